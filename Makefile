@@ -1,0 +1,161 @@
+# The one entry point for building, testing and checking. `make` lists targets.
+
+# Older make (3.81 ships with macOS) ignores the two settings below without a
+# word, and a failing stage could then pass.
+ifeq ($(filter oneshell,$(.FEATURES)),)
+$(error this Makefile needs GNU make 4 or newer; on macOS: brew install make, then run gmake)
+endif
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+# The stages of `test` share the CPU with timing-sensitive tests: one at a time.
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# How long `fuzz` spends on each target.
+FUZZTIME ?= 30s
+# How many seeds `sim` tries.
+SEEDS ?= 100000
+
+# Required: a test that needs Redis fails without it, instead of skipping.
+WITH_REDIS := LOCKKIT_REDIS=required
+
+# A renamed test would make `go test -run` match nothing and still pass.
+define check-simulation
+found=$$(go test ./core -list '^TestSimulation') || { echo "$$found" >&2; exit 1; }
+if [[ "$$found" != *TestSimulation* ]]; then
+	echo "no TestSimulation in ./core: nothing to run" >&2
+	exit 1
+fi
+endef
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: test
+test: redis lint unit sim-short ## everything a change must pass; installs redis-server when missing
+	@echo "==> all stages passed"
+
+.PHONY: redis
+redis: ## check that redis-server is there; install it with apt-get when it is not
+	@echo "==> redis: looking for redis-server"
+	if command -v redis-server >/dev/null; then
+		redis-server --version
+		exit 0
+	fi
+	if ! command -v apt-get >/dev/null; then
+		echo "redis-server is not on PATH, and there is no apt-get to install it with." >&2
+		echo "Install Redis (macOS: brew install redis; Fedora: dnf install redis; or" >&2
+		echo "https://redis.io/docs/latest/operate/oss_and_stack/install/), check that" >&2
+		echo "\"redis-server --version\" works, then run make again." >&2
+		exit 1
+	fi
+	as_root=
+	if [ "$$(id -u)" -ne 0 ]; then
+		if ! command -v sudo >/dev/null; then
+			echo "redis-server is not on PATH, and installing it needs root, but there is no sudo." >&2
+			echo "As root, run: apt-get update && apt-get install -y --no-install-recommends redis-server" >&2
+			echo "Then run make again." >&2
+			exit 1
+		fi
+		as_root=sudo
+	fi
+	echo "redis-server is not on PATH: installing it with apt-get"
+	$$as_root apt-get update
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server
+	# The tests start servers of their own. The package may have started one
+	# too; stop it, and carry on where there is no service manager.
+	if [ -d /run/systemd/system ]; then
+		$$as_root systemctl disable --now redis-server || true
+	elif command -v service >/dev/null; then
+		$$as_root service redis-server stop >/dev/null 2>&1 || true
+	fi
+	redis-server --version
+
+.PHONY: vet
+vet: ## go vet
+	@echo "==> vet: go vet"
+	go vet ./...
+
+.PHONY: lint
+lint: vet ## gofmt, go vet, go fix and staticcheck, all without findings
+	@echo "==> lint: gofmt"
+	unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l .)
+	if [ -n "$$unformatted" ]; then
+		echo "these files need gofmt -w:" >&2
+		echo "$$unformatted" >&2
+		exit 1
+	fi
+	# Each Go release brings new fixes: judge only by the release in go.mod, so
+	# that a newer toolchain does not fail code nobody touched.
+	want=$$(go mod edit -json | sed -n 's/^\t"Go": "\([0-9]*\.[0-9]*\).*/\1/p')
+	case "$$(go env GOVERSION)" in
+	"go$$want"|"go$$want".*)
+		echo "==> lint: go fix"
+		if ! go fix -diff ./...; then
+			echo "go fix would change the code above (or could not read it): run go fix ./..." >&2
+			exit 1
+		fi ;;
+	*)
+		echo "==> lint: go fix skipped, it needs go$$want and this is $$(go env GOVERSION)" ;;
+	esac
+	echo "==> lint: staticcheck"
+	go run $(STATICCHECK) ./...
+
+.PHONY: unit
+unit: redis ## all tests with the race detector, on real Redis
+	@echo "==> unit: all tests with the race detector, in random order, on real Redis"
+	$(WITH_REDIS) go test -race -shuffle=on ./...
+
+.PHONY: sim-short
+sim-short: ## the simulation on 1000 seeds
+	@echo "==> sim-short: the simulation on 1000 seeds, without the race detector"
+	$(check-simulation)
+	go test ./core -run 'TestSimulation' -count=1 -sim.seeds=1000
+
+.PHONY: sim
+sim: ## the simulation, long campaign (SEEDS=100000)
+	@echo "==> sim: the simulation on $(SEEDS) seeds"
+	$(check-simulation)
+	go test ./core -run 'TestSimulation' -count=1 -sim.seeds=$(SEEDS) -timeout 0
+
+.PHONY: soak
+soak: redis ## the core tests 20 times over, with the race detector
+	@echo "==> soak: the core tests 20 times over, with the race detector"
+	$(WITH_REDIS) go test -race -shuffle=on -count=20 -timeout 0 ./core/...
+
+.PHONY: fuzz
+fuzz: ## each fuzz target of ./core in turn (FUZZTIME=30s)
+	@found=$$(go test ./core -list '^Fuzz') || { echo "$$found" >&2; exit 1; }
+	targets=$$(sed -n '/^Fuzz/p' <<< "$$found")
+	if [ -z "$$targets" ]; then
+		echo "no fuzz targets in ./core: nothing to run" >&2
+		exit 1
+	fi
+	for target in $$targets; do
+		echo "==> fuzz: $$target for $(FUZZTIME)"
+		go test ./core -run '^$$' -fuzz "^$$target\$$" -fuzztime "$(FUZZTIME)"
+	done
+
+.PHONY: bench
+bench: ## the benchmarks of ./core
+	@echo "==> bench: the benchmarks of ./core"
+	go test -run '^$$' -bench . -benchmem ./core
+
+.PHONY: demo
+demo: ## run the quickstart example
+	@go run ./examples/quickstart
+
+.PHONY: models
+models: ## check the models in docs/models
+	@$(MAKE) -C docs/models check
+
+.PHONY: mod-check
+mod-check: ## go.mod and go.sum are tidy, and the modules are what they claim
+	@echo "==> mod-check: go mod tidy, go mod verify"
+	go mod tidy -diff
+	go mod verify
