@@ -1,0 +1,205 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Acquire returns a lease on key, waiting for it until ctx ends, WithMaxWait has passed or the Locker is
+// closed. ctx governs both the wait and the life of the lease, as in [database/sql.DB.BeginTx]: when it
+// ends, the lease's context ends with it and the lease is not renewed any more. To bound the wait alone,
+// use WithMaxWait.
+//
+// The error is an [*OpError] matching ErrHeld (only after WithMaxWait), ErrDone (the key is recorded as
+// completed), ErrUnavailable (no quorum for as long as a TTL, or for WithMaxWait), ErrClosed, or the
+// context's error and cause; or it matches ErrKey. Whatever the error, nothing of the attempt is left
+// behind on nodes that can be reached.
+func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
+	return l.acquire(ctx, key, false)
+}
+
+// TryAcquire is Acquire without waiting: one round, at most the node timeout (one more where a completion
+// record or a fencing token must be settled). A key held by anybody, in this process or another, is ErrHeld.
+func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
+	return l.acquire(ctx, key, true)
+}
+
+func (l *Locker) acquire(ctx context.Context, key string, try bool) (*Lease, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	a := acquisition{l: l, key: key, line: l.e.keys.resource(key), parent: ctx, try: try}
+	ctx, end := l.observe(ctx, OpAcquire, key, try, 0)
+	lease, err := a.run(ctx)
+	if end != nil {
+		a.out.Err = err
+		end(a.out)
+	}
+	return lease, err
+}
+
+// An acquisition is one call of Acquire: a place in the local queue, then attempts until one succeeds.
+type acquisition struct {
+	l      *Locker
+	key    string
+	line   string // the key's name in Redis, and in the local queue
+	parent context.Context
+	try    bool
+
+	recovering bool          // the next attempt settles a completion record that is not decided
+	outOfReach time.Duration // since when no quorum has been reachable, 0 = it is
+	last       result
+	out        Outcome
+}
+
+// A result is how one attempt ended: a lease, or why there is none.
+type result struct {
+	lease   *Lease
+	err     error // sentinel
+	retry   time.Duration
+	record  *Record
+	nodes   []NodeReply
+	pause   pause
+	recover bool // try again at once, settling the completion record
+}
+
+// A pause says what an attempt failed for, and so how long to wait before the next.
+type pause uint8
+
+const (
+	pauseHeld        pause = iota // somebody holds it: poll
+	pauseSplit                    // several contenders have a part each: a short random time breaks the tie
+	pauseQuarantined              // nodes will vote by themselves
+	pauseOutOfReach               // nodes do not answer
+)
+
+func (a *acquisition) run(ctx context.Context) (*Lease, error) {
+	e := a.l.e
+	if err := ctx.Err(); err != nil {
+		return nil, a.stopped(ctx)
+	}
+	if !e.begin(true) {
+		return nil, a.fail(ErrClosed)
+	}
+	defer e.end()
+
+	wait := ctx
+	if a.l.p.maxWait > 0 && !a.try {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, a.l.p.maxWait)
+		defer cancel()
+	}
+	if !a.enter(wait) {
+		return nil, a.stopped(ctx)
+	}
+	lease, err := a.contend(ctx, wait)
+	if err != nil {
+		e.lines.leave(a.line)
+	}
+	return lease, err
+}
+
+// enter takes the key's turn in this process.
+func (a *acquisition) enter(wait context.Context) bool {
+	e := a.l.e
+	if e.lines.tryEnter(a.line) {
+		return true
+	}
+	a.out.Contended = true
+	a.last.err = ErrHeld
+	a.last.retry = e.lines.left(a.line)
+	if a.try {
+		return false
+	}
+	since := e.clock.now()
+	entered := e.lines.enter(wait, e.closing, a.line)
+	a.out.LocalWait = e.clock.now() - since
+	return entered
+}
+
+// contend tries until it has a lease or a reason to stop.
+func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
+	for {
+		a.out.Attempts++
+		a.last = a.attempt(ctx, wait)
+		a.out.Nodes = a.last.nodes
+		switch {
+		case a.last.lease != nil:
+			a.out.Token, a.out.Margin = a.last.lease.token, a.last.lease.left()
+			return a.last.lease, nil
+		case wait.Err() != nil:
+			return nil, a.stopped(ctx)
+		case a.last.recover && !a.recovering:
+			a.recovering = true
+			continue
+		case a.last.err == ErrDone || a.try || a.lostPatience():
+			return nil, a.fail(a.last.err)
+		}
+		a.recovering = a.recovering && a.last.pause == pauseSplit
+		a.out.Contended = a.out.Contended || a.last.err == ErrHeld
+		if !a.sleep(wait) {
+			return nil, a.stopped(ctx)
+		}
+	}
+}
+
+// lostPatience: holders survive when nodes are out of reach for less than a lease, so those who wait do too.
+func (a *acquisition) lostPatience() bool {
+	now := a.l.e.clock.now()
+	switch {
+	case a.last.pause != pauseOutOfReach:
+		a.outOfReach = 0
+	case a.outOfReach == 0:
+		a.outOfReach = now
+	}
+	return a.outOfReach != 0 && now-a.outOfReach >= a.l.p.ttl
+}
+
+// sleep waits before the next attempt.
+func (a *acquisition) sleep(wait context.Context) bool {
+	p := &a.l.p
+	random := func(min, max time.Duration) time.Duration {
+		return min + time.Duration(a.l.e.jitter(int64(max-min)+1))
+	}
+	d := random(p.retryMin, p.retryMax)
+	switch a.last.pause {
+	case pauseSplit:
+		d = random(0, p.retryMin)
+	case pauseQuarantined:
+		d = a.last.retry + random(0, p.retryMin)
+	case pauseHeld:
+		if a.last.retry > 0 {
+			d = min(d, a.last.retry+random(0, p.retryMin))
+		}
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-wait.Done():
+	case <-a.l.e.closing:
+	}
+	return false
+}
+
+// stopped is the error of an acquisition that something other than the nodes put an end to.
+func (a *acquisition) stopped(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		if cause := context.Cause(ctx); !errors.Is(cause, err) {
+			err = errors.Join(err, cause)
+		}
+		return a.fail(err)
+	}
+	select {
+	case <-a.l.e.closing:
+		return a.fail(ErrClosed)
+	default:
+		return a.fail(a.last.err) // try, or WithMaxWait has passed
+	}
+}
+
+func (a *acquisition) fail(err error) error {
+	return &OpError{Op: OpAcquire, Key: a.key, Err: err, RetryAfter: a.last.retry, Record: a.last.record, Nodes: a.last.nodes}
+}

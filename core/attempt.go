@@ -1,0 +1,182 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// attempt asks all nodes once for the key and settles the outcome. It leaves nothing behind on the nodes
+// unless it succeeds.
+//
+// The order is the protocol's: trust starts before the first request is sent; the token is the greatest
+// any granting node gave; it counts only once a quorum stores it while the lease is on those nodes; and the
+// clock is looked at last, after every wait.
+func (a *acquisition) attempt(ctx, wait context.Context) result {
+	l := a.l
+	lease := l.newLease(a.parent, a.key, a.line)
+	var flag any = "0"
+	if a.recovering {
+		flag = "1"
+	}
+	r := round{l: l, lease: lease, script: acquireScript, args: append(lease.args(acquireScript, 1), flag),
+		decided: func(r *round) bool { return r.acquired() }, heard: (*Lease).lateGrant}
+	r.send(ctx, allNodes(len(l.e.nodes)))
+	r.wait(wait)
+	t := &r.tally
+
+	won := t.count(Granted) >= t.q
+	switch a, b, same := t.sameServer(); {
+	case same:
+		t.votes[b] = vote{verdict: Failed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, a)}
+		won = false
+	case won:
+		won = lease.settleToken(ctx, wait, t, r.sent)
+	}
+	if won && a.recovering && t.record() != nil {
+		return a.adopt(ctx, lease, t)
+	}
+	if won && wait.Err() == nil && lease.hold(t, r.sent) {
+		return result{lease: lease, nodes: l.report(t)}
+	}
+	if t.doneVotes() >= t.q {
+		return a.done(ctx, lease, t)
+	}
+	lease.abandon(ctx, wait, t)
+	return a.refused(t)
+}
+
+var errSameServer = errors.New("the same server is listed twice")
+
+// settleToken fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts
+// only while the lease is on it, for then its next grant must be greater.
+func (lease *Lease) settleToken(ctx, wait context.Context, t *tally, sent time.Duration) bool {
+	token, stored, granted := t.token()
+	lease.mu.Lock()
+	lease.token = token
+	for i := range t.votes {
+		if granted.has(i) {
+			lease.nodes[i].confirm(reply{t.votes[i], i, sent})
+		}
+	}
+	lease.mu.Unlock()
+	if stored.len() >= t.q {
+		return true
+	}
+	r := round{l: lease.l, lease: lease, script: renewScript, must: true,
+		args:    append(lease.args(renewScript, 3), token, 0, "1"),
+		decided: func(r *round) bool { return r.count(Granted)+stored.len() >= r.q }}
+	r.send(ctx, granted&^stored)
+	r.wait(wait)
+	return r.count(Granted)+stored.len() >= t.q
+}
+
+// refused says why the attempt failed.
+func (a *acquisition) refused(t *tally) result {
+	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.wait(), nodes: a.l.report(t)}
+	granted := t.count(Granted)
+	switch {
+	case granted+t.count(Done) >= t.q && t.count(Done) > 0:
+		res.err, res.pause, res.recover = ErrHeld, pauseSplit, true
+	case t.voters() >= t.q:
+		res.err, res.pause = ErrHeld, pauseHeld
+		if granted > 0 && t.count(Held) < t.q {
+			res.pause = pauseSplit
+		}
+	case t.voters()+t.count(Quarantined) >= t.q:
+		res.pause = pauseQuarantined
+	}
+	return res
+}
+
+// done reports a key that a quorum agrees is completed, and hands the record to nodes that lack it.
+func (a *acquisition) done(ctx context.Context, lease *Lease, t *tally) result {
+	rec := t.record()
+	lease.over()
+	if lacking := t.mayHold(); lacking != 0 {
+		r := lease.completing(rec, rec.ballot, true)
+		r.send(ctx, lacking)
+		r.leave()
+	}
+	return result{err: ErrDone, record: &rec.Record, nodes: a.l.report(t)}
+}
+
+// adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
+// the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
+// quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
+func (a *acquisition) adopt(ctx context.Context, lease *Lease, t *tally) result {
+	rec := t.record()
+	nodes, err := lease.record(ctx, rec, lease.token)
+	if err == nil {
+		lease.over()
+		return result{err: ErrDone, record: &rec.Record, nodes: nodes}
+	}
+	lease.abandon(ctx, ctx, t)
+	if errors.Is(err, ErrLost) {
+		return result{err: ErrHeld, pause: pauseSplit, nodes: nodes}
+	}
+	return result{err: ErrUnavailable, pause: pauseOutOfReach, nodes: nodes}
+}
+
+// report lists the votes for errors and observers.
+func (l *Locker) report(t *tally) []NodeReply {
+	if l.p.observer == nil && t.confirmed() {
+		return nil // nobody looks at the votes of a success
+	}
+	replies := make([]NodeReply, len(t.votes))
+	for i := range t.votes {
+		replies[i] = t.votes[i].report(l.e.nodes[i])
+	}
+	return replies
+}
+
+func (v *vote) report(n *node) NodeReply {
+	return NodeReply{Node: n.index, Addr: n.addr, Verdict: v.verdict, Rest: v.rest, Skew: v.skew, Latency: v.latency, Err: v.err}
+}
+
+// abandon ends an attempt that did not become a lease: what nodes granted or may still grant is released.
+// It waits for the nodes that granted, because the next attempt would find its own traces there; not for a
+// caller who has given up.
+func (lease *Lease) abandon(ctx, wait context.Context, t *tally) {
+	lease.over()
+	_, _, granted := t.token()
+	r := lease.releasing(0)
+	r.decided = func(r *round) bool { return r.answeredAll(granted) }
+	r.send(ctx, t.mayHold())
+	if granted == 0 {
+		r.leave()
+		return
+	}
+	r.wait(wait)
+}
+
+// lateGrant takes replies that came after the outcome was decided.
+func (lease *Lease) lateGrant(got reply, late bool) (slept bool) {
+	if got.verdict != Granted || !late {
+		return false
+	}
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	s := &lease.nodes[got.node]
+	s.confirm(got)
+	if lease.state == leaseOver && s.unreleased {
+		lease.undo(got.node, 0)
+	}
+	return false
+}
+
+// nodeState is what a lease knows of one node.
+type nodeState struct {
+	expiry     int64         // logical expiry last confirmed, server ms; 0 = never
+	clock      int64         // server clock with it, µs
+	sent       time.Duration // when the request was sent that it answered
+	undoing    bool          // another release is planned
+	unreleased bool          // the node has not answered that the attempt is over, and is not asked any more
+}
+
+func (s *nodeState) confirm(got reply) {
+	if got.expiry >= s.expiry {
+		s.expiry, s.clock, s.sent = got.expiry, got.clock, got.sent
+	}
+}

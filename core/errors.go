@@ -1,0 +1,128 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Sentinels say what to do. Match them with [errors.Is]; [OpError] says what happened.
+var (
+	// ErrHeld: somebody else holds the key. Skip, or try again after OpError.RetryAfter.
+	ErrHeld = errors.New("held by another holder")
+	// ErrDone: the key is recorded as completed (OpError.Record). Nothing is left to do.
+	ErrDone = errors.New("already completed")
+	// ErrUnavailable: no quorum of nodes could be reached, or could vote. Alert; try again later.
+	ErrUnavailable = errors.New("no quorum of nodes available")
+	// ErrLost: the lease ended before its holder ended it. Stop acting on it.
+	ErrLost = errors.New("lease lost")
+	// ErrReleased is the cause of a lease's context that ended by Release or Complete. Nothing returns it
+	// but an operation on a lease that is over.
+	ErrReleased = errors.New("lease released")
+	// ErrClosed: the Locker is closed.
+	ErrClosed = errors.New("locker closed")
+)
+
+// A LossReason says why a lease was lost.
+type LossReason string
+
+const (
+	LossExpired LossReason = "expired"  // no quorum confirmed a renewal in time, or there is no watchdog
+	LossTaken   LossReason = "taken"    // a quorum can no longer confirm it: nodes forgot it, or it was taken over
+	LossClock   LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
+	LossMaxHold LossReason = "max_hold" // held for longer than WithMaxHold allows
+	LossClosed  LossReason = "closed"   // the Locker was closed
+)
+
+// A Record is a completion record: the proof that a key is done.
+type Record struct {
+	Token  uint64 // fencing token of the lease that completed the key
+	Result []byte // what it passed to Complete
+}
+
+// An OpError says what happened to an operation, node by node. It matches, by [errors.Is], exactly one of
+// the sentinels of this package or the error of the caller's context, and in addition the errors of the
+// nodes.
+type OpError struct {
+	Op         OpKind
+	Key        string
+	Err        error         // the sentinel, or the context's error
+	Reason     LossReason    // with ErrLost
+	RetryAfter time.Duration // with ErrHeld and ErrUnavailable: when trying again may succeed; 0 = unknown
+	Record     *Record       // with ErrDone
+	Nodes      []NodeReply   // what each node said in the last round
+}
+
+func (e *OpError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "lockkit: %s %q: %v", e.Op, e.Key, e.Err)
+	if e.Reason != "" {
+		fmt.Fprintf(&b, " (%s)", e.Reason)
+	}
+	if e.RetryAfter > 0 {
+		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter.Round(time.Millisecond))
+	}
+	sep := ": "
+	for _, n := range e.Nodes {
+		if n.Verdict != Pending {
+			b.WriteString(sep)
+			b.WriteString(n.String())
+			sep = "; "
+		}
+	}
+	return b.String()
+}
+
+// Unwrap returns the sentinel or context error, and the errors of the nodes.
+func (e *OpError) Unwrap() []error {
+	errs := make([]error, 1, 1+len(e.Nodes))
+	errs[0] = e.Err
+	for _, n := range e.Nodes {
+		if n.Err != nil {
+			errs = append(errs, n.Err)
+		}
+	}
+	return errs
+}
+
+// A NodeReply is what one node made of the last round of an operation.
+type NodeReply struct {
+	Node    int    // index in the list given to New
+	Addr    string // its address, where the client tells
+	Verdict Verdict
+	Rest    time.Duration // Held, Quarantined: time left
+	Skew    time.Duration // node's wall clock minus this process's, when it answered; within Latency
+	Latency time.Duration // from request to answer
+	Err     error         // Failed, TimedOut, CircuitOpen: why
+}
+
+// String describes the reply for a log line.
+func (n NodeReply) String() string {
+	s := fmt.Sprintf("node %d", n.Node)
+	if n.Addr != "" {
+		s += " (" + n.Addr + ")"
+	}
+	switch n.Verdict {
+	case Held:
+		return fmt.Sprintf("%s: held for another %v", s, n.Rest.Round(time.Millisecond))
+	case Quarantined:
+		return fmt.Sprintf("%s: quarantined for another %v, having lost its memory (a node known to be new: Provision)", s, n.Rest.Round(time.Millisecond))
+	case ClockSkewed:
+		return fmt.Sprintf("%s: its clock is off by %v, more than the clock window allows: check NTP on both machines", s, n.Skew.Round(time.Millisecond))
+	case Replica:
+		return s + ": is a replica, not a master"
+	case Unguarded:
+		return s + ": does not report its replication history, which the restart guard needs"
+	}
+	if n.Err != nil {
+		return fmt.Sprintf("%s: %v", s, n.Err)
+	}
+	return fmt.Sprintf("%s: %v", s, n.Verdict)
+}
+
+var (
+	errNodeTimeout = errors.New("no answer within the node timeout")
+	errCircuitOpen = errors.New("not asked, because it has not been answering")
+	errOverloaded  = errors.New("not asked, because too many requests are under way")
+)

@@ -1,0 +1,77 @@
+package core
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+)
+
+// Everything about one resource lives under one hash tag, because a script's keys must share a slot:
+//
+//	<prefix>{<bucket>}r:<key>      the resource
+//	<prefix>{<bucket>}x:<attempt>  tombstone of an attempt
+//	<prefix>{<bucket>}g            guard record of the node
+//
+// The tag stands before the user's key, so no key can change the slot, and each kind has its own letter,
+// so no key can name another kind. A plain server has one bucket; a Redis Cluster has clusterBuckets, to
+// spread the load, and a guard record in each.
+
+const (
+	maxKeyLen      = 512
+	clusterBuckets = 64
+)
+
+var errKeyLen = fmt.Errorf("a key must have 1 to %d bytes", maxKeyLen)
+
+// ErrKey matches the error of an operation on an empty or oversized key.
+var ErrKey = errors.New("bad key")
+
+func checkKey(key string) error {
+	if len(key) < 1 || len(key) > maxKeyLen {
+		return fmt.Errorf("lockkit: %w: %w, this one has %d", ErrKey, errKeyLen, len(key))
+	}
+	return nil
+}
+
+// A keyspace makes Redis keys.
+type keyspace struct {
+	tags []string // "<prefix>{<bucket>}"
+}
+
+func newKeyspace(prefix string, buckets int) keyspace {
+	k := keyspace{make([]string, buckets)}
+	for b := range k.tags {
+		k.tags[b] = prefix + "{" + strconv.Itoa(b) + "}"
+	}
+	return k
+}
+
+func (k keyspace) bucket(key string) int {
+	if len(k.tags) == 1 {
+		return 0
+	}
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return int(h.Sum32() % uint32(len(k.tags)))
+}
+
+func (k keyspace) resource(key string) string { return k.tags[k.bucket(key)] + "r:" + key }
+func (k keyspace) guard(bucket int) string    { return k.tags[bucket] + "g" }
+
+// tombstone names a new attempt, the n-th of this process, and its tombstone. An attempt's id is random
+// across processes and never the same twice within one: reusing it would let a late request of an old
+// attempt act for a new one.
+func (k keyspace) tombstone(key string, n uint64) (tombstone, id string) {
+	var random [16]byte
+	rand.Read(random[:])
+	tag := k.tags[k.bucket(key)]
+	var room [128]byte // enough, since a prefix has at most 64 bytes
+	buf := append(append(room[:0], tag...), "x:"...)
+	start := len(buf)
+	buf = append(hex.AppendEncode(buf, random[:]), '-')
+	tombstone = string(strconv.AppendUint(buf, n, 36))
+	return tombstone, tombstone[start:]
+}

@@ -1,0 +1,238 @@
+package core
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Lease is the right to act alone on a key until its context ends. The watchdog renews it until it is
+// released, its holder's context ends, or no quorum confirms it in time. It is safe for concurrent use.
+type Lease struct {
+	l      *Locker
+	key    string
+	line   string
+	ctx    leaseContext
+	cancel context.CancelCauseFunc
+	// What scripts are told, boxed once.
+	resource, tombstone, id any
+
+	// until is when the context ends unless a renewal succeeds: end of validity less the margin. Read
+	// without the lock, because looking at a context must not wait.
+	until atomic.Int64
+
+	mu                  sync.Mutex
+	state               leaseState
+	reason              LossReason // in state leaseLost
+	token               uint64
+	nodes               []nodeState
+	few                 [5]nodeState // room for the nodes of most
+	released, completed bool
+	stale               bool          // a node shows a completion record that can never be decided
+	asked               nodeSet       // nodes that were sent anything: they may have it
+	sent                time.Duration // when it was first asked for
+	granted             time.Duration // when hold reported it
+	renewAt             time.Duration
+	renewing            bool // a round is under way
+	ended               func(Outcome)
+
+	next  time.Duration // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
+	place int           // watchdog: index in its heap, -1 = not in it
+}
+
+type leaseState uint8
+
+const (
+	leasePending leaseState = iota // the attempt is under way
+	leaseHeld
+	leaseLost // ended before its holder ended it
+	leaseOver // released, completed, or never held
+)
+
+func (l *Locker) newLease(parent context.Context, key, line string) *Lease {
+	tombstone, id := l.e.keys.tombstone(key, l.e.attempts.Add(1))
+	lease := &Lease{l: l, key: key, line: line, place: -1, resource: line, tombstone: tombstone, id: id}
+	lease.nodes = lease.few[:0]
+	for range l.e.nodes {
+		lease.nodes = append(lease.nodes, nodeState{})
+	}
+	lease.ctx.lease, lease.ctx.parent = lease, parent
+	return lease
+}
+
+// args is the head of every argument list: what all scripts but release are told.
+func (lease *Lease) args(s *script, n int) []any {
+	p := &lease.l.p
+	var a []any
+	if p.guarded {
+		guard := lease.l.e.guards[lease.l.e.keys.bucket(lease.key)]
+		a = s.args(8+n, lease.resource, lease.tombstone, guard)
+	} else {
+		a = s.args(8+n, lease.resource, lease.tombstone)
+	}
+	return append(append(a, lease.id, time.Now().UnixMicro()), p.static[:]...)
+}
+
+// trust sets how long the lease may be trusted when the request was sent at that time. It never takes
+// trust back.
+func (lease *Lease) trust(sent time.Duration) {
+	lease.until.Store(max(lease.until.Load(), int64(sent+lease.l.p.validity-lease.l.p.margin)))
+}
+
+// left is for how long the lease can still be trusted.
+func (lease *Lease) left() time.Duration {
+	return time.Duration(lease.until.Load()) - lease.l.e.clock.now()
+}
+
+// hold turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
+// and the Locker is not closing.
+func (lease *Lease) hold(t *tally, sent time.Duration) bool {
+	e := lease.l.e
+	lease.trust(sent)
+	if lease.left() <= 0 || !e.keep(lease) {
+		return false
+	}
+	_, ended := lease.l.observe(lease.ctx.parent, OpHold, lease.key, false, lease.token)
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	for i := range t.votes {
+		v := &t.votes[i]
+		lease.stale = lease.stale || v.verdict == Done && v.token < lease.token
+		if v.verdict != CircuitOpen {
+			lease.asked = lease.asked.with(i)
+		}
+	}
+	lease.state, lease.ended = leaseHeld, ended
+	lease.sent, lease.granted = sent, e.clock.now()
+	lease.renewAt = sent + lease.l.renewalPeriod()
+	lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
+	lease.plan()
+	return true
+}
+
+// over ends an attempt that is not held.
+func (lease *Lease) over() {
+	lease.mu.Lock()
+	lease.state = leaseOver
+	lease.mu.Unlock()
+}
+
+// Key returns the key.
+func (lease *Lease) Key() string { return lease.key }
+
+// FencingToken returns a number strictly greater than every token that was granted for the key before this
+// lease was asked for, by anybody. Pass it along with each write to a resource that refuses a smaller one
+// than it has seen: that holds even where time fails (Kleppmann 2016; here by a quorum of counters, as the
+// timestamps of ABD).
+func (lease *Lease) FencingToken() uint64 { return lease.token }
+
+// ValidUntil returns the local instant at which the context ends unless a renewal succeeds before. Until
+// then nobody else holds the key. It carries a monotonic reading: compare it with time.Now.
+func (lease *Lease) ValidUntil() time.Time { return time.Now().Add(lease.left()) }
+
+// Context returns the context that ends with the lease, with cause [ErrLost] (as an *OpError that says why),
+// [ErrReleased], or the cause of the context given to Acquire. It ends at ValidUntil at the latest, whatever
+// the network does, and also when the process or machine was suspended past it: Err looks at the clock.
+func (lease *Lease) Context() context.Context { return &lease.ctx }
+
+// FromContext returns the innermost lease that ctx runs under.
+func FromContext(ctx context.Context) (*Lease, bool) {
+	lease, ok := ctx.Value(leaseKey{}).(*Lease)
+	return lease, ok
+}
+
+type leaseKey struct{}
+
+// A leaseContext is the context of a lease. Its deadline is not the lease's: that one moves.
+type leaseContext struct {
+	context.Context // cancelled with the lease; nil until it is held
+	parent          context.Context
+	lease           *Lease
+}
+
+// Err looks at the clock, because after a pause the timer may not have fired yet.
+func (c *leaseContext) Err() error {
+	c.check()
+	return c.Context.Err()
+}
+
+// Done looks at the clock as Err does.
+func (c *leaseContext) Done() <-chan struct{} {
+	c.check()
+	return c.Context.Done()
+}
+
+func (c *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c.lease
+	}
+	return c.Context.Value(key)
+}
+
+func (c *leaseContext) check() {
+	if c.Context.Err() == nil && c.lease.left() <= 0 {
+		c.lease.lose(c.lease.expiry())
+	}
+}
+
+// expiry is why a lease runs out.
+func (lease *Lease) expiry() LossReason {
+	if p := &lease.l.p; p.maxHold > 0 && lease.l.e.clock.now()-lease.granted >= p.maxHold {
+		return LossMaxHold
+	}
+	return LossExpired
+}
+
+// lose ends a held lease before its holder did. It does not free the key: whoever acted on it may not have
+// noticed yet, and the nodes let it run out.
+func (lease *Lease) lose(reason LossReason) {
+	lease.mu.Lock()
+	if lease.state != leaseHeld {
+		lease.mu.Unlock()
+		return
+	}
+	lease.state, lease.reason = leaseLost, reason
+	ended := lease.ended
+	lease.mu.Unlock()
+
+	err := lease.lossError(OpHold)
+	parentGone := lease.ctx.parent.Err() != nil
+	lease.cancel(err)
+	e := lease.l.e
+	e.watchdog.remove(lease)
+	e.lines.leave(lease.line)
+	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
+	e.spawn(func() {
+		if !parentGone {
+			lease.l.p.logger.Warn("lockkit: lease lost", "key", lease.key, "token", lease.token, "reason", string(reason), "held", e.clock.now()-lease.granted)
+		}
+		if ended != nil {
+			ended(Outcome{Err: err, Reason: reason, Token: lease.token})
+		}
+	})
+	if reason == LossClosed {
+		lease.free()
+	}
+	e.retire(lease)
+}
+
+func (lease *Lease) lossError(op OpKind) *OpError {
+	return &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: lease.reason}
+}
+
+// end ends a held lease because its holder says so. It returns the state the lease was in.
+func (lease *Lease) end() leaseState {
+	lease.mu.Lock()
+	was, ended := lease.state, lease.ended
+	lease.state = leaseOver
+	lease.mu.Unlock()
+	if was == leaseHeld {
+		lease.cancel(ErrReleased)
+		lease.l.e.watchdog.remove(lease)
+		if ended != nil {
+			ended(Outcome{Err: ErrReleased, Token: lease.token})
+		}
+	}
+	return was
+}

@@ -1,0 +1,97 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// lines let one contender per key out of this process at a time, first come, first served. Whoever has the
+// turn contends for the key on the nodes, and keeps the turn for as long as its lease lasts.
+type lines struct {
+	mu sync.Mutex
+	m  map[string]line // an entry exists while somebody has the turn
+}
+
+type line struct {
+	holder *Lease // nil while the one whose turn it is contends
+	behind []chan struct{}
+}
+
+// tryEnter takes the turn if it is free.
+func (q *lines) tryEnter(key string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, taken := q.m[key]; taken {
+		return false
+	}
+	q.m[key] = line{}
+	return true
+}
+
+// enter waits for the turn until ctx ends or quit is closed; then it returns false.
+func (q *lines) enter(ctx context.Context, quit <-chan struct{}, key string) bool {
+	q.mu.Lock()
+	at, taken := q.m[key]
+	if !taken {
+		q.m[key] = line{}
+		q.mu.Unlock()
+		return true
+	}
+	ready := make(chan struct{})
+	at.behind = append(at.behind, ready)
+	q.m[key] = at
+	q.mu.Unlock()
+
+	select {
+	case <-ready:
+		return true
+	case <-ctx.Done():
+	case <-quit:
+	}
+	q.mu.Lock()
+	at = q.m[key]
+	i := slices.Index(at.behind, ready)
+	if i >= 0 {
+		at.behind = slices.Delete(at.behind, i, i+1)
+		q.m[key] = at
+	}
+	q.mu.Unlock()
+	if i < 0 { // the turn came at the same moment: pass it on
+		q.leave(key)
+	}
+	return false
+}
+
+// holds books that the one whose turn it is has got its lease.
+func (q *lines) holds(lease *Lease) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := q.m[lease.line]
+	at.holder = lease
+	q.m[lease.line] = at
+}
+
+// left is for how long the lease of the one whose turn it is lasts at least, as far as is known.
+func (q *lines) left(key string) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if holder := q.m[key].holder; holder != nil {
+		return max(holder.left(), 0)
+	}
+	return 0
+}
+
+// leave passes the turn on.
+func (q *lines) leave(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := q.m[key]
+	if len(at.behind) == 0 {
+		delete(q.m, key)
+		return
+	}
+	close(at.behind[0])
+	q.m[key] = line{behind: at.behind[1:]}
+}

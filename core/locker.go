@@ -1,0 +1,162 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// A Locker acquires leases on a set of nodes. It is safe for concurrent use, and its options never change:
+// another policy is another Locker, see With.
+type Locker struct {
+	e *engine
+	p policy
+}
+
+// An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
+type engine struct {
+	nodes    []*node
+	keys     keyspace
+	guards   []any // guard keys by bucket, boxed
+	clock    stopwatch
+	lines    lines
+	watchdog watchdog
+	jitter   func(n int64) int64 // uniform in [0, n)
+	attempts atomic.Uint64       // made so far, to name them
+	tasks    sync.WaitGroup      // every goroutine of the Locker
+	owned    bool                // Close closes the clients
+
+	mu      sync.Mutex
+	leases  map[*Lease]struct{}
+	active  int           // calls of Acquire under way
+	quiet   chan struct{} // closed when a closed engine has neither leases nor calls
+	closed  bool
+	closing chan struct{}
+}
+
+// New returns a Locker over nodes, which must be independent Redis masters; the caller keeps owning the
+// clients, which may have any options. Before it returns it asks each node, for at most the node timeout,
+// whether it is fit: the same server twice, a replica, or a server that may evict keys is an error. A node
+// that does not answer is asked again when it does. The error names every fault of options and nodes.
+func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
+	conf := defaults().with(opts)
+	p, err := conf.policy(len(nodes))
+	if err := errors.Join(err, checkClients(nodes)); err != nil {
+		return nil, fmt.Errorf("lockkit: %w", err)
+	}
+	e := &engine{
+		clock: newStopwatch(), jitter: rand.Int64N,
+		lines:   lines{m: map[string]line{}},
+		leases:  map[*Lease]struct{}{},
+		quiet:   make(chan struct{}),
+		closing: make(chan struct{}),
+	}
+	buckets := 1
+	for i, c := range nodes {
+		e.nodes = append(e.nodes, &node{index: i, addr: addrOf(c), client: c, trouble: Granted})
+		if _, cluster := c.(*redis.ClusterClient); cluster {
+			buckets = clusterBuckets
+		}
+	}
+	e.keys = newKeyspace(p.prefix, buckets)
+	for b := range buckets {
+		e.guards = append(e.guards, e.keys.guard(b))
+	}
+	e.watchdog.e = e
+	l := &Locker{e, p}
+	if err := l.checkNodes(); err != nil {
+		return nil, fmt.Errorf("lockkit: %w", err)
+	}
+	return l, nil
+}
+
+// Open is New with clients of its own, dialled with settings that suit locks: no retries, contexts heeded,
+// timeouts of the order of the node timeout. Close closes them. URLs are as in redis.ParseURL:
+// "redis://user:password@host:6379/0", "rediss://…" for TLS.
+func Open(urls []string, opts ...Option) (*Locker, error) {
+	p, err := defaults().with(opts).policy(len(urls))
+	faults := []error{err}
+	clients := make([]redis.UniversalClient, 0, len(urls))
+	for i, url := range urls {
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("node %d: %w", i, err))
+			continue
+		}
+		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = p.nodeTimeout, p.nodeTimeout, p.nodeTimeout
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		clients = append(clients, redis.NewClient(o))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, errors.Join(fmt.Errorf("lockkit: %w", err), closeClients(clients))
+	}
+	l, err := New(clients, opts...)
+	if err != nil {
+		return nil, errors.Join(err, closeClients(clients))
+	}
+	l.e.owned = true
+	return l, nil
+}
+
+func closeClients(clients []redis.UniversalClient) error {
+	var errs []error
+	for _, c := range clients {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// With derives a Locker with other options that shares nodes, local queue, watchdog and Close with l. Key
+// prefix, max TTL and restart guard belong to the nodes and cannot differ: changing them is an error.
+func (l *Locker) With(opts ...Option) (*Locker, error) {
+	conf := l.p.asked
+	conf.guard = &l.p.guarded
+	if l.p.guarded {
+		conf.maxTTL = l.p.maxTTL
+	}
+	p, err := conf.with(opts).policy(len(l.e.nodes))
+	var shared error
+	if p.prefix != l.p.prefix || p.guarded != l.p.guarded || p.guarded && (p.maxTTL != l.p.maxTTL || p.lag != l.p.lag) {
+		shared = errors.New("key prefix, max TTL, restart guard and replica lag are set by New for all")
+	}
+	if err := errors.Join(err, shared); err != nil {
+		return nil, fmt.Errorf("lockkit: %w", err)
+	}
+	return &Locker{l.e, p}, nil
+}
+
+// Provision declares every node that carries no guard record yet to be new, so that it votes at once
+// instead of after the max TTL. Call it when no lock can be held on such a node: when nodes are set up, and
+// never for a node that may have lost its memory. It needs an answer of every node, and names those that
+// gave none; without the restart guard it does nothing.
+func (l *Locker) Provision(ctx context.Context) error {
+	if !l.p.guarded {
+		return nil
+	}
+	for _, guard := range l.e.guards {
+		r := round{l: l, script: provisionScript, must: true,
+			args:    append(provisionScript.args(1, guard), l.p.maxTTL.Milliseconds()),
+			decided: func(*round) bool { return false }}
+		r.send(ctx, allNodes(len(l.e.nodes)))
+		if !r.wait(ctx) {
+			return context.Cause(ctx)
+		}
+		var faults []error
+		for i := range r.votes {
+			if r.votes[i].verdict != Granted {
+				faults = append(faults, errors.New(r.votes[i].report(l.e.nodes[i]).String()))
+			}
+		}
+		if faults != nil {
+			return fmt.Errorf("lockkit: provision: %w: %w", ErrUnavailable, errors.Join(faults...))
+		}
+	}
+	return nil
+}

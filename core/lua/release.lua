@@ -1,0 +1,23 @@
+-- Ends an attempt: a tombstone always, so that a late request of it cannot take the resource again.
+-- KEYS 1 resource  2 tombstone   ARGV 1 attempt id  2 life of the tombstone (ms)  3 keep the resource taken for (ms)
+--      4 drop a record with a smaller ballot (0 = none)  5 life of an idle fencing counter (ms)
+-- Replies  OK = it was ours   AGAIN = this attempt was over here already   GONE = it was not ours
+local r = redis.call('HMGET', KEYS[1], 'i', 'd')
+if r[2] and tonumber(string.match(r[2], '^%d+')) < tonumber(ARGV[4]) then
+  redis.call('HDEL', KEYS[1], 'd')
+  r[2] = false
+end
+local mine = r[1] == ARGV[1]
+local again = not mine and redis.call('EXISTS', KEYS[2]) == 1
+redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
+if not mine then return again and 'AGAIN' or 'GONE' end
+local stay = tonumber(ARGV[3])
+if stay > 0 then
+  local t = redis.call('TIME')
+  -- No attempt is called '-', so nobody can extend what stays.
+  redis.call('HSET', KEYS[1], 'i', '-', 'e', string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + stay))
+else
+  redis.call('HDEL', KEYS[1], 'e', 'i')
+end
+if not r[2] then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', stay + tonumber(ARGV[5]))) end
+return 'OK'

@@ -1,0 +1,112 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxInFlight bounds the requests under way to one node, abandoned ones included.
+const maxInFlight = 1024
+
+// maxFailures is how many requests in a row may fail before a node is left alone for a while.
+const maxFailures = 3
+
+// A node is one independent Redis master, with what is needed not to waste work on it while it is in trouble.
+type node struct {
+	index  int
+	addr   string
+	client redis.UniversalClient
+
+	mu       sync.Mutex
+	inFlight int
+	progress time.Duration // when the oldest request under way was sent, or the node last answered
+	failures int           // in a row
+	probeAt  time.Duration // with the circuit open: when the next request may pass, as a probe
+	checked  bool          // the start-up checks have passed
+	runID    string
+	fault    error   // the start-up checks have failed: the node must not take part
+	trouble  Verdict // why the node cannot vote, as last logged; Granted = it can
+}
+
+// admit says whether a request may be sent now, and books it. A node that fails requests, or has left one
+// unanswered for longer than the timeout, gets one probe per timeout until it answers; and what must be sent
+// in any case: the end of an attempt that the node may have granted.
+func (n *node) admit(now, timeout time.Duration, must bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	troubled := n.failures >= maxFailures || n.inFlight > 0 && now-n.progress > timeout
+	switch {
+	case n.fault != nil:
+		return n.fault
+	case n.inFlight >= maxInFlight:
+		return errOverloaded
+	case troubled && !must:
+		if now < n.probeAt {
+			return errCircuitOpen
+		}
+		n.probeAt = now + timeout
+	}
+	if n.inFlight == 0 {
+		n.progress = now
+	}
+	n.inFlight++
+	return nil
+}
+
+// leave books the end of a request. An error that Redis replied is an answer.
+func (n *node) leave(now time.Duration, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.inFlight--
+	if answered(err) {
+		n.progress, n.failures = now, 0
+	} else {
+		n.failures++
+	}
+}
+
+func answered(err error) bool {
+	if err == nil {
+		return true
+	}
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+// call evaluates s on the node. It returns when the client does, which may be long after the timeout.
+func (n *node) call(ctx context.Context, s *script, args []any) vote {
+	reply, err := s.run(ctx, n.client, args)
+	if err != nil {
+		return vote{verdict: Failed, err: err}
+	}
+	return parse(reply)
+}
+
+// A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of
+// the round, for clients that heed it. It is never cancelled: a request whose fate is unknown costs more
+// than one that is answered late.
+type nodeContext struct {
+	values   context.Context
+	deadline time.Time
+}
+
+func (c *nodeContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *nodeContext) Done() <-chan struct{}       { return nil }
+func (c *nodeContext) Err() error                  { return nil }
+func (c *nodeContext) Value(key any) any           { return c.values.Value(key) }
+
+// addrOf names a client for messages; empty where it does not tell.
+func addrOf(c redis.UniversalClient) string {
+	switch c := c.(type) {
+	case *redis.Client:
+		return c.Options().Addr
+	case *redis.ClusterClient:
+		return fmt.Sprintf("cluster %v", c.Options().Addrs)
+	}
+	return ""
+}

@@ -1,0 +1,157 @@
+package core
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"time"
+)
+
+// A nodeSet is a set of node indexes.
+type nodeSet uint64
+
+// maxNodes fits a nodeSet; nobody votes with more.
+const maxNodes = 64
+
+func allNodes(n int) nodeSet         { return nodeSet(1)<<n - 1 }
+func (s nodeSet) has(i int) bool     { return s>>i&1 == 1 }
+func (s nodeSet) with(i int) nodeSet { return s | 1<<i }
+func (s nodeSet) len() int           { return bits.OnesCount64(uint64(s)) }
+func quorum(n int) int               { return n/2 + 1 }
+
+// A round is one script on its way to some nodes, all at once, and the votes that come back. It is over as
+// soon as its outcome is decided, whichever way, or at the node timeout; requests that are still under way
+// then go on, and their replies are heard late.
+type round struct {
+	l       *Locker
+	lease   *Lease // nil in Provision
+	script  *script
+	args    []any                          // for every node
+	tail    func(i int) []any              // for one node in addition; may be nil
+	must    bool                           // ask nodes in trouble too
+	decided func(*round) bool              // more votes cannot change the outcome
+	heard   func(*Lease, reply, bool) bool // called with every reply, late or not; may be nil
+
+	nodeContext
+	sent time.Duration // when the round began: trust starts here
+
+	mu sync.Mutex
+	tally
+	over bool
+	done chan struct{} // closed when over
+	few  [5]vote       // room for the votes of most
+}
+
+// A reply is a vote with its origin.
+type reply struct {
+	vote
+	node int
+	sent time.Duration
+}
+
+// send starts the round. Values of ctx reach the hooks of the clients; its end does not.
+func (r *round) send(ctx context.Context, to nodeSet) {
+	e := r.l.e
+	r.sent = e.clock.now()
+	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.l.p.nodeTimeout)}
+	r.tally = newTally(r.few[:0], len(e.nodes), to)
+	r.done = make(chan struct{})
+	for i, n := range e.nodes {
+		if !to.has(i) {
+			continue
+		}
+		if err := n.admit(r.sent, r.l.p.nodeTimeout, r.must); err != nil {
+			r.hear(i, vote{verdict: CircuitOpen, err: err})
+			continue
+		}
+		e.tasks.Add(1)
+		go r.ask(n)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if to == 0 {
+		r.finish()
+	}
+}
+
+func (r *round) ask(n *node) {
+	e := r.l.e
+	defer e.tasks.Done()
+	args := r.args
+	if r.tail != nil {
+		args = append(args[:len(args):len(args)], r.tail(n.index)...)
+	}
+	v := n.call(&r.nodeContext, r.script, args)
+	now := e.clock.now()
+	n.leave(now, v.err)
+	v.latency = now - r.sent
+	if v.clock != 0 {
+		v.skew = time.Duration(v.clock-time.Now().UnixMicro()) * time.Microsecond
+	}
+	e.noticed(n, v, r.l)
+	r.hear(n.index, v)
+}
+
+// hear counts a vote, unless it comes late.
+func (r *round) hear(i int, v vote) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.heard != nil {
+		v.slept = r.heard(r.lease, reply{v, i, r.sent}, r.over)
+	}
+	if r.over {
+		return
+	}
+	r.take(i, v)
+	if r.pending == 0 || r.decided(r) {
+		r.finish()
+	}
+}
+
+// finish ends the round. Called with its lock.
+func (r *round) finish() {
+	if !r.over {
+		r.over = true
+		close(r.done)
+	}
+}
+
+// wait returns when the round is over; false if ctx ended first, which ends the round. The votes are the
+// caller's from then on.
+func (r *round) wait(ctx context.Context) bool {
+	timer := time.AfterFunc(r.l.p.nodeTimeout, r.expire)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return true
+	case <-ctx.Done():
+		r.leave()
+		return false
+	}
+}
+
+// leave ends the round without waiting for it.
+func (r *round) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.finish()
+}
+
+// expire counts nodes that have not answered by the node timeout as timed out.
+func (r *round) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.votes {
+		if r.over {
+			return
+		}
+		if r.asked.has(i) && r.votes[i].verdict == Pending {
+			v := vote{verdict: TimedOut, err: errNodeTimeout, latency: r.l.p.nodeTimeout}
+			if r.heard != nil {
+				r.heard(r.lease, reply{v, i, r.sent}, false)
+			}
+			r.take(i, v)
+		}
+	}
+	r.finish()
+}

@@ -1,0 +1,115 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// Release gives the key back, or what WithMinHold leaves of it. The lease's context ends at once, with cause
+// ErrReleased. Release works with a cancelled ctx, which only lends its values; it takes at most the node
+// timeout and may be repeated.
+//
+// A nil error means that a quorum confirmed it. ErrLost: the lease had ended before, so the holder was not
+// alone to its end. ErrUnavailable: no quorum confirmed it; the key may stay taken until its TTL is over,
+// and Release is still being tried in the background.
+func (lease *Lease) Release(ctx context.Context) error {
+	was := lease.end()
+	e := lease.l.e
+	if !e.begin(false) {
+		return lease.outcome(was, nil)
+	}
+	defer e.end()
+	ctx, end := lease.l.observe(ctx, OpRelease, lease.key, false, lease.token)
+
+	lease.mu.Lock()
+	lease.released = true
+	to, stay := lease.asked, lease.l.p.minHold-(e.clock.now()-lease.sent)
+	lease.mu.Unlock()
+	r := lease.releasing(max(stay, 0))
+	r.send(ctx, to)
+	r.wait(context.Background())
+	t := &r.tally
+	lease.letGo(was)
+	err := lease.outcome(was, t)
+	if end != nil {
+		end(Outcome{Err: err, Reason: lease.reason, Token: lease.token, Nodes: lease.l.report(t)})
+	}
+	return err
+}
+
+// letGo lets the next contender of this process have its turn.
+func (lease *Lease) letGo(was leaseState) {
+	if was == leaseHeld {
+		lease.l.e.lines.leave(lease.line)
+		lease.l.e.retire(lease)
+	}
+}
+
+// outcome is the error of a release.
+func (lease *Lease) outcome(was leaseState, t *tally) error {
+	switch {
+	case lease.reason != "":
+		return lease.lossError(OpRelease)
+	case t == nil || t.count(Granted) >= t.q:
+		return nil
+	case t.outvoted():
+		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrLost, Reason: LossTaken, Nodes: lease.l.report(t)}
+	}
+	lease.l.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", "key", lease.key, "token", lease.token)
+	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: lease.l.p.server, Nodes: lease.l.report(t)}
+}
+
+// releasing is a round that ends the attempt.
+func (lease *Lease) releasing(stay time.Duration) *round {
+	p := &lease.l.p
+	drop := uint64(0)
+	if lease.stale {
+		drop = lease.token
+	}
+	return &round{l: lease.l, lease: lease, script: releaseScript, must: true,
+		args: append(releaseScript.args(5, lease.resource, lease.tombstone),
+			lease.id, p.tombstoneMs, stay.Milliseconds(), drop, p.idleFenceMs),
+		decided: func(r *round) bool { return r.settled() }, heard: (*Lease).unanswered}
+}
+
+// free tells all nodes, without waiting for them, that the lease is over.
+func (lease *Lease) free() {
+	lease.mu.Lock()
+	to := lease.asked
+	lease.mu.Unlock()
+	r := lease.releasing(0)
+	r.send(context.Background(), to)
+	r.leave()
+}
+
+// unanswered has a node that did not answer told once more, in the background, that the attempt is over. If
+// that fails too, the lease runs out by itself, and the clock window refuses what is still under way.
+func (lease *Lease) unanswered(got reply, _ bool) (slept bool) {
+	if got.verdict == TimedOut || got.verdict == Failed && !answered(got.err) {
+		lease.mu.Lock()
+		lease.undo(got.node, lease.l.p.nodeTimeout)
+		lease.mu.Unlock()
+	}
+	return false
+}
+
+// undo ends the attempt on one node, in the background, after a delay. Called with the lease's lock.
+func (lease *Lease) undo(i int, after time.Duration) {
+	s := &lease.nodes[i]
+	if s.undoing {
+		return
+	}
+	s.undoing, s.unreleased = true, false
+	lease.l.e.spawn(func() {
+		timer := time.NewTimer(after)
+		defer timer.Stop()
+		<-timer.C
+		r := lease.releasing(0)
+		r.must, r.heard = false, nil
+		r.send(context.Background(), nodeSet(0).with(i))
+		r.wait(context.Background())
+		lease.mu.Lock()
+		defer lease.mu.Unlock()
+		s.undoing, s.unreleased = false, r.count(Granted)+r.count(Gone) == 0
+	})
+}

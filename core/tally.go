@@ -1,0 +1,181 @@
+package core
+
+import "time"
+
+// A tally counts the votes of one round and knows when more of them cannot change the outcome.
+type tally struct {
+	q       int
+	asked   nodeSet
+	votes   []vote // by node; Pending where no answer has come, or none was asked for
+	pending int
+}
+
+func newTally(room []vote, n int, asked nodeSet) tally {
+	if cap(room) < n {
+		room = make([]vote, n)
+	}
+	t := tally{q: quorum(n), asked: asked, votes: room[:n], pending: asked.len()}
+	for i := range t.votes {
+		t.votes[i].verdict = Pending
+	}
+	return t
+}
+
+// take books the vote of a node.
+func (t *tally) take(i int, v vote) {
+	t.votes[i] = v
+	t.pending--
+}
+
+func (t *tally) count(v Verdict) (n int) {
+	for i := range t.votes {
+		if t.votes[i].verdict == v {
+			n++
+		}
+	}
+	return n
+}
+
+// acquired: a quorum granted, or agrees that the key is done, or neither can come about any more and it is
+// known whether the key is held or the quorum is out of reach.
+func (t *tally) acquired() bool {
+	granted, done := t.count(Granted), t.doneVotes()
+	if granted >= t.q || done >= t.q {
+		return true
+	}
+	if granted+t.pending >= t.q || done > 0 && done+t.pending >= t.q {
+		return false
+	}
+	voters := t.voters()
+	return voters >= t.q || voters+t.pending < t.q
+}
+
+// voters are the nodes that would grant the key if nobody had it.
+func (t *tally) voters() int { return t.count(Granted) + t.count(Held) + t.count(Done) }
+
+// doneVotes is the most nodes that hold the same completion record. Only a record that a quorum holds under
+// one ballot is decided.
+func (t *tally) doneVotes() int {
+	most := 0
+	for i := range t.votes {
+		if t.votes[i].verdict != Done {
+			continue
+		}
+		same := 0
+		for j := range t.votes {
+			if t.votes[j].verdict == Done && t.votes[j].token == t.votes[i].token {
+				same++
+			}
+		}
+		most = max(most, same)
+	}
+	return most
+}
+
+// record is the completion record with the greatest ballot that any node showed, nil if none did.
+func (t *tally) record() *nodeRecord {
+	var best *nodeRecord
+	for i := range t.votes {
+		if r := t.votes[i].record; r != nil && (best == nil || r.ballot > best.ballot) {
+			best = r
+		}
+	}
+	return best
+}
+
+// token is the greatest token granted, and the set of nodes that store it already.
+func (t *tally) token() (token uint64, stored, granted nodeSet) {
+	for i := range t.votes {
+		v := &t.votes[i]
+		if v.verdict != Granted {
+			continue
+		}
+		granted = granted.with(i)
+		switch {
+		case v.token > token:
+			token, stored = v.token, nodeSet(0).with(i)
+		case v.token == token:
+			stored = stored.with(i)
+		}
+	}
+	return token, stored, granted
+}
+
+// sameServer finds two nodes that granted out of one replication history: they are one server, or a server
+// and its replica.
+func (t *tally) sameServer() (a, b int, found bool) {
+	for b := range t.votes {
+		for a := range b {
+			va, vb := &t.votes[a], &t.votes[b]
+			if va.verdict == Granted && vb.verdict == Granted && va.history != "-" && va.history == vb.history {
+				return a, b, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// wait is when a quorum could grant at the earliest, from what the nodes said: the q-th smallest of the
+// remaining times. Zero when it is not known.
+func (t *tally) wait() time.Duration {
+	var best time.Duration
+	for i := range t.votes {
+		v := &t.votes[i]
+		if !waitsOut(v.verdict) {
+			continue
+		}
+		within := 0
+		for j := range t.votes {
+			if w := &t.votes[j]; waitsOut(w.verdict) && w.rest <= v.rest || w.verdict == Granted {
+				within++
+			}
+		}
+		if within >= t.q && (best == 0 || v.rest < best) {
+			best = v.rest
+		}
+	}
+	return best
+}
+
+// waitsOut: the node will grant by itself after the rest it named.
+func waitsOut(v Verdict) bool { return v == Held || v == Quarantined }
+
+// mayHold are the nodes on which the attempt may own the key, now or when a late request arrives.
+func (t *tally) mayHold() (s nodeSet) {
+	for i := range t.votes {
+		switch t.votes[i].verdict {
+		case Granted, Pending, TimedOut, Failed:
+			s = s.with(i)
+		}
+	}
+	return s
+}
+
+// outvoted: so many nodes do not have the lease that no quorum can.
+func (t *tally) outvoted() bool { return t.count(Gone) > len(t.votes)-t.q }
+
+// confirmed: a quorum confirmed that the lease is on it, as it asked for.
+func (t *tally) confirmed() bool { return t.count(Granted)+t.count(Healed) >= t.q }
+
+// settled: enough nodes confirmed, or enough cannot.
+func (t *tally) settled() bool { return t.confirmed() || t.outvoted() }
+
+// slept is on how many nodes more time has passed since the last round than on this machine.
+func (t *tally) slept() (n int) {
+	for i := range t.votes {
+		if t.votes[i].slept {
+			n++
+		}
+	}
+	return n
+}
+
+// answeredAll: every one of these nodes has answered.
+func (t *tally) answeredAll(nodes nodeSet) bool {
+	for i := range t.votes {
+		if nodes.has(i) && t.votes[i].verdict == Pending {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,50 @@
+package core
+
+import "time"
+
+// The arithmetic of trust. All of it is pure, so that it can be fuzzed.
+
+const (
+	// roundTrip pays for the millisecond resolution of Redis expiries, at both ends (Redlock's constant).
+	roundTrip = 2 * time.Millisecond
+	// slack is by how much a lease outlives its logical expiry in Redis: a server clock that steps forward
+	// by less than this, and back, destroys nothing.
+	slack = 24 * time.Hour
+	// idleFence is how long a fencing counter outlives the last use of its key. The counter may vanish
+	// then: the next one starts from the clock, which has passed it.
+	idleFence = time.Hour
+)
+
+// validity is how long a lease may be trusted, from the moment the request was sent, when the nodes were
+// told ttl: less the drift of the client's clock, and less what the clock window lets clocks differ.
+func validity(ttl time.Duration, drift float64, window time.Duration) time.Duration {
+	v := ttl - time.Duration(float64(ttl)*drift) - roundTrip
+	if window > 0 {
+		v -= 2*window + 2*clientSkew(window)
+	}
+	return v
+}
+
+// clientSkew is by how much the wall clocks of clients are assumed to differ, each from true time.
+func clientSkew(window time.Duration) time.Duration { return window / 10 }
+
+// defaultWindow is wide enough for NTP and slow requests, and leaves most of the lease.
+func defaultWindow(ttl time.Duration) time.Duration { return min(500*time.Millisecond, ttl/10) }
+
+// defaultNodeTimeout is long for a healthy node, short beside the lease.
+func defaultNodeTimeout(ttl time.Duration) time.Duration {
+	return min(max(ttl/10, 50*time.Millisecond), time.Second)
+}
+
+// cancelMargin is how much earlier than the end of validity the context ends, so that the holder has
+// stopped by then.
+func cancelMargin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/50) }
+
+// tombstoneTTL is how long a node remembers that an attempt is over: until the clock window refuses its
+// requests, or, without a window, longer than they can plausibly be under way.
+func tombstoneTTL(window, nodeTimeout, maxTTL time.Duration) time.Duration {
+	if window > 0 {
+		return 2*window + 2*nodeTimeout
+	}
+	return 4 * maxTTL
+}
