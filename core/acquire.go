@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -14,7 +15,10 @@ import (
 // The error is an [*OpError] matching ErrHeld (only after WithMaxWait), ErrDone (the key is recorded as
 // completed), ErrUnavailable (no quorum for as long as a TTL, or for WithMaxWait), ErrClosed, or the
 // context's error and cause; or it matches ErrKey. Whatever the error, nothing of the attempt is left
-// behind on nodes that can be reached.
+// behind on nodes that can be reached. Nodes in quarantine are waited for; a deadline that ends that wait is
+// the context's error.
+//
+// Leases are not reentrant: with a ctx that runs under a lease on key, the error matches ErrHeld at once.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.acquire(ctx, key, false)
 }
@@ -30,6 +34,9 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool) (*Lease, err
 		return nil, err
 	}
 	a := acquisition{l: l, key: key, line: l.e.keys.resource(key), parent: ctx, try: try}
+	if l.holds(ctx, key) {
+		return nil, a.fail(errReentrant)
+	}
 	ctx, end := l.observe(ctx, OpAcquire, key, try, 0)
 	lease, err := a.run(ctx)
 	if end != nil {
@@ -37,6 +44,22 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool) (*Lease, err
 		end(a.out)
 	}
 	return lease, err
+}
+
+var errReentrant = fmt.Errorf("%w: the caller itself, under whose lease it asks again; leases are not reentrant", ErrHeld)
+
+// holds: ctx runs under a lease on key, so that waiting for it would never end.
+func (l *Locker) holds(ctx context.Context, key string) bool {
+	for {
+		lease, ok := FromContext(ctx)
+		if !ok {
+			return false
+		}
+		if lease.l.e == l.e && lease.key == key && lease.ctx.Err() == nil {
+			return true
+		}
+		ctx = lease.ctx.parent
+	}
 }
 
 // An acquisition is one call of Acquire: a place in the local queue, then attempts until one succeeds.

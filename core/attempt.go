@@ -65,11 +65,19 @@ func (lease *Lease) settleToken(ctx, wait context.Context, t *tally, sent time.D
 		return true
 	}
 	r := round{l: lease.l, lease: lease, script: renewScript, must: true,
-		args:    append(lease.args(renewScript, 3), token, 0, "1"),
+		args: lease.args(renewScript, 0), tail: func(i int) []any { return []any{token, 0, t.votes[i].token} },
 		decided: func(r *round) bool { return r.count(Granted)+stored.len() >= r.q }}
 	r.send(ctx, granted&^stored)
 	r.wait(wait)
-	return r.count(Granted)+stored.len() >= t.q
+	if r.count(Granted)+stored.len() >= t.q {
+		return true
+	}
+	for i := range r.votes {
+		if r.asked.has(i) && r.votes[i].verdict != Granted {
+			t.votes[i] = r.votes[i] // not ours any more, or not known to be
+		}
+	}
+	return false
 }
 
 // refused says why the attempt failed.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"strings"
 	"time"
@@ -50,16 +49,16 @@ type identity struct {
 func (l *Locker) checkNodes() error {
 	e := l.e
 	type answer struct {
-		n  *node
-		id identity
-		ok bool
+		n   *node
+		id  identity
+		err error
 	}
 	answers := make(chan answer, len(e.nodes))
 	ctx := &nodeContext{context.Background(), time.Now().Add(l.p.nodeTimeout)}
 	for _, n := range e.nodes {
 		e.tasks.Go(func() {
 			id, err := n.identify(ctx)
-			answers <- answer{n, id, err == nil}
+			answers <- answer{n, id, err}
 		})
 	}
 	timeout := time.NewTimer(l.p.nodeTimeout)
@@ -69,7 +68,8 @@ func (l *Locker) checkNodes() error {
 	for range e.nodes {
 		select {
 		case a := <-answers:
-			if !a.ok {
+			if a.err != nil {
+				l.p.logger.Warn("lockkit: node cannot be reached, starting without it", "why", a.n.String()+": "+a.err.Error())
 				continue
 			}
 			if fault := l.unfit(a.n, a.id); fault != nil {
@@ -79,7 +79,7 @@ func (l *Locker) checkNodes() error {
 				continue
 			}
 			if first := servers[a.id.runID]; first != nil {
-				faults = append(faults, fmt.Errorf("node %d%s: %w, it is also node %d", max(a.n.index, first.index), at(a.n), errSameServer, min(a.n.index, first.index)))
+				faults = append(faults, fmt.Errorf("%v: %w, it is also %v", a.n, errSameServer, first))
 			}
 			servers[a.id.runID] = a.n
 			a.n.mu.Lock()
@@ -92,18 +92,11 @@ func (l *Locker) checkNodes() error {
 	return errors.Join(faults...)
 }
 
-func at(n *node) string {
-	if n.addr == "" {
-		return ""
-	}
-	return " (" + n.addr + ")"
-}
-
 // unfit says why a server cannot be a node.
 func (l *Locker) unfit(n *node, id identity) error {
 	var faults []error
 	bad := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("node %d%s: "+format, append([]any{n.index, at(n)}, args...)...))
+		faults = append(faults, fmt.Errorf("%v: "+format, append([]any{n}, args...)...))
 	}
 	if id.role != "" && id.role != "master" {
 		bad("is a %s of another server; a node must be a master of its own", id.role)
@@ -143,27 +136,28 @@ func (n *node) identify(ctx context.Context) (identity, error) {
 }
 
 // noticed follows what a node answers: it is checked at its first answer if it was away at the start, and
-// an operator is told when trouble with it begins and ends.
-func (e *engine) noticed(n *node, v vote, l *Locker) {
+// an operator is told when trouble with it begins and ends. It ends with a vote on an acquisition; other
+// scripts are answered by nodes that do not vote, too.
+func (e *engine) noticed(n *node, v vote, r *round) {
 	n.mu.Lock()
 	check := !n.checked && answered(v.err)
 	n.checked = n.checked || check
-	was := n.trouble
-	n.trouble = troubleOf(v)
-	now := n.trouble
+	was, now := n.trouble, troubleOf(v)
+	if now == Granted && r.script != acquireScript {
+		now = was
+	}
+	n.trouble = now
 	n.mu.Unlock()
 	if check {
-		e.spawn(func() { l.checkLate(n) })
+		e.spawn(func() { r.l.checkLate(n) })
 	}
-	if was == now {
-		return
+	switch {
+	case was == now:
+	case now == Granted:
+		r.l.p.logger.Info("lockkit: node votes again", "node", n.index, "addr", n.addr)
+	default:
+		r.l.p.logger.Warn("lockkit: node does not vote", "why", v.report(n).String())
 	}
-	if now == Granted {
-		l.p.logger.Info("lockkit: node votes again", "node", n.index, "addr", n.addr)
-		return
-	}
-	l.p.logger.LogAttrs(context.Background(), slog.LevelWarn, "lockkit: node does not vote",
-		slog.Int("node", n.index), slog.String("addr", n.addr), slog.String("why", v.report(n).String()))
 }
 
 // troubleOf is the verdict of a node that cannot vote, Granted for one that can.
@@ -191,7 +185,7 @@ func (l *Locker) checkLate(n *node) {
 		same := other != n && id.runID != "" && other.runID == id.runID
 		other.mu.Unlock()
 		if same {
-			fault = errors.Join(fault, fmt.Errorf("node %d%s: %w, it is also node %d", n.index, at(n), errSameServer, other.index))
+			fault = errors.Join(fault, fmt.Errorf("%v: %w, it is also %v", n, errSameServer, other))
 		}
 	}
 	n.mu.Lock()

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -33,10 +34,19 @@ func (l *Locker) TryDo(ctx context.Context, key string, fn func(ctx context.Cont
 func (lease *Lease) do(fn func(context.Context) error) (err error) {
 	defer func() {
 		if rerr := lease.Release(lease.ctx.parent); errors.Is(rerr, ErrLost) {
-			err = errors.Join(err, rerr)
+			err = lease.joinLoss(err, rerr)
 		}
 	}()
 	return fn(&lease.ctx)
+}
+
+// joinLoss joins the error of fn with that of the loss. If fn only passes on that its context ended, its
+// error does not make it look as if the caller had cancelled.
+func (lease *Lease) joinLoss(err, loss error) error {
+	if errors.Is(err, context.Canceled) && lease.ctx.parent.Err() == nil {
+		return fmt.Errorf("%w: %v", loss, err)
+	}
+	return errors.Join(err, loss)
 }
 
 // Once runs fn under key unless key is recorded as done; when fn returns nil, the record is written with the
@@ -66,7 +76,7 @@ func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Conte
 	}
 	if err != nil {
 		if rerr := lease.Release(ctx); errors.Is(rerr, ErrLost) {
-			err = errors.Join(err, rerr)
+			err = lease.joinLoss(err, rerr)
 		}
 		return err
 	}

@@ -99,17 +99,16 @@ type NodeReply struct {
 
 // String describes the reply for a log line.
 func (n NodeReply) String() string {
-	s := fmt.Sprintf("node %d", n.Node)
-	if n.Addr != "" {
-		s += " (" + n.Addr + ")"
-	}
+	s := nodeName(n.Node, n.Addr)
 	switch n.Verdict {
 	case Held:
 		return fmt.Sprintf("%s: held for another %v", s, n.Rest.Round(time.Millisecond))
 	case Quarantined:
-		return fmt.Sprintf("%s: quarantined for another %v, having lost its memory (a node known to be new: Provision)", s, n.Rest.Round(time.Millisecond))
+		return fmt.Sprintf("%s: quarantined for another %v, because it is new or has lost its memory", s, n.Rest.Round(time.Millisecond))
 	case ClockSkewed:
 		return fmt.Sprintf("%s: its clock is off by %v, more than the clock window allows: check NTP on both machines", s, n.Skew.Round(time.Millisecond))
+	case TooLate:
+		return s + ": the request arrived too late to count"
 	case Replica:
 		return s + ": is a replica, not a master"
 	case Unguarded:

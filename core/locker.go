@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"sync"
 	"sync/atomic"
 
@@ -83,9 +84,12 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 	p, err := defaults().with(opts).policy(len(urls))
 	faults := []error{err}
 	clients := make([]redis.UniversalClient, 0, len(urls))
-	for i, url := range urls {
-		o, err := redis.ParseURL(url)
+	for i, address := range urls {
+		o, err := redis.ParseURL(address)
 		if err != nil {
+			if inURL := (*url.Error)(nil); errors.As(err, &inURL) {
+				err = inURL.Err // without the URL, which may hold a password
+			}
 			faults = append(faults, fmt.Errorf("node %d: %w", i, err))
 			continue
 		}
@@ -114,17 +118,18 @@ func closeClients(clients []redis.UniversalClient) error {
 }
 
 // With derives a Locker with other options that shares nodes, local queue, watchdog and Close with l. Key
-// prefix, max TTL and restart guard belong to the nodes and cannot differ: changing them is an error.
+// prefix, clock window, max TTL, restart guard and replica lag belong to the nodes: changing them is an
+// error.
 func (l *Locker) With(opts ...Option) (*Locker, error) {
 	conf := l.p.asked
-	conf.guard = &l.p.guarded
+	conf.guard, conf.window = &l.p.guarded, l.p.window
 	if l.p.guarded {
 		conf.maxTTL = l.p.maxTTL
 	}
 	p, err := conf.with(opts).policy(len(l.e.nodes))
 	var shared error
-	if p.prefix != l.p.prefix || p.guarded != l.p.guarded || p.guarded && (p.maxTTL != l.p.maxTTL || p.lag != l.p.lag) {
-		shared = errors.New("key prefix, max TTL, restart guard and replica lag are set by New for all")
+	if p.prefix != l.p.prefix || p.window != l.p.window || p.guarded != l.p.guarded || p.guarded && (p.maxTTL != l.p.maxTTL || p.lag != l.p.lag) {
+		shared = errors.New("key prefix, clock window, max TTL, restart guard and replica lag are set by New for all")
 	}
 	if err := errors.Join(err, shared); err != nil {
 		return nil, fmt.Errorf("lockkit: %w", err)
@@ -133,9 +138,9 @@ func (l *Locker) With(opts ...Option) (*Locker, error) {
 }
 
 // Provision declares every node that carries no guard record yet to be new, so that it votes at once
-// instead of after the max TTL. Call it when no lock can be held on such a node: when nodes are set up, and
-// never for a node that may have lost its memory. It needs an answer of every node, and names those that
-// gave none; without the restart guard it does nothing.
+// instead of after the max TTL. Call it when nodes are set up, before anything locks on them, and never for
+// a node that may have lost its memory. A nil error means that every node votes; otherwise the error names
+// those that could not be reached or are quarantined already. Without the restart guard it does nothing.
 func (l *Locker) Provision(ctx context.Context) error {
 	if !l.p.guarded {
 		return nil

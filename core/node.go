@@ -33,6 +33,16 @@ type node struct {
 	trouble  Verdict // why the node cannot vote, as last logged; Granted = it can
 }
 
+// String names the node for a message.
+func (n *node) String() string { return nodeName(n.index, n.addr) }
+
+func nodeName(index int, addr string) string {
+	if addr == "" {
+		return fmt.Sprintf("node %d", index)
+	}
+	return fmt.Sprintf("node %d (%s)", index, addr)
+}
+
 // admit says whether a request may be sent now, and books it. A node that fails requests, or has left one
 // unanswered for longer than the timeout, gets one probe per timeout until it answers; and what must be sent
 // in any case: the end of an attempt that the node may have granted.

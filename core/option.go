@@ -37,7 +37,7 @@ const derived time.Duration = -1 << 62
 
 func defaults() config {
 	return config{
-		ttl: 10 * time.Second, maxTTL: derived, renewEvery: derived, nodeTimeout: derived, window: derived,
+		ttl: 10 * time.Second, maxTTL: derived, renewEvery: derived, nodeTimeout: derived, window: defaultWindow,
 		drift:    0.10,
 		retryMin: 50 * time.Millisecond, retryMax: 250 * time.Millisecond,
 		retention: 24 * time.Hour, resultLimit: 4 << 10,
@@ -68,8 +68,8 @@ func WithDrift(fraction float64) Option { return option(func(c *config) { c.drif
 
 // WithClockWindow sets by how much the wall clocks of a node and this process may differ, request delay
 // included; a node outside of it does not take part. It makes steps of the nodes' clocks harmless and
-// refuses old requests, at the price of 2.2 windows of each lease. It must be the same in all processes.
-// Default: 500ms, or a tenth of the TTL if that is less; 0 turns it off.
+// refuses old requests, at the price of 2.2 windows of each lease: a TTL below 2.5s needs a smaller one. It
+// must be the same in all processes. Default 500ms; 0 turns it off.
 func WithClockWindow(d time.Duration) Option { return option(func(c *config) { c.window = d }) }
 
 // WithMaxWait bounds how long Acquire, Do and Once wait, without bounding the lease as a deadline of their
@@ -168,7 +168,6 @@ func (c config) policy(n int) (policy, error) {
 	set(&p.maxTTL, p.server)
 	set(&p.renewEvery, c.ttl/3)
 	set(&p.nodeTimeout, defaultNodeTimeout(c.ttl))
-	set(&p.window, defaultWindow(c.ttl))
 	p.validity = validity(c.ttl, c.drift, p.window)
 	p.margin = cancelMargin(c.ttl)
 	p.tombstone = tombstoneTTL(p.window, p.nodeTimeout, p.maxTTL)
@@ -217,8 +216,8 @@ func (p *policy) check() error {
 		case p.fixed:
 			bad(trusted <= p.nodeTimeout, "of TTL %v only %v can be trusted, which a node timeout of %v uses up", p.ttl, trusted, p.nodeTimeout)
 		default:
-			bad(trusted <= need, "of TTL %v only %v can be trusted, too little for a renewal every %v with a node timeout of %v",
-				p.ttl, trusted, p.renewEvery, p.nodeTimeout)
+			bad(trusted <= need, "of TTL %v only %v can be trusted, too little for a renewal every %v with a node timeout of %v (the clock window takes %v: a smaller one must be smaller in every process)",
+				p.ttl, trusted, p.renewEvery, p.nodeTimeout, 2*p.window+2*clientSkew(p.window))
 		}
 	}
 	return errors.Join(faults...)

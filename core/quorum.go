@@ -87,8 +87,11 @@ func (r *round) ask(n *node) {
 	v.latency = now - r.sent
 	if v.clock != 0 {
 		v.skew = time.Duration(v.clock-time.Now().UnixMicro()) * time.Microsecond
+		if v.verdict == ClockSkewed && v.skew.Abs() <= r.l.p.window {
+			v.verdict = TooLate
+		}
 	}
-	e.noticed(n, v, r.l)
+	e.noticed(n, v, r)
 	r.hear(n.index, v)
 }
 

@@ -50,8 +50,8 @@ func (t *tally) acquired() bool {
 	return voters >= t.q || voters+t.pending < t.q
 }
 
-// voters are the nodes that would grant the key if nobody had it.
-func (t *tally) voters() int { return t.count(Granted) + t.count(Held) + t.count(Done) }
+// voters are the nodes that would grant the key if nobody had it, or had taken it meanwhile.
+func (t *tally) voters() int { return t.count(Granted) + t.count(Held) + t.count(Done) + t.count(Gone) }
 
 // doneVotes is the most nodes that hold the same completion record. Only a record that a quorum holds under
 // one ballot is decided.

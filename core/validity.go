@@ -13,6 +13,9 @@ const (
 	// idleFence is how long a fencing counter outlives the last use of its key. The counter may vanish
 	// then: the next one starts from the clock, which has passed it.
 	idleFence = time.Hour
+	// defaultWindow is wide enough for NTP and slow requests. It does not depend on the TTL, because all
+	// processes must have the same.
+	defaultWindow = 500 * time.Millisecond
 )
 
 // validity is how long a lease may be trusted, from the moment the request was sent, when the nodes were
@@ -27,9 +30,6 @@ func validity(ttl time.Duration, drift float64, window time.Duration) time.Durat
 
 // clientSkew is by how much the wall clocks of clients are assumed to differ, each from true time.
 func clientSkew(window time.Duration) time.Duration { return window / 10 }
-
-// defaultWindow is wide enough for NTP and slow requests, and leaves most of the lease.
-func defaultWindow(ttl time.Duration) time.Duration { return min(500*time.Millisecond, ttl/10) }
 
 // defaultNodeTimeout is long for a healthy node, short beside the lease.
 func defaultNodeTimeout(ttl time.Duration) time.Duration {

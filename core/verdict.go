@@ -14,6 +14,7 @@ const (
 	Gone                       // the lease is not, or no longer, on this node
 	Quarantined                // the node lost its memory and waits until every lease it may have forgotten is over
 	ClockSkewed                // the clocks of node and client differ by more than the clock window
+	TooLate                    // the request was under way for longer than the clock window
 	Replica                    // the node is not a master
 	Unguarded                  // the server does not report its replication history
 	Overflow                   // the fencing counter is at its end
@@ -22,7 +23,7 @@ const (
 )
 
 var verdictNames = [...]string{"failed", "pending", "granted", "healed", "unconfirmed", "held", "done", "gone", "quarantined",
-	"clock_skewed", "replica", "unguarded", "overflow", "timed_out", "circuit_open"}
+	"clock_skewed", "too_late", "replica", "unguarded", "overflow", "timed_out", "circuit_open"}
 
 // String returns the verdict in snake_case, fit for a metric attribute.
 func (v Verdict) String() string {
@@ -33,7 +34,7 @@ func (v Verdict) String() string {
 }
 
 var verdictOf = map[string]Verdict{
-	"OK": Granted, "AGAIN": Granted, "KNOWN": Granted, "HEALED": Healed, "WAIT": Unconfirmed, "HELD": Held, "DONE": Done,
+	"OK": Granted, "AGAIN": Granted, "HEALED": Healed, "WAIT": Unconfirmed, "HELD": Held, "DONE": Done,
 	"LOST": Gone, "GONE": Gone, "TOMBSTONE": Gone, "QUARANTINED": Quarantined, "CLOCK": ClockSkewed,
 	"REPLICA": Replica, "NOGUARD": Unguarded, "OVERFLOW": Overflow,
 }

@@ -11,7 +11,10 @@ local held = r[2] and r[2] ~= id and now <= e
 if accepted > ballot then return 'LOST ' .. int(now) end
 if accepted < ballot then
   if ARGV[14] ~= '1' then
-    if held or f > ballot then return 'LOST ' .. int(now) end
+    if held or f > ballot then
+      if r[2] == id then redis.call('HDEL', KEYS[1], 'e', 'i') end
+      return 'LOST ' .. int(now)
+    end
     if r[2] ~= id and now >= tonumber(ARGV[10]) and now < quarantine then
       return 'QUARANTINED ' .. int(now) .. ' ' .. int(quarantine - now)
     end

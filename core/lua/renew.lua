@@ -1,6 +1,7 @@
 -- Extends the attempt's lease, or brings it back where this node lost it.
 -- ARGV 9 token  10 expiry this node last confirmed (server ms, 0 = never)
---      11 '1' = write-back: only raise the counter where the lease is still ours
+--      11 token this node granted, '0' = a plain renewal.  Otherwise a write-back: only raise the counter, and only
+--         where nothing has happened since that grant
 -- Replies  OK | HEALED | WAIT now expiry   LOST now   TOMBSTONE now   QUARANTINED now rest   CLOCK us ...
 local token, confirmed = tonumber(ARGV[9]), tonumber(ARGV[10])
 local r = redis.call('HMGET', KEYS[1], 'e', 'i', 'f', 'd')
@@ -9,12 +10,12 @@ local status = 'OK '
 if r[2] ~= id then
   if r[2] and now <= e then return 'LOST ' .. int(now) end
   if redis.call('EXISTS', KEYS[2]) == 1 then return 'TOMBSTONE ' .. int(now) end
-  if ARGV[11] == '1' or f > token then return 'LOST ' .. int(now) end
+  if ARGV[11] ~= '0' or f > token then return 'LOST ' .. int(now) end
   -- Our lease cannot have run out yet, so the node forgot it; nobody else's grant can be what it forgot.
   if now < confirmed then status = 'HEALED '
   elseif now < quarantine then return 'QUARANTINED ' .. int(now) .. ' ' .. int(quarantine - now) end
   e = 0
-end
+elseif ARGV[11] ~= '0' and f ~= tonumber(ARGV[11]) then return 'LOST ' .. int(now) end
 local _, kept = record(r[4])
 f = math.max(f, token)
 e = math.max(e, now + lease)

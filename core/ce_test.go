@@ -1,0 +1,397 @@
+package core
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The counterexamples of the protocol, each as a schedule that breaks a plausible variant of it. Nodes are
+// counted from 0 here. Inside a bubble time stands still while a schedule runs, so that two clients who ask
+// at the same moment propose the same token: exactly the cases in which the counters have to decide.
+
+// Without write-back a token from one node only is not known to the next quorum.
+func TestCE1_TokenIsWrittenBack(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		x, a, b := w.process(), w.process(), w.process()
+		x.links[1].set(fate{refuse: true})
+		x.links[2].set(fate{refuse: true})
+		if _, err := x.TryAcquire(t.Context(), "k"); err == nil {
+			t.Fatal("one node of three is a quorum")
+		}
+		synctest.Wait() // what it was granted is released
+		a.links[2].set(fate{refuse: true})
+		first := w.acquire(a, "k")
+		w.release(first)
+		b.links[0].set(fate{refuse: true})
+		second := w.acquire(b, "k")
+		if second.FencingToken() <= first.FencingToken() {
+			t.Fatalf("token %d after %d", second.FencingToken(), first.FencingToken())
+		}
+	})
+}
+
+// A write-back counts only where the lease still is.
+func TestCE2_WriteBackCountsOnlyOwnNodes(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		x, a, b := w.process(), w.process(), w.process()
+		x.links[1].set(fate{refuse: true})
+		x.links[2].set(fate{refuse: true})
+		x.TryAcquire(t.Context(), "k") // node 0 is one ahead
+		synctest.Wait()
+		a.links[2].set(fate{refuse: true})
+		a.links[1].next(fate{delay: 500 * time.Millisecond}, renewScript)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := a.TryAcquire(t.Context(), "k")
+			failed <- err
+		}()
+		synctest.Wait() // granted by 0 and 1, its write-back is under way to 1
+		w.forget(a, 1, "k")
+		b.links[0].set(fate{refuse: true})
+		second := w.acquire(b, "k")
+		wantErr(t, <-failed, ErrHeld)
+		if w.owner(b, 1, "k") != second.id {
+			t.Fatal("the write-back took the node from its holder")
+		}
+	})
+}
+
+// A write-back never takes a node, not even a free one.
+func TestCE3_WriteBackTakesNoNode(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		x, a := w.process(), w.process()
+		x.links[1].set(fate{refuse: true})
+		x.links[2].set(fate{refuse: true})
+		x.TryAcquire(t.Context(), "k")
+		synctest.Wait()
+		a.links[2].set(fate{refuse: true})
+		a.links[1].next(fate{delay: 300 * time.Millisecond}, renewScript)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := a.TryAcquire(t.Context(), "k")
+			failed <- err
+		}()
+		synctest.Wait()
+		w.forget(a, 1, "k")
+		a.links[1].set(fate{lose: true}, releaseScript) // so that what the write-back did stays to be seen
+		wantErr(t, <-failed, ErrHeld)
+		if got := w.owner(a, 1, "k"); got != "" {
+			t.Fatalf("the write-back took the node for %s", got)
+		}
+	})
+}
+
+// The token is the greatest any granting node gave, not one that a quorum stores already.
+func TestCE4_TokenIsTheGreatest(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, a := w.process(), w.process()
+		p.links[2].set(fate{refuse: true})
+		var last uint64
+		for range 3 {
+			lease := w.acquire(p, "k")
+			last = lease.FencingToken()
+			w.release(lease)
+		}
+		a.links[0].set(fate{refuse: true})
+		if got := w.acquire(a, "k").FencingToken(); got <= last {
+			t.Fatalf("token %d after %d", got, last)
+		}
+	})
+}
+
+// A counter that was lost starts from the clock, above what it had reached.
+func TestCE5_LostCounterStartsFromTheClock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, b := w.process(), w.process()
+		a.links[2].set(fate{refuse: true})
+		first := w.acquire(a, "k")
+		w.release(first)
+		w.nodes[1].RestartEmpty()
+		b.links[0].set(fate{refuse: true})
+		second, err := b.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second.FencingToken() <= first.FencingToken() {
+			t.Fatalf("token %d after %d", second.FencingToken(), first.FencingToken())
+		}
+	})
+}
+
+// emptied checks that a node that lost its memory inside a lease does not help anybody else to the key.
+func emptied(t *testing.T, lose func(w *world, holder *process)) {
+	t.Helper()
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, other := w.process(), w.process()
+		holder.links[2].set(fate{refuse: true})
+		lease := w.acquire(holder, "k")
+		for _, k := range holder.links {
+			k.set(fate{lose: true}) // the holder cannot heal what is lost
+		}
+		lose(w, holder)
+		other.links[0].set(fate{refuse: true})
+		for lease.Context().Err() == nil {
+			if _, err := other.TryAcquire(t.Context(), "k"); err == nil {
+				t.Fatalf("a second holder, while the first is valid for another %v", time.Until(lease.ValidUntil()))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		for _, k := range holder.links {
+			k.clear()
+		}
+		if _, err := other.Acquire(t.Context(), "k"); err != nil {
+			t.Fatalf("never free again: %v", err)
+		}
+	})
+}
+
+func TestCE6_SecondRestartInsideTheQuarantine(t *testing.T) {
+	emptied(t, func(w *world, _ *process) {
+		w.nodes[1].RestartEmpty()
+		contact(w)
+		w.nodes[1].RestartEmpty()
+	})
+}
+
+// contact has a third party touch node 1, so that its quarantine begins.
+func contact(w *world) {
+	third := w.stranger()
+	for _, i := range []int{0, 2} {
+		third.links[i].set(fate{refuse: true})
+	}
+	third.TryAcquire(w.t.Context(), "other")
+}
+
+// The script cache survives promotions and, in some versions, restarts: it says nothing about memory.
+func TestCE7_WarmScriptCache(t *testing.T) {
+	emptied(t, func(w *world, holder *process) {
+		w.forget(holder, 1, "k") // a replica that had not received the lease
+		w.nodes[1].Promote()     // becomes primary, with all scripts cached
+	})
+}
+
+func TestCE8_FailoverAndBack(t *testing.T) {
+	emptied(t, func(w *world, holder *process) {
+		w.nodes[1].Promote()
+		w.forget(holder, 1, "k")
+		w.nodes[1].Promote() // the same process as before, with another history
+	})
+}
+
+func TestCE10_Flush(t *testing.T) {
+	emptied(t, func(w *world, _ *process) { w.nodes[1].Flush() })
+}
+
+func TestCE11_ClockStepAfterRestart(t *testing.T) {
+	emptied(t, func(w *world, _ *process) {
+		w.nodes[1].RestartEmpty()
+		contact(w)
+		w.nodes[1].StepClock(30 * time.Second) // as NTP may do after boot
+		contact(w)
+		w.nodes[1].StepClock(-30 * time.Second)
+	})
+}
+
+func TestRestartedEmptyInsideALease(t *testing.T) {
+	emptied(t, func(w *world, _ *process) { w.nodes[1].RestartEmpty() })
+}
+
+// Healing must not occupy a node that forgot a contender's partial grant.
+func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		slow := []Option{WithClockWindow(0), WithNodeTimeout(5 * time.Second), WithRenewEvery(time.Second),
+			WithMaxTTL(40 * time.Second)} // so that the token clamp spans A's delay
+		b, a := w.process(slow...), w.process(slow...)
+		b.links[0].set(fate{refuse: true})
+		bLease := w.acquire(b, "k") // on 1 and 2, expiring there at 10s
+		for _, k := range b.links {
+			k.set(fate{refuse: true}, renewScript)
+		}
+		time.Sleep(6 * time.Second)
+
+		a.links[1].next(fate{delay: 4200 * time.Millisecond}, acquireScript)
+		a.links[2].set(fate{refuse: true})
+		aWins := make(chan *Lease, 1)
+		go func() {
+			lease, _ := a.TryAcquire(t.Context(), "k")
+			aWins <- lease
+		}()
+		time.Sleep(50 * time.Millisecond)
+		w.nodes[0].RestartEmpty() // forgets that it granted A
+		b.links[0].clear()
+		b.links[2].clear() // B's next renewal reaches 0 and 2
+		aLease := <-aWins
+		if aLease == nil {
+			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
+		}
+		if aLease.Context().Err() == nil && bLease.Context().Err() == nil {
+			t.Fatal("two holders")
+		}
+	})
+}
+
+// Whether a node may be healed is for the node to judge: a request sent in time may arrive too late.
+func TestCE13_HealingJudgedByTheNode(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		slow := []Option{WithClockWindow(0), WithNodeTimeout(5 * time.Second), WithRenewEvery(time.Second)}
+		b, a := w.process(slow...), w.process(slow...)
+		lease := w.acquire(b, "k") // expires on node 0 at 10s, never renewed there
+		b.links[0].set(fate{refuse: true}, renewScript)
+		time.Sleep(9 * time.Second)
+		b.links[0].sequence(renewScript, fate{delay: 3 * time.Second}, fate{refuse: true}) // sent before 10s, arrives after
+		time.Sleep(1500 * time.Millisecond)
+		a.links[1].set(fate{refuse: true})
+		a.links[2].set(fate{refuse: true})
+		a.links[0].set(fate{lose: true}, releaseScript)
+		go a.TryAcquire(t.Context(), "k") // granted by node 0, which then forgets it
+		synctest.Wait()
+		if owner := w.owner(a, 0, "k"); owner == "" || owner == lease.id {
+			t.Fatalf("the schedule is off: node 0 belongs to %q", owner)
+		}
+		w.nodes[0].RestartEmpty()
+		time.Sleep(2500 * time.Millisecond)
+		if owner := w.owner(b, 0, "k"); owner == lease.id {
+			t.Fatal("a renewal that came late took a node that had forgotten another's grant")
+		}
+	})
+}
+
+// Renewals do not count while an old primary may still be serving.
+func TestCE14_RenewalWithinTheReplicaLag(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		lag := 9 * time.Second
+		p := w.process(WithRestartGuard(true), WithReplicaLag(lag))
+		lease := w.acquire(p, "k")
+		w.nodes[0].Promote()
+		until := lease.ValidUntil()
+		<-lease.Context().Done()
+		wantErr(t, context.Cause(lease.Context()), ErrLost)
+		if late := time.Since(until); late > 0 {
+			t.Fatalf("the lease outlived what the old primary knew by %v", late)
+		}
+	})
+}
+
+func TestRenewalAfterTheReplicaLag(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithRestartGuard(true), WithReplicaLag(4*time.Second))
+		lease := w.acquire(p, "k")
+		w.nodes[0].Promote()
+		time.Sleep(time.Minute)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatalf("the lease did not survive a promotion: %v", context.Cause(lease.Context()))
+		}
+	})
+}
+
+// A server clock that steps forward and back destroys nothing.
+func TestCE15_TransientClockStep(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		holder, other := w.process(), w.process()
+		lease := w.acquire(holder, "k")
+		w.nodes[0].StepClock(30 * time.Second)
+		_, err := other.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		w.nodes[0].StepClock(-30 * time.Second)
+		_, err = other.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrHeld)
+		time.Sleep(time.Minute)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatal(context.Cause(lease.Context()))
+		}
+	})
+}
+
+// A request that arrives after the release of its attempt leaves nothing behind.
+func TestCE16_LateAcquireAfterRelease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		p.links[1].next(fate{delay: 300 * time.Millisecond}, acquireScript)
+		w.release(w.acquire(p, "k")) // on 0 and 2; the release reaches 1 first
+		time.Sleep(time.Second)
+		if owner := w.owner(p, 1, "k"); owner != "" {
+			t.Fatalf("node 1 is held by %s, which is over", owner)
+		}
+	})
+}
+
+func TestCE16_LateAcquireAfterGivingUp(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for _, k := range p.links {
+			k.next(fate{delay: 400 * time.Millisecond}, acquireScript)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := p.Acquire(ctx, "k")
+		wantErr(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		for i := range w.nodes {
+			if owner := w.owner(p, i, "k"); owner != "" {
+				t.Fatalf("node %d is held by %s, which gave up", i, owner)
+			}
+		}
+	})
+}
+
+// Each attempt has a name of its own: what is late of an old one concerns nobody.
+func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		p.links[0].next(fate{delay: 400 * time.Millisecond}, releaseScript)
+		first := w.acquire(p, "k")
+		go first.Release(t.Context())
+		synctest.Wait()
+		w.forget(p, 0, "k")
+		p.e.lines.leave(first.line) // its turn would last as long as the release
+		second := w.acquire(p, "k")
+		time.Sleep(time.Second)
+		if w.owner(p, 0, "k") != second.id {
+			t.Fatal("a late release freed a younger lease")
+		}
+	})
+}
+
+// However far off a client's clock is, a token stays near the server's: near enough that what a node
+// forgets is overtaken before it votes again.
+func TestCE18_TokenClamp(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithRestartGuard(true), WithClockWindow(0))
+		ask := func(key string, ahead time.Duration) vote {
+			lease := p.newLease(t.Context(), key, p.e.keys.resource(key))
+			args := append(lease.args(acquireScript, 1), "0")
+			args[wallArg(args)] = time.Now().Add(ahead).UnixMicro()
+			return p.e.nodes[0].call(t.Context(), acquireScript, args)
+		}
+		before := ask("k", time.Hour)
+		w.nodes[0].RestartEmpty()
+		ask("other", 0)
+		time.Sleep(p.p.maxTTL + time.Millisecond)
+		after := ask("k", -time.Hour)
+		if before.verdict != Granted || after.verdict != Granted || after.token <= before.token {
+			t.Fatalf("tokens %d (%v), then %d (%v)", before.token, before.verdict, after.token, after.verdict)
+		}
+	})
+}
+
+// wallArg is the place of the client's wall clock in an argument list.
+func wallArg(args []any) int { return 3 + args[2].(int) + 1 }
+
+// A renewal judged by a wrong clock would make the lease expire early.
+func TestCE20_RenewalOutsideTheClockWindow(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		holder, other := w.process(), w.process()
+		lease := w.acquire(holder, "k")
+		w.nodes[0].StepClock(-3 * time.Second)
+		time.Sleep(5 * time.Second) // a renewal is due meanwhile
+		w.nodes[0].StepClock(3 * time.Second)
+		for lease.Context().Err() == nil && time.Until(lease.ValidUntil()) < 7*time.Second {
+			if _, err := other.TryAcquire(t.Context(), "k"); err == nil {
+				t.Fatalf("a second holder, while the first is valid for another %v", time.Until(lease.ValidUntil()))
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+}

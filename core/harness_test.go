@@ -1,0 +1,247 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A world is a set of embedded nodes and the processes that lock on them.
+type world struct {
+	t     *testing.T
+	nodes []*testutil.Node
+}
+
+// A process is a Locker with network links of its own to the nodes.
+type process struct {
+	*Locker
+	links []*link
+}
+
+// bubble runs f with n embedded nodes in a synctest bubble.
+func bubble(t *testing.T, n int, f func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f(t, &world{t, testutil.Embedded(t, n)})
+	})
+}
+
+var quietly = WithLogger(slog.New(slog.DiscardHandler))
+
+// process makes a Locker and declares nodes that have no guard record to be new.
+func (w *world) process(opts ...Option) *process {
+	w.t.Helper()
+	p := w.stranger(opts...)
+	if err := p.Provision(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// stranger is process without Provision.
+func (w *world) stranger(opts ...Option) *process {
+	w.t.Helper()
+	p := &process{}
+	var clients []redis.UniversalClient
+	for _, n := range w.nodes {
+		k := &link{}
+		c := n.ClientWith(func(o *redis.Options) { o.PoolSize = 2000; o.MaxRetries = -1 })
+		c.AddHook(k)
+		clients, p.links = append(clients, c), append(p.links, k)
+	}
+	var err error
+	if p.Locker, err = New(clients, append([]Option{quietly}, opts...)...); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // what is still held is taken away
+		p.Close(ctx)
+		for _, k := range p.links {
+			k.clear()
+		}
+		p.e.tasks.Wait()
+	})
+	return p
+}
+
+func (w *world) acquire(p *process, key string) *Lease {
+	w.t.Helper()
+	lease, err := p.TryAcquire(w.t.Context(), key)
+	if err != nil {
+		w.t.Fatalf("acquire: %v", err)
+	}
+	return lease
+}
+
+func (w *world) release(lease *Lease) {
+	w.t.Helper()
+	if err := lease.Release(context.Background()); err != nil {
+		w.t.Fatalf("release: %v", err)
+	}
+}
+
+// owner is the attempt that node i says owns key, "" for none.
+func (w *world) owner(p *process, i int, key string) string {
+	w.t.Helper()
+	v, err := w.nodes[i].Exec("HGET", p.e.keys.resource(key), "i")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, _ := v.(string)
+	return s
+}
+
+// forget removes the lease on key from node i, as replication that was lost would.
+func (w *world) forget(p *process, i int, key string) {
+	w.t.Helper()
+	if _, err := w.nodes[i].Exec("HDEL", p.e.keys.resource(key), "e", "i"); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func wantErr(t *testing.T, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Fatalf("error is %v, want %v", err, target)
+	}
+}
+
+// A link carries the requests of one process to one node. Its rule decides the fate of each.
+type link struct {
+	mu   sync.Mutex
+	rule func(s *script, args []any) fate
+	wake chan struct{} // closed by clear: what is lost fails now
+}
+
+// A fate is what happens to a request; the zero value passes.
+type fate struct {
+	refuse     bool          // fails at once, not sent
+	lose       bool          // never arrives, never answered
+	delay      time.Duration // arrives later
+	twice      bool          // arrives twice, the second time after delay
+	loseReply  bool
+	replyDelay time.Duration
+}
+
+var (
+	errRefused = errors.New("connection refused")
+	errLostMsg = errors.New("i/o timeout")
+)
+
+// patienceOfClient is how long a client waits for an answer that never comes: longer than any node timeout.
+const patienceOfClient = 6 * time.Second
+
+// set makes f the fate of requests that run one of scripts, or all when none is named.
+func (k *link) set(f fate, scripts ...*script) {
+	k.decide(func(s *script, _ []any) fate {
+		for _, want := range scripts {
+			if s == want {
+				return f
+			}
+		}
+		if len(scripts) == 0 {
+			return f
+		}
+		return fate{}
+	})
+}
+
+// next gives the next request that runs s its fate; the others pass.
+func (k *link) next(f fate, s *script) { k.sequence(s, f, fate{}) }
+
+// sequence gives the coming requests that run s their fates, one after the other; the last is for all others.
+func (k *link) sequence(s *script, fates ...fate) {
+	k.decide(func(got *script, _ []any) fate {
+		if got != s {
+			return fate{}
+		}
+		f := fates[0]
+		fates = fates[min(1, len(fates)-1):]
+		return f
+	})
+}
+
+func (k *link) decide(rule func(*script, []any) fate) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rule = rule
+	if k.wake == nil {
+		k.wake = make(chan struct{})
+	}
+}
+
+func (k *link) clear() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rule = nil
+	if k.wake != nil {
+		close(k.wake)
+		k.wake = nil
+	}
+}
+
+func (k *link) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (k *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s := scriptOf(cmd.Args())
+		k.mu.Lock()
+		rule, wake := k.rule, k.wake
+		var f fate
+		if rule != nil && s != nil {
+			f = rule(s, cmd.Args())
+		}
+		k.mu.Unlock()
+		fail := func(err error) error {
+			cmd.SetErr(err)
+			return err
+		}
+		if f.refuse {
+			return fail(errRefused)
+		}
+		if f.lose {
+			select {
+			case <-time.After(patienceOfClient):
+			case <-wake:
+			}
+			return fail(errLostMsg)
+		}
+		if f.twice {
+			next(ctx, redis.NewStringCmd(ctx, cmd.Args()...))
+		}
+		time.Sleep(f.delay)
+		err := next(ctx, cmd)
+		time.Sleep(f.replyDelay)
+		if f.loseReply {
+			select {
+			case <-time.After(patienceOfClient):
+			case <-wake:
+			}
+			return fail(errLostMsg)
+		}
+		return err
+	}
+}
+
+func scriptOf(args []any) *script {
+	for _, s := range []*script{acquireScript, renewScript, releaseScript, completeScript} {
+		if len(args) > 1 && (args[1] == s.sha || args[1] == s.source) {
+			return s
+		}
+	}
+	return nil
+}

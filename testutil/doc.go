@@ -1,0 +1,9 @@
+// Package testutil has what tests and demos of code that locks need: embedded
+// Redis masters whose faults are switches ([Node]), real redis-server
+// processes ([Server]), a TCP proxy that damages connections ([Proxy]), and a
+// checker for recorded histories.
+//
+// Embedded nodes need neither a network nor a redis-server, and work inside a
+// testing/synctest bubble, where their clocks and expiries follow the bubble's
+// clock. Use them first; use processes for what only the real server can show.
+package testutil

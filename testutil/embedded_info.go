@@ -1,0 +1,79 @@
+package testutil
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// identity is what INFO tells about a node, guarded by Node.mu.
+type identity struct {
+	runID, replid string
+	started       time.Time
+	replica       bool
+	policy        string
+	maxmemory     int64
+}
+
+func newIdentity() identity {
+	id := identity{policy: "noeviction"}
+	id.restart(time.Now())
+	return id
+}
+
+func (id *identity) restart(now time.Time) {
+	id.runID, id.replid, id.started = newID(), newID(), now
+}
+
+// newID returns 40 hex digits, the form of run_id and master_replid.
+func newID() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+func (id *identity) section(name string) string {
+	switch name {
+	case "server":
+		return fmt.Sprintf("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n"+
+			"run_id:%s\r\ntcp_port:6379\r\nuptime_in_seconds:%d\r\n",
+			id.runID, int(time.Since(id.started).Seconds()))
+	case "memory":
+		return fmt.Sprintf("# Memory\r\nmaxmemory:%d\r\nmaxmemory_policy:%s\r\n", id.maxmemory, id.policy)
+	case "replication":
+		role := "role:master\r\n"
+		if id.replica {
+			role = "role:slave\r\nmaster_link_status:up\r\n"
+		}
+		return fmt.Sprintf("# Replication\r\n%sconnected_slaves:0\r\nmaster_replid:%s\r\n", role, id.replid)
+	}
+	return ""
+}
+
+// answerInfo is miniredis' hook before every command, those of scripts
+// included; miniredis has no INFO of its own that tells enough. It runs with
+// miniredis locked when a script calls.
+func (n *Node) answerInfo(peer *server.Peer, cmd string, args ...string) bool {
+	if cmd != "INFO" {
+		return false
+	}
+	wanted := map[string]bool{}
+	for _, a := range args {
+		wanted[strings.ToLower(a)] = true
+	}
+	all := len(args) == 0 || wanted["default"] || wanted["all"] || wanted["everything"]
+	var text []string
+	n.mu.Lock()
+	for _, name := range []string{"server", "memory", "replication"} {
+		if all || wanted[name] {
+			text = append(text, n.id.section(name))
+		}
+	}
+	n.mu.Unlock()
+	peer.WriteBulk(strings.Join(text, "\r\n"))
+	return true
+}

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package testutil
+
+import (
+	"errors"
+	"os"
+)
+
+func pauseProcess(*os.Process) error  { return errors.ErrUnsupported }
+func resumeProcess(*os.Process) error { return errors.ErrUnsupported }
