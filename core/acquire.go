@@ -153,6 +153,8 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 			return a.last.lease, nil
 		case wait.Err() != nil:
 			return nil, a.stopped(ctx)
+		case a.l.e.isClosing():
+			return nil, a.fail(ErrClosed)
 		case a.last.recover && !a.recovering:
 			a.recovering = true
 			continue
@@ -215,12 +217,10 @@ func (a *acquisition) stopped(ctx context.Context) error {
 		}
 		return a.fail(err)
 	}
-	select {
-	case <-a.l.e.closing:
+	if a.l.e.isClosing() {
 		return a.fail(ErrClosed)
-	default:
-		return a.fail(a.last.err) // try, or WithMaxWait has passed
 	}
+	return a.fail(a.last.err) // try, or WithMaxWait has passed
 }
 
 func (a *acquisition) fail(err error) error {

@@ -47,7 +47,10 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 	return a.refused(t)
 }
 
-var errSameServer = errors.New("the same server is listed twice")
+var (
+	errSameServer = errors.New("the same server is listed twice")
+	errTooSlow    = fmt.Errorf("%w: the nodes granted the key, but took longer than the lease can be trusted", ErrUnavailable)
+)
 
 // settleToken fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts
 // only while the lease is on it, for then its next grant must be greater.
@@ -85,6 +88,8 @@ func (a *acquisition) refused(t *tally) result {
 	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.wait(), nodes: a.l.report(t)}
 	granted := t.count(Granted)
 	switch {
+	case granted >= t.q:
+		res.err = errTooSlow
 	case granted+t.count(Done) >= t.q && t.count(Done) > 0:
 		res.err, res.pause, res.recover = ErrHeld, pauseSplit, true
 	case t.voters() >= t.q:
@@ -181,6 +186,15 @@ type nodeState struct {
 	sent       time.Duration // when the request was sent that it answered
 	undoing    bool          // another release is planned
 	unreleased bool          // the node has not answered that the attempt is over, and is not asked any more
+}
+
+// confirmedExpiries are the expiries that nodes last confirmed. Called with the lease's lock.
+func (lease *Lease) confirmedExpiries() []int64 {
+	expiries := make([]int64, len(lease.nodes))
+	for i := range lease.nodes {
+		expiries[i] = lease.nodes[i].expiry
+	}
+	return expiries
 }
 
 func (s *nodeState) confirm(got reply) {

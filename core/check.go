@@ -154,7 +154,7 @@ func (e *engine) noticed(n *node, v vote, r *round) {
 	switch {
 	case was == now:
 	case now == Granted:
-		r.l.p.logger.Info("lockkit: node votes again", "node", n.index, "addr", n.addr)
+		r.l.p.logger.Info("lockkit: node votes again", "node", n.String())
 	default:
 		r.l.p.logger.Warn("lockkit: node does not vote", "why", v.report(n).String())
 	}

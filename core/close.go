@@ -131,9 +131,12 @@ func (e *engine) hush() {
 	}
 }
 
-func (e *engine) isQuiet() bool {
+func (e *engine) isQuiet() bool   { return isClosed(e.quiet) }
+func (e *engine) isClosing() bool { return isClosed(e.closing) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-e.quiet:
+	case <-c:
 		return true
 	default:
 		return false

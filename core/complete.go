@@ -75,10 +75,7 @@ func (lease *Lease) record(ctx context.Context, rec *nodeRecord, ballot uint64) 
 func (lease *Lease) completing(rec *nodeRecord, ballot uint64, decided bool) *round {
 	p := &lease.l.p
 	lease.mu.Lock()
-	confirmed := make([]int64, len(lease.nodes))
-	for i := range lease.nodes {
-		confirmed[i] = lease.nodes[i].expiry
-	}
+	confirmed := lease.confirmedExpiries()
 	lease.mu.Unlock()
 	flag := "0"
 	if decided {

@@ -90,12 +90,18 @@ func (lease *Lease) left() time.Duration {
 func (lease *Lease) hold(t *tally, sent time.Duration) bool {
 	e := lease.l.e
 	lease.trust(sent)
-	if lease.left() <= 0 || !e.keep(lease) {
+	if lease.left() <= 0 { // looked at after every wait, which etcd 3.4.3 forgot
 		return false
 	}
 	_, ended := lease.l.observe(lease.ctx.parent, OpHold, lease.key, false, lease.token)
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
+	if !e.keep(lease) {
+		if ended != nil {
+			ended(Outcome{Err: ErrClosed, Token: lease.token})
+		}
+		return false
+	}
 	for i := range t.votes {
 		v := &t.votes[i]
 		lease.stale = lease.stale || v.verdict == Done && v.token < lease.token

@@ -144,10 +144,8 @@ func (lease *Lease) renew() {
 	ctx, end := l.observe(context.WithoutCancel(lease.ctx.parent), OpRenew, lease.key, false, lease.token)
 
 	lease.mu.Lock()
-	confirmed := make([]int64, len(lease.nodes))
-	for i := range lease.nodes {
-		confirmed[i] = lease.nodes[i].expiry
-	}
+	confirmed := lease.confirmedExpiries()
+	lease.asked = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
 	lease.mu.Unlock()
 	r := round{l: l, lease: lease, script: renewScript, args: lease.args(renewScript, 0),
 		tail:    func(i int) []any { return []any{lease.token, confirmed[i], "0"} },
@@ -168,7 +166,7 @@ func (lease *Lease) renew() {
 	default:
 		err = &OpError{Err: ErrUnavailable}
 	}
-	lease.renewed(t, r.sent, err == nil)
+	lease.renewed(r.sent, err == nil)
 	if end != nil {
 		out := Outcome{Token: lease.token, Margin: margin, Nodes: l.report(t)}
 		if err != nil {
@@ -180,15 +178,10 @@ func (lease *Lease) renew() {
 }
 
 // renewed books the end of a round that was sent at that time, and plans the next.
-func (lease *Lease) renewed(t *tally, sent time.Duration, ok bool) {
+func (lease *Lease) renewed(sent time.Duration, ok bool) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.renewing = false
-	for i := range t.votes {
-		if t.votes[i].verdict != CircuitOpen {
-			lease.asked = lease.asked.with(i)
-		}
-	}
 	if lease.state != leaseHeld {
 		return
 	}

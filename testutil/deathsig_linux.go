@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent makes the kernel kill cmd's process when this one ends,
-// however it ends.
+// dieWithParent makes the kernel kill cmd's process when this one ends, however
+// it ends; signals from the terminal reach this one only.
 func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

@@ -20,7 +20,7 @@ func (h *History) Report() string {
 	fmt.Fprintf(&b, "keys %d, attempts marked %d, grants %d, ended %d (lost %d), still held %d\n",
 		len(h.keys), s.attempts, s.grants, s.ended, s.lost, s.grants-s.ended)
 	if s.ended > 0 {
-		fmt.Fprintf(&b, "holds: shortest %s, longest %s\n", s.shortest, s.longest)
+		fmt.Fprintf(&b, "holds: shortest %s, longest %s\n", s.shortest.Round(time.Millisecond), s.longest.Round(time.Millisecond))
 	}
 	if s.grants > 0 {
 		fmt.Fprintf(&b, "tokens: %d to %d\n", s.low, s.high)

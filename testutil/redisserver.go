@@ -256,7 +256,12 @@ func (s *Server) awaitAnswer(p *process) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
-		info, err := probe.Info(ctx, "server").Result()
+		var info string
+		conn, err := net.Dial("tcp", s.Addr()) // the client would log each failed dial
+		if err == nil {
+			_ = conn.Close()
+			info, err = probe.Info(ctx, "server").Result()
+		}
 		if err == nil {
 			if !strings.Contains(info, fmt.Sprintf("\r\nprocess_id:%d\r\n", p.cmd.Process.Pid)) {
 				return errPortTaken

@@ -1,5 +1,5 @@
 -- Grants the resource to the attempt where nobody holds it and nothing is recorded as done.
--- ARGV 9 '1' = grant although a record stands, and show it (see completion records in protocol.go)
+-- ARGV 9 '1' = grant although a record stands, and show it, to settle it
 -- Replies  OK now token expiry history [ballot rest origin result]   HELD now rest owner
 --          DONE now ballot rest origin result   QUARANTINED now rest
 --          CLOCK us | REPLICA now | NOGUARD now | TOMBSTONE now | OVERFLOW now

@@ -1,0 +1,65 @@
+// Package core makes "only one of us does this at a time" true across machines: leases on keys, over N
+// independent Redis masters.
+//
+// # Guarantee
+//
+// At most one lease per key has a context that has not ended, across all processes that lock on the same
+// nodes. A holder's context ends, with a cause, before anybody else can be granted the key. This holds while
+// nodes fail in any way (down, hung, slow, emptied), messages are lost, late or doubled, and the nodes'
+// clocks do anything; a majority of nodes has to work for progress, not for safety.
+//
+// Every lease carries a fencing token, greater than every token reported for the key before it was asked
+// for. That order needs no assumption about time at all.
+//
+// A key that was completed ([Lease.Complete], [Locker.Once]) is granted to nobody within the retention, as
+// long as a quorum of nodes keeps its memory.
+//
+// # Non-guarantee
+//
+// A process can be paused between looking at its context and acting. No lock can undo that: have the
+// resource refuse a write whose fencing token is smaller than one it has seen. Nor are effects exactly-once:
+// who dies after its work and before recording it leaves it to be done again.
+//
+// The assumptions, what exactly stays unsafe, and the test that shows each guarantee are in
+// docs/guarantees.md; why things are as they are is in docs/decisions.md.
+//
+// # How it works
+//
+// A request for a key goes to all nodes at once, as one script that is atomic on each (Redlock, see
+// https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/). A quorum of grants is a lease,
+// and the outcome is settled as soon as more votes cannot change it. A lease is trusted from the moment its
+// request was sent, on the monotonic clock, for its TTL less the drift of clocks:
+//
+//	sent ──────────────── trusted ────────────────┤ margin ┤ drift, window ┤ TTL on the nodes
+//	                                              │        │               │
+//	                                    context ends   end of validity   key is free
+//
+// The watchdog renews it from then on, every third of the TTL. A renewal that a quorum confirms moves the
+// whole line; one that fails is tried again until the context ends. A renewal also brings the lease back to
+// nodes that lost it, where the node itself can tell that nobody else's grant can be what it forgot.
+//
+// The state of a lease:
+//
+//	            granted                  Release, Complete
+//	pending ───────────────► held ─────────────────────────► over   (cause ErrReleased)
+//	   │                      │
+//	   │ refused              │ not confirmed in time, taken over, clock stood still, max hold, closed
+//	   ▼                      ▼
+//	  over                   lost                                   (cause ErrLost)
+//
+// # Scripts
+//
+// The scripts in lua/ are the whole protocol on a node. Each begins with its contract. What keeps them safe,
+// in short:
+//
+//   - A lease's expiry is logical, a number in the node's hash; Redis' own expiry only cleans up.
+//   - A script first compares the node's clock with the client's and refuses if they differ too much (clock
+//     window), so no step of a clock is ever acted upon.
+//   - It then compares the replication history of the server with the one the node's guard record was
+//     written under (restart guard). Where they differ, memory may have been lost, and the node grants
+//     nothing for the max TTL.
+//   - Every attempt has a name of its own, and a tombstone on each node once it is over.
+//   - The fencing counter never goes back; the client takes the greatest of a quorum and writes it back
+//     before it counts (the timestamps of Attiya, Bar-Noy and Dolev 1995).
+//   - Completion records are single-decree Paxos with fencing tokens as ballots.
+package core

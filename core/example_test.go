@@ -1,0 +1,203 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+	"github.com/redis/go-redis/v9"
+)
+
+// The nodes of a program are Redis servers of its own. Provision belongs into the script that sets them up,
+// not into the program.
+func ExampleOpen() {
+	ctx := context.Background()
+	locker, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
+	if err != nil {
+		log.Fatal(err) // names every fault of nodes and options
+	}
+	defer locker.Close(ctx) // waits for leases that are held
+
+	err = locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+		return nil // the work
+	})
+	if err != nil {
+		log.Print(err)
+	}
+}
+
+// All faults come in one error.
+func ExampleNew() {
+	node := testutil.NewNode()
+	defer node.Close()
+	client := node.Client()
+
+	_, err := core.New([]redis.UniversalClient{client, nil, client},
+		core.WithMaxWait(-time.Second), core.WithKeyPrefix("{shop}"))
+	fmt.Println(err)
+	// Output:
+	// lockkit: max wait is -1s, must not be negative
+	// key prefix "{shop}" must have 1 to 64 bytes and no braces
+	// node 1: client is nil
+	// node 2: the same client as node 0
+}
+
+func ExampleLocker_Do() {
+	ctx := context.Background()
+	nodes := []*testutil.Node{testutil.NewNode(), testutil.NewNode(), testutil.NewNode()}
+	for _, n := range nodes {
+		defer n.Close()
+	}
+	locker, err := core.New(testutil.Clients(nodes))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+	if err := locker.Provision(ctx); err != nil { // once, because these nodes are new
+		log.Fatal(err)
+	}
+	pay := func(_ context.Context, invoice int, token uint64) error {
+		fmt.Println("paying", invoice, "with a token:", token > 0)
+		return nil
+	}
+
+	err = locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+		lease, _ := core.FromContext(ctx)
+		return pay(ctx, 42, lease.FencingToken()) // ctx ends if the lease is lost
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// paying 42 with a token: true
+	// error: <nil>
+}
+
+// What is done stays done for WithRetention, whichever process asks.
+func ExampleLocker_Once() {
+	ctx := context.Background()
+	node := testutil.NewNode()
+	defer node.Close()
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+
+	send := func(ctx context.Context) error {
+		fmt.Println("sending the mail")
+		lease, _ := core.FromContext(ctx)
+		return lease.Complete(ctx, []byte("message 7")) // or return nil, where there is no result to keep
+	}
+	fmt.Println("first:", locker.Once(ctx, "welcome mail:alice", send))
+
+	err = locker.Once(ctx, "welcome mail:alice", send)
+	var op *core.OpError
+	if errors.Is(err, core.ErrDone) && errors.As(err, &op) {
+		fmt.Printf("second: done already, result %q\n", op.Record.Result)
+	}
+	// Output:
+	// sending the mail
+	// first: <nil>
+	// second: done already, result "message 7"
+}
+
+// The context given to Acquire governs the wait and the life of the lease. WithMaxWait bounds the wait
+// alone: a deadline of the context would end the lease, too.
+func ExampleLocker_Acquire() {
+	node := testutil.NewNode()
+	defer node.Close()
+	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.WithMaxWait(100*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	lease, err := locker.Acquire(ctx, "report")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(ctx) // works with a ctx that has ended
+
+	_, err = locker.Acquire(ctx, "report")
+	fmt.Println("waited long enough:", errors.Is(err, core.ErrHeld))
+	fmt.Println("the lease goes on:", lease.Context().Err() == nil)
+
+	cancel()
+	<-lease.Context().Done()
+	fmt.Println("the lease ended:", context.Cause(lease.Context()))
+	// Output:
+	// waited long enough: true
+	// the lease goes on: true
+	// the lease ended: context canceled
+}
+
+// A store that refuses smaller tokens than it has seen is safe from holders that were asleep while their
+// lease ended. In SQL: UPDATE account SET balance = $1, token = $2 WHERE id = $3 AND token <= $2.
+func ExampleLease_FencingToken() {
+	ctx := context.Background()
+	node := testutil.NewNode()
+	defer node.Close()
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+
+	var seen uint64
+	write := func(who string, token uint64) {
+		if token < seen {
+			fmt.Println(who, "is refused")
+			return
+		}
+		seen = token
+		fmt.Println(who, "writes")
+	}
+	var tokens []uint64
+	for range 2 {
+		if err := locker.Do(ctx, "account:7", func(ctx context.Context) error {
+			lease, _ := core.FromContext(ctx)
+			tokens = append(tokens, lease.FencingToken())
+			return nil
+		}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	write("second holder", tokens[1])
+	write("first holder, late,", tokens[0])
+	// Output:
+	// second holder writes
+	// first holder, late, is refused
+}
+
+// One Locker per policy, all on the same connections.
+func ExampleLocker_With() {
+	ctx := context.Background()
+	node := testutil.NewNode()
+	defer node.Close()
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx) // closes those derived from it, too
+
+	hourly, err := locker.With(core.WithName("hourly"), core.WithMinHold(time.Hour))
+	if err != nil {
+		log.Fatal(err)
+	}
+	job := func(context.Context) error {
+		fmt.Println("running")
+		return nil
+	}
+	fmt.Println("first:", hourly.TryDo(ctx, "cleanup", job))
+	err = hourly.TryDo(ctx, "cleanup", job)
+	fmt.Println("within the hour:", errors.Is(err, core.ErrHeld))
+	// Output:
+	// running
+	// first: <nil>
+	// within the hour: true
+}
