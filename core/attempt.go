@@ -25,6 +25,7 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	r.wait(wait)
 	t := &r.tally
+	touched, granted := t.mayHold(), t.granted() // before the votes on the token replace those on the key
 
 	won := t.count(Granted) >= t.q
 	switch a, b, same := t.sameServer(); {
@@ -35,7 +36,7 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 		won = lease.settleToken(ctx, wait, t, r.sent)
 	}
 	if won && a.recovering && t.record() != nil {
-		return a.adopt(ctx, lease, t)
+		return a.adopt(ctx, lease, t, touched)
 	}
 	if won && wait.Err() == nil && lease.hold(t, r.sent) {
 		return result{lease: lease, nodes: l.report(t)}
@@ -43,7 +44,7 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 	if t.doneVotes() >= t.q {
 		return a.done(ctx, lease, t)
 	}
-	lease.abandon(ctx, wait, t)
+	lease.abandon(ctx, wait, touched, granted)
 	return a.refused(t)
 }
 
@@ -67,8 +68,12 @@ func (lease *Lease) settleToken(ctx, wait context.Context, t *tally, sent time.D
 	if stored.len() >= t.q {
 		return true
 	}
+	tails := make([][]any, len(t.votes))
+	for i := range t.votes {
+		tails[i] = []any{token, 0, t.votes[i].token}
+	}
 	r := round{l: lease.l, lease: lease, script: renewScript, must: true,
-		args: lease.args(renewScript, 0), tail: func(i int) []any { return []any{token, 0, t.votes[i].token} },
+		args: lease.args(renewScript, 0), tail: func(i int) []any { return tails[i] },
 		decided: func(r *round) bool { return r.count(Granted)+stored.len() >= r.q }}
 	r.send(ctx, granted&^stored)
 	r.wait(wait)
@@ -118,14 +123,14 @@ func (a *acquisition) done(ctx context.Context, lease *Lease, t *tally) result {
 // adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
 // the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
-func (a *acquisition) adopt(ctx context.Context, lease *Lease, t *tally) result {
+func (a *acquisition) adopt(ctx context.Context, lease *Lease, t *tally, touched nodeSet) result {
 	rec := t.record()
 	nodes, err := lease.record(ctx, rec, lease.token)
 	if err == nil {
 		lease.over()
 		return result{err: ErrDone, record: &rec.Record, nodes: nodes}
 	}
-	lease.abandon(ctx, ctx, t)
+	lease.abandon(ctx, ctx, touched, t.granted())
 	if errors.Is(err, ErrLost) {
 		return result{err: ErrHeld, pause: pauseSplit, nodes: nodes}
 	}
@@ -151,12 +156,11 @@ func (v *vote) report(n *node) NodeReply {
 // abandon ends an attempt that did not become a lease: what nodes granted or may still grant is released.
 // It waits for the nodes that granted, because the next attempt would find its own traces there; not for a
 // caller who has given up.
-func (lease *Lease) abandon(ctx, wait context.Context, t *tally) {
+func (lease *Lease) abandon(ctx, wait context.Context, touched, granted nodeSet) {
 	lease.over()
-	_, _, granted := t.token()
 	r := lease.releasing(0)
 	r.decided = func(r *round) bool { return r.answeredAll(granted) }
-	r.send(ctx, t.mayHold())
+	r.send(ctx, touched)
 	if granted == 0 {
 		r.leave()
 		return

@@ -143,14 +143,17 @@ func (c config) with(opts []Option) config {
 // A policy is a config with everything derived and checked.
 type policy struct {
 	config
-	asked                    config
-	guarded                  bool
-	validity                 time.Duration // from sending a request until its lease is not trusted any more
-	margin                   time.Duration // the context ends this much earlier
-	server                   time.Duration // what nodes are told: TTL plus lock delay
-	tombstone                time.Duration
-	static                   [6]any // the arguments of every script after the attempt's own, boxed once
-	tombstoneMs, idleFenceMs any    // likewise
+	asked     config // as the options said
+	guarded   bool
+	validity  time.Duration // from sending a request until its lease is not trusted any more
+	margin    time.Duration // the context ends this much earlier
+	server    time.Duration // what nodes are told: TTL plus lock delay
+	tombstone time.Duration
+	idleFence time.Duration // how long an idle fencing counter is kept
+
+	// Arguments of scripts, boxed once. static are those that follow the attempt's own in all but release.
+	static                   [6]any
+	tombstoneMs, idleFenceMs any
 }
 
 // policy checks c for n nodes and names every fault.
@@ -171,9 +174,10 @@ func (c config) policy(n int) (policy, error) {
 	p.validity = validity(c.ttl, c.drift, p.window)
 	p.margin = cancelMargin(c.ttl)
 	p.tombstone = tombstoneTTL(p.window, p.nodeTimeout, p.maxTTL)
-	p.tombstoneMs, p.idleFenceMs = p.tombstone.Milliseconds(), idleFence.Milliseconds()
+	p.idleFence = max(idleFence, p.maxTTL) // tokens may be ahead of a node's clock by a part of the max TTL
+	p.tombstoneMs, p.idleFenceMs = p.tombstone.Milliseconds(), p.idleFence.Milliseconds()
 	p.static = [6]any{p.window.Milliseconds(), p.server.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
-		idleFence.Milliseconds(), slack.Milliseconds()}
+		p.idleFenceMs, slack.Milliseconds()}
 	return p, p.check()
 }
 
@@ -188,10 +192,10 @@ func (p *policy) check() error {
 	bad(p.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
 	for _, d := range []struct {
 		name string
-		d    time.Duration
-	}{{"TTL", p.ttl}, {"max TTL", p.maxTTL}, {"renewal period", p.renewEvery}, {"node timeout", p.nodeTimeout},
+		d    time.Duration // what was asked for: what is derived from a bad TTL is no fault of its own
+	}{{"TTL", p.ttl}, {"max TTL", p.asked.maxTTL}, {"renewal period", p.asked.renewEvery}, {"node timeout", p.asked.nodeTimeout},
 		{"retention", p.retention}, {"least retry delay", p.retryMin}} {
-		bad(d.d < time.Millisecond, "%s is %v, must be at least 1ms", d.name, d.d)
+		bad(d.d < time.Millisecond && d.d != derived, "%s is %v, must be at least 1ms", d.name, d.d)
 	}
 	for _, d := range []struct {
 		name string
@@ -200,8 +204,10 @@ func (p *policy) check() error {
 		{"lock delay", p.lockDelay}, {"replica lag", p.lag}} {
 		bad(d.d < 0, "%s is %v, must not be negative", d.name, d.d)
 	}
-	bad(p.drift < 0 || p.drift >= 1, "drift is %v, must be at least 0 and less than 1", p.drift)
+	bad(p.window > 0 && p.window < time.Millisecond, "clock window is %v, must be 0 (off) or at least 1ms", p.window)
+	bad(!(p.drift >= 0 && p.drift < 1), "drift is %v, must be at least 0 and less than 1", p.drift)
 	bad(p.retryMax < p.retryMin, "retry delays are %v to %v: the first must not be greater", p.retryMin, p.retryMax)
+	bad(p.server > slack, "TTL plus lock delay is %v, must be at most %v", p.server, slack)
 	bad(p.minHold > slack, "min hold is %v, must be at most %v", p.minHold, slack)
 	bad(p.resultLimit < 0 || p.resultLimit > 64<<10, "result limit is %d bytes, must be 0 to %d", p.resultLimit, 64<<10)
 	bad(len(p.prefix) < 1 || len(p.prefix) > 64 || strings.ContainsAny(p.prefix, "{}"),

@@ -105,19 +105,15 @@ func parse(reply string) vote {
 	word, rest, _ := strings.Cut(reply, " ")
 	v := vote{verdict: verdictOf[word]}
 	f := fields{rest: rest}
-	switch v.verdict {
-	case Failed:
-		return vote{verdict: Failed, err: errBadReply}
-	case Granted, Healed, Unconfirmed:
-		if rest == "" || word == "AGAIN" { // release and complete confirm without detail
-			return v
-		}
+	if v.verdict == Failed {
+		return vote{err: errBadReply}
 	}
-	switch {
-	case word == "CLOCK":
-		v.clock = f.int()
-	case rest != "":
-		v.clock = f.int() * 1000
+	if rest == "" && (word == "OK" || word == "AGAIN" || word == "GONE") { // what release answers
+		return v
+	}
+	v.clock = f.int()
+	if word != "CLOCK" {
+		v.clock *= 1000
 	}
 	switch word {
 	case "HEALED", "WAIT":
@@ -147,6 +143,7 @@ func (v *vote) grant(f *fields) {
 		v.token = uint64(f.int())
 		v.expiry = f.int()
 		v.history = f.word()
+		f.bad = f.bad || v.history == "" || v.token == 0
 		if f.rest != "" {
 			v.record = f.record()
 		}
@@ -166,9 +163,9 @@ func (f *fields) word() string {
 }
 
 func (f *fields) int() int64 {
-	n, err := strconv.ParseInt(f.word(), 10, 64)
+	n, err := strconv.ParseUint(f.word(), 10, 63)
 	f.bad = f.bad || err != nil
-	return n
+	return int64(n)
 }
 
 func (f *fields) ms() time.Duration { return time.Duration(f.int()) * time.Millisecond }

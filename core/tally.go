@@ -46,6 +46,9 @@ func (t *tally) acquired() bool {
 	if granted+t.pending >= t.q || done > 0 && done+t.pending >= t.q {
 		return false
 	}
+	if known := granted + t.count(Done); known < t.q && known+t.pending >= t.q && t.count(Done) > 0 {
+		return false // a record that is not decided could be settled
+	}
 	voters := t.voters()
 	return voters >= t.q || voters+t.pending < t.q
 }
@@ -81,6 +84,16 @@ func (t *tally) record() *nodeRecord {
 		}
 	}
 	return best
+}
+
+// granted are the nodes that granted.
+func (t *tally) granted() (s nodeSet) {
+	for i := range t.votes {
+		if t.votes[i].verdict == Granted {
+			s = s.with(i)
+		}
+	}
+	return s
 }
 
 // token is the greatest token granted, and the set of nodes that store it already.

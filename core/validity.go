@@ -10,7 +10,7 @@ const (
 	// slack is by how much a lease outlives its logical expiry in Redis: a server clock that steps forward
 	// by less than this, and back, destroys nothing.
 	slack = 24 * time.Hour
-	// idleFence is how long a fencing counter outlives the last use of its key. The counter may vanish
+	// idleFence is how long a fencing counter at least outlives the last use of its key. It may vanish
 	// then: the next one starts from the clock, which has passed it.
 	idleFence = time.Hour
 	// defaultWindow is wide enough for NTP and slow requests. It does not depend on the TTL, because all

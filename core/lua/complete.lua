@@ -22,7 +22,7 @@ if accepted < ballot then
   kept = now + tonumber(ARGV[11])
   f = math.max(f, ballot)
   redis.call('HSET', KEYS[1], 'f', int(f), 'd', int(ballot) .. ' ' .. int(kept) .. ' ' .. ARGV[12] .. ' ' .. ARGV[15])
-  keep(fencettl, kept)
+  keep(math.max(fencettl, held and e - now + slack or 0), kept)
 end
 -- A spent owner goes too: its write-back must not count on a node that accepted past it.
 if not held then redis.call('HDEL', KEYS[1], 'e', 'i') end

@@ -1,0 +1,89 @@
+package core
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What each path of each script costs on a real server: the calls it makes. Redis spends most of a script's
+// time in them, and all other locks on the node wait meanwhile, so none may be added unnoticed.
+func TestCallsOfScripts(t *testing.T) {
+	t.Parallel()
+	server := testutil.Redis(t, 1)[0]
+	const own = "! set e=T+60s i=a f=7"
+	const guardKnown = "! guard h=live q=0 m=10s"
+	for i, c := range []struct {
+		path    string
+		opts    []Option
+		prepare string
+		step    string
+		calls   string // sorted
+	}{
+		{"acquire granted", nil, "", "a acquire -> granted token=wall expiry=now+10s history=-", "exists hmget hset pexpire time"},
+		{"acquire granted, guarded", conformGuarded, guardKnown, "a acquire -> granted token=wall expiry=now+10s history=live", "exists hmget hmget hset info pexpire time"},
+		{"acquire held", nil, own, "b acquire -> held rest=T+60s-now", "hmget time"},
+		{"acquire held, guarded", conformGuarded, guardKnown + "\n" + own, "b acquire -> held rest=T+60s-now", "hmget hmget info time"},
+		{"acquire done", nil, "! set f=7 ballot=7 kept=T+60s origin=7", "a acquire -> done ballot=7 kept=T+60s-now origin=7", "hmget time"},
+		{"acquire outside the clock window", conformGuarded, guardKnown, "a acquire wall=5 -> clock_skewed", "time"},
+		{"acquire, first contact", conformGuarded, "", "a acquire -> quarantined rest=10s", "hmget hset info time"},
+		{"acquire in quarantine", conformGuarded, "! guard h=live q=T+60s m=10s", "a acquire -> quarantined rest=T+60s-now", "hmget info time"},
+		{"renew own", nil, own, "a renew token=7 confirmed=T+60s -> granted expiry=T+60s", "hmget hset pexpire time"},
+		{"renew own, guarded", conformGuarded, guardKnown + "\n" + own, "a renew token=7 confirmed=T+60s -> granted expiry=T+60s", "hmget hmget hset info pexpire time"},
+		{"renew, healing", nil, "", "a renew token=7 confirmed=T+60s -> healed expiry=now+10s", "exists hmget hset pexpire time"},
+		{"renew, lost", nil, own, "b renew token=7 confirmed=0 -> gone", "hmget time"},
+		{"release own", conformGuarded, own, "a release -> granted", "hdel hmget pexpire set"},
+		{"release own, with a min hold", nil, own, "a release stay=5s -> granted", "hmget hset pexpire set time"},
+		{"release another's", nil, own, "b release -> gone", "exists hmget set"},
+		{"complete own", nil, own, "a complete ballot=7 origin=7 -> granted", "hdel hmget hset pexpire set time"},
+		{"complete own, guarded", conformGuarded, guardKnown + "\n" + own, "a complete ballot=7 origin=7 -> granted", "hdel hmget hmget hset info pexpire set time"},
+		{"complete, lost", nil, own, "b complete ballot=7 origin=7 -> gone", "hmget time"},
+		{"provision", conformGuarded, "", "p provision -> granted", "hmget hset info"},
+	} {
+		t.Run(c.path, func(t *testing.T) {
+			s := &scene{client: server.Client()}
+			s.open(t, "calls-"+strconv.Itoa(i)+":", c.opts)
+			s.play(c.prepare)
+			s.send(newScript("return 'OK'"), []any{evalsha, newScript("return 'OK'").sha, 0}) // connects
+			s.count = func() map[string]int { return commandCounts(t, s) }
+			s.play(c.step)
+			if s.calls != c.calls {
+				t.Errorf("calls: %s\n want: %s", s.calls, c.calls)
+			}
+		})
+	}
+}
+
+var commandStat = regexp.MustCompile(`cmdstat_([\w|]+):calls=(\d+)`)
+
+// commandCounts is how often each command ran on the server.
+func commandCounts(t *testing.T, s *scene) map[string]int {
+	counts := map[string]int{}
+	for _, m := range commandStat.FindAllStringSubmatch(must(s.client.Info(t.Context(), "commandstats").Result()), -1) {
+		counts[m[1]] = must(strconv.Atoi(m[2]))
+	}
+	return counts
+}
+
+// callsBetween lists what ran between two counts but the script itself.
+func callsBetween(before, after map[string]int) string {
+	var calls []string
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		n := after[name] - before[name]
+		switch name {
+		case "evalsha", "eval":
+			n = 0
+		case "info":
+			n-- // the first count
+		}
+		for range n {
+			calls = append(calls, name)
+		}
+	}
+	return strings.Join(calls, " ")
+}

@@ -1,0 +1,144 @@
+package core
+
+import (
+	"context"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// What a scene compares: votes, and what is in Redis.
+
+func (s *scene) checkVote(line string, want map[string]string, v vote) {
+	s.t.Helper()
+	if _, ok := want[v.verdict.String()]; !ok {
+		s.t.Fatalf("%s\n\tgot %v: %+v", line, v.verdict, v)
+	}
+	delete(want, v.verdict.String())
+	got := map[string]int64{"token": int64(v.token), "expiry": v.expiry, "rest": v.rest.Milliseconds()}
+	text := map[string]string{"history": v.history}
+	if r := v.record; r != nil {
+		maps.Copy(got, map[string]int64{"ballot": int64(r.ballot), "kept": r.rest.Milliseconds(), "origin": int64(r.Token)})
+		text["result"] = string(r.Result)
+		if v.verdict == Done {
+			got["token"] -= got["ballot"] // such a vote names the ballot as its token
+		}
+	}
+	s.compare(line, want, got, text)
+}
+
+// compare demands every field, named or not.
+func (s *scene) compare(line string, want map[string]string, got map[string]int64, text map[string]string) {
+	s.t.Helper()
+	for name, n := range got {
+		expr, above := strings.CutPrefix(want[name], ">")
+		at := s.eval(expr)
+		if above && n <= at.lo || !above && (n < at.lo || n > at.hi) {
+			s.t.Errorf("%s\n\t%s is %d, want %d to %d (%s)", line, name, n, at.lo, at.hi, want[name])
+		}
+		delete(want, name)
+	}
+	for name, str := range text {
+		expect := want[name]
+		switch {
+		case name == "i" && expect != "" && expect != "-":
+			expect = s.lease(expect).id.(string)
+		case name == "result":
+			expect = conformanceResults[expect]
+		case name == "history" && expect == "live":
+			expect = s.history()[:8]
+		case expect == "live":
+			expect = s.history()
+		}
+		if str != expect {
+			s.t.Errorf("%s\n\t%s is %.80q, want %.80q", line, name, str, expect)
+		}
+		delete(want, name)
+	}
+	if len(want) != 0 {
+		s.t.Errorf("%s\n\tnot there: %v", line, want)
+	}
+}
+
+var replid = regexp.MustCompile(`master_replid:(\w+)`)
+
+func (s *scene) history() string {
+	return replid.FindStringSubmatch(must(s.client.Info(context.Background(), "replication").Result()))[1]
+}
+
+func (s *scene) checkResource(line string, want map[string]string) {
+	s.t.Helper()
+	key := s.l.e.keys.resource(conformanceKey)
+	hash := must(s.client.HGetAll(context.Background(), key).Result())
+	if _, none := want["none"]; none {
+		if len(hash) != 0 {
+			s.t.Errorf("%s\n\tthe resource is %q", line, hash)
+		}
+		return
+	}
+	if expr, ok := want["ttl"]; ok {
+		s.checkTTL(line, key, expr)
+		delete(want, "ttl")
+	}
+	got := map[string]int64{"e": 0, "f": 0, "ballot": 0, "kept": 0, "origin": 0}
+	text := map[string]string{"i": hash["i"], "result": ""}
+	for i, part := range strings.SplitN(hash["d"], " ", 4) {
+		if name := []string{"ballot", "kept", "origin", "result"}[i]; name == "result" {
+			text[name] = part
+		} else if part != "" {
+			got[name] = must(strconv.ParseInt(part, 10, 64))
+		}
+	}
+	for _, name := range []string{"e", "f"} {
+		if hash[name] != "" {
+			got[name] = must(strconv.ParseInt(hash[name], 10, 64))
+		}
+	}
+	s.compare(line, want, got, text)
+}
+
+// checkTTL: the key expires that long after the last script. Redis expires by a clock it reads when a script
+// begins, so the two differ by as long as the machine is busy elsewhere.
+func (s *scene) checkTTL(line, key, expr string) {
+	s.t.Helper()
+	left := must(s.client.PTTL(context.Background(), key).Result()).Milliseconds()
+	lo, hi := s.eval(expr).lo+s.names["now"].lo, s.eval(expr).hi+s.names["now"].hi
+	if ends, off := s.time()/1000+left, int64(2000); left < 0 || ends < lo-off || ends > hi+off {
+		s.t.Errorf("%s\n\t%q lives for %dms, want %s", line, key, left, expr)
+	}
+}
+
+func (s *scene) checkGuard(line string, want map[string]string) {
+	s.t.Helper()
+	hash := must(s.client.HGetAll(context.Background(), s.l.e.keys.guard(0)).Result())
+	if _, none := want["none"]; none {
+		if len(hash) != 0 {
+			s.t.Errorf("%s\n\tthe guard record is %q", line, hash)
+		}
+		return
+	}
+	got := map[string]int64{}
+	for _, name := range []string{"q", "m"} {
+		got[name], _ = strconv.ParseInt(hash[name], 10, 64)
+	}
+	s.compare(line, want, got, map[string]string{"h": hash["h"]})
+	if ttl := must(s.client.PTTL(context.Background(), s.l.e.keys.guard(0)).Result()); ttl != -1 {
+		s.t.Errorf("%s\n\tthe guard record ends in %v, want never", line, ttl)
+	}
+}
+
+func (s *scene) checkTombstones(line string, want map[string]string) {
+	s.t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(s.leases)) {
+		key := s.leases[name].tombstone.(string)
+		expr, expected := want[name]
+		exists := must(s.client.Exists(context.Background(), key).Result()) == 1
+		if exists != expected {
+			s.t.Errorf("%s\n\ttombstone of %s: %v", line, name, exists)
+		} else if exists {
+			s.checkTTL(line, key, expr)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package core
+
+import "time"
+
+// The rows of the conformance table about completion records.
+
+var shortRetention = []Option{WithRetention(time.Second)}
+
+var conformanceComplete = []conformanceCase{
+	{name: "complete: own", play: `
+		a acquire -> granted token=wall expiry=now+10s history=-
+		a complete ballot=a origin=a confirmed=now+10s result=text -> granted
+		= f=a ballot=a kept=now+24h origin=a result=text ttl=24h
+		=x a=3s
+		b acquire -> done ballot=a kept=24h origin=a result=text
+		a renew token=a confirmed=T+60s -> gone
+		a acquire -> done ballot=a kept=24h origin=a result=text
+		a release -> granted`, frozen: true},
+	{name: "complete: own, spent", play: `
+		! set e=T-5s i=a f=7
+		a complete ballot=7 origin=7 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: absent, nothing known", play: `
+		a complete ballot=7 origin=7 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7 ttl=24h
+		=x a=3s`},
+	{name: "complete: absent, counter at the token", play: `
+		! set f=7
+		a complete ballot=7 origin=7 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: absent, counter past the token", play: `
+		! set f=8
+		a complete ballot=7 origin=7 confirmed=T+60s -> gone
+		= f=8`},
+	{name: "complete: own, counter past the token", play: `
+		! set e=T+9s i=a f=8
+		a complete ballot=7 origin=7 confirmed=T+60s -> gone
+		= f=8`},
+	{name: "complete: tokens of 16 digits are exact", play: `
+		! set f=1812345678901235
+		a complete ballot=1812345678901234 origin=1812345678901234 -> gone
+		= f=1812345678901235
+		a complete ballot=1812345678901235 origin=1812345678901234 -> granted
+		= f=1812345678901235 ballot=1812345678901235 kept=now+24h origin=1812345678901234`},
+	{name: "complete: held by another", play: `
+		! set e=T+60s i=b f=5
+		a complete ballot=7 origin=7 confirmed=T+60s -> gone
+		= e=T+60s i=b f=5`},
+	{name: "complete: held by another to the last millisecond", frozen: true, play: `
+		! set e=T i=b f=5
+		a complete ballot=7 origin=7 -> gone
+		! sleep 1ms
+		a complete ballot=7 origin=7 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: a spent lease of another goes, so that its write-back cannot count", play: `
+		! set e=T-1 i=b f=5
+		a complete ballot=7 origin=7 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7
+		b renew wb=5 token=9 confirmed=0 -> gone`},
+	{name: "complete: greater record", play: `
+		! set f=7 ballot=8 kept=T+60s origin=8 result=text
+		a complete ballot=7 origin=7 result=other confirmed=T+60s -> gone
+		= f=7 ballot=8 kept=T+60s origin=8 result=text`},
+	{name: "complete: greater record, spent", play: `
+		! set f=7 ballot=8 kept=T-1 origin=8 result=text
+		a complete ballot=7 origin=7 result=other -> granted
+		= f=7 ballot=7 kept=now+24h origin=7 result=other`},
+	{name: "complete: smaller record is replaced", play: `
+		! set e=T+9s i=a f=9 ballot=8 kept=T+48h origin=8 result=text
+		a complete ballot=9 origin=8 result=text -> granted
+		= f=9 ballot=9 kept=now+24h origin=8 result=text`},
+	{name: "complete: same ballot changes nothing", play: `
+		! set f=7 ballot=7 kept=T+60s origin=7 result=text
+		a complete ballot=7 origin=7 result=other -> granted
+		= f=7 ballot=7 kept=T+60s origin=7 result=text
+		=x a=3s`},
+	{name: "complete: same ballot, although another holds the key since", play: `
+		! set e=T+60s i=b f=9 ballot=7 kept=T+60s origin=7 result=text
+		a complete ballot=7 origin=7 result=text -> granted
+		= e=T+60s i=b f=9 ballot=7 kept=T+60s origin=7 result=text`},
+	{name: "complete: decided, counter past the ballot", play: `
+		! set f=9
+		a complete decided ballot=7 origin=5 result=text -> granted
+		= f=9 ballot=7 kept=now+24h origin=5 result=text
+		=x a=3s`},
+	{name: "complete: decided, but a greater record stands", play: `
+		! set f=9 ballot=8 kept=T+60s origin=8 result=text
+		a complete decided ballot=7 origin=7 result=other -> gone
+		= f=9 ballot=8 kept=T+60s origin=8 result=text`},
+	{name: "complete: decided, beside the live lease of another", play: `
+		! set e=T+60s i=b f=9 ttl=24h+60s
+		a complete decided ballot=7 origin=7 result=text -> granted
+		= e=T+60s i=b f=9 ballot=7 kept=now+24h origin=7 result=text
+		=x a=3s
+		b renew token=9 confirmed=T+60s -> granted expiry=T+60s`},
+	{name: "complete: decided, beside the live lease of another, which keeps its slack", opts: shortRetention, play: `
+		! set e=T+60s i=b f=9 ttl=24h+60s
+		a complete decided ballot=7 origin=7 -> granted
+		= e=T+60s i=b f=9 ballot=7 kept=now+1s origin=7 ttl=24h+60s`},
+	{name: "complete: the end of the attempt that granted late", play: `
+		! set e=T+9s i=a f=9
+		a complete decided ballot=7 origin=7 -> granted
+		= f=9 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: absent, in quarantine", opts: conformGuarded, play: `
+		a complete ballot=7 origin=7 confirmed=T-1 -> quarantined rest=10s
+		=g h=live q=now+10s m=10s
+		= none`},
+	{name: "complete: absent, in quarantine, within the confirmed lease", opts: conformGuarded, play: `
+		! guard h=live q=T+60s m=10s
+		a complete ballot=7 origin=7 confirmed=T+60s -> granted
+		= f=7 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: in quarantine to the millisecond", opts: conformGuarded, frozen: true, play: `
+		! guard h=live q=T+60s m=10s
+		a complete ballot=7 origin=7 confirmed=T -> quarantined rest=60s
+		a complete ballot=7 origin=7 confirmed=T+1 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: own, in quarantine", opts: conformGuarded, play: `
+		! set e=T+9s i=a f=7
+		a complete ballot=7 origin=7 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: decided, in quarantine", opts: conformGuarded, play: `
+		a complete decided ballot=7 origin=7 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: clock window", play: `
+		! set e=T+9s i=a f=7
+		a complete ballot=7 origin=7 wall=U+60000000 -> clock_skewed
+		a complete ballot=7 origin=7 wall=U-60000000 -> clock_skewed
+		= e=T+9s i=a f=7
+		=x`},
+	{name: "complete: without a result", play: `
+		a complete ballot=7 origin=7 -> granted
+		b acquire -> done ballot=7 kept=24h origin=7`, frozen: true},
+	{name: "complete: binary result", play: `
+		a complete ballot=7 origin=5 result=binary -> granted
+		= f=7 ballot=7 kept=now+24h origin=5 result=binary
+		b acquire -> done ballot=7 kept=24h origin=5 result=binary`, frozen: true},
+	{name: "complete: result of digits and spaces", play: `
+		a complete ballot=7 origin=5 result=digits -> granted
+		= f=7 ballot=7 kept=now+24h origin=5 result=digits`},
+	{name: "complete: the largest result", opts: []Option{WithRetention(time.Hour)}, frozen: true, play: `
+		a complete ballot=7 origin=5 result=huge -> granted
+		= f=7 ballot=7 kept=now+1h origin=5 result=huge ttl=1h
+		b acquire -> done ballot=7 kept=1h origin=5 result=huge`},
+	{name: "complete: the largest results through a running clock", play: `
+		! set f=7 ballot=7 kept=T+60s origin=5 result=huge
+		a acquire -> done ballot=7 kept=T+60s-now origin=5 result=huge
+		! set f=7 ballot=7 kept=T+60s origin=5 result=binary
+		a acquire -> done ballot=7 kept=T+60s-now origin=5 result=binary
+		! set f=7 ballot=7 kept=T+60s origin=5
+		a acquire -> done ballot=7 kept=T+60s-now origin=5`},
+	{name: "complete: retention", opts: shortRetention, frozen: true, play: `
+		a complete ballot=U origin=U result=text -> granted
+		= f=U ballot=U kept=now+1s origin=U result=text ttl=1h
+		! sleep 999ms
+		b acquire -> done ballot=U kept=1 origin=U result=text
+		! sleep 1ms
+		b acquire -> granted token=wall expiry=now+10s history=-
+		a complete ballot=U origin=U result=text -> gone`},
+	{name: "complete: the counter outlives what clocks may differ", frozen: true,
+		opts: []Option{WithClockWindow(0), WithMaxTTL(3 * time.Hour), WithRetention(time.Second)}, play: `
+		a acquire wall=U+2700000000 -> granted token=U+2700000000 expiry=now+10s history=-
+		a complete ballot=a origin=a -> granted
+		! sleep 1h
+		b acquire wall=U -> granted token=>a expiry=now+10s history=-`},
+}

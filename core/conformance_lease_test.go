@@ -1,0 +1,228 @@
+package core
+
+import "time"
+
+// The rows of the conformance table about a lease that exists: renew and release.
+
+var conformanceRenew = []conformanceCase{
+	{name: "renew: own", play: `
+		a acquire -> granted token=wall expiry=now+10s history=-
+		a renew token=a confirmed=now+10s -> granted expiry=now+10s
+		= e=now+10s i=a f=a ttl=24h+10s`},
+	{name: "renew: own, spent and not taken", play: `
+		! set e=T-5s i=a f=7
+		a renew token=7 confirmed=T-5s -> granted expiry=now+10s
+		= e=now+10s i=a f=7`},
+	{name: "renew: never shortens", play: `
+		! set e=T+60s i=a f=7
+		a renew token=7 confirmed=T+60s -> granted expiry=T+60s
+		= e=T+60s i=a f=7 ttl=24h+60s`},
+	{name: "renew: never lowers the counter", play: `
+		! set e=T+5s i=a f=9
+		a renew token=7 confirmed=T+5s -> granted expiry=now+10s
+		= e=now+10s i=a f=9`},
+	{name: "renew: raises the counter", play: `
+		! set e=T+5s i=a f=1812345678901233
+		a renew token=1812345678901234 confirmed=T+5s -> granted expiry=now+10s
+		= e=now+10s i=a f=1812345678901234`},
+	{name: "renew: a counter ahead of the clock, and a record, live as long as before", frozen: true, play: `
+		! set e=T+5s i=a f=U+172800000000
+		a renew token=7 confirmed=T+5s -> granted expiry=now+10s
+		= e=now+10s i=a f=U+172800000000 ttl=48h+1h
+		! set ballot=5 kept=T+72h origin=5 result=text
+		a renew token=7 confirmed=T+5s -> granted expiry=now+10s
+		= e=now+10s i=a f=U+172800000000 ballot=5 kept=T+72h origin=5 result=text ttl=72h`},
+	{name: "renew: free node", play: `
+		a renew token=7 confirmed=0 -> granted expiry=now+10s
+		= e=now+10s i=a f=7 ttl=24h+10s
+		b acquire -> held rest=10s`, frozen: true},
+	{name: "renew: free node, counter at the token", play: `
+		! set f=7
+		a renew token=7 confirmed=0 -> granted expiry=now+10s
+		= e=now+10s i=a f=7`},
+	{name: "renew: free node, counter past the token", play: `
+		! set f=8
+		a renew token=7 confirmed=T+60s -> gone
+		= f=8`},
+	{name: "renew: held by another", play: `
+		! set e=T+60s i=b f=5
+		a renew token=7 confirmed=T+60s -> gone
+		= e=T+60s i=b f=5`},
+	{name: "renew: held by another to the last millisecond", frozen: true, play: `
+		! set e=T i=b f=5
+		a renew token=7 confirmed=T+60s -> gone
+		! sleep 1ms
+		a renew token=7 confirmed=T+60s -> healed expiry=now+10s`},
+	{name: "renew: spent lease of an older attempt", play: `
+		! set e=T-1 i=b f=5
+		a renew token=7 confirmed=0 -> granted expiry=now+10s
+		= e=now+10s i=a f=7`},
+	{name: "renew: spent lease of a newer attempt", play: `
+		! set e=T-1 i=b f=9
+		a renew token=7 confirmed=0 -> gone
+		= e=T-1 i=b f=9`},
+	{name: "renew: after the attempt is over", play: `
+		a release -> gone
+		a renew token=7 confirmed=T+60s -> gone
+		= none`},
+	{name: "renew: healed within the confirmed lease", play: `
+		a renew token=7 confirmed=T+60s -> healed expiry=now+10s
+		= e=now+10s i=a f=7 ttl=24h+10s`},
+	{name: "renew: healed in quarantine", opts: conformGuarded, play: `
+		a renew token=7 confirmed=T+60s -> healed expiry=now+10s
+		=g h=live q=now+10s m=10s
+		= e=now+10s i=a f=7
+		b acquire -> quarantined rest=10s`, frozen: true},
+	{name: "renew: not healed once the confirmed lease has passed", opts: conformGuarded, play: `
+		a renew token=7 confirmed=T-1 -> quarantined rest=10s
+		=g h=live q=now+10s m=10s
+		= none`},
+	{name: "renew: healed to the millisecond", opts: conformGuarded, frozen: true, play: `
+		! guard h=live q=T+60s m=10s
+		a renew token=7 confirmed=T -> quarantined rest=60s
+		a renew token=7 confirmed=T+1 -> healed expiry=now+10s`},
+	{name: "renew: never had the node, which is in quarantine", opts: conformGuarded, play: `
+		! guard h=live q=T+60s m=10s
+		a renew token=7 confirmed=0 -> quarantined rest=T+60s-now
+		= none`},
+	{name: "renew: never had the node, which has come out of quarantine", opts: conformGuarded, play: `
+		! guard h=live q=T-1 m=10s
+		a renew token=7 confirmed=0 -> granted expiry=now+10s
+		= e=now+10s i=a f=7`},
+	{name: "renew: own in quarantine", opts: conformGuarded, play: `
+		! set e=T+5s i=a f=7
+		a renew token=7 confirmed=T+5s -> granted expiry=now+10s
+		=g h=live q=now+10s m=10s
+		= e=now+10s i=a f=7`},
+	{name: "renew: not counted while an old primary may serve", opts: conformLag, play: `
+		! set e=T+5s i=a f=7
+		a renew token=7 confirmed=T+5s -> unconfirmed expiry=now+10s
+		=g h=live q=now+12s m=10s
+		= e=now+10s i=a f=7
+		! guard q=T+9s
+		a renew token=7 confirmed=T+5s -> granted expiry=now+10s`},
+	{name: "renew: lag to the millisecond, healed or not", opts: conformLag, frozen: true, play: `
+		! guard h=live q=T+10001 m=10s
+		a renew token=7 confirmed=T+5s -> unconfirmed expiry=now+10s
+		! sleep 1ms
+		a renew token=7 confirmed=T+5s -> granted expiry=now+10s
+		b renew token=7 confirmed=T+5s -> gone`},
+	{name: "renew: clock window", play: `
+		! set e=T+5s i=a f=7
+		a renew token=9 confirmed=T+5s wall=U+60000000 -> clock_skewed
+		a renew token=9 confirmed=T+5s wall=U-60000000 -> clock_skewed
+		= e=T+5s i=a f=7`},
+	{name: "write-back: raises the counter of its own lease", play: `
+		! set e=T+5s i=a f=7
+		a renew wb=7 token=9 confirmed=0 -> granted expiry=now+10s
+		= e=now+10s i=a f=9`},
+	{name: "write-back: again", play: `
+		! set e=T+5s i=a f=7
+		a renew wb=7 token=9 confirmed=0 -> granted expiry=now+10s
+		a renew wb=7 token=9 confirmed=0 -> granted expiry=now+10s
+		= e=now+10s i=a f=9`},
+	{name: "write-back: not past another token than was granted", play: `
+		! set e=T+5s i=a f=8
+		a renew wb=7 token=9 confirmed=T+5s -> gone
+		= e=T+5s i=a f=8`},
+	{name: "write-back: never takes a free node", play: `
+		a renew wb=7 token=9 confirmed=T+60s -> gone
+		= none
+		! set f=7
+		a renew wb=7 token=9 confirmed=0 -> gone
+		= f=7`},
+	{name: "write-back: never takes a foreign node", play: `
+		! set e=T-1 i=b f=7
+		a renew wb=7 token=9 confirmed=T+60s -> gone
+		= e=T-1 i=b f=7
+		! set e=T+60s
+		a renew wb=7 token=9 confirmed=T+60s -> gone
+		= e=T+60s i=b f=7`},
+}
+
+var conformanceRelease = []conformanceCase{
+	{name: "release: own, then again", play: `
+		a acquire -> granted token=wall expiry=now+10s history=-
+		a release -> granted
+		= f=a ttl=1h
+		=x a=3s
+		a release -> granted
+		= f=a
+		=x a=3s
+		b acquire -> granted token=>a expiry=now+10s history=-`},
+	{name: "release: own, spent", play: `
+		! set e=T-1 i=a f=7
+		a release -> granted
+		= f=7
+		=x a=3s`},
+	{name: "release: of another's lease", play: `
+		! set e=T+60s i=b f=7 ttl=48h
+		a release -> gone
+		= e=T+60s i=b f=7 ttl=48h
+		=x a=3s`},
+	{name: "release: of nothing", play: `
+		a release -> gone
+		= none
+		=x a=3s`},
+	{name: "release: without a clock window tombstones last for four leases", opts: conformNoWindow, play: `
+		a release -> gone
+		=x a=40s`},
+	{name: "release: min hold keeps the key taken, and nobody can extend it", play: `
+		! set e=T+9s i=a f=U+7
+		a release stay=60s -> granted
+		= e=now+60s i=- f=U+7 ttl=1h+60s
+		=x a=3s
+		a renew token=U+7 confirmed=T+9s -> gone
+		a release -> granted
+		a complete ballot=U+7 origin=U+7 confirmed=T+9s -> gone
+		b renew token=U+8 confirmed=0 -> gone`},
+	{name: "release: min hold ends", frozen: true, play: `
+		! set e=T+9s i=a f=U+7
+		a release stay=4s -> granted
+		= e=T+4s i=- f=U+7
+		b acquire -> held rest=4s
+		! sleep 4s
+		b acquire -> held
+		! sleep 1ms
+		b acquire -> granted token=wall expiry=now+10s history=-
+		= e=now+10s i=b f=b`},
+	{name: "release: min hold may outlast the lease", play: `
+		! set e=T+1s i=a f=7
+		a release stay=12h -> granted
+		= e=now+12h i=- f=7 ttl=13h`},
+	{name: "release: min hold of another's lease", play: `
+		! set e=T+60s i=b f=7
+		a release stay=2h -> gone
+		= e=T+60s i=b f=7`},
+	{name: "release: drops a record below its ballot", play: `
+		! set e=T+9s i=a f=9 ballot=8 kept=T+60s origin=8 result=binary
+		a release drop=9 -> granted
+		= f=9 ttl=1h`},
+	{name: "release: keeps the record of its ballot and above", play: `
+		! set e=T+9s i=a f=9 ballot=9 kept=T+48h origin=9 result=binary ttl=48h
+		a release drop=9 -> granted
+		= f=9 ballot=9 kept=T+48h origin=9 result=binary ttl=48h`},
+	{name: "release: ballots of 16 digits are exact", play: `
+		! set e=T+9s i=a f=9 ballot=1812345678901234 kept=T+60s origin=9
+		a release drop=1812345678901234 -> granted
+		= f=9 ballot=1812345678901234 kept=T+60s origin=9
+		b release drop=1812345678901235 -> gone
+		= f=9`},
+	{name: "release: keeps a record unless told", play: `
+		! set e=T+9s i=a f=9 ballot=8 kept=T+48h origin=8 ttl=48h
+		a release -> granted
+		= f=9 ballot=8 kept=T+48h origin=8 ttl=48h`},
+	{name: "release: drops where it holds nothing, and touches no lease", play: `
+		! set e=T+60s i=b f=9 ballot=8 kept=T+60s origin=8
+		a release drop=9 -> gone
+		= e=T+60s i=b f=9
+		=x a=3s`},
+	// A token must stay greater than all before it although clients' clocks differ, the counter has been
+	// forgotten, and the lease was short beside the longest one in use.
+	{name: "release: the counter outlives what clocks may differ", frozen: true,
+		opts: []Option{WithClockWindow(0), WithMaxTTL(3 * time.Hour)}, play: `
+		a acquire wall=U+2700000000 -> granted token=U+2700000000 expiry=now+10s history=-
+		a release -> granted
+		! sleep 1h
+		b acquire wall=U -> granted token=>a expiry=now+10s history=-`},
+}

@@ -1,0 +1,314 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+	"github.com/redis/go-redis/v9"
+)
+
+// The language of the conformance table. A case is a list of lines about one key on one node:
+//
+//	a acquire recover wall=U-5s   -> verdict field=expr …   attempt a sends a script; the vote must be this one
+//	= e=expr i=a f=expr ballot=… kept=… origin=… result=… ttl=expr   the resource is exactly this ("none": no key)
+//	=g h=live q=expr m=expr                                          the guard record is exactly this
+//	=x a=expr b=expr                       exactly these attempts have a tombstone, which lives this much longer
+//	! set e=… | guard h=… | flush | replica | promote | sleep d      what happens to the node
+//
+// A field that is not named must be zero. An expr is a sum of numbers, durations (in ms) and names: T, U = the
+// node's clock when the case began (ms, µs); now, us = when the last script ran; wall = the client's clock in
+// it (µs); a, b = the token granted to that attempt. Results are names of conformanceResults.
+type scene struct {
+	t       *testing.T
+	l       *Locker
+	client  redis.UniversalClient
+	replica func(on bool) // REPLICAOF, or a switch
+	twice   bool          // deliver every request twice: that must change nothing
+	leases  map[string]*Lease
+	names   map[string]span
+	count   func() map[string]int // of the commands the node ran; may be nil
+	calls   string                // of the last script, if counted
+}
+
+// A span is a number known to lie in a range: where a reply does not tell the node's time.
+type span struct{ lo, hi int64 }
+
+var conformanceResults = map[string]string{
+	"text":   "done: 42",
+	"other":  "another result",
+	"binary": " \x00\xff\xfe a b\n\r\n 1 2 3 \x00 ",
+	"space":  " ",
+	"digits": "12 34 56 78",
+	"huge":   strings.Repeat("\x00x \n\xc3", 64<<10/5) + "!",
+}
+
+const conformanceKey = "a key {with} braces\n"
+
+// open sets the stage: a Locker on the node alone.
+func (s *scene) open(t *testing.T, prefix string, opts []Option) {
+	var err error
+	s.l, err = New([]redis.UniversalClient{s.client}, append([]Option{WithKeyPrefix(prefix)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.l.Close(context.Background()) })
+	s.t, s.leases = t, map[string]*Lease{}
+	us := s.time()
+	s.names = map[string]span{"U": {us, us}, "T": {us / 1000, us / 1000}}
+	s.names["now"], s.names["us"] = s.names["T"], s.names["U"]
+}
+
+func (s *scene) play(lines string) {
+	s.t.Helper()
+	for line := range strings.Lines(lines) {
+		line = strings.TrimSpace(line)
+		head, rest, _ := strings.Cut(line, " ")
+		switch head {
+		case "":
+		case "=":
+			s.checkResource(line, fieldsOf(rest))
+		case "=g":
+			s.checkGuard(line, fieldsOf(rest))
+		case "=x":
+			s.checkTombstones(line, fieldsOf(rest))
+		case "!":
+			s.happen(line, rest)
+		default:
+			s.step(line, head, rest)
+		}
+	}
+}
+
+// fieldsOf reads "flag name=value …".
+func fieldsOf(text string) map[string]string {
+	m := map[string]string{}
+	for f := range strings.FieldsSeq(text) {
+		name, value, _ := strings.Cut(f, "=")
+		m[name] = value
+	}
+	return m
+}
+
+var exprTerm = regexp.MustCompile(`([+-]?)([^+-]+)`)
+
+func (s *scene) eval(expr string) (sum span) {
+	s.t.Helper()
+	for _, m := range exprTerm.FindAllStringSubmatch(expr, -1) {
+		v, known := s.names[m[2]]
+		if n, err := strconv.ParseInt(m[2], 10, 64); err == nil {
+			v = span{n, n}
+		} else if d, err := time.ParseDuration(m[2]); err == nil {
+			v = span{d.Milliseconds(), d.Milliseconds()}
+		} else if !known {
+			s.t.Fatalf("%q: what is %q?", expr, m[2])
+		}
+		if m[1] == "-" {
+			v = span{-v.hi, -v.lo}
+		}
+		sum = span{sum.lo + v.lo, sum.hi + v.hi}
+	}
+	return sum
+}
+
+func (s *scene) number(f map[string]string, name string) int64 { return s.eval(f[name]).lo }
+
+// lease is the attempt of that name, made as Acquire makes it.
+func (s *scene) lease(name string) *Lease {
+	if s.leases[name] == nil {
+		s.leases[name] = s.l.newLease(context.Background(), conformanceKey, s.l.e.keys.resource(conformanceKey))
+	}
+	return s.leases[name]
+}
+
+// time is the node's clock, in µs.
+func (s *scene) time() int64 { return must(s.client.Time(context.Background()).Result()).UnixMicro() }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// request builds what production code sends.
+func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script, []any) {
+	_, flag := f["recover"]
+	wb, granted := any("0"), f["wb"] // write-back: the token the node granted
+	if granted != "" {
+		wb = uint64(s.number(f, "wb"))
+	}
+	_, decided := f["decided"]
+	bit := map[bool]any{false: "0", true: "1"}
+	switch verb {
+	case "acquire":
+		return acquireScript, append(lease.args(acquireScript, 1), bit[flag])
+	case "renew":
+		return renewScript, append(lease.args(renewScript, 3), uint64(s.number(f, "token")), s.number(f, "confirmed"), wb)
+	case "release":
+		lease.token, lease.stale = uint64(s.number(f, "drop")), f["drop"] != ""
+		return releaseScript, lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond).args
+	case "complete":
+		lease.nodes[0].expiry = s.number(f, "confirmed")
+		rec := &nodeRecord{rest: s.l.p.retention}
+		rec.Token, rec.Result = uint64(s.number(f, "origin")), []byte(conformanceResults[f["result"]])
+		r := lease.completing(rec, uint64(s.number(f, "ballot")), decided)
+		return completeScript, append(r.args, r.tail(0)...)
+	case "provision":
+		return provisionScript, append(provisionScript.args(1, s.l.e.guards[0]), s.l.p.maxTTL.Milliseconds())
+	}
+	s.t.Fatalf("no script %q", verb)
+	return nil, nil
+}
+
+// withoutHistory hides the replication history, as servers do that are not quite Redis.
+const withoutHistory = `local real = redis
+local redis = {call = function(c, ...) if c == 'INFO' then return 'role:master' end return real.call(c, ...) end}
+`
+
+func (s *scene) step(line, who, rest string) {
+	s.t.Helper()
+	order, expect, _ := strings.Cut(rest, "->")
+	verb, options, _ := strings.Cut(strings.TrimSpace(order), " ")
+	f := fieldsOf(options)
+	code, args := s.request(s.lease(who), verb, f)
+	if wall := 3 + args[2].(int) + 1; f["wall"] != "" {
+		args[wall] = s.number(f, "wall")
+	} else if verb != "release" && verb != "provision" {
+		f["wall"] = fmt.Sprint(args[wall])
+	}
+	if _, hidden := f["nohistory"]; hidden {
+		code = newScript(withoutHistory + code.source)
+		args[1] = code.sha
+	}
+	before := s.time()
+	v := s.counted(code, args)
+	after := s.time()
+	if s.twice {
+		s.send(code, args)
+	}
+	s.names["us"], s.names["now"] = span{before, after}, span{before / 1000, after / 1000}
+	switch {
+	case v.clock != 0 && (v.clock < before/1000*1000 || v.clock > after):
+		s.t.Errorf("%s\n\tclock %d, want %d to %d", line, v.clock, before, after)
+	case v.clock != 0:
+		ms := v.clock / 1000
+		s.names["now"] = span{ms, ms}
+		s.names["us"] = span{max(before, v.clock), min(after, ms*1000+999)}
+	case verb != "release" && verb != "provision":
+		s.t.Errorf("%s\n\tthe reply does not tell the node's clock: %+v", line, v)
+	}
+	s.names["wall"] = s.eval(f["wall"])
+	s.checkVote(line, fieldsOf(expect), v)
+	if v.verdict == Granted && v.token != 0 {
+		s.names[who] = span{int64(v.token), int64(v.token)}
+	}
+}
+
+func (s *scene) counted(code *script, args []any) vote {
+	if s.count == nil {
+		return s.send(code, args)
+	}
+	before := s.count()
+	defer func() { s.calls = callsBetween(before, s.count()) }()
+	return s.send(code, args)
+}
+
+func (s *scene) send(code *script, args []any) vote {
+	reply, err := code.run(context.Background(), s.client, args)
+	if err != nil {
+		return vote{verdict: Failed, err: err}
+	}
+	return parse(reply)
+}
+
+// happen is what others, or fate, do to the node.
+func (s *scene) happen(line, rest string) {
+	s.t.Helper()
+	ctx := context.Background()
+	verb, options, _ := strings.Cut(rest, " ")
+	f := fieldsOf(options)
+	hash := map[string]any{}
+	for _, name := range []string{"e", "f", "q", "m"} {
+		if f[name] != "" {
+			hash[name] = s.number(f, name)
+		}
+	}
+	var err error
+	switch verb {
+	case "set":
+		switch owner := f["i"]; owner {
+		case "", "-":
+			hash["i"] = owner
+		default:
+			hash["i"] = s.lease(owner).id
+		}
+		if hash["i"] == "" {
+			delete(hash, "i")
+		}
+		if f["ballot"] != "" {
+			hash["d"] = fmt.Sprintf("%d %d %d %s", s.number(f, "ballot"), s.number(f, "kept"), s.number(f, "origin"), conformanceResults[f["result"]])
+		}
+		key := s.l.e.keys.resource(conformanceKey)
+		err = s.client.HSet(ctx, key, hash).Err()
+		if f["ttl"] != "" && err == nil {
+			err = s.client.PExpire(ctx, key, time.Duration(s.number(f, "ttl"))*time.Millisecond).Err()
+		}
+	case "guard":
+		if h := f["h"]; h != "" {
+			hash["h"] = map[string]string{"live": s.history(), "old": strings.Repeat("0123456789", 4)}[h]
+		}
+		err = s.client.HSet(ctx, s.l.e.keys.guard(0), hash).Err()
+	case "flush":
+		err = s.client.FlushAll(ctx).Err()
+	case "replica":
+		s.replica(true)
+	case "promote":
+		s.replica(false)
+	case "sleep":
+		time.Sleep(must(time.ParseDuration(options))) // only frozen cases sleep, in a bubble
+	default:
+		s.t.Fatalf("%s: what is that?", line)
+	}
+	if err != nil {
+		s.t.Fatalf("%s: %v", line, err)
+	}
+}
+
+func embeddedScene(t *testing.T, c conformanceCase, twice bool) {
+	synctest.Test(t, func(t *testing.T) {
+		node := testutil.Embedded(t, 1)[0]
+		replica := func(on bool) {
+			node.SetReplica(on)
+			if !on {
+				node.Promote()
+			}
+		}
+		s := &scene{client: node.Client(), replica: replica, twice: twice}
+		s.open(t, "conformance:", c.opts)
+		s.play(c.play)
+	})
+}
+
+func redisScene(t *testing.T, c conformanceCase, server *testutil.Server, prefix string) {
+	client := server.Client()
+	replica := func(on bool) {
+		master := "NO ONE"
+		if on {
+			master = "127.0.0.1 1" // nobody answers there
+		}
+		host, port, _ := strings.Cut(master, " ")
+		if err := client.SlaveOf(t.Context(), host, port).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &scene{client: client, replica: replica}
+	s.open(t, prefix, c.opts)
+	s.play(c.play)
+}

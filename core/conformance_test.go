@@ -1,0 +1,293 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// The contract of the scripts, as rows that every kind of node must play alike; scene has their language.
+// The Locker has a TTL of 10s, and so a clock window of 500ms and tombstones of 3s.
+type conformanceCase struct {
+	name   string
+	opts   []Option
+	play   string
+	frozen bool // at an exact millisecond, or with time that passes: not on a real server, whose clock runs
+	alone  bool // happens to the whole server
+}
+
+var (
+	conformGuarded  = []Option{WithRestartGuard(true)}
+	conformLag      = []Option{WithRestartGuard(true), WithReplicaLag(2 * time.Second)}
+	conformNoWindow = []Option{WithClockWindow(0)}
+)
+
+var conformance = slices.Concat(conformanceAcquire, conformanceGuard, conformanceRenew, conformanceRelease, conformanceComplete)
+
+func TestConformanceEmbedded(t *testing.T) {
+	t.Parallel()
+	for _, c := range conformance {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			embeddedScene(t, c, false)
+		})
+		// What the network delivers twice must leave what it leaves when delivered once.
+		t.Run(c.name+", every request twice", func(t *testing.T) {
+			t.Parallel()
+			embeddedScene(t, c, true)
+		})
+	}
+}
+
+func TestConformanceRedis(t *testing.T) {
+	t.Parallel()
+	shared := testutil.Redis(t, 1)[0]
+	for i, c := range conformance {
+		if c.frozen {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			server := shared
+			if c.alone {
+				server = testutil.Redis(t, 1)[0]
+			}
+			redisScene(t, c, server, fmt.Sprintf("conformance-%d:", i))
+		})
+	}
+}
+
+var conformanceAcquire = []conformanceCase{
+	{name: "acquire: free", play: `
+		a acquire -> granted token=wall expiry=now+10s history=-
+		= e=now+10s i=a f=a ttl=24h+10s
+		=x`},
+	{name: "acquire: the lock delay is part of the lease on the node", opts: []Option{WithLockDelay(7 * time.Second)}, play: `
+		a acquire -> granted token=wall expiry=now+17s history=-
+		= e=now+17s i=a f=a ttl=24h+17s`},
+	{name: "acquire: held", play: `
+		! set e=T+60s i=b f=7 ttl=1h
+		a acquire -> held rest=T+60s-now
+		= e=T+60s i=b f=7
+		=x`},
+	{name: "acquire: held to the last millisecond", frozen: true, play: `
+		! set e=T i=b f=7
+		a acquire -> held
+		= e=T i=b f=7`},
+	{name: "acquire: spent to the millisecond", frozen: true, play: `
+		! set e=T-1 i=b f=7
+		a acquire -> granted token=wall expiry=now+10s history=-`},
+	{name: "acquire: own duplicate, late", play: `
+		! set e=T+3s i=a f=12345
+		a acquire -> granted token=12345 expiry=T+3s history=-
+		= e=T+3s i=a f=12345`},
+	{name: "acquire: spent lease taken over", play: `
+		! set e=T-1 i=b f=U+9000000
+		a acquire -> granted token=U+9000001 expiry=now+10s history=-
+		= e=now+10s i=a f=a ttl=24h+10s
+		b renew token=U+9000000 confirmed=T-1 -> gone
+		b release -> gone
+		= e=now+10s i=a f=a`, frozen: true},
+	{name: "acquire: after the attempt is over", play: `
+		a release -> gone
+		a acquire -> gone
+		= none
+		=x a=3s
+		b acquire -> granted token=wall expiry=now+10s history=-
+		= e=now+10s i=b f=b`},
+	{name: "acquire: the tombstone outlives the clock window", frozen: true, play: `
+		a release -> gone
+		! sleep 2s
+		a acquire wall=U -> clock_skewed
+		! sleep 999ms
+		a acquire -> gone
+		! sleep 1ms
+		a acquire -> granted token=wall expiry=now+10s history=-`},
+	{name: "acquire: clock window, client ahead", play: `
+		a acquire wall=U+60000000 -> clock_skewed
+		= none`},
+	{name: "acquire: clock window, client behind", play: `
+		! set e=T-5s i=b f=7
+		a acquire wall=U-60000000 -> clock_skewed
+		= e=T-5s i=b f=7
+		=x`},
+	{name: "acquire: clock window, to the microsecond", frozen: true, play: `
+		a acquire wall=U+500001 -> clock_skewed
+		a acquire wall=U-500001 -> clock_skewed
+		= none
+		a acquire wall=U-500000 -> granted token=U-500000 expiry=now+10s history=-
+		a release -> granted
+		b acquire wall=U+500000 -> granted token=U+500000 expiry=now+10s history=-`},
+	{name: "acquire: clock window comes before the guard", opts: conformGuarded, play: `
+		a acquire wall=U+60000000 -> clock_skewed
+		=g none`},
+	{name: "acquire: token above the counter although the clock is ahead of it", play: `
+		! set f=U-5000000
+		a acquire -> granted token=wall expiry=now+10s history=-`},
+	{name: "acquire: token bumps over a counter ahead of the clock", play: `
+		! set f=U+3600000000
+		a acquire -> granted token=U+3600000001 expiry=now+10s history=-
+		= e=now+10s i=a f=U+3600000001 ttl=24h+10s`},
+	{name: "acquire: a counter ahead of the clock lives longer", frozen: true, play: `
+		! set f=U+172800000000
+		a acquire -> granted token=U+172800000001 expiry=now+10s history=-
+		= e=now+10s i=a f=a ttl=48h+1h`},
+	{name: "acquire: client clock far ahead is clamped to a quarter of the max TTL", opts: conformNoWindow, play: `
+		a acquire wall=U+3600000000 -> granted token=us+2500000 expiry=now+10s history=-
+		= e=now+10s i=a f=a`},
+	{name: "acquire: client clock far behind is clamped", opts: conformNoWindow, play: `
+		a acquire wall=5 -> granted token=us-2500000 expiry=now+10s history=-
+		= e=now+10s i=a f=a`},
+	{name: "acquire: clamp to the microsecond, of the max TTL", opts: []Option{WithClockWindow(0), WithMaxTTL(20 * time.Second)}, frozen: true, play: `
+		a acquire wall=U+4999999 -> granted token=U+4999999 expiry=now+10s history=-
+		a release -> granted
+		b acquire wall=U+5000001 -> granted token=U+5000000 expiry=now+10s history=-
+		b release -> granted
+		! set f=0
+		c acquire wall=U-5000001 -> granted token=U-5000000 expiry=now+10s history=-`},
+	{name: "acquire: tokens of 16 digits are exact", frozen: true, play: `
+		! set f=1800000000000000
+		a acquire -> granted token=1800000000000001 expiry=now+10s history=-
+		= e=now+10s i=a f=1800000000000001
+		! set e=T-1 i=b f=1812345678901233
+		a acquire -> granted token=1812345678901234 expiry=now+10s history=-`},
+	{name: "acquire: the greatest token", play: `
+		! set f=9007199254740990
+		a acquire -> granted token=9007199254740991 expiry=now+10s history=-
+		= e=now+10s i=a f=9007199254740991
+		a release -> granted
+		b acquire -> overflow
+		= f=9007199254740991`},
+	{name: "done: shown to everybody, changed by nobody", play: `
+		! set f=9 ballot=8 kept=T+60s origin=5 result=binary ttl=1h
+		a acquire -> done ballot=8 token=0 kept=T+60s-now origin=5 result=binary
+		b acquire -> done ballot=8 kept=T+60s-now origin=5 result=binary
+		= f=9 ballot=8 kept=T+60s origin=5 result=binary
+		=x`},
+	{name: "done: a live lease comes first", play: `
+		! set e=T+9s i=b f=9 ballot=8 kept=T+60s origin=5
+		a acquire -> held rest=T+9s-now`},
+	{name: "done: until the end of the retention", frozen: true, play: `
+		! set f=9 ballot=8 kept=T+1 origin=8
+		a acquire -> done ballot=8 kept=1 origin=8
+		! sleep 1ms
+		a acquire -> granted token=wall expiry=now+10s history=-`},
+	{name: "recovery: granted beside the record", play: `
+		! set f=9 ballot=8 kept=T+48h origin=5 result=text
+		a acquire recover -> granted token=wall expiry=now+10s history=- ballot=8 kept=T+48h-now origin=5 result=text
+		= e=now+10s i=a f=a ballot=8 kept=T+48h origin=5 result=text ttl=48h
+		a acquire recover -> granted token=a expiry=now+10s history=- ballot=8 kept=T+48h-now origin=5 result=text`, frozen: true},
+	{name: "recovery: a short record does not shorten the lease", play: `
+		! set f=9 ballot=8 kept=T+60s origin=5 result=space
+		a acquire recover -> granted token=wall expiry=now+10s history=- ballot=8 kept=T+60s-now origin=5 result=space
+		= e=now+10s i=a f=a ballot=8 kept=T+60s origin=5 result=space ttl=24h+10s`},
+	{name: "recovery: not over a live lease", play: `
+		! set e=T+9s i=b f=9 ballot=8 kept=T+60s origin=5
+		a acquire recover -> held rest=T+9s-now`},
+	{name: "recovery: not after the attempt is over", play: `
+		! set f=9 ballot=8 kept=T+60s origin=5
+		a release -> gone
+		a acquire recover -> gone
+		= f=9 ballot=8 kept=T+60s origin=5`},
+	{name: "recovery: a spent record is not shown", play: `
+		! set f=9 ballot=8 kept=T-1 origin=5
+		a acquire recover -> granted token=wall expiry=now+10s history=-`},
+}
+
+var conformanceGuard = []conformanceCase{
+	{name: "guard: first contact", opts: conformGuarded, play: `
+		a acquire -> quarantined rest=10s
+		=g h=live q=now+10s m=10s
+		= none
+		=x`},
+	{name: "guard: in quarantine", opts: conformGuarded, play: `
+		! guard h=live q=T+60s m=10s
+		a acquire -> quarantined rest=T+60s-now
+		a acquire recover -> quarantined rest=T+60s-now
+		=g h=live q=T+60s m=10s
+		= none`},
+	{name: "guard: quarantine ends", opts: conformGuarded, play: `
+		! guard h=live q=T-1 m=10s
+		a acquire -> granted token=wall expiry=now+10s history=live
+		=g h=live q=T-1 m=10s`},
+	{name: "guard: quarantine ends to the millisecond", opts: conformGuarded, frozen: true, play: `
+		a acquire -> quarantined rest=10s
+		! sleep 9999ms
+		a acquire -> quarantined rest=1
+		! sleep 1ms
+		a acquire -> granted token=wall expiry=now+10s history=live`},
+	{name: "guard: another history in the record", opts: conformGuarded, play: `
+		! guard h=old q=0 m=10s
+		! set e=T-1 i=b f=7
+		a acquire -> quarantined rest=10s
+		=g h=live q=now+10s m=10s
+		= e=T-1 i=b f=7`},
+	{name: "guard: flushed", opts: conformGuarded, alone: true, play: `
+		! guard h=live q=0 m=10s
+		a acquire -> granted token=wall expiry=now+10s history=live
+		! flush
+		b acquire -> quarantined rest=10s
+		=g h=live q=now+10s m=10s`},
+	{name: "guard: promoted", opts: conformGuarded, alone: true, play: `
+		! guard h=live q=0 m=10s
+		a acquire -> granted token=wall expiry=now+10s history=live
+		! replica
+		b acquire -> replica
+		a renew token=a confirmed=now+10s -> replica
+		a complete ballot=a origin=a -> replica
+		! promote
+		b acquire -> quarantined rest=10s
+		=g h=live q=now+10s m=10s
+		a renew token=a confirmed=now -> granted expiry=now+10s`},
+	{name: "guard: a replica is told nothing", opts: conformGuarded, alone: true, play: `
+		! replica
+		a acquire -> replica
+		p provision -> replica
+		= none
+		=g none`},
+	{name: "guard: max TTL raised", opts: conformGuarded, play: `
+		! guard h=live q=T-1 m=5s
+		a acquire -> granted token=wall expiry=now+10s history=live
+		=g h=live q=T-1 m=10s`},
+	{name: "guard: a greater max TTL stays, and is waited for", opts: conformGuarded, play: `
+		! guard h=live q=T-1 m=30s
+		a acquire -> granted token=wall expiry=now+10s history=live
+		=g h=live q=T-1 m=30s
+		! guard h=old
+		b acquire -> quarantined rest=30s
+		=g h=live q=now+30s m=30s`},
+	{name: "guard: the replica lag is waited for", opts: conformLag, play: `
+		a acquire -> quarantined rest=12s
+		=g h=live q=now+12s m=10s`},
+	{name: "guard: server without a replication history", opts: conformGuarded, play: `
+		a acquire nohistory -> unguarded
+		a renew nohistory token=5 confirmed=T+60s -> unguarded
+		a complete nohistory ballot=5 origin=5 -> unguarded
+		p provision nohistory -> unguarded
+		= none
+		=g none
+		=x`},
+	{name: "guard: off, nothing is asked", play: `
+		a acquire nohistory -> granted token=wall expiry=now+10s history=-
+		=g none`},
+	{name: "provision: a new node votes at once", opts: conformGuarded, play: `
+		p provision -> granted
+		=g h=live q=0 m=10s
+		a acquire -> granted token=wall expiry=now+10s history=live`},
+	{name: "provision: a known node waits on", opts: conformGuarded, play: `
+		! guard h=live q=T+60s m=30s
+		p provision -> quarantined rest=T+60s-now
+		=g h=live q=T+60s m=30s`},
+	{name: "provision: a node that votes", opts: conformGuarded, play: `
+		! guard h=live q=T-1 m=30s
+		p provision -> granted
+		=g h=live q=T-1 m=30s`},
+	{name: "provision: a node that lost its memory waits on", opts: conformGuarded, play: `
+		! guard h=old q=0 m=10s
+		p provision -> quarantined rest=10s
+		=g q=0 m=10s h=0123456789012345678901234567890123456789
+		a acquire -> quarantined rest=10s`},
+}

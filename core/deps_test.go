@@ -1,0 +1,33 @@
+package core
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Who imports core gets the standard library, go-redis and what that needs, and nothing else.
+func TestDependencies(t *testing.T) {
+	t.Parallel()
+	const self, client = "github.com/lockkit/lockkit/core", "github.com/redis/go-redis/v9"
+	deps := func(of string) []string {
+		cmd := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", of)
+		cmd.Dir = ".."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list %s: %v", of, err)
+		}
+		return strings.Fields(string(out))
+	}
+	allowed := append(deps(client), self)
+	mine := deps("./core")
+	if !slices.Contains(mine, self) || !slices.Contains(mine, client) {
+		t.Fatalf("go list shows %q", mine)
+	}
+	for _, pkg := range mine {
+		if !slices.Contains(allowed, pkg) && !strings.HasPrefix(pkg, client+"/") {
+			t.Errorf("core depends on %s", pkg)
+		}
+	}
+}

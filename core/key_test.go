@@ -1,0 +1,176 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// slotOf is the slot of a key by the Redis Cluster specification: CRC16 (XMODEM) of what stands between the
+// first '{' and the first '}' after it, or of the whole key if there is no such thing or it is empty.
+func slotOf(key string) uint16 {
+	if _, after, found := strings.Cut(key, "{"); found {
+		if tag, _, closed := strings.Cut(after, "}"); closed && tag != "" {
+			key = tag
+		}
+	}
+	var crc uint16
+	for i := range len(key) {
+		crc ^= uint16(key[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}
+
+// The specification's own examples, so that the fuzz target judges by the right rule.
+func TestSlotOf(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]uint16{"123456789": 0x31C3, "foo": 12182, "{foo}bar": 12182, "a{foo}{bar}": 12182, "{}foo": slotOf("{}foo"), "": 0} {
+		if got := slotOf(key); got != want%16384 {
+			t.Errorf("slot of %q is %d, want %d", key, got, want%16384)
+		}
+	}
+	if slotOf("{}foo") == slotOf("foo") || slotOf("foo{") == slotOf("foo") {
+		t.Error("an empty tag, or none, is taken for one")
+	}
+}
+
+func FuzzKeys(f *testing.F) {
+	for _, key := range []string{"a", "{a}", "}{", "{", "}", "r:", "x:a", "g", "a\x00b", "\n", "\xff\xfe", "{0}r:a", "}r:a", strings.Repeat("k", 512)} {
+		f.Add("lockkit:", key, "a")
+		f.Add("\x00 \xff\n", key, key+"\x00")
+	}
+	f.Add("a", "b", "c")
+	f.Fuzz(func(t *testing.T, prefix, key, other string) {
+		if checkKey(key) != nil || checkKey(other) != nil {
+			t.Skip("keys that are refused")
+		}
+		if _, err := defaults().with([]Option{WithKeyPrefix(prefix)}).policy(1); err != nil {
+			t.Skip("a prefix that is refused")
+		}
+		for _, buckets := range []int{1, clusterBuckets} {
+			k := newKeyspace(prefix, buckets)
+			resource := k.resource(key)
+			tombstone, id := k.tombstone(key, 7)
+			guard := k.guard(k.bucket(key))
+			slot := slotOf(resource)
+			if a, b := slotOf(tombstone), slotOf(guard); a != slot || b != slot {
+				t.Errorf("slots differ: %q %d, %q %d, %q %d", resource, slot, tombstone, a, guard, b)
+			}
+			if again := k.resource(key); again != resource {
+				t.Errorf("%q is %q, then %q", key, resource, again)
+			}
+			if key != other && resource == k.resource(other) {
+				t.Errorf("%q and %q are both %q", key, other, resource)
+			}
+			for _, r := range []string{resource, k.resource(other)} {
+				if r == tombstone || r == guard || tombstone == guard {
+					t.Errorf("%q, %q, %q: two are the same", r, tombstone, guard)
+				}
+				for b := range buckets {
+					if r == k.guard(b) {
+						t.Errorf("%q is a guard record", r)
+					}
+				}
+				if tag := k.tags[k.bucket(key)] + "x:"; strings.HasPrefix(r, tag) {
+					t.Errorf("%q may be a tombstone", r)
+				}
+			}
+			for _, name := range []string{resource, tombstone, guard} {
+				if !strings.HasPrefix(name, prefix) {
+					t.Errorf("%q does not start with %q", name, prefix)
+				}
+			}
+			if strings.ContainsAny(id, " \n") || id == "-" || tombstone[len(tombstone)-len(id):] != id {
+				t.Errorf("attempt %q has tombstone %q", id, tombstone)
+			}
+			if _, next := k.tombstone(key, 8); next == id {
+				t.Errorf("two attempts are called %q", id)
+			}
+		}
+	})
+}
+
+// Keys of a cluster must not crowd a few of its buckets.
+func TestBucketsSpread(t *testing.T) {
+	t.Parallel()
+	k := newKeyspace("lockkit:", clusterBuckets)
+	counts := make([]int, clusterBuckets)
+	const perBucket = 100
+	for i := range perBucket * clusterBuckets {
+		counts[k.bucket(fmt.Sprintf("job/%d", i))]++
+	}
+	for b, n := range counts {
+		if n < perBucket/4 || n > perBucket*4 {
+			t.Errorf("bucket %d has %d keys of %d", b, n, perBucket*clusterBuckets)
+		}
+	}
+}
+
+func TestBadKeys(t *testing.T) {
+	t.Parallel()
+	node := testutil.Embedded(t, 1)[0]
+	l, err := New(testutil.Clients([]*testutil.Node{node}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(context.Background())
+	noop := func(context.Context) error { return nil }
+	ran := func(context.Context) error { t.Error("ran under a bad key"); return nil }
+	for _, op := range []struct {
+		name string
+		call func(key string, fn func(context.Context) error) error
+	}{
+		{"Acquire", func(key string, _ func(context.Context) error) error {
+			lease, err := l.Acquire(t.Context(), key)
+			return releaseOf(t, lease, err)
+		}},
+		{"TryAcquire", func(key string, _ func(context.Context) error) error {
+			lease, err := l.TryAcquire(t.Context(), key)
+			return releaseOf(t, lease, err)
+		}},
+		{"Do", func(key string, fn func(context.Context) error) error { return l.Do(t.Context(), key, fn) }},
+		{"TryDo", func(key string, fn func(context.Context) error) error { return l.TryDo(t.Context(), key, fn) }},
+		{"Once", func(key string, fn func(context.Context) error) error { return l.Once(t.Context(), key, fn) }},
+	} {
+		sent := node.Calls()["EVALSHA"]
+		for _, key := range []string{"", strings.Repeat("k", 513), strings.Repeat("é", 257)} {
+			err := op.call(key, ran)
+			if !errors.Is(err, ErrKey) {
+				t.Errorf("%s with a key of %d bytes: %v, want ErrKey", op.name, len(key), err)
+			}
+			if want := fmt.Sprintf("has %d", len(key)); err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: the error does not say %q: %v", op.name, want, err)
+			}
+		}
+		if now := node.Calls()["EVALSHA"]; now != sent {
+			t.Errorf("%s asked the node about bad keys", op.name)
+		}
+		for _, key := range []string{"\x00", strings.Repeat("k", 511) + op.name[:1]} {
+			if err := op.call(key, noop); err != nil {
+				t.Errorf("%s with a key of %d bytes: %v", op.name, len(key), err)
+			}
+		}
+	}
+}
+
+// releaseOf ends what an acquisition got, so that the next finds the key free.
+func releaseOf(t *testing.T, lease *Lease, err error) error {
+	if err != nil {
+		if lease != nil {
+			t.Errorf("a lease beside the error %v", err)
+		}
+		return err
+	}
+	return lease.Release(t.Context())
+}

@@ -1,0 +1,282 @@
+package core
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// ballotOf is a vote in short: g granted, h held, d and e done under two ballots, q quarantined, x failed,
+// o gone, l healed, . pending.
+func ballotOf(symbol byte) vote {
+	switch symbol {
+	case 'g':
+		return vote{verdict: Granted, token: 9, history: "-"}
+	case 'h':
+		return vote{verdict: Held, rest: time.Second}
+	case 'd', 'e':
+		ballot := uint64(symbol)
+		return vote{verdict: Done, token: ballot, record: &nodeRecord{ballot: ballot, Record: Record{Token: 3}}}
+	case 'q':
+		return vote{verdict: Quarantined, rest: time.Minute}
+	case 'x':
+		return vote{verdict: TimedOut}
+	case 'o':
+		return vote{verdict: Gone}
+	case 'l':
+		return vote{verdict: Healed}
+	}
+	return vote{verdict: Pending}
+}
+
+func tallyOf(ballots string) tally {
+	t := newTally(nil, len(ballots), allNodes(len(ballots)))
+	for i := range len(ballots) {
+		if ballots[i] != '.' {
+			t.take(i, ballotOf(ballots[i]))
+		}
+	}
+	return t
+}
+
+// outcomeOf is what attempt makes of a round that ended with these votes: the error, and whether it settles
+// completion records next.
+func outcomeOf(a *acquisition, t *tally) string {
+	switch {
+	case t.count(Granted) >= t.q:
+		return "won"
+	case t.doneVotes() >= t.q:
+		return "done"
+	}
+	switch res := a.refused(t); {
+	case res.recover:
+		return "recover"
+	case res.err == ErrHeld:
+		return "held"
+	default:
+		return "unavailable"
+	}
+}
+
+// bystander is an acquisition on n nodes that are never asked.
+func bystander(n int) *acquisition {
+	e := &engine{}
+	for i := range n {
+		e.nodes = append(e.nodes, &node{index: i})
+	}
+	return &acquisition{l: &Locker{e: e}}
+}
+
+func TestAcquiredTable(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ballots string
+		over    bool
+		outcome string // when over
+	}{
+		{".", false, ""}, {"g", true, "won"}, {"h", true, "held"}, {"d", true, "done"}, {"x", true, "unavailable"}, {"q", true, "unavailable"},
+		{"g.", false, ""}, {"gg", true, "won"}, {"gh", true, "held"}, {"g.", false, ""}, {"h.", false, ""}, {"x.", true, "unavailable"},
+		{"gd", true, "recover"}, {"de", true, "recover"}, {"dd", true, "done"},
+		{"gg.", true, "won"}, {"g..", false, ""}, {"gh.", false, ""}, {"hh.", true, "held"}, {"ghh", true, "held"}, {"ghx", true, "held"},
+		{"gd.", false, ""}, {"gdh", true, "recover"}, {"gdx", true, "recover"}, {"ddx", true, "done"}, {"dex", true, "recover"}, {"dd.", true, "done"},
+		{"xx.", true, "unavailable"}, {"xq.", true, "unavailable"}, {"gqq", true, "unavailable"}, {"hxq", true, "unavailable"}, {"x..", false, ""},
+		// A node on which the attempt is over already would vote, too.
+		{"goo", true, "held"}, {"oxx", true, "unavailable"}, {"oo.", true, "held"}, {"ogg", true, "won"},
+		// An even number of nodes can split evenly: nobody has a quorum, and the key is taken.
+		{"gghh", true, "held"}, {"ggh.", false, ""}, {"ghh.", true, "held"}, {"gghx", true, "held"}, {"ggxx", true, "unavailable"},
+		{"gggh", true, "won"}, {"ggdd", true, "recover"}, {"ddee", true, "recover"}, {"ddd.", true, "done"},
+		{"ggg..", true, "won"}, {"gghh.", false, ""}, {"gghhx", true, "held"}, {"hhh..", true, "held"}, {"ggxxx", true, "unavailable"},
+		{"dde..", false, ""}, {"hhd..", false, ""}, {"hxx..", false, ""}, {"xxx..", true, "unavailable"}, {"hxxq.", true, "unavailable"},
+	} {
+		tally := tallyOf(c.ballots)
+		if over := tally.acquired(); over != c.over {
+			t.Errorf("%s: over is %v", c.ballots, over)
+		} else if got := outcomeOf(bystander(len(c.ballots)), &tally); over && got != c.outcome {
+			t.Errorf("%s: %s, want %s", c.ballots, got, c.outcome)
+		}
+	}
+}
+
+// However many nodes, whatever they vote and in whichever order: once a round is over, no vote that is still
+// to come could have changed its outcome; and when none is to come, it is over. A vote counts the same
+// whenever it comes, so all orders are all sets of votes that are still pending.
+func TestAcquiredIsFinal(t *testing.T) {
+	t.Parallel()
+	const symbols = "ghdeqxo"
+	for n := 1; n <= 5; n++ {
+		a := bystander(n)
+		changed := map[string]int{}
+		each(n, symbols+".", func(ballots string) {
+			tally := tallyOf(ballots)
+			if !tally.acquired() {
+				if tally.pending == 0 {
+					t.Errorf("%s: all have voted, and the round is not over", ballots)
+				}
+				return
+			}
+			outcome := outcomeOf(a, &tally)
+			each(tally.pending, symbols, func(rest string) {
+				full := tallyOf(fill(ballots, rest))
+				if later := outcomeOf(a, &full); later != outcome {
+					change := outcome + " becomes " + later
+					if changed[change]++; changed[change] == 1 {
+						t.Errorf("%s: %s with %s", ballots, change, rest)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A quorum that confirmed, and one that no longer can, are final too.
+func TestSettledIsFinal(t *testing.T) {
+	t.Parallel()
+	const symbols = "glox"
+	for n := 1; n <= 5; n++ {
+		each(n, symbols+".", func(ballots string) {
+			tally := tallyOf(ballots)
+			confirmed, outvoted := tally.confirmed(), tally.outvoted()
+			if tally.settled() != (confirmed || outvoted) || confirmed && outvoted {
+				t.Errorf("%s: settled %v, confirmed %v, outvoted %v", ballots, tally.settled(), confirmed, outvoted)
+			}
+			possible := false // that a quorum confirms
+			each(tally.pending, symbols, func(rest string) {
+				full := tallyOf(fill(ballots, rest))
+				possible = possible || full.confirmed()
+				if confirmed && !full.confirmed() {
+					t.Errorf("%s: confirmed, and not with %s", ballots, rest)
+				}
+			})
+			if outvoted && possible {
+				t.Errorf("%s: outvoted, and confirmed in the end", ballots)
+			}
+			if gone := tally.count(Gone); gone+tally.pending == n && !possible && !outvoted {
+				t.Errorf("%s: no quorum can confirm, which is not seen", ballots)
+			}
+		})
+	}
+}
+
+// each calls f with every word of n symbols.
+func each(n int, symbols string, f func(word string)) {
+	word := make([]byte, n)
+	var grow func(int)
+	grow = func(i int) {
+		if i == n {
+			f(string(word))
+			return
+		}
+		for _, word[i] = range []byte(symbols) {
+			grow(i + 1)
+		}
+	}
+	grow(0)
+}
+
+// fill puts the votes of rest where ballots are pending.
+func fill(ballots, rest string) string {
+	full := []byte(ballots)
+	for i := range full {
+		if full[i] == '.' {
+			full[i], rest = rest[0], rest[1:]
+		}
+	}
+	return string(full)
+}
+
+// A round ends with the last vote, whatever its outcome; and a vote that comes later is not counted.
+func TestRoundEndsWithTheLastVote(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 5; n++ {
+		r := round{decided: func(*round) bool { return false }, done: make(chan struct{}), tally: newTally(nil, n, allNodes(n))}
+		for i := range n {
+			if r.over {
+				t.Fatalf("%d nodes: over after %d votes", n, i)
+			}
+			r.hear(i, ballotOf('x'))
+		}
+		select {
+		case <-r.done:
+		default:
+			t.Fatalf("%d nodes: not over after all votes", n)
+		}
+		r.hear(0, ballotOf('g'))
+		if got := r.count(Granted); got != 0 || r.pending != 0 {
+			t.Errorf("%d nodes: a late vote counts: %d granted, %d pending", n, got, r.pending)
+		}
+	}
+}
+
+func TestTallyFindings(t *testing.T) {
+	t.Parallel()
+	granted := func(token uint64, history string) vote { return vote{verdict: Granted, token: token, history: history} }
+	done := func(ballot uint64) vote {
+		return vote{verdict: Done, token: ballot, record: &nodeRecord{ballot: ballot}}
+	}
+	waits := func(v Verdict, s int) vote { return vote{verdict: v, rest: time.Duration(s) * time.Second} }
+	failed, free := vote{verdict: Failed}, granted(5, "-")
+	for _, c := range []struct {
+		name  string
+		votes []vote
+		find  func(*tally) any
+		want  any
+	}{
+		{"token: the greatest", []vote{granted(5, "-"), granted(7, "-"), granted(6, "-")}, tokenOf, "7 stored by 10, granted by 111"},
+		{"token: stored by several", []vote{granted(7, "-"), failed, granted(7, "-"), granted(6, "-")}, tokenOf, "7 stored by 101, granted by 1101"},
+		{"token: a ballot is none", []vote{done(9), granted(6, "-")}, tokenOf, "6 stored by 10, granted by 10"},
+		{"token: 16 digits", []vote{granted(1812345678901233, "-"), granted(1812345678901234, "-")}, tokenOf, "1812345678901234 stored by 10, granted by 11"},
+		{"record: the greatest ballot", []vote{done(5), done(7), failed, done(6)}, func(t *tally) any { return t.record().ballot }, uint64(7)},
+		{"record: none", []vote{failed, granted(5, "-")}, func(t *tally) any { return t.record() == nil }, true},
+		{"done: the most of one ballot", []vote{done(5), done(7), done(7), done(5), done(7)}, func(t *tally) any { return t.doneVotes() }, 3},
+		{"same server", []vote{granted(5, "aa"), failed, granted(5, "aa")}, sameOf, "0 2 true"},
+		{"not the same", []vote{granted(5, "aa"), granted(5, "bb"), {verdict: Held, history: "aa"}}, sameOf, "0 0 false"},
+		{"not the same, unguarded", []vote{granted(5, "-"), granted(5, "-")}, sameOf, "0 0 false"},
+		{"wait: second of three", []vote{waits(Held, 3), waits(Held, 1), waits(Held, 2)}, waitOf, 2 * time.Second},
+		{"wait: free nodes count", []vote{free, waits(Held, 1), waits(Held, 2)}, waitOf, time.Second},
+		{"wait: quarantine counts", []vote{failed, waits(Quarantined, 9), waits(Held, 2)}, waitOf, 9 * time.Second},
+		{"wait: unknown", []vote{failed, failed, waits(Held, 2)}, waitOf, time.Duration(0)},
+		{"wait: done nodes never grant", []vote{done(5), failed, waits(Held, 2)}, waitOf, time.Duration(0)},
+		{"may hold", []vote{granted(5, "-"), {verdict: Pending}, {verdict: TimedOut}, failed, waits(Held, 1), done(5), {verdict: Gone},
+			{verdict: CircuitOpen}, waits(Quarantined, 1), {verdict: ClockSkewed}}, func(t *tally) any { return fmt.Sprintf("%b", t.mayHold()) }, "1111"},
+		{"slept", []vote{{slept: true}, {}, {slept: true}}, func(t *tally) any { return t.slept() }, 2},
+	} {
+		tally := newTally(nil, len(c.votes), allNodes(len(c.votes)))
+		for i, v := range c.votes {
+			tally.take(i, v)
+		}
+		if got := c.find(&tally); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func tokenOf(t *tally) any {
+	token, stored, granted := t.token()
+	return fmt.Sprintf("%d stored by %b, granted by %b", token, stored, granted)
+}
+
+func sameOf(t *tally) any { return fmt.Sprint(t.sameServer()) }
+func waitOf(t *tally) any { return t.wait() }
+
+// Only nodes that were asked are waited for, and two majorities always share a node.
+func TestQuorum(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= maxNodes; n++ {
+		if q := quorum(n); 2*q <= n || q > n || 2*(q-1) > n {
+			t.Errorf("quorum of %d is %d", n, q)
+		}
+		if all := allNodes(n); all.len() != n || !all.has(n-1) || n < maxNodes && all.has(n) {
+			t.Errorf("%d nodes are %b", n, all)
+		}
+	}
+	to := nodeSet(0).with(1).with(3)
+	tally := newTally(nil, 5, to)
+	if tally.pending != 2 || tally.answeredAll(to) || !tally.answeredAll(nodeSet(0)) {
+		t.Errorf("two asked: %+v", tally)
+	}
+	tally.take(1, ballotOf('x'))
+	tally.take(3, ballotOf('g'))
+	if tally.pending != 0 || !tally.answeredAll(to) || tally.count(Granted) != 1 {
+		t.Errorf("two answered: %+v", tally)
+	}
+}
