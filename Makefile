@@ -37,36 +37,40 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
-test: redis lint unit sim-short ## everything a change must pass; installs redis-server when missing
+test: tools lint unit sim-short ## everything a change must pass; installs what it needs with apt-get
 	@echo "==> all stages passed"
 
-.PHONY: redis
-redis: ## check that redis-server is there; install it with apt-get when it is not
-	@echo "==> redis: looking for redis-server"
-	if command -v redis-server >/dev/null; then
+.PHONY: tools
+tools: ## check that redis-server and a C compiler are there; install them with apt-get when not
+	@echo "==> tools: looking for redis-server and a C compiler, which the race detector needs"
+	missing=
+	command -v redis-server >/dev/null || missing="$$missing redis-server"
+	command -v "$$(go env CC)" >/dev/null || missing="$$missing gcc libc6-dev"
+	if [ -z "$$missing" ]; then
 		redis-server --version
 		exit 0
 	fi
 	if ! command -v apt-get >/dev/null; then
-		echo "redis-server is not on PATH, and there is no apt-get to install it with." >&2
+		echo "not on PATH:$$missing, and there is no apt-get to install it with." >&2
 		echo "Install Redis (macOS: brew install redis; Fedora: dnf install redis; or" >&2
-		echo "https://redis.io/docs/latest/operate/oss_and_stack/install/), check that" >&2
-		echo "\"redis-server --version\" works, then run make again." >&2
+		echo "https://redis.io/docs/latest/operate/oss_and_stack/install/) and a C compiler," >&2
+		echo "check that \"redis-server --version\" works, then run make again." >&2
 		exit 1
 	fi
+	install="apt-get install -y --no-install-recommends$$missing"
 	as_root=
 	if [ "$$(id -u)" -ne 0 ]; then
 		if ! command -v sudo >/dev/null; then
-			echo "redis-server is not on PATH, and installing it needs root, but there is no sudo." >&2
-			echo "As root, run: apt-get update && apt-get install -y --no-install-recommends redis-server" >&2
+			echo "not on PATH:$$missing; installing needs root, but there is no sudo." >&2
+			echo "As root, run: apt-get update && $$install" >&2
 			echo "Then run make again." >&2
 			exit 1
 		fi
 		as_root=sudo
 	fi
-	echo "redis-server is not on PATH: installing it with apt-get"
+	echo "installing with apt-get:$$missing"
 	$$as_root apt-get update
-	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server
+	$$as_root env DEBIAN_FRONTEND=noninteractive $$install
 	# The tests start servers of their own. The package may have started one
 	# too; stop it, and carry on where there is no service manager.
 	if [ -d /run/systemd/system ]; then
@@ -107,15 +111,15 @@ lint: vet ## gofmt, go vet, go fix and staticcheck, all without findings
 	go run $(STATICCHECK) ./...
 
 .PHONY: unit
-unit: redis ## all tests with the race detector, on real Redis
+unit: tools ## all tests with the race detector, on real Redis
 	@echo "==> unit: all tests with the race detector, in random order, on real Redis"
-	$(WITH_REDIS) go test -race -shuffle=on ./...
+	$(WITH_REDIS) go test -race -shuffle=on -timeout 15m ./...
 
 .PHONY: sim-short
 sim-short: ## the simulation on 1000 seeds
 	@echo "==> sim-short: the simulation on 1000 seeds, without the race detector"
 	$(check-simulation)
-	go test ./core -run 'TestSimulation' -count=1 -sim.seeds=1000
+	GOGC=400 go test ./core -run 'TestSimulation' -count=1 -sim.seeds=1000 -timeout 20m
 
 .PHONY: sim
 sim: ## the simulation, long campaign (SEEDS=100000)
@@ -124,7 +128,7 @@ sim: ## the simulation, long campaign (SEEDS=100000)
 	go test ./core -run 'TestSimulation' -count=1 -sim.seeds=$(SEEDS) -timeout 0
 
 .PHONY: soak
-soak: redis ## the core tests 20 times over, with the race detector
+soak: tools ## the core tests 20 times over, with the race detector
 	@echo "==> soak: the core tests 20 times over, with the race detector"
 	$(WITH_REDIS) go test -race -shuffle=on -count=20 -timeout 0 ./core/...
 
@@ -142,7 +146,7 @@ fuzz: ## each fuzz target of ./core in turn (FUZZTIME=30s)
 	done
 
 .PHONY: bench
-bench: ## the benchmarks of ./core
+bench: tools ## the benchmarks of ./core
 	@echo "==> bench: the benchmarks of ./core"
 	go test -run '^$$' -bench . -benchmem ./core
 

@@ -19,7 +19,7 @@ func TestWriteBackLeavesNothing(t *testing.T) {
 		grant bool
 	}{
 		{"undisturbed", testutil.Action{}, true},
-		{"delivered twice", testutil.Action{Twice: true}, true},
+		{"delivered twice", testutil.Action{Twice: true}, false},
 		{"reply lost", testutil.Action{DropReply: true}, false},
 		{"delayed beyond the clock window", testutil.Action{Delay: 600 * time.Millisecond}, false},
 		{"delayed beyond the node timeout", testutil.Action{Delay: 1200 * time.Millisecond}, false},

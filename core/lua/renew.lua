@@ -1,7 +1,8 @@
 -- Extends the attempt's lease, or brings it back where this node lost it.
 -- ARGV 9 token  10 expiry this node last confirmed (server ms, 0 = never)
 --      11 token this node granted, '0' = a plain renewal.  Otherwise a write-back: only raise the counter, and only
---         where nothing but this has happened since that grant
+--         where nothing has happened since that grant.  Not idempotent, on purpose: that the counter stands at
+--         the token already does not show that nobody else had the node in between
 -- Replies  OK | HEALED | WAIT now expiry   LOST now   TOMBSTONE now   QUARANTINED now rest   CLOCK us ...
 local token, confirmed = tonumber(ARGV[9]), tonumber(ARGV[10])
 local r = redis.call('HMGET', KEYS[1], 'e', 'i', 'f', 'd')
@@ -14,7 +15,7 @@ if r[2] ~= id then
   -- Our lease cannot have run out yet, so the node forgot it; nobody else's grant can be what it forgot.
   if now < confirmed then status = 'HEALED '
   elseif now < quarantine then return 'QUARANTINED ' .. int(now) .. ' ' .. int(quarantine - now) end
-elseif ARGV[11] ~= '0' and f ~= tonumber(ARGV[11]) and f ~= token then return 'LOST ' .. int(now) end
+elseif ARGV[11] ~= '0' and f ~= tonumber(ARGV[11]) then return 'LOST ' .. int(now) end
 local _, kept = record(r[4])
 f = math.max(f, token)
 e = math.max(e, now + lease)
