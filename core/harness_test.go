@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -144,12 +145,7 @@ const patienceOfClient = 6 * time.Second
 // set makes f the fate of requests that run one of scripts, or all when none is named.
 func (k *link) set(f fate, scripts ...*script) {
 	k.decide(func(s *script, _ []any) fate {
-		for _, want := range scripts {
-			if s == want {
-				return f
-			}
-		}
-		if len(scripts) == 0 {
+		if len(scripts) == 0 || slices.Contains(scripts, s) {
 			return f
 		}
 		return fate{}

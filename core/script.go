@@ -143,7 +143,7 @@ func (v *vote) grant(f *fields) {
 		v.token = uint64(f.int())
 		v.expiry = f.int()
 		v.history = f.word()
-		f.bad = f.bad || v.history == "" || v.token == 0
+		f.bad = f.bad || v.history == ""
 		if f.rest != "" {
 			v.record = f.record()
 		}
