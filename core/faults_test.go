@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -338,6 +339,30 @@ func TestReplyAfterValidity(t *testing.T) {
 				t.Errorf("held by %s, which failed", owner)
 			}
 		})
+	})
+}
+
+// lynx-redis-lock, DistributedLock: a renewal trusted from its reply on, not from when it was sent.
+func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		var sent atomic.Int64
+		for _, k := range p.links {
+			k.decide(func(s *script, _ []any) fate {
+				if s != renewScript {
+					return fate{}
+				}
+				sent.Store(time.Now().UnixNano())
+				return fate{replyDelay: 900 * time.Millisecond}
+			})
+		}
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			if trusted := lease.ValidUntil().Sub(time.Unix(0, sent.Load())); sent.Load() != 0 && trusted > p.p.validity {
+				t.Fatalf("trusted for %v from the request, validity is %v", trusted, p.p.validity)
+			}
+		}
 	})
 }
 
