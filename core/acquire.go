@@ -23,8 +23,9 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.acquire(ctx, key, false)
 }
 
-// TryAcquire is Acquire without waiting: one round, at most the node timeout (one more where a completion
-// record or a fencing token must be settled). A key held by anybody, in this process or another, is ErrHeld.
+// TryAcquire is Acquire without waiting: one round, at most the node timeout, and another for each of these
+// that is needed: to settle the fencing token, to settle a completion record, to give back a part of the
+// votes. A key that anybody holds, or another caller of this process waits for, is ErrHeld.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return l.acquire(ctx, key, true)
 }
@@ -116,10 +117,13 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	if !a.enter(wait) {
 		return nil, a.stopped(ctx)
 	}
+	var lease *Lease
+	defer func() { // also when an observer panics
+		if lease == nil {
+			e.lines.leave(a.line)
+		}
+	}()
 	lease, err := a.contend(ctx, wait)
-	if err != nil {
-		e.lines.leave(a.line)
-	}
 	return lease, err
 }
 
@@ -130,14 +134,14 @@ func (a *acquisition) enter(wait context.Context) bool {
 		return true
 	}
 	a.out.Contended = true
-	a.last.err = ErrHeld
-	a.last.retry = e.lines.left(a.line)
+	a.last.retry, a.last.err = e.lines.why(a.line)
 	if a.try {
 		return false
 	}
 	since := e.clock.now()
 	entered := e.lines.enter(wait, e.closing, a.line)
 	a.out.LocalWait = e.clock.now() - since
+	a.last.retry, a.last.err = e.lines.why(a.line)
 	return entered
 }
 
@@ -145,7 +149,11 @@ func (a *acquisition) enter(wait context.Context) bool {
 func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 	for {
 		a.out.Attempts++
-		a.last = a.attempt(ctx, wait)
+		res := a.attempt(ctx, wait)
+		if res.lease == nil && wait.Err() != nil && a.last.err != nil {
+			return nil, a.stopped(ctx) // a round cut short knows less than the one before
+		}
+		a.last = res
 		a.out.Nodes = a.last.nodes
 		switch {
 		case a.last.lease != nil:
@@ -161,6 +169,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		case a.last.err == ErrDone || a.try || a.lostPatience():
 			return nil, a.fail(a.last.err)
 		}
+		a.l.e.lines.fails(a.line, a.last.err)
 		a.recovering = a.recovering && a.last.pause == pauseSplit
 		a.out.Contended = a.out.Contended || a.last.err == ErrHeld
 		if !a.sleep(wait) {
@@ -192,7 +201,8 @@ func (a *acquisition) sleep(wait context.Context) bool {
 	case pauseSplit:
 		d = random(0, p.retryMin)
 	case pauseQuarantined:
-		d = a.last.retry + random(0, p.retryMin)
+		// Not for all of it: another node may come back before.
+		d = min(a.last.retry, max(p.retryMax, p.ttl/10)) + random(0, p.retryMin)
 	case pauseHeld:
 		if a.last.retry > 0 {
 			d = min(d, a.last.retry+random(0, p.retryMin))
@@ -212,7 +222,10 @@ func (a *acquisition) sleep(wait context.Context) bool {
 // stopped is the error of an acquisition that something other than the nodes put an end to.
 func (a *acquisition) stopped(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		if cause := context.Cause(ctx); !errors.Is(cause, err) {
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, ErrLost) || errors.Is(cause, ErrReleased): // of the lease that ctx runs under, not of this one
+			err = fmt.Errorf("%w: %v", err, cause)
+		case !errors.Is(cause, err):
 			err = errors.Join(err, cause)
 		}
 		return a.fail(err)

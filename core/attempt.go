@@ -27,14 +27,11 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 	t := &r.tally
 	touched, granted := t.mayHold(), t.granted() // before the votes on the token replace those on the key
 
-	won := t.count(Granted) >= t.q
-	switch a, b, same := t.sameServer(); {
-	case same:
-		t.votes[b] = vote{verdict: Failed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, a)}
-		won = false
-	case won:
-		won = lease.settleToken(ctx, wait, t, r.sent)
+	first, second, same := t.sameServer()
+	if same {
+		t.votes[second] = vote{verdict: Failed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)}
 	}
+	won := !same && t.count(Granted) >= t.q && lease.settleToken(ctx, wait, t, r.sent)
 	if won && a.recovering && t.record() != nil {
 		return a.adopt(ctx, lease, t, touched)
 	}
@@ -45,7 +42,11 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 		return a.done(ctx, lease, t)
 	}
 	lease.abandon(ctx, wait, touched, granted)
-	return a.refused(t)
+	res := a.refused(t)
+	if same {
+		res.err = fmt.Errorf("%w: %w", ErrUnavailable, errSameServer)
+	}
+	return res
 }
 
 var (
@@ -117,7 +118,7 @@ func (a *acquisition) done(ctx context.Context, lease *Lease, t *tally) result {
 		r.send(ctx, lacking)
 		r.leave()
 	}
-	return result{err: ErrDone, record: &rec.Record, nodes: a.l.report(t)}
+	return result{err: ErrDone, record: rec.clone(), nodes: a.l.report(t)}
 }
 
 // adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
@@ -128,7 +129,7 @@ func (a *acquisition) adopt(ctx context.Context, lease *Lease, t *tally, touched
 	nodes, err := lease.record(ctx, rec, lease.token)
 	if err == nil {
 		lease.over()
-		return result{err: ErrDone, record: &rec.Record, nodes: nodes}
+		return result{err: ErrDone, record: rec.clone(), nodes: nodes}
 	}
 	lease.abandon(ctx, ctx, touched, t.granted())
 	if errors.Is(err, ErrLost) {

@@ -27,8 +27,8 @@ func TestCallsOfScripts(t *testing.T) {
 	}{
 		{"acquire granted", nil, "", "a acquire -> granted token=wall expiry=now+10s history=-", "exists hmget hset pexpire time"},
 		{"acquire granted, guarded", conformGuarded, guardKnown, "a acquire -> granted token=wall expiry=now+10s history=live", "exists hmget hmget hset info pexpire time"},
-		{"acquire held", nil, own, "b acquire -> held rest=T+60s-now", "hmget time"},
-		{"acquire held, guarded", conformGuarded, guardKnown + "\n" + own, "b acquire -> held rest=T+60s-now", "hmget hmget info time"},
+		{"acquire held", nil, own, "b acquire -> held rest=T+60s+1-now", "hmget time"},
+		{"acquire held, guarded", conformGuarded, guardKnown + "\n" + own, "b acquire -> held rest=T+60s+1-now", "hmget hmget info time"},
 		{"acquire done", nil, "! set f=7 ballot=7 kept=T+60s origin=7", "a acquire -> done ballot=7 kept=T+60s-now origin=7", "hmget time"},
 		{"acquire outside the clock window", conformGuarded, guardKnown, "a acquire wall=5 -> clock_skewed", "time"},
 		{"acquire, first contact", conformGuarded, "", "a acquire -> quarantined rest=10s", "hmget hset info time"},

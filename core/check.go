@@ -63,11 +63,13 @@ func (l *Locker) checkNodes() error {
 	}
 	timeout := time.NewTimer(l.p.nodeTimeout)
 	defer timeout.Stop()
+	var heard nodeSet
 	var faults []error
 	servers := map[string]*node{}
 	for range e.nodes {
 		select {
 		case a := <-answers:
+			heard = heard.with(a.n.index)
 			if a.err != nil {
 				l.p.logger.Warn("lockkit: node cannot be reached, starting without it", "why", a.n.String()+": "+a.err.Error())
 				continue
@@ -86,6 +88,11 @@ func (l *Locker) checkNodes() error {
 			a.n.runID, a.n.checked = a.id.runID, true
 			a.n.mu.Unlock()
 		case <-timeout.C:
+			for _, n := range e.nodes {
+				if !heard.has(n.index) {
+					l.p.logger.Warn("lockkit: node cannot be reached, starting without it", "why", n.String()+": "+errNodeTimeout.Error())
+				}
+			}
 			return errors.Join(faults...)
 		}
 	}
@@ -180,6 +187,9 @@ func (l *Locker) checkLate(n *node) {
 		return
 	}
 	fault := l.unfit(n, id)
+	n.mu.Lock()
+	n.runID = id.runID // before looking at the others, which may be doing the same
+	n.mu.Unlock()
 	for _, other := range l.e.nodes {
 		other.mu.Lock()
 		same := other != n && id.runID != "" && other.runID == id.runID
@@ -189,7 +199,7 @@ func (l *Locker) checkLate(n *node) {
 		}
 	}
 	n.mu.Lock()
-	n.runID, n.fault = id.runID, fault
+	n.fault = fault
 	n.mu.Unlock()
 	if fault != nil {
 		l.p.logger.Error("lockkit: node is unfit and does not take part", "err", fault)

@@ -28,6 +28,9 @@ func suspendedSinceBoot() time.Duration {
 		before := readClock(clockMonotonic)
 		boot := readClock(clockBoottime)
 		after := readClock(clockMonotonic)
+		if before == 0 || boot == 0 {
+			return 0 // not to be had here: Go's clock alone
+		}
 		if d := boot - before; try == 0 || d < least {
 			least = d
 		}

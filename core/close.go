@@ -10,8 +10,8 @@ import (
 
 var errUnderWay = errors.New("requests to nodes are still under way: their clients do not heed deadlines")
 
-// Close ends l and every Locker derived from it or that it was derived from. New acquisitions and those
-// that wait fail with ErrClosed at once. Close waits until all leases are released; when ctx ends first,
+// Close ends l and every Locker derived from it or that it was derived from. New acquisitions fail with
+// ErrClosed at once, those that wait as soon as the round they are in is over. Close waits until all leases are released; when ctx ends first,
 // it takes them away (their contexts end with ErrLost, reason closed), frees their keys, and returns the
 // cause of ctx. Either way it waits for requests under way: those of a client that does not heed deadlines
 // may last as long as its own timeouts, and an ended ctx cuts that short with an error.
@@ -29,6 +29,9 @@ func (l *Locker) Close(ctx context.Context) error {
 	select {
 	case <-e.quiet:
 	case <-ctx.Done():
+		if e.isQuiet() {
+			break // nothing was held: there is nothing to complain of
+		}
 		err = context.Cause(ctx)
 		e.mu.Lock()
 		left := slices.Collect(maps.Keys(e.leases))
@@ -45,15 +48,23 @@ func (l *Locker) Close(ctx context.Context) error {
 	}()
 	if e.owned {
 		waitFor(joined, nil, l.p.nodeTimeout)
-		for _, n := range e.nodes {
-			err = errors.Join(err, n.client.Close()) // breaks what is still under way
-		}
+		err = errors.Join(err, e.closeClients()) // breaks what is still under way
 		<-joined
 		return err
 	}
 	if !waitFor(joined, ctx.Done(), l.p.nodeTimeout) {
 		err = errors.Join(err, errUnderWay)
 	}
+	return err
+}
+
+// closeClients closes the clients, once.
+func (e *engine) closeClients() (err error) {
+	e.clientsClosed.Do(func() {
+		for _, n := range e.nodes {
+			err = errors.Join(err, n.client.Close())
+		}
+	})
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // ErrResult matches the error of Complete when the result is larger than WithResultLimit.
@@ -14,11 +15,11 @@ var ErrResult = errors.New("result too large")
 //
 // A nil error means that a quorum holds the record: from now on nobody is granted the key and no other
 // record of it can come about, as long as a quorum of nodes keeps its memory. Complete may also be called
-// after the lease was lost: the fencing tokens then decide, and it succeeds only where nobody was granted
-// the key in between.
+// after the lease was lost, for an hour: the fencing tokens then decide, and it succeeds only where nobody
+// was granted the key in between.
 //
 // ErrLost: somebody was, and the record stands on no quorum. ErrUnavailable: too few nodes answered, so
-// what becomes of the record is open: Complete may be repeated; if it is not, the next acquirer either finds
+// what becomes of the record is open: Complete may be repeated (the first result counts); if it is not, the next acquirer either finds
 // it and settles it, or is granted the key. ErrReleased: Release was called before. An error matching
 // ErrResult changes nothing: the lease goes on.
 func (lease *Lease) Complete(ctx context.Context, result []byte) error {
@@ -27,30 +28,45 @@ func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 		return fmt.Errorf("lockkit: %w: %d bytes, the limit is %d", ErrResult, len(result), p.resultLimit)
 	}
 	was := lease.end()
-	lease.mu.Lock()
-	released := lease.released
-	lease.mu.Unlock()
-	if released {
-		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrReleased}
-	}
+	defer lease.letGo(was)
 	e := lease.l.e
+	lease.mu.Lock()
+	released, completed := lease.released, lease.completed
+	lease.mu.Unlock()
+	switch {
+	case completed:
+		return nil
+	case released:
+		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrReleased}
+	case float64(-lease.left()) > float64(p.idleFence)*(1-p.drift): // the counters that would tell of a later holder may be gone
+		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrLost, Reason: LossExpired}
+	}
 	if !e.begin(false) {
 		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrClosed}
 	}
 	defer e.end()
 	ctx, end := lease.l.observe(ctx, OpComplete, lease.key, false, lease.token)
-	rec := &nodeRecord{rest: p.retention, Record: Record{Token: lease.token, Result: result}}
-	nodes, err := lease.record(ctx, rec, lease.token)
+	nodes, err := lease.record(ctx, lease.proposal(result), lease.token)
 	if err == nil {
 		lease.mu.Lock()
 		lease.completed = true
 		lease.mu.Unlock()
 	}
-	lease.letGo(was)
 	if end != nil {
 		end(Outcome{Err: err, Token: lease.token, Nodes: nodes})
 	}
 	return err
+}
+
+// proposal is the one record that this lease ever offers: a ballot must not stand for two, so what a first
+// call may have left on a node is what every further call repeats.
+func (lease *Lease) proposal(result []byte) *nodeRecord {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.proposed == nil {
+		lease.proposed = &nodeRecord{rest: lease.l.p.retention, Record: Record{Token: lease.token, Result: slices.Clone(result)}}
+	}
+	return lease.proposed
 }
 
 // record has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it

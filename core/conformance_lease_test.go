@@ -35,7 +35,7 @@ var conformanceRenew = []conformanceCase{
 	{name: "renew: free node", play: `
 		a renew token=7 confirmed=0 -> granted expiry=now+10s
 		= e=now+10s i=a f=7 ttl=24h+10s
-		b acquire -> held rest=10s`, frozen: true},
+		b acquire -> held rest=10s+1`, frozen: true},
 	{name: "renew: free node, counter at the token", play: `
 		! set f=7
 		a renew token=7 confirmed=0 -> granted expiry=now+10s
@@ -179,9 +179,9 @@ var conformanceRelease = []conformanceCase{
 		! set e=T+9s i=a f=U+7
 		a release stay=4s -> granted
 		= e=T+4s i=- f=U+7
-		b acquire -> held rest=4s
+		b acquire -> held rest=4s+1
 		! sleep 4s
-		b acquire -> held
+		b acquire -> held rest=1
 		! sleep 1ms
 		b acquire -> granted token=wall expiry=now+10s history=-
 		= e=now+10s i=b f=b`},

@@ -152,7 +152,7 @@ func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script
 	case "renew":
 		return renewScript, append(lease.args(renewScript, 3), uint64(s.number(f, "token")), s.number(f, "confirmed"), wb)
 	case "release":
-		lease.token, lease.stale = uint64(s.number(f, "drop")), f["drop"] != ""
+		lease.token, lease.asked = uint64(s.number(f, "drop")), map[bool]nodeSet{true: 1}[f["drop"] != ""]
 		return releaseScript, lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond).args
 	case "complete":
 		lease.nodes[0].expiry = s.number(f, "confirmed")

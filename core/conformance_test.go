@@ -74,12 +74,12 @@ var conformanceAcquire = []conformanceCase{
 		= e=now+17s i=a f=a ttl=24h+17s`},
 	{name: "acquire: held", play: `
 		! set e=T+60s i=b f=7 ttl=1h
-		a acquire -> held rest=T+60s-now
+		a acquire -> held rest=T+60s+1-now
 		= e=T+60s i=b f=7
 		=x`},
 	{name: "acquire: held to the last millisecond", frozen: true, play: `
 		! set e=T i=b f=7
-		a acquire -> held
+		a acquire -> held rest=1
 		= e=T i=b f=7`},
 	{name: "acquire: spent to the millisecond", frozen: true, play: `
 		! set e=T-1 i=b f=7
@@ -173,7 +173,7 @@ var conformanceAcquire = []conformanceCase{
 		=x`},
 	{name: "done: a live lease comes first", play: `
 		! set e=T+9s i=b f=9 ballot=8 kept=T+60s origin=5
-		a acquire -> held rest=T+9s-now`},
+		a acquire -> held rest=T+9s+1-now`},
 	{name: "done: until the end of the retention", frozen: true, play: `
 		! set f=9 ballot=8 kept=T+1 origin=8
 		a acquire -> done ballot=8 kept=1 origin=8
@@ -190,7 +190,7 @@ var conformanceAcquire = []conformanceCase{
 		= e=now+10s i=a f=a ballot=8 kept=T+60s origin=5 result=space ttl=24h+10s`},
 	{name: "recovery: not over a live lease", play: `
 		! set e=T+9s i=b f=9 ballot=8 kept=T+60s origin=5
-		a acquire recover -> held rest=T+9s-now`},
+		a acquire recover -> held rest=T+9s+1-now`},
 	{name: "recovery: not after the attempt is over", play: `
 		! set f=9 ballot=8 kept=T+60s origin=5
 		a release -> gone

@@ -71,7 +71,7 @@ func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Conte
 	}()
 	err = fn(&lease.ctx)
 	ended = true
-	if lease.isCompleted() {
+	if lease.isCompleted() { // by fn itself
 		return err
 	}
 	if err != nil {
@@ -101,6 +101,13 @@ func (lease *Lease) completeSurely(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// isOver: a quorum has confirmed the end.
+func (lease *Lease) isOver() bool {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	return lease.completed || lease.freed
 }
 
 func (lease *Lease) isCompleted() bool {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -74,12 +75,14 @@ func (e *OpError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the sentinel or context error, and the errors of the nodes.
+// Unwrap returns the sentinel or context error, and the errors of the nodes, but for those that read like
+// the end of the caller's context.
 func (e *OpError) Unwrap() []error {
 	errs := make([]error, 1, 1+len(e.Nodes))
 	errs[0] = e.Err
 	for _, n := range e.Nodes {
-		if n.Err != nil {
+		// The timeout of a dial is a context.DeadlineExceeded, too, but not the caller's.
+		if n.Err != nil && !errors.Is(n.Err, context.DeadlineExceeded) && !errors.Is(n.Err, context.Canceled) {
 			errs = append(errs, n.Err)
 		}
 	}

@@ -324,10 +324,7 @@ func TestReplyAfterValidity(t *testing.T) {
 	t.Run("write-back", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			x := w.process()
-			x.links[1].set(fate{refuse: true})
-			x.links[2].set(fate{refuse: true})
-			x.TryAcquire(t.Context(), "k")
-			synctest.Wait()
+			w.partly(x, 0, "k")
 			p := w.process(WithFixedLease(), WithNodeTimeout(5*time.Second))
 			p.links[2].set(fate{refuse: true})
 			p.links[1].set(fate{replyDelay: 4 * time.Second}, acquireScript, renewScript)

@@ -22,20 +22,21 @@ type Lease struct {
 	// without the lock, because looking at a context must not wait.
 	until atomic.Int64
 
-	mu                  sync.Mutex
-	state               leaseState
-	reason              LossReason // in state leaseLost
-	token               uint64
-	nodes               []nodeState
-	few                 [5]nodeState // room for the nodes of most
-	released, completed bool
-	stale               bool          // a node shows a completion record that can never be decided
-	asked               nodeSet       // nodes that were sent anything: they may have it
-	sent                time.Duration // when it was first asked for
-	granted             time.Duration // when hold reported it
-	renewAt             time.Duration
-	renewing            bool // a round is under way
-	ended               func(Outcome)
+	mu               sync.Mutex
+	state            leaseState
+	reason           LossReason // in state leaseLost
+	token            uint64
+	nodes            []nodeState
+	few              [5]nodeState  // room for the nodes of most
+	released         bool          // Release was called
+	freed, completed bool          // a quorum has confirmed Release, Complete
+	proposed         *nodeRecord   // by the first Complete
+	asked            nodeSet       // nodes that were sent anything: they may have it
+	sent             time.Duration // when it was first asked for
+	granted          time.Duration // when hold reported it
+	renewAt          time.Duration
+	renewing         bool // a round is under way
+	ended            func(Outcome)
 
 	next  time.Duration // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
 	place int           // watchdog: index in its heap, -1 = not in it
@@ -80,6 +81,11 @@ func (lease *Lease) trust(sent time.Duration) {
 	lease.until.Store(max(lease.until.Load(), int64(sent+lease.l.p.validity-lease.l.p.margin)))
 }
 
+// distrust ends the trust in the lease now, if not before.
+func (lease *Lease) distrust() {
+	lease.until.Store(min(lease.until.Load(), int64(lease.l.e.clock.now())))
+}
+
 // left is for how long the lease can still be trusted.
 func (lease *Lease) left() time.Duration {
 	return time.Duration(lease.until.Load()) - lease.l.e.clock.now()
@@ -88,24 +94,27 @@ func (lease *Lease) left() time.Duration {
 // hold turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
 // and the Locker is not closing.
 func (lease *Lease) hold(t *tally, sent time.Duration) bool {
-	e := lease.l.e
 	lease.trust(sent)
 	if lease.left() <= 0 { // looked at after every wait, which etcd 3.4.3 forgot
 		return false
 	}
 	_, ended := lease.l.observe(lease.ctx.parent, OpHold, lease.key, false, lease.token)
+	held := lease.begin(t, sent, ended)
+	if !held && ended != nil {
+		ended(Outcome{Err: ErrClosed, Token: lease.token})
+	}
+	return held
+}
+
+func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) bool {
+	e := lease.l.e
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	if !e.keep(lease) {
-		if ended != nil {
-			ended(Outcome{Err: ErrClosed, Token: lease.token})
-		}
 		return false
 	}
 	for i := range t.votes {
-		v := &t.votes[i]
-		lease.stale = lease.stale || v.verdict == Done && v.token < lease.token
-		if v.verdict != CircuitOpen {
+		if t.votes[i].verdict != CircuitOpen {
 			lease.asked = lease.asked.with(i)
 		}
 	}
@@ -134,12 +143,13 @@ func (lease *Lease) Key() string { return lease.key }
 func (lease *Lease) FencingToken() uint64 { return lease.token }
 
 // ValidUntil returns the local instant at which the context ends unless a renewal succeeds before. Until
-// then nobody else holds the key. It carries a monotonic reading: compare it with time.Now.
+// then nobody else holds the key; of a lease that is over it lies in the past. It carries a monotonic reading: compare it with time.Now.
 func (lease *Lease) ValidUntil() time.Time { return time.Now().Add(lease.left()) }
 
 // Context returns the context that ends with the lease, with cause [ErrLost] (as an *OpError that says why),
 // [ErrReleased], or the cause of the context given to Acquire. It ends at ValidUntil at the latest, whatever
-// the network does, and also when the process or machine was suspended past it: Err looks at the clock.
+// the network does. After a pause or suspension past it, Err and Done of this context know at the first look,
+// because they look at the clock; contexts derived from it, once its timer has fired.
 func (lease *Lease) Context() context.Context { return &lease.ctx }
 
 // FromContext returns the innermost lease that ctx runs under.
@@ -159,13 +169,16 @@ type leaseContext struct {
 
 // Err looks at the clock, because after a pause the timer may not have fired yet.
 func (c *leaseContext) Err() error {
-	c.check()
-	return c.Context.Err()
+	if err := c.Context.Err(); err != nil || c.lease.left() > 0 {
+		return err
+	}
+	c.lease.lose(c.lease.expiry())
+	return context.Canceled // even if another goroutine is only about to say so
 }
 
 // Done looks at the clock as Err does.
 func (c *leaseContext) Done() <-chan struct{} {
-	c.check()
+	c.Err()
 	return c.Context.Done()
 }
 
@@ -174,12 +187,6 @@ func (c *leaseContext) Value(key any) any {
 		return c.lease
 	}
 	return c.Context.Value(key)
-}
-
-func (c *leaseContext) check() {
-	if c.Context.Err() == nil && c.lease.left() <= 0 {
-		c.lease.lose(c.lease.expiry())
-	}
 }
 
 // expiry is why a lease runs out.
@@ -199,12 +206,13 @@ func (lease *Lease) lose(reason LossReason) {
 		return
 	}
 	lease.state, lease.reason = leaseLost, reason
+	lease.distrust()
 	ended := lease.ended
 	lease.mu.Unlock()
 
 	err := lease.lossError(OpHold)
-	parentGone := lease.ctx.parent.Err() != nil
 	lease.cancel(err)
+	parentGone := context.Cause(lease.ctx.Context) != error(err)
 	e := lease.l.e
 	e.watchdog.remove(lease)
 	e.lines.leave(lease.line)
@@ -232,6 +240,7 @@ func (lease *Lease) end() leaseState {
 	lease.mu.Lock()
 	was, ended := lease.state, lease.ended
 	lease.state = leaseOver
+	lease.distrust()
 	lease.mu.Unlock()
 	if was == leaseHeld {
 		lease.cancel(ErrReleased)

@@ -15,8 +15,9 @@ type lines struct {
 }
 
 type line struct {
-	holder *Lease // nil while the one whose turn it is contends
-	behind []chan struct{}
+	holder  *Lease // nil while the one whose turn it is contends,
+	trouble error  // and then what its last attempt failed with
+	behind  []chan struct{}
 }
 
 // tryEnter takes the turn if it is free.
@@ -73,14 +74,28 @@ func (q *lines) holds(lease *Lease) {
 	q.m[lease.line] = at
 }
 
-// left is for how long the lease of the one whose turn it is lasts at least, as far as is known.
-func (q *lines) left(key string) time.Duration {
+// fails books what an attempt of the one whose turn it is failed with.
+func (q *lines) fails(key string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if holder := q.m[key].holder; holder != nil {
-		return max(holder.left(), 0)
+	at := q.m[key]
+	at.trouble = err
+	q.m[key] = at
+}
+
+// why says why the turn does not come: what keeps its owner from the key, or that its owner has it, and for
+// how long at least.
+func (q *lines) why(key string) (time.Duration, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := q.m[key]
+	switch {
+	case at.holder != nil:
+		return max(at.holder.left(), 0), ErrHeld
+	case at.trouble != nil:
+		return 0, at.trouble
 	}
-	return 0
+	return 0, ErrHeld
 }
 
 // leave passes the turn on.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"sync"
 	"sync/atomic"
 
@@ -22,16 +21,17 @@ type Locker struct {
 
 // An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
 type engine struct {
-	nodes    []*node
-	keys     keyspace
-	guards   []any // guard keys by bucket, boxed
-	clock    stopwatch
-	lines    lines
-	watchdog watchdog
-	jitter   func(n int64) int64 // uniform in [0, n)
-	attempts atomic.Uint64       // made so far, to name them
-	tasks    sync.WaitGroup      // every goroutine of the Locker
-	owned    bool                // Close closes the clients
+	nodes         []*node
+	keys          keyspace
+	guards        []any // guard keys by bucket, boxed
+	clock         stopwatch
+	lines         lines
+	watchdog      watchdog
+	jitter        func(n int64) int64 // uniform in [0, n)
+	attempts      atomic.Uint64       // made so far, to name them
+	tasks         sync.WaitGroup      // every goroutine of the Locker
+	owned         bool                // Close closes the clients
+	clientsClosed sync.Once
 
 	mu      sync.Mutex
 	leases  map[*Lease]struct{}
@@ -87,10 +87,8 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 	for i, address := range urls {
 		o, err := redis.ParseURL(address)
 		if err != nil {
-			if inURL := (*url.Error)(nil); errors.As(err, &inURL) {
-				err = inURL.Err // without the URL, which may hold a password
-			}
-			faults = append(faults, fmt.Errorf("node %d: %w", i, err))
+			// What is wrong with it may be a part of a password, so the URL's own error stays unsaid.
+			faults = append(faults, fmt.Errorf("node %d: not a URL as redis.ParseURL reads it, such as rediss://user:password@host:6379/0", i))
 			continue
 		}
 		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
@@ -122,13 +120,10 @@ func closeClients(clients []redis.UniversalClient) error {
 // error.
 func (l *Locker) With(opts ...Option) (*Locker, error) {
 	conf := l.p.asked
-	conf.guard, conf.window = &l.p.guarded, l.p.window
-	if l.p.guarded {
-		conf.maxTTL = l.p.maxTTL
-	}
+	conf.guard, conf.window, conf.maxTTL = &l.p.guarded, l.p.window, l.p.maxTTL
 	p, err := conf.with(opts).policy(len(l.e.nodes))
 	var shared error
-	if p.prefix != l.p.prefix || p.window != l.p.window || p.guarded != l.p.guarded || p.guarded && (p.maxTTL != l.p.maxTTL || p.lag != l.p.lag) {
+	if p.prefix != l.p.prefix || p.window != l.p.window || p.maxTTL != l.p.maxTTL || p.guarded != l.p.guarded || p.lag != l.p.lag {
 		shared = errors.New("key prefix, clock window, max TTL, restart guard and replica lag are set by New for all")
 	}
 	if err := errors.Join(err, shared); err != nil {
@@ -145,6 +140,10 @@ func (l *Locker) Provision(ctx context.Context) error {
 	if !l.p.guarded {
 		return nil
 	}
+	if !l.e.begin(true) {
+		return fmt.Errorf("lockkit: provision: %w", ErrClosed)
+	}
+	defer l.e.end()
 	for _, guard := range l.e.guards {
 		r := round{l: l, script: provisionScript, must: true,
 			args:    append(provisionScript.args(1, guard), l.p.maxTTL.Milliseconds()),

@@ -10,8 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxInFlight bounds the requests under way to one node, abandoned ones included.
-const maxInFlight = 1024
+// maxInFlight bounds the requests under way to one node, abandoned ones included; those that must be sent
+// may be mustFactor times as many.
+const (
+	maxInFlight = 4096
+	mustFactor  = 8
+)
 
 // maxFailures is how many requests in a row may fail before a node is left alone for a while.
 const maxFailures = 3
@@ -24,7 +28,8 @@ type node struct {
 
 	mu       sync.Mutex
 	inFlight int
-	progress time.Duration // when the oldest request under way was sent, or the node last answered
+	waiting  bool          // something was sent since the node last answered,
+	since    time.Duration // first at this time
 	failures int           // in a row
 	probeAt  time.Duration // with the circuit open: when the next request may pass, as a probe
 	checked  bool          // the start-up checks have passed
@@ -49,11 +54,15 @@ func nodeName(index int, addr string) string {
 func (n *node) admit(now, timeout time.Duration, must bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	troubled := n.failures >= maxFailures || n.inFlight > 0 && now-n.progress > timeout
+	troubled := n.failures >= maxFailures || n.waiting && n.inFlight > 0 && now-n.since > timeout
+	limit := maxInFlight
+	if must {
+		limit *= mustFactor
+	}
 	switch {
 	case n.fault != nil:
 		return n.fault
-	case n.inFlight >= maxInFlight:
+	case n.inFlight >= limit:
 		return errOverloaded
 	case troubled && !must:
 		if now < n.probeAt {
@@ -61,20 +70,20 @@ func (n *node) admit(now, timeout time.Duration, must bool) error {
 		}
 		n.probeAt = now + timeout
 	}
-	if n.inFlight == 0 {
-		n.progress = now
+	if !n.waiting || n.inFlight == 0 {
+		n.waiting, n.since = true, now
 	}
 	n.inFlight++
 	return nil
 }
 
 // leave books the end of a request. An error that Redis replied is an answer.
-func (n *node) leave(now time.Duration, err error) {
+func (n *node) leave(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight--
 	if answered(err) {
-		n.progress, n.failures = now, 0
+		n.waiting, n.failures = false, 0
 	} else {
 		n.failures++
 	}
@@ -108,7 +117,12 @@ type nodeContext struct {
 func (c *nodeContext) Deadline() (time.Time, bool) { return c.deadline, true }
 func (c *nodeContext) Done() <-chan struct{}       { return nil }
 func (c *nodeContext) Err() error                  { return nil }
-func (c *nodeContext) Value(key any) any           { return c.values.Value(key) }
+func (c *nodeContext) Value(key any) any {
+	if c.values == nil {
+		return nil
+	}
+	return c.values.Value(key)
+}
 
 // addrOf names a client for messages; empty where it does not tell.
 func addrOf(c redis.UniversalClient) string {

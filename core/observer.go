@@ -29,7 +29,8 @@ func (k OpKind) String() string {
 // node calls of the operation run; the function it returns is called exactly once, when the operation ends.
 // Operations that have started and not ended are what is waiting (OpAcquire) and held (OpHold) now.
 //
-// Both are called on the operation's path: they must be fast and safe for concurrent use.
+// Both are called on the operation's path: they must be fast and safe for concurrent use. The function may be
+// nil where the end is of no interest.
 type Observer interface {
 	Start(ctx context.Context, op Op) (context.Context, func(Outcome))
 }
@@ -68,7 +69,9 @@ func (j joined) Start(ctx context.Context, op Op) (context.Context, func(Outcome
 	}
 	return ctx, func(out Outcome) {
 		for _, end := range slices.Backward(ends) {
-			end(out)
+			if end != nil {
+				end(out)
+			}
 		}
 	}
 }

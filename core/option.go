@@ -81,7 +81,8 @@ func WithMaxWait(d time.Duration) Option { return option(func(c *config) { c.max
 func WithMaxHold(d time.Duration) Option { return option(func(c *config) { c.maxHold = d }) }
 
 // WithMinHold keeps a key taken for this long after it was requested, even if it is released earlier, at
-// most 24h. Nodes that lose their memory forget the rest of it. Default 0.
+// most 24h. A holder that vanishes frees it after the TTL all the same, and nodes that lose their memory
+// forget the rest of it. Default 0.
 func WithMinHold(d time.Duration) Option { return option(func(c *config) { c.minHold = d }) }
 
 // WithLockDelay keeps a key taken for this much longer than the TTL when its holder vanishes; the holder

@@ -173,7 +173,7 @@ func TestWith(t *testing.T) {
 		{"shorter TTL", 3, nil, []Option{WithTTL(5 * time.Second)}, ""},
 		{"longer TTL, guarded", 3, nil, []Option{WithTTL(11 * time.Second)}, "more than the max TTL 10s"},
 		{"longer TTL within the max TTL", 3, []Option{WithMaxTTL(20 * time.Second)}, []Option{WithTTL(11 * time.Second)}, ""},
-		{"longer TTL, unguarded", 1, nil, []Option{WithTTL(11 * time.Second)}, ""},
+		{"longer TTL, unguarded", 1, nil, []Option{WithTTL(11 * time.Second)}, "more than the max TTL 10s"},
 		{"prefix", 1, nil, []Option{WithKeyPrefix("other:")}, "are set by New for all"},
 		{"same prefix", 1, nil, []Option{WithKeyPrefix("lockkit:")}, ""},
 		{"guard off", 3, nil, []Option{WithRestartGuard(false)}, "are set by New for all"},
@@ -204,11 +204,9 @@ func TestWith(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		// The reference is a Locker made afresh, with the max TTL of the nodes where a guard knows one.
+		// The reference is a Locker made afresh, with the max TTL of the nodes.
 		opts := append(append([]Option{}, c.base...), c.derived...)
-		if l.p.guarded {
-			opts = append(opts, WithMaxTTL(l.p.maxTTL))
-		}
+		opts = append(opts, WithMaxTTL(l.p.maxTTL))
 		want, err := defaults().with(opts).policy(c.n)
 		if err != nil {
 			t.Fatal(err)

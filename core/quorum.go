@@ -83,7 +83,7 @@ func (r *round) ask(n *node) {
 	}
 	v := n.call(&r.nodeContext, r.script, args)
 	now := e.clock.now()
-	n.leave(now, v.err)
+	n.leave(v.err)
 	v.latency = now - r.sent
 	if v.clock != 0 {
 		v.skew = time.Duration(v.clock-time.Now().UnixMicro()) * time.Microsecond
@@ -91,8 +91,8 @@ func (r *round) ask(n *node) {
 			v.verdict = TooLate
 		}
 	}
-	e.noticed(n, v, r)
 	r.hear(n.index, v)
+	e.noticed(n, v, r) // may log, which is the user's code: the vote must not wait for it
 }
 
 // hear counts a vote, unless it comes late.

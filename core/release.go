@@ -7,30 +7,38 @@ import (
 
 // Release gives the key back, or what WithMinHold leaves of it. The lease's context ends at once, with cause
 // ErrReleased. Release works with a cancelled ctx, which only lends its values; it takes at most the node
-// timeout and may be repeated.
+// timeout and may be repeated. After it, or Complete, has succeeded there is nothing left to do.
 //
 // A nil error means that a quorum confirmed it. ErrLost: the lease had ended before, so the holder was not
 // alone to its end. ErrUnavailable: no quorum confirmed it; the key may stay taken until its TTL is over,
 // and Release is still being tried in the background.
 func (lease *Lease) Release(ctx context.Context) error {
 	was := lease.end()
+	defer lease.letGo(was)
+	if lease.isOver() {
+		return lease.outcome(nil)
+	}
 	e := lease.l.e
 	if !e.begin(false) {
-		return lease.outcome(was, nil)
+		return lease.outcome(nil)
 	}
 	defer e.end()
 	ctx, end := lease.l.observe(ctx, OpRelease, lease.key, false, lease.token)
 
 	lease.mu.Lock()
 	lease.released = true
-	to, stay := lease.asked, lease.l.p.minHold-(e.clock.now()-lease.sent)
+	to := lease.asked
 	lease.mu.Unlock()
-	r := lease.releasing(max(stay, 0))
+	r := lease.releasing(lease.stay())
 	r.send(ctx, to)
 	r.wait(context.Background())
 	t := &r.tally
-	lease.letGo(was)
-	err := lease.outcome(was, t)
+	err := lease.outcome(t)
+	if t.confirmed() {
+		lease.mu.Lock()
+		lease.freed = true
+		lease.mu.Unlock()
+	}
 	if end != nil {
 		end(Outcome{Err: err, Reason: lease.reason, Token: lease.token, Nodes: lease.l.report(t)})
 	}
@@ -46,11 +54,11 @@ func (lease *Lease) letGo(was leaseState) {
 }
 
 // outcome is the error of a release.
-func (lease *Lease) outcome(was leaseState, t *tally) error {
+func (lease *Lease) outcome(t *tally) error {
 	switch {
 	case lease.reason != "":
 		return lease.lossError(OpRelease)
-	case t == nil || t.count(Granted) >= t.q:
+	case t == nil || t.confirmed():
 		return nil
 	case t.outvoted():
 		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrLost, Reason: LossTaken, Nodes: lease.l.report(t)}
@@ -59,12 +67,29 @@ func (lease *Lease) outcome(was leaseState, t *tally) error {
 	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: lease.l.p.server, Nodes: lease.l.report(t)}
 }
 
-// releasing is a round that ends the attempt.
+// stay is what is left of the min hold of a lease that was held.
+func (lease *Lease) stay() time.Duration {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.asked == 0 {
+		return 0
+	}
+	return max(lease.l.p.minHold-(lease.l.e.clock.now()-lease.sent), 0)
+}
+
+// wasHeld: the attempt became a lease.
+func (lease *Lease) wasHeld() bool {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	return lease.asked != 0
+}
+
+// releasing is a round that ends the attempt, and keeps the resource taken for stay.
 func (lease *Lease) releasing(stay time.Duration) *round {
 	p := &lease.l.p
 	drop := uint64(0)
-	if lease.stale {
-		drop = lease.token
+	if lease.wasHeld() {
+		drop = lease.token // no record with a smaller ballot can be decided any more
 	}
 	return &round{l: lease.l, lease: lease, script: releaseScript, must: true,
 		args: append(releaseScript.args(5, lease.resource, lease.tombstone),
@@ -77,7 +102,7 @@ func (lease *Lease) free() {
 	lease.mu.Lock()
 	to := lease.asked
 	lease.mu.Unlock()
-	r := lease.releasing(0)
+	r := lease.releasing(lease.stay())
 	r.send(context.Background(), to)
 	r.leave()
 }
@@ -85,7 +110,7 @@ func (lease *Lease) free() {
 // unanswered has a node that did not answer told once more, in the background, that the attempt is over. If
 // that fails too, the lease runs out by itself, and the clock window refuses what is still under way.
 func (lease *Lease) unanswered(got reply, _ bool) (slept bool) {
-	if got.verdict == TimedOut || got.verdict == Failed && !answered(got.err) {
+	if got.verdict == TimedOut || !answered(got.err) {
 		lease.mu.Lock()
 		lease.undo(got.node, lease.l.p.nodeTimeout)
 		lease.mu.Unlock()
@@ -104,7 +129,7 @@ func (lease *Lease) undo(i int, after time.Duration) {
 		timer := time.NewTimer(after)
 		defer timer.Stop()
 		<-timer.C
-		r := lease.releasing(0)
+		r := lease.releasing(lease.stay())
 		r.must, r.heard = false, nil
 		r.send(context.Background(), nodeSet(0).with(i))
 		r.wait(context.Background())

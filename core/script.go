@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,6 +98,9 @@ type nodeRecord struct {
 	rest   time.Duration
 	Record
 }
+
+// clone is the record for the caller, who may change it while requests that carry it are under way.
+func (r *nodeRecord) clone() *Record { return &Record{r.Token, slices.Clone(r.Result)} }
 
 var errBadReply = errors.New("reply is not one of lockkit's scripts'")
 

@@ -109,7 +109,7 @@ func (lease *Lease) plan() {
 // renewable: there is a watchdog, the holder has not been holding for too long, and still wants the lease.
 func (lease *Lease) renewable() bool {
 	p := &lease.l.p
-	return !p.fixed && (p.maxHold == 0 || lease.renewAt-lease.granted < p.maxHold) && lease.ctx.parent.Err() == nil
+	return !p.fixed && (p.maxHold == 0 || lease.renewAt-lease.granted < p.maxHold) && lease.ctx.Context.Err() == nil
 }
 
 // inspect does what is due.

@@ -10,7 +10,7 @@ local ballot, kept, origin, result = record(r[4])
 local shown = ''
 if ballot > 0 then shown = ' ' .. int(ballot) .. ' ' .. int(kept - now) .. ' ' .. origin .. ' ' .. result end
 if r[2] == id then return 'OK ' .. int(now) .. ' ' .. int(f) .. ' ' .. int(e) .. ' ' .. history .. shown end
-if r[2] and now <= e then return 'HELD ' .. int(now) .. ' ' .. int(e - now) .. ' ' .. r[2] end
+if r[2] and now <= e then return 'HELD ' .. int(now) .. ' ' .. int(e + 1 - now) .. ' ' .. r[2] end
 if ballot > 0 and ARGV[9] ~= '1' then return 'DONE ' .. int(now) .. shown end
 if redis.call('EXISTS', KEYS[2]) == 1 then return 'TOMBSTONE ' .. int(now) end
 local clamp = maxttl * 250

@@ -9,15 +9,15 @@ if r[2] and tonumber(string.match(r[2], '^%d+')) < tonumber(ARGV[4]) then
 end
 local mine = r[1] == ARGV[1]
 local again = not mine and redis.call('EXISTS', KEYS[2]) == 1
+local stay = tonumber(ARGV[3])
+-- First, because a server that is out of memory refuses the tombstone, unless the script has written before.
+if mine and stay <= 0 then redis.call('HDEL', KEYS[1], 'e', 'i') end
 redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
 if not mine then return again and 'AGAIN' or 'GONE' end
-local stay = tonumber(ARGV[3])
 if stay > 0 then
   local t = redis.call('TIME')
   -- No attempt is called '-', so nobody can extend what stays.
   redis.call('HSET', KEYS[1], 'i', '-', 'e', string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + stay))
-else
-  redis.call('HDEL', KEYS[1], 'e', 'i')
 end
 if not r[2] then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', stay + tonumber(ARGV[5]))) end
 return 'OK'

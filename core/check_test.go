@@ -1,0 +1,344 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Which servers may be nodes, from when on, and what an operator is told about them.
+
+// A logbook collects log lines.
+type logbook struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (b *logbook) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines = append(b.lines, string(line))
+	return len(line), nil
+}
+
+func (b *logbook) option() Option { return WithLogger(slog.New(slog.NewTextHandler(b, nil))) }
+
+// want checks how many lines have all of parts.
+func (b *logbook) want(t *testing.T, n int, parts ...string) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	got := 0
+	for _, line := range b.lines {
+		all := true
+		for _, part := range parts {
+			all = all && strings.Contains(line, part)
+		}
+		if all {
+			got++
+		}
+	}
+	if got != n {
+		t.Errorf("%d log lines with %q, want %d:\n%s", got, parts, n, strings.Join(b.lines, ""))
+	}
+}
+
+// noHistory hides the replication history of a server, as some imitations of Redis do.
+type noHistory struct{ link }
+
+func (*noHistory) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "info" {
+			info := cmd.(interface {
+				Val() string
+				SetVal(string)
+			})
+			info.SetVal(strings.ReplaceAll(info.Val(), "master_replid:", "x:"))
+		}
+		return err
+	}
+}
+
+func wantInError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error does not mention %q: %v", part, err)
+		}
+	}
+}
+
+func TestUnfitNodes(t *testing.T) {
+	type fault = func([]redis.UniversalClient, []*testutil.Node)
+	twice := func(clients []redis.UniversalClient, nodes []*testutil.Node) { clients[1] = nodes[0].Client() }
+	replica := func(_ []redis.UniversalClient, nodes []*testutil.Node) { nodes[2].SetReplica(true) }
+	evicting := func(_ []redis.UniversalClient, nodes []*testutil.Node) {
+		nodes[2].SetEvictionPolicy("allkeys-lru", 1<<20)
+	}
+	imitation := func(clients []redis.UniversalClient, _ []*testutil.Node) {
+		clients[3].(*redis.Client).AddHook(&noHistory{})
+	}
+	for name, c := range map[string]struct {
+		faults []fault
+		want   []string // none: fit
+	}{
+		"same server twice": {faults: []fault{twice}, want: []string{"node 0 (", "node 1 (", "the same server is listed twice"}},
+		"replica":           {faults: []fault{replica}, want: []string{"node 2 (", "slave of another server"}},
+		"evicting":          {faults: []fault{evicting}, want: []string{"node 2 (", "allkeys-lru"}},
+		"imitation":         {faults: []fault{imitation}, want: []string{"node 3 (", "master_replid"}},
+		"all at once": {faults: []fault{twice, replica, evicting, imitation},
+			want: []string{"listed twice", "slave of another server", "allkeys-lru", "node 3 (", "master_replid"}},
+		"evicting nothing": {faults: []fault{
+			func(_ []redis.UniversalClient, nodes []*testutil.Node) { nodes[2].SetEvictionPolicy("allkeys-lru", 0) }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, w *world) {
+				clients := testutil.Clients(w.nodes)
+				for _, f := range c.faults {
+					f(clients, w.nodes)
+				}
+				l, err := New(clients, quietly)
+				if c.want != nil {
+					wantInError(t, err, c.want...)
+					if strings.Contains(err.Error(), "node 4") {
+						t.Errorf("nothing is wrong with node 4: %v", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.Close(t.Context())
+			})
+		})
+	}
+}
+
+// Without the guard nobody needs the history.
+func TestImitationWithoutTheGuard(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		client := w.nodes[0].ClientWith(nil)
+		client.AddHook(&noHistory{})
+		l, err := New([]redis.UniversalClient{client}, quietly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close(t.Context())
+	})
+}
+
+// A node that is away when a process starts does not keep it from starting, and is checked when it is back.
+func TestNodeAwayAtTheStart(t *testing.T) {
+	for name, away := range map[string]func(*testutil.Node){"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				w.process() // nodes are provisioned
+				var log logbook
+				away(w.nodes[1])
+				away(w.nodes[2])
+				start := time.Now()
+				p := w.stranger(log.option())
+				wantBetween(t, "New took", time.Since(start), 0, p.p.nodeTimeout)
+				log.want(t, 1, "starting without it", "node 1 (")
+				log.want(t, 1, "starting without it", "node 2 (")
+				w.nodes[1].SetEvictionPolicy("volatile-ttl", 1<<20)
+				w.nodes[1].Up()
+				w.nodes[2].Up()
+				time.Sleep(10 * time.Second) // what hung is over
+				w.release(w.acquire(p, "k"))
+				time.Sleep(time.Second)
+				log.want(t, 1, "level=ERROR", "unfit", "node 1 (", "volatile-ttl")
+				log.want(t, 0, "unfit", "node 2 (")
+				before := w.nodes[1].Calls()["EVALSHA"]
+				w.nodes[0].Down()
+				_, err := p.TryAcquire(t.Context(), "k")
+				wantErr(t, err, ErrUnavailable)
+				wantInError(t, err, "node 1 (", "volatile-ttl")
+				w.nodes[0].Up()
+				w.release(w.acquire(p, "k"))
+				if n := w.nodes[1].Calls()["EVALSHA"] - before; n > 0 {
+					t.Errorf("%d requests to an unfit node", n)
+				}
+			})
+		})
+	}
+}
+
+// Two clients for one server, which was down when New looked, must not make two votes, not even once.
+func TestSameServerTwiceFoundLate(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, w *world) {
+		twice := &world{t, []*testutil.Node{w.nodes[0], w.nodes[0], w.nodes[1]}}
+		w.process(WithRestartGuard(true))
+		w.nodes[0].Down()
+		p := twice.stranger()
+		w.nodes[0].Up()
+		p.links[2].set(fate{refuse: true})
+		lease, err := p.TryAcquire(t.Context(), "k")
+		if err == nil {
+			t.Fatalf("one server of two granted a lease until %v", lease.ValidUntil())
+		}
+		wantErr(t, err, errSameServer)
+		time.Sleep(5 * time.Second)
+		if owner := w.owner(p, 0, "k"); owner != "" {
+			t.Errorf("held by %s, which was refused", owner)
+		}
+	})
+}
+
+func TestProvision(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.stranger()
+		for range 2 { // repeating it is harmless
+			if err := p.Provision(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.release(w.acquire(p, "k"))
+
+		w.nodes[1].Flush()
+		p.TryAcquire(t.Context(), "other") // contact: the quarantine begins
+		synctest.Wait()
+		time.Sleep(3 * time.Second)
+		err := p.Provision(t.Context())
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, "node 1 (", "quarantined for another 7s")
+		w.nodes[2].Hang()
+		err = p.Provision(t.Context())
+		wantInError(t, err, "node 1 (", "quarantined", "node 2 (", "no answer within the node timeout")
+		if strings.Contains(err.Error(), "node 0") {
+			t.Errorf("node 0 votes: %v", err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		errHurry := errors.New("hurry")
+		cancel(errHurry)
+		wantErr(t, p.Provision(ctx), errHurry)
+		w.nodes[2].Up()
+	})
+}
+
+func TestProvisionAfterAFlushUnnoticed(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, other := w.process(), w.process()
+		w.acquire(holder, "k")
+		w.nodes[1].Promote() // a replica takes over, with the guard record it had
+		err := other.Provision(t.Context())
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, "node 1 (", "quarantined for another 10s")
+	})
+}
+
+func TestProvisionWithoutTheGuard(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.process(WithRestartGuard(false))
+		for _, n := range w.nodes {
+			if calls := n.Calls(); calls["EVALSHA"]+calls["EVAL"] > 0 || len(n.Keys()) > 0 {
+				t.Errorf("requests %v, keys %v", calls, n.Keys())
+			}
+		}
+	})
+}
+
+// Nodes nobody declared new may have lost their memory: they vote when every lease is over.
+func TestWithoutProvision(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.stranger(WithMaxTTL(12 * time.Second))
+		start := time.Now()
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, "quarantined for another 12s")
+		if op, _ := errors.AsType[*OpError](err); op.RetryAfter != 12*time.Second {
+			t.Errorf("retry after %v", op.RetryAfter)
+		}
+		lease, err := p.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantBetween(t, "granted after", time.Since(start), 12*time.Second, 12*time.Second+50*time.Millisecond)
+		w.release(lease)
+	})
+}
+
+// One line when a node stops voting, one when it votes again. In between it answers releases, renewals and
+// completions, quarantined or not: that is no recovery.
+func TestLogOfANodeInTrouble(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var log logbook
+		p := w.process(log.option())
+		held := w.acquire(p, "held")
+		log.want(t, 0, "node")
+		use := func() {
+			for i := range 20 {
+				lease := w.acquire(p, "k")
+				w.release(lease)
+				if i%5 == 0 {
+					if err := w.acquire(p, "done").Complete(t.Context(), nil); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second)
+					for _, n := range w.nodes {
+						n.Exec("DEL", p.e.keys.resource("done"))
+					}
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
+		}
+		w.nodes[1].Flush()
+		use()
+		log.want(t, 1, "level=WARN", "does not vote", "node 1 (", "quarantined for another 10s")
+		log.want(t, 0, "votes again")
+		time.Sleep(10 * time.Second)
+		use()
+		log.want(t, 1, "level=INFO", "votes again", "node 1 (")
+		log.want(t, 2, "node")
+
+		w.nodes[2].Down()
+		use()
+		log.want(t, 1, "does not vote", "node 2 (", "connection refused")
+		time.Sleep(5 * time.Second) // nothing is under way that could still fail
+		w.nodes[2].Up()
+		use()
+		log.want(t, 1, "votes again", "node 2 (")
+		log.want(t, 4, "node")
+		w.release(held)
+	})
+}
+
+func TestLogOfLeases(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var log logbook
+		p := w.process(log.option())
+		lease := w.acquire(p, "job 7")
+		w.release(lease)
+		log.want(t, 0, "")
+
+		lease = w.acquire(p, "job 7")
+		p.vanish()
+		time.Sleep(time.Minute)
+		log.want(t, 1, "level=WARN", "lease lost", "job 7", "reason=expired", "held=7.")
+		lease.Release(t.Context())
+		log.want(t, 1, "lease lost")
+		log.want(t, 0, "not confirmed") // the loss says it already
+
+		for _, k := range p.links {
+			k.clear()
+		}
+		time.Sleep(time.Minute)
+		lease = w.acquire(p, "job 8")
+		p.vanish()
+		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
+		log.want(t, 1, "level=WARN", "release not confirmed", "job 8")
+	})
+}

@@ -1,0 +1,350 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// How a Locker ends. That no goroutine stays is what each bubble checks by itself when it ends.
+
+// over is a context that has ended.
+func over() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// closing calls Close and returns where its error will be.
+func closing(l *Locker, ctx context.Context) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- l.Close(ctx) }()
+	return done
+}
+
+func TestCloseWaitsForLeases(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		done := closing(p.Locker, t.Context())
+		time.Sleep(time.Minute)
+		select {
+		case err := <-done:
+			t.Fatalf("Close returned %v with a lease held", err)
+		default:
+		}
+		if err := lease.Context().Err(); err != nil {
+			t.Fatalf("not renewed while Close waits: %v", context.Cause(lease.Context()))
+		}
+		asked := p.counting(acquireScript)
+		_, err := p.Acquire(t.Context(), "other")
+		wantErr(t, err, ErrClosed)
+		if n := asked.Load(); n > 0 {
+			t.Errorf("%d requests for a key that nobody can be given any more", n)
+		}
+		w.release(lease)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestCloseTakesLeasesAway(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		a, b := w.acquire(p, "a"), w.acquire(p, "b")
+		errHurry := errors.New("hurry")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, errHurry)
+		defer cancel()
+		start := time.Now()
+		if err := p.Close(ctx); err != errHurry {
+			t.Errorf("Close: %v, want the cause of its context", err)
+		}
+		wantBetween(t, "Close took", time.Since(start), 2*time.Second, 2*time.Second)
+		for _, lease := range []*Lease{a, b} {
+			wantReason(t, context.Cause(lease.Context()), LossClosed)
+			w.release(w.acquire(other, lease.Key()))
+		}
+		wantReason(t, a.Release(t.Context()), LossClosed)
+		wantErr(t, b.Complete(t.Context(), nil), ErrClosed)
+	})
+}
+
+// What has ended before Close has ended well, and is told so as often as one asks.
+func TestAfterClose(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		released, completed := w.acquire(p, "released"), w.acquire(p, "completed")
+		w.release(released)
+		if err := completed.Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := w.nodes[0].Calls()["EVALSHA"]
+		_, err := p.Acquire(t.Context(), "k")
+		wantErr(t, err, ErrClosed)
+		_, err = p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrClosed)
+		fn := func(context.Context) error { return errors.New("fn was called") }
+		wantErr(t, p.Do(t.Context(), "k", fn), ErrClosed)
+		wantErr(t, p.Once(t.Context(), "k", fn), ErrClosed)
+		w.release(released)
+		w.release(completed)
+		if err := completed.Complete(t.Context(), nil); err != nil {
+			t.Errorf("completed before: %v", err)
+		}
+		if n := w.nodes[0].Calls()["EVALSHA"] - before; n > 0 {
+			t.Errorf("%d requests after Close", n)
+		}
+	})
+}
+
+func TestCloseEndsWaiting(t *testing.T) {
+	for name, c := range map[string]struct {
+		try     bool
+		prepare func(w *world, p *process)
+		within  time.Duration
+	}{
+		"in the local queue": {prepare: func(w *world, p *process) { w.acquire(p, "k") }},
+		"between attempts":   {prepare: func(w *world, _ *process) { w.acquire(w.process(), "k") }},
+		"on nodes out of reach": {prepare: func(w *world, p *process) {
+			for _, k := range p.links {
+				k.set(fate{refuse: true})
+			}
+		}},
+		"on hung nodes":                {prepare: func(_ *world, p *process) { p.vanish() }, within: time.Second},
+		"on hung nodes, not to wait":   {try: true, prepare: func(_ *world, p *process) { p.vanish() }, within: time.Second},
+		"granted at the last moment":   {prepare: slowGrant, within: time.Second},
+		"and not to wait for anything": {try: true, prepare: slowGrant, within: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				c.prepare(w, p)
+				failed := make(chan error, 1)
+				go func() {
+					_, err := p.acquire(t.Context(), "k", c.try)
+					failed <- err
+				}()
+				time.Sleep(300 * time.Millisecond)
+				start := time.Now()
+				done := closing(p.Locker, over())
+				wantErr(t, <-failed, ErrClosed)
+				wantBetween(t, "told after", time.Since(start), 0, c.within)
+				<-done
+			})
+		})
+	}
+}
+
+func slowGrant(_ *world, p *process) {
+	for _, k := range p.links {
+		k.set(fate{replyDelay: 500 * time.Millisecond}, acquireScript)
+	}
+}
+
+// An observer runs between the grant and the lease: who closes meanwhile must not wait for that lease.
+func TestCloseWhileALeaseBegins(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		enter, leave := make(chan struct{}), make(chan struct{})
+		p, other := w.process(WithObserver(startFunc(func(op Op) {
+			if op.Kind == OpHold {
+				close(enter)
+				<-leave
+			}
+		}))), w.process()
+		failed := make(chan error, 1)
+		go func() {
+			_, err := p.TryAcquire(t.Context(), "k")
+			failed <- err
+		}()
+		<-enter
+		done := closing(p.Locker, over())
+		synctest.Wait()
+		close(leave)
+		wantErr(t, <-failed, ErrClosed)
+		wantErr(t, <-done, context.Canceled)
+		synctest.Wait()
+		w.release(w.acquire(other, "k"))
+	})
+}
+
+// startFunc is an observer that looks at beginnings.
+type startFunc func(Op)
+
+func (f startFunc) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+	f(op)
+	return ctx, func(Outcome) {}
+}
+
+func TestCloseAgain(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		var closers sync.WaitGroup
+		for range 5 {
+			closers.Go(func() {
+				if err := p.Close(t.Context()); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		wantErr(t, p.Close(over()), context.Canceled) // the one in a hurry ends it for all
+		closers.Wait()
+		wantReason(t, context.Cause(lease.Context()), LossClosed)
+		if err := p.Close(t.Context()); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	})
+}
+
+func TestCloseOfADerivedLocker(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		derived, err := p.With(WithName("jobs"), WithTTL(5*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := w.acquire(p, "k")
+		done := closing(derived, t.Context())
+		synctest.Wait()
+		_, err = p.TryAcquire(t.Context(), "other")
+		wantErr(t, err, ErrClosed)
+		w.release(lease)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A stock client answers for a hung node when its own timeouts are over.
+func TestCloseWithAHungNode(t *testing.T) {
+	for name, hurried := range map[string]bool{"patient": false, "hurried": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				l, err := New(testutil.Clients(w.nodes), quietly)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := l.Provision(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				p := &process{Locker: l}
+				w.release(w.acquire(p, "warm"))
+				w.nodes[1].Hang()
+				w.release(w.acquire(p, "k"))
+				start := time.Now()
+				if hurried {
+					wantErr(t, l.Close(over()), errUnderWay)
+					wantBetween(t, "Close took", time.Since(start), 0, l.p.nodeTimeout)
+					w.nodes[1].Up()
+				}
+				if err := l.Close(t.Context()); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				if n := l.e.nodes[1]; n.inFlight > 0 {
+					t.Errorf("Close returned with %d requests under way", n.inFlight)
+				}
+			})
+		})
+	}
+}
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	var urls []string
+	for _, s := range testutil.Redis(t, 3) {
+		urls = append(urls, "redis://"+s.Addr()+"/1")
+	}
+	l, err := Open(urls, quietly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err = l.Do(t.Context(), "k", func(ctx context.Context) error {
+		found := int64(0)
+		for _, n := range l.e.nodes {
+			found += n.client.Exists(ctx, "lockkit:{0}r:k").Val()
+		}
+		if found < 2 { // the third node may still be asked
+			t.Errorf("%d nodes have the key in the database that the URL names", found)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := l.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	for _, n := range l.e.nodes {
+		wantErr(t, n.client.Ping(t.Context()).Err(), redis.ErrClosed)
+	}
+}
+
+// Clients that belong to the Locker are no reason to wait for a hung node.
+func TestCloseOfAnOpenedLockerBreaksWhatHangs(t *testing.T) {
+	t.Parallel()
+	server := testutil.Redis(t, 1)[0]
+	l, err := Open([]string{"redis://" + server.Addr()}, quietly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.TryAcquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(over()); !errors.Is(err, context.Canceled) || errors.Is(err, errUnderWay) {
+		t.Errorf("Close: %v", err)
+	}
+	wantReason(t, context.Cause(lease.Context()), LossClosed)
+}
+
+func TestOpenNamesAllFaultsButNoPassword(t *testing.T) {
+	t.Parallel()
+	_, err := Open([]string{
+		"http://:hunter2@host:6379",
+		"redis://127.0.0.1:6379",
+		"redis://user:hunter2@host:6379/notanumber",
+		"redis://user:hunter2\x7f@host:6379",
+		"redis://user:hunter2@host:port",
+		"redis://:hunter2/rest@host:6379", // a password that should have been escaped
+		"redis://:1234/hunter2@host:6379",
+		"redis://:hunter2%zz@host:6379",
+	}, WithTTL(-1))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"TTL", "node 0", "node 2", "node 3", "node 4", "node 5", "node 6", "node 7"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error does not mention %q: %v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "node 1") {
+		t.Errorf("nothing is wrong with node 1: %v", err)
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("error shows a password: %v", err)
+	}
+}

@@ -1,0 +1,628 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Completion records: single-decree Paxos per key, with fencing tokens as ballots. Nodes are counted from 0.
+
+// reaches has p reach these nodes, and no other, from now on.
+func (p *process) reaches(nodes ...int) *process {
+	for i, k := range p.links {
+		k.clear()
+		if !slices.Contains(nodes, i) {
+			k.set(fate{refuse: true})
+		}
+	}
+	return p
+}
+
+// records has COMPLETE of p reach these nodes, and no other.
+func (p *process) records(nodes ...int) *process {
+	for i, k := range p.links {
+		k.clear()
+		if !slices.Contains(nodes, i) {
+			k.set(fate{refuse: true}, completeScript)
+		}
+	}
+	return p
+}
+
+// wantDone checks that err reports the record, and returns it.
+func wantDone(t *testing.T, err error, want Record) {
+	t.Helper()
+	wantErr(t, err, ErrDone)
+	op, ok := errors.AsType[*OpError](err)
+	if !ok || op.Record == nil {
+		t.Fatalf("no record with %v", err)
+	}
+	if op.Record.Token != want.Token || !bytes.Equal(op.Record.Result, want.Result) {
+		t.Fatalf("record %d %q, want %d %q", op.Record.Token, op.Record.Result, want.Token, want.Result)
+	}
+}
+
+// wantDoneEverywhere checks that every minimal quorum reports the record to processes that know nothing, and
+// that no node holds another in the end.
+func (w *world) wantDoneEverywhere(key string, want Record) {
+	w.t.Helper()
+	synctest.Wait()
+	p := w.stranger()
+	for range 2 { // the first round may settle what the second finds
+		for i := range w.nodes {
+			for j := range i {
+				_, err := w.stranger().reaches(i, j).TryAcquire(w.t.Context(), key)
+				wantDone(w.t, err, want)
+			}
+		}
+	}
+	synctest.Wait()
+	for i := range w.nodes {
+		got := w.recordOn(p, i, key)
+		if got != "" && !strings.HasSuffix(got, fmt.Sprintf(" %d %s", want.Token, want.Result)) {
+			w.t.Fatalf("node %d holds %q, want %d %q", i, got, want.Token, want.Result)
+		}
+	}
+}
+
+// recordOn is the completion record on node i as it is stored, "" for none.
+func (w *world) recordOn(p *process, i int, key string) string {
+	w.t.Helper()
+	v, err := w.nodes[i].Exec("HGET", p.e.keys.resource(key), "d")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, _ := v.(string)
+	return s
+}
+
+// warm loads the script of COMPLETE, so that it is one request.
+func (w *world) warm() {
+	w.t.Helper()
+	for _, n := range w.nodes {
+		if _, err := n.Exec("SCRIPT", "LOAD", completeScript.source); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// cutShort is a completion that reaches node 0 alone, by a holder whose lease is over then.
+func (w *world) cutShort(p *process, key, result string) Record {
+	w.t.Helper()
+	lease := w.acquire(p, key)
+	p.records(0)
+	wantErr(w.t, lease.Complete(w.t.Context(), []byte(result)), ErrUnavailable)
+	time.Sleep(p.p.server + time.Second)
+	return Record{lease.FencingToken(), []byte(result)}
+}
+
+func (w *world) complete(lease *Lease, result string) Record {
+	w.t.Helper()
+	if err := lease.Complete(w.t.Context(), []byte(result)); err != nil {
+		w.t.Fatalf("complete: %v", err)
+	}
+	return Record{lease.FencingToken(), []byte(result)}
+}
+
+func TestCompletedKeyIsDone(t *testing.T) {
+	for name, result := range map[string]string{"none": "", "binary": " \x00\xff\r\n 1 2 ", "digits": "1 2 3"} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p, other := w.process(), w.process()
+				lease := w.acquire(p, "k")
+				want := w.complete(lease, result)
+				if err := lease.Context().Err(); err == nil {
+					t.Error("the lease outlives its completion")
+				}
+				wantErr(t, context.Cause(lease.Context()), ErrReleased)
+				if len(p.e.lines.m) > 0 || len(p.e.leases) > 0 {
+					t.Errorf("left behind: %d lines, %d leases", len(p.e.lines.m), len(p.e.leases))
+				}
+				for _, p := range []*process{p, other} {
+					_, err := p.Acquire(t.Context(), "k")
+					wantDone(t, err, want)
+					_, err = p.TryAcquire(t.Context(), "k")
+					wantDone(t, err, want)
+					for _, do := range []func(context.Context, string, func(context.Context) error) error{p.Do, p.TryDo, p.Once} {
+						wantDone(t, do(t.Context(), "k", w.never), want)
+					}
+				}
+				w.release(w.acquire(p, "another key"))
+				w.wantDoneEverywhere("k", want)
+			})
+		})
+	}
+}
+
+// One that waits for the key learns of its completion.
+func TestWaiterIsToldDone(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		told := make(chan error, 2)
+		for _, p := range []*process{p, other} {
+			go func() {
+				_, err := p.Acquire(t.Context(), "k")
+				told <- err
+			}()
+		}
+		time.Sleep(5 * time.Second)
+		want := w.complete(lease, "result")
+		for range 2 {
+			wantDone(t, <-told, want)
+		}
+	})
+}
+
+func TestRetention(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []Option
+		want time.Duration
+	}{
+		"short":   {[]Option{WithRetention(time.Minute)}, time.Minute},
+		"default": {nil, 24 * time.Hour},
+		"long":    {[]Option{WithRetention(1000 * time.Hour)}, 1000 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process(c.opts...)
+				want := w.complete(w.acquire(p, "k"), "result")
+				time.Sleep(c.want - time.Millisecond)
+				_, err := p.TryAcquire(t.Context(), "k")
+				wantDone(t, err, want)
+				time.Sleep(time.Millisecond)
+				again := w.acquire(p, "k")
+				if again.FencingToken() <= want.Token {
+					t.Errorf("token %d after %d", again.FencingToken(), want.Token)
+				}
+				w.complete(again, "another")
+			})
+		})
+	}
+}
+
+// The retention is that of the record, whoever settles it.
+func TestRetentionOfAnAdoptedRecord(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		start := time.Now()
+		want := w.cutShort(w.process(WithRetention(time.Minute)), "k", "result")
+		p := w.process(WithRetention(time.Hour)).reaches(0, 1)
+		time.Sleep(30 * time.Second)
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		time.Sleep(time.Minute - time.Since(start) - time.Millisecond)
+		w.wantDoneEverywhere("k", want)
+		time.Sleep(time.Millisecond)
+		w.release(w.acquire(p, "k"))
+	})
+}
+
+func TestResultLimit(t *testing.T) {
+	for _, limit := range []int{0, 10, 64 << 10} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process(WithResultLimit(limit))
+				lease := w.acquire(p, "k")
+				result := strings.Repeat("\x00", limit)
+				wantErr(t, lease.Complete(t.Context(), []byte(result+"x")), ErrResult)
+				time.Sleep(time.Minute)
+				if err := lease.Context().Err(); err != nil {
+					t.Fatalf("a result that is too large ended the lease: %v", context.Cause(lease.Context()))
+				}
+				want := w.complete(lease, result)
+				_, err := p.TryAcquire(t.Context(), "k")
+				wantDone(t, err, want)
+			})
+		})
+	}
+}
+
+// A contender that got one node and gave up has raised the counter there past the token that completes. That
+// says nothing about the record.
+func TestGreaterCounterDoesNotUndoARecord(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, x, y := w.process(), w.process(), w.process()
+		lease := w.acquire(a.reaches(0, 1), "k")
+		w.partly(x, 2, "k")
+		want := w.complete(lease, "result")
+		_, err := y.reaches(0, 2).TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// A completion that was cut short is settled by the next acquirer that sees it. Settling it takes a quorum:
+// until then it is not reported.
+func TestCutShortIsAdopted(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		want := w.cutShort(w.process(), "k", "result")
+		p := w.process().reaches(0, 1)
+		for _, k := range p.links[:2] {
+			k.set(fate{refuse: true}, completeScript)
+		}
+		_, err := p.TryAcquire(t.Context(), "k") // sees it, and cannot settle it
+		if err == nil || errors.Is(err, ErrDone) {
+			t.Fatalf("a record on one node of three: %v", err)
+		}
+		if w.recordOn(p, 1, "k") != "" || w.recordOn(p, 2, "k") != "" {
+			t.Fatal("the schedule is off: COMPLETE came through")
+		}
+		_, err = w.process().reaches(0, 2).TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// The same, while the lease that completed is still on the other nodes: they hold it until it is over.
+func TestCutShortIsAdoptedAfterTheLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a := w.process()
+		lease := w.acquire(a, "k")
+		synctest.Wait() // on all nodes
+		a.records(0)
+		wantErr(t, lease.Complete(t.Context(), []byte("result")), ErrUnavailable)
+		start, b := time.Now(), w.process().reaches(0, 1)
+		_, err := b.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrHeld)
+		_, err = b.Acquire(t.Context(), "k")
+		if d := time.Since(start); d < a.p.ttl {
+			t.Errorf("settled after %v, while the lease was on a quorum", d)
+		}
+		want := Record{lease.FencingToken(), []byte("result")}
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// An acquirer whose quorum does not know of it is granted the key. Its completion wins.
+func TestCutShortIsOvertaken(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.cutShort(w.process(), "k", "stale")
+		b := w.process()
+		lease := w.acquire(b.reaches(1, 2), "k")
+		want := w.complete(lease, "result")
+		_, err := w.process().reaches(0, 1).TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// If that one only releases the key, the record it passed is gone with it, whether the node that has it
+// answered before the outcome was decided, or after, or could not be reached at that time.
+func TestCutShortIsOvertakenAndReleased(t *testing.T) {
+	for name, prepare := range map[string]func(p *process){
+		"seen before the grant": func(p *process) {
+			p.links[1].next(fate{replyDelay: time.Millisecond}, acquireScript)
+			p.links[2].next(fate{replyDelay: time.Millisecond}, acquireScript)
+		},
+		"seen after the grant": func(p *process) { p.links[0].next(fate{delay: 50 * time.Millisecond}, acquireScript) },
+		"not seen":             func(p *process) { p.links[0].next(fate{refuse: true}, acquireScript) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				w.cutShort(w.process(), "k", "stale")
+				b := w.process()
+				prepare(b)
+				lease := w.acquire(b, "k")
+				time.Sleep(100 * time.Millisecond)
+				w.release(lease)
+				synctest.Wait()
+				if got := w.recordOn(b, 0, "k"); got != "" {
+					t.Errorf("node 0 still holds %q", got)
+				}
+				w.release(w.acquire(w.process().reaches(0, 1), "k"))
+			})
+		})
+	}
+}
+
+// Two were cut short on different nodes: the greater ballot counts, and two nodes with different ballots
+// decide nothing by themselves.
+func TestTwoCutShort(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.cutShort(w.process(), "k", "first")
+		b := w.process()
+		lease := w.acquire(b.reaches(1, 2), "k")
+		b.records(1)
+		b.links[0].set(fate{refuse: true})
+		wantErr(t, lease.Complete(t.Context(), []byte("second")), ErrUnavailable)
+		time.Sleep(11 * time.Second)
+		p := w.process().reaches(0, 1)
+		for _, k := range p.links {
+			k.decide(func(s *script, _ []any) fate { return fate{refuse: s == completeScript || k == p.links[2]} })
+		}
+		if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
+			t.Fatalf("two records on one node each: %v", err)
+		}
+		want := Record{lease.FencingToken(), []byte("second")}
+		_, err := w.process().reaches(0, 1).TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// One that settles a record and is late must not take the key from who was granted it meanwhile.
+func TestAdoptionIsRefusedByALiveHolder(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.warm()
+		late := WithClockWindow(0)
+		w.cutShort(w.process(late), "k", "stale")
+		c, b := w.process(late).reaches(0, 1), w.process(late).reaches(1, 2)
+		c.links[0].set(fate{refuse: true}, completeScript)
+		c.links[1].set(fate{delay: 5 * time.Second}, completeScript)
+		_, err := c.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		lease := w.acquire(b, "k")
+		time.Sleep(10 * time.Second) // c's COMPLETE has arrived
+		if owner, record := w.owner(b, 1, "k"), w.recordOn(b, 1, "k"); owner != lease.id || record != "" {
+			t.Fatalf("node 1 belongs to %q, with record %q", owner, record)
+		}
+		if err := lease.Context().Err(); err != nil {
+			t.Fatal(context.Cause(lease.Context()))
+		}
+		want := w.complete(lease, "result")
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// A holder that lost the key to another cannot record it any more: each node that granted the other refuses.
+func TestLateCompletionOfAStaleHolder(t *testing.T) {
+	for name, c := range map[string]struct {
+		then func(w *world, lease *Lease)
+		last bool // the other completes in the end
+	}{
+		"held":      {func(*world, *Lease) {}, true},
+		"released":  {func(w *world, lease *Lease) { w.release(lease) }, false},
+		"completed": {func(w *world, lease *Lease) { w.complete(lease, "result") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				a, b := w.process(), w.process()
+				stale := w.loses(a, "k")
+				lease := w.acquire(b, "k")
+				synctest.Wait() // on all nodes
+				c.then(w, lease)
+				a.reaches(0, 1, 2)
+				wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrLost)
+				for i := range w.nodes {
+					if got := w.recordOn(a, i, "k"); strings.Contains(got, "stale") {
+						t.Errorf("node %d accepted %q", i, got)
+					}
+				}
+				switch {
+				case c.last:
+					w.complete(lease, "result")
+					fallthrough
+				case name == "completed":
+					w.wantDoneEverywhere("k", Record{lease.FencingToken(), []byte("result")})
+				default:
+					w.release(w.acquire(w.process(), "k"))
+				}
+			})
+		})
+	}
+}
+
+// loses has p lose a lease on the key because its renewals do not get through.
+func (w *world) loses(p *process, key string) *Lease {
+	w.t.Helper()
+	lease := w.acquire(p, key)
+	p.reaches()
+	time.Sleep(p.p.server + time.Second)
+	wantErr(w.t, context.Cause(lease.Context()), ErrLost)
+	return lease
+}
+
+// The node that did not grant the other takes it, which decides nothing.
+func TestLateCompletionReachesOneNode(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, b := w.process(), w.process()
+		stale := w.loses(a, "k")
+		lease := w.acquire(b.reaches(1, 2), "k")
+		a.reaches(0, 1, 2)
+		wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrLost)
+		synctest.Wait()
+		if w.recordOn(a, 0, "k") == "" {
+			t.Fatal("the schedule is off: node 0 refused")
+		}
+		if err := lease.Context().Err(); err != nil {
+			t.Fatal(context.Cause(lease.Context()))
+		}
+		want := w.complete(lease, "result")
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// Nobody was granted the key since: the work is not lost with the lease.
+func TestCompleteAfterTheLeaseWasLost(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.loses(p, "k")
+		p.reaches(0, 1, 2)
+		time.Sleep(time.Minute)
+		want := w.complete(lease, "result")
+		wantErr(t, context.Cause(lease.Context()), ErrLost)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// Nodes forget that they granted the key to another, whose work is over, when its counter has been idle for
+// too long. That must not pass for nobody.
+func TestCompleteLongAfterTheLeaseWasLost(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, b := w.process(), w.process()
+		stale := w.loses(a, "k")
+		w.release(w.acquire(b, "k"))
+		time.Sleep(a.p.idleFence + time.Hour)
+		a.reaches(0, 1, 2)
+		wantErr(t, stale.Complete(t.Context(), nil), ErrLost)
+		w.release(w.acquire(b, "k"))
+	})
+}
+
+// A node that forgot the key cannot tell whether it granted it to somebody.
+func TestCompleteOnNodesThatForgot(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.loses(p, "k")
+		w.nodes[0].RestartEmpty()
+		w.nodes[1].RestartEmpty()
+		p.reaches(0, 1, 2)
+		wantErr(t, lease.Complete(t.Context(), nil), ErrUnavailable)
+	})
+}
+
+func TestCompleteRepeated(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.warm()
+		p := w.process()
+		lease := w.acquire(p, "k")
+		for _, k := range p.links {
+			k.next(fate{loseReply: true}, completeScript)
+		}
+		wantErr(t, lease.Complete(t.Context(), []byte("first")), ErrUnavailable)
+		for range 2 { // the first result stays
+			if err := lease.Complete(t.Context(), []byte("second")); err != nil {
+				t.Fatalf("repeated: %v", err)
+			}
+			time.Sleep(time.Minute)
+		}
+		w.wantDoneEverywhere("k", Record{lease.FencingToken(), []byte("first")})
+	})
+}
+
+// A ballot stands for one result, also where the first completion reached a part of the nodes and the caller
+// has another result by now.
+func TestCompleteRepeatedWithAnotherResult(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		p.records(0)
+		wantErr(t, lease.Complete(t.Context(), []byte("first")), ErrUnavailable)
+		p.reaches(0, 1, 2)
+		w.complete(lease, "second")
+		w.wantDoneEverywhere("k", Record{lease.FencingToken(), []byte("first")})
+	})
+}
+
+// What callers do to a result afterwards does not reach nodes that are still being told it.
+func TestResultIsCopied(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		p.links[2].set(fate{delay: 100 * time.Millisecond}, completeScript)
+		result := []byte("result")
+		if err := lease.Complete(t.Context(), result); err != nil {
+			t.Fatal(err)
+		}
+		copy(result, "spoilt")
+		time.Sleep(time.Second)
+		want := Record{lease.FencingToken(), []byte("result")}
+		w.wantDoneEverywhere("k", want)
+
+		if _, err := w.nodes[2].Exec("HDEL", p.e.keys.resource("k"), "d"); err != nil {
+			t.Fatal(err)
+		}
+		other.links[2].set(fate{delay: 100 * time.Millisecond}, completeScript)
+		_, err := other.TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		op, _ := errors.AsType[*OpError](err)
+		copy(op.Record.Result, "spoilt")
+		time.Sleep(time.Second)
+		if got := w.recordOn(p, 2, "k"); !strings.HasSuffix(got, " result") {
+			t.Errorf("node 2 holds %q", got)
+		}
+	})
+}
+
+func TestCompleteAndRelease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "released")
+		w.release(lease)
+		wantErr(t, lease.Complete(t.Context(), nil), ErrReleased)
+		w.release(w.acquire(p, "released"))
+		time.Sleep(time.Minute)
+		if err := lease.Release(t.Context()); err != nil { // longer ago than tombstones last
+			t.Errorf("release repeated after a minute: %v", err)
+		}
+
+		lease = w.acquire(p, "k")
+		want := w.complete(lease, "result")
+		for _, after := range []time.Duration{0, time.Second, time.Minute} { // the last is longer than any tombstone
+			time.Sleep(after)
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatalf("released %v after the completion: %v", after, err)
+			}
+		}
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// The same by way of Do, which releases when fn is over.
+func TestCompleteInsideDo(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		err := p.Do(t.Context(), "k", func(ctx context.Context) error {
+			lease, _ := FromContext(ctx)
+			w.complete(lease, "result")
+			time.Sleep(time.Minute) // cleaning up
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// One who is told that a key is done hands the record to the nodes that lack it, so that losing another node
+// does not lose the record.
+func TestReadRepair(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		want := w.complete(w.acquire(p, "k"), "result")
+		synctest.Wait()
+		outlive := func(i int) { // node i loses its memory, and votes again
+			w.nodes[i].RestartEmpty()
+			w.stranger().TryAcquire(t.Context(), "another key")
+			time.Sleep(p.p.maxTTL + time.Second)
+		}
+		outlive(2)
+		if w.recordOn(p, 2, "k") != "" {
+			t.Fatal("the schedule is off: node 2 remembers")
+		}
+		_, err := w.stranger().TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		synctest.Wait()
+		if w.recordOn(p, 2, "k") == "" {
+			t.Error("not handed to the node that lacks it")
+		}
+		outlive(0)
+		_, err = w.stranger().reaches(0, 2).TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// The repair is for nodes whose counter has passed the ballot, too: a late contender had them.
+func TestReadRepairPastTheCounter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, x := w.process(), w.process()
+		lease := w.acquire(a.reaches(0, 1), "k")
+		want := w.complete(lease, "result")
+		w.partly(x, 2, "k")
+		_, err := w.process().TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		synctest.Wait()
+		if got := w.recordOn(a, 2, "k"); !strings.HasPrefix(got, fmt.Sprint(lease.FencingToken())) {
+			t.Errorf("node 2 holds %q", got)
+		}
+	})
+}

@@ -1,0 +1,344 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// How those who wait for a key take turns: first come first served within a process, polling between them.
+
+// requests is how many scripts the nodes have received.
+func (w *world) requests() (n int) {
+	for _, node := range w.nodes {
+		n += node.Calls()["EVALSHA"] + node.Calls()["EVAL"]
+	}
+	return n
+}
+
+func TestLineOfAHundred(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		holder := w.acquire(p, "k")
+		synctest.Wait() // the third node has answered, too
+		before, attempts := w.requests(), p.counting(acquireScript)
+		const waiters = 100
+		var order []int // whoever appends holds the key
+		var waiting sync.WaitGroup
+		for i := range waiters {
+			waiting.Go(func() {
+				err := p.Do(t.Context(), "k", func(context.Context) error {
+					order = append(order, i)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait() // i stands in line before i+1 comes
+		}
+		if n := w.requests() - before; n > 0 {
+			t.Errorf("%d requests by those who wait", n)
+		}
+		start := time.Now()
+		w.release(holder)
+		waiting.Wait()
+		if d := time.Since(start); d != 0 {
+			t.Errorf("handing the key on took %v besides the messages", d)
+		}
+		if len(order) != waiters || !slices.IsSorted(order) {
+			t.Errorf("order of grants: %v", order)
+		}
+		if n := attempts.Load(); n != 3*waiters {
+			t.Errorf("%d requests, with one contender at a time it takes %d", n, 3*waiters)
+		}
+		if len(p.e.lines.m) > 0 {
+			t.Errorf("%d lines are left", len(p.e.lines.m))
+		}
+	})
+}
+
+// A local waiter stands in line for the key, not for the Locker.
+func TestLinesAreApart(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		w.acquire(p, "k")
+		start := time.Now()
+		w.release(w.acquire(p, "other"))
+		if d := time.Since(start); d != 0 {
+			t.Errorf("waited %v for a key that nobody has", d)
+		}
+	})
+}
+
+func TestTryAcquireOfAKeyHeldInThisProcess(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(WithFixedLease())
+		lease := w.acquire(p, "k")
+		time.Sleep(3 * time.Second)
+		before := w.requests()
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrHeld)
+		if n := w.requests() - before; n > 0 {
+			t.Errorf("%d requests to learn what is known", n)
+		}
+		if op, _ := errors.AsType[*OpError](err); op.RetryAfter != time.Until(lease.ValidUntil()) {
+			t.Errorf("retry after %v, the holder has %v", op.RetryAfter, time.Until(lease.ValidUntil()))
+		}
+	})
+}
+
+func TestOneInTheMiddleLeaves(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		holder := w.acquire(p, "k")
+		var got []string
+		var waiting sync.WaitGroup
+		middle, cancel := context.WithCancel(t.Context())
+		for _, one := range []struct {
+			name string
+			ctx  context.Context
+		}{{"first", t.Context()}, {"middle", middle}, {"last", t.Context()}} {
+			waiting.Go(func() {
+				lease, err := p.Acquire(one.ctx, "k")
+				if err != nil {
+					wantErr(t, err, context.Canceled)
+					return
+				}
+				got = append(got, one.name)
+				w.release(lease)
+			})
+			synctest.Wait()
+		}
+		start := time.Now()
+		cancel()
+		synctest.Wait()
+		if n := len(p.e.lines.m[holder.line].behind); n != 2 {
+			t.Errorf("%d are in line, want 2", n)
+		}
+		w.release(holder)
+		waiting.Wait()
+		if !slices.Equal(got, []string{"first", "last"}) || time.Since(start) != 0 {
+			t.Errorf("granted to %q within %v", got, time.Since(start))
+		}
+	})
+}
+
+// Whoever is given the turn while leaving passes it on.
+func TestTurnComesWhileLeaving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taken := 0
+		for i := range 200 {
+			q := lines{m: map[string]line{}}
+			q.tryEnter("k")
+			entered := make(chan bool, 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { entered <- q.enter(ctx, nil, "k") }()
+			synctest.Wait()
+			if i%2 == 0 { // both before the waiter runs, in either order
+				q.leave("k")
+				cancel()
+			} else {
+				cancel()
+				q.leave("k")
+			}
+			if <-entered {
+				taken++
+				q.leave("k")
+			}
+			if !q.tryEnter("k") {
+				t.Fatalf("round %d: the turn is lost", i)
+			}
+		}
+		if taken != 100 {
+			t.Errorf("%d of 200 took the turn, want those whose turn came first", taken)
+		}
+	})
+}
+
+// Waiters of other processes poll, each at its own times.
+func TestPollingWithJitter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.acquire(w.process(), "k")
+		least, most := 100*time.Millisecond, 300*time.Millisecond
+		p := w.process(WithRetryDelay(least, most))
+		var asked []time.Time
+		p.links[0].decide(func(s *script, _ []any) fate {
+			if s == acquireScript {
+				asked = append(asked, time.Now())
+			}
+			return fate{}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := p.Acquire(ctx, "k")
+		wantErr(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		var shortest, longest time.Duration
+		for i := range asked[1:] {
+			pause := asked[i+1].Sub(asked[i])
+			wantBetween(t, fmt.Sprint("pause ", i), pause, least, most)
+			longest = max(longest, pause)
+			if i == 0 || pause < shortest {
+				shortest = pause
+			}
+		}
+		if longest-shortest < (most-least)/2 {
+			t.Errorf("%d pauses of %v to %v: no jitter", len(asked)-1, shortest, longest)
+		}
+	})
+}
+
+// A crashed holder's key is taken when its time is over, however long the pauses are.
+func TestPollingHeedsTheRemainingTime(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process(WithRetryDelay(10*time.Millisecond, time.Hour))
+		start := time.Now()
+		w.acquire(holder, "k")
+		holder.vanish()
+		lease, err := p.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantBetween(t, "taken after", time.Since(start), 10*time.Second, 10*time.Second+20*time.Millisecond)
+		w.release(lease)
+	})
+}
+
+// In its last millisecond a key is held with nothing left.
+func TestPollingInTheLastMillisecond(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, p := w.process(WithFixedLease()), w.process(WithRetryDelay(10*time.Millisecond, time.Hour))
+		w.acquire(holder, "k")
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		lease, err := p.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantBetween(t, "taken after", time.Since(start), 1, 20*time.Millisecond)
+		w.release(lease)
+	})
+}
+
+func TestMaxWait(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(WithMaxWait(2*time.Second)), w.process()
+		lease, err := p.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatalf("the lease ended with the wait: %v", context.Cause(lease.Context()))
+		}
+		remote := w.acquire(other, "remote")
+		for name, c := range map[string]struct {
+			key  string
+			want error
+		}{"in this process": {"k", ErrHeld}, "in another": {"remote", ErrHeld}, "nodes out of reach": {"free", ErrUnavailable}} {
+			if c.want == ErrUnavailable {
+				w.release(lease)
+				w.release(remote)
+				for _, k := range p.links {
+					k.set(fate{refuse: true})
+				}
+			}
+			start := time.Now()
+			_, err = p.Acquire(t.Context(), c.key)
+			wantErr(t, err, c.want)
+			if errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: looks like the caller's deadline: %v", name, err)
+			}
+			wantBetween(t, name, time.Since(start), 2*time.Second, 2*time.Second)
+			if c.want == ErrUnavailable {
+				for _, k := range p.links {
+					k.clear()
+				}
+				time.Sleep(time.Minute)
+				lease, remote = w.acquire(p, "k"), w.acquire(other, "remote")
+			}
+		}
+	})
+}
+
+// RetryAfter says when trying again may succeed, counted from when the error is returned.
+func TestRetryAfterIsTheHoldersRest(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(WithFixedLease()), w.process()
+		lease := w.acquire(p, "k")
+		time.Sleep(time.Second)
+		rest := func(l *Locker) time.Duration {
+			_, err := l.Acquire(t.Context(), "k")
+			wantErr(t, err, ErrHeld)
+			op, _ := errors.AsType[*OpError](err)
+			return op.RetryAfter
+		}
+		for _, c := range []struct {
+			where *process
+			want  time.Duration // on the nodes, and as the process itself knows
+		}{{other, 6 * time.Second}, {p, 0}} {
+			l, err := c.where.With(WithMaxWait(3 * time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			got := rest(l)
+			left := time.Until(lease.ValidUntil())
+			if c.where == other {
+				left = 10*time.Second - time.Second - time.Since(start)
+			}
+			// A poller heard it up to a pause ago.
+			wantBetween(t, "retry after", got, left, left+250*time.Millisecond)
+		}
+	})
+}
+
+func TestNotReentrant(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		derived, err := p.With(WithName("other"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		outer := w.acquire(p, "k")
+		inner, err := p.Acquire(outer.Context(), "another key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		nothing := func(context.Context) error { return errors.New("fn was called") }
+		for name, ask := range map[string]func(context.Context, *Locker) error{
+			"Acquire":    func(ctx context.Context, l *Locker) error { _, err := l.Acquire(ctx, "k"); return err },
+			"TryAcquire": func(ctx context.Context, l *Locker) error { _, err := l.TryAcquire(ctx, "k"); return err },
+			"Do":         func(ctx context.Context, l *Locker) error { return l.Do(ctx, "k", nothing) },
+			"TryDo":      func(ctx context.Context, l *Locker) error { return l.TryDo(ctx, "k", nothing) },
+			"Once":       func(ctx context.Context, l *Locker) error { return l.Once(ctx, "k", nothing) },
+		} {
+			for _, l := range []*Locker{p.Locker, derived} {
+				for _, lease := range []*Lease{outer, inner} {
+					start := time.Now()
+					if err := ask(lease.Context(), l); !errors.Is(err, ErrHeld) || time.Since(start) != 0 {
+						t.Errorf("%s under the lease: %v, after %v", name, err, time.Since(start))
+					}
+				}
+			}
+		}
+		w.release(inner)
+		w.release(outer)
+		_, err = p.TryAcquire(outer.Context(), "k")
+		wantErr(t, err, context.Canceled)
+		if errors.Is(err, ErrReleased) { // of the outer lease, not of what was asked for
+			t.Errorf("two errors at once: %v", err)
+		}
+		again, err := p.TryAcquire(context.WithoutCancel(outer.Context()), "k")
+		if err != nil {
+			t.Fatalf("after the release: %v", err)
+		}
+		w.release(again)
+	})
+}

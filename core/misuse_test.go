@@ -1,0 +1,159 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+type observerFunc func(ctx context.Context, op Op) (context.Context, func(Outcome))
+
+func (f observerFunc) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+	return f(ctx, op)
+}
+
+// An observer that panics, where somebody recovers as net/http does, leaves neither a turn nor a lease behind.
+func TestObserverPanics(t *testing.T) {
+	for _, kind := range []OpKind{OpAcquire, OpHold, OpRelease} {
+		t.Run(kind.String(), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				panics := true
+				p := w.process(WithObserver(observerFunc(func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+					if panics && op.Kind == kind {
+						panics = false
+						panic("observer")
+					}
+					return ctx, nil
+				})))
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Error("no panic")
+						}
+					}()
+					p.Do(t.Context(), "k", func(context.Context) error { return nil })
+				}()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				lease, err := p.Acquire(ctx, "k")
+				if err != nil {
+					t.Fatalf("after a minute: %v", err)
+				}
+				w.release(lease)
+				if err := p.Close(ctx); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestObserverWithoutEnd(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := observerFunc(func(ctx context.Context, op Op) (context.Context, func(Outcome)) { return ctx, nil })
+		p := w.process(WithObserver(Observers(o, o)))
+		lease := w.acquire(p, "k")
+		time.Sleep(time.Minute)
+		w.release(lease)
+	})
+}
+
+// fn releases by itself, long before it returns.
+func TestReleaseInsideDo(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		if err := p.Do(t.Context(), "k", func(ctx context.Context) error {
+			lease, _ := FromContext(ctx)
+			w.release(lease)
+			time.Sleep(time.Minute)
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestValidUntilOfALeaseThatIsOver(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		w.release(lease)
+		w.acquire(other, "k")
+		if left := time.Until(lease.ValidUntil()); left > 0 {
+			t.Errorf("valid for another %v, while somebody else holds the key", left)
+		}
+	})
+}
+
+// The timeout of a dial is a context.DeadlineExceeded in Go; the caller's context has not ended.
+func TestDialTimeoutIsNotTheCallers(t *testing.T) {
+	clients := make([]redis.UniversalClient, 3)
+	for i := range clients {
+		clients[i] = redis.NewClient(&redis.Options{Addr: "blackhole", MaxRetries: -1, DialerRetries: 1,
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, context.DeadlineExceeded }})
+	}
+	l, err := New(clients, quietly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(t.Context())
+	_, err = l.TryAcquire(t.Context(), "k")
+	wantErr(t, err, ErrUnavailable)
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("reads as if the caller's context had ended: %v", err)
+	}
+	if !strings.Contains(err.Error(), "deadline exceeded") {
+		t.Errorf("does not say what happened: %v", err)
+	}
+}
+
+func TestProvisionAndClose(t *testing.T) {
+	nodes := testutil.Embedded(t, 3)
+	for range 50 {
+		l, err := New(testutil.Clients(nodes), quietly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var both sync.WaitGroup
+		both.Go(func() { l.Provision(t.Context()) })
+		both.Go(func() { l.Close(t.Context()) })
+		both.Wait()
+		wantErr(t, l.Provision(t.Context()), ErrClosed)
+	}
+}
+
+// A server without memory left, which noeviction makes the expected way to fail, still gives keys back.
+func TestReleaseOnAServerOutOfMemory(t *testing.T) {
+	t.Parallel()
+	client := testutil.Redis(t, 1)[0].Client()
+	l, err := New([]redis.UniversalClient{client}, quietly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(t.Context())
+	lockAndUnlock(t, l, "warm")
+	lease, err := l.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Set(t.Context(), "x", "y", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "OOM") {
+		t.Fatalf("the server is not out of memory: %v", err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if owner, _ := client.HGet(t.Context(), l.e.keys.resource("k"), "i").Result(); owner != "" {
+		t.Errorf("held by %s", owner)
+	}
+}

@@ -1,0 +1,322 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What an observer is told.
+
+// A recording is an observer that keeps everything.
+type recording struct {
+	mu  sync.Mutex
+	ops []*observed
+}
+
+type observed struct {
+	Op
+	ends []Outcome
+}
+
+type opKey struct{}
+
+func (r *recording) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &observed{Op: op}
+	r.ops = append(r.ops, o)
+	return context.WithValue(ctx, opKey{}, op.Kind), func(out Outcome) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		o.ends = append(o.ends, out)
+	}
+}
+
+// of lists the operations of one kind, which must all have ended exactly once.
+func (r *recording) of(t *testing.T, kind OpKind) (ops []Op, outs []Outcome) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.ops {
+		if o.Kind != kind {
+			continue
+		}
+		if len(o.ends) != 1 {
+			t.Fatalf("%v %q has ended %d times", o.Kind, o.Key, len(o.ends))
+		}
+		ops, outs = append(ops, o.Op), append(outs, o.ends[0])
+	}
+	return ops, outs
+}
+
+// Every operation that starts ends exactly once, and with what the caller got.
+func TestObserverPairs(t *testing.T) {
+	type step struct {
+		kind   OpKind
+		err    error
+		reason LossReason
+	}
+	acquired := step{OpAcquire, nil, ""}
+	for name, c := range map[string]struct {
+		do   func(w *world, p *process)
+		want []step // by kind, then in order; renewals aside
+	}{
+		"released": {func(w *world, p *process) { w.release(w.acquire(p, "k")) },
+			[]step{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}},
+		"released twice": {func(w *world, p *process) { lease := w.acquire(p, "k"); w.release(lease); w.release(lease) },
+			[]step{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}}, // the second asks nobody
+		"completed": {func(w *world, p *process) { w.acquire(p, "k").Complete(w.t.Context(), nil) },
+			[]step{acquired, {OpHold, ErrReleased, ""}, {OpComplete, nil, ""}}},
+		"done": {func(w *world, p *process) {
+			w.acquire(w.process(), "k").Complete(w.t.Context(), nil)
+			p.Acquire(w.t.Context(), "k")
+		}, []step{{OpAcquire, ErrDone, ""}}},
+		"held": {func(w *world, p *process) { w.acquire(w.process(), "k"); p.TryAcquire(w.t.Context(), "k") },
+			[]step{{OpAcquire, ErrHeld, ""}}},
+		"timeout": {func(w *world, p *process) {
+			w.acquire(w.process(), "k")
+			ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+			defer cancel()
+			p.Acquire(ctx, "k")
+		}, []step{{OpAcquire, context.DeadlineExceeded, ""}}},
+		"cancelled before": {func(_ *world, p *process) { p.Acquire(over(), "k") },
+			[]step{{OpAcquire, context.Canceled, ""}}},
+		"unavailable": {func(w *world, p *process) { p.vanish(); p.TryAcquire(w.t.Context(), "k") },
+			[]step{{OpAcquire, ErrUnavailable, ""}}},
+		"lost": {func(w *world, p *process) {
+			lease := w.acquire(p, "k")
+			p.vanish()
+			<-lease.Context().Done()
+			lease.Release(w.t.Context())
+		}, []step{acquired, {OpHold, ErrLost, LossExpired}, {OpRelease, ErrLost, LossExpired}}},
+		"abandoned": {func(w *world, p *process) {
+			ctx, cancel := context.WithCancel(w.t.Context())
+			p.Acquire(ctx, "k")
+			cancel()
+			time.Sleep(time.Minute)
+		}, []step{acquired, {OpHold, ErrLost, LossExpired}}},
+		"taken away": {func(w *world, p *process) { w.acquire(p, "k"); p.Close(over()) },
+			[]step{acquired, {OpHold, ErrLost, LossClosed}}},
+		"closed": {func(w *world, p *process) { p.Close(w.t.Context()); p.Acquire(w.t.Context(), "k") },
+			[]step{{OpAcquire, ErrClosed, ""}}},
+		"panic": {func(w *world, p *process) {
+			defer func() { recover() }()
+			p.Do(w.t.Context(), "k", func(context.Context) error { panic("fn") })
+		}, []step{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}},
+		"release not confirmed": {func(w *world, p *process) {
+			lease := w.acquire(p, "k")
+			p.vanish()
+			lease.Release(w.t.Context())
+		}, []step{acquired, {OpHold, ErrReleased, ""}, {OpRelease, ErrUnavailable, ""}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				var r recording
+				p := w.process(WithObserver(&r), WithName("jobs"))
+				c.do(w, p)
+				time.Sleep(time.Minute) // what goes on in the background
+				synctest.Wait()
+				var got []step
+				for _, kind := range []OpKind{OpAcquire, OpHold, OpRelease, OpComplete} {
+					ops, outs := r.of(t, kind)
+					for i, out := range outs {
+						var op *OpError
+						if errors.As(out.Err, &op) && op.Reason != out.Reason {
+							t.Errorf("%v: reason %q, the error has %q", kind, out.Reason, op.Reason)
+						}
+						got = append(got, step{kind, out.Err, out.Reason})
+						if ops[i].Key != "k" || ops[i].Name != "jobs" || ops[i].Nodes != 3 {
+							t.Errorf("operation %+v", ops[i])
+						}
+					}
+				}
+				r.of(t, OpRenew)
+				if !slices.EqualFunc(got, c.want, func(a, b step) bool {
+					return a.kind == b.kind && errors.Is(a.err, b.err) && (a.err == nil) == (b.err == nil) && a.reason == b.reason
+				}) {
+					t.Errorf("observed %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestOutcomeOfAcquire(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var r recording
+		p, other := w.process(WithObserver(&r), WithRetryDelay(100*time.Millisecond, 100*time.Millisecond)), w.process()
+		w.release(w.acquire(other, "warm")) // loads the scripts
+		p.links[0].set(fate{replyDelay: 5 * time.Millisecond})
+		p.links[1].set(fate{replyDelay: 9 * time.Millisecond})
+		p.links[2].set(fate{refuse: true})
+		first := w.acquire(p, "k")
+		ops, outs := r.of(t, OpAcquire)
+		out := outs[0]
+		if !ops[0].Try || out.Token != first.FencingToken() || out.Attempts != 1 || out.Contended || out.LocalWait != 0 {
+			t.Errorf("granted at once: %+v %+v", ops[0], out)
+		}
+		if want := p.p.validity - p.p.margin - 9*time.Millisecond; out.Margin != want {
+			t.Errorf("margin %v, want %v", out.Margin, want)
+		}
+		if len(out.Nodes) != 3 {
+			t.Fatalf("%d nodes", len(out.Nodes))
+		}
+		for i, want := range []NodeReply{{Verdict: Granted, Latency: 5 * time.Millisecond}, {Verdict: Granted, Latency: 9 * time.Millisecond}, {Verdict: Failed}} {
+			n := out.Nodes[i]
+			if n.Node != i || n.Addr == "" || n.Verdict != want.Verdict || n.Latency != want.Latency || errors.Is(n.Err, errRefused) != (want.Verdict == Failed) {
+				t.Errorf("node %d: %+v", i, n)
+			}
+		}
+
+		// One second behind another of this process, then three attempts while another process holds it.
+		p.links[0].set(fate{})
+		p.links[1].set(fate{})
+		elsewhere := w.acquire(other, "elsewhere")
+		time.AfterFunc(time.Second, func() { first.Release(t.Context()) })
+		time.AfterFunc(1150*time.Millisecond, func() { elsewhere.Release(t.Context()) })
+		lease, err := p.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := p.Acquire(t.Context(), "elsewhere")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops, outs = r.of(t, OpAcquire)
+		if len(outs) != 3 {
+			t.Fatalf("%d acquisitions observed", len(outs))
+		}
+		if out := outs[1]; ops[1].Try || !out.Contended || out.LocalWait != time.Second || out.Attempts != 1 || out.Token != lease.FencingToken() {
+			t.Errorf("granted after a local wait: %+v", out)
+		}
+		if out := outs[2]; !out.Contended || out.LocalWait != 0 || out.Attempts != 3 || out.Token != second.FencingToken() {
+			t.Errorf("granted by polling: %+v", out)
+		}
+	})
+}
+
+func TestOutcomeOfRenewal(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var r recording
+		p := w.process(WithObserver(&r))
+		lease := w.acquire(p, "k")
+		trusted := lease.left()
+		time.Sleep(5 * time.Second)
+		p.vanish()
+		<-lease.Context().Done()
+		time.Sleep(10 * time.Second)
+		ops, outs := r.of(t, OpRenew)
+		if len(outs) < 2 || outs[0].Err != nil || !errors.Is(outs[1].Err, ErrUnavailable) {
+			t.Fatalf("renewals: %+v", outs)
+		}
+		if outs[0].Margin >= trusted || outs[0].Margin <= 0 {
+			t.Errorf("%v left before the first renewal, at first %v", outs[0].Margin, trusted)
+		}
+		for i, n := range outs[1].Nodes {
+			if n.Verdict != TimedOut || n.Latency != p.p.nodeTimeout || ops[1].Token != lease.FencingToken() {
+				t.Errorf("node %d of a renewal that failed: %+v", i, n)
+			}
+		}
+	})
+}
+
+// kindHook notes under which operation scripts are sent, and whether the caller's values are there.
+type kindHook struct {
+	link
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+type callerKey struct{}
+
+func (h *kindHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		kind, _ := ctx.Value(opKey{}).(OpKind)
+		caller, _ := ctx.Value(callerKey{}).(string)
+		for name, s := range map[string]*script{"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "complete": completeScript} {
+			if scriptOf(cmd.Args()) == s {
+				h.mu.Lock()
+				h.seen[name+" in "+kind.String()+" of "+caller] = true
+				h.mu.Unlock()
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestContextReachesTheClient(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var r recording
+		p := w.process(WithObserver(&r))
+		hook := &kindHook{seen: map[string]bool{}}
+		p.e.nodes[1].client.(*redis.Client).AddHook(hook)
+		ctx := context.WithValue(t.Context(), callerKey{}, "caller")
+		lease, err := p.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		lease.Release(ctx)
+		if lease, err = p.Acquire(ctx, "k"); err != nil {
+			t.Fatal(err)
+		}
+		lease.Complete(ctx, nil)
+		synctest.Wait()
+		for _, want := range []string{"acquire in acquire of caller", "renew in renew of caller", "release in release of caller", "complete in complete of caller"} {
+			if !hook.seen[want] {
+				t.Errorf("no %s", want)
+			}
+			delete(hook.seen, want)
+		}
+		if len(hook.seen) > 0 {
+			t.Errorf("and also %v", hook.seen)
+		}
+	})
+}
+
+// tracer is an observer that notes when it is called.
+type tracer struct {
+	name  string
+	trace *[]string
+}
+
+func (o tracer) Start(ctx context.Context, _ Op) (context.Context, func(Outcome)) {
+	outer, _ := ctx.Value(opKey{}).(string)
+	*o.trace = append(*o.trace, "start "+o.name+" in "+outer)
+	return context.WithValue(ctx, opKey{}, o.name), func(Outcome) { *o.trace = append(*o.trace, "end "+o.name) }
+}
+
+func TestObserversNest(t *testing.T) {
+	var trace []string
+	ctx, end := Observers(tracer{"a", &trace}, tracer{"b", &trace}).Start(t.Context(), Op{})
+	end(Outcome{})
+	if want := []string{"start a in ", "start b in a", "end b", "end a"}; !slices.Equal(trace, want) || ctx.Value(opKey{}) != "b" {
+		t.Errorf("%q, context of %v", trace, ctx.Value(opKey{}))
+	}
+}
+
+// With nobody to look at them, the votes of a success are not gathered.
+func TestNoObserverNoReport(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		votes := newTally(nil, 3, allNodes(3))
+		votes.take(0, vote{verdict: Granted})
+		votes.take(1, vote{verdict: Granted})
+		if got := w.process().report(&votes); got != nil {
+			t.Errorf("reported %v to nobody", got)
+		}
+		if got := w.process(WithObserver(&recording{})).report(&votes); len(got) != 3 {
+			t.Errorf("an observer is told of %d nodes", len(got))
+		}
+		votes.take(1, vote{verdict: Failed})
+		if got := w.process().report(&votes); len(got) != 3 {
+			t.Errorf("the error of a failure has %d nodes", len(got))
+		}
+	})
+}

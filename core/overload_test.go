@@ -1,0 +1,168 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const crowd = 1200
+
+// atOnce runs f for each key of a crowd at the same moment and returns how many failed, with an example.
+func atOnce(f func(key string) error) (failed int64, example error) {
+	var n atomic.Int64
+	var last atomic.Value
+	var all sync.WaitGroup
+	for i := range crowd {
+		all.Go(func() {
+			if err := f(fmt.Sprint("k", i)); err != nil {
+				n.Add(1)
+				last.Store(err)
+			}
+		})
+	}
+	all.Wait()
+	example, _ = last.Load().(error)
+	return n.Load(), example
+}
+
+// Many callers at once are no reason to call healthy nodes unavailable, or to leave keys taken.
+func TestCrowd(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for _, k := range p.links {
+			k.set(fate{delay: 10 * time.Millisecond})
+		}
+		var leases sync.Map
+		if n, err := atOnce(func(key string) error {
+			lease, err := p.TryAcquire(t.Context(), key)
+			leases.Store(key, lease)
+			return err
+		}); n > 0 {
+			t.Fatalf("%d acquisitions failed: %v", n, err)
+		}
+		if n, err := atOnce(func(key string) error {
+			lease, _ := leases.Load(key)
+			return lease.(*Lease).Release(t.Context())
+		}); n > 0 {
+			t.Errorf("%d releases failed: %v", n, err)
+		}
+		synctest.Wait()
+		for i := range crowd {
+			if owner := w.owner(p, 0, fmt.Sprint("k", i)); owner != "" {
+				t.Fatalf("key %d is held by %s", i, owner)
+			}
+		}
+	})
+}
+
+// Close with an ended context frees the keys of them all.
+func TestCloseFreesACrowd(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for i := range crowd {
+			w.acquire(p, fmt.Sprint("k", i))
+		}
+		for _, k := range p.links {
+			k.set(fate{delay: 10 * time.Millisecond}, releaseScript)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantErr(t, p.Close(ctx), context.Canceled)
+		time.Sleep(time.Second)
+		for i := range crowd {
+			if owner := w.owner(p, 0, fmt.Sprint("k", i)); owner != "" {
+				t.Fatalf("key %d is held by %s", i, owner)
+			}
+		}
+	})
+}
+
+// One request that was lost long ago does not make a node look hung that has answered since.
+func TestOneLostRequestDoesNotOpenTheCircuit(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		p.links[0].next(fate{lose: true}, acquireScript)
+		p.TryAcquire(t.Context(), "lost")
+		time.Sleep(1500 * time.Millisecond)
+		p.links[0].set(fate{delay: time.Millisecond})
+		var all sync.WaitGroup
+		for i := range 3 {
+			all.Go(func() {
+				if _, err := p.TryAcquire(t.Context(), fmt.Sprint("k", i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// While one node is quarantined for long, another that comes back is enough.
+func TestQuarantineIsNotSleptThrough(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(WithMaxTTL(time.Hour))
+		w.nodes[1].RestartEmpty()
+		p.links[0].set(fate{refuse: true})
+		time.AfterFunc(time.Second, p.links[0].clear)
+		start := time.Now()
+		lease, err := p.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d > 3*time.Second {
+			t.Errorf("granted after %v, a quorum voted after 1s", d)
+		}
+		w.release(lease)
+	})
+}
+
+// A max wait that ends in the middle of a round does not turn a held key into an outage.
+func TestMaxWaitEndsInsideARound(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process(WithMaxWait(5*time.Second))
+		lease := w.acquire(holder, "k")
+		for _, k := range p.links {
+			k.set(fate{delay: 20 * time.Millisecond})
+		}
+		for range 50 {
+			_, err := p.Acquire(t.Context(), "k")
+			wantErr(t, err, ErrHeld)
+			if errors.Is(err, ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		w.release(lease)
+	})
+}
+
+// A logger that takes its time does not cost a vote.
+func TestSlowLogger(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(WithLogger(slog.New(slowHandler{slog.DiscardHandler})))
+		for _, k := range p.links {
+			k.set(fate{refuse: true})
+		}
+		p.TryAcquire(t.Context(), "x")
+		time.Sleep(20 * time.Second)
+		for _, k := range p.links {
+			k.clear()
+		}
+		w.release(w.acquire(p, "k"))
+	})
+}
+
+type slowHandler struct{ slog.Handler }
+
+func (slowHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (slowHandler) Handle(context.Context, slog.Record) error {
+	time.Sleep(5 * time.Second)
+	return nil
+}

@@ -1,0 +1,382 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// How long a key stays taken, and how long its holder may act: the policies around a lease, its context, and
+// what runs under it.
+
+// patient makes a contender that notices a free key soon.
+var patient = WithRetryDelay(20*time.Millisecond, soon)
+
+const soon = 100 * time.Millisecond
+
+// freeAfter is how long it takes until somebody else is granted the key.
+func (w *world) freeAfter(other *process, key string) time.Duration {
+	w.t.Helper()
+	start := time.Now()
+	lease, err := other.Acquire(w.t.Context(), key)
+	if err != nil {
+		w.t.Fatalf("never free again: %v", err)
+	}
+	took := time.Since(start)
+	w.release(lease)
+	return took
+}
+
+// vanish makes p fall silent, as a process that was killed.
+func (p *process) vanish() {
+	for _, k := range p.links {
+		k.set(fate{lose: true})
+	}
+}
+
+// counting counts the requests of p that run s.
+func (p *process) counting(s *script) *atomic.Int64 {
+	n := new(atomic.Int64)
+	for _, k := range p.links {
+		k.decide(func(got *script, _ []any) fate {
+			if got == s {
+				n.Add(1)
+			}
+			return fate{}
+		})
+	}
+	return n
+}
+
+func wantBetween(t *testing.T, what string, got, least, most time.Duration) {
+	t.Helper()
+	if got < least || got > most {
+		t.Errorf("%s: %v, want %v to %v", what, got, least, most)
+	}
+}
+
+func wantReason(t *testing.T, err error, want LossReason) {
+	t.Helper()
+	wantErr(t, err, ErrLost)
+	if op, ok := errors.AsType[*OpError](err); !ok || op.Reason != want {
+		t.Errorf("reason of %v, want %q", err, want)
+	}
+}
+
+func TestMinHoldCountsFromTheRequest(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(WithMinHold(4*time.Second)), w.process(patient)
+		for _, k := range p.links {
+			k.next(fate{replyDelay: 300 * time.Millisecond}, acquireScript)
+		}
+		start := time.Now()
+		lease := w.acquire(p, "k")
+		time.Sleep(time.Second)
+		w.release(lease)
+		w.release(lease) // repeating it neither shortens nor prolongs what stays
+		w.freeAfter(other, "k")
+		wantBetween(t, "free after", time.Since(start), 4*time.Second, 4*time.Second+soon)
+
+		lease = w.acquire(p, "k")
+		time.Sleep(5 * time.Second)
+		w.release(lease)
+		if d := w.freeAfter(other, "k"); d != 0 {
+			t.Errorf("held for longer than the min hold, and free only %v after the release", d)
+		}
+	})
+}
+
+// A renewal that arrives after the release would make the rest of the min hold a whole lease.
+func TestMinHoldIsNotRenewed(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(WithMinHold(14*time.Second)), w.process(patient)
+		start := time.Now()
+		lease := w.acquire(p, "k")
+		time.Sleep(5 * time.Second) // renewed once, so that the nodes know the script
+		sent := make(chan struct{}, 3)
+		for _, k := range p.links {
+			k.decide(func(s *script, _ []any) fate {
+				if s != renewScript {
+					return fate{}
+				}
+				sent <- struct{}{}
+				return fate{delay: 400 * time.Millisecond}
+			})
+		}
+		for range p.links {
+			<-sent
+		}
+		w.release(lease)
+		w.freeAfter(other, "k")
+		wantBetween(t, "free after", time.Since(start), 14*time.Second, 14*time.Second+soon)
+	})
+}
+
+// The release that is repeated in the background must not free what the first one was to keep.
+func TestMinHoldOutlastsALostRelease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(WithMinHold(8*time.Second)), w.process(patient)
+		start := time.Now()
+		lease := w.acquire(p, "k")
+		for _, k := range p.links {
+			k.next(fate{lose: true}, releaseScript)
+		}
+		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
+		w.freeAfter(other, "k")
+		wantBetween(t, "free after", time.Since(start), 8*time.Second, 10*time.Second+soon)
+	})
+}
+
+func TestMaxHold(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(WithMaxHold(20*time.Second)), w.process(patient)
+		start := time.Now()
+		lease := w.acquire(p, "k")
+		time.Sleep(20 * time.Second)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatalf("not renewed until then: %v", context.Cause(lease.Context()))
+		}
+		renewals := p.counting(renewScript)
+		<-lease.Context().Done()
+		wantReason(t, context.Cause(lease.Context()), LossMaxHold)
+		wantBetween(t, "lost after", time.Since(start), 20*time.Second, 30*time.Second)
+		w.freeAfter(other, "k")
+		wantBetween(t, "free after", time.Since(start), 20*time.Second, 30*time.Second+soon)
+		if n := renewals.Load(); n > 0 {
+			t.Errorf("%d renewals after the max hold", n)
+		}
+		wantReason(t, lease.Release(t.Context()), LossMaxHold)
+	})
+}
+
+func TestLockDelay(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		delay := []Option{WithMaxTTL(15 * time.Second), WithLockDelay(5 * time.Second)}
+		p, other := w.process(delay...), w.process(patient, WithMaxTTL(15*time.Second))
+		plain := w.acquire(other, "plain")
+		lease := w.acquire(p, "k")
+		if !lease.ValidUntil().Equal(plain.ValidUntil()) {
+			t.Errorf("trusted for %v, without the delay for %v", time.Until(lease.ValidUntil()), time.Until(plain.ValidUntil()))
+		}
+		w.release(lease)
+		if d := w.freeAfter(other, "k"); d != 0 {
+			t.Errorf("free only %v after a clean release", d)
+		}
+		start := time.Now()
+		lease = w.acquire(p, "k")
+		p.vanish()
+		w.freeAfter(other, "k")
+		wantBetween(t, "free after", time.Since(start), 15*time.Second, 15*time.Second+soon)
+		wantErr(t, context.Cause(lease.Context()), ErrLost)
+	})
+}
+
+func TestFixedLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(WithFixedLease())
+		lease := w.acquire(p, "k")
+		until, before := lease.ValidUntil(), w.nodes[0].Calls()["EVALSHA"]
+		<-lease.Context().Done()
+		if late := time.Since(until); late != 0 {
+			t.Errorf("ended %v after ValidUntil", late)
+		}
+		wantReason(t, context.Cause(lease.Context()), LossExpired)
+		if n := w.nodes[0].Calls()["EVALSHA"] - before; n > 0 {
+			t.Errorf("%d requests by a lease without a watchdog", n)
+		}
+	})
+}
+
+func TestParentContextEnds(t *testing.T) {
+	errBoom := errors.New("boom")
+	ended := func(t *testing.T, p *process) *Lease {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		lease, err := p.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second)
+		cancel(errBoom)
+		if err := lease.Context().Err(); err != context.Canceled {
+			t.Errorf("the lease's context says %v", err)
+		}
+		if cause := context.Cause(lease.Context()); cause != errBoom {
+			t.Errorf("cause is %v", cause)
+		}
+		return lease
+	}
+	t.Run("abandoned", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p, other := w.process(), w.process(patient)
+			lease := ended(t, p)
+			renewals := p.counting(renewScript)
+			wantBetween(t, "free after", w.freeAfter(other, "k"), 5*time.Second, 10*time.Second+soon)
+			if n := renewals.Load(); n > 0 {
+				t.Errorf("%d renewals that nobody wants", n)
+			}
+			if cause := context.Cause(lease.Context()); cause != errBoom {
+				t.Errorf("the cause has become %v", cause)
+			}
+			wantReason(t, lease.Release(t.Context()), LossExpired)
+		})
+	})
+	t.Run("released", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p, other := w.process(), w.process(patient)
+			w.release(ended(t, p))
+			if d := w.freeAfter(other, "k"); d != 0 {
+				t.Errorf("free only %v after the release", d)
+			}
+		})
+	})
+}
+
+func TestFromContext(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		type name struct{}
+		p := w.process()
+		if _, ok := FromContext(t.Context()); ok {
+			t.Error("a lease out of nothing")
+		}
+		outer, err := p.Acquire(context.WithValue(t.Context(), name{}, "x"), "outer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		derived, cancel := context.WithTimeout(context.WithValue(outer.Context(), "other", 1), time.Hour)
+		defer cancel()
+		if got, ok := FromContext(derived); !ok || got != outer {
+			t.Errorf("lease is %v, want the outer", got)
+		}
+		inner, err := p.Acquire(derived, "inner")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := FromContext(context.WithoutCancel(inner.Context())); got != inner {
+			t.Errorf("lease is %v, want the innermost", got)
+		}
+		if got := inner.Context().Value(name{}); got != "x" {
+			t.Errorf("value of the caller's context is %v", got)
+		}
+		w.release(outer)
+		wantErr(t, context.Cause(inner.Context()), ErrReleased) // what runs under the outer lease ends with it
+		w.release(inner)
+	})
+}
+
+func TestPanicReleases(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		for name, run := range map[string]func(context.Context, string, func(context.Context) error) error{
+			"Do": p.Do, "TryDo": p.TryDo, "Once": p.Once,
+		} {
+			var got any
+			func() {
+				defer func() { got = recover() }()
+				run(t.Context(), "k", func(context.Context) error { panic(name) })
+			}()
+			if got != name {
+				t.Errorf("%s swallowed the panic: %v", name, got)
+			}
+			w.release(w.acquire(other, "k")) // neither held nor done
+		}
+	})
+}
+
+func TestErrorOfDo(t *testing.T) {
+	errBoom := errors.New("boom")
+	for name, run := range map[string]func(*Locker, context.Context, string, func(context.Context) error) error{
+		"Do": (*Locker).Do, "TryDo": (*Locker).TryDo, "Once": (*Locker).Once,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				lost := func(fn func(context.Context) error) error {
+					defer func() {
+						for _, k := range p.links {
+							k.clear()
+						}
+						time.Sleep(20 * time.Second) // the key is free again, and the breaker closed
+					}()
+					return run(p.Locker, t.Context(), "k", func(ctx context.Context) error {
+						p.vanish()
+						<-ctx.Done()
+						return fn(ctx)
+					})
+				}
+				if err := run(p.Locker, t.Context(), "k", func(context.Context) error { return errBoom }); err != errBoom {
+					t.Errorf("fn's error became %v", err)
+				}
+				err := lost(func(context.Context) error { return errBoom })
+				wantErr(t, err, ErrLost)
+				wantErr(t, err, errBoom)
+				err = lost(func(ctx context.Context) error { return ctx.Err() })
+				wantReason(t, err, LossExpired)
+				if errors.Is(err, context.Canceled) {
+					t.Errorf("looks as if the caller had cancelled: %v", err)
+				}
+				if name != "Once" { // which then completes, lease or not
+					wantErr(t, lost(func(context.Context) error { return nil }), ErrLost)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				err = run(p.Locker, ctx, "k", func(ctx context.Context) error {
+					cancel()
+					return ctx.Err()
+				})
+				wantErr(t, err, context.Canceled)
+				if errors.Is(err, ErrLost) {
+					t.Errorf("the caller has cancelled, and was told of a loss: %v", err)
+				}
+				w.release(w.acquire(p, "k"))
+
+				ctx, cancel = context.WithCancel(t.Context())
+				err = run(p.Locker, ctx, "k", func(ctx context.Context) error {
+					cancel()
+					time.Sleep(time.Minute)
+					return ctx.Err()
+				})
+				wantErr(t, err, context.Canceled) // both are true
+				wantReason(t, err, LossExpired)
+			})
+		})
+	}
+}
+
+// The contexts derived from a lease's end with it, in the same instant: were it not recognised as a context
+// of the standard library, each would cost a goroutine and hear of it later.
+func TestDerivedContextsEndWithTheLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for name, end := range map[string]func(*Lease){
+			"released": func(lease *Lease) { w.release(lease) },
+			"lost":     func(lease *Lease) { p.vanish(); <-lease.Context().Done() },
+		} {
+			lease := w.acquire(p, "k")
+			timeout, cancel1 := context.WithTimeout(lease.Context(), time.Hour)
+			child, cancel2 := context.WithCancel(timeout)
+			called := false
+			context.AfterFunc(lease.Context(), func() { called = true })
+			end(lease)
+			for _, ctx := range []context.Context{timeout, child} {
+				if ctx.Err() != context.Canceled || context.Cause(ctx) != context.Cause(lease.Context()) {
+					t.Errorf("%s: a derived context says %v, cause %v", name, ctx.Err(), context.Cause(ctx))
+				}
+			}
+			if want := map[string]error{"released": ErrReleased, "lost": ErrLost}[name]; !errors.Is(context.Cause(child), want) {
+				t.Errorf("cause is %v, want %v", context.Cause(child), want)
+			}
+			synctest.Wait()
+			if !called {
+				t.Errorf("%s: AfterFunc was not called", name)
+			}
+			cancel1()
+			cancel2()
+			for _, k := range p.links {
+				k.clear()
+			}
+			time.Sleep(20 * time.Second)
+		}
+	})
+}

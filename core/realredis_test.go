@@ -1,0 +1,379 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What only real servers can show: processes that are stopped and killed, real connections, replication.
+
+// A rig is a set of real servers and the processes that lock on them.
+type rig struct {
+	*testing.T
+	servers []*testutil.Server
+}
+
+func onRedis(t *testing.T, n int) *rig {
+	t.Parallel()
+	return &rig{t, testutil.Redis(t, n, "--repl-diskless-sync-delay", "0")}
+}
+
+// brief keeps these tests short: leases of 3s that are renewed after 0.6s.
+var brief = []Option{quietly, WithTTL(3 * time.Second), WithClockWindow(300 * time.Millisecond), WithRenewEvery(600 * time.Millisecond),
+	WithNodeTimeout(500 * time.Millisecond)}
+
+// process makes a Locker with clients as they come.
+func (r *rig) process(opts ...Option) *process {
+	r.Helper()
+	var clients []redis.UniversalClient
+	for _, s := range r.servers {
+		clients = append(clients, s.Client())
+	}
+	return r.with(clients, opts...)
+}
+
+// behind makes a Locker that reaches the servers through proxies, and has connections.
+func (r *rig) behind(opts ...Option) (*process, []*testutil.Proxy) {
+	r.Helper()
+	var clients []redis.UniversalClient
+	var proxies []*testutil.Proxy
+	for _, s := range r.servers {
+		proxy := testutil.NewProxy(r, s.Addr())
+		client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+		r.Cleanup(func() { client.Close() })
+		proxies, clients = append(proxies, proxy), append(clients, client)
+	}
+	p := r.with(clients, opts...)
+	lease := r.acquire(p, "warm "+r.Name()) // the servers may be shared
+	for i := range r.servers {
+		r.until("every node knows the scripts", func() bool { return r.owner(i, lease.Key()) == lease.id })
+	}
+	if err := lease.Release(r.Context()); err != nil {
+		r.Fatal(err)
+	}
+	for i := range r.servers {
+		r.until("released", func() bool { return r.owner(i, lease.Key()) == "" })
+	}
+	return p, proxies
+}
+
+func (r *rig) with(clients []redis.UniversalClient, opts ...Option) *process {
+	r.Helper()
+	l, err := New(clients, append(append([]Option{}, brief...), opts...)...)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { l.Close(over()) })
+	r.until("provisioned", func() bool { return l.Provision(r.Context()) == nil })
+	return &process{Locker: l}
+}
+
+func (r *rig) acquire(p *process, key string) *Lease {
+	r.Helper()
+	lease, err := p.Acquire(r.Context(), key)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return lease
+}
+
+// owner is the attempt that server i says owns key, "" for none.
+func (r *rig) owner(i int, key string) string {
+	return r.servers[i].Client().HGet(r.Context(), "lockkit:{0}r:"+key, "i").Val()
+}
+
+// until waits for an event that nobody announces.
+func (r *rig) until(what string, happened func() bool) {
+	r.Helper()
+	ticks := time.NewTicker(5 * time.Millisecond)
+	defer ticks.Stop()
+	deadline := time.After(20 * time.Second)
+	for !happened() {
+		select {
+		case <-ticks.C:
+		case <-deadline:
+			r.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// confirmedBy waits until so many nodes have told the holder that it has the lease: only those can be healed
+// although a contender asks them in between.
+func (r *rig) confirmedBy(n int, lease *Lease) {
+	r.Helper()
+	r.until("confirmed", func() bool {
+		lease.mu.Lock()
+		defer lease.mu.Unlock()
+		confirmed := 0
+		for _, s := range lease.nodes {
+			if s.expiry > 0 {
+				confirmed++
+			}
+		}
+		return confirmed >= n
+	})
+}
+
+// refusedUntilOver has p ask for the lease's key until it gets it, which must not be before the lease is over.
+func (r *rig) refusedUntilOver(p *process, lease *Lease) {
+	r.Helper()
+	r.until("free again", func() bool {
+		second, err := p.TryAcquire(r.Context(), lease.Key())
+		if err != nil {
+			if !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnavailable) {
+				r.Fatal(err)
+			}
+			return false
+		}
+		if lease.Context().Err() == nil {
+			r.Fatalf("a second holder, while the first is valid for another %v", time.Until(lease.ValidUntil()))
+		}
+		if second.FencingToken() <= lease.FencingToken() {
+			r.Errorf("token %d after %d", second.FencingToken(), lease.FencingToken())
+		}
+		if err := second.Release(r.Context()); err != nil {
+			r.Error(err)
+		}
+		return true
+	})
+}
+
+func must0(r *rig, err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func TestRealLifeOfALease(t *testing.T) {
+	r := onRedis(t, 3)
+	p, other := r.process(), r.process()
+	lease := r.acquire(p, "k")
+	first := lease.ValidUntil()
+	_, err := other.TryAcquire(t.Context(), "k")
+	wantErr(t, err, ErrHeld)
+	r.until("renewed twice", func() bool { return lease.ValidUntil().Sub(first) > time.Second })
+	must0(r, lease.Release(t.Context()))
+	wantErr(t, context.Cause(lease.Context()), ErrReleased)
+
+	second := r.acquire(other, "k")
+	if second.FencingToken() <= lease.FencingToken() {
+		t.Errorf("token %d after %d", second.FencingToken(), lease.FencingToken())
+	}
+	result := "any bytes \x00\xff\r\n {}"
+	must0(r, second.Complete(t.Context(), []byte(result)))
+	_, err = p.Acquire(t.Context(), "k")
+	wantErr(t, err, ErrDone)
+	if op, _ := errors.AsType[*OpError](err); op.Record.Token != second.FencingToken() || string(op.Record.Result) != result {
+		t.Errorf("record %+v", op.Record)
+	}
+}
+
+func TestRealPausedNodes(t *testing.T) {
+	r := onRedis(t, 3)
+	p := r.process()
+	must0(r, r.acquire(p, "warm").Release(t.Context()))
+	must0(r, r.servers[1].Pause())
+	for range 5 {
+		must0(r, r.acquire(p, "k").Release(t.Context()))
+	}
+	held := r.acquire(p, "held")
+	must0(r, r.servers[2].Pause())
+	_, err := p.TryAcquire(t.Context(), "k")
+	wantErr(t, err, ErrUnavailable)
+	wantErr(t, err, errNodeTimeout)
+	err = held.Release(t.Context())
+	wantErr(t, err, ErrUnavailable)
+	wantErr(t, err, errNodeTimeout)
+	must0(r, r.servers[1].Resume())
+	must0(r, r.servers[2].Resume()) // both now execute what has been waiting
+	for i := range r.servers {
+		r.until("nothing is left", func() bool { return r.owner(i, "k") == "" && r.owner(i, "held") == "" })
+	}
+	must0(r, r.acquire(p, "k").Release(t.Context()))
+}
+
+// Node 1 has forgotten the lease and node 2 never had it; both are up, and would be a quorum.
+func TestRealKillAndRestartEmptyInsideALease(t *testing.T) {
+	r := onRedis(t, 3)
+	other := r.process()
+	holder, proxies := r.behind()
+	proxies[2].Refuse(true)
+	proxies[2].Cut()
+	lease := r.acquire(holder, "k")
+	for _, proxy := range proxies { // so that it cannot heal node 1
+		proxy.Refuse(true)
+		proxy.Cut()
+	}
+	must0(r, r.servers[1].RestartEmpty())
+	r.refusedUntilOver(other, lease)
+}
+
+func TestRealRollingRestart(t *testing.T) {
+	r := onRedis(t, 3)
+	holder, other := r.process(), r.process()
+	lease := r.acquire(holder, "k")
+	r.confirmedBy(3, lease)
+	for i, s := range r.servers {
+		must0(r, s.RestartEmpty())
+		r.until("healed", func() bool {
+			if second, err := other.TryAcquire(t.Context(), "k"); err == nil {
+				t.Fatalf("a second holder: %d beside %d", second.FencingToken(), lease.FencingToken())
+			}
+			if err := lease.Context().Err(); err != nil {
+				t.Fatalf("lost while node %d restarts: %v", i, context.Cause(lease.Context()))
+			}
+			return r.owner(i, "k") == lease.id
+		})
+	}
+	if err := lease.Context().Err(); err != nil {
+		t.Fatalf("lost in a rolling restart: %v", context.Cause(lease.Context()))
+	}
+	must0(r, lease.Release(t.Context()))
+}
+
+func TestRealFlush(t *testing.T) {
+	r := onRedis(t, 3)
+	holder, other := r.process(), r.process()
+	lease := r.acquire(holder, "k")
+	r.confirmedBy(3, lease)
+	for _, s := range r.servers {
+		must0(r, s.Client().FlushAll(t.Context()).Err())
+	}
+	for i := range r.servers {
+		r.until("healed", func() bool {
+			_, err := other.TryAcquire(t.Context(), "k")
+			if err == nil {
+				t.Fatal("a second holder")
+			}
+			return r.owner(i, "k") == lease.id
+		})
+	}
+	must0(r, lease.Release(t.Context()))
+	must0(r, r.acquire(other, "k").Release(t.Context())) // when the quarantine is over
+}
+
+func TestRealClientVanishes(t *testing.T) {
+	r := onRedis(t, 3)
+	other := r.process()
+	holder, proxies := r.behind()
+	lease := r.acquire(holder, "k")
+	for _, proxy := range proxies {
+		proxy.Refuse(true)
+		proxy.Cut()
+	}
+	r.refusedUntilOver(other, lease)
+	wantReason(t, context.Cause(lease.Context()), LossExpired)
+}
+
+// A failover to a replica that had not received the lease, and another one back: each time the new primary
+// has a guard record, scripts, even a run_id that is known, but another replication history.
+func TestRealFailoverAndBack(t *testing.T) {
+	r := onRedis(t, 2)
+	var primary atomic.Int32
+	dial := func(reach *atomic.Bool) func(context.Context, string, string) (net.Conn, error) {
+		return func(ctx context.Context, network, _ string) (net.Conn, error) {
+			if !reach.Load() {
+				return nil, errRefused
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, r.servers[primary.Load()].Addr())
+		}
+	}
+	connect := func() (*process, *redis.Client, *atomic.Bool) {
+		reach := new(atomic.Bool)
+		reach.Store(true)
+		// No idle connection stays with the old primary.
+		c := redis.NewClient(&redis.Options{Dialer: dial(reach), ConnMaxLifetime: time.Nanosecond})
+		t.Cleanup(func() { c.Close() })
+		return r.with([]redis.UniversalClient{c}, WithRestartGuard(true)), c, reach
+	}
+	replicate := func(from, to int) {
+		host, port, _ := net.SplitHostPort(r.servers[from].Addr())
+		c := r.servers[to].Client()
+		must0(r, c.SlaveOf(t.Context(), host, port).Err())
+		r.until("in sync", func() bool {
+			return strings.Contains(c.Info(t.Context(), "replication").Val(), "master_link_status:up")
+		})
+		must0(r, c.SlaveOf(t.Context(), "NO", "ONE").Err())
+	}
+	holder, _, reach := connect()
+	other, _, _ := connect()
+	must0(r, r.acquire(holder, "k").Release(t.Context())) // the counter is known to the replica
+	replicate(0, 1)
+	lease := r.acquire(holder, "k") // after the last byte that the replica has received
+	reach.Store(false)
+	for _, failover := range []func(){func() {}, func() { replicate(1, 0) }} {
+		failover()
+		primary.Store(1 - primary.Load())
+		_, err := other.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, "quarantined")
+	}
+	r.refusedUntilOver(other, lease)
+}
+
+// Whatever happens to the messages of an acquisition, it is over soon, and nothing of it stays.
+func TestRealDamagedConnections(t *testing.T) {
+	r := onRedis(t, 3)
+	r.process() // provisions
+	for name, c := range map[string]struct {
+		damage, repair func(*testutil.Proxy)
+		cause          error // of the failure; nil = any
+	}{
+		"reply dropped": {damage: (*testutil.Proxy).DropNextReply},
+		"requests black-holed": {func(p *testutil.Proxy) { p.BlackHole(testutil.ToServer, true) },
+			func(p *testutil.Proxy) { p.BlackHole(testutil.ToServer, false) }, errNodeTimeout},
+		"replies black-holed": {func(p *testutil.Proxy) { p.BlackHole(testutil.ToClient, true) },
+			func(p *testutil.Proxy) { p.BlackHole(testutil.ToClient, false) }, errNodeTimeout},
+		"requests late": {func(p *testutil.Proxy) { p.Delay(testutil.ToServer, time.Second) },
+			func(p *testutil.Proxy) { p.Delay(testutil.ToServer, 0) }, errNodeTimeout},
+		"half-closed towards the server": {damage: func(p *testutil.Proxy) { p.HalfClose(testutil.ToServer) }},
+		"half-closed towards the client": {damage: func(p *testutil.Proxy) { p.HalfClose(testutil.ToClient) }},
+		"cut and refused": {func(p *testutil.Proxy) { p.Refuse(true); p.Cut() },
+			func(p *testutil.Proxy) { p.Refuse(false) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &rig{t, r.servers}
+			p, proxies := r.behind()
+			key := "damaged: " + name
+			for _, proxy := range proxies[:2] {
+				c.damage(proxy)
+			}
+			start := time.Now()
+			_, err := p.TryAcquire(t.Context(), key)
+			if d := time.Since(start); d > 2500*time.Millisecond {
+				t.Errorf("took %v, the node timeout is %v", d, p.p.nodeTimeout)
+			}
+			if err != nil { // a client may find a half-closed connection out and use another
+				wantErr(t, err, ErrUnavailable)
+			} else if c.cause != nil {
+				t.Fatal("granted without a quorum")
+			}
+			if c.cause != nil {
+				wantErr(t, err, c.cause)
+			}
+			if c.repair != nil {
+				for _, proxy := range proxies[:2] {
+					c.repair(proxy)
+				}
+			}
+			if err == nil {
+				return
+			}
+			for i := range r.servers {
+				r.until("nothing is left", func() bool { return r.owner(i, key) == "" })
+			}
+			must0(r, r.acquire(p, key).Release(t.Context()))
+		})
+	}
+}

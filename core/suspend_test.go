@@ -1,0 +1,172 @@
+package core
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What happens when this process, or its clock, stands still.
+
+// A clock that stood still here has run on at the nodes. A step of their clocks looks the same to a client
+// that has no other clock to trust: only where a quorum agrees is the lease taken to be older than it seems.
+func TestClockStoodStill(t *testing.T) {
+	window := 400 * time.Millisecond
+	for name, c := range map[string]struct {
+		nodes  []int
+		before time.Duration // so that the step fits into the clock window, which spans twice its size
+		step   time.Duration
+		lost   bool
+	}{
+		"all nodes ran ahead":     {[]int{0, 1, 2}, -350 * time.Millisecond, 700 * time.Millisecond, true},
+		"by less than the window": {[]int{0, 1, 2}, -200 * time.Millisecond, window - time.Millisecond, false},
+		"one node ran ahead":      {[]int{1}, -350 * time.Millisecond, 700 * time.Millisecond, false},
+		"all nodes fell behind":   {[]int{0, 1, 2}, 350 * time.Millisecond, -700 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				for _, i := range c.nodes {
+					w.nodes[i].StepClock(c.before)
+				}
+				var r recording
+				p := w.process(WithClockWindow(window), WithObserver(&r))
+				lease := w.acquire(p, "k")
+				time.Sleep(15 * time.Second)
+				for _, i := range c.nodes {
+					w.nodes[i].StepClock(c.step)
+				}
+				time.Sleep(15 * time.Second)
+				if !c.lost {
+					if err := lease.Context().Err(); err != nil {
+						t.Fatalf("lost: %v", context.Cause(lease.Context()))
+					}
+					w.release(lease)
+					return
+				}
+				wantReason(t, context.Cause(lease.Context()), LossClock)
+				wantReason(t, lease.Release(t.Context()), LossClock)
+				_, outs := r.of(t, OpRenew)
+				wantReason(t, outs[len(outs)-1].Err, LossClock)
+				_, outs = r.of(t, OpHold)
+				wantReason(t, outs[0].Err, LossClock)
+			})
+		})
+	}
+}
+
+// A quorum is enough: the third node may be down.
+func TestClockStoodStillByTheWordOfAQuorum(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		for _, n := range w.nodes[:2] {
+			n.StepClock(-400 * time.Millisecond)
+		}
+		p := w.process()
+		lease := w.acquire(p, "k")
+		time.Sleep(15 * time.Second)
+		w.nodes[2].Down()
+		for _, n := range w.nodes[:2] {
+			n.StepClock(800 * time.Millisecond)
+		}
+		start := time.Now()
+		<-lease.Context().Done()
+		wantReason(t, context.Cause(lease.Context()), LossClock)
+		wantBetween(t, "noticed after", time.Since(start), 0, p.p.renewEvery*11/10)
+	})
+}
+
+// What a slow message adds to the time between two confirmations is not taken for a clock that stood still.
+func TestSlowMessagesAreNoSuspension(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(WithNodeTimeout(2 * time.Second))
+		lease := w.acquire(p, "k")
+		for _, k := range p.links {
+			k.sequence(renewScript, fate{}, fate{delay: 450 * time.Millisecond, replyDelay: 900 * time.Millisecond},
+				fate{}, fate{replyDelay: 900 * time.Millisecond}, fate{delay: 450 * time.Millisecond}, fate{})
+		}
+		time.Sleep(time.Minute)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatalf("lost: %v", context.Cause(lease.Context()))
+		}
+		w.release(lease)
+	})
+}
+
+// wobble is by how much two readings of a stopwatch may disagree with Go's clock: it knows the time in
+// suspension to the millisecond.
+const wobble = time.Millisecond
+
+func TestStopwatchFollowsTheBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		watch := newStopwatch()
+		for _, d := range []time.Duration{0, 1, time.Second, time.Hour, 1000 * time.Hour} {
+			time.Sleep(d)
+			if diff := (watch.now() - time.Since(start)).Abs(); diff > wobble {
+				t.Errorf("%v off after %v", diff, time.Since(start))
+			}
+		}
+	})
+}
+
+func TestStopwatchRunsForward(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	watch := newStopwatch()
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			var last time.Duration
+			for range 20_000 {
+				before := time.Since(start)
+				now := watch.now()
+				after := time.Since(start)
+				if now < last-wobble {
+					t.Errorf("%v after %v", now, last)
+					return
+				}
+				if now < before-wobble || now > after+wobble {
+					t.Errorf("%v, by Go's clock it is %v to %v", now, before, after)
+					return
+				}
+				last = max(last, now)
+			}
+		})
+	}
+	readers.Wait()
+}
+
+// stuckContext is the context of a caller whose Err may block.
+type stuckContext struct {
+	context.Context
+	stuck atomic.Pointer[chan struct{}]
+}
+
+func (c *stuckContext) Err() error {
+	if stuck := c.stuck.Load(); stuck != nil {
+		<-*stuck
+	}
+	return c.Context.Err()
+}
+
+// Whoever looks while another goroutine is about to declare the lease lost, but has been held up, must see
+// that it is over.
+func TestErrWhileTheLossIsBeingDeclared(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithFixedLease())
+		parent := &stuckContext{Context: t.Context()}
+		lease, err := p.Acquire(parent, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stuck := make(chan struct{})
+		parent.stuck.Store(&stuck)
+		time.Sleep(9 * time.Second) // the watchdog's timer is inside the loss
+		if lease.Context().Err() == nil {
+			t.Errorf("no error %v after the end of validity", -time.Until(lease.ValidUntil()))
+		}
+		close(stuck)
+	})
+}
