@@ -6,10 +6,10 @@
 // At most one lease per key has a context that has not ended, across all processes that lock on the same
 // nodes. A holder's context ends, with a cause, before anybody else can be granted the key. This holds while
 // nodes fail in any way (down, hung, slow, emptied), messages are lost, late or doubled, and the nodes'
-// clocks do anything; a majority of nodes has to work for progress, not for safety.
+// clocks step about by less than a day; a majority of nodes has to work for progress, not for safety.
 //
 // Every lease carries a fencing token, greater than every token reported for the key before it was asked
-// for. That order needs no assumption about time at all.
+// for. While nodes keep their memory, that order needs no assumption about time at all.
 //
 // A key that was completed ([Lease.Complete], [Locker.Once]) is granted to nobody within the retention, as
 // long as a quorum of nodes keeps its memory.

@@ -245,7 +245,7 @@ func TestFromContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		derived, cancel := context.WithTimeout(context.WithValue(outer.Context(), "other", 1), time.Hour)
+		derived, cancel := context.WithTimeout(context.WithValue(outer.Context(), struct{}{}, 1), time.Hour)
 		defer cancel()
 		if got, ok := FromContext(derived); !ok || got != outer {
 			t.Errorf("lease is %v, want the outer", got)

@@ -227,7 +227,7 @@ func TestStepClock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return now.Sub(time.Now()).Round(time.Microsecond)
+			return time.Until(now).Round(time.Microsecond)
 		}
 		pttl := func() any { return mustExec(t, n, "PTTL", "k") }
 		mustExec(t, n, "SET", "k", "v", "PX", "10000")
