@@ -237,6 +237,7 @@ func TestParentContextEnds(t *testing.T) {
 func TestFromContext(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		type name struct{}
+		type other struct{}
 		p := w.process()
 		if _, ok := FromContext(t.Context()); ok {
 			t.Error("a lease out of nothing")
@@ -245,7 +246,7 @@ func TestFromContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		derived, cancel := context.WithTimeout(context.WithValue(outer.Context(), struct{}{}, 1), time.Hour)
+		derived, cancel := context.WithTimeout(context.WithValue(outer.Context(), other{}, 1), time.Hour)
 		defer cancel()
 		if got, ok := FromContext(derived); !ok || got != outer {
 			t.Errorf("lease is %v, want the outer", got)
