@@ -54,6 +54,11 @@ func (w *world) stranger(opts ...Option) *process {
 	p := &process{}
 	var clients []redis.UniversalClient
 	for _, n := range w.nodes {
+		for _, s := range allScripts { // loading them later would take a message more
+			if _, err := n.Exec("SCRIPT", "LOAD", s.source); err != nil {
+				w.t.Fatal(err)
+			}
+		}
 		k := &link{}
 		c := n.ClientWith(func(o *redis.Options) { o.PoolSize = 2000; o.MaxRetries = -1 })
 		c.AddHook(k)
@@ -233,8 +238,10 @@ func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, provisionScript}
+
 func scriptOf(args []any) *script {
-	for _, s := range []*script{acquireScript, renewScript, releaseScript, completeScript} {
+	for _, s := range allScripts {
 		if len(args) > 1 && (args[1] == s.sha || args[1] == s.source) {
 			return s
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-var simSeeds = flag.Int("sim.seeds", 12, "how many seeds TestSimulation runs")
+var simSeeds = flag.Int("sim.seeds", 8, "how many seeds TestSimulation runs")
 
 // TestSimulation runs the real client and scripts on embedded nodes, in bubbles, under faults drawn from a
 // seed: lost, late and duplicated messages; nodes that are down, hung, slow, restarted with and without

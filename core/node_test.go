@@ -1,0 +1,80 @@
+package core
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// A node in trouble is left alone but for one probe per timeout, and for what must be sent.
+func TestCircuit(t *testing.T) {
+	const timeout = time.Second
+	broken := errors.New("connection reset")
+	type step struct {
+		at   time.Duration
+		end  error // of a request under way; errNone = nothing ends
+		want error // of asking then
+	}
+	errNone := errors.New("")
+	for name, steps := range map[string][]step{
+		"healthy":                        {{0, errNone, nil}, {0, nil, nil}, {9 * timeout, nil, nil}},
+		"fails a little":                 {{0, errNone, nil}, {1, broken, nil}, {2, broken, nil}, {3, nil, nil}},
+		"fails in a row":                 {{0, errNone, nil}, {1, broken, nil}, {2, broken, nil}, {3, broken, nil}, {4, errNone, errCircuitOpen}, {5, broken, errCircuitOpen}, {3 + timeout, errNone, nil}, {4 + timeout, errNone, errCircuitOpen}, {5 + timeout, nil, nil}, {6 + timeout, errNone, nil}},
+		"does not answer":                {{0, errNone, nil}, {timeout, errNone, nil}, {timeout + 1, errNone, nil}, {timeout + 2, errNone, errCircuitOpen}, {2*timeout + 1, errNone, nil}, {2*timeout + 2, nil, nil}},
+		"an error of Redis is an answer": {{0, errNone, nil}, {1, redisError{}, nil}, {2, redisError{}, nil}, {3, redisError{}, nil}, {4, redisError{}, nil}, {5, errNone, nil}},
+	} {
+		n := &node{}
+		for i, s := range steps {
+			if s.end != errNone {
+				n.leave(s.end)
+			}
+			if err := n.admit(s.at, timeout, false); !errors.Is(err, s.want) {
+				t.Fatalf("%s, step %d at %v: %v, want %v", name, i, s.at, err, s.want)
+			}
+		}
+		if err := n.admit(99*timeout, timeout, true); err != nil {
+			t.Errorf("%s: what must be sent: %v", name, err)
+		}
+	}
+}
+
+// A request that was lost makes a node look hung only until it answers another.
+func TestCircuitForgetsALostRequest(t *testing.T) {
+	n := &node{}
+	n.admit(0, time.Second, false) // lost
+	n.admit(1, time.Second, false)
+	n.leave(nil)
+	for i := range 3 {
+		if err := n.admit(9*time.Second, time.Second, false); err != nil {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+}
+
+type redisError struct{}
+
+func (redisError) Error() string { return "ERR" }
+func (redisError) RedisError()   {}
+
+func TestRequestsUnderWayAreBounded(t *testing.T) {
+	n := &node{}
+	for i := range maxInFlight {
+		if err := n.admit(0, time.Second, false); err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+	}
+	if err := n.admit(0, time.Second, false); !errors.Is(err, errOverloaded) {
+		t.Errorf("one more: %v", err)
+	}
+	must := 0
+	for n.admit(0, time.Second, true) == nil {
+		must++
+	}
+	if must != maxInFlight*(mustFactor-1) {
+		t.Errorf("%d more that must be sent", must)
+	}
+	n.leave(nil)
+	if err := n.admit(0, time.Second, true); err != nil {
+		t.Errorf("after one has ended: %v", err)
+	}
+}

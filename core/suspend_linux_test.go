@@ -1,0 +1,61 @@
+package core
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// sleepThrough makes a process believe that its machine was suspended for d: Go's clock and timers stand
+// still, CLOCK_BOOTTIME runs.
+func (p *process) sleepThrough(d time.Duration) {
+	synctest.Wait() // nobody reads the clock meanwhile
+	p.e.watchdog.mu.Lock()
+	defer p.e.watchdog.mu.Unlock()
+	p.e.clock.suspension -= suspension(d)
+}
+
+// A machine that was suspended past a lease finds the context ended on the first look, and at the latest
+// when the watchdog next wakes.
+func TestSuspendedPastTheLease(t *testing.T) {
+	for name, ended := range map[string]func(*Lease) bool{
+		"Err":  func(l *Lease) bool { return l.Context().Err() != nil },
+		"Done": func(l *Lease) bool { return isClosed(l.Context().Done()) },
+		"Value of a child": func(l *Lease) bool { // which cannot look, but is told
+			child, cancel := context.WithCancel(l.Context())
+			defer cancel()
+			time.Sleep(longestNap)
+			return child.Err() != nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				lease := w.acquire(p, "k")
+				p.sleepThrough(time.Hour)
+				if !ended(lease) {
+					t.Error("has not ended")
+				}
+				wantErr(t, context.Cause(lease.Context()), ErrLost)
+			})
+		})
+	}
+}
+
+func TestSuspensionShorterThanTheLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		before := time.Until(lease.ValidUntil())
+		p.sleepThrough(2 * time.Second)
+		if left := time.Until(lease.ValidUntil()); before-left != 2*time.Second {
+			t.Errorf("%v left of %v after 2s", left, before)
+		}
+		time.Sleep(time.Minute)
+		if err := lease.Context().Err(); err != nil {
+			t.Error(context.Cause(lease.Context()))
+		}
+		w.release(lease)
+	})
+}
