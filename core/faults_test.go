@@ -32,7 +32,7 @@ func TestHungNodeCostsNothing(t *testing.T) {
 			t.Errorf("lock and unlock took %v although a quorum answered at once", d)
 		}
 		lease = w.acquire(p, "k")
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		if err := lease.Context().Err(); err != nil {
 			t.Errorf("renewals failed: %v", context.Cause(lease.Context()))
 		}
@@ -443,7 +443,7 @@ func TestManyLeasesWithADeadNode(t *testing.T) {
 				}
 				fault(w.nodes[2])
 				half := (p.p.validity - p.p.margin) / 2
-				for range 40 {
+				for range 20 { // three renewals
 					time.Sleep(500 * time.Millisecond)
 					for _, lease := range leases {
 						if left := lease.left(); left < half {
@@ -548,7 +548,7 @@ func TestReleaseRepeated(t *testing.T) {
 
 // An hour of renewals costs no real time, and is bounded in requests.
 func TestHourOfRenewals(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Hour)

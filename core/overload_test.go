@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-const crowd = 1200
+const crowd = 1100
 
 // atOnce runs f for each key of a crowd at the same moment and returns how many failed, with an example.
 func atOnce(f func(key string) error) (failed int64, example error) {
@@ -131,7 +131,7 @@ func TestMaxWaitEndsInsideARound(t *testing.T) {
 		for _, k := range p.links {
 			k.set(fate{delay: 20 * time.Millisecond})
 		}
-		for range 50 {
+		for range 20 {
 			_, err := p.Acquire(t.Context(), "k")
 			wantErr(t, err, ErrHeld)
 			if errors.Is(err, ErrUnavailable) {
