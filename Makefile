@@ -116,10 +116,10 @@ unit: tools ## all tests with the race detector, on real Redis
 	$(WITH_REDIS) go test -race -shuffle=on -timeout 15m ./...
 
 .PHONY: sim-short
-sim-short: ## the simulation on 1000 seeds
-	@echo "==> sim-short: the simulation on 1000 seeds, without the race detector"
+sim-short: tools ## the simulation on 1000 seeds, and the tests that the race detector would spoil
+	@echo "==> sim-short: the simulation on 1000 seeds and the count of allocations, without the race detector"
 	$(check-simulation)
-	GOGC=400 go test ./core -run 'TestSimulation' -count=1 -sim.seeds=1000 -timeout 20m
+	$(WITH_REDIS) GOGC=400 go test ./core -run '^(TestSimulation|TestAllocations)$$' -count=1 -sim.seeds=1000 -timeout 20m
 
 .PHONY: sim
 sim: ## the simulation, long campaign (SEEDS=100000)

@@ -18,7 +18,8 @@ var ErrResult = errors.New("result too large")
 // after the lease was lost, for an hour: the fencing tokens then decide, and it succeeds only where nobody
 // was granted the key in between.
 //
-// ErrLost: somebody was, and the record stands on no quorum. ErrUnavailable: too few nodes answered, so
+// ErrLost: somebody was, so this call did not record it; what reached a minority of nodes may still be
+// settled by a later acquirer, unless somebody else completes first. ErrUnavailable: too few nodes answered, so
 // what becomes of the record is open: Complete may be repeated (the first result counts); if it is not, the next acquirer either finds
 // it and settles it, or is granted the key. ErrReleased: Release was called before. An error matching
 // ErrResult changes nothing: the lease goes on.

@@ -482,6 +482,25 @@ func TestNodeAnswersAfterTheLease(t *testing.T) {
 	})
 }
 
+// Nor may a renewal that a paused process hears of only then.
+func TestRenewalHeardAfterTheLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(WithClockWindow(0), WithRenewEvery(3500*time.Millisecond), WithNodeTimeout(5*time.Second))
+		lease := w.acquire(p, "k")
+		for _, k := range p.links {
+			k.sequence(renewScript, fate{refuse: true}, fate{refuse: true}, fate{replyDelay: 4900 * time.Millisecond})
+		}
+		time.Sleep(6 * time.Second) // the third renewal is under way
+		p.e.watchdog.mu.Lock()      // timers do not run while the process is paused
+		p.e.watchdog.timer.Stop()
+		p.e.watchdog.mu.Unlock()
+		time.Sleep(5500 * time.Millisecond)
+		if lease.Context().Err() == nil {
+			t.Errorf("revived, for another %v", time.Until(lease.ValidUntil()))
+		}
+	})
+}
+
 // Property: whatever nodes lose their memory in between, tokens grow (single-phase counters broke the order
 // 518 times in 3000 acquisitions).
 func TestTokensGrowOverNodeLosses(t *testing.T) {

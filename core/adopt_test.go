@@ -1,0 +1,206 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Records that are not decided: cut short, overtaken, adopted, repaired.
+
+// A contender that got one node and gave up has raised the counter there past the token that completes. That
+// says nothing about the record.
+func TestGreaterCounterDoesNotUndoARecord(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, x, y := w.process(), w.process(), w.process()
+		lease := w.acquire(a.reaches(0, 1), "k")
+		w.partly(x, 2, "k")
+		want := w.complete(lease, "result")
+		_, err := y.reaches(0, 2).TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// A completion that was cut short is settled by the next acquirer that sees it. Settling it takes a quorum:
+// until then it is not reported.
+func TestCutShortIsAdopted(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		want := w.cutShort(w.process(), "k", "result")
+		p := w.process().reaches(0, 1)
+		for _, k := range p.links[:2] {
+			k.set(fate{refuse: true}, completeScript)
+		}
+		_, err := p.TryAcquire(t.Context(), "k") // sees it, and cannot settle it
+		if err == nil || errors.Is(err, ErrDone) {
+			t.Fatalf("a record on one node of three: %v", err)
+		}
+		if w.recordOn(p, 1, "k") != "" || w.recordOn(p, 2, "k") != "" {
+			t.Fatal("the schedule is off: COMPLETE came through")
+		}
+		_, err = w.process().reaches(0, 2).TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// The same, while the lease that completed is still on the other nodes: they hold it until it is over.
+func TestCutShortIsAdoptedAfterTheLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a := w.process()
+		lease := w.acquire(a, "k")
+		synctest.Wait() // on all nodes
+		a.records(0)
+		wantErr(t, lease.Complete(t.Context(), []byte("result")), ErrUnavailable)
+		start, b := time.Now(), w.process().reaches(0, 1)
+		_, err := b.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrHeld)
+		_, err = b.Acquire(t.Context(), "k")
+		if d := time.Since(start); d < a.p.ttl {
+			t.Errorf("settled after %v, while the lease was on a quorum", d)
+		}
+		want := Record{lease.FencingToken(), []byte("result")}
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// An acquirer whose quorum does not know of it is granted the key. Its completion wins.
+func TestCutShortIsOvertaken(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.cutShort(w.process(), "k", "stale")
+		b := w.process()
+		lease := w.acquire(b.reaches(1, 2), "k")
+		want := w.complete(lease, "result")
+		_, err := w.process().reaches(0, 1).TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// If that one only releases the key, the record it passed is gone with it, whether the node that has it
+// answered before the outcome was decided, or after, or could not be reached at that time.
+func TestCutShortIsOvertakenAndReleased(t *testing.T) {
+	for name, prepare := range map[string]func(p *process){
+		"seen before the grant": func(p *process) {
+			p.links[1].next(fate{replyDelay: time.Millisecond}, acquireScript)
+			p.links[2].next(fate{replyDelay: time.Millisecond}, acquireScript)
+		},
+		"seen after the grant": func(p *process) { p.links[0].next(fate{delay: 50 * time.Millisecond}, acquireScript) },
+		"not seen":             func(p *process) { p.links[0].next(fate{refuse: true}, acquireScript) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				w.cutShort(w.process(), "k", "stale")
+				b := w.process()
+				prepare(b)
+				lease := w.acquire(b, "k")
+				time.Sleep(100 * time.Millisecond)
+				w.release(lease)
+				synctest.Wait()
+				if got := w.recordOn(b, 0, "k"); got != "" {
+					t.Errorf("node 0 still holds %q", got)
+				}
+				w.release(w.acquire(w.process().reaches(0, 1), "k"))
+			})
+		})
+	}
+}
+
+// Two were cut short on different nodes: the greater ballot counts, and two nodes with different ballots
+// decide nothing by themselves.
+func TestTwoCutShort(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.cutShort(w.process(), "k", "first")
+		b := w.process()
+		lease := w.acquire(b.reaches(1, 2), "k")
+		b.records(1)
+		b.links[0].set(fate{refuse: true})
+		wantErr(t, lease.Complete(t.Context(), []byte("second")), ErrUnavailable)
+		time.Sleep(11 * time.Second)
+		p := w.process().reaches(0, 1)
+		for _, k := range p.links {
+			k.decide(func(s *script, _ []any) fate { return fate{refuse: s == completeScript || k == p.links[2]} })
+		}
+		if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
+			t.Fatalf("two records on one node each: %v", err)
+		}
+		want := Record{lease.FencingToken(), []byte("second")}
+		_, err := w.process().reaches(0, 1).TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// One that settles a record and is late must not take the key from who was granted it meanwhile.
+func TestAdoptionIsRefusedByALiveHolder(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.warm()
+		late := WithClockWindow(0)
+		w.cutShort(w.process(late), "k", "stale")
+		c, b := w.process(late).reaches(0, 1), w.process(late).reaches(1, 2)
+		c.links[0].set(fate{refuse: true}, completeScript)
+		c.links[1].set(fate{delay: 5 * time.Second}, completeScript)
+		_, err := c.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		lease := w.acquire(b, "k")
+		time.Sleep(10 * time.Second) // c's COMPLETE has arrived
+		if owner, record := w.owner(b, 1, "k"), w.recordOn(b, 1, "k"); owner != lease.id || record != "" {
+			t.Fatalf("node 1 belongs to %q, with record %q", owner, record)
+		}
+		if err := lease.Context().Err(); err != nil {
+			t.Fatal(context.Cause(lease.Context()))
+		}
+		want := w.complete(lease, "result")
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// One who is told that a key is done hands the record to the nodes that lack it, so that losing another node
+// does not lose the record.
+func TestReadRepair(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		want := w.complete(w.acquire(p, "k"), "result")
+		synctest.Wait()
+		outlive := func(i int) { // node i loses its memory, and votes again
+			w.nodes[i].RestartEmpty()
+			w.stranger().TryAcquire(t.Context(), "another key")
+			time.Sleep(p.p.maxTTL + time.Second)
+		}
+		outlive(2)
+		if w.recordOn(p, 2, "k") != "" {
+			t.Fatal("the schedule is off: node 2 remembers")
+		}
+		_, err := w.stranger().TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		synctest.Wait()
+		if w.recordOn(p, 2, "k") == "" {
+			t.Error("not handed to the node that lacks it")
+		}
+		outlive(0)
+		_, err = w.stranger().reaches(0, 2).TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// The repair is for nodes whose counter has passed the ballot, too: a late contender had them.
+func TestReadRepairPastTheCounter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, x := w.process(), w.process()
+		lease := w.acquire(a.reaches(0, 1), "k")
+		want := w.complete(lease, "result")
+		w.partly(x, 2, "k")
+		_, err := w.process().TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		synctest.Wait()
+		if got := w.recordOn(a, 2, "k"); !strings.HasPrefix(got, fmt.Sprint(lease.FencingToken())) {
+			t.Errorf("node 2 holds %q", got)
+		}
+	})
+}
