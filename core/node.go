@@ -60,7 +60,7 @@ func (n *node) admit(now, timeout time.Duration, must bool) error {
 		limit *= mustFactor
 	}
 	switch {
-	case n.fault != nil:
+	case n.fault != nil && !must: // it may have granted something before it was found out
 		return n.fault
 	case n.inFlight >= limit:
 		return errOverloaded
