@@ -45,6 +45,20 @@ type Op struct {
 	Token uint64 // all but OpAcquire: fencing token of the lease
 }
 
+// An EventObserver is an Observer that also hears what operations do not show: what the packages built on
+// this one decided, such as a tick that was skipped or a duplicate that was not run.
+type EventObserver interface {
+	Observer
+	Event(ctx context.Context, e Event)
+}
+
+// An Event is a decision that a package built on this one has to tell, to be counted.
+type Event struct {
+	Source string // the package, such as "cronlock"
+	Name   string // WithName: the low-cardinality class of the key
+	Kind   string // what was decided: one of few words, listed by the package
+}
+
 // An Outcome is how an operation ended.
 type Outcome struct {
 	Err       error         // what the caller got; OpHold: ErrReleased after Release or Complete, else why the lease ended
@@ -73,6 +87,22 @@ func (j joined) Start(ctx context.Context, op Op) (context.Context, func(Outcome
 				end(out)
 			}
 		}
+	}
+}
+
+func (j joined) Event(ctx context.Context, e Event) {
+	for _, o := range j {
+		if o, ok := o.(EventObserver); ok {
+			o.Event(ctx, e)
+		}
+	}
+}
+
+// Event tells the observer, if it is an [EventObserver], that source decided kind about a key of l's name.
+// It is for packages that translate a lock into the words of another library.
+func (l *Locker) Event(ctx context.Context, source, kind string) {
+	if o, ok := l.p.observer.(EventObserver); ok {
+		o.Event(ctx, Event{Source: source, Name: l.p.name, Kind: kind})
 	}
 }
 

@@ -303,6 +303,28 @@ func TestObserversNest(t *testing.T) {
 }
 
 // With nobody to look at them, the votes of a success are not gathered.
+// A listener is an observer that also hears events.
+type listener struct {
+	recording
+	events []Event
+}
+
+func (l *listener) Event(_ context.Context, e Event) { l.events = append(l.events, e) }
+
+// What a package built on core decided reaches those observers that want to hear it, with the Locker's name.
+func TestEvents(t *testing.T) {
+	heard := &listener{}
+	bubble(t, 1, func(t *testing.T, w *world) {
+		for _, o := range []Observer{nil, &recording{}, heard, Observers(&recording{}, heard)} {
+			w.process(WithObserver(o), WithName("nightly")).Event(t.Context(), "cronlock", "tick_missed")
+		}
+	})
+	want := Event{Source: "cronlock", Name: "nightly", Kind: "tick_missed"}
+	if got := heard.events; !slices.Equal(got, []Event{want, want}) {
+		t.Fatalf("heard %v", got)
+	}
+}
+
 func TestNoObserverNoReport(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		votes := newTally(nil, 3, allNodes(3))
