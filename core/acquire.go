@@ -10,7 +10,7 @@ import (
 // Acquire returns a lease on key, waiting for it until ctx ends, WithMaxWait has passed or the Locker is
 // closed. ctx governs both the wait and the life of the lease, as in [database/sql.DB.BeginTx]: when it
 // ends, the lease's context ends with it and the lease is not renewed any more. To bound the wait alone,
-// use WithMaxWait.
+// use WithMaxWait or WithDetachedLease.
 //
 // The error is an [*OpError] matching ErrHeld (only after WithMaxWait), ErrDone (the key is recorded as
 // completed), ErrUnavailable (no quorum for as long as a TTL, or for WithMaxWait), ErrClosed, or the
@@ -35,6 +35,9 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool) (*Lease, err
 		return nil, err
 	}
 	a := acquisition{l: l, key: key, line: l.e.keys.resource(key), parent: ctx, try: try}
+	if l.p.detached {
+		a.parent = context.WithoutCancel(ctx)
+	}
 	if l.holds(ctx, key) {
 		return nil, a.fail(errReentrant)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,8 @@ type node struct {
 	since    time.Duration // first at this time
 	failures int           // in a row
 	probeAt  time.Duration // with the circuit open: when the next request may pass, as a probe
+	hasClock bool          // it has replied, and then
+	clock    time.Duration // its wall clock was ahead of this process's by so much
 	checked  bool          // the start-up checks have passed
 	runID    string
 	fault    error   // the start-up checks have failed: the node must not take part
@@ -87,6 +90,31 @@ func (n *node) leave(err error) {
 	} else {
 		n.failures++
 	}
+}
+
+// heardClock books by how much the node's wall clock was ahead when it replied.
+func (n *node) heardClock(ahead time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.clock, n.hasClock = ahead, true
+}
+
+// ClockOffset returns by how much the wall clocks of the nodes are ahead of this process's: the median of
+// what each node's last reply showed, request delay included. It is false before any node has replied.
+func (l *Locker) ClockOffset() (time.Duration, bool) {
+	var ahead []time.Duration
+	for _, n := range l.e.nodes {
+		n.mu.Lock()
+		if n.hasClock {
+			ahead = append(ahead, n.clock)
+		}
+		n.mu.Unlock()
+	}
+	if len(ahead) == 0 {
+		return 0, false
+	}
+	slices.Sort(ahead)
+	return ahead[len(ahead)/2], true
 }
 
 func answered(err error) bool {

@@ -21,7 +21,7 @@ type config struct {
 	drift                                float64
 	window                               time.Duration
 	maxWait, maxHold, minHold, lockDelay time.Duration
-	fixed                                bool
+	fixed, detached                      bool
 	retryMin, retryMax                   time.Duration
 	retention                            time.Duration
 	resultLimit                          int
@@ -92,6 +92,12 @@ func WithLockDelay(d time.Duration) Option { return option(func(c *config) { c.l
 
 // WithFixedLease turns the watchdog off: a lease ends after its validity.
 func WithFixedLease() Option { return option(func(c *config) { c.fixed = true }) }
+
+// WithDetachedLease makes the context of an acquisition govern the wait alone: the lease keeps its values, but
+// lives until it is released, completed, lost or taken away by Close. It is for those whose context may end
+// before their work has: a cancelled request, a scheduler that shuts down. Do and Once then run fn in a
+// context that does not end with the caller's.
+func WithDetachedLease() Option { return option(func(c *config) { c.detached = true }) }
 
 // WithRetryDelay sets the range from which the pause between two attempts on a held key is drawn. A pause
 // never outlasts the holder's remaining time by more than min. Default 50ms to 250ms.

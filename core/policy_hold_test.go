@@ -382,3 +382,33 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 		}
 	})
 }
+
+// With WithDetachedLease the caller's context bounds the wait, and not the lease.
+func TestDetachedLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(WithDetachedLease()), w.process(WithDetachedLease(), patient)
+		type key struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		lease, err := p.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting, giveUp := context.WithTimeout(t.Context(), time.Second)
+		defer giveUp()
+		if _, err := other.Acquire(waiting, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the wait ended with %v", err)
+		}
+		cancel()
+		time.Sleep(time.Minute)
+		if err := lease.Context().Err(); err != nil {
+			t.Errorf("the lease ended with its caller: %v", context.Cause(lease.Context()))
+		}
+		if lease.Context().Value(key{}) != "value" {
+			t.Error("the caller's values are gone")
+		}
+		w.release(lease)
+		if d := w.freeAfter(other, "k"); d != 0 {
+			t.Errorf("free only %v after the release", d)
+		}
+	})
+}

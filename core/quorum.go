@@ -87,6 +87,7 @@ func (r *round) ask(n *node) {
 	v.latency = now - r.sent
 	if v.clock != 0 {
 		v.skew = time.Duration(v.clock-time.Now().UnixMicro()) * time.Microsecond
+		n.heardClock(v.skew)
 		if v.verdict == ClockSkewed && v.skew.Abs() <= r.l.p.window {
 			v.verdict = TooLate
 		}
