@@ -1,0 +1,119 @@
+package cronlock
+
+import (
+	"slices"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+)
+
+// gocron does not say for which tick it calls Lock, nor whether for a tick at all: RunNow calls it, too. But
+// each tick that falls due brings one call. So the due ticks are counted against the calls: a call that a
+// due tick accounts for is that of the latest one, as late calls (a job that queues behind itself) have no
+// identity left; any other is a manual run.
+
+// calls does that accounting for one job.
+type calls struct {
+	counted []time.Time // ticks accounted for that gocron still lists as due
+	latest  time.Time   // the latest tick that has fallen due
+	next    time.Time   // the first that had not when last seen: gocron may drop it from its list before its call
+	owed    int         // calls that ticks have yet to bring
+	reruns  int         // calls that our own RunNow has yet to bring
+	settled time.Time   // when the job was last seen with nothing under way
+}
+
+// A call is what a call of Lock stands for.
+type call uint8
+
+const (
+	callTick call = iota
+	callManual
+	callRerun // that of an own RunNow
+)
+
+// stale is how long calls may be owed by a job with nothing under way.
+const stale = time.Second
+
+// see counts the ticks that gocron lists as due by horizon, and remembers the next one.
+func (c *calls) see(due []time.Time, next, horizon, now time.Time) {
+	if !c.settled.IsZero() && now.Sub(c.settled) > stale {
+		c.owed, c.reruns = 0, 0 // gocron drops calls in some modes
+	}
+	c.settled = time.Time{}
+	if !c.next.IsZero() && !c.next.After(horizon) && !slices.ContainsFunc(due, c.next.Equal) {
+		due = append([]time.Time{c.next}, due...)
+	}
+	for _, t := range due {
+		if !slices.ContainsFunc(c.counted, t.Equal) {
+			c.owed++
+			c.latest = t
+		}
+	}
+	c.counted, c.next = due, next
+}
+
+// take says what this call is for. One that finds a run handed over takes it, whatever it was for: the call
+// that was to bring it will then stand for this one.
+func (c *calls) take(handedOver bool) (call, time.Time) {
+	switch {
+	case handedOver, c.owed == 0 && c.reruns > 0:
+		c.reruns = max(c.reruns-1, 0)
+		return callRerun, time.Time{}
+	case c.owed > 0:
+		c.owed--
+		return callTick, c.latest
+	}
+	return callManual, time.Time{}
+}
+
+// skipped accounts for a call that gocron has dropped.
+func (c *calls) skipped() {
+	if c.owed > 0 {
+		c.owed--
+	}
+}
+
+// idle: nothing is under way as of now, so that calls still owed will come soon or never.
+func (c *calls) idle(now time.Time) { c.settled = now }
+
+// early is how much before a tick a call still counts as its own: a wall clock that was set back since the
+// timer was set makes it fire early. A manual run so short before a tick is taken for the tick.
+func early(period time.Duration) time.Duration { return min(period/10, time.Minute) }
+
+// ticks asks gocron for the ticks of a job: those due at now or so shortly after that a call may already be
+// theirs, the next one, and the time between ticks.
+func ticks(h gocron.Job, s *schedule, now time.Time) (due []time.Time, next time.Time, period time.Duration, err error) {
+	for n := 8; ; n *= 8 {
+		if s.random { // what gocron computes beyond its list is drawn at random each time
+			n = 1
+		}
+		all, err := h.NextRuns(n)
+		if err != nil {
+			return nil, time.Time{}, 0, err
+		}
+		known := len(all) < n || n == 1 || n > 1<<15
+		all = slices.DeleteFunc(slices.Clone(all), time.Time.IsZero)
+		period = periodOf(all, s)
+		i := slices.IndexFunc(all, func(t time.Time) bool { return t.After(now.Add(early(period))) })
+		if i >= 0 {
+			return all[:i], all[i], period, nil
+		}
+		if known || len(all) < n {
+			return all, time.Time{}, period, nil
+		}
+	}
+}
+
+// periodOf is the least time between ticks, as far as they are known.
+func periodOf(all []time.Time, s *schedule) time.Duration {
+	period := s.gap
+	for i := 1; i < len(all); i++ {
+		if d := all[i].Sub(all[i-1]); d > 0 && (period == 0 || d < period) {
+			period = d
+		}
+	}
+	if period == 0 {
+		return 10 * time.Second // a single tick
+	}
+	return period
+}

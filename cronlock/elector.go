@@ -1,0 +1,378 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// An Elector takes part in the election of one leader among the processes of a group. It campaigns in the
+// background from its construction until Close. It is a gocron.Elector, safe for concurrent use.
+//
+// Used alone, with gocron.WithDistributedElector, it is weaker than a Cron: ticks that fall due while nobody
+// leads are lost, and a run that ignores its context overlaps with those of the next leader. Prefer
+// WithElector.
+type Elector struct {
+	locks   *core.Locker
+	group   string
+	elected func(context.Context, Term)
+	lost    func(Term, error)
+	logger  *slog.Logger
+
+	closing context.Context
+	close   context.CancelFunc
+	done    chan struct{} // closed when the campaign has ended
+
+	mu    sync.Mutex
+	term  *term // nil: another process leads, or nobody
+	crons map[*Cron]struct{}
+}
+
+var _ gocron.Elector = (*Elector)(nil)
+
+// A Term is one leadership.
+type Term struct {
+	Group        string
+	FencingToken uint64 // greater than that of every term of the group before; its id
+	lease        *core.Lease
+}
+
+// ValidUntil returns until when nobody else can lead, unless a renewal extends it. See core.Lease.ValidUntil.
+func (t Term) ValidUntil() time.Time { return t.lease.ValidUntil() }
+
+// errResigned is what a term ends with by Resign or Close.
+var errResigned = errors.New("resigned")
+
+// A term is a Term with what runs in it.
+type term struct {
+	Term
+	work   context.Context // of runs: ends when they must stop
+	cancel context.CancelCauseFunc
+	notice context.Context // of OnElected: ends when no new run starts
+	leave  context.CancelCauseFunc
+
+	resign chan struct{} // closed by Resign
+	over   chan struct{} // closed when somebody else may lead
+
+	// Under the Elector's lock:
+	closed  bool // no run starts any more
+	running int
+	idle    chan struct{} // closed once no run starts any more and none is left
+}
+
+// An ElectorOption configures NewElector.
+type ElectorOption interface{ applyElector(*Elector) }
+
+type electorOption func(*Elector)
+
+func (o electorOption) applyElector(e *Elector) { o(e) }
+
+// OnElected sets what is called when this process has become leader. ctx ends when it does not lead any more
+// or is about to resign. OnElected and OnLost are called in turn, never at once: OnLost not before OnElected
+// has returned.
+func OnElected(f func(ctx context.Context, t Term)) ElectorOption {
+	return electorOption(func(e *Elector) { e.elected = f })
+}
+
+// OnLost sets what is called when a term has ended. The error is nil after Resign or Close, and then no run of
+// the term is left; otherwise it matches ErrLeadershipLost, and runs have been told to stop. This process does
+// not campaign again before OnLost has returned and the term's runs have ended.
+func OnLost(f func(t Term, err error)) ElectorOption {
+	return electorOption(func(e *Elector) { e.lost = f })
+}
+
+// NewElector returns an Elector of the group, and starts its campaign. Groups keep services apart that share
+// nodes. Each Elector is a candidate of its own, also of those in one process or on one host. The TTL of locks
+// says how long a group is without a leader after its leader died.
+func NewElector(locks *core.Locker, group string, opts ...ElectorOption) (*Elector, error) {
+	e := &Elector{group: group, logger: slog.Default(), done: make(chan struct{}), crons: map[*Cron]struct{}{},
+		elected: func(context.Context, Term) {}, lost: func(Term, error) {}}
+	var faults []error
+	if locks == nil {
+		faults = append(faults, errors.New("locks is nil"))
+	}
+	if group == "" {
+		faults = append(faults, errors.New("the group's name is empty: it keeps services apart that share nodes"))
+	}
+	for _, o := range opts {
+		if o == nil {
+			faults = append(faults, errors.New("an option is nil"))
+			continue
+		}
+		o.applyElector(e)
+	}
+	if e.elected == nil || e.lost == nil {
+		faults = append(faults, errors.New("a callback is nil"))
+	}
+	if e.logger == nil {
+		faults = append(faults, errors.New("logger is nil (to be silent: slog.New(slog.DiscardHandler))"))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, fmt.Errorf("cronlock: %w", err)
+	}
+	named, err := locks.With(core.WithDetachedLease(), core.WithName(group), core.WithRetryDelay(watchMin, watchMax))
+	if err != nil {
+		return nil, fmt.Errorf("cronlock: %w", err)
+	}
+	e.locks = named
+	e.closing, e.close = context.WithCancel(context.Background())
+	go e.campaign()
+	return e, nil
+}
+
+// IsLeader returns nil if this process leads, and ErrNotLeader if not. It asks nobody and does not wait.
+func (e *Elector) IsLeader(context.Context) error {
+	_, err := e.Term()
+	return err
+}
+
+// Term returns the term in which this process leads. The error is ErrNotLeader.
+func (e *Elector) Term() (Term, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.leads() {
+		return Term{}, ErrNotLeader
+	}
+	return e.term.Term, nil
+}
+
+// leads looks at the clock, too. Called with the lock.
+func (e *Elector) leads() bool {
+	return e.term != nil && !e.term.closed && e.term.lease.Context().Err() == nil
+}
+
+// A leading is the part of a run in a term. The zero value is that of a run without an elector.
+type leading struct {
+	term  *term
+	leave func()
+}
+
+func noLeave() {}
+
+// lost is why the term is over, if nobody resigned.
+func (l leading) lost() error {
+	if l.term == nil {
+		return nil
+	}
+	return l.term.lost()
+}
+
+func (t *term) lost() error {
+	if t.lease.Context().Err() == nil {
+		return nil
+	}
+	cause := context.Cause(t.lease.Context())
+	if !errors.Is(cause, core.ErrLost) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrLeadershipLost, cause)
+}
+
+// lead books a run in the current term, if this process leads or need not.
+func (c *Cron) lead() (leading, error) {
+	if c.elector == nil {
+		return leading{leave: noLeave}, nil
+	}
+	return c.elector.enter()
+}
+
+func (e *Elector) enter() (leading, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.leads() {
+		return leading{leave: noLeave}, ErrNotLeader
+	}
+	t := e.term
+	t.running++
+	return leading{term: t, leave: sync.OnceFunc(func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		t.running--
+		t.settle()
+	})}, nil
+}
+
+// settle notices that the term has come to rest. Called with the lock.
+func (t *term) settle() {
+	if t.closed && t.running == 0 {
+		close(t.idle)
+	}
+}
+
+// Task makes a gocron task of fn for a scheduler that has the Elector, and no Cron. Its context also ends when
+// the leadership does, with cause ErrLeadershipLost, and Resign waits for it. Without leadership, fn does not
+// run, and the error is ErrNotLeader.
+func (e *Elector) Task(fn func(ctx context.Context) error) gocron.Task {
+	return gocron.NewTask(func(ctx context.Context) error {
+		lead, err := e.enter()
+		if err != nil {
+			return err
+		}
+		defer lead.leave()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(lead.term.work, func() { cancel(context.Cause(lead.term.work)) })()
+		return fn(ctx)
+	})
+}
+
+// Resign gives the leadership up: from now on this process starts no run, and when those under way have ended,
+// another process may lead. It returns then, or when ctx ends; in that case runs are told to stop, and the
+// leadership ends when they have. Where this process does not lead, there is nothing to do. It takes part in
+// the election again after some seconds.
+func (e *Elector) Resign(ctx context.Context) error {
+	e.mu.Lock()
+	t := e.term
+	if t != nil && !t.closed {
+		close(t.resign)
+		e.end(t)
+	}
+	e.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	select {
+	case <-t.over:
+		return nil
+	case <-ctx.Done():
+		t.cancel(errResigned)
+		return fmt.Errorf("cronlock: runs of this term are still under way: %w", context.Cause(ctx))
+	}
+}
+
+// end lets no run start in the term any more. Called with the lock.
+func (e *Elector) end(t *term) {
+	if !t.closed {
+		t.closed = true
+		t.leave(errResigned)
+		t.settle()
+	}
+}
+
+// Close resigns, as Resign does, and ends the campaign for good.
+func (e *Elector) Close(ctx context.Context) error {
+	e.close()
+	err := e.Resign(ctx)
+	select {
+	case <-e.done:
+		return err
+	case <-ctx.Done():
+		if err == nil {
+			err = fmt.Errorf("cronlock: a callback has not returned: %w", context.Cause(ctx))
+		}
+		return err
+	}
+}
+
+// afterResign is how long a process that resigned leaves the field to others.
+const afterResign = 3 * time.Second
+
+func (e *Elector) campaign() {
+	defer close(e.done)
+	troubled := false
+	for e.closing.Err() == nil {
+		lease, err := e.locks.Acquire(e.closing, "cron-leader/"+escape(e.group))
+		switch {
+		case err == nil:
+			troubled = false
+			if e.serve(lease) {
+				pause(e.closing, afterResign)
+			}
+		case e.closing.Err() != nil:
+		case errors.Is(err, core.ErrClosed):
+			e.logger.Error("cronlock: no campaign for leadership any more: the Locker is closed", "group", e.group)
+			return
+		default:
+			if !troubled {
+				e.logger.Warn("cronlock: no leader can be elected", "group", e.group, "err", err)
+			}
+			troubled = true
+			pause(e.closing, watchMin+rand.N(watchMax))
+		}
+	}
+}
+
+// serve is one term. It says whether it ended by resignation.
+func (e *Elector) serve(lease *core.Lease) (resigned bool) {
+	t := &term{Term: Term{Group: e.group, FencingToken: lease.FencingToken(), lease: lease},
+		resign: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{})}
+	t.work, t.cancel = context.WithCancelCause(context.Background())
+	t.notice, t.leave = context.WithCancelCause(t.work)
+	stop := context.AfterFunc(lease.Context(), func() { t.cancel(t.lost()) })
+	e.mu.Lock()
+	e.term = t
+	crons := make([]*Cron, 0, len(e.crons))
+	for c := range e.crons {
+		crons = append(crons, c)
+	}
+	e.mu.Unlock()
+	e.locks.Event(e.closing, source, EventElected)
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		e.elected(t.notice, t.Term)
+	}()
+	for _, c := range crons {
+		c.catchUp()
+	}
+
+	var err error
+	select {
+	case <-lease.Context().Done():
+	case <-t.resign:
+		resigned = true
+	case <-e.closing.Done():
+		resigned = true
+	}
+	e.mu.Lock()
+	e.end(t)
+	e.mu.Unlock()
+	<-returned
+	if resigned {
+		select {
+		case <-t.idle:
+		case <-lease.Context().Done(): // lost while the last runs were ending
+			resigned = false
+		}
+	}
+	stop()
+	if !resigned {
+		err = t.lost()
+		t.cancel(err)
+		e.locks.Event(e.closing, source, EventDeposed)
+		e.lost(t.Term, err)
+	}
+	<-t.idle
+	lease.Release(e.closing)
+	e.mu.Lock()
+	e.term = nil
+	e.mu.Unlock()
+	close(t.over)
+	t.cancel(errResigned)
+	if resigned {
+		e.locks.Event(e.closing, source, EventResigned)
+		e.lost(t.Term, nil)
+	}
+	return resigned
+}
+
+// follow has the Cron catch up when this process becomes leader.
+func (e *Elector) follow(c *Cron) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.crons[c] = struct{}{}
+}
+
+func (e *Elector) unfollow(c *Cron) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.crons, c)
+}

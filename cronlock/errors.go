@@ -1,0 +1,116 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Why a replica does not run a tick, beside core's sentinels: core.ErrHeld (it runs elsewhere, or an earlier
+// run goes on and overlap is forbidden), core.ErrDone (it has run), core.ErrUnavailable (no quorum of nodes),
+// core.ErrClosed (the Cron or its Locker is closed).
+var (
+	// ErrNotLeader: another replica leads, or nobody does.
+	ErrNotLeader = errors.New("not the leader")
+	// ErrMissed: the tick is over by more than the misfire grace. It is not run any more.
+	ErrMissed = errors.New("tick missed")
+	// ErrClock: this replica's clock is too far from the nodes' clocks. Run NTP.
+	ErrClock = errors.New("clock is off")
+	// ErrJob: the job cannot be told apart from others, or its schedule is not known; the error says what to
+	// do. It never runs until that is mended.
+	ErrJob = errors.New("unusable job")
+)
+
+// What a run's context may end with, beside core's ErrLost and gocron's cancellation.
+var (
+	// ErrReplaced: the job's next tick has come, and its policy is Replace.
+	ErrReplaced = errors.New("replaced by the next tick")
+	// ErrLeadershipLost: the replica does not lead any more.
+	ErrLeadershipLost = errors.New("leadership lost")
+)
+
+// A TickError says why a replica did not run a tick. It reaches gocron's AfterLockError, and matches one of
+// the sentinels above or of core.
+type TickError struct {
+	Job  string
+	Tick time.Time // zero for a run that no tick has caused
+	Err  error     // what happened; where nodes had a say, a *core.OpError is in its chain
+}
+
+func (e *TickError) Error() string {
+	if e.Tick.IsZero() {
+		return fmt.Sprintf("cronlock: job %q: %v", e.Job, e.Err)
+	}
+	return fmt.Sprintf("cronlock: job %q, tick %s: %v", e.Job, stamp(e.Tick), e.Err)
+}
+
+// Unwrap returns Err.
+func (e *TickError) Unwrap() error { return e.Err }
+
+// Kinds of events that [core.EventObserver] hears, with source "cronlock" and the job as name.
+const (
+	EventRun         = "tick_run"         // a tick, or a run that no tick has caused, starts here
+	EventRerun       = "tick_rerun"       // it starts for the second time or later, or late for want of a leader
+	EventHeld        = "tick_held"        // it runs elsewhere
+	EventDone        = "tick_done"        // it has run elsewhere
+	EventOverlap     = "tick_overlap"     // skipped: an earlier run goes on
+	EventMissed      = "tick_missed"      // too late
+	EventNotLeader   = "tick_not_leader"  // left to the leader
+	EventUnavailable = "tick_unavailable" // no quorum of nodes
+	EventUnprotected = "tick_unprotected" // no quorum of nodes, run all the same
+	EventRefused     = "tick_refused"     // the job's name, the clock, or closed
+	EventLost        = "run_lost"         // a run's lease or leadership ended before the run did
+	EventReplaced    = "run_replaced"     // a run was told to stop by the next tick
+	EventElected     = "leader_elected"   // this process leads; the name is the group's
+	EventDeposed     = "leader_lost"      // it has lost the leadership
+	EventResigned    = "leader_resigned"  // it has given it up
+	EventUnrecorded  = "run_unrecorded"   // a run's end could not be recorded
+)
+
+// eventOf is the kind of event that an error of Lock is.
+func eventOf(err error) string {
+	for _, of := range []struct {
+		err  error
+		kind string
+	}{{errOverlap, EventOverlap}, {ErrMissed, EventMissed}, {ErrNotLeader, EventNotLeader}, {ErrClock, EventRefused},
+		{core.ErrDone, EventDone}, {core.ErrHeld, EventHeld}, {core.ErrUnavailable, EventUnavailable}} {
+		if errors.Is(err, of.err) {
+			return of.kind
+		}
+	}
+	return EventRefused
+}
+
+// errOverlap is core.ErrHeld by an earlier run of the job.
+var errOverlap = fmt.Errorf("%w: an earlier run of the job goes on", core.ErrHeld)
+
+// explain adds to an error of core what an operator of cron jobs wants to know first.
+func explain(err error) error {
+	var op *core.OpError
+	if !errors.As(err, &op) {
+		return err
+	}
+	if op.Record != nil && errors.Is(err, core.ErrDone) {
+		if r, ok := parseRecord(op.Record.Result); ok {
+			return fmt.Errorf("%s: %w", r, err)
+		}
+	}
+	skewed := 0
+	for _, n := range op.Nodes {
+		if n.Verdict == core.ClockSkewed {
+			skewed++
+		}
+	}
+	if errors.Is(err, core.ErrUnavailable) && 2*skewed >= len(op.Nodes) && skewed > 0 {
+		return fmt.Errorf("%w: %w", ErrClock, err)
+	}
+	return err
+}
+
+// cancelled: the scheduler has stopped the job, which is no trouble of the locks.
+func cancelled(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, ctx.Err())
+}

@@ -1,0 +1,164 @@
+package cronlock
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/jonboulle/clockwork"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A world is a set of nodes and the replicas of a service on it, in a bubble of synctest.
+type world struct {
+	t     *testing.T
+	nodes []*testutil.Node
+	ends  []func()
+
+	mu   sync.Mutex
+	runs []ran
+	errs []error
+}
+
+// A ran is one start of a job's function.
+type ran struct {
+	Run
+	replica string
+	at      time.Time
+}
+
+func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, nodes: testutil.Embedded(t, nodes)}
+		defer func() {
+			for i := len(w.ends) - 1; i >= 0; i-- {
+				w.ends[i]()
+			}
+		}()
+		f(t, w)
+	})
+}
+
+// skewed is the clock of a replica that is ahead by so much.
+type skewed struct {
+	clockwork.Clock
+	ahead time.Duration
+}
+
+func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.ahead) }
+
+// A replica is one process of the service.
+type replica struct {
+	*Cron
+	w     *world
+	name  string
+	locks *core.Locker
+	sched gocron.Scheduler
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func (w *world) locks(opts ...core.Option) *core.Locker {
+	w.t.Helper()
+	clients := make([]redis.UniversalClient, len(w.nodes))
+	for i, n := range w.nodes {
+		clients[i] = n.ClientWith(func(o *redis.Options) { o.PoolSize = 200 })
+	}
+	locks, err := core.New(clients, append([]core.Option{core.WithLogger(quiet)}, opts...)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := locks.Provision(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.ends = append(w.ends, func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		locks.Close(ctx)
+		for _, c := range clients {
+			c.Close()
+		}
+	})
+	return locks
+}
+
+// replica starts one, with a scheduler that has not started.
+func (w *world) replica(name string, opts ...Option) *replica {
+	w.t.Helper()
+	return w.replicaOn(name, w.locks(), opts...)
+}
+
+func (w *world) replicaOn(name string, locks *core.Locker, opts ...Option) *replica {
+	w.t.Helper()
+	c, err := New(locks, "service", append([]Option{WithLogger(quiet)}, opts...)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := gocron.NewScheduler(c.Options()...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r := &replica{Cron: c, w: w, name: name, locks: locks, sched: s}
+	w.ends = append(w.ends, func() {
+		s.Shutdown()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return r
+}
+
+// job adds a job whose runs are noted; f, if not nil, is the rest of its work.
+func (r *replica) job(def gocron.JobDefinition, f func(ctx context.Context) error, opts ...gocron.JobOption) gocron.Job {
+	r.w.t.Helper()
+	j, err := r.sched.NewJob(def, r.Task(func(ctx context.Context) error {
+		run, _ := FromContext(ctx)
+		r.w.mu.Lock()
+		r.w.runs = append(r.w.runs, ran{run, r.name, time.Now()})
+		r.w.mu.Unlock()
+		if f == nil {
+			return nil
+		}
+		return f(ctx)
+	}), append([]gocron.JobOption{gocron.WithName("job"),
+		gocron.WithEventListeners(gocron.AfterLockError(r.note))}, opts...)...)
+	if err != nil {
+		r.w.t.Fatal(err)
+	}
+	return j
+}
+
+func (r *replica) note(_ uuid.UUID, _ string, err error) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.w.errs = append(r.w.errs, err)
+}
+
+// ran returns the runs so far.
+func (w *world) ran() []ran {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]ran(nil), w.runs...)
+}
+
+// perTick counts the runs of each tick.
+func (w *world) perTick() map[time.Time]int {
+	n := map[time.Time]int{}
+	for _, r := range w.ran() {
+		n[r.Tick.UTC()]++
+	}
+	return n
+}
+
+const secondly = "* * * * * *"

@@ -1,0 +1,161 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Lock is what gocron calls before each run of a job. It does not wait for runs of others: gocron schedules
+// the job's next tick only after it has returned. Its error is a [*TickError]. ctx is that of the job, shared
+// by all its runs; when it ends, the run it was called for keeps its lease until Unlock.
+func (c *Cron) Lock(ctx context.Context, name string) (gocron.Lock, error) {
+	return c.lock(ctx, name, c.policy)
+}
+
+// Lock is that of the Cron, with the policy of the job.
+func (l *jobLocker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
+	return l.c.lock(ctx, name, l.p)
+}
+
+func (c *Cron) lock(ctx context.Context, name string, p policy) (gocron.Lock, error) {
+	cl := c.claimOf(ctx, c.job(name), p)
+	r, err := cl.run()
+	if err != nil {
+		cl.job.idle(c.clock.Now())
+		if !cancelled(ctx, err) {
+			cl.event(eventOf(err))
+		}
+		return nil, &TickError{Job: name, Tick: cl.tick, Err: explain(err)}
+	}
+	c.handoff.offer(ctx, r)
+	return r, nil
+}
+
+// A claim is one attempt of this replica to run a job.
+type claim struct {
+	c      *Cron
+	job    *job
+	policy policy
+	ctx    context.Context // the job's
+	waits  context.Context // of what has to be waited for
+	locks  *core.Locker    // named after the job
+
+	tick   time.Time // zero for a manual run
+	id     string    // of the tick, the same on all replicas
+	shared bool      // id is known to be
+	period time.Duration
+	gap    time.Duration // not 0: the tick differs between replicas
+	next   time.Time     // the job's next tick, if known
+}
+
+func (c *Cron) claimOf(ctx context.Context, j *job, p policy) *claim {
+	return &claim{c: c, job: j, policy: p, ctx: ctx, waits: ctx, locks: derive(c.locks, core.WithName(j.name), core.WithRetention(p.retention))}
+}
+
+// derive is With for options that have been checked.
+func derive(locks *core.Locker, opts ...core.Option) *core.Locker {
+	l, err := locks.With(opts...)
+	if err != nil {
+		panic("cronlock: " + err.Error())
+	}
+	return l
+}
+
+func (cl *claim) event(kind string) { cl.locks.Event(cl.ctx, source, kind) }
+
+// run finds out what the call is for and takes what it needs.
+func (cl *claim) run() (*run, error) {
+	c := cl.c
+	if err := cl.ctx.Err(); err != nil {
+		return nil, err
+	}
+	kind, err := cl.identify()
+	if err != nil {
+		return nil, err
+	}
+	if kind == callRerun {
+		if r := cl.job.handover(); r != nil {
+			return r, nil
+		}
+		return nil, ErrMissed
+	}
+	if !c.begin() {
+		return nil, core.ErrClosed
+	}
+	lead, err := c.lead()
+	if err != nil {
+		cl.job.leaveToLeader(cl)
+		c.tasks.Done()
+		return nil, err
+	}
+	r, err := cl.take(lead)
+	if cl.policy.runAnyway && errors.Is(err, core.ErrUnavailable) {
+		r, err = cl.unprotected(lead, err), nil
+	}
+	if err != nil {
+		if cl.policy.attempts > 1 {
+			cl.job.watch(cl, err)
+		}
+		lead.leave()
+		c.tasks.Done()
+	}
+	return r, err
+}
+
+// identify fills in the tick that the call is for.
+func (cl *claim) identify() (call, error) {
+	c, j := cl.c, cl.job
+	if err := checkName(j.name); err != nil {
+		return 0, err
+	}
+	now := c.clock.Now()
+	h, err := j.handle(cl.ctx, cl.policy.minGap == 0)
+	if h == nil { // only the gap tells ticks apart, so a manual run is one like any other
+		cl.tick, cl.id, cl.gap, cl.period = now, stamp(now), cl.policy.minGap, cl.policy.minGap
+		return callTick, err
+	}
+	if err != nil {
+		return 0, err
+	}
+	s := scheduleOf(h.Schedule())
+	due, next, period, err := ticks(h, &s, now)
+	if err != nil {
+		return 0, errors.Join(ErrJob, err)
+	}
+	j.mu.Lock()
+	j.calls.see(due, next, now.Add(early(period)), now)
+	kind, tick := j.calls.take(len(j.handovers) > 0)
+	j.mu.Unlock()
+	cl.period, cl.next = period, next
+	if kind != callTick {
+		return kind, nil
+	}
+	cl.tick, cl.id = tick, stamp(tick)
+	switch {
+	case cl.policy.minGap > 0:
+		cl.gap = cl.policy.minGap
+	case s.gap > 0:
+		cl.gap = s.gap
+	case !s.shared(tick):
+		cl.gap = cl.policy.grace
+	}
+	cl.shared = cl.gap == 0
+	return kind, nil
+}
+
+// late says that the tick is over, or the clock too far off to tell.
+func (cl *claim) late() error {
+	offset, known := cl.c.offset()
+	if known && offset.Abs() > cl.c.clockLimit {
+		return errOff(offset)
+	}
+	if !cl.tick.IsZero() && cl.c.now().Sub(cl.tick) > cl.policy.grace {
+		return errLate(cl.c.now().Sub(cl.tick))
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package cronlock
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+)
+
+// An Option configures New.
+type Option interface{ apply(*config) }
+
+// A JobOption is a policy of a job: given to New it is the default of all jobs, given to [Cron.Job] it is that
+// of one.
+type JobOption interface {
+	Option
+	applyJob(*policy)
+}
+
+type option func(*config)
+
+func (o option) apply(c *config) { o(c) }
+
+type jobOption func(*policy)
+
+func (o jobOption) apply(c *config)    { o(&c.policy) }
+func (o jobOption) applyJob(p *policy) { o(p) }
+
+type config struct {
+	policy     policy
+	elector    *Elector
+	clock      clockwork.Clock
+	clockLimit time.Duration
+	logger     *slog.Logger
+	nilOptions int
+}
+
+// A policy is what holds for one job.
+type policy struct {
+	overlap   Overlap
+	attempts  int
+	grace     time.Duration
+	minGap    time.Duration
+	retention time.Duration
+	runAnyway bool
+}
+
+func defaults() config {
+	return config{
+		policy: policy{attempts: 1, grace: time.Minute, retention: time.Hour},
+		clock:  clockwork.NewRealClock(), clockLimit: time.Minute,
+		logger: slog.Default(),
+	}
+}
+
+// Overlap says what happens to a tick while an earlier run of its job goes on, on whatever replica.
+type Overlap uint8
+
+const (
+	Forbid  Overlap = iota // the tick is skipped
+	Allow                  // both run
+	Replace                // the earlier run's context ends, with cause ErrReplaced; once it has returned, the tick runs
+)
+
+// String returns the policy's name in lower case.
+func (o Overlap) String() string {
+	if names := [...]string{"forbid", "allow", "replace"}; int(o) < len(names) {
+		return names[o]
+	}
+	return "unknown"
+}
+
+// WithOverlap sets what happens to a tick while an earlier run of its job goes on. Default Forbid. Replace
+// needs [Cron.Task]: nothing else tells a run to stop.
+func WithOverlap(o Overlap) JobOption { return jobOption(func(p *policy) { p.overlap = o }) }
+
+// AtMostOnce lets each tick start once: if its replica dies in mid-run, the tick is lost. This is the default.
+func AtMostOnce() JobOption { return jobOption(func(p *policy) { p.attempts = 1 }) }
+
+// AtLeastOnce has a replica that saw the tick run it again when the lease of the one that ran it ends without
+// completion: the process died or was cut off, or a run by [Cron.Task] panicked. A tick starts at most
+// attempts times in all, and not later than the misfire grace.
+func AtLeastOnce(attempts int) JobOption { return jobOption(func(p *policy) { p.attempts = attempts }) }
+
+// WithMisfireGrace sets how late a tick may start: because the replica was busy or asleep, because its holder
+// died, or because there was no leader. What would start later is missed. Default 1m.
+func WithMisfireGrace(d time.Duration) JobOption { return jobOption(func(p *policy) { p.grace = d }) }
+
+// WithMinGap tells ticks apart by time alone: nobody starts the job within d of its last start, by the nodes'
+// clocks. It is the rule for jobs whose ticks differ between replicas (see the package's documentation), with
+// a gap that follows from the schedule; set it where that does not fit, or for a Cron that is used as a plain
+// gocron.Locker. Default 0: by the schedule.
+func WithMinGap(d time.Duration) JobOption { return jobOption(func(p *policy) { p.minGap = d }) }
+
+// WithRetention sets how long a tick stays taken after its run. It must outlast the misfire grace and twice
+// the clock limit, so that no replica can come later. Default 1h.
+func WithRetention(d time.Duration) JobOption { return jobOption(func(p *policy) { p.retention = d }) }
+
+// WithRunAnyway runs a tick unprotected when the nodes cannot be reached, on every replica that it reaches.
+// By default nothing runs then.
+func WithRunAnyway() JobOption { return jobOption(func(p *policy) { p.runAnyway = true }) }
+
+// WithElector lets only the leader run jobs, each tick under its lock as without: gocron itself ignores a
+// locker beside an elector. A run's context also ends with the leadership, and a replica that becomes leader
+// catches up on each job's last tick, if it is within the misfire grace. The caller closes the elector.
+func WithElector(e *Elector) Option { return option(func(c *config) { c.elector = e }) }
+
+// WithClock sets the clock of the scheduler, see gocron.WithClock: Options passes it on.
+func WithClock(clock clockwork.Clock) Option { return option(func(c *config) { c.clock = clock }) }
+
+// WithClockLimit sets by how much the scheduler's clock may be off from the nodes'. Past it, ticks fail with
+// ErrClock instead of running early or late. Default 1m. The clock window of core applies as well.
+func WithClockLimit(d time.Duration) Option { return option(func(c *config) { c.clockLimit = d }) }
+
+// WithLogger sets where the few things go that an operator must know: jobs that cannot run for their name,
+// ticks whose record could not be written, runs without protection, elections that cannot be held. Default:
+// slog.Default().
+func WithLogger(l *slog.Logger) interface {
+	Option
+	ElectorOption
+} {
+	return loggerOption{l}
+}
+
+type loggerOption struct{ l *slog.Logger }
+
+func (o loggerOption) apply(c *config)         { c.logger = o.l }
+func (o loggerOption) applyElector(e *Elector) { e.logger = o.l }
+
+// check names every fault.
+func (c *config) check(service string) error {
+	var faults []error
+	bad := func(is bool, format string, args ...any) {
+		if is {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	bad(service == "", "the service's name is empty: it keeps the jobs of services apart that share nodes")
+	bad(c.nilOptions > 0, "%d options are nil", c.nilOptions)
+	bad(c.clock == nil, "clock is nil")
+	bad(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
+	bad(c.clockLimit <= 0, "clock limit is %v, must be positive", c.clockLimit)
+	return errors.Join(append(faults, c.policy.check(c.clockLimit))...)
+}
+
+func (p *policy) check(clockLimit time.Duration) error {
+	var faults []error
+	bad := func(is bool, format string, args ...any) {
+		if is {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	bad(p.overlap > Replace, "overlap policy %d is unknown", p.overlap)
+	bad(p.attempts < 1 || p.attempts > maxAttempts, "attempts are %d, must be 1 to %d", p.attempts, maxAttempts)
+	bad(p.grace <= 0, "misfire grace is %v, must be positive", p.grace)
+	bad(p.minGap < 0, "minimum gap is %v, must not be negative", p.minGap)
+	if least := p.grace + 2*clockLimit; p.retention < least {
+		bad(true, "retention is %v, must be at least the misfire grace plus twice the clock limit, %v", p.retention, least)
+	}
+	return errors.Join(faults...)
+}
+
+// maxAttempts bounds what AtLeastOnce may ask for: each attempt is looked for in turn.
+const maxAttempts = 10

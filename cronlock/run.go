@@ -1,0 +1,223 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A run is one run of a job, from the end of Lock to the end of Unlock. It is the gocron.Lock.
+type run struct {
+	cl      *claim
+	lead    leading
+	attempt int
+	tick    *core.Lease // nil: no tick has caused it
+	job     *core.Lease // nil: runs may overlap
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	stops  []func() bool
+	once   sync.Once
+
+	offeredOn context.Context // what Task finds the run by
+	started   chan struct{}   // closed when Task has taken the run over, or it has ended without
+	fetched   chan struct{}   // closed when Lock has fetched the run, if it was claimed in the background
+
+	mu       sync.Mutex
+	taken    bool  // by Task,
+	returned bool  // which has returned
+	err      error // with this
+}
+
+func (cl *claim) newRun(lead leading, attempt int, tick, job *core.Lease) *run {
+	r := &run{cl: cl, lead: lead, attempt: attempt, tick: tick, job: job, started: make(chan struct{}), fetched: make(chan struct{})}
+	parent := cl.ctx
+	for _, lease := range []*core.Lease{tick, job} {
+		if lease != nil {
+			parent = lease.Context() // has the values of the job's context, and not its end
+		}
+	}
+	inner, cancel := context.WithCancelCause(context.WithValue(parent, runKey{}, r))
+	r.ctx, r.cancel = &runContext{inner, r}, cancel
+	r.endWith(cl.ctx, func() error { return context.Cause(cl.ctx) })
+	if tick != nil && job != nil {
+		r.endWith(tick.Context(), func() error { return context.Cause(tick.Context()) })
+	}
+	if lead.term != nil {
+		r.endWith(lead.term.work, func() error { return context.Cause(lead.term.work) })
+	}
+	if cl.policy.overlap == Replace && !cl.next.IsZero() {
+		timer := cl.c.clock.AfterFunc(cl.next.Sub(cl.c.clock.Now()), r.replace)
+		r.stops = append(r.stops, timer.Stop)
+	}
+	cl.job.mu.Lock()
+	cl.job.running[r] = struct{}{}
+	cl.job.mu.Unlock()
+	return r
+}
+
+func (r *run) endWith(ctx context.Context, cause func() error) {
+	r.stops = append(r.stops, context.AfterFunc(ctx, func() { r.cancel(cause()) }))
+}
+
+// replace tells the run to stop for the job's next tick.
+func (r *run) replace() {
+	if r.ctx.Err() == nil {
+		r.cl.event(EventReplaced)
+		r.cancel(ErrReplaced)
+	}
+}
+
+// replace tells all runs of the job in this process to stop.
+func (j *job) replace() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for r := range j.running {
+		r.replace()
+	}
+}
+
+// lost is why the run is not the only one any more, if so.
+func (r *run) lost() error {
+	for _, lease := range []*core.Lease{r.tick, r.job} {
+		if lease == nil || lease.Context().Err() == nil { // asked first, because it looks at the clock
+			continue
+		}
+		if cause := context.Cause(lease.Context()); errors.Is(cause, core.ErrLost) {
+			return cause
+		}
+	}
+	return nil
+}
+
+// Unlock ends the run: the tick is recorded as done, and the job is free. gocron calls it when the function
+// has returned, with a context that Shutdown has cancelled, and drops its error, so the error is logged too.
+func (r *run) Unlock(ctx context.Context) (err error) {
+	r.once.Do(func() { err = r.end() })
+	return err
+}
+
+func (r *run) end() error {
+	cl := r.cl
+	cl.c.handoff.withdraw(r)
+	lost := r.lost()
+	r.mu.Lock()
+	outcome, crashed := outcomeRan, r.taken && !r.returned // by a panic
+	if !r.taken {
+		cl.job.plain.Store(true)
+	}
+	if r.err != nil {
+		outcome = outcomeFailed
+	}
+	r.mu.Unlock()
+	if lost != nil {
+		outcome = outcomeLost
+	}
+	if lost != nil || r.lead.lost() != nil {
+		cl.event(EventLost)
+	}
+	for _, stop := range r.stops {
+		stop()
+	}
+
+	var err error
+	var wg sync.WaitGroup
+	wg.Go(func() { cl.release(r.job) })
+	switch {
+	case r.tick == nil:
+	case crashed && cl.policy.attempts > 1:
+		cl.release(r.tick) // for another attempt
+	default:
+		if err = cl.complete(r.tick, cl.record(outcome, r.attempt)); err != nil {
+			cl.event(EventUnrecorded)
+			cl.c.logger.Error("cronlock: a run's end could not be recorded: where the policy allows, another replica runs the tick again",
+				"job", cl.job.name, "tick", cl.id, "attempt", r.attempt, "err", err)
+		}
+	}
+	wg.Wait()
+	r.over()
+	return err
+}
+
+// abandon ends a run that has not started. Its attempt stays recorded.
+func (r *run) abandon() {
+	r.once.Do(func() {
+		for _, stop := range r.stops {
+			stop()
+		}
+		r.cl.release(r.tick, r.job)
+		r.over()
+	})
+}
+
+func (r *run) over() {
+	r.cancel(core.ErrReleased)
+	r.lead.leave()
+	r.cl.job.ended(r)
+	r.cl.c.tasks.Done()
+}
+
+func (j *job) ended(r *run) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.running, r)
+	if len(j.running) == 0 {
+		j.calls.idle(r.cl.c.clock.Now())
+		if len(j.handles) == 0 && len(j.handovers) == 0 {
+			r.cl.c.forget(j)
+		}
+	}
+}
+
+// idle notes that a call of Lock has come to nothing.
+func (j *job) idle(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.running) == 0 {
+		j.calls.idle(now)
+	}
+}
+
+type runKey struct{}
+
+// A runContext is the context of a run. Its Err looks at the clock, as that of a lease does: after a pause
+// it knows at the first look.
+type runContext struct {
+	context.Context
+	r *run
+}
+
+func (c *runContext) Err() error {
+	if err := c.r.lost(); err != nil {
+		c.r.cancel(err)
+	} else if err := c.r.lead.lost(); err != nil {
+		c.r.cancel(err)
+	}
+	return c.Context.Err()
+}
+
+// A Run describes the run that a context belongs to.
+type Run struct {
+	Service, Job string
+	Tick         time.Time // the instant that the schedule names; zero for a run that no tick has caused, such as by RunNow
+	Attempt      int       // from 1 on; more only with AtLeastOnce
+	FencingToken uint64    // grows with every run of the job; with Allow, with every attempt at the tick; 0 without protection
+}
+
+// FromContext returns the run whose context ctx is, or derives from.
+func FromContext(ctx context.Context) (Run, bool) {
+	r, ok := ctx.Value(runKey{}).(*run)
+	if !ok {
+		return Run{}, false
+	}
+	info := Run{Service: r.cl.c.service, Job: r.cl.job.name, Tick: r.cl.tick, Attempt: r.attempt}
+	for _, lease := range []*core.Lease{r.tick, r.job} {
+		if lease != nil {
+			info.FencingToken = lease.FencingToken()
+		}
+	}
+	return info, true
+}

@@ -1,0 +1,184 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Ticks that another replica has, or should have had, are run here when it does not complete them: under
+// AtLeastOnce by every replica that saw the tick, and with an elector by the one that becomes leader. The run
+// is claimed in the background and then started through gocron's RunNow, so that gocron's limits, listeners
+// and shutdown hold for it, too.
+
+// watch has this replica take the tick over, if what its claim failed with is something that may pass.
+func (j *job) watch(cl *claim, why error) {
+	taken := errors.Is(why, core.ErrHeld) && !errors.Is(why, errOverlap) || cl.gap > 0 && errors.Is(why, core.ErrDone)
+	if cl.shared && (taken || errors.Is(why, core.ErrUnavailable)) {
+		cl.takeOver()
+	}
+}
+
+// leaveToLeader notes that the leader should run this.
+func (j *job) leaveToLeader(cl *claim) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if cl.shared {
+		j.unled = cl
+	}
+}
+
+// catchUp runs the last ticks that were left to a leader, unless it has run them.
+func (c *Cron) catchUp() {
+	c.mu.Lock()
+	var left []*claim
+	for _, j := range c.jobs {
+		j.mu.Lock()
+		if j.unled != nil {
+			left = append(left, j.unled)
+			j.unled = nil
+		}
+		j.mu.Unlock()
+	}
+	c.mu.Unlock()
+	for _, cl := range left {
+		cl.takeOver()
+	}
+}
+
+// takeOver waits in the background until the tick is recorded as done, or free, and then runs it; but not
+// past the misfire grace.
+func (cl *claim) takeOver() {
+	j := cl.job
+	if !cl.c.begin() {
+		return
+	}
+	j.mu.Lock()
+	_, already := j.watched[cl.id]
+	j.watched[cl.id] = struct{}{}
+	j.mu.Unlock()
+	if already {
+		cl.c.tasks.Done()
+		return
+	}
+	go func() {
+		defer cl.c.tasks.Done()
+		defer func() {
+			j.mu.Lock()
+			delete(j.watched, cl.id)
+			j.mu.Unlock()
+		}()
+		ctx, cancel := context.WithCancel(cl.ctx)
+		defer cancel()
+		defer context.AfterFunc(cl.c.closing, cancel)()
+		cl.waitOver(ctx)
+	}()
+}
+
+// Holders die rarely: those who wait for it ask less often than those who contend.
+const watchMin, watchMax = 250 * time.Millisecond, time.Second
+
+func (cl *claim) waitOver(ctx context.Context) {
+	for ctx.Err() == nil && cl.late() == nil {
+		tick, err := cl.acquireFor(ctx, tickKey(cl.id), cl.left(), core.WithRetryDelay(watchMin, watchMax))
+		if errors.Is(err, core.ErrUnavailable) {
+			pause(ctx, watchMax)
+			continue
+		}
+		if err != nil {
+			return // done, cancelled, or held to the end of the grace
+		}
+		if r := cl.takeOverNow(ctx, tick); r != nil && !cl.job.handOver(ctx, r) {
+			r.abandon()
+		} else if r != nil {
+			return
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// takeOverNow takes what a run needs beside the tick.
+func (cl *claim) takeOverNow(ctx context.Context, tick *core.Lease) *run {
+	lead, err := cl.c.lead()
+	if err != nil || !cl.c.begin() {
+		lead.leave()
+		cl.release(tick)
+		pause(ctx, watchMin) // whoever leads now has the tick to take
+		return nil
+	}
+	inBackground := *cl
+	inBackground.waits = ctx
+	r, err := inBackground.takeRest(lead, tick, true)
+	if err != nil {
+		lead.leave()
+		cl.c.tasks.Done()
+		cl.event(eventOf(err))
+		pause(ctx, watchMin)
+		return nil
+	}
+	return r
+}
+
+// handOver starts the run through gocron. It is false when gocron does not take it.
+func (j *job) handOver(ctx context.Context, r *run) bool {
+	h, err := j.handle(ctx, true)
+	if err != nil {
+		return false
+	}
+	j.mu.Lock()
+	j.handovers = append(j.handovers, r)
+	j.calls.reruns++
+	j.mu.Unlock()
+	for err = h.RunNow(); errors.Is(err, gocron.ErrJobRunNowFailed) && ctx.Err() == nil; err = h.RunNow() {
+		pause(ctx, watchMin) // the scheduler's loop is busy
+	}
+	if err == nil {
+		timer := time.NewTimer(max(r.cl.left(), watchMax))
+		defer timer.Stop()
+		select {
+		case <-r.fetched:
+			return true
+		case <-timer.C: // gocron has dropped the call, as it does in some modes
+		case <-ctx.Done():
+		}
+	}
+	return !j.takeBack(r)
+}
+
+// handover is the run that has been claimed for the call of Lock under way.
+func (j *job) handover() *run {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.handovers) == 0 {
+		return nil
+	}
+	r := j.handovers[0]
+	j.handovers = j.handovers[1:]
+	close(r.fetched)
+	return r
+}
+
+// takeBack takes a run back that no call of Lock has fetched.
+func (j *job) takeBack(r *run) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i, h := range j.handovers {
+		if h == r {
+			j.handovers = append(j.handovers[:i:i], j.handovers[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
