@@ -129,7 +129,7 @@ func (cl *claim) takeRest(lead leading, tick *core.Lease, background bool) (_ *r
 		wait = cl.claimWait()
 	}
 	job, err = cl.takeJob(wait)
-	if errors.Is(err, errOverlap) && n == 1 {
+	if errors.Is(err, errOverlap) && n == 1 && !cl.c.now().Before(cl.tick) { // who is early must not decide for the others
 		return nil, errors.Join(err, cl.settle(tick, outcomeSkipped, 0))
 	}
 	if err != nil {
@@ -182,6 +182,7 @@ func (cl *claim) takeJob(wait time.Duration) (*core.Lease, error) {
 
 // settle records the end of a tick that does not run.
 func (cl *claim) settle(tick *core.Lease, outcome string, attempt int) error {
+	cl.settled = true
 	return cl.complete(tick, cl.record(outcome, attempt))
 }
 

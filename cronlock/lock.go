@@ -45,12 +45,13 @@ type claim struct {
 	waits  context.Context // of what has to be waited for
 	locks  *core.Locker    // named after the job
 
-	tick   time.Time // zero for a manual run
-	id     string    // of the tick, the same on all replicas
-	shared bool      // id is known to be
-	period time.Duration
-	gap    time.Duration // not 0: the tick differs between replicas
-	next   time.Time     // the job's next tick, if known
+	tick    time.Time // zero for a manual run
+	id      string    // of the tick
+	shared  bool      // id is known to be the same on all replicas
+	settled bool      // it was decided that the tick does not run
+	period  time.Duration
+	gap     time.Duration // not 0: the tick differs between replicas
+	next    time.Time     // the job's next tick, if known
 }
 
 func (c *Cron) claimOf(ctx context.Context, j *job, p policy) *claim {

@@ -109,7 +109,7 @@ func (r *run) end() error {
 	if !r.taken {
 		cl.job.plain.Store(true)
 	}
-	if r.err != nil {
+	if r.err != nil || crashed {
 		outcome = outcomeFailed
 	}
 	r.mu.Unlock()

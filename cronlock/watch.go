@@ -3,6 +3,8 @@ package cronlock
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -17,8 +19,8 @@ import (
 
 // watch has this replica take the tick over, if what its claim failed with is something that may pass.
 func (j *job) watch(cl *claim, why error) {
-	taken := errors.Is(why, core.ErrHeld) && !errors.Is(why, errOverlap) || cl.gap > 0 && errors.Is(why, core.ErrDone)
-	if cl.shared && (taken || errors.Is(why, core.ErrUnavailable)) {
+	taken := errors.Is(why, core.ErrHeld) || cl.gap > 0 && errors.Is(why, core.ErrDone)
+	if cl.shared && !cl.settled && (taken || errors.Is(why, core.ErrUnavailable)) {
 		cl.takeOver()
 	}
 }
@@ -35,18 +37,16 @@ func (j *job) leaveToLeader(cl *claim) {
 // catchUp runs the last ticks that were left to a leader, unless it has run them.
 func (c *Cron) catchUp() {
 	c.mu.Lock()
-	var left []*claim
-	for _, j := range c.jobs {
-		j.mu.Lock()
-		if j.unled != nil {
-			left = append(left, j.unled)
-			j.unled = nil
-		}
-		j.mu.Unlock()
-	}
+	jobs := slices.Collect(maps.Values(c.jobs))
 	c.mu.Unlock()
-	for _, cl := range left {
-		cl.takeOver()
+	for _, j := range jobs {
+		j.mu.Lock()
+		cl := j.unled
+		j.unled = nil
+		j.mu.Unlock()
+		if cl != nil {
+			cl.takeOver()
+		}
 	}
 }
 
@@ -85,18 +85,17 @@ const watchMin, watchMax = 250 * time.Millisecond, time.Second
 func (cl *claim) waitOver(ctx context.Context) {
 	for ctx.Err() == nil && cl.late() == nil {
 		tick, err := cl.acquireFor(ctx, tickKey(cl.id), cl.left(), core.WithRetryDelay(watchMin, watchMax))
-		if errors.Is(err, core.ErrUnavailable) {
-			pause(ctx, watchMax)
-			continue
+		if err == nil {
+			err = cl.rerun(ctx, tick)
 		}
-		if err != nil {
-			return // done, cancelled, or held to the end of the grace
-		}
-		if r := cl.takeOverNow(ctx, tick); r != nil && !cl.job.handOver(ctx, r) {
-			r.abandon()
-		} else if r != nil {
+		switch {
+		case err == nil, cl.settled, errors.Is(err, core.ErrDone), errors.Is(err, core.ErrClosed):
+			return
+		case errors.Is(err, ErrNotLeader):
+			cl.job.leaveToLeader(cl)
 			return
 		}
+		pause(ctx, watchMax)
 	}
 }
 
@@ -109,27 +108,35 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// takeOverNow takes what a run needs beside the tick.
-func (cl *claim) takeOverNow(ctx context.Context, tick *core.Lease) *run {
+// rerun takes what a run needs beside the tick, and starts it.
+func (cl *claim) rerun(ctx context.Context, tick *core.Lease) error {
 	lead, err := cl.c.lead()
-	if err != nil || !cl.c.begin() {
+	if err == nil && !cl.c.begin() {
 		lead.leave()
+		err = core.ErrClosed
+	}
+	if err != nil {
 		cl.release(tick)
-		pause(ctx, watchMin) // whoever leads now has the tick to take
-		return nil
+		return err
 	}
 	inBackground := *cl
 	inBackground.waits = ctx
 	r, err := inBackground.takeRest(lead, tick, true)
+	cl.settled = inBackground.settled
 	if err != nil {
 		lead.leave()
 		cl.c.tasks.Done()
 		cl.event(eventOf(err))
-		pause(ctx, watchMin)
-		return nil
+		return err
 	}
-	return r
+	if !cl.job.handOver(ctx, r) {
+		r.abandon()
+		return errNotStarted
+	}
+	return nil
 }
+
+var errNotStarted = errors.New("gocron did not start the run")
 
 // handOver starts the run through gocron. It is false when gocron does not take it.
 func (j *job) handOver(ctx context.Context, r *run) bool {
