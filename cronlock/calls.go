@@ -19,6 +19,7 @@ type calls struct {
 	next    time.Time   // the first that had not when last seen: gocron may drop it from its list before its call
 	owed    int         // calls that ticks have yet to bring
 	reruns  int         // calls that our own RunNow has yet to bring
+	drops   bool        // gocron drops calls while a run goes on (singleton mode Reschedule), instead of queueing them
 	settled time.Time   // when the job was last seen with nothing under way
 }
 
@@ -31,13 +32,18 @@ const (
 	callRerun // that of an own RunNow
 )
 
-// stale is how long calls may be owed by a job with nothing under way.
-const stale = time.Second
+// stale is how long calls may be owed by a job with nothing under way: a scheduler-wide limit drops calls, too,
+// and until then a manual run is taken for one of them. Much less would take a queued call for a manual run
+// when the process is paused in between, and run a tick twice.
+const stale = time.Minute
 
 // see counts the ticks that gocron lists as due by horizon, and remembers the next one.
 func (c *calls) see(due []time.Time, next, horizon, now time.Time) {
+	if c.drops {
+		c.owed = 0
+	}
 	if !c.settled.IsZero() && now.Sub(c.settled) > stale {
-		c.owed, c.reruns = 0, 0 // gocron drops calls in some modes
+		c.owed, c.reruns = 0, 0
 	}
 	c.settled = time.Time{}
 	if !c.next.IsZero() && !c.next.After(horizon) && !slices.ContainsFunc(due, c.next.Equal) {
@@ -48,6 +54,9 @@ func (c *calls) see(due []time.Time, next, horizon, now time.Time) {
 			c.owed++
 			c.latest = t
 		}
+	}
+	if c.drops {
+		c.owed = min(c.owed, 1)
 	}
 	c.counted, c.next = due, next
 }
@@ -64,13 +73,6 @@ func (c *calls) take(handedOver bool) (call, time.Time) {
 		return callTick, c.latest
 	}
 	return callManual, time.Time{}
-}
-
-// skipped accounts for a call that gocron has dropped.
-func (c *calls) skipped() {
-	if c.owed > 0 {
-		c.owed--
-	}
 }
 
 // idle: nothing is under way as of now, so that calls still owed will come soon or never.

@@ -173,13 +173,14 @@ func (m *monitor) JobSchedulingDelay(j gocron.Job, scheduled, started time.Time)
 	m.each(func(n gocron.SchedulerMonitor) { n.JobSchedulingDelay(j, scheduled, started) })
 }
 func (m *monitor) ConcurrencyLimitReached(limit string, j gocron.Job) {
-	m.c.job(j.Name()).skipped()
+	if limit == "singleton" { // of the modes, only Reschedule tells
+		m.c.job(j.Name()).drops()
+	}
 	m.each(func(n gocron.SchedulerMonitor) { n.ConcurrencyLimitReached(limit, j) })
 }
 
-// skipped: gocron drops a call for the job without asking Lock.
-func (j *job) skipped() {
+func (j *job) drops() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.calls.skipped()
+	j.calls.drops = true
 }
