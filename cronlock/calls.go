@@ -86,21 +86,21 @@ func early(period time.Duration) time.Duration { return min(period/10, time.Minu
 // theirs, the next one, and the time between ticks.
 func ticks(h gocron.Job, s *schedule, now time.Time) (due []time.Time, next time.Time, period time.Duration, err error) {
 	for n := 8; ; n *= 8 {
-		if s.random { // what gocron computes beyond its list is drawn at random each time
-			n = 1
-		}
 		all, err := h.NextRuns(n)
 		if err != nil {
 			return nil, time.Time{}, 0, err
 		}
-		known := len(all) < n || n == 1 || n > 1<<15
+		last := len(all) < n || n > 1<<15
 		all = slices.DeleteFunc(slices.Clone(all), time.Time.IsZero)
+		last = last || len(all) < n
 		period = periodOf(all, s)
 		i := slices.IndexFunc(all, func(t time.Time) bool { return t.After(now.Add(early(period))) })
-		if i >= 0 {
+		switch {
+		case i >= 0 && s.random: // what gocron adds to its list is drawn anew each time
+			return all[:i], time.Time{}, period, nil
+		case i >= 0:
 			return all[:i], all[i], period, nil
-		}
-		if known || len(all) < n {
+		case last:
 			return all, time.Time{}, period, nil
 		}
 	}
