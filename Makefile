@@ -154,6 +154,10 @@ bench: tools ## the benchmarks of ./core
 demo: ## run the quickstart example
 	@go run ./examples/quickstart
 
+.PHONY: demo-cron
+demo-cron: ## run the cron example
+	@go run ./examples/cron
+
 .PHONY: models
 models: ## check the models in docs/models
 	@$(MAKE) -C docs/models check

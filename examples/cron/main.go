@@ -1,0 +1,153 @@
+// Cron shows three replicas of one service, each a process with a gocron
+// scheduler of its own, whose jobs run once per tick. One replica's clock is off
+// by a third of a second, one is killed in the middle of a run, and one shuts
+// down.
+//
+//	go run ./examples/cron
+//	go run ./examples/cron -unprotected   # the same without cronlock: each replica runs everything
+//
+// The nodes are redis-server processes where that is on PATH and embedded ones
+// otherwise. The exit status is 0 if no tick ran twice, and none was left out
+// but for what the jobs' policies allow.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func main() {
+	unprotected := flag.Bool("unprotected", false, "run the jobs without cronlock")
+	flag.Parse()
+	var err error
+	if name := os.Getenv(envReplica); name != "" {
+		err = replica(name)
+	} else {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once, and the replicas with it
+		err = demo(ctx, *unprotected)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cron:", strings.ReplaceAll(err.Error(), "\n", "\ncron: "))
+		os.Exit(1)
+	}
+}
+
+// patience is how long the demo waits for what should come within seconds.
+const patience = 20 * time.Second
+
+func demo(ctx context.Context, unprotected bool) error {
+	nodes, err := startNodes(3)
+	if err != nil {
+		return err
+	}
+	defer nodes.close()
+	if err := provision(ctx, nodes.urls); err != nil {
+		return err
+	}
+	fmt.Printf("three nodes: %s; three replicas: a, b, and c, whose clock is %v off\n\n", nodes.kind, skew)
+
+	rec := newRecord(os.Stdout)
+	replicas := replicas{}
+	defer replicas.stop() // also when one could not be started
+	for _, name := range []string{"a", "b", "c"} {
+		if err := replicas.start(name, nodes.urls, unprotected, rec); err != nil {
+			return err
+		}
+	}
+	begin, err := ready(ctx, replicas, rec)
+	if err != nil {
+		return err
+	}
+	err = plot(ctx, begin, replicas, rec)
+	end := time.Now()
+	err = errors.Join(err, replicas.stop())
+
+	var judges []*judge
+	for _, j := range jobs {
+		judges = append(judges, rec.judge(j, begin, end))
+	}
+	fmt.Printf("\n%s\n", table(judges, rec.these(isKilled, leaves)))
+	for _, j := range judges {
+		err = errors.Join(err, j.check())
+	}
+	if err == nil {
+		fmt.Println("verdict: no tick ran twice, and none was left out but as the policies allow")
+	}
+	return err
+}
+
+// provision declares the nodes new, as the script does that sets nodes up: without it they would sit out the
+// quarantine of the restart guard.
+func provision(ctx context.Context, urls []string) error {
+	locker, err := core.Open(urls, lockerOptions...)
+	if err != nil {
+		return err
+	}
+	return errors.Join(locker.Provision(ctx), locker.Close(ctx))
+}
+
+// ready returns when all replicas are up.
+func ready(ctx context.Context, all replicas, rec *record) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for name := range all {
+		if _, err := rec.wait(ctx, func(e event) bool { return e.Kind == isReady && e.Replica == name }); err != nil {
+			return time.Time{}, fmt.Errorf("waiting for replica %s to start: %w", name, err)
+		}
+	}
+	return time.Now(), nil
+}
+
+// plot returns when the demo is over.
+func plot(ctx context.Context, begin time.Time, all replicas, rec *record) error {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	run, err := rec.wait(waiting, func(e event) bool {
+		return e.Kind == runStarts && e.Job == "report" && e.At.Sub(begin) > 4*time.Second
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for a run of report: %w", err)
+	}
+	if err := sleep(ctx, 400*time.Millisecond); err != nil { // into the run
+		return err
+	}
+	if err := all.kill(run.Replica); err != nil {
+		return err
+	}
+	rec.add(event{Replica: run.Replica, Kind: isKilled, At: time.Now(), Text: "in the middle of report"})
+	if err := sleep(ctx, 6*time.Second); err != nil {
+		return err
+	}
+
+	leaver := "a"
+	if run.Replica == "a" {
+		leaver = "b"
+	}
+	rec.add(event{Replica: leaver, Kind: leaves, At: time.Now(), Text: "in good order, as in a deployment"})
+	if err := all[leaver].stop(); err != nil {
+		return err
+	}
+	return sleep(ctx, 3*time.Second)
+}
+
+// sleep returns early, with an error, when ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

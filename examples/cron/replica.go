@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/jonboulle/clockwork"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+)
+
+const (
+	ttl  = 2 * time.Second // short, so that a killed replica's run is over while we look
+	skew = -333 * time.Millisecond
+)
+
+var lockerOptions = []core.Option{core.WithTTL(ttl), core.WithClockWindow(ttl / 10)}
+
+// A job is one of the service's.
+type job struct {
+	name, crontab string
+	period, work  time.Duration
+	attempts      int
+}
+
+var jobs = []job{
+	// Nothing to do: the run is over long before the replica that is late comes to the tick.
+	{name: "pulse", crontab: "* * * * * *", period: time.Second, attempts: 1},
+	// Takes longer than its period: ticks are skipped while a run goes on.
+	{name: "slow", crontab: "* * * * * *", period: time.Second, work: 1500 * time.Millisecond, attempts: 1},
+	// Must not be lost: it is run again when its replica dies.
+	{name: "report", crontab: "*/5 * * * * *", period: 5 * time.Second, work: time.Second, attempts: 2},
+}
+
+// The replicas' environment.
+const (
+	envReplica     = "CRON_DEMO_REPLICA"
+	envNodes       = "CRON_DEMO_NODES"
+	envSkew        = "CRON_DEMO_SKEW"
+	envUnprotected = "CRON_DEMO_UNPROTECTED"
+)
+
+// replica is a process of the service: what you would write. It ends when its standard input does, which
+// also happens when the demo dies.
+func replica(name string) error {
+	signal.Ignore(os.Interrupt) // Ctrl-C reaches all processes of a terminal; the demo tells when to end
+	ctx := context.Background()
+	ahead, err := time.ParseDuration(os.Getenv(envSkew))
+	if err != nil {
+		return err
+	}
+	clock := skewed{clockwork.NewRealClock(), ahead}
+	out := &reporter{name: name, clock: clock, out: json.NewEncoder(os.Stdout)}
+
+	locker, err := core.Open(strings.Split(os.Getenv(envNodes), ","), lockerOptions...)
+	if err != nil {
+		return err
+	}
+	defer locker.Close(ctx)
+	cron, err := cronlock.New(locker, "demo", cronlock.WithClock(clock))
+	if err != nil {
+		return err
+	}
+	defer cron.Close(ctx)
+	scheduler, err := gocron.NewScheduler(cron.Options()...)
+	if err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		_, err := scheduler.NewJob(gocron.CronJob(j.crontab, true), cron.Task(out.task(j)),
+			gocron.WithName(j.name),
+			cron.Job(cronlock.AtLeastOnce(j.attempts)), // with one attempt the same as AtMostOnce
+			gocron.WithEventListeners(gocron.AfterLockError(out.refused)),
+			gocron.WithDisabledDistributedJobLocker(os.Getenv(envUnprotected) != ""))
+		if err != nil {
+			return err
+		}
+	}
+	scheduler.Start()
+	out.say(event{Kind: isReady})
+
+	io.Copy(io.Discard, os.Stdin)
+	return scheduler.Shutdown()
+}
+
+// task is the work of a job.
+func (r *reporter) task(j job) func(context.Context) error {
+	return func(ctx context.Context) error {
+		run, ok := cronlock.FromContext(ctx)
+		if !ok { // unprotected
+			run.Tick = r.clock.Now().Truncate(j.period)
+		}
+		e := event{Job: j.name, Tick: run.Tick, Attempt: run.Attempt, Token: run.FencingToken}
+		e.Kind = runStarts
+		r.say(e)
+		err := sleep(ctx, j.work)
+		e.Kind = runEnds
+		if err != nil {
+			e.Text = err.Error()
+		}
+		r.say(e)
+		return err
+	}
+}
+
+// refused hears why a tick does not run here. That another replica has it is what locks are for, and the
+// shutdown may come while Lock asks the nodes.
+func (r *reporter) refused(_ uuid.UUID, job string, err error) {
+	if errors.Is(err, core.ErrHeld) || errors.Is(err, core.ErrDone) || errors.Is(err, context.Canceled) {
+		return
+	}
+	r.say(event{Kind: isRefused, Job: job, Text: err.Error()})
+}
+
+// A skewed clock is ahead of the real one.
+type skewed struct {
+	clockwork.Clock
+	ahead time.Duration
+}
+
+func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.ahead) }
+
+// A reporter tells the demo what happens in this process, one line each on standard output.
+type reporter struct {
+	name  string
+	clock clockwork.Clock
+
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+func (r *reporter) say(e event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.Replica, e.At = r.name, time.Now()
+	r.out.Encode(e) // fails when the demo is dead, and then this process ends as well
+}
