@@ -1,0 +1,154 @@
+package cronlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// newLocker stands for that of a process. A service has three nodes or more; one needs no Provision.
+func newLocker(node *testutil.Node) *core.Locker {
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return locker
+}
+
+// start starts a replica with a job that is due every second, and tells what becomes of the ticks.
+func start(scheduler gocron.Scheduler, cron *cronlock.Cron, ran chan<- cronlock.Run, refused chan<- error) {
+	_, err := scheduler.NewJob(gocron.CronJob("* * * * * *", true),
+		cron.Task(func(ctx context.Context) error {
+			run, _ := cronlock.FromContext(ctx)
+			ran <- run
+			return ctx.Err() // nil for as long as the lease is trusted
+		}),
+		gocron.WithName("invoices"),
+		gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused <- err })))
+	if err != nil {
+		log.Fatal(err)
+	}
+	scheduler.Start()
+}
+
+// Two replicas have the same job: one of them runs a tick, and knows which tick it is.
+func ExampleFromContext() {
+	node := testutil.NewNode()
+	defer node.Close()
+	ran, refused := make(chan cronlock.Run, 100), make(chan error, 100)
+	for range 2 {
+		locker := newLocker(node)
+		defer locker.Close(context.Background())
+		cron, err := cronlock.New(locker, "billing")
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer cron.Close(context.Background())
+		scheduler, err := gocron.NewScheduler(cron.Options()...)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer scheduler.Shutdown()
+		start(scheduler, cron, ran, refused)
+	}
+
+	run, err := <-ran, <-refused
+	fmt.Println(run.Service, run.Job, "attempt", run.Attempt)
+	fmt.Println("a tick on the second:", run.Tick.Nanosecond() == 0)
+	fmt.Println("a fencing token:", run.FencingToken > 0)
+	fmt.Println("the other replica: held or done:", errors.Is(err, core.ErrHeld) || errors.Is(err, core.ErrDone))
+	// Output:
+	// billing invoices attempt 1
+	// a tick on the second: true
+	// a fencing token: true
+	// the other replica: held or done: true
+}
+
+// A run that goes on learns from its context that another replica may be at it.
+func ExampleCron_Task() {
+	node := testutil.NewNode()
+	defer node.Close()
+	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.WithTTL(time.Second), core.WithClockWindow(100*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+	cron, err := cronlock.New(locker, "billing")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cron.Close(context.Background())
+	scheduler, err := gocron.NewScheduler(cron.Options()...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer scheduler.Shutdown()
+
+	stopped := make(chan error, 1)
+	_, err = scheduler.NewJob(gocron.CronJob("* * * * * *", true),
+		cron.Task(func(ctx context.Context) error {
+			node.Down() // all of the nodes are cut off
+			<-ctx.Done()
+			stopped <- context.Cause(ctx)
+			return context.Cause(ctx)
+		}),
+		gocron.WithName("invoices"), gocron.WithLimitedRuns(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	scheduler.Start()
+	fmt.Println("lost:", errors.Is(<-stopped, core.ErrLost))
+	node.Up()
+	// Output:
+	// lost: true
+}
+
+// Only the leader runs jobs. Each run is under its tick's lock all the same, so that a leader who does not
+// know yet that it is none does no harm.
+func ExampleWithElector() {
+	node := testutil.NewNode()
+	defer node.Close()
+	ran, refused := make(chan cronlock.Run, 100), make(chan error, 100)
+	for i := range 2 {
+		locker := newLocker(node)
+		defer locker.Close(context.Background())
+		elected := make(chan cronlock.Term, 1)
+		elector, err := cronlock.NewElector(locker, "billing",
+			cronlock.OnElected(func(_ context.Context, t cronlock.Term) { elected <- t }))
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer elector.Close(context.Background())
+		if i == 0 {
+			fmt.Println("the first replica leads", (<-elected).Group)
+		}
+		cron, err := cronlock.New(locker, "billing", cronlock.WithElector(elector))
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer cron.Close(context.Background())
+		scheduler, err := gocron.NewScheduler(cron.Options()...)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer scheduler.Shutdown()
+		start(scheduler, cron, ran, refused)
+	}
+
+	fmt.Println("it ran", (<-ran).Job)
+	fmt.Println("the other replica: not the leader:", errors.Is(<-refused, cronlock.ErrNotLeader))
+	// Output:
+	// the first replica leads billing
+	// it ran invoices
+	// the other replica: not the leader: true
+}
