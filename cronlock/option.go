@@ -80,8 +80,9 @@ func WithOverlap(o Overlap) JobOption { return jobOption(func(p *policy) { p.ove
 func AtMostOnce() JobOption { return jobOption(func(p *policy) { p.attempts = 1 }) }
 
 // AtLeastOnce has a replica that saw the tick run it again when the lease of the one that ran it ends without
-// completion: the process died or was cut off, or a run by [Cron.Task] panicked. A tick starts at most
-// attempts times in all, and not later than the misfire grace.
+// completion: the process died or was cut off, or a run by [Cron.Task] panicked, or returned an error after
+// the scheduler had stopped it. Any other error is a completion. A tick starts at most attempts times in all,
+// and not later than the misfire grace.
 func AtLeastOnce(attempts int) JobOption { return jobOption(func(p *policy) { p.attempts = attempts }) }
 
 // WithMisfireGrace sets how late a tick may start: because the replica was busy or asleep, because its holder

@@ -29,7 +29,8 @@ type run struct {
 	mu       sync.Mutex
 	taken    bool  // by Task,
 	returned bool  // which has returned
-	err      error // with this
+	err      error // with this,
+	stopped  bool  // because the scheduler has stopped the job
 }
 
 func (cl *claim) newRun(lead leading, attempt int, tick, job *core.Lease) *run {
@@ -105,11 +106,11 @@ func (r *run) end() error {
 	cl.c.handoff.withdraw(r)
 	lost := r.lost()
 	r.mu.Lock()
-	outcome, crashed := outcomeRan, r.taken && !r.returned // by a panic
+	outcome, unfinished := outcomeRan, r.taken && !r.returned || r.stopped // by a panic, or cut short
 	if !r.taken {
 		cl.job.plain.Store(true)
 	}
-	if r.err != nil || crashed {
+	if r.err != nil || unfinished {
 		outcome = outcomeFailed
 	}
 	r.mu.Unlock()
@@ -128,7 +129,7 @@ func (r *run) end() error {
 	wg.Go(func() { cl.release(r.job) })
 	switch {
 	case r.tick == nil:
-	case crashed && cl.policy.attempts > 1:
+	case unfinished && cl.policy.attempts > 1:
 		cl.release(r.tick) // for another attempt
 	default:
 		if err = cl.complete(r.tick, cl.record(outcome, r.attempt)); err != nil {
