@@ -1,7 +1,7 @@
 // Cron shows three replicas of one service, each a process with a gocron
 // scheduler of its own, whose jobs run once per tick. One replica's clock is off
 // by a third of a second, one is killed in the middle of a run, and one shuts
-// down.
+// down in the middle of another.
 //
 //	go run ./examples/cron
 //	go run ./examples/cron -unprotected   # the same without cronlock: each replica runs everything
@@ -110,34 +110,37 @@ func ready(ctx context.Context, all replicas, rec *record) (time.Time, error) {
 
 // plot returns when the demo is over.
 func plot(ctx context.Context, begin time.Time, all replicas, rec *record) error {
+	first, err := midReport(ctx, begin.Add(4*time.Second), rec)
+	if err != nil {
+		return err
+	}
+	if err := all.kill(first.Replica); err != nil {
+		return err
+	}
+	rec.add(event{Replica: first.Replica, Kind: isKilled, At: time.Now(), Text: "in the middle of report"})
+
+	second, err := midReport(ctx, first.Tick.Add(time.Second), rec)
+	if err != nil {
+		return err
+	}
+	rec.add(event{Replica: second.Replica, Kind: leaves, At: time.Now(), Text: "in the middle of report, as in a deployment"})
+	if err := all[second.Replica].stop(); err != nil {
+		return err
+	}
+	return sleep(ctx, 4*time.Second)
+}
+
+// midReport returns in the middle of a run of report, of the first tick that is not before the given instant.
+func midReport(ctx context.Context, from time.Time, rec *record) (event, error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	run, err := rec.wait(waiting, func(e event) bool {
-		return e.Kind == runStarts && e.Job == "report" && e.At.Sub(begin) > 4*time.Second
+	e, err := rec.wait(waiting, func(e event) bool {
+		return e.Kind == runStarts && e.Job == "report" && !e.Tick.Before(from)
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for a run of report: %w", err)
+		return e, fmt.Errorf("waiting for a run of report: %w", err)
 	}
-	if err := sleep(ctx, 400*time.Millisecond); err != nil { // into the run
-		return err
-	}
-	if err := all.kill(run.Replica); err != nil {
-		return err
-	}
-	rec.add(event{Replica: run.Replica, Kind: isKilled, At: time.Now(), Text: "in the middle of report"})
-	if err := sleep(ctx, 6*time.Second); err != nil {
-		return err
-	}
-
-	leaver := "a"
-	if run.Replica == "a" {
-		leaver = "b"
-	}
-	rec.add(event{Replica: leaver, Kind: leaves, At: time.Now(), Text: "in good order, as in a deployment"})
-	if err := all[leaver].stop(); err != nil {
-		return err
-	}
-	return sleep(ctx, 3*time.Second)
+	return e, sleep(ctx, 400*time.Millisecond)
 }
 
 // sleep returns early, with an error, when ctx ends.

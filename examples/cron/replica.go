@@ -38,7 +38,7 @@ var jobs = []job{
 	{name: "pulse", crontab: "* * * * * *", period: time.Second, attempts: 1},
 	// Takes longer than its period: ticks are skipped while a run goes on.
 	{name: "slow", crontab: "* * * * * *", period: time.Second, work: 1500 * time.Millisecond, attempts: 1},
-	// Must not be lost: it is run again when its replica dies.
+	// Must not be lost: it is run again when its replica dies, or shuts down before it is done.
 	{name: "report", crontab: "*/5 * * * * *", period: 5 * time.Second, work: time.Second, attempts: 2},
 }
 

@@ -12,7 +12,7 @@ type outcome string
 
 const (
 	once    outcome = "run once"
-	again   outcome = "run again" // because the first run died with its replica
+	again   outcome = "run again" // because the first run died with its replica, or was stopped with it
 	skipped outcome = "skipped"   // an earlier run went on
 	lost    outcome = "lost"      // died with its replica, and the job is AtMostOnce
 	wrong   outcome = "WRONG"
@@ -54,7 +54,7 @@ func (j *judge) ticks() []time.Time {
 func (j *judge) verdict(tick time.Time) verdict {
 	var runs []run
 	var who []string
-	alive := 0
+	done := 0
 	for _, r := range j.all {
 		if !r.Tick.Equal(tick) {
 			continue
@@ -64,20 +64,22 @@ func (j *judge) verdict(tick time.Time) verdict {
 		case r.killed:
 			who = append(who, r.Replica+" (killed)")
 		case r.failed != "":
-			who = append(who, r.Replica+" (cut short)")
-			alive++
+			who = append(who, r.Replica+" (stopped)")
+			if j.attempts == 1 {
+				done++ // as far as it will ever be
+			}
 		default:
 			who = append(who, r.Replica)
-			alive++
+			done++
 		}
 	}
 	v := verdict{wrong, runs, strings.Join(who, ", then ")}
 	switch {
-	case alive > 1 || len(runs) > j.attempts:
+	case done > 1 || len(runs) > j.attempts:
 		v.text = strings.Join(who, ", ")
-	case len(runs) > 1 && alive == 1:
+	case len(runs) > 1 && done == 1:
 		v.outcome = again
-	case alive == 1:
+	case done == 1:
 		v.outcome = once
 	case len(runs) == 1 && j.attempts == 1:
 		v.outcome, v.text = lost, v.text+": lost"
