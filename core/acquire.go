@@ -23,9 +23,11 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.acquire(ctx, key, false)
 }
 
-// TryAcquire is Acquire without waiting: one round, at most the node timeout, and another for each of these
-// that is needed: to settle the fencing token, to settle a completion record, to give back a part of the
-// votes. A key that anybody holds, or another caller of this process waits for, is ErrHeld.
+// TryAcquire is Acquire without waiting for a holder: one round, at most the node timeout, and another for each
+// of these that is needed: to settle the fencing token, to settle a completion record, to give back a part of
+// the votes. Where contenders that came at the same time have a part of the votes each, it tries again, after
+// a pause of at most the least retry delay, for five times in all, so that one of them gets the key. A key
+// that anybody holds, or another caller of this process waits for, is ErrHeld.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return l.acquire(ctx, key, true)
 }
@@ -169,7 +171,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		case a.last.recover && !a.recovering:
 			a.recovering = true
 			continue
-		case a.last.err == ErrDone || a.try || a.lostPatience():
+		case a.last.err == ErrDone || a.try && !a.undecided() || a.lostPatience():
 			return nil, a.fail(a.last.err)
 		}
 		a.l.e.lines.fails(a.line, a.last.err)
@@ -180,6 +182,14 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		}
 	}
 }
+
+// undecided: the votes were split between contenders, so that none of them may have got the key.
+func (a *acquisition) undecided() bool {
+	return a.last.pause == pauseSplit && a.out.Attempts < maxTries
+}
+
+// maxTries bounds how often TryAcquire asks while the votes are split.
+const maxTries = 5
 
 // lostPatience: holders survive when nodes are out of reach for less than a lease, so those who wait do too.
 func (a *acquisition) lostPatience() bool {

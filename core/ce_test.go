@@ -69,13 +69,15 @@ func TestCE3_WriteBackTakesNoNode(t *testing.T) {
 		a.links[1].next(fate{delay: 300 * time.Millisecond}, renewScript)
 		failed := make(chan error, 1)
 		go func() {
-			_, err := a.TryAcquire(t.Context(), "k")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := patientTry(a.Locker).TryAcquire(ctx, "k")
 			failed <- err
 		}()
 		synctest.Wait()
 		w.forget(a, 1, "k")
 		a.links[1].set(fate{lose: true}, releaseScript) // so that what the write-back did stays to be seen
-		wantErr(t, <-failed, ErrHeld)
+		wantErr(t, <-failed, context.DeadlineExceeded)
 		if got := w.owner(a, 1, "k"); got != "" {
 			t.Fatalf("the write-back took the node for %s", got)
 		}

@@ -89,6 +89,13 @@ func (w *world) acquire(p *process, key string) *Lease {
 	return lease
 }
 
+// patientTry has TryAcquire wait for an hour before it tries again: a context with a deadline leaves one attempt.
+func patientTry(l *Locker) *Locker {
+	l.p.retryMin, l.p.retryMax = time.Hour, time.Hour
+	l.e.jitter = func(n int64) int64 { return n - 1 }
+	return l
+}
+
 func (w *world) release(lease *Lease) {
 	w.t.Helper()
 	if err := lease.Release(context.Background()); err != nil {

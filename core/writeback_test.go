@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,7 +52,9 @@ func TestWriteBackLeavesNothing(t *testing.T) {
 						return testutil.Action{}
 					})
 				}
-				lease, err := l.TryAcquire(t.Context(), "k")
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				lease, err := patientTry(l).TryAcquire(ctx, "k")
 				if (err == nil) != c.grant {
 					t.Errorf("TryAcquire: %v", err)
 				}
