@@ -30,19 +30,20 @@ func errOff(offset time.Duration) error {
 	return fmt.Errorf("%w: the nodes' clocks are ahead of the scheduler's by %v", ErrClock, offset.Round(time.Millisecond))
 }
 
-// claimWait bounds how long Lock waits for the tick: when several replicas ask at once, it may take some
-// tries until one of them has a quorum.
+// claimWait bounds how long Lock waits for what is only held for a moment: a gap, or an attempt, that is about
+// to be recorded.
 func (cl *claim) claimWait() time.Duration {
 	return max(min(cl.period/2, time.Second), 10*time.Millisecond)
 }
 
-// acquire takes a lease on one of the job's keys, waiting for at most wait.
+// acquire takes a lease on one of the job's keys, waiting for at most wait, which may be 0.
 func (cl *claim) acquire(key string, wait time.Duration, opts ...core.Option) (*core.Lease, error) {
-	return cl.acquireFor(cl.waits, key, wait, opts...)
-}
-
-func (cl *claim) acquireFor(ctx context.Context, key string, wait time.Duration, opts ...core.Option) (*core.Lease, error) {
-	return derive(cl.locks, append(opts, core.WithMaxWait(wait))...).Acquire(ctx, cl.c.key(cl.job, key))
+	key = cl.c.key(cl.job, key)
+	locks := derive(cl.locks, append(opts, core.WithMaxWait(wait))...)
+	if wait == 0 {
+		return locks.TryAcquire(cl.waits, key)
+	}
+	return locks.Acquire(cl.waits, key)
 }
 
 func (cl *claim) record(outcome string, attempt int) []byte {
@@ -55,7 +56,7 @@ func (cl *claim) take(lead leading) (*run, error) {
 		return nil, err
 	}
 	if cl.tick.IsZero() {
-		job, err := cl.takeJob(brief)
+		job, err := cl.takeJob(0)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +68,7 @@ func (cl *claim) take(lead leading) (*run, error) {
 			return nil, err
 		}
 	}
-	tick, err := cl.acquire(tickKey(cl.id), cl.claimWait())
+	tick, err := cl.acquire(tickKey(cl.id), 0)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func (cl *claim) takeRest(lead leading, tick *core.Lease, background bool) (_ *r
 	if attempt == nil {
 		return nil, errors.Join(cl.settle(tick, outcomeAbandoned, n), fmt.Errorf("%w: it was started %d times, and no run has completed", core.ErrDone, n))
 	}
-	wait := brief
+	var wait time.Duration
 	switch {
 	case background:
 		wait = cl.left()
@@ -129,7 +130,7 @@ func (cl *claim) takeRest(lead leading, tick *core.Lease, background bool) (_ *r
 		wait = cl.claimWait()
 	}
 	job, err = cl.takeJob(wait)
-	if errors.Is(err, errOverlap) && n == 1 && !cl.c.now().Before(cl.tick) { // who is early must not decide for the others
+	if errors.Is(err, ErrOverlap) && n == 1 && !cl.c.now().Before(cl.tick) { // who is early must not decide for the others
 		return nil, errors.Join(err, cl.settle(tick, outcomeSkipped, 0))
 	}
 	if err != nil {
@@ -161,9 +162,6 @@ func (cl *claim) nextAttempt() (n int, _ *core.Lease, err error) {
 	return n - 1, nil, nil
 }
 
-// brief is for a key that nobody contends for but an earlier run.
-const brief = 50 * time.Millisecond
-
 // takeJob takes the job, so that no two runs overlap.
 func (cl *claim) takeJob(wait time.Duration) (*core.Lease, error) {
 	switch cl.policy.overlap {
@@ -175,7 +173,7 @@ func (cl *claim) takeJob(wait time.Duration) (*core.Lease, error) {
 	}
 	lease, err := cl.acquire("run", wait)
 	if errors.Is(err, core.ErrHeld) {
-		err = fmt.Errorf("%w: %w", errOverlap, err)
+		err = fmt.Errorf("%w: %w", ErrOverlap, err)
 	}
 	return lease, err
 }

@@ -81,7 +81,8 @@ func New(locks *core.Locker, service string, opts ...Option) (*Cron, error) {
 // monitor that learns of jobs. gocron knows one SchedulerMonitor only, so pass your own here, and not with
 // gocron.WithSchedulerMonitor; it hears all that the scheduler tells.
 //
-// Do not set gocron.WithDistributedElector beside it: gocron then never asks the locker. See WithElector.
+// Do not set gocron.WithDistributedElector beside it: gocron then never asks the locker; see WithElector. Nor
+// gocron.WithClock, but WithClock.
 func (c *Cron) Options(monitors ...gocron.SchedulerMonitor) []gocron.SchedulerOption {
 	return []gocron.SchedulerOption{gocron.WithDistributedLocker(c), gocron.WithSchedulerMonitor(&monitor{c: c, next: monitors}), gocron.WithClock(c.clock)}
 }
@@ -151,14 +152,15 @@ func (c *Cron) begin() bool {
 	return true
 }
 
-// offset returns by how much the nodes' clocks are ahead of the scheduler's.
-func (c *Cron) offset() (time.Duration, bool) {
+// ClockOffset returns by how much the nodes' clocks are ahead of the scheduler's. It is false before any node
+// has replied: then the offset is only that of the scheduler's clock from the machine's.
+func (c *Cron) ClockOffset() (time.Duration, bool) {
 	ahead, ok := c.locks.ClockOffset()
 	return ahead + time.Now().Round(0).Sub(c.clock.Now().Round(0)), ok // wall clocks: a clock may have no other
 }
 
 // now returns the time by the nodes' clocks, as far as they are known.
 func (c *Cron) now() time.Time {
-	ahead, _ := c.offset()
+	ahead, _ := c.ClockOffset()
 	return c.clock.Now().Add(ahead)
 }

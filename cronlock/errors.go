@@ -9,8 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Why a replica does not run a tick, beside core's sentinels: core.ErrHeld (it runs elsewhere, or an earlier
-// run goes on and overlap is forbidden), core.ErrDone (it has run), core.ErrUnavailable (no quorum of nodes),
+// Why a replica does not run a tick, beside core's sentinels: core.ErrHeld (it runs elsewhere), core.ErrDone (it has run), core.ErrUnavailable (no quorum of nodes),
 // core.ErrClosed (the Cron or its Locker is closed).
 var (
 	// ErrNotLeader: another replica leads, or nobody does.
@@ -19,6 +18,8 @@ var (
 	ErrMissed = errors.New("tick missed")
 	// ErrClock: this replica's clock is too far from the nodes' clocks. Run NTP.
 	ErrClock = errors.New("clock is off")
+	// ErrOverlap, which matches core.ErrHeld, too: an earlier run of the job goes on, on whatever replica.
+	ErrOverlap = fmt.Errorf("%w: an earlier run of the job goes on", core.ErrHeld)
 	// ErrJob: the job cannot be told apart from others, or its schedule is not known; the error says what to
 	// do. It never runs until that is mended.
 	ErrJob = errors.New("unusable job")
@@ -33,7 +34,7 @@ var (
 )
 
 // A TickError says why a replica did not run a tick. It reaches gocron's AfterLockError, and matches one of
-// the sentinels above or of core.
+// the sentinels above or of core, or the error of the job's context, which the scheduler ended meanwhile.
 type TickError struct {
 	Job  string
 	Tick time.Time // zero for a run that no tick has caused
@@ -49,6 +50,18 @@ func (e *TickError) Error() string {
 
 // Unwrap returns Err.
 func (e *TickError) Unwrap() error { return e.Err }
+
+// Routine reports whether an error of Lock, as AfterLockError gets it, is nothing to look into: the tick runs, or
+// has run, on another replica, an earlier run goes on, or the scheduler or the Cron was stopped. What is left are
+// outages, missed ticks, clocks that are off, and jobs that cannot run.
+func Routine(err error) bool {
+	for _, routine := range []error{core.ErrHeld, core.ErrDone, core.ErrClosed, ErrNotLeader, context.Canceled} {
+		if errors.Is(err, routine) {
+			return true
+		}
+	}
+	return false
+}
 
 // Kinds of events that [core.EventObserver] hears, with source "cronlock" and the job as name.
 const (
@@ -75,7 +88,7 @@ func eventOf(err error) string {
 	for _, of := range []struct {
 		err  error
 		kind string
-	}{{errOverlap, EventOverlap}, {ErrMissed, EventMissed}, {ErrNotLeader, EventNotLeader}, {ErrClock, EventRefused},
+	}{{ErrOverlap, EventOverlap}, {ErrMissed, EventMissed}, {ErrNotLeader, EventNotLeader}, {ErrClock, EventRefused},
 		{core.ErrDone, EventDone}, {core.ErrHeld, EventHeld}, {core.ErrUnavailable, EventUnavailable}} {
 		if errors.Is(err, of.err) {
 			return of.kind
@@ -83,9 +96,6 @@ func eventOf(err error) string {
 	}
 	return EventRefused
 }
-
-// errOverlap is core.ErrHeld by an earlier run of the job.
-var errOverlap = fmt.Errorf("%w: an earlier run of the job goes on", core.ErrHeld)
 
 // explain adds to an error of core what an operator of cron jobs wants to know first.
 func explain(err error) error {

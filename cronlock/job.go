@@ -17,6 +17,8 @@ type job struct {
 	name  string
 	plain atomic.Bool // its last task was not one of Task
 
+	unusable, deaf sync.Once // what has been logged: that it never runs, and that it cannot be replaced
+
 	mu         sync.Mutex
 	handles    map[uuid.UUID]gocron.Job
 	registered chan struct{} // closed once there is a handle
@@ -96,13 +98,7 @@ func (c *Cron) register(h gocron.Job) {
 	if len(j.handles) == 1 {
 		close(j.registered)
 	}
-	n := len(j.handles)
 	j.mu.Unlock()
-	if err := checkName(h.Name()); err != nil {
-		c.logger.Error("cronlock: this job will never run", "job", h.Name(), "err", err)
-	} else if n > 1 {
-		c.logger.Error("cronlock: jobs of one name will not run", "job", h.Name(), "jobs", n)
-	}
 }
 
 func (c *Cron) unregister(h gocron.Job) {

@@ -3,6 +3,7 @@ package cronlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -25,6 +26,9 @@ func (l *jobLocker) Lock(ctx context.Context, name string) (gocron.Lock, error) 
 func (c *Cron) lock(ctx context.Context, name string, p policy) (gocron.Lock, error) {
 	cl := c.claimOf(ctx, c.job(name), p)
 	r, err := cl.run()
+	if errors.Is(err, ErrJob) {
+		cl.job.unusable.Do(func() { c.logger.Error("cronlock: a job does not run", "job", name, "err", err) })
+	}
 	if err != nil {
 		cl.job.idle(c.clock.Now())
 		if !cancelled(ctx, err) {
@@ -116,9 +120,9 @@ func (cl *claim) identify() (call, error) {
 	}
 	now := c.clock.Now()
 	h, err := j.handle(cl.ctx, cl.policy.minGap == 0)
-	if h == nil { // only the gap tells ticks apart, so a manual run is one like any other
+	if h == nil && err == nil { // only the gap tells ticks apart, so a manual run is one like any other
 		cl.tick, cl.id, cl.gap, cl.period = now, stamp(now), cl.policy.minGap, cl.policy.minGap
-		return callTick, err
+		return callTick, nil
 	}
 	if err != nil {
 		return 0, err
@@ -126,7 +130,10 @@ func (cl *claim) identify() (call, error) {
 	s := scheduleOf(h.Schedule())
 	due, next, period, err := ticks(h, &s, now)
 	if err != nil {
-		return 0, errors.Join(ErrJob, err)
+		if cl.ctx.Err() != nil {
+			err = cl.ctx.Err()
+		}
+		return 0, fmt.Errorf("%w: gocron did not tell its ticks: %w", ErrMissed, err)
 	}
 	j.mu.Lock()
 	j.calls.see(due, next, now.Add(early(period)), now)
@@ -151,8 +158,8 @@ func (cl *claim) identify() (call, error) {
 
 // late says that the tick is over, or the clock too far off to tell.
 func (cl *claim) late() error {
-	offset, known := cl.c.offset()
-	if known && offset.Abs() > cl.c.clockLimit {
+	offset, _ := cl.c.ClockOffset()
+	if offset.Abs() > cl.c.clockLimit {
 		return errOff(offset)
 	}
 	if !cl.tick.IsZero() && cl.c.now().Sub(cl.tick) > cl.policy.grace {

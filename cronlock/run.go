@@ -66,9 +66,17 @@ func (r *run) endWith(ctx context.Context, cause func() error) {
 
 // replace tells the run to stop for the job's next tick.
 func (r *run) replace() {
-	if r.ctx.Err() == nil {
-		r.cl.event(EventReplaced)
-		r.cancel(ErrReplaced)
+	if r.ctx.Err() != nil {
+		return
+	}
+	r.cl.event(EventReplaced)
+	r.cancel(ErrReplaced)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.taken {
+		r.cl.job.deaf.Do(func() {
+			r.cl.c.logger.Warn("cronlock: a run is to be replaced, but was not started by Cron.Task, so that nothing can tell it to stop", "job", r.cl.job.name)
+		})
 	}
 }
 

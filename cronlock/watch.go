@@ -84,7 +84,9 @@ const watchMin, watchMax = 250 * time.Millisecond, time.Second
 
 func (cl *claim) waitOver(ctx context.Context) {
 	for ctx.Err() == nil && cl.late() == nil {
-		tick, err := cl.acquireFor(ctx, tickKey(cl.id), cl.left(), core.WithRetryDelay(watchMin, watchMax))
+		waiting := *cl
+		waiting.waits = ctx
+		tick, err := waiting.acquire(tickKey(cl.id), cl.left(), core.WithRetryDelay(watchMin, watchMax))
 		if err == nil {
 			err = cl.rerun(ctx, tick)
 		}
