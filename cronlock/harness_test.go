@@ -21,6 +21,7 @@ import (
 type world struct {
 	t     *testing.T
 	nodes []*testutil.Node
+	sched []gocron.SchedulerOption // of all replicas
 	ends  []func()
 
 	mu   sync.Mutex
@@ -103,12 +104,13 @@ func (w *world) replicaOn(name string, locks *core.Locker, opts ...Option) *repl
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s, err := gocron.NewScheduler(c.Options()...)
+	s, err := gocron.NewScheduler(append(c.Options(), w.sched...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	r := &replica{Cron: c, w: w, name: name, locks: locks, sched: s}
 	w.ends = append(w.ends, func() {
+		r.settle()
 		s.Shutdown()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -117,6 +119,30 @@ func (w *world) replicaOn(name string, locks *core.Locker, opts ...Option) *repl
 		}
 	})
 	return r
+}
+
+// settle removes all jobs and waits for their runs to end: gocron waits for runs without letting the time of a
+// bubble go on.
+func (r *replica) settle() {
+	for _, j := range r.sched.Jobs() {
+		r.sched.RemoveJob(j.ID())
+	}
+	for synctest.Wait(); r.running() > 0; synctest.Wait() {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// running counts the runs under way.
+func (r *replica) running() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, j := range r.jobs {
+		j.mu.Lock()
+		n += len(j.running)
+		j.mu.Unlock()
+	}
+	return n
 }
 
 // job adds a job whose runs are noted; f, if not nil, is the rest of its work.
@@ -150,6 +176,13 @@ func (w *world) ran() []ran {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]ran(nil), w.runs...)
+}
+
+// failed returns what AfterLockError has heard so far.
+func (w *world) failed() []error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]error(nil), w.errs...)
 }
 
 // perTick counts the runs of each tick.
