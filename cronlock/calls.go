@@ -91,8 +91,10 @@ func ticks(h gocron.Job, s *schedule, now time.Time) (due []time.Time, next time
 			return nil, time.Time{}, 0, err
 		}
 		last := len(all) < n || n > 1<<15
-		all = slices.DeleteFunc(slices.Clone(all), time.Time.IsZero)
-		last = last || len(all) < n
+		all = slices.Clone(all)
+		if i := slices.IndexFunc(all, time.Time.IsZero); i >= 0 { // there are no more; gocron starts over from the first
+			all, last = all[:i], true
+		}
 		period = periodOf(all, s)
 		i := slices.IndexFunc(all, func(t time.Time) bool { return t.After(now.Add(early(period))) })
 		switch {
