@@ -79,7 +79,7 @@ func (cl *claim) take(lead leading) (*run, error) {
 func (cl *claim) takeGap() error {
 	left := cl.gap - cl.c.clock.Now().Sub(cl.tick) // the gap counts from the tick, not from when it was claimed
 	retention := core.WithRetention(max(left, time.Millisecond))
-	lease, err := cl.acquire("gap", cl.claimWait(), retention)
+	lease, err := cl.acquire(gapKey(cl.slot), cl.claimWait(), retention)
 	var op *core.OpError
 	if errors.Is(err, core.ErrDone) && errors.As(err, &op) {
 		cl.adopt(op.Record)

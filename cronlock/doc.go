@@ -49,7 +49,8 @@
 // Other jobs have ticks that depend on when a replica was started: durations, "@every", every n-th day, week or
 // month, and what runs immediately at the start. For these the nodes keep a minimum gap between two starts: the
 // duration (the lesser one, if it is random) less a tenth, at most a second; for every n-th day n days less half
-// of one; for an immediate start the misfire grace. Give such jobs a cron expression where you can. gocron does
+// of one, for each time of the day that the schedule names (and each day of the week or month); for an immediate
+// start the misfire grace. Give such jobs a cron expression where you can. gocron does
 // not tell whether an interval counts from completion, so the gap counts from the start.
 //
 // RunNow runs a job on the replica that it is called on, without a tick: under the lease of the job, and without

@@ -16,6 +16,7 @@ import (
 //	cron/<service>/<job>/tick/<instant>            held while the tick's run goes on, then its record
 //	cron/<service>/<job>/tick/<instant>/attempt/2  recorded before the second run of the tick starts
 //	cron/<service>/<job>/gap                       recorded for as long as nobody may start the job
+//	cron/<service>/<job>/gap/Monday/1              the same for those of its ticks that repeat as one
 //	cron-leader/<group>                            held by the leader
 //
 // Names are escaped, so that none forges another's.
@@ -38,6 +39,13 @@ const maxNameLen = 200
 
 func tickKey(id string) string           { return "tick/" + id }
 func attemptKey(id string, n int) string { return tickKey(id) + "/attempt/" + strconv.Itoa(n) }
+
+func gapKey(slot string) string {
+	if slot == "" {
+		return "gap"
+	}
+	return "gap/" + slot
+}
 
 // stamp writes an instant.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

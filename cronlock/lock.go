@@ -55,6 +55,7 @@ type claim struct {
 	settled bool      // it was decided that the tick does not run
 	period  time.Duration
 	gap     time.Duration // not 0: the tick differs between replicas
+	slot    string        // of the tick, where each has a gap of its own
 	next    time.Time     // the job's next tick, if known
 }
 
@@ -149,6 +150,9 @@ func (cl *claim) identify() (call, error) {
 		cl.gap = cl.policy.minGap
 	case s.gap > 0:
 		cl.gap = s.gap
+		if s.slot != nil {
+			cl.slot = s.slot(tick)
+		}
 	case !s.shared(tick):
 		cl.gap = cl.policy.grace
 	}
