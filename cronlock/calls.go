@@ -17,6 +17,7 @@ type calls struct {
 	counted []time.Time // ticks accounted for that gocron still lists as due
 	latest  time.Time   // the latest tick that has fallen due
 	next    time.Time   // the first that had not when last seen: gocron may drop it from its list before its call
+	dead    time.Time   // the one that was next when the scheduler stopped: gocron keeps it listed; twice if it comes
 	owed    int         // calls that ticks have yet to bring
 	reruns  int         // calls that our own RunNow has yet to bring
 	drops   bool        // gocron drops calls while a run goes on (singleton mode Reschedule), instead of queueing them
@@ -49,16 +50,26 @@ func (c *calls) see(due []time.Time, next, horizon, now time.Time) {
 	if !c.next.IsZero() && !c.next.After(horizon) && !slices.ContainsFunc(due, c.next.Equal) {
 		due = append([]time.Time{c.next}, due...)
 	}
-	for _, t := range due {
-		if !slices.ContainsFunc(c.counted, t.Equal) {
-			c.owed++
+	counted := slices.Clone(due)
+	for _, t := range c.counted {
+		if t.After(horizon) { // the clock was set back
+			counted = append(counted, t)
+		}
+	}
+	for i, t := range due {
+		again := func(o []time.Time) bool { return slices.ContainsFunc(o, t.Equal) }
+		if again(c.counted) || again(due[:i]) || t.Equal(c.dead) && !again(due[i+1:]) {
+			continue
+		}
+		c.owed++
+		if t.After(c.latest) {
 			c.latest = t
 		}
 	}
 	if c.drops {
 		c.owed = min(c.owed, 1)
 	}
-	c.counted, c.next = due, next
+	c.counted, c.next = counted, next
 }
 
 // take says what this call is for. One that finds a run handed over takes it, whatever it was for: the call
@@ -73,6 +84,14 @@ func (c *calls) take(handedOver bool) (call, time.Time) {
 		return callTick, c.latest
 	}
 	return callManual, time.Time{}
+}
+
+// stopped: the scheduler has, and dropped its timers and queues.
+func (c *calls) stopped() {
+	if !c.next.IsZero() {
+		c.dead = c.next
+	}
+	c.next, c.owed = time.Time{}, 0
 }
 
 // idle: nothing is under way as of now, so that calls still owed will come soon or never.

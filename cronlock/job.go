@@ -3,7 +3,9 @@ package cronlock
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,6 +93,13 @@ func (c *Cron) job(name string) *job {
 	return j
 }
 
+// all returns the jobs known.
+func (c *Cron) all() []*job {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.jobs))
+}
+
 func (c *Cron) register(h gocron.Job) {
 	j := c.job(h.Name())
 	j.mu.Lock()
@@ -139,8 +148,15 @@ func (m *monitor) each(f func(gocron.SchedulerMonitor)) {
 	}
 }
 
-func (m *monitor) SchedulerStarted()  { m.each(gocron.SchedulerMonitor.SchedulerStarted) }
-func (m *monitor) SchedulerStopped()  { m.each(gocron.SchedulerMonitor.SchedulerStopped) }
+func (m *monitor) SchedulerStarted() { m.each(gocron.SchedulerMonitor.SchedulerStarted) }
+func (m *monitor) SchedulerStopped() {
+	for _, j := range m.c.all() {
+		j.mu.Lock()
+		j.calls.stopped()
+		j.mu.Unlock()
+	}
+	m.each(gocron.SchedulerMonitor.SchedulerStopped)
+}
 func (m *monitor) SchedulerShutdown() { m.each(gocron.SchedulerMonitor.SchedulerShutdown) }
 func (m *monitor) JobRegistered(j gocron.Job) {
 	m.c.register(j)

@@ -3,8 +3,6 @@ package cronlock
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -36,10 +34,7 @@ func (j *job) leaveToLeader(cl *claim) {
 
 // catchUp runs the last ticks that were left to a leader, unless it has run them.
 func (c *Cron) catchUp() {
-	c.mu.Lock()
-	jobs := slices.Collect(maps.Values(c.jobs))
-	c.mu.Unlock()
-	for _, j := range jobs {
+	for _, j := range c.all() {
 		j.mu.Lock()
 		cl := j.unled
 		j.unled = nil
