@@ -86,12 +86,12 @@ func (c *calls) take(handedOver bool) (call, time.Time) {
 	return callManual, time.Time{}
 }
 
-// stopped: the scheduler has, and dropped its timers and queues.
-func (c *calls) stopped() {
-	if !c.next.IsZero() {
-		c.dead = c.next
+// stopped: the scheduler has, and dropped its timers. Calls that are under way may still come, after it was
+// started again.
+func (c *calls) stopped(now time.Time) {
+	if c.next.After(now) {
+		c.dead, c.next = c.next, time.Time{}
 	}
-	c.next, c.owed = time.Time{}, 0
 }
 
 // idle: nothing is under way as of now, so that calls still owed will come soon or never.
@@ -114,6 +114,7 @@ func ticks(h gocron.Job, s *schedule, now time.Time) (due []time.Time, next time
 		if i := slices.IndexFunc(all, time.Time.IsZero); i >= 0 { // there are no more; gocron starts over from the first
 			all, last = all[:i], true
 		}
+		slices.SortFunc(all, time.Time.Compare) // a scheduler started again appends what it starts with
 		period = periodOf(all, s)
 		i := slices.IndexFunc(all, func(t time.Time) bool { return t.After(now.Add(early(period))) })
 		switch {

@@ -152,7 +152,7 @@ func (m *monitor) SchedulerStarted() { m.each(gocron.SchedulerMonitor.SchedulerS
 func (m *monitor) SchedulerStopped() {
 	for _, j := range m.c.all() {
 		j.mu.Lock()
-		j.calls.stopped()
+		j.calls.stopped(m.c.clock.Now())
 		j.mu.Unlock()
 	}
 	m.each(gocron.SchedulerMonitor.SchedulerStopped)

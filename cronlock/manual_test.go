@@ -1,0 +1,242 @@
+package cronlock
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+)
+
+// runNow runs the job of a replica by hand.
+func (f *fleet) runNow(i int) {
+	f.w.t.Helper()
+	if err := f.jobs[i].RunNow(); err != nil {
+		f.w.t.Fatal(err)
+	}
+}
+
+// calm waits until no tick of a replica is near.
+func (f *fleet) calm(i int) {
+	f.w.t.Helper()
+	for {
+		next, err := f.jobs[i].NextRun()
+		if err != nil {
+			f.w.t.Fatal(err)
+		}
+		if time.Until(next) > 10*time.Second {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// manual counts the runs that no tick caused.
+func (w *world) manual() int { return w.perTick()[time.Time{}] }
+
+// A run by hand runs on its replica and takes no tick from anybody, whenever it comes. (Not at the very instant of a
+// tick: there gocron would start it over and over, as the time of a bubble stands still.)
+func TestRunNow(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		at   time.Duration // past a tick
+	}{{"soon after a tick", 10 * time.Millisecond}, {"at a tick", time.Microsecond}, {"between ticks", 30 * time.Second}, {"before a tick", 50 * time.Second}} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				f := w.fleet(gocron.CronJob("* * * * *", false), plan{opts: []Option{WithOverlap(Allow)}})
+				for i := range 3 {
+					time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + c.at)))
+					f.runNow(i)
+				}
+				time.Sleep(80 * time.Second)
+				due, per := f.due(), w.perTick()
+				if w.manual() != 3 {
+					t.Errorf("%d runs by hand, want 3; errors: %v", w.manual(), w.failed())
+				}
+				for _, tick := range due {
+					if per[tick] != 1 {
+						t.Errorf("tick %v ran %d times", tick, per[tick])
+					}
+				}
+				if len(w.ran()) != len(due)+3 {
+					t.Errorf("%d runs of %d ticks and 3 by hand", len(w.ran()), len(due))
+				}
+			})
+		})
+	}
+}
+
+// So shortly before a tick that the tick could be meant, a run by hand counts as the tick, and the call of the
+// tick as that by hand. The number of runs stays right.
+func TestRunNowJustBeforeTick(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		f := w.fleet(gocron.CronJob("* * * * *", false), plan{opts: []Option{WithOverlap(Allow)}})
+		time.Sleep(56 * time.Second)
+		f.runNow(0)
+		f.runNow(1) // finds the tick done
+		time.Sleep(2 * time.Minute)
+		for tick, n := range w.perTick() {
+			if !tick.IsZero() && n != 1 {
+				t.Errorf("tick %v ran %d times", tick, n)
+			}
+		}
+		if len(w.ran()) != 2+len(f.due()) {
+			t.Errorf("%d runs of %d ticks and 2 by hand", len(w.ran()), len(f.due()))
+		}
+	})
+}
+
+// Runs by hand do not overlap with those of ticks, nor with each other, on whatever replica.
+func TestRunNowDoesNotOverlap(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		f := w.fleet(gocron.CronJob("* * * * *", false), plan{work: work(t, 30*time.Second)})
+		time.Sleep(70 * time.Second)
+		for i := range 3 {
+			f.runNow(i)
+		}
+		time.Sleep(15 * time.Second)
+		if w.manual() != 0 || len(w.failed()) != 2+3 {
+			t.Errorf("%d runs by hand during that of a tick, errors: %v", w.manual(), w.failed())
+		}
+		time.Sleep(10 * time.Second) // the run of the tick is over
+		for i := range 3 {
+			f.runNow(i)
+		}
+		time.Sleep(time.Second)
+		if w.manual() != 1 {
+			t.Errorf("%d runs by hand at once", w.manual())
+		}
+	})
+}
+
+// The gap of an interval job holds between its ticks: a run by hand neither waits for it nor begins one.
+func TestRunNowOfIntervals(t *testing.T) {
+	for name, def := range map[string]gocron.JobDefinition{
+		"duration": gocron.DurationJob(time.Minute),
+		"random":   gocron.DurationRandomJob(50*time.Second, time.Minute),
+		"@every":   gocron.CronJob("@every 1m", false),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				f := w.fleet(def, plan{stagger: 10 * time.Second, work: work(t, 0)})
+				time.Sleep(5 * time.Minute)
+				before := len(w.ran())
+				for k := range 5 {
+					f.calm(k % 3)
+					f.runNow(k % 3)
+					time.Sleep(time.Second)
+					if w.manual() != k+1 {
+						t.Errorf("%d runs by hand of %d; errors: %v", w.manual(), k+1, w.failed())
+					}
+					time.Sleep(time.Minute)
+				}
+				ticks := len(w.ran()) - before - w.manual()
+				if ticks < 4 || ticks > 7 {
+					t.Errorf("%d ticks ran in five minutes", ticks)
+				}
+			})
+		})
+	}
+}
+
+// With a limit on the number of runs, each replica leaves after its own, and its ticks still run once.
+func TestLimitedRuns(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		f := w.fleet(gocron.CronJob(secondly, true), plan{work: work(t, time.Millisecond),
+			jobOpts: []gocron.JobOption{gocron.WithLimitedRuns(3)}})
+		time.Sleep(30 * time.Second)
+		f.atMostOnce()
+		of := map[string]int{}
+		for _, r := range w.ran() {
+			of[r.replica]++
+		}
+		if fmt.Sprint(of) != "map[0:3 1:3 2:3]" {
+			t.Errorf("runs of replicas: %v", of)
+		}
+		for _, r := range f.replicas {
+			if len(r.jobs) != 0 {
+				t.Errorf("replica %s still knows %d jobs", r.name, len(r.jobs))
+			}
+		}
+	})
+}
+
+// A scheduler that is stopped misses ticks, which others run; started again it goes on, by hand, too.
+func TestStopAndStart(t *testing.T) {
+	for _, stop := range []struct{ at, lasts time.Duration }{{5300 * time.Millisecond, 3 * time.Second}, {5300 * time.Millisecond, 100 * time.Millisecond}, {5*time.Second + time.Microsecond, 0}} {
+		t.Run(fmt.Sprint(stop), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				f := w.fleet(gocron.CronJob(secondly, true), plan{})
+				time.Sleep(stop.at)
+				for i := range 3 {
+					if err := f.replicas[i].sched.StopJobs(); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(stop.lasts)
+					f.replicas[i].sched.Start()
+				}
+				time.Sleep(10*time.Second + 7*time.Millisecond)
+				f.once(len(f.due()))
+				for i := range 3 {
+					time.Sleep(100 * time.Millisecond)
+					f.runNow(i)
+				}
+				time.Sleep(100 * time.Millisecond)
+				if w.manual() != 3 {
+					t.Errorf("%d runs by hand; errors: %v", w.manual(), w.failed())
+				}
+			})
+		})
+	}
+}
+
+// A job keeps running once per tick when a replica changes or removes it, and adds it again.
+func TestUpdateAndRemove(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		f := w.fleet(gocron.CronJob(secondly, true), plan{})
+		task := func(r *replica) gocron.Task {
+			return r.Task(func(ctx context.Context) error {
+				run, _ := FromContext(ctx)
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.runs = append(w.runs, ran{run, r.name, time.Now()})
+				return nil
+			})
+		}
+		time.Sleep(5*time.Second + 500*time.Millisecond)
+		for _, i := range []int{0, 1} {
+			r := f.replicas[i]
+			j, err := r.sched.Update(f.jobs[i].ID(), gocron.CronJob("*/2 * * * * *", true), task(r), gocron.WithName("job"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.jobs[i] = j
+		}
+		time.Sleep(5 * time.Second)
+		f.once(10)
+		if err := f.replicas[2].sched.RemoveJob(f.jobs[2].ID()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second) // 12 and 14 are due
+		f.atMostOnce()
+		if n := len(w.ran()); n != 12 {
+			t.Errorf("%d runs, want 12", n)
+		}
+		if n := len(f.replicas[2].jobs); n != 0 {
+			t.Errorf("%d jobs are known after the removal of the only one", n)
+		}
+		for _, i := range []int{0, 1} { // again with another name
+			r := f.replicas[i]
+			if _, err := r.sched.Update(f.jobs[i].ID(), gocron.CronJob(secondly, true), task(r), gocron.WithName("other")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.replicas[2].job(gocron.CronJob(secondly, true), nil, gocron.WithName("other"))
+		before := len(w.ran())
+		time.Sleep(5 * time.Second)
+		if n := len(w.ran()) - before; n != 5 {
+			t.Errorf("%d runs in 5 ticks under another name", n)
+		}
+	})
+}
