@@ -14,14 +14,14 @@ import (
 
 // calls does that accounting for one job.
 type calls struct {
-	counted []time.Time // ticks accounted for that gocron still lists as due
-	latest  time.Time   // the latest tick that has fallen due
-	next    time.Time   // the first that had not when last seen: gocron may drop it from its list before its call
-	dead    time.Time   // the one that was next when the scheduler stopped: gocron keeps it listed; twice if it comes
-	owed    int         // calls that ticks have yet to bring
-	reruns  int         // calls that our own RunNow has yet to bring
-	drops   bool        // gocron drops calls while a run goes on (singleton mode Reschedule), instead of queueing them
-	settled time.Time   // when the job was last seen with nothing under way
+	counted          []time.Time // ticks accounted for that gocron still lists as due
+	latest           time.Time   // the latest tick that has fallen due
+	next             time.Time   // the first that had not when last seen: gocron may drop it from its list before its call
+	downFrom, downTo time.Time   // between these, the scheduler was stopped
+	owed             int         // calls that ticks have yet to bring
+	reruns           int         // calls that our own RunNow has yet to bring
+	drops            bool        // gocron drops calls while a run goes on (singleton mode Reschedule), instead of queueing them
+	settled          time.Time   // when the job was last seen with nothing under way
 }
 
 // A call is what a call of Lock stands for.
@@ -58,7 +58,7 @@ func (c *calls) see(due []time.Time, next, horizon, now time.Time) {
 	}
 	for i, t := range due {
 		again := func(o []time.Time) bool { return slices.ContainsFunc(o, t.Equal) }
-		if again(c.counted) || again(due[:i]) || t.Equal(c.dead) && !again(due[i+1:]) {
+		if again(c.counted) || again(due[:i]) || t.After(c.downFrom) && t.Before(c.downTo) {
 			continue
 		}
 		c.owed++
@@ -86,13 +86,10 @@ func (c *calls) take(handedOver bool) (call, time.Time) {
 	return callManual, time.Time{}
 }
 
-// stopped: the scheduler has, and dropped its timers. Calls that are under way may still come, after it was
-// started again.
-func (c *calls) stopped(now time.Time) {
-	if c.next.After(now) {
-		c.dead, c.next = c.next, time.Time{}
-	}
-}
+// stopped and started: the scheduler has. The tick that was next stays on gocron's list, and if it fell due in
+// between, no call comes. What was under way at the stop may still come, and the start is told a little late.
+func (c *calls) stopped(now time.Time) { c.downFrom, c.downTo = now, time.Time{} }
+func (c *calls) started(now time.Time) { c.downTo = now.Add(-time.Second) }
 
 // idle: nothing is under way as of now, so that calls still owed will come soon or never.
 func (c *calls) idle(now time.Time) { c.settled = now }

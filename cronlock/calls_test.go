@@ -157,25 +157,29 @@ func TestCallsAfterRestart(t *testing.T) {
 	l.want(5.3, -1)
 	l.lists(6)
 	l.want(5.4, -1)
-	l.stopped(second(5.5)) // until after 8
+	l.stopped(second(5.5))
+	l.started(second(8.2))
 	l.lists(6, 9)
 	l.want(8.5, -1)
 	l.want(9, 9)
 	l.want(9.2, -1)
 	l.lists(10)
 	l.want(9.5, -1)
-	l.stopped(second(9.6)) // and at once started
+	l.stopped(second(9.6)) // and at once
+	l.started(second(9.7))
 	l.lists(10, 10)
 	l.want(10, 10)
 	l.want(10.2, -1)
 	l.stopped(second(10.3))
-	l.lists(11, 10.5) // started again immediately
+	l.lists(11, 10.5) // it starts jobs immediately, before it tells
 	l.want(10.5, 10.5)
+	l.started(second(10.6))
 	l.lists(12)
 	l.want(10.7, -1)
-	l.stopped(second(12.001)) // when the call of 12 is under way, and comes when it was started again
+	l.stopped(second(12.001)) // when the call of 12 is under way
+	l.started(second(12.002))
 	l.lists(12, 13)
-	l.want(12.002, 12)
+	l.want(12.003, 12)
 }
 
 // A job that drops calls while it runs owes none for ticks that fell due meanwhile.

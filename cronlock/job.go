@@ -148,13 +148,20 @@ func (m *monitor) each(f func(gocron.SchedulerMonitor)) {
 	}
 }
 
-func (m *monitor) SchedulerStarted() { m.each(gocron.SchedulerMonitor.SchedulerStarted) }
-func (m *monitor) SchedulerStopped() {
+func (m *monitor) eachJob(f func(*calls, time.Time)) {
 	for _, j := range m.c.all() {
 		j.mu.Lock()
-		j.calls.stopped(m.c.clock.Now())
+		f(&j.calls, m.c.clock.Now())
 		j.mu.Unlock()
 	}
+}
+
+func (m *monitor) SchedulerStarted() {
+	m.eachJob((*calls).started)
+	m.each(gocron.SchedulerMonitor.SchedulerStarted)
+}
+func (m *monitor) SchedulerStopped() {
+	m.eachJob((*calls).stopped)
 	m.each(gocron.SchedulerMonitor.SchedulerStopped)
 }
 func (m *monitor) SchedulerShutdown() { m.each(gocron.SchedulerMonitor.SchedulerShutdown) }
