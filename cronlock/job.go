@@ -193,13 +193,20 @@ func (m *monitor) JobSchedulingDelay(j gocron.Job, scheduled, started time.Time)
 }
 func (m *monitor) ConcurrencyLimitReached(limit string, j gocron.Job) {
 	if limit == "singleton" { // of the modes, only Reschedule tells
-		m.c.job(j.Name()).drops()
+		m.c.job(j.Name()).drops(j, m.c.clock.Now())
 	}
 	m.each(func(n gocron.SchedulerMonitor) { n.ConcurrencyLimitReached(limit, j) })
 }
 
-func (j *job) drops() {
+// drops: gocron drops a call without asking Lock. While a run goes on, that is so for all ticks that are due.
+func (j *job) drops(h gocron.Job, now time.Time) {
+	s := scheduleOf(h.Schedule())
+	due, next, period, err := ticks(h, &s, now)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.calls.drops = true
+	if err == nil && len(j.running) > 0 {
+		j.calls.see(due, next, now.Add(early(period)), now)
+		j.calls.owed = 0
+	}
 }
