@@ -21,7 +21,6 @@ type calls struct {
 	owed             int         // calls that ticks have yet to bring
 	reruns           int         // calls that our own RunNow has yet to bring
 	drops            bool        // gocron drops calls while a run goes on (singleton mode Reschedule), instead of queueing them
-	settled          time.Time   // when the job was last seen with nothing under way
 }
 
 // A call is what a call of Lock stands for.
@@ -33,20 +32,20 @@ const (
 	callRerun // that of an own RunNow
 )
 
-// stale is how long calls may be owed by a job with nothing under way: a scheduler-wide limit drops calls, too,
+// stale is how long calls may be owed while no job of the scheduler runs: a scheduler-wide limit drops calls, too,
 // and until then a manual run is taken for one of them. Much less would take a queued call for a manual run
 // when the process is paused in between, and run a tick twice.
 const stale = time.Minute
 
-// see counts the ticks that gocron lists as due by horizon, and remembers the next one.
-func (c *calls) see(due []time.Time, next, horizon, now time.Time) {
+// see counts the ticks that gocron lists as due by horizon, and remembers the next one. For so long as quiet, no
+// job of the scheduler has run, so that no call waits behind one.
+func (c *calls) see(due []time.Time, next, horizon time.Time, quiet time.Duration) {
 	if c.drops {
 		c.owed = 0
 	}
-	if !c.settled.IsZero() && now.Sub(c.settled) > stale {
+	if quiet > stale {
 		c.owed, c.reruns = 0, 0
 	}
-	c.settled = time.Time{}
 	if !c.next.IsZero() && !c.next.After(horizon) && !slices.ContainsFunc(due, c.next.Equal) {
 		due = append([]time.Time{c.next}, due...)
 	}
@@ -90,9 +89,6 @@ func (c *calls) take(handedOver bool) (call, time.Time) {
 // between, no call comes. What was under way at the stop may still come, and the start is told a little late.
 func (c *calls) stopped(now time.Time) { c.downFrom, c.downTo = now, time.Time{} }
 func (c *calls) started(now time.Time) { c.downTo = now.Add(-time.Second) }
-
-// idle: nothing is under way as of now, so that calls still owed will come soon or never.
-func (c *calls) idle(now time.Time) { c.settled = now }
 
 // early is how much before a tick a call still counts as its own: a wall clock that was set back since the
 // timer was set makes it fire early. A manual run so short before a tick is taken for the tick.

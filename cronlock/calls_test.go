@@ -41,8 +41,9 @@ func (h *handle) NextRuns(n int) ([]time.Time, error) {
 
 // A ledger is the accounting of a job, driven by calls at seconds.
 type ledger struct {
-	t *testing.T
-	h handle
+	t     *testing.T
+	h     handle
+	quiet time.Duration
 	calls
 }
 
@@ -68,7 +69,7 @@ func (l *ledger) call(now float64) float64 {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.see(due, next, second(now).Add(early(period)), second(now))
+	l.see(due, next, second(now).Add(early(period)), l.quiet)
 	switch kind, tick := l.take(false); kind {
 	case callTick:
 		return tick.Sub(second(0)).Seconds()
@@ -111,7 +112,6 @@ func TestCallsThatQueue(t *testing.T) {
 	l.want(1, 1)
 	l.lists(2, 3, 4, 5)
 	l.want(4.5, 4)
-	l.idle(second(4.5))
 	l.want(4.5, 4)
 	l.want(4.5, 4)
 	l.want(4.5, -1)
@@ -197,7 +197,7 @@ func TestCallsThatAreDropped(t *testing.T) {
 	l.want(6.1, -1)
 }
 
-// Debts of a job with nothing under way are forgotten after some time, and not before.
+// Debts are forgotten when no job of the scheduler has run for some time, and not before.
 func TestStaleDebts(t *testing.T) {
 	l := newLedger(t)
 	l.h.period = time.Hour
@@ -205,13 +205,18 @@ func TestStaleDebts(t *testing.T) {
 	l.lists(3600, 7200)
 	l.want(7200, 7200) // one of two
 	l.lists(10800)
-	l.idle(second(7200))
 	l.want(7201, 7200)
 	l.lists(10800, 14400)
 	l.want(14400, 14400)
 	l.lists(18000)
-	l.idle(second(14400))
-	l.want(14400+2*stale.Seconds(), -1)
+	l.quiet = stale
+	l.want(14460, 14400)
+	l.lists(18000, 21600)
+	l.quiet = 0
+	l.want(21600, 21600)
+	l.lists(25200)
+	l.quiet = 2 * stale
+	l.want(21720, -1)
 }
 
 // The calls that an own RunNow brings are told from those of others.

@@ -40,6 +40,8 @@ type Cron struct {
 	mu     sync.Mutex
 	closed bool
 	jobs   map[string]*job
+	active int       // runs under way
+	ended  time.Time // when a run, or a call that came to nothing, has last ended
 }
 
 var _ gocron.Locker = (*Cron)(nil)
@@ -139,6 +141,24 @@ func (c *Cron) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("cronlock: runs are still under way: %w", context.Cause(ctx))
 	}
+}
+
+// busy counts runs that start and end.
+func (c *Cron) busy(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active += n
+	c.ended = c.clock.Now()
+}
+
+// quiet is for how long nothing has been going on.
+func (c *Cron) quiet() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.active > 0 || c.ended.IsZero() {
+		return 0
+	}
+	return c.clock.Now().Sub(c.ended)
 }
 
 // begin books a run or a goroutine, unless the Cron is closed.

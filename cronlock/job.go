@@ -206,7 +206,7 @@ func (j *job) drops(h gocron.Job, now time.Time) {
 	defer j.mu.Unlock()
 	j.calls.drops = true
 	if err == nil && len(j.running) > 0 {
-		j.calls.see(due, next, now.Add(early(period)), now)
+		j.calls.see(due, next, now.Add(early(period)), 0)
 		j.calls.owed = 0
 	}
 }

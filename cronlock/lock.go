@@ -30,7 +30,7 @@ func (c *Cron) lock(ctx context.Context, name string, p policy) (gocron.Lock, er
 		cl.job.unusable.Do(func() { c.logger.Error("cronlock: a job does not run", "job", name, "err", err) })
 	}
 	if err != nil {
-		cl.job.idle(c.clock.Now())
+		c.busy(0)
 		if !cancelled(ctx, err) {
 			cl.event(eventOf(err))
 		}
@@ -136,8 +136,9 @@ func (cl *claim) identify() (call, error) {
 		}
 		return 0, fmt.Errorf("%w: gocron did not tell its ticks: %w", ErrMissed, err)
 	}
+	quiet := c.quiet()
 	j.mu.Lock()
-	j.calls.see(due, next, now.Add(early(period)), now)
+	j.calls.see(due, next, now.Add(early(period)), quiet)
 	kind, tick := j.calls.take(len(j.handovers) > 0)
 	j.mu.Unlock()
 	cl.period, cl.next = period, next

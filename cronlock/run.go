@@ -54,6 +54,7 @@ func (cl *claim) newRun(lead leading, attempt int, tick, job *core.Lease) *run {
 		timer := cl.c.clock.AfterFunc(cl.next.Sub(cl.c.clock.Now()), r.replace)
 		r.stops = append(r.stops, timer.Stop)
 	}
+	cl.c.busy(+1)
 	cl.job.mu.Lock()
 	cl.job.running[r] = struct{}{}
 	cl.job.mu.Unlock()
@@ -165,6 +166,7 @@ func (r *run) abandon() {
 func (r *run) over() {
 	r.cancel(core.ErrReleased)
 	r.lead.leave()
+	r.cl.c.busy(-1)
 	r.cl.job.ended(r)
 	r.cl.c.tasks.Done()
 }
@@ -173,20 +175,8 @@ func (j *job) ended(r *run) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.running, r)
-	if len(j.running) == 0 {
-		j.calls.idle(r.cl.c.clock.Now())
-		if len(j.handles) == 0 && len(j.handovers) == 0 {
-			r.cl.c.forget(j)
-		}
-	}
-}
-
-// idle notes that a call of Lock has come to nothing.
-func (j *job) idle(now time.Time) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.running) == 0 {
-		j.calls.idle(now)
+	if len(j.running) == 0 && len(j.handles) == 0 && len(j.handovers) == 0 {
+		r.cl.c.forget(j)
 	}
 }
 
