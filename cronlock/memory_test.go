@@ -1,0 +1,117 @@
+package cronlock
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+)
+
+// held is what a replica keeps in memory for its jobs, in numbers.
+func (r *replica) held(j gocron.Job) string {
+	r.w.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := fmt.Sprintf("%d jobs", len(r.jobs))
+	for _, j := range r.jobs {
+		j.mu.Lock()
+		n += fmt.Sprintf(", %d handles, %d running, %d watched, %d handovers, at most 2 counted: %t",
+			len(j.handles), len(j.running), len(j.watched), len(j.handovers), len(j.calls.counted) <= 2)
+		j.mu.Unlock()
+	}
+	r.handoff.mu.Lock()
+	defer r.handoff.mu.Unlock()
+	listed, err := j.NextRuns(1 << 12)
+	if err != nil {
+		r.w.t.Error(err)
+	}
+	past := 0 // gocron lists what it has forgotten to drop before what is next
+	for _, tick := range listed {
+		if tick.Before(r.clock.Now()) {
+			past++
+		}
+	}
+	return n + fmt.Sprintf(", %d offers, %d of gocron's ticks past", len(r.handoff.offers), past)
+}
+
+// A replica that never runs a tick keeps nothing of those it leaves to others, whether it loses them or does not
+// lead. Nor do the nodes, once the retention is over.
+func TestMemoryOverTicks(t *testing.T) {
+	for led, ticks := range map[bool]int{false: 200, true: 1000} { // gocron leaks for its own electors
+		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, w *world) {
+				p := WithRetention(3 * time.Minute)
+				var replicas []*replica
+				var jobs []gocron.Job
+				var electors []*Elector
+				for i := range 2 {
+					locks := w.locks()
+					opts := []Option{p, AtLeastOnce(2), WithClock(skewed{defaults().clock, time.Duration(1-i) * 300 * time.Millisecond})}
+					if led {
+						e, err := NewElector(locks, "group", WithLogger(quiet))
+						if err != nil {
+							t.Fatal(err)
+						}
+						electors = append(electors, e)
+						opts = append(opts, WithElector(e))
+						time.Sleep(time.Second)
+					}
+					r := w.replicaOn(fmt.Sprint(i), locks, opts...)
+					replicas, jobs = append(replicas, r), append(jobs, r.job(gocron.CronJob(secondly, true), nil))
+					r.sched.Start()
+				}
+				time.Sleep(10*time.Second + 500*time.Millisecond)
+				synctest.Wait()
+				before, goroutines := replicas[1].held(jobs[1]), runtime.NumGoroutine()
+				time.Sleep(time.Duration(ticks) * time.Second)
+				synctest.Wait()
+				if after := replicas[1].held(jobs[1]); after != before {
+					t.Errorf("after ten ticks: %s; after %d more: %s", before, ticks, after)
+				}
+				if !strings.Contains(before, "0 of gocron's ticks past") {
+					t.Errorf("gocron keeps ticks: %s", before)
+				}
+				if n := runtime.NumGoroutine(); n > goroutines+5 {
+					t.Errorf("%d goroutines, before %d", n, goroutines)
+				}
+				for tick, n := range w.perTick() {
+					if n != 1 {
+						t.Errorf("tick %v ran %d times", tick, n)
+					}
+				}
+				followed := 0
+				for _, r := range w.ran() {
+					if r.replica == "1" {
+						followed++
+					}
+				}
+				if n := len(w.ran()); n < ticks || followed > 20 {
+					t.Errorf("%d runs, %d of them by the replica that was to follow", n, followed)
+				}
+				// Of each tick there are two, itself and the attempt, for the retention and the hour that core keeps
+				// fencing counters.
+				if n := len(w.nodes[0].Keys()); n > 2*len(w.ran())+40 {
+					t.Errorf("%d keys of %d ticks", n, len(w.ran()))
+				}
+				for _, r := range replicas {
+					r.settle()
+				}
+				for _, e := range electors {
+					if err := e.Close(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(time.Hour + 4*time.Minute)
+				for _, key := range w.nodes[0].Keys() {
+					if strings.Contains(key, "cron/service/") {
+						t.Errorf("%s is left", key)
+					}
+				}
+			})
+		})
+	}
+}
