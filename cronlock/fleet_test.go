@@ -47,8 +47,6 @@ func (w *world) fleet(def gocron.JobDefinition, p plan) *fleet {
 		r := w.replica(fmt.Sprint(i), opts...)
 		f.replicas = append(f.replicas, r)
 		f.jobs = append(f.jobs, r.job(def, p.work, p.jobOpts...))
-		r.sched.Start()
-		time.Sleep(p.stagger)
 	}
 	plain, err := gocron.NewScheduler(w.sched...)
 	if err != nil {
@@ -61,6 +59,10 @@ func (w *world) fleet(def gocron.JobDefinition, p plan) *fleet {
 		f.ticks = append(f.ticks, time.Now().UTC())
 	})); err != nil {
 		w.t.Fatal(err)
+	}
+	for _, r := range f.replicas { // a definition is not to be used for another job while one of it runs
+		r.sched.Start()
+		time.Sleep(p.stagger)
 	}
 	plain.Start()
 	return f

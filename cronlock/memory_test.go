@@ -16,10 +16,11 @@ func (r *replica) held(j gocron.Job) string {
 	r.w.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := fmt.Sprintf("%d jobs", len(r.jobs))
+	var n strings.Builder
+	fmt.Fprintf(&n, "%d jobs", len(r.jobs))
 	for _, j := range r.jobs {
 		j.mu.Lock()
-		n += fmt.Sprintf(", %d handles, %d running, %d watched, %d handovers, at most 2 counted: %t",
+		fmt.Fprintf(&n, ", %d handles, %d running, %d watched, %d handovers, at most 2 counted: %t",
 			len(j.handles), len(j.running), len(j.watched), len(j.handovers), len(j.calls.counted) <= 2)
 		j.mu.Unlock()
 	}
@@ -35,7 +36,7 @@ func (r *replica) held(j gocron.Job) string {
 			past++
 		}
 	}
-	return n + fmt.Sprintf(", %d offers, %d of gocron's ticks past", len(r.handoff.offers), past)
+	return n.String() + fmt.Sprintf(", %d offers, %d of gocron's ticks past", len(r.handoff.offers), past)
 }
 
 // A replica that never runs a tick keeps nothing of those it leaves to others, whether it loses them or does not

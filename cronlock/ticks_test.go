@@ -20,11 +20,12 @@ func TestOncePerTick(t *testing.T) {
 		crontab string
 		seconds bool
 		period  time.Duration
-	}{{secondly, true, time.Second}, {"* * * * *", false, time.Minute}} {
+		nodes   int
+	}{{secondly, true, time.Second, 3}, {"* * * * *", false, time.Minute, 1}} {
 		for _, skew := range skews(c.period) {
 			for _, d := range []time.Duration{0, time.Millisecond, c.period * 3 / 2} {
 				t.Run(fmt.Sprintf("%v/skew=%v/job=%v", c.period, skew, d), func(t *testing.T) {
-					bubble(t, 3, func(t *testing.T, w *world) {
+					bubble(t, c.nodes, func(t *testing.T, w *world) {
 						p := plan{skew: skew, work: work(t, d)}
 						if d > c.period {
 							p.work, p.opts = lasting(d), []Option{WithOverlap(Allow)}
