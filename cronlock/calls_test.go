@@ -33,6 +33,8 @@ func (h *handle) NextRuns(n int) ([]time.Time, error) {
 		next := time.Time{}
 		if h.period > 0 {
 			next = out[len(out)-1].Add(h.period)
+		} else if out[len(out)-1].IsZero() {
+			next = h.list[0] // it starts over
 		}
 		out = append(out, next)
 	}
