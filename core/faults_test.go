@@ -296,6 +296,40 @@ func TestSplitVotesSettle(t *testing.T) {
 	}
 }
 
+// As many contenders as nodes, and each has the vote of one: all of them are refused by a quorum, and nobody
+// holds the key.
+func TestThreeContendersSettle(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		leases := make(chan *Lease, 3)
+		var all []*process
+		for i := range 3 {
+			p := w.process()
+			for n := range 3 { // each is first at another node
+				p.links[n].next(fate{delay: time.Duration(1+(n-i+3)%3) * time.Millisecond}, acquireScript)
+			}
+			all = append(all, p)
+		}
+		for _, p := range all {
+			go func() {
+				lease, err := p.TryAcquire(t.Context(), "k")
+				if err != nil && !errors.Is(err, ErrHeld) {
+					t.Error(err)
+				}
+				leases <- lease
+			}()
+		}
+		holders := 0
+		for range 3 {
+			if lease := <-leases; lease != nil {
+				holders++
+			}
+		}
+		if holders != 1 {
+			t.Errorf("%d have the key, want 1", holders)
+		}
+	})
+}
+
 // node-redlock: an attempt that won a minority must not stand in its own way.
 func TestOwnTracesDoNotBlock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

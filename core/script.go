@@ -85,6 +85,7 @@ type vote struct {
 	expiry  int64         // granted, renewed: logical expiry, server ms
 	rest    time.Duration // held, quarantined: time left
 	history string        // granted: replication history of the node, "-" without guard
+	owner   string        // held: the attempt that holds it
 	record  *nodeRecord   // granted in recovery, done: the completion record on that node
 	err     error
 	latency time.Duration
@@ -122,7 +123,10 @@ func parse(reply string) vote {
 	switch word {
 	case "HEALED", "WAIT":
 		v.expiry = f.int()
-	case "HELD", "QUARANTINED":
+	case "HELD":
+		v.rest = f.ms()
+		v.owner = f.word()
+	case "QUARANTINED":
 		v.rest = f.ms()
 	case "DONE":
 		v.record = f.record()

@@ -56,6 +56,22 @@ func (t *tally) acquired() bool {
 // voters are the nodes that would grant the key if nobody had it, or had taken it meanwhile.
 func (t *tally) voters() int { return t.count(Granted) + t.count(Held) + t.count(Done) + t.count(Gone) }
 
+// split: no attempt is known to hold a quorum, so that each of several contenders may have a part of the votes.
+func (t *tally) split() bool {
+	for i := range t.votes {
+		same := 0
+		for j := range t.votes {
+			if t.votes[j].verdict == Held && t.votes[j].owner == t.votes[i].owner {
+				same++
+			}
+		}
+		if t.votes[i].verdict == Held && same >= t.q {
+			return false
+		}
+	}
+	return true
+}
+
 // doneVotes is the most nodes that hold the same completion record. Only a record that a quorum holds under
 // one ballot is decided.
 func (t *tally) doneVotes() int {
