@@ -227,7 +227,7 @@ func TestUpdateAndRemove(t *testing.T) {
 		if n := len(w.ran()); n != 12 {
 			t.Errorf("%d runs, want 12", n)
 		}
-		if n := len(f.replicas[2].jobs); n != 0 {
+		if n := len(f.replicas[2].all()); n != 0 {
 			t.Errorf("%d jobs are known after the removal of the only one", n)
 		}
 		for _, i := range []int{0, 1} { // again with another name
