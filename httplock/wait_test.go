@@ -1,0 +1,391 @@
+package httplock
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// 200 requests for one order over three replicas: one at a time, and all of them served.
+func TestOneAtATimeOverReplicas(t *testing.T) {
+	t.Run("embedded", func(t *testing.T) {
+		nodes := testutil.Embedded(t, 3)
+		oneAtATime(t, func() *core.Locker { return locker(t, nodes) })
+	})
+	t.Run("redis", func(t *testing.T) {
+		servers := testutil.Redis(t, 3)
+		oneAtATime(t, func() *core.Locker {
+			var clients []redis.UniversalClient
+			for _, s := range servers {
+				clients = append(clients, s.Client())
+			}
+			return lockerOn(t, clients, core.WithTTL(10*time.Second))
+		})
+	})
+}
+
+func oneAtATime(t *testing.T, replica func() *core.Locker) {
+	var history testutil.History
+	var inside, most, value atomic.Int32
+	var replicas []string
+	for i := range 3 {
+		m := middleware(t, replica(), ByParam("id"), WithMaxWait(time.Minute), WithMaxWaiting(200))
+		r := router()
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			lease, _ := core.FromContext(c.Request.Context())
+			who := fmt.Sprintf("replica %d, request %s", i, c.GetHeader("X-Request"))
+			history.Granted("42", who, lease.FencingToken(), time.Now())
+			if n := inside.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			v := value.Load()
+			inside.Add(-1)
+			history.Ended("42", who, lease.FencingToken(), time.Now())
+			value.Store(v + 1)
+			c.String(200, "%d", v+1)
+		})
+		replicas = append(replicas, serve(t, r).URL)
+	}
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			got := do(t.Context(), "PUT", replicas[i%3]+"/orders/42", "x", "X-Request", fmt.Sprint(i))
+			if got.err != nil || got.status != 200 {
+				t.Errorf("%d %s %v", got.status, got.body, got.err)
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() != 1 || value.Load() != 200 {
+		t.Errorf("%d at a time, %d updates of 200", most.Load(), value.Load())
+	}
+	if err := history.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that goes away while it waits leaves the queue, also when nobody has read its body yet.
+func TestWaiterLeavesWithItsClient(t *testing.T) {
+	body := strings.Repeat("x", 10_000)
+	for name, request := range map[string]string{
+		"GET":                "GET /orders/1 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"POST without body":  "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+		"POST, unread body":  "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n" + body,
+		"POST, chunked body": "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			watch := newWatch()
+			m := middleware(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), ByParam("id"), WithSafeMethods(), WithMaxWait(time.Minute))
+			g := newGate()
+			r := router()
+			r.Any("/orders/:id", m.Lock, g.handle)
+			s := serve(t, r)
+
+			holder := background(func() reply { return do(t.Context(), "PUT", s.URL+"/orders/1", "") })
+			<-g.runs
+			conn, err := net.Dial("tcp", s.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Write([]byte(request)); err != nil {
+				t.Fatal(err)
+			}
+			watch.untilAsking(t, 1)
+			left := time.Now()
+			conn.Close()
+			watch.untilKind(t, KindGone)
+			t.Logf("left after %v", time.Since(left))
+			watch.untilAsking(t, 0)
+			g.goOn <- struct{}{}
+			holder().ok(t, "done")
+			if len(g.runs) != 0 {
+				t.Error("the handler of a client that had left has run")
+			}
+		})
+	}
+}
+
+func TestWaitEndsInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []Option
+		ctx  func(context.Context) context.Context
+		want time.Duration
+	}{
+		"by default": {want: 5 * time.Second},
+		"by option":  {opts: []Option{WithMaxWait(700 * time.Millisecond)}, want: 700 * time.Millisecond},
+		"at once":    {opts: []Option{WithMaxWait(0)}, want: 0},
+		"three quarters of what the request's deadline leaves": {ctx: func(ctx context.Context) context.Context {
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			context.AfterFunc(ctx, cancel)
+			return ctx
+		}, want: 1500 * time.Millisecond},
+		"three quarters of the server's write timeout": {ctx: func(ctx context.Context) context.Context {
+			return context.WithValue(ctx, http.ServerContextKey, &http.Server{WriteTimeout: 4 * time.Second})
+		}, want: 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(w *world) {
+				m := middleware(w, w.locks, append(c.opts, ByParam("id"))...)
+				g := newGate()
+				r := router()
+				r.PUT("/orders/:id", m.Lock, g.handle)
+				holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
+				<-g.runs
+
+				ctx := context.Background()
+				if c.ctx != nil {
+					ctx = c.ctx(ctx)
+				}
+				start := time.Now()
+				got := callWith(ctx, r, "PUT", "/orders/1", "body")
+				got.expect(w, 409, KindBusy)
+				if after := got.header.Get("Retry-After"); after != "10" && after != "9" && after != "8" && after != "7" && after != "6" && after != "5" {
+					w.Errorf("Retry-After %q, the holder's lease lasts up to 10s and is renewed", after)
+				}
+				if took := time.Since(start); took != c.want {
+					w.Errorf("refused after %v, want %v", took, c.want)
+				}
+				g.goOn <- struct{}{}
+				holder().ok(w, "done")
+			})
+		})
+	}
+}
+
+// A body is handed on whole, whether it was read before or not.
+func TestHandlerGetsTheBody(t *testing.T) {
+	m := middleware(t, locker(t, testutil.Embedded(t, 1)), ByParam("id"), WithBodyLimit(1000))
+	r := router()
+	r.POST("/echo/:id", m.Lock, func(c *gin.Context) {
+		b, err := c.GetRawData()
+		if err != nil {
+			t.Error(err)
+		}
+		c.String(200, "%d %s", len(b), b)
+	})
+	s := serve(t, r)
+	for _, n := range []int{0, 1, 999, 1000, 1001, 100_000} {
+		body := strings.Repeat("b", n)
+		do(t.Context(), "POST", s.URL+"/echo/1", body).ok(t, fmt.Sprintf("%d %s", n, body))
+		// Chunked, so that the length is not known before.
+		req, _ := http.NewRequest("POST", s.URL+"/echo/1", struct{ *strings.Reader }{strings.NewReader(body)})
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := int64(len(fmt.Sprint(n)) + 1 + n); res.ContentLength != want && res.ContentLength != -1 {
+			t.Errorf("chunked %d: answer of %d bytes, want %d", n, res.ContentLength, want)
+		}
+		res.Body.Close()
+	}
+}
+
+func TestBodyThatBreaksOff(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"))
+		r := router()
+		r.Use(func(c *gin.Context) { c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, 10) })
+		r.POST("/orders/:id", m.Lock, text("ran"))
+		call(r, "POST", "/orders/1", "0123456789").ok(w, "ran")
+		call(r, "POST", "/orders/1", "0123456789a").expect(w, 413, KindBodyTooLarge)
+	})
+	watch := newWatch()
+	m := middleware(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), ByParam("id"))
+	r := router()
+	r.POST("/orders/:id", m.Lock, text("ran"))
+	s := serve(t, r)
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
+	watch.untilKind(t, KindBodyBroken)
+	gone, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(gone, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+	gone.Close()
+	watch.untilKind(t, KindGone)
+}
+
+func TestQueueBounds(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(time.Minute), WithMaxWaiting(2), WithMaxWaitingTotal(3))
+		g := newGate()
+		r := router()
+		r.PUT("/orders/:id", m.Lock, g.handle)
+		put := func(path string) func() reply {
+			got := background(func() reply { return call(r, "PUT", path, "") })
+			synctest.Wait()
+			return got
+		}
+		first := []func() reply{put("/orders/1"), put("/orders/2")} // these run
+		if len(g.runs) != 2 {
+			w.Fatalf("%d run", len(g.runs))
+		}
+		waiting := []func() reply{put("/orders/1"), put("/orders/1")}
+		got := put("/orders/1")()
+		got.expect(w, 429, KindQueueFull)
+		if after := got.header.Get("Retry-After"); after != "60" {
+			w.Errorf("Retry-After %s, but the queue is sure to have moved after a minute only", after)
+		}
+		waiting = append(waiting, put("/orders/2"))
+		put("/orders/2")().expect(w, 503, KindOverloaded)
+		put("/orders/3")().expect(w, 503, KindOverloaded)
+
+		for range 5 {
+			g.goOn <- struct{}{}
+		}
+		for _, done := range append(first, waiting...) {
+			done().ok(w, "done")
+		}
+		g.goOn <- struct{}{} // there is room again
+		put("/orders/1")().ok(w, "done")
+		if n := len(m.house.lines); n != 0 || m.house.waiting != 0 || m.house.inside != 0 {
+			w.Errorf("left behind: %d queues, %d waiting, %d inside", n, m.house.waiting, m.house.inside)
+		}
+	})
+}
+
+// Requests are served in the order in which they came.
+func TestServedInOrder(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(time.Minute))
+		var order []string
+		r := router()
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			order = append(order, c.Query("n"))
+			time.Sleep(time.Second)
+		})
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() { call(r, "PUT", fmt.Sprintf("/orders/1?n=%d", i), "body") })
+			synctest.Wait()
+		}
+		all.Wait()
+		if got := strings.Join(order, ""); got != "0123456789" {
+			w.Errorf("served in the order %s", got)
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(time.Minute))
+		derived := with(w, m, WithMaxWait(time.Hour))
+		g := newGate()
+		r := router()
+		r.PUT("/orders/:id", m.Lock, g.handle)
+		r.PUT("/derived/:id", derived.Lock, g.handle)
+		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
+		<-g.runs
+		waiter := background(func() reply { return call(r, "PUT", "/orders/1", "") })
+		synctest.Wait()
+
+		m.Drain()
+		waiter().expect(w, 503, KindDraining)
+		call(r, "PUT", "/orders/2", "").expect(w, 503, KindDraining)
+		call(r, "PUT", "/derived/2", "").expect(w, 503, KindDraining)
+
+		short, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		err := m.Close(short)
+		if err == nil || !strings.Contains(err.Error(), "1 requests under way") || short.Err() == nil {
+			w.Errorf("Close with a handler under way: %v", err)
+		}
+		closed := background(func() error { return derived.Close(context.Background()) })
+		g.goOn <- struct{}{}
+		holder().ok(w, "done")
+		if err := closed(); err != nil {
+			w.Error(err)
+		}
+		if lease, err := w.locks.TryAcquire(w.Context(), byRoute.join("", "/orders/:id", "1")); err != nil {
+			w.Errorf("after Close: %v", err)
+		} else {
+			lease.Release(w.Context())
+		}
+	})
+}
+
+// Where the nodes cannot be reached, nothing runs.
+func TestUnavailable(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(time.Second))
+		hasty := with(w, m, WithMaxWait(0))
+		r := router()
+		r.PUT("/orders/:id", m.Lock, text("ran"))
+		r.PUT("/hasty/:id", hasty.Lock, text("ran"))
+		w.nodes[0].Down()
+		w.nodes[1].Hang()
+		call(r, "PUT", "/orders/1", "").expect(w, 503, KindUnavailable)
+		call(r, "PUT", "/hasty/1", "").expect(w, 503, KindUnavailable)
+		w.nodes[0].Up()
+		call(r, "PUT", "/orders/1", "").ok(w, "ran")
+	})
+}
+
+// Of two replicas that ask at once without waiting, one gets the key, also if they split the votes.
+func TestHastyReplicasDoNotStarveEachOther(t *testing.T) {
+	bubble(t, 4, func(w *world) {
+		g := newGate()
+		replica := func(far ...int) *gin.Engine {
+			var clients []redis.UniversalClient
+			for i, n := range w.nodes {
+				c := n.ClientWith(func(o *redis.Options) { o.MaxRetries = -1 })
+				if slices.Contains(far, i) {
+					c.AddHook(delay(10 * time.Microsecond))
+				}
+				clients = append(clients, c)
+			}
+			m := middleware(w, lockerOn(w, clients), ByParam("id"), WithMaxWait(0))
+			r := router()
+			r.PUT("/orders/:id", m.Lock, g.handle)
+			return r
+		}
+		one, other := replica(0, 1), replica(2, 3)
+		for i := range 20 {
+			path := fmt.Sprintf("/orders/%d", i)
+			a := background(func() reply { return call(one, "PUT", path, "") })
+			b := background(func() reply { return call(other, "PUT", path, "") })
+			time.Sleep(500 * time.Millisecond) // of the bubble: whoever is refused has been
+			if n := len(g.runs); n != 1 {
+				w.Fatalf("round %d: %d of two run", i, n)
+			}
+			<-g.runs
+			g.goOn <- struct{}{}
+			if codes := a().status + b().status; codes != 200+409 {
+				w.Errorf("round %d: statuses add up to %d", i, codes)
+			}
+		}
+	})
+}
+
+// A delay is how far away a node is.
+type delay time.Duration
+
+func (d delay) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (d delay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (d delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Duration(d))
+		return next(ctx, cmd)
+	}
+}
