@@ -89,7 +89,7 @@ func (x *exchange) read() bool {
 	}
 	b, err := readBody(x.c.Request, x.m.bodyLimit)
 	switch {
-	case x.ctx.Err() != nil:
+	case errors.Is(x.ctx.Err(), context.Canceled):
 		x.refuse(refusal(KindGone, err))
 		return false
 	case err != nil:

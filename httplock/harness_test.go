@@ -29,7 +29,7 @@ func init() {
 	logging.Disable()
 }
 
-const ttl = time.Second // short: some tests wait in real time for a lease to be lost
+const ttl = 10 * time.Second
 
 // A watch is an observer that tells tests what happens.
 type watch struct {
@@ -233,6 +233,14 @@ func (r reply) ok(t testing.TB, body string) {
 
 // do sends a request over TCP. Header fields come in pairs.
 func do(ctx context.Context, method, url, body string, header ...string) reply {
+	return doWith(client, ctx, method, url, body, header...)
+}
+
+func put(s *httptest.Server, path string) reply {
+	return doWith(s.Client(), context.Background(), "PUT", s.URL+path, "body")
+}
+
+func doWith(client *http.Client, ctx context.Context, method, url, body string, header ...string) reply {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return reply{err: err}
@@ -288,7 +296,7 @@ func bubble(t *testing.T, nodes int, f func(w *world)) {
 
 // locker is that of one more replica.
 func (w *world) locker(o core.Observer) *core.Locker {
-	return locker(w, w.nodes, core.WithTTL(10*time.Second), core.WithObserver(o))
+	return locker(w, w.nodes, core.WithObserver(o))
 }
 
 // A gate is a handler that reports each of its runs and ends when it is let go.

@@ -144,8 +144,12 @@ func (x *exchange) record(w *response) bool {
 	}
 	x.count(KindRecordOpen)
 	x.once.lease = nil
-	m := x.m
-	m.house.spawn(func() { m.insist(ctx, lease, result) })
+	locks, house := x.locks, x.m.house
+	house.spawn(func() {
+		if insist(ctx, house, lease, result) {
+			locks.Event(ctx, source, string(KindRecorded))
+		}
+	})
 	return true
 }
 
@@ -154,8 +158,9 @@ const (
 	insistEvery = time.Second
 )
 
-// insist repeats a record whose fate is open. Releasing the key instead would have the next one run again.
-func (m *Middleware) insist(ctx context.Context, lease *core.Lease, result []byte) {
+// insist repeats a record whose fate is open, and reports whether it stands in the end. Releasing the key instead
+// would have the next one run again.
+func insist(ctx context.Context, house *house, lease *core.Lease, result []byte) bool {
 	ticker := time.NewTicker(insistEvery)
 	defer ticker.Stop()
 	end := time.NewTimer(insistFor)
@@ -164,13 +169,12 @@ func (m *Middleware) insist(ctx context.Context, lease *core.Lease, result []byt
 		select {
 		case <-ticker.C:
 		case <-end.C:
-			return
-		case <-m.house.draining.Done(): // one last time
-			_ = lease.Complete(ctx, result)
-			return
+			return false
+		case <-house.draining.Done(): // one last time
+			return lease.Complete(ctx, result) == nil
 		}
 		if err := lease.Complete(ctx, result); !errors.Is(err, core.ErrUnavailable) {
-			return
+			return err == nil
 		}
 	}
 }

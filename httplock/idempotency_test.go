@@ -220,7 +220,7 @@ func TestCrashInMidHandler(t *testing.T) {
 			c.AddHook(cutter{&dead})
 			clients = append(clients, c)
 		}
-		one, _ := s.replica(w, lockerOn(w, clients, core.WithTTL(10*time.Second)))
+		one, _ := s.replica(w, lockerOn(w, clients))
 		survivor := &shop{status: 201}
 		other, _ := survivor.replica(w, w.locks)
 
@@ -276,14 +276,9 @@ func TestIdempotentRequestOutlivesItsClient(t *testing.T) {
 		}
 	}}
 	r, _ := s.replica(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), ByParam("id"))
-	noticed := make(chan struct{})
+	noticed := make(chan struct{}, 2) // also of the second request's end
 	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		context.AfterFunc(req.Context(), func() {
-			select {
-			case noticed <- struct{}{}:
-			default:
-			}
-		})
+		context.AfterFunc(req.Context(), func() { noticed <- struct{}{} })
 		r.ServeHTTP(w, req)
 	}))
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -316,6 +311,9 @@ func TestRecordFollowsWhenNodesAreBack(t *testing.T) {
 		w.nodes[0].Up()
 		w.nodes[1].Up()
 		time.Sleep(2 * insistEvery)
+		if w.watch.count(KindRecorded) != 1 {
+			w.Error("not recorded in the end")
+		}
 		if got := pay(r, "k"); got.header.Get("Idempotent-Replayed") != "true" {
 			w.Errorf("%+v", got)
 		}

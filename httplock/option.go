@@ -76,7 +76,8 @@ func WithMaxWaiting(n int) Option { return option(func(c *config) { c.perKey = n
 func WithMaxWaitingTotal(n int) Option { return option(func(c *config) { c.total = n }) }
 
 // WithBodyLimit sets the largest body, in bytes, that is read before the wait, so that the client's leaving is
-// noticed. An idempotent request with a larger one is refused with 413. Default 64 KiB.
+// noticed. Bodies of requests that wait take up to this times WithMaxWaitingTotal of memory. An idempotent
+// request with a larger one is refused with 413. Default 64 KiB.
 func WithBodyLimit(bytes int) Option { return option(func(c *config) { c.bodyLimit = bytes }) }
 
 // WithBuffer keeps the handler's answer back, up to that many bytes, until the key was given back and known
@@ -101,7 +102,7 @@ func WithReply(reply func(c *gin.Context, r Refusal)) Option {
 // where a client sends it: the first request with a key runs, and its outcome, whatever the status, is recorded
 // before it is sent. A repetition is answered from the record, with the header Idempotent-Replayed: true; while
 // the first is under way, with 409; if it is a different request, with 422. A key belongs to a tenant, a method
-// and a route. Nothing is recorded of a handler that panicked or lost its lease: its effects are open, and a
+// and a route: where users must not see each other's answers, give WithTenant. Nothing is recorded of a handler that panicked or lost its lease: its effects are open, and a
 // repetition runs again. So it does after a crash, once the lease is over (core.WithTTL).
 //
 // The record has the status, the headers of WithReplayHeaders and the body. Of an answer above 60 KiB it has no

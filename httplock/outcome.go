@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -85,9 +86,7 @@ func parseOutcome(b []byte) (o outcome, err error) {
 func (o outcome) replay(c *gin.Context) {
 	c.Abort()
 	h := c.Writer.Header()
-	for name, values := range o.Header {
-		h[name] = values
-	}
+	maps.Copy(h, o.Header)
 	h.Set("Idempotent-Replayed", "true")
 	if o.Omitted {
 		h.Set("Idempotent-Body", "omitted")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -18,15 +19,19 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// lossy is a server over TCP whose lease is lost when its node hangs.
-func lossy(t *testing.T, handler gin.HandlerFunc, opts ...Option) (url string, node *testutil.Node, watch *watch) {
+// lossy is a server over TCP whose lease is lost within a second when its node hangs.
+func lossy(t *testing.T, handler gin.HandlerFunc, opts ...Option) (*httptest.Server, *testutil.Node, *watch) {
 	nodes := testutil.Embedded(t, 1)
-	watch = newWatch()
-	m := middleware(t, locker(t, nodes, core.WithObserver(watch)), append(opts, ByParam("id"))...)
+	watch := newWatch()
+	m := middleware(t, locker(t, nodes, core.WithTTL(time.Second), core.WithObserver(watch)), append(opts, ByParam("id"))...)
 	r := gin.New()
 	r.Use(gin.Logger(), gin.Recovery())
 	r.PUT("/orders/:id", m.Lock, handler)
-	return serve(t, r).URL + "/orders/1", nodes[0], watch
+	s := httptest.NewUnstartedServer(r)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s, nodes[0], watch
 }
 
 func init() { gin.DefaultWriter = io.Discard }
@@ -51,7 +56,7 @@ func untilLost(t *testing.T, c *gin.Context, node *testutil.Node) {
 
 func TestLostBeforeTheFirstByte(t *testing.T) {
 	var node *testutil.Node
-	url, node, watch := lossy(t, func(c *gin.Context) {
+	server, node, watch := lossy(t, func(c *gin.Context) {
 		c.Header("Location", "/orders/1/made")
 		c.Header("Set-Cookie", "made=1")
 		untilLost(t, c, node)
@@ -60,8 +65,7 @@ func TestLostBeforeTheFirstByte(t *testing.T) {
 			t.Errorf("writing after the loss: %v", err)
 		}
 	})
-	_ = node
-	got := do(t.Context(), "PUT", url, "x")
+	got := put(server, "/orders/1")
 	got.expect(t, 503, KindLost)
 	if got.header.Get("Location") != "" || got.header.Get("Set-Cookie") != "" || got.header.Get("Retry-After") != "" {
 		t.Errorf("headers of the handler's answer: %v", got.header)
@@ -80,28 +84,37 @@ func TestLostAfterTheFirstByte(t *testing.T) {
 		"large":                func(c *gin.Context) { c.String(200, strings.Repeat("large", 20_000)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var node *testutil.Node
-			url, n, watch := lossy(t, func(c *gin.Context) {
-				write(c)
-				untilLost(t, c, node)
-				if _, err := c.Writer.WriteString("more"); !errors.Is(err, core.ErrLost) {
-					t.Errorf("writing after the loss: %v", err)
+			t.Parallel()
+			for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
+				var node *testutil.Node
+				server, node, watch := lossy(t, func(c *gin.Context) {
+					if c.Query("fine") != "" {
+						c.String(200, "fine")
+						return
+					}
+					write(c)
+					untilLost(t, c, node)
+					if _, err := c.Writer.WriteString("more"); !errors.Is(err, core.ErrLost) {
+						t.Errorf("writing after the loss: %v", err)
+					}
+				})
+				if protocol == "HTTP/1.1" {
+					server.Client().Transport.(*http.Transport).Protocols = new(http.Protocols)
+					server.Client().Transport.(*http.Transport).Protocols.SetHTTP1(true)
 				}
-			})
-			node = n
-			got := do(t.Context(), "PUT", url, "x")
-			if got.err == nil {
-				t.Errorf("a clean answer: %d, %d bytes", got.status, len(got.body))
+				if got := put(server, "/orders/1"); got.err == nil {
+					t.Errorf("%s: a clean answer: %d, %d bytes", protocol, got.status, len(got.body))
+				}
+				watch.untilKind(t, KindAborted)
+				put(server, "/orders/2?fine=1").ok(t, "fine")
 			}
-			watch.untilKind(t, KindAborted)
-			do(t.Context(), "PUT", url+"x", "x") // the server goes on
 		})
 	}
 }
 
 func TestLostWithBuffer(t *testing.T) {
 	var node *testutil.Node
-	url, n, _ := lossy(t, func(c *gin.Context) {
+	server, node, _ := lossy(t, func(c *gin.Context) {
 		c.String(200, "all of it")
 		c.Writer.Flush()
 		if !c.Writer.Written() || c.Writer.Status() != 200 || c.Writer.Size() != len("all of it") {
@@ -109,8 +122,7 @@ func TestLostWithBuffer(t *testing.T) {
 		}
 		untilLost(t, c, node)
 	}, WithBuffer(1000))
-	node = n
-	do(t.Context(), "PUT", url, "x").expect(t, 503, KindLost)
+	put(server, "/orders/1").expect(t, 503, KindLost)
 }
 
 // With a buffer, the nodes have the last word: they know of a holder that this process has not heard of.
@@ -195,11 +207,9 @@ func TestReleasedHoweverTheHandlerEnds(t *testing.T) {
 		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(0))
 		buffered := with(w, m, WithBuffer(100))
 		r := gin.New()
-		var writer gin.ResponseWriter
 		r.Use(gin.Recovery(), func(c *gin.Context) {
 			before, request := c.Writer, c.Request.Context()
 			defer func() {
-				writer = c.Writer
 				if c.Writer != before || c.Request.Context() != request {
 					w.Error("writer or context of the request were not put back")
 				}
@@ -223,7 +233,6 @@ func TestReleasedHoweverTheHandlerEnds(t *testing.T) {
 				}
 			}
 		}
-		_ = writer
 	})
 }
 

@@ -34,7 +34,7 @@ func TestOneAtATimeOverReplicas(t *testing.T) {
 			for _, s := range servers {
 				clients = append(clients, s.Client())
 			}
-			return lockerOn(t, clients, core.WithTTL(10*time.Second))
+			return lockerOn(t, clients)
 		})
 	})
 }
