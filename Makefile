@@ -146,13 +146,17 @@ fuzz: ## each fuzz target of ./core in turn (FUZZTIME=30s)
 	done
 
 .PHONY: bench
-bench: tools ## the benchmarks of ./core
-	@echo "==> bench: the benchmarks of ./core"
-	go test -run '^$$' -bench . -benchmem ./core
+bench: tools ## the benchmarks of ./core and ./httplock
+	@echo "==> bench: the benchmarks of ./core and ./httplock"
+	go test -run '^$$' -bench . -benchmem ./core ./httplock
 
 .PHONY: demo
 demo: ## run the quickstart example
 	@go run ./examples/quickstart
+
+.PHONY: demo-http
+demo-http: ## three replicas of a server: updates lost without httplock, and with it
+	@go run ./examples/http
 
 .PHONY: models
 models: ## check the models in docs/models

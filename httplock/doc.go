@@ -48,8 +48,9 @@
 // # Bodies
 //
 // net/http notices that a client has gone only once the request's body is read. Lock therefore reads the
-// body before it waits, up to [WithBodyLimit], and hands it on. A request with a larger body (or one that
-// a handler streams) waits to the end of its time even if its client has gone, over HTTP/1.
+// body before it waits, up to [WithBodyLimit], and hands it on. Over HTTP/1, a request with a larger body waits
+// to the end of its time even if its client has gone. Set http.Server.ReadTimeout: a body that never comes
+// keeps a place among those that wait.
 //
 // # Events
 //

@@ -188,6 +188,7 @@ type reply struct {
 	header http.Header
 	body   string
 	err    error
+	proto  string
 }
 
 // kind is that of a refusal, checked as a problem document.
@@ -254,7 +255,7 @@ func doWith(client *http.Client, ctx context.Context, method, url, body string, 
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	return reply{res.StatusCode, res.Header, string(b), err}
+	return reply{res.StatusCode, res.Header, string(b), err, res.Proto}
 }
 
 var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}}
@@ -272,7 +273,7 @@ func callWith(ctx context.Context, r http.Handler, method, path, body string, he
 	w := httptest.NewRecorder()
 	r.ServeHTTP(w, req)
 	res := w.Result()
-	return reply{res.StatusCode, res.Header, w.Body.String(), nil}
+	return reply{res.StatusCode, res.Header, w.Body.String(), nil, res.Proto}
 }
 
 // A world is a bubble with nodes.
