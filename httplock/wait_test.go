@@ -390,3 +390,67 @@ func (d delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return next(ctx, cmd)
 	}
 }
+
+// onGrant calls f when an acquisition has succeeded, before who asked hears of it.
+type onGrant func()
+
+func (f onGrant) Start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+	if op.Kind != core.OpAcquire {
+		return ctx, nil
+	}
+	return ctx, func(o core.Outcome) {
+		if o.Err == nil {
+			f()
+		}
+	}
+}
+
+// A request that ends at the moment of its grant does not run, and gives the key back.
+func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
+	for name, status := range map[string]int{"client gone": statusGone, "draining": 503} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(w *world) {
+				leave := func() {}
+				m := middleware(w, w.locker(onGrant(func() { leave() })), ByParam("id"))
+				r := router()
+				r.PUT("/orders/:id", m.Lock, func(c *gin.Context) { w.Error("the handler ran") })
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				leave = cancel
+				if name == "draining" {
+					leave = m.Drain
+				}
+				if got := callWith(ctx, r, "PUT", "/orders/1", ""); got.status != status {
+					w.Errorf("%+v", got)
+				}
+				leave = func() {}
+				synctest.Wait()
+				lease, err := w.locks.TryAcquire(w.Context(), byRoute.join("", "/orders/:id", "1"))
+				if err != nil {
+					w.Fatal(err)
+				}
+				lease.Release(w.Context())
+			})
+		})
+	}
+}
+
+// Who waits further in while the outer lease is lost learns of it, and so does the client.
+func TestOuterLeaseLostWhileWaiting(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		outer := middleware(w, w.locks, ByParam("id"), WithMaxHold(time.Second), WithScope("outer"))
+		inner := middleware(w, w.locker(nil), ByParam("id"), WithMaxWait(time.Hour), WithScope("inner"))
+		taken, err := w.locks.Acquire(w.Context(), byScope.join("", "inner", "1"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		r := router()
+		r.PUT("/orders/:id", outer.Lock, inner.Lock, func(c *gin.Context) { w.Error("the handler ran") })
+		start := time.Now()
+		call(r, "PUT", "/orders/1", "").expect(w, 503, KindLost)
+		if took := time.Since(start); took > time.Minute {
+			w.Errorf("after %v", took)
+		}
+		taken.Release(w.Context())
+	})
+}
