@@ -21,9 +21,9 @@ type exchange struct {
 	locks *core.Locker // of the route
 	asked time.Time
 
-	// ctx is the request's, and then that under each lease which the request got.
-	ctx   context.Context
-	stops []func() // what to call when ctx is not needed any more
+	request context.Context // the request's, as it came
+	ctx     context.Context // of the innermost lease that the request got; until then, request
+	stops   []func() bool   // of what follows a context until the request is over
 
 	outer *hold       // of the Locks around this one
 	inner *hold       // of this one
@@ -51,8 +51,9 @@ func (h *hold) find(is func(*hold) bool) *hold {
 }
 
 func (m *Middleware) exchange(c *gin.Context) *exchange {
-	x := &exchange{m: m, c: c, locks: m.route(c.FullPath()), asked: time.Now(), ctx: c.Request.Context()}
-	x.outer, _ = x.ctx.Value(holdKey{}).(*hold)
+	request := c.Request.Context()
+	x := &exchange{m: m, c: c, locks: m.route(c.FullPath()), asked: time.Now(), request: request, ctx: request}
+	x.outer, _ = request.Value(holdKey{}).(*hold)
 	x.inner = &hold{outer: x.outer, locks: m.locks}
 	return x
 }
@@ -89,7 +90,7 @@ func (x *exchange) read() bool {
 	}
 	b, err := readBody(x.c.Request, x.m.bodyLimit)
 	switch {
-	case errors.Is(x.ctx.Err(), context.Canceled):
+	case errors.Is(x.request.Err(), context.Canceled):
 		x.refuse(refusal(KindGone, err))
 		return false
 	case err != nil:
@@ -133,8 +134,7 @@ func (x *exchange) take() bool {
 		x.refuse(x.denied(err, KindBusy))
 		return false
 	}
-	x.lease = lease
-	x.under(lease, x.ctx)
+	x.lease, x.ctx = lease, lease.Context()
 	return true
 }
 
@@ -142,10 +142,10 @@ func (x *exchange) take() bool {
 // than none.
 func (x *exchange) patience() time.Duration {
 	wait := x.m.maxWait
-	if deadline, ok := x.ctx.Deadline(); ok {
+	if deadline, ok := x.request.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)*3/4)
 	}
-	if s, ok := x.ctx.Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout > 0 {
+	if s, ok := x.request.Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout > 0 {
 		wait = min(wait, (s.WriteTimeout-time.Since(x.asked))*3/4)
 	}
 	return max(wait, time.Millisecond)
@@ -153,20 +153,23 @@ func (x *exchange) patience() time.Duration {
 
 var errDraining = errors.New("httplock: draining")
 
-// acquire calls get with a context that ends when the request ends or the server drains, until get has
-// returned a lease: from then on it goes on, because the handler may outlast the request.
+// acquire calls get with a context that ends when the request or a lease of it ends, or the server drains, until
+// get has returned a lease: from then on it goes on, because the handler may outlast the request.
 func (x *exchange) acquire(get func(ctx context.Context) (*core.Lease, error)) (*core.Lease, error) {
-	request := x.ctx
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(request))
-	staysOn := context.AfterFunc(request, func() { cancel(context.Cause(request)) })
-	staysOpen := context.AfterFunc(x.m.house.draining, func() { cancel(errDraining) })
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.ctx))
+	stays := []func() bool{
+		context.AfterFunc(x.request, func() { cancel(context.Cause(x.request)) }),
+		context.AfterFunc(x.m.house.draining, func() { cancel(errDraining) }),
+	}
+	if x.once != nil && x.once.lease != nil {
+		stays = append(stays, context.AfterFunc(x.once.lease.Context(), func() { cancel(core.ErrLost) }))
+	}
 	lease, err := get(ctx)
-	gone, drained := !staysOn(), !staysOpen()
-	if err == nil && (gone || drained) { // at the same moment: ctx has ended, or is about to
-		x.m.giveBack(lease)
-		err = errDraining
-		if gone {
-			err = context.Cause(request)
+	for _, stay := range stays {
+		if !stay() && err == nil { // at the same moment: ctx has ended, or is about to
+			<-ctx.Done()
+			x.m.giveBack(lease)
+			err = context.Cause(ctx)
 		}
 	}
 	if err != nil {
@@ -207,32 +210,40 @@ func (x *exchange) denied(err error, held Kind) Refusal {
 		return refusal(KindDone, err)
 	case errors.Is(err, core.ErrHeld):
 		return refusal(held, err).after(retry)
-	case errors.Is(context.Cause(x.ctx), core.ErrLost): // of a Lock around this one
+	case x.lost(), errors.Is(context.Cause(x.request), core.ErrLost): // its own, or that of a Lock around this one
 		return refusal(KindLost, err)
-	case errors.Is(x.ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(x.request.Err(), context.DeadlineExceeded):
 		return refusal(held, err)
-	case x.ctx.Err() != nil:
+	case x.request.Err() != nil:
 		return refusal(KindGone, err)
 	}
 	return refusal(KindUnavailable, err).after(retry)
 }
 
-// under puts the request under a lease: x.ctx becomes one that ends with the lease, and as request does.
-func (x *exchange) under(lease *core.Lease, request context.Context) {
-	ctx := lease.Context()
-	if deadline, ok := request.Deadline(); ok {
+// handlerContext ends with any lease of the request, at its deadline, and when its client goes away.
+func (x *exchange) handlerContext() context.Context {
+	ctx := x.ctx
+	if ctx == x.request { // a Lock around this one has seen to it
+		return ctx
+	}
+	if deadline, ok := x.request.Deadline(); ok {
 		timed, cancel := context.WithDeadline(ctx, deadline)
-		x.stops = append(x.stops, cancel)
+		x.stops = append(x.stops, func() bool { cancel(); return true })
 		ctx = timed
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(request, func() {
-		if cause := context.Cause(request); x.endsBy(cause) {
-			cancel(cause)
-		}
-	})
-	x.stops = append(x.stops, func() { stop() }, func() { cancel(nil) })
-	x.ctx = ctx
+	follow := func(other context.Context) func() bool {
+		return context.AfterFunc(other, func() {
+			if cause := context.Cause(other); x.endsBy(cause) {
+				cancel(cause)
+			}
+		})
+	}
+	x.stops = append(x.stops, follow(x.request), func() bool { cancel(nil); return true })
+	if x.once != nil {
+		x.stops = append(x.stops, follow(x.once.lease.Context()))
+	}
+	return ctx
 }
 
 // endsBy: the end of the request's context with this cause is one for the handler as well. Its deadline is set

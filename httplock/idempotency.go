@@ -108,8 +108,7 @@ func (x *exchange) claim(b body) bool {
 		x.refuse(x.denied(err, KindIdempotencyInFlight))
 		return false
 	}
-	once.lease = lease
-	x.under(lease, x.ctx)
+	once.lease, x.ctx = lease, lease.Context()
 	return true
 }
 

@@ -19,7 +19,7 @@ func (x *exchange) run() {
 	w := newResponse(x)
 	before := c.Request.Context()
 	c.Writer = w
-	c.Request = c.Request.WithContext(context.WithValue(x.ctx, holdKey{}, x.inner))
+	c.Request = c.Request.WithContext(context.WithValue(x.handlerContext(), holdKey{}, x.inner))
 	func() {
 		defer func() { // also for what recovers from a panic further out
 			c.Writer = w.ResponseWriter
