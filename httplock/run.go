@@ -40,7 +40,7 @@ func (x *exchange) conclude(w *response) {
 			wait = 0 // for as long as it takes: what is kept back is not sent before
 		}
 		if errors.Is(x.m.release(lease, wait), core.ErrLost) {
-			lost = lost || w.keeping
+			lost = true // the nodes know of a holder that this process has not heard of
 		}
 	}
 	if x.once != nil && !lost && !w.hijacked && !x.inner.refused.Load() {

@@ -129,7 +129,7 @@ func TestLostWithBuffer(t *testing.T) {
 	put(server, "/orders/1").expect(t, 503, KindLost)
 }
 
-// With a buffer, the nodes have the last word: they know of a holder that this process has not heard of.
+// With a buffer, the nodes have the last word, also if they take their time.
 func TestBufferWaitsForTheNodes(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locks, ByParam("id"), WithBuffer(1000))
@@ -137,6 +137,7 @@ func TestBufferWaitsForTheNodes(t *testing.T) {
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			if c.Query("lose") != "" {
 				w.nodes[0].Flush() // the node forgets the lease, and this process does not know yet
+				w.nodes[0].SlowReplies(2 * releaseWait)
 			}
 			c.String(201, "made")
 		})
