@@ -12,12 +12,13 @@
 // same nodes. The context carries the lease ([core.FromContext]) and so the fencing token; it ends when the
 // lease is lost, before anybody else can have the key, with a cause that matches [core.ErrLost].
 //
-// A request that waits leaves the queue when its client goes away, when its time is up, when the queue is
-// full or when the server drains. The key is given back when the handler has returned, by whatever way.
+// A request that waits leaves the queue when its client goes away, when its time is up or when the server
+// drains; where the queue is full it does not enter. The key is given back when the handler has returned, by
+// whatever way.
 //
 // A request whose lease was lost before its handler returned is answered with 503 if nothing of the handler's
-// answer was sent, and has its connection broken otherwise, so that no client takes the answer for complete.
-// With [WithBuffer] nothing is sent before the key was given back.
+// answer was sent, and has its connection broken otherwise, so that no client takes for complete what is not
+// yet all with it. With [WithBuffer] nothing is sent before the key was given back.
 //
 // A request with an Idempotency-Key that was answered is answered the same again within the retention, by
 // any replica, and its handler does not run. See [WithIdempotencyKey].
