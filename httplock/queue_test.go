@@ -3,6 +3,7 @@ package httplock
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -90,8 +91,12 @@ func TestDrain(t *testing.T) {
 
 		m.Drain()
 		waiter().expect(w, 503, KindDraining)
+		before := w.nodes[0].Calls()
 		call(r, "PUT", "/orders/2", "").expect(w, 503, KindDraining)
 		call(r, "PUT", "/derived/2", "").expect(w, 503, KindDraining)
+		if after := w.nodes[0].Calls(); !maps.Equal(before, after) {
+			w.Errorf("who is refused still asks the nodes: %v, then %v", before, after)
+		}
 
 		short, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
