@@ -354,3 +354,26 @@ func TestDone(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// The handler of an idempotent request stops when either of its leases is lost.
+func TestIdempotencyKeyLostWhileRunning(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour), WithMaxHold(time.Minute))
+		taken, err := w.locker(nil).Acquire(w.Context(), byRoute.join("", "/orders/:id", "1"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		time.AfterFunc(30*time.Second, func() { taken.Release(context.Background()) }) // so that the resource comes later, and lasts longer
+		r := router()
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			ctx := c.Request.Context()
+			<-ctx.Done()
+			lease, _ := core.FromContext(ctx)
+			if err := lease.Context().Err(); err != nil || !errors.Is(context.Cause(ctx), core.ErrLost) {
+				w.Errorf("the resource's lease: %v; the handler's context: %v", err, context.Cause(ctx))
+			}
+			c.String(200, "late")
+		})
+		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, KindLost)
+	})
+}
