@@ -36,7 +36,8 @@ func lossy(t *testing.T, handler gin.HandlerFunc, opts ...Option) (*httptest.Ser
 
 func init() { gin.DefaultWriter = io.Discard }
 
-// untilLost makes the node hang and waits for the loss.
+// untilLost makes the node hang and waits for the loss. The node goes on hanging, so that only this process
+// knows of it.
 func untilLost(t *testing.T, c *gin.Context, node *testutil.Node) {
 	ctx := c.Request.Context()
 	if lease, ok := core.FromContext(ctx); !ok || lease.FencingToken() == 0 || lease.Key() == "" {
@@ -51,7 +52,6 @@ func untilLost(t *testing.T, c *gin.Context, node *testutil.Node) {
 	if err := context.Cause(ctx); !errors.Is(err, core.ErrLost) {
 		t.Errorf("cause %v", err)
 	}
-	node.Up()
 }
 
 func TestLostBeforeTheFirstByte(t *testing.T) {
@@ -105,6 +105,7 @@ func TestLostAfterTheFirstByte(t *testing.T) {
 				if got := put(server, "/orders/1"); got.err == nil {
 					t.Errorf("%s: a clean answer: %d, %d bytes", protocol, got.status, len(got.body))
 				}
+				node.Up()
 				watch.untilKind(t, KindAborted)
 				fine := put(server, "/orders/2?fine=1")
 				fine.ok(t, "fine")
