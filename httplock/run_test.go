@@ -31,6 +31,7 @@ func lossy(t *testing.T, handler gin.HandlerFunc, opts ...Option) (*httptest.Ser
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	t.Cleanup(s.Close)
+	t.Cleanup(nodes[0].Up)
 	return s, nodes[0], watch
 }
 
