@@ -209,6 +209,19 @@ func TestNotRecorded(t *testing.T) {
 	})
 }
 
+// What the nodes refuse to record, because the lease was lost, is no outcome either.
+func TestRecordRefused(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		s := &shop{status: 201, before: func(*gin.Context) { w.nodes[0].Flush() }}
+		r, _ := s.replica(w, w.locks)
+		pay(r, "k").expect(w, 503, KindLost)
+		s.before = nil
+		if got := pay(r, "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
+			w.Errorf("%+v", got)
+		}
+	})
+}
+
 // A replica that dies in mid-handler leaves its key taken until the lease is over; then a repetition runs.
 func TestCrashInMidHandler(t *testing.T) {
 	bubble(t, 3, func(w *world) {

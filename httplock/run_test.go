@@ -61,7 +61,9 @@ func TestLostBeforeTheFirstByte(t *testing.T) {
 		c.Header("Location", "/orders/1/made")
 		c.Header("Set-Cookie", "made=1")
 		untilLost(t, c, node)
-		c.String(201, "made") // as a handler would that does not look at its context
+		c.AbortWithStatus(500) // as a handler would that does not look at its context
+		c.Writer.Flush()
+		c.String(201, "made")
 		if _, err := c.Writer.Write([]byte("more")); !errors.Is(err, core.ErrLost) {
 			t.Errorf("writing after the loss: %v", err)
 		}
@@ -193,7 +195,8 @@ func TestAnswers(t *testing.T) {
 // A connection that the handler took over is its own.
 func TestHijack(t *testing.T) {
 	for _, opts := range [][]Option{nil, {WithBuffer(100)}, {WithIdempotencyKey()}} {
-		m := middleware(t, locker(t, testutil.Embedded(t, 1)), append(opts, ByParam("id"))...)
+		watch := newWatch()
+		m := middleware(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), append(opts, ByParam("id"))...)
 		r := router()
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			conn, _, err := c.Writer.Hijack()
@@ -205,6 +208,9 @@ func TestHijack(t *testing.T) {
 			conn.Close()
 		})
 		do(t.Context(), "PUT", serve(t, r).URL+"/orders/1", "", "Idempotency-Key", "k").ok(t, "own")
+		if err := m.Close(t.Context()); err != nil || watch.count(KindRecorded) != 0 {
+			t.Errorf("%d recorded, of an answer that nobody has seen; %v", watch.count(KindRecorded), err)
+		}
 	}
 }
 
