@@ -212,9 +212,18 @@ func TestNotRecorded(t *testing.T) {
 // What the nodes refuse to record, because the lease was lost, is no outcome either.
 func TestRecordRefused(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		s := &shop{status: 201, before: func(*gin.Context) { w.nodes[0].Flush() }}
+		other := w.locker(nil)
+		var usurper *core.Lease
+		s := &shop{status: 201, before: func(*gin.Context) {
+			w.nodes[0].Flush() // the node forgets the lease, and grants the key again
+			var err error
+			if usurper, err = other.Acquire(w.Context(), idempotent.join("", "POST", "/orders/:id/payments", "k")); err != nil {
+				w.Error(err)
+			}
+		}}
 		r, _ := s.replica(w, w.locks)
 		pay(r, "k").expect(w, 503, KindLost)
+		usurper.Release(w.Context())
 		s.before = nil
 		if got := pay(r, "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
 			w.Errorf("%+v", got)
