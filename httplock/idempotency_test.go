@@ -399,3 +399,17 @@ func TestIdempotencyKeyLostWhileRunning(t *testing.T) {
 		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, KindLost)
 	})
 }
+
+// One Idempotency-Key may be used for each method of a route.
+func TestIdempotencyKeyBelongsToAMethod(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, WithIdempotencyKey())
+		r := router()
+		r.POST("/orders", m.Lock, text("posted"))
+		r.PUT("/orders", m.Lock, text("put"))
+		for range 2 {
+			call(r, "POST", "/orders", "", "Idempotency-Key", "k").ok(w, "posted")
+			call(r, "PUT", "/orders", "", "Idempotency-Key", "k").ok(w, "put")
+		}
+	})
+}
