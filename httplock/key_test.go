@@ -283,3 +283,12 @@ func TestRepliesLeakNothing(t *testing.T) {
 		}
 	})
 }
+
+// Retry-After has whole seconds, and never says at once where there is something to wait for.
+func TestRetryAfterRoundsUp(t *testing.T) {
+	for d, want := range map[time.Duration]int{0: 0, 1: 1, time.Second: 1, time.Second + 1: 2, 9500 * time.Millisecond: 10} {
+		if got := seconds(d); got != want {
+			t.Errorf("%v: %d, want %d", d, got, want)
+		}
+	}
+}
