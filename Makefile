@@ -146,9 +146,9 @@ fuzz: ## each fuzz target of ./core in turn (FUZZTIME=30s)
 	done
 
 .PHONY: bench
-bench: tools ## the benchmarks of ./core
-	@echo "==> bench: the benchmarks of ./core"
-	go test -run '^$$' -bench . -benchmem ./core
+bench: tools ## the benchmarks of ./core and ./httplock
+	@echo "==> bench: the benchmarks of ./core and ./httplock"
+	go test -run '^$$' -bench . -benchmem ./core ./httplock
 
 .PHONY: demo
 demo: ## run the quickstart example
@@ -157,6 +157,10 @@ demo: ## run the quickstart example
 .PHONY: demo-cron
 demo-cron: ## run the cron example
 	@go run ./examples/cron
+
+.PHONY: demo-http
+demo-http: ## three replicas of a server: updates lost without httplock, and with it
+	@go run ./examples/http
 
 .PHONY: models
 models: ## check the models in docs/models

@@ -1,0 +1,415 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A shop is a route with an effect, on some replicas.
+type shop struct {
+	payments atomic.Int32
+	status   int
+	before   gin.HandlerFunc // runs before the effect
+}
+
+func (s *shop) replica(t testing.TB, locks *core.Locker, opts ...Option) (*gin.Engine, *Middleware) {
+	m := middleware(t, locks, append([]Option{WithIdempotencyKey()}, opts...)...)
+	r := router()
+	r.POST("/orders/:id/payments", m.Lock, func(c *gin.Context) {
+		if s.before != nil {
+			s.before(c)
+		}
+		n := s.payments.Add(1)
+		c.Header("Location", fmt.Sprintf("/payments/%d", n))
+		c.Header("Set-Cookie", "session=secret")
+		c.JSON(s.status, gin.H{"payment": n})
+	})
+	return r, m
+}
+
+const path = "/orders/1/payments"
+
+func pay(r http.Handler, key string, more ...string) reply {
+	return call(r, "POST", path, `{"amount":1}`, append([]string{"Idempotency-Key", key}, more...)...)
+}
+
+func (s *shop) expect(t testing.TB, payments int) {
+	t.Helper()
+	if n := int(s.payments.Load()); n != payments {
+		t.Errorf("%d payments, want %d", n, payments)
+	}
+}
+
+func TestReplay(t *testing.T) {
+	for _, status := range []int{201, 400, 409, 500, 503} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			bubble(t, 3, func(w *world) {
+				s := &shop{status: status}
+				one, _ := s.replica(w, w.locks)
+				other, _ := s.replica(w, w.locker(nil))
+
+				first := pay(one, `"k1"`)
+				if first.status != status || first.header.Get("Idempotent-Replayed") != "" || first.header.Get("Set-Cookie") == "" {
+					w.Errorf("%+v", first)
+				}
+				for _, again := range []reply{pay(other, `"k1"`), pay(one, `"k1"`), pay(one, `k1`)} {
+					if again.status != status || again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" {
+						w.Errorf("%+v", again)
+					}
+					for _, name := range []string{"Location", "Content-Type"} {
+						if again.header.Get(name) != first.header.Get(name) {
+							w.Errorf("%s: %q", name, again.header.Get(name))
+						}
+					}
+					if again.header.Get("Set-Cookie") != "" {
+						w.Error("a cookie was recorded")
+					}
+				}
+				s.expect(w, 1)
+				pay(one, `"k2"`)
+				call(one, "POST", path, "")
+				call(one, "POST", path, "")
+				s.expect(w, 4)
+
+				time.Sleep(24*time.Hour + time.Second) // of the bubble
+				pay(one, `"k1"`)
+				s.expect(w, 5)
+			})
+		})
+	}
+}
+
+func TestIdempotencyKeyOfAnotherRequest(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		s := &shop{status: 201}
+		r, _ := s.replica(w, w.locks, WithTenant(func(c *gin.Context) (string, error) { return c.GetHeader("X-Tenant"), nil }))
+		send := func(path, body, tenant string) reply {
+			return call(r, "POST", path, body, "Idempotency-Key", "k", "X-Tenant", tenant)
+		}
+		send(path, "a", "acme")
+		send(path, "b", "acme").expect(w, 422, KindIdempotencyMismatch)
+		send(path+"?x=1", "a", "acme").expect(w, 422, KindIdempotencyMismatch)
+		send("/orders/2/payments", "a", "acme").expect(w, 422, KindIdempotencyMismatch)
+		s.expect(w, 1)
+		if got := send(path, "a", "other"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
+			w.Errorf("another tenant: %+v", got)
+		}
+		s.expect(w, 2)
+	})
+}
+
+func TestIdempotencyInFlight(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		g := newGate()
+		s := &shop{status: 201, before: func(c *gin.Context) { g.runs <- c; <-g.goOn }}
+		one, _ := s.replica(w, w.locks)
+		other, _ := s.replica(w, w.locker(nil))
+		first := background(func() reply { return pay(one, "k") })
+		<-g.runs
+		time.Sleep(time.Minute) // the lease is renewed
+		pay(one, "k").expect(w, 409, KindIdempotencyInFlight)
+		pay(other, "k").expect(w, 409, KindIdempotencyInFlight)
+		g.goOn <- struct{}{}
+		first()
+		if got := pay(other, "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "true" {
+			w.Errorf("%+v", got)
+		}
+		s.expect(w, 1)
+	})
+}
+
+func TestIdempotencyKeysThatAreNone(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		s := &shop{status: 201}
+		r, m := s.replica(w, w.locks, WithIdempotencyKeyRequired(), WithBodyLimit(100))
+		call(r, "POST", path, "").expect(w, 400, KindIdempotencyMissing)
+		for _, key := range []string{"", `""`, `"`, `"a`, `a"`, `"a"b"`, `"a\"`, `"a\x"`, "a b", "a,b", "a\tb", "é", `"é"`, "a\x7f",
+			strings.Repeat("k", 256), `"` + strings.Repeat("k", 256) + `"`, strings.Repeat("k", 100_000), `"a";p=1`} {
+			pay(r, key).expect(w, 400, KindIdempotencyMalformed)
+		}
+		pay(r, "a", "Idempotency-Key", "b").expect(w, 400, KindIdempotencyMalformed)
+		call(r, "POST", path, strings.Repeat("x", 101), "Idempotency-Key", "k").expect(w, 413, KindBodyTooLarge)
+		s.expect(w, 0)
+		for i, key := range []string{strings.Repeat("k", 255), `"` + strings.Repeat("k", 254) + `"`, `"a b,\"\\"`, "8e03978e-40d5-43dd-bc93-6894a57f9324", "{k}:*"} {
+			pay(r, key)
+			s.expect(w, i+1)
+		}
+		if m.house.inside != 0 || m.house.waiting != 0 {
+			w.Errorf("%d inside, %d waiting", m.house.inside, m.house.waiting)
+		}
+	})
+}
+
+// What is no outcome of the handler's is not recorded: refusals, panics, lost leases.
+func TestNotRecorded(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		s := &shop{status: 201}
+		var before func(c *gin.Context)
+		s.before = func(c *gin.Context) {
+			if before != nil {
+				before(c)
+			}
+		}
+		r, m := s.replica(w, w.locks, ByParam("id"), WithScope("orders"), WithMaxWait(0))
+		// The resource is locked by the same Lock, or by one further in.
+		other := with(w, m, WithScope("others"))
+		inner := r.Group("/inner/:id", with(w, m, WithScope("groups")).Lock)
+		inner.POST("", other.Lock, text("paid"))
+
+		busy := func(key string) *core.Lease {
+			lease, err := w.locks.Acquire(w.Context(), key)
+			if err != nil {
+				w.Fatal(err)
+			}
+			return lease
+		}
+		lease := busy(byScope.join("", "orders", "1"))
+		pay(r, "k").expect(w, 409, KindBusy)
+		lease.Release(w.Context())
+		if got := pay(r, "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
+			w.Errorf("after a refusal: %+v", got)
+		}
+		s.expect(w, 1)
+
+		lease = busy(byScope.join("", "others", "1"))
+		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").expect(w, 409, KindBusy)
+		lease.Release(w.Context())
+		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
+		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
+
+		before = func(*gin.Context) { panic("a bug") }
+		if got := pay(r, "panics"); got.status != 500 {
+			w.Errorf("%+v", got)
+		}
+		before = nil
+		if got := pay(r, "panics"); got.status != 201 {
+			w.Errorf("after a panic: %+v", got)
+		}
+		s.expect(w, 2)
+
+		before = func(*gin.Context) { w.nodes[0].Flush() } // forgets the leases
+		pay(r, "lost").expect(w, 503, KindLost)
+		before = nil
+		if got := pay(r, "lost"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
+			w.Errorf("after a loss: %+v", got)
+		}
+	})
+}
+
+// What the nodes refuse to record, because the lease was lost, is no outcome either.
+func TestRecordRefused(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		other := w.locker(nil)
+		var usurper *core.Lease
+		s := &shop{status: 201, before: func(*gin.Context) {
+			w.nodes[0].Flush() // the node forgets the lease, and grants the key again
+			var err error
+			if usurper, err = other.Acquire(w.Context(), idempotent.join("", "POST", "/orders/:id/payments", "k")); err != nil {
+				w.Error(err)
+			}
+		}}
+		r, _ := s.replica(w, w.locks)
+		pay(r, "k").expect(w, 503, KindLost)
+		usurper.Release(w.Context())
+		s.before = nil
+		if got := pay(r, "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
+			w.Errorf("%+v", got)
+		}
+	})
+}
+
+// A replica that dies in mid-handler leaves its key taken until the lease is over; then a repetition runs.
+func TestCrashInMidHandler(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		var dead atomic.Bool
+		s := &shop{status: 201, before: func(*gin.Context) { dead.Store(true); panic(http.ErrAbortHandler) }}
+		var clients []redis.UniversalClient
+		for _, n := range w.nodes {
+			c := n.ClientWith(func(o *redis.Options) { o.MaxRetries = -1 })
+			c.AddHook(cutter{&dead})
+			clients = append(clients, c)
+		}
+		one, _ := s.replica(w, lockerOn(w, clients))
+		survivor := &shop{status: 201}
+		other, _ := survivor.replica(w, w.locks)
+
+		start := time.Now()
+		pay(one, "k")
+		pay(other, "k").expect(w, 409, KindIdempotencyInFlight)
+		for {
+			got := pay(other, "k")
+			if got.status == 201 {
+				break
+			}
+			got.expect(w, 409, KindIdempotencyInFlight)
+			time.Sleep(time.Second)
+		}
+		if took := time.Since(start); took < 9*time.Second || took > 12*time.Second {
+			w.Errorf("taken over after %v, the lease lasts 10s", took)
+		}
+		if got := pay(other, "k"); got.header.Get("Idempotent-Replayed") != "true" {
+			w.Errorf("%+v", got)
+		}
+		survivor.expect(w, 1)
+	})
+}
+
+// A cutter fails all commands once its flag is set.
+type cutter struct{ dead *atomic.Bool }
+
+var errCut = errors.New("cut off")
+
+func (h cutter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h cutter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (h cutter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.dead.Load() {
+			cmd.SetErr(errCut)
+			return errCut
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// The client that repeats is the one that had gone: its first request must have come to its end.
+func TestIdempotentRequestOutlivesItsClient(t *testing.T) {
+	watch := newWatch()
+	running, goOn := make(chan struct{}, 1), make(chan struct{})
+	s := &shop{status: 201, before: func(c *gin.Context) {
+		running <- struct{}{}
+		<-goOn
+		if err := c.Request.Context().Err(); err != nil {
+			t.Errorf("the context ended with the client: %v", err)
+		}
+	}}
+	r, _ := s.replica(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), ByParam("id"))
+	noticed := make(chan struct{}, 2) // also of the second request's end
+	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		context.AfterFunc(req.Context(), func() { noticed <- struct{}{} })
+		r.ServeHTTP(w, req)
+	}))
+	ctx, hangUp := context.WithCancel(t.Context())
+	first := background(func() reply { return do(ctx, "POST", server.URL+path, "x", "Idempotency-Key", "k") })
+	<-running
+	hangUp()
+	first()
+	<-noticed // net/http has seen it
+	close(goOn)
+	watch.untilKind(t, KindRecorded)
+	got := do(t.Context(), "POST", server.URL+path, "x", "Idempotency-Key", "k")
+	if got.status != 201 || got.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("%+v", got)
+	}
+	s.expect(t, 1)
+}
+
+// Where the record cannot be confirmed the answer goes out, and the record follows.
+func TestRecordFollowsWhenNodesAreBack(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		down := func(*gin.Context) { w.nodes[0].Down(); w.nodes[1].Down() }
+		s := &shop{status: 201, before: down}
+		r, _ := s.replica(w, w.locks)
+		if got := pay(r, "k"); got.status != 201 {
+			w.Errorf("%+v", got)
+		}
+		if w.watch.count(KindRecordOpen) != 1 {
+			w.Error("not counted")
+		}
+		w.nodes[0].Up()
+		w.nodes[1].Up()
+		time.Sleep(2 * insistEvery)
+		if w.watch.count(KindRecorded) != 1 {
+			w.Error("not recorded in the end")
+		}
+		if got := pay(r, "k"); got.header.Get("Idempotent-Replayed") != "true" {
+			w.Errorf("%+v", got)
+		}
+		s.expect(w, 1)
+	})
+}
+
+// Nested Locks that both heed the header see to it once.
+func TestNestedIdempotency(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, WithIdempotencyKey())
+		runs := 0
+		r := router()
+		r.POST("/pay/:id", m.Lock, with(w, m, ByParam("id")).Lock, func(c *gin.Context) { runs++; c.String(200, "paid") })
+		for range 2 {
+			call(r, "POST", "/pay/1", "", "Idempotency-Key", "k").ok(w, "paid")
+		}
+		if runs != 1 {
+			w.Errorf("%d runs", runs)
+		}
+	})
+}
+
+// A key that a handler has completed takes no more requests.
+func TestDone(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"))
+		r := router()
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			lease, _ := core.FromContext(c.Request.Context())
+			if err := lease.Complete(c.Request.Context(), nil); err != nil {
+				w.Error(err)
+			}
+			c.String(200, "closed")
+		})
+		call(r, "PUT", "/orders/1", "").ok(w, "closed")
+		call(r, "PUT", "/orders/1", "").expect(w, 409, KindDone)
+		synctest.Wait()
+	})
+}
+
+// The handler of an idempotent request stops when either of its leases is lost.
+func TestIdempotencyKeyLostWhileRunning(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour), WithMaxHold(time.Minute))
+		taken, err := w.locker(nil).Acquire(w.Context(), byRoute.join("", "/orders/:id", "1"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		time.AfterFunc(30*time.Second, func() { taken.Release(context.Background()) }) // so that the resource comes later, and lasts longer
+		r := router()
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			ctx := c.Request.Context()
+			<-ctx.Done()
+			lease, _ := core.FromContext(ctx)
+			if err := lease.Context().Err(); err != nil || !errors.Is(context.Cause(ctx), core.ErrLost) {
+				w.Errorf("the resource's lease: %v; the handler's context: %v", err, context.Cause(ctx))
+			}
+			c.String(200, "late")
+		})
+		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, KindLost)
+	})
+}
+
+// One Idempotency-Key may be used for each method of a route.
+func TestIdempotencyKeyBelongsToAMethod(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, WithIdempotencyKey())
+		r := router()
+		r.POST("/orders", m.Lock, text("posted"))
+		r.PUT("/orders", m.Lock, text("put"))
+		for range 2 {
+			call(r, "POST", "/orders", "", "Idempotency-Key", "k").ok(w, "posted")
+			call(r, "PUT", "/orders", "", "Idempotency-Key", "k").ok(w, "put")
+		}
+	})
+}

@@ -1,0 +1,294 @@
+package httplock
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// keyOf answers with the key that the request holds, or "none".
+func keyOf(c *gin.Context) {
+	if lease, ok := core.FromContext(c.Request.Context()); ok {
+		c.String(200, "%s", lease.Key())
+		return
+	}
+	c.String(200, "none")
+}
+
+func TestKeys(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"))
+		scoped := with(w, m, WithScope("orders"))
+		scopedOther := with(w, scoped, ByParam("order"))
+		tenant := func(c *gin.Context) (string, error) {
+			switch id := c.GetHeader("X-Tenant"); id {
+			case "unknown":
+				return "", errors.New("secret: no such tenant")
+			default:
+				return id, nil
+			}
+		}
+		r := router()
+		r.PUT("/orders/:id", m.Lock, keyOf)
+		r.DELETE("/orders/:id", m.Lock, keyOf)
+		r.GET("/orders/:id", m.Lock, keyOf)
+		r.PUT("/users/:id", m.Lock, keyOf)
+		r.POST("/orders/:id/items/:item", with(w, m, ByParam("id", "item")).Lock, keyOf)
+		r.PUT("/files/*path", with(w, m, ByParam("path")).Lock, keyOf)
+		r.PUT("/a/:id", scoped.Lock, keyOf)
+		r.PUT("/b/:order", scopedOther.Lock, keyOf)
+		r.PUT("/no-parameter", m.Lock, keyOf)
+		r.PUT("/header", with(w, m, ByHeader("X-Order")).Lock, keyOf)
+		r.PUT("/query", with(w, m, ByQuery("order")).Lock, keyOf)
+		r.PUT("/function", with(w, m, ByFunc(func(c *gin.Context) (string, error) {
+			if c.Query("fail") != "" {
+				return "", errors.New("secret")
+			}
+			return c.Query("q"), nil
+		})).Lock, keyOf)
+		r.PUT("/tenant/:id", with(w, m, WithTenant(tenant)).Lock, keyOf)
+		r.PUT("/locked-get/:id", with(w, m, WithSafeMethods()).Lock, keyOf)
+		r.GET("/locked-get/:id", with(w, m, WithSafeMethods()).Lock, keyOf)
+		r.NoRoute(m.Lock, keyOf)
+
+		long := strings.Repeat("l", 600)
+		for _, c := range []struct {
+			request string
+			header  []string
+			want    string // a key, or a status and a kind
+		}{
+			{"PUT /orders/42", nil, "http/route/0:11:/orders/:id2:42"},
+			{"DELETE /orders/42", nil, "http/route/0:11:/orders/:id2:42"},
+			{"GET /orders/42", nil, "none"},
+			{"PUT /users/42", nil, "http/route/0:10:/users/:id2:42"},
+			{"POST /orders/1/items/23", nil, "http/route/0:23:/orders/:id/items/:item1:12:23"},
+			{"POST /orders/12/items/3", nil, "http/route/0:23:/orders/:id/items/:item2:121:3"},
+			{"PUT /orders/a:b%20{}", nil, "http/route/0:11:/orders/:id6:a:b {}"},
+			{"PUT /orders/%C3%A9", nil, "http/route/0:11:/orders/:id2:é"},
+			{"PUT /orders/A", nil, "http/route/0:11:/orders/:id1:A"},
+			{"PUT /orders/a%2Fb", nil, "none"}, // gin takes it for /orders/a/b, which is not found
+			{"PUT /orders/a/b", nil, "none"},
+			{"PUT /nowhere", nil, "none"},
+			{"PUT /orders/", nil, "none"}, // gin: not found
+			{"PUT /files/a/b", nil, "http/route/0:12:/files/*path4:/a/b"},
+			{"PUT /a/7", nil, "http/scope/0:6:orders1:7"},
+			{"PUT /b/7", nil, "http/scope/0:6:orders1:7"},
+			{"PUT /no-parameter", nil, "500 misconfigured"},
+			{"PUT /header", []string{"X-Order", "9"}, "http/route/0:7:/header1:9"},
+			{"PUT /header", nil, "400 key_missing"},
+			{"PUT /header", []string{"X-Order", ""}, "400 key_missing"},
+			{"PUT /header", []string{"X-Order", "1", "X-Order", "2"}, "400 key_missing"},
+			{"PUT /query?order=9", nil, "http/route/0:6:/query1:9"},
+			{"PUT /query?order=", nil, "400 key_missing"},
+			{"PUT /query?order=1&order=2", nil, "400 key_missing"},
+			{"PUT /function?q=z", nil, "http/route/0:9:/function1:z"},
+			{"PUT /function", nil, "400 key_missing"},
+			{"PUT /function?fail=1", nil, "400 key_missing"},
+			{"PUT /tenant/1", []string{"X-Tenant", "acme"}, "http/route/4:acme11:/tenant/:id1:1"},
+			{"PUT /tenant/1", nil, "400 key_missing"},
+			{"PUT /tenant/1", []string{"X-Tenant", "unknown"}, "400 key_missing"},
+			{"GET /locked-get/1", nil, "http/route/0:15:/locked-get/:id1:1"},
+			{"GET /locked-get/1", []string{"Upgrade", "websocket"}, "none"},
+			{"GET /locked-get/1", []string{"Accept", "text/event-stream"}, "none"},
+			// No header of a client makes a request that changes something go unlocked.
+			{"PUT /locked-get/1", []string{"Upgrade", "websocket", "Accept", "text/event-stream"}, "http/route/0:15:/locked-get/:id1:1"},
+			{"PUT /orders/" + long, nil, "http/route/sha256:"},
+		} {
+			method, path, _ := strings.Cut(c.request, " ")
+			got := call(r, method, path, "", c.header...)
+			have := got.body
+			if got.status != 200 && got.status != 404 {
+				have = fmt.Sprintf("%d %s", got.status, got.kind(w))
+			}
+			if strings.Contains(got.body, "secret") {
+				w.Errorf("%s: %s", c.request, got.body)
+			}
+			if have != c.want && !(strings.HasSuffix(c.want, "sha256:") && strings.HasPrefix(have, c.want) && len(have) == len(c.want)+64) {
+				w.Errorf("%s %v: %s, want %s", c.request, c.header, have, c.want)
+			}
+		}
+	})
+}
+
+// With UseRawPath a slash can be part of a value, and is.
+func TestRawPath(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"))
+		r := router()
+		r.UseRawPath = true
+		r.PUT("/orders/:id", m.Lock, keyOf)
+		r.PUT("/empty/:id/end", m.Lock, keyOf)
+		call(r, "PUT", "/orders/a%2Fb", "").ok(w, "http/route/0:11:/orders/:id3:a/b")
+		if got := call(r, "PUT", "/empty//end", ""); got.status == 200 {
+			w.Errorf("an empty parameter made the key %s", got.body)
+		}
+	})
+}
+
+// No values make the key of other values, whatever is in them.
+func TestKeysCannotBeForged(t *testing.T) {
+	alphabet := []string{"", "0", "1:", ":", "0:", "1:a", "a", "2:0:", "sha256:", "/", "http/scope/"}
+	seen := map[string]string{}
+	for _, n := range []namespace{byRoute, byScope, idempotent} {
+		add := func(values ...string) {
+			k, of := n.join(values...), fmt.Sprintf("%s %q", n, values)
+			if other, ok := seen[k]; ok {
+				t.Errorf("%s and %s both make %q", other, of, k)
+			}
+			seen[k] = of
+		}
+		for _, a := range alphabet {
+			add(a)
+			for _, b := range alphabet {
+				add(a, b)
+				for _, c := range alphabet {
+					add(a, b, c)
+				}
+			}
+		}
+		add(strings.Repeat("x", 600))
+		add(strings.Repeat("x", 601))
+	}
+	for k := range seen {
+		if len(k) > longestKey || k == "" {
+			t.Errorf("a key of %d bytes", len(k))
+		}
+	}
+}
+
+// Nested Locks on one key take it once; on another they take that, too.
+func TestNestedLocks(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithScope("orders"))
+		other := with(w, m, WithScope("others"))
+		r := router()
+		group := r.Group("/orders/:id", m.Lock)
+		group.PUT("", m.Lock, keyOf)
+		group.PUT("/other", other.Lock, m.Lock, keyOf)
+		call(r, "PUT", "/orders/1", "").ok(w, "http/scope/0:6:orders1:1")
+		call(r, "PUT", "/orders/1/other", "").ok(w, "http/scope/0:6:others1:1")
+		if n := w.watch.count(KindNested); n != 2 {
+			w.Errorf("%d nested", n)
+		}
+	})
+}
+
+// With a max hold, streams are locked as well.
+func TestStreamsWithMaxHold(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithSafeMethods(), WithMaxHold(time.Minute))
+		r := router()
+		r.GET("/orders/:id/events", m.Lock, func(c *gin.Context) {
+			<-c.Request.Context().Done()
+			c.String(200, "late")
+		})
+		start := time.Now()
+		call(r, "GET", "/orders/1/events", "", "Accept", "text/event-stream").expect(w, 503, KindLost)
+		if held := time.Since(start); held < time.Minute || held > time.Minute+10*time.Second {
+			w.Errorf("held for %v", held)
+		}
+	})
+}
+
+func TestBadConfiguration(t *testing.T) {
+	if _, err := New(nil, ByParam("id")); err == nil {
+		t.Error("New without a Locker")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		locks := locker(t, testutil.Embedded(t, 1))
+		_, err := New(locks, nil, ByParam(), ByParam(""), ByHeader(), ByQuery(""), ByFunc(nil), WithTenant(nil), WithScope(""),
+			WithMaxWait(-1), WithMaxHold(-1), WithMaxWaiting(0), WithMaxWaitingTotal(0), WithBodyLimit(-1), WithBuffer(-1),
+			WithBusyStatus(200), WithReply(nil), WithRetention(0))
+		if err == nil {
+			t.Fatal("no error")
+		}
+		for _, want := range []string{"an option is nil", "ByParam: no name", "ByParam: name is empty", "ByHeader: no name", "ByQuery: name is empty",
+			"ByFunc: function is nil", "WithTenant: function is nil", "WithScope: scope is empty",
+			"max wait is -1ns", "max hold is -1ns", "max waiting is 0", "max waiting in total is 0", "body limit is -1", "buffer is -1", "busy status is 200", "reply is nil", "retention is 0s"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("the error lacks %q:\n%v", want, err)
+			}
+		}
+		if _, err := New(locks); err == nil || !strings.Contains(err.Error(), "nothing makes a key") {
+			t.Errorf("without a key: %v", err)
+		}
+		m, err := New(locks, ByParam("id"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.With(WithMaxWaitingTotal(7)); err == nil {
+			t.Error("With changed the total")
+		}
+	})
+}
+
+// Every reply can be replaced, and what replaces it has status and Retry-After already.
+func TestReplyIsReplaceable(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		var got Refusal
+		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(0), WithBusyStatus(http.StatusLocked),
+			WithReply(func(c *gin.Context, r Refusal) { got = r }))
+		plain := with(w, m, WithReply(func(c *gin.Context, r Refusal) { r.Write(c) }))
+		g := newGate()
+		r := router()
+		r.PUT("/orders/:id", m.Lock, g.handle)
+		r.PUT("/header/:id", with(w, plain, ByHeader("X-Order"), WithScope("s")).Lock, g.handle)
+		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
+		<-g.runs
+		refused := call(r, "PUT", "/orders/1", "")
+		if refused.status != 423 || refused.body != "" || refused.header.Get("Retry-After") == "" {
+			w.Errorf("%+v", refused)
+		}
+		if got.Kind != KindBusy || got.Status != 423 || !errors.Is(got.Err, core.ErrHeld) {
+			w.Errorf("%+v", got)
+		}
+		missing := call(r, "PUT", "/header/1", "")
+		missing.expect(w, 400, KindKeyMissing)
+		if !strings.Contains(missing.body, "lacks the header X-Order") {
+			w.Errorf("the reply does not say what is missing: %s", missing.body)
+		}
+		g.goOn <- struct{}{}
+		holder().ok(w, "done")
+	})
+}
+
+// What the middleware sends names neither the key nor who holds it.
+func TestRepliesLeakNothing(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(0))
+		g := newGate()
+		r := router()
+		r.PUT("/orders/:id", m.Lock, g.handle)
+		holder := background(func() reply { return call(r, "PUT", "/orders/secret42", "") })
+		<-g.runs
+		refused := call(r, "PUT", "/orders/secret42", "")
+		if all := fmt.Sprint(refused); strings.Contains(all, "secret42") || strings.Contains(all, "orders") || strings.Contains(all, "embedded") {
+			w.Errorf("%s", all)
+		}
+		g.goOn <- struct{}{}
+		holder().ok(w, "done")
+		w.watch.mu.Lock()
+		defer w.watch.mu.Unlock()
+		if len(w.watch.names) != 1 || w.watch.names[0] != "/orders/:id" {
+			w.Errorf("events under the names %q, which must be templates", w.watch.names)
+		}
+	})
+}
+
+// Retry-After has whole seconds, and never says at once where there is something to wait for.
+func TestRetryAfterRoundsUp(t *testing.T) {
+	for d, want := range map[time.Duration]int{0: 0, 1: 1, time.Second: 1, time.Second + 1: 2, 9500 * time.Millisecond: 10} {
+		if got := seconds(d); got != want {
+			t.Errorf("%v: %d, want %d", d, got, want)
+		}
+	}
+}

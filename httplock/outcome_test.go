@@ -1,0 +1,103 @@
+package httplock
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Answers of any size, from the record as far as they fit into it.
+func TestReplayOfLargeAnswers(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		runs := 0
+		r := router()
+		m := middleware(w, w.locks, WithIdempotencyKey())
+		r.POST("/large", m.Lock, func(c *gin.Context) {
+			runs++
+			var n int
+			fmt.Sscan(c.Query("n"), &n)
+			c.Header("Location", "/made")
+			if c.Query("links") != "" {
+				c.Header("Link", strings.Repeat("l", 70_000))
+			}
+			c.String(201, strings.Repeat("x", n))
+		})
+		for _, c := range []struct {
+			query   string
+			size    int
+			omitted bool
+		}{
+			{"n=0", 0, false}, {"n=61440", 60 << 10, false}, {"n=61441", 60<<10 + 1, true}, {"n=1048577", 1<<20 + 1, true}, {"n=5&links=1", 5, true},
+		} {
+			first := call(r, "POST", "/large?"+c.query, "", "Idempotency-Key", c.query)
+			again := call(r, "POST", "/large?"+c.query, "", "Idempotency-Key", c.query)
+			if first.status != 201 || len(first.body) != c.size {
+				w.Errorf("%s: first %d, %d bytes", c.query, first.status, len(first.body))
+			}
+			want := c.size
+			if c.omitted {
+				want = 0
+			}
+			if again.status != 201 || len(again.body) != want || (again.header.Get("Idempotent-Body") == "omitted") != c.omitted || again.header.Get("Idempotent-Replayed") != "true" {
+				w.Errorf("%s: again %d, %d bytes, %v", c.query, again.status, len(again.body), again.header)
+			}
+			if c.omitted && again.header.Get("Content-Type") != "" {
+				w.Errorf("%s: a type without a body", c.query)
+			}
+		}
+		if runs != 5 {
+			w.Errorf("%d runs", runs)
+		}
+	})
+}
+
+// What real servers keep is what was answered, byte by byte.
+func TestReplayFromRealRedis(t *testing.T) {
+	servers := testutil.Redis(t, 3)
+	body := make([]byte, recordedBody)
+	for i := range body {
+		body[i] = byte(i * 7)
+	}
+	var replicas []http.Handler
+	for range 2 {
+		var clients []redis.UniversalClient
+		for _, s := range servers {
+			clients = append(clients, s.Client())
+		}
+		r := router()
+		r.POST("/report", middleware(t, lockerOn(t, clients), WithIdempotencyKey()).Lock, func(c *gin.Context) {
+			c.Data(201, "application/octet-stream", body)
+		})
+		replicas = append(replicas, r)
+	}
+	for i, r := range replicas {
+		got := call(r, "POST", "/report", "", "Idempotency-Key", "k")
+		if got.status != 201 || got.body != string(body) || got.header.Get("Content-Type") != "application/octet-stream" ||
+			(got.header.Get("Idempotent-Replayed") == "true") != (i == 1) {
+			t.Errorf("replica %d: %d, %d bytes, %v", i, got.status, len(got.body), got.header)
+		}
+	}
+}
+
+func FuzzParseOutcome(f *testing.F) {
+	f.Add(outcome{Fingerprint: []byte("f"), Status: 201, Header: http.Header{"Location": {"/x"}}, body: []byte("body")}.encode())
+	f.Add([]byte{outcomeVersion, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Add([]byte{outcomeVersion, 0x80})
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := parseOutcome(b)
+		if err != nil {
+			return
+		}
+		again, err := parseOutcome(o.encode())
+		if err != nil || again.Status != o.Status || !o.Omitted && len(b) <= recordLimit && string(again.body) != string(o.body) && !again.Omitted {
+			t.Errorf("%+v, %+v, %v", o, again, err)
+		}
+	})
+}

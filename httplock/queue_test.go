@@ -1,0 +1,186 @@
+package httplock
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+)
+
+func TestQueueBounds(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(time.Minute), WithMaxWaiting(2), WithMaxWaitingTotal(3))
+		g := newGate()
+		r := router()
+		r.PUT("/orders/:id", m.Lock, g.handle)
+		put := func(path string) func() reply {
+			got := background(func() reply { return call(r, "PUT", path, "") })
+			synctest.Wait()
+			return got
+		}
+		first := []func() reply{put("/orders/1"), put("/orders/2")} // these run
+		if len(g.runs) != 2 {
+			w.Fatalf("%d run", len(g.runs))
+		}
+		waiting := []func() reply{put("/orders/1"), put("/orders/1")}
+		got := put("/orders/1")()
+		got.expect(w, 429, KindQueueFull)
+		if after := got.header.Get("Retry-After"); after != "60" {
+			w.Errorf("Retry-After %s, but the queue is sure to have moved after a minute only", after)
+		}
+		waiting = append(waiting, put("/orders/2"))
+		put("/orders/2")().expect(w, 503, KindOverloaded)
+		put("/orders/3")().expect(w, 503, KindOverloaded)
+
+		for range 5 {
+			g.goOn <- struct{}{}
+		}
+		for _, done := range append(first, waiting...) {
+			done().ok(w, "done")
+		}
+		g.goOn <- struct{}{} // there is room again
+		put("/orders/1")().ok(w, "done")
+		if n := len(m.house.lines); n != 0 || m.house.waiting != 0 || m.house.inside != 0 {
+			w.Errorf("left behind: %d queues, %d waiting, %d inside", n, m.house.waiting, m.house.inside)
+		}
+	})
+}
+
+// Requests are served in the order in which they came.
+func TestServedInOrder(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(time.Minute))
+		var order []string
+		r := router()
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			order = append(order, c.Query("n"))
+			time.Sleep(time.Second)
+		})
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() { call(r, "PUT", fmt.Sprintf("/orders/1?n=%d", i), "body") })
+			synctest.Wait()
+		}
+		all.Wait()
+		if got := strings.Join(order, ""); got != "0123456789" {
+			w.Errorf("served in the order %s", got)
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(time.Minute))
+		derived := with(w, m, WithMaxWait(time.Hour))
+		g := newGate()
+		r := router()
+		r.PUT("/orders/:id", m.Lock, g.handle)
+		r.PUT("/derived/:id", derived.Lock, g.handle)
+		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
+		<-g.runs
+		waiter := background(func() reply { return call(r, "PUT", "/orders/1", "") })
+		synctest.Wait()
+
+		m.Drain()
+		waiter().expect(w, 503, KindDraining)
+		before := w.nodes[0].Calls()
+		call(r, "PUT", "/orders/2", "").expect(w, 503, KindDraining)
+		call(r, "PUT", "/derived/2", "").expect(w, 503, KindDraining)
+		if after := w.nodes[0].Calls(); !maps.Equal(before, after) {
+			w.Errorf("who is refused still asks the nodes: %v, then %v", before, after)
+		}
+
+		short, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		err := m.Close(short)
+		if err == nil || !strings.Contains(err.Error(), "1 requests under way") || short.Err() == nil {
+			w.Errorf("Close with a handler under way: %v", err)
+		}
+		closed := background(func() error { return derived.Close(context.Background()) })
+		g.goOn <- struct{}{}
+		holder().ok(w, "done")
+		if err := closed(); err != nil {
+			w.Error(err)
+		}
+		if lease, err := w.locks.TryAcquire(w.Context(), byRoute.join("", "/orders/:id", "1")); err != nil {
+			w.Errorf("after Close: %v", err)
+		} else {
+			lease.Release(w.Context())
+		}
+	})
+}
+
+// Where the nodes cannot be reached, nothing runs.
+func TestUnavailable(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(time.Second))
+		hasty := with(w, m, WithMaxWait(0))
+		r := router()
+		r.PUT("/orders/:id", m.Lock, text("ran"))
+		r.PUT("/hasty/:id", hasty.Lock, text("ran"))
+		w.nodes[0].Down()
+		w.nodes[1].Hang()
+		call(r, "PUT", "/orders/1", "").expect(w, 503, KindUnavailable)
+		call(r, "PUT", "/hasty/1", "").expect(w, 503, KindUnavailable)
+		w.nodes[0].Up()
+		call(r, "PUT", "/orders/1", "").ok(w, "ran")
+	})
+}
+
+// Of two replicas that ask at once without waiting, one gets the key, also if they split the votes.
+func TestHastyReplicasDoNotStarveEachOther(t *testing.T) {
+	bubble(t, 4, func(w *world) {
+		g := newGate()
+		replica := func(far ...int) *gin.Engine {
+			var clients []redis.UniversalClient
+			for i, n := range w.nodes {
+				c := n.ClientWith(func(o *redis.Options) { o.MaxRetries = -1 })
+				if slices.Contains(far, i) {
+					c.AddHook(delay(10 * time.Microsecond))
+				}
+				clients = append(clients, c)
+			}
+			m := middleware(w, lockerOn(w, clients), ByParam("id"), WithMaxWait(0))
+			r := router()
+			r.PUT("/orders/:id", m.Lock, g.handle)
+			return r
+		}
+		one, other := replica(0, 1), replica(2, 3)
+		for i := range 20 {
+			path := fmt.Sprintf("/orders/%d", i)
+			a := background(func() reply { return call(one, "PUT", path, "") })
+			b := background(func() reply { return call(other, "PUT", path, "") })
+			time.Sleep(500 * time.Millisecond) // of the bubble: whoever is refused has been
+			if n := len(g.runs); n != 1 {
+				w.Fatalf("round %d: %d of two run", i, n)
+			}
+			<-g.runs
+			g.goOn <- struct{}{}
+			if codes := a().status + b().status; codes != 200+409 {
+				w.Errorf("round %d: statuses add up to %d", i, codes)
+			}
+		}
+	})
+}
+
+// A delay is how far away a node is.
+type delay time.Duration
+
+func (d delay) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (d delay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (d delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Duration(d))
+		return next(ctx, cmd)
+	}
+}

@@ -1,0 +1,105 @@
+package httplock
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+)
+
+// A Refusal is a reply of the middleware in place of the handler's.
+type Refusal struct {
+	Kind       Kind
+	Status     int
+	RetryAfter time.Duration // when trying again may succeed; 0 = there is no saying, or no use
+	Title      string        // what happened, for people; the same for all of a kind
+	Detail     string        // what to do about it
+	Err        error         // why, for logs: it may name the key, so it must not be sent
+}
+
+// Write sends r as application/problem+json (RFC 9457). Neither key nor holder are in it.
+func (r Refusal) Write(c *gin.Context) {
+	problem := struct {
+		Type       string `json:"type"`
+		Title      string `json:"title"`
+		Status     int    `json:"status"`
+		Detail     string `json:"detail,omitempty"`
+		RetryAfter int    `json:"retry_after,omitempty"`
+	}{"urn:lockkit:httplock:" + string(r.Kind), r.Title, r.Status, r.Detail, seconds(r.RetryAfter)}
+	text, _ := json.Marshal(problem) // strings and numbers: it cannot fail
+	c.Data(r.Status, "application/problem+json", text)
+}
+
+// seconds rounds up: Retry-After has whole seconds, and 0 would say at once.
+func seconds(d time.Duration) int {
+	return int((d + time.Second - 1) / time.Second)
+}
+
+// soon is when to try again where nothing better is known.
+const soon = time.Second
+
+var refusals = map[Kind]Refusal{
+	KindBusy:          {Status: http.StatusConflict, RetryAfter: soon, Title: "Resource is busy", Detail: "Another request is working on this resource. Try again."},
+	KindDone:          {Status: http.StatusConflict, Title: "Resource is closed", Detail: "It takes no more requests of this kind."},
+	KindQueueFull:     {Status: http.StatusTooManyRequests, RetryAfter: soon, Title: "Too many requests wait for this resource", Detail: "Try again later, and fewer at once."},
+	KindOverloaded:    {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Too many requests wait", Detail: "Try again later."},
+	KindDraining:      {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Server is shutting down", Detail: "Try again: another server will answer."},
+	KindUnavailable:   {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Locks are unavailable", Detail: "Nothing was done. Try again later."},
+	KindLost:          {Status: http.StatusServiceUnavailable, Title: "Lock was lost", Detail: "The request was stopped while it was being worked on. Find out what became of it before you repeat it."},
+	KindKeyMissing:    {Status: http.StatusBadRequest, Title: "Request does not name its resource"},
+	KindMisconfigured: {Status: http.StatusInternalServerError, Title: "Server is misconfigured"},
+	KindBodyBroken:    {Status: http.StatusBadRequest, Title: "Body could not be read"},
+	KindBodyTooLarge:  {Status: http.StatusRequestEntityTooLarge, Title: "Body is too large"},
+
+	KindIdempotencyMissing:   {Status: http.StatusBadRequest, Title: "Idempotency-Key is missing", Detail: "This operation requires a request header Idempotency-Key."},
+	KindIdempotencyMalformed: {Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed", Detail: "Send one key of 1 to 255 visible ASCII characters, in double quotes."},
+	KindIdempotencyInFlight:  {Status: http.StatusConflict, RetryAfter: soon, Title: "A request with this Idempotency-Key is under way", Detail: "Try again to get its answer."},
+	KindIdempotencyMismatch:  {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request", Detail: "Use a new key for a new request."},
+}
+
+// refusal returns the reply of a kind.
+func refusal(kind Kind, err error) Refusal {
+	r := refusals[kind]
+	r.Kind, r.Err = kind, err
+	return r
+}
+
+// after sets when to try again, if that is known.
+func (r Refusal) after(d time.Duration) Refusal {
+	if d > 0 {
+		r.RetryAfter = d
+	}
+	return r
+}
+
+// statusGone is what nginx logs when a client went away. It reaches nobody.
+const statusGone = 499
+
+// refuse answers in place of the handler.
+func (x *exchange) refuse(r Refusal) {
+	x.count(r.Kind)
+	for h := x.outer; h != nil; h = h.outer {
+		h.refused.Store(true)
+	}
+	c := x.c
+	c.Abort()
+	if text, ok := r.Err.(unfit); ok {
+		r.Detail = string(text)
+	}
+	switch r.Kind {
+	case KindGone:
+		c.Status(statusGone)
+		return
+	case KindBusy:
+		r.Status = x.m.busyStatus
+	case KindMisconfigured:
+		_ = c.Error(r.Err) // for the log: nothing but a look at the routes helps
+	}
+	if s := seconds(r.RetryAfter); s > 0 {
+		c.Header("Retry-After", strconv.Itoa(s))
+	}
+	c.Status(r.Status) // for a reply of the user's that leaves it as it is
+	x.m.reply(c, r)
+}

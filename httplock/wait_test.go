@@ -1,0 +1,327 @@
+package httplock
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// 200 requests for one order over three replicas: one at a time, and all of them served.
+func TestOneAtATimeOverReplicas(t *testing.T) {
+	t.Run("embedded", func(t *testing.T) {
+		nodes := testutil.Embedded(t, 3)
+		oneAtATime(t, func() *core.Locker { return locker(t, nodes) })
+	})
+	t.Run("redis", func(t *testing.T) {
+		servers := testutil.Redis(t, 3)
+		oneAtATime(t, func() *core.Locker {
+			var clients []redis.UniversalClient
+			for _, s := range servers {
+				clients = append(clients, s.Client())
+			}
+			return lockerOn(t, clients)
+		})
+	})
+}
+
+func oneAtATime(t *testing.T, replica func() *core.Locker) {
+	var history testutil.History
+	var inside, most, value atomic.Int32
+	var replicas []string
+	for i := range 3 {
+		m := middleware(t, replica(), ByParam("id"), WithMaxWait(time.Minute), WithMaxWaiting(200))
+		r := router()
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			lease, _ := core.FromContext(c.Request.Context())
+			who := fmt.Sprintf("replica %d, request %s", i, c.GetHeader("X-Request"))
+			history.Granted("42", who, lease.FencingToken(), time.Now())
+			if n := inside.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			v := value.Load()
+			inside.Add(-1)
+			history.Ended("42", who, lease.FencingToken(), time.Now())
+			value.Store(v + 1)
+			c.String(200, "%d", v+1)
+		})
+		replicas = append(replicas, serve(t, r).URL)
+	}
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			got := do(t.Context(), "PUT", replicas[i%3]+"/orders/42", "x", "X-Request", fmt.Sprint(i))
+			if got.err != nil || got.status != 200 {
+				t.Errorf("%d %s %v", got.status, got.body, got.err)
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() != 1 || value.Load() != 200 {
+		t.Errorf("%d at a time, %d updates of 200", most.Load(), value.Load())
+	}
+	if err := history.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that goes away while it waits leaves the queue, also when nobody has read its body yet.
+func TestWaiterLeavesWithItsClient(t *testing.T) {
+	body := strings.Repeat("x", 10_000)
+	for name, request := range map[string]string{
+		"GET":                "GET /orders/1 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"POST without body":  "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+		"POST, unread body":  "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n" + body,
+		"POST, chunked body": "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			watch := newWatch()
+			m := middleware(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), ByParam("id"), WithSafeMethods(), WithMaxWait(time.Minute))
+			g := newGate()
+			r := router()
+			r.Any("/orders/:id", m.Lock, g.handle)
+			s := serve(t, r)
+
+			holder := background(func() reply { return do(t.Context(), "PUT", s.URL+"/orders/1", "") })
+			<-g.runs
+			conn, err := net.Dial("tcp", s.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Write([]byte(request)); err != nil {
+				t.Fatal(err)
+			}
+			watch.untilAsking(t, 1)
+			left := time.Now()
+			conn.Close()
+			watch.untilKind(t, KindGone)
+			t.Logf("left after %v", time.Since(left))
+			watch.untilAsking(t, 0)
+			g.goOn <- struct{}{}
+			holder().ok(t, "done")
+			if len(g.runs) != 0 {
+				t.Error("the handler of a client that had left has run")
+			}
+		})
+	}
+}
+
+func TestWaitEndsInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []Option
+		ctx  func(context.Context) context.Context
+		want time.Duration
+	}{
+		"by default": {want: 5 * time.Second},
+		"by option":  {opts: []Option{WithMaxWait(700 * time.Millisecond)}, want: 700 * time.Millisecond},
+		"at once":    {opts: []Option{WithMaxWait(0)}, want: 0},
+		"three quarters of what the request's deadline leaves": {ctx: func(ctx context.Context) context.Context {
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			context.AfterFunc(ctx, cancel)
+			return ctx
+		}, want: 1500 * time.Millisecond},
+		"three quarters of the server's write timeout": {ctx: func(ctx context.Context) context.Context {
+			return context.WithValue(ctx, http.ServerContextKey, &http.Server{WriteTimeout: 4 * time.Second})
+		}, want: 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(w *world) {
+				m := middleware(w, w.locks, append(c.opts, ByParam("id"))...)
+				g := newGate()
+				r := router()
+				r.PUT("/orders/:id", m.Lock, g.handle)
+				holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
+				<-g.runs
+
+				ctx := context.Background()
+				if c.ctx != nil {
+					ctx = c.ctx(ctx)
+				}
+				start := time.Now()
+				got := callWith(ctx, r, "PUT", "/orders/1", "body")
+				got.expect(w, 409, KindBusy)
+				if after, _ := strconv.Atoi(got.header.Get("Retry-After")); after < 4 || after > 10 {
+					w.Errorf("Retry-After %d, the holder's lease lasts up to 10s and is renewed every third", after)
+				}
+				if took := time.Since(start); took != c.want {
+					w.Errorf("refused after %v, want %v", took, c.want)
+				}
+				g.goOn <- struct{}{}
+				holder().ok(w, "done")
+			})
+		})
+	}
+}
+
+// A body is handed on whole, whether it was read before or not.
+func TestHandlerGetsTheBody(t *testing.T) {
+	m := middleware(t, locker(t, testutil.Embedded(t, 1)), ByParam("id"), WithBodyLimit(1000))
+	r := router()
+	r.POST("/echo/:id", m.Lock, func(c *gin.Context) {
+		b, err := c.GetRawData()
+		if err != nil {
+			t.Error(err)
+		}
+		c.String(200, "%d %s", len(b), b)
+	})
+	s := serve(t, r)
+	for _, n := range []int{0, 1, 999, 1000, 1001, 100_000} {
+		body := strings.Repeat("b", n)
+		do(t.Context(), "POST", s.URL+"/echo/1", body).ok(t, fmt.Sprintf("%d %s", n, body))
+		// Chunked, so that the length is not known before.
+		req, _ := http.NewRequest("POST", s.URL+"/echo/1", struct{ *strings.Reader }{strings.NewReader(body)})
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := int64(len(fmt.Sprint(n)) + 1 + n); res.ContentLength != want && res.ContentLength != -1 {
+			t.Errorf("chunked %d: answer of %d bytes, want %d", n, res.ContentLength, want)
+		}
+		res.Body.Close()
+	}
+}
+
+func TestBodyThatBreaksOff(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"))
+		r := router()
+		r.Use(func(c *gin.Context) { c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, 10) })
+		r.POST("/orders/:id", m.Lock, text("ran"))
+		call(r, "POST", "/orders/1", "0123456789").ok(w, "ran")
+		call(r, "POST", "/orders/1", "0123456789a").expect(w, 413, KindBodyTooLarge)
+	})
+	watch := newWatch()
+	m := middleware(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), ByParam("id"))
+	r := router()
+	r.POST("/orders/:id", m.Lock, text("ran"))
+	s := serve(t, r)
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
+	watch.untilKind(t, KindBodyBroken)
+	gone, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(gone, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+	gone.Close()
+	watch.untilKind(t, KindGone)
+}
+
+// onGrant calls f when an acquisition has succeeded, before who asked hears of it.
+type onGrant func()
+
+func (f onGrant) Start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+	if op.Kind != core.OpAcquire {
+		return ctx, nil
+	}
+	return ctx, func(o core.Outcome) {
+		if o.Err == nil {
+			f()
+		}
+	}
+}
+
+// A request that ends at the moment of its grant does not run, and gives the key back.
+func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
+	for name, status := range map[string]int{"client gone": statusGone, "draining": 503} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(w *world) {
+				leave := func() {}
+				m := middleware(w, w.locker(onGrant(func() { leave() })), ByParam("id"))
+				r := router()
+				r.PUT("/orders/:id", m.Lock, func(c *gin.Context) { w.Error("the handler ran") })
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				leave = cancel
+				if name == "draining" {
+					leave = m.Drain
+				}
+				if got := callWith(ctx, r, "PUT", "/orders/1", ""); got.status != status {
+					w.Errorf("%+v", got)
+				}
+				leave = func() {}
+				synctest.Wait()
+				lease, err := w.locks.TryAcquire(w.Context(), byRoute.join("", "/orders/:id", "1"))
+				if err != nil {
+					w.Fatal(err)
+				}
+				lease.Release(w.Context())
+			})
+		})
+	}
+}
+
+// Who waits further in while the outer lease is lost learns of it, and so does the client.
+func TestOuterLeaseLostWhileWaiting(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		outer := middleware(w, w.locks, ByParam("id"), WithMaxHold(time.Second), WithScope("outer"))
+		inner := middleware(w, w.locker(nil), ByParam("id"), WithMaxWait(time.Hour), WithScope("inner"))
+		taken, err := w.locks.Acquire(w.Context(), byScope.join("", "inner", "1"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		r := router()
+		r.PUT("/orders/:id", outer.Lock, inner.Lock, func(c *gin.Context) { w.Error("the handler ran") })
+		start := time.Now()
+		call(r, "PUT", "/orders/1", "").expect(w, 503, KindLost)
+		if took := time.Since(start); took > time.Minute {
+			w.Errorf("after %v", took)
+		}
+		taken.Release(w.Context())
+	})
+}
+
+// An idempotent request goes on without its client once it runs; while it waits, it leaves.
+func TestIdempotentRequestLeavesWithItsClient(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour))
+		g := newGate()
+		r := router()
+		r.PUT("/orders/:id", m.Lock, g.handle)
+		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
+		<-g.runs
+		ctx, hangUp := context.WithCancel(context.Background())
+		waiter := background(func() reply { return callWith(ctx, r, "PUT", "/orders/1", "", "Idempotency-Key", "k") })
+		synctest.Wait()
+		hangUp()
+		if got := waiter(); got.status != statusGone {
+			w.Errorf("%+v", got)
+		}
+		g.goOn <- struct{}{}
+		holder().ok(w, "done")
+		g.goOn <- struct{}{}
+		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").ok(w, "done")
+	})
+}
+
+// While an idempotent request waits for its resource, it can lose its Idempotency-Key.
+func TestIdempotencyKeyLostWhileWaiting(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locks, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour), WithMaxHold(time.Second))
+		taken, err := w.locker(nil).Acquire(w.Context(), byRoute.join("", "/orders/:id", "1"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		r := router()
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) { w.Error("the handler ran") })
+		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, KindLost)
+		taken.Release(w.Context())
+	})
+}
