@@ -90,7 +90,16 @@ func (c *calls) take(handedOver bool) (call, time.Time) {
 func (c *calls) stopped(now time.Time) { c.downFrom, c.downTo = now, time.Time{} }
 func (c *calls) started(now time.Time) { c.downTo = now.Add(-time.Second) }
 
-// early is how much before a tick a call still counts as its own: a wall clock that was set back since the
+// reckon is the time by which ticks are due: now, or later where the wall clock was set back in the time elapsed
+// since then, because timers that were set before do not know of it.
+func reckon(then time.Time, elapsed time.Duration, now time.Time) time.Time {
+	if expected := then.Round(0).Add(elapsed); !then.IsZero() && expected.After(now) {
+		return expected
+	}
+	return now
+}
+
+// early is how much before a tick a call still counts as its own: a wall clock that was slowed down since the
 // timer was set makes it fire early. A manual run so short before a tick is taken for the tick.
 func early(period time.Duration) time.Duration { return min(period/10, time.Minute) }
 

@@ -262,3 +262,26 @@ func TestTicksDue(t *testing.T) {
 		}
 	}
 }
+
+// Timers go on when the wall clock is set back.
+func TestReckon(t *testing.T) {
+	then := time.Date(2000, 1, 1, 13, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		elapsed   time.Duration
+		now, want string
+	}{
+		{time.Hour, "14:00", "14:00"},
+		{time.Hour, "13:00", "14:00"}, // set back by an hour
+		{time.Hour, "12:00", "14:00"},
+		{time.Hour, "17:00", "17:00"}, // asleep, or set forward
+	} {
+		now, _ := time.Parse("15:04", c.now)
+		now = time.Date(2000, 1, 1, now.Hour(), 0, 0, 0, time.UTC)
+		if got := reckon(then, c.elapsed, now).Format("15:04"); got != c.want {
+			t.Errorf("%v after 13:00 the clock says %s: reckoned %s, want %s", c.elapsed, c.now, got, c.want)
+		}
+	}
+	if now := then.Add(time.Second); reckon(time.Time{}, time.Hour, now) != now {
+		t.Error("the first call is not at its own time")
+	}
+}

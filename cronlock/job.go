@@ -2,6 +2,7 @@ package cronlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -25,8 +26,9 @@ type job struct {
 	handles    map[uuid.UUID]gocron.Job
 	registered chan struct{} // closed once there is a handle
 	calls      calls
-	handovers  []*run // claimed in the background, waiting for the call of Lock that RunNow brings
-	unled      *claim // the last tick that was left to the leader
+	called     time.Time // when Lock was last called
+	handovers  []*run    // claimed in the background, waiting for the call of Lock that RunNow brings
+	unled      *claim    // the last tick that was left to the leader
 	running    map[*run]struct{}
 	watched    map[string]struct{} // ticks whose holders are watched
 }
@@ -67,6 +69,7 @@ func (j *job) handle(ctx context.Context, needed bool) (gocron.Job, error) {
 			return nil, fmt.Errorf("%w: its schedule is not known: make the scheduler with cronlock's Options, and pass your own gocron.SchedulerMonitor to them; or set WithMinGap", ErrJob)
 		}
 	}
+	j.prune()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.handles) > 1 {
@@ -79,6 +82,24 @@ func (j *job) handle(ctx context.Context, needed bool) (gocron.Job, error) {
 		return nil, fmt.Errorf("%w: it was removed", ErrJob)
 	}
 	return nil, nil
+}
+
+// prune forgets handles that gocron does not know any more, where there are several: it tells of a job whose stop
+// time is past only after it has told that the job is gone.
+func (j *job) prune() {
+	j.mu.Lock()
+	several := maps.Clone(j.handles)
+	j.mu.Unlock()
+	if len(several) < 2 {
+		return
+	}
+	for id, h := range several {
+		if _, err := h.NextRun(); errors.Is(err, gocron.ErrJobNotFound) {
+			j.mu.Lock()
+			delete(j.handles, id)
+			j.mu.Unlock()
+		}
+	}
 }
 
 // job returns the job of that name.

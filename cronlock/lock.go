@@ -128,6 +128,11 @@ func (cl *claim) identify() (call, error) {
 	if err != nil {
 		return 0, err
 	}
+	j.mu.Lock()
+	then := j.called
+	j.called = now
+	j.mu.Unlock()
+	now = reckon(then, now.Sub(then), now)
 	s := scheduleOf(h.Schedule())
 	due, next, period, err := ticks(h, &s, now)
 	if err != nil {

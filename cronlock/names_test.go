@@ -250,3 +250,24 @@ func TestJobOptionFaults(t *testing.T) {
 		}
 	})
 }
+
+// gocron tells that a job whose stop time is past is gone, and then that it is there. Another one may take its name.
+func TestNameOfAJobThatIsOver(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		r := w.replica("a")
+		r.sched.Start()
+		over, err := r.sched.NewJob(gocron.CronJob("0 0 * * *", false), gocron.NewTask(func() {}), gocron.WithName("job"),
+			gocron.WithStopAt(gocron.WithStopDateTime(time.Now().Add(time.Hour))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := over.NextRun(); err == nil {
+			t.Fatal("gocron has kept the job: this test shows nothing")
+		}
+		r.job(gocron.CronJob(secondly, true), nil)
+		time.Sleep(1500 * time.Millisecond)
+		if len(w.ran()) == 0 {
+			t.Errorf("no run: %v", w.failed())
+		}
+	})
+}
