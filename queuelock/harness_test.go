@@ -14,10 +14,16 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
+
+func TestMain(m *testing.M) {
+	logging.Disable() // go-redis prints each failed dial
+	m.Run()
+}
 
 // A rig is a Redis for asynq, nodes for locks, and what became of the tasks.
 type rig struct {
@@ -39,6 +45,12 @@ type rig struct {
 func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	t.Parallel()
+	bubbleNow(t, f)
+}
+
+// bubbleNow is bubble for tests that are not parallel.
+func bubbleNow(t *testing.T, f func(t *testing.T, r *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, nodes: testutil.Embedded(t, 3), queue: testutil.Embedded(t, 1)[0]}
 		large := func(o *redis.Options) { o.PoolSize = 500 }
