@@ -20,6 +20,9 @@ func (d *delivery) acquire(ctx context.Context) (*hold, error) {
 		return h, nil
 	}
 	h.release(ctx)
+	if d.last && errors.Is(err, core.ErrClosed) {
+		<-h.ctx.Done() // the process is ending: asynq puts the task back when it shuts down
+	}
 	if err == nil { // the waiting was over just when the last key was granted
 		err = context.Cause(h.ctx)
 	}
@@ -34,9 +37,6 @@ func (d *delivery) take(h *hold, key string) (*core.Lease, error) {
 	if d.last {
 		for errors.Is(err, core.ErrHeld) || errors.Is(err, core.ErrUnavailable) {
 			lease, err = d.locks.patient.Acquire(h.ctx, key) // gives up after a TTL without a quorum
-		}
-		if errors.Is(err, core.ErrClosed) {
-			<-h.ctx.Done() // the process is ending: asynq puts the task back when it shuts down
 		}
 		return lease, err
 	}

@@ -44,7 +44,10 @@ func (r *Runner) Configure(cfg *asynq.Config) error {
 		if _, ok := errors.AsType[*notRunError](err); ok {
 			return false
 		}
-		return isFailure == nil || isFailure(err)
+		if isFailure == nil {
+			return err != nil // as in asynq
+		}
+		return isFailure(err)
 	}
 	if handler := cfg.ErrorHandler; handler != nil {
 		cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
