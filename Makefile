@@ -146,13 +146,17 @@ fuzz: ## each fuzz target of ./core in turn (FUZZTIME=30s)
 	done
 
 .PHONY: bench
-bench: tools ## the benchmarks of ./core
-	@echo "==> bench: the benchmarks of ./core"
-	go test -run '^$$' -bench . -benchmem ./core
+bench: tools ## the benchmarks
+	@echo "==> bench: the benchmarks"
+	go test -run '^$$' -bench . -benchmem ./core ./queuelock
 
 .PHONY: demo
 demo: ## run the quickstart example
 	@go run ./examples/quickstart
+
+.PHONY: demo-queue
+demo-queue: ## run the queue example: asynq tasks, three worker processes, random kills
+	@go run ./examples/queue
 
 .PHONY: models
 models: ## check the models in docs/models

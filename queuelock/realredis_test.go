@@ -15,11 +15,11 @@ var realDoublings = []struct {
 	run  func(t *testing.T, r *rig, s setup)
 }{
 	{"timeout", func(t *testing.T, r *rig, s setup) {
-		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 4*time.Second) })
+		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) })
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"), asynq.Timeout(time.Second))
 	}},
 	{"cancelled by the inspector", func(t *testing.T, r *rig, s setup) {
-		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 4*time.Second) })
+		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) })
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
 		eventually(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
 		eventually(t, "cancelled", func() bool { // until its server has subscribed
@@ -28,7 +28,7 @@ var realDoublings = []struct {
 		})
 	}},
 	{"redelivery forced by the lease's score", func(t *testing.T, r *rig, s setup) {
-		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 4*time.Second) }
+		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) }
 		r.serve(s, handler)
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
 		eventually(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
@@ -36,7 +36,7 @@ var realDoublings = []struct {
 		r.serve(s, handler) // recovers at once
 	}},
 	{"two servers in shutdown", func(t *testing.T, r *rig, s setup) {
-		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 4*time.Second) }
+		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) }
 		first := r.serve(s, handler)
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
 		eventually(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
