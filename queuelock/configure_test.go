@@ -165,7 +165,7 @@ func TestMissingConfigureIsSaidOnce(t *testing.T) {
 				for i := range 3 {
 					r.enqueue(order(i))
 				}
-				time.Sleep(time.Minute)
+				r.pass(time.Minute)
 				if len(r.ledger.done) != 3 {
 					t.Errorf("%+v", &r.ledger)
 				}
@@ -188,14 +188,14 @@ func TestTooManyRetriesAreSaidOnce(t *testing.T) {
 		for range 2 {
 			r.enqueue(order(1), asynq.MaxRetry(5))
 		}
-		time.Sleep(10 * time.Second)
+		r.pass(10 * time.Second)
 		if r.logs.count("raise WithMaxRetry") != 0 {
 			t.Error(&r.logs)
 		}
 		for range 2 {
 			r.enqueue(order(1), asynq.MaxRetry(6))
 		}
-		time.Sleep(10 * time.Second)
+		r.pass(10 * time.Second)
 		if r.logs.count("raise WithMaxRetry") != 1 {
 			t.Error(&r.logs)
 		}

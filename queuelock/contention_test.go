@@ -60,7 +60,7 @@ func TestContentionBurnsNoRetry(t *testing.T) {
 		})
 		info := r.enqueue(order(1), asynq.MaxRetry(1))
 		for r.events.count(EventContended) < 50 {
-			time.Sleep(time.Second)
+			r.pass(time.Second)
 			if s := r.state(info); s == "archived" || s == "gone" || s == "completed" {
 				t.Fatal(s)
 			}
@@ -69,7 +69,7 @@ func TestContentionBurnsNoRetry(t *testing.T) {
 			t.Errorf("after 50 contentions: %+v", got)
 		}
 		lease.Release(t.Context())
-		time.Sleep(20 * time.Second)
+		r.pass(20 * time.Second)
 		if r.ledger.done[info.ID] != 1 || r.state(info) != "gone" {
 			t.Errorf("%v, %s", r.ledger.done, r.state(info))
 		}
@@ -102,9 +102,9 @@ func TestWaitsInPlaceBriefly(t *testing.T) {
 		r.enqueue(order(1), asynq.TaskID("1"))
 		r.enqueue(order(1), asynq.TaskID("2"))
 		for r.ledger.count(&r.ledger.done, "1") == 0 || r.ledger.count(&r.ledger.done, "2") == 0 {
-			time.Sleep(100 * time.Millisecond)
+			r.pass(100 * time.Millisecond)
 		}
-		if took := time.Since(start); took > 8*time.Second || r.events.count(EventContended) > 0 {
+		if took := time.Since(start); took > 12*time.Second || r.events.count(EventContended) > 0 {
 			t.Errorf("took %v, events %v", took, r.events.n)
 		}
 	})
@@ -150,7 +150,7 @@ func TestOneAtATimePerKey(t *testing.T) {
 		for i := range 10 {
 			r.enqueue(asynq.NewTask("task:side", fmt.Appendf(nil, `{"order":"side%d"}`, i)), asynq.Queue("low"))
 		}
-		time.Sleep(10 * time.Minute)
+		r.pass(5 * time.Minute)
 		if r.ledger.overlaps > 0 || len(last) != 2 {
 			t.Errorf("overlaps %d, keys %v", r.ledger.overlaps, last)
 		}
@@ -181,8 +181,8 @@ func TestWaitersAreBounded(t *testing.T) {
 			r.enqueue(order(1))
 		}
 		r.enqueue(order(2))
-		time.Sleep(30 * time.Second)
-		if ran > 5*time.Second {
+		r.pass(30 * time.Second)
+		if ran > 10*time.Second {
 			t.Errorf("the other task ran after %v", ran)
 		}
 		if got := r.events.count(EventContended); got < 39 {
@@ -196,12 +196,12 @@ func TestLastAttemptWaitsInPlace(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var user told
 		r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
-			return r.work(ctx, 5*time.Minute)
+			return r.work(ctx, time.Minute)
 		})
 		first := r.enqueue(order(1), asynq.MaxRetry(0))
-		time.Sleep(2 * time.Second)
+		r.pass(2 * time.Second)
 		second := r.enqueue(order(1), asynq.MaxRetry(0))
-		time.Sleep(15 * time.Minute)
+		r.pass(4 * time.Minute)
 		for _, info := range []*asynq.TaskInfo{first, second} {
 			if r.ledger.done[info.ID] != 1 || r.state(info) != "gone" {
 				t.Errorf("done %d times, is %s", r.ledger.done[info.ID], r.state(info))
@@ -218,12 +218,12 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var user told
 		r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
-			return r.work(ctx, 5*time.Minute)
+			return r.work(ctx, 90*time.Second)
 		})
 		r.enqueue(order(1))
-		time.Sleep(2 * time.Second)
-		second := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
-		time.Sleep(2 * time.Minute)
+		r.pass(2 * time.Second)
+		second := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Timeout(40*time.Second))
+		r.pass(time.Minute)
 		got, err := r.inspector.GetTaskInfo(second.Queue, second.ID)
 		if err != nil || got.State != asynq.TaskStateArchived || !strings.HasPrefix(got.LastErr, "queuelock: not run") {
 			t.Fatalf("%+v, %v", got, err)
@@ -231,11 +231,11 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 		if len(user.handled) != 1 || r.events.count(EventArchived) != 1 || r.logs.count("ERROR queuelock: a task could not be run") != 1 {
 			t.Errorf("told %+v, events %v\n%s", &user, r.events.n, &r.logs)
 		}
-		time.Sleep(5 * time.Minute)
+		r.pass(time.Minute)
 		if err := r.inspector.RunTask(second.Queue, second.ID); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Minute)
+		r.pass(2 * time.Minute) // it does not look at its deadline
 		if r.ledger.done[second.ID] != 1 || r.ledger.overlaps != 0 {
 			t.Errorf("%+v", &r.ledger)
 		}
@@ -252,10 +252,10 @@ func TestShutdownWhileWaiting(t *testing.T) {
 				opts := []Option{field("order")}
 				r.serve(setup{opts: opts}, handler)
 				r.enqueue(order(1))
-				time.Sleep(2 * time.Second)
+				r.pass(2 * time.Second)
 				first := r.serve(setup{opts: opts, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"other": 1} }}, handler)
 				info := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Queue("other"))
-				time.Sleep(5 * time.Second)
+				r.pass(5 * time.Second)
 				if closed {
 					if err := first.locker.Close(t.Context()); err != nil {
 						t.Fatal(err)
@@ -267,7 +267,7 @@ func TestShutdownWhileWaiting(t *testing.T) {
 					t.Fatalf("is %s", s)
 				}
 				r.serve(setup{opts: opts, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"other": 1} }}, handler)
-				time.Sleep(5 * time.Minute)
+				r.pass(150 * time.Second)
 				if r.ledger.done[info.ID] != 1 || r.ledger.overlaps > 0 {
 					t.Errorf("%+v", &r.ledger)
 				}
@@ -290,7 +290,7 @@ func TestLocksOutOfReach(t *testing.T) {
 			return r.work(ctx, time.Second)
 		})
 		infos := []*asynq.TaskInfo{r.enqueue(order(1)), r.enqueue(order(2), asynq.MaxRetry(0))}
-		time.Sleep(5 * time.Minute)
+		r.pass(2 * time.Minute)
 		if len(r.ledger.runs) > 0 {
 			t.Fatal("a task ran without a lease")
 		}
@@ -300,7 +300,7 @@ func TestLocksOutOfReach(t *testing.T) {
 		for _, n := range r.nodes {
 			n.Up()
 		}
-		time.Sleep(2 * time.Minute)
+		r.pass(2 * time.Minute)
 		for _, info := range infos {
 			if r.ledger.done[info.ID] != 1 || r.state(info) != "gone" {
 				t.Errorf("done %d times, is %s", r.ledger.done[info.ID], r.state(info))

@@ -27,7 +27,7 @@ var doublings = []struct {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 150*time.Second) }
 		first := r.serve(s, handler)
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		time.Sleep(10 * time.Second)
+		r.pass(10 * time.Second)
 		r.serve(s, handler)
 		first.link.set(cut)
 	}},
@@ -35,7 +35,7 @@ var doublings = []struct {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) }
 		first := r.serve(s, handler)
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		time.Sleep(10 * time.Second)
+		r.pass(10 * time.Second)
 		r.serve(s, handler)
 		first.Shutdown()
 	}},
@@ -53,7 +53,7 @@ var doublings = []struct {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 10*time.Second) }
 		first := r.serve(s, handler)
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		time.Sleep(5 * time.Second)
+		r.pass(5 * time.Second)
 		first.link.set(cut) // for ever
 		r.serve(s, handler)
 	}},
@@ -61,7 +61,7 @@ var doublings = []struct {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 2*time.Minute) }
 		r.serve(s, handler)
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		time.Sleep(7 * time.Second)
+		r.pass(7 * time.Second)
 		r.exec("ZADD", "asynq:{default}:lease", 1, "t")
 		r.serve(s, handler) // recovers at once
 	}},
@@ -70,17 +70,17 @@ var doublings = []struct {
 		r.serve(s, handler)
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
 		for range 2 {
-			time.Sleep(7 * time.Second)
+			r.pass(7 * time.Second)
 			r.exec("ZADD", "asynq:{default}:lease", 1, "t")
 			r.serve(s, handler)
 			r.serve(s, handler)
-			time.Sleep(time.Minute)
+			r.pass(time.Minute)
 		}
 	}},
 	{"failover forgets the delivery", func(t *testing.T, r *rig, s setup) {
 		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) })
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		time.Sleep(10 * time.Second)
+		r.pass(10 * time.Second)
 		r.exec("LREM", "asynq:{default}:active", 0, "t")
 		r.exec("ZREM", "asynq:{default}:lease", "t")
 		r.exec("HSET", "asynq:{default}:t:t", "state", "pending")
@@ -107,7 +107,7 @@ var doublings = []struct {
 		}))
 		r.enqueue(asynq.NewTask("task:one", []byte("a")), asynq.Group("all"))
 		r.enqueue(asynq.NewTask("task:one", []byte("b")), asynq.Group("all"))
-		time.Sleep(5 * time.Minute) // the set is back in its group, which asynq looks at when a member joins
+		r.pass(5 * time.Minute) // the set is back in its group, which asynq looks at when a member joins
 		r.enqueue(asynq.NewTask("task:one", []byte("c")), asynq.Group("all"))
 	}},
 	{"produced twice", func(t *testing.T, r *rig, s setup) { // as by two schedulers, under two ids
@@ -142,7 +142,7 @@ func TestDoubling(t *testing.T) {
 		t.Run(d.name+"/bare", func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				d.run(t, r, setup{bare: true})
-				time.Sleep(15 * time.Minute)
+				r.pass(8 * time.Minute)
 				if r.ledger.overlaps+r.ledger.again == 0 {
 					t.Errorf("asynq alone does not double: %+v", &r.ledger)
 				}
@@ -151,7 +151,7 @@ func TestDoubling(t *testing.T) {
 		t.Run(d.name+"/locked", func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				d.run(t, r, setup{})
-				time.Sleep(15 * time.Minute)
+				r.pass(8 * time.Minute)
 				if r.ledger.overlaps+r.ledger.again > 0 || len(r.ledger.runs) == 0 {
 					t.Errorf("%+v", &r.ledger)
 				}

@@ -130,7 +130,7 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *server {
 	srv := &server{link: &link{}}
 	c := r.dialQueue()
 	c.AddHook(srv.link)
-	cfg := asynq.Config{Concurrency: 8, Logger: silent{}, LogLevel: asynq.FatalLevel}
+	cfg := asynq.Config{Concurrency: 8, TaskCheckInterval: 3 * time.Second, Logger: silent{}, LogLevel: asynq.FatalLevel}
 	if r.quick {
 		cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = 20*time.Millisecond, 100*time.Millisecond
 		cfg.ShutdownTimeout = 300 * time.Millisecond
@@ -193,6 +193,12 @@ func (r *rig) exec(args ...any) {
 	if err := r.dialQueue().Do(r.t.Context(), args...).Err(); err != nil {
 		r.t.Fatalf("%v: %v", args, err)
 	}
+}
+
+// pass lets time pass in a bubble, until nothing more happens at that time.
+func (r *rig) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // eventually waits for a condition of real time.

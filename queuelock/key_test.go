@@ -101,7 +101,7 @@ func TestKeyFails(t *testing.T) {
 				var user told
 				r.serve(setup{adjust: user.adjust, opts: []Option{c.opt}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
 				info := r.enqueue(order(1), asynq.MaxRetry(1))
-				time.Sleep(time.Minute)
+				r.pass(time.Minute)
 				if c.runs {
 					if r.ledger.done[info.ID] != 1 {
 						t.Errorf("%+v", &r.ledger)
@@ -130,7 +130,7 @@ func TestReusedIDs(t *testing.T) {
 						headers = Stamp(headers)
 					}
 					r.enqueue(asynq.NewTaskWithHeaders("task", nil, headers), asynq.TaskID("t"))
-					time.Sleep(time.Minute)
+					r.pass(time.Minute)
 				}
 				want, suppressed := 1, 2
 				if stamped {
@@ -167,7 +167,7 @@ func TestMisuse(t *testing.T) {
 			return runner.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })).ProcessTask(ctx, task)
 		})
 		info := r.enqueue(order(1), asynq.MaxRetry(0))
-		time.Sleep(10 * time.Second)
+		r.pass(10 * time.Second)
 		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "in use twice") || r.state(info) != "archived" {
 			t.Errorf("%+v, %s", &user, r.state(info))
 		}

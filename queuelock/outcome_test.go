@@ -42,7 +42,7 @@ func TestLostLease(t *testing.T) {
 			})
 		})
 		info := r.enqueue(order(1))
-		time.Sleep(2 * time.Minute)
+		r.pass(2 * time.Minute)
 		if err := <-cause; !errors.Is(err, core.ErrLost) {
 			t.Errorf("cause: %v", err)
 		}
@@ -68,7 +68,7 @@ func TestSuccessAfterLossIsRecorded(t *testing.T) {
 			})
 		})
 		info := r.enqueue(order(1))
-		time.Sleep(2 * time.Minute)
+		r.pass(2 * time.Minute)
 		if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" {
 			t.Errorf("%+v, %s", &r.ledger, r.state(info))
 		}
@@ -102,7 +102,7 @@ func TestSuccessAfterTakeoverIsRefused(t *testing.T) {
 			})
 		})
 		info := r.enqueue(order(1))
-		time.Sleep(2 * time.Minute)
+		r.pass(2 * time.Minute)
 		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "which decides") || r.events.count(EventRefused) != 1 {
 			t.Errorf("%+v, %v", &user, r.events.n)
 		}
@@ -121,8 +121,8 @@ func TestCompletionOutOfReach(t *testing.T) {
 		recorded bool
 	}{
 		{"for a moment", 10 * time.Second, nil, true},
-		{"for long", 10 * time.Minute, nil, false},
-		{"until the deadline", 10 * time.Minute, []asynq.Option{asynq.Timeout(20 * time.Second)}, false},
+		{"for long", 2 * time.Minute, nil, false},
+		{"until the deadline", 2 * time.Minute, []asynq.Option{asynq.Timeout(20 * time.Second)}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
@@ -134,7 +134,7 @@ func TestCompletionOutOfReach(t *testing.T) {
 					})
 				})
 				info := r.enqueue(order(1), c.opts...)
-				time.Sleep(20 * time.Minute)
+				r.pass(4 * time.Minute)
 				if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" || len(user.handled) > 0 {
 					t.Errorf("%+v, %s, %+v", &r.ledger, r.state(info), &user)
 				}
@@ -179,7 +179,7 @@ func TestPanic(t *testing.T) {
 							})
 						})
 						info := r.enqueue(order(1))
-						time.Sleep(time.Minute)
+						r.pass(time.Minute)
 						if len(user.handled) != 1 || r.ledger.done[info.ID] != 1 || r.events.count(EventContended) > 0 {
 							t.Fatalf("%+v, %+v, %v", &user, &r.ledger, r.events.n)
 						}
@@ -207,7 +207,7 @@ func TestSkipAndRevoke(t *testing.T) {
 					return r.ledger.run(taskID(ctx), func() error { return errors.Join(errors.New("because"), c.err) })
 				})
 				info := r.enqueue(order(1))
-				time.Sleep(5 * time.Minute)
+				r.pass(3 * time.Minute)
 				if r.ledger.runs[info.ID] != 1 || r.state(info) != c.state {
 					t.Errorf("ran %d times, is %s", r.ledger.runs[info.ID], r.state(info))
 				}
@@ -236,7 +236,7 @@ func TestOverstay(t *testing.T) {
 			})
 		})
 		info := r.enqueue(order(1), asynq.Timeout(10*time.Second))
-		time.Sleep(5 * time.Minute)
+		r.pass(3 * time.Minute)
 		if len(begun) != 2 || r.ledger.done[info.ID] != 1 {
 			t.Fatalf("%+v", &r.ledger)
 		}
@@ -247,7 +247,7 @@ func TestOverstay(t *testing.T) {
 			t.Errorf("%v\n%s", r.events.n, &r.logs)
 		}
 		close(release)
-		time.Sleep(time.Minute)
+		r.pass(time.Minute)
 	})
 }
 
@@ -280,6 +280,6 @@ func TestHandlerContext(t *testing.T) {
 		if got := <-told; got.err != context.DeadlineExceeded || got.cause != context.DeadlineExceeded {
 			t.Errorf("%+v", got)
 		}
-		time.Sleep(time.Minute)
+		r.pass(time.Minute)
 	})
 }
