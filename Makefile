@@ -34,7 +34,7 @@ endef
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
 test: tools lint unit sim-short ## everything a change must pass; installs what it needs with apt-get
@@ -157,6 +157,10 @@ demo: ## run the quickstart example
 .PHONY: demo-queue
 demo-queue: ## run the queue example: asynq tasks, three worker processes, random kills
 	@go run ./examples/queue
+
+.PHONY: demo-fencedsql
+demo-fencedsql: ## run the example of fencing tokens in SQL; a module of its own, which builds a database
+	@cd examples/fencedsql && go vet . && go run .
 
 .PHONY: models
 models: ## check the models in docs/models

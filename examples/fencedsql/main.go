@@ -87,7 +87,7 @@ func startServer(locks *core.Locker, queue *testutil.Node, bank *bank) (*asynq.S
 }
 
 func openAccounts() (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file::memory:?cache=shared")
+	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
 		return nil, err
 	}
