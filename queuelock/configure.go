@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-
 )
 
 // Configure wires the Runner into the configuration of a server: call it last, before asynq.NewServer. It

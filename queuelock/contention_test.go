@@ -308,3 +308,49 @@ func TestLocksOutOfReach(t *testing.T) {
 		}
 	})
 }
+
+// A task costs one request to take its key and one to complete it, on each node, and as many for a key of
+// what it works on.
+func TestRequestsPerTask(t *testing.T) {
+	for n, opts := range map[int][]Option{2: nil, 4: {field("order")}} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.serve(setup{opts: opts}, func(ctx context.Context, _ *asynq.Task) error { return nil })
+				r.enqueue(order(0)) // loads the scripts
+				r.pass(10 * time.Second)
+				before := make([]map[string]int, len(r.nodes))
+				for i, node := range r.nodes {
+					before[i] = node.Calls()
+				}
+				for i := range 10 {
+					r.enqueue(order(i))
+				}
+				r.pass(10 * time.Second)
+				for i, node := range r.nodes {
+					if got := node.Calls()["EVALSHA"] - before[i]["EVALSHA"]; got != 10*n {
+						t.Errorf("node %d: %d requests for 10 tasks, want %d", i, got, 10*n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A duplicate of a completed task is told so at once, however busy its entity is.
+func TestDuplicateDoesNotWaitForTheEntity(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+		r.enqueue(order(1), asynq.TaskID("t"))
+		r.pass(10 * time.Second)
+		lease, err := r.locker().Acquire(t.Context(), delimited(entityKeys, "order=1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Release(context.Background())
+		r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(0))
+		r.pass(10 * time.Second)
+		if r.events.count(EventDuplicate) != 1 || r.ledger.runs["t"] != 1 {
+			t.Errorf("events %v, runs %v", r.events.n, r.ledger.runs)
+		}
+	})
+}

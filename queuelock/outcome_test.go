@@ -283,3 +283,70 @@ func TestHandlerContext(t *testing.T) {
 		r.pass(time.Minute)
 	})
 }
+
+// What a completed task leaves on a node until the retention is over.
+func TestSizeOfARecord(t *testing.T) {
+	r := onRedis(t)
+	r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+	info := r.enqueue(order(1))
+	eventually(t, "done", func() bool { return r.state(info) == "gone" })
+	node := r.dialNodes()[0]
+	keys, err := node.Keys(t.Context(), "*queue/task*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	size, err := node.MemoryUsage(t.Context(), keys[0]).Result()
+	if err != nil || size > 450 {
+		t.Errorf("%d bytes, %v", size, err)
+	}
+	t.Logf("%d bytes", size)
+	rest, err := node.PTTL(t.Context(), keys[0]).Result()
+	if err != nil || rest < 95*time.Hour || rest > 98*time.Hour {
+		t.Errorf("kept for %v, %v", rest, err)
+	}
+}
+
+// The handler runs under two leases: the loss of either ends its context, and the other is kept until it
+// returns.
+func TestEitherLeaseLost(t *testing.T) {
+	task, entity := delimited(taskKeys, "default", "t"), delimited(entityKeys, "order=1")
+	for lost, kept := range map[string]string{task: entity, entity: task} {
+		t.Run(lost, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				other := r.locker()
+				r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+					return r.ledger.run("t", func() error {
+						if r.ledger.count(&r.ledger.runs, "t") > 1 {
+							return nil
+						}
+						for _, n := range r.nodes { // as an operator might
+							if _, err := n.Exec("DEL", "lockkit:{0}r:"+lost); err != nil {
+								t.Error(err)
+							}
+						}
+						thief, err := other.TryAcquire(context.Background(), lost)
+						if err != nil {
+							t.Error(err)
+							return nil
+						}
+						<-ctx.Done()
+						if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
+							t.Errorf("cause: %v", cause)
+						}
+						time.Sleep(10 * time.Second)
+						if _, err := other.TryAcquire(context.Background(), kept); !errors.Is(err, core.ErrHeld) {
+							t.Errorf("the other lease: %v", err)
+						}
+						thief.Release(context.Background())
+						return ctx.Err()
+					})
+				})
+				r.enqueue(order(1), asynq.TaskID("t"))
+				r.pass(2 * time.Minute)
+				if r.ledger.runs["t"] != 2 || r.ledger.done["t"] != 1 {
+					t.Errorf("%+v", &r.ledger)
+				}
+			})
+		})
+	}
+}
