@@ -199,7 +199,7 @@ func TestLastAttemptWaitsInPlace(t *testing.T) {
 			return r.work(ctx, time.Minute)
 		})
 		first := r.enqueue(order(1), asynq.MaxRetry(0))
-		r.pass(2 * time.Second)
+		r.begun(first)
 		second := r.enqueue(order(1), asynq.MaxRetry(0))
 		r.pass(4 * time.Minute)
 		for _, info := range []*asynq.TaskInfo{first, second} {
@@ -220,8 +220,7 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 		r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
 			return r.work(ctx, 90*time.Second)
 		})
-		r.enqueue(order(1))
-		r.pass(2 * time.Second)
+		r.begun(r.enqueue(order(1)))
 		second := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Timeout(40*time.Second))
 		r.pass(time.Minute)
 		got, err := r.inspector.GetTaskInfo(second.Queue, second.ID)
@@ -251,8 +250,7 @@ func TestShutdownWhileWaiting(t *testing.T) {
 				handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) }
 				opts := []Option{field("order")}
 				r.serve(setup{opts: opts}, handler)
-				r.enqueue(order(1))
-				r.pass(2 * time.Second)
+				r.begun(r.enqueue(order(1)))
 				first := r.serve(setup{opts: opts, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"other": 1} }}, handler)
 				info := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Queue("other"))
 				r.pass(5 * time.Second)

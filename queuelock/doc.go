@@ -60,6 +60,9 @@
 //	handler fails or panics      keys released, the error goes to asynq
 //	                             as it is (a lost lease is added to it)
 //
+// A task that was given back is listed by asynq among the retries, with an error that begins "queuelock: not
+// run" and says who holds which key, on which nodes. Middleware outside of this one sees it as [ErrNotRun].
+//
 // The handler's context is asynq's, which also ends when a lease is lost, with [core.ErrLost] as its cause.
 // Leases are held until the handler returns, whatever has become of its context, and let go when it has not
 // a grace after that (EventAbandoned).

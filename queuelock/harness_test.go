@@ -181,8 +181,11 @@ func (r *rig) enqueue(task *asynq.Task, opts ...asynq.Option) *asynq.TaskInfo {
 // state is where asynq has the task, "gone" where it has not.
 func (r *rig) state(info *asynq.TaskInfo) string {
 	got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
-	if err != nil {
+	switch {
+	case errors.Is(err, asynq.ErrTaskNotFound):
 		return "gone"
+	case err != nil:
+		return err.Error()
 	}
 	return got.State.String()
 }
@@ -199,6 +202,16 @@ func (r *rig) exec(args ...any) {
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// begun lets time pass in a bubble until the handler of a task has begun.
+func (r *rig) begun(info *asynq.TaskInfo) {
+	r.t.Helper()
+	for start := time.Now(); r.ledger.count(&r.ledger.runs, info.ID) == 0; r.pass(100 * time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			r.t.Fatal("does not begin")
+		}
+	}
 }
 
 // eventually waits for a condition of real time.

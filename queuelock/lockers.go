@@ -22,12 +22,12 @@ type lockers struct {
 	conf  config
 	other *lockerPair
 
-	mu     *sync.Mutex
+	mu     sync.Mutex
 	byType map[string]*lockerPair
 }
 
-func newLockers(root *core.Locker, conf config) (lockers, error) {
-	l := lockers{root: root, conf: conf, mu: new(sync.Mutex), byType: map[string]*lockerPair{}}
+func newLockers(root *core.Locker, conf config) (*lockers, error) {
+	l := &lockers{root: root, conf: conf, byType: map[string]*lockerPair{}}
 	var err error
 	l.other, err = l.derive("other")
 	return l, err

@@ -18,15 +18,16 @@ const source = "queuelock" // of events
 // serve several servers.
 type Runner struct {
 	conf    config
-	lockers lockers
-	unwired sync.Once
-	retries sync.Once
-	reused  sync.Once
+	lockers *lockers
+
+	unwired, retries, reused sync.Once // what is said once
 }
 
 // New returns a Runner that takes its leases from locks, which the caller keeps owning: close it after the
-// servers have shut down. The error names every fault of the options, and a key prefix of locks that asynq
-// claims for itself.
+// servers have shut down. Its TTL is how long the keys of a process that dies stay taken. It must not have
+// [core.WithDetachedLease]: leases of handlers that never return could not be let go.
+//
+// The error names every fault of the options, and a key prefix of locks that asynq claims for itself.
 func New(locks *core.Locker, opts ...Option) (*Runner, error) {
 	conf := defaults().with(opts)
 	faults := []error{conf.check()}
