@@ -22,8 +22,8 @@ func order(n int) *asynq.Task { return asynq.NewTask("task", fmt.Appendf(nil, `{
 
 // told is what a user's own functions of the configuration hear.
 type told struct {
-	mu                                sync.Mutex
-	handled, judged, delayed, archive []string
+	mu                       sync.Mutex
+	handled, judged, delayed []string
 }
 
 func (o *told) note(list *[]string, err error) {

@@ -47,7 +47,7 @@ func WithWait(d time.Duration) Option { return option(func(c *config) { c.wait =
 
 // WithWaiters sets how many workers of a server may wait in place at a time, so that a hot key does not
 // stop everything else. Tasks on their last attempt wait beyond that: see the package documentation. Default:
-// a quarter of the server's Concurrency, rounded down.
+// a quarter of the server's Concurrency, rounded down, so none below 4.
 func WithWaiters(n int) Option { return option(func(c *config) { c.waiters = &n }) }
 
 // WithGrace sets for how long a handler that does not return after its context has ended keeps its leases.
