@@ -3,6 +3,7 @@ package queuelock
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -36,7 +37,11 @@ func (d *delivery) take(h *hold, key string) (*core.Lease, error) {
 	lease, err := d.locks.brief.TryAcquire(h.ctx, key)
 	if d.last {
 		for errors.Is(err, core.ErrHeld) || errors.Is(err, core.ErrUnavailable) {
+			why := err
 			lease, err = d.locks.patient.Acquire(h.ctx, key) // gives up after a TTL without a quorum
+			if errors.Is(err, errLastMoment) {
+				return nil, fmt.Errorf("%w: %w", errLastMoment, why)
+			}
 		}
 		return lease, err
 	}

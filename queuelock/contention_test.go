@@ -224,7 +224,7 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 		second := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Timeout(40*time.Second))
 		r.pass(time.Minute)
 		got, err := r.inspector.GetTaskInfo(second.Queue, second.ID)
-		if err != nil || got.State != asynq.TaskStateArchived || !strings.HasPrefix(got.LastErr, "queuelock: not run") {
+		if err != nil || got.State != asynq.TaskStateArchived || !strings.HasPrefix(got.LastErr, `queuelock: not run: the deadline of the last attempt came first: lockkit: acquire "queue/key/7:order=1": held by another holder`) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		if len(user.handled) != 1 || r.events.count(EventArchived) != 1 || r.logs.count("ERROR queuelock: a task could not be run") != 1 {

@@ -97,7 +97,8 @@
 //
 // A task id that is used again, such as TaskID("report:daily"), reads as a duplicate of the first task until
 // the retention is over, and is not run. Stamp such tasks, see [Stamp]. The first suppression of a first
-// attempt says so in the log.
+// attempt says so in the log. Applications with a Redis of their own for asynq that share lock nodes need key prefixes
+// of their own (core.WithKeyPrefix), or the task "report:daily" of one is a duplicate of the other's.
 //
 // # Coming from asynq.Unique
 //

@@ -26,7 +26,7 @@ type hold struct {
 }
 
 var (
-	errLastMoment = errors.New("the deadline of the last attempt has come")
+	errLastMoment = errors.New("the deadline of the last attempt came first")
 	errOverstayed = errors.New("the handler has not returned after its context ended")
 )
 

@@ -20,15 +20,14 @@ const outOfReach = 10 * time.Second
 
 // A notRunError is what asynq is told of a task that was not run. Configure has it heeded.
 type notRunError struct {
-	after time.Duration
-	quiet bool // nothing that anybody has to look at
-	final bool // asynq archives the task
+	after time.Duration // 0: asynq archives the task
+	quiet bool          // nothing that anybody has to look at
 	err   error
 }
 
 func (e *notRunError) Error() string {
-	if e.final {
-		return fmt.Sprintf("queuelock: not run: on its last attempt the task waited in vain: %v", e.err)
+	if e.after == 0 {
+		return fmt.Sprintf("queuelock: not run: %v", e.err)
 	}
 	return fmt.Sprintf("queuelock: not run, to be delivered again in %v: %v", e.after.Round(time.Millisecond), e.err)
 }
@@ -43,6 +42,11 @@ func (d *delivery) notRun(ctx context.Context, err error) error {
 	case errors.Is(err, core.ErrDone) && op.Key == d.identity:
 		d.duplicate(ctx, op.Record)
 		return nil
+	case errors.Is(err, errLastMoment):
+		d.event(ctx, EventArchived)
+		d.r.conf.logger.Error("queuelock: a task could not be run before the deadline of its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this",
+			d.attrs(ctx, "error", err)...)
+		return &notRunError{err: err}
 	case errors.Is(err, core.ErrHeld):
 		d.event(ctx, EventContended)
 		return &notRunError{after: later(op.RetryAfter), quiet: true, err: err}
@@ -53,11 +57,6 @@ func (d *delivery) notRun(ctx context.Context, err error) error {
 			after = outOfReach
 		}
 		return &notRunError{after: later(after), err: err}
-	case errors.Is(err, errLastMoment):
-		d.event(ctx, EventArchived)
-		d.r.conf.logger.Error("queuelock: a task could not be run before the deadline of its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this",
-			d.attrs(ctx, "error", err)...)
-		return &notRunError{final: true, err: err}
 	}
 	return fmt.Errorf("queuelock: not run: %w", err)
 }
