@@ -65,8 +65,8 @@ func (r *Runner) Configure(cfg *asynq.Config) error {
 	return nil
 }
 
-// redelivery is how long asynq may take to deliver a task whose worker vanished, delay aside: its lease (30s),
-// the recoverer's patience (30s) and period (1m), the forwarder's period, and something to spare.
+// redelivery is how long asynq may take to deliver a task whose worker vanished, delay aside: its lease
+// (30s), the recoverer's patience (30s) and period (1m), the forwarder's period, and something to spare.
 const redelivery = 3 * time.Minute
 
 // checkRetention compares the retention with the longest time between two deliveries.

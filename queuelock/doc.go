@@ -1,6 +1,7 @@
-// Package queuelock runs the tasks of asynq (github.com/hibiken/asynq) one at a time per key, and completes each
-// of them once. asynq delivers at least once: it hands a task to a second worker while the first handler still
-// runs (timeout, cancellation, lost lease, shutdown), and runs a task again whose completion it failed to write.
+// Package queuelock runs the tasks of asynq (github.com/hibiken/asynq) one at a time per key, and
+// completes each of them once. asynq delivers at least once: it hands a task to a second worker while the
+// first handler still runs (timeout, cancellation, lost lease, shutdown), and runs a task again whose
+// completion it failed to write.
 //
 // # Guarantee
 //
@@ -9,17 +10,18 @@
 //  3. Effects once only with the fencing token, a transaction or idempotence.
 //
 // In other words: two handlers of one key overlap only after the context of the first one has ended, and
-// after the grace (WithGrace) or the lease, if that was lost. A delivery of a task that is recorded as completed
-// returns nil without running its handler. And what a handler does to the world is done once if the world
-// refuses a stale fencing token, commits it together with a record of it, or knows it again by its identity:
-// see [FromContext].
+// after the grace (WithGrace) or the lease, if that was lost. A delivery of a task that is recorded as
+// completed returns nil without running its handler. And what a handler does to the world is done once if
+// the world refuses a stale fencing token, commits it together with a record of it, or knows it again by
+// its identity: see [FromContext].
 //
 // # Non-guarantee
 //
-// Order: tasks of one key run one at a time, in any order. Speed: a hot key runs one task at a time, with a
-// pause where it was handed on by redelivery. Anything about tasks that are enqueued twice under different
-// ids, unless WithIdentity says that they are one. And what package core does not guarantee: a process that is
-// paused does not notice that its lease has ended, and nodes that lose their memory lose records.
+// Order: tasks of one key run one at a time, in any order. Speed: a hot key runs one task at a time, with
+// a pause where it was handed on by redelivery. Anything about tasks that are enqueued twice under
+// different ids, unless WithIdentity says that they are one. And what package core does not guarantee: a
+// process that is paused does not notice that its lease has ended, and nodes that lose their memory lose
+// records.
 //
 // # Use
 //
@@ -33,8 +35,8 @@
 //	mux.Use(ql.Middleware)
 //	srv := asynq.NewServer(redis, cfg)
 //
-// At the end, first srv.Shutdown(), then locks.Close(ctx) with a deadline: it waits for handlers that asynq has
-// given up on.
+// At the end, first srv.Shutdown(), then locks.Close(ctx) with a deadline: it waits for handlers that
+// asynq has given up on.
 //
 // # What becomes of a delivery
 //
@@ -81,10 +83,11 @@
 //
 // # What asynq forces
 //
-// On its last attempt (MaxRetry(0), or retries used up) asynq archives a task whatever the error is, without
-// having run it. So there the middleware waits in place for as long as the task's timeout lets it, beyond
-// WithWaiters. If the key is not free until then, asynq archives the task: the reason is stored with
-// it and logged (EventArchived), and it can be run from the archive. Give tasks with contended keys a MaxRetry of
+// On its last attempt (MaxRetry(0), or retries used up) asynq archives a task whatever the error is,
+// without having run it. So there the middleware waits in place for as long as the task's timeout lets it,
+// beyond WithWaiters. If the key is not free until then, asynq archives the task: the reason is stored
+// with it and logged (EventArchived), and it can be run from the archive. Give tasks with contended keys a
+// MaxRetry of
 // 1 or more: waiting then costs them no retry and no worker.
 //
 // A task whose asynq.Deadline passes while it waits fails as in asynq. A timeout or cancellation counts a
@@ -97,8 +100,10 @@
 //
 // A task id that is used again, such as TaskID("report:daily"), reads as a duplicate of the first task until
 // the retention is over, and is not run. Stamp such tasks, see [Stamp]. The first suppression of a first
-// attempt says so in the log. Applications with a Redis of their own for asynq that share lock nodes need key prefixes
-// of their own (core.WithKeyPrefix), or the task "report:daily" of one is a duplicate of the other's.
+// attempt says so in the log.
+//
+// Applications that share lock nodes, but have a Redis of their own each for asynq, need a key prefix of
+// their own each (core.WithKeyPrefix): else the task "report:daily" of one is a duplicate of the other's.
 //
 // # Coming from asynq.Unique
 //
@@ -108,8 +113,8 @@
 //
 // # Coming from a Redis lock in the handler
 //
-// Remove it: a lock released at ctx.Done() is released while the handler still runs, one that is released at the
-// end of the handler lets the redelivery run everything again, and "could not lock" as an error burns retries and
-// archives the task. Move what made up its name into WithKey. Handlers may take further locks of core, under
-// other keys.
+// Remove it: a lock released at ctx.Done() is released while the handler still runs, one that is released
+// at the end of the handler lets the redelivery run everything again, and "could not lock" as an error
+// burns retries and archives the task. Move what made up its name into WithKey. Handlers may take further
+// locks of core, under other keys.
 package queuelock

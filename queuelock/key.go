@@ -39,9 +39,9 @@ const ExecutionHeader = "lockkit-execution"
 type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 
 // ByPayloadField takes the key from a field of a JSON payload, by the path to it: ByPayloadField("order",
-// "id") reads 42 from {"order":{"id":42}} and yields "order.id=42". The field must be a string, a number or a
-// boolean, and not empty; a number counts as it is written, so 42 and 42.0 are two keys, while 42 and "42" are
-// one.
+// "id") reads 42 from {"order":{"id":42}} and yields "order.id=42". The field must be a string, a number
+// or a boolean, and not empty; a number counts as it is written, so 42 and 42.0 are two keys, while 42 and
+// "42" are one.
 func ByPayloadField(path ...string) KeyFunc {
 	name := strings.Join(path, ".")
 	return func(_ context.Context, t *asynq.Task) (string, error) {

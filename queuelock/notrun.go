@@ -11,8 +11,8 @@ import (
 )
 
 // ErrNotRun matches the error of a delivery whose handler was not called, because a key was held
-// ([core.ErrHeld]) or the locks were out of reach ([core.ErrUnavailable], [core.ErrClosed]). The task is delivered
-// again later, and no retry is counted.
+// ([core.ErrHeld]) or the locks were out of reach ([core.ErrUnavailable], [core.ErrClosed]). The task is
+// delivered again later, and no retry is counted.
 var ErrNotRun = errors.New("not run")
 
 // outOfReach is when a task is delivered again if nobody can say when the locks are back.
