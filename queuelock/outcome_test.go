@@ -3,6 +3,7 @@ package queuelock
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -351,4 +352,69 @@ func TestEitherLeaseLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// However a handler ends, its keys are free at once, and not only when the leases run out.
+func TestKeysAreFreeAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func() error
+		done bool
+	}{
+		"nil":        {func() error { return nil }, true},
+		"error":      {func() error { return errors.New("failed") }, false},
+		"SkipRetry":  {func() error { return asynq.SkipRetry }, false},
+		"RevokeTask": {func() error { return asynq.RevokeTask }, true},
+		"panic":      {func() error { panic("handler") }, false},
+		"Goexit":     {func() error { runtime.Goexit(); return nil }, false}, // as t.FailNow does
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+					return r.ledger.run(taskID(ctx), c.do)
+				})
+				info := r.enqueue(order(1), asynq.Timeout(20*time.Second))
+				r.begun(info)
+				r.pass(50 * time.Millisecond)
+				other := r.locker()
+				for key, done := range map[string]bool{delimited(entityKeys, "order=1"): false, delimited(taskKeys, info.Queue, info.ID): c.done} {
+					lease, err := other.TryAcquire(t.Context(), key)
+					switch {
+					case done && !errors.Is(err, core.ErrDone), !done && err != nil:
+						t.Errorf("%s: %v", key, err)
+					case err == nil:
+						lease.Release(t.Context())
+					}
+				}
+			})
+		})
+	}
+}
+
+// A handler hears of what ends asynq's context before its deadline.
+func TestHandlerHearsOfShutdown(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		told := make(chan error, 1)
+		srv := r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(taskID(ctx), func() error {
+				<-ctx.Done()
+				told <- ctx.Err()
+				return ctx.Err()
+			})
+		})
+		info := r.enqueue(order(1))
+		r.begun(info)
+		srv.Shutdown()
+		r.pass(time.Second)
+		select {
+		case err := <-told:
+			if err != context.Canceled {
+				t.Error(err)
+			}
+		default:
+			t.Fatal("not told")
+		}
+		if s := r.state(info); s != "pending" {
+			t.Errorf("is %s", s)
+		}
+	})
 }
