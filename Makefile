@@ -34,7 +34,7 @@ endef
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
 test: tools lint unit sim-short ## everything a change must pass; installs what it needs with apt-get
@@ -146,9 +146,9 @@ fuzz: ## each fuzz target of ./core in turn (FUZZTIME=30s)
 	done
 
 .PHONY: bench
-bench: tools ## the benchmarks of ./core and ./httplock
-	@echo "==> bench: the benchmarks of ./core and ./httplock"
-	go test -run '^$$' -bench . -benchmem ./core ./httplock
+bench: tools ## the benchmarks
+	@echo "==> bench: the benchmarks"
+	go test -run '^$$' -bench . -benchmem ./core ./queuelock ./httplock
 
 .PHONY: demo
 demo: ## run the quickstart example
@@ -161,6 +161,14 @@ demo-cron: ## run the cron example
 .PHONY: demo-http
 demo-http: ## three replicas of a server: updates lost without httplock, and with it
 	@go run ./examples/http
+
+.PHONY: demo-queue
+demo-queue: ## run the queue example: asynq tasks, three worker processes, random kills
+	@go run ./examples/queue
+
+.PHONY: demo-fencedsql
+demo-fencedsql: ## run the example of fencing tokens in SQL; a module of its own, which builds a database
+	@cd examples/fencedsql && go vet . && go run .
 
 .PHONY: models
 models: ## check the models in docs/models

@@ -132,6 +132,10 @@ func (l *Locker) With(opts ...Option) (*Locker, error) {
 	return &Locker{l.e, p}, nil
 }
 
+// KeyPrefix returns what all Redis keys of l start with, see WithKeyPrefix. It is for packages whose host has
+// keys of its own in the same Redis.
+func (l *Locker) KeyPrefix() string { return l.p.prefix }
+
 // Provision declares every node that carries no guard record yet to be new, so that it votes at once
 // instead of after the max TTL. Call it when nodes are set up, before anything locks on them, and never for
 // a node that may have lost its memory. A nil error means that every node votes; otherwise the error names

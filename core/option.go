@@ -93,11 +93,11 @@ func WithLockDelay(d time.Duration) Option { return option(func(c *config) { c.l
 // WithFixedLease turns the watchdog off: a lease ends after its validity.
 func WithFixedLease() Option { return option(func(c *config) { c.fixed = true }) }
 
-// WithDetachedLease makes the context of an acquisition govern the wait alone: the lease keeps its values, but
+// WithDetachedLease(true) makes the context of an acquisition govern the wait alone: the lease keeps its values, but
 // lives until it is released, completed, lost or taken away by Close. It is for those whose context may end
 // before their work has: a cancelled request, a scheduler that shuts down. Do and Once then run fn in a
 // context that does not end with the caller's.
-func WithDetachedLease() Option { return option(func(c *config) { c.detached = true }) }
+func WithDetachedLease(on bool) Option { return option(func(c *config) { c.detached = on }) }
 
 // WithRetryDelay sets the range from which the pause between two attempts on a held key is drawn. A pause
 // never outlasts the holder's remaining time by more than min. Default 50ms to 250ms.

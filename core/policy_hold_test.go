@@ -386,7 +386,7 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 // With WithDetachedLease the caller's context bounds the wait, and not the lease.
 func TestDetachedLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(WithDetachedLease()), w.process(WithDetachedLease(), patient)
+		p, other := w.process(WithDetachedLease(true)), w.process(WithDetachedLease(true), patient)
 		type key struct{}
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
 		lease, err := p.Acquire(ctx, "k")

@@ -65,7 +65,7 @@ func New(locks *core.Locker, service string, opts ...Option) (*Cron, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
-	detached, err := locks.With(core.WithDetachedLease())
+	detached, err := locks.With(core.WithDetachedLease(true))
 	if err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}

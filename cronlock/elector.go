@@ -118,7 +118,7 @@ func NewElector(locks *core.Locker, group string, opts ...ElectorOption) (*Elect
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
-	named, err := locks.With(core.WithDetachedLease(), core.WithName(group), core.WithRetryDelay(watchMin, watchMax))
+	named, err := locks.With(core.WithDetachedLease(true), core.WithName(group), core.WithRetryDelay(watchMin, watchMax))
 	if err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}

@@ -56,7 +56,7 @@ func build(locks *core.Locker, conf config, house *house, shared error) (*Middle
 
 // derive returns the Locker of a route.
 func (m *Middleware) derive(template string) (*core.Locker, error) {
-	opts := []core.Option{core.WithName(template), core.WithMaxWait(m.maxWait)}
+	opts := []core.Option{core.WithDetachedLease(false), core.WithName(template), core.WithMaxWait(m.maxWait)}
 	if m.maxHold > 0 {
 		opts = append(opts, core.WithMaxHold(m.maxHold))
 	}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// A thousand tasks, three worker processes, random kills: every task is completed exactly once, and no two
+// handlers of one order run at a time.
+func TestThousandTasksAndRandomKills(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "queue")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.Command(program, "-tasks", "1000", "-orders", "100", "-kills", "15", "-limit", "5m").CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A run without kills at work, and so without duplicates, would show nothing.
+	for _, row := range []string{"duplicate deliveries suppressed", "cut short by a kill"} {
+		found := regexp.MustCompile(row + ` +(\d+)`).FindSubmatch(out)
+		if found == nil {
+			t.Fatalf("no row %q", row)
+		}
+		if n, err := strconv.Atoi(string(found[1])); err != nil || n == 0 {
+			t.Errorf("%s: %d, %v", row, n, err)
+		}
+	}
+}
+
+// The verdict would notice.
+func TestLedgerNotices(t *testing.T) {
+	for name, lines := range map[string][][2]string{
+		"lost":          {},
+		"overlap":       {{"a", "begin 1 1 100 order"}, {"b", "begin 2 2 110 order"}, {"a", "end 1 1 120 order"}, {"b", "end 2 2 130 order"}, {"a", "completed 1 0 121 "}, {"b", "completed 2 0 131 "}},
+		"token":         {{"a", "begin 1 2 100 order"}, {"a", "end 1 2 120 order"}, {"a", "completed 1 0 121 "}, {"b", "begin 2 1 130 order"}, {"b", "end 2 1 140 order"}, {"b", "completed 2 0 141 "}},
+		"run again":     {{"a", "begin 1 1 100 order"}, {"a", "end 1 1 120 order"}, {"a", "completed 1 0 121 "}, {"b", "begin 1 2 130 order"}, {"b", "end 1 2 140 order"}, {"a", "duplicate 2 0 150 "}},
+		"done twice":    {{"a", "completed 1 0 121 "}, {"b", "completed 1 0 122 "}, {"a", "duplicate 2 0 150 "}},
+		"garbage":       {{"a", "completed 1 0 121 "}, {"a", "duplicate 2 0 150 "}, {"a", "comp"}},
+		"nothing wrong": {{"a", "begin 1 1 100 order"}, {"b", "begin 2 2 121 order"}, {"b", "end 2 2 130 order"}, {"b", "completed 2 0 131 "}, {"b", "duplicate 1 0 140 "}},
+	} {
+		l := newLedger()
+		l.enqueued("1")
+		l.enqueued("2")
+		for i, line := range lines {
+			l.report(line[0], line[1])
+			if name == "nothing wrong" && i == 0 && l.killed("a", time.Unix(0, 120)) != 1 {
+				t.Error("the kill ended nothing")
+			}
+		}
+		if err := l.check(); (err == nil) != (name == "nothing wrong") {
+			t.Errorf("%s: %v\n%s", name, err, l)
+		}
+	}
+}

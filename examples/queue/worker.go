@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/queuelock"
+)
+
+// What a worker process is told by its environment: its name, and where the nodes are.
+const (
+	workerEnv = "LOCKKIT_QUEUE_WORKER"
+	nodesEnv  = "LOCKKIT_QUEUE_NODES"
+)
+
+// work is a worker process. It ends when its standard input does, and says on its standard output what it
+// does.
+func work(name string) error {
+	addrs := strings.Split(os.Getenv(nodesEnv), ",")
+	locks, err := openLocks(addrs[1:])
+	if err != nil {
+		return err
+	}
+	defer locks.Close(context.Background()) // after the server: it waits for the leases of handlers that still run
+
+	ql, err := queuelock.New(locks,
+		queuelock.WithKey(queuelock.ByPayloadField("order")), // one at a time per order
+		queuelock.WithLogger(slog.New(slog.DiscardHandler)))  // it would say each duplicate; the ledger does
+	if err != nil {
+		return err
+	}
+	cfg := asynq.Config{
+		Concurrency:              8,
+		TaskCheckInterval:        50 * time.Millisecond,
+		DelayedTaskCheckInterval: 200 * time.Millisecond,
+		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return time.Second },
+		LogLevel:                 asynq.FatalLevel,
+	}
+	if err := ql.Configure(&cfg); err != nil {
+		return err
+	}
+	mux := asynq.NewServeMux()
+	mux.Use(outcome, ql.Middleware)
+	mux.HandleFunc("charge", charge)
+
+	queue := redis.NewClient(&redis.Options{Addr: addrs[0]})
+	defer queue.Close()
+	server := asynq.NewServerFromRedisClient(queue, cfg)
+	if err := server.Start(mux); err != nil {
+		return err
+	}
+	io.Copy(io.Discard, os.Stdin)
+	server.Shutdown()
+	return nil
+}
+
+// charge is the handler.
+func charge(ctx context.Context, t *asynq.Task) error {
+	*ctx.Value(ranKey{}).(*bool) = true
+	id, _ := asynq.GetTaskID(ctx)
+	lease, _ := core.FromContext(ctx)
+	report("begin", id, lease.Key(), lease.FencingToken(), time.Now())
+
+	err := sleep(ctx, time.Duration(50+rand.IntN(500))*time.Millisecond) // the work; it ends early if the lease does
+
+	end := time.Now()
+	if until := lease.ValidUntil(); until.Before(end) {
+		end = until
+	}
+	report("end", id, lease.Key(), lease.FencingToken(), end)
+	return err
+}
+
+type ranKey struct{}
+
+// outcome says what asynq is told.
+func outcome(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		var ran bool
+		err := next.ProcessTask(context.WithValue(ctx, ranKey{}, &ran), t)
+		id, _ := asynq.GetTaskID(ctx)
+		switch {
+		case err == nil && ran:
+			report("completed", id, "", 0, time.Now())
+		case err == nil:
+			report("duplicate", id, "", 0, time.Now())
+		}
+		return err
+	})
+}
+
+// report writes one line, at once, so that a kill does not cut it.
+func report(what, task, key string, token uint64, at time.Time) {
+	fmt.Printf("%s %s %d %d %s\n", what, task, token, at.UnixNano(), key)
+}

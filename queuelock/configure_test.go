@@ -1,0 +1,203 @@
+package queuelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+func testLocker(t *testing.T, opts ...core.Option) *core.Locker {
+	t.Helper()
+	l, err := core.New(testutil.Clients(testutil.Embedded(t, 1)), append([]core.Option{core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestNewNamesEveryFault(t *testing.T) {
+	_, err := New(testLocker(t, core.WithKeyPrefix("asynq:{locks"[:6])),
+		nil, WithWait(-1), WithGrace(-1), WithWaiters(-2), WithRetention(0), WithMaxRetry(-1), WithLogger(nil))
+	for _, want := range []string{"1 options are nil", "wait is", "grace is", "waiters are", "retention is", "max retry is", "logger is nil", `"asynq:", which belongs to asynq`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("not named: %s in\n%v", want, err)
+		}
+	}
+	if _, err := New(nil); err == nil || !strings.Contains(err.Error(), "locker is nil") {
+		t.Error(err)
+	}
+	// What the locker brings along must suit, too.
+	if _, err := New(testLocker(t, core.WithKeyPrefix("asynq"))); err != nil {
+		t.Error(err)
+	}
+}
+
+// Configure keeps what the user has, and asynq's defaults.
+func TestConfigureWraps(t *testing.T) {
+	r, err := New(testLocker(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := &notRunError{after: 7 * time.Second, quiet: true, err: core.ErrHeld}
+	loud := &notRunError{after: 8 * time.Second, err: core.ErrUnavailable}
+	task := asynq.NewTask("task", nil)
+	theirs := fmt.Errorf("theirs: %w", core.ErrHeld) // of a lock that the handler takes itself
+
+	var plain asynq.Config
+	if err := r.Configure(&plain); err != nil {
+		t.Fatal(err)
+	}
+	if plain.ErrorHandler != nil {
+		t.Error("an error handler where there was none")
+	}
+	if d := plain.RetryDelayFunc(5, theirs, task); d < 625*time.Second || d > 1000*time.Second {
+		t.Errorf("not asynq's default delay: %v", d)
+	}
+	if plain.IsFailure(nil) || !plain.IsFailure(theirs) || plain.IsFailure(own) || plain.IsFailure(fmt.Errorf("wrapped: %w", loud)) {
+		t.Error("IsFailure")
+	}
+
+	var heard []error
+	type key struct{}
+	cfg := asynq.Config{
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 42 * time.Second },
+		IsFailure:      func(err error) bool { return !errors.Is(err, core.ErrHeld) },
+		ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { heard = append(heard, err) }),
+		BaseContext:    func() context.Context { return context.WithValue(context.Background(), key{}, 1) },
+	}
+	if err := r.Configure(&cfg); err != nil {
+		t.Fatal(err)
+	}
+	for err, want := range map[error]time.Duration{own: 7 * time.Second, loud: 8 * time.Second, theirs: 42 * time.Second} {
+		if d := cfg.RetryDelayFunc(0, err, task); d != want {
+			t.Errorf("%v: %v, want %v", err, d, want)
+		}
+		cfg.ErrorHandler.HandleError(t.Context(), task, err)
+	}
+	if cfg.IsFailure(theirs) || !cfg.IsFailure(errors.New("other")) {
+		t.Error("the user's IsFailure is not asked")
+	}
+	if len(heard) != 2 || errors.Is(errors.Join(heard...), error(own)) {
+		t.Errorf("heard %v", heard)
+	}
+	if ctx := cfg.BaseContext(); ctx.Value(key{}) != 1 {
+		t.Error("the user's base context is gone")
+	}
+	if !errors.Is(own, ErrNotRun) || !errors.Is(own, core.ErrHeld) {
+		t.Errorf("%v does not match", own)
+	}
+	if r.Configure(nil) == nil {
+		t.Error("nil is no configuration")
+	}
+}
+
+// Records must outlive the longest pause between two deliveries.
+func TestRetentionIsChecked(t *testing.T) {
+	hourly := func(int, error, *asynq.Task) time.Duration { return time.Hour }
+	onlyLost := func(_ int, err error, _ *asynq.Task) time.Duration {
+		if errors.Is(err, asynq.ErrLeaseExpired) {
+			return 100 * time.Hour
+		}
+		return 0
+	}
+	for i, c := range []struct {
+		opts  []Option
+		delay asynq.RetryDelayFunc
+		fault string
+	}{
+		{nil, nil, ""},
+		{[]Option{WithRetention(92 * time.Hour)}, nil, "kept for 92h0m0s (WithRetention), but retry 25"},
+		{[]Option{WithRetention(24 * time.Hour), WithMaxRetry(10)}, nil, ""},
+		{[]Option{WithRetention(time.Hour)}, hourly, "retry 1 of a task comes 1h0m0s"},
+		{[]Option{WithRetention(time.Hour + redelivery)}, hourly, ""},
+		{[]Option{WithRetention(redelivery), WithMaxRetry(0)}, hourly, ""},
+		{nil, onlyLost, "100h0m0s"},
+	} {
+		r, err := New(testLocker(t), c.opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := asynq.Config{RetryDelayFunc: c.delay}
+		err = r.Configure(&cfg)
+		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
+			t.Errorf("%d: %v", i, err)
+		}
+		if err != nil && (cfg.IsFailure != nil || cfg.BaseContext != nil) {
+			t.Errorf("%d: a configuration that was refused is changed", i)
+		}
+	}
+}
+
+// A server that was not wired is said so, once; one that was, not.
+func TestMissingConfigureIsSaidOnce(t *testing.T) {
+	for name, adjust := range map[string]func(*rig, *Runner) asynq.Config{
+		"wired": func(r *rig, runner *Runner) (cfg asynq.Config) { runner.Configure(&cfg); return cfg },
+		"not":   func(*rig, *Runner) (cfg asynq.Config) { return cfg },
+		"base context replaced": func(r *rig, runner *Runner) (cfg asynq.Config) {
+			runner.Configure(&cfg)
+			cfg.BaseContext = context.Background
+			return cfg
+		},
+		"another runner": func(r *rig, runner *Runner) (cfg asynq.Config) {
+			r.runner(r.locker()).Configure(&cfg)
+			return cfg
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				runner := r.runner(r.locker())
+				cfg := adjust(r, runner)
+				cfg.Logger = silent{}
+				srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
+				if err := srv.Start(runner.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) }))); err != nil {
+					t.Fatal(err)
+				}
+				defer srv.Shutdown()
+				for i := range 3 {
+					r.enqueue(order(i))
+				}
+				r.pass(time.Minute)
+				if len(r.ledger.done) != 3 {
+					t.Errorf("%+v", &r.ledger)
+				}
+				want := 1
+				if name == "wired" {
+					want = 0
+				}
+				if got := r.logs.count("ERROR queuelock: a server was made without Runner.Configure"); got != want {
+					t.Errorf("said %d times\n%s", got, &r.logs)
+				}
+			})
+		})
+	}
+}
+
+// The retention was checked for less.
+func TestTooManyRetriesAreSaidOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{opts: []Option{WithMaxRetry(5)}}, func(ctx context.Context, _ *asynq.Task) error { return nil })
+		for range 2 {
+			r.enqueue(order(1), asynq.MaxRetry(5))
+		}
+		r.pass(10 * time.Second)
+		if r.logs.count("raise WithMaxRetry") != 0 {
+			t.Error(&r.logs)
+		}
+		for range 2 {
+			r.enqueue(order(1), asynq.MaxRetry(6))
+		}
+		r.pass(10 * time.Second)
+		if r.logs.count("raise WithMaxRetry") != 1 {
+			t.Error(&r.logs)
+		}
+	})
+}

@@ -1,0 +1,120 @@
+// Package queuelock runs the tasks of asynq (github.com/hibiken/asynq) one at a time per key, and
+// completes each of them once. asynq delivers at least once: it hands a task to a second worker while the
+// first handler still runs (timeout, cancellation, lost lease, shutdown), and runs a task again whose
+// completion it failed to write.
+//
+// # Guarantee
+//
+//  1. At most one un-cancelled handler per key.
+//  2. At most one recorded completion per task within the retention.
+//  3. Effects once only with the fencing token, a transaction or idempotence.
+//
+// In other words: two handlers of one key overlap only after the context of the first one has ended, and
+// after the grace (WithGrace) or the lease, if that was lost. A delivery of a task that is recorded as
+// completed returns nil without running its handler. And what a handler does to the world is done once if
+// the world refuses a stale fencing token, commits it together with a record of it, or knows it again by
+// its identity: see [FromContext].
+//
+// # Non-guarantee
+//
+// Order: tasks of one key run one at a time, in any order. Speed: a hot key runs one task at a time, with
+// a pause where it was handed on by redelivery. Anything about tasks that are enqueued twice under
+// different ids, unless WithIdentity says that they are one. And what package core does not guarantee: a
+// process that is paused does not notice that its lease has ended, and nodes that lose their memory lose
+// records.
+//
+// # Use
+//
+//	locks, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
+//	…
+//	ql, err := queuelock.New(locks, queuelock.WithKey(queuelock.ByPayloadField("order_id")))
+//	…
+//	cfg := asynq.Config{Concurrency: 20}
+//	if err := ql.Configure(&cfg); err != nil { … } // last, before NewServer
+//	mux := asynq.NewServeMux()
+//	mux.Use(ql.Middleware)
+//	srv := asynq.NewServer(redis, cfg)
+//
+// At the end, first srv.Shutdown(), then locks.Close(ctx) with a deadline: it waits for handlers that
+// asynq has given up on.
+//
+// # What becomes of a delivery
+//
+// The middleware takes the key of the task, then the key of what it works on (WithKey), and runs the handler:
+//
+//	task recorded as completed   nil: asynq removes the task              EventDuplicate
+//	a key is held                waits in place for WithWait if there is
+//	                             a place (WithWaiters), then is given
+//	                             back, to be delivered after the rest of
+//	                             the holder's lease and some jitter; no
+//	                             retry is counted, ErrorHandler is not
+//	                             called                                   EventContended
+//	locks out of reach           given back likewise; never run without
+//	                             a lease; ErrorHandler is called          EventUnavailable
+//	handler returns nil          completion recorded, with the release,
+//	or asynq.RevokeTask          before asynq hears of it
+//	… but it cannot be recorded  tried for 30s or until the deadline,
+//	                             then nil, and an error in the log: an
+//	                             error for asynq would run it again       EventUnrecorded
+//	… after its lease was lost   recorded if nobody was granted the key
+//	                             since; else an error matching
+//	                             core.ErrLost, which asynq retries        EventRefused
+//	handler fails or panics      keys released, the error goes to asynq
+//	                             as it is (a lost lease is added to it)
+//
+// A task that was given back is listed by asynq among the retries, with an error that begins "queuelock: not
+// run" and says who holds which key, on which nodes. Middleware outside of this one sees it as [ErrNotRun].
+//
+// The handler's context is asynq's, which also ends when a lease is lost, with [core.ErrLost] as its cause.
+// Leases are held until the handler returns, whatever has become of its context, and let go when it has not
+// a grace after that (EventAbandoned).
+//
+// # Crash windows
+//
+// A process that dies leaves its keys taken for up to the TTL. asynq notices after one to two minutes.
+//
+//	dies before the handler's effects             runs again; nothing was done
+//	dies between the effects and the record       runs again: this is where promise 3 is needed
+//	dies between the record and asynq's removal   delivered again, and not run
+//	asynq's removal fails                         delivered again, and not run
+//	asynq's Redis fails over and forgets          delivered again: waits, or is not run
+//	locks out of reach at the record              as if it died before the record, if delivered again
+//	a majority of lock nodes forgets the record   as if it died before the record, if delivered again
+//
+// # What asynq forces
+//
+// On its last attempt (MaxRetry(0), or retries used up) asynq archives a task whatever the error is,
+// without having run it. So there the middleware waits in place for as long as the task's timeout lets it,
+// beyond WithWaiters. If the key is not free until then, asynq archives the task: the reason is stored
+// with it and logged (EventArchived), and it can be run from the archive. Give tasks with contended keys a
+// MaxRetry of
+// 1 or more: waiting then costs them no retry and no worker.
+//
+// A task whose asynq.Deadline passes while it waits fails as in asynq. A timeout or cancellation counts a
+// retry, although the first handler may yet succeed; the retry then finds it completed. A timeout on the last
+// attempt archives a task whose handler may yet succeed; it is recorded then, and not run from the
+// archive. Members of a group come back under a new id if asynq fails to delete the aggregated set: have the
+// aggregated task carry an identity (WithIdentity), or its members be idempotent.
+//
+// # Reused task ids
+//
+// A task id that is used again, such as TaskID("report:daily"), reads as a duplicate of the first task until
+// the retention is over, and is not run. Stamp such tasks, see [Stamp]. The first suppression of a first
+// attempt says so in the log.
+//
+// Applications that share lock nodes, but have a Redis of their own each for asynq, need a key prefix of
+// their own each (core.WithKeyPrefix): else the task "report:daily" of one is a duplicate of the other's.
+//
+// # Coming from asynq.Unique
+//
+// Unique keeps producers from enqueueing twice; it neither keeps handlers apart nor remembers what was
+// completed, and its lock ends with its TTL although the task still runs, or with the task. Keep it to save
+// work; WithKey and WithIdentity are what it was taken for.
+//
+// # Coming from a Redis lock in the handler
+//
+// Remove it: a lock released at ctx.Done() is released while the handler still runs, one that is released
+// at the end of the handler lets the redelivery run everything again, and "could not lock" as an error
+// burns retries and archives the task. Move what made up its name into WithKey. Handlers may take further
+// locks of core, under other keys.
+package queuelock

@@ -1,0 +1,175 @@
+package queuelock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// Every way in which asynq hands a task to a second handler, or runs again what is done. Each is shown to
+// do so without the middleware, and not to with it.
+var doublings = []struct {
+	name string
+	run  func(t *testing.T, r *rig, s setup)
+}{
+	{"timeout", func(t *testing.T, r *rig, s setup) {
+		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 90*time.Second) })
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"), asynq.Timeout(5*time.Second))
+	}},
+	{"lease lost to a partition", func(t *testing.T, r *rig, s setup) {
+		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 150*time.Second) }
+		first := r.serve(s, handler)
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.pass(10 * time.Second)
+		r.serve(s, handler)
+		first.link.set(cut)
+	}},
+	{"shutdown", func(t *testing.T, r *rig, s setup) {
+		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) }
+		first := r.serve(s, handler)
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.pass(10 * time.Second)
+		r.serve(s, handler)
+		first.Shutdown()
+	}},
+	{"completion write fails once", func(t *testing.T, r *rig, s setup) {
+		srv := r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
+		srv.link.set(once(isDone))
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+	}},
+	{"retained completion write fails once", func(t *testing.T, r *rig, s setup) {
+		srv := r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
+		srv.link.set(once(isDone))
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"), asynq.Retention(time.Hour))
+	}},
+	{"process dies before asynq hears", func(t *testing.T, r *rig, s setup) {
+		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 10*time.Second) }
+		first := r.serve(s, handler)
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.pass(5 * time.Second)
+		first.link.set(cut) // for ever
+		r.serve(s, handler)
+	}},
+	{"clock skew", func(t *testing.T, r *rig, s setup) { // leases look expired to others
+		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 2*time.Minute) }
+		r.serve(s, handler)
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.pass(7 * time.Second)
+		r.exec("ZADD", "asynq:{default}:lease", 1, "t")
+		r.serve(s, handler) // recovers at once
+	}},
+	{"two recoverers", func(t *testing.T, r *rig, s setup) {
+		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 2*time.Minute) }
+		r.serve(s, handler)
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		for range 2 {
+			r.pass(7 * time.Second)
+			r.exec("ZADD", "asynq:{default}:lease", 1, "t")
+			r.serve(s, handler)
+			r.serve(s, handler)
+			r.pass(time.Minute)
+		}
+	}},
+	{"failover forgets the delivery", func(t *testing.T, r *rig, s setup) {
+		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) })
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.pass(10 * time.Second)
+		r.exec("LREM", "asynq:{default}:active", 0, "t")
+		r.exec("ZREM", "asynq:{default}:lease", "t")
+		r.exec("HSET", "asynq:{default}:t:t", "state", "pending")
+		r.exec("LPUSH", "asynq:{default}:pending", "t")
+	}},
+	{"aggregated twice", func(t *testing.T, r *rig, s setup) {
+		s.opts = append(s.opts, WithIdentity(func(_ context.Context, t *asynq.Task) (string, error) { return string(t.Payload()), nil }))
+		s.adjust = func(cfg *asynq.Config) {
+			cfg.GroupGracePeriod, cfg.GroupMaxSize = 10*time.Second, 2
+			cfg.GroupAggregator = asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
+				var members []string
+				for _, t := range tasks {
+					members = append(members, string(t.Payload()))
+				}
+				slices.Sort(members)
+				return asynq.NewTask("task:sum", []byte(group+":"+strings.Join(members, ",")))
+			})
+		}
+		srv := r.serve(s, func(ctx context.Context, t *asynq.Task) error {
+			return r.ledger.run(string(t.Payload()), func() error { time.Sleep(time.Second); return nil })
+		})
+		srv.link.set(once(func(cmd redis.Cmder) bool { // the deletion of the set
+			return script(cmd, ":groups", ":aggregation_sets", ":t:", ":g:all:")
+		}))
+		r.enqueue(asynq.NewTask("task:one", []byte("a")), asynq.Group("all"))
+		r.enqueue(asynq.NewTask("task:one", []byte("b")), asynq.Group("all"))
+		r.pass(5 * time.Minute) // the set is back in its group, which asynq looks at when a member joins
+		r.enqueue(asynq.NewTask("task:one", []byte("c")), asynq.Group("all"))
+	}},
+	{"produced twice", func(t *testing.T, r *rig, s setup) { // as by two schedulers, under two ids
+		s.opts = append(s.opts, WithIdentity(ByPayloadField("report")))
+		r.serve(s, func(ctx context.Context, t *asynq.Task) error {
+			return r.ledger.run(string(t.Payload()), func() error { time.Sleep(10 * time.Second); return nil })
+		})
+		for range 2 {
+			r.enqueue(asynq.NewTask("task", []byte(`{"report":"daily"}`)))
+		}
+	}},
+}
+
+// work is a handler that does not look at its context.
+func (r *rig) work(ctx context.Context, d time.Duration) error {
+	return r.ledger.run(taskID(ctx), func() error { time.Sleep(d); return nil })
+}
+
+// once fails the first command of a kind.
+func once(is func(redis.Cmder) bool) func(redis.Cmder) error {
+	var hit atomic.Bool
+	return func(cmd redis.Cmder) error {
+		if is(cmd) && hit.CompareAndSwap(false, true) {
+			return errors.New("transient failure")
+		}
+		return nil
+	}
+}
+
+func TestDoubling(t *testing.T) {
+	for _, d := range doublings {
+		t.Run(d.name+"/bare", func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				d.run(t, r, setup{bare: true})
+				r.pass(8 * time.Minute)
+				if r.ledger.overlaps+r.ledger.again == 0 {
+					t.Errorf("asynq alone does not double: %+v", &r.ledger)
+				}
+			})
+		})
+		t.Run(d.name+"/locked", func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				d.run(t, r, setup{})
+				r.pass(8 * time.Minute)
+				if r.ledger.overlaps+r.ledger.again > 0 || len(r.ledger.runs) == 0 {
+					t.Errorf("%+v", &r.ledger)
+				}
+				for key, n := range r.ledger.runs {
+					if n != 1 || r.ledger.done[key] != 1 {
+						t.Errorf("%s ran %d times and completed %d times", key, n, r.ledger.done[key])
+					}
+				}
+				if r.events.count(EventDuplicate) == 0 {
+					t.Errorf("no duplicate was suppressed: %v", r.events.n)
+				}
+				for _, list := range []func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
+					r.inspector.ListPendingTasks, r.inspector.ListActiveTasks, r.inspector.ListRetryTasks, r.inspector.ListArchivedTasks} {
+					if left, err := list("default"); err != nil || len(left) > 0 {
+						t.Errorf("left in the queue: %d, %v", len(left), err)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,22 @@
+package queuelock
+
+import "context"
+
+// An Execution is one run of a handler under its leases, for the effects that it has.
+type Execution struct {
+	// Identity names the task, the same in each of its deliveries: the key for whatever is idempotent by
+	// key, such as the API of a payment provider.
+	Identity string
+	// FencingToken grows from run to run: of all tasks with the same key (WithKey), or of this task where
+	// there is no key. What the handler writes to must refuse a smaller one than it has seen.
+	FencingToken uint64
+}
+
+// FromContext returns the Execution that ctx belongs to, in a handler behind Middleware. The lease itself
+// is that of [core.FromContext]: of the key where there is one, else of the task.
+func FromContext(ctx context.Context) (Execution, bool) {
+	e, ok := ctx.Value(executionKey{}).(Execution)
+	return e, ok
+}
+
+type executionKey struct{}

@@ -1,0 +1,416 @@
+package queuelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable() // go-redis prints each failed dial
+	m.Run()
+}
+
+// A rig is a Redis for asynq, nodes for locks, and what became of the tasks.
+type rig struct {
+	t         *testing.T
+	queue     *testutil.Node   // embedded, or nil
+	nodes     []*testutil.Node // embedded, or nil
+	dialQueue func() *redis.Client
+	dialNodes func() []redis.UniversalClient
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	quick     bool // real time: asynq polls often
+
+	ledger ledger
+	events events
+	logs   logs
+}
+
+// bubble runs f on embedded servers in a synctest bubble, where asynq's minutes pass in no time.
+func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Parallel()
+	bubbleNow(t, f)
+}
+
+// bubbleNow is bubble for tests that are not parallel.
+func bubbleNow(t *testing.T, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{t: t, nodes: testutil.Embedded(t, 3), queue: testutil.Embedded(t, 1)[0]}
+		large := func(o *redis.Options) { o.PoolSize = 500 }
+		r.dialQueue = func() *redis.Client { return r.queue.ClientWith(large) }
+		r.dialNodes = func() (clients []redis.UniversalClient) {
+			for _, n := range r.nodes {
+				clients = append(clients, n.ClientWith(large))
+			}
+			return clients
+		}
+		t.Cleanup(r.idle) // the last of them
+		r.open()
+		f(t, r)
+	})
+}
+
+// onRedis returns a rig on real servers: one for asynq, three for locks.
+func onRedis(t *testing.T) *rig {
+	t.Helper()
+	t.Parallel()
+	servers := testutil.Redis(t, 4)
+	r := &rig{t: t, quick: true}
+	r.dialQueue = func() *redis.Client { return servers[3].ClientWith(nil) }
+	r.dialNodes = func() (clients []redis.UniversalClient) {
+		for _, s := range servers[:3] {
+			clients = append(clients, s.Client())
+		}
+		return clients
+	}
+	r.open()
+	return r
+}
+
+func (r *rig) open() {
+	c := r.dialQueue()
+	r.client, r.inspector = asynq.NewClientFromRedisClient(c), asynq.NewInspectorFromRedisClient(c)
+	l := r.locker()
+	if err := l.Provision(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// locker is that of a process of its own.
+func (r *rig) locker() *core.Locker {
+	r.t.Helper()
+	l, err := core.New(r.dialNodes(), core.WithTTL(3*time.Second), core.WithClockWindow(50*time.Millisecond),
+		core.WithLogger(slog.New(slog.DiscardHandler)), core.WithObserver(&r.events))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // what is still held is taken away
+		l.Close(ctx)
+	})
+	return l
+}
+
+// A server is an asynq server, as in a process of its own.
+type server struct {
+	*asynq.Server
+	link   *link // to asynq's Redis
+	runner *Runner
+	locker *core.Locker
+}
+
+// A setup is how a server differs.
+type setup struct {
+	bare   bool // without the middleware
+	adjust func(*asynq.Config)
+	opts   []Option
+	outer  asynq.MiddlewareFunc
+}
+
+// serve starts a server that runs h.
+func (r *rig) serve(s setup, h asynq.HandlerFunc) *server {
+	r.t.Helper()
+	srv := &server{link: &link{}}
+	c := r.dialQueue()
+	c.AddHook(srv.link)
+	cfg := asynq.Config{Concurrency: 8, TaskCheckInterval: 3 * time.Second, Logger: silent{}, LogLevel: asynq.FatalLevel}
+	if r.quick {
+		cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = 20*time.Millisecond, 100*time.Millisecond
+		cfg.ShutdownTimeout = 300 * time.Millisecond
+		cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
+	}
+	if s.adjust != nil {
+		s.adjust(&cfg)
+	}
+	mux := asynq.NewServeMux()
+	if s.outer != nil {
+		mux.Use(s.outer)
+	}
+	if !s.bare {
+		srv.locker = r.locker()
+		srv.runner = r.runner(srv.locker, s.opts...)
+		mux.Use(srv.runner.Middleware)
+		if err := srv.runner.Configure(&cfg); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	mux.HandleFunc("task", h)
+	srv.Server = asynq.NewServerFromRedisClient(c, cfg)
+	if err := srv.Start(mux); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(srv.Shutdown)
+	return srv
+}
+
+func (r *rig) runner(l *core.Locker, opts ...Option) *Runner {
+	r.t.Helper()
+	runner, err := New(l, append([]Option{WithLogger(slog.New(&r.logs))}, opts...)...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return runner
+}
+
+func (r *rig) enqueue(task *asynq.Task, opts ...asynq.Option) *asynq.TaskInfo {
+	r.t.Helper()
+	info, err := r.client.Enqueue(task, opts...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return info
+}
+
+// state is where asynq has the task, "gone" where it has not.
+func (r *rig) state(info *asynq.TaskInfo) string {
+	got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
+	switch {
+	case errors.Is(err, asynq.ErrTaskNotFound):
+		return "gone"
+	case err != nil:
+		return err.Error()
+	}
+	return got.State.String()
+}
+
+// exec runs a command on asynq's Redis.
+func (r *rig) exec(args ...any) {
+	r.t.Helper()
+	if err := r.dialQueue().Do(r.t.Context(), args...).Err(); err != nil {
+		r.t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// pass lets time pass in a bubble, until nothing more happens at that time.
+func (r *rig) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// idle waits for the handlers that asynq has given up on: in a bubble, time stands still after the test.
+func (r *rig) idle() {
+	busy := func() (n int) {
+		r.ledger.mu.Lock()
+		defer r.ledger.mu.Unlock()
+		for _, running := range r.ledger.running {
+			n += running
+		}
+		return n
+	}
+	for start := time.Now(); busy() > 0; r.pass(time.Second) {
+		if time.Since(start) > 10*time.Minute {
+			r.t.Fatal("handlers do not return")
+		}
+	}
+}
+
+// begun lets time pass in a bubble until the handler of a task has begun.
+func (r *rig) begun(info *asynq.TaskInfo) {
+	r.t.Helper()
+	for start := time.Now(); r.ledger.count(&r.ledger.runs, info.ID) == 0; r.pass(100 * time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			r.t.Fatal("does not begin")
+		}
+	}
+}
+
+// eventually waits for a condition of real time.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30s: %s", what)
+		}
+	}
+}
+
+// A ledger is what handlers did.
+type ledger struct {
+	mu       sync.Mutex
+	running  map[string]int
+	runs     map[string]int // handlers begun
+	done     map[string]int // handlers that returned nil
+	overlaps int            // begun while another ran for the same key
+	again    int            // begun after another had returned nil for the same key
+}
+
+// run is the handler's work on key.
+func (l *ledger) run(key string, work func() error) error {
+	l.mu.Lock()
+	if l.runs == nil {
+		l.running, l.runs, l.done = map[string]int{}, map[string]int{}, map[string]int{}
+	}
+	l.runs[key]++
+	if l.running[key] > 0 {
+		l.overlaps++
+	}
+	if l.done[key] > 0 {
+		l.again++
+	}
+	l.running[key]++
+	l.mu.Unlock()
+	err := errNever // of a panic
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.running[key]--
+		if err == nil {
+			l.done[key]++
+		}
+	}()
+	err = work()
+	return err
+}
+
+var errNever = errors.New("did not return")
+
+func (l *ledger) count(of *map[string]int, key string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return (*of)[key]
+}
+
+func taskID(ctx context.Context) string { id, _ := asynq.GetTaskID(ctx); return id }
+
+// A link is a server's connection to asynq's Redis.
+type link struct {
+	mu   sync.Mutex
+	fail func(cmd redis.Cmder) error
+}
+
+func (l *link) set(fail func(cmd redis.Cmder) error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fail = fail
+}
+
+func (l *link) check(cmd redis.Cmder) error {
+	l.mu.Lock()
+	fail := l.fail
+	l.mu.Unlock()
+	if fail == nil {
+		return nil
+	}
+	return fail(cmd)
+}
+
+func (l *link) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := l.check(cmd); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// cut is a network that is gone. It takes its time, because asynq asks again at once.
+func cut(redis.Cmder) error {
+	time.Sleep(time.Second)
+	return errors.New("cut")
+}
+
+// script reports whether cmd is a script with all these parts of keys, and without that one.
+func script(cmd redis.Cmder, without string, parts ...string) bool {
+	if !strings.HasPrefix(cmd.Name(), "eval") {
+		return false
+	}
+	all := fmt.Sprint(cmd.Args()[3:]...)
+	for _, part := range parts {
+		if !strings.Contains(all, part) {
+			return false
+		}
+	}
+	return without == "" || !strings.Contains(all, without)
+}
+
+// isDone: asynq writes that a task has succeeded.
+func isDone(cmd redis.Cmder) bool { return script(cmd, ":failed", ":active", ":lease", ":processed:") }
+
+// events counts what observers hear.
+type events struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (e *events) Start(ctx context.Context, _ core.Op) (context.Context, func(core.Outcome)) {
+	return ctx, nil
+}
+
+func (e *events) Event(_ context.Context, ev core.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.n == nil {
+		e.n = map[string]int{}
+	}
+	e.n[ev.Source+" "+ev.Kind]++
+}
+
+func (e *events) count(kind string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.n["queuelock "+kind]
+}
+
+// logs keeps what was logged.
+type logs struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logs) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *logs) WithGroup(string) slog.Handler            { return l }
+
+func (l *logs) Handle(_ context.Context, rec slog.Record) error {
+	line := rec.Level.String() + " " + rec.Message
+	rec.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+	return nil
+}
+
+func (l *logs) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(slices.DeleteFunc(slices.Clone(l.lines), func(s string) bool { return !strings.Contains(s, part) }))
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines, "\n")
+}
+
+type silent struct{}
+
+func (silent) Debug(...any) {}
+func (silent) Info(...any)  {}
+func (silent) Warn(...any)  {}
+func (silent) Error(...any) {}
+func (silent) Fatal(...any) {}

@@ -1,0 +1,420 @@
+package queuelock
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// hang cuts the locks off until the function it returns is called.
+func (r *rig) hang() (back func()) {
+	for _, n := range r.nodes {
+		n.Down()
+	}
+	return func() {
+		for _, n := range r.nodes {
+			n.Up()
+		}
+	}
+}
+
+// A lost lease ends the handler's context, with the cause, and the handler's error says so.
+func TestLostLease(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var user told
+		cause := make(chan error, 1)
+		r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(taskID(ctx), func() error {
+				if r.ledger.count(&r.ledger.runs, taskID(ctx)) > 1 {
+					return nil
+				}
+				back := r.hang()
+				<-ctx.Done()
+				cause <- context.Cause(ctx)
+				back()
+				return ctx.Err()
+			})
+		})
+		info := r.enqueue(order(1))
+		r.pass(2 * time.Minute)
+		if err := <-cause; !errors.Is(err, core.ErrLost) {
+			t.Errorf("cause: %v", err)
+		}
+		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "lease lost") || len(user.judged) != 1 {
+			t.Errorf("%+v", &user)
+		}
+		if r.ledger.done[info.ID] != 1 || r.ledger.runs[info.ID] != 2 {
+			t.Errorf("%+v", &r.ledger)
+		}
+	})
+}
+
+// A handler that succeeds although its lease was lost is recorded if nobody was granted the key since.
+func TestSuccessAfterLossIsRecorded(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(taskID(ctx), func() error {
+				back := r.hang()
+				<-ctx.Done()
+				time.Sleep(10 * time.Second)
+				back()
+				return nil
+			})
+		})
+		info := r.enqueue(order(1))
+		r.pass(2 * time.Minute)
+		if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" {
+			t.Errorf("%+v, %s", &r.ledger, r.state(info))
+		}
+		_, err := r.locker().TryAcquire(t.Context(), delimited(taskKeys, info.Queue, info.ID))
+		if !errors.Is(err, core.ErrDone) {
+			t.Errorf("no record: %v", err)
+		}
+	})
+}
+
+// If somebody was, that one decides.
+func TestSuccessAfterTakeoverIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var user told
+		r.serve(setup{adjust: user.adjust}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(taskID(ctx), func() error {
+				if r.ledger.count(&r.ledger.runs, taskID(ctx)) > 1 {
+					return nil
+				}
+				back := r.hang()
+				<-ctx.Done()
+				back()
+				time.Sleep(10 * time.Second)
+				other, err := r.locker().Acquire(context.Background(), delimited(taskKeys, "default", taskID(ctx)))
+				if err != nil {
+					t.Error(err)
+					return err
+				}
+				other.Release(context.Background())
+				return nil
+			})
+		})
+		info := r.enqueue(order(1))
+		r.pass(2 * time.Minute)
+		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "which decides") || r.events.count(EventRefused) != 1 {
+			t.Errorf("%+v, %v", &user, r.events.n)
+		}
+		if r.ledger.runs[info.ID] != 2 || r.state(info) != "gone" {
+			t.Errorf("%+v, %s", &r.ledger, r.state(info))
+		}
+	})
+}
+
+// The write of a completion is tried for a while; then the task counts as done all the same.
+func TestCompletionOutOfReach(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		down     time.Duration
+		opts     []asynq.Option
+		recorded bool
+	}{
+		{"for a moment", 10 * time.Second, nil, true},
+		{"for long", 2 * time.Minute, nil, false},
+		{"until the deadline", 2 * time.Minute, []asynq.Option{asynq.Timeout(20 * time.Second)}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				var user told
+				r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+					return r.ledger.run(taskID(ctx), func() error {
+						time.AfterFunc(c.down, r.hang())
+						return nil
+					})
+				})
+				info := r.enqueue(order(1), c.opts...)
+				r.pass(4 * time.Minute)
+				if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" || len(user.handled) > 0 {
+					t.Errorf("%+v, %s, %+v", &r.ledger, r.state(info), &user)
+				}
+				if unrecorded := r.logs.count("could not be recorded"); (unrecorded == 0) != c.recorded || r.events.count(EventUnrecorded) != unrecorded {
+					t.Errorf("logged %d times, events %v", unrecorded, r.events.n)
+				}
+				_, err := r.locker().TryAcquire(t.Context(), delimited(taskKeys, info.Queue, info.ID))
+				if errors.Is(err, core.ErrDone) != c.recorded {
+					t.Errorf("record: %v", err)
+				}
+				if lease, err := r.locker().TryAcquire(t.Context(), delimited(entityKeys, "order=1")); err != nil {
+					t.Errorf("the entity is not free: %v", err)
+				} else {
+					lease.Release(t.Context())
+				}
+			})
+		})
+	}
+}
+
+func nilMap() map[int]int { return nil }
+
+// A panic reaches asynq as it was, with the handler's line; the task runs again, at once.
+func TestPanic(t *testing.T) {
+	for _, c := range []struct {
+		name, in string
+		do       func()
+	}{
+		{"panic", "outcome_test.go:", func() { panic("handler") }},
+		{"runtime", "runtime/", func() { nilMap()[1]++ }}, // asynq looks two frames up, which is not enough
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lines := map[bool]string{}
+			for _, bare := range []bool{true, false} {
+				t.Run(map[bool]string{true: "bare", false: "locked"}[bare], func(t *testing.T) {
+					bubbleNow(t, func(t *testing.T, r *rig) {
+						var user told
+						r.serve(setup{bare: bare, adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+							return r.ledger.run(taskID(ctx), func() error {
+								if r.ledger.count(&r.ledger.runs, taskID(ctx)) == 1 {
+									c.do()
+								}
+								return nil
+							})
+						})
+						info := r.enqueue(order(1))
+						r.pass(time.Minute)
+						if len(user.handled) != 1 || r.ledger.done[info.ID] != 1 || r.events.count(EventContended) > 0 {
+							t.Fatalf("%+v, %+v, %v", &user, &r.ledger, r.events.n)
+						}
+						lines[bare] = user.handled[0]
+					})
+				})
+			}
+			if lines[true] != lines[false] || !strings.Contains(lines[false], c.in) {
+				t.Errorf("bare:   %s\nlocked: %s", lines[true], lines[false])
+			}
+		})
+	}
+}
+
+// SkipRetry and RevokeTask mean what they mean in asynq.
+func TestSkipAndRevoke(t *testing.T) {
+	for _, c := range []struct {
+		err      error
+		state    string
+		recorded bool
+	}{{asynq.SkipRetry, "archived", false}, {asynq.RevokeTask, "gone", true}} {
+		t.Run(c.err.Error(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error {
+					return r.ledger.run(taskID(ctx), func() error { return errors.Join(errors.New("because"), c.err) })
+				})
+				info := r.enqueue(order(1))
+				r.pass(3 * time.Minute)
+				if r.ledger.runs[info.ID] != 1 || r.state(info) != c.state {
+					t.Errorf("ran %d times, is %s", r.ledger.runs[info.ID], r.state(info))
+				}
+				_, err := r.locker().TryAcquire(t.Context(), delimited(taskKeys, info.Queue, info.ID))
+				if errors.Is(err, core.ErrDone) != c.recorded {
+					t.Errorf("record: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A handler that never returns keeps its leases for the grace, and not for ever.
+func TestOverstay(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var begun []time.Time
+		release := make(chan struct{})
+		r.serve(setup{opts: []Option{WithGrace(time.Minute)}}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(taskID(ctx), func() error {
+				begun = append(begun, time.Now())
+				if len(begun) == 1 {
+					<-release
+					return errors.New("gave up")
+				}
+				return nil
+			})
+		})
+		info := r.enqueue(order(1), asynq.Timeout(10*time.Second))
+		r.pass(3 * time.Minute)
+		if len(begun) != 2 || r.ledger.done[info.ID] != 1 {
+			t.Fatalf("%+v", &r.ledger)
+		}
+		if d := begun[1].Sub(begun[0]); d < 70*time.Second || d > 100*time.Second {
+			t.Errorf("the next delivery ran after %v", d)
+		}
+		if r.events.count(EventAbandoned) != 1 || r.logs.count("ERROR queuelock: the handler has not returned") != 1 {
+			t.Errorf("%v\n%s", r.events.n, &r.logs)
+		}
+		close(release)
+		r.pass(time.Minute)
+	})
+}
+
+// The handler's context is asynq's, and ends like it.
+func TestHandlerContext(t *testing.T) {
+	type baseKey struct{}
+	bubble(t, func(t *testing.T, r *rig) {
+		type ended struct{ err, cause error }
+		told := make(chan ended, 1)
+		r.serve(setup{opts: []Option{field("order")}, adjust: func(c *asynq.Config) {
+			c.BaseContext = func() context.Context { return context.WithValue(context.Background(), baseKey{}, "base") }
+		}}, func(ctx context.Context, task *asynq.Task) error {
+			deadline, ok := ctx.Deadline()
+			if left := time.Until(deadline); !ok || left < 15*time.Second || left > 20*time.Second {
+				t.Errorf("deadline in %v, %v", left, ok)
+			}
+			if ctx.Value(baseKey{}) != "base" || taskID(ctx) != "t" {
+				t.Error("values of asynq's context are missing")
+			}
+			e, ok := FromContext(ctx)
+			lease, _ := core.FromContext(ctx)
+			if !ok || e.Identity != "queue/task/7:default/1:t" || e.FencingToken != lease.FencingToken() || lease.Key() != "queue/key/7:order=1" {
+				t.Errorf("%+v, lease on %s", e, lease.Key())
+			}
+			<-ctx.Done()
+			told <- ended{ctx.Err(), context.Cause(ctx)}
+			return nil
+		})
+		r.enqueue(order(1), asynq.TaskID("t"), asynq.Timeout(20*time.Second))
+		if got := <-told; got.err != context.DeadlineExceeded || got.cause != context.DeadlineExceeded {
+			t.Errorf("%+v", got)
+		}
+		r.pass(time.Minute)
+	})
+}
+
+// What a completed task leaves on a node until the retention is over.
+func TestSizeOfARecord(t *testing.T) {
+	r := onRedis(t)
+	r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+	info := r.enqueue(order(1))
+	eventually(t, "done", func() bool { return r.state(info) == "gone" })
+	node := r.dialNodes()[0]
+	keys, err := node.Keys(t.Context(), "*queue/task*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	size, err := node.MemoryUsage(t.Context(), keys[0]).Result()
+	if err != nil || size > 450 {
+		t.Errorf("%d bytes, %v", size, err)
+	}
+	t.Logf("%d bytes", size)
+	rest, err := node.PTTL(t.Context(), keys[0]).Result()
+	if err != nil || rest < 95*time.Hour || rest > 98*time.Hour {
+		t.Errorf("kept for %v, %v", rest, err)
+	}
+}
+
+// The handler runs under two leases: the loss of either ends its context, and the other is kept until it
+// returns.
+func TestEitherLeaseLost(t *testing.T) {
+	task, entity := delimited(taskKeys, "default", "t"), delimited(entityKeys, "order=1")
+	for lost, kept := range map[string]string{task: entity, entity: task} {
+		t.Run(lost, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				other := r.locker()
+				r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+					return r.ledger.run("t", func() error {
+						if r.ledger.count(&r.ledger.runs, "t") > 1 {
+							return nil
+						}
+						for _, n := range r.nodes { // as an operator might
+							if _, err := n.Exec("DEL", "lockkit:{0}r:"+lost); err != nil {
+								t.Error(err)
+							}
+						}
+						thief, err := other.TryAcquire(context.Background(), lost)
+						if err != nil {
+							t.Error(err)
+							return nil
+						}
+						<-ctx.Done()
+						if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
+							t.Errorf("cause: %v", cause)
+						}
+						time.Sleep(10 * time.Second)
+						if _, err := other.TryAcquire(context.Background(), kept); !errors.Is(err, core.ErrHeld) {
+							t.Errorf("the other lease: %v", err)
+						}
+						thief.Release(context.Background())
+						return ctx.Err()
+					})
+				})
+				r.enqueue(order(1), asynq.TaskID("t"))
+				r.pass(2 * time.Minute)
+				if r.ledger.runs["t"] != 2 || r.ledger.done["t"] != 1 {
+					t.Errorf("%+v", &r.ledger)
+				}
+			})
+		})
+	}
+}
+
+// However a handler ends, its keys are free at once, and not only when the leases run out.
+func TestKeysAreFreeAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func() error
+		done bool
+	}{
+		"nil":        {func() error { return nil }, true},
+		"error":      {func() error { return errors.New("failed") }, false},
+		"SkipRetry":  {func() error { return asynq.SkipRetry }, false},
+		"RevokeTask": {func() error { return asynq.RevokeTask }, true},
+		"panic":      {func() error { panic("handler") }, false},
+		"Goexit":     {func() error { runtime.Goexit(); return nil }, false}, // as t.FailNow does
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+					return r.ledger.run(taskID(ctx), c.do)
+				})
+				info := r.enqueue(order(1), asynq.Timeout(20*time.Second))
+				r.begun(info)
+				r.pass(50 * time.Millisecond)
+				other := r.locker()
+				for key, done := range map[string]bool{delimited(entityKeys, "order=1"): false, delimited(taskKeys, info.Queue, info.ID): c.done} {
+					lease, err := other.TryAcquire(t.Context(), key)
+					switch {
+					case done && !errors.Is(err, core.ErrDone), !done && err != nil:
+						t.Errorf("%s: %v", key, err)
+					case err == nil:
+						lease.Release(t.Context())
+					}
+				}
+			})
+		})
+	}
+}
+
+// A handler hears of what ends asynq's context before its deadline.
+func TestHandlerHearsOfShutdown(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		told := make(chan error, 1)
+		srv := r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(taskID(ctx), func() error {
+				<-ctx.Done()
+				told <- ctx.Err()
+				return ctx.Err()
+			})
+		})
+		info := r.enqueue(order(1))
+		r.begun(info)
+		srv.Shutdown()
+		r.pass(time.Second)
+		select {
+		case err := <-told:
+			if err != context.Canceled {
+				t.Error(err)
+			}
+		default:
+			t.Fatal("not told")
+		}
+		if s := r.state(info); s != "pending" {
+			t.Errorf("is %s", s)
+		}
+	})
+}

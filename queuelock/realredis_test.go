@@ -1,0 +1,100 @@
+package queuelock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// The same on real servers and in real time, for what embedded nodes do not have (cancellation goes by
+// pub/sub) and to see that they do not flatter.
+var realDoublings = []struct {
+	name string
+	run  func(t *testing.T, r *rig, s setup)
+}{
+	{"timeout", func(t *testing.T, r *rig, s setup) {
+		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) })
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"), asynq.Timeout(time.Second))
+	}},
+	{"cancelled by the inspector", func(t *testing.T, r *rig, s setup) {
+		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) })
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		eventually(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
+		eventually(t, "cancelled", func() bool { // until its server has subscribed
+			info, err := r.inspector.GetTaskInfo("default", "t")
+			return r.inspector.CancelProcessing("t") == nil && err == nil && info.State == asynq.TaskStateRetry
+		})
+	}},
+	{"redelivery forced by the lease's score", func(t *testing.T, r *rig, s setup) {
+		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) }
+		r.serve(s, handler)
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		eventually(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
+		r.exec("ZADD", "asynq:{default}:lease", 1, "t")
+		r.serve(s, handler) // recovers at once
+	}},
+	{"two servers in shutdown", func(t *testing.T, r *rig, s setup) {
+		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) }
+		first := r.serve(s, handler)
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		eventually(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
+		r.serve(s, handler)
+		first.Shutdown()
+	}},
+	{"completion write fails once", func(t *testing.T, r *rig, s setup) {
+		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) }
+		srv := r.serve(s, handler)
+		srv.link.set(once(isDone))
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		eventually(t, "done", func() bool { return r.ledger.count(&r.ledger.done, "t") == 1 })
+		eventually(t, "the worker idle", func() bool {
+			servers, err := r.inspector.Servers()
+			return err == nil && len(servers) == 1 && len(servers[0].ActiveWorkers) == 0
+		})
+		r.exec("ZADD", "asynq:{default}:lease", 1, "t")
+		r.serve(s, handler)
+	}},
+}
+
+func TestDoublingOnRealRedis(t *testing.T) {
+	for _, d := range realDoublings {
+		t.Run(d.name+"/bare", func(t *testing.T) {
+			r := onRedis(t)
+			d.run(t, r, setup{bare: true})
+			eventually(t, "asynq alone doubles", func() bool {
+				r.ledger.mu.Lock()
+				defer r.ledger.mu.Unlock()
+				return r.ledger.overlaps+r.ledger.again > 0
+			})
+		})
+		t.Run(d.name+"/locked", func(t *testing.T) {
+			r := onRedis(t)
+			d.run(t, r, setup{})
+			eventually(t, "a duplicate is suppressed", func() bool { return r.events.count(EventDuplicate) > 0 })
+			eventually(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
+			r.ledger.mu.Lock()
+			defer r.ledger.mu.Unlock()
+			if r.ledger.overlaps+r.ledger.again > 0 || r.ledger.runs["t"] != 1 || r.ledger.done["t"] != 1 {
+				t.Errorf("overlaps %d, again %d, runs %v, done %v", r.ledger.overlaps, r.ledger.again, r.ledger.runs, r.ledger.done)
+			}
+		})
+	}
+}
+
+// Two tasks of one key without retries, on real servers.
+func TestLastAttemptOnRealRedis(t *testing.T) {
+	r := onRedis(t)
+	for range 2 {
+		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 2*time.Second) })
+	}
+	infos := []*asynq.TaskInfo{r.enqueue(order(1), asynq.MaxRetry(0)), r.enqueue(order(1), asynq.MaxRetry(0))}
+	for _, info := range infos {
+		eventually(t, "done", func() bool { return r.ledger.count(&r.ledger.done, info.ID) == 1 })
+	}
+	eventually(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
+	if r.ledger.overlaps > 0 {
+		t.Error("at the same time")
+	}
+}
