@@ -41,13 +41,14 @@ type Node struct {
 	exec   sync.Mutex
 	offset time.Duration // guarded by exec
 
-	mu      sync.Mutex
-	conns   map[*conn]struct{}
-	clients []*redis.Client
-	calls   map[string]int
-	faults  faults
-	id      identity
-	closed  bool
+	mu        sync.Mutex
+	listeners []net.Listener
+	conns     map[*conn]struct{}
+	clients   []*redis.Client
+	calls     map[string]int
+	faults    faults
+	id        identity
+	closed    bool
 }
 
 // NewNode starts an empty node without any fault. The caller must Close it.
@@ -211,6 +212,9 @@ func (n *Node) Close() {
 	n.closed = true
 	clients := n.clients
 	n.clients = nil
+	for _, l := range n.listeners {
+		_ = l.Close()
+	}
 	n.breakConnsLocked()
 	n.mu.Unlock()
 	for _, c := range clients {

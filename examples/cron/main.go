@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 func main() {
@@ -46,21 +47,21 @@ func main() {
 const patience = 20 * time.Second
 
 func demo(ctx context.Context, unprotected bool) error {
-	nodes, err := startNodes(3)
+	nodes, err := testutil.StartNodes(3)
 	if err != nil {
 		return err
 	}
-	defer nodes.close()
-	if err := provision(ctx, nodes.urls); err != nil {
+	defer nodes.Close()
+	if err := provision(ctx, nodes.URLs()); err != nil {
 		return err
 	}
-	fmt.Printf("three nodes: %s; three replicas: a, b, and c, whose clock is %v off\n\n", nodes.kind, skew)
+	fmt.Printf("three nodes: %s; three replicas: a, b, and c, whose clock is %v off\n\n", nodes.Kind, skew)
 
 	rec := newRecord(os.Stdout)
 	replicas := replicas{}
 	defer replicas.stop() // also when one could not be started
 	for _, name := range []string{"a", "b", "c"} {
-		if err := replicas.start(name, nodes.urls, unprotected, rec); err != nil {
+		if err := replicas.start(name, nodes.URLs(), unprotected, rec); err != nil {
 			return err
 		}
 	}

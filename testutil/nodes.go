@@ -1,0 +1,115 @@
+package testutil
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+)
+
+// Nodes are independent Redis masters that other processes can reach, for
+// demos and tests of several processes.
+type Nodes struct {
+	Addrs []string // host:port
+	Kind  string   // what they are, for people
+
+	stops []func()
+}
+
+// StartNodes starts n nodes: redis-server processes where there is a
+// redis-server, embedded ones otherwise. The caller must Close them.
+func StartNodes(n int) (*Nodes, error) {
+	start, kind := startServer, "redis-server processes"
+	if !ServerAvailable() {
+		start, kind = startListening, "embedded, because redis-server is not on PATH"
+	}
+	ns := &Nodes{Kind: kind}
+	for i := range n {
+		addr, stop, err := start()
+		if err != nil {
+			ns.Close()
+			return nil, fmt.Errorf("node %d: %w", i, err)
+		}
+		ns.Addrs, ns.stops = append(ns.Addrs, addr), append(ns.stops, stop)
+	}
+	return ns, nil
+}
+
+func startServer() (addr string, stop func(), err error) {
+	s, err := StartServer("") // its directory goes with it
+	if err != nil {
+		return "", nil, err
+	}
+	return s.Addr(), s.Close, nil
+}
+
+func startListening() (addr string, stop func(), err error) {
+	n := NewNode()
+	if addr, err = n.Listen(); err != nil {
+		n.Close()
+		return "", nil, err
+	}
+	return addr, n.Close, nil
+}
+
+// URLs returns the addresses as core.Open takes them.
+func (ns *Nodes) URLs() []string {
+	urls := slices.Clone(ns.Addrs)
+	for i, addr := range urls {
+		urls[i] = "redis://" + addr
+	}
+	return urls
+}
+
+// Close ends the nodes.
+func (ns *Nodes) Close() {
+	for _, stop := range ns.stops {
+		stop()
+	}
+	ns.stops = nil
+}
+
+// Listen lets other processes reach the node, at the address returned, until
+// it is closed. What its switches do to connections they do to these as well.
+func (n *Node) Listen() (addr string, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	n.mu.Lock()
+	closed := n.closed
+	n.listeners = append(n.listeners, l)
+	if !closed {
+		n.work.Add(1)
+	}
+	n.mu.Unlock()
+	if closed {
+		_ = l.Close()
+		return "", net.ErrClosed
+	}
+	go func() {
+		defer n.work.Done()
+		for {
+			outside, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			inside, err := n.Dial(context.Background(), "", "")
+			if err != nil { // the node is down
+				_ = outside.Close()
+				continue
+			}
+			go pass(inside, outside)
+			go pass(outside, inside)
+		}
+	}()
+	return l.Addr().String(), nil
+}
+
+// pass copies until either end hangs up, and then hangs up on both.
+func pass(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	_ = to.Close()
+	_ = from.Close()
+}

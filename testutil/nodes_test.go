@@ -1,0 +1,72 @@
+package testutil
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// An embedded node that listens is the same node for other processes, with all its faults.
+func TestListen(t *testing.T) {
+	n := NewNode()
+	defer n.Close()
+	addr, err := n.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DisableIdentity: true})
+	defer c.Close()
+	if err := c.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := n.Exec("GET", "k"); err != nil || got != "v" {
+		t.Errorf("the node has %v, %v", got, err)
+	}
+	n.Down()
+	if err := c.Get(t.Context(), "k").Err(); err == nil {
+		t.Error("the node answers although it is down")
+	}
+	n.Up()
+	if got, err := c.Get(t.Context(), "k").Result(); err != nil || got != "v" {
+		t.Errorf("up again: %q, %v", got, err)
+	}
+	n.Close()
+	if err := c.Get(t.Context(), "k").Err(); err == nil || errors.Is(err, redis.Nil) {
+		t.Errorf("closed: %v", err)
+	}
+	if _, err := n.Listen(); err == nil {
+		t.Error("a closed node listens")
+	}
+}
+
+// StartNodes works with redis-server and without.
+func TestStartNodes(t *testing.T) {
+	for _, path := range []string{"as it is", "empty"} {
+		t.Run(path, func(t *testing.T) {
+			if path == "empty" {
+				t.Setenv("PATH", t.TempDir())
+			}
+			ns, err := StartNodes(2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ns.Close()
+			for i, url := range ns.URLs() {
+				o, err := redis.ParseURL(url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.DisableIdentity = true
+				c := redis.NewClient(o)
+				if err := c.Set(t.Context(), "node", i, 0).Err(); err != nil {
+					t.Errorf("%s, %s: %v", ns.Kind, url, err)
+				}
+				if got, err := c.Get(t.Context(), "node").Int(); err != nil || got != i {
+					t.Errorf("node %d answers for node %d, %v", i, got, err)
+				}
+				c.Close()
+			}
+		})
+	}
+}
