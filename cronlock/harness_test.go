@@ -69,9 +69,19 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func (w *world) locks(opts ...core.Option) *core.Locker {
 	w.t.Helper()
+	return w.locksVia(nil, opts...)
+}
+
+// locksVia is locks for a process whose requests pass the hook, if it is not nil.
+func (w *world) locksVia(hook redis.Hook, opts ...core.Option) *core.Locker {
+	w.t.Helper()
 	clients := make([]redis.UniversalClient, len(w.nodes))
 	for i, n := range w.nodes {
-		clients[i] = n.ClientWith(func(o *redis.Options) { o.PoolSize = 200 })
+		c := n.ClientWith(func(o *redis.Options) { o.PoolSize = 200 })
+		if hook != nil {
+			c.AddHook(hook)
+		}
+		clients[i] = c
 	}
 	locks, err := core.New(clients, append([]core.Option{core.WithLogger(quiet)}, opts...)...)
 	if err != nil {
