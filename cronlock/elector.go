@@ -49,7 +49,7 @@ type Term struct {
 func (t Term) ValidUntil() time.Time { return t.lease.ValidUntil() }
 
 // errResigned is what a term ends with by Resign or Close.
-var errResigned = errors.New("resigned")
+var errResigned = fmt.Errorf("%w: resigned", ErrLeadershipLost)
 
 // A term is a Term with what runs in it.
 type term struct {
