@@ -17,7 +17,9 @@ type work struct {
 	finish  chan struct{}
 }
 
-func newWork() *work { return &work{started: make(chan context.Context, 10), finish: make(chan struct{})} }
+func newWork() *work {
+	return &work{started: make(chan context.Context, 10), finish: make(chan struct{})}
+}
 
 // deaf ignores its context.
 func (k *work) deaf(ctx context.Context) error {
