@@ -41,6 +41,9 @@ func (cl *claim) newRun(lead leading, attempt int, tick, job *core.Lease) *run {
 			parent = lease.Context() // has the values of the job's context, and not its end
 		}
 	}
+	if lead.term != nil {
+		parent = lead.term.mark(parent)
+	}
 	inner, cancel := context.WithCancelCause(context.WithValue(parent, runKey{}, r))
 	r.ctx, r.cancel = &runContext{inner, r}, cancel
 	r.endWith(cl.ctx, func() error { return context.Cause(cl.ctx) })
