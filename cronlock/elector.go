@@ -119,7 +119,8 @@ func NewElector(locks *core.Locker, group string, opts ...ElectorOption) (*Elect
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
-	named, err := locks.With(core.WithDetachedLease(), core.WithName(group), core.WithRetryDelay(watchMin, watchMax))
+	named, err := locks.With(core.WithDetachedLease(), core.WithName(group), core.WithRetryDelay(watchMin, watchMax),
+		core.WithMaxWait(0)) // that another process leads is no error
 	if err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
