@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-co-op/gocron/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
@@ -176,3 +177,47 @@ func (w *world) wired(opts ...core.Option) (*core.Locker, *cable) {
 	k := &cable{}
 	return w.locksVia(k, opts...), k
 }
+
+// A member is a replica whose Cron has an Elector, and that can be cut off.
+type member struct {
+	*replica
+	*candidate
+	cable *cable
+}
+
+// members starts so many, each with the same job, and returns the one that leads first.
+func (w *world) members(n int, def gocron.JobDefinition, f func(m *member, ctx context.Context) error, opts ...Option) (*member, []*member) {
+	w.t.Helper()
+	var all []*member
+	for i := range n {
+		name := fmt.Sprint(i)
+		locks, k := w.wired()
+		m := &member{candidate: w.electorOn(name, locks), cable: k}
+		m.replica = w.replicaOn(name, locks, append([]Option{WithElector(m.Elector)}, opts...)...)
+		m.replica.job(def, func(ctx context.Context) error {
+			if f == nil {
+				return nil
+			}
+			return f(m, ctx)
+		})
+		m.sched.Start()
+		all = append(all, m)
+		if i == 0 {
+			leader(w.t, taking, m.candidate)
+		}
+	}
+	return all[0], all
+}
+
+// atHead returns the members that lead.
+func atHead(all []*member) (who []*member) {
+	for _, m := range all {
+		if m.leads() {
+			who = append(who, m)
+		}
+	}
+	return who
+}
+
+// id names the member.
+func (m *member) id() string { return m.candidate.name }

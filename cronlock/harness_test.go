@@ -43,6 +43,7 @@ func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
 			for i := len(w.ends) - 1; i >= 0; i-- {
 				w.ends[i]()
 			}
+			time.Sleep(time.Minute) // for requests that were cut off: time stops with the bubble's function
 		}()
 		f(t, w)
 	})
