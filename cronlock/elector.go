@@ -167,6 +167,9 @@ func (l leading) lost() error {
 	return l.term.lost()
 }
 
+// over: the runs of the term have been told to stop.
+func (l leading) over() bool { return l.term != nil && l.term.work.Err() != nil }
+
 func (t *term) lost() error {
 	if t.lease.Context().Err() == nil {
 		return nil

@@ -81,7 +81,7 @@ func AtMostOnce() JobOption { return jobOption(func(p *policy) { p.attempts = 1 
 
 // AtLeastOnce has a replica that saw the tick run it again when the lease of the one that ran it ends without
 // completion: the process died or was cut off, or a run by [Cron.Task] panicked, or returned an error after
-// the scheduler had stopped it. Any other error is a completion. A tick starts at most attempts times in all,
+// the scheduler had stopped it, or the leadership had gone. Any other error is a completion. A tick starts at most attempts times in all,
 // and not later than the misfire grace.
 func AtLeastOnce(attempts int) JobOption { return jobOption(func(p *policy) { p.attempts = attempts }) }
 

@@ -30,7 +30,7 @@ type run struct {
 	taken    bool  // by Task,
 	returned bool  // which has returned
 	err      error // with this,
-	stopped  bool  // because the scheduler has stopped the job
+	stopped  bool  // because the scheduler has stopped the job, or the leadership went
 }
 
 func (cl *claim) newRun(lead leading, attempt int, tick, job *core.Lease) *run {
