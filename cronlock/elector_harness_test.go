@@ -135,7 +135,9 @@ type cable struct {
 func (k *cable) Cut() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.cut = make(chan struct{})
+	if k.cut == nil {
+		k.cut = make(chan struct{})
+	}
 }
 
 func (k *cable) Mend() {
