@@ -227,7 +227,7 @@ func (e *Elector) Task(fn func(ctx context.Context) error) gocron.Task {
 		ctx, cancel := context.WithCancelCause(lead.term.mark(ctx))
 		defer cancel(nil)
 		defer context.AfterFunc(lead.term.work, func() { cancel(context.Cause(lead.term.work)) })()
-		return fn(ctx)
+		return fn(&termContext{ctx, lead.term, cancel})
 	})
 }
 
@@ -290,6 +290,21 @@ func (e *Elector) Close(ctx context.Context) error {
 		}
 		return err
 	}
+}
+
+// A termContext is a context that ends with the term. Its Err looks at the clock, as that of a lease does: after
+// a pause it knows at the first look.
+type termContext struct {
+	context.Context
+	t      *term
+	cancel context.CancelCauseFunc
+}
+
+func (c *termContext) Err() error {
+	if err := c.t.lost(); err != nil {
+		c.cancel(err)
+	}
+	return c.Context.Err()
 }
 
 type termKey struct{}
@@ -355,7 +370,7 @@ func (e *Elector) serve(lease *core.Lease) (resigned bool) {
 	go func() {
 		defer e.depart(t)
 		defer close(returned)
-		e.elected(t.notice, t.Term)
+		e.elected(&termContext{t.notice, t, t.leave}, t.Term)
 	}()
 	for _, c := range crons {
 		c.catchUp()
