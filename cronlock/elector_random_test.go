@@ -73,7 +73,7 @@ func TestOneLeaderAtATime(t *testing.T) {
 						k.Mend()
 					}
 				}
-				for range 60 {
+				for range 40 {
 					c, i := rng.IntN(len(all)), rng.IntN(len(w.nodes))
 					n := w.nodes[i]
 					switch rng.IntN(12) {
