@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // Work of a leader that a test ends.
@@ -256,5 +258,43 @@ func TestElectorClose(t *testing.T) {
 		if len(leaders(a, b)) > 0 {
 			t.Error("somebody leads after Close")
 		}
+	})
+}
+
+// An atGrant calls its function when an acquisition has succeeded, before Acquire returns.
+type atGrant func()
+
+func (f atGrant) Start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+	if op.Kind != core.OpAcquire {
+		return ctx, nil
+	}
+	return ctx, func(o core.Outcome) {
+		if o.Err == nil {
+			f()
+		}
+	}
+}
+
+// An Elector that is closed just when the nodes have granted it the leadership does not take it up.
+func TestCloseAtTheMomentOfElection(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var e *Elector
+		ready, closed := make(chan struct{}), make(chan error, 1)
+		locks := w.locks(core.WithObserver(atGrant(func() {
+			<-ready
+			go func() { closed <- e.Close(t.Context()) }()
+			synctest.Wait()
+		})))
+		e, err := NewElector(locks, "group", WithLogger(quiet),
+			OnElected(func(context.Context, Term) { t.Error("elected after Close") }),
+			OnLost(func(Term, error) { t.Error("OnLost without OnElected") }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		close(ready)
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		leader(t, taking, w.elector("next")) // the key was given back
 	})
 }
