@@ -201,3 +201,36 @@ func TestTickAtTheMomentOfElection(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A catch-up that waits for an earlier run of the job to end does not keep its replica from resigning, and is
+// left to the next leader.
+func TestResignWhileCatchingUp(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		only, _ := w.members(1, gocron.CronJob(minutely, true), nil)
+		earlier, err := w.locks().Acquire(t.Context(), only.key(only.Cron.job("job"), "run"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tick := untilMinute(-time.Second)
+		if err := only.Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		await(t, afterResign+taking, "it leads again", only.leads)
+		time.Sleep(2 * time.Second) // the catch-up waits
+		start := time.Now()
+		if err := only.Resign(t.Context()); err != nil || time.Since(start) > taking {
+			t.Errorf("Resign took %v: %v", time.Since(start), err)
+		}
+		if runs := w.ran(); len(runs) > 0 {
+			t.Fatalf("runs %+v", runs)
+		}
+		if err := earlier.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(tick.Add(30 * time.Second)))
+		if runs := w.ran(); len(runs) != 1 || !runs[0].Tick.Equal(tick) {
+			t.Errorf("runs %+v", runs)
+		}
+	})
+}

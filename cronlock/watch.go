@@ -135,6 +135,12 @@ func (cl *claim) rerun(ctx context.Context, tick *core.Lease) error {
 	}
 	inBackground := *cl
 	inBackground.waits = ctx
+	if lead.term != nil { // what has yet to start does not hold up a resignation
+		waits, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(lead.term.notice, cancel)()
+		inBackground.waits = waits
+	}
 	r, err := inBackground.takeRest(lead, tick, true)
 	cl.settled = inBackground.settled
 	if err != nil {
