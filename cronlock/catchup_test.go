@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-
 	"github.com/lockkit/lockkit/core"
 )
 
@@ -35,7 +33,7 @@ func TestTickWithoutLeader(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				first, all := w.members(3, gocron.CronJob(minutely, true), nil, tt.policy...)
+				first, all := w.members(3, minutely, nil, tt.policy...)
 				tick := untilMinute(-time.Second)
 				first.cable.Cut() // it leads until after the tick, but cannot run it
 				time.Sleep(time.Second)
@@ -85,7 +83,7 @@ func TestLeaderCutOffInMidRun(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				ended := make(chan error, 10)
-				first, all := w.members(3, gocron.CronJob(minutely, true), func(m *member, ctx context.Context) error {
+				first, all := w.members(3, minutely, func(m *member, ctx context.Context) error {
 					if m.id() != "0" {
 						return nil
 					}
@@ -136,7 +134,7 @@ func TestResignationInMidRun(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				first, all := w.members(2, gocron.CronJob(minutely, true), func(m *member, ctx context.Context) error {
+				first, all := w.members(2, minutely, func(m *member, ctx context.Context) error {
 					if tt.returns == nil {
 						return failure
 					}
@@ -171,7 +169,7 @@ func TestResignationInMidRun(t *testing.T) {
 // A replica on its own that has resigned catches up when it leads again.
 func TestTickWithoutLeaderAlone(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		only, _ := w.members(1, gocron.CronJob(minutely, true), nil)
+		only, _ := w.members(1, minutely, nil)
 		tick := untilMinute(-time.Second)
 		if err := only.Resign(t.Context()); err != nil {
 			t.Fatal(err)
@@ -187,7 +185,7 @@ func TestTickWithoutLeaderAlone(t *testing.T) {
 // the election, sees the other.
 func TestTickAtTheMomentOfElection(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		only, _ := w.members(1, gocron.CronJob(minutely, true), nil)
+		only, _ := w.members(1, minutely, nil)
 		tick := untilMinute(-5 * time.Second)
 		j := only.Cron.job("job")
 		cl := only.claimOf(t.Context(), j, only.policy)
@@ -206,7 +204,7 @@ func TestTickAtTheMomentOfElection(t *testing.T) {
 // left to the next leader.
 func TestResignWhileCatchingUp(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		only, _ := w.members(1, gocron.CronJob(minutely, true), nil)
+		only, _ := w.members(1, minutely, nil)
 		earlier, err := w.locks().Acquire(t.Context(), only.key(only.Cron.job("job"), "run"))
 		if err != nil {
 			t.Fatal(err)

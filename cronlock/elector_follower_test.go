@@ -19,7 +19,7 @@ import (
 // A follower refuses ticks and manual runs, with a typed error that is nothing to look into.
 func TestFollowerRefuses(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		first, all := w.members(2, gocron.CronJob(minutely, true), nil)
+		first, all := w.members(2, minutely, nil)
 		tick := untilMinute(10 * time.Second)
 		follower := all[1]
 		if runs := w.ran(); len(runs) != 1 || runs[0].replica != first.id() {
@@ -123,7 +123,7 @@ func TestFollowerKeepsNothing(t *testing.T) {
 func TestRunThatIgnoresTheLoss(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		k := newWork()
-		first, all := w.members(2, gocron.CronJob(minutely, true), func(m *member, ctx context.Context) error {
+		first, all := w.members(2, minutely, func(m *member, ctx context.Context) error {
 			if m.id() == "0" {
 				return k.deaf(ctx)
 			}
@@ -165,7 +165,7 @@ func TestRunThatIgnoresTheLoss(t *testing.T) {
 func TestLeadershipLostInMidRun(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		k := newWork()
-		first, _ := w.members(1, gocron.CronJob(minutely, true), func(_ *member, ctx context.Context) error { return k.deaf(ctx) })
+		first, _ := w.members(1, minutely, func(_ *member, ctx context.Context) error { return k.deaf(ctx) })
 		untilMinute(time.Second)
 		run := <-k.started
 		for _, key := range w.nodes[0].Keys() {

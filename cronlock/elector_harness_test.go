@@ -188,7 +188,7 @@ type member struct {
 }
 
 // members starts so many, each with the same job, and returns the one that leads first.
-func (w *world) members(n int, def gocron.JobDefinition, f func(m *member, ctx context.Context) error, opts ...Option) (*member, []*member) {
+func (w *world) members(n int, crontab string, f func(m *member, ctx context.Context) error, opts ...Option) (*member, []*member) {
 	w.t.Helper()
 	var all []*member
 	for i := range n {
@@ -196,7 +196,7 @@ func (w *world) members(n int, def gocron.JobDefinition, f func(m *member, ctx c
 		locks, k := w.wired()
 		m := &member{candidate: w.electorOn(name, locks), cable: k}
 		m.replica = w.replicaOn(name, locks, append([]Option{WithElector(m.Elector)}, opts...)...)
-		m.replica.job(def, func(ctx context.Context) error {
+		m.replica.job(gocron.CronJob(crontab, true), func(ctx context.Context) error {
 			if f == nil {
 				return nil
 			}

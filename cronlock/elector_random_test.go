@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -134,7 +132,7 @@ func TestOneLeaderAtATime(t *testing.T) {
 func TestTicksOnceWhileLeadersChange(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		running := 0
-		_, all := w.members(3, gocron.CronJob(secondly, true), func(m *member, ctx context.Context) error {
+		_, all := w.members(3, secondly, func(m *member, ctx context.Context) error {
 			w.mu.Lock()
 			running++
 			if running > 1 {
