@@ -49,7 +49,7 @@ type Term struct {
 func (t Term) ValidUntil() time.Time { return t.lease.ValidUntil() }
 
 // errResigned is what a term ends with by Resign or Close.
-var errResigned = errors.New("resigned")
+var errResigned = fmt.Errorf("%w: resigned", ErrLeadershipLost)
 
 // A term is a Term with what runs in it.
 type term struct {
@@ -59,12 +59,13 @@ type term struct {
 	notice context.Context // of OnElected: ends when no new run starts
 	leave  context.CancelCauseFunc
 
+	asked  sync.Once     // closes resign
 	resign chan struct{} // closed by Resign
 	over   chan struct{} // closed when somebody else may lead
 
 	// Under the Elector's lock:
-	closed  bool // no run starts any more
-	running int
+	closed  bool          // no run starts any more
+	running int           // runs, and OnElected
 	idle    chan struct{} // closed once no run starts any more and none is left
 }
 
@@ -118,7 +119,8 @@ func NewElector(locks *core.Locker, group string, opts ...ElectorOption) (*Elect
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
-	named, err := locks.With(core.WithDetachedLease(true), core.WithName(group), core.WithRetryDelay(watchMin, watchMax))
+	named, err := locks.With(core.WithDetachedLease(true), core.WithName(group), core.WithRetryDelay(watchMin, watchMax),
+		core.WithMaxWait(0), core.WithMaxHold(0), core.WithMinHold(0)) // that another process leads is no error, and terms have no end
 	if err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
@@ -165,6 +167,9 @@ func (l leading) lost() error {
 	return l.term.lost()
 }
 
+// over: the runs of the term have been told to stop.
+func (l leading) over() bool { return l.term != nil && l.term.work.Err() != nil }
+
 func (t *term) lost() error {
 	if t.lease.Context().Err() == nil {
 		return nil
@@ -192,12 +197,14 @@ func (e *Elector) enter() (leading, error) {
 	}
 	t := e.term
 	t.running++
-	return leading{term: t, leave: sync.OnceFunc(func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		t.running--
-		t.settle()
-	})}, nil
+	return leading{term: t, leave: sync.OnceFunc(func() { e.depart(t) })}, nil
+}
+
+func (e *Elector) depart(t *term) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.running--
+	t.settle()
 }
 
 // settle notices that the term has come to rest. Called with the lock.
@@ -217,26 +224,30 @@ func (e *Elector) Task(fn func(ctx context.Context) error) gocron.Task {
 			return err
 		}
 		defer lead.leave()
-		ctx, cancel := context.WithCancelCause(ctx)
+		ctx, cancel := context.WithCancelCause(lead.term.mark(ctx))
 		defer cancel(nil)
 		defer context.AfterFunc(lead.term.work, func() { cancel(context.Cause(lead.term.work)) })()
-		return fn(ctx)
+		return fn(&termContext{ctx, lead.term, cancel})
 	})
 }
 
-// Resign gives the leadership up: from now on this process starts no run, and when those under way have ended,
-// another process may lead. It returns then, or when ctx ends; in that case runs are told to stop, and the
-// leadership ends when they have. Where this process does not lead, there is nothing to do. It takes part in
-// the election again after some seconds.
+// Resign gives the leadership up: from now on this process starts no run, and when those under way and
+// OnElected have ended, another process may lead. It returns then, or when ctx ends; in that case runs are told
+// to stop, and the leadership ends when they have. Where this process does not lead, there is nothing to do. It
+// takes part in the election again after some seconds.
+//
+// OnElected and runs that resign themselves must do so with the context that they got, or one derived from it:
+// then Resign, and Close, does not wait for them, but returns at once.
 func (e *Elector) Resign(ctx context.Context) error {
 	e.mu.Lock()
 	t := e.term
-	if t != nil && !t.closed {
-		close(t.resign)
-		e.end(t)
-	}
 	e.mu.Unlock()
 	if t == nil {
+		return nil
+	}
+	t.asked.Do(func() { close(t.resign) })
+	e.end(t)
+	if t.within(ctx) {
 		return nil
 	}
 	select {
@@ -244,12 +255,14 @@ func (e *Elector) Resign(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		t.cancel(errResigned)
-		return fmt.Errorf("cronlock: runs of this term are still under way: %w", context.Cause(ctx))
+		return fmt.Errorf("cronlock: this term's runs, or OnElected, are still under way: %w", context.Cause(ctx))
 	}
 }
 
-// end lets no run start in the term any more. Called with the lock.
+// end lets no run start in the term any more.
 func (e *Elector) end(t *term) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if !t.closed {
 		t.closed = true
 		t.leave(errResigned)
@@ -257,19 +270,52 @@ func (e *Elector) end(t *term) {
 	}
 }
 
-// Close resigns, as Resign does, and ends the campaign for good.
+// Close resigns, as Resign does, and ends the campaign for good. It also waits for OnLost, which therefore must
+// not call it.
 func (e *Elector) Close(ctx context.Context) error {
+	e.mu.Lock()
 	e.close()
+	t := e.term
+	e.mu.Unlock()
 	err := e.Resign(ctx)
+	if t.within(ctx) {
+		return err
+	}
 	select {
 	case <-e.done:
 		return err
 	case <-ctx.Done():
 		if err == nil {
-			err = fmt.Errorf("cronlock: a callback has not returned: %w", context.Cause(ctx))
+			err = fmt.Errorf("cronlock: a callback, or a run of a lost term, has not returned: %w", context.Cause(ctx))
 		}
 		return err
 	}
+}
+
+// A termContext is a context that ends with the term. Its Err looks at the clock, as that of a lease does: after
+// a pause it knows at the first look.
+type termContext struct {
+	context.Context
+	t      *term
+	cancel context.CancelCauseFunc
+}
+
+func (c *termContext) Err() error {
+	if err := c.t.lost(); err != nil {
+		c.cancel(err)
+	}
+	return c.Context.Err()
+}
+
+type termKey struct{}
+
+// mark makes a context one of the term.
+func (t *term) mark(ctx context.Context) context.Context { return context.WithValue(ctx, termKey{}, t) }
+
+// within says that the caller is what the end of the term waits for.
+func (t *term) within(ctx context.Context) bool {
+	of, ok := ctx.Value(termKey{}).(*term)
+	return ok && of == t
 }
 
 // afterResign is how long a process that resigned leaves the field to others.
@@ -302,62 +348,64 @@ func (e *Elector) campaign() {
 
 // serve is one term. It says whether it ended by resignation.
 func (e *Elector) serve(lease *core.Lease) (resigned bool) {
-	t := &term{Term: Term{Group: e.group, FencingToken: lease.FencingToken(), lease: lease},
+	t := &term{Term: Term{Group: e.group, FencingToken: lease.FencingToken(), lease: lease}, running: 1, // OnElected
 		resign: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{})}
-	t.work, t.cancel = context.WithCancelCause(context.Background())
+	t.work, t.cancel = context.WithCancelCause(t.mark(context.Background()))
 	t.notice, t.leave = context.WithCancelCause(t.work)
-	stop := context.AfterFunc(lease.Context(), func() { t.cancel(t.lost()) })
 	e.mu.Lock()
+	if e.closing.Err() != nil { // Close has found no term to wait for
+		e.mu.Unlock()
+		lease.Release(e.closing)
+		return true
+	}
 	e.term = t
 	crons := make([]*Cron, 0, len(e.crons))
 	for c := range e.crons {
 		crons = append(crons, c)
 	}
 	e.mu.Unlock()
+	stop := context.AfterFunc(lease.Context(), func() { t.cancel(t.lost()) })
 	e.locks.Event(e.closing, source, EventElected)
 	returned := make(chan struct{})
 	go func() {
+		defer e.depart(t)
 		defer close(returned)
-		e.elected(t.notice, t.Term)
+		e.elected(&termContext{t.notice, t, t.leave}, t.Term)
 	}()
 	for _, c := range crons {
 		c.catchUp()
 	}
 
-	var err error
 	select {
 	case <-lease.Context().Done():
 	case <-t.resign:
-		resigned = true
 	case <-e.closing.Done():
-		resigned = true
 	}
-	e.mu.Lock()
-	e.end(t)
-	e.mu.Unlock()
-	<-returned
-	if resigned {
+	if lease.Context().Err() == nil {
+		e.end(t)
 		select {
 		case <-t.idle:
 		case <-lease.Context().Done(): // lost while the last runs were ending
-			resigned = false
 		}
 	}
 	stop()
-	if !resigned {
-		err = t.lost()
+	if resigned = lease.Context().Err() == nil; !resigned {
+		err := t.lost()
 		t.cancel(err)
+		e.end(t)
+		close(t.over)
+		<-returned
 		e.locks.Event(e.closing, source, EventDeposed)
 		e.lost(t.Term, err)
+		<-t.idle
 	}
-	<-t.idle
 	lease.Release(e.closing)
 	e.mu.Lock()
 	e.term = nil
 	e.mu.Unlock()
-	close(t.over)
-	t.cancel(errResigned)
 	if resigned {
+		close(t.over)
+		t.cancel(errResigned)
 		e.locks.Event(e.closing, source, EventResigned)
 		e.lost(t.Term, nil)
 	}

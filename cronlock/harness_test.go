@@ -44,6 +44,7 @@ func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
 			for i := len(w.ends) - 1; i >= 0; i-- {
 				w.ends[i]()
 			}
+			time.Sleep(time.Minute) // for requests that were cut off: time stops with the bubble's function
 		}()
 		f(t, w)
 	})
@@ -70,9 +71,19 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func (w *world) locks(opts ...core.Option) *core.Locker {
 	w.t.Helper()
+	return w.locksVia(nil, opts...)
+}
+
+// locksVia is locks for a process whose requests pass the hook, if it is not nil.
+func (w *world) locksVia(hook redis.Hook, opts ...core.Option) *core.Locker {
+	w.t.Helper()
 	clients := make([]redis.UniversalClient, len(w.nodes))
 	for i, n := range w.nodes {
-		clients[i] = n.ClientWith(func(o *redis.Options) { o.PoolSize = 200 })
+		c := n.ClientWith(func(o *redis.Options) { o.PoolSize = 200 })
+		if hook != nil {
+			c.AddHook(hook)
+		}
+		clients[i] = c
 	}
 	locks, err := core.New(clients, append([]core.Option{core.WithLogger(quiet)}, opts...)...)
 	if err != nil {

@@ -85,10 +85,16 @@ func (cl *claim) run() (*run, error) {
 		return nil, err
 	}
 	if kind == callRerun {
-		if r := cl.job.handover(); r != nil {
-			return r, nil
+		r := cl.job.handover()
+		if r == nil {
+			return nil, ErrMissed
 		}
-		return nil, ErrMissed
+		if err := r.ctx.Err(); err != nil { // lost since it was claimed
+			err = context.Cause(r.ctx)
+			r.abandon()
+			return nil, err
+		}
+		return r, nil
 	}
 	if !c.begin() {
 		return nil, core.ErrClosed

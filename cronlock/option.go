@@ -31,6 +31,7 @@ func (o jobOption) applyJob(p *policy) { o(p) }
 type config struct {
 	policy     policy
 	elector    *Elector
+	led        bool // WithElector was given
 	clock      clockwork.Clock
 	clockLimit time.Duration
 	logger     *slog.Logger
@@ -81,7 +82,7 @@ func AtMostOnce() JobOption { return jobOption(func(p *policy) { p.attempts = 1 
 
 // AtLeastOnce has a replica that saw the tick run it again when the lease of the one that ran it ends without
 // completion: the process died or was cut off, or a run by [Cron.Task] panicked, or returned an error after
-// the scheduler had stopped it. Any other error is a completion. A tick starts at most attempts times in all,
+// the scheduler had stopped it, or the leadership had gone. Any other error is a completion. A tick starts at most attempts times in all,
 // and not later than the misfire grace.
 func AtLeastOnce(attempts int) JobOption { return jobOption(func(p *policy) { p.attempts = attempts }) }
 
@@ -105,8 +106,8 @@ func WithRunAnyway() JobOption { return jobOption(func(p *policy) { p.runAnyway 
 
 // WithElector lets only the leader run jobs, each tick under its lock as without: gocron itself ignores a
 // locker beside an elector. A run's context also ends with the leadership, and a replica that becomes leader
-// catches up on each job's last tick, if it is within the misfire grace. The caller closes the elector.
-func WithElector(e *Elector) Option { return option(func(c *config) { c.elector = e }) }
+// catches up on each job's last tick, if it is within the misfire grace and the same on all replicas. The caller closes the elector.
+func WithElector(e *Elector) Option { return option(func(c *config) { c.elector, c.led = e, true }) }
 
 // WithClock sets the clock of the scheduler, see gocron.WithClock: Options passes it on.
 func WithClock(clock clockwork.Clock) Option { return option(func(c *config) { c.clock = clock }) }
@@ -140,6 +141,7 @@ func (c *config) check(service string) error {
 	}
 	bad(service == "", "the service's name is empty: it keeps the jobs of services apart that share nodes")
 	bad(c.nilOptions > 0, "%d options are nil", c.nilOptions)
+	bad(c.led && c.elector == nil, "elector is nil")
 	bad(c.clock == nil, "clock is nil")
 	bad(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
 	bad(c.clockLimit <= 0, "clock limit is %v, must be positive", c.clockLimit)

@@ -30,7 +30,7 @@ type run struct {
 	taken    bool  // by Task,
 	returned bool  // which has returned
 	err      error // with this,
-	stopped  bool  // because the scheduler has stopped the job
+	stopped  bool  // because the scheduler has stopped the job, or the leadership went
 }
 
 func (cl *claim) newRun(lead leading, attempt int, tick, job *core.Lease) *run {
@@ -40,6 +40,9 @@ func (cl *claim) newRun(lead leading, attempt int, tick, job *core.Lease) *run {
 		if lease != nil {
 			parent = lease.Context() // has the values of the job's context, and not its end
 		}
+	}
+	if lead.term != nil {
+		parent = lead.term.mark(parent)
 	}
 	inner, cancel := context.WithCancelCause(context.WithValue(parent, runKey{}, r))
 	r.ctx, r.cancel = &runContext{inner, r}, cancel

@@ -25,23 +25,33 @@ func (j *job) watch(cl *claim, why error) {
 
 // leaveToLeader notes that the leader should run this.
 func (j *job) leaveToLeader(cl *claim) {
+	if !cl.shared {
+		return
+	}
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	if cl.shared {
+	if j.unled == nil || !cl.tick.Before(j.unled.tick) {
 		j.unled = cl
+	}
+	j.mu.Unlock()
+	if cl.c.elector.IsLeader(cl.ctx) == nil { // elected after the refusal, it may have caught up before this
+		j.catchUp()
 	}
 }
 
 // catchUp runs the last ticks that were left to a leader, unless it has run them.
 func (c *Cron) catchUp() {
 	for _, j := range c.all() {
-		j.mu.Lock()
-		cl := j.unled
-		j.unled = nil
-		j.mu.Unlock()
-		if cl != nil {
-			cl.takeOver()
-		}
+		j.catchUp()
+	}
+}
+
+func (j *job) catchUp() {
+	j.mu.Lock()
+	cl := j.unled
+	j.unled = nil
+	j.mu.Unlock()
+	if cl != nil {
+		cl.takeOver()
 	}
 }
 
@@ -62,22 +72,24 @@ func (cl *claim) takeOver() {
 	}
 	go func() {
 		defer cl.c.tasks.Done()
-		defer func() {
-			j.mu.Lock()
-			delete(j.watched, cl.id)
-			j.mu.Unlock()
-		}()
 		ctx, cancel := context.WithCancel(cl.ctx)
 		defer cancel()
 		defer context.AfterFunc(cl.c.closing, cancel)()
-		cl.waitOver(ctx)
+		unled := cl.waitOver(ctx)
+		j.mu.Lock()
+		delete(j.watched, cl.id)
+		j.mu.Unlock()
+		if unled { // not before, or the catch-up would take the tick for watched
+			j.leaveToLeader(cl)
+		}
 	}()
 }
 
 // Holders die rarely: those who wait for it ask less often than those who contend.
 const watchMin, watchMax = 250 * time.Millisecond, time.Second
 
-func (cl *claim) waitOver(ctx context.Context) {
+// waitOver says whether the tick is left to the leader.
+func (cl *claim) waitOver(ctx context.Context) (unled bool) {
 	for ctx.Err() == nil && cl.late() == nil {
 		waiting := *cl
 		waiting.waits = ctx
@@ -87,13 +99,13 @@ func (cl *claim) waitOver(ctx context.Context) {
 		}
 		switch {
 		case err == nil, cl.settled, errors.Is(err, core.ErrDone), errors.Is(err, core.ErrClosed):
-			return
+			return false
 		case errors.Is(err, ErrNotLeader):
-			cl.job.leaveToLeader(cl)
-			return
+			return true
 		}
 		pause(ctx, watchMax)
 	}
+	return false
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -118,6 +130,12 @@ func (cl *claim) rerun(ctx context.Context, tick *core.Lease) error {
 	}
 	inBackground := *cl
 	inBackground.waits = ctx
+	if lead.term != nil { // what has yet to start does not hold up a resignation
+		waits, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(lead.term.notice, cancel)()
+		inBackground.waits = waits
+	}
 	r, err := inBackground.takeRest(lead, tick, true)
 	cl.settled = inBackground.settled
 	if err != nil {

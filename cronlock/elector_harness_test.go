@@ -1,0 +1,225 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A candidate is an Elector with the callbacks that it made.
+type candidate struct {
+	*Elector
+	name  string
+	locks *core.Locker
+
+	mu       sync.Mutex
+	calls    []string // "elected 7", "lost 7 <nil>"
+	terms    []Term
+	busy     bool // a callback is under way
+	together bool // two were
+}
+
+// elector starts a candidate of its own process, whose Locker nobody else has.
+func (w *world) elector(name string, opts ...ElectorOption) *candidate {
+	w.t.Helper()
+	return w.electorOn(name, w.locks(), opts...)
+}
+
+// electorOn is elector on a given Locker. The options' callbacks replace those that keep the calls.
+func (w *world) electorOn(name string, locks *core.Locker, opts ...ElectorOption) *candidate {
+	w.t.Helper()
+	c := &candidate{name: name, locks: locks}
+	e, err := NewElector(locks, "group", append([]ElectorOption{WithLogger(quiet),
+		OnElected(func(_ context.Context, t Term) { c.elected(t) }), OnLost(c.lost)}, opts...)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c.Elector = e
+	w.ends = append(w.ends, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := e.Close(ctx); err != nil {
+			w.t.Errorf("closing elector %s: %v", name, err)
+		}
+	})
+	return c
+}
+
+func (c *candidate) note(call string) (done func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.together = c.together || c.busy
+	c.busy = true
+	c.calls = append(c.calls, call)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.busy = false
+	}
+}
+
+func (c *candidate) elected(t Term) {
+	c.mu.Lock()
+	c.terms = append(c.terms, t)
+	c.mu.Unlock()
+	c.note(fmt.Sprintf("elected %d", t.FencingToken))()
+}
+
+func (c *candidate) lost(t Term, err error) {
+	c.note(fmt.Sprintf("lost %d %v", t.FencingToken, err != nil))()
+}
+
+// called returns the callbacks so far.
+func (c *candidate) called() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.calls...)
+}
+
+func (c *candidate) leads() bool { return c.IsLeader(context.Background()) == nil }
+
+// leaders returns who leads now.
+func leaders(all ...*candidate) (who []*candidate) {
+	for _, c := range all {
+		if c.leads() {
+			who = append(who, c)
+		}
+	}
+	return who
+}
+
+// await waits, in fake time, until is holds, and says how long that took. It fails the test after the limit.
+func await(t *testing.T, limit time.Duration, what string, is func() bool) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for !is() {
+		if time.Since(start) > limit {
+			t.Fatalf("after %v: still waiting until %s", limit, what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// leader waits until one of them leads.
+func leader(t *testing.T, limit time.Duration, all ...*candidate) *candidate {
+	t.Helper()
+	await(t, limit, "somebody leads", func() bool { return len(leaders(all...)) > 0 })
+	return leaders(all...)[0]
+}
+
+// others returns all but one.
+func others(but *candidate, all ...*candidate) (rest []*candidate) {
+	for _, c := range all {
+		if c != but {
+			rest = append(rest, c)
+		}
+	}
+	return rest
+}
+
+// A cable connects one process with the nodes. Cut, it swallows what is sent.
+type cable struct {
+	mu  sync.Mutex
+	cut chan struct{} // not nil while cut; closed when mended
+}
+
+func (k *cable) Cut() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.cut == nil {
+		k.cut = make(chan struct{})
+	}
+}
+
+func (k *cable) Mend() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.cut != nil {
+		close(k.cut)
+		k.cut = nil
+	}
+}
+
+func (k *cable) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (k *cable) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (k *cable) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		k.mu.Lock()
+		cut := k.cut
+		k.mu.Unlock()
+		if cut == nil {
+			return next(ctx, cmd)
+		}
+		select {
+		case <-cut:
+		case <-ctx.Done():
+		}
+		err := errors.New("the cable is cut")
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// wired is a Locker whose process can be cut off from all nodes.
+func (w *world) wired(opts ...core.Option) (*core.Locker, *cable) {
+	w.t.Helper()
+	k := &cable{}
+	return w.locksVia(k, opts...), k
+}
+
+// A member is a replica whose Cron has an Elector, and that can be cut off.
+type member struct {
+	*replica
+	*candidate
+	cable *cable
+}
+
+// members starts so many, each with the same job, and returns the one that leads first.
+func (w *world) members(n int, crontab string, f func(m *member, ctx context.Context) error, opts ...Option) (*member, []*member) {
+	w.t.Helper()
+	var all []*member
+	for i := range n {
+		name := fmt.Sprint(i)
+		locks, k := w.wired()
+		m := &member{candidate: w.electorOn(name, locks), cable: k}
+		m.replica = w.replicaOn(name, locks, append([]Option{WithElector(m.Elector)}, opts...)...)
+		m.replica.job(gocron.CronJob(crontab, true), func(ctx context.Context) error {
+			if f == nil {
+				return nil
+			}
+			return f(m, ctx)
+		})
+		m.sched.Start()
+		all = append(all, m)
+		if i == 0 {
+			leader(w.t, taking, m.candidate)
+		}
+	}
+	return all[0], all
+}
+
+// atHead returns the members that lead.
+func atHead(all []*member) (who []*member) {
+	for _, m := range all {
+		if m.leads() {
+			who = append(who, m)
+		}
+	}
+	return who
+}
+
+// id names the member.
+func (m *member) id() string { return m.candidate.name }
