@@ -69,9 +69,19 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func (w *world) locks(opts ...core.Option) *core.Locker {
 	w.t.Helper()
+	return w.locksBehind(nil, opts...)
+}
+
+// locksBehind puts the hook, if not nil, before every client.
+func (w *world) locksBehind(hook redis.Hook, opts ...core.Option) *core.Locker {
+	w.t.Helper()
 	clients := make([]redis.UniversalClient, len(w.nodes))
 	for i, n := range w.nodes {
-		clients[i] = n.ClientWith(func(o *redis.Options) { o.PoolSize = 200 })
+		client := n.ClientWith(func(o *redis.Options) { o.PoolSize = 200 })
+		if hook != nil {
+			client.AddHook(hook)
+		}
+		clients[i] = client
 	}
 	locks, err := core.New(clients, append([]core.Option{core.WithLogger(quiet)}, opts...)...)
 	if err != nil {
