@@ -100,7 +100,7 @@ func (a *acquisition) refused(t *tally) result {
 		res.err, res.pause, res.recover = ErrHeld, pauseSplit, true
 	case t.voters() >= t.q:
 		res.err, res.pause = ErrHeld, pauseHeld
-		if granted > 0 && t.count(Held) < t.q {
+		if held := t.count(Held); granted > 0 && held < t.q || held >= t.q && t.heldVotes() < t.q {
 			res.pause = pauseSplit
 		}
 	case t.voters()+t.count(Quarantined) >= t.q:

@@ -84,6 +84,7 @@ type vote struct {
 	token   uint64        // granted: token on that node; done: ballot of the record
 	expiry  int64         // granted, renewed: logical expiry, server ms
 	rest    time.Duration // held, quarantined: time left
+	owner   string        // held: the attempt that has it
 	history string        // granted: replication history of the node, "-" without guard
 	record  *nodeRecord   // granted in recovery, done: the completion record on that node
 	err     error
@@ -122,7 +123,10 @@ func parse(reply string) vote {
 	switch word {
 	case "HEALED", "WAIT":
 		v.expiry = f.int()
-	case "HELD", "QUARANTINED":
+	case "HELD":
+		v.rest = f.ms()
+		v.owner = f.rest
+	case "QUARANTINED":
 		v.rest = f.ms()
 	case "DONE":
 		v.record = f.record()

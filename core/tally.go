@@ -75,6 +75,25 @@ func (t *tally) doneVotes() int {
 	return most
 }
 
+// heldVotes is the most nodes that the same other attempt holds. One that holds fewer than a quorum may be as
+// unlucky as this one.
+func (t *tally) heldVotes() int {
+	most := 0
+	for i := range t.votes {
+		if t.votes[i].verdict != Held {
+			continue
+		}
+		same := 0
+		for j := range t.votes {
+			if t.votes[j].verdict == Held && t.votes[j].owner == t.votes[i].owner {
+				same++
+			}
+		}
+		most = max(most, same)
+	}
+	return most
+}
+
 // record is the completion record with the greatest ballot that any node showed, nil if none did.
 func (t *tally) record() *nodeRecord {
 	var best *nodeRecord
