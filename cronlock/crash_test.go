@@ -62,7 +62,7 @@ func TestHolderDies(t *testing.T) {
 				if len(runs) != tt.starts {
 					t.Fatalf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.errs)
 				}
-				attempts(t, runs)
+				attemptsInOrder(t, runs)
 				for i, r := range runs {
 					if !r.Tick.Equal(runs[0].Tick) {
 						t.Errorf("run %d is of tick %v", i+1, r.Tick)
@@ -161,7 +161,7 @@ func TestPanic(t *testing.T) {
 				if len(runs) != tt.starts {
 					t.Fatalf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.errs)
 				}
-				attempts(t, runs)
+				attemptsInOrder(t, runs)
 				if want := min(tt.panics, tt.starts); recovered != want {
 					t.Errorf("%d panics, want %d", recovered, want)
 				}

@@ -47,7 +47,7 @@ func TestLostLease(t *testing.T) {
 		if len(runs) != 2 || runs[1].replica != "other" || !runs[1].Tick.Equal(runs[0].Tick) {
 			t.Fatalf("runs: %v; errors: %v", runs, w.errs)
 		}
-		attempts(t, runs)
+		attemptsInOrder(t, runs)
 		if !e.at.Before(runs[1].at) {
 			t.Errorf("run again at %v, the context had not ended before %v", runs[1].at, e.at)
 		}

@@ -62,9 +62,9 @@ func of(tick time.Time, runs []ran) []ran {
 	return of
 }
 
-// attempts checks that the runs are those of the first attempts at a tick, each with a greater fencing token than
+// attemptsInOrder checks that the runs are those of the first attempts at a tick, each with a greater fencing token than
 // the one before.
-func attempts(t *testing.T, runs []ran) {
+func attemptsInOrder(t *testing.T, runs []ran) {
 	t.Helper()
 	for i, r := range runs {
 		if r.Attempt != i+1 {

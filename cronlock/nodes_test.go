@@ -171,6 +171,7 @@ func sweep(t *testing.T, w *world, k, attempts int, hit func(*testutil.Node) tes
 	if len(runs) > attempts {
 		t.Errorf("request %d: %d starts: %v", k, len(runs), runs)
 	}
+	attemptsInOrder(t, runs)
 	if attempts > 1 && completed == 0 {
 		t.Errorf("request %d: not completed: %v; errors: %v", k, runs, w.errs)
 	}
