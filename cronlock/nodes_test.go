@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,9 +188,9 @@ func TestLockCancelled(t *testing.T) {
 				r := w.replica("0", WithMinGap(time.Minute)) // all that a run can need
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				seen := 0
+				var seen atomic.Int64
 				w.nodes[node].OnRequest(func([]string) testutil.Action {
-					if seen++; seen == k {
+					if seen.Add(1) == int64(k) {
 						cancel()
 					}
 					return testutil.Action{}
