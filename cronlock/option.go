@@ -106,7 +106,8 @@ func WithRunAnyway() JobOption { return jobOption(func(p *policy) { p.runAnyway 
 
 // WithElector lets only the leader run jobs, each tick under its lock as without: gocron itself ignores a
 // locker beside an elector. A run's context also ends with the leadership, and a replica that becomes leader
-// catches up on each job's last tick, if it is within the misfire grace and the same on all replicas. The caller closes the elector.
+// catches up on each job's last tick, if it is within the misfire grace and the same on all replicas. The
+// caller closes the elector.
 func WithElector(e *Elector) Option { return option(func(c *config) { c.elector, c.led = e, true }) }
 
 // WithClock sets the clock of the scheduler, see gocron.WithClock: Options passes it on.

@@ -1,0 +1,177 @@
+package cronlock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What only processes can show: one that is killed, and one that stands still, in the middle of a run.
+
+// childEnv makes the test binary a replica: the nodes' URLs, separated by commas.
+const childEnv = "CRONLOCK_TEST_REPLICA"
+
+func TestMain(m *testing.M) {
+	if urls := os.Getenv(childEnv); urls != "" {
+		if err := child(strings.Split(urls, ",")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// An event is what a replica tells of a run, as a line of JSON.
+type event struct {
+	What    string // started, told
+	Tick    time.Time
+	Attempt int
+	Token   uint64
+	Lost    bool // told: the context ended with core.ErrLost
+	from    *process
+}
+
+// child is a replica whose job goes on until its context ends.
+func child(urls []string) error {
+	locks, err := core.Open(urls, core.WithTTL(3*time.Second), core.WithClockWindow(200*time.Millisecond), core.WithLogger(quiet))
+	if err != nil {
+		return err
+	}
+	c, err := New(locks, "service", AtLeastOnce(2), WithLogger(quiet))
+	if err != nil {
+		return err
+	}
+	s, err := gocron.NewScheduler(c.Options()...)
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(os.Stdout)
+	_, err = s.NewJob(gocron.CronJob("*/3 * * * * *", true), c.Task(func(ctx context.Context) error {
+		run, _ := FromContext(ctx)
+		e := event{What: "started", Tick: run.Tick, Attempt: run.Attempt, Token: run.FencingToken}
+		if err := out.Encode(e); err != nil {
+			return err
+		}
+		_, cause := ended(ctx)
+		e.What, e.Lost = "told", errors.Is(cause, core.ErrLost)
+		return out.Encode(e)
+	}), gocron.WithName("job"))
+	if err != nil {
+		return err
+	}
+	s.Start()
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil { // until it is killed, or its parent is gone
+		return err
+	}
+	return errors.Join(s.Shutdown(), c.Close(context.Background()), locks.Close(context.Background()))
+}
+
+type process struct {
+	*exec.Cmd
+	t *testing.T
+}
+
+// spawn starts a replica that tells events.
+func spawn(t *testing.T, urls []string, events chan<- event) *process {
+	t.Helper()
+	p := &process{exec.Command(os.Args[0]), t}
+	p.Env = append(os.Environ(), childEnv+"="+strings.Join(urls, ","))
+	p.Stderr = os.Stderr
+	if _, err := p.StdinPipe(); err != nil { // which stays open
+		t.Fatal(err)
+	}
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for in := json.NewDecoder(out); ; {
+			e := event{from: p}
+			if in.Decode(&e) != nil {
+				return // it is dead
+			}
+			events <- e
+		}
+	}()
+	t.Cleanup(func() {
+		p.Process.Kill()
+		<-read
+		p.Wait()
+	})
+	return p
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// A replica that is killed, or stands still until its lease is over: the tick runs again on the other one, as the
+// second attempt. The one that stood still is told when it goes on.
+func TestProcess(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		stop syscall.Signal
+	}{{"killed", syscall.SIGKILL}, {"paused", syscall.SIGSTOP}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var urls []string
+			for _, s := range testutil.Redis(t, 3) {
+				urls = append(urls, "redis://"+s.Addr())
+			}
+			events := make(chan event, 1000)
+			spawn(t, urls, events)
+			spawn(t, urls, events)
+			next := func(what string) event {
+				t.Helper()
+				select {
+				case e := <-events:
+					if e.What != what {
+						t.Fatalf("%s, want %s: %+v", e.What, what, e)
+					}
+					return e
+				case <-time.After(90 * time.Second):
+					t.Fatal("nothing is told any more")
+					return event{}
+				}
+			}
+			first := next("started")
+			first.from.signal(tt.stop)
+			second := next("started")
+			if second.from == first.from {
+				t.Fatal("a stopped process tells something")
+			}
+			if !second.Tick.Equal(first.Tick) || second.Attempt != 2 || second.Token <= first.Token {
+				t.Errorf("after attempt %d at %v with token %d came attempt %d at %v with token %d",
+					first.Attempt, first.Tick, first.Token, second.Attempt, second.Tick, second.Token)
+			}
+			if tt.stop == syscall.SIGSTOP {
+				first.from.signal(syscall.SIGCONT)
+				if e := next("told"); e.from != first.from || !e.Lost || !e.Tick.Equal(first.Tick) {
+					t.Errorf("the one that stood still was told %+v", e)
+				}
+			}
+		})
+	}
+}

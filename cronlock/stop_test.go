@@ -1,0 +1,219 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// held lists the keys of jobs that are held on so many nodes or more, without what core prefixes them with.
+func (w *world) held(least int) (held []string) {
+	w.t.Helper()
+	on := map[string]int{}
+	for _, n := range w.nodes {
+		for _, key := range n.Keys() {
+			_, name, ours := strings.Cut(key, "cron/")
+			if !ours {
+				continue
+			}
+			owner, err := n.Exec("HGET", key, "i")
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if owner != nil && owner != "" {
+				on[name]++
+			}
+		}
+	}
+	for name, n := range on {
+		if n >= least {
+			held = append(held, name)
+		}
+	}
+	slices.Sort(held)
+	return held
+}
+
+// leases are the keys held on a quorum: the last node may be told of an end a little later.
+func (w *world) leases() []string { return w.held(len(w.nodes)/2 + 1) }
+
+// However the scheduler is stopped in mid-run, the run keeps its leases until its function has returned, and
+// leaves none behind then. Not in a bubble: gocron spins while it waits for runs, which keeps a bubble's time from
+// passing.
+func TestNoLeaseLeftBehind(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		stop func(s gocron.Scheduler, j gocron.Job) error
+	}{
+		{"Shutdown", func(s gocron.Scheduler, _ gocron.Job) error { return s.Shutdown() }},
+		{"StopJobs", func(s gocron.Scheduler, _ gocron.Job) error { return s.StopJobs() }},
+		{"RemoveJob", func(s gocron.Scheduler, j gocron.Job) error { return s.RemoveJob(j.ID()) }},
+	} {
+		for name, policy := range map[string]JobOption{"at most once": AtMostOnce(), "at least once": AtLeastOnce(2), "allow": WithOverlap(Allow)} {
+			t.Run(tt.name+", "+name, func(t *testing.T) {
+				t.Parallel()
+				w := &world{t: t, nodes: testutil.Embedded(t, 3)}
+				defer func() {
+					for _, end := range slices.Backward(w.ends) {
+						end()
+					}
+				}()
+				renewed := make(chan struct{}, 1000) // requests for the run's leases on one node
+				started, told, goOn, stopped := make(chan []string), make(chan struct{}), make(chan struct{}), make(chan error, 1)
+				r := w.replicaOn("0", w.locks(core.WithTTL(time.Second), core.WithClockWindow(50*time.Millisecond)), policy)
+				var once sync.Once
+				j := r.job(gocron.CronJob(secondly, true), func(ctx context.Context) error {
+					once.Do(func() {
+						started <- w.leases()
+						<-ctx.Done()
+						close(told)
+						<-goOn
+					})
+					return nil
+				})
+				r.sched.Start()
+				running := <-started
+				go func() { stopped <- tt.stop(r.sched, j) }()
+				<-told
+				if len(running) == 0 {
+					t.Fatal("a run without a lease")
+				}
+				w.nodes[0].OnRequest(func(args []string) testutil.Action {
+					if slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, running[0]) }) {
+						renewed <- struct{}{}
+					}
+					return testutil.Action{}
+				})
+				for range 5 { // every third of the TTL
+					<-renewed
+				}
+				if held := w.leases(); !slices.Equal(held, running) {
+					t.Errorf("the function goes on under %q, was %q", held, running)
+				}
+				close(goOn)
+				if err := <-stopped; err != nil {
+					t.Error(err)
+				}
+				if err := r.Close(t.Context()); err != nil { // RemoveJob does not wait for the run
+					t.Error(err)
+				}
+				if err := r.locks.Close(t.Context()); err != nil { // waits for what is under way to the last node
+					t.Error(err)
+				}
+				if held := w.held(1); len(held) > 0 {
+					t.Errorf("held after the run: %q", held)
+				}
+			})
+		}
+	}
+}
+
+// What a stopped scheduler or a removed job leaves behind does not keep the job from going on.
+func TestGoesOnAfterAStop(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		r := w.replica("0")
+		work := func(ctx context.Context) error {
+			select {
+			case <-time.After(20 * time.Second):
+			case <-ctx.Done():
+			}
+			return nil
+		}
+		j := r.job(gocron.CronJob(minutely, true), work)
+		r.sched.Start()
+		for i := range 3 {
+			time.Sleep(70 * time.Second)
+			if n := len(w.ran()); n != i+1 {
+				t.Fatalf("%d runs, want %d: %v", n, i+1, w.errs)
+			}
+			switch i {
+			case 0:
+				if err := r.sched.StopJobs(); err != nil {
+					t.Fatal(err)
+				}
+				r.sched.Start()
+			case 1:
+				if err := r.sched.RemoveJob(j.ID()); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				r.job(gocron.CronJob(minutely, true), work)
+			}
+		}
+		for tick, n := range w.perTick() {
+			if n != 1 {
+				t.Errorf("tick %v ran %d times", tick, n)
+			}
+		}
+	})
+}
+
+// Close waits for runs and for those who watch the runs of others; Lock fails from then on.
+func TestClose(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		release := make(chan struct{})
+		var all []*replica
+		for i := range 2 {
+			r := w.replica(fmt.Sprint(i), AtLeastOnce(2))
+			r.job(gocron.CronJob(minutely, true), func(context.Context) error { <-release; return nil })
+			r.sched.Start()
+			all = append(all, r)
+		}
+		time.Sleep(70 * time.Second)
+		runs := w.ran()
+		if len(runs) != 1 {
+			t.Fatalf("%d runs", len(runs))
+		}
+		holder, watcher := all[0], all[1]
+		if runs[0].replica == watcher.name {
+			holder, watcher = watcher, holder
+		}
+		brief, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := holder.Close(brief); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close in mid-run: %v", err)
+		}
+		start := time.Now()
+		if err := watcher.Close(t.Context()); err != nil {
+			t.Errorf("Close while watching: %v", err)
+		}
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("a watcher was closed after %v", d)
+		}
+		for _, r := range all {
+			if _, err := r.Lock(t.Context(), "job"); !errors.Is(err, core.ErrClosed) {
+				t.Errorf("Lock after Close: %v", err)
+			}
+		}
+		if held := w.leases(); len(held) == 0 {
+			t.Error("Close ended the run's leases")
+		}
+		closed := make(chan error)
+		go func() { closed <- holder.Close(t.Context()) }()
+		synctest.Wait()
+		select {
+		case err := <-closed:
+			t.Errorf("Close did not wait: %v", err)
+		default:
+			close(release)
+			if err := <-closed; err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if held := w.held(1); len(held) > 0 {
+			t.Errorf("held after Close: %q", held)
+		}
+	})
+}
