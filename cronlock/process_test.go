@@ -45,9 +45,14 @@ type event struct {
 	from    *process
 }
 
+// openBrief has leases that are soon over.
+func openBrief(urls []string) (*core.Locker, error) {
+	return core.Open(urls, core.WithTTL(3*time.Second), core.WithClockWindow(200*time.Millisecond), core.WithLogger(quiet))
+}
+
 // child is a replica whose job goes on until its context ends.
 func child(urls []string) error {
-	locks, err := core.Open(urls, core.WithTTL(3*time.Second), core.WithClockWindow(200*time.Millisecond), core.WithLogger(quiet))
+	locks, err := openBrief(urls)
 	if err != nil {
 		return err
 	}
@@ -60,7 +65,7 @@ func child(urls []string) error {
 		return err
 	}
 	out := json.NewEncoder(os.Stdout)
-	_, err = s.NewJob(gocron.CronJob("*/3 * * * * *", true), c.Task(func(ctx context.Context) error {
+	_, err = s.NewJob(gocron.CronJob("*/10 * * * * *", true), c.Task(func(ctx context.Context) error {
 		run, _ := FromContext(ctx)
 		e := event{What: "started", Tick: run.Tick, Attempt: run.Attempt, Token: run.FencingToken}
 		if err := out.Encode(e); err != nil {
@@ -139,6 +144,14 @@ func TestProcess(t *testing.T) {
 			var urls []string
 			for _, s := range testutil.Redis(t, 3) {
 				urls = append(urls, "redis://"+s.Addr())
+			}
+			locks, err := openBrief(urls)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer locks.Close(context.Background())
+			if err := locks.Provision(t.Context()); err != nil { // so that the first tick finds nodes that vote
+				t.Fatal(err)
 			}
 			events := make(chan event, 1000)
 			spawn(t, urls, events)
