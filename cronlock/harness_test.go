@@ -19,10 +19,11 @@ import (
 
 // A world is a set of nodes and the replicas of a service on it, in a bubble of synctest.
 type world struct {
-	t     *testing.T
-	nodes []*testutil.Node
-	sched []gocron.SchedulerOption // of all replicas
-	ends  []func()
+	t       *testing.T
+	nodes   []*testutil.Node
+	bubbled bool                     // it is in a bubble
+	sched   []gocron.SchedulerOption // of all replicas
+	ends    []func()
 
 	mu   sync.Mutex
 	runs []ran
@@ -39,7 +40,7 @@ type ran struct {
 func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, nodes: testutil.Embedded(t, nodes)}
+		w := &world{t: t, nodes: testutil.Embedded(t, nodes), bubbled: true}
 		defer func() {
 			for i := len(w.ends) - 1; i >= 0; i-- {
 				w.ends[i]()
@@ -135,6 +136,9 @@ func (w *world) replicaOn(name string, locks *core.Locker, opts ...Option) *repl
 // settle removes all jobs and waits for their runs to end: gocron waits for runs without letting the time of a
 // bubble go on.
 func (r *replica) settle() {
+	if !r.w.bubbled {
+		return
+	}
 	for _, j := range r.sched.Jobs() {
 		r.sched.RemoveJob(j.ID())
 	}

@@ -172,7 +172,11 @@ func sweep(t *testing.T, w *world, k, attempts int, hit func(*testutil.Node) tes
 	if len(runs) > attempts {
 		t.Errorf("request %d: %d starts: %v", k, len(runs), runs)
 	}
-	attemptsInOrder(t, runs)
+	for i := 1; i < len(runs); i++ { // one may be missing: recorded, but not known to be, so not started
+		if runs[i].Attempt <= runs[i-1].Attempt || runs[i].FencingToken <= runs[i-1].FencingToken {
+			t.Errorf("request %d: attempts or tokens do not grow: %v", k, runs)
+		}
+	}
 	if attempts > 1 && completed == 0 {
 		t.Errorf("request %d: not completed: %v; errors: %v", k, runs, w.errs)
 	}
