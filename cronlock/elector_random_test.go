@@ -15,7 +15,7 @@ import (
 // Over a random campaign of faults there is one leader at a time, terms have growing tokens, and each process
 // hears of its terms in turn. A process says that it leads for no longer than it is trusted to.
 func TestOneLeaderAtATime(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				rng := rand.New(rand.NewPCG(seed, 3))
