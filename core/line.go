@@ -84,18 +84,18 @@ func (q *lines) fails(key string, err error) {
 }
 
 // why says why the turn does not come: what keeps its owner from the key, or that its owner has it, and for
-// how long at least.
-func (q *lines) why(key string) (time.Duration, error) {
+// how long at least; and what the owner carries.
+func (q *lines) why(key string) (left time.Duration, carried string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
 	switch {
 	case at.holder != nil:
-		return max(at.holder.left(), 0), ErrHeld
+		return max(at.holder.left(), 0), at.holder.carries, ErrHeld
 	case at.trouble != nil:
-		return 0, at.trouble
+		return 0, "", at.trouble
 	}
-	return 0, ErrHeld
+	return 0, "", ErrHeld
 }
 
 // leave passes the turn on.
