@@ -408,6 +408,8 @@ func TestNodeObserver(t *testing.T) {
 		if n := len(o.verdicts(OpRelease, 0)); n != maxFailures {
 			t.Errorf("%d releases heard on node 0", n)
 		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
 		if first := o.replies[OpAcquire]; !slices.ContainsFunc(first, func(r NodeReply) bool { return r.Latency == 70*time.Millisecond }) {
 			t.Errorf("no slow reply among %+v", first)
 		}
