@@ -191,7 +191,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		case a.last.err == ErrDone || a.try && !a.undecided() || a.lostPatience():
 			return nil, a.fail(a.last.err)
 		}
-		a.l.e.lines.fails(a.line, a.last.err)
+		a.l.e.lines.fails(a.line, a.last.err, a.out.Holder)
 		a.recovering = a.recovering && a.last.pause == pauseSplit
 		a.out.Contended = a.out.Contended || a.last.err == ErrHeld
 		if !a.sleep(wait) {

@@ -53,25 +53,44 @@ func TestWaitersSeeWhatTheHolderCarries(t *testing.T) {
 	})
 }
 
-// A waiter in line behind others of its process learns who holds the key there.
+// A waiter in line behind others of its process learns who was the last to hold the key before it, here or
+// elsewhere.
 func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		b := &bearer{says: "of the first"}
-		p := w.process(WithObserver(b))
-		lease := w.acquire(p, "k")
-		b.says = "of the second"
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if next, err := p.Acquire(t.Context(), "k"); err == nil {
-				w.release(next)
+		var mine [3]*bearer
+		elsewhere := w.acquire(w.process(WithObserver(&bearer{says: "elsewhere"})), "k")
+		p := w.process()
+		for i, says := range []string{"of the first", "of the second", "of the third"} {
+			mine[i] = &bearer{says: says}
+			l, err := p.With(WithObserver(mine[i]))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}()
+			go l.Do(t.Context(), "k", func(context.Context) error {
+				time.Sleep(time.Second)
+				return nil
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		gaveUp := &bearer{}
+		l, err := p.With(WithObserver(gaveUp))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Acquire(short, "k") // while the first contends
+		w.release(elsewhere)
+		time.Sleep(time.Minute)
 		synctest.Wait()
-		w.release(lease)
-		<-done
-		if _, outs := b.of(t, OpAcquire); outs[1].Err != nil || outs[1].Holder != "of the first" {
-			t.Errorf("behind %q (%v)", outs[1].Holder, outs[1].Err)
+		for i, want := range []string{"elsewhere", "of the first", "of the second"} {
+			if _, outs := mine[i].of(t, OpAcquire); outs[0].Err != nil || outs[0].Holder != want {
+				t.Errorf("%d is behind %q (%v), want %q", i, outs[0].Holder, outs[0].Err, want)
+			}
+		}
+		if _, outs := gaveUp.of(t, OpAcquire); outs[0].Holder != "elsewhere" {
+			t.Errorf("the one that gave up was behind %q", outs[0].Holder)
 		}
 	})
 }
