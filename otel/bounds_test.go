@@ -116,7 +116,7 @@ func everything(ctx context.Context, o *Observer) {
 	o.Event(ctx, core.Event{Source: "cronlock", Name: "jobs", Kind: "tick_run"})
 }
 
-func TestNothingIsAllocatedForNobody(t *testing.T) {
+func TestAllocationsForNobody(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
@@ -139,7 +139,7 @@ func TestNothingIsAllocatedForNobody(t *testing.T) {
 }
 
 // An observer that nobody listens to costs a lock and unlock nothing either: core gathers nothing for it.
-func TestLockingAllocatesNoMoreForNobody(t *testing.T) {
+func TestAllocationsOfLockingForNobody(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}

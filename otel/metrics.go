@@ -51,7 +51,7 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		decisions: counter(MetricDecisions, decisions, "What the packages on top of the locks decided."),
 		requests:  counter(MetricNodeRequests, requests, "Requests to a node, by what it made of them."),
 	}
-	in.status, err = m.Int64Gauge(MetricNodeStatus, metric.WithUnit("1"), metric.WithDescription("1 for the state that a node is in, 0 for the others."))
+	in.status, err = m.Int64Gauge(MetricNodeStatus, metric.WithUnit(nodes), metric.WithDescription("1 for the state that a node is in, 0 for the others."))
 	faults = append(faults, err)
 	in.offset, err = m.Float64Gauge(MetricNodeClockOffset, metric.WithUnit(seconds), metric.WithDescription("Clock of a node minus that of the process, request delay included."))
 	return in, errors.Join(append(faults, err)...)

@@ -69,6 +69,7 @@ const (
 	leases    = "{lease}"
 	decisions = "{decision}"
 	handoffs  = "{handoff}"
+	nodes     = "{node}" // not "1", for which Prometheus would call the metric a ratio
 )
 
 // Buckets, in seconds. Waits and round trips start at what a node in the same rack takes; holds go on for as

@@ -46,7 +46,7 @@ func WithSpanThreshold(d time.Duration) Option {
 }
 
 // WithHolderLinks turns links between waiters and holders on or off. When on, the trace context of the span
-// under which a lease is acquired, if it is sampled, is written beside the lease (some 100 bytes on each node), so that the spans of
+// under which a lease is acquired, if it is sampled, is written beside the lease (24 bytes), so that the spans of
 // those who wait for it, in any process, link to it. Default on.
 func WithHolderLinks(on bool) Option { return option(func(c *config) { c.links = on }) }
 
