@@ -72,11 +72,12 @@ func startPrometheus(t *testing.T, target string) *database {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ready := false
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
 		log.Close()
-		if t.Failed() {
+		if !ready {
 			said, _ := os.ReadFile(log.Name())
 			t.Logf("prometheus said:\n%s", said)
 		}
@@ -91,6 +92,7 @@ func startPrometheus(t *testing.T, target string) *database {
 		if resp.StatusCode != http.StatusOK {
 			return []string{resp.Status}
 		}
+		ready = true
 		return nil
 	})
 	return p

@@ -61,7 +61,7 @@ func (r *replica) enqueue(ctx context.Context) {
 		payload := fmt.Appendf(nil, `{"account":"account-%d","order":"%s-%d"}`, rand.IntN(2), r.name, i-i%4/3) // each fourth repeats the third
 		var opts []asynq.Option
 		if i%10 == 9 { // has one attempt, and no patience
-			opts = append(opts, asynq.MaxRetry(0), asynq.Timeout(200*time.Millisecond))
+			opts = append(opts, asynq.MaxRetry(0), asynq.Timeout(time.Second))
 		}
 		r.queue.client.Enqueue(asynq.NewTask("charge", payload), opts...)
 	}

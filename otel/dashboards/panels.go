@@ -33,8 +33,14 @@ func rate(metric, filter string) string {
 	return `rate(` + metric + `{` + filter + `}[$__rate_interval])`
 }
 
+// counted is how much a counter of rare events grew. Its first event gives birth to it, of which increase() sees
+// nothing. Looking back for an hour keeps a gap in the scrapes from being taken for a birth.
+func counted(selector, window string) string {
+	return `((` + selector + ` unless last_over_time(` + selector + `[1h] offset ` + window + `)) or increase(` + selector + `[` + window + `]))`
+}
+
 func decisions(by, source, kinds string) string {
-	return `sum by (` + by + `) (increase(lockkit_decisions_total{` + l + `,lockkit_source="` + source + `",lockkit_decision=~"` + kinds + `"}[$__rate_interval]))`
+	return `sum by (` + by + `) ` + counted(`lockkit_decisions_total{`+l+`,lockkit_source="`+source+`",lockkit_decision=~"`+kinds+`"}`, `$__rate_interval`)
 }
 
 // quantileBy is a quantile of a histogram by some labels.
@@ -49,7 +55,7 @@ var sections = []section{
 		{kind: "stat", title: "Wait, p95", unit: "s", help: "Over the time range.",
 			queries: []query{{quantile + `0.95, sum by (le) (rate(lockkit_acquire_duration_seconds_bucket{` + l + `}[$__range])))`, ""}}},
 		{kind: "stat", title: "Lost", bad: "above 0", help: "Locks that ended before their holder was done, over the time range. Shutdowns included.",
-			queries: []query{{`sum(increase(lockkit_losses_total{` + l + `}[$__range]))`, ""}}},
+			queries: []query{{`sum` + counted(`lockkit_losses_total{`+l+`}`, `$__range`), ""}}},
 		{kind: "stat", title: "Without quorum", unit: "percentunit", bad: "above 0", help: "Share of acquisitions that failed because too few nodes answered, over the time range.",
 			queries: []query{{`sum(rate(lockkit_acquire_duration_seconds_count{` + l + `,lockkit_outcome="unavailable"}[$__range])) / sum(rate(lockkit_acquire_duration_seconds_count{` + l + `}[$__range]))`, ""}}},
 		{kind: "stat", title: "Nodes to spare", bad: "below 1", help: "How many more nodes may fail before there is no quorum, as the process sees it that is worst off. 0 is normal with one node only.",
@@ -81,7 +87,7 @@ var sections = []section{
 	}},
 	{"Losses and renewals", []chart{
 		{title: "Lost", help: "expired: no quorum confirmed in time. taken: nodes forgot it. clock: the process stood still. max_hold: stuck holder. closed: shutdown did not wait.",
-			queries: []query{{`sum by (lockkit_name, error_type) (increase(lockkit_losses_total{` + l + `}[$__rate_interval]))`, "{{lockkit_name}} {{error_type}}"}}},
+			queries: []query{{`sum by (lockkit_name, error_type) ` + counted(`lockkit_losses_total{`+l+`}`, `$__rate_interval`), "{{lockkit_name}} {{error_type}}"}}},
 		{title: "Margin at renewal, p5", unit: "s", help: "One in twenty renewals began with less trusted time than this. Near 0 the next hiccup costs locks.",
 			queries: []query{{quantileBy("0.05", "lockkit_name", "lockkit_renew_margin_seconds", l), "{{lockkit_name}}"}}},
 		{title: "Renewal, p95", unit: "s", queries: []query{{quantileBy("0.95", "lockkit_name", "lockkit_renew_duration_seconds", l), "{{lockkit_name}}"}}},
