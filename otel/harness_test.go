@@ -158,7 +158,7 @@ func (g *gauge) points() map[string]float64 {
 func pointName(name string, set attribute.Set) string {
 	var parts []string
 	for _, a := range set.ToSlice() {
-		parts = append(parts, strings.TrimPrefix(string(a.Key), "lockkit.")+"="+a.Value.Emit())
+		parts = append(parts, strings.TrimPrefix(string(a.Key), "lockkit.")+"="+a.Value.String())
 	}
 	slices.Sort(parts)
 	return strings.TrimPrefix(name, "lockkit.") + "{" + strings.Join(parts, ",") + "}"
@@ -193,7 +193,7 @@ func (g *gauge) ended() (spans []sdktrace.ReadOnlySpan) {
 func attr(s sdktrace.ReadOnlySpan, key attribute.Key) string {
 	for _, a := range s.Attributes() {
 		if a.Key == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""

@@ -272,3 +272,27 @@ func TestQueriesNameValuesThatExist(t *testing.T) {
 		t.Errorf("%d values found", values)
 	}
 }
+
+// Every kind of decision that an adapter counts is in a panel.
+func TestEveryDecisionIsInAPanel(t *testing.T) {
+	constant := regexp.MustCompile(`(?m)^\t(?:Event|Kind)\w+(?: +Kind)? += "([a-z_]+)"`)
+	shown := regexp.MustCompile(`lockkit_source="(\w+)",lockkit_decision=~"([^"]*)"`)
+	panels := map[string][]string{}
+	for _, u := range panelQueries(t) {
+		for _, m := range shown.FindAllStringSubmatch(u.expr, -1) {
+			panels[m[1]] = append(panels[m[1]], m[2])
+		}
+	}
+	for source, file := range map[string]string{"cronlock": "errors.go", "queuelock": "event.go", "httplock": "kind.go"} {
+		kinds := constant.FindAllStringSubmatch(read(t, "../../"+source+"/"+file), -1)
+		if len(kinds) < 7 {
+			t.Fatalf("%s has %d kinds", source, len(kinds))
+		}
+		all := regexp.MustCompile("^(" + strings.Join(panels[source], "|") + ")$")
+		for _, k := range kinds {
+			if !all.MatchString(k[1]) {
+				t.Errorf("%s: no panel shows %q", source, k[1])
+			}
+		}
+	}
+}
