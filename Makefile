@@ -20,8 +20,8 @@ FUZZTIME ?= 30s
 # How many seeds `sim` tries.
 SEEDS ?= 100000
 
-# Required: a test that needs Redis fails without it, instead of skipping.
-WITH_REDIS := LOCKKIT_REDIS=required
+# Required: a test that needs Redis or promtool fails without it, instead of skipping.
+WITH_TOOLS := LOCKKIT_REDIS=required LOCKKIT_PROMTOOL=required
 
 # A renamed test would make `go test -run` match nothing and still pass.
 define check-simulation
@@ -41,10 +41,11 @@ test: tools lint unit sim-short ## everything a change must pass; installs what 
 	@echo "==> all stages passed"
 
 .PHONY: tools
-tools: ## check that redis-server and a C compiler are there; install them with apt-get when not
-	@echo "==> tools: looking for redis-server and a C compiler, which the race detector needs"
+tools: ## check that redis-server, promtool and a C compiler are there; install them with apt-get when not
+	@echo "==> tools: looking for redis-server, promtool and a C compiler, which the race detector needs"
 	missing=
 	command -v redis-server >/dev/null || missing="$$missing redis-server"
+	command -v promtool >/dev/null || missing="$$missing prometheus"
 	command -v "$$(go env CC)" >/dev/null || missing="$$missing gcc libc6-dev"
 	if [ -z "$$missing" ]; then
 		redis-server --version
@@ -53,8 +54,9 @@ tools: ## check that redis-server and a C compiler are there; install them with 
 	if ! command -v apt-get >/dev/null; then
 		echo "not on PATH:$$missing, and there is no apt-get to install it with." >&2
 		echo "Install Redis (macOS: brew install redis; Fedora: dnf install redis; or" >&2
-		echo "https://redis.io/docs/latest/operate/oss_and_stack/install/) and a C compiler," >&2
-		echo "check that \"redis-server --version\" works, then run make again." >&2
+		echo "https://redis.io/docs/latest/operate/oss_and_stack/install/), Prometheus (macOS: brew" >&2
+		echo "install prometheus; or https://prometheus.io/download/) and a C compiler," >&2
+		echo "check that \"redis-server --version\" and \"promtool --version\" work, then run make again." >&2
 		exit 1
 	fi
 	install="apt-get install -y --no-install-recommends$$missing"
@@ -71,13 +73,16 @@ tools: ## check that redis-server and a C compiler are there; install them with 
 	echo "installing with apt-get:$$missing"
 	$$as_root apt-get update
 	$$as_root env DEBIAN_FRONTEND=noninteractive $$install
-	# The tests start servers of their own. The package may have started one
-	# too; stop it, and carry on where there is no service manager.
-	if [ -d /run/systemd/system ]; then
-		$$as_root systemctl disable --now redis-server || true
-	elif command -v service >/dev/null; then
-		$$as_root service redis-server stop >/dev/null 2>&1 || true
-	fi
+	# The tests start servers of their own. The packages may have started some
+	# too; stop them, and carry on where there is no service manager.
+	for server in redis-server prometheus; do
+		[[ "$$missing" == *"$$server"* ]] || continue
+		if [ -d /run/systemd/system ]; then
+			$$as_root systemctl disable --now "$$server" || true
+		elif command -v service >/dev/null; then
+			$$as_root service "$$server" stop >/dev/null 2>&1 || true
+		fi
+	done
 	redis-server --version
 
 .PHONY: vet
@@ -113,13 +118,14 @@ lint: vet ## gofmt, go vet, go fix and staticcheck, all without findings
 .PHONY: unit
 unit: tools ## all tests with the race detector, on real Redis
 	@echo "==> unit: all tests with the race detector, in random order, on real Redis"
-	$(WITH_REDIS) go test -race -shuffle=on -timeout 15m ./...
+	$(WITH_TOOLS) go test -race -shuffle=on -timeout 15m ./...
 
 .PHONY: sim-short
 sim-short: tools ## the simulation on 1000 seeds, and the tests that the race detector would spoil
 	@echo "==> sim-short: the simulation on 1000 seeds and the count of allocations, without the race detector"
 	$(check-simulation)
-	$(WITH_REDIS) GOGC=400 go test ./core -run '^(TestSimulation|TestAllocations)$$' -count=1 -sim.seeds=1000 -timeout 20m
+	$(WITH_TOOLS) GOGC=400 go test ./core -run '^(TestSimulation|TestAllocations)$$' -count=1 -sim.seeds=1000 -timeout 20m
+	$(WITH_TOOLS) go test ./otel -run '^TestAllocations' -count=1
 
 .PHONY: sim
 sim: ## the simulation, long campaign (SEEDS=100000)
@@ -130,7 +136,7 @@ sim: ## the simulation, long campaign (SEEDS=100000)
 .PHONY: soak
 soak: tools ## the core tests 20 times over, with the race detector
 	@echo "==> soak: the core tests 20 times over, with the race detector"
-	$(WITH_REDIS) go test -race -shuffle=on -count=20 -timeout 0 ./core/...
+	$(WITH_TOOLS) go test -race -shuffle=on -count=20 -timeout 0 ./core/...
 
 .PHONY: fuzz
 fuzz: ## each fuzz target of ./core in turn (FUZZTIME=30s)
@@ -149,6 +155,15 @@ fuzz: ## each fuzz target of ./core in turn (FUZZTIME=30s)
 bench: tools ## the benchmarks
 	@echo "==> bench: the benchmarks"
 	go test -run '^$$' -bench . -benchmem ./core ./queuelock ./httplock
+
+.PHONY: dashboards
+dashboards: tools ## start Prometheus on the otel example, and fail on a panel that stays empty
+	@echo "==> dashboards: the queries of every panel against the otel example, within two minutes"
+	$(WITH_TOOLS) LOCKKIT_PROMETHEUS=required go test ./examples/otel -run '^TestNoPanelIsEmpty$$' -count=1 -v -timeout 5m
+
+.PHONY: capacity
+capacity: tools ## measure what locks, records and ticks take of each node
+	@$(WITH_TOOLS) go test ./core ./cronlock -run '^TestFootprint' -count=1 -v | grep -E '^ +[a-z_]+\.go|FAIL'
 
 .PHONY: demo
 demo: ## run the quickstart example
@@ -169,6 +184,10 @@ demo-queue: ## run the queue example: asynq tasks, three worker processes, rando
 .PHONY: demo-fencedsql
 demo-fencedsql: ## run the example of fencing tokens in SQL; a module of its own, which builds a database
 	@cd examples/fencedsql && go vet . && go run .
+
+.PHONY: demo-otel
+demo-otel: ## run the otel example for half a minute
+	@go run ./examples/otel -for 30s
 
 .PHONY: models
 models: ## check the models in docs/models

@@ -44,6 +44,7 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool) (*Lease, err
 		return nil, a.fail(errReentrant)
 	}
 	ctx, end := l.observe(ctx, OpAcquire, key, try, 0)
+	a.observed, a.carries = end != nil, l.carry(ctx)
 	lease, err := a.run(ctx)
 	if end != nil {
 		a.out.Err = err
@@ -70,11 +71,13 @@ func (l *Locker) holds(ctx context.Context, key string) bool {
 
 // An acquisition is one call of Acquire: a place in the local queue, then attempts until one succeeds.
 type acquisition struct {
-	l      *Locker
-	key    string
-	line   string // the key's name in Redis, and in the local queue
-	parent context.Context
-	try    bool
+	l        *Locker
+	key      string
+	line     string // the key's name in Redis, and in the local queue
+	parent   context.Context
+	try      bool
+	observed bool   // somebody wants to know its outcome
+	carries  string // what the lease shows to those that wait for it
 
 	recovering bool          // the next attempt settles a completion record that is not decided
 	outOfReach time.Duration // since when no quorum has been reachable, 0 = it is
@@ -139,15 +142,29 @@ func (a *acquisition) enter(wait context.Context) bool {
 		return true
 	}
 	a.out.Contended = true
-	a.last.retry, a.last.err = e.lines.why(a.line)
+	a.blocked()
 	if a.try {
 		return false
 	}
 	since := e.clock.now()
 	entered := e.lines.enter(wait, e.closing, a.line)
 	a.out.LocalWait = e.clock.now() - since
-	a.last.retry, a.last.err = e.lines.why(a.line)
+	a.blocked()
 	return entered
+}
+
+// blocked books why the key's turn in this process belongs to somebody else.
+func (a *acquisition) blocked() {
+	var carried string
+	a.last.retry, carried, a.last.err = a.l.e.lines.why(a.line)
+	a.behind(carried)
+}
+
+// behind books what the holder carries that the acquisition has to wait for.
+func (a *acquisition) behind(carried string) {
+	if carried != "" {
+		a.out.Holder = carried
+	}
 }
 
 // contend tries until it has a lease or a reason to stop.
@@ -174,7 +191,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		case a.last.err == ErrDone || a.try && !a.undecided() || a.lostPatience():
 			return nil, a.fail(a.last.err)
 		}
-		a.l.e.lines.fails(a.line, a.last.err)
+		a.l.e.lines.fails(a.line, a.last.err, a.out.Holder)
 		a.recovering = a.recovering && a.last.pause == pauseSplit
 		a.out.Contended = a.out.Contended || a.last.err == ErrHeld
 		if !a.sleep(wait) {

@@ -16,11 +16,8 @@ import (
 func (a *acquisition) attempt(ctx, wait context.Context) result {
 	l := a.l
 	lease := l.newLease(a.parent, a.key, a.line)
-	var flag any = "0"
-	if a.recovering {
-		flag = "1"
-	}
-	r := round{l: l, lease: lease, script: acquireScript, args: append(lease.args(acquireScript, 1), flag),
+	lease.carries = a.carries
+	r := round{l: l, lease: lease, script: acquireScript, args: lease.acquiring(a.recovering, a.carries),
 		decided: func(r *round) bool { return r.acquired() }, heard: (*Lease).lateGrant}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	r.wait(wait)
@@ -36,7 +33,7 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 		return a.adopt(ctx, lease, t, touched)
 	}
 	if won && wait.Err() == nil && lease.hold(t, r.sent) {
-		return result{lease: lease, nodes: l.report(t)}
+		return result{lease: lease, nodes: l.report(t, a.observed)}
 	}
 	if t.doneVotes() >= t.q {
 		return a.done(ctx, lease, t)
@@ -91,7 +88,8 @@ func (lease *Lease) settleToken(ctx, wait context.Context, t *tally, sent time.D
 
 // refused says why the attempt failed.
 func (a *acquisition) refused(t *tally) result {
-	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.wait(), nodes: a.l.report(t)}
+	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.wait(), nodes: a.l.report(t, true)}
+	a.behind(t.carried())
 	granted := t.count(Granted)
 	switch {
 	case granted >= t.q:
@@ -118,7 +116,7 @@ func (a *acquisition) done(ctx context.Context, lease *Lease, t *tally) result {
 		r.send(ctx, lacking)
 		r.leave()
 	}
-	return result{err: ErrDone, record: rec.clone(), nodes: a.l.report(t)}
+	return result{err: ErrDone, record: rec.clone(), nodes: a.l.report(t, true)}
 }
 
 // adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
@@ -126,7 +124,7 @@ func (a *acquisition) done(ctx context.Context, lease *Lease, t *tally) result {
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
 func (a *acquisition) adopt(ctx context.Context, lease *Lease, t *tally, touched nodeSet) result {
 	rec := t.record()
-	nodes, err := lease.record(ctx, rec, lease.token)
+	nodes, err := lease.record(ctx, rec, lease.token, true)
 	if err == nil {
 		lease.over()
 		return result{err: ErrDone, record: rec.clone(), nodes: nodes}
@@ -138,10 +136,24 @@ func (a *acquisition) adopt(ctx context.Context, lease *Lease, t *tally, touched
 	return result{err: ErrUnavailable, pause: pauseOutOfReach, nodes: nodes}
 }
 
-// report lists the votes for errors and observers.
-func (l *Locker) report(t *tally) []NodeReply {
-	if l.p.observer == nil && t.confirmed() {
-		return nil // nobody looks at the votes of a success
+// acquiring is the argument list of acquire.
+func (lease *Lease) acquiring(recovering bool, carries string) []any {
+	args := lease.args(acquireScript, 2)
+	if recovering {
+		args = append(args, "1")
+	} else {
+		args = append(args, "0")
+	}
+	if carries != "" {
+		args = append(args, carries)
+	}
+	return args
+}
+
+// report lists the votes for errors and observers. Nobody looks at those of a success that is not observed.
+func (l *Locker) report(t *tally, observed bool) []NodeReply {
+	if !observed && t.confirmed() {
+		return nil
 	}
 	replies := make([]NodeReply, len(t.votes))
 	for i := range t.votes {

@@ -27,6 +27,7 @@ func TestCallsOfScripts(t *testing.T) {
 	}{
 		{"acquire granted", nil, "", "a acquire -> granted token=wall expiry=now+10s history=-", "exists hmget hset pexpire time"},
 		{"acquire granted, guarded", conformGuarded, guardKnown, "a acquire -> granted token=wall expiry=now+10s history=live", "exists hmget hmget hset info pexpire time"},
+		{"acquire granted, with what the holder carries", nil, "", "a acquire carry=text -> granted token=wall expiry=now+10s history=-", "exists hmget hset pexpire time"},
 		{"acquire held", nil, own, "b acquire -> held rest=T+60s+1-now", "hmget time"},
 		{"acquire held, guarded", conformGuarded, guardKnown + "\n" + own, "b acquire -> held rest=T+60s+1-now", "hmget hmget info time"},
 		{"acquire done", nil, "! set f=7 ballot=7 kept=T+60s origin=7", "a acquire -> done ballot=7 kept=T+60s-now origin=7", "hmget time"},
@@ -49,7 +50,7 @@ func TestCallsOfScripts(t *testing.T) {
 			s := &scene{client: server.Client()}
 			s.open(t, "calls-"+strconv.Itoa(i)+":", c.opts)
 			s.play(c.prepare)
-			s.send(newScript("return 'OK'"), []any{evalsha, newScript("return 'OK'").sha, 0}) // connects
+			s.send(newScript(opProvision, "return 'OK'"), []any{evalsha, newScript(opProvision, "return 'OK'").sha, 0}) // connects
 			s.count = func() map[string]int { return commandCounts(t, s) }
 			s.play(c.step)
 			if s.calls != c.calls {

@@ -47,7 +47,7 @@ func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 	}
 	defer e.end()
 	ctx, end := lease.l.observe(ctx, OpComplete, lease.key, false, lease.token)
-	nodes, err := lease.record(ctx, lease.proposal(result), lease.token)
+	nodes, err := lease.record(ctx, lease.proposal(result), lease.token, end != nil)
 	if err == nil {
 		lease.mu.Lock()
 		lease.completed = true
@@ -72,12 +72,12 @@ func (lease *Lease) proposal(result []byte) *nodeRecord {
 
 // record has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
 // decided.
-func (lease *Lease) record(ctx context.Context, rec *nodeRecord, ballot uint64) ([]NodeReply, error) {
+func (lease *Lease) record(ctx context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
 	r := lease.completing(rec, ballot, false)
 	r.send(ctx, allNodes(len(lease.nodes)))
 	r.wait(context.Background())
 	t := &r.tally
-	nodes := lease.l.report(t)
+	nodes := lease.l.report(t, observed)
 	switch {
 	case t.count(Granted) >= t.q:
 		return nodes, nil

@@ -18,7 +18,7 @@ func (s *scene) checkVote(line string, want map[string]string, v vote) {
 	}
 	delete(want, v.verdict.String())
 	got := map[string]int64{"token": int64(v.token), "expiry": v.expiry, "rest": v.rest.Milliseconds()}
-	text := map[string]string{"history": v.history}
+	text := map[string]string{"history": v.history, "carried": v.carried}
 	if r := v.record; r != nil {
 		maps.Copy(got, map[string]int64{"ballot": int64(r.ballot), "kept": r.rest.Milliseconds(), "origin": int64(r.Token)})
 		text["result"] = string(r.Result)
@@ -45,6 +45,9 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 		switch {
 		case name == "i" && expect != "" && expect != "-":
 			expect = s.lease(expect).id.(string)
+		case name == "c" && expect != "":
+			owner, carried, _ := strings.Cut(expect, ":")
+			expect = s.lease(owner).id.(string) + " " + carried
 		case name == "result":
 			expect = conformanceResults[expect]
 		case name == "history" && expect == "live":
@@ -83,7 +86,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 		delete(want, "ttl")
 	}
 	got := map[string]int64{"e": 0, "f": 0, "ballot": 0, "kept": 0, "origin": 0}
-	text := map[string]string{"i": hash["i"], "result": ""}
+	text := map[string]string{"i": hash["i"], "c": hash["c"], "result": ""}
 	for i, part := range strings.SplitN(hash["d"], " ", 4) {
 		if name := []string{"ballot", "kept", "origin", "result"}[i]; name == "result" {
 			text[name] = part

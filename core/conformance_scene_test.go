@@ -17,7 +17,9 @@ import (
 // The language of the conformance table. A case is a list of lines about one key on one node:
 //
 //	a acquire recover wall=U-5s   -> verdict field=expr …   attempt a sends a script; the vote must be this one
-//	= e=expr i=a f=expr ballot=… kept=… origin=… result=… ttl=expr   the resource is exactly this ("none": no key)
+//	a acquire carry=text -> …                                        and brings that along
+//	= e=expr i=a f=expr c=a:text ballot=… kept=… origin=… result=… ttl=expr
+//	                                                                 the resource is exactly this ("none": no key)
 //	=g h=live q=expr m=expr                                          the guard record is exactly this
 //	=x a=expr b=expr                       exactly these attempts have a tombstone, which lives this much longer
 //	! set e=… | guard h=… | flush | replica | promote | sleep d      what happens to the node
@@ -145,10 +147,9 @@ func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script
 		wb = uint64(s.number(f, "wb"))
 	}
 	_, decided := f["decided"]
-	bit := map[bool]any{false: "0", true: "1"}
 	switch verb {
 	case "acquire":
-		return acquireScript, append(lease.args(acquireScript, 1), bit[flag])
+		return acquireScript, lease.acquiring(flag, f["carry"])
 	case "renew":
 		return renewScript, append(lease.args(renewScript, 3), uint64(s.number(f, "token")), s.number(f, "confirmed"), wb)
 	case "release":
@@ -184,7 +185,7 @@ func (s *scene) step(line, who, rest string) {
 		f["wall"] = fmt.Sprint(args[wall])
 	}
 	if _, hidden := f["nohistory"]; hidden {
-		code = newScript(withoutHistory + code.source)
+		code = newScript(code.op, withoutHistory+code.source)
 		args[1] = code.sha
 	}
 	before := s.time()
@@ -251,6 +252,9 @@ func (s *scene) happen(line, rest string) {
 		}
 		if hash["i"] == "" {
 			delete(hash, "i")
+		}
+		if owner, text, ok := strings.Cut(f["c"], ":"); ok {
+			hash["c"] = s.lease(owner).id.(string) + " " + text
 		}
 		if f["ballot"] != "" {
 			hash["d"] = fmt.Sprintf("%d %d %d %s", s.number(f, "ballot"), s.number(f, "kept"), s.number(f, "origin"), conformanceResults[f["result"]])

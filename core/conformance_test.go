@@ -165,6 +165,38 @@ var conformanceAcquire = []conformanceCase{
 		a release -> granted
 		b acquire -> overflow
 		= f=9007199254740991`},
+	{name: "carried: shown to those that wait", play: `
+		a acquire carry=00-trace-01 -> granted token=wall expiry=now+10s history=-
+		= e=now+10s i=a f=a c=a:00-trace-01 ttl=24h+10s
+		! set e=T+60s
+		b acquire carry=other -> held rest=T+60s+1-now carried=00-trace-01
+		= e=T+60s i=a f=a c=a:00-trace-01`},
+	{name: "carried: goes with the lease", play: `
+		a acquire carry=text -> granted token=wall expiry=now+10s history=-
+		a release -> granted
+		= f=a
+		b acquire carry=other -> granted token=>a expiry=now+10s history=-
+		= e=now+10s i=b f=b c=b:other
+		b complete ballot=b origin=b -> granted
+		= f=b ballot=b kept=now+24h origin=b`},
+	{name: "carried: never what an older holder brought", play: `
+		! set e=T-1 i=b f=7 c=b:text
+		a acquire -> granted token=wall expiry=now+10s history=-
+		= e=now+10s i=a f=a c=b:text
+		! set e=T+60s
+		c acquire -> held rest=T+60s+1-now
+		a renew token=a confirmed=now+10s -> granted expiry=T+60s
+		c acquire -> held rest=T+60s+1-now`},
+	{name: "carried: not with a lease that was brought back", play: `
+		! set e=T-1 i=b f=5 c=b:text
+		a renew token=7 confirmed=T+60s -> healed expiry=now+10s
+		! set e=T+60s
+		c acquire -> held rest=T+60s+1-now`},
+	{name: "carried: not with a min hold", play: `
+		! set e=T+9s i=a f=7 c=a:text
+		a release stay=60s -> granted
+		! set e=T+60s
+		b acquire -> held rest=T+60s+1-now`},
 	{name: "done: shown to everybody, changed by nobody", play: `
 		! set f=9 ballot=8 kept=T+60s origin=5 result=binary ttl=1h
 		a acquire -> done ballot=8 token=0 kept=T+60s-now origin=5 result=binary

@@ -10,11 +10,12 @@ import (
 // A Lease is the right to act alone on a key until its context ends. The watchdog renews it until it is
 // released, its holder's context ends, or no quorum confirms it in time. It is safe for concurrent use.
 type Lease struct {
-	l      *Locker
-	key    string
-	line   string
-	ctx    leaseContext
-	cancel context.CancelCauseFunc
+	l       *Locker
+	key     string
+	line    string
+	carries string // by the Carrier
+	ctx     leaseContext
+	cancel  context.CancelCauseFunc
 	// What scripts are told, boxed once.
 	resource, tombstone, id any
 

@@ -17,6 +17,7 @@ type lines struct {
 type line struct {
 	holder  *Lease // nil while the one whose turn it is contends,
 	trouble error  // and then what its last attempt failed with
+	carried string // by the last holder that was heard of, here or on the nodes
 	behind  []chan struct{}
 }
 
@@ -70,32 +71,32 @@ func (q *lines) holds(lease *Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[lease.line]
-	at.holder = lease
+	at.holder, at.carried = lease, lease.carries
 	q.m[lease.line] = at
 }
 
-// fails books what an attempt of the one whose turn it is failed with.
-func (q *lines) fails(key string, err error) {
+// fails books what an attempt of the one whose turn it is failed with, and what the holder carries.
+func (q *lines) fails(key string, err error, carried string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	at.trouble = err
+	at.trouble, at.carried = err, carried
 	q.m[key] = at
 }
 
 // why says why the turn does not come: what keeps its owner from the key, or that its owner has it, and for
-// how long at least.
-func (q *lines) why(key string) (time.Duration, error) {
+// how long at least; and what the holder carries.
+func (q *lines) why(key string) (left time.Duration, carried string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
 	switch {
 	case at.holder != nil:
-		return max(at.holder.left(), 0), ErrHeld
+		return max(at.holder.left(), 0), at.carried, ErrHeld
 	case at.trouble != nil:
-		return 0, at.trouble
+		return 0, at.carried, at.trouble
 	}
-	return 0, ErrHeld
+	return 0, at.carried, ErrHeld
 }
 
 // leave passes the turn on.
@@ -108,5 +109,5 @@ func (q *lines) leave(key string) {
 		return
 	}
 	close(at.behind[0])
-	q.m[key] = line{behind: at.behind[1:]}
+	q.m[key] = line{behind: at.behind[1:], carried: at.carried}
 }

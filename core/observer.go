@@ -15,6 +15,8 @@ const (
 	OpRenew                  // one round of renewal
 	OpRelease                // one release
 	OpComplete               // one completion
+
+	opProvision OpKind = iota // of nodes, which is not observed
 )
 
 // String returns the operation's name in lower case.
@@ -59,6 +61,31 @@ type Event struct {
 	Kind   string // what was decided: one of few words, listed by the package
 }
 
+// A NodeObserver is an Observer that also hears what each node makes of each request. Outcome.Nodes shows only
+// what was known when the outcome was decided, and a quorum decides without its slowest nodes.
+//
+// It is called once per request and node, when the node answers or fails, which may be long after the
+// operation has ended, or is left alone (CircuitOpen). The kind is that of the request: an OpAcquire may
+// also send renewals and releases.
+type NodeObserver interface {
+	Observer
+	Node(ctx context.Context, kind OpKind, reply NodeReply)
+}
+
+// A Carrier is an Observer that has leases carry a few bytes for those that wait for them, such as the trace
+// context of the holder: Outcome.Holder shows them to the observers of waiters in all processes. Carry is
+// called with the context that Start returned for an OpAcquire, and must be fast. What is empty or longer than
+// 128 bytes is not carried; with more than 24, Redis takes twice the memory for a lease.
+//
+// It is a hint. It is not there where the holder has no Carrier, or a renewal had to bring the lease back; but
+// it is never that of another than the holder.
+type Carrier interface {
+	Observer
+	Carry(ctx context.Context) string
+}
+
+const maxCarried = 128
+
 // An Outcome is how an operation ended.
 type Outcome struct {
 	Err       error         // what the caller got; OpHold: ErrReleased after Release or Complete, else why the lease ended
@@ -66,6 +93,7 @@ type Outcome struct {
 	Token     uint64        // OpAcquire: fencing token granted
 	Attempts  int           // OpAcquire: rounds it took
 	Contended bool          // OpAcquire: somebody else held the key
+	Holder    string        // OpAcquire: what the holder's Carrier gave along, of the last one that was in the way
 	LocalWait time.Duration // OpAcquire: the part spent behind others of this process
 	Margin    time.Duration // OpAcquire: trusted time left; OpRenew: what was left before this round
 	Nodes     []NodeReply   // the last round, node by node; stragglers are Pending
@@ -98,6 +126,26 @@ func (j joined) Event(ctx context.Context, e Event) {
 	}
 }
 
+func (j joined) Node(ctx context.Context, kind OpKind, reply NodeReply) {
+	for _, o := range j {
+		if o, ok := o.(NodeObserver); ok {
+			o.Node(ctx, kind, reply)
+		}
+	}
+}
+
+// Carry asks for the first that has something: there is room for one.
+func (j joined) Carry(ctx context.Context) string {
+	for _, o := range j {
+		if o, ok := o.(Carrier); ok {
+			if s := o.Carry(ctx); s != "" {
+				return s
+			}
+		}
+	}
+	return ""
+}
+
 // Event tells the observer, if it is an [EventObserver], that source decided kind about a key of l's name.
 // It is for packages that translate a lock into the words of another library.
 func (l *Locker) Event(ctx context.Context, source, kind string) {
@@ -112,4 +160,21 @@ func (l *Locker) observe(ctx context.Context, kind OpKind, key string, try bool,
 		return ctx, nil
 	}
 	return l.p.observer.Start(ctx, Op{Kind: kind, Name: l.p.name, Key: key, Nodes: len(l.e.nodes), Try: try, Token: token})
+}
+
+// carry asks the observer what the lease that is being acquired shall carry.
+func (l *Locker) carry(ctx context.Context) string {
+	if o, ok := l.p.observer.(Carrier); ok {
+		if s := o.Carry(ctx); len(s) <= maxCarried {
+			return s
+		}
+	}
+	return ""
+}
+
+// heard tells the observer what a node made of a request.
+func (l *Locker) heard(n *node, v vote, r *round) {
+	if o, ok := l.p.observer.(NodeObserver); ok && r.script.op != opProvision {
+		o.Node(&r.nodeContext, r.script.op, v.report(n))
+	}
 }

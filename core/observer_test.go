@@ -302,7 +302,6 @@ func TestObserversNest(t *testing.T) {
 	}
 }
 
-// With nobody to look at them, the votes of a success are not gathered.
 // A listener is an observer that also hears events.
 type listener struct {
 	recording
@@ -325,20 +324,118 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// With nobody to look at them, the votes of a success are not gathered.
 func TestNoObserverNoReport(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		votes := newTally(nil, 3, allNodes(3))
 		votes.take(0, vote{verdict: Granted})
 		votes.take(1, vote{verdict: Granted})
-		if got := w.process().report(&votes); got != nil {
+		p := w.process()
+		if got := p.report(&votes, false); got != nil {
 			t.Errorf("reported %v to nobody", got)
 		}
-		if got := w.process(WithObserver(&recording{})).report(&votes); len(got) != 3 {
+		if got := p.report(&votes, true); len(got) != 3 {
 			t.Errorf("an observer is told of %d nodes", len(got))
 		}
 		votes.take(1, vote{verdict: Failed})
-		if got := w.process().report(&votes); len(got) != 3 {
+		if got := p.report(&votes, false); len(got) != 3 {
 			t.Errorf("the error of a failure has %d nodes", len(got))
 		}
+	})
+}
+
+// A pollster is an observer that keeps what nodes make of requests.
+type pollster struct {
+	recording
+	replies map[OpKind][]NodeReply
+}
+
+func (p *pollster) Node(_ context.Context, kind OpKind, reply NodeReply) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.replies == nil {
+		p.replies = map[OpKind][]NodeReply{}
+	}
+	p.replies[kind] = append(p.replies[kind], reply)
+}
+
+func (p *pollster) verdicts(kind OpKind, node int) (list []Verdict) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.replies[kind] {
+		if r.Node == node {
+			list = append(list, r.Verdict)
+		}
+	}
+	return list
+}
+
+// A node observer hears each node once per request, also those that answer after the outcome, and those that
+// are left alone.
+func TestNodeObserver(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := &pollster{}
+		p := w.process(WithObserver(Observers(&recording{}, o)))
+		p.links[1].set(fate{replyDelay: 70 * time.Millisecond})
+		p.links[2].set(fate{refuse: true})
+		for range maxFailures {
+			lease := w.acquire(p, "k")
+			p.links[1].set(fate{replyDelay: 20 * time.Millisecond}) // not needed any more
+			w.release(lease)
+		}
+		p.links[1].set(fate{})
+		lease := w.acquire(p, "k")
+		if err := lease.Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		all := func(v Verdict, n int) []Verdict { return slices.Repeat([]Verdict{v}, n) }
+		for _, c := range []struct {
+			kind OpKind
+			node int
+			want []Verdict
+		}{
+			{OpAcquire, 0, all(Granted, 4)}, {OpAcquire, 1, all(Granted, 4)},
+			{OpComplete, 0, all(Granted, 1)}, {OpComplete, 1, all(Granted, 1)}, {OpComplete, 2, all(Failed, 1)},
+		} {
+			if got := o.verdicts(c.kind, c.node); !slices.Equal(got, c.want) {
+				t.Errorf("%v, node %d: %v, want %v", c.kind, c.node, got, c.want)
+			}
+		}
+		if got := o.verdicts(OpAcquire, 2); len(got) != 4 || got[0] != Failed || got[3] != CircuitOpen {
+			t.Errorf("acquire, the node that is down: %v", got)
+		}
+		if n := len(o.verdicts(OpRelease, 0)); n != maxFailures {
+			t.Errorf("%d releases heard on node 0", n)
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if first := o.replies[OpAcquire]; !slices.ContainsFunc(first, func(r NodeReply) bool { return r.Latency == 70*time.Millisecond }) {
+			t.Errorf("no slow reply among %+v", first)
+		}
+		if _, ok := o.replies[opProvision]; ok {
+			t.Error("provisioning is observed")
+		}
+	})
+}
+
+// What comes after the outcome is heard, too: a node slower than the quorum is not invisible.
+func TestNodeObserverHearsStragglers(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := &pollster{}
+		p := w.process(WithObserver(o))
+		p.links[1].set(fate{replyDelay: 50 * time.Millisecond})
+		lease := w.acquire(p, "k")
+		if _, outs := o.of(t, OpAcquire); outs[0].Nodes[1].Verdict != Pending {
+			t.Fatalf("the outcome waited for %v", outs[0].Nodes[1])
+		}
+		if got := o.verdicts(OpAcquire, 1); len(got) != 0 {
+			t.Fatalf("heard %v before it answered", got)
+		}
+		time.Sleep(time.Second)
+		if got := o.verdicts(OpAcquire, 1); !slices.Equal(got, []Verdict{Granted}) {
+			t.Errorf("heard %v of the straggler", got)
+		}
+		w.release(lease)
 	})
 }

@@ -61,7 +61,9 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 			continue
 		}
 		if err := n.admit(r.sent, r.l.p.nodeTimeout, r.must); err != nil {
-			r.hear(i, vote{verdict: CircuitOpen, err: err})
+			v := vote{verdict: CircuitOpen, err: err}
+			r.hear(i, v)
+			r.l.heard(n, v, r)
 			continue
 		}
 		e.tasks.Add(1)
@@ -94,6 +96,7 @@ func (r *round) ask(n *node) {
 	}
 	r.hear(n.index, v)
 	e.noticed(n, v, r) // may log, which is the user's code: the vote must not wait for it
+	r.l.heard(n, v, r)
 }
 
 // hear counts a vote, unless it comes late.

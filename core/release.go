@@ -40,7 +40,7 @@ func (lease *Lease) Release(ctx context.Context) error {
 		lease.mu.Unlock()
 	}
 	if end != nil {
-		end(Outcome{Err: err, Reason: lease.reason, Token: lease.token, Nodes: lease.l.report(t)})
+		end(Outcome{Err: err, Reason: lease.reason, Token: lease.token, Nodes: lease.l.report(t, true)})
 	}
 	return err
 }
@@ -61,10 +61,10 @@ func (lease *Lease) outcome(t *tally) error {
 	case t == nil || t.confirmed():
 		return nil
 	case t.outvoted():
-		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrLost, Reason: LossTaken, Nodes: lease.l.report(t)}
+		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrLost, Reason: LossTaken, Nodes: lease.l.report(t, true)}
 	}
 	lease.l.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", "key", lease.key, "token", lease.token)
-	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: lease.l.p.server, Nodes: lease.l.report(t)}
+	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: lease.l.p.server, Nodes: lease.l.report(t, true)}
 }
 
 // stay is what is left of the min hold of a lease that was held.

@@ -28,11 +28,11 @@ var (
 	//go:embed lua/provision.lua
 	provisionLua string
 
-	acquireScript   = newScript(prelude + acquireLua)
-	renewScript     = newScript(prelude + renewLua)
-	releaseScript   = newScript(releaseLua)
-	completeScript  = newScript(prelude + completeLua)
-	provisionScript = newScript(provisionLua)
+	acquireScript   = newScript(OpAcquire, prelude+acquireLua)
+	renewScript     = newScript(OpRenew, prelude+renewLua)
+	releaseScript   = newScript(OpRelease, releaseLua)
+	completeScript  = newScript(OpComplete, prelude+completeLua)
+	provisionScript = newScript(opProvision, provisionLua)
 )
 
 // A script runs atomically on one node; see the head of each .lua file for its contract. Scripts are
@@ -40,11 +40,12 @@ var (
 type script struct {
 	source string
 	sha    any // boxed once: it goes into every argument list
+	op     OpKind
 }
 
-func newScript(source string) *script {
+func newScript(op OpKind, source string) *script {
 	sum := sha1.Sum([]byte(source))
-	return &script{source: source, sha: hex.EncodeToString(sum[:])}
+	return &script{source: source, sha: hex.EncodeToString(sum[:]), op: op}
 }
 
 // args is the argument list of EVALSHA with room for n script arguments.
@@ -85,7 +86,8 @@ type vote struct {
 	expiry  int64         // granted, renewed: logical expiry, server ms
 	rest    time.Duration // held, quarantined: time left
 	history string        // granted: replication history of the node, "-" without guard
-	owner   string        // held: the attempt that holds it
+	owner   string        // held: the attempt that holds it,
+	carried string        // and what its holder carries
 	record  *nodeRecord   // granted in recovery, done: the completion record on that node
 	err     error
 	latency time.Duration
@@ -126,6 +128,9 @@ func parse(reply string) vote {
 	case "HELD":
 		v.rest = f.ms()
 		v.owner = f.word()
+		if len(f.rest) <= maxCarried {
+			v.carried = f.rest
+		}
 	case "QUARANTINED":
 		v.rest = f.ms()
 	case "DONE":

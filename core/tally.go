@@ -102,6 +102,16 @@ func (t *tally) record() *nodeRecord {
 	return best
 }
 
+// carried is what the holder carries that kept this attempt from the key; empty where no node told.
+func (t *tally) carried() string {
+	for i := range t.votes {
+		if c := t.votes[i].carried; c != "" {
+			return c
+		}
+	}
+	return ""
+}
+
 // granted are the nodes that granted.
 func (t *tally) granted() (s nodeSet) {
 	for i := range t.votes {

@@ -168,7 +168,7 @@ func (lease *Lease) renew() {
 	}
 	lease.renewed(r.sent, err == nil)
 	if end != nil {
-		out := Outcome{Token: lease.token, Margin: margin, Nodes: l.report(t)}
+		out := Outcome{Token: lease.token, Margin: margin, Nodes: l.report(t, true)}
 		if err != nil {
 			err.Op, err.Key, err.Nodes = OpRenew, lease.key, out.Nodes
 			out.Err, out.Reason = err, err.Reason

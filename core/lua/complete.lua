@@ -12,7 +12,7 @@ if accepted > ballot then return 'LOST ' .. int(now) end
 if accepted < ballot then
   if ARGV[14] ~= '1' then
     if held or f > ballot then
-      if r[2] == id then redis.call('HDEL', KEYS[1], 'e', 'i') end
+      if r[2] == id then redis.call('HDEL', KEYS[1], 'e', 'i', 'c') end
       return 'LOST ' .. int(now)
     end
     if r[2] ~= id and now >= tonumber(ARGV[10]) and now < quarantine then
@@ -25,6 +25,6 @@ if accepted < ballot then
   keep(math.max(fencettl, held and e - now + slack or 0), kept)
 end
 -- A spent owner goes too: its write-back must not count on a node that accepted past it.
-if not held then redis.call('HDEL', KEYS[1], 'e', 'i') end
+if not held then redis.call('HDEL', KEYS[1], 'e', 'i', 'c') end
 redis.call('SET', KEYS[2], '1', 'PX', ARGV[13])
 return 'OK ' .. int(now)

@@ -1,6 +1,7 @@
 -- Head of acquire, renew and complete: clock window, replication history, restart guard.
 -- KEYS 1 resource: hash  e = logical expiry of the lease (server ms)   i = attempt that owns it
 --                        f = fencing counter (last token handed out)   d = completion record
+--                        c = "<attempt> <what its holder carries>"; counts only while i is that attempt
 --      2 tombstone of the attempt
 --      3 guard record of the node: hash  h = history it was written under  q = quarantined until (server ms)
 --        m = longest lease in use (ms).  Passed only where the restart guard is on.

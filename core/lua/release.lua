@@ -11,7 +11,7 @@ local mine = r[1] == ARGV[1]
 local again = not mine and redis.call('EXISTS', KEYS[2]) == 1
 local stay = tonumber(ARGV[3])
 -- First, because a server that is out of memory refuses the tombstone, unless the script has written before.
-if mine and stay <= 0 then redis.call('HDEL', KEYS[1], 'e', 'i') end
+if mine and stay <= 0 then redis.call('HDEL', KEYS[1], 'e', 'i', 'c') end
 redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
 if not mine then return again and 'AGAIN' or 'GONE' end
 if stay > 0 then

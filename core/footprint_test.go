@@ -1,0 +1,113 @@
+package core
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What locks take of each node: the manual has these figures, and is not to promise less than is taken.
+func TestFootprint(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key = "queue/invoices/0af7651916cd43dd8448eb211c80319c" // of 47 bytes
+	trace := strings.Repeat("x", 24)
+	for _, c := range []struct {
+		what string
+		opts []Option
+		do   func(l *Locker)
+	}{
+		{"a lock that is held", nil, func(l *Locker) { l.TryAcquire(t.Context(), key) }},
+		{"a lock that is held, with the holder's trace context", []Option{WithObserver(&bearer{says: trace})}, func(l *Locker) { l.TryAcquire(context.WithValue(t.Context(), opKey{}, OpAcquire), key) }},
+		{"a lock just released", nil, func(l *Locker) { lockAndUnlock(t, l, key) }},
+		{"a completion record, empty", nil, func(l *Locker) { complete(t, l, key, "") }},
+		{"a completion record with a result of 100 bytes", nil, func(l *Locker) { complete(t, l, key, strings.Repeat("r", 100)) }},
+	} {
+		server := testutil.Redis(t, 1)[0]
+		client := server.Client().(*redis.Client)
+		l, err := New([]redis.UniversalClient{client}, append(c.opts, quietly, WithTTL(time.Minute), WithMaxTTL(time.Minute))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.do(l)
+		keys, err := client.Keys(t.Context(), "*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes, lasting, lastingBytes := int64(0), 0, int64(0)
+		for _, k := range keys {
+			n := client.MemoryUsage(t.Context(), k, 0).Val() + entryOverhead
+			bytes += n
+			if !strings.Contains(k, "}x:") { // tombstones are gone in seconds
+				lasting, lastingBytes = lasting+1, lastingBytes+n
+			}
+		}
+		t.Logf("| %s | %d | %d | %d | %d |", c.what, len(keys), bytes, lasting, lastingBytes)
+		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(c.what) + ` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$`).FindSubmatch(manual)
+		if row == nil {
+			t.Errorf("docs/operations.md has no row for %s", c.what)
+			continue
+		}
+		for i, n := range []int64{int64(len(keys)), bytes, int64(lasting), lastingBytes} {
+			if promised, _ := strconv.ParseInt(string(row[i+1]), 10, 64); n > promised {
+				t.Errorf("%s: %d, the manual says %d", c.what, n, promised)
+			}
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		l.Close(over)
+	}
+}
+
+// entryOverhead is what MEMORY USAGE leaves out: the entry of a key that expires in the table of expiries.
+const entryOverhead = 32
+
+func complete(t *testing.T, l *Locker, key, result string) {
+	lease, err := l.TryAcquire(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Complete(t.Context(), []byte(result)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Requests per operation, on each node.
+func TestRequestsPerOperation(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		count := func(f func()) int {
+			before := w.nodes[0].Calls()["EVALSHA"]
+			f()
+			time.Sleep(100 * time.Millisecond)
+			return w.nodes[0].Calls()["EVALSHA"] - before
+		}
+		var lease *Lease
+		for _, c := range []struct {
+			what string
+			f    func()
+		}{
+			{"acquire", func() { lease = w.acquire(p, "k") }},
+			{"renew", func() { time.Sleep(4 * time.Second) }},
+			{"release", func() { w.release(lease) }},
+			{"acquire again", func() { lease = w.acquire(p, "k") }},
+			{"complete", func() { lease.Complete(t.Context(), nil) }},
+			{"refused", func() { p.TryAcquire(t.Context(), "k") }},
+		} {
+			if n := count(c.f); n != 1 {
+				t.Errorf("%s: %d requests to a node, want 1", c.what, n)
+			}
+		}
+	})
+}

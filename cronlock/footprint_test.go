@@ -1,0 +1,73 @@
+package cronlock
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What a tick takes of each node: the manual has these figures, and is not to promise less than is taken.
+func TestFootprintOfATick(t *testing.T) {
+	t.Parallel()
+	client := testutil.Redis(t, 1)[0].Client()
+	locks, err := core.New([]redis.UniversalClient{client}, core.WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(t.Context())
+	cron, err := New(locks, "billing", WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sched, err := gocron.NewScheduler(cron.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan struct{}, 10)
+	if _, err := sched.NewJob(gocron.CronJob("* * * * * *", true), cron.Task(func(context.Context) error { ran <- struct{}{}; return nil }), gocron.WithName("invoices")); err != nil {
+		t.Fatal(err)
+	}
+	sched.Start()
+	<-ran
+	if err := sched.Shutdown(); err != nil { // waits for the end of the run
+		t.Fatal(err)
+	}
+	keys, err := client.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticks, tick, all := 0, int64(0), int64(0)
+	for _, k := range keys {
+		n := client.MemoryUsage(t.Context(), k, 0).Val() + 32 // its entry in the table of expiries
+		all += n
+		if strings.Contains(k, "/tick/") {
+			ticks, tick = ticks+1, max(tick, n)
+		}
+	}
+	if ticks == 0 {
+		t.Fatalf("no tick among %q", keys)
+	}
+	manual, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("| a tick of a cron job | %d | %d | %d | %d |", len(keys)/ticks, all/int64(ticks), 1, tick)
+	row := regexp.MustCompile(`(?m)^\| a tick of a cron job \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$`).FindSubmatch(manual)
+	if row == nil {
+		t.Fatal("docs/operations.md has no row for a tick")
+	}
+	for i, n := range []int64{int64(len(keys) / ticks), all / int64(ticks), 1, tick} {
+		if promised, _ := strconv.ParseInt(string(row[i+1]), 10, 64); n > promised {
+			t.Errorf("%d, the manual says %d", n, promised)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/cronlock"
+)
+
+// startCron runs jobs that every replica has: a quick one, and one that is still at work at its next tick.
+func (r *replica) startCron() error {
+	quiet := slog.New(slog.DiscardHandler)
+	cron, err := cronlock.New(r.locks, "example", cronlock.WithLogger(quiet))
+	if err != nil {
+		return err
+	}
+	scheduler, err := gocron.NewScheduler(cron.Options()...)
+	if err != nil {
+		return err
+	}
+	r.stops = append(r.stops, scheduler.Shutdown)
+	for name, took := range map[string]time.Duration{"tally": 20 * time.Millisecond, "report": 2500 * time.Millisecond} {
+		job := func(ctx context.Context) error { return sleep(ctx, took) }
+		if _, err := scheduler.NewJob(gocron.CronJob("* * * * * *", true), cron.Task(job), gocron.WithName(name)); err != nil {
+			return err
+		}
+	}
+	elector, err := cronlock.NewElector(r.locks, "leader", cronlock.WithLogger(quiet))
+	if err != nil {
+		return err
+	}
+	r.stops = append(r.stops, func() error { return elector.Close(context.Background()) })
+	scheduler.Start()
+	return nil
+}

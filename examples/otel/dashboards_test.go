@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+// The dashboard, the alert rules and the manual against what the example exports while it runs.
+
+func TestMain(m *testing.M) {
+	logging.Disable()
+	m.Run()
+}
+
+// started runs the example to the end of the test, and returns its address.
+func started(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, listener, io.Discard) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the example ended with: %v", err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// eventually asks once a second until there is nothing to complain of, and reports what is left of it when the
+// time is up.
+func eventually(t *testing.T, limit time.Duration, faults func() []string) {
+	t.Helper()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last []string
+	for end := time.Now().Add(limit); time.Now().Before(end); <-tick.C {
+		if last = faults(); len(last) == 0 {
+			return
+		}
+	}
+	t.Errorf("after %v:\n\t%s", limit, strings.Join(last, "\n\t"))
+}
+
+// A scrape is the labels of each metric, by its name in queries.
+type scrape map[string]map[string]bool
+
+var sample = regexp.MustCompile(`(?m)^(\w+)(?:\{(.*?)\})? [0-9eE.+-]+`)
+var label = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
+
+func scraped(t *testing.T, addr string) scrape {
+	t.Helper()
+	resp, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %v", resp.Status, err)
+	}
+	found := scrape{}
+	for _, m := range sample.FindAllStringSubmatch(string(text), -1) {
+		if found[m[1]] == nil {
+			// What Prometheus adds.
+			found[m[1]] = map[string]bool{"job": true, "instance": true}
+		}
+		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+			found[m[1]][l[1]] = true
+		}
+	}
+	return found
+}
+
+// labels are those of all metrics together.
+func (s scrape) labels() map[string]bool {
+	all := map[string]bool{}
+	for _, labels := range s {
+		for l := range labels {
+			all[l] = true
+		}
+	}
+	return all
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A use is a query and where it stands.
+type use struct{ where, expr string }
+
+// panelQueries are the queries of the dashboard, out of the file that people import.
+func panelQueries(t *testing.T) (uses []use) {
+	t.Helper()
+	var d struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+		Templating struct {
+			List []struct{ Name, Query, Type string }
+		}
+	}
+	if err := json.NewDecoder(bytes.NewBufferString(read(t, "../../otel/dashboards/lockkit.json"))).Decode(&d); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range d.Panels {
+		for _, q := range p.Targets {
+			uses = append(uses, use{"panel " + p.Title, q.Expr})
+		}
+	}
+	if len(uses) < 30 {
+		t.Fatalf("%d queries", len(uses))
+	}
+	return uses
+}
+
+// ruleQueries are the expressions of the alert rules.
+func ruleQueries(t *testing.T) (uses []use) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`- alert: (\w+)\n\s+expr: \|\n((?:          .*\n)+)`).FindAllStringSubmatch(read(t, "../../otel/dashboards/alerts.yaml"), -1) {
+		uses = append(uses, use{"alert " + m[1], m[2]})
+	}
+	if len(uses) != strings.Count(read(t, "../../otel/dashboards/alerts.yaml"), "- alert:") {
+		t.Fatalf("%d rules read", len(uses))
+	}
+	return uses
+}
+
+var (
+	selector = regexp.MustCompile(`\b(lockkit_\w+)(?:\{([^}]*)\})?`)
+	matcher  = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
+	grouping = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
+)
+
+// faults are what a query names that is not there.
+func (u use) faults(s scrape) (faults []string) {
+	bad := func(format string, args ...any) {
+		faults = append(faults, u.where+": "+fmt.Sprintf(format, args...))
+	}
+	labels := s.labels()
+	used := map[string]bool{}
+	for _, m := range selector.FindAllStringSubmatch(u.expr, -1) {
+		metric := s[m[1]]
+		if metric == nil {
+			if !labels[m[1]] {
+				bad("no metric or label is called %s", m[1])
+			}
+			continue
+		}
+		for l := range metric {
+			used[l] = true
+		}
+		for _, l := range matcher.FindAllStringSubmatch(m[2], -1) {
+			if !metric[l[1]] {
+				bad("%s has no label %s", m[1], l[1])
+			}
+		}
+	}
+	if len(used) == 0 {
+		bad("no metric in %s", u.expr)
+	}
+	for _, m := range grouping.FindAllStringSubmatch(u.expr, -1) {
+		for l := range strings.SplitSeq(m[1], ",") {
+			if l = strings.TrimSpace(l); !used[l] {
+				bad("none of its metrics has the label %s", l)
+			}
+		}
+	}
+	return faults
+}
+
+// Every metric and label in panels and rules is there in a live scrape.
+func TestQueriesNameWhatIsExported(t *testing.T) {
+	t.Parallel()
+	addr := started(t)
+	uses := append(panelQueries(t), ruleQueries(t)...)
+	eventually(t, 90*time.Second, func() (faults []string) {
+		s := scraped(t, addr)
+		for _, u := range uses {
+			faults = append(faults, u.faults(s)...)
+		}
+		return faults
+	})
+	manual := read(t, "../../docs/operations.md")
+	for metric := range scraped(t, addr) {
+		base := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(metric, "")
+		if strings.HasPrefix(metric, "lockkit_") && !strings.Contains(manual, "`"+base+"`") {
+			t.Errorf("docs/operations.md does not describe %s", base)
+		}
+	}
+	for l := range scraped(t, addr).labels() {
+		if strings.HasPrefix(l, "lockkit_") && !strings.Contains(manual, "`"+l+"`") {
+			t.Errorf("docs/operations.md does not describe the label %s", l)
+		}
+	}
+}
+
+// A query that names what is not there is found out.
+func TestDriftIsNoticed(t *testing.T) {
+	s := scrape{"lockkit_held": {"lockkit_name": true, "job": true}}
+	for expr, want := range map[string]int{
+		`sum by (lockkit_name) (lockkit_held{job=~"x"})`: 0,
+		`sum(lockkit_hold)`:                       2, // and so there is none at all
+		`lockkit_held{lockkit_nmae="x"}`:          1,
+		`sum by (lockkit_outcome) (lockkit_held)`: 2, // nobody has that label
+		`vector(1)`: 1,
+	} {
+		if got := (use{"test", expr}).faults(s); len(got) != want {
+			t.Errorf("%s: %q, want %d", expr, got, want)
+		}
+	}
+}
+
+// Every value that a query asks for is one that the code can give.
+func TestQueriesNameValuesThatExist(t *testing.T) {
+	var code strings.Builder
+	for _, dir := range []string{"core", "otel", "cronlock", "queuelock", "httplock"} {
+		files, err := os.ReadDir("../../" + dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if strings.HasSuffix(f.Name(), ".go") && !strings.HasSuffix(f.Name(), "_test.go") {
+				code.WriteString(read(t, "../../"+dir+"/"+f.Name()))
+			}
+		}
+	}
+	var words []string
+	for _, m := range regexp.MustCompile(`"([a-z_]+)"`).FindAllStringSubmatch(code.String(), -1) {
+		words = append(words, m[1])
+	}
+	values := 0
+	for _, u := range append(panelQueries(t), ruleQueries(t)...) {
+		for _, m := range matcher.FindAllStringSubmatch(u.expr, -1) {
+			if m[1] == "job" || m[1] == "lockkit_name" || m[1] == "lockkit_contended" || m[2] == "" {
+				continue
+			}
+			for value := range strings.SplitSeq(m[2], "|") {
+				values++
+				is := regexp.MustCompile("^" + value + "$")
+				if !slices.ContainsFunc(words, is.MatchString) {
+					t.Errorf("%s: nothing gives %s the value %q", u.where, m[1], value)
+				}
+			}
+		}
+	}
+	if values < 30 {
+		t.Errorf("%d values found", values)
+	}
+}
+
+// Every kind of decision that an adapter counts is in a panel.
+func TestEveryDecisionIsInAPanel(t *testing.T) {
+	constant := regexp.MustCompile(`(?m)^\t(?:Event|Kind)\w+(?: +Kind)? += "([a-z_]+)"`)
+	shown := regexp.MustCompile(`lockkit_source="(\w+)",lockkit_decision=~"([^"]*)"`)
+	panels := map[string][]string{}
+	for _, u := range panelQueries(t) {
+		for _, m := range shown.FindAllStringSubmatch(u.expr, -1) {
+			panels[m[1]] = append(panels[m[1]], m[2])
+		}
+	}
+	for source, file := range map[string]string{"cronlock": "errors.go", "queuelock": "event.go", "httplock": "kind.go"} {
+		kinds := constant.FindAllStringSubmatch(read(t, "../../"+source+"/"+file), -1)
+		if len(kinds) < 7 {
+			t.Fatalf("%s has %d kinds", source, len(kinds))
+		}
+		all := regexp.MustCompile("^(" + strings.Join(panels[source], "|") + ")$")
+		for _, k := range kinds {
+			if !all.MatchString(k[1]) {
+				t.Errorf("%s: no panel shows %q", source, k[1])
+			}
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Every panel shows something while the example runs. It starts a Prometheus; "make dashboards" asks for it.
+func TestNoPanelIsEmpty(t *testing.T) {
+	if os.Getenv("LOCKKIT_PROMETHEUS") != "required" {
+		t.Skip("needs a Prometheus server and a minute: make dashboards")
+	}
+	p := startPrometheus(t, started(t))
+	uses := panelQueries(t)
+	eventually(t, 2*time.Minute, func() (faults []string) {
+		for _, u := range uses {
+			if fault := p.fault(u); fault != "" {
+				faults = append(faults, fault)
+			}
+		}
+		return faults
+	})
+	if !t.Failed() {
+		t.Logf("%d queries, none without data", len(uses))
+	}
+}
+
+// A database is a Prometheus server that scrapes the example once a second.
+type database struct {
+	url   string
+	since time.Time
+}
+
+func startPrometheus(t *testing.T, target string) *database {
+	t.Helper()
+	binary, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Fatal("prometheus is not on PATH (apt-get install prometheus)")
+	}
+	rules, err := filepath.Abs("../../otel/dashboards/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	config := filepath.Join(dir, "prometheus.yml")
+	text := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n- job_name: example\n  static_configs: [{targets: [%q]}]\n", rules, target)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	listener.Close()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready := false
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		log.Close()
+		if !ready {
+			said, _ := os.ReadFile(log.Name())
+			t.Logf("prometheus said:\n%s", said)
+		}
+	})
+	p := &database{"http://" + addr, time.Now()}
+	eventually(t, time.Minute, func() []string {
+		resp, err := http.Get(p.url + "/-/ready")
+		if err != nil {
+			return []string{err.Error()}
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return []string{resp.Status}
+		}
+		ready = true
+		return nil
+	})
+	return p
+}
+
+// fault says why a panel would be empty; it is not if any series has had a number since the start.
+func (p *database) fault(u use) string {
+	expr := strings.NewReplacer("$__rate_interval", "10s", "$__range", "60s", "$job", ".*", "$name", ".*").Replace(u.expr)
+	resp, err := http.PostForm(p.url+"/api/v1/query_range", url.Values{"query": {expr}, "step": {"1"},
+		"start": {strconv.FormatInt(p.since.Unix(), 10)}, "end": {strconv.FormatInt(time.Now().Unix()+1, 10)}})
+	if err != nil {
+		return u.where + ": " + err.Error()
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Error string
+		Data  struct{ Result []struct{ Values [][2]any } }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Error != "" {
+		return fmt.Sprintf("%s: %v %s in %s", u.where, err, answer.Error, expr)
+	}
+	for _, series := range answer.Data.Result {
+		for _, v := range series.Values {
+			if v[1] != "NaN" {
+				return ""
+			}
+		}
+	}
+	return fmt.Sprintf("%s is empty: %s", u.where, expr)
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/queuelock"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A worker is an asynq server and what enqueues tasks for it.
+type worker struct{ client *asynq.Client }
+
+// startQueue works on tasks of which one runs per account, and which producers enqueue twice now and then.
+func (r *replica) startQueue(node *testutil.Node) error {
+	runner, err := queuelock.New(r.locks, queuelock.WithKey(queuelock.ByPayloadField("account")),
+		queuelock.WithIdentity(queuelock.ByPayloadField("order")), queuelock.WithWait(100*time.Millisecond),
+		queuelock.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	cfg := asynq.Config{
+		Concurrency: 4, TaskCheckInterval: 50 * time.Millisecond, DelayedTaskCheckInterval: 200 * time.Millisecond,
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second }, LogLevel: asynq.FatalLevel,
+	}
+	if err := runner.Configure(&cfg); err != nil {
+		return err
+	}
+	mux := asynq.NewServeMux()
+	mux.Use(r.traced, runner.Middleware)
+	mux.HandleFunc("charge", func(ctx context.Context, _ *asynq.Task) error {
+		return sleep(ctx, time.Duration(50+rand.IntN(300))*time.Millisecond)
+	})
+	connect := func() redis.UniversalClient { return node.Client() }
+	server := asynq.NewServerFromRedisClient(connect(), cfg)
+	if err := server.Start(mux); err != nil {
+		return err
+	}
+	r.stops = append(r.stops, func() error { server.Shutdown(); return nil })
+	r.queue = &worker{asynq.NewClientFromRedisClient(connect())}
+	return nil
+}
+
+// traced gives each task a span, as instrumentation of a queue does.
+func (r *replica) traced(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		ctx, span := r.tracer.Start(ctx, "process "+t.Type())
+		defer span.End()
+		return next.ProcessTask(ctx, t)
+	})
+}
+
+func (r *replica) enqueue(ctx context.Context) {
+	for i := 0; sleep(ctx, 150*time.Millisecond) == nil; i++ {
+		payload := fmt.Appendf(nil, `{"account":"account-%d","order":"%s-%d"}`, rand.IntN(2), r.name, i-i%4/3) // each fourth repeats the third
+		var opts []asynq.Option
+		if i%10 == 9 { // has one attempt, and no patience
+			opts = append(opts, asynq.MaxRetry(0), asynq.Timeout(time.Second))
+		}
+		r.queue.client.Enqueue(asynq.NewTask("charge", payload), opts...)
+	}
+}

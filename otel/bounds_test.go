@@ -1,0 +1,258 @@
+package otellock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What it costs: series, allocations.
+
+func TestSeriesDoNotGrowWithKeys(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer())
+		lock := func(i int) {
+			lease := w.acquire(locks, fmt.Sprintf("order:%d", i))
+			locks.TryAcquire(t.Context(), lease.Key())
+			lease.Release(t.Context())
+		}
+		lock(0)
+		before := len(w.points())
+		for i := range 5000 {
+			lock(i + 1)
+		}
+		if after := len(w.points()); after != before || before == 0 {
+			t.Errorf("%d series after one key, %d after 5001", before, after)
+		}
+	})
+}
+
+// Names are meant to be few. When they are not, what comes too late shares a series.
+func TestSeriesAreBounded(t *testing.T) {
+	g := newGauge(t)
+	o := g.observer()
+	use := func(name string) {
+		_, end := o.Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: name})
+		end(core.Outcome{})
+		o.Event(t.Context(), core.Event{Source: "cronlock", Name: name, Kind: "tick_run"})
+		o.Node(t.Context(), core.OpAcquire, core.NodeReply{Addr: name, Verdict: core.Granted})
+	}
+	for i := range 3000 {
+		use(fmt.Sprintf("name-%d", i))
+	}
+	use("name-0")
+	points := g.points()
+	if n := points["acquire.duration{contended=false,name=name-0,outcome=acquired}"]; n != 2 {
+		t.Errorf("the first name was counted %v times", n)
+	}
+	if n := points["acquire.duration{contended=false,name=_other,outcome=acquired}"]; n != 3000-maxNames {
+		t.Errorf("%v in the common series of names", n)
+	}
+	if n := points["decisions{decision=_other,source=_other}"]; n != 3000-maxDecisions {
+		t.Errorf("%v in the common series of decisions", n)
+	}
+	if n := points["node.requests{node.index=_other,verdict=granted}"]; n != 3000-maxNodes {
+		t.Errorf("%v in the common series of nodes", n)
+	}
+	for name := range points {
+		if strings.Contains(name, "otel.metric.overflow") {
+			t.Errorf("the SDK had to cut %s", name)
+		}
+	}
+}
+
+// Buckets must be meant for seconds, which the SDK's default is not.
+func TestBuckets(t *testing.T) {
+	g := newGauge(t)
+	o := g.observer()
+	for kind := core.OpAcquire; kind <= core.OpComplete; kind++ {
+		_, end := o.Start(t.Context(), core.Op{Kind: kind})
+		end(core.Outcome{})
+	}
+	o.Node(t.Context(), core.OpAcquire, core.NodeReply{Verdict: core.Granted})
+	histograms := 0
+	for _, m := range g.collect().ScopeMetrics[0].Metrics {
+		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
+			histograms++
+			if bounds := h.DataPoints[0].Bounds; m.Unit != "s" || bounds[0] > 0.005 || bounds[len(bounds)-1] > 14400 {
+				t.Errorf("%s in %s: %v", m.Name, m.Unit, bounds)
+			}
+		}
+		if m.Description == "" {
+			t.Errorf("%s has no description", m.Name)
+		}
+	}
+	if histograms != 7 {
+		t.Errorf("%d histograms", histograms)
+	}
+}
+
+// everything is one of each that an observer can be told.
+func everything(ctx context.Context, o *Observer) {
+	for kind := core.OpAcquire; kind <= core.OpComplete; kind++ {
+		ctx, end := o.Start(ctx, core.Op{Kind: kind, Name: "jobs", Key: "k", Nodes: 3})
+		if kind == core.OpAcquire {
+			o.Carry(ctx)
+		}
+		o.Node(ctx, kind, core.NodeReply{Node: 1, Addr: "10.0.0.1:6379", Verdict: core.Granted, Latency: time.Millisecond})
+		if end != nil {
+			end(core.Outcome{})
+		}
+	}
+	o.Event(ctx, core.Event{Source: "cronlock", Name: "jobs", Kind: "tick_run"})
+}
+
+func TestAllocationsForNobody(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	g := newGauge(t)
+	for name, c := range map[string]struct {
+		opts []Option
+		bar  float64
+	}{
+		"no-op providers":        {[]Option{WithMeterProvider(metricnoop.NewMeterProvider()), WithTracerProvider(tracenoop.NewTracerProvider())}, 0},
+		"metrics alone":          {[]Option{WithMeterProvider(g.meters), WithTracerProvider(tracenoop.NewTracerProvider())}, 0},
+		"metrics, and no spans":  {[]Option{WithMeterProvider(g.meters), WithTracerProvider(g.tracers)}, 0},
+		"traces without metrics": {[]Option{WithMeterProvider(metricnoop.NewMeterProvider()), WithTracerProvider(g.tracers), WithSpanThreshold(time.Hour)}, 0},
+	} {
+		o := g.observer(c.opts...)
+		everything(t.Context(), o) // makes the series
+		if n := testing.AllocsPerRun(100, func() { everything(t.Context(), o) }); n > c.bar {
+			t.Errorf("%s: %v allocations for one of each operation", name, n)
+		}
+	}
+}
+
+// An observer that nobody listens to costs a lock and unlock nothing either: core gathers nothing for it.
+func TestAllocationsOfLockingForNobody(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	server := testutil.Redis(t, 1)[0]
+	o, err := New(WithMeterProvider(metricnoop.NewMeterProvider()), WithTracerProvider(tracenoop.NewTracerProvider()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	least := func(o core.Observer) float64 {
+		locks, err := core.Open([]string{"redis://" + server.Addr()}, core.WithObserver(o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close(t.Context())
+		best := math.Inf(1)
+		for range 6 { // the first fills pools; a busy machine adds some
+			best = min(best, testing.AllocsPerRun(200, func() {
+				if err := locks.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+					t.Fatal(err)
+				}
+			}))
+		}
+		return best
+	}
+	if without, with := least(nil), least(o); with > without {
+		t.Errorf("%v allocations without an observer, %v with one that goes nowhere", without, with)
+	}
+}
+
+// Exemplars lead from a bucket to a trace.
+func TestExemplars(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer())
+		ctx, caller := w.span("caller")
+		lease, err := locks.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		locks.TryAcquire(ctx, "k") // has a span of its own
+		lease.Release(ctx)
+		want := map[string]string{"acquired": caller.SpanContext().SpanID().String(), "held": w.ended()[0].SpanContext().SpanID().String()}
+		for _, m := range w.collect().ScopeMetrics[0].Metrics {
+			h, ok := m.Data.(metricdata.Histogram[float64])
+			if !ok || m.Name != MetricAcquireDuration {
+				continue
+			}
+			for _, p := range h.DataPoints {
+				outcome, _ := p.Attributes.Value(AttrOutcome)
+				if len(p.Exemplars) != 1 || trace.SpanID(p.Exemplars[0].SpanID).String() != want[outcome.AsString()] {
+					t.Errorf("%s: exemplars %v, want one of %s", outcome.AsString(), p.Exemplars, want[outcome.AsString()])
+				}
+				delete(want, outcome.AsString())
+			}
+		}
+		if len(want) != 0 {
+			t.Errorf("nothing measured of %v", want)
+		}
+	})
+}
+
+// refusing is a meter provider that cannot make some instruments.
+type refusing struct{ metricnoop.MeterProvider }
+
+func (refusing) Meter(string, ...metric.MeterOption) metric.Meter { return refusingMeter{} }
+
+type refusingMeter struct{ metricnoop.Meter }
+
+func (refusingMeter) Int64Counter(name string, _ ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	return metricnoop.Int64Counter{}, errors.New("cannot make " + name)
+}
+
+func (refusingMeter) Float64Gauge(name string, _ ...metric.Float64GaugeOption) (metric.Float64Gauge, error) {
+	return metricnoop.Float64Gauge{}, errors.New("cannot make " + name)
+}
+
+func TestFaultsAreNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []Option
+		want []string
+	}{
+		"options": {[]Option{nil, WithMeterProvider(nil), WithTracerProvider(nil), WithSpanThreshold(-1), WithKeyHash(nil)},
+			[]string{"option 0 is nil", "meter provider is nil", "tracer provider is nil", "span threshold is -1ns", "secret of the key hash is empty"}},
+		"instruments": {[]Option{WithMeterProvider(refusing{})}, []string{"cannot make " + MetricLosses, "cannot make " + MetricNodeClockOffset}},
+	} {
+		o, err := New(c.opts...)
+		if o != nil || err == nil {
+			t.Fatalf("%s: %v, %v", name, o, err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q is not in: %v", name, want, err)
+			}
+		}
+	}
+	if _, err := New(); err != nil {
+		t.Errorf("the global providers: %v", err)
+	}
+}
+
+// Who imports the package gets the API, and neither the SDK nor the adapters that it counts the decisions of.
+func TestDependencies(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range strings.Lines(string(out)) {
+		for _, unwanted := range []string{"go.opentelemetry.io/otel/sdk", "prometheus", "lockkit/cronlock", "lockkit/queuelock", "lockkit/httplock"} {
+			if strings.Contains(pkg, unwanted) {
+				t.Errorf("otellock depends on %s", pkg)
+			}
+		}
+	}
+	if !strings.Contains(string(out), "go.opentelemetry.io/otel/metric") {
+		t.Errorf("go list shows %s", out)
+	}
+}

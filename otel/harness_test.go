@@ -1,0 +1,200 @@
+package otellock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+func init() { logging.Disable() } // go-redis prints each failed dial
+
+// A world is a set of nodes in a bubble of synctest, and what is measured there.
+type world struct {
+	t     *testing.T
+	nodes []*testutil.Node
+	*gauge
+}
+
+// bubble runs f with n embedded nodes.
+func bubble(t *testing.T, n int, f func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f(t, &world{t, testutil.Embedded(t, n), newGauge(t)})
+	})
+}
+
+// locks is the Locker of a process of its own.
+func (w *world) locks(o core.Observer, opts ...core.Option) *core.Locker {
+	w.t.Helper()
+	clients := make([]redis.UniversalClient, len(w.nodes))
+	for i, n := range w.nodes {
+		clients[i] = n.ClientWith(func(o *redis.Options) { o.PoolSize = 200; o.MaxRetries = -1 })
+	}
+	opts = append([]core.Option{core.WithObserver(o), core.WithName("jobs"), core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
+	locks, err := core.New(clients, opts...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := locks.Provision(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		for _, n := range w.nodes {
+			n.Up()
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		locks.Close(ctx)
+		time.Sleep(time.Minute) // what the clients still do
+		synctest.Wait()
+	})
+	return locks
+}
+
+func (w *world) acquire(locks *core.Locker, key string) *core.Lease {
+	w.t.Helper()
+	lease, err := locks.Acquire(w.t.Context(), key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return lease
+}
+
+func (w *world) each(f func(*testutil.Node)) {
+	for _, n := range w.nodes {
+		f(n)
+	}
+}
+
+// A gauge is an SDK that keeps everything in memory.
+type gauge struct {
+	t       *testing.T
+	reader  *sdkmetric.ManualReader
+	spans   *tracetest.SpanRecorder
+	meters  *sdkmetric.MeterProvider
+	tracers *sdktrace.TracerProvider
+}
+
+func newGauge(t *testing.T) *gauge {
+	g := &gauge{t: t, reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	g.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(g.reader))
+	g.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(g.spans))
+	return g
+}
+
+func (g *gauge) observer(opts ...Option) *Observer {
+	g.t.Helper()
+	o, err := New(append([]Option{WithMeterProvider(g.meters), WithTracerProvider(g.tracers)}, opts...)...)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return o
+}
+
+// span is what a caller does under a span of its own.
+func (g *gauge) span(name string) (context.Context, trace.Span) {
+	return g.tracers.Tracer("test").Start(g.t.Context(), name)
+}
+
+func (g *gauge) collect() metricdata.ResourceMetrics {
+	g.t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := g.reader.Collect(context.Background(), &all); err != nil {
+		g.t.Fatal(err)
+	}
+	return all
+}
+
+// points are all values, by "name{attribute=value,…}" without the prefix of the project: of histograms the
+// count.
+func (g *gauge) points() map[string]float64 {
+	points := map[string]float64{}
+	for _, scope := range g.collect().ScopeMetrics {
+		for _, m := range scope.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					points[pointName(m.Name, p.Attributes)] = float64(p.Count)
+				}
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					points[pointName(m.Name, p.Attributes)] = float64(p.Value)
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					points[pointName(m.Name, p.Attributes)] = float64(p.Value)
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					points[pointName(m.Name, p.Attributes)] = p.Value
+				}
+			default:
+				g.t.Fatalf("%s is a %T", m.Name, data)
+			}
+		}
+	}
+	return points
+}
+
+func pointName(name string, set attribute.Set) string {
+	var parts []string
+	for _, a := range set.ToSlice() {
+		parts = append(parts, strings.TrimPrefix(string(a.Key), "lockkit.")+"="+a.Value.String())
+	}
+	slices.Sort(parts)
+	return strings.TrimPrefix(name, "lockkit.") + "{" + strings.Join(parts, ",") + "}"
+}
+
+// counted are the points of operations that are not zero, as sorted lines; levels always, which must be back
+// at zero at the end.
+func (g *gauge) counted(metrics ...string) []string {
+	var lines []string
+	points := g.points()
+	for _, name := range slices.Sorted(maps.Keys(points)) {
+		metric, _, _ := strings.Cut(name, "{")
+		level := metric == "held" || metric == "waiting"
+		if slices.Contains(metrics, metric) && (level || points[name] != 0) {
+			lines = append(lines, fmt.Sprintf("%s %v", name, points[name]))
+		}
+	}
+	return lines
+}
+
+// ended are the spans that have ended, but those of the test's own.
+func (g *gauge) ended() (spans []sdktrace.ReadOnlySpan) {
+	for _, s := range g.spans.Ended() {
+		if s.InstrumentationScope().Name == ScopeName {
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}
+
+// attr is the value of a span's attribute, "" if it has none.
+func attr(s sdktrace.ReadOnlySpan, key attribute.Key) string {
+	for _, a := range s.Attributes() {
+		if a.Key == key {
+			return a.Value.String()
+		}
+	}
+	return ""
+}

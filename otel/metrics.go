@@ -1,0 +1,70 @@
+package otellock
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/metric"
+)
+
+// instruments are all metrics.
+type instruments struct {
+	acquire, hold, renew, margin, release, complete, node metric.Float64Histogram
+	waiting, held                                         metric.Int64UpDownCounter
+	handoffs, losses, decisions, requests                 metric.Int64Counter
+	status                                                metric.Int64Gauge
+	offset                                                metric.Float64Gauge
+}
+
+// newInstruments names every instrument that cannot be made.
+func newInstruments(m metric.Meter) (in instruments, err error) {
+	var faults []error
+	histogram := func(name, what string, buckets []float64) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithUnit(seconds), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(buckets...))
+		faults = append(faults, err)
+		return h
+	}
+	counter := func(name, unit, what string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
+		faults = append(faults, err)
+		return c
+	}
+	level := func(name, unit, what string) metric.Int64UpDownCounter {
+		c, err := m.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
+		faults = append(faults, err)
+		return c
+	}
+	in = instruments{
+		acquire:  histogram(MetricAcquireDuration, "From asking for a lock to the grant or the error, waiting included.", waitBuckets),
+		hold:     histogram(MetricHoldDuration, "From the grant of a lock to its end.", holdBuckets),
+		renew:    histogram(MetricRenewDuration, "One round of renewal.", requestBucket),
+		margin:   histogram(MetricRenewMargin, "Trusted time a lease had left when a round of renewal began.", marginBuckets),
+		release:  histogram(MetricReleaseDuration, "One release.", requestBucket),
+		complete: histogram(MetricCompleteDuration, "One completion.", requestBucket),
+		node:     histogram(MetricNodeDuration, "How long a node took to answer a request or to fail.", requestBucket),
+
+		waiting: level(MetricWaiting, requests, "Acquisitions under way."),
+		held:    level(MetricHeld, leases, "Locks held."),
+
+		handoffs:  counter(MetricHandoffs, handoffs, "Locks that went from one caller to the next within the process."),
+		losses:    counter(MetricLosses, leases, "Locks that ended before their holder was done."),
+		decisions: counter(MetricDecisions, decisions, "What the packages on top of the locks decided."),
+		requests:  counter(MetricNodeRequests, requests, "Requests to a node, by what it made of them."),
+	}
+	in.status, err = m.Int64Gauge(MetricNodeStatus, metric.WithUnit(nodes), metric.WithDescription("1 for the state that a node is in, 0 for the others."))
+	faults = append(faults, err)
+	in.offset, err = m.Float64Gauge(MetricNodeClockOffset, metric.WithUnit(seconds), metric.WithDescription("Clock of a node minus that of the process, request delay included."))
+	return in, errors.Join(append(faults, err)...)
+}
+
+// An enabler is an instrument that knows whether anybody looks at it.
+type enabler interface{ Enabled(context.Context) bool }
+
+func anyEnabled(ctx context.Context, instruments ...enabler) bool {
+	for _, i := range instruments {
+		if i.Enabled(ctx) {
+			return true
+		}
+	}
+	return false
+}

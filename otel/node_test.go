@@ -1,0 +1,131 @@
+package otellock
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestNodesAreCharted(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer())
+		name := func(metric string, node int, more string) string {
+			return metric + "{node.index=" + string(rune('0'+node)) + more + ",server.address=" + w.nodes[node].Name() + "}"
+		}
+		lock := func() {
+			locks.Do(t.Context(), "k", nothing)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+		}
+		states := func(want ...string) {
+			t.Helper()
+			if got := w.counted("node.status"); !slices.Equal(got, want) {
+				t.Errorf("states\n\t%q, want\n\t%q", got, want)
+			}
+		}
+		state := func(node int, s string) string { return name("node.status", node, ",node.state="+s) + " 1" }
+		lock()
+		states(state(0, "voting"), state(1, "voting"), state(2, "voting"))
+
+		w.nodes[1].SlowReplies(150 * time.Millisecond)
+		w.nodes[2].Down()
+		for range 4 {
+			lock()
+		}
+		locks.Do(t.Context(), "k", nothing)
+		states(state(0, "voting"), state(1, "voting"), state(2, "circuit_open"))
+		w.nodes[2].RestartEmpty()
+		w.nodes[2].Up()
+		lock()
+		states(state(0, "voting"), state(1, "voting"), state(2, "quarantined"))
+		w.nodes[1].SlowReplies(0)
+		time.Sleep(10 * time.Second)
+		lock()
+		states(state(0, "voting"), state(1, "voting"), state(2, "voting"))
+
+		points := w.points()
+		if n := points["node.requests{node.index=2,server.address="+w.nodes[2].Name()+",verdict=failed}"]; n < 3 {
+			t.Errorf("%v failures of the node that was down", n)
+		}
+		for _, verdict := range []string{"circuit_open", "quarantined", "granted"} {
+			if points["node.requests{node.index=2,server.address="+w.nodes[2].Name()+",verdict="+verdict+"}"] == 0 {
+				t.Errorf("no %s", verdict)
+			}
+		}
+		// The others decided without the slow node; it was heard all the same.
+		if slow, fast := points[name("node.duration", 1, "")], points[name("node.duration", 0, "")]; slow < fast-2 || slow == 0 {
+			t.Errorf("%v requests of the slow node, %v of the quick one", slow, fast)
+		}
+	})
+}
+
+func nothing(context.Context) error { return nil }
+
+func TestClockOffset(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer())
+		w.nodes[1].StepClock(200 * time.Millisecond)
+		w.nodes[2].StepClock(-time.Minute)
+		w.acquire(locks, "k").Release(t.Context())
+		synctest.Wait()
+		points := w.points()
+		for i, want := range []float64{0, 0.2, -60} {
+			got, ok := points["node.clock.offset{node.index="+string(rune('0'+i))+",server.address="+w.nodes[i].Name()+"}"]
+			if !ok || got < want-0.01 || got > want+0.01 {
+				t.Errorf("node %d is %vs off, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+// Every verdict leads to a state, and a node that only answers renewals is not said to vote.
+func TestStateOfANode(t *testing.T) {
+	for _, c := range []struct {
+		from nodeState
+		kind core.OpKind
+		v    core.Verdict
+		want nodeState
+	}{
+		{unknown, core.OpRenew, core.Granted, voting},
+		{"quarantined", core.OpRenew, core.Granted, "quarantined"},
+		{"quarantined", core.OpRelease, core.Granted, "quarantined"},
+		{"quarantined", core.OpAcquire, core.Held, voting},
+		{"clock_skewed", core.OpAcquire, core.Granted, voting},
+		{failing, core.OpRenew, core.Healed, voting},
+		{open, core.OpRelease, core.Gone, voting},
+		{open, core.OpAcquire, core.Failed, open},
+		{voting, core.OpRenew, core.Failed, failing},
+		{failing, core.OpAcquire, core.CircuitOpen, open},
+		{voting, core.OpAcquire, core.TooLate, voting},
+		{voting, core.OpAcquire, core.Pending, voting},
+		{voting, core.OpRenew, core.Quarantined, "quarantined"},
+		{voting, core.OpAcquire, core.Replica, "replica"},
+		{voting, core.OpAcquire, core.Unguarded, "unguarded"},
+		{voting, core.OpAcquire, core.Overflow, "overflow"},
+		{voting, core.OpAcquire, core.ClockSkewed, "clock_skewed"},
+	} {
+		if got := c.from.next(c.kind, c.v); got != c.want {
+			t.Errorf("%q, %v answered %v: %q, want %q", c.from, c.kind, c.v, got, c.want)
+		}
+	}
+}
+
+func TestNodeNames(t *testing.T) {
+	for addr, want := range map[string]string{
+		"10.0.0.1:6379":       "node.requests{node.index=4,server.address=10.0.0.1,server.port=6379,verdict=granted} 1",
+		"[::1]:6379":          "node.requests{node.index=4,server.address=::1,server.port=6379,verdict=granted} 1",
+		"cluster [a:1 b:2]":   "node.requests{node.index=4,server.address=cluster [a:1 b:2],verdict=granted} 1",
+		"/var/run/redis.sock": "node.requests{node.index=4,server.address=/var/run/redis.sock,verdict=granted} 1",
+		"":                    "node.requests{node.index=4,verdict=granted} 1",
+	} {
+		g := newGauge(t)
+		g.observer().Node(t.Context(), core.OpAcquire, core.NodeReply{Node: 4, Addr: addr, Verdict: core.Granted})
+		if got := g.counted("node.requests"); !slices.Equal(got, []string{want}) {
+			t.Errorf("%q: %q, want %q", addr, got, want)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package otellock
+
+const raceEnabled = false

@@ -1,0 +1,232 @@
+package otellock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What metrics and spans say of each way in which an operation can end.
+
+var operationMetrics = []string{"acquire.duration", "hold.duration", "release.duration", "complete.duration", "losses", "held", "waiting"}
+
+func over() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func TestOutcomes(t *testing.T) {
+	const plainly = "acquire.duration{contended=false,name=jobs,outcome=acquired} 1"
+	for name, c := range map[string]struct {
+		do   func(w *world, locks, others *core.Locker)
+		want []string // levels, which are 0, and renewals aside
+		span []string // name, outcome, error.type
+	}{
+		"acquired and released": {func(w *world, locks, _ *core.Locker) { w.acquire(locks, "k").Release(w.t.Context()) },
+			[]string{plainly, "hold.duration{name=jobs,outcome=released} 1", "release.duration{name=jobs,outcome=released} 1"}, nil},
+		"completed": {func(w *world, locks, _ *core.Locker) { w.acquire(locks, "k").Complete(w.t.Context(), nil) },
+			[]string{plainly, "complete.duration{name=jobs,outcome=completed} 1", "hold.duration{name=jobs,outcome=released} 1"}, nil},
+		"panicked": {func(w *world, locks, _ *core.Locker) {
+			defer func() { recover() }()
+			locks.Do(w.t.Context(), "k", func(context.Context) error { panic("fn") })
+		}, []string{plainly, "hold.duration{name=jobs,outcome=released} 1", "release.duration{name=jobs,outcome=released} 1"}, nil},
+		"done": {func(w *world, locks, others *core.Locker) {
+			w.acquire(others, "k").Complete(w.t.Context(), nil)
+			locks.Acquire(w.t.Context(), "k")
+		}, []string{"acquire.duration{contended=false,name=jobs,outcome=done} 1"}, nil},
+		"held": {func(w *world, locks, others *core.Locker) {
+			w.acquire(others, "k")
+			locks.TryAcquire(w.t.Context(), "k")
+		}, []string{"acquire.duration{contended=true,name=jobs,outcome=held} 1"}, []string{"acquire held "}},
+		"max wait": {func(w *world, locks, others *core.Locker) {
+			w.acquire(others, "k")
+			bounded, _ := locks.With(core.WithMaxWait(time.Second))
+			bounded.Acquire(w.t.Context(), "k")
+		}, []string{"acquire.duration{contended=true,name=jobs,outcome=timeout} 1"}, []string{"acquire timeout "}},
+		"deadline": {func(w *world, locks, others *core.Locker) {
+			w.acquire(others, "k")
+			ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+			defer cancel()
+			locks.Acquire(ctx, "k")
+		}, []string{"acquire.duration{contended=true,name=jobs,outcome=timeout} 1"}, []string{"acquire timeout "}},
+		"cancelled while waiting": {func(w *world, locks, others *core.Locker) {
+			w.acquire(others, "k")
+			ctx, cancel := context.WithCancelCause(w.t.Context())
+			time.AfterFunc(time.Second, func() { cancel(errors.New("the client hung up")) })
+			locks.Acquire(ctx, "k")
+		}, []string{"acquire.duration{contended=true,name=jobs,outcome=canceled} 1"}, []string{"acquire canceled "}},
+		"cancelled before": {func(_ *world, locks, _ *core.Locker) { locks.Acquire(over(), "k") },
+			[]string{"acquire.duration{contended=false,name=jobs,outcome=canceled} 1"}, nil},
+		"unavailable": {func(w *world, locks, _ *core.Locker) {
+			w.each((*testutil.Node).Down)
+			locks.TryAcquire(w.t.Context(), "k")
+		}, []string{"acquire.duration{contended=false,error.type=unavailable,name=jobs,outcome=unavailable} 1"}, []string{"acquire unavailable unavailable"}},
+		"closed": {func(w *world, locks, _ *core.Locker) {
+			locks.Close(w.t.Context())
+			locks.Acquire(w.t.Context(), "k")
+		}, []string{"acquire.duration{contended=false,name=jobs,outcome=closed} 1"}, nil},
+		"lost": {func(w *world, locks, _ *core.Locker) {
+			lease := w.acquire(locks, "k")
+			w.each((*testutil.Node).Down)
+			<-lease.Context().Done()
+			lease.Release(w.t.Context())
+		}, []string{plainly, "hold.duration{error.type=expired,name=jobs,outcome=lost} 1", "losses{error.type=expired,name=jobs} 1",
+			"release.duration{error.type=expired,name=jobs,outcome=lost} 1"}, []string{"hold lost expired", "release lost expired"}},
+		"taken": {func(w *world, locks, others *core.Locker) {
+			lease := w.acquire(locks, "k")
+			w.each((*testutil.Node).Flush)
+			w.acquire(others, "k")
+			<-lease.Context().Done()
+		}, []string{plainly, "hold.duration{error.type=taken,name=jobs,outcome=lost} 1", "losses{error.type=taken,name=jobs} 1"}, []string{"hold lost taken", "renew lost taken"}},
+		"completion refused": {func(w *world, locks, others *core.Locker) {
+			lease := w.acquire(locks, "k")
+			w.each((*testutil.Node).Flush)
+			w.acquire(others, "k")
+			lease.Complete(w.t.Context(), nil)
+		}, []string{plainly, "complete.duration{error.type=taken,name=jobs,outcome=lost} 1", "hold.duration{name=jobs,outcome=released} 1"}, []string{"complete lost taken"}},
+		"held for too long": {func(w *world, locks, _ *core.Locker) {
+			bounded, _ := locks.With(core.WithMaxHold(5 * time.Second))
+			<-w.acquire(bounded, "k").Context().Done()
+		}, []string{plainly, "hold.duration{error.type=max_hold,name=jobs,outcome=lost} 1", "losses{error.type=max_hold,name=jobs} 1"}, []string{"hold lost max_hold"}},
+		"abandoned": {func(w *world, locks, _ *core.Locker) {
+			ctx, cancel := context.WithCancel(w.t.Context())
+			locks.Acquire(ctx, "k")
+			cancel()
+		}, []string{plainly, "hold.duration{name=jobs,outcome=abandoned} 1"}, nil},
+		"taken away": {func(w *world, locks, _ *core.Locker) {
+			w.acquire(locks, "k")
+			locks.Close(over())
+		}, []string{plainly, "hold.duration{error.type=closed,name=jobs,outcome=lost} 1", "losses{error.type=closed,name=jobs} 1"}, []string{"hold lost closed"}},
+		"release not confirmed": {func(w *world, locks, _ *core.Locker) {
+			lease := w.acquire(locks, "k")
+			w.each((*testutil.Node).Down)
+			lease.Release(w.t.Context())
+		}, []string{plainly, "hold.duration{name=jobs,outcome=released} 1", "release.duration{error.type=unavailable,name=jobs,outcome=unavailable} 1"}, []string{"release unavailable unavailable"}},
+		"completion not confirmed": {func(w *world, locks, _ *core.Locker) {
+			lease := w.acquire(locks, "k")
+			w.each((*testutil.Node).Down)
+			lease.Complete(w.t.Context(), nil)
+		}, []string{plainly, "complete.duration{error.type=unavailable,name=jobs,outcome=unavailable} 1", "hold.duration{name=jobs,outcome=released} 1"}, []string{"complete unavailable unavailable"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, w *world) {
+				c.do(w, w.locks(w.observer()), w.locks(nil))
+				time.Sleep(time.Minute) // what goes on in the background
+				synctest.Wait()
+				want := append(slices.Clone(c.want), "waiting{name=jobs} 0")
+				if slices.ContainsFunc(want, func(s string) bool { return strings.HasPrefix(s, "hold.") }) {
+					want = append(want, "held{name=jobs} 0")
+				}
+				slices.Sort(want)
+				if got := w.counted(operationMetrics...); !slices.Equal(got, want) {
+					t.Errorf("measured\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+				}
+				var spans []string
+				for _, s := range w.ended() {
+					if line := strings.TrimPrefix(s.Name(), "lockkit.") + " " + attr(s, AttrOutcome) + " " + attr(s, AttrErrorType); line != "renew unavailable unavailable" {
+						spans = append(spans, line)
+					}
+				}
+				slices.Sort(spans)
+				if !slices.Equal(spans, c.span) {
+					t.Errorf("spans %q, want %q", spans, c.span)
+				}
+			})
+		})
+	}
+}
+
+// An error type that core does not have yet is still a failure, and counted as one.
+func TestUnknownOutcome(t *testing.T) {
+	g := newGauge(t)
+	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: "jobs"})
+	end(core.Outcome{Err: errors.New("news")})
+	_, end = g.observer().Start(t.Context(), core.Op{Kind: core.OpRenew, Name: "jobs"})
+	end(core.Outcome{Err: core.ErrLost, Reason: "another"})
+	want := []string{"acquire.duration{contended=false,error.type=_OTHER,name=jobs,outcome=error} 1", "renew.duration{error.type=_OTHER,name=jobs,outcome=error} 1"}
+	if got := g.counted("acquire.duration", "renew.duration"); !slices.Equal(got, want) {
+		t.Errorf("measured %q, want %q", got, want)
+	}
+}
+
+func TestWhatIsUnderWay(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := w.observer()
+		locks, others := w.locks(o), w.locks(o)
+		lease := w.acquire(locks, "k")
+		for range 2 {
+			go locks.Do(t.Context(), "k", func(context.Context) error { return nil })
+		}
+		go others.Do(t.Context(), "k", func(context.Context) error { return nil })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got, want := w.counted("held", "waiting"), []string{"held{name=jobs} 1", "waiting{name=jobs} 3"}; !slices.Equal(got, want) {
+			t.Errorf("meanwhile %q, want %q", got, want)
+		}
+		lease.Release(t.Context())
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		// Both that stood in line here waited for others of this process, also if the other process came between.
+		if got, want := w.counted("held", "waiting", "handoffs"), []string{"handoffs{name=jobs} 2", "held{name=jobs} 0", "waiting{name=jobs} 0"}; !slices.Equal(got, want) {
+			t.Errorf("at the end %q, want %q", got, want)
+		}
+	})
+}
+
+func TestRenewals(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		lease := w.acquire(w.locks(w.observer()), "k")
+		time.Sleep(31 * time.Second)
+		ok := w.points()["renew.duration{name=jobs,outcome=renewed}"]
+		if ok < 8 || ok > 11 || w.points()["renew.margin{name=jobs}"] != ok {
+			t.Errorf("%v renewals in 31s with a TTL of 10s, %v margins", ok, w.points()["renew.margin{name=jobs}"])
+		}
+		w.each((*testutil.Node).Down)
+		<-lease.Context().Done()
+		synctest.Wait()
+		if n := w.points()["renew.duration{error.type=unavailable,name=jobs,outcome=unavailable}"]; n < 1 {
+			t.Errorf("%v failed renewals", n)
+		}
+	})
+}
+
+// Losses are there before the first one, so that it is an increase to whoever watches them.
+func TestLossesStartAtZero(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.acquire(w.locks(w.observer()), "k").Release(t.Context())
+		points := w.points()
+		for _, reason := range []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossClosed} {
+			if n, ok := points[fmt.Sprintf("losses{error.type=%s,name=jobs}", reason)]; !ok || n != 0 {
+				t.Errorf("%s: %v, %v", reason, n, ok)
+			}
+		}
+	})
+}
+
+// Every decision that an adapter counts becomes a point.
+func TestDecisions(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer())
+		nameless, err := locks.With(core.WithName(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			locks.Event(t.Context(), "queuelock", "duplicate_suppressed")
+		}
+		nameless.Event(t.Context(), "cronlock", "tick_run")
+		want := []string{"decisions{decision=duplicate_suppressed,name=jobs,source=queuelock} 2", "decisions{decision=tick_run,source=cronlock} 1"}
+		if got := w.counted("decisions"); !slices.Equal(got, want) {
+			t.Errorf("measured %q, want %q", got, want)
+		}
+	})
+}

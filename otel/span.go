@@ -1,0 +1,111 @@
+package otellock
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+var spanNames = [...]string{core.OpAcquire: "lockkit.acquire", core.OpHold: "lockkit.hold", core.OpRenew: "lockkit.renew",
+	core.OpRelease: "lockkit.release", core.OpComplete: "lockkit.complete"}
+
+// startSpan starts the span of an operation that began at that time (zero = now). An acquisition belongs to
+// what the caller does. All else may happen when that is long over: it has a trace of its own, with a link.
+func (o *Observer) startSpan(ctx context.Context, op core.Op, began time.Time) (context.Context, trace.Span) {
+	attrs := make([]attribute.KeyValue, 0, 3)
+	if op.Name != "" {
+		attrs = append(attrs, AttrName.String(op.Name))
+	}
+	if op.Token != 0 {
+		attrs = append(attrs, AttrToken.Int64(int64(op.Token)))
+	}
+	if o.conf.secret != nil {
+		attrs = append(attrs, AttrKeyHash.String(o.hash(op.Key)))
+	}
+	opts := []trace.SpanStartOption{trace.WithAttributes(attrs...)}
+	if !began.IsZero() {
+		opts = append(opts, trace.WithTimestamp(began))
+	}
+	if op.Kind != core.OpAcquire {
+		opts = append(opts, trace.WithNewRoot())
+		if holder := trace.SpanContextFromContext(ctx); holder.IsValid() {
+			opts = append(opts, trace.WithLinks(linkTo(holder, linkHolder)))
+		}
+	}
+	return o.tracer.Start(ctx, spanNames[op.Kind], opts...)
+}
+
+func linkTo(span trace.SpanContext, what string) trace.Link {
+	return trace.Link{SpanContext: span, Attributes: []attribute.KeyValue{AttrLink.String(what)}}
+}
+
+// endSpan ends the operation's span, which it makes now if the operation is worth one. It returns the
+// context with the span, or the operation's own.
+func (p *operation) endSpan(out core.Outcome, e ending, contended bool, took time.Duration) context.Context {
+	ctx, span, o := p.ctx, p.span, p.o
+	if span == nil {
+		slow := p.op.Kind != core.OpHold && took >= o.conf.threshold
+		if e.failure == "" && !slow && !(p.op.Kind == core.OpAcquire && contended) {
+			return ctx
+		}
+		ctx, span = o.startSpan(ctx, p.op, p.began)
+	}
+	if span.IsRecording() {
+		span.SetAttributes(p.attributes(out, e, contended)...)
+		if holder, ok := parseTrace(out.Holder); ok {
+			span.AddLink(linkTo(holder, linkBlockedBy))
+		}
+		if e.failure != "" {
+			span.SetStatus(codes.Error, e.description())
+		}
+	}
+	if p.span == nil {
+		span.End(trace.WithTimestamp(p.began.Add(took)))
+	} else {
+		span.End()
+	}
+	return ctx
+}
+
+// attributes are those known at the end.
+func (p *operation) attributes(out core.Outcome, e ending, contended bool) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{AttrOutcome.String(e.outcome)}
+	if e.failure != "" {
+		attrs = append(attrs, AttrErrorType.String(e.failure))
+	}
+	if len(out.Nodes) > 0 {
+		votes := make([]string, len(out.Nodes))
+		for i, n := range out.Nodes {
+			votes[i] = n.Verdict.String()
+		}
+		attrs = append(attrs, AttrVotes.StringSlice(votes))
+	}
+	switch p.op.Kind {
+	case core.OpAcquire:
+		attrs = append(attrs, AttrContended.Bool(contended), AttrAttempts.Int(out.Attempts))
+		if out.LocalWait > 0 {
+			attrs = append(attrs, AttrLocalWait.Float64(out.LocalWait.Seconds()))
+		}
+		if out.Err == nil {
+			attrs = append(attrs, AttrToken.Int64(int64(out.Token)), AttrMargin.Float64(out.Margin.Seconds()))
+		}
+	case core.OpRenew:
+		attrs = append(attrs, AttrMargin.Float64(out.Margin.Seconds()))
+	}
+	return attrs
+}
+
+// hash tells keys apart without naming them.
+func (o *Observer) hash(key string) string {
+	mac := hmac.New(sha256.New, o.conf.secret)
+	mac.Write([]byte(key))
+	return hex.EncodeToString(mac.Sum(nil)[:8])
+}

@@ -1,0 +1,252 @@
+package otellock
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+func TestSpanOfAWait(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := w.observer()
+		locks, others := w.locks(o), w.locks(o)
+		_, holder := w.span("the holder")
+		lease, err := others.Acquire(trace.ContextWithSpan(t.Context(), holder), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(2*time.Second, func() { lease.Release(t.Context()) })
+		ctx, waiter := w.span("the waiter")
+		began := time.Now()
+		next, err := locks.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(began)
+		spans := w.ended()
+		if len(spans) != 1 {
+			t.Fatalf("%d spans: only the acquisition that waited has one", len(spans))
+		}
+		s := spans[0]
+		if s.Name() != "lockkit.acquire" || s.Parent().SpanID() != waiter.SpanContext().SpanID() || s.SpanKind() != trace.SpanKindInternal || s.Status().Code != codes.Unset {
+			t.Errorf("%s of %v, %v, %v", s.Name(), s.Parent(), s.SpanKind(), s.Status())
+		}
+		if !s.StartTime().Equal(began) || s.EndTime().Sub(s.StartTime()) != took {
+			t.Errorf("from %v for %v, want %v for %v", s.StartTime(), s.EndTime().Sub(s.StartTime()), began, took)
+		}
+		if n := attr(s, AttrAttempts); n == "" || n == "1" {
+			t.Errorf("%s attempts", n)
+		}
+		if votes := attr(s, AttrVotes); strings.Count(votes, "granted") < 2 || strings.Count(votes, ",") != 2 {
+			t.Errorf("votes %s", votes)
+		}
+		if attr(s, AttrToken) != fmt.Sprint(next.FencingToken()) || attr(s, AttrOutcome) != "acquired" || attr(s, AttrName) != "jobs" || attr(s, AttrContended) != "true" {
+			t.Errorf("attributes %v", s.Attributes())
+		}
+		checkLinks(t, s, linkBlockedBy, holder.SpanContext())
+		next.Release(t.Context())
+	})
+}
+
+// checkLinks: s has one link, which is what to that span.
+func checkLinks(t *testing.T, s sdktrace.ReadOnlySpan, what string, span trace.SpanContext) {
+	t.Helper()
+	if links := s.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != span.SpanID() || links[0].SpanContext.TraceID() != span.TraceID() ||
+		links[0].Attributes[0].Value.AsString() != what {
+		t.Errorf("%s has links %v, want %s %v", s.Name(), links, what, span.SpanID())
+	}
+}
+
+// Who waits in line in the holder's process, or gives up, is told as well.
+func TestLinksToTheHolder(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := w.observer()
+		locks, others := w.locks(o), w.locks(o)
+		ctx, holder := w.span("the holder")
+		lease, err := locks.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range []*core.Locker{locks, others} {
+			l.TryAcquire(t.Context(), "k")
+			short, cancel := context.WithTimeout(t.Context(), time.Second)
+			l.Acquire(short, "k")
+			cancel()
+		}
+		spans := w.ended()
+		if len(spans) != 4 {
+			t.Fatalf("%d spans", len(spans))
+		}
+		for _, s := range spans {
+			checkLinks(t, s, linkBlockedBy, holder.SpanContext())
+		}
+		lease.Release(t.Context())
+	})
+}
+
+// Trace context is written with the lease only when somebody has use for it.
+func TestTraceContextIsOptional(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts    func(g *gauge) []Option
+		sampled bool
+		carries bool
+	}{
+		"by default":     {func(*gauge) []Option { return nil }, true, true},
+		"not sampled":    {func(*gauge) []Option { return nil }, false, false},
+		"switched off":   {func(*gauge) []Option { return []Option{WithHolderLinks(false)} }, true, false},
+		"without traces": {func(*gauge) []Option { return []Option{WithTracerProvider(tracenoop.NewTracerProvider())} }, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, w *world) {
+				locks := w.locks(w.observer(c.opts(w.gauge)...))
+				sampler := sdktrace.NeverSample()
+				if c.sampled {
+					sampler = sdktrace.AlwaysSample()
+				}
+				ctx, _ := sdktrace.NewTracerProvider(sdktrace.WithSampler(sampler)).Tracer("").Start(t.Context(), "caller")
+				if _, err := locks.Acquire(ctx, "k"); err != nil {
+					t.Fatal(err)
+				}
+				fields, err := w.nodes[0].Exec("HKEYS", "lockkit:{0}r:k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := strings.Contains(fmt.Sprint(fields), "c"); got != c.carries {
+					t.Errorf("the lease has %v, carries a trace: want %v", fields, c.carries)
+				}
+			})
+		})
+	}
+}
+
+// Whatever stands there, a waiter is not harmed by it.
+func FuzzTraceContext(f *testing.F) {
+	for _, s := range []string{"", "short", strings.Repeat("\x00", traceLen), strings.Repeat("\x00", 16) + "12345678", strings.Repeat("x ", traceLen/2), strings.Repeat("y", traceLen+1)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		span, ok := parseTrace(s)
+		if !ok {
+			return
+		}
+		o := &Observer{tracer: tracenoop.Tracer{}, conf: config{links: true}}
+		if again := o.Carry(trace.ContextWithSpanContext(t.Context(), span)); again != s {
+			t.Errorf("%q becomes %q", s, again)
+		}
+	})
+}
+
+// With a threshold of 0 all have a span: the acquisition under the caller's, the others linked to it.
+func TestEveryOperationHasASpanIfAsked(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer(WithSpanThreshold(0), WithHolderLinks(false)))
+		ctx, caller := w.span("caller")
+		lease, err := locks.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second) // one renewal
+		lease.Release(ctx)
+		again, err := locks.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		again.Complete(ctx, nil)
+		synctest.Wait()
+		var names []string
+		for _, s := range w.ended() {
+			names = append(names, s.Name())
+			if s.Name() == "lockkit.acquire" {
+				if s.Parent().SpanID() != caller.SpanContext().SpanID() || len(s.Links()) != 0 {
+					t.Errorf("acquisition under %v with links %v", s.Parent(), s.Links())
+				}
+				continue
+			}
+			if s.Parent().IsValid() || s.SpanContext().TraceID() == caller.SpanContext().TraceID() {
+				t.Errorf("%s is nested under %v", s.Name(), s.Parent())
+			}
+			checkLinks(t, s, linkHolder, caller.SpanContext())
+			if attr(s, AttrToken) == "" {
+				t.Errorf("%s has no token", s.Name())
+			}
+		}
+		if want := []string{"lockkit.acquire", "lockkit.renew", "lockkit.hold", "lockkit.release", "lockkit.acquire", "lockkit.hold", "lockkit.complete"}; !slices.Equal(names, want) {
+			t.Errorf("spans %q, want %q", names, want)
+		}
+	})
+}
+
+// Then the spans of the Redis client are children of the operation.
+func TestNodeCallsNestUnderTheSpan(t *testing.T) {
+	g := newGauge(t)
+	ctx, end := g.observer(WithSpanThreshold(0)).Start(t.Context(), core.Op{Kind: core.OpAcquire})
+	inner := trace.SpanContextFromContext(ctx)
+	end(core.Outcome{})
+	if s := g.ended(); len(s) != 1 || s[0].SpanContext().SpanID() != inner.SpanID() || !inner.IsValid() {
+		t.Errorf("node calls run under %v, the spans are %v", inner, s)
+	}
+}
+
+// Slow is worth a span, also where nobody was in the way.
+func TestSlowOperationsHaveSpans(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer(WithSpanThreshold(100 * time.Millisecond)))
+		w.acquire(locks, "k").Release(t.Context())
+		if spans := w.ended(); len(spans) != 0 {
+			t.Fatalf("%d spans of quick operations", len(spans))
+		}
+		w.nodes[0].Slow(100 * time.Millisecond)
+		w.acquire(locks, "k").Release(t.Context())
+		if spans := w.ended(); len(spans) != 2 || spans[0].Name() != "lockkit.acquire" || spans[1].Name() != "lockkit.release" {
+			t.Errorf("%d spans of slow operations", len(spans))
+		}
+	})
+}
+
+// Nothing that is exported has the key, unless asked for, and then hashed with a secret.
+func TestKeysStayPrivate(t *testing.T) {
+	const key = "order:4711:jane@example.org"
+	for name, opts := range map[string][]Option{"by default": nil, "hashed": {WithKeyHash([]byte("secret"))}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				locks := w.locks(w.observer(append(opts, WithSpanThreshold(0))...))
+				lease := w.acquire(locks, key)
+				locks.TryAcquire(t.Context(), key)
+				w.each((*testutil.Node).Down)
+				<-lease.Context().Done()
+				lease.Complete(t.Context(), nil)
+				lease.Release(t.Context())
+				locks.TryAcquire(t.Context(), key)
+				synctest.Wait()
+				var all strings.Builder
+				for _, s := range w.ended() {
+					fmt.Fprintln(&all, s.Name(), s.Attributes(), s.Links(), s.Status(), s.Events())
+					if hash := attr(s, AttrKeyHash); (hash != "") != (opts != nil) || hash != "" && !regexp.MustCompile(`^[0-9a-f]{16}$`).MatchString(hash) {
+						t.Errorf("%s: hash %q", s.Name(), hash)
+					}
+				}
+				fmt.Fprintln(&all, w.points())
+				if text := all.String(); strings.Contains(text, "4711") || strings.Contains(text, "jane") || !strings.Contains(text, "unavailable") {
+					t.Errorf("exported: %s", text)
+				}
+			})
+		})
+	}
+	a, again, b := &Observer{conf: config{secret: []byte("a")}}, &Observer{conf: config{secret: []byte("a")}}, &Observer{conf: config{secret: []byte("b")}}
+	if a.hash("k") == b.hash("k") || a.hash("k") == a.hash("l") || a.hash("k") != again.hash("k") {
+		t.Error("the hash does not depend on key and secret alone")
+	}
+}
