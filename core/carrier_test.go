@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -98,10 +99,19 @@ func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 // What does not fit is not carried, and does no harm.
 func TestCarriedIsBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		o := &recording{}
+		o, forged := &recording{}, &recording{}
 		for _, says := range []string{"", strings.Repeat("x", maxCarried), strings.Repeat("x", maxCarried+1), " two words\x00\xff\n "} {
 			lease := w.acquire(w.process(WithObserver(Observers(&recording{}, &bearer{}, &bearer{says: says}))), "k")
 			w.process(WithObserver(o)).TryAcquire(t.Context(), "k")
+			fields, err := w.nodes[0].Exec("HGETALL", lease.line)
+			if err != nil || len(fmt.Sprint(fields)) > 300 || len(says) > maxCarried && strings.Contains(fmt.Sprint(fields), says) {
+				t.Errorf("on the node: %v, %v", fields, err)
+			}
+			// What another has put there is not believed either.
+			if _, err := w.nodes[0].Exec("HSET", lease.line, "c", lease.id.(string)+" "+strings.Repeat("y", maxCarried+1)); err != nil {
+				t.Fatal(err)
+			}
+			w.process(WithObserver(forged)).TryAcquire(t.Context(), "k")
 			w.release(lease)
 		}
 		_, outs := o.of(t, OpAcquire)
@@ -109,6 +119,9 @@ func TestCarriedIsBounded(t *testing.T) {
 			if outs[i].Holder != want {
 				t.Errorf("%d: carried %q, want %q", i, outs[i].Holder, want)
 			}
+		}
+		if _, outs := forged.of(t, OpAcquire); len(outs) != 4 || outs[0].Holder != "" {
+			t.Errorf("forged: %q", outs[0].Holder)
 		}
 	})
 }

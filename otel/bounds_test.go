@@ -88,7 +88,7 @@ func TestBuckets(t *testing.T) {
 	for _, m := range g.collect().ScopeMetrics[0].Metrics {
 		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
 			histograms++
-			if bounds := h.DataPoints[0].Bounds; m.Unit != "s" || bounds[0] > 0.005 || bounds[len(bounds)-1] > 14400 {
+			if bounds := h.DataPoints[0].Bounds; m.Unit != "s" || bounds[1] > 0.1 || bounds[len(bounds)-1] > 14400 {
 				t.Errorf("%s in %s: %v", m.Name, m.Unit, bounds)
 			}
 		}

@@ -56,6 +56,13 @@ func TestNodesAreCharted(t *testing.T) {
 				t.Errorf("no %s", verdict)
 			}
 		}
+		asked := 0.0
+		for _, verdict := range []string{"failed", "quarantined", "granted"} {
+			asked += points["node.requests{node.index=2,server.address="+w.nodes[2].Name()+",verdict="+verdict+"}"]
+		}
+		if n := points[name("node.duration", 2, "")]; n < asked || n > asked+2 { // and what a release meets
+			t.Errorf("%v requests timed, %v sent: one that is not sent takes no time", n, asked)
+		}
 		// The others decided without the slow node; it was heard all the same.
 		if slow, fast := points[name("node.duration", 1, "")], points[name("node.duration", 0, "")]; slow < fast-2 || slow == 0 {
 			t.Errorf("%v requests of the slow node, %v of the quick one", slow, fast)

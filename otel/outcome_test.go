@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -134,6 +137,9 @@ func TestOutcomes(t *testing.T) {
 				for _, s := range w.ended() {
 					if line := strings.TrimPrefix(s.Name(), "lockkit.") + " " + attr(s, AttrOutcome) + " " + attr(s, AttrErrorType); line != "renew unavailable unavailable" {
 						spans = append(spans, line)
+						if failed := attr(s, AttrErrorType) != ""; (s.Status().Code == codes.Error) != failed {
+							t.Errorf("%s: status %v", line, s.Status())
+						}
 					}
 				}
 				slices.Sort(spans)
@@ -154,6 +160,16 @@ func TestUnknownOutcome(t *testing.T) {
 	end(core.Outcome{Err: core.ErrLost, Reason: "another"})
 	want := []string{"acquire.duration{contended=false,error.type=_OTHER,name=jobs,outcome=error} 1", "renew.duration{error.type=_OTHER,name=jobs,outcome=error} 1"}
 	if got := g.counted("acquire.duration", "renew.duration"); !slices.Equal(got, want) {
+		t.Errorf("measured %q, want %q", got, want)
+	}
+}
+
+// A Locker that is closed before it hands out a lease held nothing.
+func TestClosedBeforeTheLease(t *testing.T) {
+	g := newGauge(t)
+	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpHold, Name: "jobs"})
+	end(core.Outcome{Err: core.ErrClosed})
+	if got, want := g.counted("hold.duration", "held", "losses"), []string{"held{name=jobs} 0"}; !slices.Equal(got, want) {
 		t.Errorf("measured %q, want %q", got, want)
 	}
 }
@@ -189,6 +205,13 @@ func TestRenewals(t *testing.T) {
 		ok := w.points()["renew.duration{name=jobs,outcome=renewed}"]
 		if ok < 8 || ok > 11 || w.points()["renew.margin{name=jobs}"] != ok {
 			t.Errorf("%v renewals in 31s with a TTL of 10s, %v margins", ok, w.points()["renew.margin{name=jobs}"])
+		}
+		for _, m := range w.collect().ScopeMetrics[0].Metrics {
+			if h, ok := m.Data.(metricdata.Histogram[float64]); ok && m.Name == MetricRenewMargin {
+				if mean := h.DataPoints[0].Sum / float64(h.DataPoints[0].Count); mean < 1 || mean > 8 {
+					t.Errorf("%vs left at renewals, of 7.9s", mean)
+				}
+			}
 		}
 		w.each((*testutil.Node).Down)
 		<-lease.Context().Done()
