@@ -51,17 +51,6 @@ func (w *world) mortal(name string, opts ...Option) (r *replica, die func()) {
 	return w.replicaOn(name, w.locksVia(&l), opts...), func() { l.over.Store(true) }
 }
 
-// of returns the runs of one tick, in the order of their starts.
-func of(tick time.Time, runs []ran) []ran {
-	var of []ran
-	for _, r := range runs {
-		if r.Tick.Equal(tick) {
-			of = append(of, r)
-		}
-	}
-	return of
-}
-
 // attemptsInOrder checks that the runs are those of the first attempts at a tick, each with a greater fencing token than
 // the one before.
 func attemptsInOrder(t *testing.T, runs []ran) {
