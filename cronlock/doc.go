@@ -36,8 +36,9 @@
 //	                            replica while the
 //	                            nodes are away
 //
-// At least once assumes that another replica saw the tick (its scheduler ran) and lives on, and that nodes
-// answer within the misfire grace.
+// A run by [Cron.Task] that was told to stop (a shutdown, a lost leadership) and returned an error counts as one
+// whose replica died; with nil, or an error of its own accord, the tick is done. At least once assumes that
+// another replica saw the tick (its scheduler ran) and lives on, and that nodes answer within the misfire grace.
 //
 // # Ticks
 //
@@ -50,17 +51,19 @@
 // month, and what runs immediately at the start. For these the nodes keep a minimum gap between two starts: the
 // duration (the lesser one, if it is random) less a tenth, at most a second; for every n-th day n days less half
 // of one, for each time of the day that the schedule names (and each day of the week or month); for an immediate
-// start the misfire grace. Give such jobs a cron expression where you can. gocron does
-// not tell whether an interval counts from completion, so the gap counts from the start.
+// start the misfire grace. Give such jobs a cron expression where you can. gocron does not tell whether an
+// interval counts from completion, so the gap counts from the start.
 //
 // RunNow runs a job on the replica that it is called on, without a tick: under the lease of the job, and without
 // record. So short before a tick that the tick could already be meant (a tenth of the period, at most a minute)
-// it counts as the tick.
+// it counts as the tick. A run by RunNow that goes on when a tick falls due is an earlier run like any other.
 //
 // A job that queues behind itself (singleton mode Wait, or a scheduler-wide limit) comes too late for the ticks
 // it missed: of those, only the latest is run.
 //
 // # Names
+//
+// Give each scheduler and job a definition of its own: gocron's are not to be shared between schedulers.
 //
 // A job is known by its name: give it one with gocron.WithName, the same on all replicas and in all releases. A
 // name made up by the compiler, as that of a closure, is refused, and so are two jobs of one name in a process.
