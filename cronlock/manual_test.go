@@ -155,8 +155,8 @@ func TestLimitedRuns(t *testing.T) {
 			t.Errorf("runs of replicas: %v", of)
 		}
 		for _, r := range f.replicas {
-			if len(r.jobs) != 0 {
-				t.Errorf("replica %s still knows %d jobs", r.name, len(r.jobs))
+			if len(r.all()) != 0 {
+				t.Errorf("replica %s still knows %d jobs", r.name, len(r.all()))
 			}
 		}
 	})

@@ -71,7 +71,7 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 				}()
 				renewed := make(chan struct{}, 1000) // requests for the run's leases on one node
 				started, told, goOn, stopped := make(chan []string), make(chan struct{}), make(chan struct{}), make(chan error, 1)
-				r := w.replicaOn("0", w.locks(core.WithTTL(time.Second), core.WithClockWindow(50*time.Millisecond)), policy)
+				r := w.replicaOn("0", w.locks(core.WithTTL(2*time.Second), core.WithNodeTimeout(600*time.Millisecond), core.WithClockWindow(50*time.Millisecond)), policy)
 				var once sync.Once
 				j := r.job(gocron.CronJob(secondly, true), func(ctx context.Context) error {
 					once.Do(func() {
