@@ -136,6 +136,9 @@ func (cl *claim) takeRest(lead leading, tick *core.Lease, background bool) (_ *r
 	if err != nil {
 		return nil, err
 	}
+	if err := cl.late(); err != nil { // and again: the run before it may have taken its time to end
+		return nil, err
+	}
 	if err := cl.complete(attempt, cl.record(outcomeStarted, n)); err != nil {
 		return nil, err
 	}

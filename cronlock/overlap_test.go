@@ -192,3 +192,24 @@ func TestReplacePlainTask(t *testing.T) {
 		}
 	})
 }
+
+// A run that takes its time to end may make the next tick too late.
+func TestReplaceKeepsToTheGrace(t *testing.T) {
+	for tidyUp, want := range map[time.Duration]int{4 * time.Second: 2, 7 * time.Second: 1} {
+		t.Run(fmt.Sprint(tidyUp), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				r := w.replica("0", WithOverlap(Replace), WithMisfireGrace(5*time.Second))
+				r.job(gocron.CronJob(minutely, true), func(ctx context.Context) error {
+					<-ctx.Done()
+					time.Sleep(tidyUp)
+					return context.Cause(ctx)
+				})
+				r.sched.Start()
+				time.Sleep(150 * time.Second) // two ticks
+				if n := len(w.ran()); n != want {
+					t.Errorf("%d runs, want %d; errors: %v", n, want, w.failed())
+				}
+			})
+		})
+	}
+}
