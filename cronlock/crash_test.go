@@ -60,7 +60,7 @@ func TestHolderDies(t *testing.T) {
 
 				runs := w.ran()
 				if len(runs) != tt.starts {
-					t.Fatalf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.errs)
+					t.Fatalf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.failed())
 				}
 				attemptsInOrder(t, runs)
 				for i, r := range runs {
@@ -159,7 +159,7 @@ func TestPanic(t *testing.T) {
 				time.Sleep(119 * time.Second)
 				runs := w.ran()
 				if len(runs) != tt.starts {
-					t.Fatalf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.errs)
+					t.Fatalf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.failed())
 				}
 				attemptsInOrder(t, runs)
 				if want := min(tt.panics, tt.starts); recovered != want {

@@ -45,7 +45,7 @@ func TestLostLease(t *testing.T) {
 		}
 		runs := w.ran()
 		if len(runs) != 2 || runs[1].replica != "other" || !runs[1].Tick.Equal(runs[0].Tick) {
-			t.Fatalf("runs: %v; errors: %v", runs, w.errs)
+			t.Fatalf("runs: %v; errors: %v", runs, w.failed())
 		}
 		attemptsInOrder(t, runs)
 		if !e.at.Before(runs[1].at) {

@@ -38,8 +38,8 @@ func TestNodeEmptied(t *testing.T) {
 					if runs := w.ran(); len(runs) != 1 {
 						t.Errorf("runs: %v", runs)
 					}
-					if len(w.errs) != 1 || !errors.Is(w.errs[0], core.ErrDone) && !errors.Is(w.errs[0], core.ErrUnavailable) {
-						t.Errorf("the late replica's error: %v", w.errs)
+					if len(w.failed()) != 1 || !errors.Is(w.failed()[0], core.ErrDone) && !errors.Is(w.failed()[0], core.ErrUnavailable) {
+						t.Errorf("the late replica's error: %v", w.failed())
 					}
 				})
 			})
@@ -79,17 +79,17 @@ func TestNodesDown(t *testing.T) {
 				time.Sleep(38 * time.Second) // not to the next tick
 				runs := w.ran()
 				if len(runs) != tt.starts {
-					t.Errorf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.errs)
+					t.Errorf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.failed())
 				}
 				for _, r := range runs {
 					if protected := r.FencingToken > 0; protected != tt.token {
 						t.Errorf("a run has token %d", r.FencingToken)
 					}
 				}
-				if len(w.errs) != 3 && len(runs) < 3 {
-					t.Errorf("%d replicas were told: %v", len(w.errs), w.errs)
+				if len(w.failed()) != 3 && len(runs) < 3 {
+					t.Errorf("%d replicas were told: %v", len(w.failed()), w.failed())
 				}
-				for _, err := range w.errs {
+				for _, err := range w.failed() {
 					if !errors.Is(err, core.ErrUnavailable) || Routine(err) {
 						t.Errorf("told %v", err)
 					}
@@ -178,7 +178,7 @@ func sweep(t *testing.T, w *world, k, attempts int, hit func(*testutil.Node) tes
 		}
 	}
 	if attempts > 1 && completed == 0 {
-		t.Errorf("request %d: not completed: %v; errors: %v", k, runs, w.errs)
+		t.Errorf("request %d: not completed: %v; errors: %v", k, runs, w.failed())
 	}
 	return within
 }

@@ -121,7 +121,7 @@ func TestOverlap(t *testing.T) {
 							t.Errorf("tick %v was replaced at %v already", sp.Tick, sp.told)
 						}
 					}
-					for _, err := range w.errs {
+					for _, err := range w.failed() {
 						if replicas == 1 && !errors.Is(err, ErrOverlap) {
 							t.Errorf("a tick failed with %v", err)
 						}

@@ -71,7 +71,7 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 				}()
 				renewed := make(chan struct{}, 1000) // requests for the run's leases on one node
 				started, told, goOn, stopped := make(chan []string), make(chan struct{}), make(chan struct{}), make(chan error, 1)
-				r := w.replicaOn("0", w.locks(core.WithTTL(2*time.Second), core.WithNodeTimeout(600*time.Millisecond), core.WithClockWindow(50*time.Millisecond)), policy)
+				r := w.replicaOn("0", w.locks(core.WithTTL(2*time.Second), core.WithNodeTimeout(600*time.Millisecond), core.WithClockWindow(200*time.Millisecond)), policy)
 				var once sync.Once
 				j := r.job(gocron.CronJob(secondly, true), func(ctx context.Context) error {
 					once.Do(func() {
@@ -111,7 +111,8 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 				if err := r.locks.Close(t.Context()); err != nil { // waits for what is under way to the last node
 					t.Error(err)
 				}
-				if held := w.held(1); len(held) > 0 {
+				// One node may have found the end of a lease too late by the clock window, and lets it run out.
+				if held := w.leases(); len(held) > 0 {
 					t.Errorf("held after the run: %q", held)
 				}
 			})
@@ -135,7 +136,7 @@ func TestGoesOnAfterAStop(t *testing.T) {
 		for i := range 3 {
 			time.Sleep(70 * time.Second)
 			if n := len(w.ran()); n != i+1 {
-				t.Fatalf("%d runs, want %d: %v", n, i+1, w.errs)
+				t.Fatalf("%d runs, want %d: %v", n, i+1, w.failed())
 			}
 			switch i {
 			case 0:
