@@ -105,8 +105,12 @@ func TestRequestsPerOperation(t *testing.T) {
 			{"complete", func() { lease.Complete(t.Context(), nil) }},
 			{"refused", func() { p.TryAcquire(t.Context(), "k") }},
 		} {
-			if n := count(c.f); n != 1 {
-				t.Errorf("%s: %d requests to a node, want 1", c.what, n)
+			most := 1
+			if c.what == "refused" {
+				most = 2 // a node that answers after the others have decided is told of it
+			}
+			if n := count(c.f); n < 1 || n > most {
+				t.Errorf("%s: %d requests to a node, want %d at most", c.what, n, most)
 			}
 		}
 	})
