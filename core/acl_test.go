@@ -108,8 +108,8 @@ func everyScript(t *testing.T, l *Locker) error {
 
 // renewOnce is one round of renewal, with what comes of it.
 func (lease *Lease) renewOnce() error {
-	r := round{l: lease.l, lease: lease, script: renewScript, must: true, args: lease.args(renewScript, 0),
-		tail:    func(int) []any { return []any{lease.token, 0, "0"} },
+	r := round{l: lease.l, lease: lease, script: renewScript, stamped: true, must: true, args: lease.args(renewScript, 0),
+		tail:    func(int) []any { return []any{lease.token, 0, 0, noMemory, lease.l.p.turnMs} },
 		decided: func(r *round) bool { return r.settled() }}
 	r.send(lease.ctx.parent, allNodes(len(lease.l.e.nodes)))
 	r.wait(context.Background())

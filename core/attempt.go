@@ -17,7 +17,7 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 	l := a.l
 	lease := l.newLease(a.parent, a.key, a.line)
 	lease.carries = a.carries
-	r := round{l: l, lease: lease, script: acquireScript, args: lease.acquiring(a.recovering, a.carries),
+	r := round{l: l, lease: lease, bucket: lease.bucket, script: acquireScript, stamped: true, args: lease.acquiring(a.recovering, a.carries),
 		decided: func(r *round) bool { return r.acquired() }, heard: (*Lease).lateGrant}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	r.wait(wait)
@@ -29,14 +29,15 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 		t.votes[second] = vote{verdict: Failed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)}
 	}
 	won := !same && t.count(Granted) >= t.q && lease.settleToken(ctx, wait, t, r.sent)
-	if won && a.recovering && t.record() != nil {
+	recorded := t.record() != nil
+	if won && recorded && a.recovering && lease.trusts(r.sent) {
 		return a.adopt(ctx, lease, t, touched)
 	}
-	if won && wait.Err() == nil && lease.hold(t, r.sent) {
+	if won && !recorded && wait.Err() == nil && lease.hold(t, r.sent) {
 		return result{lease: lease, nodes: l.report(t, a.observed)}
 	}
-	if t.doneVotes() >= t.q {
-		return a.done(ctx, lease, t)
+	if done, rec := t.doneVotes(); done >= t.q {
+		return a.done(ctx, lease, t, rec)
 	}
 	lease.abandon(ctx, wait, touched, granted)
 	res := a.refused(t)
@@ -59,7 +60,7 @@ func (lease *Lease) settleToken(ctx, wait context.Context, t *tally, sent time.D
 	lease.token = token
 	for i := range t.votes {
 		if granted.has(i) {
-			lease.nodes[i].confirm(reply{t.votes[i], i, sent})
+			lease.nodes[i].granted(reply{t.votes[i], i, sent})
 		}
 	}
 	lease.mu.Unlock()
@@ -68,9 +69,9 @@ func (lease *Lease) settleToken(ctx, wait context.Context, t *tally, sent time.D
 	}
 	tails := make([][]any, len(t.votes))
 	for i := range t.votes {
-		tails[i] = []any{token, 0, t.votes[i].token}
+		tails[i] = []any{token, 0, t.votes[i].token, t.votes[i].memory, 0}
 	}
-	r := round{l: lease.l, lease: lease, script: renewScript, must: true,
+	r := round{l: lease.l, lease: lease, bucket: lease.bucket, script: renewScript, stamped: true, must: true, heard: (*Lease).confirmed,
 		args: lease.args(renewScript, 0), tail: func(i int) []any { return tails[i] },
 		decided: func(r *round) bool { return r.count(Granted)+stored.len() >= r.q }}
 	r.send(ctx, granted&^stored)
@@ -92,10 +93,10 @@ func (a *acquisition) refused(t *tally) result {
 	a.behind(t.carried())
 	granted := t.count(Granted)
 	switch {
+	case granted+t.count(Done) >= t.q && t.record() != nil:
+		res.err, res.pause, res.recover = ErrHeld, pauseSplit, true
 	case granted >= t.q:
 		res.err = errTooSlow
-	case granted+t.count(Done) >= t.q && t.count(Done) > 0:
-		res.err, res.pause, res.recover = ErrHeld, pauseSplit, true
 	case t.voters() >= t.q:
 		res.err, res.pause = ErrHeld, pauseHeld
 		if t.split() {
@@ -108,11 +109,10 @@ func (a *acquisition) refused(t *tally) result {
 }
 
 // done reports a key that a quorum agrees is completed, and hands the record to nodes that lack it.
-func (a *acquisition) done(ctx context.Context, lease *Lease, t *tally) result {
-	rec := t.record()
+func (a *acquisition) done(ctx context.Context, lease *Lease, t *tally, rec *nodeRecord) result {
 	lease.over()
-	if lacking := t.mayHold(); lacking != 0 {
-		r := lease.completing(rec, rec.ballot, true)
+	if lacking := t.lacking(rec); lacking != 0 {
+		r := lease.completingRound(rec, rec.ballot, true)
 		r.send(ctx, lacking)
 		r.leave()
 	}
@@ -189,33 +189,9 @@ func (lease *Lease) lateGrant(got reply, late bool) (slept bool) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	s := &lease.nodes[got.node]
-	s.confirm(got)
+	s.granted(got)
 	if lease.state == leaseOver && s.unreleased {
-		lease.undo(got.node, 0)
+		lease.releaseLater(got.node, 0)
 	}
 	return false
-}
-
-// nodeState is what a lease knows of one node.
-type nodeState struct {
-	expiry     int64         // logical expiry last confirmed, server ms; 0 = never
-	clock      int64         // server clock with it, µs
-	sent       time.Duration // when the request was sent that it answered
-	undoing    bool          // another release is planned
-	unreleased bool          // the node has not answered that the attempt is over, and is not asked any more
-}
-
-// confirmedExpiries are the expiries that nodes last confirmed. Called with the lease's lock.
-func (lease *Lease) confirmedExpiries() []int64 {
-	expiries := make([]int64, len(lease.nodes))
-	for i := range lease.nodes {
-		expiries[i] = lease.nodes[i].expiry
-	}
-	return expiries
-}
-
-func (s *nodeState) confirm(got reply) {
-	if got.expiry >= s.expiry {
-		s.expiry, s.clock, s.sent = got.expiry, got.clock, got.sent
-	}
 }

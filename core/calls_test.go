@@ -17,7 +17,7 @@ func TestCallsOfScripts(t *testing.T) {
 	t.Parallel()
 	server := testutil.Redis(t, 1)[0]
 	const own = "! set e=T+60s i=a f=7"
-	const guardKnown = "! guard h=live q=0 m=10s"
+	const guardKnown = "! guard h=live s=0 m=10s"
 	for i, c := range []struct {
 		path    string
 		opts    []Option
@@ -25,32 +25,32 @@ func TestCallsOfScripts(t *testing.T) {
 		step    string
 		calls   string // sorted
 	}{
-		{"acquire granted", nil, "", "a acquire -> granted token=wall expiry=now+10s history=-", "exists hmget hset pexpire time"},
-		{"acquire granted, guarded", conformGuarded, guardKnown, "a acquire -> granted token=wall expiry=now+10s history=live", "exists hmget hmget hset info pexpire time"},
-		{"acquire granted, with what the holder carries", nil, "", "a acquire carry=text -> granted token=wall expiry=now+10s history=-", "exists hmget hset pexpire time"},
+		{"acquire granted", nil, "", "a acquire -> granted token=wall expiry=now+10s", "exists hmget hset pexpire time"},
+		{"acquire granted, guarded", conformGuarded, guardKnown, "a acquire -> granted token=wall expiry=now+10s", "exists hmget hmget hset info pexpire time"},
+		{"acquire granted, with what the holder carries", nil, "", "a acquire carry=text -> granted token=wall expiry=now+10s", "exists hmget hset pexpire time"},
 		{"acquire held", nil, own, "b acquire -> held rest=T+60s+1-now", "hmget time"},
 		{"acquire held, guarded", conformGuarded, guardKnown + "\n" + own, "b acquire -> held rest=T+60s+1-now", "hmget hmget info time"},
 		{"acquire done", nil, "! set f=7 ballot=7 kept=T+60s origin=7", "a acquire -> done ballot=7 kept=T+60s-now origin=7", "hmget time"},
 		{"acquire outside the clock window", conformGuarded, guardKnown, "a acquire wall=5 -> clock_skewed", "time"},
-		{"acquire, first contact", conformGuarded, "", "a acquire -> quarantined rest=10s", "hmget hset info time"},
-		{"acquire in quarantine", conformGuarded, "! guard h=live q=T+60s m=10s", "a acquire -> quarantined rest=T+60s-now", "hmget info time"},
+		{"acquire, first contact", conformGuarded, "", "a acquire -> quarantined rest=10s", "hmget hmget hset info time"},
+		{"acquire in quarantine", conformGuarded, "! guard h=live s=T+60s-10s m=10s", "a acquire -> quarantined rest=T+60s-now", "hmget hmget info time"},
 		{"renew own", nil, own, "a renew token=7 confirmed=T+60s -> granted expiry=T+60s", "hmget hset pexpire time"},
 		{"renew own, guarded", conformGuarded, guardKnown + "\n" + own, "a renew token=7 confirmed=T+60s -> granted expiry=T+60s", "hmget hmget hset info pexpire time"},
-		{"renew, healing", nil, "", "a renew token=7 confirmed=T+60s -> healed expiry=now+10s", "exists hmget hset pexpire time"},
-		{"renew, lost", nil, own, "b renew token=7 confirmed=0 -> gone", "hmget time"},
+		{"renew, healing", nil, "", "a renew token=7 confirmed=T+60s -> healed expiry=now+10s", "exists hdel hmget hset pexpire time"},
+		{"renew, lost", nil, own, "b renew token=7 confirmed=0 -> gone", "exists hmget hset time"},
 		{"release own", conformGuarded, own, "a release -> granted", "hdel hmget pexpire set"},
 		{"release own, with a min hold", nil, own, "a release stay=5s -> granted", "hmget hset pexpire set time"},
 		{"release another's", nil, own, "b release -> gone", "exists hmget set"},
 		{"complete own", nil, own, "a complete ballot=7 origin=7 -> granted", "hdel hmget hset pexpire set time"},
 		{"complete own, guarded", conformGuarded, guardKnown + "\n" + own, "a complete ballot=7 origin=7 -> granted", "hdel hmget hmget hset info pexpire set time"},
-		{"complete, lost", nil, own, "b complete ballot=7 origin=7 -> gone", "hmget time"},
-		{"provision", conformGuarded, "", "p provision -> granted", "hmget hset info"},
+		{"complete, lost", nil, own, "b complete ballot=7 origin=7 -> gone", "hmget set time"},
+		{"provision", conformGuarded, "", "p provision -> quarantined claim=fresh", "hmget hset info time"},
 	} {
 		t.Run(c.path, func(t *testing.T) {
 			s := &scene{client: server.Client()}
 			s.open(t, "calls-"+strconv.Itoa(i)+":", c.opts)
 			s.play(c.prepare)
-			s.send(newScript(opProvision, "return 'OK'"), []any{evalsha, newScript(opProvision, "return 'OK'").sha, 0}) // connects
+			s.send(newScript(opProvision, "return 'OK'", provisionReplies), []any{evalsha, newScript(opProvision, "return 'OK'", provisionReplies).sha, 0}) // connects
 			s.count = func() map[string]int { return commandCounts(t, s) }
 			s.play(c.step)
 			if s.calls != c.calls {

@@ -11,13 +11,14 @@ import (
 // counted from 0 here. Inside a bubble time stands still while a schedule runs, so that two clients who ask
 // at the same moment propose the same token: exactly the cases in which the counters have to decide.
 
-// partly has p get key from node i alone, and give up.
+// partly has p get key from node i alone, and give up, leaving its token behind as who has used it does.
 func (w *world) partly(p *process, i int, key string) {
 	w.t.Helper()
 	lease := p.newLease(w.t.Context(), key, p.e.keys.resource(key))
-	if v := p.e.nodes[i].call(w.t.Context(), acquireScript, append(lease.args(acquireScript, 1), "0")); v.verdict != Granted {
+	if v := p.e.nodes[i].call(w.t.Context(), acquireScript, stamped(append(lease.args(acquireScript, 1), "0"))); v.verdict != Granted {
 		w.t.Fatalf("node %d: %v %v", i, v.verdict, v.err)
 	}
+	lease.completing = true
 	p.e.nodes[i].call(w.t.Context(), releaseScript, lease.releasing(0).args)
 }
 
@@ -362,7 +363,7 @@ func TestCE18_TokenClamp(t *testing.T) {
 		p := w.process(WithRestartGuard(true), WithClockWindow(0))
 		ask := func(key string, ahead time.Duration) vote {
 			lease := p.newLease(t.Context(), key, p.e.keys.resource(key))
-			args := append(lease.args(acquireScript, 1), "0")
+			args := stamped(append(lease.args(acquireScript, 1), "0"))
 			args[wallArg(args)] = time.Now().Add(ahead).UnixMicro()
 			return p.e.nodes[0].call(t.Context(), acquireScript, args)
 		}
@@ -376,9 +377,6 @@ func TestCE18_TokenClamp(t *testing.T) {
 		}
 	})
 }
-
-// wallArg is the place of the client's wall clock in an argument list.
-func wallArg(args []any) int { return 3 + args[2].(int) + 1 }
 
 // A renewal judged by a wrong clock would make the lease expire early.
 func TestCE20_RenewalOutsideTheClockWindow(t *testing.T) {

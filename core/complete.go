@@ -71,36 +71,51 @@ func (lease *Lease) proposal(result []byte) *nodeRecord {
 }
 
 // record has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
-// decided.
+// decided. A quorum that holds the same record under another ballot, because somebody settled it, is as good.
 func (lease *Lease) record(ctx context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
-	r := lease.completing(rec, ballot, false)
-	r.send(ctx, allNodes(len(lease.nodes)))
+	all := allNodes(len(lease.nodes))
+	r := lease.completingRound(rec, ballot, false)
+	s := spread{lease: lease, rec: rec, ballot: ballot, missing: all, unheard: all}
+	r.heard = s.hear
+	r.send(ctx, all)
 	r.wait(context.Background())
 	t := &r.tally
-	nodes := lease.l.report(t, observed)
+	done, other := t.doneVotes()
+	var err *OpError
 	switch {
 	case t.count(Granted) >= t.q:
-		return nodes, nil
-	case t.outvoted():
-		return nodes, &OpError{Op: OpComplete, Key: lease.key, Err: ErrLost, Reason: LossTaken, Nodes: nodes}
+		s.decided()
+	case done >= t.q && other.Token == rec.Token:
+	case done >= t.q || t.count(Gone)+t.count(Done) > len(t.votes)-t.q:
+		err = &OpError{Err: ErrLost, Reason: LossTaken}
+	case t.recordRefused():
+		err = &OpError{Err: ErrLost, Reason: LossForgotten}
+	default:
+		err = &OpError{Err: ErrUnavailable}
 	}
-	return nodes, &OpError{Op: OpComplete, Key: lease.key, Err: ErrUnavailable, Nodes: nodes}
+	if err == nil {
+		return lease.l.report(t, observed), nil
+	}
+	err.Op, err.Key, err.Nodes = OpComplete, lease.key, lease.l.report(t, true)
+	return err.Nodes, err
 }
 
-// completing is a round that hands a record to nodes and ends the attempt there. A record that is known to
-// be decided is accepted by nodes that have promised a later token, too.
-func (lease *Lease) completing(rec *nodeRecord, ballot uint64, decided bool) *round {
+// completingRound hands a record to nodes and ends the attempt there. A record that is known to be decided is
+// accepted by nodes that have promised a later token, or forgotten one, too.
+func (lease *Lease) completingRound(rec *nodeRecord, ballot uint64, decided bool) *round {
 	p := &lease.l.p
-	lease.mu.Lock()
-	confirmed := lease.confirmedExpiries()
-	lease.mu.Unlock()
 	flag := "0"
 	if decided {
 		flag = "1"
 	}
-	return &round{l: lease.l, lease: lease, script: completeScript, must: true, args: lease.args(completeScript, 0),
-		tail: func(i int) []any {
-			return []any{ballot, confirmed[i], rec.rest.Milliseconds(), rec.Token, p.tombstoneMs, flag, rec.Result}
-		},
-		decided: func(r *round) bool { return r.settled() }}
+	lease.mu.Lock()
+	lease.completing = true
+	tails := make([][]any, len(lease.nodes))
+	for i := range tails {
+		tails[i] = []any{ballot, lease.nodes[i].memory, rec.rest.Milliseconds(), rec.Token, p.tombstoneMs, flag, rec.Result}
+	}
+	lease.mu.Unlock()
+	return &round{l: lease.l, lease: lease, bucket: lease.bucket, script: completeScript, stamped: true, must: true, args: lease.args(completeScript, 0),
+		tail:    func(i int) []any { return tails[i] },
+		decided: func(r *round) bool { return r.recordDecided() }}
 }

@@ -327,7 +327,10 @@ func TestCompleteOnNodesThatForgot(t *testing.T) {
 		w.nodes[0].RestartEmpty()
 		w.nodes[1].RestartEmpty()
 		p.reaches(0, 1, 2)
-		wantErr(t, lease.Complete(t.Context(), nil), ErrUnavailable)
+		err := lease.Complete(t.Context(), nil)
+		if op, ok := errors.AsType[*OpError](err); !ok || !errors.Is(err, ErrLost) || op.Reason != LossForgotten {
+			t.Fatalf("error is %v, want ErrLost for the reason forgotten", err)
+		}
 	})
 }
 

@@ -18,12 +18,17 @@ func (s *scene) checkVote(line string, want map[string]string, v vote) {
 	}
 	delete(want, v.verdict.String())
 	got := map[string]int64{"token": int64(v.token), "expiry": v.expiry, "rest": v.rest.Milliseconds()}
-	text := map[string]string{"history": v.history, "carried": v.carried}
+	text := map[string]string{"carried": v.carried, "claim": v.claim}
+	if v.memory != "" && v.memory != s.memory() {
+		s.t.Errorf("%s\n\tmemory is %s, want %s", line, v.memory, s.memory())
+	}
+	if want["longest"] != "" {
+		got["longest"] = v.longest.Milliseconds()
+	}
 	if r := v.record; r != nil {
 		maps.Copy(got, map[string]int64{"ballot": int64(r.ballot), "kept": r.rest.Milliseconds(), "origin": int64(r.Token)})
 		text["result"] = string(r.Result)
 		if v.verdict == Done {
-			got["token"] -= got["ballot"] // such a vote names the ballot as its token
 		}
 	}
 	s.compare(line, want, got, text)
@@ -43,15 +48,13 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 	for name, str := range text {
 		expect := want[name]
 		switch {
-		case name == "i" && expect != "" && expect != "-":
+		case (name == "i" || name == "r") && expect != "" && expect != "-":
 			expect = s.lease(expect).id.(string)
 		case name == "c" && expect != "":
 			owner, carried, _ := strings.Cut(expect, ":")
 			expect = s.lease(owner).id.(string) + " " + carried
 		case name == "result":
 			expect = conformanceResults[expect]
-		case name == "history" && expect == "live":
-			expect = s.history()[:8]
 		case expect == "live":
 			expect = s.history()
 		}
@@ -71,6 +74,14 @@ func (s *scene) history() string {
 	return replid.FindStringSubmatch(must(s.client.Info(context.Background(), "replication").Result()))[1]
 }
 
+// memory is what the node remembers, as its replies name it.
+func (s *scene) memory() string {
+	if !s.l.p.guarded {
+		return noMemory
+	}
+	return s.history()[:8] + "." + s.client.HGet(context.Background(), s.l.e.guards[0].(string), "s").Val()
+}
+
 func (s *scene) checkResource(line string, want map[string]string) {
 	s.t.Helper()
 	key := s.l.e.keys.resource(conformanceKey)
@@ -85,8 +96,11 @@ func (s *scene) checkResource(line string, want map[string]string) {
 		s.checkTTL(line, key, expr)
 		delete(want, "ttl")
 	}
-	got := map[string]int64{"e": 0, "f": 0, "ballot": 0, "kept": 0, "origin": 0}
-	text := map[string]string{"i": hash["i"], "c": hash["c"], "result": ""}
+	got := map[string]int64{"e": 0, "f": 0, "p": 0, "u": 0, "ballot": 0, "kept": 0, "origin": 0}
+	text := map[string]string{"i": hash["i"], "c": hash["c"], "r": hash["r"], "result": ""}
+	if hash["i"] != "" && want["p"] == "" {
+		delete(hash, "p")
+	}
 	for i, part := range strings.SplitN(hash["d"], " ", 4) {
 		if name := []string{"ballot", "kept", "origin", "result"}[i]; name == "result" {
 			text[name] = part
@@ -94,7 +108,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 			got[name] = must(strconv.ParseInt(part, 10, 64))
 		}
 	}
-	for _, name := range []string{"e", "f"} {
+	for _, name := range []string{"e", "f", "p", "u"} {
 		if hash[name] != "" {
 			got[name] = must(strconv.ParseInt(hash[name], 10, 64))
 		}
@@ -123,10 +137,10 @@ func (s *scene) checkGuard(line string, want map[string]string) {
 		return
 	}
 	got := map[string]int64{}
-	for _, name := range []string{"q", "m"} {
+	for _, name := range []string{"s", "m", "v"} {
 		got[name], _ = strconv.ParseInt(hash[name], 10, 64)
 	}
-	s.compare(line, want, got, map[string]string{"h": hash["h"]})
+	s.compare(line, want, got, map[string]string{"h": hash["h"], "n": hash["n"]})
 	if ttl := must(s.client.PTTL(context.Background(), s.l.e.keys.guard(0)).Result()); ttl != -1 {
 		s.t.Errorf("%s\n\tthe guard record ends in %v, want never", line, ttl)
 	}

@@ -8,9 +8,9 @@ var shortRetention = []Option{WithRetention(time.Second)}
 
 var conformanceComplete = []conformanceCase{
 	{name: "complete: own", play: `
-		a acquire -> granted token=wall expiry=now+10s history=-
-		a complete ballot=a origin=a confirmed=now+10s result=text -> granted
-		= f=a ballot=a kept=now+24h origin=a result=text ttl=24h
+		a acquire -> granted token=wall expiry=now+10s
+		a complete ballot=a origin=a result=text -> granted
+		= f=a ballot=a kept=now+24h origin=a result=text ttl=26h
 		=x a=3s
 		b acquire -> done ballot=a kept=24h origin=a result=text
 		a renew token=a confirmed=T+60s -> gone
@@ -22,7 +22,7 @@ var conformanceComplete = []conformanceCase{
 		= f=7 ballot=7 kept=now+24h origin=7`},
 	{name: "complete: absent, nothing known", play: `
 		a complete ballot=7 origin=7 -> granted
-		= f=7 ballot=7 kept=now+24h origin=7 ttl=24h
+		= f=7 ballot=7 kept=now+24h origin=7 ttl=26h
 		=x a=3s`},
 	{name: "complete: absent, counter at the token", play: `
 		! set f=7
@@ -30,11 +30,11 @@ var conformanceComplete = []conformanceCase{
 		= f=7 ballot=7 kept=now+24h origin=7`},
 	{name: "complete: absent, counter past the token", play: `
 		! set f=8
-		a complete ballot=7 origin=7 confirmed=T+60s -> gone
+		a complete ballot=7 origin=7 -> gone
 		= f=8`},
 	{name: "complete: own, counter past the token", play: `
 		! set e=T+9s i=a f=8
-		a complete ballot=7 origin=7 confirmed=T+60s -> gone
+		a complete ballot=7 origin=7 -> gone
 		= f=8`},
 	{name: "complete: tokens of 16 digits are exact", play: `
 		! set f=1812345678901235
@@ -44,7 +44,7 @@ var conformanceComplete = []conformanceCase{
 		= f=1812345678901235 ballot=1812345678901235 kept=now+24h origin=1812345678901234`},
 	{name: "complete: held by another", play: `
 		! set e=T+60s i=b f=5
-		a complete ballot=7 origin=7 confirmed=T+60s -> gone
+		a complete ballot=7 origin=7 -> gone
 		= e=T+60s i=b f=5`},
 	{name: "complete: held by another to the last millisecond", frozen: true, play: `
 		! set e=T i=b f=5
@@ -59,7 +59,7 @@ var conformanceComplete = []conformanceCase{
 		b renew wb=5 token=9 confirmed=0 -> gone`},
 	{name: "complete: greater record", play: `
 		! set f=7 ballot=8 kept=T+60s origin=8 result=text
-		a complete ballot=7 origin=7 result=other confirmed=T+60s -> gone
+		a complete ballot=7 origin=7 result=other -> done ballot=8 kept=T+60s-now origin=8
 		= f=7 ballot=8 kept=T+60s origin=8 result=text`},
 	{name: "complete: greater record, spent", play: `
 		! set f=7 ballot=8 kept=T-1 origin=8 result=text
@@ -85,7 +85,7 @@ var conformanceComplete = []conformanceCase{
 		=x a=3s`},
 	{name: "complete: decided, but a greater record stands", play: `
 		! set f=9 ballot=8 kept=T+60s origin=8 result=text
-		a complete decided ballot=7 origin=7 result=other -> gone
+		a complete decided ballot=7 origin=7 result=other -> done ballot=8 kept=T+60s-now origin=8
 		= f=9 ballot=8 kept=T+60s origin=8 result=text`},
 	{name: "complete: decided, beside the live lease of another", play: `
 		! set e=T+60s i=b f=9 ttl=24h+60s
@@ -101,26 +101,65 @@ var conformanceComplete = []conformanceCase{
 		! set e=T+9s i=a f=9
 		a complete decided ballot=7 origin=7 -> granted
 		= f=9 ballot=7 kept=now+24h origin=7`},
-	{name: "complete: absent, in quarantine", opts: conformGuarded, play: `
-		a complete ballot=7 origin=7 confirmed=T-1 -> quarantined rest=10s
-		=g h=live q=now+10s m=10s
-		= none`},
-	{name: "complete: absent, in quarantine, within the confirmed lease", opts: conformGuarded, play: `
-		! guard h=live q=T+60s m=10s
-		a complete ballot=7 origin=7 confirmed=T+60s -> granted
-		= f=7 ballot=7 kept=now+24h origin=7`},
-	{name: "complete: in quarantine to the millisecond", opts: conformGuarded, frozen: true, play: `
-		! guard h=live q=T+60s m=10s
-		a complete ballot=7 origin=7 confirmed=T -> quarantined rest=60s
-		a complete ballot=7 origin=7 confirmed=T+1 -> granted
-		= f=7 ballot=7 kept=now+24h origin=7`},
-	{name: "complete: own, in quarantine", opts: conformGuarded, play: `
-		! set e=T+9s i=a f=7
+	{name: "complete: every refusal ends the attempt", play: `
+		! set f=8
+		a complete ballot=7 origin=7 -> gone
+		=x a=3s
+		a acquire -> gone
+		! set f=9 ballot=9 kept=T+60s origin=9
+		b complete ballot=7 origin=7 -> done ballot=9 kept=T+60s-now origin=9
+		=x a=3s b=3s
+		! set e=T+60s i=z f=5 ballot=3 kept=T+60s origin=3
+		c complete ballot=7 origin=7 -> gone
+		=x a=3s b=3s c=3s`, frozen: true},
+	{name: "complete: own lease goes where it is refused", play: `
+		! set e=T+9s i=a f=8 p=7
+		a complete ballot=7 origin=7 -> gone
+		= f=8`},
+	{name: "complete: not where the node never vouched for the attempt", opts: conformGuarded, play: `
+		! guard h=live s=T-60s m=10s
+		! set f=5
+		a complete ballot=7 origin=7 memory=- -> forgotten
+		=x a=3s
+		= f=5`},
+	{name: "complete: in the memory that vouched for the attempt", opts: conformGuarded, play: `
+		! guard h=live s=T-60s m=10s
+		! set f=5
 		a complete ballot=7 origin=7 -> granted
 		= f=7 ballot=7 kept=now+24h origin=7`},
-	{name: "complete: decided, in quarantine", opts: conformGuarded, play: `
-		a complete decided ballot=7 origin=7 -> granted
+	{name: "complete: in that memory, also in quarantine", opts: conformGuarded, play: `
+		! guard h=live s=T m=10s
+		a complete ballot=7 origin=7 -> granted
 		= f=7 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: own lease is no argument, for a snapshot can name it", opts: conformGuarded, play: `
+		! guard h=old s=T-1h m=10s
+		! set e=T+9s i=a f=7
+		a complete ballot=7 origin=7 memory=01234567.8 -> forgotten
+		= f=7`},
+	{name: "complete: another memory of the same history is no argument", opts: conformGuarded, alone: true, frozen: true, play: `
+		! guard h=live s=T-60s m=10s
+		a acquire -> granted token=wall expiry=now+10s
+		! flush
+		! sleep 1ms
+		a complete ballot=a origin=a memory=T-60s -> forgotten
+		=g h=live s=now m=10s`},
+	{name: "complete: neither written nor counted while an old primary may serve", opts: conformLag, frozen: true, play: `
+		! guard h=live s=T-1999 m=10s
+		a complete ballot=7 origin=7 -> unconfirmed
+		= none
+		=x
+		! sleep 1ms
+		a complete ballot=7 origin=7 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: decided, although the node never vouched for it", opts: conformLag, play: `
+		a complete decided ballot=7 origin=7 memory=- -> granted
+		= f=7 ballot=7 kept=now+24h origin=7`},
+	{name: "complete: in quarantine the record is shown", opts: conformGuarded, frozen: true, play: `
+		! guard h=live s=T m=10s
+		! set f=9 ballot=8 kept=T+60s origin=5 result=text
+		b acquire -> quarantined rest=10s ballot=8 kept=60s origin=5 result=text
+		b acquire recover -> quarantined rest=10s ballot=8 kept=60s origin=5 result=text
+		= f=9 ballot=8 kept=T+60s origin=5 result=text`},
 	{name: "complete: clock window", play: `
 		! set e=T+9s i=a f=7
 		a complete ballot=7 origin=7 wall=U+60000000 -> clock_skewed
@@ -139,7 +178,7 @@ var conformanceComplete = []conformanceCase{
 		= f=7 ballot=7 kept=now+24h origin=5 result=digits`},
 	{name: "complete: the largest result", opts: []Option{WithRetention(time.Hour)}, frozen: true, play: `
 		a complete ballot=7 origin=5 result=huge -> granted
-		= f=7 ballot=7 kept=now+1h origin=5 result=huge ttl=1h
+		= f=7 ballot=7 kept=now+1h origin=5 result=huge ttl=3h
 		b acquire -> done ballot=7 kept=1h origin=5 result=huge`},
 	{name: "complete: the largest results through a running clock", play: `
 		! set f=7 ballot=7 kept=T+60s origin=5 result=huge
@@ -150,16 +189,16 @@ var conformanceComplete = []conformanceCase{
 		a acquire -> done ballot=7 kept=T+60s-now origin=5`},
 	{name: "complete: retention", opts: shortRetention, frozen: true, play: `
 		a complete ballot=U origin=U result=text -> granted
-		= f=U ballot=U kept=now+1s origin=U result=text ttl=1h
+		= f=U ballot=U kept=now+1s origin=U result=text ttl=3h
 		! sleep 999ms
 		b acquire -> done ballot=U kept=1 origin=U result=text
 		! sleep 1ms
-		b acquire -> granted token=wall expiry=now+10s history=-
+		b acquire -> granted token=wall expiry=now+10s
 		a complete ballot=U origin=U result=text -> gone`},
 	{name: "complete: the counter outlives what clocks may differ", frozen: true,
 		opts: []Option{WithClockWindow(0), WithMaxTTL(3 * time.Hour), WithRetention(time.Second)}, play: `
-		a acquire wall=U+2700000000 -> granted token=U+2700000000 expiry=now+10s history=-
+		a acquire wall=U+2700000000 -> granted token=U+2700000000 expiry=now+10s
 		a complete ballot=a origin=a -> granted
-		! sleep 1h
-		b acquire wall=U -> granted token=>a expiry=now+10s history=-`},
+		! sleep 3h
+		b acquire wall=U -> granted token=>a expiry=now+10s`},
 }

@@ -18,13 +18,14 @@ import (
 //
 //	a acquire recover wall=U-5s   -> verdict field=expr …   attempt a sends a script; the vote must be this one
 //	a acquire carry=text -> …                                        and brings that along
-//	= e=expr i=a f=expr c=a:text ballot=… kept=… origin=… result=… ttl=expr
-//	                                                                 the resource is exactly this ("none": no key)
-//	=g h=live q=expr m=expr                                          the guard record is exactly this
+//	= e=expr i=a f=expr p=expr c=a:text r=a u=expr ballot=… kept=… origin=… result=… ttl=expr
+//	                                                                 the resource is exactly this ("none": no key);
+//	                                                                 with an owner, p only where it is named
+//	=g h=live s=expr m=expr v=1                                      the guard record is exactly this
 //	=x a=expr b=expr                       exactly these attempts have a tombstone, which lives this much longer
-//	! set e=… | guard h=… | flush | replica | promote | sleep d      what happens to the node
+//	! set e=… | guard h=… v=1 | flush | replica | promote | sleep d      what happens to the node
 //
-// A field that is not named must be zero. An expr is a sum of numbers, durations (in ms) and names: T, U = the
+// A field that is not named must be zero, but that a vote's memory must be the node's. An expr is a sum of numbers, durations (in ms) and names: T, U = the
 // node's clock when the case began (ms, µs); now, us = when the last script ran; wall = the client's clock in
 // it (µs); a, b = the token granted to that attempt. Results are names of conformanceResults.
 type scene struct {
@@ -142,27 +143,37 @@ func must[T any](v T, err error) T {
 // request builds what production code sends.
 func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script, []any) {
 	_, flag := f["recover"]
-	wb, granted := any("0"), f["wb"] // write-back: the token the node granted
-	if granted != "" {
-		wb = uint64(s.number(f, "wb"))
-	}
 	_, decided := f["decided"]
+	memory := f["memory"] // of the grant
+	switch since, ok := strings.CutPrefix(memory, "T"); {
+	case memory == "":
+		memory = s.memory()
+	case ok: // of the same history, and begun then
+		memory = s.history()[:8] + "." + fmt.Sprint(s.eval("T"+since).lo)
+	}
 	switch verb {
 	case "acquire":
 		return acquireScript, lease.acquiring(flag, f["carry"])
 	case "renew":
-		return renewScript, append(lease.args(renewScript, 3), uint64(s.number(f, "token")), s.number(f, "confirmed"), wb)
+		return renewScript, append(lease.args(renewScript, 5), uint64(s.number(f, "token")), s.number(f, "confirmed"),
+			uint64(s.number(f, "wb")), memory, s.l.p.turnMs)
 	case "release":
+		_, undo := f["undo"]
+		lease.completing = !undo
 		lease.token, lease.asked = uint64(s.number(f, "drop")), map[bool]nodeSet{true: 1}[f["drop"] != ""]
 		return releaseScript, lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond).args
 	case "complete":
-		lease.nodes[0].expiry = s.number(f, "confirmed")
+		lease.asked, lease.nodes[0].memory = 1, memory
 		rec := &nodeRecord{rest: s.l.p.retention}
 		rec.Token, rec.Result = uint64(s.number(f, "origin")), []byte(conformanceResults[f["result"]])
-		r := lease.completing(rec, uint64(s.number(f, "ballot")), decided)
+		r := lease.completingRound(rec, uint64(s.number(f, "ballot")), decided)
 		return completeScript, append(r.args, r.tail(0)...)
 	case "provision":
-		return provisionScript, append(provisionScript.args(1, s.l.e.guards[0]), s.l.p.maxTTL.Milliseconds())
+		claim, ok := f["claim"]
+		if !ok {
+			claim = noMemory
+		}
+		return provisionScript, append(provisionScript.args(4, s.l.e.guards[0]), s.l.p.maxTTL.Milliseconds(), s.l.p.lag.Milliseconds(), "fresh", claim)
 	}
 	s.t.Fatalf("no script %q", verb)
 	return nil, nil
@@ -179,13 +190,14 @@ func (s *scene) step(line, who, rest string) {
 	verb, options, _ := strings.Cut(strings.TrimSpace(order), " ")
 	f := fieldsOf(options)
 	code, args := s.request(s.lease(who), verb, f)
-	if wall := 3 + args[2].(int) + 1; f["wall"] != "" {
-		args[wall] = s.number(f, "wall")
-	} else if verb != "release" && verb != "provision" {
-		f["wall"] = fmt.Sprint(args[wall])
+	if verb != "release" && verb != "provision" {
+		if f["wall"] == "" {
+			f["wall"] = fmt.Sprint(time.Now().UnixMicro())
+		}
+		args[wallArg(args)] = s.number(f, "wall")
 	}
 	if _, hidden := f["nohistory"]; hidden {
-		code = newScript(code.op, withoutHistory+code.source)
+		code = newScript(code.op, withoutHistory+code.source, code.replies)
 		args[1] = code.sha
 	}
 	before := s.time()
@@ -226,7 +238,7 @@ func (s *scene) send(code *script, args []any) vote {
 	if err != nil {
 		return vote{verdict: Failed, err: err}
 	}
-	return parse(reply)
+	return code.parse(reply)
 }
 
 // happen is what others, or fate, do to the node.
@@ -236,7 +248,7 @@ func (s *scene) happen(line, rest string) {
 	verb, options, _ := strings.Cut(rest, " ")
 	f := fieldsOf(options)
 	hash := map[string]any{}
-	for _, name := range []string{"e", "f", "q", "m"} {
+	for _, name := range []string{"e", "f", "p", "u", "s", "m", "v"} {
 		if f[name] != "" {
 			hash[name] = s.number(f, name)
 		}
@@ -252,6 +264,9 @@ func (s *scene) happen(line, rest string) {
 		}
 		if hash["i"] == "" {
 			delete(hash, "i")
+		}
+		if f["r"] != "" {
+			hash["r"] = s.lease(f["r"]).id
 		}
 		if owner, text, ok := strings.Cut(f["c"], ":"); ok {
 			hash["c"] = s.lease(owner).id.(string) + " " + text

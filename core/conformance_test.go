@@ -66,11 +66,11 @@ func TestConformanceRedis(t *testing.T) {
 
 var conformanceAcquire = []conformanceCase{
 	{name: "acquire: free", play: `
-		a acquire -> granted token=wall expiry=now+10s history=-
+		a acquire -> granted token=wall expiry=now+10s
 		= e=now+10s i=a f=a ttl=24h+10s
 		=x`},
 	{name: "acquire: the lock delay is part of the lease on the node", opts: []Option{WithLockDelay(7 * time.Second)}, play: `
-		a acquire -> granted token=wall expiry=now+17s history=-
+		a acquire -> granted token=wall expiry=now+17s
 		= e=now+17s i=a f=a ttl=24h+17s`},
 	{name: "acquire: held", play: `
 		! set e=T+60s i=b f=7 ttl=1h
@@ -83,14 +83,26 @@ var conformanceAcquire = []conformanceCase{
 		= e=T i=b f=7`},
 	{name: "acquire: spent to the millisecond", frozen: true, play: `
 		! set e=T-1 i=b f=7
-		a acquire -> granted token=wall expiry=now+10s history=-`},
+		a acquire -> granted token=wall expiry=now+10s`},
 	{name: "acquire: own duplicate, late", play: `
-		! set e=T+3s i=a f=12345
-		a acquire -> granted token=12345 expiry=T+3s history=-
-		= e=T+3s i=a f=12345`},
+		! set e=T+3s i=a f=12345 p=9
+		a acquire -> granted token=12345 expiry=T+3s
+		= e=T+3s i=a f=12345 p=9`},
+	{name: "acquire: own duplicate, later than the lease", play: `
+		! set e=T-1 i=a f=12345 p=9
+		a acquire -> gone
+		= e=T-1 i=a f=12345 p=9`},
+	{name: "acquire: own, where a renewal has taken the node before", play: `
+		a renew token=7 confirmed=0 -> granted expiry=now+10s
+		a acquire -> gone
+		= e=now+10s i=a f=7`, frozen: true},
+	{name: "acquire: notes what the counter was", play: `
+		! set f=U+9000000
+		a acquire -> granted token=U+9000001 expiry=now+10s
+		= e=now+10s i=a f=U+9000001 p=U+9000000`},
 	{name: "acquire: spent lease taken over", play: `
 		! set e=T-1 i=b f=U+9000000
-		a acquire -> granted token=U+9000001 expiry=now+10s history=-
+		a acquire -> granted token=U+9000001 expiry=now+10s
 		= e=now+10s i=a f=a ttl=24h+10s
 		b renew token=U+9000000 confirmed=T-1 -> gone
 		b release -> gone
@@ -100,7 +112,7 @@ var conformanceAcquire = []conformanceCase{
 		a acquire -> gone
 		= none
 		=x a=3s
-		b acquire -> granted token=wall expiry=now+10s history=-
+		b acquire -> granted token=wall expiry=now+10s
 		= e=now+10s i=b f=b`},
 	{name: "acquire: the tombstone outlives the clock window", frozen: true, play: `
 		a release -> gone
@@ -109,7 +121,7 @@ var conformanceAcquire = []conformanceCase{
 		! sleep 999ms
 		a acquire -> gone
 		! sleep 1ms
-		a acquire -> granted token=wall expiry=now+10s history=-`},
+		a acquire -> granted token=wall expiry=now+10s`},
 	{name: "acquire: clock window, client ahead", play: `
 		a acquire wall=U+60000000 -> clock_skewed
 		= none`},
@@ -122,66 +134,66 @@ var conformanceAcquire = []conformanceCase{
 		a acquire wall=U+500001 -> clock_skewed
 		a acquire wall=U-500001 -> clock_skewed
 		= none
-		a acquire wall=U-500000 -> granted token=U-500000 expiry=now+10s history=-
+		a acquire wall=U-500000 -> granted token=U-500000 expiry=now+10s
 		a release -> granted
-		b acquire wall=U+500000 -> granted token=U+500000 expiry=now+10s history=-`},
+		b acquire wall=U+500000 -> granted token=U+500000 expiry=now+10s`},
 	{name: "acquire: clock window comes before the guard", opts: conformGuarded, play: `
 		a acquire wall=U+60000000 -> clock_skewed
 		=g none`},
 	{name: "acquire: token above the counter although the clock is ahead of it", play: `
 		! set f=U-5000000
-		a acquire -> granted token=wall expiry=now+10s history=-`},
+		a acquire -> granted token=wall expiry=now+10s`},
 	{name: "acquire: token bumps over a counter ahead of the clock", play: `
 		! set f=U+3600000000
-		a acquire -> granted token=U+3600000001 expiry=now+10s history=-
+		a acquire -> granted token=U+3600000001 expiry=now+10s
 		= e=now+10s i=a f=U+3600000001 ttl=24h+10s`},
 	{name: "acquire: a counter ahead of the clock lives longer", frozen: true, play: `
 		! set f=U+172800000000
-		a acquire -> granted token=U+172800000001 expiry=now+10s history=-
-		= e=now+10s i=a f=a ttl=48h+1h`},
+		a acquire -> granted token=U+172800000001 expiry=now+10s
+		= e=now+10s i=a f=a ttl=48h+3h`},
 	{name: "acquire: client clock far ahead is clamped to a quarter of the max TTL", opts: conformNoWindow, play: `
-		a acquire wall=U+3600000000 -> granted token=us+2500000 expiry=now+10s history=-
+		a acquire wall=U+3600000000 -> granted token=us+2500000 expiry=now+10s
 		= e=now+10s i=a f=a`},
 	{name: "acquire: client clock far behind is clamped", opts: conformNoWindow, play: `
-		a acquire wall=5 -> granted token=us-2500000 expiry=now+10s history=-
+		a acquire wall=5 -> granted token=us-2500000 expiry=now+10s
 		= e=now+10s i=a f=a`},
 	{name: "acquire: clamp to the microsecond, of the max TTL", opts: []Option{WithClockWindow(0), WithMaxTTL(20 * time.Second)}, frozen: true, play: `
-		a acquire wall=U+4999999 -> granted token=U+4999999 expiry=now+10s history=-
+		a acquire wall=U+4999999 -> granted token=U+4999999 expiry=now+10s
 		a release -> granted
-		b acquire wall=U+5000001 -> granted token=U+5000000 expiry=now+10s history=-
+		b acquire wall=U+5000001 -> granted token=U+5000000 expiry=now+10s
 		b release -> granted
 		! set f=0
-		c acquire wall=U-5000001 -> granted token=U-5000000 expiry=now+10s history=-`},
+		c acquire wall=U-5000001 -> granted token=U-5000000 expiry=now+10s`},
 	{name: "acquire: tokens of 16 digits are exact", frozen: true, play: `
 		! set f=1800000000000000
-		a acquire -> granted token=1800000000000001 expiry=now+10s history=-
+		a acquire -> granted token=1800000000000001 expiry=now+10s
 		= e=now+10s i=a f=1800000000000001
 		! set e=T-1 i=b f=1812345678901233
-		a acquire -> granted token=1812345678901234 expiry=now+10s history=-`},
+		a acquire -> granted token=1812345678901234 expiry=now+10s`},
 	{name: "acquire: the greatest token", play: `
 		! set f=9007199254740990
-		a acquire -> granted token=9007199254740991 expiry=now+10s history=-
+		a acquire -> granted token=9007199254740991 expiry=now+10s
 		= e=now+10s i=a f=9007199254740991
 		a release -> granted
 		b acquire -> overflow
 		= f=9007199254740991`},
 	{name: "carried: shown to those that wait", play: `
-		a acquire carry=00-trace-01 -> granted token=wall expiry=now+10s history=-
+		a acquire carry=00-trace-01 -> granted token=wall expiry=now+10s
 		= e=now+10s i=a f=a c=a:00-trace-01 ttl=24h+10s
 		! set e=T+60s
 		b acquire carry=other -> held rest=T+60s+1-now carried=00-trace-01
 		= e=T+60s i=a f=a c=a:00-trace-01`},
 	{name: "carried: goes with the lease", play: `
-		a acquire carry=text -> granted token=wall expiry=now+10s history=-
+		a acquire carry=text -> granted token=wall expiry=now+10s
 		a release -> granted
 		= f=a
-		b acquire carry=other -> granted token=>a expiry=now+10s history=-
+		b acquire carry=other -> granted token=>a expiry=now+10s
 		= e=now+10s i=b f=b c=b:other
 		b complete ballot=b origin=b -> granted
 		= f=b ballot=b kept=now+24h origin=b`},
 	{name: "carried: never what an older holder brought", play: `
 		! set e=T-1 i=b f=7 c=b:text
-		a acquire -> granted token=wall expiry=now+10s history=-
+		a acquire -> granted token=wall expiry=now+10s
 		= e=now+10s i=a f=a c=b:text
 		! set e=T+60s
 		c acquire -> held rest=T+60s+1-now
@@ -210,15 +222,15 @@ var conformanceAcquire = []conformanceCase{
 		! set f=9 ballot=8 kept=T+1 origin=8
 		a acquire -> done ballot=8 kept=1 origin=8
 		! sleep 1ms
-		a acquire -> granted token=wall expiry=now+10s history=-`},
+		a acquire -> granted token=wall expiry=now+10s`},
 	{name: "recovery: granted beside the record", play: `
 		! set f=9 ballot=8 kept=T+48h origin=5 result=text
-		a acquire recover -> granted token=wall expiry=now+10s history=- ballot=8 kept=T+48h-now origin=5 result=text
-		= e=now+10s i=a f=a ballot=8 kept=T+48h origin=5 result=text ttl=48h
-		a acquire recover -> granted token=a expiry=now+10s history=- ballot=8 kept=T+48h-now origin=5 result=text`, frozen: true},
+		a acquire recover -> granted token=wall expiry=now+10s ballot=8 kept=T+48h-now origin=5 result=text
+		= e=now+10s i=a f=a ballot=8 kept=T+48h origin=5 result=text ttl=50h
+		a acquire recover -> granted token=a expiry=now+10s ballot=8 kept=T+48h-now origin=5 result=text`, frozen: true},
 	{name: "recovery: a short record does not shorten the lease", play: `
 		! set f=9 ballot=8 kept=T+60s origin=5 result=space
-		a acquire recover -> granted token=wall expiry=now+10s history=- ballot=8 kept=T+60s-now origin=5 result=space
+		a acquire recover -> granted token=wall expiry=now+10s ballot=8 kept=T+60s-now origin=5 result=space
 		= e=now+10s i=a f=a ballot=8 kept=T+60s origin=5 result=space ttl=24h+10s`},
 	{name: "recovery: not over a live lease", play: `
 		! set e=T+9s i=b f=9 ballot=8 kept=T+60s origin=5
@@ -230,74 +242,95 @@ var conformanceAcquire = []conformanceCase{
 		= f=9 ballot=8 kept=T+60s origin=5`},
 	{name: "recovery: a spent record is not shown", play: `
 		! set f=9 ballot=8 kept=T-1 origin=5
-		a acquire recover -> granted token=wall expiry=now+10s history=-`},
+		a acquire recover -> granted token=wall expiry=now+10s`},
 }
 
 var conformanceGuard = []conformanceCase{
 	{name: "guard: first contact", opts: conformGuarded, play: `
 		a acquire -> quarantined rest=10s
-		=g h=live q=now+10s m=10s
+		=g h=live s=now m=10s
 		= none
 		=x`},
 	{name: "guard: in quarantine", opts: conformGuarded, play: `
-		! guard h=live q=T+60s m=10s
+		! guard h=live s=T+60s-10s m=10s
 		a acquire -> quarantined rest=T+60s-now
 		a acquire recover -> quarantined rest=T+60s-now
-		=g h=live q=T+60s m=10s
+		=g h=live s=T+60s-10s m=10s
 		= none`},
 	{name: "guard: quarantine ends", opts: conformGuarded, play: `
-		! guard h=live q=T-1 m=10s
-		a acquire -> granted token=wall expiry=now+10s history=live
-		=g h=live q=T-1 m=10s`},
+		! guard h=live s=T-1-10s m=10s
+		a acquire -> granted token=wall expiry=now+10s
+		=g h=live s=T-1-10s m=10s`},
 	{name: "guard: quarantine ends to the millisecond", opts: conformGuarded, frozen: true, play: `
 		a acquire -> quarantined rest=10s
 		! sleep 9999ms
 		a acquire -> quarantined rest=1
 		! sleep 1ms
-		a acquire -> granted token=wall expiry=now+10s history=live`},
+		a acquire -> granted token=wall expiry=now+10s`},
 	{name: "guard: another history in the record", opts: conformGuarded, play: `
-		! guard h=old q=0 m=10s
+		! guard h=old s=0 m=10s
 		! set e=T-1 i=b f=7
 		a acquire -> quarantined rest=10s
-		=g h=live q=now+10s m=10s
+		=g h=live s=now m=10s
 		= e=T-1 i=b f=7`},
 	{name: "guard: flushed", opts: conformGuarded, alone: true, play: `
-		! guard h=live q=0 m=10s
-		a acquire -> granted token=wall expiry=now+10s history=live
+		! guard h=live s=0 m=10s
+		a acquire -> granted token=wall expiry=now+10s
 		! flush
 		b acquire -> quarantined rest=10s
-		=g h=live q=now+10s m=10s`},
+		=g h=live s=now m=10s`},
 	{name: "guard: promoted", opts: conformGuarded, alone: true, play: `
-		! guard h=live q=0 m=10s
-		a acquire -> granted token=wall expiry=now+10s history=live
+		! guard h=live s=0 m=10s
+		a acquire -> granted token=wall expiry=now+10s
 		! replica
 		b acquire -> replica
 		a renew token=a confirmed=now+10s -> replica
 		a complete ballot=a origin=a -> replica
 		! promote
 		b acquire -> quarantined rest=10s
-		=g h=live q=now+10s m=10s
-		a renew token=a confirmed=now -> granted expiry=now+10s`},
+		=g h=live s=now m=10s
+		a renew token=a confirmed=now -> quarantined rest=10s
+		a renew token=a confirmed=now+9s -> healed expiry=now+10s`, frozen: true},
 	{name: "guard: a replica is told nothing", opts: conformGuarded, alone: true, play: `
 		! replica
 		a acquire -> replica
 		p provision -> replica
 		= none
 		=g none`},
-	{name: "guard: max TTL raised", opts: conformGuarded, play: `
-		! guard h=live q=T-1 m=5s
-		a acquire -> granted token=wall expiry=now+10s history=live
-		=g h=live q=T-1 m=10s`},
+	{name: "guard: a longer lease that becomes known is waited for, from the beginning of the memory", opts: conformGuarded, frozen: true, play: `
+		! guard h=live s=T-6s m=5s
+		a acquire -> quarantined rest=4s
+		=g h=live s=T-6s m=10s
+		! sleep 4s
+		a acquire -> granted token=wall expiry=now+10s`},
+	{name: "guard: the longest lease is told", opts: conformGuarded, play: `
+		! guard h=live s=T-1h m=20s
+		a acquire -> granted token=wall expiry=now+10s longest=20s
+		a renew token=a confirmed=now+10s -> granted expiry=now+10s longest=20s
+		b acquire -> held rest=10s+1 longest=20s
+		a complete ballot=a origin=a -> granted longest=20s
+		b acquire -> done ballot=a kept=24h origin=a longest=20s
+		=g h=live s=T-1h m=20s`, frozen: true},
+	{name: "guard: a record without the beginning of its memory is none", opts: conformGuarded, play: `
+		! guard h=live m=10s
+		a acquire -> quarantined rest=10s
+		=g h=live s=now m=10s`},
+	{name: "guard: declared new, until the node forgets", opts: conformGuarded, play: `
+		! guard h=live s=T m=10s v=1
+		a acquire -> granted token=wall expiry=now+10s
+		! guard h=old
+		b acquire -> quarantined rest=10s
+		=g h=live s=now m=10s`},
 	{name: "guard: a greater max TTL stays, and is waited for", opts: conformGuarded, play: `
-		! guard h=live q=T-1 m=30s
-		a acquire -> granted token=wall expiry=now+10s history=live
-		=g h=live q=T-1 m=30s
+		! guard h=live s=T-1-30s m=30s
+		a acquire -> granted token=wall expiry=now+10s
+		=g h=live s=T-1-30s m=30s
 		! guard h=old
 		b acquire -> quarantined rest=30s
-		=g h=live q=now+30s m=30s`},
+		=g h=live s=now m=30s`},
 	{name: "guard: the replica lag is waited for", opts: conformLag, play: `
 		a acquire -> quarantined rest=12s
-		=g h=live q=now+12s m=10s`},
+		=g h=live s=now m=10s`},
 	{name: "guard: server without a replication history", opts: conformGuarded, play: `
 		a acquire nohistory -> unguarded
 		a renew nohistory token=5 confirmed=T+60s -> unguarded
@@ -307,23 +340,45 @@ var conformanceGuard = []conformanceCase{
 		=g none
 		=x`},
 	{name: "guard: off, nothing is asked", play: `
-		a acquire nohistory -> granted token=wall expiry=now+10s history=-
+		a acquire nohistory -> granted token=wall expiry=now+10s
 		=g none`},
-	{name: "provision: a new node votes at once", opts: conformGuarded, play: `
+	{name: "provision: claimed first, then declared new", opts: conformGuarded, play: `
+		p provision -> quarantined claim=fresh
+		=g h=live s=now m=10s n=fresh
+		a acquire -> quarantined rest=10s
+		p provision claim=other -> quarantined claim=fresh
+		p provision claim=fresh -> granted claim=fresh
+		=g h=live s=now m=10s n=fresh v=1
+		p provision -> granted claim=fresh
+		a acquire -> granted token=wall expiry=now+10s
+		=g h=live s=now m=10s v=1
+		p provision -> granted`, frozen: true},
+	{name: "provision: a claim ends with what the node remembers", opts: conformGuarded, alone: true, play: `
+		p provision -> quarantined claim=fresh
+		! flush
+		a acquire -> quarantined rest=10s
+		p provision claim=fresh -> quarantined rest=10s
+		=g h=live s=now m=10s`, frozen: true},
+	{name: "provision: a node that was waited for and used is not new", opts: conformGuarded, frozen: true, play: `
+		p provision -> quarantined claim=fresh
+		! sleep 10s
+		p provision -> granted claim=fresh
+		a acquire -> granted token=wall expiry=now+10s
 		p provision -> granted
-		=g h=live q=0 m=10s
-		a acquire -> granted token=wall expiry=now+10s history=live`},
+		p provision claim=fresh -> granted
+		=g h=live s=T m=10s`},
 	{name: "provision: a known node waits on", opts: conformGuarded, play: `
-		! guard h=live q=T+60s m=30s
+		! guard h=live s=T+30s m=30s
 		p provision -> quarantined rest=T+60s-now
-		=g h=live q=T+60s m=30s`},
+		p provision claim=fresh -> quarantined rest=T+60s-now
+		=g h=live s=T+30s m=30s`},
 	{name: "provision: a node that votes", opts: conformGuarded, play: `
-		! guard h=live q=T-1 m=30s
+		! guard h=live s=T-31s m=30s
 		p provision -> granted
-		=g h=live q=T-1 m=30s`},
+		=g h=live s=T-31s m=30s`},
 	{name: "provision: a node that lost its memory waits on", opts: conformGuarded, play: `
-		! guard h=old q=0 m=10s
+		! guard h=old s=0 m=10s
 		p provision -> quarantined rest=10s
-		=g q=0 m=10s h=0123456789012345678901234567890123456789
+		=g s=0 m=10s h=0123456789012345678901234567890123456789
 		a acquire -> quarantined rest=10s`},
 }

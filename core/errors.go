@@ -29,11 +29,14 @@ var (
 type LossReason string
 
 const (
-	LossExpired LossReason = "expired"  // no quorum confirmed a renewal in time, or there is no watchdog
-	LossTaken   LossReason = "taken"    // a quorum can no longer confirm it: nodes forgot it, or it was taken over
-	LossClock   LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
-	LossMaxHold LossReason = "max_hold" // held for longer than WithMaxHold allows
-	LossClosed  LossReason = "closed"   // the Locker was closed
+	LossExpired LossReason = "expired" // no quorum confirmed a renewal in time, or there is no watchdog
+	LossTaken   LossReason = "taken"   // a quorum can no longer confirm it: nodes forgot it, or it was taken over
+	// LossForgotten: nodes have forgotten what a later holder may have been promised, so too few can vouch that
+	// there was none. Only of Complete.
+	LossForgotten LossReason = "forgotten"
+	LossClock     LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
+	LossMaxHold   LossReason = "max_hold" // held for longer than WithMaxHold allows
+	LossClosed    LossReason = "closed"   // the Locker was closed
 )
 
 // A Record is a completion record: the proof that a key is done.

@@ -129,6 +129,12 @@ func wantErr(t *testing.T, err, target error) {
 	}
 }
 
+// stamped fills in the client's wall clock, as a round does when a request leaves.
+func stamped(args []any) []any {
+	args[wallArg(args)] = time.Now().UnixMicro()
+	return args
+}
+
 // A link carries the requests of one process to one node. Its rule decides the fate of each.
 type link struct {
 	mu   sync.Mutex

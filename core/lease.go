@@ -13,6 +13,7 @@ type Lease struct {
 	l       *Locker
 	key     string
 	line    string
+	bucket  int    // of the guard record that the scripts look at
 	carries string // by the Carrier
 	ctx     leaseContext
 	cancel  context.CancelCauseFunc
@@ -32,11 +33,13 @@ type Lease struct {
 	released         bool          // Release was called
 	freed, completed bool          // a quorum has confirmed Release, Complete
 	proposed         *nodeRecord   // by the first Complete
+	completing       bool          // some node was sent a completion under the attempt's token
 	asked            nodeSet       // nodes that were sent anything: they may have it
 	sent             time.Duration // when it was first asked for
 	granted          time.Duration // when hold reported it
 	renewAt          time.Duration
 	renewing         bool // a round is under way
+	rejoining        bool // the next round is early, for a node that others were in
 	ended            func(Outcome)
 
 	next  time.Duration // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
@@ -54,10 +57,10 @@ const (
 
 func (l *Locker) newLease(parent context.Context, key, line string) *Lease {
 	tombstone, id := l.e.keys.tombstone(key, l.e.attempts.Add(1))
-	lease := &Lease{l: l, key: key, line: line, place: -1, resource: line, tombstone: tombstone, id: id}
+	lease := &Lease{l: l, key: key, line: line, bucket: l.e.keys.bucket(key), place: -1, resource: line, tombstone: tombstone, id: id}
 	lease.nodes = lease.few[:0]
-	for range l.e.nodes {
-		lease.nodes = append(lease.nodes, nodeState{})
+	for _, n := range l.e.nodes { // before the first request is sent
+		lease.nodes = append(lease.nodes, nodeState{memory: n.memory(lease.bucket)})
 	}
 	lease.ctx.lease, lease.ctx.parent = lease, parent
 	return lease
@@ -65,21 +68,57 @@ func (l *Locker) newLease(parent context.Context, key, line string) *Lease {
 
 // args is the head of every argument list: what all scripts but release are told.
 func (lease *Lease) args(s *script, n int) []any {
-	p := &lease.l.p
+	e := lease.l.e
 	var a []any
-	if p.guarded {
-		guard := lease.l.e.guards[lease.l.e.keys.bucket(lease.key)]
-		a = s.args(8+n, lease.resource, lease.tombstone, guard)
+	if lease.l.p.guarded {
+		a = s.args(8+n, lease.resource, lease.tombstone, e.guards[lease.bucket])
 	} else {
 		a = s.args(8+n, lease.resource, lease.tombstone)
 	}
-	return append(append(a, lease.id, time.Now().UnixMicro()), p.static[:]...)
+	return lease.l.head(append(a, lease.id))
+}
+
+// head appends what all scripts but release and provision are told after the attempt's name.
+func (l *Locker) head(a []any) []any {
+	a = append(append(a, unstamped), l.p.static[:]...)
+	if longest := l.e.longest.Load(); longest != nil {
+		a[len(a)-len(l.p.static)+maxTTLArg] = longest
+	}
+	return a
+}
+
+// unstamped stands for the client's wall clock until the request leaves.
+var unstamped any = 0
+
+// learn notes the longest lease in use, as a node knows it. From then on all requests bring it along, so that
+// nodes that have forgotten it wait for it, too.
+func (l *Locker) learn(longest time.Duration, from *node) {
+	e := l.e
+	e.mu.Lock()
+	known, _ := e.longest.Load().(int64)
+	news := longest.Milliseconds() > max(known, l.p.maxTTL.Milliseconds())
+	if news {
+		e.longest.Store(longest.Milliseconds())
+	}
+	first := news && known == 0
+	e.mu.Unlock()
+	if first {
+		l.p.logger.Warn("lockkit: another process uses a longer max TTL: set WithMaxTTL to the longest in all of them",
+			"node", from.String(), "longest", longest, "own", l.p.maxTTL)
+	}
 }
 
 // trust sets how long the lease may be trusted when the request was sent at that time. It never takes
 // trust back.
 func (lease *Lease) trust(sent time.Duration) {
 	lease.until.Store(max(lease.until.Load(), int64(sent+lease.l.p.validity-lease.l.p.margin)))
+}
+
+// trusts reports whether a lease whose request was sent at that time can still be trusted. It is looked at after
+// every wait.
+func (lease *Lease) trusts(sent time.Duration) bool {
+	lease.trust(sent)
+	return lease.left() > 0
 }
 
 // distrust ends the trust in the lease now, if not before.
@@ -95,8 +134,7 @@ func (lease *Lease) left() time.Duration {
 // hold turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
 // and the Locker is not closing.
 func (lease *Lease) hold(t *tally, sent time.Duration) bool {
-	lease.trust(sent)
-	if lease.left() <= 0 { // looked at after every wait, which etcd 3.4.3 forgot
+	if !lease.trusts(sent) {
 		return false
 	}
 	_, ended := lease.l.observe(lease.ctx.parent, OpHold, lease.key, false, lease.token)

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -29,6 +28,7 @@ type engine struct {
 	watchdog      watchdog
 	jitter        func(n int64) int64 // uniform in [0, n)
 	attempts      atomic.Uint64       // made so far, to name them
+	longest       atomic.Value        // int64: the longest lease in use, ms, where a node knows of a longer one than this process
 	tasks         sync.WaitGroup      // every goroutine of the Locker
 	owned         bool                // Close closes the clients
 	clientsClosed sync.Once
@@ -66,6 +66,9 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 		}
 	}
 	e.keys = newKeyspace(p.prefix, buckets)
+	for _, n := range e.nodes {
+		n.memories = make([]atomic.Pointer[string], buckets)
+	}
 	for b := range buckets {
 		e.guards = append(e.guards, e.keys.guard(b))
 	}
@@ -135,36 +138,3 @@ func (l *Locker) With(opts ...Option) (*Locker, error) {
 // KeyPrefix returns what all Redis keys of l start with, see WithKeyPrefix. It is for packages whose host has
 // keys of its own in the same Redis.
 func (l *Locker) KeyPrefix() string { return l.p.prefix }
-
-// Provision declares every node that carries no guard record yet to be new, so that it votes at once
-// instead of after the max TTL. Call it when nodes are set up, before anything locks on them, and never for
-// a node that may have lost its memory. A nil error means that every node votes; otherwise the error names
-// those that could not be reached or are quarantined already. Without the restart guard it does nothing.
-func (l *Locker) Provision(ctx context.Context) error {
-	if !l.p.guarded {
-		return nil
-	}
-	if !l.e.begin(true) {
-		return fmt.Errorf("lockkit: provision: %w", ErrClosed)
-	}
-	defer l.e.end()
-	for _, guard := range l.e.guards {
-		r := round{l: l, script: provisionScript, must: true,
-			args:    append(provisionScript.args(1, guard), l.p.maxTTL.Milliseconds()),
-			decided: func(*round) bool { return false }}
-		r.send(ctx, allNodes(len(l.e.nodes)))
-		if !r.wait(ctx) {
-			return context.Cause(ctx)
-		}
-		var faults []error
-		for i := range r.votes {
-			if r.votes[i].verdict != Granted {
-				faults = append(faults, errors.New(r.votes[i].report(l.e.nodes[i]).String()))
-			}
-		}
-		if faults != nil {
-			return fmt.Errorf("lockkit: provision: %w: %w", ErrUnavailable, errors.Join(faults...))
-		}
-	}
-	return nil
-}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,6 +27,8 @@ type node struct {
 	index  int
 	addr   string
 	client redis.UniversalClient
+	// memories is what the node remembers, as last heard: by guard bucket, nil = not heard yet.
+	memories []atomic.Pointer[string]
 
 	mu       sync.Mutex
 	inFlight int
@@ -92,6 +95,22 @@ func (n *node) leave(err error) {
 	}
 }
 
+// heardMemory notes what the node remembers.
+func (n *node) heardMemory(bucket int, memory string) {
+	if memory != "" && memory != n.memory(bucket) {
+		heard := memory // its address escapes; that of the parameter would at each call
+		n.memories[bucket].Store(&heard)
+	}
+}
+
+// memory is what the node was last heard to remember.
+func (n *node) memory(bucket int) string {
+	if m := n.memories[bucket].Load(); m != nil {
+		return *m
+	}
+	return noMemory
+}
+
 // heardClock books by how much the node's wall clock was ahead when it replied.
 func (n *node) heardClock(ahead time.Duration) {
 	n.mu.Lock()
@@ -131,7 +150,7 @@ func (n *node) call(ctx context.Context, s *script, args []any) vote {
 	if err != nil {
 		return vote{verdict: Failed, err: err}
 	}
-	return parse(reply)
+	return s.parse(reply)
 }
 
 // A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of

@@ -33,6 +33,8 @@ type config struct {
 	nilOptions                           int
 }
 
+const maxTTLArg = 2
+
 const derived time.Duration = -1 << 62
 
 func defaults() config {
@@ -159,8 +161,9 @@ type policy struct {
 	idleFence time.Duration // how long an idle fencing counter is kept
 
 	// Arguments of scripts, boxed once. static are those that follow the attempt's own in all but release.
-	static                   [6]any
+	static                   [6]any // with the max TTL at maxTTLArg
 	tombstoneMs, idleFenceMs any
+	turnMs                   any // for how long a node that refuses a renewal keeps others out, so that the next one finds it free
 }
 
 // policy checks c for n nodes and names every fault.
@@ -182,7 +185,8 @@ func (c config) policy(n int) (policy, error) {
 	p.margin = cancelMargin(c.ttl)
 	p.tombstone = tombstoneTTL(p.window, p.nodeTimeout, p.maxTTL)
 	p.idleFence = max(idleFence, p.maxTTL) // tokens may be ahead of a node's clock by a part of the max TTL
-	p.tombstoneMs, p.idleFenceMs = p.tombstone.Milliseconds(), p.idleFence.Milliseconds()
+	p.tombstoneMs, p.idleFenceMs = p.tombstone.Milliseconds(), (p.idleFence + clockJump).Milliseconds()
+	p.turnMs = (p.ttl/20 + p.nodeTimeout).Milliseconds()
 	p.static = [6]any{p.window.Milliseconds(), p.server.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
 		p.idleFenceMs, slack.Milliseconds()}
 	return p, p.check()
@@ -223,7 +227,7 @@ func (p *policy) check() error {
 	if len(faults) == 0 {
 		bad(p.server > p.maxTTL, "TTL %v plus lock delay %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first",
 			p.ttl, p.lockDelay, p.maxTTL)
-		bad(p.window > p.maxTTL/4, "clock window %v is more than a quarter of the max TTL %v", p.window, p.maxTTL)
+		bad(p.window > p.ttl/4, "clock window %v is more than a quarter of the TTL %v", p.window, p.ttl)
 		trusted := p.validity - p.margin
 		switch need := p.renewEvery + p.nodeTimeout; {
 		case p.fixed:

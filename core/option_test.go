@@ -47,7 +47,7 @@ func TestOptionFaults(t *testing.T) {
 		{"TTL over the max TTL", []Option{WithMaxTTL(9 * time.Second)}, []string{"TTL 10s plus lock delay 0s is more than the max TTL 9s"}},
 		{"lock delay over the max TTL", []Option{WithMaxTTL(11 * time.Second), WithLockDelay(2 * time.Second)}, []string{"TTL 10s plus lock delay 2s is more than the max TTL 11s"}},
 		{"TTL at the max TTL", []Option{WithMaxTTL(12 * time.Second), WithLockDelay(2 * time.Second)}, nil},
-		{"window too wide", []Option{WithClockWindow(2501 * time.Millisecond)}, []string{"clock window 2.501s is more than a quarter of the max TTL 10s"}},
+		{"window too wide", []Option{WithClockWindow(2501 * time.Millisecond)}, []string{"clock window 2.501s is more than a quarter of the TTL 10s"}},
 		{"window as wide as can be", []Option{WithClockWindow(2500 * time.Millisecond), WithRenewEvery(time.Second), WithNodeTimeout(time.Second)}, nil},
 		{"renewal longer than the TTL", []Option{WithRenewEvery(11 * time.Second)}, []string{"too little for a renewal every 11s"}},
 		{"renewal longer than what is trusted", []Option{WithRenewEvery(7 * time.Second)}, []string{"too little for a renewal every 7s"}},
@@ -135,7 +135,7 @@ func TestDefaults(t *testing.T) {
 		if got != want || p.guarded != c.guarded {
 			t.Errorf("%s: %v guarded %v\nwant %v guarded %v", c.name, got, p.guarded, want, c.guarded)
 		}
-		for i, want := range []time.Duration{c.window, c.server, c.maxTTL, 0, idleFence, slack} {
+		for i, want := range []time.Duration{c.window, c.server, c.maxTTL, 0, idleFence + clockJump, slack} {
 			if p.static[i] != want.Milliseconds() {
 				t.Errorf("%s: static argument %d is %v, want %v", c.name, i, p.static[i], want)
 			}

@@ -25,9 +25,11 @@ func quorum(n int) int               { return n/2 + 1 }
 type round struct {
 	l       *Locker
 	lease   *Lease // nil in Provision
+	bucket  int    // of the guard record that the script looks at
 	script  *script
-	args    []any                          // for every node
+	args    []any                          // for every node; the client's wall clock is filled in when a request leaves
 	tail    func(i int) []any              // for one node in addition; may be nil
+	stamped bool                           // the script is told the client's wall clock
 	must    bool                           // ask nodes in trouble too
 	decided func(*round) bool              // more votes cannot change the outcome
 	heard   func(*Lease, reply, bool) bool // called with every reply, late or not; may be nil
@@ -79,11 +81,7 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 func (r *round) ask(n *node) {
 	e := r.l.e
 	defer e.tasks.Done()
-	args := r.args
-	if r.tail != nil {
-		args = append(args[:len(args):len(args)], r.tail(n.index)...)
-	}
-	v := n.call(&r.nodeContext, r.script, args)
+	v := n.call(&r.nodeContext, r.script, r.request(n.index))
 	now := e.clock.now()
 	n.leave(v.err)
 	v.latency = now - r.sent
@@ -94,10 +92,40 @@ func (r *round) ask(n *node) {
 			v.verdict = TooLate
 		}
 	}
+	n.heardMemory(r.bucket, v.memory)
+	if v.longest > 0 {
+		r.l.learn(v.longest, n)
+	}
+	if r.script == acquireScript {
+		if err := v.implausible(time.Now()); err != nil {
+			v.verdict, v.err = Failed, err
+		}
+	}
 	r.hear(n.index, v)
 	e.noticed(n, v, r) // may log, which is the user's code: the vote must not wait for it
 	r.l.heard(n, v, r)
 }
+
+// request is the argument list for one node. The wall clock is read for each request, and after the time from
+// which it is trusted: however long this process pauses in between, and whatever becomes of its clock
+// meanwhile, the node then judges the request by a clock that is not older than the trust.
+func (r *round) request(i int) []any {
+	var tail []any
+	if r.tail != nil {
+		tail = r.tail(i)
+	} else if !r.stamped {
+		return r.args
+	}
+	args := make([]any, len(r.args), len(r.args)+len(tail))
+	copy(args, r.args)
+	if r.stamped {
+		args[wallArg(args)] = time.Now().UnixMicro()
+	}
+	return append(args, tail...)
+}
+
+// wallArg is the place of the client's wall clock in an argument list.
+func wallArg(args []any) int { return 3 + args[2].(int) + 1 }
 
 // hear counts a vote, unless it comes late.
 func (r *round) hear(i int, v vote) {

@@ -77,23 +77,31 @@ func (lease *Lease) stay() time.Duration {
 	return max(lease.l.p.minHold-(lease.l.e.clock.now()-lease.sent), 0)
 }
 
-// wasHeld: the attempt became a lease.
-func (lease *Lease) wasHeld() bool {
+// reported says whether the attempt became a lease, and whether it has sent a completion: either makes its
+// token known. Neither can come to be after the first release.
+func (lease *Lease) reported() (held, completing bool) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	return lease.asked != 0
+	return lease.asked != 0, lease.completing
 }
+
+// Boxed once.
+var notUndo, doUndo any = "0", "1"
 
 // releasing is a round that ends the attempt, and keeps the resource taken for stay.
 func (lease *Lease) releasing(stay time.Duration) *round {
 	p := &lease.l.p
-	drop := uint64(0)
-	if lease.wasHeld() {
+	var drop any = 0
+	undo := notUndo
+	switch held, completing := lease.reported(); {
+	case held:
 		drop = lease.token // no record with a smaller ballot can be decided any more
+	case !completing:
+		undo = doUndo // nobody has seen the token, so the node may give it out again
 	}
-	return &round{l: lease.l, lease: lease, script: releaseScript, must: true,
-		args: append(releaseScript.args(5, lease.resource, lease.tombstone),
-			lease.id, p.tombstoneMs, stay.Milliseconds(), drop, p.idleFenceMs),
+	return &round{l: lease.l, lease: lease, bucket: lease.bucket, script: releaseScript, must: true,
+		args: append(releaseScript.args(6, lease.resource, lease.tombstone),
+			lease.id, p.tombstoneMs, stay.Milliseconds(), drop, p.idleFenceMs, undo),
 		decided: func(r *round) bool { return r.settled() }, heard: (*Lease).unanswered}
 }
 
@@ -112,19 +120,19 @@ func (lease *Lease) free() {
 func (lease *Lease) unanswered(got reply, _ bool) (slept bool) {
 	if got.verdict == TimedOut || !answered(got.err) {
 		lease.mu.Lock()
-		lease.undo(got.node, lease.l.p.nodeTimeout)
+		lease.releaseLater(got.node, lease.l.p.nodeTimeout)
 		lease.mu.Unlock()
 	}
 	return false
 }
 
-// undo ends the attempt on one node, in the background, after a delay. Called with the lease's lock.
-func (lease *Lease) undo(i int, after time.Duration) {
+// releaseLater ends the attempt on one node, in the background, after a delay. Called with the lease's lock.
+func (lease *Lease) releaseLater(i int, after time.Duration) {
 	s := &lease.nodes[i]
-	if s.undoing {
+	if s.releasing {
 		return
 	}
-	s.undoing, s.unreleased = true, false
+	s.releasing, s.unreleased = true, false
 	lease.l.e.spawn(func() {
 		timer := time.NewTimer(after)
 		defer timer.Stop()
@@ -135,6 +143,6 @@ func (lease *Lease) undo(i int, after time.Duration) {
 		r.wait(context.Background())
 		lease.mu.Lock()
 		defer lease.mu.Unlock()
-		s.undoing, s.unreleased = false, r.count(Granted)+r.count(Gone) == 0
+		s.releasing, s.unreleased = false, r.count(Granted)+r.count(Gone) == 0
 	})
 }

@@ -5,11 +5,6 @@ import (
 	"crypto/sha1" // what EVALSHA names scripts by; nothing depends on its strength
 	_ "embed"
 	"encoding/hex"
-	"errors"
-	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -28,24 +23,25 @@ var (
 	//go:embed lua/provision.lua
 	provisionLua string
 
-	acquireScript   = newScript(OpAcquire, prelude+acquireLua)
-	renewScript     = newScript(OpRenew, prelude+renewLua)
-	releaseScript   = newScript(OpRelease, releaseLua)
-	completeScript  = newScript(OpComplete, prelude+completeLua)
-	provisionScript = newScript(opProvision, provisionLua)
+	acquireScript   = newScript(OpAcquire, prelude+acquireLua, acquireReplies)
+	renewScript     = newScript(OpRenew, prelude+renewLua, renewReplies)
+	releaseScript   = newScript(OpRelease, releaseLua, releaseReplies)
+	completeScript  = newScript(OpComplete, prelude+completeLua, completeReplies)
+	provisionScript = newScript(opProvision, provisionLua, provisionReplies)
 )
 
 // A script runs atomically on one node; see the head of each .lua file for its contract. Scripts are
 // idempotent per attempt, so a request may arrive twice.
 type script struct {
-	source string
-	sha    any // boxed once: it goes into every argument list
-	op     OpKind
+	source  string
+	sha     any // boxed once: it goes into every argument list
+	op      OpKind
+	replies grammar
 }
 
-func newScript(op OpKind, source string) *script {
+func newScript(op OpKind, source string, replies grammar) *script {
 	sum := sha1.Sum([]byte(source))
-	return &script{source: source, sha: hex.EncodeToString(sum[:]), op: op}
+	return &script{source: source, sha: hex.EncodeToString(sum[:]), op: op, replies: replies}
 }
 
 // args is the argument list of EVALSHA with room for n script arguments.
@@ -76,118 +72,4 @@ func (s *script) run(ctx context.Context, client redis.UniversalClient, args []a
 		return "", err
 	}
 	return cmd.Val(), nil
-}
-
-// A vote is what one node answered in one round.
-type vote struct {
-	verdict Verdict
-	clock   int64         // server wall clock, µs; 0 where the reply has none
-	token   uint64        // granted: token on that node; done: ballot of the record
-	expiry  int64         // granted, renewed: logical expiry, server ms
-	rest    time.Duration // held, quarantined: time left
-	history string        // granted: replication history of the node, "-" without guard
-	owner   string        // held: the attempt that holds it,
-	carried string        // and what its holder carries
-	record  *nodeRecord   // granted in recovery, done: the completion record on that node
-	err     error
-	latency time.Duration
-	skew    time.Duration // node's wall clock minus ours at the answer
-	slept   bool          // renewed: shows that our clock stood still meanwhile
-}
-
-// nodeRecord is a completion record as one node holds it.
-type nodeRecord struct {
-	ballot uint64
-	rest   time.Duration
-	Record
-}
-
-// clone is the record for the caller, who may change it while requests that carry it are under way.
-func (r *nodeRecord) clone() *Record { return &Record{r.Token, slices.Clone(r.Result)} }
-
-var errBadReply = errors.New("reply is not one of lockkit's scripts'")
-
-// parse reads a script's reply; its grammar stands at the head of each .lua file.
-func parse(reply string) vote {
-	word, rest, _ := strings.Cut(reply, " ")
-	v := vote{verdict: verdictOf[word]}
-	f := fields{rest: rest}
-	if v.verdict == Failed {
-		return vote{err: errBadReply}
-	}
-	if rest == "" && (word == "OK" || word == "AGAIN" || word == "GONE") { // what release answers
-		return v
-	}
-	v.clock = f.int()
-	if word != "CLOCK" {
-		v.clock *= 1000
-	}
-	switch word {
-	case "HEALED", "WAIT":
-		v.expiry = f.int()
-	case "HELD":
-		v.rest = f.ms()
-		v.owner = f.word()
-		if len(f.rest) <= maxCarried {
-			v.carried = f.rest
-		}
-	case "QUARANTINED":
-		v.rest = f.ms()
-	case "DONE":
-		v.record = f.record()
-		v.token = v.record.ballot
-	case "OK":
-		v.grant(&f)
-	}
-	if f.bad {
-		return vote{verdict: Failed, err: errBadReply}
-	}
-	return v
-}
-
-// grant reads what follows "OK now": nothing (complete), an expiry (renew), or a whole grant (acquire).
-func (v *vote) grant(f *fields) {
-	switch strings.Count(f.rest, " ") {
-	case 0:
-		if f.rest != "" {
-			v.expiry = f.int()
-		}
-	default:
-		v.token = uint64(f.int())
-		v.expiry = f.int()
-		v.history = f.word()
-		f.bad = f.bad || v.history == ""
-		if f.rest != "" {
-			v.record = f.record()
-		}
-	}
-}
-
-// fields cuts a reply at its spaces.
-type fields struct {
-	rest string
-	bad  bool
-}
-
-func (f *fields) word() string {
-	w, rest, _ := strings.Cut(f.rest, " ")
-	f.rest = rest
-	return w
-}
-
-func (f *fields) int() int64 {
-	n, err := strconv.ParseUint(f.word(), 10, 63)
-	f.bad = f.bad || err != nil
-	return int64(n)
-}
-
-func (f *fields) ms() time.Duration { return time.Duration(f.int()) * time.Millisecond }
-
-func (f *fields) record() *nodeRecord {
-	r := &nodeRecord{ballot: uint64(f.int()), rest: f.ms()}
-	r.Token = uint64(f.int())
-	if f.rest != "" {
-		r.Result = []byte(f.rest)
-	}
-	return r
 }

@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // A tally counts the votes of one round and knows when more of them cannot change the outcome.
 type tally struct {
@@ -39,7 +42,8 @@ func (t *tally) count(v Verdict) (n int) {
 // acquired: a quorum granted, or agrees that the key is done, or neither can come about any more and it is
 // known whether the key is held or the quorum is out of reach.
 func (t *tally) acquired() bool {
-	granted, done := t.count(Granted), t.doneVotes()
+	granted := t.count(Granted)
+	done, _ := t.doneVotes()
 	if granted >= t.q || done >= t.q {
 		return true
 	}
@@ -72,23 +76,30 @@ func (t *tally) split() bool {
 	return true
 }
 
-// doneVotes is the most nodes that hold the same completion record. Only a record that a quorum holds under
-// one ballot is decided.
-func (t *tally) doneVotes() int {
-	most := 0
+// doneVotes is the most nodes that hold the same completion record, and that record. Only a record that a
+// quorum holds under one ballot is decided.
+func (t *tally) doneVotes() (most int, rec *nodeRecord) {
 	for i := range t.votes {
-		if t.votes[i].verdict != Done {
+		if !t.votes[i].done() {
 			continue
 		}
 		same := 0
 		for j := range t.votes {
-			if t.votes[j].verdict == Done && t.votes[j].token == t.votes[i].token {
+			if t.votes[j].done() && t.votes[j].record.ballot == t.votes[i].record.ballot {
 				same++
 			}
 		}
-		most = max(most, same)
+		if same > most {
+			most, rec = same, t.votes[i].record
+		}
 	}
-	return most
+	return most, rec
+}
+
+// done reports whether the node holds a record. One in quarantine does too, whatever else it has forgotten: that
+// it accepted the record once is enough.
+func (v *vote) done() bool {
+	return v.record != nil && (v.verdict == Done || v.verdict == Quarantined)
 }
 
 // record is the completion record with the greatest ballot that any node showed, nil if none did.
@@ -140,18 +151,40 @@ func (t *tally) token() (token uint64, stored, granted nodeSet) {
 	return token, stored, granted
 }
 
+// lacking are the nodes that were asked and do not hold the record: they never had it, or have forgotten it, or
+// may own the key for the attempt that asked.
+func (t *tally) lacking(rec *nodeRecord) (s nodeSet) {
+	for i := range t.votes {
+		switch v := &t.votes[i]; {
+		case !t.asked.has(i) || v.verdict == CircuitOpen || v.done() && v.record.ballot == rec.ballot:
+		default:
+			s = s.with(i)
+		}
+	}
+	return s
+}
+
 // sameServer finds two nodes that granted out of one replication history: they are one server, or a server
 // and its replica.
 func (t *tally) sameServer() (a, b int, found bool) {
 	for b := range t.votes {
 		for a := range b {
 			va, vb := &t.votes[a], &t.votes[b]
-			if va.verdict == Granted && vb.verdict == Granted && va.history != "-" && va.history == vb.history {
+			if va.verdict == Granted && vb.verdict == Granted && va.memory != noMemory && historyOf(va.memory) == historyOf(vb.memory) {
 				return a, b, true
 			}
 		}
 	}
 	return 0, 0, false
+}
+
+// noMemory stands for memory that nobody can name: there is no guard.
+const noMemory = "-"
+
+// historyOf is the replication history in the name of what a node remembers.
+func historyOf(memory string) string {
+	history, _, _ := strings.Cut(memory, ".")
+	return history
 }
 
 // wait is when a quorum could grant at the earliest, from what the nodes said: the q-th smallest of the
@@ -194,7 +227,21 @@ func (t *tally) mayHold() (s nodeSet) {
 func (t *tally) outvoted() bool { return t.count(Gone) > len(t.votes)-t.q }
 
 // confirmed: a quorum confirmed that the lease is on it, as it asked for.
-func (t *tally) confirmed() bool { return t.count(Granted)+t.count(Healed) >= t.q }
+func (t *tally) confirmed() bool { return t.count(Granted)+t.count(Healed)+t.count(Passed) >= t.q }
+
+// recordDecided reports whether further votes cannot change the outcome of a completion.
+func (t *tally) recordDecided() bool {
+	done, _ := t.doneVotes()
+	if t.count(Granted) >= t.q || done >= t.q {
+		return true
+	}
+	return t.recordRefused() && (done == 0 || done+t.pending < t.q)
+}
+
+// recordRefused reports whether no quorum can accept the record.
+func (t *tally) recordRefused() bool {
+	return t.count(Gone)+t.count(Forgotten)+t.count(Done) > len(t.votes)-t.q
+}
 
 // settled: enough nodes confirmed, or enough cannot.
 func (t *tally) settled() bool { return t.confirmed() || t.outvoted() }

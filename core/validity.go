@@ -10,6 +10,8 @@ const (
 	// slack is by how much a lease outlives its logical expiry in Redis: a server clock that steps forward
 	// by less than this, and back, destroys nothing.
 	slack = 24 * time.Hour
+	// clockJump is by how much a clock may jump ahead, and back, without Redis dropping a record or a counter.
+	clockJump = 2 * time.Hour
 	// idleFence is how long a fencing counter at least outlives the last use of its key. It may vanish
 	// then: the next one starts from the clock, which has passed it.
 	idleFence = time.Hour

@@ -8,10 +8,12 @@ const (
 	Pending                    // not answered when the outcome was decided without it
 	Granted                    // yes: granted, renewed, released or recorded
 	Healed                     // renewed, after the node had lost the lease
-	Unconfirmed                // renewed, but an old primary may still serve: not counted
+	Passed                     // renewed, where others have been granted the key since: Complete does not count there
+	Unconfirmed                // promoted so lately that the old primary may still serve: not counted
 	Held                       // another attempt holds the key
 	Done                       // a completion record stands
 	Gone                       // the lease is not, or no longer, on this node
+	Forgotten                  // cannot record a completion: the node may have forgotten a later holder
 	Quarantined                // the node lost its memory and waits until every lease it may have forgotten is over
 	ClockSkewed                // the clocks of node and client differ by more than the clock window
 	TooLate                    // the request was under way for longer than the clock window
@@ -22,7 +24,7 @@ const (
 	CircuitOpen                // not asked: the node has not been answering
 )
 
-var verdictNames = [...]string{"failed", "pending", "granted", "healed", "unconfirmed", "held", "done", "gone", "quarantined",
+var verdictNames = [...]string{"failed", "pending", "granted", "healed", "passed", "unconfirmed", "held", "done", "gone", "forgotten", "quarantined",
 	"clock_skewed", "too_late", "replica", "unguarded", "overflow", "timed_out", "circuit_open"}
 
 // String returns the verdict in snake_case, fit for a metric attribute.
@@ -31,10 +33,4 @@ func (v Verdict) String() string {
 		return verdictNames[v]
 	}
 	return "unknown"
-}
-
-var verdictOf = map[string]Verdict{
-	"OK": Granted, "AGAIN": Granted, "HEALED": Healed, "WAIT": Unconfirmed, "HELD": Held, "DONE": Done,
-	"LOST": Gone, "GONE": Gone, "TOMBSTONE": Gone, "QUARANTINED": Quarantined, "CLOCK": ClockSkewed,
-	"REPLICA": Replica, "NOGUARD": Unguarded, "OVERFLOW": Overflow,
 }

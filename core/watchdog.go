@@ -140,15 +140,23 @@ func (l *Locker) renewalPeriod() time.Duration {
 // lost if no quorum can, and tried again soon otherwise.
 func (lease *Lease) renew() {
 	l := lease.l
+	tails := make([][]any, len(lease.nodes))
+	lease.mu.Lock()
+	held := lease.state == leaseHeld
+	if held { // otherwise the release is under way, and has no reason to go to nodes that were never asked
+		lease.asked = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
+		for i := range tails {
+			tails[i] = []any{lease.token, lease.nodes[i].expiry, 0, noMemory, l.p.turnMs}
+		}
+	}
+	lease.mu.Unlock()
+	if !held {
+		return
+	}
 	margin := lease.left()
 	ctx, end := l.observe(context.WithoutCancel(lease.ctx.parent), OpRenew, lease.key, false, lease.token)
-
-	lease.mu.Lock()
-	confirmed := lease.confirmedExpiries()
-	lease.asked = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
-	lease.mu.Unlock()
-	r := round{l: l, lease: lease, script: renewScript, args: lease.args(renewScript, 0),
-		tail:    func(i int) []any { return []any{lease.token, confirmed[i], "0"} },
+	r := round{l: l, lease: lease, bucket: lease.bucket, script: renewScript, stamped: true, args: lease.args(renewScript, 0),
+		tail:    func(i int) []any { return tails[i] },
 		decided: func(r *round) bool { return r.settled() }, heard: (*Lease).confirmed}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	r.wait(context.Background())
@@ -166,7 +174,7 @@ func (lease *Lease) renew() {
 	default:
 		err = &OpError{Err: ErrUnavailable}
 	}
-	lease.renewed(r.sent, err == nil)
+	lease.renewed(r.sent, err == nil, t.count(Gone) > 0)
 	if end != nil {
 		out := Outcome{Token: lease.token, Margin: margin, Nodes: l.report(t, true)}
 		if err != nil {
@@ -177,8 +185,9 @@ func (lease *Lease) renew() {
 	}
 }
 
-// renewed books the end of a round that was sent at that time, and plans the next.
-func (lease *Lease) renewed(sent time.Duration, ok bool) {
+// renewed notes the end of a round that was sent at that time, and plans the next. A node that others were in
+// keeps a turn for this lease, so the next round comes before that ends; but every other one at most is early.
+func (lease *Lease) renewed(sent time.Duration, ok, occupied bool) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.renewing = false
@@ -189,7 +198,9 @@ func (lease *Lease) renewed(sent time.Duration, ok bool) {
 	lease.renewAt = lease.l.e.clock.now() + p.ttl/20
 	if ok && lease.left() > 0 { // a reply that comes after validity extends nothing
 		lease.trust(sent)
-		lease.renewAt = sent + lease.l.renewalPeriod()
+		if lease.rejoining = occupied && !lease.rejoining; !lease.rejoining {
+			lease.renewAt = sent + lease.l.renewalPeriod()
+		}
 	}
 	lease.plan()
 }
@@ -198,7 +209,7 @@ func (lease *Lease) renewed(sent time.Duration, ok bool) {
 // one before: more time has passed on the node than can have passed here.
 func (lease *Lease) confirmed(got reply, _ bool) (slept bool) {
 	switch got.verdict {
-	case Granted, Healed, Unconfirmed:
+	case Granted, Healed, Passed:
 	default:
 		return false
 	}
@@ -210,6 +221,11 @@ func (lease *Lease) confirmed(got reply, _ bool) (slept bool) {
 		here := got.sent + got.latency - s.sent
 		slept = there-here > window
 	}
-	s.confirm(got)
+	s.confirmed(got)
+	// A node that was taken again may have forgotten who was granted the key meanwhile; but nobody was who could
+	// act on it, as long as this lease is trusted when it hears of it.
+	if lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
+		s.memory = got.memory
+	}
 	return slept
 }

@@ -1,17 +1,30 @@
--- Declares a node without a guard record to be new: it votes at once.
--- KEYS 1 guard record   ARGV 1 longest lease in use (ms)
--- Replies  OK = it votes   QUARANTINED now rest = it has a record: it does not vote yet   REPLICA | NOGUARD
+-- Declares a node that never granted anything to be new: it votes at once.  Twice: first each node is claimed,
+-- which starts its quarantine; then, if all nodes are new, they are declared so.
+-- KEYS 1 guard record (see the head of the other scripts)
+-- ARGV 1 longest lease in use (ms)  2 replica lag (ms)  3 a fresh claim  4 the claim found before, '-' = only look
+-- Replies  OK memory = it votes, and may have granted something   UNUSED memory claim = it votes, and has granted nothing
+--          NEW claim = it has granted nothing, and does not vote yet
+--          QUARANTINED now rest = it may have forgotten something: it does not vote yet   REPLICA now | NOGUARD now
+local function int(x) return string.format('%.0f', x) end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local info = redis.call('INFO', 'replication')
 local h = string.match(info, 'master_replid:(%x+)')
-if not h then return 'NOGUARD 0' end
-if not string.find(info, 'role:master', 1, true) then return 'REPLICA 0' end
-local g = redis.call('HMGET', KEYS[1], 'h', 'q', 'm')
-if g[1] then
-  local t = redis.call('TIME')
-  local now = t[1] * 1000 + math.floor(t[2] / 1000)
-  local rest = g[1] == h and (tonumber(g[2]) or 0) - now or tonumber(g[3]) or 0
-  if rest <= 0 then return 'OK' end
-  return string.format('QUARANTINED %.0f %.0f', now, rest)
+if not h then return 'NOGUARD ' .. int(now) end
+if not string.find(info, 'role:master', 1, true) then return 'REPLICA ' .. int(now) end
+local g = redis.call('HMGET', KEYS[1], 'h', 's', 'm', 'n', 'v')
+if not g[1] then
+  redis.call('HSET', KEYS[1], 'h', h, 's', int(now), 'm', ARGV[1], 'n', ARGV[3])
+  return 'NEW ' .. ARGV[3]
 end
-redis.call('HSET', KEYS[1], 'h', h, 'q', '0', 'm', ARGV[1])
-return 'OK'
+local longest = math.max(tonumber(ARGV[1]), tonumber(g[3] or '') or 0)
+local since = g[1] == h and tonumber(g[2] or '') or now
+local memory = string.sub(h, 1, 8) .. '.' .. int(since)
+local rest = since + longest + tonumber(ARGV[2]) - now
+if g[1] == h and (g[5] or rest <= 0) then return g[4] and 'UNUSED ' .. memory .. ' ' .. g[4] or 'OK ' .. memory end
+if g[1] == h and g[4] then
+  if ARGV[4] ~= g[4] then return 'NEW ' .. g[4] end
+  redis.call('HSET', KEYS[1], 'v', '1')
+  return 'UNUSED ' .. memory .. ' ' .. g[4]
+end
+return 'QUARANTINED ' .. int(now) .. ' ' .. int(rest)

@@ -1,0 +1,31 @@
+package core
+
+import "time"
+
+// nodeState is what an attempt knows of one node.
+type nodeState struct {
+	expiry int64         // logical expiry last confirmed, server ms; 0 = never
+	clock  int64         // server clock with it, µs
+	sent   time.Duration // when the request was sent that it answered
+	// memory names what the node remembered when it last vouched for the attempt: when the attempt asked, was
+	// granted, or had a renewal confirmed that it could still trust. What the node forgets later may be the grant
+	// of a later holder, so it accepts a completion only in that memory.
+	memory     string
+	releasing  bool // another release is planned
+	unreleased bool // the node has not answered that the attempt is over, and is not asked any more
+}
+
+// granted notes that the node granted the attempt. Heard of after a renewal, it says nothing new.
+func (s *nodeState) granted(got reply) {
+	if s.expiry == 0 {
+		s.memory = got.memory
+	}
+	s.confirmed(got)
+}
+
+// confirmed notes that the lease is on the node until the expiry it named.
+func (s *nodeState) confirmed(got reply) {
+	if got.expiry >= s.expiry {
+		s.expiry, s.clock, s.sent = got.expiry, got.clock, got.sent
+	}
+}

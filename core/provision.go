@@ -1,0 +1,99 @@
+package core
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+)
+
+// Provision declares nodes that have never been used to be new, so that they vote at once instead of after the
+// max TTL. Call it when nodes are set up, before anything locks on them; never for nodes that may have lost
+// their memory. It may be called by several processes at once, and again.
+//
+// A nil error means that every node votes. Any other matches ErrUnavailable, ErrClosed or the cause of ctx, and
+// nothing was declared new: nodes that do not vote yet wait for the max TTL, as they would have without.
+// Provision refuses unless every node was reached and none has ever granted anything: a node without a guard
+// record beside one that is in use, or out of reach, may have forgotten what it granted. Without the restart
+// guard it does nothing.
+func (l *Locker) Provision(ctx context.Context) error {
+	if !l.p.guarded {
+		return nil
+	}
+	if !l.e.begin(true) {
+		return fmt.Errorf("lockkit: provision: %w", ErrClosed)
+	}
+	defer l.e.end()
+	for bucket := range l.e.guards {
+		if err := l.provision(ctx, bucket); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// provision claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
+// forgets or grants something, so what all of them said when they were claimed still holds where it is declared.
+func (l *Locker) provision(ctx context.Context, bucket int) error {
+	claims := make([]any, len(l.e.nodes))
+	for i := range claims {
+		claims[i] = noMemory
+	}
+	all := allNodes(len(l.e.nodes))
+	found, err := l.claim(ctx, bucket, claims, all)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	var waiting nodeSet // new, and without a vote
+	used := false
+	for i := range found {
+		switch v := &found[i]; {
+		case v.verdict == Granted:
+			used = used || v.claim == ""
+		case v.claim != "":
+			claims[i] = v.claim
+			waiting = waiting.with(i)
+		default:
+			faults = append(faults, errors.New(v.report(l.e.nodes[i]).String()))
+		}
+	}
+	if waiting != 0 && (used || len(faults) > 0) {
+		for i := range found {
+			if waiting.has(i) {
+				faults = append(faults, fmt.Errorf("%v: not declared new, because others are in use or do not answer: it may have forgotten what it granted", l.e.nodes[i]))
+			}
+		}
+	}
+	if len(faults) == 0 && waiting != 0 {
+		if found, err = l.claim(ctx, bucket, claims, waiting); err != nil {
+			return err
+		}
+		for i := range found {
+			if waiting.has(i) && found[i].verdict != Granted {
+				faults = append(faults, errors.New(found[i].report(l.e.nodes[i]).String()))
+			}
+		}
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("lockkit: provision: %w: %w", ErrUnavailable, errors.Join(faults...))
+	}
+	return nil
+}
+
+// claim asks nodes what they are; those whose claim is given are declared new.
+func (l *Locker) claim(ctx context.Context, bucket int, claims []any, to nodeSet) ([]vote, error) {
+	longest := l.e.longest.Load()
+	if longest == nil {
+		longest = l.p.maxTTL.Milliseconds()
+	}
+	r := round{l: l, bucket: bucket, script: provisionScript, must: true,
+		args:    append(provisionScript.args(4, l.e.guards[bucket]), longest, l.p.lag.Milliseconds(), rand.Text()),
+		tail:    func(i int) []any { return []any{claims[i]} },
+		decided: func(*round) bool { return false }}
+	r.send(ctx, to)
+	if !r.wait(ctx) {
+		return nil, fmt.Errorf("lockkit: provision: %w", context.Cause(ctx))
+	}
+	return r.votes, nil
+}

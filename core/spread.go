@@ -1,0 +1,82 @@
+package core
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A spread brings a decided record to the nodes that have not confirmed it, in the background: what only a bare
+// quorum holds is gone when one of them forgets.
+type spread struct {
+	lease  *Lease
+	rec    *nodeRecord
+	ballot uint64
+
+	mu      sync.Mutex
+	missing nodeSet // have not confirmed it
+	unheard nodeSet // may still answer the completion itself
+	on      bool    // the record is decided
+	running bool
+}
+
+// hear takes what a node made of the completion, however late.
+func (s *spread) hear(_ *Lease, got reply, _ bool) (slept bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unheard &^= nodeSet(0).with(got.node)
+	if got.verdict == Granted {
+		s.missing &^= nodeSet(0).with(got.node)
+	}
+	s.start()
+	return false
+}
+
+// decided notes that a quorum holds the record.
+func (s *spread) decided() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = true
+	s.start()
+}
+
+// start goes on in the background once every node has been heard. Called with the lock.
+func (s *spread) start() {
+	if s.on && !s.running && s.unheard == 0 && s.missing != 0 {
+		s.running = true
+		s.lease.l.e.spawn(s.run)
+	}
+}
+
+// run offers the record to the nodes that lack it, at growing pauses, for a max TTL. When the Locker is being
+// closed it tries once more. Later, whoever asks for the key repairs what is missing.
+func (s *spread) run() {
+	e, p := s.lease.l.e, &s.lease.l.p
+	since, rec := e.clock.now(), *s.rec
+	for pause := p.nodeTimeout; ; pause *= 2 {
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-e.closing:
+		}
+		timer.Stop()
+		age := e.clock.now() - since
+		last := e.isClosing() || age >= p.maxTTL
+		if rec.rest = s.rec.rest - age; rec.rest <= 0 {
+			return
+		}
+		r := s.lease.completingRound(&rec, s.ballot, true)
+		r.must, r.heard = false, s.hear
+		s.mu.Lock()
+		missing := s.missing
+		s.mu.Unlock()
+		r.send(context.Background(), missing)
+		r.wait(context.Background())
+		s.mu.Lock()
+		missing = s.missing
+		s.mu.Unlock()
+		if missing == 0 || last {
+			return
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A vote is what one node answered in one round.
+type vote struct {
+	verdict Verdict
+	clock   int64         // server wall clock, µs; 0 where the reply has none
+	longest time.Duration // the longest lease in use, where the node knows of a longer one than this process
+	token   uint64        // granted: token on that node
+	expiry  int64         // granted, renewed: logical expiry, server ms
+	rest    time.Duration // held, quarantined: time left
+	memory  string        // granted, renewed: what the node remembers, "<history>.<since>"; "-" without guard
+	owner   string        // held: the attempt that holds it,
+	carried string        // and what its holder carries
+	claim   string        // provisioned: the node is new, under this claim
+	record  *nodeRecord   // the completion record on that node, where the reply shows one
+	err     error
+	latency time.Duration
+	skew    time.Duration // node's wall clock minus ours at the answer
+	slept   bool          // renewed: shows that our clock stood still meanwhile
+}
+
+// nodeRecord is a completion record as one node holds it.
+type nodeRecord struct {
+	ballot uint64
+	rest   time.Duration
+	Record
+}
+
+// clone is the record for the caller, who may change it while requests that carry it are under way.
+func (r *nodeRecord) clone() *Record { return &Record{r.Token, slices.Clone(r.Result)} }
+
+// A grammar is what a script may answer: for each first word, the verdict, and what follows. It stands at the
+// head of each .lua file.
+type grammar map[string]struct {
+	verdict Verdict
+	shape   shape
+}
+
+// A shape is what follows the first word of a reply.
+type shape uint8
+
+const (
+	shapeNothing    shape = iota
+	shapeMicros           // us
+	shapeClock            // now
+	shapeGrant            // now token expiry memory [record]
+	shapeRenewal          // now expiry memory
+	shapeHolder           // now rest owner [carried]
+	shapeRecord           // now record
+	shapeQuarantine       // now rest [record]
+	shapeMemory           // memory
+	shapeUnused           // memory claim
+	shapeClaim            // claim
+)
+
+var (
+	acquireReplies = grammar{
+		"OK": {Granted, shapeGrant}, "HELD": {Held, shapeHolder}, "DONE": {Done, shapeRecord}, "QUARANTINED": {Quarantined, shapeQuarantine},
+		"TOMBSTONE": {Gone, shapeClock}, "LOST": {Gone, shapeClock}, "OVERFLOW": {Overflow, shapeClock},
+		"CLOCK": {ClockSkewed, shapeMicros}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+	}
+	renewReplies = grammar{
+		"OK": {Granted, shapeRenewal}, "HEALED": {Healed, shapeRenewal}, "PASSED": {Passed, shapeRenewal}, "WAIT": {Unconfirmed, shapeClock},
+		"LOST": {Gone, shapeClock}, "TOMBSTONE": {Gone, shapeClock}, "QUARANTINED": {Quarantined, shapeQuarantine},
+		"CLOCK": {ClockSkewed, shapeMicros}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+	}
+	completeReplies = grammar{
+		"OK": {Granted, shapeClock}, "DONE": {Done, shapeRecord}, "LOST": {Gone, shapeClock}, "FORGOT": {Forgotten, shapeClock}, "WAIT": {Unconfirmed, shapeClock},
+		"CLOCK": {ClockSkewed, shapeMicros}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+	}
+	releaseReplies = grammar{
+		"OK": {Granted, shapeNothing}, "AGAIN": {Granted, shapeNothing}, "GONE": {Gone, shapeNothing},
+	}
+	provisionReplies = grammar{
+		"OK": {Granted, shapeMemory}, "UNUSED": {Granted, shapeUnused}, "NEW": {Quarantined, shapeClaim},
+		"QUARANTINED": {Quarantined, shapeQuarantine}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+	}
+)
+
+var errBadReply = errors.New("not a reply of lockkit's script: does something between here and Redis answer for it?")
+
+// parse reads a reply of s. What is not exactly one is a failure of the node.
+func (s *script) parse(reply string) vote {
+	word, rest, _ := strings.Cut(reply, " ")
+	form, ok := s.replies[word]
+	if !ok {
+		return vote{err: errBadReply}
+	}
+	v, f := vote{verdict: form.verdict}, fields{rest: rest}
+	v.read(form.shape, &f)
+	if f.bad || f.rest != "" {
+		return vote{err: errBadReply}
+	}
+	return v
+}
+
+// read reads what follows the first word.
+func (v *vote) read(s shape, f *fields) {
+	switch s {
+	case shapeNothing:
+		return
+	case shapeMicros:
+		v.clock = f.number()
+		return
+	case shapeUnused:
+		v.memory, v.claim = f.word(), f.word()
+		return
+	case shapeClaim:
+		v.claim = f.word()
+		return
+	case shapeMemory:
+		v.memory = f.word()
+		return
+	}
+	v.readClock(f)
+	switch s {
+	case shapeGrant:
+		v.token = uint64(f.number())
+		f.bad = f.bad || v.token == 0
+		v.readExpiry(f)
+		v.readShown(f)
+	case shapeRenewal:
+		v.readExpiry(f)
+	case shapeHolder:
+		v.rest, v.owner = f.ms(), f.word()
+		if len(f.rest) <= maxCarried {
+			v.carried = f.rest
+		}
+		f.rest = ""
+	case shapeRecord:
+		v.record = f.record()
+	case shapeQuarantine:
+		v.rest = f.ms()
+		v.readShown(f)
+	}
+}
+
+// readClock reads the node's clock, and the longest lease where the node names it.
+func (v *vote) readClock(f *fields) {
+	clock, longest, told := strings.Cut(f.word(), ":")
+	v.clock = 1000 * f.parse(clock)
+	if told {
+		v.longest = time.Duration(f.parse(longest)) * time.Millisecond
+		f.bad = f.bad || v.longest > slack
+	}
+	f.bad = f.bad || v.clock <= 0
+}
+
+// readExpiry reads an expiry, which is never past, and what the node remembers.
+func (v *vote) readExpiry(f *fields) {
+	v.expiry = f.number()
+	v.memory = f.word()
+	f.bad = f.bad || v.expiry < v.clock/1000
+}
+
+func (v *vote) readShown(f *fields) {
+	if f.rest != "" {
+		v.record = f.record()
+	}
+}
+
+// fields cuts a reply at its spaces.
+type fields struct {
+	rest string
+	bad  bool
+}
+
+func (f *fields) word() string {
+	w, rest, _ := strings.Cut(f.rest, " ")
+	f.rest = rest
+	f.bad = f.bad || w == ""
+	return w
+}
+
+// maxNumber is the greatest whole number that Lua counts exactly.
+const maxNumber = 1<<53 - 1
+
+func (f *fields) number() int64 { return f.parse(f.word()) }
+
+func (f *fields) parse(s string) int64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	f.bad = f.bad || err != nil || n > maxNumber
+	return int64(n)
+}
+
+// ms reads a time left. Centuries do not fit a Duration, and nothing lasts that long.
+func (f *fields) ms() time.Duration {
+	n := f.number()
+	f.bad = f.bad || n > int64(maxRest/time.Millisecond)
+	return time.Duration(n) * time.Millisecond
+}
+
+const maxRest = 100 * 365 * 24 * time.Hour
+
+func (f *fields) record() *nodeRecord {
+	r := &nodeRecord{ballot: uint64(f.number()), rest: f.ms()}
+	r.Token = uint64(f.number())
+	if f.rest != "" {
+		r.Result = []byte(f.rest)
+	}
+	f.rest = ""
+	f.bad = f.bad || r.ballot == 0
+	return r
+}
+
+// implausible says why a granted token cannot be what the counter of a healthy node has come to: it is far
+// ahead of the node's clock and of this one. Taken for good, it would leave the key without tokens.
+func (v *vote) implausible(now time.Time) error {
+	limit := max(v.clock, now.UnixMicro()) + slack.Microseconds()
+	if v.verdict != Granted || int64(v.token) <= limit {
+		return nil
+	}
+	return fmt.Errorf("its fencing counter of this key is %v ahead of the clocks: was it written by hand? Delete the key's hash on this node when nobody holds it",
+		time.Duration(min(int64(v.token)-limit+slack.Microseconds(), maxRest.Microseconds()))*time.Microsecond)
+}
