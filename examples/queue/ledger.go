@@ -9,20 +9,47 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A ledger follows the tasks, by what producers and workers report. The history decides whether two handlers
-// ran for one order at a time, and whether fencing tokens grew.
+// A ledger follows the tasks, by what producers and workers report. Each worker has a pipe of its own, so that
+// lines of two workers come in any order: counting waits until all are there, and goes by the times in them. The
+// history decides whether two handlers ran for one order at a time, and whether fencing tokens grew.
 type ledger struct {
-	mu         sync.Mutex
-	history    testutil.History
-	tasks      map[string]*task
-	running    map[execution]uint64 // token
-	duplicates int
-	cut        int // runs that a kill ended
-	again      int // runs of tasks that were completed before
-	faults     []error
+	mu      sync.Mutex
+	history testutil.History
+	tasks   map[string]*task
+	running map[execution]uint64 // token
+	cut     int                  // runs that a kill ended
+	faults  []error
 }
 
-type task struct{ done, runs int }
+// A task is what was reported of it.
+type task struct {
+	begun      []time.Time
+	completed  int
+	duplicates int       // deliveries suppressed because it was completed
+	done       time.Time // of the earliest report that says it was completed
+}
+
+// never reports whether nothing says that the task was completed. A worker that is killed may not have said so,
+// but then asynq delivers the task again, and that is a duplicate.
+func (t *task) never() bool { return t.completed == 0 && t.duplicates == 0 }
+
+func (t *task) twice() bool { return t.completed > 1 }
+
+// again counts the runs that began when the task was completed.
+func (t *task) again() (n int) {
+	for _, begun := range t.begun {
+		if !t.done.IsZero() && begun.After(t.done) {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *task) knownDone(at time.Time) {
+	if t.done.IsZero() || at.Before(t.done) {
+		t.done = at
+	}
+}
 
 // An execution is a handler at work.
 type execution struct{ worker, task, key string }
@@ -58,20 +85,18 @@ func (l *ledger) report(worker, line string) {
 	at, t, r := time.Unix(0, nanos), l.task(id), execution{worker, id, key}
 	switch what {
 	case "begin":
-		if t.done > 0 {
-			l.again++
-		}
-		t.runs++
+		t.begun = append(t.begun, at)
 		l.running[r] = token
 		l.history.Granted(key, worker+" "+id, token, at)
 	case "end":
 		delete(l.running, r)
 		l.history.Ended(key, worker+" "+id, token, at)
 	case "completed":
-		t.done++
-	case "duplicate": // completed, by a worker that was killed before it could say so, or a real one
-		l.duplicates++
-		t.done = max(t.done, 1)
+		t.completed++
+		t.knownDone(at)
+	case "duplicate":
+		t.duplicates++
+		t.knownDone(at)
 	}
 }
 
@@ -90,13 +115,25 @@ func (l *ledger) killed(worker string, at time.Time) (running int) {
 	return running
 }
 
-func (l *ledger) completed() (n int) {
+// A tally is the ledger in numbers.
+type tally struct{ tasks, once, never, twice, again, duplicates, runs int }
+
+func (l *ledger) tally() tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	n := tally{tasks: len(l.tasks)}
 	for _, t := range l.tasks {
-		if t.done == 1 {
-			n++
+		switch {
+		case t.never():
+			n.never++
+		case t.twice():
+			n.twice++
+		default:
+			n.once++
 		}
+		n.again += t.again()
+		n.duplicates += t.duplicates
+		n.runs += len(t.begun)
 	}
 	return n
 }
@@ -116,28 +153,31 @@ func (l *ledger) overlaps() (n int, err error) {
 func (l *ledger) check() error {
 	_, err := l.overlaps()
 	errs := append(l.faults, err)
-	if done := l.completed(); done != len(l.tasks) {
-		errs = append(errs, fmt.Errorf("%d of %d tasks completed exactly once", done, len(l.tasks)))
+	n := l.tally()
+	if n.never > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d tasks were never completed", n.never, n.tasks))
 	}
-	if l.again > 0 {
-		errs = append(errs, fmt.Errorf("%d runs of tasks that were completed", l.again))
+	if n.twice > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d tasks were completed twice", n.twice, n.tasks))
+	}
+	if n.again > 0 {
+		errs = append(errs, fmt.Errorf("%d runs of tasks that were completed", n.again))
 	}
 	return errors.Join(errs...)
 }
 
 // String is a table.
 func (l *ledger) String() string {
-	runs := 0
-	for _, t := range l.tasks {
-		runs += t.runs
-	}
+	n := l.tally()
 	overlaps, _ := l.overlaps()
 	return fmt.Sprintf(`enqueued                          %5d
 completed exactly once            %5d
+never completed                   %5d
+completed twice                   %5d
 run again after completion        %5d
 duplicate deliveries suppressed   %5d
 runs                              %5d
   of these cut short by a kill    %5d
 overlaps within an order          %5d
-`, len(l.tasks), l.completed(), l.again, l.duplicates, runs, l.cut, overlaps)
+`, n.tasks, n.once, n.never, n.twice, n.again, n.duplicates, n.runs, l.cut, overlaps)
 }

@@ -145,7 +145,7 @@ func drain(ctx context.Context, inspector *asynq.Inspector, ledger *ledger) erro
 		}
 		if err := sleep(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("%w: %d tasks pending, %d active, %d waiting to be delivered again; %d completed",
-				err, info.Pending, info.Active, info.Retry, ledger.completed())
+				err, info.Pending, info.Active, info.Retry, ledger.tally().once)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -41,6 +42,7 @@ func TestLedgerNotices(t *testing.T) {
 		"overlap":       {{"a", "begin 1 1 100 order"}, {"b", "begin 2 2 110 order"}, {"a", "end 1 1 120 order"}, {"b", "end 2 2 130 order"}, {"a", "completed 1 0 121 "}, {"b", "completed 2 0 131 "}},
 		"token":         {{"a", "begin 1 2 100 order"}, {"a", "end 1 2 120 order"}, {"a", "completed 1 0 121 "}, {"b", "begin 2 1 130 order"}, {"b", "end 2 1 140 order"}, {"b", "completed 2 0 141 "}},
 		"run again":     {{"a", "begin 1 1 100 order"}, {"a", "end 1 1 120 order"}, {"a", "completed 1 0 121 "}, {"b", "begin 1 2 130 order"}, {"b", "end 1 2 140 order"}, {"a", "duplicate 2 0 150 "}},
+		"again, early":  {{"b", "begin 1 2 130 order"}, {"a", "begin 1 1 100 order"}, {"a", "end 1 1 120 order"}, {"b", "end 1 2 140 order"}, {"a", "completed 1 0 121 "}, {"a", "duplicate 2 0 150 "}},
 		"done twice":    {{"a", "completed 1 0 121 "}, {"b", "completed 1 0 122 "}, {"a", "duplicate 2 0 150 "}},
 		"garbage":       {{"a", "completed 1 0 121 "}, {"a", "duplicate 2 0 150 "}, {"a", "comp"}},
 		"nothing wrong": {{"a", "begin 1 1 100 order"}, {"b", "begin 2 2 121 order"}, {"b", "end 2 2 130 order"}, {"b", "completed 2 0 131 "}, {"b", "duplicate 1 0 140 "}},
@@ -57,5 +59,48 @@ func TestLedgerNotices(t *testing.T) {
 		if err := l.check(); (err == nil) != (name == "nothing wrong") {
 			t.Errorf("%s: %v\n%s", name, err, l)
 		}
+	}
+}
+
+// A worker says that it completed a task, and another one, to which asynq delivers it again, that it is a
+// duplicate. Each has a pipe of its own, so what comes first is not what was first.
+func TestLedgerInAnyOrder(t *testing.T) {
+	a := []string{"begin 1 1 100 order", "end 1 1 120 order", "completed 1 0 121 "}
+	b := []string{"duplicate 1 0 140 "}
+	for before := range len(a) + 1 { // lines of a
+		l := newLedger()
+		l.enqueued("1")
+		for _, line := range a[:before] {
+			l.report("a", line)
+		}
+		for _, line := range b {
+			l.report("b", line)
+		}
+		for _, line := range a[before:] {
+			l.report("a", line)
+		}
+		if err := l.check(); err != nil {
+			t.Errorf("the duplicate after %d lines: %v", before, err)
+		}
+		if want := (tally{tasks: 1, once: 1, duplicates: 1, runs: 1}); l.tally() != want {
+			t.Errorf("the duplicate after %d lines: %+v", before, l.tally())
+		}
+	}
+}
+
+// The verdict tells tasks that nobody completed from those that two did.
+func TestLedgerTellsNeverFromTwice(t *testing.T) {
+	l := newLedger()
+	for _, id := range []string{"never", "twice", "once"} {
+		l.enqueued(id)
+	}
+	for _, line := range []string{"completed twice 0 1 ", "completed once 0 1 ", "completed twice 0 2 "} {
+		l.report("a", line)
+	}
+	if n := l.tally(); n.never != 1 || n.twice != 1 || n.once != 1 {
+		t.Errorf("%+v", n)
+	}
+	if err := l.check(); err == nil || !strings.Contains(err.Error(), "1 of 3 tasks were never completed") || !strings.Contains(err.Error(), "1 of 3 tasks were completed twice") {
+		t.Error(err)
 	}
 }
