@@ -20,6 +20,16 @@ FUZZTIME ?= 30s
 # How many seeds `sim` tries.
 SEEDS ?= 100000
 
+# The oldest Redis that core.New accepts: on older servers `servers` expects it to refuse.
+MINIMUM_REDIS := 6.2.7
+
+# The modules beside this one.
+NESTED := $(patsubst %/go.mod,%,$(wildcard */*/go.mod))
+
+# The race detector leaves out the Lua interpreter of embedded nodes, which runs in one goroutine at a time: that
+# and a lazier garbage collector save a third of the CPU.
+RACE := -race -gcflags='github.com/yuin/gopher-lua/...=-race=false'
+
 # Required: a test that needs Redis or promtool fails without it, instead of skipping.
 WITH_TOOLS := LOCKKIT_REDIS=required LOCKKIT_PROMTOOL=required
 
@@ -37,7 +47,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
-test: tools lint unit sim-short ## everything a change must pass; installs what it needs with apt-get
+test: tools lint unit sim-short demos ## everything a change must pass; installs what it needs with apt-get
 	@echo "==> all stages passed"
 
 .PHONY: tools
@@ -86,9 +96,17 @@ tools: ## check that redis-server, promtool and a C compiler are there; install 
 	redis-server --version
 
 .PHONY: vet
-vet: ## go vet
+vet: ## go vet of every module, and of this one as macOS and Windows see it
 	@echo "==> vet: go vet"
 	go vet ./...
+	for os in darwin windows; do
+		echo "==> vet: go vet for $$os"
+		GOOS=$$os go vet ./...
+	done
+	for module in $(NESTED); do
+		echo "==> vet: go vet and go build of $$module"
+		(cd "$$module" && go vet ./... && go build -o /dev/null ./...)
+	done
 
 .PHONY: lint
 lint: vet ## gofmt, go vet, go fix and staticcheck, all without findings
@@ -118,7 +136,7 @@ lint: vet ## gofmt, go vet, go fix and staticcheck, all without findings
 .PHONY: unit
 unit: tools ## all tests with the race detector, on real Redis
 	@echo "==> unit: all tests with the race detector, in random order, on real Redis"
-	$(WITH_TOOLS) go test -race -shuffle=on -timeout 15m ./...
+	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m ./...
 
 .PHONY: sim-short
 sim-short: tools ## the simulation on 1000 seeds, and the tests that the race detector would spoil
@@ -136,7 +154,36 @@ sim: ## the simulation, long campaign (SEEDS=100000)
 .PHONY: soak
 soak: tools ## the core tests 20 times over, with the race detector
 	@echo "==> soak: the core tests 20 times over, with the race detector"
-	$(WITH_TOOLS) go test -race -shuffle=on -count=20 -timeout 0 ./core/...
+	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -count=20 -timeout 0 ./core/...
+
+.PHONY: servers
+servers: tools ## the tests on each server that SERVERS=DIR has, as DIR/NAME/bin/redis-server
+	@if [ -z "$(SERVERS)" ]; then
+		echo "which servers? make servers SERVERS=DIR, with redis-server in DIR/NAME/bin for each NAME" >&2
+		exit 1
+	fi
+	results=
+	failed=
+	for server in "$(SERVERS)"/*/bin/redis-server; do
+		version=$$("$$server" --version) || { echo "$$server does not run" >&2; exit 1; }
+		number=$$(sed -n 's/.* v=\([0-9.]*\) .*/\1/p' <<< "$$version")
+		oldest=$$(printf '%s\n' "$$number" $(MINIMUM_REDIS) | sort -V | head -n 1)
+		if [ "$$oldest" = $(MINIMUM_REDIS) ]; then
+			what="all tests"
+			run=.
+			packages="./core ./cronlock ./queuelock ./httplock ./otel ./testutil"
+		else
+			what="refused"
+			run='^TestServerVersion$$'
+			packages=./core
+		fi
+		echo "==> servers: $$version: $$what"
+		verdict=passed
+		PATH="$$(cd "$$(dirname "$$server")" && pwd):$$PATH" $(WITH_TOOLS) go test -count=1 -run "$$run" $$packages || verdict=FAILED failed=yes
+		results+="$$(cut -d ' ' -f 1-3 <<< "$$version"): $$what: $$verdict"$$'\n'
+	done
+	printf '==> servers:\n%s' "$$results"
+	[ -z "$$failed" ]
 
 .PHONY: fuzz
 fuzz: ## each fuzz target of ./core in turn (FUZZTIME=30s)
@@ -183,18 +230,37 @@ demo-queue: ## run the queue example: asynq tasks, three worker processes, rando
 
 .PHONY: demo-fencedsql
 demo-fencedsql: ## run the example of fencing tokens in SQL; a module of its own, which builds a database
-	@cd examples/fencedsql && go vet . && go run .
+	@cd examples/fencedsql && go run .
 
 .PHONY: demo-otel
 demo-otel: ## run the otel example for half a minute
 	@go run ./examples/otel -for 30s
+
+.PHONY: demos
+demos: tools ## run every example, as short as it can be; each fails if what it shows does not hold
+	@log=$$(mktemp)
+	trap 'rm -f "$$log"' EXIT
+	for example in examples/*/; do
+		flags=
+		case "$$example" in
+		examples/queue/) flags="-tasks 60 -kills 2" ;;
+		examples/otel/) flags="-addr 127.0.0.1:0 -for 5s" ;;
+		esac
+		echo "==> demos: $$example $$flags"
+		if ! (cd "$$example" && go run . $$flags) >"$$log" 2>&1; then
+			cat "$$log" >&2
+			echo "$$example failed" >&2
+			exit 1
+		fi
+	done
 
 .PHONY: models
 models: ## check the models in docs/models
 	@$(MAKE) -C docs/models check
 
 .PHONY: mod-check
-mod-check: ## go.mod and go.sum are tidy, and the modules are what they claim
-	@echo "==> mod-check: go mod tidy, go mod verify"
-	go mod tidy -diff
-	go mod verify
+mod-check: ## go.mod and go.sum of every module are tidy, and the modules are what they claim
+	@for module in . $(NESTED); do
+		echo "==> mod-check: go mod tidy, go mod verify in $$module"
+		(cd "$$module" && go mod tidy -diff && go mod verify)
+	done

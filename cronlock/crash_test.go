@@ -85,8 +85,9 @@ func TestHolderDies(t *testing.T) {
 
 // After a tick whose holder has died, the job goes on: the next ticks run as usual.
 func TestJobOutlivesHolder(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []JobOption{AtMostOnce(), AtLeastOnce(2)} {
-		bubble(t, 3, func(t *testing.T, w *world) {
+		serialBubble(t, 3, func(t *testing.T, w *world) {
 			first := true
 			for i := range 3 {
 				r, die := w.mortal(fmt.Sprint(i), policy)

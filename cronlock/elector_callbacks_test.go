@@ -158,8 +158,9 @@ func TestCallbacksThatCallBack(t *testing.T) {
 
 // In OnLost this process does not lead, so that there is nothing to resign, nor to wait for.
 func TestResignInOnLost(t *testing.T) {
+	t.Parallel()
 	for _, lost := range []bool{false, true} {
-		bubble(t, 3, func(t *testing.T, w *world) {
+		serialBubble(t, 3, func(t *testing.T, w *world) {
 			locks, cable := w.wired()
 			done := make(chan error, 10)
 			ready := make(chan struct{})

@@ -64,7 +64,7 @@ func TestFollowerRefuses(t *testing.T) {
 
 // A follower keeps nothing of the ticks that it has left to the leader, and its scheduler stays up to date.
 func TestFollowerKeepsNothing(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
+	serialBubble(t, 1, func(t *testing.T, w *world) {
 		leader(t, taking, w.elector("leader")) // without jobs, so that nothing is recorded
 		locks := w.locks()
 		follower := w.replicaOn("follower", locks, WithElector(w.electorOn("follower", locks).Elector))

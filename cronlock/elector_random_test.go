@@ -182,8 +182,9 @@ func TestTicksOnceWhileLeadersChange(t *testing.T) {
 // At its first look at the clock after the end of its validity a leader knows that it does not lead any more,
 // even if nothing else in the process had time to notice, as after a pause.
 func TestFirstLookOfALateLeader(t *testing.T) {
+	t.Parallel()
 	for range 20 {
-		bubble(t, 3, func(t *testing.T, w *world) {
+		serialBubble(t, 3, func(t *testing.T, w *world) {
 			elected, task := make(chan context.Context, 1), make(chan context.Context, 1)
 			c := w.electorOn("c", w.locks(), OnElected(func(ctx context.Context, _ Term) { elected <- ctx }))
 			leader(t, taking, c)

@@ -102,8 +102,9 @@ func (w *world) alone(c *candidate, task gocron.Task) gocron.Scheduler {
 
 // A Resign that cannot wait tells runs to stop, and leaves the leadership to nobody before they have.
 func TestResignCannotWait(t *testing.T) {
+	t.Parallel()
 	for _, cron := range []bool{false, true} {
-		bubble(t, 3, func(t *testing.T, w *world) {
+		serialBubble(t, 3, func(t *testing.T, w *world) {
 			a, b := w.elector("a"), w.elector("b")
 			l := leader(t, taking, a, b)
 			f := others(l, a, b)[0]
@@ -195,8 +196,9 @@ func TestReelection(t *testing.T) {
 
 // Resign and Close may be called by anybody, at any time, any number of times.
 func TestResignAndCloseAtOnce(t *testing.T) {
+	t.Parallel()
 	for i := range 20 {
-		bubble(t, 3, func(t *testing.T, w *world) {
+		serialBubble(t, 3, func(t *testing.T, w *world) {
 			c := w.elector("c")
 			var wg sync.WaitGroup
 			if i%2 == 0 { // else it may be about to be elected

@@ -37,7 +37,15 @@ type ran struct {
 	at      time.Time
 }
 
+// bubble runs f in a bubble, beside those of other tests.
 func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	serialBubble(t, nodes, f)
+}
+
+// serialBubble is for tests that measure the whole process, or have one bubble after the other.
+func serialBubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, nodes: testutil.Embedded(t, nodes), bubbled: true}

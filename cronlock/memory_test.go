@@ -44,7 +44,7 @@ func (r *replica) held(j gocron.Job) string {
 func TestMemoryOverTicks(t *testing.T) {
 	for led, ticks := range map[bool]int{false: 100, true: 200} { // TestFollowerKeepsNothing has 1,000
 		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, w *world) {
+			serialBubble(t, 1, func(t *testing.T, w *world) {
 				p := WithRetention(3 * time.Minute)
 				var replicas []*replica
 				var jobs []gocron.Job

@@ -113,12 +113,13 @@ func TestFaultSweep(t *testing.T) {
 	} {
 		for _, attempts := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s, %d attempts", f.name, attempts), func(t *testing.T) {
+				t.Parallel()
 				reached := true
 				for k := 1; reached; k++ {
 					if k > 100 {
 						t.Fatal("the sweep does not end")
 					}
-					bubble(t, 3, func(t *testing.T, w *world) {
+					serialBubble(t, 3, func(t *testing.T, w *world) {
 						reached = sweep(t, w, k, attempts, f.hit)
 					})
 				}

@@ -40,10 +40,10 @@ func (w *world) refused(n int, sentinel error, withTick bool) {
 
 // Why a tick does not run here reaches AfterLockError.
 func TestRefusals(t *testing.T) {
-	every := gocron.CronJob(secondly, true)
+	every := func() gocron.JobDefinition { return gocron.CronJob(secondly, true) } // gocron keeps state in a definition
 	t.Run("done", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
-			w.fleet(every, plan{n: 2, skew: 300 * time.Millisecond})
+			w.fleet(every(), plan{n: 2, skew: 300 * time.Millisecond})
 			time.Sleep(5*time.Second + 500*time.Millisecond)
 			w.refused(5, core.ErrDone, true)
 			var op *core.OpError
@@ -63,7 +63,7 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("overlap", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
-			w.fleet(every, plan{n: 1, work: lasting(3500 * time.Millisecond)})
+			w.fleet(every(), plan{n: 1, work: lasting(3500 * time.Millisecond)})
 			time.Sleep(4*time.Second + 200*time.Millisecond)
 			w.refused(3, core.ErrHeld, true)
 		})
@@ -79,7 +79,7 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("unavailable", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
-			w.fleet(every, plan{n: 1})
+			w.fleet(every(), plan{n: 1})
 			w.nodes[0].Down()
 			w.nodes[1].Down()
 			time.Sleep(3*time.Second + 900*time.Millisecond)
@@ -97,7 +97,7 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("closed", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
-			f := w.fleet(every, plan{n: 1})
+			f := w.fleet(every(), plan{n: 1})
 			if err := f.replicas[0].Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestRefusals(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := w.replicaOn("0", mine, WithElector(e))
-			r.job(every, nil)
+			r.job(every(), nil)
 			r.sched.Start()
 			time.Sleep(3*time.Second + 500*time.Millisecond)
 			w.refused(len(w.failed()), ErrNotLeader, true)

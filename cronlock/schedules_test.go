@@ -17,24 +17,25 @@ func day(n, hour int) time.Time { return time.Date(2000, 1, n, hour, 0, 0, 0, ti
 // start at different times.
 func TestExactSchedules(t *testing.T) {
 	const d = 24 * time.Hour
-	for _, c := range []struct {
-		name  string
-		def   gocron.JobDefinition
-		lasts time.Duration
-		ticks int
-	}{
-		{"cron with seconds", gocron.CronJob("15,45 * * * * *", true), 5 * time.Minute, 10},
-		{"cron", gocron.CronJob("*/5 * * * *", false), time.Hour, 12},
-		{"descriptor", gocron.CronJob("@hourly", false), 12 * time.Hour, 12},
-		{"cron in a zone", gocron.CronJob("CRON_TZ=America/New_York 30 9 * * *", false), 4 * d, 4},
-		{"cron in a zone, old style", gocron.CronJob("TZ=Asia/Kolkata 30 9 * * *", false), 4 * d, 4},
-		{"daily", gocron.DailyJob(1, gocron.NewAtTimes(at(10, 0), at(18, 30))), 5 * d, 10},
-		{"weekly", gocron.WeeklyJob(1, gocron.NewWeekdays(time.Monday, time.Thursday), gocron.NewAtTimes(at(9, 0))), 28 * d, 8},
-		{"monthly", gocron.MonthlyJob(1, gocron.NewDaysOfTheMonth(2, 15, -1), gocron.NewAtTimes(at(9, 0))), 121 * d, 12},
-		{"one instant", gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(day(1, 10))), d, 1},
-		{"some instants", gocron.OneTimeJob(gocron.OneTimeJobStartDateTimes(day(1, 10), day(1, 11), day(1, 20), day(2, 9))), 2 * d, 4},
-	} {
-		for _, skew := range []time.Duration{0, 20 * time.Second, -20 * time.Second} {
+	// gocron keeps state in a definition, so that no two bubbles may share one.
+	for _, skew := range []time.Duration{0, 20 * time.Second, -20 * time.Second} {
+		for _, c := range []struct {
+			name  string
+			def   gocron.JobDefinition
+			lasts time.Duration
+			ticks int
+		}{
+			{"cron with seconds", gocron.CronJob("15,45 * * * * *", true), 5 * time.Minute, 10},
+			{"cron", gocron.CronJob("*/5 * * * *", false), time.Hour, 12},
+			{"descriptor", gocron.CronJob("@hourly", false), 12 * time.Hour, 12},
+			{"cron in a zone", gocron.CronJob("CRON_TZ=America/New_York 30 9 * * *", false), 4 * d, 4},
+			{"cron in a zone, old style", gocron.CronJob("TZ=Asia/Kolkata 30 9 * * *", false), 4 * d, 4},
+			{"daily", gocron.DailyJob(1, gocron.NewAtTimes(at(10, 0), at(18, 30))), 5 * d, 10},
+			{"weekly", gocron.WeeklyJob(1, gocron.NewWeekdays(time.Monday, time.Thursday), gocron.NewAtTimes(at(9, 0))), 28 * d, 8},
+			{"monthly", gocron.MonthlyJob(1, gocron.NewDaysOfTheMonth(2, 15, -1), gocron.NewAtTimes(at(9, 0))), 121 * d, 12},
+			{"one instant", gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(day(1, 10))), d, 1},
+			{"some instants", gocron.OneTimeJob(gocron.OneTimeJobStartDateTimes(day(1, 10), day(1, 11), day(1, 20), day(2, 9))), 2 * d, 4},
+		} {
 			t.Run(fmt.Sprintf("%s/%v", c.name, skew), func(t *testing.T) {
 				bubble(t, 1, func(t *testing.T, w *world) {
 					w.sched = []gocron.SchedulerOption{gocron.WithLocation(time.UTC)}
