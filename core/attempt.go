@@ -60,7 +60,7 @@ func (lease *Lease) settleToken(ctx, wait context.Context, t *tally, sent time.D
 	lease.token = token
 	for i := range t.votes {
 		if granted.has(i) {
-			lease.nodes[i].granted(reply{t.votes[i], i, sent})
+			lease.nodes[i].granted(reply{t.votes[i], i, sent + t.votes[i].waited})
 		}
 	}
 	lease.mu.Unlock()

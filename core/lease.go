@@ -172,6 +172,13 @@ func (lease *Lease) over() {
 	lease.mu.Unlock()
 }
 
+// isEnded reports whether nothing of the attempt may be sent any more but its end.
+func (lease *Lease) isEnded() bool {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	return lease.state == leaseOver
+}
+
 // Key returns the key.
 func (lease *Lease) Key() string { return lease.key }
 

@@ -60,7 +60,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	}
 	buckets := 1
 	for i, c := range nodes {
-		e.nodes = append(e.nodes, &node{index: i, addr: addrOf(c), client: c, trouble: Granted})
+		e.nodes = append(e.nodes, newNode(i, c))
 		if _, cluster := c.(*redis.ClusterClient); cluster {
 			buckets = clusterBuckets
 		}

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,29 +18,37 @@ const (
 	mustFactor  = 8
 )
 
-// maxFailures is how many requests in a row may fail before a node is left alone for a while.
-const maxFailures = 3
-
 // A node is one independent Redis master, with what is needed not to waste work on it while it is in trouble.
 type node struct {
-	index  int
-	addr   string
-	client redis.UniversalClient
+	index   int
+	addr    string
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // the client, if it is one
+	atOnce  int                  // acquisitions to one server
 	// memories is what the node remembers, as last heard: by guard bucket, nil = not heard yet.
 	memories []atomic.Pointer[string]
 
 	mu       sync.Mutex
 	inFlight int
-	waiting  bool          // something was sent since the node last answered,
-	since    time.Duration // first at this time
-	failures int           // in a row
-	probeAt  time.Duration // with the circuit open: when the next request may pass, as a probe
+	breakers []*breaker    // by guard bucket; one where the node is no Cluster
+	routed   bool          // it has answered, so a Cluster client knows a topology
+	reloadAt time.Duration // when a Cluster may be asked for it again
 	hasClock bool          // it has replied, and then
 	clock    time.Duration // its wall clock was ahead of this process's by so much
 	checked  bool          // the start-up checks have passed
 	runID    string
 	fault    error   // the start-up checks have failed: the node must not take part
 	trouble  Verdict // why the node cannot vote, as last logged; Granted = it can
+}
+
+func newNode(i int, c redis.UniversalClient) *node {
+	n := &node{index: i, addr: addrOf(c), client: c, atOnce: acquisitionsAtOnce(c), trouble: Granted}
+	n.cluster, _ = c.(*redis.ClusterClient)
+	n.breakers = make([]*breaker, 1)
+	if n.cluster != nil {
+		n.breakers = make([]*breaker, clusterBuckets)
+	}
+	return n
 }
 
 // String names the node for a message.
@@ -54,44 +61,42 @@ func nodeName(index int, addr string) string {
 	return fmt.Sprintf("node %d (%s)", index, addr)
 }
 
-// admit says whether a request may be sent now, and books it. A node that fails requests, or has left one
-// unanswered for longer than the timeout, gets one probe per timeout until it answers; and what must be sent
-// in any case: the end of an attempt that the node may have granted.
-func (n *node) admit(now, timeout time.Duration, must bool) error {
+// admit reports whether a request about keys of a bucket may be sent now, and books it. A server that fails
+// requests, or has left one unanswered for longer than the timeout, gets one probe per timeout until it
+// answers; and what must be sent in any case: the end of an attempt that it may have granted.
+func (n *node) admit(now, timeout time.Duration, must bool, bucket int) (*breaker, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	troubled := n.failures >= maxFailures || n.waiting && n.inFlight > 0 && now-n.since > timeout
 	limit := maxInFlight
 	if must {
 		limit *= mustFactor
 	}
 	switch {
 	case n.fault != nil && !must: // it may have granted something before it was found out
-		return n.fault
+		return nil, n.fault
 	case n.inFlight >= limit:
-		return errOverloaded
-	case troubled && !must:
-		if now < n.probeAt {
-			return errCircuitOpen
-		}
-		n.probeAt = now + timeout
+		return nil, errOverloaded
 	}
-	if !n.waiting || n.inFlight == 0 {
-		n.waiting, n.since = true, now
+	b := n.breaker(bucket)
+	if b.troubled(now, timeout) {
+		n.follow(now)
+	}
+	if err := b.admit(now, timeout, must); err != nil {
+		return nil, err
 	}
 	n.inFlight++
-	return nil
+	return b, nil
 }
 
-// leave books the end of a request. An error that Redis replied is an answer.
-func (n *node) leave(err error) {
+// leave books the end of a request that b admitted.
+func (n *node) leave(b *breaker, now time.Duration, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight--
-	if answered(err) {
-		n.waiting, n.failures = false, 0
-	} else {
-		n.failures++
+	b.leave(err)
+	n.routed = n.routed || err == nil
+	if moved(err) {
+		n.follow(now)
 	}
 }
 
@@ -134,14 +139,6 @@ func (l *Locker) ClockOffset() (time.Duration, bool) {
 	}
 	slices.Sort(ahead)
 	return ahead[len(ahead)/2], true
-}
-
-func answered(err error) bool {
-	if err == nil {
-		return true
-	}
-	var reply redis.Error
-	return errors.As(err, &reply)
 }
 
 // call evaluates s on the node. It returns when the client does, which may be long after the timeout.

@@ -4,7 +4,16 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
+
+// aloneNode is a node whose client nobody uses.
+func aloneNode(t *testing.T) *node {
+	c := redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { c.Close() })
+	return newNode(0, c)
+}
 
 // A node in trouble is left alone but for one probe per timeout, and for what must be sent.
 func TestCircuit(t *testing.T) {
@@ -23,16 +32,16 @@ func TestCircuit(t *testing.T) {
 		"does not answer":                {{0, errNone, nil}, {timeout, errNone, nil}, {timeout + 1, errNone, nil}, {timeout + 2, errNone, errCircuitOpen}, {2*timeout + 1, errNone, nil}, {2*timeout + 2, nil, nil}},
 		"an error of Redis is an answer": {{0, errNone, nil}, {1, redisError{}, nil}, {2, redisError{}, nil}, {3, redisError{}, nil}, {4, redisError{}, nil}, {5, errNone, nil}},
 	} {
-		n := &node{}
+		n := aloneNode(t)
 		for i, s := range steps {
 			if s.end != errNone {
-				n.leave(s.end)
+				n.leave(n.breakers[0], s.at, s.end)
 			}
-			if err := n.admit(s.at, timeout, false); !errors.Is(err, s.want) {
+			if _, err := n.admit(s.at, timeout, false, 0); !errors.Is(err, s.want) {
 				t.Fatalf("%s, step %d at %v: %v, want %v", name, i, s.at, err, s.want)
 			}
 		}
-		if err := n.admit(99*timeout, timeout, true); err != nil {
+		if _, err := n.admit(99*timeout, timeout, true, 0); err != nil {
 			t.Errorf("%s: what must be sent: %v", name, err)
 		}
 	}
@@ -40,12 +49,12 @@ func TestCircuit(t *testing.T) {
 
 // A request that was lost makes a node look hung only until it answers another.
 func TestCircuitForgetsALostRequest(t *testing.T) {
-	n := &node{}
-	n.admit(0, time.Second, false) // lost
-	n.admit(1, time.Second, false)
-	n.leave(nil)
+	n := aloneNode(t)
+	n.admit(0, time.Second, false, 0) // lost
+	n.admit(1, time.Second, false, 0)
+	n.leave(n.breakers[0], 0, nil)
 	for i := range 3 {
-		if err := n.admit(9*time.Second, time.Second, false); err != nil {
+		if _, err := n.admit(9*time.Second, time.Second, false, 0); err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}
@@ -57,24 +66,27 @@ func (redisError) Error() string { return "ERR" }
 func (redisError) RedisError()   {}
 
 func TestRequestsUnderWayAreBounded(t *testing.T) {
-	n := &node{}
+	n := aloneNode(t)
 	for i := range maxInFlight {
-		if err := n.admit(0, time.Second, false); err != nil {
+		if _, err := n.admit(0, time.Second, false, 0); err != nil {
 			t.Fatalf("request %d: %v", i, err)
 		}
 	}
-	if err := n.admit(0, time.Second, false); !errors.Is(err, errOverloaded) {
+	if _, err := n.admit(0, time.Second, false, 0); !errors.Is(err, errOverloaded) {
 		t.Errorf("one more: %v", err)
 	}
 	must := 0
-	for n.admit(0, time.Second, true) == nil {
+	for {
+		if _, err := n.admit(0, time.Second, true, 0); err != nil {
+			break
+		}
 		must++
 	}
 	if must != maxInFlight*(mustFactor-1) {
 		t.Errorf("%d more that must be sent", must)
 	}
-	n.leave(nil)
-	if err := n.admit(0, time.Second, true); err != nil {
+	n.leave(n.breakers[0], 0, nil)
+	if _, err := n.admit(0, time.Second, true, 0); err != nil {
 		t.Errorf("after one has ended: %v", err)
 	}
 }

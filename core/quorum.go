@@ -13,11 +13,12 @@ type nodeSet uint64
 // maxNodes fits a nodeSet; nobody votes with more.
 const maxNodes = 64
 
-func allNodes(n int) nodeSet         { return nodeSet(1)<<n - 1 }
-func (s nodeSet) has(i int) bool     { return s>>i&1 == 1 }
-func (s nodeSet) with(i int) nodeSet { return s | 1<<i }
-func (s nodeSet) len() int           { return bits.OnesCount64(uint64(s)) }
-func quorum(n int) int               { return n/2 + 1 }
+func allNodes(n int) nodeSet            { return nodeSet(1)<<n - 1 }
+func (s nodeSet) has(i int) bool        { return s>>i&1 == 1 }
+func (s nodeSet) with(i int) nodeSet    { return s | 1<<i }
+func (s nodeSet) without(i int) nodeSet { return s &^ (1 << i) }
+func (s nodeSet) len() int              { return bits.OnesCount64(uint64(s)) }
+func quorum(n int) int                  { return n/2 + 1 }
 
 // A round is one script on its way to some nodes, all at once, and the votes that come back. It is over as
 // soon as its outcome is decided, whichever way, or at the node timeout; requests that are still under way
@@ -39,9 +40,10 @@ type round struct {
 
 	mu sync.Mutex
 	tally
-	over bool
-	done chan struct{} // closed when over
-	few  [5]vote       // room for the votes of most
+	queued nodeSet // requests that wait for their turn; they are not sent any more when the round is over
+	over   bool
+	done   chan struct{} // closed when over
+	few    [5]vote       // room for the votes of most
 }
 
 // A reply is a vote with its origin.
@@ -62,14 +64,15 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 		if !to.has(i) {
 			continue
 		}
-		if err := n.admit(r.sent, r.l.p.nodeTimeout, r.must); err != nil {
+		b, err := n.admit(r.sent, r.l.p.nodeTimeout, r.must, r.bucket)
+		if err != nil {
 			v := vote{verdict: CircuitOpen, err: err}
 			r.hear(i, v)
 			r.l.heard(n, v, r)
 			continue
 		}
 		e.tasks.Add(1)
-		go r.ask(n)
+		go r.ask(n, b)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,13 +81,31 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 	}
 }
 
-func (r *round) ask(n *node) {
+func (r *round) ask(n *node, b *breaker) {
 	e := r.l.e
 	defer e.tasks.Done()
-	v := n.call(&r.nodeContext, r.script, r.request(n.index))
+	sent, bounded := r.sent, r.script == acquireScript
+	if bounded && !b.tryEnter() {
+		if !r.await(b, n.index) {
+			n.leave(b, e.clock.now(), errOverloaded)
+			return
+		}
+		sent = e.clock.now()
+	}
+	args := r.request(n.index)
+	// In this order: what is sent after the end of its attempt looks older to the node than the tombstone.
+	if bounded && r.lease.isEnded() {
+		b.exit()
+		n.leave(b, sent, errOverloaded)
+		return
+	}
+	v := n.call(&r.nodeContext, r.script, args)
+	if bounded {
+		b.exit()
+	}
 	now := e.clock.now()
-	n.leave(v.err)
-	v.latency = now - r.sent
+	n.leave(b, now, v.err)
+	v.waited, v.latency = sent-r.sent, now-sent
 	if v.clock != 0 {
 		v.skew = time.Duration(v.clock-time.Now().UnixMicro()) * time.Microsecond
 		n.heardClock(v.skew)
@@ -132,7 +153,7 @@ func (r *round) hear(i int, v vote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.heard != nil {
-		v.slept = r.heard(r.lease, reply{v, i, r.sent}, r.over)
+		v.slept = r.heard(r.lease, reply{v, i, r.sent + v.waited}, r.over)
 	}
 	if r.over {
 		return
@@ -145,10 +166,16 @@ func (r *round) hear(i int, v vote) {
 
 // finish ends the round. Called with its lock.
 func (r *round) finish() {
-	if !r.over {
-		r.over = true
-		close(r.done)
+	if r.over {
+		return
 	}
+	for i := range r.votes {
+		if r.queued.has(i) {
+			r.votes[i] = vote{verdict: CircuitOpen, err: errOverloaded}
+		}
+	}
+	r.over = true
+	close(r.done)
 }
 
 // wait returns when the round is over; false if ctx ended first, which ends the round. The votes are the
@@ -180,7 +207,7 @@ func (r *round) expire() {
 		if r.over {
 			return
 		}
-		if r.asked.has(i) && r.votes[i].verdict == Pending {
+		if r.asked.has(i) && r.votes[i].verdict == Pending && !r.queued.has(i) {
 			v := vote{verdict: TimedOut, err: errNodeTimeout, latency: r.l.p.nodeTimeout}
 			if r.heard != nil {
 				r.heard(r.lease, reply{v, i, r.sent}, false)

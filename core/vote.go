@@ -23,6 +23,7 @@ type vote struct {
 	claim   string        // provisioned: the node is new, under this claim
 	record  *nodeRecord   // the completion record on that node, where the reply shows one
 	err     error
+	waited  time.Duration // for its turn, before it was sent
 	latency time.Duration
 	skew    time.Duration // node's wall clock minus ours at the answer
 	slept   bool          // renewed: shows that our clock stood still meanwhile

@@ -1,0 +1,208 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Callers that ask for keys without a pause, over clients with hardly a connection, take no lease from those
+// who hold one: renewals and releases do not stand in line behind them. Not in a bubble, because go-redis
+// shares the timers of its pools between them.
+func TestLeasesSurviveHotLoops(t *testing.T) {
+	const loops, leases = 400, 20
+	for _, pool := range []int{1, 2, 3} {
+		t.Run(fmt.Sprintf("pool of %d", pool), func(t *testing.T) {
+			t.Parallel()
+			nodes := testutil.Embedded(t, 3)
+			var clients []redis.UniversalClient
+			for _, n := range nodes {
+				clients = append(clients, n.ClientWith(func(o *redis.Options) { o.PoolSize = pool }))
+			}
+			l, err := New(clients, quietly, WithTTL(5*time.Second), WithClockWindow(300*time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close(over()) })
+			if err := l.Provision(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			held := make([]*Lease, leases)
+			for i := range held {
+				if held[i], err = l.TryAcquire(t.Context(), fmt.Sprint("held ", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, n := range nodes {
+				n.Slow(5 * time.Millisecond) // on its connection: so many loops are more than a node timeout
+			}
+			hot, stop := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			var granted atomic.Int64
+			for i := range loops {
+				all.Go(func() {
+					for hot.Err() == nil {
+						lease, err := l.TryAcquire(hot, fmt.Sprint("hot ", i))
+						if err != nil {
+							time.Sleep(time.Millisecond) // a refusal may take no time at all
+							continue
+						}
+						granted.Add(1)
+						lease.Release(hot)
+					}
+				})
+			}
+			defer all.Wait()
+			defer stop()
+			enough := time.Now().Add(8 * time.Second) // a lease that is not renewed has ended long before
+			r := &rig{T: t}
+			for _, lease := range held {
+				r.until("renewed twice", func() bool {
+					if lease.Context().Err() != nil {
+						t.Fatalf("%q is lost: %v", lease.Key(), context.Cause(lease.Context()))
+					}
+					return lease.ValidUntil().After(enough)
+				})
+			}
+			if granted.Load() == 0 {
+				t.Error("no acquisition came through")
+			}
+		})
+	}
+}
+
+func TestAcquisitionsAtOnce(t *testing.T) {
+	client := func(pool, limit int) redis.UniversalClient {
+		c := redis.NewClient(&redis.Options{PoolSize: pool, MaxActiveConns: limit})
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, PoolSize: 12})
+	t.Cleanup(func() { cluster.Close() })
+	for name, c := range map[string]struct {
+		client redis.UniversalClient
+		want   int
+	}{
+		"one connection":  {client(1, 0), 1},
+		"two":             {client(2, 0), 1},
+		"three":           {client(3, 0), 1},
+		"twenty":          {client(20, 0), 10},
+		"fewer at a time": {client(20, 4), 2},
+		"a cluster":       {cluster, 6},
+		"embedded":        {struct{ *redis.Client }{client(8, 0).(*redis.Client)}, 4},
+		"unknown":         {struct{ redis.UniversalClient }{client(99, 0)}, assumedPool / 2},
+	} {
+		if got := acquisitionsAtOnce(c.client); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// crowded is a process with one slot for acquisitions, which one that takes d has.
+func crowded(t *testing.T, w *world, d time.Duration) *process {
+	p := w.process(WithTTL(20*time.Second), WithClockWindow(100*time.Millisecond))
+	for _, n := range p.e.nodes {
+		n.atOnce, n.breakers = 1, make([]*breaker, 1)
+	}
+	for _, k := range p.links {
+		k.next(fate{replyDelay: d}, acquireScript)
+	}
+	go p.TryAcquire(t.Context(), "slow")
+	synctest.Wait()
+	return p
+}
+
+// An acquisition that waits for its turn is as good as any when it is sent, but trusted from before the wait.
+func TestAcquisitionWaitsForItsTurn(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		const wait = 400 * time.Millisecond // more than the clock window
+		p := crowded(t, w, wait)
+		start := time.Now()
+		lease := w.acquire(p, "k")
+		if d := time.Since(start); d != wait {
+			t.Errorf("granted after %v", d)
+		}
+		if trusted := lease.ValidUntil().Sub(start); trusted > p.p.validity-p.p.margin {
+			t.Errorf("trusted for %v after it was asked for, more than %v", trusted, p.p.validity-p.p.margin)
+		}
+		w.release(lease)
+	})
+}
+
+// Whoever waits longest comes first.
+func TestAcquisitionsTakeTurns(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := crowded(t, w, 400*time.Millisecond)
+		for _, k := range p.links {
+			k.set(fate{replyDelay: time.Millisecond}, acquireScript)
+		}
+		var order []int
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for i := range 5 {
+			all.Go(func() {
+				w.acquire(p, fmt.Sprint("k", i))
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if want := []int{0, 1, 2, 3, 4}; !slices.Equal(order, want) {
+			t.Errorf("granted in the order %v", order)
+		}
+	})
+}
+
+// An acquisition whose turn does not come is refused as overload, in half of the node timeout, and costs the
+// node nothing: it was not sent, and there is nothing to give back.
+func TestAcquisitionsBeyondTheBound(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := crowded(t, w, time.Hour)
+		before := w.nodes[0].Calls()
+		start := time.Now()
+		_, err := p.TryAcquire(t.Context(), "k")
+		if d := time.Since(start); d != p.p.nodeTimeout/2 {
+			t.Errorf("refused after %v", d)
+		}
+		wantErr(t, err, ErrUnavailable)
+		wantErr(t, err, errOverloaded)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err = p.TryAcquire(ctx, "k")
+		wantErr(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		if after := w.nodes[0].Calls(); !maps.Equal(before, after) {
+			t.Errorf("the node was asked: %v, before %v", after, before)
+		}
+		if n := p.e.nodes[0]; n.inFlight != 1 { // the slow one
+			t.Errorf("%d requests under way", n.inFlight)
+		}
+		for _, k := range p.links {
+			k.clear()
+		}
+	})
+}
+
+// Connections that are all in use are no failure of the node.
+func TestPoolTimeoutsDoNotOpenTheCircuit(t *testing.T) {
+	n := aloneNode(t)
+	for range 9 {
+		b, err := n.admit(0, time.Second, false, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.leave(b, 0, fmt.Errorf("acquire: %w", redis.ErrPoolTimeout))
+	}
+}

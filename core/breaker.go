@@ -1,0 +1,113 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxFailures is how many requests in a row may fail before a node is left alone for a while.
+const maxFailures = 3
+
+// reloadEvery is how often at most a Cluster in trouble is asked for its topology.
+const reloadEvery = 250 * time.Millisecond
+
+// A breaker spares requests to a node, or to the shard of a Cluster behind one guard bucket, while it is in
+// trouble. The trouble of one shard is none of the others'. A bucket whose shard has another master gets a
+// new breaker: what the old master did says nothing about the new one.
+type breaker struct {
+	master *redis.Client // the shard's, as far as known; nil where the node is no Cluster
+	slots  chan struct{} // one is taken by each acquisition under way
+
+	inFlight int
+	waiting  bool          // something was sent since it last answered,
+	since    time.Duration // first at this time
+	failures int           // in a row
+	probeAt  time.Duration // while open: when the next request may pass, as a probe
+}
+
+// admit reports whether a request may be sent now.
+func (b *breaker) admit(now, timeout time.Duration, must bool) error {
+	if b.troubled(now, timeout) && !must {
+		if now < b.probeAt {
+			return errCircuitOpen
+		}
+		b.probeAt = now + timeout
+	}
+	if !b.waiting || b.inFlight == 0 {
+		b.waiting, b.since = true, now
+	}
+	b.inFlight++
+	return nil
+}
+
+// troubled reports whether requests fail in a row, or one has been unanswered for longer than the timeout.
+func (b *breaker) troubled(now, timeout time.Duration) bool {
+	return b.failures >= maxFailures || b.waiting && b.inFlight > 0 && now-b.since > timeout
+}
+
+// leave books the end of a request.
+func (b *breaker) leave(err error) {
+	b.inFlight--
+	switch {
+	case answered(err):
+		b.waiting, b.failures = false, 0
+	case !unsent(err):
+		b.failures++
+	}
+}
+
+// answered reports whether a request was: an error that Redis replied is an answer.
+func answered(err error) bool {
+	if err == nil {
+		return true
+	}
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+// unsent reports whether a request failed for want of a connection to send it on, which says nothing about
+// the node.
+func unsent(err error) bool {
+	return errors.Is(err, errOverloaded) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// breaker returns the breaker of a guard bucket. Called with the node's lock.
+func (n *node) breaker(bucket int) *breaker {
+	bucket %= len(n.breakers)
+	var master *redis.Client
+	if n.cluster != nil && n.routed { // before, asking for the master might wait for the network
+		master, _ = n.cluster.MasterForKey(context.Background(), "{"+strconv.Itoa(bucket)+"}")
+	}
+	b := n.breakers[bucket]
+	if b == nil || b.master != master {
+		b = &breaker{master: master, slots: n.slots(master)}
+		n.breakers[bucket] = b
+	}
+	return b
+}
+
+// moved reports whether a request failed in a way that may mean that another server has taken over. go-redis
+// follows a redirection by itself, unless there were too many of them.
+func moved(err error) bool {
+	switch {
+	case err == nil || unsent(err):
+		return false
+	case answered(err):
+		return redis.HasErrorPrefix(err, "CLUSTERDOWN") || redis.HasErrorPrefix(err, "MOVED")
+	}
+	return true
+}
+
+// follow has a Cluster client ask for the topology anew. By itself it does so only once a minute and when it
+// is redirected, and nobody redirects from a master that is dead. Called with the node's lock.
+func (n *node) follow(now time.Duration) {
+	if n.cluster == nil || now < n.reloadAt {
+		return
+	}
+	n.reloadAt = now + reloadEvery
+	n.cluster.ReloadState(context.Background()) // on a goroutine of the client
+}
