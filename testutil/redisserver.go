@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,12 +27,15 @@ const (
 // Server is a redis-server process on a port of 127.0.0.1, without
 // persistence. Its methods are safe for concurrent use.
 type Server struct {
-	dir  string
-	port int
-	args []string
+	dir     string
+	port    int
+	busPort int      // of a Cluster's server
+	config  []string // a configuration file, which comes first
+	args    []string
 
 	mu      sync.Mutex
-	process *process // the latest, which may be dead
+	own     *redis.Client // for what tests ask of the server itself
+	process *process      // the latest, which may be dead
 	clients []*redis.Client
 	closed  bool
 }
@@ -56,6 +60,11 @@ func ServerAvailable() bool {
 //
 // An error means that nothing is left running, and says what to do about it.
 func StartServer(dir string, extraArgs ...string) (*Server, error) {
+	return startWith(dir, nil, extraArgs)
+}
+
+// startWith is StartServer with a configuration file, if there is one.
+func startWith(dir string, config, extraArgs []string) (*Server, error) {
 	if !ServerAvailable() {
 		return nil, errors.New("testutil: no redis-server in PATH: install it (`make test` does), or use embedded nodes")
 	}
@@ -63,7 +72,7 @@ func StartServer(dir string, extraArgs ...string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("testutil: directory for redis-server: %w", err)
 	}
-	s := &Server{dir: own, args: extraArgs}
+	s := &Server{dir: own, config: config, args: extraArgs}
 	for range portTries {
 		// Another process may take the port before the server binds it.
 		if s.port, err = freePort(); err != nil {
@@ -85,13 +94,7 @@ func StartServer(dir string, extraArgs ...string) (*Server, error) {
 // LOCKKIT_REDIS=required.
 func Redis(tb testing.TB, n int, extraArgs ...string) []*Server {
 	tb.Helper()
-	if !ServerAvailable() {
-		const missing = "NO redis-server IN PATH: this test needs a real Redis. `make test` installs one."
-		if os.Getenv("LOCKKIT_REDIS") == "required" {
-			tb.Fatal(missing)
-		}
-		tb.Skip(missing)
-	}
+	needServer(tb)
 	servers := make([]*Server, n)
 	for i := range servers {
 		s, err := StartServer(tb.TempDir(), extraArgs...)
@@ -102,6 +105,19 @@ func Redis(tb testing.TB, n int, extraArgs ...string) []*Server {
 		servers[i] = s
 	}
 	return servers
+}
+
+// needServer skips or fails a test that has no redis-server.
+func needServer(tb testing.TB) {
+	tb.Helper()
+	if ServerAvailable() {
+		return
+	}
+	const missing = "NO redis-server IN PATH: this test needs a real Redis. `make test` installs one."
+	if os.Getenv("LOCKKIT_REDIS") == "required" {
+		tb.Fatal(missing)
+	}
+	tb.Skip(missing)
 }
 
 // Addr is the server's host:port, the same over restarts.
@@ -130,6 +146,26 @@ func (s *Server) ClientWith(adjust func(*redis.Options)) *redis.Client {
 	}
 	s.clients = append(s.clients, client)
 	return client
+}
+
+// admin is a client for what tests ask of the server itself.
+func (s *Server) admin() *redis.Client {
+	s.mu.Lock()
+	own := s.own
+	s.mu.Unlock()
+	if own != nil {
+		return own
+	}
+	own = s.ClientWith(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own = own
+	return own
+}
+
+// info is a section of the server's INFO, empty if it does not answer.
+func (s *Server) info(section string) string {
+	return s.admin().Info(context.Background(), section).Val()
 }
 
 // Pause stops the process (SIGSTOP): connections stay open, and what clients
@@ -214,10 +250,10 @@ var errPortTaken = errors.New("its port is taken by another process")
 // start runs the process and waits until it answers.
 func (s *Server) start() error {
 	log := filepath.Join(s.dir, "redis.log")
-	args := append([]string{
+	args := append(append(slices.Clone(s.config),
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--dir", s.dir,
 		"--logfile", log, "--daemonize", "no", "--save", "", "--appendonly", "no",
-	}, s.args...)
+	), s.args...)
 	p := &process{cmd: exec.Command("redis-server", args...), exited: make(chan struct{})}
 	dieWithParent(p.cmd)
 	started := make(chan error)

@@ -1,0 +1,152 @@
+package testutil
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// formTimeout bounds the wait for servers to find each other.
+const formTimeout = time.Minute
+
+// Cluster is a Redis Cluster of real servers, in which each master has one
+// replica. It needs Redis 7 or newer.
+type Cluster struct {
+	Servers []*Server // the first half were masters at the start, each with the replica as far behind in the second
+
+	tb testing.TB
+}
+
+// NewCluster starts a Cluster of so many masters, in which a master that does
+// not answer for nodeTimeout is replaced by its replica. It returns when all
+// slots are served and every replica is in sync, and ends with the test.
+// Without a redis-server it does what [Redis] does.
+func NewCluster(tb testing.TB, masters int, nodeTimeout time.Duration) *Cluster {
+	tb.Helper()
+	c := &Cluster{tb: tb}
+	for range 2 * masters {
+		c.Servers = append(c.Servers, withBus(tb, nodeTimeout))
+	}
+	ids := make([]string, len(c.Servers))
+	for i, s := range c.Servers {
+		ids[i] = c.do(s, "CLUSTER", "MYID").(string)
+		if i < masters {
+			const slots = 16384
+			c.do(s, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
+			c.do(s, "CLUSTER", "ADDSLOTSRANGE", i*slots/masters, (i+1)*slots/masters-1)
+		}
+		if i > 0 {
+			c.do(c.Servers[0], "CLUSTER", "MEET", "127.0.0.1", s.port, s.busPort)
+		}
+	}
+	c.until("all servers know each other", func(s *Server) bool {
+		return !slices.ContainsFunc(ids, func(id string) bool { return !strings.Contains(c.nodes(s), id) })
+	})
+	for i, s := range c.Servers[masters:] {
+		c.do(s, "CLUSTER", "REPLICATE", ids[i])
+	}
+	c.until("all servers know masters and replicas, and these are in sync", func(s *Server) bool {
+		replication := s.info("replication")
+		return strings.Count(c.nodes(s), "slave ") == masters &&
+			strings.Contains(c.do(s, "CLUSTER", "INFO").(string), "cluster_state:ok") &&
+			(strings.Contains(replication, "master_link_status:up") || strings.Contains(replication, "state=online"))
+	})
+	return c
+}
+
+// withBus starts a server of a Cluster.
+func withBus(tb testing.TB, nodeTimeout time.Duration) *Server {
+	tb.Helper()
+	needServer(tb)
+	var err error
+	for range portTries { // another process may take the port of the bus
+		var port int
+		if port, err = freePort(); err != nil {
+			break
+		}
+		var s *Server
+		s, err = StartServer(tb.TempDir(), "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port),
+			"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10), "--repl-diskless-sync-delay", "0")
+		if err == nil {
+			s.busPort = port
+			tb.Cleanup(s.Close)
+			return s
+		}
+	}
+	tb.Fatal(err)
+	return nil
+}
+
+// Client returns a new client with the options go-redis has by default, which
+// is closed when the test ends.
+func (c *Cluster) Client() *redis.ClusterClient {
+	o := &redis.ClusterOptions{}
+	for _, s := range c.Servers {
+		o.Addrs = append(o.Addrs, s.Addr())
+	}
+	client := redis.NewClusterClient(o)
+	c.tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Master returns the server that serves key, as server s has it. It fails the
+// test if s does not answer.
+func (c *Cluster) Master(s *Server, key string) *Server {
+	c.tb.Helper()
+	slot := c.do(s, "CLUSTER", "KEYSLOT", key).(int64)
+	slots, err := s.admin().ClusterSlots(c.tb.Context()).Result()
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	for _, r := range slots {
+		if int64(r.Start) <= slot && slot <= int64(r.End) && len(r.Nodes) > 0 {
+			for _, s := range c.Servers {
+				if s.Addr() == r.Nodes[0].Addr {
+					return s
+				}
+			}
+		}
+	}
+	c.tb.Fatalf("nobody serves slot %d", slot)
+	return nil
+}
+
+func (c *Cluster) nodes(s *Server) string { return c.do(s, "CLUSTER", "NODES").(string) }
+
+func (c *Cluster) do(s *Server, args ...any) any {
+	c.tb.Helper()
+	v, err := s.admin().Do(c.tb.Context(), args...).Result()
+	if err != nil {
+		c.tb.Fatalf("%v: %v", args, err)
+	}
+	return v
+}
+
+// until waits until something holds on every server.
+func (c *Cluster) until(what string, holds func(*Server) bool) {
+	c.tb.Helper()
+	for _, s := range c.Servers {
+		await(c.tb, what, func() bool { return holds(s) })
+	}
+}
+
+// await waits for an event that nobody announces.
+func await(tb testing.TB, what string, happened func() bool) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), formTimeout)
+	defer cancel()
+	ticks := time.NewTicker(10 * time.Millisecond)
+	defer ticks.Stop()
+	for !happened() {
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			tb.Fatalf("never: %s", what)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package testutil
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// watched is what the sentinel calls its primary.
+const watched = "primary"
+
+// Sentinel is a Redis primary with replicas, and a sentinel that promotes one
+// of them when the primary does not answer.
+type Sentinel struct {
+	Servers []*Server // the first was the primary at the start
+
+	sentinel *Server
+	tb       testing.TB
+}
+
+// NewSentinel starts a primary with so many replicas, of which one is promoted
+// when the primary has not answered for downAfter. It returns when all are in
+// sync and the sentinel knows them, and ends with the test. extraArgs are for
+// primary and replicas. Without a redis-server it does what [Redis] does.
+func NewSentinel(tb testing.TB, replicas int, downAfter time.Duration, extraArgs ...string) *Sentinel {
+	tb.Helper()
+	c := &Sentinel{tb: tb, Servers: Redis(tb, 1+replicas, append([]string{"--repl-diskless-sync-delay", "0"}, extraArgs...)...)}
+	primary := c.Servers[0]
+	for _, s := range c.Servers[1:] {
+		if err := s.admin().SlaveOf(tb.Context(), "127.0.0.1", strconv.Itoa(primary.port)).Err(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	await(tb, "replicas are in sync", func() bool {
+		return strings.Count(primary.info("replication"), "state=online") == replicas
+	})
+	conf := filepath.Join(tb.TempDir(), "sentinel.conf")
+	text := strings.Join([]string{
+		"sentinel monitor " + watched + " 127.0.0.1 " + strconv.Itoa(primary.port) + " 1",
+		"sentinel down-after-milliseconds " + watched + " " + strconv.FormatInt(downAfter.Milliseconds(), 10),
+		"sentinel failover-timeout " + watched + " 20000", ""}, "\n")
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	s, err := startWith(tb.TempDir(), []string{conf, "--sentinel"}, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Close)
+	c.sentinel = s
+	await(tb, "the sentinel knows the replicas", func() bool {
+		return strings.Contains(s.info("sentinel"), "status=ok") &&
+			strings.Contains(s.info("sentinel"), "slaves="+strconv.Itoa(replicas)+",")
+	})
+	return c
+}
+
+// Client returns a new client that asks the sentinel for the primary, with the
+// options go-redis has by default. It is closed when the test ends.
+func (c *Sentinel) Client() *redis.Client {
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: watched, SentinelAddrs: []string{c.sentinel.Addr()}})
+	c.tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Primary returns the primary, as the sentinel has it.
+func (c *Sentinel) Primary() *Server {
+	c.tb.Helper()
+	v, err := c.sentinel.admin().Do(c.tb.Context(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", watched).StringSlice()
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	for _, s := range c.Servers {
+		if s.Addr() == net.JoinHostPort(v[0], v[1]) {
+			return s
+		}
+	}
+	c.tb.Fatalf("the primary is %v, which nobody started", v)
+	return nil
+}
