@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -193,6 +194,44 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 			k.clear()
 		}
 	})
+}
+
+// A turn that comes at the moment when the round ends is given back.
+func TestTurnComesTooLate(t *testing.T) {
+	w := &rig{T: t}
+	n := aloneNode(t)
+	b := n.breaker(0)
+	for b.tryEnter() {
+	}
+	r := round{l: &Locker{e: &engine{clock: newStopwatch()}}, done: make(chan struct{})}
+	r.l.p.nodeTimeout = time.Hour
+	r.votes = make([]vote, 1)
+	asked := make(chan bool)
+	go func() {
+		_, _, ok := r.await(b, 0, append(acquireScript.args(2, "k", "x"), "id", 0))
+		asked <- ok
+	}()
+	w.until("waiting", func() bool { return r.isQueued(0) })
+	r.mu.Lock()
+	b.exit()
+	w.until("the turn comes", func() bool { return len(b.slots) == cap(b.slots) })
+	r.finish()
+	r.mu.Unlock()
+	if <-asked {
+		t.Error("a request is sent when its round is over")
+	}
+	if got := r.votes[0]; got.verdict != CircuitOpen || !errors.Is(got.err, errOverloaded) {
+		t.Errorf("the node has the vote %v, %v", got.verdict, got.err)
+	}
+	if !b.tryEnter() {
+		t.Error("the turn is lost")
+	}
+}
+
+func (r *round) isQueued(i int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.queued.has(i)
 }
 
 // Connections that are all in use are no failure of the node.

@@ -1,0 +1,172 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A fakeCluster is a Cluster of two shards of which only the topology exists.
+type fakeCluster struct {
+	*redis.ClusterClient
+	first   atomic.Value // address of the first shard's master
+	down    atomic.Bool  // nobody tells the topology
+	reloads atomic.Int32
+}
+
+func newFakeCluster(t *testing.T) *fakeCluster {
+	f := &fakeCluster{}
+	f.first.Store("192.0.2.1:1")
+	f.ClusterClient = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		f.reloads.Add(1)
+		if f.down.Load() {
+			return nil, errRefused
+		}
+		return []redis.ClusterSlot{
+			{Start: 0, End: 8191, Nodes: []redis.ClusterNode{{Addr: f.first.Load().(string)}}},
+			{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: "192.0.2.2:2"}}},
+		}, nil
+	}})
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// node is a node over f that has answered, and a bucket of each shard.
+func (f *fakeCluster) node(t *testing.T) (n *node, first, second int) {
+	n = newNode(0, f.ClusterClient)
+	if _, err := f.MasterForKey(t.Context(), "{0}"); err != nil {
+		t.Fatal(err)
+	}
+	n.routed = true
+	for bucket := range clusterBuckets {
+		if n.breaker(bucket).master.Options().Addr == "192.0.2.1:1" {
+			first = bucket
+		} else {
+			second = bucket
+		}
+	}
+	f.reloads.Store(0)
+	return n, first, second
+}
+
+func (n *node) mustAdmit(t *testing.T, now time.Duration, bucket int) *breaker {
+	t.Helper()
+	b, err := n.admit(now, time.Second, false, bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// The trouble of one shard leaves the others alone, has the Cluster asked for its topology, and is over for
+// a bucket as soon as another master has it, whatever becomes of requests to the old one.
+func TestBreakerOfAShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		n, first, second := f.node(t)
+		stuck := n.mustAdmit(t, 0, first)
+		for range maxFailures {
+			n.leave(n.mustAdmit(t, 0, first), 0, errRefused)
+		}
+		n.mustAdmit(t, 0, first) // the probe
+		if _, err := n.admit(0, time.Second, false, first); !errors.Is(err, errCircuitOpen) {
+			t.Fatalf("a shard that fails: %v", err)
+		}
+		for range 9 {
+			n.leave(n.mustAdmit(t, 0, second), 0, nil)
+		}
+		if _, err := n.admit(0, time.Second, false, first); !errors.Is(err, errCircuitOpen) {
+			t.Errorf("when the other shard has answered: %v", err)
+		}
+
+		synctest.Wait() // the client has asked once
+		f.first.Store("192.0.2.3:3")
+		time.Sleep(time.Second)
+		if _, err := n.admit(time.Second-1, time.Second, false, first); !errors.Is(err, errCircuitOpen) {
+			t.Fatalf("before the topology is known: %v", err)
+		}
+		time.Sleep(time.Second)
+		for range 2 * maxFailures {
+			n.mustAdmit(t, time.Second-1, first)
+			n.leave(stuck, time.Second, errRefused)
+			stuck.inFlight++
+		}
+	})
+}
+
+// What says that another server may have taken over has a Cluster asked for its topology, at a bounded rate.
+func TestTopologyIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		n, bucket, _ := f.node(t)
+		f.down.Store(true)
+		var now time.Duration
+		for _, c := range []struct {
+			err  error
+			want int32
+		}{
+			{nil, 0}, {redisError{}, 0}, {redis.ErrPoolTimeout, 0}, {errOverloaded, 0},
+			{errRefused, 1}, {replied("CLUSTERDOWN The cluster is down"), 1}, {replied("MOVED 1 c:3"), 1},
+		} {
+			now += reloadEvery
+			f.reloads.Store(0)
+			for i := range 9 {
+				b, err := n.admit(now, time.Hour, true, bucket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.leave(b, now+time.Duration(i), c.err)
+				synctest.Wait()
+			}
+			if got := f.reloads.Load(); got != c.want {
+				t.Errorf("%v: asked %d times, want %d", c.err, got, c.want)
+			}
+		}
+		n.leave(n.mustAdmit(t, now, bucket), now, nil)
+		n.mustAdmit(t, now, bucket) // is not answered
+		f.reloads.Store(0)
+		now += 2 * time.Second
+		n.admit(now, time.Second, false, bucket)
+		synctest.Wait()
+		if got := f.reloads.Load(); got != 1 {
+			t.Errorf("asked %d times about a shard that hangs", got)
+		}
+	})
+}
+
+// A Cluster of which nothing is known yet is not asked on the goroutine of the caller.
+func TestAdmissionDoesNotWaitForTheTopology(t *testing.T) {
+	f := newFakeCluster(t)
+	newNode(0, f.ClusterClient).mustAdmit(t, 0, 1)
+	if n := f.reloads.Load(); n != 0 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+// Buckets of one server share what bounds the acquisitions over its connections.
+func TestBucketsShareTheConnectionsOfAServer(t *testing.T) {
+	f := newFakeCluster(t)
+	n, first, second := f.node(t)
+	for bucket := range clusterBuckets {
+		want := n.breakers[first]
+		if b := n.breakers[bucket]; b.master == n.breakers[second].master {
+			want = n.breakers[second]
+		}
+		if n.breakers[bucket].slots != want.slots {
+			t.Fatalf("bucket %d has slots of its own", bucket)
+		}
+	}
+	if n.breakers[first].slots == n.breakers[second].slots {
+		t.Error("two servers share slots")
+	}
+}
+
+type replied string
+
+func (e replied) Error() string { return string(e) }
+func (replied) RedisError()     {}
