@@ -111,7 +111,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 			want int32
 		}{
 			{nil, 0}, {redisError{}, 0}, {redis.ErrPoolTimeout, 0}, {errOverloaded, 0},
-			{errRefused, 1}, {replied("CLUSTERDOWN The cluster is down"), 1}, {replied("MOVED 1 c:3"), 1},
+			{replied("CLUSTERDOWN The cluster is down"), 1}, {replied("MOVED 1 c:3"), 1}, {errRefused, 1},
 		} {
 			now += reloadEvery
 			f.reloads.Store(0)
