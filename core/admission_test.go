@@ -208,8 +208,7 @@ func TestTurnComesTooLate(t *testing.T) {
 	r.votes = make([]vote, 1)
 	asked := make(chan bool)
 	go func() {
-		_, _, ok := r.await(b, 0, append(acquireScript.args(2, "k", "x"), "id", 0))
-		asked <- ok
+		asked <- r.await(b, 0)
 	}()
 	w.until("waiting", func() bool { return r.isQueued(0) })
 	r.mu.Lock()
