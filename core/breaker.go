@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -27,13 +28,14 @@ type breaker struct {
 	since    time.Duration // first at this time
 	failures int           // in a row
 	probeAt  time.Duration // while open: when the next request may pass, as a probe
+	cause    error         // why it does not answer: the last error that tells more than that time was up
 }
 
 // admit reports whether a request may be sent now.
 func (b *breaker) admit(now, timeout time.Duration, must bool) error {
 	if b.troubled(now, timeout) && !must {
 		if now < b.probeAt {
-			return errCircuitOpen
+			return b.because(errCircuitOpen)
 		}
 		b.probeAt = now + timeout
 	}
@@ -54,10 +56,29 @@ func (b *breaker) leave(err error) {
 	b.inFlight--
 	switch {
 	case answered(err):
-		b.waiting, b.failures = false, 0
+		b.waiting, b.failures, b.cause = false, 0, nil
 	case !unsent(err):
 		b.failures++
+		if b.cause == nil || !timeUp(err) {
+			b.cause = err
+		}
 	}
+}
+
+// because adds to err why there is no answer, where that is known.
+func (b *breaker) because(err error) error {
+	switch {
+	case b.cause == nil:
+		return err
+	case timeUp(b.cause): // which must not be taken for the end of the caller's time
+		return fmt.Errorf("%w: %v", err, b.cause)
+	}
+	return fmt.Errorf("%w: %w", err, b.cause)
+}
+
+// timeUp reports whether err reads like the end of a context.
+func timeUp(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // answered reports whether a request was: an error that Redis replied is an answer.

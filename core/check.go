@@ -4,137 +4,73 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// checkClients finds what is wrong with a list of clients without asking anybody.
-func checkClients(clients []redis.UniversalClient) error {
-	var faults []error
-	if len(clients) == 0 || len(clients) > maxNodes {
-		faults = append(faults, fmt.Errorf("%d nodes, must be 1 to %d", len(clients), maxNodes))
-	}
-	seen := map[redis.UniversalClient]int{}
-	for i, c := range clients {
-		if v := reflect.ValueOf(c); c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-			faults = append(faults, fmt.Errorf("node %d: client is nil", i))
-			continue
-		}
-		if _, ring := c.(*redis.Ring); ring {
-			faults = append(faults, fmt.Errorf("node %d: a Ring spreads keys over several servers; pass its servers as nodes", i))
-		}
-		if !reflect.TypeOf(c).Comparable() {
-			continue
-		}
-		if first, twice := seen[c]; twice {
-			faults = append(faults, fmt.Errorf("node %d: the same client as node %d", i, first))
-			continue
-		}
-		seen[c] = i
-	}
-	return errors.Join(faults...)
-}
-
-// identity is what a server says of itself.
+// An identity is what a server says of itself.
 type identity struct {
-	runID, role, policy, maxMemory string
-	historic                       bool // reports its replication history
+	told                                          bool // it says anything
+	runID, mode, role, policy, maxMemory, version string
+	historic                                      bool // reports its replication history
 }
 
-// checkNodes asks all nodes at once who they are, and names those that are unfit. Nodes that do not answer
-// within the node timeout are checked when they do.
-func (l *Locker) checkNodes() error {
-	e := l.e
-	type answer struct {
-		n   *node
-		id  identity
-		err error
-	}
-	answers := make(chan answer, len(e.nodes))
+// A finding is what is known of a server after it was asked.
+type finding struct {
+	id    identity
+	fault error // lasting: it cannot be a node until somebody mends it
+	err   error // passing: it could not be examined
+}
+
+// examine asks a server who it is, and whether it runs what lockkit's scripts call.
+func (l *Locker) examine(n *node) finding {
 	ctx := &nodeContext{context.Background(), time.Now().Add(l.p.nodeTimeout)}
-	for _, n := range e.nodes {
-		e.tasks.Go(func() {
-			id, err := n.identify(ctx)
-			answers <- answer{n, id, err}
-		})
+	id, err := n.identify(ctx)
+	switch fault := lasting(err); {
+	case err == nil:
+	case mayNot(err) && l.p.guarded:
+		return finding{fault: fmt.Errorf("INFO is denied (%w), which the restart guard needs: allow +info in its ACL, or turn the guard off knowing what it protects from", err)}
+	case mayNot(err): // the rest can be found out without it
+	case fault != nil:
+		return finding{fault: fault}
+	default:
+		return finding{err: err}
 	}
-	timeout := time.NewTimer(l.p.nodeTimeout)
-	defer timeout.Stop()
-	var heard nodeSet
-	var faults []error
-	servers := map[string]*node{}
-	for range e.nodes {
-		select {
-		case a := <-answers:
-			heard = heard.with(a.n.index)
-			if a.err != nil {
-				l.p.logger.Warn("lockkit: node cannot be reached, starting without it", "why", a.n.String()+": "+a.err.Error())
-				continue
-			}
-			if fault := l.unfit(a.n, a.id); fault != nil {
-				faults = append(faults, fault)
-			}
-			if _, cluster := a.n.client.(*redis.ClusterClient); cluster || a.id.runID == "" {
-				continue
-			}
-			if first := servers[a.id.runID]; first != nil {
-				faults = append(faults, fmt.Errorf("%v: %w, it is also %v", a.n, errSameServer, first))
-			}
-			servers[a.id.runID] = a.n
-			a.n.mu.Lock()
-			a.n.runID, a.n.checked = a.id.runID, true
-			a.n.mu.Unlock()
-		case <-timeout.C:
-			for _, n := range e.nodes {
-				if !heard.has(n.index) {
-					l.p.logger.Warn("lockkit: node cannot be reached, starting without it", "why", n.String()+": "+errNodeTimeout.Error())
-				}
-			}
-			return errors.Join(faults...)
-		}
+	if fault := l.unfit(id); fault != nil {
+		return finding{id: id, fault: fault}
 	}
-	return errors.Join(faults...)
+	_, err = probeScript.run(ctx, n.client, probeScript.args(0, l.e.keys.probe()))
+	if fault := lasting(err); fault != nil {
+		return finding{id: id, fault: fault}
+	}
+	return finding{id: id, err: err}
 }
 
-// unfit says why a server cannot be a node.
-func (l *Locker) unfit(n *node, id identity) error {
-	var faults []error
-	bad := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%v: "+format, append([]any{n}, args...)...))
-	}
-	if id.role != "" && id.role != "master" {
-		bad("is a %s of another server; a node must be a master of its own", id.role)
-	}
-	if id.policy != "" && id.policy != "noeviction" && id.maxMemory != "0" {
-		bad("maxmemory-policy is %s, under which Redis may evict a held lock: set it to noeviction", id.policy)
-	}
-	if l.p.guarded && !id.historic {
-		bad("INFO has no master_replid, which the restart guard needs: allow +info in its ACL, or turn the guard off knowing what it protects from")
-	}
-	return errors.Join(faults...)
-}
-
-// identify asks a node who it is.
+// identify asks a server who it is.
 func (n *node) identify(ctx context.Context) (identity, error) {
 	cmd := redis.NewStringCmd(ctx, "info")
-	if err := n.client.Process(ctx, once{cmd}); err != nil && !answered(err) {
+	if err := n.client.Process(ctx, once{cmd}); err != nil {
 		return identity{}, err
 	}
-	var id identity
+	id := identity{told: true}
 	for line := range strings.Lines(cmd.Val()) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch name {
 		case "run_id":
 			id.runID = value
+		case "redis_mode":
+			id.mode = value
 		case "role":
 			id.role = value
 		case "maxmemory":
 			id.maxMemory = value
 		case "maxmemory_policy":
 			id.policy = value
+		case "redis_version":
+			id.version = value
 		case "master_replid":
 			id.historic = true
 		}
@@ -142,66 +78,141 @@ func (n *node) identify(ctx context.Context) (identity, error) {
 	return id, nil
 }
 
-// noticed follows what a node answers: it is checked at its first answer if it was away at the start, and
-// an operator is told when trouble with it begins and ends. It ends with a vote on an acquisition; other
-// scripts are answered by nodes that do not vote, too.
-func (e *engine) noticed(n *node, v vote, r *round) {
-	n.mu.Lock()
-	check := !n.checked && answered(v.err)
-	n.checked = n.checked || check
-	was, now := n.trouble, troubleOf(v)
-	if now == Granted && r.script != acquireScript {
-		now = was
+// unfit says why a server that told this of itself cannot be a node.
+func (l *Locker) unfit(id identity) error {
+	if !id.told {
+		return nil
 	}
-	n.trouble = now
-	n.mu.Unlock()
-	if check {
-		e.spawn(func() { r.l.checkLate(n) })
+	if id.mode == "sentinel" {
+		return errors.New("is a Sentinel, not a server of data: pass redis.NewFailoverClient, which asks it for the master")
 	}
-	switch {
-	case was == now:
-	case now == Granted:
-		r.l.p.logger.Info("lockkit: node votes again", "node", n.String())
-	default:
-		r.l.p.logger.Warn("lockkit: node does not vote", "why", v.report(n).String())
-	}
-}
-
-// troubleOf is the verdict of a node that cannot vote, Granted for one that can.
-func troubleOf(v vote) Verdict {
-	switch v.verdict {
-	case Failed, Quarantined, ClockSkewed, Replica, Unguarded, Overflow:
-		return v.verdict
-	}
-	return Granted
-}
-
-// checkLate checks a node that was away when the Locker was made. An unfit one does not take part.
-func (l *Locker) checkLate(n *node) {
-	ctx := &nodeContext{context.Background(), time.Now().Add(l.p.nodeTimeout)}
-	id, err := n.identify(ctx)
-	if err != nil {
-		n.mu.Lock()
-		n.checked = false
-		n.mu.Unlock()
-		return
-	}
-	fault := l.unfit(n, id)
-	n.mu.Lock()
-	n.runID = id.runID // before looking at the others, which may be doing the same
-	n.mu.Unlock()
-	for _, other := range l.e.nodes {
-		other.mu.Lock()
-		same := other != n && id.runID != "" && other.runID == id.runID
-		other.mu.Unlock()
-		if same {
-			fault = errors.Join(fault, fmt.Errorf("%v: %w, it is also %v", n, errSameServer, other))
+	var faults []error
+	bad := func(is bool, format string, args ...any) {
+		if is {
+			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	n.mu.Lock()
-	n.fault = fault
-	n.mu.Unlock()
-	if fault != nil {
-		l.p.logger.Error("lockkit: node is unfit and does not take part", "err", fault)
+	bad(id.role != "" && id.role != "master", "is a %s of another server; a node must be a master of its own", id.role)
+	bad(id.policy != "" && id.policy != "noeviction" && id.maxMemory != "0",
+		"maxmemory-policy is %s, under which Redis may evict a held lock: set it to noeviction", id.policy)
+	bad(l.p.guarded && !id.historic,
+		"INFO has no master_replid, which the restart guard needs: turn the guard off knowing what it protects from")
+	old, _ := olderThan(id.version, oldest)
+	bad(old, "is Redis %s, whose scripts do not heed min-replicas-to-write: it must be %d.%d.%d or newer", id.version, oldest[0], oldest[1], oldest[2])
+	return errors.Join(faults...)
+}
+
+// oldest is the first version that applies min-replicas-to-write to scripts.
+var oldest = [3]int{6, 2, 7}
+
+// olderThan reports whether a version is older than min; known is false if it is not a version.
+func olderThan(version string, min [3]int) (older, known bool) {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 3 {
+		return false, false
 	}
+	for i, part := range parts {
+		n, err := strconv.Atoi(part)
+		switch {
+		case err != nil:
+			return false, false
+		case n != min[i]:
+			return n < min[i], true
+		}
+	}
+	return false, true
+}
+
+// tellDoubts logs which checks of a server could not be made, and what may follow.
+func (l *Locker) tellDoubts(n *node, id identity) {
+	doubt := func(is bool, check, risk string) {
+		if is {
+			l.p.logger.Warn("lockkit: a check of a node could not be made", n.attrs(), "check", check, "risk", risk)
+		}
+	}
+	if !id.told {
+		doubt(true, "INFO (denied)", "a server that evicts keys, is a replica, is listed twice or is older than 6.2.7 goes unnoticed, and a key may be held twice: allow +info in its ACL")
+		return
+	}
+	_, known := olderThan(id.version, oldest)
+	doubt(!known, "redis_version", "before 6.2.7 scripts do not heed min-replicas-to-write, so that an old primary goes on granting keys")
+	doubt(id.policy == "", "maxmemory_policy", "a server that evicts keys grants a held key again")
+	doubt(id.role == "", "role", "a replica forgets locks when its master writes over them")
+	doubt(id.runID == "", "run_id", "a server that is listed twice has two votes")
+}
+
+// checkNodes examines all nodes at once, and names those that are unfit. Nodes that do not answer within the
+// node timeout are examined later.
+func (l *Locker) checkNodes() error {
+	e := l.e
+	type answer struct {
+		n *node
+		finding
+	}
+	answers := make(chan answer, len(e.nodes))
+	for _, n := range e.nodes {
+		n.checking = true
+		e.tasks.Go(func() { answers <- answer{n, l.examine(n)} })
+	}
+	timeout := time.NewTimer(l.p.nodeTimeout)
+	defer timeout.Stop()
+	var heard nodeSet
+	var faults []error
+collect:
+	for range e.nodes {
+		select {
+		case a := <-answers:
+			heard = heard.with(a.n.index)
+			if fault := l.judge(a.n, a.finding); fault != nil {
+				faults = append(faults, fmt.Errorf("%v: %w", a.n, fault))
+			} else if a.err != nil {
+				l.tellAway(a.n, a.err)
+			}
+		case <-timeout.C:
+			break collect
+		}
+	}
+	for _, n := range e.nodes {
+		if !heard.has(n.index) {
+			l.judge(n, finding{err: errNodeTimeout})
+			l.tellAway(n, errNodeTimeout)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (l *Locker) tellAway(n *node, err error) {
+	l.p.logger.Warn("lockkit: node cannot be checked, starting without it", n.attrs(), "err", err)
+}
+
+// judge books what was found out about a node, and says why it is unfit. One that could not be examined stays
+// what it was.
+func (l *Locker) judge(n *node, f finding) error {
+	e := l.e
+	e.judging.Lock() // of two nodes that are one server, only one is found to be the second
+	defer e.judging.Unlock()
+	if f.err == nil && f.fault == nil && f.id.runID != "" && n.cluster == nil {
+		for _, other := range e.nodes {
+			if other != n && other.takesPart(f.id.runID) {
+				f.fault = fmt.Errorf("%w, it is also %v", errSameServer, other)
+			}
+		}
+	}
+	if f.err == nil && f.fault == nil {
+		l.tellDoubts(n, f.id)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.checking, n.checkAt, n.away = false, e.clock.now()+recheckEvery, !answered(f.err)
+	if f.err == nil {
+		n.checked, n.fault, n.runID = true, f.fault, f.id.runID
+	}
+	return f.fault
+}
+
+// takesPart reports whether the node is the server with that id, and fit.
+func (n *node) takesPart(runID string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.runID == runID && n.fault == nil
 }

@@ -3,18 +3,22 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
 var errUnderWay = errors.New("requests to nodes are still under way: their clients do not heed deadlines")
 
 // Close ends l and every Locker derived from it or that it was derived from. New acquisitions fail with
-// ErrClosed at once, those that wait as soon as the round they are in is over. Close waits until all leases are released; when ctx ends first,
-// it takes them away (their contexts end with ErrLost, reason closed), frees their keys, and returns the
-// cause of ctx. Either way it waits for requests under way: those of a client that does not heed deadlines
-// may last as long as its own timeouts, and an ended ctx cuts that short with an error.
+// ErrClosed at once, those that wait as soon as the round they are in is over. Close waits until all leases
+// are released, and logs which while it waits: a lease that nobody releases keeps it from returning. So give
+// ctx a deadline. When ctx ends first, Close takes the leases away (their contexts end with ErrLost, reason
+// closed), frees their keys, and returns an error that matches the cause of ctx and names the keys. Either way
+// it waits for requests under way: those of a client that does not heed deadlines may last as long as its own
+// timeouts, and an ended ctx cuts that short with an error.
 func (l *Locker) Close(ctx context.Context) error {
 	e := l.e
 	e.mu.Lock()
@@ -24,18 +28,12 @@ func (l *Locker) Close(ctx context.Context) error {
 		e.hush()
 	}
 	e.mu.Unlock()
+	e.health.stop()
 
 	var err error
-	select {
-	case <-e.quiet:
-	case <-ctx.Done():
-		if e.isQuiet() {
-			break // nothing was held: there is nothing to complain of
-		}
-		err = context.Cause(ctx)
-		e.mu.Lock()
-		left := slices.Collect(maps.Keys(e.leases))
-		e.mu.Unlock()
+	if !l.drained(ctx) {
+		left, calls := e.left()
+		err = stillHeld(context.Cause(ctx), left, calls)
 		for _, lease := range left {
 			lease.lose(LossClosed)
 		}
@@ -56,6 +54,64 @@ func (l *Locker) Close(ctx context.Context) error {
 		err = errors.Join(err, errUnderWay)
 	}
 	return err
+}
+
+// Close says what it waits for when it has waited for firstWarning, and then every nextWarning. It names no more
+// than maxNamed leases.
+const (
+	firstWarning = 10 * time.Second
+	nextWarning  = time.Minute
+	maxNamed     = 10
+)
+
+// drained waits until there are neither leases nor calls, and reports whether that came before the end of ctx.
+func (l *Locker) drained(ctx context.Context) bool {
+	e, began := l.e, l.e.clock.now()
+	timer := time.NewTimer(firstWarning)
+	defer timer.Stop()
+	for {
+		select {
+		case <-e.quiet:
+			return true
+		case <-ctx.Done():
+			return e.isQuiet()
+		case <-timer.C:
+			timer.Reset(nextWarning)
+			left, calls := e.left()
+			var held []string
+			for _, lease := range left[:min(len(left), maxNamed)] {
+				held = append(held, strings.TrimSpace(lease.l.p.name+" "+keyHash(lease.key)))
+			}
+			l.p.logger.Warn("lockkit: Close waits for leases that are not released", "waited", e.clock.now()-began,
+				"leases", len(left), "calls", calls, "name_and_key_hash", held)
+		}
+	}
+}
+
+// left are the leases that are still held, by key, and the number of calls under way.
+func (e *engine) left() ([]*Lease, int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left := slices.SortedFunc(maps.Keys(e.leases), func(a, b *Lease) int { return strings.Compare(a.key, b.key) })
+	return left, e.active
+}
+
+// stillHeld is the error of a Close whose time was up.
+func stillHeld(cause error, left []*Lease, calls int) error {
+	if len(left) == 0 {
+		return fmt.Errorf("lockkit: close: %w, with %d calls under way", cause, calls)
+	}
+	var keys strings.Builder
+	for i, lease := range left[:min(len(left), maxNamed)] {
+		if i > 0 {
+			keys.WriteString(", ")
+		}
+		fmt.Fprintf(&keys, "%q", lease.key)
+	}
+	if more := len(left) - maxNamed; more > 0 {
+		fmt.Fprintf(&keys, " and %d more", more)
+	}
+	return fmt.Errorf("lockkit: close: %w, with leases not released, which are taken away: %s", cause, &keys)
 }
 
 // closeClients closes the clients, once.
@@ -83,73 +139,6 @@ func waitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
 	case <-joined:
 		return true
 	case <-timer.C:
-		return false
-	}
-}
-
-// begin books a call that may talk to nodes. One that acquires is refused once the engine is closing, any
-// other once nothing is left that it could belong to.
-func (e *engine) begin(acquires bool) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed && (acquires || e.isQuiet()) {
-		return false
-	}
-	e.active++
-	return true
-}
-
-// end books the end of a call.
-func (e *engine) end() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.active--
-	e.hush()
-}
-
-// keep books a lease, unless the engine is closing.
-func (e *engine) keep(lease *Lease) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return false
-	}
-	e.leases[lease] = struct{}{}
-	e.lines.holds(lease)
-	return true
-}
-
-// retire books that a lease is over.
-func (e *engine) retire(l *Lease) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.leases, l)
-	e.hush()
-}
-
-// spawn runs f on a goroutine that Close waits for, unless Close has stopped waiting for more.
-func (e *engine) spawn(f func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.isQuiet() {
-		e.tasks.Go(f)
-	}
-}
-
-func (e *engine) hush() {
-	if e.closed && e.active == 0 && len(e.leases) == 0 && !e.isQuiet() {
-		close(e.quiet)
-	}
-}
-
-func (e *engine) isQuiet() bool   { return isClosed(e.quiet) }
-func (e *engine) isClosing() bool { return isClosed(e.closing) }
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
 		return false
 	}
 }

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -65,9 +66,9 @@ func TestCloseTakesLeasesAway(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, errHurry)
 		defer cancel()
 		start := time.Now()
-		if err := p.Close(ctx); err != errHurry {
-			t.Errorf("Close: %v, want the cause of its context", err)
-		}
+		err := p.Close(ctx)
+		wantErr(t, err, errHurry)
+		wantInError(t, err, `"a", "b"`)
 		wantBetween(t, "Close took", time.Since(start), 2*time.Second, 2*time.Second)
 		for _, lease := range []*Lease{a, b} {
 			wantReason(t, context.Cause(lease.Context()), LossClosed)
@@ -347,4 +348,33 @@ func TestOpenNamesAllFaultsButNoPassword(t *testing.T) {
 	if strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error shows a password: %v", err)
 	}
+}
+
+// A lease that nobody releases keeps Close waiting: it says which, now and then, and so does its error.
+func TestCloseNamesWhatItWaitsFor(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var log logbook
+		p := w.process(log.option(), WithName("invoices"))
+		for i := range 12 {
+			w.acquire(p, fmt.Sprintf("key %02d", i))
+		}
+		done := closing(p.Locker, context.Background())
+		time.Sleep(9 * time.Second)
+		log.want(t, 0, "Close")
+		time.Sleep(2 * time.Second)
+		log.want(t, 1, "level=WARN", "Close waits", "leases=12", "invoices "+keyHash("key 00"), "invoices "+keyHash("key 09"))
+		log.want(t, 0, keyHash("key 10"))
+		time.Sleep(5 * time.Minute)
+		log.want(t, 6, "Close waits")
+		log.want(t, 0, "key 00")
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := p.Close(ctx)
+		wantErr(t, err, context.DeadlineExceeded)
+		wantInError(t, err, `"key 00", "key 01"`, `"key 09" and 2 more`)
+		if err := <-done; err != nil {
+			t.Errorf("the patient one: %v", err)
+		}
+	})
 }

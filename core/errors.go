@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -48,12 +47,17 @@ type Record struct {
 // An OpError says what happened to an operation, node by node. It matches, by [errors.Is], exactly one of
 // the sentinels of this package or the error of the caller's context, and in addition the errors of the
 // nodes.
+//
+// RetryAfter comes with ErrHeld: the time until the nodes free the key if its holder vanishes now, the same
+// for whoever asks. A holder that renews keeps it for longer, one that releases it frees it sooner. With
+// ErrUnavailable it is the time until a quorum of nodes votes again, or until a key frees itself whose release
+// could not be confirmed.
 type OpError struct {
 	Op         OpKind
 	Key        string
 	Err        error         // the sentinel, or the context's error
 	Reason     LossReason    // with ErrLost
-	RetryAfter time.Duration // with ErrHeld and ErrUnavailable: when trying again may succeed; 0 = unknown
+	RetryAfter time.Duration // see below; 0 = unknown
 	Record     *Record       // with ErrDone
 	Nodes      []NodeReply   // what each node said in the last round
 }
@@ -85,7 +89,7 @@ func (e *OpError) Unwrap() []error {
 	errs[0] = e.Err
 	for _, n := range e.Nodes {
 		// The timeout of a dial is a context.DeadlineExceeded, too, but not the caller's.
-		if n.Err != nil && !errors.Is(n.Err, context.DeadlineExceeded) && !errors.Is(n.Err, context.Canceled) {
+		if n.Err != nil && !timeUp(n.Err) {
 			errs = append(errs, n.Err)
 		}
 	}
@@ -100,7 +104,7 @@ type NodeReply struct {
 	Rest    time.Duration // Held, Quarantined: time left
 	Skew    time.Duration // node's wall clock minus this process's, when it answered; within Latency
 	Latency time.Duration // from request to answer
-	Err     error         // Failed, TimedOut, CircuitOpen: why
+	Err     error         // Failed, TimedOut, CircuitOpen: why, with what the node failed with before where that is known
 }
 
 // String describes the reply for a log line.

@@ -251,7 +251,7 @@ func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, provisionScript}
+var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, provisionScript, touchScript, probeScript}
 
 func scriptOf(args []any) *script {
 	for _, s := range allScripts {

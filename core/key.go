@@ -2,10 +2,12 @@ package core
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"strconv"
 )
 
@@ -14,6 +16,7 @@ import (
 //	<prefix>{<bucket>}r:<key>      the resource
 //	<prefix>{<bucket>}x:<attempt>  tombstone of an attempt
 //	<prefix>{<bucket>}g            guard record of the node
+//	<prefix>{<bucket>}p            nothing: what the start-up checks try their rights on
 //
 // The tag stands before the user's key, so no key can change the slot, and each kind has its own letter,
 // so no key can name another kind. A plain server has one bucket; a Redis Cluster has clusterBuckets, to
@@ -34,6 +37,17 @@ func checkKey(key string) error {
 		return fmt.Errorf("lockkit: %w: %w, this one has %d", ErrKey, errKeyLen, len(key))
 	}
 	return nil
+}
+
+// keyHash is what stands for a key in log lines: the keys themselves may be secrets of clients.
+func keyHash(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
+
+// attrs names the lease in a log line.
+func (lease *Lease) attrs() slog.Attr {
+	return slog.Group("", slog.String("name", lease.l.p.name), slog.String("key_hash", keyHash(lease.key)))
 }
 
 // A keyspace makes Redis keys.
@@ -60,6 +74,7 @@ func (k keyspace) bucket(key string) int {
 
 func (k keyspace) resource(key string) string { return k.tags[k.bucket(key)] + "r:" + key }
 func (k keyspace) guard(bucket int) string    { return k.tags[bucket] + "g" }
+func (k keyspace) probe() string              { return k.tags[0] + "p" }
 
 // tombstone names a new attempt, the n-th of this process, and its tombstone. An attempt's id is random
 // across processes and never the same twice within one: reusing it would let a late request of an old

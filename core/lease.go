@@ -131,6 +131,12 @@ func (lease *Lease) left() time.Duration {
 	return time.Duration(lease.until.Load()) - lease.l.e.clock.now()
 }
 
+// freedAfter is how long the nodes keep the key if its holder vanishes now.
+func (lease *Lease) freedAfter() time.Duration {
+	p := &lease.l.p
+	return lease.left() + p.margin - p.validity + p.server
+}
+
 // hold turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
 // and the Locker is not closing.
 func (lease *Lease) hold(t *tally, sent time.Duration) bool {
@@ -265,7 +271,7 @@ func (lease *Lease) lose(reason LossReason) {
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
 	e.spawn(func() {
 		if !parentGone {
-			lease.l.p.logger.Warn("lockkit: lease lost", "key", lease.key, "token", lease.token, "reason", string(reason), "held", e.clock.now()-lease.granted)
+			lease.l.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", e.clock.now()-lease.granted)
 		}
 		if ended != nil {
 			ended(Outcome{Err: err, Reason: reason, Token: lease.token})

@@ -84,15 +84,15 @@ func (q *lines) fails(key string, err error, carried string) {
 	q.m[key] = at
 }
 
-// why says why the turn does not come: what keeps its owner from the key, or that its owner has it, and for
-// how long at least; and what the holder carries.
+// why says why the turn does not come: what keeps its owner from the key, or that its owner has it, and when
+// the nodes would free it; and what the holder carries.
 func (q *lines) why(key string) (left time.Duration, carried string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
 	switch {
 	case at.holder != nil:
-		return max(at.holder.left(), 0), at.carried, ErrHeld
+		return max(at.holder.freedAfter(), 0), at.carried, ErrHeld
 	case at.trouble != nil:
 		return 0, at.carried, at.trouble
 	}

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -18,33 +18,16 @@ type Locker struct {
 	p policy
 }
 
-// An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
-type engine struct {
-	nodes         []*node
-	keys          keyspace
-	guards        []any // guard keys by bucket, boxed
-	clock         stopwatch
-	lines         lines
-	watchdog      watchdog
-	jitter        func(n int64) int64 // uniform in [0, n)
-	attempts      atomic.Uint64       // made so far, to name them
-	longest       atomic.Value        // int64: the longest lease in use, ms, where a node knows of a longer one than this process
-	tasks         sync.WaitGroup      // every goroutine of the Locker
-	owned         bool                // Close closes the clients
-	clientsClosed sync.Once
-
-	mu      sync.Mutex
-	leases  map[*Lease]struct{}
-	active  int           // calls of Acquire under way
-	quiet   chan struct{} // closed when a closed engine has neither leases nor calls
-	closed  bool
-	closing chan struct{}
-}
-
 // New returns a Locker over nodes, which must be independent Redis masters; the caller keeps owning the
 // clients, which may have any options. Before it returns it asks each node, for at most the node timeout,
-// whether it is fit: the same server twice, a replica, or a server that may evict keys is an error. A node
-// that does not answer is asked again when it does. The error names every fault of options and nodes.
+// whether it is fit. What lasts until somebody mends it is an error: the same server twice, a replica, a
+// server that may evict keys or is older than Redis 6.2.7, wrong credentials, missing rights, a certificate
+// that nobody vouches for, a Redis Cluster behind a plain client. What passes, such as a node that does not
+// answer or is busy, is logged, and the node is asked again later: New needs no quorum. The error names every
+// fault of options and nodes.
+//
+// With the restart guard, nodes that have not been asked for a while are asked until Close, so that those
+// that lost their memory vote again soon, also where nobody takes a lock.
 func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	conf := defaults().with(opts)
 	p, err := conf.policy(len(nodes))
@@ -60,23 +43,27 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	}
 	buckets := 1
 	for i, c := range nodes {
-		e.nodes = append(e.nodes, newNode(i, c))
-		if _, cluster := c.(*redis.ClusterClient); cluster {
+		n := newNode(i, c)
+		e.nodes = append(e.nodes, n)
+		if n.cluster != nil {
 			buckets = clusterBuckets
 		}
 	}
-	e.keys = newKeyspace(p.prefix, buckets)
 	for _, n := range e.nodes {
+		n.asked = make([]time.Duration, buckets)
 		n.memories = make([]atomic.Pointer[string], buckets)
 	}
+	e.keys = newKeyspace(p.prefix, buckets)
 	for b := range buckets {
 		e.guards = append(e.guards, e.keys.guard(b))
 	}
 	e.watchdog.e = e
 	l := &Locker{e, p}
+	e.health.l = l
 	if err := l.checkNodes(); err != nil {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
+	e.health.start()
 	return l, nil
 }
 
@@ -96,6 +83,7 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 		}
 		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = p.nodeTimeout, p.nodeTimeout, p.nodeTimeout
+		o.Dialer = quietDialer(redis.NewDialer(o))
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		clients = append(clients, redis.NewClient(o))
 	}

@@ -3,7 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
-	"slices"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,17 +33,26 @@ type node struct {
 	breakers []*breaker    // by guard bucket; one where the node is no Cluster
 	routed   bool          // it has answered, so a Cluster client knows a topology
 	reloadAt time.Duration // when a Cluster may be asked for it again
-	hasClock bool          // it has replied, and then
-	clock    time.Duration // its wall clock was ahead of this process's by so much
-	checked  bool          // the start-up checks have passed
+	clock    clockFilter
+
+	checking bool          // its server is being examined,
+	checked  bool          // and has been
+	away     bool          // it did not answer then
+	checkAt  time.Duration // not to be examined again before, unless it was away
 	runID    string
-	fault    error   // the start-up checks have failed: the node must not take part
-	trouble  Verdict // why the node cannot vote, as last logged; Granted = it can
+	fault    error           // the server is unfit: the node must not take part
+	asked    []time.Duration // by guard bucket: when the node was last asked something that begins a quarantine
+	voting   voting
+}
+
+// attrs names the node in a log line.
+func (n *node) attrs() slog.Attr {
+	return slog.Group("", slog.Int("node", n.index), slog.String("addr", n.addr))
 }
 
 func newNode(i int, c redis.UniversalClient) *node {
-	n := &node{index: i, addr: addrOf(c), client: c, atOnce: acquisitionsAtOnce(c), trouble: Granted}
-	n.cluster, _ = c.(*redis.ClusterClient)
+	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), atOnce: acquisitionsAtOnce(c),
+		voting: voting{now: Granted, told: Granted}}
 	n.breakers = make([]*breaker, 1)
 	if n.cluster != nil {
 		n.breakers = make([]*breaker, clusterBuckets)
@@ -116,29 +125,11 @@ func (n *node) memory(bucket int) string {
 	return noMemory
 }
 
-// heardClock books by how much the node's wall clock was ahead when it replied.
-func (n *node) heardClock(ahead time.Duration) {
+// noAnswer is the error of a request about keys of a bucket that was not answered in time.
+func (n *node) noAnswer(bucket int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.clock, n.hasClock = ahead, true
-}
-
-// ClockOffset returns by how much the wall clocks of the nodes are ahead of this process's: the median of
-// what each node's last reply showed, request delay included. It is false before any node has replied.
-func (l *Locker) ClockOffset() (time.Duration, bool) {
-	var ahead []time.Duration
-	for _, n := range l.e.nodes {
-		n.mu.Lock()
-		if n.hasClock {
-			ahead = append(ahead, n.clock)
-		}
-		n.mu.Unlock()
-	}
-	if len(ahead) == 0 {
-		return 0, false
-	}
-	slices.Sort(ahead)
-	return ahead[len(ahead)/2], true
+	return n.breaker(bucket).because(errNodeTimeout)
 }
 
 // call evaluates s on the node. It returns when the client does, which may be long after the timeout.

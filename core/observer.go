@@ -15,13 +15,15 @@ const (
 	OpRenew                  // one round of renewal
 	OpRelease                // one release
 	OpComplete               // one completion
+	OpTouch                  // one request to a node that nobody has asked for a while; only a NodeObserver hears of it
 
-	opProvision OpKind = iota // of nodes, which is not observed
+	opProvision // of nodes, which is not observed
+	opProbe     // at the start, likewise
 )
 
 // String returns the operation's name in lower case.
 func (k OpKind) String() string {
-	if names := [...]string{"acquire", "hold", "renew", "release", "complete"}; int(k) < len(names) {
+	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch"}; int(k) < len(names) {
 		return names[k]
 	}
 	return "unknown"
@@ -66,7 +68,8 @@ type Event struct {
 //
 // It is called once per request and node, when the node answers or fails, which may be long after the
 // operation has ended, or is left alone (CircuitOpen). The kind is that of the request: an OpAcquire may
-// also send renewals and releases.
+// also send renewals and releases. OpTouch is a request that belongs to no operation: with the restart guard,
+// nodes that are idle are asked now and then whether they vote.
 type NodeObserver interface {
 	Observer
 	Node(ctx context.Context, kind OpKind, reply NodeReply)

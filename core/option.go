@@ -53,8 +53,8 @@ func defaults() config {
 func WithTTL(d time.Duration) Option { return option(func(c *config) { c.ttl = d }) }
 
 // WithMaxTTL sets the longest TTL plus lock delay that any process uses on these nodes. A node that lost its
-// memory does not vote for this long, so it must be the same everywhere and never too small. Default: TTL
-// plus lock delay of the Locker made by New.
+// memory does not vote for this long, so it must be the same everywhere and never too small. At most 24h.
+// Default: TTL plus lock delay of the Locker made by New.
 func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }
 
 // WithRenewEvery sets how often the watchdog renews, give or take a tenth. Default: a third of the TTL.
@@ -134,7 +134,7 @@ func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.
 func WithObserver(o Observer) Option { return option(func(c *config) { c.observer = o }) }
 
 // WithLogger sets where the few things go that an operator must know: lost leases, releases that could not
-// be confirmed, nodes in trouble. Default: slog.Default().
+// be confirmed, nodes in trouble, a Close that waits. Keys are hashed in it. Default: slog.Default().
 func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
 
 func (c config) with(opts []Option) config {
@@ -219,6 +219,7 @@ func (p *policy) check() error {
 	bad(!(p.drift >= 0 && p.drift < 1), "drift is %v, must be at least 0 and less than 1", p.drift)
 	bad(p.retryMax < p.retryMin, "retry delays are %v to %v: the first must not be greater", p.retryMin, p.retryMax)
 	bad(p.server > slack, "TTL plus lock delay is %v, must be at most %v", p.server, slack)
+	bad(p.asked.maxTTL > slack, "max TTL is %v, must be at most %v", p.maxTTL, slack)
 	bad(p.minHold > slack, "min hold is %v, must be at most %v", p.minHold, slack)
 	bad(p.resultLimit < 0 || p.resultLimit > 64<<10, "result limit is %d bytes, must be 0 to %d", p.resultLimit, 64<<10)
 	bad(len(p.prefix) < 1 || len(p.prefix) > 64 || strings.ContainsAny(p.prefix, "{}"),

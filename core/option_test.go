@@ -34,6 +34,8 @@ func TestOptionFaults(t *testing.T) {
 		{"drift all", []Option{WithDrift(1)}, []string{"drift is 1"}},
 		{"drift not a number", []Option{WithDrift(math.NaN())}, []string{"drift is NaN"}},
 		{"retry order", []Option{WithRetryDelay(2*time.Second, time.Second)}, []string{"retry delays are 2s to 1s"}},
+		{"max TTL too long", []Option{WithMaxTTL(25 * time.Hour)}, []string{"max TTL is 25h"}},
+		{"max TTL at its limit", []Option{WithMaxTTL(24 * time.Hour)}, nil},
 		{"min hold too long", []Option{WithMinHold(25 * time.Hour)}, []string{"min hold is 25h"}},
 		{"min hold at its limit", []Option{WithMinHold(24 * time.Hour)}, nil},
 		{"result limit negative", []Option{WithResultLimit(-1)}, []string{"result limit is -1 bytes"}},

@@ -108,7 +108,7 @@ func (r *round) ask(n *node, b *breaker) {
 	v.waited, v.latency = sent-r.sent, now-sent
 	if v.clock != 0 {
 		v.skew = time.Duration(v.clock-time.Now().UnixMicro()) * time.Microsecond
-		n.heardClock(v.skew)
+		n.heardClock(v.skew, v.latency)
 		if v.verdict == ClockSkewed && v.skew.Abs() <= r.l.p.window {
 			v.verdict = TooLate
 		}
@@ -208,7 +208,7 @@ func (r *round) expire() {
 			return
 		}
 		if r.asked.has(i) && r.votes[i].verdict == Pending && !r.queued.has(i) {
-			v := vote{verdict: TimedOut, err: errNodeTimeout, latency: r.l.p.nodeTimeout}
+			v := vote{verdict: TimedOut, err: r.l.e.nodes[i].noAnswer(r.bucket), latency: r.l.p.nodeTimeout}
 			if r.heard != nil {
 				r.heard(r.lease, reply{v, i, r.sent}, false)
 			}

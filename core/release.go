@@ -63,7 +63,7 @@ func (lease *Lease) outcome(t *tally) error {
 	case t.outvoted():
 		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrLost, Reason: LossTaken, Nodes: lease.l.report(t, true)}
 	}
-	lease.l.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", "key", lease.key, "token", lease.token)
+	lease.l.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
 	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: lease.l.p.server, Nodes: lease.l.report(t, true)}
 }
 

@@ -59,6 +59,7 @@ const (
 	shapeRecord           // now record
 	shapeQuarantine       // now rest [record]
 	shapeMemory           // memory
+	shapeVoting           // now memory
 	shapeUnused           // memory claim
 	shapeClaim            // claim
 )
@@ -81,6 +82,11 @@ var (
 	releaseReplies = grammar{
 		"OK": {Granted, shapeNothing}, "AGAIN": {Granted, shapeNothing}, "GONE": {Gone, shapeNothing},
 	}
+	touchReplies = grammar{
+		"OK": {Granted, shapeVoting}, "QUARANTINED": {Quarantined, shapeQuarantine},
+		"CLOCK": {ClockSkewed, shapeMicros}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+	}
+	probeReplies     = grammar{"OK": {Granted, shapeNothing}}
 	provisionReplies = grammar{
 		"OK": {Granted, shapeMemory}, "UNUSED": {Granted, shapeUnused}, "NEW": {Quarantined, shapeClaim},
 		"QUARANTINED": {Quarantined, shapeQuarantine}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
@@ -137,6 +143,8 @@ func (v *vote) read(s shape, f *fields) {
 			v.carried = f.rest
 		}
 		f.rest = ""
+	case shapeVoting:
+		v.memory = f.word()
 	case shapeRecord:
 		v.record = f.record()
 	case shapeQuarantine:

@@ -109,16 +109,18 @@ func TestParse(t *testing.T) {
 // said is what the heads of the .lua files promise: # is a number, @ what a node remembers. So reading a reply and
 // matching it must agree, but for what only the numbers' values show.
 var said = map[*script]*regexp.Regexp{
-	acquireScript: forms(`OK C # # @( # # # (?s:.*))?`, `HELD C # [^ ]+( (?s:.*))?`, `DONE C # # # (?s:.*)`, `QUARANTINED C #( # # # (?s:.*))?`,
-		`(TOMBSTONE|LOST|OVERFLOW|REPLICA|NOGUARD) C`, `CLOCK #`),
-	renewScript:     forms(`(OK|HEALED|PASSED) C # @`, `QUARANTINED C #( # # # (?s:.*))?`, `(WAIT|LOST|TOMBSTONE|REPLICA|NOGUARD) C`, `CLOCK #`),
-	completeScript:  forms(`DONE C # # #( (?s:.*))?`, `(OK|LOST|FORGOT|WAIT|REPLICA|NOGUARD) C`, `CLOCK #`),
+	touchScript: forms(`OK ~ @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) ~`, `CLOCK #`),
+	probeScript: forms(`OK`),
+	acquireScript: forms(`OK ~ # # @( # # # (?s:.*))?`, `HELD ~ # [^ ]+( (?s:.*))?`, `DONE ~ # # # (?s:.*)`, `QUARANTINED ~ #( # # # (?s:.*))?`,
+		`(TOMBSTONE|LOST|OVERFLOW|REPLICA|NOGUARD) ~`, `CLOCK #`),
+	renewScript:     forms(`(OK|HEALED|PASSED) ~ # @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(WAIT|LOST|TOMBSTONE|REPLICA|NOGUARD) ~`, `CLOCK #`),
+	completeScript:  forms(`DONE ~ # # #( (?s:.*))?`, `(OK|LOST|FORGOT|WAIT|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	releaseScript:   forms(`OK`, `AGAIN`, `GONE`),
-	provisionScript: forms(`OK @`, `NEW [^ ]+`, `UNUSED @ [^ ]+`, `QUARANTINED C #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) C`),
+	provisionScript: forms(`OK @`, `NEW [^ ]+`, `UNUSED @ [^ ]+`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) ~`),
 }
 
 func forms(forms ...string) *regexp.Regexp {
-	return regexp.MustCompile(strings.NewReplacer("#", "[0-9]+", "@", "[^ ]+", "C", "[0-9]+(:[0-9]+)?").Replace(`^(` + strings.Join(forms, "|") + `) ?$`))
+	return regexp.MustCompile(strings.NewReplacer("#", "[0-9]+", "@", "[^ ]+", "~", "[0-9]+(:[0-9]+)?").Replace(`^(` + strings.Join(forms, "|") + `) ?$`))
 }
 
 // FuzzParse: whatever a server answers, reading it does not panic; and what the script cannot have said is no vote.
@@ -199,4 +201,4 @@ func TestGrammarOfEveryScript(t *testing.T) {
 	}
 }
 
-var redisCommands = map[string]bool{"TIME": true, "INFO": true, "HMGET": true, "HSET": true, "HDEL": true, "EXISTS": true, "SET": true, "PX": true, "PEXPIRE": true}
+var redisCommands = map[string]bool{"TIME": true, "INFO": true, "HMGET": true, "HSET": true, "HDEL": true, "EXISTS": true, "SET": true, "PX": true, "XX": true, "PEXPIRE": true}

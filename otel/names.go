@@ -21,7 +21,7 @@ const (
 	MetricCompleteDuration = "lockkit.complete.duration" // one completion
 	MetricDecisions        = "lockkit.decisions"         // what cronlock, queuelock and httplock decided
 
-	MetricNodeRequests    = "lockkit.node.requests"     // requests to a node, by what it made of them
+	MetricNodeRequests    = "lockkit.node.requests"     // requests to a node, by what it made of them; touches of idle nodes included
 	MetricNodeDuration    = "lockkit.node.duration"     // how long it took to answer, or to fail
 	MetricNodeStatus      = "lockkit.node.status"       // 1 for the state that the node is in, 0 for the others
 	MetricNodeClockOffset = "lockkit.node.clock.offset" // its clock minus this process's, request delay included

@@ -86,8 +86,9 @@ func (o *Observer) follow(ctx context.Context, n *node, kind core.OpKind, v core
 func (s nodeState) next(kind core.OpKind, v core.Verdict) nodeState {
 	switch v {
 	case core.Granted, core.Held, core.Done, core.Gone, core.Healed, core.Unconfirmed:
-		// Nodes in quarantine answer all but acquisitions: these say that the node is there, not that it votes.
-		if kind == core.OpAcquire || s == unknown || s == failing || s == open {
+		// Nodes in quarantine refuse acquisitions and touches only: the rest says that the node is there, not
+		// that it votes.
+		if kind == core.OpAcquire || kind == core.OpTouch || s == unknown || s == failing || s == open {
 			return voting
 		}
 	case core.Failed, core.TimedOut:

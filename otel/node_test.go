@@ -102,6 +102,8 @@ func TestStateOfANode(t *testing.T) {
 		{"quarantined", core.OpRelease, core.Granted, "quarantined"},
 		{"quarantined", core.OpAcquire, core.Held, voting},
 		{"clock_skewed", core.OpAcquire, core.Granted, voting},
+		{"quarantined", core.OpTouch, core.Granted, voting},
+		{voting, core.OpTouch, core.Quarantined, "quarantined"},
 		{failing, core.OpRenew, core.Healed, voting},
 		{open, core.OpRelease, core.Gone, voting},
 		{open, core.OpAcquire, core.Failed, open},

@@ -134,6 +134,22 @@ func (n *Node) SetEvictionPolicy(policy string, maxmemory int64) {
 	n.throw(func() { n.id.policy, n.id.maxmemory = policy, maxmemory })
 }
 
+// SetVersion sets the redis_version that INFO reports; empty hides it.
+func (n *Node) SetVersion(version string) {
+	n.throw(func() { n.id.version = version })
+}
+
+// Refuse has the node answer a command, in scripts too, with an error such as
+// "BUSY Redis is busy running a script"; an empty one ends that.
+func (n *Node) Refuse(command, err string) {
+	n.throw(func() {
+		if n.id.refused == nil {
+			n.id.refused = map[string]string{}
+		}
+		n.id.refused[strings.ToUpper(command)] = err
+	})
+}
+
 // StepClock moves the node's wall clock by d, as an administrator or a time
 // daemon would; the clock runs on from there. Keys expire at the same reading
 // of that clock as before: a step forward expires keys whose time it passes, a

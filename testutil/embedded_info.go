@@ -17,10 +17,12 @@ type identity struct {
 	replica       bool
 	policy        string
 	maxmemory     int64
+	version       string            // empty: not reported
+	refused       map[string]string // commands that are answered with an error
 }
 
 func newIdentity() identity {
-	id := identity{policy: "noeviction"}
+	id := identity{policy: "noeviction", version: "7.0.15"}
 	id.restart(time.Now())
 	return id
 }
@@ -39,9 +41,13 @@ func newID() string {
 func (id *identity) section(name string) string {
 	switch name {
 	case "server":
-		return fmt.Sprintf("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n"+
+		version := ""
+		if id.version != "" {
+			version = "redis_version:" + id.version + "\r\n"
+		}
+		return fmt.Sprintf("# Server\r\n%sredis_mode:standalone\r\n"+
 			"run_id:%s\r\ntcp_port:6379\r\nuptime_in_seconds:%d\r\n",
-			id.runID, int(time.Since(id.started).Seconds()))
+			version, id.runID, int(time.Since(id.started).Seconds()))
 	case "memory":
 		return fmt.Sprintf("# Memory\r\nmaxmemory:%d\r\nmaxmemory_policy:%s\r\n", id.maxmemory, id.policy)
 	case "replication":
@@ -58,6 +64,13 @@ func (id *identity) section(name string) string {
 // included; miniredis has no INFO of its own that tells enough. It runs with
 // miniredis locked when a script calls.
 func (n *Node) answerInfo(peer *server.Peer, cmd string, args ...string) bool {
+	n.mu.Lock()
+	refusal := n.id.refused[cmd]
+	n.mu.Unlock()
+	if refusal != "" {
+		peer.WriteError(refusal)
+		return true
+	}
 	if cmd != "INFO" {
 		return false
 	}

@@ -1,0 +1,194 @@
+package core
+
+import (
+	"context"
+	_ "embed"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A health looks after nodes when nobody asks them. A node begins its quarantine when it is asked for the first
+// time after it lost its memory, so one that has not been asked for a while is touched: however quiet the
+// process is, the next lock need not wait for nodes that were restarted long ago. Servers that were unfit, or
+// could not be examined, are examined again.
+//
+// It is a timer: while nothing is due it takes no goroutine.
+type health struct {
+	l *Locker // made by New
+
+	mu    sync.Mutex
+	timer *time.Timer // nil once stopped
+}
+
+var (
+	//go:embed lua/touch.lua
+	touchLua string
+	//go:embed lua/probe.lua
+	probeLua string
+
+	touchScript = newScript(OpTouch, prelude+touchLua, touchReplies)
+	probeScript = newScript(opProbe, probeLua, probeReplies)
+)
+
+// recheckEvery is how long a server that was found unfit, or could not be examined, is left alone.
+const recheckEvery = 10 * time.Second
+
+// touchEvery is how long a node may go without being asked. A node that restarts votes again after at most
+// this and the max TTL: half a max TTL keeps that near the least there can be, within bounds that make the
+// requests few and the wait short. A Redis Cluster is spared more than four per second for its many guard
+// records.
+func touchEvery(maxTTL time.Duration, buckets int) time.Duration {
+	every := min(max(maxTTL/2, 5*time.Second), 30*time.Second)
+	return max(every, time.Duration(buckets)*250*time.Millisecond)
+}
+
+// start has the nodes looked after until stop. The guard records of a Cluster get their turns evenly.
+func (h *health) start() {
+	e := h.l.e
+	now, every, buckets := e.clock.now(), h.every(), len(e.guards)
+	for _, n := range e.nodes {
+		n.mu.Lock()
+		for b := range n.asked {
+			n.asked[b] = now + every*time.Duration(b)/time.Duration(buckets)
+		}
+		n.mu.Unlock()
+	}
+	h.mu.Lock()
+	h.timer = time.AfterFunc(time.Hour, func() { e.spawn(h.look) })
+	h.mu.Unlock()
+	h.plan()
+}
+
+// plan sets the timer for what is due next. It is called again when something new may have become due.
+func (h *health) plan() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.timer == nil {
+		return
+	}
+	if d, due := h.next(); due {
+		h.timer.Reset(d)
+	} else {
+		h.timer.Stop()
+	}
+}
+
+func (h *health) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.timer != nil {
+		h.timer.Stop()
+		h.timer = nil
+	}
+}
+
+func (h *health) every() time.Duration { return touchEvery(h.l.p.maxTTL, len(h.l.e.guards)) }
+
+// look does what is due. Of the guard records of a Cluster, it takes one at a time.
+func (h *health) look() {
+	e := h.l.e
+	if e.isClosing() {
+		return
+	}
+	now, every, bucket := e.clock.now(), h.every(), h.idlest()
+	var idle nodeSet
+	for _, n := range e.nodes {
+		n.mu.Lock()
+		check := n.dueCheck(now, false)
+		if h.l.p.guarded && n.fault == nil && now-n.asked[bucket] >= every {
+			n.asked[bucket] = now
+			idle = idle.with(n.index)
+		}
+		due, hidden := n.voting.tell(now)
+		verdict := n.voting.now
+		n.mu.Unlock()
+		if check {
+			e.spawn(func() { h.l.recheck(n) })
+		}
+		if due {
+			h.l.tellVoting(n, verdict, hidden)
+		}
+	}
+	if idle != 0 {
+		h.l.touch(idle, bucket)
+	}
+	h.plan()
+}
+
+// idlest is the bucket that a node has not been asked about for longest.
+func (h *health) idlest() (bucket int) {
+	oldest := time.Duration(math.MaxInt64)
+	for _, n := range h.l.e.nodes {
+		n.mu.Lock()
+		for b, at := range n.asked {
+			if n.fault == nil && at < oldest {
+				bucket, oldest = b, at
+			}
+		}
+		n.mu.Unlock()
+	}
+	return bucket
+}
+
+// next is when something is due, if anything ever is.
+func (h *health) next() (d time.Duration, due bool) {
+	now, every := h.l.e.clock.now(), h.every()
+	at := func(t time.Duration) {
+		if !due || t-now < d {
+			d, due = t-now, true
+		}
+	}
+	for _, n := range h.l.e.nodes {
+		n.mu.Lock()
+		if h.l.p.guarded && n.fault == nil {
+			at(slices.Min(n.asked) + every)
+		}
+		if (!n.checked || n.fault != nil) && !n.checking {
+			at(n.checkAt)
+		}
+		if n.voting.now != n.voting.told {
+			at(n.voting.since + time.Minute)
+		}
+		n.mu.Unlock()
+	}
+	return max(d, every/time.Duration(2*len(h.l.e.guards))), due
+}
+
+// touch asks nodes for nothing, so that those that lost their memory notice it.
+func (l *Locker) touch(nodes nodeSet, bucket int) {
+	guard := l.e.guards[bucket]
+	r := &round{l: l, bucket: bucket, script: touchScript, stamped: true,
+		args:    l.head(append(touchScript.args(8, guard, guard, guard), "-")),
+		decided: func(*round) bool { return false }}
+	r.send(context.Background(), nodes)
+	r.leave() // what they say is heard late
+}
+
+// dueCheck reports whether the server is to be examined now, and books that it is. One that answers for the
+// first time is examined at once.
+func (n *node) dueCheck(now time.Duration, arrived bool) bool {
+	if n.checking || n.checked && n.fault == nil || now < n.checkAt && !(arrived && n.away) {
+		return false
+	}
+	n.checking = true
+	return true
+}
+
+// recheck examines a server that was away, or unfit, before.
+func (l *Locker) recheck(n *node) {
+	n.mu.Lock()
+	was := n.fault
+	n.mu.Unlock()
+	f := l.examine(n)
+	fault := l.judge(n, f)
+	l.e.health.plan()
+	switch {
+	case f.err != nil:
+	case fault == nil && was != nil:
+		l.p.logger.Info("lockkit: node is fit and takes part again", n.attrs())
+	case fault != nil && (was == nil || was.Error() != fault.Error()):
+		l.p.logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
+	}
+}

@@ -1,0 +1,325 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What is done about nodes when nobody asks them, and what is told of them.
+
+// A node that was a replica when it was first looked at takes part once it is a master of its own.
+func TestUnfitNodeComesBack(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.process() // nodes are provisioned
+		var log logbook
+		w.nodes[1].Down()
+		p := w.stranger(log.option())
+		w.nodes[1].SetReplica(true)
+		w.nodes[1].Up()
+		w.release(w.acquire(p, "k"))
+		time.Sleep(time.Minute)
+		log.want(t, 1, "level=ERROR", "unfit", "node=1 ", "slave")
+		if n := w.nodes[1].Calls()["INFO"]; n < 5 || n > 9 { // one by the other process
+			t.Errorf("%d looks in a minute at a node that is unfit", n)
+		}
+		w.nodes[0].Down()
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, "slave of another server")
+
+		w.nodes[1].SetReplica(false)
+		time.Sleep(recheckEvery + time.Second)
+		log.want(t, 1, "level=INFO", "fit and takes part again", "node=1 ")
+		w.release(w.acquire(p, "k"))
+	})
+}
+
+// Of two late nodes that are one server, one takes part, however often they are looked at.
+func TestSameServerTwiceStaysOne(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, w *world) {
+		twice := &world{t, []*testutil.Node{w.nodes[0], w.nodes[0], w.nodes[1]}}
+		w.process(WithRestartGuard(true))
+		w.nodes[0].Down()
+		p := twice.stranger()
+		w.nodes[0].Up()
+		for range 20 {
+			time.Sleep(recheckEvery / 2)
+			fit := 0
+			for _, n := range p.e.nodes[:2] {
+				n.mu.Lock()
+				if n.checked && n.fault == nil {
+					fit++
+				}
+				n.mu.Unlock()
+			}
+			if fit > 1 {
+				t.Fatalf("one server takes part as %d nodes", fit)
+			}
+		}
+		w.release(w.acquire(p, "k")) // with the other server
+	})
+}
+
+// Nodes that are restarted one after another while nobody asks for a lock vote when somebody does.
+func TestQuietRollingRestart(t *testing.T) {
+	for name, restart := range map[string]func(*testutil.Node){
+		"empty": (*testutil.Node).RestartEmpty, "with its data": (*testutil.Node).Restart, "flushed": (*testutil.Node).Flush,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				w.release(w.acquire(p, "k"))
+				for _, n := range w.nodes {
+					time.Sleep(p.p.maxTTL + touchEvery(p.p.maxTTL, 1))
+					restart(n)
+				}
+				time.Sleep(time.Second) // the last one is in quarantine yet
+				w.release(w.acquire(p, "k"))
+			})
+		})
+	}
+}
+
+// Nodes are touched only while they are idle, not often, and the observer hears of it.
+func TestTouches(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := &pollster{}
+		p := w.process(WithObserver(o))
+		lease := w.acquire(p, "k")
+		time.Sleep(time.Minute)
+		if n := len(o.replies[OpTouch]); n > 0 {
+			t.Errorf("%d touches of nodes that are asked all the time", n)
+		}
+		w.release(lease)
+		time.Sleep(time.Minute)
+		for i := range w.nodes {
+			if got := o.verdicts(OpTouch, i); len(got) < 11 || len(got) > 12 || slices.ContainsFunc(got, func(v Verdict) bool { return v != Granted }) {
+				t.Errorf("touches of node %d in an idle minute: %v", i, got)
+			}
+		}
+		w.nodes[1].Flush()
+		w.nodes[2].Down()
+		time.Sleep(6 * time.Second)
+		if got := o.verdicts(OpTouch, 1); got[len(got)-1] != Quarantined {
+			t.Errorf("node 1, which was flushed: %v", got)
+		}
+		if got := o.verdicts(OpTouch, 2); got[len(got)-1] != Failed {
+			t.Errorf("node 2, which is down: %v", got)
+		}
+		if ops, _ := o.of(t, OpTouch); len(ops) > 0 {
+			t.Errorf("%d operations begun", len(ops))
+		}
+		p.Close(t.Context())
+		before := w.requests()
+		time.Sleep(time.Minute)
+		if n := w.requests() - before; n > 0 {
+			t.Errorf("%d requests after Close", n)
+		}
+	})
+}
+
+// Without the guard there is no quarantine that could begin.
+func TestNoTouchesWithoutTheGuard(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.process(WithRestartGuard(false))
+		before := w.requests()
+		time.Sleep(time.Hour)
+		if n := w.requests() - before; n > 0 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+// A Cluster has a guard record in each of its buckets: each is touched, one at a time.
+func TestTouchesOfACluster(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		n := w.nodes[0]
+		if _, err := n.Exec("SCRIPT", "LOAD", touchScript.source); err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClusterClient(&redis.ClusterOptions{
+			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: n.Name()}}}}, nil
+			},
+			NewClient: func(o *redis.Options) *redis.Client {
+				return n.ClientWith(func(own *redis.Options) { own.MaxRetries = -1 })
+			},
+			MaxRedirects: -1,
+		})
+		defer client.Close()
+		o := &pollster{}
+		l, err := New([]redis.UniversalClient{client}, WithRestartGuard(true), WithObserver(o), quietly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(over())
+		pass := touchEvery(l.p.maxTTL, clusterBuckets)
+		if pass < 16*time.Second {
+			t.Errorf("a pass takes %v", pass)
+		}
+		start := time.Now()
+		var last time.Time
+		n.OnRequest(func([]string) testutil.Action {
+			if time.Since(last) < 100*time.Millisecond {
+				t.Errorf("two requests within %v, after %v", time.Since(last), time.Since(start))
+			}
+			last = time.Now()
+			return testutil.Action{}
+		})
+		time.Sleep(2*pass + time.Second)
+		n.OnRequest(nil)
+		guards := 0
+		for _, key := range n.Keys() {
+			if strings.HasSuffix(key, "}g") {
+				guards++
+			}
+		}
+		if guards != clusterBuckets {
+			t.Errorf("%d guard records", guards)
+		}
+		if got := len(o.verdicts(OpTouch, 0)); got < clusterBuckets || got > 2*clusterBuckets+2 {
+			t.Errorf("%d touches", got)
+		}
+	})
+}
+
+// Lost connections now and then are no news; what changes all the time is told a few times a minute, with the
+// number of changes that were left out.
+func TestLogOfAFlappingNode(t *testing.T) {
+	t.Run("one request in a hundred", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			var log logbook
+			p := w.process(log.option())
+			for i, k := range p.links {
+				n := i * 33
+				k.decide(func(*script, []any) fate { n++; return fate{refuse: n%100 == 0} })
+			}
+			for range 1000 {
+				if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
+					lease.Release(t.Context())
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			log.want(t, 0, "node=")
+		})
+	})
+	t.Run("up and down", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			var log logbook
+			p := w.process(log.option())
+			for i := range 2 * 60 * 4 {
+				p.links[1].set(fate{refuse: i%8 < 4})
+				w.release(w.acquire(p, "k"))
+				time.Sleep(250 * time.Millisecond)
+			}
+			p.links[1].clear()
+			log.mu.Lock()
+			lines := len(log.lines)
+			log.mu.Unlock()
+			if lines < maxLines || lines > 3*maxLines {
+				t.Errorf("%d lines in two minutes", lines)
+			}
+			w.release(w.acquire(p, "k"))
+			time.Sleep(2 * time.Minute)
+			log.mu.Lock()
+			all := strings.Join(log.lines, "")
+			last := log.lines[len(log.lines)-1]
+			log.mu.Unlock()
+			if !strings.Contains(all, "changes_not_logged=") {
+				t.Errorf("nothing says how many changes were left out:\n%s", all)
+			}
+			if !strings.Contains(last, "votes again") {
+				t.Errorf("the last line is not what is so: %s", last)
+			}
+		})
+	})
+}
+
+// With the circuit open, or when time is up, the error says what the node failed with.
+func TestCauseIsKept(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for _, k := range p.links {
+			k.set(fate{refuse: true})
+		}
+		for range maxFailures {
+			p.TryAcquire(t.Context(), "k")
+		}
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, errCircuitOpen)
+		wantErr(t, err, errRefused)
+		for _, k := range p.links {
+			k.set(fate{lose: true})
+		}
+		time.Sleep(2 * p.p.nodeTimeout)
+		_, err = p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, errNodeTimeout)
+		wantErr(t, err, errRefused)
+		for _, k := range p.links {
+			k.clear()
+		}
+		time.Sleep(time.Minute)
+		w.release(w.acquire(p, "k"))
+		synctest.Wait()
+		for _, n := range p.e.nodes {
+			if err := n.noAnswer(0); errors.Is(err, errRefused) {
+				t.Errorf("%v remembers what is over: %v", n, err)
+			}
+		}
+	})
+}
+
+// The end of a dial's own time explains, and is not the end of the caller's.
+func TestCauseIsNotTheCallersDeadline(t *testing.T) {
+	t.Parallel()
+	n := aloneNode(t)
+	fails := func(err error) {
+		b, _ := n.admit(0, time.Second, true, 0)
+		n.leave(b, 0, err)
+	}
+	fails(context.DeadlineExceeded)
+	if err := n.noAnswer(0); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "deadline") {
+		t.Errorf("error is %v", err)
+	}
+	fails(errRefused)
+	fails(context.DeadlineExceeded)
+	wantErr(t, n.noAnswer(0), errRefused)
+	fails(nil)
+	if err := n.noAnswer(0); err != errNodeTimeout {
+		t.Errorf("after an answer: %v", err)
+	}
+}
+
+// Replies that were long under way say little of a node's clock.
+func TestClockOffsetOfLateReplies(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		w.release(w.acquire(p, "k"))
+		for _, n := range w.nodes {
+			n.SlowReplies(400 * time.Millisecond)
+		}
+		for range 3 {
+			w.release(w.acquire(p, "k"))
+		}
+		time.Sleep(time.Second)
+		if offset, _ := p.ClockOffset(); offset != 0 {
+			t.Errorf("offset %v, the clocks agree", offset)
+		}
+		for range 10 { // and when all are late, half of it at most
+			w.release(w.acquire(p, "k"))
+		}
+		time.Sleep(time.Second)
+		if offset, _ := p.ClockOffset(); offset.Abs() > 200*time.Millisecond {
+			t.Errorf("offset %v, the clocks agree", offset)
+		}
+	})
+}

@@ -1,0 +1,311 @@
+package core
+
+import (
+	"context"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What New finds out: what lasts is its error, what passes is logged and looked at again, and what cannot be
+// found out is said.
+
+func TestLastingFaults(t *testing.T) {
+	type prepare = func(*testutil.Node, *redis.Client)
+	refuse := func(command, err string) prepare {
+		return func(n *testutil.Node, _ *redis.Client) { n.Refuse(command, err) }
+	}
+	version := func(v string) prepare {
+		return func(n *testutil.Node, _ *redis.Client) { n.SetVersion(v) }
+	}
+	for name, c := range map[string]struct {
+		prepare prepare
+		want    []string // none: New succeeds
+	}{
+		"no password":    {refuse("INFO", "NOAUTH Authentication required."), []string{"NOAUTH", "user and password"}},
+		"wrong password": {refuse("INFO", "WRONGPASS invalid username-password pair or user is disabled."), []string{"WRONGPASS", "user and password"}},
+		"database":       {refuse("INFO", "ERR DB index is out of range"), []string{"out of range", "database"}},
+		"INFO denied":    {refuse("INFO", "NOPERM this user has no permissions to run the 'info' command"), []string{"+info", "restart guard"}},
+		"INFO renamed":   {refuse("INFO", "ERR unknown command 'INFO'"), []string{"+info", "restart guard"}},
+		"right of a script, before Redis 7": {refuse("EVALSHA", "ERR Error running script (call to f_0123): @user_script:5: @user_script: 5: The user executing the script can't run this command or subcommand"),
+			[]string{"lacks a right"}},
+		"Cluster behind a plain client": {refuse("EVALSHA", "MOVED 13907 10.0.0.1:6379"), []string{"ClusterClient"}},
+		"several plain servers":         {refuse("INFO", "ERR This instance has cluster support disabled"), []string{"for each server"}},
+		"no scripts":                    {refuse("EVALSHA", "ERR unknown command 'EVALSHA'"), []string{"does not know a command"}},
+		"Sentinel": {func(_ *testutil.Node, c *redis.Client) {
+			c.AddHook(rewriteInfo{"redis_mode:standalone", "redis_mode:sentinel"})
+		}, []string{"Sentinel", "NewFailoverClient"}},
+		"Redis 6.0":        {version("6.0.16"), []string{"Redis 6.0.16", "6.2.7"}},
+		"Redis 6.2.6":      {version("6.2.6"), []string{"Redis 6.2.6", "6.2.7"}},
+		"Redis 6.2.7":      {version("6.2.7"), nil},
+		"Redis 7.0 RC":     {version("6.9.240"), nil},
+		"Redis 10":         {version("10.0.0"), nil},
+		"an unstable tree": {version("255.255.255"), nil},
+		"Valkey":           {version("7.2.4"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				clients := testutil.Clients(w.nodes)
+				c.prepare(w.nodes[1], clients[1].(*redis.Client))
+				var log logbook
+				l, err := New(clients, log.option())
+				if c.want != nil {
+					wantInError(t, err, append(c.want, "node 1 (embedded-")...)
+					if strings.Contains(err.Error(), "node 0") || strings.Contains(err.Error(), "node 2") {
+						t.Errorf("nothing is wrong with nodes 0 and 2: %v", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				log.want(t, 0, "")
+				l.Close(t.Context())
+			})
+		})
+	}
+}
+
+// rewriteInfo replaces a line of INFO.
+type rewriteInfo struct{ line, by string }
+
+func (rewriteInfo) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (rewriteInfo) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h rewriteInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if info, ok := cmd.(interface {
+			Val() string
+			SetVal(string)
+		}); ok && cmd.Name() == "info" {
+			info.SetVal(strings.ReplaceAll(info.Val(), h.line, h.by))
+		}
+		return err
+	}
+}
+
+// What passes does not keep a process from starting, even without a quorum, and the check is made later, also
+// while nobody asks for a lock.
+func TestPassingFaults(t *testing.T) {
+	for command, reply := range map[string]string{
+		"INFO":    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+		"EVALSHA": "LOADING Redis is loading the dataset in memory",
+		"EVAL":    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+	} {
+		t.Run(strings.Fields(reply)[0], func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				for _, n := range w.nodes[1:] {
+					n.Refuse(command, reply)
+				}
+				var log logbook
+				l, err := New(testutil.Clients(w.nodes), log.option())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close(over())
+				log.want(t, 1, "level=WARN", "cannot be checked", "node=1 ", strings.Fields(reply)[0])
+				log.want(t, 1, "level=WARN", "cannot be checked", "node=2 ", strings.Fields(reply)[0])
+				w.nodes[1].SetEvictionPolicy("allkeys-lru", 1<<20)
+				time.Sleep(30 * time.Second)
+				for _, n := range w.nodes[1:] {
+					n.Refuse(command, "")
+				}
+				time.Sleep(recheckEvery + time.Second)
+				log.want(t, 1, "level=ERROR", "unfit", "node=1 ", "allkeys-lru")
+				log.want(t, 0, "unfit", "node=2 ")
+				if n := w.nodes[2].Calls()["INFO"]; n < 4 || n > 6 {
+					t.Errorf("%d looks at a node that was busy for 30s", n)
+				}
+			})
+		})
+	}
+}
+
+func TestChecksThatCannotBeMade(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*testutil.Node, *redis.Client)
+		check   string
+	}{
+		"INFO": {func(n *testutil.Node, _ *redis.Client) {
+			n.Refuse("INFO", "NOPERM this user has no permissions to run the 'info' command")
+			n.SetEvictionPolicy("allkeys-lru", 1<<20)
+		}, "INFO (denied)"},
+		"version": {func(n *testutil.Node, _ *redis.Client) { n.SetVersion("") }, "redis_version"},
+		"eviction": {func(_ *testutil.Node, c *redis.Client) {
+			c.AddHook(rewriteInfo{"maxmemory_policy", "x"})
+		}, "maxmemory_policy"},
+		"identity": {func(_ *testutil.Node, c *redis.Client) { c.AddHook(rewriteInfo{"run_id", "x"}) }, "run_id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, w *world) {
+				client := w.nodes[0].ClientWith(nil)
+				c.prepare(w.nodes[0], client)
+				var log logbook
+				l, err := New([]redis.UniversalClient{client}, log.option())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close(over())
+				log.want(t, 1, "level=WARN", "could not be made", "node=0 ", "addr=embedded-", c.check, "risk=")
+				log.want(t, 1, "")
+				w.release(w.acquire(&process{Locker: l}, "k"))
+			})
+		})
+	}
+}
+
+// The probe leaves nothing behind.
+func TestProbeWritesNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.stranger()
+		for i, n := range w.nodes {
+			if keys := n.Keys(); len(keys) > 0 {
+				t.Errorf("node %d has %v", i, keys)
+			}
+		}
+	})
+}
+
+type (
+	ringInside    struct{ *redis.Ring }
+	anyInside     struct{ redis.UniversalClient }
+	pointerInside struct{ *anyInside }
+)
+
+func TestClientsInWrappers(t *testing.T) {
+	t.Parallel()
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer plain.Close()
+	for _, c := range []redis.UniversalClient{ring, ringInside{ring}, &ringInside{ring}, anyInside{ring}, pointerInside{&anyInside{ring}}} {
+		wantInError(t, checkClients([]redis.UniversalClient{c}), "a Ring spreads keys")
+	}
+	for _, c := range []redis.UniversalClient{plain, anyInside{plain}, cluster, anyInside{cluster}} {
+		if err := checkClients([]redis.UniversalClient{c}); err != nil {
+			t.Error(err)
+		}
+		if _, want := c.(*redis.ClusterClient); (newNode(0, c).cluster != nil) != (want || c == anyInside{cluster}) {
+			t.Errorf("%T is taken for the wrong kind of client", c)
+		}
+	}
+}
+
+func TestLastingFaultsOnRealServers(t *testing.T) {
+	t.Parallel()
+	s := testutil.Redis(t, 2)
+	for _, server := range s {
+		if err := server.Client().ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unknown := httptest.NewTLSServer(nil)
+	defer unknown.Close()
+	addr := s[0].Addr()
+	for name, c := range map[string]struct{ url, want string }{
+		"no password":    {"redis://" + addr, "user and password"},
+		"wrong password": {"redis://:wrong@" + addr, "user and password"},
+		"database 99":    {"redis://:secret@" + addr + "/99", "database"},
+		"unknown CA":     {"rediss://" + unknown.Listener.Addr().String(), "CA"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Open([]string{c.url}, WithTTL(nodePatience), quietly)
+			wantInError(t, err, "node 0 (", c.want)
+		})
+	}
+	both := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{addr, s[1].Addr()}, Password: "secret"})
+	defer both.Close()
+	_, err := New([]redis.UniversalClient{both}, WithTTL(nodePatience), quietly)
+	wantInError(t, err, "redis.Client for each server")
+}
+
+// New finds each right that is missing in the manual's ACL.
+func TestMissingRightsOnARealServer(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := strings.Fields(string(regexp.MustCompile(`(?m)^ACL SETUSER lockkit (.*)$`).FindSubmatch(manual)[1]))
+	server := testutil.Redis(t, 1)[0]
+	for i, rule := range rules {
+		if !strings.HasPrefix(rule, "+") && !strings.HasPrefix(rule, "~") {
+			continue
+		}
+		args := []any{"ACL", "SETUSER", "lockkit", "reset"}
+		for _, r := range slices.Delete(slices.Clone(rules), i, i+1) {
+			args = append(args, r)
+		}
+		for _, cmd := range [][]any{{"SCRIPT", "FLUSH"}, args} {
+			if err := server.Client().Do(t.Context(), cmd...).Err(); err != nil {
+				t.Fatalf("%v: %v", cmd, err)
+			}
+		}
+		url := "redis://lockkit:secret@" + server.Addr()
+		_, err := Open([]string{url}, WithRestartGuard(true), WithTTL(nodePatience), quietly)
+		wantInError(t, err, "node 0 (", "ACL")
+	}
+}
+
+// go-redis prints every dial that fails, to stderr, beside the program's own log.
+func TestOpenedClientsAreSilent(t *testing.T) {
+	server := testutil.Redis(t, 1)[0]
+	var lines printed
+	redis.SetLogger(&lines) // for all clients of this process: look for the server's own
+	l, err := Open([]string{"redis://" + server.Addr()}, WithTTL(nodePatience), quietly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(over())
+	server.Kill()
+	for range 30 {
+		_, err = l.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, "connection refused")
+	}
+	if found := lines.with(server.Addr()); len(found) > 0 {
+		t.Errorf("%d lines, such as %q", len(found), found[0])
+	}
+}
+
+type printed struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (p *printed) Printf(_ context.Context, format string, v ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	line := format
+	for _, x := range v {
+		if err, ok := x.(error); ok {
+			line += " " + err.Error()
+		}
+	}
+	p.lines = append(p.lines, line)
+}
+
+func (p *printed) with(part string) (found []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, line := range p.lines {
+		if strings.Contains(line, part) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
