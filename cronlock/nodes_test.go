@@ -186,10 +186,11 @@ func sweep(t *testing.T, w *world, k, attempts int, hit func(*testutil.Node) tes
 
 // A caller of Lock that gives up, at whatever request, leaves no lease behind.
 func TestLockCancelled(t *testing.T) {
+	t.Parallel()
 	for node := range 3 {
 		reached := true
 		for k := 1; reached; k++ {
-			bubble(t, 3, func(t *testing.T, w *world) {
+			serialBubble(t, 3, func(t *testing.T, w *world) {
 				r := w.replica("0", WithMinGap(time.Minute)) // all that a run can need
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

@@ -120,13 +120,15 @@ func locker(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *core.Loc
 	for _, n := range nodes {
 		clients = append(clients, n.ClientWith(func(o *redis.Options) { o.PoolSize, o.MaxRetries = 2000, -1 }))
 	}
-	return lockerOn(t, clients, opts...)
+	return lockerOn(t, clients, append([]core.Option{core.WithClockWindow(50 * time.Millisecond)}, opts...)...)
 }
+
+// patient is for servers in real time, in tests that do not wait for a lease to run out: a machine may be slow.
+var patient = []core.Option{core.WithTTL(time.Minute), core.WithClockWindow(5 * time.Second), core.WithNodeTimeout(10 * time.Second)}
 
 func lockerOn(t testing.TB, clients []redis.UniversalClient, opts ...core.Option) *core.Locker {
 	t.Helper()
-	l, err := core.New(clients, append([]core.Option{core.WithTTL(ttl), core.WithClockWindow(50 * time.Millisecond),
-		core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	l, err := core.New(clients, append([]core.Option{core.WithTTL(ttl), core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,21 +57,20 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 	})
 }
 
-// What real servers keep is what was answered, byte by byte.
+// What a real server keeps is what was answered, byte by byte. One server: of three, one may still have the lease
+// when the others have the record, and if one of those is slow then, the replica cannot know that the first request
+// is over.
 func TestReplayFromRealRedis(t *testing.T) {
-	servers := testutil.Redis(t, 3)
+	server := testutil.Redis(t, 1)[0]
 	body := make([]byte, recordedBody)
 	for i := range body {
 		body[i] = byte(i * 7)
 	}
 	var replicas []http.Handler
 	for range 2 {
-		var clients []redis.UniversalClient
-		for _, s := range servers {
-			clients = append(clients, s.Client())
-		}
+		locks := lockerOn(t, []redis.UniversalClient{server.Client()}, patient...)
 		r := router()
-		r.POST("/report", middleware(t, lockerOn(t, clients), WithIdempotencyKey()).Lock, func(c *gin.Context) {
+		r.POST("/report", middleware(t, locks, WithIdempotencyKey()).Lock, func(c *gin.Context) {
 			c.Data(201, "application/octet-stream", body)
 		})
 		replicas = append(replicas, r)

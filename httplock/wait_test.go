@@ -33,7 +33,7 @@ func TestOneAtATimeOverReplicas(t *testing.T) {
 			for _, s := range servers {
 				clients = append(clients, s.Client())
 			}
-			return lockerOn(t, clients)
+			return lockerOn(t, clients, patient...)
 		})
 	})
 }
