@@ -24,7 +24,7 @@ SEEDS ?= 100000
 MINIMUM_REDIS := 6.2.7
 
 # The modules beside this one.
-NESTED := $(patsubst %/go.mod,%,$(wildcard */*/go.mod))
+NESTED := $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
 
 # The race detector leaves out the Lua interpreter of embedded nodes, which runs in one goroutine at a time: that
 # and a lazier garbage collector save a third of the CPU.

@@ -36,7 +36,7 @@ func TestServerVersion(t *testing.T) {
 	}
 	switch old := version < 6_002_007; {
 	case old && (err == nil || !strings.Contains(err.Error(), "6.2.7")):
-		t.Errorf("Redis %s: %v, want an error that names 6.2.7", found[0], err)
+		t.Errorf("%s: %v, want an error that names 6.2.7", found[0], err)
 	case !old && err != nil:
 		t.Errorf("%s: %v", found[0], err)
 	}
