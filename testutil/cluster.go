@@ -99,16 +99,14 @@ func (c *Cluster) Client() *redis.ClusterClient {
 func (c *Cluster) Master(s *Server, key string) *Server {
 	c.tb.Helper()
 	slot := c.do(s, "CLUSTER", "KEYSLOT", key).(int64)
-	slots, err := s.admin().ClusterSlots(c.tb.Context()).Result()
-	if err != nil {
-		c.tb.Fatal(err)
-	}
-	for _, r := range slots {
-		if int64(r.Start) <= slot && slot <= int64(r.End) && len(r.Nodes) > 0 {
-			for _, s := range c.Servers {
-				if s.Addr() == r.Nodes[0].Addr {
-					return s
-				}
+	for _, v := range c.do(s, "CLUSTER", "SLOTS").([]any) {
+		r := v.([]any) // first slot, last slot, master, replicas
+		if slot < r[0].(int64) || slot > r[1].(int64) {
+			continue
+		}
+		for _, s := range c.Servers {
+			if int64(s.port) == r[2].([]any)[1].(int64) {
+				return s
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func NewSentinel(tb testing.TB, replicas int, downAfter time.Duration, extraArgs
 	c := &Sentinel{tb: tb, Servers: Redis(tb, 1+replicas, append([]string{"--repl-diskless-sync-delay", "0"}, extraArgs...)...)}
 	primary := c.Servers[0]
 	for _, s := range c.Servers[1:] {
-		if err := s.admin().SlaveOf(tb.Context(), "127.0.0.1", strconv.Itoa(primary.port)).Err(); err != nil {
+		if err := s.admin().ReplicaOf(tb.Context(), "127.0.0.1", strconv.Itoa(primary.port)).Err(); err != nil {
 			tb.Fatal(err)
 		}
 	}
