@@ -96,8 +96,10 @@ func TestTouches(t *testing.T) {
 		p := w.process(WithObserver(o))
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Minute)
-		if n := len(o.replies[OpTouch]); n > 0 {
-			t.Errorf("%d touches of nodes that are asked all the time", n)
+		for i := range w.nodes {
+			if n := len(o.verdicts(OpTouch, i)); n > 0 {
+				t.Errorf("%d touches of node %d, which is asked all the time", n, i)
+			}
 		}
 		w.release(lease)
 		time.Sleep(time.Minute)
