@@ -19,6 +19,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 # How many seeds `sim` tries.
 SEEDS ?= 100000
+SHORT_SEEDS := 600
 
 # The oldest Redis that core.New accepts: on older servers `servers` expects it to refuse.
 MINIMUM_REDIS := 6.2.7
@@ -41,6 +42,9 @@ if [[ "$$found" != *TestSimulation* ]]; then
 	exit 1
 fi
 endef
+
+# Of a simulation's -v: what failed, and the counts of faults and outcomes that show what it reached.
+quiet := grep -vE '^(=== | *--- PASS|redis: )'
 
 .PHONY: help
 help: ## list the targets
@@ -139,17 +143,17 @@ unit: tools ## all tests with the race detector, on real Redis
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m ./...
 
 .PHONY: sim-short
-sim-short: tools ## the simulation on 1000 seeds, and the tests that the race detector would spoil
-	@echo "==> sim-short: the simulation on 1000 seeds and the count of allocations, without the race detector"
+sim-short: tools ## the simulation on a few hundred seeds, and the tests that the race detector would spoil
+	@echo "==> sim-short: the simulation on $(SHORT_SEEDS) seeds and the count of allocations, without the race detector"
 	$(check-simulation)
-	$(WITH_TOOLS) GOGC=400 go test ./core -run '^(TestSimulation|TestAllocations)$$' -count=1 -sim.seeds=1000 -timeout 20m
+	$(WITH_TOOLS) GOGC=400 go test ./core -run '^(TestSimulation|TestAllocations)$$' -count=1 -sim.seeds=$(SHORT_SEEDS) -timeout 20m -v | $(quiet)
 	$(WITH_TOOLS) go test ./otel -run '^TestAllocations' -count=1
 
 .PHONY: sim
 sim: ## the simulation, long campaign (SEEDS=100000)
 	@echo "==> sim: the simulation on $(SEEDS) seeds"
 	$(check-simulation)
-	go test ./core -run 'TestSimulation' -count=1 -sim.seeds=$(SEEDS) -timeout 0
+	GOGC=400 go test ./core -run '^TestSimulation$$' -count=1 -sim.seeds=$(SEEDS) -timeout 0 -v | $(quiet)
 
 .PHONY: soak
 soak: tools ## the core tests 20 times over, with the race detector

@@ -180,7 +180,7 @@ func TestNodeAwayAtTheStart(t *testing.T) {
 // Two clients for one server, which was down when New looked, must not make two votes, not even once.
 func TestSameServerTwiceFoundLate(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
-		twice := &world{t, []*testutil.Node{w.nodes[0], w.nodes[0], w.nodes[1]}}
+		twice := &world{t: t, nodes: []*testutil.Node{w.nodes[0], w.nodes[0], w.nodes[1]}}
 		w.process(WithRestartGuard(true))
 		w.nodes[0].Down()
 		p := twice.stranger()

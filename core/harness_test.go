@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -19,6 +20,8 @@ import (
 type world struct {
 	t     *testing.T
 	nodes []*testutil.Node
+	// serving is the server of a node that a new connection reaches, where that is not always the same.
+	serving func(i int) *testutil.Node
 }
 
 // A process is a Locker with network links of its own to the nodes.
@@ -32,7 +35,7 @@ func bubble(t *testing.T, n int, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f(t, &world{t, testutil.Embedded(t, n)})
+		f(t, &world{t: t, nodes: testutil.Embedded(t, n)})
 	})
 }
 
@@ -53,14 +56,22 @@ func (w *world) stranger(opts ...Option) *process {
 	w.t.Helper()
 	p := &process{}
 	var clients []redis.UniversalClient
-	for _, n := range w.nodes {
+	for i, n := range w.nodes {
 		for _, s := range allScripts { // loading them later would take a message more
 			if _, err := n.Exec("SCRIPT", "LOAD", s.source); err != nil {
 				w.t.Fatal(err)
 			}
 		}
 		k := &link{}
-		c := n.ClientWith(func(o *redis.Options) { o.PoolSize = 2000; o.MaxRetries = -1 })
+		c := n.ClientWith(func(o *redis.Options) {
+			o.PoolSize = 2000
+			o.MaxRetries = -1
+			if w.serving != nil {
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					return w.serving(i).Dial(ctx, network, addr)
+				}
+			}
+		})
 		c.AddHook(k)
 		clients, p.links = append(clients, c), append(p.links, k)
 	}

@@ -46,7 +46,7 @@ func TestUnfitNodeComesBack(t *testing.T) {
 // Of two late nodes that are one server, one takes part, however often they are looked at.
 func TestSameServerTwiceStaysOne(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
-		twice := &world{t, []*testutil.Node{w.nodes[0], w.nodes[0], w.nodes[1]}}
+		twice := &world{t: t, nodes: []*testutil.Node{w.nodes[0], w.nodes[0], w.nodes[1]}}
 		w.process(WithRestartGuard(true))
 		w.nodes[0].Down()
 		p := twice.stranger()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -40,6 +41,7 @@ type Node struct {
 	// that no request straddles a change. Lock order: exec, redis, mu.
 	exec   sync.Mutex
 	offset time.Duration // guarded by exec
+	lua    *scripts      // used with exec held
 
 	mu        sync.Mutex
 	listeners []net.Listener
@@ -69,6 +71,7 @@ func NewNode() *Node {
 		calls: map[string]int{},
 		id:    newIdentity(),
 	}
+	n.lua = newScripts(n)
 	m.SetTime(time.Now())
 	m.ClockTTL(true)
 	n.srv.SetPreHook(n.answerInfo)
@@ -162,6 +165,7 @@ func (n *Node) Exec(args ...any) (any, error) {
 		}
 		words[i] = fmt.Sprint(a)
 	}
+	words[0] = strings.ToUpper(words[0])
 	n.exec.Lock()
 	defer n.exec.Unlock()
 	return n.execLocked(words)
@@ -223,6 +227,7 @@ func (n *Node) Close() {
 	n.work.Wait()
 	n.exec.Lock() // a script run by Exec needs miniredis open
 	defer n.exec.Unlock()
+	n.lua.close()
 	n.redis.Close()
 }
 
@@ -233,7 +238,9 @@ func (n *Node) dispatch(peer *server.Peer, args []string) {
 		peer.WriteError(fmt.Sprintf("ERR embedded nodes do not serve '%s'", args[0]))
 	} else {
 		n.redis.SetTime(time.Now().Add(n.offset))
-		n.srv.Dispatch(peer, args)
+		if !n.lua.dispatch(peer, args) {
+			n.srv.Dispatch(peer, args)
+		}
 	}
 	peer.Flush()
 }

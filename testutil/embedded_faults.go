@@ -177,6 +177,11 @@ func (n *Node) tick() {
 func (n *Node) throw(change func(), commands ...string) {
 	n.exec.Lock()
 	defer n.exec.Unlock()
+	n.throwLocked(change, commands...)
+}
+
+// throwLocked is throw with exec held.
+func (n *Node) throwLocked(change func(), commands ...string) {
 	n.mu.Lock()
 	change()
 	n.mu.Unlock()

@@ -1,0 +1,260 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// What the processes of the simulation do.
+
+// A simProcess is a process whose messages have fates drawn from the seed.
+type simProcess struct {
+	*process
+	mu     sync.Mutex
+	paused time.Time   // until when nothing arrives or leaves in time
+	cut    []time.Time // by node: until when it is out of reach
+}
+
+func (s *sim) newProcess(i int, p *process) *simProcess {
+	sp := &simProcess{process: p, cut: make([]time.Time, s.mixture.nodes)}
+	random := rand.New(rand.NewPCG(s.seed, uint64(1000+i)))
+	var mu sync.Mutex
+	p.e.jitter = func(n int64) int64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.Int64N(n)
+	}
+	for j, k := range p.links {
+		r := rand.New(rand.NewPCG(s.seed, uint64(100*(i+1)+j)))
+		k.decide(func(*script, []any) fate { // called with the link's lock
+			f := fate{delay: s.latency(r), replyDelay: s.latency(r), lose: r.Float64() < s.loss, loseReply: r.Float64() < s.loss, twice: r.Float64() < s.twin}
+			sp.mu.Lock()
+			defer sp.mu.Unlock()
+			f.delay += max(0, time.Until(sp.paused))
+			f.refuse = time.Now().Before(sp.cut[j])
+			return f
+		})
+	}
+	return sp
+}
+
+func (s *sim) latency(r *rand.Rand) time.Duration {
+	d := exponential(r, s.delay)
+	if r.Float64() < s.tail {
+		d += exponential(r, s.ttl()*7/10)
+	}
+	return d
+}
+
+func (p *simProcess) pause(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = time.Now().Add(d)
+}
+
+// cutOff keeps the process from the nodes that it draws, or all.
+func (p *simProcess) cutOff(d time.Duration, from func() bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.cut {
+		if from() {
+			p.cut[i] = time.Now().Add(d)
+		}
+	}
+}
+
+func always() bool { return true }
+
+// Start counts what only an observer sees.
+func (s *sim) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+	return ctx, func(out Outcome) {
+		if op.Kind == OpHold && errors.Is(out.Err, ErrLost) {
+			s.count("lost")
+		}
+		for _, n := range out.Nodes {
+			s.count(n.Verdict.String())
+		}
+	}
+}
+
+const simJobs = 6 // keys that are completed, one after the other
+
+// client is one goroutine of a process that locks, works and writes until the end.
+func (s *sim) client(p *simProcess, i, line int) {
+	r := rand.New(rand.NewPCG(s.seed, uint64(10*(i+1)+line)))
+	for n := 0; time.Now().Before(s.end); n++ {
+		time.Sleep(exponential(r, s.think))
+		key, job := fmt.Sprintf("key-%d", r.IntN(2)), false
+		if r.Float64() < s.jobs {
+			turn := simJobs - int(float64(time.Until(s.end))/float64(simTime)*simJobs)
+			key, job = jobKey(max(0, min(turn, simJobs)-1-r.IntN(2))), true // this one or the last
+		}
+		w := &work{s: s, p: p, r: r, key: key, job: job, holder: fmt.Sprintf("%d.%d.%d", i, line, n)}
+		ctx, cancel := context.WithCancel(context.Background())
+		patience := time.AfterFunc(exponential(r, s.ttl()), cancel)
+		s.history.Attempt(key, w.holder, time.Now())
+		acquire := p.Acquire
+		if r.IntN(4) == 0 {
+			acquire = p.TryAcquire
+		}
+		lease, err := acquire(ctx, key)
+		switch intime := patience.Stop(); {
+		case err != nil:
+			s.refused(key, err)
+			if errors.Is(err, ErrDone) {
+				time.Sleep(exponential(r, s.ttl()/4)) // the next job comes some time later
+			}
+		case !intime: // the grant came as its patience ran out
+			s.history.Granted(key, w.holder, lease.FencingToken(), time.Now())
+			s.history.Ended(key, w.holder, lease.FencingToken(), time.Now())
+			lease.Release(context.Background())
+		default:
+			w.under(lease)
+		}
+		cancel()
+	}
+}
+
+func jobKey(i int) string { return fmt.Sprintf("job-%d", i) }
+
+func (s *sim) refused(key string, err error) {
+	op, ok := errors.AsType[*OpError](err)
+	switch {
+	case !ok:
+		s.t.Errorf("untyped error: %v", err)
+	case errors.Is(err, ErrDone):
+		s.count("done")
+		s.records.seen(s, key, op.Record)
+	}
+}
+
+// A work is what one holder does under its lease.
+type work struct {
+	s      *sim
+	p      *simProcess
+	r      *rand.Rand
+	key    string
+	holder string
+	job    bool
+}
+
+// under works under the lease, writing to the fenced store, and ends it in one of several ways.
+func (w *work) under(lease *Lease) {
+	s, r := w.s, w.r
+	token, ctx := lease.FencingToken(), lease.Context()
+	s.history.Granted(w.key, w.holder, token, time.Now())
+	s.count("grants")
+	hold := min(exponential(r, s.hold), time.Until(s.end)+s.ttl())
+	back := time.Now()
+	if r.IntN(5) == 0 { // away until the lease has run out, and perhaps somebody else has it
+		away := s.ttl()*3/4 + exponential(r, s.ttl()*3/4)
+		w.p.cutOff(away, always)
+		if r.IntN(2) == 0 { // what it sends in the last part of it arrives
+			w.p.cutOff(away*2/3, always)
+			w.p.pause(away)
+		}
+		s.nemesis.haunts(away)
+		hold, back = away+exponential(r, s.ttl()/4), back.Add(away+exponential(r, s.ttl()/8))
+	}
+	until := time.After(hold)
+	for working := true; working; {
+		if ctx.Err() == nil {
+			s.history.Wrote(w.key, token, time.Now(), s.fences.write(w.key, token))
+		}
+		select {
+		case <-ctx.Done():
+			working = false
+		case <-until:
+			working = false
+		case <-time.After(exponential(r, s.ttl()/4)):
+		}
+	}
+	s.history.Ended(w.key, w.holder, token, time.Now())
+	switch {
+	case w.job:
+		time.Sleep(time.Until(back))
+		w.complete(lease)
+	case r.IntN(8) > 0: // otherwise the holder dies; its parent context ends with it
+		lease.Release(context.Background())
+	}
+}
+
+// complete records the job as done, and repeats that now and then, whatever came of it.
+func (w *work) complete(lease *Lease) {
+	s, r := w.s, w.r
+	late, done := lease.Context().Err() != nil, false
+	for {
+		err := lease.Complete(context.Background(), []byte(w.holder))
+		switch {
+		case err == nil:
+			s.count("completed")
+			if done {
+				s.count("completed again")
+			} else if late {
+				s.count("completed late")
+			}
+			done = true
+			s.records.completed(s, w.key, w.holder, lease.FencingToken())
+		case done:
+			s.t.Errorf("completed %s before, and now: %v", w.key, err)
+		case errors.Is(err, ErrLost):
+			s.count("refused completion")
+		}
+		switch r.IntN(4) {
+		case 0:
+			time.Sleep(exponential(r, s.ttl()/4))
+			continue
+		case 1:
+			if !done {
+				lease.Release(context.Background())
+			}
+		}
+		return
+	}
+}
+
+// recovers checks that after the last fault every key becomes free again.
+func (s *sim) recovers() {
+	p := s.stranger(s.options(s.ttl())...)
+	for _, key := range []string{"key-0", "key-1"} {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*s.ttl())
+		lease, err := p.Acquire(ctx, key)
+		cancel()
+		if err != nil {
+			s.t.Errorf("%+v\nnever free again: %v", s.mixture, err)
+			continue
+		}
+		s.history.Granted(key, "last", lease.FencingToken(), time.Now())
+	}
+	for i := range simJobs {
+		lease, err := p.TryAcquire(context.Background(), jobKey(i))
+		if err != nil {
+			s.refused(jobKey(i), err)
+			continue
+		}
+		s.history.Granted(jobKey(i), "last", lease.FencingToken(), time.Now())
+	}
+}
+
+// A fencedStore refuses a write with a smaller token than it has seen.
+type fencedStore struct {
+	mu   sync.Mutex
+	seen map[string]uint64
+}
+
+func (f *fencedStore) write(key string, token uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen == nil {
+		f.seen = map[string]uint64{}
+	}
+	if token < f.seen[key] {
+		return false
+	}
+	f.seen[key] = token
+	return true
+}

@@ -1,0 +1,253 @@
+package core
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A nemesis breaks things until the end of the simulation, and mends them then. All of its faults come from
+// one goroutine, so that each sees the nodes as they are.
+type nemesis struct {
+	s       *sim
+	r       *rand.Rand
+	plan    []planned
+	wishes  chan planned         // of holders
+	saved   []*testutil.Snapshot // by node
+	offset  []time.Duration      // by node: what its clock is off by
+	former  [][]*testutil.Node   // by node: primaries that were replaced and still serve
+	retired map[*testutil.Node]bool
+
+	mu    sync.Mutex
+	dials *rand.Rand // guarded by mu, like what serving reads
+}
+
+type planned struct {
+	at time.Time
+	do func()
+}
+
+// A faultKind is something that happens to a node, or to a process.
+type faultKind struct {
+	steps  bool // needs the clock window
+	splits bool // needs the replica lag
+	rare   bool // takes a node out for a while, so that with many of these nothing is ever granted
+	do     func(m *nemesis, i int, n *testutil.Node, long time.Duration)
+}
+
+var faultKinds = map[string]faultKind{
+	"down": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Down(); m.mends(long, n) }},
+	"hang": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Hang(); m.mends(long, n) }},
+	"slow": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+		n.Slow(exponential(m.r, m.s.ttl()/10))
+		m.mends(long, n)
+	}},
+	"restart": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Restart() }},
+	"empty":   {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.s.forget(i, n.RestartEmpty) }},
+	"flush":   {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.s.forget(i, n.Flush) }},
+	"promote": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Promote() }},
+	"snapshot": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // taken now, restored later, perhaps twice
+		saved := n.Snapshot()
+		m.saved[i] = saved
+		m.after(long, func() { m.restore(i, saved) })
+	}},
+	"old snapshot": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.restore(i, m.saved[i]) }},
+	"lossy promote": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+		saved := n.Snapshot()
+		m.after(long/4, func() { m.s.forget(i, func() { m.s.world.nodes[i].PromoteFrom(saved) }) })
+	}},
+	"failover": {splits: true, rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+		saved := n.Snapshot()
+		m.after(min(long/4, m.s.lag), func() { m.failover(i, saved) })
+	}},
+	"rolling": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+		for i := range m.s.world.nodes {
+			m.after(time.Duration(i)*m.s.ttl()/2, func() { m.s.forget(i, m.s.world.nodes[i].RestartEmpty) })
+		}
+	}},
+	"rolling snapshots": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+		for i, n := range m.s.world.nodes {
+			saved := n.Snapshot()
+			m.after(time.Duration(i)*m.s.ttl()/2, func() { m.restore(i, saved) })
+		}
+	}},
+	"step": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+		m.step(i, time.Duration((m.r.Float64()-0.3)*4*float64(m.s.ttl())), long)
+	}},
+	"shift": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // about the window
+		m.step(i, time.Duration((m.r.Float64()-0.5)*2.2*float64(m.s.window)), long)
+	}},
+	"jump": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+		m.step(i, time.Duration((m.r.Float64()-0.5)*float64(4*time.Hour)), long)
+	}},
+	"pause": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.process().pause(long) }},
+	"cut": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+		m.process().cutOff(long, func() bool { return m.r.IntN(2) == 0 })
+	}},
+}
+
+func (m *nemesis) prepare(s *sim, r *rand.Rand) {
+	m.s, m.r = s, r
+	m.dials = rand.New(rand.NewPCG(s.seed, 1))
+	m.wishes = make(chan planned, 100)
+	m.former = make([][]*testutil.Node, len(s.world.nodes))
+	m.offset = make([]time.Duration, len(s.world.nodes))
+	m.retired = map[*testutil.Node]bool{}
+	for _, n := range s.world.nodes {
+		m.saved = append(m.saved, n.Snapshot())
+	}
+	s.world.serving = m.serving
+}
+
+func (m *nemesis) process() *simProcess { return m.s.processes[m.r.IntN(len(m.s.processes))] }
+
+// run ends when all that was planned has happened.
+func (m *nemesis) run() {
+	s := m.s
+	next := s.end.Add(time.Hour)
+	if len(s.faults) > 0 {
+		next = time.Now().Add(exponential(m.r, s.every))
+	}
+	for {
+		if next.After(s.end) {
+			next = s.end.Add(time.Hour)
+		}
+		wake := next
+		if len(m.plan) > 0 && m.plan[0].at.Before(wake) {
+			wake = m.plan[0].at
+		}
+		if wake.After(s.end) && len(m.plan) == 0 {
+			wake = s.end
+		}
+		select {
+		case w := <-m.wishes:
+			m.add(w)
+			continue
+		case <-time.After(time.Until(wake)):
+		}
+		switch {
+		case len(m.plan) > 0 && !m.plan[0].at.After(time.Now()):
+			do := m.plan[0].do
+			m.plan = m.plan[1:]
+			do()
+		case !next.After(time.Now()):
+			m.strike()
+			next = time.Now().Add(exponential(m.r, s.every))
+		default:
+			m.rest()
+			return
+		}
+	}
+}
+
+func (m *nemesis) strike() {
+	kind := m.s.faults[m.r.IntN(len(m.s.faults))]
+	m.s.count(kind)
+	i := m.r.IntN(len(m.s.world.nodes))
+	faultKinds[kind].do(m, i, m.s.world.nodes[i], exponential(m.r, m.s.ttl()/2))
+}
+
+// after plans something; nothing is left to do when the simulation ends.
+func (m *nemesis) after(d time.Duration, do func()) {
+	m.add(planned{time.Now().Add(min(d, max(0, time.Until(m.s.end)))), do})
+}
+
+func (m *nemesis) add(p planned) {
+	i, _ := slices.BinarySearchFunc(m.plan, p, func(a, b planned) int {
+		if a.at.After(b.at) {
+			return 1
+		}
+		return -1
+	})
+	m.plan = slices.Insert(m.plan, i, p)
+}
+
+func (m *nemesis) mends(d time.Duration, n *testutil.Node) {
+	m.after(d, func() {
+		if !m.retired[n] {
+			n.Up()
+		}
+	})
+}
+
+func (m *nemesis) restore(i int, saved *testutil.Snapshot) {
+	m.s.count("restored")
+	m.s.forget(i, func() { m.s.world.nodes[i].RestartFrom(saved) })
+}
+
+// haunts has some nodes forget, when a holder that was cut off is about to be back, all that happened since.
+func (m *nemesis) haunts(away time.Duration) {
+	if !slices.Contains(m.s.faults, "old snapshot") {
+		return
+	}
+	select {
+	case m.wishes <- planned{time.Now(), func() {
+		for i, n := range m.s.world.nodes {
+			if saved := n.Snapshot(); m.r.IntN(2) == 0 {
+				m.after(away, func() { m.restore(i, saved) })
+			}
+		}
+	}}:
+	default:
+	}
+}
+
+func (m *nemesis) step(i int, d, long time.Duration) {
+	n := m.s.world.nodes[i]
+	m.offset[i] += d
+	n.StepClock(d)
+	m.after(long, func() {
+		m.offset[i] -= d
+		m.s.world.nodes[i].StepClock(-d)
+	})
+}
+
+// failover promotes a replica that lags. The old primary serves those that stay on their connections, or
+// connect before they have heard of it, until the replica lag is over.
+func (m *nemesis) failover(i int, saved *testutil.Snapshot) {
+	old := m.s.world.nodes[i]
+	if len(m.former[i]) > 0 {
+		return // one at a time
+	}
+	replica := testutil.NewNode()
+	m.s.t.Cleanup(replica.Close)
+	replica.StepClock(m.offset[i])
+	m.s.forget(i, func() {
+		replica.RestartFrom(saved)
+		m.former[i] = []*testutil.Node{old}
+		m.mu.Lock()
+		m.s.world.nodes[i] = replica
+		m.mu.Unlock()
+	})
+	m.s.count("failed over")
+	m.after(m.s.lag, func() {
+		m.s.forget(i, func() {
+			m.retired[old] = true
+			old.Down()
+			m.mu.Lock()
+			m.former[i] = nil
+			m.mu.Unlock()
+		})
+	})
+}
+
+// serving is the server that a new connection to node i reaches.
+func (m *nemesis) serving(i int) *testutil.Node {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.former[i]; len(f) > 0 && m.dials.IntN(2) == 0 {
+		return f[0]
+	}
+	return m.s.world.nodes[i]
+}
+
+// rest mends everything and waits until nothing of it matters any more.
+func (m *nemesis) rest() {
+	for _, n := range m.s.world.nodes {
+		n.Up()
+	}
+	time.Sleep(5 * m.s.ttl())
+}
