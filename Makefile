@@ -262,6 +262,10 @@ demos: tools ## run every example, as short as it can be; each fails if what it 
 models: ## check the models in docs/models
 	@$(MAKE) -C docs/models check
 
+.PHONY: models-deep
+models-deep: ## the larger searches of the models
+	@$(MAKE) -C docs/models deep
+
 .PHONY: mod-check
 mod-check: ## go.mod and go.sum of every module are tidy, and the modules are what they claim
 	@for module in . $(NESTED); do

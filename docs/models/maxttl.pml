@@ -1,0 +1,129 @@
+/* maxttl.pml -- two processes with different max TTLs, and nodes that lose their memory.  N = 3, q = 2.
+ *
+ * A node that lost its memory is in quarantine until every lease it may have forgotten is over. How long that takes, only
+ * requests can tell it. Process 1, with leases of LONG ticks, was granted the key on two or three nodes when the run begins.
+ * Process 2, with leases of one tick, asks for it, any number of times.
+ * State per node: owner of the lease and ticks left of it; whether there is a guard record, the ticks since it was written, and
+ * the greatest max TTL that requests have brought since.
+ *
+ * Rules
+ *   The quarantine ends at the beginning of the memory plus the greatest max TTL brought since, however late it was brought.
+ *   Each reply shows the greatest value the node knows; a process sends the greatest one it ever heard of.
+ *   An attempt that heard of a greater value than its requests carried does not count.
+ * Assumption: process 2 has heard of the greater value when it counts its votes, from an earlier reply or in this attempt.
+ * Checked: process 2 is not granted the key while process 1 is trusted.
+ *
+ * Flags, each of which must be refuted
+ *   -DOWNMAX     a process sends its own max TTL, whatever it heard
+ *   -DFIRST      the quarantine is fixed by the value that the first request brought
+ *   -DCOUNTALL   an attempt counts although it heard of a greater value than its requests carried
+ *   -DUNHEARD    without the assumption: the limit that the guarantees state
+ */
+#ifndef LONG
+#define LONG 3
+#endif
+#define BIT(n)   (1 << (n))
+#define MAX(x,y) ((x) > (y) -> (x) : (y))
+
+byte own[3], rem[3];
+bit  record[3];
+byte since[3], longest[3];
+byte heard = 1;                        /* greatest max TTL that process 2 knows */
+byte trust = LONG;                     /* of process 1 */
+byte age = 1;                          /* of process 2's attempt */
+#ifdef FIRST
+byte fixed[3];                         /* length of the quarantine */
+#define QUARANTINED(n) (since[n] < fixed[n])
+#define FIX(n,x) fixed[n] = x
+#else
+#define QUARANTINED(n) (since[n] < longest[n])
+#define FIX(n,x) skip
+#endif
+#ifdef OWNMAX
+#define SENT 1
+#else
+#define SENT sent
+#endif
+#ifdef COUNTALL
+#define COUNTS true
+#else
+#define COUNTS (SENT == heard)
+#endif
+#ifdef UNHEARD
+#define INFORMED true
+#else
+#define INFORMED (heard == LONG)
+#endif
+
+inline guard(x) {
+  if
+  :: !record[n] -> record[n] = 1; since[n] = 0; longest[n] = x; FIX(n,x)
+  :: else -> longest[n] = MAX(longest[n], x)
+  fi
+}
+
+inline acquire() {
+  asked = asked | BIT(n);
+  guard(SENT);
+  if
+  :: !QUARANTINED(n) && own[n] != 1 -> own[n] = 2; rem[n] = 1; yes = 1
+  :: else -> yes = 0
+  fi;
+  if :: granted = granted + yes; heard = MAX(heard, longest[n]) :: skip fi;    /* or the reply is lost */
+  yes = 0
+}
+
+proctype Short() {
+  byte n, asked, granted, sent, yes;
+  do
+  :: atomic { sent = heard; asked = 0; granted = 0; age = 0 };
+     do
+     :: atomic { !(asked & 1) -> n = 0; acquire(); n = 0 }
+     :: atomic { !(asked & 2) -> n = 1; acquire(); n = 0 }
+     :: atomic { !(asked & 4) -> n = 2; acquire(); n = 0 }
+#ifdef OWNMAX
+     :: atomic { granted >= 2 && age == 0 && INFORMED -> assert(trust == 0); break }
+#else
+     :: atomic { granted >= 2 && age == 0 && COUNTS && INFORMED -> assert(trust == 0); break }
+#endif
+     :: break
+     od;
+     atomic {                          /* released */
+       asked = 0; granted = 0; sent = 0; age = 1;
+       if :: own[0] == 2 -> own[0] = 0; rem[0] = 0 :: else fi;
+       if :: own[1] == 2 -> own[1] = 0; rem[1] = 0 :: else fi;
+       if :: own[2] == 2 -> own[2] = 0; rem[2] = 0 :: else fi
+     }
+  od
+}
+
+proctype Env() {
+  byte n;
+  do
+  :: atomic { if :: n = 0 :: n = 1 :: n = 2 fi; own[n] = 0; rem[n] = 0; record[n] = 0; since[n] = 0; longest[n] = 0; FIX(n,0); n = 0 }
+  :: atomic { if :: n = 0 :: n = 1 :: n = 2 fi; guard(1); n = 0 }    /* another process with short leases, for another key */
+  od
+}
+
+inline tick(n) {
+  if :: rem[n] > 0 -> rem[n]-- :: else fi;
+  if :: rem[n] == 0 -> own[n] = 0 :: else fi;
+  if :: record[n] && since[n] < LONG -> since[n]++ :: else fi
+}
+proctype Clock() {
+  do
+  :: d_step { trust > 0 -> trust--; tick(0); tick(1); tick(2); age = 1 }
+  od
+}
+
+init { atomic {
+  byte i = 0;
+  do
+  :: i < 3 -> record[i] = 1; since[i] = LONG; longest[i] = LONG; FIX(i,LONG);
+     if :: i < 2 -> own[i] = 1; rem[i] = LONG :: i == 2 -> own[i] = 1; rem[i] = LONG :: i == 2 -> skip fi;
+     i++
+  :: else -> break
+  od;
+  i = 0;
+  run Short(); run Env(); run Clock()
+} }
