@@ -94,6 +94,7 @@ type result struct {
 	nodes   []NodeReply
 	pause   pause
 	recover bool // try again at once, settling the completion record
+	again   bool // try again at once, with what was learnt
 }
 
 // A pause says what an attempt failed for, and so how long to wait before the next.
@@ -187,6 +188,8 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 			return nil, a.fail(ErrClosed)
 		case a.last.recover && !a.recovering:
 			a.recovering = true
+			continue
+		case a.last.again:
 			continue
 		case a.last.err == ErrDone || a.try && !a.undecided() || a.lostPatience():
 			return nil, a.fail(a.last.err)

@@ -28,7 +28,10 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 	if same {
 		t.votes[second] = vote{verdict: Failed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)}
 	}
-	won := !same && t.count(Granted) >= t.q && lease.settleToken(ctx, wait, t, r.sent)
+	// A node that had forgotten the longest lease may have voted too soon: what it granted to those who did not
+	// bring that along does not count.
+	longer := t.heardLonger()
+	won := !same && !longer && t.count(Granted) >= t.q && lease.settleToken(ctx, wait, t, r.sent)
 	recorded := t.record() != nil
 	if won && recorded && a.recovering && lease.trusts(r.sent) {
 		return a.adopt(ctx, lease, t, touched)
@@ -40,6 +43,9 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 		return a.done(ctx, lease, t, rec)
 	}
 	lease.abandon(ctx, wait, touched, granted)
+	if longer && t.count(Granted) >= t.q {
+		return result{err: ErrUnavailable, again: true, nodes: l.report(t, true)}
+	}
 	res := a.refused(t)
 	if same {
 		res.err = fmt.Errorf("%w: %w", ErrUnavailable, errSameServer)

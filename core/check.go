@@ -46,7 +46,26 @@ func (l *Locker) examine(n *node) finding {
 	if fault := lasting(err); fault != nil {
 		return finding{id: id, fault: fault}
 	}
+	l.askLongest(ctx, n)
 	return finding{id: id, err: err}
+}
+
+// askLongest learns the longest lease in use from the guard records of a node. Where it fails, the node's replies
+// tell later.
+func (l *Locker) askLongest(ctx context.Context, n *node) {
+	if !l.p.guarded {
+		return
+	}
+	for _, guard := range l.e.guards {
+		cmd := redis.NewSliceCmd(ctx, "hmget", guard, "m")
+		if n.client.Process(ctx, once{cmd}) != nil || len(cmd.Val()) != 1 {
+			return
+		}
+		text, _ := cmd.Val()[0].(string)
+		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms <= slack.Milliseconds() {
+			l.learn(time.Duration(ms)*time.Millisecond, n)
+		}
+	}
 }
 
 // identify asks a server who it is.

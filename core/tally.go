@@ -246,6 +246,16 @@ func (t *tally) recordRefused() bool {
 // settled: enough nodes confirmed, or enough cannot.
 func (t *tally) settled() bool { return t.confirmed() || t.outvoted() }
 
+// heardLonger reports whether a node knows of a longer lease than the requests of the round brought along.
+func (t *tally) heardLonger() bool {
+	for i := range t.votes {
+		if t.votes[i].longest > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // slept is on how many nodes more time has passed since the last round than on this machine.
 func (t *tally) slept() (n int) {
 	for i := range t.votes {

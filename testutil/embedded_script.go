@@ -60,6 +60,12 @@ func (s *scripts) dispatch(peer *server.Peer, args []string) bool {
 		return false // miniredis has the queue
 	}
 	switch args[0] {
+	case "EVAL", "EVALSHA", "SCRIPT":
+		if s.node.answerInfo(peer, args[0], args[1:]...) { // refused
+			return true
+		}
+	}
+	switch args[0] {
 	case "MULTI":
 		s.multi[peer] = true
 	case "EXEC", "DISCARD":

@@ -1,0 +1,427 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Schedules in which nodes forget: restarted empty or from a snapshot, flushed, or promoted.
+
+// slowly makes room for requests that are late by seconds.
+var slowly = []Option{WithClockWindow(0), WithNodeTimeout(5 * time.Second), WithRenewEvery(time.Second), WithMaxTTL(40 * time.Second)}
+
+// cut has p reach no node, until clear.
+func (p *process) cut() { p.reaches() }
+
+func (p *process) clear() { p.reaches(allOf(p)...) }
+
+func allOf(p *process) (nodes []int) {
+	for i := range p.links {
+		nodes = append(nodes, i)
+	}
+	return nodes
+}
+
+// A completion counts only in the memory in which the node vouched for its lease. Node 1 goes back to where A held
+// the key, or to nothing, and forgets that B has it.
+func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
+	for name, forget := range map[string]func(n *testutil.Node, old *testutil.Snapshot){
+		"snapshot": func(n *testutil.Node, old *testutil.Snapshot) { n.RestartFrom(old) },
+		"empty":    func(n *testutil.Node, _ *testutil.Snapshot) { n.RestartEmpty() },
+		"promoted": func(n *testutil.Node, old *testutil.Snapshot) { n.PromoteFrom(old) },
+		"snapshot, after the quarantine": func(n *testutil.Node, old *testutil.Snapshot) {
+			n.RestartFrom(old)
+			time.Sleep(11 * time.Second)
+		},
+		"flushed, after the quarantine": func(n *testutil.Node, _ *testutil.Snapshot) {
+			n.Flush()
+			time.Sleep(11 * time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				a, b, third := w.process(), w.process(), w.process()
+				stale := w.acquire(a.reaches(0, 1), "k")
+				old := w.nodes[1].Snapshot()
+				a.cut()
+				time.Sleep(a.p.server + time.Second)
+				lease := w.acquire(b.reaches(1, 2), "k")
+				b.links[1].set(fate{refuse: true}, renewScript) // B does not bring its lease back
+				forget(w.nodes[1], old)
+				third.TryAcquire(t.Context(), "other") // the quarantine begins
+				a.clear()
+				wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrLost)
+				b.clear()
+				want := w.complete(lease, "result")
+				_, err := third.Acquire(t.Context(), "k")
+				wantDone(t, err, want)
+			})
+		})
+	}
+}
+
+// What only a bare quorum holds is gone when one of its nodes forgets: that is the limit. It ends as soon as the
+// others are back, or somebody asks.
+func TestCE22_RecordOnABareQuorum(t *testing.T) {
+	forgotten := func(w *world, other *process) {
+		w.nodes[1].RestartEmpty()
+		other.reaches(1, 2)
+	}
+	t.Run("one of it forgets at once", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p, other := w.process(), w.process()
+			lease := w.acquire(p, "k")
+			w.complete2(p.records(0, 1), lease)
+			forgotten(w, other)
+			if _, err := other.Acquire(t.Context(), "k"); err != nil {
+				t.Fatalf("the limit that is documented does not hold: %v", err)
+			}
+		})
+	})
+	t.Run("one of it forgets when the record has spread", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p, other := w.process(), w.process()
+			lease := w.acquire(p, "k")
+			want := w.complete2(p.records(0, 1), lease)
+			time.Sleep(2 * time.Second)
+			if w.recordOn(p, 2, "k") != "" {
+				t.Fatal("the schedule is off: node 2 has the record")
+			}
+			p.clear()
+			time.Sleep(8 * time.Second)
+			w.wantDoneEverywhere("k", want)
+			forgotten(w, other)
+			_, err := other.Acquire(t.Context(), "k")
+			wantDone(t, err, want)
+		})
+	})
+	t.Run("one of it forgets when somebody has asked", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p, other := w.process(), w.process()
+			lease := w.acquire(p, "k")
+			want := w.complete2(p.records(0, 1), lease)
+			_, err := other.TryAcquire(t.Context(), "k")
+			wantDone(t, err, want)
+			synctest.Wait()
+			forgotten(w, other)
+			_, err = other.Acquire(t.Context(), "k")
+			wantDone(t, err, want)
+		})
+	})
+	t.Run("the one that remembers is heard in time", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p, other := w.process(), w.process()
+			lease := w.acquire(p, "k")
+			want := w.complete2(p.records(0, 1), lease)
+			w.nodes[1].RestartEmpty()
+			other.TryAcquire(t.Context(), "another")
+			time.Sleep(11 * time.Second)
+			p.cut() // it would spread the record
+			for _, i := range []int{1, 2} {
+				other.links[i].set(fate{replyDelay: time.Millisecond}, acquireScript)
+			}
+			_, err := other.TryAcquire(t.Context(), "k")
+			wantDone(t, err, want)
+		})
+	})
+}
+
+// complete2 completes lease on the nodes that p's completions reach.
+func (w *world) complete2(_ *process, lease *Lease) Record {
+	w.t.Helper()
+	want := w.complete(lease, "result")
+	synctest.Wait()
+	return want
+}
+
+// Confirmations of different calls are not added up: what a node confirmed to the first it may have forgotten
+// before the second.
+func TestCE23_ConfirmationsOfTwoCalls(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, b := w.process(), w.process()
+		stale := w.acquire(a, "k")
+		wantErr(t, a.completeOn(stale, "stale", 0), ErrUnavailable)
+		a.cut()
+		time.Sleep(a.p.server + time.Second)
+		w.nodes[0].RestartEmpty()
+		b.TryAcquire(t.Context(), "other")
+		time.Sleep(11 * time.Second)
+		lease := w.acquire(b.reaches(0, 1), "k")
+		want := w.complete(lease, "result")
+		if err := a.completeOn(stale, "stale", 2); err == nil {
+			t.Error("node 2, and node 0 before it forgot, make a quorum")
+		}
+		a.clear()
+		wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrLost)
+		_, err := w.process().TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+	})
+}
+
+// completeOn completes where only these nodes hear of it.
+func (p *process) completeOn(lease *Lease, result string, nodes ...int) error {
+	p.records(nodes...)
+	return lease.Complete(context.Background(), []byte(result))
+}
+
+// A lease that ran out on a node does not come back there with a snapshot that still has it: somebody else has been
+// granted the node since.
+func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		b, a := w.process(slowly...), w.process(slowly...)
+		lease := w.acquire(b, "k") // on all; runs out on 0 at 10s
+		synctest.Wait()
+		old := w.nodes[0].Snapshot()
+		b.links[0].set(fate{refuse: true}, renewScript)
+		time.Sleep(8 * time.Second)
+		for _, k := range b.links {
+			k.set(fate{refuse: true}, renewScript) // on 1 and 2 it runs out by 18s
+		}
+		time.Sleep(6 * time.Second)
+		a.links[1].next(fate{delay: 4500 * time.Millisecond}, acquireScript)
+		a.links[2].set(fate{refuse: true})
+		wins := make(chan *Lease, 1)
+		go func() {
+			other, _ := a.TryAcquire(t.Context(), "k")
+			wins <- other
+		}()
+		time.Sleep(50 * time.Millisecond)
+		if w.owner(a, 0, "k") == lease.id {
+			t.Fatal("the schedule is off: A was not granted node 0")
+		}
+		w.nodes[0].RestartFrom(old)
+		b.links[0].clear()
+		b.links[2].clear() // B's next renewal reaches 0 and 2
+		other := <-wins
+		if other == nil {
+			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
+		}
+		if other.Context().Err() == nil && lease.Context().Err() == nil {
+			t.Fatal("two holders")
+		}
+	})
+}
+
+// Whether a lease has run out on a node must not be judged by a clock that may have been ahead, within the window,
+// when it granted somebody else.
+func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p, other := w.process(WithRestartGuard(true)), w.process(WithRestartGuard(true))
+		lease := w.acquire(p, "k") // until 10s
+		p.links[0].set(fate{refuse: true}, renewScript)
+		time.Sleep(9600 * time.Millisecond)
+		w.nodes[0].StepClock(450 * time.Millisecond)
+		w.acquire(other, "k") // its clock reads 10.05s
+		other.cut()
+		w.nodes[0].RestartEmpty()
+		w.nodes[0].StepClock(-900 * time.Millisecond) // and now 9.15s
+		p.clear()
+		lease.mu.Lock()
+		lease.token-- // as if the request had been sent before the loss: it is judged by what node 0 says
+		expiry := lease.nodes[0].expiry
+		lease.mu.Unlock()
+		v := p.e.nodes[0].call(t.Context(), renewScript, stamped(append(lease.args(renewScript, 5), lease.token, expiry, 0, noMemory, 0)))
+		if v.verdict != Quarantined {
+			t.Fatalf("the lease is %v", v.verdict)
+		}
+	})
+}
+
+// A node that was taken again after the lease had been lost vouches for nothing: its promise to a later holder may
+// be what it forgot.
+func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		opts := []Option{WithClockWindow(0), WithNodeTimeout(5 * time.Second), WithFixedLease()}
+		a, b := w.process(opts...), w.process(opts...)
+		stale := w.acquire(a.reaches(0, 2), "k")
+		a.links[2].set(fate{refuse: true}, renewScript)
+		time.Sleep(7500 * time.Millisecond)
+		a.links[0].next(fate{delay: 16 * time.Second}, renewScript)
+		go stale.renew() // sent in trust
+		time.Sleep(3 * time.Second)
+		wantErr(t, context.Cause(stale.Context()), ErrLost)
+		lease := w.acquire(b.reaches(0, 1), "k")
+		w.nodes[0].Flush() // which breaks no connection
+		w.stranger(opts...).TryAcquire(t.Context(), "other")
+		b.cut()
+		time.Sleep(14 * time.Second) // node 0 is out of quarantine, and A's renewal has arrived
+		if w.owner(a, 0, "k") != stale.id {
+			t.Fatal("the schedule is off: the renewal did not take node 0")
+		}
+		a.clear()
+		b.clear()
+		first, second := stale.Complete(t.Context(), []byte("a")), lease.Complete(t.Context(), []byte("b"))
+		if first == nil && second == nil {
+			t.Fatal("two results")
+		}
+		wantErr(t, first, ErrLost)
+	})
+}
+
+// A completion that is still under way when its lease is released must not count on a node that has forgotten the
+// next holder, although the lease was confirmed there for longer.
+func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		opts := []Option{WithClockWindow(0)}
+		a, b := w.process(opts...), w.process(opts...)
+		stale := w.acquire(a.reaches(0, 1), "k")
+		a.links[0].next(fate{delay: 3 * time.Second}, completeScript)
+		wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrUnavailable) // node 1 has it
+		w.release(stale)
+		w.acquire(b.reaches(0, 2), "k")
+		b.cut()
+		w.nodes[0].Flush()
+		time.Sleep(4 * time.Second)
+		if got := w.recordOn(a, 0, "k"); got != "" {
+			t.Fatalf("node 0 took %q, although it forgot who was granted the key", got)
+		}
+	})
+}
+
+// Who settles a record does so only while its own grants can be trusted.
+func TestCE28_SettlingTakesTooLong(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.cutShort(w.process(), "k", "result")
+		ahead := time.Now().Add(time.Hour).UnixMicro() // so that the settling attempt has to write back
+		if _, err := w.nodes[1].Exec("HSET", w.process().e.keys.resource("k"), "f", fmt.Sprint(ahead)); err != nil {
+			t.Fatal(err)
+		}
+		p := w.process(append(slowly[:3:3], WithNodeTimeout(6*time.Second))...)
+		p.links[2].set(fate{refuse: true})
+		p.links[0].set(fate{replyDelay: 5 * time.Second}, acquireScript, renewScript)
+		p.links[1].set(fate{replyDelay: 5 * time.Second}, acquireScript, renewScript)
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+		defer cancel()
+		_, err := p.TryAcquire(ctx, "k")
+		if errors.Is(err, ErrDone) || err == nil {
+			t.Fatalf("error is %v", err)
+		}
+		if got := w.recordOn(p, 1, "k"); got != "" {
+			t.Errorf("node 1 took %q after the validity", got)
+		}
+	})
+}
+
+// On a primary that was promoted a moment ago a completion does not count: the old one may be granting the key.
+func TestCE29_CompletionWithinTheReplicaLag(t *testing.T) {
+	opts := []Option{WithRestartGuard(true), WithReplicaLag(2 * time.Second)}
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(opts...)
+		lease := w.acquire(p, "k")
+		w.nodes[0].Promote() // with all that was written before
+		wantErr(t, lease.Complete(t.Context(), []byte("result")), ErrUnavailable)
+		if got := w.recordOn(p, 0, "k"); got != "" {
+			t.Errorf("node 0 took %q", got)
+		}
+	})
+	t.Run("after it, and a renewal", func(t *testing.T) {
+		bubble(t, 1, func(t *testing.T, w *world) {
+			p := w.process(opts...)
+			lease := w.acquire(p, "k")
+			w.nodes[0].Promote()
+			time.Sleep(6 * time.Second)
+			want := w.complete(lease, "result")
+			time.Sleep(10 * time.Second)
+			_, err := w.process(opts...).Acquire(t.Context(), "k")
+			wantDone(t, err, want)
+		})
+	})
+}
+
+// Provision declares no node new that may have forgotten something.
+func TestCE30_ProvisionOfANodeThatForgot(t *testing.T) {
+	for name, c := range map[string]struct {
+		holds []int // the nodes that the holder was granted
+		away  []int
+	}{
+		"beside one that is away":    {[]int{1, 2}, []int{1}},
+		"beside one that is in use":  {[]int{1, 2}, nil},
+		"beside others that are all": {[]int{0, 1, 2}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				a, b := w.process(), w.stranger()
+				lease := w.acquire(a.reaches(c.holds...), "k")
+				synctest.Wait()
+				a.cut()
+				w.nodes[2].RestartEmpty()
+				for _, i := range c.away {
+					b.links[i].set(fate{refuse: true})
+				}
+				wantErr(t, b.Provision(t.Context()), ErrUnavailable)
+				for lease.Context().Err() == nil {
+					if _, err := b.TryAcquire(t.Context(), "k"); err == nil {
+						t.Fatal("two holders")
+					}
+					time.Sleep(500 * time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// Several processes provision new nodes at the same time, and again when they are in use.
+func TestProvisionByMany(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		errs := make(chan error)
+		for range 4 {
+			p := w.stranger()
+			go func() { errs <- p.Provision(t.Context()) }()
+		}
+		for range 4 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		p := w.process()
+		w.acquire(p, "k")
+		w.process()
+	})
+}
+
+// A process that has not heard of a longer lease may let a node vote too soon; so nodes that know it say so, and
+// everybody brings it along.
+func TestCE33_TwoTTLs(t *testing.T) {
+	long, short := WithTTL(20*time.Second), WithTTL(5*time.Second)
+	play := func(t *testing.T, hears func(y *process), late bool, want bool) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			var y *process
+			if !late {
+				y = w.process(short)
+			}
+			x := w.process(long)
+			w.release(w.acquire(x, "before")) // node 2 knows of 20s
+			synctest.Wait()
+			if late {
+				y = w.process(short)
+			}
+			lease := w.acquire(x.reaches(0, 1), "k")
+			x.cut()
+			w.nodes[0].Flush()
+			w.nodes[1].Flush()
+			hears(y)
+			y.e.health.stop()
+			overlap := false
+			for lease.Context().Err() == nil && !overlap {
+				if _, err := y.TryAcquire(t.Context(), "k"); err == nil {
+					overlap = true
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if overlap != want {
+				t.Errorf("two holders: %v, want %v", overlap, want)
+			}
+		})
+	}
+	all := func(*process) {}
+	without2 := func(y *process) { y.reaches(0, 1) }
+	t.Run("told by the node that remembers", func(t *testing.T) { play(t, all, false, false) })
+	t.Run("told at the start", func(t *testing.T) { play(t, without2, true, false) })
+	t.Run("never told, which is the limit", func(t *testing.T) { play(t, without2, false, true) })
+}
