@@ -1,0 +1,203 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Schedules of clocks, of what is left behind, and of what others write.
+
+// A clock that jumps ahead by two hours and back ends no record, and forgets no counter.
+func TestCE31_ClockJumps(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(WithRetention(10*time.Minute)), w.process()
+		want := w.complete(w.acquire(p, "done"), "result")
+		first := w.acquire(p, "free")
+		synctest.Wait() // on all nodes
+		w.release(first)
+		synctest.Wait()
+		for _, n := range w.nodes {
+			n.StepClock(2 * time.Hour)
+			n.StepClock(-2 * time.Hour)
+		}
+		_, err := other.TryAcquire(t.Context(), "done")
+		wantDone(t, err, want)
+		for i, n := range w.nodes {
+			if f, err := n.Exec("HGET", p.e.keys.resource("free"), "f"); err != nil || f != fmt.Sprint(first.FencingToken()) {
+				t.Errorf("node %d has the counter %v, %v", i, f, err)
+			}
+		}
+	})
+}
+
+// Trust starts before the wall clock is read that the node judges a request by, and each request has its own: so the
+// node refuses what was held up on its way out, though the client's clock was corrected meanwhile.
+func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := p.newLease(t.Context(), "k", p.e.keys.resource("k"))
+		r := round{l: p.Locker, lease: lease, script: acquireScript, stamped: true, args: lease.acquiring(false, ""),
+			decided: func(*round) bool { return false }}
+		r.sent = p.e.clock.now()
+		for i := range w.nodes {
+			time.Sleep(time.Second) // each request leaves later than the one before
+			args := r.request(i)
+			if wall := args[wallArg(args)]; wall != time.Now().UnixMicro() {
+				t.Errorf("request %d is stamped %v, and leaves at %v", i, wall, time.Now().UnixMicro())
+			}
+		}
+		if p.e.clock.now()-r.sent != 3*time.Second {
+			t.Error("trust does not start before the first of them")
+		}
+	})
+}
+
+// A holder gets a node back that was away for longer than its lease, although others ask for the key all the time
+// and are granted that node whenever it is free; and it can complete with it.
+func TestCE34_ContendedLeaseReturns(t *testing.T) {
+	for name, c := range map[string]struct{ shortly bool }{"waiters that release": {true}, "waiters that vanish": {false}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				a, b := w.process(), w.process()
+				lease := w.acquire(a, "k")
+				ctx, cancel := context.WithCancel(t.Context())
+				waits := make(chan error)
+				go func() {
+					_, err := b.Acquire(ctx, "k")
+					waits <- err
+				}()
+				time.Sleep(time.Second)
+				a.links[0].set(fate{refuse: true})
+				time.Sleep(a.p.server + 5*time.Second) // B is granted node 0 again and again
+				if !c.shortly {
+					b.links[0].set(fate{refuse: true}, releaseScript)
+					time.Sleep(2 * time.Second)
+				}
+				a.links[0].clear()
+				b.links[0].clear()
+				time.Sleep(a.p.server + a.p.renewEvery + 5*time.Second)
+				if owner := w.owner(a, 0, "k"); owner != lease.id {
+					t.Fatalf("node 0 belongs to %q, the holder is %v", owner, lease.id)
+				}
+				a.links[1].set(fate{refuse: true}) // the next outage
+				time.Sleep(2 * a.p.server)
+				if err := lease.Context().Err(); err != nil {
+					t.Fatal(context.Cause(lease.Context()))
+				}
+				cancel()
+				<-waits
+				if c.shortly {
+					w.complete(lease, "result")
+				}
+			})
+		})
+	}
+}
+
+// Two slow reboots of three nodes, one after the other, within one hold: it can complete all the same.
+func TestLongHoldOverReboots(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		for _, n := range w.nodes[:2] {
+			n.Down()
+			time.Sleep(30 * time.Second)
+			n.RestartEmpty()
+			n.Up()
+			time.Sleep(30 * time.Second)
+		}
+		if err := lease.Context().Err(); err != nil {
+			t.Fatal(context.Cause(lease.Context()))
+		}
+		p.records(0, 1)
+		want := w.complete(lease, "result")
+		_, err := other.Acquire(t.Context(), "k")
+		wantDone(t, err, want)
+	})
+}
+
+// A renewal that begins as the lease is released brings nothing back: on nodes that were never asked there is no
+// tombstone.
+func TestCE35_RenewalAtTheRelease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		p.links[2].set(fate{refuse: true})
+		for range maxFailures {
+			w.release(w.acquire(p, "other"))
+		}
+		lease := w.acquire(p, "k") // node 2 is not asked
+		p.links[2].clear()
+		time.Sleep(p.p.nodeTimeout)
+		w.release(lease)
+		lease.renew() // as the watchdog had begun it
+		synctest.Wait()
+		for i := range w.nodes {
+			if owner := w.owner(p, i, "k"); owner != "" {
+				t.Errorf("node %d belongs to %s, which is released", i, owner)
+			}
+		}
+	})
+}
+
+// A late acquire does not take a node on which its attempt's completion was refused.
+func TestCE36_LateAcquireAfterARefusedCompletion(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(WithClockWindow(0))
+		if _, err := w.nodes[1].Exec("HSET", p.e.keys.resource("k"), "f", fmt.Sprint(time.Now().Add(time.Minute).UnixMicro())); err != nil {
+			t.Fatal(err)
+		}
+		p.links[1].next(fate{delay: 500 * time.Millisecond}, acquireScript)
+		lease := w.acquire(p, "k") // from 0 and 2
+		time.Sleep(100 * time.Millisecond)
+		w.complete(lease, "result")
+		time.Sleep(500 * time.Millisecond)
+		if owner := w.owner(p, 1, "k"); owner != "" {
+			t.Errorf("node 1 belongs to %s, which is over", owner)
+		}
+	})
+}
+
+// Whoever repeats a completion that somebody else has settled meanwhile is told that it is done.
+func TestCE37_RepeatedAfterItWasSettled(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, b := w.process(), w.process()
+		lease := w.acquire(a, "k")
+		wantErr(t, a.completeOn(lease, "result", 0), ErrUnavailable)
+		time.Sleep(a.p.server + time.Second)
+		want := Record{lease.FencingToken(), []byte("result")}
+		_, err := b.reaches(0, 1).Acquire(t.Context(), "k")
+		wantDone(t, err, want)
+		a.clear()
+		for range 2 {
+			if err := lease.Complete(t.Context(), []byte("another")); err != nil {
+				t.Fatalf("its own record, settled: %v", err)
+			}
+		}
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// A counter that was written by hand does not become the token of a quorum.
+func TestCE38_PoisonedCounter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		if _, err := w.nodes[1].Exec("HSET", p.e.keys.resource("k"), "f", fmt.Sprint(int64(maxNumber)-10)); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			lease := w.acquire(p, "k")
+			if ahead := time.UnixMicro(int64(lease.FencingToken())).Sub(time.Now()); ahead > time.Minute {
+				t.Fatalf("token %d is %v ahead", lease.FencingToken(), ahead)
+			}
+			w.release(lease)
+			time.Sleep(time.Second)
+		}
+		p.links[0].set(fate{refuse: true})
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, "fencing counter", "Delete the key's hash")
+	})
+}
