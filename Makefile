@@ -190,16 +190,18 @@ servers: tools ## the tests on each server that SERVERS=DIR has, as DIR/NAME/bin
 	[ -z "$$failed" ]
 
 .PHONY: fuzz
-fuzz: ## each fuzz target of ./core in turn (FUZZTIME=30s)
-	@found=$$(go test ./core -list '^Fuzz') || { echo "$$found" >&2; exit 1; }
-	targets=$$(sed -n '/^Fuzz/p' <<< "$$found")
-	if [ -z "$$targets" ]; then
-		echo "no fuzz targets in ./core: nothing to run" >&2
+fuzz: ## each fuzz target of each package in turn (FUZZTIME=30s)
+	@packages=$$(grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u)
+	if [ -z "$$packages" ]; then
+		echo "no fuzz targets: nothing to run" >&2
 		exit 1
 	fi
-	for target in $$targets; do
-		echo "==> fuzz: $$target for $(FUZZTIME)"
-		go test ./core -run '^$$' -fuzz "^$$target\$$" -fuzztime "$(FUZZTIME)"
+	for package in $$packages; do
+		found=$$(go test "$$package" -list '^Fuzz') || { echo "$$found" >&2; exit 1; }
+		for target in $$(sed -n '/^Fuzz/p' <<< "$$found"); do
+			echo "==> fuzz: $$package $$target for $(FUZZTIME)"
+			go test "$$package" -run '^$$' -fuzz "^$$target\$$" -fuzztime "$(FUZZTIME)"
+		done
 	done
 
 .PHONY: bench

@@ -77,7 +77,9 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process()
 			lease := w.acquire(p, "k")
-			w.complete2(p.records(0, 1), lease)
+			p.records(0, 1)
+			w.complete(lease, "result")
+			synctest.Wait()
 			forgotten(w, other)
 			if _, err := other.Acquire(t.Context(), "k"); err != nil {
 				t.Fatalf("the limit that is documented does not hold: %v", err)
@@ -88,7 +90,9 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process()
 			lease := w.acquire(p, "k")
-			want := w.complete2(p.records(0, 1), lease)
+			p.records(0, 1)
+			want := w.complete(lease, "result")
+			synctest.Wait()
 			time.Sleep(2 * time.Second)
 			if w.recordOn(p, 2, "k") != "" {
 				t.Fatal("the schedule is off: node 2 has the record")
@@ -105,7 +109,9 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process()
 			lease := w.acquire(p, "k")
-			want := w.complete2(p.records(0, 1), lease)
+			p.records(0, 1)
+			want := w.complete(lease, "result")
+			synctest.Wait()
 			_, err := other.TryAcquire(t.Context(), "k")
 			wantDone(t, err, want)
 			synctest.Wait()
@@ -118,7 +124,9 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process()
 			lease := w.acquire(p, "k")
-			want := w.complete2(p.records(0, 1), lease)
+			p.records(0, 1)
+			want := w.complete(lease, "result")
+			synctest.Wait()
 			w.nodes[1].RestartEmpty()
 			other.TryAcquire(t.Context(), "another")
 			time.Sleep(11 * time.Second)
@@ -130,14 +138,6 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 			wantDone(t, err, want)
 		})
 	})
-}
-
-// complete2 completes lease on the nodes that p's completions reach.
-func (w *world) complete2(_ *process, lease *Lease) Record {
-	w.t.Helper()
-	want := w.complete(lease, "result")
-	synctest.Wait()
-	return want
 }
 
 // Confirmations of different calls are not added up: what a node confirmed to the first it may have forgotten
