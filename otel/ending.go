@@ -29,8 +29,9 @@ var (
 	abandoned   = ending{outcome: "abandoned"} // never released; the context had ended before the lease did
 	renewed     = ending{outcome: "renewed"}
 	completed   = ending{outcome: "completed"}
+	forgotten   = lost(core.LossForgotten) // only of completions: the lease itself was not lost
 
-	endings = []ending{acquired, held, timeout, canceled, done, closed, unavailable, failed, released, abandoned, renewed, completed,
+	endings = []ending{acquired, held, timeout, canceled, done, closed, unavailable, failed, released, abandoned, renewed, completed, forgotten,
 		lost(core.LossExpired), lost(core.LossTaken), lost(core.LossClock), lost(core.LossMaxHold), lost(core.LossClosed)}
 )
 

@@ -85,7 +85,7 @@ func (o *Observer) follow(ctx context.Context, n *node, kind core.OpKind, v core
 // next is the state after a node made that of a request.
 func (s nodeState) next(kind core.OpKind, v core.Verdict) nodeState {
 	switch v {
-	case core.Granted, core.Held, core.Done, core.Gone, core.Healed, core.Unconfirmed:
+	case core.Granted, core.Held, core.Done, core.Gone, core.Forgotten, core.Healed, core.Passed, core.Unconfirmed:
 		// Nodes in quarantine refuse acquisitions and touches only: the rest says that the node is there, not
 		// that it votes.
 		if kind == core.OpAcquire || kind == core.OpTouch || s == unknown || s == failing || s == open {

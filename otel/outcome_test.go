@@ -164,6 +164,22 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
+// Completions are refused for a reason that is no loss of a lease.
+func TestCompletionForgotten(t *testing.T) {
+	g := newGauge(t)
+	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpComplete, Name: "jobs"})
+	end(core.Outcome{Err: &core.OpError{Op: core.OpComplete, Err: core.ErrLost, Reason: core.LossForgotten}})
+	want := []string{"complete.duration{error.type=forgotten,name=jobs,outcome=lost} 1"}
+	if got := g.counted("complete.duration"); !slices.Equal(got, want) {
+		t.Errorf("measured %q, want %q", got, want)
+	}
+	for point := range g.points() {
+		if strings.HasPrefix(point, "losses{") && strings.Contains(point, "forgotten") {
+			t.Errorf("%s: no lease is ever lost for that", point)
+		}
+	}
+}
+
 // A Locker that is closed before it hands out a lease held nothing.
 func TestClosedBeforeTheLease(t *testing.T) {
 	g := newGauge(t)

@@ -96,7 +96,7 @@ func newSeries(name string, other bool) *series {
 			attrs = append(attrs, AttrErrorType.String(e.failure))
 		}
 		s.ended[e] = with(attrs...)
-		if e.outcome == "lost" {
+		if e.outcome == "lost" && e != forgotten {
 			s.losses[e.failure] = with(AttrErrorType.String(e.failure))
 		}
 		for contended := range s.acquire {

@@ -93,7 +93,7 @@ var sections = []section{
 		{title: "Renewal, p95", unit: "s", queries: []query{{quantileBy("0.95", "lockkit_name", "lockkit_renew_duration_seconds", l), "{{lockkit_name}}"}}},
 		{title: "Renewals that failed", unit: "ops", help: "A failed round is tried again; a lock is lost when none succeeds in time.",
 			queries: []query{{`sum by (lockkit_name, error_type) (` + rate("lockkit_renew_duration_seconds_count", l+`,error_type!=""`) + `)`, "{{lockkit_name}} {{error_type}}"}}},
-		{title: "Completions", unit: "ops", help: "Records that work is done. unavailable and lost leave open whether it is done again.",
+		{title: "Completions", unit: "ops", help: "Records that work is done. unavailable and lost leave open whether it is done again; forgotten: nodes restarted just before.",
 			queries: []query{{`sum by (lockkit_outcome) (` + rate("lockkit_complete_duration_seconds_count", l) + `)`, "{{lockkit_outcome}}"}}},
 		{title: "Releases", unit: "ops", help: "unavailable: the key stays taken until its TTL is over.",
 			queries: []query{{`sum by (lockkit_outcome) (` + rate("lockkit_release_duration_seconds_count", l) + `)`, "{{lockkit_outcome}}"}}},
