@@ -13,16 +13,20 @@ var ErrResult = errors.New("result too large")
 // Complete records the key as done, with result, and releases it, in one step on each node. For as long as
 // WithRetention, acquiring the key fails with ErrDone and the record. The lease's context ends at once.
 //
-// A nil error means that a quorum holds the record: from now on nobody is granted the key and no other
-// record of it can come about, as long as a quorum of nodes keeps its memory. Complete may also be called
-// after the lease was lost, for an hour: the fencing tokens then decide, and it succeeds only where nobody
-// was granted the key in between.
+// A nil error means that a quorum holds the record. The other nodes are offered it in the background, for a max
+// TTL, and again when somebody asks for the key. Nobody is granted the key, and no other record of it can come
+// about, as long as so many of the nodes that have the record keep their memory that no quorum is without one:
+// of three nodes two, of five three. Complete may also be called after the lease was lost, for an hour less the
+// drift: it succeeds only where nobody was granted the key in between. Repeated after somebody else has settled
+// this record, it succeeds, too.
 //
-// ErrLost: somebody was, so this call did not record it; what reached a minority of nodes may still be
-// settled by a later acquirer, unless somebody else completes first. ErrUnavailable: too few nodes answered, so
-// what becomes of the record is open: Complete may be repeated (the first result counts); if it is not, the next acquirer either finds
-// it and settles it, or is granted the key. ErrReleased: Release was called before. An error matching
-// ErrResult changes nothing: the lease goes on.
+// ErrLost: it was not recorded by this call; what reached a minority of nodes may still be settled by a later
+// acquirer, unless somebody else completes first. With reason taken, somebody was granted the key. With reason
+// forgotten, so many nodes lost their memory since they last confirmed the lease in time that too few can tell
+// whether somebody was. ErrUnavailable: too few nodes answered, so what becomes of the record is open: Complete
+// may be repeated (the first result counts); if it is not, the next acquirer either finds it and settles it, or
+// is granted the key. ErrReleased: Release was called before. An error matching ErrResult changes nothing: the
+// lease goes on.
 func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 	p := &lease.l.p
 	if len(result) > p.resultLimit {

@@ -55,9 +55,9 @@ func (lease *Lease) joinLoss(err, loss error) error {
 //
 // If fn returns an error, the key is released, nothing is recorded, and that is the error. If fn returns nil
 // but the record could not be written, the error is that of Complete: with ErrLost somebody else may have
-// run fn meanwhile (and this run may still come to count), with ErrUnavailable the next caller finds out. The effects of fn happen once only where
-// fn hands the fencing token to what it changes, or is idempotent: a process that dies between the two
-// leaves the work done and unrecorded.
+// run fn meanwhile (and this run may still come to count), with ErrUnavailable the next caller finds out. The
+// effects of fn happen once only where fn hands the fencing token to what it changes, or is idempotent: a
+// process that dies between the two leaves the work done and unrecorded.
 func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Context) error) error {
 	lease, err := l.Acquire(ctx, key)
 	if err != nil {

@@ -12,7 +12,7 @@
 // for. While nodes keep their memory, that order needs no assumption about time at all.
 //
 // A key that was completed ([Lease.Complete], [Locker.Once]) is granted to nobody within the retention, as
-// long as a quorum of nodes keeps its memory.
+// long as enough of the nodes that have the record keep their memory: of three nodes, two.
 //
 // # Non-guarantee
 //
@@ -36,7 +36,9 @@
 //
 // The watchdog renews it from then on, every third of the TTL. A renewal that a quorum confirms moves the
 // whole line; one that fails is tried again until the context ends. A renewal also brings the lease back to
-// nodes that lost it, where the node itself can tell that nobody else's grant can be what it forgot.
+// nodes that lost it or were away: where nobody else has the key now, and, while the node is in quarantine,
+// only if the lease cannot have run out there. A node that others are in keeps a turn for the lease, and the
+// next round comes early.
 //
 // The state of a lease:
 //
@@ -57,9 +59,16 @@
 //     window), so no step of a clock is ever acted upon.
 //   - It then compares the replication history of the server with the one the node's guard record was
 //     written under (restart guard). Where they differ, memory may have been lost, and the node grants
-//     nothing for the max TTL.
+//     nothing for the longest max TTL that any process has named, to this node or to another.
+//   - History and beginning name what a node remembers. A completion counts only in the memory in which the
+//     node last vouched for the lease while it was trusted; in a later one it may have forgotten a later holder.
+//   - In quarantine nothing that the memory says about leases is believed, since it may be a snapshot.
 //   - Every attempt has a name of its own, and a tombstone on each node once it is over.
-//   - The fencing counter never goes back; the client takes the greatest of a quorum and writes it back
-//     before it counts (the timestamps of Attiya, Bar-Noy and Dolev 1995).
-//   - Completion records are single-decree Paxos with fencing tokens as ballots.
+//   - The fencing counter never falls below a token that anybody was told; the client takes the greatest of a
+//     quorum and writes it back before it counts (the timestamps of Attiya, Bar-Noy and Dolev 1995). A grant
+//     that nobody was told of is undone by its release.
+//   - Completion records are single-decree Paxos with fencing tokens as ballots. Who meets one settles it
+//     before anything else.
+//   - A reply is read by what its script may answer. Anything else, or a token far ahead of every clock,
+//     counts as a failure of the node.
 package core

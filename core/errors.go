@@ -30,8 +30,8 @@ type LossReason string
 const (
 	LossExpired LossReason = "expired" // no quorum confirmed a renewal in time, or there is no watchdog
 	LossTaken   LossReason = "taken"   // a quorum can no longer confirm it: nodes forgot it, or it was taken over
-	// LossForgotten: nodes have forgotten what a later holder may have been promised, so too few can vouch that
-	// there was none. Only of Complete.
+	// LossForgotten: so many nodes lost their memory since they last confirmed the lease in time that too few can
+	// tell whether somebody else was granted the key. Only of Complete.
 	LossForgotten LossReason = "forgotten"
 	LossClock     LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
 	LossMaxHold   LossReason = "max_hold" // held for longer than WithMaxHold allows

@@ -52,9 +52,11 @@ func defaults() config {
 // its holder dies. Default 10s.
 func WithTTL(d time.Duration) Option { return option(func(c *config) { c.ttl = d }) }
 
-// WithMaxTTL sets the longest TTL plus lock delay that any process uses on these nodes. A node that lost its
-// memory does not vote for this long, so it must be the same everywhere and never too small. At most 24h.
-// Default: TTL plus lock delay of the Locker made by New.
+// WithMaxTTL sets the longest TTL plus lock delay that any process uses on these nodes: a node that lost its
+// memory does not vote for this long. It is to be the same everywhere. Where it is not, nodes and processes tell
+// one another the longest and go by that; only if no node that answers knows it may a process be granted a key
+// too soon. To use a longer TTL, raise WithMaxTTL in every process first. At most 24h. Default: TTL plus lock
+// delay of the Locker made by New.
 func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }
 
 // WithRenewEvery sets how often the watchdog renews, give or take a tenth. Default: a third of the TTL.
@@ -70,8 +72,9 @@ func WithDrift(fraction float64) Option { return option(func(c *config) { c.drif
 
 // WithClockWindow sets by how much the wall clocks of a node and this process may differ, request delay
 // included; a node outside of it does not take part. It makes steps of the nodes' clocks harmless and
-// refuses old requests, at the price of 2.2 windows of each lease: a TTL below 2.5s needs a smaller one. It
-// must be the same in all processes. Default 500ms; 0 turns it off.
+// refuses old requests, at the price of 2.2 windows of each lease. At most a quarter of the TTL; with other
+// options at their defaults, a TTL below 2.5s needs a smaller one. It must be the same in all processes. Default
+// 500ms; 0 turns it off.
 func WithClockWindow(d time.Duration) Option { return option(func(c *config) { c.window = d }) }
 
 // WithMaxWait bounds how long Acquire, Do and Once wait, without bounding the lease as a deadline of their
@@ -107,7 +110,8 @@ func WithRetryDelay(min, max time.Duration) Option {
 	return option(func(c *config) { c.retryMin, c.retryMax = min, max })
 }
 
-// WithRetention sets how long completion records are kept. Default 24h.
+// WithRetention sets for how long a completed key is not granted again. Nodes keep the record for two hours
+// more, so that a clock that jumps ahead by less, and back, drops none. Default 24h.
 func WithRetention(d time.Duration) Option { return option(func(c *config) { c.retention = d }) }
 
 // WithResultLimit sets the most bytes a completion record may carry, at most 64 KiB. Default 4 KiB.
@@ -121,13 +125,16 @@ func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.pre
 func WithName(name string) Option { return option(func(c *config) { c.name = name }) }
 
 // WithRestartGuard turns the restart guard on or off. With it, a node that lost its memory (restarted empty,
-// flushed, failed over) does not vote until every lease it may have forgotten is over. Default: on for three
-// nodes and more; off for one or two, where a newcomer's first lock would have to wait for it. Turn it on
-// for a primary with replicas, and see WithReplicaLag. Must be the same in all processes.
+// flushed, failed over) does not vote until every lease it may have forgotten is over, and accepts completions
+// only of leases that it has confirmed since. Default: on for three nodes and more; off for one or two, where a
+// newcomer's first lock would have to wait for it. Turn it on for a primary with replicas, and see
+// WithReplicaLag. Must be the same in all processes.
 func WithRestartGuard(on bool) Option { return option(func(c *config) { c.guard = &on }) }
 
 // WithReplicaLag sets for how long an old primary may go on serving after one of its replicas was promoted
-// (min-replicas-max-lag). Only with the restart guard, for nodes with replicas. Default 0.
+// (min-replicas-max-lag). For so long, a node that was promoted or restarted confirms no renewal and accepts no
+// completion, and its quarantine lasts longer by as much. Only with the restart guard, for nodes with replicas.
+// Default 0.
 func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.lag = d }) }
 
 // WithObserver sets who watches operations. Default: nobody.

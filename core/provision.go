@@ -11,11 +11,11 @@ import (
 // max TTL. Call it when nodes are set up, before anything locks on them; never for nodes that may have lost
 // their memory. It may be called by several processes at once, and again.
 //
-// A nil error means that every node votes. Any other matches ErrUnavailable, ErrClosed or the cause of ctx, and
-// nothing was declared new: nodes that do not vote yet wait for the max TTL, as they would have without.
-// Provision refuses unless every node was reached and none has ever granted anything: a node without a guard
-// record beside one that is in use, or out of reach, may have forgotten what it granted. Without the restart
-// guard it does nothing.
+// A nil error means that every node votes. Any other matches ErrUnavailable, ErrClosed or the cause of ctx:
+// nodes that do not vote yet wait for the max TTL, as they would have without, or for another call. Provision
+// declares no node new unless every node was reached and none of them has ever granted anything: a node without
+// a guard record beside one that is in use, or out of reach, may have forgotten what it granted. Without the
+// restart guard it does nothing.
 func (l *Locker) Provision(ctx context.Context) error {
 	if !l.p.guarded {
 		return nil

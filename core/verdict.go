@@ -7,7 +7,7 @@ const (
 	Failed      Verdict = iota // no usable answer; Err says why
 	Pending                    // not answered when the outcome was decided without it
 	Granted                    // yes: granted, renewed, released or recorded
-	Healed                     // renewed, after the node had lost the lease
+	Healed                     // renewed, after the node had lost its memory or the lease
 	Passed                     // renewed, where others have been granted the key since: Complete does not count there
 	Unconfirmed                // promoted so lately that the old primary may still serve: not counted
 	Held                       // another attempt holds the key
