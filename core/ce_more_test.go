@@ -189,7 +189,7 @@ func TestCE38_PoisonedCounter(t *testing.T) {
 		}
 		for range 3 {
 			lease := w.acquire(p, "k")
-			if ahead := time.UnixMicro(int64(lease.FencingToken())).Sub(time.Now()); ahead > time.Minute {
+			if ahead := time.Until(time.UnixMicro(int64(lease.FencingToken()))); ahead > time.Minute {
 				t.Fatalf("token %d is %v ahead", lease.FencingToken(), ahead)
 			}
 			w.release(lease)

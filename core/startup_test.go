@@ -290,13 +290,14 @@ type printed struct {
 func (p *printed) Printf(_ context.Context, format string, v ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	line := format
+	var line strings.Builder
+	line.WriteString(format)
 	for _, x := range v {
 		if err, ok := x.(error); ok {
-			line += " " + err.Error()
+			line.WriteString(" " + err.Error())
 		}
 	}
-	p.lines = append(p.lines, line)
+	p.lines = append(p.lines, line.String())
 }
 
 func (p *printed) with(part string) (found []string) {

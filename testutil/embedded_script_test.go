@@ -54,7 +54,7 @@ func TestScriptErrors(t *testing.T) {
 		{"SCRIPT KILL", "ERR unknown subcommand"},
 	} {
 		var args []any
-		for _, a := range strings.Fields(tc.args) {
+		for a := range strings.FieldsSeq(tc.args) {
 			args = append(args, a)
 		}
 		if _, err := n.Exec(args...); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
