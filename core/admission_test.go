@@ -232,7 +232,7 @@ func TestTurnComesTooLate(t *testing.T) {
 	w.until("the turn comes", func() bool { return len(b.slots) == cap(b.slots) })
 	r.finish()
 	r.mu.Unlock()
-	if <-asked {
+	if receive(t, asked) {
 		t.Error("a request is sent when its round is over")
 	}
 	if got := r.votes[0]; got.verdict != CircuitOpen || !errors.Is(got.err, errOverloaded) {

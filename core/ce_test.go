@@ -44,7 +44,7 @@ func TestCE2_WriteBackCountsOnlyOwnNodes(t *testing.T) {
 		x, a, b := w.process(), w.process(), w.process()
 		w.partly(x, 0, "k")
 		a.links[2].set(fate{refuse: true})
-		a.links[1].next(fate{delay: 500 * time.Millisecond}, renewScript)
+		a.links[1].next(fate{delay: 300 * time.Millisecond}, renewScript) // within the clock window
 		failed := make(chan error, 1)
 		go func() {
 			_, err := a.TryAcquire(t.Context(), "k")
@@ -54,7 +54,7 @@ func TestCE2_WriteBackCountsOnlyOwnNodes(t *testing.T) {
 		w.forget(a, 1, "k")
 		b.links[0].set(fate{refuse: true})
 		second := w.acquire(b, "k")
-		wantErr(t, <-failed, ErrHeld)
+		wantErr(t, receive(t, failed), ErrHeld)
 		if w.owner(b, 1, "k") != second.id {
 			t.Fatal("the write-back took the node from its holder")
 		}
@@ -78,7 +78,7 @@ func TestCE3_WriteBackTakesNoNode(t *testing.T) {
 		synctest.Wait()
 		w.forget(a, 1, "k")
 		a.links[1].set(fate{lose: true}, releaseScript) // so that what the write-back did stays to be seen
-		wantErr(t, <-failed, context.DeadlineExceeded)
+		wantErr(t, receive(t, failed), context.DeadlineExceeded)
 		if got := w.owner(a, 1, "k"); got != "" {
 			t.Fatalf("the write-back took the node for %s", got)
 		}
@@ -224,7 +224,7 @@ func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 		w.nodes[0].RestartEmpty() // forgets that it granted A
 		b.links[0].clear()
 		b.links[2].clear() // B's next renewal reaches 0 and 2
-		aLease := <-aWins
+		aLease := receive(t, aWins)
 		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
 		}
@@ -239,11 +239,12 @@ func TestCE13_HealingJudgedByTheNode(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		slow := []Option{WithClockWindow(0), WithNodeTimeout(5 * time.Second), WithRenewEvery(time.Second)}
 		b, a := w.process(slow...), w.process(slow...)
-		lease := w.acquire(b, "k") // expires on node 0 at 10s, never renewed there
+		b.e.jitter = func(n int64) int64 { return n / 2 } // a renewal at each full second
+		lease := w.acquire(b, "k")                        // expires on node 0 at 10s, never renewed there
 		b.links[0].set(fate{refuse: true}, renewScript)
-		time.Sleep(9 * time.Second)
-		b.links[0].sequence(renewScript, fate{delay: 3 * time.Second}, fate{refuse: true}) // sent before 10s, arrives after
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(8500 * time.Millisecond)
+		b.links[0].sequence(renewScript, fate{delay: 3 * time.Second}, fate{refuse: true}) // sent at 9s, arrives at 12s
+		time.Sleep(2 * time.Second)
 		a.links[1].set(fate{refuse: true})
 		a.links[2].set(fate{refuse: true})
 		a.links[0].set(fate{lose: true}, releaseScript)
@@ -252,8 +253,12 @@ func TestCE13_HealingJudgedByTheNode(t *testing.T) {
 		if owner := w.owner(a, 0, "k"); owner == "" || owner == lease.id {
 			t.Fatalf("the schedule is off: node 0 belongs to %q", owner)
 		}
-		w.nodes[0].RestartEmpty()
-		time.Sleep(2500 * time.Millisecond)
+		w.nodes[0].Flush() // a restart would break the connection that the late renewal comes over
+		before := w.nodes[0].Calls()
+		time.Sleep(2 * time.Second)
+		if after := w.nodes[0].Calls(); after["EVALSHA"] == before["EVALSHA"] {
+			t.Fatalf("the schedule is off: the late renewal has not arrived: %v, then %v", before, after)
+		}
 		if owner := w.owner(b, 0, "k"); owner == lease.id {
 			t.Fatal("a renewal that came late took a node that had forgotten another's grant")
 		}
@@ -268,7 +273,7 @@ func TestCE14_RenewalWithinTheReplicaLag(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.nodes[0].Promote()
 		until := lease.ValidUntil()
-		<-lease.Context().Done()
+		receive(t, lease.Context().Done())
 		wantErr(t, context.Cause(lease.Context()), ErrLost)
 		if late := time.Since(until); late > 0 {
 			t.Fatalf("the lease outlived what the old primary knew by %v", late)

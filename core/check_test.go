@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -279,18 +280,15 @@ func TestLogOfANodeInTrouble(t *testing.T) {
 		p := w.process(log.option())
 		held := w.acquire(p, "held")
 		log.want(t, 0, "node")
+		done := 0
 		use := func() {
 			for i := range 20 {
 				lease := w.acquire(p, "k")
 				w.release(lease)
 				if i%5 == 0 {
-					if err := w.acquire(p, "done").Complete(t.Context(), nil); err != nil {
-						t.Fatal(err)
-					}
+					done++
+					w.complete(w.acquire(p, fmt.Sprint("done ", done)), "")
 					time.Sleep(time.Second)
-					for _, n := range w.nodes {
-						n.Exec("DEL", p.e.keys.resource("done"))
-					}
 				}
 				time.Sleep(200 * time.Millisecond)
 			}

@@ -52,7 +52,7 @@ func TestCloseWaitsForLeases(t *testing.T) {
 			t.Errorf("%d requests for a key that nobody can be given any more", n)
 		}
 		w.release(lease)
-		if err := <-done; err != nil {
+		if err := receive(t, done); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -140,9 +140,9 @@ func TestCloseEndsWaiting(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 				start := time.Now()
 				done := closing(p.Locker, over())
-				wantErr(t, <-failed, ErrClosed)
+				wantErr(t, receive(t, failed), ErrClosed)
 				wantBetween(t, "told after", time.Since(start), 0, c.within)
-				<-done
+				receive(t, done)
 			})
 		})
 	}
@@ -169,12 +169,12 @@ func TestCloseWhileALeaseBegins(t *testing.T) {
 			_, err := p.TryAcquire(t.Context(), "k")
 			failed <- err
 		}()
-		<-enter
+		receive(t, enter)
 		done := closing(p.Locker, over())
 		synctest.Wait()
 		close(leave)
-		wantErr(t, <-failed, ErrClosed)
-		wantErr(t, <-done, context.Canceled)
+		wantErr(t, receive(t, failed), ErrClosed)
+		wantErr(t, receive(t, done), context.Canceled)
 		synctest.Wait()
 		w.release(w.acquire(other, "k"))
 	})
@@ -223,7 +223,7 @@ func TestCloseOfADerivedLocker(t *testing.T) {
 		_, err = p.TryAcquire(t.Context(), "other")
 		wantErr(t, err, ErrClosed)
 		w.release(lease)
-		if err := <-done; err != nil {
+		if err := receive(t, done); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.Close(t.Context()); err != nil {
@@ -373,7 +373,7 @@ func TestCloseNamesWhatItWaitsFor(t *testing.T) {
 		err := p.Close(ctx)
 		wantErr(t, err, context.DeadlineExceeded)
 		wantInError(t, err, `"key 00", "key 01"`, `"key 09" and 2 more`)
-		if err := <-done; err != nil {
+		if err := receive(t, done); err != nil {
 			t.Errorf("the patient one: %v", err)
 		}
 	})

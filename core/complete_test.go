@@ -156,7 +156,7 @@ func TestWaiterIsToldDone(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		want := w.complete(lease, "result")
 		for range 2 {
-			wantDone(t, <-told, want)
+			wantDone(t, receive(t, told), want)
 		}
 	})
 }

@@ -245,7 +245,7 @@ func TestRenewalRacesRelease(t *testing.T) {
 						return f
 					})
 				}
-				<-begun
+				receive(t, begun)
 				w.release(lease)
 				time.Sleep(time.Second)
 				for i := range w.nodes {
@@ -279,7 +279,7 @@ func TestSplitVotesSettle(t *testing.T) {
 						leases <- lease
 					}()
 				}
-				one, other := <-leases, <-leases
+				one, other := receive(t, leases), receive(t, leases)
 				if d := time.Since(start); d > a.p.nodeTimeout {
 					t.Errorf("settled after %v", d)
 				}
@@ -320,7 +320,7 @@ func TestThreeContendersSettle(t *testing.T) {
 		}
 		holders := 0
 		for range 3 {
-			if lease := <-leases; lease != nil {
+			if lease := receive(t, leases); lease != nil {
 				holders++
 			}
 		}
@@ -502,7 +502,7 @@ func TestNodeAnswersAfterTheLease(t *testing.T) {
 		lease := w.acquire(p, "k")
 		p.links[0].set(fate{replyDelay: 9 * time.Second}, renewScript)
 		until := lease.ValidUntil()
-		<-lease.Context().Done()
+		receive(t, lease.Context().Done())
 		wantErr(t, context.Cause(lease.Context()), ErrLost)
 		if d := time.Since(until); d > 0 {
 			t.Errorf("the context ended %v after the end of validity", d)

@@ -149,7 +149,7 @@ func TestTurnComesWhileLeaving(t *testing.T) {
 				cancel()
 				q.leave("k")
 			}
-			if <-entered {
+			if receive(t, entered) {
 				taken++
 				q.leave("k")
 			}

@@ -93,7 +93,7 @@ func TestObserverPairs(t *testing.T) {
 		"lost": {func(w *world, p *process) {
 			lease := w.acquire(p, "k")
 			p.vanish()
-			<-lease.Context().Done()
+			receive(w.t, lease.Context().Done())
 			lease.Release(w.t.Context())
 		}, []step{acquired, {OpHold, ErrLost, LossExpired}, {OpRelease, ErrLost, LossExpired}}},
 		"abandoned": {func(w *world, p *process) {
@@ -210,7 +210,7 @@ func TestOutcomeOfRenewal(t *testing.T) {
 		trusted := lease.left()
 		time.Sleep(5 * time.Second)
 		p.vanish()
-		<-lease.Context().Done()
+		receive(t, lease.Context().Done())
 		time.Sleep(10 * time.Second)
 		ops, outs := r.of(t, OpRenew)
 		if len(outs) < 2 || outs[0].Err != nil || !errors.Is(outs[1].Err, ErrUnavailable) {

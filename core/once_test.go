@@ -34,7 +34,7 @@ func TestOnceRunsOnce(t *testing.T) {
 			}
 		}
 		for i := range 9 {
-			switch err := <-told; {
+			switch err := receive(t, told); {
 			case i == 0 && err != nil:
 				t.Fatal(err)
 			case i > 0:

@@ -107,7 +107,7 @@ func TestMinHoldIsNotRenewed(t *testing.T) {
 			})
 		}
 		for range p.links {
-			<-sent
+			receive(t, sent)
 		}
 		w.release(lease)
 		w.freeAfter(other, "k")
@@ -140,7 +140,7 @@ func TestMaxHold(t *testing.T) {
 			t.Fatalf("not renewed until then: %v", context.Cause(lease.Context()))
 		}
 		renewals := p.counting(renewScript)
-		<-lease.Context().Done()
+		receive(t, lease.Context().Done())
 		wantReason(t, context.Cause(lease.Context()), LossMaxHold)
 		wantBetween(t, "lost after", time.Since(start), 20*time.Second, 30*time.Second)
 		w.freeAfter(other, "k")
@@ -180,7 +180,7 @@ func TestFixedLease(t *testing.T) {
 		lease := w.acquire(p, "k")
 		synctest.Wait() // two of three were enough for the grant
 		until, renewals := lease.ValidUntil(), p.counting(renewScript)
-		<-lease.Context().Done()
+		receive(t, lease.Context().Done())
 		if late := time.Since(until); late != 0 {
 			t.Errorf("ended %v after ValidUntil", late)
 		}
@@ -304,7 +304,7 @@ func TestErrorOfDo(t *testing.T) {
 					}()
 					return run(p.Locker, t.Context(), "k", func(ctx context.Context) error {
 						p.vanish()
-						<-ctx.Done()
+						receive(t, ctx.Done())
 						return fn(ctx)
 					})
 				}
@@ -353,7 +353,7 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 		p := w.process()
 		for name, end := range map[string]func(*Lease){
 			"released": func(lease *Lease) { w.release(lease) },
-			"lost":     func(lease *Lease) { p.vanish(); <-lease.Context().Done() },
+			"lost":     func(lease *Lease) { p.vanish(); receive(t, lease.Context().Done()) },
 		} {
 			lease := w.acquire(p, "k")
 			timeout, cancel1 := context.WithTimeout(lease.Context(), time.Hour)

@@ -71,7 +71,7 @@ func TestClockStoodStillByTheWordOfAQuorum(t *testing.T) {
 			n.StepClock(800 * time.Millisecond)
 		}
 		start := time.Now()
-		<-lease.Context().Done()
+		receive(t, lease.Context().Done())
 		wantReason(t, context.Cause(lease.Context()), LossClock)
 		wantBetween(t, "noticed after", time.Since(start), 0, p.p.renewEvery*11/10)
 	})
