@@ -60,10 +60,7 @@ func (*noHistory) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if cmd.Name() == "info" {
-			info := cmd.(interface {
-				Val() string
-				SetVal(string)
-			})
+			info := cmd.(once).Cmder.(*redis.StringCmd)
 			info.SetVal(strings.ReplaceAll(info.Val(), "master_replid:", "x:"))
 		}
 		return err

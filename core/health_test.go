@@ -219,7 +219,7 @@ func TestLogOfAFlappingNode(t *testing.T) {
 			var log logbook
 			p := w.process(log.option())
 			for i := range 2 * 60 * 4 {
-				p.links[1].set(fate{refuse: i%8 < 4})
+				p.links[1].set(fate{refuse: i%16 < 8}) // each for longer than the pause between two probes
 				w.release(w.acquire(p, "k"))
 				time.Sleep(250 * time.Millisecond)
 			}

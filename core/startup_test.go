@@ -86,10 +86,8 @@ func (rewriteInfo) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func (h rewriteInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if info, ok := cmd.(interface {
-			Val() string
-			SetVal(string)
-		}); ok && cmd.Name() == "info" {
+		if cmd.Name() == "info" {
+			info := cmd.(once).Cmder.(*redis.StringCmd)
 			info.SetVal(strings.ReplaceAll(info.Val(), h.line, h.by))
 		}
 		return err
