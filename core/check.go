@@ -50,6 +50,10 @@ func (l *Locker) examine(n *node) finding {
 	return finding{id: id, err: err}
 }
 
+type onceSlice struct{ *redis.SliceCmd }
+
+func (onceSlice) NoRetry() bool { return true }
+
 // askLongest learns the longest lease in use from the guard records of a node. Where it fails, the node's replies
 // tell later.
 func (l *Locker) askLongest(ctx context.Context, n *node) {
@@ -58,7 +62,7 @@ func (l *Locker) askLongest(ctx context.Context, n *node) {
 	}
 	for _, guard := range l.e.guards {
 		cmd := redis.NewSliceCmd(ctx, "hmget", guard, "m")
-		if n.client.Process(ctx, once{cmd}) != nil || len(cmd.Val()) != 1 {
+		if n.client.Process(ctx, onceSlice{cmd}) != nil || len(cmd.Val()) != 1 {
 			return
 		}
 		text, _ := cmd.Val()[0].(string)

@@ -60,7 +60,7 @@ func (*noHistory) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if cmd.Name() == "info" {
-			info := cmd.(once).Cmder.(*redis.StringCmd)
+			info := cmd.(once)
 			info.SetVal(strings.ReplaceAll(info.Val(), "master_replid:", "x:"))
 		}
 		return err

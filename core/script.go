@@ -55,7 +55,7 @@ var evalsha any = "evalsha"
 
 // once is a command that go-redis must not send again by itself: a retry would spend the node timeout
 // on a node that is in trouble, and deliver late.
-type once struct{ redis.Cmder }
+type once struct{ *redis.StringCmd } // of one pointer, so that it is not allocated
 
 func (once) NoRetry() bool { return true }
 

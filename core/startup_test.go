@@ -87,7 +87,7 @@ func (h rewriteInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if cmd.Name() == "info" {
-			info := cmd.(once).Cmder.(*redis.StringCmd)
+			info := cmd.(once)
 			info.SetVal(strings.ReplaceAll(info.Val(), h.line, h.by))
 		}
 		return err

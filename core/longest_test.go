@@ -1,0 +1,33 @@
+package core
+
+import (
+	"testing"
+	"time"
+)
+
+// A process that has not heard of the longest lease may be granted a key by nodes that have forgotten it: as soon
+// as one node tells, the votes of the round do not count, and it asks again, bringing the longest along.
+func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		short := w.process(WithTTL(5*time.Second), WithClockWindow(100*time.Millisecond))
+		long := w.process(WithTTL(5*time.Second), WithClockWindow(100*time.Millisecond), WithMaxTTL(20*time.Second))
+		w.release(w.acquire(long, "another key"))
+		asked := 0
+		short.links[0].decide(func(s *script, args []any) fate {
+			if s == acquireScript {
+				asked++
+			}
+			return fate{}
+		})
+		lease := w.acquire(short, "k")
+		if asked != 2 {
+			t.Errorf("asked %d times, want one time more than the longest lease was heard of", asked)
+		}
+		w.release(lease)
+		asked = 0
+		w.release(w.acquire(short, "k"))
+		if asked != 1 {
+			t.Errorf("asked %d times, with the longest lease known", asked)
+		}
+	})
+}
