@@ -56,7 +56,7 @@ func WithGrace(d time.Duration) Option { return option(func(c *config) { c.grace
 
 // WithRetention sets for how long it is remembered that a task was completed. It must be longer than the
 // longest time between two deliveries of a task, which Configure checks. Default 96h: with asynq's default
-// delays the 25th retry comes up to 92.4h after the attempt before. A record takes about 400 bytes on each
+// delays the 25th retry comes up to 92.4h after the attempt before. A record takes about 450 bytes on each
 // node.
 func WithRetention(d time.Duration) Option { return option(func(c *config) { c.retention = d }) }
 

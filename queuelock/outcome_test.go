@@ -304,7 +304,7 @@ func TestSizeOfARecord(t *testing.T) {
 	}
 	t.Logf("%d bytes", size)
 	rest, err := node.PTTL(t.Context(), keys[0]).Result()
-	if err != nil || rest < 95*time.Hour || rest > 98*time.Hour {
+	if err != nil || rest < 97*time.Hour || rest > 98*time.Hour {
 		t.Errorf("kept for %v, %v", rest, err)
 	}
 }
