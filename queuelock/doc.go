@@ -57,8 +57,9 @@
 //	                             then nil, and an error in the log: an
 //	                             error for asynq would run it again       EventUnrecorded
 //	… after its lease was lost   recorded if nobody was granted the key
-//	                             since; else an error matching
-//	                             core.ErrLost, which asynq retries        EventRefused
+//	                             since, and the nodes can tell; else an
+//	                             error matching core.ErrLost, which
+//	                             asynq retries                            EventRefused
 //	handler fails or panics      keys released, the error goes to asynq
 //	                             as it is (a lost lease is added to it)
 //
@@ -79,7 +80,7 @@
 //	asynq's removal fails                         delivered again, and not run
 //	asynq's Redis fails over and forgets          delivered again: waits, or is not run
 //	locks out of reach at the record              as if it died before the record, if delivered again
-//	a majority of lock nodes forgets the record   as if it died before the record, if delivered again
+//	too many lock nodes forget the record         as if it died before the record, if delivered again
 //
 // # What asynq forces
 //

@@ -68,7 +68,7 @@ func (d *delivery) complete(ctx context.Context, h *hold) error {
 		return nil
 	case errors.Is(err, core.ErrLost):
 		d.event(ctx, EventRefused)
-		return fmt.Errorf("queuelock: the handler succeeded, but its lease was lost and another delivery of the task has begun, which decides: %w", err)
+		return fmt.Errorf("queuelock: the handler succeeded, but its completion was refused: another delivery of the task has begun, which decides, or too many lock nodes forgot whether one has: %w", err)
 	}
 	d.event(ctx, EventUnrecorded)
 	d.r.conf.logger.Error("queuelock: the handler succeeded, but its completion could not be recorded: should asynq deliver the task again, it runs again",
