@@ -144,12 +144,13 @@ func (a *acquisition) adopt(ctx context.Context, lease *Lease, t *tally, touched
 
 // acquiring is the argument list of acquire.
 func (lease *Lease) acquiring(recovering bool, carries string) []any {
-	args := lease.args(acquireScript, 2)
+	args := lease.args(acquireScript, 3)
 	if recovering {
 		args = append(args, "1")
 	} else {
 		args = append(args, "0")
 	}
+	args = append(args, time.Now().UnixMicro())
 	if carries != "" {
 		args = append(args, carries)
 	}

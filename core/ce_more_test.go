@@ -42,9 +42,13 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 		r := round{l: p.Locker, lease: lease, script: acquireScript, stamped: true, args: lease.acquiring(false, ""),
 			decided: func(*round) bool { return false }}
 		r.sent = p.e.clock.now()
+		proposal := r.args[proposalArg(r.args)]
 		for i := range w.nodes {
 			time.Sleep(time.Second) // each request leaves later than the one before
 			args := r.request(i)
+			if args[proposalArg(args)] != proposal {
+				t.Errorf("request %d proposes a token of its own, so that the nodes cannot agree in one round", i)
+			}
 			if wall := args[wallArg(args)]; wall != time.Now().UnixMicro() {
 				t.Errorf("request %d is stamped %v, and leaves at %v", i, wall, time.Now().UnixMicro())
 			}

@@ -15,7 +15,7 @@ import (
 func (w *world) partly(p *process, i int, key string) {
 	w.t.Helper()
 	lease := p.newLease(w.t.Context(), key, p.e.keys.resource(key))
-	if v := p.e.nodes[i].call(w.t.Context(), acquireScript, stamped(append(lease.args(acquireScript, 1), "0"))); v.verdict != Granted {
+	if v := p.e.nodes[i].call(w.t.Context(), acquireScript, stamped(lease.acquiring(false, ""))); v.verdict != Granted {
 		w.t.Fatalf("node %d: %v %v", i, v.verdict, v.err)
 	}
 	lease.completing = true
@@ -368,8 +368,9 @@ func TestCE18_TokenClamp(t *testing.T) {
 		p := w.process(WithRestartGuard(true), WithClockWindow(0))
 		ask := func(key string, ahead time.Duration) vote {
 			lease := p.newLease(t.Context(), key, p.e.keys.resource(key))
-			args := stamped(append(lease.args(acquireScript, 1), "0"))
+			args := stamped(lease.acquiring(false, ""))
 			args[wallArg(args)] = time.Now().Add(ahead).UnixMicro()
+			args[proposalArg(args)] = args[wallArg(args)]
 			return p.e.nodes[0].call(t.Context(), acquireScript, args)
 		}
 		before := ask("k", time.Hour)

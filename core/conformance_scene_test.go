@@ -195,6 +195,9 @@ func (s *scene) step(line, who, rest string) {
 			f["wall"] = fmt.Sprint(time.Now().UnixMicro())
 		}
 		args[wallArg(args)] = s.number(f, "wall")
+		if verb == "acquire" {
+			args[proposalArg(args)] = s.number(f, "wall")
+		}
 	}
 	if _, hidden := f["nohistory"]; hidden {
 		code = newScript(code.op, withoutHistory+code.source, code.replies)

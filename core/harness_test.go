@@ -158,6 +158,9 @@ func stamped(args []any) []any {
 	return args
 }
 
+// proposalArg is the place of the proposed token in an argument list of acquire.
+func proposalArg(args []any) int { return wallArg(args) + 8 }
+
 // A link carries the requests of one process to one node. Its rule decides the fate of each.
 type link struct {
 	mu   sync.Mutex

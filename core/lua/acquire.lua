@@ -1,6 +1,7 @@
 -- Grants the resource to the attempt where nobody holds it and nothing is recorded as done.
 -- ARGV 9 '1' = grant although a record stands, and show it, to settle it
---      10 what the holder carries: shown to those it keeps waiting; missing = nothing
+--      10 token that the client proposes, the same to all nodes: so they agree in one round (its wall clock, us)
+--      11 what the holder carries: shown to those it keeps waiting; missing = nothing
 -- Replies  OK now token expiry memory [ballot rest origin result]   HELD now rest owner [carried]
 --          DONE now ballot rest origin result   QUARANTINED now rest [ballot rest origin result]
 --          CLOCK us | REPLICA now | NOGUARD now | TOMBSTONE now | LOST now | OVERFLOW now
@@ -26,11 +27,11 @@ local turn = tonumber(v[8] or 0)
 if v[7] and v[7] ~= id and now < turn then return 'HELD ' .. clock .. ' ' .. int(turn - now) .. ' ' .. v[7] end
 if redis.call('EXISTS', KEYS[2]) == 1 then return 'TOMBSTONE ' .. clock end
 local clamp = maxttl * 250
-local token = math.max(f + 1, us - clamp, math.min(us + clamp, wall))
+local token = math.max(f + 1, us - clamp, math.min(us + clamp, tonumber(ARGV[10])))
 if token >= 9007199254740992 then return 'OVERFLOW ' .. clock end
 e = now + lease
-if ARGV[10] then
-  redis.call('HSET', KEYS[1], 'e', int(e), 'i', id, 'f', int(token), 'p', int(f), 'c', id .. ' ' .. ARGV[10])
+if ARGV[11] then
+  redis.call('HSET', KEYS[1], 'e', int(e), 'i', id, 'f', int(token), 'p', int(f), 'c', id .. ' ' .. ARGV[11])
 else
   redis.call('HSET', KEYS[1], 'e', int(e), 'i', id, 'f', int(token), 'p', int(f))
 end
