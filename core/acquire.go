@@ -25,7 +25,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 
 // TryAcquire is Acquire without waiting for a holder: one round, at most the node timeout, and another for each
 // of these that is needed: to settle the fencing token, to settle a completion record, to give back a part of
-// the votes. Where contenders that came at the same time have a part of the votes each, it tries again, after
+// the votes, to ask again with a longer max TTL that a node told of. Where contenders that came at the same time have a part of the votes each, it tries again, after
 // a pause of at most the least retry delay, for five times in all, so that one of them gets the key. A key
 // that anybody holds, or another caller of this process waits for, is ErrHeld.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {

@@ -115,6 +115,10 @@ func (n NodeReply) String() string {
 		return fmt.Sprintf("%s: held for another %v", s, n.Rest.Round(time.Millisecond))
 	case Quarantined:
 		return fmt.Sprintf("%s: quarantined for another %v, because it is new or has lost its memory", s, n.Rest.Round(time.Millisecond))
+	case Forgotten:
+		return s + ": has lost its memory since it last confirmed the lease, so it cannot vouch that nobody else was granted the key"
+	case Unconfirmed:
+		return s + ": was promoted a moment ago, and the old primary may still serve: not counted yet"
 	case ClockSkewed:
 		return fmt.Sprintf("%s: its clock is off by %v, more than the clock window allows: check NTP on both machines", s, n.Skew.Round(time.Millisecond))
 	case TooLate:
