@@ -243,6 +243,30 @@ func TestTurnComesTooLate(t *testing.T) {
 	}
 }
 
+// An attempt may be over before its last request has left. It is not sent then: it might look younger to the node
+// than the end of the attempt.
+func TestEndedAttemptSendsNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		asked := p.counting(acquireScript)
+		lease := p.newLease(t.Context(), "k", p.e.keys.resource("k"))
+		lease.over()
+		r := round{l: p.Locker, lease: lease, bucket: lease.bucket, script: acquireScript, stamped: true,
+			args: lease.acquiring(false, ""), decided: func(*round) bool { return false }}
+		r.send(t.Context(), allNodes(len(w.nodes)))
+		r.leave()
+		synctest.Wait()
+		if n := asked.Load(); n > 0 {
+			t.Errorf("%d requests sent", n)
+		}
+		for _, n := range p.e.nodes {
+			if b := n.breaker(0); n.inFlight != 0 || len(b.slots) != 0 {
+				t.Errorf("%v: %d requests booked, %d slots taken", n, n.inFlight, len(b.slots))
+			}
+		}
+	})
+}
+
 func (r *round) isQueued(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

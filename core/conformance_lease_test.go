@@ -79,6 +79,16 @@ var conformanceRenew = []conformanceCase{
 		! set r=c u=T+1h
 		c complete ballot=7 origin=7 -> gone
 		= e=T+60s i=b f=9`},
+	{name: "turn: of another stays where a record is accepted", play: `
+		! set f=5 r=b u=T+1h
+		a complete ballot=7 origin=7 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7 r=b u=T+1h
+		c release -> gone
+		= f=7 ballot=7 kept=T+24h origin=7 r=b u=T+1h`, frozen: true},
+	{name: "turn: does not keep out whose it is", play: `
+		! set f=5 r=a u=T+1h
+		a acquire -> granted token=wall expiry=now+10s
+		= e=now+10s i=a f=a p=5`},
 	{name: "turn: a record comes first", play: `
 		! set f=9 ballot=8 kept=T+60s origin=8 r=a u=T+1h
 		b acquire -> done ballot=8 kept=T+60s-now origin=8`},
@@ -182,6 +192,12 @@ var conformanceRenew = []conformanceCase{
 		a renew token=7 confirmed=T+5s -> healed expiry=now+10s
 		b renew token=7 confirmed=0 -> quarantined rest=10s
 		= e=now+10s i=a f=7`},
+	{name: "renew: a node declared new has no primary before it", opts: conformLag, play: `
+		! guard h=live s=T m=10s v=1
+		! set e=T+5s i=a f=7
+		a renew token=7 confirmed=T+5s -> granted expiry=now+10s
+		a complete ballot=7 origin=7 -> granted
+		= f=7 ballot=7 kept=now+24h origin=7`},
 	{name: "renew: clock window", play: `
 		! set e=T+5s i=a f=7
 		a renew token=9 confirmed=T+5s wall=U+60000000 -> clock_skewed
@@ -308,6 +324,10 @@ var conformanceRelease = []conformanceCase{
 		=x a=3s
 		a release undo -> granted
 		= none`},
+	{name: "release: the counter that is put back has 16 digits", play: `
+		! set e=T+9s i=a f=1812345678901235 p=1812345678901234
+		a release undo -> granted
+		= f=1812345678901234`},
 	{name: "release: not below a record that was accepted meanwhile", play: `
 		! set e=T+9s i=a f=9 p=5 ballot=8 kept=T+48h origin=8
 		a release undo -> granted

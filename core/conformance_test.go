@@ -85,9 +85,9 @@ var conformanceAcquire = []conformanceCase{
 		! set e=T-1 i=b f=7
 		a acquire -> granted token=wall expiry=now+10s`},
 	{name: "acquire: own duplicate, late", play: `
-		! set e=T+3s i=a f=12345 p=9
-		a acquire -> granted token=12345 expiry=T+3s
-		= e=T+3s i=a f=12345 p=9`},
+		! set e=T+3s i=a f=1812345678901234 p=1812345678901233
+		a acquire -> granted token=1812345678901234 expiry=T+3s
+		= e=T+3s i=a f=1812345678901234 p=1812345678901233`},
 	{name: "acquire: own duplicate, later than the lease", play: `
 		! set e=T-1 i=a f=12345 p=9
 		a acquire -> gone

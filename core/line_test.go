@@ -165,7 +165,7 @@ func TestTurnComesWhileLeaving(t *testing.T) {
 
 // Waiters of other processes poll, each at its own times.
 func TestPollingWithJitter(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 1, func(t *testing.T, w *world) {
 		w.acquire(w.process(), "k")
 		least, most := 100*time.Millisecond, 300*time.Millisecond
 		p := w.process(WithRetryDelay(least, most))

@@ -31,3 +31,17 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 		}
 	})
 }
+
+// Whoever declares nodes new tells them of the longest lease it has heard of, too.
+func TestProvisionTellsTheLongestLease(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.stranger(WithRestartGuard(true))
+		p.learn(20*time.Second, p.e.nodes[0])
+		if err := p.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := w.nodes[0].Exec("HGET", p.e.keys.guard(0), "m"); m != "20000" {
+			t.Errorf("the longest lease is %v, %v", m, err)
+		}
+	})
+}

@@ -247,6 +247,10 @@ func TestTallyFindings(t *testing.T) {
 		{"wait: done nodes never grant", []vote{done(5), failed, waits(Held, 2)}, waitOf, time.Duration(0)},
 		{"may hold", []vote{granted(5, "-"), {verdict: Pending}, {verdict: TimedOut}, failed, waits(Held, 1), done(5), {verdict: Gone},
 			{verdict: CircuitOpen}, waits(Quarantined, 1), {verdict: ClockSkewed}}, func(t *tally) any { return fmt.Sprintf("%b", t.mayHold()) }, "1111"},
+		{"outvoted", []vote{{verdict: Gone}, failed, {verdict: Gone}}, outvotedOf, true},
+		{"outvoted: not by nodes that forgot", []vote{waits(Quarantined, 9), waits(Quarantined, 9), {verdict: Gone}}, outvotedOf, false},
+		{"outvoted: not by nodes promoted lately", []vote{{verdict: Unconfirmed}, {verdict: Unconfirmed}, {verdict: Gone}}, outvotedOf, false},
+		{"confirmed: not by nodes promoted lately", []vote{{verdict: Unconfirmed}, {verdict: Unconfirmed}, granted(5, "-")}, func(t *tally) any { return t.confirmed() }, false},
 		{"slept", []vote{{slept: true}, {}, {slept: true}}, func(t *tally) any { return t.slept() }, 2},
 	} {
 		tally := newTally(nil, len(c.votes), allNodes(len(c.votes)))
@@ -264,8 +268,9 @@ func tokenOf(t *tally) any {
 	return fmt.Sprintf("%d stored by %b, granted by %b", token, stored, granted)
 }
 
-func sameOf(t *tally) any { return fmt.Sprint(t.sameServer()) }
-func waitOf(t *tally) any { return t.wait() }
+func sameOf(t *tally) any     { return fmt.Sprint(t.sameServer()) }
+func waitOf(t *tally) any     { return t.wait() }
+func outvotedOf(t *tally) any { return t.outvoted() }
 
 // Only nodes that were asked are waited for, and two majorities always share a node.
 func TestQuorum(t *testing.T) {

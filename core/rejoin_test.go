@@ -1,0 +1,54 @@
+package core
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A renewal that others keep from a node comes again before its turn there ends, but only every other one is early:
+// whoever stays there must not cost the nodes a renewal each ttl/20.
+func TestEveryOtherRenewalIsEarly(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		p.e.jitter = func(n int64) int64 { return n / 2 }
+		lease := w.acquire(p, "k")
+		if _, err := w.nodes[2].Exec("HSET", lease.line, "i", "another", "e", time.Now().Add(time.Hour).UnixMilli()); err != nil {
+			t.Fatal(err)
+		}
+		var sent []time.Time
+		for _, k := range p.links {
+			k.decide(func(s *script, _ []any) fate {
+				if s != renewScript {
+					return fate{}
+				}
+				if k == p.links[2] {
+					sent = append(sent, time.Now())
+					return fate{}
+				}
+				return fate{replyDelay: time.Millisecond} // after node 2 has refused
+			})
+		}
+		time.Sleep(time.Minute)
+		if len(sent) < 10 {
+			t.Fatalf("%d renewals", len(sent))
+		}
+		for i := range sent[1:] {
+			want := p.p.renewEvery
+			if i%2 == 0 {
+				want = p.p.ttl/20 + time.Millisecond
+			}
+			if got := sent[i+1].Sub(sent[i]); got != want {
+				t.Errorf("renewal %d comes after %v, want %v", i+1, got, want)
+			}
+		}
+		turn, err := w.nodes[2].Exec("HGET", lease.line, "u")
+		want := fmt.Sprint(sent[len(sent)-1].UnixMilli() + p.p.turnMs.(int64))
+		if err != nil || turn != want {
+			t.Errorf("the turn lasts until %v, want %s (%v)", turn, want, err)
+		}
+		if lease.Context().Err() != nil {
+			t.Error("lost")
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package core
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// saidAtRelease returns where what releases of p tell node 0 will stand: below which ballot records are dropped, and
+// whether the counter is put back.
+func (p *process) saidAtRelease() *[][2]any {
+	said := new([][2]any)
+	p.links[0].decide(func(s *script, args []any) fate {
+		if s == releaseScript {
+			*said = append(*said, [2]any{args[8], args[10]})
+		}
+		return fate{}
+	})
+	return said
+}
+
+// A holder's release drops records that cannot be decided any more. A counter is put back by an attempt whose token
+// nobody has seen, and by no other: a completion shows it, too.
+func TestWhatReleasesSay(t *testing.T) {
+	t.Run("held", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p := w.process()
+			said := p.saidAtRelease()
+			lease := w.acquire(p, "k")
+			w.release(lease)
+			if want := [2]any{lease.FencingToken(), "0"}; len(*said) != 1 || (*said)[0] != want {
+				t.Errorf("released with %v, want %v", *said, want)
+			}
+		})
+	})
+	t.Run("not granted by a quorum", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			w.acquire(w.process().reaches(1, 2), "k")
+			p := w.process()
+			said := p.saidAtRelease()
+			l := patientTry(p.Locker)
+			go l.TryAcquire(t.Context(), "k")
+			synctest.Wait()
+			if want := [2]any{0, "1"}; len(*said) != 1 || (*said)[0] != want {
+				t.Errorf("released with %v, want %v", *said, want)
+			}
+			p.Close(over())
+		})
+	})
+	t.Run("settling in vain", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			w.cutShort(w.process(), "k", "result")
+			p := w.process()
+			said := p.saidAtRelease()
+			for _, k := range p.links[1:] {
+				k.set(fate{refuse: true}, completeScript)
+			}
+			// Node 0 shows the record, and is the only one that is told of it again.
+			if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
+				t.Fatalf("the schedule is off: %v", err)
+			}
+			synctest.Wait()
+			if n := len(*said); n == 0 || (*said)[n-1] != [2]any{0, "0"} {
+				t.Errorf("released with %v, want [0 0] in the end", *said)
+			}
+		})
+	})
+}
+
+// So many nodes have forgotten the lease, or granted it to others, that its holder was not alone to its end.
+func TestReleaseThatIsOutvoted(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		synctest.Wait() // on all nodes
+		w.forget(p, 0, "k")
+		w.forget(p, 1, "k")
+		err := lease.Release(t.Context())
+		wantErr(t, err, ErrLost)
+		wantReason(t, err, LossTaken)
+	})
+}
+
+// A renewal takes the lease to nodes that were not asked for it, so that the release has to reach them.
+func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		p.links[2].set(fate{refuse: true})
+		for range maxFailures {
+			w.release(w.acquire(p, "k"))
+		}
+		lease := w.acquire(p, "k")
+		if lease.asked.has(2) {
+			t.Fatal("the schedule is off: node 2 was asked")
+		}
+		p.links[2].clear()
+		time.Sleep(15 * time.Second)
+		if owner := w.owner(p, 2, "k"); owner != lease.id {
+			t.Fatalf("the schedule is off: node 2 belongs to %q", owner)
+		}
+		w.release(lease)
+		synctest.Wait()
+		if owner := w.owner(p, 2, "k"); owner != "" {
+			t.Errorf("node 2 is held by %s, which was released", owner)
+		}
+	})
+}
