@@ -53,10 +53,11 @@ func TestWhatReleasesSay(t *testing.T) {
 			w.cutShort(w.process(), "k", "result")
 			p := w.process()
 			said := p.saidAtRelease()
-			for _, k := range p.links[1:] {
-				k.set(fate{refuse: true}, completeScript)
+			for _, k := range p.links[1:] { // node 0 shows the record in time, and is the only one that is told of it again
+				k.decide(func(s *script, _ []any) fate {
+					return fate{refuse: s == completeScript, replyDelay: time.Millisecond}
+				})
 			}
-			// Node 0 shows the record, and is the only one that is told of it again.
 			if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
 				t.Fatalf("the schedule is off: %v", err)
 			}

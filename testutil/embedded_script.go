@@ -216,6 +216,17 @@ func list(l *lua.LState, values []string) *lua.LTable {
 	return t
 }
 
+// shortNumbers is tostring as Redis has it: it keeps 14 digits of a number. So
+// does the operator .. there, which keeps them all here.
+func shortNumbers(l *lua.LState) int {
+	if n, ok := l.CheckAny(1).(lua.LNumber); ok {
+		l.Push(lua.LString(fmt.Sprintf("%.14g", float64(n))))
+	} else {
+		l.Push(l.ToStringMeta(l.Get(1)))
+	}
+	return 1
+}
+
 // newVM makes an interpreter with the libraries that Redis has.
 func (s *scripts) newVM() *lua.LState {
 	l := lua.NewState(lua.Options{SkipOpenLibs: true})
@@ -234,6 +245,7 @@ func (s *scripts) newVM() *lua.LState {
 	l.Call(0, 1)
 	l.SetGlobal("cjson", l.Get(-1))
 	l.SetTop(0)
+	l.SetGlobal("tostring", l.NewFunction(shortNumbers))
 	l.RegisterModule("os", map[string]lua.LGFunction{"clock": func(l *lua.LState) int {
 		l.Push(lua.LNumber(0))
 		return 1

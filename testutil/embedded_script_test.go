@@ -23,6 +23,8 @@ func TestScriptReplies(t *testing.T) {
 		{"return redis.call('HMGET', 'none', 'a', 'b')", "[<nil> <nil>]"},
 		{"return redis.pcall('HGET', 'text', 'f')['err']", "WRONGTYPE Operation against a key holding the wrong kind of value"},
 		{"return redis.sha1hex('')", "da39a3ee5e6b4b0d3255bfef95601890afd80709"},
+		{"return tostring(1812345678901234)", "1.8123456789012e+15"},
+		{"return tostring(12345678901234) .. tostring(-7) .. tostring('a') .. tostring(nil)", "12345678901234-7anil"},
 		{"return cjson.decode('[1,2]')[2]", "2"},
 		{"local ok, err = pcall(redis.call, 'HGET', 'text', 'f'); return string.sub(err.err, 1, 9)", "WRONGTYPE"},
 	} {
