@@ -223,9 +223,9 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 		w.nodes[0].StepClock(-900 * time.Millisecond) // and now 9.15s
 		p.clear()
 		lease.mu.Lock()
-		lease.token-- // as if the request had been sent before the loss: it is judged by what node 0 says
 		expiry := lease.nodes[0].expiry
 		lease.mu.Unlock()
+		// As if the request had been sent before the loss: node 0 judges it.
 		v := p.e.nodes[0].call(t.Context(), renewScript, stamped(append(lease.args(renewScript, 5), lease.token, expiry, 0, noMemory, 0)))
 		if v.verdict != Quarantined {
 			t.Fatalf("the lease is %v", v.verdict)

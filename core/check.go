@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -201,6 +202,7 @@ collect:
 			l.tellAway(n, errNodeTimeout)
 		}
 	}
+	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(faults...)
 }
 
@@ -216,7 +218,7 @@ func (l *Locker) judge(n *node, f finding) error {
 	defer e.judging.Unlock()
 	if f.err == nil && f.fault == nil && f.id.runID != "" && n.cluster == nil {
 		for _, other := range e.nodes {
-			if other != n && other.takesPart(f.id.runID) {
+			if other != n && other.takesPart(f.id.runID) && l.isStill(other, f.id.runID) {
 				f.fault = fmt.Errorf("%w, it is also %v", errSameServer, other)
 			}
 		}
@@ -231,6 +233,18 @@ func (l *Locker) judge(n *node, f finding) error {
 		n.checked, n.fault, n.runID = true, f.fault, f.id.runID
 	}
 	return f.fault
+}
+
+// isStill asks a node whether it is the server with that id, as it was when it was examined.
+func (l *Locker) isStill(n *node, runID string) bool {
+	id, err := n.identify(&nodeContext{context.Background(), time.Now().Add(l.p.nodeTimeout)})
+	if err != nil || id.runID == runID {
+		return true
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.runID = id.runID
+	return false
 }
 
 // takesPart reports whether the node is the server with that id, and fit.

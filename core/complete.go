@@ -25,7 +25,8 @@ var ErrResult = errors.New("result too large")
 // forgotten, so many nodes lost their memory since they last confirmed the lease in time that too few can tell
 // whether somebody was. ErrUnavailable: too few nodes answered, so what becomes of the record is open: Complete
 // may be repeated (the first result counts); if it is not, the next acquirer either finds it and settles it, or
-// is granted the key. ErrReleased: Release was called before. An error matching ErrResult changes nothing: the
+// is granted the key. ErrReleased: Release was called before. ErrClosed: Close has
+// taken the lease away. An error matching ErrResult changes nothing: the
 // lease goes on.
 func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 	p := &lease.l.p
@@ -43,7 +44,7 @@ func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 		return nil
 	case released:
 		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrReleased}
-	case float64(-lease.left()) > float64(p.idleFence)*(1-p.drift): // the counters that would tell of a later holder may be gone
+	case float64(-lease.left()) > float64(idleFence)*(1-p.drift): // the counters that would tell of a later holder may be gone
 		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrLost, Reason: LossExpired}
 	}
 	if !e.begin(false) {
@@ -79,7 +80,7 @@ func (lease *Lease) proposal(result []byte) *nodeRecord {
 func (lease *Lease) record(ctx context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
 	all := allNodes(len(lease.nodes))
 	r := lease.completingRound(rec, ballot, false)
-	s := spread{lease: lease, rec: rec, ballot: ballot, missing: all, unheard: all}
+	s := spread{lease: lease, rec: rec, ballot: ballot, since: lease.l.e.clock.now(), missing: all, unheard: all}
 	r.heard = s.hear
 	r.send(ctx, all)
 	r.wait(context.Background())

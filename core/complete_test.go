@@ -313,7 +313,7 @@ func TestCompleteLongAfterTheLeaseWasLost(t *testing.T) {
 		a, b := w.process(), w.process()
 		stale := w.loses(a, "k")
 		w.release(w.acquire(b, "k"))
-		time.Sleep(a.p.idleFence + clockJump + time.Minute)
+		time.Sleep(idleFence + clockJump + time.Minute)
 		a.reaches(0, 1, 2)
 		wantErr(t, stale.Complete(t.Context(), nil), ErrLost)
 		w.release(w.acquire(b, "k"))

@@ -69,15 +69,19 @@ var conformanceComplete = []conformanceCase{
 		! set e=T+9s i=a f=9 ballot=8 kept=T+48h origin=8 result=text
 		a complete ballot=9 origin=8 result=text -> granted
 		= f=9 ballot=9 kept=now+24h origin=8 result=text`},
-	{name: "complete: same ballot changes nothing", play: `
+	{name: "complete: same ballot, kept for longer, with the first result", play: `
 		! set f=7 ballot=7 kept=T+60s origin=7 result=text
 		a complete ballot=7 origin=7 result=other -> granted
-		= f=7 ballot=7 kept=T+60s origin=7 result=text
+		= f=7 ballot=7 kept=now+24h origin=7 result=text ttl=26h
 		=x a=3s`},
+	{name: "complete: same ballot, never kept for less", play: `
+		! set f=7 ballot=7 kept=T+48h origin=7 result=text
+		a complete ballot=7 origin=7 result=text -> granted
+		= f=7 ballot=7 kept=T+48h origin=7 result=text`},
 	{name: "complete: same ballot, although another holds the key since", play: `
 		! set e=T+60s i=b f=9 ballot=7 kept=T+60s origin=7 result=text
 		a complete ballot=7 origin=7 result=text -> granted
-		= e=T+60s i=b f=9 ballot=7 kept=T+60s origin=7 result=text`},
+		= e=T+60s i=b f=9 ballot=7 kept=now+24h origin=7 result=text`},
 	{name: "complete: decided, counter past the ballot", play: `
 		! set f=9
 		a complete decided ballot=7 origin=5 result=text -> granted

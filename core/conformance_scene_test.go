@@ -173,7 +173,7 @@ func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script
 		if !ok {
 			claim = noMemory
 		}
-		return provisionScript, append(provisionScript.args(4, s.l.e.guards[0]), s.l.p.maxTTL.Milliseconds(), s.l.p.lag.Milliseconds(), "fresh", claim)
+		return provisionScript, append(provisionScript.args(6, s.l.e.guards[0]), "fresh", unstamped, s.l.p.window.Milliseconds(), s.l.p.maxTTL.Milliseconds(), s.l.p.lag.Milliseconds(), claim)
 	}
 	s.t.Fatalf("no script %q", verb)
 	return nil, nil
@@ -190,7 +190,7 @@ func (s *scene) step(line, who, rest string) {
 	verb, options, _ := strings.Cut(strings.TrimSpace(order), " ")
 	f := fieldsOf(options)
 	code, args := s.request(s.lease(who), verb, f)
-	if verb != "release" && verb != "provision" {
+	if verb != "release" {
 		if f["wall"] == "" {
 			f["wall"] = fmt.Sprint(time.Now().UnixMicro())
 		}
@@ -285,6 +285,9 @@ func (s *scene) happen(line, rest string) {
 	case "guard":
 		if h := f["h"]; h != "" {
 			hash["h"] = map[string]string{"live": s.history(), "old": strings.Repeat("0123456789", 4)}[h]
+		}
+		if f["n"] != "" {
+			hash["n"] = f["n"]
 		}
 		err = s.client.HSet(ctx, s.l.e.keys.guard(0), hash).Err()
 	case "flush":

@@ -367,6 +367,22 @@ var conformanceGuard = []conformanceCase{
 		p provision -> granted
 		p provision claim=fresh -> granted
 		=g h=live s=T m=10s`},
+	{name: "provision: not by a clock outside the window", opts: conformGuarded, play: `
+		p provision wall=U+60000000 -> clock_skewed
+		=g none`},
+	{name: "provision: a node that was renewed or completed on is in use", opts: conformGuarded, frozen: true, play: `
+		! guard h=live s=T-60s m=10s n=fresh
+		a renew token=7 confirmed=0 -> granted expiry=now+10s
+		=g h=live s=T-60s m=10s
+		! guard n=fresh
+		b complete ballot=9 origin=9 -> gone
+		=g h=live s=T-60s m=10s n=fresh
+		! set e=T-1
+		b complete ballot=9 origin=9 -> granted
+		=g h=live s=T-60s m=10s`},
+	{name: "guard: nobody uses a lease of more than a day", opts: conformGuarded, play: `
+		! guard h=live s=T-60s m=1000000000000
+		a acquire -> quarantined rest=T-60s+86400000-now longest=24h`},
 	{name: "provision: a known node waits on", opts: conformGuarded, play: `
 		! guard h=live s=T+30s m=30s
 		p provision -> quarantined rest=T+60s-now

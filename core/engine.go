@@ -15,11 +15,11 @@ type engine struct {
 	watchdog      watchdog
 	health        health
 	judging       sync.Mutex
-	jitter        func(n int64) int64 // uniform in [0, n)
-	attempts      atomic.Uint64       // made so far, to name them
-	longest       atomic.Value        // int64: the longest lease in use, ms, where a node knows of a longer one than this process
-	tasks         sync.WaitGroup      // every goroutine of the Locker
-	owned         bool                // Close closes the clients
+	jitter        func(n int64) int64          // uniform in [0, n)
+	attempts      atomic.Uint64                // made so far, to name them
+	longest       atomic.Pointer[longestLease] // in use, where a node knows of a longer one than this process's
+	tasks         sync.WaitGroup               // every goroutine of the Locker
+	owned         bool                         // Close closes the clients
 	clientsClosed sync.Once
 
 	mu      sync.Mutex

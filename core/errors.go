@@ -114,7 +114,7 @@ func (n NodeReply) String() string {
 	case Held:
 		return fmt.Sprintf("%s: held for another %v", s, n.Rest.Round(time.Millisecond))
 	case Quarantined:
-		return fmt.Sprintf("%s: quarantined for another %v, because it is new or has lost its memory", s, n.Rest.Round(time.Millisecond))
+		return fmt.Sprintf("%s: quarantined for another %v, because it is new, was restarted, or may have lost its memory: it votes by itself then", s, n.Rest.Round(time.Millisecond))
 	case Forgotten:
 		return s + ": has lost its memory since it last confirmed the lease, so it cannot vouch that nobody else was granted the key"
 	case Unconfirmed:

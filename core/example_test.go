@@ -18,7 +18,7 @@ func ExampleOpen() {
 	ctx := context.Background()
 	locker, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
 	if err != nil {
-		log.Fatal(err) // names every fault of nodes and options
+		log.Fatal(err) // names every fault of the options, or of the nodes, and how to mend it
 	}
 	defer locker.Close(ctx) // waits for leases that are held
 

@@ -176,6 +176,20 @@ func (n *node) dueCheck(now time.Duration, arrived bool) bool {
 	return true
 }
 
+// faultIsNews reports whether a fault is to be logged: when it begins, and, since its text may tell the time, not more
+// often than every sayAgain when it changes.
+func (n *node) faultIsNews(was, fault error, now time.Duration) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if was != nil && (was.Error() == fault.Error() || now-n.faultTold < sayAgain) {
+		return false
+	}
+	n.faultTold = now
+	return true
+}
+
+const sayAgain = 10 * time.Minute
+
 // recheck examines a server that was away, or unfit, before.
 func (l *Locker) recheck(n *node) {
 	n.mu.Lock()
@@ -188,7 +202,7 @@ func (l *Locker) recheck(n *node) {
 	case f.err != nil:
 	case fault == nil && was != nil:
 		l.p.logger.Info("lockkit: node is fit and takes part again", n.attrs())
-	case fault != nil && (was == nil || was.Error() != fault.Error()):
+	case fault != nil && n.faultIsNews(was, fault, l.e.clock.now()):
 		l.p.logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
 	}
 }

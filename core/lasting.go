@@ -35,7 +35,8 @@ var lastingReplies = []struct {
 	reply []string // how it begins
 	mend  string
 }{
-	{[]string{"NOAUTH", "WRONGPASS", "AUTH <password> called without", "Client sent AUTH", "invalid password", "invalid username"},
+	{[]string{"NOAUTH", "WRONGPASS", "AUTH <password> called without", "Client sent AUTH", "invalid password", "invalid username",
+		"Protocol error: unauthenticated"},
 		"give the client the server's user and password"},
 	{[]string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
 		"give the client a database that the server has"},

@@ -81,10 +81,24 @@ func (lease *Lease) args(s *script, n int) []any {
 // head appends what all scripts but release and provision are told after the attempt's name.
 func (l *Locker) head(a []any) []any {
 	a = append(append(a, unstamped), l.p.static[:]...)
-	if longest := l.e.longest.Load(); longest != nil {
-		a[len(a)-len(l.p.static)+maxTTLArg] = longest
-	}
+	at := len(a) - len(l.p.static)
+	a[at+maxTTLArg], a[at+idleArg] = l.longest()
 	return a
+}
+
+// longest is the longest lease in use, as far as this process knows, and for how long an idle fencing counter is kept
+// because of it: as arguments of scripts, in ms.
+func (l *Locker) longest() (maxTTL, idle any) {
+	if learnt := l.e.longest.Load(); learnt != nil {
+		return learnt.maxTTL, learnt.idle
+	}
+	return l.p.static[maxTTLArg], l.p.static[idleArg]
+}
+
+// A longestLease is what a process learns from nodes: boxed once.
+type longestLease struct {
+	d            time.Duration
+	maxTTL, idle any
 }
 
 // unstamped stands for the client's wall clock until the request leaves.
@@ -95,16 +109,15 @@ var unstamped any = 0
 func (l *Locker) learn(longest time.Duration, from *node) {
 	e := l.e
 	e.mu.Lock()
-	known, _ := e.longest.Load().(int64)
-	news := longest.Milliseconds() > max(known, l.p.maxTTL.Milliseconds())
+	known := e.longest.Load()
+	news := longest > l.p.maxTTL && (known == nil || longest > known.d)
 	if news {
-		e.longest.Store(longest.Milliseconds())
+		e.longest.Store(&longestLease{longest, longest.Milliseconds(), idleLife(longest).Milliseconds()})
 	}
-	first := news && known == 0
 	e.mu.Unlock()
-	if first {
-		l.p.logger.Warn("lockkit: another process uses a longer max TTL: set WithMaxTTL to the longest in all of them",
-			"node", from.String(), "longest", longest, "own", l.p.maxTTL)
+	if news && known == nil {
+		l.p.logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
+			from.attrs(), "longest", longest, "own", l.p.maxTTL)
 	}
 }
 

@@ -24,7 +24,7 @@ type Locker struct {
 // server that may evict keys or is older than Redis 6.2.7, wrong credentials, missing rights, a certificate
 // that nobody vouches for, a Redis Cluster behind a plain client. What passes, such as a node that does not
 // answer or is busy, is logged, and the node is asked again later: New needs no quorum. The error names every
-// fault of options and nodes.
+// fault of the options, or, where there is none, of the nodes.
 //
 // With the restart guard, nodes that have not been asked for a while are asked until Close, so that those
 // that lost their memory vote again soon, also where nobody takes a lock.
@@ -115,7 +115,7 @@ func (l *Locker) With(opts ...Option) (*Locker, error) {
 	p, err := conf.with(opts).policy(len(l.e.nodes))
 	var shared error
 	if p.prefix != l.p.prefix || p.window != l.p.window || p.maxTTL != l.p.maxTTL || p.guarded != l.p.guarded || p.lag != l.p.lag {
-		shared = errors.New("key prefix, clock window, max TTL, restart guard and replica lag are set by New for all")
+		shared = errors.New("key prefix, clock window, max TTL, restart guard and replica lag belong to all that share the nodes: set them in New or Open")
 	}
 	if err := errors.Join(err, shared); err != nil {
 		return nil, fmt.Errorf("lockkit: %w", err)

@@ -35,14 +35,15 @@ type node struct {
 	reloadAt time.Duration // when a Cluster may be asked for it again
 	clock    clockFilter
 
-	checking bool          // its server is being examined,
-	checked  bool          // and has been
-	away     bool          // it did not answer then
-	checkAt  time.Duration // not to be examined again before, unless it was away
-	runID    string
-	fault    error           // the server is unfit: the node must not take part
-	asked    []time.Duration // by guard bucket: when the node was last asked something that begins a quarantine
-	voting   voting
+	checking  bool          // its server is being examined,
+	checked   bool          // and has been
+	away      bool          // it did not answer then
+	checkAt   time.Duration // not to be examined again before, unless it was away
+	runID     string
+	fault     error           // the server is unfit: the node must not take part
+	faultTold time.Duration   // when that was last logged
+	asked     []time.Duration // by guard bucket: when the node was last asked something that begins a quarantine
+	voting    voting
 }
 
 // attrs names the node in a log line.
@@ -135,10 +136,13 @@ func (n *node) noAnswer(bucket int) error {
 // call evaluates s on the node. It returns when the client does, which may be long after the timeout.
 func (n *node) call(ctx context.Context, s *script, args []any) vote {
 	reply, err := s.run(ctx, n.client, args)
-	if err != nil {
-		return vote{verdict: Failed, err: err}
+	switch {
+	case err == nil:
+		return s.parse(reply)
+	case says(err, "READONLY"):
+		return vote{verdict: Replica, err: err}
 	}
-	return s.parse(reply)
+	return vote{verdict: Failed, err: err}
 }
 
 // A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of

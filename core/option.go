@@ -33,7 +33,8 @@ type config struct {
 	nilOptions                           int
 }
 
-const maxTTLArg = 2
+// Places in static of what nodes may know better.
+const maxTTLArg, idleArg = 2, 4
 
 const derived time.Duration = -1 << 62
 
@@ -165,12 +166,11 @@ type policy struct {
 	margin    time.Duration // the context ends this much earlier
 	server    time.Duration // what nodes are told: TTL plus lock delay
 	tombstone time.Duration
-	idleFence time.Duration // how long an idle fencing counter is kept
 
 	// Arguments of scripts, boxed once. static are those that follow the attempt's own in all but release.
-	static                   [6]any // with the max TTL at maxTTLArg
-	tombstoneMs, idleFenceMs any
-	turnMs                   any // for how long a node that refuses a renewal keeps others out, so that the next one finds it free
+	static      [6]any // with the max TTL at maxTTLArg
+	tombstoneMs any
+	turnMs      any // for how long a node that refuses a renewal keeps others out, so that the next one finds it free
 }
 
 // policy checks c for n nodes and names every fault.
@@ -191,11 +191,10 @@ func (c config) policy(n int) (policy, error) {
 	p.validity = validity(c.ttl, c.drift, p.window)
 	p.margin = cancelMargin(c.ttl)
 	p.tombstone = tombstoneTTL(p.window, p.nodeTimeout, p.maxTTL)
-	p.idleFence = max(idleFence, p.maxTTL) // tokens may be ahead of a node's clock by a part of the max TTL
-	p.tombstoneMs, p.idleFenceMs = p.tombstone.Milliseconds(), (p.idleFence + clockJump).Milliseconds()
+	p.tombstoneMs = p.tombstone.Milliseconds()
 	p.turnMs = (p.ttl/20 + p.nodeTimeout).Milliseconds()
 	p.static = [6]any{p.window.Milliseconds(), p.server.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
-		p.idleFenceMs, slack.Milliseconds()}
+		idleLife(p.maxTTL).Milliseconds(), slack.Milliseconds()}
 	return p, p.check()
 }
 
@@ -227,6 +226,7 @@ func (p *policy) check() error {
 	bad(p.retryMax < p.retryMin, "retry delays are %v to %v: the first must not be greater", p.retryMin, p.retryMax)
 	bad(p.server > slack, "TTL plus lock delay is %v, must be at most %v", p.server, slack)
 	bad(p.asked.maxTTL > slack, "max TTL is %v, must be at most %v", p.maxTTL, slack)
+	bad(p.retention > maxRetention, "retention is %v, must be at most %v", p.retention, maxRetention)
 	bad(p.minHold > slack, "min hold is %v, must be at most %v", p.minHold, slack)
 	bad(p.resultLimit < 0 || p.resultLimit > 64<<10, "result limit is %d bytes, must be 0 to %d", p.resultLimit, 64<<10)
 	bad(len(p.prefix) < 1 || len(p.prefix) > 64 || strings.ContainsAny(p.prefix, "{}"),

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Provision declares nodes that have never been used to be new, so that they vote at once instead of after the
@@ -25,6 +26,9 @@ func (l *Locker) Provision(ctx context.Context) error {
 	}
 	defer l.e.end()
 	for bucket := range l.e.guards {
+		if l.e.isClosing() {
+			return fmt.Errorf("lockkit: provision: %w", ErrClosed)
+		}
 		if err := l.provision(ctx, bucket); err != nil {
 			return err
 		}
@@ -46,11 +50,12 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 	}
 	var faults []error
 	var waiting nodeSet // new, and without a vote
-	used := false
+	var used []string
 	for i := range found {
 		switch v := &found[i]; {
+		case v.verdict == Granted && v.claim == "":
+			used = append(used, l.e.nodes[i].String())
 		case v.verdict == Granted:
-			used = used || v.claim == ""
 		case v.claim != "":
 			claims[i] = v.claim
 			waiting = waiting.with(i)
@@ -58,10 +63,13 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 			faults = append(faults, errors.New(v.report(l.e.nodes[i]).String()))
 		}
 	}
-	if waiting != 0 && (used || len(faults) > 0) {
+	if waiting != 0 && len(used) > 0 {
+		faults = append(faults, fmt.Errorf("in use: %s", strings.Join(used, ", ")))
+	}
+	if waiting != 0 && len(faults) > 0 {
 		for i := range found {
 			if waiting.has(i) {
-				faults = append(faults, fmt.Errorf("%v: not declared new, because others are in use or do not answer: it may have forgotten what it granted", l.e.nodes[i]))
+				faults = append(faults, fmt.Errorf("%v: not declared new: as not all nodes are, it may have forgotten what it granted. It votes by itself after the max TTL", l.e.nodes[i]))
 			}
 		}
 	}
@@ -83,12 +91,9 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 
 // claim asks nodes what they are; those whose claim is given are declared new.
 func (l *Locker) claim(ctx context.Context, bucket int, claims []any, to nodeSet) ([]vote, error) {
-	longest := l.e.longest.Load()
-	if longest == nil {
-		longest = l.p.maxTTL.Milliseconds()
-	}
-	r := round{l: l, bucket: bucket, script: provisionScript, must: true,
-		args:    append(provisionScript.args(4, l.e.guards[bucket]), longest, l.p.lag.Milliseconds(), rand.Text()),
+	longest, _ := l.longest()
+	r := round{l: l, bucket: bucket, script: provisionScript, stamped: true, must: true,
+		args:    append(provisionScript.args(6, l.e.guards[bucket]), rand.Text(), unstamped, l.p.window.Milliseconds(), longest, l.p.lag.Milliseconds()),
 		tail:    func(i int) []any { return []any{claims[i]} },
 		decided: func(*round) bool { return false }}
 	r.send(ctx, to)

@@ -91,6 +91,7 @@ var notUndo, doUndo any = "0", "1"
 // releasing is a round that ends the attempt, and keeps the resource taken for stay.
 func (lease *Lease) releasing(stay time.Duration) *round {
 	p := &lease.l.p
+	_, idle := lease.l.longest()
 	var drop any = 0
 	undo := notUndo
 	switch held, completing := lease.reported(); {
@@ -101,7 +102,7 @@ func (lease *Lease) releasing(stay time.Duration) *round {
 	}
 	return &round{l: lease.l, lease: lease, bucket: lease.bucket, script: releaseScript, must: true,
 		args: append(releaseScript.args(6, lease.resource, lease.tombstone),
-			lease.id, p.tombstoneMs, stay.Milliseconds(), drop, p.idleFenceMs, undo),
+			lease.id, p.tombstoneMs, stay.Milliseconds(), drop, idle, undo),
 		decided: func(r *round) bool { return r.settled() }, heard: (*Lease).unanswered}
 }
 
@@ -136,7 +137,10 @@ func (lease *Lease) releaseLater(i int, after time.Duration) {
 	lease.l.e.spawn(func() {
 		timer := time.NewTimer(after)
 		defer timer.Stop()
-		<-timer.C
+		select {
+		case <-timer.C:
+		case <-lease.l.e.closing: // at once, so that Close does not wait for a node that is down
+		}
 		r := lease.releasing(lease.stay())
 		r.must, r.heard = false, nil
 		r.send(context.Background(), nodeSet(0).with(i))

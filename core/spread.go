@@ -12,6 +12,7 @@ type spread struct {
 	lease  *Lease
 	rec    *nodeRecord
 	ballot uint64
+	since  time.Duration // when the completion was sent
 
 	mu      sync.Mutex
 	missing nodeSet // have not confirmed it
@@ -52,7 +53,7 @@ func (s *spread) start() {
 // closed it tries once more. Later, whoever asks for the key repairs what is missing.
 func (s *spread) run() {
 	e, p := s.lease.l.e, &s.lease.l.p
-	since, rec := e.clock.now(), *s.rec
+	rec := *s.rec
 	for pause := p.nodeTimeout; ; pause *= 2 {
 		timer := time.NewTimer(pause)
 		select {
@@ -60,7 +61,7 @@ func (s *spread) run() {
 		case <-e.closing:
 		}
 		timer.Stop()
-		age := e.clock.now() - since
+		age := e.clock.now() - s.since
 		last := e.isClosing() || age >= p.maxTTL
 		if rec.rest = s.rec.rest - age; rec.rest <= 0 {
 			return

@@ -89,7 +89,7 @@ func (t *tally) doneVotes() (most int, rec *nodeRecord) {
 				same++
 			}
 		}
-		if same > most {
+		if same > most || same == most && t.votes[i].record.ballot == rec.ballot && t.votes[i].record.rest > rec.rest {
 			most, rec = same, t.votes[i].record
 		}
 	}
@@ -102,11 +102,12 @@ func (v *vote) done() bool {
 	return v.record != nil && (v.verdict == Done || v.verdict == Quarantined)
 }
 
-// record is the completion record with the greatest ballot that any node showed, nil if none did.
+// record is the completion record with the greatest ballot that any node showed, nil if none did; where several
+// show it, the one that is kept for longest, which somebody may have been promised.
 func (t *tally) record() *nodeRecord {
 	var best *nodeRecord
 	for i := range t.votes {
-		if r := t.votes[i].record; r != nil && (best == nil || r.ballot > best.ballot) {
+		if r := t.votes[i].record; r != nil && (best == nil || r.ballot > best.ballot || r.ballot == best.ballot && r.rest > best.rest) {
 			best = r
 		}
 	}

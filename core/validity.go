@@ -12,6 +12,8 @@ const (
 	slack = 24 * time.Hour
 	// clockJump is by how much a clock may jump ahead, and back, without Redis dropping a record or a counter.
 	clockJump = 2 * time.Hour
+	// maxRetention keeps the end of a record a date that every reply can tell.
+	maxRetention = 10 * 365 * 24 * time.Hour
 	// idleFence is how long a fencing counter at least outlives the last use of its key. It may vanish
 	// then: the next one starts from the clock, which has passed it.
 	idleFence = time.Hour
@@ -29,6 +31,10 @@ func validity(ttl time.Duration, drift float64, window time.Duration) time.Durat
 	}
 	return v
 }
+
+// idleLife is how long Redis keeps an idle fencing counter. Tokens may be ahead of a node's clock by a part of the
+// max TTL.
+func idleLife(maxTTL time.Duration) time.Duration { return max(idleFence, maxTTL) + clockJump }
 
 // clientSkew is by how much the wall clocks of clients are assumed to differ, each from true time.
 func clientSkew(window time.Duration) time.Duration { return window / 10 }

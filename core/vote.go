@@ -89,7 +89,8 @@ var (
 	probeReplies     = grammar{"OK": {Granted, shapeNothing}}
 	provisionReplies = grammar{
 		"OK": {Granted, shapeMemory}, "UNUSED": {Granted, shapeUnused}, "NEW": {Quarantined, shapeClaim},
-		"QUARANTINED": {Quarantined, shapeQuarantine}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+		"QUARANTINED": {Quarantined, shapeQuarantine}, "CLOCK": {ClockSkewed, shapeMicros},
+		"REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
 	}
 )
 
@@ -221,6 +222,8 @@ func (f *fields) record() *nodeRecord {
 	return r
 }
 
+var errImplausible = errors.New("its fencing counter of this key is ahead of the clocks")
+
 // implausible says why a granted token cannot be what the counter of a healthy node has come to: it is far
 // ahead of the node's clock and of this one. Taken for good, it would leave the key without tokens.
 func (v *vote) implausible(now time.Time) error {
@@ -228,6 +231,6 @@ func (v *vote) implausible(now time.Time) error {
 	if v.verdict != Granted || int64(v.token) <= limit {
 		return nil
 	}
-	return fmt.Errorf("its fencing counter of this key is %v ahead of the clocks: was it written by hand? Delete the key's hash on this node when nobody holds it",
+	return fmt.Errorf("%w by %v: was it written by hand? Delete the key's hash on this node when nobody holds it", errImplausible,
 		time.Duration(min(int64(v.token)-limit+slack.Microseconds(), maxRest.Microseconds()))*time.Microsecond)
 }

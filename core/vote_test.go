@@ -116,7 +116,7 @@ var said = map[*script]*regexp.Regexp{
 	renewScript:     forms(`(OK|HEALED|PASSED) ~ # @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(WAIT|LOST|TOMBSTONE|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	completeScript:  forms(`DONE ~ # # #( (?s:.*))?`, `(OK|LOST|FORGOT|WAIT|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	releaseScript:   forms(`OK`, `AGAIN`, `GONE`),
-	provisionScript: forms(`OK @`, `NEW [^ ]+`, `UNUSED @ [^ ]+`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) ~`),
+	provisionScript: forms(`OK @`, `NEW [^ ]+`, `UNUSED @ [^ ]+`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) ~`, `CLOCK #`),
 }
 
 func forms(forms ...string) *regexp.Regexp {

@@ -1,6 +1,10 @@
 package core
 
-import "time"
+import (
+	"cmp"
+	"errors"
+	"time"
+)
 
 // A voting is what an operator knows of whether a node votes. A lost connection now and then is no news, and
 // what changes all the time is told a few times a minute.
@@ -62,7 +66,8 @@ func (e *engine) noticed(n *node, v vote, r *round) {
 	if answered(v.err) && r.lease != nil && r.script != releaseScript {
 		n.asked[r.bucket] = at
 	}
-	if v.claim == "" { // Provision knows best whether a new node shall vote
+	// Provision knows best whether a new node shall vote, and a counter written by hand is no trouble but of its key.
+	if v.claim == "" && !errors.Is(v.err, errImplausible) {
 		n.voting.see(v.verdict, r.script == acquireScript || r.script == touchScript)
 	}
 	due, hidden := n.voting.tell(at)
@@ -97,9 +102,9 @@ func (l *Locker) tellVoting(n *node, now Verdict, hidden int, details ...any) {
 func (v *vote) details() (attrs []any) {
 	switch {
 	case v.err != nil:
-		attrs = append(attrs, "err", v.err)
+		attrs = append(attrs, "err", cmp.Or(lasting(v.err), v.err)) // with how to mend it, where that is known
 	case v.verdict == Quarantined:
-		attrs = append(attrs, "rest", v.rest.Round(time.Millisecond), "why", "it is new or has lost its memory")
+		attrs = append(attrs, "rest", v.rest.Round(time.Millisecond), "why", "it is new, was restarted, or may have lost its memory: it votes by itself after rest")
 	case v.verdict == ClockSkewed:
 		attrs = append(attrs, "skew", v.skew.Round(time.Millisecond), "why", "the clocks differ by more than the clock window: check NTP on both machines")
 	}

@@ -8,7 +8,7 @@
 local ballot, decided = tonumber(ARGV[9]), ARGV[14] == '1'
 local v = redis.call('HMGET', KEYS[1], 'e', 'i', 'f', 'd', 'r')
 local e, i, f = tonumber(v[1] or 0), v[2], tonumber(v[3] or 0)
-local accepted, kept, origin = record(v[4])
+local accepted, kept, origin, result = record(v[4])
 local others = i and i ~= id and now <= e
 -- However it ends, the attempt is over here: a late request of it must not take the resource.
 local function over(reply)
@@ -19,7 +19,14 @@ local function over(reply)
   return reply .. clock
 end
 if accepted > ballot then return over('DONE ') .. ' ' .. int(accepted) .. ' ' .. int(kept - now) .. ' ' .. origin end
-if accepted < ballot then
+if accepted == ballot then
+  -- Again: who is told only now that it is recorded is promised all of the retention.
+  if now + tonumber(ARGV[11]) > kept then
+    kept = now + tonumber(ARGV[11])
+    redis.call('HSET', KEYS[1], 'd', int(ballot) .. ' ' .. int(kept) .. ' ' .. origin .. ' ' .. result)
+    keep(math.max(idle, others and e - now + slack or 0), kept)
+  end
+elseif accepted < ballot then
   if not decided then
     if others or f > ballot then return over('LOST ') end
     if doubled then return 'WAIT ' .. clock end
@@ -30,5 +37,6 @@ if accepted < ballot then
   f = math.max(f, ballot)
   redis.call('HSET', KEYS[1], 'f', int(f), 'd', int(ballot) .. ' ' .. int(kept) .. ' ' .. ARGV[12] .. ' ' .. ARGV[15])
   keep(math.max(idle, others and e - now + slack or 0), kept)
+  if claimed then redis.call('HDEL', KEYS[3], 'n') end
 end
 return over('OK ')

@@ -32,7 +32,7 @@ if KEYS[3] then
   if not string.find(info, 'role:master', 1, true) then return 'REPLICA ' .. int(now) end
   local g = redis.call('HMGET', KEYS[3], 'h', 's', 'm', 'n', 'v')
   local known = g[1] == h and tonumber(g[2] or '')
-  longest = math.max(maxttl, tonumber(g[3] or '') or 0)
+  longest = math.max(maxttl, math.min(tonumber(g[3] or '') or 0, 86400000)) -- nobody may use more
   if known then
     since, claimed = known, g[4]
     if longest ~= tonumber(g[3]) then redis.call('HSET', KEYS[3], 'm', int(longest)) end

@@ -1,29 +1,34 @@
 -- Declares a node that never granted anything to be new: it votes at once.  Twice: first each node is claimed,
 -- which starts its quarantine; then, if all nodes are new, they are declared so.
 -- KEYS 1 guard record (see the head of the other scripts)
--- ARGV 1 longest lease in use (ms)  2 replica lag (ms)  3 a fresh claim  4 the claim found before, '-' = only look
+-- ARGV 1 a fresh claim  2 client wall clock (us)  3 clock window (ms, 0 = off)  4 longest lease in use (ms)
+--      5 replica lag (ms)  6 the claim found before, '-' = only look
 -- Replies  OK memory = it votes, and may have granted something   UNUSED memory claim = it votes, and has granted nothing
 --          NEW claim = it has granted nothing, and does not vote yet
---          QUARANTINED now rest = it may have forgotten something: it does not vote yet   REPLICA now | NOGUARD now
+--          QUARANTINED now rest = it may have forgotten something: it does not vote yet
+--          CLOCK us | REPLICA now | NOGUARD now
 local function int(x) return string.format('%.0f', x) end
 local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local us, window = t[1] * 1000000 + t[2], tonumber(ARGV[3])
+local now = math.floor(us / 1000)
+-- A claim notes when the node's memory begins.
+if window > 0 and math.abs(us - tonumber(ARGV[2])) > window * 1000 then return 'CLOCK ' .. int(us) end
 local info = redis.call('INFO', 'replication')
 local h = string.match(info, 'master_replid:(%x+)')
 if not h then return 'NOGUARD ' .. int(now) end
 if not string.find(info, 'role:master', 1, true) then return 'REPLICA ' .. int(now) end
 local g = redis.call('HMGET', KEYS[1], 'h', 's', 'm', 'n', 'v')
 if not g[1] then
-  redis.call('HSET', KEYS[1], 'h', h, 's', int(now), 'm', ARGV[1], 'n', ARGV[3])
-  return 'NEW ' .. ARGV[3]
+  redis.call('HSET', KEYS[1], 'h', h, 's', int(now), 'm', ARGV[4], 'n', ARGV[1])
+  return 'NEW ' .. ARGV[1]
 end
-local longest = math.max(tonumber(ARGV[1]), tonumber(g[3] or '') or 0)
+local longest = math.max(tonumber(ARGV[4]), math.min(tonumber(g[3] or '') or 0, 86400000))
 local since = g[1] == h and tonumber(g[2] or '') or now
 local memory = string.sub(h, 1, 8) .. '.' .. int(since)
-local rest = since + longest + tonumber(ARGV[2]) - now
+local rest = since + longest + tonumber(ARGV[5]) - now
 if g[1] == h and (g[5] or rest <= 0) then return g[4] and 'UNUSED ' .. memory .. ' ' .. g[4] or 'OK ' .. memory end
 if g[1] == h and g[4] then
-  if ARGV[4] ~= g[4] then return 'NEW ' .. g[4] end
+  if ARGV[6] ~= g[4] then return 'NEW ' .. g[4] end
   redis.call('HSET', KEYS[1], 'v', '1')
   return 'UNUSED ' .. memory .. ' ' .. g[4]
 end

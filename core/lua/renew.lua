@@ -27,6 +27,7 @@ if i ~= id then
   if granted > 0 then return 'LOST ' .. clock end
   if sure then status = 'HEALED ' end
   redis.call('HDEL', KEYS[1], 'p', 'r', 'u')
+  if claimed then redis.call('HDEL', KEYS[3], 'n') end
 elseif granted > 0 and (f ~= granted or memory ~= ARGV[12]) then
   return 'LOST ' .. clock
 end

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -34,17 +33,32 @@ type logHandler struct {
 
 func (h logHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
 
-// Handle prints the reason alone where there is one: it names the node, and lines are short here.
+// Handle prints the node and the reason alone where there is one: lines are short here.
 func (h logHandler) Handle(_ context.Context, r slog.Record) error {
-	text, why := strings.TrimPrefix(r.Message, "lockkit: "), ""
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "why" {
-			why = a.Value.String()
+	text, node, rest := strings.TrimPrefix(r.Message, "lockkit: "), "", ""
+	var why slog.Value
+	var look func(a slog.Attr) bool
+	look = func(a slog.Attr) bool {
+		switch {
+		case a.Value.Kind() == slog.KindGroup:
+			for _, inner := range a.Value.Group() {
+				look(inner)
+			}
+		case a.Key == "node":
+			node = " " + a.Value.String()
+		case a.Key == "why":
+			why = a.Value
+		default:
+			rest += " " + a.String()
 		}
-		text += " " + a.String()
 		return true
-	})
-	h.times.print(h.who, r.Level.String(), "%s", cmp.Or(why, text))
+	}
+	r.Attrs(look)
+	text = strings.Replace(text, "node", "node"+node, 1)
+	if reason := why.String(); why.Any() != nil {
+		rest = ": " + reason
+	}
+	h.times.print(h.who, r.Level.String(), "%s%s", text, rest)
 	return nil
 }
 
