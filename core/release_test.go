@@ -69,6 +69,25 @@ func TestWhatReleasesSay(t *testing.T) {
 	})
 }
 
+// The min hold is for those who held the key.
+func TestNoMinHoldForAttemptsThatFail(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.acquire(w.process().reaches(1, 2), "k")
+		p := w.process(WithMinHold(14 * time.Second))
+		for _, k := range p.links[1:] {
+			k.set(fate{replyDelay: time.Millisecond}, acquireScript) // node 0 grants before they refuse
+		}
+		p.links[0].sequence(releaseScript, fate{lose: true}, fate{}) // and is released again in the background
+		if _, err := p.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) {
+			t.Fatalf("the schedule is off: %v", err)
+		}
+		time.Sleep(2 * p.p.nodeTimeout)
+		if owner := w.owner(p, 0, "k"); owner != "" {
+			t.Errorf("node 0 is held by %q, which gave up", owner)
+		}
+	})
+}
+
 // So many nodes have forgotten the lease, or granted it to others, that its holder was not alone to its end.
 func TestReleaseThatIsOutvoted(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

@@ -272,6 +272,17 @@ func sameOf(t *tally) any     { return fmt.Sprint(t.sameServer()) }
 func waitOf(t *tally) any     { return t.wait() }
 func outvotedOf(t *tally) any { return t.outvoted() }
 
+// A completion that no quorum can accept waits for those who may tell that it is recorded already.
+func TestRecordDecided(t *testing.T) {
+	t.Parallel()
+	for ballots, want := range map[string]bool{"...": false, "gg.": true, "go.": false, "oo.": true, "d..": false, "dd.": true, "do.": false,
+		"doo": true, "de.": false, "ded": true, "deg": true, "doq": true, "qq.": false, "qqq": false} {
+		if tally := tallyOf(ballots); tally.recordDecided() != want {
+			t.Errorf("%s: decided %v", ballots, !want)
+		}
+	}
+}
+
 // Only nodes that were asked are waited for, and two majorities always share a node.
 func TestQuorum(t *testing.T) {
 	t.Parallel()
