@@ -1,6 +1,7 @@
 package core
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,15 +9,15 @@ import (
 
 // spreading is a process that has completed "k" on nodes 0 and 1. Each of its completions that reach node 2 from
 // then on is counted; while lose says so they are refused.
-func spreading(t *testing.T, w *world, lose func() bool) (p *process, asked *int) {
+func spreading(t *testing.T, w *world, lose func() bool) (p *process, asked *atomic.Int64) {
 	t.Helper()
-	p, asked = w.process(), new(int)
+	p, asked = w.process(), new(atomic.Int64)
 	lease := w.acquire(p, "k")
 	p.links[2].decide(func(s *script, _ []any) fate {
 		if s != completeScript {
 			return fate{}
 		}
-		*asked++
+		asked.Add(1)
 		return fate{refuse: lose()}
 	})
 	w.complete(lease, "result")
@@ -45,13 +46,13 @@ func TestSpreadEnds(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, asked := spreading(t, w, func() bool { return true })
 		time.Sleep(2 * p.p.maxTTL)
-		if *asked < 4 {
-			t.Errorf("offered %d times", *asked)
+		if asked.Load() < 4 {
+			t.Errorf("offered %d times", asked.Load())
 		}
-		*asked = 0
+		asked.Store(0)
 		time.Sleep(time.Hour)
-		if *asked > 0 {
-			t.Errorf("offered %d times, long after the max TTL", *asked)
+		if asked.Load() > 0 {
+			t.Errorf("offered %d times, long after the max TTL", asked.Load())
 		}
 	})
 }
@@ -59,13 +60,13 @@ func TestSpreadEnds(t *testing.T) {
 func TestSpreadDoesNotHoldUpClose(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, asked := spreading(t, w, func() bool { return true })
-		*asked = 0
+		asked.Store(0)
 		start := time.Now()
 		if err := p.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if d := time.Since(start); d > p.p.nodeTimeout || *asked != 1 {
-			t.Errorf("closed after %v, with %d attempts, want one", d, *asked)
+		if d := time.Since(start); d > p.p.nodeTimeout || asked.Load() != 1 {
+			t.Errorf("closed after %v, with %d attempts, want one", d, asked.Load())
 		}
 	})
 }
