@@ -188,7 +188,7 @@ func (n *node) faultIsNews(was, fault error, now time.Duration) bool {
 	return true
 }
 
-const sayAgain = 10 * time.Minute
+const sayAgain = 30 * time.Minute
 
 // recheck examines a server that was away, or unfit, before.
 func (l *Locker) recheck(n *node) {

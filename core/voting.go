@@ -28,7 +28,7 @@ func (s *voting) see(v Verdict, proof bool) {
 		if s.failed < maxFailures {
 			return
 		}
-	case Quarantined, ClockSkewed, Replica, Unguarded, Overflow:
+	case Quarantined, ClockSkewed, Replica, Unguarded:
 		s.failed = 0
 	default:
 		s.failed = 0
@@ -66,8 +66,8 @@ func (e *engine) noticed(n *node, v vote, r *round) {
 	if answered(v.err) && r.lease != nil && r.script != releaseScript {
 		n.asked[r.bucket] = at
 	}
-	// Provision knows best whether a new node shall vote, and a counter written by hand is no trouble but of its key.
-	if v.claim == "" && !errors.Is(v.err, errImplausible) {
+	// Provision knows best whether a new node shall vote, and a counter written by hand is the trouble of its key alone.
+	if v.claim == "" && v.verdict != Overflow && !errors.Is(v.err, errImplausible) {
 		n.voting.see(v.verdict, r.script == acquireScript || r.script == touchScript)
 	}
 	due, hidden := n.voting.tell(at)
