@@ -112,7 +112,7 @@ func WithRetryDelay(min, max time.Duration) Option {
 }
 
 // WithRetention sets for how long a completed key is not granted again. Nodes keep the record for two hours
-// more, so that a clock that jumps ahead by less, and back, drops none. Default 24h.
+// more, so that a clock that jumps ahead by less, and back, drops none. At most ten years. Default 24h.
 func WithRetention(d time.Duration) Option { return option(func(c *config) { c.retention = d }) }
 
 // WithResultLimit sets the most bytes a completion record may carry, at most 64 KiB. Default 4 KiB.
