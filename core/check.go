@@ -40,7 +40,7 @@ func (l *Locker) examine(n *node) finding {
 	default:
 		return finding{err: err}
 	}
-	if fault := l.unfit(id); fault != nil {
+	if fault := l.unfit(n, id); fault != nil {
 		return finding{id: id, fault: fault}
 	}
 	_, err = probeScript.run(ctx, n.client, probeScript.args(0, l.e.keys.probe()))
@@ -103,12 +103,16 @@ func (n *node) identify(ctx context.Context) (identity, error) {
 }
 
 // unfit says why a server that told this of itself cannot be a node.
-func (l *Locker) unfit(id identity) error {
+func (l *Locker) unfit(n *node, id identity) error {
 	if !id.told {
 		return nil
 	}
 	if id.mode == "sentinel" {
 		return errors.New("is a Sentinel, not a server of data: pass redis.NewFailoverClient, which asks it for the master")
+	}
+	if id.mode == "cluster" && n.cluster == nil {
+		// Its keys may all be on this server now, and elsewhere after a failover or a resharding.
+		return errors.New("belongs to a Redis Cluster: pass one redis.ClusterClient for all of the Cluster")
 	}
 	var faults []error
 	bad := func(is bool, format string, args ...any) {

@@ -20,7 +20,7 @@ import (
 
 // Schedules that a hostile reading of the scripts found.
 
-// A claim of Provision on a node whose clock is behind starts a quarantine in the past.
+// Provision claims no node whose clock is behind: when the clock is mended, the quarantine would be over.
 func TestProvisionWhileTheClockIsBehind(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.stranger()
@@ -38,7 +38,7 @@ func TestProvisionWhileTheClockIsBehind(t *testing.T) {
 	})
 }
 
-// The same by a process that only wants to start, with a clock that is ahead: out for as long as it was ahead.
+// Nor one whose clock is ahead, which would not vote for as long as that.
 func TestProvisionWhileTheClockIsAhead(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		b := w.stranger()
@@ -53,7 +53,7 @@ func TestProvisionWhileTheClockIsAhead(t *testing.T) {
 	})
 }
 
-// What a node confirmed to the first call of Complete ends before what it confirmed to the second.
+// Who repeats Complete is promised all of the retention, also on nodes that took the record the first time.
 func TestRetentionOfARepeatedCompletion(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(WithRetention(time.Hour)), w.process()
@@ -72,7 +72,7 @@ func TestRetentionOfARepeatedCompletion(t *testing.T) {
 	})
 }
 
-// A node that has a lease by renewal alone counts as never used.
+// A node that has a lease by renewal alone is in use, for Provision, too.
 func TestProvisionBesideARenewedLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.stranger()
@@ -93,7 +93,7 @@ func TestProvisionBesideARenewedLease(t *testing.T) {
 	})
 }
 
-// Who has a longer max TTL than others may complete after the counters of the others are gone.
+// However long its own max TTL is, nobody completes when the counters of others may be gone.
 func TestLateCompletionWithTwoMaxTTLs(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		x, y := w.process(WithMaxTTL(24*time.Hour)), w.process()
@@ -112,7 +112,7 @@ func TestLateCompletionWithTwoMaxTTLs(t *testing.T) {
 	})
 }
 
-// A token may be ahead of the clock by a quarter of the longest max TTL, but is kept for that of its own process.
+// A token may be ahead of the clock by a quarter of the longest max TTL, so its counter is kept for as long.
 func TestTokenGoesBack(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		off := WithClockWindow(0)
@@ -139,7 +139,7 @@ func TestTokenGoesBack(t *testing.T) {
 	})
 }
 
-type expiredCert struct{ dead *bool }
+type expiredCert struct{ dead *atomic.Bool }
 
 func (h expiredCert) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -150,7 +150,7 @@ func (h expiredCert) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 func (h expiredCert) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := errRefused
-		if !*h.dead {
+		if !h.dead.Load() {
 			err = &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired,
 				Detail: fmt.Sprintf("current time %s is after %s", time.Now().Format(time.RFC3339), "2026-01-01T00:00:00Z")}}
 		}
@@ -159,11 +159,12 @@ func (h expiredCert) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A certificate that has expired is told every ten seconds, for ever.
+// A certificate that has expired is told now and then, though its text is another each time.
 func TestExpiredCertificateLogs(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		clients := testutil.Clients(w.nodes)
-		dead := true
+		var dead atomic.Bool
+		dead.Store(true)
 		clients[2].(*redis.Client).AddHook(expiredCert{&dead})
 		var log logbook
 		l, err := New(clients, log.option())
@@ -171,20 +172,22 @@ func TestExpiredCertificateLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close(t.Context())
-		dead = false
+		dead.Store(false)
 		time.Sleep(time.Hour)
+		log.mu.Lock()
+		defer log.mu.Unlock()
 		if n := strings.Count(strings.Join(log.lines, ""), "node is unfit"); n > 5 {
 			t.Fatalf("%d lines in an hour", n)
 		}
 	})
 }
 
-// Node 1 comes back at the address of what was node 0 when it was examined.
+// Two servers that have changed places are not taken for one.
 func TestSameServerThatMoved(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		moved := false
+		var moved atomic.Bool
 		w.serving = func(i int) *testutil.Node {
-			if moved && i < 2 {
+			if moved.Load() && i < 2 {
 				return w.nodes[1-i]
 			}
 			return w.nodes[i]
@@ -194,7 +197,7 @@ func TestSameServerThatMoved(t *testing.T) {
 		p := w.strangerLoose()
 		w.nodes[1].Up()
 		w.nodes[0].Down() // breaks connections
-		moved = true
+		moved.Store(true)
 		w.nodes[0].Up()
 		time.Sleep(10 * time.Minute)
 		p.TryAcquire(t.Context(), "k")
@@ -234,7 +237,7 @@ func (w *world) strangerLoose(opts ...Option) *process {
 	return p
 }
 
-// A record that spreads after its retention.
+// A record does not spread when its retention is over.
 func TestSpreadAfterTheRetention(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b, c := w.process(WithRetention(2*time.Second)), w.process(), w.process()
@@ -254,7 +257,7 @@ func TestSpreadAfterTheRetention(t *testing.T) {
 	})
 }
 
-// A guard record that names a longest lease beyond a day makes its node's replies unreadable.
+// A guard record that names a lease of more than a day, which nobody may use, does no harm.
 func TestHugeLongest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -273,8 +276,7 @@ func dialer(w *world, i int) func(context.Context, string, string) (net.Conn, er
 	}
 }
 
-// Who settles a record takes the first rest that it was shown under the greatest ballot, be it the shortest, and
-// shortens the longer ones.
+// Who settles a record keeps it for as long as any node does.
 func TestSettlingShortensTheRetention(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, w *world) {
 		a, b := w.process(WithRetention(time.Hour)), w.process()
@@ -296,8 +298,7 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 	})
 }
 
-// The same min hold by one node alone, which may be all there is.
-// A node that one poisoned key makes fail.
+// One key with a counter that was written by hand does not make its node a matter of the log.
 func TestPoisonedKeyLogs(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook
@@ -320,7 +321,7 @@ func TestPoisonedKeyLogs(t *testing.T) {
 	})
 }
 
-// Close during Provision with a slow Cluster: one call for each of 64 guard records.
+// Close does not wait for Provision of all guard records of a slow Cluster.
 func TestCloseWaitsForProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger()

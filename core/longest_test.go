@@ -13,7 +13,8 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		short := w.process(WithTTL(5*time.Second), WithClockWindow(100*time.Millisecond))
 		long := w.process(WithTTL(5*time.Second), WithClockWindow(100*time.Millisecond), WithMaxTTL(20*time.Second))
-		w.release(w.acquire(long, "another key"))
+		w.acquire(long, "another key")
+		synctest.Wait() // on all nodes
 		var asked atomic.Int64
 		short.links[0].decide(func(s *script, args []any) fate {
 			if s == acquireScript {

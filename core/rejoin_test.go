@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -30,6 +31,7 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(sent) < 10 {
 			t.Fatalf("%d renewals", len(sent))
 		}

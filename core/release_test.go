@@ -28,7 +28,9 @@ func TestWhatReleasesSay(t *testing.T) {
 			p := w.process()
 			said := p.saidAtRelease()
 			lease := w.acquire(p, "k")
+			synctest.Wait() // node 0 has granted
 			w.release(lease)
+			synctest.Wait() // and heard of the end
 			if want := [2]any{lease.FencingToken(), "0"}; len(*said) != 1 || (*said)[0] != want {
 				t.Errorf("released with %v, want %v", *said, want)
 			}
@@ -111,7 +113,10 @@ func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 			w.release(w.acquire(p, "k"))
 		}
 		lease := w.acquire(p, "k")
-		if lease.asked.has(2) {
+		lease.mu.Lock()
+		asked := lease.asked
+		lease.mu.Unlock()
+		if asked.has(2) {
 			t.Fatal("the schedule is off: node 2 was asked")
 		}
 		p.links[2].clear()

@@ -24,6 +24,9 @@ type Sentinel struct {
 	tb       testing.TB
 }
 
+// Addr is the address of the sentinel.
+func (s *Sentinel) Addr() string { return s.sentinel.Addr() }
+
 // NewSentinel starts a primary with so many replicas, of which one is promoted
 // when the primary has not answered for downAfter. It returns when all are in
 // sync and the sentinel knows them, and ends with the test. extraArgs are for
