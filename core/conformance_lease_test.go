@@ -280,6 +280,10 @@ var conformanceRelease = []conformanceCase{
 		! set e=T+1s i=a f=7
 		a release stay=12h -> granted
 		= e=now+12h i=- f=7 ttl=15h`},
+	{name: "release: min hold by a clock that is past the lease", play: `
+		! set e=T-1h i=a f=7
+		a release stay=60s -> granted
+		= e=T-1h+60s i=- f=7`},
 	{name: "release: min hold of another's lease", play: `
 		! set e=T+60s i=b f=7
 		a release stay=2h -> gone

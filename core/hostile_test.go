@@ -347,3 +347,22 @@ func TestCloseWaitsForProvision(t *testing.T) {
 		}
 	})
 }
+
+// A min hold does not last for hours where a clock has jumped ahead when its holder releases.
+func TestMinHoldAndAClockJump(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, b := w.process(WithMinHold(5*time.Second)), w.process()
+		lease := w.acquire(a, "k")
+		synctest.Wait()
+		for _, n := range w.nodes {
+			n.StepClock(2 * time.Hour)
+		}
+		w.release(lease)
+		synctest.Wait()
+		for _, n := range w.nodes {
+			n.StepClock(-2 * time.Hour)
+		}
+		time.Sleep(time.Minute)
+		w.release(w.acquire(b, "k"))
+	})
+}

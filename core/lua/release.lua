@@ -3,7 +3,7 @@
 --      4 drop a record with a smaller ballot (0 = none)  5 life of an idle fencing counter (ms)
 --      6 '1' = nobody has seen the attempt's token: put the counter back
 -- Replies  OK = it was ours   AGAIN = this attempt was over here already   GONE = it was not ours
-local v = redis.call('HMGET', KEYS[1], 'i', 'd', 'p', 'r')
+local v = redis.call('HMGET', KEYS[1], 'i', 'd', 'p', 'r', 'e')
 local ballot = tonumber(string.match(v[2] or '', '^%d+') or 0)
 if ballot > 0 and ballot < tonumber(ARGV[4]) then
   redis.call('HDEL', KEYS[1], 'd')
@@ -23,8 +23,10 @@ redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
 if not mine then return again and 'AGAIN' or 'GONE' end
 if stay > 0 then
   local t = redis.call('TIME')
+  -- From the end of the lease, where the clock is past it: it may have jumped.
+  local from = math.min(t[1] * 1000 + math.floor(t[2] / 1000), tonumber(v[5] or 0))
   -- No attempt is called '-', so nobody can extend what stays.
-  redis.call('HSET', KEYS[1], 'i', '-', 'e', string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + stay))
+  redis.call('HSET', KEYS[1], 'i', '-', 'e', string.format('%.0f', from + stay))
 end
 if ballot == 0 then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', stay + tonumber(ARGV[5]))) end
 return 'OK'
