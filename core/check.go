@@ -85,7 +85,7 @@ func (n *node) identify(ctx context.Context) (identity, error) {
 		switch name {
 		case "run_id":
 			id.runID = value
-		case "redis_mode":
+		case "redis_mode", "server_mode": // Redis, Valkey
 			id.mode = value
 		case "role":
 			id.role = value
