@@ -68,7 +68,9 @@ func (l *Locker) askLongest(ctx context.Context, n *node) {
 		}
 		text, _ := cmd.Val()[0].(string)
 		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms <= slack.Milliseconds() {
-			l.learn(time.Duration(ms)*time.Millisecond, n)
+			if longest := time.Duration(ms) * time.Millisecond; l.learn(longest) {
+				l.tellLongest(longest, n)
+			}
 		}
 	}
 }

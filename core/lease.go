@@ -86,40 +86,8 @@ func (l *Locker) head(a []any) []any {
 	return a
 }
 
-// longest is the longest lease in use, as far as this process knows, and for how long an idle fencing counter is kept
-// because of it: as arguments of scripts, in ms.
-func (l *Locker) longest() (maxTTL, idle any) {
-	if learnt := l.e.longest.Load(); learnt != nil {
-		return learnt.maxTTL, learnt.idle
-	}
-	return l.p.static[maxTTLArg], l.p.static[idleArg]
-}
-
-// A longestLease is what a process learns from nodes: boxed once.
-type longestLease struct {
-	d            time.Duration
-	maxTTL, idle any
-}
-
 // unstamped stands for the client's wall clock until the request leaves.
 var unstamped any = 0
-
-// learn notes the longest lease in use, as a node knows it. From then on all requests bring it along, so that
-// nodes that have forgotten it wait for it, too.
-func (l *Locker) learn(longest time.Duration, from *node) {
-	e := l.e
-	e.mu.Lock()
-	known := e.longest.Load()
-	news := longest > l.p.maxTTL && (known == nil || longest > known.d)
-	if news {
-		e.longest.Store(&longestLease{longest, longest.Milliseconds(), idleLife(longest).Milliseconds()})
-	}
-	e.mu.Unlock()
-	if news && known == nil {
-		l.p.logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
-			from.attrs(), "longest", longest, "own", l.p.maxTTL)
-	}
-}
 
 // trust sets how long the lease may be trusted when the request was sent at that time. It never takes
 // trust back.

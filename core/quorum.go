@@ -114,16 +114,18 @@ func (r *round) ask(n *node, b *breaker) {
 		}
 	}
 	n.heardMemory(r.bucket, v.memory)
-	if v.longest > 0 {
-		r.l.learn(v.longest, n)
-	}
+	news := v.longest > 0 && r.l.learn(v.longest)
 	if r.script == acquireScript {
 		if err := v.implausible(time.Now()); err != nil {
 			v.verdict, v.err = Failed, err
 		}
 	}
 	r.hear(n.index, v)
-	e.noticed(n, v, r) // may log, which is the user's code: the vote must not wait for it
+	// What follows may log, which is the user's code: the vote must not wait for it.
+	if news {
+		r.l.tellLongest(v.longest, n)
+	}
+	e.noticed(n, v, r)
 	r.l.heard(n, v, r)
 }
 
