@@ -41,7 +41,7 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 func TestProvisionTellsTheLongestLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.stranger(WithRestartGuard(true))
-		p.learn(20*time.Second)
+		p.learn(20 * time.Second)
 		if err := p.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
