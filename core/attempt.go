@@ -18,7 +18,8 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 	lease := l.newLease(a.parent, a.key, a.line)
 	lease.carries = a.carries
 	r := round{l: l, lease: lease, bucket: lease.bucket, script: acquireScript, stamped: true, args: lease.acquiring(a.recovering, a.carries),
-		decided: func(r *round) bool { return r.acquired() }, heard: (*Lease).lateGrant}
+		// Who comes to settle a record waits for a node that shows it.
+		decided: func(r *round) bool { return r.acquired() && (!a.recovering || r.record() != nil) }, heard: (*Lease).lateGrant}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	r.wait(wait)
 	t := &r.tally
