@@ -17,9 +17,12 @@ func (a *acquisition) attempt(ctx, wait context.Context) result {
 	l := a.l
 	lease := l.newLease(a.parent, a.key, a.line)
 	lease.carries = a.carries
+	decided := (*round).acquired
+	if a.recovering { // who comes to settle a record waits for a node that shows it
+		decided = (*round).recovered
+	}
 	r := round{l: l, lease: lease, bucket: lease.bucket, script: acquireScript, stamped: true, args: lease.acquiring(a.recovering, a.carries),
-		// Who comes to settle a record waits for a node that shows it.
-		decided: func(r *round) bool { return r.acquired() && (!a.recovering || r.record() != nil) }, heard: (*Lease).lateGrant}
+		decided: decided, heard: (*Lease).lateGrant}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	r.wait(wait)
 	t := &r.tally

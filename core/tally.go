@@ -57,6 +57,10 @@ func (t *tally) acquired() bool {
 	return voters >= t.q || voters+t.pending < t.q
 }
 
+// recovered reports whether an attempt that came to settle a record is decided: a quorum without the record
+// is not the one that it waits for.
+func (t *tally) recovered() bool { return t.acquired() && t.record() != nil }
+
 // voters are the nodes that would grant the key if nobody had it, or had taken it meanwhile.
 func (t *tally) voters() int { return t.count(Granted) + t.count(Held) + t.count(Done) + t.count(Gone) }
 
