@@ -26,7 +26,7 @@ type Lease struct {
 
 	mu               sync.Mutex
 	state            leaseState
-	reason           LossReason // in state leaseLost
+	reason           LossReason // it was lost, or a release found it lost
 	token            uint64
 	nodes            []nodeState
 	few              [5]nodeState  // room for the nodes of most
@@ -264,8 +264,14 @@ func (lease *Lease) lose(reason LossReason) {
 	e.retire(lease)
 }
 
+func (lease *Lease) lossReason() LossReason {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	return lease.reason
+}
+
 func (lease *Lease) lossError(op OpKind) *OpError {
-	return &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: lease.reason}
+	return &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: lease.lossReason()}
 }
 
 // end ends a held lease because its holder says so. It returns the state the lease was in.

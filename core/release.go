@@ -33,14 +33,16 @@ func (lease *Lease) Release(ctx context.Context) error {
 	r.send(ctx, to)
 	r.wait(context.Background())
 	t := &r.tally
-	err := lease.outcome(t)
-	if t.confirmed() {
-		lease.mu.Lock()
-		lease.freed = true
-		lease.mu.Unlock()
+	lease.mu.Lock()
+	lease.freed = lease.freed || t.confirmed()
+	if lease.reason == "" && t.outvoted() {
+		lease.reason = LossTaken
 	}
+	reason := lease.reason
+	lease.mu.Unlock()
+	err := lease.outcome(t)
 	if end != nil {
-		end(Outcome{Err: err, Reason: lease.reason, Token: lease.token, Nodes: lease.l.report(t, true)})
+		end(Outcome{Err: err, Reason: reason, Token: lease.token, Nodes: lease.l.report(t, true)})
 	}
 	return err
 }
@@ -56,12 +58,14 @@ func (lease *Lease) letGo(was leaseState) {
 // outcome is the error of a release.
 func (lease *Lease) outcome(t *tally) error {
 	switch {
-	case lease.reason != "":
-		return lease.lossError(OpRelease)
+	case lease.lossReason() != "":
+		err := lease.lossError(OpRelease)
+		if t != nil {
+			err.Nodes = lease.l.report(t, true)
+		}
+		return err
 	case t == nil || t.confirmed():
 		return nil
-	case t.outvoted():
-		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrLost, Reason: LossTaken, Nodes: lease.l.report(t, true)}
 	}
 	lease.l.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
 	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: lease.l.p.server, Nodes: lease.l.report(t, true)}
