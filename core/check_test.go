@@ -280,8 +280,7 @@ func TestLogOfANodeInTrouble(t *testing.T) {
 		done := 0
 		use := func() {
 			for i := range 20 {
-				lease := w.acquire(p, "k")
-				w.release(lease)
+				w.everywhere(p, "k")
 				if i%5 == 0 {
 					done++
 					w.complete(w.acquire(p, fmt.Sprint("done ", done)), "")
@@ -290,6 +289,7 @@ func TestLogOfANodeInTrouble(t *testing.T) {
 				time.Sleep(200 * time.Millisecond)
 			}
 		}
+		synctest.Wait() // what the nodes have answered so far is noticed
 		w.nodes[1].Flush()
 		use()
 		log.want(t, 1, "level=WARN", "does not vote", "node=1 ", "verdict=quarantined", "rest=10s")

@@ -114,6 +114,16 @@ func (w *world) release(lease *Lease) {
 	}
 }
 
+// everywhere acquires key and releases it when all nodes have been asked, and have answered as far as they do at
+// once: a lease that is released sooner spares the nodes that were not needed for it.
+func (w *world) everywhere(p *process, key string) {
+	w.t.Helper()
+	lease := w.acquire(p, key)
+	synctest.Wait()
+	w.release(lease)
+	synctest.Wait()
+}
+
 // owner is the attempt that node i says owns key, "" for none.
 func (w *world) owner(p *process, i int, key string) string {
 	w.t.Helper()

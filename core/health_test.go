@@ -220,7 +220,7 @@ func TestLogOfAFlappingNode(t *testing.T) {
 			p := w.process(log.option())
 			for i := range 2 * 60 * 4 {
 				p.links[1].set(fate{refuse: i%16 < 8}) // each for longer than the pause between two probes
-				w.release(w.acquire(p, "k"))
+				w.everywhere(p, "k")
 				time.Sleep(250 * time.Millisecond)
 			}
 			p.links[1].clear()
@@ -230,7 +230,7 @@ func TestLogOfAFlappingNode(t *testing.T) {
 			if lines < maxLines || lines > 3*maxLines {
 				t.Errorf("%d lines in two minutes", lines)
 			}
-			w.release(w.acquire(p, "k"))
+			w.everywhere(p, "k")
 			time.Sleep(2 * time.Minute)
 			log.mu.Lock()
 			all := strings.Join(log.lines, "")
