@@ -111,6 +111,15 @@ func (lease *Lease) renewOnce() error {
 	r := round{l: lease.l, lease: lease, script: renewScript, stamped: true, must: true, args: lease.args(renewScript, 0),
 		tail:    func(int) []any { return []any{lease.token, 0, 0, noMemory, lease.l.p.turnMs} },
 		decided: func(r *round) bool { return r.settled() }}
+	lease.mu.Lock()
+	was := lease.state
+	lease.state = leaseHeld // whatever becomes of it at the nodes
+	lease.mu.Unlock()
+	defer func() {
+		lease.mu.Lock()
+		defer lease.mu.Unlock()
+		lease.state = was
+	}()
 	r.send(lease.ctx.parent, allNodes(len(lease.l.e.nodes)))
 	r.wait(context.Background())
 	switch {

@@ -1,7 +1,7 @@
 package core
 
 import (
-	"time"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -9,10 +9,8 @@ import (
 // assumedPool is how many connections a client has that does not tell.
 const assumedPool = 10
 
-// acquisitionsAtOnce is how many acquisitions may use the connections of one pool of c at the same time: half
-// of them, so that those who ask for keys leave connections for what holders need, which is renewals,
-// releases and completions. Over a single connection a renewal waits for one acquisition at most.
-func acquisitionsAtOnce(c redis.UniversalClient) int {
+// connections is how many connections one pool of c has.
+func connections(c redis.UniversalClient) int {
 	pool, limit := assumedPool, 0
 	switch c := c.(type) {
 	case interface{ Options() *redis.Options }:
@@ -23,66 +21,61 @@ func acquisitionsAtOnce(c redis.UniversalClient) int {
 	if limit > 0 {
 		pool = min(pool, limit)
 	}
-	return max(1, pool/2)
+	return max(1, pool)
+}
+
+// A slots bounds the batches of nothing but acquisitions over the connections to one server: they use half of
+// them, so that those who ask for keys leave connections for what holders need, which is renewals, releases and
+// completions. Over a single connection a renewal waits for one batch at most.
+type slots struct {
+	mu      sync.Mutex
+	free    int
+	waiting []*lane
+}
+
+func newSlots(connections int) *slots { return &slots{free: max(1, connections/2)} }
+
+// enter takes a slot for a lane. If there is none, the lane is tried again when there may be one. Called with
+// the lane's lock.
+func (s *slots) enter(l *lane) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.free == 0 {
+		if !l.inLine {
+			l.inLine = true
+			s.waiting = append(s.waiting, l)
+		}
+		return false
+	}
+	s.free--
+	return true
+}
+
+// exit gives a slot back, and lets the lane that has waited for longest try.
+func (s *slots) exit() {
+	s.mu.Lock()
+	s.free++
+	var first *lane
+	if len(s.waiting) > 0 {
+		first = s.waiting[0]
+		s.waiting = s.waiting[1:]
+	}
+	s.mu.Unlock()
+	if first != nil {
+		first.mu.Lock()
+		first.inLine = false
+		first.next()
+		first.mu.Unlock()
+	}
 }
 
 // slots returns what bounds the acquisitions over the connections to one server: to the master of a shard,
 // or to the node that has no shards, nil. Called with the node's lock.
-func (n *node) slots(master *redis.Client) chan struct{} {
+func (n *node) slots(master *redis.Client) *slots {
 	for _, b := range n.breakers { // shards have many buckets
 		if b != nil && b.master == master {
 			return b.slots
 		}
 	}
-	return make(chan struct{}, n.atOnce)
-}
-
-// tryEnter takes a slot if there is one.
-func (b *breaker) tryEnter() bool {
-	select {
-	case b.slots <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// enter waits for a slot, first come, first served, until done is closed or patience is over.
-func (b *breaker) enter(done <-chan struct{}, patience time.Duration) bool {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case b.slots <- struct{}{}:
-		return true
-	case <-done:
-	case <-timer.C:
-	}
-	return false
-}
-
-func (b *breaker) exit() { <-b.slots }
-
-// await waits for the turn of the round's request to node i, for half of the node timeout: the other half is
-// for the answer. Trust still starts when the round began, so waiting only costs validity. If it returns false,
-// the request must not be sent, and the node has its vote.
-func (r *round) await(b *breaker, i int) bool {
-	r.mu.Lock()
-	r.queued = r.queued.with(i)
-	r.mu.Unlock()
-	entered := b.enter(r.done, r.l.p.nodeTimeout/2)
-	r.mu.Lock()
-	over := r.over
-	if !over {
-		r.queued = r.queued.without(i)
-	}
-	r.mu.Unlock()
-	switch {
-	case entered && !over:
-		return true
-	case entered:
-		b.exit()
-	default:
-		r.hear(i, vote{verdict: CircuitOpen, err: errOverloaded})
-	}
-	return false
+	return newSlots(n.connections)
 }

@@ -2,9 +2,7 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -98,7 +96,7 @@ func TestLeasesSurviveHotLoops(t *testing.T) {
 	}
 }
 
-func TestAcquisitionsAtOnce(t *testing.T) {
+func TestConnections(t *testing.T) {
 	client := func(pool, limit int) redis.UniversalClient {
 		c := redis.NewClient(&redis.Options{PoolSize: pool, MaxActiveConns: limit})
 		t.Cleanup(func() { c.Close() })
@@ -111,15 +109,15 @@ func TestAcquisitionsAtOnce(t *testing.T) {
 		want   int
 	}{
 		"one connection":  {client(1, 0), 1},
-		"two":             {client(2, 0), 1},
-		"three":           {client(3, 0), 1},
-		"twenty":          {client(20, 0), 10},
-		"fewer at a time": {client(20, 4), 2},
-		"a cluster":       {cluster, 6},
-		"embedded":        {struct{ *redis.Client }{client(8, 0).(*redis.Client)}, 4},
-		"unknown":         {struct{ redis.UniversalClient }{client(99, 0)}, assumedPool / 2},
+		"two":             {client(2, 0), 2},
+		"three":           {client(3, 0), 3},
+		"twenty":          {client(20, 0), 20},
+		"fewer at a time": {client(20, 4), 4},
+		"a cluster":       {cluster, 12},
+		"embedded":        {struct{ *redis.Client }{client(8, 0).(*redis.Client)}, 8},
+		"unknown":         {struct{ redis.UniversalClient }{client(99, 0)}, assumedPool},
 	} {
-		if got := acquisitionsAtOnce(c.client); got != c.want {
+		if got := connections(c.client); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -129,7 +127,7 @@ func TestAcquisitionsAtOnce(t *testing.T) {
 func crowded(t *testing.T, w *world, d time.Duration) *process {
 	p := w.process(WithTTL(20*time.Second), WithClockWindow(100*time.Millisecond))
 	for _, n := range p.e.nodes {
-		n.atOnce, n.breakers = 1, make([]*breaker, 1)
+		n.connections, n.breakers = 2, make([]*breaker, 1)
 	}
 	for _, k := range p.links {
 		k.next(fate{replyDelay: d}, acquireScript)
@@ -156,52 +154,51 @@ func TestAcquisitionWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-// Whoever waits longest comes first.
+// Whoever waits longest is sent first.
 func TestAcquisitionsTakeTurns(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := crowded(t, w, 400*time.Millisecond)
-		for _, k := range p.links {
-			k.set(fate{replyDelay: time.Millisecond}, acquireScript)
-		}
-		var order []int
-		var mu sync.Mutex
+		var order, want []any
+		p.links[0].decide(func(s *script, args []any) fate {
+			if s == acquireScript {
+				order = append(order, args[resourceArg])
+			}
+			return fate{}
+		})
 		var all sync.WaitGroup
 		for i := range 5 {
-			all.Go(func() {
-				w.acquire(p, fmt.Sprint("k", i))
-				mu.Lock()
-				defer mu.Unlock()
-				order = append(order, i)
-			})
+			key := fmt.Sprint("k", i)
+			want = append(want, p.e.keys.resource(key))
+			all.Go(func() { w.acquire(p, key) })
 			synctest.Wait()
 		}
 		all.Wait()
-		if want := []int{0, 1, 2, 3, 4}; !slices.Equal(order, want) {
-			t.Errorf("granted in the order %v", order)
+		if !slices.Equal(order, want) {
+			t.Errorf("sent in the order %v", order)
 		}
 	})
 }
 
-// An acquisition whose turn does not come is refused as overload, in half of the node timeout, and costs the
+// An acquisition whose turn does not come is refused as overload when the node timeout is over, and costs the
 // node nothing: it was not sent, and there is nothing to give back.
 func TestAcquisitionsBeyondTheBound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := crowded(t, w, time.Hour)
-		before := w.nodes[0].Calls()
 		start := time.Now()
 		_, err := p.TryAcquire(t.Context(), "k")
-		if d := time.Since(start); d != p.p.nodeTimeout/2 {
+		if d := time.Since(start); d != p.p.nodeTimeout {
 			t.Errorf("refused after %v", d)
 		}
 		wantErr(t, err, ErrUnavailable)
 		wantErr(t, err, errOverloaded)
+		synctest.Wait() // the end of the slow attempt has left, and has taken nobody along
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, err = p.TryAcquire(ctx, "k")
 		wantErr(t, err, context.DeadlineExceeded)
 		synctest.Wait()
-		if after := w.nodes[0].Calls(); !maps.Equal(before, after) {
-			t.Errorf("the node was asked: %v, before %v", after, before)
+		if n, err := w.nodes[0].Exec("EXISTS", p.e.keys.resource("k")); n != 0 || err != nil {
+			t.Errorf("the node was asked: %v, %v", n, err)
 		}
 		if n := p.e.nodes[0]; n.inFlight != 1 { // the slow one
 			t.Errorf("%d requests under way", n.inFlight)
@@ -210,37 +207,6 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 			k.clear()
 		}
 	})
-}
-
-// A turn that comes at the moment when the round ends is given back.
-func TestTurnComesTooLate(t *testing.T) {
-	w := &rig{T: t}
-	n := aloneNode(t)
-	b := n.breaker(0)
-	for b.tryEnter() {
-	}
-	r := round{l: &Locker{e: &engine{clock: newStopwatch()}}, done: make(chan struct{})}
-	r.l.p.nodeTimeout = time.Hour
-	r.votes = make([]vote, 1)
-	asked := make(chan bool)
-	go func() {
-		asked <- r.await(b, 0)
-	}()
-	w.until("waiting", func() bool { return r.isQueued(0) })
-	r.mu.Lock()
-	b.exit()
-	w.until("the turn comes", func() bool { return len(b.slots) == cap(b.slots) })
-	r.finish()
-	r.mu.Unlock()
-	if receive(t, asked) {
-		t.Error("a request is sent when its round is over")
-	}
-	if got := r.votes[0]; got.verdict != CircuitOpen || !errors.Is(got.err, errOverloaded) {
-		t.Errorf("the node has the vote %v, %v", got.verdict, got.err)
-	}
-	if !b.tryEnter() {
-		t.Error("the turn is lost")
-	}
 }
 
 // An attempt may be over before its last request has left. It is not sent then: it might look younger to the node
@@ -260,17 +226,11 @@ func TestEndedAttemptSendsNothing(t *testing.T) {
 			t.Errorf("%d requests sent", n)
 		}
 		for _, n := range p.e.nodes {
-			if b := n.breaker(0); n.inFlight != 0 || len(b.slots) != 0 {
-				t.Errorf("%v: %d requests booked, %d slots taken", n, n.inFlight, len(b.slots))
+			if free := n.breaker(0).slots.free; n.inFlight != 0 || free != n.connections/2 {
+				t.Errorf("%v: %d requests booked, %d slots free", n, n.inFlight, free)
 			}
 		}
 	})
-}
-
-func (r *round) isQueued(i int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.queued.has(i)
 }
 
 // Connections that are all in use are no failure of the node.

@@ -99,6 +99,13 @@ func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		completeScript: "OK 1795000000000", releaseScript: "OK", touchScript: "OK 1795000000000 " + a.memory, probeScript: "OK",
 	}
 	return func(_ context.Context, cmd redis.Cmder) error {
+		if cmd, ok := cmd.(onceList); ok {
+			var all []string
+			for _, q := range requestsOf(cmd.Args()) {
+				all = append(all, replies[q.s])
+			}
+			cmd.SetVal(all)
+		}
 		if cmd, ok := cmd.(once); ok {
 			if s := scriptOf(cmd.Args()); s != nil {
 				cmd.SetVal(replies[s])

@@ -21,7 +21,7 @@ const reloadEvery = 250 * time.Millisecond
 // new breaker: what the old master did says nothing about the new one.
 type breaker struct {
 	master *redis.Client // the shard's, as far as known; nil where the node is no Cluster
-	slots  chan struct{} // one is taken by each acquisition under way
+	slots  *slots
 
 	inFlight int
 	waiting  bool          // something was sent since it last answered,

@@ -38,7 +38,7 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 
 // node is a node over f that has answered, and a bucket of each shard.
 func (f *fakeCluster) node(t *testing.T) (n *node, first, second int) {
-	n = newNode(0, f.ClusterClient)
+	n = (&engine{}).newNode(0, f.ClusterClient)
 	if _, err := f.MasterForKey(t.Context(), "{0}"); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 // A Cluster of which nothing is known yet is not asked on the goroutine of the caller.
 func TestAdmissionDoesNotWaitForTheTopology(t *testing.T) {
 	f := newFakeCluster(t)
-	newNode(0, f.ClusterClient).mustAdmit(t, 0, 1)
+	(&engine{}).newNode(0, f.ClusterClient).mustAdmit(t, 0, 1)
 	if n := f.reloads.Load(); n != 0 {
 		t.Errorf("asked %d times", n)
 	}

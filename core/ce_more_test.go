@@ -45,7 +45,7 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 		proposal := r.args[proposalArg(r.args)]
 		for i := range w.nodes {
 			time.Sleep(time.Second) // each request leaves later than the one before
-			args := r.request(i)
+			args := r.request(i, time.Now())
 			if args[proposalArg(args)] != proposal {
 				t.Errorf("request %d proposes a token of its own, so that the nodes cannot agree in one round", i)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,12 +34,23 @@ type scene struct {
 	l       *Locker
 	client  redis.UniversalClient
 	replica func(on bool) // REPLICAOF, or a switch
-	twice   bool          // deliver every request twice: that must change nothing
+	way     delivery
 	leases  map[string]*Lease
 	names   map[string]span
 	count   func() map[string]int // of the commands the node ran; may be nil
 	calls   string                // of the last script, if counted
 }
+
+// A delivery is how requests reach the node, which must make no difference.
+type delivery int
+
+const (
+	alone delivery = iota
+	twice
+	inBatch // between others
+)
+
+func (d delivery) String() string { return [...]string{"alone", "twice", "in a batch"}[d] }
 
 // A span is a number known to lie in a range: where a reply does not tell the node's time.
 type span struct{ lo, hi int64 }
@@ -52,6 +64,8 @@ var conformanceResults = map[string]string{
 	"huge":   strings.Repeat("\x00x \n\xc3", 64<<10/5) + "!",
 }
 
+const wrongType = "of another type"
+
 const conformanceKey = "a key {with} braces\n"
 
 // open sets the stage: a Locker on the node alone.
@@ -63,6 +77,11 @@ func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 	}
 	t.Cleanup(func() { s.l.Close(context.Background()) })
 	s.t, s.leases = t, map[string]*Lease{}
+	if s.way == inBatch {
+		if err := s.client.Set(t.Context(), s.l.e.keys.resource(wrongType), 1, time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	us := s.time()
 	s.names = map[string]span{"U": {us, us}, "T": {us / 1000, us / 1000}}
 	s.names["now"], s.names["us"] = s.names["T"], s.names["U"]
@@ -200,13 +219,13 @@ func (s *scene) step(line, who, rest string) {
 		}
 	}
 	if _, hidden := f["nohistory"]; hidden {
-		code = newScript(code.op, withoutHistory+code.source, code.replies)
+		code = newScript(code.op, code.replies, withoutHistory, code.source)
 		args[1] = code.sha
 	}
 	before := s.time()
 	v := s.counted(code, args)
 	after := s.time()
-	if s.twice {
+	if s.way == twice {
 		s.send(code, args)
 	}
 	s.names["us"], s.names["now"] = span{before, after}, span{before / 1000, after / 1000}
@@ -237,12 +256,42 @@ func (s *scene) counted(code *script, args []any) vote {
 }
 
 func (s *scene) send(code *script, args []any) vote {
+	if s.way == inBatch && code.word != nil && code.isOriginal() {
+		return s.sendBetween(code, args)
+	}
 	reply, err := code.run(context.Background(), s.client, args)
 	if err != nil {
-		return vote{verdict: Failed, err: err}
+		return failed(err)
 	}
 	return code.parse(reply)
 }
+
+// sendBetween sends a request between one that fails, unless the key of another type was flushed, and one for
+// which the node does what it likes.
+func (s *scene) sendBetween(code *script, args []any) vote {
+	s.t.Helper()
+	wall := time.Now()
+	if code != releaseScript {
+		wall = time.UnixMicro(args[wallArg(args)].(int64))
+	}
+	other := func(key string) *Lease { return s.l.newLease(context.Background(), key, s.l.e.keys.resource(key)) }
+	batch := []request{
+		{r: other(wrongType).releasing(0)},
+		{r: &round{l: s.l, script: code, args: args}},
+		{r: other("of nobody").completingRound(&nodeRecord{}, 1, false)},
+	}
+	replies, err := batchScript.runBatch(context.Background(), s.client, together(0, batch, wall))
+	switch {
+	case err != nil:
+		return failed(err)
+	case len(replies) != 3 || !strings.HasPrefix(replies[0], "-WRONGTYPE ") && replies[0] != "GONE" || replies[2][0] == '-':
+		s.t.Fatalf("the batch answers %q", replies)
+	}
+	return code.parseInBatch(replies[1])
+}
+
+// isOriginal reports whether s is what is sent, not made up for a test.
+func (s *script) isOriginal() bool { return slices.Contains(allScripts, s) }
 
 // happen is what others, or fate, do to the node.
 func (s *scene) happen(line, rest string) {
@@ -306,7 +355,7 @@ func (s *scene) happen(line, rest string) {
 	}
 }
 
-func embeddedScene(t *testing.T, c conformanceCase, twice bool) {
+func embeddedScene(t *testing.T, c conformanceCase, way delivery) {
 	synctest.Test(t, func(t *testing.T) {
 		node := testutil.Embedded(t, 1)[0]
 		replica := func(on bool) {
@@ -315,13 +364,13 @@ func embeddedScene(t *testing.T, c conformanceCase, twice bool) {
 				node.Promote()
 			}
 		}
-		s := &scene{client: node.Client(), replica: replica, twice: twice}
+		s := &scene{client: node.Client(), replica: replica, way: way}
 		s.open(t, "conformance:", c.opts)
 		s.play(c.play)
 	})
 }
 
-func redisScene(t *testing.T, c conformanceCase, server *testutil.Server, prefix string) {
+func redisScene(t *testing.T, c conformanceCase, way delivery, server *testutil.Server, prefix string) {
 	client := server.Client()
 	replica := func(on bool) {
 		master := "NO ONE"
@@ -333,7 +382,7 @@ func redisScene(t *testing.T, c conformanceCase, server *testutil.Server, prefix
 			t.Fatal(err)
 		}
 	}
-	s := &scene{client: client, replica: replica}
+	s := &scene{client: client, replica: replica, way: way}
 	s.open(t, prefix, c.opts)
 	s.play(c.play)
 }

@@ -31,18 +31,15 @@ var conformance = slices.Concat(conformanceAcquire, conformanceGuard, conformanc
 func TestConformanceEmbedded(t *testing.T) {
 	t.Parallel()
 	for _, c := range conformance {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			embeddedScene(t, c, false)
-		})
-		// What the network delivers twice must leave what it leaves when delivered once.
-		if c.single {
-			continue
+		for _, way := range []delivery{alone, twice, inBatch} {
+			if way == twice && c.single {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, %v", c.name, way), func(t *testing.T) {
+				t.Parallel()
+				embeddedScene(t, c, way)
+			})
 		}
-		t.Run(c.name+", every request twice", func(t *testing.T) {
-			t.Parallel()
-			embeddedScene(t, c, true)
-		})
 	}
 }
 
@@ -50,17 +47,19 @@ func TestConformanceRedis(t *testing.T) {
 	t.Parallel()
 	shared := testutil.Redis(t, 1)[0]
 	for i, c := range conformance {
-		if c.frozen {
-			continue
-		}
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			server := shared
-			if c.alone {
-				server = testutil.Redis(t, 1)[0]
+		for _, way := range []delivery{alone, inBatch} {
+			if c.frozen {
+				continue
 			}
-			redisScene(t, c, server, fmt.Sprintf("conformance-%d:", i))
-		})
+			t.Run(fmt.Sprintf("%s, %v", c.name, way), func(t *testing.T) {
+				t.Parallel()
+				server := shared
+				if c.alone {
+					server = testutil.Redis(t, 1)[0]
+				}
+				redisScene(t, c, way, server, fmt.Sprintf("conformance-%d-%d:", i, way))
+			})
+		}
 	}
 }
 

@@ -188,6 +188,12 @@ type fate struct {
 	replyDelay time.Duration
 }
 
+// with is the fate of two requests that travel together.
+func (f fate) with(g fate) fate {
+	return fate{refuse: f.refuse || g.refuse, lose: f.lose || g.lose, delay: max(f.delay, g.delay), twice: f.twice || g.twice,
+		loseReply: f.loseReply || g.loseReply, replyDelay: max(f.replyDelay, g.replyDelay)}
+}
+
 var (
 	errRefused = errors.New("connection refused")
 	errLostMsg = errors.New("i/o timeout")
@@ -248,12 +254,13 @@ func (k *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		s := scriptOf(cmd.Args())
 		k.mu.Lock()
 		rule, wake := k.rule, k.wake
 		var f fate
-		if rule != nil && s != nil {
-			f = rule(s, cmd.Args())
+		if rule != nil {
+			for _, q := range requestsOf(cmd.Args()) {
+				f = f.with(rule(q.s, q.args))
+			}
 		}
 		k.mu.Unlock()
 		fail := func(err error) error {
@@ -271,7 +278,7 @@ func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return fail(errLostMsg)
 		}
 		if f.twice {
-			next(ctx, redis.NewStringCmd(ctx, cmd.Args()...))
+			next(ctx, redis.NewCmd(ctx, cmd.Args()...))
 		}
 		time.Sleep(f.delay)
 		err := next(ctx, cmd)
@@ -287,7 +294,7 @@ func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, provisionScript, touchScript, probeScript}
+var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, provisionScript, touchScript, probeScript, batchScript}
 
 func scriptOf(args []any) *script {
 	for _, s := range allScripts {
@@ -296,4 +303,44 @@ func scriptOf(args []any) *script {
 		}
 	}
 	return nil
+}
+
+// A sentRequest is a request with its arguments as if it had been sent alone.
+type sentRequest struct {
+	s    *script
+	args []any
+}
+
+// requestsOf takes a command apart.
+func requestsOf(args []any) (all []sentRequest) {
+	s := scriptOf(args)
+	switch {
+	case s == nil:
+		return nil
+	case s != batchScript:
+		return []sentRequest{{s, args}}
+	}
+	n := args[keysArg].(int)
+	keys, argv := args[resourceArg:resourceArg+n], args[resourceArg+n:]
+	head, rest := argv[:8], argv[8:]
+	for k := 0; k+1 < n; k += 2 {
+		for _, s := range allScripts {
+			if s.word != rest[0] {
+				continue
+			}
+			q := sentRequest{s: s, args: s.args(0, keys[k], keys[k+1])}
+			if n%2 == 1 && s != releaseScript {
+				q.args = s.args(0, keys[k], keys[k+1], keys[n-1])
+			}
+			q.args = append(q.args, rest[1])
+			if s != releaseScript {
+				q.args = append(append(append(q.args, head[1:3]...), rest[2]), head[4:]...)
+			}
+			q.args = append(q.args, rest[3:3+s.tail]...)
+			rest = rest[3+s.tail:]
+			all = append(all, q)
+			break
+		}
+	}
+	return all
 }

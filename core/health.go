@@ -28,8 +28,8 @@ var (
 	//go:embed lua/probe.lua
 	probeLua string
 
-	touchScript = newScript(OpTouch, prelude+touchLua, touchReplies)
-	probeScript = newScript(opProbe, probeLua, probeReplies)
+	touchScript = newScript(OpTouch, touchReplies, headLua, touchLua)
+	probeScript = newScript(opProbe, probeReplies, probeLua)
 )
 
 // recheckEvery is how long a server that was found unfit, or could not be examined, is left alone.

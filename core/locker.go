@@ -43,7 +43,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	}
 	buckets := 1
 	for i, c := range nodes {
-		n := newNode(i, c)
+		n := e.newNode(i, c)
 		e.nodes = append(e.nodes, n)
 		if n.cluster != nil {
 			buckets = clusterBuckets

@@ -29,8 +29,7 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 		}
 		w.release(lease)
 		asked.Store(0)
-		w.release(w.acquire(short, "k"))
-		synctest.Wait()
+		w.everywhere(short, "k")
 		if asked := asked.Load(); asked != 1 {
 			t.Errorf("asked %d times, with the longest lease known", asked)
 		}

@@ -20,11 +20,12 @@ const (
 
 // A node is one independent Redis master, with what is needed not to waste work on it while it is in trouble.
 type node struct {
-	index   int
-	addr    string
-	client  redis.UniversalClient
-	cluster *redis.ClusterClient // the client, if it is one
-	atOnce  int                  // acquisitions to one server
+	index       int
+	addr        string
+	client      redis.UniversalClient
+	cluster     *redis.ClusterClient // the client, if it is one
+	connections int                  // to one server
+	lanes       []*lane              // by guard bucket; one where the node is no Cluster
 	// memories is what the node remembers, as last heard: by guard bucket, nil = not heard yet.
 	memories []atomic.Pointer[string]
 
@@ -51,12 +52,16 @@ func (n *node) attrs() slog.Attr {
 	return slog.Group("", slog.Int("node", n.index), slog.String("addr", n.addr))
 }
 
-func newNode(i int, c redis.UniversalClient) *node {
-	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), atOnce: acquisitionsAtOnce(c),
+func (e *engine) newNode(i int, c redis.UniversalClient) *node {
+	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), connections: connections(c),
 		voting: voting{now: Granted, told: Granted}}
 	n.breakers = make([]*breaker, 1)
 	if n.cluster != nil {
 		n.breakers = make([]*breaker, clusterBuckets)
+	}
+	n.lanes = make([]*lane, len(n.breakers))
+	for i := range n.lanes {
+		n.lanes[i] = &lane{e: e, n: n}
 	}
 	return n
 }
@@ -136,14 +141,22 @@ func (n *node) noAnswer(bucket int) error {
 // call evaluates s on the node. It returns when the client does, which may be long after the timeout.
 func (n *node) call(ctx context.Context, s *script, args []any) vote {
 	reply, err := s.run(ctx, n.client, args)
-	switch {
-	case err == nil:
-		return s.parse(reply)
-	case says(err, "READONLY"):
+	if err != nil {
+		return failed(err)
+	}
+	return s.parse(reply)
+}
+
+// failed is the vote of a node that answers with an error, or not at all.
+func failed(err error) vote {
+	if says(err, "READONLY") {
 		return vote{verdict: Replica, err: err}
 	}
 	return vote{verdict: Failed, err: err}
 }
+
+// lane is the way to what a guard bucket holds.
+func (n *node) lane(bucket int) *lane { return n.lanes[bucket%len(n.lanes)] }
 
 // A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of
 // the round, for clients that heed it. It is never cancelled: a request whose fate is unknown costs more

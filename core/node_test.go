@@ -12,7 +12,7 @@ import (
 func aloneNode(t *testing.T) *node {
 	c := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { c.Close() })
-	return newNode(0, c)
+	return (&engine{}).newNode(0, c)
 }
 
 // A node in trouble is left alone but for one probe per timeout, and for what must be sent.

@@ -19,6 +19,7 @@ const (
 
 	opProvision // of nodes, which is not observed
 	opProbe     // at the start, likewise
+	opBatch     // of several operations, which are observed
 )
 
 // String returns the operation's name in lower case.

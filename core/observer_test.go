@@ -241,7 +241,7 @@ func (h *kindHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		kind, _ := ctx.Value(opKey{}).(OpKind)
 		caller, _ := ctx.Value(callerKey{}).(string)
 		for name, s := range map[string]*script{"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "complete": completeScript} {
-			if scriptOf(cmd.Args()) == s {
+			if slices.ContainsFunc(requestsOf(cmd.Args()), func(q sentRequest) bool { return q.s == s }) {
 				h.mu.Lock()
 				h.seen[name+" in "+kind.String()+" of "+caller] = true
 				h.mu.Unlock()

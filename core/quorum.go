@@ -40,7 +40,7 @@ type round struct {
 
 	mu sync.Mutex
 	tally
-	queued nodeSet // requests that wait for their turn; they are not sent any more when the round is over
+	queued nodeSet // requests that wait for their turn
 	over   bool
 	done   chan struct{} // closed when over
 	few    [5]vote       // room for the votes of most
@@ -59,7 +59,7 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 	r.sent = e.clock.now()
 	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.l.p.nodeTimeout)}
 	r.tally = newTally(r.few[:0], len(e.nodes), to)
-	r.done = make(chan struct{})
+	r.done, r.queued = make(chan struct{}), to
 	for i, n := range e.nodes {
 		if !to.has(i) {
 			continue
@@ -71,8 +71,7 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 			r.l.heard(n, v, r)
 			continue
 		}
-		e.tasks.Add(1)
-		go r.ask(n, b)
+		n.lane(r.bucket).submit(request{r, b})
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,58 +80,10 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 	}
 }
 
-func (r *round) ask(n *node, b *breaker) {
-	e := r.l.e
-	defer e.tasks.Done()
-	sent, bounded := r.sent, r.script == acquireScript
-	if bounded && !b.tryEnter() {
-		if !r.await(b, n.index) {
-			n.leave(b, e.clock.now(), errOverloaded)
-			return
-		}
-		sent = e.clock.now()
-	}
-	args := r.request(n.index)
-	// In this order: what is sent after the end of its attempt looks older to the node than the tombstone.
-	if bounded && r.lease.isEnded() {
-		b.exit()
-		n.leave(b, sent, errOverloaded)
-		return
-	}
-	v := n.call(&r.nodeContext, r.script, args)
-	if bounded {
-		b.exit()
-	}
-	now := e.clock.now()
-	n.leave(b, now, v.err)
-	v.waited, v.latency = sent-r.sent, now-sent
-	if v.clock != 0 {
-		v.skew = time.Duration(v.clock-time.Now().UnixMicro()) * time.Microsecond
-		n.heardClock(v.skew, v.latency)
-		if v.verdict == ClockSkewed && v.skew.Abs() <= r.l.p.window {
-			v.verdict = TooLate
-		}
-	}
-	n.heardMemory(r.bucket, v.memory)
-	news := v.longest > 0 && r.l.learn(v.longest)
-	if r.script == acquireScript {
-		if err := v.implausible(time.Now()); err != nil {
-			v.verdict, v.err = Failed, err
-		}
-	}
-	r.hear(n.index, v)
-	// What follows may log, which is the user's code: the vote must not wait for it.
-	if news {
-		r.l.tellLongest(v.longest, n)
-	}
-	e.noticed(n, v, r)
-	r.l.heard(n, v, r)
-}
-
-// request is the argument list for one node. The wall clock is read for each request, and after the time from
-// which it is trusted: however long this process pauses in between, and whatever becomes of its clock
+// request is the argument list for one node. The wall clock is read when the request is sent, after the time
+// from which it is trusted: however long this process pauses in between, and whatever becomes of its clock
 // meanwhile, the node then judges the request by a clock that is not older than the trust.
-func (r *round) request(i int) []any {
+func (r *round) request(i int, wall time.Time) []any {
 	var tail []any
 	if r.tail != nil {
 		tail = r.tail(i)
@@ -142,13 +93,20 @@ func (r *round) request(i int) []any {
 	args := make([]any, len(r.args), len(r.args)+len(tail))
 	copy(args, r.args)
 	if r.stamped {
-		args[wallArg(args)] = time.Now().UnixMicro()
+		args[wallArg(args)] = wall.UnixMicro()
 	}
 	return append(args, tail...)
 }
 
+// Places in an argument list: how many keys there are, and the first of them.
+const (
+	keysArg = 2 + iota
+	resourceArg
+	tombstoneArg
+)
+
 // wallArg is the place of the client's wall clock in an argument list.
-func wallArg(args []any) int { return 3 + args[2].(int) + 1 }
+func wallArg(args []any) int { return resourceArg + args[keysArg].(int) + 1 }
 
 // hear counts a vote, unless it comes late.
 func (r *round) hear(i int, v vote) {
@@ -170,11 +128,6 @@ func (r *round) hear(i int, v vote) {
 func (r *round) finish() {
 	if r.over {
 		return
-	}
-	for i := range r.votes {
-		if r.queued.has(i) {
-			r.votes[i] = vote{verdict: CircuitOpen, err: errOverloaded}
-		}
 	}
 	r.over = true
 	close(r.done)
@@ -209,8 +162,11 @@ func (r *round) expire() {
 		if r.over {
 			return
 		}
-		if r.asked.has(i) && r.votes[i].verdict == Pending && !r.queued.has(i) {
+		if r.asked.has(i) && r.votes[i].verdict == Pending {
 			v := vote{verdict: TimedOut, err: r.l.e.nodes[i].noAnswer(r.bucket), latency: r.l.p.nodeTimeout}
+			if r.queued.has(i) {
+				v = vote{verdict: CircuitOpen, err: errOverloaded}
+			}
 			if r.heard != nil {
 				r.heard(r.lease, reply{v, i, r.sent}, false)
 			}

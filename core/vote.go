@@ -111,6 +111,22 @@ func (s *script) parse(reply string) vote {
 	return v
 }
 
+// parseInBatch reads one reply of a batch.
+func (s *script) parseInBatch(reply string) vote {
+	if text, isError := strings.CutPrefix(reply, "-"); isError {
+		return failed(replyError(text))
+	}
+	return s.parse(reply)
+}
+
+// A replyError is what Redis answered to one request of a batch.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+
+// RedisError makes it a [redis.Error].
+func (replyError) RedisError() {}
+
 // read reads what follows the first word.
 func (v *vote) read(s shape, f *fields) {
 	switch s {

@@ -188,6 +188,9 @@ func TestVerdictNames(t *testing.T) {
 func TestGrammarOfEveryScript(t *testing.T) {
 	t.Parallel()
 	for _, s := range allScripts {
+		if s == batchScript {
+			continue // each of its replies is another script's
+		}
 		words := map[string]bool{}
 		for _, m := range regexp.MustCompile(`'([A-Z]{2,}) ?'`).FindAllStringSubmatch(s.source, -1) {
 			if word := m[1]; !redisCommands[word] {

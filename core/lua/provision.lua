@@ -7,7 +7,6 @@
 --          NEW claim = it has granted nothing, and does not vote yet
 --          QUARANTINED now rest = it may have forgotten something: it does not vote yet
 --          CLOCK us | REPLICA now | NOGUARD now
-local function int(x) return string.format('%.0f', x) end
 local t = redis.call('TIME')
 local us, window = t[1] * 1000000 + t[2], tonumber(ARGV[3])
 local now = math.floor(us / 1000)
