@@ -9,6 +9,25 @@ import (
 
 // Bugs of other lock libraries with contenders who split the votes, and what has to happen instead.
 
+// contend has all of them try for key at once and returns the leases they got. Whoever gets none must hear that
+// the key is held.
+func contend(t *testing.T, key string, all ...*process) (leases []*Lease) {
+	t.Helper()
+	var tries []<-chan tried
+	for _, p := range all {
+		tries = append(tries, trying(p.Locker, t.Context(), key))
+	}
+	for _, try := range tries {
+		switch got := receive(t, try); {
+		case got.err == nil:
+			leases = append(leases, got.lease)
+		case !errors.Is(got.err, ErrHeld):
+			t.Error(got.err)
+		}
+	}
+	return leases
+}
+
 // node-redlock: split votes of an even number of nodes never settle.
 func TestSplitVotesSettle(t *testing.T) {
 	for _, n := range []int{2, 4} {
@@ -20,27 +39,14 @@ func TestSplitVotesSettle(t *testing.T) {
 					slow.links[i].next(fate{delay: 10 * time.Millisecond}, acquireScript)
 				}
 				start := time.Now()
-				leases := make(chan *Lease, 2)
-				for _, p := range []*process{a, b} {
-					go func() {
-						lease, err := p.TryAcquire(t.Context(), "k")
-						if err != nil && !errors.Is(err, ErrHeld) {
-							t.Error(err)
-						}
-						leases <- lease
-					}()
-				}
-				one, other := receive(t, leases), receive(t, leases)
+				holders := contend(t, "k", a, b)
 				if d := time.Since(start); d > a.p.nodeTimeout {
 					t.Errorf("settled after %v", d)
 				}
-				if (one == nil) == (other == nil) { // who only tries would otherwise leave a free key to nobody
-					t.Fatalf("%v and %v have the key, want one of them", one, other)
+				if len(holders) != 1 { // who only tries would otherwise leave a free key to nobody
+					t.Fatalf("%d have the key, want 1", len(holders))
 				}
-				if one == nil {
-					one = other
-				}
-				w.release(one)
+				w.release(holders[0])
 				w.release(w.acquire(b, "k"))
 			})
 		})
@@ -51,7 +57,6 @@ func TestSplitVotesSettle(t *testing.T) {
 // holds the key.
 func TestThreeContendersSettle(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		leases := make(chan *Lease, 3)
 		var all []*process
 		for i := range 3 {
 			p := w.process()
@@ -60,23 +65,8 @@ func TestThreeContendersSettle(t *testing.T) {
 			}
 			all = append(all, p)
 		}
-		for _, p := range all {
-			go func() {
-				lease, err := p.TryAcquire(t.Context(), "k")
-				if err != nil && !errors.Is(err, ErrHeld) {
-					t.Error(err)
-				}
-				leases <- lease
-			}()
-		}
-		holders := 0
-		for range 3 {
-			if lease := receive(t, leases); lease != nil {
-				holders++
-			}
-		}
-		if holders != 1 {
-			t.Errorf("%d have the key, want 1", holders)
+		if holders := contend(t, "k", all...); len(holders) != 1 {
+			t.Errorf("%d have the key, want 1", len(holders))
 		}
 	})
 }
@@ -87,10 +77,6 @@ func TestOwnTracesDoNotBlock(t *testing.T) {
 		p := w.process()
 		p.links[1].sequence(acquireScript, fate{refuse: true}, fate{})
 		p.links[2].set(fate{refuse: true})
-		lease, err := p.Acquire(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.release(lease)
+		w.release(w.await(p, "k"))
 	})
 }

@@ -102,11 +102,7 @@ func TestAcquireOutlastsABlip(t *testing.T) {
 			n.Down()
 			time.AfterFunc(3*time.Second, n.Up)
 		}
-		lease, err := p.Acquire(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.release(lease)
+		w.release(w.await(p, "k"))
 	})
 }
 
@@ -157,9 +153,7 @@ func TestRollingRestart(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		if err := lease.Context().Err(); err != nil {
-			t.Fatalf("lost in a rolling restart: %v", context.Cause(lease.Context()))
-		}
+		wantValid(t, lease)
 		w.release(lease)
 	})
 }
