@@ -50,7 +50,7 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 	}
 }
 
-// completeBarely is a completion that nodes 0 and 1 alone have heard of, the fewest that can.
+// completeBarely has p complete key on nodes 0 and 1 alone, which is a bare quorum.
 func (w *world) completeBarely(p *process, key string) Record {
 	w.t.Helper()
 	lease := w.acquire(p, key)
@@ -72,7 +72,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 			p, other := w.process(), w.process()
 			w.completeBarely(p, "k")
 			forgotten(w, other)
-			w.await(other, "k") // as is documented
+			w.await(other, "k") // the limit
 		})
 	})
 	t.Run("one of it forgets when the record has spread", func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 	})
 }
 
-// Who settles a record does so only while its own grants can be trusted.
+// Whoever settles a record does so only while its own grants can be trusted.
 func TestCE28_SettlingTakesTooLong(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.cutShort(w.process(), "k", "result")

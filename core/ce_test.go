@@ -14,7 +14,7 @@ import (
 // slowly makes room for requests that are late by seconds.
 var slowly = []Option{WithClockWindow(0), WithNodeTimeout(5 * time.Second), WithRenewEvery(time.Second)}
 
-// partly has p get key from node i alone, and give up, leaving its token behind as who has used it does.
+// partly has p get key from node i alone, and give up, leaving its token behind as whoever has used it does.
 func (w *world) partly(p *process, i int, key string) {
 	w.t.Helper()
 	lease := p.newLease(w.t.Context(), key, p.e.keys.resource(key))

@@ -13,7 +13,7 @@ import (
 // the key is held.
 func contend(t *testing.T, key string, all ...*process) (leases []*Lease) {
 	t.Helper()
-	var tries []<-chan tried
+	var tries []<-chan tryResult
 	for _, p := range all {
 		tries = append(tries, trying(p.Locker, t.Context(), key))
 	}
@@ -53,8 +53,8 @@ func TestSplitVotesSettle(t *testing.T) {
 	}
 }
 
-// As many contenders as nodes, and each has the vote of one: all of them are refused by a quorum, and nobody
-// holds the key.
+// As many contenders as nodes, and each has the vote of one: a quorum refuses each of them, and yet one must get the
+// free key.
 func TestThreeContendersSettle(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var all []*process

@@ -62,7 +62,7 @@ func (p *process) completeOn(lease *Lease, result string, nodes ...int) error {
 	return lease.Complete(context.Background(), []byte(result))
 }
 
-// avoids has p fail at node i until it does not ask it any more.
+// avoids has p fail at node i until it no longer asks it.
 func (w *world) avoids(p *process, i int) {
 	w.t.Helper()
 	p.links[i].set(fate{refuse: true})

@@ -158,8 +158,8 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// Property: whatever nodes lose their memory in between, tokens grow (single-phase counters broke the order
-// 518 times in 3000 acquisitions).
+// Whatever nodes lose their memory in between, tokens grow. Those that are not written back to a
+// quorum do not.
 func TestTokensGrowOverNodeLosses(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithTTL(time.Second), WithClockWindow(100*time.Millisecond))

@@ -107,7 +107,7 @@ func TestHolderPausedPastItsLease(t *testing.T) {
 	})
 }
 
-// An hour of renewals costs no real time, and is bounded in requests.
+// A lease that is held for long costs a bounded number of requests.
 func TestHourOfRenewals(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()

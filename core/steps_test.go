@@ -8,7 +8,7 @@ import (
 
 // Steps and checks that schedules share.
 
-// await is acquire for who waits until the key is free.
+// await is acquire that waits until the key is free.
 func (w *world) await(p *process, key string) *Lease {
 	w.t.Helper()
 	lease, err := p.Acquire(w.t.Context(), key)
@@ -18,18 +18,18 @@ func (w *world) await(p *process, key string) *Lease {
 	return lease
 }
 
-// A tried is how TryAcquire ended.
-type tried struct {
+// A tryResult is what TryAcquire returned.
+type tryResult struct {
 	lease *Lease
 	err   error
 }
 
-// trying has l try for the key meanwhile and returns where the outcome will be.
-func trying(l *Locker, ctx context.Context, key string) <-chan tried {
-	done := make(chan tried, 1)
+// trying begins TryAcquire and returns where its result will be.
+func trying(l *Locker, ctx context.Context, key string) <-chan tryResult {
+	done := make(chan tryResult, 1)
 	go func() {
 		lease, err := l.TryAcquire(ctx, key)
-		done <- tried{lease, err}
+		done <- tryResult{lease, err}
 	}()
 	return done
 }
