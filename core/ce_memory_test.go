@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,21 +11,6 @@ import (
 )
 
 // Schedules in which nodes forget: restarted empty or from a snapshot, flushed, or promoted.
-
-// slowly makes room for requests that are late by seconds.
-var slowly = []Option{WithClockWindow(0), WithNodeTimeout(5 * time.Second), WithRenewEvery(time.Second), WithMaxTTL(40 * time.Second)}
-
-// cut has p reach no node, until clear.
-func (p *process) cut() { p.reaches() }
-
-func (p *process) clear() { p.reaches(allOf(p)...) }
-
-func allOf(p *process) (nodes []int) {
-	for i := range p.links {
-		nodes = append(nodes, i)
-	}
-	return nodes
-}
 
 // A completion counts only in the memory in which the node vouched for its lease. Node 1 goes back to where A held
 // the key, or to nothing, and forgets that B has it.
@@ -66,6 +50,16 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 	}
 }
 
+// completeBarely has p complete key on nodes 0 and 1 alone, which is a bare quorum.
+func (w *world) completeBarely(p *process, key string) Record {
+	w.t.Helper()
+	lease := w.acquire(p, key)
+	p.records(0, 1)
+	want := w.complete(lease, "result")
+	synctest.Wait()
+	return want
+}
+
 // What only a bare quorum holds is gone when one of its nodes forgets: that is the limit. It ends as soon as the
 // others are back, or somebody asks.
 func TestCE22_RecordOnABareQuorum(t *testing.T) {
@@ -76,23 +70,15 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 	t.Run("one of it forgets at once", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process()
-			lease := w.acquire(p, "k")
-			p.records(0, 1)
-			w.complete(lease, "result")
-			synctest.Wait()
+			w.completeBarely(p, "k")
 			forgotten(w, other)
-			if _, err := other.Acquire(t.Context(), "k"); err != nil {
-				t.Fatalf("the limit that is documented does not hold: %v", err)
-			}
+			w.await(other, "k") // the limit
 		})
 	})
 	t.Run("one of it forgets when the record has spread", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process()
-			lease := w.acquire(p, "k")
-			p.records(0, 1)
-			want := w.complete(lease, "result")
-			synctest.Wait()
+			want := w.completeBarely(p, "k")
 			time.Sleep(2 * time.Second)
 			if w.recordOn(p, 2, "k") != "" {
 				t.Fatal("the schedule is off: node 2 has the record")
@@ -108,10 +94,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 	t.Run("one of it forgets when somebody has asked", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process()
-			lease := w.acquire(p, "k")
-			p.records(0, 1)
-			want := w.complete(lease, "result")
-			synctest.Wait()
+			want := w.completeBarely(p, "k")
 			_, err := other.TryAcquire(t.Context(), "k")
 			wantDone(t, err, want)
 			synctest.Wait()
@@ -123,10 +106,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 	t.Run("the one that remembers is heard in time", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process()
-			lease := w.acquire(p, "k")
-			p.records(0, 1)
-			want := w.complete(lease, "result")
-			synctest.Wait()
+			want := w.completeBarely(p, "k")
 			w.nodes[1].RestartEmpty()
 			other.TryAcquire(t.Context(), "another")
 			time.Sleep(11 * time.Second)
@@ -164,47 +144,34 @@ func TestCE23_ConfirmationsOfTwoCalls(t *testing.T) {
 	})
 }
 
-// completeOn completes where only these nodes hear of it.
-func (p *process) completeOn(lease *Lease, result string, nodes ...int) error {
-	p.records(nodes...)
-	return lease.Complete(context.Background(), []byte(result))
-}
-
 // A lease that ran out on a node does not come back there with a snapshot that still has it: somebody else has been
 // granted the node since.
 func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		b, a := w.process(slowly...), w.process(slowly...)
-		lease := w.acquire(b, "k") // on all; runs out on 0 at 10s
+		opts := append(slowly, WithMaxTTL(40*time.Second)) // so that the token clamp spans A's delay
+		b, a := w.process(opts...), w.process(opts...)
+		bLease := w.acquire(b, "k") // on all; runs out on 0 at 10s
 		synctest.Wait()
 		old := w.nodes[0].Snapshot()
 		b.links[0].set(fate{refuse: true}, renewScript)
 		time.Sleep(8 * time.Second)
-		for _, k := range b.links {
-			k.set(fate{refuse: true}, renewScript) // on 1 and 2 it runs out by 18s
-		}
+		b.set(fate{refuse: true}, renewScript) // on 1 and 2 it runs out by 18s
 		time.Sleep(6 * time.Second)
 		a.links[1].next(fate{delay: 4500 * time.Millisecond}, acquireScript)
 		a.links[2].set(fate{refuse: true})
-		wins := make(chan *Lease, 1)
-		go func() {
-			other, _ := a.TryAcquire(t.Context(), "k")
-			wins <- other
-		}()
+		late := trying(a.Locker, t.Context(), "k")
 		time.Sleep(50 * time.Millisecond)
-		if w.owner(a, 0, "k") == lease.id {
+		if w.owner(a, 0, "k") == bLease.id {
 			t.Fatal("the schedule is off: A was not granted node 0")
 		}
 		w.nodes[0].RestartFrom(old)
 		b.links[0].clear()
 		b.links[2].clear() // B's next renewal reaches 0 and 2
-		other := <-wins
-		if other == nil {
+		aLease := receive(t, late).lease
+		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
 		}
-		if other.Context().Err() == nil && lease.Context().Err() == nil {
-			t.Fatal("two holders")
-		}
+		wantNotBoth(t, aLease, bLease)
 	})
 }
 
@@ -284,15 +251,12 @@ func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 	})
 }
 
-// Who settles a record does so only while its own grants can be trusted.
+// Whoever settles a record does so only while its own grants can be trusted.
 func TestCE28_SettlingTakesTooLong(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.cutShort(w.process(), "k", "result")
-		ahead := time.Now().Add(time.Hour).UnixMicro() // so that the settling attempt has to write back
-		if _, err := w.nodes[1].Exec("HSET", w.process().e.keys.resource("k"), "f", fmt.Sprint(ahead)); err != nil {
-			t.Fatal(err)
-		}
-		p := w.process(append(slowly[:3:3], WithNodeTimeout(6*time.Second))...)
+		p := w.process(append(slowly, WithNodeTimeout(6*time.Second))...)
+		w.setCounter(p, 1, "k", time.Now().Add(time.Hour).UnixMicro()) // so that the settling attempt has to write back
 		p.links[2].set(fate{refuse: true})
 		p.links[0].set(fate{replyDelay: 5 * time.Second}, acquireScript, renewScript)
 		p.links[1].set(fate{replyDelay: 5 * time.Second}, acquireScript, renewScript)
@@ -355,12 +319,7 @@ func TestCE30_ProvisionOfANodeThatForgot(t *testing.T) {
 					b.links[i].set(fate{refuse: true})
 				}
 				wantErr(t, b.Provision(t.Context()), ErrUnavailable)
-				for lease.Context().Err() == nil {
-					if _, err := b.TryAcquire(t.Context(), "k"); err == nil {
-						t.Fatal("two holders")
-					}
-					time.Sleep(500 * time.Millisecond)
-				}
+				w.refusedUntilOver(b, lease, 500*time.Millisecond)
 			})
 		})
 	}

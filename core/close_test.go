@@ -116,13 +116,9 @@ func TestCloseEndsWaiting(t *testing.T) {
 		prepare func(w *world, p *process)
 		within  time.Duration
 	}{
-		"in the local queue": {prepare: func(w *world, p *process) { w.acquire(p, "k") }},
-		"between attempts":   {prepare: func(w *world, _ *process) { w.acquire(w.process(), "k") }},
-		"on nodes out of reach": {prepare: func(w *world, p *process) {
-			for _, k := range p.links {
-				k.set(fate{refuse: true})
-			}
-		}},
+		"in the local queue":           {prepare: func(w *world, p *process) { w.acquire(p, "k") }},
+		"between attempts":             {prepare: func(w *world, _ *process) { w.acquire(w.process(), "k") }},
+		"on nodes out of reach":        {prepare: func(_ *world, p *process) { p.cut() }},
 		"on hung nodes":                {prepare: func(_ *world, p *process) { p.vanish() }, within: time.Second},
 		"on hung nodes, not to wait":   {try: true, prepare: func(_ *world, p *process) { p.vanish() }, within: time.Second},
 		"granted at the last moment":   {prepare: slowGrant, within: time.Second},
@@ -149,9 +145,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 }
 
 func slowGrant(_ *world, p *process) {
-	for _, k := range p.links {
-		k.set(fate{replyDelay: 500 * time.Millisecond}, acquireScript)
-	}
+	p.set(fate{replyDelay: 500 * time.Millisecond}, acquireScript)
 }
 
 // An observer runs between the grant and the lease: who closes meanwhile must not wait for that lease.

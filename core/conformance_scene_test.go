@@ -209,22 +209,30 @@ func (s *scene) step(line, who, rest string) {
 	verb, options, _ := strings.Cut(strings.TrimSpace(order), " ")
 	f := fieldsOf(options)
 	code, args := s.request(s.lease(who), verb, f)
-	if verb != "release" {
-		if f["wall"] == "" {
-			f["wall"] = fmt.Sprint(time.Now().UnixMicro())
-		}
-		args[wallArg(args)] = s.number(f, "wall")
-		if verb == "acquire" {
-			args[proposalArg(args)] = s.number(f, "wall")
-		}
-	}
 	if _, hidden := f["nohistory"]; hidden {
 		code = newScript(code.op, code.replies, withoutHistory, code.source)
 		args[1] = code.sha
 	}
-	before := s.time()
-	v := s.counted(code, args)
-	after := s.time()
+	_, given := f["wall"]
+	var v vote
+	var before, after int64
+	// Where the machine pauses between the stamp and the request, the node refuses it, and nothing has happened.
+	for refused := true; refused; {
+		stamp := time.Now()
+		if !given {
+			f["wall"] = fmt.Sprint(stamp.UnixMicro())
+		}
+		if verb != "release" {
+			args[wallArg(args)] = s.number(f, "wall")
+		}
+		if verb == "acquire" {
+			args[proposalArg(args)] = s.number(f, "wall")
+		}
+		before = s.time()
+		v = s.counted(code, args)
+		after = s.time()
+		refused = v.verdict == ClockSkewed && !given && time.Since(stamp) > s.l.p.window
+	}
 	if s.way == twice {
 		s.send(code, args)
 	}

@@ -46,11 +46,7 @@ func TestUnfitNodeComesBack(t *testing.T) {
 // Of two late nodes that are one server, one takes part, however often they are looked at.
 func TestSameServerTwiceStaysOne(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
-		twice := &world{t: t, nodes: []*testutil.Node{w.nodes[0], w.nodes[0], w.nodes[1]}}
-		w.process(WithRestartGuard(true))
-		w.nodes[0].Down()
-		p := twice.stranger()
-		w.nodes[0].Up()
+		p := w.sameServerTwice()
 		for range 20 {
 			time.Sleep(recheckEvery / 2)
 			fit := 0
@@ -250,25 +246,19 @@ func TestLogOfAFlappingNode(t *testing.T) {
 func TestCauseIsKept(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		for _, k := range p.links {
-			k.set(fate{refuse: true})
-		}
+		p.cut()
 		for range maxFailures {
 			p.TryAcquire(t.Context(), "k")
 		}
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, errCircuitOpen)
 		wantErr(t, err, errRefused)
-		for _, k := range p.links {
-			k.set(fate{lose: true})
-		}
+		p.vanish()
 		time.Sleep(2 * p.p.nodeTimeout)
 		_, err = p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, errNodeTimeout)
 		wantErr(t, err, errRefused)
-		for _, k := range p.links {
-			k.clear()
-		}
+		p.clear()
 		time.Sleep(time.Minute)
 		w.release(w.acquire(p, "k"))
 		synctest.Wait()

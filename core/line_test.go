@@ -203,10 +203,7 @@ func TestPollingHeedsTheRemainingTime(t *testing.T) {
 		start := time.Now()
 		w.acquire(holder, "k")
 		holder.vanish()
-		lease, err := p.Acquire(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := w.await(p, "k")
 		wantBetween(t, "taken after", time.Since(start), 10*time.Second, 10*time.Second+20*time.Millisecond)
 		w.release(lease)
 	})
@@ -219,10 +216,7 @@ func TestPollingInTheLastMillisecond(t *testing.T) {
 		w.acquire(holder, "k")
 		time.Sleep(10 * time.Second)
 		start := time.Now()
-		lease, err := p.Acquire(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := w.await(p, "k")
 		wantBetween(t, "taken after", time.Since(start), 1, 20*time.Millisecond)
 		w.release(lease)
 	})
@@ -247,9 +241,7 @@ func TestMaxWait(t *testing.T) {
 			if c.want == ErrUnavailable {
 				w.release(lease)
 				w.release(remote)
-				for _, k := range p.links {
-					k.set(fate{refuse: true})
-				}
+				p.cut()
 			}
 			start := time.Now()
 			_, err = p.Acquire(t.Context(), c.key)
@@ -259,9 +251,7 @@ func TestMaxWait(t *testing.T) {
 			}
 			wantBetween(t, name, time.Since(start), 2*time.Second, 2*time.Second)
 			if c.want == ErrUnavailable {
-				for _, k := range p.links {
-					k.clear()
-				}
+				p.clear()
 				time.Sleep(time.Minute)
 				lease, remote = w.acquire(p, "k"), w.acquire(other, "remote")
 			}

@@ -36,9 +36,7 @@ func atOnce(f func(key string) error) (failed int64, example error) {
 func TestCrowd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		for _, k := range p.links {
-			k.set(fate{delay: 10 * time.Millisecond})
-		}
+		p.set(fate{delay: 10 * time.Millisecond})
 		var leases sync.Map
 		if n, err := atOnce(func(key string) error {
 			lease, err := p.TryAcquire(t.Context(), key)
@@ -55,9 +53,7 @@ func TestCrowd(t *testing.T) {
 		}
 		synctest.Wait()
 		for i := range crowd {
-			if owner := w.owner(p, 0, fmt.Sprint("k", i)); owner != "" {
-				t.Fatalf("key %d is held by %s", i, owner)
-			}
+			w.wantFree(p, fmt.Sprint("k", i), 0)
 		}
 	})
 }
@@ -69,17 +65,11 @@ func TestCloseFreesACrowd(t *testing.T) {
 		for i := range crowd {
 			w.acquire(p, fmt.Sprint("k", i))
 		}
-		for _, k := range p.links {
-			k.set(fate{delay: 10 * time.Millisecond}, releaseScript)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		wantErr(t, p.Close(ctx), context.Canceled)
+		p.set(fate{delay: 10 * time.Millisecond}, releaseScript)
+		wantErr(t, p.Close(over()), context.Canceled)
 		time.Sleep(time.Second)
 		for i := range crowd {
-			if owner := w.owner(p, 0, fmt.Sprint("k", i)); owner != "" {
-				t.Fatalf("key %d is held by %s", i, owner)
-			}
+			w.wantFree(p, fmt.Sprint("k", i), 0)
 		}
 	})
 }
@@ -128,9 +118,7 @@ func TestMaxWaitEndsInsideARound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process(WithMaxWait(5*time.Second))
 		lease := w.acquire(holder, "k")
-		for _, k := range p.links {
-			k.set(fate{delay: 20 * time.Millisecond})
-		}
+		p.set(fate{delay: 20 * time.Millisecond})
 		for range 20 {
 			_, err := p.Acquire(t.Context(), "k")
 			wantErr(t, err, ErrHeld)
@@ -146,14 +134,10 @@ func TestMaxWaitEndsInsideARound(t *testing.T) {
 func TestSlowLogger(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithLogger(slog.New(slowHandler{slog.DiscardHandler})))
-		for _, k := range p.links {
-			k.set(fate{refuse: true})
-		}
+		p.cut()
 		p.TryAcquire(t.Context(), "x")
 		time.Sleep(22 * time.Second) // away from the touches: one that fails leaves a node alone for a second
-		for _, k := range p.links {
-			k.clear()
-		}
+		p.clear()
 		w.release(w.acquire(p, "k"))
 	})
 }

@@ -30,13 +30,6 @@ func (w *world) freeAfter(other *process, key string) time.Duration {
 	return took
 }
 
-// vanish makes p fall silent, as a process that was killed.
-func (p *process) vanish() {
-	for _, k := range p.links {
-		k.set(fate{lose: true})
-	}
-}
-
 // counting counts the requests of p that run s.
 func (p *process) counting(s *script) *atomic.Int64 {
 	n := new(atomic.Int64)
@@ -121,9 +114,7 @@ func TestMinHoldOutlastsALostRelease(t *testing.T) {
 		p, other := w.process(WithMinHold(8*time.Second)), w.process(patient)
 		start := time.Now()
 		lease := w.acquire(p, "k")
-		for _, k := range p.links {
-			k.next(fate{lose: true}, releaseScript)
-		}
+		p.next(fate{lose: true}, releaseScript)
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 		w.freeAfter(other, "k")
 		wantBetween(t, "free after", time.Since(start), 8*time.Second, 10*time.Second+soon)
@@ -297,9 +288,7 @@ func TestErrorOfDo(t *testing.T) {
 				p := w.process()
 				lost := func(fn func(context.Context) error) error {
 					defer func() {
-						for _, k := range p.links {
-							k.clear()
-						}
+						p.clear()
 						time.Sleep(20 * time.Second) // the key is free again, and the breaker closed
 					}()
 					return run(p.Locker, t.Context(), "k", func(ctx context.Context) error {
@@ -375,9 +364,7 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 			}
 			cancel1()
 			cancel2()
-			for _, k := range p.links {
-				k.clear()
-			}
+			p.clear()
 			time.Sleep(20 * time.Second)
 		}
 	})

@@ -84,9 +84,7 @@ func TestNoMinHoldForAttemptsThatFail(t *testing.T) {
 			t.Fatalf("the schedule is off: %v", err)
 		}
 		time.Sleep(2 * p.p.nodeTimeout)
-		if owner := w.owner(p, 0, "k"); owner != "" {
-			t.Errorf("node 0 is held by %q, which gave up", owner)
-		}
+		w.wantFree(p, "k", 0)
 	})
 }
 
@@ -110,10 +108,7 @@ func TestReleaseThatIsOutvoted(t *testing.T) {
 func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.links[2].set(fate{refuse: true})
-		for range maxFailures {
-			w.release(w.acquire(p, "k"))
-		}
+		w.avoids(p, 2)
 		lease := w.acquire(p, "k")
 		lease.mu.Lock()
 		asked := lease.asked
@@ -128,8 +123,6 @@ func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 		}
 		w.release(lease)
 		synctest.Wait()
-		if owner := w.owner(p, 2, "k"); owner != "" {
-			t.Errorf("node 2 is held by %s, which was released", owner)
-		}
+		w.wantFree(p, "k", 2)
 	})
 }

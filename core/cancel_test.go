@@ -1,0 +1,86 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Bugs of other lock libraries with callers who cancel, and what has to happen instead.
+
+// redsync: cleaning up with the caller's dead context leaves the keys for a full TTL. Here ctx is cancelled
+// at every instant of an acquisition whose messages take time, and nothing stays.
+func TestCancelledAtEveryInstant(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for i, k := range p.links {
+			d := time.Duration(i+1) * 3 * time.Millisecond
+			k.set(fate{delay: d, replyDelay: d})
+		}
+		for after := time.Duration(0); after < 40*time.Millisecond; after += time.Millisecond {
+			key := fmt.Sprint("cancelled after ", after)
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(after, cancel)
+			lease, err := p.Acquire(ctx, key)
+			if err == nil {
+				lease.Release(t.Context())
+			} else {
+				wantErr(t, err, context.Canceled)
+			}
+			cancel()
+			time.Sleep(100 * time.Millisecond)
+			w.wantFree(p, key)
+		}
+		synctest.Wait()
+		p.e.watchdog.mu.Lock()
+		defer p.e.watchdog.mu.Unlock()
+		if len(p.e.lines.m) > 0 || len(p.e.leases) > 0 || len(p.e.watchdog.due) > 0 {
+			t.Errorf("left behind: %d lines, %d leases, %d with the watchdog", len(p.e.lines.m), len(p.e.leases), len(p.e.watchdog.due))
+		}
+	})
+}
+
+// The same for one that waits: in the local queue, and between two attempts.
+func TestCancelledWhileWaiting(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process()
+		lease := w.acquire(holder, "k")
+		var waiting sync.WaitGroup
+		for range 5 {
+			waiting.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := p.Acquire(ctx, "k")
+				wantErr(t, err, context.DeadlineExceeded)
+				if errors.Is(err, ErrHeld) || errors.Is(err, ErrUnavailable) {
+					t.Errorf("a cancelled wait is neither held nor unavailable: %v", err)
+				}
+			})
+		}
+		waiting.Wait()
+		w.release(lease)
+		w.release(w.acquire(p, "k"))
+	})
+}
+
+// gocron, gin: release with a context that is cancelled already.
+func TestReleaseWithCancelledContext(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		ctx, cancel := context.WithCancel(t.Context())
+		lease, err := p.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := lease.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // two of three are enough for an answer
+		w.wantFree(p, "k")
+	})
+}

@@ -1,0 +1,82 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Bugs of other lock libraries with contenders who split the votes, and what has to happen instead.
+
+// contend has all of them try for key at once and returns the leases they got. Whoever gets none must hear that
+// the key is held.
+func contend(t *testing.T, key string, all ...*process) (leases []*Lease) {
+	t.Helper()
+	var tries []<-chan tryResult
+	for _, p := range all {
+		tries = append(tries, trying(p.Locker, t.Context(), key))
+	}
+	for _, try := range tries {
+		switch got := receive(t, try); {
+		case got.err == nil:
+			leases = append(leases, got.lease)
+		case !errors.Is(got.err, ErrHeld):
+			t.Error(got.err)
+		}
+	}
+	return leases
+}
+
+// node-redlock: split votes of an even number of nodes never settle.
+func TestSplitVotesSettle(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
+			bubble(t, n, func(t *testing.T, w *world) {
+				a, b := w.process(), w.process()
+				for i := range n { // each is first at one half
+					slow := []*process{a, b}[i%2]
+					slow.links[i].next(fate{delay: 10 * time.Millisecond}, acquireScript)
+				}
+				start := time.Now()
+				holders := contend(t, "k", a, b)
+				if d := time.Since(start); d > a.p.nodeTimeout {
+					t.Errorf("settled after %v", d)
+				}
+				if len(holders) != 1 { // who only tries would otherwise leave a free key to nobody
+					t.Fatalf("%d have the key, want 1", len(holders))
+				}
+				w.release(holders[0])
+				w.release(w.acquire(b, "k"))
+			})
+		})
+	}
+}
+
+// As many contenders as nodes, and each has the vote of one: a quorum refuses each of them, and yet one must get the
+// free key.
+func TestThreeContendersSettle(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var all []*process
+		for i := range 3 {
+			p := w.process()
+			for n := range 3 { // each is first at another node
+				p.links[n].next(fate{delay: time.Duration(1+(n-i+3)%3) * time.Millisecond}, acquireScript)
+			}
+			all = append(all, p)
+		}
+		if holders := contend(t, "k", all...); len(holders) != 1 {
+			t.Errorf("%d have the key, want 1", len(holders))
+		}
+	})
+}
+
+// node-redlock: an attempt that won a minority must not stand in its own way.
+func TestOwnTracesDoNotBlock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		p.links[1].sequence(acquireScript, fate{refuse: true}, fate{})
+		p.links[2].set(fate{refuse: true})
+		w.release(w.await(p, "k"))
+	})
+}

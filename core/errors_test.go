@@ -1,0 +1,42 @@
+package core
+
+import (
+	"testing"
+	"time"
+)
+
+// Whoever is on call has to learn from the error which nodes failed, and why.
+func TestErrorNamesNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(w *world, p *process)
+		want  []string
+	}{
+		"clock": {func(w *world, p *process) {
+			w.nodes[0].StepClock(3 * time.Second)
+			w.nodes[1].StepClock(-2 * time.Second)
+		}, []string{"node 0 (embedded-", "off by 3s", "node 1 (embedded-", "off by -2s"}},
+		"memory": {func(w *world, p *process) {
+			w.nodes[0].RestartEmpty()
+			w.nodes[1].Flush()
+		}, []string{"node 0", "node 1", "quarantined for another 10s", "retry after 10s"}},
+		"network": {func(w *world, p *process) {
+			p.links[0].set(fate{refuse: true})
+			p.links[2].set(fate{lose: true})
+			p.links[1].set(fate{lose: true})
+		}, []string{"node 0", "connection refused", "node 1", "no answer within the node timeout"}},
+		"replica": {func(w *world, p *process) {
+			w.nodes[0].SetReplica(true)
+			w.nodes[1].SetReplica(true)
+		}, []string{"node 0", "is a replica, not a master"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				c.fault(w, p)
+				_, err := p.TryAcquire(t.Context(), "some key")
+				wantErr(t, err, ErrUnavailable)
+				wantInError(t, err, append(c.want, `acquire "some key"`)...)
+			})
+		})
+	}
+}

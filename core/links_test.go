@@ -1,0 +1,72 @@
+package core
+
+import (
+	"context"
+	"slices"
+)
+
+// What happens to the requests of a process, whichever node they go to.
+
+// set makes f the fate of requests that run one of scripts, or all when none is named.
+func (p *process) set(f fate, scripts ...*script) {
+	for _, k := range p.links {
+		k.set(f, scripts...)
+	}
+}
+
+// next gives the next request to each node that runs s its fate; the others pass.
+func (p *process) next(f fate, s *script) {
+	for _, k := range p.links {
+		k.next(f, s)
+	}
+}
+
+// clear lets all requests pass. What is lost fails now.
+func (p *process) clear() {
+	for _, k := range p.links {
+		k.clear()
+	}
+}
+
+// vanish makes p fall silent, as a process that was killed.
+func (p *process) vanish() { p.set(fate{lose: true}) }
+
+// cut has p reach no node, until clear.
+func (p *process) cut() { p.reaches() }
+
+// reaches has p reach these nodes, and no other, from now on.
+func (p *process) reaches(nodes ...int) *process {
+	for i, k := range p.links {
+		k.clear()
+		if !slices.Contains(nodes, i) {
+			k.set(fate{refuse: true})
+		}
+	}
+	return p
+}
+
+// records has COMPLETE of p reach these nodes, and no other.
+func (p *process) records(nodes ...int) *process {
+	for i, k := range p.links {
+		k.clear()
+		if !slices.Contains(nodes, i) {
+			k.set(fate{refuse: true}, completeScript)
+		}
+	}
+	return p
+}
+
+// completeOn completes where only these nodes hear of it.
+func (p *process) completeOn(lease *Lease, result string, nodes ...int) error {
+	p.records(nodes...)
+	return lease.Complete(context.Background(), []byte(result))
+}
+
+// avoids has p fail at node i until it no longer asks it.
+func (w *world) avoids(p *process, i int) {
+	w.t.Helper()
+	p.links[i].set(fate{refuse: true})
+	for range maxFailures {
+		w.release(w.acquire(p, "another key"))
+	}
+}

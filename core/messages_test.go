@@ -1,0 +1,150 @@
+package core
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Bugs of other lock libraries with messages that are lost, late or sent twice, and what has to happen instead.
+
+// rueidislock, redsync: after a lost reply, the retry finds the key taken, by itself.
+func TestReplyOfAcquireLost(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		p.links[0].next(fate{loseReply: true}, acquireScript)
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		time.Sleep(2 * p.p.nodeTimeout) // released in the background
+		w.release(w.acquire(p, "k"))
+	})
+}
+
+// A request that arrives twice is granted once, with one token.
+func TestRequestArrivesTwice(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		p.set(fate{twice: true})
+		lease := w.acquire(p, "k")
+		time.Sleep(time.Minute)
+		wantValid(t, lease)
+		w.release(lease)
+		w.release(w.acquire(p, "k"))
+	})
+}
+
+// A grant that comes after the attempt was given up is released, even if the first release was lost too.
+func TestLateGrantAfterGivingUp(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithClockWindow(0))
+		p.links[0].decide(func(s *script, _ []any) fate {
+			if s == acquireScript {
+				return fate{delay: 5 * time.Second}
+			}
+			return fate{refuse: true}
+		})
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		time.Sleep(3500 * time.Millisecond)
+		p.links[0].clear()
+		time.Sleep(2 * time.Second)
+		w.wantFree(p, "k", 0)
+	})
+}
+
+// node-redlock, Redisson: a grant whose reply comes after validity is no lease.
+func TestReplyAfterValidity(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithFixedLease(), WithNodeTimeout(7*time.Second))
+		p.links[0].next(fate{replyDelay: 6900 * time.Millisecond}, acquireScript)
+		lease := w.acquire(p, "k")
+		if left := time.Until(lease.ValidUntil()); left > time.Second {
+			t.Errorf("%v left of a lease that took 6.9s to get: trust starts with the reply", left)
+		}
+		w.release(lease)
+	})
+	t.Run("write-back", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			w.partly(w.process(), 0, "k")
+			p := w.process(WithFixedLease(), WithNodeTimeout(5*time.Second))
+			p.links[2].set(fate{refuse: true})
+			p.links[1].set(fate{replyDelay: 4 * time.Second}, acquireScript, renewScript)
+			if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
+				t.Fatalf("a lease that is %v over", -time.Until(lease.ValidUntil()))
+			}
+			time.Sleep(10 * time.Second)
+			w.wantFree(p, "k", 0)
+		})
+	})
+}
+
+// Redisson, redsync: a renewal that meets a release brings the lock back. Both orders.
+func TestRenewalRacesRelease(t *testing.T) {
+	for name, late := range map[string]*script{"renewal late": renewScript, "release late": releaseScript} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				lease := w.acquire(p, "k")
+				begun := make(chan struct{})
+				var once sync.Once
+				for _, k := range p.links {
+					k.decide(func(s *script, _ []any) (f fate) {
+						if s == renewScript {
+							once.Do(func() { close(begun) })
+						}
+						if s == late {
+							f.delay = 200 * time.Millisecond
+						}
+						return f
+					})
+				}
+				receive(t, begun)
+				w.release(lease)
+				time.Sleep(time.Second)
+				w.wantFree(p, "k")
+			})
+		})
+	}
+}
+
+// Redisson: an unlock whose reply was lost is repeated, and says that it is not the owner.
+func TestReleaseRepeated(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		p.links[0].next(fate{loseReply: true}, releaseScript)
+		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("repeated: %v", err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("and again: %v", err)
+		}
+	})
+}
+
+// rueidislock, go-redis: a stock client sends a script again by itself when the reply is lost.
+func TestClientDoesNotRetryScripts(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		client := w.nodes[0].ClientWith(func(o *redis.Options) { o.MaxRetries = 3 })
+		l, err := New([]redis.UniversalClient{client}, quietly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(t.Context())
+		lease, err := l.TryAcquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := w.nodes[0].Calls()["EVALSHA"]
+		w.nodes[0].DropReplies(1)
+		l.TryAcquire(t.Context(), "other")
+		time.Sleep(5 * time.Second)
+		if sent := w.nodes[0].Calls()["EVALSHA"] - before; sent > 1+2+3 { // the attempt, its release twice, renewals
+			t.Errorf("%d scripts sent", sent)
+		}
+		lease.Release(t.Context())
+	})
+}

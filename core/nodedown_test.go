@@ -1,0 +1,192 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Bugs of other lock libraries with nodes that hang, are down or lose their memory, and what has to happen instead.
+
+// redsync: a hung node with stock client options costs 5s per lock, extend and unlock.
+func TestHungNodeCostsNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "warm") // so that connections exist
+		w.release(lease)
+		w.nodes[1].Hang()
+		start := time.Now()
+		lease = w.acquire(p, "k")
+		w.release(lease)
+		if d := time.Since(start); d > 0 {
+			t.Errorf("lock and unlock took %v although a quorum answered at once", d)
+		}
+		lease = w.acquire(p, "k")
+		time.Sleep(10 * time.Minute)
+		if err := lease.Context().Err(); err != nil {
+			t.Errorf("renewals failed: %v", context.Cause(lease.Context()))
+		}
+		w.release(lease)
+	})
+}
+
+// Without a quorum each operation is bounded by the node timeout, though stock clients wait for seconds.
+func TestHungQuorumIsBoundedByTheNodeTimeout(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := &process{}
+		var err error
+		p.Locker, err = New(testutil.Clients(w.nodes), quietly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close(t.Context())
+		if err := p.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lease := w.acquire(p, "held")
+		for _, n := range w.nodes {
+			n.Hang()
+		}
+		start := time.Now()
+		_, err = p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		wantErr(t, err, errNodeTimeout)
+		if d := time.Since(start); d > p.p.nodeTimeout {
+			t.Errorf("TryAcquire took %v, the node timeout is %v", d, p.p.nodeTimeout)
+		}
+		start = time.Now()
+		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
+		if d := time.Since(start); d > p.p.nodeTimeout {
+			t.Errorf("Release took %v, the node timeout is %v", d, p.p.nodeTimeout)
+		}
+		for _, n := range w.nodes {
+			n.Up()
+		}
+	})
+}
+
+// A waiter survives what a holder survives, and no more: rueidislock waits for ever while Redis is down.
+func TestAcquireGivesUpOnNodesOutOfReach(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for _, n := range w.nodes {
+			n.Down()
+		}
+		start := time.Now()
+		_, err := p.Acquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		if d := time.Since(start); d < p.p.ttl || d > p.p.ttl+2*p.p.nodeTimeout {
+			t.Errorf("gave up after %v, the TTL is %v", d, p.p.ttl)
+		}
+		op, _ := errors.AsType[*OpError](err)
+		causes := 0
+		for _, n := range op.Nodes {
+			if n.Err != nil {
+				causes++
+			}
+		}
+		if causes < 2 {
+			t.Errorf("the error does not say why the quorum is out of reach: %v", err)
+		}
+	})
+}
+
+func TestAcquireOutlastsABlip(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for _, n := range w.nodes {
+			n.Down()
+			time.AfterFunc(3*time.Second, n.Up)
+		}
+		w.release(w.await(p, "k"))
+	})
+}
+
+// Redisson: one bad node delays the renewal of all leases.
+func TestManyLeasesWithADeadNode(t *testing.T) {
+	for name, fault := range map[string]func(*testutil.Node){"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				var leases []*Lease
+				for i := range 500 {
+					leases = append(leases, w.acquire(p, fmt.Sprint("k", i)))
+				}
+				fault(w.nodes[2])
+				half := (p.p.validity - p.p.margin) / 2
+				for range 20 { // three renewals
+					time.Sleep(500 * time.Millisecond)
+					for _, lease := range leases {
+						if left := lease.left(); left < half {
+							t.Fatalf("%v left, half the margin is %v", left, half)
+						}
+					}
+				}
+				n := p.e.nodes[2]
+				n.mu.Lock()
+				if n.inFlight > 20 {
+					t.Errorf("%d requests pile up at the dead node", n.inFlight)
+				}
+				n.mu.Unlock()
+				w.nodes[2].Up()
+			})
+		})
+	}
+}
+
+// redsync: a rolling restart erodes the quorum until the lock is lost.
+func TestRollingRestart(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, other := w.process(), w.process()
+		lease := w.acquire(holder, "k")
+		for _, n := range w.nodes {
+			n.RestartEmpty()
+			for range 100 {
+				if _, err := other.TryAcquire(t.Context(), "k"); err == nil {
+					t.Fatal("a second holder")
+				}
+				time.Sleep(2 * holder.p.renewEvery / 100)
+			}
+		}
+		time.Sleep(time.Minute)
+		wantValid(t, lease)
+		w.release(lease)
+	})
+}
+
+// Whatever nodes lose their memory in between, tokens grow. Those that are not written back to a
+// quorum do not.
+func TestTokensGrowOverNodeLosses(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(WithTTL(time.Second), WithClockWindow(100*time.Millisecond))
+		var last, grants uint64
+		for i := range 300 {
+			for j, k := range p.links {
+				k.set(fate{refuse: i%3 == j && i%2 == 0})
+			}
+			if i%30 == 17 {
+				w.nodes[i/30%3].RestartEmpty()
+			}
+			lease, err := p.Acquire(t.Context(), "k")
+			if errors.Is(err, ErrUnavailable) { // one node emptied, one refusing, for longer than a TTL
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			grants++
+			if lease.FencingToken() <= last {
+				t.Fatalf("token %d after %d", lease.FencingToken(), last)
+			}
+			last = lease.FencingToken()
+			lease.Release(t.Context())
+		}
+		if grants < 250 {
+			t.Errorf("only %d grants", grants)
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package core
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Bugs of other lock libraries with renewals that fail or come late, and what has to happen instead.
+
+// lynx-redis-lock, DistributedLock: a renewal trusted from its reply on, not from when it was sent.
+func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		var sent atomic.Int64
+		for _, k := range p.links {
+			k.decide(func(s *script, _ []any) fate {
+				if s != renewScript {
+					return fate{}
+				}
+				sent.Store(time.Now().UnixNano())
+				return fate{replyDelay: 900 * time.Millisecond}
+			})
+		}
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			if trusted := lease.ValidUntil().Sub(time.Unix(0, sent.Load())); sent.Load() != 0 && trusted > p.p.validity {
+				t.Fatalf("trusted for %v from the request, validity is %v", trusted, p.p.validity)
+			}
+		}
+	})
+}
+
+// ShedLock, gocron-redis-lock, jefferyjob: one failed renewal and there are no more.
+func TestRenewalFailsOnceAndGoesOn(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		p.next(fate{lose: true}, renewScript)
+		lease := w.acquire(p, "k")
+		time.Sleep(time.Minute)
+		wantValid(t, lease)
+	})
+}
+
+// A node that answers only when the lease is over must not revive it.
+func TestNodeAnswersAfterTheLease(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithClockWindow(0))
+		lease := w.acquire(p, "k")
+		p.links[0].set(fate{replyDelay: 9 * time.Second}, renewScript)
+		until := lease.ValidUntil()
+		receive(t, lease.Context().Done())
+		wantErr(t, context.Cause(lease.Context()), ErrLost)
+		if d := time.Since(until); d > 0 {
+			t.Errorf("the context ended %v after the end of validity", d)
+		}
+		time.Sleep(20 * time.Second)
+		if lease.Context().Err() == nil {
+			t.Error("revived")
+		}
+	})
+}
+
+// Nor may a renewal that a paused process hears of only then.
+func TestRenewalHeardAfterTheLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(WithClockWindow(0), WithRenewEvery(3500*time.Millisecond), WithNodeTimeout(5*time.Second))
+		lease := w.acquire(p, "k")
+		for _, k := range p.links {
+			k.sequence(renewScript, fate{refuse: true}, fate{refuse: true}, fate{replyDelay: 4900 * time.Millisecond})
+		}
+		time.Sleep(6 * time.Second) // the third renewal is under way
+		p.stopTimers()
+		time.Sleep(5500 * time.Millisecond)
+		if lease.Context().Err() == nil {
+			t.Errorf("revived, for another %v", time.Until(lease.ValidUntil()))
+		}
+	})
+}
+
+// A holder that was paused past its lease finds its context ended on the first look, before any timer has
+// had its turn; its write is refused by whoever checks tokens.
+func TestHolderPausedPastItsLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, other := w.process(), w.process()
+		lease := w.acquire(holder, "k")
+		var store fencedStore
+		if !store.write("k", lease.FencingToken()) {
+			t.Fatal("first write refused")
+		}
+		holder.stopTimers()
+		time.Sleep(11 * time.Second)
+		second := w.acquire(other, "k")
+		if !store.write("k", second.FencingToken()) {
+			t.Fatal("the second holder's write was refused")
+		}
+		if lease.Context().Err() == nil {
+			t.Error("the context has not ended on the first look")
+		}
+		wantErr(t, context.Cause(lease.Context()), ErrLost)
+		if store.write("k", lease.FencingToken()) {
+			t.Error("the late write was accepted")
+		}
+		wantErr(t, lease.Release(t.Context()), ErrLost)
+	})
+}
+
+// A lease that is held for long costs a bounded number of requests.
+func TestHourOfRenewals(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		time.Sleep(time.Hour)
+		wantValid(t, lease)
+		w.release(lease)
+		calls := w.nodes[0].Calls()["EVALSHA"]
+		if perTTL := float64(calls) / 360; perTTL > 3.5 {
+			t.Errorf("%.1f requests per TTL and node for an idle lease", perTTL)
+		}
+	})
+}

@@ -1,0 +1,98 @@
+package core
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// Steps and checks that schedules share.
+
+// await is acquire that waits until the key is free.
+func (w *world) await(p *process, key string) *Lease {
+	w.t.Helper()
+	lease, err := p.Acquire(w.t.Context(), key)
+	if err != nil {
+		w.t.Fatalf("never granted: %v", err)
+	}
+	return lease
+}
+
+// A tryResult is what TryAcquire returned.
+type tryResult struct {
+	lease *Lease
+	err   error
+}
+
+// trying begins TryAcquire and returns where its result will be.
+func trying(l *Locker, ctx context.Context, key string) <-chan tryResult {
+	done := make(chan tryResult, 1)
+	go func() {
+		lease, err := l.TryAcquire(ctx, key)
+		done <- tryResult{lease, err}
+	}()
+	return done
+}
+
+// stopTimers has the watchdog of p miss all that is due, as in a process that is paused.
+func (p *process) stopTimers() {
+	p.e.watchdog.mu.Lock()
+	defer p.e.watchdog.mu.Unlock()
+	p.e.watchdog.timer.Stop()
+}
+
+// setCounter writes the fencing counter of key on node i by hand.
+func (w *world) setCounter(p *process, i int, key string, to int64) {
+	w.t.Helper()
+	if _, err := w.nodes[i].Exec("HSET", p.e.keys.resource(key), "f", to); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// refusedUntilOver checks that p, which asks again and again, is not granted the key of lease while that is valid.
+func (w *world) refusedUntilOver(p *process, lease *Lease, pause time.Duration) {
+	w.t.Helper()
+	for lease.Context().Err() == nil {
+		if _, err := p.TryAcquire(w.t.Context(), lease.Key()); err == nil {
+			w.t.Fatalf("a second holder, while the first is valid for another %v", time.Until(lease.ValidUntil()))
+		}
+		time.Sleep(pause)
+	}
+}
+
+// wantFree checks that nobody owns key on these nodes, or on any when none is named.
+func (w *world) wantFree(p *process, key string, nodes ...int) {
+	w.t.Helper()
+	if len(nodes) == 0 {
+		for i := range w.nodes {
+			nodes = append(nodes, i)
+		}
+	}
+	for _, i := range nodes {
+		if owner := w.owner(p, i, key); owner != "" {
+			w.t.Fatalf("%q on node %d is held by %s, want by nobody", key, i, owner)
+		}
+	}
+}
+
+func wantValid(t *testing.T, lease *Lease) {
+	t.Helper()
+	if lease.Context().Err() != nil {
+		t.Fatalf("the lease has ended: %v", context.Cause(lease.Context()))
+	}
+}
+
+// wantNotBoth checks that one of two leases at the most is valid; nil is none.
+func wantNotBoth(t *testing.T, one, other *Lease) {
+	t.Helper()
+	if one != nil && other != nil && one.Context().Err() == nil && other.Context().Err() == nil {
+		t.Fatal("two holders")
+	}
+}
+
+func wantLaterToken(t *testing.T, later, earlier *Lease) {
+	t.Helper()
+	if later.FencingToken() <= earlier.FencingToken() {
+		t.Fatalf("token %d after %d", later.FencingToken(), earlier.FencingToken())
+	}
+}
