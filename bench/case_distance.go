@@ -16,7 +16,8 @@ func distance(ctx context.Context, c config) ([]section, error) {
 		title: "Distance",
 		text: `As above, through a proxy in front of each server that passes on everything in either direction after half of the
 round trip. Measured is what a PING takes through it, at the median, when nothing else runs: the proxy's own share and the
-machine's are in it. A lock takes at least one round trip, and an unlock another.`,
+machine's are in it. A lock takes at least one round trip, and an unlock another. With many goroutines the proxies work
+for each request as hard as a server does, on the same cores: there, rates are those of a machine that is busy with them.`,
 	}
 	t := table{head: []string{"round trip", "measured", "nodes", "goroutines", "peer", "pairs/s", "min–max", "to redsync", "lock p50", "lock p99", "lock p50 in round trips"}, text: 4}
 	for _, roundTrip := range []time.Duration{time.Millisecond, 10 * time.Millisecond} {
@@ -27,7 +28,7 @@ machine's are in it. A lock takes at least one round trip, and an unlock another
 					return err
 				}
 				for _, goroutines := range c.distantGoroutines {
-					rs, err := pairs(ctx, c, on, goroutines, c.distantRounds)
+					rs, err := pairs(ctx, on, c.distantRounds, load{goroutines: goroutines, warm: c.distantWarm, measure: c.distantMeasure})
 					if err != nil {
 						return err
 					}

@@ -16,10 +16,10 @@ func leases(ctx context.Context, c config) ([]section, error) {
 		title: "Held leases",
 		text: fmt.Sprintf(`So many locks are taken, with a TTL of %v, and held for %v, the time after which each is renewed. Of that time: CPU of
 this process in %% of one core; requests that each server got per second, and its CPU. Memory is what the locks added
-after a garbage collection, with the %s or so that this benchmark keeps for each. Lost: those that the peer says
-were lost before they were released. Only peers that renew are here, one after another.`, c.leaseTTL, every, "100 bytes"),
+after a garbage collection, with the %s or so that this benchmark keeps for each. Failed: those whose release said
+that they had been lost, or could not be confirmed. Only peers that renew are here, one after another.`, c.leaseTTL, every, "100 bytes"),
 	}
-	t := table{head: []string{"nodes", "leases", "peer", "client CPU", "server CPU", "requests/s and node", "heap each", "stack each", "goroutines", "lost", "to take all", "to release all"}, text: 2}
+	t := table{head: []string{"nodes", "leases", "peer", "client CPU", "server CPU", "requests/s and node", "heap each", "stack each", "goroutines", "failed", "to take all", "to release all"}, text: 2}
 	for _, n := range []int{1, 3} {
 		for _, p := range peersFor(n) {
 			if !p.renews {
@@ -33,9 +33,9 @@ were lost before they were released. Only peers that renew are here, one after a
 				percent := func(d time.Duration) string { return fmt.Sprintf("%.1f %%", 100*d.Seconds()/h.held.Seconds()) }
 				t.add(strconv.Itoa(n), strconv.Itoa(c.leases), p.name, percent(h.client), percent(h.servers.process),
 					rate(float64(h.servers.requests)/h.held.Seconds()), fmt.Sprintf("%d B", h.heap), fmt.Sprintf("%d B", h.stack),
-					strconv.Itoa(h.goroutines), strconv.Itoa(h.lost), short(h.take), short(h.release))
+					strconv.Itoa(h.goroutines), strconv.Itoa(h.failed), short(h.take), short(h.release))
 				if h.err != nil {
-					s.notes = append(s.notes, fmt.Sprintf("%s, %s: the first errors of releases: %v", plural(n, "node"), p.name, h.err))
+					s.notes = append(s.notes, fmt.Sprintf("%s, %s: releaseh.failed: %v", plural(n, "node"), p.name, h.err))
 				}
 				return nil
 			})
@@ -55,8 +55,8 @@ type holding struct {
 	servers             serverUse // per node
 	heap, stack         int       // bytes per lease
 	goroutines          int
-	lost                int
-	err                 error
+	failed              int
+	err                 error // some of those that failed
 }
 
 func hold(ctx context.Context, c config, p peer, on *nodes) (h holding, err error) {
@@ -100,7 +100,7 @@ func hold(ctx context.Context, c config, p peer, on *nodes) (h holding, err erro
 	start = time.Now()
 	errs := inParallel(len(locks), func(i int) error { return locks[i](ctx) })
 	h.release = time.Since(start)
-	h.lost, h.err = len(errs), errors.Join(errs[:min(3, len(errs))]...)
+	h.failed, h.err = len(errs), errors.Join(errs[:min(3, len(errs))]...)
 	return h, nil
 }
 

@@ -18,7 +18,8 @@ and its unlock; p50 and p99 are of the pair, and of the lock alone.`,
 	costs := section{
 		title: "CPU per pair",
 		text: `Of the same runs. Commands: what each server spent in the commands of one pair, by ` + "`INFO commandstats`" + ` (scripts,
-and the SET that some peers send). Server: CPU of each server's process per pair (` + "`used_cpu_user` and `used_cpu_sys`" + `), which
+and the SET that some peers send); it goes by the wall clock, so a server that has to wait for a core in the middle of a
+command shows more than it used. Server: CPU of each server's process per pair (` + "`used_cpu_user` and `used_cpu_sys`" + `), which
 adds reading, parsing and answering. Client: CPU of this process per pair, all peers' own work and this benchmark's
 (some 0.3 µs) included. Where requests travel together, all three shrink.`,
 	}
@@ -29,7 +30,7 @@ adds reading, parsing and answering. Client: CPU of this process per pair, all p
 		spent := newChart(fmt.Sprintf("server-cpu-%d.svg", n), fmt.Sprintf("CPU of a server, %s", plural(n, "node")), "µs per pair")
 		err := onNodes(n, 0, func(on *nodes) error {
 			for _, goroutines := range c.goroutines {
-				rs, err := pairs(ctx, c, on, goroutines, c.rounds)
+				rs, err := pairs(ctx, on, c.rounds, load{goroutines: goroutines, warm: c.warm, measure: c.measure})
 				if err != nil {
 					return err
 				}
@@ -60,16 +61,16 @@ adds reading, parsing and answering. Client: CPU of this process per pair, all p
 }
 
 // pairs has all peers that fit lock and unlock.
-func pairs(ctx context.Context, c config, on *nodes, goroutines, rounds int) (rs []result, err error) {
-	es, err := enter(ctx, peersFor(len(on.servers)), on, goroutines)
+func pairs(ctx context.Context, on *nodes, rounds int, l load) (rs []result, err error) {
+	es, err := enter(ctx, peersFor(len(on.servers)), on, l.goroutines)
 	if err != nil {
 		return nil, err
 	}
 	defer leave(es)
-	err = interleave(ctx, rounds, es, on, func(e *entrant) load {
-		return load{goroutines: goroutines, warm: c.warm, measure: c.measure, call: e.pair}
-	})
-	return results(es), err
+	if err := interleave(ctx, rounds, es, on, l); err != nil {
+		return nil, err
+	}
+	return results(es), nil
 }
 
 // onNodes runs what is measured on n servers, which are new, and stops them.

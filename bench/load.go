@@ -16,7 +16,8 @@ type load struct {
 	measure    time.Duration
 	// call is made over and over, by each worker one at a time. It returns how long it took to have the lock.
 	call func(ctx context.Context, worker int) (locked time.Duration, err error)
-	// stopped is called when the time is over, and calls may be under way. May be nil.
+	// stopped, if there is one, is called when the time is over, and ends what holds up calls. What they took is
+	// not counted then.
 	stopped func() error
 }
 
@@ -78,6 +79,7 @@ func (l load) run(ctx context.Context) (slice, error) {
 	s.calls, s.elapsed = calls()-first, time.Since(start)
 	over.Store(true)
 	if l.stopped != nil {
+		measuring.Store(false)
 		if err := l.stopped(); err != nil {
 			return s, err
 		}
@@ -109,14 +111,14 @@ func (w *worker) call(ctx context.Context, i int, call func(context.Context, int
 	start := time.Now()
 	locked, err := call(ctx, i)
 	whole := time.Since(start)
-	switch {
-	case err != nil:
+	if err != nil {
 		w.failures++
 		if w.failure == nil {
 			w.failure = err
 		}
 		return
-	case measuring.Load():
+	}
+	if measuring.Load() {
 		w.locked.add(locked)
 		w.whole.add(whole)
 	}

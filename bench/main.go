@@ -24,8 +24,9 @@ type config struct {
 	rounds        int
 	goroutines    []int
 
-	distantGoroutines []int
-	distantRounds     int
+	distantGoroutines           []int
+	distantWarm, distantMeasure time.Duration
+	distantRounds               int
 
 	hungWarm, hungMeasure time.Duration
 	hungRounds            int
@@ -37,7 +38,7 @@ type config struct {
 var full = config{
 	name: "full",
 	warm: 50 * time.Millisecond, measure: 400 * time.Millisecond, rounds: 5, goroutines: []int{1, 16, 128, 1024},
-	distantGoroutines: []int{1, 128}, distantRounds: 3,
+	distantGoroutines: []int{1, 128}, distantWarm: 100 * time.Millisecond, distantMeasure: 500 * time.Millisecond, distantRounds: 3,
 	hungWarm: time.Second, hungMeasure: 2 * time.Second, hungRounds: 3,
 	leases: 3000, leaseTTL: 30 * time.Second,
 }
@@ -45,7 +46,7 @@ var full = config{
 var quick = config{
 	name: "short",
 	warm: 20 * time.Millisecond, measure: 120 * time.Millisecond, rounds: 2, goroutines: []int{1, 128},
-	distantGoroutines: []int{1, 128}, distantRounds: 1,
+	distantGoroutines: []int{1, 128}, distantWarm: 50 * time.Millisecond, distantMeasure: 200 * time.Millisecond, distantRounds: 1,
 	hungWarm: time.Second, hungMeasure: time.Second, hungRounds: 1,
 	leases: 3000, leaseTTL: 6 * time.Second,
 }

@@ -66,13 +66,14 @@ func (e *entrant) pair(ctx context.Context, worker int) (locked time.Duration, e
 	return locked, unlock(ctx)
 }
 
-// interleave runs each entrant's load in turn, round after round, so that what else the machine does hits all of
+// interleave has the entrants lock and unlock in turn, round after round, so that what else the machine does hits all of
 // them alike. Nobody is always first. The first round opens connections and is not counted.
-func interleave(ctx context.Context, rounds int, es []*entrant, on *nodes, loadOf func(*entrant) load) error {
+func interleave(ctx context.Context, rounds int, es []*entrant, on *nodes, l load) error {
 	for round := range rounds + 1 {
 		for i := range es {
 			e := es[(round+i)%len(es)]
-			if err := e.measure(ctx, on, loadOf(e), round > 0); err != nil {
+			l.call = e.pair
+			if err := e.measure(ctx, on, l, round > 0); err != nil {
 				return fmt.Errorf("%s: %w", e.name, err)
 			}
 		}
@@ -105,17 +106,16 @@ func (e *entrant) measure(ctx context.Context, on *nodes, l load, counts bool) e
 
 // A result is what all rounds of an entrant come to.
 type result struct {
-	peer           string
-	rate           float64 // calls per second: the median of the rounds
-	low, high      float64
-	ratio          float64 // to the baseline of the same round: the median of the rounds; NaN without one
-	locked, whole  histogram
-	failures       int
-	failure        error
-	goroutines     int
-	servers        serverUse // per node and call
-	client         time.Duration
-	roundsMeasured int
+	peer          string
+	rate          float64 // calls per second: the median of the rounds
+	low, high     float64
+	ratio         float64 // to the baseline of the same round: the median of the rounds; NaN without one
+	locked, whole histogram
+	failures      int
+	failure       error
+	goroutines    int
+	servers       serverUse // per node and call
+	client        time.Duration
 }
 
 func results(es []*entrant) []result {
@@ -127,7 +127,7 @@ func results(es []*entrant) []result {
 	}
 	var all []result
 	for _, e := range es {
-		r := result{peer: e.name, low: math.Inf(1), ratio: math.NaN(), roundsMeasured: len(e.rounds)}
+		r := result{peer: e.name, low: math.Inf(1)}
 		var rates, ratios []float64
 		calls := 0
 		for i := range e.rounds {
