@@ -58,11 +58,11 @@ var errGranted = errors.New("a held key was granted")
 
 // measureHeld has e try what holder holds. The keys are held anew each time, because not all peers renew.
 func (e *entrant) measureHeld(ctx context.Context, c config, on *nodes, holder *entrant, counts bool) error {
-	locks, err := holdAll(ctx, holder.locker, heldGoroutines, func(i int) string { return holder.keys[i][0] })
-	if err != nil {
-		return errors.Join(err, releaseAll(ctx, locks))
+	locks, errs := holdAll(ctx, holder.locker, heldGoroutines, func(i int) string { return holder.keys[i][0] })
+	if errs != nil {
+		return some(append(errs, releaseAll(ctx, locks)...))
 	}
-	err = e.measure(ctx, on, load{
+	err := e.measure(ctx, on, load{
 		goroutines: heldGoroutines, warm: c.warm, measure: c.measure,
 		call: func(ctx context.Context, worker int) (time.Duration, error) {
 			unlock, err := e.locker.tryLock(ctx, e.keys[worker][0])
@@ -75,32 +75,34 @@ func (e *entrant) measureHeld(ctx context.Context, c config, on *nodes, holder *
 			return 0, errors.Join(errGranted, unlock(ctx))
 		},
 	}, counts)
-	return errors.Join(err, releaseAll(ctx, locks))
+	return errors.Join(err, some(releaseAll(ctx, locks)))
 }
 
 // Locks are taken and released by so many at once.
 const hands = 128
 
-// holdAll takes n locks, and returns those that it got.
-func holdAll(ctx context.Context, l locker, n int, key func(int) string) ([]unlock, error) {
-	locks := make([]unlock, n)
-	errs := inParallel(n, func(i int) (err error) {
+// holdAll takes n locks. Where it failed, a lock is nil.
+func holdAll(ctx context.Context, l locker, n int, key func(int) string) (locks []unlock, errs []error) {
+	locks = make([]unlock, n)
+	errs = inParallel(n, func(i int) (err error) {
 		locks[i], err = l.lock(ctx, key(i))
 		return err
 	})
-	return locks, errors.Join(errs[:min(3, len(errs))]...)
+	return locks, errs
 }
 
-// releaseAll releases locks; those that are nil were not taken.
-func releaseAll(ctx context.Context, locks []unlock) error {
-	errs := inParallel(len(locks), func(i int) error {
+// releaseAll releases what holdAll has taken.
+func releaseAll(ctx context.Context, locks []unlock) []error {
+	return inParallel(len(locks), func(i int) error {
 		if locks[i] == nil {
 			return nil
 		}
 		return locks[i](ctx)
 	})
-	return errors.Join(errs[:min(3, len(errs))]...)
 }
+
+// some is an error that stands for many.
+func some(errs []error) error { return errors.Join(errs[:min(3, len(errs))]...) }
 
 // inParallel does n things and returns the errors there were.
 func inParallel(n int, do func(int) error) []error {

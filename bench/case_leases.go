@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -16,8 +15,9 @@ func leases(ctx context.Context, c config) ([]section, error) {
 		title: "Held leases",
 		text: fmt.Sprintf(`So many locks are taken, with a TTL of %v, and held for %v, the time after which each is renewed. Of that time: CPU of
 this process in %% of one core; requests that each server got per second, and its CPU. Memory is what the locks added
-after a garbage collection, with the %s or so that this benchmark keeps for each. Failed: those whose release said
-that they had been lost, or could not be confirmed. Only peers that renew are here, one after another.`, c.leaseTTL, every, "100 bytes"),
+after a garbage collection, with the 100 bytes or so that this benchmark keeps for each; goroutines are the most that
+were there beside those of before. Failed: those that were not granted, that had been lost when they were to be released,
+or whose release was not confirmed. Only peers that renew are here, one after another.`, c.leaseTTL, every),
 	}
 	t := table{head: []string{"nodes", "leases", "peer", "client CPU", "server CPU", "requests/s and node", "heap each", "stack each", "goroutines", "failed", "to take all", "to release all"}, text: 2}
 	for _, n := range []int{1, 3} {
@@ -35,7 +35,7 @@ that they had been lost, or could not be confirmed. Only peers that renew are he
 					rate(float64(h.servers.requests)/h.held.Seconds()), fmt.Sprintf("%d B", h.heap), fmt.Sprintf("%d B", h.stack),
 					strconv.Itoa(h.goroutines), strconv.Itoa(h.failed), short(h.take), short(h.release))
 				if h.err != nil {
-					s.notes = append(s.notes, fmt.Sprintf("%s, %s: releaseh.failed: %v", plural(n, "node"), p.name, h.err))
+					s.notes = append(s.notes, fmt.Sprintf("%s, %s: of the leases that failed: %v", plural(n, "node"), p.name, h.err))
 				}
 				return nil
 			})
@@ -67,17 +67,14 @@ func hold(ctx context.Context, c config, p peer, on *nodes) (h holding, err erro
 	defer l.close()
 	key := func(i int) string { return "bench:lease:" + strconv.Itoa(i) }
 	// Connections and what else is made once do not count.
-	warm, err := holdAll(ctx, l, hands, func(i int) string { return "bench:warm:" + strconv.Itoa(i) })
-	if err := errors.Join(err, releaseAll(ctx, warm)); err != nil {
+	warm, errs := holdAll(ctx, l, hands, func(i int) string { return "bench:warm:" + strconv.Itoa(i) })
+	if err := some(append(errs, releaseAll(ctx, warm)...)); err != nil {
 		return h, err
 	}
 	before, goroutines := memory(), runtime.NumGoroutine()
 	start := time.Now()
-	locks, err := holdAll(ctx, l, c.leases, key)
+	locks, errs := holdAll(ctx, l, c.leases, key)
 	h.take = time.Since(start)
-	if err != nil {
-		return h, errors.Join(err, releaseAll(ctx, locks))
-	}
 	after := memory()
 	h.heap, h.stack = per(c.leases, before.HeapAlloc, after.HeapAlloc), per(c.leases, before.StackInuse, after.StackInuse)
 
@@ -98,9 +95,9 @@ func hold(ctx context.Context, c config, p peer, on *nodes) (h holding, err erro
 	h.servers = spent(uses, now)
 
 	start = time.Now()
-	errs := inParallel(len(locks), func(i int) error { return locks[i](ctx) })
+	errs = append(errs, releaseAll(ctx, locks)...)
 	h.release = time.Since(start)
-	h.failed, h.err = len(errs), errors.Join(errs[:min(3, len(errs))]...)
+	h.failed, h.err = len(errs), some(errs)
 	return h, nil
 }
 

@@ -52,9 +52,7 @@ adds reading, parsing and answering. Client: CPU of this process per pair, all p
 			return nil, fmt.Errorf("%s: %w", plural(n, "node"), err)
 		}
 		rates.add(plural(n, "node"), &t, speed)
-		if n == 1 {
-			costs.charts = append(costs.charts, spent)
-		}
+		costs.charts = append(costs.charts, spent)
 	}
 	costs.add("", &cost)
 	return []section{rates, costs}, nil

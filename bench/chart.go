@@ -45,9 +45,23 @@ func (c *chart) addBar(name, group string, v float64) {
 	c.bars[name] = append(c.bars[name], v)
 }
 
+// palette has colours that differ in brightness, too.
+var palette = []color.RGBA{
+	{R: 0xd5, G: 0x5e, A: 0xff}, {R: 0xe6, G: 0x9f, A: 0xff}, {G: 0x9e, B: 0x73, A: 0xff}, {R: 0xbb, G: 0xbb, B: 0xbb, A: 0xff},
+	{R: 0x77, G: 0x77, B: 0x77, A: 0xff}, {R: 0x22, G: 0x22, B: 0x22, A: 0xff}, {B: 0xb2, G: 0x72, A: 0xff}, {R: 0x56, G: 0xb4, B: 0xe9, A: 0xff},
+}
+
+// colorOf is the same for a peer in all charts.
+func colorOf(name string) color.Color {
+	i := slices.IndexFunc(peers, func(p peer) bool { return p.name == name })
+	return palette[max(i, 0)%len(palette)]
+}
+
 // write saves the chart in a directory.
 func (c *chart) write(dir string) error {
+	plot.DefaultFont.Variant = "Sans"
 	p := plot.New()
+	p.Title.Padding = vg.Points(8)
 	p.Title.Text = c.title
 	p.Y.Label.Text = c.y
 	p.Y.Min = 0
@@ -79,7 +93,7 @@ func (c *chart) drawLines(p *plot.Plot) error {
 		if err != nil {
 			return err
 		}
-		line.Color, dots.Color, spread.Color = plotutil.Color(i), plotutil.Color(i), plotutil.Color(i)
+		line.Color, dots.Color, spread.Color = colorOf(name), colorOf(name), colorOf(name)
 		dots.Shape = plotutil.Shape(i)
 		line.Width = vg.Points(1.5)
 		p.Add(line, dots, spread)
@@ -110,7 +124,7 @@ func (c *chart) drawBars(p *plot.Plot) error {
 		if err != nil {
 			return err
 		}
-		bar.Color = plotutil.Color(i)
+		bar.Color = palette[2*i]
 		bar.LineStyle.Width = 0
 		bar.Offset = vg.Points(width * (float64(i) - float64(len(c.names)-1)/2))
 		p.Add(bar)

@@ -38,7 +38,7 @@ type config struct {
 var full = config{
 	name: "full",
 	warm: 50 * time.Millisecond, measure: 400 * time.Millisecond, rounds: 5, goroutines: []int{1, 16, 128, 1024},
-	distantGoroutines: []int{1, 128}, distantWarm: 100 * time.Millisecond, distantMeasure: 500 * time.Millisecond, distantRounds: 3,
+	distantGoroutines: []int{1, 128}, distantWarm: 100 * time.Millisecond, distantMeasure: 400 * time.Millisecond, distantRounds: 3,
 	hungWarm: time.Second, hungMeasure: 2 * time.Second, hungRounds: 3,
 	leases: 3000, leaseTTL: 30 * time.Second,
 }
