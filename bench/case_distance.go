@@ -28,7 +28,7 @@ for each request as hard as a server does, on the same cores: there, rates are t
 					return err
 				}
 				for _, goroutines := range c.distantGoroutines {
-					rs, err := pairs(ctx, on, c.distantRounds, load{goroutines: goroutines, warm: c.distantWarm, measure: c.distantMeasure})
+					rs, err := pairs(ctx, on, c.distantRounds, load{goroutines: goroutines, waves: waves, warm: c.distantWarm, measure: c.distantMeasure})
 					if err != nil {
 						return err
 					}

@@ -63,7 +63,7 @@ func (e *entrant) measureHeld(ctx context.Context, c config, on *nodes, holder *
 		return some(append(errs, releaseAll(ctx, locks)...))
 	}
 	err := e.measure(ctx, on, load{
-		goroutines: heldGoroutines, warm: c.warm, measure: c.measure,
+		goroutines: heldGoroutines, waves: waves, warm: c.warm, measure: c.measure,
 		call: func(ctx context.Context, worker int) (time.Duration, error) {
 			unlock, err := e.locker.tryLock(ctx, e.keys[worker][0])
 			switch {

@@ -35,7 +35,7 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 		}
 		defer leave(es)
 		quiet := runtime.NumGoroutine()
-		err = interleave(ctx, c.rounds, es, on, load{goroutines: hungGoroutines, warm: c.warm, measure: c.measure})
+		err = interleave(ctx, c.rounds, es, on, load{goroutines: hungGoroutines, waves: waves, warm: c.warm, measure: c.measure})
 		if err != nil {
 			return err
 		}

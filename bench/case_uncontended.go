@@ -30,7 +30,7 @@ adds reading, parsing and answering. Client: CPU of this process per pair, all p
 		spent := newChart(fmt.Sprintf("server-cpu-%d.svg", n), fmt.Sprintf("CPU of a server, %s", plural(n, "node")), "µs per pair")
 		err := onNodes(n, 0, func(on *nodes) error {
 			for _, goroutines := range c.goroutines {
-				rs, err := pairs(ctx, on, c.rounds, load{goroutines: goroutines, warm: c.warm, measure: c.measure})
+				rs, err := pairs(ctx, on, c.rounds, load{goroutines: goroutines, waves: waves, warm: c.warm, measure: c.measure})
 				if err != nil {
 					return err
 				}

@@ -14,6 +14,10 @@ type load struct {
 	goroutines int
 	warm       time.Duration // before anything is counted
 	measure    time.Duration
+	// waves is how many calls per goroutine are measured at least, and one before that: goroutines that begin
+	// together go on in waves, and less than a few would be a matter of luck. For that, warm and measure become up
+	// to five times as long.
+	waves int
 	// call is made over and over, by each worker one at a time. It returns how long it took to have the lock.
 	call func(ctx context.Context, worker int) (locked time.Duration, err error)
 	// stopped, if there is one, is called when the time is over, and ends what holds up calls. What they took is
@@ -67,15 +71,18 @@ func (l load) run(ctx context.Context) (slice, error) {
 		}
 		return int(sum)
 	}
-	time.Sleep(l.warm)
 	var s slice
-	first := calls()
-	start := time.Now()
-	measuring.Store(true)
-	for time.Since(start) < l.measure {
-		time.Sleep(min(20*time.Millisecond, l.measure-time.Since(start)))
-		s.goroutines = max(s.goroutines, runtime.NumGoroutine()-before-l.goroutines)
+	wait := func(least time.Duration, waves int) {
+		from, start := calls(), time.Now()
+		for took := time.Duration(0); took < least || took < 5*least && calls()-from < waves*l.goroutines; took = time.Since(start) {
+			time.Sleep(min(20*time.Millisecond, max(time.Millisecond, least-took)))
+			s.goroutines = max(s.goroutines, runtime.NumGoroutine()-before-l.goroutines)
+		}
 	}
+	wait(l.warm, min(l.waves, 1))
+	first, start := calls(), time.Now()
+	measuring.Store(true)
+	wait(l.measure, l.waves)
 	s.calls, s.elapsed = calls()-first, time.Since(start)
 	over.Store(true)
 	if l.stopped != nil {

@@ -38,6 +38,24 @@ func TestLoadCountsWhatReturnsInTime(t *testing.T) {
 	})
 }
 
+// A slice goes on until there were some calls of each goroutine, but not for long.
+func TestLoadWaitsForWaves(t *testing.T) {
+	for took, want := range map[time.Duration]int{
+		70 * time.Millisecond: 3, // the third is over within 5 times 50 ms
+		99 * time.Millisecond: 2, // the third is not
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, err := load{
+				goroutines: 4, warm: 40 * time.Millisecond, measure: 50 * time.Millisecond, waves: 3,
+				call: func(context.Context, int) (time.Duration, error) { time.Sleep(took); return 0, nil },
+			}.run(t.Context())
+			if err != nil || s.calls != 4*want {
+				t.Errorf("calls of %v: %d of them in %v, want %d; %v", took, s.calls, s.elapsed, 4*want, err)
+			}
+		})
+	}
+}
+
 // What holds up calls does so until the time is over, and what they took is not counted.
 func TestLoadOfCallsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,8 @@ lockkit beside other ways to lock with Redis, in one run on one machine: this pr
 share its cores, so numbers show what work costs, not what a larger set of machines can do. Compare within a table. What
 runs beside disturbs; min–max shows by how much.
 
-- Loops are closed: each goroutine begins a pair when its last one has ended.
+- Loops are closed: each goroutine begins a pair when its last one has ended. A slice lasts until each goroutine has had
+  %d pairs on average, if that takes longer than planned, and up to five times as long.
 - Peers take turns in short slices, round after round. A rate is the median of the rounds; "to redsync" is the median of
   the ratios within a round; percentiles are over all rounds. The first round is not counted.
 - All use a TTL of %v, the defaults of their libraries and of their clients, and connections of their own. redislock and the
@@ -90,7 +91,7 @@ func write(docs string, r run, sections []section) error {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, intro, ttl)
+	fmt.Fprintf(&b, intro, waves, ttl)
 	b.WriteString(r.String())
 	for _, s := range sections {
 		b.WriteString("\n" + s.markdown(below))

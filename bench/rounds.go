@@ -20,6 +20,9 @@ type entrant struct {
 	client  time.Duration
 }
 
+// waves is how many pairs each goroutine has in a slice, at least and on average.
+const waves = 3
+
 // Keys per worker. No two workers share one, so nobody waits.
 const keysEach = 16
 
