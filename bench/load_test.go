@@ -49,8 +49,8 @@ func TestLoadWaitsForWaves(t *testing.T) {
 				goroutines: 4, warm: 40 * time.Millisecond, measure: 50 * time.Millisecond, waves: 3,
 				call: func(context.Context, int) (time.Duration, error) { time.Sleep(took); return 0, nil },
 			}.run(t.Context())
-			if err != nil || s.calls != 4*want {
-				t.Errorf("calls of %v: %d of them in %v, want %d; %v", took, s.calls, s.elapsed, 4*want, err)
+			if err != nil || s.calls != 4*want || s.all != 4*(1+want+1) {
+				t.Errorf("calls of %v: %d of them in %v, want %d, and one wave before and after; %d in all, %v", took, s.calls, s.elapsed, 4*want, s.all, err)
 			}
 		})
 	}
