@@ -46,7 +46,7 @@ var full = config{
 var quick = config{
 	name: "short",
 	warm: 20 * time.Millisecond, measure: 120 * time.Millisecond, rounds: 2, goroutines: []int{1, 128},
-	distantGoroutines: []int{1, 128}, distantWarm: 50 * time.Millisecond, distantMeasure: 200 * time.Millisecond, distantRounds: 1,
+	distantGoroutines: []int{1, 128}, distantWarm: 30 * time.Millisecond, distantMeasure: 120 * time.Millisecond, distantRounds: 1,
 	hungWarm: time.Second, hungMeasure: time.Second, hungRounds: 1,
 	leases: 3000, leaseTTL: 6 * time.Second,
 }
