@@ -17,6 +17,9 @@ MAKEFLAGS += --no-print-directory
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long `fuzz` spends on each target.
 FUZZTIME ?= 30s
+# How much `bench` measures: all, or little (short). LEASES is how many it holds, 3000 unless told.
+BENCH ?=
+LEASES ?=
 # How many seeds `sim` tries.
 SEEDS ?= 100000
 SHORT_SEEDS := 600
@@ -141,6 +144,10 @@ lint: vet ## gofmt, go vet, go fix and staticcheck, all without findings
 unit: tools ## all tests with the race detector, on real Redis
 	@echo "==> unit: all tests with the race detector, in random order, on real Redis"
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m ./...
+	for module in $(NESTED); do
+		echo "==> unit: the tests of $$module"
+		(cd "$$module" && $(WITH_TOOLS) go test -shuffle=on -timeout 5m ./...)
+	done
 
 .PHONY: sim-short
 sim-short: tools ## the simulation on a few hundred seeds, and the tests that the race detector would spoil
@@ -205,8 +212,13 @@ fuzz: ## each fuzz target of each package in turn (FUZZTIME=30s)
 	done
 
 .PHONY: bench
-bench: tools ## the benchmarks
-	@echo "==> bench: the benchmarks"
+bench: tools ## lockkit beside other lockers, into docs/benchmarks.md: about 7 minutes; BENCH=short: one
+	@echo "==> bench: lockkit beside other lockers, on servers of its own; writes docs/benchmarks.md"
+	cd bench && go run . -docs ../docs $(if $(BENCH),-$(BENCH)) $(if $(LEASES),-leases $(LEASES))
+
+.PHONY: microbench
+microbench: tools ## the benchmarks of core, queuelock and httplock
+	@echo "==> microbench: the benchmarks of core, queuelock and httplock"
 	go test -run '^$$' -bench . -benchmem ./core ./queuelock ./httplock
 
 .PHONY: dashboards

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// An entrant is a peer in a case, and what was measured of it.
+type entrant struct {
+	peer
+	locker  locker
+	keys    [][]string // by worker
+	rounds  []slice
+	servers serverUse // per node, over all rounds
+	client  time.Duration
+}
+
+// waves is how many pairs each goroutine has in a slice, at least and on average.
+const waves = 3
+
+// Keys per worker. No two workers share one, so nobody waits.
+const keysEach = 16
+
+// enter opens peers on nodes, for up to so many goroutines.
+func enter(ctx context.Context, ps []peer, on *nodes, goroutines int) (es []*entrant, err error) {
+	for i, p := range ps {
+		l, err := p.open(ctx, on.addrs(), ttl)
+		if err != nil {
+			leave(es)
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		es = append(es, &entrant{peer: p, locker: l, keys: keysFor(i, goroutines)})
+	}
+	return es, nil
+}
+
+func leave(es []*entrant) {
+	for _, e := range es {
+		e.locker.close()
+	}
+}
+
+func keysFor(entrant, goroutines int) [][]string {
+	keys := make([][]string, goroutines)
+	for w := range keys {
+		for k := range keysEach {
+			keys[w] = append(keys[w], fmt.Sprintf("bench:%d:%d:%d", entrant, w, k))
+		}
+	}
+	return keys
+}
+
+// anew forgets what was measured.
+func (e *entrant) anew() { e.rounds, e.servers, e.client = nil, serverUse{}, 0 }
+
+// pair locks and unlocks a key of the worker's.
+func (e *entrant) pair(ctx context.Context, worker int) (locked time.Duration, err error) {
+	start := time.Now()
+	unlock, err := e.locker.lock(ctx, e.keys[worker][rand.IntN(keysEach)])
+	if err != nil {
+		return 0, err
+	}
+	locked = time.Since(start)
+	return locked, unlock(ctx)
+}
+
+// interleave has the entrants lock and unlock in turn, round after round, so that what else the machine does hits all of
+// them alike. Nobody is always first. The first round opens connections and is not counted.
+func interleave(ctx context.Context, rounds int, es []*entrant, on *nodes, l load) error {
+	for round := range rounds + 1 {
+		for i := range es {
+			e := es[(round+i)%len(es)]
+			l.call = e.pair
+			if err := e.measure(ctx, on, l, round > 0); err != nil {
+				return fmt.Errorf("%s: %w", e.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (e *entrant) measure(ctx context.Context, on *nodes, l load, counts bool) error {
+	runtime.GC() // nobody pays for what others left
+	before, err := on.use(ctx, e.command)
+	if err != nil {
+		return err
+	}
+	cpu := clientCPU()
+	s, err := l.run(ctx)
+	if err != nil {
+		return err
+	}
+	cpu = clientCPU() - cpu
+	after, err := on.use(ctx, e.command)
+	if err != nil || !counts {
+		return err
+	}
+	e.rounds = append(e.rounds, s)
+	u := spent(before, after)
+	e.servers = serverUse{e.servers.requests + u.requests, e.servers.commands + u.commands, e.servers.process + u.process}
+	e.client += cpu
+	return nil
+}
+
+// A result is what all rounds of an entrant come to.
+type result struct {
+	peer          string
+	rate          float64 // calls per second: the median of the rounds
+	low, high     float64
+	ratio         float64 // to the baseline of the same round: the median of the rounds; NaN without one
+	locked, whole histogram
+	failures      int
+	failure       error
+	goroutines    int
+	servers       serverUse // per node and call
+	client        time.Duration
+}
+
+func results(es []*entrant) []result {
+	var base *entrant
+	for _, e := range es {
+		if e.name == baseline {
+			base = e
+		}
+	}
+	var all []result
+	for _, e := range es {
+		r := result{peer: e.name, low: math.Inf(1)}
+		var rates, ratios []float64
+		calls := 0
+		for i := range e.rounds {
+			s := &e.rounds[i]
+			rate := s.perSecond()
+			rates = append(rates, rate)
+			r.low, r.high = min(r.low, rate), max(r.high, rate)
+			if base != nil && base.rounds[i].calls > 0 {
+				ratios = append(ratios, rate/base.rounds[i].perSecond())
+			}
+			r.locked.merge(&s.locked)
+			r.whole.merge(&s.whole)
+			r.failures += s.failures
+			if r.failure == nil {
+				r.failure = s.failure
+			}
+			r.goroutines = max(r.goroutines, s.goroutines)
+			calls += s.all
+		}
+		r.rate, r.ratio = median(rates), median(ratios)
+		if n := time.Duration(calls); n > 0 {
+			r.servers = serverUse{e.servers.requests / calls, e.servers.commands / n, e.servers.process / n}
+			r.client = e.client / n
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// median returns NaN of nothing.
+func median(of []float64) float64 {
+	if len(of) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(of))
+	half := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[half]
+	}
+	return (sorted[half-1] + sorted[half]) / 2
+}
