@@ -1,0 +1,194 @@
+package core
+
+import (
+	"sync"
+	"time"
+)
+
+// A flight is a batch under way.
+type flight struct {
+	l     *lane
+	slots *slots // one is taken; nil = it needs none
+	batch []request
+	votes []vote
+	args  []any
+}
+
+var hangar = sync.Pool{New: func() any { return new(flight) }}
+
+// load takes requests from a queue, and returns what is left of it.
+func (f *flight) load(queue []request) []request {
+	n := min(len(queue), maxBatch-len(f.batch))
+	f.batch = append(f.batch, queue[:n]...)
+	left := copy(queue, queue[n:])
+	clear(queue[left:])
+	return queue[:left]
+}
+
+// run sends the batch and hands out the answers.
+func (f *flight) run() {
+	l := f.l
+	defer l.e.tasks.Done()
+	sent, wall := l.e.clock.now(), time.Now()
+	f.board(sent)
+	f.call(wall)
+	now := l.e.clock.now()
+	l.landed(now-sent, len(f.batch) > 0)
+	if f.slots != nil {
+		f.slots.exit()
+	}
+	f.hand(sent, now)
+
+	clear(f.batch)
+	clear(f.votes)
+	clear(f.args)
+	*f = flight{batch: f.batch[:0], votes: f.votes[:0], args: f.args[:0]}
+	hangar.Put(f)
+}
+
+// board leaves out what is not to be sent any more. The wall clock has been read: what is sent after the end of
+// its attempt looks older to the node than the tombstone.
+func (f *flight) board(now time.Duration) {
+	n, kept := f.l.n, f.batch[:0]
+	for _, q := range f.batch {
+		if q.r.stale(now) {
+			q.r.drop(n, q.b)
+			continue
+		}
+		q.r.depart(n.index)
+		kept = append(kept, q)
+	}
+	clear(f.batch[len(kept):])
+	f.batch = kept
+}
+
+// call sends the requests, together unless there is only one.
+func (f *flight) call(wall time.Time) {
+	n := f.l.n
+	switch len(f.batch) {
+	case 0:
+		return
+	case 1:
+		r := f.batch[0].r
+		f.votes = append(f.votes, n.call(&r.nodeContext, r.script, r.request(n.index, wall)))
+		return
+	}
+	f.args = together(f.args, n.index, f.batch, wall)
+	ctx := &nodeContext{deadline: wall.Add(f.batch[0].r.l.p.nodeTimeout)}
+	replies, err := batchScript.runBatch(ctx, n.client, f.args)
+	if err == nil && len(replies) != len(f.batch) {
+		err = errBadReply
+	}
+	for i, q := range f.batch {
+		if err != nil {
+			f.votes = append(f.votes, failed(err))
+		} else {
+			f.votes = append(f.votes, q.r.script.parseInBatch(replies[i]))
+		}
+	}
+}
+
+// hand gives the answers to those who wait for them.
+func (f *flight) hand(sent, now time.Duration) {
+	n, clock := f.l.n, time.Now()
+	var news *vote
+	for i, q := range f.batch {
+		v, r := &f.votes[i], q.r
+		n.leave(q.b, now, v.err)
+		v.waited, v.latency = sent-r.sent, now-sent
+		if v.clock != 0 {
+			v.skew = time.Duration(v.clock-clock.UnixMicro()) * time.Microsecond
+			n.heardClock(v.skew, v.latency)
+			if v.verdict == ClockSkewed && v.skew.Abs() <= r.l.p.window {
+				v.verdict = TooLate
+			}
+		}
+		n.heardMemory(r.bucket, v.memory)
+		if v.longest > 0 && r.l.learn(v.longest) {
+			news = v
+		}
+		if r.script == acquireScript {
+			if err := v.implausible(clock); err != nil {
+				v.verdict, v.err = Failed, err
+			}
+		}
+		r.hear(n.index, *v)
+	}
+	// What follows may log, which is the user's code: the votes must not wait for it.
+	if news != nil {
+		f.batch[0].r.l.tellLongest(news.longest, n)
+	}
+	for i, q := range f.batch {
+		f.l.e.noticed(n, f.votes[i], q.r)
+		q.r.l.heard(n, f.votes[i], q.r)
+	}
+}
+
+// together appends to args the argument list of a batch.
+func together(args []any, node int, batch []request, wall time.Time) []any {
+	first := batch[0].r
+	args = append(args, evalsha, batchScript.sha, nil)
+	for _, q := range batch {
+		args = append(args, q.r.args[resourceArg], q.r.args[tombstoneArg])
+	}
+	if first.l.p.guarded {
+		args = append(args, first.l.e.guards[first.bucket])
+	}
+	args[keysArg] = len(args) - 3
+	args = first.l.head(append(args, noMemory))
+	args[wallArg(args)] = wall.UnixMicro()
+	for _, q := range batch {
+		args = q.r.inBatch(node, args)
+	}
+	return args
+}
+
+// inBatch appends what a batch says of the round's request to a node.
+func (r *round) inBatch(node int, args []any) []any {
+	own := r.args[resourceArg+r.args[keysArg].(int):] // attempt, and what follows
+	args = append(args, r.script.word, own[0])
+	if r.script == releaseScript {
+		args, own = append(args, 0), own[1:]
+	} else {
+		args, own = append(args, own[3]), own[8:]
+	}
+	full := len(args) + r.script.tail
+	args = append(args, own...)
+	if r.tail != nil {
+		args = append(args, r.tail(node)...)
+	}
+	if len(args) < full {
+		args = append(args, "") // acquire, with nothing to carry
+	}
+	return args
+}
+
+// stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt
+// always is.
+func (r *round) stale(now time.Duration) bool {
+	switch r.script {
+	case acquireScript: // half the time is for the answer
+		return r.lease.isEnded() || now-r.sent > r.l.p.nodeTimeout/2
+	case renewScript:
+		return r.lease.isEnded() || now-r.sent > r.l.p.nodeTimeout
+	}
+	return false
+}
+
+// drop votes for a node that is not asked.
+func (r *round) drop(n *node, b *breaker) {
+	n.leave(b, 0, errOverloaded)
+	r.mu.Lock()
+	over := r.over
+	r.mu.Unlock()
+	if !over {
+		r.hear(n.index, vote{verdict: CircuitOpen, err: errOverloaded})
+	}
+}
+
+// depart notes that the request to a node is sent.
+func (r *round) depart(node int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queued = r.queued.without(node)
+}
