@@ -11,6 +11,8 @@ import (
 )
 
 var (
+	//go:embed lua/int.lua
+	intLua string
 	//go:embed lua/head.lua
 	headLua string
 	//go:embed lua/acquire.lua
@@ -26,15 +28,13 @@ var (
 	//go:embed lua/provision.lua
 	provisionLua string
 
-	acquireScript   = newScript(OpAcquire, acquireReplies, headLua, acquireLua, "return head() or acquire(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("A", 3)
-	renewScript     = newScript(OpRenew, renewReplies, headLua, renewLua, "return head() or renew(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("R", 5)
-	completeScript  = newScript(OpComplete, completeReplies, headLua, completeLua, "return head() or complete(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("C", 7)
+	acquireScript   = newScript(OpAcquire, acquireReplies, intLua, headLua, acquireLua, "return head() or acquire(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("A", 3)
+	renewScript     = newScript(OpRenew, renewReplies, intLua, headLua, renewLua, "return head() or renew(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("R", 5)
+	completeScript  = newScript(OpComplete, completeReplies, intLua, headLua, completeLua, "return head() or complete(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("C", 7)
 	releaseScript   = newScript(OpRelease, releaseReplies, intLua, releaseLua, "return release(KEYS[1], KEYS[2], ARGV[1], 0, 1)\n").batched("E", 5)
-	batchScript     = newScript(opBatch, nil, headLua, acquireLua, renewLua, completeLua, releaseLua, batchLua)
+	batchScript     = newScript(opBatch, nil, intLua, headLua, acquireLua, renewLua, completeLua, releaseLua, batchLua)
 	provisionScript = newScript(opProvision, provisionReplies, intLua, provisionLua)
 )
-
-const intLua = "local function int(x) return string.format('%.0f', x) end\n"
 
 // A script runs atomically on one node; see the head of each .lua file for its contract. Scripts are
 // idempotent per attempt, so a request may arrive twice.

@@ -16,11 +16,11 @@
 -- Arguments of its own are ARGV at+1 and following.
 -- Every reply names the node's clock after its first word: "<ms>", or "<ms>:<longest lease in use>" where the
 -- node knows of a longer one than the client.
--- Numbers go through int(): tostring and .. keep 14 digits, a token has 16.
+-- Numbers go through int(): tostring and .. keep 14 digits, a token has 16.  It takes its time, so what was read
+-- or is passed on as it is stays a string.
 local guard = #KEYS % 2 == 1 and KEYS[#KEYS]
 local now, us, margin, since, quarantine, memory, claimed, longest, doubled, clock
 local maxttl, idle, slack = tonumber(ARGV[5]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local function int(x) return string.format('%.0f', x) end
 -- Reads clock and guard. What it returns is the answer to whatever was asked.
 local function head()
   local wall, window, lag = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
@@ -56,6 +56,12 @@ local function head()
   doubled = lag > 0 and quarantine > 0 and now < since + lag
   clock = int(now)
   if longest > maxttl then clock = clock .. ':' .. int(longest) end
+end
+-- When a lease ends that is granted now.
+local leaseOf, endsAt
+local function ends(lease)
+  if lease ~= leaseOf then leaseOf, endsAt = lease, int(now + lease) end
+  return endsAt
 end
 -- From now on the node has granted something.
 local function used()

@@ -5,8 +5,8 @@
 --      at+5 '1' = nobody has seen the attempt's token: put the counter back
 -- Replies  OK = it was ours   AGAIN = this attempt was over here already   GONE = it was not ours
 local function release(resource, tombstone, id, lease, at)
-  local v = redis.call('HMGET', resource, 'i', 'd', 'p', 'r', 'e')
-  local ballot = tonumber(string.match(v[2] or '', '^%d+') or 0)
+  local v = redis.call('HMGET', resource, 'i', 'd', 'r')
+  local ballot = v[2] and tonumber(string.match(v[2], '^%d+')) or 0
   if ballot > 0 and ballot < tonumber(ARGV[at + 3]) then
     redis.call('HDEL', resource, 'd')
     ballot = 0
@@ -16,20 +16,23 @@ local function release(resource, tombstone, id, lease, at)
   local stay = tonumber(ARGV[at + 2])
   -- First, because a server that is out of memory refuses the tombstone, unless the script has written before.
   if mine and stay <= 0 then
-    local before = ARGV[at + 5] == '1' and v[3] and math.max(tonumber(v[3]), ballot)
+    local before = ARGV[at + 5] == '1' and redis.call('HMGET', resource, 'p')[1]
+    before = before and math.max(tonumber(before), ballot)
     if before and before > 0 then redis.call('HSET', resource, 'f', int(before)) end
     redis.call('HDEL', resource, 'e', 'i', 'c', 'p', before == 0 and 'f' or 'p')
   end
-  if v[4] == id then redis.call('HDEL', resource, 'r', 'u') end
+  if v[3] == id then redis.call('HDEL', resource, 'r', 'u') end
   redis.call('SET', tombstone, '1', 'PX', ARGV[at + 1])
   if not mine then return again and 'AGAIN' or 'GONE' end
   if stay > 0 then
-    local t = redis.call('TIME')
+    local t, e = redis.call('TIME'), redis.call('HMGET', resource, 'e')[1]
     -- From the end of the lease, where the clock is past it: it may have jumped.
-    local from = math.min(t[1] * 1000 + math.floor(t[2] / 1000), tonumber(v[5] or 0))
+    local from = math.min(t[1] * 1000 + math.floor(t[2] / 1000), tonumber(e or 0))
     -- No attempt is called '-', so nobody can extend what stays.
     redis.call('HSET', resource, 'i', '-', 'e', int(from + stay))
   end
-  if ballot == 0 then redis.call('PEXPIRE', resource, int(stay + tonumber(ARGV[at + 4]))) end
+  if ballot == 0 then
+    redis.call('PEXPIRE', resource, stay > 0 and int(stay + tonumber(ARGV[at + 4])) or ARGV[at + 4])
+  end
   return 'OK'
 end

@@ -36,9 +36,10 @@ local function renew(resource, tombstone, id, lease, at)
   end
   if f > token then status = 'PASSED ' end
   local _, kept = record(v[4])
+  local number, expiry = f > token and v[3] or ARGV[at + 1], e > now + lease and v[1] or ends(lease)
   f = math.max(f, token)
   e = math.max(e, now + lease)
-  redis.call('HSET', resource, 'e', int(e), 'i', id, 'f', int(f))
+  redis.call('HSET', resource, 'e', expiry, 'i', id, 'f', number)
   keep(resource, math.max(e - now + slack, math.floor(f / 1000) + idle - now), kept)
-  return status .. clock .. ' ' .. int(e) .. ' ' .. memory
+  return status .. clock .. ' ' .. expiry .. ' ' .. memory
 end
