@@ -3,6 +3,7 @@ package core
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
@@ -15,6 +16,7 @@ type engine struct {
 	watchdog      watchdog
 	health        health
 	judging       sync.Mutex
+	pace          time.Duration                // of batches, at least
 	jitter        func(n int64) int64          // uniform in [0, n)
 	attempts      atomic.Uint64                // made so far, to name them
 	longest       atomic.Pointer[longestLease] // in use, where a node knows of a longer one than this process's

@@ -173,9 +173,10 @@ func proposalArg(args []any) int { return wallArg(args) + 8 }
 
 // A link carries the requests of one process to one node. Its rule decides the fate of each.
 type link struct {
-	mu   sync.Mutex
-	rule func(s *script, args []any) fate
-	wake chan struct{} // closed by clear: what is lost fails now
+	mu       sync.Mutex
+	rule     func(s *script, args []any) fate
+	together func()        // called with each batch; may be nil
+	wake     chan struct{} // closed by clear: what is lost fails now
 }
 
 // A fate is what happens to a request; the zero value passes.
@@ -258,8 +259,12 @@ func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		rule, wake := k.rule, k.wake
 		var f fate
 		if rule != nil {
-			for _, q := range requestsOf(cmd.Args()) {
+			all := requestsOf(cmd.Args())
+			for _, q := range all {
 				f = f.with(rule(q.s, q.args))
+			}
+			if len(all) > 1 && k.together != nil {
+				k.together()
 			}
 		}
 		k.mu.Unlock()

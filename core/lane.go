@@ -95,7 +95,7 @@ func (l *lane) launch(f *flight, s *slots) {
 
 // pace spreads the batches evenly over the time that an answer takes.
 func (l *lane) pace() time.Duration {
-	return min(max(l.latency/time.Duration(l.n.connections), minPace), maxPace)
+	return max(min(l.latency/time.Duration(l.n.connections), maxPace), l.e.pace)
 }
 
 func (l *lane) wakeAfter(d time.Duration) {

@@ -35,7 +35,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	e := &engine{
-		clock: newStopwatch(), jitter: rand.Int64N,
+		clock: newStopwatch(), jitter: rand.Int64N, pace: minPace,
 		lines:   lines{m: map[string]line{}},
 		leases:  map[*Lease]struct{}{},
 		quiet:   make(chan struct{}),

@@ -28,7 +28,9 @@ func (s *sim) newProcess(i int, p *process) *simProcess {
 		defer mu.Unlock()
 		return random.Int64N(n)
 	}
+	p.e.pace = max(minPace, s.mixture.pace)
 	for j, k := range p.links {
+		k.together = func() { s.count("sent together") }
 		r := rand.New(rand.NewPCG(s.seed, uint64(100*(i+1)+j)))
 		k.decide(func(*script, []any) fate { // called with the link's lock
 			f := fate{delay: s.latency(r), replyDelay: s.latency(r), lose: r.Float64() < s.loss, loseReply: r.Float64() < s.loss, twice: r.Float64() < s.twin}

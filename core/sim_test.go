@@ -109,6 +109,7 @@ type mixture struct {
 	delay            time.Duration
 	tail, loss, twin float64 // probability per message of a long delay, of loss, of arriving twice
 	hold, think      time.Duration
+	pace             time.Duration // of batches, at least
 	every            time.Duration // mean time between faults
 	faults           []string
 }
@@ -141,6 +142,9 @@ func draw(r *rand.Rand) mixture {
 	}
 	if r.IntN(3) == 0 {
 		m.lag = time.Duration(r.Int64N(int64(ttl)))
+	}
+	if r.IntN(2) == 0 {
+		m.pace = logUniform(r, minPace, ttl/20)
 	}
 	for _, k := range slices.Sorted(maps.Keys(faultKinds)) {
 		f := faultKinds[k]

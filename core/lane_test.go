@@ -1,0 +1,268 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A manifest notes what travelled together.
+type manifest struct {
+	mu      sync.Mutex
+	batches [][]sentRequest
+	hold    map[int]chan struct{} // batches that are held up, by their number
+}
+
+func (m *manifest) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (m *manifest) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (m *manifest) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		all := requestsOf(cmd.Args())
+		if len(all) == 0 {
+			return next(ctx, cmd)
+		}
+		m.mu.Lock()
+		for i := range all {
+			all[i].args = slices.Clone(all[i].args) // the lane uses its list again
+		}
+		hold := m.hold[len(m.batches)]
+		m.batches = append(m.batches, all)
+		m.mu.Unlock()
+		if hold != nil {
+			<-hold
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// watch notes what is sent to node i from now on. The first batch is held up until the function it returns is called.
+func (p *process) watch(i int) (m *manifest, free func()) {
+	hold := make(chan struct{})
+	m = &manifest{hold: map[int]chan struct{}{0: hold}}
+	p.e.nodes[i].client.(*redis.Client).AddHook(m)
+	return m, sync.OnceFunc(func() { close(hold) })
+}
+
+func (m *manifest) sizes() (sizes []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range m.batches {
+		sizes = append(sizes, len(b))
+	}
+	return sizes
+}
+
+// crowd acquires n keys at once, and returns when all calls have their outcome.
+func (p *process) crowd(ctx context.Context, n int) (leases []*Lease, wait func()) {
+	leases = make([]*Lease, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { leases[i], _ = p.TryAcquire(ctx, fmt.Sprint("crowd ", i)) })
+	}
+	return leases, all.Wait
+}
+
+// What comes while a request is under way travels together, soon, and however long that one takes.
+func TestRequestsTravelTogether(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		m, free := p.watch(0)
+		go p.TryAcquire(t.Context(), "slow")
+		synctest.Wait()
+		start := time.Now()
+		leases, wait := p.crowd(t.Context(), 20)
+		wait()
+		if took := time.Since(start); took > maxPace {
+			t.Errorf("held up for %v by a request that is not answered", took)
+		}
+		if sizes := m.sizes(); !slices.Equal(sizes, []int{1, 20}) {
+			t.Errorf("sent in batches of %d", sizes)
+		}
+		for i, lease := range leases {
+			if lease == nil || w.owner(p, 0, lease.Key()) != lease.id {
+				t.Fatalf("lease %d: %+v", i, lease)
+			}
+		}
+		free()
+	})
+}
+
+// A crowd is cut into batches that keep the server for a millisecond or so.
+func TestBatchesAreBounded(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		const crowd = 5*maxBatch + 1
+		p := w.process()
+		m, free := p.watch(0)
+		defer free()
+		go p.TryAcquire(t.Context(), "slow")
+		synctest.Wait()
+		_, wait := p.crowd(t.Context(), crowd)
+		wait()
+		sent := 0
+		for _, size := range m.sizes()[1:] {
+			sent += size
+			if size > maxBatch {
+				t.Errorf("%d requests in a batch", size)
+			}
+		}
+		if sent != crowd {
+			t.Errorf("%d requests for %d acquisitions", sent, crowd)
+		}
+	})
+}
+
+// Renewals and the ends of attempts go before acquisitions that have waited for longer.
+func TestLeasesGoFirst(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		held := w.acquire(p, "held")
+		ended := w.acquire(p, "ended")
+		p.e.nodes[0].connections = 1
+		m, free := p.watch(0)
+		go p.TryAcquire(t.Context(), "slow")
+		synctest.Wait()
+		_, wait := p.crowd(t.Context(), maxBatch)
+		synctest.Wait() // in line
+		p.e.spawn(held.renew)
+		p.e.spawn(func() { ended.Release(t.Context()) })
+		synctest.Wait()
+		free()
+		wait()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		second := m.batches[1]
+		if a, b := second[0].s, second[1].s; len(second) != maxBatch || a == acquireScript || b == acquireScript {
+			t.Errorf("a batch of %d begins with %v and %v", len(second), a.op, b.op)
+		}
+	})
+}
+
+// One request's error is its own.
+func TestErrorsInABatch(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		if _, err := w.nodes[0].Exec("SET", p.e.keys.resource("crowd 3"), "a string"); err != nil {
+			t.Fatal(err)
+		}
+		_, free := p.watch(0)
+		go p.TryAcquire(t.Context(), "slow")
+		synctest.Wait()
+		var failed atomic.Pointer[error]
+		var all sync.WaitGroup
+		for i := range 5 {
+			all.Go(func() {
+				_, err := p.TryAcquire(t.Context(), fmt.Sprint("crowd ", i))
+				switch {
+				case i == 3:
+					failed.Store(&err)
+				case err != nil:
+					t.Errorf("%d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+		wantInError(t, *failed.Load(), "WRONGTYPE")
+		free()
+	})
+}
+
+// A replica refuses all of a batch, as an error by which a client that follows failovers looks for the primary.
+func TestRealBatchOnAReplica(t *testing.T) {
+	r := onRedis(t, 1)
+	p := r.process()
+	lease := r.acquire(p, "k")
+	client := r.servers[0].Client()
+	if err := client.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil { // nobody answers there
+		t.Fatal(err)
+	}
+	batch := []request{{r: lease.releasing(0)}, {r: lease.releasing(0)}}
+	_, err := batchScript.runBatch(t.Context(), client, together(nil, 0, batch, time.Now()))
+	if !redis.IsReadOnlyError(err) || failed(err).verdict != Replica {
+		t.Errorf("the batch has the error %v", err)
+	}
+	if err := client.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// An answer that is not one to each request is none.
+func TestBatchAnsweredInPart(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		short := shortReplies{}
+		_, free := p.watch(0)
+		p.e.nodes[0].client.(*redis.Client).AddHook(short)
+		go p.TryAcquire(t.Context(), "slow")
+		synctest.Wait()
+		for i := range 2 {
+			go func() {
+				_, err := p.TryAcquire(t.Context(), fmt.Sprint("k", i))
+				wantErr(t, err, errBadReply)
+			}()
+		}
+		time.Sleep(time.Second)
+		free()
+	})
+}
+
+// shortReplies leaves out the last answer of each batch.
+type shortReplies struct{}
+
+func (shortReplies) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (shortReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (shortReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if list, ok := cmd.(onceList); ok && err == nil {
+			list.SetVal(list.Val()[1:])
+		}
+		return err
+	}
+}
+
+// Whatever waits for its turn is trusted from when it was asked for, and stamped when it leaves.
+func TestStampOfABatch(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		p.e.nodes[0].connections = 1
+		m, free := p.watch(0)
+		go p.TryAcquire(t.Context(), "slow")
+		synctest.Wait()
+		asked := time.Now()
+		leases, wait := p.crowd(t.Context(), 2)
+		const line = 200 * time.Millisecond
+		time.Sleep(line)
+		free()
+		wait()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, q := range m.batches[1] {
+			if wall := q.args[wallArg(q.args)]; wall != asked.Add(line).UnixMicro() {
+				t.Errorf("stamped %v, and left at %v", wall, asked.Add(line).UnixMicro())
+			}
+		}
+		for _, lease := range leases {
+			if trusted := lease.ValidUntil().Sub(asked); trusted > p.p.validity-p.p.margin {
+				t.Errorf("trusted for %v since it was asked for, more than %v", trusted, p.p.validity-p.p.margin)
+			}
+		}
+	})
+}
