@@ -6,13 +6,19 @@ import "time"
 // is suspended, which Go's monotonic clock does not do everywhere (golang/go#24595).
 type stopwatch struct {
 	base       time.Time
-	suspension suspension
+	suspension *suspension
 }
 
-func newStopwatch() stopwatch { return stopwatch{time.Now(), newSuspension()} }
+func newStopwatch() stopwatch {
+	now := time.Now()
+	return stopwatch{now, newSuspension(now)}
+}
 
 // now is the time since the stopwatch was made.
-func (s stopwatch) now() time.Duration { return time.Since(s.base) + s.suspension.total() }
+func (s stopwatch) now() time.Duration {
+	now := time.Now()
+	return now.Sub(s.base) + s.suspension.total(now)
+}
 
 // longestNap bounds how late the timers of a machine that was suspended notice that time has passed: they
 // run on the clock that stood still.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -16,11 +17,37 @@ const (
 // A suspension knows how long the machine has been suspended since it was made: what CLOCK_BOOTTIME counts
 // and CLOCK_MONOTONIC, Go's clock, does not. As a difference of two real clocks it stays zero inside a
 // testing/synctest bubble.
-type suspension time.Duration
+//
+// To ask the kernel takes system calls, and leases are looked at all the time. So it is asked only when wall clock
+// and monotonic clock, which cost next to nothing, have drifted apart since: the wall clock runs on during a
+// suspension. It would have to be set back by just as much, between the same two looks, to hide one.
+type suspension struct {
+	base  time.Time
+	boot  time.Duration
+	ahead atomic.Int64 // of the wall clock, when the kernel was last asked
+	sum   atomic.Int64 // what it said
+}
 
-func newSuspension() suspension { return suspension(suspendedSinceBoot()) }
+// apart is a difference between wall clock and monotonic clock that is looked into: slewing takes seconds for it.
+const apart = time.Millisecond
 
-func (s suspension) total() time.Duration { return suspendedSinceBoot() - time.Duration(s) }
+func newSuspension(now time.Time) *suspension {
+	s := &suspension{base: now, boot: suspendedSinceBoot()}
+	s.ahead.Store(now.UnixNano())
+	return s
+}
+
+func (s *suspension) total(now time.Time) time.Duration {
+	ahead := now.UnixNano() - int64(now.Sub(s.base))
+	if d := time.Duration(ahead - s.ahead.Load()); d > -apart && d < apart {
+		return time.Duration(s.sum.Load())
+	}
+	said := int64(suspendedSinceBoot() - s.boot)
+	for known := s.sum.Load(); said > known && !s.sum.CompareAndSwap(known, said); known = s.sum.Load() {
+	}
+	s.ahead.Store(ahead) // after the sum: who finds this finds that
+	return time.Duration(s.sum.Load())
+}
 
 func suspendedSinceBoot() time.Duration {
 	var least time.Duration

@@ -8,12 +8,13 @@ import (
 )
 
 // sleepThrough makes a process believe that its machine was suspended for d: Go's clock and timers stand
-// still, CLOCK_BOOTTIME runs.
+// still, CLOCK_BOOTTIME and the wall clock run.
 func (p *process) sleepThrough(d time.Duration) {
 	synctest.Wait() // nobody reads the clock meanwhile
 	p.e.watchdog.mu.Lock()
 	defer p.e.watchdog.mu.Unlock()
-	p.e.clock.suspension -= suspension(d)
+	p.e.clock.suspension.boot -= d
+	p.e.clock.suspension.ahead.Add(-int64(d))
 }
 
 // A machine that was suspended past a lease finds the context ended on the first look, and at the latest
@@ -58,4 +59,24 @@ func TestSuspensionShorterThanTheLease(t *testing.T) {
 		}
 		w.release(lease)
 	})
+}
+
+// The kernel is asked when wall clock and monotonic clock part, whichever way. What it once said stands.
+func TestKernelIsAskedWhenClocksPart(t *testing.T) {
+	now := time.Now()
+	s := newSuspension(now)
+	for i, step := range []struct{ boot, wall, want time.Duration }{
+		{0, 0, 0},
+		{time.Hour, 0, 0}, // nothing tells of it
+		{0, apart, time.Hour},
+		{time.Hour, -apart, 2 * time.Hour},
+		{-time.Hour, apart, 2 * time.Hour},
+		{0, 5 * time.Hour, 2 * time.Hour}, // a clock that is set
+	} {
+		s.boot -= step.boot
+		s.ahead.Add(-int64(step.wall))
+		if got := s.total(now); (got - step.want).Abs() > wobble {
+			t.Errorf("step %d: %v, want %v", i, got, step.want)
+		}
+	}
 }
