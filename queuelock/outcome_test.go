@@ -294,10 +294,11 @@ func TestSizeOfARecord(t *testing.T) {
 	info := r.enqueue(order(1))
 	eventually(t, "done", func() bool { return r.state(info) == "gone" })
 	node := r.dialNodes()[0]
-	keys, err := node.Keys(t.Context(), "*queue/task*").Result()
-	if err != nil || len(keys) != 1 {
-		t.Fatal(keys, err)
-	}
+	var keys []string
+	eventually(t, "recorded on the node", func() bool {
+		keys = node.Keys(t.Context(), "*queue/task*").Val()
+		return len(keys) == 1 && node.HExists(t.Context(), keys[0], "d").Val()
+	})
 	size, err := node.MemoryUsage(t.Context(), keys[0]).Result()
 	if err != nil || size > 450 {
 		t.Errorf("%d bytes, %v", size, err)
