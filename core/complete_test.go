@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // Completion records: single-decree Paxos per key, with fencing tokens as ballots. Nodes are counted from 0.
@@ -52,12 +54,11 @@ func (w *world) wantDoneEverywhere(key string, want Record) {
 // recordOn is the completion record on node i as it is stored, "" for none.
 func (w *world) recordOn(p *process, i int, key string) string {
 	w.t.Helper()
-	v, err := w.nodes[i].Exec("HGET", p.e.keys.resource(key), "d")
-	if err != nil {
-		w.t.Fatal(err)
+	r := w.resource(p, i, key).Record
+	if r == nil {
+		return ""
 	}
-	s, _ := v.(string)
-	return s
+	return fmt.Sprintf("%d %d %d %s", r.Ballot, r.Kept, r.Origin, r.Result)
 }
 
 // cutShort is a completion that reaches node 0 alone, by a holder whose lease is over then.
@@ -345,9 +346,7 @@ func TestResultIsCopied(t *testing.T) {
 		want := Record{lease.FencingToken(), []byte("result")}
 		w.wantDoneEverywhere("k", want)
 
-		if _, err := w.nodes[2].Exec("HDEL", p.e.keys.resource("k"), "d"); err != nil {
-			t.Fatal(err)
-		}
+		w.change(p, 2, "k", func(r *testutil.Resource) { r.Record = nil })
 		other.links[2].set(fate{delay: 100 * time.Millisecond}, completeScript)
 		_, err := other.TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)

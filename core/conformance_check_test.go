@@ -2,11 +2,16 @@ package core
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // What a scene compares: votes, and what is in Redis.
@@ -85,10 +90,14 @@ func (s *scene) memory() string {
 func (s *scene) checkResource(line string, want map[string]string) {
 	s.t.Helper()
 	key := s.l.e.keys.resource(conformanceKey)
-	hash := must(s.client.HGetAll(context.Background(), key).Result())
+	value, err := s.client.Get(context.Background(), key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		s.t.Fatal(err)
+	}
+	r := must(testutil.ParseResource(value))
 	if _, none := want["none"]; none {
-		if len(hash) != 0 {
-			s.t.Errorf("%s\n\tthe resource is %q", line, hash)
+		if value != "" {
+			s.t.Errorf("%s\n\tthe resource is %+v", line, r)
 		}
 		return
 	}
@@ -96,22 +105,19 @@ func (s *scene) checkResource(line string, want map[string]string) {
 		s.checkTTL(line, key, expr)
 		delete(want, "ttl")
 	}
-	got := map[string]int64{"e": 0, "f": 0, "p": 0, "u": 0, "ballot": 0, "kept": 0, "origin": 0}
-	text := map[string]string{"i": hash["i"], "c": hash["c"], "r": hash["r"], "result": ""}
-	if hash["i"] != "" && want["p"] == "" {
-		delete(hash, "p")
+	got := map[string]int64{"e": r.Expiry, "f": r.Counter, "p": max(r.Before, 0), "u": r.TurnUntil, "ballot": 0, "kept": 0, "origin": 0}
+	text := map[string]string{"i": r.Owner, "c": "", "r": r.Next, "result": ""}
+	if r.Expiry == 0 {
+		text["i"] = "" // it stays, spent
 	}
-	for i, part := range strings.SplitN(hash["d"], " ", 4) {
-		if name := []string{"ballot", "kept", "origin", "result"}[i]; name == "result" {
-			text[name] = part
-		} else if part != "" {
-			got[name] = must(strconv.ParseInt(part, 10, 64))
-		}
+	if r.Carried != "" {
+		text["c"] = r.Owner + " " + r.Carried
 	}
-	for _, name := range []string{"e", "f", "p", "u"} {
-		if hash[name] != "" {
-			got[name] = must(strconv.ParseInt(hash[name], 10, 64))
-		}
+	if text["i"] != "" && want["p"] == "" {
+		got["p"] = 0
+	}
+	if r.Record != nil {
+		got["ballot"], got["kept"], got["origin"], text["result"] = r.Record.Ballot, r.Record.Kept, r.Record.Origin, r.Record.Result
 	}
 	s.compare(line, want, got, text)
 }

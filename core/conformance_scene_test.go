@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,8 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/testutil"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // The language of the conformance table. A case is a list of lines about one key on one node:
@@ -78,7 +80,7 @@ func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 	t.Cleanup(func() { s.l.Close(context.Background()) })
 	s.t, s.leases = t, map[string]*Lease{}
 	if s.way == inBatch {
-		if err := s.client.Set(t.Context(), s.l.e.keys.resource(wrongType), 1, time.Hour).Err(); err != nil {
+		if err := s.client.HSet(t.Context(), s.l.e.keys.resource(wrongType), "a", "hash").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -301,45 +303,58 @@ func (s *scene) sendBetween(code *script, args []any) vote {
 // isOriginal reports whether s is what is sent, not made up for a test.
 func (s *script) isOriginal() bool { return slices.Contains(allScripts, s) }
 
+// set writes fields of the resource, the others stay.
+func (s *scene) set(f map[string]string) error {
+	ctx, key := context.Background(), s.l.e.keys.resource(conformanceKey)
+	value, err := s.client.Get(ctx, key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	r := must(testutil.ParseResource(value))
+	for name, to := range map[string]*int64{"e": &r.Expiry, "f": &r.Counter, "p": &r.Before, "u": &r.TurnUntil} {
+		if f[name] != "" {
+			*to = s.number(f, name)
+		}
+	}
+	for name, to := range map[string]*string{"i": &r.Owner, "r": &r.Next} {
+		switch whose := f[name]; whose {
+		case "":
+		case "-":
+			*to = whose
+		default:
+			*to = s.lease(whose).id.(string)
+		}
+	}
+	if _, text, ok := strings.Cut(f["c"], ":"); ok {
+		r.Carried = text
+	}
+	if f["ballot"] != "" {
+		r.Record = &testutil.ResourceRecord{Ballot: s.number(f, "ballot"), Kept: s.number(f, "kept"), Origin: s.number(f, "origin"), Result: conformanceResults[f["result"]]}
+	}
+	life := time.Duration(redis.KeepTTL)
+	if f["ttl"] != "" {
+		life = time.Duration(s.number(f, "ttl")) * time.Millisecond
+	}
+	return s.client.Set(ctx, key, r.String(), life).Err()
+}
+
 // happen is what others, or fate, do to the node.
 func (s *scene) happen(line, rest string) {
 	s.t.Helper()
 	ctx := context.Background()
 	verb, options, _ := strings.Cut(rest, " ")
 	f := fieldsOf(options)
-	hash := map[string]any{}
-	for _, name := range []string{"e", "f", "p", "u", "s", "m", "v"} {
-		if f[name] != "" {
-			hash[name] = s.number(f, name)
-		}
-	}
 	var err error
 	switch verb {
 	case "set":
-		switch owner := f["i"]; owner {
-		case "", "-":
-			hash["i"] = owner
-		default:
-			hash["i"] = s.lease(owner).id
-		}
-		if hash["i"] == "" {
-			delete(hash, "i")
-		}
-		if f["r"] != "" {
-			hash["r"] = s.lease(f["r"]).id
-		}
-		if owner, text, ok := strings.Cut(f["c"], ":"); ok {
-			hash["c"] = s.lease(owner).id.(string) + " " + text
-		}
-		if f["ballot"] != "" {
-			hash["d"] = fmt.Sprintf("%d %d %d %s", s.number(f, "ballot"), s.number(f, "kept"), s.number(f, "origin"), conformanceResults[f["result"]])
-		}
-		key := s.l.e.keys.resource(conformanceKey)
-		err = s.client.HSet(ctx, key, hash).Err()
-		if f["ttl"] != "" && err == nil {
-			err = s.client.PExpire(ctx, key, time.Duration(s.number(f, "ttl"))*time.Millisecond).Err()
-		}
+		err = s.set(f)
 	case "guard":
+		hash := map[string]any{}
+		for _, name := range []string{"s", "m", "v"} {
+			if f[name] != "" {
+				hash[name] = s.number(f, name)
+			}
+		}
 		if h := f["h"]; h != "" {
 			hash["h"] = map[string]string{"live": s.history(), "old": strings.Repeat("0123456789", 4)}[h]
 		}

@@ -193,7 +193,7 @@ var conformanceAcquire = []conformanceCase{
 	{name: "carried: never what an older holder brought", play: `
 		! set e=T-1 i=b f=7 c=b:text
 		a acquire -> granted token=wall expiry=now+10s
-		= e=now+10s i=a f=a c=b:text
+		= e=now+10s i=a f=a
 		! set e=T+60s
 		c acquire -> held rest=T+60s+1-now
 		a renew token=a confirmed=now+10s -> granted expiry=T+60s

@@ -7,9 +7,10 @@ import (
 	"log"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
-	"github.com/redis/go-redis/v9"
 )
 
 // The nodes of a program are Redis servers of its own. Provision belongs into the script that sets them up,

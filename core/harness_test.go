@@ -127,20 +127,38 @@ func (w *world) everywhere(p *process, key string) {
 // owner is the attempt that node i says owns key, "" for none.
 func (w *world) owner(p *process, i int, key string) string {
 	w.t.Helper()
-	v, err := w.nodes[i].Exec("HGET", p.e.keys.resource(key), "i")
+	r := w.resource(p, i, key)
+	if r.Expiry == 0 {
+		return ""
+	}
+	return r.Owner
+}
+
+// resource is what node i stores for key.
+func (w *world) resource(p *process, i int, key string) testutil.Resource {
+	w.t.Helper()
+	v, err := w.nodes[i].Exec("GET", p.e.keys.resource(key))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	s, _ := v.(string)
-	return s
+	return must(testutil.ParseResource(s))
+}
+
+// change writes by hand what node i stores for key.
+func (w *world) change(p *process, i int, key string, by func(r *testutil.Resource)) {
+	w.t.Helper()
+	r := w.resource(p, i, key)
+	by(&r)
+	if _, err := w.nodes[i].Exec("SET", p.e.keys.resource(key), r.String(), "PX", (24 * time.Hour).Milliseconds()); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // forget removes the lease on key from node i, as replication that was lost would.
 func (w *world) forget(p *process, i int, key string) {
 	w.t.Helper()
-	if _, err := w.nodes[i].Exec("HDEL", p.e.keys.resource(key), "e", "i"); err != nil {
-		w.t.Fatal(err)
-	}
+	w.change(p, i, key, func(r *testutil.Resource) { r.Expiry, r.Owner = 0, "" })
 }
 
 func wantErr(t *testing.T, err, target error) {

@@ -28,7 +28,7 @@ var (
 	//go:embed lua/probe.lua
 	probeLua string
 
-	touchScript = newScript(OpTouch, touchReplies, intLua, headLua, touchLua)
+	touchScript = newScript(OpTouch, touchReplies, intLua, resourceLua, headLua, touchLua)
 	probeScript = newScript(opProbe, probeReplies, probeLua)
 )
 

@@ -158,7 +158,7 @@ func TestReleaseOnAServerOutOfMemory(t *testing.T) {
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if owner, _ := client.HGet(t.Context(), l.e.keys.resource("k"), "i").Result(); owner != "" {
-		t.Errorf("held by %s", owner)
+	if r := must(testutil.ParseResource(client.Get(t.Context(), l.e.keys.resource("k")).Val())); r.Expiry != 0 {
+		t.Errorf("held by %s", r.Owner)
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/testutil"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 func TestOptionFaults(t *testing.T) {

@@ -89,7 +89,11 @@ func (r *rig) acquire(p *process, key string) *Lease {
 
 // owner is the attempt that server i says owns key, "" for none.
 func (r *rig) owner(i int, key string) string {
-	return r.servers[i].Client().HGet(r.Context(), "lockkit:{0}r:"+key, "i").Val()
+	v := must(testutil.ParseResource(r.servers[i].Client().Get(r.Context(), "lockkit:{0}r:"+key).Val()))
+	if v.Expiry == 0 {
+		return ""
+	}
+	return v.Owner
 }
 
 // until waits for an event that nobody announces.

@@ -1,10 +1,11 @@
 package core
 
 import (
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // A renewal that others keep from a node comes again before its turn there ends, but only every other one is early:
@@ -14,9 +15,9 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 		p := w.process()
 		p.e.jitter = func(n int64) int64 { return n / 2 }
 		lease := w.acquire(p, "k")
-		if _, err := w.nodes[2].Exec("HSET", lease.line, "i", "another", "e", time.Now().Add(time.Hour).UnixMilli()); err != nil {
-			t.Fatal(err)
-		}
+		w.change(p, 2, "k", func(r *testutil.Resource) {
+			r.Owner, r.Expiry = "another", time.Now().Add(time.Hour).UnixMilli()
+		})
 		var sent []time.Time
 		for _, k := range p.links {
 			k.decide(func(s *script, _ []any) fate {
@@ -44,10 +45,9 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 				t.Errorf("renewal %d comes after %v, want %v", i+1, got, want)
 			}
 		}
-		turn, err := w.nodes[2].Exec("HGET", lease.line, "u")
-		want := fmt.Sprint(sent[len(sent)-1].UnixMilli() + p.p.turnMs.(int64))
-		if err != nil || turn != want {
-			t.Errorf("the turn lasts until %v, want %s (%v)", turn, want, err)
+		want := sent[len(sent)-1].UnixMilli() + p.p.turnMs.(int64)
+		if turn := w.resource(p, 2, "k").TurnUntil; turn != want {
+			t.Errorf("the turn lasts until %d, want %d", turn, want)
 		}
 		if lease.Context().Err() != nil {
 			t.Error("lost")

@@ -13,6 +13,8 @@ import (
 var (
 	//go:embed lua/int.lua
 	intLua string
+	//go:embed lua/resource.lua
+	resourceLua string
 	//go:embed lua/head.lua
 	headLua string
 	//go:embed lua/acquire.lua
@@ -28,11 +30,11 @@ var (
 	//go:embed lua/provision.lua
 	provisionLua string
 
-	acquireScript   = newScript(OpAcquire, acquireReplies, intLua, headLua, acquireLua, "return head() or acquire(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("A", 3)
-	renewScript     = newScript(OpRenew, renewReplies, intLua, headLua, renewLua, "return head() or renew(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("R", 5)
-	completeScript  = newScript(OpComplete, completeReplies, intLua, headLua, completeLua, "return head() or complete(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("C", 7)
-	releaseScript   = newScript(OpRelease, releaseReplies, intLua, releaseLua, "return release(KEYS[1], KEYS[2], ARGV[1], 0, 1)\n").batched("E", 5)
-	batchScript     = newScript(opBatch, nil, intLua, headLua, acquireLua, renewLua, completeLua, releaseLua, batchLua)
+	acquireScript   = newScript(OpAcquire, acquireReplies, intLua, resourceLua, headLua, acquireLua, "return head() or acquire(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("A", 3)
+	renewScript     = newScript(OpRenew, renewReplies, intLua, resourceLua, headLua, renewLua, "return head() or renew(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("R", 5)
+	completeScript  = newScript(OpComplete, completeReplies, intLua, resourceLua, headLua, completeLua, "return head() or complete(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8)\n").batched("C", 7)
+	releaseScript   = newScript(OpRelease, releaseReplies, intLua, resourceLua, releaseLua, "return release(KEYS[1], KEYS[2], ARGV[1], 0, 1)\n").batched("E", 5)
+	batchScript     = newScript(opBatch, nil, intLua, resourceLua, headLua, acquireLua, renewLua, completeLua, releaseLua, batchLua)
 	provisionScript = newScript(opProvision, provisionReplies, intLua, provisionLua)
 )
 

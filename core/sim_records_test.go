@@ -1,10 +1,11 @@
 package core
 
 import (
-	"strings"
 	"sync"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // simRecords holds what the processes are told about completions against what is promised. A record is
@@ -119,9 +120,10 @@ func (s *sim) recorded() [simJobs][]string {
 		for i, n := range s.world.nodes {
 			result := ""
 			for _, n := range append(s.nemesis.former[i], n) {
-				if v, _ := n.Exec("HGET", name, "d"); v != nil {
-					d := v.(string)
-					result = d[strings.LastIndexByte(d, ' ')+1:]
+				if v, _ := n.Exec("GET", name); v != nil {
+					if r := must(testutil.ParseResource(v.(string))); r.Record != nil {
+						result = r.Record.Result
+					}
 				}
 			}
 			all[j] = append(all[j], result)

@@ -255,6 +255,10 @@ func TestMissingRightsOnARealServer(t *testing.T) {
 		}
 		url := "redis://lockkit:secret@" + server.Addr()
 		_, err := Open([]string{url}, WithRestartGuard(true), WithTTL(nodePatience), quietly)
+		if err == nil {
+			t.Errorf("%s is not missed", rule)
+			continue
+		}
 		wantInError(t, err, "node 0 (", "ACL")
 	}
 }

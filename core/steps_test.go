@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // Steps and checks that schedules share.
@@ -44,9 +46,7 @@ func (p *process) stopTimers() {
 // setCounter writes the fencing counter of key on node i by hand.
 func (w *world) setCounter(p *process, i int, key string, to int64) {
 	w.t.Helper()
-	if _, err := w.nodes[i].Exec("HSET", p.e.keys.resource(key), "f", to); err != nil {
-		w.t.Fatal(err)
-	}
+	w.change(p, i, key, func(r *testutil.Resource) { r.Counter = to })
 }
 
 // refusedUntilOver checks that p, which asks again and again, is not granted the key of lease while that is valid.

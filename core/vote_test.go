@@ -204,4 +204,4 @@ func TestGrammarOfEveryScript(t *testing.T) {
 	}
 }
 
-var redisCommands = map[string]bool{"TIME": true, "INFO": true, "HMGET": true, "HSET": true, "HDEL": true, "EXISTS": true, "SET": true, "PX": true, "XX": true, "PEXPIRE": true}
+var redisCommands = map[string]bool{"GET": true, "DEL": true, "KEEPTTL": true, "LAYOUT": true, "TIME": true, "INFO": true, "HMGET": true, "HSET": true, "HDEL": true, "EXISTS": true, "SET": true, "PX": true, "XX": true, "PEXPIRE": true}

@@ -27,11 +27,16 @@ func (w *world) held(least int) (held []string) {
 			if !ours {
 				continue
 			}
-			owner, err := n.Exec("HGET", key, "i")
+			v, err := n.Exec("GET", key)
 			if err != nil {
 				w.t.Fatal(err)
 			}
-			if owner != nil && owner != "" {
+			value, _ := v.(string)
+			r, err := testutil.ParseResource(value)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if r.Expiry != 0 {
 				on[name]++
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // hang cuts the locks off until the function it returns is called.
@@ -297,7 +298,11 @@ func TestSizeOfARecord(t *testing.T) {
 	var keys []string
 	eventually(t, "recorded on the node", func() bool {
 		keys = node.Keys(t.Context(), "*queue/task*").Val()
-		return len(keys) == 1 && node.HExists(t.Context(), keys[0], "d").Val()
+		if len(keys) != 1 {
+			return false
+		}
+		r, err := testutil.ParseResource(node.Get(t.Context(), keys[0]).Val())
+		return err == nil && r.Record != nil
 	})
 	size, err := node.MemoryUsage(t.Context(), keys[0]).Result()
 	if err != nil || size > 450 {

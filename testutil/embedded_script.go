@@ -250,6 +250,7 @@ func (s *scripts) newVM() *lua.LState {
 		l.Push(lua.LNumber(0))
 		return 1
 	}})
+	l.RegisterModule("struct", structLib)
 	redis := l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
 		"call":               func(l *lua.LState) int { return s.call(l, true) },
 		"pcall":              func(l *lua.LState) int { return s.call(l, false) },

@@ -6,46 +6,27 @@
 --          DONE now ballot rest origin result   QUARANTINED now rest [ballot rest origin result]
 --          CLOCK us | REPLICA now | NOGUARD now | TOMBSTONE now | LOST now | OVERFLOW now
 local function acquire(resource, tombstone, id, lease, at)
-  local v = redis.call('HMGET', resource, 'e', 'i', 'f', 'd', 'r')
-  local e, i, f = tonumber(v[1] or 0), v[2], tonumber(v[3] or 0)
-  local ballot, kept, shown = 0, 0, ''
-  if v[4] then
-    local origin, result
-    ballot, kept, origin, result = record(v[4])
-    if ballot > 0 then shown = ' ' .. int(ballot) .. ' ' .. int(kept - now) .. ' ' .. origin .. ' ' .. result end
-  end
+  load(resource)
+  local ballot, kept, origin, result = record(now)
+  local shown = ''
+  if ballot > 0 then shown = ' ' .. int(ballot) .. ' ' .. int(kept - now) .. ' ' .. int(origin) .. ' ' .. result end
   if now < quarantine then return 'QUARANTINED ' .. clock .. ' ' .. int(quarantine - now) .. shown end
   if i == id then
     -- The request arrives again.  What a renewal brought back, or what is spent, is no grant.
-    if now <= e and redis.call('HMGET', resource, 'p')[1] then
-      return 'OK ' .. clock .. ' ' .. v[3] .. ' ' .. v[1] .. ' ' .. memory .. shown
-    end
+    if p >= 0 and now <= e then return 'OK ' .. clock .. ' ' .. int(f) .. ' ' .. int(e) .. ' ' .. memory .. shown end
     return 'LOST ' .. clock
   end
-  if i and now <= e then
-    -- Only what this owner brought along: c may be older than i.
-    local own, carried = i .. ' ', redis.call('HMGET', resource, 'c')[1]
-    if string.sub(carried or '', 1, #own) ~= own then carried = i end
-    return 'HELD ' .. clock .. ' ' .. int(e + 1 - now) .. ' ' .. carried
+  if i ~= '' and now <= e then
+    return 'HELD ' .. clock .. ' ' .. int(e + 1 - now) .. ' ' .. i .. (c ~= '' and ' ' .. c or '')
   end
   if ballot > 0 and ARGV[at + 1] ~= '1' then return 'DONE ' .. clock .. shown end
-  if v[5] and v[5] ~= id then
-    local turn = tonumber(redis.call('HMGET', resource, 'u')[1] or 0)
-    if now < turn then return 'HELD ' .. clock .. ' ' .. int(turn - now) .. ' ' .. v[5] end
-  end
+  if r ~= '' and r ~= id and now < u then return 'HELD ' .. clock .. ' ' .. int(u - now) .. ' ' .. r end
   if redis.call('EXISTS', tombstone) == 1 then return 'TOMBSTONE ' .. clock end
   local clamp, proposed = maxttl * 250, tonumber(ARGV[at + 2])
   local token = math.max(f + 1, us - clamp, math.min(us + clamp, proposed))
   if token >= 9007199254740992 then return 'OVERFLOW ' .. clock end
-  local number = token == proposed and ARGV[at + 2] or int(token)
-  local expiry = ends(lease)
-  if (ARGV[at + 3] or '') ~= '' then
-    redis.call('HSET', resource, 'e', expiry, 'i', id, 'f', number, 'p', v[3] or '0', 'c', id .. ' ' .. ARGV[at + 3])
-  else
-    redis.call('HSET', resource, 'e', expiry, 'i', id, 'f', number, 'p', v[3] or '0')
-  end
-  if v[5] then redis.call('HDEL', resource, 'r', 'u') end
+  e, i, p, f, r, u, c = now + lease, id, f, token, '', 0, string.sub(ARGV[at + 3] or '', 1, 255)
   used()
   keep(resource, math.max(lease + slack, math.floor(token / 1000) + idle - now), kept)
-  return 'OK ' .. clock .. ' ' .. number .. ' ' .. expiry .. ' ' .. memory .. shown
+  return 'OK ' .. clock .. ' ' .. (token == proposed and ARGV[at + 2] or int(token)) .. ' ' .. ends(lease) .. ' ' .. memory .. shown
 end

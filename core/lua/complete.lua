@@ -8,38 +8,37 @@
 --          CLOCK us | REPLICA now | NOGUARD now
 local function complete(resource, tombstone, id, lease, at)
   local ballot, decided = tonumber(ARGV[at + 1]), ARGV[at + 6] == '1'
-  local v = redis.call('HMGET', resource, 'e', 'i', 'f', 'd', 'r')
-  local e, i, f = tonumber(v[1] or 0), v[2], tonumber(v[3] or 0)
-  local accepted, kept, origin, result = record(v[4])
-  local others = i and i ~= id and now <= e
+  load(resource)
+  local accepted, kept, origin = record(now)
+  local others = i ~= '' and i ~= id and now <= e
+  local life, changed
   -- However it ends, the attempt is over here: a late request of it must not take the resource.
   local function over(reply)
     -- A spent owner goes too: its write-back must not count on a node that accepted past it.
-    if i == id or reply == 'OK ' and not others then redis.call('HDEL', resource, 'e', 'i', 'c', 'p') end
-    if v[5] == id then redis.call('HDEL', resource, 'r', 'u') end
+    if i ~= '' and (i == id or reply == 'OK ' and not others) then e, i, c, p, changed = 0, '', '', -1, true end
+    if r == id then r, u, changed = '', 0, true end
+    if life then keep(resource, life, kept) elseif changed then save(resource) end
     redis.call('SET', tombstone, '1', 'PX', ARGV[at + 5])
     return reply .. clock
   end
-  if accepted > ballot then return over('DONE ') .. ' ' .. int(accepted) .. ' ' .. int(kept - now) .. ' ' .. origin end
+  if accepted > ballot then return over('DONE ') .. ' ' .. int(accepted) .. ' ' .. int(kept - now) .. ' ' .. int(origin) end
+  local retention = tonumber(ARGV[at + 3])
   if accepted == ballot then
     -- Again: who is told only now that it is recorded is promised all of the retention.
-    if now + tonumber(ARGV[at + 3]) > kept then
-      kept = now + tonumber(ARGV[at + 3])
-      redis.call('HSET', resource, 'd', int(ballot) .. ' ' .. int(kept) .. ' ' .. origin .. ' ' .. result)
-      keep(resource, math.max(idle, others and e - now + slack or 0), kept)
-    end
-  elseif accepted < ballot then
+    if now + retention <= kept then return over('OK ') end
+    d = struct.pack('<ddd', ballot, now + retention, origin) .. string.sub(d, 25)
+  else
     if not decided then
       if others or f > ballot then return over('LOST ') end
       if doubled then return 'WAIT ' .. clock end
       -- Whoever owns the resource: it may be a snapshot that says so.
       if ARGV[at + 2] ~= memory then return over('FORGOT ') end
     end
-    kept = now + tonumber(ARGV[at + 3])
     f = math.max(f, ballot)
-    redis.call('HSET', resource, 'f', int(f), 'd', int(ballot) .. ' ' .. int(kept) .. ' ' .. ARGV[at + 4] .. ' ' .. ARGV[at + 7])
-    keep(resource, math.max(idle, others and e - now + slack or 0), kept)
+    d = struct.pack('<ddd', ballot, now + retention, tonumber(ARGV[at + 4])) .. ARGV[at + 7]
     used()
   end
+  kept = now + retention
+  life = math.max(idle, others and e - now + slack or 0)
   return over('OK ')
 end

@@ -1,15 +1,10 @@
 -- What requests about an attempt share. Each is a function in a file of its own; it is sent alone, or with
 -- others in a batch.
--- resource: hash  e = logical expiry of the lease (server ms)   i = attempt that owns it
---                 f = fencing counter (last token handed out)   p = what f was before the owner was granted
---                 d = completion record                         c = "<attempt> <what its holder carries>"
---                 r = attempt that may have the resource next   u = until then (server ms)
---                 c counts only while i is that attempt.  An owner without p was not granted: it renewed
+-- resource: see resource.lua
 -- tombstone of the attempt: string
 -- guard: record of the node: hash  h = history it was written under
 --                 s = since when the node's memory lasts (server ms)   m = longest lease in use (ms)
 --                 n = claimed by Provision, and nothing granted since  v = '1': declared new, no quarantine
--- d is "<ballot> <kept until, server ms> <token that completed> <result>".
 -- KEYS of a request that is sent alone: 1 resource  2 tombstone  3 guard, only where the restart guard is on
 -- ARGV 1 attempt  2 client wall clock (us)  3 clock window (ms, 0 = off)  4 lease (ms)
 --      5 longest lease in use (ms)  6 replica lag (ms)  7 life of an idle fencing counter (ms)  8 slack (ms)
@@ -68,14 +63,8 @@ local function used()
   if claimed then redis.call('HDEL', guard, 'n') end
   claimed = false
 end
-local function record(d)
-  local ballot, kept, origin, result = string.match(d or '', '^(%d+) (%d+) (%d+) (.*)$')
-  ballot, kept = tonumber(ballot or 0), tonumber(kept or 0)
-  if now >= kept then return 0, 0 end
-  return ballot, kept, origin, result
-end
--- Scripts judge by kept. Redis keeps the key for longer, so that a clock that jumps ahead by up to 2h, and
--- back, drops no record.
+-- Scripts judge a record by kept. Redis keeps it for longer, so that a clock that jumps ahead by up to 2h, and
+-- back, drops none.
 local function keep(resource, ms, kept)
-  redis.call('PEXPIRE', resource, int(math.max(ms, kept + 7200000 - now)))
+  save(resource, math.max(ms, kept + 7200000 - now))
 end

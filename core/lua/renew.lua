@@ -17,29 +17,32 @@ local function renew(resource, tombstone, id, lease, at)
   -- Whatever the memory says: it may be that of an older snapshot.
   if recovering and not sure then return 'QUARANTINED ' .. clock .. ' ' .. int(quarantine - now) end
   if doubled then return 'WAIT ' .. clock end
-  local v = redis.call('HMGET', resource, 'e', 'i', 'f', 'd')
-  local e, i, f = tonumber(v[1] or 0), v[2], tonumber(v[3] or 0)
+  load(resource)
   local status = recovering and 'HEALED ' or 'OK '
   if i ~= id then
     if redis.call('EXISTS', tombstone) == 1 then return 'TOMBSTONE ' .. clock end
     -- In quarantine another's live lease is a ghost out of a snapshot, and gives way.
-    if i and now <= e and not recovering then
-      if granted == 0 then redis.call('HSET', resource, 'r', id, 'u', int(now + tonumber(ARGV[at + 5]))) end
+    if i ~= '' and now <= e and not recovering then
+      if granted == 0 then
+        r, u = id, now + tonumber(ARGV[at + 5])
+        save(resource)
+      end
       return 'LOST ' .. clock
     end
     if granted > 0 then return 'LOST ' .. clock end
     if sure then status = 'HEALED ' end
-    redis.call('HDEL', resource, 'p', 'r', 'u')
+    i, p, r, u, c = id, -1, '', 0, ''
     used()
+  elseif e == 0 then -- it was ended
+    return 'TOMBSTONE ' .. clock
   elseif granted > 0 and (f ~= granted or memory ~= ARGV[at + 4]) then
     return 'LOST ' .. clock
   end
   if f > token then status = 'PASSED ' end
-  local _, kept = record(v[4])
-  local number, expiry = f > token and v[3] or ARGV[at + 1], e > now + lease and v[1] or ends(lease)
+  local _, kept = record(now)
   f = math.max(f, token)
+  local expiry = e > now + lease and int(e) or ends(lease)
   e = math.max(e, now + lease)
-  redis.call('HSET', resource, 'e', expiry, 'i', id, 'f', number)
   keep(resource, math.max(e - now + slack, math.floor(f / 1000) + idle - now), kept)
   return status .. clock .. ' ' .. expiry .. ' ' .. memory
 end
