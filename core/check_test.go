@@ -257,7 +257,7 @@ func TestWithoutProvision(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantBetween(t, "granted after", time.Since(start), 12*time.Second, 12*time.Second+50*time.Millisecond)
+		wantBetween(t, "granted after", time.Since(start), 12*time.Second, 12*time.Second+2*p.p.retryMax)
 		w.release(lease)
 	})
 }

@@ -76,7 +76,9 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 				}()
 				renewed := make(chan struct{}, 1000) // requests for the run's leases on one node
 				started, told, goOn, stopped := make(chan []string), make(chan struct{}), make(chan struct{}), make(chan error, 1)
-				r := w.replicaOn("0", w.locks(core.WithTTL(2*time.Second), core.WithNodeTimeout(600*time.Millisecond), core.WithClockWindow(200*time.Millisecond)), policy)
+				finish := sync.OnceFunc(func() { close(goOn) })
+				defer finish()
+				r := w.replicaOn("0", w.locks(core.WithTTL(8*time.Second), core.WithRenewEvery(300*time.Millisecond), core.WithClockWindow(2*time.Second)), policy)
 				var once sync.Once
 				j := r.job(gocron.CronJob(secondly, true), func(ctx context.Context) error {
 					once.Do(func() {
@@ -88,9 +90,9 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 					return nil
 				})
 				r.sched.Start()
-				running := <-started
+				running := receive(t, started)
 				go func() { stopped <- tt.stop(r.sched, j) }()
-				<-told
+				receive(t, told)
 				if len(running) == 0 {
 					t.Fatal("a run without a lease")
 				}
@@ -100,14 +102,14 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 					}
 					return testutil.Action{}
 				})
-				for range 5 { // every third of the TTL
-					<-renewed
+				for range 5 {
+					receive(t, renewed)
 				}
 				if held := w.leases(); !slices.Equal(held, running) {
 					t.Errorf("the function goes on under %q, was %q", held, running)
 				}
-				close(goOn)
-				if err := <-stopped; err != nil {
+				finish()
+				if err := receive(t, stopped); err != nil {
 					t.Error(err)
 				}
 				if err := r.Close(t.Context()); err != nil { // RemoveJob does not wait for the run
@@ -123,6 +125,17 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 			})
 		}
 	}
+}
+
+// receive waits for c for as long as it may take a busy machine.
+func receive[T any](t *testing.T, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing happened for a minute")
+	}
+	return v
 }
 
 // What a stopped scheduler or a removed job leaves behind does not keep the job from going on.
