@@ -41,8 +41,8 @@ func (s *slots) enter(l *lane) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.free == 0 {
-		if !l.inLine {
-			l.inLine = true
+		if l.inLine != s {
+			l.inLine = s
 			s.waiting = append(s.waiting, l)
 		}
 		return false
@@ -63,7 +63,9 @@ func (s *slots) exit() {
 	s.mu.Unlock()
 	if first != nil {
 		first.mu.Lock()
-		first.inLine = false
+		if first.inLine == s {
+			first.inLine = nil
+		}
 		first.next()
 		first.mu.Unlock()
 	}

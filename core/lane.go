@@ -28,7 +28,7 @@ type lane struct {
 	left    time.Duration
 	latency time.Duration // of the last answer
 	slots   *slots
-	inLine  bool // for a slot
+	inLine  *slots // waits for one of these
 	timer   *time.Timer
 	armed   bool
 }

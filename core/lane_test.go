@@ -266,3 +266,37 @@ func TestStampOfABatch(t *testing.T) {
 		}
 	})
 }
+
+// All nodes stop for a while: what waits for them is shed when it is stale, and no lease is lost that has the time.
+func TestAllNodesStopForAWhile(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		const leases, rtt, stop = 600, 10 * time.Millisecond, 1500 * time.Millisecond
+		p := w.process()
+		for _, n := range p.e.nodes {
+			n.connections = 20
+		}
+		p.set(fate{delay: rtt / 2, replyDelay: rtt / 2})
+		held := make([]*Lease, leases)
+		for i := range held {
+			held[i] = w.acquire(p, fmt.Sprint("held ", i))
+		}
+		time.Sleep(5 * time.Second)
+		start := time.Now()
+		for _, k := range p.links {
+			k.decide(func(*script, []any) fate {
+				return fate{delay: max(rtt/2, stop-time.Since(start)), replyDelay: rtt / 2}
+			})
+		}
+		time.Sleep(20 * time.Second)
+		lost := 0
+		for _, lease := range held {
+			if lease.Context().Err() != nil {
+				lost++
+			}
+		}
+		if lost > 0 {
+			t.Errorf("%d of %d leases are lost", lost, leases)
+		}
+		p.clear()
+	})
+}

@@ -11,12 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxInFlight bounds the requests under way to one node, abandoned ones included; those that must be sent
-// may be mustFactor times as many.
-const (
-	maxInFlight = 4096
-	mustFactor  = 8
-)
+// maxInFlight bounds the requests to one node that are under way or wait for their turn, abandoned ones included.
+// Those that must be sent, at most a few for each lease, are not refused.
+const maxInFlight = 4096
 
 // A node is one independent Redis master, with what is needed not to waste work on it while it is in trouble.
 type node struct {
@@ -82,14 +79,10 @@ func nodeName(index int, addr string) string {
 func (n *node) admit(now, timeout time.Duration, must bool, bucket int) (*breaker, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	limit := maxInFlight
-	if must {
-		limit *= mustFactor
-	}
 	switch {
 	case n.fault != nil && !must: // it may have granted something before it was found out
 		return nil, n.fault
-	case n.inFlight >= limit:
+	case n.inFlight >= maxInFlight && !must:
 		return nil, errOverloaded
 	}
 	b := n.breaker(bucket)

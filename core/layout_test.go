@@ -1,0 +1,72 @@
+package core
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What a script does not know it refuses, never takes for free: it may be somebody's lease.
+func TestOtherLayoutsAreRefused(t *testing.T) {
+	for name, write := range map[string]func(n *testutil.Node, resource string) (any, error){
+		"a hash, as it once was": func(n *testutil.Node, resource string) (any, error) {
+			return n.Exec("HSET", resource, "e", "0", "i", "another", "f", "7")
+		},
+		"a mark from the future": func(n *testutil.Node, resource string) (any, error) {
+			return n.Exec("SET", resource, "\x02"+testutil.Resource{Before: -1}.String()[1:])
+		},
+		"text":               func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "mine") },
+		"cut short":          func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x01\x00\x00") },
+		"nothing but a mark": func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x01") },
+		"an empty string":    func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, w *world) {
+				p := w.process()
+				resource := p.e.keys.resource("k")
+				lease := p.newLease(t.Context(), "k", resource)
+				lease.token = 8
+				if _, err := write(w.nodes[0], resource); err != nil {
+					t.Fatal(err)
+				}
+				before := w.dump(t, resource)
+				for _, q := range []sentRequest{
+					{acquireScript, stamped(lease.acquiring(false, ""))},
+					{renewScript, stamped(append(lease.args(renewScript, 5), uint64(8), time.Now().Add(time.Hour).UnixMilli(), 0, noMemory, 1000))},
+					{releaseScript, lease.releasing(0).args},
+				} {
+					if v := p.e.nodes[0].call(context.Background(), q.s, q.args); v.verdict != Failed {
+						t.Errorf("%v: %v", q.s.op, v.verdict)
+					}
+				}
+				r := lease.completingRound(&nodeRecord{rest: time.Hour}, 8, true)
+				if v := p.e.nodes[0].call(context.Background(), completeScript, stamped(append(r.args, r.tail(0)...))); v.verdict != Failed {
+					t.Errorf("complete: %v", v.verdict)
+				}
+				if after := w.dump(t, resource); after != before {
+					t.Errorf("%q became %q", before, after)
+				}
+			})
+		})
+	}
+}
+
+// dump is what node 0 stores under a Redis key.
+func (w *world) dump(t *testing.T, key string) string {
+	t.Helper()
+	v, err := w.nodes[0].Exec("GET", key)
+	if err == nil {
+		return v.(string)
+	}
+	all, err := w.nodes[0].Exec("HGETALL", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for _, field := range all.([]any) {
+		text += field.(string) + " "
+	}
+	return text
+}
