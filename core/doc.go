@@ -54,7 +54,7 @@
 // The scripts in lua/ are the whole protocol on a node. Each begins with its contract. What keeps them safe,
 // in short:
 //
-//   - A lease's expiry is logical, a number in the node's hash; Redis' own expiry only cleans up.
+//   - A lease's expiry is logical, a number in what the node stores; Redis' own expiry only cleans up.
 //   - A script first compares the node's clock with the client's and refuses if they differ too much (clock
 //     window), so no step of a clock is ever acted upon.
 //   - It then compares the replication history of the server with the one the node's guard record was

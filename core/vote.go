@@ -247,6 +247,6 @@ func (v *vote) implausible(now time.Time) error {
 	if v.verdict != Granted || int64(v.token) <= limit {
 		return nil
 	}
-	return fmt.Errorf("%w by %v: was it written by hand? Delete the key's hash on this node when nobody holds it", errImplausible,
+	return fmt.Errorf("%w by %v: was it written by hand? Delete what this node has of the key when nobody holds it", errImplausible,
 		time.Duration(min(int64(v.token)-limit+slack.Microseconds(), maxRest.Microseconds()))*time.Microsecond)
 }
