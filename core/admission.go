@@ -51,24 +51,23 @@ func (s *slots) enter(l *lane) bool {
 	return true
 }
 
-// exit gives a slot back, and lets the lane that has waited for longest try.
+// exit gives a slot back, and lets the lanes that wait try, the longest first.
 func (s *slots) exit() {
 	s.mu.Lock()
 	s.free++
-	var first *lane
-	if len(s.waiting) > 0 {
-		first = s.waiting[0]
+	for s.free > 0 && len(s.waiting) > 0 {
+		first := s.waiting[0]
 		s.waiting = s.waiting[1:]
-	}
-	s.mu.Unlock()
-	if first != nil {
+		s.mu.Unlock()
 		first.mu.Lock()
 		if first.inLine == s {
 			first.inLine = nil
 		}
-		first.next()
+		first.next() // it may have no use for the slot any more
 		first.mu.Unlock()
+		s.mu.Lock()
 	}
+	s.mu.Unlock()
 }
 
 // slots returns what bounds the acquisitions over the connections to one server: to the master of a shard,

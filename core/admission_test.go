@@ -237,7 +237,7 @@ func TestEndedAttemptSendsNothing(t *testing.T) {
 func TestPoolTimeoutsDoNotOpenTheCircuit(t *testing.T) {
 	n := aloneNode(t)
 	for range 9 {
-		b, err := n.admit(0, time.Second, false, 0)
+		b, err := n.admit(0, time.Second, false, true, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 
 // node is a node over f that has answered, and a bucket of each shard.
 func (f *fakeCluster) node(t *testing.T) (n *node, first, second int) {
-	n = (&engine{}).newNode(0, f.ClusterClient)
+	n = newNode(0, f.ClusterClient)
 	if _, err := f.MasterForKey(t.Context(), "{0}"); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func (f *fakeCluster) node(t *testing.T) (n *node, first, second int) {
 
 func (n *node) mustAdmit(t *testing.T, now time.Duration, bucket int) *breaker {
 	t.Helper()
-	b, err := n.admit(now, time.Second, false, bucket)
+	b, err := n.admit(now, time.Second, false, true, bucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,20 +74,20 @@ func TestBreakerOfAShard(t *testing.T) {
 			n.leave(n.mustAdmit(t, 0, first), 0, errRefused)
 		}
 		n.mustAdmit(t, 0, first) // the probe
-		if _, err := n.admit(0, time.Second, false, first); !errors.Is(err, errCircuitOpen) {
+		if _, err := n.admit(0, time.Second, false, true, first); !errors.Is(err, errCircuitOpen) {
 			t.Fatalf("a shard that fails: %v", err)
 		}
 		for range 9 {
 			n.leave(n.mustAdmit(t, 0, second), 0, nil)
 		}
-		if _, err := n.admit(0, time.Second, false, first); !errors.Is(err, errCircuitOpen) {
+		if _, err := n.admit(0, time.Second, false, true, first); !errors.Is(err, errCircuitOpen) {
 			t.Errorf("when the other shard has answered: %v", err)
 		}
 
 		synctest.Wait() // the client has asked once
 		f.first.Store("192.0.2.3:3")
 		time.Sleep(time.Second)
-		if _, err := n.admit(time.Second-1, time.Second, false, first); !errors.Is(err, errCircuitOpen) {
+		if _, err := n.admit(time.Second-1, time.Second, false, true, first); !errors.Is(err, errCircuitOpen) {
 			t.Fatalf("before the topology is known: %v", err)
 		}
 		time.Sleep(time.Second)
@@ -116,7 +116,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 			now += reloadEvery
 			f.reloads.Store(0)
 			for i := range 9 {
-				b, err := n.admit(now, time.Hour, true, bucket)
+				b, err := n.admit(now, time.Hour, true, false, bucket)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -131,7 +131,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 		n.mustAdmit(t, now, bucket) // is not answered
 		f.reloads.Store(0)
 		now += 2 * time.Second
-		n.admit(now, time.Second, false, bucket)
+		n.admit(now, time.Second, false, true, bucket)
 		synctest.Wait()
 		if got := f.reloads.Load(); got != 1 {
 			t.Errorf("asked %d times about a shard that hangs", got)
@@ -142,7 +142,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 // A Cluster of which nothing is known yet is not asked on the goroutine of the caller.
 func TestAdmissionDoesNotWaitForTheTopology(t *testing.T) {
 	f := newFakeCluster(t)
-	(&engine{}).newNode(0, f.ClusterClient).mustAdmit(t, 0, 1)
+	newNode(0, f.ClusterClient).mustAdmit(t, 0, 1)
 	if n := f.reloads.Load(); n != 0 {
 		t.Errorf("asked %d times", n)
 	}

@@ -27,7 +27,7 @@ func (s *suspension) total(now time.Time) time.Duration {
 	if ahead := now.Round(0).Sub(s.last.Round(0)) - now.Sub(s.last); ahead > wallStep {
 		s.sum += ahead
 	}
-	if now.After(s.last) {
+	if !now.Before(s.last) {
 		s.last = now
 	}
 	return s.sum

@@ -290,7 +290,7 @@ func (s *scene) sendBetween(code *script, args []any) vote {
 		{r: &round{l: s.l, script: code, args: args}},
 		{r: other("of nobody").completingRound(&nodeRecord{}, 1, false)},
 	}
-	replies, err := batchScript.runBatch(context.Background(), s.client, together(nil, 0, batch, wall))
+	replies, err := batchScript.runBatch(context.Background(), s.client, together(0, batch, wall))
 	switch {
 	case err != nil:
 		return failed(err)

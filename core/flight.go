@@ -7,11 +7,12 @@ import (
 
 // A flight is a batch under way.
 type flight struct {
-	l     *lane
-	slots *slots // one is taken; nil = it needs none
-	batch []request
-	votes []vote
-	args  []any
+	l       *lane
+	slots   *slots // one is taken; nil = it needs none
+	batch   []request
+	votes   []vote
+	err     error         // nothing was answered, or not one reply to each request
+	longest time.Duration // lease in use, as the batch named it to the node
 }
 
 var hangar = sync.Pool{New: func() any { return new(flight) }}
@@ -31,18 +32,17 @@ func (f *flight) run() {
 	defer l.e.tasks.Done()
 	sent, wall := l.e.clock.now(), time.Now()
 	f.board(sent)
-	f.call(wall)
-	now := l.e.clock.now()
+	f.call(sent, wall)
+	now, clock := l.e.clock.now(), time.Now()
 	l.landed(now-sent, len(f.batch) > 0)
 	if f.slots != nil {
 		f.slots.exit()
 	}
-	f.hand(sent, now)
+	f.hand(sent, now, clock)
 
 	clear(f.batch)
 	clear(f.votes)
-	clear(f.args)
-	*f = flight{batch: f.batch[:0], votes: f.votes[:0], args: f.args[:0]}
+	*f = flight{batch: f.batch[:0], votes: f.votes[:0]}
 	hangar.Put(f)
 }
 
@@ -51,11 +51,10 @@ func (f *flight) run() {
 func (f *flight) board(now time.Duration) {
 	n, kept := f.l.n, f.batch[:0]
 	for _, q := range f.batch {
-		if q.r.stale(now) {
+		if q.r.stale(now) || !q.r.depart(n.index) {
 			q.r.drop(n, q.b)
 			continue
 		}
-		q.r.depart(n.index)
 		kept = append(kept, q)
 	}
 	clear(f.batch[len(kept):])
@@ -63,22 +62,33 @@ func (f *flight) board(now time.Duration) {
 }
 
 // call sends the requests, together unless there is only one.
-func (f *flight) call(wall time.Time) {
+func (f *flight) call(sent time.Duration, wall time.Time) {
 	n := f.l.n
 	switch len(f.batch) {
 	case 0:
 		return
 	case 1:
 		r := f.batch[0].r
-		f.votes = append(f.votes, n.call(&r.nodeContext, r.script, r.request(n.index, wall)))
+		ctx := &r.nodeContext
+		if sent-r.sent > r.l.p.nodeTimeout/4 { // it has waited for its turn
+			ctx = &nodeContext{r.values, wall.Add(r.l.p.nodeTimeout)}
+		}
+		f.votes = append(f.votes, n.call(ctx, r.script, r.request(n.index, wall)))
 		return
 	}
-	f.args = together(f.args, n.index, f.batch, wall)
-	ctx := &nodeContext{deadline: wall.Add(f.batch[0].r.l.p.nodeTimeout)}
-	replies, err := batchScript.runBatch(ctx, n.client, f.args)
+	ctx := &nodeContext{}
+	for _, q := range f.batch {
+		if deadline := wall.Add(q.r.l.p.nodeTimeout); deadline.After(ctx.deadline) {
+			ctx.deadline = deadline
+		}
+	}
+	args := together(n.index, f.batch, wall)
+	f.longest = time.Duration(args[wallArg(args)+1+maxTTLArg].(int64)) * time.Millisecond
+	replies, err := batchScript.runBatch(ctx, n.client, args)
 	if err == nil && len(replies) != len(f.batch) {
 		err = errBadReply
 	}
+	f.err = err
 	for i, q := range f.batch {
 		if err != nil {
 			f.votes = append(f.votes, failed(err))
@@ -89,18 +99,26 @@ func (f *flight) call(wall time.Time) {
 }
 
 // hand gives the answers to those who wait for them.
-func (f *flight) hand(sent, now time.Duration) {
-	n, clock := f.l.n, time.Now()
+func (f *flight) hand(sent, now time.Duration, clock time.Time) {
+	n := f.l.n
 	var news *vote
 	for i, q := range f.batch {
 		v, r := &f.votes[i], q.r
-		n.leave(q.b, now, v.err)
+		if f.err != nil && i > 0 && q.b == f.batch[i-1].b {
+			n.leaveWith(q.b) // they failed as one
+		} else {
+			n.leave(q.b, now, v.err)
+		}
 		v.waited, v.latency = sent-r.sent, now-sent
 		if v.clock != 0 {
 			v.skew = time.Duration(v.clock-clock.UnixMicro()) * time.Microsecond
 			n.heardClock(v.skew, v.latency)
 			if v.verdict == ClockSkewed && v.skew.Abs() <= r.l.p.window {
 				v.verdict = TooLate
+			}
+			// What the batch brought along, and the request did not, is news to its round as if the node had told.
+			if f.longest > 0 && v.longest == 0 && f.longest > r.longest() {
+				v.longest = f.longest
 			}
 		}
 		n.heardMemory(r.bucket, v.memory)
@@ -119,14 +137,17 @@ func (f *flight) hand(sent, now time.Duration) {
 		f.batch[0].r.l.tellLongest(news.longest, n)
 	}
 	for i, q := range f.batch {
-		f.l.e.noticed(n, f.votes[i], q.r)
+		if f.err == nil || i == 0 {
+			f.l.e.noticed(n, f.votes[i], q.r)
+		}
 		q.r.l.heard(n, f.votes[i], q.r)
 	}
 }
 
-// together appends to args the argument list of a batch.
-func together(args []any, node int, batch []request, wall time.Time) []any {
+// together is the argument list of a batch.
+func together(node int, batch []request, wall time.Time) []any {
 	first := batch[0].r
+	args := make([]any, 0, 12+14*len(batch))
 	args = append(args, evalsha, batchScript.sha, nil)
 	for _, q := range batch {
 		args = append(args, q.r.args[resourceArg], q.r.args[tombstoneArg])
@@ -175,6 +196,14 @@ func (r *round) stale(now time.Duration) bool {
 	return false
 }
 
+// longest is the longest lease in use, as the round names it to nodes.
+func (r *round) longest() time.Duration {
+	if !r.stamped {
+		return slack // it names none, and is not told of any
+	}
+	return time.Duration(r.args[wallArg(r.args)+1+maxTTLArg].(int64)) * time.Millisecond
+}
+
 // drop votes for a node that is not asked.
 func (r *round) drop(n *node, b *breaker) {
 	n.leave(b, 0, errOverloaded)
@@ -186,9 +215,17 @@ func (r *round) drop(n *node, b *breaker) {
 	}
 }
 
-// depart notes that the request to a node is sent.
-func (r *round) depart(node int) {
+// depart notes that the request to a node is sent. It reports false if the node has its vote already, for not
+// having been asked in time: nobody would release what it grants then.
+func (r *round) depart(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.ends() && r.votes[node].verdict != Pending {
+		return false
+	}
 	r.queued = r.queued.without(node)
+	return true
 }
+
+// ends reports whether the round ends an attempt: it is sent however late.
+func (r *round) ends() bool { return r.script != acquireScript && r.script != renewScript }

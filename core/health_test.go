@@ -275,7 +275,7 @@ func TestCauseIsNotTheCallersDeadline(t *testing.T) {
 	t.Parallel()
 	n := aloneNode(t)
 	fails := func(err error) {
-		b, _ := n.admit(0, time.Second, true, 0)
+		b, _ := n.admit(0, time.Second, true, false, 0)
 		n.leave(b, 0, err)
 	}
 	fails(context.DeadlineExceeded)

@@ -63,6 +63,7 @@ func (l *lane) next() {
 	now := l.e.clock.now()
 	for len(l.asking) > 0 && l.asking[0].r.stale(now) { // they would only take room
 		l.asking[0].r.drop(l.n, l.asking[0].b)
+		l.asking[0] = request{}
 		l.asking = l.asking[1:]
 	}
 	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.connections {

@@ -187,7 +187,7 @@ func TestRealBatchOnAReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	batch := []request{{r: lease.releasing(0)}, {r: lease.releasing(0)}}
-	_, err := batchScript.runBatch(t.Context(), client, together(nil, 0, batch, time.Now()))
+	_, err := batchScript.runBatch(t.Context(), client, together(0, batch, time.Now()))
 	if !redis.IsReadOnlyError(err) || failed(err).verdict != Replica {
 		t.Errorf("the batch has the error %v", err)
 	}
@@ -299,4 +299,98 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 		}
 		p.clear()
 	})
+}
+
+// A request that was counted as not sent is not sent later: nobody would release what it grants.
+func TestCountedAsNotSentIsNotSent(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		n := p.e.nodes[0]
+		n.connections = 0 // nothing leaves by itself
+		lease := p.newLease(t.Context(), "k", p.e.keys.resource("k"))
+		r := &round{l: p.Locker, lease: lease, script: acquireScript, stamped: true, args: lease.acquiring(false, ""),
+			decided: func(*round) bool { return false }}
+		r.send(t.Context(), allNodes(1))
+		l := n.lanes[0]
+		l.mu.Lock()
+		f := &flight{l: l}
+		l.asking = f.load(l.asking)
+		l.mu.Unlock()
+		sent := p.e.clock.now() // and here the process is stopped until the round has expired
+		r.wait(t.Context())
+		if f.board(sent); len(f.batch) != 0 {
+			t.Errorf("sent, and the node has the vote %v", r.votes[0].verdict)
+		}
+		n.connections = 1
+	})
+}
+
+// A slot that the first lane in line has no use for any more goes to the next.
+func TestSlotsGoToWhoCanUseThem(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		n := p.e.nodes[0]
+		b := n.breaker(0)
+		b.slots = &slots{}
+		lanes := []*lane{{e: p.e, n: n}, {e: p.e, n: n}}
+		for _, l := range lanes {
+			l.mu.Lock()
+			b.slots.enter(l)
+			l.mu.Unlock()
+		}
+		lease := p.newLease(t.Context(), "k", p.e.keys.resource("k"))
+		r := &round{l: p.Locker, lease: lease, script: acquireScript, stamped: true, args: lease.acquiring(false, ""),
+			decided: func(*round) bool { return false }}
+		r.send(t.Context(), 0)
+		n.inFlight++
+		b.inFlight++
+		lanes[1].submit(request{r, b})
+		b.slots.exit()
+		synctest.Wait()
+		if owner := w.owner(p, 0, "k"); owner != lease.id {
+			t.Errorf("the second lane has not sent: the node has %q", owner)
+		}
+		p.e.nodes[0].call(t.Context(), releaseScript, lease.releasing(0).args)
+	})
+}
+
+// A batch that is lost is one failure of the node, not one for each request.
+func TestLostBatchIsOneFailure(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		_, free := p.watch(0)
+		defer free()
+		go p.TryAcquire(t.Context(), "slow")
+		synctest.Wait()
+		p.links[0].next(fate{refuse: true}, acquireScript)
+		_, wait := p.crowd(t.Context(), 20)
+		wait()
+		n := p.e.nodes[0]
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if failures := n.breaker(0).failures; failures > 1 || n.voting.failed > 1 {
+			t.Errorf("%d failures, %d in the log", failures, n.voting.failed)
+		}
+	})
+}
+
+// Each guard bucket has a lane of its own on each node, also where a Cluster stands beside a plain server.
+func TestLanesOfAMixedList(t *testing.T) {
+	cluster := newFakeCluster(t)
+	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { plain.Close() })
+	l, err := New([]redis.UniversalClient{cluster, plain}, quietly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(over())
+	for _, n := range l.e.nodes {
+		seen := map[*lane]bool{}
+		for b := range l.e.guards {
+			seen[n.lane(b)] = true
+		}
+		if len(seen) != clusterBuckets {
+			t.Errorf("%v: %d lanes", n, len(seen))
+		}
+	}
 }

@@ -43,7 +43,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	}
 	buckets := 1
 	for i, c := range nodes {
-		n := e.newNode(i, c)
+		n := newNode(i, c)
 		e.nodes = append(e.nodes, n)
 		if n.cluster != nil {
 			buckets = clusterBuckets
@@ -52,6 +52,9 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	for _, n := range e.nodes {
 		n.asked = make([]time.Duration, buckets)
 		n.memories = make([]atomic.Pointer[string], buckets)
+		for range buckets {
+			n.lanes = append(n.lanes, &lane{e: e, n: n})
+		}
 	}
 	e.keys = newKeyspace(p.prefix, buckets)
 	for b := range buckets {

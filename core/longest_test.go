@@ -1,6 +1,7 @@
 package core
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -47,5 +48,41 @@ func TestProvisionTellsTheLongestLease(t *testing.T) {
 		if m, err := w.nodes[0].Exec("HGET", p.e.keys.guard(0), "m"); m != "20000" {
 			t.Errorf("the longest lease is %v, %v", m, err)
 		}
+	})
+}
+
+// A batch names the longest lease that is known when it leaves. A request that was made before it was known does not
+// count for having travelled with it: other nodes of its round may have been asked without.
+func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		short := w.process(WithTTL(5*time.Second), WithClockWindow(100*time.Millisecond))
+		long := w.process(WithTTL(20*time.Second), WithClockWindow(100*time.Millisecond), WithFixedLease())
+		for _, k := range short.links[1:] {
+			k.set(fate{lose: true})
+		}
+		w.everywhere(long, "another") // all nodes know of 20s
+		long.links[2].set(fate{lose: true}, acquireScript)
+		held := w.acquire(long, "k") // on nodes 0 and 1
+		long.set(fate{lose: true})
+		w.nodes[0].RestartEmpty()
+		short.touch(nodeSet(0).with(0), 0) // a quarantine of 5s begins, for all that short knows
+		time.Sleep(7 * time.Second)
+		for i := range short.links[1:] {
+			short.e.nodes[1+i].connections = 1
+			short.links[1+i].set(fate{delay: time.Millisecond})
+		}
+		time.Sleep(2 * time.Second)
+		if short.e.longest.Load() != nil {
+			t.Fatal("the schedule is off: short has heard of it")
+		}
+		var all sync.WaitGroup
+		all.Go(func() { short.TryAcquire(t.Context(), "first") }) // its answer tells
+		synctest.Wait()
+		all.Go(func() { short.TryAcquire(t.Context(), "second") }) // has company for k
+		lease, err := short.TryAcquire(t.Context(), "k")
+		if err == nil {
+			wantNotBoth(t, lease, held)
+		}
+		all.Wait()
 	})
 }

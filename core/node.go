@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxInFlight bounds the requests to one node that are under way or wait for their turn, abandoned ones included.
-// Those that must be sent, at most a few for each lease, are not refused.
+// maxInFlight bounds the requests to one node that are under way or wait for their turn, abandoned ones included:
+// beyond, acquisitions are refused. Of others there are at most a few for each lease.
 const maxInFlight = 4096
 
 // A node is one independent Redis master, with what is needed not to waste work on it while it is in trouble.
@@ -22,7 +22,7 @@ type node struct {
 	client      redis.UniversalClient
 	cluster     *redis.ClusterClient // the client, if it is one
 	connections int                  // to one server
-	lanes       []*lane              // by guard bucket; one where the node is no Cluster
+	lanes       []*lane              // by guard bucket
 	// memories is what the node remembers, as last heard: by guard bucket, nil = not heard yet.
 	memories []atomic.Pointer[string]
 
@@ -49,16 +49,12 @@ func (n *node) attrs() slog.Attr {
 	return slog.Group("", slog.Int("node", n.index), slog.String("addr", n.addr))
 }
 
-func (e *engine) newNode(i int, c redis.UniversalClient) *node {
+func newNode(i int, c redis.UniversalClient) *node {
 	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), connections: connections(c),
 		voting: voting{now: Granted, told: Granted}}
 	n.breakers = make([]*breaker, 1)
 	if n.cluster != nil {
 		n.breakers = make([]*breaker, clusterBuckets)
-	}
-	n.lanes = make([]*lane, len(n.breakers))
-	for i := range n.lanes {
-		n.lanes[i] = &lane{e: e, n: n}
 	}
 	return n
 }
@@ -76,13 +72,13 @@ func nodeName(index int, addr string) string {
 // admit reports whether a request about keys of a bucket may be sent now, and books it. A server that fails
 // requests, or has left one unanswered for longer than the timeout, gets one probe per timeout until it
 // answers; and what must be sent in any case: the end of an attempt that it may have granted.
-func (n *node) admit(now, timeout time.Duration, must bool, bucket int) (*breaker, error) {
+func (n *node) admit(now, timeout time.Duration, must, bounded bool, bucket int) (*breaker, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case n.fault != nil && !must: // it may have granted something before it was found out
 		return nil, n.fault
-	case n.inFlight >= maxInFlight && !must:
+	case n.inFlight >= maxInFlight && bounded:
 		return nil, errOverloaded
 	}
 	b := n.breaker(bucket)
@@ -106,6 +102,14 @@ func (n *node) leave(b *breaker, now time.Duration, err error) {
 	if moved(err) {
 		n.follow(now)
 	}
+}
+
+// leaveWith books the end of a request that failed together with another.
+func (n *node) leaveWith(b *breaker) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.inFlight--
+	b.inFlight--
 }
 
 // heardMemory notes what the node remembers.
@@ -149,7 +153,7 @@ func failed(err error) vote {
 }
 
 // lane is the way to what a guard bucket holds.
-func (n *node) lane(bucket int) *lane { return n.lanes[bucket%len(n.lanes)] }
+func (n *node) lane(bucket int) *lane { return n.lanes[bucket] }
 
 // A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of
 // the round, for clients that heed it. It is never cancelled: a request whose fate is unknown costs more

@@ -12,7 +12,7 @@ import (
 func aloneNode(t *testing.T) *node {
 	c := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { c.Close() })
-	return (&engine{}).newNode(0, c)
+	return newNode(0, c)
 }
 
 // A node in trouble is left alone but for one probe per timeout, and for what must be sent.
@@ -37,11 +37,11 @@ func TestCircuit(t *testing.T) {
 			if s.end != errNone {
 				n.leave(n.breakers[0], s.at, s.end)
 			}
-			if _, err := n.admit(s.at, timeout, false, 0); !errors.Is(err, s.want) {
+			if _, err := n.admit(s.at, timeout, false, true, 0); !errors.Is(err, s.want) {
 				t.Fatalf("%s, step %d at %v: %v, want %v", name, i, s.at, err, s.want)
 			}
 		}
-		if _, err := n.admit(99*timeout, timeout, true, 0); err != nil {
+		if _, err := n.admit(99*timeout, timeout, true, false, 0); err != nil {
 			t.Errorf("%s: what must be sent: %v", name, err)
 		}
 	}
@@ -50,11 +50,11 @@ func TestCircuit(t *testing.T) {
 // A request that was lost makes a node look hung only until it answers another.
 func TestCircuitForgetsALostRequest(t *testing.T) {
 	n := aloneNode(t)
-	n.admit(0, time.Second, false, 0) // lost
-	n.admit(1, time.Second, false, 0)
+	n.admit(0, time.Second, false, true, 0) // lost
+	n.admit(1, time.Second, false, true, 0)
 	n.leave(n.breakers[0], 0, nil)
 	for i := range 3 {
-		if _, err := n.admit(9*time.Second, time.Second, false, 0); err != nil {
+		if _, err := n.admit(9*time.Second, time.Second, false, true, 0); err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}
@@ -68,22 +68,22 @@ func (redisError) RedisError()   {}
 func TestRequestsUnderWayAreBounded(t *testing.T) {
 	n := aloneNode(t)
 	for i := range maxInFlight {
-		if _, err := n.admit(0, time.Second, false, 0); err != nil {
+		if _, err := n.admit(0, time.Second, false, true, 0); err != nil {
 			t.Fatalf("request %d: %v", i, err)
 		}
 	}
-	if _, err := n.admit(0, time.Second, false, 0); !errors.Is(err, errOverloaded) {
+	if _, err := n.admit(0, time.Second, false, true, 0); !errors.Is(err, errOverloaded) {
 		t.Errorf("one more: %v", err)
 	}
 	for range maxInFlight {
-		if _, err := n.admit(0, time.Second, true, 0); err != nil {
+		if _, err := n.admit(0, time.Second, true, false, 0); err != nil {
 			t.Fatalf("one that must be sent: %v", err)
 		}
 	}
 	for range maxInFlight + 1 {
 		n.leave(n.breakers[0], 0, nil)
 	}
-	if _, err := n.admit(0, time.Second, false, 0); err != nil {
+	if _, err := n.admit(0, time.Second, false, true, 0); err != nil {
 		t.Errorf("after so many have ended: %v", err)
 	}
 }

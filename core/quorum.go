@@ -64,7 +64,7 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 		if !to.has(i) {
 			continue
 		}
-		b, err := n.admit(r.sent, r.l.p.nodeTimeout, r.must, r.bucket)
+		b, err := n.admit(r.sent, r.l.p.nodeTimeout, r.must, r.script == acquireScript, r.bucket)
 		if err != nil {
 			v := vote{verdict: CircuitOpen, err: err}
 			r.hear(i, v)
@@ -164,11 +164,13 @@ func (r *round) expire() {
 		}
 		if r.asked.has(i) && r.votes[i].verdict == Pending {
 			v := vote{verdict: TimedOut, err: r.l.e.nodes[i].noAnswer(r.bucket), latency: r.l.p.nodeTimeout}
-			if r.queued.has(i) {
+			switch {
+			case !r.queued.has(i):
+				if r.heard != nil {
+					r.heard(r.lease, reply{v, i, r.sent}, false)
+				}
+			case !r.ends(): // it is not sent any more
 				v = vote{verdict: CircuitOpen, err: errOverloaded}
-			}
-			if r.heard != nil {
-				r.heard(r.lease, reply{v, i, r.sent}, false)
 			}
 			r.take(i, v)
 		}

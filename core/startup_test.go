@@ -197,7 +197,7 @@ func TestClientsInWrappers(t *testing.T) {
 		if err := checkClients([]redis.UniversalClient{c}); err != nil {
 			t.Error(err)
 		}
-		if _, want := c.(*redis.ClusterClient); ((&engine{}).newNode(0, c).cluster != nil) != (want || c == anyInside{cluster}) {
+		if _, want := c.(*redis.ClusterClient); (newNode(0, c).cluster != nil) != (want || c == anyInside{cluster}) {
 			t.Errorf("%T is taken for the wrong kind of client", c)
 		}
 	}

@@ -17,7 +17,7 @@ local function complete(resource, tombstone, id, lease, at)
     -- A spent owner goes too: its write-back must not count on a node that accepted past it.
     if i ~= '' and (i == id or reply == 'OK ' and not others) then e, i, c, p, changed = 0, '', '', -1, true end
     if r == id then r, u, changed = '', 0, true end
-    if life then keep(resource, life, kept) elseif changed then save(resource) end
+    if life then keep(resource, life, kept) elseif changed then press(resource, nil, tombstone) end
     redis.call('SET', tombstone, '1', 'PX', ARGV[at + 5])
     return reply .. clock
   end

@@ -65,6 +65,7 @@ local function used()
 end
 -- Scripts judge a record by kept. Redis keeps it for longer, so that a clock that jumps ahead by up to 2h, and
 -- back, drops none.
-local function keep(resource, ms, kept)
-  save(resource, math.max(ms, kept + 7200000 - now))
+local function keep(resource, ms, kept, tombstone)
+  ms = math.max(ms, kept + 7200000 - now)
+  if tombstone then press(resource, ms, tombstone) else save(resource, ms) end
 end

@@ -30,10 +30,8 @@ local function release(resource, tombstone, id, lease, at)
   local life = mine and ballot == 0 and stay + idle or nil
   if mine and f == 0 and d == '' and r == '' and stay <= 0 then
     redis.call('DEL', resource)
-  elseif (mine or changed) and not pcall(save, resource, life) then
-    -- A server that is out of memory refuses SET, unless the script has written before.
-    if life then redis.call('PEXPIRE', resource, int(life)) end
-    save(resource, life)
+  elseif mine or changed then
+    press(resource, life, tombstone)
   end
   if ARGV[at + 1] ~= '0' then redis.call('SET', tombstone, '1', 'PX', ARGV[at + 1]) end
   return mine and 'OK' or again and 'AGAIN' or 'GONE'

@@ -18,6 +18,7 @@ local function renew(resource, tombstone, id, lease, at)
   if recovering and not sure then return 'QUARANTINED ' .. clock .. ' ' .. int(quarantine - now) end
   if doubled then return 'WAIT ' .. clock end
   load(resource)
+  local back -- a lease that is brought back must be, memory or not
   local status = recovering and 'HEALED ' or 'OK '
   if i ~= id then
     if redis.call('EXISTS', tombstone) == 1 then return 'TOMBSTONE ' .. clock end
@@ -32,6 +33,7 @@ local function renew(resource, tombstone, id, lease, at)
     if granted > 0 then return 'LOST ' .. clock end
     if sure then status = 'HEALED ' end
     i, p, r, u, c = id, -1, '', 0, ''
+    back = tombstone
     used()
   elseif e == 0 then -- it was ended
     return 'TOMBSTONE ' .. clock
@@ -43,6 +45,6 @@ local function renew(resource, tombstone, id, lease, at)
   f = math.max(f, token)
   local expiry = e > now + lease and int(e) or ends(lease)
   e = math.max(e, now + lease)
-  keep(resource, math.max(e - now + slack, math.floor(f / 1000) + idle - now), kept)
+  keep(resource, math.max(e - now + slack, math.floor(f / 1000) + idle - now), kept, back)
   return status .. clock .. ' ' .. expiry .. ' ' .. memory
 end

@@ -21,6 +21,12 @@ local function save(resource, ms)
   local v = struct.pack('<BddddBc0Bc0Bc0', 1, e, f, p, u, #i, i, #r, r, #c, c) .. d
   if ms then redis.call('SET', resource, v, 'PX', int(ms)) else redis.call('SET', resource, v, 'KEEPTTL') end
 end
+-- For what must get through.  A server that is out of memory refuses SET, unless the script has written before.
+local function press(resource, ms, tombstone)
+  if pcall(save, resource, ms) then return end
+  redis.call('DEL', tombstone)
+  save(resource, ms)
+end
 local function record(now)
   if d == '' then return 0, 0 end
   local ballot, kept, origin, rest = struct.unpack('<ddd', d)
