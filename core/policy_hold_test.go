@@ -342,7 +342,11 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 		p := w.process()
 		for name, end := range map[string]func(*Lease){
 			"released": func(lease *Lease) { w.release(lease) },
-			"lost":     func(lease *Lease) { p.vanish(); receive(t, lease.Context().Done()) },
+			"lost": func(lease *Lease) {
+				p.vanish()
+				receive(t, lease.Context().Done())
+				synctest.Wait() // whoever ends it is about to end its children
+			},
 		} {
 			lease := w.acquire(p, "k")
 			timeout, cancel1 := context.WithTimeout(lease.Context(), time.Hour)
