@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // A fewConns lets so many requests of a client be under way as it has connections, first come, first served,
@@ -226,13 +228,13 @@ func TestTurnComesTooLate(t *testing.T) {
 	go func() {
 		asked <- r.await(b, 0)
 	}()
-	w.until("waiting", func() bool { return r.isQueued(0) })
+	testutil.Await(w, "waiting", func() bool { return r.isQueued(0) })
 	r.mu.Lock()
 	b.exit()
-	w.until("the turn comes", func() bool { return len(b.slots) == cap(b.slots) })
+	testutil.Await(w, "the turn comes", func() bool { return len(b.slots) == cap(b.slots) })
 	r.finish()
 	r.mu.Unlock()
-	if receive(t, asked) {
+	if testutil.Receive(t, asked) {
 		t.Error("a request is sent when its round is over")
 	}
 	if got := r.votes[0]; got.verdict != CircuitOpen || !errors.Is(got.err, errOverloaded) {

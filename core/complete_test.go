@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // Completion records: single-decree Paxos per key, with fencing tokens as ballots. Nodes are counted from 0.
@@ -123,7 +125,7 @@ func TestWaiterIsToldDone(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		want := w.complete(lease, "result")
 		for range 2 {
-			wantDone(t, receive(t, told), want)
+			wantDone(t, testutil.Receive(t, told), want)
 		}
 	})
 }

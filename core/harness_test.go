@@ -150,18 +150,6 @@ func wantErr(t *testing.T, err, target error) {
 	}
 }
 
-// receive waits for c for so long that it will not come any more: where a lease that should end is renewed for
-// ever, so is the time of a bubble.
-func receive[T any](t testing.TB, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(time.Minute):
-		t.Fatal("nothing happened for a minute")
-	}
-	return v
-}
-
 // stamped fills in the client's wall clock, as a round does when a request leaves.
 func stamped(args []any) []any {
 	args[wallArg(args)] = time.Now().UnixMicro()

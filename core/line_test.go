@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // How those who wait for a key take turns: first come first served within a process, polling between them.
@@ -149,7 +151,7 @@ func TestTurnComesWhileLeaving(t *testing.T) {
 				cancel()
 				q.leave("k")
 			}
-			if receive(t, entered) {
+			if testutil.Receive(t, entered) {
 				taken++
 				q.leave("k")
 			}

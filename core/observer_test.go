@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // What an observer is told.
@@ -93,7 +95,7 @@ func TestObserverPairs(t *testing.T) {
 		"lost": {func(w *world, p *process) {
 			lease := w.acquire(p, "k")
 			p.vanish()
-			receive(w.t, lease.Context().Done())
+			testutil.Receive(w.t, lease.Context().Done())
 			lease.Release(w.t.Context())
 		}, []step{acquired, {OpHold, ErrLost, LossExpired}, {OpRelease, ErrLost, LossExpired}}},
 		"abandoned": {func(w *world, p *process) {
@@ -210,7 +212,7 @@ func TestOutcomeOfRenewal(t *testing.T) {
 		trusted := lease.left()
 		time.Sleep(5 * time.Second)
 		p.vanish()
-		receive(t, lease.Context().Done())
+		testutil.Receive(t, lease.Context().Done())
 		time.Sleep(10 * time.Second)
 		ops, outs := r.of(t, OpRenew)
 		if len(outs) < 2 || outs[0].Err != nil || !errors.Is(outs[1].Err, ErrUnavailable) {

@@ -34,7 +34,7 @@ func TestOnceRunsOnce(t *testing.T) {
 			}
 		}
 		for i := range 9 {
-			switch err := receive(t, told); {
+			switch err := testutil.Receive(t, told); {
 			case i == 0 && err != nil:
 				t.Fatal(err)
 			case i > 0:
