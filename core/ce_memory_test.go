@@ -355,7 +355,7 @@ func TestCE33_TwoTTLs(t *testing.T) {
 				y = w.process(short)
 			}
 			x := w.process(long)
-			w.release(w.acquire(x, "before")) // node 2 knows of 20s
+			w.release(w.acquire(x.reaches(1, 2), "before")) // node 2 knows of 20s
 			synctest.Wait()
 			if late {
 				y = w.process(short)

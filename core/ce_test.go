@@ -183,6 +183,7 @@ func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 		b, a := w.process(opts...), w.process(opts...)
 		b.links[0].set(fate{refuse: true})
 		bLease := w.acquire(b, "k") // on 1 and 2, expiring there at 10s
+		synctest.Wait()             // node 0 has refused, too
 		b.set(fate{refuse: true}, renewScript)
 		time.Sleep(6 * time.Second)
 

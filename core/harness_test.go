@@ -181,6 +181,16 @@ var (
 	errLostMsg = errors.New("i/o timeout")
 )
 
+// refusing is what it takes to be refused. In a bubble every other goroutine is at rest before it is over, so that no
+// refusal ends an attempt before its other requests have left, whatever else the machine does.
+const refusing = time.Millisecond
+
+// refusalsHeard waits until all that is refused now has been.
+func refusalsHeard() {
+	time.Sleep(2 * refusing)
+	synctest.Wait()
+}
+
 // patienceOfClient is how long a client waits for an answer that never comes: longer than any node timeout.
 const patienceOfClient = 6 * time.Second
 
@@ -249,6 +259,7 @@ func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		if f.refuse {
+			time.Sleep(refusing)
 			return fail(errRefused)
 		}
 		if f.lose {

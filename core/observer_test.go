@@ -170,7 +170,7 @@ func TestOutcomeOfAcquire(t *testing.T) {
 		if len(out.Nodes) != 3 {
 			t.Fatalf("%d nodes", len(out.Nodes))
 		}
-		for i, want := range []NodeReply{{Verdict: Granted, Latency: 5 * time.Millisecond}, {Verdict: Granted, Latency: 9 * time.Millisecond}, {Verdict: Failed}} {
+		for i, want := range []NodeReply{{Verdict: Granted, Latency: 5 * time.Millisecond}, {Verdict: Granted, Latency: 9 * time.Millisecond}, {Verdict: Failed, Latency: refusing}} {
 			n := out.Nodes[i]
 			if n.Node != i || n.Addr == "" || n.Verdict != want.Verdict || n.Latency != want.Latency || errors.Is(n.Err, errRefused) != (want.Verdict == Failed) {
 				t.Errorf("node %d: %+v", i, n)
@@ -384,13 +384,14 @@ func TestNodeObserver(t *testing.T) {
 			lease := w.acquire(p, "k")
 			p.links[1].set(fate{replyDelay: 20 * time.Millisecond}) // not needed any more
 			w.release(lease)
+			refusalsHeard()
 		}
 		p.links[1].set(fate{})
 		lease := w.acquire(p, "k")
 		if err := lease.Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		refusalsHeard()
 		all := func(v Verdict, n int) []Verdict { return slices.Repeat([]Verdict{v}, n) }
 		for _, c := range []struct {
 			kind OpKind
