@@ -167,7 +167,7 @@ func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 		w.nodes[0].RestartFrom(old)
 		b.links[0].clear()
 		b.links[2].clear() // B's next renewal reaches 0 and 2
-		aLease := receive(t, late).lease
+		aLease := testutil.Receive(t, late).lease
 		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
 		}
@@ -355,7 +355,7 @@ func TestCE33_TwoTTLs(t *testing.T) {
 				y = w.process(short)
 			}
 			x := w.process(long)
-			w.release(w.acquire(x, "before")) // node 2 knows of 20s
+			w.release(w.acquire(x.reaches(1, 2), "before")) // node 2 knows of 20s
 			synctest.Wait()
 			if late {
 				y = w.process(short)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // The counterexamples of the protocol, each as a schedule that breaks a plausible variant of it. Nodes are
@@ -51,7 +53,7 @@ func TestCE2_WriteBackCountsOnlyOwnNodes(t *testing.T) {
 		w.forget(a, 1, "k")
 		b.links[0].set(fate{refuse: true})
 		second := w.acquire(b, "k")
-		wantErr(t, receive(t, first).err, ErrHeld)
+		wantErr(t, testutil.Receive(t, first).err, ErrHeld)
 		if w.owner(b, 1, "k") != second.id {
 			t.Fatal("the write-back took the node from its holder")
 		}
@@ -71,7 +73,7 @@ func TestCE3_WriteBackTakesNoNode(t *testing.T) {
 		synctest.Wait()
 		w.forget(a, 1, "k")
 		a.links[1].set(fate{lose: true}, releaseScript) // so that what the write-back did stays to be seen
-		wantErr(t, receive(t, first).err, context.DeadlineExceeded)
+		wantErr(t, testutil.Receive(t, first).err, context.DeadlineExceeded)
 		if got := w.owner(a, 1, "k"); got != "" {
 			t.Fatalf("the write-back took the node for %s", got)
 		}
@@ -181,6 +183,7 @@ func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 		b, a := w.process(opts...), w.process(opts...)
 		b.links[0].set(fate{refuse: true})
 		bLease := w.acquire(b, "k") // on 1 and 2, expiring there at 10s
+		synctest.Wait()             // node 0 has refused, too
 		b.set(fate{refuse: true}, renewScript)
 		time.Sleep(6 * time.Second)
 
@@ -191,7 +194,7 @@ func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 		w.nodes[0].RestartEmpty() // forgets that it granted A
 		b.links[0].clear()
 		b.links[2].clear() // B's next renewal reaches 0 and 2
-		aLease := receive(t, late).lease
+		aLease := testutil.Receive(t, late).lease
 		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
 		}
@@ -237,7 +240,7 @@ func TestCE14_RenewalWithinTheReplicaLag(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.nodes[0].Promote()
 		until := lease.ValidUntil()
-		receive(t, lease.Context().Done())
+		testutil.Receive(t, lease.Context().Done())
 		wantErr(t, context.Cause(lease.Context()), ErrLost)
 		if late := time.Since(until); late > 0 {
 			t.Fatalf("the lease outlived what the old primary knew by %v", late)

@@ -52,7 +52,7 @@ func TestCloseWaitsForLeases(t *testing.T) {
 			t.Errorf("%d requests for a key that nobody can be given any more", n)
 		}
 		w.release(lease)
-		if err := receive(t, done); err != nil {
+		if err := testutil.Receive(t, done); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -118,7 +118,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 	}{
 		"in the local queue":           {prepare: func(w *world, p *process) { w.acquire(p, "k") }},
 		"between attempts":             {prepare: func(w *world, _ *process) { w.acquire(w.process(), "k") }},
-		"on nodes out of reach":        {prepare: func(_ *world, p *process) { p.cut() }},
+		"on nodes out of reach":        {prepare: func(_ *world, p *process) { p.cut() }, within: refusing},
 		"on hung nodes":                {prepare: func(_ *world, p *process) { p.vanish() }, within: time.Second},
 		"on hung nodes, not to wait":   {try: true, prepare: func(_ *world, p *process) { p.vanish() }, within: time.Second},
 		"granted at the last moment":   {prepare: slowGrant, within: time.Second},
@@ -136,9 +136,9 @@ func TestCloseEndsWaiting(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 				start := time.Now()
 				done := closing(p.Locker, over())
-				wantErr(t, receive(t, failed), ErrClosed)
+				wantErr(t, testutil.Receive(t, failed), ErrClosed)
 				wantBetween(t, "told after", time.Since(start), 0, c.within)
-				receive(t, done)
+				testutil.Receive(t, done)
 			})
 		})
 	}
@@ -163,12 +163,12 @@ func TestCloseWhileALeaseBegins(t *testing.T) {
 			_, err := p.TryAcquire(t.Context(), "k")
 			failed <- err
 		}()
-		receive(t, enter)
+		testutil.Receive(t, enter)
 		done := closing(p.Locker, over())
 		synctest.Wait()
 		close(leave)
-		wantErr(t, receive(t, failed), ErrClosed)
-		wantErr(t, receive(t, done), context.Canceled)
+		wantErr(t, testutil.Receive(t, failed), ErrClosed)
+		wantErr(t, testutil.Receive(t, done), context.Canceled)
 		synctest.Wait()
 		w.release(w.acquire(other, "k"))
 	})
@@ -217,7 +217,7 @@ func TestCloseOfADerivedLocker(t *testing.T) {
 		_, err = p.TryAcquire(t.Context(), "other")
 		wantErr(t, err, ErrClosed)
 		w.release(lease)
-		if err := receive(t, done); err != nil {
+		if err := testutil.Receive(t, done); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.Close(t.Context()); err != nil {
@@ -367,7 +367,7 @@ func TestCloseNamesWhatItWaitsFor(t *testing.T) {
 		err := p.Close(ctx)
 		wantErr(t, err, context.DeadlineExceeded)
 		wantInError(t, err, `"key 00", "key 01"`, `"key 09" and 2 more`)
-		if err := receive(t, done); err != nil {
+		if err := testutil.Receive(t, done); err != nil {
 			t.Errorf("the patient one: %v", err)
 		}
 	})

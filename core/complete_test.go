@@ -124,7 +124,7 @@ func TestWaiterIsToldDone(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		want := w.complete(lease, "result")
 		for range 2 {
-			wantDone(t, receive(t, told), want)
+			wantDone(t, testutil.Receive(t, told), want)
 		}
 	})
 }
@@ -166,9 +166,9 @@ func TestRetentionOfAnAdoptedRecord(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
-		time.Sleep(time.Minute - time.Since(start) - time.Millisecond)
+		time.Sleep(time.Minute - time.Since(start) - 10*refusing)
 		w.wantDoneEverywhere("k", want)
-		time.Sleep(time.Millisecond)
+		time.Sleep(10 * refusing)
 		w.release(w.acquire(p, "k"))
 	})
 }

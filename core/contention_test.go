@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // Bugs of other lock libraries with contenders who split the votes, and what has to happen instead.
@@ -18,7 +20,7 @@ func contend(t *testing.T, key string, all ...*process) (leases []*Lease) {
 		tries = append(tries, trying(p.Locker, t.Context(), key))
 	}
 	for _, try := range tries {
-		switch got := receive(t, try); {
+		switch got := testutil.Receive(t, try); {
 		case got.err == nil:
 			leases = append(leases, got.lease)
 		case !errors.Is(got.err, ErrHeld):

@@ -168,18 +168,6 @@ func wantErr(t *testing.T, err, target error) {
 	}
 }
 
-// receive waits for c for so long that it will not come any more: where a lease that should end is renewed for
-// ever, so is the time of a bubble.
-func receive[T any](t testing.TB, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(time.Minute):
-		t.Fatal("nothing happened for a minute")
-	}
-	return v
-}
-
 // stamped fills in the client's wall clock, as a round does when a request leaves.
 func stamped(args []any) []any {
 	args[wallArg(args)] = time.Now().UnixMicro()
@@ -217,6 +205,16 @@ var (
 	errRefused = errors.New("connection refused")
 	errLostMsg = errors.New("i/o timeout")
 )
+
+// refusing is what it takes to be refused. In a bubble every other goroutine is at rest before it is over, so that no
+// refusal ends an attempt before its other requests have left, whatever else the machine does.
+const refusing = time.Millisecond
+
+// refusalsHeard waits until all that is refused now has been.
+func refusalsHeard() {
+	time.Sleep(2 * refusing)
+	synctest.Wait()
+}
 
 // patienceOfClient is how long a client waits for an answer that never comes: longer than any node timeout.
 const patienceOfClient = 6 * time.Second
@@ -291,6 +289,7 @@ func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		if f.refuse {
+			time.Sleep(refusing)
 			return fail(errRefused)
 		}
 		if f.lose {

@@ -249,6 +249,7 @@ func TestCauseIsKept(t *testing.T) {
 		p.cut()
 		for range maxFailures {
 			p.TryAcquire(t.Context(), "k")
+			refusalsHeard()
 		}
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, errCircuitOpen)

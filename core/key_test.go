@@ -47,10 +47,18 @@ func TestSlotOf(t *testing.T) {
 
 func FuzzKeys(f *testing.F) {
 	for _, key := range []string{"a", "{a}", "}{", "{", "}", "r:", "x:a", "g", "a\x00b", "\n", "\xff\xfe", "{0}r:a", "}r:a", strings.Repeat("k", 512)} {
+		if err := checkKey(key); err != nil {
+			f.Errorf("the seed %q is refused, and tests nothing: %v", key, err)
+		}
 		f.Add("lockkit:", key, "a")
-		f.Add("\x00 \xff\n", key, key+"\x00")
+		f.Add("\x00 \xff\n", key, key[1:]+"\x00")
 	}
 	f.Add("a", "b", "c")
+	for _, prefix := range []string{"lockkit:", "\x00 \xff\n", "a"} {
+		if _, err := defaults().with([]Option{WithKeyPrefix(prefix)}).policy(1); err != nil {
+			f.Errorf("the prefix %q is refused, and tests nothing: %v", prefix, err)
+		}
+	}
 	f.Fuzz(func(t *testing.T, prefix, key, other string) {
 		if checkKey(key) != nil || checkKey(other) != nil {
 			t.Skip("keys that are refused")

@@ -68,5 +68,6 @@ func (w *world) avoids(p *process, i int) {
 	p.links[i].set(fate{refuse: true})
 	for range maxFailures {
 		w.release(w.acquire(p, "another key"))
+		refusalsHeard()
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // Bugs of other lock libraries with messages that are lost, late or sent twice, and what has to happen instead.
@@ -100,7 +102,7 @@ func TestRenewalRacesRelease(t *testing.T) {
 						return f
 					})
 				}
-				receive(t, begun)
+				testutil.Receive(t, begun)
 				w.release(lease)
 				time.Sleep(time.Second)
 				w.wantFree(p, "k")

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // What an observer is told.
@@ -93,7 +95,7 @@ func TestObserverPairs(t *testing.T) {
 		"lost": {func(w *world, p *process) {
 			lease := w.acquire(p, "k")
 			p.vanish()
-			receive(w.t, lease.Context().Done())
+			testutil.Receive(w.t, lease.Context().Done())
 			lease.Release(w.t.Context())
 		}, []step{acquired, {OpHold, ErrLost, LossExpired}, {OpRelease, ErrLost, LossExpired}}},
 		"abandoned": {func(w *world, p *process) {
@@ -168,7 +170,7 @@ func TestOutcomeOfAcquire(t *testing.T) {
 		if len(out.Nodes) != 3 {
 			t.Fatalf("%d nodes", len(out.Nodes))
 		}
-		for i, want := range []NodeReply{{Verdict: Granted, Latency: 5 * time.Millisecond}, {Verdict: Granted, Latency: 9 * time.Millisecond}, {Verdict: Failed}} {
+		for i, want := range []NodeReply{{Verdict: Granted, Latency: 5 * time.Millisecond}, {Verdict: Granted, Latency: 9 * time.Millisecond}, {Verdict: Failed, Latency: refusing}} {
 			n := out.Nodes[i]
 			if n.Node != i || n.Addr == "" || n.Verdict != want.Verdict || n.Latency != want.Latency || errors.Is(n.Err, errRefused) != (want.Verdict == Failed) {
 				t.Errorf("node %d: %+v", i, n)
@@ -210,7 +212,7 @@ func TestOutcomeOfRenewal(t *testing.T) {
 		trusted := lease.left()
 		time.Sleep(5 * time.Second)
 		p.vanish()
-		receive(t, lease.Context().Done())
+		testutil.Receive(t, lease.Context().Done())
 		time.Sleep(10 * time.Second)
 		ops, outs := r.of(t, OpRenew)
 		if len(outs) < 2 || outs[0].Err != nil || !errors.Is(outs[1].Err, ErrUnavailable) {
@@ -382,13 +384,14 @@ func TestNodeObserver(t *testing.T) {
 			lease := w.acquire(p, "k")
 			p.links[1].set(fate{replyDelay: 20 * time.Millisecond}) // not needed any more
 			w.release(lease)
+			refusalsHeard()
 		}
 		p.links[1].set(fate{})
 		lease := w.acquire(p, "k")
 		if err := lease.Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		refusalsHeard()
 		all := func(v Verdict, n int) []Verdict { return slices.Repeat([]Verdict{v}, n) }
 		for _, c := range []struct {
 			kind OpKind

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // How long a key stays taken, and how long its holder may act: the policies around a lease, its context, and
@@ -100,7 +102,7 @@ func TestMinHoldIsNotRenewed(t *testing.T) {
 			})
 		}
 		for range p.links {
-			receive(t, sent)
+			testutil.Receive(t, sent)
 		}
 		w.release(lease)
 		w.freeAfter(other, "k")
@@ -131,7 +133,7 @@ func TestMaxHold(t *testing.T) {
 			t.Fatalf("not renewed until then: %v", context.Cause(lease.Context()))
 		}
 		renewals := p.counting(renewScript)
-		receive(t, lease.Context().Done())
+		testutil.Receive(t, lease.Context().Done())
 		wantReason(t, context.Cause(lease.Context()), LossMaxHold)
 		wantBetween(t, "lost after", time.Since(start), 20*time.Second, 30*time.Second)
 		w.freeAfter(other, "k")
@@ -171,7 +173,7 @@ func TestFixedLease(t *testing.T) {
 		lease := w.acquire(p, "k")
 		synctest.Wait() // two of three were enough for the grant
 		until, renewals := lease.ValidUntil(), p.counting(renewScript)
-		receive(t, lease.Context().Done())
+		testutil.Receive(t, lease.Context().Done())
 		if late := time.Since(until); late != 0 {
 			t.Errorf("ended %v after ValidUntil", late)
 		}
@@ -293,7 +295,7 @@ func TestErrorOfDo(t *testing.T) {
 					}()
 					return run(p.Locker, t.Context(), "k", func(ctx context.Context) error {
 						p.vanish()
-						receive(t, ctx.Done())
+						testutil.Receive(t, ctx.Done())
 						return fn(ctx)
 					})
 				}
@@ -342,7 +344,11 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 		p := w.process()
 		for name, end := range map[string]func(*Lease){
 			"released": func(lease *Lease) { w.release(lease) },
-			"lost":     func(lease *Lease) { p.vanish(); receive(t, lease.Context().Done()) },
+			"lost": func(lease *Lease) {
+				p.vanish()
+				testutil.Receive(t, lease.Context().Done())
+				synctest.Wait() // whoever ends it is about to end its children
+			},
 		} {
 			lease := w.acquire(p, "k")
 			timeout, cancel1 := context.WithTimeout(lease.Context(), time.Hour)

@@ -56,13 +56,13 @@ func (r *rig) behind(opts ...Option) (*process, []*testutil.Proxy) {
 	p := r.with(clients, opts...)
 	lease := r.acquire(p, "warm "+r.Name()) // the servers may be shared
 	for i := range r.servers {
-		r.until("every node knows the scripts", func() bool { return r.owner(i, lease.Key()) == lease.id })
+		testutil.Await(r, "every node knows the scripts", func() bool { return r.owner(i, lease.Key()) == lease.id })
 	}
 	if err := lease.Release(r.Context()); err != nil {
 		r.Fatal(err)
 	}
 	for i := range r.servers {
-		r.until("released", func() bool { return r.owner(i, lease.Key()) == "" })
+		testutil.Await(r, "released", func() bool { return r.owner(i, lease.Key()) == "" })
 	}
 	return p, proxies
 }
@@ -74,7 +74,7 @@ func (r *rig) with(clients []redis.UniversalClient, opts ...Option) *process {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() { l.Close(over()) })
-	r.until("provisioned", func() bool { return l.Provision(r.Context()) == nil })
+	testutil.Await(r, "provisioned", func() bool { return l.Provision(r.Context()) == nil })
 	return &process{Locker: l}
 }
 
@@ -96,26 +96,11 @@ func (r *rig) owner(i int, key string) string {
 	return v.Owner
 }
 
-// until waits for an event that nobody announces.
-func (r *rig) until(what string, happened func() bool) {
-	r.Helper()
-	ticks := time.NewTicker(5 * time.Millisecond)
-	defer ticks.Stop()
-	deadline := time.After(20 * time.Second)
-	for !happened() {
-		select {
-		case <-ticks.C:
-		case <-deadline:
-			r.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // confirmedBy waits until so many nodes have told the holder that it has the lease: only those can be healed
 // although a contender asks them in between.
 func (r *rig) confirmedBy(n int, lease *Lease) {
 	r.Helper()
-	r.until("confirmed", func() bool {
+	testutil.Await(r, "confirmed", func() bool {
 		lease.mu.Lock()
 		defer lease.mu.Unlock()
 		confirmed := 0
@@ -131,7 +116,7 @@ func (r *rig) confirmedBy(n int, lease *Lease) {
 // refusedUntilOver has p ask for the lease's key until it gets it, which must not be before the lease is over.
 func (r *rig) refusedUntilOver(p *process, lease *Lease) {
 	r.Helper()
-	r.until("free again", func() bool {
+	testutil.Await(r, "free again", func() bool {
 		second, err := p.TryAcquire(r.Context(), lease.Key())
 		if err != nil {
 			if !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnavailable) {
@@ -166,7 +151,7 @@ func TestRealLifeOfALease(t *testing.T) {
 	first := lease.ValidUntil()
 	_, err := other.TryAcquire(t.Context(), "k")
 	wantErr(t, err, ErrHeld)
-	r.until("renewed twice", func() bool { return lease.ValidUntil().Sub(first) > time.Second })
+	testutil.Await(r, "renewed twice", func() bool { return lease.ValidUntil().Sub(first) > time.Second })
 	must0(r, lease.Release(t.Context()))
 	wantErr(t, context.Cause(lease.Context()), ErrReleased)
 
@@ -202,7 +187,7 @@ func TestRealPausedNodes(t *testing.T) {
 	must0(r, r.servers[1].Resume())
 	must0(r, r.servers[2].Resume()) // both now execute what has been waiting
 	for i := range r.servers {
-		r.until("nothing is left", func() bool { return r.owner(i, "k") == "" && r.owner(i, "held") == "" })
+		testutil.Await(r, "nothing is left", func() bool { return r.owner(i, "k") == "" && r.owner(i, "held") == "" })
 	}
 	must0(r, r.acquire(p, "k").Release(t.Context()))
 }
@@ -230,7 +215,7 @@ func TestRealRollingRestart(t *testing.T) {
 	r.confirmedBy(3, lease)
 	for i, s := range r.servers {
 		must0(r, s.RestartEmpty())
-		r.until("healed", func() bool {
+		testutil.Await(r, "healed", func() bool {
 			if second, err := other.TryAcquire(t.Context(), "k"); err == nil {
 				t.Fatalf("a second holder: %d beside %d", second.FencingToken(), lease.FencingToken())
 			}
@@ -255,7 +240,7 @@ func TestRealFlush(t *testing.T) {
 		must0(r, s.Client().FlushAll(t.Context()).Err())
 	}
 	for i := range r.servers {
-		r.until("healed", func() bool {
+		testutil.Await(r, "healed", func() bool {
 			_, err := other.TryAcquire(t.Context(), "k")
 			if err == nil {
 				t.Fatal("a second holder")
@@ -305,7 +290,7 @@ func TestRealFailoverAndBack(t *testing.T) {
 		host, port, _ := net.SplitHostPort(r.servers[from].Addr())
 		c := r.servers[to].Client()
 		must0(r, c.SlaveOf(t.Context(), host, port).Err())
-		r.until("in sync", func() bool {
+		testutil.Await(r, "in sync", func() bool {
 			return strings.Contains(c.Info(t.Context(), "replication").Val(), "master_link_status:up")
 		})
 		must0(r, c.SlaveOf(t.Context(), "NO", "ONE").Err())
@@ -319,7 +304,7 @@ func TestRealFailoverAndBack(t *testing.T) {
 	for _, failover := range []func(){func() {}, func() { replicate(1, 0) }} {
 		failover()
 		primary.Store(1 - primary.Load())
-		r.until("quarantined", func() bool { // a slow machine may be too late with its answer
+		testutil.Await(r, "quarantined", func() bool { // a slow machine may be too late with its answer
 			_, err := other.TryAcquire(t.Context(), "k")
 			wantErr(t, err, ErrUnavailable)
 			return strings.Contains(err.Error(), "quarantined")
@@ -378,7 +363,7 @@ func TestRealDamagedConnections(t *testing.T) {
 				return
 			}
 			for i := range r.servers {
-				r.until("nothing is left", func() bool { return r.owner(i, key) == "" })
+				testutil.Await(r, "nothing is left", func() bool { return r.owner(i, key) == "" })
 			}
 			must0(r, r.acquire(p, key).Release(t.Context()))
 		})
@@ -390,7 +375,7 @@ func TestRealNodesAgreeInOneRound(t *testing.T) {
 	r := onRedis(t, 3)
 	asked := requestCounter{}
 	p := r.process(WithTTL(time.Minute), WithObserver(&asked))
-	r.until("all nodes vote", func() bool { return p.Provision(t.Context()) == nil })
+	testutil.Await(r, "all nodes vote", func() bool { return p.Provision(t.Context()) == nil })
 	const locks = 50
 	for i := range locks {
 		lease := r.acquire(p, fmt.Sprint("agree ", i))

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // Bugs of other lock libraries with renewals that fail or come late, and what has to happen instead.
@@ -51,7 +53,7 @@ func TestNodeAnswersAfterTheLease(t *testing.T) {
 		lease := w.acquire(p, "k")
 		p.links[0].set(fate{replyDelay: 9 * time.Second}, renewScript)
 		until := lease.ValidUntil()
-		receive(t, lease.Context().Done())
+		testutil.Receive(t, lease.Context().Done())
 		wantErr(t, context.Cause(lease.Context()), ErrLost)
 		if d := time.Since(until); d > 0 {
 			t.Errorf("the context ended %v after the end of validity", d)

@@ -3,7 +3,6 @@ package core
 import (
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -21,7 +20,7 @@ func spreading(t *testing.T, w *world, lose func() bool) (p *process, asked *ato
 		return fate{refuse: lose()}
 	})
 	w.complete(lease, "result")
-	synctest.Wait()
+	refusalsHeard()
 	return p, asked
 }
 
@@ -29,9 +28,9 @@ func spreading(t *testing.T, w *world, lose func() bool) (p *process, asked *ato
 func TestRecordSpreads(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		start := time.Now()
-		p, _ := spreading(t, w, func() bool { return time.Since(start) < 5*time.Second })
+		p, _ := spreading(t, w, func() bool { return time.Since(start) < 4500*time.Millisecond })
 		w.nodes[2].Flush() // it accepts the record all the same, since that is decided
-		time.Sleep(5 * time.Second)
+		time.Sleep(4 * time.Second)
 		if w.recordOn(p, 2, "k") != "" {
 			t.Fatal("the schedule is off: node 2 has the record")
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // What happens when this process, or its clock, stands still.
@@ -71,7 +73,7 @@ func TestClockStoodStillByTheWordOfAQuorum(t *testing.T) {
 			n.StepClock(800 * time.Millisecond)
 		}
 		start := time.Now()
-		receive(t, lease.Context().Done())
+		testutil.Receive(t, lease.Context().Done())
 		wantReason(t, context.Cause(lease.Context()), LossClock)
 		wantBetween(t, "noticed after", time.Since(start), 0, p.p.renewEvery*11/10)
 	})

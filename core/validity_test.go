@@ -57,6 +57,10 @@ func FuzzValidity(f *testing.F) {
 	f.Add(int64(time.Second), 0.0, int64(0), int64(50*time.Millisecond), int64(time.Minute), int64(time.Second))
 	f.Add(int64(1<<52), 0.999999, int64(1<<50), int64(1), int64(1<<40), int64(1<<51))
 	f.Add(int64(1234567), 0.5, int64(999_999), int64(1234), int64(5), int64(1_000_001))
+	if _, err := defaults().with([]Option{WithTTL(10 * time.Second), WithDrift(0.1), WithClockWindow(500 * time.Millisecond),
+		WithNodeTimeout(time.Second), WithLockDelay(0)}).policy(3); err != nil {
+		f.Errorf("the first seed is refused, and tests nothing: %v", err)
+	}
 	f.Fuzz(func(t *testing.T, ttlNs int64, drift float64, windowNs, timeoutNs, delayNs, moreNs int64) {
 		// Beyond 2^53ns a float64 does not hold nanoseconds: no TTL lasts for a hundred days.
 		const most = 1 << 53

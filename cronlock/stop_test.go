@@ -90,9 +90,9 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 					return nil
 				})
 				r.sched.Start()
-				running := receive(t, started)
+				running := testutil.Receive(t, started)
 				go func() { stopped <- tt.stop(r.sched, j) }()
-				receive(t, told)
+				testutil.Receive(t, told)
 				if len(running) == 0 {
 					t.Fatal("a run without a lease")
 				}
@@ -103,13 +103,13 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 					return testutil.Action{}
 				})
 				for range 5 {
-					receive(t, renewed)
+					testutil.Receive(t, renewed)
 				}
 				if held := w.leases(); !slices.Equal(held, running) {
 					t.Errorf("the function goes on under %q, was %q", held, running)
 				}
 				finish()
-				if err := receive(t, stopped); err != nil {
+				if err := testutil.Receive(t, stopped); err != nil {
 					t.Error(err)
 				}
 				if err := r.Close(t.Context()); err != nil { // RemoveJob does not wait for the run
@@ -125,17 +125,6 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 			})
 		}
 	}
-}
-
-// receive waits for c for as long as it may take a busy machine.
-func receive[T any](t *testing.T, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(time.Minute):
-		t.Fatal("nothing happened for a minute")
-	}
-	return v
 }
 
 // What a stopped scheduler or a removed job leaves behind does not keep the job from going on.

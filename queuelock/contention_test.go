@@ -312,11 +312,13 @@ func TestLocksOutOfReach(t *testing.T) {
 // A task costs one request to take its key and one to complete it, on each node, and as many for a key of
 // what it works on.
 func TestRequestsPerTask(t *testing.T) {
-	const quorum = 2
 	for n, opts := range map[int][]Option{2: nil, 4: {field("order")}} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				r.serve(setup{opts: opts}, func(ctx context.Context, _ *asynq.Task) error { return nil })
+				r.serve(setup{opts: opts}, func(context.Context, *asynq.Task) error {
+					time.Sleep(time.Millisecond) // a task that is done at once spares nodes that have not been asked yet
+					return nil
+				})
 				r.enqueue(order(0)) // loads the scripts
 				r.pass(10 * time.Second)
 				asked := make([]atomic.Int64, len(r.nodes))
@@ -332,18 +334,11 @@ func TestRequestsPerTask(t *testing.T) {
 					r.enqueue(order(i))
 				}
 				r.pass(10 * time.Second)
-				var all int64
 				for i, node := range r.nodes {
 					node.OnRequest(nil)
-					got := asked[i].Load()
-					all += got
-					if got > int64(10*n) {
-						t.Errorf("node %d: %d requests for 10 tasks, want %d at most", i, got, 10*n)
+					if got := asked[i].Load(); got != int64(10*n) {
+						t.Errorf("node %d: %d requests for 10 tasks, want %d", i, got, 10*n)
 					}
-				}
-				// The node that was not needed for a lease which is over already may be spared.
-				if all < int64(10*n*quorum) {
-					t.Errorf("%d requests for 10 tasks, want %d of a quorum at least", all, 10*n*quorum)
 				}
 			})
 		})

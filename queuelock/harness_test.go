@@ -235,16 +235,6 @@ func (r *rig) begun(info *asynq.TaskInfo) {
 	}
 }
 
-// eventually waits for a condition of real time.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 30s: %s", what)
-		}
-	}
-}
-
 // A ledger is what handlers did.
 type ledger struct {
 	mu       sync.Mutex

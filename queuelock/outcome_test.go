@@ -293,10 +293,10 @@ func TestSizeOfARecord(t *testing.T) {
 	r := onRedis(t)
 	r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
 	info := r.enqueue(order(1))
-	eventually(t, "done", func() bool { return r.state(info) == "gone" })
+	testutil.Await(t, "done", func() bool { return r.state(info) == "gone" })
 	node := r.dialNodes()[0]
 	var keys []string
-	eventually(t, "recorded on the node", func() bool {
+	testutil.Await(t, "recorded on the node", func() bool {
 		keys = node.Keys(t.Context(), "*queue/task*").Val()
 		if len(keys) != 1 {
 			return false

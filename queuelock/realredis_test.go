@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // The same on real servers and in real time, for what embedded nodes do not have (cancellation goes by
@@ -21,8 +23,8 @@ var realDoublings = []struct {
 	{"cancelled by the inspector", func(t *testing.T, r *rig, s setup) {
 		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) })
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		eventually(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
-		eventually(t, "cancelled", func() bool { // until its server has subscribed
+		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
+		testutil.Await(t, "cancelled", func() bool { // until its server has subscribed
 			info, err := r.inspector.GetTaskInfo("default", "t")
 			return r.inspector.CancelProcessing("t") == nil && err == nil && info.State == asynq.TaskStateRetry
 		})
@@ -31,7 +33,7 @@ var realDoublings = []struct {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) }
 		r.serve(s, handler)
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		eventually(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
+		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
 		r.exec("ZADD", "asynq:{default}:lease", 1, "t")
 		r.serve(s, handler) // recovers at once
 	}},
@@ -39,7 +41,7 @@ var realDoublings = []struct {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) }
 		first := r.serve(s, handler)
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		eventually(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
+		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
 		r.serve(s, handler)
 		first.Shutdown()
 	}},
@@ -48,8 +50,8 @@ var realDoublings = []struct {
 		srv := r.serve(s, handler)
 		srv.link.set(once(isDone))
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		eventually(t, "done", func() bool { return r.ledger.count(&r.ledger.done, "t") == 1 })
-		eventually(t, "the worker idle", func() bool {
+		testutil.Await(t, "done", func() bool { return r.ledger.count(&r.ledger.done, "t") == 1 })
+		testutil.Await(t, "the worker idle", func() bool {
 			servers, err := r.inspector.Servers()
 			return err == nil && len(servers) == 1 && len(servers[0].ActiveWorkers) == 0
 		})
@@ -63,7 +65,7 @@ func TestDoublingOnRealRedis(t *testing.T) {
 		t.Run(d.name+"/bare", func(t *testing.T) {
 			r := onRedis(t)
 			d.run(t, r, setup{bare: true})
-			eventually(t, "asynq alone doubles", func() bool {
+			testutil.Await(t, "asynq alone doubles", func() bool {
 				r.ledger.mu.Lock()
 				defer r.ledger.mu.Unlock()
 				return r.ledger.overlaps+r.ledger.again > 0
@@ -72,8 +74,8 @@ func TestDoublingOnRealRedis(t *testing.T) {
 		t.Run(d.name+"/locked", func(t *testing.T) {
 			r := onRedis(t)
 			d.run(t, r, setup{})
-			eventually(t, "a duplicate is suppressed", func() bool { return r.events.count(EventDuplicate) > 0 })
-			eventually(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
+			testutil.Await(t, "a duplicate is suppressed", func() bool { return r.events.count(EventDuplicate) > 0 })
+			testutil.Await(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
 			r.ledger.mu.Lock()
 			defer r.ledger.mu.Unlock()
 			if r.ledger.overlaps+r.ledger.again > 0 || r.ledger.runs["t"] != 1 || r.ledger.done["t"] != 1 {
@@ -91,9 +93,9 @@ func TestLastAttemptOnRealRedis(t *testing.T) {
 	}
 	infos := []*asynq.TaskInfo{r.enqueue(order(1), asynq.MaxRetry(0)), r.enqueue(order(1), asynq.MaxRetry(0))}
 	for _, info := range infos {
-		eventually(t, "done", func() bool { return r.ledger.count(&r.ledger.done, info.ID) == 1 })
+		testutil.Await(t, "done", func() bool { return r.ledger.count(&r.ledger.done, info.ID) == 1 })
 	}
-	eventually(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
+	testutil.Await(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
 	if r.ledger.overlaps > 0 {
 		t.Error("at the same time")
 	}

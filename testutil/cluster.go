@@ -1,7 +1,6 @@
 package testutil
 
 import (
-	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,9 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 )
-
-// formTimeout bounds the wait for servers to find each other.
-const formTimeout = time.Minute
 
 // Cluster is a Redis Cluster of real servers, in which each master has one
 // replica. It needs Redis 7 or newer.
@@ -129,22 +125,6 @@ func (c *Cluster) do(s *Server, args ...any) any {
 func (c *Cluster) until(what string, holds func(*Server) bool) {
 	c.tb.Helper()
 	for _, s := range c.Servers {
-		await(c.tb, what, func() bool { return holds(s) })
-	}
-}
-
-// await waits for an event that nobody announces.
-func await(tb testing.TB, what string, happened func() bool) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), formTimeout)
-	defer cancel()
-	ticks := time.NewTicker(10 * time.Millisecond)
-	defer ticks.Stop()
-	for !happened() {
-		select {
-		case <-ticks.C:
-		case <-ctx.Done():
-			tb.Fatalf("never: %s", what)
-		}
+		Await(c.tb, what, func() bool { return holds(s) })
 	}
 }

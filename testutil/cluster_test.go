@@ -15,8 +15,8 @@ func served(t *testing.T, client redis.UniversalClient, was *Server, primary fun
 		t.Fatal(err)
 	}
 	was.Kill()
-	await(t, "another server is promoted", func() bool { return primary() != was })
-	await(t, "it is written to", func() bool {
+	Await(t, "another server is promoted", func() bool { return primary() != was })
+	Await(t, "it is written to", func() bool {
 		if c, ok := client.(*redis.ClusterClient); ok {
 			c.ReloadState(context.Background())
 		}

@@ -269,9 +269,7 @@ func TestClosedNode(t *testing.T) {
 		n.Hang()
 		result := make(chan error, 1)
 		go func() { result <- before.Ping(t.Context()).Err() }()
-		for n.Calls()["HELLO"] == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		Await(t, "the request has arrived", func() bool { return n.Calls()["HELLO"] > 0 })
 		n.Close()
 		n.Close()
 		if err := <-result; err == nil {

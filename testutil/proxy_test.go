@@ -89,15 +89,6 @@ func (c *caller) answer(timeout time.Duration) error {
 	return err
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for start := time.Now(); !cond(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > 10*time.Second {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 const (
 	plenty = 10 * time.Second
 	little = 50 * time.Millisecond
@@ -124,7 +115,7 @@ func TestProxyDelay(t *testing.T) {
 			t.Errorf("the request was not delayed, but its reply")
 		}
 		if dir == ToClient {
-			eventually(t, "the request arrives at once", func() bool { return e.lines.Load() == 3 })
+			Await(t, "the request arrives at once", func() bool { return e.lines.Load() == 3 })
 		}
 		p.Delay(dir, 0)
 		if err := c.answer(plenty); err != nil {
@@ -156,7 +147,7 @@ func TestProxyBlackHole(t *testing.T) {
 		if err := c.call(little); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("direction %d: %v, want a timeout", dir, err)
 		}
-		eventually(t, "the request arrives or not", func() bool { return e.lines.Load() == arrives })
+		Await(t, "the request arrives or not", func() bool { return e.lines.Load() == arrives })
 		p.BlackHole(dir, false)
 		if err := c.call(plenty); err != nil {
 			t.Errorf("direction %d: the connection did not stay: %v", dir, err)
@@ -179,7 +170,7 @@ func TestProxyHalfClose(t *testing.T) {
 		if _, err := io.WriteString(c, "line\n"); err != nil {
 			t.Error(err)
 		}
-		eventually(t, "the other direction still works", func() bool { return e.lines.Load() == 2 })
+		Await(t, "the other direction still works", func() bool { return e.lines.Load() == 2 })
 	})
 	t.Run("to server", func(t *testing.T) {
 		e := newEcho(t)
@@ -248,7 +239,7 @@ func TestProxyEndsWithItsEnds(t *testing.T) {
 	if err := <-e.ends; err != io.EOF {
 		t.Errorf("the server reads %v, want EOF", err)
 	}
-	eventually(t, "the link is forgotten", func() bool {
+	Await(t, "the link is forgotten", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.links) == 0

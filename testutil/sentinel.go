@@ -40,7 +40,7 @@ func NewSentinel(tb testing.TB, replicas int, downAfter time.Duration, extraArgs
 			tb.Fatal(err)
 		}
 	}
-	await(tb, "replicas are in sync", func() bool {
+	Await(tb, "replicas are in sync", func() bool {
 		return strings.Count(primary.info("replication"), "state=online") == replicas
 	})
 	conf := filepath.Join(tb.TempDir(), "sentinel.conf")
@@ -57,7 +57,7 @@ func NewSentinel(tb testing.TB, replicas int, downAfter time.Duration, extraArgs
 	}
 	tb.Cleanup(s.Close)
 	c.sentinel = s
-	await(tb, "the sentinel knows the replicas", func() bool {
+	Await(tb, "the sentinel knows the replicas", func() bool {
 		return strings.Contains(s.info("sentinel"), "status=ok") &&
 			strings.Contains(s.info("sentinel"), "slaves="+strconv.Itoa(replicas)+",")
 	})
