@@ -108,19 +108,19 @@ func everyScript(t *testing.T, l *Locker) error {
 
 // renewOnce is one round of renewal, with what comes of it.
 func (lease *Lease) renewOnce() error {
-	r := round{l: lease.l, lease: lease, script: renewScript, stamped: true, must: true, args: lease.args(renewScript, 0),
-		tail:    func(int) []any { return []any{lease.token, 0, 0, noMemory, lease.l.p.turnMs} },
+	r := round{e: lease.e, p: lease.p, asker: &lease.attempt, script: renewScript, stamped: true, must: true, args: lease.args(renewScript, 0),
+		tail:    func(int) []any { return []any{lease.token, 0, 0, noMemory, lease.p.turnMs} },
 		decided: func(r *round) bool { return r.settled() }}
 	lease.mu.Lock()
-	was := lease.state
-	lease.state = leaseHeld // whatever becomes of it at the nodes
+	was, ended := lease.state, lease.ended
+	lease.state, lease.ended = leaseHeld, false // whatever becomes of it at the nodes
 	lease.mu.Unlock()
 	defer func() {
 		lease.mu.Lock()
 		defer lease.mu.Unlock()
-		lease.state = was
+		lease.state, lease.ended = was, ended
 	}()
-	r.send(lease.ctx.parent, allNodes(len(lease.l.e.nodes)))
+	r.send(lease.ctx.parent, allNodes(len(lease.engine.nodes)))
 	r.wait(context.Background())
 	switch {
 	case r.confirmed():

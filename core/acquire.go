@@ -36,15 +36,15 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool) (*Lease, err
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	a := acquisition{l: l, key: key, line: l.e.keys.resource(key), parent: ctx, try: try}
+	a := acquisition{l: l, key: key, turn: l.e.keys.resource(key), parent: ctx, tryOnly: try}
 	if l.p.detached {
 		a.parent = context.WithoutCancel(ctx)
 	}
 	if l.holds(ctx, key) {
 		return nil, a.fail(errReentrant)
 	}
-	ctx, end := l.observe(ctx, OpAcquire, key, try, 0)
-	a.observed, a.carries = end != nil, l.carry(ctx)
+	ctx, end := l.p.observe(ctx, OpAcquire, key, try, 0)
+	a.observed, a.carries = end != nil, l.p.carry(ctx)
 	lease, err := a.run(ctx)
 	if end != nil {
 		a.out.Err = err
@@ -62,7 +62,7 @@ func (l *Locker) holds(ctx context.Context, key string) bool {
 		if !ok {
 			return false
 		}
-		if lease.l.e == l.e && lease.key == key && lease.ctx.Err() == nil {
+		if lease.engine == l.e && lease.key == key && lease.ctx.Err() == nil {
 			return true
 		}
 		ctx = lease.ctx.parent
@@ -73,9 +73,9 @@ func (l *Locker) holds(ctx context.Context, key string) bool {
 type acquisition struct {
 	l        *Locker
 	key      string
-	line     string // the key's name in Redis, and in the local queue
+	turn     string // the key's name in Redis, and in the local queue
 	parent   context.Context
-	try      bool
+	tryOnly  bool
 	observed bool   // somebody wants to know its outcome
 	carries  string // what the lease shows to those that wait for it
 
@@ -118,7 +118,7 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	defer e.end()
 
 	wait := ctx
-	if a.l.p.maxWait > 0 && !a.try {
+	if a.l.p.maxWait > 0 && !a.tryOnly {
 		var cancel context.CancelFunc
 		wait, cancel = context.WithTimeout(ctx, a.l.p.maxWait)
 		defer cancel()
@@ -129,7 +129,7 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	var lease *Lease
 	defer func() { // also when an observer panics
 		if lease == nil {
-			e.lines.leave(a.line)
+			e.lines.leave(a.turn)
 		}
 	}()
 	lease, err := a.contend(ctx, wait)
@@ -139,16 +139,16 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 // enter takes the key's turn in this process.
 func (a *acquisition) enter(wait context.Context) bool {
 	e := a.l.e
-	if e.lines.tryEnter(a.line) {
+	if e.lines.tryEnter(a.turn) {
 		return true
 	}
 	a.out.Contended = true
 	a.blocked()
-	if a.try {
+	if a.tryOnly {
 		return false
 	}
 	since := e.clock.now()
-	entered := e.lines.enter(wait, e.closing, a.line)
+	entered := e.lines.enter(wait, e.closing, a.turn)
 	a.out.LocalWait = e.clock.now() - since
 	a.blocked()
 	return entered
@@ -157,7 +157,7 @@ func (a *acquisition) enter(wait context.Context) bool {
 // blocked books why the key's turn in this process belongs to somebody else.
 func (a *acquisition) blocked() {
 	var carried string
-	a.last.retry, carried, a.last.err = a.l.e.lines.why(a.line)
+	a.last.retry, carried, a.last.err = a.l.e.lines.why(a.turn)
 	a.behind(carried)
 }
 
@@ -172,7 +172,7 @@ func (a *acquisition) behind(carried string) {
 func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 	for {
 		a.out.Attempts++
-		res := a.attempt(ctx, wait)
+		res := a.try(ctx, wait)
 		if res.lease == nil && wait.Err() != nil && a.last.err != nil {
 			return nil, a.stopped(ctx) // a round cut short knows less than the one before
 		}
@@ -191,10 +191,10 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 			continue
 		case a.last.again:
 			continue
-		case a.last.err == ErrDone || a.try && !a.undecided() || a.lostPatience():
+		case a.last.err == ErrDone || a.tryOnly && !a.undecided() || a.lostPatience():
 			return nil, a.fail(a.last.err)
 		}
-		a.l.e.lines.fails(a.line, a.last.err, a.out.Holder)
+		a.l.e.lines.fails(a.turn, a.last.err, a.out.Holder)
 		a.recovering = a.recovering && a.last.pause == pauseSplit
 		a.out.Contended = a.out.Contended || a.last.err == ErrHeld
 		if !a.sleep(wait) {
@@ -271,4 +271,12 @@ func (a *acquisition) stopped(ctx context.Context) error {
 
 func (a *acquisition) fail(err error) error {
 	return &OpError{Op: OpAcquire, Key: a.key, Err: err, RetryAfter: a.last.retry, Record: a.last.record, Nodes: a.last.nodes}
+}
+
+// newLease makes a lease to be, with an attempt of its own.
+func (a *acquisition) newLease() *Lease {
+	lease := &Lease{engine: a.l.e, place: -1}
+	lease.attempt.init(&a.l.e.ensemble, &a.l.p, a.key, a.turn, a.carries)
+	lease.ctx.lease, lease.ctx.parent = lease, a.parent
+	return lease
 }

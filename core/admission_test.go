@@ -200,9 +200,12 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 		if n, err := w.nodes[0].Exec("EXISTS", p.e.keys.resource("k")); n != 0 || err != nil {
 			t.Errorf("the node was asked: %v, %v", n, err)
 		}
-		if n := p.e.nodes[0]; n.inFlight != 1 { // the slow one
+		n := p.e.nodes[0]
+		n.mu.Lock()
+		if n.inFlight != 1 { // the slow one
 			t.Errorf("%d requests under way", n.inFlight)
 		}
+		n.mu.Unlock()
 		for _, k := range p.links {
 			k.clear()
 		}
@@ -215,10 +218,10 @@ func TestEndedAttemptSendsNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		asked := p.counting(acquireScript)
-		lease := p.newLease(t.Context(), "k", p.e.keys.resource("k"))
+		lease := p.newLease(t.Context(), "k")
 		lease.over()
-		r := round{l: p.Locker, lease: lease, bucket: lease.bucket, script: acquireScript, stamped: true,
-			args: lease.acquiring(false, ""), decided: func(*round) bool { return false }}
+		r := round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true,
+			args: lease.acquiring(false).args, decided: func(*round) bool { return false }}
 		r.send(t.Context(), allNodes(len(w.nodes)))
 		r.leave()
 		synctest.Wait()

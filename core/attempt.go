@@ -2,78 +2,117 @@ package core
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 )
 
-// attempt asks all nodes once for the key and settles the outcome. It leaves nothing behind on the nodes
-// unless it succeeds.
-//
-// The order is the protocol's: trust starts before the first request is sent; the token is the greatest
-// any granting node gave; it counts only once a quorum stores it while the lease is on those nodes; and the
-// clock is looked at last, after every wait.
-func (a *acquisition) attempt(ctx, wait context.Context) result {
-	l := a.l
-	lease := l.newLease(a.parent, a.key, a.line)
-	lease.carries = a.carries
-	decided := (*round).acquired
-	if a.recovering { // who comes to settle a record waits for a node that shows it
-		decided = (*round).recovered
-	}
-	r := round{l: l, lease: lease, bucket: lease.bucket, script: acquireScript, stamped: true, args: lease.acquiring(a.recovering, a.carries),
-		decided: decided, heard: (*Lease).lateGrant}
-	r.send(ctx, allNodes(len(l.e.nodes)))
-	r.wait(wait)
-	t := &r.tally
-	touched, granted := t.mayHold(), t.granted() // before the votes on the token replace those on the key
+// An attempt asks the nodes for a key under a name of its own. It is known to the nodes by that name until they
+// are told that it is over, whether it became a lease or not.
+type attempt struct {
+	e       *ensemble
+	p       *policy
+	key     string
+	bucket  int    // of the guard record that the scripts look at
+	carries string // by the Carrier
+	// What scripts are told, boxed once.
+	resource, tombstone, id any
 
-	first, second, same := t.sameServer()
-	if same {
-		t.votes[second] = vote{verdict: Failed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)}
-	}
-	// A node that had forgotten the longest lease may have voted too soon: what it granted to those who did not
-	// bring that along does not count.
-	longer := t.heardLonger()
-	won := !same && !longer && t.count(Granted) >= t.q && lease.settleToken(ctx, wait, t, r.sent)
-	recorded := t.record() != nil
-	if won && recorded && a.recovering && lease.trusts(r.sent) {
-		return a.adopt(ctx, lease, t, touched)
-	}
-	if won && !recorded && wait.Err() == nil && lease.hold(t, r.sent) {
-		return result{lease: lease, nodes: l.report(t, a.observed)}
-	}
-	if done, rec := t.doneVotes(); done >= t.q {
-		return a.done(ctx, lease, t, rec)
-	}
-	lease.abandon(ctx, wait, touched, granted)
-	if longer && t.count(Granted) >= t.q {
-		return result{err: ErrUnavailable, again: true, nodes: l.report(t, true)}
-	}
-	res := a.refused(t)
-	if same {
-		res.err = fmt.Errorf("%w: %w", ErrUnavailable, errSameServer)
-	}
-	return res
+	mu         sync.Mutex // guards a lease's state, too
+	ended      bool       // nothing of it may be sent any more but its end
+	token      uint64
+	nodes      []nodeState
+	few        [5]nodeState  // room for the nodes of most
+	asked      nodeSet       // once it is a lease: nodes that were sent anything; they may have it
+	sent       time.Duration // when the lease was first asked for
+	proposed   *nodeRecord   // by the first Complete
+	completing bool          // some node was sent a completion under the attempt's token
 }
 
-var (
-	errSameServer = errors.New("the same server is listed twice")
-	errTooSlow    = fmt.Errorf("%w: the nodes granted the key, but took longer than the lease can be trusted", ErrUnavailable)
-)
+// init names a new attempt. What the nodes remember is noted before the first request is sent.
+func (a *attempt) init(e *ensemble, p *policy, key, resource, carries string) {
+	tombstone, id := e.keys.tombstone(key, e.attempts.Add(1))
+	a.e, a.p, a.key, a.bucket, a.carries = e, p, key, e.keys.bucket(key), carries
+	a.resource, a.tombstone, a.id = resource, tombstone, id
+	a.nodes = a.few[:0]
+	for _, n := range e.nodes {
+		a.nodes = append(a.nodes, nodeState{memory: n.memory(a.bucket)})
+	}
+}
+
+// attrs names the attempt's key in a log line.
+func (a *attempt) attrs() slog.Attr {
+	return slog.Group("", slog.String("name", a.p.name), slog.String("key_hash", keyHash(a.key)))
+}
+
+// args is the head of every argument list: what all scripts but release are told.
+func (a *attempt) args(s *script, n int) []any {
+	var list []any
+	if a.p.guarded {
+		list = s.args(8+n, a.resource, a.tombstone, a.e.guards[a.bucket])
+	} else {
+		list = s.args(8+n, a.resource, a.tombstone)
+	}
+	return a.e.head(a.p, append(list, a.id))
+}
+
+// trusted reports whether what was asked for at that time can be trusted still. It is looked at after every wait.
+func (a *attempt) trusted(sent time.Duration) bool {
+	return sent+a.p.validity-a.p.margin > a.e.clock.now()
+}
+
+// over ends the attempt: nothing of it is sent any more but its end.
+func (a *attempt) over() {
+	a.mu.Lock()
+	a.ended = true
+	a.mu.Unlock()
+}
+
+func (a *attempt) isEnded() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ended
+}
+
+// round is a round of the attempt that runs s.
+func (a *attempt) round(s *script, args []any, decided func(*round) bool) *round {
+	r := new(round)
+	a.prepare(r, s, args, decided)
+	return r
+}
+
+func (a *attempt) prepare(r *round, s *script, args []any, decided func(*round) bool) {
+	r.e, r.p, r.asker, r.bucket = a.e, a.p, a, a.bucket
+	r.script, r.stamped, r.args, r.decided = s, s != releaseScript, args, decided
+}
+
+// acquiring is the round that asks for the key; to settle a record that is not decided, if recovering.
+func (a *attempt) acquiring(recovering bool) *round {
+	args, decided := a.args(acquireScript, 3), (*round).acquired
+	if recovering { // who comes to settle a record waits for a node that shows it
+		args, decided = append(args, "1"), (*round).recovered
+	} else {
+		args = append(args, "0")
+	}
+	args = append(args, time.Now().UnixMicro())
+	if a.carries != "" {
+		args = append(args, a.carries)
+	}
+	return a.round(acquireScript, args, decided)
+}
 
 // settleToken fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts
 // only while the lease is on it, for then its next grant must be greater.
-func (lease *Lease) settleToken(ctx, wait context.Context, t *tally, sent time.Duration) bool {
+func (a *attempt) settleToken(ctx, wait context.Context, t *tally, sent time.Duration) bool {
 	token, stored, granted := t.token()
-	lease.mu.Lock()
-	lease.token = token
+	a.mu.Lock()
+	a.token = token
 	for i := range t.votes {
 		if granted.has(i) {
-			lease.nodes[i].granted(reply{t.votes[i], i, sent + t.votes[i].waited})
+			a.nodes[i].granted(reply{t.votes[i], i, sent + t.votes[i].waited})
 		}
 	}
-	lease.mu.Unlock()
+	a.mu.Unlock()
 	if stored.len() >= t.q {
 		return true
 	}
@@ -81,9 +120,8 @@ func (lease *Lease) settleToken(ctx, wait context.Context, t *tally, sent time.D
 	for i := range t.votes {
 		tails[i] = []any{token, 0, t.votes[i].token, t.votes[i].memory, 0}
 	}
-	r := round{l: lease.l, lease: lease, bucket: lease.bucket, script: renewScript, stamped: true, must: true, heard: (*Lease).confirmed,
-		args: lease.args(renewScript, 0), tail: func(i int) []any { return tails[i] },
-		decided: func(r *round) bool { return r.count(Granted)+stored.len() >= r.q }}
+	r := a.round(renewScript, a.args(renewScript, 0), func(r *round) bool { return r.count(Granted)+stored.len() >= r.q })
+	r.must, r.tail = true, func(i int) []any { return tails[i] }
 	r.send(ctx, granted&^stored)
 	r.wait(wait)
 	if r.count(Granted)+stored.len() >= t.q {
@@ -97,112 +135,46 @@ func (lease *Lease) settleToken(ctx, wait context.Context, t *tally, sent time.D
 	return false
 }
 
-// refused says why the attempt failed.
-func (a *acquisition) refused(t *tally) result {
-	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.wait(), nodes: a.l.report(t, true)}
-	a.behind(t.carried())
-	granted := t.count(Granted)
-	switch {
-	case granted+t.count(Done) >= t.q && t.record() != nil:
-		res.err, res.pause, res.recover = ErrHeld, pauseSplit, true
-	case granted >= t.q:
-		res.err = errTooSlow
-	case t.voters() >= t.q:
-		res.err, res.pause = ErrHeld, pauseHeld
-		if t.split() {
-			res.pause = pauseSplit
+// hear books a reply to one of the attempt's rounds.
+func (a *attempt) hear(op OpKind, got reply, late bool) (slept bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch op {
+	case OpAcquire:
+		if got.verdict == Granted && late {
+			a.grantedLate(got)
 		}
-	case t.voters()+t.count(Quarantined) >= t.q:
-		res.pause = pauseQuarantined
+	case OpRenew:
+		_, slept = a.confirmed(got)
+	case OpRelease:
+		a.releaseAgain(got)
 	}
-	return res
+	return slept
 }
 
-// done reports a key that a quorum agrees is completed, and hands the record to nodes that lack it.
-func (a *acquisition) done(ctx context.Context, lease *Lease, t *tally, rec *nodeRecord) result {
-	lease.over()
-	if lacking := t.lacking(rec); lacking != 0 {
-		r := lease.completingRound(rec, rec.ballot, true)
-		r.send(ctx, lacking)
-		r.leave()
-	}
-	return result{err: ErrDone, record: rec.clone(), nodes: a.l.report(t, true)}
-}
-
-// adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
-// the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
-// quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
-func (a *acquisition) adopt(ctx context.Context, lease *Lease, t *tally, touched nodeSet) result {
-	rec := t.record()
-	nodes, err := lease.record(ctx, rec, lease.token, true)
-	if err == nil {
-		lease.over()
-		return result{err: ErrDone, record: rec.clone(), nodes: nodes}
-	}
-	lease.abandon(ctx, ctx, touched, t.granted())
-	if errors.Is(err, ErrLost) {
-		return result{err: ErrHeld, pause: pauseSplit, nodes: nodes}
-	}
-	return result{err: ErrUnavailable, pause: pauseOutOfReach, nodes: nodes}
-}
-
-// acquiring is the argument list of acquire.
-func (lease *Lease) acquiring(recovering bool, carries string) []any {
-	args := lease.args(acquireScript, 3)
-	if recovering {
-		args = append(args, "1")
-	} else {
-		args = append(args, "0")
-	}
-	args = append(args, time.Now().UnixMicro())
-	if carries != "" {
-		args = append(args, carries)
-	}
-	return args
-}
-
-// report lists the votes for errors and observers. Nobody looks at those of a success that is not observed.
-func (l *Locker) report(t *tally, observed bool) []NodeReply {
-	if !observed && t.confirmed() {
-		return nil
-	}
-	replies := make([]NodeReply, len(t.votes))
-	for i := range t.votes {
-		replies[i] = t.votes[i].report(l.e.nodes[i])
-	}
-	return replies
-}
-
-func (v *vote) report(n *node) NodeReply {
-	return NodeReply{Node: n.index, Addr: n.addr, Verdict: v.verdict, Rest: v.rest, Skew: v.skew, Latency: v.latency, Err: v.err}
-}
-
-// abandon ends an attempt that did not become a lease: what nodes granted or may still grant is released.
-// It waits for the nodes that granted, because the next attempt would find its own traces there; not for a
-// caller who has given up.
-func (lease *Lease) abandon(ctx, wait context.Context, touched, granted nodeSet) {
-	lease.over()
-	r := lease.releasing(0)
-	r.decided = func(r *round) bool { return r.answeredAll(granted) }
-	r.send(ctx, touched)
-	if granted == 0 {
-		r.leave()
-		return
-	}
-	r.wait(wait)
-}
-
-// lateGrant takes replies that came after the outcome was decided.
-func (lease *Lease) lateGrant(got reply, late bool) (slept bool) {
-	if got.verdict != Granted || !late {
-		return false
-	}
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	s := &lease.nodes[got.node]
+// grantedLate books a grant that came after the outcome was decided. Called with the lock.
+func (a *attempt) grantedLate(got reply) {
+	s := &a.nodes[got.node]
 	s.granted(got)
-	if lease.state == leaseOver && s.unreleased {
-		lease.releaseLater(got.node, 0)
+	if a.ended && s.unreleased {
+		a.releaseLater(got.node, 0)
 	}
-	return false
+}
+
+// confirmed books that a node has the lease, and says whether it shows that this machine's clock stood still
+// since the confirmation before: more time has passed on the node than can have passed here. Called with the lock.
+func (a *attempt) confirmed(got reply) (s *nodeState, slept bool) {
+	switch got.verdict {
+	case Granted, Healed, Passed:
+	default:
+		return nil, false
+	}
+	s = &a.nodes[got.node]
+	if window := a.p.window; window > 0 && s.clock != 0 {
+		there := time.Duration(got.clock-s.clock) * time.Microsecond
+		here := got.sent + got.latency - s.sent
+		slept = there-here > window
+	}
+	s.confirmed(got)
+	return s, slept
 }

@@ -76,11 +76,6 @@ func (b *breaker) because(err error) error {
 	return fmt.Errorf("%w: %w", err, b.cause)
 }
 
-// timeUp reports whether err reads like the end of a context.
-func timeUp(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-}
-
 // answered reports whether a request was: an error that Redis replied is an answer.
 func answered(err error) bool {
 	if err == nil {

@@ -37,8 +37,8 @@ func TestCE31_ClockJumps(t *testing.T) {
 func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		lease := p.newLease(t.Context(), "k", p.e.keys.resource("k"))
-		r := round{l: p.Locker, lease: lease, script: acquireScript, stamped: true, args: lease.acquiring(false, ""),
+		lease := p.newLease(t.Context(), "k")
+		r := round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true, args: lease.acquiring(false).args,
 			decided: func(*round) bool { return false }}
 		r.sent = p.e.clock.now()
 		proposal := r.args[proposalArg(r.args)]

@@ -19,8 +19,8 @@ var slowly = []Option{WithClockWindow(0), WithNodeTimeout(5 * time.Second), With
 // partly has p get key from node i alone, and give up, leaving its token behind as whoever has used it does.
 func (w *world) partly(p *process, i int, key string) {
 	w.t.Helper()
-	lease := p.newLease(w.t.Context(), key, p.e.keys.resource(key))
-	if v := p.e.nodes[i].call(w.t.Context(), acquireScript, stamped(lease.acquiring(false, ""))); v.verdict != Granted {
+	lease := p.newLease(w.t.Context(), key)
+	if v := p.e.nodes[i].call(w.t.Context(), acquireScript, stamped(lease.acquiring(false).args)); v.verdict != Granted {
 		w.t.Fatalf("node %d: %v %v", i, v.verdict, v.err)
 	}
 	lease.completing = true
@@ -307,7 +307,7 @@ func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 		go first.Release(t.Context())
 		synctest.Wait()
 		w.forget(p, 0, "k")
-		p.e.lines.leave(first.line) // its turn would last as long as the release
+		p.e.lines.leave(first.turn()) // its turn would last as long as the release
 		second := w.acquire(p, "k")
 		time.Sleep(time.Second)
 		if w.owner(p, 0, "k") != second.id {
@@ -322,8 +322,8 @@ func TestCE18_TokenClamp(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithRestartGuard(true), WithClockWindow(0))
 		ask := func(key string, ahead time.Duration) vote {
-			lease := p.newLease(t.Context(), key, p.e.keys.resource(key))
-			args := stamped(lease.acquiring(false, ""))
+			lease := p.newLease(t.Context(), key)
+			args := stamped(lease.acquiring(false).args)
 			args[wallArg(args)] = time.Now().Add(ahead).UnixMicro()
 			args[proposalArg(args)] = args[wallArg(args)]
 			return p.e.nodes[0].call(t.Context(), acquireScript, args)

@@ -19,6 +19,8 @@ type identity struct {
 	historic                                      bool // reports its replication history
 }
 
+var errSameServer = errors.New("the same server is listed twice")
+
 // A finding is what is known of a server after it was asked.
 type finding struct {
 	id    identity
@@ -27,12 +29,12 @@ type finding struct {
 }
 
 // examine asks a server who it is, and whether it runs what lockkit's scripts call.
-func (l *Locker) examine(n *node) finding {
-	ctx := &nodeContext{context.Background(), time.Now().Add(l.p.nodeTimeout)}
+func (h *health) examine(n *node) finding {
+	ctx := &nodeContext{context.Background(), time.Now().Add(h.p.nodeTimeout)}
 	id, err := n.identify(ctx)
 	switch fault := lasting(err); {
 	case err == nil:
-	case mayNot(err) && l.p.guarded:
+	case mayNot(err) && h.p.guarded:
 		return finding{fault: fmt.Errorf("INFO is denied (%w), which the restart guard needs: allow +info in its ACL, or turn the guard off knowing what it protects from", err)}
 	case mayNot(err): // the rest can be found out without it
 	case fault != nil:
@@ -40,14 +42,14 @@ func (l *Locker) examine(n *node) finding {
 	default:
 		return finding{err: err}
 	}
-	if fault := l.unfit(n, id); fault != nil {
+	if fault := h.unfit(n, id); fault != nil {
 		return finding{id: id, fault: fault}
 	}
-	_, err = probeScript.run(ctx, n.client, probeScript.args(0, l.e.keys.probe()))
+	_, err = probeScript.run(ctx, n.client, probeScript.args(0, h.e.keys.probe()))
 	if fault := lasting(err); fault != nil {
 		return finding{id: id, fault: fault}
 	}
-	l.askLongest(ctx, n)
+	h.askLongest(ctx, n)
 	return finding{id: id, err: err}
 }
 
@@ -57,19 +59,19 @@ func (onceSlice) NoRetry() bool { return true }
 
 // askLongest learns the longest lease in use from the guard records of a node. Where it fails, the node's replies
 // tell later.
-func (l *Locker) askLongest(ctx context.Context, n *node) {
-	if !l.p.guarded {
+func (h *health) askLongest(ctx context.Context, n *node) {
+	if !h.p.guarded {
 		return
 	}
-	for _, guard := range l.e.guards {
+	for _, guard := range h.e.guards {
 		cmd := redis.NewSliceCmd(ctx, "hmget", guard, "m")
 		if n.client.Process(ctx, onceSlice{cmd}) != nil || len(cmd.Val()) != 1 {
 			return
 		}
 		text, _ := cmd.Val()[0].(string)
 		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms <= slack.Milliseconds() {
-			if longest := time.Duration(ms) * time.Millisecond; l.learn(longest) {
-				l.tellLongest(longest, n)
+			if longest := time.Duration(ms) * time.Millisecond; h.e.learn(longest, h.p) {
+				h.p.tellLongest(longest, n)
 			}
 		}
 	}
@@ -105,7 +107,7 @@ func (n *node) identify(ctx context.Context) (identity, error) {
 }
 
 // unfit says why a server that told this of itself cannot be a node.
-func (l *Locker) unfit(n *node, id identity) error {
+func (h *health) unfit(n *node, id identity) error {
 	if !id.told {
 		return nil
 	}
@@ -125,7 +127,7 @@ func (l *Locker) unfit(n *node, id identity) error {
 	bad(id.role != "" && id.role != "master", "is a %s of another server; a node must be a master of its own", id.role)
 	bad(id.policy != "" && id.policy != "noeviction" && id.maxMemory != "0",
 		"maxmemory-policy is %s, under which Redis may evict a held lock: set it to noeviction", id.policy)
-	bad(l.p.guarded && !id.historic,
+	bad(h.p.guarded && !id.historic,
 		"INFO has no master_replid, which the restart guard needs: turn the guard off knowing what it protects from")
 	old, _ := olderThan(id.version, oldest)
 	bad(old, "is Redis %s, whose scripts do not heed min-replicas-to-write: it must be %d.%d.%d or newer", id.version, oldest[0], oldest[1], oldest[2])
@@ -154,10 +156,10 @@ func olderThan(version string, min [3]int) (older, known bool) {
 }
 
 // tellDoubts logs which checks of a server could not be made, and what may follow.
-func (l *Locker) tellDoubts(n *node, id identity) {
+func (h *health) tellDoubts(n *node, id identity) {
 	doubt := func(is bool, check, risk string) {
 		if is {
-			l.p.logger.Warn("lockkit: a check of a node could not be made", n.attrs(), "check", check, "risk", risk)
+			h.p.logger.Warn("lockkit: a check of a node could not be made", n.attrs(), "check", check, "risk", risk)
 		}
 	}
 	if !id.told {
@@ -173,8 +175,8 @@ func (l *Locker) tellDoubts(n *node, id identity) {
 
 // checkNodes examines all nodes at once, and names those that are unfit. Nodes that do not answer within the
 // node timeout are examined later.
-func (l *Locker) checkNodes() error {
-	e := l.e
+func (h *health) checkNodes() error {
+	e := h.e
 	type answer struct {
 		n *node
 		finding
@@ -182,9 +184,9 @@ func (l *Locker) checkNodes() error {
 	answers := make(chan answer, len(e.nodes))
 	for _, n := range e.nodes {
 		n.checking = true
-		e.tasks.Go(func() { answers <- answer{n, l.examine(n)} })
+		e.tasks.Go(func() { answers <- answer{n, h.examine(n)} })
 	}
-	timeout := time.NewTimer(l.p.nodeTimeout)
+	timeout := time.NewTimer(h.p.nodeTimeout)
 	defer timeout.Stop()
 	var heard nodeSet
 	var faults []error
@@ -193,10 +195,10 @@ collect:
 		select {
 		case a := <-answers:
 			heard = heard.with(a.n.index)
-			if fault := l.judge(a.n, a.finding); fault != nil {
+			if fault := h.judge(a.n, a.finding); fault != nil {
 				faults = append(faults, fmt.Errorf("%v: %w", a.n, fault))
 			} else if a.err != nil {
-				l.tellAway(a.n, a.err)
+				h.tellAway(a.n, a.err)
 			}
 		case <-timeout.C:
 			break collect
@@ -204,33 +206,33 @@ collect:
 	}
 	for _, n := range e.nodes {
 		if !heard.has(n.index) {
-			l.judge(n, finding{err: errNodeTimeout})
-			l.tellAway(n, errNodeTimeout)
+			h.judge(n, finding{err: errNodeTimeout})
+			h.tellAway(n, errNodeTimeout)
 		}
 	}
 	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(faults...)
 }
 
-func (l *Locker) tellAway(n *node, err error) {
-	l.p.logger.Warn("lockkit: node cannot be checked, starting without it", n.attrs(), "err", err)
+func (h *health) tellAway(n *node, err error) {
+	h.p.logger.Warn("lockkit: node cannot be checked, starting without it", n.attrs(), "err", err)
 }
 
 // judge books what was found out about a node, and says why it is unfit. One that could not be examined stays
 // what it was.
-func (l *Locker) judge(n *node, f finding) error {
-	e := l.e
-	e.judging.Lock() // of two nodes that are one server, only one is found to be the second
-	defer e.judging.Unlock()
+func (h *health) judge(n *node, f finding) error {
+	e := h.e
+	h.judging.Lock() // of two nodes that are one server, only one is found to be the second
+	defer h.judging.Unlock()
 	if f.err == nil && f.fault == nil && f.id.runID != "" && n.cluster == nil {
 		for _, other := range e.nodes {
-			if other != n && other.takesPart(f.id.runID) && l.isStill(other, f.id.runID) {
+			if other != n && other.takesPart(f.id.runID) && h.isStill(other, f.id.runID) {
 				f.fault = fmt.Errorf("%w, it is also %v", errSameServer, other)
 			}
 		}
 	}
 	if f.err == nil && f.fault == nil {
-		l.tellDoubts(n, f.id)
+		h.tellDoubts(n, f.id)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -242,8 +244,8 @@ func (l *Locker) judge(n *node, f finding) error {
 }
 
 // isStill asks a node whether it is the server with that id, as it was when it was examined.
-func (l *Locker) isStill(n *node, runID string) bool {
-	id, err := n.identify(&nodeContext{context.Background(), time.Now().Add(l.p.nodeTimeout)})
+func (h *health) isStill(n *node, runID string) bool {
+	id, err := n.identify(&nodeContext{context.Background(), time.Now().Add(h.p.nodeTimeout)})
 	if err != nil || id.runID == runID {
 		return true
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 )
@@ -80,20 +78,12 @@ func (l *Locker) drained(ctx context.Context) bool {
 			left, calls := e.left()
 			var held []string
 			for _, lease := range left[:min(len(left), maxNamed)] {
-				held = append(held, strings.TrimSpace(lease.l.p.name+" "+keyHash(lease.key)))
+				held = append(held, strings.TrimSpace(lease.p.name+" "+keyHash(lease.key)))
 			}
 			l.p.logger.Warn("lockkit: Close waits for leases that are not released", "waited", e.clock.now()-began,
 				"leases", len(left), "calls", calls, "name_and_key_hash", held)
 		}
 	}
-}
-
-// left are the leases that are still held, by key, and the number of calls under way.
-func (e *engine) left() ([]*Lease, int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	left := slices.SortedFunc(maps.Keys(e.leases), func(a, b *Lease) int { return strings.Compare(a.key, b.key) })
-	return left, e.active
 }
 
 // stillHeld is the error of a Close whose time was up.
@@ -112,16 +102,6 @@ func stillHeld(cause error, left []*Lease, calls int) error {
 		fmt.Fprintf(&keys, " and %d more", more)
 	}
 	return fmt.Errorf("lockkit: close: %w, with leases not released, which are taken away: %s", cause, &keys)
-}
-
-// closeClients closes the clients, once.
-func (e *engine) closeClients() (err error) {
-	e.clientsClosed.Do(func() {
-		for _, n := range e.nodes {
-			err = errors.Join(err, n.client.Close())
-		}
-	})
-	return err
 }
 
 // waitFor waits for joined, and once stop is closed (nil = at once) for no longer than grace.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // ErrResult matches the error of Complete when the result is larger than WithResultLimit.
@@ -29,13 +28,13 @@ var ErrResult = errors.New("result too large")
 // taken the lease away. An error matching ErrResult changes nothing: the
 // lease goes on.
 func (lease *Lease) Complete(ctx context.Context, result []byte) error {
-	p := &lease.l.p
+	p := lease.p
 	if len(result) > p.resultLimit {
 		return fmt.Errorf("lockkit: %w: %d bytes, the limit is %d", ErrResult, len(result), p.resultLimit)
 	}
 	was := lease.end()
 	defer lease.letGo(was)
-	e := lease.l.e
+	e := lease.engine
 	lease.mu.Lock()
 	released, completed := lease.released, lease.completed
 	lease.mu.Unlock()
@@ -51,7 +50,7 @@ func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrClosed}
 	}
 	defer e.end()
-	ctx, end := lease.l.observe(ctx, OpComplete, lease.key, false, lease.token)
+	ctx, end := p.observe(ctx, OpComplete, lease.key, false, lease.token)
 	nodes, err := lease.record(ctx, lease.proposal(result), lease.token, end != nil)
 	if err == nil {
 		lease.mu.Lock()
@@ -62,65 +61,4 @@ func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 		end(Outcome{Err: err, Token: lease.token, Nodes: nodes})
 	}
 	return err
-}
-
-// proposal is the one record that this lease ever offers: a ballot must not stand for two, so what a first
-// call may have left on a node is what every further call repeats.
-func (lease *Lease) proposal(result []byte) *nodeRecord {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	if lease.proposed == nil {
-		lease.proposed = &nodeRecord{rest: lease.l.p.retention, Record: Record{Token: lease.token, Result: slices.Clone(result)}}
-	}
-	return lease.proposed
-}
-
-// record has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
-// decided. A quorum that holds the same record under another ballot, because somebody settled it, is as good.
-func (lease *Lease) record(ctx context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
-	all := allNodes(len(lease.nodes))
-	r := lease.completingRound(rec, ballot, false)
-	s := spread{lease: lease, rec: rec, ballot: ballot, since: lease.l.e.clock.now(), missing: all, unheard: all}
-	r.heard = s.hear
-	r.send(ctx, all)
-	r.wait(context.Background())
-	t := &r.tally
-	done, other := t.doneVotes()
-	var err *OpError
-	switch {
-	case t.count(Granted) >= t.q:
-		s.decided()
-	case done >= t.q && other.Token == rec.Token:
-	case done >= t.q || t.count(Gone)+t.count(Done) > len(t.votes)-t.q:
-		err = &OpError{Err: ErrLost, Reason: LossTaken}
-	case t.recordRefused():
-		err = &OpError{Err: ErrLost, Reason: LossForgotten}
-	default:
-		err = &OpError{Err: ErrUnavailable}
-	}
-	if err == nil {
-		return lease.l.report(t, observed), nil
-	}
-	err.Op, err.Key, err.Nodes = OpComplete, lease.key, lease.l.report(t, true)
-	return err.Nodes, err
-}
-
-// completingRound hands a record to nodes and ends the attempt there. A record that is known to be decided is
-// accepted by nodes that have promised a later token, or forgotten one, too.
-func (lease *Lease) completingRound(rec *nodeRecord, ballot uint64, decided bool) *round {
-	p := &lease.l.p
-	flag := "0"
-	if decided {
-		flag = "1"
-	}
-	lease.mu.Lock()
-	lease.completing = true
-	tails := make([][]any, len(lease.nodes))
-	for i := range tails {
-		tails[i] = []any{ballot, lease.nodes[i].memory, rec.rest.Milliseconds(), rec.Token, p.tombstoneMs, flag, rec.Result}
-	}
-	lease.mu.Unlock()
-	return &round{l: lease.l, lease: lease, bucket: lease.bucket, script: completeScript, stamped: true, must: true, args: lease.args(completeScript, 0),
-		tail:    func(i int) []any { return tails[i] },
-		decided: func(r *round) bool { return r.recordDecided() }}
 }

@@ -146,7 +146,7 @@ func (s *scene) number(f map[string]string, name string) int64 { return s.eval(f
 // lease is the attempt of that name, made as Acquire makes it.
 func (s *scene) lease(name string) *Lease {
 	if s.leases[name] == nil {
-		s.leases[name] = s.l.newLease(context.Background(), conformanceKey, s.l.e.keys.resource(conformanceKey))
+		s.leases[name] = s.l.newLease(context.Background(), conformanceKey)
 	}
 	return s.leases[name]
 }
@@ -174,7 +174,8 @@ func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script
 	}
 	switch verb {
 	case "acquire":
-		return acquireScript, lease.acquiring(flag, f["carry"])
+		lease.carries = f["carry"]
+		return acquireScript, lease.acquiring(flag).args
 	case "renew":
 		return renewScript, append(lease.args(renewScript, 5), uint64(s.number(f, "token")), s.number(f, "confirmed"),
 			uint64(s.number(f, "wb")), memory, s.l.p.turnMs)
@@ -187,7 +188,7 @@ func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script
 		lease.asked, lease.nodes[0].memory = 1, memory
 		rec := &nodeRecord{rest: s.l.p.retention}
 		rec.Token, rec.Result = uint64(s.number(f, "origin")), []byte(conformanceResults[f["result"]])
-		r := lease.completingRound(rec, uint64(s.number(f, "ballot")), decided)
+		r := lease.offering(rec, uint64(s.number(f, "ballot")), decided)
 		return completeScript, append(r.args, r.tail(0)...)
 	case "provision":
 		claim, ok := f["claim"]
@@ -284,11 +285,11 @@ func (s *scene) sendBetween(code *script, args []any) vote {
 	if code != releaseScript {
 		wall = time.UnixMicro(args[wallArg(args)].(int64))
 	}
-	other := func(key string) *Lease { return s.l.newLease(context.Background(), key, s.l.e.keys.resource(key)) }
+	other := func(key string) *Lease { return s.l.newLease(context.Background(), key) }
 	batch := []request{
 		{r: other(wrongType).releasing(0)},
-		{r: &round{l: s.l, script: code, args: args}},
-		{r: other("of nobody").completingRound(&nodeRecord{}, 1, false)},
+		{r: &round{e: &s.l.e.ensemble, p: &s.l.p, script: code, args: args}},
+		{r: other("of nobody").offering(&nodeRecord{}, 1, false)},
 	}
 	replies, err := batchScript.runBatch(context.Background(), s.client, together(0, batch, wall))
 	switch {

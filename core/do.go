@@ -86,17 +86,17 @@ func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Conte
 // completeSurely repeats Complete while its outcome is open, for about a TTL: fn's work is worth more than
 // the caller's time.
 func (lease *Lease) completeSurely(ctx context.Context) error {
-	p := &lease.l.p
-	deadline := lease.l.e.clock.now() + p.ttl
+	p := lease.p
+	deadline := lease.e.clock.now() + p.ttl
 	for {
 		err := lease.Complete(ctx, nil)
-		if !errors.Is(err, ErrUnavailable) || lease.l.e.clock.now() >= deadline {
+		if !errors.Is(err, ErrUnavailable) || lease.e.clock.now() >= deadline {
 			return err
 		}
 		pause := time.NewTimer(p.retryMax)
 		select {
 		case <-pause.C:
-		case <-lease.l.e.closing:
+		case <-lease.e.closing:
 			pause.Stop()
 			return err
 		}

@@ -1,35 +1,60 @@
 package core
 
 import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
 type engine struct {
-	nodes         []*node
-	keys          keyspace
-	guards        []any // guard keys by bucket, boxed
-	clock         stopwatch
+	ensemble
 	lines         lines
 	watchdog      watchdog
-	health        health
-	judging       sync.Mutex
-	pace          time.Duration                // of batches, at least
-	jitter        func(n int64) int64          // uniform in [0, n)
-	attempts      atomic.Uint64                // made so far, to name them
-	longest       atomic.Pointer[longestLease] // in use, where a node knows of a longer one than this process's
-	tasks         sync.WaitGroup               // every goroutine of the Locker
-	owned         bool                         // Close closes the clients
+	owned         bool // Close closes the clients
 	clientsClosed sync.Once
 
-	mu      sync.Mutex
-	leases  map[*Lease]struct{}
-	active  int           // calls of Acquire under way
-	quiet   chan struct{} // closed when a closed engine has neither leases nor calls
-	closed  bool
-	closing chan struct{}
+	leases map[*Lease]struct{}
+	active int // calls under way
+	closed bool
+}
+
+// newEngine makes an engine over the servers behind clients, which it has not talked to yet.
+func newEngine(clients []redis.UniversalClient, p *policy) *engine {
+	e := &engine{
+		ensemble: ensemble{clock: newStopwatch(), jitter: rand.Int64N, pace: minPace, quiet: make(chan struct{}), closing: make(chan struct{})},
+		lines:    lines{m: map[string]line{}},
+		leases:   map[*Lease]struct{}{},
+	}
+	buckets := 1
+	for i, c := range clients {
+		n := newNode(i, c)
+		e.nodes = append(e.nodes, n)
+		if n.cluster != nil {
+			buckets = clusterBuckets
+		}
+	}
+	for _, n := range e.nodes {
+		n.asked = make([]time.Duration, buckets)
+		n.memories = make([]atomic.Pointer[string], buckets)
+		for range buckets {
+			n.lanes = append(n.lanes, &lane{e: &e.ensemble, n: n})
+		}
+	}
+	e.keys = newKeyspace(p.prefix, buckets)
+	for b := range buckets {
+		e.guards = append(e.guards, e.keys.guard(b))
+	}
+	e.watchdog.e = e
+	e.health.e, e.health.p = &e.ensemble, p
+	return e
 }
 
 // begin books a call that may talk to nodes. One that acquires is refused once the engine is closing, any
@@ -60,7 +85,7 @@ func (e *engine) keep(lease *Lease) bool {
 		return false
 	}
 	e.leases[lease] = struct{}{}
-	e.lines.holds(lease)
+	e.lines.holds(lease.turn(), lease, lease.carries)
 	return true
 }
 
@@ -72,29 +97,27 @@ func (e *engine) retire(l *Lease) {
 	e.hush()
 }
 
-// spawn runs f on a goroutine that Close waits for, unless Close has stopped waiting for more.
-func (e *engine) spawn(f func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.isQuiet() {
-		e.tasks.Go(f)
-	}
-}
-
+// hush closes quiet once the engine is closed and nothing uses it. Called with the lock.
 func (e *engine) hush() {
 	if e.closed && e.active == 0 && len(e.leases) == 0 && !e.isQuiet() {
 		close(e.quiet)
 	}
 }
 
-func (e *engine) isQuiet() bool   { return isClosed(e.quiet) }
-func (e *engine) isClosing() bool { return isClosed(e.closing) }
+// left are the leases that are still held, by key, and the number of calls under way.
+func (e *engine) left() ([]*Lease, int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left := slices.SortedFunc(maps.Keys(e.leases), func(a, b *Lease) int { return strings.Compare(a.key, b.key) })
+	return left, e.active
+}
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+// closeClients closes the clients, once.
+func (e *engine) closeClients() (err error) {
+	e.clientsClosed.Do(func() {
+		for _, n := range e.nodes {
+			err = errors.Join(err, n.client.Close())
+		}
+	})
+	return err
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -139,3 +140,15 @@ var (
 	errCircuitOpen = errors.New("not asked, because it has not been answering")
 	errOverloaded  = errors.New("not asked, because too many requests are under way")
 )
+
+func nodeName(index int, addr string) string {
+	if addr == "" {
+		return fmt.Sprintf("node %d", index)
+	}
+	return fmt.Sprintf("node %d (%s)", index, addr)
+}
+
+// timeUp reports whether err reads like the end of a context.
+func timeUp(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}

@@ -70,15 +70,15 @@ func (f *flight) call(sent time.Duration, wall time.Time) {
 	case 1:
 		r := f.batch[0].r
 		ctx := &r.nodeContext
-		if sent-r.sent > r.l.p.nodeTimeout/4 { // it has waited for its turn
-			ctx = &nodeContext{r.values, wall.Add(r.l.p.nodeTimeout)}
+		if sent-r.sent > r.p.nodeTimeout/4 { // it has waited for its turn
+			ctx = &nodeContext{r.values, wall.Add(r.p.nodeTimeout)}
 		}
 		f.votes = append(f.votes, n.call(ctx, r.script, r.request(n.index, wall)))
 		return
 	}
 	ctx := &nodeContext{}
 	for _, q := range f.batch {
-		if deadline := wall.Add(q.r.l.p.nodeTimeout); deadline.After(ctx.deadline) {
+		if deadline := wall.Add(q.r.p.nodeTimeout); deadline.After(ctx.deadline) {
 			ctx.deadline = deadline
 		}
 	}
@@ -113,7 +113,7 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 		if v.clock != 0 {
 			v.skew = time.Duration(v.clock-clock.UnixMicro()) * time.Microsecond
 			n.heardClock(v.skew, v.latency)
-			if v.verdict == ClockSkewed && v.skew.Abs() <= r.l.p.window {
+			if v.verdict == ClockSkewed && v.skew.Abs() <= r.p.window {
 				v.verdict = TooLate
 			}
 			// What the batch brought along, and the request did not, is news to its round as if the node had told.
@@ -122,7 +122,7 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 			}
 		}
 		n.heardMemory(r.bucket, v.memory)
-		if v.longest > 0 && r.l.learn(v.longest) {
+		if v.longest > 0 && f.l.e.learn(v.longest, r.p) {
 			news = v
 		}
 		if r.script == acquireScript {
@@ -134,13 +134,13 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 	}
 	// What follows may log, which is the user's code: the votes must not wait for it.
 	if news != nil {
-		f.batch[0].r.l.tellLongest(news.longest, n)
+		f.batch[0].r.p.tellLongest(news.longest, n)
 	}
 	for i, q := range f.batch {
 		if f.err == nil || i == 0 {
 			f.l.e.noticed(n, f.votes[i], q.r)
 		}
-		q.r.l.heard(n, f.votes[i], q.r)
+		q.r.p.tellReply(n, f.votes[i], q.r)
 	}
 }
 
@@ -152,11 +152,11 @@ func together(node int, batch []request, wall time.Time) []any {
 	for _, q := range batch {
 		args = append(args, q.r.args[resourceArg], q.r.args[tombstoneArg])
 	}
-	if first.l.p.guarded {
-		args = append(args, first.l.e.guards[first.bucket])
+	if first.p.guarded {
+		args = append(args, first.e.guards[first.bucket])
 	}
 	args[keysArg] = len(args) - 3
-	args = first.l.head(append(args, noMemory))
+	args = first.e.head(first.p, append(args, noMemory))
 	args[wallArg(args)] = wall.UnixMicro()
 	for _, q := range batch {
 		args = q.r.inBatch(node, args)
@@ -189,9 +189,9 @@ func (r *round) inBatch(node int, args []any) []any {
 func (r *round) stale(now time.Duration) bool {
 	switch r.script {
 	case acquireScript: // half the time is for the answer
-		return r.lease.isEnded() || now-r.sent > r.l.p.nodeTimeout/2
+		return r.asker.isEnded() || now-r.sent > r.p.nodeTimeout/2
 	case renewScript:
-		return r.lease.isEnded() || now-r.sent > r.l.p.nodeTimeout
+		return r.asker.isEnded() || now-r.sent > r.p.nodeTimeout
 	}
 	return false
 }

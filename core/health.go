@@ -16,10 +16,13 @@ import (
 //
 // It is a timer: while nothing is due it takes no goroutine.
 type health struct {
-	l *Locker // made by New
+	e *ensemble
+	p *policy // of the Locker made by New
 
 	mu    sync.Mutex
 	timer *time.Timer // nil once stopped
+
+	judging sync.Mutex
 }
 
 var (
@@ -46,7 +49,7 @@ func touchEvery(maxTTL time.Duration, buckets int) time.Duration {
 
 // start has the nodes looked after until stop. The guard records of a Cluster get their turns evenly.
 func (h *health) start() {
-	e := h.l.e
+	e := h.e
 	now, every, buckets := e.clock.now(), h.every(), len(e.guards)
 	for _, n := range e.nodes {
 		n.mu.Lock()
@@ -84,11 +87,11 @@ func (h *health) stop() {
 	}
 }
 
-func (h *health) every() time.Duration { return touchEvery(h.l.p.maxTTL, len(h.l.e.guards)) }
+func (h *health) every() time.Duration { return touchEvery(h.p.maxTTL, len(h.e.guards)) }
 
 // look does what is due. Of the guard records of a Cluster, it takes one at a time.
 func (h *health) look() {
-	e := h.l.e
+	e := h.e
 	if e.isClosing() {
 		return
 	}
@@ -97,7 +100,7 @@ func (h *health) look() {
 	for _, n := range e.nodes {
 		n.mu.Lock()
 		check := n.dueCheck(now, false)
-		if h.l.p.guarded && n.fault == nil && now-n.asked[bucket] >= every {
+		if h.p.guarded && n.fault == nil && now-n.asked[bucket] >= every {
 			n.asked[bucket] = now
 			idle = idle.with(n.index)
 		}
@@ -105,14 +108,14 @@ func (h *health) look() {
 		verdict := n.voting.now
 		n.mu.Unlock()
 		if check {
-			e.spawn(func() { h.l.recheck(n) })
+			e.spawn(func() { h.recheck(n) })
 		}
 		if due {
-			h.l.tellVoting(n, verdict, hidden)
+			h.p.tellVoting(n, verdict, hidden)
 		}
 	}
 	if idle != 0 {
-		h.l.touch(idle, bucket)
+		h.touch(idle, bucket)
 	}
 	h.plan()
 }
@@ -120,7 +123,7 @@ func (h *health) look() {
 // idlest is the bucket that a node has not been asked about for longest.
 func (h *health) idlest() (bucket int) {
 	oldest := time.Duration(math.MaxInt64)
-	for _, n := range h.l.e.nodes {
+	for _, n := range h.e.nodes {
 		n.mu.Lock()
 		for b, at := range n.asked {
 			if n.fault == nil && at < oldest {
@@ -134,15 +137,15 @@ func (h *health) idlest() (bucket int) {
 
 // next is when something is due, if anything ever is.
 func (h *health) next() (d time.Duration, due bool) {
-	now, every := h.l.e.clock.now(), h.every()
+	now, every := h.e.clock.now(), h.every()
 	at := func(t time.Duration) {
 		if !due || t-now < d {
 			d, due = t-now, true
 		}
 	}
-	for _, n := range h.l.e.nodes {
+	for _, n := range h.e.nodes {
 		n.mu.Lock()
-		if h.l.p.guarded && n.fault == nil {
+		if h.p.guarded && n.fault == nil {
 			at(slices.Min(n.asked) + every)
 		}
 		if (!n.checked || n.fault != nil) && !n.checking {
@@ -153,14 +156,14 @@ func (h *health) next() (d time.Duration, due bool) {
 		}
 		n.mu.Unlock()
 	}
-	return max(d, every/time.Duration(2*len(h.l.e.guards))), due
+	return max(d, every/time.Duration(2*len(h.e.guards))), due
 }
 
 // touch asks nodes for nothing, so that those that lost their memory notice it.
-func (l *Locker) touch(nodes nodeSet, bucket int) {
-	guard := l.e.guards[bucket]
-	r := &round{l: l, bucket: bucket, script: touchScript, stamped: true,
-		args:    l.head(append(touchScript.args(8, guard, guard, guard), "-")),
+func (h *health) touch(nodes nodeSet, bucket int) {
+	guard := h.e.guards[bucket]
+	r := &round{e: h.e, p: h.p, bucket: bucket, script: touchScript, stamped: true,
+		args:    h.e.head(h.p, append(touchScript.args(8, guard, guard, guard), "-")),
 		decided: func(*round) bool { return false }}
 	r.send(context.Background(), nodes)
 	r.leave() // what they say is heard late
@@ -191,18 +194,18 @@ func (n *node) faultIsNews(was, fault error, now time.Duration) bool {
 const sayAgain = 30 * time.Minute
 
 // recheck examines a server that was away, or unfit, before.
-func (l *Locker) recheck(n *node) {
+func (h *health) recheck(n *node) {
 	n.mu.Lock()
 	was := n.fault
 	n.mu.Unlock()
-	f := l.examine(n)
-	fault := l.judge(n, f)
-	l.e.health.plan()
+	f := h.examine(n)
+	fault := h.judge(n, f)
+	h.plan()
 	switch {
 	case f.err != nil:
 	case fault == nil && was != nil:
-		l.p.logger.Info("lockkit: node is fit and takes part again", n.attrs())
-	case fault != nil && n.faultIsNews(was, fault, l.e.clock.now()):
-		l.p.logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
+		h.p.logger.Info("lockkit: node is fit and takes part again", n.attrs())
+	case fault != nil && n.faultIsNews(was, fault, h.e.clock.now()):
+		h.p.logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"log/slog"
 	"strconv"
 )
 
@@ -43,11 +42,6 @@ func checkKey(key string) error {
 func keyHash(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])
-}
-
-// attrs names the lease in a log line.
-func (lease *Lease) attrs() slog.Attr {
-	return slog.Group("", slog.String("name", lease.l.p.name), slog.String("key_hash", keyHash(lease.key)))
 }
 
 // A keyspace makes Redis keys.

@@ -18,7 +18,7 @@ const (
 // go first: load must not cost a lease. The batches under way use as many connections as the client has;
 // acquisitions alone no more than half of them.
 type lane struct {
-	e *engine
+	e *ensemble
 	n *node
 
 	mu      sync.Mutex

@@ -313,8 +313,8 @@ func TestNotEveryRequestBoards(t *testing.T) {
 				p := w.process()
 				n := p.e.nodes[0]
 				n.connections = 0 // nothing leaves by itself
-				lease := p.newLease(t.Context(), "k", p.e.keys.resource("k"))
-				r := &round{l: p.Locker, lease: lease, script: acquireScript, stamped: true, args: lease.acquiring(false, ""),
+				lease := p.newLease(t.Context(), "k")
+				r := &round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true, args: lease.acquiring(false).args,
 					decided: func(*round) bool { return false }}
 				r.send(t.Context(), allNodes(1))
 				l := n.lanes[0]
@@ -343,14 +343,14 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 		n := p.e.nodes[0]
 		b := n.breaker(0)
 		b.slots = &slots{}
-		lanes := []*lane{{e: p.e, n: n}, {e: p.e, n: n}}
+		lanes := []*lane{{e: &p.e.ensemble, n: n}, {e: &p.e.ensemble, n: n}}
 		for _, l := range lanes {
 			l.mu.Lock()
 			b.slots.enter(l)
 			l.mu.Unlock()
 		}
-		lease := p.newLease(t.Context(), "k", p.e.keys.resource("k"))
-		r := &round{l: p.Locker, lease: lease, script: acquireScript, stamped: true, args: lease.acquiring(false, ""),
+		lease := p.newLease(t.Context(), "k")
+		r := &round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true, args: lease.acquiring(false).args,
 			decided: func(*round) bool { return false }}
 		r.send(t.Context(), 0)
 		n.inFlight++

@@ -26,14 +26,14 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
 				p := w.process()
 				resource := p.e.keys.resource("k")
-				lease := p.newLease(t.Context(), "k", resource)
+				lease := p.newLease(t.Context(), "k")
 				lease.token = 8
 				if _, err := write(w.nodes[0], resource); err != nil {
 					t.Fatal(err)
 				}
 				before := w.dump(t, resource)
 				for _, q := range []sentRequest{
-					{acquireScript, stamped(lease.acquiring(false, ""))},
+					{acquireScript, stamped(lease.acquiring(false).args)},
 					{renewScript, stamped(append(lease.args(renewScript, 5), uint64(8), time.Now().Add(time.Hour).UnixMilli(), 0, noMemory, 1000))},
 					{releaseScript, lease.releasing(0).args},
 				} {
@@ -41,7 +41,7 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 						t.Errorf("%v: %v", q.s.op, v.verdict)
 					}
 				}
-				r := lease.completingRound(&nodeRecord{rest: time.Hour}, 8, true)
+				r := lease.offering(&nodeRecord{rest: time.Hour}, 8, true)
 				if v := p.e.nodes[0].call(context.Background(), completeScript, stamped(append(r.args, r.tail(0)...))); v.verdict != Failed {
 					t.Errorf("complete: %v", v.verdict)
 				}

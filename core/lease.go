@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -10,37 +9,25 @@ import (
 // A Lease is the right to act alone on a key until its context ends. The watchdog renews it until it is
 // released, its holder's context ends, or no quorum confirms it in time. It is safe for concurrent use.
 type Lease struct {
-	l       *Locker
-	key     string
-	line    string
-	bucket  int    // of the guard record that the scripts look at
-	carries string // by the Carrier
-	ctx     leaseContext
-	cancel  context.CancelCauseFunc
-	// What scripts are told, boxed once.
-	resource, tombstone, id any
+	attempt
+	engine *engine
+	ctx    leaseContext
+	cancel context.CancelCauseFunc
 
 	// until is when the context ends unless a renewal succeeds: end of validity less the margin. Read
 	// without the lock, because looking at a context must not wait.
 	until atomic.Int64
 
-	mu               sync.Mutex
+	// Guarded by the attempt's lock.
 	state            leaseState
-	reason           LossReason // it was lost, or a release found it lost
-	token            uint64
-	nodes            []nodeState
-	few              [5]nodeState  // room for the nodes of most
+	reason           LossReason    // it was lost, or a release found it lost
 	released         bool          // Release was called
 	freed, completed bool          // a quorum has confirmed Release, Complete
-	proposed         *nodeRecord   // by the first Complete
-	completing       bool          // some node was sent a completion under the attempt's token
-	asked            nodeSet       // nodes that were sent anything: they may have it
-	sent             time.Duration // when it was first asked for
-	granted          time.Duration // when hold reported it
+	since            time.Duration // when hold reported it
 	renewAt          time.Duration
-	renewing         bool // a round is under way
-	rejoining        bool // the next round is early, for a node that others were in
-	ended            func(Outcome)
+	renewing         *renewal // under way
+	rejoining        bool     // the next round is early, for a node that others were in
+	onEnd            func(Outcome)
 
 	next  time.Duration // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
 	place int           // watchdog: index in its heap, -1 = not in it
@@ -52,79 +39,42 @@ const (
 	leasePending leaseState = iota // the attempt is under way
 	leaseHeld
 	leaseLost // ended before its holder ended it
-	leaseOver // released, completed, or never held
+	leaseOver // released or completed
 )
 
-func (l *Locker) newLease(parent context.Context, key, line string) *Lease {
-	tombstone, id := l.e.keys.tombstone(key, l.e.attempts.Add(1))
-	lease := &Lease{l: l, key: key, line: line, bucket: l.e.keys.bucket(key), place: -1, resource: line, tombstone: tombstone, id: id}
-	lease.nodes = lease.few[:0]
-	for _, n := range l.e.nodes { // before the first request is sent
-		lease.nodes = append(lease.nodes, nodeState{memory: n.memory(lease.bucket)})
-	}
-	lease.ctx.lease, lease.ctx.parent = lease, parent
-	return lease
-}
-
-// args is the head of every argument list: what all scripts but release are told.
-func (lease *Lease) args(s *script, n int) []any {
-	e := lease.l.e
-	var a []any
-	if lease.l.p.guarded {
-		a = s.args(8+n, lease.resource, lease.tombstone, e.guards[lease.bucket])
-	} else {
-		a = s.args(8+n, lease.resource, lease.tombstone)
-	}
-	return lease.l.head(append(a, lease.id))
-}
-
-// head appends what all scripts but release and provision are told after the attempt's name.
-func (l *Locker) head(a []any) []any {
-	a = append(append(a, unstamped), l.p.static[:]...)
-	at := len(a) - len(l.p.static)
-	a[at+maxTTLArg], a[at+idleArg] = l.longest()
-	return a
-}
-
-// unstamped stands for the client's wall clock until the request leaves.
-var unstamped any = 0
+// turn is what the local queue knows the lease's key by.
+func (lease *Lease) turn() string { return lease.resource.(string) }
 
 // trust sets how long the lease may be trusted when the request was sent at that time. It never takes
 // trust back.
 func (lease *Lease) trust(sent time.Duration) {
-	lease.until.Store(max(lease.until.Load(), int64(sent+lease.l.p.validity-lease.l.p.margin)))
-}
-
-// trusts reports whether a lease whose request was sent at that time can still be trusted. It is looked at after
-// every wait.
-func (lease *Lease) trusts(sent time.Duration) bool {
-	lease.trust(sent)
-	return lease.left() > 0
+	lease.until.Store(max(lease.until.Load(), int64(sent+lease.p.validity-lease.p.margin)))
 }
 
 // distrust ends the trust in the lease now, if not before.
 func (lease *Lease) distrust() {
-	lease.until.Store(min(lease.until.Load(), int64(lease.l.e.clock.now())))
+	lease.until.Store(min(lease.until.Load(), int64(lease.engine.clock.now())))
 }
 
 // left is for how long the lease can still be trusted.
 func (lease *Lease) left() time.Duration {
-	return time.Duration(lease.until.Load()) - lease.l.e.clock.now()
+	return time.Duration(lease.until.Load()) - lease.engine.clock.now()
 }
 
 // freedAfter is how long the nodes keep the key if its holder vanishes now.
 func (lease *Lease) freedAfter() time.Duration {
-	p := &lease.l.p
+	p := lease.p
 	return lease.left() + p.margin - p.validity + p.server
 }
 
 // hold turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
 // and the Locker is not closing.
 func (lease *Lease) hold(t *tally, sent time.Duration) bool {
-	if !lease.trusts(sent) {
+	lease.trust(sent)
+	if lease.left() <= 0 {
 		return false
 	}
-	_, ended := lease.l.observe(lease.ctx.parent, OpHold, lease.key, false, lease.token)
+	_, ended := lease.p.observe(lease.ctx.parent, OpHold, lease.key, false, lease.token)
 	held := lease.begin(t, sent, ended)
 	if !held && ended != nil {
 		ended(Outcome{Err: ErrClosed, Token: lease.token})
@@ -133,7 +83,7 @@ func (lease *Lease) hold(t *tally, sent time.Duration) bool {
 }
 
 func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) bool {
-	e := lease.l.e
+	e := lease.engine
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	if !e.keep(lease) {
@@ -144,26 +94,12 @@ func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) boo
 			lease.asked = lease.asked.with(i)
 		}
 	}
-	lease.state, lease.ended = leaseHeld, ended
-	lease.sent, lease.granted = sent, e.clock.now()
-	lease.renewAt = sent + lease.l.renewalPeriod()
+	lease.state, lease.onEnd = leaseHeld, ended
+	lease.sent, lease.since = sent, e.clock.now()
+	lease.renewAt = sent + lease.renewalPeriod()
 	lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
 	lease.plan()
 	return true
-}
-
-// over ends an attempt that is not held.
-func (lease *Lease) over() {
-	lease.mu.Lock()
-	lease.state = leaseOver
-	lease.mu.Unlock()
-}
-
-// isEnded reports whether nothing of the attempt may be sent any more but its end.
-func (lease *Lease) isEnded() bool {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	return lease.state == leaseOver
 }
 
 // Key returns the key.
@@ -224,7 +160,7 @@ func (c *leaseContext) Value(key any) any {
 
 // expiry is why a lease runs out.
 func (lease *Lease) expiry() LossReason {
-	if p := &lease.l.p; p.maxHold > 0 && lease.l.e.clock.now()-lease.granted >= p.maxHold {
+	if p := lease.p; p.maxHold > 0 && lease.engine.clock.now()-lease.since >= p.maxHold {
 		return LossMaxHold
 	}
 	return LossExpired
@@ -240,19 +176,19 @@ func (lease *Lease) lose(reason LossReason) {
 	}
 	lease.state, lease.reason = leaseLost, reason
 	lease.distrust()
-	ended := lease.ended
+	ended := lease.onEnd
 	lease.mu.Unlock()
 
 	err := lease.lossError(OpHold)
 	lease.cancel(err)
 	parentGone := context.Cause(lease.ctx.Context) != error(err)
-	e := lease.l.e
+	e := lease.engine
 	e.watchdog.remove(lease)
-	e.lines.leave(lease.line)
+	e.lines.leave(lease.turn())
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
 	e.spawn(func() {
 		if !parentGone {
-			lease.l.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", e.clock.now()-lease.granted)
+			lease.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", e.clock.now()-lease.since)
 		}
 		if ended != nil {
 			ended(Outcome{Err: err, Reason: reason, Token: lease.token})
@@ -277,13 +213,13 @@ func (lease *Lease) lossError(op OpKind) *OpError {
 // end ends a held lease because its holder says so. It returns the state the lease was in.
 func (lease *Lease) end() leaseState {
 	lease.mu.Lock()
-	was, ended := lease.state, lease.ended
-	lease.state = leaseOver
+	was, ended := lease.state, lease.onEnd
+	lease.state, lease.ended = leaseOver, true
 	lease.distrust()
 	lease.mu.Unlock()
 	if was == leaseHeld {
 		lease.cancel(ErrReleased)
-		lease.l.e.watchdog.remove(lease)
+		lease.engine.watchdog.remove(lease)
 		if ended != nil {
 			ended(Outcome{Err: ErrReleased, Token: lease.token})
 		}

@@ -15,11 +15,14 @@ type lines struct {
 }
 
 type line struct {
-	holder  *Lease // nil while the one whose turn it is contends,
+	holder  holder // nil while the one whose turn it is contends,
 	trouble error  // and then what its last attempt failed with
 	carried string // by the last holder that was heard of, here or on the nodes
 	behind  []chan struct{}
 }
+
+// A holder tells how long the nodes keep the key if it vanishes now.
+type holder interface{ freedAfter() time.Duration }
 
 // tryEnter takes the turn if it is free.
 func (q *lines) tryEnter(key string) bool {
@@ -66,13 +69,13 @@ func (q *lines) enter(ctx context.Context, quit <-chan struct{}, key string) boo
 	return false
 }
 
-// holds books that the one whose turn it is has got its lease.
-func (q *lines) holds(lease *Lease) {
+// holds books that the one whose turn it is has got the key, and what it carries.
+func (q *lines) holds(key string, h holder, carried string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := q.m[lease.line]
-	at.holder, at.carried = lease, lease.carries
-	q.m[lease.line] = at
+	at := q.m[key]
+	at.holder, at.carried = h, carried
+	q.m[key] = at
 }
 
 // fails books what an attempt of the one whose turn it is failed with, and what the holder carries.

@@ -1,10 +1,10 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,39 +34,12 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	if err := errors.Join(err, checkClients(nodes)); err != nil {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
-	e := &engine{
-		clock: newStopwatch(), jitter: rand.Int64N, pace: minPace,
-		lines:   lines{m: map[string]line{}},
-		leases:  map[*Lease]struct{}{},
-		quiet:   make(chan struct{}),
-		closing: make(chan struct{}),
-	}
-	buckets := 1
-	for i, c := range nodes {
-		n := newNode(i, c)
-		e.nodes = append(e.nodes, n)
-		if n.cluster != nil {
-			buckets = clusterBuckets
-		}
-	}
-	for _, n := range e.nodes {
-		n.asked = make([]time.Duration, buckets)
-		n.memories = make([]atomic.Pointer[string], buckets)
-		for range buckets {
-			n.lanes = append(n.lanes, &lane{e: e, n: n})
-		}
-	}
-	e.keys = newKeyspace(p.prefix, buckets)
-	for b := range buckets {
-		e.guards = append(e.guards, e.keys.guard(b))
-	}
-	e.watchdog.e = e
-	l := &Locker{e, p}
-	e.health.l = l
-	if err := l.checkNodes(); err != nil {
+	l := &Locker{p: p}
+	l.e = newEngine(nodes, &l.p)
+	if err := l.e.health.checkNodes(); err != nil {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
-	e.health.start()
+	l.e.health.start()
 	return l, nil
 }
 
@@ -113,7 +86,7 @@ func closeClients(clients []redis.UniversalClient) error {
 // prefix, clock window, max TTL, restart guard and replica lag belong to the nodes: changing them is an
 // error.
 func (l *Locker) With(opts ...Option) (*Locker, error) {
-	conf := l.p.asked
+	conf := l.p.options
 	conf.guard, conf.window, conf.maxTTL = &l.p.guarded, l.p.window, l.p.maxTTL
 	p, err := conf.with(opts).policy(len(l.e.nodes))
 	var shared error
@@ -129,3 +102,30 @@ func (l *Locker) With(opts ...Option) (*Locker, error) {
 // KeyPrefix returns what all Redis keys of l start with, see WithKeyPrefix. It is for packages whose host has
 // keys of its own in the same Redis.
 func (l *Locker) KeyPrefix() string { return l.p.prefix }
+
+// ClockOffset returns by how much the wall clocks of the nodes are ahead of this process's: the median over
+// the nodes, of each what the quickest of its last eight replies showed, which is exact to half the time it
+// took. It is false before any node has replied.
+func (l *Locker) ClockOffset() (time.Duration, bool) {
+	var ahead []time.Duration
+	for _, n := range l.e.nodes {
+		n.mu.Lock()
+		if best := n.clock.best(); best.taken {
+			ahead = append(ahead, best.ahead)
+		}
+		n.mu.Unlock()
+	}
+	if len(ahead) == 0 {
+		return 0, false
+	}
+	slices.Sort(ahead)
+	return ahead[len(ahead)/2], true
+}
+
+// Event tells the observer, if it is an [EventObserver], that source decided kind about a key of l's name.
+// It is for packages that translate a lock into the words of another library.
+func (l *Locker) Event(ctx context.Context, source, kind string) {
+	if o, ok := l.p.observer.(EventObserver); ok {
+		o.Event(ctx, Event{Source: source, Name: l.p.name, Kind: kind})
+	}
+}

@@ -41,7 +41,7 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 func TestProvisionTellsTheLongestLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.stranger(WithRestartGuard(true))
-		p.learn(20 * time.Second)
+		p.e.learn(20*time.Second, &p.p)
 		if err := p.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 		held := w.acquire(long, "k") // on nodes 0 and 1
 		long.set(fate{lose: true})
 		w.nodes[0].RestartEmpty()
-		short.touch(nodeSet(0).with(0), 0) // a quarantine of 5s begins, for all that short knows
+		short.e.health.touch(nodeSet(0).with(0), 0) // a quarantine of 5s begins, for all that short knows
 		time.Sleep(7 * time.Second)
 		short.clear()
 		time.Sleep(2 * time.Second) // nothing is under way that could still fail

@@ -62,13 +62,6 @@ func newNode(i int, c redis.UniversalClient) *node {
 // String names the node for a message.
 func (n *node) String() string { return nodeName(n.index, n.addr) }
 
-func nodeName(index int, addr string) string {
-	if addr == "" {
-		return fmt.Sprintf("node %d", index)
-	}
-	return fmt.Sprintf("node %d (%s)", index, addr)
-}
-
 // admit reports whether a request about keys of a bucket may be sent now, and books it. A server that fails
 // requests, or has left one unanswered for longer than the timeout, gets one probe per timeout until it
 // answers; and what must be sent in any case: the end of an attempt that it may have granted.
@@ -142,14 +135,6 @@ func (n *node) call(ctx context.Context, s *script, args []any) vote {
 		return failed(err)
 	}
 	return s.parse(reply)
-}
-
-// failed is the vote of a node that answers with an error, or not at all.
-func failed(err error) vote {
-	if says(err, "READONLY") {
-		return vote{verdict: Replica, err: err}
-	}
-	return vote{verdict: Failed, err: err}
 }
 
 // lane is the way to what a guard bucket holds.

@@ -17,7 +17,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		"healed":               {func(*Lease) {}, Healed, "new"},
 		"passed":               {func(*Lease) {}, Passed, "new"},
 		"refused":              {func(*Lease) {}, Gone, "old"},
-		"not trusted any more": {func(lease *Lease) { lease.until.Store(int64(lease.l.e.clock.now())) }, Healed, "old"},
+		"not trusted any more": {func(lease *Lease) { lease.until.Store(int64(lease.engine.clock.now())) }, Healed, "old"},
 		"completing":           {func(lease *Lease) { lease.completing = true }, Healed, "old"},
 		"not reported yet":     {func(lease *Lease) { lease.state = leasePending }, Granted, "old"},
 		"over":                 {func(lease *Lease) { lease.state = leaseOver }, Granted, "old"},
@@ -31,7 +31,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 				lease.nodes[0].memory = "old"
 				c.prepare(lease)
 				lease.mu.Unlock()
-				lease.confirmed(reply{vote{verdict: c.verdict, memory: "new", expiry: lease.nodes[0].expiry + 1}, 0, 0}, false)
+				lease.renewalNow().hear(OpRenew, reply{vote{verdict: c.verdict, memory: "new", expiry: lease.nodes[0].expiry + 1}, 0, 0}, false)
 				lease.mu.Lock()
 				got := lease.nodes[0].memory
 				lease.state = was

@@ -150,35 +150,20 @@ func (j joined) Carry(ctx context.Context) string {
 	return ""
 }
 
-// Event tells the observer, if it is an [EventObserver], that source decided kind about a key of l's name.
-// It is for packages that translate a lock into the words of another library.
-func (l *Locker) Event(ctx context.Context, source, kind string) {
-	if o, ok := l.p.observer.(EventObserver); ok {
-		o.Event(ctx, Event{Source: source, Name: l.p.name, Kind: kind})
-	}
-}
-
 // observe starts an operation; end is nil without an observer, so that nothing need be gathered for it.
-func (l *Locker) observe(ctx context.Context, kind OpKind, key string, try bool, token uint64) (context.Context, func(Outcome)) {
-	if l.p.observer == nil {
+func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool, token uint64) (context.Context, func(Outcome)) {
+	if p.observer == nil {
 		return ctx, nil
 	}
-	return l.p.observer.Start(ctx, Op{Kind: kind, Name: l.p.name, Key: key, Nodes: len(l.e.nodes), Try: try, Token: token})
+	return p.observer.Start(ctx, Op{Kind: kind, Name: p.name, Key: key, Nodes: p.nodes, Try: try, Token: token})
 }
 
 // carry asks the observer what the lease that is being acquired shall carry.
-func (l *Locker) carry(ctx context.Context) string {
-	if o, ok := l.p.observer.(Carrier); ok {
+func (p *policy) carry(ctx context.Context) string {
+	if o, ok := p.observer.(Carrier); ok {
 		if s := o.Carry(ctx); len(s) <= maxCarried {
 			return s
 		}
 	}
 	return ""
-}
-
-// heard tells the observer what a node made of a request.
-func (l *Locker) heard(n *node, v vote, r *round) {
-	if o, ok := l.p.observer.(NodeObserver); ok && r.script.op != opProvision {
-		o.Node(&r.nodeContext, r.script.op, v.report(n))
-	}
 }

@@ -333,14 +333,14 @@ func TestNoObserverNoReport(t *testing.T) {
 		votes.take(0, vote{verdict: Granted})
 		votes.take(1, vote{verdict: Granted})
 		p := w.process()
-		if got := p.report(&votes, false); got != nil {
+		if got := p.e.report(&votes, false); got != nil {
 			t.Errorf("reported %v to nobody", got)
 		}
-		if got := p.report(&votes, true); len(got) != 3 {
+		if got := p.e.report(&votes, true); len(got) != 3 {
 			t.Errorf("an observer is told of %d nodes", len(got))
 		}
 		votes.take(1, vote{verdict: Failed})
-		if got := p.report(&votes, false); len(got) != 3 {
+		if got := p.e.report(&votes, false); len(got) != 3 {
 			t.Errorf("the error of a failure has %d nodes", len(got))
 		}
 	})

@@ -91,8 +91,8 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 
 // claim asks nodes what they are; those whose claim is given are declared new.
 func (l *Locker) claim(ctx context.Context, bucket int, claims []any, to nodeSet) ([]vote, error) {
-	longest, _ := l.longest()
-	r := round{l: l, bucket: bucket, script: provisionScript, stamped: true, must: true,
+	longest, _ := l.e.longestLease(&l.p)
+	r := round{e: &l.e.ensemble, p: &l.p, bucket: bucket, script: provisionScript, stamped: true, must: true,
 		args:    append(provisionScript.args(6, l.e.guards[bucket]), rand.Text(), unstamped, l.p.window.Milliseconds(), longest, l.p.lag.Milliseconds()),
 		tail:    func(i int) []any { return []any{claims[i]} },
 		decided: func(*round) bool { return false }}

@@ -9,7 +9,7 @@ import (
 // A spread brings a decided record to the nodes that have not confirmed it, in the background: what only a bare
 // quorum holds is gone when one of them forgets.
 type spread struct {
-	lease  *Lease
+	a      *attempt
 	rec    *nodeRecord
 	ballot uint64
 	since  time.Duration // when the completion was sent
@@ -22,7 +22,7 @@ type spread struct {
 }
 
 // hear takes what a node made of the completion, however late.
-func (s *spread) hear(_ *Lease, got reply, _ bool) (slept bool) {
+func (s *spread) hear(_ OpKind, got reply, _ bool) (slept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unheard &^= nodeSet(0).with(got.node)
@@ -32,6 +32,8 @@ func (s *spread) hear(_ *Lease, got reply, _ bool) (slept bool) {
 	s.start()
 	return false
 }
+
+func (s *spread) isEnded() bool { return s.a.isEnded() }
 
 // decided notes that a quorum holds the record.
 func (s *spread) decided() {
@@ -45,14 +47,14 @@ func (s *spread) decided() {
 func (s *spread) start() {
 	if s.on && !s.running && s.unheard == 0 && s.missing != 0 {
 		s.running = true
-		s.lease.l.e.spawn(s.run)
+		s.a.e.spawn(s.run)
 	}
 }
 
 // run offers the record to the nodes that lack it, at growing pauses, for a max TTL. When the Locker is being
 // closed it tries once more. Later, whoever asks for the key repairs what is missing.
 func (s *spread) run() {
-	e, p := s.lease.l.e, &s.lease.l.p
+	e, p := s.a.e, s.a.p
 	rec := *s.rec
 	for pause := p.nodeTimeout; ; pause *= 2 {
 		timer := time.NewTimer(pause)
@@ -66,8 +68,8 @@ func (s *spread) run() {
 		if rec.rest = s.rec.rest - age; rec.rest <= 0 {
 			return
 		}
-		r := s.lease.completingRound(&rec, s.ballot, true)
-		r.must, r.heard = false, s.hear
+		r := s.a.offering(&rec, s.ballot, true)
+		r.must, r.asker = false, s
 		s.mu.Lock()
 		missing := s.missing
 		s.mu.Unlock()

@@ -36,6 +36,22 @@ func trying(l *Locker, ctx context.Context, key string) <-chan tryResult {
 	return done
 }
 
+// newLease makes an attempt as Acquire makes it.
+func (l *Locker) newLease(ctx context.Context, key string) *Lease {
+	a := acquisition{l: l, key: key, turn: l.e.keys.resource(key), parent: ctx}
+	return a.newLease()
+}
+
+// renewalNow is a renewal as the watchdog makes it.
+func (lease *Lease) renewalNow() *renewal {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	return lease.renewal()
+}
+
+// renew starts a renewal, whether it is due or not.
+func (lease *Lease) renew() { lease.renewalNow().start() }
+
 // stopTimers has the watchdog of p miss all that is due, as in a process that is paused.
 func (p *process) stopTimers() {
 	p.e.watchdog.mu.Lock()

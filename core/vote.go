@@ -250,3 +250,11 @@ func (v *vote) implausible(now time.Time) error {
 	return fmt.Errorf("%w by %v: was it written by hand? Delete what this node has of the key when nobody holds it", errImplausible,
 		time.Duration(min(int64(v.token)-limit+slack.Microseconds(), maxRest.Microseconds()))*time.Microsecond)
 }
+
+// failed is the vote of a node that answers with an error, or not at all.
+func failed(err error) vote {
+	if says(err, "READONLY") {
+		return vote{verdict: Replica, err: err}
+	}
+	return vote{verdict: Failed, err: err}
+}

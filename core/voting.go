@@ -59,11 +59,11 @@ func (s *voting) tell(at time.Duration) (due bool, hidden int) {
 
 // noticed follows what a node answers: a node that was away at the start is examined at its first answer, and
 // an operator is told when trouble with a node begins and ends.
-func (e *engine) noticed(n *node, v vote, r *round) {
+func (e *ensemble) noticed(n *node, v vote, r *round) {
 	at := e.clock.now()
 	n.mu.Lock()
 	check := answered(v.err) && n.fault == nil && n.dueCheck(at, true)
-	if answered(v.err) && r.lease != nil && r.script != releaseScript {
+	if answered(v.err) && r.asker != nil && r.script != releaseScript {
 		n.asked[r.bucket] = at
 	}
 	// Provision knows best whether a new node shall vote, and a counter written by hand is the trouble of its key alone.
@@ -78,24 +78,24 @@ func (e *engine) noticed(n *node, v vote, r *round) {
 		e.health.plan()
 	}
 	if check {
-		e.spawn(func() { r.l.recheck(n) })
+		e.spawn(func() { e.health.recheck(n) })
 	}
 	if due {
-		r.l.tellVoting(n, now, hidden, v.details()...)
+		r.p.tellVoting(n, now, hidden, v.details()...)
 	}
 }
 
 // tellVoting logs that a node stopped or began to vote.
-func (l *Locker) tellVoting(n *node, now Verdict, hidden int, details ...any) {
+func (p *policy) tellVoting(n *node, now Verdict, hidden int, details ...any) {
 	attrs := append([]any{n.attrs(), "verdict", now.String()}, details...)
 	if hidden > 0 {
 		attrs = append(attrs, "changes_not_logged", hidden)
 	}
 	if now == Granted {
-		l.p.logger.Info("lockkit: node votes again", attrs...)
+		p.logger.Info("lockkit: node votes again", attrs...)
 		return
 	}
-	l.p.logger.Warn("lockkit: node does not vote", attrs...)
+	p.logger.Warn("lockkit: node does not vote", attrs...)
 }
 
 // details are what a log line tells of a vote beside its verdict.

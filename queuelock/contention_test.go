@@ -330,10 +330,10 @@ func TestRequestsPerTask(t *testing.T) {
 						return testutil.Action{}
 					})
 				}
-				for i := range 10 {
+				for i := range 10 { // one by one: what comes together travels together
 					r.enqueue(order(i))
+					r.pass(2 * time.Second)
 				}
-				r.pass(10 * time.Second)
 				for i, node := range r.nodes {
 					node.OnRequest(nil)
 					if got := asked[i].Load(); got != int64(10*n) {

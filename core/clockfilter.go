@@ -1,9 +1,6 @@
 package core
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // A clockFilter estimates by how much the wall clock of a node is ahead, from what its replies show. A reply
 // that was long under way says little, so the quickest of the last few counts, as in NTP (RFC 5905, section 10).
@@ -37,23 +34,4 @@ func (n *node) heardClock(ahead, latency time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.clock.add(clockSample{true, ahead + latency/2, latency})
-}
-
-// ClockOffset returns by how much the wall clocks of the nodes are ahead of this process's: the median over
-// the nodes, of each what the quickest of its last eight replies showed, which is exact to half the time it
-// took. It is false before any node has replied.
-func (l *Locker) ClockOffset() (time.Duration, bool) {
-	var ahead []time.Duration
-	for _, n := range l.e.nodes {
-		n.mu.Lock()
-		if best := n.clock.best(); best.taken {
-			ahead = append(ahead, best.ahead)
-		}
-		n.mu.Unlock()
-	}
-	if len(ahead) == 0 {
-		return 0, false
-	}
-	slices.Sort(ahead)
-	return ahead[len(ahead)/2], true
 }

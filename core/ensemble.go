@@ -1,0 +1,85 @@
+package core
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// An ensemble is the nodes that vote together, and what all who ask them share.
+type ensemble struct {
+	nodes    []*node
+	keys     keyspace
+	guards   []any // guard keys by bucket, boxed
+	clock    stopwatch
+	health   health
+	pace     time.Duration                // of batches, at least
+	jitter   func(n int64) int64          // uniform in [0, n)
+	attempts atomic.Uint64                // made so far, to name them
+	longest  atomic.Pointer[longestLease] // in use, where a node knows of a longer one than this process's
+
+	mu      sync.Mutex
+	tasks   sync.WaitGroup // every goroutine of the Locker
+	quiet   chan struct{}  // closed when nothing is left to be done
+	closing chan struct{}
+}
+
+// spawn runs f on a goroutine that Close waits for, unless Close has stopped waiting for more.
+func (e *ensemble) spawn(f func()) {
+	if e.enlist() {
+		go func() {
+			defer e.tasks.Done()
+			f()
+		}()
+	}
+}
+
+// enlist books a task that Close waits for, and reports whether it still does.
+func (e *ensemble) enlist() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.isQuiet() {
+		return false
+	}
+	e.tasks.Add(1)
+	return true
+}
+
+func (e *ensemble) isQuiet() bool   { return isClosed(e.quiet) }
+func (e *ensemble) isClosing() bool { return isClosed(e.closing) }
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// head appends what all scripts but release and provision are told after the attempt's name.
+func (e *ensemble) head(p *policy, a []any) []any {
+	a = append(append(a, unstamped), p.static[:]...)
+	at := len(a) - len(p.static)
+	a[at+maxTTLArg], a[at+idleArg] = e.longestLease(p)
+	return a
+}
+
+// unstamped stands for the client's wall clock until the request leaves.
+var unstamped any = 0
+
+// report lists the votes for errors and observers. Nobody looks at those of a success that is not observed.
+func (e *ensemble) report(t *tally, observed bool) []NodeReply {
+	if !observed && t.confirmed() {
+		return nil
+	}
+	replies := make([]NodeReply, len(t.votes))
+	for i := range t.votes {
+		replies[i] = t.votes[i].report(e.nodes[i])
+	}
+	return replies
+}
+
+func (v *vote) report(n *node) NodeReply {
+	return NodeReply{Node: n.index, Addr: n.addr, Verdict: v.verdict, Rest: v.rest, Skew: v.skew, Latency: v.latency, Err: v.err}
+}

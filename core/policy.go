@@ -1,0 +1,124 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Places in static of what nodes may know better.
+const maxTTLArg, idleArg = 2, 4
+
+const derived time.Duration = -1 << 62
+
+// config is what the options said. Durations below zero are not set: policy derives them from the TTL.
+type config struct {
+	ttl, maxTTL, renewEvery, nodeTimeout time.Duration
+	drift                                float64
+	window                               time.Duration
+	maxWait, maxHold, minHold, lockDelay time.Duration
+	fixed, detached                      bool
+	retryMin, retryMax                   time.Duration
+	retention                            time.Duration
+	resultLimit                          int
+	prefix, name                         string
+	guard                                *bool
+	lag                                  time.Duration
+	observer                             Observer
+	logger                               *slog.Logger
+	nilOptions                           int
+}
+
+// A policy is a config with everything derived and checked.
+type policy struct {
+	config
+	options   config // as they were given
+	nodes     int
+	guarded   bool
+	validity  time.Duration // from sending a request until its lease is not trusted any more
+	margin    time.Duration // the context ends this much earlier
+	server    time.Duration // what nodes are told: TTL plus lock delay
+	tombstone time.Duration
+
+	// Arguments of scripts, boxed once. static are those that follow the attempt's own in all but release.
+	static      [6]any // with the max TTL at maxTTLArg
+	tombstoneMs any
+	turnMs      any // for how long a node that refuses a renewal keeps others out, so that the next one finds it free
+}
+
+// policy checks c for n nodes and names every fault.
+func (c config) policy(n int) (policy, error) {
+	p := policy{config: c, options: c, nodes: n, guarded: n >= 3}
+	if c.guard != nil {
+		p.guarded = *c.guard
+	}
+	p.server = c.ttl + c.lockDelay
+	set := func(d *time.Duration, otherwise time.Duration) {
+		if *d == derived {
+			*d = otherwise
+		}
+	}
+	set(&p.maxTTL, p.server)
+	set(&p.renewEvery, c.ttl/3)
+	set(&p.nodeTimeout, defaultNodeTimeout(c.ttl))
+	p.validity = validity(c.ttl, c.drift, p.window)
+	p.margin = cancelMargin(c.ttl)
+	p.tombstone = tombstoneTTL(p.window, p.nodeTimeout, p.maxTTL)
+	p.tombstoneMs = p.tombstone.Milliseconds()
+	p.turnMs = (p.ttl/20 + p.nodeTimeout).Milliseconds()
+	p.static = [6]any{p.window.Milliseconds(), p.server.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
+		idleLife(p.maxTTL).Milliseconds(), slack.Milliseconds()}
+	return p, p.check()
+}
+
+func (p *policy) check() error {
+	var faults []error
+	bad := func(is bool, format string, args ...any) {
+		if is {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	bad(p.nilOptions > 0, "%d options are nil", p.nilOptions)
+	bad(p.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
+	for _, d := range []struct {
+		name string
+		d    time.Duration // what was asked for: what is derived from a bad TTL is no fault of its own
+	}{{"TTL", p.ttl}, {"max TTL", p.options.maxTTL}, {"renewal period", p.options.renewEvery}, {"node timeout", p.options.nodeTimeout},
+		{"retention", p.retention}, {"least retry delay", p.retryMin}} {
+		bad(d.d < time.Millisecond && d.d != derived, "%s is %v, must be at least 1ms", d.name, d.d)
+	}
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{{"clock window", p.window}, {"max wait", p.maxWait}, {"max hold", p.maxHold}, {"min hold", p.minHold},
+		{"lock delay", p.lockDelay}, {"replica lag", p.lag}} {
+		bad(d.d < 0, "%s is %v, must not be negative", d.name, d.d)
+	}
+	bad(p.window > 0 && p.window < time.Millisecond, "clock window is %v, must be 0 (off) or at least 1ms", p.window)
+	bad(!(p.drift >= 0 && p.drift < 1), "drift is %v, must be at least 0 and less than 1", p.drift)
+	bad(p.retryMax < p.retryMin, "retry delays are %v to %v: the first must not be greater", p.retryMin, p.retryMax)
+	bad(p.server > slack, "TTL plus lock delay is %v, must be at most %v", p.server, slack)
+	bad(p.options.maxTTL > slack, "max TTL is %v, must be at most %v", p.maxTTL, slack)
+	bad(p.retention > maxRetention, "retention is %v, must be at most %v", p.retention, maxRetention)
+	bad(p.minHold > slack, "min hold is %v, must be at most %v", p.minHold, slack)
+	bad(p.resultLimit < 0 || p.resultLimit > 64<<10, "result limit is %d bytes, must be 0 to %d", p.resultLimit, 64<<10)
+	bad(len(p.prefix) < 1 || len(p.prefix) > 64 || strings.ContainsAny(p.prefix, "{}"),
+		"key prefix %q must have 1 to 64 bytes and no braces", p.prefix)
+	bad(p.lag > 0 && !p.guarded, "replica lag is set, but the restart guard is off")
+	if len(faults) == 0 {
+		bad(p.server > p.maxTTL, "TTL %v plus lock delay %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first",
+			p.ttl, p.lockDelay, p.maxTTL)
+		bad(p.window > p.ttl/4, "clock window %v is more than a quarter of the TTL %v", p.window, p.ttl)
+		trusted := p.validity - p.margin
+		switch need := p.renewEvery + p.nodeTimeout; {
+		case p.fixed:
+			bad(trusted <= p.nodeTimeout, "of TTL %v only %v can be trusted, which a node timeout of %v uses up", p.ttl, trusted, p.nodeTimeout)
+		default:
+			bad(trusted <= need, "of TTL %v only %v can be trusted, too little for a renewal every %v with a node timeout of %v (the clock window takes %v: a smaller one must be smaller in every process)",
+				p.ttl, trusted, p.renewEvery, p.nodeTimeout, 2*p.window+2*clientSkew(p.window))
+		}
+	}
+	return errors.Join(faults...)
+}

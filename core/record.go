@@ -1,0 +1,66 @@
+package core
+
+import (
+	"context"
+	"slices"
+)
+
+// proposal is the one record that an attempt ever offers: a ballot must not stand for two, so what a first
+// call may have left on a node is what every further call repeats.
+func (a *attempt) proposal(result []byte) *nodeRecord {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.proposed == nil {
+		a.proposed = &nodeRecord{rest: a.p.retention, Record: Record{Token: a.token, Result: slices.Clone(result)}}
+	}
+	return a.proposed
+}
+
+// record has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
+// decided. A quorum that holds the same record under another ballot, because somebody settled it, is as good.
+func (a *attempt) record(ctx context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
+	all := allNodes(len(a.nodes))
+	r := a.offering(rec, ballot, false)
+	s := spread{a: a, rec: rec, ballot: ballot, since: a.e.clock.now(), missing: all, unheard: all}
+	r.asker = &s
+	r.send(ctx, all)
+	r.wait(context.Background())
+	t := &r.tally
+	done, other := t.doneVotes()
+	var err *OpError
+	switch {
+	case t.count(Granted) >= t.q:
+		s.decided()
+	case done >= t.q && other.Token == rec.Token:
+	case done >= t.q || t.count(Gone)+t.count(Done) > len(t.votes)-t.q:
+		err = &OpError{Err: ErrLost, Reason: LossTaken}
+	case t.recordRefused():
+		err = &OpError{Err: ErrLost, Reason: LossForgotten}
+	default:
+		err = &OpError{Err: ErrUnavailable}
+	}
+	if err == nil {
+		return a.e.report(t, observed), nil
+	}
+	err.Op, err.Key, err.Nodes = OpComplete, a.key, a.e.report(t, true)
+	return err.Nodes, err
+}
+
+// offering is the round that hands a record to nodes and ends the attempt there. A record that is known to be
+// decided is accepted by nodes that have promised a later token, or forgotten one, too.
+func (a *attempt) offering(rec *nodeRecord, ballot uint64, decided bool) *round {
+	flag := "0"
+	if decided {
+		flag = "1"
+	}
+	a.mu.Lock()
+	a.completing = true
+	tails := make([][]any, len(a.nodes))
+	for i := range tails {
+		tails[i] = []any{ballot, a.nodes[i].memory, rec.rest.Milliseconds(), rec.Token, a.p.tombstoneMs, flag, rec.Result}
+	}
+	a.mu.Unlock()
+	r := a.round(completeScript, a.args(completeScript, 0), (*round).recordDecided)
+	r.must, r.tail = true, func(i int) []any { return tails[i] }
+	return r
+}

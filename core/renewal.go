@@ -1,0 +1,163 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// A renewal is a round that extends a lease. Nobody waits for it: whoever brings the vote that decides it goes on
+// from there, and the watchdog ends it when its time is up.
+type renewal struct {
+	round
+	lease  *Lease
+	margin time.Duration // of the lease when it began
+	end    func(Outcome) // nil where nobody observes
+}
+
+// renewable reports whether there is a watchdog, and the holder has not been holding for too long and still
+// wants the lease.
+func (lease *Lease) renewable() bool {
+	p := lease.p
+	return !p.fixed && (p.maxHold == 0 || lease.renewAt-lease.since < p.maxHold) && lease.ctx.Context.Err() == nil
+}
+
+// plan has the lease looked at when it is to be renewed, when the renewal under way has had its time, or when
+// the lease's trusted time is over. Called with the lock.
+func (lease *Lease) plan() {
+	at := time.Duration(lease.until.Load())
+	if lease.renewing != nil || lease.renewable() {
+		at = min(at, lease.renewAt)
+	}
+	lease.engine.watchdog.watch(lease, at)
+}
+
+// inspect does what is due, and returns the renewal that is, which is to be sent.
+func (lease *Lease) inspect(now time.Duration) (due *renewal) {
+	if now >= time.Duration(lease.until.Load()) {
+		lease.lose(lease.expiry())
+		return nil
+	}
+	lease.mu.Lock()
+	if lease.state != leaseHeld {
+		lease.mu.Unlock()
+		return nil
+	}
+	var late *renewal
+	if now >= lease.renewAt {
+		switch {
+		case lease.renewing != nil:
+			late = lease.renewing
+			lease.renewAt = now + lease.p.nodeTimeout // it is planned anew when the round is over
+		case lease.renewable():
+			due = lease.renewal()
+			lease.renewing, lease.renewAt = due, now+lease.p.nodeTimeout
+		}
+	}
+	lease.plan()
+	lease.mu.Unlock()
+	if late != nil {
+		late.expire()
+	}
+	return due
+}
+
+// renewal makes the round of a renewal. Called with the lock.
+func (lease *Lease) renewal() *renewal {
+	r := &renewal{lease: lease}
+	lease.prepare(&r.round, renewScript, lease.args(renewScript, 0), (*round).settled)
+	r.asker, r.onOver = r, r.over
+	lease.asked = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
+	tails := make([][]any, len(lease.nodes))
+	for i := range tails {
+		tails[i] = []any{lease.token, lease.nodes[i].expiry, 0, noMemory, lease.p.turnMs}
+	}
+	r.tail = func(i int) []any { return tails[i] }
+	return r
+}
+
+// start sends the round. An observer is the user's code, which the watchdog's timer does not wait for.
+func (r *renewal) start() {
+	if r.p.observer == nil {
+		if e := r.lease.engine; e.enlist() {
+			defer e.tasks.Done()
+			r.send(r.lease.ctx.parent, allNodes(len(e.nodes)))
+		}
+		return
+	}
+	r.e.spawn(func() {
+		r.margin = r.lease.left()
+		var ctx context.Context
+		ctx, r.end = r.p.observe(context.WithoutCancel(r.lease.ctx.parent), OpRenew, r.lease.key, false, r.lease.token)
+		r.send(ctx, allNodes(len(r.e.nodes)))
+	})
+}
+
+func (r *renewal) isEnded() bool { return r.lease.isEnded() }
+
+// hear books a reply.
+func (r *renewal) hear(_ OpKind, got reply, _ bool) (slept bool) {
+	lease := r.lease
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	s, slept := lease.confirmed(got)
+	// A node that was taken again may have forgotten who was granted the key meanwhile; but nobody was who could
+	// act on it, as long as this lease is trusted when it hears of it.
+	if s != nil && lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
+		s.memory = got.memory
+	}
+	return slept
+}
+
+// over settles the round: the lease is extended from the moment the round began if a quorum confirms it,
+// lost if no quorum can, and tried again soon otherwise.
+func (r *renewal) over() {
+	lease, t := r.lease, &r.tally
+	var err *OpError
+	switch {
+	case t.confirmed() && t.slept() >= t.q:
+		lease.lose(LossClock)
+		err = &OpError{Err: ErrLost, Reason: LossClock}
+	case t.confirmed():
+	case t.outvoted():
+		lease.lose(LossTaken)
+		err = &OpError{Err: ErrLost, Reason: LossTaken}
+	default:
+		err = &OpError{Err: ErrUnavailable}
+	}
+	lease.renewed(r.sent, err == nil, t.count(Gone) > 0)
+	if r.end == nil {
+		return
+	}
+	out := Outcome{Token: lease.token, Margin: r.margin, Nodes: r.e.report(t, true)}
+	if err != nil {
+		err.Op, err.Key, err.Nodes = OpRenew, lease.key, out.Nodes
+		out.Err, out.Reason = err, err.Reason
+	}
+	r.e.spawn(func() { r.end(out) })
+}
+
+// renewed notes the end of a round that was sent at that time, and plans the next. A node that others were in
+// keeps a turn for this lease, so the next round comes before that ends; but every other one at most is early.
+func (lease *Lease) renewed(sent time.Duration, ok, occupied bool) {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	lease.renewing = nil
+	if lease.state != leaseHeld {
+		return
+	}
+	p := lease.p
+	lease.renewAt = lease.e.clock.now() + p.ttl/20
+	if ok && lease.left() > 0 { // a reply that comes after validity extends nothing
+		lease.trust(sent)
+		if lease.rejoining = occupied && !lease.rejoining; !lease.rejoining {
+			lease.renewAt = sent + lease.renewalPeriod()
+		}
+	}
+	lease.plan()
+}
+
+// renewalPeriod is drawn anew each time, so that leases taken together are not renewed together for ever.
+func (lease *Lease) renewalPeriod() time.Duration {
+	tenth := lease.p.renewEvery / 10
+	return lease.p.renewEvery - tenth + time.Duration(lease.e.jitter(int64(2*tenth)+1))
+}

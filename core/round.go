@@ -1,0 +1,198 @@
+package core
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A round is one script on its way to some nodes, all at once, and the votes that come back. It is over as
+// soon as its outcome is decided, whichever way, or at the node timeout; requests that are still under way
+// then go on, and their replies are heard late.
+type round struct {
+	e       *ensemble
+	p       *policy
+	asker   asker // nil where nobody wants the replies but who waits for the round
+	bucket  int   // of the guard record that the script looks at
+	script  *script
+	args    []any             // for every node; the client's wall clock is filled in when a request leaves
+	tail    func(i int) []any // for one node in addition; may be nil
+	stamped bool              // the script is told the client's wall clock
+	must    bool              // ask nodes in trouble too
+	decided func(*round) bool // more votes cannot change the outcome
+	onOver  func()            // called without the lock when the round is over; nil where somebody waits for it
+
+	nodeContext
+	sent time.Duration // when the round began: trust starts here
+
+	mu sync.Mutex
+	tally
+	queued nodeSet // requests that wait for their turn
+	over   bool
+	told   bool          // onOver was called
+	done   chan struct{} // closed when over, where somebody waits
+	few    [5]vote       // room for the votes of most
+}
+
+// An asker is whose round it is. It hears each reply, also those that come when the round is over; the rounds that
+// an attempt or a lease has under way all have the same one.
+type asker interface {
+	// hear books a reply, and reports whether it shows that this machine's clock stood still.
+	hear(op OpKind, got reply, late bool) (slept bool)
+	// isEnded reports whether nothing of the attempt may be sent any more but its end.
+	isEnded() bool
+}
+
+// A reply is a vote with its origin.
+type reply struct {
+	vote
+	node int
+	sent time.Duration
+}
+
+// send starts the round. Values of ctx reach the hooks of the clients; its end does not.
+func (r *round) send(ctx context.Context, to nodeSet) {
+	e := r.e
+	r.sent = e.clock.now()
+	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.p.nodeTimeout)}
+	r.tally = newTally(r.few[:0], len(e.nodes), to)
+	r.queued = to
+	if r.onOver == nil {
+		r.done = make(chan struct{})
+	}
+	for i, n := range e.nodes {
+		if !to.has(i) {
+			continue
+		}
+		b, err := n.admit(r.sent, r.p.nodeTimeout, r.must, r.script == acquireScript, r.bucket)
+		if err != nil {
+			v := vote{verdict: CircuitOpen, err: err}
+			r.hear(i, v)
+			r.p.tellReply(n, v, r)
+			continue
+		}
+		n.lane(r.bucket).submit(request{r, b})
+	}
+	r.mu.Lock()
+	defer r.unlock()
+	if to == 0 {
+		r.finish()
+	}
+}
+
+// request is the argument list for one node. The wall clock is read when the request is sent, after the time
+// from which it is trusted: however long this process pauses in between, and whatever becomes of its clock
+// meanwhile, the node then judges the request by a clock that is not older than the trust.
+func (r *round) request(i int, wall time.Time) []any {
+	var tail []any
+	if r.tail != nil {
+		tail = r.tail(i)
+	} else if !r.stamped {
+		return r.args
+	}
+	args := make([]any, len(r.args), len(r.args)+len(tail))
+	copy(args, r.args)
+	if r.stamped {
+		args[wallArg(args)] = wall.UnixMicro()
+	}
+	return append(args, tail...)
+}
+
+// Places in an argument list: how many keys there are, and the first of them.
+const (
+	keysArg = 2 + iota
+	resourceArg
+	tombstoneArg
+)
+
+// wallArg is the place of the client's wall clock in an argument list.
+func wallArg(args []any) int { return resourceArg + args[keysArg].(int) + 1 }
+
+// hear counts a vote, unless it comes late.
+func (r *round) hear(i int, v vote) {
+	r.mu.Lock()
+	defer r.unlock()
+	if r.asker != nil {
+		v.slept = r.asker.hear(r.script.op, reply{v, i, r.sent + v.waited}, r.over)
+	}
+	if r.over {
+		return
+	}
+	r.take(i, v)
+	if r.pending == 0 || r.decided(r) {
+		r.finish()
+	}
+}
+
+// finish ends the round. Called with its lock.
+func (r *round) finish() {
+	if r.over {
+		return
+	}
+	r.over = true
+	if r.done != nil {
+		close(r.done)
+	}
+}
+
+// unlock unlocks the round, and tells that it is over if it is.
+func (r *round) unlock() {
+	tell := r.over && !r.told && r.onOver != nil
+	r.told = r.told || tell
+	r.mu.Unlock()
+	if tell {
+		r.onOver()
+	}
+}
+
+// wait returns when the round is over; false if ctx ended first, which ends the round. The votes are the
+// caller's from then on.
+func (r *round) wait(ctx context.Context) bool {
+	timer := time.AfterFunc(r.p.nodeTimeout, r.expire)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return true
+	case <-ctx.Done():
+		r.leave()
+		return false
+	}
+}
+
+// leave ends the round without waiting for it.
+func (r *round) leave() {
+	r.mu.Lock()
+	defer r.unlock()
+	r.finish()
+}
+
+// expire counts nodes that have not answered by the node timeout as timed out.
+func (r *round) expire() {
+	r.mu.Lock()
+	defer r.unlock()
+	for i := range r.votes {
+		if r.over {
+			return
+		}
+		if r.asked.has(i) && r.votes[i].verdict == Pending {
+			v := vote{verdict: TimedOut, err: r.e.nodes[i].noAnswer(r.bucket), latency: r.p.nodeTimeout}
+			switch {
+			case !r.queued.has(i):
+				if r.asker != nil {
+					r.asker.hear(r.script.op, reply{v, i, r.sent}, false)
+				}
+			case !r.ends(): // it is not sent any more
+				v = vote{verdict: CircuitOpen, err: errOverloaded}
+			}
+			r.take(i, v)
+		}
+	}
+	r.finish()
+}
+
+// tellReply tells the observer what a node made of a request.
+func (p *policy) tellReply(n *node, v vote, r *round) {
+	if o, ok := p.observer.(NodeObserver); ok && r.script.op != opProvision {
+		o.Node(&r.nodeContext, r.script.op, v.report(n))
+	}
+}
