@@ -135,10 +135,39 @@ func (a *attempt) settleToken(ctx, wait context.Context, t *tally, sent time.Dur
 	return false
 }
 
-// hear books a reply to one of the attempt's rounds.
-func (a *attempt) hear(op OpKind, got reply, late bool) (slept bool) {
+// sends books a request that is about to be sent to a node, and reports whether it may be: when the attempt has
+// ended nothing is sent any more but its end. What the nodes are told then depends on what was sent before.
+func (a *attempt) sends(op OpKind, node int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.ended && (op == OpAcquire || op == OpRenew) {
+		return false
+	}
+	s := &a.nodes[node]
+	s.unanswered++
+	if op == OpRelease {
+		s.ends++
+	}
+	return true
+}
+
+// heard books that a node has answered a request, if it has. Called with the lock.
+func (a *attempt) heard(op OpKind, got reply) {
+	if got.verdict == CircuitOpen || !answered(got.err) {
+		return
+	}
+	s := &a.nodes[got.node]
+	s.unanswered--
+	if op == OpRelease {
+		s.ends--
+	}
+}
+
+// hear books a reply to one of the attempt's rounds.
+func (a *attempt) hear(op OpKind, got reply, late bool) (v Verdict, slept bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.heard(op, got)
 	switch op {
 	case OpAcquire:
 		if got.verdict == Granted && late {
@@ -147,9 +176,14 @@ func (a *attempt) hear(op OpKind, got reply, late bool) (slept bool) {
 	case OpRenew:
 		_, slept = a.confirmed(got)
 	case OpRelease:
+		// Nobody can tell whether the key was taken before the attempt was over there: a release before this one,
+		// whose answer is missing, may have ended it, and somebody come since.
+		if got.verdict == Gone && a.nodes[got.node].ends > 0 {
+			got.verdict = Granted
+		}
 		a.releaseAgain(got)
 	}
-	return slept
+	return got.verdict, slept
 }
 
 // grantedLate books a grant that came after the outcome was decided. Called with the lock.
@@ -161,20 +195,20 @@ func (a *attempt) grantedLate(got reply) {
 	}
 }
 
-// confirmed books that a node has the lease, and says whether it shows that this machine's clock stood still
+// confirmed books whether a node has the lease, and says whether that shows that this machine's clock stood still
 // since the confirmation before: more time has passed on the node than can have passed here. Called with the lock.
-func (a *attempt) confirmed(got reply) (s *nodeState, slept bool) {
+func (a *attempt) confirmed(got reply) (has, slept bool) {
 	switch got.verdict {
 	case Granted, Healed, Passed:
 	default:
-		return nil, false
+		return false, false
 	}
-	s = &a.nodes[got.node]
+	s := &a.nodes[got.node]
 	if window := a.p.window; window > 0 && s.clock != 0 {
 		there := time.Duration(got.clock-s.clock) * time.Microsecond
 		here := got.sent + got.latency - s.sent
 		slept = there-here > window
 	}
 	s.confirmed(got)
-	return s, slept
+	return true, slept
 }

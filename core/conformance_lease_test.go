@@ -245,6 +245,26 @@ var conformanceRelease = []conformanceCase{
 		a release -> granted
 		= f=7
 		=x a=3s`},
+	{name: "release: nothing can arrive any more, so there is no tombstone", play: `
+		a acquire -> granted token=wall expiry=now+10s
+		a release answered -> granted
+		= f=a ttl=3h
+		=x
+		a release answered -> granted
+		a acquire -> gone
+		a renew token=7 confirmed=T+60s -> gone
+		= f=a
+		b acquire -> granted token=>a expiry=now+10s
+		a release answered -> gone
+		= e=now+10s i=b f=b p=a
+		=x`},
+	{name: "release: a counter put back without a tombstone", play: `
+		! set f=7 e=T+9s i=a p=6
+		a release undo answered -> granted
+		= f=6 ttl=3h
+		=x
+		a release undo answered -> granted
+		= f=6`},
 	{name: "release: of another's lease", play: `
 		! set e=T+60s i=b f=7 ttl=48h
 		a release -> gone

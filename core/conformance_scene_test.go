@@ -181,6 +181,10 @@ func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script
 			uint64(s.number(f, "wb")), memory, s.l.p.turnMs)
 	case "release":
 		_, undo := f["undo"]
+		lease.nodes[0].unanswered = 1
+		if _, all := f["answered"]; all {
+			lease.nodes[0].unanswered = 0
+		}
 		lease.completing = !undo
 		lease.token, lease.asked = uint64(s.number(f, "drop")), map[bool]nodeSet{true: 1}[f["drop"] != ""]
 		return releaseScript, lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond).args

@@ -63,7 +63,8 @@
 //   - History and beginning name what a node remembers. A completion counts only in the memory in which the
 //     node last vouched for the lease while it was trusted; in a later one it may have forgotten a later holder.
 //   - In quarantine nothing that the memory says about leases is believed, since it may be a snapshot.
-//   - Every attempt has a name of its own, and a tombstone on each node once it is over.
+//   - Every attempt has a name of its own, and once it is over a tombstone on each node where something of it may
+//     still arrive.
 //   - The fencing counter never falls below a token that anybody was told; the client takes the greatest of a
 //     quorum and writes it back before it counts (the timestamps of Attiya, Bar-Noy and Dolev 1995). A grant
 //     that nobody was told of is undone by its release.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -32,31 +33,47 @@ func (a *attempt) stay() time.Duration {
 	return max(a.p.minHold-(a.e.clock.now()-a.sent), 0)
 }
 
-// reported says whether the attempt became a lease, and whether it has sent a completion: either makes its
-// token known. Neither can come to be after the first release.
-func (a *attempt) reported() (held, completing bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.asked != 0, a.completing
-}
-
 // Boxed once.
-var notUndo, doUndo any = "0", "1"
+var (
+	notUndo, doUndo any = "0", "1"
+	noTombstone     any = "0"
+)
 
-// releasing is a round that ends the attempt, and keeps the resource taken for stay.
+// releasing is a round that ends the attempt, and keeps the resource taken for stay. A node that has answered all
+// that it was sent needs no tombstone: nothing can arrive there any more.
 func (a *attempt) releasing(stay time.Duration) *round {
 	_, idle := a.e.longestLease(a.p)
-	var drop any = 0
-	undo := notUndo
-	switch held, completing := a.reported(); {
-	case held:
-		drop = a.token // no record with a smaller ballot can be decided any more
-	case !completing:
-		undo = doUndo // nobody has seen the token, so the node may give it out again
+	args := append(releaseScript.args(6, a.resource, a.tombstone), a.id, a.p.tombstoneMs, stay.Milliseconds(), any(0), idle, notUndo)
+	own := len(args) - 6
+
+	a.mu.Lock()
+	held := a.asked != 0
+	answered := nodeSet(0)
+	for i := range a.nodes {
+		if a.nodes[i].unanswered == 0 && !a.p.repeats && !a.e.nodes[i].repeats {
+			answered = answered.with(i)
+		}
 	}
-	r := a.round(releaseScript, append(releaseScript.args(6, a.resource, a.tombstone),
-		a.id, a.p.tombstoneMs, stay.Milliseconds(), drop, idle, undo), (*round).settled)
+	// Whether the attempt became a lease, or has sent a completion: either makes its token known. Neither can come
+	// to be after the first release.
+	switch {
+	case held:
+		args[own+3] = a.token // no record with a smaller ballot can be decided any more
+	case !a.completing:
+		args[own+5] = doUndo // nobody has seen the token, so the node may give it out again
+	}
+	a.mu.Unlock()
+
+	r := a.round(releaseScript, args, (*round).settled)
 	r.must = true
+	switch answered {
+	case 0:
+	case allNodes(len(a.nodes)):
+		args[own+1] = noTombstone
+	default:
+		r.others, r.othersArgs = answered, slices.Clone(args)
+		r.othersArgs[own+1] = noTombstone
+	}
 	return r
 }
 

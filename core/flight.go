@@ -166,7 +166,7 @@ func together(node int, batch []request, wall time.Time) []any {
 
 // inBatch appends what a batch says of the round's request to a node.
 func (r *round) inBatch(node int, args []any) []any {
-	own := r.args[resourceArg+r.args[keysArg].(int):] // attempt, and what follows
+	own := r.common(node)[resourceArg+r.args[keysArg].(int):] // attempt, and what follows
 	args = append(args, r.script.word, own[0])
 	if r.script == releaseScript {
 		args, own = append(args, 0), own[1:]

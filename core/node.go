@@ -22,6 +22,7 @@ type node struct {
 	client      redis.UniversalClient
 	cluster     *redis.ClusterClient // the client, if it is one
 	connections int                  // to one server
+	repeats     bool                 // the client may send a request again by itself
 	lanes       []*lane              // by guard bucket
 	// memories is what the node remembers, as last heard: by guard bucket, nil = not heard yet.
 	memories []atomic.Pointer[string]
@@ -52,6 +53,8 @@ func (n *node) attrs() slog.Attr {
 func newNode(i int, c redis.UniversalClient) *node {
 	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), connections: connections(c),
 		voting: voting{now: Granted, told: Granted}}
+	_, plain := c.(*redis.Client) // which heeds NoRetry
+	n.repeats = !plain
 	n.breakers = make([]*breaker, 1)
 	if n.cluster != nil {
 		n.breakers = make([]*breaker, clusterBuckets)

@@ -11,6 +11,8 @@ type nodeState struct {
 	// granted, or had a renewal confirmed that it could still trust. What the node forgets later may be the grant
 	// of a later holder, so it accepts a completion only in that memory.
 	memory     string
+	unanswered int  // requests sent that the node has not answered, and may never: they may still arrive
+	ends       int  // releases among them
 	releasing  bool // another release is planned
 	unreleased bool // the node has not answered that the attempt is over, and is not asked any more
 }

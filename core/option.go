@@ -106,6 +106,12 @@ func WithName(name string) Option { return option(func(c *config) { c.name = nam
 // WithReplicaLag. Must be the same in all processes.
 func WithRestartGuard(on bool) Option { return option(func(c *config) { c.guard = &on }) }
 
+// WithRetryingProxy(true) is for nodes behind a proxy that may deliver a request twice. Every attempt then leaves a
+// tombstone on each node, so that nothing of it that comes late takes the key. Without the option an attempt leaves
+// none on a node that has answered everything it was sent, and a request that arrives once more, after its answer,
+// may keep the key taken for a TTL; nobody holds it twice, however. Default: off.
+func WithRetryingProxy(on bool) Option { return option(func(c *config) { c.repeats = on }) }
+
 // WithReplicaLag sets for how long an old primary may go on serving after one of its replicas was promoted
 // (min-replicas-max-lag). For so long, a node that was promoted or restarted confirms no renewal and accepts no
 // completion, and its quarantine lasts longer by as much. Only with the restart guard, for nodes with replicas.

@@ -26,6 +26,7 @@ type config struct {
 	prefix, name                         string
 	guard                                *bool
 	lag                                  time.Duration
+	repeats                              bool
 	observer                             Observer
 	logger                               *slog.Logger
 	nilOptions                           int

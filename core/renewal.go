@@ -92,20 +92,22 @@ func (r *renewal) start() {
 	})
 }
 
-func (r *renewal) isEnded() bool { return r.lease.isEnded() }
+func (r *renewal) isEnded() bool                  { return r.lease.isEnded() }
+func (r *renewal) sends(op OpKind, node int) bool { return r.lease.sends(op, node) }
 
 // hear books a reply.
-func (r *renewal) hear(_ OpKind, got reply, _ bool) (slept bool) {
+func (r *renewal) hear(op OpKind, got reply, _ bool) (v Verdict, slept bool) {
 	lease := r.lease
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	s, slept := lease.confirmed(got)
+	lease.heard(op, got)
 	// A node that was taken again may have forgotten who was granted the key meanwhile; but nobody was who could
 	// act on it, as long as this lease is trusted when it hears of it.
-	if s != nil && lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
-		s.memory = got.memory
+	has, slept := lease.confirmed(got)
+	if has && lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
+		lease.nodes[got.node].memory = got.memory
 	}
-	return slept
+	return got.verdict, slept
 }
 
 // over settles the round: the lease is extended from the moment the round began if a quorum confirms it,

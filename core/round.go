@@ -10,17 +10,19 @@ import (
 // soon as its outcome is decided, whichever way, or at the node timeout; requests that are still under way
 // then go on, and their replies are heard late.
 type round struct {
-	e       *ensemble
-	p       *policy
-	asker   asker // nil where nobody wants the replies but who waits for the round
-	bucket  int   // of the guard record that the script looks at
-	script  *script
-	args    []any             // for every node; the client's wall clock is filled in when a request leaves
-	tail    func(i int) []any // for one node in addition; may be nil
-	stamped bool              // the script is told the client's wall clock
-	must    bool              // ask nodes in trouble too
-	decided func(*round) bool // more votes cannot change the outcome
-	onOver  func()            // called without the lock when the round is over; nil where somebody waits for it
+	e          *ensemble
+	p          *policy
+	asker      asker // nil where nobody wants the replies but who waits for the round
+	bucket     int   // of the guard record that the script looks at
+	script     *script
+	args       []any   // for every node; the client's wall clock is filled in when a request leaves
+	others     nodeSet // nodes that get othersArgs in place of args
+	othersArgs []any
+	tail       func(i int) []any // for one node in addition; may be nil
+	stamped    bool              // the script is told the client's wall clock
+	must       bool              // ask nodes in trouble too
+	decided    func(*round) bool // more votes cannot change the outcome
+	onOver     func()            // called without the lock when the round is over; nil where somebody waits for it
 
 	nodeContext
 	sent time.Duration // when the round began: trust starts here
@@ -37,8 +39,11 @@ type round struct {
 // An asker is whose round it is. It hears each reply, also those that come when the round is over; the rounds that
 // an attempt or a lease has under way all have the same one.
 type asker interface {
-	// hear books a reply, and reports whether it shows that this machine's clock stood still.
-	hear(op OpKind, got reply, late bool) (slept bool)
+	// sends books a request that is about to be sent to a node, and reports whether it may be.
+	sends(op OpKind, node int) bool
+	// hear books a reply. It returns what the node's verdict amounts to, in the light of what the node was sent
+	// before, and whether the reply shows that this machine's clock stood still.
+	hear(op OpKind, got reply, late bool) (v Verdict, slept bool)
 	// isEnded reports whether nothing of the attempt may be sent any more but its end.
 	isEnded() bool
 }
@@ -71,6 +76,10 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 			r.p.tellReply(n, v, r)
 			continue
 		}
+		if r.asker != nil && !r.asker.sends(r.script.op, i) {
+			r.drop(n, b)
+			continue
+		}
 		n.lane(r.bucket).submit(request{r, b})
 	}
 	r.mu.Lock()
@@ -88,14 +97,22 @@ func (r *round) request(i int, wall time.Time) []any {
 	if r.tail != nil {
 		tail = r.tail(i)
 	} else if !r.stamped {
-		return r.args
+		return r.common(i)
 	}
 	args := make([]any, len(r.args), len(r.args)+len(tail))
-	copy(args, r.args)
+	copy(args, r.common(i))
 	if r.stamped {
 		args[wallArg(args)] = wall.UnixMicro()
 	}
 	return append(args, tail...)
+}
+
+// common is what a node is told that is not for it alone.
+func (r *round) common(i int) []any {
+	if r.others.has(i) {
+		return r.othersArgs
+	}
+	return r.args
 }
 
 // Places in an argument list: how many keys there are, and the first of them.
@@ -113,7 +130,7 @@ func (r *round) hear(i int, v vote) {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.asker != nil {
-		v.slept = r.asker.hear(r.script.op, reply{v, i, r.sent + v.waited}, r.over)
+		v.verdict, v.slept = r.asker.hear(r.script.op, reply{v, i, r.sent + v.waited}, r.over)
 	}
 	if r.over {
 		return

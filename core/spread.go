@@ -22,7 +22,10 @@ type spread struct {
 }
 
 // hear takes what a node made of the completion, however late.
-func (s *spread) hear(_ OpKind, got reply, _ bool) (slept bool) {
+func (s *spread) hear(op OpKind, got reply, _ bool) (v Verdict, slept bool) {
+	s.a.mu.Lock()
+	s.a.heard(op, got)
+	s.a.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unheard &^= nodeSet(0).with(got.node)
@@ -30,10 +33,11 @@ func (s *spread) hear(_ OpKind, got reply, _ bool) (slept bool) {
 		s.missing &^= nodeSet(0).with(got.node)
 	}
 	s.start()
-	return false
+	return got.verdict, false
 }
 
-func (s *spread) isEnded() bool { return s.a.isEnded() }
+func (s *spread) sends(op OpKind, node int) bool { return s.a.sends(op, node) }
+func (s *spread) isEnded() bool                  { return s.a.isEnded() }
 
 // decided notes that a quorum holds the record.
 func (s *spread) decided() {

@@ -336,8 +336,8 @@ func TestRequestsPerTask(t *testing.T) {
 				}
 				for i, node := range r.nodes {
 					node.OnRequest(nil)
-					if got := asked[i].Load(); got != int64(10*n) {
-						t.Errorf("node %d: %d requests for 10 tasks, want %d", i, got, 10*n)
+					if got := asked[i].Load(); got > int64(10*n) || got < int64(5*n) { // two may travel together
+						t.Errorf("node %d: %d requests for 10 tasks, want at most %d", i, got, 10*n)
 					}
 				}
 			})

@@ -17,9 +17,12 @@ local function load(resource)
   d = string.sub(v, rest)
 end
 -- Redis keeps it for so long (ms) from now on; nil = for as long as it would have.
+local lifeOf, life
 local function save(resource, ms)
   local v = struct.pack('<BddddBc0Bc0Bc0', 1, e, f, p, u, #i, i, #r, r, #c, c) .. d
-  if ms then redis.call('SET', resource, v, 'PX', int(ms)) else redis.call('SET', resource, v, 'KEEPTTL') end
+  if not ms then return redis.call('SET', resource, v, 'KEEPTTL') end
+  if ms ~= lifeOf then lifeOf, life = ms, int(ms) end -- mostly the same for all of a batch
+  redis.call('SET', resource, v, 'PX', life)
 end
 -- For what must get through.  A server that is out of memory refuses SET, unless the script has written before.
 local function press(resource, ms, tombstone)

@@ -1,0 +1,131 @@
+package core
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// tombstones is how many attempts have left one on node i.
+func (w *world) tombstones(p *process, i int) int {
+	w.t.Helper()
+	keys, err := w.nodes[i].Exec("KEYS", p.p.prefix+"{0}x:*")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return len(keys.([]any))
+}
+
+// A tombstone is for what may still arrive.
+func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts    []Option
+		prepare func(p *process)
+		want    [3]int
+	}{
+		"all has been answered":    {want: [3]int{0, 0, 0}},
+		"an answer is missing":     {prepare: func(p *process) { p.links[1].next(fate{loseReply: true}, acquireScript) }, want: [3]int{0, 1, 0}},
+		"a request is missing":     {prepare: func(p *process) { p.links[2].next(fate{lose: true}, acquireScript) }, want: [3]int{0, 0, 1}},
+		"a renewal is missing":     {prepare: func(p *process) { p.links[0].next(fate{lose: true}, renewScript) }, want: [3]int{1, 0, 0}},
+		"the connection broke":     {prepare: func(p *process) { p.links[1].next(fate{refuse: true}, renewScript) }, want: [3]int{0, 1, 0}},
+		"requests may arrive anew": {opts: []Option{WithRetryingProxy(true)}, want: [3]int{1, 1, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process(c.opts...)
+				if c.prepare != nil {
+					c.prepare(p)
+				}
+				lease := w.acquire(p, "k")
+				time.Sleep(lease.p.renewEvery * 3 / 2)
+				w.release(lease)
+				synctest.Wait()
+				for i, want := range c.want {
+					if n := w.tombstones(p, i); n != want {
+						t.Errorf("node %d has %d tombstones, want %d", i, n, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A client of a Cluster may send a request again by itself, a plain one heeds NoRetry.
+func TestClientsThatRepeat(t *testing.T) {
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	if !newNode(0, cluster).repeats || aloneNode(t).repeats {
+		t.Error("it is the client of the Cluster that repeats")
+	}
+}
+
+// What comes late from an attempt whose answer was missing finds its tombstone, also when the key has had other
+// owners since.
+func TestLateRequestAfterOtherOwners(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		a, b := w.process(WithClockWindow(0)), w.process(WithClockWindow(0))
+		lease := w.acquire(a, "k")
+		a.links[0].next(fate{delay: 2 * time.Second}, renewScript) // answered long after the release
+		go lease.renew()
+		synctest.Wait()
+		lease.Release(t.Context())
+		w.release(w.acquire(b, "k"))
+		time.Sleep(5 * time.Second)
+		w.wantFree(b, "k")
+	})
+}
+
+// No renewal begins when the attempt has ended, so that what the nodes are told at the end holds.
+func TestNothingIsSentAfterTheEnd(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		r := lease.renewalNow() // the watchdog is about to send it
+		w.release(lease)
+		renewals := p.counting(renewScript)
+		r.start()
+		synctest.Wait()
+		if n := renewals.Load(); n > 0 {
+			t.Errorf("%d renewals sent", n)
+		}
+		w.wantFree(p, "k")
+	})
+}
+
+// The answer to a release is lost, and another has been granted the key since: the release that is repeated cannot
+// tell that from a loss, so it reports none.
+func TestRepeatedReleaseAfterAnotherGrant(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		synctest.Wait() // on all nodes
+		for _, k := range p.links {
+			k.next(fate{loseReply: true}, releaseScript)
+		}
+		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
+		held := w.acquire(other, "k")
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("released again: %v", err)
+		}
+		wantValid(t, held)
+	})
+}
+
+// Where every release was answered, a key that another has taken is told.
+func TestReleaseOfATakenKey(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		synctest.Wait()
+		for i := range w.nodes {
+			w.forget(p, i, "k")
+		}
+		held := w.acquire(other, "k")
+		err := lease.Release(t.Context())
+		wantErr(t, err, ErrLost)
+		wantReason(t, err, LossTaken)
+		wantValid(t, held)
+	})
+}
