@@ -158,7 +158,7 @@ func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for n, bar := range map[int]float64{1: 27, 5: 52} {
+	for n, bar := range map[int]float64{1: 20, 3: 35, 5: 50} {
 		l := answeredLocker(t, n)
 		run := func() {
 			lease, err := l.Acquire(t.Context(), "key")

@@ -18,6 +18,8 @@ type ensemble struct {
 	attempts atomic.Uint64                // made so far, to name them
 	longest  atomic.Pointer[longestLease] // in use, where a node knows of a longer one than this process's
 
+	waiters sync.Pool // each of one ensemble, since timers must not leave their synctest bubble
+
 	mu      sync.Mutex
 	tasks   sync.WaitGroup // every goroutine of the Locker
 	quiet   chan struct{}  // closed when nothing is left to be done

@@ -10,6 +10,7 @@ type flight struct {
 	l       *lane
 	slots   *slots // one is taken; nil = it needs none
 	batch   []request
+	weight  int
 	votes   []vote
 	err     error         // nothing was answered, or not one reply to each request
 	longest time.Duration // lease in use, as the batch named it to the node
@@ -19,7 +20,13 @@ var hangar = sync.Pool{New: func() any { return new(flight) }}
 
 // load takes requests from a queue, and returns what is left of it.
 func (f *flight) load(queue []request) []request {
-	n := min(len(queue), maxBatch-len(f.batch))
+	n := 0
+	for ; n < len(queue); n++ {
+		weight := 1 + queue[n].r.bulk/bulkOfOne
+		if f.weight += weight; f.weight > maxBatch && f.weight > weight {
+			break
+		}
+	}
 	f.batch = append(f.batch, queue[:n]...)
 	left := copy(queue, queue[n:])
 	clear(queue[left:])

@@ -6,8 +6,10 @@ import (
 )
 
 const (
-	// maxBatch keeps a batch at about a millisecond of the server's time.
-	maxBatch = 128
+	// maxBatch keeps a batch at about a millisecond of the server's time, where each request counts for one, and for
+	// one more per bulkOfOne bytes that it brings along.
+	maxBatch  = 128
+	bulkOfOne = 512
 	// While a batch is under way the next one waits for so long, at least and at most, to have company.
 	minPace, maxPace = 200 * time.Microsecond, 5 * time.Millisecond
 )

@@ -405,3 +405,35 @@ func TestLanesOfAMixedList(t *testing.T) {
 		}
 	}
 }
+
+// A batch is bounded in what it brings along, too, so that large results do not keep a server busy for long; one
+// request goes whatever its size.
+func TestBatchesAreBoundedInBulk(t *testing.T) {
+	sizes := func(bulks ...int) (loads []int) {
+		var queue []request
+		for _, b := range bulks {
+			queue = append(queue, request{r: &round{bulk: b}})
+		}
+		for len(queue) > 0 {
+			var f flight
+			queue = f.load(queue)
+			loads = append(loads, len(f.batch))
+		}
+		return loads
+	}
+	for _, c := range []struct{ bulks, want []int }{
+		{make([]int, maxBatch), []int{maxBatch}},
+		{make([]int, maxBatch+1), []int{maxBatch, 1}},
+		{[]int{64 << 10, 0, 64 << 10, 64 << 10}, []int{1, 1, 1, 1}},
+		{[]int{30 << 10, 30 << 10, 0, 0, 30 << 10}, []int{4, 1}},
+	} {
+		if got := sizes(c.bulks...); !slices.Equal(got, c.want) {
+			t.Errorf("bulks of %d requests travel as %v, want %v", len(c.bulks), got, c.want)
+		}
+	}
+	var f flight
+	urgent := f.load([]request{{r: &round{bulk: 64 << 10}}})
+	if asking := f.load([]request{{r: &round{}}}); len(urgent) != 0 || len(asking) != 1 {
+		t.Errorf("%d and %d are left behind a batch that is full", len(urgent), len(asking))
+	}
+}

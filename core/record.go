@@ -61,6 +61,7 @@ func (a *attempt) offering(rec *nodeRecord, ballot uint64, decided bool) *round 
 	}
 	a.mu.Unlock()
 	r := a.round(completeScript, a.args(completeScript, 0), (*round).recordDecided)
+	r.bulk = len(rec.Result)
 	r.must, r.tail = true, func(i int) []any { return tails[i] }
 	return r
 }

@@ -14,6 +14,7 @@ type round struct {
 	p          *policy
 	asker      asker // nil where nobody wants the replies but who waits for the round
 	bucket     int   // of the guard record that the script looks at
+	bulk       int   // bytes that a request brings along beside what each does
 	script     *script
 	args       []any   // for every node; the client's wall clock is filled in when a request leaves
 	others     nodeSet // nodes that get othersArgs in place of args
@@ -31,9 +32,9 @@ type round struct {
 	tally
 	queued nodeSet // requests that wait for their turn
 	over   bool
-	told   bool          // onOver was called
-	done   chan struct{} // closed when over, where somebody waits
-	few    [5]vote       // room for the votes of most
+	told   bool    // onOver was called
+	waiter *waiter // nil where nobody waits
+	few    [5]vote // room for the votes of most
 }
 
 // An asker is whose round it is. It hears each reply, also those that come when the round is over; the rounds that
@@ -62,9 +63,6 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.p.nodeTimeout)}
 	r.tally = newTally(r.few[:0], len(e.nodes), to)
 	r.queued = to
-	if r.onOver == nil {
-		r.done = make(chan struct{})
-	}
 	for i, n := range e.nodes {
 		if !to.has(i) {
 			continue
@@ -147,8 +145,8 @@ func (r *round) finish() {
 		return
 	}
 	r.over = true
-	if r.done != nil {
-		close(r.done)
+	if r.waiter != nil {
+		r.waiter.over <- struct{}{}
 	}
 }
 
@@ -162,18 +160,46 @@ func (r *round) unlock() {
 	}
 }
 
+// A waiter is what somebody waits for a round with. It is used again.
+type waiter struct {
+	over  chan struct{} // has room for one
+	timer *time.Timer
+}
+
+func (e *ensemble) waiter(d time.Duration) *waiter {
+	w, _ := e.waiters.Get().(*waiter)
+	if w == nil {
+		return &waiter{make(chan struct{}, 1), time.NewTimer(d)}
+	}
+	w.timer.Reset(d)
+	return w
+}
+
 // wait returns when the round is over; false if ctx ended first, which ends the round. The votes are the
 // caller's from then on.
 func (r *round) wait(ctx context.Context) bool {
-	timer := time.AfterFunc(r.p.nodeTimeout, r.expire)
-	defer timer.Stop()
+	w := r.e.waiter(r.p.nodeTimeout)
+	r.mu.Lock()
+	if !r.over {
+		r.waiter = w
+	} else {
+		w.over <- struct{}{}
+	}
+	r.mu.Unlock()
+	cancelled := false
 	select {
-	case <-r.done:
-		return true
+	case <-w.over:
+	case <-w.timer.C:
+		r.expire()
+		<-w.over
 	case <-ctx.Done():
 		r.leave()
-		return false
+		<-w.over
+		cancelled = true
 	}
+	w.timer.Stop()
+	r.e.waiters.Put(w)
+	return !cancelled
 }
 
 // leave ends the round without waiting for it.
