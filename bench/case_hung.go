@@ -12,6 +12,9 @@ import (
 const (
 	hungNodes      = 5
 	hungGoroutines = 128
+
+	goalHung   = 0.8
+	goalGrowth = 16 // as many come and go without a hung node
 )
 
 // hung stops one of five servers, so that connections stay open and nothing is answered.
@@ -52,6 +55,9 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 				calm(quiet + 200)
 			}
 		}
+		throughput := &goal{what: fmt.Sprintf("one of %d nodes hung: pairs/s to healthy", hungNodes), want: fmt.Sprintf("≥ %.1f×", goalHung)}
+		growth := &goal{what: fmt.Sprintf("one of %d nodes hung: goroutines more than healthy", hungNodes), want: fmt.Sprintf("none (≤ %d)", goalGrowth)}
+		s.goals = append(s.goals, throughput, growth)
 		for i, r := range results(es) {
 			ratio := math.NaN()
 			if healthy[i].rate > 0 {
@@ -62,6 +68,9 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 				strconv.Itoa(max(0, healthy[i].goroutines)), strconv.Itoa(max(0, r.goroutines)))
 			bars.addBar("healthy", r.peer, healthy[i].rate)
 			bars.addBar("one hung", r.peer, r.rate)
+			more := r.goroutines - healthy[i].goroutines
+			throughput.add(r.peer, fmt.Sprintf("%s, %s", rate(r.rate), times(ratio)), ratio >= goalHung)
+			growth.add(r.peer, fmt.Sprintf("%+d (%d, %d)", more, healthy[i].goroutines, r.goroutines), more <= goalGrowth)
 			s.note(healthy[i], "healthy")
 			s.note(r, "one hung")
 		}

@@ -112,35 +112,27 @@ type result struct {
 	peer          string
 	rate          float64 // calls per second: the median of the rounds
 	low, high     float64
-	ratio         float64 // to the baseline of the same round: the median of the rounds; NaN without one
+	rates         []float64 // of the rounds
+	ratio         float64   // to the baseline; NaN without one
 	locked, whole histogram
 	failures      int
 	failure       error
 	goroutines    int
-	servers       serverUse // per node and call
+	servers       serverUse // per node and call, but for the requests
+	requests      float64   // per node and call
 	client        time.Duration
 }
 
 func results(es []*entrant) []result {
-	var base *entrant
-	for _, e := range es {
-		if e.name == baseline {
-			base = e
-		}
-	}
 	var all []result
 	for _, e := range es {
 		r := result{peer: e.name, low: math.Inf(1)}
-		var rates, ratios []float64
 		calls := 0
 		for i := range e.rounds {
 			s := &e.rounds[i]
 			rate := s.perSecond()
-			rates = append(rates, rate)
+			r.rates = append(r.rates, rate)
 			r.low, r.high = min(r.low, rate), max(r.high, rate)
-			if base != nil && base.rounds[i].calls > 0 {
-				ratios = append(ratios, rate/base.rounds[i].perSecond())
-			}
 			r.locked.merge(&s.locked)
 			r.whole.merge(&s.whole)
 			r.failures += s.failures
@@ -150,14 +142,38 @@ func results(es []*entrant) []result {
 			r.goroutines = max(r.goroutines, s.goroutines)
 			calls += s.all
 		}
-		r.rate, r.ratio = median(rates), median(ratios)
+		r.rate = median(r.rates)
 		if n := time.Duration(calls); n > 0 {
-			r.servers = serverUse{e.servers.requests / calls, e.servers.commands / n, e.servers.process / n}
+			r.servers = serverUse{commands: e.servers.commands / n, process: e.servers.process / n}
+			r.requests = float64(e.servers.requests) / float64(calls)
 			r.client = e.client / n
 		}
 		all = append(all, r)
 	}
+	for i := range all {
+		all[i].ratio = toPeer(all[i], baseline, all)
+	}
 	return all
+}
+
+// ratio is that of the rates of a to those of b in the same round: the median of the rounds.
+func ratio(a, b result) float64 {
+	var ratios []float64
+	for i, rate := range a.rates {
+		if b.rates[i] > 0 {
+			ratios = append(ratios, rate/b.rates[i])
+		}
+	}
+	return median(ratios)
+}
+
+// toPeer is the ratio to the peer of that name, NaN if it is not among rs.
+func toPeer(r result, name string, rs []result) float64 {
+	i := slices.IndexFunc(rs, func(r result) bool { return r.peer == name })
+	if i < 0 {
+		return math.NaN()
+	}
+	return ratio(r, rs[i])
 }
 
 // median returns NaN of nothing.
