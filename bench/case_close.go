@@ -23,7 +23,7 @@ there, node by node. Not to be had: keys that too many nodes have for a majority
 	for _, n := range []int{1, 3} {
 		left := &goal{
 			what: fmt.Sprintf("%s, Close with 60,000 leases: keys left taken", plural(n, "node")), want: "none",
-			less: c.closing.leases < 60_000,
+			less: c.closing.less(leaseConfig{60_000, c.closing.ttl}),
 		}
 		s.goals = append(s.goals, left)
 		for _, p := range peersFor(n) {

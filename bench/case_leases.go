@@ -16,7 +16,8 @@ func leases(ctx context.Context, c config) ([]section, error) {
 		text: fmt.Sprintf(`So many locks are taken, with a TTL of %v, and held for %v, the time after which each is renewed. Of that time: CPU of
 this process in %% of one core; requests that each server got per second, and its CPU. Memory is what the locks added
 after a garbage collection, keys included; goroutines are the most that were there beside those of before. Lost: those that
-had ended when they were to be released. Failed: those that were not granted, or whose release was not confirmed. Only peers that renew are here, one after another.`, c.leases.ttl, every),
+had ended when they were to be released. Failed: those that were not granted, or whose release was not confirmed. Only
+peers that renew are here, one after another.`, c.leases.ttl, every),
 	}
 	t := table{head: []string{"nodes", "leases", "peer", "client CPU", "server CPU", "requests/s and node", "heap each", "stack each", "goroutines", "lost", "failed", "to take all", "to release all"}, text: 2}
 	for _, n := range []int{1, 3} {
@@ -114,7 +115,7 @@ func leaseGoals(s *section, n int, c leaseConfig) (heap, cpu, goroutines, lost *
 	add := func(what, want string) *goal {
 		g := &goal{
 			what: fmt.Sprintf("%s, 100,000 leases, TTL 30 s: %s", plural(n, "node"), what), want: want,
-			less: c.leases < 100_000 || c.ttl != 30*time.Second,
+			less: c.less(leaseConfig{100_000, 30 * time.Second}),
 		}
 		s.goals = append(s.goals, g)
 		return g

@@ -30,7 +30,7 @@ releases that failed, of leases that were held to the end. Only peers that renew
 		lost := &goal{
 			what: fmt.Sprintf("%s, 3,000 leases, round trip %v, all stopped for 1.5 s of a TTL of 10 s: leases lost", plural(n, "node"), outageRoundTrip),
 			want: "none",
-			less: c.outage.leases < 3000 || c.outage.ttl != 10*time.Second || c.outageLasts < 1500*time.Millisecond,
+			less: c.outage.less(leaseConfig{3000, 10 * time.Second}),
 		}
 		s.goals = append(s.goals, lost)
 		for _, p := range peersFor(n) {

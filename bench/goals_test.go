@@ -17,15 +17,15 @@ func TestVerdict(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", g, got, want)
 		}
 	}
-	less := goal{less: true, got: []figure{{peer: lockkitOpen, met: true}}}
-	if got := less.verdict(); got != "–" {
+	less := goal{less: "3 leases", got: []figure{{peer: lockkitOpen, met: true}}}
+	if got := less.verdict(); got != "– (3 leases)" {
 		t.Errorf("a run that measured less: %s", got)
 	}
 }
 
 func TestGoals(t *testing.T) {
 	with := func(peer string, rate float64, p50, commands time.Duration, requests float64) result {
-		r := result{peer: peer, rate: rate, rates: []float64{rate}, requests: requests, servers: serverUse{commands: commands}}
+		r := result{peer: peer, rate: rate, rates: []float64{rate}, requests: requests, least: commands}
 		r.whole.add(p50)
 		return r
 	}
@@ -46,7 +46,7 @@ func TestGoals(t *testing.T) {
 		got.WriteString(strings.Join([]string{g.want, g.of(lockkitOpen), g.of(lockkitNew), g.verdict()}, " | ") + "\n")
 	}
 	rs[3].requests = 1
-	if g := serverGoals(1, goalGoroutines, rs)[0]; g.verdict() != "–" {
+	if g := serverGoals(1, goalGoroutines, rs)[0]; g.verdict() != "– (smaller batches)" {
 		t.Errorf("batches of 2: %+v", *g)
 	}
 	const want = `≥ 3.0× redsync | 300, 3.00× | 250, 2.50× | lockkit, Open only

@@ -1,7 +1,7 @@
 // Bench measures lockkit beside other ways to lock with Redis, side by side in one run, on servers that it starts.
 //
 //	make bench               # all cases, and docs/benchmarks.md
-//	make bench BENCH=short   # a look, in about a minute
+//	make bench BENCH=short   # a look, in about two minutes
 //
 // It is a module of its own, so that what it compares with is a dependency of nothing else. It runs on Linux and macOS.
 package main
@@ -47,6 +47,14 @@ type leaseConfig struct {
 	ttl    time.Duration
 }
 
+// less says what c is if that is less than a goal's, and is empty otherwise.
+func (c leaseConfig) less(than leaseConfig) string {
+	if c.leases >= than.leases && c.ttl == than.ttl {
+		return ""
+	}
+	return fmt.Sprintf("%d leases, TTL %v", c.leases, c.ttl)
+}
+
 var full = config{
 	name: "full",
 	warm: 50 * time.Millisecond, measure: 400 * time.Millisecond, rounds: 5, goroutines: []int{1, 16, 128, 1024},
@@ -63,7 +71,7 @@ var quick = config{
 	distantGoroutines: []int{1, 128}, distantWarm: 30 * time.Millisecond, distantMeasure: 120 * time.Millisecond, distantRounds: 1,
 	hungWarm: time.Second, hungMeasure: time.Second, hungRounds: 1,
 	leases: leaseConfig{3000, 6 * time.Second},
-	outage: leaseConfig{1000, 5 * time.Second}, outageLasts: 750 * time.Millisecond,
+	outage: leaseConfig{1000, 4 * time.Second}, outageLasts: 600 * time.Millisecond,
 	closing: leaseConfig{10_000, 10 * time.Minute},
 }
 
@@ -89,7 +97,7 @@ func caseNames() string {
 }
 
 func main() {
-	isShort := flag.Bool("short", false, "measure less, in about a minute")
+	isShort := flag.Bool("short", false, "measure less, in about two minutes")
 	leases := flag.Int("leases", 0, "how many leases the case leases holds, if not 0")
 	outageLeases := flag.Int("outage-leases", 0, "likewise for the case outage")
 	closeLeases := flag.Int("close-leases", 0, "likewise for the case close")

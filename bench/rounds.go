@@ -16,7 +16,8 @@ type entrant struct {
 	locker  locker
 	keys    [][]string // by worker
 	rounds  []slice
-	servers serverUse // per node, over all rounds
+	servers serverUse     // per node, over all rounds
+	least   time.Duration // of rounds: what a server spent in the commands of a call, at most
 	client  time.Duration
 }
 
@@ -56,7 +57,7 @@ func keysFor(entrant, goroutines int) [][]string {
 }
 
 // anew forgets what was measured.
-func (e *entrant) anew() { e.rounds, e.servers, e.client = nil, serverUse{}, 0 }
+func (e *entrant) anew() { e.rounds, e.servers, e.least, e.client = nil, serverUse{}, 0, 0 }
 
 // pair locks and unlocks a key of the worker's.
 func (e *entrant) pair(ctx context.Context, worker int) (locked time.Duration, err error) {
@@ -104,6 +105,12 @@ func (e *entrant) measure(ctx context.Context, on *nodes, l load, counts bool) e
 	u := spent(before, after)
 	e.servers = serverUse{e.servers.requests + u.requests, e.servers.commands + u.commands, e.servers.process + u.process}
 	e.client += cpu
+	if s.all > 0 {
+		// A server that waits for a core in the middle of a command goes on counting its time, but not its CPU.
+		if most := min(u.commands, u.process) / time.Duration(s.all); e.least == 0 || most < e.least {
+			e.least = most
+		}
+	}
 	return nil
 }
 
@@ -120,13 +127,14 @@ type result struct {
 	goroutines    int
 	servers       serverUse // per node and call, but for the requests
 	requests      float64   // per node and call
+	least         time.Duration
 	client        time.Duration
 }
 
 func results(es []*entrant) []result {
 	var all []result
 	for _, e := range es {
-		r := result{peer: e.name, low: math.Inf(1)}
+		r := result{peer: e.name, low: math.Inf(1), least: e.least}
 		calls := 0
 		for i := range e.rounds {
 			s := &e.rounds[i]
