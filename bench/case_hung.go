@@ -23,7 +23,7 @@ func hung(ctx context.Context, c config) ([]section, error) {
 		title: "One of 5 nodes hung",
 		text: fmt.Sprintf(`%d goroutines lock and unlock as above, first with all servers healthy, then with one of them stopped (SIGSTOP):
 connections stay open, and nothing is answered. Counting begins %v after that, and lasts %v. Goroutines: the most that were
-there at once beside the %d and those that were there before. Calls that are under way when the time is over end after
+there at once beside the %d and those that are there when nothing runs. Calls that are under way when the time is over end after
 the server goes on, and count no more; so a peer that waits for the node has 0 pairs. By default redsync waits for all
 nodes: its lock gives up after a twentieth of the TTL, but clients of go-redis do not heed contexts by default, and wait
 for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is its option not to wait.`,
@@ -38,7 +38,7 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 		}
 		defer leave(es)
 		quiet := runtime.NumGoroutine()
-		err = interleave(ctx, c.rounds, es, on, load{goroutines: hungGoroutines, waves: waves, warm: c.warm, measure: c.measure})
+		err = interleave(ctx, c.rounds, es, on, load{goroutines: hungGoroutines, waves: waves, warm: c.warm, measure: c.measure, idle: quiet})
 		if err != nil {
 			return err
 		}
@@ -49,10 +49,10 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 		for round := range c.hungRounds {
 			for i := range es {
 				e := es[(round+i)%len(es)]
-				if err := e.measureHung(ctx, c, on); err != nil {
+				if err := e.measureHung(ctx, c, on, quiet); err != nil {
 					return fmt.Errorf("%s, one node hung: %w", e.name, err)
 				}
-				calm(quiet + 200)
+				calm(quiet + goalGrowth/2)
 			}
 		}
 		throughput := &goal{what: fmt.Sprintf("one of %d nodes hung: pairs/s to healthy", hungNodes), want: fmt.Sprintf("≥ %.1f×", goalHung)}
@@ -84,14 +84,14 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 }
 
 // measureHung stops the last server for the time of one slice.
-func (e *entrant) measureHung(ctx context.Context, c config, on *nodes) error {
+func (e *entrant) measureHung(ctx context.Context, c config, on *nodes, quiet int) error {
 	runtime.GC()
 	last := on.servers[len(on.servers)-1]
 	if err := last.Pause(); err != nil {
 		return err
 	}
 	s, err := load{
-		goroutines: hungGoroutines, warm: c.hungWarm, measure: c.hungMeasure, call: e.pair,
+		goroutines: hungGoroutines, warm: c.hungWarm, measure: c.hungMeasure, call: e.pair, idle: quiet,
 		stopped: last.Resume,
 	}.run(ctx)
 	if err != nil {

@@ -122,10 +122,13 @@ func (l lockkitLocker) abandon() error {
 	cancel()
 	err := l.Close(ctx)
 	l.closeClients()
-	if errors.Is(err, context.Canceled) {
+	switch {
+	case err == nil:
+		return errors.New("closed with an ended context, without a word on leases")
+	case errors.Is(err, context.Canceled):
 		return nil
 	}
-	return fmt.Errorf("Close with an ended context: %w", err)
+	return fmt.Errorf("closed with an ended context: %w", err)
 }
 
 func (l lockkitLocker) closeClients() {
