@@ -59,7 +59,7 @@ var full = config{
 	name: "full",
 	warm: 50 * time.Millisecond, measure: 400 * time.Millisecond, rounds: 5, goroutines: []int{1, 16, 128, 1024},
 	distantGoroutines: []int{1, 128}, distantWarm: 100 * time.Millisecond, distantMeasure: 400 * time.Millisecond, distantRounds: 3,
-	hungWarm: time.Second, hungMeasure: 2 * time.Second, hungRounds: 3,
+	hungWarm: time.Second, hungMeasure: 4 * time.Second, hungRounds: 3,
 	leases: leaseConfig{100_000, 30 * time.Second},
 	outage: leaseConfig{3000, 10 * time.Second}, outageLasts: 1500 * time.Millisecond,
 	closing: leaseConfig{60_000, 10 * time.Minute},
