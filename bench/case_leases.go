@@ -38,7 +38,7 @@ peers that renew are here, one after another.`, c.leases.ttl, every),
 				heap.add(p.name, fmt.Sprintf("%d B", h.heap), h.heap <= goalHeap)
 				cpu.add(p.name, percent(h.client), h.client.Seconds() <= goalCPU*h.held.Seconds())
 				goroutines.add(p.name, strconv.Itoa(h.goroutines), h.goroutines <= goalGoroutinesPerNode*n)
-				lost.add(p.name, fmt.Sprintf("%d, and %d failed", len(h.lost), len(h.failed)), len(h.lost)+len(h.failed) == 0)
+				lost.add(p.name, fmt.Sprintf("%d, %d", len(h.lost), len(h.failed)), len(h.lost)+len(h.failed) == 0)
 				s.noteSome(h.lost, "%s, %s: leases lost", plural(n, "node"), p.name)
 				s.noteSome(h.failed, "%s, %s: leases not granted, or releases not confirmed", plural(n, "node"), p.name)
 				return nil
@@ -123,7 +123,7 @@ func leaseGoals(s *section, n int, c leaseConfig) (heap, cpu, goroutines, lost *
 	return add("heap of each", "≤ 1 kB"),
 		add("client CPU, of one core", fmt.Sprintf("≤ %.0f %%", 100*goalCPU)),
 		add("goroutines", fmt.Sprintf("O(nodes): ≤ %d", goalGoroutinesPerNode*n)),
-		add("lost", "none")
+		add("lost, or failed", "none")
 }
 
 func memory() runtime.MemStats {
