@@ -17,7 +17,7 @@ MAKEFLAGS += --no-print-directory
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long `fuzz` spends on each target.
 FUZZTIME ?= 30s
-# How much `bench` measures: all, or little (short). LEASES is how many it holds, 3000 unless told.
+# How much `bench` measures: all, or little (short). LEASES is how many it holds, 100000 unless told (short: 3000).
 BENCH ?=
 LEASES ?=
 # How many seeds `sim` tries.
@@ -220,7 +220,7 @@ fuzz: ## each fuzz target of each package in turn (FUZZTIME=30s)
 	done
 
 .PHONY: bench
-bench: tools ## lockkit beside other lockers, into docs/benchmarks.md: about 7 minutes; BENCH=short: one
+bench: tools ## lockkit beside other lockers, into docs/benchmarks.md: about 10 minutes; BENCH=short: two
 	@echo "==> bench: lockkit beside other lockers, on servers of its own; writes docs/benchmarks.md"
 	cd bench && go run . -docs ../docs $(if $(BENCH),-$(BENCH)) $(if $(LEASES),-leases $(LEASES))
 

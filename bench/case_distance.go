@@ -10,6 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// A lock is to take so many round trips at most.
+const goalRoundTrips = 1.1
+
 // distance is uncontended with servers that are some milliseconds away.
 func distance(ctx context.Context, c config) ([]section, error) {
 	s := section{
@@ -32,11 +35,16 @@ for each request as hard as a server does, on the same cores: there, rates are t
 					if err != nil {
 						return err
 					}
+					lockGoal := &goal{what: fmt.Sprintf("round trip %v, %s, 1 goroutine: p50 of a lock in round trips", roundTrip, plural(n, "node")), want: fmt.Sprintf("≤ %.1f", goalRoundTrips)}
+					if roundTrip == 10*time.Millisecond && n == 5 && goroutines == 1 {
+						s.goals = append(s.goals, lockGoal)
+					}
 					for _, r := range rs {
 						lock := r.locked.quantile(0.5)
 						t.add(roundTrip.String(), short(measured), strconv.Itoa(n), strconv.Itoa(goroutines), r.peer,
 							rate(r.rate), spread(r.low, r.high), times(r.ratio), short(lock), short(r.locked.quantile(0.99)),
 							fmt.Sprintf("%.2f", float64(lock)/float64(measured)))
+						lockGoal.add(r.peer, fmt.Sprintf("%.2f", float64(lock)/float64(measured)), float64(lock) <= goalRoundTrips*float64(measured))
 						s.note(r, "%v, %s, %d goroutines", roundTrip, plural(n, "node"), goroutines)
 					}
 				}

@@ -12,6 +12,9 @@ import (
 const (
 	hungNodes      = 5
 	hungGoroutines = 128
+
+	goalHung   = 0.8
+	goalGrowth = 16 // as many come and go without a hung node
 )
 
 // hung stops one of five servers, so that connections stay open and nothing is answered.
@@ -20,7 +23,7 @@ func hung(ctx context.Context, c config) ([]section, error) {
 		title: "One of 5 nodes hung",
 		text: fmt.Sprintf(`%d goroutines lock and unlock as above, first with all servers healthy, then with one of them stopped (SIGSTOP):
 connections stay open, and nothing is answered. Counting begins %v after that, and lasts %v. Goroutines: the most that were
-there at once beside the %d and those that were there before. Calls that are under way when the time is over end after
+there at once beside the %d and those that are there when nothing runs. Calls that are under way when the time is over end after
 the server goes on, and count no more; so a peer that waits for the node has 0 pairs. By default redsync waits for all
 nodes: its lock gives up after a twentieth of the TTL, but clients of go-redis do not heed contexts by default, and wait
 for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is its option not to wait.`,
@@ -35,7 +38,7 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 		}
 		defer leave(es)
 		quiet := runtime.NumGoroutine()
-		err = interleave(ctx, c.rounds, es, on, load{goroutines: hungGoroutines, waves: waves, warm: c.warm, measure: c.measure})
+		err = interleave(ctx, c.rounds, es, on, load{goroutines: hungGoroutines, waves: waves, warm: c.warm, measure: c.measure, idle: quiet})
 		if err != nil {
 			return err
 		}
@@ -46,12 +49,15 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 		for round := range c.hungRounds {
 			for i := range es {
 				e := es[(round+i)%len(es)]
-				if err := e.measureHung(ctx, c, on); err != nil {
+				if err := e.measureHung(ctx, c, on, quiet); err != nil {
 					return fmt.Errorf("%s, one node hung: %w", e.name, err)
 				}
-				calm(quiet + 200)
+				calm(quiet + goalGrowth/2)
 			}
 		}
+		throughput := &goal{what: fmt.Sprintf("one of %d nodes hung: pairs/s to healthy", hungNodes), want: fmt.Sprintf("≥ %.1f×", goalHung)}
+		growth := &goal{what: fmt.Sprintf("one of %d nodes hung: goroutines more than healthy", hungNodes), want: fmt.Sprintf("none (≤ %d)", goalGrowth)}
+		s.goals = append(s.goals, throughput, growth)
 		for i, r := range results(es) {
 			ratio := math.NaN()
 			if healthy[i].rate > 0 {
@@ -62,6 +68,9 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 				strconv.Itoa(max(0, healthy[i].goroutines)), strconv.Itoa(max(0, r.goroutines)))
 			bars.addBar("healthy", r.peer, healthy[i].rate)
 			bars.addBar("one hung", r.peer, r.rate)
+			more := r.goroutines - healthy[i].goroutines
+			throughput.add(r.peer, fmt.Sprintf("%s, %s", rate(r.rate), times(ratio)), ratio >= goalHung)
+			growth.add(r.peer, fmt.Sprintf("%+d (%d, %d)", more, healthy[i].goroutines, r.goroutines), more <= goalGrowth)
 			s.note(healthy[i], "healthy")
 			s.note(r, "one hung")
 		}
@@ -75,14 +84,14 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 }
 
 // measureHung stops the last server for the time of one slice.
-func (e *entrant) measureHung(ctx context.Context, c config, on *nodes) error {
+func (e *entrant) measureHung(ctx context.Context, c config, on *nodes, quiet int) error {
 	runtime.GC()
 	last := on.servers[len(on.servers)-1]
 	if err := last.Pause(); err != nil {
 		return err
 	}
 	s, err := load{
-		goroutines: hungGoroutines, warm: c.hungWarm, measure: c.hungMeasure, call: e.pair,
+		goroutines: hungGoroutines, warm: c.hungWarm, measure: c.hungMeasure, call: e.pair, idle: quiet,
 		stopped: last.Resume,
 	}.run(ctx)
 	if err != nil {

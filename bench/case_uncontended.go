@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -13,7 +14,7 @@ func uncontended(ctx context.Context, c config) ([]section, error) {
 	rates := section{
 		title: "Uncontended lock and unlock",
 		text: `Each goroutine locks one of 16 keys of its own, drawn at random, unlocks it, and begins again. A pair is a lock
-and its unlock; p50 and p99 are of the pair, and of the lock alone.`,
+and its unlock; p50 and p99 are of the pair, and of the lock alone. Ratios are to the other peer's rate in the same round.`,
 	}
 	costs := section{
 		title: "CPU per pair",
@@ -21,11 +22,13 @@ and its unlock; p50 and p99 are of the pair, and of the lock alone.`,
 and the SET that some peers send); it goes by the wall clock, so a server that has to wait for a core in the middle of a
 command shows more than it used. Server: CPU of each server's process per pair (` + "`used_cpu_user` and `used_cpu_sys`" + `), which
 adds reading, parsing and answering. Client: CPU of this process per pair, all peers' own work and this benchmark's
-(some 0.3 µs) included. Where requests travel together, all three shrink.`,
+(some 0.3 µs) included. Where requests travel together, all three shrink. Batch: how many locks and unlocks a command
+was for, on average; only lockkit has commands for several. The goal goes by the best round, and there by the
+CPU of the process if that is less than the time in commands: neither can be less than what the commands took.`,
 	}
-	cost := table{head: []string{"nodes", "goroutines", "peer", "commands", "server", "client"}, text: 2}
+	cost := table{head: []string{"nodes", "goroutines", "peer", "commands", "batch", "server", "client"}, text: 2}
 	for _, n := range []int{1, 3, 5} {
-		t := table{head: []string{"goroutines", "peer", "pairs/s", "min–max", "to redsync", "p50", "p99", "lock p50", "lock p99"}, text: 1}
+		t := table{head: []string{"goroutines", "peer", "pairs/s", "min–max", "to redsync", "to rueidislock", "p50", "p99", "lock p50", "lock p99"}, text: 1}
 		speed := newChart(fmt.Sprintf("pairs-%d.svg", n), fmt.Sprintf("Lock and unlock, %s", plural(n, "node")), "pairs per second")
 		spent := newChart(fmt.Sprintf("server-cpu-%d.svg", n), fmt.Sprintf("CPU of a server, %s", plural(n, "node")), "µs per pair")
 		err := onNodes(n, 0, func(on *nodes) error {
@@ -35,15 +38,20 @@ adds reading, parsing and answering. Client: CPU of this process per pair, all p
 					return err
 				}
 				for _, r := range rs {
-					t.add(strconv.Itoa(goroutines), r.peer, rate(r.rate), spread(r.low, r.high), times(r.ratio),
+					t.add(strconv.Itoa(goroutines), r.peer, rate(r.rate), spread(r.low, r.high), times(r.ratio), times(toPeer(r, "rueidislock", rs)),
 						short(r.whole.quantile(0.5)), short(r.whole.quantile(0.99)),
 						short(r.locked.quantile(0.5)), short(r.locked.quantile(0.99)))
 					cost.add(strconv.Itoa(n), strconv.Itoa(goroutines), r.peer,
-						short(r.servers.commands), short(r.servers.process), short(r.client))
+						short(r.servers.commands), fmt.Sprintf("%.1f", r.batch()), short(r.servers.process), short(r.client))
 					speed.add(r.peer, point{float64(goroutines), r.rate, r.low, r.high})
 					us := float64(r.servers.process.Nanoseconds()) / 1e3
 					spent.add(r.peer, point{float64(goroutines), us, us, us})
 					rates.note(r, "%s, %d goroutines", plural(n, "node"), goroutines)
+				}
+				rates.goals = append(rates.goals, rateGoals(n, goroutines, rs)...)
+				rates.goals = append(rates.goals, latencyGoals(n, goroutines, rs)...)
+				if goroutines == slices.Max(c.goroutines) {
+					costs.goals = append(costs.goals, serverGoals(n, goroutines, rs)...)
 				}
 			}
 			return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -23,6 +24,8 @@ type load struct {
 	// stopped, if there is one, is called when the time is over, and ends what holds up calls. What they took is
 	// not counted then.
 	stopped func() error
+	// idle is how many goroutines there are when nothing runs; 0 for those that are there at the start.
+	idle int
 }
 
 // A slice is what a load measured.
@@ -53,7 +56,7 @@ type worker struct {
 
 // run returns when no call is under way any more.
 func (l load) run(ctx context.Context) (slice, error) {
-	before := runtime.NumGoroutine()
+	before := cmp.Or(l.idle, runtime.NumGoroutine())
 	workers := make([]worker, l.goroutines)
 	var measuring, over atomic.Bool
 	var running sync.WaitGroup

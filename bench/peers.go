@@ -24,6 +24,24 @@ type locker interface {
 	close()
 }
 
+// A holder is a locker that renews what is held. All peers that renew open holders.
+type holder interface {
+	locker
+	hold(ctx context.Context, key string) (lease, error)
+	// abandon closes the holder at once, with the leases that it still has. It fails unless that went as the
+	// peer says.
+	abandon() error
+}
+
+// A lease is a lock that is renewed.
+type lease interface {
+	// lost is why the lease ended before its release, nil while it is held.
+	lost() error
+	// release gives the key back. It fails if the lease was lost before, and if the peer tells that nothing
+	// confirmed it.
+	release(context.Context) error
+}
+
 // A peer is what is compared. Unless it is for one node only, it locks on a majority of any number.
 type peer struct {
 	name    string
@@ -32,6 +50,8 @@ type peer struct {
 	// The command that it sends beside scripts, as INFO commandstats spells it.
 	command string
 	open    func(ctx context.Context, addrs []string, ttl time.Duration) (locker, error)
+	// visit, of a peer that renews, opens one of so many nodes, which others use or have used.
+	visit func(addr string, nodes int, ttl time.Duration) (locker, error)
 }
 
 // baseline is the peer that all ratios refer to.
@@ -40,12 +60,12 @@ const baseline = "redsync"
 var peers = []peer{
 	{name: baseline, command: "set", open: openRedsync},
 	{name: "bsm/redislock", oneNode: true, open: openRedislock},
-	{name: "rueidislock", oneNode: true, renews: true, open: openRueidislock},
+	{name: "rueidislock", oneNode: true, renews: true, open: openRueidislock, visit: visitRueidislock},
 	{name: "raw go-redis", oneNode: true, command: "set", open: openRawGoRedis},
 	{name: "raw go-redis, auto-pipelined", oneNode: true, command: "set", open: openRawAutoPipelined},
 	{name: "raw rueidis, auto-pipelined", oneNode: true, command: "set", open: openRawRueidis},
-	{name: "lockkit, Open", renews: true, open: openLockkit},
-	{name: "lockkit, New", renews: true, open: openLockkitWithClients},
+	{name: "lockkit, Open", renews: true, open: openLockkit, visit: visitLockkit},
+	{name: "lockkit, New", renews: true, open: openLockkitWithClients, visit: visitLockkit},
 }
 
 // redsyncFailFast is for where a node does not answer: redsync as such waits for all nodes.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -18,15 +19,28 @@ type lockkitLocker struct {
 
 // openLockkit has clients that lockkit makes.
 func openLockkit(ctx context.Context, addrs []string, ttl time.Duration) (locker, error) {
-	urls := make([]string, len(addrs))
-	for i, addr := range addrs {
-		urls[i] = "redis://" + addr
-	}
-	l, err := core.Open(urls, lockkitOptions(ttl)...)
+	l, err := core.Open(urls(addrs), lockkitOptions(ttl)...)
 	if err != nil {
 		return nil, err
 	}
 	return provisioned(ctx, lockkitLocker{Locker: l})
+}
+
+func urls(addrs []string) []string {
+	all := make([]string, len(addrs))
+	for i, addr := range addrs {
+		all[i] = "redis://" + addr
+	}
+	return all
+}
+
+// visitLockkit has the restart guard where those have it that use all nodes.
+func visitLockkit(addr string, nodes int, ttl time.Duration) (locker, error) {
+	l, err := core.Open(urls([]string{addr}), append(lockkitOptions(ttl), core.WithRestartGuard(nodes >= 3))...)
+	if err != nil {
+		return nil, err
+	}
+	return lockkitLocker{Locker: l}, nil
 }
 
 // openLockkitWithClients has clients with go-redis' defaults.
@@ -57,6 +71,25 @@ func provisioned(ctx context.Context, l lockkitLocker) (locker, error) {
 	return l, nil
 }
 
+type lockkitLease struct{ *core.Lease }
+
+func (l lockkitLease) lost() error {
+	if ctx := l.Context(); ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func (l lockkitLease) release(ctx context.Context) error { return l.Release(ctx) }
+
+func (l lockkitLocker) hold(ctx context.Context, key string) (lease, error) {
+	held, err := l.Acquire(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return lockkitLease{held}, nil
+}
+
 func (l lockkitLocker) lock(ctx context.Context, key string) (unlock, error) {
 	lease, err := l.Acquire(ctx, key)
 	if err != nil {
@@ -81,6 +114,21 @@ func (l lockkitLocker) close() {
 	defer cancel()
 	_ = l.Close(ctx) // names the keys of leases that a failed case left behind
 	l.closeClients()
+}
+
+// abandon closes l with an ended context. That it says so is as it should be.
+func (l lockkitLocker) abandon() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := l.Close(ctx)
+	l.closeClients()
+	switch {
+	case err == nil:
+		return errors.New("closed with an ended context, without a word on leases")
+	case errors.Is(err, context.Canceled):
+		return nil
+	}
+	return fmt.Errorf("closed with an ended context: %w", err)
 }
 
 func (l lockkitLocker) closeClients() {

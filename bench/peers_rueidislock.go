@@ -28,6 +28,18 @@ func openRueidislock(_ context.Context, addrs []string, ttl time.Duration) (lock
 	return rueidislockLocker{l}, nil
 }
 
+func visitRueidislock(addr string, _ int, ttl time.Duration) (locker, error) {
+	return openRueidislock(context.Background(), []string{addr}, ttl)
+}
+
+func (l rueidislockLocker) hold(ctx context.Context, key string) (lease, error) {
+	held, cancel, err := l.WithContext(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return &rueidislockLease{held, cancel}, nil
+}
+
 func (l rueidislockLocker) lock(ctx context.Context, key string) (unlock, error) {
 	return unlockRueidislock(l.WithContext(ctx, key))
 }
@@ -44,11 +56,25 @@ func unlockRueidislock(held context.Context, cancel context.CancelFunc, err erro
 	if err != nil {
 		return nil, err
 	}
-	return func(context.Context) error {
-		lost := held.Err()
-		cancel()
-		return lost
-	}, nil
+	return (&rueidislockLease{held, cancel}).release, nil
+}
+
+type rueidislockLease struct {
+	held   context.Context
+	cancel context.CancelFunc
+}
+
+func (l *rueidislockLease) lost() error { return l.held.Err() }
+
+func (l *rueidislockLease) release(context.Context) error {
+	lost := l.lost()
+	l.cancel()
+	return lost
 }
 
 func (l rueidislockLocker) close() { l.Close() }
+
+func (l rueidislockLocker) abandon() error {
+	l.Close()
+	return nil
+}

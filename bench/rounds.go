@@ -16,7 +16,8 @@ type entrant struct {
 	locker  locker
 	keys    [][]string // by worker
 	rounds  []slice
-	servers serverUse // per node, over all rounds
+	servers serverUse     // per node, over all rounds
+	least   time.Duration // of rounds: what a server spent in the commands of a call, at most
 	client  time.Duration
 }
 
@@ -56,7 +57,7 @@ func keysFor(entrant, goroutines int) [][]string {
 }
 
 // anew forgets what was measured.
-func (e *entrant) anew() { e.rounds, e.servers, e.client = nil, serverUse{}, 0 }
+func (e *entrant) anew() { e.rounds, e.servers, e.least, e.client = nil, serverUse{}, 0, 0 }
 
 // pair locks and unlocks a key of the worker's.
 func (e *entrant) pair(ctx context.Context, worker int) (locked time.Duration, err error) {
@@ -104,6 +105,12 @@ func (e *entrant) measure(ctx context.Context, on *nodes, l load, counts bool) e
 	u := spent(before, after)
 	e.servers = serverUse{e.servers.requests + u.requests, e.servers.commands + u.commands, e.servers.process + u.process}
 	e.client += cpu
+	if s.all > 0 {
+		// A server that waits for a core in the middle of a command goes on counting its time, but not its CPU.
+		if most := min(u.commands, u.process) / time.Duration(s.all); e.least == 0 || most < e.least {
+			e.least = most
+		}
+	}
 	return nil
 }
 
@@ -112,35 +119,28 @@ type result struct {
 	peer          string
 	rate          float64 // calls per second: the median of the rounds
 	low, high     float64
-	ratio         float64 // to the baseline of the same round: the median of the rounds; NaN without one
+	rates         []float64 // of the rounds
+	ratio         float64   // to the baseline; NaN without one
 	locked, whole histogram
 	failures      int
 	failure       error
 	goroutines    int
-	servers       serverUse // per node and call
+	servers       serverUse // per node and call, but for the requests
+	requests      float64   // per node and call
+	least         time.Duration
 	client        time.Duration
 }
 
 func results(es []*entrant) []result {
-	var base *entrant
-	for _, e := range es {
-		if e.name == baseline {
-			base = e
-		}
-	}
 	var all []result
 	for _, e := range es {
-		r := result{peer: e.name, low: math.Inf(1)}
-		var rates, ratios []float64
+		r := result{peer: e.name, low: math.Inf(1), least: e.least}
 		calls := 0
 		for i := range e.rounds {
 			s := &e.rounds[i]
 			rate := s.perSecond()
-			rates = append(rates, rate)
+			r.rates = append(r.rates, rate)
 			r.low, r.high = min(r.low, rate), max(r.high, rate)
-			if base != nil && base.rounds[i].calls > 0 {
-				ratios = append(ratios, rate/base.rounds[i].perSecond())
-			}
 			r.locked.merge(&s.locked)
 			r.whole.merge(&s.whole)
 			r.failures += s.failures
@@ -150,14 +150,38 @@ func results(es []*entrant) []result {
 			r.goroutines = max(r.goroutines, s.goroutines)
 			calls += s.all
 		}
-		r.rate, r.ratio = median(rates), median(ratios)
+		r.rate = median(r.rates)
 		if n := time.Duration(calls); n > 0 {
-			r.servers = serverUse{e.servers.requests / calls, e.servers.commands / n, e.servers.process / n}
+			r.servers = serverUse{commands: e.servers.commands / n, process: e.servers.process / n}
+			r.requests = float64(e.servers.requests) / float64(calls)
 			r.client = e.client / n
 		}
 		all = append(all, r)
 	}
+	for i := range all {
+		all[i].ratio = toPeer(all[i], baseline, all)
+	}
 	return all
+}
+
+// ratio is that of the rates of a to those of b in the same round: the median of the rounds.
+func ratio(a, b result) float64 {
+	var ratios []float64
+	for i, rate := range a.rates {
+		if b.rates[i] > 0 {
+			ratios = append(ratios, rate/b.rates[i])
+		}
+	}
+	return median(ratios)
+}
+
+// toPeer is the ratio to the peer of that name, NaN if it is not among rs.
+func toPeer(r result, name string, rs []result) float64 {
+	i := slices.IndexFunc(rs, func(r result) bool { return r.peer == name })
+	if i < 0 {
+		return math.NaN()
+	}
+	return ratio(r, rs[i])
 }
 
 // median returns NaN of nothing.

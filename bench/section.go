@@ -12,6 +12,7 @@ type section struct {
 	parts       []part
 	charts      []*chart
 	notes       []string
+	goals       []*goal
 }
 
 type part struct {

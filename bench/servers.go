@@ -53,6 +53,24 @@ func (ns *nodes) close() error {
 	return errors.Join(errs...)
 }
 
+// each does something with each server.
+func (ns *nodes) each(do func(*testutil.Server) error) error {
+	var errs []error
+	for _, s := range ns.servers {
+		errs = append(errs, do(s))
+	}
+	return errors.Join(errs...)
+}
+
+// proxyGoroutines is how many goroutines pass things on.
+func (ns *nodes) proxyGoroutines() int {
+	sum := 0
+	for _, link := range ns.slow {
+		sum += int(link.running.Load())
+	}
+	return sum
+}
+
 // addrs are those for clients.
 func (ns *nodes) addrs() []string {
 	var addrs []string

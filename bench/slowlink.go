@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,7 @@ type slowLink struct {
 	delay    time.Duration
 	listener net.Listener
 	work     sync.WaitGroup
+	running  atomic.Int32 // goroutines
 
 	mu     sync.Mutex
 	conns  []net.Conn
@@ -33,8 +35,16 @@ func startSlowLink(target string, delay time.Duration) (*slowLink, error) {
 		return nil, fmt.Errorf("slow link to %s: %w", target, err)
 	}
 	l := &slowLink{target: target, delay: delay, listener: listener}
-	l.work.Go(l.accept)
+	l.run(l.accept)
 	return l, nil
+}
+
+func (l *slowLink) run(f func()) {
+	l.running.Add(1)
+	l.work.Go(func() {
+		defer l.running.Add(-1)
+		f()
+	})
 }
 
 func (l *slowLink) addr() string { return l.listener.Addr().String() }
@@ -78,7 +88,7 @@ func (l *slowLink) accept() {
 // pass sends on what comes from one connection to the other.
 func (l *slowLink) pass(from, to net.Conn) {
 	way := make(chan parcel, 1024)
-	l.work.Go(func() {
+	l.run(func() {
 		defer close(way)
 		for {
 			buf := make([]byte, 16<<10)
@@ -89,7 +99,7 @@ func (l *slowLink) pass(from, to net.Conn) {
 			way <- parcel{buf[:n], time.Now().Add(l.delay)}
 		}
 	})
-	l.work.Go(func() {
+	l.run(func() {
 		defer to.Close()
 		s, err := newSleeper()
 		if err == nil {

@@ -87,4 +87,7 @@ func TestSlowLinkCloses(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection outlived the link")
 	}
+	if n := link.running.Load(); n != 0 {
+		t.Errorf("%d goroutines outlived the link", n)
+	}
 }
