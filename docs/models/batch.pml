@@ -12,7 +12,7 @@
  * State per attempt:    queue  requests that wait;  sent, known  requests that have left, and that were answered;  over  it has ended
  * State of a flight:    load   requests of each attempt;  at  FREE, AWAY, or DONE: the answer is under way;  says  what the node made of
  *                       a release
- * Seen by nobody:       gave   the attempt's release ended its lease;  last  whose release that was, if nothing happened since
+ * For the checks only:  gave   the attempt's release ended its lease;  last  whose release that was, if nothing happened since
  *
  * Rules
  *   Drop       In the step that ends an attempt its other requests leave the queue. Where nothing was sent, nothing is released.
