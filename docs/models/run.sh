@@ -72,4 +72,22 @@ for flag in OWNMAX FIRST COUNTALL UNHEARD; do run quick refuted maxttl -DLONG=2 
 run quick holds   late
 for flag in UNLOCKED NOTOMB; do run quick refuted late -D$flag; done
 
+# Requests in batches.
+run quick holds   batch
+run quick holds   batch -DSPARE
+run quick holds   batch -DSPARE -DONEFLIGHT
+run quick holds   batch -DDOUBLED
+run quick refuted batch -DNEVER
+run quick refuted batch -DNEVER -DONEFLIGHT
+for flag in TIMEDOUT ONLYACQ NODROP DOUBLED NAMELESS GONELOST FIRSTLOST; do run quick refuted batch -DSPARE -D$flag; done
+for flag in UNNOTED GONELOST; do run quick refuted batch -D$flag; done
+run quick holds   stamps
+run quick holds   stamps -DLOSS
+run quick holds   stamps -DW=0 -DSTEP=0
+run quick holds   stamps -DENDS
+for flag in EARLYSTAMP REREAD; do run quick refuted stamps -D$flag; done
+for flag in OLDGUARD OLDSTAMP; do run quick refuted stamps -DLOSS -D$flag; done
+run quick refuted stamps -DW=0 -DSTEP=0 -DOLDTIME
+for flag in CHECKFIRST NOCHECK LIFE=4; do run quick refuted stamps -DENDS -D$flag; done
+
 exit $bad
