@@ -176,11 +176,13 @@ func (a *attempt) hear(op OpKind, got reply, late bool) (v Verdict, slept bool) 
 	case OpRenew:
 		_, slept = a.confirmed(got)
 	case OpRelease:
-		// Nobody can tell whether the key was taken before the attempt was over there: a release before this one,
-		// whose answer is missing, may have ended it, and somebody come since.
-		if got.verdict == Gone && a.nodes[got.node].ends > 0 {
+		// A release before this one has ended the attempt there, or may have, if its answer is missing; then nobody
+		// can tell whether the key was taken before that or since.
+		s := &a.nodes[got.node]
+		if got.verdict == Gone && (s.freed || s.ends > 0) {
 			got.verdict = Granted
 		}
+		s.freed = s.freed || got.verdict == Granted
 		a.releaseAgain(got)
 	}
 	return got.verdict, slept

@@ -15,8 +15,7 @@ var errUnderWay = errors.New("requests to nodes are still under way: their clien
 // are released, and logs which while it waits: a lease that nobody releases keeps it from returning. So give
 // ctx a deadline. When ctx ends first, Close takes the leases away (their contexts end with ErrLost, reason
 // closed), frees their keys, and returns an error that matches the cause of ctx and names the keys. Either way
-// it waits for requests under way: those of a client that does not heed deadlines may last as long as its own
-// timeouts, and an ended ctx cuts that short with an error.
+// it waits for requests under way: when ctx has ended, until for the node timeout no node has answered any.
 func (l *Locker) Close(ctx context.Context) error {
 	e := l.e
 	e.mu.Lock()
@@ -27,6 +26,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	e.health.stop()
+	e.unheard.run(true)
 
 	var err error
 	if !l.drained(ctx) {
@@ -43,12 +43,12 @@ func (l *Locker) Close(ctx context.Context) error {
 		close(joined)
 	}()
 	if e.owned {
-		waitFor(joined, nil, l.p.nodeTimeout)
+		e.waitFor(joined, nil, l.p.nodeTimeout)
 		err = errors.Join(err, e.closeClients()) // breaks what is still under way
 		<-joined
 		return err
 	}
-	if !waitFor(joined, ctx.Done(), l.p.nodeTimeout) {
+	if !e.waitFor(joined, ctx.Done(), l.p.nodeTimeout) {
 		err = errors.Join(err, errUnderWay)
 	}
 	return err
@@ -104,8 +104,9 @@ func stillHeld(cause error, left []*Lease, calls int) error {
 	return fmt.Errorf("lockkit: close: %w, with leases not released, which are taken away: %s", cause, &keys)
 }
 
-// waitFor waits for joined, and once stop is closed (nil = at once) for no longer than grace.
-func waitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
+// waitFor waits for joined, and once stop is closed (nil = at once) for as long as an answer of a node comes within
+// each grace.
+func (e *ensemble) waitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
 	if stop != nil {
 		select {
 		case <-joined:
@@ -115,10 +116,16 @@ func waitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
-	select {
-	case <-joined:
-		return true
-	case <-timer.C:
-		return false
+	for {
+		answers := e.answers.Load()
+		select {
+		case <-joined:
+			return true
+		case <-timer.C:
+			if e.answers.Load() == answers {
+				return false
+			}
+			timer.Reset(grace)
+		}
 	}
 }

@@ -255,8 +255,8 @@ var conformanceRelease = []conformanceCase{
 		a renew token=7 confirmed=T+60s -> gone
 		= f=a
 		b acquire -> granted token=>a expiry=now+10s
-		a release answered -> gone
 		= e=now+10s i=b f=b p=a
+		a release answered -> gone
 		=x`},
 	{name: "release: a counter put back without a tombstone", play: `
 		! set f=7 e=T+9s i=a p=6

@@ -87,9 +87,8 @@ func (a *attempt) free() {
 	r.leave()
 }
 
-// releaseAgain has a node that did not answer told once more, in the background, that the attempt is over. If
-// that fails too, the lease runs out by itself, and the clock window refuses what is still under way. Called with
-// the lock.
+// releaseAgain has a node that did not answer told once more, in the background, that the attempt is over. Called
+// with the lock.
 func (a *attempt) releaseAgain(got reply) {
 	if got.verdict == TimedOut || !answered(got.err) {
 		a.releaseLater(got.node, a.p.nodeTimeout)
@@ -99,23 +98,7 @@ func (a *attempt) releaseAgain(got reply) {
 // releaseLater ends the attempt on one node, in the background, after a delay. Called with the lock.
 func (a *attempt) releaseLater(i int, after time.Duration) {
 	s := &a.nodes[i]
-	if s.releasing {
-		return
+	if !s.releasing && a.e.unheard.push(a, i, after) {
+		s.releasing, s.unreleased = true, false
 	}
-	s.releasing, s.unreleased = true, false
-	a.e.spawn(func() {
-		timer := time.NewTimer(after)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-a.e.closing: // at once, so that Close does not wait for a node that is down
-		}
-		r := a.releasing(a.stay())
-		r.must, r.asker = false, nil
-		r.send(context.Background(), nodeSet(0).with(i))
-		r.wait(context.Background())
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		s.releasing, s.unreleased = false, r.count(Granted)+r.count(Gone) == 0
-	})
 }

@@ -13,6 +13,7 @@ type ensemble struct {
 	guards   []any // guard keys by bucket, boxed
 	clock    stopwatch
 	health   health
+	unheard  resend
 	pace     time.Duration                // of batches, at least
 	jitter   func(n int64) int64          // uniform in [0, n)
 	attempts atomic.Uint64                // made so far, to name them
@@ -21,7 +22,8 @@ type ensemble struct {
 	waiters sync.Pool // each of one ensemble, since timers must not leave their synctest bubble
 
 	mu      sync.Mutex
-	tasks   sync.WaitGroup // every goroutine of the Locker
+	tasks   sync.WaitGroup // every goroutine of the Locker, and what is to be sent later
+	answers atomic.Int64   // of nodes, to see whether any still comes
 	quiet   chan struct{}  // closed when nothing is left to be done
 	closing chan struct{}
 }

@@ -45,6 +45,9 @@ func (f *flight) run() {
 	if f.slots != nil {
 		f.slots.exit()
 	}
+	if f.err == nil {
+		l.e.answers.Add(int64(len(f.batch)))
+	}
 	f.hand(sent, now, clock)
 
 	clear(f.batch)

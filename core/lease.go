@@ -174,7 +174,7 @@ func (lease *Lease) lose(reason LossReason) {
 		lease.mu.Unlock()
 		return
 	}
-	lease.state, lease.reason = leaseLost, reason
+	lease.state, lease.reason, lease.ended = leaseLost, reason, true // a renewal would only keep the key from others
 	lease.distrust()
 	ended := lease.onEnd
 	lease.mu.Unlock()

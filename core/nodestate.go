@@ -13,6 +13,7 @@ type nodeState struct {
 	memory     string
 	unanswered int  // requests sent that the node has not answered, and may never: they may still arrive
 	ends       int  // releases among them
+	freed      bool // it has confirmed a release
 	releasing  bool // another release is planned
 	unreleased bool // the node has not answered that the attempt is over, and is not asked any more
 }

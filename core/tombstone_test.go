@@ -94,22 +94,59 @@ func TestNothingIsSentAfterTheEnd(t *testing.T) {
 	})
 }
 
-// The answer to a release is lost, and another has been granted the key since: the release that is repeated cannot
-// tell that from a loss, so it reports none.
-func TestRepeatedReleaseAfterAnotherGrant(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(), w.process()
+// The answer to a release is lost: one that is repeated is confirmed, whoever has come since, and however late it is.
+// It cannot tell whether the lease had been lost before, so it reports no loss.
+func TestRepeatedRelease(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts    []Option
+		later   time.Duration
+		another bool
+	}{
+		"at once":                                 {},
+		"after another grant":                     {another: true},
+		"when tombstones are over":                {opts: []Option{WithRetryingProxy(true)}, later: 20 * time.Second},
+		"when tombstones are over, another":       {opts: []Option{WithRetryingProxy(true)}, later: 20 * time.Second, another: true},
+		"with a min hold":                         {opts: []Option{WithMinHold(time.Minute)}, later: 20 * time.Second},
+		"after another grant and its own release": {another: true, later: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p, other := w.process(c.opts...), w.process()
+				lease := w.acquire(p, "k")
+				synctest.Wait() // on all nodes
+				for _, k := range p.links[1:] {
+					k.sequence(releaseScript, fate{loseReply: true}, fate{})
+				}
+				wantErr(t, lease.Release(t.Context()), ErrUnavailable)
+				time.Sleep(c.later)
+				if c.another {
+					w.acquire(other, "k")
+				}
+				for range 2 {
+					if err := lease.Release(t.Context()); err != nil {
+						t.Errorf("released again: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What is left of a lease that was lost is not sent any more: it would only keep the key from others.
+func TestLostLeaseIsNotRenewed(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
 		lease := w.acquire(p, "k")
-		synctest.Wait() // on all nodes
-		for _, k := range p.links {
-			k.next(fate{loseReply: true}, releaseScript)
+		renewals := p.counting(renewScript)
+		r := lease.renewalNow()
+		lease.lose(LossClosed)
+		synctest.Wait()
+		r.start()
+		synctest.Wait()
+		if n := renewals.Load(); n > 0 {
+			t.Errorf("%d renewals sent", n)
 		}
-		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
-		held := w.acquire(other, "k")
-		if err := lease.Release(t.Context()); err != nil {
-			t.Errorf("released again: %v", err)
-		}
-		wantValid(t, held)
+		w.wantFree(p, "k")
 	})
 }
 
