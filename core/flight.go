@@ -9,6 +9,8 @@ import (
 type flight struct {
 	l       *lane
 	slots   *slots // one is taken; nil = it needs none
+	number  int
+	alone   bool // none was under way when it left, and it takes few requests
 	batch   []request
 	weight  int
 	votes   []vote
@@ -41,7 +43,7 @@ func (f *flight) run() {
 	f.board(sent)
 	f.call(sent, wall)
 	now, clock := l.e.clock.now(), time.Now()
-	l.landed(now-sent, len(f.batch) > 0)
+	l.landed(f, now-sent)
 	if f.slots != nil {
 		f.slots.exit()
 	}

@@ -12,6 +12,8 @@ const (
 	bulkOfOne = 512
 	// While a batch is under way the next one waits for so long, at least and at most, to have company.
 	minPace, maxPace = 200 * time.Microsecond, 5 * time.Millisecond
+	// So few requests take a server no time worth mentioning.
+	fewRequests = 4
 )
 
 // A lane is the way to a node, or to what one guard bucket of a Redis Cluster holds. A request that comes alone
@@ -28,7 +30,9 @@ type lane struct {
 	asking  []request // acquisitions
 	flights int       // batches under way
 	left    time.Duration
+	batches int           // that have left
 	latency time.Duration // of the last answer
+	floor   time.Duration // latency of a few requests that are under way alone
 	slots   *slots
 	inLine  *slots // waits for one of these
 	timer   *time.Timer
@@ -71,7 +75,8 @@ func (l *lane) next() {
 	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.connections {
 		return
 	}
-	if wait := l.left + l.pace() - now; l.flights > 0 && wait > 0 {
+	full := len(l.urgent)+len(l.asking) >= maxBatch && l.flights < 2
+	if wait := l.left + l.pace() - now; l.flights > 0 && !full && wait > 0 {
 		l.wakeAfter(wait)
 		return
 	}
@@ -91,14 +96,18 @@ func (l *lane) next() {
 // launch sends a batch. Called with the lane's lock.
 func (l *lane) launch(f *flight, s *slots) {
 	f.l, f.slots = l, s
+	l.batches++
+	f.number, f.alone = l.batches, l.flights == 0 && len(f.batch) <= fewRequests
 	l.flights++
 	l.e.tasks.Add(1)
 	go f.run()
 }
 
-// pace spreads the batches evenly over the time that an answer takes.
+// pace is how long the next batch waits for company. Over a network the batches leave evenly over the time that an
+// answer takes. What an answer takes beyond that is spent in the server, or waiting for it: then two at a time keep
+// it busy, and the larger they are the less it has to do.
 func (l *lane) pace() time.Duration {
-	return max(min(l.latency/time.Duration(l.n.connections), maxPace), l.e.pace)
+	return max(min(max(l.floor/time.Duration(l.n.connections), (l.latency-l.floor)/2), maxPace), l.e.pace)
 }
 
 func (l *lane) wakeAfter(d time.Duration) {
@@ -113,12 +122,15 @@ func (l *lane) wakeAfter(d time.Duration) {
 }
 
 // landed notes that a batch has been answered, and has the next one leave.
-func (l *lane) landed(latency time.Duration, sent bool) {
+func (l *lane) landed(f *flight, latency time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flights--
-	if sent {
+	if len(f.batch) > 0 {
 		l.latency = latency
+		if f.alone && f.number == l.batches { // no other has left meanwhile
+			l.floor = min(latency, l.floor+(latency-l.floor)/8)
+		}
 	}
 	l.next()
 }
