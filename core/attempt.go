@@ -22,7 +22,7 @@ type attempt struct {
 	ended      bool       // nothing of it may be sent any more but its end
 	token      uint64
 	nodes      []nodeState
-	few        [5]nodeState  // room for the nodes of most
+	only       [1]nodeState  // room for one
 	asked      nodeSet       // once it is a lease: nodes that were sent anything; they may have it
 	sent       time.Duration // when the lease was first asked for
 	proposed   *nodeRecord   // by the first Complete
@@ -34,7 +34,10 @@ func (a *attempt) init(e *ensemble, p *policy, key, resource, carries string) {
 	tombstone, id := e.keys.tombstone(key, e.attempts.Add(1))
 	a.e, a.p, a.key, a.bucket, a.carries = e, p, key, e.keys.bucket(key), carries
 	a.resource, a.tombstone, a.id = resource, tombstone, id
-	a.nodes = a.few[:0]
+	a.nodes = a.only[:0]
+	if len(e.nodes) > 1 {
+		a.nodes = make([]nodeState, 0, len(e.nodes))
+	}
 	for _, n := range e.nodes {
 		a.nodes = append(a.nodes, nodeState{memory: n.memory(a.bucket)})
 	}

@@ -102,3 +102,18 @@ func (a *attempt) releaseLater(i int, after time.Duration) {
 		s.releasing, s.unreleased = true, false
 	}
 }
+
+// resend tells a node that the attempt is over. If that fails, too, the lease runs out by itself, and the clock
+// window refuses what is still under way.
+func (a *attempt) resend(node int) {
+	r := a.releasing(a.stay())
+	r.must, r.asker = false, nil
+	r.onOver = func() {
+		defer a.e.tasks.Done()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		s := &a.nodes[node]
+		s.releasing, s.unreleased = false, r.count(Granted)+r.count(Gone) == 0
+	}
+	r.send(context.Background(), nodeSet(0).with(node))
+}

@@ -54,6 +54,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	}
 	e.watchdog.e = e
 	e.health.e, e.health.p = &e.ensemble, p
+	e.unheard.e = &e.ensemble
 	return e
 }
 

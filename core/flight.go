@@ -134,6 +134,9 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 			}
 		}
 		n.heardMemory(r.bucket, v.memory)
+		if known := n.memory(r.bucket); v.memory == known {
+			v.memory = known // a lease keeps it, and would keep all of the reply
+		}
 		if v.longest > 0 && f.l.e.learn(v.longest, r.p) {
 			news = v
 		}

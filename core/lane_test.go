@@ -437,3 +437,45 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 		t.Errorf("%d and %d are left behind a batch that is full", len(urgent), len(asking))
 	}
 }
+
+// How long a batch waits for company: over a network a part of the round trip, where the server is busy half of the
+// time that takes.
+func TestPace(t *testing.T) {
+	for _, c := range []struct{ floor, latency, want time.Duration }{
+		{0, 0, minPace},
+		{100 * time.Microsecond, 100 * time.Microsecond, minPace},
+		{10 * time.Millisecond, 10 * time.Millisecond, time.Millisecond},
+		{100 * time.Microsecond, 2100 * time.Microsecond, time.Millisecond},
+		{10 * time.Millisecond, 14 * time.Millisecond, 2 * time.Millisecond},
+		{100 * time.Microsecond, time.Second, maxPace},
+		{time.Second, time.Second, maxPace},
+		{10 * time.Millisecond, time.Millisecond, time.Millisecond}, // the road has become shorter
+	} {
+		l := lane{e: &ensemble{pace: minPace}, n: &node{connections: 10}, floor: c.floor, latency: c.latency}
+		if got := l.pace(); got != c.want {
+			t.Errorf("%v alone, %v now: %v, want %v", c.floor, c.latency, got, c.want)
+		}
+	}
+}
+
+// Only what is under way alone shows how long the road is.
+func TestFloorOfALane(t *testing.T) {
+	for name, c := range map[string]struct {
+		f    flight
+		want time.Duration
+	}{
+		"alone":             {flight{batch: make([]request, 1), number: 7, alone: true}, 2 * time.Millisecond},
+		"with others":       {flight{batch: make([]request, 1), number: 7}, time.Millisecond},
+		"another came":      {flight{batch: make([]request, 1), number: 6, alone: true}, time.Millisecond},
+		"nothing was asked": {flight{number: 7, alone: true}, time.Millisecond},
+	} {
+		l := lane{e: &ensemble{clock: newStopwatch()}, n: &node{}, floor: time.Millisecond, batches: 7, flights: 1}
+		l.landed(&c.f, 9*time.Millisecond)
+		if l.floor != c.want {
+			t.Errorf("%s: the floor is %v, want %v", name, l.floor, c.want)
+		}
+		if l.landed(&c.f, 500*time.Microsecond); c.want > time.Millisecond && l.floor != 500*time.Microsecond {
+			t.Errorf("%s: a quicker answer leaves it at %v", name, l.floor)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,9 +65,9 @@ func (w *world) dump(t *testing.T, key string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := ""
+	var text strings.Builder
 	for _, field := range all.([]any) {
-		text += field.(string) + " "
+		text.WriteString(field.(string) + " ")
 	}
-	return text
+	return text.String()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,7 +112,7 @@ func (n *node) leaveWith(b *breaker) {
 // heardMemory notes what the node remembers.
 func (n *node) heardMemory(bucket int, memory string) {
 	if memory != "" && memory != n.memory(bucket) {
-		heard := memory // its address escapes; that of the parameter would at each call
+		heard := strings.Clone(memory) // not all of the reply
 		n.memories[bucket].Store(&heard)
 	}
 }

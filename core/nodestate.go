@@ -11,11 +11,11 @@ type nodeState struct {
 	// granted, or had a renewal confirmed that it could still trust. What the node forgets later may be the grant
 	// of a later holder, so it accepts a completion only in that memory.
 	memory     string
-	unanswered int  // requests sent that the node has not answered, and may never: they may still arrive
-	ends       int  // releases among them
-	freed      bool // it has confirmed a release
-	releasing  bool // another release is planned
-	unreleased bool // the node has not answered that the attempt is over, and is not asked any more
+	unanswered int32 // requests sent that the node has not answered, and may never: they may still arrive
+	ends       int32 // releases among them
+	freed      bool  // it has confirmed a release
+	releasing  bool  // another release is planned
+	unreleased bool  // the node has not answered that the attempt is over, and is not asked any more
 }
 
 // granted notes that the node granted the attempt. Heard of after a renewal, it says nothing new.
