@@ -31,8 +31,8 @@ func (lease *Lease) plan() {
 	lease.engine.watchdog.watch(lease, at)
 }
 
-// inspect does what is due, and returns the renewal that is, which is to be sent.
-func (lease *Lease) inspect(now time.Duration) (due *renewal) {
+// inspect does what is due, and returns the renewal that is, by then, which is to be sent.
+func (lease *Lease) inspect(now, then time.Duration) (due *renewal) {
 	if now >= time.Duration(lease.until.Load()) {
 		lease.lose(lease.expiry())
 		return nil
@@ -43,8 +43,9 @@ func (lease *Lease) inspect(now time.Duration) (due *renewal) {
 		return nil
 	}
 	var late *renewal
-	if now >= lease.renewAt {
+	if then >= lease.renewAt {
 		switch {
+		case lease.renewing != nil && now < lease.renewAt:
 		case lease.renewing != nil:
 			late = lease.renewing
 			lease.renewAt = now + lease.p.nodeTimeout // it is planned anew when the round is over
@@ -65,7 +66,7 @@ func (lease *Lease) inspect(now time.Duration) (due *renewal) {
 func (lease *Lease) renewal() *renewal {
 	r := &renewal{lease: lease}
 	lease.prepare(&r.round, renewScript, lease.args(renewScript, 0), (*round).settled)
-	r.asker, r.onOver = r, r.over
+	r.asker, r.onOver = r, r.settle
 	lease.asked = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
 	tails := make([][]any, len(lease.nodes))
 	for i := range tails {
@@ -110,9 +111,9 @@ func (r *renewal) hear(op OpKind, got reply, _ bool) (v Verdict, slept bool) {
 	return got.verdict, slept
 }
 
-// over settles the round: the lease is extended from the moment the round began if a quorum confirms it,
+// settle ends the round: the lease is extended from the moment the round began if a quorum confirms it,
 // lost if no quorum can, and tried again soon otherwise.
-func (r *renewal) over() {
+func (r *renewal) settle() {
 	lease, t := r.lease, &r.tally
 	var err *OpError
 	switch {

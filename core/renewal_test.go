@@ -123,3 +123,34 @@ func TestHourOfRenewals(t *testing.T) {
 		}
 	})
 }
+
+// What is due soon is renewed together with what is due now. Nothing is lost early for that, and no renewal that is
+// under way is given up early.
+func TestRenewalsAheadOfTime(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		p.stopTimers()
+		time.Sleep(time.Second)
+		now := p.e.clock.now()
+		if lease.inspect(now, lease.renewAt-1) != nil {
+			t.Error("renewed before it is due")
+		}
+		r := lease.inspect(now, lease.renewAt)
+		if r == nil {
+			t.Fatal("not renewed when it is due")
+		}
+		p.links[0].set(fate{delay: time.Second / 2})
+		r.start()
+		time.Sleep(time.Millisecond)
+		until := time.Duration(lease.until.Load())
+		if lease.inspect(p.e.clock.now(), until+time.Second) != nil || r.over {
+			t.Error("renewed twice, or given up")
+		}
+		wantValid(t, lease)
+		time.Sleep(2 * time.Second)
+		if got := time.Duration(lease.until.Load()); got <= until {
+			t.Errorf("trusted until %v, before the renewal until %v", got, until)
+		}
+	})
+}

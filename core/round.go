@@ -34,7 +34,7 @@ type round struct {
 	over   bool
 	told   bool    // onOver was called
 	waiter *waiter // nil where nobody waits
-	few    [5]vote // room for the votes of most
+	only   [1]vote // room for one
 }
 
 // An asker is whose round it is. It hears each reply, also those that come when the round is over; the rounds that
@@ -61,7 +61,7 @@ func (r *round) send(ctx context.Context, to nodeSet) {
 	e := r.e
 	r.sent = e.clock.now()
 	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.p.nodeTimeout)}
-	r.tally = newTally(r.few[:0], len(e.nodes), to)
+	r.tally = newTally(r.only[:0], len(e.nodes), to)
 	r.queued = to
 	for i, n := range e.nodes {
 		if !to.has(i) {

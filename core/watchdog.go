@@ -16,12 +16,19 @@ type watchdog struct {
 	timer *time.Timer
 }
 
+// Of manyLeases, renewals that are due within lookAhead go together: a little early, and in fewer batches.
+const (
+	manyLeases = 1000
+	lookAhead  = 20 * time.Millisecond
+)
+
 // watch has a lease looked at at that time.
 func (w *watchdog) watch(lease *Lease, at time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lease.next = at
 	if lease.place >= 0 {
+		w.due[lease.place].at = at
 		heap.Fix(&w.due, lease.place)
 	} else {
 		heap.Push(&w.due, lease)
@@ -45,7 +52,7 @@ func (w *watchdog) remove(lease *Lease) {
 // set starts the timer for the first lease. Timers stand still while the machine is suspended, so none runs
 // for long.
 func (w *watchdog) set() {
-	d := min(max(w.due[0].next-w.e.clock.now(), 0), longestNap)
+	d := min(max(w.due[0].at-w.e.clock.now(), 0), longestNap)
 	if w.timer == nil {
 		w.timer = time.AfterFunc(d, w.run)
 	} else {
@@ -57,8 +64,12 @@ func (w *watchdog) set() {
 func (w *watchdog) run() {
 	w.mu.Lock()
 	now := w.e.clock.now()
+	until := now
+	if len(w.due) >= manyLeases {
+		until += lookAhead
+	}
 	var due []*Lease
-	for len(w.due) > 0 && w.due[0].next <= now {
+	for len(w.due) > 0 && w.due[0].at <= until {
 		due = append(due, heap.Pop(&w.due).(*Lease))
 	}
 	if len(w.due) > 0 {
@@ -67,7 +78,7 @@ func (w *watchdog) run() {
 	w.mu.Unlock()
 	var renewals []*renewal
 	for _, lease := range due {
-		if r := lease.inspect(now); r != nil {
+		if r := lease.inspect(now, until); r != nil {
 			renewals = append(renewals, r)
 		}
 	}
@@ -77,25 +88,31 @@ func (w *watchdog) run() {
 }
 
 // leaseHeap orders leases by when they are due.
-type leaseHeap []*Lease
+type leaseHeap []watched
+
+// A watched is a lease, and when it is due: here, too, because the heap compares often.
+type watched struct {
+	at    time.Duration
+	lease *Lease
+}
 
 func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].next < h[j].next }
+func (h leaseHeap) Less(i, j int) bool { return h[i].at < h[j].at }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
+	h[i].lease.place, h[j].lease.place = i, j
 }
 
 func (h *leaseHeap) Push(x any) {
 	lease := x.(*Lease)
 	lease.place = len(*h)
-	*h = append(*h, lease)
+	*h = append(*h, watched{lease.next, lease})
 }
 
 func (h *leaseHeap) Pop() any {
 	old := *h
-	lease := old[len(old)-1]
-	old[len(old)-1] = nil
+	lease := old[len(old)-1].lease
+	old[len(old)-1] = watched{}
 	*h = old[:len(old)-1]
 	lease.place = -1
 	return lease
