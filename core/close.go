@@ -104,8 +104,7 @@ func stillHeld(cause error, left []*Lease, calls int) error {
 	return fmt.Errorf("lockkit: close: %w, with leases not released, which are taken away: %s", cause, &keys)
 }
 
-// waitFor waits for joined, and once stop is closed (nil = at once) for as long as an answer of a node comes within
-// each grace.
+// waitFor waits for joined, and once stop is closed (nil = at once) until no node has answered for grace.
 func (e *ensemble) waitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
 	if stop != nil {
 		select {
@@ -116,16 +115,17 @@ func (e *ensemble) waitFor(joined, stop <-chan struct{}, grace time.Duration) bo
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
+	began := e.clock.now()
 	for {
-		answers := e.answers.Load()
 		select {
 		case <-joined:
 			return true
 		case <-timer.C:
-			if e.answers.Load() == answers {
+			rest := max(began, time.Duration(e.answered.Load())) + grace - e.clock.now()
+			if rest <= 0 {
 				return false
 			}
-			timer.Reset(grace)
+			timer.Reset(rest)
 		}
 	}
 }

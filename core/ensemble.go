@@ -21,11 +21,11 @@ type ensemble struct {
 
 	waiters sync.Pool // each of one ensemble, since timers must not leave their synctest bubble
 
-	mu      sync.Mutex
-	tasks   sync.WaitGroup // every goroutine of the Locker, and what is to be sent later
-	answers atomic.Int64   // of nodes, to see whether any still comes
-	quiet   chan struct{}  // closed when nothing is left to be done
-	closing chan struct{}
+	mu       sync.Mutex
+	tasks    sync.WaitGroup // every goroutine of the Locker, and what is to be sent later
+	answered atomic.Int64   // when a node last answered, by clock
+	quiet    chan struct{}  // closed when nothing is left to be done
+	closing  chan struct{}
 }
 
 // spawn runs f on a goroutine that Close waits for, unless Close has stopped waiting for more.

@@ -48,7 +48,7 @@ func (f *flight) run() {
 		f.slots.exit()
 	}
 	if f.err == nil {
-		l.e.answers.Add(int64(len(f.batch)))
+		l.e.answered.Store(int64(now))
 	}
 	f.hand(sent, now, clock)
 

@@ -479,3 +479,26 @@ func TestFloorOfALane(t *testing.T) {
 		}
 	}
 }
+
+// Close waits for releases for as long as nodes answer, however many there are: it closes clients that are its own
+// when none has answered for the node timeout.
+func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		const leases = 3*maxBatch + 1
+		for i := range leases {
+			w.acquire(p, fmt.Sprint(i))
+		}
+		p.e.owned = true
+		p.e.nodes[0].connections = 1 // so that they are released one batch after the other
+		p.links[0].set(fate{replyDelay: p.p.nodeTimeout * 3 / 5}, batchScript, releaseScript)
+		start := time.Now()
+		p.Close(over())
+		if d := time.Since(start); d < 2*p.p.nodeTimeout {
+			t.Errorf("the schedule is off: closed within %v", d)
+		}
+		for i := range leases {
+			w.wantFree(other, fmt.Sprint(i))
+		}
+	})
+}

@@ -144,9 +144,12 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		r.start()
 		time.Sleep(time.Millisecond)
 		until := time.Duration(lease.until.Load())
-		if lease.inspect(p.e.clock.now(), until+time.Second) != nil || r.over {
+		twice := lease.inspect(p.e.clock.now(), until+time.Second) != nil
+		r.mu.Lock()
+		if twice || r.over {
 			t.Error("renewed twice, or given up")
 		}
+		r.mu.Unlock()
 		wantValid(t, lease)
 		time.Sleep(2 * time.Second)
 		if got := time.Duration(lease.until.Load()); got <= until {
