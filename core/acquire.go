@@ -55,7 +55,7 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool) (*Lease, err
 
 var errReentrant = fmt.Errorf("%w: the caller itself, under whose lease it asks again; leases are not reentrant", ErrHeld)
 
-// holds: ctx runs under a lease on key, so that waiting for it would never end.
+// holds reports whether ctx runs under a lease on key, so that waiting for it would never end.
 func (l *Locker) holds(ctx context.Context, key string) bool {
 	for {
 		lease, ok := FromContext(ctx)
@@ -158,11 +158,11 @@ func (a *acquisition) enter(wait context.Context) bool {
 func (a *acquisition) blocked() {
 	var carried string
 	a.last.retry, carried, a.last.err = a.l.e.lines.why(a.turn)
-	a.behind(carried)
+	a.noteHolder(carried)
 }
 
-// behind books what the holder carries that the acquisition has to wait for.
-func (a *acquisition) behind(carried string) {
+// noteHolder notes what the holder carries that the acquisition has to wait for.
+func (a *acquisition) noteHolder(carried string) {
 	if carried != "" {
 		a.out.Holder = carried
 	}
@@ -191,7 +191,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 			continue
 		case a.last.again:
 			continue
-		case a.last.err == ErrDone || a.tryOnly && !a.undecided() || a.lostPatience():
+		case a.last.err == ErrDone || a.tryOnly && !a.undecided() || a.unreachableForTTL():
 			return nil, a.fail(a.last.err)
 		}
 		a.l.e.lines.fails(a.turn, a.last.err, a.out.Holder)
@@ -203,7 +203,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 	}
 }
 
-// undecided: the votes were split between contenders, so that none of them may have got the key.
+// undecided reports whether the votes were split between contenders, so that none of them may have got the key.
 func (a *acquisition) undecided() bool {
 	return a.last.pause == pauseSplit && a.out.Attempts < maxTries
 }
@@ -211,8 +211,9 @@ func (a *acquisition) undecided() bool {
 // maxTries bounds how often TryAcquire asks while the votes are split.
 const maxTries = 5
 
-// lostPatience: holders survive when nodes are out of reach for less than a lease, so those who wait do too.
-func (a *acquisition) lostPatience() bool {
+// unreachableForTTL reports whether no quorum has been reachable for a full TTL. A holder would have lost its lease by
+// then, so a waiter gives up, too.
+func (a *acquisition) unreachableForTTL() bool {
 	now := a.l.e.clock.now()
 	switch {
 	case a.last.pause != pauseOutOfReach:

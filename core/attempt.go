@@ -23,7 +23,7 @@ type attempt struct {
 	token      uint64
 	nodes      []nodeState
 	only       [1]nodeState  // room for one
-	asked      nodeSet       // once it is a lease: nodes that were sent anything; they may have it
+	reached    nodeSet       // once it is a lease: nodes that were sent anything; they may have it
 	sent       time.Duration // when the lease was first asked for
 	proposed   *nodeRecord   // by the first Complete
 	completing bool          // some node was sent a completion under the attempt's token
@@ -91,9 +91,9 @@ func (a *attempt) prepare(r *round, s *script, args []any, decided func(*round) 
 
 // acquiring is the round that asks for the key; to settle a record that is not decided, if recovering.
 func (a *attempt) acquiring(recovering bool) *round {
-	args, decided := a.args(acquireScript, 3), (*round).acquired
+	args, decided := a.args(acquireScript, 3), (*round).acquireDecided
 	if recovering { // who comes to settle a record waits for a node that shows it
-		args, decided = append(args, "1"), (*round).recovered
+		args, decided = append(args, "1"), (*round).recoverDecided
 	} else {
 		args = append(args, "0")
 	}
@@ -154,8 +154,8 @@ func (a *attempt) sends(op OpKind, node int) bool {
 	return true
 }
 
-// heard books that a node has answered a request, if it has. Called with the lock.
-func (a *attempt) heard(op OpKind, got reply) {
+// noteAnswer notes that a node has answered a request, if it has. Called with the lock.
+func (a *attempt) noteAnswer(op OpKind, got reply) {
 	if got.verdict == CircuitOpen || !answered(got.err) {
 		return
 	}
@@ -170,14 +170,14 @@ func (a *attempt) heard(op OpKind, got reply) {
 func (a *attempt) hear(op OpKind, got reply, late bool) (v Verdict, slept bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.heard(op, got)
+	a.noteAnswer(op, got)
 	switch op {
 	case OpAcquire:
 		if got.verdict == Granted && late {
 			a.grantedLate(got)
 		}
 	case OpRenew:
-		_, slept = a.confirmed(got)
+		_, slept = a.confirm(got)
 	case OpRelease:
 		// A release before this one has ended the attempt there, or may have, if its answer is missing; then nobody
 		// can tell whether the key was taken before that or since.
@@ -200,9 +200,9 @@ func (a *attempt) grantedLate(got reply) {
 	}
 }
 
-// confirmed books whether a node has the lease, and says whether that shows that this machine's clock stood still
+// confirm books whether a node has the lease, and says whether that shows that this machine's clock stood still
 // since the confirmation before: more time has passed on the node than can have passed here. Called with the lock.
-func (a *attempt) confirmed(got reply) (has, slept bool) {
+func (a *attempt) confirm(got reply) (has, slept bool) {
 	switch got.verdict {
 	case Granted, Healed, Passed:
 	default:
@@ -214,6 +214,6 @@ func (a *attempt) confirmed(got reply) (has, slept bool) {
 		here := got.sent + got.latency - s.sent
 		slept = there-here > window
 	}
-	s.confirmed(got)
+	s.confirm(got)
 	return true, slept
 }

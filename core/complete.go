@@ -51,7 +51,7 @@ func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 	}
 	defer e.end()
 	ctx, end := p.observe(ctx, OpComplete, lease.key, false, lease.token)
-	nodes, err := lease.record(ctx, lease.proposal(result), lease.token, end != nil)
+	nodes, err := lease.propose(ctx, lease.proposal(result), lease.token, end != nil)
 	if err == nil {
 		lease.mu.Lock()
 		lease.completed = true

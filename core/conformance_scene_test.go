@@ -186,10 +186,10 @@ func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script
 			lease.nodes[0].unanswered = 0
 		}
 		lease.completing = !undo
-		lease.token, lease.asked = uint64(s.number(f, "drop")), map[bool]nodeSet{true: 1}[f["drop"] != ""]
+		lease.token, lease.reached = uint64(s.number(f, "drop")), map[bool]nodeSet{true: 1}[f["drop"] != ""]
 		return releaseScript, lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond).args
 	case "complete":
-		lease.asked, lease.nodes[0].memory = 1, memory
+		lease.reached, lease.nodes[0].memory = 1, memory
 		rec := &nodeRecord{rest: s.l.p.retention}
 		rec.Token, rec.Result = uint64(s.number(f, "origin")), []byte(conformanceResults[f["result"]])
 		r := lease.offering(rec, uint64(s.number(f, "ballot")), decided)

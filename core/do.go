@@ -103,7 +103,7 @@ func (lease *Lease) completeSurely(ctx context.Context) error {
 	}
 }
 
-// isOver: a quorum has confirmed the end.
+// isOver reports whether a quorum has confirmed the end.
 func (lease *Lease) isOver() bool {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()

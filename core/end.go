@@ -27,7 +27,7 @@ func (a *attempt) abandon(ctx, wait context.Context, touched, granted nodeSet) {
 func (a *attempt) stay() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.asked == 0 {
+	if a.reached == 0 {
 		return 0
 	}
 	return max(a.p.minHold-(a.e.clock.now()-a.sent), 0)
@@ -47,7 +47,7 @@ func (a *attempt) releasing(stay time.Duration) *round {
 	own := len(args) - 6
 
 	a.mu.Lock()
-	held := a.asked != 0
+	held := a.reached != 0
 	answered := nodeSet(0)
 	for i := range a.nodes {
 		if a.nodes[i].unanswered == 0 && !a.p.repeats && !a.e.nodes[i].repeats {
@@ -80,7 +80,7 @@ func (a *attempt) releasing(stay time.Duration) *round {
 // free tells all nodes, without waiting for them, that the lease is over.
 func (a *attempt) free() {
 	a.mu.Lock()
-	to := a.asked
+	to := a.reached
 	a.mu.Unlock()
 	r := a.releasing(a.stay())
 	r.send(context.Background(), to)

@@ -42,7 +42,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 		}
 	}
 	for _, n := range e.nodes {
-		n.asked = make([]time.Duration, buckets)
+		n.askedAt = make([]time.Duration, buckets)
 		n.memories = make([]atomic.Pointer[string], buckets)
 		for range buckets {
 			n.lanes = append(n.lanes, &lane{e: &e.ensemble, n: n})

@@ -153,7 +153,7 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 	}
 	for i, q := range f.batch {
 		if f.err == nil || i == 0 {
-			f.l.e.noticed(n, f.votes[i], q.r)
+			f.l.e.observeVote(n, f.votes[i], q.r)
 		}
 		q.r.p.tellReply(n, f.votes[i], q.r)
 	}

@@ -53,8 +53,8 @@ func (h *health) start() {
 	now, every, buckets := e.clock.now(), h.every(), len(e.guards)
 	for _, n := range e.nodes {
 		n.mu.Lock()
-		for b := range n.asked {
-			n.asked[b] = now + every*time.Duration(b)/time.Duration(buckets)
+		for b := range n.askedAt {
+			n.askedAt[b] = now + every*time.Duration(b)/time.Duration(buckets)
 		}
 		n.mu.Unlock()
 	}
@@ -100,8 +100,8 @@ func (h *health) look() {
 	for _, n := range e.nodes {
 		n.mu.Lock()
 		check := n.dueCheck(now, false)
-		if h.p.guarded && n.fault == nil && now-n.asked[bucket] >= every {
-			n.asked[bucket] = now
+		if h.p.guarded && n.fault == nil && now-n.askedAt[bucket] >= every {
+			n.askedAt[bucket] = now
 			idle = idle.with(n.index)
 		}
 		due, hidden := n.voting.tell(now)
@@ -125,7 +125,7 @@ func (h *health) idlest() (bucket int) {
 	oldest := time.Duration(math.MaxInt64)
 	for _, n := range h.e.nodes {
 		n.mu.Lock()
-		for b, at := range n.asked {
+		for b, at := range n.askedAt {
 			if n.fault == nil && at < oldest {
 				bucket, oldest = b, at
 			}
@@ -146,7 +146,7 @@ func (h *health) next() (d time.Duration, due bool) {
 	for _, n := range h.e.nodes {
 		n.mu.Lock()
 		if h.p.guarded && n.fault == nil {
-			at(slices.Min(n.asked) + every)
+			at(slices.Min(n.askedAt) + every)
 		}
 		if (!n.checked || n.fault != nil) && !n.checking {
 			at(n.checkAt)

@@ -289,7 +289,7 @@ func TestCloseWaitsForProvision(t *testing.T) {
 		for _, n := range p.e.nodes {
 			n.mu.Lock()
 			n.memories = append(n.memories, make([]atomic.Pointer[string], clusterBuckets)...)
-			n.asked = append(n.asked, make([]time.Duration, clusterBuckets)...)
+			n.askedAt = append(n.askedAt, make([]time.Duration, clusterBuckets)...)
 			n.mu.Unlock()
 		}
 		p.links[0].set(fate{replyDelay: 900 * time.Millisecond})

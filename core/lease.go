@@ -23,7 +23,7 @@ type Lease struct {
 	reason           LossReason    // it was lost, or a release found it lost
 	released         bool          // Release was called
 	freed, completed bool          // a quorum has confirmed Release, Complete
-	since            time.Duration // when hold reported it
+	since            time.Duration // when it was reported
 	renewAt          time.Duration
 	renewing         *renewal // under way
 	rejoining        bool     // the next round is early, for a node that others were in
@@ -67,9 +67,9 @@ func (lease *Lease) freedAfter() time.Duration {
 	return lease.left() + p.margin - p.validity + p.server
 }
 
-// hold turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
+// start turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
 // and the Locker is not closing.
-func (lease *Lease) hold(t *tally, sent time.Duration) bool {
+func (lease *Lease) start(t *tally, sent time.Duration) bool {
 	lease.trust(sent)
 	if lease.left() <= 0 {
 		return false
@@ -91,7 +91,7 @@ func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) boo
 	}
 	for i := range t.votes {
 		if t.votes[i].verdict != CircuitOpen {
-			lease.asked = lease.asked.with(i)
+			lease.reached = lease.reached.with(i)
 		}
 	}
 	lease.state, lease.onEnd = leaseHeld, ended

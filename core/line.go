@@ -18,7 +18,7 @@ type line struct {
 	holder  holder // nil while the one whose turn it is contends,
 	trouble error  // and then what its last attempt failed with
 	carried string // by the last holder that was heard of, here or on the nodes
-	behind  []chan struct{}
+	waiters []chan struct{}
 }
 
 // A holder tells how long the nodes keep the key if it vanishes now.
@@ -45,7 +45,7 @@ func (q *lines) enter(ctx context.Context, quit <-chan struct{}, key string) boo
 		return true
 	}
 	ready := make(chan struct{})
-	at.behind = append(at.behind, ready)
+	at.waiters = append(at.waiters, ready)
 	q.m[key] = at
 	q.mu.Unlock()
 
@@ -57,9 +57,9 @@ func (q *lines) enter(ctx context.Context, quit <-chan struct{}, key string) boo
 	}
 	q.mu.Lock()
 	at = q.m[key]
-	i := slices.Index(at.behind, ready)
+	i := slices.Index(at.waiters, ready)
 	if i >= 0 {
-		at.behind = slices.Delete(at.behind, i, i+1)
+		at.waiters = slices.Delete(at.waiters, i, i+1)
 		q.m[key] = at
 	}
 	q.mu.Unlock()
@@ -107,10 +107,10 @@ func (q *lines) leave(key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	if len(at.behind) == 0 {
+	if len(at.waiters) == 0 {
 		delete(q.m, key)
 		return
 	}
-	close(at.behind[0])
-	q.m[key] = line{behind: at.behind[1:], carried: at.carried}
+	close(at.waiters[0])
+	q.m[key] = line{waiters: at.waiters[1:], carried: at.carried}
 }

@@ -122,7 +122,7 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 		start := time.Now()
 		cancel()
 		synctest.Wait()
-		if n := len(p.e.lines.m[holder.turn()].behind); n != 2 {
+		if n := len(p.e.lines.m[holder.turn()].waiters); n != 2 {
 			t.Errorf("%d are in line, want 2", n)
 		}
 		w.release(holder)

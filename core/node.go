@@ -42,7 +42,7 @@ type node struct {
 	runID     string
 	fault     error           // the server is unfit: the node must not take part
 	faultTold time.Duration   // when that was last logged
-	asked     []time.Duration // by guard bucket: when the node was last asked something that begins a quarantine
+	askedAt   []time.Duration // by guard bucket: when the node was last asked something that begins a quarantine
 	voting    voting
 }
 

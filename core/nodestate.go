@@ -23,11 +23,11 @@ func (s *nodeState) granted(got reply) {
 	if s.expiry == 0 {
 		s.memory = got.memory
 	}
-	s.confirmed(got)
+	s.confirm(got)
 }
 
-// confirmed notes that the lease is on the node until the expiry it named.
-func (s *nodeState) confirmed(got reply) {
+// confirm notes that the lease is on the node until the expiry it named.
+func (s *nodeState) confirm(got reply) {
 	if got.expiry >= s.expiry {
 		s.expiry, s.clock, s.sent = got.expiry, got.clock, got.sent
 	}

@@ -51,11 +51,11 @@ func TestExpiryOnlyGrows(t *testing.T) {
 	if s.expiry != 20 || s.clock != 2000 || s.sent != 2*time.Second || s.memory != "granted" {
 		t.Errorf("after the grant: %+v", s)
 	}
-	s.confirmed(reply{vote{expiry: 10, clock: 1000}, 0, time.Second})
+	s.confirm(reply{vote{expiry: 10, clock: 1000}, 0, time.Second})
 	if s.expiry != 20 || s.clock != 2000 || s.sent != 2*time.Second {
 		t.Errorf("after an older confirmation: %+v", s)
 	}
-	s.confirmed(reply{vote{expiry: 30, clock: 3000}, 0, 3 * time.Second})
+	s.confirm(reply{vote{expiry: 30, clock: 3000}, 0, 3 * time.Second})
 	s.granted(reply{vote{expiry: 20, clock: 2000, memory: "late"}, 0, 2 * time.Second})
 	if s.expiry != 30 || s.memory != "granted" {
 		t.Errorf("after a newer confirmation, and a late grant: %+v", s)

@@ -16,9 +16,9 @@ func (a *attempt) proposal(result []byte) *nodeRecord {
 	return a.proposed
 }
 
-// record has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
+// propose has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
 // decided. A quorum that holds the same record under another ballot, because somebody settled it, is as good.
-func (a *attempt) record(ctx context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
+func (a *attempt) propose(ctx context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
 	all := allNodes(len(a.nodes))
 	r := a.offering(rec, ballot, false)
 	s := spread{a: a, rec: rec, ballot: ballot, since: a.e.clock.now(), missing: all, unheard: all}

@@ -26,7 +26,7 @@ func (lease *Lease) Release(ctx context.Context) error {
 
 	lease.mu.Lock()
 	lease.released = true
-	to := lease.asked
+	to := lease.reached
 	lease.mu.Unlock()
 	r := lease.releasing(lease.stay())
 	r.send(ctx, to)

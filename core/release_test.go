@@ -111,7 +111,7 @@ func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 		w.avoids(p, 2)
 		lease := w.acquire(p, "k")
 		lease.mu.Lock()
-		asked := lease.asked
+		asked := lease.reached
 		lease.mu.Unlock()
 		if asked.has(2) {
 			t.Fatal("the schedule is off: node 2 was asked")

@@ -67,7 +67,7 @@ func (lease *Lease) renewal() *renewal {
 	r := &renewal{lease: lease}
 	lease.prepare(&r.round, renewScript, lease.args(renewScript, 0), (*round).settled)
 	r.asker, r.onOver = r, r.settle
-	lease.asked = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
+	lease.reached = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
 	tails := make([][]any, len(lease.nodes))
 	for i := range tails {
 		tails[i] = []any{lease.token, lease.nodes[i].expiry, 0, noMemory, lease.p.turnMs}
@@ -101,10 +101,10 @@ func (r *renewal) hear(op OpKind, got reply, _ bool) (v Verdict, slept bool) {
 	lease := r.lease
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	lease.heard(op, got)
+	lease.noteAnswer(op, got)
 	// A node that was taken again may have forgotten who was granted the key meanwhile; but nobody was who could
 	// act on it, as long as this lease is trusted when it hears of it.
-	has, slept := lease.confirmed(got)
+	has, slept := lease.confirm(got)
 	if has && lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
 		lease.nodes[got.node].memory = got.memory
 	}

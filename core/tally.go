@@ -39,9 +39,10 @@ func (t *tally) count(v Verdict) (n int) {
 	return n
 }
 
-// acquired: a quorum granted, or agrees that the key is done, or neither can come about any more and it is
-// known whether the key is held or the quorum is out of reach.
-func (t *tally) acquired() bool {
+// acquireDecided reports whether more votes cannot change the outcome of a round that acquires: a quorum granted, or
+// agrees that the key is done; or neither can come about, and it is known whether the key is held or no quorum can be
+// reached.
+func (t *tally) acquireDecided() bool {
 	granted := t.count(Granted)
 	done, _ := t.doneVotes()
 	if granted >= t.q || done >= t.q {
@@ -57,14 +58,15 @@ func (t *tally) acquired() bool {
 	return voters >= t.q || voters+t.pending < t.q
 }
 
-// recovered reports whether an attempt that came to settle a record is decided: a quorum without the record
+// recoverDecided reports whether an attempt that came to settle a record is decided: a quorum without the record
 // is not the one that it waits for.
-func (t *tally) recovered() bool { return t.acquired() && t.record() != nil }
+func (t *tally) recoverDecided() bool { return t.acquireDecided() && t.record() != nil }
 
 // voters are the nodes that would grant the key if nobody had it, or had taken it meanwhile.
 func (t *tally) voters() int { return t.count(Granted) + t.count(Held) + t.count(Done) + t.count(Gone) }
 
-// split: no attempt is known to hold a quorum, so that each of several contenders may have a part of the votes.
+// split reports whether no attempt is known to hold a quorum, so that each of several contenders may have a part of
+// the votes.
 func (t *tally) split() bool {
 	for i := range t.votes {
 		same := 0
@@ -194,7 +196,7 @@ func historyOf(memory string) string {
 
 // wait is when a quorum could grant at the earliest, from what the nodes said: the q-th smallest of the
 // remaining times. Zero when it is not known.
-func (t *tally) wait() time.Duration {
+func (t *tally) retryAfter() time.Duration {
 	var best time.Duration
 	for i := range t.votes {
 		v := &t.votes[i]
@@ -214,7 +216,7 @@ func (t *tally) wait() time.Duration {
 	return best
 }
 
-// waitsOut: the node will grant by itself after the rest it named.
+// waitsOut reports whether the node will grant by itself after the rest that it named.
 func waitsOut(v Verdict) bool { return v == Held || v == Quarantined }
 
 // mayHold are the nodes on which the attempt may own the key, now or when a late request arrives.
@@ -228,10 +230,10 @@ func (t *tally) mayHold() (s nodeSet) {
 	return s
 }
 
-// outvoted: so many nodes do not have the lease that no quorum can.
+// outvoted reports whether so many nodes do not have the lease that no quorum can.
 func (t *tally) outvoted() bool { return t.count(Gone) > len(t.votes)-t.q }
 
-// confirmed: a quorum confirmed that the lease is on it, as it asked for.
+// confirmed reports whether a quorum confirmed what it was asked for.
 func (t *tally) confirmed() bool { return t.count(Granted)+t.count(Healed)+t.count(Passed) >= t.q }
 
 // recordDecided reports whether further votes cannot change the outcome of a completion.
@@ -248,7 +250,7 @@ func (t *tally) recordRefused() bool {
 	return t.count(Gone)+t.count(Forgotten)+t.count(Done) > len(t.votes)-t.q
 }
 
-// settled: enough nodes confirmed, or enough cannot.
+// settled reports whether enough nodes confirmed, or enough cannot.
 func (t *tally) settled() bool { return t.confirmed() || t.outvoted() }
 
 // heardLonger reports whether a node knows of a longer lease than the requests of the round brought along.
@@ -271,7 +273,7 @@ func (t *tally) slept() (n int) {
 	return n
 }
 
-// answeredAll: every one of these nodes has answered.
+// answeredAll reports whether every one of these nodes has answered.
 func (t *tally) answeredAll(nodes nodeSet) bool {
 	for i := range t.votes {
 		if nodes.has(i) && t.votes[i].verdict == Pending {

@@ -91,7 +91,7 @@ func TestAcquiredTable(t *testing.T) {
 		{"dde..", false, ""}, {"hhd..", false, ""}, {"hxx..", false, ""}, {"xxx..", true, "unavailable"}, {"hxxq.", true, "unavailable"},
 	} {
 		tally := tallyOf(c.ballots)
-		if over := tally.acquired(); over != c.over {
+		if over := tally.acquireDecided(); over != c.over {
 			t.Errorf("%s: over is %v", c.ballots, over)
 		} else if got := outcomeOf(bystander(len(c.ballots)), &tally); over && got != c.outcome {
 			t.Errorf("%s: %s, want %s", c.ballots, got, c.outcome)
@@ -110,7 +110,7 @@ func TestAcquiredIsFinal(t *testing.T) {
 		changed := map[string]int{}
 		each(n, symbols+".", func(ballots string) {
 			tally := tallyOf(ballots)
-			if !tally.acquired() {
+			if !tally.acquireDecided() {
 				if tally.pending == 0 {
 					t.Errorf("%s: all have voted, and the round is not over", ballots)
 				}
@@ -267,7 +267,7 @@ func tokenOf(t *tally) any {
 }
 
 func sameOf(t *tally) any     { return fmt.Sprint(t.sameServer()) }
-func waitOf(t *tally) any     { return t.wait() }
+func waitOf(t *tally) any     { return t.retryAfter() }
 func outvotedOf(t *tally) any { return t.outvoted() }
 
 // A completion that no quorum can accept waits for those who may tell that it is recorded already.

@@ -33,7 +33,7 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 	if won && recorded && a.recovering && lease.trusted(r.sent) {
 		return a.adopt(ctx, &lease.attempt, t, touched)
 	}
-	if won && !recorded && wait.Err() == nil && lease.hold(t, r.sent) {
+	if won && !recorded && wait.Err() == nil && lease.start(t, r.sent) {
 		return result{lease: lease, nodes: e.report(t, a.observed)}
 	}
 	if done, rec := t.doneVotes(); done >= t.q {
@@ -54,8 +54,8 @@ var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than
 
 // refused says why the attempt failed.
 func (a *acquisition) refused(t *tally) result {
-	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.wait(), nodes: a.l.e.report(t, true)}
-	a.behind(t.carried())
+	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.retryAfter(), nodes: a.l.e.report(t, true)}
+	a.noteHolder(t.carried())
 	granted := t.count(Granted)
 	switch {
 	case granted+t.count(Done) >= t.q && t.record() != nil:
@@ -89,7 +89,7 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *nod
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
 func (a *acquisition) adopt(ctx context.Context, own *attempt, t *tally, touched nodeSet) result {
 	rec := t.record()
-	nodes, err := own.record(ctx, rec, own.token, true)
+	nodes, err := own.propose(ctx, rec, own.token, true)
 	if err == nil {
 		own.over()
 		return result{err: ErrDone, record: rec.clone(), nodes: nodes}

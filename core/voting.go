@@ -57,14 +57,14 @@ func (s *voting) tell(at time.Duration) (due bool, hidden int) {
 	return true, hidden
 }
 
-// noticed follows what a node answers: a node that was away at the start is examined at its first answer, and
+// observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
 // an operator is told when trouble with a node begins and ends.
-func (e *ensemble) noticed(n *node, v vote, r *round) {
+func (e *ensemble) observeVote(n *node, v vote, r *round) {
 	at := e.clock.now()
 	n.mu.Lock()
 	check := answered(v.err) && n.fault == nil && n.dueCheck(at, true)
 	if answered(v.err) && r.asker != nil && r.script != releaseScript {
-		n.asked[r.bucket] = at
+		n.askedAt[r.bucket] = at
 	}
 	// Provision knows best whether a new node shall vote, and a counter written by hand is the trouble of its key alone.
 	if v.claim == "" && v.verdict != Overflow && !errors.Is(v.err, errImplausible) {
