@@ -43,11 +43,12 @@ func (f *flight) run() {
 	f.board(sent)
 	f.call(sent, wall)
 	now, clock := l.e.clock.now(), time.Now()
-	l.landed(f, now-sent)
+	answered := len(f.votes) > 0 && answered(f.votes[0].err) // all are, or none
+	l.landed(f, now-sent, answered)
 	if f.slots != nil {
 		f.slots.exit()
 	}
-	if f.err == nil {
+	if answered {
 		l.e.answered.Store(int64(now))
 	}
 	f.hand(sent, now, clock)

@@ -121,14 +121,18 @@ func (l *lane) wakeAfter(d time.Duration) {
 	l.armed = true
 }
 
-// landed notes that a batch has been answered, and has the next one leave.
-func (l *lane) landed(f *flight, latency time.Duration) {
+// landed notes that a batch is not under way any more, and has the next one leave.
+func (l *lane) landed(f *flight, latency time.Duration, answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flights--
-	if len(f.batch) > 0 {
+	if answered {
 		l.latency = latency
-		if f.alone && f.number == l.batches { // no other has left meanwhile
+		switch {
+		case !f.alone || f.number != l.batches: // another has left meanwhile
+		case l.floor == 0:
+			l.floor = latency
+		default:
 			l.floor = min(latency, l.floor+(latency-l.floor)/8)
 		}
 	}

@@ -9,9 +9,10 @@ import (
 // from there, and the watchdog ends it when its time is up.
 type renewal struct {
 	round
-	lease  *Lease
-	margin time.Duration // of the lease when it began
-	end    func(Outcome) // nil where nobody observes
+	lease     *Lease
+	margin    time.Duration // of the lease when it began
+	end       func(Outcome) // nil where nobody observes
+	expiresAt time.Duration // when it has had its time; 0 = it is not on its way. Guarded by the lease's lock
 }
 
 // renewable reports whether there is a watchdog, and the holder has not been holding for too long and still
@@ -25,7 +26,10 @@ func (lease *Lease) renewable() bool {
 // the lease's trusted time is over. Called with the lock.
 func (lease *Lease) plan() {
 	at := time.Duration(lease.until.Load())
-	if lease.renewing != nil || lease.renewable() {
+	switch r := lease.renewing; {
+	case r != nil && r.expiresAt != 0:
+		at = min(at, r.expiresAt)
+	case r == nil && lease.renewable():
 		at = min(at, lease.renewAt)
 	}
 	lease.engine.watchdog.watch(lease, at)
@@ -43,21 +47,17 @@ func (lease *Lease) inspect(now, then time.Duration) (due *renewal) {
 		return nil
 	}
 	var late *renewal
-	if then >= lease.renewAt {
-		switch {
-		case lease.renewing != nil && now < lease.renewAt:
-		case lease.renewing != nil:
-			late = lease.renewing
-			lease.renewAt = now + lease.p.nodeTimeout // it is planned anew when the round is over
-		case lease.renewable():
-			due = lease.renewal()
-			lease.renewing, lease.renewAt = due, now+lease.p.nodeTimeout
-		}
+	switch r := lease.renewing; {
+	case r != nil && r.expiresAt != 0 && now >= r.expiresAt:
+		late, r.expiresAt = r, 0
+	case r == nil && then >= lease.renewAt && lease.renewable():
+		due = lease.renewal()
+		lease.renewing = due
 	}
 	lease.plan()
 	lease.mu.Unlock()
 	if late != nil {
-		late.expire()
+		late.expire() // which plans the next
 	}
 	return due
 }
@@ -79,9 +79,9 @@ func (lease *Lease) renewal() *renewal {
 // start sends the round. An observer is the user's code, which the watchdog's timer does not wait for.
 func (r *renewal) start() {
 	if r.p.observer == nil {
-		if e := r.lease.engine; e.enlist() {
-			defer e.tasks.Done()
-			r.send(r.lease.ctx.parent, allNodes(len(e.nodes)))
+		if r.e.enlist() {
+			defer r.e.tasks.Done()
+			r.sendOff(r.lease.ctx.parent)
 		}
 		return
 	}
@@ -89,8 +89,21 @@ func (r *renewal) start() {
 		r.margin = r.lease.left()
 		var ctx context.Context
 		ctx, r.end = r.p.observe(context.WithoutCancel(r.lease.ctx.parent), OpRenew, r.lease.key, false, r.lease.token)
-		r.send(ctx, allNodes(len(r.e.nodes)))
+		r.sendOff(ctx)
 	})
+}
+
+// sendOff sends the round. Its time begins now, and not when it was made: in between, this process may have been busy
+// elsewhere, or paused.
+func (r *renewal) sendOff(ctx context.Context) {
+	r.send(ctx, allNodes(len(r.e.nodes)))
+	lease := r.lease
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.renewing == r && lease.state == leaseHeld { // it is not over yet
+		r.expiresAt = r.sent + r.p.nodeTimeout
+		lease.plan()
+	}
 }
 
 func (r *renewal) isEnded() bool                  { return r.lease.isEnded() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/testutil"
@@ -156,4 +157,47 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 			t.Errorf("trusted until %v, before the renewal until %v", got, until)
 		}
 	})
+}
+
+// A renewal has its time from when it is sent: an observer that is slow, or a machine that is busy elsewhere between
+// the two, costs no lease.
+func TestRenewalThatLeavesLate(t *testing.T) {
+	t.Run("behind a slow observer", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p := w.process(WithObserver(slowRenewals{}))
+			lease := w.acquire(p, "k")
+			time.Sleep(time.Minute)
+			wantValid(t, lease)
+		})
+	})
+	t.Run("on a busy machine", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p := w.process()
+			lease := w.acquire(p, "k")
+			time.Sleep(time.Second)
+			p.stopTimers()
+			r := lease.inspect(p.e.clock.now(), lease.renewAt)
+			time.Sleep(2 * p.p.nodeTimeout)
+			if lease.inspect(p.e.clock.now(), p.e.clock.now()) != nil {
+				t.Error("renewed twice")
+			}
+			until := lease.ValidUntil()
+			r.start()
+			synctest.Wait()
+			wantValid(t, lease)
+			if !lease.ValidUntil().After(until) {
+				t.Error("the renewal counts for nothing")
+			}
+		})
+	})
+}
+
+// slowRenewals takes longer than a node timeout to hear of a renewal.
+type slowRenewals struct{}
+
+func (slowRenewals) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+	if op.Kind == OpRenew {
+		time.Sleep(1500 * time.Millisecond)
+	}
+	return ctx, nil
 }

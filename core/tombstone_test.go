@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,23 +78,6 @@ func TestLateRequestAfterOtherOwners(t *testing.T) {
 	})
 }
 
-// No renewal begins when the attempt has ended, so that what the nodes are told at the end holds.
-func TestNothingIsSentAfterTheEnd(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process()
-		lease := w.acquire(p, "k")
-		r := lease.renewalNow() // the watchdog is about to send it
-		w.release(lease)
-		renewals := p.counting(renewScript)
-		r.start()
-		synctest.Wait()
-		if n := renewals.Load(); n > 0 {
-			t.Errorf("%d renewals sent", n)
-		}
-		w.wantFree(p, "k")
-	})
-}
-
 // The answer to a release is lost: one that is repeated is confirmed, whoever has come since, and however late it is.
 // It cannot tell whether the lease had been lost before, so it reports no loss.
 func TestRepeatedRelease(t *testing.T) {
@@ -132,22 +116,30 @@ func TestRepeatedRelease(t *testing.T) {
 	}
 }
 
-// What is left of a lease that was lost is not sent any more: it would only keep the key from others.
-func TestLostLeaseIsNotRenewed(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process()
-		lease := w.acquire(p, "k")
-		renewals := p.counting(renewScript)
-		r := lease.renewalNow()
-		lease.lose(LossClosed)
-		synctest.Wait()
-		r.start()
-		synctest.Wait()
-		if n := renewals.Load(); n > 0 {
-			t.Errorf("%d renewals sent", n)
-		}
-		w.wantFree(p, "k")
-	})
+// No renewal leaves when the lease is over, so that what the nodes are told at the end holds; of a lease that was lost
+// it would only keep the key from others.
+func TestNothingIsSentAfterTheEnd(t *testing.T) {
+	for name, end := range map[string]func(*Lease){
+		"released": func(lease *Lease) { lease.Release(context.Background()) },
+		"lost":     func(lease *Lease) { lease.lose(LossClosed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, w *world) {
+				p := w.process()
+				lease := w.acquire(p, "k")
+				r := lease.renewalNow() // the watchdog is about to send it
+				end(lease)
+				synctest.Wait()
+				renewals := p.counting(renewScript)
+				r.start()
+				synctest.Wait()
+				if n := renewals.Load(); n > 0 {
+					t.Errorf("%d renewals sent", n)
+				}
+				w.wantFree(p, "k")
+			})
+		})
+	}
 }
 
 // Where every release was answered, a key that another has taken is told.
