@@ -221,13 +221,13 @@ func TestLastingFaultsOnRealServers(t *testing.T) {
 		"unknown CA":     {"rediss://" + unknown.Listener.Addr().String(), "CA"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Open([]string{c.url}, WithTTL(nodePatience), quietly)
+			_, err := Open([]string{c.url}, unhurried, quietly)
 			wantInError(t, err, "node 0 (", c.want)
 		})
 	}
 	both := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{addr, s[1].Addr()}, Password: "secret"})
 	defer both.Close()
-	_, err := New([]redis.UniversalClient{both}, WithTTL(nodePatience), quietly)
+	_, err := New([]redis.UniversalClient{both}, unhurried, quietly)
 	wantInError(t, err, "redis.Client for each server")
 }
 
@@ -254,7 +254,7 @@ func TestMissingRightsOnARealServer(t *testing.T) {
 			}
 		}
 		url := "redis://lockkit:secret@" + server.Addr()
-		_, err := Open([]string{url}, WithRestartGuard(true), WithTTL(nodePatience), quietly)
+		_, err := Open([]string{url}, WithRestartGuard(true), unhurried, quietly)
 		if err == nil {
 			t.Errorf("%s is not missed", rule)
 			continue
@@ -268,7 +268,7 @@ func TestOpenedClientsAreSilent(t *testing.T) {
 	server := testutil.Redis(t, 1)[0]
 	var lines printed
 	redis.SetLogger(&lines) // for all clients of this process: look for the server's own
-	l, err := Open([]string{"redis://" + server.Addr()}, WithTTL(nodePatience), quietly)
+	l, err := Open([]string{"redis://" + server.Addr()}, unhurried, quietly)
 	if err != nil {
 		t.Fatal(err)
 	}
