@@ -45,7 +45,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 		n.askedAt = make([]time.Duration, buckets)
 		n.memories = make([]atomic.Pointer[string], buckets)
 		for range buckets {
-			n.lanes = append(n.lanes, &lane{e: &e.ensemble, n: n})
+			n.lanes = append(n.lanes, &lane{e: &e.ensemble, n: n, idle: make(chan *flight)})
 		}
 	}
 	e.keys = newKeyspace(p.prefix, buckets)

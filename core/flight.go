@@ -35,10 +35,30 @@ func (f *flight) load(queue []request) []request {
 	return queue[:left]
 }
 
+// fly runs a flight, and then those of the lane that come before long: a goroutine that has done it once has a stack
+// of the size that it takes.
+func (l *lane) fly(f *flight) {
+	defer l.e.tasks.Done()
+	timer := time.NewTimer(idleTime)
+	defer timer.Stop()
+	for f != nil {
+		f.run()
+		if f = nil; !l.waits.CompareAndSwap(false, true) {
+			return // one is enough
+		}
+		timer.Reset(idleTime)
+		select {
+		case f = <-l.idle:
+		case <-timer.C:
+		case <-l.e.closing:
+		}
+		l.waits.Store(false)
+	}
+}
+
 // run sends the batch and hands out the answers.
 func (f *flight) run() {
 	l := f.l
-	defer l.e.tasks.Done()
 	sent, wall := l.e.clock.now(), time.Now()
 	f.board(sent)
 	f.call(sent, wall)
@@ -158,46 +178,6 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 		}
 		q.r.p.tellReply(n, f.votes[i], q.r)
 	}
-}
-
-// together is the argument list of a batch.
-func together(node int, batch []request, wall time.Time) []any {
-	first := batch[0].r
-	args := make([]any, 0, 12+14*len(batch))
-	args = append(args, evalsha, batchScript.sha, nil)
-	for _, q := range batch {
-		args = append(args, q.r.args[resourceArg], q.r.args[tombstoneArg])
-	}
-	if first.p.guarded {
-		args = append(args, first.e.guards[first.bucket])
-	}
-	args[keysArg] = len(args) - 3
-	args = first.e.head(first.p, append(args, noMemory))
-	args[wallArg(args)] = wall.UnixMicro()
-	for _, q := range batch {
-		args = q.r.inBatch(node, args)
-	}
-	return args
-}
-
-// inBatch appends what a batch says of the round's request to a node.
-func (r *round) inBatch(node int, args []any) []any {
-	own := r.common(node)[resourceArg+r.args[keysArg].(int):] // attempt, and what follows
-	args = append(args, r.script.word, own[0])
-	if r.script == releaseScript {
-		args, own = append(args, 0), own[1:]
-	} else {
-		args, own = append(args, own[3]), own[8:]
-	}
-	full := len(args) + r.script.tail
-	args = append(args, own...)
-	if r.tail != nil {
-		args = append(args, r.tail(node)...)
-	}
-	if len(args) < full {
-		args = append(args, "") // acquire, with nothing to carry
-	}
-	return args
 }
 
 // stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt

@@ -345,23 +345,30 @@ func requestsOf(args []any) (all []sentRequest) {
 	n := args[keysArg].(int)
 	keys, argv := args[resourceArg:resourceArg+n], args[resourceArg+n:]
 	head, rest := argv[:8], argv[8:]
-	for k := 0; k+1 < n; k += 2 {
-		for _, s := range allScripts {
-			if s.word != rest[0] {
-				continue
-			}
+	for k := 0; k+1 < n; {
+		s := allScripts[slices.IndexFunc(allScripts, func(s *script) bool { return s.word == rest[0] })]
+		count, lease, shared := rest[1].(int), rest[2], rest[3:3+len(s.shared)]
+		rest = rest[3+len(s.shared):]
+		for range count {
 			q := sentRequest{s: s, args: s.args(0, keys[k], keys[k+1])}
 			if n%2 == 1 && s != releaseScript {
 				q.args = s.args(0, keys[k], keys[k+1], keys[n-1])
 			}
-			q.args = append(q.args, rest[1])
+			q.args = append(q.args, rest[0])
 			if s != releaseScript {
-				q.args = append(append(append(q.args, head[1:3]...), rest[2]), head[4:]...)
+				q.args = append(append(append(q.args, head[1:3]...), lease), head[4:]...)
 			}
-			q.args = append(q.args, rest[3:3+s.tail]...)
-			rest = rest[3+s.tail:]
+			tail := make([]any, len(s.shared)+len(s.own))
+			for i, at := range s.shared {
+				tail[at] = shared[i]
+			}
+			for i, at := range s.own {
+				tail[at] = rest[1+i]
+			}
+			q.args = append(q.args, tail...)
+			rest = rest[1+len(s.own):]
 			all = append(all, q)
-			break
+			k += 2
 		}
 	}
 	return all

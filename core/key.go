@@ -3,6 +3,7 @@ package core
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -80,7 +81,7 @@ func (k keyspace) tombstone(key string, n uint64) (tombstone, id string) {
 	var room [128]byte // enough, since a prefix has at most 64 bytes
 	buf := append(append(room[:0], tag...), "x:"...)
 	start := len(buf)
-	buf = append(hex.AppendEncode(buf, random[:]), '-')
+	buf = base64.RawURLEncoding.AppendEncode(buf, random[:]) // short: servers hash names by the byte
 	tombstone = string(strconv.AppendUint(buf, n, 36))
 	return tombstone, tombstone[start:]
 }

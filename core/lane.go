@@ -2,6 +2,7 @@ package core
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +15,8 @@ const (
 	minPace, maxPace = 200 * time.Microsecond, 5 * time.Millisecond
 	// So few requests take a server no time worth mentioning.
 	fewRequests = 4
+	// So long a goroutine waits for the next batch.
+	idleTime = time.Second
 )
 
 // A lane is the way to a node, or to what one guard bucket of a Redis Cluster holds. A request that comes alone
@@ -34,7 +37,9 @@ type lane struct {
 	latency time.Duration // of the last answer
 	floor   time.Duration // latency of a few requests that are under way alone
 	slots   *slots
-	inLine  *slots // waits for one of these
+	inLine  *slots       // waits for one of these
+	idle    chan *flight // to a goroutine that waits for one
+	waits   atomic.Bool  // there is one
 	timer   *time.Timer
 	armed   bool
 }
@@ -75,8 +80,7 @@ func (l *lane) next() {
 	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.connections {
 		return
 	}
-	full := len(l.urgent)+len(l.asking) >= maxBatch && l.flights < 2
-	if wait := l.left + l.pace() - now; l.flights > 0 && !full && wait > 0 {
+	if wait := l.left + l.pace() - now; l.flights > 0 && !l.second() && wait > 0 {
 		l.wakeAfter(wait)
 		return
 	}
@@ -93,14 +97,24 @@ func (l *lane) next() {
 	l.launch(f, s)
 }
 
+// second reports whether the next batch is the second of two, which keep the server busy: it need not wait for
+// company if it is full, or if nobody has to be asked but this node. Several nodes answer one after another.
+func (l *lane) second() bool {
+	return l.flights == 1 && (len(l.e.nodes) == 1 || len(l.urgent)+len(l.asking) >= maxBatch)
+}
+
 // launch sends a batch. Called with the lane's lock.
 func (l *lane) launch(f *flight, s *slots) {
 	f.l, f.slots = l, s
 	l.batches++
 	f.number, f.alone = l.batches, l.flights == 0 && len(f.batch) <= fewRequests
 	l.flights++
-	l.e.tasks.Add(1)
-	go f.run()
+	select {
+	case l.idle <- f:
+	default:
+		l.e.tasks.Add(1)
+		go l.fly(f)
+	}
 }
 
 // pace is how long the next batch waits for company. Over a network the batches leave evenly over the time that an

@@ -46,11 +46,17 @@ func (m *manifest) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// watch notes what is sent to node i from now on. The first batch is held up until the function it returns is called.
-func (p *process) watch(i int) (m *manifest, free func()) {
+// jam keeps node 0 busy with as many requests as may be under way at a time, until the function it returns is called:
+// what is asked meanwhile travels together. It notes what is sent.
+func (p *process) jam(ctx context.Context) (m *manifest, free func()) {
 	hold := make(chan struct{})
-	m = &manifest{hold: map[int]chan struct{}{0: hold}}
-	p.e.nodes[i].client.(*redis.Client).AddHook(m)
+	m = &manifest{hold: map[int]chan struct{}{}}
+	p.e.nodes[0].client.(*redis.Client).AddHook(m)
+	for i := range min(2, p.e.nodes[0].connections) {
+		m.hold[i] = hold
+		go p.TryAcquire(ctx, fmt.Sprint("slow ", i))
+	}
+	synctest.Wait()
 	return m, sync.OnceFunc(func() { close(hold) })
 }
 
@@ -77,16 +83,14 @@ func (p *process) crowd(ctx context.Context, n int) (leases []*Lease, wait func(
 func TestRequestsTravelTogether(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		m, free := p.watch(0)
-		go p.TryAcquire(t.Context(), "slow")
-		synctest.Wait()
+		m, free := p.jam(t.Context())
 		start := time.Now()
 		leases, wait := p.crowd(t.Context(), 20)
 		wait()
 		if took := time.Since(start); took > maxPace {
 			t.Errorf("held up for %v by a request that is not answered", took)
 		}
-		if sizes := m.sizes(); !slices.Equal(sizes, []int{1, 20}) {
+		if sizes := m.sizes(); !slices.Equal(sizes, []int{1, 1, 20}) {
 			t.Errorf("sent in batches of %d", sizes)
 		}
 		for i, lease := range leases {
@@ -103,14 +107,12 @@ func TestBatchesAreBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		const crowd = 5*maxBatch + 1
 		p := w.process()
-		m, free := p.watch(0)
+		m, free := p.jam(t.Context())
 		defer free()
-		go p.TryAcquire(t.Context(), "slow")
-		synctest.Wait()
 		_, wait := p.crowd(t.Context(), crowd)
 		wait()
 		sent := 0
-		for _, size := range m.sizes()[1:] {
+		for _, size := range m.sizes()[2:] {
 			sent += size
 			if size > maxBatch {
 				t.Errorf("%d requests in a batch", size)
@@ -129,9 +131,7 @@ func TestLeasesGoFirst(t *testing.T) {
 		held := w.acquire(p, "held")
 		ended := w.acquire(p, "ended")
 		p.e.nodes[0].connections = 1
-		m, free := p.watch(0)
-		go p.TryAcquire(t.Context(), "slow")
-		synctest.Wait()
+		m, free := p.jam(t.Context())
 		_, wait := p.crowd(t.Context(), maxBatch)
 		synctest.Wait() // in line
 		p.e.spawn(held.renew)
@@ -155,9 +155,7 @@ func TestErrorsInABatch(t *testing.T) {
 		if _, err := w.nodes[0].Exec("HSET", p.e.keys.resource("crowd 3"), "a", "hash"); err != nil {
 			t.Fatal(err)
 		}
-		_, free := p.watch(0)
-		go p.TryAcquire(t.Context(), "slow")
-		synctest.Wait()
+		_, free := p.jam(t.Context())
 		var failed atomic.Pointer[error]
 		var all sync.WaitGroup
 		for i := range 5 {
@@ -204,10 +202,8 @@ func TestBatchAnsweredInPart(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		short := shortReplies{}
-		_, free := p.watch(0)
+		_, free := p.jam(t.Context())
 		p.e.nodes[0].client.(*redis.Client).AddHook(short)
-		go p.TryAcquire(t.Context(), "slow")
-		synctest.Wait()
 		for i := range 2 {
 			go func() {
 				_, err := p.TryAcquire(t.Context(), fmt.Sprint("k", i))
@@ -243,9 +239,7 @@ func TestStampOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		p.e.nodes[0].connections = 1
-		m, free := p.watch(0)
-		go p.TryAcquire(t.Context(), "slow")
-		synctest.Wait()
+		m, free := p.jam(t.Context())
 		asked := time.Now()
 		leases, wait := p.crowd(t.Context(), 2)
 		const line = 200 * time.Millisecond
@@ -369,10 +363,8 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 func TestLostBatchIsOneFailure(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		_, free := p.watch(0)
+		_, free := p.jam(t.Context())
 		defer free()
-		go p.TryAcquire(t.Context(), "slow")
-		synctest.Wait()
 		p.links[0].next(fate{refuse: true}, acquireScript)
 		_, wait := p.crowd(t.Context(), 20)
 		wait()

@@ -17,7 +17,7 @@ var layers = [][]string{
 		"verdict", "vote",
 	},
 	{ // the nodes, and asking them
-		"admission", "breaker", "check", "clockfilter", "ensemble", "flight", "health", "lane", "line", "longest", "node", "resend", "round", "tally", "voting",
+		"admission", "batch", "breaker", "check", "clockfilter", "ensemble", "flight", "health", "lane", "line", "longest", "node", "resend", "round", "tally", "voting",
 	},
 	{ // one attempt, and the lease that it becomes
 		"attempt", "complete", "end", "engine", "lease", "nodestate", "record", "release", "renewal", "spread", "watchdog",

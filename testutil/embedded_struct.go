@@ -10,25 +10,20 @@ import (
 
 // structLib is the part of Redis' struct library that lays out numbers and
 // strings without padding: "<" (little-endian), B (a byte), d (a double), and
-// c0, a string as long as the number before it says.
+// c0, a string: all of it, or as long as the number before it says.
 var structLib = map[string]lua.LGFunction{"pack": structPack, "unpack": structUnpack}
 
 func structPack(l *lua.LState) int {
 	var out []byte
-	length, next := 0, 2
+	next := 2
 	for _, option := range formatOf(l) {
 		switch option {
 		case 'B':
-			length = l.CheckInt(next)
-			out = append(out, byte(length))
+			out = append(out, byte(l.CheckInt(next)))
 		case 'd':
 			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(l.CheckNumber(next))))
 		case 'c':
-			s := l.CheckString(next)
-			if len(s) < length {
-				l.RaiseError("string too short")
-			}
-			out = append(out, s[:length]...)
+			out = append(out, l.CheckString(next)...)
 		}
 		next++
 	}
@@ -38,7 +33,7 @@ func structPack(l *lua.LState) int {
 
 func structUnpack(l *lua.LState) int {
 	data := l.CheckString(2)
-	at, pushed, length := 0, 0, 0
+	at, pushed, length := l.OptInt(3, 1)-1, 0, 0
 	take := func(n int) string {
 		if len(data)-at < n {
 			l.RaiseError("data string too short")

@@ -55,11 +55,9 @@ func ParseResource(value string) (Resource, error) {
 		return s
 	}
 	in = in[1:]
-	for _, n := range []*int64{&r.Expiry, &r.Counter, &r.Before, &r.TurnUntil} {
-		*n = number()
-	}
-	for _, s := range []*string{&r.Owner, &r.Next, &r.Carried} {
-		*s = text()
+	r.Expiry, r.Counter, r.Before, r.Owner = number(), number(), number(), text()
+	if len(in) > 0 {
+		r.Next, r.TurnUntil, r.Carried = text(), number(), text()
 	}
 	if len(in) > 0 {
 		r.Record = &ResourceRecord{Ballot: number(), Kept: number(), Origin: number()}
@@ -77,12 +75,19 @@ func (r Resource) String() string {
 	number := func(n int64) {
 		out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(n)))
 	}
-	for _, n := range []int64{r.Expiry, r.Counter, r.Before, r.TurnUntil} {
-		number(n)
-	}
-	for _, s := range []string{r.Owner, r.Next, r.Carried} {
+	text := func(s string) {
 		out = append(append(out, byte(len(s))), s...)
 	}
+	number(r.Expiry)
+	number(r.Counter)
+	number(r.Before)
+	text(r.Owner)
+	if r.Next == "" && r.Carried == "" && r.Record == nil {
+		return string(out)
+	}
+	text(r.Next)
+	number(r.TurnUntil)
+	text(r.Carried)
 	if r.Record != nil {
 		number(r.Record.Ballot)
 		number(r.Record.Kept)

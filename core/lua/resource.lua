@@ -1,38 +1,35 @@
 -- A resource is one string, packed: e = logical expiry of the lease (server ms, 0 = it was ended)
---   i = attempt that owns it, '' = none          f = fencing counter (last token handed out)
+--   f = fencing counter (last token handed out)
 --   p = what f was before the owner was granted, -1 = it was not granted, it renewed
---   r = attempt that may have the resource next, u = until then (server ms)
---   c = what the owner's holder carries          d = completion record, '' = none
+--   i = attempt that owns it, '' = none
+-- and, unless all of them are missing:
+--   r = attempt that may have the resource next, '' = none   u = until then (server ms)
+--   c = what the owner's holder carries   d = completion record, '' = none
 -- Its first byte marks the layout.  What has another mark, or another type, is refused: it may be a lease.
-local e, f, p, u, i, r, c, d
+local KEYS, ARGV = KEYS, ARGV -- faster than what is global
+local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.sub
 local function load(resource)
-  local v = redis.call('GET', resource)
-  if not v then
-    e, f, p, u, i, r, c, d = 0, 0, -1, 0, '', '', '', ''
-    return
-  end
-  if string.sub(v, 1, 1) ~= '\1' then error('LAYOUT the key was written by a version of lockkit with another layout') end
-  local mark, rest
-  mark, e, f, p, u, i, r, c, rest = struct.unpack('<BddddBc0Bc0Bc0', v)
-  d = string.sub(v, rest)
+  local v = call('GET', resource)
+  if not v then return 0, 0, -1, '', '', 0, '', '' end
+  if string.byte(v, 1, 1) ~= 1 then error('LAYOUT the key was written by a version of lockkit with another layout') end
+  local mark, e, f, p, i, rest = unpack('<BdddBc0', v)
+  if rest > #v then return e, f, p, i, '', 0, '', '' end
+  local r, u, c, last = unpack('<Bc0dBc0', v, rest)
+  return e, f, p, i, r, u, c, sub(v, last)
 end
--- Redis keeps it for so long (ms) from now on; nil = for as long as it would have.
-local lifeOf, life
-local function save(resource, ms)
-  local v = struct.pack('<BddddBc0Bc0Bc0', 1, e, f, p, u, #i, i, #r, r, #c, c) .. d
-  if not ms then return redis.call('SET', resource, v, 'KEEPTTL') end
-  if ms ~= lifeOf then lifeOf, life = ms, int(ms) end -- mostly the same for all of a batch
-  redis.call('SET', resource, v, 'PX', life)
+local function packed(e, f, p, i, r, u, c, d)
+  local v = pack('<BdddBc0', 1, e, f, p, #i, i)
+  if r == '' and c == '' and d == '' then return v end
+  return v .. pack('<Bc0dBc0', #r, r, u, #c, c) .. d
 end
--- For what must get through.  A server that is out of memory refuses SET, unless the script has written before.
-local function press(resource, ms, tombstone)
-  if pcall(save, resource, ms) then return end
-  redis.call('DEL', tombstone)
-  save(resource, ms)
+-- For what must get through: SET with these arguments.  A server that is out of memory refuses it, unless the
+-- script has written before.
+local function press(tombstone, ...)
+  if not redis.pcall('SET', ...).err then return end
+  call('DEL', tombstone)
+  call('SET', ...)
 end
-local function record(now)
-  if d == '' then return 0, 0 end
-  local ballot, kept, origin, rest = struct.unpack('<ddd', d)
-  if now >= kept then return 0, 0 end
-  return ballot, kept, origin, string.sub(d, rest)
+local function record(d)
+  local ballot, kept, origin, rest = unpack('<ddd', d)
+  return ballot, kept, origin, sub(d, rest)
 end

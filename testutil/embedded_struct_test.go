@@ -1,0 +1,27 @@
+package testutil
+
+import (
+	"fmt"
+	"testing"
+)
+
+// The struct library of embedded nodes does what that of Redis does.
+func TestStructLikeRedis(t *testing.T) {
+	real, embedded := Redis(t, 1)[0].Client(), Clients(Embedded(t, 1))[0]
+	for _, script := range []string{
+		`return struct.pack('<BdBc0', 1, 2.5, 3, 'abc')`,
+		`return {struct.unpack('<BBc0', '\7\2abc')}`,
+		`return {struct.unpack('<Bc0', '\7\2abc', 2)}`,
+		`return {struct.unpack('<Bc0dBc0', 'xy' .. struct.pack('<Bc0dBc0', 1, 'r', 5, 2, 'cd') .. 'rest', 3)}`,
+		`return {struct.unpack('<d', struct.pack('<d', 1764000000123))}`,
+		`return struct.unpack('<Bc0', '\9abc')`,
+		`return struct.unpack('<d', 'short')`,
+		`return struct.pack('<Bc0', 4, 'abc')`,
+	} {
+		want, wantErr := real.Eval(t.Context(), script, nil).Result()
+		got, err := embedded.Eval(t.Context(), script, nil).Result()
+		if fmt.Sprint(got) != fmt.Sprint(want) || (err == nil) != (wantErr == nil) {
+			t.Errorf("%s: %v, %v; Redis says %v, %v", script, got, err, want, wantErr)
+		}
+	}
+}
