@@ -106,6 +106,7 @@ tools: ## check that redis-server, promtool and a C compiler are there; install 
 vet: ## go vet of every module, and of this one as macOS and Windows see it
 	@echo "==> vet: go vet"
 	go vet ./...
+	go vet -tags callgrind ./core
 	for os in darwin windows; do
 		echo "==> vet: go vet for $$os"
 		GOOS=$$os go vet ./...
@@ -228,6 +229,11 @@ bench: tools ## lockkit beside other lockers, into docs/benchmarks.md: about 10 
 microbench: tools ## the benchmarks of core, queuelock and httplock
 	@echo "==> microbench: the benchmarks of core, queuelock and httplock"
 	go test -run '^$$' -bench . -benchmem ./core ./queuelock ./httplock
+
+.PHONY: servercost
+servercost: tools ## the instructions that a server executes for a lock: needs valgrind
+	@echo "==> servercost: instructions of redis-server for each request, under valgrind"
+	go test ./core -tags callgrind -run '^$$' -bench '^BenchmarkServer$$' -benchtime 1x
 
 .PHONY: dashboards
 dashboards: tools ## start Prometheus on the otel example, and fail on a panel that stays empty

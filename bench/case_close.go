@@ -26,29 +26,24 @@ there, node by node. Not to be had: keys that too many nodes have for a majority
 			less: c.closing.less(leaseConfig{60_000, c.closing.ttl}),
 		}
 		s.goals = append(s.goals, left)
-		for _, p := range peersFor(n) {
-			if !p.renews || p.name == lockkitNew {
-				continue
-			}
-			err := onNodes(n, 0, func(on *nodes) error {
-				a, err := abandon(ctx, c.closing, p, on)
-				if err != nil {
-					return err
-				}
-				t.add(strconv.Itoa(n), strconv.Itoa(c.closing.leases), p.name, short(a.take), short(a.closed), list(a.taken), strconv.Itoa(a.gone))
-				left.add(p.name, fmt.Sprintf("%s of %d, in %s", list(a.taken), c.closing.leases, short(a.closed)),
-					slices.Max(a.taken) == 0 && len(a.ungranted)+len(a.unknown) == 0 && a.err == nil)
-				where := fmt.Sprintf("%s, %s", plural(n, "node"), p.name)
-				if a.err != nil {
-					s.noteSome([]error{a.err}, "%s: Close", where)
-				}
-				s.noteSome(a.ungranted, "%s: leases that were not granted, or lost before Close", where)
-				s.noteSome(a.unknown, "%s: tries of single keys that failed", where)
-				return nil
-			})
+		err := eachHolder(n, 0, func(p peer, on *nodes) error {
+			a, err := abandon(ctx, c.closing, p, on)
 			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", plural(n, "node"), p.name, err)
+				return err
 			}
+			t.add(strconv.Itoa(n), strconv.Itoa(c.closing.leases), p.name, short(a.take), short(a.closed), list(a.taken), strconv.Itoa(a.gone))
+			left.add(p.name, fmt.Sprintf("%s of %d, in %s", list(a.taken), c.closing.leases, short(a.closed)),
+				slices.Max(a.taken) == 0 && len(a.ungranted)+len(a.unknown) == 0 && a.err == nil)
+			where := fmt.Sprintf("%s, %s", plural(n, "node"), p.name)
+			if a.err != nil {
+				s.noteSome([]error{a.err}, "%s: Close", where)
+			}
+			s.noteSome(a.ungranted, "%s: leases that were not granted, or lost before Close", where)
+			s.noteSome(a.unknown, "%s: tries of single keys that failed", where)
+			return nil
+		}, lockkitNew)
+		if err != nil {
+			return nil, err
 		}
 	}
 	s.add("", &t)

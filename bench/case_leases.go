@@ -22,30 +22,25 @@ peers that renew are here, one after another.`, c.leases.ttl, every),
 	t := table{head: []string{"nodes", "leases", "peer", "client CPU", "server CPU", "requests/s and node", "heap each", "stack each", "goroutines", "lost", "failed", "to take all", "to release all"}, text: 2}
 	for _, n := range []int{1, 3} {
 		heap, cpu, goroutines, lost := leaseGoals(&s, n, c.leases)
-		for _, p := range peersFor(n) {
-			if !p.renews {
-				continue
-			}
-			err := onNodes(n, 0, func(on *nodes) error {
-				h, err := hold(ctx, c.leases, p, on)
-				if err != nil {
-					return err
-				}
-				percent := func(d time.Duration) string { return fmt.Sprintf("%.1f %%", 100*d.Seconds()/h.held.Seconds()) }
-				t.add(strconv.Itoa(n), strconv.Itoa(c.leases.leases), p.name, percent(h.client), percent(h.servers.process),
-					rate(float64(h.servers.requests)/h.held.Seconds()), fmt.Sprintf("%d B", h.heap), fmt.Sprintf("%d B", h.stack),
-					strconv.Itoa(h.goroutines), strconv.Itoa(len(h.lost)), strconv.Itoa(len(h.failed)), short(h.take), short(h.release))
-				heap.add(p.name, fmt.Sprintf("%d B", h.heap), h.heap <= goalHeap)
-				cpu.add(p.name, percent(h.client), h.client.Seconds() <= goalCPU*h.held.Seconds())
-				goroutines.add(p.name, strconv.Itoa(h.goroutines), h.goroutines <= goalGoroutinesPerNode*n)
-				lost.add(p.name, fmt.Sprintf("%d, %d", len(h.lost), len(h.failed)), len(h.lost)+len(h.failed) == 0)
-				s.noteSome(h.lost, "%s, %s: leases lost", plural(n, "node"), p.name)
-				s.noteSome(h.failed, "%s, %s: leases not granted, or releases not confirmed", plural(n, "node"), p.name)
-				return nil
-			})
+		err := eachHolder(n, 0, func(p peer, on *nodes) error {
+			h, err := hold(ctx, c.leases, p, on)
 			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", plural(n, "node"), p.name, err)
+				return err
 			}
+			percent := func(d time.Duration) string { return fmt.Sprintf("%.1f %%", 100*d.Seconds()/h.held.Seconds()) }
+			t.add(strconv.Itoa(n), strconv.Itoa(c.leases.leases), p.name, percent(h.client), percent(h.servers.process),
+				rate(float64(h.servers.requests)/h.held.Seconds()), fmt.Sprintf("%d B", h.heap), fmt.Sprintf("%d B", h.stack),
+				strconv.Itoa(h.goroutines), strconv.Itoa(len(h.lost)), strconv.Itoa(len(h.failed)), short(h.take), short(h.release))
+			heap.add(p.name, fmt.Sprintf("%d B", h.heap), h.heap <= goalHeap)
+			cpu.add(p.name, percent(h.client), h.client.Seconds() <= goalCPU*h.held.Seconds())
+			goroutines.add(p.name, strconv.Itoa(h.goroutines), h.goroutines <= goalGoroutinesPerNode*n)
+			lost.add(p.name, fmt.Sprintf("%d, %d", len(h.lost), len(h.failed)), len(h.lost)+len(h.failed) == 0)
+			s.noteSome(h.lost, "%s, %s: leases lost", plural(n, "node"), p.name)
+			s.noteSome(h.failed, "%s, %s: leases not granted, or releases not confirmed", plural(n, "node"), p.name)
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	s.add("", &t)

@@ -33,28 +33,23 @@ releases that failed, of leases that were held to the end. Only peers that renew
 			less: c.outage.less(leaseConfig{3000, 10 * time.Second}),
 		}
 		s.goals = append(s.goals, lost)
-		for _, p := range peersFor(n) {
-			if !p.renews {
-				continue
-			}
-			err := onNodes(n, outageRoundTrip, func(on *nodes) error {
-				o, err := stopUnder(ctx, c, p, on)
-				if err != nil {
-					return err
-				}
-				t.add(strconv.Itoa(n), strconv.Itoa(c.outage.leases), p.name, strconv.Itoa(len(o.lost)), short(o.firstLost),
-					short(o.renewed), strconv.Itoa(o.goroutines), strconv.Itoa(len(o.unconfirmed)))
-				lost.add(p.name, fmt.Sprintf("%d of %d", len(o.lost), c.outage.leases), len(o.lost)+len(o.ungranted) == 0)
-				where := fmt.Sprintf("%s, %s", plural(n, "node"), p.name)
-				s.noteSome(o.ungranted, "%s: leases not granted", where)
-				s.noteSome(o.early, "%s: leases lost before the servers stopped", where)
-				s.noteSome(o.lost, "%s: leases lost", where)
-				s.noteSome(o.unconfirmed, "%s: releases not confirmed", where)
-				return nil
-			})
+		err := eachHolder(n, outageRoundTrip, func(p peer, on *nodes) error {
+			o, err := stopUnder(ctx, c, p, on)
 			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", plural(n, "node"), p.name, err)
+				return err
 			}
+			t.add(strconv.Itoa(n), strconv.Itoa(c.outage.leases), p.name, strconv.Itoa(len(o.lost)), short(o.firstLost),
+				short(o.renewed), strconv.Itoa(o.goroutines), strconv.Itoa(len(o.unconfirmed)))
+			lost.add(p.name, fmt.Sprintf("%d of %d", len(o.lost), c.outage.leases), len(o.lost)+len(o.ungranted) == 0)
+			where := fmt.Sprintf("%s, %s", plural(n, "node"), p.name)
+			s.noteSome(o.ungranted, "%s: leases not granted", where)
+			s.noteSome(o.early, "%s: leases lost before the servers stopped", where)
+			s.noteSome(o.lost, "%s: leases lost", where)
+			s.noteSome(o.unconfirmed, "%s: releases not confirmed", where)
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	s.add("", &t)

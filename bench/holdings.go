@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 )
 
 // holdings are the leases that one holder has of the keys it was to take. Where it failed to, a lease is nil.
@@ -11,6 +13,19 @@ type holdings []lease
 
 // leaseKey is the key of a lease by its index.
 func leaseKey(i int) string { return "bench:lease:" + strconv.Itoa(i) }
+
+// eachHolder measures each peer that renews, but those left out, one after another on nodes that are new.
+func eachHolder(n int, roundTrip time.Duration, measure func(peer, *nodes) error, without ...string) error {
+	for _, p := range peersFor(n) {
+		if !p.renews || slices.Contains(without, p.name) {
+			continue
+		}
+		if err := onNodes(n, roundTrip, func(on *nodes) error { return measure(p, on) }); err != nil {
+			return fmt.Errorf("%s, %s: %w", plural(n, "node"), p.name, err)
+		}
+	}
+	return nil
+}
 
 // openHolder opens a peer that renews, on nodes that are new.
 func openHolder(ctx context.Context, p peer, on *nodes, c leaseConfig) (holder, error) {

@@ -1,0 +1,157 @@
+//go:build callgrind
+
+package core
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// BenchmarkServer counts the instructions that a redis-server executes for a request, sent alone and in batches,
+// reading and answering included. Beside them: a script with a bare SET NX PX. It needs valgrind: make servercost.
+func BenchmarkServer(b *testing.B) {
+	srv := startCounted(b)
+	for _, c := range []struct {
+		name  string
+		size  int
+		guard bool
+	}{{"alone, no guard", 1, false}, {"alone", 1, true}, {"batches of 16", 16, true}, {"batches of 64", 64, true}} {
+		locks := srv.locker(b, c.guard)
+		const requests = 640
+		var acquisitions, ends [][]request
+		fill := func() {
+			acquisitions, ends = nil, nil
+			for i := range requests {
+				lease := locks.newLease(b.Context(), strconv.Itoa(i))
+				acquisition := request{r: lease.acquiring(false)}
+				lease.reached, lease.token = 1, 1
+				end := request{r: lease.releasing(0)}
+				if i%c.size == 0 {
+					acquisitions, ends = append(acquisitions, nil), append(ends, nil)
+				}
+				last := len(ends) - 1
+				acquisitions[last], ends[last] = append(acquisitions[last], acquisition), append(ends[last], end)
+			}
+		}
+		for _, warm := range []bool{true, false} {
+			fill()
+			for _, kind := range []struct {
+				name    string
+				batches [][]request
+			}{{"acquire", acquisitions}, {"release", ends}} {
+				run := func() { srv.send(b, kind.batches) }
+				if warm {
+					run()
+					continue
+				}
+				b.Run(kind.name+" "+c.name, func(b *testing.B) {
+					b.ReportMetric(srv.count(b, run)/requests, "instructions/request")
+				})
+			}
+		}
+		locks.Close(over())
+	}
+	bare := redis.NewScript("return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 10000)")
+	b.Run("bare SET NX PX", func(b *testing.B) {
+		i := 0
+		run := func() {
+			for range 640 {
+				i++
+				if err := bare.Run(b.Context(), srv.client, []string{fmt.Sprint("bare ", i)}, "v").Err(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		run()
+		b.ReportMetric(srv.count(b, run)/640, "instructions/request")
+	})
+}
+
+// A countedServer is a redis-server under callgrind.
+type countedServer struct {
+	client *redis.Client
+	pid    string
+	dir    string
+	dumps  int
+}
+
+func startCounted(b *testing.B) *countedServer {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	l.Close()
+	s := &countedServer{dir: b.TempDir()}
+	server := exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+filepath.Join(s.dir, "out"),
+		"redis-server", "--port", port, "--save", "", "--dir", s.dir)
+	if err := server.Start(); err != nil {
+		b.Fatalf("valgrind: %v", err)
+	}
+	b.Cleanup(func() {
+		server.Process.Kill()
+		server.Wait()
+	})
+	s.pid = strconv.Itoa(server.Process.Pid)
+	s.client = redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, ReadTimeout: time.Minute, MaxRetries: -1})
+	b.Cleanup(func() { s.client.Close() })
+	testutil.Await(b, "ready", func() bool { return s.client.Ping(b.Context()).Err() == nil })
+	return s
+}
+
+// locker is a Locker that gives the slow server time.
+func (s *countedServer) locker(b *testing.B, guard bool) *Locker {
+	l, err := New([]redis.UniversalClient{s.client}, quietly, unhurried, WithRestartGuard(guard))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := l.Provision(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+func (s *countedServer) send(b *testing.B, batches [][]request) {
+	for _, batch := range batches {
+		var replies []string
+		var err error
+		if r := batch[0].r; len(batch) == 1 {
+			var reply string
+			reply, err = r.script.run(b.Context(), s.client, r.request(0, time.Now()))
+			replies = []string{reply}
+		} else {
+			replies, err = batchScript.runBatch(b.Context(), s.client, together(0, batch, time.Now()))
+		}
+		if err != nil || slices.ContainsFunc(replies, func(s string) bool { return s[:2] != "OK" }) {
+			b.Fatal(replies, err)
+		}
+	}
+}
+
+// count is how many instructions the server executes meanwhile.
+func (s *countedServer) count(b *testing.B, run func()) float64 {
+	control := func(order string) {
+		if out, err := exec.Command("callgrind_control", order, s.pid).CombinedOutput(); err != nil {
+			b.Fatalf("callgrind_control %s: %v: %s", order, err, out)
+		}
+	}
+	control("--zero")
+	run()
+	control("--dump")
+	s.dumps++
+	profile := must(os.ReadFile(fmt.Sprintf("%s/out.%d", s.dir, s.dumps)))
+	sum := regexp.MustCompile(`(?m)^summary: (\d+)`).FindSubmatch(profile)
+	return must(strconv.ParseFloat(string(sum[1]), 64))
+}
