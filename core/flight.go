@@ -39,14 +39,18 @@ func (f *flight) load(queue []request) []request {
 // of the size that it takes.
 func (l *lane) fly(f *flight) {
 	defer l.e.tasks.Done()
-	timer := time.NewTimer(idleTime)
-	defer timer.Stop()
+	var timer *time.Timer
 	for f != nil {
 		f.run()
 		if f = nil; !l.waits.CompareAndSwap(false, true) {
 			return // one is enough
 		}
-		timer.Reset(idleTime)
+		if timer == nil {
+			timer = time.NewTimer(idleTime)
+			defer timer.Stop()
+		} else {
+			timer.Reset(idleTime)
+		}
 		select {
 		case f = <-l.idle:
 		case <-timer.C:

@@ -31,7 +31,7 @@ var (
 	//go:embed lua/probe.lua
 	probeLua string
 
-	touchScript = newScript(OpTouch, touchReplies, intLua, resourceLua, requestLua, headLua, touchLua)
+	touchScript = newScript(OpTouch, touchReplies, intLua, resourceLua, requestLua, headCode.inline(), touchLua)
 	probeScript = newScript(opProbe, probeReplies, probeLua)
 )
 

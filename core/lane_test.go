@@ -51,9 +51,12 @@ func (m *manifest) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (p *process) jam(ctx context.Context) (m *manifest, free func()) {
 	hold := make(chan struct{})
 	m = &manifest{hold: map[int]chan struct{}{}}
-	p.e.nodes[0].client.(*redis.Client).AddHook(m)
-	for i := range min(2, p.e.nodes[0].connections) {
+	busy := min(2, p.e.nodes[0].connections)
+	for i := range busy {
 		m.hold[i] = hold
+	}
+	p.e.nodes[0].client.(*redis.Client).AddHook(m)
+	for i := range busy {
 		go p.TryAcquire(ctx, fmt.Sprint("slow ", i))
 	}
 	synctest.Wait()

@@ -15,12 +15,15 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		"a hash, as it once was": func(n *testutil.Node, resource string) (any, error) {
 			return n.Exec("HSET", resource, "e", "0", "i", "another", "f", "7")
 		},
+		"the string that it once was": func(n *testutil.Node, resource string) (any, error) {
+			return n.Exec("SET", resource, "\x01"+strings.Repeat("\x00", 32)+"\x07another\x00\x64"+strings.Repeat("c", 100))
+		},
 		"a mark from the future": func(n *testutil.Node, resource string) (any, error) {
-			return n.Exec("SET", resource, "\x02"+testutil.Resource{Before: -1}.String()[1:])
+			return n.Exec("SET", resource, "\x03"+testutil.Resource{Before: -1}.String()[1:])
 		},
 		"text":               func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "mine") },
-		"cut short":          func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x01\x00\x00") },
-		"nothing but a mark": func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x01") },
+		"cut short":          func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x02\x00\x00") },
+		"nothing but a mark": func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x02") },
 		"an empty string":    func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,13 +20,13 @@ type Lease struct {
 
 	// Guarded by the attempt's lock.
 	state            leaseState
-	reason           LossReason    // it was lost, or a release found it lost
 	released         bool          // Release was called
 	freed, completed bool          // a quorum has confirmed Release, Complete
+	rejoining        bool          // the next round is early, for a node that others were in
+	reason           LossReason    // it was lost, or a release found it lost
 	since            time.Duration // when it was reported
 	renewAt          time.Duration
 	renewing         *renewal // under way
-	rejoining        bool     // the next round is early, for a node that others were in
 	onEnd            func(Outcome)
 
 	next  time.Duration // watchdog: when to look at the lease; guarded by the watchdog's lock, like place

@@ -14,11 +14,31 @@ type lines struct {
 	m  map[string]line // an entry exists while somebody has the turn
 }
 
+// A line is small, since each lease that is held has one.
 type line struct {
-	holder  holder // nil while the one whose turn it is contends,
-	trouble error  // and then what its last attempt failed with
-	carried string // by the last holder that was heard of, here or on the nodes
+	holder  holder // nil while the one whose turn it is contends
+	heard   *heard // nil = nothing
 	waiters []chan struct{}
+}
+
+// heard is what those in line may learn.
+type heard struct {
+	trouble error  // what the last attempt of the one whose turn it is failed with
+	carried string // by the last holder that was heard of, here or on the nodes
+}
+
+// news are what was heard.
+func (at line) news() heard {
+	if at.heard == nil {
+		return heard{}
+	}
+	return *at.heard
+}
+
+func (at *line) hear(trouble error, carried string) {
+	if at.heard = nil; trouble != nil || carried != "" {
+		at.heard = &heard{trouble, carried}
+	}
 }
 
 // A holder tells how long the nodes keep the key if it vanishes now.
@@ -74,7 +94,8 @@ func (q *lines) holds(key string, h holder, carried string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	at.holder, at.carried = h, carried
+	at.holder = h
+	at.hear(nil, carried)
 	q.m[key] = at
 }
 
@@ -83,7 +104,7 @@ func (q *lines) fails(key string, err error, carried string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	at.trouble, at.carried = err, carried
+	at.hear(err, carried)
 	q.m[key] = at
 }
 
@@ -93,13 +114,14 @@ func (q *lines) why(key string) (left time.Duration, carried string, err error) 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
+	news := at.news()
 	switch {
 	case at.holder != nil:
-		return max(at.holder.freedAfter(), 0), at.carried, ErrHeld
-	case at.trouble != nil:
-		return 0, at.carried, at.trouble
+		return max(at.holder.freedAfter(), 0), news.carried, ErrHeld
+	case news.trouble != nil:
+		return 0, news.carried, news.trouble
 	}
-	return 0, at.carried, ErrHeld
+	return 0, news.carried, ErrHeld
 }
 
 // leave passes the turn on.
@@ -112,5 +134,7 @@ func (q *lines) leave(key string) {
 		return
 	}
 	close(at.waiters[0])
-	q.m[key] = line{waiters: at.waiters[1:], carried: at.carried}
+	next := line{waiters: at.waiters[1:]}
+	next.hear(nil, at.news().carried)
+	q.m[key] = next
 }

@@ -38,9 +38,9 @@ var (
 	completeCode = code{"complete", "resource, tombstone, id, lease, own", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8", completeLua}
 	releaseCode  = code{"release", "resource, tombstone, id, lease, own, buried, stay, idle, undo", "KEYS[1], KEYS[2], ARGV[1], 0, 3, ARGV[2], ARGV[3], ARGV[5], ARGV[6]", releaseLua}
 
-	acquireScript  = newScript(OpAcquire, acquireReplies, intLua, resourceLua, requestLua, headLua, acquireCode.inline()).batched("A", []int{0, 2}, []int{1})
-	renewScript    = newScript(OpRenew, renewReplies, intLua, resourceLua, requestLua, headLua, renewCode.inline()).batched("R", []int{4}, []int{0, 1, 2, 3})
-	completeScript = newScript(OpComplete, completeReplies, intLua, resourceLua, requestLua, headLua, completeCode.inline()).batched("C", nil, []int{0, 1, 2, 3, 4, 5, 6})
+	acquireScript  = newScript(OpAcquire, acquireReplies, intLua, resourceLua, requestLua, headCode.inline(), acquireCode.inline()).batched("A", []int{0, 2}, []int{1})
+	renewScript    = newScript(OpRenew, renewReplies, intLua, resourceLua, requestLua, headCode.inline(), renewCode.inline()).batched("R", []int{4}, []int{0, 1, 2, 3})
+	completeScript = newScript(OpComplete, completeReplies, intLua, resourceLua, requestLua, headCode.inline(), completeCode.inline()).batched("C", nil, []int{0, 1, 2, 3, 4, 5, 6})
 	releaseScript  = newScript(OpRelease, releaseReplies, intLua, resourceLua, releaseCode.inline()).batched("E", []int{0, 1, 3, 4}, []int{2})
 	batchScript    = newScript(opBatch, nil, intLua, resourceLua, requestLua, headCode.function(), acquireCode.function(), renewCode.function(), completeCode.function(), releaseCode.function(), batchLua)
 
@@ -55,7 +55,12 @@ func (c code) function() string {
 	return "local function " + c.name + "(" + c.params + ")\n" + c.body + "end\n"
 }
 
-func (c code) inline() string { return "local " + c.params + " = " + c.args + "\n" + c.body }
+func (c code) inline() string {
+	if c.params == "" {
+		return "do\n" + c.body + "end\n" // so that its locals are its own here, too
+	}
+	return "local " + c.params + " = " + c.args + "\n" + c.body
+}
 
 // A script runs atomically on one node; see the head of each .lua file for its contract. Scripts are
 // idempotent per attempt, so a request may arrive twice.

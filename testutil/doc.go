@@ -7,4 +7,5 @@
 // Embedded nodes need neither a network nor a redis-server, and work inside a
 // testing/synctest bubble, where their clocks and expiries follow the bubble's
 // clock. Use them first; use processes for what only the real server can show.
+// Close a Locker before its bubble ends: until then it may have goroutines.
 package testutil

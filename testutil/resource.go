@@ -25,7 +25,7 @@ type ResourceRecord struct {
 	Result               string
 }
 
-const resourceLayout = 1
+const resourceLayout = 2
 
 // ParseResource takes a stored value apart. An empty one is a free key that was
 // never used.

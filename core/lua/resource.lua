@@ -11,14 +11,14 @@ local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.s
 local function load(resource)
   local v = call('GET', resource)
   if not v then return 0, 0, -1, '', '', 0, '', '' end
-  if string.byte(v, 1, 1) ~= 1 then error('LAYOUT the key was written by a version of lockkit with another layout') end
+  if string.byte(v, 1, 1) ~= 2 then error('LAYOUT the key was written by a version of lockkit with another layout') end
   local mark, e, f, p, i, rest = unpack('<BdddBc0', v)
   if rest > #v then return e, f, p, i, '', 0, '', '' end
   local r, u, c, last = unpack('<Bc0dBc0', v, rest)
   return e, f, p, i, r, u, c, sub(v, last)
 end
 local function packed(e, f, p, i, r, u, c, d)
-  local v = pack('<BdddBc0', 1, e, f, p, #i, i)
+  local v = pack('<BdddBc0', 2, e, f, p, #i, i)
   if r == '' and c == '' and d == '' then return v end
   return v .. pack('<Bc0dBc0', #r, r, u, #c, c) .. d
 end
