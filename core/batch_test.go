@@ -53,35 +53,49 @@ func TestGroupsOfABatch(t *testing.T) {
 	})
 }
 
-// A batch that has landed leaves its goroutine behind for the next one, for a while, and until Close.
-func TestGoroutinesOfALane(t *testing.T) {
+// How long Redis keeps a resource is each request's own matter, also in a batch.
+func TestLivesOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		waits := func() bool {
-			synctest.Wait()
-			return p.e.nodes[0].lane(0).waits.Load()
+		short := must(p.With(WithTTL(p.p.ttl / 2)))
+		var batch []request
+		var leases []*Lease
+		for i, l := range []*Locker{short, p.Locker, short} {
+			leases = append(leases, l.newLease(t.Context(), fmt.Sprint("k", i)))
+			batch = append(batch, request{r: leases[i].acquiring(false)})
 		}
-		w.release(w.acquire(p, "k"))
-		if !waits() {
-			t.Error("none waits for the next batch")
+		done := p.newLease(t.Context(), "done")
+		r := done.offering(&nodeRecord{rest: 72 * time.Hour}, 7, true)
+		args := append(r.args, r.tail(0)...)
+		batch = append(batch, request{r: &round{e: r.e, p: r.p, script: completeScript, args: args}})
+		must(batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now())))
+		life := func(key string) time.Duration {
+			return time.Duration(must(w.nodes[0].Exec("PTTL", p.e.keys.resource(key))).(int)) * time.Millisecond
 		}
-		time.Sleep(idleTime / 2)
-		w.release(w.acquire(p, "k"))
-		time.Sleep(idleTime - 1)
-		if !waits() {
-			t.Error("it does not wait for its time")
+		for _, lease := range leases {
+			if got, want := life(lease.key), lease.p.server+slack; got != want {
+				t.Errorf("%v is kept for %v, want %v", lease.key, got, want)
+			}
 		}
-		time.Sleep(1)
-		if waits() {
-			t.Error("it waits for longer")
+		if got, want := life("done"), 72*time.Hour+clockJump; got != want {
+			t.Errorf("the record is kept for %v, want %v", got, want)
 		}
-		w.release(w.acquire(p, "k"))
-		start := time.Now()
-		if err := p.Close(t.Context()); err != nil || time.Since(start) > 0 {
-			t.Errorf("Close waits for %v: %v", time.Since(start), err)
-		}
-		if waits() {
-			t.Error("it outlasts Close")
+	})
+}
+
+// What the guard cannot be asked for, the ends of attempts do not need.
+func TestEndsInABatchWithoutAGuard(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithRestartGuard(true))
+		lease := w.acquire(p, "held")
+		synctest.Wait()
+		guard := p.e.guards[0].(string)
+		must(w.nodes[0].Exec("DEL", guard))
+		must(w.nodes[0].Exec("SET", guard, "of another type"))
+		batch := []request{{r: p.newLease(t.Context(), "k").acquiring(false)}, {r: lease.releasing(0)}}
+		replies, err := batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now()))
+		if err != nil || len(replies) != 2 || replies[0][0] != '-' || replies[1] != "OK" {
+			t.Errorf("the batch answers %q, %v", replies, err)
 		}
 	})
 }

@@ -211,7 +211,9 @@ func TestLateCompletionOfAStaleHolder(t *testing.T) {
 				synctest.Wait() // on all nodes
 				c.then(w, lease)
 				a.reaches(0, 1, 2)
-				wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrLost)
+				err := stale.Complete(t.Context(), []byte("stale"))
+				wantErr(t, err, ErrLost)
+				wantReason(t, err, LossTaken)
 				for i := range w.nodes {
 					if got := w.recordOn(a, i, "k"); strings.Contains(got, "stale") {
 						t.Errorf("node %d accepted %q", i, got)

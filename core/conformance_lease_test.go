@@ -79,6 +79,10 @@ var conformanceRenew = []conformanceCase{
 		! set r=c u=T+1h
 		c complete ballot=7 origin=7 -> gone
 		= e=T+60s i=b f=9`},
+	{name: "turn: of another outlasts a grant that is undone", play: `
+		! set e=T+9s i=b f=9 p=0 r=a u=T+1h
+		b release undo -> granted
+		= r=a u=T+1h ttl=3h`},
 	{name: "turn: of another stays where a record is accepted", play: `
 		! set f=5 r=b u=T+1h
 		a complete ballot=7 origin=7 -> granted

@@ -298,41 +298,6 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 	})
 }
 
-// Between a batch's leaving the queue and its leaving the process, a request that was counted as not sent, or whose
-// attempt has ended, is left out: nobody would release what it grants.
-func TestNotEveryRequestBoards(t *testing.T) {
-	for name, meanwhile := range map[string]func(r *round, lease *Lease){
-		"it was counted as not sent": func(r *round, _ *Lease) { r.wait(context.Background()) },
-		"its attempt has ended":      func(_ *round, lease *Lease) { lease.over() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, w *world) {
-				p := w.process()
-				n := p.e.nodes[0]
-				n.connections = 0 // nothing leaves by itself
-				lease := p.newLease(t.Context(), "k")
-				r := &round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true, args: lease.acquiring(false).args,
-					decided: func(*round) bool { return false }}
-				r.send(t.Context(), allNodes(1))
-				l := n.lanes[0]
-				l.mu.Lock()
-				f := &flight{l: l}
-				l.asking = f.load(l.asking)
-				l.mu.Unlock()
-				sent := p.e.clock.now()
-				meanwhile(r, lease)
-				if f.board(sent); len(f.batch) != 0 {
-					t.Error("sent all the same")
-				}
-				if n.inFlight != 0 {
-					t.Errorf("%d requests booked", n.inFlight)
-				}
-				n.connections = 1
-			})
-		})
-	}
-}
-
 // A slot that the first lane in line has no use for any more goes to the next.
 func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {

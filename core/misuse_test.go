@@ -162,3 +162,38 @@ func TestReleaseOnAServerOutOfMemory(t *testing.T) {
 		t.Errorf("held by %s", r.Owner)
 	}
 }
+
+// And a lease comes back to one.
+func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
+	t.Parallel()
+	client := testutil.Redis(t, 1)[0].Client()
+	l, err := New([]redis.UniversalClient{client}, quietly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		l.Close(ctx)
+	})
+	lockAndUnlock(t, l, "warm")
+	lease := must(l.Acquire(t.Context(), "k"))
+	resource := l.e.keys.resource("k")
+	if err := client.Del(t.Context(), resource).Err(); err != nil {
+		t.Fatal(err)
+	}
+	args := func() []any {
+		return stamped(append(lease.args(renewScript, 5), lease.token, time.Now().Add(time.Minute).UnixMilli(), 0, noMemory, 0))
+	}
+	l.e.nodes[0].call(t.Context(), renewScript, args()) // so that the server knows the script
+	if err := client.Del(t.Context(), resource).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if v := l.e.nodes[0].call(t.Context(), renewScript, args()); v.verdict != Healed {
+		t.Errorf("the renewal is %v: %v", v.verdict, v.err)
+	}
+	lease.Release(t.Context())
+}

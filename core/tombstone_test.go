@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,5 +157,28 @@ func TestReleaseOfATakenKey(t *testing.T) {
 		wantErr(t, err, ErrLost)
 		wantReason(t, err, LossTaken)
 		wantValid(t, held)
+	})
+}
+
+// What a node was not asked, because it was unfit, is no answer to what it is asked later.
+func TestTombstoneOnANodeThatWasUnfit(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		n := p.e.nodes[2]
+		unfit := func(fault error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.fault = fault
+		}
+		unfit(fmt.Errorf("unfit: %w", replyError("NOPERM")))
+		lease := w.acquire(p, "k")
+		unfit(nil)
+		p.links[2].next(fate{lose: true}, renewScript)
+		time.Sleep(lease.p.renewEvery * 3 / 2)
+		w.release(lease)
+		synctest.Wait()
+		if got := w.tombstones(p, 2); got != 1 {
+			t.Errorf("%d tombstones on the node, where a renewal may still arrive", got)
+		}
 	})
 }

@@ -1,0 +1,146 @@
+package core
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Between a batch's leaving the queue and its leaving the process, a request that was counted as not sent, or whose
+// attempt has ended, is left out: nobody would release what it grants.
+func TestNotEveryRequestBoards(t *testing.T) {
+	for name, meanwhile := range map[string]func(r *round, lease *Lease){
+		"it was counted as not sent": func(r *round, _ *Lease) { r.wait(context.Background()) },
+		"its attempt has ended":      func(_ *round, lease *Lease) { lease.over() },
+		"it is too old":              func(r *round, _ *Lease) { time.Sleep(r.p.nodeTimeout/2 + 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, w *world) {
+				p := w.process()
+				n := p.e.nodes[0]
+				n.connections = 0 // nothing leaves by itself
+				lease := p.newLease(t.Context(), "k")
+				r := &round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true, args: lease.acquiring(false).args,
+					decided: func(*round) bool { return false }}
+				r.send(t.Context(), allNodes(1))
+				l := n.lanes[0]
+				l.mu.Lock()
+				f := &flight{l: l}
+				l.asking = f.load(l.asking)
+				l.mu.Unlock()
+				meanwhile(r, lease)
+				if f.board(p.e.clock.now()); len(f.batch) != 0 {
+					t.Error("sent all the same")
+				}
+				if n.inFlight != 0 {
+					t.Errorf("%d requests booked", n.inFlight)
+				}
+				n.connections = 1
+			})
+		})
+	}
+}
+
+// Nor does every renewal.
+func TestNotEveryRenewalBoards(t *testing.T) {
+	for name, meanwhile := range map[string]func(r *renewal, lease *Lease){
+		"it was counted as not sent": func(r *renewal, _ *Lease) { r.expire() },
+		"its attempt has ended":      func(_ *renewal, lease *Lease) { lease.over() },
+		"it is too old":              func(r *renewal, _ *Lease) { time.Sleep(r.p.nodeTimeout + 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, w *world) {
+				p := w.process()
+				n := p.e.nodes[0]
+				lease := w.acquire(p, "k")
+				synctest.Wait()
+				connections := n.connections
+				n.connections = 0 // nothing leaves by itself
+				p.stopTimers()
+				r := lease.renewalNow()
+				r.send(t.Context(), allNodes(1))
+				l := n.lanes[0]
+				l.mu.Lock()
+				f := &flight{l: l}
+				l.urgent = f.load(l.urgent)
+				l.mu.Unlock()
+				meanwhile(r, lease)
+				if f.board(p.e.clock.now()); len(f.batch) != 0 {
+					t.Error("sent all the same")
+				}
+				n.connections = connections
+			})
+		})
+	}
+}
+
+// pausing is an attempt whose process is stopped whenever the lane looks whether it is over.
+type pausing struct {
+	*attempt
+	looked *time.Time
+}
+
+func (p pausing) isEnded() bool {
+	*p.looked = time.Now()
+	time.Sleep(10 * time.Millisecond)
+	return p.attempt.isEnded()
+}
+
+// A request bears a time from before the last look whether its attempt is over: what ends after that look, while the
+// process is stopped, has a tombstone that outlives every request which still seems fresh to the node.
+func TestStampBeforeTheLastLook(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		m := &manifest{}
+		p.e.nodes[0].client.(*redis.Client).AddHook(m)
+		lease := p.newLease(t.Context(), "k")
+		r := lease.acquiring(false)
+		var looked time.Time
+		r.asker = pausing{&lease.attempt, &looked}
+		r.send(t.Context(), allNodes(1))
+		r.wait(t.Context())
+		if r.count(Granted) != 1 || looked.IsZero() {
+			t.Fatalf("%v", r.votes)
+		}
+		args := m.batches[0][0].args
+		if stamp := time.UnixMicro(args[wallArg(args)].(int64)); stamp.After(looked) {
+			t.Errorf("stamped %v after the last look", stamp.Sub(looked))
+		}
+	})
+}
+
+// A batch that has landed leaves its goroutine behind for the next one, for a while, and until Close.
+func TestGoroutinesOfALane(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		waits := func() bool {
+			synctest.Wait()
+			return p.e.nodes[0].lane(0).waits.Load()
+		}
+		w.release(w.acquire(p, "k"))
+		if !waits() {
+			t.Error("none waits for the next batch")
+		}
+		time.Sleep(idleTime / 2)
+		w.release(w.acquire(p, "k"))
+		time.Sleep(idleTime - 1)
+		if !waits() {
+			t.Error("it does not wait for its time")
+		}
+		time.Sleep(1)
+		if waits() {
+			t.Error("it waits for longer")
+		}
+		w.release(w.acquire(p, "k"))
+		start := time.Now()
+		if err := p.Close(t.Context()); err != nil || time.Since(start) > 0 {
+			t.Errorf("Close waits for %v: %v", time.Since(start), err)
+		}
+		if waits() {
+			t.Error("it outlasts Close")
+		}
+	})
+}
