@@ -9,6 +9,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// loaded is a flight with all that waits in the lane, before it leaves.
+func (l *lane) loaded() *flight {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := &flight{l: l}
+	l.urgent = f.load(l.urgent)
+	l.asking = f.load(l.asking)
+	return f
+}
+
 // Between a batch's leaving the queue and its leaving the process, a request that was counted as not sent, or whose
 // attempt has ended, is left out: nobody would release what it grants.
 func TestNotEveryRequestBoards(t *testing.T) {
@@ -26,11 +36,7 @@ func TestNotEveryRequestBoards(t *testing.T) {
 				r := &round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true, args: lease.acquiring(false).args,
 					decided: func(*round) bool { return false }}
 				r.send(t.Context(), allNodes(1))
-				l := n.lanes[0]
-				l.mu.Lock()
-				f := &flight{l: l}
-				l.asking = f.load(l.asking)
-				l.mu.Unlock()
+				f := n.lanes[0].loaded()
 				meanwhile(r, lease)
 				if f.board(p.e.clock.now()); len(f.batch) != 0 {
 					t.Error("sent all the same")
@@ -62,11 +68,7 @@ func TestNotEveryRenewalBoards(t *testing.T) {
 				p.stopTimers()
 				r := lease.renewalNow()
 				r.send(t.Context(), allNodes(1))
-				l := n.lanes[0]
-				l.mu.Lock()
-				f := &flight{l: l}
-				l.urgent = f.load(l.urgent)
-				l.mu.Unlock()
+				f := n.lanes[0].loaded()
 				meanwhile(r, lease)
 				if f.board(p.e.clock.now()); len(f.batch) != 0 {
 					t.Error("sent all the same")

@@ -130,11 +130,10 @@ func TestProvisionAndClose(t *testing.T) {
 	}
 }
 
-// A server without memory left, which noeviction makes the expected way to fail, still gives keys back.
-func TestReleaseOnAServerOutOfMemory(t *testing.T) {
-	t.Parallel()
+// heldOnAServer is a lease of a real server, which knows the scripts for it.
+func heldOnAServer(t *testing.T) (redis.UniversalClient, *Locker, *Lease) {
 	client := testutil.Redis(t, 1)[0].Client()
-	l, err := New([]redis.UniversalClient{client}, quietly)
+	l, err := New([]redis.UniversalClient{client}, quietly, unhurried)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,17 +143,24 @@ func TestReleaseOnAServerOutOfMemory(t *testing.T) {
 		l.Close(ctx) // the lease is still held where the test has failed
 	})
 	lockAndUnlock(t, l, "warm")
-	lease, err := l.Acquire(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Less than any server takes when it is empty.
+	return client, l, must(l.Acquire(t.Context(), "k"))
+}
+
+// useUp leaves a server no memory: less than any takes when it is empty.
+func useUp(t *testing.T, client redis.UniversalClient) {
 	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Set(t.Context(), "x", "y", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "OOM") {
 		t.Fatalf("the server is not out of memory: %v", err)
 	}
+}
+
+// A server without memory left, which noeviction makes the expected way to fail, still gives keys back.
+func TestReleaseOnAServerOutOfMemory(t *testing.T) {
+	t.Parallel()
+	client, l, lease := heldOnAServer(t)
+	useUp(t, client)
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -166,18 +172,7 @@ func TestReleaseOnAServerOutOfMemory(t *testing.T) {
 // And a lease comes back to one.
 func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
 	t.Parallel()
-	client := testutil.Redis(t, 1)[0].Client()
-	l, err := New([]redis.UniversalClient{client}, quietly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		l.Close(ctx)
-	})
-	lockAndUnlock(t, l, "warm")
-	lease := must(l.Acquire(t.Context(), "k"))
+	client, l, lease := heldOnAServer(t)
 	resource := l.e.keys.resource("k")
 	if err := client.Del(t.Context(), resource).Err(); err != nil {
 		t.Fatal(err)
@@ -189,11 +184,11 @@ func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
 	if err := client.Del(t.Context(), resource).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	useUp(t, client)
 	if v := l.e.nodes[0].call(t.Context(), renewScript, args()); v.verdict != Healed {
 		t.Errorf("the renewal is %v: %v", v.verdict, v.err)
 	}
-	lease.Release(t.Context())
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
