@@ -1,12 +1,13 @@
 -- Reads clock and guard. What it returns is the answer to whatever was asked.
 local wall, window, lag = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 local t = call('TIME')
-us = t[1] * 1000000 + t[2]
+local us = t[1] * 1000000 + t[2]
 now = math.floor(us / 1000)
 if window > 0 and math.abs(us - wall) > window * 1000 then return 'CLOCK ' .. int(us) end
 -- Two readings of this clock that both passed the window may differ by so much in the wrong direction.
 margin = window * 2.2
-since, quarantine, memory, claimed, longest = 0, 0, '-', false, maxttl
+quarantine, memory, claimed = 0, '-', false
+local since, longest = 0, maxttl
 if guard then
   local info = call('INFO', 'replication')
   local _, at = string.find(info, 'master_replid:', 1, true)

@@ -14,7 +14,7 @@
 -- Numbers go through int(): tostring and .. keep 14 digits, a token has 16.  It takes its time, so what was read
 -- or is passed on as it is stays a string.
 local guard = #KEYS % 2 == 1 and KEYS[#KEYS]
-local now, us, margin, since, quarantine, memory, claimed, longest, doubled, clock, earliest, latest
+local now, margin, quarantine, memory, claimed, doubled, clock, earliest, latest
 local maxttl, idle, slack = tonumber(ARGV[5]), tonumber(ARGV[7]), tonumber(ARGV[8])
 -- When a lease ends that is granted now, as a reply has it.  Mostly it is the same for all of a batch.
 local leaseOf, endsAt
