@@ -68,7 +68,7 @@ func (f *flight) run() {
 	f.call(sent, wall)
 	now, clock := l.e.clock.now(), time.Now()
 	answered := len(f.votes) > 0 && answered(f.votes[0].err) // all are, or none
-	l.landed(f, now-sent, answered)
+	l.landed(f, sent, now, answered)
 	if f.slots != nil {
 		f.slots.exit()
 	}

@@ -17,6 +17,8 @@ const (
 	fewRequests = 4
 	// So long a goroutine waits for the next batch.
 	idleTime = time.Second
+	// So long the next batch to a silent server waits at most.
+	maxHush = time.Second
 )
 
 // A lane is the way to a node, or to what one guard bucket of a Redis Cluster holds. A request that comes alone
@@ -33,6 +35,7 @@ type lane struct {
 	asking  []request // acquisitions
 	flights int       // batches under way
 	left    time.Duration
+	heard   time.Duration // when one was answered, or the first of those under way left
 	batches int           // that have left
 	latency time.Duration // of the last answer
 	floor   time.Duration // latency of a few requests that are under way alone
@@ -59,7 +62,7 @@ func (l *lane) submit(q request) {
 	case q.r.script.word == nil: // it travels alone
 		f := hangar.Get().(*flight)
 		f.batch = append(f.batch, q)
-		l.launch(f, nil)
+		l.launch(f, nil, l.e.clock.now())
 		return
 	case q.r.script == acquireScript:
 		l.asking = append(l.asking, q)
@@ -80,7 +83,7 @@ func (l *lane) next() {
 	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.connections {
 		return
 	}
-	if wait := l.left + l.pace() - now; l.flights > 0 && !l.second() && wait > 0 {
+	if wait := l.left + max(l.pace(), l.hush()) - now; l.flights > 0 && !l.second() && wait > 0 {
 		l.wakeAfter(wait)
 		return
 	}
@@ -94,7 +97,7 @@ func (l *lane) next() {
 	f := hangar.Get().(*flight)
 	l.urgent = f.load(l.urgent)
 	l.asking = f.load(l.asking)
-	l.launch(f, s)
+	l.launch(f, s, now)
 }
 
 // second reports whether the next batch is the second of two, which keep the server busy: it need not wait for
@@ -104,10 +107,13 @@ func (l *lane) second() bool {
 }
 
 // launch sends a batch. Called with the lane's lock.
-func (l *lane) launch(f *flight, s *slots) {
+func (l *lane) launch(f *flight, s *slots, now time.Duration) {
 	f.l, f.slots = l, s
 	l.batches++
 	f.number, f.alone = l.batches, l.flights == 0 && len(f.batch) <= fewRequests
+	if l.flights == 0 {
+		l.heard = now
+	}
 	l.flights++
 	select {
 	case l.idle <- f:
@@ -124,6 +130,13 @@ func (l *lane) pace() time.Duration {
 	return max(min(max(l.floor/time.Duration(l.n.connections), (l.latency-l.floor)/2), maxPace), l.e.pace)
 }
 
+// hush is how long the next batch waits because the server has been silent for longer than its last answer took:
+// three times as long as it was when the last one left. What goes to a server that hangs would wait there, too, and
+// take a connection each.
+func (l *lane) hush() time.Duration {
+	return min(3*(l.left-l.heard-l.latency), maxHush)
+}
+
 func (l *lane) wakeAfter(d time.Duration) {
 	switch {
 	case l.armed:
@@ -136,12 +149,13 @@ func (l *lane) wakeAfter(d time.Duration) {
 }
 
 // landed notes that a batch is not under way any more, and has the next one leave.
-func (l *lane) landed(f *flight, latency time.Duration, answered bool) {
+func (l *lane) landed(f *flight, sent, now time.Duration, answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flights--
 	if answered {
-		l.latency = latency
+		latency := now - sent
+		l.latency, l.heard = latency, now
 		switch {
 		case !f.alone || f.number != l.batches: // another has left meanwhile
 		case l.floor == 0:

@@ -237,6 +237,34 @@ func (shortReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// A server that has gone silent is sent ever fewer batches, not one over each connection. What waits goes when it is
+// back.
+func TestFewBatchesToASilentServer(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(unhurried)
+		p.set(fate{delay: time.Millisecond})
+		const crowd = 24
+		p.e.nodes[0].connections = crowd
+		leases, wait := p.crowd(t.Context(), crowd)
+		wait()
+		m, hung := &manifest{hold: map[int]chan struct{}{}}, make(chan struct{})
+		for i := range crowd {
+			m.hold[i] = hung
+		}
+		p.e.nodes[0].client.(*redis.Client).AddHook(m)
+		var all sync.WaitGroup
+		for _, lease := range leases {
+			all.Go(func() { w.release(lease) })
+			time.Sleep(2 * maxPace)
+		}
+		if n := len(m.sizes()); n > 5 { // after 0, 10, 40, 160 and 640 ms
+			t.Errorf("%d batches are under way to a silent server", n)
+		}
+		close(hung)
+		all.Wait()
+	})
+}
+
 // Whatever waits for its turn is trusted from when it was asked for, and stamped when it leaves.
 func TestStampOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {

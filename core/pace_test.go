@@ -75,7 +75,7 @@ func TestFloorOfALane(t *testing.T) {
 		"no answer":    {flight{number: 7, alone: true}, time.Millisecond, false, time.Millisecond},
 	} {
 		l := lane{e: &ensemble{clock: newStopwatch()}, n: &node{}, floor: c.floor, batches: 7, flights: 1}
-		if l.landed(&c.f, 9*time.Millisecond, c.answered); l.floor != c.want {
+		if l.landed(&c.f, time.Second, time.Second+9*time.Millisecond, c.answered); l.floor != c.want {
 			t.Errorf("%s: the floor is %v, want %v", name, l.floor, c.want)
 		}
 	}

@@ -68,11 +68,12 @@ func (lease *Lease) renewal() *renewal {
 	lease.prepare(&r.round, renewScript, lease.args(renewScript, 0), (*round).settled)
 	r.asker, r.onOver = r, r.settle
 	lease.reached = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
-	tails := make([][]any, len(lease.nodes))
-	for i := range tails {
-		tails[i] = []any{lease.token, lease.nodes[i].expiry, 0, noMemory, lease.p.turnMs}
+	const width = 5
+	tails, token := make([]any, 0, width*len(lease.nodes)), any(lease.token)
+	for i := range lease.nodes {
+		tails = append(tails, token, lease.nodes[i].expiry, 0, noMemory, lease.p.turnMs)
 	}
-	r.tail = func(i int) []any { return tails[i] }
+	r.tail = func(i int) []any { return tails[width*i : width*(i+1)] }
 	return r
 }
 

@@ -6,8 +6,8 @@
 --      What is shared and what is own is the order of the functions' last parameters, and of what stands at own+1
 --      and following.
 local requests = {A = acquire, R = renew, C = complete, E = release}
-local shared = {A = 2, R = 1, C = 0, E = 4}
-local own = {A = 1, R = 4, C = 7, E = 1}
+local shared = {A = 2, R = 3, C = 0, E = 4}
+local own = {A = 1, R = 2, C = 7, E = 1}
 local function failure(err)
   local text = type(err) == 'table' and err.err or tostring(err)
   return '-' .. string.gsub(text, '^@?user_script: ?%d+: %-?', '')

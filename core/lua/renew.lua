@@ -1,15 +1,16 @@
 -- Extends the attempt's lease, or brings it back where this node lost it or granted it to others meanwhile.
+-- granted: token this node granted, '0' = a plain renewal.  Otherwise a write-back: only raise the counter, and only
+--    where nothing has happened since that grant.  Not idempotent, on purpose: that the counter stands at
+--    the token already does not show that nobody else had the node in between
+-- remembered: what the node remembered when it granted
 -- turn: how long a renewal that is refused keeps its turn (ms)
 -- ARGV own+1 token
 --      own+2 expiry this node last confirmed (server ms, 0 = never)
---      own+3 token this node granted, '0' = a plain renewal.  Otherwise a write-back: only raise the counter, and only
---         where nothing has happened since that grant.  Not idempotent, on purpose: that the counter stands at
---         the token already does not show that nobody else had the node in between
---      own+4 what the node remembered when it granted
 -- Replies  OK | HEALED | PASSED now expiry memory   WAIT now   LOST now   TOMBSTONE now   QUARANTINED now rest
 --          CLOCK us | REPLICA now | NOGUARD now
 -- PASSED: the lease is here, but the counter is above its token, so no record of it can be accepted here.
-local token, confirmed, granted = tonumber(ARGV[own + 1]), tonumber(ARGV[own + 2]), tonumber(ARGV[own + 3])
+local token, confirmed = tonumber(ARGV[own + 1]), tonumber(ARGV[own + 2])
+granted = tonumber(granted)
 -- Our lease cannot have run out here yet, so nobody else can have been granted the resource since.
 local sure = now + margin < confirmed
 local recovering = now < quarantine
@@ -34,7 +35,7 @@ if i ~= id then
   if claimed then used() end
 elseif e == 0 then -- it was ended
   return 'TOMBSTONE ' .. clock
-elseif granted > 0 and (f ~= granted or memory ~= ARGV[own + 4]) then
+elseif granted > 0 and (f ~= granted or memory ~= remembered) then
   return 'LOST ' .. clock
 end
 if f > token then status = 'PASSED ' else f = token end
