@@ -18,7 +18,7 @@ const (
 	// So long a goroutine waits for the next batch.
 	idleTime = time.Second
 	// So long the next batch to a silent server waits at most.
-	maxHush = time.Second
+	maxBackoff = time.Second
 )
 
 // A lane is the way to a node, or to what one guard bucket of a Redis Cluster holds. A request that comes alone
@@ -44,7 +44,7 @@ type lane struct {
 	idle    chan *flight // to a goroutine that waits for one
 	waits   atomic.Bool  // there is one
 	timer   *time.Timer
-	armed   bool
+	wakes   time.Duration // when the timer fires; 0 = it does not run
 }
 
 // A request is what a round asks of one node.
@@ -83,8 +83,8 @@ func (l *lane) next() {
 	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.connections {
 		return
 	}
-	if wait := l.left + max(l.pace(), l.hush()) - now; l.flights > 0 && !l.second() && wait > 0 {
-		l.wakeAfter(wait)
+	if at := l.left + max(l.pace(), l.backoff()); l.flights > 0 && !l.second() && at > now {
+		l.wakeAt(at, at-now)
 		return
 	}
 	var s *slots
@@ -130,22 +130,23 @@ func (l *lane) pace() time.Duration {
 	return max(min(max(l.floor/time.Duration(l.n.connections), (l.latency-l.floor)/2), maxPace), l.e.pace)
 }
 
-// hush is how long the next batch waits because the server has been silent for longer than its last answer took:
+// backoff is how long the next batch waits because the server has been silent for longer than its last answer took:
 // three times as long as it was when the last one left. What goes to a server that hangs would wait there, too, and
 // take a connection each.
-func (l *lane) hush() time.Duration {
-	return min(3*(l.left-l.heard-l.latency), maxHush)
+func (l *lane) backoff() time.Duration {
+	return min(3*(l.left-l.heard-l.latency), maxBackoff)
 }
 
-func (l *lane) wakeAfter(d time.Duration) {
+func (l *lane) wakeAt(at, in time.Duration) {
 	switch {
-	case l.armed:
+	case l.wakes != 0 && l.wakes <= at:
+		return
 	case l.timer == nil:
-		l.timer = time.AfterFunc(d, l.wake)
+		l.timer = time.AfterFunc(in, l.wake)
 	default:
-		l.timer.Reset(d)
+		l.timer.Reset(in)
 	}
-	l.armed = true
+	l.wakes = at
 }
 
 // landed notes that a batch is not under way any more, and has the next one leave.
@@ -171,6 +172,6 @@ func (l *lane) landed(f *flight, sent, now time.Duration, answered bool) {
 func (l *lane) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.armed = false
+	l.wakes = 0
 	l.next()
 }
