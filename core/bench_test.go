@@ -83,6 +83,23 @@ func BenchmarkRedisSetDel(b *testing.B) {
 	}
 }
 
+// BenchmarkScripts is what the same client takes for the scripts of a lock and its unlock, without the lane's
+// goroutine between.
+func BenchmarkScripts(b *testing.B) {
+	l := realLocker(b, 1)
+	n := l.e.nodes[0]
+	for b.Loop() {
+		lease := l.newLease(b.Context(), "key")
+		r := lease.acquiring(false)
+		if v := n.call(b.Context(), acquireScript, r.request(0, time.Now())); v.verdict != Granted {
+			b.Fatal(v)
+		}
+		if v := n.call(b.Context(), releaseScript, lease.releasing(0).request(0, time.Now())); v.verdict != Granted {
+			b.Fatal(v)
+		}
+	}
+}
+
 // An answerer answers in the place of a server, so that nothing is counted but what this package and the
 // commands of go-redis allocate: no dials, no timeouts, no buffers.
 type answerer struct{ memory string }
