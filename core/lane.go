@@ -17,8 +17,9 @@ const (
 	fewRequests = 4
 	// So long a goroutine waits for the next batch.
 	idleTime = time.Second
-	// The next batch to a silent server waits for this part of a node timeout at most.
-	backoffPart = 16
+	// The next batch to a silent server waits for these parts of a node timeout at most: where half of the
+	// connections are free, and where they are not.
+	soonPart, latePart = 16, 4
 )
 
 // A lane is the way to a node, or to what one guard bucket of a Redis Cluster holds. A request that comes alone
@@ -136,10 +137,14 @@ func (l *lane) pace() time.Duration {
 
 // backoff is how long the next batch waits because the server has been silent for longer than its last answer took:
 // three times as long as it was when the last one left. What goes to a server that hangs would wait there, too, and
-// take a connection each. But it may be a connection that hangs, and the server answers over others: so none waits for
+// take a connection each. But it may be connections that hang, and the server answers over others: so none waits for
 // long.
 func (l *lane) backoff() time.Duration {
-	return min(3*(l.left-l.heard-l.latency), l.least/backoffPart)
+	longest := l.least / soonPart
+	if l.flights > l.n.connections/2 {
+		longest = l.least / latePart
+	}
+	return min(3*(l.left-l.heard-l.latency), longest)
 }
 
 func (l *lane) wakeAt(at, in time.Duration) {
