@@ -99,3 +99,58 @@ func TestEndsInABatchWithoutAGuard(t *testing.T) {
 		}
 	})
 }
+
+// Write-backs and renewals in one batch are each judged by what its own node granted, and remembers.
+func TestWriteBacksInABatch(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithRestartGuard(true))
+		memory := func() string { return p.e.nodes[0].memory(0) }
+		const raise = 1000
+		cases := []struct {
+			name    string
+			renewal bool
+			granted func(token uint64) uint64
+			memory  string // "" = the node's
+			want    Verdict
+		}{
+			{"renewal", true, nil, "", Granted},
+			{"write-back", false, func(token uint64) uint64 { return token }, "", Granted},
+			{"write-back of another grant", false, func(token uint64) uint64 { return token - 1 }, "", Gone},
+			{"write-back after memory was lost", false, func(token uint64) uint64 { return token }, "00000000.1", Gone},
+			{"second renewal", true, nil, "", Granted},
+			{"third renewal", true, nil, "", Granted},
+			{"second write-back", false, func(token uint64) uint64 { return token }, "", Granted},
+		}
+		var batch []request
+		var leases []*Lease
+		for i, c := range cases {
+			lease := w.acquire(p, fmt.Sprint("k", i))
+			leases = append(leases, lease)
+			if c.renewal {
+				lease.mu.Lock()
+				batch = append(batch, request{r: &lease.renewal().round})
+				lease.mu.Unlock()
+				continue
+			}
+			remembered := c.memory
+			if remembered == "" {
+				remembered = memory()
+			}
+			r := lease.round(renewScript, lease.args(renewScript, 0), nil)
+			tail := []any{lease.token + raise, 0, c.granted(lease.token), remembered, 0}
+			r.tail = func(int) []any { return tail }
+			batch = append(batch, request{r: r})
+		}
+		replies := must(batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now())))
+		for i, c := range cases {
+			token := leases[i].token
+			if !c.renewal && c.want == Granted {
+				token += raise
+			}
+			got := renewScript.parseInBatch(replies[i]).verdict
+			if counter := w.resource(p, 0, leases[i].key).Counter; got != c.want || counter != int64(token) {
+				t.Errorf("%s: %v, the counter moved by %d", c.name, got, counter-int64(leases[i].token))
+			}
+		}
+	})
+}

@@ -17,8 +17,9 @@ const (
 	fewRequests = 4
 	// So long a goroutine waits for the next batch.
 	idleTime = time.Second
-	// So long the next batch to a silent server waits at most.
-	maxBackoff = time.Second
+	// The next batch to a silent server waits for these parts of a node timeout at most: where half of the
+	// connections are free, and where they are not.
+	soonPart, latePart = 16, 4
 )
 
 // A lane is the way to a node, or to what one guard bucket of a Redis Cluster holds. A request that comes alone
@@ -35,7 +36,8 @@ type lane struct {
 	asking  []request // acquisitions
 	flights int       // batches under way
 	left    time.Duration
-	heard   time.Duration // when one was answered, or the first of those under way left
+	heard   time.Duration // when one was answered, or the first since then left
+	least   time.Duration // node timeout of those that ask
 	batches int           // that have left
 	latency time.Duration // of the last answer
 	floor   time.Duration // latency of a few requests that are under way alone
@@ -58,6 +60,9 @@ func (l *lane) submit(q request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.slots = q.b.slots
+	if timeout := q.r.p.nodeTimeout; l.least == 0 || timeout < l.least {
+		l.least = timeout
+	}
 	switch {
 	case q.r.script.word == nil: // it travels alone
 		f := hangar.Get().(*flight)
@@ -93,11 +98,11 @@ func (l *lane) next() {
 			return
 		}
 	}
-	l.left = now
 	f := hangar.Get().(*flight)
 	l.urgent = f.load(l.urgent)
 	l.asking = f.load(l.asking)
 	l.launch(f, s, now)
+	l.left = now
 }
 
 // second reports whether the next batch is the second of two, which keep the server busy: it need not wait for
@@ -111,7 +116,7 @@ func (l *lane) launch(f *flight, s *slots, now time.Duration) {
 	f.l, f.slots = l, s
 	l.batches++
 	f.number, f.alone = l.batches, l.flights == 0 && len(f.batch) <= fewRequests
-	if l.flights == 0 {
+	if l.flights == 0 || l.heard > l.left { // until now no answer was due
 		l.heard = now
 	}
 	l.flights++
@@ -132,9 +137,14 @@ func (l *lane) pace() time.Duration {
 
 // backoff is how long the next batch waits because the server has been silent for longer than its last answer took:
 // three times as long as it was when the last one left. What goes to a server that hangs would wait there, too, and
-// take a connection each.
+// take a connection each. But it may be connections that hang, and the server answers over others: so none waits for
+// long.
 func (l *lane) backoff() time.Duration {
-	return min(3*(l.left-l.heard-l.latency), maxBackoff)
+	longest := l.least / soonPart
+	if l.flights > l.n.connections/2 {
+		longest = l.least / latePart
+	}
+	return min(3*(l.left-l.heard-l.latency), longest)
 }
 
 func (l *lane) wakeAt(at, in time.Duration) {

@@ -128,3 +128,23 @@ func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A batch to a silent server waits three times as long as the silence, for a part of the node timeout at most: a small
+// one while half of the connections are free.
+func TestBackoff(t *testing.T) {
+	const timeout = time.Second
+	for _, c := range []struct {
+		silent, latency time.Duration
+		flights         int
+		want            time.Duration
+	}{
+		{5 * time.Millisecond, time.Millisecond, 2, 12 * time.Millisecond},
+		{time.Minute, time.Millisecond, 10, timeout / soonPart},
+		{time.Minute, time.Millisecond, 11, timeout / latePart},
+	} {
+		l := lane{n: &node{connections: 20}, heard: time.Second, left: time.Second + c.silent, latency: c.latency, flights: c.flights, least: timeout}
+		if got := l.backoff(); got != c.want {
+			t.Errorf("%d under way, silent for %v: %v, want %v", c.flights, c.silent, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// deadConnections are connections of a pool that lead nowhere, as after a firewall on the way has forgotten them: who
+// is given one waits for the client's read timeout, after which the client drops it. The server is well.
+type deadConnections struct {
+	mu   sync.Mutex
+	left int
+}
+
+const readTimeout = 3 * time.Second // go-redis' default
+
+func (d *deadConnections) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *deadConnections) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (d *deadConnections) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		d.mu.Lock()
+		dead := d.left > 0
+		if dead {
+			d.left--
+		}
+		d.mu.Unlock()
+		if !dead {
+			return next(ctx, cmd)
+		}
+		time.Sleep(readTimeout)
+		cmd.SetErr(errLostMsg)
+		return errLostMsg
+	}
+}
+
+// forget has the way to each node lead nowhere over n connections of its pool.
+func (p *process) forget(n int) {
+	for _, node := range p.e.nodes {
+		node.client.(*redis.Client).AddHook(&deadConnections{left: n})
+	}
+}
+
+// linger waits until nothing is under way any more.
+func linger() {
+	time.Sleep(20 * time.Second)
+	synctest.Wait()
+}
+
+// One connection that leads nowhere holds up nobody who is given another.
+func TestDeadConnectionHoldsUpNobody(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		p.set(fate{delay: minPace / 4, replyDelay: minPace / 4}) // a server next door
+		w.release(w.acquire(p, "warm"))
+		time.Sleep(time.Second)
+		p.forget(1)
+		go p.TryAcquire(t.Context(), "lost")
+		time.Sleep(400 * time.Millisecond)
+		go p.TryAcquire(t.Context(), "first")
+		time.Sleep(minPace / 8)
+		start := time.Now()
+		_, err := p.TryAcquire(t.Context(), "second")
+		if took := time.Since(start); err != nil || took > 2*maxPace {
+			t.Errorf("after %v: %v", took, err)
+		}
+		linger()
+	})
+}
+
+// Over slow ways, too.
+func TestDeadConnectionOnASlowWay(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		const rtt = 200 * time.Millisecond
+		p := w.process(WithTTL(3*time.Second), WithMaxTTL(10*time.Second))
+		p.set(fate{delay: rtt / 2, replyDelay: rtt / 2})
+		w.release(w.acquire(p, "warm"))
+		time.Sleep(time.Second)
+		p.forget(1)
+		go p.TryAcquire(t.Context(), "lost")
+		time.Sleep(800 * time.Millisecond)
+		go p.TryAcquire(t.Context(), "first")
+		time.Sleep(time.Millisecond)
+		start := time.Now()
+		_, err := p.TryAcquire(t.Context(), "second")
+		if took := time.Since(start); err != nil || took > rtt+maxPace {
+			t.Errorf("after %v: %v", took, err)
+		}
+		linger()
+	})
+}
+
+// A pool of connections that lead nowhere costs no lease, since the client soon makes new ones.
+func TestPoolOfDeadConnectionsCostsNoLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		const leases, dead = 300, 12
+		p := w.process()
+		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
+		var held []*Lease
+		for i := range leases {
+			held = append(held, w.acquire(p, fmt.Sprint("held ", i)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		p.forget(dead)
+		time.Sleep(8 * time.Second)
+		lost := 0
+		for _, lease := range held {
+			if lease.Context().Err() != nil {
+				lost++
+			}
+		}
+		if lost > 0 {
+			t.Errorf("%d of %d leases are lost", lost, leases)
+		}
+		p.clear()
+		linger()
+	})
+}
+
+// exhaust has p ask for so long that it has been given every connection that leads nowhere.
+func (w *world) exhaust(p *process, dead int) {
+	w.t.Helper()
+	ended := make([]*Lease, 30)
+	for i := range ended {
+		ended[i] = w.acquire(p, fmt.Sprint("ended ", i))
+	}
+	p.forget(dead)
+	for _, lease := range ended {
+		go lease.Release(w.t.Context())
+		time.Sleep(2 * maxPace)
+	}
+}
+
+// A release finds the connection that leads somewhere.
+func TestReleaseBesideDeadConnections(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
+		lease := w.acquire(p, "k")
+		w.exhaust(p, 6)
+		start := time.Now()
+		err := lease.Release(t.Context())
+		if took := time.Since(start); err != nil || took > p.p.nodeTimeout/8 {
+			t.Errorf("after %v: %v", took, err)
+		}
+		w.wantFree(other, "k")
+		linger()
+	})
+}
+
+// Close sends every release before it closes the clients.
+func TestCloseBesideDeadConnections(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p, other := w.process(WithTTL(3*time.Second), WithMaxTTL(10*time.Second)), w.process()
+		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
+		for i := range 10 {
+			w.acquire(p, fmt.Sprint("held ", i))
+		}
+		w.exhaust(p, 6)
+		p.e.owned = true
+		p.Close(over())
+		for i := range 10 {
+			w.wantFree(other, fmt.Sprint("held ", i))
+		}
+	})
+}
+
+// A short lease survives a way that leads nowhere for less than it lasts.
+func TestShortLeaseBesideDeadConnections(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithTTL(time.Second), WithMaxTTL(10*time.Second), WithClockWindow(50*time.Millisecond))
+		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
+		var held []*Lease
+		for i := range 100 {
+			held = append(held, w.acquire(p, fmt.Sprint("held ", i)))
+			time.Sleep(3 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		p.forget(8)
+		time.Sleep(3 * time.Second)
+		lost := 0
+		for _, lease := range held {
+			if lease.Context().Err() != nil {
+				lost++
+			}
+		}
+		if lost > 0 {
+			t.Errorf("%d of %d leases are lost", lost, len(held))
+		}
+		p.clear()
+		linger()
+	})
+}
