@@ -37,7 +37,7 @@ type lane struct {
 	flights int       // batches under way
 	left    time.Duration
 	heard   time.Duration // when one was answered, or the first since then left
-	least   time.Duration // node timeout of those that ask
+	timeout time.Duration // least node timeout of those that ask
 	batches int           // that have left
 	latency time.Duration // of the last answer
 	floor   time.Duration // latency of a few requests that are under way alone
@@ -60,8 +60,8 @@ func (l *lane) submit(q request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.slots = q.b.slots
-	if timeout := q.r.p.nodeTimeout; l.least == 0 || timeout < l.least {
-		l.least = timeout
+	if timeout := q.r.p.nodeTimeout; l.timeout == 0 || timeout < l.timeout {
+		l.timeout = timeout
 	}
 	switch {
 	case q.r.script.word == nil: // it travels alone
@@ -140,9 +140,9 @@ func (l *lane) pace() time.Duration {
 // take a connection each. But it may be connections that hang, and the server answers over others: so none waits for
 // long.
 func (l *lane) backoff() time.Duration {
-	longest := l.least / soonPart
+	longest := l.timeout / soonPart
 	if l.flights > l.n.connections/2 {
-		longest = l.least / latePart
+		longest = l.timeout / latePart
 	}
 	return min(3*(l.left-l.heard-l.latency), longest)
 }

@@ -142,7 +142,7 @@ func TestBackoff(t *testing.T) {
 		{time.Minute, time.Millisecond, 10, timeout / soonPart},
 		{time.Minute, time.Millisecond, 11, timeout / latePart},
 	} {
-		l := lane{n: &node{connections: 20}, heard: time.Second, left: time.Second + c.silent, latency: c.latency, flights: c.flights, least: timeout}
+		l := lane{n: &node{connections: 20}, heard: time.Second, left: time.Second + c.silent, latency: c.latency, flights: c.flights, timeout: timeout}
 		if got := l.backoff(); got != c.want {
 			t.Errorf("%d under way, silent for %v: %v, want %v", c.flights, c.silent, got, c.want)
 		}
