@@ -16,14 +16,9 @@ import (
 // A fewConns lets so many requests of a client be under way as it has connections, first come, first served,
 // each for a while. It stands for the client's own pool, which does not work in bubbles when it has to wait.
 type fewConns struct {
+	commandsOnly
 	conns chan struct{}
 	each  time.Duration
-}
-
-func (f fewConns) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (f fewConns) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 func (f fewConns) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -48,7 +43,7 @@ func TestLeasesSurviveHotLoops(t *testing.T) {
 				var clients []redis.UniversalClient
 				for _, n := range w.nodes {
 					c := n.ClientWith(func(o *redis.Options) { o.PoolSize = pool })
-					c.AddHook(fewConns{make(chan struct{}, pool), 20 * time.Millisecond})
+					c.AddHook(fewConns{conns: make(chan struct{}, pool), each: 20 * time.Millisecond})
 					clients = append(clients, c)
 				}
 				l, err := New(clients, quietly, WithTTL(5*time.Second), WithClockWindow(300*time.Millisecond))

@@ -102,12 +102,9 @@ func BenchmarkScripts(b *testing.B) {
 
 // An answerer answers in the place of a server, so that nothing is counted but what this package and the
 // commands of go-redis allocate: no dials, no timeouts, no buffers.
-type answerer struct{ memory string }
-
-func (answerer) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (answerer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+type answerer struct {
+	commandsOnly
+	memory string
 }
 
 func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
@@ -140,7 +137,7 @@ func answeredLocker(tb testing.TB, n int) *Locker {
 	var clients []redis.UniversalClient
 	for i := range n {
 		c := redis.NewClient(&redis.Options{})
-		c.AddHook(answerer{fmt.Sprintf("%08d.5", i)})
+		c.AddHook(answerer{memory: fmt.Sprintf("%08d.5", i)})
 		clients = append(clients, c)
 	}
 	l, err := New(clients, quietly, WithTTL(time.Minute)) // long, so that nothing is renewed, or times out

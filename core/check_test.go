@@ -54,7 +54,7 @@ func (b *logbook) want(t *testing.T, n int, parts ...string) {
 }
 
 // noHistory hides the replication history of a server, as some imitations of Redis do.
-var noHistory = rewriteInfo{"master_replid:", "x:"}
+var noHistory = rewriteInfo{line: "master_replid:", by: "x:"}
 
 func wantInError(t *testing.T, err error, parts ...string) {
 	t.Helper()

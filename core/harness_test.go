@@ -177,8 +177,18 @@ func stamped(args []any) []any {
 // proposalArg is the place of the proposed token in an argument list of acquire.
 func proposalArg(args []any) int { return wallArg(args) + 8 }
 
+// commandsOnly is what hooks have in common that look at commands alone.
+type commandsOnly struct{}
+
+func (commandsOnly) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (commandsOnly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
 // A link carries the requests of one process to one node. Its rule decides the fate of each.
 type link struct {
+	commandsOnly
 	mu       sync.Mutex
 	rule     func(s *script, args []any) fate
 	together func()        // called with each batch; may be nil
@@ -261,12 +271,6 @@ func (k *link) clear() {
 		close(k.wake)
 		k.wake = nil
 	}
-}
-
-func (k *link) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (k *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

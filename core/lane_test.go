@@ -15,15 +15,10 @@ import (
 
 // A manifest notes what travelled together.
 type manifest struct {
+	commandsOnly
 	mu      sync.Mutex
 	batches [][]sentRequest
 	hold    map[int]chan struct{} // batches that are held up, by their number
-}
-
-func (m *manifest) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (m *manifest) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 func (m *manifest) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -219,13 +214,7 @@ func TestBatchAnsweredInPart(t *testing.T) {
 }
 
 // shortReplies leaves out the last answer of each batch.
-type shortReplies struct{}
-
-func (shortReplies) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (shortReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
+type shortReplies struct{ commandsOnly }
 
 func (shortReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -330,10 +319,7 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 			n.connections = 20
 		}
 		p.set(fate{delay: rtt / 2, replyDelay: rtt / 2})
-		held := make([]*Lease, leases)
-		for i := range held {
-			held[i] = w.acquire(p, fmt.Sprint("held ", i))
-		}
+		held := w.holdMany(p, leases, 0)
 		time.Sleep(5 * time.Second)
 		start := time.Now()
 		for _, k := range p.links {
@@ -342,17 +328,32 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 			})
 		}
 		time.Sleep(20 * time.Second)
-		lost := 0
-		for _, lease := range held {
-			if lease.Context().Err() != nil {
-				lost++
-			}
-		}
-		if lost > 0 {
-			t.Errorf("%d of %d leases are lost", lost, leases)
-		}
+		w.wantHeld(held)
 		p.clear()
 	})
+}
+
+// holdMany takes n leases, one every so often.
+func (w *world) holdMany(p *process, n int, every time.Duration) (held []*Lease) {
+	w.t.Helper()
+	for i := range n {
+		held = append(held, w.acquire(p, fmt.Sprint("held ", i)))
+		time.Sleep(every)
+	}
+	return held
+}
+
+func (w *world) wantHeld(leases []*Lease) {
+	w.t.Helper()
+	lost := 0
+	for _, lease := range leases {
+		if lease.Context().Err() != nil {
+			lost++
+		}
+	}
+	if lost > 0 {
+		w.t.Errorf("%d of %d leases are lost", lost, len(leases))
+	}
 }
 
 // A slot that the first lane in line has no use for any more goes to the next.

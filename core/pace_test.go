@@ -148,3 +148,21 @@ func TestBackoff(t *testing.T) {
 		}
 	}
 }
+
+// Where Lockers with several node timeouts ask over one lane, the shortest bounds how long it backs off.
+func TestBackoffHeedsTheShortestTimeout(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		short := p.p.nodeTimeout / 2
+		hasty := &process{Locker: must(p.With(WithNodeTimeout(short)))}
+		for _, who := range []*process{p, hasty, p} {
+			w.release(w.acquire(who, "k"))
+		}
+		l := p.e.nodes[0].lane(0)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.timeout != short {
+			t.Errorf("the lane goes by %v, want %v", l.timeout, short)
+		}
+	})
+}

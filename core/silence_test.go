@@ -14,17 +14,12 @@ import (
 // deadConnections are connections of a pool that lead nowhere, as after a firewall on the way has forgotten them: who
 // is given one waits for the client's read timeout, after which the client drops it. The server is well.
 type deadConnections struct {
+	commandsOnly
 	mu   sync.Mutex
 	left int
 }
 
 const readTimeout = 3 * time.Second // go-redis' default
-
-func (d *deadConnections) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (d *deadConnections) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
 
 func (d *deadConnections) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -102,26 +97,13 @@ func TestDeadConnectionOnASlowWay(t *testing.T) {
 // A pool of connections that lead nowhere costs no lease, since the client soon makes new ones.
 func TestPoolOfDeadConnectionsCostsNoLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		const leases, dead = 300, 12
 		p := w.process()
 		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
-		var held []*Lease
-		for i := range leases {
-			held = append(held, w.acquire(p, fmt.Sprint("held ", i)))
-			time.Sleep(10 * time.Millisecond)
-		}
+		held := w.holdMany(p, 300, 10*time.Millisecond)
 		time.Sleep(10 * time.Second)
-		p.forget(dead)
+		p.forget(12)
 		time.Sleep(8 * time.Second)
-		lost := 0
-		for _, lease := range held {
-			if lease.Context().Err() != nil {
-				lost++
-			}
-		}
-		if lost > 0 {
-			t.Errorf("%d of %d leases are lost", lost, leases)
-		}
+		w.wantHeld(held)
 		p.clear()
 		linger()
 	})
@@ -163,9 +145,7 @@ func TestCloseBesideDeadConnections(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(WithTTL(3*time.Second), WithMaxTTL(10*time.Second)), w.process()
 		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
-		for i := range 10 {
-			w.acquire(p, fmt.Sprint("held ", i))
-		}
+		w.holdMany(p, 10, 0)
 		w.exhaust(p, 6)
 		p.e.owned = true
 		p.Close(over())
@@ -180,23 +160,11 @@ func TestShortLeaseBesideDeadConnections(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithTTL(time.Second), WithMaxTTL(10*time.Second), WithClockWindow(50*time.Millisecond))
 		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
-		var held []*Lease
-		for i := range 100 {
-			held = append(held, w.acquire(p, fmt.Sprint("held ", i)))
-			time.Sleep(3 * time.Millisecond)
-		}
+		held := w.holdMany(p, 100, 3*time.Millisecond)
 		time.Sleep(2 * time.Second)
 		p.forget(8)
 		time.Sleep(3 * time.Second)
-		lost := 0
-		for _, lease := range held {
-			if lease.Context().Err() != nil {
-				lost++
-			}
-		}
-		if lost > 0 {
-			t.Errorf("%d of %d leases are lost", lost, len(held))
-		}
+		w.wantHeld(held)
 		p.clear()
 		linger()
 	})

@@ -42,7 +42,7 @@ func TestLastingFaults(t *testing.T) {
 		"several plain servers":         {refuse("INFO", "ERR This instance has cluster support disabled"), []string{"for each server"}},
 		"no scripts":                    {refuse("EVALSHA", "ERR unknown command 'EVALSHA'"), []string{"does not know a command"}},
 		"Sentinel": {func(_ *testutil.Node, c *redis.Client) {
-			c.AddHook(rewriteInfo{"redis_mode:standalone", "redis_mode:sentinel"})
+			c.AddHook(rewriteInfo{line: "redis_mode:standalone", by: "redis_mode:sentinel"})
 		}, []string{"Sentinel", "NewFailoverClient"}},
 		"Redis 6.0":        {version("6.0.16"), []string{"Redis 6.0.16", "6.2.7"}},
 		"Redis 6.2.6":      {version("6.2.6"), []string{"Redis 6.2.6", "6.2.7"}},
@@ -76,11 +76,9 @@ func TestLastingFaults(t *testing.T) {
 }
 
 // rewriteInfo replaces a line of INFO.
-type rewriteInfo struct{ line, by string }
-
-func (rewriteInfo) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (rewriteInfo) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+type rewriteInfo struct {
+	commandsOnly
+	line, by string
 }
 
 func (h rewriteInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -142,9 +140,9 @@ func TestChecksThatCannotBeMade(t *testing.T) {
 		}, "INFO (denied)"},
 		"version": {func(n *testutil.Node, _ *redis.Client) { n.SetVersion("") }, "redis_version"},
 		"eviction": {func(_ *testutil.Node, c *redis.Client) {
-			c.AddHook(rewriteInfo{"maxmemory_policy", "x"})
+			c.AddHook(rewriteInfo{line: "maxmemory_policy", by: "x"})
 		}, "maxmemory_policy"},
-		"identity": {func(_ *testutil.Node, c *redis.Client) { c.AddHook(rewriteInfo{"run_id", "x"}) }, "run_id"},
+		"identity": {func(_ *testutil.Node, c *redis.Client) { c.AddHook(rewriteInfo{line: "run_id", by: "x"}) }, "run_id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {

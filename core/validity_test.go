@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -53,27 +54,35 @@ func TestDerivedDurations(t *testing.T) {
 // FuzzValidity tries the arithmetic and the policy built on it with any options: a lease is never trusted for
 // longer than the nodes keep it, whatever the clocks do that the options allow for.
 func FuzzValidity(f *testing.F) {
-	f.Add(int64(10*time.Second), 0.1, int64(500*time.Millisecond), int64(time.Second), int64(0), int64(1))
-	f.Add(int64(time.Second), 0.0, int64(0), int64(50*time.Millisecond), int64(time.Minute), int64(time.Second))
-	f.Add(int64(1<<52), 0.999999, int64(1<<50), int64(1), int64(1<<40), int64(1<<51))
-	f.Add(int64(1234567), 0.5, int64(999_999), int64(1234), int64(5), int64(1_000_001))
+	// Beyond 2^53ns a float64 does not hold nanoseconds: no TTL lasts for a hundred days.
+	const most = 1 << 53
+	accepted := func(drift float64, durations ...int64) bool {
+		return drift >= 0 && drift < 1 && slices.Min(durations) >= 0 && slices.Max(durations) <= most
+	}
+	for _, seed := range []struct {
+		drift                             float64
+		ttl, window, timeout, delay, more int64
+	}{
+		{0.1, int64(10 * time.Second), int64(500 * time.Millisecond), int64(time.Second), 0, 1},
+		{0, int64(time.Second), 0, int64(50 * time.Millisecond), int64(time.Minute), int64(time.Second)},
+		{0.999999, 1 << 52, 1 << 50, 1, 1 << 40, 1 << 51},
+		{0.5, 1234567, 999_999, 1234, 5, 1_000_001},
+	} {
+		if !accepted(seed.drift, seed.ttl, seed.window, seed.timeout, seed.delay, seed.more) {
+			f.Errorf("the seed %+v is refused, and tests nothing", seed)
+		}
+		f.Add(seed.ttl, seed.drift, seed.window, seed.timeout, seed.delay, seed.more)
+	}
 	if _, err := defaults().with([]Option{WithTTL(10 * time.Second), WithDrift(0.1), WithClockWindow(500 * time.Millisecond),
 		WithNodeTimeout(time.Second), WithLockDelay(0)}).policy(3); err != nil {
 		f.Errorf("the first seed is refused, and tests nothing: %v", err)
 	}
 	f.Fuzz(func(t *testing.T, ttlNs int64, drift float64, windowNs, timeoutNs, delayNs, moreNs int64) {
-		// Beyond 2^53ns a float64 does not hold nanoseconds: no TTL lasts for a hundred days.
-		const most = 1 << 53
+		if !accepted(drift, ttlNs, windowNs, timeoutNs, delayNs, moreNs) {
+			t.Skip("not what options accept")
+		}
 		ttl, window, timeout := time.Duration(ttlNs), time.Duration(windowNs), time.Duration(timeoutNs)
 		delay, more := time.Duration(delayNs), time.Duration(moreNs)
-		for _, d := range []time.Duration{ttl, window, timeout, delay, more} {
-			if d < 0 || d > most {
-				t.Skip("not a duration that options accept")
-			}
-		}
-		if !(drift >= 0 && drift < 1) {
-			t.Skip("not a drift that options accept")
-		}
 		v := validity(ttl, drift, window)
 		switch {
 		case v > ttl-roundTrip:
