@@ -28,8 +28,9 @@ var nodeCount atomic.Int64
 // to survive. It executes one request at a time, as Redis does; requests that
 // wait (for a fault to end, or for a delay) hold up only their own connection.
 //
-// Commands that block and pub/sub are answered with an error. All methods are
-// safe for concurrent use. A switch that has returned is in effect, on
+// It serves SUBSCRIBE, SSUBSCRIBE and PUBLISH, of scripts too. Commands that
+// block, and subscriptions to patterns, are answered with an error. All methods
+// are safe for concurrent use. A switch that has returned is in effect, on
 // established connections too: no request executes that it forbids.
 type Node struct {
 	name  string
@@ -250,6 +251,5 @@ func (n *Node) dispatch(peer *server.Peer, args []string) {
 var unsupported = map[string]bool{
 	"BLPOP": true, "BRPOP": true, "BLMOVE": true, "BRPOPLPUSH": true, "BLMPOP": true,
 	"BZPOPMIN": true, "BZPOPMAX": true, "BZMPOP": true, "XREAD": true, "XREADGROUP": true,
-	"SUBSCRIBE": true, "PSUBSCRIBE": true, "SSUBSCRIBE": true,
-	"UNSUBSCRIBE": true, "PUNSUBSCRIBE": true, "SUNSUBSCRIBE": true,
+	"PSUBSCRIBE": true, "PUNSUBSCRIBE": true,
 }

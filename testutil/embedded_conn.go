@@ -32,6 +32,7 @@ type conn struct {
 	broken   bool          // by the node
 	deaf     bool          // nothing the client sends arrives any more
 	muted    bool          // nothing is answered any more
+	channels map[subscription]bool
 
 	readDeadline, writeDeadline time.Time
 }
@@ -149,10 +150,10 @@ func (c *conn) execute(args []string, action Action) bool {
 	defer n.exec.Unlock()
 
 	if action.Twice {
-		n.dispatch(c.peer, args)
+		c.dispatch(args)
 		c.out.Reset()
 	}
-	n.dispatch(c.peer, args)
+	c.dispatch(args)
 	data := bytes.Clone(c.out.Bytes())
 	c.out.Reset()
 
@@ -176,6 +177,13 @@ func (c *conn) execute(args []string, action Action) bool {
 		return false
 	}
 	return true
+}
+
+// dispatch executes a request. It must be called with exec held.
+func (c *conn) dispatch(args []string) {
+	if !c.subscribe(args) {
+		c.node.dispatch(c.peer, args)
+	}
 }
 
 // pause waits for wake, and at most d if d is positive.

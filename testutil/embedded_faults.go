@@ -10,6 +10,7 @@ type faults struct {
 	down, hung        bool
 	slow, slowReplies time.Duration
 	dropReplies       int
+	dropMessages      bool
 	onRequest         func(args []string) Action
 }
 

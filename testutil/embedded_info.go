@@ -71,7 +71,15 @@ func (n *Node) answerInfo(peer *server.Peer, cmd string, args ...string) bool {
 		peer.WriteError(refusal)
 		return true
 	}
-	if cmd != "INFO" {
+	switch cmd {
+	case "PUBLISH", "SPUBLISH":
+		if len(args) == 2 {
+			kind := strings.ToLower(strings.Replace(cmd, "PUBLISH", "MESSAGE", 1))
+			peer.WriteInt(n.publish(kind, args[0], args[1]))
+			return true
+		}
+	case "INFO":
+	default:
 		return false
 	}
 	wanted := map[string]bool{}

@@ -16,6 +16,8 @@ type Resource struct {
 	Owner     string // the attempt that has the lease, or had it last
 	Next      string
 	Carried   string // by the owner's holder
+	Waited    bool   // somebody may wait for the key
+	Ended     int64  // where somebody may wait: when the last hold ended, if it was released
 	Record    *ResourceRecord
 }
 
@@ -25,7 +27,8 @@ type ResourceRecord struct {
 	Result               string
 }
 
-const resourceLayout = 2
+// Marks of the layout.
+const resourceLayout, waitedLayout = 2, 3
 
 // ParseResource takes a stored value apart. An empty one is a free key that was
 // never used.
@@ -35,7 +38,8 @@ func ParseResource(value string) (Resource, error) {
 		return r, nil
 	}
 	in := []byte(value)
-	bad := in[0] != resourceLayout
+	r.Waited = in[0] == waitedLayout
+	bad := in[0] != resourceLayout && !r.Waited
 	number := func() int64 {
 		if len(in) < 8 {
 			bad = true
@@ -55,7 +59,11 @@ func ParseResource(value string) (Resource, error) {
 		return s
 	}
 	in = in[1:]
-	r.Expiry, r.Counter, r.Before, r.Owner = number(), number(), number(), text()
+	r.Expiry, r.Counter, r.Before = number(), number(), number()
+	if r.Waited {
+		r.Ended = number()
+	}
+	r.Owner = text()
 	if len(in) > 0 {
 		r.Next, r.TurnUntil, r.Carried = text(), number(), text()
 	}
@@ -72,6 +80,9 @@ func ParseResource(value string) (Resource, error) {
 // String is the value to store.
 func (r Resource) String() string {
 	out := []byte{resourceLayout}
+	if r.Waited {
+		out[0] = waitedLayout
+	}
 	number := func(n int64) {
 		out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(n)))
 	}
@@ -81,6 +92,9 @@ func (r Resource) String() string {
 	number(r.Expiry)
 	number(r.Counter)
 	number(r.Before)
+	if r.Waited {
+		number(r.Ended)
+	}
 	text(r.Owner)
 	if r.Next == "" && r.Carried == "" && r.Record == nil {
 		return string(out)
