@@ -19,6 +19,57 @@ import (
 // The manual's ACL is enough for all that a Locker does, and nothing in it is too much.
 func TestLeastACL(t *testing.T) {
 	t.Parallel()
+	rules := manualsACL(t)
+	server := testutil.Redis(t, 1)[0]
+	admin := server.Client().(*redis.Client)
+	try := func(rules []string) error {
+		args := []any{"ACL", "SETUSER", "lockkit", "reset"}
+		for _, r := range rules {
+			args = append(args, r)
+		}
+		for _, cmd := range [][]any{{"FLUSHALL"}, {"SCRIPT", "FLUSH"}, args, {"ACL", "LOG", "RESET"}} {
+			if err := admin.Do(t.Context(), cmd...).Err(); err != nil {
+				t.Fatalf("%v: %v", cmd, err)
+			}
+		}
+		var log logbook
+		var locks [2]*Locker
+		for i := range locks {
+			var err error
+			locks[i], err = Open([]string{"redis://lockkit:password@" + server.Addr()}, WithRestartGuard(true), unhurried, log.option())
+			if err != nil {
+				return err
+			}
+			defer locks[i].Close(t.Context())
+		}
+		if n := log.count("waiting for a key"); n > 0 {
+			return errors.New("what waiting uses is denied")
+		}
+		if err := everyScript(t, locks[0]); err != nil {
+			return err
+		}
+		if err := waitOnce(t, locks[0], locks[1], admin, &log); err != nil {
+			return err
+		}
+		return deniedInScripts(t, admin)
+	}
+	password := slices.IndexFunc(rules, func(r string) bool { return strings.HasPrefix(r, ">") })
+	rules[password] = ">password"
+	if err := try(rules); err != nil {
+		t.Fatalf("with %v: %v", rules, err)
+	}
+	for i, r := range rules {
+		if strings.ContainsAny(r[:1], "+~&") {
+			if try(slices.Delete(slices.Clone(rules), i, i+1)) == nil {
+				t.Errorf("%s is not needed", r)
+			}
+		}
+	}
+}
+
+// manualsACL is what the manual has SETUSER give to lockkit's user.
+func manualsACL(t *testing.T) []string {
+	t.Helper()
 	manual, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
@@ -27,38 +78,7 @@ func TestLeastACL(t *testing.T) {
 	if m == nil {
 		t.Fatal("docs/operations.md has no line ACL SETUSER lockkit …")
 	}
-	rules := strings.Fields(string(m[1]))
-	server := testutil.Redis(t, 1)[0]
-	admin := server.Client().(*redis.Client)
-	try := func(rules []string) error {
-		args := []any{"ACL", "SETUSER", "lockkit", "reset"}
-		for _, r := range rules {
-			args = append(args, r)
-		}
-		for _, cmd := range [][]any{{"FLUSHALL"}, {"SCRIPT", "FLUSH"}, args} {
-			if err := admin.Do(t.Context(), cmd...).Err(); err != nil {
-				t.Fatalf("%v: %v", cmd, err)
-			}
-		}
-		l, err := Open([]string{"redis://lockkit:password@" + server.Addr()}, WithRestartGuard(true), unhurried, quietly)
-		if err != nil {
-			return err
-		}
-		defer l.Close(t.Context())
-		return everyScript(t, l)
-	}
-	password := slices.IndexFunc(rules, func(r string) bool { return strings.HasPrefix(r, ">") })
-	rules[password] = ">password"
-	if err := try(rules); err != nil {
-		t.Fatalf("with %v: %v", rules, err)
-	}
-	for i, r := range rules {
-		if strings.HasPrefix(r, "+") || strings.HasPrefix(r, "~") {
-			if try(slices.Delete(slices.Clone(rules), i, i+1)) == nil {
-				t.Errorf("%s is not needed", r)
-			}
-		}
-	}
+	return strings.Fields(string(m[1]))
 }
 
 // unhurried gives servers time to answer: a busy machine is no fault of the ACL.
@@ -102,6 +122,44 @@ func everyScript(t *testing.T, l *Locker) error {
 	}
 	if _, err := l.TryAcquire(ctx, "done"); !errors.Is(err, ErrDone) {
 		return fmt.Errorf("a completed key: %w", err)
+	}
+	return nil
+}
+
+// waitOnce has one process wait for another, with all that the nodes do for those who wait.
+func waitOnce(t *testing.T, holder, waiter *Locker, admin redis.UniversalClient, log *logbook) error {
+	lease, err := holder.TryAcquire(t.Context(), "waited for")
+	if err != nil {
+		return err
+	}
+	got := acquiring(waiter, t.Context(), "waited for")
+	testutil.Await(t, "subscribed, or denied", func() bool {
+		return len(admin.PubSubChannels(t.Context(), "lockkit:*").Val()) > 0 || log.count("waiting for a key") > 0
+	})
+	if log.count("waiting for a key") > 0 {
+		err = errors.New("denied to subscribe")
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		return err
+	}
+	if next := testutil.Receive(t, got); next.err != nil {
+		return next.err
+	} else if err := next.lease.Release(t.Context()); err != nil {
+		return err
+	}
+	return err
+}
+
+// deniedInScripts tells of commands that scripts called without the right to, also where they go on after that.
+func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
+	log, err := admin.ACLLog(t.Context(), 100).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range log {
+		if entry.Context == "lua" {
+			return fmt.Errorf("a script was denied %s %s", entry.Reason, entry.Object)
+		}
 	}
 	return nil
 }

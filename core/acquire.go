@@ -18,6 +18,9 @@ import (
 // behind on nodes that can be reached. Nodes in quarantine are waited for; a deadline that ends that wait is
 // the context's error.
 //
+// A call that has to wait is in a queue on the nodes, which tell it when its turn has come; within a process
+// callers stand in line. Both are in the order in which the calls began, as guarantee 9 of docs/guarantees.md has it.
+//
 // Leases are not reentrant: with a ctx that runs under a lease on key, the error matches ErrHeld at once.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.acquire(ctx, key, false)
@@ -25,9 +28,10 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 
 // TryAcquire is Acquire without waiting for a holder: one round, at most the node timeout, and another for each
 // of these that is needed: to settle the fencing token, to settle a completion record, to give back a part of
-// the votes, to ask again with a longer max TTL that a node told of. Where contenders that came at the same time have a part of the votes each, it tries again, after
-// a pause of at most the least retry delay, for five times in all, so that one of them gets the key. A key
-// that anybody holds, or another caller of this process waits for, is ErrHeld.
+// the votes, to ask again with a longer max TTL that a node told of. Where contenders that came at the same time
+// have a part of the votes each, it tries again, after a pause of at most the least retry delay, for five times in
+// all, so that one of them gets the key. A key that anybody holds, that another caller of this process waits for,
+// or whose turn belongs to somebody who has waited, for at most 150 ms after a hold, is ErrHeld.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return l.acquire(ctx, key, true)
 }
@@ -36,7 +40,7 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool) (*Lease, err
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	a := acquisition{l: l, key: key, turn: l.e.keys.resource(key), parent: ctx, tryOnly: try}
+	a := acquisition{call: call{e: l.e, p: &l.p, key: key, resource: l.e.keys.resource(key), parent: ctx, tryOnly: try}}
 	if l.p.detached {
 		a.parent = context.WithoutCancel(ctx)
 	}
@@ -69,15 +73,17 @@ func (l *Locker) holds(ctx context.Context, key string) bool {
 	}
 }
 
-// An acquisition is one call of Acquire: a place in the local queue, then attempts until one succeeds.
+// An acquisition is what becomes of a call: a place in the local queue, then attempts until one succeeds.
 type acquisition struct {
-	l        *Locker
-	key      string
-	turn     string // the key's name in Redis, and in the local queue
-	parent   context.Context
-	tryOnly  bool
-	observed bool   // somebody wants to know its outcome
-	carries  string // what the lease shows to those that wait for it
+	call
+	observed bool // somebody wants to know its outcome
+	booked   bool // the wait is
+	turns    int  // in a row that it shared with others
+	told     bool // the attempt under way is made because a node said that its turn has come
+
+	lease  *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
+	asked  *round
+	yields bool // it asks later, for others poll
 
 	recovering bool          // the next attempt settles a completion record that is not decided
 	outOfReach time.Duration // since when no quorum has been reachable, 0 = it is
@@ -88,13 +94,16 @@ type acquisition struct {
 // A result is how one attempt ended: a lease, or why there is none.
 type result struct {
 	lease   *Lease
-	err     error // sentinel
-	retry   time.Duration
+	err     error         // sentinel
+	retry   time.Duration // from then on
+	at      time.Duration
 	record  *Record
 	nodes   []NodeReply
 	pause   pause
 	recover bool // try again at once, settling the completion record
 	again   bool // try again at once, with what was learnt
+	place   int  // in the queues of a quorum; 0 = it is in none
+	behind  bool // others have the key's next turns
 }
 
 // A pause says what an attempt failed for, and so how long to wait before the next.
@@ -102,13 +111,15 @@ type pause uint8
 
 const (
 	pauseHeld        pause = iota // somebody holds it: poll
+	pauseQueued                   // a quorum has the call in its queue, and tells when it is its turn
+	pauseTurn                     // likewise, and it was the turn of this call and of another
 	pauseSplit                    // several contenders have a part each: a short random time breaks the tie
 	pauseQuarantined              // nodes will vote by themselves
 	pauseOutOfReach               // nodes do not answer
 )
 
 func (a *acquisition) run(ctx context.Context) (*Lease, error) {
-	e := a.l.e
+	e := a.e
 	if err := ctx.Err(); err != nil {
 		return nil, a.stopped(ctx)
 	}
@@ -118,18 +129,22 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	defer e.end()
 
 	wait := ctx
-	if a.l.p.maxWait > 0 && !a.tryOnly {
+	if a.p.maxWait > 0 && !a.tryOnly {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(ctx, a.l.p.maxWait)
+		wait, cancel = context.WithTimeout(ctx, a.p.maxWait)
 		defer cancel()
 	}
-	if !a.enter(wait) {
+	if !a.enter(ctx, wait) {
 		return nil, a.stopped(ctx)
 	}
 	var lease *Lease
 	defer func() { // also when an observer panics
 		if lease == nil {
-			e.lines.leave(a.turn)
+			a.quit(ctx)
+			e.lines.leave(a.resource)
+		}
+		if a.booked {
+			e.waits.end(a.wait)
 		}
 	}()
 	lease, err := a.contend(ctx, wait)
@@ -137,9 +152,9 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 }
 
 // enter takes the key's turn in this process.
-func (a *acquisition) enter(wait context.Context) bool {
-	e := a.l.e
-	if e.lines.tryEnter(a.turn) {
+func (a *acquisition) enter(ctx, wait context.Context) bool {
+	e := a.e
+	if e.lines.tryEnter(a.resource) {
 		return true
 	}
 	a.out.Contended = true
@@ -148,7 +163,11 @@ func (a *acquisition) enter(wait context.Context) bool {
 		return false
 	}
 	since := e.clock.now()
-	entered := e.lines.enter(wait, e.closing, a.turn)
+	a.since = time.Now()
+	s := &successor{call: a.call, ctx: ctx}
+	s.turn.ask = s.ask
+	entered := e.lines.enter(wait, e.closing, a.resource, &s.turn)
+	a.wait, a.lease, a.asked, a.yields = s.wait, s.lease, s.asked, s.turn.yields
 	a.out.LocalWait = e.clock.now() - since
 	a.blocked()
 	return entered
@@ -157,7 +176,8 @@ func (a *acquisition) enter(wait context.Context) bool {
 // blocked books why the key's turn in this process belongs to somebody else.
 func (a *acquisition) blocked() {
 	var carried string
-	a.last.retry, carried, a.last.err = a.l.e.lines.why(a.turn)
+	a.last.retry, carried, a.last.err = a.e.lines.why(a.resource)
+	a.last.at = a.e.clock.now()
 	a.noteHolder(carried)
 }
 
@@ -170,21 +190,30 @@ func (a *acquisition) noteHolder(carried string) {
 
 // contend tries until it has a lease or a reason to stop.
 func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
+	if a.yields && !a.pause(wait, a.between(a.p.retryMin, a.p.retryMax), nil) {
+		return nil, a.stopped(ctx)
+	}
 	for {
 		a.out.Attempts++
+		if a.wait != nil {
+			a.wait.trying()
+		}
 		res := a.try(ctx, wait)
 		if res.lease == nil && wait.Err() != nil && a.last.err != nil {
 			return nil, a.stopped(ctx) // a round cut short knows less than the one before
 		}
-		a.last = res
+		a.last, a.last.at = res, a.e.clock.now()
 		a.out.Nodes = a.last.nodes
+		if a.out.Place == 0 {
+			a.out.Place = a.last.place
+		}
 		switch {
 		case a.last.lease != nil:
-			a.out.Token, a.out.Margin = a.last.lease.token, a.last.lease.left()
+			a.out.Token, a.out.Margin, a.out.HandedOver = a.last.lease.token, a.last.lease.left(), a.told
 			return a.last.lease, nil
 		case wait.Err() != nil:
 			return nil, a.stopped(ctx)
-		case a.l.e.isClosing():
+		case a.e.isClosing():
 			return nil, a.fail(ErrClosed)
 		case a.last.recover && !a.recovering:
 			a.recovering = true
@@ -194,7 +223,10 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		case a.last.err == ErrDone || a.tryOnly && !a.undecided() || a.unreachableForTTL():
 			return nil, a.fail(a.last.err)
 		}
-		a.l.e.lines.fails(a.turn, a.last.err, a.out.Holder)
+		if a.turns++; a.last.pause != pauseTurn {
+			a.turns = 0
+		}
+		a.e.lines.fails(a.resource, a.last.err, a.out.Holder)
 		a.recovering = a.recovering && a.last.pause == pauseSplit
 		a.out.Contended = a.out.Contended || a.last.err == ErrHeld
 		if !a.sleep(wait) {
@@ -208,47 +240,100 @@ func (a *acquisition) undecided() bool {
 	return a.last.pause == pauseSplit && a.out.Attempts < maxTries
 }
 
+// maxTurns bounds how often a call asks again at once: turns last for 150 ms at most.
+const maxTurns = 50
+
 // maxTries bounds how often TryAcquire asks while the votes are split.
 const maxTries = 5
 
 // unreachableForTTL reports whether no quorum has been reachable for a full TTL. A holder would have lost its lease by
 // then, so a waiter gives up, too.
 func (a *acquisition) unreachableForTTL() bool {
-	now := a.l.e.clock.now()
+	now := a.e.clock.now()
 	switch {
 	case a.last.pause != pauseOutOfReach:
 		a.outOfReach = 0
 	case a.outOfReach == 0:
 		a.outOfReach = now
 	}
-	return a.outOfReach != 0 && now-a.outOfReach >= a.l.p.ttl
+	return a.outOfReach != 0 && now-a.outOfReach >= a.p.ttl
+}
+
+// join has the nodes listened to for when it is this call's turn.
+func (a *acquisition) join() {
+	if a.wait != nil && !a.booked {
+		a.booked = true
+		a.e.waits.begin(a.wait, a.e.keys.bucket(a.key))
+	}
+}
+
+// quit has the nodes leave the call out of their queues. Nobody waits for that: where it fails, those behind it wait
+// for its turn, once.
+func (a *acquisition) quit(ctx context.Context) {
+	if a.wait == nil {
+		return
+	}
+	own := &a.newLease().attempt
+	own.unqueue()
+	own.over()
+	r := own.releasing(0)
+	r.send(ctx, allNodes(len(a.e.nodes)))
+	r.leave()
 }
 
 // sleep waits before the next attempt.
 func (a *acquisition) sleep(wait context.Context) bool {
-	p := &a.l.p
-	random := func(min, max time.Duration) time.Duration {
-		return min + time.Duration(a.l.e.jitter(int64(max-min)+1))
+	p := a.p
+	var told <-chan struct{}
+	if a.join(); a.wait != nil {
+		told = a.wait.try
 	}
-	d := random(p.retryMin, p.retryMax)
+	d := a.between(p.retryMin, p.retryMax)
 	switch a.last.pause {
 	case pauseSplit:
-		d = random(0, p.retryMin)
+		d = a.between(0, p.retryMin)
 	case pauseQuarantined:
 		// Not for all of it: another node may come back before.
-		d = min(a.last.retry, max(p.retryMax, p.ttl/10)) + random(0, p.retryMin)
+		d = min(a.last.retry, max(p.retryMax, p.ttl/10)) + a.between(0, p.retryMin)
+	case pauseTurn:
+		if d = a.between(0, tellWithin); a.turns > maxTurns { // nobody's
+			d = a.between(0, p.retryMin)
+		}
 	case pauseHeld:
 		if a.last.retry > 0 {
-			d = min(d, a.last.retry+random(0, p.retryMin))
+			d = min(d, a.last.retry+a.between(0, p.retryMin))
+		}
+	case pauseQueued:
+		if d = a.between(fallbackMin, fallbackMax); a.last.retry > 0 && !a.last.behind {
+			d = min(d, a.last.retry)
 		}
 	}
+	return a.pause(wait, d, told)
+}
+
+// between is a random time.
+func (a *acquisition) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(a.e.jitter(int64(most-least)+1))
+}
+
+// pause waits for d, or until the call is told to try; it reports false where the call is over.
+func (a *acquisition) pause(wait context.Context, d time.Duration, told <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	shared := a.last.pause == pauseTurn || a.last.pause == pauseSplit // its turn is not over
+	a.told = a.told && shared
 	select {
 	case <-timer.C:
+		if a.last.pause == pauseHeld || a.last.pause == pauseQueued {
+			a.out.Polled++
+		}
+		return true
+	case <-told:
+		a.told = true
+		a.out.Woken++
 		return true
 	case <-wait.Done():
-	case <-a.l.e.closing:
+	case <-a.e.closing:
 	}
 	return false
 }
@@ -264,20 +349,16 @@ func (a *acquisition) stopped(ctx context.Context) error {
 		}
 		return a.fail(err)
 	}
-	if a.l.e.isClosing() {
+	if a.e.isClosing() {
 		return a.fail(ErrClosed)
 	}
 	return a.fail(a.last.err) // try, or WithMaxWait has passed
 }
 
 func (a *acquisition) fail(err error) error {
-	return &OpError{Op: OpAcquire, Key: a.key, Err: err, RetryAfter: a.last.retry, Record: a.last.record, Nodes: a.last.nodes}
-}
-
-// newLease makes a lease to be, with an attempt of its own.
-func (a *acquisition) newLease() *Lease {
-	lease := &Lease{engine: a.l.e, place: -1}
-	lease.attempt.init(&a.l.e.ensemble, &a.l.p, a.key, a.turn, a.carries)
-	lease.ctx.lease, lease.ctx.parent = lease, a.parent
-	return lease
+	retry := a.last.retry
+	if retry > 0 {
+		retry = max(retry-(a.e.clock.now()-a.last.at), time.Millisecond)
+	}
+	return &OpError{Op: OpAcquire, Key: a.key, Err: err, RetryAfter: retry, Record: a.last.record, Nodes: a.last.nodes}
 }

@@ -15,6 +15,8 @@ type attempt struct {
 	key     string
 	bucket  int    // of the guard record that the scripts look at
 	carries string // by the Carrier
+	waits   bool   // it is of a call that waits
+	wait    *wait  // that call, once an attempt before has failed; nil = it is called as this one
 	// What scripts are told, boxed once.
 	resource, tombstone, id any
 
@@ -27,6 +29,8 @@ type attempt struct {
 	sent       time.Duration // when the lease was first asked for
 	proposed   *nodeRecord   // by the first Complete
 	completing bool          // some node was sent a completion under the attempt's token
+	queued     bool          // some node has the call in its queue
+	quits      bool          // the call has ended
 }
 
 // init names a new attempt. What the nodes remember is noted before the first request is sent.
@@ -98,7 +102,12 @@ func (a *attempt) acquiring(recovering bool) *round {
 		args = append(args, "0")
 	}
 	args = append(args, time.Now().UnixMicro())
-	if a.carries != "" {
+	switch {
+	case a.wait != nil:
+		args = append(args, a.carries, a.e.waits.channel(a.bucket), a.wait.name, a.wait.ticket)
+	case a.waits:
+		args = append(args, a.carries, a.e.waits.channel(a.bucket))
+	case a.carries != "":
 		args = append(args, a.carries)
 	}
 	return a.round(acquireScript, args, decided)
@@ -106,15 +115,10 @@ func (a *attempt) acquiring(recovering bool) *round {
 
 // settleToken fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts
 // only while the lease is on it, for then its next grant must be greater.
-func (a *attempt) settleToken(ctx, wait context.Context, t *tally, sent time.Duration) bool {
+func (a *attempt) settleToken(ctx, wait context.Context, t *tally) bool {
 	token, stored, granted := t.token()
 	a.mu.Lock()
 	a.token = token
-	for i := range t.votes {
-		if granted.has(i) {
-			a.nodes[i].granted(reply{t.votes[i], i, sent + t.votes[i].waited})
-		}
-	}
 	a.mu.Unlock()
 	if stored.len() >= t.q {
 		return true
@@ -167,14 +171,15 @@ func (a *attempt) noteAnswer(op OpKind, got reply) {
 }
 
 // hear books a reply to one of the attempt's rounds.
-func (a *attempt) hear(op OpKind, got reply, late bool) (v Verdict, slept bool) {
+func (a *attempt) hear(op OpKind, got reply) (v Verdict, slept bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.noteAnswer(op, got)
 	switch op {
 	case OpAcquire:
-		if got.verdict == Granted && late {
-			a.grantedLate(got)
+		a.queued = a.queued || got.place > 0
+		if got.verdict == Granted {
+			a.granted(got)
 		}
 	case OpRenew:
 		_, slept = a.confirm(got)
@@ -191,13 +196,32 @@ func (a *attempt) hear(op OpKind, got reply, late bool) (v Verdict, slept bool) 
 	return got.verdict, slept
 }
 
-// grantedLate books a grant that came after the outcome was decided. Called with the lock.
-func (a *attempt) grantedLate(got reply) {
+// granted books a grant, which may come after the outcome was decided. Called with the lock.
+func (a *attempt) granted(got reply) {
 	s := &a.nodes[got.node]
 	s.granted(got)
-	if a.ended && s.unreleased {
+	if a.ended && (s.untold || s.unreleased) {
 		a.releaseLater(got.node, 0)
 	}
+}
+
+// unqueue has the end of the attempt take the call out of the queues, where it is called as this attempt.
+func (a *attempt) unqueue() {
+	a.mu.Lock()
+	a.queued, a.quits = true, true
+	a.mu.Unlock()
+}
+
+// quitting is the name of the call in the queues of the nodes, which leave it out from then on; empty while it goes
+// on waiting, or never did. Called with the lock.
+func (a *attempt) quitting() any {
+	switch {
+	case !a.queued || !a.quits && a.reached == 0:
+		return ""
+	case a.wait != nil:
+		return a.e.waits.member(a.bucket, a.wait.name)
+	}
+	return a.e.waits.member(a.bucket, a.id)
 }
 
 // confirm books whether a node has the lease, and says whether that shows that this machine's clock stood still

@@ -23,9 +23,10 @@ var errSameServer = errors.New("the same server is listed twice")
 
 // A finding is what is known of a server after it was asked.
 type finding struct {
-	id    identity
-	fault error // lasting: it cannot be a node until somebody mends it
-	err   error // passing: it could not be examined
+	id     identity
+	denied string // commands that only waiting uses
+	fault  error  // lasting: it cannot be a node until somebody mends it
+	err    error  // passing: it could not be examined
 }
 
 // examine asks a server who it is, and whether it runs what lockkit's scripts call.
@@ -45,12 +46,16 @@ func (h *health) examine(n *node) finding {
 	if fault := h.unfit(n, id); fault != nil {
 		return finding{id: id, fault: fault}
 	}
-	_, err = probeScript.run(ctx, n.client, probeScript.args(0, h.e.keys.probe()))
+	publish := "publish"
+	if n.cluster != nil {
+		publish = "spublish"
+	}
+	reply, err := probeScript.run(ctx, n.client, append(probeScript.args(2, h.e.keys.probe()), publish, h.e.keys.channel(0, "")))
 	if fault := lasting(err); fault != nil {
 		return finding{id: id, fault: fault}
 	}
 	h.askLongest(ctx, n)
-	return finding{id: id, err: err}
+	return finding{id: id, denied: strings.TrimPrefix(strings.TrimPrefix(reply, "OK"), " "), err: err}
 }
 
 type onceSlice struct{ *redis.SliceCmd }
@@ -233,6 +238,10 @@ func (h *health) judge(n *node, f finding) error {
 	}
 	if f.err == nil && f.fault == nil {
 		h.tellDoubts(n, f.id)
+		n.unqueued.Store(strings.Contains(f.denied, "zadd"))
+		if f.denied != "" {
+			h.p.logger.Warn("lockkit: a node denies what waiting for a key uses, so who waits polls", n.attrs(), "commands", f.denied)
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

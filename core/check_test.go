@@ -36,9 +36,17 @@ func (b *logbook) option() Option { return WithLogger(slog.New(slog.NewTextHandl
 // want checks how many lines have all of parts.
 func (b *logbook) want(t *testing.T, n int, parts ...string) {
 	t.Helper()
+	if got := b.count(parts...); got != n {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		t.Errorf("%d log lines with %q, want %d:\n%s", got, parts, n, strings.Join(b.lines, ""))
+	}
+}
+
+// count is how many lines have all of parts.
+func (b *logbook) count(parts ...string) (got int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	got := 0
 	for _, line := range b.lines {
 		all := true
 		for _, part := range parts {
@@ -48,9 +56,7 @@ func (b *logbook) want(t *testing.T, n int, parts ...string) {
 			got++
 		}
 	}
-	if got != n {
-		t.Errorf("%d log lines with %q, want %d:\n%s", got, parts, n, strings.Join(b.lines, ""))
-	}
+	return got
 }
 
 // noHistory hides the replication history of a server, as some imitations of Redis do.

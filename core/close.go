@@ -26,6 +26,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	e.health.stop()
+	e.waits.stop()
 	e.unheard.run(true)
 
 	var err error

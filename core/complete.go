@@ -33,7 +33,8 @@ func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 		return fmt.Errorf("lockkit: %w: %d bytes, the limit is %d", ErrResult, len(result), p.resultLimit)
 	}
 	was := lease.end()
-	defer lease.letGo(was)
+	defer lease.letGo(was, false)
+	lease.tellEnd(was)
 	e := lease.engine
 	lease.mu.Lock()
 	released, completed := lease.released, lease.completed

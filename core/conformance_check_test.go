@@ -22,7 +22,7 @@ func (s *scene) checkVote(line string, want map[string]string, v vote) {
 		s.t.Fatalf("%s\n\tgot %v: %+v", line, v.verdict, v)
 	}
 	delete(want, v.verdict.String())
-	got := map[string]int64{"token": int64(v.token), "expiry": v.expiry, "rest": v.rest.Milliseconds()}
+	got := map[string]int64{"token": int64(v.token), "expiry": v.expiry, "rest": v.rest.Milliseconds(), "place": int64(v.place)}
 	text := map[string]string{"carried": v.carried, "claim": v.claim}
 	if v.memory != "" && v.memory != s.memory() {
 		s.t.Errorf("%s\n\tmemory is %s, want %s", line, v.memory, s.memory())
@@ -105,7 +105,11 @@ func (s *scene) checkResource(line string, want map[string]string) {
 		s.checkTTL(line, key, expr)
 		delete(want, "ttl")
 	}
-	got := map[string]int64{"e": r.Expiry, "f": r.Counter, "p": max(r.Before, 0), "u": r.TurnUntil, "ballot": 0, "kept": 0, "origin": 0}
+	waited := int64(0)
+	if r.Waited {
+		waited = 1
+	}
+	got := map[string]int64{"waited": waited, "e": r.Expiry, "f": r.Counter, "p": max(r.Before, 0), "u": r.TurnUntil, "z": r.Ended, "ballot": 0, "kept": 0, "origin": 0}
 	text := map[string]string{"i": r.Owner, "c": "", "r": r.Next, "result": ""}
 	if r.Expiry == 0 {
 		text["i"] = "" // it stays, spent
@@ -120,6 +124,22 @@ func (s *scene) checkResource(line string, want map[string]string) {
 		got["ballot"], got["kept"], got["origin"], text["result"] = r.Record.Ballot, r.Record.Kept, r.Record.Origin, r.Record.Result
 	}
 	s.compare(line, want, got, text)
+}
+
+// checkQueue demands the calls that wait, the first first.
+func (s *scene) checkQueue(line string, want []string) {
+	s.t.Helper()
+	key := s.l.e.keys.tags[0] + "w:" + conformanceKey
+	got := must(s.client.ZRange(context.Background(), key, 0, -1).Result())
+	for i, name := range want {
+		want[i] = s.l.e.waits.member(0, s.lease(name).id)
+	}
+	if !slices.Equal(got, want) {
+		s.t.Errorf("%s\n\tthe queue is %q, want %q", line, got, want)
+	}
+	if left := must(s.client.PTTL(context.Background(), key).Result()); len(got) > 0 && (left <= 0 || left > s.l.p.maxTTL) {
+		s.t.Errorf("%s\n\tthe queue lives for %v", line, left)
+	}
 }
 
 // checkTTL: the key expires that long after the last script. Redis expires by a clock it reads when a script

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,13 +21,14 @@ import (
 // The language of the conformance table. A case is a list of lines about one key on one node:
 //
 //	a acquire recover wall=U-5s   -> verdict field=expr …   attempt a sends a script; the vote must be this one
-//	a acquire carry=text -> …                                        and brings that along
+//	a acquire carry=text wait ticket=U-1s for=b -> …   and brings that along; its call waits, since then, as that of b
 //	= e=expr i=a f=expr p=expr c=a:text r=a u=expr ballot=… kept=… origin=… result=… ttl=expr
 //	                                                                 the resource is exactly this ("none": no key);
 //	                                                                 with an owner, p only where it is named
 //	=g h=live s=expr m=expr v=1                                      the guard record is exactly this
+//	=w a b                                 exactly these attempts' calls wait, in this order
 //	=x a=expr b=expr                       exactly these attempts have a tombstone, which lives this much longer
-//	! set e=… | guard h=… v=1 | flush | replica | promote | sleep d      what happens to the node
+//	! set e=… | noqueue | guard h=… v=1 | flush | replica | promote | sleep d      what happens to the node
 //
 // A field that is not named must be zero, but that a vote's memory must be the node's. An expr is a sum of numbers, durations (in ms) and names: T, U = the
 // node's clock when the case began (ms, µs); now, us = when the last script ran; wall = the client's clock in
@@ -100,6 +102,8 @@ func (s *scene) play(lines string) {
 			s.checkResource(line, fieldsOf(rest))
 		case "=g":
 			s.checkGuard(line, fieldsOf(rest))
+		case "=w":
+			s.checkQueue(line, strings.Fields(rest))
 		case "=x":
 			s.checkTombstones(line, fieldsOf(rest))
 		case "!":
@@ -162,7 +166,7 @@ func must[T any](v T, err error) T {
 }
 
 // request builds what production code sends.
-func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script, []any) {
+func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*script, []any) {
 	_, flag := f["recover"]
 	_, decided := f["decided"]
 	memory := f["memory"] // of the grant
@@ -175,20 +179,31 @@ func (s *scene) request(lease *Lease, verb string, f map[string]string) (*script
 	switch verb {
 	case "acquire":
 		lease.carries = f["carry"]
+		_, lease.waits = f["wait"]
+		if ticket, name := f["ticket"], cmp.Or(f["for"], who); ticket != "" {
+			lease.wait = newWait(s.lease(name).id, s.number(f, "ticket"), 1)
+		}
 		return acquireScript, lease.acquiring(flag).args
 	case "renew":
 		return renewScript, append(lease.args(renewScript, 5), uint64(s.number(f, "token")), s.number(f, "confirmed"),
 			uint64(s.number(f, "wb")), memory, s.l.p.turnMs)
 	case "release":
 		_, undo := f["undo"]
+		_, lease.queued = f["waited"]
+		_, lease.quits = f["quits"]
 		lease.nodes[0].unanswered = 1
 		if _, all := f["answered"]; all {
 			lease.nodes[0].unanswered = 0
 		}
 		lease.completing = !undo
 		lease.token, lease.reached = uint64(s.number(f, "drop")), map[bool]nodeSet{true: 1}[f["drop"] != ""]
-		return releaseScript, lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond).args
+		r := lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond)
+		if _, on := f["waits"]; on {
+			lease.waitsOn(r)
+		}
+		return releaseScript, r.args
 	case "complete":
+		_, lease.queued = f["waited"]
 		lease.reached, lease.nodes[0].memory = 1, memory
 		rec := &nodeRecord{rest: s.l.p.retention}
 		rec.Token, rec.Result = uint64(s.number(f, "origin")), []byte(conformanceResults[f["result"]])
@@ -215,7 +230,7 @@ func (s *scene) step(line, who, rest string) {
 	order, expect, _ := strings.Cut(rest, "->")
 	verb, options, _ := strings.Cut(strings.TrimSpace(order), " ")
 	f := fieldsOf(options)
-	code, args := s.request(s.lease(who), verb, f)
+	code, args := s.request(s.lease(who), who, verb, f)
 	if _, hidden := f["nohistory"]; hidden {
 		code = newScript(code.op, code.replies, withoutHistory, code.source)
 		args[1] = code.sha
@@ -316,7 +331,7 @@ func (s *scene) set(f map[string]string) error {
 		return err
 	}
 	r := must(testutil.ParseResource(value))
-	for name, to := range map[string]*int64{"e": &r.Expiry, "f": &r.Counter, "p": &r.Before, "u": &r.TurnUntil} {
+	for name, to := range map[string]*int64{"e": &r.Expiry, "f": &r.Counter, "p": &r.Before, "u": &r.TurnUntil, "z": &r.Ended} {
 		if f[name] != "" {
 			*to = s.number(f, name)
 		}
@@ -332,6 +347,9 @@ func (s *scene) set(f map[string]string) error {
 	}
 	if _, text, ok := strings.Cut(f["c"], ":"); ok {
 		r.Carried = text
+	}
+	if _, waited := f["waited"]; waited {
+		r.Waited = true
 	}
 	if f["ballot"] != "" {
 		r.Record = &testutil.ResourceRecord{Ballot: s.number(f, "ballot"), Kept: s.number(f, "kept"), Origin: s.number(f, "origin"), Result: conformanceResults[f["result"]]}
@@ -367,6 +385,8 @@ func (s *scene) happen(line, rest string) {
 			hash["n"] = f["n"]
 		}
 		err = s.client.HSet(ctx, s.l.e.keys.guard(0), hash).Err()
+	case "noqueue": // but something else under its name
+		err = s.client.Set(ctx, s.l.e.keys.tags[0]+"w:"+conformanceKey, "x", 0).Err()
 	case "flush":
 		err = s.client.FlushAll(ctx).Err()
 	case "replica":

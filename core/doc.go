@@ -40,6 +40,10 @@
 // only if the lease cannot have run out there. A node that others are in keeps a turn for the lease, and the
 // next round comes early.
 //
+// Who waits for a key is in a queue on the nodes, by the time at which it began to wait. When the key is free,
+// each node tells the first two by pub/sub, and keeps the key for the first three for a short time each. Who is
+// not told, whatever the reason, asks by itself.
+//
 // The state of a lease:
 //
 //	            granted                  Release, Complete
@@ -68,6 +72,8 @@
 //   - The fencing counter never falls below a token that anybody was told; the client takes the greatest of a
 //     quorum and writes it back before it counts (the timestamps of Attiya, Bar-Noy and Dolev 1995). A grant
 //     that nobody was told of is undone by its release.
+//   - The queue of those who wait only ever refuses, for 150 ms at most after a hold has ended, so nothing that
+//     becomes of it can make two holders.
 //   - Completion records are single-decree Paxos with fencing tokens as ballots. Who meets one settles it
 //     before anything else.
 //   - A reply is read by what its script may answer. Anything else, or a token far ahead of every clock,

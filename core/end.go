@@ -8,12 +8,18 @@ import (
 
 // How an attempt ends on the nodes, as a lease or without having become one.
 
-// abandon ends an attempt that did not become a lease: what nodes granted or may still grant is released.
-// It waits for the nodes that granted, because the next attempt would find its own traces there; not for a
-// caller who has given up.
-func (a *attempt) abandon(ctx, wait context.Context, touched, granted nodeSet) {
+// abandon ends an attempt that did not become a lease: what nodes granted or may still grant is released. Of these,
+// the late ones need not be told yet. The call keeps its place in their queues until wait is over. abandon waits for
+// the nodes that granted, because the next attempt would find its own traces there; not for a caller who has given up.
+func (a *attempt) abandon(ctx, wait context.Context, touched, granted, late nodeSet) {
 	a.over()
+	if granted == 0 && !a.quits && wait.Err() == nil {
+		touched &^= a.awaiting(late)
+	}
 	r := a.releasing(0)
+	if a.wait != nil && wait.Err() == nil {
+		a.waitsOn(r)
+	}
 	r.decided = func(r *round) bool { return r.answeredAll(granted) }
 	r.send(ctx, touched)
 	if granted == 0 {
@@ -21,6 +27,34 @@ func (a *attempt) abandon(ctx, wait context.Context, touched, granted nodeSet) {
 		return
 	}
 	r.wait(wait)
+}
+
+// awaiting are those of the nodes that will most likely answer yet that they did not grant the attempt, or have. If
+// they did, or do not answer within the node timeout, they are told then that it is over.
+func (a *attempt) awaiting(nodes nodeSet) (s nodeSet) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.nodes {
+		n := &a.nodes[i]
+		if !nodes.has(i) || n.expiry != 0 {
+			continue
+		}
+		if n.unanswered > 0 {
+			n.untold = a.e.unheard.push(a, i, a.p.nodeTimeout)
+		}
+		if n.unanswered == 0 || n.untold {
+			s = s.with(i)
+		}
+	}
+	return s
+}
+
+// waitsOn has a release of the attempt give the call that made it its place in the queue back.
+func (a *attempt) waitsOn(r *round) {
+	r.args = append(r.args, a.e.waits.member(a.bucket, a.wait.name), a.wait.ticket)
+	if r.others != 0 {
+		r.othersArgs = append(r.othersArgs, r.args[len(r.args)-2:]...)
+	}
 }
 
 // stay is what is left of the min hold of a lease that was held.
@@ -43,7 +77,7 @@ var (
 // that it was sent needs no tombstone: nothing can arrive there any more.
 func (a *attempt) releasing(stay time.Duration) *round {
 	_, idle := a.e.longestLease(a.p)
-	args := append(releaseScript.args(6, a.resource, a.tombstone), a.id, a.p.tombstoneMs, stay.Milliseconds(), any(0), idle, notUndo)
+	args := append(releaseScript.args(8, a.resource, a.tombstone), a.id, a.p.tombstoneMs, stay.Milliseconds(), any(0), idle, notUndo)
 	own := len(args) - 6
 
 	a.mu.Lock()
@@ -61,6 +95,9 @@ func (a *attempt) releasing(stay time.Duration) *round {
 		args[own+3] = a.token // no record with a smaller ballot can be decided any more
 	case !a.completing:
 		args[own+5] = doUndo // nobody has seen the token, so the node may give it out again
+	}
+	if member := a.quitting(); member != "" {
+		args = append(args, member)
 	}
 	a.mu.Unlock()
 
@@ -106,14 +143,35 @@ func (a *attempt) releaseLater(i int, after time.Duration) {
 // resend tells a node that the attempt is over. If that fails, too, the lease runs out by itself, and the clock
 // window refuses what is still under way.
 func (a *attempt) resend(node int) {
+	known, untold := a.ends(node)
+	if known {
+		a.e.tasks.Done()
+		return
+	}
 	r := a.releasing(a.stay())
-	r.must, r.asker = false, nil
+	if !untold {
+		r.must, r.asker = false, nil
+	}
 	r.onOver = func() {
 		defer a.e.tasks.Done()
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		s := &a.nodes[node]
-		s.releasing, s.unreleased = false, r.count(Granted)+r.count(Gone) == 0
+		if s := &a.nodes[node]; !untold {
+			s.releasing, s.unreleased = false, r.count(Granted)+r.count(Gone) == 0
+		}
 	}
 	r.send(context.Background(), nodeSet(0).with(node))
+}
+
+// ends notes that a node is about to be told that the attempt is over. It reports whether that is known to be needless,
+// and whether it is for the first time.
+func (a *attempt) ends(node int) (known, untold bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &a.nodes[node]
+	known, untold = s.unanswered == 0 && (s.expiry == 0 || s.freed), s.untold
+	if s.untold = false; known || untold {
+		s.releasing, s.unreleased = false, false
+	}
+	return known, untold
 }

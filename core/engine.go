@@ -52,6 +52,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	for b := range buckets {
 		e.guards = append(e.guards, e.keys.guard(b))
 	}
+	e.waits.init(&e.ensemble, buckets)
 	e.watchdog.e = e
 	e.health.e, e.health.p = &e.ensemble, p
 	e.unheard.e = &e.ensemble

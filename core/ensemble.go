@@ -14,6 +14,7 @@ type ensemble struct {
 	clock    stopwatch
 	health   health
 	unheard  resend
+	waits    waits
 	pace     time.Duration                // of batches, at least
 	jitter   func(n int64) int64          // uniform in [0, n)
 	attempts atomic.Uint64                // made so far, to name them

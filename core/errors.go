@@ -10,7 +10,7 @@ import (
 
 // Sentinels say what to do. Match them with [errors.Is]; [OpError] says what happened.
 var (
-	// ErrHeld: somebody else holds the key. Skip, or try again after OpError.RetryAfter.
+	// ErrHeld: somebody else holds the key, or has waited for it and comes first. Skip, or try again after OpError.RetryAfter.
 	ErrHeld = errors.New("held by another holder")
 	// ErrDone: the key is recorded as completed (OpError.Record). Nothing is left to do.
 	ErrDone = errors.New("already completed")
@@ -50,9 +50,9 @@ type Record struct {
 // nodes.
 //
 // RetryAfter comes with ErrHeld: the time until the nodes free the key if its holder vanishes now, the same
-// for whoever asks. A holder that renews keeps it for longer, one that releases it frees it sooner. With
-// ErrUnavailable it is the time until a quorum of nodes votes again, or until a key frees itself whose release
-// could not be confirmed.
+// for whoever asks. A holder that renews keeps it for longer, one that releases it frees it sooner, and who waits
+// may come first. With ErrUnavailable it is the time until a quorum of nodes votes again, or until a key frees
+// itself whose release could not be confirmed.
 type OpError struct {
 	Op         OpKind
 	Key        string

@@ -174,9 +174,6 @@ func stamped(args []any) []any {
 	return args
 }
 
-// proposalArg is the place of the proposed token in an argument list of acquire.
-func proposalArg(args []any) int { return wallArg(args) + 8 }
-
 // commandsOnly is what hooks have in common that look at commands alone.
 type commandsOnly struct{}
 

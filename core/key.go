@@ -14,9 +14,12 @@ import (
 // Everything about one resource lives under one hash tag, because a script's keys must share a slot:
 //
 //	<prefix>{<bucket>}r:<key>      the resource
+//	<prefix>{<bucket>}w:<key>      who waits for it
 //	<prefix>{<bucket>}x:<attempt>  tombstone of an attempt
 //	<prefix>{<bucket>}g            guard record of the node
 //	<prefix>{<bucket>}p            nothing: what the start-up checks try their rights on
+//
+// and <prefix>{<bucket>}c:<process> is the channel on which a process is told that its turn has come.
 //
 // The tag stands before the user's key, so no key can change the slot, and each kind has its own letter,
 // so no key can name another kind. A plain server has one bucket; a Redis Cluster has clusterBuckets, to
@@ -69,7 +72,10 @@ func (k keyspace) bucket(key string) int {
 
 func (k keyspace) resource(key string) string { return k.tags[k.bucket(key)] + "r:" + key }
 func (k keyspace) guard(bucket int) string    { return k.tags[bucket] + "g" }
-func (k keyspace) probe() string              { return k.tags[0] + "p" }
+func (k keyspace) channel(bucket int, process string) string {
+	return k.tags[bucket] + "c:" + process
+}
+func (k keyspace) probe() string { return k.tags[0] + "p" }
 
 // tombstone names a new attempt, the n-th of this process, and its tombstone. An attempt's id is random
 // across processes and never the same twice within one: reusing it would let a late request of an old

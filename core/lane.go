@@ -55,24 +55,25 @@ type request struct {
 	b *breaker // that has admitted it
 }
 
-// submit has a request sent.
-func (l *lane) submit(q request) {
+// submit has requests sent, together.
+func (l *lane) submit(requests ...request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.slots = q.b.slots
-	if timeout := q.r.p.nodeTimeout; l.timeout == 0 || timeout < l.timeout {
-		l.timeout = timeout
-	}
-	switch {
-	case q.r.script.word == nil: // it travels alone
-		f := hangar.Get().(*flight)
-		f.batch = append(f.batch, q)
-		l.launch(f, nil, l.e.clock.now())
-		return
-	case q.r.script == acquireScript:
-		l.asking = append(l.asking, q)
-	default:
-		l.urgent = append(l.urgent, q)
+	for _, q := range requests {
+		l.slots = q.b.slots
+		if timeout := q.r.p.nodeTimeout; l.timeout == 0 || timeout < l.timeout {
+			l.timeout = timeout
+		}
+		switch {
+		case q.r.script.word == nil: // it travels alone
+			f := hangar.Get().(*flight)
+			f.batch = append(f.batch, q)
+			l.launch(f, nil, l.e.clock.now())
+		case q.r.script == acquireScript:
+			l.asking = append(l.asking, q)
+		default:
+			l.urgent = append(l.urgent, q)
+		}
 	}
 	l.next()
 }

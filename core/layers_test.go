@@ -17,10 +17,10 @@ var layers = [][]string{
 		"verdict", "vote",
 	},
 	{ // the nodes, and asking them
-		"admission", "batch", "breaker", "check", "clockfilter", "ensemble", "flight", "health", "lane", "line", "longest", "node", "resend", "round", "tally", "voting",
+		"admission", "batch", "breaker", "check", "clockfilter", "ear", "ensemble", "flight", "health", "lane", "line", "longest", "node", "resend", "round", "tally", "voting", "wait",
 	},
 	{ // one attempt, and the lease that it becomes
-		"attempt", "complete", "end", "engine", "lease", "nodestate", "record", "release", "renewal", "spread", "watchdog",
+		"attempt", "call", "complete", "end", "engine", "handon", "lease", "nodestate", "record", "release", "renewal", "spread", "watchdog",
 	},
 	{ // what is called
 		"acquire", "close", "do", "doc", "locker", "option", "provision", "try",

@@ -23,6 +23,7 @@ type Lease struct {
 	released         bool          // Release was called
 	freed, completed bool          // a quorum has confirmed Release, Complete
 	rejoining        bool          // the next round is early, for a node that others were in
+	handed           int32         // it was handed on within the process so often; held for long, it counts for more
 	reason           LossReason    // it was lost, or a release found it lost
 	since            time.Duration // when it was reported
 	renewAt          time.Duration
@@ -213,16 +214,21 @@ func (lease *Lease) lossError(op OpKind) *OpError {
 // end ends a held lease because its holder says so. It returns the state the lease was in.
 func (lease *Lease) end() leaseState {
 	lease.mu.Lock()
-	was, ended := lease.state, lease.onEnd
+	was := lease.state
 	lease.state, lease.ended = leaseOver, true
 	lease.distrust()
 	lease.mu.Unlock()
 	if was == leaseHeld {
 		lease.cancel(ErrReleased)
 		lease.engine.watchdog.remove(lease)
-		if ended != nil {
-			ended(Outcome{Err: ErrReleased, Token: lease.token})
-		}
 	}
 	return was
+}
+
+// tellEnd tells the observer that the holder has ended the lease, if it was held. It is the user's code: whatever must
+// happen comes before, or is deferred.
+func (lease *Lease) tellEnd(was leaseState) {
+	if was == leaseHeld && lease.onEnd != nil {
+		lease.onEnd(Outcome{Err: ErrReleased, Token: lease.token})
+	}
 }

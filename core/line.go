@@ -18,7 +18,15 @@ type lines struct {
 type line struct {
 	holder  holder // nil while the one whose turn it is contends
 	heard   *heard // nil = nothing
-	waiters []chan struct{}
+	waiters []*turn
+}
+
+// A turn is what one in line waits for.
+type turn struct {
+	come   chan struct{}                      // closed when it has
+	ask    func(release *round, handed int32) // asks the nodes, together with a release, before the one in line knows
+	asked  bool                               // it was called
+	yields bool                               // others come first, which poll
 }
 
 // heard is what those in line may learn.
@@ -55,8 +63,9 @@ func (q *lines) tryEnter(key string) bool {
 	return true
 }
 
-// enter waits for the turn until ctx ends or quit is closed; then it returns false.
-func (q *lines) enter(ctx context.Context, quit <-chan struct{}, key string) bool {
+// enter waits for the turn until ctx ends or quit is closed; then it returns false. A turn with which the nodes were
+// asked is taken all the same.
+func (q *lines) enter(ctx context.Context, quit <-chan struct{}, key string, t *turn) bool {
 	q.mu.Lock()
 	at, taken := q.m[key]
 	if !taken {
@@ -64,29 +73,33 @@ func (q *lines) enter(ctx context.Context, quit <-chan struct{}, key string) boo
 		q.mu.Unlock()
 		return true
 	}
-	ready := make(chan struct{})
-	at.waiters = append(at.waiters, ready)
+	t.come = make(chan struct{})
+	at.waiters = append(at.waiters, t)
 	q.m[key] = at
 	q.mu.Unlock()
 
 	select {
-	case <-ready:
+	case <-t.come:
 		return true
 	case <-ctx.Done():
 	case <-quit:
 	}
 	q.mu.Lock()
 	at = q.m[key]
-	i := slices.Index(at.waiters, ready)
+	i := slices.Index(at.waiters, t)
 	if i >= 0 {
 		at.waiters = slices.Delete(at.waiters, i, i+1)
 		q.m[key] = at
 	}
 	q.mu.Unlock()
-	if i < 0 { // the turn came at the same moment: pass it on
-		q.leave(key)
+	if i >= 0 {
+		return false
 	}
-	return false
+	<-t.come // at the same moment
+	if !t.asked {
+		q.leave(key) // pass it on
+	}
+	return t.asked
 }
 
 // holds books that the one whose turn it is has got the key, and what it carries.
@@ -128,13 +141,30 @@ func (q *lines) why(key string) (left time.Duration, carried string, err error) 
 func (q *lines) leave(key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if next := q.pass(key); next != nil {
+		close(next.come)
+	} else {
+		delete(q.m, key)
+	}
+}
+
+// next passes the turn on, if anybody waits for it; it has come when the caller says so.
+func (q *lines) next(key string) *turn {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.pass(key)
+}
+
+// pass takes the first in line out of it. Called with the lock.
+func (q *lines) pass(key string) *turn {
 	at := q.m[key]
 	if len(at.waiters) == 0 {
-		delete(q.m, key)
-		return
+		return nil
 	}
-	close(at.waiters[0])
+	first := at.waiters[0]
+	at.waiters[0] = nil
 	next := line{waiters: at.waiters[1:]}
 	next.hear(nil, at.news().carried)
 	q.m[key] = next
+	return first
 }

@@ -142,7 +142,7 @@ func TestTurnComesWhileLeaving(t *testing.T) {
 			q.tryEnter("k")
 			entered := make(chan bool, 1)
 			ctx, cancel := context.WithCancel(t.Context())
-			go func() { entered <- q.enter(ctx, nil, "k") }()
+			go func() { entered <- q.enter(ctx, nil, "k", &turn{}) }()
 			synctest.Wait()
 			if i%2 == 0 { // both before the waiter runs, in either order
 				q.leave("k")
@@ -165,10 +165,11 @@ func TestTurnComesWhileLeaving(t *testing.T) {
 	})
 }
 
-// Waiters of other processes poll, each at its own times.
+// Where nodes have no queue, waiters of other processes poll, each at its own times.
 func TestPollingWithJitter(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.acquire(w.process(), "k")
+		w.withoutQueue(0, "k")
 		least, most := 100*time.Millisecond, 300*time.Millisecond
 		p := w.process(WithRetryDelay(least, most))
 		var asked []time.Time
@@ -278,9 +279,8 @@ func TestRetryAfterIsTheHoldersRest(t *testing.T) {
 			_, err = l.Acquire(t.Context(), "k")
 			wantErr(t, err, ErrHeld)
 			op, _ := errors.AsType[*OpError](err)
-			// A poller heard it up to a pause ago.
 			left := time.Until(free)
-			wantBetween(t, "retry after", op.RetryAfter, left, left+250*time.Millisecond)
+			wantBetween(t, "retry after", op.RetryAfter, left, left+10*time.Millisecond)
 		}
 	})
 }

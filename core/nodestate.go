@@ -15,6 +15,7 @@ type nodeState struct {
 	ends       int32 // releases among them
 	freed      bool  // it has confirmed a release
 	releasing  bool  // another release is planned
+	untold     bool  // it has not been told that the attempt is over: it will be, unless it answers that it does not have it
 	unreleased bool  // the node has not answered that the attempt is over, and is not asked any more
 }
 

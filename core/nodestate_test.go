@@ -31,7 +31,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 				lease.nodes[0].memory = "old"
 				c.prepare(lease)
 				lease.mu.Unlock()
-				lease.renewalNow().hear(OpRenew, reply{vote{verdict: c.verdict, memory: "new", expiry: lease.nodes[0].expiry + 1}, 0, 0}, false)
+				lease.renewalNow().hear(OpRenew, reply{vote{verdict: c.verdict, memory: "new", expiry: lease.nodes[0].expiry + 1}, 0, 0})
 				lease.mu.Lock()
 				got := lease.nodes[0].memory
 				lease.state = was

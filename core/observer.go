@@ -92,15 +92,19 @@ const maxCarried = 128
 
 // An Outcome is how an operation ended.
 type Outcome struct {
-	Err       error         // what the caller got; OpHold: ErrReleased after Release or Complete, else why the lease ended
-	Reason    LossReason    // with ErrLost
-	Token     uint64        // OpAcquire: fencing token granted
-	Attempts  int           // OpAcquire: rounds it took
-	Contended bool          // OpAcquire: somebody else held the key
-	Holder    string        // OpAcquire: what the holder's Carrier gave along, of the last one that was in the way
-	LocalWait time.Duration // OpAcquire: the part spent behind others of this process
-	Margin    time.Duration // OpAcquire: trusted time left; OpRenew: what was left before this round
-	Nodes     []NodeReply   // the last round, node by node; stragglers are Pending
+	Err        error         // what the caller got; OpHold: ErrReleased after Release or Complete, else why the lease ended
+	Reason     LossReason    // with ErrLost
+	Token      uint64        // OpAcquire: fencing token granted
+	Attempts   int           // OpAcquire: rounds it took
+	Contended  bool          // OpAcquire: somebody else held the key
+	Holder     string        // OpAcquire: what the holder's Carrier gave along, of the last one that was in the way
+	LocalWait  time.Duration // OpAcquire: the part spent behind others of this process
+	Place      int           // OpAcquire: its place in the nodes' queue when it joined, and so the queue's length; 0 = it was in none
+	Woken      int           // OpAcquire: how often a node said that its turn had come
+	Polled     int           // OpAcquire: how often it asked again without having been told
+	HandedOver bool          // OpAcquire: granted because a node said that its turn had come
+	Margin     time.Duration // OpAcquire: trusted time left; OpRenew: what was left before this round
+	Nodes      []NodeReply   // the last round, node by node; stragglers are Pending
 }
 
 // Observers joins several: started in order, ended in reverse.

@@ -177,7 +177,7 @@ func TestOutcomeOfAcquire(t *testing.T) {
 			}
 		}
 
-		// One second behind another of this process, then three attempts while another process holds it.
+		// One second behind another of this process, then behind another process.
 		p.links[0].set(fate{})
 		p.links[1].set(fate{})
 		elsewhere := w.acquire(other, "elsewhere")
@@ -198,8 +198,8 @@ func TestOutcomeOfAcquire(t *testing.T) {
 		if out := outs[1]; ops[1].Try || !out.Contended || out.LocalWait != time.Second || out.Attempts != 1 || out.Token != lease.FencingToken() {
 			t.Errorf("granted after a local wait: %+v", out)
 		}
-		if out := outs[2]; !out.Contended || out.LocalWait != 0 || out.Attempts != 3 || out.Token != second.FencingToken() {
-			t.Errorf("granted by polling: %+v", out)
+		if out := outs[2]; !out.Contended || out.LocalWait != 0 || out.Attempts < 2 || out.Token != second.FencingToken() {
+			t.Errorf("granted when another process released it: %+v", out)
 		}
 	})
 }

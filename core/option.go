@@ -79,7 +79,8 @@ func WithFixedLease() Option { return option(func(c *config) { c.fixed = true })
 // context that does not end with the caller's.
 func WithDetachedLease(on bool) Option { return option(func(c *config) { c.detached = on }) }
 
-// WithRetryDelay sets the range from which the pause between two attempts on a held key is drawn. A pause
+// WithRetryDelay sets the range from which the pause between two attempts on a held key is drawn where the
+// nodes do not tell when it is free: where fewer than a quorum of them have the call in their queues. A pause
 // never outlasts the holder's remaining time by more than min. Default 50ms to 250ms.
 func WithRetryDelay(min, max time.Duration) Option {
 	return option(func(c *config) { c.retryMin, c.retryMax = min, max })

@@ -57,7 +57,7 @@ func (a *attempt) offering(rec *nodeRecord, ballot uint64, decided bool) *round 
 	a.completing = true
 	tails := make([][]any, len(a.nodes))
 	for i := range tails {
-		tails[i] = []any{ballot, a.nodes[i].memory, rec.rest.Milliseconds(), rec.Token, a.p.tombstoneMs, flag, rec.Result}
+		tails[i] = []any{ballot, a.nodes[i].memory, rec.rest.Milliseconds(), rec.Token, a.p.tombstoneMs, flag, rec.Result, a.quitting()}
 	}
 	a.mu.Unlock()
 	r := a.round(completeScript, a.args(completeScript, 0), (*round).recordDecided)

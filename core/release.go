@@ -13,7 +13,9 @@ import (
 // and Release is still being tried in the background.
 func (lease *Lease) Release(ctx context.Context) error {
 	was := lease.end()
-	defer lease.letGo(was)
+	var next *turn
+	defer func() { lease.letGo(was, next != nil) }()
+	lease.tellEnd(was)
 	if lease.isOver() {
 		return lease.outcome(nil)
 	}
@@ -28,8 +30,14 @@ func (lease *Lease) Release(ctx context.Context) error {
 	lease.released = true
 	to := lease.reached
 	lease.mu.Unlock()
-	r := lease.releasing(lease.stay())
-	r.send(ctx, to)
+	stay := lease.stay()
+	r := lease.releasing(stay)
+	r.begin(ctx, to)
+	if next = lease.successor(was, stay); next != nil {
+		lease.handOn(next, r)
+	} else {
+		r.dispatch()
+	}
 	r.wait(context.Background())
 	t := &r.tally
 	lease.mu.Lock()
@@ -46,12 +54,15 @@ func (lease *Lease) Release(ctx context.Context) error {
 	return err
 }
 
-// letGo lets the next contender of this process have its turn.
-func (lease *Lease) letGo(was leaseState) {
-	if was == leaseHeld {
-		lease.engine.lines.leave(lease.turn())
-		lease.engine.retire(lease)
+// letGo lets the next contender of this process have its turn, unless it has it.
+func (lease *Lease) letGo(was leaseState, handedOn bool) {
+	if was != leaseHeld {
+		return
 	}
+	if !handedOn {
+		lease.engine.lines.leave(lease.turn())
+	}
+	lease.engine.retire(lease)
 }
 
 // outcome is the error of a release.

@@ -111,7 +111,7 @@ func (r *renewal) isEnded() bool                  { return r.lease.isEnded() }
 func (r *renewal) sends(op OpKind, node int) bool { return r.lease.sends(op, node) }
 
 // hear books a reply.
-func (r *renewal) hear(op OpKind, got reply, _ bool) (v Verdict, slept bool) {
+func (r *renewal) hear(op OpKind, got reply) (v Verdict, slept bool) {
 	lease := r.lease
 	lease.mu.Lock()
 	defer lease.mu.Unlock()

@@ -26,7 +26,8 @@ type round struct {
 	onOver     func()            // called without the lock when the round is over; nil where somebody waits for it
 
 	nodeContext
-	sent time.Duration // when the round began: trust starts here
+	sent    time.Duration // when the round began: trust starts here
+	unasked []reply       // of nodes that are left alone, for the observer
 
 	mu sync.Mutex
 	tally
@@ -44,7 +45,7 @@ type asker interface {
 	sends(op OpKind, node int) bool
 	// hear books a reply. It returns what the node's verdict amounts to, in the light of what the node was sent
 	// before, and whether the reply shows that this machine's clock stood still.
-	hear(op OpKind, got reply, late bool) (v Verdict, slept bool)
+	hear(op OpKind, got reply) (v Verdict, slept bool)
 	// isEnded reports whether nothing of the attempt may be sent any more but its end.
 	isEnded() bool
 }
@@ -58,32 +59,76 @@ type reply struct {
 
 // send starts the round. Values of ctx reach the hooks of the clients; its end does not.
 func (r *round) send(ctx context.Context, to nodeSet) {
-	e := r.e
-	r.sent = e.clock.now()
-	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.p.nodeTimeout)}
-	r.tally = newTally(r.only[:0], len(e.nodes), to)
-	r.queued = to
-	for i, n := range e.nodes {
-		if !to.has(i) {
-			continue
+	r.begin(ctx, to)
+	r.dispatch()
+}
+
+// dispatch asks the nodes.
+func (r *round) dispatch() {
+	for i, n := range r.e.nodes {
+		if q, ok := r.ask(i); ok {
+			n.lane(r.bucket).submit(q)
 		}
-		b, err := n.admit(r.sent, r.p.nodeTimeout, r.must, r.script == acquireScript, r.bucket)
-		if err != nil {
-			v := vote{verdict: CircuitOpen, err: err}
-			r.hear(i, v)
-			r.p.tellReply(n, v, r)
-			continue
-		}
-		if r.asker != nil && !r.asker.sends(r.script.op, i) {
-			r.drop(n, b)
-			continue
-		}
-		n.lane(r.bucket).submit(request{r, b})
 	}
+	r.begun()
+}
+
+// sendTogether is dispatch for two rounds about one key: what they ask of a node leaves in one batch, in their order.
+func sendTogether(first, second *round) {
+	for i, n := range first.e.nodes {
+		p, asksFirst := first.ask(i)
+		q, asksSecond := second.ask(i)
+		switch lane := n.lane(first.bucket); {
+		case asksFirst && asksSecond:
+			lane.submit(p, q)
+		case asksFirst:
+			lane.submit(p)
+		case asksSecond:
+			lane.submit(q)
+		}
+	}
+	first.begun()
+	second.begun()
+}
+
+// begin sets out to ask some nodes: trust starts.
+func (r *round) begin(ctx context.Context, to nodeSet) {
+	r.sent = r.e.clock.now()
+	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.p.nodeTimeout)}
+	r.tally = newTally(r.only[:0], len(r.e.nodes), to)
+	r.queued = to
+}
+
+// ask is what the round asks of a node, if it may.
+func (r *round) ask(i int) (q request, ok bool) {
+	if !r.asked.has(i) {
+		return request{}, false
+	}
+	n := r.e.nodes[i]
+	b, err := n.admit(r.sent, r.p.nodeTimeout, r.must, r.script == acquireScript, r.bucket)
+	if err != nil {
+		v := vote{verdict: CircuitOpen, err: err}
+		r.hear(i, v)
+		r.unasked = append(r.unasked, reply{v, i, 0})
+		return request{}, false
+	}
+	if r.asker != nil && !r.asker.sends(r.script.op, i) {
+		r.drop(n, b)
+		return request{}, false
+	}
+	return request{r, b}, true
+}
+
+// begun notes that all nodes have been asked, and tells the observer of those that were not: it is the user's code,
+// so it comes last.
+func (r *round) begun() {
 	r.mu.Lock()
-	defer r.unlock()
-	if to == 0 {
+	if r.asked == 0 {
 		r.finish()
+	}
+	r.unlock()
+	for _, got := range r.unasked {
+		r.p.tellReply(r.e.nodes[got.node], got.vote, r)
 	}
 }
 
@@ -123,12 +168,15 @@ const (
 // wallArg is the place of the client's wall clock in an argument list.
 func wallArg(args []any) int { return resourceArg + args[keysArg].(int) + 1 }
 
+// proposalArg is the place of the token that an acquisition proposes.
+func proposalArg(args []any) int { return wallArg(args) + 8 }
+
 // hear counts a vote, unless it comes late.
 func (r *round) hear(i int, v vote) {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.asker != nil {
-		v.verdict, v.slept = r.asker.hear(r.script.op, reply{v, i, r.sent + v.waited}, r.over)
+		v.verdict, v.slept = r.asker.hear(r.script.op, reply{v, i, r.sent + v.waited})
 	}
 	if r.over {
 		return
@@ -222,7 +270,7 @@ func (r *round) expire() {
 			switch {
 			case !r.queued.has(i):
 				if r.asker != nil {
-					r.asker.hear(r.script.op, reply{v, i, r.sent}, false)
+					r.asker.hear(r.script.op, reply{v, i, r.sent})
 				}
 			case !r.ends(): // it is not sent any more
 				v = vote{verdict: CircuitOpen, err: errOverloaded}

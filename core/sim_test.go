@@ -81,7 +81,7 @@ type counts map[string]int
 // outcomes are those that each run of many seeds must have.
 var outcomes = []string{
 	"grants", "lost", "completed", "completed late", "completed again", "refused completion", "done", "settled",
-	"healed", "quarantined", "unconfirmed", "record kept", "record excused",
+	"healed", "quarantined", "unconfirmed", "record kept", "record excused", "reserved",
 }
 
 func (c counts) add(d counts) {

@@ -22,7 +22,7 @@ type spread struct {
 }
 
 // hear takes what a node made of the completion, however late.
-func (s *spread) hear(op OpKind, got reply, _ bool) (v Verdict, slept bool) {
+func (s *spread) hear(op OpKind, got reply) (v Verdict, slept bool) {
 	s.a.mu.Lock()
 	s.a.noteAnswer(op, got)
 	s.a.mu.Unlock()

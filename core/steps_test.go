@@ -38,8 +38,8 @@ func trying(l *Locker, ctx context.Context, key string) <-chan tryResult {
 
 // newLease makes an attempt as Acquire makes it.
 func (l *Locker) newLease(ctx context.Context, key string) *Lease {
-	a := acquisition{l: l, key: key, turn: l.e.keys.resource(key), parent: ctx}
-	return a.newLease()
+	c := call{e: l.e, p: &l.p, key: key, resource: l.e.keys.resource(key), parent: ctx, tryOnly: true}
+	return c.newLease()
 }
 
 // renewalNow is a renewal as the watchdog makes it.
@@ -110,5 +110,13 @@ func wantLaterToken(t *testing.T, later, earlier *Lease) {
 	t.Helper()
 	if later.FencingToken() <= earlier.FencingToken() {
 		t.Fatalf("token %d after %d", later.FencingToken(), earlier.FencingToken())
+	}
+}
+
+// withoutQueue has node i take nobody into the queue of key.
+func (w *world) withoutQueue(i int, key string) {
+	w.t.Helper()
+	if _, err := w.nodes[i].Exec("SET", "lockkit:{0}w:"+key, "not a queue"); err != nil {
+		w.t.Fatal(err)
 	}
 }

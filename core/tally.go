@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -63,7 +64,9 @@ func (t *tally) acquireDecided() bool {
 func (t *tally) recoverDecided() bool { return t.acquireDecided() && t.record() != nil }
 
 // voters are the nodes that would grant the key if nobody had it, or had taken it meanwhile.
-func (t *tally) voters() int { return t.count(Granted) + t.count(Held) + t.count(Done) + t.count(Gone) }
+func (t *tally) voters() int {
+	return t.count(Granted) + t.count(Held) + t.count(Reserved) + t.count(Done) + t.count(Gone)
+}
 
 // split reports whether no attempt is known to hold a quorum, so that each of several contenders may have a part of
 // the votes.
@@ -71,15 +74,40 @@ func (t *tally) split() bool {
 	for i := range t.votes {
 		same := 0
 		for j := range t.votes {
-			if t.votes[j].verdict == Held && t.votes[j].owner == t.votes[i].owner {
+			if t.votes[j].verdict == t.votes[i].verdict && t.votes[j].owner == t.votes[i].owner {
 				same++
 			}
 		}
-		if t.votes[i].verdict == Held && same >= t.q {
+		if v := t.votes[i].verdict; (v == Held || v == Reserved) && same >= t.q {
 			return false
 		}
 	}
 	return true
+}
+
+// place is the call's place in the queues: so far ahead it is in a quorum of them. Zero if no quorum has it.
+func (t *tally) place() int {
+	var places []int
+	for i := range t.votes {
+		if p := t.votes[i].place; p > 0 {
+			places = append(places, p)
+		}
+	}
+	if len(places) < t.q {
+		return 0
+	}
+	slices.Sort(places)
+	return places[t.q-1]
+}
+
+// queued is how many nodes have the call in their queues.
+func (t *tally) queued() (n int) {
+	for i := range t.votes {
+		if t.votes[i].place > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // doneVotes is the most nodes that hold the same completion record, and that record. Only a record that a
@@ -134,6 +162,16 @@ func (t *tally) carried() string {
 func (t *tally) granted() (s nodeSet) {
 	for i := range t.votes {
 		if t.votes[i].verdict == Granted {
+			s = s.with(i)
+		}
+	}
+	return s
+}
+
+// unheard are the nodes that have not answered.
+func (t *tally) unheard() (s nodeSet) {
+	for i := range t.votes {
+		if t.asked.has(i) && t.votes[i].verdict == Pending {
 			s = s.with(i)
 		}
 	}
@@ -217,7 +255,7 @@ func (t *tally) retryAfter() time.Duration {
 }
 
 // waitsOut reports whether the node will grant by itself after the rest that it named.
-func waitsOut(v Verdict) bool { return v == Held || v == Quarantined }
+func waitsOut(v Verdict) bool { return v == Held || v == Reserved || v == Quarantined }
 
 // mayHold are the nodes on which the attempt may own the key, now or when a late request arrives.
 func (t *tally) mayHold() (s nodeSet) {

@@ -66,7 +66,7 @@ func bystander(n int) *acquisition {
 	for i := range n {
 		e.nodes = append(e.nodes, &node{index: i})
 	}
-	return &acquisition{l: &Locker{e: e}}
+	return &acquisition{call: call{e: e, p: &policy{}}}
 }
 
 func TestAcquiredTable(t *testing.T) {

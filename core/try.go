@@ -13,13 +13,16 @@ import (
 // any granting node gave; it counts only once a quorum stores it while the lease is on those nodes; and the
 // clock is looked at last, after every wait.
 func (a *acquisition) try(ctx, wait context.Context) result {
-	e := a.l.e
-	lease := a.newLease()
-	r := lease.acquiring(a.recovering)
-	r.send(ctx, allNodes(len(e.nodes)))
+	e := a.e
+	lease, r := a.lease, a.asked
+	if a.lease, a.asked = nil, nil; lease == nil {
+		lease = a.newLease()
+		r = lease.acquiring(a.recovering)
+		r.send(ctx, allNodes(len(e.nodes)))
+	}
 	r.wait(wait)
 	t := &r.tally
-	touched, granted := t.mayHold(), t.granted() // before the votes on the token replace those on the key
+	touched, granted, late := t.mayHold(), t.granted(), t.unheard() // before the votes on the token replace those on the key
 
 	first, second, same := t.sameServer()
 	if same {
@@ -28,7 +31,7 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 	// A node that had forgotten the longest lease may have voted too soon: what it granted to those who did not
 	// bring that along does not count.
 	longer := t.heardLonger()
-	won := !same && !longer && t.count(Granted) >= t.q && lease.settleToken(ctx, wait, t, r.sent)
+	won := !same && !longer && t.count(Granted) >= t.q && lease.settleToken(ctx, wait, t)
 	recorded := t.record() != nil
 	if won && recorded && a.recovering && lease.trusted(r.sent) {
 		return a.adopt(ctx, &lease.attempt, t, touched)
@@ -39,7 +42,13 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 	if done, rec := t.doneVotes(); done >= t.q {
 		return a.done(ctx, &lease.attempt, t, rec)
 	}
-	lease.abandon(ctx, wait, touched, granted)
+	if a.wait == nil && t.queued() > 0 {
+		a.wait = newWait(lease.id, r.args[proposalArg(r.args)], t.q)
+	}
+	if a.wait == nil && !a.tryOnly {
+		lease.unqueue() // a node whose answer is missing may have it in its queue, under a name that is not used again
+	}
+	lease.abandon(ctx, wait, touched, granted, late)
 	if longer && t.count(Granted) >= t.q {
 		return result{err: ErrUnavailable, again: true, nodes: e.report(t, true)}
 	}
@@ -54,7 +63,7 @@ var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than
 
 // refused says why the attempt failed.
 func (a *acquisition) refused(t *tally) result {
-	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.retryAfter(), nodes: a.l.e.report(t, true)}
+	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.retryAfter(), nodes: a.e.report(t, true)}
 	a.noteHolder(t.carried())
 	granted := t.count(Granted)
 	switch {
@@ -64,7 +73,14 @@ func (a *acquisition) refused(t *tally) result {
 		res.err = errTooSlow
 	case t.voters() >= t.q:
 		res.err, res.pause = ErrHeld, pauseHeld
-		if t.split() {
+		queued := t.queued()
+		res.place = t.place()
+		switch {
+		case queued+granted >= t.q && granted > 0 && t.split():
+			res.pause = pauseTurn
+		case queued >= t.q:
+			res.pause, res.behind = pauseQueued, t.count(Reserved) > 0 && res.place > ahead
+		case t.split():
 			res.pause = pauseSplit
 		}
 	case t.voters()+t.count(Quarantined) >= t.q:
@@ -81,7 +97,7 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *nod
 		r.send(ctx, lacking)
 		r.leave()
 	}
-	return result{err: ErrDone, record: rec.clone(), nodes: a.l.e.report(t, true)}
+	return result{err: ErrDone, record: rec.clone(), nodes: a.e.report(t, true)}
 }
 
 // adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
@@ -94,7 +110,7 @@ func (a *acquisition) adopt(ctx context.Context, own *attempt, t *tally, touched
 		own.over()
 		return result{err: ErrDone, record: rec.clone(), nodes: nodes}
 	}
-	own.abandon(ctx, ctx, touched, t.granted())
+	own.abandon(ctx, ctx, touched, t.granted(), 0)
 	if errors.Is(err, ErrLost) {
 		return result{err: ErrHeld, pause: pauseSplit, nodes: nodes}
 	}

@@ -11,6 +11,7 @@ const (
 	Passed                     // renewed, where others have been granted the key since: Complete does not count there
 	Unconfirmed                // promoted so lately that the old primary may still serve: not counted
 	Held                       // another attempt holds the key
+	Reserved                   // the key is free, and it is the turn of somebody who has waited for longer
 	Done                       // a completion record stands
 	Gone                       // the lease is not, or no longer, on this node
 	Forgotten                  // cannot record a completion: the node may have forgotten a later holder
@@ -24,7 +25,7 @@ const (
 	CircuitOpen                // not asked: the node has not been answering
 )
 
-var verdictNames = [...]string{"failed", "pending", "granted", "healed", "passed", "unconfirmed", "held", "done", "gone", "forgotten", "quarantined",
+var verdictNames = [...]string{"failed", "pending", "granted", "healed", "passed", "unconfirmed", "held", "reserved", "done", "gone", "forgotten", "quarantined",
 	"clock_skewed", "too_late", "replica", "unguarded", "overflow", "timed_out", "circuit_open"}
 
 // String returns the verdict in snake_case, fit for a metric attribute.

@@ -18,6 +18,7 @@ type vote struct {
 	expiry  int64         // granted, renewed: logical expiry, server ms
 	rest    time.Duration // held, quarantined: time left
 	memory  string        // granted, renewed: what the node remembers, "<history>.<since>"; "-" without guard
+	place   int           // held, reserved: of the call in the queue, the first is 1; 0 = it is not in it
 	owner   string        // held: the attempt that holds it,
 	carried string        // and what its holder carries
 	claim   string        // provisioned: the node is new, under this claim
@@ -55,7 +56,8 @@ const (
 	shapeClock            // now
 	shapeGrant            // now token expiry memory [record]
 	shapeRenewal          // now expiry memory
-	shapeHolder           // now rest owner [carried]
+	shapeHolder           // now rest owner place [carried]
+	shapePlace            // now rest place
 	shapeRecord           // now record
 	shapeQuarantine       // now rest [record]
 	shapeMemory           // memory
@@ -66,7 +68,7 @@ const (
 
 var (
 	acquireReplies = grammar{
-		"OK": {Granted, shapeGrant}, "HELD": {Held, shapeHolder}, "DONE": {Done, shapeRecord}, "QUARANTINED": {Quarantined, shapeQuarantine},
+		"OK": {Granted, shapeGrant}, "HELD": {Held, shapeHolder}, "RESERVED": {Reserved, shapePlace}, "DONE": {Done, shapeRecord}, "QUARANTINED": {Quarantined, shapeQuarantine},
 		"TOMBSTONE": {Gone, shapeClock}, "LOST": {Gone, shapeClock}, "OVERFLOW": {Overflow, shapeClock},
 		"CLOCK": {ClockSkewed, shapeMicros}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
 	}
@@ -155,11 +157,13 @@ func (v *vote) read(s shape, f *fields) {
 	case shapeRenewal:
 		v.readExpiry(f)
 	case shapeHolder:
-		v.rest, v.owner = f.ms(), f.word()
+		v.rest, v.owner, v.place = f.ms(), f.word(), int(f.number())
 		if len(f.rest) <= maxCarried {
 			v.carried = f.rest
 		}
 		f.rest = ""
+	case shapePlace:
+		v.rest, v.place = f.ms(), int(f.number())
 	case shapeVoting:
 		v.memory = f.word()
 	case shapeRecord:

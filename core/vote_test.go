@@ -33,9 +33,10 @@ func TestParse(t *testing.T) {
 			"OK 5:20000 1812345678901234 15 0123abcd.17": {verdict: Granted, clock: 5000, longest: 20 * time.Second, token: 1812345678901234, expiry: 15, memory: "0123abcd.17"},
 			"OK 5 6 15 - 4 1000 3 ":                      {verdict: Granted, clock: 5000, token: 6, expiry: 15, memory: "-", record: rec(4, 1000*ms, 3, "")},
 			"OK 5 6 15 - 4 1000 3 a b\n\x00":             {verdict: Granted, clock: 5000, token: 6, expiry: 15, memory: "-", record: rec(4, 1000*ms, 3, "a b\n\x00")},
-			"HELD 5 7000 abc-1":                          {verdict: Held, owner: "abc-1", clock: 5000, rest: 7000 * ms},
-			"HELD 5 0 -":                                 {verdict: Held, owner: "-", clock: 5000},
-			"HELD 5 1 abc-1 00-trace-01":                 {verdict: Held, owner: "abc-1", carried: "00-trace-01", clock: 5000, rest: ms},
+			"HELD 5 7000 abc-1 0":                        {verdict: Held, owner: "abc-1", clock: 5000, rest: 7000 * ms},
+			"RESERVED 5 50 2":                            {verdict: Reserved, place: 2, clock: 5000, rest: 50 * ms},
+			"HELD 5 0 - 0":                               {verdict: Held, owner: "-", clock: 5000},
+			"HELD 5 1 abc-1 3 00-trace-01":               {verdict: Held, place: 3, owner: "abc-1", carried: "00-trace-01", clock: 5000, rest: ms},
 			"QUARANTINED 5 7000":                         {verdict: Quarantined, clock: 5000, rest: 7000 * ms},
 			"QUARANTINED 5:1 7000 4 1000 3 x":            {verdict: Quarantined, clock: 5000, longest: ms, rest: 7000 * ms, record: rec(4, 1000*ms, 3, "x")},
 			"DONE 5 4 1000 3 ":                           {verdict: Done, clock: 5000, record: rec(4, 1000*ms, 3, "")},
@@ -47,14 +48,15 @@ func TestParse(t *testing.T) {
 			"REPLICA 5":                                  {verdict: Replica, clock: 5000},
 			"NOGUARD 5":                                  {verdict: Unguarded, clock: 5000},
 			"OVERFLOW 5":                                 {verdict: Overflow, clock: 5000},
-			"HELD 5 7000 abc-1 " + strings.Repeat("x", 1000): {verdict: Held, owner: "abc-1", clock: 5000, rest: 7000 * ms},
+			"HELD 5 7000 abc-1 0 " + strings.Repeat("x", 1000): {verdict: Held, owner: "abc-1", clock: 5000, rest: 7000 * ms},
 		}, []string{
 			// What another script says, or none, is no grant; least of all one with token 0.
 			"OK", "OK 5", "OK 5 6", "AGAIN", "GONE", "+OK", "HEALED 5 9 -", "PASSED 5 9 -", "WAIT 5", "FORGOT 5", "NEW x",
 			"OK 5 0 15 -", "OK 0 6 15 -", "OK 5 6 4 -", "OK 5 9007199254740992 15 -", "OK 5 9223372036854775807 15 -", "OK 5 6 15",
 			"OK 5 6 15 ", "OK 5 6 x -", "OK 5 x 15 -", "OK 5 -6 15 -", "OK 5 1.7951808857046e+15 15 -", "OK 5: 6 15 -", "OK 5:x 6 15 -",
 			"OK 5:99999999999 6 15 -", "OK 5 6 15 - 4", "OK 5 6 15 - 4 1000", "OK 5 6 15 - 4 1000 x y", "OK 5 6 15 - 0 1000 3 y",
-			"HELD", "HELD 5", "HELD 5 7", "HELD x 5 a", "HELD 5 x a", "HELD 5 -7 a", "HELD 5 9007199254740991 a",
+			"HELD", "HELD 5", "HELD 5 7", "HELD 5 7 a", "HELD 5 7 a -", "HELD x 5 a 0", "HELD 5 x a 0", "HELD 5 -7 a 0", "HELD 5 9007199254740991 a 0",
+			"RESERVED", "RESERVED 5", "RESERVED 5 7", "RESERVED 5 7 x", "RESERVED 5 7 1 2",
 			"QUARANTINED", "QUARANTINED 5", "QUARANTINED 5 6 7", "CLOCK", "CLOCK x", "CLOCK 5 6",
 			"DONE", "DONE 5", "DONE 5 4 1000", "DONE 5 4 x 3 ", "DONE 5 -4 1000 3 ", "DONE 5 0 1000 3 ", "DONE 5 4 9007199254740991 3 ",
 			"LOST", "LOST x", "LOST 5 6", "TOMBSTONE 0", "REPLICA", "OK 99999999999999999999 6 15 -",
@@ -72,7 +74,7 @@ func TestParse(t *testing.T) {
 			"NOGUARD 5":                       {verdict: Unguarded, clock: 5000},
 			"OK 1795000000000 1795000000000 ": {err: errBadReply},
 		}, []string{"OK", "OK 5", "OK 5 9", "OK 5 4 -", "OK 5 6 15 -", "HEALED", "HEALED 5", "HEALED 0 0 0", "HEALED 5 9", "HEALED 5 9 - x",
-			"AGAIN", "GONE", "WAIT x", "WAIT 5 9", "HELD 5 7 a", "DONE 5 4 1000 3 "}},
+			"AGAIN", "GONE", "WAIT x", "WAIT 5 9", "HELD 5 7 a 0", "DONE 5 4 1000 3 "}},
 		{completeScript, good{
 			"OK 1795000000123":       {verdict: Granted, clock: 1795000000123000},
 			"DONE 5 4 1000 3":        {verdict: Done, clock: 5000, record: rec(4, 1000*ms, 3, "")},
@@ -111,7 +113,7 @@ func TestParse(t *testing.T) {
 var said = map[*script]*regexp.Regexp{
 	touchScript: forms(`OK ~ @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) ~`, `CLOCK #`),
 	probeScript: forms(`OK`),
-	acquireScript: forms(`OK ~ # # @( # # # (?s:.*))?`, `HELD ~ # [^ ]+( (?s:.*))?`, `DONE ~ # # # (?s:.*)`, `QUARANTINED ~ #( # # # (?s:.*))?`,
+	acquireScript: forms(`OK ~ # # @( # # # (?s:.*))?`, `HELD ~ # [^ ]+ #( (?s:.*))?`, `RESERVED ~ # #`, `DONE ~ # # # (?s:.*)`, `QUARANTINED ~ #( # # # (?s:.*))?`,
 		`(TOMBSTONE|LOST|OVERFLOW|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	renewScript:     forms(`(OK|HEALED|PASSED) ~ # @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(WAIT|LOST|TOMBSTONE|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	completeScript:  forms(`DONE ~ # # #( (?s:.*))?`, `(OK|LOST|FORGOT|WAIT|REPLICA|NOGUARD) ~`, `CLOCK #`),
@@ -125,7 +127,7 @@ func forms(forms ...string) *regexp.Regexp {
 
 // FuzzParse: whatever a server answers, reading it does not panic; and what the script cannot have said is no vote.
 func FuzzParse(f *testing.F) {
-	for _, reply := range []string{"OK", "OK 5", "OK 5 6", "OK 5 6 15 -", "OK 5:9 6 15 0123abcd.1 4 1000 3 result \x00 1 2", "HELD 5 7 abc-1",
+	for _, reply := range []string{"OK", "OK 5", "OK 5 6", "OK 5 6 15 -", "OK 5:9 6 15 0123abcd.1 4 1000 3 result \x00 1 2", "HELD 5 7 abc-1 0", "RESERVED 5 7 1",
 		"QUARANTINED 5 6", "DONE 5 4 1000 3 ", "HEALED 5 9 -", "HEALED 0 0 0", "LOST 5", "CLOCK 5", "REPLICA", "AGAIN", "NOSCRIPT", "HELD 5", "OK x",
 		"OK 5 9223372036854775807 15 -", "NEW claim"} {
 		f.Add(reply)
@@ -204,4 +206,5 @@ func TestGrammarOfEveryScript(t *testing.T) {
 	}
 }
 
-var redisCommands = map[string]bool{"GET": true, "DEL": true, "KEEPTTL": true, "LAYOUT": true, "TIME": true, "INFO": true, "HMGET": true, "HSET": true, "HDEL": true, "EXISTS": true, "SET": true, "PX": true, "XX": true, "PEXPIRE": true}
+var redisCommands = map[string]bool{"GET": true, "DEL": true, "KEEPTTL": true, "LAYOUT": true, "TIME": true, "INFO": true, "HMGET": true, "HSET": true, "HDEL": true, "EXISTS": true, "SET": true, "PX": true, "XX": true, "PEXPIRE": true,
+	"ZADD": true, "ZCARD": true, "ZRANGE": true, "ZRANK": true, "ZREM": true, "ZREMRANGEBYRANK": true, "PUBLISH": true, "SPUBLISH": true, "PING": true}

@@ -30,7 +30,8 @@
 // same goes for an idempotent request: a process that dies between its effect and the record leaves it to be
 // done again.
 //
-// Requests are served in order of arrival within a process, not between processes.
+// Requests are served in order of arrival within a process. Between processes, it is the order of their clocks
+// and no more than that: see guarantee 9 in docs/guarantees.md.
 //
 // # Which requests are locked
 //

@@ -1,9 +1,12 @@
 -- Grants the resource to the attempt where nobody holds it and nothing is recorded as done.
 -- settle '1' = grant although a record stands, and show it, to settle it
 -- carried by the holder: shown to those it keeps waiting; '' or nil = nothing
+-- channel: of a call that waits, to be woken ("<how> <channel>", see queue.lua); '' or nil = it does not wait
+-- wait: what it is called, '' or nil = as this attempt   ticket: when it began (client wall clock, us)
 -- ARGV own+1 token that the client proposes, the same to all nodes: so they agree in one round (its wall clock, us)
--- Replies  OK now token expiry memory [ballot rest origin result]   HELD now rest owner [carried]
---          DONE now ballot rest origin result   QUARANTINED now rest [ballot rest origin result]
+-- place in the queue: the first is 1, 0 = it does not wait, or the queue cannot take it
+-- Replies  OK now token expiry memory [ballot rest origin result]   HELD now rest owner place [carried]
+--          RESERVED now rest place   DONE now ballot rest origin result   QUARANTINED now rest [ballot rest origin result]
 --          CLOCK us | REPLICA now | NOGUARD now | TOMBSTONE now | LOST now | OVERFLOW now
 local e, f, p, i, r, u, c, d = load(resource)
 local ballot, kept, shown = 0, 0, ''
@@ -22,11 +25,30 @@ if i == id then
   if p >= 0 and now <= e then return 'OK ' .. clock .. ' ' .. int(f) .. ' ' .. int(e) .. ' ' .. memory .. shown end
   return 'LOST ' .. clock
 end
+local waits, named = channel and channel ~= '', wait and wait ~= ''
+if waits then
+  if not named then wait, ticket = id, ARGV[own + 1] end
+  wait = channel .. ' ' .. wait
+end
 if i ~= '' and now <= e then
-  return 'HELD ' .. clock .. ' ' .. int(e + 1 - now) .. ' ' .. i .. (c ~= '' and ' ' .. c or '')
+  local place = waits and join(resource, tombstone, wait, ticket, maxttl) or 0
+  if place > 0 and not waited then
+    waited = true
+    call('SET', resource, packed(e, f, p, i, r, u, c, d), 'KEEPTTL')
+  end
+  return 'HELD ' .. clock .. ' ' .. int(e + 1 - now) .. ' ' .. i .. ' ' .. place .. (c ~= '' and ' ' .. c or '')
 end
 if ballot > 0 and settle ~= '1' then return 'DONE ' .. clock .. shown end
-if r ~= '' and r ~= id and now < u then return 'HELD ' .. clock .. ' ' .. int(u - now) .. ' ' .. r end
+if r ~= '' and r ~= id and now < u then return 'HELD ' .. clock .. ' ' .. int(u - now) .. ' ' .. r .. ' 0' end
+local before = 0
+if waited then
+  if i ~= '' and e > z then z = e end -- nobody released it
+  local place = waits and join(resource, tombstone, wait, ticket, maxttl) or 0
+  before = place > 0 and place - 1 or count(try('ZCARD', queue(resource))) or 0
+  local rest = z + math.min(before, ahead) * turn - now
+  -- Never for longer than all turns take: the clock may have been set back since the hold ended.
+  if before > 0 and 0 < rest and rest <= ahead * turn then return 'RESERVED ' .. clock .. ' ' .. int(rest) .. ' ' .. place end
+end
 if call('EXISTS', tombstone) == 1 then return 'TOMBSTONE ' .. clock end
 local text = ARGV[own + 1]
 local proposed = tonumber(text)
@@ -35,6 +57,12 @@ if token > latest then token = latest elseif token < earliest then token = earli
 if token <= f then token = f + 1 end
 if token >= 9007199254740992 then return 'OVERFLOW ' .. clock end
 if claimed then used() end
+if due then due[resource] = nil end -- it is free no more
+if waited then
+  local q = queue(resource)
+  if before > 0 and z > 0 then remove(q, 'ZREMRANGEBYRANK', 0, math.min(before, ahead) - 1) end -- they have had their turn
+  if waits then remove(q, 'ZREM', wait) end
+end
 call('SET', resource, packed(now + lease, token, f, id, '', 0, sub(carried or '', 1, 255), d),
   'PX', life(lease + slack, token, kept))
 if token ~= proposed then text = int(token) end

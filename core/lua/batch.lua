@@ -6,8 +6,8 @@
 --      What is shared and what is own is the order of the functions' last parameters, and of what stands at own+1
 --      and following.
 local requests = {A = acquire, R = renew, C = complete, E = release}
-local shared = {A = 2, R = 3, C = 0, E = 4}
-local own = {A = 1, R = 2, C = 7, E = 1}
+local shared = {A = 5, R = 3, C = 0, E = 6}
+local own = {A = 1, R = 2, C = 8, E = 1}
 local function failure(err)
   local text = type(err) == 'table' and err.err or tostring(err)
   return '-' .. string.gsub(text, '^@?user_script: ?%d+: %-?', '')
@@ -18,17 +18,18 @@ if not fine then refused = failure(refused) end
 local function readonly(reply) return string.sub(reply, 1, 9) == '-READONLY' end
 if refused and readonly(refused) then return {err = string.sub(refused, 2)} end
 local replies, at, k = {}, 8, 1
+due = {}
 local last = #KEYS - #KEYS % 2
 while k < last do
   local word = ARGV[at + 1]
   local run, width = requests[word], own[word] + 1
   local count, lease = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local a, b, c, d = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
+  local a, b, c, d, e, f = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
   at = at + 3 + shared[word]
   for n = 1, count do
     local reply = refused
     if not refused or word == 'E' then
-      fine, reply = pcall(run, KEYS[k], KEYS[k + 1], ARGV[at + 1], lease, at + 1, a, b, c, d)
+      fine, reply = pcall(run, KEYS[k], KEYS[k + 1], ARGV[at + 1], lease, at + 1, a, b, c, d, e, f)
       if not fine then
         reply = failure(reply)
         if readonly(reply) then return {err = string.sub(reply, 2)} end
@@ -38,4 +39,7 @@ while k < last do
     at, k = at + width, k + 2
   end
 end
+local free = due
+due = nil
+for resource, waits in pairs(free) do wake(resource, waits) end
 return replies

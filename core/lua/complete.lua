@@ -2,7 +2,7 @@
 -- ARGV own+1 ballot
 --      own+2 what the node remembered when it last vouched for the attempt, '-' = it did not
 --      own+3 keep the record for (ms)  own+4 token that completed  own+5 life of the tombstone (ms)
---      own+6 '1' = the record is known to be decided  own+7 result
+--      own+6 '1' = the record is known to be decided  own+7 result  own+8 wait that is over; '' = none
 -- Replies  OK now   DONE now ballot rest origin: a record with a greater ballot stands   LOST now
 --          FORGOT now: the node may have forgotten a greater promise   WAIT now
 --          CLOCK us | REPLICA now | NOGUARD now
@@ -17,9 +17,17 @@ local others = i ~= '' and i ~= id and now <= e
 local ms, changed
 -- However it ends, the attempt is over here: a late request of it must not take the resource.
 local function over(reply)
+  local ended = i == id and e > 0
   -- A spent owner goes too: its write-back must not count on a node that accepted past it.
   if i ~= '' and (i == id or reply == 'OK ' and not others) then e, i, c, p, changed = 0, '', '', -1, true end
   if r == id then r, u, changed = '', 0, true end
+  local first = {}
+  if waited and (changed or ARGV[own + 8] ~= '') then
+    if ARGV[own + 8] ~= '' then remove(queue(resource), 'ZREM', ARGV[own + 8]) end
+    first = heads(resource)
+    if ended then z = now end
+    waited, changed = #first > 0, true
+  end
   local v = packed(e, f, p, i, r, u, c, d)
   if ms then
     call('SET', resource, v, 'PX', life(ms, 0, kept))
@@ -27,6 +35,7 @@ local function over(reply)
     press(tombstone, resource, v, 'KEEPTTL')
   end
   call('SET', tombstone, '1', 'PX', ARGV[own + 5])
+  if i == '' then wake(resource, first) end
   return reply .. clock
 end
 if accepted > ballot then return over('DONE ') .. ' ' .. int(accepted) .. ' ' .. int(kept - now) .. ' ' .. int(origin) end

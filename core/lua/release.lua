@@ -3,7 +3,9 @@
 -- buried: life of the tombstone (ms), '0' = none: all requests of the attempt have been answered
 -- stay: keep the resource taken for (ms)   idle: life of an idle fencing counter (ms)
 -- undo '1' = nobody has seen the attempt's token: put the counter back
--- ARGV own+1 drop a record with a smaller ballot (0 = none)
+-- wait: of the call that made the attempt; '' or nil = none   ticket: it goes on, and gets its place back; '' or nil =
+-- it is over
+-- ARGV own+1 drop a record with a smaller ballot (0 = none); of a lease only
 -- Replies  OK = it was ours   AGAIN = this attempt was over here already   GONE = it was not ours
 local e, f, p, i, r, u, c, d = load(resource)
 local ballot, changed = 0, false
@@ -13,9 +15,11 @@ if d ~= '' then
 end
 if r == id then r, u, changed = '', 0, true end
 local mine = i == id and e > 0
+local ended, first, expiry = false, {}, e
 local again = not mine and (i == id or call('EXISTS', tombstone) == 1)
 if mine then
   if undo == '1' and p >= 0 then f = math.max(p, ballot) end
+  ended = ARGV[own + 1] ~= '0'
   p, c = -1, ''
   if stay ~= '0' then
     -- From the end of the lease, where the clock is past it: it may have jumped.
@@ -28,7 +32,25 @@ if mine then
     if buried ~= '0' then i = '' end -- the tombstone says it
   end
 end
-if mine and f == 0 and d == '' and r == '' and stay == '0' then
+if waited then
+  local over = wait and wait ~= '' and (not ticket or ticket == '')
+  if over then
+    remove(queue(resource), 'ZREM', wait)
+  elseif mine and wait and wait ~= '' then
+    try('ZADD', queue(resource), ticket, wait)
+    try('PEXPIRE', queue(resource), queueLife)
+  end
+  first = heads(resource)
+  if #first == 0 then
+    waited, changed = false, true
+  elseif ended then
+    local t = call('TIME')
+    z = math.min(t[1] * 1000 + math.floor(t[2] / 1000), expiry) -- no later than the lease's end, as above
+  elseif not over or (i ~= '' and e > 0) then
+    first = {} -- an attempt that failed, or one of many that wait
+  end
+end
+if mine and f == 0 and d == '' and r == '' and stay == '0' and not waited then
   call('DEL', resource)
 elseif mine and ballot == 0 then
   press(tombstone, resource, packed(e, f, p, i, r, u, c, d), 'PX', idle)
@@ -36,4 +58,5 @@ elseif mine or changed then
   press(tombstone, resource, packed(e, f, p, i, r, u, c, d), 'KEEPTTL')
 end
 if buried ~= '0' then call('SET', tombstone, '1', 'PX', buried) end
+wake(resource, first)
 return mine and 'OK' or again and 'AGAIN' or 'GONE'

@@ -5,20 +5,29 @@
 -- and, unless all of them are missing:
 --   r = attempt that may have the resource next, '' = none   u = until then (server ms)
 --   c = what the owner's holder carries   d = completion record, '' = none
--- Its first byte marks the layout.  What has another mark, or another type, is refused: it may be a lease.
+-- Its first byte marks the layout: 2, or 3 where somebody may wait, and then z stands before i: when the last hold
+-- ended here (server ms).  What has another mark, or another type, is refused: it may be a lease.
 local KEYS, ARGV = KEYS, ARGV -- faster than what is global
 local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.sub
+local waited, z -- of the resource loaded last
 local function load(resource)
   local v = call('GET', resource)
+  waited, z = false, 0
   if not v then return 0, 0, -1, '', '', 0, '', '' end
-  if string.byte(v, 1, 1) ~= 2 then error('LAYOUT the key was written by a version of lockkit with another layout') end
-  local mark, e, f, p, i, rest = unpack('<BdddBc0', v)
+  local mark, e, f, p, i, rest = string.byte(v, 1, 1)
+  if mark == 2 then
+    mark, e, f, p, i, rest = unpack('<BdddBc0', v)
+  elseif mark == 3 then
+    waited, mark, e, f, p, z, i, rest = true, unpack('<BddddBc0', v)
+  else
+    error('LAYOUT the key was written by a version of lockkit with another layout')
+  end
   if rest > #v then return e, f, p, i, '', 0, '', '' end
   local r, u, c, last = unpack('<Bc0dBc0', v, rest)
   return e, f, p, i, r, u, c, sub(v, last)
 end
 local function packed(e, f, p, i, r, u, c, d)
-  local v = pack('<BdddBc0', 2, e, f, p, #i, i)
+  local v = waited and pack('<BddddBc0', 3, e, f, p, z, #i, i) or pack('<BdddBc0', 2, e, f, p, #i, i)
   if r == '' and c == '' and d == '' then return v end
   return v .. pack('<Bc0dBc0', #r, r, u, #c, c) .. d
 end

@@ -1,0 +1,173 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// An ear listens to what a node publishes for the waits of a Locker, on a connection of its own, from when the first of
+// them comes until none is left and nothing has been heard for a while, or the Locker is closed. In a Cluster there is
+// one for each guard bucket, whose channel is where the bucket's keys are.
+type ear struct {
+	s      *waits
+	n      *node
+	bucket int
+
+	denied atomic.Bool // the node does not allow to subscribe
+
+	mu     sync.Mutex
+	cancel context.CancelFunc
+	over   bool
+}
+
+const (
+	// A connection that is silent for so long is closed where nobody waits. Else it is tried, and given up if that is
+	// not answered.
+	silentFor = 10 * time.Second
+	// After a failure, so long until the next subscription.
+	relistenMin, relistenMax = 50 * time.Millisecond, time.Second
+	// Likewise where the node does not allow it.
+	deniedFor = time.Minute
+)
+
+// notAnew is a context in which go-redis makes no new connection in place of one that failed: listen does.
+var notAnew = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+var (
+	errSilent   = errors.New("no answer on the connection of the subscription")
+	errNeedless = errors.New("nobody waits")
+)
+
+// listen subscribes, and again after each failure.
+func (e *ear) listen() {
+	for pause := time.Duration(0); e.sleep(pause); {
+		began := e.s.e.clock.now()
+		err := e.session()
+		switch {
+		case err == errNeedless:
+			return
+		case mayNot(err):
+			e.setDenied(true)
+			if pause = deniedFor; e.n.deaf.CompareAndSwap(false, true) {
+				e.s.e.health.p.logger.Warn("lockkit: a node does not allow to subscribe, so waiting for a key polls it; see the manual for the rights that lockkit needs", e.n.attrs(), "err", err)
+			}
+		case e.s.e.clock.now()-began > relistenMax:
+			pause = relistenMin
+		default:
+			pause = min(max(2*pause, relistenMin), relistenMax)
+		}
+	}
+}
+
+func (e *ear) setDenied(denied bool) {
+	if e.denied.Swap(denied) != denied {
+		if denied {
+			e.s.denied.Add(1)
+		} else {
+			e.s.denied.Add(-1)
+		}
+	}
+}
+
+// sleep reports false when the Locker is being closed.
+func (e *ear) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return !e.s.e.isClosing()
+	case <-e.s.e.closing:
+		return false
+	}
+}
+
+// session is one subscription, until it fails.
+func (e *ear) session() error {
+	ctx, pubsub := e.open()
+	if pubsub == nil {
+		return nil
+	}
+	how, channel, _ := strings.Cut(e.s.channels[e.bucket].(string), " ")
+	subscribe := pubsub.Subscribe
+	if how == "S" {
+		subscribe = pubsub.SSubscribe
+	}
+	if err := subscribe(ctx, channel); err != nil {
+		e.cancel()
+		pubsub.Close()
+		return err
+	}
+	closed := make(chan struct{})
+	context.AfterFunc(ctx, func() { // not before: Close would wait for the connection to be made
+		pubsub.Close()
+		close(closed)
+	})
+	defer func() {
+		e.cancel()
+		<-closed
+	}()
+	pinged := true // the subscription is to be confirmed
+	for {
+		message, err := pubsub.ReceiveTimeout(notAnew, silentFor)
+		var late net.Error
+		switch {
+		case errors.As(err, &late) && late.Timeout() && !pinged:
+			if e.s.dismiss(e) {
+				return errNeedless
+			}
+			if err := pubsub.Ping(notAnew); err != nil {
+				return err
+			}
+			pinged = true
+			continue
+		case err != nil && pinged && errors.As(err, &late) && late.Timeout():
+			return errSilent
+		case err != nil:
+			return err
+		}
+		pinged = false
+		e.setDenied(false)
+		switch message := message.(type) {
+		case *redis.Subscription:
+			e.s.all()
+		case *redis.Message:
+			e.s.hear(e.n.index, message.Payload)
+		}
+	}
+}
+
+// open makes the connection's subscriber, nil if the Locker is being closed.
+func (e *ear) open() (context.Context, *redis.PubSub) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return nil, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e.cancel = cancel
+	if how, _, _ := strings.Cut(e.s.channels[e.bucket].(string), " "); how == "S" {
+		return ctx, e.n.client.SSubscribe(ctx)
+	}
+	return ctx, e.n.client.Subscribe(ctx)
+}
+
+// stop ends the subscription, without waiting for it.
+func (e *ear) stop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.over = true
+	if e.cancel != nil {
+		e.cancel()
+	}
+}

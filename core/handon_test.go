@@ -1,0 +1,167 @@
+package core
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A release, and the request of the next in line of its process, in one batch.
+
+// A hand-off inside a process takes one round trip and one batch for each node.
+func TestHandOnInOneRoundTrip(t *testing.T) {
+	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
+		const oneWay = 5 * time.Millisecond
+		p := w.process()
+		lease := w.holds(p, "k")
+		c := w.waits(p, "k")
+		p.set(fate{delay: oneWay, replyDelay: oneWay})
+		before := w.requests()
+		released := time.Now()
+		go lease.Release(t.Context())
+		wantBetween(t, "hand-off", w.gets(c, released), 2*oneWay, 2*oneWay)
+		synctest.Wait()
+		if n := w.requests() - before; n > len(w.nodes) {
+			t.Errorf("%d batches for one hand-off", n)
+		}
+		if c.lease.FencingToken() <= lease.FencingToken() {
+			t.Errorf("token %d after %d", c.lease.FencingToken(), lease.FencingToken())
+		}
+		w.release(c.lease)
+	})
+}
+
+// The next in line of another process comes first if it began to wait before.
+func TestHandOnGivesWay(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.holds(p, "k")
+		first := w.waits(other, "k")
+		second := w.waits(p, "k")
+		third := w.waits(w.process(), "k")
+		fourth := w.waits(p, "k")
+		for _, next := range []*caller{first, second, third, fourth} {
+			released := time.Now()
+			w.release(lease)
+			wantBetween(t, "hand-off", w.gets(next, released), 0, tellWithin+time.Millisecond) // p has just begun to listen
+			lease = next.lease
+		}
+		w.release(lease)
+	})
+}
+
+// Who is woken for nothing would only ask for nothing.
+func TestHandOnWakesNobody(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.holds(p, "k")
+		second := w.waits(p, "k")
+		third := w.waits(other, "k")
+		asked := other.counting(acquireScript)
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(second, released), 0, time.Millisecond)
+		time.Sleep(2 * aTurn)
+		if n := asked.Load(); n > 0 {
+			t.Errorf("asked %d times while nothing was free", n)
+		}
+		released = time.Now()
+		w.release(second.lease)
+		wantBetween(t, "hand-off", w.gets(third, released), 0, time.Millisecond)
+		w.release(third.lease)
+	})
+}
+
+// Whatever happens to the one who is next at the moment of the hand-off, nothing of it stays and the one after it comes.
+func TestHandOnToOneWhoLeaves(t *testing.T) {
+	for name, leave := range map[string]func(p *process, next *caller){
+		"cancelled":      func(_ *process, next *caller) { next.cancel() },
+		"closing":        func(p *process, _ *caller) { go p.Close(context.Background()) },
+		"cancelled late": func(_ *process, next *caller) { time.AfterFunc(time.Millisecond, next.cancel) },
+		"closing late": func(p *process, _ *caller) {
+			time.AfterFunc(time.Millisecond, func() { p.Close(context.Background()) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+				p, other := w.process(), w.process()
+				lease := w.holds(p, "k")
+				next := w.waits(p, "k")
+				after := w.waits(other, "k")
+				p.set(fate{delay: 2 * time.Millisecond, replyDelay: 2 * time.Millisecond})
+				released := time.Now()
+				go lease.Release(t.Context())
+				leave(p, next)
+				<-next.done
+				if next.err == nil {
+					t.Error("it has a lease")
+				}
+				wantBetween(t, "hand-off", w.gets(after, released), 0, 20*time.Millisecond)
+				w.release(after.lease)
+				p.Close(context.Background())
+				synctest.Wait()
+				for i := range w.nodes {
+					if q := w.queue(p, i, "k"); len(q) > 0 {
+						t.Errorf("still waits on node %d: %q", i, q)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A lease that was lost is not handed on as if it were held; what was lost on the way is asked for again.
+func TestHandOnThatIsLost(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		p := w.process(WithTTL(3 * time.Second))
+		lease := w.holds(p, "k")
+		next := w.waits(p, "k")
+		p.set(fate{lose: true})
+		go lease.Release(t.Context())
+		synctest.Wait()
+		time.Sleep(10 * time.Millisecond)
+		p.set(fate{})
+		lost := time.Now()
+		wantBetween(t, "hand-off", w.gets(next, lost), 0, 4*time.Second)
+		w.release(next.lease)
+	})
+}
+
+// Where others poll, a process does not keep a key to itself, whether it holds it often or for long.
+func TestHandOnIsBoundedWhereOthersPoll(t *testing.T) {
+	for _, hold := range []time.Duration{100 * time.Microsecond, 40 * time.Millisecond} {
+		t.Run(hold.String(), func(t *testing.T) {
+			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+				p, other := w.process(), w.process(WithMaxWait(5*time.Second))
+				lease := w.holds(p, "k")
+				for i := range w.nodes {
+					w.withoutQueue(i, "k")
+					for _, each := range []*process{p, other} {
+						each.e.nodes[i].unqueued.Store(true)
+					}
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for range 3 { // there is always a next one
+					go func() {
+						for ctx.Err() == nil {
+							p.Do(ctx, "k", func(context.Context) error {
+								time.Sleep(hold)
+								return nil
+							})
+						}
+					}()
+				}
+				synctest.Wait()
+				c := w.waits(other, "k")
+				began := time.Now()
+				w.release(lease)
+				wantBetween(t, "it came", w.gets(c, began), 0, 5*time.Second)
+				cancel()
+				w.release(c.lease)
+				synctest.Wait()
+			})
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package core
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A node that has not answered yet when it is clear that others hold the key.
+
+// It is told nothing if it answers that it did not grant the key, either.
+func TestRefusalThatComesLate(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.holds(w.process(WithFixedLease()), "k")
+		p := w.process()
+		released := p.counting(releaseScript)
+		p.links[2].set(fate{replyDelay: 20 * time.Millisecond}, acquireScript)
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrHeld)
+		time.Sleep(time.Minute)
+		if n := released.Load(); n > 0 {
+			t.Errorf("%d releases of what was granted nowhere", n)
+		}
+	})
+}
+
+// If it granted the key, it is told at once that the attempt is over.
+func TestGrantThatComesLate(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder := w.process(WithFixedLease())
+		holder.links[2].set(fate{refuse: true}, acquireScript)
+		w.holds(holder, "k")
+		p := w.process()
+		p.set(fate{replyDelay: time.Millisecond}, acquireScript) // all have been asked by then
+		p.links[2].set(fate{replyDelay: 20 * time.Millisecond}, acquireScript)
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrHeld)
+		synctest.Wait()
+		if w.resource(p, 2, "k").Expiry == 0 {
+			t.Fatal("the third node did not grant it")
+		}
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		if r := w.resource(p, 2, "k"); r.Expiry != 0 {
+			t.Errorf("the third node keeps it: %+v", r)
+		}
+	})
+}
+
+// If it does not answer, it is told after the node timeout: the request may arrive yet.
+func TestGrantWithoutAnAnswer(t *testing.T) {
+	for name, f := range map[string]fate{
+		"arrived":   {loseReply: true},
+		"under way": {delay: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				holder := w.process(WithFixedLease())
+				holder.links[2].set(fate{refuse: true}, acquireScript)
+				w.holds(holder, "k")
+				p := w.process()
+				p.set(fate{replyDelay: time.Millisecond}, acquireScript)
+				p.links[2].set(f, acquireScript)
+				_, err := p.TryAcquire(t.Context(), "k")
+				wantErr(t, err, ErrHeld)
+				time.Sleep(3 * time.Second)
+				if r := w.resource(p, 2, "k"); r.Expiry != 0 {
+					t.Errorf("the third node keeps it: %+v", r)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,253 @@
+package core
+
+import (
+	"crypto/rand"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The queue of a key is on its nodes (lua/queue.lua), and each of them tells the first two of it when the key becomes
+// free. Who is told is the wait, not the process, nor an attempt.
+const (
+	// A quorum of the nodes has told, or so much time has passed since the first.
+	tellWithin = 5 * time.Millisecond
+	// The turn of the first on a node, which the second waits for.
+	queueTurn = 50 * time.Millisecond
+	// So many of a queue have a turn; those behind them none before these.
+	ahead = 3
+	// A wait that a quorum has in its queue asks by itself so often, at least.
+	fallbackMin, fallbackMax = 750 * time.Millisecond, time.Second
+)
+
+// A wait is one call of Acquire that waits, under the name of its first attempt.
+type wait struct {
+	name   any // on the nodes
+	ticket any // when it began, by the wall clock, µs
+	quorum int
+	try    chan struct{} // room for one: it is its turn
+
+	mu    sync.Mutex
+	told  nodeSet // since it last tried
+	timer *time.Timer
+	at    time.Time // when the timer fires; zero = it does not run
+}
+
+func newWait(name, ticket any, quorum int) *wait {
+	return &wait{name: name, ticket: ticket, quorum: quorum, try: make(chan struct{}, 1)}
+}
+
+// tell notes that a node says that the wait is the first, or the second, of its queue.
+func (w *wait) tell(node, place int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if place > 1 {
+		w.after(queueTurn)
+		return
+	}
+	if w.told = w.told.with(node); w.told.len() < w.quorum {
+		w.after(tellWithin)
+		return
+	}
+	w.now()
+}
+
+// after has the wait try then, unless it is to try before. Called with the lock.
+func (w *wait) after(d time.Duration) {
+	at := time.Now().Add(d)
+	switch {
+	case !w.at.IsZero() && !at.Before(w.at):
+		return
+	case w.timer == nil:
+		w.timer = time.AfterFunc(d, w.fire)
+	default:
+		w.timer.Reset(d)
+	}
+	w.at = at
+}
+
+func (w *wait) fire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.at.IsZero() {
+		w.now()
+	}
+}
+
+// now has the wait try. Called with the lock.
+func (w *wait) now() {
+	w.stop()
+	select {
+	case w.try <- struct{}{}:
+	default:
+	}
+}
+
+// stop forgets what was told. Called with the lock.
+func (w *wait) stop() {
+	w.told, w.at = 0, time.Time{}
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// trying notes that the wait tries now. What it is told from now on has it try once more.
+func (w *wait) trying() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = 0
+	select {
+	case <-w.try:
+	default:
+	}
+}
+
+// waits are the calls of a Locker that wait, and what nodes tell them.
+type waits struct {
+	e        *ensemble
+	channels []any // by guard bucket: how to publish, and where
+
+	mu     sync.Mutex
+	byName map[string]*wait
+	// lately are names that were told and are not known: the answer that makes one of them wait may be on its way.
+	lately  [256]string
+	next    int
+	ears    []*ear       // by guard bucket and node
+	denied  atomic.Int32 // ears that may not listen
+	stopped bool
+}
+
+func (s *waits) init(e *ensemble, buckets int) {
+	s.e, s.byName, s.ears = e, map[string]*wait{}, make([]*ear, buckets*len(e.nodes))
+	process := rand.Text()[:13] // short enough for a queue to be packed by Redis, which takes up to 64 bytes
+	for b := range buckets {
+		how := "P "
+		if buckets > 1 {
+			how = "S "
+		}
+		s.channels = append(s.channels, how+e.keys.channel(b, process))
+	}
+}
+
+// channel is where the nodes tell the waits of this Locker; empty where so many do not allow to subscribe that no quorum
+// tells, for then a place in the queues would only hold up others.
+func (s *waits) channel(bucket int) any {
+	if s.denied.Load() == 0 {
+		return s.channels[bucket]
+	}
+	denied, n := 0, len(s.e.nodes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ear := range s.ears[bucket*n : (bucket+1)*n] {
+		if ear != nil && ear.denied.Load() {
+			denied++
+		}
+	}
+	if denied > n-quorum(n) {
+		return ""
+	}
+	return s.channels[bucket]
+}
+
+// polled reports whether those who wait are in no queue, as far as is known of the rights of this Locker: then a key
+// that goes from hand to hand in one process never comes to another.
+func (s *waits) polled(bucket int) bool {
+	unqueued, n := 0, len(s.e.nodes)
+	for _, n := range s.e.nodes {
+		if n.unqueued.Load() {
+			unqueued++
+		}
+	}
+	return unqueued > n-quorum(n) || s.channel(bucket) == ""
+}
+
+// member is what a wait is called in the queues.
+func (s *waits) member(bucket int, name any) string {
+	return s.channels[bucket].(string) + " " + name.(string)
+}
+
+// begin books a wait, and has the nodes listened to. A wait that was told before it was booked tries at once.
+func (s *waits) begin(w *wait, bucket int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := w.name.(string)
+	s.byName[name] = w
+	for i, told := range s.lately {
+		if told == name {
+			s.lately[i] = ""
+			w.try <- struct{}{}
+			break
+		}
+	}
+	for i, n := range s.e.nodes {
+		if at := bucket*len(s.e.nodes) + i; s.ears[at] == nil && !s.stopped {
+			s.ears[at] = &ear{s: s, n: n, bucket: bucket}
+			s.e.spawn(s.ears[at].listen)
+		}
+	}
+}
+
+// dismiss lets go of an ear if nobody waits, and reports whether it did. The next wait makes another.
+func (s *waits) dismiss(e *ear) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.byName) > 0 {
+		return false
+	}
+	s.ears[e.bucket*len(s.e.nodes)+e.n.index] = nil
+	return true
+}
+
+// stop has nobody listen any more.
+func (s *waits) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	ears := slices.Clone(s.ears)
+	s.mu.Unlock()
+	for _, ear := range ears {
+		if ear != nil {
+			ear.stop()
+		}
+	}
+}
+
+func (s *waits) end(w *wait) {
+	s.mu.Lock()
+	delete(s.byName, w.name.(string))
+	s.mu.Unlock()
+	w.mu.Lock()
+	w.stop()
+	w.mu.Unlock()
+}
+
+// hear takes what a node published: a place, and a name.
+func (s *waits) hear(node int, message string) {
+	place, name, _ := strings.Cut(message, " ")
+	s.mu.Lock()
+	w := s.byName[name]
+	if w == nil && place == "1" {
+		s.lately[s.next] = name
+		s.next = (s.next + 1) % len(s.lately)
+	}
+	s.mu.Unlock()
+	switch {
+	case w == nil:
+	case place == "1":
+		w.tell(node, 1)
+	default:
+		w.tell(node, 2)
+	}
+}
+
+// all has every wait try: nobody knows what they were told while nobody listened.
+func (s *waits) all() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.byName {
+		w.mu.Lock()
+		w.now()
+		w.mu.Unlock()
+	}
+}

@@ -1,0 +1,193 @@
+package core
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Releases that travel together tell whoever waits, also where one of them is a repetition.
+func TestReleasedTwiceInOneBatch(t *testing.T) {
+	onNodes(t, []int{3, 5}, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease, busy := w.holds(p, "k"), w.holds(p, "busy")
+		c := w.waits(other, "k")
+		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
+		go busy.Release(t.Context()) // what comes now leaves together
+		synctest.Wait()
+		var together atomic.Int32
+		for _, k := range p.links {
+			k.together = func() { together.Add(1) }
+		}
+		released := time.Now()
+		go lease.Release(t.Context())
+		go lease.Release(t.Context())
+		took := w.gets(c, released)
+		if together.Load() == 0 {
+			t.Fatal("not together")
+		}
+		wantBetween(t, "hand-off", took, 0, 20*time.Millisecond)
+		w.release(c.lease)
+	})
+}
+
+// What waits for a key with blanks in its name is told.
+func TestPrefixWithABlank(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, p := w.process(WithKeyPrefix("my app:")), w.process(WithKeyPrefix("my app:"))
+		lease := w.holds(holder, "k")
+		c := w.waits(p, "k")
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(c, released), 0, 5*time.Millisecond)
+		w.release(c.lease)
+	})
+}
+
+// panicky panics where it is told to.
+type panicky struct {
+	end, node func(kind OpKind, r NodeReply) bool
+}
+
+func (o *panicky) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+	return ctx, func(Outcome) {
+		if o.end != nil && o.end(op.Kind, NodeReply{}) {
+			panic("observer")
+		}
+	}
+}
+
+func (o *panicky) Node(_ context.Context, kind OpKind, r NodeReply) {
+	if o.node != nil && o.node(kind, r) {
+		panic("observer")
+	}
+}
+
+func quietRelease(lease *Lease) {
+	defer func() { recover() }()
+	lease.Release(context.Background())
+}
+
+// An observer that panics at the end of a hold does not keep the key from others.
+func TestObserverPanicsAtTheEndOfAHold(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		var on atomic.Bool
+		o := &panicky{end: func(kind OpKind, _ NodeReply) bool { return kind == OpHold && on.Load() }}
+		p := w.process(WithObserver(o), WithFixedLease())
+		lease := w.holds(p, "k")
+		on.Store(true)
+		quietRelease(lease)
+		on.Store(false)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		next, err := p.Acquire(ctx, "k")
+		if err != nil {
+			p.e.mu.Lock()
+			clear(p.e.leases)
+			p.e.mu.Unlock()
+			t.Fatalf("the turn is lost: %v", err)
+		}
+		w.release(next)
+	})
+}
+
+// An observer that panics while a key is handed on does not give the turn to two.
+func TestObserverPanicsAtAHandOn(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var on atomic.Bool
+		o := &panicky{node: func(kind OpKind, r NodeReply) bool {
+			return kind == OpAcquire && r.Verdict == CircuitOpen && on.CompareAndSwap(true, false)
+		}}
+		p := w.process(WithObserver(o))
+		lease := w.holds(p, "k")
+		a, b := w.waits(p, "k"), w.waits(p, "k")
+		p.e.nodes[1].mu.Lock()
+		p.e.nodes[1].fault = errRefused
+		p.e.nodes[1].mu.Unlock()
+		on.Store(true)
+		p.set(fate{delay: 20 * time.Millisecond})
+		quietRelease(lease)
+		if on.Load() {
+			t.Fatal("it did not panic")
+		}
+		synctest.Wait()
+		p.e.lines.mu.Lock()
+		waiting := len(p.e.lines.m["lockkit:{0}r:k"].waiters)
+		p.e.lines.mu.Unlock()
+		if waiting != 1 {
+			t.Errorf("%d in line, after one of two was let in", waiting)
+		}
+		p.e.nodes[1].mu.Lock()
+		p.e.nodes[1].fault = nil
+		p.e.nodes[1].mu.Unlock()
+		a.cancel()
+		b.cancel()
+		<-a.done
+		<-b.done
+	})
+}
+
+// A node that was slow to answer is told of every attempt that is over, not of the first alone.
+func TestManyGrantsWithoutAnAnswer(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder := w.process(WithFixedLease())
+		holder.links[2].set(fate{refuse: true}, acquireScript)
+		keys := []string{"a", "b", "c"}
+		for _, key := range keys {
+			w.holds(holder, key)
+			time.Sleep(time.Second) // the circuit
+		}
+		p := w.process()
+		p.set(fate{replyDelay: time.Millisecond}, acquireScript) // all have been asked by then
+		p.links[2].decide(func(s *script, _ []any) fate {
+			if s == acquireScript {
+				return fate{loseReply: true}
+			}
+			return fate{delay: 20 * time.Millisecond, replyDelay: 20 * time.Millisecond}
+		})
+		for _, key := range keys {
+			_, err := p.TryAcquire(t.Context(), key)
+			wantErr(t, err, ErrHeld)
+			time.Sleep(10 * time.Millisecond)
+		}
+		granted := 0
+		for _, key := range keys {
+			if r := w.resource(p, 2, key); r.Expiry != 0 {
+				granted++
+			}
+		}
+		if granted < 2 {
+			t.Fatal("granted", granted)
+		}
+		time.Sleep(4 * time.Second)
+		for _, key := range keys {
+			if r := w.resource(p, 2, key); r.Expiry != 0 {
+				t.Errorf("the third node keeps %s: %+v", key, r)
+			}
+		}
+	})
+}
+
+// A request that comes when its attempt is over enters no queue.
+func TestRequestThatComesLateEntersNoQueue(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, p, next := w.process(), w.process(), w.process()
+		lease := w.holds(holder, "k")
+		p.set(fate{delay: 100 * time.Millisecond}, acquireScript)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		p.Acquire(ctx, "k")
+		time.Sleep(500 * time.Millisecond)
+		for i := range w.nodes {
+			if q := w.queue(p, i, "k"); len(q) > 0 {
+				t.Errorf("node %d: %q waits, whose call has ended", i, q)
+			}
+		}
+		c := w.waits(next, "k")
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(c, released), 0, 5*time.Millisecond)
+	})
+}

@@ -1,0 +1,142 @@
+package core
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Faults at each moment of a hand-off between processes, and waiters that are not alike.
+
+// Whenever subscriptions break, whoever waits comes when a subscription stands again, or by the fallback.
+func TestSubscriptionDroppedAtEveryPoint(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		const oneWay = 200 * time.Microsecond
+		holder := w.process()
+		for at := time.Duration(0); at < 12*oneWay; at += oneWay / 2 {
+			key := fmt.Sprint("key ", at)
+			lease := w.holds(holder, key)
+			p := w.process()
+			p.set(fate{delay: oneWay, replyDelay: oneWay})
+			began := time.Now()
+			time.AfterFunc(at, func() {
+				for _, n := range w.nodes {
+					n.BreakSubscriptions()
+				}
+			})
+			time.AfterFunc(5*oneWay, func() { lease.Release(t.Context()) })
+			c := w.waits(p, key)
+			wantBetween(t, "broken after "+at.String(), w.gets(c, began), 0, fallbackMax+5*time.Millisecond)
+			w.release(c.lease)
+			p.Close(t.Context())
+		}
+	})
+}
+
+// A head that dies when it has been granted the key is succeeded when its lease runs out; one that only pauses has
+// the key, and then the next.
+func TestHeadStopsAtTheGrant(t *testing.T) {
+	for name, c := range map[string]struct {
+		stops       func(head *process)
+		least, most time.Duration
+	}{
+		"dies": {(*process).vanish, 3 * time.Second, 3*time.Second + aTurn + 10*time.Millisecond},
+		"dies after asking": {func(p *process) {
+			p.set(fate{loseReply: true}, acquireScript)
+			p.set(fate{lose: true}, releaseScript, renewScript)
+		}, queueTurn, 3*time.Second + aTurn + time.Second},
+		"pauses": {func(p *process) { p.set(fate{replyDelay: 100 * time.Millisecond}, acquireScript) }, 100 * time.Millisecond, 101*time.Millisecond + aTurn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+				holder, head, next := w.process(), w.process(WithTTL(3*time.Second)), w.process()
+				lease := w.holds(holder, "k")
+				first := w.waits(head, "k")
+				second := w.waits(next, "k")
+				if name != "dies" {
+					c.stops(head)
+				}
+				released := time.Now()
+				w.release(lease)
+				if name == "dies" {
+					w.gets(first, released)
+					c.stops(head)
+				} else {
+					go func() {
+						if <-first.done; first.lease != nil {
+							first.lease.Release(t.Context())
+						}
+					}()
+				}
+				wantBetween(t, "hand-off", w.gets(second, released), c.least, c.most)
+				if first.lease != nil && first.lease.Context().Err() == nil {
+					t.Error("two hold the key")
+				}
+				w.release(second.lease)
+				first.cancel()
+			})
+		})
+	}
+}
+
+// Waiters whose Lockers are set up differently stand in one queue.
+func TestWaitersThatAreNotAlike(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder := w.process(WithTTL(5 * time.Second))
+		lease := w.holds(holder, "k")
+		var callers []*caller
+		for _, opts := range [][]Option{
+			{WithTTL(3 * time.Second)}, {WithFixedLease()}, {WithMaxWait(time.Minute)}, {WithMaxHold(4 * time.Second)},
+			{WithDetachedLease(true), WithMaxWait(time.Minute)}, {WithRetryDelay(time.Millisecond, 2*time.Millisecond)},
+		} {
+			callers = append(callers, w.waits(w.process(opts...), "k"))
+		}
+		time.Sleep(7 * time.Second) // longer than some of their leases last
+		for i, c := range callers {
+			released := time.Now()
+			w.release(lease)
+			wantBetween(t, fmt.Sprint("hand-off to caller ", i), w.gets(c, released), 0, time.Millisecond)
+			lease = c.lease
+			time.Sleep(2 * aTurn)
+		}
+		w.release(lease)
+	})
+}
+
+// Nodes whose queues differ delay one another, but everybody comes, and each within all turns.
+func TestQueuesThatDiffer(t *testing.T) {
+	onNodes(t, []int{2, 3, 4, 5}, func(t *testing.T, w *world) {
+		holder := w.process()
+		lease := w.holds(holder, "k")
+		var callers []*caller
+		for i := range 6 {
+			p := w.process()
+			for n, link := range p.links { // each is unknown to another node
+				if n == i%len(p.links) && len(p.links) > 2 {
+					link.set(fate{refuse: true}, acquireScript)
+				}
+			}
+			callers = append(callers, w.waits(p, "k"))
+			p.clear()
+		}
+		for i := range w.nodes {
+			if len(w.nodes) > 2 && len(w.queue(holder, i, "k")) == len(callers) {
+				t.Fatalf("node %d knows everybody", i)
+			}
+		}
+		done := make(chan *caller, len(callers))
+		for _, c := range callers {
+			go func() { <-c.done; done <- c }()
+		}
+		for range callers {
+			released := time.Now()
+			w.release(lease)
+			c := <-done
+			wantBetween(t, "hand-off", w.gets(c, released), 0, (ahead+1)*queueTurn)
+			lease = c.lease
+		}
+		w.release(lease)
+		synctest.Wait()
+	})
+}

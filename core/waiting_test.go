@@ -1,0 +1,414 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A caller is somebody who waits for a key.
+type caller struct {
+	p      *process
+	cancel context.CancelFunc
+	done   chan struct{}
+	lease  *Lease
+	err    error
+	at     time.Time // when it returned
+}
+
+// waits has p wait for a key, until the call is in the queues and listens.
+func (w *world) waits(p *process, key string) *caller {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	c := &caller{p: p, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		c.lease, c.err = p.Acquire(ctx, key)
+		c.at = time.Now()
+	}()
+	synctest.Wait()
+	time.Sleep(time.Millisecond) // calls are in the order of their clocks
+	return c
+}
+
+// holds is acquire, on every node.
+func (w *world) holds(p *process, key string) *Lease {
+	w.t.Helper()
+	lease := w.acquire(p, key)
+	synctest.Wait()
+	return lease
+}
+
+// gets waits for the lease, and returns how long after since it came.
+func (w *world) gets(c *caller, since time.Time) time.Duration {
+	w.t.Helper()
+	testutil.Receive(w.t, c.done)
+	if c.err != nil {
+		w.t.Fatalf("waited in vain: %v", c.err)
+	}
+	return c.at.Sub(since)
+}
+
+// onNodes runs f on ensembles of these sizes.
+func onNodes(t *testing.T, sizes []int, f func(t *testing.T, w *world)) {
+	t.Parallel()
+	for _, n := range sizes {
+		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) { bubble(t, n, f) })
+	}
+}
+
+const aTurn = queueTurn + tellWithin
+
+// Who waits in another process is told when the key is free, and asks at once; until then it does not poll.
+func TestWokenAtOnce(t *testing.T) {
+	onNodes(t, []int{1, 2, 3, 4, 5}, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process()
+		lease := w.holds(holder, "k")
+		asked := p.counting(acquireScript)
+		c := w.waits(p, "k")
+		before := asked.Load()
+		time.Sleep(700 * time.Millisecond)
+		if n := asked.Load() - before; n > 0 {
+			t.Errorf("asked %d times while nothing happened", n)
+		}
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(c, released), 0, time.Millisecond)
+		if n := asked.Load() - before; n > int64(len(w.nodes)) {
+			t.Errorf("%d requests for one hand-off", n)
+		}
+		w.release(c.lease)
+		synctest.Wait()
+		for i := range w.nodes {
+			if q := w.queue(p, i, "k"); len(q) > 0 {
+				t.Errorf("still waits on node %d: %q", i, q)
+			}
+			if w.resource(p, i, "k").Waited {
+				t.Errorf("node %d goes on looking for who waits", i)
+			}
+		}
+	})
+}
+
+// Nobody polls for a key whose holder has a quorum, also where it does not have all nodes.
+func TestNoPollingBesideAMinority(t *testing.T) {
+	onNodes(t, []int{3, 5}, func(t *testing.T, w *world) {
+		holder, p := w.process(WithFixedLease()), w.process()
+		holder.links[0].set(fate{refuse: true}, acquireScript)
+		lease := w.holds(holder, "k")
+		asked := p.counting(acquireScript)
+		c := w.waits(p, "k")
+		before := asked.Load()
+		time.Sleep(700 * time.Millisecond)
+		if n := asked.Load() - before; n > 0 {
+			t.Errorf("asked %d times while nothing happened", n)
+		}
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(c, released), 0, time.Millisecond)
+	})
+}
+
+// Processes are served in the order in which they began to wait, whoever comes back.
+func TestServedInOrder(t *testing.T) {
+	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
+		const crowd, hold, rounds = 8, 5 * time.Millisecond, 4
+		holder := w.process()
+		lease := w.holds(holder, "k")
+		served := make(chan int, crowd*rounds)
+		var requests atomic.Int64
+		var all sync.WaitGroup
+		defer all.Wait()
+		for i := range crowd {
+			p := w.process()
+			for _, k := range p.links {
+				k.decide(func(s *script, _ []any) fate {
+					if s == acquireScript || s == releaseScript {
+						requests.Add(1)
+					}
+					return fate{delay: 100 * time.Microsecond, replyDelay: 100 * time.Microsecond}
+				})
+			}
+			all.Go(func() {
+				for range rounds {
+					lease, err := p.Acquire(t.Context(), "k")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					served <- i
+					time.Sleep(hold)
+					lease.Release(t.Context())
+				}
+			})
+			time.Sleep(20 * time.Millisecond)
+		}
+		began := requests.Load() // those that listened for the first time have asked twice
+		start := time.Now()
+		w.release(lease)
+		for n := range crowd * rounds {
+			if i := testutil.Receive(t, served); i != n%crowd {
+				t.Errorf("the %dth is process %d", n, i)
+			}
+		}
+		took, ideal := time.Since(start), (crowd*rounds-1)*hold
+		if took > ideal*115/100 {
+			t.Errorf("%d holds of %v took %v", crowd*rounds, hold, took)
+		}
+		synctest.Wait()
+		if each := float64(requests.Load()-began) / float64(crowd*rounds*len(w.nodes)); each > 3.2 {
+			t.Errorf("%.2f requests per acquisition and node", each)
+		}
+	})
+}
+
+// What nobody tells is found out by asking, within the fallback.
+func TestLostWakeUp(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process(WithMaxWait(5*time.Second))
+		lease := w.holds(holder, "k")
+		c := w.waits(p, "k")
+		for _, n := range w.nodes {
+			n.DropMessages(true)
+		}
+		time.Sleep(100 * time.Millisecond)
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(c, released), fallbackMin-200*time.Millisecond, fallbackMax)
+	})
+}
+
+// The last of the nodes that answer may be the one that tells.
+func TestOneNodeTells(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process()
+		lease := w.holds(holder, "k")
+		c := w.waits(p, "k")
+		w.nodes[0].DropMessages(true)
+		w.nodes[1].DropMessages(true)
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(c, released), tellWithin, tellWithin+time.Millisecond)
+	})
+}
+
+// A key that is released while its refusal is under way is not waited for.
+func TestToldBeforeTheRefusal(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process()
+		first := w.acquire(holder, "other")
+		c := w.waits(p, "other") // p listens from now on
+		w.release(first)
+		w.gets(c, time.Now())
+		lease := w.holds(holder, "k")
+		p.set(fate{replyDelay: 20 * time.Millisecond}, acquireScript)
+		d := w.waits(p, "k")
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(d, released), 20*time.Millisecond, 45*time.Millisecond)
+	})
+}
+
+// What is told while the waiter asks is not forgotten.
+func TestToldDuringATry(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process()
+		lease := w.holds(holder, "k")
+		c := w.waits(p, "k")
+		p.set(fate{replyDelay: 30 * time.Millisecond}, acquireScript)
+		p.e.waits.all() // the key is held still
+		time.Sleep(10 * time.Millisecond)
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(c, released), 30*time.Millisecond, 60*time.Millisecond)
+	})
+}
+
+// Who has listened to nobody for a while asks as soon as it listens again.
+func TestSubscriptionThatBreaks(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process()
+		lease := w.holds(holder, "k")
+		c := w.waits(p, "k")
+		time.Sleep(2 * relistenMax)
+		broken := time.Now()
+		for _, n := range w.nodes {
+			n.BreakSubscriptions()
+		}
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(c, broken), 0, relistenMin+time.Millisecond)
+	})
+}
+
+// A first in the queue that does not come costs the second a turn, once.
+func TestFirstInTheQueueIsDead(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, dead, p := w.process(), w.process(), w.process()
+		lease := w.holds(holder, "k")
+		w.waits(dead, "k")
+		c := w.waits(p, "k")
+		dead.vanish()
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(c, released), queueTurn, aTurn)
+		d := w.waits(holder, "k")
+		released = time.Now()
+		w.release(c.lease)
+		wantBetween(t, "the next hand-off", w.gets(d, released), 0, time.Millisecond)
+	})
+}
+
+// Two of them cost the third the rest of the fallback at most.
+func TestFirstTwoInTheQueueAreDead(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder := w.process()
+		lease := w.holds(holder, "k")
+		for range 2 {
+			dead := w.process()
+			w.waits(dead, "k")
+			dead.vanish()
+		}
+		c := w.waits(w.process(), "k")
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(c, released), 2*queueTurn, fallbackMax)
+	})
+}
+
+// Who stops waiting leaves the queue at once, and those behind it come in its place.
+func TestWaiterThatIsCancelled(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, first, second := w.process(), w.process(), w.process()
+		lease := w.holds(holder, "k")
+		c, d := w.waits(first, "k"), w.waits(second, "k")
+		c.cancel()
+		testutil.Receive(t, c.done)
+		wantErr(t, c.err, context.Canceled)
+		synctest.Wait()
+		left := 0
+		for i := range w.nodes {
+			q := w.queue(first, i, "k")
+			if len(q) > 1 {
+				t.Errorf("node %d: %q wait", i, q)
+			}
+			left += len(q)
+		}
+		if left < quorum(len(w.nodes)) { // nodes that were not needed for the refusal may not have heard of it
+			t.Errorf("only %d nodes have the other in their queues", left)
+		}
+		released := time.Now()
+		w.release(lease)
+		wantBetween(t, "hand-off", w.gets(d, released), 0, time.Millisecond)
+	})
+}
+
+// One that stops when it has just been told passes the turn on.
+func TestWaiterIsCancelledWhenTold(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, first, second, third := w.process(), w.process(), w.process(), w.process()
+		lease := w.holds(holder, "k")
+		c, d, e := w.waits(first, "k"), w.waits(second, "k"), w.waits(third, "k")
+		first.set(fate{delay: 10 * time.Millisecond}, acquireScript)
+		second.set(fate{delay: 10 * time.Millisecond}, acquireScript)
+		released := time.Now()
+		w.release(lease)
+		c.cancel()
+		d.cancel()
+		wantBetween(t, "hand-off", w.gets(e, released), 0, aTurn)
+	})
+}
+
+// A node that is emptied, or does not answer, holds nobody up.
+func TestQueueOnNodesInTrouble(t *testing.T) {
+	for name, trouble := range map[string]func(n *testutil.Node){
+		"emptied": (*testutil.Node).RestartEmpty, "flushed": (*testutil.Node).Flush, "down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				holder, p := w.process(), w.process()
+				lease := w.holds(holder, "k")
+				c := w.waits(p, "k")
+				trouble(w.nodes[1])
+				time.Sleep(10 * time.Millisecond)
+				released := time.Now()
+				w.release(lease)
+				wantBetween(t, "hand-off", w.gets(c, released), 0, tellWithin+5*time.Millisecond)
+				w.nodes[1].Up()
+			})
+		})
+	}
+}
+
+// A call that does not wait finds a free key taken while it is the turn of those who do, and no longer.
+func TestTryWhileOthersWait(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, dead, p := w.process(), w.process(), w.process()
+		lease := w.holds(holder, "k")
+		w.waits(dead, "k")
+		dead.vanish()
+		w.release(lease)
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrHeld)
+		op, _ := errors.AsType[*OpError](err)
+		wantBetween(t, "retry after", op.RetryAfter, queueTurn-time.Millisecond, queueTurn)
+		if !slices.ContainsFunc(op.Nodes, func(n NodeReply) bool { return n.Verdict == Reserved }) {
+			t.Errorf("it does not say why: %v", op.Nodes)
+		}
+		time.Sleep(op.RetryAfter)
+		w.release(w.acquire(p, "k"))
+	})
+}
+
+// A min hold is waited out, and the first comes when it is over.
+func TestWokenAfterAMinHold(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, p := w.process(WithMinHold(3*time.Second)), w.process()
+		lease := w.holds(holder, "k")
+		taken := time.Now()
+		c := w.waits(p, "k")
+		time.Sleep(time.Second)
+		w.release(lease)
+		wantBetween(t, "min hold and hand-off", w.gets(c, taken), 3*time.Second, 3*time.Second+5*time.Millisecond)
+	})
+}
+
+// Where the holder vanishes, the first comes when the lease is over.
+func TestWokenWhenALeaseRunsOut(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, p := w.process(WithFixedLease()), w.process()
+		w.holds(holder, "k")
+		taken := time.Now()
+		c := w.waits(p, "k")
+		holder.vanish()
+		wantBetween(t, "lease and hand-off", w.gets(c, taken), 10*time.Second, 10*time.Second+5*time.Millisecond)
+	})
+}
+
+// All who wait for a key that is completed are told so, one after the other.
+func TestCompletionWakesAll(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder := w.process()
+		lease := w.holds(holder, "k")
+		var all []*caller
+		for range 6 {
+			all = append(all, w.waits(w.process(), "k"))
+		}
+		completed := time.Now()
+		if err := lease.Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range all {
+			testutil.Receive(t, c.done)
+			wantErr(t, c.err, ErrDone)
+			wantBetween(t, fmt.Sprint("waiter ", i), c.at.Sub(completed), 0, aTurn)
+		}
+	})
+}
