@@ -110,7 +110,7 @@ func everything(ctx context.Context, o *Observer) {
 		}
 		o.Node(ctx, kind, core.NodeReply{Node: 1, Addr: "10.0.0.1:6379", Verdict: core.Granted, Latency: time.Millisecond})
 		if end != nil {
-			end(core.Outcome{})
+			end(core.Outcome{Place: 1, Woken: 1, Polled: 1, HandedOver: true})
 		}
 	}
 	o.Event(ctx, core.Event{Source: "cronlock", Name: "jobs", Kind: "tick_run"})

@@ -16,8 +16,9 @@
 // # Non-guarantee
 //
 // Measurements are those of this process: what a process that died was holding or waiting for is not known
-// any more, and nobody measures the holders that do not use lockkit. The clock offset of a node includes the
-// delay of the request. Links to holders are a hint, see below.
+// any more, and nobody measures the holders that do not use lockkit. How a caller waited is known when its wait
+// ends: until then only that it waits. The clock offset of a node includes the delay of the request. Links to
+// holders are a hint, see below.
 //
 // # Metrics
 //

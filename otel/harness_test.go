@@ -135,6 +135,10 @@ func (g *gauge) points() map[string]float64 {
 				for _, p := range data.DataPoints {
 					points[pointName(m.Name, p.Attributes)] = float64(p.Count)
 				}
+			case metricdata.Histogram[int64]:
+				for _, p := range data.DataPoints {
+					points[pointName(m.Name, p.Attributes)] = float64(p.Count)
+				}
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
 					points[pointName(m.Name, p.Attributes)] = float64(p.Value)

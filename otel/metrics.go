@@ -10,8 +10,9 @@ import (
 // instruments are all metrics.
 type instruments struct {
 	acquire, hold, renew, margin, release, complete, node metric.Float64Histogram
+	queue                                                 metric.Int64Histogram
 	waiting, held                                         metric.Int64UpDownCounter
-	handoffs, losses, decisions, requests                 metric.Int64Counter
+	handoffs, wakeups, losses, decisions, requests        metric.Int64Counter
 	status                                                metric.Int64Gauge
 	offset                                                metric.Float64Gauge
 }
@@ -46,12 +47,16 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		waiting: level(MetricWaiting, requests, "Acquisitions under way."),
 		held:    level(MetricHeld, leases, "Locks held."),
 
-		handoffs:  counter(MetricHandoffs, handoffs, "Locks that went from one caller to the next within the process."),
+		handoffs:  counter(MetricHandoffs, handoffs, "Locks granted to callers that had to wait for them, by how their turn came."),
+		wakeups:   counter(MetricWakeups, wakeups, "How often callers that wait for nodes asked again, by what for."),
 		losses:    counter(MetricLosses, leases, "Locks that ended before their holder was done."),
 		decisions: counter(MetricDecisions, decisions, "What the packages on top of the locks decided."),
 		requests:  counter(MetricNodeRequests, requests, "Requests to a node, by what it made of them."),
 	}
 	in.status, err = m.Int64Gauge(MetricNodeStatus, metric.WithUnit(nodes), metric.WithDescription("1 for the state that a node is in, 0 for the others."))
+	faults = append(faults, err)
+	in.queue, err = m.Int64Histogram(MetricQueueLength, metric.WithUnit(requests), metric.WithExplicitBucketBoundaries(queueBuckets...),
+		metric.WithDescription("Callers in the queue of a lock when one joined it, itself included."))
 	faults = append(faults, err)
 	in.offset, err = m.Float64Gauge(MetricNodeClockOffset, metric.WithUnit(seconds), metric.WithDescription("Clock of a node minus that of the process, request delay included."))
 	return in, errors.Join(append(faults, err)...)

@@ -59,11 +59,15 @@ func New(opts ...Option) (*Observer, error) {
 	return o, nil
 }
 
-// newSeries begins the series of a name. Losses start at 0, so that the first one is an increase.
+// newSeries begins the series of a name. Losses start at 0, so that the first one is an increase, and hand-offs, so
+// that the share of each kind can be told.
 func (o *Observer) newSeries(name string, other bool) *series {
 	s := newSeries(name, other)
 	for _, at := range s.losses {
 		o.in.losses.Add(context.Background(), 0, at.add...)
+	}
+	for _, at := range s.wakes {
+		o.in.handoffs.Add(context.Background(), 0, at.add...)
 	}
 	return s
 }
@@ -102,7 +106,7 @@ func (o *Observer) measures(ctx context.Context, kind core.OpKind) bool {
 	in := &o.in
 	switch kind {
 	case core.OpAcquire:
-		return in.acquire.Enabled(ctx) || in.waiting.Enabled(ctx) || in.handoffs.Enabled(ctx)
+		return in.acquire.Enabled(ctx) || in.waiting.Enabled(ctx) || in.handoffs.Enabled(ctx) || in.wakeups.Enabled(ctx) || in.queue.Enabled(ctx)
 	case core.OpHold:
 		return in.hold.Enabled(ctx) || in.held.Enabled(ctx) || in.losses.Enabled(ctx)
 	case core.OpRenew:
@@ -141,9 +145,7 @@ func (p *operation) finish(out core.Outcome) {
 	switch in := &o.in; p.op.Kind {
 	case core.OpAcquire:
 		in.acquire.Record(ctx, took.Seconds(), at.record...)
-		if out.Err == nil && out.LocalWait > 0 {
-			in.handoffs.Add(ctx, 1, p.s.plain.add...)
-		}
+		p.finishWait(ctx, out)
 	case core.OpHold:
 		if e == closed { // the Locker was closed before the lease was handed out
 			break

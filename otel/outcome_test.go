@@ -207,9 +207,16 @@ func TestWhatIsUnderWay(t *testing.T) {
 		lease.Release(t.Context())
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		// Both that stood in line here waited for others of this process, also if the other process came between.
-		if got, want := w.counted("held", "waiting", "handoffs"), []string{"handoffs{name=jobs} 2", "held{name=jobs} 0", "waiting{name=jobs} 0"}; !slices.Equal(got, want) {
+		if got, want := w.counted("held", "waiting"), []string{"held{name=jobs} 0", "waiting{name=jobs} 0"}; !slices.Equal(got, want) {
 			t.Errorf("at the end %q, want %q", got, want)
+		}
+		// Who came first is open: those in line here, or the other process, which was told.
+		points, handoffs := w.points(), 0.0
+		for _, wake := range []string{wakeTold, wakePolled, wakeLocal} {
+			handoffs += points["handoffs{name=jobs,wake="+wake+"}"]
+		}
+		if handoffs != 3 {
+			t.Errorf("%v hand-offs to three that waited", handoffs)
 		}
 	})
 }
@@ -238,14 +245,20 @@ func TestRenewals(t *testing.T) {
 	})
 }
 
-// Losses are there before the first one, so that it is an increase to whoever watches them.
-func TestLossesStartAtZero(t *testing.T) {
+// Losses are there before the first one, so that it is an increase to whoever watches them, and so are hand-offs of
+// each kind, so that there is a share of those that are rare.
+func TestCountersStartAtZero(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.acquire(w.locks(w.observer()), "k").Release(t.Context())
 		points := w.points()
 		for _, reason := range []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossClosed} {
 			if n, ok := points[fmt.Sprintf("losses{error.type=%s,name=jobs}", reason)]; !ok || n != 0 {
 				t.Errorf("%s: %v, %v", reason, n, ok)
+			}
+		}
+		for _, wake := range []string{"told", "polled", "local"} {
+			if n, ok := points[fmt.Sprintf("handoffs{name=jobs,wake=%s}", wake)]; !ok || n != 0 {
+				t.Errorf("%s: %v, %v", wake, n, ok)
 			}
 		}
 	})

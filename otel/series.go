@@ -75,10 +75,11 @@ type series struct {
 	ended   map[ending]point
 	acquire [2]map[ending]point // contended: no, yes
 	losses  map[string]point    // by reason
+	wakes   map[string]point    // by what had a waiter ask
 }
 
 func newSeries(name string, other bool) *series {
-	s := &series{ended: map[ending]point{}, losses: map[string]point{}}
+	s := &series{ended: map[ending]point{}, losses: map[string]point{}, wakes: map[string]point{}}
 	switch {
 	case other:
 		s.attr = []attribute.KeyValue{AttrName.String(otherName)}
@@ -87,6 +88,9 @@ func newSeries(name string, other bool) *series {
 	}
 	with := func(attrs ...attribute.KeyValue) point { return newPoint(append(attrs, s.attr...)...) }
 	s.plain = with()
+	for _, wake := range []string{wakeTold, wakePolled, wakeLocal} {
+		s.wakes[wake] = with(AttrWake.String(wake))
+	}
 	for contended := range s.acquire {
 		s.acquire[contended] = map[ending]point{}
 	}
