@@ -38,37 +38,6 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// A Term is one leadership.
-type Term struct {
-	Group        string
-	FencingToken uint64 // greater than that of every term of the group before; its id
-	lease        *core.Lease
-}
-
-// ValidUntil returns until when nobody else can lead, unless a renewal extends it. See core.Lease.ValidUntil.
-func (t Term) ValidUntil() time.Time { return t.lease.ValidUntil() }
-
-// errResigned is what a term ends with by Resign or Close.
-var errResigned = fmt.Errorf("%w: resigned", ErrLeadershipLost)
-
-// A term is a Term with what runs in it.
-type term struct {
-	Term
-	work   context.Context // of runs: ends when they must stop
-	cancel context.CancelCauseFunc
-	notice context.Context // of OnElected: ends when no new run starts
-	leave  context.CancelCauseFunc
-
-	asked  sync.Once     // closes resign
-	resign chan struct{} // closed by Resign
-	over   chan struct{} // closed when somebody else may lead
-
-	// Under the Elector's lock:
-	closed  bool          // no run starts any more
-	running int           // runs, and OnElected
-	idle    chan struct{} // closed once no run starts any more and none is left
-}
-
 // An ElectorOption configures NewElector.
 type ElectorOption interface{ applyElector(*Elector) }
 
@@ -92,7 +61,8 @@ func OnLost(f func(t Term, err error)) ElectorOption {
 
 // NewElector returns an Elector of the group, and starts its campaign. Groups keep services apart that share
 // nodes. Each Elector is a candidate of its own, also of those in one process or on one host. The TTL of locks
-// says how long a group is without a leader after its leader died.
+// says how long a group is without a leader after its leader died. After one that resigned, the candidate that has
+// waited for longest leads within two round trips to the nodes.
 func NewElector(locks *core.Locker, group string, opts ...ElectorOption) (*Elector, error) {
 	e := &Elector{group: group, logger: slog.Default(), done: make(chan struct{}), crons: map[*Cron]struct{}{},
 		elected: func(context.Context, Term) {}, lost: func(Term, error) {}}
@@ -151,36 +121,6 @@ func (e *Elector) leads() bool {
 	return e.term != nil && !e.term.closed && e.term.lease.Context().Err() == nil
 }
 
-// A leading is the part of a run in a term. The zero value is that of a run without an elector.
-type leading struct {
-	term  *term
-	leave func()
-}
-
-func noLeave() {}
-
-// lost is why the term is over, if nobody resigned.
-func (l leading) lost() error {
-	if l.term == nil {
-		return nil
-	}
-	return l.term.lost()
-}
-
-// over: the runs of the term have been told to stop.
-func (l leading) over() bool { return l.term != nil && l.term.work.Err() != nil }
-
-func (t *term) lost() error {
-	if t.lease.Context().Err() == nil {
-		return nil
-	}
-	cause := context.Cause(t.lease.Context())
-	if !errors.Is(cause, core.ErrLost) {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrLeadershipLost, cause)
-}
-
 // lead books a run in the current term, if this process leads or need not.
 func (c *Cron) lead() (leading, error) {
 	if c.elector == nil {
@@ -205,13 +145,6 @@ func (e *Elector) depart(t *term) {
 	defer e.mu.Unlock()
 	t.running--
 	t.settle()
-}
-
-// settle notices that the term has come to rest. Called with the lock.
-func (t *term) settle() {
-	if t.closed && t.running == 0 {
-		close(t.idle)
-	}
 }
 
 // Task makes a gocron task of fn for a scheduler that has the Elector, and no Cron. Its context also ends when
@@ -290,32 +223,6 @@ func (e *Elector) Close(ctx context.Context) error {
 		}
 		return err
 	}
-}
-
-// A termContext is a context that ends with the term. Its Err looks at the clock, as that of a lease does: after
-// a pause it knows at the first look.
-type termContext struct {
-	context.Context
-	t      *term
-	cancel context.CancelCauseFunc
-}
-
-func (c *termContext) Err() error {
-	if err := c.t.lost(); err != nil {
-		c.cancel(err)
-	}
-	return c.Context.Err()
-}
-
-type termKey struct{}
-
-// mark makes a context one of the term.
-func (t *term) mark(ctx context.Context) context.Context { return context.WithValue(ctx, termKey{}, t) }
-
-// within says that the caller is what the end of the term waits for.
-func (t *term) within(ctx context.Context) bool {
-	of, ok := ctx.Value(termKey{}).(*term)
-	return ok && of == t
 }
 
 // afterResign is how long a process that resigned leaves the field to others.

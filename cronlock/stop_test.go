@@ -23,7 +23,7 @@ func (w *world) held(least int) (held []string) {
 	on := map[string]int{}
 	for _, n := range w.nodes {
 		for _, key := range n.Keys() {
-			_, name, ours := strings.Cut(key, "cron/")
+			_, name, ours := strings.Cut(key, "}r:cron/")
 			if !ours {
 				continue
 			}

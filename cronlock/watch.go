@@ -85,7 +85,7 @@ func (cl *claim) takeOver() {
 	}()
 }
 
-// Holders die rarely: those who wait for it ask less often than those who contend.
+// Holders die rarely: those who wait for it ask less often than those who contend, where nodes do not tell them.
 const watchMin, watchMax = 250 * time.Millisecond, time.Second
 
 // waitOver says whether the tick is left to the leader.

@@ -3,9 +3,7 @@ package httplock
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -120,7 +118,7 @@ func (x *exchange) take() bool {
 		wait := x.patience()
 		switch {
 		case x.m.maxWait == 0:
-			return tryAcquire(ctx, x.locks, key)
+			return x.locks.TryAcquire(ctx, key)
 		case wait == x.m.maxWait:
 			return x.locks.Acquire(ctx, key)
 		}
@@ -177,24 +175,6 @@ func (x *exchange) acquire(get func(ctx context.Context) (*core.Lease, error)) (
 		return nil, err
 	}
 	return lease, nil
-}
-
-// tryAcquire tries again where several that tried at once got a part of the votes each, so that one gets it.
-func tryAcquire(ctx context.Context, locks *core.Locker, key string) (*core.Lease, error) {
-	for tries := 1; ; tries++ {
-		lease, err := locks.TryAcquire(ctx, key)
-		op, ok := errors.AsType[*core.OpError](err)
-		split := ok && errors.Is(err, core.ErrHeld) && slices.ContainsFunc(op.Nodes, func(n core.NodeReply) bool { return n.Verdict == core.Granted })
-		if !split || tries == 3 {
-			return lease, err
-		}
-		timer := time.NewTimer(rand.N(50 * time.Millisecond))
-		select {
-		case <-timer.C:
-		case <-ctx.Done(): // TryAcquire says so
-		}
-		timer.Stop()
-	}
 }
 
 // denied is the reply to a request that got no lease.

@@ -98,7 +98,7 @@ func (x *exchange) claim(b body) bool {
 	}
 	once := x.once
 	once.fingerprint = fingerprintOf(x.c.Request, b)
-	lease, err := x.acquire(func(ctx context.Context) (*core.Lease, error) { return tryAcquire(ctx, x.locks, once.key) })
+	lease, err := x.acquire(func(ctx context.Context) (*core.Lease, error) { return x.locks.TryAcquire(ctx, once.key) })
 	op, ok := errors.AsType[*core.OpError](err)
 	switch {
 	case ok && errors.Is(err, core.ErrDone):

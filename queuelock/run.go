@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -44,8 +45,8 @@ func (d *delivery) run(ctx context.Context, h *hold, next asynq.Handler) error {
 	return err
 }
 
-// complete records the task as done, with the release of its lease. The entity is free as soon as the first
-// try is over: the work on it is.
+// complete records the task as done, with the release of its lease. The entity is released at the same time: the work
+// on it is over, whatever becomes of the record.
 //
 // A record that a later holder refuses is an error: that one decides. A record that could not be written is
 // none, since asynq would then run again what has just been done.
@@ -55,10 +56,13 @@ func (d *delivery) complete(ctx context.Context, h *hold) error {
 		until = deadline.Add(-time.Second) // when it comes, asynq takes the task for failed
 	}
 	result := []byte(time.Now().UTC().Format(time.RFC3339))
-	err := h.task.Complete(ctx, result)
+	var err error
+	var recorded sync.WaitGroup
+	recorded.Go(func() { err = h.task.Complete(ctx, result) })
 	if h.entity != nil {
 		h.entity.Release(ctx) // as in release
 	}
+	recorded.Wait()
 	for errors.Is(err, core.ErrUnavailable) && time.Now().Add(recordPause).Before(until) {
 		time.Sleep(recordPause)
 		err = h.task.Complete(ctx, result)

@@ -1,0 +1,81 @@
+package cronlock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// BenchmarkSuccession is the time from a leader's Close to the election of the next, which has waited for a while, on
+// real servers on loopback. Run it with -benchtime 100x or so: most of its time passes between the successions.
+func BenchmarkSuccession(b *testing.B) {
+	for _, nodes := range []int{1, 3, 5} {
+		for _, followers := range []int{1, 10} {
+			b.Run(fmt.Sprintf("nodes=%d/followers=%d", nodes, followers), func(b *testing.B) { benchmarkSuccession(b, nodes, followers) })
+		}
+	}
+}
+
+func benchmarkSuccession(b *testing.B, nodes, followers int) {
+	servers := testutil.Redis(b, nodes)
+	type change struct {
+		to int
+		at time.Time
+	}
+	elected := make(chan change, 1)
+	all := make([]*Elector, followers+1)
+	lockers := make([]*core.Locker, followers+1)
+	campaign := func(i int) {
+		var err error
+		if all[i], err = NewElector(lockers[i], "group", WithLogger(quiet), OnElected(func(context.Context, Term) {
+			elected <- change{i, time.Now()}
+		})); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range all {
+		var clients []redis.UniversalClient
+		for _, s := range servers {
+			clients = append(clients, s.Client())
+		}
+		var err error
+		if lockers[i], err = core.New(clients, core.WithLogger(quiet)); err != nil {
+			b.Fatal(err)
+		}
+		if err := lockers[i].Provision(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		defer lockers[i].Close(context.Background())
+		campaign(i)
+		defer func() { all[i].Close(context.Background()) }()
+	}
+	leader := (<-elected).to
+	var took []time.Duration
+	for range b.N {
+		time.Sleep(time.Second + rand.N(time.Second))
+		start := time.Now()
+		if err := all[leader].Close(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		next := <-elected
+		took = append(took, next.at.Sub(start))
+		campaign(leader)
+		leader = next.to
+	}
+	slices.Sort(took)
+	at := func(part float64) float64 {
+		return float64(took[int(part*float64(len(took)-1))].Microseconds()) / 1000
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(at(0.5), "p50-ms")
+	b.ReportMetric(at(0.9), "p90-ms")
+	b.ReportMetric(at(1), "max-ms")
+}

@@ -1,0 +1,118 @@
+package queuelock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// only has a server take tasks from one queue.
+func only(queue string) func(*asynq.Config) {
+	return func(c *asynq.Config) { c.Queues, c.Concurrency = map[string]int{queue: 1}, 16 }
+}
+
+// together sends many requests at once, so that all nodes know the script for those that travel together: its first
+// run takes a round trip more.
+func (r *rig) together() {
+	r.t.Helper()
+	l := r.locker()
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			lease, err := l.Acquire(r.t.Context(), fmt.Sprint(i))
+			if err != nil {
+				r.t.Error(err)
+				return
+			}
+			lease.Release(r.t.Context())
+		})
+	}
+	all.Wait()
+}
+
+// Tasks that wait in place for a key begin within two round trips of the end of the one before, in the order in which
+// they came, whatever server they are on.
+func TestWaitsInPlaceInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		const oneWay, tasks = 10 * time.Millisecond, 7
+		var mu sync.Mutex
+		var served []string
+		var began, ended []time.Time
+		for _, queue := range []string{"a", "b"} {
+			r.serve(setup{opts: []Option{field("order"), WithWait(10 * time.Minute)}, adjust: only(queue)}, func(ctx context.Context, _ *asynq.Task) error {
+				id := taskID(ctx)
+				mu.Lock()
+				served, began = append(served, id), append(began, time.Now())
+				mu.Unlock()
+				time.Sleep(time.Minute)
+				mu.Lock()
+				ended = append(ended, time.Now())
+				mu.Unlock()
+				return nil
+			})
+		}
+		for _, n := range r.nodes {
+			n.Slow(oneWay)
+			n.SlowReplies(oneWay)
+		}
+		r.together()
+		var want strings.Builder
+		for i := range tasks {
+			id := fmt.Sprint(i)
+			want.WriteString(id)
+			r.enqueue(order(1), asynq.TaskID(id), asynq.Queue([]string{"a", "b"}[i%2]))
+			r.pass(7 * time.Second) // asynq looks for tasks every three
+		}
+		r.pass(9 * time.Minute)
+		if got := strings.Join(served, ""); got != want.String() || len(ended) != tasks {
+			t.Fatalf("served in the order %s, %d have ended", got, len(ended))
+		}
+		for i := 2; i < tasks; i++ { // the first completion runs its script for the first time
+			took := began[i].Sub(ended[i-1])
+			if pause := 5 * time.Millisecond; took < 0 || took > 4*oneWay+pause { // between two batches for a node
+				t.Errorf("task %d began %v after the end of the one before", i, took)
+			}
+		}
+		if n := r.events.count(EventContended); n > 0 {
+			t.Errorf("%d were given back", n)
+		}
+	})
+}
+
+// A task that is given back has left the queue of those who wait for its key.
+func TestGivesUpInPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		hot, err := r.locker().Acquire(t.Context(), delimited(entityKeys, "order=1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hot.Release(context.Background())
+		r.serve(setup{opts: []Option{field("order"), WithWait(3 * time.Second)}}, func(context.Context, *asynq.Task) error { return nil })
+		r.enqueue(order(1))
+		queued := func() (n int) {
+			for _, node := range r.nodes {
+				for _, key := range node.Keys() {
+					if strings.Contains(key, "}w:queue/key/") {
+						n++
+					}
+				}
+			}
+			return n
+		}
+		waited := 0
+		for start := time.Now(); r.events.count(EventContended) == 0; r.pass(10 * time.Millisecond) {
+			waited = max(waited, queued())
+			if time.Since(start) > time.Minute {
+				t.Fatal("the task is not given back")
+			}
+		}
+		if waited < 2 || queued() > 0 {
+			t.Errorf("waited on %d nodes, and still on %d", waited, queued())
+		}
+	})
+}
