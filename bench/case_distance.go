@@ -41,7 +41,7 @@ for each request as hard as a server does, on the same cores: there, rates are t
 					}
 					for _, r := range rs {
 						lock := r.locked.quantile(0.5)
-						t.add(roundTrip.String(), short(measured), strconv.Itoa(n), strconv.Itoa(goroutines), r.peer,
+						t.add(roundTrip.String(), short(measured), strconv.Itoa(n), strconv.Itoa(goroutines), r.cell(),
 							rate(r.rate), spread(r.low, r.high), times(r.ratio), short(lock), short(r.locked.quantile(0.99)),
 							fmt.Sprintf("%.2f", float64(lock)/float64(measured)))
 						lockGoal.add(r.peer, fmt.Sprintf("%.2f", float64(lock)/float64(measured)), float64(lock) <= goalRoundTrips*float64(measured))

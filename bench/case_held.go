@@ -40,7 +40,7 @@ and the like. Each asks for a key of its own, so that every call goes to the nod
 				}
 			}
 			for _, r := range results(es) {
-				t.add(strconv.Itoa(n), r.peer, rate(r.rate), spread(r.low, r.high), times(r.ratio),
+				t.add(strconv.Itoa(n), r.cell(), rate(r.rate), spread(r.low, r.high), times(r.ratio),
 					short(r.whole.quantile(0.5)), short(r.whole.quantile(0.99)), short(r.servers.commands), short(r.client))
 				s.note(r, "%s", plural(n, "node"))
 			}

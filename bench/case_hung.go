@@ -63,7 +63,7 @@ for 3 s, and its unlock has no limit but the client's, 4 times 3 s. Fail fast is
 			if healthy[i].rate > 0 {
 				ratio = r.rate / healthy[i].rate
 			}
-			t.add(r.peer, rate(healthy[i].rate), rate(r.rate), spread(r.low, r.high), times(ratio),
+			t.add(r.cell(), rate(healthy[i].rate), rate(r.rate), spread(r.low, r.high), times(ratio),
 				short(r.whole.quantile(0.5)), short(r.whole.quantile(0.99)),
 				strconv.Itoa(max(0, healthy[i].goroutines)), strconv.Itoa(max(0, r.goroutines)))
 			bars.addBar("healthy", r.peer, healthy[i].rate)
@@ -90,10 +90,10 @@ func (e *entrant) measureHung(ctx context.Context, c config, on *nodes, quiet in
 	if err := last.Pause(); err != nil {
 		return err
 	}
-	s, err := load{
+	s, err := e.run(ctx, load{
 		goroutines: hungGoroutines, warm: c.hungWarm, measure: c.hungMeasure, call: e.pair, idle: quiet,
 		stopped: last.Resume,
-	}.run(ctx)
+	})
 	if err != nil {
 		_ = last.Resume() // it may have gone on already
 		return err

@@ -38,7 +38,7 @@ CPU of the process if that is less than the time in commands: neither can be les
 					return err
 				}
 				for _, r := range rs {
-					t.add(strconv.Itoa(goroutines), r.peer, rate(r.rate), spread(r.low, r.high), times(r.ratio), times(toPeer(r, "rueidislock", rs)),
+					t.add(strconv.Itoa(goroutines), r.cell(), rate(r.rate), spread(r.low, r.high), times(r.ratio), times(toPeer(r, "rueidislock", rs)),
 						short(r.whole.quantile(0.5)), short(r.whole.quantile(0.99)),
 						short(r.locked.quantile(0.5)), short(r.locked.quantile(0.99)))
 					cost.add(strconv.Itoa(n), strconv.Itoa(goroutines), r.peer,

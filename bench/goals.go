@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -26,7 +27,7 @@ type figure struct {
 	met        bool
 }
 
-func isLockkit(peer string) bool { return peer == lockkitOpen || peer == lockkitNew }
+func isLockkit(peer string) bool { return strings.HasPrefix(peer, "lockkit") }
 
 // add adds what was measured of a peer. That of peers other than lockkit's is of no interest.
 func (g *goal) add(peer, text string, met bool) {

@@ -43,9 +43,6 @@ type slice struct {
 // perSecond is the rate of calls.
 func (s *slice) perSecond() float64 { return float64(s.calls) / s.elapsed.Seconds() }
 
-// patience is how long calls under way may take when the time is over.
-const patience = time.Minute
-
 type worker struct {
 	calls         atomic.Int64
 	locked, whole histogram
@@ -54,8 +51,10 @@ type worker struct {
 	_             [64]byte // keeps the counters of two workers out of one cache line
 }
 
-// run returns when no call is under way any more.
+// run returns when no call is under way any more. Calls that do not return are cancelled, and run fails with errHung.
 func (l load) run(ctx context.Context) (slice, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	before := cmp.Or(l.idle, runtime.NumGoroutine())
 	workers := make([]worker, l.goroutines)
 	var measuring, over atomic.Bool
@@ -94,15 +93,13 @@ func (l load) run(ctx context.Context) (slice, error) {
 			return s, err
 		}
 	}
-	ended := make(chan struct{})
-	go func() {
-		running.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(patience):
-		return s, fmt.Errorf("calls did not return within %v", patience)
+	if !returned(&running, patience) {
+		err := fmt.Errorf("%w after %s", errHung, plural(calls(), "call"))
+		cancel()
+		if !returned(&running, grace) {
+			err = fmt.Errorf("%w; calls do not heed that they are cancelled", err)
+		}
+		return s, err
 	}
 	s.all = calls()
 	for i := range workers {

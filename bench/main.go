@@ -1,7 +1,7 @@
 // Bench measures lockkit beside other ways to lock with Redis, side by side in one run, on servers that it starts.
 //
 //	make bench               # all cases, and docs/benchmarks.md
-//	make bench BENCH=short   # a look, in about two minutes
+//	make bench BENCH=short   # a look, in about three minutes
 //
 // It is a module of its own, so that what it compares with is a dependency of nothing else. It runs on Linux and macOS.
 package main
@@ -39,6 +39,16 @@ type config struct {
 	outageLasts time.Duration
 
 	closing leaseConfig
+
+	handoffKeys, handoffsEach int // hand-offs of each key and kind
+
+	crowdWarm, crowdMeasure   time.Duration
+	greedyWarm, greedyMeasure time.Duration
+	wakingWarm, wakingMeasure time.Duration
+
+	passes      int
+	lineWaiters int
+	idle        time.Duration
 }
 
 // A leaseConfig is how many leases are held.
@@ -62,7 +72,11 @@ var full = config{
 	hungWarm: time.Second, hungMeasure: 4 * time.Second, hungRounds: 3,
 	leases: leaseConfig{100_000, 30 * time.Second},
 	outage: leaseConfig{3000, 10 * time.Second}, outageLasts: 1500 * time.Millisecond,
-	closing: leaseConfig{60_000, 10 * time.Minute},
+	closing:     leaseConfig{60_000, 10 * time.Minute},
+	handoffKeys: 10, handoffsEach: 12,
+	crowdWarm: time.Second, crowdMeasure: 4 * time.Second, greedyWarm: 500 * time.Millisecond, greedyMeasure: 4 * time.Second,
+	wakingWarm: 1200 * time.Millisecond, wakingMeasure: 2500 * time.Millisecond,
+	passes: 60, lineWaiters: 10_000, idle: 10 * time.Second,
 }
 
 var quick = config{
@@ -72,7 +86,11 @@ var quick = config{
 	hungWarm: time.Second, hungMeasure: time.Second, hungRounds: 1,
 	leases: leaseConfig{3000, 6 * time.Second},
 	outage: leaseConfig{1000, 4 * time.Second}, outageLasts: 600 * time.Millisecond,
-	closing: leaseConfig{10_000, 10 * time.Minute},
+	closing:     leaseConfig{10_000, 10 * time.Minute},
+	handoffKeys: 5, handoffsEach: 2,
+	crowdWarm: 200 * time.Millisecond, crowdMeasure: 800 * time.Millisecond, greedyWarm: 200 * time.Millisecond, greedyMeasure: 800 * time.Millisecond,
+	wakingWarm: 100 * time.Millisecond, wakingMeasure: 400 * time.Millisecond,
+	passes: 15, lineWaiters: 2000, idle: time.Second,
 }
 
 var cases = []struct {
@@ -86,6 +104,13 @@ var cases = []struct {
 	{"leases", leases},
 	{"outage", outage},
 	{"close", closing},
+	{"handoff", handoff},
+	{"crowd", crowd},
+	{"greedy", greedy},
+	{"waking", waking},
+	{"local", local},
+	{"line", line},
+	{"idle", idle},
 }
 
 func caseNames() string {
@@ -97,7 +122,12 @@ func caseNames() string {
 }
 
 func main() {
-	isShort := flag.Bool("short", false, "measure less, in about two minutes")
+	if isChild() {
+		logging.Disable()
+		serve()
+		return
+	}
+	isShort := flag.Bool("short", false, "measure less, in about three minutes")
 	leases := flag.Int("leases", 0, "how many leases the case leases holds, if not 0")
 	outageLeases := flag.Int("outage-leases", 0, "likewise for the case outage")
 	closeLeases := flag.Int("close-leases", 0, "likewise for the case close")

@@ -72,9 +72,12 @@ var peers = []peer{
 var redsyncFailFast = peer{name: "redsync, fail fast", command: "set", open: openRedsyncFailFast}
 
 // peersFor returns those that lock on n nodes.
-func peersFor(n int) []peer {
+func peersFor(n int) []peer { return fitting(n, peers) }
+
+// fitting returns those of some peers that lock on n nodes.
+func fitting(n int, of []peer) []peer {
 	var fit []peer
-	for _, p := range peers {
+	for _, p := range of {
 		if n == 1 || !p.oneNode {
 			fit = append(fit, p)
 		}

@@ -21,9 +21,10 @@ runs beside disturbs; min–max shows by how much.
 - Loops are closed: each goroutine begins a pair when its last one has ended. A slice lasts until each goroutine has had
   %d pairs on average, if that takes longer than planned, and up to five times as long.
 - Peers take turns in short slices, round after round. A rate is the median of the rounds; "to redsync" is the median of
-  the ratios within a round; percentiles are over all rounds. The first round is not counted.
+  the ratios within a round; percentiles are over all rounds. The first round is not counted. Nor is one in which calls of a
+  peer did not return within %v after its end: the table says that it hung. Calls of lockkit that hang fail the run.
 - All use a TTL of %v, the defaults of their libraries and of their clients, and connections of their own. redislock and the
-  raw ones ask once and never wait; nobody holds their keys.
+  raw ones ask once and never wait; nobody holds their keys, but in the cases about waiting, which say how peers wait.
 - A peer for a single Redis is in the tables of one node only. rueidislock spreads keys of one client, not nodes, so it is
   one of them (majority of 1 key, without tracking of its own changes, as its manual advises).
 - Raw is ` + "`SET NX PX`" + ` and a script that compares and deletes: what a lock costs at least, without renewal, fencing tokens, waiting
@@ -91,7 +92,7 @@ func write(docs string, r run, sections []section) error {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, intro, waves, ttl)
+	fmt.Fprintf(&b, intro, waves, patience, ttl)
 	b.WriteString(r.String())
 	for _, s := range sections {
 		b.WriteString("\n" + s.markdown(below))

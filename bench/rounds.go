@@ -14,8 +14,9 @@ import (
 type entrant struct {
 	peer
 	locker  locker
-	keys    [][]string // by worker
-	rounds  []slice
+	keys    [][]string    // by worker
+	rounds  []slice       // one that hung measured nothing
+	hung    []error       // of rounds, that one of warming up included
 	servers serverUse     // per node, over all rounds
 	least   time.Duration // of rounds: what a server spent in the commands of a call, at most
 	client  time.Duration
@@ -57,7 +58,19 @@ func keysFor(entrant, goroutines int) [][]string {
 }
 
 // anew forgets what was measured.
-func (e *entrant) anew() { e.rounds, e.servers, e.least, e.client = nil, serverUse{}, 0, 0 }
+func (e *entrant) anew() {
+	e.rounds, e.hung, e.servers, e.least, e.client = nil, nil, serverUse{}, 0, 0
+}
+
+// run runs a load of the entrant's calls. It notes if they hang, and then there is nothing of that round.
+func (e *entrant) run(ctx context.Context, l load) (slice, error) {
+	s, err := l.run(ctx)
+	if mayHang(e.peer, err) {
+		e.hung = append(e.hung, err)
+		return slice{}, nil
+	}
+	return s, err
+}
 
 // pair locks and unlocks a key of the worker's.
 func (e *entrant) pair(ctx context.Context, worker int) (locked time.Duration, err error) {
@@ -92,7 +105,7 @@ func (e *entrant) measure(ctx context.Context, on *nodes, l load, counts bool) e
 		return err
 	}
 	cpu := clientCPU()
-	s, err := l.run(ctx)
+	s, err := e.run(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -101,15 +114,15 @@ func (e *entrant) measure(ctx context.Context, on *nodes, l load, counts bool) e
 	if err != nil || !counts {
 		return err
 	}
-	e.rounds = append(e.rounds, s)
+	if e.rounds = append(e.rounds, s); s.all == 0 {
+		return nil // it hung, or each call failed
+	}
 	u := spent(before, after)
 	e.servers = serverUse{e.servers.requests + u.requests, e.servers.commands + u.commands, e.servers.process + u.process}
 	e.client += cpu
-	if s.all > 0 {
-		// A server that waits for a core in the middle of a command goes on counting its time, but not its CPU.
-		if most := min(u.commands, u.process) / time.Duration(s.all); e.least == 0 || most < e.least {
-			e.least = most
-		}
+	// A server that waits for a core in the middle of a command goes on counting its time, but not its CPU.
+	if most := min(u.commands, u.process) / time.Duration(s.all); e.least == 0 || most < e.least {
+		e.least = most
 	}
 	return nil
 }
@@ -119,11 +132,12 @@ type result struct {
 	peer          string
 	rate          float64 // calls per second: the median of the rounds
 	low, high     float64
-	rates         []float64 // of the rounds
+	rates         []float64 // of the rounds; NaN of one that hung
 	ratio         float64   // to the baseline; NaN without one
 	locked, whole histogram
 	failures      int
 	failure       error
+	hung          []error
 	goroutines    int
 	servers       serverUse // per node and call, but for the requests
 	requests      float64   // per node and call
@@ -131,16 +145,26 @@ type result struct {
 	client        time.Duration
 }
 
+// cell is the peer's in a table.
+func (r result) cell() string {
+	if len(r.hung) == 0 {
+		return r.peer
+	}
+	return fmt.Sprintf("%s (%s hung)", r.peer, plural(len(r.hung), "round"))
+}
+
 func results(es []*entrant) []result {
 	var all []result
 	for _, e := range es {
-		r := result{peer: e.name, low: math.Inf(1), least: e.least}
+		r := result{peer: e.name, low: math.Inf(1), hung: e.hung, least: e.least}
 		calls := 0
 		for i := range e.rounds {
 			s := &e.rounds[i]
 			rate := s.perSecond()
 			r.rates = append(r.rates, rate)
-			r.low, r.high = min(r.low, rate), max(r.high, rate)
+			if !math.IsNaN(rate) {
+				r.low, r.high = min(r.low, rate), max(r.high, rate)
+			}
 			r.locked.merge(&s.locked)
 			r.whole.merge(&s.whole)
 			r.failures += s.failures
@@ -184,12 +208,12 @@ func toPeer(r result, name string, rs []result) float64 {
 	return ratio(r, rs[i])
 }
 
-// median returns NaN of nothing.
+// median is that of the numbers; NaN if there are none.
 func median(of []float64) float64 {
-	if len(of) == 0 {
+	sorted := slices.DeleteFunc(slices.Sorted(slices.Values(of)), math.IsNaN)
+	if len(sorted) == 0 {
 		return math.NaN()
 	}
-	sorted := slices.Sorted(slices.Values(of))
 	half := len(sorted) / 2
 	if len(sorted)%2 == 1 {
 		return sorted[half]

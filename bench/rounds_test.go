@@ -42,3 +42,15 @@ func TestResults(t *testing.T) {
 		t.Errorf("ratio %v without a baseline", alone[0].ratio)
 	}
 }
+
+func TestMedian(t *testing.T) {
+	none := math.NaN()
+	for _, c := range []struct {
+		of   []float64
+		want string
+	}{{nil, "–"}, {[]float64{none}, "–"}, {[]float64{3, none, none}, "3.00"}, {[]float64{4, none, 1, 3}, "3.00"}, {[]float64{1, 2}, "1.50"}} {
+		if got := number(median(c.of)); got != c.want {
+			t.Errorf("of %v: %s, want %s", c.of, got, c.want)
+		}
+	}
+}

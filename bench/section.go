@@ -25,10 +25,13 @@ func (s *section) add(title string, t *table, charts ...*chart) {
 	s.charts = append(s.charts, charts...)
 }
 
-// note says so if calls failed.
+// note says so if calls failed, or hung.
 func (s *section) note(r result, format string, args ...any) {
 	if r.failures > 0 {
 		s.notes = append(s.notes, fmt.Sprintf("%s, %s: %d calls failed, the first with: %v", fmt.Sprintf(format, args...), r.peer, r.failures, r.failure))
+	}
+	if len(r.hung) > 0 {
+		s.notes = append(s.notes, fmt.Sprintf("%s, %s: %v; rounds not counted: %d", fmt.Sprintf(format, args...), r.peer, r.hung[0], len(r.hung)))
 	}
 }
 

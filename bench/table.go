@@ -74,6 +74,14 @@ func times(v float64) string {
 	return fmt.Sprintf("%.2f×", v)
 }
 
+// number has two decimals.
+func number(v float64) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
 // short is a duration with three digits, "–" if it is 0.
 func short(d time.Duration) string {
 	unit, name := time.Microsecond, "µs"

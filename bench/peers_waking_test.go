@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// waitFor has one locker of a peer wait until another has released.
+func waitFor(t *testing.T, ctx context.Context, p peer, on *nodes) {
+	t.Helper()
+	open := func() locker {
+		l, err := p.open(ctx, on.addrs(), ttl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(l.close)
+		return l
+	}
+	mine, theirs := open(), open()
+	unlock, err := mine.lock(ctx, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		unlock, err := theirs.lock(ctx, "key")
+		if err == nil {
+			err = unlock(ctx)
+		}
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		t.Fatalf("a held key: %v", err)
+	case <-time.After(50 * time.Millisecond): // it waits by then, unless the machine is busy
+	}
+	if err := errors.Join(unlock(ctx), <-got); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who polls has no place in a queue, and who is in one has.
+func TestPollingHasNoQueue(t *testing.T) {
+	for _, p := range wakingPeers {
+		t.Run(p.name, func(t *testing.T) {
+			onOne(t, func(ctx context.Context, on *nodes) {
+				waitFor(t, ctx, p, on)
+				stats, err := on.admins[0].Info(ctx, "commandstats").Result()
+				if err != nil {
+					t.Fatal(err)
+				}
+				const rehearsals = 2 // each Locker tries its rights when it starts
+				queued := calls(stats, "zadd") > rehearsals
+				if want := p.name == "lockkit, queue"; queued != want {
+					t.Errorf("in a queue: %v, want %v", queued, want)
+				}
+			})
+		})
+	}
+}
+
+// Every node says that the key was released. Who waits tries once.
+func TestPushedOnceForEachRelease(t *testing.T) {
+	l := &pushedLocker{wake: make(chan struct{}, 1)}
+	woken := func() bool {
+		select {
+		case <-l.wake:
+			return true
+		default:
+			return false
+		}
+	}
+	for _, one := range []struct {
+		payload string
+		want    bool
+	}{{"7", true}, {"7", false}, {"6", false}, {"8", true}, {"x", false}, {"8", false}} {
+		if l.hear(one.payload); woken() != one.want {
+			t.Errorf("after %q: woken %v, want %v", one.payload, !one.want, one.want)
+		}
+	}
+}
