@@ -165,6 +165,27 @@ func TestTurnComesWhileLeaving(t *testing.T) {
 	})
 }
 
+// A turn with which the nodes have been asked is taken also by one who leaves: somebody must end what was asked.
+func TestTurnThatAskedIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := lines{m: map[string]line{}}
+		q.tryEnter("k")
+		entered := make(chan bool, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { entered <- q.enter(ctx, nil, "k", &turn{}) }()
+		synctest.Wait()
+		next := q.next("k")
+		next.asked = true
+		cancel()
+		synctest.Wait()
+		close(next.come)
+		if !testutil.Receive(t, entered) {
+			t.Error("nobody has what was asked")
+		}
+		q.leave("k")
+	})
+}
+
 // Where nodes have no queue, waiters of other processes poll, each at its own times.
 func TestPollingWithJitter(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
