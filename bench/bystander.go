@@ -15,11 +15,11 @@ type bystander struct {
 
 func startBystander() bystander {
 	b := bystander{make(chan struct{}), make(chan time.Duration, 1)}
-	go b.watch()
+	go b.watch(clock)
 	return b
 }
 
-func (b bystander) watch() {
+func (b bystander) watch(clock func() time.Duration) {
 	const every = time.Millisecond
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

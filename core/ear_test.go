@@ -20,9 +20,7 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 			lease := w.holds(holder, "k")
 			c := w.waits(p, "k")
 			time.Sleep(time.Duration(round)*silentFor + silentFor/2)
-			released := time.Now()
-			w.release(lease)
-			wantBetween(t, "hand-off", w.gets(c, released), 0, time.Millisecond)
+			w.handsOff(lease, c, 0, time.Millisecond)
 			if n := calls("SUBSCRIBE"); n != (round+1)*len(w.nodes) {
 				t.Errorf("subscribed %d times by round %d", n, round)
 			}

@@ -143,7 +143,7 @@ func (a *attempt) releaseLater(i int, after time.Duration) {
 // resend tells a node that the attempt is over. If that fails, too, the lease runs out by itself, and the clock
 // window refuses what is still under way.
 func (a *attempt) resend(node int) {
-	known, untold := a.ends(node)
+	known, untold := a.noteEnd(node)
 	if known {
 		a.e.tasks.Done()
 		return
@@ -163,9 +163,9 @@ func (a *attempt) resend(node int) {
 	r.send(context.Background(), nodeSet(0).with(node))
 }
 
-// ends notes that a node is about to be told that the attempt is over. It reports whether that is known to be needless,
+// noteEnd notes that a node is about to be told that the attempt is over. It reports whether that is known to be needless,
 // and whether it is for the first time.
-func (a *attempt) ends(node int) (known, untold bool) {
+func (a *attempt) noteEnd(node int) (known, untold bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := &a.nodes[node]

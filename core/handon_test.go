@@ -42,9 +42,7 @@ func TestHandOnGivesWay(t *testing.T) {
 		third := w.waits(w.process(), "k")
 		fourth := w.waits(p, "k")
 		for _, next := range []*caller{first, second, third, fourth} {
-			released := time.Now()
-			w.release(lease)
-			wantBetween(t, "hand-off", w.gets(next, released), 0, tellWithin+time.Millisecond) // p has just begun to listen
+			w.handsOff(lease, next, 0, tellWithin+time.Millisecond) // p has just begun to listen
 			lease = next.lease
 		}
 		w.release(lease)
@@ -59,16 +57,12 @@ func TestHandOnWakesNobody(t *testing.T) {
 		second := w.waits(p, "k")
 		third := w.waits(other, "k")
 		asked := other.counting(acquireScript)
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(second, released), 0, time.Millisecond)
+		w.handsOff(lease, second, 0, time.Millisecond)
 		time.Sleep(2 * aTurn)
 		if n := asked.Load(); n > 0 {
 			t.Errorf("asked %d times while nothing was free", n)
 		}
-		released = time.Now()
-		w.release(second.lease)
-		wantBetween(t, "hand-off", w.gets(third, released), 0, time.Millisecond)
+		w.handsOff(second.lease, third, 0, time.Millisecond)
 		w.release(third.lease)
 	})
 }

@@ -41,8 +41,12 @@ func TestWhatReleasesSay(t *testing.T) {
 			w.acquire(w.process().reaches(1, 2), "k")
 			p := w.process()
 			said := p.saidAtRelease()
+			for _, k := range p.links[1:] {
+				k.set(fate{replyDelay: time.Millisecond}, acquireScript) // node 0 grants before they refuse
+			}
 			l := patientTry(p.Locker)
 			go l.TryAcquire(t.Context(), "k")
+			time.Sleep(2 * time.Millisecond)
 			synctest.Wait()
 			if want := [2]any{0, "1"}; len(*said) != 1 || (*said)[0] != want {
 				t.Errorf("released with %v, want %v", *said, want)

@@ -39,9 +39,7 @@ func TestPrefixWithABlank(t *testing.T) {
 		holder, p := w.process(WithKeyPrefix("my app:")), w.process(WithKeyPrefix("my app:"))
 		lease := w.holds(holder, "k")
 		c := w.waits(p, "k")
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, released), 0, 5*time.Millisecond)
+		w.handsOff(lease, c, 0, 5*time.Millisecond)
 		w.release(c.lease)
 	})
 }
@@ -186,8 +184,6 @@ func TestRequestThatComesLateEntersNoQueue(t *testing.T) {
 			}
 		}
 		c := w.waits(next, "k")
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, released), 0, 5*time.Millisecond)
+		w.handsOff(lease, c, 0, 5*time.Millisecond)
 	})
 }

@@ -57,6 +57,21 @@ func (w *world) gets(c *caller, since time.Time) time.Duration {
 	return c.at.Sub(since)
 }
 
+// handsOff releases the lease, and wants the caller to have the key within that time.
+func (w *world) handsOff(lease *Lease, to *caller, least, most time.Duration) {
+	w.t.Helper()
+	released := time.Now()
+	w.release(lease)
+	wantBetween(w.t, "hand-off", w.gets(to, released), least, most)
+}
+
+// waited is a lease of one process, and a caller of another that waits for its key.
+func (w *world) waited(opts ...Option) (*Lease, *caller) {
+	w.t.Helper()
+	lease := w.holds(w.process(), "k")
+	return lease, w.waits(w.process(opts...), "k")
+}
+
 // onNodes runs f on ensembles of these sizes.
 func onNodes(t *testing.T, sizes []int, f func(t *testing.T, w *world)) {
 	t.Parallel()
@@ -79,9 +94,7 @@ func TestWokenAtOnce(t *testing.T) {
 		if n := asked.Load() - before; n > 0 {
 			t.Errorf("asked %d times while nothing happened", n)
 		}
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, released), 0, time.Millisecond)
+		w.handsOff(lease, c, 0, time.Millisecond)
 		if n := asked.Load() - before; n > int64(len(w.nodes)) {
 			t.Errorf("%d requests for one hand-off", n)
 		}
@@ -111,9 +124,7 @@ func TestNoPollingBesideAMinority(t *testing.T) {
 		if n := asked.Load() - before; n > 0 {
 			t.Errorf("asked %d times while nothing happened", n)
 		}
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, released), 0, time.Millisecond)
+		w.handsOff(lease, c, 0, time.Millisecond)
 	})
 }
 
@@ -173,30 +184,22 @@ func TestServedInOrder(t *testing.T) {
 // What nobody tells is found out by asking, within the fallback.
 func TestLostWakeUp(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		holder, p := w.process(), w.process(WithMaxWait(5*time.Second))
-		lease := w.holds(holder, "k")
-		c := w.waits(p, "k")
+		lease, c := w.waited(WithMaxWait(5 * time.Second))
 		for _, n := range w.nodes {
 			n.DropMessages(true)
 		}
 		time.Sleep(100 * time.Millisecond)
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, released), fallbackMin-200*time.Millisecond, fallbackMax)
+		w.handsOff(lease, c, fallbackMin-200*time.Millisecond, fallbackMax)
 	})
 }
 
 // The last of the nodes that answer may be the one that tells.
 func TestOneNodeTells(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder, p := w.process(), w.process()
-		lease := w.holds(holder, "k")
-		c := w.waits(p, "k")
+		lease, c := w.waited()
 		w.nodes[0].DropMessages(true)
 		w.nodes[1].DropMessages(true)
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, released), tellWithin, tellWithin+time.Millisecond)
+		w.handsOff(lease, c, tellWithin, tellWithin+time.Millisecond)
 	})
 }
 
@@ -211,33 +214,25 @@ func TestToldBeforeTheRefusal(t *testing.T) {
 		lease := w.holds(holder, "k")
 		p.set(fate{replyDelay: 20 * time.Millisecond}, acquireScript)
 		d := w.waits(p, "k")
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(d, released), 20*time.Millisecond, 45*time.Millisecond)
+		w.handsOff(lease, d, 20*time.Millisecond, 45*time.Millisecond)
 	})
 }
 
 // What is told while the waiter asks is not forgotten.
 func TestToldDuringATry(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		holder, p := w.process(), w.process()
-		lease := w.holds(holder, "k")
-		c := w.waits(p, "k")
-		p.set(fate{replyDelay: 30 * time.Millisecond}, acquireScript)
-		p.e.waits.all() // the key is held still
+		lease, c := w.waited()
+		c.p.set(fate{replyDelay: 30 * time.Millisecond}, acquireScript)
+		c.p.e.waits.all() // the key is held still
 		time.Sleep(10 * time.Millisecond)
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, released), 30*time.Millisecond, 60*time.Millisecond)
+		w.handsOff(lease, c, 30*time.Millisecond, 60*time.Millisecond)
 	})
 }
 
 // Who has listened to nobody for a while asks as soon as it listens again.
 func TestSubscriptionThatBreaks(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		holder, p := w.process(), w.process()
-		lease := w.holds(holder, "k")
-		c := w.waits(p, "k")
+		lease, c := w.waited()
 		time.Sleep(2 * relistenMax)
 		broken := time.Now()
 		for _, n := range w.nodes {
@@ -256,13 +251,8 @@ func TestFirstInTheQueueIsDead(t *testing.T) {
 		w.waits(dead, "k")
 		c := w.waits(p, "k")
 		dead.vanish()
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, released), queueTurn, aTurn)
-		d := w.waits(holder, "k")
-		released = time.Now()
-		w.release(c.lease)
-		wantBetween(t, "the next hand-off", w.gets(d, released), 0, time.Millisecond)
+		w.handsOff(lease, c, queueTurn, aTurn)
+		w.handsOff(c.lease, w.waits(holder, "k"), 0, time.Millisecond)
 	})
 }
 
@@ -277,9 +267,7 @@ func TestFirstTwoInTheQueueAreDead(t *testing.T) {
 			dead.vanish()
 		}
 		c := w.waits(w.process(), "k")
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, released), 2*queueTurn, fallbackMax)
+		w.handsOff(lease, c, 2*queueTurn, fallbackMax)
 	})
 }
 
@@ -304,9 +292,7 @@ func TestWaiterThatIsCancelled(t *testing.T) {
 		if left < quorum(len(w.nodes)) { // nodes that were not needed for the refusal may not have heard of it
 			t.Errorf("only %d nodes have the other in their queues", left)
 		}
-		released := time.Now()
-		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(d, released), 0, time.Millisecond)
+		w.handsOff(lease, d, 0, time.Millisecond)
 	})
 }
 
@@ -333,14 +319,10 @@ func TestQueueOnNodesInTrouble(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				holder, p := w.process(), w.process()
-				lease := w.holds(holder, "k")
-				c := w.waits(p, "k")
+				lease, c := w.waited()
 				trouble(w.nodes[1])
 				time.Sleep(10 * time.Millisecond)
-				released := time.Now()
-				w.release(lease)
-				wantBetween(t, "hand-off", w.gets(c, released), 0, tellWithin+5*time.Millisecond)
+				w.handsOff(lease, c, 0, tellWithin+5*time.Millisecond)
 				w.nodes[1].Up()
 			})
 		})
