@@ -51,7 +51,7 @@ var (
 
 // listen subscribes, and again after each failure.
 func (e *ear) listen() {
-	for pause := time.Duration(0); e.sleep(pause); {
+	for pause := time.Duration(0); pause == 0 || e.sleep(pause); {
 		began := e.s.e.clock.now()
 		err := e.session()
 		switch {
