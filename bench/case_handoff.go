@@ -34,12 +34,13 @@ func handoff(ctx context.Context, c config) ([]section, error) {
 		text: fmt.Sprintf(`This process holds a key, and another process of this program waits for it, alone. Measured is the time from just before the
 call of the release until the waiter has the key, by the system's monotonic clock. The waiter has just come (5 to 15 ms
 before), or has waited for 200 to 400 ms. %d keys at a time are handed over so, by one locker to one other; they seldom
-meet. The first hand-off of each key is not counted. %s %s`, c.handoffKeys, stoodText, waitingText),
+meet. The first hand-off of each key is not counted. Raw: SET NX, and a script that
+deletes and publishes, with go-redis, without a queue or a fallback. %s %s`, c.handoffKeys, stoodText, waitingText),
 	}
 	t := table{head: []string{"nodes", "waiter", "peer", "p50", "p99", "most", "hand-offs", "stood still"}, text: 2}
 	for _, n := range []int{1, 3} {
 		took, stood := map[string][]histogram{}, map[string]time.Duration{} // by peer
-		err := eachWaiting(&s, n, waitingPeers, func(p peer, on *nodes) error {
+		err := eachWaiting(&s, n, handoffPeers, func(p peer, on *nodes) error {
 			return inProcesses(ctx, 1, 1, p, on, func(others []*process) error {
 				watching := startBystander()
 				hs, err := handOver(ctx, c, p, on, others[0])
@@ -52,7 +53,7 @@ meet. The first hand-off of each key is not counted. %s %s`, c.handoffKeys, stoo
 			return nil, err
 		}
 		for k, kind := range handoffKinds {
-			for _, p := range fitting(n, waitingPeers) {
+			for _, p := range fitting(n, handoffPeers) {
 				h := &took[p.name][k]
 				t.add(strconv.Itoa(n), kind.name, p.name, short(h.quantile(0.5)), short(h.quantile(0.99)), short(h.quantile(1)), strconv.Itoa(h.total), short(stood[p.name]))
 			}

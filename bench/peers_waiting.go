@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -17,6 +18,12 @@ var waitingPeers = []peer{
 	{name: "rueidislock", oneNode: true, open: openRueidislock},
 	{name: lockkitOpen, open: openLockkit},
 }
+
+// handoffPeers are those, and what a hand-off by publish takes at the least.
+var handoffPeers = append(slices.Clone(waitingPeers), peer{name: "raw go-redis, publish", oneNode: true, command: "set", open: openRawPushed})
+
+// allWaiting are all that other processes open.
+var allWaiting = slices.Concat(handoffPeers, wakingPeers)
 
 // waitingText says how they wait.
 var waitingText = fmt.Sprintf(`redsync has as many tries as it takes, and its default pause; redislock asks again every

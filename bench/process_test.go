@@ -29,7 +29,7 @@ func onOne(t *testing.T, test func(context.Context, *nodes)) {
 }
 
 func TestHandOver(t *testing.T) {
-	for _, p := range slices.Concat(waitingPeers, wakingPeers) {
+	for _, p := range allWaiting {
 		t.Run(p.name, func(t *testing.T) {
 			onOne(t, func(ctx context.Context, on *nodes) {
 				err := inProcesses(ctx, 1, 1, p, on, func(others []*process) error {

@@ -31,13 +31,12 @@ type Wait struct {
 
 // Open opens lockers, and returns how many.
 func (w *Waiters) Open(args OpenArgs, opened *int) error {
-	all := slices.Concat(waitingPeers, wakingPeers)
-	i := slices.IndexFunc(all, func(p peer) bool { return p.name == args.Peer })
+	i := slices.IndexFunc(allWaiting, func(p peer) bool { return p.name == args.Peer })
 	if i < 0 {
 		return fmt.Errorf("there is no peer %q", args.Peer)
 	}
 	for range args.Lockers {
-		l, err := all[i].open(w.ctx, args.Addrs, ttl)
+		l, err := allWaiting[i].open(w.ctx, args.Addrs, ttl)
 		if err != nil {
 			return err
 		}
