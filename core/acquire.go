@@ -139,12 +139,13 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	}
 	var lease *Lease
 	defer func() { // also when an observer panics
+		if a.wait != nil {
+			a.wait.end()
+			e.waits.end(a.wait)
+		}
 		if lease == nil {
 			a.quit(ctx)
 			e.lines.leave(a.resource)
-		}
-		if a.booked {
-			e.waits.end(a.wait)
 		}
 	}()
 	lease, err := a.contend(ctx, wait)

@@ -66,7 +66,7 @@ func TestLeasesSurviveHotLoops(t *testing.T) {
 						for hot.Err() == nil {
 							lease, err := p.TryAcquire(hot, fmt.Sprint("hot ", i))
 							if err != nil {
-								time.Sleep(time.Millisecond) // a refusal may take no time at all
+								time.Sleep(10 * time.Millisecond) // a refusal may take no time at all
 								continue
 							}
 							granted.Add(1)

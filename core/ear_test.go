@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // A process listens for as long as somebody waits, and a little longer.
@@ -37,4 +39,44 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A subscription whose connection is dead without a word is made anew: one that was never confirmed, and one that stood.
+func TestSilentSubscription(t *testing.T) {
+	for name, c := range map[string]struct {
+		action testutil.Action // for the first SUBSCRIBE
+		hangs  bool            // the node, after that
+		after  time.Duration
+	}{
+		"request lost": {action: testutil.Action{DropRequest: true}, after: silentFor},
+		"reply lost":   {action: testutil.Action{DropReply: true}, after: silentFor},
+		"hung":         {hangs: true, after: 2 * silentFor},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				subscribed := 0
+				n := w.nodes[2]
+				n.OnRequest(func(args []string) testutil.Action {
+					if args[0] == "SUBSCRIBE" {
+						if subscribed++; subscribed == 1 {
+							return c.action
+						}
+					}
+					return testutil.Action{}
+				})
+				lease, waiter := w.waited()
+				if c.hangs {
+					n.Hang()
+				}
+				time.Sleep(c.after + relistenMax)
+				n.Up()
+				time.Sleep(relistenMax)
+				synctest.Wait()
+				if subscribed != 2 {
+					t.Errorf("it was asked %d times for a subscription", subscribed)
+				}
+				w.handsOff(lease, waiter, 0, tellWithin)
+			})
+		})
+	}
 }

@@ -17,7 +17,7 @@ func (a *attempt) abandon(ctx, wait context.Context, touched, granted, late node
 		touched &^= a.awaiting(late)
 	}
 	r := a.releasing(0)
-	if a.wait != nil && wait.Err() == nil {
+	if wait.Err() == nil && a.goesOn() {
 		a.waitsOn(r)
 	}
 	r.decided = func(r *round) bool { return r.answeredAll(granted) }
@@ -47,6 +47,13 @@ func (a *attempt) awaiting(nodes nodeSet) (s nodeSet) {
 		}
 	}
 	return s
+}
+
+// goesOn reports whether the call that made the attempt goes on waiting, and did so before it.
+func (a *attempt) goesOn() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.wait != nil && !a.quits && a.reached == 0 && a.wait.goesOn()
 }
 
 // waitsOn has a release of the attempt give the call that made it its place in the queue back.
@@ -149,6 +156,9 @@ func (a *attempt) resend(node int) {
 		return
 	}
 	r := a.releasing(a.stay())
+	if a.goesOn() {
+		a.waitsOn(r)
+	}
 	if !untold {
 		r.must, r.asker = false, nil
 	}

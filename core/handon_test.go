@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,10 +138,15 @@ func TestHandOnIsBoundedWhereOthersPoll(t *testing.T) {
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
+				var inARow, most atomic.Int64
 				for range 3 { // there is always a next one
 					go func() {
 						for ctx.Err() == nil {
-							p.Do(ctx, "k", func(context.Context) error {
+							p.Do(ctx, "k", func(ctx context.Context) error {
+								if lease, _ := FromContext(ctx); lease.handed == 0 {
+									inARow.Store(0)
+								}
+								most.Store(max(most.Load(), inARow.Add(1)-1))
 								time.Sleep(hold)
 								return nil
 							})
@@ -155,6 +161,9 @@ func TestHandOnIsBoundedWhereOthersPoll(t *testing.T) {
 				cancel()
 				w.release(c.lease)
 				synctest.Wait()
+				if n := most.Load(); n == 0 || n > min(maxHandOns, int64(maxHandOnTime/hold)) {
+					t.Errorf("handed on %d times in a row", n)
+				}
 			})
 		})
 	}

@@ -327,7 +327,7 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 				return fate{delay: max(rtt/2, stop-time.Since(start)), replyDelay: rtt / 2}
 			})
 		}
-		time.Sleep(20 * time.Second)
+		time.Sleep(12 * time.Second)
 		w.wantHeld(held)
 		p.clear()
 	})

@@ -30,6 +30,7 @@ type wait struct {
 	try    chan struct{} // room for one: it is its turn
 
 	mu    sync.Mutex
+	over  bool    // the call is
 	told  nodeSet // since it last tried
 	timer *time.Timer
 	at    time.Time // when the timer fires; zero = it does not run
@@ -91,6 +92,20 @@ func (w *wait) stop() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
+}
+
+// end notes that the call is over.
+func (w *wait) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.stop()
+}
+
+func (w *wait) goesOn() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.over
 }
 
 // trying notes that the wait tries now. What it is told from now on has it try once more.
@@ -213,13 +228,11 @@ func (s *waits) stop() {
 	}
 }
 
+// end has nobody listened to for a wait.
 func (s *waits) end(w *wait) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.byName, w.name.(string))
-	s.mu.Unlock()
-	w.mu.Lock()
-	w.stop()
-	w.mu.Unlock()
 }
 
 // hear takes what a node published: a place, and a name.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,5 +161,82 @@ func TestLeftAtTheMomentOfTheGrant(t *testing.T) {
 		if got() > 100*time.Millisecond {
 			t.Errorf("waited %v", got())
 		}
+	})
+}
+
+// An attempt that is taken back gives the call its place in the queue back, also where the grant came too late to count.
+func TestPlaceIsGivenBack(t *testing.T) {
+	for name, slow := range map[string][]int{"granted first": {1, 2}, "granted late": {0}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				holder, p := w.process(WithFixedLease()), w.process()
+				lease := w.holds(holder, "k")
+				c := w.waits(p, "k")
+				for _, i := range slow {
+					p.links[i].set(fate{replyDelay: 2 * time.Millisecond}, acquireScript)
+				}
+				for _, k := range holder.links[1:] {
+					k.set(fate{lose: true}, releaseScript)
+				}
+				lease.Release(t.Context()) // on node 0
+				for _, granted := range []bool{true, false} {
+					for (w.owner(p, 0, "k") != "") != granted {
+						time.Sleep(time.Millisecond)
+						synctest.Wait()
+					}
+				}
+				if q := w.queue(p, 0, "k"); len(q) != 1 {
+					t.Errorf("the queue of node 0, which granted the key alone, is %v", q)
+				}
+				c.cancel()
+			})
+		})
+	}
+}
+
+// A call that cannot have a turn to itself, since others have a part of the key each until their TTLs are over, asks as
+// often as one that nobody tells.
+func TestTurnThatIsNobodys(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		for i := 1; i < len(w.nodes); i++ {
+			dead := w.process()
+			if v := dead.e.nodes[i].call(t.Context(), acquireScript, stamped(dead.newLease(t.Context(), "k").acquiring(false).args)); v.verdict != Granted {
+				t.Fatalf("node %d: %v %v", i, v.verdict, v.err)
+			}
+		}
+		p := w.process()
+		asked := p.counting(acquireScript)
+		c := w.waits(p, "k")
+		time.Sleep(8 * time.Second)
+		if n := asked.Load() / 3; n > maxTurns+8*time.Second.Milliseconds()/20 {
+			t.Errorf("asked %d times in 8 s", n)
+		}
+		w.gets(c, time.Now())
+	})
+}
+
+// A call that finds a queue full polls.
+func TestFullQueue(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		const full = 1024
+		p := w.process()
+		lease := w.holds(w.process(WithFixedLease()), "k")
+		w.waits(w.process(), "k").cancel() // marks the key
+		synctest.Wait()
+		queue := p.e.keys.tags[0] + "w:k"
+		for _, n := range w.nodes {
+			for i := range full {
+				if _, err := n.Exec("ZADD", queue, "1", fmt.Sprintf("P nobody %d", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		c := w.waits(p, "k")
+		for i := range w.nodes {
+			if n := len(w.queue(p, i, "k")); n != full {
+				t.Errorf("%d wait on node %d", n, i)
+			}
+		}
+		w.handsOff(lease, c, 0, ahead*queueTurn+p.p.retryMax)
 	})
 }
