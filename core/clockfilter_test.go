@@ -13,7 +13,7 @@ func TestClockOffset(t *testing.T) {
 		w.nodes[0].StepClock(300 * time.Millisecond)
 		w.nodes[1].StepClock(200 * time.Millisecond)
 		w.nodes[2].StepClock(-time.Hour)
-		w.release(w.acquire(p, "k"))
+		w.release(w.holds(p, "k"))
 		synctest.Wait()
 		offset, ok := p.ClockOffset()
 		if want := 200 * time.Millisecond; !ok || offset != want {
