@@ -25,13 +25,13 @@ if i == id then
   if p >= 0 and now <= e then return 'OK ' .. clock .. ' ' .. int(f) .. ' ' .. int(e) .. ' ' .. memory .. shown end
   return 'LOST ' .. clock
 end
-local waits, named = channel and channel ~= '', wait and wait ~= ''
-if waits then
-  if not named then wait, ticket = id, ARGV[own + 1] end
+local held, waits = i ~= '' and now <= e, channel and channel ~= ''
+if waits and (held or waited) then
+  if not wait or wait == '' then wait, ticket = id, ARGV[own + 1] end
   wait = channel .. ' ' .. wait
 end
-if i ~= '' and now <= e then
-  local place = waits and join(resource, tombstone, wait, ticket, maxttl) or 0
+if held then
+  local place = waits and queues().join(resource, tombstone, wait, ticket, maxttl) or 0
   if place > 0 and not waited then
     waited = true
     call('SET', resource, packed(e, f, p, i, r, u, c, d), 'KEEPTTL')
@@ -43,8 +43,8 @@ if r ~= '' and r ~= id and now < u then return 'HELD ' .. clock .. ' ' .. int(u 
 local before = 0
 if waited then
   if i ~= '' and e > z then z = e end -- nobody released it
-  local place = waits and join(resource, tombstone, wait, ticket, maxttl) or 0
-  before = place > 0 and place - 1 or count(try('ZCARD', queue(resource))) or 0
+  local place = waits and queues().join(resource, tombstone, wait, ticket, maxttl) or 0
+  before = place > 0 and place - 1 or queues().length(resource)
   local rest = z + math.min(before, ahead) * turn - now
   -- Never for longer than all turns take: the clock may have been set back since the hold ended.
   if before > 0 and 0 < rest and rest <= ahead * turn then return 'RESERVED ' .. clock .. ' ' .. int(rest) .. ' ' .. place end
@@ -59,9 +59,8 @@ if token >= 9007199254740992 then return 'OVERFLOW ' .. clock end
 if claimed then used() end
 if due then due[resource] = nil end -- it is free no more
 if waited then
-  local q = queue(resource)
-  if before > 0 and z > 0 then remove(q, 'ZREMRANGEBYRANK', 0, math.min(before, ahead) - 1) end -- they have had their turn
-  if waits then remove(q, 'ZREM', wait) end
+  if before > 0 and z > 0 then queues().pass(resource, math.min(before, ahead)) end -- they have had their turn
+  if waits then queues().leave(resource, wait) end
 end
 call('SET', resource, packed(now + lease, token, f, id, '', 0, sub(carried or '', 1, 255), d),
   'PX', life(lease + slack, token, kept))

@@ -41,5 +41,5 @@ while k < last do
 end
 local free = due
 due = nil
-for resource, waits in pairs(free) do wake(resource, waits) end
+for resource, waits in pairs(free) do queues().wake(resource, waits) end
 return replies

@@ -21,10 +21,10 @@ local function over(reply)
   -- A spent owner goes too: its write-back must not count on a node that accepted past it.
   if i ~= '' and (i == id or reply == 'OK ' and not others) then e, i, c, p, changed = 0, '', '', -1, true end
   if r == id then r, u, changed = '', 0, true end
-  local first = {}
+  local first
   if waited and (changed or ARGV[own + 8] ~= '') then
-    if ARGV[own + 8] ~= '' then remove(queue(resource), 'ZREM', ARGV[own + 8]) end
-    first = heads(resource)
+    if ARGV[own + 8] ~= '' then queues().leave(resource, ARGV[own + 8]) end
+    first = queues().heads(resource)
     if ended then z = now end
     waited, changed = #first > 0, true
   end
@@ -35,7 +35,7 @@ local function over(reply)
     press(tombstone, resource, v, 'KEEPTTL')
   end
   call('SET', tombstone, '1', 'PX', ARGV[own + 5])
-  if i == '' then wake(resource, first) end
+  if first and i == '' then queues().wake(resource, first) end
   return reply .. clock
 end
 if accepted > ballot then return over('DONE ') .. ' ' .. int(accepted) .. ' ' .. int(kept - now) .. ' ' .. int(origin) end

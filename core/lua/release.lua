@@ -15,7 +15,7 @@ if d ~= '' then
 end
 if r == id then r, u, changed = '', 0, true end
 local mine = i == id and e > 0
-local ended, first, expiry = false, {}, e
+local ended, first, expiry = false, nil, e
 local again = not mine and (i == id or call('EXISTS', tombstone) == 1)
 if mine then
   if undo == '1' and p >= 0 then f = math.max(p, ballot) end
@@ -35,19 +35,18 @@ end
 if waited then
   local over = wait and wait ~= '' and (not ticket or ticket == '')
   if over then
-    remove(queue(resource), 'ZREM', wait)
+    queues().leave(resource, wait)
   elseif mine and wait and wait ~= '' then
-    try('ZADD', queue(resource), ticket, wait)
-    try('PEXPIRE', queue(resource), queueLife)
+    queues().rejoin(resource, wait, ticket)
   end
-  first = heads(resource)
+  first = queues().heads(resource)
   if #first == 0 then
     waited, changed = false, true
   elseif ended then
     local t = call('TIME')
     z = math.min(t[1] * 1000 + math.floor(t[2] / 1000), expiry) -- no later than the lease's end, as above
   elseif not over or (i ~= '' and e > 0) then
-    first = {} -- an attempt that failed, or one of many that wait
+    first = nil -- an attempt that failed, or one of many that wait
   end
 end
 if mine and f == 0 and d == '' and r == '' and stay == '0' and not waited then
@@ -58,5 +57,5 @@ elseif mine or changed then
   press(tombstone, resource, packed(e, f, p, i, r, u, c, d), 'KEEPTTL')
 end
 if buried ~= '0' then call('SET', tombstone, '1', 'PX', buried) end
-wake(resource, first)
+if first then queues().wake(resource, first) end
 return mine and 'OK' or again and 'AGAIN' or 'GONE'
