@@ -205,6 +205,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		}
 		a.last, a.last.at = res, a.e.clock.now()
 		a.out.Nodes = a.last.nodes
+		a.out.Contended = a.out.Contended || a.last.err == ErrHeld
 		if a.out.Place == 0 {
 			a.out.Place = a.last.place
 		}
@@ -229,7 +230,6 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		}
 		a.e.lines.fails(a.resource, a.last.err, a.out.Holder)
 		a.recovering = a.recovering && a.last.pause == pauseSplit
-		a.out.Contended = a.out.Contended || a.last.err == ErrHeld
 		if !a.sleep(wait) {
 			return nil, a.stopped(ctx)
 		}
@@ -285,7 +285,7 @@ func (a *acquisition) quit(ctx context.Context) {
 // sleep waits before the next attempt.
 func (a *acquisition) sleep(wait context.Context) bool {
 	p := a.p
-	var told <-chan struct{}
+	var told <-chan bool
 	if a.join(); a.wait != nil {
 		told = a.wait.try
 	}
@@ -318,7 +318,7 @@ func (a *acquisition) between(least, most time.Duration) time.Duration {
 }
 
 // pause waits for d, or until the call is told to try; it reports false where the call is over.
-func (a *acquisition) pause(wait context.Context, d time.Duration, told <-chan struct{}) bool {
+func (a *acquisition) pause(wait context.Context, d time.Duration, told <-chan bool) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	shared := a.last.pause == pauseTurn || a.last.pause == pauseSplit // its turn is not over
@@ -329,9 +329,10 @@ func (a *acquisition) pause(wait context.Context, d time.Duration, told <-chan s
 			a.out.Polled++
 		}
 		return true
-	case <-told:
-		a.told = true
-		a.out.Woken++
+	case a.told = <-told:
+		if a.told {
+			a.out.Woken++
+		}
 		return true
 	case <-wait.Done():
 	case <-a.e.closing:
@@ -346,7 +347,7 @@ func (a *acquisition) stopped(ctx context.Context) error {
 		case errors.Is(cause, ErrLost) || errors.Is(cause, ErrReleased): // of the lease that ctx runs under, not of this one
 			err = fmt.Errorf("%w: %v", err, cause)
 		case !errors.Is(cause, err):
-			err = errors.Join(err, cause)
+			err = fmt.Errorf("%w: %w", err, cause)
 		}
 		return a.fail(err)
 	}
@@ -358,7 +359,10 @@ func (a *acquisition) stopped(ctx context.Context) error {
 
 func (a *acquisition) fail(err error) error {
 	retry := a.last.retry
-	if retry > 0 {
+	switch {
+	case !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnavailable):
+		retry = 0
+	case retry > 0:
 		retry = max(retry-(a.e.clock.now()-a.last.at), time.Millisecond)
 	}
 	return &OpError{Op: OpAcquire, Key: a.key, Err: err, RetryAfter: retry, Record: a.last.record, Nodes: a.last.nodes}

@@ -27,7 +27,7 @@ type wait struct {
 	name   any // on the nodes
 	ticket any // when it began, by the wall clock, µs
 	quorum int
-	try    chan struct{} // room for one: it is its turn
+	try    chan bool // room for one: it is to try; whether a node said so
 
 	mu    sync.Mutex
 	over  bool    // the call is
@@ -37,7 +37,7 @@ type wait struct {
 }
 
 func newWait(name, ticket any, quorum int) *wait {
-	return &wait{name: name, ticket: ticket, quorum: quorum, try: make(chan struct{}, 1)}
+	return &wait{name: name, ticket: ticket, quorum: quorum, try: make(chan bool, 1)}
 }
 
 // tell notes that a node says that the wait is the first, or the second, of its queue.
@@ -52,7 +52,7 @@ func (w *wait) tell(node, place int) {
 		w.after(tellWithin)
 		return
 	}
-	w.now()
+	w.now(true)
 }
 
 // after has the wait try then, unless it is to try before. Called with the lock.
@@ -73,17 +73,19 @@ func (w *wait) fire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.at.IsZero() {
-		w.now()
+		w.now(true)
 	}
 }
 
-// now has the wait try. Called with the lock.
-func (w *wait) now() {
+// now has the wait try; told says whether a node had it do so. Called with the lock.
+func (w *wait) now(told bool) {
 	w.stop()
 	select {
-	case w.try <- struct{}{}:
+	case before := <-w.try:
+		told = told || before
 	default:
 	}
+	w.try <- told
 }
 
 // stop forgets what was told. Called with the lock.
@@ -192,7 +194,7 @@ func (s *waits) begin(w *wait, bucket int) {
 	for i, told := range s.lately {
 		if told == name {
 			s.lately[i] = ""
-			w.try <- struct{}{}
+			w.try <- true
 			break
 		}
 	}
@@ -260,7 +262,7 @@ func (s *waits) all() {
 	defer s.mu.Unlock()
 	for _, w := range s.byName {
 		w.mu.Lock()
-		w.now()
+		w.now(false)
 		w.mu.Unlock()
 	}
 }

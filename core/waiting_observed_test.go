@@ -1,6 +1,9 @@
 package core
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +29,7 @@ func TestObservedWaiting(t *testing.T) {
 		w.release(w.acquire(a, "free"))
 		synctest.Wait()
 		_, outs := o.of(t, OpAcquire)
-		if out := outs[0]; out.Place != 1 || out.Woken == 0 || out.Polled != 0 || !out.HandedOver {
+		if out := outs[0]; out.Place != 1 || out.Woken != 1 || out.Polled != 0 || !out.HandedOver {
 			t.Errorf("told, as the first: %+v", out)
 		}
 		if out := outs[1]; out.Place != 2 || out.Polled == 0 || out.HandedOver {
@@ -34,6 +37,29 @@ func TestObservedWaiting(t *testing.T) {
 		}
 		if out := outs[2]; out.Place != 0 || out.Woken != 0 || out.Polled != 0 || out.HandedOver {
 			t.Errorf("nobody was in the way: %+v", out)
+		}
+	})
+}
+
+// Nobody is told while the key is held, and what keeps a call from it is said however the call ends.
+func TestObservedRefusals(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := &recording{}
+		p := w.process(WithObserver(o))
+		w.holds(w.process(), "k")
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrHeld)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(3*time.Second, func() { cancel(errors.New("the user left")) })
+		_, err = p.Acquire(ctx, "k")
+		wantErr(t, err, context.Canceled)
+		if op, _ := errors.AsType[*OpError](err); op.RetryAfter != 0 || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "context canceled: the user left: node 0") {
+			t.Errorf("a caller that gave up is told %q, to retry after %v", err, op.RetryAfter)
+		}
+		synctest.Wait()
+		_, outs := o.of(t, OpAcquire)
+		if len(outs) != 2 || !outs[0].Contended || !outs[1].Contended || outs[1].Woken != 0 || outs[1].Polled == 0 {
+			t.Errorf("refused, and waited in vain: %+v", outs)
 		}
 	})
 }
