@@ -10,7 +10,8 @@ import (
 
 // Sentinels say what to do. Match them with [errors.Is]; [OpError] says what happened.
 var (
-	// ErrHeld: somebody else holds the key, or has waited for it and comes first. Skip, or try again after OpError.RetryAfter.
+	// ErrHeld: somebody else holds the key, or has waited for it and comes first. Skip, or try again after
+	// OpError.RetryAfter, or a pause of your own where that is 0.
 	ErrHeld = errors.New("held by another holder")
 	// ErrDone: the key is recorded as completed (OpError.Record). Nothing is left to do.
 	ErrDone = errors.New("already completed")
@@ -52,7 +53,7 @@ type Record struct {
 // RetryAfter comes with ErrHeld: the time until the nodes free the key if its holder vanishes now, the same
 // for whoever asks. A holder that renews keeps it for longer, one that releases it frees it sooner, and who waits
 // may come first. With ErrUnavailable it is the time until a quorum of nodes votes again, or until a key frees
-// itself whose release could not be confirmed.
+// itself whose release could not be confirmed. With any other error it is 0.
 type OpError struct {
 	Op         OpKind
 	Key        string

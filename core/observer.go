@@ -102,7 +102,7 @@ type Outcome struct {
 	Place      int           // OpAcquire: its place in the nodes' queue when it joined, and so the queue's length; 0 = it was in none
 	Woken      int           // OpAcquire: how often a node said that its turn had come
 	Polled     int           // OpAcquire: how often it asked again without having been told
-	HandedOver bool          // OpAcquire: granted because a node said that its turn had come
+	HandedOver bool          // OpAcquire: granted because a node said that its turn had come; not by another caller of this process (LocalWait)
 	Margin     time.Duration // OpAcquire: trusted time left; OpRenew: what was left before this round
 	Nodes      []NodeReply   // the last round, node by node; stragglers are Pending
 }
