@@ -22,7 +22,7 @@ BENCH ?=
 LEASES ?=
 # How many seeds `sim` tries.
 SEEDS ?= 100000
-SHORT_SEEDS := 600
+SHORT_SEEDS := 250
 
 # The oldest Redis that core.New accepts: on older servers `servers` expects it to refuse.
 MINIMUM_REDIS := 6.2.7

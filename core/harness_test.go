@@ -12,9 +12,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/testutil"
 )
+
+func init() { logging.Disable() } // go-redis prints each failed dial
 
 // A world is a set of embedded nodes and the processes that lock on them.
 type world struct {

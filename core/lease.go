@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -121,6 +122,19 @@ func (lease *Lease) ValidUntil() time.Time { return time.Now().Add(lease.left())
 // the network does. After a pause or suspension past it, Err and Done of this context know at the first look,
 // because they look at the clock; contexts derived from it, once its timer has fired.
 func (lease *Lease) Context() context.Context { return &lease.ctx }
+
+// Lost returns why the lease ended before its holder ended it: an *OpError matching [ErrLost]; likewise where it ended
+// with another lease, under which the context given to Acquire ran. It is nil while the lease is held, and of one that
+// was released or completed, or ended with that context for another reason. It looks at the clock, as Context does.
+func (lease *Lease) Lost() error {
+	if lease.ctx.Err() == nil {
+		return nil
+	}
+	if cause := context.Cause(lease.ctx.Context); errors.Is(cause, ErrLost) {
+		return cause
+	}
+	return nil
+}
 
 // FromContext returns the innermost lease that ctx runs under.
 func FromContext(ctx context.Context) (*Lease, bool) {

@@ -157,10 +157,9 @@ func (e *Elector) Task(fn func(ctx context.Context) error) gocron.Task {
 			return err
 		}
 		defer lead.leave()
-		ctx, cancel := context.WithCancelCause(lead.term.mark(ctx))
-		defer cancel(nil)
-		defer context.AfterFunc(lead.term.work, func() { cancel(context.Cause(lead.term.work)) })()
-		return fn(&termContext{ctx, lead.term, cancel})
+		ctx, stop := core.Join(lead.term.mark(ctx), lead.term.work)
+		defer stop()
+		return fn(ctx)
 	})
 }
 
@@ -257,8 +256,10 @@ func (e *Elector) campaign() {
 func (e *Elector) serve(lease *core.Lease) (resigned bool) {
 	t := &term{Term: Term{Group: e.group, FencingToken: lease.FencingToken(), lease: lease}, running: 1, // OnElected
 		resign: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{})}
-	t.work, t.cancel = context.WithCancelCause(t.mark(context.Background()))
-	t.notice, t.leave = context.WithCancelCause(t.work)
+	work, cancel := context.WithCancelCause(t.mark(context.Background()))
+	t.work, t.cancel = &termContext{work, t, cancel}, cancel
+	notice, leave := context.WithCancelCause(work)
+	t.notice, t.leave = &termContext{notice, t, leave}, leave
 	e.mu.Lock()
 	if e.closing.Err() != nil { // Close has found no term to wait for
 		e.mu.Unlock()
@@ -277,7 +278,7 @@ func (e *Elector) serve(lease *core.Lease) (resigned bool) {
 	go func() {
 		defer e.depart(t)
 		defer close(returned)
-		e.elected(&termContext{t.notice, t, t.leave}, t.Term)
+		e.elected(t.notice, t.Term)
 	}()
 	for _, c := range crons {
 		c.catchUp()

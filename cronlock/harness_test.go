@@ -12,10 +12,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jonboulle/clockwork"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
+
+func init() { logging.Disable() } // go-redis prints each failed dial
 
 // A world is a set of nodes and the replicas of a service on it, in a bubble of synctest.
 type world struct {

@@ -2,7 +2,6 @@ package cronlock
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -19,6 +18,7 @@ type run struct {
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	unjoin func()
 	stops  []func() bool
 	once   sync.Once
 
@@ -44,15 +44,16 @@ func (cl *claim) newRun(lead leading, attempt int, tick, job *core.Lease) *run {
 	if lead.term != nil {
 		parent = lead.term.mark(parent)
 	}
-	inner, cancel := context.WithCancelCause(context.WithValue(parent, runKey{}, r))
-	r.ctx, r.cancel = &runContext{inner, r}, cancel
-	r.endWith(cl.ctx, func() error { return context.Cause(cl.ctx) })
+	ctx, cancel := context.WithCancelCause(context.WithValue(parent, runKey{}, r))
+	others := []context.Context{cl.ctx}
 	if tick != nil && job != nil {
-		r.endWith(tick.Context(), func() error { return context.Cause(tick.Context()) })
+		others = append(others, tick.Context())
 	}
 	if lead.term != nil {
-		r.endWith(lead.term.work, func() error { return context.Cause(lead.term.work) })
+		others = append(others, lead.term.work)
 	}
+	r.cancel = cancel
+	r.ctx, r.unjoin = core.Join(ctx, others...)
 	if cl.policy.overlap == Replace && !cl.next.IsZero() {
 		timer := cl.c.clock.AfterFunc(cl.next.Sub(cl.c.clock.Now()), r.replace)
 		r.stops = append(r.stops, timer.Stop)
@@ -62,10 +63,6 @@ func (cl *claim) newRun(lead leading, attempt int, tick, job *core.Lease) *run {
 	cl.job.running[r] = struct{}{}
 	cl.job.mu.Unlock()
 	return r
-}
-
-func (r *run) endWith(ctx context.Context, cause func() error) {
-	r.stops = append(r.stops, context.AfterFunc(ctx, func() { r.cancel(cause()) }))
 }
 
 // replace tells the run to stop for the job's next tick.
@@ -96,11 +93,11 @@ func (j *job) replace() {
 // lost is why the run is not the only one any more, if so.
 func (r *run) lost() error {
 	for _, lease := range []*core.Lease{r.tick, r.job} {
-		if lease == nil || lease.Context().Err() == nil { // asked first, because it looks at the clock
+		if lease == nil {
 			continue
 		}
-		if cause := context.Cause(lease.Context()); errors.Is(cause, core.ErrLost) {
-			return cause
+		if err := lease.Lost(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -168,6 +165,7 @@ func (r *run) abandon() {
 
 func (r *run) over() {
 	r.cancel(core.ErrReleased)
+	r.unjoin()
 	r.lead.leave()
 	r.cl.c.busy(-1)
 	r.cl.job.ended(r)
@@ -184,22 +182,6 @@ func (j *job) ended(r *run) {
 }
 
 type runKey struct{}
-
-// A runContext is the context of a run. Its Err looks at the clock, as that of a lease does: after a pause
-// it knows at the first look.
-type runContext struct {
-	context.Context
-	r *run
-}
-
-func (c *runContext) Err() error {
-	if err := c.r.lost(); err != nil {
-		c.r.cancel(err)
-	} else if err := c.r.lead.lost(); err != nil {
-		c.r.cancel(err)
-	}
-	return c.Context.Err()
-}
 
 // A Run describes the run that a context belongs to.
 type Run struct {

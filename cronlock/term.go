@@ -2,7 +2,6 @@ package cronlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -68,11 +67,8 @@ func (l leading) lost() error {
 func (l leading) over() bool { return l.term != nil && l.term.work.Err() != nil }
 
 func (t *term) lost() error {
-	if t.lease.Context().Err() == nil {
-		return nil
-	}
-	cause := context.Cause(t.lease.Context())
-	if !errors.Is(cause, core.ErrLost) {
+	cause := t.lease.Lost()
+	if cause == nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrLeadershipLost, cause)

@@ -74,27 +74,7 @@ func (h *hold) keep(ctx context.Context, d *delivery) bool {
 func (h *hold) context(ctx context.Context, identity string) (context.Context, func()) {
 	inner := h.innermost()
 	run := context.WithValue(inner.Context(), executionKey{}, Execution{identity, inner.FencingToken()})
-	run, cancel := context.WithCancelCause(run)
-	deadline, limited := ctx.Deadline()
-	stops := []func() bool{
-		context.AfterFunc(ctx, func() {
-			if !limited || !errors.Is(ctx.Err(), context.DeadlineExceeded) { // the handler sees that as its own
-				cancel(context.Cause(ctx))
-			}
-		}),
-		context.AfterFunc(h.task.Context(), func() { cancel(context.Cause(h.task.Context())) }),
-	}
-	free := func() {}
-	if limited {
-		run, free = context.WithDeadline(run, deadline)
-	}
-	return run, func() {
-		for _, stop := range stops {
-			stop()
-		}
-		free()
-		cancel(nil)
-	}
+	return core.Join(run, h.task.Context(), ctx)
 }
 
 func (h *hold) innermost() *core.Lease {
@@ -110,8 +90,8 @@ func (h *hold) lost() error {
 		if lease == nil {
 			continue
 		}
-		if cause := context.Cause(lease.Context()); errors.Is(cause, core.ErrLost) {
-			return cause
+		if err := lease.Lost(); err != nil {
+			return err
 		}
 	}
 	return nil
