@@ -60,17 +60,11 @@ func (x *exchange) conclude(w *response) {
 	}
 }
 
-// lost: the request has not been alone to this moment.
+// lost reports whether a lease of the request ended before the handler returned, and not because the handler gave it
+// back.
 func (x *exchange) lost() bool {
-	return wasLost(x.lease) || x.once != nil && wasLost(x.once.lease)
-}
-
-// wasLost: the lease has ended, and not because the handler gave it back itself.
-func wasLost(lease *core.Lease) bool {
-	if lease == nil || lease.Context().Err() == nil {
-		return false
-	}
-	return !errors.Is(context.Cause(lease.Context()), core.ErrReleased)
+	lost := func(lease *core.Lease) bool { return lease != nil && lease.Lost() != nil }
+	return lost(x.lease) || x.once != nil && lost(x.once.lease)
 }
 
 // end gives back what is left, whatever happened. After a panic it runs before anything recovers.
