@@ -21,9 +21,12 @@ import (
 // A call that has to wait is in a queue on the nodes, which tell it when its turn has come; within a process
 // callers stand in line. Both are in the order in which the calls began, as guarantee 9 of docs/guarantees.md has it.
 //
+// Options are for this call, as for a Locker made by With; one that is not for a single call, or does not suit the
+// others, is an error that says so.
+//
 // Leases are not reentrant: with a ctx that runs under a lease on key, the error matches ErrHeld at once.
-func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
-	return l.acquire(ctx, key, false)
+func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
+	return l.acquire(ctx, key, false, opts)
 }
 
 // TryAcquire is Acquire without waiting for a holder: one round, at most the node timeout, and another for each
@@ -32,23 +35,27 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 // have a part of the votes each, it tries again, after a pause of at most the least retry delay, for five times in
 // all, so that one of them gets the key. A key that anybody holds, that another caller of this process waits for,
 // or whose turn belongs to somebody who has waited, for at most 150 ms after a hold, is ErrHeld.
-func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
-	return l.acquire(ctx, key, true)
+func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
+	return l.acquire(ctx, key, true, opts)
 }
 
-func (l *Locker) acquire(ctx context.Context, key string, try bool) (*Lease, error) {
+func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []Option) (*Lease, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	a := acquisition{call: call{e: l.e, p: &l.p, key: key, resource: l.e.keys.resource(key), parent: ctx, tryOnly: try}}
-	if l.p.detached {
+	p, err := l.policy(opts)
+	if err != nil {
+		return nil, err
+	}
+	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.keys.resource(key), parent: ctx, tryOnly: try}}
+	if p.detached {
 		a.parent = context.WithoutCancel(ctx)
 	}
 	if l.holds(ctx, key) {
 		return nil, a.fail(errReentrant)
 	}
-	ctx, end := l.p.observe(ctx, OpAcquire, key, try, 0)
-	a.observed, a.carries = end != nil, l.p.carry(ctx)
+	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
+	a.observed, a.carries = end != nil, p.carry(ctx)
 	lease, err := a.run(ctx)
 	if end != nil {
 		a.out.Err = err

@@ -174,22 +174,29 @@ func TestAllocations(t *testing.T) {
 	}
 	for n, bar := range map[int]float64{1: 20, 3: 35, 5: 50} {
 		l := answeredLocker(t, n)
-		run := func() {
-			lease, err := l.Acquire(t.Context(), "key")
-			if err != nil {
-				t.Fatal(err)
+		count := func(acquire func() (*Lease, error)) float64 {
+			run := func() {
+				lease, err := acquire()
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.answered() // the slower nodes, too
+				if err := lease.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				l.answered()
 			}
-			l.answered() // the slower nodes, too
-			if err := lease.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			l.answered()
+			run() // maps grown
+			return testing.AllocsPerRun(1000, run)
 		}
-		run() // maps grown
-		if got := testing.AllocsPerRun(1000, run); got > bar {
+		got := count(func() (*Lease, error) { return l.Acquire(t.Context(), "key") })
+		if got > bar {
 			t.Errorf("%d nodes: %.0f allocations for a lock and unlock, the bar is %.0f", n, got, bar)
 		} else {
 			t.Logf("%d nodes: %.0f allocations", n, got)
+		}
+		if with := count(func() (*Lease, error) { return l.Acquire(t.Context(), "key", WithName("job")) }); with > got+2 {
+			t.Errorf("%d nodes: an option of the call costs %.0f allocations, the bar is 2", n, with-got)
 		}
 	}
 }

@@ -130,7 +130,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 				c.prepare(w, p)
 				failed := make(chan error, 1)
 				go func() {
-					_, err := p.acquire(t.Context(), "k", c.try)
+					_, err := p.acquire(t.Context(), "k", c.try, nil)
 					failed <- err
 				}()
 				time.Sleep(300 * time.Millisecond)

@@ -98,7 +98,7 @@ func TestCompletedKeyIsDone(t *testing.T) {
 					wantDone(t, err, want)
 					_, err = p.TryAcquire(t.Context(), "k")
 					wantDone(t, err, want)
-					for _, do := range []func(context.Context, string, func(context.Context) error) error{p.Do, p.TryDo, p.Once} {
+					for _, do := range []func(context.Context, string, func(context.Context) error, ...Option) error{p.Do, p.TryDo, p.Once} {
 						wantDone(t, do(t.Context(), "k", w.never), want)
 					}
 				}

@@ -13,9 +13,9 @@ import (
 //
 // The error is fn's, or that of Acquire. If the lease was lost while fn ran, it also matches ErrLost, even
 // if fn returned nil. A release that could not be confirmed is no error of Do: it is logged, and the key
-// frees itself.
-func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error) error {
-	lease, err := l.Acquire(ctx, key)
+// frees itself. Options are for this call, as in Acquire.
+func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...Option) error {
+	lease, err := l.acquire(ctx, key, false, opts)
 	if err != nil {
 		return err
 	}
@@ -23,8 +23,8 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 }
 
 // TryDo is Do without waiting, as TryAcquire is to Acquire.
-func (l *Locker) TryDo(ctx context.Context, key string, fn func(ctx context.Context) error) error {
-	lease, err := l.TryAcquire(ctx, key)
+func (l *Locker) TryDo(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...Option) error {
+	lease, err := l.acquire(ctx, key, true, opts)
 	if err != nil {
 		return err
 	}
@@ -57,9 +57,9 @@ func (lease *Lease) joinLoss(err, loss error) error {
 // but the record could not be written, the error is that of Complete: with ErrLost somebody else may have
 // run fn meanwhile (and this run may still come to count), with ErrUnavailable the next caller finds out. The
 // effects of fn happen once only where fn hands the fencing token to what it changes, or is idempotent: a
-// process that dies between the two leaves the work done and unrecorded.
-func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Context) error) error {
-	lease, err := l.Acquire(ctx, key)
+// process that dies between the two leaves the work done and unrecorded. Options are for this call, as in Acquire.
+func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...Option) error {
+	lease, err := l.acquire(ctx, key, false, opts)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // A joint context ends with each of those it is made of, and says why.
@@ -29,7 +31,10 @@ func TestJoin(t *testing.T) {
 			if joint.Value(key{}) != "value" {
 				t.Error("it lacks a value of the first")
 			}
-			c.end(endFirst, endSecond, stop)
+			done := joint.Done()
+			if c.end(endFirst, endSecond, stop); c.cause != nil {
+				testutil.Receive(t, done) // nobody has looked since
+			}
 			if err := joint.Err(); (err != nil) != (c.cause != nil) || !errors.Is(context.Cause(joint), c.cause) {
 				t.Errorf("%v, for %v; want %v", err, context.Cause(joint), c.cause)
 			}

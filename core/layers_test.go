@@ -13,7 +13,7 @@ import (
 // layers are the files of this package from the ground up. A file uses what its own layer and those below declare.
 var layers = [][]string{
 	{ // what is said to one node, and what it answers
-		"client", "clock", "clock_linux", "clock_other", "errors", "key", "lasting", "observer", "policy", "quorum", "script", "validity",
+		"client", "clock", "clock_linux", "clock_other", "errors", "join", "key", "lasting", "observer", "policy", "quorum", "script", "validity",
 		"verdict", "vote",
 	},
 	{ // the nodes, and asking them

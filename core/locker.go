@@ -99,6 +99,24 @@ func (l *Locker) With(opts ...Option) (*Locker, error) {
 	return &Locker{l.e, p}, nil
 }
 
+// policy is what the options of a call make of the Locker's. Those that change nothing else are quick.
+func (l *Locker) policy(opts []Option) (*policy, error) {
+	if len(opts) == 0 {
+		return &l.p, nil
+	}
+	p := new(policy)
+	*p = l.p
+	p.set(opts)
+	if p.quick(&l.p.config) {
+		return p, nil
+	}
+	derived, err := l.With(opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &derived.p, nil
+}
+
 // KeyPrefix returns what all Redis keys of l start with, see WithKeyPrefix. It is for packages whose host has
 // keys of its own in the same Redis.
 func (l *Locker) KeyPrefix() string { return l.p.prefix }
@@ -122,10 +140,10 @@ func (l *Locker) ClockOffset() (time.Duration, bool) {
 	return ahead[len(ahead)/2], true
 }
 
-// Event tells the observer, if it is an [EventObserver], that source decided kind about a key of l's name.
-// It is for packages that translate a lock into the words of another library.
-func (l *Locker) Event(ctx context.Context, source, kind string) {
+// Event tells the observer, if it is an [EventObserver]. It is for packages that translate a lock into the words of
+// another library.
+func (l *Locker) Event(ctx context.Context, ev Event) {
 	if o, ok := l.p.observer.(EventObserver); ok {
-		o.Event(ctx, Event{Source: source, Name: l.p.name, Kind: kind})
+		o.Event(ctx, ev)
 	}
 }

@@ -312,15 +312,15 @@ type listener struct {
 
 func (l *listener) Event(_ context.Context, e Event) { l.events = append(l.events, e) }
 
-// What a package built on core decided reaches those observers that want to hear it, with the Locker's name.
+// What a package built on core decided reaches those observers that want to hear it.
 func TestEvents(t *testing.T) {
 	heard := &listener{}
+	want := Event{Source: "cronlock", Name: "nightly", Kind: "tick_missed"}
 	bubble(t, 1, func(t *testing.T, w *world) {
 		for _, o := range []Observer{nil, &recording{}, heard, Observers(&recording{}, heard)} {
-			w.process(WithObserver(o), WithName("nightly")).Event(t.Context(), "cronlock", "tick_missed")
+			w.process(WithObserver(o)).Event(t.Context(), want)
 		}
 	})
-	want := Event{Source: "cronlock", Name: "nightly", Kind: "tick_missed"}
 	if got := heard.events; !slices.Equal(got, []Event{want, want}) {
 		t.Fatalf("heard %v", got)
 	}

@@ -5,7 +5,9 @@ import (
 	"time"
 )
 
-// An Option configures New, Open or With.
+// An Option configures a Locker: New, Open or With; or a single call: Acquire, TryAcquire, Do, TryDo or Once. Those that
+// belong to all that share the nodes (key prefix, clock window, max TTL, restart guard, replica lag) are for New and
+// Open alone.
 type Option interface{ apply(*config) }
 
 type option func(*config)
@@ -127,13 +129,17 @@ func WithObserver(o Observer) Option { return option(func(c *config) { c.observe
 func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
 
 func (c config) with(opts []Option) config {
+	c.set(opts)
+	return c
+}
+
+func (c *config) set(opts []Option) {
 	c.nilOptions = 0
 	for _, o := range opts {
 		if o == nil {
 			c.nilOptions++
 			continue
 		}
-		o.apply(&c)
+		o.apply(c)
 	}
-	return c
 }

@@ -197,6 +197,15 @@ func TestWith(t *testing.T) {
 		defer l.Close(context.Background())
 		before := l.p
 		d, err := l.With(c.derived...)
+		call, of := l.policy(c.derived)
+		switch {
+		case (of == nil) != (err == nil) || err != nil && of.Error() != err.Error():
+			t.Errorf("%s: With says %v, a call %v", c.name, err, of)
+		case of == nil:
+			if call.static != d.p.static || call.validity != d.p.validity {
+				t.Errorf("%s: policy %+v of a call\nwant %+v", c.name, call, d.p)
+			}
+		}
 		if c.fault != "" {
 			if err == nil || !strings.Contains(err.Error(), c.fault) || d != nil {
 				t.Errorf("%s: error %v, want %q", c.name, err, c.fault)

@@ -13,6 +13,8 @@ const maxTTLArg, idleArg = 2, 4
 
 const derived time.Duration = -1 << 62
 
+const maxResult = 64 << 10 // bytes
+
 // config is what the options said. Durations below zero are not set: policy derives them from the TTL.
 type config struct {
 	ttl, maxTTL, renewEvery, nodeTimeout time.Duration
@@ -74,6 +76,18 @@ func (c config) policy(n int) (policy, error) {
 	return p, p.check()
 }
 
+// quick reports whether p, whose options are those of another policy but for some that nothing is derived from, needs no
+// more: it is as fit as that one.
+func (p *policy) quick(of *config) bool {
+	c := &p.config
+	return c.ttl == of.ttl && c.lockDelay == of.lockDelay && c.maxTTL == of.maxTTL && c.renewEvery == of.renewEvery &&
+		c.nodeTimeout == of.nodeTimeout && c.drift == of.drift && c.window == of.window && c.fixed == of.fixed &&
+		c.prefix == of.prefix && c.guard == of.guard && c.lag == of.lag &&
+		c.nilOptions == 0 && c.logger != nil && c.maxWait >= 0 && c.maxHold >= 0 &&
+		0 <= c.minHold && c.minHold <= slack && time.Millisecond <= c.retention && c.retention <= maxRetention &&
+		time.Millisecond <= c.retryMin && c.retryMin <= c.retryMax && 0 <= c.resultLimit && c.resultLimit <= maxResult
+}
+
 func (p *policy) check() error {
 	var faults []error
 	bad := func(is bool, format string, args ...any) {
@@ -104,7 +118,7 @@ func (p *policy) check() error {
 	bad(p.options.maxTTL > slack, "max TTL is %v, must be at most %v", p.maxTTL, slack)
 	bad(p.retention > maxRetention, "retention is %v, must be at most %v", p.retention, maxRetention)
 	bad(p.minHold > slack, "min hold is %v, must be at most %v", p.minHold, slack)
-	bad(p.resultLimit < 0 || p.resultLimit > 64<<10, "result limit is %d bytes, must be 0 to %d", p.resultLimit, 64<<10)
+	bad(p.resultLimit < 0 || p.resultLimit > maxResult, "result limit is %d bytes, must be 0 to %d", p.resultLimit, maxResult)
 	bad(len(p.prefix) < 1 || len(p.prefix) > 64 || strings.ContainsAny(p.prefix, "{}"),
 		"key prefix %q must have 1 to 64 bytes and no braces", p.prefix)
 	bad(p.lag > 0 && !p.guarded, "replica lag is set, but the restart guard is off")

@@ -264,7 +264,7 @@ func TestFromContext(t *testing.T) {
 func TestPanicReleases(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
-		for name, run := range map[string]func(context.Context, string, func(context.Context) error) error{
+		for name, run := range map[string]func(context.Context, string, func(context.Context) error, ...Option) error{
 			"Do": p.Do, "TryDo": p.TryDo, "Once": p.Once,
 		} {
 			var got any
@@ -282,7 +282,7 @@ func TestPanicReleases(t *testing.T) {
 
 func TestErrorOfDo(t *testing.T) {
 	errBoom := errors.New("boom")
-	for name, run := range map[string]func(*Locker, context.Context, string, func(context.Context) error) error{
+	for name, run := range map[string]func(*Locker, context.Context, string, func(context.Context) error, ...Option) error{
 		"Do": (*Locker).Do, "TryDo": (*Locker).TryDo, "Once": (*Locker).Once,
 	} {
 		t.Run(name, func(t *testing.T) {

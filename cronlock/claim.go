@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,11 +40,11 @@ func (cl *claim) claimWait() time.Duration {
 // acquire takes a lease on one of the job's keys, waiting for at most wait, which may be 0.
 func (cl *claim) acquire(key string, wait time.Duration, opts ...core.Option) (*core.Lease, error) {
 	key = cl.c.key(cl.job, key)
-	locks := derive(cl.locks, append(opts, core.WithMaxWait(wait))...)
+	opts = slices.Concat(cl.opts, opts, []core.Option{core.WithMaxWait(wait)})
 	if wait == 0 {
-		return locks.TryAcquire(cl.waits, key)
+		return cl.c.locks.TryAcquire(cl.waits, key, opts...)
 	}
-	return locks.Acquire(cl.waits, key)
+	return cl.c.locks.Acquire(cl.waits, key, opts...)
 }
 
 func (cl *claim) record(outcome string, attempt int) []byte {

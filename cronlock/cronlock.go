@@ -65,12 +65,8 @@ func New(locks *core.Locker, service string, opts ...Option) (*Cron, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
-	detached, err := locks.With(core.WithDetachedLease(true))
-	if err != nil {
-		return nil, fmt.Errorf("cronlock: %w", err)
-	}
 	host, _ := os.Hostname()
-	cron := &Cron{locks: detached, service: service, policy: c.policy, elector: c.elector, clock: c.clock, clockLimit: c.clockLimit,
+	cron := &Cron{locks: locks, service: service, policy: c.policy, elector: c.elector, clock: c.clock, clockLimit: c.clockLimit,
 		logger: c.logger, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6]), jobs: map[string]*job{}}
 	cron.closing, cron.close = context.WithCancel(context.Background())
 	if c.elector != nil {

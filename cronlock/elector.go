@@ -273,7 +273,7 @@ func (e *Elector) serve(lease *core.Lease) (resigned bool) {
 	}
 	e.mu.Unlock()
 	stop := context.AfterFunc(lease.Context(), func() { t.cancel(t.lost()) })
-	e.locks.Event(e.closing, source, EventElected)
+	e.event(EventElected)
 	returned := make(chan struct{})
 	go func() {
 		defer e.depart(t)
@@ -303,7 +303,7 @@ func (e *Elector) serve(lease *core.Lease) (resigned bool) {
 		e.end(t)
 		close(t.over)
 		<-returned
-		e.locks.Event(e.closing, source, EventDeposed)
+		e.event(EventDeposed)
 		e.lost(t.Term, err)
 		<-t.idle
 	}
@@ -314,10 +314,14 @@ func (e *Elector) serve(lease *core.Lease) (resigned bool) {
 	if resigned {
 		close(t.over)
 		t.cancel(errResigned)
-		e.locks.Event(e.closing, source, EventResigned)
+		e.event(EventResigned)
 		e.lost(t.Term, nil)
 	}
 	return resigned
+}
+
+func (e *Elector) event(kind string) {
+	e.locks.Event(e.closing, core.Event{Source: source, Name: e.group, Kind: kind})
 }
 
 // follow has the Cron catch up when this process becomes leader.

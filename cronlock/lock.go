@@ -47,7 +47,7 @@ type claim struct {
 	policy policy
 	ctx    context.Context // the job's
 	waits  context.Context // of what has to be waited for
-	locks  *core.Locker    // named after the job
+	opts   []core.Option   // of its leases
 
 	tick    time.Time // zero for a manual run
 	id      string    // of the tick
@@ -60,19 +60,13 @@ type claim struct {
 }
 
 func (c *Cron) claimOf(ctx context.Context, j *job, p policy) *claim {
-	return &claim{c: c, job: j, policy: p, ctx: ctx, waits: ctx, locks: derive(c.locks, core.WithName(j.name), core.WithRetention(p.retention))}
+	return &claim{c: c, job: j, policy: p, ctx: ctx, waits: ctx,
+		opts: []core.Option{core.WithDetachedLease(true), core.WithName(j.name), core.WithRetention(p.retention)}}
 }
 
-// derive is With for options that have been checked.
-func derive(locks *core.Locker, opts ...core.Option) *core.Locker {
-	l, err := locks.With(opts...)
-	if err != nil {
-		panic("cronlock: " + err.Error())
-	}
-	return l
+func (cl *claim) event(kind string) {
+	cl.c.locks.Event(cl.ctx, core.Event{Source: source, Name: cl.job.name, Kind: kind})
 }
-
-func (cl *claim) event(kind string) { cl.locks.Event(cl.ctx, source, kind) }
 
 // run finds out what the call is for and takes what it needs.
 func (cl *claim) run() (*run, error) {

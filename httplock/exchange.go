@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 type exchange struct {
 	m     *Middleware
 	c     *gin.Context
-	locks *core.Locker // of the route
+	opts  []core.Option // of its leases
 	asked time.Time
 
 	request context.Context // the request's, as it came
@@ -50,13 +51,17 @@ func (h *hold) find(is func(*hold) bool) *hold {
 
 func (m *Middleware) exchange(c *gin.Context) *exchange {
 	request := c.Request.Context()
-	x := &exchange{m: m, c: c, locks: m.route(c.FullPath()), asked: time.Now(), request: request, ctx: request}
+	x := &exchange{m: m, c: c, opts: append(slices.Clip(m.opts), core.WithName(c.FullPath())), asked: time.Now(), request: request, ctx: request}
 	x.outer, _ = request.Value(holdKey{}).(*hold)
 	x.inner = &hold{outer: x.outer, locks: m.locks}
 	return x
 }
 
-func (x *exchange) count(k Kind) { x.locks.Event(x.ctx, source, string(k)) }
+func (x *exchange) count(k Kind) { x.m.event(x.ctx, x.c.FullPath(), k) }
+
+func (m *Middleware) event(ctx context.Context, route string, k Kind) {
+	m.locks.Event(ctx, core.Event{Source: source, Name: route, Kind: string(k)})
+}
 
 // wait gets the request what its handler may run under. If that fails, it answers.
 func (x *exchange) wait() bool {
@@ -116,17 +121,10 @@ func (x *exchange) take() bool {
 	defer house.unqueue(key)
 	lease, err := x.acquire(func(ctx context.Context) (*core.Lease, error) {
 		wait := x.patience()
-		switch {
-		case x.m.maxWait == 0:
-			return x.locks.TryAcquire(ctx, key)
-		case wait == x.m.maxWait:
-			return x.locks.Acquire(ctx, key)
+		if x.m.maxWait == 0 {
+			return x.m.locks.TryAcquire(ctx, key, x.opts...)
 		}
-		hasty, err := x.locks.With(core.WithMaxWait(wait))
-		if err != nil {
-			return nil, err
-		}
-		return hasty.Acquire(ctx, key)
+		return x.m.locks.Acquire(ctx, key, append(x.opts, core.WithMaxWait(wait))...)
 	})
 	if err != nil {
 		x.refuse(x.denied(err, KindBusy))

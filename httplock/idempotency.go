@@ -98,7 +98,7 @@ func (x *exchange) claim(b body) bool {
 	}
 	once := x.once
 	once.fingerprint = fingerprintOf(x.c.Request, b)
-	lease, err := x.acquire(func(ctx context.Context) (*core.Lease, error) { return x.locks.TryAcquire(ctx, once.key) })
+	lease, err := x.acquire(func(ctx context.Context) (*core.Lease, error) { return x.m.locks.TryAcquire(ctx, once.key, x.opts...) })
 	op, ok := errors.AsType[*core.OpError](err)
 	switch {
 	case ok && errors.Is(err, core.ErrDone):
@@ -143,10 +143,10 @@ func (x *exchange) record(w *response) bool {
 	}
 	x.count(KindRecordOpen)
 	x.once.lease = nil
-	locks, house := x.locks, x.m.house
+	m, house, route := x.m, x.m.house, x.c.FullPath()
 	house.spawn(func() {
 		if insist(ctx, house, lease, result) {
-			locks.Event(ctx, source, string(KindRecorded))
+			m.event(ctx, route, KindRecorded)
 		}
 	})
 	return true

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 
 	"github.com/gin-gonic/gin"
 
@@ -16,9 +15,9 @@ import (
 // for concurrent use. Its options never change: routes that need others use another one, see With.
 type Middleware struct {
 	config
-	locks  *core.Locker
-	routes *sync.Map // *core.Locker by template; there are as many as the router has
-	house  *house
+	locks *core.Locker
+	opts  []core.Option // of its leases, but for the name, which is the route's
+	house *house
 }
 
 // New returns a Middleware that locks on locks, which the caller keeps owning. TTL and whatever else belongs
@@ -43,39 +42,22 @@ func (m *Middleware) With(opts ...Option) (*Middleware, error) {
 }
 
 func build(locks *core.Locker, conf config, house *house, shared error) (*Middleware, error) {
-	m := &Middleware{config: conf, locks: locks, routes: new(sync.Map), house: house}
+	m := &Middleware{config: conf, locks: locks, house: house}
+	m.opts = []core.Option{core.WithDetachedLease(false), core.WithMaxWait(m.maxWait)}
+	if m.maxHold > 0 {
+		m.opts = append(m.opts, core.WithMaxHold(m.maxHold))
+	}
+	if m.idempotency != idempotencyOff {
+		m.opts = append(m.opts, core.WithRetention(m.retention), core.WithResultLimit(recordLimit))
+	}
 	err := errors.Join(conf.check(), shared)
 	if err == nil {
-		_, err = m.derive("")
+		_, err = locks.With(m.opts...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("httplock: %w", err)
 	}
 	return m, nil
-}
-
-// derive returns the Locker of a route.
-func (m *Middleware) derive(template string) (*core.Locker, error) {
-	opts := []core.Option{core.WithDetachedLease(false), core.WithName(template), core.WithMaxWait(m.maxWait)}
-	if m.maxHold > 0 {
-		opts = append(opts, core.WithMaxHold(m.maxHold))
-	}
-	if m.idempotency != idempotencyOff {
-		opts = append(opts, core.WithRetention(m.retention), core.WithResultLimit(recordLimit))
-	}
-	return m.locks.With(opts...)
-}
-
-func (m *Middleware) route(template string) *core.Locker {
-	if l, ok := m.routes.Load(template); ok {
-		return l.(*core.Locker)
-	}
-	l, err := m.derive(template)
-	if err != nil { // these options but for the name were accepted by build
-		panic(err)
-	}
-	m.routes.Store(template, l)
-	return l
 }
 
 // Lock is the middleware: a gin.HandlerFunc for a route or a group. It lets the handlers after it run while

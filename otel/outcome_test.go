@@ -268,14 +268,10 @@ func TestCountersStartAtZero(t *testing.T) {
 func TestDecisions(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		locks := w.locks(w.observer())
-		nameless, err := locks.With(core.WithName(""))
-		if err != nil {
-			t.Fatal(err)
-		}
 		for range 2 {
-			locks.Event(t.Context(), "queuelock", "duplicate_suppressed")
+			locks.Event(t.Context(), core.Event{Source: "queuelock", Name: "jobs", Kind: "duplicate_suppressed"})
 		}
-		nameless.Event(t.Context(), "cronlock", "tick_run")
+		locks.Event(t.Context(), core.Event{Source: "cronlock", Kind: "tick_run"})
 		want := []string{"decisions{decision=duplicate_suppressed,name=jobs,source=queuelock} 2", "decisions{decision=tick_run,source=cronlock} 1"}
 		if got := w.counted("decisions"); !slices.Equal(got, want) {
 			t.Errorf("measured %q, want %q", got, want)

@@ -34,11 +34,12 @@ func (d *delivery) acquire(ctx context.Context) (*hold, error) {
 // take takes one key. A key that is held is waited for in place where a seat is free, or where asynq leaves
 // no choice: an error on the last attempt archives the task.
 func (d *delivery) take(h *hold, key string) (*core.Lease, error) {
-	lease, err := d.locks.brief.TryAcquire(h.ctx, key)
+	locks, opts := d.r.locks, d.r.conf.of(d.name)
+	lease, err := locks.TryAcquire(h.ctx, key, opts...)
 	if d.last {
 		for errors.Is(err, core.ErrHeld) || errors.Is(err, core.ErrUnavailable) {
 			why := err
-			lease, err = d.locks.patient.Acquire(h.ctx, key) // gives up after a TTL without a quorum
+			lease, err = locks.Acquire(h.ctx, key, append(opts, core.WithMaxWait(0))...) // gives up after a TTL without a quorum
 			if errors.Is(err, errLastMoment) {
 				return nil, fmt.Errorf("%w: %w", errLastMoment, why)
 			}
@@ -47,7 +48,7 @@ func (d *delivery) take(h *hold, key string) (*core.Lease, error) {
 	}
 	if errors.Is(err, core.ErrHeld) && d.r.conf.wait > 0 && d.seats.take() {
 		defer d.seats.leave()
-		return d.locks.brief.Acquire(h.ctx, key)
+		return locks.Acquire(h.ctx, key, opts...)
 	}
 	return lease, err
 }

@@ -180,13 +180,13 @@ func TestNamesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := r.lockers.named("type0")
 	for i := range 2 * maxTypes {
-		if r.lockers.named(fmt.Sprintf("type%d", i)) == nil {
-			t.Fatal(i)
+		typ := fmt.Sprintf("type%d", i)
+		if name := r.names.of(typ); (name == typ) != (i < maxTypes) {
+			t.Errorf("type %d has the name %s", i, name)
 		}
 	}
-	if len(r.lockers.byType) != maxTypes || r.lockers.named("type0") != first || r.lockers.named("new") != r.lockers.other {
-		t.Error(len(r.lockers.byType))
+	if len(r.names.known) != maxTypes || r.names.of("type0") != "type0" || r.names.of("new") != "other" {
+		t.Errorf("%d names", len(r.names.known))
 	}
 }

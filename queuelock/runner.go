@@ -17,8 +17,9 @@ const source = "queuelock" // of events
 // A Runner runs the tasks of asynq servers under leases. It is safe for concurrent use, and one of them may
 // serve several servers.
 type Runner struct {
-	conf    config
-	lockers *lockers
+	conf  config
+	locks *core.Locker
+	names names
 
 	unwired, retries, reused sync.Once // what is said once
 }
@@ -30,7 +31,7 @@ type Runner struct {
 func New(locks *core.Locker, opts ...Option) (*Runner, error) {
 	conf := defaults().with(opts)
 	faults := []error{conf.check()}
-	r := &Runner{conf: conf}
+	r := &Runner{conf: conf, locks: locks}
 	switch {
 	case locks == nil:
 		faults = append(faults, errors.New("locker is nil"))
@@ -38,8 +39,7 @@ func New(locks *core.Locker, opts ...Option) (*Runner, error) {
 		if p := locks.KeyPrefix(); strings.HasPrefix(p, asynqPrefix) {
 			faults = append(faults, fmt.Errorf("the locker's key prefix %q begins with %q, which belongs to asynq: choose another (core.WithKeyPrefix)", p, asynqPrefix))
 		}
-		var err error
-		if r.lockers, err = newLockers(locks, conf); err != nil {
+		if _, err := locks.With(conf.of("")...); err != nil {
 			faults = append(faults, err)
 		}
 	}
@@ -79,7 +79,7 @@ type delivery struct {
 	entity   string // key of what it works on, "" for none
 	first    bool   // no failure has been counted yet
 	last     bool   // asynq archives the task whatever the error is
-	locks    *lockerPair
+	name     string // of its type, for observers
 	seats    seats
 }
 
@@ -92,7 +92,7 @@ func (r *Runner) delivery(ctx context.Context, t *asynq.Task) (*delivery, error)
 	if !ok {
 		return nil, errors.New("queuelock: the context is not that of a task which an asynq.Server delivered: to test a handler without one, call it without the middleware")
 	}
-	d := &delivery{r: r, task: t, first: retried == 0, last: retried >= most, locks: r.lockers.named(t.Type()), seats: r.wiredSeats(ctx)}
+	d := &delivery{r: r, task: t, first: retried == 0, last: retried >= most, name: r.names.of(t.Type()), seats: r.wiredSeats(ctx)}
 	if most > r.conf.maxRetry {
 		r.retries.Do(func() {
 			r.conf.logger.Warn("queuelock: a task may be retried more often than the retention of completion records was checked for: raise WithMaxRetry, or enqueue it with a smaller asynq.MaxRetry",
@@ -109,7 +109,18 @@ func (r *Runner) delivery(ctx context.Context, t *asynq.Task) (*delivery, error)
 	return d, nil
 }
 
-func (d *delivery) event(ctx context.Context, kind string) { d.locks.brief.Event(ctx, source, kind) }
+// of are the options of the leases of tasks with this name.
+func (c *config) of(name string) []core.Option {
+	return []core.Option{core.WithDetachedLease(false), core.WithName(name), core.WithRetention(c.retention), core.WithResultLimit(resultLimit),
+		core.WithMaxWait(max(c.wait, 0))}
+}
+
+// resultLimit leaves room for what complete writes, and for a handler that completes its lease by itself.
+const resultLimit = 4 << 10
+
+func (d *delivery) event(ctx context.Context, kind string) {
+	d.r.locks.Event(ctx, core.Event{Source: source, Name: d.name, Kind: kind})
+}
 
 // attrs names the task in a log line.
 func (d *delivery) attrs(ctx context.Context, more ...any) []any {
