@@ -63,8 +63,8 @@ func TestQuickPolicyLeavesNothingOut(t *testing.T) {
 		"observer": func(c *config) { c.observer = &recording{} }, "logger": func(c *config) { c.logger = nil }, "nilOptions": func(c *config) { c.nilOptions = 1 },
 	}
 	fields := reflect.TypeFor[config]()
-	for i := range fields.NumField() {
-		name := fields.Field(i).Name
+	for field := range fields.Fields() {
+		name := field.Name
 		change, ok := changes[name]
 		if !ok {
 			t.Fatalf("the test does not know of %s", name)
