@@ -54,7 +54,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
-test: tools lint unit sim-short demos ## everything a change must pass; installs what it needs with apt-get
+test: tools lint unit campaigns sim-short demos ## everything a change must pass; installs what it needs with apt-get
 	@echo "==> all stages passed"
 
 .PHONY: tools
@@ -150,12 +150,22 @@ unit: tools ## all tests with the race detector, on real Redis
 		(cd "$$module" && $(WITH_TOOLS) go test -shuffle=on -timeout 5m ./...)
 	done
 
+.PHONY: campaigns
+campaigns: ## the tests of a great many cases, which `unit` leaves out, without the race detector
+	@echo "==> campaigns: the tests of a great many cases, without the race detector"
+	files=$$(grep -rl --include='*_test.go' 'race\.Campaign(t)' .)
+	names=$$(awk '/^func Test/ { split($$2, name, "("); test = name[1] } /race\.Campaign\(t\)/ { print test }' $$files)
+	ran=$$(GOGC=400 go test $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
+	for name in $$names; do
+		grep -F -- "--- PASS: $$name " <<< "$$ran" || { echo "$$name did not run" >&2; exit 1; }
+	done
+
 .PHONY: sim-short
 sim-short: tools ## the simulations on a few hundred seeds, and the tests that the race detector would spoil
 	@echo "==> sim-short: the simulation on $(SHORT_SEEDS) seeds and the count of allocations, without the race detector"
 	$(check-simulation)
 	$(WITH_TOOLS) GOGC=400 go test ./core -run '^TestSimulation' -count=1 -sim.seeds=$(SHORT_SEEDS) -timeout 20m -v | $(quiet)
-	# The stage before skips these: here they must have run.
+	# `unit` skips these: here they must have run.
 	for package in ./core ./otel; do
 		counts=$$(go test "$$package" -run '^TestAllocations' -count=1 -v) || { echo "$$counts" >&2; exit 1; }
 		if [[ "$$counts" != *"--- PASS: TestAllocations"* || "$$counts" == *"--- SKIP"* ]]; then

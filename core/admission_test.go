@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // A fewConns lets so many requests of a client be under way as it has connections, first come, first served,
@@ -36,6 +38,7 @@ func (f fewConns) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // Callers that ask for keys without a pause, over clients with hardly a connection, take no lease from those
 // who hold one: renewals and releases do not stand in line behind them.
 func TestLeasesSurviveHotLoops(t *testing.T) {
+	race.Campaign(t)
 	const loops, leases = 100, 10 // so many loops at 20ms each are more than a node timeout
 	for _, pool := range []int{1, 2} {
 		t.Run(fmt.Sprintf("pool of %d", pool), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -169,7 +170,7 @@ func (l *Locker) answered() {
 
 // The bars: memory does not depend on the machine, so a test may hold it.
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for n, bar := range map[int]float64{1: 20, 3: 35, 5: 50} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -193,6 +194,7 @@ func TestTouchesOfACluster(t *testing.T) {
 // Lost connections now and then are no news; what changes all the time is told a few times a minute, with the
 // number of changes that were left out.
 func TestLogOfAFlappingNode(t *testing.T) {
+	race.Campaign(t)
 	t.Run("one request in a hundred", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			var log logbook

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -107,6 +108,7 @@ func TestLateCompletionWithTwoMaxTTLs(t *testing.T) {
 
 // A token may be ahead of the clock by a quarter of the longest max TTL, so its counter is kept for as long.
 func TestTokenGoesBack(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		off := WithClockWindow(0)
 		x, y, z := w.process(off, WithMaxTTL(2*time.Hour)), w.process(off), w.process(off)
@@ -257,6 +259,7 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 
 // One key with a counter that was written by hand does not make its node a matter of the log.
 func TestPoisonedKeyLogs(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook
 		p := w.process(log.option())

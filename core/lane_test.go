@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // A manifest notes what travelled together.
@@ -312,6 +314,7 @@ func TestStampOfABatch(t *testing.T) {
 
 // All nodes stop for a while: what waits for them is shed when it is stale, and no lease is lost that has the time.
 func TestAllNodesStopForAWhile(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		const leases, rtt, stop = 600, 10 * time.Millisecond, 1500 * time.Millisecond
 		p := w.process()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -108,6 +109,7 @@ func TestAcquireOutlastsABlip(t *testing.T) {
 
 // Redisson: one bad node delays the renewal of all leases.
 func TestManyLeasesWithADeadNode(t *testing.T) {
+	race.Campaign(t)
 	for name, fault := range map[string]func(*testutil.Node){"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {

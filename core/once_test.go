@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -203,7 +204,7 @@ func TestOnceAgrees(t *testing.T) {
 		onceCounts
 	}
 	seeds := uint64(200)
-	if raceEnabled {
+	if race.Enabled {
 		seeds = 40
 	}
 	race := func(t *testing.T, seed uint64) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // deadConnections are connections of a pool that lead nowhere, as after a firewall on the way has forgotten them: who
@@ -96,6 +98,7 @@ func TestDeadConnectionOnASlowWay(t *testing.T) {
 
 // A pool of connections that lead nowhere costs no lease, since the client soon makes new ones.
 func TestPoolOfDeadConnectionsCostsNoLease(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})

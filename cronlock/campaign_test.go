@@ -11,12 +11,14 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
 // Three replicas under random faults of nodes, and random partitions of replicas. No node loses its memory: a
 // record may be on no more than a quorum when the others were away, and has to stay on that many.
 func TestCampaign(t *testing.T) {
+	race.Campaign(t)
 	for seed := range uint64(2) {
 		for _, most := range []int{1, 3} {
 			t.Run(fmt.Sprintf("seed %d, %d attempts", seed, most), func(t *testing.T) {

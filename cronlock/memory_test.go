@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // held is what a replica keeps in memory for its jobs, in numbers.
@@ -42,6 +44,7 @@ func (r *replica) held(j gocron.Job) string {
 // A replica that never runs a tick keeps nothing of those it leaves to others, whether it loses them or does not
 // lead. Nor do the nodes, once the retention is over.
 func TestMemoryOverTicks(t *testing.T) {
+	race.Campaign(t)
 	for led, ticks := range map[bool]int{false: 100, true: 200} { // TestFollowerKeepsNothing has 1,000
 		t.Run(fmt.Sprintf("led=%t", led), func(t *testing.T) {
 			serialBubble(t, 1, func(t *testing.T, w *world) {

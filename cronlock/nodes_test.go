@@ -12,6 +12,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -102,6 +103,7 @@ func TestNodesDown(t *testing.T) {
 // A majority of nodes fails at each request of a run in turn: a tick never starts twice under at most once, and
 // under at least once it is completed.
 func TestFaultSweep(t *testing.T) {
+	race.Campaign(t)
 	type fault struct {
 		name string
 		hit  func(*testutil.Node) testutil.Action

@@ -17,6 +17,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -117,7 +118,7 @@ func everything(ctx context.Context, o *Observer) {
 }
 
 func TestAllocationsForNobody(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	g := newGauge(t)
@@ -140,7 +141,7 @@ func TestAllocationsForNobody(t *testing.T) {
 
 // An observer that nobody listens to costs a lock and unlock nothing either: core gathers nothing for it.
 func TestAllocationsOfLockingForNobody(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	server := testutil.Redis(t, 1)[0]

@@ -1,5 +1,0 @@
-//go:build !race
-
-package otellock
-
-const raceEnabled = false
