@@ -194,6 +194,45 @@ func TestPlaceIsGivenBack(t *testing.T) {
 	}
 }
 
+// A call that is over is not put back by an attempt of it whose grant comes late.
+func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, p, other := w.process(WithFixedLease()), w.process(), w.process()
+		lease := w.holds(holder, "k")
+		c := w.waits(p, "k")
+		w.waits(other, "k")
+		other.links[0].set(fate{lose: true}, acquireScript)
+		p.links[0].set(fate{replyDelay: 20 * time.Millisecond}, acquireScript)
+		for _, k := range holder.links[1:] {
+			k.set(fate{lose: true}, releaseScript)
+		}
+		lease.Release(t.Context()) // on node 0
+		for w.owner(p, 0, "k") == "" {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
+		c.cancel()
+		for w.owner(p, 0, "k") != "" {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
+		if q := w.queue(p, 0, "k"); len(q) != 1 {
+			t.Errorf("the queue of node 0 is %v, and one call waits", q)
+		}
+	})
+}
+
+// Who is told is the call, not the process.
+func TestWaitsOfOneProcess(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process()
+		k, l := w.holds(holder, "k"), w.holds(holder, "l")
+		first, second := w.waits(p, "k"), w.waits(p, "l")
+		w.handsOff(k, first, 0, time.Millisecond)
+		w.handsOff(l, second, 0, time.Millisecond)
+	})
+}
+
 // A call that cannot have a turn to itself, since others have a part of the key each until their TTLs are over, asks as
 // often as one that nobody tells.
 func TestTurnThatIsNobodys(t *testing.T) {
