@@ -14,6 +14,7 @@ SHELL := bash
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
+GOLANGCI := go tool -modfile=tools/go.mod golangci-lint
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long `fuzz` spends on each target.
 FUZZTIME ?= 30s
@@ -27,8 +28,8 @@ SHORT_SEEDS := 250
 # The oldest Redis that core.New accepts: on older servers `servers` expects it to refuse.
 MINIMUM_REDIS := 6.2.7
 
-# The modules beside this one.
-NESTED := $(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod))
+# The modules beside this one, but for tools, which has no code.
+NESTED := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod)))
 
 # The race detector leaves out the Lua interpreter of embedded nodes, which runs in one goroutine at a time: that
 # and a lazier garbage collector save a third of the CPU.
@@ -36,6 +37,16 @@ RACE := -race -gcflags='github.com/yuin/gopher-lua/...=-race=false'
 
 # Required: a test that needs Redis or promtool fails without it, instead of skipping.
 WITH_TOOLS := LOCKKIT_REDIS=required LOCKKIT_PROMTOOL=required
+
+define check-format
+echo "==> gofmt"
+unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l .)
+if [ -n "$$unformatted" ]; then
+	echo "these files need make fmt:" >&2
+	echo "$$unformatted" >&2
+	exit 1
+fi
+endef
 
 # A renamed test would make `go test -run` match nothing and still pass.
 define check-simulation
@@ -54,8 +65,24 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
-test: tools lint unit campaigns sim-short demos ## everything a change must pass; installs what it needs with apt-get
+test: tools lint unit sweeps sim-short demos ## everything a change must pass; installs what it needs with apt-get
 	@echo "==> all stages passed"
+
+.PHONY: check
+check: ## what to run on each save: gofmt, go vet and golangci-lint; the first run builds the linter, for minutes
+	@$(check-format)
+	echo "==> check: go vet"
+	go vet ./...
+	echo "==> check: golangci-lint"
+	$(GOLANGCI) run
+
+.PHONY: fmt
+fmt: ## format the code
+	@"$$(go env GOROOT)/bin/gofmt" -l -w .
+
+.PHONY: campaign
+campaign: sim soak fuzz dashboards ## for nights: many seeds, many repetitions, every fuzz target, every panel
+	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
 tools: ## check that redis-server, promtool and a C compiler are there; install them with apt-get when not
@@ -118,13 +145,7 @@ vet: ## go vet of every module, and of what differs between systems as macOS and
 
 .PHONY: lint
 lint: vet ## gofmt, go vet, go fix and staticcheck, all without findings
-	@echo "==> lint: gofmt"
-	unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l .)
-	if [ -n "$$unformatted" ]; then
-		echo "these files need gofmt -w:" >&2
-		echo "$$unformatted" >&2
-		exit 1
-	fi
+	@$(check-format)
 	# Each Go release brings new fixes: judge only by the release in go.mod, so
 	# that a newer toolchain does not fail code nobody touched.
 	want=$$(go mod edit -json | sed -n 's/^\t"Go": "\([0-9]*\.[0-9]*\).*/\1/p')
@@ -150,9 +171,9 @@ unit: tools ## all tests with the race detector, on real Redis
 		(cd "$$module" && $(WITH_TOOLS) go test -shuffle=on -timeout 5m ./...)
 	done
 
-.PHONY: campaigns
-campaigns: ## the tests of a great many cases, which `unit` leaves out, without the race detector
-	@echo "==> campaigns: the tests of a great many cases, without the race detector"
+.PHONY: sweeps
+sweeps: ## the tests of a great many cases, which `unit` leaves out, without the race detector
+	@echo "==> sweeps: the tests of a great many cases, without the race detector"
 	files=$$(grep -rl --include='*_test.go' 'race\.Campaign(t)' .)
 	names=$$(awk '/^func Test/ { split($$2, name, "("); test = name[1] } /race\.Campaign\(t\)/ { print test }' $$files)
 	ran=$$(GOGC=400 go test $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
@@ -306,7 +327,7 @@ models-deep: ## the larger searches of the models
 
 .PHONY: mod-check
 mod-check: ## go.mod and go.sum of every module are tidy, and the modules are what they claim
-	@for module in . $(NESTED); do
+	@for module in . $(NESTED) tools; do
 		echo "==> mod-check: go mod tidy, go mod verify in $$module"
 		(cd "$$module" && go mod tidy -diff && go mod verify)
 	done

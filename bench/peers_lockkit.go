@@ -64,7 +64,7 @@ func openLockkitWithClients(ctx context.Context, addrs []string, ttl time.Durati
 
 // lockkitOptions are the defaults, but for the TTL and for what is logged while a node hangs.
 func lockkitOptions(ttl time.Duration) []core.Option {
-	return []core.Option{core.WithTTL(ttl), core.WithLogger(slog.New(slog.DiscardHandler))}
+	return []core.Option{core.TTL(ttl), core.WithLogger(slog.New(slog.DiscardHandler))}
 }
 
 // provisioned declares the nodes new, so that no quarantine is measured.
@@ -100,7 +100,7 @@ func (l lockkitLocker) lock(ctx context.Context, key string) (unlock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lease.Release, nil
+	return func(ctx context.Context) error { return lease.Release(ctx) }, nil
 }
 
 func (l lockkitLocker) tryLock(ctx context.Context, key string) (unlock, error) {
@@ -111,7 +111,7 @@ func (l lockkitLocker) tryLock(ctx context.Context, key string) (unlock, error) 
 	if err != nil {
 		return nil, err
 	}
-	return lease.Release, nil
+	return func(ctx context.Context) error { return lease.Release(ctx) }, nil
 }
 
 func (l lockkitLocker) close() {

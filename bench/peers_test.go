@@ -14,7 +14,7 @@ func TestPeers(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			addrs := []string{testutil.Redis(t, 1)[0].Addr()}
+			addrs := []string{testutil.NewServers(t, 1)[0].Addr()}
 			open := func() locker {
 				l, err := p.open(ctx, addrs, ttl)
 				if err != nil {

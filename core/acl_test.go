@@ -20,7 +20,7 @@ import (
 func TestLeastACL(t *testing.T) {
 	t.Parallel()
 	rules := manualsACL(t)
-	server := testutil.Redis(t, 1)[0]
+	server := testutil.NewServers(t, 1)[0]
 	admin := server.Client().(*redis.Client)
 	try := func(rules []string) error {
 		args := []any{"ACL", "SETUSER", "lockkit", "reset"}
@@ -93,7 +93,7 @@ func everyScript(t *testing.T, l *Locker) error {
 	if err := l.Provision(ctx); err != nil {
 		return err
 	}
-	kept, err := l.With(WithMinHold(10 * time.Second))
+	kept, err := l.With(MinHold(10 * time.Second))
 	if err != nil {
 		return err
 	}

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Acquire returns a lease on key, waiting for it until ctx ends, WithMaxWait has passed or the Locker is
+// Acquire returns a lease on key, waiting for it until ctx ends, MaxWait has passed or the Locker is
 // closed. ctx governs both the wait and the life of the lease, as in [database/sql.DB.BeginTx]: when it
 // ends, the lease's context ends with it and the lease is not renewed any more. To bound the wait alone,
-// use WithMaxWait or WithDetachedLease.
+// use MaxWait or Linger.
 //
-// The error is an [*OpError] matching ErrHeld (only after WithMaxWait), ErrDone (the key is recorded as
-// completed), ErrUnavailable (no quorum for as long as a TTL, or for WithMaxWait), ErrClosed, or the
-// context's error and cause; or it matches ErrKey. Whatever the error, nothing of the attempt is left
-// behind on nodes that can be reached. Nodes in quarantine are waited for; a deadline that ends that wait is
-// the context's error.
+// The error is an [*OpError] matching ErrHeld (once MaxWait has passed, or the deadline of ctx), ErrDone (the key is
+// recorded as completed), ErrUnavailable (no quorum for as long as a TTL, or until MaxWait or the deadline), ErrClosed, or
+// the context's error and cause; with a deadline, both of what was known and context.DeadlineExceeded. Or it matches
+// ErrInvalidKey or ErrInvalid. Whatever the error, what nodes that can be reached granted has been released. Nodes in
+// quarantine are waited for.
 //
 // A call that has to wait is in a queue on the nodes, which tell it when its turn has come; within a process
 // callers stand in line. Both are in the order in which the calls began, as guarantee 9 of docs/guarantees.md has it.
@@ -24,8 +24,8 @@ import (
 // Options are for this call, as for a Locker made by With; one that is not for a single call, or does not suit the
 // others, is an error that says so.
 //
-// Leases are not reentrant: with a ctx that runs under a lease on key, the error matches ErrHeld at once.
-func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
+// Acquire is not reentrant: with a ctx that runs under a lease on key, the error matches ErrHeld at once. See Reentrant.
+func (l *Locker) Acquire(ctx context.Context, key string, opts ...CallOption) (*Lease, error) {
 	return l.acquire(ctx, key, false, opts)
 }
 
@@ -35,27 +35,42 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Leas
 // have a part of the votes each, it tries again, after a pause of at most the least retry delay, for five times in
 // all, so that one of them gets the key. A key that anybody holds, that another caller of this process waits for,
 // or whose turn belongs to somebody who has waited, for at most 150 ms after a hold, is ErrHeld.
-func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
+func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...CallOption) (*Lease, error) {
 	return l.acquire(ctx, key, true, opts)
 }
 
-func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []Option) (*Lease, error) {
-	if err := checkKey(key); err != nil {
-		return nil, err
-	}
-	p, err := l.policy(opts)
+func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallOption) (*Lease, error) {
+	p, err := l.asked(ctx, key, opts)
 	if err != nil {
 		return nil, err
 	}
-	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.keys.resource(key), parent: ctx, tryOnly: try}}
-	if p.detached {
-		a.parent = context.WithoutCancel(ctx)
+	if l.under(ctx, key) != nil {
+		return nil, &OpError{Op: OpAcquire, Key: key, Err: errNoSecondLease}
 	}
-	if l.holds(ctx, key) {
-		return nil, a.fail(errReentrant)
+	return l.acquireAs(ctx, key, try, p)
+}
+
+// asked is the policy of a call, if that is fit.
+func (l *Locker) asked(ctx context.Context, key string, opts []CallOption) (*policy, error) {
+	if err := l.fit(ctx); err != nil {
+		return nil, err
+	}
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	return l.policy(opts)
+}
+
+func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy) (*Lease, error) {
+	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.keys.resource(key), parent: ctx, tryOnly: try}}
+	if p.linger > 0 {
+		a.parent = context.WithoutCancel(ctx)
+		if p.linger != Forever {
+			a.outlives = ctx
+		}
 	}
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
-	a.observed, a.carries = end != nil, p.carry(ctx)
+	a.observed, a.carries = end != nil, p.hint(ctx)
 	lease, err := a.run(ctx)
 	if end != nil {
 		a.out.Err = err
@@ -64,19 +79,23 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []Optio
 	return lease, err
 }
 
-var errReentrant = fmt.Errorf("%w: the caller itself, under whose lease it asks again; leases are not reentrant", ErrHeld)
+var (
+	errByCaller      = fmt.Errorf("%w: the caller itself, under whose lease it asks again", ErrHeld)
+	errNotReentrant  = fmt.Errorf("%w; core.Reentrant(true) lets Do and TryDo run under that lease", errByCaller)
+	errNoSecondLease = fmt.Errorf("%w; only Do and TryDo can run under that lease (core.Reentrant), for the release or completion of a second would end it", errByCaller)
+)
 
-// holds reports whether ctx runs under a lease on key, so that waiting for it would never end.
-func (l *Locker) holds(ctx context.Context, key string) bool {
+// under is the lease on key that ctx runs under, so that waiting for it would never end; nil if there is none.
+func (l *Locker) under(ctx context.Context, key string) *Lease {
 	for {
-		lease, ok := FromContext(ctx)
+		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
 		if !ok {
-			return false
+			return nil
 		}
-		if lease.engine == l.e && lease.key == key && lease.ctx.Err() == nil {
-			return true
+		if lease := c.lease; lease.engine == l.e && lease.key == key && lease.ctx.Err() == nil {
+			return lease
 		}
-		ctx = lease.ctx.parent
+		ctx = c.parent
 	}
 }
 
@@ -109,6 +128,7 @@ type result struct {
 	pause   pause
 	recover bool // try again at once, settling the completion record
 	again   bool // try again at once, with what was learnt
+	open    bool // nodes that have not answered might have made it another
 	place   int  // in the queues of a quorum; 0 = it is in none
 	behind  bool // others have the key's next turns
 }
@@ -192,7 +212,7 @@ func (a *acquisition) blocked() {
 // noteHolder notes what the holder carries that the acquisition has to wait for.
 func (a *acquisition) noteHolder(carried string) {
 	if carried != "" {
-		a.out.Holder = carried
+		a.out.HolderHint = carried
 	}
 }
 
@@ -212,7 +232,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		}
 		a.last, a.last.at = res, a.e.clock.now()
 		a.out.Nodes = a.last.nodes
-		a.out.Contended = a.out.Contended || a.last.err == ErrHeld
+		a.out.Contended = a.out.Contended || errors.Is(a.last.err, ErrHeld)
 		if a.out.Place == 0 {
 			a.out.Place = a.last.place
 		}
@@ -229,13 +249,13 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 			continue
 		case a.last.again:
 			continue
-		case a.last.err == ErrDone || a.tryOnly && !a.undecided() || a.unreachableForTTL():
+		case errors.Is(a.last.err, ErrDone) || a.tryOnly && !a.undecided() || a.unreachableForTTL():
 			return nil, a.fail(a.last.err)
 		}
 		if a.turns++; a.last.pause != pauseTurn {
 			a.turns = 0
 		}
-		a.e.lines.fails(a.resource, a.last.err, a.out.Holder)
+		a.e.lines.fails(a.resource, a.last.err, a.out.HolderHint)
 		a.recovering = a.recovering && a.last.pause == pauseSplit
 		if !a.sleep(wait) {
 			return nil, a.stopped(ctx)
@@ -315,6 +335,7 @@ func (a *acquisition) sleep(wait context.Context) bool {
 		if d = a.between(fallbackMin, fallbackMax); a.last.retry > 0 && !a.last.behind {
 			d = min(d, a.last.retry)
 		}
+	case pauseOutOfReach:
 	}
 	return a.pause(wait, d, told)
 }
@@ -352,19 +373,24 @@ func (a *acquisition) stopped(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		switch cause := context.Cause(ctx); {
 		case errors.Is(cause, ErrLost) || errors.Is(cause, ErrReleased): // of the lease that ctx runs under, not of this one
-			err = fmt.Errorf("%w: %v", err, cause)
+			err = fmt.Errorf("%w: %v", err, cause) //nolint:errorlint // what became of another lease is no error of this one
 		case !errors.Is(cause, err):
 			err = fmt.Errorf("%w: %w", err, cause)
+		}
+		if ctx.Err() == context.DeadlineExceeded && a.last.err != nil && !a.last.open {
+			failure := a.fail(a.last.err)
+			failure.Ended = err
+			return failure
 		}
 		return a.fail(err)
 	}
 	if a.e.isClosing() {
 		return a.fail(ErrClosed)
 	}
-	return a.fail(a.last.err) // try, or WithMaxWait has passed
+	return a.fail(a.last.err) // try, or MaxWait has passed
 }
 
-func (a *acquisition) fail(err error) error {
+func (a *acquisition) fail(err error) *OpError {
 	retry := a.last.retry
 	switch {
 	case !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnavailable):

@@ -49,7 +49,7 @@ func TestLeasesSurviveHotLoops(t *testing.T) {
 					c.AddHook(fewConns{conns: make(chan struct{}, pool), each: 20 * time.Millisecond})
 					clients = append(clients, c)
 				}
-				l, err := New(clients, quietly, WithTTL(5*time.Second), WithClockWindow(300*time.Millisecond))
+				l, err := New(clients, quietly, TTL(5*time.Second), WithClockWindow(300*time.Millisecond))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -123,7 +123,7 @@ func TestConnections(t *testing.T) {
 
 // crowded is a process with one slot for acquisitions, which one that takes d has.
 func crowded(t *testing.T, w *world, d time.Duration) *process {
-	p := w.process(WithTTL(20*time.Second), WithClockWindow(100*time.Millisecond))
+	p := w.process(TTL(20*time.Second), WithClockWindow(100*time.Millisecond))
 	for _, n := range p.e.nodes {
 		n.connections, n.breakers = 2, make([]*breaker, 1)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,7 +15,7 @@ type attempt struct {
 	p       *policy
 	key     string
 	bucket  int    // of the guard record that the scripts look at
-	carries string // by the Carrier
+	carries string // the Hint of the observer
 	waits   bool   // it is of a call that waits
 	wait    *wait  // that call, once an attempt before has failed; nil = it is called as this one
 	// What scripts are told, boxed once.
@@ -27,6 +28,7 @@ type attempt struct {
 	only       [1]nodeState  // room for one
 	reached    nodeSet       // once it is a lease: nodes that were sent anything; they may have it
 	sent       time.Duration // when the lease was first asked for
+	notBefore  atomic.Int64  // nobody gets the key sooner, because of Cooldown; 0 = there is none. Read without the lock
 	proposed   *nodeRecord   // by the first Complete
 	completing bool          // some node was sent a completion under the attempt's token
 	queued     bool          // some node has the call in its queue
@@ -192,6 +194,7 @@ func (a *attempt) hear(op OpKind, got reply) (v Verdict, slept bool) {
 		}
 		s.freed = s.freed || got.verdict == Granted
 		a.releaseAgain(got)
+	default: // whoever sent the others keeps what they said
 	}
 	return got.verdict, slept
 }

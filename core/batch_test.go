@@ -13,7 +13,7 @@ import (
 func TestGroupsOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		short := must(p.With(WithTTL(p.p.ttl / 2)))
+		short := must(p.With(TTL(p.p.ttl / 2)))
 		node := p.e.nodes[0]
 		send := func(batch []request) []string {
 			return must(batchScript.runBatch(t.Context(), node.client, together(0, batch, time.Now())))
@@ -57,7 +57,7 @@ func TestGroupsOfABatch(t *testing.T) {
 func TestLivesOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		short := must(p.With(WithTTL(p.p.ttl / 2)))
+		short := must(p.With(TTL(p.p.ttl / 2)))
 		var batch []request
 		var leases []*Lease
 		for i, l := range []*Locker{short, p.Locker, short} {
@@ -128,7 +128,7 @@ func TestWriteBacksInABatch(t *testing.T) {
 			leases = append(leases, lease)
 			if c.renewal {
 				lease.mu.Lock()
-				batch = append(batch, request{r: &lease.renewal().round})
+				batch = append(batch, request{r: &lease.renewal(lease.p).round})
 				lease.mu.Unlock()
 				continue
 			}

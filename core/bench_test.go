@@ -17,7 +17,7 @@ import (
 func realLocker(tb testing.TB, n int, opts ...Option) *Locker {
 	tb.Helper()
 	var clients []redis.UniversalClient
-	for _, s := range testutil.Redis(tb, n) {
+	for _, s := range testutil.NewServers(tb, n) {
 		clients = append(clients, s.Client())
 	}
 	l, err := New(clients, append([]Option{quietly}, opts...)...)
@@ -72,7 +72,7 @@ func BenchmarkLockUnlockParallel(b *testing.B) {
 
 // BenchmarkRedisSetDel is what the same client takes for a bare SET NX PX and DEL: the floor for one node.
 func BenchmarkRedisSetDel(b *testing.B) {
-	client := testutil.Redis(b, 1)[0].Client()
+	client := testutil.NewServers(b, 1)[0].Client()
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := client.SetNX(b.Context(), "key", "value", 10*time.Second).Err(); err != nil {
@@ -133,7 +133,7 @@ func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 }
 
 // answeredLocker is a Locker on n nodes that answer at once.
-func answeredLocker(tb testing.TB, n int) *Locker {
+func answeredLocker(tb testing.TB, n int, opts ...Option) *Locker {
 	tb.Helper()
 	var clients []redis.UniversalClient
 	for i := range n {
@@ -141,7 +141,7 @@ func answeredLocker(tb testing.TB, n int) *Locker {
 		c.AddHook(answerer{memory: fmt.Sprintf("%08d.5", i)})
 		clients = append(clients, c)
 	}
-	l, err := New(clients, quietly, WithTTL(time.Minute)) // long, so that nothing is renewed, or times out
+	l, err := New(clients, append([]Option{quietly, TTL(time.Minute)}, opts...)...) // long, so that nothing is renewed, or times out
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -173,31 +173,35 @@ func TestAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
+	count := func(l *Locker, opts ...CallOption) float64 {
+		run := func() {
+			lease, err := l.Acquire(t.Context(), "key", opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.answered() // the slower nodes, too
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			l.answered()
+		}
+		run() // maps grown
+		return testing.AllocsPerRun(1000, run)
+	}
 	for n, bar := range map[int]float64{1: 20, 3: 35, 5: 50} {
 		l := answeredLocker(t, n)
-		count := func(acquire func() (*Lease, error)) float64 {
-			run := func() {
-				lease, err := acquire()
-				if err != nil {
-					t.Fatal(err)
-				}
-				l.answered() // the slower nodes, too
-				if err := lease.Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				l.answered()
-			}
-			run() // maps grown
-			return testing.AllocsPerRun(1000, run)
-		}
-		got := count(func() (*Lease, error) { return l.Acquire(t.Context(), "key") })
+		got := count(l)
 		if got > bar {
 			t.Errorf("%d nodes: %.0f allocations for a lock and unlock, the bar is %.0f", n, got, bar)
 		} else {
 			t.Logf("%d nodes: %.0f allocations", n, got)
 		}
-		if with := count(func() (*Lease, error) { return l.Acquire(t.Context(), "key", WithName("job")) }); with > got+2 {
+		if with := count(l, Name("job")); with > got+2 {
 			t.Errorf("%d nodes: an option of the call costs %.0f allocations, the bar is 2", n, with-got)
+		}
+		events := Observer{Event: func(context.Context, Event) {}}
+		if with := count(answeredLocker(t, n, WithObserver(Observers(events, events)))); with > got {
+			t.Errorf("%d nodes: an observer of events costs %.0f allocations for a lock and unlock, which it does not watch", n, with-got)
 		}
 	}
 }

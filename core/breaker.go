@@ -71,7 +71,7 @@ func (b *breaker) because(err error) error {
 	case b.cause == nil:
 		return err
 	case timeUp(b.cause): // which must not be taken for the end of the caller's time
-		return fmt.Errorf("%w: %v", err, b.cause)
+		return fmt.Errorf("%w: %v", err, b.cause) //nolint:errorlint // its text only
 	}
 	return fmt.Errorf("%w: %w", err, b.cause)
 }
@@ -96,7 +96,7 @@ func (n *node) breaker(bucket int) *breaker {
 	bucket %= len(n.breakers)
 	var master *redis.Client
 	if n.cluster != nil && n.routed { // before, asking for the master might wait for the network
-		master, _ = n.cluster.MasterForKey(context.Background(), "{"+strconv.Itoa(bucket)+"}")
+		master, _ = n.cluster.MasterForKey(context.Background(), "{"+strconv.Itoa(bucket)+"}") //nolint:forbidigo // the topology is in memory
 	}
 	b := n.breakers[bucket]
 	if b == nil || b.master != master {
@@ -125,5 +125,5 @@ func (n *node) follow(now time.Duration) {
 		return
 	}
 	n.reloadAt = now + reloadEvery
-	n.cluster.ReloadState(context.Background()) // on a goroutine of the client
+	n.cluster.ReloadState(context.Background()) //nolint:forbidigo // on a goroutine of the client
 }

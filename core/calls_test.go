@@ -13,9 +13,9 @@ import (
 
 // What each path of each script costs on a real server: the calls it makes. Redis spends most of a script's
 // time in them, and all other locks on the node wait meanwhile, so none may be added unnoticed.
-func TestCallsOfScripts(t *testing.T) {
+func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a server
 	t.Parallel()
-	server := testutil.Redis(t, 1)[0]
+	server := testutil.NewServers(t, 1)[0]
 	const own = "! set e=T+60s i=a f=7"
 	const guardKnown = "! guard h=live s=0 m=10s"
 	for i, c := range []struct {

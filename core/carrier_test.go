@@ -12,15 +12,22 @@ import (
 
 // What leases carry for those that wait for them.
 
-// A bearer is an observer whose leases carry what it says.
+// A bearer is an observer whose leases carry what it says, or what the context of the acquisition says.
 type bearer struct {
 	recording
 	says string
 }
 
-func (b *bearer) Carry(ctx context.Context) string {
+type saysKey struct{}
+
+func (b *bearer) observer() Observer { return Observer{Start: b.start, Hint: b.hint} }
+
+func (b *bearer) hint(ctx context.Context) string {
 	if ctx.Value(opKey{}) != OpAcquire {
 		return "not in the context of the acquisition"
+	}
+	if says, ok := ctx.Value(saysKey{}).(string); ok {
+		return says
 	}
 	return b.says
 }
@@ -28,7 +35,7 @@ func (b *bearer) Carry(ctx context.Context) string {
 func TestWaitersSeeWhatTheHolderCarries(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, waiter := &bearer{says: "of the holder"}, &bearer{says: "of the waiter"}
-		here, elsewhere := w.process(WithObserver(holder)), w.process(WithObserver(waiter))
+		here, elsewhere := w.process(WithObserver(holder.observer())), w.process(WithObserver(waiter.observer()))
 		lease := w.acquire(here, "k")
 		here.TryAcquire(t.Context(), "k")      // in this process
 		elsewhere.TryAcquire(t.Context(), "k") // in another
@@ -43,13 +50,13 @@ func TestWaitersSeeWhatTheHolderCarries(t *testing.T) {
 		_, outs := holder.of(t, OpAcquire)
 		_, there := waiter.of(t, OpAcquire)
 		for i, want := range []string{"", "of the holder", "of the waiter", ""} {
-			if got := outs[i].Holder; got != want {
+			if got := outs[i].HolderHint; got != want {
 				t.Errorf("acquisition %d of the first process was behind %q, want %q", i, got, want)
 			}
 		}
 		for i, out := range there {
-			if out.Holder != "of the holder" {
-				t.Errorf("acquisition %d of the second process was behind %q", i, out.Holder)
+			if out.HolderHint != "of the holder" {
+				t.Errorf("acquisition %d of the second process was behind %q", i, out.HolderHint)
 			}
 		}
 	})
@@ -59,16 +66,11 @@ func TestWaitersSeeWhatTheHolderCarries(t *testing.T) {
 // elsewhere.
 func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		var mine [3]*bearer
-		elsewhere := w.acquire(w.process(WithObserver(&bearer{says: "elsewhere"})), "k")
-		p := w.process()
-		for i, says := range []string{"of the first", "of the second", "of the third"} {
-			mine[i] = &bearer{says: says}
-			l, err := p.With(WithObserver(mine[i]))
-			if err != nil {
-				t.Fatal(err)
-			}
-			go l.Do(t.Context(), "k", func(context.Context) error {
+		elsewhere := w.acquire(w.process(WithObserver((&bearer{says: "elsewhere"}).observer())), "k")
+		mine := &bearer{}
+		p := w.process(WithObserver(mine.observer()))
+		for _, says := range []string{"of the first", "of the second", "of the third"} {
+			go p.Do(context.WithValue(t.Context(), saysKey{}, says), "k", func(context.Context) error {
 				time.Sleep(time.Second)
 				return nil
 			})
@@ -77,22 +79,15 @@ func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 		time.Sleep(time.Second)
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		gaveUp := &bearer{}
-		l, err := p.With(WithObserver(gaveUp))
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Acquire(short, "k") // while the first contends
+		p.Acquire(short, "k") // while the first contends
 		w.release(elsewhere)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		for i, want := range []string{"elsewhere", "of the first", "of the second"} {
-			if _, outs := mine[i].of(t, OpAcquire); outs[0].Err != nil || outs[0].Holder != want {
-				t.Errorf("%d is behind %q (%v), want %q", i, outs[0].Holder, outs[0].Err, want)
+		_, outs := mine.of(t, OpAcquire)
+		for i, want := range []string{"elsewhere", "of the first", "of the second", "elsewhere"} {
+			if gaveUp := i == 3; outs[i].HolderHint != want || (outs[i].Err != nil) != gaveUp {
+				t.Errorf("%d is behind %q (%v), want %q", i, outs[i].HolderHint, outs[i].Err, want)
 			}
-		}
-		if _, outs := gaveUp.of(t, OpAcquire); outs[0].Holder != "elsewhere" {
-			t.Errorf("the one that gave up was behind %q", outs[0].Holder)
 		}
 	})
 }
@@ -102,9 +97,9 @@ func TestCarriedIsBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		o, forged := &recording{}, &recording{}
 		for _, says := range []string{"", strings.Repeat("x", maxCarried), strings.Repeat("x", maxCarried+1), " two words\x00\xff\n "} {
-			lease := w.acquire(w.process(WithObserver(Observers(&recording{}, &bearer{}, &bearer{says: says}))), "k")
-			w.process(WithObserver(o)).TryAcquire(t.Context(), "k")
-			p := w.process(WithObserver(forged))
+			lease := w.acquire(w.process(WithObserver(Observers(new(recording).observer(), new(bearer).observer(), (&bearer{says: says}).observer()))), "k")
+			w.process(WithObserver(o.observer())).TryAcquire(t.Context(), "k")
+			p := w.process(WithObserver(forged.observer()))
 			if r := w.resource(p, 0, "k"); len(r.Carried) > maxCarried {
 				t.Errorf("on the node: %+v", r)
 			}
@@ -115,12 +110,12 @@ func TestCarriedIsBounded(t *testing.T) {
 		}
 		_, outs := o.of(t, OpAcquire)
 		for i, want := range []string{"", strings.Repeat("x", maxCarried), "", " two words\x00\xff\n "} {
-			if outs[i].Holder != want {
-				t.Errorf("%d: carried %q, want %q", i, outs[i].Holder, want)
+			if outs[i].HolderHint != want {
+				t.Errorf("%d: carried %q, want %q", i, outs[i].HolderHint, want)
 			}
 		}
-		if _, outs := forged.of(t, OpAcquire); len(outs) != 4 || outs[0].Holder != "" {
-			t.Errorf("forged: %q", outs[0].Holder)
+		if _, outs := forged.of(t, OpAcquire); len(outs) != 4 || outs[0].HolderHint != "" {
+			t.Errorf("forged: %q", outs[0].HolderHint)
 		}
 	})
 }

@@ -206,7 +206,7 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 // be what it forgot.
 func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		opts := []Option{WithClockWindow(0), WithNodeTimeout(5 * time.Second), WithFixedLease()}
+		opts := []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), FixedLease(true)}
 		a, b := w.process(opts...), w.process(opts...)
 		stale := w.acquire(a.reaches(0, 2), "k")
 		a.links[2].set(fate{refuse: true}, renewScript)
@@ -257,7 +257,7 @@ func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 func TestCE28_SettlingTakesTooLong(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.cutShort(w.process(), "k", "result")
-		p := w.process(append(slowly, WithNodeTimeout(6*time.Second))...)
+		p := w.process(append(slowly, withNodeTimeout(6*time.Second))...)
 		w.setCounter(p, 1, "k", time.Now().Add(time.Hour).UnixMicro()) // so that the settling attempt has to write back
 		p.links[2].set(fate{refuse: true})
 		p.links[0].set(fate{replyDelay: 5 * time.Second}, acquireScript, renewScript)
@@ -349,7 +349,7 @@ func TestProvisionByMany(t *testing.T) {
 // A process that has not heard of a longer lease may let a node vote too soon; so nodes that know it say so, and
 // everybody brings it along.
 func TestCE33_TwoTTLs(t *testing.T) {
-	long, short := WithTTL(20*time.Second), WithTTL(5*time.Second)
+	long, short := TTL(20*time.Second), TTL(5*time.Second)
 	play := func(t *testing.T, hears func(y *process), late bool, want bool) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			var y *process

@@ -12,7 +12,7 @@ import (
 // A clock that jumps ahead by two hours and back ends no record, and forgets no counter.
 func TestCE31_ClockJumps(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(WithRetention(10*time.Minute)), w.process()
+		p, other := w.process(Retention(10*time.Minute)), w.process()
 		want := w.complete(w.acquire(p, "done"), "result")
 		first := w.acquire(p, "free")
 		synctest.Wait() // on all nodes

@@ -14,7 +14,7 @@ import (
 // at the same moment propose the same token: exactly the cases in which the counters have to decide.
 
 // slowly makes room for requests that are late by seconds.
-var slowly = []Option{WithClockWindow(0), WithNodeTimeout(5 * time.Second), WithRenewEvery(time.Second)}
+var slowly = []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), withRenewEvery(time.Second)}
 
 // partly has p get key from node i alone, and give up, leaving its token behind as whoever has used it does.
 func (w *world) partly(p *process, i int, key string) {

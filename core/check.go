@@ -31,7 +31,7 @@ type finding struct {
 
 // examine asks a server who it is, and whether it runs what lockkit's scripts call.
 func (h *health) examine(n *node) finding {
-	ctx := &nodeContext{context.Background(), time.Now().Add(h.p.nodeTimeout)}
+	ctx := &nodeContext{context.Background(), time.Now().Add(h.p.nodeTimeout)} //nolint:forbidigo // bounded by the node timeout
 	id, err := n.identify(ctx)
 	switch fault := lasting(err); {
 	case err == nil:
@@ -254,7 +254,7 @@ func (h *health) judge(n *node, f finding) error {
 
 // isStill asks a node whether it is the server with that id, as it was when it was examined.
 func (h *health) isStill(n *node, runID string) bool {
-	id, err := n.identify(&nodeContext{context.Background(), time.Now().Add(h.p.nodeTimeout)})
+	id, err := n.identify(&nodeContext{context.Background(), time.Now().Add(h.p.nodeTimeout)}) //nolint:forbidigo // bounded by the node timeout
 	if err != nil || id.runID == runID {
 		return true
 	}

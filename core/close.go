@@ -8,23 +8,26 @@ import (
 	"time"
 )
 
-var errUnderWay = errors.New("requests to nodes are still under way: their clients do not heed deadlines")
+var errUnderWay = errors.New("requests to nodes, or checks of RenewWhile, are still under way: they do not heed their contexts")
 
 // Close ends l and every Locker derived from it or that it was derived from. New acquisitions fail with
 // ErrClosed at once, those that wait as soon as the round they are in is over. Close waits until all leases
 // are released, and logs which while it waits: a lease that nobody releases keeps it from returning. So give
 // ctx a deadline. When ctx ends first, Close takes the leases away (their contexts end with ErrLost, reason
 // closed), frees their keys, and returns an error that matches the cause of ctx and names the keys. Either way
-// it waits for requests under way: when ctx has ended, until for the node timeout no node has answered any.
+// it waits for requests under way, and checks of RenewWhile: when ctx has ended, until for the node timeout no node has
+// answered any.
 func (l *Locker) Close(ctx context.Context) error {
+	if err := l.fit(ctx); err != nil {
+		return err
+	}
 	e := l.e
 	e.mu.Lock()
-	if !e.closed {
-		e.closed = true
+	if !e.isClosing() {
 		close(e.closing)
-		e.hush()
 	}
 	e.mu.Unlock()
+	e.gate.Close()
 	e.health.stop()
 	e.waits.stop()
 	e.unheard.run(true)
@@ -38,6 +41,9 @@ func (l *Locker) Close(ctx context.Context) error {
 		}
 		<-e.quiet // nothing waits for the network any more: the rest of them sees that the engine is closing
 	}
+	e.mu.Lock()
+	e.joining = true
+	e.mu.Unlock()
 	joined := make(chan struct{})
 	go func() {
 		e.tasks.Wait()
@@ -46,8 +52,6 @@ func (l *Locker) Close(ctx context.Context) error {
 	if e.owned {
 		e.waitFor(joined, nil, l.p.nodeTimeout)
 		err = errors.Join(err, e.closeClients()) // breaks what is still under way
-		<-joined
-		return err
 	}
 	if !e.waitFor(joined, ctx.Done(), l.p.nodeTimeout) {
 		err = errors.Join(err, errUnderWay)

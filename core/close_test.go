@@ -152,12 +152,13 @@ func slowGrant(_ *world, p *process) {
 func TestCloseWhileALeaseBegins(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		enter, leave := make(chan struct{}), make(chan struct{})
-		p, other := w.process(WithObserver(startFunc(func(op Op) {
+		p, other := w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
 			if op.Kind == OpHold {
 				close(enter)
 				<-leave
 			}
-		}))), w.process()
+			return ctx, nil
+		}})), w.process()
 		failed := make(chan error, 1)
 		go func() {
 			_, err := p.TryAcquire(t.Context(), "k")
@@ -172,14 +173,6 @@ func TestCloseWhileALeaseBegins(t *testing.T) {
 		synctest.Wait()
 		w.release(w.acquire(other, "k"))
 	})
-}
-
-// startFunc is an observer that looks at beginnings.
-type startFunc func(Op)
-
-func (f startFunc) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
-	f(op)
-	return ctx, func(Outcome) {}
 }
 
 func TestCloseAgain(t *testing.T) {
@@ -207,7 +200,7 @@ func TestCloseAgain(t *testing.T) {
 func TestCloseOfADerivedLocker(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		derived, err := p.With(WithName("jobs"), WithTTL(5*time.Second))
+		derived, err := p.With(Name("jobs"), TTL(5*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +255,7 @@ func TestCloseWithAHungNode(t *testing.T) {
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	var urls []string
-	for _, s := range testutil.Redis(t, 3) {
+	for _, s := range testutil.NewServers(t, 3) {
 		urls = append(urls, "redis://"+s.Addr()+"/1")
 	}
 	l, err := Open(urls, quietly)
@@ -298,7 +291,7 @@ func TestOpen(t *testing.T) {
 // Clients that belong to the Locker are no reason to wait for a hung node.
 func TestCloseOfAnOpenedLockerBreaksWhatHangs(t *testing.T) {
 	t.Parallel()
-	server := testutil.Redis(t, 1)[0]
+	server := testutil.NewServers(t, 1)[0]
 	l, err := Open([]string{"redis://" + server.Addr()}, quietly)
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +320,7 @@ func TestOpenNamesAllFaultsButNoPassword(t *testing.T) {
 		"redis://:hunter2/rest@host:6379", // a password that should have been escaped
 		"redis://:1234/hunter2@host:6379",
 		"redis://:hunter2%zz@host:6379",
-	}, WithTTL(-1))
+	}, TTL(-1))
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -348,7 +341,7 @@ func TestOpenNamesAllFaultsButNoPassword(t *testing.T) {
 func TestCloseNamesWhatItWaitsFor(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook
-		p := w.process(log.option(), WithName("invoices"))
+		p := w.process(log.option(), Name("invoices"))
 		for i := range 12 {
 			w.acquire(p, fmt.Sprintf("key %02d", i))
 		}

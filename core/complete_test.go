@@ -98,7 +98,7 @@ func TestCompletedKeyIsDone(t *testing.T) {
 					wantDone(t, err, want)
 					_, err = p.TryAcquire(t.Context(), "k")
 					wantDone(t, err, want)
-					for _, do := range []func(context.Context, string, func(context.Context) error, ...Option) error{p.Do, p.TryDo, p.Once} {
+					for _, do := range []func(context.Context, string, func(context.Context) error, ...CallOption) error{p.Do, p.TryDo, p.Once} {
 						wantDone(t, do(t.Context(), "k", w.never), want)
 					}
 				}
@@ -134,9 +134,9 @@ func TestRetention(t *testing.T) {
 		opts []Option
 		want time.Duration
 	}{
-		"short":   {[]Option{WithRetention(time.Minute)}, time.Minute},
+		"short":   {[]Option{Retention(time.Minute)}, time.Minute},
 		"default": {nil, 24 * time.Hour},
-		"long":    {[]Option{WithRetention(1000 * time.Hour)}, 1000 * time.Hour},
+		"long":    {[]Option{Retention(1000 * time.Hour)}, 1000 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
@@ -161,8 +161,8 @@ func TestRetention(t *testing.T) {
 func TestRetentionOfAnAdoptedRecord(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		start := time.Now()
-		want := w.cutShort(w.process(WithRetention(time.Minute)), "k", "result")
-		p := w.process(WithRetention(time.Hour)).reaches(0, 1)
+		want := w.cutShort(w.process(Retention(time.Minute)), "k", "result")
+		p := w.process(Retention(time.Hour)).reaches(0, 1)
 		time.Sleep(30 * time.Second)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
@@ -174,23 +174,19 @@ func TestRetentionOfAnAdoptedRecord(t *testing.T) {
 }
 
 func TestResultLimit(t *testing.T) {
-	for _, limit := range []int{0, 10, 64 << 10} {
-		t.Run(fmt.Sprint(limit), func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process(WithResultLimit(limit))
-				lease := w.acquire(p, "k")
-				result := strings.Repeat("\x00", limit)
-				wantErr(t, lease.Complete(t.Context(), []byte(result+"x")), ErrResult)
-				time.Sleep(time.Minute)
-				if err := lease.Context().Err(); err != nil {
-					t.Fatalf("a result that is too large ended the lease: %v", context.Cause(lease.Context()))
-				}
-				want := w.complete(lease, result)
-				_, err := p.TryAcquire(t.Context(), "k")
-				wantDone(t, err, want)
-			})
-		})
-	}
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		result := strings.Repeat("\x00", maxResult)
+		wantErr(t, lease.Complete(t.Context(), []byte(result+"x")), ErrResultTooLarge)
+		time.Sleep(time.Minute)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatalf("a result that is too large ended the lease: %v", context.Cause(lease.Context()))
+		}
+		want := w.complete(lease, result)
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+	})
 }
 
 // A holder that lost the key to another cannot record it any more: each node that granted the other refuses.

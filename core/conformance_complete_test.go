@@ -4,7 +4,7 @@ import "time"
 
 // The rows of the conformance table about completion records.
 
-var shortRetention = []Option{WithRetention(time.Second)}
+var shortRetention = []Option{Retention(time.Second)}
 
 var conformanceComplete = []conformanceCase{
 	{name: "complete: own", play: `
@@ -180,7 +180,7 @@ var conformanceComplete = []conformanceCase{
 	{name: "complete: result of digits and spaces", play: `
 		a complete ballot=7 origin=5 result=digits -> granted
 		= f=7 ballot=7 kept=now+24h origin=5 result=digits`},
-	{name: "complete: the largest result", opts: []Option{WithRetention(time.Hour)}, frozen: true, play: `
+	{name: "complete: the largest result", opts: []Option{Retention(time.Hour)}, frozen: true, play: `
 		a complete ballot=7 origin=5 result=huge -> granted
 		= f=7 ballot=7 kept=now+1h origin=5 result=huge ttl=3h
 		b acquire -> done ballot=7 kept=1h origin=5 result=huge`},
@@ -200,7 +200,7 @@ var conformanceComplete = []conformanceCase{
 		b acquire -> granted token=wall expiry=now+10s
 		a complete ballot=U origin=U result=text -> gone`},
 	{name: "complete: the counter outlives what clocks may differ", frozen: true,
-		opts: []Option{WithClockWindow(0), WithMaxTTL(3 * time.Hour), WithRetention(time.Second)}, play: `
+		opts: []Option{WithClockWindow(0), WithMaxTTL(3 * time.Hour), Retention(time.Second)}, play: `
 		a acquire wall=U+2700000000 -> granted token=U+2700000000 expiry=now+10s
 		a complete ballot=a origin=a -> granted
 		! sleep 3h

@@ -415,7 +415,7 @@ func (s *scene) happen(line, rest string) {
 
 func embeddedScene(t *testing.T, c conformanceCase, way delivery) {
 	synctest.Test(t, func(t *testing.T) {
-		node := testutil.Embedded(t, 1)[0]
+		node := testutil.NewNodes(t, 1)[0]
 		replica := func(on bool) {
 			node.SetReplica(on)
 			if !on {

@@ -45,7 +45,7 @@ func TestConformanceEmbedded(t *testing.T) {
 
 func TestConformanceRedis(t *testing.T) {
 	t.Parallel()
-	shared := testutil.Redis(t, 1)[0]
+	shared := testutil.NewServers(t, 1)[0]
 	for i, c := range conformance {
 		for _, way := range []delivery{alone, inBatch} {
 			if c.frozen {
@@ -55,7 +55,7 @@ func TestConformanceRedis(t *testing.T) {
 				t.Parallel()
 				server := shared
 				if c.alone {
-					server = testutil.Redis(t, 1)[0]
+					server = testutil.NewServers(t, 1)[0]
 				}
 				redisScene(t, c, way, server, fmt.Sprintf("conformance-%d-%d:", i, way))
 			})
@@ -68,7 +68,7 @@ var conformanceAcquire = []conformanceCase{
 		a acquire -> granted token=wall expiry=now+10s
 		= e=now+10s i=a f=a ttl=24h+10s
 		=x`},
-	{name: "acquire: the lock delay is part of the lease on the node", opts: []Option{WithLockDelay(7 * time.Second)}, play: `
+	{name: "acquire: the lock delay is part of the lease on the node", opts: []Option{LockDelay(7 * time.Second)}, play: `
 		a acquire -> granted token=wall expiry=now+17s
 		= e=now+17s i=a f=a ttl=24h+17s`},
 	{name: "acquire: held", play: `

@@ -34,7 +34,7 @@ type deniedServer struct {
 }
 
 func newDeniedServer(t *testing.T) *deniedServer {
-	server := testutil.Redis(t, 1)[0]
+	server := testutil.NewServers(t, 1)[0]
 	return &deniedServer{t, server.Addr(), server.Client(), manualsACL(t)}
 }
 
@@ -114,7 +114,7 @@ func TestWaitingWithoutTheRightTo(t *testing.T) {
 			t.Parallel()
 			d := newDeniedServer(t)
 			o := &pollster{}
-			a, b, log := d.open(c.denied, WithObserver(o))
+			a, b, log := d.open(c.denied, WithObserver(o.observer()))
 			for _, key := range []string{"k", "l"} {
 				asked := len(o.verdicts(OpAcquire, 0))
 				d.handOff(a, b, key, func() bool { return len(o.verdicts(OpAcquire, 0)) > asked+1 })
@@ -133,12 +133,12 @@ func TestWaitingWithoutTheRightTo(t *testing.T) {
 	}
 }
 
-// Without a queue, who waits asks as often as WithRetryDelay has it.
+// Without a queue, who waits asks as often as withRetryDelay has it.
 func TestWaitingWithoutTheRightToQueue(t *testing.T) {
 	t.Parallel()
 	d := newDeniedServer(t)
 	o := &pollster{}
-	a, b, log := d.open(func(rule string) bool { return strings.HasPrefix(rule, "+z") }, WithObserver(o), WithRetryDelay(10*time.Millisecond, 20*time.Millisecond))
+	a, b, log := d.open(func(rule string) bool { return strings.HasPrefix(rule, "+z") }, WithObserver(o.observer()), withRetryDelay(10*time.Millisecond, 20*time.Millisecond))
 	log.want(t, 2, "level=WARN", "denies what waiting for a key uses", `commands="zadd zcard zrank zrange zremrangebyrank zrem"`)
 	began := time.Now()
 	d.handOff(a, b, "k", func() bool { return len(o.verdicts(OpAcquire, 0)) > 20 })
@@ -160,7 +160,7 @@ func TestWaitingWithHalfOfTheRights(t *testing.T) {
 			continue
 		}
 		o := &pollster{}
-		a, b, log := d.open(only(rule), WithObserver(o))
+		a, b, log := d.open(only(rule), WithObserver(o.observer()))
 		for i := range 3 {
 			asked := len(o.verdicts(OpAcquire, 0))
 			d.handOff(a, b, rule, func() bool { return len(o.verdicts(OpAcquire, 0)) > asked+1 })

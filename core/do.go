@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // Do runs fn while holding key, waiting for it as Acquire does, and releases it when fn has returned, also
@@ -14,93 +13,132 @@ import (
 // The error is fn's, or that of Acquire. If the lease was lost while fn ran, it also matches ErrLost, even
 // if fn returned nil. A release that could not be confirmed is no error of Do: it is logged, and the key
 // frees itself. Options are for this call, as in Acquire.
-func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...Option) error {
-	lease, err := l.acquire(ctx, key, false, opts)
+//
+// With a ctx that runs under a lease on key, the error matches ErrHeld at once, unless [Reentrant] says otherwise.
+func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...CallOption) error {
+	return l.do(ctx, key, false, fn, opts)
+}
+
+// TryDo is Do without waiting, as TryAcquire is to Acquire.
+func (l *Locker) TryDo(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...CallOption) error {
+	return l.do(ctx, key, true, fn, opts)
+}
+
+func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.Context) error, opts []CallOption) error {
+	if fn == nil {
+		return errNoFunction
+	}
+	p, err := l.asked(ctx, key, opts)
+	if err != nil {
+		return err
+	}
+	if outer := l.under(ctx, key); outer != nil {
+		if !p.reentrant {
+			return &OpError{Op: OpAcquire, Key: key, Err: errNotReentrant}
+		}
+		return outer.doAgain(ctx, fn)
+	}
+	lease, err := l.acquireAs(ctx, key, try, p)
 	if err != nil {
 		return err
 	}
 	return lease.do(fn)
 }
 
-// TryDo is Do without waiting, as TryAcquire is to Acquire.
-func (l *Locker) TryDo(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...Option) error {
-	lease, err := l.acquire(ctx, key, true, opts)
-	if err != nil {
-		return err
+// doAgain runs fn under a lease that ctx runs under already, and leaves the release to whoever acquired it.
+func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error) error {
+	if ctx.Err() != nil {
+		a := acquisition{call: call{e: lease.engine, key: lease.key}}
+		return a.stopped(ctx)
 	}
-	return lease.do(fn)
+	joint, stop := Join(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
+	defer stop()
+	err := fn(&leaseContext{Context: joint, parent: ctx, lease: lease})
+	if lease.runOut(); lease.lossReason() != "" {
+		cancelled := ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost)
+		err = joinLoss(err, lease.lossError(OpHold), cancelled)
+	}
+	return err
 }
 
 func (lease *Lease) do(fn func(context.Context) error) (err error) {
 	defer func() {
 		if rerr := lease.Release(lease.ctx.parent); errors.Is(rerr, ErrLost) {
-			err = lease.joinLoss(err, rerr)
+			err = joinLoss(err, rerr, lease.ctx.parent.Err() != nil)
 		}
 	}()
 	return fn(&lease.ctx)
 }
 
 // joinLoss joins the error of fn with that of the loss. If fn only passes on that its context ended, its
-// error does not make it look as if the caller had cancelled.
-func (lease *Lease) joinLoss(err, loss error) error {
-	if errors.Is(err, context.Canceled) && lease.ctx.parent.Err() == nil {
-		return fmt.Errorf("%w: %v", loss, err)
+// error does not make it look as if the caller had cancelled who has not.
+func joinLoss(err, loss error, cancelled bool) error {
+	if errors.Is(err, context.Canceled) && !cancelled {
+		return fmt.Errorf("%w: %v", loss, err) //nolint:errorlint // its text only
 	}
 	return errors.Join(err, loss)
 }
 
 // Once runs fn under key unless key is recorded as done; when fn returns nil, the record is written with the
 // release. A key that is done is an error matching ErrDone that carries the record. fn may write the record
-// itself, with a result, by calling Complete on the lease of its context.
+// itself, with a result, by calling Complete on the lease of its context; OnceResult does that for it.
 //
 // If fn returns an error, the key is released, nothing is recorded, and that is the error. If fn returns nil
 // but the record could not be written, the error is that of Complete: with ErrLost somebody else may have
 // run fn meanwhile (and this run may still come to count), with ErrUnavailable the next caller finds out. The
 // effects of fn happen once only where fn hands the fencing token to what it changes, or is idempotent: a
 // process that dies between the two leaves the work done and unrecorded. Options are for this call, as in Acquire.
-func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...Option) error {
+func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...CallOption) error {
+	if fn == nil {
+		return errNoFunction
+	}
 	lease, err := l.acquire(ctx, key, false, opts)
 	if err != nil {
 		return err
 	}
+	_, err = lease.once(ctx, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
+	return err
+}
+
+// OnceResult is Once for work that has a result of at most 64 KiB: that of fn is recorded, and returned to this caller and
+// to all who ask for the key within the retention, here and elsewhere, with a nil error. Where there is an error, the
+// result is what fn returned, recorded or not.
+func (l *Locker) OnceResult(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...CallOption) ([]byte, error) {
+	if fn == nil {
+		return nil, errNoFunction
+	}
+	lease, err := l.acquire(ctx, key, false, opts)
+	if op, ok := err.(*OpError); ok && op.Err == ErrDone {
+		return op.Record.Result, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lease.once(ctx, fn)
+}
+
+func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, err error) {
 	ended := false
 	defer func() {
-		if !ended { // fn panicked
+		if !ended { // fn panicked, or its result is too large
 			lease.Release(ctx)
 		}
 	}()
-	err = fn(&lease.ctx)
-	ended = true
-	if lease.isCompleted() { // by fn itself
-		return err
-	}
-	if err != nil {
+	result, err = fn(&lease.ctx)
+	switch own, completed := lease.recorded(); {
+	case completed: // by fn itself
+		result = own
+	case err == nil:
+		if err = lease.Complete(context.WithoutCancel(ctx), result, RetryFor(lease.p.ttl)); errors.Is(err, ErrResultTooLarge) {
+			return result, err
+		}
+	default:
 		if rerr := lease.Release(ctx); errors.Is(rerr, ErrLost) {
-			err = lease.joinLoss(err, rerr)
-		}
-		return err
-	}
-	return lease.completeSurely(ctx)
-}
-
-// completeSurely repeats Complete while its outcome is open, for about a TTL: fn's work is worth more than
-// the caller's time.
-func (lease *Lease) completeSurely(ctx context.Context) error {
-	p := lease.p
-	deadline := lease.e.clock.now() + p.ttl
-	for {
-		err := lease.Complete(ctx, nil)
-		if !errors.Is(err, ErrUnavailable) || lease.e.clock.now() >= deadline {
-			return err
-		}
-		pause := time.NewTimer(p.retryMax)
-		select {
-		case <-pause.C:
-		case <-lease.e.closing:
-			pause.Stop()
-			return err
+			err = joinLoss(err, rerr, lease.ctx.parent.Err() != nil)
 		}
 	}
+	ended = true
+	return result, err
 }
 
 // isOver reports whether a quorum has confirmed the end.
@@ -110,8 +148,12 @@ func (lease *Lease) isOver() bool {
 	return lease.completed || lease.freed
 }
 
-func (lease *Lease) isCompleted() bool {
+// recorded is the result that was completed with.
+func (lease *Lease) recorded() (result []byte, completed bool) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	return lease.completed
+	if !lease.completed {
+		return nil, false
+	}
+	return lease.proposed.clone().Result, true
 }

@@ -21,7 +21,7 @@
 // who dies after its work and before recording it leaves it to be done again.
 //
 // The assumptions, what exactly stays unsafe, and the test that shows each guarantee are in
-// docs/guarantees.md; why things are as they are is in docs/decisions.md.
+// docs/guarantees.md; why things are as they are is in docs/decisions.
 //
 // # How it works
 //
@@ -49,7 +49,7 @@
 //	            granted                  Release, Complete
 //	pending ───────────────► held ─────────────────────────► over   (cause ErrReleased)
 //	   │                      │
-//	   │ refused              │ not confirmed in time, taken over, clock stood still, max hold, closed
+//	   │ refused              │ not confirmed in time, taken over, clock stood still, max hold, linger, unhealthy, closed
 //	   ▼                      ▼
 //	  over                   lost                                   (cause ErrLost)
 //

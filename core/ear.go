@@ -39,7 +39,7 @@ const (
 
 // notAnew is a context in which go-redis makes no new connection in place of one that failed: listen does.
 var notAnew = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended at once
 	cancel()
 	return ctx
 }()
@@ -55,7 +55,7 @@ func (e *ear) listen() {
 		began := e.s.e.clock.now()
 		err := e.session()
 		switch {
-		case err == errNeedless:
+		case errors.Is(err, errNeedless):
 			return
 		case mayNot(err):
 			e.setDenied(true)
@@ -154,7 +154,7 @@ func (e *ear) open() (context.Context, *redis.PubSub) {
 	if e.over {
 		return nil, nil
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended by close
 	e.cancel = cancel
 	if how, _, _ := strings.Cut(e.s.channels[e.bucket].(string), " "); how == "S" {
 		return ctx, e.n.client.SSubscribe(ctx)

@@ -64,14 +64,16 @@ func (a *attempt) waitsOn(r *round) {
 	}
 }
 
-// stay is what is left of the min hold of a lease that was held.
+// stay is for how long the key of a lease that was held is to stay taken: what is left of its min hold, or of its
+// cooldown.
 func (a *attempt) stay() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.reached == 0 {
 		return 0
 	}
-	return max(a.p.minHold-(a.e.clock.now()-a.sent), 0)
+	now := a.e.clock.now()
+	return max(a.p.minHold-(now-a.sent), time.Duration(a.notBefore.Load())-now, 0)
 }
 
 // Boxed once.
@@ -80,11 +82,11 @@ var (
 	noTombstone     any = "0"
 )
 
-// releasing is a round that ends the attempt, and keeps the resource taken for stay. A node that has answered all
+// releasing is a round that ends the attempt, and keeps the resource taken for stay, in whole milliseconds and no shorter. A node that has answered all
 // that it was sent needs no tombstone: nothing can arrive there any more.
 func (a *attempt) releasing(stay time.Duration) *round {
 	_, idle := a.e.longestLease(a.p)
-	args := append(releaseScript.args(8, a.resource, a.tombstone), a.id, a.p.tombstoneMs, stay.Milliseconds(), any(0), idle, notUndo)
+	args := append(releaseScript.args(8, a.resource, a.tombstone), a.id, a.p.tombstoneMs, (stay + time.Millisecond - 1).Milliseconds(), any(0), idle, notUndo)
 	own := len(args) - 6
 
 	a.mu.Lock()
@@ -127,7 +129,7 @@ func (a *attempt) free() {
 	to := a.reached
 	a.mu.Unlock()
 	r := a.releasing(a.stay())
-	r.send(context.Background(), to)
+	r.send(context.Background(), to) //nolint:forbidigo // an end is sent whatever became of its caller
 	r.leave()
 }
 
@@ -170,7 +172,7 @@ func (a *attempt) resend(node int) {
 			s.releasing, s.unreleased = false, r.count(Granted)+r.count(Gone) == 0
 		}
 	}
-	r.send(context.Background(), nodeSet(0).with(node))
+	r.send(context.Background(), nodeSet(0).with(node)) //nolint:forbidigo // an end is sent whatever became of its caller
 }
 
 // noteEnd notes that a node is about to be told that the attempt is over. It reports whether that is known to be needless,

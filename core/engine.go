@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/internal/gate"
 )
 
 // An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
@@ -21,18 +23,18 @@ type engine struct {
 	owned         bool // Close closes the clients
 	clientsClosed sync.Once
 
+	gate   gate.Gate // calls under way, and leases
 	leases map[*Lease]struct{}
-	active int // calls under way
-	closed bool
 }
 
 // newEngine makes an engine over the servers behind clients, which it has not talked to yet.
 func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	e := &engine{
-		ensemble: ensemble{clock: newStopwatch(), jitter: rand.Int64N, pace: minPace, quiet: make(chan struct{}), closing: make(chan struct{})},
+		ensemble: ensemble{clock: newStopwatch(), jitter: rand.Int64N, pace: minPace, closing: make(chan struct{})},
 		lines:    lines{m: map[string]line{}},
 		leases:   map[*Lease]struct{}{},
 	}
+	e.quiet = e.gate.Empty()
 	buckets := 1
 	for i, c := range clients {
 		n := newNode(i, c)
@@ -62,28 +64,20 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 // begin books a call that may talk to nodes. One that acquires is refused once the engine is closing, any
 // other once nothing is left that it could belong to.
 func (e *engine) begin(acquires bool) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed && (acquires || e.isQuiet()) {
-		return false
+	if acquires {
+		return e.gate.Enter()
 	}
-	e.active++
-	return true
+	return e.gate.Join()
 }
 
 // end books the end of a call.
-func (e *engine) end() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.active--
-	e.hush()
-}
+func (e *engine) end() { e.gate.Leave() }
 
-// keep books a lease, unless the engine is closing.
+// keep books a lease, unless the engine is closing. Who closes it and then takes the lock sees every lease that was let in.
 func (e *engine) keep(lease *Lease) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if !e.gate.Enter() {
 		return false
 	}
 	e.leases[lease] = struct{}{}
@@ -94,15 +88,11 @@ func (e *engine) keep(lease *Lease) bool {
 // retire books that a lease is over.
 func (e *engine) retire(l *Lease) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	_, kept := e.leases[l]
 	delete(e.leases, l)
-	e.hush()
-}
-
-// hush closes quiet once the engine is closed and nothing uses it. Called with the lock.
-func (e *engine) hush() {
-	if e.closed && e.active == 0 && len(e.leases) == 0 && !e.isQuiet() {
-		close(e.quiet)
+	e.mu.Unlock()
+	if kept {
+		e.gate.Leave()
 	}
 }
 
@@ -111,7 +101,7 @@ func (e *engine) left() ([]*Lease, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	left := slices.SortedFunc(maps.Keys(e.leases), func(a, b *Lease) int { return strings.Compare(a.key, b.key) })
-	return left, e.active
+	return left, e.gate.Inside() - len(left)
 }
 
 // closeClients closes the clients, once.

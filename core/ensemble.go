@@ -23,9 +23,10 @@ type ensemble struct {
 	waiters sync.Pool // each of one ensemble, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
-	tasks    sync.WaitGroup // every goroutine of the Locker, and what is to be sent later
-	answered atomic.Int64   // when a node last answered, by clock
-	quiet    chan struct{}  // closed when nothing is left to be done
+	tasks    sync.WaitGroup  // every goroutine of the Locker, and what is to be sent later
+	answered atomic.Int64    // when a node last answered, by clock
+	quiet    <-chan struct{} // closed when nothing is left to be done
+	joining  bool            // Close waits for the tasks, and there are no new ones
 	closing  chan struct{}
 }
 
@@ -43,7 +44,7 @@ func (e *ensemble) spawn(f func()) {
 func (e *ensemble) enlist() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.isQuiet() {
+	if e.joining {
 		return false
 	}
 	e.tasks.Add(1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 )
@@ -24,6 +25,14 @@ var (
 	ErrReleased = errors.New("lease released")
 	// ErrClosed: the Locker is closed.
 	ErrClosed = errors.New("locker closed")
+
+	// ErrInvalidKey: the key is empty or longer than 512 bytes.
+	ErrInvalidKey = errors.New("bad key")
+	// ErrResultTooLarge: a result for Complete has more than 64 KiB. Nothing has changed.
+	ErrResultTooLarge = errors.New("result too large")
+	// ErrInvalid: an argument is unfit: options, the list of nodes, a nil context or function, a Locker or Lease that this
+	// package did not make. The error names every fault, and nothing has changed.
+	ErrInvalid = errors.New("invalid argument")
 )
 
 // A LossReason says why a lease was lost.
@@ -36,8 +45,11 @@ const (
 	// tell whether somebody else was granted the key. Only of Complete.
 	LossForgotten LossReason = "forgotten"
 	LossClock     LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
-	LossMaxHold   LossReason = "max_hold" // held for longer than WithMaxHold allows
+	LossMaxHold   LossReason = "max_hold" // held for longer than MaxHold allows
+	LossLinger    LossReason = "linger"   // held for longer after the end of its caller's context than Linger allows
 	LossClosed    LossReason = "closed"   // the Locker was closed
+	// LossUnhealthy: the check of RenewWhile failed, or did not answer in time.
+	LossUnhealthy LossReason = "unhealthy"
 )
 
 // A Record is a completion record: the proof that a key is done.
@@ -46,9 +58,14 @@ type Record struct {
 	Result []byte // what it passed to Complete
 }
 
-// An OpError says what happened to an operation, node by node. It matches, by [errors.Is], exactly one of
-// the sentinels of this package or the error of the caller's context, and in addition the errors of the
-// nodes.
+// An OpError says what happened to an operation, node by node. By [errors.Is] it matches Err, Ended where that is set,
+// the errors of the nodes, and that of the check of RenewWhile for which a lease was lost.
+//
+// Err is exactly one of the sentinels of this package, or the error of the caller's context. Where the deadline of that
+// context ended a wait, Ended has its error and Err what was known by then: a call that waited for a holder until its
+// deadline matches ErrHeld and context.DeadlineExceeded, one that met no quorum of nodes ErrUnavailable and
+// context.DeadlineExceeded. A context that was cancelled is the only thing its error matches: a caller that leaves is no
+// outage. [ClassOf] has the table.
 //
 // RetryAfter comes with ErrHeld: the time until the nodes free the key if its holder vanishes now, the same
 // for whoever asks. A holder that renews keeps it for longer, one that releases it frees it sooner, and who waits
@@ -58,21 +75,17 @@ type OpError struct {
 	Op         OpKind
 	Key        string
 	Err        error         // the sentinel, or the context's error
+	Ended      error         // the context's error and cause, where its deadline ended the wait and Err is a sentinel
 	Reason     LossReason    // with ErrLost
-	RetryAfter time.Duration // see below; 0 = unknown
+	RetryAfter time.Duration // see above; 0 = unknown
 	Record     *Record       // with ErrDone
 	Nodes      []NodeReply   // what each node said in the last round
+	cause      error         // of the reason
 }
 
 func (e *OpError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "lockkit: %s %q: %v", e.Op, e.Key, e.Err)
-	if e.Reason != "" {
-		fmt.Fprintf(&b, " (%s)", e.Reason)
-	}
-	if e.RetryAfter > 0 {
-		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter.Round(time.Millisecond))
-	}
+	fmt.Fprintf(&b, "lockkit: %s %q: %s", e.Op, e.Key, e.summary())
 	sep := ": "
 	for _, n := range e.Nodes {
 		if n.Verdict != Pending {
@@ -84,11 +97,47 @@ func (e *OpError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the sentinel or context error, and the errors of the nodes, but for those that read like
-// the end of the caller's context.
+// summary is the error without the operation and the nodes.
+func (e *OpError) summary() string {
+	var b strings.Builder
+	fmt.Fprint(&b, e.Err)
+	if e.Reason != "" {
+		fmt.Fprintf(&b, " (%s)", e.Reason)
+	}
+	if e.cause != nil {
+		fmt.Fprintf(&b, ": %v", e.cause)
+	}
+	if e.RetryAfter > 0 {
+		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter.Round(time.Millisecond))
+	}
+	if e.Ended != nil {
+		fmt.Fprintf(&b, "; given up: %v", e.Ended)
+	}
+	return b.String()
+}
+
+// LogValue makes a group of e for package slog. The key is hashed, as in all that this package logs.
+func (e *OpError) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.String("op", e.Op.String()), slog.String("key_hash", keyHash(e.Key)), slog.String("err", e.summary())}
+	for _, n := range e.Nodes {
+		if n.Verdict != Pending {
+			attrs = append(attrs, slog.String(nodeName(n.Node, ""), n.said()))
+		}
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// Unwrap returns the sentinel or context error, that of the check of RenewWhile, and those of the nodes, but for those
+// of checks and nodes that read like the end of the caller's context.
 func (e *OpError) Unwrap() []error {
-	errs := make([]error, 1, 1+len(e.Nodes))
+	errs := make([]error, 1, 2+len(e.Nodes))
 	errs[0] = e.Err
+	if e.Ended != nil {
+		errs = append(errs, e.Ended)
+	}
+	if e.cause != nil && !timeUp(e.cause) {
+		errs = append(errs, e.cause)
+	}
 	for _, n := range e.Nodes {
 		// The timeout of a dial is a context.DeadlineExceeded, too, but not the caller's.
 		if n.Err != nil && !timeUp(n.Err) {
@@ -110,33 +159,41 @@ type NodeReply struct {
 }
 
 // String describes the reply for a log line.
-func (n NodeReply) String() string {
-	s := nodeName(n.Node, n.Addr)
+func (n NodeReply) String() string { return nodeName(n.Node, n.Addr) + ": " + n.said() }
+
+// said is what the node said, without its name.
+func (n NodeReply) said() string {
 	switch n.Verdict {
 	case Held:
-		return fmt.Sprintf("%s: held for another %v", s, n.Rest.Round(time.Millisecond))
+		return fmt.Sprintf("held for another %v", n.Rest.Round(time.Millisecond))
 	case Quarantined:
-		return fmt.Sprintf("%s: quarantined for another %v, because it is new, was restarted, or may have lost its memory: it votes by itself then", s, n.Rest.Round(time.Millisecond))
+		return fmt.Sprintf("quarantined for another %v, because it is new, was restarted, or may have lost its memory: it votes by itself then", n.Rest.Round(time.Millisecond))
 	case Forgotten:
-		return s + ": has lost its memory since it last confirmed the lease, so it cannot vouch that nobody else was granted the key"
+		return "has lost its memory since it last confirmed the lease, so it cannot vouch that nobody else was granted the key"
 	case Unconfirmed:
-		return s + ": was promoted a moment ago, and the old primary may still serve: not counted yet"
+		return "was promoted a moment ago, and the old primary may still serve: not counted yet"
 	case ClockSkewed:
-		return fmt.Sprintf("%s: its clock is off by %v, more than the clock window allows: check NTP on both machines", s, n.Skew.Round(time.Millisecond))
+		return fmt.Sprintf("its clock is off by %v, more than the clock window allows: check NTP on both machines", n.Skew.Round(time.Millisecond))
 	case TooLate:
-		return s + ": the request arrived too late to count"
+		return "the request arrived too late to count"
 	case Replica:
-		return s + ": is a replica, not a master"
+		return "is a replica, not a master"
 	case Unguarded:
-		return s + ": does not report its replication history, which the restart guard needs"
+		return "does not report its replication history, which the restart guard needs"
+	default: // its error or its name says it
 	}
 	if n.Err != nil {
-		return fmt.Sprintf("%s: %v", s, n.Err)
+		return n.Err.Error()
 	}
-	return fmt.Sprintf("%s: %v", s, n.Verdict)
+	return n.Verdict.String()
 }
 
 var (
+	errNoLocker   = fmt.Errorf("lockkit: %w: the Locker was not made by New, Open or With", ErrInvalid)
+	errNoLease    = fmt.Errorf("lockkit: %w: the Lease was not made by Acquire", ErrInvalid)
+	errNoContext  = fmt.Errorf("lockkit: %w: the context is nil", ErrInvalid)
+	errNoFunction = fmt.Errorf("lockkit: %w: the function is nil", ErrInvalid)
+
 	errNodeTimeout = errors.New("no answer within the node timeout")
 	errCircuitOpen = errors.New("not asked, because it has not been answering")
 	errOverloaded  = errors.New("not asked, because too many requests are under way")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,15 +34,15 @@ func ExampleOpen() {
 
 // All faults come in one error.
 func ExampleNew() {
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
 	client := node.Client()
 
 	_, err := core.New([]redis.UniversalClient{client, nil, client},
-		core.WithMaxWait(-time.Second), core.WithKeyPrefix("{shop}"))
+		core.MaxWait(-time.Second), core.WithKeyPrefix("{shop}"))
 	fmt.Println(err)
 	// Output:
-	// lockkit: max wait is -1s, must not be negative
+	// lockkit: invalid argument: max wait is -1s, must not be negative
 	// key prefix "{shop}" must have 1 to 64 bytes and no braces
 	// node 1: client is nil
 	// node 2: the same client as node 0
@@ -49,7 +50,7 @@ func ExampleNew() {
 
 func ExampleLocker_Do() {
 	ctx := context.Background()
-	nodes := []*testutil.Node{testutil.NewNode(), testutil.NewNode(), testutil.NewNode()}
+	nodes := []*testutil.Node{testutil.StartNode(), testutil.StartNode(), testutil.StartNode()}
 	for _, n := range nodes {
 		defer n.Close()
 	}
@@ -76,10 +77,10 @@ func ExampleLocker_Do() {
 	// error: <nil>
 }
 
-// What is done stays done for WithRetention, whichever process asks.
+// What is done stays done for Retention, whichever process asks.
 func ExampleLocker_Once() {
 	ctx := context.Background()
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
 	locker, err := core.New([]redis.UniversalClient{node.Client()})
 	if err != nil {
@@ -105,12 +106,12 @@ func ExampleLocker_Once() {
 	// second: done already, result "message 7"
 }
 
-// The context given to Acquire governs the wait and the life of the lease. WithMaxWait bounds the wait
+// The context given to Acquire governs the wait and the life of the lease. MaxWait bounds the wait
 // alone: a deadline of the context would end the lease, too.
 func ExampleLocker_Acquire() {
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
-	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.WithMaxWait(100*time.Millisecond))
+	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.MaxWait(100*time.Millisecond))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func ExampleLocker_Acquire() {
 // lease ended. In SQL: UPDATE account SET balance = $1, token = $2 WHERE id = $3 AND token <= $2.
 func ExampleLease_FencingToken() {
 	ctx := context.Background()
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
 	locker, err := core.New([]redis.UniversalClient{node.Client()})
 	if err != nil {
@@ -178,7 +179,7 @@ func ExampleLease_FencingToken() {
 // One Locker per policy, all on the same connections.
 func ExampleLocker_With() {
 	ctx := context.Background()
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
 	locker, err := core.New([]redis.UniversalClient{node.Client()})
 	if err != nil {
@@ -186,7 +187,7 @@ func ExampleLocker_With() {
 	}
 	defer locker.Close(ctx) // closes those derived from it, too
 
-	hourly, err := locker.With(core.WithName("hourly"), core.WithMinHold(time.Hour))
+	hourly, err := locker.With(core.Name("hourly"), core.MinHold(time.Hour))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -201,4 +202,91 @@ func ExampleLocker_With() {
 	// running
 	// first: <nil>
 	// within the hour: true
+}
+
+// Code that does not know whether its caller holds the key says that it may. After a failure the key rests, so that
+// nobody tries again at once.
+func ExampleReentrant() {
+	ctx := context.Background()
+	node := testutil.StartNode()
+	defer node.Close()
+	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.Reentrant(true))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+	book := func(ctx context.Context) error {
+		return locker.Do(ctx, "account:7", func(context.Context) error {
+			fmt.Println("booking")
+			return errors.New("the bank does not answer")
+		})
+	}
+
+	err = locker.Do(ctx, "account:7", func(ctx context.Context) error {
+		err := book(ctx) // under the same lease
+		if lease, _ := core.FromContext(ctx); err != nil {
+			lease.Release(ctx, core.Cooldown(time.Minute))
+		}
+		return err
+	})
+	fmt.Println("error:", err)
+	err = locker.TryDo(ctx, "account:7", book)
+	fmt.Println("within the minute:", errors.Is(err, core.ErrHeld))
+	// Output:
+	// booking
+	// error: the bank does not answer
+	// within the minute: true
+}
+
+func ExampleLease_Extend() {
+	ctx := context.Background()
+	node := testutil.StartNode()
+	defer node.Close()
+	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.WithMaxTTL(time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+
+	lease, err := locker.Acquire(ctx, "import", core.FixedLease(true))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(ctx)
+	for range 3 {
+		// A part of the work that is done within 20 seconds.
+		if err := lease.Extend(ctx, 30*time.Second); err != nil {
+			log.Fatal(err) // ErrUnavailable: the lease stands as it was; otherwise it is over
+		}
+	}
+	fmt.Println(time.Until(lease.ValidUntil()) > 20*time.Second)
+	// Output: true
+}
+
+func ExampleRenewWhile() {
+	ctx := context.Background()
+	locker, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+
+	var lastRow atomic.Int64 // when it was read
+	stuck := errors.New("no row for a minute")
+	progress := func(context.Context) error {
+		if last := lastRow.Load(); last != 0 && time.Since(time.Unix(last, 0)) > time.Minute {
+			return stuck
+		}
+		return nil
+	}
+	err = locker.Do(ctx, "import", func(ctx context.Context) error {
+		lastRow.Store(time.Now().Unix()) // after each row
+		return nil
+	}, core.RenewWhile(progress))
+	switch {
+	case errors.Is(err, stuck):
+		log.Print("gave way: ", err)
+	case err != nil:
+		log.Print(err)
+	}
 }

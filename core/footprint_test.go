@@ -29,14 +29,14 @@ func TestFootprint(t *testing.T) {
 		do   func(l *Locker)
 	}{
 		{"a lock that is held", nil, func(l *Locker) { l.TryAcquire(t.Context(), key) }},
-		{"a lock that is held, with the holder's trace context", []Option{WithObserver(&bearer{says: trace})}, func(l *Locker) { l.TryAcquire(context.WithValue(t.Context(), opKey{}, OpAcquire), key) }},
+		{"a lock that is held, with the holder's trace context", []Option{WithObserver((&bearer{says: trace}).observer())}, func(l *Locker) { l.TryAcquire(context.WithValue(t.Context(), opKey{}, OpAcquire), key) }},
 		{"a lock just released", nil, func(l *Locker) { lockAndUnlock(t, l, key) }},
 		{"a completion record, empty", nil, func(l *Locker) { complete(t, l, key, "") }},
 		{"a completion record with a result of 100 bytes", nil, func(l *Locker) { complete(t, l, key, strings.Repeat("r", 100)) }},
 	} {
-		server := testutil.Redis(t, 1)[0]
+		server := testutil.NewServers(t, 1)[0]
 		client := server.Client().(*redis.Client)
-		l, err := New([]redis.UniversalClient{client}, append(c.opts, quietly, WithTTL(time.Minute), WithMaxTTL(time.Minute))...)
+		l, err := New([]redis.UniversalClient{client}, append(c.opts, quietly, TTL(time.Minute), WithMaxTTL(time.Minute))...)
 		if err != nil {
 			t.Fatal(err)
 		}

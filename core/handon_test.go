@@ -109,7 +109,7 @@ func TestHandOnToOneWhoLeaves(t *testing.T) {
 // A lease that was lost is not handed on as if it were held; what was lost on the way is asked for again.
 func TestHandOnThatIsLost(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		p := w.process(WithTTL(3 * time.Second))
+		p := w.process(TTL(3 * time.Second))
 		lease := w.holds(p, "k")
 		next := w.waits(p, "k")
 		p.set(fate{lose: true})
@@ -128,7 +128,7 @@ func TestHandOnIsBoundedWhereOthersPoll(t *testing.T) {
 	for _, hold := range []time.Duration{100 * time.Microsecond, 40 * time.Millisecond} {
 		t.Run(hold.String(), func(t *testing.T) {
 			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-				p, other := w.process(), w.process(WithMaxWait(5*time.Second))
+				p, other := w.process(), w.process(MaxWait(5*time.Second))
 				lease := w.holds(p, "k")
 				for i := range w.nodes {
 					w.withoutQueue(i, "k")

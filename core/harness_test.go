@@ -38,7 +38,7 @@ func bubble(t *testing.T, n int, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f(t, &world{t: t, nodes: testutil.Embedded(t, n)})
+		f(t, &world{t: t, nodes: testutil.NewNodes(t, n)})
 	})
 }
 

@@ -165,8 +165,8 @@ func (h *health) touch(nodes nodeSet, bucket int) {
 	r := &round{e: h.e, p: h.p, bucket: bucket, script: touchScript, stamped: true,
 		args:    h.e.head(h.p, append(touchScript.args(8, guard, guard, guard), "-")),
 		decided: func(*round) bool { return false }}
-	r.send(context.Background(), nodes)
-	r.leave() // what they say is heard late
+	r.send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
+	r.leave()                           // what they say is heard late
 }
 
 // dueCheck reports whether the server is to be examined now, and books that it is. One that answers for the

@@ -90,7 +90,7 @@ func TestQuietRollingRestart(t *testing.T) {
 func TestTouches(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &pollster{}
-		p := w.process(WithObserver(o))
+		p := w.process(WithObserver(o.observer()))
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Minute)
 		for i := range w.nodes {
@@ -156,7 +156,7 @@ func TestTouchesOfACluster(t *testing.T) {
 		})
 		defer client.Close()
 		o := &pollster{}
-		l, err := New([]redis.UniversalClient{client}, WithRestartGuard(true), WithObserver(o), quietly)
+		l, err := New([]redis.UniversalClient{client}, WithRestartGuard(true), WithObserver(o.observer()), quietly)
 		if err != nil {
 			t.Fatal(err)
 		}

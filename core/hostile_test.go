@@ -52,7 +52,7 @@ func TestProvisionWhileTheClockIsAhead(t *testing.T) {
 // Whoever repeats Complete is promised all of the retention, also on nodes that took the record the first time.
 func TestRetentionOfARepeatedCompletion(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		a, b := w.process(WithRetention(time.Hour)), w.process()
+		a, b := w.process(Retention(time.Hour)), w.process()
 		lease := w.acquire(a, "k")
 		wantErr(t, a.completeOn(lease, "result", 0), ErrUnavailable)
 		time.Sleep(50 * time.Minute)
@@ -207,7 +207,7 @@ func TestSameServerThatMoved(t *testing.T) {
 // A record does not spread when its retention is over.
 func TestSpreadAfterTheRetention(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		a, b, c := w.process(WithRetention(2*time.Second)), w.process(), w.process()
+		a, b, c := w.process(Retention(2*time.Second)), w.process(), w.process()
 		lease := w.acquire(a, "k")
 		a.links[2].next(fate{lose: true}, completeScript) // hung for 6s
 		w.complete(lease, "old life")
@@ -238,7 +238,7 @@ func TestHugeLongest(t *testing.T) {
 // Whoever settles a record keeps it for as long as any node does.
 func TestSettlingShortensTheRetention(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, w *world) {
-		a, b := w.process(WithRetention(time.Hour)), w.process()
+		a, b := w.process(Retention(time.Hour)), w.process()
 		lease := w.acquire(a, "k")
 		wantErr(t, a.completeOn(lease, "result", 0), ErrUnavailable)
 		time.Sleep(50 * time.Minute)
@@ -309,7 +309,7 @@ func TestCloseWaitsForProvision(t *testing.T) {
 // A min hold does not last for hours where a clock has jumped ahead when its holder releases.
 func TestMinHoldAndAClockJump(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		a, b := w.process(WithMinHold(5*time.Second)), w.process()
+		a, b := w.process(MinHold(5*time.Second)), w.process()
 		lease := w.acquire(a, "k")
 		synctest.Wait()
 		for _, n := range w.nodes {

@@ -127,7 +127,7 @@ func TestBucketsSpread(t *testing.T) {
 
 func TestBadKeys(t *testing.T) {
 	t.Parallel()
-	node := testutil.Embedded(t, 1)[0]
+	node := testutil.NewNodes(t, 1)[0]
 	l, err := New(testutil.Clients([]*testutil.Node{node}))
 	if err != nil {
 		t.Fatal(err)
@@ -154,8 +154,8 @@ func TestBadKeys(t *testing.T) {
 		sent := node.Calls()["EVALSHA"]
 		for _, key := range []string{"", strings.Repeat("k", 513), strings.Repeat("é", 257)} {
 			err := op.call(key, ran)
-			if !errors.Is(err, ErrKey) {
-				t.Errorf("%s with a key of %d bytes: %v, want ErrKey", op.name, len(key), err)
+			if !errors.Is(err, ErrInvalidKey) {
+				t.Errorf("%s with a key of %d bytes: %v, want ErrInvalidKey", op.name, len(key), err)
 			}
 			if want := fmt.Sprintf("has %d", len(key)); err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: the error does not say %q: %v", op.name, want, err)
@@ -181,4 +181,37 @@ func releaseOf(t *testing.T, lease *Lease, err error) error {
 		return err
 	}
 	return lease.Release(t.Context())
+}
+
+func TestKeyOfParts(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 600)
+	seen := map[string][]string{}
+	for _, parts := range [][]string{{"a", "b"}, {"a/1:b"}, {"a", "b", ""}, {"", "a", "b"}, {"ab"}, {"a/b"}, {"1:a", "b"}, {""}, {"", ""},
+		{"a", "b", "c"}, {"a", "b/1:c"}, {long}, {long, ""}, {"", long}, {long + "x"}, {"sha256:" + strings.Repeat("0", 64)}} {
+		key := Key(parts...)
+		if err := checkKey(key); err != nil {
+			t.Errorf("%.40q: %v", parts, err)
+		}
+		if other, ok := seen[key]; ok {
+			t.Errorf("%.40q and %.40q make the same key", parts, other)
+		}
+		seen[key] = parts
+	}
+	if got := Key("order", "42"); got != "5:order/2:42" {
+		t.Error(got)
+	}
+	if err := checkKey(Key()); err == nil {
+		t.Error("no parts make a key")
+	}
+}
+
+func FuzzKeyOfParts(f *testing.F) {
+	f.Add("a", "b", "a/1:b", "")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		x, y := Key(a, b), Key(c, d)
+		if (x == y) != (a == c && b == d) || checkKey(x) != nil {
+			t.Errorf("%q %q and %q %q: %q and %q", a, b, c, d, x, y)
+		}
+	})
 }

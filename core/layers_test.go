@@ -13,14 +13,14 @@ import (
 // layers are the files of this package from the ground up. A file uses what its own layer and those below declare.
 var layers = [][]string{
 	{ // what is said to one node, and what it answers
-		"client", "clock", "clock_linux", "clock_other", "errors", "join", "key", "lasting", "observer", "policy", "quorum", "script", "validity",
+		"class", "client", "clock", "clock_linux", "clock_other", "errors", "join", "key", "lasting", "observer", "policy", "quorum", "script", "validity",
 		"verdict", "vote",
 	},
 	{ // the nodes, and asking them
 		"admission", "batch", "breaker", "check", "clockfilter", "ear", "ensemble", "flight", "health", "lane", "line", "longest", "node", "resend", "round", "tally", "voting", "wait",
 	},
 	{ // one attempt, and the lease that it becomes
-		"attempt", "call", "complete", "end", "engine", "handon", "lease", "nodestate", "record", "release", "renewal", "spread", "watchdog",
+		"attempt", "call", "complete", "end", "engine", "extend", "handon", "healthcheck", "lease", "nodestate", "record", "release", "renewal", "spread", "watchdog",
 	},
 	{ // what is called
 		"acquire", "close", "do", "doc", "locker", "option", "provision", "try",

@@ -15,9 +15,13 @@ type Lease struct {
 	ctx    leaseContext
 	cancel context.CancelCauseFunc
 
+	outlives context.Context // nil = none
+	unfollow func() bool     // stops waiting for its end
+
 	// until is when the context ends unless a renewal succeeds: end of validity less the margin. Read
 	// without the lock, because looking at a context must not wait.
 	until atomic.Int64
+	kept  atomic.Int64 // until when the nodes keep the key if the holder vanishes
 
 	// Guarded by the attempt's lock.
 	state            leaseState
@@ -28,7 +32,10 @@ type Lease struct {
 	reason           LossReason    // it was lost, or a release found it lost
 	since            time.Duration // when it was reported
 	renewAt          time.Duration
-	renewing         *renewal // under way
+	renewUntil       time.Duration // no renewal begins later, and the lease runs out; 0 = no limit
+	limit            LossReason    // what sets it
+	renewing         *renewal      // under way
+	check            *healthCheck  // that the next renewal depends on; nil = none
 	onEnd            func(Outcome)
 
 	next  time.Duration // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
@@ -47,10 +54,11 @@ const (
 // turn is what the local queue knows the lease's key by.
 func (lease *Lease) turn() string { return lease.resource.(string) }
 
-// trust sets how long the lease may be trusted when the request was sent at that time. It never takes
+// trust sets how long the lease may be trusted when a request for the TTL of p was sent at that time. It never takes
 // trust back.
-func (lease *Lease) trust(sent time.Duration) {
-	lease.until.Store(max(lease.until.Load(), int64(sent+lease.p.validity-lease.p.margin)))
+func (lease *Lease) trust(p *policy, sent time.Duration) {
+	lease.until.Store(max(lease.until.Load(), int64(sent+p.validity-p.margin)))
+	lease.kept.Store(max(lease.kept.Load(), int64(sent+p.server)))
 }
 
 // distrust ends the trust in the lease now, if not before.
@@ -65,14 +73,14 @@ func (lease *Lease) left() time.Duration {
 
 // freedAfter is how long the nodes keep the key if its holder vanishes now.
 func (lease *Lease) freedAfter() time.Duration {
-	p := lease.p
-	return lease.left() + p.margin - p.validity + p.server
+	now := lease.engine.clock.now()
+	return max(time.Duration(lease.kept.Load()), time.Duration(lease.notBefore.Load())) - now
 }
 
 // start turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
 // and the Locker is not closing.
 func (lease *Lease) start(t *tally, sent time.Duration) bool {
-	lease.trust(sent)
+	lease.trust(lease.p, sent)
 	if lease.left() <= 0 {
 		return false
 	}
@@ -99,9 +107,32 @@ func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) boo
 	lease.state, lease.onEnd = leaseHeld, ended
 	lease.sent, lease.since = sent, e.clock.now()
 	lease.renewAt = sent + lease.renewalPeriod()
+	if lease.p.maxHold > 0 {
+		lease.renewNoLonger(lease.p.maxHold, LossMaxHold)
+	}
 	lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
+	if lease.outlives != nil {
+		lease.unfollow = context.AfterFunc(lease.outlives, lease.linger)
+	}
+	lease.checkHealth()
 	lease.plan()
 	return true
+}
+
+// renewNoLonger lets the lease run out after a time, unless it is to do so before. Called with the lock.
+func (lease *Lease) renewNoLonger(than time.Duration, limit LossReason) {
+	if until := lease.engine.clock.now() + than; lease.renewUntil == 0 || until < lease.renewUntil {
+		lease.renewUntil, lease.limit = max(until, 1), limit // 0 = no limit
+	}
+}
+
+// linger notes that the context of the acquisition has ended.
+func (lease *Lease) linger() {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.state == leaseHeld {
+		lease.renewNoLonger(lease.p.linger, LossLinger)
+	}
 }
 
 // Key returns the key.
@@ -121,13 +152,36 @@ func (lease *Lease) ValidUntil() time.Time { return time.Now().Add(lease.left())
 // [ErrReleased], or the cause of the context given to Acquire. It ends at ValidUntil at the latest, whatever
 // the network does. After a pause or suspension past it, Err and Done of this context know at the first look,
 // because they look at the clock; contexts derived from it, once its timer has fired.
-func (lease *Lease) Context() context.Context { return &lease.ctx }
+func (lease *Lease) Context() context.Context {
+	if lease == nil || lease.engine == nil {
+		return ended
+	}
+	return &lease.ctx
+}
+
+// ended is the context of a lease that there never was.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background()) //nolint:forbidigo // it has no caller
+	cancel(errNoLease)
+	return ctx
+}()
+
+// fit reports what makes a call impossible, whatever it is for.
+func (lease *Lease) fit(ctx context.Context) error {
+	if lease == nil || lease.engine == nil {
+		return errNoLease
+	}
+	if ctx == nil {
+		return errNoContext
+	}
+	return nil
+}
 
 // Lost returns why the lease ended before its holder ended it: an *OpError matching [ErrLost]; likewise where it ended
 // with another lease, under which the context given to Acquire ran. It is nil while the lease is held, and of one that
 // was released or completed, or ended with that context for another reason. It looks at the clock, as Context does.
 func (lease *Lease) Lost() error {
-	if lease.ctx.Err() == nil {
+	if lease == nil || lease.engine == nil || lease.ctx.Err() == nil {
 		return nil
 	}
 	if cause := context.Cause(lease.ctx.Context); errors.Is(cause, ErrLost) {
@@ -138,13 +192,15 @@ func (lease *Lease) Lost() error {
 
 // FromContext returns the innermost lease that ctx runs under.
 func FromContext(ctx context.Context) (*Lease, bool) {
-	lease, ok := ctx.Value(leaseKey{}).(*Lease)
-	return lease, ok
+	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
+		return c.lease, true
+	}
+	return nil, false
 }
 
 type leaseKey struct{}
 
-// A leaseContext is the context of a lease. Its deadline is not the lease's: that one moves.
+// A leaseContext is the context of a lease, or of a run under it. Its deadline is not the lease's: that one moves.
 type leaseContext struct {
 	context.Context // cancelled with the lease; nil until it is held
 	parent          context.Context
@@ -168,17 +224,26 @@ func (c *leaseContext) Done() <-chan struct{} {
 
 func (c *leaseContext) Value(key any) any {
 	if key == (leaseKey{}) {
-		return c.lease
+		return c
 	}
 	return c.Context.Value(key)
 }
 
 // expiry is why a lease runs out.
 func (lease *Lease) expiry() LossReason {
-	if p := lease.p; p.maxHold > 0 && lease.engine.clock.now()-lease.since >= p.maxHold {
-		return LossMaxHold
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.renewUntil > 0 && lease.engine.clock.now() >= lease.renewUntil {
+		return lease.limit
 	}
 	return LossExpired
+}
+
+// runOut ends a held lease that has run out, if its timer has not: the process may have been paused.
+func (lease *Lease) runOut() {
+	if lease.left() <= 0 {
+		lease.lose(lease.expiry())
+	}
 }
 
 // lose ends a held lease before its holder did. It does not free the key: whoever acted on it may not have
@@ -196,14 +261,19 @@ func (lease *Lease) lose(reason LossReason) {
 
 	err := lease.lossError(OpHold)
 	lease.cancel(err)
-	parentGone := context.Cause(lease.ctx.Context) != error(err)
+	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
 	e := lease.engine
 	e.watchdog.remove(lease)
+	lease.unfollows()
 	e.lines.leave(lease.turn())
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
 	e.spawn(func() {
 		if !parentGone {
-			lease.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", e.clock.now()-lease.since)
+			about := []any{lease.attrs(), "token", lease.token, "reason", string(reason), "held", e.clock.now() - lease.since}
+			if err.cause != nil {
+				about = append(about, "check", err.cause)
+			}
+			lease.p.logger.Warn("lockkit: lease lost", about...)
 		}
 		if ended != nil {
 			ended(Outcome{Err: err, Reason: reason, Token: lease.token})
@@ -222,7 +292,13 @@ func (lease *Lease) lossReason() LossReason {
 }
 
 func (lease *Lease) lossError(op OpKind) *OpError {
-	return &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: lease.lossReason()}
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	err := &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: lease.reason}
+	if lease.reason == LossUnhealthy {
+		err.cause = lease.check.err
+	}
+	return err
 }
 
 // end ends a held lease because its holder says so. It returns the state the lease was in.
@@ -235,8 +311,15 @@ func (lease *Lease) end() leaseState {
 	if was == leaseHeld {
 		lease.cancel(ErrReleased)
 		lease.engine.watchdog.remove(lease)
+		lease.unfollows()
 	}
 	return was
+}
+
+func (lease *Lease) unfollows() {
+	if lease.unfollow != nil {
+		lease.unfollow()
+	}
 }
 
 // tellEnd tells the observer that the holder has ended the lease, if it was held. It is the user's code: whatever must

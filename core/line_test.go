@@ -82,7 +82,7 @@ func TestLinesAreApart(t *testing.T) {
 
 func TestTryAcquireOfAKeyHeldInThisProcess(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.process(WithFixedLease())
+		p := w.process(FixedLease(true))
 		w.acquire(p, "k")
 		time.Sleep(3 * time.Second)
 		before := w.requests()
@@ -192,7 +192,7 @@ func TestPollingWithJitter(t *testing.T) {
 		w.acquire(w.process(), "k")
 		w.withoutQueue(0, "k")
 		least, most := 100*time.Millisecond, 300*time.Millisecond
-		p := w.process(WithRetryDelay(least, most))
+		p := w.process(withRetryDelay(least, most))
 		var asked []time.Time
 		p.links[0].decide(func(s *script, _ []any) fate {
 			if s == acquireScript {
@@ -223,7 +223,7 @@ func TestPollingWithJitter(t *testing.T) {
 // A crashed holder's key is taken when its time is over, however long the pauses are.
 func TestPollingHeedsTheRemainingTime(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder, p := w.process(), w.process(WithRetryDelay(10*time.Millisecond, time.Hour))
+		holder, p := w.process(), w.process(withRetryDelay(10*time.Millisecond, time.Hour))
 		start := time.Now()
 		w.acquire(holder, "k")
 		holder.vanish()
@@ -236,7 +236,7 @@ func TestPollingHeedsTheRemainingTime(t *testing.T) {
 // In its last millisecond a key is held with nothing left.
 func TestPollingInTheLastMillisecond(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder, p := w.process(WithFixedLease()), w.process(WithRetryDelay(10*time.Millisecond, time.Hour))
+		holder, p := w.process(FixedLease(true)), w.process(withRetryDelay(10*time.Millisecond, time.Hour))
 		w.acquire(holder, "k")
 		time.Sleep(10 * time.Second)
 		start := time.Now()
@@ -248,7 +248,7 @@ func TestPollingInTheLastMillisecond(t *testing.T) {
 
 func TestMaxWait(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(WithMaxWait(2*time.Second)), w.process()
+		p, other := w.process(MaxWait(2*time.Second)), w.process()
 		lease, err := p.Acquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
@@ -287,13 +287,13 @@ func TestMaxWait(t *testing.T) {
 // this one. It counts from when the error is returned.
 func TestRetryAfterIsTheHoldersRest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		opts := []Option{WithFixedLease(), WithLockDelay(2 * time.Second)}
+		opts := []Option{FixedLease(true), LockDelay(2 * time.Second)}
 		p, other := w.process(opts...), w.process(opts...)
 		w.acquire(p, "k")
 		free := time.Now().Add(12 * time.Second) // TTL and lock delay
 		time.Sleep(time.Second)
 		for _, where := range []*process{other, p} {
-			l, err := where.With(WithMaxWait(3 * time.Second))
+			l, err := where.With(MaxWait(3 * time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -309,7 +309,7 @@ func TestRetryAfterIsTheHoldersRest(t *testing.T) {
 func TestNotReentrant(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		derived, err := p.With(WithName("other"))
+		derived, err := p.With(Name("other"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	conf := defaults().with(opts)
 	p, err := conf.policy(len(nodes))
 	if err := errors.Join(err, checkClients(nodes)); err != nil {
-		return nil, fmt.Errorf("lockkit: %w", err)
+		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
 	l := &Locker{p: p}
 	l.e = newEngine(nodes, &l.p)
@@ -64,7 +64,7 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 		clients = append(clients, redis.NewClient(o))
 	}
 	if err := errors.Join(faults...); err != nil {
-		return nil, errors.Join(fmt.Errorf("lockkit: %w", err), closeClients(clients))
+		return nil, errors.Join(fmt.Errorf("lockkit: %w: %w", ErrInvalid, err), closeClients(clients))
 	}
 	l, err := New(clients, opts...)
 	if err != nil {
@@ -82,31 +82,29 @@ func closeClients(clients []redis.UniversalClient) error {
 	return errors.Join(errs...)
 }
 
-// With derives a Locker with other options that shares nodes, local queue, watchdog and Close with l. Key
-// prefix, clock window, max TTL, restart guard and replica lag belong to the nodes: changing them is an
-// error.
-func (l *Locker) With(opts ...Option) (*Locker, error) {
+// With derives a Locker with other defaults for its calls, which shares nodes, local queue, watchdog and Close with l.
+func (l *Locker) With(opts ...CallOption) (*Locker, error) {
+	if !l.made() {
+		return nil, errNoLocker
+	}
 	conf := l.p.options
 	conf.guard, conf.window, conf.maxTTL = &l.p.guarded, l.p.window, l.p.maxTTL
-	p, err := conf.with(opts).policy(len(l.e.nodes))
-	var shared error
-	if p.prefix != l.p.prefix || p.window != l.p.window || p.maxTTL != l.p.maxTTL || p.guarded != l.p.guarded || p.lag != l.p.lag {
-		shared = errors.New("key prefix, clock window, max TTL, restart guard and replica lag belong to all that share the nodes: set them in New or Open")
-	}
-	if err := errors.Join(err, shared); err != nil {
-		return nil, fmt.Errorf("lockkit: %w", err)
+	set(&conf, opts)
+	p, err := conf.policy(len(l.e.nodes))
+	if err != nil {
+		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
 	return &Locker{l.e, p}, nil
 }
 
 // policy is what the options of a call make of the Locker's. Those that change nothing else are quick.
-func (l *Locker) policy(opts []Option) (*policy, error) {
+func (l *Locker) policy(opts []CallOption) (*policy, error) {
 	if len(opts) == 0 {
 		return &l.p, nil
 	}
 	p := new(policy)
 	*p = l.p
-	p.set(opts)
+	set(&p.config, opts)
 	if p.quick(&l.p.config) {
 		return p, nil
 	}
@@ -117,14 +115,35 @@ func (l *Locker) policy(opts []Option) (*policy, error) {
 	return &derived.p, nil
 }
 
+// fit reports what makes a call impossible, whatever it is for.
+func (l *Locker) fit(ctx context.Context) error {
+	if !l.made() {
+		return errNoLocker
+	}
+	if ctx == nil {
+		return errNoContext
+	}
+	return nil
+}
+
+func (l *Locker) made() bool { return l != nil && l.e != nil }
+
 // KeyPrefix returns what all Redis keys of l start with, see WithKeyPrefix. It is for packages whose host has
 // keys of its own in the same Redis.
-func (l *Locker) KeyPrefix() string { return l.p.prefix }
+func (l *Locker) KeyPrefix() string {
+	if !l.made() {
+		return ""
+	}
+	return l.p.prefix
+}
 
 // ClockOffset returns by how much the wall clocks of the nodes are ahead of this process's: the median over
 // the nodes, of each what the quickest of its last eight replies showed, which is exact to half the time it
 // took. It is false before any node has replied.
 func (l *Locker) ClockOffset() (time.Duration, bool) {
+	if !l.made() {
+		return 0, false
+	}
 	var ahead []time.Duration
 	for _, n := range l.e.nodes {
 		n.mu.Lock()
@@ -140,10 +159,10 @@ func (l *Locker) ClockOffset() (time.Duration, bool) {
 	return ahead[len(ahead)/2], true
 }
 
-// Event tells the observer, if it is an [EventObserver]. It is for packages that translate a lock into the words of
+// Event calls the Event of the Locker's [Observer]. It is for packages that translate a lock into the words of
 // another library.
 func (l *Locker) Event(ctx context.Context, ev Event) {
-	if o, ok := l.p.observer.(EventObserver); ok {
-		o.Event(ctx, ev)
+	if l.made() && l.p.observer.Event != nil {
+		l.p.observer.Event(ctx, ev)
 	}
 }

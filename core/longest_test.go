@@ -12,8 +12,8 @@ import (
 // as one node tells, the votes of the round do not count, and it asks again, bringing the longest along.
 func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		short := w.process(WithTTL(5*time.Second), WithClockWindow(100*time.Millisecond))
-		long := w.process(WithTTL(5*time.Second), WithClockWindow(100*time.Millisecond), WithMaxTTL(20*time.Second))
+		short := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond))
+		long := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond), WithMaxTTL(20*time.Second))
 		w.acquire(long, "another key")
 		synctest.Wait() // on all nodes
 		var asked atomic.Int64
@@ -55,8 +55,8 @@ func TestProvisionTellsTheLongestLease(t *testing.T) {
 // count for having travelled with it: other nodes of its round may have been asked without.
 func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		short := w.process(WithTTL(5*time.Second), WithClockWindow(100*time.Millisecond))
-		long := w.process(WithTTL(20*time.Second), WithClockWindow(100*time.Millisecond), WithFixedLease())
+		short := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond))
+		long := w.process(TTL(20*time.Second), WithClockWindow(100*time.Millisecond), FixedLease(true))
 		for _, k := range short.links[1:] {
 			k.set(fate{lose: true})
 		}

@@ -14,25 +14,19 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-type observerFunc func(ctx context.Context, op Op) (context.Context, func(Outcome))
-
-func (f observerFunc) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
-	return f(ctx, op)
-}
-
 // An observer that panics, where somebody recovers as net/http does, leaves neither a turn nor a lease behind.
 func TestObserverPanics(t *testing.T) {
 	for _, kind := range []OpKind{OpAcquire, OpHold, OpRelease} {
 		t.Run(kind.String(), func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				panics := true
-				p := w.process(WithObserver(observerFunc(func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+				p := w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
 					if panics && op.Kind == kind {
 						panics = false
 						panic("observer")
 					}
 					return ctx, nil
-				})))
+				}}))
 				func() {
 					defer func() {
 						if recover() == nil {
@@ -58,7 +52,7 @@ func TestObserverPanics(t *testing.T) {
 
 func TestObserverWithoutEnd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		o := observerFunc(func(ctx context.Context, op Op) (context.Context, func(Outcome)) { return ctx, nil })
+		o := Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) { return ctx, nil }}
 		p := w.process(WithObserver(Observers(o, o)))
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Minute)
@@ -116,7 +110,7 @@ func TestDialTimeoutIsNotTheCallers(t *testing.T) {
 }
 
 func TestProvisionAndClose(t *testing.T) {
-	nodes := testutil.Embedded(t, 3)
+	nodes := testutil.NewNodes(t, 3)
 	for range 50 {
 		l, err := New(testutil.Clients(nodes), quietly)
 		if err != nil {
@@ -132,7 +126,7 @@ func TestProvisionAndClose(t *testing.T) {
 
 // heldOnAServer is a lease of a real server, which knows the scripts for it.
 func heldOnAServer(t *testing.T) (redis.UniversalClient, *Locker, *Lease) {
-	client := testutil.Redis(t, 1)[0].Client()
+	client := testutil.NewServers(t, 1)[0].Client()
 	l, err := New([]redis.UniversalClient{client}, quietly, unhurried)
 	if err != nil {
 		t.Fatal(err)

@@ -164,7 +164,7 @@ func TestRollingRestart(t *testing.T) {
 // quorum do not.
 func TestTokensGrowOverNodeLosses(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.process(WithTTL(time.Second), WithClockWindow(100*time.Millisecond))
+		p := w.process(TTL(time.Second), WithClockWindow(100*time.Millisecond))
 		var last, grants uint64
 		for i := range 300 {
 			for j, k := range p.links {

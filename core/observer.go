@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -15,7 +14,7 @@ const (
 	OpRenew                  // one round of renewal
 	OpRelease                // one release
 	OpComplete               // one completion
-	OpTouch                  // one request to a node that nobody has asked for a while; only a NodeObserver hears of it
+	OpTouch                  // one request to a node that nobody has asked for a while; only Observer.Node hears of it
 
 	opProvision // of nodes, which is not observed
 	opProbe     // at the start, likewise
@@ -30,62 +29,54 @@ func (k OpKind) String() string {
 	return "unknown"
 }
 
-// An Observer watches operations. Start is called when one begins and may derive a context, in which the
-// node calls of the operation run; the function it returns is called exactly once, when the operation ends.
-// Operations that have started and not ended are what is waiting (OpAcquire) and held (OpHold) now.
+// An Observer watches operations. It has a function for each thing that it wants to know; those that are nil are not
+// called, and cost nothing. The zero Observer watches nothing.
 //
-// Both are called on the operation's path: they must be fast and safe for concurrent use. The function may be
-// nil where the end is of no interest.
-type Observer interface {
-	Start(ctx context.Context, op Op) (context.Context, func(Outcome))
+// All of them are called on the path of an operation: they must be fast, and safe for concurrent use.
+type Observer struct {
+	// Start is called when an operation begins. It may derive a context, in which the node calls of the operation
+	// run. The function that it returns is called exactly once, when the operation ends; it may be nil where the end
+	// is of no interest. Operations that have started and not ended are what is waiting (OpAcquire) and held (OpHold)
+	// now.
+	Start func(ctx context.Context, op Op) (context.Context, func(Outcome))
+
+	// Event is called with what operations do not show: what the packages built on this one decided, such as a tick
+	// that was skipped or a duplicate that was not run.
+	Event func(ctx context.Context, e Event)
+
+	// Node is called with what a node made of a request: once per request and node, when the node answers or fails,
+	// which may be long after the operation has ended, or when it is left alone (CircuitOpen). Outcome.Nodes shows
+	// only what was known when the outcome was decided, and a quorum decides without its slowest nodes.
+	//
+	// The kind is that of the request: an OpAcquire may also send renewals and releases. OpTouch is a request that
+	// belongs to no operation: with the restart guard, nodes that are idle are asked now and then whether they vote.
+	Node func(ctx context.Context, kind OpKind, reply NodeReply)
+
+	// Hint returns a few bytes that a lease carries for those who wait for it, such as the trace context of its
+	// holder: Outcome.HolderHint shows them to the observers of waiters in all processes. It is called with the
+	// context that Start returned for an OpAcquire. What is empty or longer than 128 bytes is not carried; with more
+	// than 24, Redis takes twice the memory for a lease.
+	//
+	// It may be missing: where the holder's Observer has no Hint, or a renewal had to bring the lease back. But it is
+	// never that of another than the holder.
+	Hint func(ctx context.Context) string
 }
 
 // An Op is an operation that begins.
 type Op struct {
 	Kind  OpKind
-	Name  string // WithName: the low-cardinality class of the key
+	Name  string // Name: the low-cardinality class of the key
 	Key   string
 	Nodes int
 	Try   bool   // OpAcquire: does not wait
 	Token uint64 // all but OpAcquire: fencing token of the lease
 }
 
-// An EventObserver is an Observer that also hears what operations do not show: what the packages built on
-// this one decided, such as a tick that was skipped or a duplicate that was not run.
-type EventObserver interface {
-	Observer
-	Event(ctx context.Context, e Event)
-}
-
 // An Event is a decision that a package built on this one has to tell, to be counted.
 type Event struct {
 	Source string // the package, such as "cronlock"
-	Name   string // WithName: the low-cardinality class of the key
+	Name   string // Name: the low-cardinality class of the key
 	Kind   string // what was decided: one of few words, listed by the package
-}
-
-// A NodeObserver is an Observer that also hears what each node makes of each request. Outcome.Nodes shows only
-// what was known when the outcome was decided, and a quorum decides without its slowest nodes.
-//
-// It is called once per request and node, when the node answers or fails, which may be long after the
-// operation has ended, or is left alone (CircuitOpen). The kind is that of the request: an OpAcquire may
-// also send renewals and releases. OpTouch is a request that belongs to no operation: with the restart guard,
-// nodes that are idle are asked now and then whether they vote.
-type NodeObserver interface {
-	Observer
-	Node(ctx context.Context, kind OpKind, reply NodeReply)
-}
-
-// A Carrier is an Observer that has leases carry a few bytes for those that wait for them, such as the trace
-// context of the holder: Outcome.Holder shows them to the observers of waiters in all processes. Carry is
-// called with the context that Start returned for an OpAcquire, and must be fast. What is empty or longer than
-// 128 bytes is not carried; with more than 24, Redis takes twice the memory for a lease.
-//
-// It is a hint. It is not there where the holder has no Carrier, or a renewal had to bring the lease back; but
-// it is never that of another than the holder.
-type Carrier interface {
-	Observer
-	Carry(ctx context.Context) string
 }
 
 const maxCarried = 128
@@ -97,7 +88,7 @@ type Outcome struct {
 	Token      uint64        // OpAcquire: fencing token granted
 	Attempts   int           // OpAcquire: rounds it took
 	Contended  bool          // OpAcquire: somebody else held the key
-	Holder     string        // OpAcquire: what the holder's Carrier gave along, of the last one that was in the way
+	HolderHint string        // OpAcquire: what the holder's Hint returned, of the last one that was in the way
 	LocalWait  time.Duration // OpAcquire: the part spent behind others of this process
 	Place      int           // OpAcquire: its place in the nodes' queue when it joined, and so the queue's length; 0 = it was in none
 	Woken      int           // OpAcquire: how often a node said that its turn had come
@@ -107,65 +98,82 @@ type Outcome struct {
 	Nodes      []NodeReply   // the last round, node by node; stragglers are Pending
 }
 
-// Observers joins several: started in order, ended in reverse.
-func Observers(observers ...Observer) Observer { return joined(observers) }
-
-type joined []Observer
-
-func (j joined) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
-	ends := make([]func(Outcome), len(j))
-	for i, o := range j {
-		ctx, ends[i] = o.Start(ctx, op)
+// Observers joins several: started in order, ended in reverse. There is room for one Hint, that of the first that has
+// something to say.
+func Observers(observers ...Observer) Observer {
+	var all Observer
+	for _, o := range observers {
+		all = all.and(o)
 	}
-	return ctx, func(out Outcome) {
-		for _, end := range slices.Backward(ends) {
-			if end != nil {
-				end(out)
+	return all
+}
+
+// and returns an Observer that calls o and then next.
+func (o Observer) and(next Observer) Observer {
+	first := o
+	if first.Start == nil {
+		o.Start = next.Start
+	} else if next.Start != nil {
+		o.Start = func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+			ctx, end := first.Start(ctx, op)
+			ctx, inner := next.Start(ctx, op)
+			return ctx, inReverse(end, inner)
+		}
+	}
+	if first.Event == nil {
+		o.Event = next.Event
+	} else if next.Event != nil {
+		o.Event = func(ctx context.Context, e Event) {
+			first.Event(ctx, e)
+			next.Event(ctx, e)
+		}
+	}
+	if first.Node == nil {
+		o.Node = next.Node
+	} else if next.Node != nil {
+		o.Node = func(ctx context.Context, kind OpKind, reply NodeReply) {
+			first.Node(ctx, kind, reply)
+			next.Node(ctx, kind, reply)
+		}
+	}
+	if first.Hint == nil {
+		o.Hint = next.Hint
+	} else if next.Hint != nil {
+		o.Hint = func(ctx context.Context) string {
+			if hint := first.Hint(ctx); hint != "" {
+				return hint
 			}
+			return next.Hint(ctx)
 		}
+	}
+	return o
+}
+
+func inReverse(first, last func(Outcome)) func(Outcome) {
+	switch {
+	case first == nil:
+		return last
+	case last == nil:
+		return first
+	}
+	return func(out Outcome) {
+		last(out)
+		first(out)
 	}
 }
 
-func (j joined) Event(ctx context.Context, e Event) {
-	for _, o := range j {
-		if o, ok := o.(EventObserver); ok {
-			o.Event(ctx, e)
-		}
-	}
-}
-
-func (j joined) Node(ctx context.Context, kind OpKind, reply NodeReply) {
-	for _, o := range j {
-		if o, ok := o.(NodeObserver); ok {
-			o.Node(ctx, kind, reply)
-		}
-	}
-}
-
-// Carry asks for the first that has something: there is room for one.
-func (j joined) Carry(ctx context.Context) string {
-	for _, o := range j {
-		if o, ok := o.(Carrier); ok {
-			if s := o.Carry(ctx); s != "" {
-				return s
-			}
-		}
-	}
-	return ""
-}
-
-// observe starts an operation; end is nil without an observer, so that nothing need be gathered for it.
+// observe starts an operation; end is nil if nobody wants to know how it ends, so that nothing need be gathered for it.
 func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool, token uint64) (context.Context, func(Outcome)) {
-	if p.observer == nil {
+	if p.observer.Start == nil {
 		return ctx, nil
 	}
 	return p.observer.Start(ctx, Op{Kind: kind, Name: p.name, Key: key, Nodes: p.nodes, Try: try, Token: token})
 }
 
-// carry asks the observer what the lease that is being acquired shall carry.
-func (p *policy) carry(ctx context.Context) string {
-	if o, ok := p.observer.(Carrier); ok {
-		if s := o.Carry(ctx); len(s) <= maxCarried {
+// hint is what the lease that is being acquired shall carry.
+func (p *policy) hint(ctx context.Context) string {
+	if p.observer.Hint != nil {
+		if s := p.observer.Hint(ctx); len(s) <= maxCarried {
 			return s
 		}
 	}

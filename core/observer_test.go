@@ -29,7 +29,9 @@ type observed struct {
 
 type opKey struct{}
 
-func (r *recording) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+func (r *recording) observer() Observer { return Observer{Start: r.start} }
+
+func (r *recording) start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &observed{Op: op}
@@ -121,7 +123,7 @@ func TestObserverPairs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				var r recording
-				p := w.process(WithObserver(&r), WithName("jobs"))
+				p := w.process(WithObserver(r.observer()), Name("jobs"))
 				c.do(w, p)
 				time.Sleep(time.Minute) // what goes on in the background
 				synctest.Wait()
@@ -153,7 +155,7 @@ func TestObserverPairs(t *testing.T) {
 func TestOutcomeOfAcquire(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var r recording
-		p, other := w.process(WithObserver(&r), WithRetryDelay(100*time.Millisecond, 100*time.Millisecond)), w.process()
+		p, other := w.process(WithObserver(r.observer()), withRetryDelay(100*time.Millisecond, 100*time.Millisecond)), w.process()
 		w.release(w.acquire(other, "warm")) // loads the scripts
 		p.links[0].set(fate{replyDelay: 5 * time.Millisecond})
 		p.links[1].set(fate{replyDelay: 9 * time.Millisecond})
@@ -207,7 +209,7 @@ func TestOutcomeOfAcquire(t *testing.T) {
 func TestOutcomeOfRenewal(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var r recording
-		p := w.process(WithObserver(&r))
+		p := w.process(WithObserver(r.observer()))
 		lease := w.acquire(p, "k")
 		trusted := lease.left()
 		time.Sleep(5 * time.Second)
@@ -256,7 +258,7 @@ func (h *kindHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestContextReachesTheClient(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var r recording
-		p := w.process(WithObserver(&r))
+		p := w.process(WithObserver(r.observer()))
 		hook := &kindHook{seen: map[string]bool{}}
 		p.e.nodes[1].client.(*redis.Client).AddHook(hook)
 		ctx := context.WithValue(t.Context(), callerKey{}, "caller")
@@ -283,24 +285,58 @@ func TestContextReachesTheClient(t *testing.T) {
 	})
 }
 
-// tracer is an observer that notes when it is called.
-type tracer struct {
-	name  string
-	trace *[]string
-}
-
-func (o tracer) Start(ctx context.Context, _ Op) (context.Context, func(Outcome)) {
-	outer, _ := ctx.Value(opKey{}).(string)
-	*o.trace = append(*o.trace, "start "+o.name+" in "+outer)
-	return context.WithValue(ctx, opKey{}, o.name), func(Outcome) { *o.trace = append(*o.trace, "end "+o.name) }
+// A tracer is an observer that notes when it is called.
+func tracer(name string, trace *[]string) Observer {
+	return Observer{Start: func(ctx context.Context, _ Op) (context.Context, func(Outcome)) {
+		outer, _ := ctx.Value(opKey{}).(string)
+		*trace = append(*trace, "start "+name+" in "+outer)
+		return context.WithValue(ctx, opKey{}, name), func(Outcome) { *trace = append(*trace, "end "+name) }
+	}}
 }
 
 func TestObserversNest(t *testing.T) {
 	var trace []string
-	ctx, end := Observers(tracer{"a", &trace}, tracer{"b", &trace}).Start(t.Context(), Op{})
+	ctx, end := Observers(tracer("a", &trace), tracer("b", &trace)).Start(t.Context(), Op{})
 	end(Outcome{})
 	if want := []string{"start a in ", "start b in a", "end b", "end a"}; !slices.Equal(trace, want) || ctx.Value(opKey{}) != "b" {
 		t.Errorf("%q, context of %v", trace, ctx.Value(opKey{}))
+	}
+}
+
+// Observers that have nothing to say of something leave it to the others, and where none has, nothing is called.
+func TestObserversLeaveOut(t *testing.T) {
+	var trace []string
+	says := func(hint string) Observer { return Observer{Hint: func(context.Context) string { return hint }} }
+	silent := Observer{Start: func(ctx context.Context, _ Op) (context.Context, func(Outcome)) { return ctx, nil }}
+	for what, o := range map[string]Observer{
+		"none": Observers(), "one that watches nothing": Observers(Observer{}), "two": Observers(Observer{}, Observer{}),
+	} {
+		if o.Start != nil || o.Event != nil || o.Node != nil || o.Hint != nil {
+			t.Errorf("%s: something is called", what)
+		}
+	}
+	for _, o := range []Observer{
+		Observers(tracer("a", &trace), Observer{}), Observers(says("x"), tracer("a", &trace)),
+		Observers(silent, tracer("a", &trace)), Observers(tracer("a", &trace), silent),
+	} {
+		trace = nil
+		_, end := o.Start(t.Context(), Op{})
+		end(Outcome{})
+		if want := []string{"start a in ", "end a"}; !slices.Equal(trace, want) {
+			t.Errorf("%q", trace)
+		}
+	}
+	if _, end := Observers(silent, silent).Start(t.Context(), Op{}); end != nil {
+		t.Error("an end that nobody asked for")
+	}
+	for want, o := range map[string]Observer{
+		"":  Observers(says(""), silent, says("")),
+		"a": Observers(says(""), says("a"), says("b")),
+		"b": Observers(silent, says("b"), says("a")),
+	} {
+		if got := o.Hint(t.Context()); got != want {
+			t.Errorf("the hint is %q, want %q", got, want)
+		}
 	}
 }
 
@@ -310,14 +346,17 @@ type listener struct {
 	events []Event
 }
 
-func (l *listener) Event(_ context.Context, e Event) { l.events = append(l.events, e) }
+func (l *listener) observer() Observer {
+	return Observer{Start: l.start, Event: func(_ context.Context, e Event) { l.events = append(l.events, e) }}
+}
 
 // What a package built on core decided reaches those observers that want to hear it.
 func TestEvents(t *testing.T) {
-	heard := &listener{}
+	var heard listener
+	var deaf recording
 	want := Event{Source: "cronlock", Name: "nightly", Kind: "tick_missed"}
 	bubble(t, 1, func(t *testing.T, w *world) {
-		for _, o := range []Observer{nil, &recording{}, heard, Observers(&recording{}, heard)} {
+		for _, o := range []Observer{{}, deaf.observer(), heard.observer(), Observers(deaf.observer(), heard.observer())} {
 			w.process(WithObserver(o)).Event(t.Context(), want)
 		}
 	})
@@ -352,7 +391,9 @@ type pollster struct {
 	replies map[OpKind][]NodeReply
 }
 
-func (p *pollster) Node(_ context.Context, kind OpKind, reply NodeReply) {
+func (p *pollster) observer() Observer { return Observer{Start: p.start, Node: p.node} }
+
+func (p *pollster) node(_ context.Context, kind OpKind, reply NodeReply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.replies == nil {
@@ -377,7 +418,7 @@ func (p *pollster) verdicts(kind OpKind, node int) (list []Verdict) {
 func TestNodeObserver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &pollster{}
-		p := w.process(WithObserver(Observers(&recording{}, o)))
+		p := w.process(WithObserver(Observers(new(recording).observer(), o.observer())))
 		p.links[1].set(fate{replyDelay: 70 * time.Millisecond})
 		p.links[2].set(fate{refuse: true})
 		for range maxFailures {
@@ -426,7 +467,7 @@ func TestNodeObserver(t *testing.T) {
 func TestNodeObserverHearsStragglers(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &pollster{}
-		p := w.process(WithObserver(o))
+		p := w.process(WithObserver(o.observer()))
 		p.links[1].set(fate{replyDelay: 50 * time.Millisecond})
 		lease := w.acquire(p, "k")
 		if _, outs := o.of(t, OpAcquire); outs[0].Nodes[1].Verdict != Pending {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/history"
 )
 
 func TestOnceRunsOnce(t *testing.T) {
@@ -91,9 +92,9 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 	}
 }
 
-// never is for keys that are done.
+// never is what must not run: for keys that are done, or held.
 func (w *world) never(context.Context) error {
-	w.t.Error("runs although the key is done")
+	w.t.Error("runs although the key is done, or held")
 	return nil
 }
 
@@ -243,7 +244,7 @@ type onceCounts struct {
 type onceRace struct {
 	*world
 	seed    uint64
-	history testutil.History
+	history history.History
 	mu      sync.Mutex
 	open    map[uint64]bool // tokens of completions with an open outcome
 	onceCounts
@@ -257,7 +258,7 @@ const (
 func (s *onceRace) run() {
 	r := rand.New(rand.NewPCG(s.seed, 0))
 	window := time.Duration(r.IntN(2)) * onceRaceTTL / 10
-	opts := []Option{WithTTL(onceRaceTTL), WithClockWindow(window), WithMaxWait(3 * time.Second)}
+	opts := []Option{TTL(onceRaceTTL), WithClockWindow(window), MaxWait(3 * time.Second)}
 	trouble, partial := 0.6*r.Float64(), 0.3*r.Float64()
 	var clients sync.WaitGroup
 	var processes []*process

@@ -116,7 +116,7 @@ func TestQuarantineIsNotSleptThrough(t *testing.T) {
 // A max wait that ends in the middle of a round does not turn a held key into an outage.
 func TestMaxWaitEndsInsideARound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder, p := w.process(), w.process(WithMaxWait(5*time.Second))
+		holder, p := w.process(), w.process(MaxWait(5*time.Second))
 		lease := w.acquire(holder, "k")
 		p.set(fate{delay: 20 * time.Millisecond})
 		for range 20 {

@@ -154,7 +154,7 @@ func TestBackoffHeedsTheShortestTimeout(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		short := p.p.nodeTimeout / 2
-		hasty := &process{Locker: must(p.With(WithNodeTimeout(short)))}
+		hasty := &process{Locker: must(p.With(withNodeTimeout(short)))}
 		for _, who := range []*process{p, hasty, p} {
 			w.release(w.acquire(who, "k"))
 		}

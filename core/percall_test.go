@@ -11,9 +11,9 @@ import (
 func TestOptionsOfACall(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &recording{}
-		holder, p := w.process(), w.process(WithObserver(o))
+		holder, p := w.process(), w.process(WithObserver(o.observer()))
 		lease := w.acquire(holder, "k")
-		wait, name := WithMaxWait(3*time.Second), WithName("job")
+		wait, name := MaxWait(3*time.Second), Name("job")
 		run := func(context.Context) error { return nil }
 		for what, call := range map[string]func() error{
 			"Acquire": func() error { _, err := p.Acquire(t.Context(), "k", wait, name); return err },
@@ -27,7 +27,7 @@ func TestOptionsOfACall(t *testing.T) {
 		wantErr(t, p.TryDo(t.Context(), "k", run, name), ErrHeld)
 		w.release(lease)
 
-		short, err := p.TryAcquire(t.Context(), "k", WithTTL(4*time.Second), WithFixedLease(), name)
+		short, err := p.TryAcquire(t.Context(), "k", TTL(4*time.Second), FixedLease(true), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,16 +51,18 @@ func TestOptionsOfACall(t *testing.T) {
 // What a policy is derived from, and what may be unfit, must not be taken for quick.
 func TestQuickPolicyLeavesNothingOut(t *testing.T) {
 	of := policy{config: defaults()}
-	quick := map[string]bool{"detached": true, "name": true, "repeats": true, "observer": true}
+	quick := map[string]bool{"name": true, "reentrant": true, "repeats": true, "observer": true, "renewWhile": true}
 	changes := map[string]func(*config){
 		"ttl": func(c *config) { c.ttl++ }, "maxTTL": func(c *config) { c.maxTTL++ }, "renewEvery": func(c *config) { c.renewEvery++ },
 		"nodeTimeout": func(c *config) { c.nodeTimeout++ }, "drift": func(c *config) { c.drift /= 2 }, "window": func(c *config) { c.window++ },
 		"maxWait": func(c *config) { c.maxWait = -1 }, "maxHold": func(c *config) { c.maxHold = -1 }, "minHold": func(c *config) { c.minHold = -1 },
-		"lockDelay": func(c *config) { c.lockDelay++ }, "fixed": func(c *config) { c.fixed = true }, "detached": func(c *config) { c.detached = true },
-		"retryMin": func(c *config) { c.retryMin = 0 }, "retryMax": func(c *config) { c.retryMax = 0 }, "retention": func(c *config) { c.retention = 0 },
-		"resultLimit": func(c *config) { c.resultLimit = -1 }, "prefix": func(c *config) { c.prefix = "other" }, "name": func(c *config) { c.name = "other" },
+		"lockDelay": func(c *config) { c.lockDelay++ }, "fixed": func(c *config) { c.fixed = true }, "linger": func(c *config) { c.linger = -1 },
+		"reentrant": func(c *config) { c.reentrant = true },
+		"retryMin":  func(c *config) { c.retryMin = 0 }, "retryMax": func(c *config) { c.retryMax = 0 }, "retention": func(c *config) { c.retention = 0 },
+		"prefix": func(c *config) { c.prefix = "other" }, "name": func(c *config) { c.name = "other" },
 		"guard": func(c *config) { c.guard = new(bool) }, "lag": func(c *config) { c.lag++ }, "repeats": func(c *config) { c.repeats = true },
-		"observer": func(c *config) { c.observer = &recording{} }, "logger": func(c *config) { c.logger = nil }, "nilOptions": func(c *config) { c.nilOptions = 1 },
+		"observer": func(c *config) { c.observer = (&recording{}).observer() }, "logger": func(c *config) { c.logger = nil }, "nilOptions": func(c *config) { c.nilOptions = 1 },
+		"renewWhile": func(c *config) { c.renewWhile = func(context.Context) error { return nil } },
 	}
 	fields := reflect.TypeFor[config]()
 	for field := range fields.Fields() {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,9 @@ import (
 
 // Places in static of what nodes may know better.
 const maxTTLArg, idleArg = 2, 4
+
+// serverArg is the place in static of how long nodes are to keep the lease.
+const serverArg = 1
 
 const derived time.Duration = -1 << 62
 
@@ -21,10 +25,11 @@ type config struct {
 	drift                                float64
 	window                               time.Duration
 	maxWait, maxHold, minHold, lockDelay time.Duration
-	fixed, detached                      bool
+	linger                               time.Duration
+	fixed, reentrant                     bool
+	renewWhile                           func(context.Context) error
 	retryMin, retryMax                   time.Duration
 	retention                            time.Duration
-	resultLimit                          int
 	prefix, name                         string
 	guard                                *bool
 	lag                                  time.Duration
@@ -76,16 +81,23 @@ func (c config) policy(n int) (policy, error) {
 	return p, p.check()
 }
 
+// lasting is p with another TTL, and what follows from that.
+func (p *policy) lasting(ttl time.Duration) (policy, error) {
+	c := p.config // with the node timeout that the attempt's tombstones are made for
+	c.ttl = ttl
+	return c.policy(p.nodes)
+}
+
 // quick reports whether p, whose options are those of another policy but for some that nothing is derived from, needs no
 // more: it is as fit as that one.
 func (p *policy) quick(of *config) bool {
 	c := &p.config
 	return c.ttl == of.ttl && c.lockDelay == of.lockDelay && c.maxTTL == of.maxTTL && c.renewEvery == of.renewEvery &&
-		c.nodeTimeout == of.nodeTimeout && c.drift == of.drift && c.window == of.window && c.fixed == of.fixed &&
+		c.nodeTimeout == of.nodeTimeout && c.drift == of.drift && c.window == of.window && c.fixed == of.fixed && !(c.fixed && c.renewWhile != nil) &&
 		c.prefix == of.prefix && c.guard == of.guard && c.lag == of.lag &&
-		c.nilOptions == 0 && c.logger != nil && c.maxWait >= 0 && c.maxHold >= 0 &&
+		c.nilOptions == 0 && c.logger != nil && c.maxWait >= 0 && c.maxHold >= 0 && c.linger >= 0 &&
 		0 <= c.minHold && c.minHold <= slack && time.Millisecond <= c.retention && c.retention <= maxRetention &&
-		time.Millisecond <= c.retryMin && c.retryMin <= c.retryMax && 0 <= c.resultLimit && c.resultLimit <= maxResult
+		time.Millisecond <= c.retryMin && c.retryMin <= c.retryMax
 }
 
 func (p *policy) check() error {
@@ -108,7 +120,7 @@ func (p *policy) check() error {
 		name string
 		d    time.Duration
 	}{{"clock window", p.window}, {"max wait", p.maxWait}, {"max hold", p.maxHold}, {"min hold", p.minHold},
-		{"lock delay", p.lockDelay}, {"replica lag", p.lag}} {
+		{"lock delay", p.lockDelay}, {"replica lag", p.lag}, {"linger", p.linger}} {
 		bad(d.d < 0, "%s is %v, must not be negative", d.name, d.d)
 	}
 	bad(p.window > 0 && p.window < time.Millisecond, "clock window is %v, must be 0 (off) or at least 1ms", p.window)
@@ -118,9 +130,9 @@ func (p *policy) check() error {
 	bad(p.options.maxTTL > slack, "max TTL is %v, must be at most %v", p.maxTTL, slack)
 	bad(p.retention > maxRetention, "retention is %v, must be at most %v", p.retention, maxRetention)
 	bad(p.minHold > slack, "min hold is %v, must be at most %v", p.minHold, slack)
-	bad(p.resultLimit < 0 || p.resultLimit > maxResult, "result limit is %d bytes, must be 0 to %d", p.resultLimit, maxResult)
 	bad(len(p.prefix) < 1 || len(p.prefix) > 64 || strings.ContainsAny(p.prefix, "{}"),
 		"key prefix %q must have 1 to 64 bytes and no braces", p.prefix)
+	bad(p.fixed && p.renewWhile != nil, "RenewWhile is set, but a fixed lease is not renewed: RenewWhile(nil) unsets it")
 	bad(p.lag > 0 && !p.guarded, "replica lag is set, but the restart guard is off")
 	if len(faults) == 0 {
 		bad(p.server > p.maxTTL, "TTL %v plus lock delay %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first",

@@ -15,7 +15,7 @@ import (
 // what runs under it.
 
 // patient makes a contender that notices a free key soon.
-var patient = WithRetryDelay(20*time.Millisecond, soon)
+var patient = withRetryDelay(20*time.Millisecond, soon)
 
 const soon = 100 * time.Millisecond
 
@@ -63,7 +63,7 @@ func wantReason(t *testing.T, err error, want LossReason) {
 
 func TestMinHoldCountsFromTheRequest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(WithMinHold(4*time.Second)), w.process(patient)
+		p, other := w.process(MinHold(4*time.Second)), w.process(patient)
 		for _, k := range p.links {
 			k.next(fate{replyDelay: 300 * time.Millisecond}, acquireScript)
 		}
@@ -87,7 +87,7 @@ func TestMinHoldCountsFromTheRequest(t *testing.T) {
 // A renewal that arrives after the release would make the rest of the min hold a whole lease.
 func TestMinHoldIsNotRenewed(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(WithMinHold(14*time.Second)), w.process(patient)
+		p, other := w.process(MinHold(14*time.Second)), w.process(patient)
 		start := time.Now()
 		lease := w.acquire(p, "k")
 		time.Sleep(5 * time.Second) // renewed once, so that the nodes know the script
@@ -113,7 +113,7 @@ func TestMinHoldIsNotRenewed(t *testing.T) {
 // The release that is repeated in the background must not free what the first one was to keep.
 func TestMinHoldOutlastsALostRelease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(WithMinHold(8*time.Second)), w.process(patient)
+		p, other := w.process(MinHold(8*time.Second)), w.process(patient)
 		start := time.Now()
 		lease := w.acquire(p, "k")
 		p.next(fate{lose: true}, releaseScript)
@@ -125,7 +125,7 @@ func TestMinHoldOutlastsALostRelease(t *testing.T) {
 
 func TestMaxHold(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(WithMaxHold(20*time.Second)), w.process(patient)
+		p, other := w.process(MaxHold(20*time.Second)), w.process(patient)
 		start := time.Now()
 		lease := w.acquire(p, "k")
 		time.Sleep(20 * time.Second)
@@ -147,7 +147,7 @@ func TestMaxHold(t *testing.T) {
 
 func TestLockDelay(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		delay := []Option{WithMaxTTL(15 * time.Second), WithLockDelay(5 * time.Second)}
+		delay := []Option{WithMaxTTL(15 * time.Second), LockDelay(5 * time.Second)}
 		p, other := w.process(delay...), w.process(patient, WithMaxTTL(15*time.Second))
 		plain := w.acquire(other, "plain")
 		lease := w.acquire(p, "k")
@@ -169,7 +169,7 @@ func TestLockDelay(t *testing.T) {
 
 func TestFixedLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.process(WithFixedLease())
+		p := w.process(FixedLease(true))
 		lease := w.acquire(p, "k")
 		synctest.Wait() // two of three were enough for the grant
 		until, renewals := lease.ValidUntil(), p.counting(renewScript)
@@ -264,7 +264,7 @@ func TestFromContext(t *testing.T) {
 func TestPanicReleases(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
-		for name, run := range map[string]func(context.Context, string, func(context.Context) error, ...Option) error{
+		for name, run := range map[string]func(context.Context, string, func(context.Context) error, ...CallOption) error{
 			"Do": p.Do, "TryDo": p.TryDo, "Once": p.Once,
 		} {
 			var got any
@@ -282,7 +282,7 @@ func TestPanicReleases(t *testing.T) {
 
 func TestErrorOfDo(t *testing.T) {
 	errBoom := errors.New("boom")
-	for name, run := range map[string]func(*Locker, context.Context, string, func(context.Context) error, ...Option) error{
+	for name, run := range map[string]func(*Locker, context.Context, string, func(context.Context) error, ...CallOption) error{
 		"Do": (*Locker).Do, "TryDo": (*Locker).TryDo, "Once": (*Locker).Once,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -376,32 +376,96 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 	})
 }
 
-// With WithDetachedLease the caller's context bounds the wait, and not the lease.
-func TestDetachedLease(t *testing.T) {
+// With Linger the caller's context bounds the wait, and the lease only so much later.
+func TestLinger(t *testing.T) {
+	const ttl, grace = 10 * time.Second, 30 * time.Second
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(WithDetachedLease(true)), w.process(WithDetachedLease(true), patient)
+		o := &recording{}
+		p, other := w.process(WithObserver(o.observer())), w.process(patient)
 		type key struct{}
-		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-		lease, err := p.Acquire(ctx, "k")
+		for _, linger := range []time.Duration{grace, Forever} {
+			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+			lease, err := p.Acquire(ctx, "k", Linger(linger))
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiting, giveUp := context.WithTimeout(t.Context(), time.Second)
+			if _, err := other.Acquire(waiting, "k", Linger(linger)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the wait ended with %v", err)
+			}
+			giveUp()
+			time.Sleep(time.Minute) // as long as the caller's context goes on, it is an ordinary lease
+			cancel()
+			time.Sleep(grace)
+			if err := lease.Context().Err(); err != nil {
+				t.Errorf("Linger(%v): the lease ended with its caller: %v", linger, context.Cause(lease.Context()))
+			}
+			if lease.Context().Value(key{}) != "value" {
+				t.Error("the caller's values are gone")
+			}
+			time.Sleep(ttl)
+			if linger == Forever {
+				if err := lease.Context().Err(); err != nil {
+					t.Errorf("a lease that lingers forever ended: %v", context.Cause(lease.Context()))
+				}
+				w.release(lease)
+			} else {
+				err := lease.Lost()
+				wantErr(t, err, ErrLost)
+				if op := err.(*OpError); op.Reason != LossLinger {
+					t.Errorf("lost because of %q", op.Reason)
+				}
+			}
+			if d := w.freeAfter(other, "k"); d != 0 {
+				t.Errorf("Linger(%v): free only %v later", linger, d)
+			}
+		}
+	})
+}
+
+// A lease that has ended does not follow its caller's context any more.
+func TestLingerEndsWithTheLease(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		ctx := &counted{Context: t.Context(), done: make(chan struct{})}
+		lease, err := p.Acquire(ctx, "k", Linger(time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
-		waiting, giveUp := context.WithTimeout(t.Context(), time.Second)
-		defer giveUp()
-		if _, err := other.Acquire(waiting, "k"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the wait ended with %v", err)
-		}
-		cancel()
-		time.Sleep(time.Minute)
-		if err := lease.Context().Err(); err != nil {
-			t.Errorf("the lease ended with its caller: %v", context.Cause(lease.Context()))
-		}
-		if lease.Context().Value(key{}) != "value" {
-			t.Error("the caller's values are gone")
+		if ctx.following.Load() != 1 {
+			t.Fatalf("%d follow the context", ctx.following.Load())
 		}
 		w.release(lease)
-		if d := w.freeAfter(other, "k"); d != 0 {
-			t.Errorf("free only %v after the release", d)
+		if ctx.following.Load() != 0 {
+			t.Error("a lease that is over follows the context")
+		}
+		lease, err = p.Acquire(ctx, "k", Linger(time.Minute), MaxHold(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Context().Done()
+		if ctx.following.Load() != 0 {
+			t.Error("a lease that was lost follows the context")
 		}
 	})
+}
+
+// A counted context knows how many follow it.
+type counted struct {
+	context.Context
+	done      chan struct{}
+	following atomic.Int32
+}
+
+// Done has a channel of its own, so that the context package asks it and not the one inside.
+func (c *counted) Done() <-chan struct{} { return c.done }
+
+// AfterFunc is what the context package calls where a context has it.
+func (c *counted) AfterFunc(f func()) (stop func() bool) {
+	c.following.Add(1)
+	unfollow := context.AfterFunc(c.Context, f)
+	return func() bool {
+		c.following.Add(-1)
+		return unfollow()
+	}
 }

@@ -18,6 +18,9 @@ import (
 // a guard record beside one that is in use, or out of reach, may have forgotten what it granted. Without the
 // restart guard it does nothing.
 func (l *Locker) Provision(ctx context.Context) error {
+	if err := l.fit(ctx); err != nil {
+		return err
+	}
 	if !l.p.guarded {
 		return nil
 	}

@@ -2,16 +2,59 @@ package core
 
 import (
 	"context"
+	"fmt"
+	"time"
 )
 
-// Release gives the key back, or what WithMinHold leaves of it. The lease's context ends at once, with cause
-// ErrReleased. Release works with a cancelled ctx, which only lends its values; it takes at most the node
+// A ReleaseOption is for a single Release.
+type ReleaseOption func(*releaseOptions)
+
+type releaseOptions struct{ cooldown time.Duration }
+
+// Cooldown keeps the key taken until d has passed since the release, or for what MinHold leaves if that is longer; at
+// most 24h. Who asks for it meanwhile is told when to come (OpError.RetryAfter), or waits. The cooldown of the first
+// Release counts, however often it has to be repeated: a later one, and that of Do, neither shortens nor extends it.
+//
+// The key stays taken if Release returns nil. Where no quorum confirms the release before the TTL is over, the key is
+// free then, and of a lease that was lost no cooldown begins. Nodes that lose their memory forget the rest of it.
+func Cooldown(d time.Duration) ReleaseOption {
+	return func(o *releaseOptions) { o.cooldown = d }
+}
+
+func cooldown(opts []ReleaseOption) (time.Duration, error) {
+	if len(opts) == 0 {
+		return 0, nil
+	}
+	var o releaseOptions
+	for _, opt := range opts {
+		if opt == nil {
+			return 0, fmt.Errorf("lockkit: release: %w: an option is nil", ErrInvalid)
+		}
+		opt(&o)
+	}
+	if o.cooldown < 0 || o.cooldown > slack {
+		return 0, fmt.Errorf("lockkit: release: %w: cooldown is %v, must be at least 0 and at most %v", ErrInvalid, o.cooldown, slack)
+	}
+	return o.cooldown, nil
+}
+
+// Release gives the key back, or what MinHold and Cooldown leave of it. The lease's context ends at once, with
+// cause ErrReleased. Release works with a cancelled ctx, which only lends its values; it takes at most the node
 // timeout and may be repeated. After it, or Complete, has succeeded there is nothing left to do.
 //
 // A nil error means that a quorum confirmed it. ErrLost: the lease had ended before, so the holder was not
 // alone to its end. ErrUnavailable: no quorum confirmed it; the key may stay taken until its TTL is over,
-// and Release is still being tried in the background.
-func (lease *Lease) Release(ctx context.Context) error {
+// and Release is still being tried in the background. An error
+// matching ErrInvalid changes nothing: the lease goes on.
+func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
+	if err := lease.fit(ctx); err != nil {
+		return err
+	}
+	keep, err := cooldown(opts)
+	if err != nil {
+		return err
+	}
+	lease.runOut()
 	was := lease.end()
 	var next *turn
 	defer func() { lease.letGo(was, next != nil) }()
@@ -27,6 +70,9 @@ func (lease *Lease) Release(ctx context.Context) error {
 	ctx, end := lease.p.observe(ctx, OpRelease, lease.key, false, lease.token)
 
 	lease.mu.Lock()
+	if keep > 0 && !lease.released && lease.reason == "" {
+		lease.notBefore.Store(int64(e.clock.now() + keep))
+	}
 	lease.released = true
 	to := lease.reached
 	lease.mu.Unlock()
@@ -38,7 +84,7 @@ func (lease *Lease) Release(ctx context.Context) error {
 	} else {
 		r.dispatch()
 	}
-	r.wait(context.Background())
+	r.wait(context.Background()) //nolint:forbidigo // a release goes on without its caller, bounded by the node timeout
 	t := &r.tally
 	lease.mu.Lock()
 	lease.freed = lease.freed || t.confirmed()
@@ -47,7 +93,7 @@ func (lease *Lease) Release(ctx context.Context) error {
 	}
 	reason := lease.reason
 	lease.mu.Unlock()
-	err := lease.outcome(t)
+	err = lease.outcome(t)
 	if end != nil {
 		end(Outcome{Err: err, Reason: reason, Token: lease.token, Nodes: lease.e.report(t, true)})
 	}
@@ -78,5 +124,5 @@ func (lease *Lease) outcome(t *tally) error {
 		return nil
 	}
 	lease.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
-	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: lease.p.server, Nodes: lease.e.report(t, true)}
+	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: max(lease.p.server, lease.freedAfter()), Nodes: lease.e.report(t, true)}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A renewal is a round that extends a lease. Nobody waits for it: whoever brings the vote that decides it goes on
-// from there, and the watchdog ends it when its time is up.
+// A renewal is a round that extends a lease. Nobody waits for the watchdog's: whoever brings the vote that decides it
+// goes on from there, and the watchdog ends it when its time is up.
 type renewal struct {
 	round
 	lease     *Lease
@@ -15,11 +15,9 @@ type renewal struct {
 	expiresAt time.Duration // when it has had its time; 0 = it is not on its way. Guarded by the lease's lock
 }
 
-// renewable reports whether there is a watchdog, and the holder has not been holding for too long and still
-// wants the lease.
+// renewable reports whether there is a watchdog that goes on for so long, and the holder still wants the lease.
 func (lease *Lease) renewable() bool {
-	p := lease.p
-	return !p.fixed && (p.maxHold == 0 || lease.renewAt-lease.since < p.maxHold) && lease.ctx.Context.Err() == nil
+	return !lease.p.fixed && (lease.renewUntil == 0 || lease.renewAt < lease.renewUntil) && lease.ctx.Context.Err() == nil
 }
 
 // plan has the lease looked at when it is to be renewed, when the renewal under way has had its time, or when
@@ -51,8 +49,10 @@ func (lease *Lease) inspect(now, then time.Duration) (due *renewal) {
 	case r != nil && r.expiresAt != 0 && now >= r.expiresAt:
 		late, r.expiresAt = r, 0
 	case r == nil && then >= lease.renewAt && lease.renewable():
-		due = lease.renewal()
-		lease.renewing = due
+		if lease.healthy() {
+			due = lease.renewal(lease.p)
+			lease.renewing = due
+		}
 	}
 	lease.plan()
 	lease.mu.Unlock()
@@ -62,11 +62,12 @@ func (lease *Lease) inspect(now, then time.Duration) (due *renewal) {
 	return due
 }
 
-// renewal makes the round of a renewal. Called with the lock.
-func (lease *Lease) renewal() *renewal {
+// renewal makes the round of a renewal for the TTL of p. Called with the lock.
+func (lease *Lease) renewal(p *policy) *renewal {
 	r := &renewal{lease: lease}
 	lease.prepare(&r.round, renewScript, lease.args(renewScript, 0), (*round).settled)
-	r.asker, r.onOver = r, r.settle
+	r.p, r.asker = p, r
+	r.args[wallArg(r.args)+1+serverArg] = p.static[serverArg]
 	lease.reached = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
 	const width = 5
 	tails, token := make([]any, 0, width*len(lease.nodes)), any(lease.token)
@@ -77,9 +78,10 @@ func (lease *Lease) renewal() *renewal {
 	return r
 }
 
-// start sends the round. An observer is the user's code, which the watchdog's timer does not wait for.
+// start sends a round of the watchdog's. An observer is the user's code, which its timer does not wait for.
 func (r *renewal) start() {
-	if r.p.observer == nil {
+	r.onOver = r.conclude
+	if r.p.observer.Start == nil && r.p.observer.Node == nil {
 		if r.e.enlist() {
 			defer r.e.tasks.Done()
 			r.sendOff(r.lease.ctx.parent)
@@ -125,11 +127,20 @@ func (r *renewal) hear(op OpKind, got reply) (v Verdict, slept bool) {
 	return got.verdict, slept
 }
 
+// conclude ends a round of the watchdog's.
+func (r *renewal) conclude() {
+	err := r.settle()
+	if r.end == nil {
+		return
+	}
+	out := r.outcome(err)
+	r.e.spawn(func() { r.end(out) })
+}
+
 // settle ends the round: the lease is extended from the moment the round began if a quorum confirms it,
 // lost if no quorum can, and tried again soon otherwise.
-func (r *renewal) settle() {
+func (r *renewal) settle() (err *OpError) {
 	lease, t := r.lease, &r.tally
-	var err *OpError
 	switch {
 	case t.confirmed() && t.slept() >= t.q:
 		lease.lose(LossClock)
@@ -141,33 +152,35 @@ func (r *renewal) settle() {
 	default:
 		err = &OpError{Err: ErrUnavailable}
 	}
-	lease.renewed(r.sent, err == nil, t.count(Gone) > 0)
-	if r.end == nil {
-		return
-	}
-	out := Outcome{Token: lease.token, Margin: r.margin, Nodes: r.e.report(t, true)}
-	if err != nil {
-		err.Op, err.Key, err.Nodes = OpRenew, lease.key, out.Nodes
-		out.Err, out.Reason = err, err.Reason
-	}
-	r.e.spawn(func() { r.end(out) })
+	lease.renewed(r.p, r.sent, err == nil, t.count(Gone) > 0)
+	return err
 }
 
-// renewed notes the end of a round that was sent at that time, and plans the next. A node that others were in
-// keeps a turn for this lease, so the next round comes before that ends; but every other one at most is early.
-func (lease *Lease) renewed(sent time.Duration, ok, occupied bool) {
+// outcome is what is told of the round, which ended with err.
+func (r *renewal) outcome(err *OpError) Outcome {
+	out := Outcome{Token: r.lease.token, Margin: r.margin, Nodes: r.e.report(&r.tally, r.end != nil)}
+	if err != nil {
+		err.Op, err.Key, err.Nodes = OpRenew, r.lease.key, out.Nodes
+		out.Err, out.Reason = err, err.Reason
+	}
+	return out
+}
+
+// renewed notes the end of a round for the TTL of p that was sent at that time, and plans the next. A node that others
+// were in keeps a turn for this lease, so the next round comes before that ends; but every other one at most is early.
+func (lease *Lease) renewed(p *policy, sent time.Duration, ok, occupied bool) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.renewing = nil
 	if lease.state != leaseHeld {
 		return
 	}
-	p := lease.p
 	lease.renewAt = lease.e.clock.now() + p.ttl/20
 	if ok && lease.left() > 0 { // a reply that comes after validity extends nothing
-		lease.trust(sent)
+		lease.trust(p, sent)
 		if lease.rejoining = occupied && !lease.rejoining; !lease.rejoining {
 			lease.renewAt = sent + lease.renewalPeriod()
+			lease.checkHealth()
 		}
 	}
 	lease.plan()

@@ -69,7 +69,7 @@ func TestNodeAnswersAfterTheLease(t *testing.T) {
 // Nor may a renewal that a paused process hears of only then.
 func TestRenewalHeardAfterTheLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.process(WithClockWindow(0), WithRenewEvery(3500*time.Millisecond), WithNodeTimeout(5*time.Second))
+		p := w.process(WithClockWindow(0), withRenewEvery(3500*time.Millisecond), withNodeTimeout(5*time.Second))
 		lease := w.acquire(p, "k")
 		for _, k := range p.links {
 			k.sequence(renewScript, fate{refuse: true}, fate{refuse: true}, fate{replyDelay: 4900 * time.Millisecond})
@@ -164,9 +164,36 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 func TestRenewalThatLeavesLate(t *testing.T) {
 	t.Run("behind a slow observer", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
-			p := w.process(WithObserver(slowRenewals{}))
+			p := w.process(WithObserver(Observer{Start: slowRenewals}))
 			lease := w.acquire(p, "k")
 			time.Sleep(time.Minute)
+			wantValid(t, lease)
+		})
+	})
+	t.Run("behind one that is told of a node that is left alone", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			var told atomic.Bool
+			p := w.process(WithObserver(Observer{Node: func(_ context.Context, _ OpKind, r NodeReply) {
+				if r.Verdict == CircuitOpen {
+					time.Sleep(1500 * time.Millisecond)
+					told.Store(true)
+				}
+			}}))
+			lease := w.acquire(p, "k")
+			p.stopTimers()
+			p.e.nodes[2].mu.Lock()
+			p.e.nodes[2].fault = errRefused
+			p.e.nodes[2].mu.Unlock()
+			r := lease.inspect(p.e.clock.now(), lease.renewAt)
+			began := time.Now()
+			r.start()
+			if took := time.Since(began); took > 0 {
+				t.Errorf("the watchdog waited for it for %v", took)
+			}
+			time.Sleep(2 * time.Second)
+			if !told.Load() {
+				t.Error("it was not told")
+			}
 			wantValid(t, lease)
 		})
 	})
@@ -193,9 +220,7 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 }
 
 // slowRenewals takes longer than a node timeout to hear of a renewal.
-type slowRenewals struct{}
-
-func (slowRenewals) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+func slowRenewals(ctx context.Context, op Op) (context.Context, func(Outcome)) {
 	if op.Kind == OpRenew {
 		time.Sleep(1500 * time.Millisecond)
 	}

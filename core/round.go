@@ -283,7 +283,7 @@ func (r *round) expire() {
 
 // tellReply tells the observer what a node made of a request.
 func (p *policy) tellReply(n *node, v vote, r *round) {
-	if o, ok := p.observer.(NodeObserver); ok && r.script.op != opProvision {
-		o.Node(&r.nodeContext, r.script.op, v.report(n))
+	if p.observer.Node != nil && r.script.op != opProvision {
+		p.observer.Node(&r.nodeContext, r.script.op, v.report(n))
 	}
 }

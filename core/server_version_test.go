@@ -15,7 +15,7 @@ import (
 // this on other versions.
 func TestServerVersion(t *testing.T) {
 	t.Parallel()
-	client := testutil.Redis(t, 1)[0].Client()
+	client := testutil.NewServers(t, 1)[0].Client()
 	info, err := client.Info(t.Context(), "server").Result()
 	if err != nil {
 		t.Fatal(err)

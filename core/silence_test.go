@@ -78,7 +78,7 @@ func TestDeadConnectionHoldsUpNobody(t *testing.T) {
 func TestDeadConnectionOnASlowWay(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		const rtt = 200 * time.Millisecond
-		p := w.process(WithTTL(3*time.Second), WithMaxTTL(10*time.Second))
+		p := w.process(TTL(3*time.Second), WithMaxTTL(10*time.Second))
 		p.set(fate{delay: rtt / 2, replyDelay: rtt / 2})
 		w.release(w.acquire(p, "warm"))
 		time.Sleep(time.Second)
@@ -146,7 +146,7 @@ func TestReleaseBesideDeadConnections(t *testing.T) {
 // Close sends every release before it closes the clients.
 func TestCloseBesideDeadConnections(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		p, other := w.process(WithTTL(3*time.Second), WithMaxTTL(10*time.Second)), w.process()
+		p, other := w.process(TTL(3*time.Second), WithMaxTTL(10*time.Second)), w.process()
 		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
 		w.holdMany(p, 10, 0)
 		w.exhaust(p, 6)
@@ -161,7 +161,7 @@ func TestCloseBesideDeadConnections(t *testing.T) {
 // A short lease survives a way that leads nowhere for less than it lasts.
 func TestShortLeaseBesideDeadConnections(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process(WithTTL(time.Second), WithMaxTTL(10*time.Second), WithClockWindow(50*time.Millisecond))
+		p := w.process(TTL(time.Second), WithMaxTTL(10*time.Second), WithClockWindow(50*time.Millisecond))
 		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
 		held := w.holdMany(p, 100, 3*time.Millisecond)
 		time.Sleep(2 * time.Second)

@@ -71,8 +71,8 @@ func (p *simProcess) cutOff(d time.Duration, from func() bool) {
 
 func always() bool { return true }
 
-// Start counts what only an observer sees.
-func (s *sim) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+// start counts what only an observer sees.
+func (s *sim) start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
 	return ctx, func(out Outcome) {
 		if op.Kind == OpHold && errors.Is(out.Err, ErrLost) {
 			s.count("lost")

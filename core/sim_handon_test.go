@@ -34,7 +34,7 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 	polls.Store(r.IntN(4) == 0)
 	var procs []*process
 	for range 1 + r.IntN(3) {
-		p := w.process(WithTTL(4 * time.Second))
+		p := w.process(TTL(4 * time.Second))
 		for i, k := range p.links {
 			if polls.Load() {
 				p.e.nodes[i].unqueued.Store(true)
@@ -68,15 +68,15 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 	var greatest uint64
 	grants := 0
 	for _, p := range procs {
-		short, err := p.With(WithMaxWait(30*time.Millisecond), WithTTL(3500*time.Millisecond))
+		short, err := p.With(MaxWait(30*time.Millisecond), TTL(3500*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
 		}
-		min, err := p.With(WithMinHold(20 * time.Millisecond))
+		min, err := p.With(MinHold(20 * time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
 		}
-		fixed, err := p.With(WithFixedLease(), WithDetachedLease(true))
+		fixed, err := p.With(FixedLease(true), Linger(Forever))
 		if err != nil {
 			t.Fatal(err)
 		}

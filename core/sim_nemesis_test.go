@@ -214,7 +214,7 @@ func (m *nemesis) failover(i int, saved *testutil.Snapshot) {
 	if len(m.former[i]) > 0 {
 		return // one at a time
 	}
-	replica := testutil.NewNode()
+	replica := testutil.StartNode()
 	m.s.t.Cleanup(replica.Close)
 	replica.StepClock(m.offset[i])
 	m.s.forget(i, func() {

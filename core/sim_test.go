@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/history"
 )
 
 var simSeeds = flag.Int("sim.seeds", 8, "how many seeds TestSimulation runs")
@@ -172,7 +173,7 @@ type sim struct {
 	*world
 	seed      uint64
 	processes []*simProcess
-	history   testutil.History
+	history   history.History
 	fences    fencedStore
 	records   simRecords
 	nemesis   nemesis
@@ -190,7 +191,7 @@ func simulate(t *testing.T, seed uint64, total counts) string {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		s := &sim{mixture: draw(r), seed: seed, end: time.Now().Add(simTime), counts: total}
-		s.world = &world{t: t, nodes: testutil.Embedded(t, s.mixture.nodes)}
+		s.world = &world{t: t, nodes: testutil.NewNodes(t, s.mixture.nodes)}
 		s.nemesis.prepare(s, r)
 		for i, ttl := range s.ttls {
 			s.processes = append(s.processes, s.newProcess(i, s.process(s.options(ttl)...)))
@@ -214,11 +215,11 @@ func simulate(t *testing.T, seed uint64, total counts) string {
 }
 
 func (s *sim) options(ttl time.Duration) []Option {
-	options := []Option{WithTTL(ttl), WithMaxTTL(s.ttl()), WithRestartGuard(true), WithReplicaLag(s.lag),
-		WithClockWindow(s.window), WithRetention(s.retention),
-		WithRetryDelay(50*time.Millisecond, 500*time.Millisecond), WithObserver(s)}
+	options := []Option{TTL(ttl), WithMaxTTL(s.ttl()), WithRestartGuard(true), WithReplicaLag(s.lag),
+		WithClockWindow(s.window), Retention(s.retention),
+		withRetryDelay(50*time.Millisecond, 500*time.Millisecond), WithObserver(Observer{Start: s.start})}
 	if s.patience > 0 {
-		options = append(options, WithNodeTimeout(s.patience))
+		options = append(options, withNodeTimeout(s.patience))
 	}
 	return options
 }

@@ -77,8 +77,8 @@ func (s *spread) run() {
 		s.mu.Lock()
 		missing := s.missing
 		s.mu.Unlock()
-		r.send(context.Background(), missing)
-		r.wait(context.Background())
+		r.send(context.Background(), missing) //nolint:forbidigo // in the background, bounded by the node timeout
+		r.wait(context.Background())          //nolint:forbidigo // in the background, bounded by the node timeout
 		s.mu.Lock()
 		missing = s.missing
 		s.mu.Unlock()

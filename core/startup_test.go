@@ -199,9 +199,9 @@ func TestClientsInWrappers(t *testing.T) {
 	}
 }
 
-func TestLastingFaultsOnRealServers(t *testing.T) {
+func TestLastingFaultsOnRealServers(t *testing.T) { //nolint:tparallel // its cases share a server
 	t.Parallel()
-	s := testutil.Redis(t, 2)
+	s := testutil.NewServers(t, 2)
 	for _, server := range s {
 		if err := server.Client().ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
 			t.Fatal(err)
@@ -231,7 +231,7 @@ func TestLastingFaultsOnRealServers(t *testing.T) {
 func TestMissingRightsOnARealServer(t *testing.T) {
 	t.Parallel()
 	rules := manualsACL(t)
-	server := testutil.Redis(t, 1)[0]
+	server := testutil.NewServers(t, 1)[0]
 	for i, rule := range rules {
 		if !strings.ContainsAny(rule[:1], "+~&") || rule == "+subscribe" { // found out when somebody waits
 			continue
@@ -262,7 +262,7 @@ func TestMissingRightsOnARealServer(t *testing.T) {
 
 // go-redis prints every dial that fails, to stderr, beside the program's own log.
 func TestOpenedClientsAreSilent(t *testing.T) {
-	server := testutil.Redis(t, 1)[0]
+	server := testutil.NewServers(t, 1)[0]
 	var lines printed
 	redis.SetLogger(&lines) // for all clients of this process: look for the server's own
 	l, err := Open([]string{"redis://" + server.Addr()}, unhurried, quietly)

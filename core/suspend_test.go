@@ -34,7 +34,7 @@ func TestClockStoodStill(t *testing.T) {
 					w.nodes[i].StepClock(c.before)
 				}
 				var r recording
-				p := w.process(WithClockWindow(window), WithObserver(&r))
+				p := w.process(WithClockWindow(window), WithObserver(r.observer()))
 				lease := w.acquire(p, "k")
 				time.Sleep(15 * time.Second)
 				for _, i := range c.nodes {
@@ -82,7 +82,7 @@ func TestClockStoodStillByTheWordOfAQuorum(t *testing.T) {
 // What a slow message adds to the time between two confirmations is not taken for a clock that stood still.
 func TestSlowMessagesAreNoSuspension(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.process(WithNodeTimeout(2 * time.Second))
+		p := w.process(withNodeTimeout(2 * time.Second))
 		lease := w.acquire(p, "k")
 		for _, k := range p.links {
 			k.sequence(renewScript, fate{}, fate{delay: 450 * time.Millisecond, replyDelay: 900 * time.Millisecond},
@@ -157,7 +157,7 @@ func (c *stuckContext) Err() error {
 // that it is over.
 func TestErrWhileTheLossIsBeingDeclared(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process(WithFixedLease())
+		p := w.process(FixedLease(true))
 		parent := &stuckContext{Context: t.Context()}
 		lease, err := p.Acquire(parent, "k")
 		if err != nil {

@@ -263,6 +263,8 @@ func (t *tally) mayHold() (s nodeSet) {
 		switch t.votes[i].verdict {
 		case Granted, Pending, TimedOut, Failed:
 			s = s.with(i)
+		case Healed, Passed, Unconfirmed, Held, Reserved, Done, Gone, Forgotten, Quarantined, ClockSkewed, TooLate, Replica,
+			Unguarded, Overflow, CircuitOpen: // has refused, or was not asked
 		}
 	}
 	return s

@@ -66,6 +66,7 @@ func (a *acquisition) refused(t *tally) result {
 	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.retryAfter(), nodes: a.e.report(t, true)}
 	a.noteHolder(t.carried())
 	granted := t.count(Granted)
+	res.open = t.voters() < t.q && t.voters()+t.count(Pending) >= t.q
 	switch {
 	case granted+t.count(Done) >= t.q && t.record() != nil:
 		res.err, res.pause, res.recover = ErrHeld, pauseSplit, true

@@ -73,8 +73,8 @@ func FuzzValidity(f *testing.F) {
 		}
 		f.Add(seed.ttl, seed.drift, seed.window, seed.timeout, seed.delay, seed.more)
 	}
-	if _, err := defaults().with([]Option{WithTTL(10 * time.Second), WithDrift(0.1), WithClockWindow(500 * time.Millisecond),
-		WithNodeTimeout(time.Second), WithLockDelay(0)}).policy(3); err != nil {
+	if _, err := defaults().with([]Option{TTL(10 * time.Second), withDrift(0.1), WithClockWindow(500 * time.Millisecond),
+		withNodeTimeout(time.Second), LockDelay(0)}).policy(3); err != nil {
 		f.Errorf("the first seed is refused, and tests nothing: %v", err)
 	}
 	f.Fuzz(func(t *testing.T, ttlNs int64, drift float64, windowNs, timeoutNs, delayNs, moreNs int64) {
@@ -93,8 +93,8 @@ func FuzzValidity(f *testing.F) {
 			t.Fatalf("window %v subtracts %v", window, validity(ttl, drift, 0)-v)
 		}
 
-		p, err := defaults().with([]Option{WithTTL(ttl), WithDrift(drift), WithClockWindow(window),
-			WithNodeTimeout(timeout), WithLockDelay(delay)}).policy(3)
+		p, err := defaults().with([]Option{TTL(ttl), withDrift(drift), WithClockWindow(window),
+			withNodeTimeout(timeout), LockDelay(delay)}).policy(3)
 		if err != nil {
 			return
 		}

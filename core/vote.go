@@ -146,6 +146,7 @@ func (v *vote) read(s shape, f *fields) {
 	case shapeMemory:
 		v.memory = f.word()
 		return
+	default: // begins with the clock
 	}
 	v.readClock(f)
 	switch s {
@@ -171,6 +172,7 @@ func (v *vote) read(s shape, f *fields) {
 	case shapeQuarantine:
 		v.rest = f.ms()
 		v.readShown(f)
+	default: // nothing follows
 	}
 }
 

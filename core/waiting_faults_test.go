@@ -38,7 +38,7 @@ func (w *world) queue(p *process, i int, key string) []any {
 // A holder that a minority of the nodes does not know is waited for, not contended with.
 func TestHolderOnABareQuorumIsNotPolled(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder, p := w.process(WithRenewEvery(5*time.Second)), w.process()
+		holder, p := w.process(withRenewEvery(5*time.Second)), w.process()
 		lease := w.acquire(holder, "k")
 		synctest.Wait()
 		w.forget(holder, 2, "k")
@@ -169,7 +169,7 @@ func TestPlaceIsGivenBack(t *testing.T) {
 	for name, slow := range map[string][]int{"granted first": {1, 2}, "granted late": {0}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				holder, p := w.process(WithFixedLease()), w.process()
+				holder, p := w.process(FixedLease(true)), w.process()
 				lease := w.holds(holder, "k")
 				c := w.waits(p, "k")
 				for _, i := range slow {
@@ -197,7 +197,7 @@ func TestPlaceIsGivenBack(t *testing.T) {
 // A call that is over is not put back by an attempt of it whose grant comes late.
 func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder, p, other := w.process(WithFixedLease()), w.process(), w.process()
+		holder, p, other := w.process(FixedLease(true)), w.process(), w.process()
 		lease := w.holds(holder, "k")
 		c := w.waits(p, "k")
 		w.waits(other, "k")
@@ -259,7 +259,7 @@ func TestFullQueue(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		const full = 1024
 		p := w.process()
-		lease := w.holds(w.process(WithFixedLease()), "k")
+		lease := w.holds(w.process(FixedLease(true)), "k")
 		w.waits(w.process(), "k").cancel() // marks the key
 		synctest.Wait()
 		queue := p.e.keys.tags[0] + "w:k"

@@ -49,7 +49,9 @@ type panicky struct {
 	end, node func(kind OpKind, r NodeReply) bool
 }
 
-func (o *panicky) Start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+func (o *panicky) observer() Observer { return Observer{Start: o.start, Node: o.told} }
+
+func (o *panicky) start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
 	return ctx, func(Outcome) {
 		if o.end != nil && o.end(op.Kind, NodeReply{}) {
 			panic("observer")
@@ -57,7 +59,7 @@ func (o *panicky) Start(ctx context.Context, op Op) (context.Context, func(Outco
 	}
 }
 
-func (o *panicky) Node(_ context.Context, kind OpKind, r NodeReply) {
+func (o *panicky) told(_ context.Context, kind OpKind, r NodeReply) {
 	if o.node != nil && o.node(kind, r) {
 		panic("observer")
 	}
@@ -73,7 +75,7 @@ func TestObserverPanicsAtTheEndOfAHold(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		var on atomic.Bool
 		o := &panicky{end: func(kind OpKind, _ NodeReply) bool { return kind == OpHold && on.Load() }}
-		p := w.process(WithObserver(o), WithFixedLease())
+		p := w.process(WithObserver(o.observer()), FixedLease(true))
 		lease := w.holds(p, "k")
 		on.Store(true)
 		quietRelease(lease)
@@ -98,7 +100,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 		o := &panicky{node: func(kind OpKind, r NodeReply) bool {
 			return kind == OpAcquire && r.Verdict == CircuitOpen && on.CompareAndSwap(true, false)
 		}}
-		p := w.process(WithObserver(o))
+		p := w.process(WithObserver(o.observer()))
 		lease := w.holds(p, "k")
 		a, b := w.waits(p, "k"), w.waits(p, "k")
 		p.e.nodes[1].mu.Lock()
@@ -130,7 +132,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 // A node that was slow to answer is told of every attempt that is over, not of the first alone.
 func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder := w.process(WithFixedLease())
+		holder := w.process(FixedLease(true))
 		holder.links[2].set(fate{refuse: true}, acquireScript)
 		keys := []string{"a", "b", "c"}
 		for _, key := range keys {

@@ -50,7 +50,7 @@ func TestHeadStopsAtTheGrant(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-				holder, head, next := w.process(), w.process(WithTTL(3*time.Second)), w.process()
+				holder, head, next := w.process(), w.process(TTL(3*time.Second)), w.process()
 				lease := w.holds(holder, "k")
 				first := w.waits(head, "k")
 				second := w.waits(next, "k")
@@ -83,12 +83,12 @@ func TestHeadStopsAtTheGrant(t *testing.T) {
 // Waiters whose Lockers are set up differently stand in one queue.
 func TestWaitersThatAreNotAlike(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		holder := w.process(WithTTL(5 * time.Second))
+		holder := w.process(TTL(5 * time.Second))
 		lease := w.holds(holder, "k")
 		var callers []*caller
 		for _, opts := range [][]Option{
-			{WithTTL(3 * time.Second)}, {WithFixedLease()}, {WithMaxWait(time.Minute)}, {WithMaxHold(4 * time.Second)},
-			{WithDetachedLease(true), WithMaxWait(time.Minute)}, {WithRetryDelay(time.Millisecond, 2*time.Millisecond)},
+			{TTL(3 * time.Second)}, {FixedLease(true)}, {MaxWait(time.Minute)}, {MaxHold(4 * time.Second)},
+			{Linger(Forever), MaxWait(time.Minute)}, {withRetryDelay(time.Millisecond, 2*time.Millisecond)},
 		} {
 			callers = append(callers, w.waits(w.process(opts...), "k"))
 		}

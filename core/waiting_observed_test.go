@@ -13,7 +13,7 @@ import (
 func TestObservedWaiting(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &recording{}
-		holder, a, b := w.process(), w.process(WithObserver(o)), w.process(WithObserver(o))
+		holder, a, b := w.process(), w.process(WithObserver(o.observer())), w.process(WithObserver(o.observer()))
 		lease := w.holds(holder, "k")
 		first, second := w.waits(a, "k"), w.waits(b, "k")
 		released := time.Now()
@@ -45,7 +45,7 @@ func TestObservedWaiting(t *testing.T) {
 func TestObservedRefusals(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &recording{}
-		p := w.process(WithObserver(o))
+		p := w.process(WithObserver(o.observer()))
 		w.holds(w.process(), "k")
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)

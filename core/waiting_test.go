@@ -80,6 +80,20 @@ func onNodes(t *testing.T, sizes []int, f func(t *testing.T, w *world)) {
 	}
 }
 
+// waitsSilently has a process wait that asks nothing more for longer than a pause between two polls. It returns the count
+// of what is asked.
+func (w *world) waitsSilently(p *process) (*caller, *atomic.Int64) {
+	w.t.Helper()
+	asked := p.counting(acquireScript)
+	c := w.waits(p, "k")
+	before := asked.Load()
+	time.Sleep(700 * time.Millisecond)
+	if n := asked.Load() - before; n > 0 {
+		w.t.Errorf("asked %d times while nothing happened", n)
+	}
+	return c, asked
+}
+
 const aTurn = queueTurn + tellWithin
 
 // Who waits in another process is told when the key is free, and asks at once; until then it does not poll.
@@ -87,13 +101,8 @@ func TestWokenAtOnce(t *testing.T) {
 	onNodes(t, []int{1, 2, 3, 4, 5}, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
 		lease := w.holds(holder, "k")
-		asked := p.counting(acquireScript)
-		c := w.waits(p, "k")
+		c, asked := w.waitsSilently(p)
 		before := asked.Load()
-		time.Sleep(700 * time.Millisecond)
-		if n := asked.Load() - before; n > 0 {
-			t.Errorf("asked %d times while nothing happened", n)
-		}
 		w.handsOff(lease, c, 0, time.Millisecond)
 		if n := asked.Load() - before; n > int64(len(w.nodes)) {
 			t.Errorf("%d requests for one hand-off", n)
@@ -114,16 +123,10 @@ func TestWokenAtOnce(t *testing.T) {
 // Nobody polls for a key whose holder has a quorum, also where it does not have all nodes.
 func TestNoPollingBesideAMinority(t *testing.T) {
 	onNodes(t, []int{3, 5}, func(t *testing.T, w *world) {
-		holder, p := w.process(WithFixedLease()), w.process()
+		holder, p := w.process(FixedLease(true)), w.process()
 		holder.links[0].set(fate{refuse: true}, acquireScript)
 		lease := w.holds(holder, "k")
-		asked := p.counting(acquireScript)
-		c := w.waits(p, "k")
-		before := asked.Load()
-		time.Sleep(700 * time.Millisecond)
-		if n := asked.Load() - before; n > 0 {
-			t.Errorf("asked %d times while nothing happened", n)
-		}
+		c, _ := w.waitsSilently(p)
 		w.handsOff(lease, c, 0, time.Millisecond)
 	})
 }
@@ -184,7 +187,7 @@ func TestServedInOrder(t *testing.T) {
 // What nobody tells is found out by asking, within the fallback.
 func TestLostWakeUp(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		lease, c := w.waited(WithMaxWait(5 * time.Second))
+		lease, c := w.waited(MaxWait(5 * time.Second))
 		for _, n := range w.nodes {
 			n.DropMessages(true)
 		}
@@ -352,7 +355,7 @@ func TestTryWhileOthersWait(t *testing.T) {
 // A min hold is waited out, and the first comes when it is over.
 func TestWokenAfterAMinHold(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		holder, p := w.process(WithMinHold(3*time.Second)), w.process()
+		holder, p := w.process(MinHold(3*time.Second)), w.process()
 		lease := w.holds(holder, "k")
 		taken := time.Now()
 		c := w.waits(p, "k")
@@ -365,7 +368,7 @@ func TestWokenAfterAMinHold(t *testing.T) {
 // Where the holder vanishes, the first comes when the lease is over.
 func TestWokenWhenALeaseRunsOut(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		holder, p := w.process(WithFixedLease()), w.process()
+		holder, p := w.process(FixedLease(true)), w.process()
 		w.holds(holder, "k")
 		taken := time.Now()
 		c := w.waits(p, "k")

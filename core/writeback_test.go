@@ -27,7 +27,7 @@ func TestWriteBackLeavesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				nodes := testutil.Embedded(t, 3)
+				nodes := testutil.NewNodes(t, 3)
 				l, err := New(testutil.Clients(nodes), WithRestartGuard(false), quietly)
 				if err != nil {
 					t.Fatal(err)

@@ -25,7 +25,7 @@ func BenchmarkSuccession(b *testing.B) {
 }
 
 func benchmarkSuccession(b *testing.B, nodes, followers int) {
-	servers := testutil.Redis(b, nodes)
+	servers := testutil.NewServers(b, nodes)
 	type change struct {
 		to int
 		at time.Time

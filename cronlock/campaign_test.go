@@ -12,7 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/race"
-	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/history"
 )
 
 // Three replicas under random faults of nodes, and random partitions of replicas. No node loses its memory: a
@@ -36,10 +36,10 @@ func campaign(t *testing.T, w *world, seed uint64, most int) {
 		defer mu.Unlock()
 		return time.Duration(rnd.Int64N(int64(d)))
 	}
-	var h testutil.History
+	var h history.History
 	lives := make([]life, 3)
 	for i := range lives {
-		r := w.replicaOn(fmt.Sprint(i), w.locksVia(&lives[i], core.WithTTL(3*time.Second)), AtLeastOnce(most))
+		r := w.replicaOn(fmt.Sprint(i), w.locksVia(&lives[i], core.TTL(3*time.Second)), AtLeastOnce(most))
 		r.job(gocron.CronJob("*/5 * * * * *", true), func(ctx context.Context) error {
 			run, _ := FromContext(ctx)
 			holder := fmt.Sprintf("%s, %s, attempt %d", r.name, stamp(run.Tick), run.Attempt)

@@ -195,7 +195,7 @@ func TestTickAtTheMomentOfElection(t *testing.T) {
 		only, _ := w.members(1, minutely, nil)
 		tick := untilMinute(-5 * time.Second)
 		j := only.Cron.job("job")
-		cl := only.claimOf(t.Context(), j, only.policy)
+		cl := &claim{c: only.Cron, job: j, policy: only.policy, ctx: t.Context(), waits: t.Context()}
 		cl.tick, cl.id, cl.shared, cl.period = tick.Add(-time.Minute), stamp(tick.Add(-time.Minute)), true, time.Minute
 		cl.policy.grace = 2 * time.Minute
 		j.leaveToLeader(cl) // of a refusal that was decided before the election
@@ -212,7 +212,7 @@ func TestTickAtTheMomentOfElection(t *testing.T) {
 func TestResignWhileCatchingUp(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		only, _ := w.members(1, minutely, nil)
-		earlier, err := w.locks().Acquire(t.Context(), only.key(only.Cron.job("job"), "run"))
+		earlier, err := w.locks().Acquire(t.Context(), core.Key("cron", "service", "job", "run"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,10 +35,9 @@ func (cl *claim) claimWait() time.Duration {
 	return max(min(cl.period/2, time.Second), 10*time.Millisecond)
 }
 
-// acquire takes a lease on one of the job's keys, waiting for at most wait, which may be 0.
-func (cl *claim) acquire(key string, wait time.Duration, opts ...core.Option) (*core.Lease, error) {
-	key = cl.c.key(cl.job, key)
-	opts = slices.Concat(cl.opts, opts, []core.Option{core.WithMaxWait(wait)})
+// acquire takes a lease, waiting for at most wait, which may be 0.
+func (cl *claim) acquire(key string, wait time.Duration, opts ...core.CallOption) (*core.Lease, error) {
+	opts = append([]core.CallOption{core.Linger(core.Forever), core.Name(cl.job.name), core.Retention(cl.policy.retention), core.MaxWait(wait)}, opts...)
 	if wait == 0 {
 		return cl.c.locks.TryAcquire(cl.waits, key, opts...)
 	}
@@ -52,7 +49,7 @@ func (cl *claim) record(outcome string, attempt int) []byte {
 }
 
 // take takes what the run needs, or nothing.
-func (cl *claim) take(lead leading) (*run, error) {
+func (cl *claim) take(t *term) (*run, error) {
 	if err := cl.late(); err != nil {
 		return nil, err
 	}
@@ -62,25 +59,25 @@ func (cl *claim) take(lead leading) (*run, error) {
 			return nil, err
 		}
 		cl.event(EventRun)
-		return cl.newRun(lead, 1, nil, job), nil
+		return cl.newRun(t, 1, nil, job), nil
 	}
 	if cl.gap > 0 {
 		if err := cl.takeGap(); err != nil {
 			return nil, err
 		}
 	}
-	tick, err := cl.acquire(tickKey(cl.id), 0)
+	tick, err := cl.acquire(cl.tickKey(), 0)
 	if err != nil {
 		return nil, err
 	}
-	return cl.takeRest(lead, tick, false)
+	return cl.takeRest(t, tick, false)
 }
 
 // takeGap has the nodes tell whether it is time for the next start, and which tick that is.
 func (cl *claim) takeGap() error {
 	left := cl.gap - cl.c.clock.Now().Sub(cl.tick) // the gap counts from the tick, not from when it was claimed
-	retention := core.WithRetention(max(left, time.Millisecond))
-	lease, err := cl.acquire(gapKey(cl.slot), cl.claimWait(), retention)
+	retention := core.Retention(max(left, time.Millisecond))
+	lease, err := cl.acquire(cl.gapKey(), cl.claimWait(), retention)
 	var op *core.OpError
 	if errors.Is(err, core.ErrDone) && errors.As(err, &op) {
 		cl.adopt(op.Record)
@@ -106,7 +103,7 @@ func (cl *claim) adopt(of *core.Record) {
 
 // takeRest goes on from the lease on the tick. In the background it has time to wait for what a dead holder
 // left behind.
-func (cl *claim) takeRest(lead leading, tick *core.Lease, background bool) (_ *run, err error) {
+func (cl *claim) takeRest(t *term, tick *core.Lease, background bool) (_ *run, err error) {
 	var attempt, job *core.Lease
 	defer func() {
 		if err != nil {
@@ -121,7 +118,7 @@ func (cl *claim) takeRest(lead leading, tick *core.Lease, background bool) (_ *r
 		return nil, err
 	}
 	if attempt == nil {
-		return nil, errors.Join(cl.settle(tick, outcomeAbandoned, n), fmt.Errorf("%w: it was started %d times, and no run has completed", core.ErrDone, n))
+		return nil, errors.Join(cl.settle(tick, outcomeAbandoned, n), fmt.Errorf("%w: it was started %d times", errAbandoned, n))
 	}
 	var wait time.Duration
 	switch {
@@ -147,7 +144,7 @@ func (cl *claim) takeRest(lead leading, tick *core.Lease, background bool) (_ *r
 		cl.event(EventRerun)
 	}
 	cl.event(EventRun)
-	return cl.newRun(lead, n, tick, job), nil
+	return cl.newRun(t, n, tick, job), nil
 }
 
 // left is what is left of the misfire grace.
@@ -158,7 +155,7 @@ func (cl *claim) left() time.Duration {
 // nextAttempt takes the first attempt that is not recorded. Without a lease, n were, which is all there are.
 func (cl *claim) nextAttempt() (n int, _ *core.Lease, err error) {
 	for n = 1; n <= cl.policy.attempts; n++ {
-		lease, err := cl.acquire(attemptKey(cl.id, n), cl.claimWait())
+		lease, err := cl.acquire(cl.attemptKey(n), cl.claimWait())
 		if !errors.Is(err, core.ErrDone) {
 			return n, lease, err
 		}
@@ -174,8 +171,9 @@ func (cl *claim) takeJob(wait time.Duration) (*core.Lease, error) {
 	case Replace:
 		cl.job.replace()
 		wait = max(wait, min(cl.period/2, 10*time.Second))
+	case Forbid:
 	}
-	lease, err := cl.acquire("run", wait)
+	lease, err := cl.acquire(cl.runKey(), wait)
 	if errors.Is(err, core.ErrHeld) {
 		err = fmt.Errorf("%w: %w", ErrOverlap, err)
 	}
@@ -188,18 +186,12 @@ func (cl *claim) settle(tick *core.Lease, outcome string, attempt int) error {
 	return cl.complete(tick, cl.record(outcome, attempt))
 }
 
-// completions is how often a record is tried to be written. The nodes' timeouts pace it.
-const completions = 3
+// recordFor is for how long a record is tried to be written while its outcome is open.
+const recordFor = time.Second
 
 // complete writes a record. It takes no cancelled context for an answer.
 func (cl *claim) complete(lease *core.Lease, result []byte) error {
-	for n := 1; ; n++ {
-		err := lease.Complete(context.WithoutCancel(cl.ctx), result)
-		if n == completions || !errors.Is(err, core.ErrUnavailable) {
-			return err
-		}
-		time.Sleep(rand.N(100 * time.Millisecond))
-	}
+	return lease.Complete(context.WithoutCancel(cl.ctx), result, core.RetryFor(recordFor))
 }
 
 // release gives back the leases that are not nil, all at once.
@@ -214,8 +206,8 @@ func (cl *claim) release(leases ...*core.Lease) {
 }
 
 // unprotected is a run without leases.
-func (cl *claim) unprotected(lead leading, why error) *run {
+func (cl *claim) unprotected(t *term, why error) *run {
 	cl.c.logger.Warn("cronlock: runs unprotected, on every replica that the tick reaches", "job", cl.job.name, "tick", cl.id, "err", why)
 	cl.event(EventUnprotected)
-	return cl.newRun(lead, 1, nil, nil)
+	return cl.newRun(t, 1, nil, nil)
 }

@@ -3,18 +3,17 @@ package cronlock
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"reflect"
 	"sync"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/jonboulle/clockwork"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/faults"
+	"github.com/lockkit/lockkit/internal/gate"
 )
 
 // source names this package in events.
@@ -23,22 +22,17 @@ const source = "cronlock"
 // A Cron makes the jobs of one gocron scheduler run once across replicas. It is a gocron.Locker, safe for
 // concurrent use.
 type Cron struct {
-	locks      *core.Locker
-	service    string
-	policy     policy
-	elector    *Elector
-	clock      clockwork.Clock
-	clockLimit time.Duration
-	logger     *slog.Logger
-	self       string // who runs a tick, in its record
-	handoff    handoff
+	config
+	locks   *core.Locker
+	service string
+	self    string // who runs a tick, in its record
+	handoff handoff
 
 	closing context.Context // ends with Close
 	close   context.CancelFunc
-	tasks   sync.WaitGroup // runs, and goroutines that watch for the end of others' runs
+	gate    gate.Gate // who is inside: runs, and goroutines that watch for the end of others' runs
 
 	mu     sync.Mutex
-	closed bool
 	jobs   map[string]*job
 	active int       // runs under way
 	ended  time.Time // when a run, or a call that came to nothing, has last ended
@@ -51,26 +45,20 @@ var _ gocron.Locker = (*Cron)(nil)
 // names every fault of the options.
 func New(locks *core.Locker, service string, opts ...Option) (*Cron, error) {
 	c := defaults()
-	for _, o := range opts {
-		if o == nil {
-			c.nilOptions++
-			continue
-		}
-		o.apply(&c)
-	}
-	err := c.check(service)
-	if locks == nil {
-		err = errors.Join(errors.New("locks is nil"), err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cronlock: %w", err)
+	var f faults.List
+	faults.Apply(&f, opts, func(o Option) { o.apply(&c) })
+	f.Check(locks == nil, "locks is nil")
+	f.Check(service == "", "the service's name is empty: it keeps the jobs of services apart that share nodes")
+	c.check(&f)
+	if err := f.Err("cronlock"); err != nil {
+		return nil, err
 	}
 	host, _ := os.Hostname()
-	cron := &Cron{locks: locks, service: service, policy: c.policy, elector: c.elector, clock: c.clock, clockLimit: c.clockLimit,
-		logger: c.logger, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6]), jobs: map[string]*job{}}
-	cron.closing, cron.close = context.WithCancel(context.Background())
+	cron := &Cron{config: c, locks: locks, service: service, jobs: map[string]*job{},
+		self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])}
+	cron.closing, cron.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
 	if c.elector != nil {
-		c.elector.follow(cron)
+		c.elector.follow(cron, true)
 	}
 	return cron, nil
 }
@@ -88,16 +76,11 @@ func (c *Cron) Options(monitors ...gocron.SchedulerMonitor) []gocron.SchedulerOp
 // Job gives a job other policies than those of New. Bad ones are an error of NewJob.
 func (c *Cron) Job(opts ...JobOption) gocron.JobOption {
 	p := c.policy
-	var faults []error
-	for _, o := range opts {
-		if o == nil {
-			faults = append(faults, errors.New("an option is nil"))
-			continue
-		}
-		o.applyJob(&p)
-	}
-	if err := errors.Join(append(faults, p.check(c.clockLimit))...); err != nil {
-		return failingOption(fmt.Errorf("cronlock: %w", err))
+	var f faults.List
+	faults.Apply(&f, opts, func(o JobOption) { o.applyJob(&p) })
+	p.check(&f, c.clockLimit)
+	if err := f.Err("cronlock"); err != nil {
+		return failingOption(err)
 	}
 	return gocron.WithDistributedJobLocker(&jobLocker{c, p})
 }
@@ -119,24 +102,32 @@ type jobLocker struct {
 // more. It waits for own runs to end; when ctx ends first, it returns its cause, and the runs go on under
 // their leases. Shut the scheduler down before, and close the elector and the Locker after.
 func (c *Cron) Close(ctx context.Context) error {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
+	c.gate.Close()
 	c.close()
 	if c.elector != nil {
-		c.elector.unfollow(c)
+		c.elector.follow(c, false)
 	}
-	joined := make(chan struct{})
-	go func() {
-		c.tasks.Wait()
-		close(joined)
-	}()
-	select {
-	case <-joined:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("cronlock: runs are still under way: %w", context.Cause(ctx))
+	return wait(ctx, c.gate.Empty(), "runs are still under way")
+}
+
+// enter lets a run in, and into the term in which this process leads, if it must. Whoever gets no error owes a leave.
+func (c *Cron) enter() (*term, error) {
+	if !c.gate.Enter() {
+		return nil, core.ErrClosed
 	}
+	if c.elector == nil {
+		return nil, nil
+	}
+	t, err := c.elector.enter()
+	if err != nil {
+		c.gate.Leave()
+	}
+	return t, err
+}
+
+func (c *Cron) leave(t *term) {
+	t.leave()
+	c.gate.Leave()
 }
 
 // busy counts runs that start and end.
@@ -155,17 +146,6 @@ func (c *Cron) quiet() time.Duration {
 		return 0
 	}
 	return c.clock.Now().Sub(c.ended)
-}
-
-// begin books a run or a goroutine, unless the Cron is closed.
-func (c *Cron) begin() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	c.tasks.Add(1)
-	return true
 }
 
 // ClockOffset returns by how much the nodes' clocks are ahead of the scheduler's. It is false before any node

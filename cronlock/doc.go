@@ -32,7 +32,7 @@
 //	WithElector, AtLeastOnce    as without         run again by the next leader, within the misfire grace
 //	an Elector alone            once per leader    lost; and overlaps with the next leader's, if its run
 //	                                               ignores its context
-//	WithRunAnyway               once, or on every  as its crash policy says
+//	WithRunAnyway(true)         once, or on every  as its crash policy says
 //	                            replica while the
 //	                            nodes are away
 //
@@ -67,6 +67,12 @@
 //
 // A job is known by its name: give it one with gocron.WithName, the same on all replicas and in all releases. A
 // name made up by the compiler, as that of a closure, is refused, and so are two jobs of one name in a process.
+//
+// # Keys
+//
+// Runs of a job are kept apart by a lease on a key of its own. [WithKey] gives it another: where a job, a task of
+// queuelock, a route of httplock and a call of core.Do work on the same thing, the same key made with core.Key keeps all
+// of them apart, and each later one has the greater fencing token. The keys of ticks stay the job's own.
 //
 // # Coming from
 //

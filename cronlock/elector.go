@@ -1,17 +1,21 @@
 package cronlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // An Elector takes part in the election of one leader among the processes of a group. It campaigns in the
@@ -64,38 +68,18 @@ func OnLost(f func(t Term, err error)) ElectorOption {
 // says how long a group is without a leader after its leader died. After one that resigned, the candidate that has
 // waited for longest leads within two round trips to the nodes.
 func NewElector(locks *core.Locker, group string, opts ...ElectorOption) (*Elector, error) {
-	e := &Elector{group: group, logger: slog.Default(), done: make(chan struct{}), crons: map[*Cron]struct{}{},
+	e := &Elector{locks: locks, group: group, logger: slog.Default(), done: make(chan struct{}), crons: map[*Cron]struct{}{},
 		elected: func(context.Context, Term) {}, lost: func(Term, error) {}}
-	var faults []error
-	if locks == nil {
-		faults = append(faults, errors.New("locks is nil"))
+	var f faults.List
+	faults.Apply(&f, opts, func(o ElectorOption) { o.applyElector(e) })
+	f.Check(locks == nil, "locks is nil")
+	f.Check(group == "", "the group's name is empty: it keeps services apart that share nodes")
+	f.Check(e.elected == nil || e.lost == nil, "a callback is nil")
+	f.Check(e.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
+	if err := f.Err("cronlock"); err != nil {
+		return nil, err
 	}
-	if group == "" {
-		faults = append(faults, errors.New("the group's name is empty: it keeps services apart that share nodes"))
-	}
-	for _, o := range opts {
-		if o == nil {
-			faults = append(faults, errors.New("an option is nil"))
-			continue
-		}
-		o.applyElector(e)
-	}
-	if e.elected == nil || e.lost == nil {
-		faults = append(faults, errors.New("a callback is nil"))
-	}
-	if e.logger == nil {
-		faults = append(faults, errors.New("logger is nil (to be silent: slog.New(slog.DiscardHandler))"))
-	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, fmt.Errorf("cronlock: %w", err)
-	}
-	named, err := locks.With(core.WithDetachedLease(true), core.WithName(group), core.WithRetryDelay(watchMin, watchMax),
-		core.WithMaxWait(0), core.WithMaxHold(0), core.WithMinHold(0)) // that another process leads is no error, and terms have no end
-	if err != nil {
-		return nil, fmt.Errorf("cronlock: %w", err)
-	}
-	e.locks = named
-	e.closing, e.close = context.WithCancel(context.Background())
+	e.closing, e.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
 	go e.campaign()
 	return e, nil
 }
@@ -108,43 +92,25 @@ func (e *Elector) IsLeader(context.Context) error {
 
 // Term returns the term in which this process leads. The error is ErrNotLeader.
 func (e *Elector) Term() (Term, error) {
+	if t := e.current(); t != nil && t.leads() {
+		return t.Term, nil
+	}
+	return Term{}, ErrNotLeader
+}
+
+// current returns the term under way, if there is one.
+func (e *Elector) current() *term {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.leads() {
-		return Term{}, ErrNotLeader
+	return e.term
+}
+
+// enter lets a run into the term in which this process leads.
+func (e *Elector) enter() (*term, error) {
+	if t := e.current(); t != nil && t.leads() && t.gate.Enter() {
+		return t, nil
 	}
-	return e.term.Term, nil
-}
-
-// leads looks at the clock, too. Called with the lock.
-func (e *Elector) leads() bool {
-	return e.term != nil && !e.term.closed && e.term.lease.Context().Err() == nil
-}
-
-// lead books a run in the current term, if this process leads or need not.
-func (c *Cron) lead() (leading, error) {
-	if c.elector == nil {
-		return leading{leave: noLeave}, nil
-	}
-	return c.elector.enter()
-}
-
-func (e *Elector) enter() (leading, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.leads() {
-		return leading{leave: noLeave}, ErrNotLeader
-	}
-	t := e.term
-	t.running++
-	return leading{term: t, leave: sync.OnceFunc(func() { e.depart(t) })}, nil
-}
-
-func (e *Elector) depart(t *term) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	t.running--
-	t.settle()
+	return nil, ErrNotLeader
 }
 
 // Task makes a gocron task of fn for a scheduler that has the Elector, and no Cron. Its context also ends when
@@ -152,12 +118,12 @@ func (e *Elector) depart(t *term) {
 // run, and the error is ErrNotLeader.
 func (e *Elector) Task(fn func(ctx context.Context) error) gocron.Task {
 	return gocron.NewTask(func(ctx context.Context) error {
-		lead, err := e.enter()
+		t, err := e.enter()
 		if err != nil {
 			return err
 		}
-		defer lead.leave()
-		ctx, stop := core.Join(lead.term.mark(ctx), lead.term.work)
+		defer t.leave()
+		ctx, stop := core.Join(t.mark(ctx), t.work)
 		defer stop()
 		return fn(ctx)
 	})
@@ -171,35 +137,19 @@ func (e *Elector) Task(fn func(ctx context.Context) error) gocron.Task {
 // OnElected and runs that resign themselves must do so with the context that they got, or one derived from it:
 // then Resign, and Close, does not wait for them, but returns at once.
 func (e *Elector) Resign(ctx context.Context) error {
-	e.mu.Lock()
-	t := e.term
-	e.mu.Unlock()
+	t := e.current()
 	if t == nil {
 		return nil
 	}
-	t.asked.Do(func() { close(t.resign) })
-	e.end(t)
+	t.shut()
 	if t.within(ctx) {
 		return nil
 	}
-	select {
-	case <-t.over:
-		return nil
-	case <-ctx.Done():
-		t.cancel(errResigned)
-		return fmt.Errorf("cronlock: this term's runs, or OnElected, are still under way: %w", context.Cause(ctx))
+	err := wait(ctx, t.over, "this term's runs, or OnElected, are still under way")
+	if err != nil {
+		t.stop(errResigned)
 	}
-}
-
-// end lets no run start in the term any more.
-func (e *Elector) end(t *term) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !t.closed {
-		t.closed = true
-		t.leave(errResigned)
-		t.settle()
-	}
+	return err
 }
 
 // Close resigns, as Resign does, and ends the campaign for good. It also waits for OnLost, which therefore must
@@ -213,126 +163,122 @@ func (e *Elector) Close(ctx context.Context) error {
 	if t.within(ctx) {
 		return err
 	}
+	return cmp.Or(err, wait(ctx, e.done, "a callback, or a run of a lost term, has not returned"))
+}
+
+// wait waits until done is closed; where ctx ends before, the error says what is missing.
+func wait(ctx context.Context, done <-chan struct{}, missing string) error {
 	select {
-	case <-e.done:
-		return err
+	case <-done:
+		return nil
 	case <-ctx.Done():
-		if err == nil {
-			err = fmt.Errorf("cronlock: a callback, or a run of a lost term, has not returned: %w", context.Cause(ctx))
-		}
-		return err
+		return fmt.Errorf("cronlock: %s: %w", missing, context.Cause(ctx))
 	}
 }
 
 // afterResign is how long a process that resigned leaves the field to others.
 const afterResign = 3 * time.Second
 
+// campaign stands for election until Close, and reigns whenever it is elected.
 func (e *Elector) campaign() {
 	defer close(e.done)
-	troubled := false
-	for e.closing.Err() == nil {
-		lease, err := e.locks.Acquire(e.closing, "cron-leader/"+escape(e.group))
+	for warned := false; e.closing.Err() == nil; {
+		lease, err := e.locks.Acquire(e.closing, core.Key("cron-leader", e.group), core.Linger(core.Forever), core.Name(e.group),
+			core.MaxWait(0), core.MaxHold(0), core.MinHold(0)) // that another process leads is no error, and terms have no end
 		switch {
 		case err == nil:
-			troubled = false
-			if e.serve(lease) {
-				pause(e.closing, afterResign)
-			}
+			warned = false
+			e.reign(lease)
 		case e.closing.Err() != nil:
 		case errors.Is(err, core.ErrClosed):
 			e.logger.Error("cronlock: no campaign for leadership any more: the Locker is closed", "group", e.group)
 			return
 		default:
-			if !troubled {
+			if !warned {
 				e.logger.Warn("cronlock: no leader can be elected", "group", e.group, "err", err)
 			}
-			troubled = true
+			warned = true
 			pause(e.closing, watchMin+rand.N(watchMax))
 		}
 	}
 }
 
-// serve is one term. It says whether it ended by resignation.
-func (e *Elector) serve(lease *core.Lease) (resigned bool) {
-	t := &term{Term: Term{Group: e.group, FencingToken: lease.FencingToken(), lease: lease}, running: 1, // OnElected
-		resign: make(chan struct{}), over: make(chan struct{}), idle: make(chan struct{})}
-	work, cancel := context.WithCancelCause(t.mark(context.Background()))
-	t.work, t.cancel = &termContext{work, t, cancel}, cancel
-	notice, leave := context.WithCancelCause(work)
-	t.notice, t.leave = &termContext{notice, t, leave}, leave
-	e.mu.Lock()
-	if e.closing.Err() != nil { // Close has found no term to wait for
-		e.mu.Unlock()
+// reign leads for one term.
+func (e *Elector) reign(lease *core.Lease) {
+	t := newTerm(e.group, lease)
+	crons, ok := e.accede(t)
+	if !ok { // Close has found no term to wait for
 		lease.Release(e.closing)
-		return true
+		return
 	}
-	e.term = t
-	crons := make([]*Cron, 0, len(e.crons))
-	for c := range e.crons {
-		crons = append(crons, c)
-	}
-	e.mu.Unlock()
-	stop := context.AfterFunc(lease.Context(), func() { t.cancel(t.lost()) })
 	e.event(EventElected)
-	returned := make(chan struct{})
-	go func() {
-		defer e.depart(t)
-		defer close(returned)
-		e.elected(t.notice, t.Term)
-	}()
+	go t.hold(e.elected)
 	for _, c := range crons {
 		c.catchUp()
 	}
-
+	<-t.notice.Done() // it was asked to resign, or the lease was lost
+	t.shut()
 	select {
+	case <-t.gate.Empty():
 	case <-lease.Context().Done():
-	case <-t.resign:
-	case <-e.closing.Done():
 	}
-	if lease.Context().Err() == nil {
-		e.end(t)
-		select {
-		case <-t.idle:
-		case <-lease.Context().Done(): // lost while the last runs were ending
-		}
+	if err := t.lost(); err != nil {
+		e.depose(t, err)
+		return
 	}
-	stop()
-	if resigned = lease.Context().Err() == nil; !resigned {
-		err := t.lost()
-		t.cancel(err)
-		e.end(t)
-		close(t.over)
-		<-returned
-		e.event(EventDeposed)
-		e.lost(t.Term, err)
-		<-t.idle
-	}
-	lease.Release(e.closing)
+	e.resign(t)
+	pause(e.closing, afterResign)
+}
+
+// accede makes t the current term, and returns the Crons that are to catch up. It reports false once the Elector is closed.
+func (e *Elector) accede(t *term) ([]*Cron, bool) {
 	e.mu.Lock()
-	e.term = nil
-	e.mu.Unlock()
-	if resigned {
-		close(t.over)
-		t.cancel(errResigned)
-		e.event(EventResigned)
-		e.lost(t.Term, nil)
+	defer e.mu.Unlock()
+	if e.closing.Err() != nil {
+		return nil, false
 	}
-	return resigned
+	e.term = t
+	return slices.Collect(maps.Keys(e.crons)), true
+}
+
+// resign ends a term that has come to rest.
+func (e *Elector) resign(t *term) {
+	e.vacate(t)
+	t.stop(errResigned)
+	close(t.over)
+	e.event(EventResigned)
+	e.lost(t.Term, nil)
+}
+
+// depose ends a term whose lease was lost. Its runs may go on for a while after OnLost, but not into the next campaign.
+func (e *Elector) depose(t *term, err error) {
+	t.stop(err)
+	close(t.over)
+	<-t.returned
+	e.event(EventDeposed)
+	e.lost(t.Term, err)
+	<-t.gate.Empty()
+	e.vacate(t)
+}
+
+func (e *Elector) vacate(t *term) {
+	t.lease.Release(e.closing)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.term = nil
 }
 
 func (e *Elector) event(kind string) {
 	e.locks.Event(e.closing, core.Event{Source: source, Name: e.group, Kind: kind})
 }
 
-// follow has the Cron catch up when this process becomes leader.
-func (e *Elector) follow(c *Cron) {
+// follow has the Cron catch up when this process becomes leader, or not any more.
+func (e *Elector) follow(c *Cron, on bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.crons[c] = struct{}{}
-}
-
-func (e *Elector) unfollow(c *Cron) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.crons, c)
+	if on {
+		e.crons[c] = struct{}{}
+	} else {
+		delete(e.crons, c)
+	}
 }

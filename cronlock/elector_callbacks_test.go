@@ -273,7 +273,7 @@ func TestElectorWhoseLockerDoesNotWait(t *testing.T) {
 		var log lines
 		a := w.elector("a")
 		leader(t, taking, a)
-		b := w.electorOn("b", w.locks(core.WithMaxWait(100*time.Millisecond)), WithLogger(log.logger()))
+		b := w.electorOn("b", w.locks(core.MaxWait(100*time.Millisecond)), WithLogger(log.logger()))
 		time.Sleep(time.Minute)
 		if n := log.count("no leader can be elected"); n > 0 {
 			t.Errorf("logged %d times that nobody can be elected, while another one leads", n)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // A follower refuses ticks and manual runs, with a typed error that is nothing to look into.
@@ -37,7 +38,7 @@ func TestFollowerRefuses(t *testing.T) {
 		}
 		for i, want := range []time.Time{tick, {}} {
 			var te *TickError
-			if !errors.As(errs[i], &te) || !errors.Is(te, ErrNotLeader) || te.Job != "job" || !te.Tick.Equal(want) || !Routine(te) {
+			if !errors.As(errs[i], &te) || !errors.Is(te, ErrNotLeader) || te.Job != "job" || !te.Tick.Equal(want) || !IsExpected(te) {
 				t.Errorf("error %d: %v", i, errs[i])
 			}
 		}
@@ -161,27 +162,43 @@ func TestRunThatIgnoresTheLoss(t *testing.T) {
 	})
 }
 
-// The leadership alone, without the leases of the run, is lost as well: the nodes forget the leader's key only.
+// forgetLeader has a node forget who leads.
+func (w *world) forgetLeader(n *testutil.Node) {
+	w.t.Helper()
+	for _, key := range n.Keys() {
+		if !strings.Contains(key, core.Key("cron-leader")) {
+			continue
+		}
+		if _, err := n.Exec("DEL", key); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// The leadership alone, without the leases of the run, is lost as well: the nodes forget the leader's key only. Who
+// has lost it does not stand again while its run goes on.
 func TestLeadershipLostInMidRun(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		k := newWork()
 		first, _ := w.members(1, minutely, func(_ *member, ctx context.Context) error { return k.deaf(ctx) })
 		untilMinute(time.Second)
 		run := <-k.started
-		for _, key := range w.nodes[0].Keys() {
-			if strings.Contains(key, "cron-leader/") {
-				if _, err := w.nodes[0].Exec("DEL", key); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		w.elector("other") // takes it
+		w.forgetLeader(w.nodes[0])
+		other := w.elector("other") // takes it
 		await(t, 2*ttl, "the leadership is lost", func() bool { return !first.leads() })
 		synctest.Wait()
 		if cause := context.Cause(run); run.Err() == nil || !errors.Is(cause, ErrLeadershipLost) || !errors.Is(cause, core.ErrLost) {
 			t.Errorf("the run's context ended with %v", cause)
 		}
+		if err := other.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(3 * ttl)
+		if first.leads() {
+			t.Error("it leads again while a run of its lost term goes on")
+		}
 		close(k.finish)
+		await(t, taking, "it leads again", first.leads)
 	})
 }
 

@@ -9,8 +9,123 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/history"
 )
+
+// elections are candidates under a random campaign of faults, and who of them leads.
+type elections struct {
+	w      *world
+	rng    *rand.Rand
+	cables []*cable
+	off    []time.Duration // by which the nodes' clocks are
+	h      history.History
+
+	mu      sync.Mutex
+	all     []*candidate
+	current map[*candidate]Term
+}
+
+// stand adds a candidate. The others are looked at in the very moment of its elections.
+func (s *elections) stand(name string) {
+	locks, k := s.w.wired()
+	var c *candidate
+	ready := make(chan struct{})
+	c = s.w.electorOn(name, locks, OnElected(func(_ context.Context, term Term) {
+		<-ready
+		c.elected(term)
+		s.look()
+	}))
+	s.mu.Lock()
+	s.all, s.cables = append(s.all, c), append(s.cables, k)
+	s.mu.Unlock()
+	close(ready)
+}
+
+// look notes who leads.
+func (s *elections) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := time.Now()
+	for _, c := range s.all {
+		term, err := c.Term()
+		was, led := s.current[c]
+		if led && (err != nil || term.FencingToken != was.FencingToken) {
+			s.h.Ended("leader", c.name, was.FencingToken, at)
+			delete(s.current, c)
+			led = false
+		}
+		if err == nil && !led {
+			s.h.Granted("leader", c.name, term.FencingToken, at)
+			s.current[c] = term
+		}
+	}
+	if n := len(s.current); n > 1 {
+		s.w.t.Errorf("at %v: %d leaders", at, n)
+	}
+}
+
+// run has so many things happen.
+func (s *elections) run(n int) {
+	for range n {
+		s.happen()
+		for range s.rng.IntN(40) {
+			s.look()
+			time.Sleep(time.Duration(s.rng.IntN(800)) * time.Millisecond)
+		}
+	}
+	s.mend()
+	s.look()
+}
+
+// happen has something go wrong, or mends it all.
+func (s *elections) happen() {
+	c, i := s.rng.IntN(len(s.all)), s.rng.IntN(len(s.w.nodes))
+	n := s.w.nodes[i]
+	switch s.rng.IntN(12) {
+	case 0:
+		n.Down()
+	case 1:
+		n.Hang()
+	case 2:
+		n.Slow(time.Duration(s.rng.IntN(1500)) * time.Millisecond)
+	case 3:
+		n.RestartEmpty()
+	case 4:
+		d := time.Duration(s.rng.IntN(40)-20) * time.Second
+		n.StepClock(d)
+		s.off[i] += d
+	case 5:
+		s.cables[c].Cut()
+	case 6:
+		s.cutLeaders()
+	case 7:
+		ctx, cancel := context.WithTimeout(s.w.t.Context(), time.Millisecond)
+		s.all[c].Resign(ctx) // its end is seen by look
+		cancel()
+	default: // or there is no leader most of the time
+		s.mend()
+	}
+}
+
+// cutLeaders is the fault that matters most.
+func (s *elections) cutLeaders() {
+	for i, c := range s.all {
+		if c.leads() {
+			s.cables[i].Cut()
+		}
+	}
+}
+
+func (s *elections) mend() {
+	for i, n := range s.w.nodes {
+		n.Up()
+		n.StepClock(-s.off[i])
+		s.off[i] = 0
+	}
+	for _, k := range s.cables {
+		k.Mend()
+	}
+}
 
 // Over a random campaign of faults there is one leader at a time, terms have growing tokens, and each process
 // hears of its terms in turn. A process says that it leads for no longer than it is trusted to.
@@ -18,105 +133,17 @@ func TestOneLeaderAtATime(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				rng := rand.New(rand.NewPCG(seed, 3))
-				var h testutil.History
-				var all []*candidate
-				var cables []*cable
-				current := map[*candidate]Term{}
-				var mu sync.Mutex
-				look := func() {
-					mu.Lock()
-					defer mu.Unlock()
-					at := time.Now()
-					for _, c := range all {
-						term, err := c.Term()
-						was, led := current[c]
-						if led && (err != nil || term.FencingToken != was.FencingToken) {
-							h.Ended("leader", c.name, was.FencingToken, at)
-							delete(current, c)
-							led = false
-						}
-						if err == nil && !led {
-							h.Granted("leader", c.name, term.FencingToken, at)
-							current[c] = term
-						}
-					}
-					if n := len(current); n > 1 {
-						t.Errorf("at %v: %d leaders", at, n)
-					}
-				}
+				s := &elections{w: w, rng: rand.New(rand.NewPCG(seed, 3)), off: make([]time.Duration, 3), current: map[*candidate]Term{}}
 				for i := range 4 {
-					locks, k := w.wired()
-					var c *candidate
-					ready := make(chan struct{})
-					// The others are looked at in the very moment of an election.
-					c = w.electorOn(fmt.Sprint(i), locks, OnElected(func(_ context.Context, term Term) {
-						<-ready
-						c.elected(term)
-						look()
-					}))
-					mu.Lock()
-					all, cables = append(all, c), append(cables, k)
-					mu.Unlock()
-					close(ready)
+					s.stand(fmt.Sprint(i))
 				}
-				off := make([]time.Duration, len(w.nodes))
-				mend := func() {
-					for i, n := range w.nodes {
-						n.Up()
-						n.StepClock(-off[i])
-						off[i] = 0
-					}
-					for _, k := range cables {
-						k.Mend()
-					}
-				}
-				for range 40 {
-					c, i := rng.IntN(len(all)), rng.IntN(len(w.nodes))
-					n := w.nodes[i]
-					switch rng.IntN(12) {
-					case 0:
-						n.Down()
-					case 1:
-						n.Hang()
-					case 2:
-						n.Slow(time.Duration(rng.IntN(1500)) * time.Millisecond)
-					case 3:
-						n.RestartEmpty()
-					case 4:
-						d := time.Duration(rng.IntN(40)-20) * time.Second
-						n.StepClock(d)
-						off[i] += d
-					case 5:
-						cables[c].Cut()
-					case 6:
-						for j, c := range all { // the fault that matters most
-							if c.leads() {
-								cables[j].Cut()
-							}
-						}
-					case 7:
-						ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-						all[c].Resign(ctx) // its end is seen below
-						cancel()
-					default: // mend things, or there is no leader most of the time
-						mend()
-					}
-					for range rng.IntN(40) {
-						look()
-						time.Sleep(time.Duration(rng.IntN(800)) * time.Millisecond)
-					}
-				}
-				mend()
-				look()
-				if err := h.Check(); err != nil {
+				s.run(40)
+				if err := s.h.Check(); err != nil {
 					t.Error(err)
 				}
-				for _, c := range all {
-					checkCalls(t, c)
-				}
 				terms := 0
-				for _, c := range all {
+				for _, c := range s.all {
+					checkCalls(t, c)
 					terms += len(c.called()) / 2
 				}
 				t.Logf("%d terms ended", terms)

@@ -263,18 +263,18 @@ func TestElectorClose(t *testing.T) {
 	})
 }
 
-// An atGrant calls its function when an acquisition has succeeded, before Acquire returns.
-type atGrant func()
-
-func (f atGrant) Start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-	if op.Kind != core.OpAcquire {
-		return ctx, nil
-	}
-	return ctx, func(o core.Outcome) {
-		if o.Err == nil {
-			f()
+// atGrant calls f when an acquisition has succeeded, before Acquire returns.
+func atGrant(f func()) core.Observer {
+	return core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+		if op.Kind != core.OpAcquire {
+			return ctx, nil
 		}
-	}
+		return ctx, func(o core.Outcome) {
+			if o.Err == nil {
+				f()
+			}
+		}
+	}}
 }
 
 // An Elector that is closed just when the nodes have granted it the leadership does not take it up.

@@ -1,7 +1,6 @@
 package cronlock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -18,7 +17,8 @@ var (
 	ErrMissed = errors.New("tick missed")
 	// ErrClock: this replica's clock is too far from the nodes' clocks. Run NTP.
 	ErrClock = errors.New("clock is off")
-	// ErrOverlap, which matches core.ErrHeld, too: an earlier run of the job goes on, on whatever replica.
+	// ErrOverlap, which matches core.ErrHeld, too: an earlier run of the job goes on, on whatever replica, or somebody
+	// else holds its key (WithKey).
 	ErrOverlap = fmt.Errorf("%w: an earlier run of the job goes on", core.ErrHeld)
 	// ErrJob: the job cannot be told apart from others, or its schedule is not known; the error says what to
 	// do. It never runs until that is mended.
@@ -51,19 +51,12 @@ func (e *TickError) Error() string {
 // Unwrap returns Err.
 func (e *TickError) Unwrap() error { return e.Err }
 
-// Routine reports whether an error of Lock, as AfterLockError gets it, is nothing to look into: the tick runs, or
-// has run, on another replica, an earlier run goes on, or the scheduler or the Cron was stopped. What is left are
+// IsExpected reports whether err, an error of Lock as AfterLockError gets it, needs no attention: the tick runs, or has
+// run, on another replica, an earlier run goes on, or the scheduler or the Cron was stopped. What is left are
 // outages, missed ticks, clocks that are off, and jobs that cannot run.
-func Routine(err error) bool {
-	for _, routine := range []error{core.ErrHeld, core.ErrDone, core.ErrClosed, ErrNotLeader, context.Canceled} {
-		if errors.Is(err, routine) {
-			return true
-		}
-	}
-	return false
-}
+func IsExpected(err error) bool { return meaningOf(err).expected }
 
-// Kinds of events that [core.EventObserver] hears, with source "cronlock" and the job as name.
+// Kinds of events that [core.Observer.Event] hears, with source "cronlock" and the job as name.
 const (
 	EventRun         = "tick_run"         // a tick, or a run that no tick has caused, starts here
 	EventRerun       = "tick_rerun"       // it starts for the second time or later, or late for want of a leader
@@ -83,18 +76,47 @@ const (
 	EventUnrecorded  = "run_unrecorded"   // a run's end could not be recorded
 )
 
-// eventOf is the kind of event that an error of Lock is.
-func eventOf(err error) string {
-	for _, of := range []struct {
-		err  error
-		kind string
-	}{{ErrOverlap, EventOverlap}, {ErrMissed, EventMissed}, {ErrNotLeader, EventNotLeader}, {ErrClock, EventRefused},
-		{core.ErrDone, EventDone}, {core.ErrHeld, EventHeld}, {core.ErrUnavailable, EventUnavailable}} {
+// A meaning is what an error of Lock comes to.
+type meaning struct {
+	event    string // empty: none
+	expected bool
+}
+
+// errAbandoned: all attempts have been started.
+var errAbandoned = fmt.Errorf("%w: no run has completed", core.ErrDone)
+
+// ofOwn is what this package's own errors mean, whatever else they match.
+var ofOwn = []struct {
+	err error
+	meaning
+}{
+	{ErrOverlap, meaning{EventOverlap, true}},
+	{ErrNotLeader, meaning{EventNotLeader, true}},
+	{errAbandoned, meaning{EventDone, true}},
+	{ErrMissed, meaning{EventMissed, false}},
+	{ErrClock, meaning{EventRefused, false}},
+	{ErrJob, meaning{EventRefused, false}},
+}
+
+// ofClass is what all others mean.
+var ofClass = map[core.Class]meaning{
+	core.ClassDone:        {EventDone, true},
+	core.ClassHeld:        {EventHeld, true},
+	core.ClassClosed:      {EventRefused, true},
+	core.ClassUnavailable: {EventUnavailable, false},
+	core.ClassLost:        {EventRefused, false},
+	core.ClassInvalid:     {EventRefused, false},
+	core.ClassOther:       {EventRefused, false},
+	core.ClassCancelled:   {"", true}, // the scheduler has stopped the job
+}
+
+func meaningOf(err error) meaning {
+	for _, of := range ofOwn {
 		if errors.Is(err, of.err) {
-			return of.kind
+			return of.meaning
 		}
 	}
-	return EventRefused
+	return ofClass[core.ClassOf(err)]
 }
 
 // explain adds to an error of core what an operator of cron jobs wants to know first.
@@ -118,9 +140,4 @@ func explain(err error) error {
 		return fmt.Errorf("%w: %w", ErrClock, err)
 	}
 	return err
-}
-
-// cancelled: the scheduler has stopped the job, which is no trouble of the locks.
-func cancelled(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && errors.Is(err, ctx.Err())
 }

@@ -43,7 +43,7 @@ func start(scheduler gocron.Scheduler, cron *cronlock.Cron, ran chan<- cronlock.
 
 // Two replicas have the same job: one of them runs a tick, and knows which tick it is.
 func ExampleFromContext() {
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
 	ran, refused := make(chan cronlock.Run, 100), make(chan error, 100)
 	for range 2 {
@@ -74,11 +74,26 @@ func ExampleFromContext() {
 	// the other replica: held or done: true
 }
 
+// A function that asks for its run is tested without a scheduler.
+func ExampleNewContext() {
+	invoice := func(ctx context.Context) error {
+		run, _ := cronlock.FromContext(ctx)
+		fmt.Printf("invoices of %s, token %d\n", run.Tick.Format(time.DateOnly), run.FencingToken)
+		return nil
+	}
+	tick := time.Date(2026, 11, 1, 3, 0, 0, 0, time.UTC)
+	ctx := cronlock.NewContext(context.Background(), cronlock.Run{Job: "invoices", Tick: tick, Attempt: 1, FencingToken: 7})
+	fmt.Println(invoice(ctx))
+	// Output:
+	// invoices of 2026-11-01, token 7
+	// <nil>
+}
+
 // A run that goes on learns from its context that another replica may be at it.
 func ExampleCron_Task() {
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
-	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.WithTTL(time.Second), core.WithClockWindow(100*time.Millisecond))
+	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.TTL(time.Second), core.WithClockWindow(100*time.Millisecond))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -116,7 +131,7 @@ func ExampleCron_Task() {
 // Only the leader runs jobs. Each run is under its tick's lock all the same, so that a leader who does not
 // know yet that it is none does no harm.
 func ExampleWithElector() {
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
 	ran, refused := make(chan cronlock.Run, 100), make(chan error, 100)
 	for i := range 2 {

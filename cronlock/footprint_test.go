@@ -18,7 +18,7 @@ import (
 // What a tick takes of each node: the manual has these figures, and is not to promise less than is taken.
 func TestFootprintOfATick(t *testing.T) {
 	t.Parallel()
-	client := testutil.Redis(t, 1)[0].Client()
+	client := testutil.NewServers(t, 1)[0].Client()
 	locks, err := core.New([]redis.UniversalClient{client}, core.WithLogger(quiet))
 	if err != nil {
 		t.Fatal(err)
@@ -49,9 +49,9 @@ func TestFootprintOfATick(t *testing.T) {
 	for _, k := range keys {
 		n := client.MemoryUsage(t.Context(), k, 0).Val() + 32 // its entry in the table of expiries
 		all += n
-		if strings.Contains(k, "/tick/") && !strings.Contains(k, "}x:") {
+		if strings.Contains(k, "/4:tick/") && !strings.Contains(k, "}x:") {
 			kept, keptBytes = kept+1, keptBytes+n
-			if !strings.Contains(k, "/attempt/") {
+			if !strings.Contains(k, "/7:attempt/") {
 				ticks++
 			}
 		}

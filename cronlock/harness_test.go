@@ -51,7 +51,7 @@ func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
 func serialBubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, nodes: testutil.Embedded(t, nodes), bubbled: true}
+		w := &world{t: t, nodes: testutil.NewNodes(t, nodes), bubbled: true}
 		defer func() {
 			for i := len(w.ends) - 1; i >= 0; i-- {
 				w.ends[i]()

@@ -1,50 +1,43 @@
 package cronlock
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/lockkit/lockkit/core"
 )
 
-// The keys of a job:
+// The keys of a job, by core.Key:
 //
-//	cron/<service>/<job>/run                       held while a run goes on, unless overlap is allowed
-//	cron/<service>/<job>/tick/<instant>            held while the tick's run goes on, then its record
-//	cron/<service>/<job>/tick/<instant>/attempt/2  recorded before the second run of the tick starts
-//	cron/<service>/<job>/gap                       recorded for as long as nobody may start the job
-//	cron/<service>/<job>/gap/Monday/1              the same for those of its ticks that repeat as one
-//	cron-leader/<group>                            held by the leader
-//
-// Names are escaped, so that none forges another's.
+//	cron, service, job, run                         held while a run goes on, unless overlap is allowed, or WithKey has another
+//	cron, service, job, tick, instant               held while the tick's run goes on, then its record
+//	cron, service, job, tick, instant, attempt, 2   recorded before the second run of the tick starts
+//	cron, service, job, gap                         recorded for as long as nobody may start the job
+//	cron, service, job, gap, Monday/1               the same for those of its ticks that repeat as one
+//	cron-leader, group                              held by the leader
 
-func (c *Cron) key(j *job, rest string) string {
-	return "cron/" + escape(c.service) + "/" + escape(j.name) + "/" + rest
+func (cl *claim) key(parts ...string) string {
+	return core.Key(append([]string{"cron", cl.c.service, cl.job.name}, parts...)...)
 }
 
-func escape(name string) string {
-	escaped := url.PathEscape(name)
-	if len(escaped) > maxNameLen {
-		sum := sha256.Sum256([]byte(name))
-		return escaped[:maxNameLen/2] + "%%" + hex.EncodeToString(sum[:16]) // an escaped name has no %%
+func (cl *claim) runKey() string {
+	if cl.policy.keyed {
+		return cl.policy.key
 	}
-	return escaped
+	return cl.key("run")
 }
 
-// maxNameLen is how much of a key, which has 512 bytes, a name may take up.
-const maxNameLen = 200
+func (cl *claim) tickKey() string { return cl.key("tick", cl.id) }
 
-func tickKey(id string) string           { return "tick/" + id }
-func attemptKey(id string, n int) string { return tickKey(id) + "/attempt/" + strconv.Itoa(n) }
+func (cl *claim) attemptKey(n int) string { return cl.key("tick", cl.id, "attempt", strconv.Itoa(n)) }
 
-func gapKey(slot string) string {
-	if slot == "" {
-		return "gap"
+func (cl *claim) gapKey() string {
+	if cl.slot == "" {
+		return cl.key("gap")
 	}
-	return "gap/" + slot
+	return cl.key("gap", cl.slot)
 }
 
 // stamp writes an instant.

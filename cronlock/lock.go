@@ -24,16 +24,14 @@ func (l *jobLocker) Lock(ctx context.Context, name string) (gocron.Lock, error) 
 }
 
 func (c *Cron) lock(ctx context.Context, name string, p policy) (gocron.Lock, error) {
-	cl := c.claimOf(ctx, c.job(name), p)
+	cl := &claim{c: c, job: c.job(name), policy: p, ctx: ctx, waits: ctx}
 	r, err := cl.run()
 	if errors.Is(err, ErrJob) {
 		cl.job.unusable.Do(func() { c.logger.Error("cronlock: a job does not run", "job", name, "err", err) })
 	}
 	if err != nil {
 		c.busy(0)
-		if !cancelled(ctx, err) {
-			cl.event(eventOf(err))
-		}
+		cl.event(meaningOf(err).event)
 		return nil, &TickError{Job: name, Tick: cl.tick, Err: explain(err)}
 	}
 	c.handoff.offer(ctx, r)
@@ -47,7 +45,6 @@ type claim struct {
 	policy policy
 	ctx    context.Context // the job's
 	waits  context.Context // of what has to be waited for
-	opts   []core.Option   // of its leases
 
 	tick    time.Time // zero for a manual run
 	id      string    // of the tick
@@ -59,13 +56,10 @@ type claim struct {
 	next    time.Time     // the job's next tick, if known
 }
 
-func (c *Cron) claimOf(ctx context.Context, j *job, p policy) *claim {
-	return &claim{c: c, job: j, policy: p, ctx: ctx, waits: ctx,
-		opts: []core.Option{core.WithDetachedLease(true), core.WithName(j.name), core.WithRetention(p.retention)}}
-}
-
 func (cl *claim) event(kind string) {
-	cl.c.locks.Event(cl.ctx, core.Event{Source: source, Name: cl.job.name, Kind: kind})
+	if kind != "" {
+		cl.c.locks.Event(cl.ctx, core.Event{Source: source, Name: cl.job.name, Kind: kind})
+	}
 }
 
 // run finds out what the call is for and takes what it needs.
@@ -90,25 +84,20 @@ func (cl *claim) run() (*run, error) {
 		}
 		return r, nil
 	}
-	if !c.begin() {
-		return nil, core.ErrClosed
-	}
-	lead, err := c.lead()
-	if err != nil {
+	t, err := c.enter()
+	if errors.Is(err, ErrNotLeader) {
 		cl.job.leaveToLeader(cl)
-		c.tasks.Done()
+	}
+	if err != nil {
 		return nil, err
 	}
-	r, err := cl.take(lead)
+	r, err := cl.take(t)
 	if cl.policy.runAnyway && errors.Is(err, core.ErrUnavailable) {
-		r, err = cl.unprotected(lead, err), nil
+		return cl.unprotected(t, err), nil
 	}
 	if err != nil {
-		if cl.policy.attempts > 1 {
-			cl.job.watch(cl, err)
-		}
-		lead.leave()
-		c.tasks.Done()
+		c.leave(t)
+		cl.watch(err)
 	}
 	return r, err
 }
@@ -137,7 +126,7 @@ func (cl *claim) identify() (call, error) {
 	due, next, period, err := ticks(h, &s, now)
 	if err != nil {
 		if cl.ctx.Err() != nil {
-			err = cl.ctx.Err()
+			return 0, cl.ctx.Err()
 		}
 		return 0, fmt.Errorf("%w: gocron did not tell its ticks: %w", ErrMissed, err)
 	}

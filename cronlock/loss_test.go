@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // A run whose lease is lost learns of it before any other replica runs the tick again. When it ends after all,
@@ -70,7 +71,7 @@ func TestLostLease(t *testing.T) {
 // recordOf is what the nodes have recorded of the tick.
 func (w *world) recordOf(r *replica, tick time.Time) record {
 	w.t.Helper()
-	_, err := r.Cron.locks.TryAcquire(w.t.Context(), r.key(r.Cron.job("job"), tickKey(stamp(tick))))
+	_, err := r.Cron.locks.TryAcquire(w.t.Context(), core.Key("cron", "service", "job", "tick", stamp(tick)))
 	var op *core.OpError
 	if !errors.Is(err, core.ErrDone) || !errors.As(err, &op) {
 		w.t.Fatalf("the tick is not done: %v", err)
@@ -107,6 +108,63 @@ func TestLostLeaseAlone(t *testing.T) {
 		}
 		if rec := w.recordOf(r, runs[0].Tick); rec.Outcome != outcomeLost {
 			t.Errorf("the record of the tick is %v", rec)
+		}
+	})
+}
+
+// Each of its leases alone ends a run, when somebody else is granted its key.
+func TestEitherLeaseEndsTheRun(t *testing.T) {
+	minute := stamp(time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC))
+	for name, key := range map[string]string{
+		"tick": core.Key("cron", "service", "job", "tick", minute),
+		"job":  core.Key("cron", "service", "job", "run"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, w *world) {
+				r := w.replica("0")
+				cause, over := make(chan error, 1), make(chan struct{})
+				defer close(over)
+				r.job(gocron.CronJob(minutely, true), func(ctx context.Context) error {
+					select {
+					case <-ctx.Done():
+						cause <- context.Cause(ctx)
+					case <-over:
+					}
+					return nil
+				})
+				r.sched.Start()
+				time.Sleep(time.Minute + 100*time.Millisecond)
+				if _, err := w.nodes[0].Exec("DEL", "lockkit:{0}r:"+key); err != nil { // as if the node had forgotten it
+					t.Fatal(err)
+				}
+				if _, err := w.locks().Acquire(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+				if err := testutil.Receive(t, cause); !errors.Is(err, core.ErrLost) {
+					t.Errorf("the context ended with %v", err)
+				}
+			})
+		})
+	}
+}
+
+// The end of a run is recorded although the nodes are away when it comes, for a moment.
+func TestRecordIsRepeated(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		r := w.replica("0")
+		r.job(gocron.CronJob(minutely, true), func(context.Context) error {
+			w.nodes[0].Down()
+			time.AfterFunc(400*time.Millisecond, w.nodes[0].Up)
+			return nil
+		})
+		r.sched.Start()
+		time.Sleep(time.Minute + 5*time.Second)
+		runs := w.ran()
+		if len(runs) != 1 {
+			t.Fatalf("runs: %v", runs)
+		}
+		if rec := w.recordOf(r, runs[0].Tick); rec.Outcome != outcomeRan {
+			t.Errorf("recorded: %v", rec)
 		}
 	})
 }

@@ -135,9 +135,9 @@ func TestKeysAreNotForged(t *testing.T) {
 			continue
 		}
 		for _, name := range names {
-			c := &Cron{service: service}
-			for _, rest := range []string{"run", gapKey(""), gapKey("Monday/1"), tickKey("2000-01-01T00:00:00Z"), attemptKey("2000-01-01T00:00:00Z", 2)} {
-				key := c.key(newJob(name), rest)
+			cl := &claim{c: &Cron{service: service}, job: newJob(name), id: "2000-01-01T00:00:00Z"}
+			onMonday := &claim{c: cl.c, job: cl.job, slot: "Monday/1"}
+			for rest, key := range map[string]string{"run": cl.runKey(), "gap": cl.gapKey(), "gap/Monday/1": onMonday.gapKey(), "tick": cl.tickKey(), "attempt": cl.attemptKey(2)} {
 				what := fmt.Sprintf("%.20q %.20q %s %d %d", service, name, rest, len(service), len(name))
 				if other, taken := of[key]; taken {
 					t.Errorf("%s and %s have the same key %q", what, other, key)
@@ -210,7 +210,7 @@ func TestOptionFaults(t *testing.T) {
 	if err == nil {
 		t.Fatal("New took it all")
 	}
-	for _, part := range []string{"locks is nil", "service's name is empty", "1 options are nil", "clock is nil", "logger is nil",
+	for _, part := range []string{"locks is nil", "service's name is empty", "an option is nil", "clock is nil", "logger is nil",
 		"clock limit is 0s", "overlap policy 3", "attempts are 0", "misfire grace is 0s", "minimum gap is -1ns", "retention is -1ns"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the error does not say %q: %v", part, err)

@@ -1,12 +1,12 @@
 package cronlock
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/jonboulle/clockwork"
+
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // An Option configures New.
@@ -35,7 +35,6 @@ type config struct {
 	clock      clockwork.Clock
 	clockLimit time.Duration
 	logger     *slog.Logger
-	nilOptions int
 }
 
 // A policy is what holds for one job.
@@ -46,6 +45,8 @@ type policy struct {
 	minGap    time.Duration
 	retention time.Duration
 	runAnyway bool
+	key       string
+	keyed     bool // WithKey was given
 }
 
 func defaults() config {
@@ -100,9 +101,16 @@ func WithMinGap(d time.Duration) JobOption { return jobOption(func(p *policy) { 
 // the clock limit, so that no replica can come later. Default 1h.
 func WithRetention(d time.Duration) JobOption { return jobOption(func(p *policy) { p.retention = d }) }
 
-// WithRunAnyway runs a tick unprotected when the nodes cannot be reached, on every replica that it reaches.
+// WithKey sets the key of core whose lease keeps runs of the job apart, as it is: the job then also excludes whatever
+// else holds that key, be it another job, a task of queuelock, a route of httplock or a call of core, and they share its
+// fencing tokens. Make it with [core.Key]. A tick that finds it held goes the way of WithOverlap: by default it is
+// skipped. Nobody may complete the key (core.Once): the job would not run until that record has expired. Default: a key
+// of the job's own.
+func WithKey(key string) JobOption { return jobOption(func(p *policy) { p.key, p.keyed = key, true }) }
+
+// WithRunAnyway(true) runs a tick unprotected when the nodes cannot be reached, on every replica that it reaches.
 // By default nothing runs then.
-func WithRunAnyway() JobOption { return jobOption(func(p *policy) { p.runAnyway = true }) }
+func WithRunAnyway(on bool) JobOption { return jobOption(func(p *policy) { p.runAnyway = on }) }
 
 // WithElector lets only the leader run jobs, each tick under its lock as without: gocron itself ignores a
 // locker beside an elector. A run's context also ends with the leadership, and a replica that becomes leader
@@ -132,39 +140,27 @@ type loggerOption struct{ l *slog.Logger }
 func (o loggerOption) apply(c *config)         { c.logger = o.l }
 func (o loggerOption) applyElector(e *Elector) { e.logger = o.l }
 
-// check names every fault.
-func (c *config) check(service string) error {
-	var faults []error
-	bad := func(is bool, format string, args ...any) {
-		if is {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
-	}
-	bad(service == "", "the service's name is empty: it keeps the jobs of services apart that share nodes")
-	bad(c.nilOptions > 0, "%d options are nil", c.nilOptions)
-	bad(c.led && c.elector == nil, "elector is nil")
-	bad(c.clock == nil, "clock is nil")
-	bad(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
-	bad(c.clockLimit <= 0, "clock limit is %v, must be positive", c.clockLimit)
-	return errors.Join(append(faults, c.policy.check(c.clockLimit))...)
+func (c *config) check(f *faults.List) {
+	f.Check(c.led && c.elector == nil, "elector is nil")
+	f.Check(c.clock == nil, "clock is nil")
+	f.Check(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
+	f.Check(c.clockLimit <= 0, "clock limit is %v, must be positive", c.clockLimit)
+	c.policy.check(f, c.clockLimit)
 }
 
-func (p *policy) check(clockLimit time.Duration) error {
-	var faults []error
-	bad := func(is bool, format string, args ...any) {
-		if is {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
-	}
-	bad(p.overlap > Replace, "overlap policy %d is unknown", p.overlap)
-	bad(p.attempts < 1 || p.attempts > maxAttempts, "attempts are %d, must be 1 to %d", p.attempts, maxAttempts)
-	bad(p.grace <= 0, "misfire grace is %v, must be positive", p.grace)
-	bad(p.minGap < 0, "minimum gap is %v, must not be negative", p.minGap)
-	if least := p.grace + 2*clockLimit; p.retention < least {
-		bad(true, "retention is %v, must be at least the misfire grace plus twice the clock limit, %v", p.retention, least)
-	}
-	return errors.Join(faults...)
+func (p *policy) check(f *faults.List, clockLimit time.Duration) {
+	f.Check(p.overlap > Replace, "overlap policy %d is unknown", p.overlap)
+	f.Check(p.attempts < 1 || p.attempts > maxAttempts, "attempts are %d, must be 1 to %d", p.attempts, maxAttempts)
+	f.Check(p.grace <= 0, "misfire grace is %v, must be positive", p.grace)
+	f.Check(p.minGap < 0, "minimum gap is %v, must not be negative", p.minGap)
+	least := p.grace + 2*clockLimit
+	f.Check(p.retention < least, "retention is %v, must be at least the misfire grace plus twice the clock limit, %v", p.retention, least)
+	f.Check(p.keyed && (p.key == "" || len(p.key) > maxKeyLen), "the job's key has %d bytes, must have 1 to %d", len(p.key), maxKeyLen)
+	f.Check(p.keyed && p.overlap == Allow, "runs may overlap, so the job's key would keep nothing apart")
 }
+
+// maxKeyLen is core's bound on a key.
+const maxKeyLen = 512
 
 // maxAttempts bounds what AtLeastOnce may ask for: each attempt is looked for in turn.
 const maxAttempts = 10

@@ -94,11 +94,7 @@ func TestOverlap(t *testing.T) {
 				bubble(t, 3, func(t *testing.T, w *world) {
 					s := spans{over: make(chan struct{})}
 					defer close(s.over)
-					for i := range replicas {
-						r := w.replica(fmt.Sprint(i), WithOverlap(tt.policy))
-						r.job(gocron.CronJob("*/10 * * * * *", true), s.work(work, tt.deaf))
-						r.sched.Start()
-					}
+					w.overlapping(replicas, tt.policy, s.work(work, tt.deaf))
 					time.Sleep(12*period + period/2)
 					all := s.list()
 					if n := len(all); n < tt.runs || n > tt.runs+1 {
@@ -107,27 +103,57 @@ func TestOverlap(t *testing.T) {
 					if n := atOnce(all); n != tt.atOnce {
 						t.Errorf("%d runs at once, want %d", n, tt.atOnce)
 					}
-					for tick, n := range w.perTick() {
-						if n != 1 {
-							t.Errorf("tick %v ran %d times", tick, n)
-						}
-					}
-					for _, sp := range all {
-						replaced := errors.Is(sp.cause, ErrReplaced)
-						if replaced != (tt.policy == Replace) {
-							t.Errorf("the context of tick %v ended with %v", sp.Tick, sp.cause)
-						}
-						if replaced && sp.told.Before(sp.Tick.Add(period)) {
-							t.Errorf("tick %v was replaced at %v already", sp.Tick, sp.told)
-						}
-					}
-					for _, err := range w.failed() {
-						if replicas == 1 && !errors.Is(err, ErrOverlap) {
-							t.Errorf("a tick failed with %v", err)
-						}
+					checkReplaced(t, all, tt.policy == Replace, period)
+					w.oncePerTick()
+					if replicas == 1 {
+						w.onlyOverlaps()
 					}
 				})
 			})
+		}
+	}
+}
+
+// overlapping starts replicas of a job that is due every ten seconds.
+func (w *world) overlapping(replicas int, policy Overlap, work func(context.Context) error) {
+	w.t.Helper()
+	for i := range replicas {
+		r := w.replica(fmt.Sprint(i), WithOverlap(policy))
+		r.job(gocron.CronJob("*/10 * * * * *", true), work)
+		r.sched.Start()
+	}
+}
+
+// checkReplaced checks that runs were told to stop by the next tick, and not before; or, where they are not to be, not
+// at all.
+func checkReplaced(t *testing.T, all []span, want bool, period time.Duration) {
+	t.Helper()
+	for _, sp := range all {
+		replaced := errors.Is(sp.cause, ErrReplaced)
+		if replaced != want {
+			t.Errorf("the context of tick %v ended with %v", sp.Tick, sp.cause)
+		}
+		if replaced && sp.told.Before(sp.Tick.Add(period)) {
+			t.Errorf("tick %v was replaced at %v already", sp.Tick, sp.told)
+		}
+	}
+}
+
+func (w *world) oncePerTick() {
+	w.t.Helper()
+	for tick, n := range w.perTick() {
+		if n != 1 {
+			w.t.Errorf("tick %v ran %d times", tick, n)
+		}
+	}
+}
+
+// onlyOverlaps checks that ticks failed for no other reason.
+func (w *world) onlyOverlaps() {
+	w.t.Helper()
+	for _, err := range w.failed() {
+		if !errors.Is(err, ErrOverlap) {
+			w.t.Errorf("a tick failed with %v", err)
 		}
 	}
 }

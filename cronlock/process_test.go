@@ -49,7 +49,7 @@ type event struct {
 
 // openBrief has leases that are soon over.
 func openBrief(urls []string) (*core.Locker, error) {
-	return core.Open(urls, core.WithTTL(3*time.Second), core.WithClockWindow(200*time.Millisecond), core.WithLogger(quiet))
+	return core.Open(urls, core.TTL(3*time.Second), core.WithClockWindow(200*time.Millisecond), core.WithLogger(quiet))
 }
 
 // child is a replica whose job goes on until its context ends.
@@ -144,7 +144,7 @@ func TestProcess(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var urls []string
-			for _, s := range testutil.Redis(t, 3) {
+			for _, s := range testutil.NewServers(t, 3) {
 				urls = append(urls, "redis://"+s.Addr())
 			}
 			locks, err := openBrief(urls)

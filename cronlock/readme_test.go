@@ -34,7 +34,7 @@ func TestReadme(t *testing.T) {
 		t.Errorf("%d blocks of code with cronlock", found)
 	}
 
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
 	locker := newLocker(node)
 	defer locker.Close(t.Context())

@@ -164,8 +164,8 @@ func TestLateCalls(t *testing.T) {
 			jobOpts: []gocron.JobOption{gocron.WithSingletonMode(gocron.LimitModeWait)}})
 		time.Sleep(90 * time.Second)
 		w.refused(1, ErrMissed, true)
-		if keys := w.nodes[0].Keys(); strings.Contains(strings.Join(keys, " "), "tick/2000-01-01T00:01:01Z") ||
-			!strings.Contains(strings.Join(keys, " "), "tick/2000-01-01T00:01:00Z") {
+		if keys := w.nodes[0].Keys(); strings.Contains(strings.Join(keys, " "), core.Key("tick", "2000-01-01T00:01:01Z")) ||
+			!strings.Contains(strings.Join(keys, " "), core.Key("tick", "2000-01-01T00:01:00Z")) {
 			t.Errorf("recorded: %q", keys)
 		}
 	})

@@ -2,6 +2,7 @@ package cronlock
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // A run is one run of a job, from the end of Lock to the end of Unlock. It is the gocron.Lock.
 type run struct {
 	cl      *claim
-	lead    leading
+	term    *term
 	attempt int
 	tick    *core.Lease // nil: no tick has caused it
 	job     *core.Lease // nil: runs may overlap
@@ -19,7 +20,6 @@ type run struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	unjoin func()
-	stops  []func() bool
 	once   sync.Once
 
 	offeredOn context.Context // what Task finds the run by
@@ -33,36 +33,36 @@ type run struct {
 	stopped  bool  // because the scheduler has stopped the job, or the leadership went
 }
 
-func (cl *claim) newRun(lead leading, attempt int, tick, job *core.Lease) *run {
-	r := &run{cl: cl, lead: lead, attempt: attempt, tick: tick, job: job, started: make(chan struct{}), fetched: make(chan struct{})}
-	parent := cl.ctx
-	for _, lease := range []*core.Lease{tick, job} {
-		if lease != nil {
-			parent = lease.Context() // has the values of the job's context, and not its end
-		}
+func (cl *claim) newRun(t *term, attempt int, tick, job *core.Lease) *run {
+	r := &run{cl: cl, term: t, attempt: attempt, tick: tick, job: job, started: make(chan struct{}), fetched: make(chan struct{})}
+	info := Run{Service: cl.c.service, Job: cl.job.name, Tick: cl.tick, Attempt: attempt}
+	parent, ends := cl.ctx, []context.Context{cl.ctx}
+	for _, lease := range r.leases() {
+		parent = lease.Context() // has the values of the job's context, and not its end
+		ends = append(ends, lease.Context())
+		info.FencingToken = lease.FencingToken()
 	}
-	if lead.term != nil {
-		parent = lead.term.mark(parent)
+	if t != nil {
+		parent = t.mark(parent)
+		ends = append(ends, t.work)
 	}
-	ctx, cancel := context.WithCancelCause(context.WithValue(parent, runKey{}, r))
-	others := []context.Context{cl.ctx}
-	if tick != nil && job != nil {
-		others = append(others, tick.Context())
-	}
-	if lead.term != nil {
-		others = append(others, lead.term.work)
-	}
+	ctx, cancel := context.WithCancelCause(NewContext(parent, info))
 	r.cancel = cancel
-	r.ctx, r.unjoin = core.Join(ctx, others...)
+	r.ctx, r.unjoin = core.Join(ctx, ends...)
 	if cl.policy.overlap == Replace && !cl.next.IsZero() {
 		timer := cl.c.clock.AfterFunc(cl.next.Sub(cl.c.clock.Now()), r.replace)
-		r.stops = append(r.stops, timer.Stop)
+		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
 	cl.c.busy(+1)
 	cl.job.mu.Lock()
 	cl.job.running[r] = struct{}{}
 	cl.job.mu.Unlock()
 	return r
+}
+
+// leases are those of the tick and of the job, as far as the run has them.
+func (r *run) leases() []*core.Lease {
+	return slices.DeleteFunc([]*core.Lease{r.tick, r.job}, func(l *core.Lease) bool { return l == nil })
 }
 
 // replace tells the run to stop for the job's next tick.
@@ -92,10 +92,7 @@ func (j *job) replace() {
 
 // lost is why the run is not the only one any more, if so.
 func (r *run) lost() error {
-	for _, lease := range []*core.Lease{r.tick, r.job} {
-		if lease == nil {
-			continue
-		}
+	for _, lease := range r.leases() {
 		if err := lease.Lost(); err != nil {
 			return err
 		}
@@ -126,12 +123,10 @@ func (r *run) end() error {
 	if lost != nil {
 		outcome = outcomeLost
 	}
-	if lost != nil || r.lead.lost() != nil {
+	if lost != nil || r.term.lost() != nil {
 		cl.event(EventLost)
 	}
-	for _, stop := range r.stops {
-		stop()
-	}
+	r.cancel(core.ErrReleased)
 
 	var err error
 	var wg sync.WaitGroup
@@ -155,21 +150,17 @@ func (r *run) end() error {
 // abandon ends a run that has not started. Its attempt stays recorded.
 func (r *run) abandon() {
 	r.once.Do(func() {
-		for _, stop := range r.stops {
-			stop()
-		}
-		r.cl.release(r.tick, r.job)
+		r.cancel(core.ErrReleased)
+		r.cl.release(r.leases()...)
 		r.over()
 	})
 }
 
 func (r *run) over() {
-	r.cancel(core.ErrReleased)
 	r.unjoin()
-	r.lead.leave()
 	r.cl.c.busy(-1)
 	r.cl.job.ended(r)
-	r.cl.c.tasks.Done()
+	r.cl.c.leave(r.term)
 }
 
 func (j *job) ended(r *run) {
@@ -191,17 +182,14 @@ type Run struct {
 	FencingToken uint64    // grows with every run of the job; with Allow, with every attempt at the tick; 0 without protection
 }
 
+// NewContext returns a context that belongs to the run, for the unit test of a function that calls [FromContext]. It
+// holds no lease.
+func NewContext(ctx context.Context, r Run) context.Context {
+	return context.WithValue(ctx, runKey{}, r)
+}
+
 // FromContext returns the run whose context ctx is, or derives from.
 func FromContext(ctx context.Context) (Run, bool) {
-	r, ok := ctx.Value(runKey{}).(*run)
-	if !ok {
-		return Run{}, false
-	}
-	info := Run{Service: r.cl.c.service, Job: r.cl.job.name, Tick: r.cl.tick, Attempt: r.attempt}
-	for _, lease := range []*core.Lease{r.tick, r.job} {
-		if lease != nil {
-			info.FencingToken = lease.FencingToken()
-		}
-	}
-	return info, true
+	r, ok := ctx.Value(runKey{}).(Run)
+	return r, ok
 }

@@ -23,7 +23,7 @@ func (w *world) held(least int) (held []string) {
 	on := map[string]int{}
 	for _, n := range w.nodes {
 		for _, key := range n.Keys() {
-			_, name, ours := strings.Cut(key, "}r:cron/")
+			_, name, ours := strings.Cut(key, "}r:"+core.Key("cron")+"/")
 			if !ours {
 				continue
 			}
@@ -68,7 +68,7 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 		for name, policy := range map[string]JobOption{"at most once": AtMostOnce(), "at least once": AtLeastOnce(2), "allow": WithOverlap(Allow)} {
 			t.Run(tt.name+", "+name, func(t *testing.T) {
 				t.Parallel()
-				w := &world{t: t, nodes: testutil.Embedded(t, 3)}
+				w := &world{t: t, nodes: testutil.NewNodes(t, 3)}
 				defer func() {
 					for _, end := range slices.Backward(w.ends) {
 						end()
@@ -78,7 +78,7 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 				started, told, goOn, stopped := make(chan []string), make(chan struct{}), make(chan struct{}), make(chan error, 1)
 				finish := sync.OnceFunc(func() { close(goOn) })
 				defer finish()
-				r := w.replicaOn("0", w.locks(core.WithTTL(8*time.Second), core.WithRenewEvery(300*time.Millisecond), core.WithClockWindow(2*time.Second)), policy)
+				r := w.replicaOn("0", w.locks(core.TTL(4*time.Second), core.WithClockWindow(0)), policy)
 				var once sync.Once
 				j := r.job(gocron.CronJob(secondly, true), func(ctx context.Context) error {
 					once.Do(func() {
@@ -102,7 +102,7 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 					}
 					return testutil.Action{}
 				})
-				for range 5 {
+				for range 2 {
 					testutil.Receive(t, renewed)
 				}
 				if held := w.leases(); !slices.Equal(held, running) {

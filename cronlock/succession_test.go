@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -46,7 +47,7 @@ func (w *world) queues() (all [][]string) {
 	for _, n := range w.nodes {
 		var waits []string
 		for _, key := range n.Keys() {
-			if !strings.Contains(key, "}w:cron-leader/") {
+			if !strings.Contains(key, "}w:"+core.Key("cron-leader")+"") {
 				continue
 			}
 			got, err := n.Exec("ZRANGE", key, 0, -1)

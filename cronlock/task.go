@@ -27,7 +27,7 @@ func (c *Cron) Task(fn func(ctx context.Context) error) gocron.Task {
 		}
 		r.mu.Lock()
 		r.returned, r.err = true, err
-		r.stopped = err != nil && (ctx.Err() != nil || r.lead.over())
+		r.stopped = err != nil && (ctx.Err() != nil || r.term.stopped())
 		r.mu.Unlock()
 		return err
 	})

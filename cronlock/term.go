@@ -1,12 +1,13 @@
 package cronlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/gate"
 )
 
 // A Term is one leadership.
@@ -22,60 +23,70 @@ func (t Term) ValidUntil() time.Time { return t.lease.ValidUntil() }
 // errResigned is what a term ends with by Resign or Close.
 var errResigned = fmt.Errorf("%w: resigned", ErrLeadershipLost)
 
-// A term is a Term with what runs in it.
+// A term is a Term with what runs in it. A run without an elector has the nil term, which never ends.
 type term struct {
 	Term
-	work   context.Context // of runs: ends when they must stop
-	cancel context.CancelCauseFunc
-	notice context.Context // of OnElected: ends when no new run starts
-	leave  context.CancelCauseFunc
-
-	asked  sync.Once     // closes resign
-	resign chan struct{} // closed by Resign
-	over   chan struct{} // closed when somebody else may lead
-
-	// Under the Elector's lock:
-	closed  bool          // no run starts any more
-	running int           // runs, and OnElected
-	idle    chan struct{} // closed once no run starts any more and none is left
+	gate     gate.Gate               // who is inside: runs, and OnElected
+	work     context.Context         // of runs: ends when they must stop
+	stop     context.CancelCauseFunc // ends work
+	notice   context.Context         // of OnElected: ends when no run starts any more
+	warn     context.CancelCauseFunc // ends notice
+	returned chan struct{}           // closed when OnElected has returned
+	over     chan struct{}           // closed when somebody else may lead
 }
 
-// settle notices that the term has come to rest. Called with the lock.
-func (t *term) settle() {
-	if t.closed && t.running == 0 {
-		close(t.idle)
+// newTerm returns the term of a lease that was granted. OnElected is inside.
+func newTerm(group string, lease *core.Lease) *term {
+	t := &term{Term: Term{Group: group, FencingToken: lease.FencingToken(), lease: lease},
+		returned: make(chan struct{}), over: make(chan struct{})}
+	t.gate.Enter()
+	t.work, t.stop = t.context(t.mark(context.Background())) //nolint:forbidigo // lives as long as the term
+	t.notice, t.warn = t.context(t.work)
+	context.AfterFunc(lease.Context(), func() { t.stop(cmp.Or(t.lost(), errResigned)) })
+	return t
+}
+
+// hold is the part of OnElected in the term.
+func (t *term) hold(elected func(context.Context, Term)) {
+	defer t.leave()
+	defer close(t.returned)
+	elected(t.notice, t.Term)
+}
+
+// leads looks at the clock, too.
+func (t *term) leads() bool { return t.notice.Err() == nil }
+
+// shut lets no run start in the term any more.
+func (t *term) shut() {
+	t.warn(errResigned)
+	t.gate.Close()
+}
+
+// leave is called by each run that the Elector let enter.
+func (t *term) leave() {
+	if t != nil {
+		t.gate.Leave()
 	}
 }
-
-// A leading is the part of a run in a term. The zero value is that of a run without an elector.
-type leading struct {
-	term  *term
-	leave func()
-}
-
-func noLeave() {}
 
 // lost is why the term is over, if nobody resigned.
-func (l leading) lost() error {
-	if l.term == nil {
-		return nil
-	}
-	return l.term.lost()
-}
-
-// over: the runs of the term have been told to stop.
-func (l leading) over() bool { return l.term != nil && l.term.work.Err() != nil }
-
 func (t *term) lost() error {
-	cause := t.lease.Lost()
-	if cause == nil {
+	if t == nil || t.lease.Lost() == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrLeadershipLost, cause)
+	return fmt.Errorf("%w: %w", ErrLeadershipLost, t.lease.Lost())
 }
 
-// A termContext is a context that ends with the term. Its Err looks at the clock, as that of a lease does: after
-// a pause it knows at the first look.
+// stopped reports whether the runs of the term have been told to stop.
+func (t *term) stopped() bool { return t != nil && t.work.Err() != nil }
+
+// context makes one that ends with the term.
+func (t *term) context(parent context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	return &termContext{ctx, t, cancel}, cancel
+}
+
+// A termContext looks at the clock in Err, as that of a lease does, but ends with an error of its own.
 type termContext struct {
 	context.Context
 	t      *term
@@ -94,7 +105,7 @@ type termKey struct{}
 // mark makes a context one of the term.
 func (t *term) mark(ctx context.Context) context.Context { return context.WithValue(ctx, termKey{}, t) }
 
-// within says that the caller is what the end of the term waits for.
+// within reports whether the caller is what the end of the term waits for.
 func (t *term) within(ctx context.Context) bool {
 	of, ok := ctx.Value(termKey{}).(*term)
 	return ok && of == t

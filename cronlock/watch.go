@@ -16,9 +16,10 @@ import (
 // and shutdown hold for it, too.
 
 // watch has this replica take the tick over, if what its claim failed with is something that may pass.
-func (j *job) watch(cl *claim, why error) {
-	taken := errors.Is(why, core.ErrHeld) || cl.gap > 0 && errors.Is(why, core.ErrDone)
-	if cl.shared && !cl.settled && (taken || errors.Is(why, core.ErrUnavailable)) {
+func (cl *claim) watch(why error) {
+	class := core.ClassOf(why)
+	passes := class == core.ClassHeld || class == core.ClassUnavailable || class == core.ClassDone && cl.gap > 0
+	if cl.policy.attempts > 1 && cl.shared && !cl.settled && passes {
 		cl.takeOver()
 	}
 }
@@ -59,7 +60,7 @@ func (j *job) catchUp() {
 // past the misfire grace.
 func (cl *claim) takeOver() {
 	j := cl.job
-	if !cl.c.begin() {
+	if !cl.c.gate.Enter() {
 		return
 	}
 	j.mu.Lock()
@@ -67,14 +68,13 @@ func (cl *claim) takeOver() {
 	j.watched[cl.id] = struct{}{}
 	j.mu.Unlock()
 	if already {
-		cl.c.tasks.Done()
+		cl.c.gate.Leave()
 		return
 	}
 	go func() {
-		defer cl.c.tasks.Done()
-		ctx, cancel := context.WithCancel(cl.ctx)
-		defer cancel()
-		defer context.AfterFunc(cl.c.closing, cancel)()
+		defer cl.c.gate.Leave()
+		ctx, stop := core.Join(cl.ctx, cl.c.closing)
+		defer stop()
 		unled := cl.waitOver(ctx)
 		j.mu.Lock()
 		delete(j.watched, cl.id)
@@ -88,12 +88,12 @@ func (cl *claim) takeOver() {
 // Holders die rarely: those who wait for it ask less often than those who contend, where nodes do not tell them.
 const watchMin, watchMax = 250 * time.Millisecond, time.Second
 
-// waitOver says whether the tick is left to the leader.
+// waitOver reports whether the tick is left to the leader.
 func (cl *claim) waitOver(ctx context.Context) (unled bool) {
 	for ctx.Err() == nil && cl.late() == nil {
 		waiting := *cl
 		waiting.waits = ctx
-		tick, err := waiting.acquire(tickKey(cl.id), cl.left(), core.WithRetryDelay(watchMin, watchMax))
+		tick, err := waiting.acquire(cl.tickKey(), cl.left())
 		if err == nil {
 			err = cl.rerun(ctx, tick)
 		}
@@ -119,29 +119,23 @@ func pause(ctx context.Context, d time.Duration) {
 
 // rerun takes what a run needs beside the tick, and starts it.
 func (cl *claim) rerun(ctx context.Context, tick *core.Lease) error {
-	lead, err := cl.c.lead()
-	if err == nil && !cl.c.begin() {
-		lead.leave()
-		err = core.ErrClosed
-	}
+	t, err := cl.c.enter()
 	if err != nil {
 		cl.release(tick)
 		return err
 	}
 	inBackground := *cl
 	inBackground.waits = ctx
-	if lead.term != nil { // what has yet to start does not hold up a resignation
-		waits, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(lead.term.notice, cancel)()
-		inBackground.waits = waits
+	if t != nil { // what has yet to start does not hold up a resignation
+		var stop func()
+		inBackground.waits, stop = core.Join(ctx, t.notice)
+		defer stop()
 	}
-	r, err := inBackground.takeRest(lead, tick, true)
+	r, err := inBackground.takeRest(t, tick, true)
 	cl.settled = inBackground.settled
 	if err != nil {
-		lead.leave()
-		cl.c.tasks.Done()
-		cl.event(eventOf(err))
+		cl.c.leave(t)
+		cl.event(meaningOf(err).event)
 		return err
 	}
 	if !cl.job.handOver(ctx, r) {

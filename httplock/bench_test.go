@@ -17,7 +17,7 @@ import (
 // realLocker is a Locker on n redis-server processes.
 func realLocker(b *testing.B, n int) *core.Locker {
 	var clients []redis.UniversalClient
-	for _, s := range testutil.Redis(b, n) {
+	for _, s := range testutil.NewServers(b, n) {
 		clients = append(clients, s.Client())
 	}
 	return lockerOn(b, clients)
@@ -77,7 +77,7 @@ func BenchmarkRequest(b *testing.B) {
 func BenchmarkHandOff(b *testing.B) {
 	for _, n := range []int{1, 3} {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
-			m := middleware(b, realLocker(b, n), ByParam("id"), WithMaxWait(time.Minute), WithMaxWaiting(101))
+			m := middleware(b, realLocker(b, n), ByParam("id"), WithMaxWait(time.Minute), WithMaxWaiters(101))
 			r := gin.New()
 			r.PUT("/orders/:id", m.Lock, text("done"))
 			var all sync.WaitGroup

@@ -2,7 +2,6 @@ package httplock
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 )
@@ -28,25 +27,12 @@ func readBody(r *http.Request, limit int) (body, error) {
 	if err != nil {
 		return body{}, err
 	}
-	b := body{data.Bytes(), n <= int64(limit)}
-	if b.whole {
-		r.Body = restored{bytes.NewReader(b.data), r.Body}
-	} else {
-		r.Body = restored{io.MultiReader(bytes.NewReader(b.data), r.Body), r.Body}
-	}
-	return b, nil
+	r.Body = restored{io.MultiReader(bytes.NewReader(data.Bytes()), r.Body), r.Body}
+	return body{data.Bytes(), n <= int64(limit)}, nil
 }
 
 // restored is a body of which a part was read before.
 type restored struct {
 	io.Reader
 	io.Closer
-}
-
-// bodyFault is how a request is refused whose body could not be read.
-func bodyFault(err error) Refusal {
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok { // a limit that somebody else has set
-		return refusal(KindBodyTooLarge, err)
-	}
-	return refusal(KindBodyBroken, err)
 }

@@ -1,7 +1,7 @@
 // Package httplock lets one request at a time through to a gin handler, per resource, across all replicas of
 // a server. It also replays the first outcome of requests that carry an Idempotency-Key.
 //
-//	byID, err := httplock.New(locks, httplock.ByParam("id"))
+//	byID, err := httplock.New(locker, httplock.ByParam("id"))
 //	…
 //	r.PUT("/orders/:id", byID.Lock, update)
 //
@@ -38,7 +38,8 @@
 // Those of a route that gin has matched, with a method other than GET, HEAD, OPTIONS and TRACE, unless
 // [WithSafeMethods] is given. Two routes share no key unless [WithScope] says so, whatever their parameters
 // are. Methods of one route do share: PUT and DELETE of one order exclude each other. A parameter that is
-// empty is answered with 400, and never makes a key of its own.
+// empty is answered with 400, and never makes a key of its own. With [ByKey] a route shares its keys with whatever else
+// locks them: other routes, tasks, jobs, [core.Locker.Do].
 //
 // # Where to put it
 //

@@ -19,15 +19,15 @@ import (
 func Example() {
 	gin.SetMode(gin.ReleaseMode)
 	ctx := context.Background()
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
-	locks, err := core.New([]redis.UniversalClient{node.Client()})
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer locks.Close(ctx)
+	defer locker.Close(ctx)
 
-	byID, err := httplock.New(locks, httplock.ByParam("id"))
+	byID, err := httplock.New(locker, httplock.ByParam("id"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -51,15 +51,15 @@ func Example() {
 func ExampleWithIdempotencyKey() {
 	gin.SetMode(gin.ReleaseMode)
 	ctx := context.Background()
-	node := testutil.NewNode()
+	node := testutil.StartNode()
 	defer node.Close()
-	locks, err := core.New([]redis.UniversalClient{node.Client()})
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer locks.Close(ctx)
+	defer locker.Close(ctx)
 
-	once, err := httplock.New(locks, httplock.WithIdempotencyKey(), httplock.WithRetention(time.Hour),
+	once, err := httplock.New(locker, httplock.WithIdempotencyKey(), httplock.WithRetention(time.Hour),
 		httplock.WithTenant(func(c *gin.Context) (string, error) { return c.GetString("user"), nil }))
 	if err != nil {
 		log.Fatal(err)

@@ -17,23 +17,30 @@ import (
 type exchange struct {
 	m     *Middleware
 	c     *gin.Context
-	opts  []core.Option // of its leases
+	route string
+	opts  []core.CallOption // of its leases
 	asked time.Time
 
 	request context.Context // the request's, as it came
-	ctx     context.Context // of the innermost lease that the request got; until then, request
-	stops   []func() bool   // of what follows a context until the request is over
+	ctx     context.Context // of the innermost lease that the request was granted; until then, request
 
-	outer *hold       // of the Locks around this one
-	inner *hold       // of this one
-	once  *claim      // of an idempotent request
-	lease *core.Lease // on the resource; nil if there is none, or an outer Lock has it
+	outer  *hold    // of the Locks around this one
+	inner  *hold    // of this one
+	once   *claim   // of an idempotent request
+	lease  *grant   // on the resource; nil if there is none, or an outer Lock has it
+	grants []*grant // all, in the order in which they were granted
+}
+
+// A grant is a lease of the request.
+type grant struct {
+	*core.Lease
+	settled bool // it was given back or recorded, or somebody else goes on recording it
 }
 
 // A hold is what Locks further in must know of one that is around them.
 type hold struct {
 	outer   *hold
-	locks   *core.Locker
+	locker  *core.Locker
 	key     string      // of the resource
 	once    string      // of the idempotent request
 	refused atomic.Bool // one further in answered in place of the handler
@@ -41,31 +48,28 @@ type hold struct {
 
 type holdKey struct{}
 
-// find returns the first of h and those around it that is so.
-func (h *hold) find(is func(*hold) bool) *hold {
-	for h != nil && !is(h) {
-		h = h.outer
-	}
-	return h
+// has reports whether h, or a Lock around it, has that key.
+func (h *hold) has(locker *core.Locker, key string) bool {
+	return h != nil && (h.locker == locker && (h.key == key || h.once == key) || h.outer.has(locker, key))
 }
 
 func (m *Middleware) exchange(c *gin.Context) *exchange {
 	request := c.Request.Context()
-	x := &exchange{m: m, c: c, opts: append(slices.Clip(m.opts), core.WithName(c.FullPath())), asked: time.Now(), request: request, ctx: request}
+	x := &exchange{m: m, c: c, route: c.FullPath(), asked: time.Now(), request: request, ctx: request}
+	x.opts = append(slices.Clip(m.opts), core.Name(x.route))
 	x.outer, _ = request.Value(holdKey{}).(*hold)
-	x.inner = &hold{outer: x.outer, locks: m.locks}
+	x.inner = &hold{outer: x.outer, locker: m.locker}
 	return x
 }
 
-func (x *exchange) count(k Kind) { x.m.event(x.ctx, x.c.FullPath(), k) }
-
-func (m *Middleware) event(ctx context.Context, route string, k Kind) {
-	m.locks.Event(ctx, core.Event{Source: source, Name: route, Kind: string(k)})
+// count may also be called after the request.
+func (x *exchange) count(k Kind) {
+	x.m.locker.Event(x.ctx, core.Event{Source: source, Name: x.route, Kind: string(k)})
 }
 
-// wait gets the request what its handler may run under. If that fails, it answers.
+// wait obtains what the handler needs to run, and reports true; or it answers the request.
 func (x *exchange) wait() bool {
-	defer x.m.house.served()
+	defer x.m.admission.removeWaiter(anyKey)
 	return x.identify() && x.read() && x.take()
 }
 
@@ -77,11 +81,9 @@ func (x *exchange) identify() bool {
 	}
 	switch {
 	case errors.Is(err, errRoute):
-		x.refuse(refusal(KindMisconfigured, err))
-		return false
+		return x.refuse(KindMisconfigured, err)
 	case err != nil:
-		x.refuse(refusal(KindKeyMissing, err))
-		return false
+		return x.refuse(KindKeyMissing, err)
 	}
 	return x.identifyOnce(tenant)
 }
@@ -92,13 +94,14 @@ func (x *exchange) read() bool {
 		return true
 	}
 	b, err := readBody(x.c.Request, x.m.bodyLimit)
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err) // a limit that somebody else has set
 	switch {
 	case errors.Is(x.request.Err(), context.Canceled):
-		x.refuse(refusal(KindGone, err))
-		return false
+		return x.refuse(KindGone, err)
+	case tooLarge:
+		return x.refuse(KindBodyTooLarge, err)
 	case err != nil:
-		x.refuse(bodyFault(err))
-		return false
+		return x.refuse(KindBodyBroken, err)
 	}
 	return x.once == nil || x.claim(b)
 }
@@ -109,29 +112,17 @@ func (x *exchange) take() bool {
 	if key == "" {
 		return true
 	}
-	if x.outer.find(func(h *hold) bool { return h.key == key && h.locks == x.m.locks }) != nil {
+	if x.outer.has(x.m.locker, key) {
 		x.count(KindNested)
 		return true
 	}
-	house := x.m.house
-	if !house.queue(key, x.m.perKey) {
-		x.refuse(refusal(KindQueueFull, nil).after(x.m.maxWait)) // by then all of them have been answered
-		return false
+	if !x.m.admission.addWaiter(key, x.m.maxWaiters) {
+		return x.refuse(KindQueueFull, nil)
 	}
-	defer house.unqueue(key)
-	lease, err := x.acquire(func(ctx context.Context) (*core.Lease, error) {
-		wait := x.patience()
-		if x.m.maxWait == 0 {
-			return x.m.locks.TryAcquire(ctx, key, x.opts...)
-		}
-		return x.m.locks.Acquire(ctx, key, append(x.opts, core.WithMaxWait(wait))...)
-	})
-	if err != nil {
-		x.refuse(x.denied(err, KindBusy))
-		return false
-	}
-	x.lease, x.ctx = lease, lease.Context()
-	return true
+	defer x.m.admission.removeWaiter(key)
+	var err error
+	x.lease, err = x.acquire(key, x.patience())
+	return err == nil || x.refuse(denied(err, KindBusy), err)
 }
 
 // patience is how long the request may wait: a key that comes when there is no time left to use it is worse
@@ -144,88 +135,85 @@ func (x *exchange) patience() time.Duration {
 	if s, ok := x.request.Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout > 0 {
 		wait = min(wait, (s.WriteTimeout-time.Since(x.asked))*3/4)
 	}
-	return max(wait, time.Millisecond)
+	return max(wait, min(x.m.maxWait, time.Millisecond)) // 0 only where nobody waits
 }
 
-var errDraining = errors.New("httplock: draining")
-
-// acquire calls get with a context that ends when the request or a lease of it ends, or the server drains, until
-// get has returned a lease: from then on it goes on, because the handler may outlast the request.
-func (x *exchange) acquire(get func(ctx context.Context) (*core.Lease, error)) (*core.Lease, error) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.ctx))
-	stays := []func() bool{
-		context.AfterFunc(x.request, func() { cancel(context.Cause(x.request)) }),
-		context.AfterFunc(x.m.house.draining, func() { cancel(errDraining) }),
+// acquire waits for key, until the request or a lease of it ends, or the server drains. The error of such an end is its
+// cause, unless more is known.
+func (x *exchange) acquire(key string, patience time.Duration) (*grant, error) {
+	get := x.m.locker.Acquire
+	if patience == 0 {
+		get = x.m.locker.TryAcquire
 	}
-	if x.once != nil && x.once.lease != nil {
-		stays = append(stays, context.AfterFunc(x.once.lease.Context(), func() { cancel(core.ErrLost) }))
-	}
-	lease, err := get(ctx)
-	for _, stay := range stays {
-		if !stay() && err == nil { // at the same moment: ctx has ended, or is about to
-			<-ctx.Done()
-			x.m.giveBack(lease)
-			err = context.Cause(ctx)
-		}
-	}
-	if err != nil {
-		cancel(nil)
-		return nil, err
-	}
-	return lease, nil
-}
-
-// denied is the reply to a request that got no lease.
-func (x *exchange) denied(err error, held Kind) Refusal {
-	var retry time.Duration
-	if op, ok := errors.AsType[*core.OpError](err); ok {
-		retry = op.RetryAfter
+	ctx, stop := core.Join(x.ctx, x.request, x.m.admission.draining)
+	defer stop()
+	lease, err := get(ctx, key, append(x.opts, core.MaxWait(patience))...)
+	g := &grant{Lease: lease}
+	if err == nil && ctx.Err() != nil { // at the same moment
+		_ = x.release(g, releaseWait)
+		err = ctx.Err()
 	}
 	switch {
-	case errors.Is(err, errDraining), errors.Is(err, core.ErrClosed):
-		return refusal(KindDraining, err)
-	case errors.Is(err, core.ErrDone):
-		return refusal(KindDone, err)
-	case errors.Is(err, core.ErrHeld):
-		return refusal(held, err).after(retry)
-	case x.lost(), errors.Is(context.Cause(x.request), core.ErrLost): // its own, or that of a Lock around this one
-		return refusal(KindLost, err)
-	case errors.Is(x.request.Err(), context.DeadlineExceeded):
-		return refusal(held, err)
-	case x.request.Err() != nil:
-		return refusal(KindGone, err)
+	case core.ClassOf(err) == core.ClassCancelled:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, err
 	}
-	return refusal(KindUnavailable, err).after(retry)
+	x.grants, x.ctx = append(x.grants, g), lease.Context()
+	return g, nil
 }
 
-// handlerContext ends with any lease of the request, at its deadline, and when its client goes away.
-func (x *exchange) handlerContext() context.Context {
-	ctx := x.ctx
-	if ctx == x.request { // a Lock around this one has seen to it
-		return ctx
+// denials are the replies to a request that got no lease, but for one that somebody else has.
+var denials = map[core.Class]Kind{
+	core.ClassInvalid:     KindMisconfigured,
+	core.ClassClosed:      KindDraining,
+	core.ClassDone:        KindDone,
+	core.ClassLost:        KindLost, // while the request waited for another: its own, or that of a Lock around this one
+	core.ClassUnavailable: KindUnavailable,
+}
+
+// denied returns the kind of the reply to a request that got no lease, where held is that of one which somebody else has.
+func denied(err error, held Kind) Kind {
+	switch class := core.ClassOf(err); {
+	case class == core.ClassHeld:
+		return held
+	case denials[class] != "":
+		return denials[class]
+	case errors.Is(err, context.DeadlineExceeded): // by which no quorum has answered
+		return KindUnavailable
 	}
-	if deadline, ok := x.request.Deadline(); ok {
-		timed, cancel := context.WithDeadline(ctx, deadline)
-		x.stops = append(x.stops, func() bool { cancel(); return true })
-		ctx = timed
+	return KindGone
+}
+
+// handlerContext returns a context that ends with any lease of the request, at its deadline, and when its client goes
+// away; but an idempotent request goes on without its client, because a repetition will ask for its outcome.
+func (x *exchange) handlerContext() (ctx context.Context, stop func()) {
+	if len(x.grants) == 0 { // a Lock around this one has seen to it
+		return x.ctx, func() {}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	follow := func(other context.Context) func() bool {
-		return context.AfterFunc(other, func() {
-			if cause := context.Cause(other); x.endsBy(cause) {
-				cancel(cause)
-			}
-		})
-	}
-	x.stops = append(x.stops, follow(x.request), func() bool { cancel(nil); return true })
+	request, free := x.request, func() {}
 	if x.once != nil {
-		x.stops = append(x.stops, follow(x.once.lease.Context()))
+		request, free = withoutClient(request)
 	}
-	return ctx
+	ends := []context.Context{request}
+	for _, g := range x.grants {
+		ends = append(ends, g.Context())
+	}
+	ctx, leave := core.Join(x.ctx, ends...)
+	return ctx, func() { leave(); free() }
 }
 
-// endsBy: the end of the request's context with this cause is one for the handler as well. Its deadline is set
-// already, and an idempotent request goes on without its client.
-func (x *exchange) endsBy(cause error) bool {
-	return cause != context.DeadlineExceeded && (x.once == nil || cause != context.Canceled)
+// withoutClient returns a context that ends as that of a request does, but not because the client has gone away.
+func withoutClient(request context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(request))
+	free := func() {}
+	if deadline, ok := request.Deadline(); ok {
+		ctx, free = context.WithDeadline(ctx, deadline)
+	}
+	unfollow := context.AfterFunc(request, func() {
+		if cause := context.Cause(request); cause != context.Canceled && cause != context.DeadlineExceeded { //nolint:errorlint // the plain ones: a cause that wraps them is somebody's own
+			cancel(cause)
+		}
+	})
+	return ctx, func() { unfollow(); free(); cancel(nil) }
 }

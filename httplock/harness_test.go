@@ -3,24 +3,23 @@ package httplock
 import (
 	"context"
 	"encoding/json"
-	"github.com/redis/go-redis/v9/logging"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
 func init() {
@@ -31,133 +30,64 @@ func init() {
 
 const ttl = 10 * time.Second
 
-// A watch is an observer that tells tests what happens.
-type watch struct {
-	mu      sync.Mutex
-	kinds   []Kind
-	names   []string // of routes, with each kind
-	asking  int      // acquisitions under way
-	holding int
-	changed chan struct{}
-}
+// Events are what an observer has seen, decisions by their kind.
+type events struct{ locktest.Events }
 
-func newWatch() *watch { return &watch{changed: make(chan struct{})} }
+func (e *events) count(k Kind) int { return e.Count(source + " " + string(k)) }
 
-func (w *watch) change(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f()
-	close(w.changed)
-	w.changed = make(chan struct{})
-}
-
-func (w *watch) Start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-	var n *int
-	switch op.Kind {
-	case core.OpAcquire:
-		n = &w.asking
-	case core.OpHold:
-		n = &w.holding
-	default:
-		return ctx, nil
-	}
-	w.change(func() { *n++ })
-	return ctx, func(core.Outcome) { w.change(func() { *n-- }) }
-}
-
-func (w *watch) Event(_ context.Context, e core.Event) {
-	w.change(func() {
-		if e.Source == "httplock" {
-			w.kinds, w.names = append(w.kinds, Kind(e.Kind)), append(w.names, e.Name)
-		}
-	})
-}
-
-// until waits until so holds.
-func (w *watch) until(t *testing.T, what string, so func() bool) {
+func (e *events) untilKind(t *testing.T, k Kind) {
 	t.Helper()
-	timeout := time.After(30 * time.Second)
-	for {
-		w.mu.Lock()
-		ok, changed := so(), w.changed
-		w.mu.Unlock()
-		if ok {
-			return
-		}
-		select {
-		case <-changed:
-		case <-timeout:
-			t.Fatalf("never came: %s", what)
-		}
-	}
+	e.Until(t, source+" "+string(k), 1)
 }
 
-func (w *watch) untilAsking(t *testing.T, n int) {
+// newLocker makes a Locker on embedded nodes as a replica has it, whose leases must be given back by the end of the test.
+func newLocker(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *core.Locker {
 	t.Helper()
-	w.until(t, "waiting requests: "+strconv.Itoa(n), func() bool { return w.asking == n })
+	return newReplica(t, nodes, opts...).Locker
 }
 
-func (w *watch) untilKind(t *testing.T, k Kind) {
+// newReplica is newLocker with a network that can be cut.
+func newReplica(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *locktest.Locker {
 	t.Helper()
-	w.until(t, "event "+string(k), func() bool { return slices.Contains(w.kinds, k) })
-}
-
-func (w *watch) count(k Kind) (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, seen := range w.kinds {
-		if seen == k {
-			n++
-		}
-	}
-	return n
-}
-
-// locker makes a Locker with clients of its own, as a replica has.
-func locker(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *core.Locker {
-	t.Helper()
-	var clients []redis.UniversalClient
-	for _, n := range nodes {
-		clients = append(clients, n.ClientWith(func(o *redis.Options) { o.PoolSize, o.MaxRetries = 2000, -1 }))
-	}
-	return lockerOn(t, clients, append([]core.Option{core.WithClockWindow(50 * time.Millisecond)}, opts...)...)
+	l := locktest.NewOn(t, nodes, append([]core.Option{core.TTL(ttl), core.WithClockWindow(50 * time.Millisecond)}, opts...)...)
+	closeAtEnd(t, "Locker", l)
+	return l
 }
 
 // patient is for servers in real time, in tests that do not wait for a lease to run out: a machine may be slow.
-var patient = []core.Option{core.WithTTL(time.Minute), core.WithClockWindow(5 * time.Second), core.WithNodeTimeout(10 * time.Second)}
+var patient = []core.Option{core.TTL(time.Minute), core.WithClockWindow(5 * time.Second)}
 
+// lockerOn is for clients of a test's own.
 func lockerOn(t testing.TB, clients []redis.UniversalClient, opts ...core.Option) *core.Locker {
 	t.Helper()
-	l, err := core.New(clients, append([]core.Option{core.WithTTL(ttl), core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	l, err := core.New(clients, append([]core.Option{core.TTL(ttl), core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := l.Close(ctx); err != nil {
-			t.Errorf("closing the Locker: %v", err)
-		}
-	})
+	closeAtEnd(t, "Locker", l)
 	return l
 }
 
-func middleware(t testing.TB, locks *core.Locker, opts ...Option) *Middleware {
-	t.Helper()
-	m, err := New(locks, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+func closeAtEnd(t testing.TB, what string, c interface{ Close(context.Context) error }) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := m.Close(ctx); err != nil {
-			t.Errorf("closing the Middleware: %v", err)
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("closing the %s: %v", what, err)
 		}
 	})
+}
+
+func middleware(t testing.TB, locker *core.Locker, opts ...Option) *Middleware {
+	t.Helper()
+	m, err := New(locker, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAtEnd(t, "Middleware", m)
 	return m
 }
 
@@ -281,9 +211,9 @@ func callWith(ctx context.Context, r http.Handler, method, path, body string, he
 // A world is a bubble with nodes.
 type world struct {
 	*testing.T
-	nodes []*testutil.Node
-	watch *watch
-	locks *core.Locker
+	nodes  []*testutil.Node
+	events *events // of locker
+	locker *core.Locker
 }
 
 // bubble runs f in a bubble, on nodes, with a Locker whose leases last 10s.
@@ -291,26 +221,26 @@ func bubble(t *testing.T, nodes int, f func(w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, nodes: testutil.Embedded(t, nodes), watch: newWatch()}
-		w.locks = w.locker(w.watch)
+		w := &world{T: t, nodes: testutil.NewNodes(t, nodes), events: &events{}}
+		w.locker = w.replica(core.WithObserver(w.events.Observer()))
 		f(w)
 	})
 }
 
-// locker is that of one more replica.
-func (w *world) locker(o core.Observer) *core.Locker {
-	return locker(w, w.nodes, core.WithObserver(o))
-}
+// replica is the Locker of one more.
+func (w *world) replica(opts ...core.Option) *core.Locker { return newLocker(w, w.nodes, opts...) }
 
-// A gate is a handler that reports each of its runs and ends when it is let go.
-type gate struct {
+// A turnstile is a handler that reports each of its runs and ends when it is let go.
+type turnstile struct {
 	runs chan *gin.Context
 	goOn chan struct{}
 }
 
-func newGate() *gate { return &gate{make(chan *gin.Context, 100), make(chan struct{}, 100)} }
+func newTurnstile() *turnstile {
+	return &turnstile{make(chan *gin.Context, 100), make(chan struct{}, 100)}
+}
 
-func (g *gate) handle(c *gin.Context) {
+func (g *turnstile) handle(c *gin.Context) {
 	g.runs <- c
 	<-g.goOn
 	c.String(200, "done")
@@ -324,3 +254,13 @@ func background[T any](f func() T) func() T {
 }
 
 func text(s string) gin.HandlerFunc { return func(c *gin.Context) { c.String(200, s) } }
+
+// routeKey is the key of a route by the values of its parameters.
+func routeKey(route string, values ...string) string {
+	return core.Key(append([]string{"http/route", "", route}, values...)...)
+}
+
+// scopeKey is that of all routes of a scope.
+func scopeKey(scope string, values ...string) string {
+	return core.Key(append([]string{"http/scope", "", scope}, values...)...)
+}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
@@ -56,46 +55,54 @@ func (s *shop) expect(t testing.TB, payments int) {
 func TestReplay(t *testing.T) {
 	for _, status := range []int{201, 400, 409, 500, 503} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			bubble(t, 1, func(w *world) { // with more, the guard touches idle nodes all day long
-				s := &shop{status: status}
-				one, _ := s.replica(w, w.locks)
-				other, _ := s.replica(w, w.locker(nil))
-
-				first := pay(one, `"k1"`)
-				if first.status != status || first.header.Get("Idempotent-Replayed") != "" || first.header.Get("Set-Cookie") == "" {
-					w.Errorf("%+v", first)
-				}
-				for _, again := range []reply{pay(other, `"k1"`), pay(one, `"k1"`), pay(one, `k1`)} {
-					if again.status != status || again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" {
-						w.Errorf("%+v", again)
-					}
-					for _, name := range []string{"Location", "Content-Type"} {
-						if again.header.Get(name) != first.header.Get(name) {
-							w.Errorf("%s: %q", name, again.header.Get(name))
-						}
-					}
-					if again.header.Get("Set-Cookie") != "" {
-						w.Error("a cookie was recorded")
-					}
-				}
-				s.expect(w, 1)
-				pay(one, `"k2"`)
-				call(one, "POST", path, "")
-				call(one, "POST", path, "")
-				s.expect(w, 4)
-
-				time.Sleep(24*time.Hour + time.Second) // of the bubble
-				pay(one, `"k1"`)
-				s.expect(w, 5)
-			})
+			bubble(t, 1, func(w *world) { replays(w, status) }) // with more, the guard touches idle nodes all day long
 		})
+	}
+}
+
+func replays(w *world, status int) {
+	s := &shop{status: status}
+	one, _ := s.replica(w, w.locker)
+	other, _ := s.replica(w, w.replica())
+
+	first := pay(one, `"k1"`)
+	if first.status != status || first.header.Get("Idempotent-Replayed") != "" || first.header.Get("Set-Cookie") == "" {
+		w.Errorf("%+v", first)
+	}
+	for _, again := range []reply{pay(other, `"k1"`), pay(one, `"k1"`), pay(one, `k1`)} {
+		again.replays(w, first)
+		if again.header.Get("Set-Cookie") != "" {
+			w.Error("a cookie was recorded")
+		}
+	}
+	s.expect(w, 1)
+	pay(one, `"k2"`)
+	call(one, "POST", path, "")
+	call(one, "POST", path, "")
+	s.expect(w, 4)
+
+	time.Sleep(24*time.Hour + time.Second) // of the bubble
+	pay(one, `"k1"`)
+	s.expect(w, 5)
+}
+
+// replays checks that r is first once more.
+func (r reply) replays(t testing.TB, first reply) {
+	t.Helper()
+	if r.status != first.status || r.body != first.body || r.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("%+v", r)
+	}
+	for _, name := range []string{"Location", "Content-Type"} {
+		if r.header.Get(name) != first.header.Get(name) {
+			t.Errorf("%s: %q", name, r.header.Get(name))
+		}
 	}
 }
 
 func TestIdempotencyKeyOfAnotherRequest(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		s := &shop{status: 201}
-		r, _ := s.replica(w, w.locks, WithTenant(func(c *gin.Context) (string, error) { return c.GetHeader("X-Tenant"), nil }))
+		r, _ := s.replica(w, w.locker, WithTenant(func(c *gin.Context) (string, error) { return c.GetHeader("X-Tenant"), nil }))
 		send := func(path, body, tenant string) reply {
 			return call(r, "POST", path, body, "Idempotency-Key", "k", "X-Tenant", tenant)
 		}
@@ -113,10 +120,10 @@ func TestIdempotencyKeyOfAnotherRequest(t *testing.T) {
 
 func TestIdempotencyInFlight(t *testing.T) {
 	bubble(t, 3, func(w *world) {
-		g := newGate()
+		g := newTurnstile()
 		s := &shop{status: 201, before: func(c *gin.Context) { g.runs <- c; <-g.goOn }}
-		one, _ := s.replica(w, w.locks)
-		other, _ := s.replica(w, w.locker(nil))
+		one, _ := s.replica(w, w.locker)
+		other, _ := s.replica(w, w.replica())
 		first := background(func() reply { return pay(one, "k") })
 		<-g.runs
 		time.Sleep(time.Minute) // the lease is renewed
@@ -134,7 +141,7 @@ func TestIdempotencyInFlight(t *testing.T) {
 func TestIdempotencyKeysThatAreNone(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		s := &shop{status: 201}
-		r, m := s.replica(w, w.locks, WithIdempotencyKeyRequired(), WithBodyLimit(100))
+		r, _ := s.replica(w, w.locker, WithIdempotencyKeyRequired(), WithBodyLimit(100), WithMaxWaitersTotal(1)) // none is left behind
 		call(r, "POST", path, "").expect(w, 400, KindIdempotencyMissing)
 		for _, key := range []string{"", `""`, `"`, `"a`, `a"`, `"a"b"`, `"a\"`, `"a\x"`, "a b", "a,b", "a\tb", "é", `"é"`, "a\x7f",
 			strings.Repeat("k", 256), `"` + strings.Repeat("k", 256) + `"`, strings.Repeat("k", 100_000), `"a";p=1`} {
@@ -146,9 +153,6 @@ func TestIdempotencyKeysThatAreNone(t *testing.T) {
 		for i, key := range []string{strings.Repeat("k", 255), `"` + strings.Repeat("k", 254) + `"`, `"a b,\"\\"`, "8e03978e-40d5-43dd-bc93-6894a57f9324", "{k}:*"} {
 			pay(r, key)
 			s.expect(w, i+1)
-		}
-		if m.house.inside != 0 || m.house.waiting != 0 {
-			w.Errorf("%d inside, %d waiting", m.house.inside, m.house.waiting)
 		}
 	})
 }
@@ -163,20 +167,20 @@ func TestNotRecorded(t *testing.T) {
 				before(c)
 			}
 		}
-		r, m := s.replica(w, w.locks, ByParam("id"), WithScope("orders"), WithMaxWait(0))
+		r, m := s.replica(w, w.locker, ByParam("id"), WithScope("orders"), WithMaxWait(0))
 		// The resource is locked by the same Lock, or by one further in.
 		other := with(w, m, WithScope("others"))
 		inner := r.Group("/inner/:id", with(w, m, WithScope("groups")).Lock)
 		inner.POST("", other.Lock, text("paid"))
 
 		busy := func(key string) *core.Lease {
-			lease, err := w.locks.Acquire(w.Context(), key)
+			lease, err := w.locker.Acquire(w.Context(), key)
 			if err != nil {
 				w.Fatal(err)
 			}
 			return lease
 		}
-		lease := busy(byScope.join("", "orders", "1"))
+		lease := busy(scopeKey("orders", "1"))
 		pay(r, "k").expect(w, 409, KindBusy)
 		lease.Release(w.Context())
 		if got := pay(r, "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
@@ -184,7 +188,7 @@ func TestNotRecorded(t *testing.T) {
 		}
 		s.expect(w, 1)
 
-		lease = busy(byScope.join("", "others", "1"))
+		lease = busy(scopeKey("others", "1"))
 		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").expect(w, 409, KindBusy)
 		lease.Release(w.Context())
 		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
@@ -212,16 +216,16 @@ func TestNotRecorded(t *testing.T) {
 // What the nodes refuse to record, because the lease was lost, is no outcome either.
 func TestRecordRefused(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		other := w.locker(nil)
+		other := w.replica()
 		var usurper *core.Lease
 		s := &shop{status: 201, before: func(*gin.Context) {
 			w.nodes[0].Flush() // the node forgets the lease, and grants the key again
 			var err error
-			if usurper, err = other.Acquire(w.Context(), idempotent.join("", "POST", "/orders/:id/payments", "k")); err != nil {
+			if usurper, err = other.Acquire(w.Context(), core.Key("http/idempotent", "", "POST", "/orders/:id/payments", "k")); err != nil {
 				w.Error(err)
 			}
 		}}
-		r, _ := s.replica(w, w.locks)
+		r, _ := s.replica(w, w.locker)
 		pay(r, "k").expect(w, 503, KindLost)
 		usurper.Release(w.Context())
 		s.before = nil
@@ -234,17 +238,11 @@ func TestRecordRefused(t *testing.T) {
 // A replica that dies in mid-handler leaves its key taken until the lease is over; then a repetition runs.
 func TestCrashInMidHandler(t *testing.T) {
 	bubble(t, 3, func(w *world) {
-		var dead atomic.Bool
-		s := &shop{status: 201, before: func(*gin.Context) { dead.Store(true); panic(http.ErrAbortHandler) }}
-		var clients []redis.UniversalClient
-		for _, n := range w.nodes {
-			c := n.ClientWith(func(o *redis.Options) { o.MaxRetries = -1 })
-			c.AddHook(cutter{&dead})
-			clients = append(clients, c)
-		}
-		one, _ := s.replica(w, lockerOn(w, clients))
+		dying := newReplica(w, w.nodes)
+		s := &shop{status: 201, before: func(*gin.Context) { dying.Link.Kill(); panic(http.ErrAbortHandler) }}
+		one, _ := s.replica(w, dying.Locker)
 		survivor := &shop{status: 201}
-		other, _ := survivor.replica(w, w.locks)
+		other, _ := survivor.replica(w, w.locker)
 
 		start := time.Now()
 		pay(one, "k")
@@ -267,28 +265,9 @@ func TestCrashInMidHandler(t *testing.T) {
 	})
 }
 
-// A cutter fails all commands once its flag is set.
-type cutter struct{ dead *atomic.Bool }
-
-var errCut = errors.New("cut off")
-
-func (h cutter) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h cutter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (h cutter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.dead.Load() {
-			cmd.SetErr(errCut)
-			return errCut
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // The client that repeats is the one that had gone: its first request must have come to its end.
 func TestIdempotentRequestOutlivesItsClient(t *testing.T) {
-	watch := newWatch()
+	seen := &events{}
 	running, goOn := make(chan struct{}, 1), make(chan struct{})
 	s := &shop{status: 201, before: func(c *gin.Context) {
 		running <- struct{}{}
@@ -297,7 +276,7 @@ func TestIdempotentRequestOutlivesItsClient(t *testing.T) {
 			t.Errorf("the context ended with the client: %v", err)
 		}
 	}}
-	r, _ := s.replica(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), ByParam("id"))
+	r, _ := s.replica(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"))
 	noticed := make(chan struct{}, 2) // also of the second request's end
 	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		context.AfterFunc(req.Context(), func() { noticed <- struct{}{} })
@@ -310,7 +289,7 @@ func TestIdempotentRequestOutlivesItsClient(t *testing.T) {
 	first()
 	<-noticed // net/http has seen it
 	close(goOn)
-	watch.untilKind(t, KindRecorded)
+	seen.untilKind(t, KindRecorded)
 	got := do(t.Context(), "POST", server.URL+path, "x", "Idempotency-Key", "k")
 	if got.status != 201 || got.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("%+v", got)
@@ -323,17 +302,21 @@ func TestRecordFollowsWhenNodesAreBack(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		down := func(*gin.Context) { w.nodes[0].Down(); w.nodes[1].Down() }
 		s := &shop{status: 201, before: down}
-		r, _ := s.replica(w, w.locks)
+		r, _ := s.replica(w, w.locker)
 		if got := pay(r, "k"); got.status != 201 {
 			w.Errorf("%+v", got)
 		}
-		if w.watch.count(KindRecordOpen) != 1 {
+		if w.events.count(KindRecordOpen) != 1 {
 			w.Error("not counted")
+		}
+		time.Sleep(5 * time.Second) // of the bubble
+		if w.events.count(KindRecorded) != 0 {
+			w.Error("recorded without a quorum")
 		}
 		w.nodes[0].Up()
 		w.nodes[1].Up()
-		time.Sleep(2 * insistEvery)
-		if w.watch.count(KindRecorded) != 1 {
+		time.Sleep(2 * time.Second)
+		if w.events.count(KindRecorded) != 1 {
 			w.Error("not recorded in the end")
 		}
 		if got := pay(r, "k"); got.header.Get("Idempotent-Replayed") != "true" {
@@ -343,10 +326,89 @@ func TestRecordFollowsWhenNodesAreBack(t *testing.T) {
 	})
 }
 
+// A record that cannot be confirmed holds up nobody's shutdown: it is tried a last time.
+func TestDrainEndsRepetitionOfRecords(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		s := &shop{status: 201, before: func(*gin.Context) { w.nodes[0].Down(); w.nodes[1].Down() }}
+		r, m := s.replica(w, w.locker)
+		if got := pay(r, "k"); got.status != 201 {
+			w.Errorf("%+v", got)
+		}
+		start := time.Now()
+		if err := m.Close(w.Context()); err != nil {
+			w.Error(err)
+		}
+		if took := time.Since(start); took > 2*time.Second {
+			w.Errorf("Close took %v", took)
+		}
+		if w.events.count(KindRecorded) != 0 || w.events.count(KindRecordOpen) != 1 {
+			w.Errorf("%d recorded, %d open", w.events.count(KindRecorded), w.events.count(KindRecordOpen))
+		}
+	})
+}
+
+// The context of an idempotent request ends as that of any other, but not with its client.
+func TestWhatEndsAnIdempotentRequest(t *testing.T) {
+	stopped := errors.New("stopped by a middleware")
+	around := func(end func(ctx context.Context) (context.Context, context.CancelFunc)) func(*world) gin.HandlerFunc {
+		return func(*world) gin.HandlerFunc {
+			return func(c *gin.Context) {
+				ctx, cancel := end(c.Request.Context())
+				defer cancel()
+				c.Request = c.Request.WithContext(ctx)
+				c.Next()
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		around     func(w *world) gin.HandlerFunc
+		err, cause error // of the handler's context
+		status     int
+	}{
+		"its deadline": {around(func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Minute)
+		}), context.DeadlineExceeded, context.DeadlineExceeded, 200},
+		"somebody who says why": {around(func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancelCause(ctx)
+			stop := time.AfterFunc(time.Minute, func() { cancel(stopped) }).Stop
+			return ctx, func() { stop() }
+		}), context.Canceled, stopped, 200},
+		"not its client": {around(func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Minute, cancel)
+			return ctx, cancel
+		}), nil, nil, 200},
+		"a Lock around it": {func(w *world) gin.HandlerFunc {
+			all := ByFunc(func(*gin.Context) (string, error) { return "all", nil })
+			return middleware(w, w.locker, all, WithMaxHold(time.Minute)).Lock
+		}, context.Canceled, core.ErrLost, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(w *world) {
+				r := router()
+				r.PUT("/orders/:id", c.around(w), middleware(w, w.locker, WithIdempotencyKey(), ByParam("id")).Lock, func(g *gin.Context) {
+					ctx := g.Request.Context()
+					select {
+					case <-ctx.Done():
+					case <-time.After(time.Hour):
+					}
+					if ctx.Err() != c.err || !errors.Is(context.Cause(ctx), c.cause) {
+						w.Errorf("the context ended with %v, %v", ctx.Err(), context.Cause(ctx))
+					}
+					g.String(200, "over")
+				})
+				if got := call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k"); got.status != c.status {
+					w.Errorf("%+v", got)
+				}
+			})
+		})
+	}
+}
+
 // Nested Locks that both heed the header see to it once.
 func TestNestedIdempotency(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, WithIdempotencyKey())
+		m := middleware(w, w.locker, WithIdempotencyKey())
 		runs := 0
 		r := router()
 		r.POST("/pay/:id", m.Lock, with(w, m, ByParam("id")).Lock, func(c *gin.Context) { runs++; c.String(200, "paid") })
@@ -362,7 +424,7 @@ func TestNestedIdempotency(t *testing.T) {
 // A key that a handler has completed takes no more requests.
 func TestDone(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"))
+		m := middleware(w, w.locker, ByParam("id"))
 		r := router()
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			lease, _ := core.FromContext(c.Request.Context())
@@ -380,8 +442,8 @@ func TestDone(t *testing.T) {
 // The handler of an idempotent request stops when either of its leases is lost.
 func TestIdempotencyKeyLostWhileRunning(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour), WithMaxHold(time.Minute))
-		taken, err := w.locker(nil).Acquire(w.Context(), byRoute.join("", "/orders/:id", "1"))
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour), WithMaxHold(time.Minute))
+		taken, err := w.replica().Acquire(w.Context(), routeKey("/orders/:id", "1"))
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -403,7 +465,7 @@ func TestIdempotencyKeyLostWhileRunning(t *testing.T) {
 // One Idempotency-Key may be used for each method of a route.
 func TestIdempotencyKeyBelongsToAMethod(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, WithIdempotencyKey())
+		m := middleware(w, w.locker, WithIdempotencyKey())
 		r := router()
 		r.POST("/orders", m.Lock, text("posted"))
 		r.PUT("/orders", m.Lock, text("put"))

@@ -1,25 +1,24 @@
 package httplock
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
 )
 
-// A part is one component of a key.
-type part func(c *gin.Context) (string, error)
+// A part makes a component of a key.
+type part = func(c *gin.Context) (string, error)
 
 // errRoute: the key cannot be made on this route, whatever the request is.
 var errRoute = errors.New("httplock: misconfigured")
 
-// An unfit is what is wrong with a request, in words that its sender may read.
-type unfit string
+// A clientError is what is wrong with a request, in words that its sender may read.
+type clientError string
 
-func (u unfit) Error() string { return string(u) }
+func (e clientError) Error() string { return string(e) }
 
 // ByParam makes the key of path parameters, with the values that the handler gets from c.Param: after gin's
 // own decoding, and not folded in any way.
@@ -27,142 +26,120 @@ func (u unfit) Error() string { return string(u) }
 // Parts of a key add up: ByParam and ByQuery together make a key of both. Those given to With replace those
 // of the receiver.
 func ByParam(names ...string) Option {
-	return by("ByParam", names, func(c *gin.Context, name string) (string, error) {
+	return by("ByParam", "path parameter", names, func(c *gin.Context, name string) ([]string, error) {
 		value, ok := c.Params.Get(name)
 		if !ok {
-			return "", fmt.Errorf("%w: route %s has no parameter %q", errRoute, c.FullPath(), name)
+			return nil, fmt.Errorf("%w: route %s has no parameter %q", errRoute, c.FullPath(), name)
 		}
-		return value, needed("path parameter", name, value)
+		return []string{value}, nil
 	})
 }
 
 // ByHeader makes the key of request headers. Each must be there exactly once.
 func ByHeader(names ...string) Option {
-	return by("ByHeader", names, func(c *gin.Context, name string) (string, error) {
-		return only("header", name, c.Request.Header.Values(name))
+	return by("ByHeader", "header", names, func(c *gin.Context, name string) ([]string, error) {
+		return c.Request.Header.Values(name), nil
 	})
 }
 
 // ByQuery makes the key of query parameters. Each must be there exactly once.
 func ByQuery(names ...string) Option {
-	return by("ByQuery", names, func(c *gin.Context, name string) (string, error) {
-		return only("query parameter", name, c.QueryArray(name))
+	return by("ByQuery", "query parameter", names, func(c *gin.Context, name string) ([]string, error) {
+		return c.QueryArray(name), nil
 	})
+}
+
+// by makes parts of the key of what has a name in the request. Which of several values the handler takes is not for the
+// middleware to guess.
+func by(option, what string, names []string, valuesOf func(*gin.Context, string) ([]string, error)) Option {
+	return func(c *config) {
+		c.faults.Check(len(names) == 0, "%s: no name", option)
+		for _, name := range names {
+			c.faults.Check(name == "", "%s: name is empty", option)
+			c.parts = append(c.parts, func(c *gin.Context) (string, error) {
+				values, err := valuesOf(c, name)
+				switch {
+				case err != nil:
+					return "", err
+				case len(values) > 1:
+					return "", clientError(fmt.Sprintf("The request has more than one %s %s.", what, name))
+				case len(values) == 0 || values[0] == "":
+					return "", clientError(fmt.Sprintf("The request lacks the %s %s.", what, name))
+				}
+				return values[0], nil
+			})
+		}
+	}
 }
 
 // ByFunc makes the key of what f returns. An error, or an empty string, is answered with 400; the error's text
 // is not sent. It must not read the body, which is there only after the key. To lock some requests
 // only, call Lock for these and c.Next for the others.
 func ByFunc(f func(c *gin.Context) (string, error)) Option {
-	if f == nil {
-		return fault("ByFunc: function is nil")
+	return func(c *config) {
+		c.faults.Check(f == nil, "ByFunc: function is nil")
+		c.parts = append(c.parts, f)
 	}
-	return option(func(c *config) { c.parts = append(c.parts, f) })
+}
+
+// ByKey has the request lock the key that f returns, as it is: no route is added. Make it with core.Key. What locks the
+// same key elsewhere (another route, a task, a job, core.Locker.Do) and the request exclude one another and share the
+// key's fencing tokens. An error, or an empty key, is answered with 400, as with ByFunc; a key that core refuses, with 500.
+//
+// ByKey is all of a key: it goes with no other part, nor with WithScope or WithTenant. Where an Idempotency-Key is to
+// belong to a tenant, put a Lock of another Middleware for it around this one.
+func ByKey(f func(c *gin.Context) (string, error)) Option {
+	return func(c *config) {
+		c.faults.Check(f == nil, "ByKey: function is nil")
+		c.key = f
+	}
 }
 
 // WithTenant puts a tenant into every key, also into that of idempotent requests, so that tenants share
 // nothing. An error or an empty tenant is answered with 400.
 func WithTenant(f func(c *gin.Context) (string, error)) Option {
-	if f == nil {
-		return fault("WithTenant: function is nil")
+	return func(c *config) {
+		c.faults.Check(f == nil, "WithTenant: function is nil")
+		c.tenant = f
 	}
-	return option(func(c *config) { c.tenant = f })
 }
 
 // WithScope has all routes with this scope share keys: equal parts make equal keys, whatever the routes and the
 // names of the parameters are. Without it, keys belong to a route, by its template.
 func WithScope(scope string) Option {
-	if scope == "" {
-		return fault("WithScope: scope is empty")
+	return func(c *config) {
+		c.faults.Check(scope == "", "WithScope: scope is empty")
+		c.scope = scope
 	}
-	return option(func(c *config) { c.scope = scope })
 }
 
-func by(where string, names []string, value func(*gin.Context, string) (string, error)) Option {
-	if len(names) == 0 {
-		return fault(where + ": no name")
-	}
-	return option(func(c *config) {
-		for _, name := range names {
-			if name == "" {
-				c.faults = append(c.faults, errors.New(where+": name is empty"))
-			}
-			c.parts = append(c.parts, func(c *gin.Context) (string, error) { return value(c, name) })
-		}
-	})
-}
-
-func fault(text string) Option {
-	return option(func(c *config) { c.faults = append(c.faults, errors.New(text)) })
-}
-
-// only returns the one value: which of several the handler takes is not for us to guess.
-func only(what, name string, values []string) (string, error) {
-	if len(values) > 1 {
-		return "", unfit(fmt.Sprintf("The request has more than one %s %s.", what, name))
-	}
-	if len(values) == 0 {
-		return "", needed(what, name, "")
-	}
-	return values[0], needed(what, name, values[0])
-}
-
-func needed(what, name, value string) error {
-	if value == "" {
-		return unfit(fmt.Sprintf("The request lacks the %s %s.", what, name))
-	}
-	return nil
-}
-
-// A namespace keeps keys of different kinds apart.
-type namespace string
-
+// What keys begin with, so that those of different kinds differ.
 const (
-	byRoute     namespace = "http/route/"
-	byScope     namespace = "http/scope/"
-	idempotent  namespace = "http/idempotent/"
-	longestKey            = 512 // that core takes
-	hashedKeyIs           = "sha256:"
+	byRoute    = "http/route"
+	byScope    = "http/scope"
+	idempotent = "http/idempotent"
 )
-
-// join makes a key. Each value comes with its length, so that no value can pass for two, nor for another kind.
-func (n namespace) join(values ...string) string {
-	key := make([]byte, 0, 128)
-	key = append(key, n...)
-	for _, v := range values {
-		key = strconv.AppendInt(key, int64(len(v)), 10)
-		key = append(key, ':')
-		key = append(key, v...)
-	}
-	if len(key) > longestKey { // a hash cannot be taken for a length
-		sum := sha256.Sum256(key)
-		return string(n) + hashedKeyIs + hex.EncodeToString(sum[:])
-	}
-	return string(key)
-}
 
 // resource returns the key that a request locks, and "" if its route locks none.
 func (c *config) resource(g *gin.Context, tenant string) (string, error) {
-	if len(c.parts) == 0 {
+	switch {
+	case c.key != nil:
+		return nonempty("resource", c.key, g)
+	case len(c.parts) == 0:
 		return "", nil
 	}
-	values := make([]string, 2, 2+len(c.parts))
-	n := byRoute
-	values[0], values[1] = tenant, g.FullPath()
+	parts := append(make([]string, 0, 3+len(c.parts)), byRoute, tenant, g.FullPath())
 	if c.scope != "" {
-		n, values[1] = byScope, c.scope
+		parts[0], parts[2] = byScope, c.scope
 	}
 	for _, part := range c.parts {
-		v, err := part(g)
-		if err == nil && v == "" {
-			err = unfit("The request lacks what names its resource.")
-		}
+		v, err := nonempty("resource", part, g)
 		if err != nil {
 			return "", err
 		}
-		values = append(values, v)
+		parts = append(parts, v)
 	}
-	return n.join(values...), nil
+	return core.Key(parts...), nil
 }
 
 // tenantOf returns "" only where there are no tenants.
@@ -170,9 +147,14 @@ func (c *config) tenantOf(g *gin.Context) (string, error) {
 	if c.tenant == nil {
 		return "", nil
 	}
-	tenant, err := c.tenant(g)
-	if err == nil && tenant == "" {
-		err = unfit("The request lacks a tenant.")
+	return nonempty("tenant", c.tenant, g)
+}
+
+// nonempty returns what f does, and an error where that names nothing.
+func nonempty(what string, f part, g *gin.Context) (string, error) {
+	v, err := f(g)
+	if err == nil && v == "" {
+		err = clientError("The request does not name its " + what + ".")
 	}
-	return tenant, err
+	return v, err
 }

@@ -1,9 +1,11 @@
 package httplock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,7 +28,7 @@ func keyOf(c *gin.Context) {
 
 func TestKeys(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"))
+		m := middleware(w, w.locker, ByParam("id"))
 		scoped := with(w, m, WithScope("orders"))
 		scopedOther := with(w, scoped, ByParam("order"))
 		tenant := func(c *gin.Context) (string, error) {
@@ -56,8 +58,8 @@ func TestKeys(t *testing.T) {
 			return c.Query("q"), nil
 		})).Lock, keyOf)
 		r.PUT("/tenant/:id", with(w, m, WithTenant(tenant)).Lock, keyOf)
-		r.PUT("/locked-get/:id", with(w, m, WithSafeMethods()).Lock, keyOf)
-		r.GET("/locked-get/:id", with(w, m, WithSafeMethods()).Lock, keyOf)
+		r.PUT("/locked-get/:id", with(w, m, WithSafeMethods(true)).Lock, keyOf)
+		r.GET("/locked-get/:id", with(w, m, WithSafeMethods(true)).Lock, keyOf)
 		r.NoRoute(m.Lock, keyOf)
 
 		long := strings.Repeat("l", 600)
@@ -66,42 +68,42 @@ func TestKeys(t *testing.T) {
 			header  []string
 			want    string // a key, or a status and a kind
 		}{
-			{"PUT /orders/42", nil, "http/route/0:11:/orders/:id2:42"},
-			{"DELETE /orders/42", nil, "http/route/0:11:/orders/:id2:42"},
+			{"PUT /orders/42", nil, routeKey("/orders/:id", "42")},
+			{"DELETE /orders/42", nil, "10:http/route/0:/11:/orders/:id/2:42"},
 			{"GET /orders/42", nil, "none"},
-			{"PUT /users/42", nil, "http/route/0:10:/users/:id2:42"},
-			{"POST /orders/1/items/23", nil, "http/route/0:23:/orders/:id/items/:item1:12:23"},
-			{"POST /orders/12/items/3", nil, "http/route/0:23:/orders/:id/items/:item2:121:3"},
-			{"PUT /orders/a:b%20{}", nil, "http/route/0:11:/orders/:id6:a:b {}"},
-			{"PUT /orders/%C3%A9", nil, "http/route/0:11:/orders/:id2:é"},
-			{"PUT /orders/A", nil, "http/route/0:11:/orders/:id1:A"},
+			{"PUT /users/42", nil, routeKey("/users/:id", "42")},
+			{"POST /orders/1/items/23", nil, routeKey("/orders/:id/items/:item", "1", "23")},
+			{"POST /orders/12/items/3", nil, routeKey("/orders/:id/items/:item", "12", "3")},
+			{"PUT /orders/a:b%20{}", nil, routeKey("/orders/:id", "a:b {}")},
+			{"PUT /orders/%C3%A9", nil, routeKey("/orders/:id", "é")},
+			{"PUT /orders/A", nil, routeKey("/orders/:id", "A")},
 			{"PUT /orders/a%2Fb", nil, "none"}, // gin takes it for /orders/a/b, which is not found
 			{"PUT /orders/a/b", nil, "none"},
 			{"PUT /nowhere", nil, "none"},
 			{"PUT /orders/", nil, "none"}, // gin: not found
-			{"PUT /files/a/b", nil, "http/route/0:12:/files/*path4:/a/b"},
-			{"PUT /a/7", nil, "http/scope/0:6:orders1:7"},
-			{"PUT /b/7", nil, "http/scope/0:6:orders1:7"},
+			{"PUT /files/a/b", nil, routeKey("/files/*path", "/a/b")},
+			{"PUT /a/7", nil, scopeKey("orders", "7")},
+			{"PUT /b/7", nil, "10:http/scope/0:/6:orders/1:7"},
 			{"PUT /no-parameter", nil, "500 misconfigured"},
-			{"PUT /header", []string{"X-Order", "9"}, "http/route/0:7:/header1:9"},
+			{"PUT /header", []string{"X-Order", "9"}, routeKey("/header", "9")},
 			{"PUT /header", nil, "400 key_missing"},
 			{"PUT /header", []string{"X-Order", ""}, "400 key_missing"},
 			{"PUT /header", []string{"X-Order", "1", "X-Order", "2"}, "400 key_missing"},
-			{"PUT /query?order=9", nil, "http/route/0:6:/query1:9"},
+			{"PUT /query?order=9", nil, routeKey("/query", "9")},
 			{"PUT /query?order=", nil, "400 key_missing"},
 			{"PUT /query?order=1&order=2", nil, "400 key_missing"},
-			{"PUT /function?q=z", nil, "http/route/0:9:/function1:z"},
+			{"PUT /function?q=z", nil, routeKey("/function", "z")},
 			{"PUT /function", nil, "400 key_missing"},
 			{"PUT /function?fail=1", nil, "400 key_missing"},
-			{"PUT /tenant/1", []string{"X-Tenant", "acme"}, "http/route/4:acme11:/tenant/:id1:1"},
+			{"PUT /tenant/1", []string{"X-Tenant", "acme"}, core.Key("http/route", "acme", "/tenant/:id", "1")},
 			{"PUT /tenant/1", nil, "400 key_missing"},
 			{"PUT /tenant/1", []string{"X-Tenant", "unknown"}, "400 key_missing"},
-			{"GET /locked-get/1", nil, "http/route/0:15:/locked-get/:id1:1"},
+			{"GET /locked-get/1", nil, routeKey("/locked-get/:id", "1")},
 			{"GET /locked-get/1", []string{"Upgrade", "websocket"}, "none"},
 			{"GET /locked-get/1", []string{"Accept", "text/event-stream"}, "none"},
 			// No header of a client makes a request that changes something go unlocked.
-			{"PUT /locked-get/1", []string{"Upgrade", "websocket", "Accept", "text/event-stream"}, "http/route/0:15:/locked-get/:id1:1"},
-			{"PUT /orders/" + long, nil, "http/route/sha256:"},
+			{"PUT /locked-get/1", []string{"Upgrade", "websocket", "Accept", "text/event-stream"}, routeKey("/locked-get/:id", "1")},
+			{"PUT /orders/" + long, nil, "sha256:"},
 		} {
 			method, path, _ := strings.Cut(c.request, " ")
 			got := call(r, method, path, "", c.header...)
@@ -122,61 +124,100 @@ func TestKeys(t *testing.T) {
 // With UseRawPath a slash can be part of a value, and is.
 func TestRawPath(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"))
+		m := middleware(w, w.locker, ByParam("id"))
 		r := router()
 		r.UseRawPath = true
 		r.PUT("/orders/:id", m.Lock, keyOf)
 		r.PUT("/empty/:id/end", m.Lock, keyOf)
-		call(r, "PUT", "/orders/a%2Fb", "").ok(w, "http/route/0:11:/orders/:id3:a/b")
+		call(r, "PUT", "/orders/a%2Fb", "").ok(w, routeKey("/orders/:id", "a/b"))
 		if got := call(r, "PUT", "/empty//end", ""); got.status == 200 {
 			w.Errorf("an empty parameter made the key %s", got.body)
 		}
 	})
 }
 
-// No values make the key of other values, whatever is in them.
+// No values make the key of other values, whatever is in them, nor one of another kind.
 func TestKeysCannotBeForged(t *testing.T) {
-	alphabet := []string{"", "0", "1:", ":", "0:", "1:a", "a", "2:0:", "sha256:", "/", "http/scope/"}
-	seen := map[string]string{}
-	for _, n := range []namespace{byRoute, byScope, idempotent} {
-		add := func(values ...string) {
-			k, of := n.join(values...), fmt.Sprintf("%s %q", n, values)
-			if other, ok := seen[k]; ok {
-				t.Errorf("%s and %s both make %q", other, of, k)
+	bubble(t, 1, func(w *world) {
+		r := routesByHeader(w)
+		seen := map[string]string{}
+		add := func(path string, header ...string) {
+			key, of := call(r, "PUT", path, "", header...).body, fmt.Sprintf("%s %q", path, header)
+			if other, ok := seen[key]; ok || key == "none" || key == "" || len(key) > 512 {
+				w.Errorf("%s and %s both make %q", other, of, key)
 			}
-			seen[k] = of
+			seen[key] = of
 		}
-		for _, a := range alphabet {
-			add(a)
-			for _, b := range alphabet {
-				add(a, b)
-				for _, c := range alphabet {
-					add(a, b, c)
-				}
+		for _, values := range tuples(3, "0", "1:", ":", "0:", "1:a", "a", "2:0:", "sha256:", "/", "http/scope") {
+			var header []string
+			for i, v := range values {
+				header = append(header, fmt.Sprint(i), v)
+			}
+			for _, kind := range kindsOfKeys[len(values)] {
+				add(kind, header...)
+			}
+			if len(values) == 2 {
+				add("/once", "0", values[0], "Idempotency-Key", values[1])
 			}
 		}
-		add(strings.Repeat("x", 600))
-		add(strings.Repeat("x", 601))
-	}
-	for k := range seen {
-		if len(k) > longestKey || k == "" {
-			t.Errorf("a key of %d bytes", len(k))
+		for _, kind := range kindsOfKeys[1] {
+			add(kind, "0", strings.Repeat("x", 600))
+			add(kind, "0", strings.Repeat("x", 601))
+		}
+	})
+}
+
+// kindsOfKeys are routes by how many values their keys have, a tenant among them.
+var kindsOfKeys = [][]string{1: {"/route1", "/scope1"}, 2: {"/route2", "/scope2", "/tenant2", "/both2"}, 3: {"/route3", "/scope3", "/tenant3", "/both3"}}
+
+// routesByHeader answer with keys of the headers 0, 1 and 2.
+func routesByHeader(w *world) *gin.Engine {
+	tenant := WithTenant(func(c *gin.Context) (string, error) { return c.GetHeader("0"), nil })
+	scope := WithScope("/scope/")
+	m := middleware(w, w.locker, ByHeader("0"))
+	r := router()
+	r.PUT("/once", middleware(w, w.locker, WithIdempotencyKey(), tenant).Lock, keyOf)
+	headers := []string{"0", "1", "2"}
+	for n := 1; n <= 3; n++ {
+		all := with(w, m, ByHeader(headers[:n]...))
+		r.PUT(fmt.Sprint("/route", n), all.Lock, keyOf)
+		r.PUT(fmt.Sprint("/scope", n), with(w, all, scope).Lock, keyOf)
+		if n > 1 {
+			rest := with(w, m, ByHeader(headers[1:n]...), tenant)
+			r.PUT(fmt.Sprint("/tenant", n), rest.Lock, keyOf)
+			r.PUT(fmt.Sprint("/both", n), with(w, rest, scope).Lock, keyOf)
 		}
 	}
+	return r
+}
+
+// tuples are all of 1 to most of the values.
+func tuples(most int, values ...string) (all [][]string) {
+	last := [][]string{nil}
+	for range most {
+		var next [][]string
+		for _, t := range last {
+			for _, v := range values {
+				next = append(next, append(slices.Clip(t), v))
+			}
+		}
+		all, last = append(all, next...), next
+	}
+	return all
 }
 
 // Nested Locks on one key take it once; on another they take that, too.
 func TestNestedLocks(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"), WithScope("orders"))
+		m := middleware(w, w.locker, ByParam("id"), WithScope("orders"))
 		other := with(w, m, WithScope("others"))
 		r := router()
 		group := r.Group("/orders/:id", m.Lock)
 		group.PUT("", m.Lock, keyOf)
 		group.PUT("/other", other.Lock, m.Lock, keyOf)
-		call(r, "PUT", "/orders/1", "").ok(w, "http/scope/0:6:orders1:1")
-		call(r, "PUT", "/orders/1/other", "").ok(w, "http/scope/0:6:others1:1")
-		if n := w.watch.count(KindNested); n != 2 {
+		call(r, "PUT", "/orders/1", "").ok(w, scopeKey("orders", "1"))
+		call(r, "PUT", "/orders/1/other", "").ok(w, scopeKey("others", "1"))
+		if n := w.events.count(KindNested); n != 2 {
 			w.Errorf("%d nested", n)
 		}
 	})
@@ -185,7 +226,7 @@ func TestNestedLocks(t *testing.T) {
 // With a max hold, streams are locked as well.
 func TestStreamsWithMaxHold(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"), WithSafeMethods(), WithMaxHold(time.Minute))
+		m := middleware(w, w.locker, ByParam("id"), WithSafeMethods(true), WithMaxHold(time.Minute))
 		r := router()
 		r.GET("/orders/:id/events", m.Lock, func(c *gin.Context) {
 			<-c.Request.Context().Done()
@@ -204,16 +245,16 @@ func TestBadConfiguration(t *testing.T) {
 		t.Error("New without a Locker")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		locks := locker(t, testutil.Embedded(t, 1))
+		locks := newLocker(t, testutil.NewNodes(t, 1))
 		_, err := New(locks, nil, ByParam(), ByParam(""), ByHeader(), ByQuery(""), ByFunc(nil), WithTenant(nil), WithScope(""),
-			WithMaxWait(-1), WithMaxHold(-1), WithMaxWaiting(0), WithMaxWaitingTotal(0), WithBodyLimit(-1), WithBuffer(-1),
+			WithMaxWait(-1), WithMaxHold(-1), WithMaxWaiters(0), WithMaxWaitersTotal(0), WithBodyLimit(-1), WithBuffer(-1),
 			WithBusyStatus(200), WithReply(nil), WithRetention(0))
 		if err == nil {
 			t.Fatal("no error")
 		}
 		for _, want := range []string{"an option is nil", "ByParam: no name", "ByParam: name is empty", "ByHeader: no name", "ByQuery: name is empty",
 			"ByFunc: function is nil", "WithTenant: function is nil", "WithScope: scope is empty",
-			"max wait is -1ns", "max hold is -1ns", "max waiting is 0", "max waiting in total is 0", "body limit is -1", "buffer is -1", "busy status is 200", "reply is nil", "retention is 0s"} {
+			"max wait is -1ns", "max hold is -1ns", "max waiters is 0", "max waiters in total is 0", "body limit is -1", "buffer is -1", "busy status is 200", "reply is nil", "retention is 0s"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("the error lacks %q:\n%v", want, err)
 			}
@@ -225,7 +266,7 @@ func TestBadConfiguration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.With(WithMaxWaitingTotal(7)); err == nil {
+		if _, err := m.With(WithMaxWaitersTotal(7)); err == nil {
 			t.Error("With changed the total")
 		}
 	})
@@ -235,10 +276,10 @@ func TestBadConfiguration(t *testing.T) {
 func TestReplyIsReplaceable(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		var got Refusal
-		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(0), WithBusyStatus(http.StatusLocked),
+		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(0), WithBusyStatus(http.StatusLocked),
 			WithReply(func(c *gin.Context, r Refusal) { got = r }))
 		plain := with(w, m, WithReply(func(c *gin.Context, r Refusal) { r.Write(c) }))
-		g := newGate()
+		g := newTurnstile()
 		r := router()
 		r.PUT("/orders/:id", m.Lock, g.handle)
 		r.PUT("/header/:id", with(w, plain, ByHeader("X-Order"), WithScope("s")).Lock, g.handle)
@@ -264,8 +305,10 @@ func TestReplyIsReplaceable(t *testing.T) {
 // What the middleware sends names neither the key nor who holds it.
 func TestRepliesLeakNothing(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(0))
-		g := newGate()
+		var names []string
+		locker := w.replica(core.WithObserver(core.Observer{Event: func(_ context.Context, e core.Event) { names = append(names, e.Name) }}))
+		m := middleware(w, locker, ByParam("id"), WithMaxWait(0))
+		g := newTurnstile()
 		r := router()
 		r.PUT("/orders/:id", m.Lock, g.handle)
 		holder := background(func() reply { return call(r, "PUT", "/orders/secret42", "") })
@@ -276,10 +319,8 @@ func TestRepliesLeakNothing(t *testing.T) {
 		}
 		g.goOn <- struct{}{}
 		holder().ok(w, "done")
-		w.watch.mu.Lock()
-		defer w.watch.mu.Unlock()
-		if len(w.watch.names) != 1 || w.watch.names[0] != "/orders/:id" {
-			w.Errorf("events under the names %q, which must be templates", w.watch.names)
+		if !slices.Equal(names, []string{"/orders/:id"}) {
+			w.Errorf("events under the names %q, which must be templates", names)
 		}
 	})
 }

@@ -1,8 +1,6 @@
 package httplock
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -15,49 +13,39 @@ import (
 // for concurrent use. Its options never change: routes that need others use another one, see With.
 type Middleware struct {
 	config
-	locks *core.Locker
-	opts  []core.Option // of its leases, but for the name, which is the route's
-	house *house
+	locker    *core.Locker
+	opts      []core.CallOption // of its leases, but for the name, which is the route's
+	admission *admission
 }
 
-// New returns a Middleware that locks on locks, which the caller keeps owning. TTL and whatever else belongs
+// New returns a Middleware that locks on locker, which the caller keeps owning. TTL and whatever else belongs
 // to leases is set there. The error names every fault of the options.
-func New(locks *core.Locker, opts ...Option) (*Middleware, error) {
-	if locks == nil {
-		return nil, errors.New("httplock: locks is nil")
-	}
+func New(locker *core.Locker, opts ...Option) (*Middleware, error) {
 	conf := defaults().with(opts)
-	return build(locks, conf, newHouse(conf.total), nil)
+	return build(locker, conf, newAdmission(conf.maxWaitersTotal))
 }
 
 // With derives a Middleware with other options. It shares its keys, the count of all that wait, and Drain and
 // Close with m.
 func (m *Middleware) With(opts ...Option) (*Middleware, error) {
-	conf := m.config.with(opts)
-	var shared error
-	if conf.total != m.total {
-		shared = errors.New("max waiting in total is set by New for all")
-	}
-	return build(m.locks, conf, m.house, shared)
+	return build(m.locker, m.config.with(opts), m.admission)
 }
 
-func build(locks *core.Locker, conf config, house *house, shared error) (*Middleware, error) {
-	m := &Middleware{config: conf, locks: locks, house: house}
-	m.opts = []core.Option{core.WithDetachedLease(false), core.WithMaxWait(m.maxWait)}
-	if m.maxHold > 0 {
-		m.opts = append(m.opts, core.WithMaxHold(m.maxHold))
+func build(locker *core.Locker, conf config, a *admission) (*Middleware, error) {
+	opts := []core.CallOption{core.Linger(core.Forever)} // a handler may outlast its request
+	if conf.maxHold > 0 {
+		opts = append(opts, core.MaxHold(conf.maxHold))
 	}
-	if m.idempotency != idempotencyOff {
-		m.opts = append(m.opts, core.WithRetention(m.retention), core.WithResultLimit(recordLimit))
+	if conf.idempotency != idempotencyOff {
+		opts = append(opts, core.Retention(conf.retention))
 	}
-	err := errors.Join(conf.check(), shared)
-	if err == nil {
-		_, err = locks.With(m.opts...)
+	conf.check(a.maxWaiters)
+	_, err := locker.With(opts...) // also where there is no Locker
+	conf.faults.Check(err != nil, "%w", err)
+	if err := conf.faults.Err("httplock"); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("httplock: %w", err)
-	}
-	return m, nil
+	return &Middleware{conf, locker, opts, a}, nil
 }
 
 // Lock is the middleware: a gin.HandlerFunc for a route or a group. It lets the handlers after it run while
@@ -72,18 +60,18 @@ func (m *Middleware) Lock(c *gin.Context) {
 		return
 	}
 	x := m.exchange(c)
-	if full := m.house.enter(); full != "" {
-		x.refuse(refusal(full, nil))
+	if kind := m.admission.enter(); kind != "" {
+		x.refuse(kind, nil)
 		return
 	}
-	defer m.house.leave()
+	defer m.admission.inside.Leave()
 	defer x.end()
 	if x.wait() {
 		x.run()
 	}
 }
 
-// skips: the request is not to be locked. No header can make that of a method that changes something.
+// skips reports whether the request is not to be locked. No header can make that of a method that changes something.
 func (m *Middleware) skips(c *gin.Context) bool {
 	if c.FullPath() == "" { // not found; gin may have left parameters of a route that nearly fitted
 		return true
@@ -95,7 +83,7 @@ func (m *Middleware) skips(c *gin.Context) bool {
 	return false
 }
 
-// lasts: the request is for a WebSocket or server-sent events.
+// lasts reports whether the request is for a WebSocket or server-sent events.
 func lasts(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" || strings.Contains(r.Header.Get("Accept"), "text/event-stream")
 }

@@ -27,11 +27,11 @@ type outcome struct {
 func outcomeOf(fingerprint []byte, w *response, headers []string) outcome {
 	o := outcome{Fingerprint: fingerprint, Status: w.Status(), Header: http.Header{}, body: w.body}
 	for _, name := range headers {
-		if values := w.Header()[name]; values != nil {
-			o.Header[name] = values
+		if values := w.Header().Values(name); values != nil {
+			o.Header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
-	if !w.keeping || len(o.body) > recordedBody {
+	if w.state != keeping || len(o.body) > recordedBody {
 		o.omit()
 	}
 	return o

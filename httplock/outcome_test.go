@@ -17,7 +17,7 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		runs := 0
 		r := router()
-		m := middleware(w, w.locks, WithIdempotencyKey())
+		m := middleware(w, w.locker, WithIdempotencyKey())
 		r.POST("/large", m.Lock, func(c *gin.Context) {
 			runs++
 			var n int
@@ -29,26 +29,27 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 			c.String(201, strings.Repeat("x", n))
 		})
 		for _, c := range []struct {
-			query   string
-			size    int
-			omitted bool
+			query    string
+			size     int
+			omitted  bool
+			location string // of the replay: of headers that do not fit, none are kept
 		}{
-			{"n=0", 0, false}, {"n=61440", 60 << 10, false}, {"n=61441", 60<<10 + 1, true}, {"n=1048577", 1<<20 + 1, true}, {"n=5&links=1", 5, true},
+			{"n=0", 0, false, "/made"}, {"n=61440", 60 << 10, false, "/made"}, {"n=61441", 60<<10 + 1, true, "/made"},
+			{"n=1048577", 1<<20 + 1, true, "/made"}, {"n=5&links=1", 5, true, ""},
 		} {
 			first := call(r, "POST", "/large?"+c.query, "", "Idempotency-Key", c.query)
 			again := call(r, "POST", "/large?"+c.query, "", "Idempotency-Key", c.query)
 			if first.status != 201 || len(first.body) != c.size {
 				w.Errorf("%s: first %d, %d bytes", c.query, first.status, len(first.body))
 			}
-			want := c.size
-			if c.omitted {
-				want = 0
+			if c.omitted { // and so is what describes the body
+				first.body = ""
+				first.header.Del("Content-Type")
 			}
-			if again.status != 201 || len(again.body) != want || (again.header.Get("Idempotent-Body") == "omitted") != c.omitted || again.header.Get("Idempotent-Replayed") != "true" {
-				w.Errorf("%s: again %d, %d bytes, %v", c.query, again.status, len(again.body), again.header)
-			}
-			if c.omitted && again.header.Get("Content-Type") != "" {
-				w.Errorf("%s: a type without a body", c.query)
+			first.header.Set("Location", c.location)
+			again.replays(w, first)
+			if (again.header.Get("Idempotent-Body") == "omitted") != c.omitted {
+				w.Errorf("%s: again %v", c.query, again.header)
 			}
 		}
 		if runs != 5 {
@@ -61,7 +62,7 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 // when the others have the record, and if one of those is slow then, the replica cannot know that the first request
 // is over.
 func TestReplayFromRealRedis(t *testing.T) {
-	server := testutil.Redis(t, 1)[0]
+	server := testutil.NewServers(t, 1)[0]
 	body := make([]byte, recordedBody)
 	for i := range body {
 		body[i] = byte(i * 7)

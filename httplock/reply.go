@@ -2,11 +2,14 @@ package httplock
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // A Refusal is a reply of the middleware in place of the handler's.
@@ -59,47 +62,42 @@ var refusals = map[Kind]Refusal{
 	KindIdempotencyMismatch:  {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request", Detail: "Use a new key for a new request."},
 }
 
-// refusal returns the reply of a kind.
-func refusal(kind Kind, err error) Refusal {
-	r := refusals[kind]
-	r.Kind, r.Err = kind, err
-	return r
-}
-
-// after sets when to try again, if that is known.
-func (r Refusal) after(d time.Duration) Refusal {
-	if d > 0 {
-		r.RetryAfter = d
-	}
-	return r
-}
-
 // statusGone is what nginx logs when a client went away. It reaches nobody.
 const statusGone = 499
 
-// refuse answers in place of the handler.
-func (x *exchange) refuse(r Refusal) {
-	x.count(r.Kind)
+// refuse answers in place of the handler. It returns false: the request goes no further.
+func (x *exchange) refuse(kind Kind, err error) bool {
+	x.count(kind)
 	for h := x.outer; h != nil; h = h.outer {
 		h.refused.Store(true)
 	}
 	c := x.c
 	c.Abort()
-	if text, ok := r.Err.(unfit); ok {
+	if kind == KindGone {
+		c.Status(statusGone)
+		return false
+	}
+	r := refusals[kind]
+	r.Kind, r.Err = kind, err
+	if text, ok := errors.AsType[clientError](err); ok {
 		r.Detail = string(text)
 	}
-	switch r.Kind {
-	case KindGone:
-		c.Status(statusGone)
-		return
+	if op, ok := errors.AsType[*core.OpError](err); ok && op.RetryAfter > 0 {
+		r.RetryAfter = op.RetryAfter
+	}
+	switch kind {
 	case KindBusy:
 		r.Status = x.m.busyStatus
+	case KindQueueFull:
+		r.RetryAfter = max(r.RetryAfter, x.m.maxWait) // by then all that wait have been answered
 	case KindMisconfigured:
-		_ = c.Error(r.Err) // for the log: nothing but a look at the routes helps
+		_ = c.Error(err) // for the log: nothing but a look at the routes helps
+	default: // as it is
 	}
 	if s := seconds(r.RetryAfter); s > 0 {
 		c.Header("Retry-After", strconv.Itoa(s))
 	}
 	c.Status(r.Status) // for a reply of the user's that leaves it as it is
 	x.m.reply(c, r)
+	return false
 }

@@ -11,49 +11,54 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A response is what the handlers write to. It sends nothing once the lease is lost, and keeps the answer
-// back while it is keeping.
+// A response is what the handlers write to. It sends nothing once the lease is lost.
 type response struct {
 	gin.ResponseWriter
 	lost func() bool
 
-	sent     bool // something went on to the client
-	hijacked bool
+	state responseState
+	begun bool        // the handler has begun its answer: status and headers stand
+	old   http.Header // what the headers were, for a reply in place of the handler's
 
-	keeping bool
-	limit   int
-	status  int // of what is kept
-	begun   bool
-	body    []byte
-
-	before http.Header // what the headers were, for a reply in place of the handler's
+	limit  int // of what is kept back
+	status int
+	body   []byte
 }
 
+type responseState uint8
+
+const (
+	keeping   responseState = iota // the answer is kept back
+	streaming                      // it goes out as it comes
+	hijacked                       // the handler has taken the connection over
+)
+
 func newResponse(x *exchange) *response {
-	w := &response{ResponseWriter: x.c.Writer, lost: x.lost, limit: x.m.buffer, status: x.c.Writer.Status(), before: x.c.Writer.Header().Clone(), sent: x.c.Writer.Written()}
+	outer := x.c.Writer
+	w := &response{ResponseWriter: outer, lost: x.lost, begun: outer.Written(), old: outer.Header().Clone(), limit: x.m.buffer, status: outer.Status()}
 	if x.once != nil && w.limit == 0 {
 		w.limit = 1 << 20
 	}
-	w.keeping = w.limit > 0
+	if w.limit == 0 || w.begun {
+		w.state = streaming
+	}
 	return w
 }
 
+// sent reports whether something of an answer that goes out as it comes has been sent.
+func (w *response) sent() bool { return w.state == streaming && w.begun }
+
 func (w *response) Write(b []byte) (int, error) {
-	if w.keeping {
+	if w.state == keeping && len(w.body)+len(b) <= w.limit {
 		w.begun = true
-		if len(w.body)+len(b) <= w.limit {
-			w.body = append(w.body, b...)
-			return len(b), nil
-		}
-		if w.lost() {
-			return 0, core.ErrLost
-		}
-		w.send()
+		w.body = append(w.body, b...)
+		return len(b), nil
 	}
 	if w.lost() {
 		return 0, core.ErrLost
 	}
-	w.sent = true
+	w.send()
+	w.begun = true
 	return w.ResponseWriter.Write(b)
 }
 
@@ -61,30 +66,25 @@ func (w *response) WriteString(s string) (int, error) { return w.Write([]byte(s)
 
 func (w *response) WriteHeader(status int) {
 	switch {
-	case !w.keeping:
+	case w.state != keeping:
 		w.ResponseWriter.WriteHeader(status)
 	case !w.begun && status > 0:
 		w.status = status
 	}
 }
 
-func (w *response) WriteHeaderNow() {
-	switch {
-	case w.keeping:
-		w.begun = true
-	case !w.lost():
-		w.sent = true
-		w.ResponseWriter.WriteHeaderNow()
-	}
-}
+func (w *response) WriteHeaderNow() { w.begin(w.ResponseWriter.WriteHeaderNow) }
 
-func (w *response) Flush() {
+func (w *response) Flush() { w.begin(w.ResponseWriter.Flush) }
+
+// begin begins the answer, by send unless it is kept back.
+func (w *response) begin(send func()) {
 	switch {
-	case w.keeping:
+	case w.state == keeping:
 		w.begun = true
 	case !w.lost():
-		w.sent = true
-		w.ResponseWriter.Flush()
+		w.begun = true
+		send()
 	}
 }
 
@@ -94,27 +94,27 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	conn, buffered, err := w.ResponseWriter.Hijack()
 	if err == nil {
-		w.hijacked, w.keeping = true, false
+		w.state = hijacked
 	}
 	return conn, buffered, err
 }
 
 func (w *response) Status() int {
-	if w.keeping {
+	if w.state == keeping {
 		return w.status
 	}
 	return w.ResponseWriter.Status()
 }
 
 func (w *response) Written() bool {
-	if w.keeping {
+	if w.state == keeping {
 		return w.begun
 	}
 	return w.ResponseWriter.Written()
 }
 
 func (w *response) Size() int {
-	if w.keeping && w.begun {
+	if w.state == keeping && w.begun {
 		return len(w.body)
 	}
 	return w.ResponseWriter.Size()
@@ -125,13 +125,12 @@ func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // send sends what was kept back, and keeps nothing more.
 func (w *response) send() {
-	if !w.keeping {
+	if w.state != keeping {
 		return
 	}
-	w.keeping = false
+	w.state = streaming
 	w.ResponseWriter.WriteHeader(w.status)
 	if w.begun {
-		w.sent = true
 		w.ResponseWriter.WriteHeaderNow()
 		_, _ = w.ResponseWriter.Write(w.body) // the client may be gone; nobody is left to tell
 	}
@@ -139,8 +138,8 @@ func (w *response) send() {
 
 // discard drops the handler's answer, of which nothing was sent, headers included.
 func (w *response) discard() {
-	w.keeping, w.body = false, nil
+	w.state, w.body = streaming, nil
 	h := w.Header()
 	clear(h)
-	maps.Copy(h, w.before)
+	maps.Copy(h, w.old)
 }

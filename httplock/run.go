@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -13,13 +14,14 @@ import (
 // request then finds it free, wherever that request goes; a node that is slow delays nobody.
 const releaseWait = 100 * time.Millisecond
 
-// run runs the handlers under what the request got, and sees to their answer.
+// run runs the handlers under what the request was granted, and sees to their answer.
 func (x *exchange) run() {
-	c := x.c
+	c, before := x.c, x.c.Request.Context()
+	ctx, stop := x.handlerContext()
+	defer stop()
 	w := newResponse(x)
-	before := c.Request.Context()
 	c.Writer = w
-	c.Request = c.Request.WithContext(context.WithValue(x.handlerContext(), holdKey{}, x.inner))
+	c.Request = c.Request.WithContext(context.WithValue(ctx, holdKey{}, x.inner))
 	func() {
 		defer func() { // also for what recovers from a panic further out
 			c.Writer = w.ResponseWriter
@@ -33,69 +35,56 @@ func (x *exchange) run() {
 // conclude answers, once the handlers have returned.
 func (x *exchange) conclude(w *response) {
 	lost := x.lost()
-	if lease := x.lease; lease != nil {
-		x.lease = nil
+	if x.lease != nil {
 		wait := releaseWait
-		if w.keeping {
-			wait = 0 // for as long as it takes: what is kept back is not sent before
+		if w.state == keeping {
+			wait = core.Forever // what is kept back is not sent before
 		}
-		if errors.Is(x.m.release(lease, wait), core.ErrLost) {
+		if errors.Is(x.release(x.lease, wait), core.ErrLost) {
 			lost = true // the nodes know of a holder that this process has not heard of
 		}
 	}
-	if x.once != nil && !lost && !w.hijacked && !x.inner.refused.Load() {
+	if x.once != nil && !lost && w.state != hijacked && !x.inner.refused.Load() {
 		lost = !x.record(w)
 	}
 	switch {
 	case !lost:
 		w.send()
-	case w.hijacked:
+	case w.state == hijacked:
 		x.count(KindLost) // the handler has the connection
-	case w.sent:
+	case w.sent():
 		x.count(KindAborted)
 		w.abort()
 	default:
 		w.discard()
-		x.refuse(refusal(KindLost, core.ErrLost))
+		x.refuse(KindLost, core.ErrLost)
 	}
 }
 
 // lost reports whether a lease of the request ended before the handler returned, and not because the handler gave it
 // back.
 func (x *exchange) lost() bool {
-	lost := func(lease *core.Lease) bool { return lease != nil && lease.Lost() != nil }
-	return lost(x.lease) || x.once != nil && lost(x.once.lease)
+	return slices.ContainsFunc(x.grants, func(g *grant) bool { return g.Lost() != nil })
 }
 
 // end gives back what is left, whatever happened. After a panic it runs before anything recovers.
 func (x *exchange) end() {
-	if x.lease != nil {
-		x.m.giveBack(x.lease)
-	}
-	if x.once != nil && x.once.lease != nil {
-		x.m.giveBack(x.once.lease)
-	}
-	for _, stop := range x.stops {
-		stop()
+	for _, g := range slices.Backward(x.grants) {
+		if !g.settled {
+			_ = x.release(g, releaseWait)
+		}
 	}
 }
 
-// giveBack releases a lease where nobody cares for how it goes.
-func (m *Middleware) giveBack(lease *core.Lease) { _ = m.release(lease, releaseWait) }
-
-// release releases a lease in the background and waits for at most wait, if it is not 0, for the outcome.
-func (m *Middleware) release(lease *core.Lease, wait time.Duration) error {
+// release settles a grant by giving it back, in the background. It waits for at most wait for the outcome.
+func (x *exchange) release(g *grant, wait time.Duration) error {
+	g.settled = true
 	released := make(chan error, 1)
-	m.house.spawn(func() { released <- lease.Release(context.WithoutCancel(lease.Context())) })
-	if wait == 0 {
-		return <-released
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+	x.m.admission.inside.Go(func() { released <- g.Release(context.WithoutCancel(g.Context())) })
 	select {
 	case err := <-released:
 		return err
-	case <-timer.C:
+	case <-time.After(wait):
 		return nil
 	}
 }

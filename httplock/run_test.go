@@ -20,10 +20,10 @@ import (
 )
 
 // lossy is a server over TCP whose lease is lost within a second when its node hangs.
-func lossy(t *testing.T, handler gin.HandlerFunc, opts ...Option) (*httptest.Server, *testutil.Node, *watch) {
-	nodes := testutil.Embedded(t, 1)
-	watch := newWatch()
-	m := middleware(t, locker(t, nodes, core.WithTTL(time.Second), core.WithObserver(watch)), append(opts, ByParam("id"))...)
+func lossy(t *testing.T, handler gin.HandlerFunc, opts ...Option) (*httptest.Server, *testutil.Node, *events) {
+	nodes := testutil.NewNodes(t, 1)
+	seen := &events{}
+	m := middleware(t, newLocker(t, nodes, core.TTL(time.Second), core.WithObserver(seen.Observer())), append(opts, ByParam("id"))...)
 	r := gin.New()
 	r.Use(gin.Logger(), gin.Recovery())
 	r.PUT("/orders/:id", m.Lock, handler)
@@ -32,7 +32,7 @@ func lossy(t *testing.T, handler gin.HandlerFunc, opts ...Option) (*httptest.Ser
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	t.Cleanup(nodes[0].Up)
-	return s, nodes[0], watch
+	return s, nodes[0], seen
 }
 
 func init() { gin.DefaultWriter = io.Discard }
@@ -57,7 +57,7 @@ func untilLost(t *testing.T, c *gin.Context, node *testutil.Node) {
 
 func TestLostBeforeTheFirstByte(t *testing.T) {
 	var node *testutil.Node
-	server, node, watch := lossy(t, func(c *gin.Context) {
+	server, node, seen := lossy(t, func(c *gin.Context) {
 		c.Header("Location", "/orders/1/made")
 		c.Header("Set-Cookie", "made=1")
 		untilLost(t, c, node)
@@ -73,7 +73,7 @@ func TestLostBeforeTheFirstByte(t *testing.T) {
 	if got.header.Get("Location") != "" || got.header.Get("Set-Cookie") != "" || got.header.Get("Retry-After") != "" {
 		t.Errorf("headers of the handler's answer: %v", got.header)
 	}
-	if watch.count(KindLost) != 1 {
+	if seen.count(KindLost) != 1 {
 		t.Error("not counted")
 	}
 }
@@ -86,37 +86,41 @@ func TestLostAfterTheFirstByte(t *testing.T) {
 		"header only":          func(c *gin.Context) { c.Status(200); c.Writer.WriteHeaderNow() },
 		"large":                func(c *gin.Context) { c.String(200, strings.Repeat("large", 20_000)) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
-				var node *testutil.Node
-				server, node, watch := lossy(t, func(c *gin.Context) {
-					if c.Query("fine") != "" {
-						c.String(200, "fine")
-						return
-					}
-					write(c)
-					untilLost(t, c, node)
-					if _, err := c.Writer.WriteString("more"); !errors.Is(err, core.ErrLost) {
-						t.Errorf("writing after the loss: %v", err)
-					}
-				})
-				if protocol == "HTTP/1.1" {
-					server.Client().Transport.(*http.Transport).Protocols = new(http.Protocols)
-					server.Client().Transport.(*http.Transport).Protocols.SetHTTP1(true)
-				}
-				if got := put(server, "/orders/1"); got.err == nil {
-					t.Errorf("%s: a clean answer: %d, %d bytes", protocol, got.status, len(got.body))
-				}
-				node.Up()
-				watch.untilKind(t, KindAborted)
-				fine := put(server, "/orders/2?fine=1")
-				fine.ok(t, "fine")
-				if fine.proto != protocol {
-					t.Errorf("over %s, want %s", fine.proto, protocol)
-				}
-			}
-		})
+		for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+			t.Run(name+", "+protocol, func(t *testing.T) {
+				t.Parallel()
+				lostAfter(t, write, protocol)
+			})
+		}
+	}
+}
+
+func lostAfter(t *testing.T, write func(c *gin.Context), protocol string) {
+	var node *testutil.Node
+	server, node, seen := lossy(t, func(c *gin.Context) {
+		if c.Query("fine") != "" {
+			c.String(200, "fine")
+			return
+		}
+		write(c)
+		untilLost(t, c, node)
+		if _, err := c.Writer.WriteString("more"); !errors.Is(err, core.ErrLost) {
+			t.Errorf("writing after the loss: %v", err)
+		}
+	})
+	if protocol == "HTTP/1.1" {
+		server.Client().Transport.(*http.Transport).Protocols = new(http.Protocols)
+		server.Client().Transport.(*http.Transport).Protocols.SetHTTP1(true)
+	}
+	if got := put(server, "/orders/1"); got.err == nil {
+		t.Errorf("a clean answer: %d, %d bytes", got.status, len(got.body))
+	}
+	node.Up()
+	seen.untilKind(t, KindAborted)
+	fine := put(server, "/orders/2?fine=1")
+	fine.ok(t, "fine")
+	if fine.proto != protocol {
+		t.Errorf("over %s, want %s", fine.proto, protocol)
 	}
 }
 
@@ -136,7 +140,7 @@ func TestLostWithBuffer(t *testing.T) {
 // With a buffer, the nodes have the last word, also if they take their time.
 func TestBufferWaitsForTheNodes(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"), WithBuffer(1000))
+		m := middleware(w, w.locker, ByParam("id"), WithBuffer(1000))
 		r := router()
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			if c.Query("lose") != "" {
@@ -154,8 +158,8 @@ func TestBufferWaitsForTheNodes(t *testing.T) {
 
 // A handler may answer as it likes, with a buffer and without.
 func TestAnswers(t *testing.T) {
-	nodes := testutil.Embedded(t, 1)
-	m := middleware(t, locker(t, nodes), ByParam("id"))
+	nodes := testutil.NewNodes(t, 1)
+	m := middleware(t, newLocker(t, nodes), ByParam("id"))
 	r := router()
 	large := strings.Repeat("0123456789", 20_000)
 	for path, h := range map[string]gin.HandlerFunc{
@@ -195,8 +199,8 @@ func TestAnswers(t *testing.T) {
 // A connection that the handler took over is its own.
 func TestHijack(t *testing.T) {
 	for _, opts := range [][]Option{nil, {WithBuffer(100)}, {WithIdempotencyKey()}} {
-		watch := newWatch()
-		m := middleware(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), append(opts, ByParam("id"))...)
+		seen := &events{}
+		m := middleware(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), append(opts, ByParam("id"))...)
 		r := router()
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			conn, _, err := c.Writer.Hijack()
@@ -208,8 +212,8 @@ func TestHijack(t *testing.T) {
 			conn.Close()
 		})
 		do(t.Context(), "PUT", serve(t, r).URL+"/orders/1", "", "Idempotency-Key", "k").ok(t, "own")
-		if err := m.Close(t.Context()); err != nil || watch.count(KindRecorded) != 0 {
-			t.Errorf("%d recorded, of an answer that nobody has seen; %v", watch.count(KindRecorded), err)
+		if err := m.Close(t.Context()); err != nil || seen.count(KindRecorded) != 0 {
+			t.Errorf("%d recorded, of an answer that nobody has seen; %v", seen.count(KindRecorded), err)
 		}
 	}
 }
@@ -217,7 +221,7 @@ func TestHijack(t *testing.T) {
 // However a handler ends, its key is free, and what is further out sees the request as it was.
 func TestReleasedHoweverTheHandlerEnds(t *testing.T) {
 	bubble(t, 3, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(0))
+		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(0))
 		buffered := with(w, m, WithBuffer(100))
 		r := gin.New()
 		r.Use(gin.Recovery(), func(c *gin.Context) {
@@ -252,7 +256,7 @@ func TestReleasedHoweverTheHandlerEnds(t *testing.T) {
 // A slow node does not hold up an answer for long, and the key is given back all the same.
 func TestReleaseDoesNotDelayTheAnswer(t *testing.T) {
 	bubble(t, 3, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"))
+		m := middleware(w, w.locker, ByParam("id"))
 		r := router()
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			if c.Query("slow") != "" {
@@ -277,7 +281,7 @@ func TestReleaseDoesNotDelayTheAnswer(t *testing.T) {
 		for _, n := range w.nodes {
 			n.Up()
 		}
-		lease, err := w.locks.TryAcquire(w.Context(), byRoute.join("", "/orders/:id", "1"))
+		lease, err := w.locker.TryAcquire(w.Context(), routeKey("/orders/:id", "1"))
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -287,8 +291,8 @@ func TestReleaseDoesNotDelayTheAnswer(t *testing.T) {
 
 // A client that goes away while its handler runs ends the handler's context, and not the lease.
 func TestLeaseOutlivesTheClient(t *testing.T) {
-	watch := newWatch()
-	m := middleware(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), ByParam("id"), WithMaxWait(50*time.Millisecond))
+	seen := &events{}
+	m := middleware(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"), WithMaxWait(50*time.Millisecond))
 	running, checked, free := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	r := router()
 	r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
@@ -315,14 +319,14 @@ func TestLeaseOutlivesTheClient(t *testing.T) {
 	do(t.Context(), "PUT", s.URL+"/orders/1?second=1", "x").expect(t, 409, KindBusy)
 	close(free)
 	<-checked
-	watch.until(t, "the release", func() bool { return watch.holding == 0 })
+	seen.UntilRunning(t, core.OpHold, 0)
 	do(t.Context(), "PUT", s.URL+"/orders/1?second=2", "x").ok(t, "second")
 }
 
 // Inside a middleware that sets a deadline, the handler's context has it, and says so when it ends.
 func TestTimeoutMiddlewareAround(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"))
+		m := middleware(w, w.locker, ByParam("id"))
 		r := router()
 		r.Use(func(c *gin.Context) {
 			ctx, cancel := context.WithTimeout(c.Request.Context(), 2*time.Second)
@@ -340,7 +344,7 @@ func TestTimeoutMiddlewareAround(t *testing.T) {
 			c.String(504, "out of time")
 		})
 		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
-		w.watch.until(w.T, "holder", func() bool { return w.watch.holding == 1 })
+		w.events.UntilRunning(w, core.OpHold, 1)
 		call(r, "PUT", "/orders/1", "").expect(w, 409, KindBusy)
 		if got := holder(); got.status != 504 {
 			w.Errorf("%+v", got)
@@ -351,8 +355,8 @@ func TestTimeoutMiddlewareAround(t *testing.T) {
 // http.TimeoutHandler answers before the handlers have returned: the key is theirs until they do.
 func TestTimeoutHandlerAround(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"), WithMaxWait(0))
-		g := newGate()
+		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(0))
+		g := newTurnstile()
 		r := router()
 		r.PUT("/orders/:id", m.Lock, g.handle)
 		h := http.TimeoutHandler(r, time.Second, "timed out")
@@ -369,8 +373,8 @@ func TestTimeoutHandlerAround(t *testing.T) {
 
 // gin pools its contexts: nothing of the middleware may touch one after its request. For the race detector.
 func TestPooledContexts(t *testing.T) {
-	nodes := testutil.Embedded(t, 1)
-	m := middleware(t, locker(t, nodes), ByParam("id"), WithMaxWait(20*time.Millisecond), WithMaxWaiting(3), WithIdempotencyKey())
+	nodes := testutil.NewNodes(t, 1)
+	m := middleware(t, newLocker(t, nodes), ByParam("id"), WithMaxWait(20*time.Millisecond), WithMaxWaiters(3), WithIdempotencyKey())
 	r := router()
 	r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 		if c.Query("panic") != "" {

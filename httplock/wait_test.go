@@ -18,16 +18,17 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/history"
 )
 
 // 200 requests for one order over three replicas: one at a time, and all of them served.
 func TestOneAtATimeOverReplicas(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
-		nodes := testutil.Embedded(t, 3)
-		oneAtATime(t, func() *core.Locker { return locker(t, nodes) })
+		nodes := testutil.NewNodes(t, 3)
+		oneAtATime(t, func() *core.Locker { return newLocker(t, nodes) })
 	})
 	t.Run("redis", func(t *testing.T) {
-		servers := testutil.Redis(t, 3)
+		servers := testutil.NewServers(t, 3)
 		oneAtATime(t, func() *core.Locker {
 			var clients []redis.UniversalClient
 			for _, s := range servers {
@@ -39,11 +40,11 @@ func TestOneAtATimeOverReplicas(t *testing.T) {
 }
 
 func oneAtATime(t *testing.T, replica func() *core.Locker) {
-	var history testutil.History
+	var history history.History
 	var inside, most, value atomic.Int32
 	var replicas []string
 	for i := range 3 {
-		m := middleware(t, replica(), ByParam("id"), WithMaxWait(time.Minute), WithMaxWaiting(200))
+		m := middleware(t, replica(), ByParam("id"), WithMaxWait(time.Minute), WithMaxWaiters(200))
 		r := router()
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			lease, _ := core.FromContext(c.Request.Context())
@@ -88,9 +89,9 @@ func TestWaiterLeavesWithItsClient(t *testing.T) {
 		"POST, chunked body": "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			watch := newWatch()
-			m := middleware(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), ByParam("id"), WithSafeMethods(), WithMaxWait(time.Minute))
-			g := newGate()
+			seen := &events{}
+			m := middleware(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"), WithSafeMethods(true), WithMaxWait(time.Minute))
+			g := newTurnstile()
 			r := router()
 			r.Any("/orders/:id", m.Lock, g.handle)
 			s := serve(t, r)
@@ -104,12 +105,12 @@ func TestWaiterLeavesWithItsClient(t *testing.T) {
 			if _, err := conn.Write([]byte(request)); err != nil {
 				t.Fatal(err)
 			}
-			watch.untilAsking(t, 1)
+			seen.UntilRunning(t, core.OpAcquire, 1)
 			left := time.Now()
 			conn.Close()
-			watch.untilKind(t, KindGone)
+			seen.untilKind(t, KindGone)
 			t.Logf("left after %v", time.Since(left))
-			watch.untilAsking(t, 0)
+			seen.UntilRunning(t, core.OpAcquire, 0)
 			g.goOn <- struct{}{}
 			holder().ok(t, "done")
 			if len(g.runs) != 0 {
@@ -139,8 +140,8 @@ func TestWaitEndsInTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(w *world) {
-				m := middleware(w, w.locks, append(c.opts, ByParam("id"))...)
-				g := newGate()
+				m := middleware(w, w.locker, append(c.opts, ByParam("id"))...)
+				g := newTurnstile()
 				r := router()
 				r.PUT("/orders/:id", m.Lock, g.handle)
 				holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
@@ -166,9 +167,34 @@ func TestWaitEndsInTime(t *testing.T) {
 	}
 }
 
+// Where no quorum answers before a request's deadline, nobody knows of a holder: the locks are what is unavailable.
+func TestDeadlineWithoutQuorum(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"waiting": {ByParam("id")}, "without waiting": {ByParam("id"), WithMaxWait(0)}, "idempotent": {WithIdempotencyKey()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(w *world) {
+				r := router()
+				r.PUT("/orders/:id", middleware(w, w.locker, opts...).Lock, text("ran"))
+				w.nodes[0].Hang()
+				w.nodes[1].Hang()
+				for _, left := range []time.Duration{20 * time.Millisecond, 3 * time.Second} {
+					ctx, cancel := context.WithTimeout(context.Background(), left)
+					start := time.Now()
+					callWith(ctx, r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, KindUnavailable)
+					if took := time.Since(start); took > left {
+						w.Errorf("took %v, with %v left", took, left)
+					}
+					cancel()
+				}
+			})
+		})
+	}
+}
+
 // A body is handed on whole, whether it was read before or not.
 func TestHandlerGetsTheBody(t *testing.T) {
-	m := middleware(t, locker(t, testutil.Embedded(t, 1)), ByParam("id"), WithBodyLimit(1000))
+	m := middleware(t, newLocker(t, testutil.NewNodes(t, 1)), ByParam("id"), WithBodyLimit(1000))
 	r := router()
 	r.POST("/echo/:id", m.Lock, func(c *gin.Context) {
 		b, err := c.GetRawData()
@@ -196,15 +222,15 @@ func TestHandlerGetsTheBody(t *testing.T) {
 
 func TestBodyThatBreaksOff(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"))
+		m := middleware(w, w.locker, ByParam("id"))
 		r := router()
 		r.Use(func(c *gin.Context) { c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, 10) })
 		r.POST("/orders/:id", m.Lock, text("ran"))
 		call(r, "POST", "/orders/1", "0123456789").ok(w, "ran")
 		call(r, "POST", "/orders/1", "0123456789a").expect(w, 413, KindBodyTooLarge)
 	})
-	watch := newWatch()
-	m := middleware(t, locker(t, testutil.Embedded(t, 1), core.WithObserver(watch)), ByParam("id"))
+	seen := &events{}
+	m := middleware(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"))
 	r := router()
 	r.POST("/orders/:id", m.Lock, text("ran"))
 	s := serve(t, r)
@@ -214,28 +240,28 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
-	watch.untilKind(t, KindBodyBroken)
+	seen.untilKind(t, KindBodyBroken)
 	gone, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(gone, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
 	gone.Close()
-	watch.untilKind(t, KindGone)
+	seen.untilKind(t, KindGone)
 }
 
 // onGrant calls f when an acquisition has succeeded, before who asked hears of it.
-type onGrant func()
-
-func (f onGrant) Start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-	if op.Kind != core.OpAcquire {
-		return ctx, nil
-	}
-	return ctx, func(o core.Outcome) {
-		if o.Err == nil {
-			f()
+func onGrant(f func()) core.Observer {
+	return core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+		if op.Kind != core.OpAcquire {
+			return ctx, nil
 		}
-	}
+		return ctx, func(o core.Outcome) {
+			if o.Err == nil {
+				f()
+			}
+		}
+	}}
 }
 
 // A request that ends at the moment of its grant does not run, and gives the key back.
@@ -244,7 +270,7 @@ func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(w *world) {
 				leave := func() {}
-				m := middleware(w, w.locker(onGrant(func() { leave() })), ByParam("id"))
+				m := middleware(w, w.replica(core.WithObserver(onGrant(func() { leave() }))), ByParam("id"))
 				r := router()
 				r.PUT("/orders/:id", m.Lock, func(c *gin.Context) { w.Error("the handler ran") })
 				ctx, cancel := context.WithCancel(context.Background())
@@ -258,7 +284,7 @@ func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
 				}
 				leave = func() {}
 				synctest.Wait()
-				lease, err := w.locks.TryAcquire(w.Context(), byRoute.join("", "/orders/:id", "1"))
+				lease, err := w.locker.TryAcquire(w.Context(), routeKey("/orders/:id", "1"))
 				if err != nil {
 					w.Fatal(err)
 				}
@@ -271,9 +297,9 @@ func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
 // Who waits further in while the outer lease is lost learns of it, and so does the client.
 func TestOuterLeaseLostWhileWaiting(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		outer := middleware(w, w.locks, ByParam("id"), WithMaxHold(time.Second), WithScope("outer"))
-		inner := middleware(w, w.locker(nil), ByParam("id"), WithMaxWait(time.Hour), WithScope("inner"))
-		taken, err := w.locks.Acquire(w.Context(), byScope.join("", "inner", "1"))
+		outer := middleware(w, w.locker, ByParam("id"), WithMaxHold(time.Second), WithScope("outer"))
+		inner := middleware(w, w.replica(), ByParam("id"), WithMaxWait(time.Hour), WithScope("inner"))
+		taken, err := w.locker.Acquire(w.Context(), scopeKey("inner", "1"))
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -291,8 +317,8 @@ func TestOuterLeaseLostWhileWaiting(t *testing.T) {
 // An idempotent request goes on without its client once it runs; while it waits, it leaves.
 func TestIdempotentRequestLeavesWithItsClient(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour))
-		g := newGate()
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour))
+		g := newTurnstile()
 		r := router()
 		r.PUT("/orders/:id", m.Lock, g.handle)
 		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
@@ -314,8 +340,8 @@ func TestIdempotentRequestLeavesWithItsClient(t *testing.T) {
 // While an idempotent request waits for its resource, it can lose its Idempotency-Key.
 func TestIdempotencyKeyLostWhileWaiting(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locks, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour), WithMaxHold(time.Second))
-		taken, err := w.locker(nil).Acquire(w.Context(), byRoute.join("", "/orders/:id", "1"))
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour), WithMaxHold(time.Second))
+		taken, err := w.replica().Acquire(w.Context(), routeKey("/orders/:id", "1"))
 		if err != nil {
 			w.Fatal(err)
 		}

@@ -103,11 +103,11 @@ func TestBuckets(t *testing.T) {
 }
 
 // everything is one of each that an observer can be told.
-func everything(ctx context.Context, o *Observer) {
+func everything(ctx context.Context, o core.Observer) {
 	for kind := core.OpAcquire; kind <= core.OpComplete; kind++ {
 		ctx, end := o.Start(ctx, core.Op{Kind: kind, Name: "jobs", Key: "k", Nodes: 3})
 		if kind == core.OpAcquire {
-			o.Carry(ctx)
+			o.Hint(ctx)
 		}
 		o.Node(ctx, kind, core.NodeReply{Node: 1, Addr: "10.0.0.1:6379", Verdict: core.Granted, Latency: time.Millisecond})
 		if end != nil {
@@ -144,7 +144,7 @@ func TestAllocationsOfLockingForNobody(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
-	server := testutil.Redis(t, 1)[0]
+	server := testutil.NewServers(t, 1)[0]
 	o, err := New(WithMeterProvider(metricnoop.NewMeterProvider()), WithTracerProvider(tracenoop.NewTracerProvider()))
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestAllocationsOfLockingForNobody(t *testing.T) {
 		}
 		return best
 	}
-	if without, with := least(nil), least(o); with > without {
+	if without, with := least(core.Observer{}), least(o); with > without {
 		t.Errorf("%v allocations without an observer, %v with one that goes nowhere", without, with)
 	}
 }
@@ -222,12 +222,12 @@ func TestFaultsAreNamed(t *testing.T) {
 		want []string
 	}{
 		"options": {[]Option{nil, WithMeterProvider(nil), WithTracerProvider(nil), WithSpanThreshold(-1), WithKeyHash(nil)},
-			[]string{"option 0 is nil", "meter provider is nil", "tracer provider is nil", "span threshold is -1ns", "secret of the key hash is empty"}},
+			[]string{"an option is nil", "meter provider is nil", "tracer provider is nil", "span threshold is -1ns", "secret of the key hash is empty"}},
 		"instruments": {[]Option{WithMeterProvider(refusing{})}, []string{"cannot make " + MetricLosses, "cannot make " + MetricNodeClockOffset}},
 	} {
 		o, err := New(c.opts...)
-		if o != nil || err == nil {
-			t.Fatalf("%s: %v, %v", name, o, err)
+		if o.Start != nil || err == nil {
+			t.Fatalf("%s: %v", name, err)
 		}
 		for _, want := range c.want {
 			if !strings.Contains(err.Error(), want) {

@@ -4,7 +4,7 @@
 //	locks, err := core.Open(nodes, core.WithObserver(observer))
 //
 // That is all: cronlock, queuelock and httplock on top of locks name what they lock (job, task type, route
-// template), and handlers need not change. One Observer serves any number of Lockers.
+// template), and handlers need not change. One observer serves any number of Lockers.
 //
 // # Guarantee
 //

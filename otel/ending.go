@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/lockkit/lockkit/core"
 )
 
@@ -14,8 +16,6 @@ type ending struct {
 	failure string // error.type; empty where nothing failed. That somebody else holds a key is no failure
 }
 
-// What an operation can end with, all kinds together. Every pair of outcome and failure is here, so that
-// their attributes are made once.
 var (
 	acquired    = ending{outcome: "acquired"}
 	held        = ending{outcome: "held"}     // somebody else has the key, and the caller would not wait
@@ -29,11 +29,10 @@ var (
 	abandoned   = ending{outcome: "abandoned"} // never released; the context had ended before the lease did
 	renewed     = ending{outcome: "renewed"}
 	completed   = ending{outcome: "completed"}
-	forgotten   = lost(core.LossForgotten) // only of completions: the lease itself was not lost
-
-	endings = []ending{acquired, held, timeout, canceled, done, closed, unavailable, failed, released, abandoned, renewed, completed, forgotten,
-		lost(core.LossExpired), lost(core.LossTaken), lost(core.LossClock), lost(core.LossMaxHold), lost(core.LossClosed)}
 )
+
+// lossReasons are what leases are lost for. LossForgotten is not: it is of completions alone.
+var lossReasons = []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossLinger, core.LossUnhealthy, core.LossClosed}
 
 // lost is the loss of a lease. Its error.type is the reason.
 func lost(reason core.LossReason) ending { return ending{"lost", string(reason)} }
@@ -49,34 +48,48 @@ func (e ending) description() string {
 	return "unexpected error"
 }
 
-// endingOf classifies an outcome. ctx is that of the operation.
-func endingOf(ctx context.Context, op core.Op, out core.Outcome) ending {
-	err, reason := out.Err, out.Reason
-	if e, ok := err.(*core.OpError); ok {
-		err, reason = e.Err, cmp.Or(reason, e.Reason) // the sentinel or the context's error; the rest is what nodes said
+func (e ending) attrs() []attribute.KeyValue {
+	attrs := []attribute.KeyValue{AttrOutcome.String(e.outcome)}
+	if e.failure != "" {
+		attrs = append(attrs, AttrErrorType.String(e.failure))
 	}
-	switch {
-	case err == nil:
-		return [...]ending{core.OpAcquire: acquired, core.OpHold: released, core.OpRenew: renewed, core.OpRelease: released, core.OpComplete: completed}[op.Kind]
-	case errors.Is(err, core.ErrReleased):
-		return released
-	case errors.Is(err, core.ErrLost):
+	return attrs
+}
+
+// endingOf classifies an outcome; ok is that of a success. ctx is that of the operation.
+func endingOf(ctx context.Context, op core.Op, out core.Outcome, ok ending) ending {
+	switch core.ClassOf(out.Err) {
+	case core.ClassNone:
+		return ok
+	case core.ClassLost:
+		reason := out.Reason
+		if e, ok := errors.AsType[*core.OpError](out.Err); ok {
+			reason = cmp.Or(reason, e.Reason)
+		}
 		if op.Kind == core.OpHold && reason == core.LossExpired && ctx.Err() != nil {
 			return abandoned
 		}
 		return lost(cmp.Or(reason, core.LossTaken))
-	case errors.Is(err, core.ErrHeld) && op.Try:
-		return held
-	case errors.Is(err, core.ErrHeld), errors.Is(err, context.DeadlineExceeded):
+	case core.ClassHeld:
+		if op.Try {
+			return held
+		}
 		return timeout
-	case errors.Is(err, context.Canceled):
-		return canceled
-	case errors.Is(err, core.ErrDone):
+	case core.ClassDone:
 		return done
-	case errors.Is(err, core.ErrUnavailable):
-		return unavailable
-	case errors.Is(err, core.ErrClosed):
+	case core.ClassClosed:
 		return closed
+	case core.ClassUnavailable:
+		return unavailable
+	case core.ClassCancelled:
+		if errors.Is(out.Err, context.DeadlineExceeded) {
+			return timeout
+		}
+		return canceled
+	default:
+		if errors.Is(out.Err, core.ErrReleased) {
+			return released
+		}
+		return failed
 	}
-	return failed
 }

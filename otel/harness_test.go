@@ -38,7 +38,7 @@ func bubble(t *testing.T, n int, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f(t, &world{t, testutil.Embedded(t, n), newGauge(t)})
+		f(t, &world{t, testutil.NewNodes(t, n), newGauge(t)})
 	})
 }
 
@@ -49,7 +49,7 @@ func (w *world) locks(o core.Observer, opts ...core.Option) *core.Locker {
 	for i, n := range w.nodes {
 		clients[i] = n.ClientWith(func(o *redis.Options) { o.PoolSize = 200; o.MaxRetries = -1 })
 	}
-	opts = append([]core.Option{core.WithObserver(o), core.WithName("jobs"), core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
+	opts = append([]core.Option{core.WithObserver(o), core.Name("jobs"), core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
 	locks, err := core.New(clients, opts...)
 	if err != nil {
 		w.t.Fatal(err)
@@ -72,7 +72,12 @@ func (w *world) locks(o core.Observer, opts ...core.Option) *core.Locker {
 
 func (w *world) acquire(locks *core.Locker, key string) *core.Lease {
 	w.t.Helper()
-	lease, err := locks.Acquire(w.t.Context(), key)
+	return w.acquireIn(w.t.Context(), locks, key)
+}
+
+func (w *world) acquireIn(ctx context.Context, locks *core.Locker, key string) *core.Lease {
+	w.t.Helper()
+	lease, err := locks.Acquire(ctx, key)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -101,7 +106,7 @@ func newGauge(t *testing.T) *gauge {
 	return g
 }
 
-func (g *gauge) observer(opts ...Option) *Observer {
+func (g *gauge) observer(opts ...Option) core.Observer {
 	g.t.Helper()
 	o, err := New(append([]Option{WithMeterProvider(g.meters), WithTracerProvider(g.tracers)}, opts...)...)
 	if err != nil {
@@ -132,31 +137,33 @@ func (g *gauge) points() map[string]float64 {
 		for _, m := range scope.Metrics {
 			switch data := m.Data.(type) {
 			case metricdata.Histogram[float64]:
-				for _, p := range data.DataPoints {
-					points[pointName(m.Name, p.Attributes)] = float64(p.Count)
-				}
+				addCounts(points, m.Name, data)
 			case metricdata.Histogram[int64]:
-				for _, p := range data.DataPoints {
-					points[pointName(m.Name, p.Attributes)] = float64(p.Count)
-				}
+				addCounts(points, m.Name, data)
 			case metricdata.Sum[int64]:
-				for _, p := range data.DataPoints {
-					points[pointName(m.Name, p.Attributes)] = float64(p.Value)
-				}
+				addValues(points, m.Name, data.DataPoints)
 			case metricdata.Gauge[int64]:
-				for _, p := range data.DataPoints {
-					points[pointName(m.Name, p.Attributes)] = float64(p.Value)
-				}
+				addValues(points, m.Name, data.DataPoints)
 			case metricdata.Gauge[float64]:
-				for _, p := range data.DataPoints {
-					points[pointName(m.Name, p.Attributes)] = p.Value
-				}
+				addValues(points, m.Name, data.DataPoints)
 			default:
 				g.t.Fatalf("%s is a %T", m.Name, data)
 			}
 		}
 	}
 	return points
+}
+
+func addCounts[N int64 | float64](points map[string]float64, name string, h metricdata.Histogram[N]) {
+	for _, p := range h.DataPoints {
+		points[pointName(name, p.Attributes)] = float64(p.Count)
+	}
+}
+
+func addValues[N int64 | float64](points map[string]float64, name string, values []metricdata.DataPoint[N]) {
+	for _, p := range values {
+		points[pointName(name, p.Attributes)] = float64(p.Value)
+	}
 }
 
 func pointName(name string, set attribute.Set) string {

@@ -10,9 +10,9 @@ import (
 // traceparent, with which Redis would not pack the lease any more, but spend twice the memory on it.
 const traceLen = len(trace.TraceID{}) + len(trace.SpanID{})
 
-// Carry implements [core.Carrier]: leases carry the trace context of the span they are acquired under. One
+// hint is [core.Observer.Hint]: leases carry the trace context of the span they are acquired under. One
 // that is not sampled would lead nowhere.
-func (o *Observer) Carry(ctx context.Context) string {
+func (o *observer) hint(ctx context.Context) string {
 	if o.tracer == nil || !o.conf.links {
 		return ""
 	}
@@ -24,7 +24,7 @@ func (o *Observer) Carry(ctx context.Context) string {
 	return string(append(id[:], of[:]...))
 }
 
-// parseTrace reads what Carry wrote, perhaps in another process. Anything else is nothing.
+// parseTrace reads what hint wrote, perhaps in another process. Anything else is nothing.
 func parseTrace(s string) (span trace.SpanContext, ok bool) {
 	if len(s) != traceLen {
 		return span, false

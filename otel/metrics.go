@@ -5,16 +5,27 @@ import (
 	"errors"
 
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // instruments are all metrics.
 type instruments struct {
-	acquire, hold, renew, margin, release, complete, node metric.Float64Histogram
-	queue                                                 metric.Int64Histogram
-	waiting, held                                         metric.Int64UpDownCounter
-	handoffs, wakeups, losses, decisions, requests        metric.Int64Counter
-	status                                                metric.Int64Gauge
-	offset                                                metric.Float64Gauge
+	kinds                                          [core.OpComplete + 1]kind
+	margin, node                                   metric.Float64Histogram
+	queue                                          metric.Int64Histogram
+	handoffs, wakeups, losses, decisions, requests metric.Int64Counter
+	status                                         metric.Int64Gauge
+	offset                                         metric.Float64Gauge
+}
+
+// A kind is how operations of one core.OpKind are shown.
+type kind struct {
+	span  string
+	ok    ending // of one without an error
+	took  metric.Float64Histogram
+	level metric.Int64UpDownCounter // of those under way; nil where that is of no interest
+	all   []enabler                 // everything that they are measured by
 }
 
 // newInstruments names every instrument that cannot be made.
@@ -36,17 +47,8 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		return c
 	}
 	in = instruments{
-		acquire:  histogram(MetricAcquireDuration, "From asking for a lock to the grant or the error, waiting included.", waitBuckets),
-		hold:     histogram(MetricHoldDuration, "From the grant of a lock to its end.", holdBuckets),
-		renew:    histogram(MetricRenewDuration, "One round of renewal.", requestBucket),
-		margin:   histogram(MetricRenewMargin, "Trusted time a lease had left when a round of renewal began.", marginBuckets),
-		release:  histogram(MetricReleaseDuration, "One release.", requestBucket),
-		complete: histogram(MetricCompleteDuration, "One completion.", requestBucket),
-		node:     histogram(MetricNodeDuration, "How long a node took to answer a request or to fail.", requestBucket),
-
-		waiting: level(MetricWaiting, requests, "Acquisitions under way."),
-		held:    level(MetricHeld, leases, "Locks held."),
-
+		margin:    histogram(MetricRenewMargin, "Trusted time a lease had left when a round of renewal began.", marginBuckets),
+		node:      histogram(MetricNodeDuration, "How long a node took to answer a request or to fail.", requestBucket),
 		handoffs:  counter(MetricHandoffs, handoffs, "Locks granted to callers that had to wait for them, by how their turn came."),
 		wakeups:   counter(MetricWakeups, wakeups, "How often callers that wait for nodes asked again, by what for."),
 		losses:    counter(MetricLosses, leases, "Locks that ended before their holder was done."),
@@ -59,7 +61,23 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		metric.WithDescription("Callers in the queue of a lock when one joined it, itself included."))
 	faults = append(faults, err)
 	in.offset, err = m.Float64Gauge(MetricNodeClockOffset, metric.WithUnit(seconds), metric.WithDescription("Clock of a node minus that of the process, request delay included."))
-	return in, errors.Join(append(faults, err)...)
+	faults = append(faults, err)
+
+	acquire := histogram(MetricAcquireDuration, "From asking for a lock to the grant or the error, waiting included.", waitBuckets)
+	hold := histogram(MetricHoldDuration, "From the grant of a lock to its end.", holdBuckets)
+	renew := histogram(MetricRenewDuration, "One round of renewal.", requestBucket)
+	release := histogram(MetricReleaseDuration, "One release.", requestBucket)
+	complete := histogram(MetricCompleteDuration, "One completion.", requestBucket)
+	waiting := level(MetricWaiting, requests, "Acquisitions under way.")
+	held := level(MetricHeld, leases, "Locks held.")
+	in.kinds = [...]kind{
+		core.OpAcquire:  {"lockkit.acquire", acquired, acquire, waiting, []enabler{acquire, waiting, in.handoffs, in.wakeups, in.queue}},
+		core.OpHold:     {"lockkit.hold", released, hold, held, []enabler{hold, held, in.losses}},
+		core.OpRenew:    {"lockkit.renew", renewed, renew, nil, []enabler{renew, in.margin}},
+		core.OpRelease:  {"lockkit.release", released, release, nil, []enabler{release}},
+		core.OpComplete: {"lockkit.complete", completed, complete, nil, []enabler{complete}},
+	}
+	return in, errors.Join(faults...)
 }
 
 // An enabler is an instrument that knows whether anybody looks at it.

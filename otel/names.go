@@ -1,11 +1,28 @@
 package otellock
 
 import (
+	"runtime/debug"
+	"strings"
+
 	"go.opentelemetry.io/otel/attribute"
 )
 
 // ScopeName is the instrumentation scope of all metrics and spans.
 const ScopeName = "github.com/lockkit/lockkit/otel"
+
+// version is that of the module in this program, as the scope has it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == strings.TrimSuffix(ScopeName, "/otel") {
+			return m.Version
+		}
+	}
+	return ""
+}
 
 // Metrics. Durations are in seconds; docs/operations.md says what each means.
 const (
@@ -31,7 +48,7 @@ const (
 
 // Attributes of metrics and spans.
 const (
-	AttrName      = attribute.Key("lockkit.name")       // core.WithName: job, task type, route template
+	AttrName      = attribute.Key("lockkit.name")       // core.Name: job, task type, route template
 	AttrOutcome   = attribute.Key("lockkit.outcome")    // how the operation ended
 	AttrContended = attribute.Key("lockkit.contended")  // acquire: somebody else held the key
 	AttrWake      = attribute.Key("lockkit.wake")       // what had a caller ask that waited: "told", "polled", "local"

@@ -34,10 +34,10 @@ const (
 	voting  nodeState = "voting"
 	failing nodeState = "failing"      // no usable answer
 	open    nodeState = "circuit_open" // left alone but for a probe per node timeout
-	// Others are called as the verdict: quarantined, clock_skewed, replica, unguarded, overflow.
+	// Others are called as the verdict.
 )
 
-func (o *Observer) newNode(id nodeID, other bool) *node {
+func (o *observer) newNode(id nodeID, other bool) *node {
 	n := &node{attrs: nodeAttrs(id, other)}
 	with := func(attr attribute.KeyValue) point {
 		return newPoint(append(n.attrs[:len(n.attrs):len(n.attrs)], attr)...)
@@ -48,26 +48,26 @@ func (o *Observer) newNode(id nodeID, other bool) *node {
 	return n
 }
 
-// Node implements [core.NodeObserver].
-func (o *Observer) Node(ctx context.Context, kind core.OpKind, reply core.NodeReply) {
+// reply is [core.Observer.Node].
+func (o *observer) reply(ctx context.Context, kind core.OpKind, r core.NodeReply) {
 	in := &o.in
 	if !anyEnabled(ctx, in.requests, in.node, in.status, in.offset) {
 		return
 	}
-	n := o.nodes.get(nodeID{reply.Node, reply.Addr})
-	in.requests.Add(ctx, 1, n.requests.get(reply.Verdict).add...)
-	if reply.Verdict != core.CircuitOpen {
-		in.node.Record(ctx, reply.Latency.Seconds(), n.plain.record...)
+	n := o.nodes.get(nodeID{r.Node, r.Addr})
+	in.requests.Add(ctx, 1, n.requests.get(r.Verdict).add...)
+	if r.Verdict != core.CircuitOpen {
+		in.node.Record(ctx, r.Latency.Seconds(), n.plain.record...)
 	}
-	if reply.Err == nil && kind != core.OpRelease { // whose answer does not tell the time
-		in.offset.Record(ctx, reply.Skew.Seconds(), n.plain.record...)
+	if r.Err == nil && kind != core.OpRelease { // whose answer does not tell the time
+		in.offset.Record(ctx, r.Skew.Seconds(), n.plain.record...)
 	}
-	o.follow(ctx, n, kind, reply.Verdict)
+	o.follow(ctx, n, kind, r.Verdict)
 }
 
 // follow keeps the state of the node. All series of a node go back to 0 but that of its state; "voting" is
 // always there, so that the nodes can be counted.
-func (o *Observer) follow(ctx context.Context, n *node, kind core.OpKind, v core.Verdict) {
+func (o *observer) follow(ctx context.Context, n *node, kind core.OpKind, v core.Verdict) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	was := n.state
@@ -82,23 +82,28 @@ func (o *Observer) follow(ctx context.Context, n *node, kind core.OpKind, v core
 	o.in.status.Record(ctx, 1, n.status.get(n.state).record...)
 }
 
+// states are what verdicts say of a node. Those that are missing say nothing.
+var states = map[core.Verdict]nodeState{
+	core.Granted: voting, core.Held: voting, core.Done: voting, core.Gone: voting, core.Forgotten: voting,
+	core.Healed: voting, core.Passed: voting, core.Unconfirmed: voting,
+	core.Failed: failing, core.TimedOut: failing,
+	core.CircuitOpen: open,
+	core.Quarantined: "quarantined", core.ClockSkewed: "clock_skewed", core.Replica: "replica",
+	core.Unguarded: "unguarded", core.Overflow: "overflow",
+}
+
 // next is the state after a node made that of a request.
 func (s nodeState) next(kind core.OpKind, v core.Verdict) nodeState {
-	switch v {
-	case core.Granted, core.Held, core.Done, core.Gone, core.Forgotten, core.Healed, core.Passed, core.Unconfirmed:
+	next, ok := states[v]
+	switch {
+	case !ok:
+		return s
+	case next == failing && s == open: // a probe that failed
+		return s
+	case next == voting && kind != core.OpAcquire && kind != core.OpTouch && s != unknown && s != failing && s != open:
 		// Nodes in quarantine refuse acquisitions and touches only: the rest says that the node is there, not
 		// that it votes.
-		if kind == core.OpAcquire || kind == core.OpTouch || s == unknown || s == failing || s == open {
-			return voting
-		}
-	case core.Failed, core.TimedOut:
-		if s != open { // a probe that failed
-			return failing
-		}
-	case core.CircuitOpen:
-		return open
-	case core.Quarantined, core.ClockSkewed, core.Replica, core.Unguarded, core.Overflow:
-		return nodeState(v.String())
+		return s
 	}
-	return s
+	return next
 }

@@ -2,7 +2,6 @@ package otellock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -14,9 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// An Observer turns what Lockers do into metrics and spans. One serves any number of Lockers; it is safe for
-// concurrent use and has nothing to close.
-type Observer struct {
+// An observer turns what Lockers do into metrics and spans.
+type observer struct {
 	conf   config
 	in     instruments
 	tracer trace.Tracer // nil where spans go nowhere
@@ -27,26 +25,29 @@ type Observer struct {
 	free      sync.Pool // of *operation
 }
 
-var (
-	_ core.EventObserver = (*Observer)(nil)
-	_ core.NodeObserver  = (*Observer)(nil)
-	_ core.Carrier       = (*Observer)(nil)
-)
+// New returns what turns the operations of Lockers into metrics and spans, for [core.WithObserver]. One serves any
+// number of Lockers, and has nothing to close. The error names every bad option and every instrument that the meter
+// provider refuses.
+func New(opts ...Option) (core.Observer, error) {
+	o, err := newObserver(opts)
+	if err != nil {
+		return core.Observer{}, fmt.Errorf("otellock: %w", err)
+	}
+	return core.Observer{Start: o.start, Event: o.event, Node: o.reply, Hint: o.hint}, nil
+}
 
-// New returns an Observer for [core.WithObserver]. The error names every bad option and every instrument
-// that the meter provider refuses.
-func New(opts ...Option) (*Observer, error) {
+func newObserver(opts []Option) (*observer, error) {
 	conf, err := newConfig(opts)
 	if err != nil {
-		return nil, fmt.Errorf("otellock: %w", err)
+		return nil, err
 	}
-	o := &Observer{conf: conf}
-	o.in, err = newInstruments(conf.meters.Meter(ScopeName))
+	o := &observer{conf: conf}
+	o.in, err = newInstruments(conf.meters.Meter(ScopeName, metric.WithInstrumentationVersion(version())))
 	if err != nil {
-		return nil, fmt.Errorf("otellock: %w", err)
+		return nil, err
 	}
 	if _, none := conf.tracers.(tracenoop.TracerProvider); !none {
-		o.tracer = conf.tracers.Tracer(ScopeName)
+		o.tracer = conf.tracers.Tracer(ScopeName, trace.WithInstrumentationVersion(version()))
 	}
 	o.names = lookup[string, *series]{limit: maxNames, make: o.newSeries}
 	o.decisions = lookup[core.Event, point]{limit: maxDecisions, make: newDecision}
@@ -61,20 +62,20 @@ func New(opts ...Option) (*Observer, error) {
 
 // newSeries begins the series of a name. Losses start at 0, so that the first one is an increase, and hand-offs, so
 // that the share of each kind can be told.
-func (o *Observer) newSeries(name string, other bool) *series {
+func (o *observer) newSeries(name string, other bool) *series {
 	s := newSeries(name, other)
-	for _, at := range s.losses {
-		o.in.losses.Add(context.Background(), 0, at.add...)
+	for _, reason := range lossReasons {
+		o.in.losses.Add(context.Background(), 0, s.losses.get(string(reason)).add...) //nolint:forbidigo // a count that begins belongs to no operation
 	}
-	for _, at := range s.wakes {
-		o.in.handoffs.Add(context.Background(), 0, at.add...)
+	for _, wake := range []string{wakeTold, wakePolled, wakeLocal} {
+		o.in.handoffs.Add(context.Background(), 0, s.wakes.get(wake).add...) //nolint:forbidigo // a count that begins belongs to no operation
 	}
 	return s
 }
 
 // An operation is one that has started. It is used again when it has ended.
 type operation struct {
-	o     *Observer
+	o     *observer
 	op    core.Op
 	ctx   context.Context
 	span  trace.Span // nil: none yet
@@ -84,9 +85,10 @@ type operation struct {
 	end   func(core.Outcome)
 }
 
-// Start implements [core.Observer].
-func (o *Observer) Start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-	if o.tracer == nil && !o.measures(ctx, op.Kind) {
+// start is [core.Observer.Start].
+func (o *observer) start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+	k := &o.in.kinds[op.Kind]
+	if o.tracer == nil && !anyEnabled(ctx, k.all...) {
 		return ctx, nil
 	}
 	p := o.free.Get().(*operation)
@@ -94,46 +96,20 @@ func (o *Observer) Start(ctx context.Context, op core.Op) (context.Context, func
 	if o.tracer != nil && o.conf.threshold == 0 {
 		p.ctx, p.span = o.startSpan(ctx, op, time.Time{})
 	}
-	if level := o.level(op.Kind); level != nil && level.Enabled(ctx) { // now: a provider may come in between
-		p.level = level
-		level.Add(p.ctx, 1, p.s.plain.add...)
+	if k.level != nil && k.level.Enabled(ctx) { // now: a provider may come in between
+		p.level = k.level
+		k.level.Add(p.ctx, 1, p.s.plain.add...)
 	}
 	return p.ctx, p.end
-}
-
-// measures: somebody looks at the metrics of such operations.
-func (o *Observer) measures(ctx context.Context, kind core.OpKind) bool {
-	in := &o.in
-	switch kind {
-	case core.OpAcquire:
-		return in.acquire.Enabled(ctx) || in.waiting.Enabled(ctx) || in.handoffs.Enabled(ctx) || in.wakeups.Enabled(ctx) || in.queue.Enabled(ctx)
-	case core.OpHold:
-		return in.hold.Enabled(ctx) || in.held.Enabled(ctx) || in.losses.Enabled(ctx)
-	case core.OpRenew:
-		return in.renew.Enabled(ctx) || in.margin.Enabled(ctx)
-	case core.OpRelease:
-		return in.release.Enabled(ctx)
-	}
-	return in.complete.Enabled(ctx)
-}
-
-// level counts the operations of a kind that are under way; nil where that is of no interest.
-func (o *Observer) level(kind core.OpKind) metric.Int64UpDownCounter {
-	switch kind {
-	case core.OpAcquire:
-		return o.in.waiting
-	case core.OpHold:
-		return o.in.held
-	}
-	return nil
 }
 
 // finish books the end. The context that measurements are made in has the operation's span if there is one:
 // exemplars lead to it.
 func (p *operation) finish(out core.Outcome) {
-	o, took := p.o, time.Since(p.began)
-	e := endingOf(p.ctx, p.op, out)
-	contended := out.Contended || errors.Is(out.Err, core.ErrHeld)
+	o, in, took := p.o, &p.o.in, time.Since(p.began)
+	k := &in.kinds[p.op.Kind]
+	e := endingOf(p.ctx, p.op, out, k.ok)
+	contended := out.Contended || core.ClassOf(out.Err) == core.ClassHeld
 	ctx := p.ctx
 	if o.tracer != nil {
 		ctx = p.endSpan(out, e, contended, took)
@@ -141,33 +117,23 @@ func (p *operation) finish(out core.Outcome) {
 	if p.level != nil {
 		p.level.Add(ctx, -1, p.s.plain.add...)
 	}
-	at := p.s.of(p.op, contended, e)
-	switch in := &o.in; p.op.Kind {
-	case core.OpAcquire:
-		in.acquire.Record(ctx, took.Seconds(), at.record...)
+	if p.op.Kind != core.OpHold || e != closed { // else the Locker was closed before the lease was handed out
+		k.took.Record(ctx, took.Seconds(), p.s.pointFor(p.op.Kind, contended, e).record...)
+	}
+	switch {
+	case p.op.Kind == core.OpAcquire:
 		p.finishWait(ctx, out)
-	case core.OpHold:
-		if e == closed { // the Locker was closed before the lease was handed out
-			break
-		}
-		in.hold.Record(ctx, took.Seconds(), at.record...)
-		if e.outcome == "lost" {
-			in.losses.Add(ctx, 1, p.s.losses[e.failure].add...)
-		}
-	case core.OpRenew:
-		in.renew.Record(ctx, took.Seconds(), at.record...)
+	case p.op.Kind == core.OpRenew:
 		in.margin.Record(ctx, max(out.Margin, 0).Seconds(), p.s.plain.record...)
-	case core.OpRelease:
-		in.release.Record(ctx, took.Seconds(), at.record...)
-	case core.OpComplete:
-		in.complete.Record(ctx, took.Seconds(), at.record...)
+	case p.op.Kind == core.OpHold && e.outcome == "lost":
+		in.losses.Add(ctx, 1, p.s.losses.get(e.failure).add...)
 	}
 	p.op, p.ctx, p.span, p.s, p.level = core.Op{}, nil, nil, nil, nil
 	o.free.Put(p)
 }
 
-// Event implements [core.EventObserver].
-func (o *Observer) Event(ctx context.Context, e core.Event) {
+// event is [core.Observer.Event].
+func (o *observer) event(ctx context.Context, e core.Event) {
 	if o.in.decisions.Enabled(ctx) {
 		o.in.decisions.Add(ctx, 1, o.decisions.get(e).add...)
 	}

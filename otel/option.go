@@ -2,12 +2,13 @@ package otellock
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // An Option configures New.
@@ -23,7 +24,7 @@ type config struct {
 	threshold time.Duration
 	links     bool
 	secret    []byte
-	faults    []error
+	faults    faults.List
 }
 
 // WithMeterProvider sets where metrics go. Default: the global provider. For none, pass that of package
@@ -55,30 +56,16 @@ func WithHolderLinks(on bool) Option { return option(func(c *config) { c.links =
 // of the key. Metrics never do.
 func WithKeyHash(secret []byte) Option {
 	return option(func(c *config) {
-		if len(secret) == 0 {
-			c.faults = append(c.faults, errors.New("the secret of the key hash is empty"))
-		}
+		c.faults.Check(len(secret) == 0, "the secret of the key hash is empty")
 		c.secret = append([]byte{}, secret...)
 	})
 }
 
 func newConfig(opts []Option) (config, error) {
 	c := config{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider(), threshold: 50 * time.Millisecond, links: true}
-	for i, o := range opts {
-		if o == nil {
-			c.faults = append(c.faults, fmt.Errorf("option %d is nil", i))
-			continue
-		}
-		o.apply(&c)
-	}
-	if c.meters == nil {
-		c.faults = append(c.faults, errors.New("meter provider is nil"))
-	}
-	if c.tracers == nil {
-		c.faults = append(c.faults, errors.New("tracer provider is nil"))
-	}
-	if c.threshold < 0 {
-		c.faults = append(c.faults, fmt.Errorf("span threshold is %v, must not be negative", c.threshold))
-	}
+	faults.Apply(&c.faults, opts, func(o Option) { o.apply(&c) })
+	c.faults.Check(c.meters == nil, "meter provider is nil")
+	c.faults.Check(c.tracers == nil, "tracer provider is nil")
+	c.faults.Check(c.threshold < 0, "span threshold is %v, must not be negative", c.threshold)
 	return c, errors.Join(c.faults...)
 }

@@ -52,7 +52,7 @@ func TestOutcomes(t *testing.T) {
 		}, []string{"acquire.duration{contended=true,name=jobs,outcome=held} 1"}, []string{"acquire held "}},
 		"max wait": {func(w *world, locks, others *core.Locker) {
 			w.acquire(others, "k")
-			bounded, _ := locks.With(core.WithMaxWait(time.Second))
+			bounded, _ := locks.With(core.MaxWait(time.Second))
 			bounded.Acquire(w.t.Context(), "k")
 		}, []string{"acquire.duration{contended=true,name=jobs,outcome=timeout} 1"}, []string{"acquire timeout "}},
 		"deadline": {func(w *world, locks, others *core.Locker) {
@@ -97,9 +97,13 @@ func TestOutcomes(t *testing.T) {
 			lease.Complete(w.t.Context(), nil)
 		}, []string{plainly, "complete.duration{error.type=taken,name=jobs,outcome=lost} 1", "hold.duration{name=jobs,outcome=released} 1"}, []string{"complete lost taken"}},
 		"held for too long": {func(w *world, locks, _ *core.Locker) {
-			bounded, _ := locks.With(core.WithMaxHold(5 * time.Second))
+			bounded, _ := locks.With(core.MaxHold(5 * time.Second))
 			<-w.acquire(bounded, "k").Context().Done()
 		}, []string{plainly, "hold.duration{error.type=max_hold,name=jobs,outcome=lost} 1", "losses{error.type=max_hold,name=jobs} 1"}, []string{"hold lost max_hold"}},
+		"unhealthy": {func(w *world, locks, _ *core.Locker) {
+			stuck, _ := locks.With(core.RenewWhile(func(context.Context) error { return errors.New("stuck") }))
+			<-w.acquire(stuck, "k").Context().Done()
+		}, []string{plainly, "hold.duration{error.type=unhealthy,name=jobs,outcome=lost} 1", "losses{error.type=unhealthy,name=jobs} 1"}, []string{"hold lost unhealthy"}},
 		"abandoned": {func(w *world, locks, _ *core.Locker) {
 			ctx, cancel := context.WithCancel(w.t.Context())
 			locks.Acquire(ctx, "k")
@@ -122,7 +126,7 @@ func TestOutcomes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
-				c.do(w, w.locks(w.observer()), w.locks(nil))
+				c.do(w, w.locks(w.observer()), w.locks(core.Observer{}))
 				time.Sleep(time.Minute) // what goes on in the background
 				synctest.Wait()
 				want := append(slices.Clone(c.want), "waiting{name=jobs} 0")
@@ -133,17 +137,7 @@ func TestOutcomes(t *testing.T) {
 				if got := w.counted(operationMetrics...); !slices.Equal(got, want) {
 					t.Errorf("measured\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 				}
-				var spans []string
-				for _, s := range w.ended() {
-					if line := strings.TrimPrefix(s.Name(), "lockkit.") + " " + attr(s, AttrOutcome) + " " + attr(s, AttrErrorType); line != "renew unavailable unavailable" {
-						spans = append(spans, line)
-						if failed := attr(s, AttrErrorType) != ""; (s.Status().Code == codes.Error) != failed {
-							t.Errorf("%s: status %v", line, s.Status())
-						}
-					}
-				}
-				slices.Sort(spans)
-				if !slices.Equal(spans, c.span) {
+				if spans := w.outcomes(); !slices.Equal(spans, c.span) {
 					t.Errorf("spans %q, want %q", spans, c.span)
 				}
 			})
@@ -151,14 +145,31 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// An error type that core does not have yet is still a failure, and counted as one.
+// outcomes are the name, outcome and error type of each span but those of renewals that failed, sorted.
+func (g *gauge) outcomes() (lines []string) {
+	for _, s := range g.ended() {
+		failure := attr(s, AttrErrorType)
+		line := strings.TrimPrefix(s.Name(), "lockkit.") + " " + attr(s, AttrOutcome) + " " + failure
+		if line == "renew unavailable unavailable" {
+			continue
+		}
+		lines = append(lines, line)
+		if (s.Status().Code == codes.Error) != (failure != "") {
+			g.t.Errorf("%s: status %v", line, s.Status())
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// An error that core does not have yet is still a failure, and counted as one; a reason for a loss is passed on.
 func TestUnknownOutcome(t *testing.T) {
 	g := newGauge(t)
 	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: "jobs"})
 	end(core.Outcome{Err: errors.New("news")})
 	_, end = g.observer().Start(t.Context(), core.Op{Kind: core.OpRenew, Name: "jobs"})
 	end(core.Outcome{Err: core.ErrLost, Reason: "another"})
-	want := []string{"acquire.duration{contended=false,error.type=_OTHER,name=jobs,outcome=error} 1", "renew.duration{error.type=_OTHER,name=jobs,outcome=error} 1"}
+	want := []string{"acquire.duration{contended=false,error.type=_OTHER,name=jobs,outcome=error} 1", "renew.duration{error.type=another,name=jobs,outcome=lost} 1"}
 	if got := g.counted("acquire.duration", "renew.duration"); !slices.Equal(got, want) {
 		t.Errorf("measured %q, want %q", got, want)
 	}
@@ -251,7 +262,7 @@ func TestCountersStartAtZero(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.acquire(w.locks(w.observer()), "k").Release(t.Context())
 		points := w.points()
-		for _, reason := range []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossClosed} {
+		for _, reason := range []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossLinger, core.LossUnhealthy, core.LossClosed} {
 			if n, ok := points[fmt.Sprintf("losses{error.type=%s,name=jobs}", reason)]; !ok || n != 0 {
 				t.Errorf("%s: %v, %v", reason, n, ok)
 			}

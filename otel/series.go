@@ -19,6 +19,7 @@ const (
 	maxNames     = 256
 	maxDecisions = 1024
 	maxNodes     = 256
+	maxValues    = 64 // of what core and this package list
 )
 
 // A point is an attribute set in the shapes that instruments take it in.
@@ -70,59 +71,51 @@ func (l *lookup[K, V]) get(key K) V {
 
 // A series has the attribute sets of one name.
 type series struct {
-	attr    []attribute.KeyValue // the name; empty if there is none
-	plain   point
-	ended   map[ending]point
-	acquire [2]map[ending]point // contended: no, yes
-	losses  map[string]point    // by reason
-	wakes   map[string]point    // by what had a waiter ask
+	plain  point
+	ended  lookup[ended, point]
+	losses lookup[string, point] // by reason
+	wakes  lookup[string, point] // by what had a waiter ask
+}
+
+// ended is what tells apart operations that have ended.
+type ended struct {
+	ending
+	acquire, contended bool // contended only with acquire
 }
 
 func newSeries(name string, other bool) *series {
-	s := &series{ended: map[ending]point{}, losses: map[string]point{}, wakes: map[string]point{}}
+	var names []attribute.KeyValue
 	switch {
 	case other:
-		s.attr = []attribute.KeyValue{AttrName.String(otherName)}
+		names = []attribute.KeyValue{AttrName.String(otherName)}
 	case name != "":
-		s.attr = []attribute.KeyValue{AttrName.String(name)}
+		names = []attribute.KeyValue{AttrName.String(name)}
 	}
-	with := func(attrs ...attribute.KeyValue) point { return newPoint(append(attrs, s.attr...)...) }
-	s.plain = with()
-	for _, wake := range []string{wakeTold, wakePolled, wakeLocal} {
-		s.wakes[wake] = with(AttrWake.String(wake))
+	with := func(attrs ...attribute.KeyValue) point { return newPoint(append(attrs, names...)...) }
+	by := func(attr attribute.Key) lookup[string, point] {
+		return lookup[string, point]{limit: maxValues, make: func(value string, other bool) point {
+			if other {
+				value = otherName
+			}
+			return with(attr.String(value))
+		}}
 	}
-	for contended := range s.acquire {
-		s.acquire[contended] = map[ending]point{}
-	}
-	for _, e := range endings {
-		attrs := []attribute.KeyValue{AttrOutcome.String(e.outcome)}
-		if e.failure != "" {
-			attrs = append(attrs, AttrErrorType.String(e.failure))
+	return &series{plain: with(), losses: by(AttrErrorType), wakes: by(AttrWake), ended: lookup[ended, point]{limit: maxValues, make: func(e ended, other bool) point {
+		if other {
+			e.ending = failed
 		}
-		s.ended[e] = with(attrs...)
-		if e.outcome == "lost" && e != forgotten {
-			s.losses[e.failure] = with(AttrErrorType.String(e.failure))
+		attrs := e.attrs()
+		if e.acquire {
+			attrs = append(attrs, AttrContended.Bool(e.contended))
 		}
-		for contended := range s.acquire {
-			s.acquire[contended][e] = with(append(attrs[:len(attrs):len(attrs)], AttrContended.Bool(contended == 1))...)
-		}
-	}
-	return s
+		return with(attrs...)
+	}}}
 }
 
-// of is the point of an ending.
-func (s *series) of(op core.Op, contended bool, e ending) point {
-	points := s.ended
-	if op.Kind == core.OpAcquire {
-		points = s.acquire[0]
-		if contended {
-			points = s.acquire[1]
-		}
-	}
-	if p, ok := points[e]; ok {
-		return p
-	}
-	return points[failed]
+// pointFor is the point of an operation that has ended.
+func (s *series) pointFor(kind core.OpKind, contended bool, e ending) point {
+	acquire := kind == core.OpAcquire
+	return s.ended.get(ended{e, acquire, acquire && contended})
 }
 
 // newDecision is the attribute set of what an adapter decided.

@@ -14,12 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-var spanNames = [...]string{core.OpAcquire: "lockkit.acquire", core.OpHold: "lockkit.hold", core.OpRenew: "lockkit.renew",
-	core.OpRelease: "lockkit.release", core.OpComplete: "lockkit.complete"}
-
 // startSpan starts the span of an operation that began at that time (zero = now). An acquisition belongs to
 // what the caller does. All else may happen when that is long over: it has a trace of its own, with a link.
-func (o *Observer) startSpan(ctx context.Context, op core.Op, began time.Time) (context.Context, trace.Span) {
+func (o *observer) startSpan(ctx context.Context, op core.Op, began time.Time) (context.Context, trace.Span) {
 	attrs := make([]attribute.KeyValue, 0, 3)
 	if op.Name != "" {
 		attrs = append(attrs, AttrName.String(op.Name))
@@ -40,7 +37,7 @@ func (o *Observer) startSpan(ctx context.Context, op core.Op, began time.Time) (
 			opts = append(opts, trace.WithLinks(linkTo(holder, linkHolder)))
 		}
 	}
-	return o.tracer.Start(ctx, spanNames[op.Kind], opts...)
+	return o.tracer.Start(ctx, o.in.kinds[op.Kind].span, opts...)
 }
 
 func linkTo(span trace.SpanContext, what string) trace.Link {
@@ -60,7 +57,7 @@ func (p *operation) endSpan(out core.Outcome, e ending, contended bool, took tim
 	}
 	if span.IsRecording() {
 		span.SetAttributes(p.attributes(out, e, contended)...)
-		if holder, ok := parseTrace(out.Holder); ok {
+		if holder, ok := parseTrace(out.HolderHint); ok {
 			span.AddLink(linkTo(holder, linkBlockedBy))
 		}
 		if e.failure != "" {
@@ -77,10 +74,7 @@ func (p *operation) endSpan(out core.Outcome, e ending, contended bool, took tim
 
 // attributes are those known at the end.
 func (p *operation) attributes(out core.Outcome, e ending, contended bool) []attribute.KeyValue {
-	attrs := []attribute.KeyValue{AttrOutcome.String(e.outcome)}
-	if e.failure != "" {
-		attrs = append(attrs, AttrErrorType.String(e.failure))
-	}
+	attrs := e.attrs()
 	if len(out.Nodes) > 0 {
 		votes := make([]string, len(out.Nodes))
 		for i, n := range out.Nodes {
@@ -100,12 +94,13 @@ func (p *operation) attributes(out core.Outcome, e ending, contended bool) []att
 		}
 	case core.OpRenew:
 		attrs = append(attrs, AttrMargin.Float64(out.Margin.Seconds()))
+	default: // no attributes of its own
 	}
 	return attrs
 }
 
 // hash tells keys apart without naming them.
-func (o *Observer) hash(key string) string {
+func (o *observer) hash(key string) string {
 	mac := hmac.New(sha256.New, o.conf.secret)
 	mac.Write([]byte(key))
 	return hex.EncodeToString(mac.Sum(nil)[:8])

@@ -24,17 +24,11 @@ func TestSpanOfAWait(t *testing.T) {
 		o := w.observer()
 		locks, others := w.locks(o), w.locks(o)
 		_, holder := w.span("the holder")
-		lease, err := others.Acquire(trace.ContextWithSpan(t.Context(), holder), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := w.acquireIn(trace.ContextWithSpan(t.Context(), holder), others, "k")
 		time.AfterFunc(2*time.Second, func() { lease.Release(t.Context()) })
 		ctx, waiter := w.span("the waiter")
 		began := time.Now()
-		next, err := locks.Acquire(ctx, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := w.acquireIn(ctx, locks, "k")
 		took := time.Since(began)
 		spans := w.ended()
 		if len(spans) != 1 {
@@ -143,8 +137,8 @@ func FuzzTraceContext(f *testing.F) {
 		if !ok {
 			return
 		}
-		o := &Observer{tracer: tracenoop.Tracer{}, conf: config{links: true}}
-		if again := o.Carry(trace.ContextWithSpanContext(t.Context(), span)); again != s {
+		o := &observer{tracer: tracenoop.Tracer{}, conf: config{links: true}}
+		if again := o.hint(trace.ContextWithSpanContext(t.Context(), span)); again != s {
 			t.Errorf("%q becomes %q", s, again)
 		}
 	})
@@ -170,24 +164,30 @@ func TestEveryOperationHasASpanIfAsked(t *testing.T) {
 		var names []string
 		for _, s := range w.ended() {
 			names = append(names, s.Name())
-			if s.Name() == "lockkit.acquire" {
-				if s.Parent().SpanID() != caller.SpanContext().SpanID() || len(s.Links()) != 0 {
-					t.Errorf("acquisition under %v with links %v", s.Parent(), s.Links())
-				}
-				continue
-			}
-			if s.Parent().IsValid() || s.SpanContext().TraceID() == caller.SpanContext().TraceID() {
-				t.Errorf("%s is nested under %v", s.Name(), s.Parent())
-			}
-			checkLinks(t, s, linkHolder, caller.SpanContext())
-			if attr(s, AttrToken) == "" {
-				t.Errorf("%s has no token", s.Name())
-			}
+			checkPlace(t, s, caller.SpanContext())
 		}
 		if want := []string{"lockkit.acquire", "lockkit.renew", "lockkit.hold", "lockkit.release", "lockkit.acquire", "lockkit.hold", "lockkit.complete"}; !slices.Equal(names, want) {
 			t.Errorf("spans %q, want %q", names, want)
 		}
 	})
+}
+
+// checkPlace: an acquisition is under the caller's span, all else in a trace of its own, linked to it.
+func checkPlace(t *testing.T, s sdktrace.ReadOnlySpan, caller trace.SpanContext) {
+	t.Helper()
+	if s.Name() == "lockkit.acquire" {
+		if s.Parent().SpanID() != caller.SpanID() || len(s.Links()) != 0 {
+			t.Errorf("acquisition under %v with links %v", s.Parent(), s.Links())
+		}
+		return
+	}
+	if s.Parent().IsValid() || s.SpanContext().TraceID() == caller.TraceID() {
+		t.Errorf("%s is nested under %v", s.Name(), s.Parent())
+	}
+	checkLinks(t, s, linkHolder, caller)
+	if attr(s, AttrToken) == "" {
+		t.Errorf("%s has no token", s.Name())
+	}
 }
 
 // Then the spans of the Redis client are children of the operation.
@@ -246,7 +246,7 @@ func TestKeysStayPrivate(t *testing.T) {
 			})
 		})
 	}
-	a, again, b := &Observer{conf: config{secret: []byte("a")}}, &Observer{conf: config{secret: []byte("a")}}, &Observer{conf: config{secret: []byte("b")}}
+	a, again, b := &observer{conf: config{secret: []byte("a")}}, &observer{conf: config{secret: []byte("a")}}, &observer{conf: config{secret: []byte("b")}}
 	if a.hash("k") == b.hash("k") || a.hash("k") == a.hash("l") || a.hash("k") != again.hash("k") {
 		t.Error("the hash does not depend on key and secret alone")
 	}

@@ -29,16 +29,16 @@ func wakeOf(out core.Outcome) string {
 func (p *operation) finishWait(ctx context.Context, out core.Outcome) {
 	in := &p.o.in
 	if wake := wakeOf(out); wake != "" {
-		in.handoffs.Add(ctx, 1, p.s.wakes[wake].add...)
+		in.handoffs.Add(ctx, 1, p.s.wakes.get(wake).add...)
 	}
 	if out.Place > 0 {
 		in.queue.Record(ctx, int64(out.Place), p.s.plain.record...)
 	}
 	if out.Woken > 0 {
-		in.wakeups.Add(ctx, int64(out.Woken), p.s.wakes[wakeTold].add...)
+		in.wakeups.Add(ctx, int64(out.Woken), p.s.wakes.get(wakeTold).add...)
 	}
 	if out.Polled > 0 {
-		in.wakeups.Add(ctx, int64(out.Polled), p.s.wakes[wakePolled].add...)
+		in.wakeups.Add(ctx, int64(out.Polled), p.s.wakes.get(wakePolled).add...)
 	}
 }
 

@@ -31,7 +31,7 @@ func BenchmarkTask(b *testing.B) {
 func byPayload(_ context.Context, t *asynq.Task) (string, error) { return string(t.Payload()), nil }
 
 func benchmarkTask(b *testing.B, workers, nodes int, opts []Option) {
-	queue := testutil.Redis(b, 1)[0].Client()
+	queue := testutil.NewServers(b, 1)[0].Client()
 	cfg := asynq.Config{Concurrency: workers, Logger: silent{}, LogLevel: asynq.FatalLevel}
 	var left atomic.Int64
 	left.Store(int64(b.N))
@@ -39,17 +39,17 @@ func benchmarkTask(b *testing.B, workers, nodes int, opts []Option) {
 	var handler asynq.Handler = asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 	if nodes > 0 {
 		var clients []redis.UniversalClient
-		for _, s := range testutil.Redis(b, nodes) {
+		for _, s := range testutil.NewServers(b, nodes) {
 			clients = append(clients, s.Client())
 		}
-		locks, err := core.New(clients, core.WithLogger(slog.New(slog.DiscardHandler)))
+		locker, err := core.New(clients, core.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := locks.Provision(b.Context()); err != nil {
+		if err := locker.Provision(b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		runner, err := New(locks, opts...)
+		runner, err := New(locker, opts...)
 		if err != nil {
 			b.Fatal(err)
 		}

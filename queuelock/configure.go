@@ -39,28 +39,25 @@ func (r *Runner) Configure(cfg *asynq.Config) error {
 		return delay(n, err, t)
 	}
 	isFailure := cfg.IsFailure
+	if isFailure == nil {
+		isFailure = func(err error) bool { return err != nil } // as in asynq
+	}
 	cfg.IsFailure = func(err error) bool {
-		if _, ok := errors.AsType[*notRunError](err); ok {
-			return false
-		}
-		if isFailure == nil {
-			return err != nil // as in asynq
-		}
-		return isFailure(err)
+		_, notRun := errors.AsType[*notRunError](err)
+		return !notRun && isFailure(err)
 	}
 	if handler := cfg.ErrorHandler; handler != nil {
 		cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
-			if e, ok := errors.AsType[*notRunError](err); ok && e.quiet {
-				return
+			if e, ok := errors.AsType[*notRunError](err); !ok || !e.quiet {
+				handler.HandleError(ctx, t, err)
 			}
-			handler.HandleError(ctx, t, err)
 		})
 	}
 	base := cfg.BaseContext
 	if base == nil {
-		base = context.Background
+		base = context.Background //nolint:forbidigo // asynq's own default
 	}
-	seats := make(seats, r.waiters(cfg.Concurrency))
+	seats := make(chan struct{}, r.waiters(cfg.Concurrency))
 	cfg.BaseContext = func() context.Context { return context.WithValue(base(), wiringKey{r}, seats) }
 	return nil
 }
@@ -74,24 +71,22 @@ func (r *Runner) checkRetention(delay asynq.RetryDelayFunc) error {
 	probe := asynq.NewTask("queuelock:probe", nil)
 	longest, retry := time.Duration(0), 0
 	for n := range r.conf.maxRetry {
-		for _, err := range []error{asynq.ErrLeaseExpired, context.DeadlineExceeded} {
-			if d := delay(n, err, probe); d > longest {
-				longest, retry = d, n
-			}
+		if d := max(delay(n, asynq.ErrLeaseExpired, probe), delay(n, context.DeadlineExceeded, probe)); d > longest {
+			longest, retry = d, n+1
 		}
 	}
 	if r.conf.retention >= longest+redelivery {
 		return nil
 	}
 	return fmt.Errorf("queuelock: completion records are kept for %v (WithRetention), but retry %d of a task comes %v after the delivery before it, and %v more where a worker vanished: a task that was completed could run again. Raise WithRetention, cut RetryDelayFunc, or say with WithMaxRetry that tasks have fewer than %d retries",
-		r.conf.retention, retry+1, longest, redelivery, r.conf.maxRetry)
+		r.conf.retention, retry, longest, redelivery, r.conf.maxRetry)
 }
 
 func (r *Runner) waiters(concurrency int) int {
-	switch {
-	case r.conf.waiters != nil:
+	if r.conf.waiters != nil {
 		return *r.conf.waiters
-	case concurrency < 1:
+	}
+	if concurrency < 1 {
 		concurrency = runtime.NumCPU() // as asynq does
 	}
 	return concurrency / 4
@@ -100,16 +95,13 @@ func (r *Runner) waiters(concurrency int) int {
 // wiringKey is what Configure puts into the contexts of a server's tasks.
 type wiringKey struct{ r *Runner }
 
-// wiredSeats is the share of workers of the task's server that may wait. Where Configure was not called for
-// it, there is none, and it says so once.
-func (r *Runner) wiredSeats(ctx context.Context) seats {
-	seats, ok := ctx.Value(wiringKey{r}).(seats)
+// seats has room for as many workers of the task's server as may wait in place. Where Configure was not called for that
+// server, there is none, and it says so once.
+func (r *Runner) seats(ctx context.Context) chan struct{} {
+	seats, ok := ctx.Value(wiringKey{r}).(chan struct{})
 	if !ok {
-		r.unwired.Do(func() {
-			r.conf.logger.Error("queuelock: a server was made without Runner.Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)")
-		})
+		const missing = "queuelock: a server was made without Runner.Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)"
+		r.unwired.Do(func() { r.conf.logger.Error(missing) })
 	}
 	return seats
 }
-
-var _ asynq.MiddlewareFunc = (*Runner)(nil).Middleware

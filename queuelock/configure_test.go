@@ -17,7 +17,7 @@ import (
 
 func testLocker(t *testing.T, opts ...core.Option) *core.Locker {
 	t.Helper()
-	l, err := core.New(testutil.Clients(testutil.Embedded(t, 1)), append([]core.Option{core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	l, err := core.New(testutil.Clients(testutil.NewNodes(t, 1)), append([]core.Option{core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,12 +27,12 @@ func testLocker(t *testing.T, opts ...core.Option) *core.Locker {
 func TestNewNamesEveryFault(t *testing.T) {
 	_, err := New(testLocker(t, core.WithKeyPrefix("asynq:{locks"[:6])),
 		nil, WithWait(-1), WithGrace(-1), WithWaiters(-2), WithRetention(0), WithMaxRetry(-1), WithLogger(nil))
-	for _, want := range []string{"1 options are nil", "wait is", "grace is", "waiters are", "retention is", "max retry is", "logger is nil", `"asynq:", which belongs to asynq`} {
+	for _, want := range []string{"an option is nil", "wait is", "grace is", "waiters are", "retention is", "max retry is", "logger is nil", `"asynq:", which belongs to asynq`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("not named: %s in\n%v", want, err)
 		}
 	}
-	if _, err := New(nil); err == nil || !strings.Contains(err.Error(), "locker is nil") {
+	if _, err := New(nil); err == nil || !strings.Contains(err.Error(), "the Locker was not made by New") {
 		t.Error(err)
 	}
 	// What the locker brings along must suit, too.
@@ -47,8 +47,8 @@ func TestConfigureWraps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := &notRunError{after: 7 * time.Second, quiet: true, err: core.ErrHeld}
-	loud := &notRunError{after: 8 * time.Second, err: core.ErrUnavailable}
+	own := &notRunError{after: 7 * time.Second, quiet: true, error: errors.Join(ErrNotRun, core.ErrHeld)}
+	loud := &notRunError{after: 8 * time.Second, error: errors.Join(ErrNotRun, core.ErrUnavailable)}
 	task := asynq.NewTask("task", nil)
 	theirs := fmt.Errorf("theirs: %w", core.ErrHeld) // of a lock that the handler takes itself
 
@@ -139,24 +139,24 @@ func TestRetentionIsChecked(t *testing.T) {
 
 // A server that was not wired is said so, once; one that was, not.
 func TestMissingConfigureIsSaidOnce(t *testing.T) {
-	for name, adjust := range map[string]func(*rig, *Runner) asynq.Config{
-		"wired": func(r *rig, runner *Runner) (cfg asynq.Config) { runner.Configure(&cfg); return cfg },
-		"not":   func(*rig, *Runner) (cfg asynq.Config) { return cfg },
-		"base context replaced": func(r *rig, runner *Runner) (cfg asynq.Config) {
-			runner.Configure(&cfg)
+	for _, c := range []struct {
+		name   string
+		adjust func(*rig, *Runner, *asynq.Config)
+		said   int
+	}{
+		{"wired", func(r *rig, runner *Runner, cfg *asynq.Config) { runner.Configure(cfg) }, 0},
+		{"not", func(*rig, *Runner, *asynq.Config) {}, 1},
+		{"base context replaced", func(r *rig, runner *Runner, cfg *asynq.Config) {
+			runner.Configure(cfg)
 			cfg.BaseContext = context.Background
-			return cfg
-		},
-		"another runner": func(r *rig, runner *Runner) (cfg asynq.Config) {
-			r.runner(r.locker()).Configure(&cfg)
-			return cfg
-		},
+		}, 1},
+		{"another runner", func(r *rig, runner *Runner, cfg *asynq.Config) { r.runner(r.locker()).Configure(cfg) }, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				runner := r.runner(r.locker())
-				cfg := adjust(r, runner)
-				cfg.Logger = silent{}
+				cfg := asynq.Config{Logger: silent{}}
+				c.adjust(r, runner, &cfg)
 				srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
 				if err := srv.Start(runner.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) }))); err != nil {
 					t.Fatal(err)
@@ -169,11 +169,7 @@ func TestMissingConfigureIsSaidOnce(t *testing.T) {
 				if len(r.ledger.done) != 3 {
 					t.Errorf("%+v", &r.ledger)
 				}
-				want := 1
-				if name == "wired" {
-					want = 0
-				}
-				if got := r.logs.count("ERROR queuelock: a server was made without Runner.Configure"); got != want {
+				if got := r.logs.count("ERROR queuelock: a server was made without Runner.Configure"); got != c.said {
 					t.Errorf("said %d times\n%s", got, &r.logs)
 				}
 			})

@@ -49,7 +49,7 @@ func (o *told) adjust(cfg *asynq.Config) {
 // user's functions, and in the end it runs.
 func TestContentionBurnsNoRetry(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		lease, err := r.locker().Acquire(t.Context(), delimited(entityKeys, "order=1"))
+		lease, err := r.locker().Acquire(t.Context(), core.Key("order", "1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestContentionBurnsNoRetry(t *testing.T) {
 			return r.work(ctx, time.Second)
 		})
 		info := r.enqueue(order(1), asynq.MaxRetry(1))
-		for r.events.count(EventContended) < 50 {
+		for r.count(EventContended) < 50 {
 			r.pass(time.Second)
 			if s := r.state(info); s == "archived" || s == "gone" || s == "completed" {
 				t.Fatal(s)
@@ -106,8 +106,8 @@ func TestWaitsInPlaceBriefly(t *testing.T) {
 		for r.ledger.count(&r.ledger.done, "1") == 0 || r.ledger.count(&r.ledger.done, "2") == 0 {
 			r.pass(100 * time.Millisecond)
 		}
-		if took := time.Since(start); took > 12*time.Second || r.events.count(EventContended) > 0 {
-			t.Errorf("took %v, events %v", took, r.events.n)
+		if took := time.Since(start); took > 12*time.Second || r.count(EventContended) > 0 {
+			t.Errorf("took %v, events %v", took, r.events.Counts())
 		}
 	})
 }
@@ -116,33 +116,11 @@ func TestWaitsInPlaceBriefly(t *testing.T) {
 // not held up by them.
 func TestOneAtATimePerKey(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var mu sync.Mutex
-		last := map[string]uint64{}
-		var sides []time.Duration
-		start := time.Now()
+		w := &keyedWork{t: t, r: r, start: time.Now(), last: map[string]uint64{}}
 		for range 3 {
 			r.serve(setup{opts: []Option{field("order")}, adjust: func(c *asynq.Config) {
 				c.Queues = map[string]int{"high": 2, "low": 1}
-			}}, func(ctx context.Context, task *asynq.Task) error {
-				if strings.HasPrefix(task.Type(), "task:side") {
-					mu.Lock()
-					defer mu.Unlock()
-					sides = append(sides, time.Since(start))
-					return nil
-				}
-				return r.ledger.run(string(task.Payload()), func() error {
-					e, ok := FromContext(ctx)
-					lease, held := core.FromContext(ctx)
-					mu.Lock()
-					if !ok || !held || lease.FencingToken() != e.FencingToken || e.FencingToken <= last[lease.Key()] {
-						t.Errorf("%+v %v, lease %v, last token %d", e, ok, held, last[lease.Key()])
-					}
-					last[lease.Key()] = e.FencingToken
-					mu.Unlock()
-					time.Sleep(300 * time.Millisecond)
-					return nil
-				})
-			})
+			}}, w.handle)
 		}
 		const n = 60
 		for i := range n {
@@ -153,24 +131,59 @@ func TestOneAtATimePerKey(t *testing.T) {
 			r.enqueue(asynq.NewTask("task:side", fmt.Appendf(nil, `{"order":"side%d"}`, i)), asynq.Queue("low"))
 		}
 		r.pass(5 * time.Minute)
-		if r.ledger.overlaps > 0 || len(last) != 2 {
-			t.Errorf("overlaps %d, keys %v", r.ledger.overlaps, last)
+		if r.ledger.overlaps > 0 || len(w.last) != 2 {
+			t.Errorf("overlaps %d, keys %v", r.ledger.overlaps, w.last)
 		}
 		for _, key := range []string{`{"order":0}`, `{"order":1}`} {
 			if got := r.ledger.done[key]; got != n/2 {
 				t.Errorf("%s: %d of %d", key, got, n/2)
 			}
 		}
-		if len(sides) != 10 || slices.Max(sides) > 20*time.Second {
-			t.Errorf("the other tasks ran after %v", sides)
+		if len(w.sides) != 10 || slices.Max(w.sides) > 20*time.Second {
+			t.Errorf("the other tasks ran after %v", w.sides)
 		}
 	})
+}
+
+// keyedWork is a handler of tasks of a few keys, and of side tasks of keys of their own.
+type keyedWork struct {
+	t     *testing.T
+	r     *rig
+	start time.Time
+	mu    sync.Mutex
+	last  map[string]uint64 // token by key
+	sides []time.Duration   // when they ran
+}
+
+func (w *keyedWork) handle(ctx context.Context, task *asynq.Task) error {
+	if strings.HasPrefix(task.Type(), "task:side") {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.sides = append(w.sides, time.Since(w.start))
+		return nil
+	}
+	return w.r.ledger.run(string(task.Payload()), func() error {
+		w.note(ctx)
+		time.Sleep(300 * time.Millisecond)
+		return nil
+	})
+}
+
+func (w *keyedWork) note(ctx context.Context) {
+	e, ok := FromContext(ctx)
+	lease, held := core.FromContext(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !ok || !held || lease.FencingToken() != e.FencingToken || e.FencingToken <= w.last[lease.Key()] {
+		w.t.Errorf("%+v %v, lease %v, last token %d", e, ok, held, w.last[lease.Key()])
+	}
+	w.last[lease.Key()] = e.FencingToken
 }
 
 // No more workers wait in place than may, so a hot key does not stop the others.
 func TestWaitersAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		hot, err := r.locker().Acquire(t.Context(), delimited(entityKeys, "order=1"))
+		hot, err := r.locker().Acquire(t.Context(), core.Key("order", "1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +200,7 @@ func TestWaitersAreBounded(t *testing.T) {
 		if ran > 10*time.Second {
 			t.Errorf("the other task ran after %v", ran)
 		}
-		if got := r.events.count(EventContended); got < 39 {
+		if got := r.count(EventContended); got < 39 {
 			t.Errorf("only %d of 40 were given back", got)
 		}
 	})
@@ -209,8 +222,8 @@ func TestLastAttemptWaitsInPlace(t *testing.T) {
 				t.Errorf("done %d times, is %s", r.ledger.done[info.ID], r.state(info))
 			}
 		}
-		if r.ledger.overlaps > 0 || len(user.handled) > 0 || r.events.count(EventContended) > 0 {
-			t.Errorf("overlaps %d, told %+v, events %v", r.ledger.overlaps, &user, r.events.n)
+		if r.ledger.overlaps > 0 || len(user.handled) > 0 || r.count(EventContended) > 0 {
+			t.Errorf("overlaps %d, told %+v, events %v", r.ledger.overlaps, &user, r.events.Counts())
 		}
 	})
 }
@@ -226,11 +239,11 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 		second := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Timeout(40*time.Second))
 		r.pass(time.Minute)
 		got, err := r.inspector.GetTaskInfo(second.Queue, second.ID)
-		if err != nil || got.State != asynq.TaskStateArchived || !strings.HasPrefix(got.LastErr, `queuelock: not run: the deadline of the last attempt came first: lockkit: acquire "queue/key/7:order=1": held by another holder`) {
+		if err != nil || got.State != asynq.TaskStateArchived || !strings.HasPrefix(got.LastErr, `queuelock: not run: the deadline of the last attempt came first: lockkit: acquire "5:order/1:1": held by another holder`) {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		if len(user.handled) != 1 || r.events.count(EventArchived) != 1 || r.logs.count("ERROR queuelock: a task could not be run") != 1 {
-			t.Errorf("told %+v, events %v\n%s", &user, r.events.n, &r.logs)
+		if len(user.handled) != 1 || r.count(EventArchived) != 1 || r.logs.count("ERROR queuelock: a task could not be run") != 1 {
+			t.Errorf("told %+v, events %v\n%s", &user, r.events.Counts(), &r.logs)
 		}
 		r.pass(time.Minute)
 		if err := r.inspector.RunTask(second.Queue, second.ID); err != nil {
@@ -239,6 +252,32 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 		r.pass(2 * time.Minute) // it does not look at its deadline
 		if r.ledger.done[second.ID] != 1 || r.ledger.overlaps != 0 {
 			t.Errorf("%+v", &r.ledger)
+		}
+	})
+}
+
+// A task whose deadline comes while it waits in place has failed, as in asynq, which takes that from the context or from
+// the middleware, whichever it sees first.
+func TestDeadlineWhileWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		hot, err := r.locker().Acquire(t.Context(), core.Key("order", "1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hot.Release(context.Background())
+		later := func(cfg *asynq.Config) {
+			cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+		}
+		r.serve(setup{adjust: later, opts: []Option{field("order"), WithWait(time.Minute)}}, func(context.Context, *asynq.Task) error { return nil })
+		for i := range 20 {
+			info := r.enqueue(order(1), asynq.Timeout(time.Second))
+			r.pass(10 * time.Second)
+			if got, err := r.inspector.GetTaskInfo(info.Queue, info.ID); err != nil || got.State != asynq.TaskStateRetry || got.Retried != 1 {
+				t.Errorf("task %d: %+v, %v", i, got, err)
+			}
+		}
+		if r.count(EventContended) > 0 {
+			t.Error(r.events.Counts())
 		}
 	})
 }
@@ -294,8 +333,8 @@ func TestLocksOutOfReach(t *testing.T) {
 		if len(r.ledger.runs) > 0 {
 			t.Fatal("a task ran without a lease")
 		}
-		if len(user.handled) == 0 || len(user.judged) > 0 || r.events.count(EventUnavailable) == 0 {
-			t.Errorf("told %+v, events %v", &user, r.events.n)
+		if len(user.handled) == 0 || len(user.judged) > 0 || r.count(EventUnavailable) == 0 {
+			t.Errorf("told %+v, events %v", &user, r.events.Counts())
 		}
 		for _, n := range r.nodes {
 			n.Up()
@@ -321,27 +360,38 @@ func TestRequestsPerTask(t *testing.T) {
 				})
 				r.enqueue(order(0)) // loads the scripts
 				r.pass(10 * time.Second)
-				asked := make([]atomic.Int64, len(r.nodes))
-				for i, node := range r.nodes {
-					node.OnRequest(func(args []string) testutil.Action {
-						if args[0] == "EVALSHA" && !strings.HasSuffix(args[3], "}g") { // touches of idle nodes
-							asked[i].Add(1)
-						}
-						return testutil.Action{}
-					})
-				}
+				asked := r.countScripts()
 				for i := range 10 { // one by one: what comes together travels together
 					r.enqueue(order(i))
 					r.pass(2 * time.Second)
 				}
-				for i, node := range r.nodes {
-					node.OnRequest(nil)
-					if got := asked[i].Load(); got > int64(10*n) || got < int64(5*n) { // two may travel together
+				for i, got := range asked() {
+					if got > int64(10*n) || got < int64(5*n) { // two may travel together
 						t.Errorf("node %d: %d requests for 10 tasks, want at most %d", i, got, 10*n)
 					}
 				}
 			})
 		})
+	}
+}
+
+// countScripts counts the scripts that each node runs, but for touches of idle nodes, until it is asked how many.
+func (r *rig) countScripts() (asked func() []int64) {
+	counts := make([]atomic.Int64, len(r.nodes))
+	for i, node := range r.nodes {
+		node.OnRequest(func(args []string) testutil.Action {
+			if args[0] == "EVALSHA" && !strings.HasSuffix(args[3], "}g") {
+				counts[i].Add(1)
+			}
+			return testutil.Action{}
+		})
+	}
+	return func() (got []int64) {
+		for i, node := range r.nodes {
+			node.OnRequest(nil)
+			got = append(got, counts[i].Load())
+		}
+		return got
 	}
 }
 
@@ -351,15 +401,15 @@ func TestDuplicateDoesNotWaitForTheEntity(t *testing.T) {
 		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
 		r.enqueue(order(1), asynq.TaskID("t"))
 		r.pass(10 * time.Second)
-		lease, err := r.locker().Acquire(t.Context(), delimited(entityKeys, "order=1"))
+		lease, err := r.locker().Acquire(t.Context(), core.Key("order", "1"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer lease.Release(context.Background())
 		r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(0))
 		r.pass(10 * time.Second)
-		if r.events.count(EventDuplicate) != 1 || r.ledger.runs["t"] != 1 {
-			t.Errorf("events %v, runs %v", r.events.n, r.ledger.runs)
+		if r.count(EventDuplicate) != 1 || r.ledger.runs["t"] != 1 {
+			t.Errorf("events %v, runs %v", r.events.Counts(), r.ledger.runs)
 		}
 	})
 }

@@ -10,7 +10,7 @@
 //  3. Effects once only with the fencing token, a transaction or idempotence.
 //
 // In other words: two handlers of one key overlap only after the context of the first one has ended, and
-// after the grace (WithGrace) or the lease, if that was lost. A delivery of a task that is recorded as
+// after the grace (WithGrace) and the rest of its lease, or after the lease, if that was lost. A delivery of a task that is recorded as
 // completed returns nil without running its handler. And what a handler does to the world is done once if
 // the world refuses a stale fencing token, commits it together with a record of it, or knows it again by
 // its identity: see [FromContext].
@@ -25,9 +25,9 @@
 //
 // # Use
 //
-//	locks, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
+//	locker, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
 //	…
-//	ql, err := queuelock.New(locks, queuelock.WithKey(queuelock.ByPayloadField("order_id")))
+//	ql, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order_id")))
 //	…
 //	cfg := asynq.Config{Concurrency: 20}
 //	if err := ql.Configure(&cfg); err != nil { … } // last, before NewServer
@@ -35,8 +35,10 @@
 //	mux.Use(ql.Middleware)
 //	srv := asynq.NewServer(redis, cfg)
 //
-// At the end, first srv.Shutdown(), then locks.Close(ctx) with a deadline: it waits for handlers that
+// At the end, first srv.Shutdown(), then locker.Close(ctx) with a deadline: it waits for handlers that
 // asynq has given up on.
+//
+// A handler's own unit test calls it without the middleware, with a context made by [NewContext].
 //
 // # What becomes of a delivery
 //
@@ -67,8 +69,16 @@
 // run" and says who holds which key, on which nodes. Middleware outside of this one sees it as [ErrNotRun].
 //
 // The handler's context is asynq's, which also ends when a lease is lost, with [core.ErrLost] as its cause.
-// Leases are held until the handler returns, whatever has become of its context, and let go when it has not
-// a grace after that (EventAbandoned).
+// Leases are held until the handler returns, whatever has become of its context. They are not renewed any more if it
+// has not returned a grace after that (EventAbandoned), and run out within the TTL.
+//
+// # Keys
+//
+// What WithKey returns is the key of core as it is. So a task excludes whatever else uses that key on the same nodes
+// with the same prefix: a call of core's, a route of httplock, a job of cronlock; and their fencing tokens grow from one to
+// the other. ByPayloadField("order", "id") and ByHeader("tenant") make theirs by core.Key("order.id", "42") and
+// core.Key("tenant", "t1"), and whoever else works on the same thing makes the same one. Completions are recorded under
+// keys of this package's own, core.Key("queue", "task", queue, id) or core.Key("queue", "identity", identity).
 //
 // # Crash windows
 //
@@ -88,8 +98,7 @@
 // without having run it. So there the middleware waits in place for as long as the task's timeout lets it,
 // beyond WithWaiters. If the key is not free until then, asynq archives the task: the reason is stored
 // with it and logged (EventArchived), and it can be run from the archive. Give tasks with contended keys a
-// MaxRetry of
-// 1 or more: waiting then costs them no retry and no worker.
+// MaxRetry of 1 or more: waiting then costs them no retry and no worker.
 //
 // A task whose asynq.Deadline passes while it waits fails as in asynq. A timeout or cancellation counts a
 // retry, although the first handler may yet succeed; the retry then finds it completed. A timeout on the last

@@ -2,7 +2,6 @@ package queuelock
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // Every way in which asynq hands a task to a second handler, or runs again what is done. Each is shown to
@@ -29,7 +30,7 @@ var doublings = []struct {
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
 		r.pass(10 * time.Second)
 		r.serve(s, handler)
-		first.link.set(cut)
+		first.link.Cut()
 	}},
 	{"shutdown", func(t *testing.T, r *rig, s setup) {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) }
@@ -41,12 +42,12 @@ var doublings = []struct {
 	}},
 	{"completion write fails once", func(t *testing.T, r *rig, s setup) {
 		srv := r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
-		srv.link.set(once(isDone))
+		srv.link.OnRequest(once(isDone))
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
 	}},
 	{"retained completion write fails once", func(t *testing.T, r *rig, s setup) {
 		srv := r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
-		srv.link.set(once(isDone))
+		srv.link.OnRequest(once(isDone))
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"), asynq.Retention(time.Hour))
 	}},
 	{"process dies before asynq hears", func(t *testing.T, r *rig, s setup) {
@@ -54,7 +55,7 @@ var doublings = []struct {
 		first := r.serve(s, handler)
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
 		r.pass(5 * time.Second)
-		first.link.set(cut) // for ever
+		first.link.Cut() // for ever
 		r.serve(s, handler)
 	}},
 	{"clock skew", func(t *testing.T, r *rig, s setup) { // leases look expired to others
@@ -102,7 +103,7 @@ var doublings = []struct {
 		srv := r.serve(s, func(ctx context.Context, t *asynq.Task) error {
 			return r.ledger.run(string(t.Payload()), func() error { time.Sleep(time.Second); return nil })
 		})
-		srv.link.set(once(func(cmd redis.Cmder) bool { // the deletion of the set
+		srv.link.OnRequest(once(func(cmd redis.Cmder) bool { // the deletion of the set
 			return script(cmd, ":groups", ":aggregation_sets", ":t:", ":g:all:")
 		}))
 		r.enqueue(asynq.NewTask("task:one", []byte("a")), asynq.Group("all"))
@@ -126,14 +127,11 @@ func (r *rig) work(ctx context.Context, d time.Duration) error {
 	return r.ledger.run(taskID(ctx), func() error { time.Sleep(d); return nil })
 }
 
-// once fails the first command of a kind.
-func once(is func(redis.Cmder) bool) func(redis.Cmder) error {
+// once has the first command of a kind fail, unsent.
+func once(is func(redis.Cmder) bool) func(redis.Cmder) testutil.Action {
 	var hit atomic.Bool
-	return func(cmd redis.Cmder) error {
-		if is(cmd) && hit.CompareAndSwap(false, true) {
-			return errors.New("transient failure")
-		}
-		return nil
+	return func(cmd redis.Cmder) testutil.Action {
+		return testutil.Action{DropRequest: is(cmd) && hit.CompareAndSwap(false, true)}
 	}
 }
 
@@ -152,24 +150,36 @@ func TestDoubling(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				d.run(t, r, setup{})
 				r.pass(8 * time.Minute)
-				if r.ledger.overlaps+r.ledger.again > 0 || len(r.ledger.runs) == 0 {
-					t.Errorf("%+v", &r.ledger)
+				r.ranOnce()
+				if r.count(EventDuplicate) == 0 {
+					t.Errorf("no duplicate was suppressed: %v", r.events.Counts())
 				}
-				for key, n := range r.ledger.runs {
-					if n != 1 || r.ledger.done[key] != 1 {
-						t.Errorf("%s ran %d times and completed %d times", key, n, r.ledger.done[key])
-					}
-				}
-				if r.events.count(EventDuplicate) == 0 {
-					t.Errorf("no duplicate was suppressed: %v", r.events.n)
-				}
-				for _, list := range []func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
-					r.inspector.ListPendingTasks, r.inspector.ListActiveTasks, r.inspector.ListRetryTasks, r.inspector.ListArchivedTasks} {
-					if left, err := list("default"); err != nil || len(left) > 0 {
-						t.Errorf("left in the queue: %d, %v", len(left), err)
-					}
-				}
+				r.isEmpty()
 			})
 		})
+	}
+}
+
+// ranOnce checks that every task has run once, and none beside or after another of its kind.
+func (r *rig) ranOnce() {
+	r.t.Helper()
+	if r.ledger.overlaps+r.ledger.again > 0 || len(r.ledger.runs) == 0 {
+		r.t.Errorf("%+v", &r.ledger)
+	}
+	for key, n := range r.ledger.runs {
+		if n != 1 || r.ledger.done[key] != 1 {
+			r.t.Errorf("%s ran %d times and completed %d times", key, n, r.ledger.done[key])
+		}
+	}
+}
+
+// isEmpty checks that asynq has no task left in any state.
+func (r *rig) isEmpty() {
+	r.t.Helper()
+	for _, list := range []func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
+		r.inspector.ListPendingTasks, r.inspector.ListActiveTasks, r.inspector.ListRetryTasks, r.inspector.ListArchivedTasks} {
+		if left, err := list("default"); err != nil || len(left) > 0 {
+			r.t.Errorf("left in the queue: %d, %v", len(left), err)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 package queuelock
 
-// Kinds of the events that observers of the Locker hear ([core.EventObserver]), with source "queuelock" and
+// Kinds of the events that observers of the Locker hear ([core.Observer.Event]), with source "queuelock" and
 // the type of the task as name.
 const (
 	// EventDuplicate: a completed task was delivered again, and not run.
@@ -11,7 +11,7 @@ const (
 	EventUnavailable = "unavailable"
 	// EventArchived: a last attempt could not be run before its deadline; asynq archives it.
 	EventArchived = "archived_unrun"
-	// EventAbandoned: a handler did not return within the grace; its leases run out.
+	// EventAbandoned: a handler did not return within the grace; its leases run out within the TTL.
 	EventAbandoned = "lease_abandoned"
 	// EventUnrecorded: a handler succeeded and its completion could not be recorded.
 	EventUnrecorded = "completion_unrecorded"

@@ -16,20 +16,20 @@ func ExampleNew() {
 	// Stand-ins for Redis servers, so that this runs: three for locks, one for asynq.
 	var nodes []*testutil.Node
 	for range 4 {
-		node := testutil.NewNode()
+		node := testutil.StartNode()
 		defer node.Close()
 		nodes = append(nodes, node)
 	}
-	locks, err := core.New(testutil.Clients(nodes[:3]))
+	locker, err := core.New(testutil.Clients(nodes[:3]))
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := locks.Provision(context.Background()); err != nil { // once, because these nodes are new
+	if err := locker.Provision(context.Background()); err != nil { // once, because these nodes are new
 		log.Fatal(err)
 	}
 	queue := nodes[3].Client()
 
-	ql, err := queuelock.New(locks, queuelock.WithKey(queuelock.ByPayloadField("order_id")))
+	ql, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order_id")))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -56,8 +56,22 @@ func ExampleNew() {
 	}
 	<-done
 	srv.Shutdown()
-	if err := locks.Close(context.Background()); err != nil {
+	if err := locker.Close(context.Background()); err != nil {
 		log.Fatal(err)
 	}
-	// Output: charging under queue/task/7:default/9:charge-42
+	// Output: charging under 5:queue/4:task/7:default/9:charge-42
+}
+
+// A handler's own unit test calls the handler, in a context of NewContext.
+func ExampleNewContext() {
+	charge := func(ctx context.Context, t *asynq.Task) error {
+		e, _ := queuelock.FromContext(ctx)
+		fmt.Printf("%s: charged with key %s and token %d\n", t.Payload(), e.Identity, e.FencingToken)
+		return nil
+	}
+	ctx := queuelock.NewContext(context.Background(), queuelock.Execution{Identity: "charge-42", FencingToken: 7})
+	if err := charge(ctx, asynq.NewTask("charge", []byte(`{"order_id":42}`))); err != nil {
+		log.Fatal(err)
+	}
+	// Output: {"order_id":42}: charged with key charge-42 and token 7
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
 func TestMain(m *testing.M) {
@@ -28,16 +29,15 @@ func TestMain(m *testing.M) {
 // A rig is a Redis for asynq, nodes for locks, and what became of the tasks.
 type rig struct {
 	t         *testing.T
-	queue     *testutil.Node   // embedded, or nil
-	nodes     []*testutil.Node // embedded, or nil
-	dialQueue func() *redis.Client
-	dialNodes func() []redis.UniversalClient
+	queue     *testutil.Node     // embedded, in a bubble
+	nodes     []*testutil.Node   // likewise
+	locks     *locktest.Locker   // of a process of its own on these
+	servers   []*testutil.Server // in real time: for the nodes, and the last one for asynq
 	client    *asynq.Client
 	inspector *asynq.Inspector
-	quick     bool // real time: asynq polls often
 
 	ledger ledger
-	events events
+	events locktest.Events
 	logs   logs
 }
 
@@ -52,33 +52,21 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 func bubbleNow(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, nodes: testutil.Embedded(t, 3), queue: testutil.Embedded(t, 1)[0]}
-		large := func(o *redis.Options) { o.PoolSize = 500 }
-		r.dialQueue = func() *redis.Client { return r.queue.ClientWith(large) }
-		r.dialNodes = func() (clients []redis.UniversalClient) {
-			for _, n := range r.nodes {
-				clients = append(clients, n.ClientWith(large))
-			}
-			return clients
-		}
+		r := &rig{t: t, nodes: testutil.NewNodes(t, 3), queue: testutil.NewNodes(t, 1)[0]}
 		t.Cleanup(r.idle) // the last of them
+		r.locks = locktest.NewOn(t, r.nodes, core.WithObserver(r.events.Observer()), core.TTL(3*time.Second), core.WithClockWindow(50*time.Millisecond))
 		r.open()
 		f(t, r)
 	})
 }
 
-// onRedis returns a rig on real servers: one for asynq, three for locks.
+// onRedis returns a rig on real servers: three for locks, one for asynq.
 func onRedis(t *testing.T) *rig {
 	t.Helper()
 	t.Parallel()
-	servers := testutil.Redis(t, 4)
-	r := &rig{t: t, quick: true}
-	r.dialQueue = func() *redis.Client { return servers[3].ClientWith(nil) }
-	r.dialNodes = func() (clients []redis.UniversalClient) {
-		for _, s := range servers[:3] {
-			clients = append(clients, s.Client())
-		}
-		return clients
+	r := &rig{t: t, servers: testutil.NewServers(t, 4)}
+	if err := r.locker().Provision(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	r.open()
 	return r
@@ -87,20 +75,26 @@ func onRedis(t *testing.T) *rig {
 func (r *rig) open() {
 	c := r.dialQueue()
 	r.client, r.inspector = asynq.NewClientFromRedisClient(c), asynq.NewInspectorFromRedisClient(c)
-	l := r.locker()
-	if err := l.Provision(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
 }
 
-// locker is that of a process of its own.
+func (r *rig) dialQueue() *redis.Client {
+	if r.servers != nil {
+		return r.servers[3].ClientWith(nil)
+	}
+	return r.queue.ClientWith(func(o *redis.Options) { o.PoolSize = 500 })
+}
+
+// locker is that of a process of its own. In real time, requests and renewals may be late by what the defaults allow.
 func (r *rig) locker() *core.Locker {
 	r.t.Helper()
-	opts := []core.Option{core.WithLogger(slog.New(slog.DiscardHandler)), core.WithObserver(&r.events)}
-	if !r.quick { // in a bubble; in real time, requests and renewals may be late by what the defaults allow
-		opts = append(opts, core.WithTTL(3*time.Second), core.WithClockWindow(50*time.Millisecond))
+	if r.locks != nil {
+		return r.locks.Replica().Locker
 	}
-	l, err := core.New(r.dialNodes(), opts...)
+	var clients []redis.UniversalClient
+	for _, s := range r.servers[:3] {
+		clients = append(clients, s.Client())
+	}
+	l, err := core.New(clients, core.WithLogger(slog.New(slog.DiscardHandler)), core.WithObserver(r.events.Observer()))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -115,7 +109,7 @@ func (r *rig) locker() *core.Locker {
 // A server is an asynq server, as in a process of its own.
 type server struct {
 	*asynq.Server
-	link   *link // to asynq's Redis
+	link   *testutil.Link // to asynq's Redis
 	runner *Runner
 	locker *core.Locker
 }
@@ -125,17 +119,16 @@ type setup struct {
 	bare   bool // without the middleware
 	adjust func(*asynq.Config)
 	opts   []Option
-	outer  asynq.MiddlewareFunc
 }
 
 // serve starts a server that runs h.
 func (r *rig) serve(s setup, h asynq.HandlerFunc) *server {
 	r.t.Helper()
-	srv := &server{link: &link{}}
+	srv := &server{link: &testutil.Link{}}
 	c := r.dialQueue()
 	c.AddHook(srv.link)
 	cfg := asynq.Config{Concurrency: 8, TaskCheckInterval: 3 * time.Second, Logger: silent{}, LogLevel: asynq.FatalLevel}
-	if r.quick {
+	if r.servers != nil {
 		cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = 20*time.Millisecond, 100*time.Millisecond
 		cfg.ShutdownTimeout = 300 * time.Millisecond
 		cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
@@ -144,9 +137,6 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *server {
 		s.adjust(&cfg)
 	}
 	mux := asynq.NewServeMux()
-	if s.outer != nil {
-		mux.Use(s.outer)
-	}
 	if !s.bare {
 		srv.locker = r.locker()
 		srv.runner = r.runner(srv.locker, s.opts...)
@@ -283,50 +273,6 @@ func (l *ledger) count(of *map[string]int, key string) int {
 
 func taskID(ctx context.Context) string { id, _ := asynq.GetTaskID(ctx); return id }
 
-// A link is a server's connection to asynq's Redis.
-type link struct {
-	mu   sync.Mutex
-	fail func(cmd redis.Cmder) error
-}
-
-func (l *link) set(fail func(cmd redis.Cmder) error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.fail = fail
-}
-
-func (l *link) check(cmd redis.Cmder) error {
-	l.mu.Lock()
-	fail := l.fail
-	l.mu.Unlock()
-	if fail == nil {
-		return nil
-	}
-	return fail(cmd)
-}
-
-func (l *link) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := l.check(cmd); err != nil {
-			cmd.SetErr(err)
-			return err
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// cut is a network that is gone. It takes its time, because asynq asks again at once.
-func cut(redis.Cmder) error {
-	time.Sleep(time.Second)
-	return errors.New("cut")
-}
-
 // script reports whether cmd is a script with all these parts of keys, and without that one.
 func script(cmd redis.Cmder, without string, parts ...string) bool {
 	if !strings.HasPrefix(cmd.Name(), "eval") {
@@ -344,30 +290,8 @@ func script(cmd redis.Cmder, without string, parts ...string) bool {
 // isDone: asynq writes that a task has succeeded.
 func isDone(cmd redis.Cmder) bool { return script(cmd, ":failed", ":active", ":lease", ":processed:") }
 
-// events counts what observers hear.
-type events struct {
-	mu sync.Mutex
-	n  map[string]int
-}
-
-func (e *events) Start(ctx context.Context, _ core.Op) (context.Context, func(core.Outcome)) {
-	return ctx, nil
-}
-
-func (e *events) Event(_ context.Context, ev core.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.n == nil {
-		e.n = map[string]int{}
-	}
-	e.n[ev.Source+" "+ev.Kind]++
-}
-
-func (e *events) count(kind string) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.n["queuelock "+kind]
-}
+// count is how often the Runners told of something.
+func (r *rig) count(kind string) int { return r.events.Count("queuelock " + kind) }
 
 // logs keeps what was logged.
 type logs struct {

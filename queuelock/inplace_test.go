@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // only has a server take tasks from one queue.
@@ -78,7 +80,7 @@ func TestWaitsInPlaceInOrder(t *testing.T) {
 				t.Errorf("task %d began %v after the end of the one before", i, took)
 			}
 		}
-		if n := r.events.count(EventContended); n > 0 {
+		if n := r.count(EventContended); n > 0 {
 			t.Errorf("%d were given back", n)
 		}
 	})
@@ -87,25 +89,16 @@ func TestWaitsInPlaceInOrder(t *testing.T) {
 // A task that is given back has left the queue of those who wait for its key.
 func TestGivesUpInPlace(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		hot, err := r.locker().Acquire(t.Context(), delimited(entityKeys, "order=1"))
+		hot, err := r.locker().Acquire(t.Context(), core.Key("order", "1"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer hot.Release(context.Background())
 		r.serve(setup{opts: []Option{field("order"), WithWait(3 * time.Second)}}, func(context.Context, *asynq.Task) error { return nil })
 		r.enqueue(order(1))
-		queued := func() (n int) {
-			for _, node := range r.nodes {
-				for _, key := range node.Keys() {
-					if strings.Contains(key, "}w:queue/key/") {
-						n++
-					}
-				}
-			}
-			return n
-		}
+		queued := func() int { return r.nodesWith("}w:5:order/") }
 		waited := 0
-		for start := time.Now(); r.events.count(EventContended) == 0; r.pass(10 * time.Millisecond) {
+		for start := time.Now(); r.count(EventContended) == 0; r.pass(10 * time.Millisecond) {
 			waited = max(waited, queued())
 			if time.Since(start) > time.Minute {
 				t.Fatal("the task is not given back")
@@ -115,4 +108,16 @@ func TestGivesUpInPlace(t *testing.T) {
 			t.Errorf("waited on %d nodes, and still on %d", waited, queued())
 		}
 	})
+}
+
+// nodesWith counts the nodes' keys that contain part.
+func (r *rig) nodesWith(part string) (n int) {
+	for _, node := range r.nodes {
+		for _, key := range node.Keys() {
+			if strings.Contains(key, part) {
+				n++
+			}
+		}
+	}
+	return n
 }

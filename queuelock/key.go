@@ -3,31 +3,15 @@ package queuelock
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"strings"
 
 	"github.com/hibiken/asynq"
-)
 
-// Keys of locks, all length-delimited, so that no input can stand for another key:
-//
-//	queue/task/<queue>/<id>[/<execution>]   identity by default
-//	queue/identity/<identity>               WithIdentity
-//	queue/key/<key>                         WithKey
-//
-// What is longer than core takes is hashed.
-const (
-	taskKeys     = "queue/task/"
-	identityKeys = "queue/identity/"
-	entityKeys   = "queue/key/"
-
-	maxKeyLen = 512
+	"github.com/lockkit/lockkit/core"
 )
 
 // ExecutionHeader is the header of a task in which Stamp puts the execution id.
@@ -35,13 +19,14 @@ const ExecutionHeader = "lockkit-execution"
 
 // A KeyFunc derives a key from a task, for WithKey and WithIdentity. It is called on each delivery, before
 // anything is locked, and may be called concurrently. An empty key means that there is nothing to lock. If
-// it fails, the task is not run, and retried like any that failed.
+// it fails, the task is not run, and retried like any that failed. Make keys by [core.Key] of all that comes from
+// outside: a payload that can name a key as a whole can name that of anything else.
 type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 
 // ByPayloadField takes the key from a field of a JSON payload, by the path to it: ByPayloadField("order",
-// "id") reads 42 from {"order":{"id":42}} and yields "order.id=42". The field must be a string, a number
-// or a boolean, and not empty; a number counts as it is written, so 42 and 42.0 are two keys, while 42 and
-// "42" are one.
+// "id") reads 42 from {"order":{"id":42}} and yields core.Key("order.id", "42"), which a call of [core.Locker.Do], a
+// route or a job can use as well. The field must be a string, a number or a boolean, and not empty; a number counts as it
+// is written, so 42 and 42.0 are two keys, while 42 and "42" are one.
 func ByPayloadField(path ...string) KeyFunc {
 	name := strings.Join(path, ".")
 	return func(_ context.Context, t *asynq.Task) (string, error) {
@@ -49,7 +34,7 @@ func ByPayloadField(path ...string) KeyFunc {
 		if err != nil {
 			return "", fmt.Errorf("payload field %q: %w", name, err)
 		}
-		return name + "=" + value, nil
+		return core.Key(name, value), nil
 	}
 }
 
@@ -60,15 +45,12 @@ func payloadField(payload []byte, path []string) (string, error) {
 		if err := json.Unmarshal(raw, &object); err != nil {
 			return "", fmt.Errorf("%q cannot be looked up: %w", name, err)
 		}
-		var ok bool
-		if raw, ok = object[name]; !ok {
+		if raw = object[name]; raw == nil {
 			return "", errors.New("is missing")
 		}
 	}
 	var value any
-	if err := json.Unmarshal(raw, &value); err != nil {
-		return "", err
-	}
+	_ = json.Unmarshal(raw, &value) // what is not JSON is none of these either
 	switch v := value.(type) {
 	case string:
 		if v != "" {
@@ -80,15 +62,15 @@ func payloadField(payload []byte, path []string) (string, error) {
 	return "", fmt.Errorf("must be a string, a number or a boolean, and not empty; it is %.40s", raw)
 }
 
-// ByHeader takes the key from a header of the task (asynq.NewTaskWithHeaders), and yields "name=value". A
-// header that is missing or empty is an error.
+// ByHeader takes the key from a header of the task (asynq.NewTaskWithHeaders), and yields
+// core.Key(name, value). A header that is missing or empty is an error.
 func ByHeader(name string) KeyFunc {
 	return func(_ context.Context, t *asynq.Task) (string, error) {
 		value := t.Headers()[name]
 		if value == "" {
 			return "", fmt.Errorf("header %q is missing or empty", name)
 		}
-		return name + "=" + value, nil
+		return core.Key(name, value), nil
 	}
 }
 
@@ -108,51 +90,39 @@ func Stamp(headers map[string]string) map[string]string {
 	return stamped
 }
 
-// identity is the key under which the completion of the task is recorded.
-func (r *Runner) identity(ctx context.Context, t *asynq.Task) (string, error) {
-	if r.conf.identity != nil {
-		id, err := r.conf.identity(ctx, t)
+// keys are those of the leases that a task is run under: its own, then that of what it works on, if it has one.
+func (c *config) keys(ctx context.Context, t *asynq.Task) ([]string, error) {
+	own, err := c.ownKey(ctx, t)
+	if err != nil {
+		return nil, fmt.Errorf("identity of the task: %w", err)
+	}
+	if c.key == nil {
+		return []string{own}, nil
+	}
+	key, err := c.key(ctx, t)
+	if err != nil {
+		return nil, fmt.Errorf("key of the task: %w", err)
+	}
+	if key == "" {
+		return []string{own}, nil
+	}
+	return []string{own, key}, nil
+}
+
+// ownKey is the key under which the completion of a task is recorded.
+func (c *config) ownKey(ctx context.Context, t *asynq.Task) (string, error) {
+	if c.identity != nil {
+		id, err := c.identity(ctx, t)
 		if err == nil && id == "" {
 			err = errors.New("is empty")
 		}
-		return delimited(identityKeys, id), err
+		return core.Key("queue", "identity", id), err
 	}
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
+	parts := []string{"queue", "task", queue, id}
 	if execution := t.Headers()[ExecutionHeader]; execution != "" {
-		return delimited(taskKeys, queue, id, execution), nil
+		parts = append(parts, execution)
 	}
-	return delimited(taskKeys, queue, id), nil
-}
-
-// entity is the key of what the task works on, "" for none.
-func (r *Runner) entity(ctx context.Context, t *asynq.Task) (string, error) {
-	if r.conf.key == nil {
-		return "", nil
-	}
-	key, err := r.conf.key(ctx, t)
-	if err != nil || key == "" {
-		return "", err
-	}
-	return delimited(entityKeys, key), nil
-}
-
-// delimited joins parts so that different parts make different keys. A part begins with its length, which is
-// a digit, so that no key looks like a hashed one.
-func delimited(kind string, parts ...string) string {
-	var b strings.Builder
-	b.WriteString(kind)
-	for i, part := range parts {
-		if i > 0 {
-			b.WriteByte('/')
-		}
-		b.WriteString(strconv.Itoa(len(part)))
-		b.WriteByte(':')
-		b.WriteString(part)
-	}
-	if b.Len() <= maxKeyLen {
-		return b.String()
-	}
-	sum := sha256.Sum256([]byte(b.String()))
-	return kind + "sha256:" + hex.EncodeToString(sum[:])
+	return core.Key(parts...), nil
 }

@@ -4,41 +4,96 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
 )
 
+// No task takes the key of another by its id, its queue, its execution id or its identity, and none has a key that is too
+// long.
 func TestKeysCannotBeForged(t *testing.T) {
-	long := strings.Repeat("x", 600)
-	sets := [][]string{{"a", "b"}, {"a/1:b"}, {"a", "b", ""}, {"", "a", "b"}, {"ab"}, {"a/b"}, {"1:a", "b"}, {""}, {"", ""},
-		{"a", "b", "c"}, {"a", "b/1:c"}, {long}, {long, ""}, {"", long}, {long + "x"}, {"sha256:" + strings.Repeat("0", 64)}}
-	seen := map[string][]string{}
-	for _, kind := range []string{taskKeys, identityKeys, entityKeys} {
-		for _, parts := range sets {
-			key := delimited(kind, parts...)
-			if len(key) > maxKeyLen || !strings.HasPrefix(key, kind) {
-				t.Errorf("%.40q: %d bytes", key, len(key))
+	bubble(t, func(t *testing.T, r *rig) {
+		var mu sync.Mutex
+		tasks := map[string]string{} // by identity
+		note := func(ctx context.Context, task *asynq.Task) error {
+			mu.Lock()
+			defer mu.Unlock()
+			queue, _ := asynq.GetQueueName(ctx)
+			name := fmt.Sprintf("%q %q %q %q", queue, taskID(ctx), task.Headers(), task.Payload())
+			e, _ := FromContext(ctx)
+			if other, taken := tasks[e.Identity]; taken || len(e.Identity) > 512 {
+				t.Errorf("%.100s has %.100q, of %.100s", name, e.Identity, other)
 			}
-			if other, ok := seen[key]; ok {
-				t.Errorf("%.40q and %.40q make the same key", parts, other)
-			}
-			seen[key] = parts
+			tasks[e.Identity] = name
+			return nil
 		}
-	}
-	if key := delimited(taskKeys, "default", long); key != delimited(taskKeys, "default", long) || !strings.HasPrefix(key, "queue/task/sha256:") {
-		t.Error(key)
-	}
+		long := strings.Repeat("x", 600)
+		ids := []string{"a", "a/1:b", "a/1:b/0:", "ab", "a/b", "1:a", "0:", "a/1:b/1:c", "b", "b/1:c", long, long + "x", "sha256:" + strings.Repeat("0", 64)}
+		queues := []string{"default", "default/1:a", "a"}
+		of := func(c *asynq.Config) { c.Queues = map[string]int{queues[0]: 1, queues[1]: 1, queues[2]: 1} }
+		r.serve(setup{adjust: of}, note)
+		tell := func(_ context.Context, t *asynq.Task) (string, error) { return string(t.Payload()), nil }
+		r.serve(setup{adjust: only("identities"), opts: []Option{WithIdentity(tell)}}, note)
+		for _, id := range ids {
+			for _, queue := range queues {
+				for _, execution := range []string{"", "b", "b/0:", long} {
+					r.enqueue(asynq.NewTaskWithHeaders("task", nil, map[string]string{ExecutionHeader: execution}), asynq.TaskID(id), asynq.Queue(queue))
+					r.pass(10 * time.Second) // the id is free again
+				}
+				r.enqueue(asynq.NewTask("task", []byte(queue+"/"+id)), asynq.Queue("identities"))
+			}
+		}
+		r.pass(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if n := len(ids) * len(queues) * 5; len(tasks) != n || r.count(EventDuplicate) > 0 {
+			t.Errorf("%d identities of %d tasks, events %v", len(tasks), n, r.events.Counts())
+		}
+	})
 }
 
-func FuzzKeys(f *testing.F) {
-	f.Add("a", "b", "a/1:b", "")
-	f.Fuzz(func(t *testing.T, a, b, c, d string) {
-		x, y := delimited(taskKeys, a, b), delimited(taskKeys, c, d)
-		if (x == y) != (a == c && b == d) {
-			t.Errorf("%q %q and %q %q: %q and %q", a, b, c, d, x, y)
+// What a task works on is locked by the key as it is: a task and a call of core exclude each other, and share tokens.
+func TestKeyIsSharedWithCore(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		key := core.Key("order.id", "42")
+		var tokens []uint64
+		r.serve(setup{opts: []Option{WithKey(ByPayloadField("order", "id")), WithWait(time.Minute)}}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(key, func() error {
+				e, _ := FromContext(ctx)
+				tokens = append(tokens, e.FencingToken)
+				time.Sleep(10 * time.Second)
+				return nil
+			})
+		})
+		l := r.locker()
+		for i := range 3 {
+			r.enqueue(asynq.NewTask("task", []byte(`{"order":{"id":42}}`)), asynq.TaskID(fmt.Sprint(i)))
+			r.pass(5 * time.Second) // the task runs
+			if err := l.TryDo(t.Context(), key, func(context.Context) error { return nil }); !errors.Is(err, core.ErrHeld) {
+				t.Errorf("beside a task: %v", err)
+			}
+			err := l.Do(t.Context(), key, func(ctx context.Context) error {
+				return r.ledger.run(key, func() error {
+					lease, _ := core.FromContext(ctx)
+					tokens = append(tokens, lease.FencingToken())
+					r.enqueue(asynq.NewTask("task", []byte(`{"order":{"id":"42"}}`)))
+					r.pass(20 * time.Second)
+					return nil
+				})
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			r.pass(30 * time.Second)
+		}
+		if n := r.ledger.done[key]; n != 9 || r.ledger.overlaps > 0 || !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != n {
+			t.Errorf("%d of 9 have run, %d overlaps, tokens %d", n, r.ledger.overlaps, tokens)
 		}
 	})
 }
@@ -49,12 +104,12 @@ func TestByPayloadField(t *testing.T) {
 		payload string
 		want    string // with "!" an error that says so
 	}{
-		{[]string{"id"}, `{"id":42}`, "id=42"},
-		{[]string{"id"}, `{"id":"42"}`, "id=42"},
-		{[]string{"id"}, `{"id": 12345678901234567890 }`, "id=12345678901234567890"},
-		{[]string{"id"}, `{"id":true}`, "id=true"},
-		{[]string{"id"}, `{"id":"a\u0062"}`, "id=ab"},
-		{[]string{"order", "id"}, `{"order":{"id":7}}`, "order.id=7"},
+		{[]string{"id"}, `{"id":42}`, core.Key("id", "42")},
+		{[]string{"id"}, `{"id":"42"}`, core.Key("id", "42")},
+		{[]string{"id"}, `{"id": 12345678901234567890 }`, core.Key("id", "12345678901234567890")},
+		{[]string{"id"}, `{"id":true}`, core.Key("id", "true")},
+		{[]string{"id"}, `{"id":"a\u0062"}`, core.Key("id", "ab")},
+		{[]string{"order", "id"}, `{"order":{"id":7}}`, core.Key("order.id", "7")},
 		{[]string{"id"}, `{"ID":42}`, "!missing"},
 		{[]string{"id"}, `{"id":null}`, "!must be"},
 		{[]string{"id"}, `{"id":""}`, "!must be"},
@@ -78,7 +133,7 @@ func TestByPayloadField(t *testing.T) {
 
 func TestByHeader(t *testing.T) {
 	task := asynq.NewTaskWithHeaders("task", nil, map[string]string{"tenant": "t1"})
-	if got, err := ByHeader("tenant")(t.Context(), task); got != "tenant=t1" || err != nil {
+	if got, err := ByHeader("tenant")(t.Context(), task); got != core.Key("tenant", "t1") || err != nil {
 		t.Error(got, err)
 	}
 	if got, err := ByHeader("order")(t.Context(), task); err == nil {
@@ -118,28 +173,25 @@ func TestKeyFails(t *testing.T) {
 
 // An id that is used again is another task if it is stamped; else it counts as the same, and that is said.
 func TestReusedIDs(t *testing.T) {
-	for _, stamped := range []bool{false, true} {
-		t.Run(fmt.Sprintf("stamped=%v", stamped), func(t *testing.T) {
+	for _, c := range []struct {
+		name                   string
+		headers                func(map[string]string) map[string]string
+		runs, suppressed, said int
+	}{
+		{"stamped", Stamp, 3, 0, 0},
+		{"not stamped", func(h map[string]string) map[string]string { return h }, 1, 2, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error {
-					return r.ledger.run("t", func() error { return nil })
-				})
+				r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
 				for range 3 {
-					headers := map[string]string{"mine": "1"}
-					if stamped {
-						headers = Stamp(headers)
-					}
-					r.enqueue(asynq.NewTaskWithHeaders("task", nil, headers), asynq.TaskID("t"))
+					r.enqueue(asynq.NewTaskWithHeaders("task", nil, c.headers(map[string]string{"mine": "1"})), asynq.TaskID("t"))
 					r.pass(time.Minute)
 				}
-				want, suppressed := 1, 2
-				if stamped {
-					want, suppressed = 3, 0
+				if r.ledger.runs["t"] != c.runs || r.count(EventDuplicate) != c.suppressed {
+					t.Errorf("ran %d times, events %v", r.ledger.runs["t"], r.events.Counts())
 				}
-				if r.ledger.runs["t"] != want || r.events.count(EventDuplicate) != suppressed {
-					t.Errorf("ran %d times, events %v", r.ledger.runs["t"], r.events.n)
-				}
-				if got := r.logs.count("WARN queuelock: if this was a new task"); got != min(suppressed, 1) {
+				if got := r.logs.count("WARN queuelock: if this was a new task"); got != c.said {
 					t.Errorf("said %d times:\n%s", got, &r.logs)
 				}
 			})

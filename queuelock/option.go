@@ -1,10 +1,11 @@
 package queuelock
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // An Option configures New.
@@ -21,19 +22,24 @@ type config struct {
 	retention     time.Duration
 	maxRetry      int
 	logger        *slog.Logger
-	nilOptions    int
+	faults        faults.List
 }
 
-func defaults() config {
-	return config{
+func newConfig(opts []Option) config {
+	c := config{
 		wait: time.Second, grace: 2 * time.Minute,
 		retention: 96 * time.Hour, maxRetry: 25,
 		logger: slog.Default(),
 	}
+	faults.Apply(&c.faults, opts, func(o Option) { o.apply(&c) })
+	c.check()
+	return c
 }
 
 // WithKey sets the key of what a task works on, such as an order: tasks with the same key run one at a time,
-// across types, queues and servers. Without it only deliveries of the same task keep out of each other's way.
+// across types, queues and servers. It is used as it is, so they also exclude whatever else uses that key on the same
+// nodes and prefix (a call of core.Locker.Do, a route of httplock, a job of cronlock) and share its fencing tokens.
+// Without it only deliveries of the same task keep out of each other's way.
 func WithKey(key KeyFunc) Option { return option(func(c *config) { c.key = key }) }
 
 // WithIdentity sets what makes two deliveries the same task, for tasks whose id does not tell: those that
@@ -69,31 +75,17 @@ func WithMaxRetry(n int) Option { return option(func(c *config) { c.maxRetry = n
 // duplicates that were not run. Default: slog.Default().
 func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
 
-func (c config) with(opts []Option) config {
-	for _, o := range opts {
-		if o == nil {
-			c.nilOptions++
-			continue
-		}
-		o.apply(&c)
-	}
-	return c
+// lease are the options of the leases of tasks with this name.
+func (c *config) lease(name string) []core.CallOption {
+	return []core.CallOption{core.Linger(max(c.grace, 1)), core.Name(name), core.Retention(c.retention)}
 }
 
-// check names every fault.
-func (c config) check() error {
-	var faults []error
-	bad := func(is bool, format string, args ...any) {
-		if is {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
-	}
-	bad(c.nilOptions > 0, "%d options are nil", c.nilOptions)
-	bad(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
-	bad(c.wait < 0, "wait is %v, must not be negative", c.wait)
-	bad(c.grace < 0, "grace is %v, must not be negative", c.grace)
-	bad(c.waiters != nil && *c.waiters < 0, "waiters are negative, must be 0 or more")
-	bad(c.retention < time.Second, "retention is %v, must be at least 1s", c.retention)
-	bad(c.maxRetry < 0, "max retry is %d, must not be negative", c.maxRetry)
-	return errors.Join(faults...)
+func (c *config) check() {
+	f := &c.faults
+	f.Check(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
+	f.Check(c.wait < 0, "wait is %v, must not be negative", c.wait)
+	f.Check(c.grace < 0, "grace is %v, must not be negative", c.grace)
+	f.Check(c.waiters != nil && *c.waiters < 0, "waiters are negative, must be 0 or more")
+	f.Check(c.retention < time.Second, "retention is %v, must be at least 1s", c.retention)
+	f.Check(c.maxRetry < 0, "max retry is %d, must not be negative", c.maxRetry)
 }

@@ -48,7 +48,7 @@ var realDoublings = []struct {
 	{"completion write fails once", func(t *testing.T, r *rig, s setup) {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) }
 		srv := r.serve(s, handler)
-		srv.link.set(once(isDone))
+		srv.link.OnRequest(once(isDone))
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
 		testutil.Await(t, "done", func() bool { return r.ledger.count(&r.ledger.done, "t") == 1 })
 		testutil.Await(t, "the worker idle", func() bool {
@@ -74,7 +74,7 @@ func TestDoublingOnRealRedis(t *testing.T) {
 		t.Run(d.name+"/locked", func(t *testing.T) {
 			r := onRedis(t)
 			d.run(t, r, setup{})
-			testutil.Await(t, "a duplicate is suppressed", func() bool { return r.events.count(EventDuplicate) > 0 })
+			testutil.Await(t, "a duplicate is suppressed", func() bool { return r.count(EventDuplicate) > 0 })
 			testutil.Await(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
 			r.ledger.mu.Lock()
 			defer r.ledger.mu.Unlock()

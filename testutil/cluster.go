@@ -21,7 +21,7 @@ type Cluster struct {
 // NewCluster starts a Cluster of so many masters, in which a master that does
 // not answer for nodeTimeout is replaced by its replica. It returns when all
 // slots are served and every replica is in sync, and ends with the test.
-// Without a redis-server it does what [Redis] does.
+// Without a redis-server it does what [NewServers] does.
 func NewCluster(tb testing.TB, masters int, nodeTimeout time.Duration) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}

@@ -54,9 +54,9 @@ type Node struct {
 	closed    bool
 }
 
-// NewNode starts an empty node without any fault. The caller must Close it.
-// Tests rather use [Embedded].
-func NewNode() *Node {
+// StartNode starts an empty node without any fault. The caller must Close it.
+// Tests rather use [NewNodes].
+func StartNode() *Node {
 	m := miniredis.NewMiniRedis()
 	// Dialing is what starts a miniredis without a listener.
 	c, err := m.Dial()
@@ -79,12 +79,12 @@ func NewNode() *Node {
 	return n
 }
 
-// Embedded starts n nodes and closes them when the test ends.
-func Embedded(tb testing.TB, n int) []*Node {
+// NewNodes starts n nodes and closes them when the test ends.
+func NewNodes(tb testing.TB, n int) []*Node {
 	tb.Helper()
 	nodes := make([]*Node, n)
 	for i := range nodes {
-		nodes[i] = NewNode()
+		nodes[i] = StartNode()
 		tb.Cleanup(nodes[i].Close)
 	}
 	return nodes

@@ -25,7 +25,7 @@ func timed(f func()) time.Duration {
 // inBubble runs f with a node and a client that has an established connection.
 func inBubble(t *testing.T, f func(t *testing.T, n *Node, c *redis.Client)) {
 	synctest.Test(t, func(t *testing.T) {
-		n := Embedded(t, 1)[0]
+		n := NewNodes(t, 1)[0]
 		c := once(n)
 		if err := c.Ping(t.Context()).Err(); err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func inBubble(t *testing.T, f func(t *testing.T, n *Node, c *redis.Client)) {
 
 func TestDown(t *testing.T) {
 	both(t, func(t *testing.T) {
-		n := Embedded(t, 1)[0]
+		n := NewNodes(t, 1)[0]
 		conn, err := n.Dial(t.Context(), "", "")
 		if err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func TestHungRequestExecutesAfterItsClientGaveUp(t *testing.T) {
 
 func TestHungDialSucceeds(t *testing.T) {
 	both(t, func(t *testing.T) {
-		n := Embedded(t, 1)[0]
+		n := NewNodes(t, 1)[0]
 		n.Hang()
 		if _, err := n.Dial(t.Context(), "", ""); err != nil {
 			t.Error(err)
@@ -189,7 +189,7 @@ func TestSlowReplies(t *testing.T) {
 
 func TestDropRepliesExecutesOnce(t *testing.T) {
 	both(t, func(t *testing.T) {
-		n := Embedded(t, 1)[0]
+		n := NewNodes(t, 1)[0]
 		n.DropReplies(2)
 		c := once(n) // not connected: its handshake must not use up the drops
 		for i := range 2 {
@@ -207,14 +207,7 @@ func TestDropRepliesExecutesOnce(t *testing.T) {
 }
 
 func TestOnRequest(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		action  Action
-		timeout bool
-		result  int64
-		final   string // of the counter, at last
-		took    time.Duration
-	}{
+	for _, tc := range []onRequest{
 		{"pass", Action{}, false, 1, "1", 0},
 		{"delay", Action{Delay: time.Second}, false, 1, "1", time.Second},
 		{"delay beyond timeout", Action{Delay: 8 * time.Second}, true, 0, "1", 5 * time.Second},
@@ -223,40 +216,49 @@ func TestOnRequest(t *testing.T) {
 		{"reply delay", Action{ReplyDelay: time.Second}, false, 1, "1", time.Second},
 		{"twice", Action{Twice: true}, false, 2, "2", 0},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, n *Node, _ *redis.Client) {
-				var seen atomic.Int64
-				n.OnRequest(func(args []string) Action {
-					seen.Add(1)
-					if args[0] != "INCR" || args[1] != "n" {
-						t.Errorf("hook saw %v", args)
-					}
-					return tc.action
-				})
-				c := once(n)
-				other := once(n)
-				var result int64
-				var err error
-				took := timed(func() { result, err = c.Incr(t.Context(), "n").Result() })
-				if timeout := errors.Is(err, os.ErrDeadlineExceeded); timeout != tc.timeout || result != tc.result {
-					t.Errorf("INCR: %d, %v; want %d, timeout %v", result, err, tc.result, tc.timeout)
-				}
-				if took != tc.took {
-					t.Errorf("took %v, want %v", took, tc.took)
-				}
-				n.OnRequest(nil)
-				if took := timed(func() { other.Get(t.Context(), "n") }); took != 0 {
-					t.Errorf("another connection was held up for %v", took)
-				}
-				time.Sleep(10 * time.Second)
-				if got, _ := mustExec(t, n, "GET", "n").(string); got != tc.final {
-					t.Errorf("n is %q at last, want %q", got, tc.final)
-				}
-				if seen.Load() != 1 {
-					t.Errorf("the hook was called %d times", seen.Load())
-				}
-			})
-		})
+		t.Run(tc.name, func(t *testing.T) { inBubble(t, tc.test) })
+	}
+}
+
+// onRequest is an action, and what it makes of an INCR.
+type onRequest struct {
+	name    string
+	action  Action
+	timeout bool
+	result  int64
+	final   string // of the counter, at last
+	took    time.Duration
+}
+
+func (tc onRequest) test(t *testing.T, n *Node, _ *redis.Client) {
+	var seen atomic.Int64
+	n.OnRequest(func(args []string) Action {
+		seen.Add(1)
+		if args[0] != "INCR" || args[1] != "n" {
+			t.Errorf("hook saw %v", args)
+		}
+		return tc.action
+	})
+	c, other := once(n), once(n)
+	var result int64
+	var err error
+	took := timed(func() { result, err = c.Incr(t.Context(), "n").Result() })
+	if timeout := errors.Is(err, os.ErrDeadlineExceeded); timeout != tc.timeout || result != tc.result {
+		t.Errorf("INCR: %d, %v; want %d, timeout %v", result, err, tc.result, tc.timeout)
+	}
+	if took != tc.took {
+		t.Errorf("took %v, want %v", took, tc.took)
+	}
+	n.OnRequest(nil)
+	if took := timed(func() { other.Get(t.Context(), "n") }); took != 0 {
+		t.Errorf("another connection was held up for %v", took)
+	}
+	time.Sleep(10 * time.Second)
+	if got, _ := mustExec(t, n, "GET", "n").(string); got != tc.final {
+		t.Errorf("n is %q at last, want %q", got, tc.final)
+	}
+	if seen.Load() != 1 {
+		t.Errorf("the hook was called %d times", seen.Load())
 	}
 }
 
@@ -334,7 +336,7 @@ func TestRestartLosesRequestsUnderWay(t *testing.T) {
 
 func TestContextEndsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := Embedded(t, 1)[0]
+		n := NewNodes(t, 1)[0]
 		n.Hang()
 		c := n.ClientWith(func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

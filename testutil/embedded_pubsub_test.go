@@ -54,43 +54,48 @@ func publish(t *testing.T, c redis.UniversalClient, channel, message string) int
 
 // What is published reaches those who have subscribed to it in the same way, and only those, as on Redis.
 func TestPublishLikeRedis(t *testing.T) {
-	for name, c := range map[string]redis.UniversalClient{"Redis": Redis(t, 1)[0].Client(), "embedded": Clients(Embedded(t, 1))[0]} {
-		t.Run(name, func(t *testing.T) {
-			a := listen(t, c, "a")
-			b := confirmed(t, c.SSubscribe(t.Context(), "b"))
-			ab := listen(t, c, "a")
-			if err := ab.SSubscribe(t.Context(), "b"); err != nil {
-				t.Fatal(err)
-			}
-			confirmed(t, ab)
-			for _, p := range []struct {
-				call string
-				want int64
-			}{{`'PUBLISH', 'a', '1'`, 2}, {`'SPUBLISH', 'b', '2'`, 2}, {`'PUBLISH', 'b', '3'`, 0}, {`'SPUBLISH', 'a', '4'`, 0}, {`'PUBLISH', 'c', '5'`, 0}, {`'PUBLISH', 'a', '6'`, 2}} {
-				if got, err := c.Eval(t.Context(), "return redis.pcall("+p.call+")", nil).Int64(); got != p.want || err != nil {
-					t.Errorf("%s: %d, %v, want %d", p.call, got, err, p.want)
-				}
-			}
-			if got, err := c.Publish(t.Context(), "a", "7").Result(); got != 2 || err != nil {
-				t.Errorf("PUBLISH: %d, %v, want 2", got, err)
-			}
-			for _, h := range []struct {
-				s    *redis.PubSub
-				want []string
-			}{{a, []string{"a: 1", "a: 6", "a: 7"}}, {b, []string{"b: 2"}}, {ab, []string{"a: 1", "b: 2", "a: 6", "a: 7"}}} {
-				for _, want := range h.want {
-					if got := heard(t, h.s); got != want {
-						t.Errorf("heard %q, want %q", got, want)
-					}
-				}
-			}
-			if err := a.Unsubscribe(t.Context(), "a"); err != nil {
-				t.Fatal(err)
-			}
-			Await(t, "unsubscribed", func() bool { return publish(t, c, "a", "8") == 1 })
-			ab.Close()
-			Await(t, "closed", func() bool { return publish(t, c, "a", "9") == 0 })
-		})
+	for name, c := range map[string]redis.UniversalClient{"Redis": NewServers(t, 1)[0].Client(), "embedded": Clients(NewNodes(t, 1))[0]} {
+		t.Run(name, func(t *testing.T) { publishLikeRedis(t, c) })
+	}
+}
+
+func publishLikeRedis(t *testing.T, c redis.UniversalClient) {
+	a := listen(t, c, "a")
+	b := confirmed(t, c.SSubscribe(t.Context(), "b"))
+	ab := listen(t, c, "a")
+	if err := ab.SSubscribe(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	confirmed(t, ab)
+	for _, p := range []struct {
+		call string
+		want int64
+	}{{`'PUBLISH', 'a', '1'`, 2}, {`'SPUBLISH', 'b', '2'`, 2}, {`'PUBLISH', 'b', '3'`, 0}, {`'SPUBLISH', 'a', '4'`, 0}, {`'PUBLISH', 'c', '5'`, 0}, {`'PUBLISH', 'a', '6'`, 2}} {
+		if got, err := c.Eval(t.Context(), "return redis.pcall("+p.call+")", nil).Int64(); got != p.want || err != nil {
+			t.Errorf("%s: %d, %v, want %d", p.call, got, err, p.want)
+		}
+	}
+	if got, err := c.Publish(t.Context(), "a", "7").Result(); got != 2 || err != nil {
+		t.Errorf("PUBLISH: %d, %v, want 2", got, err)
+	}
+	hears(t, a, "a: 1", "a: 6", "a: 7")
+	hears(t, b, "b: 2")
+	hears(t, ab, "a: 1", "b: 2", "a: 6", "a: 7")
+	if err := a.Unsubscribe(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	Await(t, "unsubscribed", func() bool { return publish(t, c, "a", "8") == 1 })
+	ab.Close()
+	Await(t, "closed", func() bool { return publish(t, c, "a", "9") == 0 })
+}
+
+// hears checks the next messages on the connection of s.
+func hears(t *testing.T, s *redis.PubSub, messages ...string) {
+	t.Helper()
+	for _, want := range messages {
+		if got := heard(t, s); got != want {
+			t.Errorf("heard %q, want %q", got, want)
+		}
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 func TestScriptReplies(t *testing.T) {
-	n := Embedded(t, 1)[0]
+	n := NewNodes(t, 1)[0]
 	mustExec(t, n, "SET", "text", "v")
 	for _, tc := range []struct{ script, want string }{
 		{"return 'a'", "a"},
@@ -35,7 +35,7 @@ func TestScriptReplies(t *testing.T) {
 }
 
 func TestScriptErrors(t *testing.T) {
-	n := Embedded(t, 1)[0]
+	n := NewNodes(t, 1)[0]
 	mustExec(t, n, "SET", "text", "v")
 	for _, tc := range []struct{ args, want string }{
 		{"EVALSHA ffff 0", "NOSCRIPT "},
@@ -70,7 +70,7 @@ func TestScriptErrors(t *testing.T) {
 
 // A script runs in the database its connection has selected, and in its transaction.
 func TestScriptsAndTheirConnection(t *testing.T) {
-	n := Embedded(t, 1)[0]
+	n := NewNodes(t, 1)[0]
 	c := n.ClientWith(nil)
 	conn := c.Conn()
 	defer conn.Close()

@@ -9,7 +9,7 @@ import (
 )
 
 func TestSnapshotBringsBackEveryType(t *testing.T) {
-	n := Embedded(t, 1)[0]
+	n := NewNodes(t, 1)[0]
 	for _, c := range [][]any{
 		{"SET", "string", "v"}, {"HSET", "hash", "f", "1", "g", "2"}, {"RPUSH", "list", "b", "a", "b"},
 		{"SADD", "set", "x", "y"}, {"ZADD", "zset", "2", "x", "1", "y"},
@@ -42,7 +42,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 		mustExec(t, n, "RPUSH", "list", "later")
 		mustExec(t, n, "SADD", "set", "later")
 	}
-	other := Embedded(t, 1)[0]
+	other := NewNodes(t, 1)[0]
 	other.RestartFrom(s)
 	if got := look(other); got != want {
 		t.Errorf("restored on another node %s, want %s", got, want)
@@ -52,7 +52,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 // Expiries in a snapshot are instants, so what was over meanwhile stays away.
 func TestSnapshotKeepsExpiries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := Embedded(t, 1)[0]
+		n := NewNodes(t, 1)[0]
 		mustExec(t, n, "SET", "short", "v", "PX", "2000")
 		mustExec(t, n, "SET", "long", "v", "PX", "5000")
 		mustExec(t, n, "SET", "jump", "v", "PX", "9000000")
@@ -80,7 +80,7 @@ func TestSnapshotKeepsExpiries(t *testing.T) {
 
 func TestNodeRunsOnFromItsSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := Embedded(t, 1)[0]
+		n := NewNodes(t, 1)[0]
 		n.RestartFrom(n.Snapshot()) // of nothing
 		mustExec(t, n, "SET", "k", "old")
 		old := n.Snapshot()

@@ -7,7 +7,7 @@ import (
 
 // The struct library of embedded nodes does what that of Redis does.
 func TestStructLikeRedis(t *testing.T) {
-	real, embedded := Redis(t, 1)[0].Client(), Clients(Embedded(t, 1))[0]
+	real, embedded := NewServers(t, 1)[0].Client(), Clients(NewNodes(t, 1))[0]
 	for _, script := range []string{
 		`return struct.pack('<BdBc0', 1, 2.5, 3, 'abc')`,
 		`return {struct.unpack('<BBc0', '\7\2abc')}`,

@@ -58,7 +58,7 @@ func both(t *testing.T, f func(t *testing.T)) {
 
 func TestEmbeddedServesStockClients(t *testing.T) {
 	both(t, func(t *testing.T) {
-		nodes := Embedded(t, 3)
+		nodes := NewNodes(t, 3)
 		for i, c := range Clients(nodes) {
 			if err := c.Set(t.Context(), "k", i, 0).Err(); err != nil {
 				t.Fatal(err)
@@ -83,7 +83,7 @@ func TestEmbeddedServesStockClients(t *testing.T) {
 
 func TestScriptSeesClockAndReplicationInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := Embedded(t, 1)[0]
+		n := NewNodes(t, 1)[0]
 		c := n.Client()
 		script := redis.NewScript(`
 			local now = redis.call('TIME')
@@ -124,7 +124,7 @@ func TestScriptSeesClockAndReplicationInBubble(t *testing.T) {
 func intString(i int64) string { return strconv.FormatInt(i, 10) }
 
 func TestInfo(t *testing.T) {
-	n := Embedded(t, 1)[0]
+	n := NewNodes(t, 1)[0]
 	n.SetEvictionPolicy("allkeys-lru", 1024)
 	n.SetReplica(true)
 	c := n.Client()
@@ -168,7 +168,7 @@ func TestRestartsAndPromote(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			both(t, func(t *testing.T) {
-				n := Embedded(t, 1)[0]
+				n := NewNodes(t, 1)[0]
 				conn, err := n.Dial(t.Context(), "", "")
 				if err != nil {
 					t.Fatal(err)
@@ -200,7 +200,7 @@ func TestRestartsAndPromote(t *testing.T) {
 }
 
 func TestClientNoticesRestart(t *testing.T) {
-	n := Embedded(t, 1)[0]
+	n := NewNodes(t, 1)[0]
 	c := once(n)
 	for range 3 {
 		if err := c.Ping(t.Context()).Err(); err != nil {
@@ -211,7 +211,7 @@ func TestClientNoticesRestart(t *testing.T) {
 }
 
 func TestPromoteMakesMaster(t *testing.T) {
-	n := Embedded(t, 1)[0]
+	n := NewNodes(t, 1)[0]
 	n.SetReplica(true)
 	n.Promote()
 	if got := field(t, n, "role"); got != "master" {
@@ -221,7 +221,7 @@ func TestPromoteMakesMaster(t *testing.T) {
 
 func TestStepClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := Embedded(t, 1)[0]
+		n := NewNodes(t, 1)[0]
 		skew := func() time.Duration {
 			now, err := n.Client().Time(t.Context()).Result()
 			if err != nil {
@@ -256,7 +256,7 @@ func TestStepClock(t *testing.T) {
 }
 
 func TestUnsupportedCommandsAreRefused(t *testing.T) {
-	n := Embedded(t, 1)[0]
+	n := NewNodes(t, 1)[0]
 	if err := n.Client().BLPop(t.Context(), 0, "k").Err(); err == nil || !strings.Contains(err.Error(), "do not serve") {
 		t.Errorf("BLPOP: %v", err)
 	}
@@ -264,7 +264,7 @@ func TestUnsupportedCommandsAreRefused(t *testing.T) {
 
 func TestClosedNode(t *testing.T) {
 	both(t, func(t *testing.T) {
-		n := NewNode()
+		n := StartNode()
 		before := n.Client()
 		n.Hang()
 		result := make(chan error, 1)
@@ -290,7 +290,7 @@ func TestClosedNode(t *testing.T) {
 func TestDialObeysContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Embedded(t, 1)[0].Dial(ctx, "", ""); !errors.Is(err, context.Canceled) {
+	if _, err := NewNodes(t, 1)[0].Dial(ctx, "", ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("Dial: %v", err)
 	}
 }

@@ -45,7 +45,7 @@ func startServer() (addr string, stop func(), err error) {
 }
 
 func startListening() (addr string, stop func(), err error) {
-	n := NewNode()
+	n := StartNode()
 	if addr, err = n.Listen(); err != nil {
 		n.Close()
 		return "", nil, err
@@ -95,8 +95,8 @@ func (n *Node) Listen() (addr string, err error) {
 			if err != nil {
 				return // closed
 			}
-			inside, err := n.Dial(context.Background(), "", "")
-			if err != nil { // the node is down
+			inside, err := n.Dial(context.Background(), "", "") //nolint:forbidigo // ends with the node
+			if err != nil {                                     // the node is down
 				_ = outside.Close()
 				continue
 			}

@@ -9,7 +9,7 @@ import (
 
 // An embedded node that listens is the same node for other processes, with all its faults.
 func TestListen(t *testing.T) {
-	n := NewNode()
+	n := StartNode()
 	defer n.Close()
 	addr, err := n.Listen()
 	if err != nil {
@@ -53,20 +53,25 @@ func TestStartNodes(t *testing.T) {
 			}
 			defer ns.Close()
 			for i, url := range ns.URLs() {
-				o, err := redis.ParseURL(url)
-				if err != nil {
-					t.Fatal(err)
-				}
-				o.DisableIdentity = true
-				c := redis.NewClient(o)
-				if err := c.Set(t.Context(), "node", i, 0).Err(); err != nil {
-					t.Errorf("%s, %s: %v", ns.Kind, url, err)
-				}
-				if got, err := c.Get(t.Context(), "node").Int(); err != nil || got != i {
-					t.Errorf("node %d answers for node %d, %v", i, got, err)
-				}
-				c.Close()
+				answersAlone(t, ns.Kind, url, i)
 			}
 		})
+	}
+}
+
+// answersAlone checks that a node is reached, and is no other one.
+func answersAlone(t *testing.T, kind, url string, i int) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.DisableIdentity = true
+	c := redis.NewClient(o)
+	defer c.Close()
+	if err := c.Set(t.Context(), "node", i, 0).Err(); err != nil {
+		t.Errorf("%s, %s: %v", kind, url, err)
+	}
+	if got, err := c.Get(t.Context(), "node").Int(); err != nil || got != i {
+		t.Errorf("node %d answers for node %d, %v", i, got, err)
 	}
 }

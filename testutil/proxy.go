@@ -2,7 +2,6 @@ package testutil
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -36,30 +35,21 @@ type Proxy struct {
 	changed   chan struct{} // closed and replaced when the above changes
 }
 
-// StartProxy starts a proxy for target (host:port) on a free port of
-// 127.0.0.1. It does not connect to target before a client comes. The caller
-// must Close it.
-func StartProxy(target string) (*Proxy, error) {
+// NewProxy starts a proxy for target (host:port) on a free port of 127.0.0.1. It
+// does not connect to target before a client comes. It is closed when the test
+// ends.
+func NewProxy(tb testing.TB, target string) *Proxy {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("testutil: proxy for %s: %w", target, err)
+		tb.Fatalf("testutil: proxy for %s: %v", target, err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
 	p := &Proxy{
 		target: target, listener: l, stop: stop,
 		links: map[*link]struct{}{}, changed: make(chan struct{}),
 	}
 	p.work.Go(func() { p.accept(ctx) })
-	return p, nil
-}
-
-// NewProxy is [StartProxy], closed when the test ends.
-func NewProxy(tb testing.TB, target string) *Proxy {
-	tb.Helper()
-	p, err := StartProxy(target)
-	if err != nil {
-		tb.Fatal(err)
-	}
 	tb.Cleanup(p.Close)
 	return p
 }

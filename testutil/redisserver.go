@@ -89,10 +89,10 @@ func startWith(dir string, config, extraArgs []string) (*Server, error) {
 	return s, nil
 }
 
-// Redis starts n servers and closes them when the test ends, also by a panic.
+// NewServers starts n servers and closes them when the test ends, also by a panic.
 // Without a redis-server it skips the test, or fails it if the environment has
 // LOCKKIT_REDIS=required.
-func Redis(tb testing.TB, n int, extraArgs ...string) []*Server {
+func NewServers(tb testing.TB, n int, extraArgs ...string) []*Server {
 	tb.Helper()
 	needServer(tb)
 	servers := make([]*Server, n)
@@ -165,7 +165,7 @@ func (s *Server) admin() *redis.Client {
 
 // info is a section of the server's INFO, empty if it does not answer.
 func (s *Server) info(section string) string {
-	return s.admin().Info(context.Background(), section).Val()
+	return s.admin().Info(context.Background(), section).Val() //nolint:forbidigo // bounded by the client's timeouts
 }
 
 // Pause stops the process (SIGSTOP): connections stay open, and what clients
@@ -289,7 +289,7 @@ func (s *Server) awaitAnswer(p *process) error {
 		Addr: s.Addr(), MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 	})
 	defer func() { _ = probe.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout) //nolint:forbidigo // bounded by startTimeout
 	defer cancel()
 	for {
 		var info string

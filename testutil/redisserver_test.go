@@ -35,7 +35,7 @@ func serverField(t *testing.T, s *Server, name string) string {
 
 func TestServersAreIndependentMasters(t *testing.T) {
 	t.Parallel()
-	servers := Redis(t, 3, "--maxmemory", "100mb")
+	servers := NewServers(t, 3, "--maxmemory", "100mb")
 	ids := map[string]bool{}
 	for _, s := range servers {
 		ids[serverField(t, s, "run_id")] = true
@@ -53,7 +53,7 @@ func TestServersAreIndependentMasters(t *testing.T) {
 
 func TestServerPauseHoldsRequests(t *testing.T) {
 	t.Parallel()
-	s := Redis(t, 1)[0]
+	s := NewServers(t, 1)[0]
 	c := brief(s)
 	if err := c.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestServerPauseHoldsRequests(t *testing.T) {
 	}
 }
 
-func TestServerKillAndRestarts(t *testing.T) {
+func TestServerKillAndRestarts(t *testing.T) { //nolint:tparallel // one server at a time
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
@@ -87,7 +87,7 @@ func TestServerKillAndRestarts(t *testing.T) {
 		{"restart empty living", (*Server).RestartEmpty, func(*Server) {}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := Redis(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
+			s := NewServers(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
 			runID := serverField(t, s, "run_id")
 			if err := s.Client().Set(t.Context(), "k", 1, 0).Err(); err != nil {
 				t.Fatal(err)
@@ -109,7 +109,7 @@ func TestServerKillAndRestarts(t *testing.T) {
 
 func TestServerKillAndClose(t *testing.T) {
 	t.Parallel()
-	s := Redis(t, 1)[0]
+	s := NewServers(t, 1)[0]
 	s.Kill()
 	s.Kill()
 	if err := brief(s).Ping(t.Context()).Err(); err == nil {
@@ -130,7 +130,7 @@ func TestServerKillAndClose(t *testing.T) {
 
 func TestServerErrorShowsTheLog(t *testing.T) {
 	t.Parallel()
-	Redis(t, 0)
+	NewServers(t, 0)
 	_, err := StartServer(t.TempDir(), "--no-such-option", "1")
 	if err == nil || !strings.Contains(err.Error(), "it exited") {
 		t.Errorf("error %v", err)
@@ -139,7 +139,7 @@ func TestServerErrorShowsTheLog(t *testing.T) {
 
 func TestServerPortIsTaken(t *testing.T) {
 	t.Parallel()
-	servers := Redis(t, 2)
+	servers := NewServers(t, 2)
 	servers[0].Kill()
 	intruder := &Server{dir: t.TempDir(), port: servers[1].port}
 	if err := intruder.start(); !errors.Is(err, errPortTaken) {
@@ -161,7 +161,7 @@ func TestMissingServer(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			Redis(tb, 1)
+			NewServers(tb, 1)
 		}()
 		<-done
 		if tb.was != want {
@@ -193,47 +193,51 @@ func TestServerDiesWithItsTest(t *testing.T) {
 				fmt.Println("closed before the process ended")
 			}
 		})
-		addr = Redis(t, 1)[0].Addr()
+		addr = NewServers(t, 1)[0].Addr()
 		fmt.Println("addr", addr)
 		panic("a test panics")
 	default:
-		fmt.Println("addr", Redis(t, 1)[0].Addr())
+		fmt.Println("addr", NewServers(t, 1)[0].Addr())
 		os.Exit(3)
 	}
 	t.Parallel()
-	Redis(t, 0)
+	NewServers(t, 0)
 	ends := []string{"panic"}
 	if runtime.GOOS == "linux" {
 		ends = append(ends, "exit")
 	}
 	for _, how := range ends {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestServerDiesWithItsTest$")
-		cmd.Env = append(os.Environ(), endVariable+"="+how, "TMPDIR="+t.TempDir())
-		out, err := cmd.Output()
-		if err == nil {
-			t.Fatalf("%s: it ended well:\n%s", how, out)
+		t.Run(how, func(t *testing.T) { serverDies(t, how) })
+	}
+}
+
+func serverDies(t *testing.T, how string) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestServerDiesWithItsTest$")
+	cmd.Env = append(os.Environ(), endVariable+"="+how, "TMPDIR="+t.TempDir())
+	out, err := cmd.Output()
+	if err == nil {
+		t.Fatalf("it ended well:\n%s", out)
+	}
+	if how == "panic" && !strings.Contains(string(out), "closed before the process ended") {
+		t.Errorf("no cleanup after a panic:\n%s", out)
+	}
+	addr := ""
+	for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
+		if a, ok := strings.CutPrefix(lines.Text(), "addr "); ok {
+			addr = a
 		}
-		if how == "panic" && !strings.Contains(string(out), "closed before the process ended") {
-			t.Errorf("no cleanup after a panic:\n%s", out)
+	}
+	if addr == "" {
+		t.Fatalf("no server was started:\n%s", out)
+	}
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			break
 		}
-		addr := ""
-		for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
-			if a, ok := strings.CutPrefix(lines.Text(), "addr "); ok {
-				addr = a
-			}
-		}
-		if addr == "" {
-			t.Fatalf("%s: no server was started:\n%s", how, out)
-		}
-		for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-			c, err := net.Dial("tcp", addr)
-			if err != nil {
-				break
-			}
-			_ = c.Close()
-			if time.Since(start) > 10*time.Second {
-				t.Fatalf("%s: the server at %s lives on", how, addr)
-			}
+		_ = c.Close()
+		if time.Since(start) > 10*time.Second {
+			t.Fatalf("the server at %s lives on", addr)
 		}
 	}
 }

@@ -30,10 +30,10 @@ func (s *Sentinel) Addr() string { return s.sentinel.Addr() }
 // NewSentinel starts a primary with so many replicas, of which one is promoted
 // when the primary has not answered for downAfter. It returns when all are in
 // sync and the sentinel knows them, and ends with the test. extraArgs are for
-// primary and replicas. Without a redis-server it does what [Redis] does.
+// primary and replicas. Without a redis-server it does what [NewServers] does.
 func NewSentinel(tb testing.TB, replicas int, downAfter time.Duration, extraArgs ...string) *Sentinel {
 	tb.Helper()
-	c := &Sentinel{tb: tb, Servers: Redis(tb, 1+replicas, append([]string{"--repl-diskless-sync-delay", "0"}, extraArgs...)...)}
+	c := &Sentinel{tb: tb, Servers: NewServers(tb, 1+replicas, append([]string{"--repl-diskless-sync-delay", "0"}, extraArgs...)...)}
 	primary := c.Servers[0]
 	for _, s := range c.Servers[1:] {
 		if err := s.admin().ReplicaOf(tb.Context(), "127.0.0.1", strconv.Itoa(primary.port)).Err(); err != nil {

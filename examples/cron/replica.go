@@ -24,7 +24,7 @@ const (
 	skew = -333 * time.Millisecond
 )
 
-var lockerOptions = []core.Option{core.WithTTL(ttl), core.WithClockWindow(ttl / 10)}
+var lockerOptions = []core.Option{core.TTL(ttl), core.WithClockWindow(ttl / 10)}
 
 // A job is one of the service's.
 type job struct {

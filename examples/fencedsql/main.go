@@ -49,11 +49,11 @@ func run() error {
 
 	var nodes []*testutil.Node // stand-ins for Redis servers: three for locks, one for asynq
 	for range 4 {
-		node := testutil.NewNode()
+		node := testutil.StartNode()
 		defer node.Close()
 		nodes = append(nodes, node)
 	}
-	locks, err := core.New(testutil.Clients(nodes[:3]), core.WithTTL(time.Second), core.WithClockWindow(50*time.Millisecond))
+	locks, err := core.New(testutil.Clients(nodes[:3]), core.TTL(time.Second), core.WithClockWindow(50*time.Millisecond))
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func replica(context.Context) (err error) {
 		return err
 	}
 	byID, err := httplock.New(locks, httplock.ByParam("id"),
-		httplock.WithMaxWait(2*time.Second), httplock.WithMaxWaiting(6))
+		httplock.WithMaxWait(2*time.Second), httplock.WithMaxWaiters(6))
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func update(store remote) gin.HandlerFunc {
 		c.Header(waitedHeader, strconv.FormatInt(waited.Microseconds(), 10))
 		value, err := store.read(c.Param("id"))
 		if err == nil {
-			time.Sleep(time.Duration(1+rand.IntN(4)) * time.Millisecond) // the work
+			time.Sleep(time.Duration(1+rand.IntN(4)) * time.Millisecond) //nolint:forbidigo // the work
 			err = context.Cause(c.Request.Context())                     // ended if the lock was lost
 		}
 		if err == nil {

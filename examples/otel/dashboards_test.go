@@ -225,7 +225,7 @@ func TestDriftIsNoticed(t *testing.T) {
 	for expr, want := range map[string]int{
 		`sum by (lockkit_name) (lockkit_held{job=~"x"})`: 0,
 		`sum(lockkit_hold)`:                       2, // and so there is none at all
-		`lockkit_held{lockkit_nmae="x"}`:          1,
+		`lockkit_held{lockkit_nmae="x"}`:          1, //nolint:misspell // meant to be wrong
 		`sum by (lockkit_outcome) (lockkit_held)`: 2, // nobody has that label
 		`vector(1)`: 1,
 	} {

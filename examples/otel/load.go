@@ -24,8 +24,8 @@ const (
 
 // load runs the service until ctx ends.
 func load(ctx context.Context, t *telemetry) (err error) {
-	nodes := []*testutil.Node{testutil.NewNode(), testutil.NewNode(), testutil.NewNode()}
-	queue := testutil.NewNode() // asynq's own Redis
+	nodes := []*testutil.Node{testutil.StartNode(), testutil.StartNode(), testutil.StartNode()}
+	queue := testutil.StartNode() // asynq's own Redis
 	defer queue.Close()
 	defer closeNodes(nodes)
 
@@ -73,7 +73,7 @@ func newReplica(ctx context.Context, name string, nodes []*testutil.Node, queue 
 			o.MaxRetries, o.ContextTimeoutEnabled = -1, true
 		}))
 	}
-	locks, err := core.New(clients, core.WithTTL(ttl), core.WithClockWindow(window), core.WithObserver(t.observer),
+	locks, err := core.New(clients, core.TTL(ttl), core.WithClockWindow(window), core.WithObserver(t.observer),
 		core.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func stop(replicas []*replica) error {
 
 // imports is what a service does with locks of its own: long holds, and a wait for the other replica.
 func (r *replica) imports(ctx context.Context) {
-	locks, err := r.locks.With(core.WithName("import"), core.WithMaxWait(5*time.Second), core.WithMaxHold(20*time.Second))
+	locks, err := r.locks.With(core.Name("import"), core.MaxWait(5*time.Second), core.MaxHold(20*time.Second))
 	if err != nil {
 		panic(err) // the options above
 	}

@@ -13,13 +13,14 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/otel"
 )
 
 // telemetry is the SDK of a service, as any would set it up: metrics for Prometheus to scrape, spans to the
 // terminal instead of a collector.
 type telemetry struct {
-	observer *otellock.Observer
+	observer core.Observer
 	handler  http.Handler // /metrics
 	tracer   trace.Tracer // of the service itself
 

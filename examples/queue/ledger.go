@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/history"
 )
 
 // A ledger follows the tasks, by what producers and workers report. Each worker has a pipe of its own, so that
@@ -14,7 +14,7 @@ import (
 // history decides whether two handlers ran for one order at a time, and whether fencing tokens grew.
 type ledger struct {
 	mu      sync.Mutex
-	history testutil.History
+	history history.History
 	tasks   map[string]*task
 	running map[execution]uint64 // token
 	cut     int                  // runs that a kill ended

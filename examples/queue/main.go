@@ -110,7 +110,7 @@ func openLocks(addrs []string) (*core.Locker, error) {
 	for _, addr := range addrs {
 		urls = append(urls, "redis://"+addr)
 	}
-	return core.Open(urls, core.WithTTL(ttl), core.WithClockWindow(window), core.WithLogger(slog.New(slog.DiscardHandler)))
+	return core.Open(urls, core.TTL(ttl), core.WithClockWindow(window), core.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
 // produce enqueues all tasks, some at once and the others one by one.

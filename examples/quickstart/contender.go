@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/history"
 )
 
 // A contender stands for one process: it shares nothing with the others but the nodes and the register. The
@@ -20,13 +20,13 @@ type contender struct {
 	reg     *register
 	score   *score
 	times   *timeline
-	history *testutil.History
+	history *history.History
 }
 
-func newContenders(ns *nodes, s *score, times *timeline, reg *register, h *testutil.History) ([]*contender, error) {
+func newContenders(ns *nodes, s *score, times *timeline, reg *register, h *history.History) ([]*contender, error) {
 	var all []*contender
 	for _, name := range s.names {
-		locker, err := core.New(ns.clients(), core.WithTTL(ttl), core.WithClockWindow(ttl/10), core.WithLogger(slog.New(logHandler{times, name})))
+		locker, err := core.New(ns.clients(), core.TTL(ttl), core.WithClockWindow(ttl/10), core.WithLogger(slog.New(logHandler{times, name})))
 		if err != nil {
 			return nil, errors.Join(err, closeAll(all))
 		}

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/history"
 	"github.com/redis/go-redis/v9/logging"
 )
 
@@ -47,7 +47,7 @@ func run(ctx context.Context) error {
 	defer nodes.close()
 
 	var (
-		history testutil.History
+		history history.History
 		times   = newTimeline(os.Stdout)
 		reg     = &register{history: &history}
 		score   = &score{names: []string{"alice", "bob", "carol"}}

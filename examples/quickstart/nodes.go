@@ -36,7 +36,7 @@ func startNodes(n int) (*nodes, error) {
 	if !testutil.ServerAvailable() {
 		ns.kind = "embedded, because redis-server is not on PATH"
 		for range n {
-			ns.all = append(ns.all, embedded{testutil.NewNode()})
+			ns.all = append(ns.all, embedded{testutil.StartNode()})
 		}
 		return ns, nil
 	}

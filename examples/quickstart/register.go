@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/history"
 )
 
 // A register is what the lock protects. It refuses a write whose token is smaller than one it has seen, so
@@ -14,7 +14,7 @@ import (
 //
 //	UPDATE register SET value = $1, token = $2 WHERE token <= $2
 type register struct {
-	history *testutil.History
+	history *history.History
 
 	mu     sync.Mutex
 	value  int

@@ -4,10 +4,10 @@ package race
 
 import "testing"
 
-// Campaign leaves a test that tries a great many cases to `make campaigns`, which `make test` runs without the race
+// Campaign leaves a test that tries a great many cases to `make sweeps`, which `make test` runs without the race
 // detector.
 func Campaign(tb testing.TB) {
 	if Enabled {
-		tb.Skip("a campaign: make campaigns runs it, without the race detector")
+		tb.Skip("a sweep: make sweeps runs it, without the race detector")
 	}
 }

@@ -49,45 +49,67 @@ func TestDashboardIsWellFormed(t *testing.T) {
 			t.Errorf("%s: id %d", p.Title, p.ID)
 		}
 		ids[p.ID] = true
-		for x := range p.GridPos.W {
-			for y := range p.GridPos.H {
-				at := gridPos{X: p.GridPos.X + x, Y: p.GridPos.Y + y}
-				if other, ok := taken[at]; ok || at.X >= 24 {
-					t.Fatalf("panel %d %q lies on panel %d, or outside: %+v", p.ID, p.Title, other, p.GridPos)
-				}
-				taken[at] = p.ID
-			}
-		}
-		switch p.Type {
-		case "row":
-			continue
-		case "stat", "timeseries", "heatmap":
-		default:
-			t.Errorf("%s is a %q", p.Title, p.Type)
-		}
-		if p.Title == "" || len(p.Targets) == 0 || p.Datasource == nil || p.Datasource.UID != "${datasource}" {
-			t.Errorf("panel %d %q: %d queries of %v", p.ID, p.Title, len(p.Targets), p.Datasource)
-		}
-		refs := map[string]bool{}
-		for _, q := range p.Targets {
-			if q.Expr == "" || refs[q.RefID] || q.Datasource.UID != "${datasource}" || (q.LegendFormat == "") != (p.Type == "stat") {
-				t.Errorf("%s: query %+v", p.Title, q)
-			}
-			refs[q.RefID] = true
-			for _, m := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(q.Expr, -1) {
-				if !known[m[1]] {
-					t.Errorf("%s: $%s is not a variable", p.Title, m[1])
-				}
-			}
-			for _, m := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(q.LegendFormat, -1) {
-				if !strings.Contains(q.Expr, m[1]) {
-					t.Errorf("%s: the legend has %s, the query does not", p.Title, m[1])
-				}
-			}
-		}
+		checkPlace(t, p, taken)
+		checkPanel(t, p)
+		checkQueries(t, p, known)
 	}
 	if len(ids) < 30 {
 		t.Errorf("%d panels", len(ids))
+	}
+}
+
+// checkPlace: p lies on none of the panels that have taken their places, and not outside.
+func checkPlace(t *testing.T, p panel, taken map[gridPos]int) {
+	t.Helper()
+	for x := range p.GridPos.W {
+		for y := range p.GridPos.H {
+			at := gridPos{X: p.GridPos.X + x, Y: p.GridPos.Y + y}
+			if other, ok := taken[at]; ok || at.X >= 24 {
+				t.Fatalf("panel %d %q lies on panel %d, or outside: %+v", p.ID, p.Title, other, p.GridPos)
+			}
+			taken[at] = p.ID
+		}
+	}
+}
+
+func checkPanel(t *testing.T, p panel) {
+	t.Helper()
+	switch p.Type {
+	case "row":
+		return
+	case "stat", "timeseries", "heatmap":
+	default:
+		t.Errorf("%s is a %q", p.Title, p.Type)
+	}
+	if p.Title == "" || len(p.Targets) == 0 || p.Datasource == nil || p.Datasource.UID != "${datasource}" {
+		t.Errorf("panel %d %q: %d queries of %v", p.ID, p.Title, len(p.Targets), p.Datasource)
+	}
+}
+
+var usedVariable, usedLabel = regexp.MustCompile(`\$(\w+)`), regexp.MustCompile(`{{(\w+)}}`)
+
+// checkQueries: those of p are complete, and name only what is known.
+func checkQueries(t *testing.T, p panel, known map[string]bool) {
+	t.Helper()
+	if p.Type == "row" {
+		return
+	}
+	refs := map[string]bool{}
+	for _, q := range p.Targets {
+		if q.Expr == "" || refs[q.RefID] || q.Datasource.UID != "${datasource}" || (q.LegendFormat == "") != (p.Type == "stat") {
+			t.Errorf("%s: query %+v", p.Title, q)
+		}
+		refs[q.RefID] = true
+		for _, m := range usedVariable.FindAllStringSubmatch(q.Expr, -1) {
+			if !known[m[1]] {
+				t.Errorf("%s: $%s is not a variable", p.Title, m[1])
+			}
+		}
+		for _, m := range usedLabel.FindAllStringSubmatch(q.LegendFormat, -1) {
+			if !strings.Contains(q.Expr, m[1]) {
+				t.Errorf("%s: the legend has %s, the query does not", p.Title, m[1])
+			}
+		}
 	}
 }
 

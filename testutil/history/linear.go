@@ -1,4 +1,4 @@
-package testutil
+package history
 
 import (
 	"time"
@@ -62,5 +62,6 @@ func (c *checker) linearizable() {
 		c.fail(ruleLinear, "no order of the %d grants explains their tokens and times", len(c.windows))
 	case porcupine.Unknown:
 		c.unknown = true
+	case porcupine.Ok:
 	}
 }

@@ -1,0 +1,172 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+var sentinels = []error{ErrHeld, ErrDone, ErrUnavailable, ErrLost, ErrReleased, ErrClosed, ErrInvalidKey, ErrResultTooLarge, ErrInvalid,
+	context.Canceled, context.DeadlineExceeded}
+
+// wantOnly checks which of all sentinels an error matches.
+func wantOnly(t *testing.T, err error, want ...error) {
+	t.Helper()
+	for _, sentinel := range sentinels {
+		wanted := false
+		for _, w := range want {
+			wanted = wanted || w == sentinel
+		}
+		if errors.Is(err, sentinel) != wanted {
+			t.Errorf("matches %q: %v, want %v: %v", sentinel, !wanted, wanted, err)
+		}
+	}
+}
+
+// A wait that the deadline of its context ends says what was known; one that is cancelled does not, since a caller that
+// leaves is no outage.
+func TestDeadlineKeepsWhatIsKnown(t *testing.T) {
+	everywhere := func(f fate) func(w *world, p *process) {
+		return func(_ *world, p *process) {
+			for _, k := range p.links {
+				k.set(f)
+			}
+		}
+	}
+	const long = 5 * time.Second
+	for name, c := range map[string]struct {
+		is       func(w *world, p *process)
+		deadline time.Duration
+		known    error // nil: nothing
+		class    Class
+	}{
+		"held":                    {func(w *world, _ *process) { w.acquire(w.process(), "k") }, long, ErrHeld, ClassHeld},
+		"held by this process":    {func(w *world, p *process) { w.acquire(p, "k") }, long, ErrHeld, ClassHeld},
+		"down":                    {everywhere(fate{refuse: true}), long, ErrUnavailable, ClassUnavailable},
+		"hung":                    {everywhere(fate{lose: true}), long, ErrUnavailable, ClassUnavailable},
+		"replicas":                {func(w *world, _ *process) { w.nodes[0].SetReplica(true); w.nodes[2].SetReplica(true) }, long, ErrUnavailable, ClassUnavailable},
+		"clocks off":              {func(w *world, _ *process) { w.nodes[0].StepClock(time.Hour); w.nodes[1].StepClock(-time.Hour) }, long, ErrUnavailable, ClassUnavailable},
+		"quarantined":             {func(w *world, _ *process) { w.nodes[0].Flush(); w.nodes[1].Flush() }, long, ErrUnavailable, ClassUnavailable},
+		"no time to find out":     {everywhere(fate{lose: true}), 100 * time.Millisecond, nil, ClassCancelled},
+		"answers under way":       {everywhere(fate{replyDelay: 500 * time.Millisecond}), 100 * time.Millisecond, nil, ClassCancelled},
+		"one refusal is no proof": {func(_ *world, p *process) { everywhere(fate{lose: true})(nil, p); p.links[0].set(fate{refuse: true}) }, 100 * time.Millisecond, nil, ClassCancelled},
+		"two are":                 {func(_ *world, p *process) { everywhere(fate{refuse: true})(nil, p); p.links[0].set(fate{lose: true}) }, 100 * time.Millisecond, ErrUnavailable, ClassUnavailable},
+	} {
+		cause := errors.New("the cause")
+		for ending, given := range map[string]func(ctx context.Context) (context.Context, context.CancelFunc){
+			"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, c.deadline)
+			},
+			"deadline with a cause": func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeoutCause(ctx, c.deadline, cause)
+			},
+		} {
+			t.Run(name+", "+ending, func(t *testing.T) {
+				bubble(t, 3, func(t *testing.T, w *world) {
+					p := w.process()
+					c.is(w, p)
+					ctx, stop := given(t.Context())
+					defer stop()
+					_, err := p.Acquire(ctx, "k")
+					want := []error{context.DeadlineExceeded}
+					if c.known != nil {
+						want = append(want, c.known)
+					}
+					wantOnly(t, err, want...)
+					if errors.Is(err, cause) != (ending != "deadline") {
+						t.Errorf("the cause: %v", err)
+					}
+					if got := ClassOf(err); got != c.class {
+						t.Errorf("class %v, want %v: %v", got, c.class, err)
+					}
+				})
+			})
+		}
+		t.Run(name+", cancelled", func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				c.is(w, p)
+				ctx, leave := context.WithCancel(t.Context())
+				time.AfterFunc(c.deadline, leave)
+				_, err := p.Acquire(ctx, "k")
+				wantOnly(t, err, context.Canceled)
+				if got := ClassOf(err); got != ClassCancelled {
+					t.Errorf("class %v of one that left: %v", got, err)
+				}
+			})
+		})
+	}
+}
+
+func TestClassOf(t *testing.T) {
+	t.Parallel()
+	other := errors.New("other")
+	for _, c := range []struct {
+		err  error
+		want Class
+	}{
+		{nil, ClassNone}, {other, ClassOther},
+		{ErrInvalidKey, ClassInvalid}, {ErrResultTooLarge, ClassInvalid}, {ErrInvalid, ClassInvalid}, {ErrReleased, ClassInvalid},
+		{ErrClosed, ClassClosed}, {ErrDone, ClassDone}, {ErrHeld, ClassHeld}, {ErrLost, ClassLost}, {ErrUnavailable, ClassUnavailable},
+		{context.Canceled, ClassCancelled}, {context.DeadlineExceeded, ClassCancelled},
+		{&OpError{Err: ErrHeld, Ended: context.DeadlineExceeded}, ClassHeld},
+		{&OpError{Err: ErrUnavailable, Ended: context.DeadlineExceeded}, ClassUnavailable},
+		{&OpError{Err: ErrUnavailable, Nodes: []NodeReply{{Err: context.DeadlineExceeded}}}, ClassUnavailable},
+		{&OpError{Err: context.Canceled, Nodes: []NodeReply{{Err: other}}}, ClassCancelled},
+		{errors.Join(other, ErrLost), ClassLost},
+		{errors.Join(context.Canceled, ErrHeld, ErrLost), ClassLost},
+		{fmt.Errorf("while: %w", &OpError{Err: ErrDone}), ClassDone},
+	} {
+		if got := ClassOf(c.err); got != c.want {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+	names := map[string]bool{}
+	for class := ClassNone; class <= ClassOther; class++ {
+		names[class.String()] = true
+	}
+	if len(names) != int(ClassOther)+1 || names["unknown"] || (ClassOther+1).String() != "unknown" {
+		t.Errorf("names of classes: %v", names)
+	}
+}
+
+// The constructors and calls with bad options match ErrInvalid.
+func TestInvalidOption(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		_, err := New(nil, TTL(-1))
+		wantOnly(t, err, ErrInvalid)
+		_, err = Open([]string{"no"})
+		wantOnly(t, err, ErrInvalid)
+		p := w.process()
+		_, err = p.With(TTL(0))
+		wantOnly(t, err, ErrInvalid)
+		_, err = p.Acquire(t.Context(), "k", MaxWait(-1))
+		wantOnly(t, err, ErrInvalid)
+		lease := w.acquire(p, "k")
+		wantOnly(t, lease.Complete(t.Context(), nil, nil), ErrInvalid)
+		w.release(lease) // which goes on
+	})
+}
+
+// A log line has what the text has, but for the key.
+func TestOpErrorLogs(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	err := &OpError{Op: OpAcquire, Key: "secret", Err: ErrHeld, RetryAfter: time.Second, Ended: context.DeadlineExceeded,
+		Nodes: []NodeReply{{Node: 0, Addr: "a:1", Verdict: Held, Rest: 2 * time.Second}, {Node: 1, Verdict: Pending}, {Node: 2, Verdict: Failed, Err: errors.New("refused")}}}
+	slog.New(slog.NewTextHandler(&out, nil)).Error("x", "err", err)
+	for _, want := range []string{"err.op=acquire", "err.key_hash=" + keyHash("secret"), "held by another holder, retry after 1s", "deadline exceeded",
+		`"err.node 0"="held for another 2s"`, `"err.node 2"=refused`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it does not say %q: %s", want, &out)
+		}
+	}
+	if strings.Contains(out.String(), "secret") || strings.Contains(out.String(), "node 1") {
+		t.Errorf("it says too much: %s", &out)
+	}
+}

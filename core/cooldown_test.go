@@ -1,0 +1,226 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// How long a key stays taken after a release with a cooldown, whoever asks for it and whatever becomes of the release.
+
+// releaseFor is release with a cooldown.
+func (w *world) releaseFor(lease *Lease, d time.Duration) {
+	w.t.Helper()
+	if err := lease.Release(context.Background(), Cooldown(d)); err != nil {
+		w.t.Errorf("release: %v", err)
+	}
+}
+
+// Nobody gets the key sooner, and who waits comes at once: in the process of the holder, to which the key would be
+// handed on, and in others.
+func TestCooldown(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts           []CallOption
+		held, cooldown time.Duration
+		free           time.Duration // after the release
+	}{
+		"short":               {nil, time.Second, 4 * time.Second, 4 * time.Second},
+		"longer than the TTL": {nil, time.Second, 40 * time.Second, 40 * time.Second},
+		"after a min hold":    {[]CallOption{MinHold(time.Second)}, 2 * time.Second, 3 * time.Second, 3 * time.Second},
+		"beyond a min hold":   {[]CallOption{MinHold(3 * time.Second)}, time.Second, 4 * time.Second, 4 * time.Second},
+		"within a min hold":   {[]CallOption{MinHold(6 * time.Second)}, time.Second, 2 * time.Second, 5 * time.Second},
+		"parts of a ms":       {nil, 900 * time.Microsecond, 1500 * time.Microsecond, 1500 * time.Microsecond},
+		"less than a ms":      {nil, time.Millisecond, time.Microsecond, time.Microsecond},
+		"none":                {nil, time.Second, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+				p, other := w.process(), w.process()
+				for _, where := range []*process{p, other} {
+					lease, err := p.Acquire(t.Context(), "k", c.opts...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					next := w.waits(where, "k")
+					time.Sleep(time.Until(lease.ValidUntil().Add(lease.p.margin - lease.p.validity + c.held))) // since it was asked for
+					released := time.Now()
+					w.releaseFor(lease, c.cooldown)
+					wantBetween(t, "free after", w.gets(next, released), c.free, c.free+5*time.Millisecond)
+					w.release(next.lease)
+					synctest.Wait()
+				}
+			})
+		})
+	}
+}
+
+// Who is refused is told when to come: while the release is under way, and after it.
+func TestRetryAfterACooldown(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		const oneWay = 100 * time.Millisecond
+		p, other := w.process(), w.process()
+		lease := w.holds(p, "k")
+		p.set(fate{delay: oneWay, replyDelay: oneWay}, releaseScript)
+		free := time.Now().Add(time.Minute)
+		go w.releaseFor(lease, time.Minute)
+		for _, at := range []time.Duration{0, 3 * oneWay, 30 * time.Second} {
+			time.Sleep(time.Until(free.Add(at - time.Minute)))
+			synctest.Wait()
+			for _, asker := range []*process{p, other} {
+				if asker == other && at == 0 {
+					continue // no node knows yet
+				}
+				_, err := asker.TryAcquire(t.Context(), "k")
+				wantErr(t, err, ErrHeld)
+				op, _ := errors.AsType[*OpError](err)
+				wantBetween(t, "retry after", op.RetryAfter, time.Until(free), time.Until(free)+oneWay+5*time.Millisecond)
+			}
+		}
+	})
+}
+
+// However often a release is repeated, by its caller or in the background, the cooldown is that of the first, from then.
+func TestCooldownOfTheFirstRelease(t *testing.T) {
+	const d = 6 * time.Second
+	again := func(later time.Duration, opts ...ReleaseOption) func(*Lease) error {
+		return func(lease *Lease) error {
+			time.Sleep(later)
+			return lease.Release(context.Background(), opts...)
+		}
+	}
+	for name, c := range map[string]struct {
+		lost  bool // the first one is
+		again func(*Lease) error
+	}{
+		"confirmed":              {false, again(time.Second)},
+		"confirmed, longer":      {false, again(time.Second, Cooldown(time.Minute))},
+		"lost":                   {true, again(0)},
+		"lost, longer":           {true, again(0, Cooldown(time.Minute))},
+		"lost, shorter":          {true, again(0, Cooldown(time.Second))},
+		"lost, later":            {true, again(500 * time.Millisecond)},
+		"lost, then in the back": {true, func(*Lease) error { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+				p, other := w.process(), w.process()
+				lease := w.holds(p, "k")
+				next := w.waits(other, "k")
+				if c.lost {
+					p.next(fate{refuse: true}, releaseScript)
+				}
+				released := time.Now()
+				if err := lease.Release(t.Context(), Cooldown(d)); c.lost != errors.Is(err, ErrUnavailable) {
+					t.Fatalf("the schedule is off: %v", err)
+				}
+				if err := c.again(lease); err != nil {
+					t.Errorf("released again: %v", err)
+				}
+				wantBetween(t, "free after", w.gets(next, released), d, d+5*time.Millisecond)
+				w.release(next.lease)
+			})
+		})
+	}
+}
+
+// The release of Do does not cut short what fn asked for.
+func TestCooldownInDo(t *testing.T) {
+	for name, lost := range map[string]bool{"confirmed": false, "lost": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				const d = 4 * time.Second
+				p, other := w.process(), w.process()
+				var released time.Time
+				var next *caller
+				err := p.Do(t.Context(), "k", func(ctx context.Context) error {
+					synctest.Wait()
+					next = w.waits(other, "k")
+					if lost {
+						p.next(fate{refuse: true}, releaseScript)
+					}
+					lease, _ := FromContext(ctx)
+					released = time.Now()
+					if err := lease.Release(ctx, Cooldown(d)); lost != errors.Is(err, ErrUnavailable) {
+						t.Errorf("the schedule is off: %v", err)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				wantBetween(t, "free after", w.gets(next, released), d, d+5*time.Millisecond)
+				w.release(next.lease)
+			})
+		})
+	}
+}
+
+// Of a lease that was lost no cooldown begins, and its holder hears of that, also when its process was paused.
+func TestNoCooldownAfterALoss(t *testing.T) {
+	for name, paused := range map[string]bool{"lost": false, "paused": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p, other := w.process(FixedLease(true)), w.process()
+				lease := w.holds(p, "k")
+				if paused {
+					p.stopTimers()
+				}
+				time.Sleep(10*time.Second - time.Millisecond)
+				wantReason(t, lease.Release(t.Context(), Cooldown(time.Minute)), LossExpired)
+				synctest.Wait()
+				w.release(w.acquire(other, "k"))
+			})
+		})
+	}
+}
+
+// An option that is unfit changes nothing.
+func TestUnfitReleaseOptions(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		for name, opts := range map[string][]ReleaseOption{
+			"nil": {nil}, "negative": {Cooldown(-1)}, "too long": {Cooldown(slack + 1)}, "one of two": {Cooldown(1), nil},
+		} {
+			if err := lease.Release(t.Context(), opts...); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s: error is %v", name, err)
+			}
+			wantValid(t, lease)
+		}
+		w.releaseFor(lease, slack)
+		_, err := p.TryAcquire(t.Context(), "k")
+		op, _ := errors.AsType[*OpError](err)
+		wantBetween(t, "retry after", op.RetryAfter, slack, slack+time.Millisecond)
+	})
+}
+
+// The next in line of the process asks when the release is over, to learn how long it has to wait, and not together with
+// it.
+func TestNothingIsHandedOnInACooldown(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		const oneWay = 5 * time.Millisecond
+		p := w.process()
+		lease := w.holds(p, "k")
+		next := w.waits(p, "k")
+		var asked atomic.Int64
+		for _, k := range p.links {
+			k.decide(func(s *script, _ []any) fate {
+				if s == acquireScript {
+					asked.Add(1)
+				}
+				return fate{delay: oneWay, replyDelay: oneWay}
+			})
+		}
+		released := time.Now()
+		go w.releaseFor(lease, time.Second)
+		time.Sleep(oneWay)
+		synctest.Wait()
+		if n := asked.Load(); n > 0 {
+			t.Errorf("asked %d times before the release was confirmed", n)
+		}
+		wantBetween(t, "free after", w.gets(next, released), time.Second, time.Second+5*oneWay)
+		w.release(next.lease)
+	})
+}

@@ -1,0 +1,266 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Runs under a lease that the caller has already.
+
+// again runs fn by Do or TryDo.
+type again = func(l *Locker, ctx context.Context, fn func(context.Context) error) error
+
+func eachReentrant(t *testing.T, f func(t *testing.T, w *world, again again)) {
+	for name, run := range map[string]func(*Locker, context.Context, string, func(context.Context) error, ...CallOption) error{
+		"Do": (*Locker).Do, "TryDo": (*Locker).TryDo,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				f(t, w, func(l *Locker, ctx context.Context, fn func(context.Context) error) error {
+					return run(l, ctx, "k", fn, Reentrant(true), Name("inner"), TTL(20*time.Second), MinHold(time.Minute))
+				})
+			})
+		})
+	}
+}
+
+// Do runs under the lease of its caller, however that came by it, asks nothing of the nodes, and leaves the key to the
+// caller.
+func TestReentrant(t *testing.T) {
+	eachReentrant(t, func(t *testing.T, w *world, again again) {
+		o := &recording{}
+		p, other := w.process(WithObserver(o.observer()), WithMaxTTL(time.Minute)), w.process(WithMaxTTL(time.Minute))
+		derived, err := p.With(Name("other"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		type name struct{}
+		under := func(ctx context.Context) error {
+			lease, _ := FromContext(ctx)
+			synctest.Wait()
+			before, watched := w.requests(), len(o.ops)
+			runs := 0
+			fn := func(ctx context.Context) error {
+				runs++
+				if got, _ := FromContext(ctx); got != lease {
+					t.Errorf("runs under %v", got)
+				}
+				return ctx.Err()
+			}
+			for _, l := range []*Locker{p.Locker, derived} {
+				for _, ctx := range []context.Context{ctx, context.WithValue(ctx, name{}, 1), context.WithoutCancel(ctx)} {
+					if err := again(l, ctx, fn); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			func() {
+				defer func() { recover() }()
+				again(p.Locker, ctx, func(context.Context) error { panic("fn") })
+			}()
+			synctest.Wait()
+			if runs != 6 || w.requests() != before || len(o.ops) != watched {
+				t.Errorf("%d runs, %d requests, %d operations", runs, w.requests()-before, len(o.ops)-watched)
+			}
+			wantValid(t, lease)
+			_, err := other.TryAcquire(t.Context(), "k")
+			wantErr(t, err, ErrHeld)
+			return nil
+		}
+		for name, run := range map[string]func() error{
+			"Do":        func() error { return p.Do(t.Context(), "k", under) },
+			"Once":      func() error { return p.Once(t.Context(), "k", under, Retention(time.Millisecond)) },
+			"lingering": func() error { return p.Do(t.Context(), "k", under, Linger(Forever)) },
+			"an inner run": func() error {
+				return p.Do(t.Context(), "k", func(ctx context.Context) error { return again(p.Locker, ctx, under) })
+			},
+			"Acquire": func() error {
+				lease := w.acquire(p, "k")
+				defer w.release(lease)
+				return under(lease.Context())
+			},
+		} {
+			if err := run(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			time.Sleep(time.Second)
+			w.release(w.acquire(other, "k"))
+		}
+	})
+}
+
+// It works through leases on other keys, and who asks again from there finds those, too.
+func TestReentrantThroughAnotherKey(t *testing.T) {
+	eachReentrant(t, func(t *testing.T, w *world, again again) {
+		p := w.process(WithMaxTTL(time.Minute))
+		type name struct{}
+		runs := 0
+		k := w.acquire(p, "k")
+		err := p.Do(k.Context(), "l", func(ctx context.Context) error {
+			l, _ := FromContext(ctx)
+			return again(p.Locker, context.WithValue(ctx, name{}, "value"), func(ctx context.Context) error {
+				if got, _ := FromContext(ctx); got != k || ctx.Value(name{}) != "value" {
+					t.Errorf("runs under %q, with %v", got.Key(), ctx.Value(name{}))
+				}
+				wantErr(t, p.TryDo(ctx, "l", w.never), errNotReentrant)
+				return p.Do(ctx, "l", func(ctx context.Context) error {
+					if got, _ := FromContext(ctx); got != l {
+						t.Errorf("runs under %q", got.Key())
+					}
+					runs++
+					return nil
+				}, Reentrant(true))
+			})
+		})
+		if err != nil || runs != 1 {
+			t.Errorf("%d runs, error %v", runs, err)
+		}
+		wantValid(t, k)
+		w.release(k)
+	})
+}
+
+// The run ends with the caller's context, and with the lease even if that context does not, and says which it was.
+func TestEndOfAReentrantRun(t *testing.T) {
+	errBoom := errors.New("boom")
+	vanishes := func(p *process, _ context.CancelFunc) { p.vanish() }
+	for name, c := range map[string]struct {
+		cut      bool // the context that it is called with does not end with the lease
+		ends     func(p *process, cancel context.CancelFunc)
+		err      func(ctx context.Context) error
+		want     []error
+		notWant  error
+		released bool // in the end the lease was held
+	}{
+		"lost":                     {false, vanishes, context.Context.Err, []error{ErrLost}, context.Canceled, false},
+		"lost, of a cut context":   {true, vanishes, context.Context.Err, []error{ErrLost}, context.Canceled, false},
+		"lost, with another error": {false, vanishes, func(context.Context) error { return errBoom }, []error{ErrLost, errBoom}, context.Canceled, false},
+		"lost, without an error":   {true, vanishes, func(context.Context) error { return nil }, []error{ErrLost}, context.Canceled, false},
+		"lost in a pause": {true, func(p *process, _ context.CancelFunc) {
+			p.vanish()
+			p.stopTimers()
+			time.Sleep(time.Minute)
+		}, context.Context.Err, []error{ErrLost}, context.Canceled, false},
+		"cancelled": {false, func(_ *process, cancel context.CancelFunc) { cancel() }, context.Context.Err, []error{context.Canceled}, ErrLost, true},
+		"cancelled, and lost": {false, func(p *process, cancel context.CancelFunc) {
+			cancel()
+			p.vanish()
+			time.Sleep(time.Minute)
+		}, context.Context.Err, []error{context.Canceled, ErrLost}, nil, false},
+		"its deadline": {false, func(*process, context.CancelFunc) { time.Sleep(5 * time.Minute) }, context.Context.Err, []error{context.DeadlineExceeded}, ErrLost, true},
+		"fn's error":   {false, func(_ *process, cancel context.CancelFunc) { cancel() }, func(context.Context) error { return errBoom }, []error{errBoom}, ErrLost, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachReentrant(t, func(t *testing.T, w *world, again again) {
+				p := w.process(WithMaxTTL(time.Minute))
+				lease := w.holds(p, "k")
+				ctx, cancel := context.WithTimeout(lease.Context(), 5*time.Minute)
+				defer cancel()
+				if c.cut {
+					ctx = context.WithoutCancel(lease.Context())
+				}
+				err := again(p.Locker, ctx, func(ctx context.Context) error {
+					c.ends(p, cancel)
+					if name == "lost in a pause" {
+						wantErr(t, ctx.Err(), context.Canceled)
+					}
+					testutil.Receive(t, ctx.Done())
+					return c.err(ctx)
+				})
+				for _, want := range c.want {
+					wantErr(t, err, want)
+				}
+				if c.notWant != nil && errors.Is(err, c.notWant) {
+					t.Errorf("error is %v", err)
+				}
+				p.clear()
+				if err := lease.Release(t.Context()); c.released != (err == nil) {
+					t.Errorf("the outermost's release: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A lease that is over does not count, nor does a context that has ended already, another Locker's lease or one on
+// another key.
+func TestReentrantOnlyUnderALeaseThatIsHeld(t *testing.T) {
+	eachReentrant(t, func(t *testing.T, w *world, again again) {
+		p, other := w.process(WithMaxTTL(time.Minute)), w.process(WithMaxTTL(time.Minute))
+		for name, end := range map[string]func(*Lease){
+			"released": w.release,
+			"lost": func(lease *Lease) {
+				lease.lose(LossTaken)
+				time.Sleep(11 * time.Second)
+			},
+		} {
+			lease := w.await(p, "k")
+			end(lease)
+			err := again(p.Locker, lease.Context(), w.never)
+			wantErr(t, err, context.Canceled)
+			if errors.Is(err, ErrLost) || errors.Is(err, ErrReleased) {
+				t.Errorf("two errors at once: %v", err)
+			}
+			err = again(p.Locker, context.WithoutCancel(lease.Context()), func(ctx context.Context) error {
+				got, _ := FromContext(ctx)
+				wantLaterToken(t, got, lease)
+				wantValid(t, got)
+				return nil
+			})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		lease := w.await(p, "k") // when the min hold of the one that it acquired itself is over
+		ctx, cancel := context.WithCancel(lease.Context())
+		cancel()
+		wantErr(t, again(p.Locker, ctx, w.never), context.Canceled)
+		wantErr(t, other.TryDo(lease.Context(), "k", w.never, Reentrant(true)), ErrHeld)
+		w.release(lease)
+		lease = w.acquire(p, "l")
+		wantErr(t, again(p.Locker, lease.Context(), func(ctx context.Context) error {
+			if got, _ := FromContext(ctx); got == lease {
+				t.Error("runs under the lease of another key")
+			}
+			return errRefused
+		}), errRefused)
+		w.release(lease)
+	})
+}
+
+// Only Do and TryDo run under the caller's lease, only if told to, and the refusal says how.
+func TestWhatIsNotReentrant(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(Reentrant(true))
+		lease := w.acquire(p, "k")
+		ctx := lease.Context()
+		for name, err := range map[string]error{
+			"Acquire":    second(p.Acquire(ctx, "k", Reentrant(true))),
+			"TryAcquire": second(p.TryAcquire(ctx, "k")),
+			"Once":       p.Once(ctx, "k", w.never, Reentrant(true)),
+			"Do":         p.Do(ctx, "k", w.never, Reentrant(false)),
+			"TryDo":      p.TryDo(ctx, "k", w.never, Reentrant(false)),
+		} {
+			wantErr(t, err, ErrHeld)
+			if op, ok := errors.AsType[*OpError](err); !ok || op.Key != "k" || op.Op != OpAcquire || !strings.Contains(err.Error(), "core.Reentrant") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := p.Do(ctx, "k", func(context.Context) error { return nil }); err != nil {
+			t.Errorf("as New has it: %v", err)
+		}
+		if err := p.Do(ctx, "k", w.never, nil); !errors.Is(err, ErrInvalid) {
+			t.Errorf("an option is nil: %v", err)
+		}
+		wantErr(t, p.Do(ctx, "", w.never), ErrInvalidKey)
+		w.release(lease)
+	})
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -1,0 +1,146 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// order is the key of an order, for whoever works on one.
+func order(c *gin.Context) (string, error) {
+	if c.Param("id") == "secret" {
+		return "", errors.New("secret")
+	}
+	if id := c.Param("id"); id != "none" {
+		return core.Key("order", id), nil
+	}
+	return "", nil
+}
+
+// A route and whoever else uses its key exclude each other, in whatever process, and share fencing tokens.
+func TestByKeySharesWithOthers(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		var tokens []uint64
+		note := func(ctx context.Context) {
+			lease, _ := core.FromContext(ctx)
+			tokens = append(tokens, lease.FencingToken())
+		}
+		inHandler, goOn := make(chan struct{}, 1), make(chan struct{})
+		r := router()
+		r.PUT("/orders/:id", middleware(w, w.locker, ByKey(order)).Lock, func(c *gin.Context) {
+			note(c.Request.Context())
+			inHandler <- struct{}{}
+			<-goOn
+			c.String(200, "done")
+		})
+		request := func() func() reply { return background(func() reply { return call(r, "PUT", "/orders/42", "") }) }
+		other, key := w.replica(), core.Key("order", "42")
+		do := func(ctx context.Context) error { note(ctx); return nil }
+
+		for range 2 {
+			answer := request()
+			<-inHandler
+			if err := other.TryDo(w.Context(), key, do); !errors.Is(err, core.ErrHeld) {
+				w.Errorf("while the handler runs: %v", err)
+			}
+			waited := background(func() error { return other.Do(w.Context(), key, do) })
+			synctest.Wait()
+			goOn <- struct{}{}
+			answer().ok(w, "done")
+			if err := waited(); err != nil {
+				w.Error(err)
+			}
+		}
+		err := other.Do(w.Context(), key, func(ctx context.Context) error {
+			note(ctx)
+			answer := request()
+			time.Sleep(time.Second) // of the bubble
+			if len(inHandler) != 0 {
+				w.Error("the handler runs under a key that is held")
+			}
+			go func() { goOn <- struct{}{}; answer().ok(w, "done") }()
+			return nil
+		})
+		if err != nil {
+			w.Error(err)
+		}
+		<-inHandler
+		synctest.Wait()
+		if len(tokens) != 6 {
+			w.Errorf("tokens %v", tokens)
+		}
+		for i := 1; i < len(tokens); i++ {
+			if tokens[i] <= tokens[i-1] {
+				w.Errorf("tokens %v, which must increase", tokens)
+			}
+		}
+	})
+}
+
+// The key is core's as it is, of any route; an Idempotency-Key is one beside it.
+func TestByKeyIsTheKeyAsItIs(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByKey(order))
+		parts := with(w, m, ByParam("id"))
+		r := router()
+		r.PUT("/orders/:id", m.Lock, keyOf)
+		r.PUT("/a/:id", with(w, m, WithMaxWait(0)).Lock, keyOf)
+		r.PUT("/parts/:id", parts.Lock, keyOf)
+		r.PUT("/again/:id", with(w, parts, ByKey(order)).Lock, keyOf)
+		r.PUT("/once/:id", with(w, m, WithIdempotencyKeyRequired()).Lock, keyOf)
+		r.PUT("/nested/:id", m.Lock, with(w, m, WithMaxWait(0)).Lock, keyOf)
+		key := core.Key("order", "42")
+		for path, want := range map[string]string{
+			"/orders/42": key, "/a/42": key, "/again/42": key, "/once/42": key, "/nested/42": key, "/parts/42": routeKey("/parts/:id", "42"),
+			"/orders/" + strings.Repeat("4", 600): core.Key("order", strings.Repeat("4", 600)),
+		} {
+			call(r, "PUT", path, "", "Idempotency-Key", "k").ok(w, want)
+		}
+		call(r, "PUT", "/orders/none", "").expect(w, 400, KindKeyMissing)
+		refused := call(r, "PUT", "/orders/secret", "")
+		if refused.expect(w, 400, KindKeyMissing); strings.Contains(refused.body, "secret") {
+			w.Errorf("the text of an error was sent: %s", refused.body)
+		}
+	})
+}
+
+// A key that core refuses is a fault of the program, and not of the request.
+func TestByKeyThatCoreRefuses(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		var logged string
+		r := router()
+		r.Use(func(c *gin.Context) { c.Next(); logged = c.Errors.String() })
+		r.PUT("/orders/:id", middleware(w, w.locker, ByKey(func(c *gin.Context) (string, error) { return c.Param("id"), nil })).Lock, keyOf)
+		call(r, "PUT", "/orders/"+strings.Repeat("4", 512), "").ok(w, strings.Repeat("4", 512))
+		call(r, "PUT", "/orders/"+strings.Repeat("4", 513), "").expect(w, 500, KindMisconfigured)
+		if !strings.Contains(logged, core.ErrInvalidKey.Error()) {
+			w.Errorf("the log has %q", logged)
+		}
+	})
+}
+
+// All of a key is all of it.
+func TestByKeyGoesWithNoOtherPart(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		tenant := WithTenant(func(*gin.Context) (string, error) { return "acme", nil })
+		scoped := middleware(w, w.locker, ByParam("id"), WithScope("orders"))
+		for want, build := range map[string]func() (*Middleware, error){
+			"give no other part":     func() (*Middleware, error) { return New(w.locker, ByKey(order), ByParam("id")) },
+			"neither WithScope":      func() (*Middleware, error) { return New(w.locker, ByKey(order), WithScope("orders")) },
+			"nor WithTenant":         func() (*Middleware, error) { return New(w.locker, ByKey(order), tenant) },
+			"give neither WithScope": func() (*Middleware, error) { return scoped.With(ByKey(order)) },
+			"ByKey: function is nil": func() (*Middleware, error) { return New(w.locker, ByKey(nil)) },
+		} {
+			if _, err := build(); err == nil || !strings.Contains(err.Error(), want) {
+				w.Errorf("%v, want %q", err, want)
+			}
+		}
+	})
+}

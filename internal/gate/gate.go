@@ -1,0 +1,115 @@
+// Package gate counts who is inside of something that is going to be closed.
+package gate
+
+import (
+	"context"
+	"sync"
+)
+
+// A Gate admits callers until it is closed, and tells when the last of them has left. The zero value is open. It is safe
+// for concurrent use.
+type Gate struct {
+	mu     sync.Mutex
+	inside int
+	closed bool
+	empty  chan struct{}
+}
+
+// Enter lets the caller in, who is to call Leave. It reports false once the gate is closed.
+func (g *Gate) Enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.inside++
+	return true
+}
+
+// Join lets in one more on behalf of somebody who is inside, so a closed gate admits it as well. It reports false once the
+// gate is closed and nobody is inside.
+func (g *Gate) Join() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed && g.inside == 0 {
+		return false
+	}
+	g.inside++
+	return true
+}
+
+// Go runs f on a goroutine that is inside, unless Join reports false.
+func (g *Gate) Go(f func()) bool {
+	if !g.Join() {
+		return false
+	}
+	go func() {
+		defer g.Leave()
+		f()
+	}()
+	return true
+}
+
+// Leave lets one out.
+func (g *Gate) Leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside--; g.inside < 0 {
+		panic("gate: more have left than have entered")
+	}
+	g.tell()
+}
+
+// Close has Enter refuse from now on. It waits for nobody and may be called again.
+func (g *Gate) Close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.closed = true
+		g.tell()
+	}
+}
+
+// Inside returns how many are inside.
+func (g *Gate) Inside() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside
+}
+
+// Empty returns a channel that is closed once the gate is closed and nobody is inside.
+func (g *Gate) Empty() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.done()
+}
+
+// Wait waits until the gate is closed and nobody is inside, or returns the cause of the end of ctx.
+func (g *Gate) Wait(ctx context.Context) error {
+	empty := g.Empty()
+	select {
+	case <-empty:
+		return nil
+	default:
+	}
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (g *Gate) done() chan struct{} {
+	if g.empty == nil {
+		g.empty = make(chan struct{})
+	}
+	return g.empty
+}
+
+// tell is called with the lock, by whoever closed the gate or left.
+func (g *Gate) tell() {
+	if g.closed && g.inside == 0 {
+		close(g.done())
+	}
+}

@@ -1,0 +1,105 @@
+package queuelock
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A Runner runs the tasks of asynq servers under leases. It is safe for concurrent use, and one of them may
+// serve several servers.
+type Runner struct {
+	conf   config
+	locker *core.Locker
+	names  names
+
+	unwired, retries, reused sync.Once // what is said once
+}
+
+// New returns a Runner that takes its leases from locker, which the caller keeps owning: close it after the
+// servers have shut down. Its TTL is how long the keys of a process that dies stay taken.
+//
+// The error names every fault of the options, and a key prefix of locker that asynq claims for itself.
+func New(locker *core.Locker, opts ...Option) (*Runner, error) {
+	conf := newConfig(opts)
+	conf.checkLocker(locker)
+	if err := conf.faults.Err("queuelock"); err != nil {
+		return nil, err
+	}
+	return &Runner{conf: conf, locker: locker, names: names{known: map[string]bool{}}}, nil
+}
+
+const asynqPrefix = "asynq:"
+
+func (c *config) checkLocker(locker *core.Locker) {
+	_, err := locker.With(c.lease("")...) // also where there is no Locker
+	c.faults.Check(err != nil, "%w", err)
+	p := locker.KeyPrefix()
+	c.faults.Check(strings.HasPrefix(p, asynqPrefix), "the locker's key prefix %q begins with %q, which belongs to asynq: choose another (core.WithKeyPrefix)", p, asynqPrefix)
+}
+
+// Middleware runs each task of next under its leases; it is an asynq.MiddlewareFunc:
+//
+//	mux.Use(runner.Middleware)
+//
+// Use it once per handler, before middleware that must only see tasks that are run. The package
+// documentation says what becomes of a task that cannot be run now.
+func (r *Runner) Middleware(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return r.process(ctx, t, next) })
+}
+
+// process is what becomes of a delivery. A panic of the handler passes through untouched, because asynq tells where it
+// came from by the stack above its own recover.
+func (r *Runner) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
+	d, err := r.delivery(ctx, t)
+	if err != nil {
+		return err
+	}
+	held, err := d.acquire(ctx)
+	if err != nil {
+		return d.refuse(ctx, err)
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			held.release(ctx)
+		}
+	}()
+	err = d.run(ctx, held, next)
+	returned = true
+	return d.settle(ctx, held, err)
+}
+
+// run calls the handler, in a context that also ends when a lease is lost.
+func (d *delivery) run(ctx context.Context, held leases, next asynq.Handler) error {
+	run, stop := core.Join(held.innermost().Context(), held[0].Context(), ctx)
+	defer stop()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	returned := make(chan struct{})
+	defer close(returned)
+	watching.Go(func() { d.watch(ctx, returned) })
+	return next.ProcessTask(NewContext(run, Execution{d.keys[0], held.innermost().FencingToken()}), d.task)
+}
+
+// watch says when a handler has not returned a grace after its context ended, which is when core ceases to renew its
+// leases.
+func (d *delivery) watch(ctx context.Context, returned <-chan struct{}) {
+	select {
+	case <-returned:
+		return
+	case <-ctx.Done():
+	}
+	select {
+	case <-returned:
+	case <-time.After(d.r.conf.grace):
+		d.event(ctx, EventAbandoned)
+		d.log(ctx).Error("queuelock: the handler has not returned although its context has ended: its leases are not renewed any more, and another delivery may run beside it",
+			"after", d.r.conf.grace, "cause", context.Cause(ctx))
+	}
+}

@@ -1,0 +1,28 @@
+// Package locktest helps to test code that runs under leases of package core:
+// a [Locker] on embedded nodes, more processes on the same nodes, a network for
+// each of them that can be cut, a lease that is lost when the test says so, and
+// observers that count, wait and record.
+//
+// What does a handler do when it loses its lease?
+//
+//	func TestHandlerStops(t *testing.T) {
+//		synctest.Test(t, func(t *testing.T) {
+//			l := locktest.New(t)
+//			err := l.Do(t.Context(), "report", func(ctx context.Context) error {
+//				go l.Lose(ctx)
+//				return writeReport(ctx) // has to return when ctx ends
+//			})
+//			if !errors.Is(err, core.ErrLost) {
+//				t.Errorf("the report was finished without the lease: %v", err)
+//			}
+//		})
+//	}
+//
+// Everything works inside a testing/synctest bubble, where waiting takes no
+// time, and outside of one. Faults of nodes are methods of [testutil.Node], those
+// of one process's network methods of [testutil.Link].
+package locktest
+
+import "github.com/lockkit/lockkit/testutil" // for the links above
+
+var _ *testutil.Link
