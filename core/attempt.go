@@ -129,15 +129,15 @@ func (a *attempt) settleToken(ctx, wait context.Context, t *tally) bool {
 	for i := range t.votes {
 		tails[i] = []any{token, 0, t.votes[i].token, t.votes[i].memory, 0}
 	}
-	r := a.round(renewScript, a.args(renewScript, 0), func(r *round) bool { return r.count(Granted)+stored.len() >= r.q })
+	r := a.round(renewScript, a.args(renewScript, 0), func(r *round) bool { return r.count(VerdictGranted)+stored.len() >= r.q })
 	r.must, r.tail = true, func(i int) []any { return tails[i] }
 	r.send(ctx, granted&^stored)
 	r.wait(wait)
-	if r.count(Granted)+stored.len() >= t.q {
+	if r.count(VerdictGranted)+stored.len() >= t.q {
 		return true
 	}
 	for i := range r.votes {
-		if r.asked.has(i) && r.votes[i].verdict != Granted {
+		if r.asked.has(i) && r.votes[i].verdict != VerdictGranted {
 			t.votes[i] = r.votes[i] // not ours any more, or not known to be
 		}
 	}
@@ -162,7 +162,7 @@ func (a *attempt) sends(op OpKind, node int) bool {
 
 // noteAnswer notes that a node has answered a request, if it has. Called with the lock.
 func (a *attempt) noteAnswer(op OpKind, got reply) {
-	if got.verdict == CircuitOpen || !answered(got.err) {
+	if got.verdict == VerdictCircuitOpen || !answered(got.err) {
 		return
 	}
 	s := &a.nodes[got.node]
@@ -180,7 +180,7 @@ func (a *attempt) hear(op OpKind, got reply) (v Verdict, slept bool) {
 	switch op {
 	case OpAcquire:
 		a.queued = a.queued || got.place > 0
-		if got.verdict == Granted {
+		if got.verdict == VerdictGranted {
 			a.granted(got)
 		}
 	case OpRenew:
@@ -189,10 +189,10 @@ func (a *attempt) hear(op OpKind, got reply) (v Verdict, slept bool) {
 		// A release before this one has ended the attempt there, or may have, if its answer is missing; then nobody
 		// can tell whether the key was taken before that or since.
 		s := &a.nodes[got.node]
-		if got.verdict == Gone && (s.freed || s.ends > 0) {
-			got.verdict = Granted
+		if got.verdict == VerdictGone && (s.freed || s.ends > 0) {
+			got.verdict = VerdictGranted
 		}
-		s.freed = s.freed || got.verdict == Granted
+		s.freed = s.freed || got.verdict == VerdictGranted
 		a.releaseAgain(got)
 	default: // whoever sent the others keeps what they said
 	}
@@ -231,7 +231,7 @@ func (a *attempt) quitting() any {
 // since the confirmation before: more time has passed on the node than can have passed here. Called with the lock.
 func (a *attempt) confirm(got reply) (has, slept bool) {
 	switch got.verdict {
-	case Granted, Healed, Passed:
+	case VerdictGranted, VerdictHealed, VerdictPassed:
 	default:
 		return false, false
 	}

@@ -28,7 +28,7 @@ func TestGroupsOfABatch(t *testing.T) {
 		}
 		for i, reply := range send(batch) {
 			v, lease := acquireScript.parseInBatch(reply), leases[i]
-			if got := time.Duration(v.expiry-time.Now().UnixMilli()) * time.Millisecond; v.verdict != Granted || got != lease.p.server {
+			if got := time.Duration(v.expiry-time.Now().UnixMilli()) * time.Millisecond; v.verdict != VerdictGranted || got != lease.p.server {
 				t.Errorf("%d: %+v, a lease of %v, want one of %v", i, v, got, lease.p.server)
 			}
 			if r := w.resource(p, 0, lease.key); r.Owner != lease.id || r.Carried != lease.carries {
@@ -113,13 +113,13 @@ func TestWriteBacksInABatch(t *testing.T) {
 			memory  string // "" = the node's
 			want    Verdict
 		}{
-			{"renewal", true, nil, "", Granted},
-			{"write-back", false, func(token uint64) uint64 { return token }, "", Granted},
-			{"write-back of another grant", false, func(token uint64) uint64 { return token - 1 }, "", Gone},
-			{"write-back after memory was lost", false, func(token uint64) uint64 { return token }, "00000000.1", Gone},
-			{"second renewal", true, nil, "", Granted},
-			{"third renewal", true, nil, "", Granted},
-			{"second write-back", false, func(token uint64) uint64 { return token }, "", Granted},
+			{"renewal", true, nil, "", VerdictGranted},
+			{"write-back", false, func(token uint64) uint64 { return token }, "", VerdictGranted},
+			{"write-back of another grant", false, func(token uint64) uint64 { return token - 1 }, "", VerdictGone},
+			{"write-back after memory was lost", false, func(token uint64) uint64 { return token }, "00000000.1", VerdictGone},
+			{"second renewal", true, nil, "", VerdictGranted},
+			{"third renewal", true, nil, "", VerdictGranted},
+			{"second write-back", false, func(token uint64) uint64 { return token }, "", VerdictGranted},
 		}
 		var batch []request
 		var leases []*Lease
@@ -144,7 +144,7 @@ func TestWriteBacksInABatch(t *testing.T) {
 		replies := must(batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now())))
 		for i, c := range cases {
 			token := leases[i].token
-			if !c.renewal && c.want == Granted {
+			if !c.renewal && c.want == VerdictGranted {
 				token += raise
 			}
 			got := renewScript.parseInBatch(replies[i]).verdict

@@ -92,10 +92,10 @@ func BenchmarkScripts(b *testing.B) {
 	for b.Loop() {
 		lease := l.newLease(b.Context(), "key")
 		r := lease.acquiring(false)
-		if v := n.call(b.Context(), acquireScript, r.request(0, time.Now())); v.verdict != Granted {
+		if v := n.call(b.Context(), acquireScript, r.request(0, time.Now())); v.verdict != VerdictGranted {
 			b.Fatal(v)
 		}
-		if v := n.call(b.Context(), releaseScript, lease.releasing(0).request(0, time.Now())); v.verdict != Granted {
+		if v := n.call(b.Context(), releaseScript, lease.releasing(0).request(0, time.Now())); v.verdict != VerdictGranted {
 			b.Fatal(v)
 		}
 	}

@@ -196,7 +196,7 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 		lease.mu.Unlock()
 		// As if the request had been sent before the loss: node 0 judges it.
 		v := p.e.nodes[0].call(t.Context(), renewScript, stamped(append(lease.args(renewScript, 5), lease.token, expiry, 0, noMemory, 0)))
-		if v.verdict != Quarantined {
+		if v.verdict != VerdictQuarantined {
 			t.Fatalf("the lease is %v", v.verdict)
 		}
 	})

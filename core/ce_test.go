@@ -20,7 +20,7 @@ var slowly = []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), with
 func (w *world) partly(p *process, i int, key string) {
 	w.t.Helper()
 	lease := p.newLease(w.t.Context(), key)
-	if v := p.e.nodes[i].call(w.t.Context(), acquireScript, stamped(lease.acquiring(false).args)); v.verdict != Granted {
+	if v := p.e.nodes[i].call(w.t.Context(), acquireScript, stamped(lease.acquiring(false).args)); v.verdict != VerdictGranted {
 		w.t.Fatalf("node %d: %v %v", i, v.verdict, v.err)
 	}
 	lease.completing = true
@@ -333,7 +333,7 @@ func TestCE18_TokenClamp(t *testing.T) {
 		ask("other", 0)
 		time.Sleep(p.p.maxTTL + time.Millisecond)
 		after := ask("k", -time.Hour)
-		if before.verdict != Granted || after.verdict != Granted || after.token <= before.token {
+		if before.verdict != VerdictGranted || after.verdict != VerdictGranted || after.token <= before.token {
 			t.Fatalf("tokens %d (%v), then %d (%v)", before.token, before.verdict, after.token, after.verdict)
 		}
 	})

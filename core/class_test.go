@@ -158,7 +158,7 @@ func TestOpErrorLogs(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	err := &OpError{Op: OpAcquire, Key: "secret", Err: ErrHeld, RetryAfter: time.Second, Ended: context.DeadlineExceeded,
-		Nodes: []NodeReply{{Node: 0, Addr: "a:1", Verdict: Held, Rest: 2 * time.Second}, {Node: 1, Verdict: Pending}, {Node: 2, Verdict: Failed, Err: errors.New("refused")}}}
+		Nodes: []NodeReply{{Node: 0, Addr: "a:1", Verdict: VerdictHeld, Rest: 2 * time.Second}, {Node: 1, Verdict: VerdictPending}, {Node: 2, Verdict: VerdictFailed, Err: errors.New("refused")}}}
 	slog.New(slog.NewTextHandler(&out, nil)).Error("x", "err", err)
 	for _, want := range []string{"err.op=acquire", "err.key_hash=" + keyHash("secret"), "held by another holder, retry after 1s", "deadline exceeded",
 		`"err.node 0"="held for another 2s"`, `"err.node 2"=refused`} {

@@ -33,7 +33,7 @@ func (s *scene) checkVote(line string, want map[string]string, v vote) {
 	if r := v.record; r != nil {
 		maps.Copy(got, map[string]int64{"ballot": int64(r.ballot), "kept": r.rest.Milliseconds(), "origin": int64(r.Token)})
 		text["result"] = string(r.Result)
-		if v.verdict == Done {
+		if v.verdict == VerdictDone {
 		}
 	}
 	s.compare(line, want, got, text)

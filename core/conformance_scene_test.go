@@ -263,7 +263,7 @@ func (s *scene) step(line, who, rest string) {
 		before = s.time()
 		v = s.counted(code, args)
 		after = s.time()
-		refused = v.verdict == ClockSkewed && !given && time.Since(stamp) > s.l.p.window
+		refused = v.verdict == VerdictClockSkewed && !given && time.Since(stamp) > s.l.p.window
 	}
 	if s.way == twice {
 		s.send(code, args)
@@ -281,7 +281,7 @@ func (s *scene) step(line, who, rest string) {
 	}
 	s.names["wall"] = s.eval(f["wall"])
 	s.checkVote(line, fieldsOf(expect), v)
-	if v.verdict == Granted && v.token != 0 {
+	if v.verdict == VerdictGranted && v.token != 0 {
 		s.names[who] = span{int64(v.token), int64(v.token)}
 	}
 }

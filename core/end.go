@@ -136,7 +136,7 @@ func (a *attempt) free() {
 // releaseAgain has a node that did not answer told once more, in the background, that the attempt is over. Called
 // with the lock.
 func (a *attempt) releaseAgain(got reply) {
-	if got.verdict == TimedOut || !answered(got.err) {
+	if got.verdict == VerdictTimedOut || !answered(got.err) {
 		a.releaseLater(got.node, a.p.nodeTimeout)
 	}
 }
@@ -169,7 +169,7 @@ func (a *attempt) resend(node int) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if s := &a.nodes[node]; !untold {
-			s.releasing, s.unreleased = false, r.count(Granted)+r.count(Gone) == 0
+			s.releasing, s.unreleased = false, r.count(VerdictGranted)+r.count(VerdictGone) == 0
 		}
 	}
 	r.send(context.Background(), nodeSet(0).with(node)) //nolint:forbidigo // an end is sent whatever became of its caller

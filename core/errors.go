@@ -88,7 +88,7 @@ func (e *OpError) Error() string {
 	fmt.Fprintf(&b, "lockkit: %s %q: %s", e.Op, e.Key, e.summary())
 	sep := ": "
 	for _, n := range e.Nodes {
-		if n.Verdict != Pending {
+		if n.Verdict != VerdictPending {
 			b.WriteString(sep)
 			b.WriteString(n.String())
 			sep = "; "
@@ -120,7 +120,7 @@ func (e *OpError) summary() string {
 func (e *OpError) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("op", e.Op.String()), slog.String("key_hash", keyHash(e.Key)), slog.String("err", e.summary())}
 	for _, n := range e.Nodes {
-		if n.Verdict != Pending {
+		if n.Verdict != VerdictPending {
 			attrs = append(attrs, slog.String(nodeName(n.Node, ""), n.said()))
 		}
 	}
@@ -152,10 +152,10 @@ type NodeReply struct {
 	Node    int    // index in the list given to New
 	Addr    string // its address, where the client tells
 	Verdict Verdict
-	Rest    time.Duration // Held, Quarantined: time left
+	Rest    time.Duration // VerdictHeld, VerdictQuarantined: time left
 	Skew    time.Duration // node's wall clock minus this process's, when it answered; within Latency
 	Latency time.Duration // from request to answer
-	Err     error         // Failed, TimedOut, CircuitOpen: why, with what the node failed with before where that is known
+	Err     error         // VerdictFailed, VerdictTimedOut, VerdictCircuitOpen: why, with what the node failed with before where that is known
 }
 
 // String describes the reply for a log line.
@@ -164,21 +164,21 @@ func (n NodeReply) String() string { return nodeName(n.Node, n.Addr) + ": " + n.
 // said is what the node said, without its name.
 func (n NodeReply) said() string {
 	switch n.Verdict {
-	case Held:
+	case VerdictHeld:
 		return fmt.Sprintf("held for another %v", n.Rest.Round(time.Millisecond))
-	case Quarantined:
+	case VerdictQuarantined:
 		return fmt.Sprintf("quarantined for another %v, because it is new, was restarted, or may have lost its memory: it votes by itself then", n.Rest.Round(time.Millisecond))
-	case Forgotten:
+	case VerdictForgotten:
 		return "has lost its memory since it last confirmed the lease, so it cannot vouch that nobody else was granted the key"
-	case Unconfirmed:
+	case VerdictUnconfirmed:
 		return "was promoted a moment ago, and the old primary may still serve: not counted yet"
-	case ClockSkewed:
+	case VerdictClockSkewed:
 		return fmt.Sprintf("its clock is off by %v, more than the clock window allows: check NTP on both machines", n.Skew.Round(time.Millisecond))
-	case TooLate:
+	case VerdictTooLate:
 		return "the request arrived too late to count"
-	case Replica:
+	case VerdictReplica:
 		return "is a replica, not a master"
-	case Unguarded:
+	case VerdictUnguarded:
 		return "does not report its replication history, which the restart guard needs"
 	default: // its error or its name says it
 	}

@@ -187,7 +187,7 @@ func TestExtensionNotConfirmed(t *testing.T) {
 		p.reaches(0)
 		err := lease.Extend(t.Context(), 30*time.Second)
 		wantErr(t, err, ErrUnavailable)
-		if op, ok := errors.AsType[*OpError](err); !ok || op.Op != OpRenew || op.Key != "k" || len(op.Nodes) != 3 || op.Nodes[0].Verdict != Granted {
+		if op, ok := errors.AsType[*OpError](err); !ok || op.Op != OpRenew || op.Key != "k" || len(op.Nodes) != 3 || op.Nodes[0].Verdict != VerdictGranted {
 			t.Errorf("error is %#v", err)
 		}
 		p.clear()

@@ -150,8 +150,8 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 		if v.clock != 0 {
 			v.skew = time.Duration(v.clock-clock.UnixMicro()) * time.Microsecond
 			n.heardClock(v.skew, v.latency)
-			if v.verdict == ClockSkewed && v.skew.Abs() <= r.p.window {
-				v.verdict = TooLate
+			if v.verdict == VerdictClockSkewed && v.skew.Abs() <= r.p.window {
+				v.verdict = VerdictTooLate
 			}
 			// What the batch brought along, and the request did not, is news to its round as if the node had told.
 			if f.longest > 0 && v.longest == 0 && f.longest > r.longest() {
@@ -167,7 +167,7 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 		}
 		if r.script == acquireScript {
 			if err := v.implausible(clock); err != nil {
-				v.verdict, v.err = Failed, err
+				v.verdict, v.err = VerdictFailed, err
 			}
 		}
 		r.hear(n.index, *v)
@@ -211,7 +211,7 @@ func (r *round) drop(n *node, b *breaker) {
 	over := r.over
 	r.mu.Unlock()
 	if !over {
-		r.hear(n.index, vote{verdict: CircuitOpen, err: errOverloaded})
+		r.hear(n.index, vote{verdict: VerdictCircuitOpen, err: errOverloaded})
 	}
 }
 
@@ -220,7 +220,7 @@ func (r *round) drop(n *node, b *breaker) {
 func (r *round) depart(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.ends() && r.votes[node].verdict != Pending {
+	if !r.ends() && r.votes[node].verdict != VerdictPending {
 		return false
 	}
 	r.queued = r.queued.without(node)

@@ -104,7 +104,7 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		r.asker = pausing{&lease.attempt, &looked}
 		r.send(t.Context(), allNodes(1))
 		r.wait(t.Context())
-		if r.count(Granted) != 1 || looked.IsZero() {
+		if r.count(VerdictGranted) != 1 || looked.IsZero() {
 			t.Fatalf("%v", r.votes)
 		}
 		args := m.batches[0][0].args

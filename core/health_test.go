@@ -101,17 +101,17 @@ func TestTouches(t *testing.T) {
 		w.release(lease)
 		time.Sleep(time.Minute)
 		for i := range w.nodes {
-			if got := o.verdicts(OpTouch, i); len(got) < 11 || len(got) > 12 || slices.ContainsFunc(got, func(v Verdict) bool { return v != Granted }) {
+			if got := o.verdicts(OpTouch, i); len(got) < 11 || len(got) > 12 || slices.ContainsFunc(got, func(v Verdict) bool { return v != VerdictGranted }) {
 				t.Errorf("touches of node %d in an idle minute: %v", i, got)
 			}
 		}
 		w.nodes[1].Flush()
 		w.nodes[2].Down()
 		time.Sleep(6 * time.Second)
-		if got := o.verdicts(OpTouch, 1); got[len(got)-1] != Quarantined {
+		if got := o.verdicts(OpTouch, 1); got[len(got)-1] != VerdictQuarantined {
 			t.Errorf("node 1, which was flushed: %v", got)
 		}
-		if got := o.verdicts(OpTouch, 2); got[len(got)-1] != Failed {
+		if got := o.verdicts(OpTouch, 2); got[len(got)-1] != VerdictFailed {
 			t.Errorf("node 2, which is down: %v", got)
 		}
 		if ops, _ := o.of(t, OpTouch); len(ops) > 0 {

@@ -186,7 +186,7 @@ func TestRealBatchOnAReplica(t *testing.T) {
 	}
 	batch := []request{{r: lease.releasing(0)}, {r: lease.releasing(0)}}
 	_, err := batchScript.runBatch(t.Context(), client, together(0, batch, time.Now()))
-	if !redis.IsReadOnlyError(err) || failed(err).verdict != Replica {
+	if !redis.IsReadOnlyError(err) || failed(err).verdict != VerdictReplica {
 		t.Errorf("the batch has the error %v", err)
 	}
 	if err := client.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {

@@ -41,12 +41,12 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 					{renewScript, stamped(append(lease.args(renewScript, 5), uint64(8), time.Now().Add(time.Hour).UnixMilli(), 0, noMemory, 1000))},
 					{releaseScript, lease.releasing(0).args},
 				} {
-					if v := p.e.nodes[0].call(context.Background(), q.s, q.args); v.verdict != Failed {
+					if v := p.e.nodes[0].call(context.Background(), q.s, q.args); v.verdict != VerdictFailed {
 						t.Errorf("%v: %v", q.s.op, v.verdict)
 					}
 				}
 				r := lease.offering(&nodeRecord{rest: time.Hour}, 8, true)
-				if v := p.e.nodes[0].call(context.Background(), completeScript, stamped(append(r.args, r.tail(0)...))); v.verdict != Failed {
+				if v := p.e.nodes[0].call(context.Background(), completeScript, stamped(append(r.args, r.tail(0)...))); v.verdict != VerdictFailed {
 					t.Errorf("complete: %v", v.verdict)
 				}
 				if after := w.dump(t, resource); after != before {

@@ -100,7 +100,7 @@ func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) boo
 		return false
 	}
 	for i := range t.votes {
-		if t.votes[i].verdict != CircuitOpen {
+		if t.votes[i].verdict != VerdictCircuitOpen {
 			lease.reached = lease.reached.with(i)
 		}
 	}

@@ -179,7 +179,7 @@ func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	useUp(t, client)
-	if v := l.e.nodes[0].call(t.Context(), renewScript, args()); v.verdict != Healed {
+	if v := l.e.nodes[0].call(t.Context(), renewScript, args()); v.verdict != VerdictHealed {
 		t.Errorf("the renewal is %v: %v", v.verdict, v.err)
 	}
 	if err := lease.Release(t.Context()); err != nil {

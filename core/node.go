@@ -55,7 +55,7 @@ func (n *node) attrs() slog.Attr {
 
 func newNode(i int, c redis.UniversalClient) *node {
 	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), connections: connections(c),
-		voting: voting{now: Granted, told: Granted}}
+		voting: voting{now: VerdictGranted, told: VerdictGranted}}
 	_, plain := c.(*redis.Client) // which heeds NoRetry
 	n.repeats = !plain
 	n.breakers = make([]*breaker, 1)

@@ -13,15 +13,15 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		verdict Verdict
 		want    string
 	}{
-		"held":                 {func(*Lease) {}, Granted, "new"},
-		"healed":               {func(*Lease) {}, Healed, "new"},
-		"passed":               {func(*Lease) {}, Passed, "new"},
-		"refused":              {func(*Lease) {}, Gone, "old"},
-		"not trusted any more": {func(lease *Lease) { lease.until.Store(int64(lease.engine.clock.now())) }, Healed, "old"},
-		"completing":           {func(lease *Lease) { lease.completing = true }, Healed, "old"},
-		"not reported yet":     {func(lease *Lease) { lease.state = leasePending }, Granted, "old"},
-		"over":                 {func(lease *Lease) { lease.state = leaseOver }, Granted, "old"},
-		"lost":                 {func(lease *Lease) { lease.state = leaseLost }, Granted, "old"},
+		"held":                 {func(*Lease) {}, VerdictGranted, "new"},
+		"healed":               {func(*Lease) {}, VerdictHealed, "new"},
+		"passed":               {func(*Lease) {}, VerdictPassed, "new"},
+		"refused":              {func(*Lease) {}, VerdictGone, "old"},
+		"not trusted any more": {func(lease *Lease) { lease.until.Store(int64(lease.engine.clock.now())) }, VerdictHealed, "old"},
+		"completing":           {func(lease *Lease) { lease.completing = true }, VerdictHealed, "old"},
+		"not reported yet":     {func(lease *Lease) { lease.state = leasePending }, VerdictGranted, "old"},
+		"over":                 {func(lease *Lease) { lease.state = leaseOver }, VerdictGranted, "old"},
+		"lost":                 {func(lease *Lease) { lease.state = leaseLost }, VerdictGranted, "old"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {

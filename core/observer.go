@@ -45,7 +45,7 @@ type Observer struct {
 	Event func(ctx context.Context, e Event)
 
 	// Node is called with what a node made of a request: once per request and node, when the node answers or fails,
-	// which may be long after the operation has ended, or when it is left alone (CircuitOpen). Outcome.Nodes shows
+	// which may be long after the operation has ended, or when it is left alone (VerdictCircuitOpen). Outcome.Nodes shows
 	// only what was known when the outcome was decided, and a quorum decides without its slowest nodes.
 	//
 	// The kind is that of the request: an OpAcquire may also send renewals and releases. OpTouch is a request that

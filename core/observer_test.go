@@ -172,9 +172,9 @@ func TestOutcomeOfAcquire(t *testing.T) {
 		if len(out.Nodes) != 3 {
 			t.Fatalf("%d nodes", len(out.Nodes))
 		}
-		for i, want := range []NodeReply{{Verdict: Granted, Latency: 5 * time.Millisecond}, {Verdict: Granted, Latency: 9 * time.Millisecond}, {Verdict: Failed, Latency: refusing}} {
+		for i, want := range []NodeReply{{Verdict: VerdictGranted, Latency: 5 * time.Millisecond}, {Verdict: VerdictGranted, Latency: 9 * time.Millisecond}, {Verdict: VerdictFailed, Latency: refusing}} {
 			n := out.Nodes[i]
-			if n.Node != i || n.Addr == "" || n.Verdict != want.Verdict || n.Latency != want.Latency || errors.Is(n.Err, errRefused) != (want.Verdict == Failed) {
+			if n.Node != i || n.Addr == "" || n.Verdict != want.Verdict || n.Latency != want.Latency || errors.Is(n.Err, errRefused) != (want.Verdict == VerdictFailed) {
 				t.Errorf("node %d: %+v", i, n)
 			}
 		}
@@ -224,7 +224,7 @@ func TestOutcomeOfRenewal(t *testing.T) {
 			t.Errorf("%v left before the first renewal, at first %v", outs[0].Margin, trusted)
 		}
 		for i, n := range outs[1].Nodes {
-			if n.Verdict != TimedOut || n.Latency != p.p.nodeTimeout || ops[1].Token != lease.FencingToken() {
+			if n.Verdict != VerdictTimedOut || n.Latency != p.p.nodeTimeout || ops[1].Token != lease.FencingToken() {
 				t.Errorf("node %d of a renewal that failed: %+v", i, n)
 			}
 		}
@@ -369,8 +369,8 @@ func TestEvents(t *testing.T) {
 func TestNoObserverNoReport(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		votes := newTally(nil, 3, allNodes(3))
-		votes.take(0, vote{verdict: Granted})
-		votes.take(1, vote{verdict: Granted})
+		votes.take(0, vote{verdict: VerdictGranted})
+		votes.take(1, vote{verdict: VerdictGranted})
 		p := w.process()
 		if got := p.e.report(&votes, false); got != nil {
 			t.Errorf("reported %v to nobody", got)
@@ -378,7 +378,7 @@ func TestNoObserverNoReport(t *testing.T) {
 		if got := p.e.report(&votes, true); len(got) != 3 {
 			t.Errorf("an observer is told of %d nodes", len(got))
 		}
-		votes.take(1, vote{verdict: Failed})
+		votes.take(1, vote{verdict: VerdictFailed})
 		if got := p.e.report(&votes, false); len(got) != 3 {
 			t.Errorf("the error of a failure has %d nodes", len(got))
 		}
@@ -439,14 +439,14 @@ func TestNodeObserver(t *testing.T) {
 			node int
 			want []Verdict
 		}{
-			{OpAcquire, 0, all(Granted, 4)}, {OpAcquire, 1, all(Granted, 4)},
-			{OpComplete, 0, all(Granted, 1)}, {OpComplete, 1, all(Granted, 1)}, {OpComplete, 2, all(Failed, 1)},
+			{OpAcquire, 0, all(VerdictGranted, 4)}, {OpAcquire, 1, all(VerdictGranted, 4)},
+			{OpComplete, 0, all(VerdictGranted, 1)}, {OpComplete, 1, all(VerdictGranted, 1)}, {OpComplete, 2, all(VerdictFailed, 1)},
 		} {
 			if got := o.verdicts(c.kind, c.node); !slices.Equal(got, c.want) {
 				t.Errorf("%v, node %d: %v, want %v", c.kind, c.node, got, c.want)
 			}
 		}
-		if got := o.verdicts(OpAcquire, 2); len(got) != 4 || got[0] != Failed || got[3] != CircuitOpen {
+		if got := o.verdicts(OpAcquire, 2); len(got) != 4 || got[0] != VerdictFailed || got[3] != VerdictCircuitOpen {
 			t.Errorf("acquire, the node that is down: %v", got)
 		}
 		if n := len(o.verdicts(OpRelease, 0)); n != maxFailures {
@@ -470,14 +470,14 @@ func TestNodeObserverHearsStragglers(t *testing.T) {
 		p := w.process(WithObserver(o.observer()))
 		p.links[1].set(fate{replyDelay: 50 * time.Millisecond})
 		lease := w.acquire(p, "k")
-		if _, outs := o.of(t, OpAcquire); outs[0].Nodes[1].Verdict != Pending {
+		if _, outs := o.of(t, OpAcquire); outs[0].Nodes[1].Verdict != VerdictPending {
 			t.Fatalf("the outcome waited for %v", outs[0].Nodes[1])
 		}
 		if got := o.verdicts(OpAcquire, 1); len(got) != 0 {
 			t.Fatalf("heard %v before it answered", got)
 		}
 		time.Sleep(time.Second)
-		if got := o.verdicts(OpAcquire, 1); !slices.Equal(got, []Verdict{Granted}) {
+		if got := o.verdicts(OpAcquire, 1); !slices.Equal(got, []Verdict{VerdictGranted}) {
 			t.Errorf("heard %v of the straggler", got)
 		}
 		w.release(lease)

@@ -56,9 +56,9 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 	var used []string
 	for i := range found {
 		switch v := &found[i]; {
-		case v.verdict == Granted && v.claim == "":
+		case v.verdict == VerdictGranted && v.claim == "":
 			used = append(used, l.e.nodes[i].String())
-		case v.verdict == Granted:
+		case v.verdict == VerdictGranted:
 		case v.claim != "":
 			claims[i] = v.claim
 			waiting = waiting.with(i)
@@ -81,7 +81,7 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 			return err
 		}
 		for i := range found {
-			if waiting.has(i) && found[i].verdict != Granted {
+			if waiting.has(i) && found[i].verdict != VerdictGranted {
 				faults = append(faults, errors.New(found[i].report(l.e.nodes[i]).String()))
 			}
 		}

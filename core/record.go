@@ -29,10 +29,10 @@ func (a *attempt) propose(ctx context.Context, rec *nodeRecord, ballot uint64, o
 	done, other := t.doneVotes()
 	var err *OpError
 	switch {
-	case t.count(Granted) >= t.q:
+	case t.count(VerdictGranted) >= t.q:
 		s.decided()
 	case done >= t.q && other.Token == rec.Token:
-	case done >= t.q || t.count(Gone)+t.count(Done) > len(t.votes)-t.q:
+	case done >= t.q || t.count(VerdictGone)+t.count(VerdictDone) > len(t.votes)-t.q:
 		err = &OpError{Err: ErrLost, Reason: LossTaken}
 	case t.recordRefused():
 		err = &OpError{Err: ErrLost, Reason: LossForgotten}

@@ -152,7 +152,7 @@ func (r *renewal) settle() (err *OpError) {
 	default:
 		err = &OpError{Err: ErrUnavailable}
 	}
-	lease.renewed(r.p, r.sent, err == nil, t.count(Gone) > 0)
+	lease.renewed(r.p, r.sent, err == nil, t.count(VerdictGone) > 0)
 	return err
 }
 

@@ -174,7 +174,7 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			var told atomic.Bool
 			p := w.process(WithObserver(Observer{Node: func(_ context.Context, _ OpKind, r NodeReply) {
-				if r.Verdict == CircuitOpen {
+				if r.Verdict == VerdictCircuitOpen {
 					time.Sleep(1500 * time.Millisecond)
 					told.Store(true)
 				}

@@ -107,7 +107,7 @@ func (r *round) ask(i int) (q request, ok bool) {
 	n := r.e.nodes[i]
 	b, err := n.admit(r.sent, r.p.nodeTimeout, r.must, r.script == acquireScript, r.bucket)
 	if err != nil {
-		v := vote{verdict: CircuitOpen, err: err}
+		v := vote{verdict: VerdictCircuitOpen, err: err}
 		r.hear(i, v)
 		r.unasked = append(r.unasked, reply{v, i, 0})
 		return request{}, false
@@ -265,15 +265,15 @@ func (r *round) expire() {
 		if r.over {
 			return
 		}
-		if r.asked.has(i) && r.votes[i].verdict == Pending {
-			v := vote{verdict: TimedOut, err: r.e.nodes[i].noAnswer(r.bucket), latency: r.p.nodeTimeout}
+		if r.asked.has(i) && r.votes[i].verdict == VerdictPending {
+			v := vote{verdict: VerdictTimedOut, err: r.e.nodes[i].noAnswer(r.bucket), latency: r.p.nodeTimeout}
 			switch {
 			case !r.queued.has(i):
 				if r.asker != nil {
 					r.asker.hear(r.script.op, reply{v, i, r.sent})
 				}
 			case !r.ends(): // it is not sent any more
-				v = vote{verdict: CircuitOpen, err: errOverloaded}
+				v = vote{verdict: VerdictCircuitOpen, err: errOverloaded}
 			}
 			r.take(i, v)
 		}

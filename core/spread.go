@@ -29,7 +29,7 @@ func (s *spread) hear(op OpKind, got reply) (v Verdict, slept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unheard &^= nodeSet(0).with(got.node)
-	if got.verdict == Granted {
+	if got.verdict == VerdictGranted {
 		s.missing &^= nodeSet(0).with(got.node)
 	}
 	s.start()

@@ -20,7 +20,7 @@ func newTally(room []vote, n int, asked nodeSet) tally {
 	}
 	t := tally{q: quorum(n), asked: asked, votes: room[:n], pending: asked.len()}
 	for i := range t.votes {
-		t.votes[i].verdict = Pending
+		t.votes[i].verdict = VerdictPending
 	}
 	return t
 }
@@ -44,7 +44,7 @@ func (t *tally) count(v Verdict) (n int) {
 // agrees that the key is done; or neither can come about, and it is known whether the key is held or no quorum can be
 // reached.
 func (t *tally) acquireDecided() bool {
-	granted := t.count(Granted)
+	granted := t.count(VerdictGranted)
 	done, _ := t.doneVotes()
 	if granted >= t.q || done >= t.q {
 		return true
@@ -52,7 +52,7 @@ func (t *tally) acquireDecided() bool {
 	if granted+t.pending >= t.q || done > 0 && done+t.pending >= t.q {
 		return false
 	}
-	if known := granted + t.count(Done); known < t.q && known+t.pending >= t.q && t.count(Done) > 0 {
+	if known := granted + t.count(VerdictDone); known < t.q && known+t.pending >= t.q && t.count(VerdictDone) > 0 {
 		return false // a record that is not decided could be settled
 	}
 	voters := t.voters()
@@ -65,7 +65,7 @@ func (t *tally) recoverDecided() bool { return t.acquireDecided() && t.record() 
 
 // voters are the nodes that would grant the key if nobody had it, or had taken it meanwhile.
 func (t *tally) voters() int {
-	return t.count(Granted) + t.count(Held) + t.count(Reserved) + t.count(Done) + t.count(Gone)
+	return t.count(VerdictGranted) + t.count(VerdictHeld) + t.count(VerdictReserved) + t.count(VerdictDone) + t.count(VerdictGone)
 }
 
 // split reports whether no attempt is known to hold a quorum, so that each of several contenders may have a part of
@@ -78,7 +78,7 @@ func (t *tally) split() bool {
 				same++
 			}
 		}
-		if v := t.votes[i].verdict; (v == Held || v == Reserved) && same >= t.q {
+		if v := t.votes[i].verdict; (v == VerdictHeld || v == VerdictReserved) && same >= t.q {
 			return false
 		}
 	}
@@ -133,7 +133,7 @@ func (t *tally) doneVotes() (most int, rec *nodeRecord) {
 // done reports whether the node holds a record. One in quarantine does too, whatever else it has forgotten: that
 // it accepted the record once is enough.
 func (v *vote) done() bool {
-	return v.record != nil && (v.verdict == Done || v.verdict == Quarantined)
+	return v.record != nil && (v.verdict == VerdictDone || v.verdict == VerdictQuarantined)
 }
 
 // record is the completion record with the greatest ballot that any node showed, nil if none did; where several
@@ -161,7 +161,7 @@ func (t *tally) carried() string {
 // granted are the nodes that granted.
 func (t *tally) granted() (s nodeSet) {
 	for i := range t.votes {
-		if t.votes[i].verdict == Granted {
+		if t.votes[i].verdict == VerdictGranted {
 			s = s.with(i)
 		}
 	}
@@ -171,7 +171,7 @@ func (t *tally) granted() (s nodeSet) {
 // unheard are the nodes that have not answered.
 func (t *tally) unheard() (s nodeSet) {
 	for i := range t.votes {
-		if t.asked.has(i) && t.votes[i].verdict == Pending {
+		if t.asked.has(i) && t.votes[i].verdict == VerdictPending {
 			s = s.with(i)
 		}
 	}
@@ -182,7 +182,7 @@ func (t *tally) unheard() (s nodeSet) {
 func (t *tally) token() (token uint64, stored, granted nodeSet) {
 	for i := range t.votes {
 		v := &t.votes[i]
-		if v.verdict != Granted {
+		if v.verdict != VerdictGranted {
 			continue
 		}
 		granted = granted.with(i)
@@ -201,7 +201,7 @@ func (t *tally) token() (token uint64, stored, granted nodeSet) {
 func (t *tally) lacking(rec *nodeRecord) (s nodeSet) {
 	for i := range t.votes {
 		switch v := &t.votes[i]; {
-		case !t.asked.has(i) || v.verdict == CircuitOpen || v.done() && v.record.ballot == rec.ballot:
+		case !t.asked.has(i) || v.verdict == VerdictCircuitOpen || v.done() && v.record.ballot == rec.ballot:
 		default:
 			s = s.with(i)
 		}
@@ -215,7 +215,7 @@ func (t *tally) sameServer() (a, b int, found bool) {
 	for b := range t.votes {
 		for a := range b {
 			va, vb := &t.votes[a], &t.votes[b]
-			if va.verdict == Granted && vb.verdict == Granted && va.memory != noMemory && historyOf(va.memory) == historyOf(vb.memory) {
+			if va.verdict == VerdictGranted && vb.verdict == VerdictGranted && va.memory != noMemory && historyOf(va.memory) == historyOf(vb.memory) {
 				return a, b, true
 			}
 		}
@@ -243,7 +243,7 @@ func (t *tally) retryAfter() time.Duration {
 		}
 		within := 0
 		for j := range t.votes {
-			if w := &t.votes[j]; waitsOut(w.verdict) && w.rest <= v.rest || w.verdict == Granted {
+			if w := &t.votes[j]; waitsOut(w.verdict) && w.rest <= v.rest || w.verdict == VerdictGranted {
 				within++
 			}
 		}
@@ -255,31 +255,35 @@ func (t *tally) retryAfter() time.Duration {
 }
 
 // waitsOut reports whether the node will grant by itself after the rest that it named.
-func waitsOut(v Verdict) bool { return v == Held || v == Reserved || v == Quarantined }
+func waitsOut(v Verdict) bool {
+	return v == VerdictHeld || v == VerdictReserved || v == VerdictQuarantined
+}
 
 // mayHold are the nodes on which the attempt may own the key, now or when a late request arrives.
 func (t *tally) mayHold() (s nodeSet) {
 	for i := range t.votes {
 		switch t.votes[i].verdict {
-		case Granted, Pending, TimedOut, Failed:
+		case VerdictGranted, VerdictPending, VerdictTimedOut, VerdictFailed:
 			s = s.with(i)
-		case Healed, Passed, Unconfirmed, Held, Reserved, Done, Gone, Forgotten, Quarantined, ClockSkewed, TooLate, Replica,
-			Unguarded, Overflow, CircuitOpen: // has refused, or was not asked
+		case VerdictHealed, VerdictPassed, VerdictUnconfirmed, VerdictHeld, VerdictReserved, VerdictDone, VerdictGone, VerdictForgotten, VerdictQuarantined, VerdictClockSkewed, VerdictTooLate, VerdictReplica,
+			VerdictUnguarded, VerdictOverflow, VerdictCircuitOpen: // has refused, or was not asked
 		}
 	}
 	return s
 }
 
 // outvoted reports whether so many nodes do not have the lease that no quorum can.
-func (t *tally) outvoted() bool { return t.count(Gone) > len(t.votes)-t.q }
+func (t *tally) outvoted() bool { return t.count(VerdictGone) > len(t.votes)-t.q }
 
 // confirmed reports whether a quorum confirmed what it was asked for.
-func (t *tally) confirmed() bool { return t.count(Granted)+t.count(Healed)+t.count(Passed) >= t.q }
+func (t *tally) confirmed() bool {
+	return t.count(VerdictGranted)+t.count(VerdictHealed)+t.count(VerdictPassed) >= t.q
+}
 
 // recordDecided reports whether further votes cannot change the outcome of a completion.
 func (t *tally) recordDecided() bool {
 	done, _ := t.doneVotes()
-	if t.count(Granted) >= t.q || done >= t.q {
+	if t.count(VerdictGranted) >= t.q || done >= t.q {
 		return true
 	}
 	return t.recordRefused() && (done == 0 || done+t.pending < t.q)
@@ -287,7 +291,7 @@ func (t *tally) recordDecided() bool {
 
 // recordRefused reports whether no quorum can accept the record.
 func (t *tally) recordRefused() bool {
-	return t.count(Gone)+t.count(Forgotten)+t.count(Done) > len(t.votes)-t.q
+	return t.count(VerdictGone)+t.count(VerdictForgotten)+t.count(VerdictDone) > len(t.votes)-t.q
 }
 
 // settled reports whether enough nodes confirmed, or enough cannot.
@@ -316,7 +320,7 @@ func (t *tally) slept() (n int) {
 // answeredAll reports whether every one of these nodes has answered.
 func (t *tally) answeredAll(nodes nodeSet) bool {
 	for i := range t.votes {
-		if nodes.has(i) && t.votes[i].verdict == Pending {
+		if nodes.has(i) && t.votes[i].verdict == VerdictPending {
 			return false
 		}
 	}

@@ -11,22 +11,22 @@ import (
 func ballotOf(symbol byte) vote {
 	switch symbol {
 	case 'g':
-		return vote{verdict: Granted, token: 9, memory: "-"}
+		return vote{verdict: VerdictGranted, token: 9, memory: "-"}
 	case 'h':
-		return vote{verdict: Held, rest: time.Second}
+		return vote{verdict: VerdictHeld, rest: time.Second}
 	case 'd', 'e':
 		ballot := uint64(symbol)
-		return vote{verdict: Done, record: &nodeRecord{ballot: ballot, Record: Record{Token: 3}}}
+		return vote{verdict: VerdictDone, record: &nodeRecord{ballot: ballot, Record: Record{Token: 3}}}
 	case 'q':
-		return vote{verdict: Quarantined, rest: time.Minute}
+		return vote{verdict: VerdictQuarantined, rest: time.Minute}
 	case 'x':
-		return vote{verdict: TimedOut}
+		return vote{verdict: VerdictTimedOut}
 	case 'o':
-		return vote{verdict: Gone}
+		return vote{verdict: VerdictGone}
 	case 'l':
-		return vote{verdict: Healed}
+		return vote{verdict: VerdictHealed}
 	}
-	return vote{verdict: Pending}
+	return vote{verdict: VerdictPending}
 }
 
 func tallyOf(ballots string) tally {
@@ -45,7 +45,7 @@ func doneIn(t *tally) int { n, _ := t.doneVotes(); return n }
 // completion records next.
 func outcomeOf(a *acquisition, t *tally) string {
 	switch {
-	case t.count(Granted) >= t.q && t.record() == nil:
+	case t.count(VerdictGranted) >= t.q && t.record() == nil:
 		return "won"
 	case doneIn(t) >= t.q:
 		return "done"
@@ -153,7 +153,7 @@ func TestSettledIsFinal(t *testing.T) {
 			if outvoted && possible {
 				t.Errorf("%s: outvoted, and confirmed in the end", ballots)
 			}
-			if gone := tally.count(Gone); gone+tally.pending == n && !possible && !outvoted {
+			if gone := tally.count(VerdictGone); gone+tally.pending == n && !possible && !outvoted {
 				t.Errorf("%s: no quorum can confirm, which is not seen", ballots)
 			}
 		})
@@ -202,7 +202,7 @@ func TestRoundEndsWithTheLastVote(t *testing.T) {
 			t.Fatalf("%d nodes: not over after all votes", n)
 		}
 		r.hear(0, ballotOf('g'))
-		if got := r.count(Granted); got != 0 || r.pending != 0 {
+		if got := r.count(VerdictGranted); got != 0 || r.pending != 0 {
 			t.Errorf("%d nodes: a late vote counts: %d granted, %d pending", n, got, r.pending)
 		}
 	}
@@ -210,12 +210,14 @@ func TestRoundEndsWithTheLastVote(t *testing.T) {
 
 func TestTallyFindings(t *testing.T) {
 	t.Parallel()
-	granted := func(token uint64, memory string) vote { return vote{verdict: Granted, token: token, memory: memory} }
+	granted := func(token uint64, memory string) vote {
+		return vote{verdict: VerdictGranted, token: token, memory: memory}
+	}
 	done := func(ballot uint64) vote {
-		return vote{verdict: Done, record: &nodeRecord{ballot: ballot}}
+		return vote{verdict: VerdictDone, record: &nodeRecord{ballot: ballot}}
 	}
 	waits := func(v Verdict, s int) vote { return vote{verdict: v, rest: time.Duration(s) * time.Second} }
-	failed, free := vote{verdict: Failed}, granted(5, "-")
+	failed, free := vote{verdict: VerdictFailed}, granted(5, "-")
 	for _, c := range []struct {
 		name  string
 		votes []vote
@@ -229,26 +231,26 @@ func TestTallyFindings(t *testing.T) {
 		{"record: the greatest ballot", []vote{done(5), done(7), failed, done(6)}, func(t *tally) any { return t.record().ballot }, uint64(7)},
 		{"record: none", []vote{failed, granted(5, "-")}, func(t *tally) any { return t.record() == nil }, true},
 		{"done: the most of one ballot", []vote{done(5), done(7), done(7), done(5), done(7)}, func(t *tally) any { n, rec := t.doneVotes(); return fmt.Sprint(n, " of ", rec.ballot) }, "3 of 7"},
-		{"done: a node in quarantine has accepted once", []vote{done(5), {verdict: Quarantined, record: &nodeRecord{ballot: 5}}, failed},
+		{"done: a node in quarantine has accepted once", []vote{done(5), {verdict: VerdictQuarantined, record: &nodeRecord{ballot: 5}}, failed},
 			func(t *tally) any { n, rec := t.doneVotes(); return fmt.Sprint(n, " of ", rec.ballot) }, "2 of 5"},
 		{"done: ballots are not added up", []vote{done(5), done(6), failed}, func(t *tally) any { n, _ := t.doneVotes(); return n }, 1},
-		{"lacking: all but those that hold the record", []vote{done(5), done(4), granted(5, "-"), waits(Held, 1), failed, waits(Quarantined, 1),
-			{verdict: Quarantined, record: &nodeRecord{ballot: 5}}, {verdict: CircuitOpen}, {verdict: Pending}},
+		{"lacking: all but those that hold the record", []vote{done(5), done(4), granted(5, "-"), waits(VerdictHeld, 1), failed, waits(VerdictQuarantined, 1),
+			{verdict: VerdictQuarantined, record: &nodeRecord{ballot: 5}}, {verdict: VerdictCircuitOpen}, {verdict: VerdictPending}},
 			func(t *tally) any { return fmt.Sprintf("%b", t.lacking(&nodeRecord{ballot: 5})) }, "100111110"},
 		{"same server", []vote{granted(5, "aa.1"), failed, granted(5, "aa.2")}, sameOf, "0 2 true"},
-		{"not the same", []vote{granted(5, "aa"), granted(5, "bb"), {verdict: Held, memory: "aa"}}, sameOf, "0 0 false"},
+		{"not the same", []vote{granted(5, "aa"), granted(5, "bb"), {verdict: VerdictHeld, memory: "aa"}}, sameOf, "0 0 false"},
 		{"not the same, unguarded", []vote{granted(5, "-"), granted(5, "-")}, sameOf, "0 0 false"},
-		{"wait: second of three", []vote{waits(Held, 3), waits(Held, 1), waits(Held, 2)}, waitOf, 2 * time.Second},
-		{"wait: free nodes count", []vote{free, waits(Held, 1), waits(Held, 2)}, waitOf, time.Second},
-		{"wait: quarantine counts", []vote{failed, waits(Quarantined, 9), waits(Held, 2)}, waitOf, 9 * time.Second},
-		{"wait: unknown", []vote{failed, failed, waits(Held, 2)}, waitOf, time.Duration(0)},
-		{"wait: done nodes never grant", []vote{done(5), failed, waits(Held, 2)}, waitOf, time.Duration(0)},
-		{"may hold", []vote{granted(5, "-"), {verdict: Pending}, {verdict: TimedOut}, failed, waits(Held, 1), done(5), {verdict: Gone},
-			{verdict: CircuitOpen}, waits(Quarantined, 1), {verdict: ClockSkewed}}, func(t *tally) any { return fmt.Sprintf("%b", t.mayHold()) }, "1111"},
-		{"outvoted", []vote{{verdict: Gone}, failed, {verdict: Gone}}, outvotedOf, true},
-		{"outvoted: not by nodes that forgot", []vote{waits(Quarantined, 9), waits(Quarantined, 9), {verdict: Gone}}, outvotedOf, false},
-		{"outvoted: not by nodes promoted lately", []vote{{verdict: Unconfirmed}, {verdict: Unconfirmed}, {verdict: Gone}}, outvotedOf, false},
-		{"confirmed: not by nodes promoted lately", []vote{{verdict: Unconfirmed}, {verdict: Unconfirmed}, granted(5, "-")}, func(t *tally) any { return t.confirmed() }, false},
+		{"wait: second of three", []vote{waits(VerdictHeld, 3), waits(VerdictHeld, 1), waits(VerdictHeld, 2)}, waitOf, 2 * time.Second},
+		{"wait: free nodes count", []vote{free, waits(VerdictHeld, 1), waits(VerdictHeld, 2)}, waitOf, time.Second},
+		{"wait: quarantine counts", []vote{failed, waits(VerdictQuarantined, 9), waits(VerdictHeld, 2)}, waitOf, 9 * time.Second},
+		{"wait: unknown", []vote{failed, failed, waits(VerdictHeld, 2)}, waitOf, time.Duration(0)},
+		{"wait: done nodes never grant", []vote{done(5), failed, waits(VerdictHeld, 2)}, waitOf, time.Duration(0)},
+		{"may hold", []vote{granted(5, "-"), {verdict: VerdictPending}, {verdict: VerdictTimedOut}, failed, waits(VerdictHeld, 1), done(5), {verdict: VerdictGone},
+			{verdict: VerdictCircuitOpen}, waits(VerdictQuarantined, 1), {verdict: VerdictClockSkewed}}, func(t *tally) any { return fmt.Sprintf("%b", t.mayHold()) }, "1111"},
+		{"outvoted", []vote{{verdict: VerdictGone}, failed, {verdict: VerdictGone}}, outvotedOf, true},
+		{"outvoted: not by nodes that forgot", []vote{waits(VerdictQuarantined, 9), waits(VerdictQuarantined, 9), {verdict: VerdictGone}}, outvotedOf, false},
+		{"outvoted: not by nodes promoted lately", []vote{{verdict: VerdictUnconfirmed}, {verdict: VerdictUnconfirmed}, {verdict: VerdictGone}}, outvotedOf, false},
+		{"confirmed: not by nodes promoted lately", []vote{{verdict: VerdictUnconfirmed}, {verdict: VerdictUnconfirmed}, granted(5, "-")}, func(t *tally) any { return t.confirmed() }, false},
 		{"slept", []vote{{slept: true}, {}, {slept: true}}, func(t *tally) any { return t.slept() }, 2},
 	} {
 		tally := newTally(nil, len(c.votes), allNodes(len(c.votes)))
@@ -299,7 +301,7 @@ func TestQuorum(t *testing.T) {
 	}
 	tally.take(1, ballotOf('x'))
 	tally.take(3, ballotOf('g'))
-	if tally.pending != 0 || !tally.answeredAll(to) || tally.count(Granted) != 1 {
+	if tally.pending != 0 || !tally.answeredAll(to) || tally.count(VerdictGranted) != 1 {
 		t.Errorf("two answered: %+v", tally)
 	}
 }

@@ -26,12 +26,12 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 
 	first, second, same := t.sameServer()
 	if same {
-		t.votes[second] = vote{verdict: Failed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)}
+		t.votes[second] = vote{verdict: VerdictFailed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)}
 	}
 	// A node that had forgotten the longest lease may have voted too soon: what it granted to those who did not
 	// bring that along does not count.
 	longer := t.heardLonger()
-	won := !same && !longer && t.count(Granted) >= t.q && lease.settleToken(ctx, wait, t)
+	won := !same && !longer && t.count(VerdictGranted) >= t.q && lease.settleToken(ctx, wait, t)
 	recorded := t.record() != nil
 	if won && recorded && a.recovering && lease.trusted(r.sent) {
 		return a.adopt(ctx, &lease.attempt, t, touched)
@@ -49,7 +49,7 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 		lease.unqueue() // a node whose answer is missing may have it in its queue, under a name that is not used again
 	}
 	lease.abandon(ctx, wait, touched, granted, late)
-	if longer && t.count(Granted) >= t.q {
+	if longer && t.count(VerdictGranted) >= t.q {
 		return result{err: ErrUnavailable, again: true, nodes: e.report(t, true)}
 	}
 	res := a.refused(t)
@@ -65,10 +65,10 @@ var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than
 func (a *acquisition) refused(t *tally) result {
 	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.retryAfter(), nodes: a.e.report(t, true)}
 	a.noteHolder(t.carried())
-	granted := t.count(Granted)
-	res.open = t.voters() < t.q && t.voters()+t.count(Pending) >= t.q
+	granted := t.count(VerdictGranted)
+	res.open = t.voters() < t.q && t.voters()+t.count(VerdictPending) >= t.q
 	switch {
-	case granted+t.count(Done) >= t.q && t.record() != nil:
+	case granted+t.count(VerdictDone) >= t.q && t.record() != nil:
 		res.err, res.pause, res.recover = ErrHeld, pauseSplit, true
 	case granted >= t.q:
 		res.err = errTooSlow
@@ -80,11 +80,11 @@ func (a *acquisition) refused(t *tally) result {
 		case queued+granted >= t.q && granted > 0 && t.split():
 			res.pause = pauseTurn
 		case queued >= t.q:
-			res.pause, res.behind = pauseQueued, t.count(Reserved) > 0 && res.place > ahead
+			res.pause, res.behind = pauseQueued, t.count(VerdictReserved) > 0 && res.place > ahead
 		case t.split():
 			res.pause = pauseSplit
 		}
-	case t.voters()+t.count(Quarantined) >= t.q:
+	case t.voters()+t.count(VerdictQuarantined) >= t.q:
 		res.pause = pauseQuarantined
 	}
 	return res

@@ -4,25 +4,25 @@ package core
 type Verdict uint8
 
 const (
-	Failed      Verdict = iota // no usable answer; Err says why
-	Pending                    // not answered when the outcome was decided without it
-	Granted                    // yes: granted, renewed, released or recorded
-	Healed                     // renewed, after the node had lost its memory or the lease
-	Passed                     // renewed, where others have been granted the key since: Complete does not count there
-	Unconfirmed                // promoted so lately that the old primary may still serve: not counted
-	Held                       // another attempt holds the key
-	Reserved                   // the key is free, and it is the turn of somebody who has waited for longer
-	Done                       // a completion record stands
-	Gone                       // the lease is not, or no longer, on this node
-	Forgotten                  // cannot record a completion: the node may have forgotten a later holder
-	Quarantined                // the node lost its memory and waits until every lease it may have forgotten is over
-	ClockSkewed                // the clocks of node and client differ by more than the clock window
-	TooLate                    // the request was under way for longer than the clock window
-	Replica                    // the node is not a master
-	Unguarded                  // the server does not report its replication history
-	Overflow                   // the fencing counter is at its end
-	TimedOut                   // no answer within the node timeout
-	CircuitOpen                // not asked: the node has not been answering
+	VerdictFailed      Verdict = iota // no usable answer; Err says why
+	VerdictPending                    // not answered when the outcome was decided without it
+	VerdictGranted                    // yes: granted, renewed, released or recorded
+	VerdictHealed                     // renewed, after the node had lost its memory or the lease
+	VerdictPassed                     // renewed, where others have been granted the key since: Complete does not count there
+	VerdictUnconfirmed                // promoted so lately that the old primary may still serve: not counted
+	VerdictHeld                       // another attempt holds the key
+	VerdictReserved                   // the key is free, and it is the turn of somebody who has waited for longer
+	VerdictDone                       // a completion record stands
+	VerdictGone                       // the lease is not, or no longer, on this node
+	VerdictForgotten                  // cannot record a completion: the node may have forgotten a later holder
+	VerdictQuarantined                // the node lost its memory and waits until every lease it may have forgotten is over
+	VerdictClockSkewed                // the clocks of node and client differ by more than the clock window
+	VerdictTooLate                    // the request was under way for longer than the clock window
+	VerdictReplica                    // the node is not a master
+	VerdictUnguarded                  // the server does not report its replication history
+	VerdictOverflow                   // the fencing counter is at its end
+	VerdictTimedOut                   // no answer within the node timeout
+	VerdictCircuitOpen                // not asked: the node has not been answering
 )
 
 var verdictNames = [...]string{"failed", "pending", "granted", "healed", "passed", "unconfirmed", "held", "reserved", "done", "gone", "forgotten", "quarantined",

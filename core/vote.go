@@ -68,31 +68,31 @@ const (
 
 var (
 	acquireReplies = grammar{
-		"OK": {Granted, shapeGrant}, "HELD": {Held, shapeHolder}, "RESERVED": {Reserved, shapePlace}, "DONE": {Done, shapeRecord}, "QUARANTINED": {Quarantined, shapeQuarantine},
-		"TOMBSTONE": {Gone, shapeClock}, "LOST": {Gone, shapeClock}, "OVERFLOW": {Overflow, shapeClock},
-		"CLOCK": {ClockSkewed, shapeMicros}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+		"OK": {VerdictGranted, shapeGrant}, "HELD": {VerdictHeld, shapeHolder}, "RESERVED": {VerdictReserved, shapePlace}, "DONE": {VerdictDone, shapeRecord}, "QUARANTINED": {VerdictQuarantined, shapeQuarantine},
+		"TOMBSTONE": {VerdictGone, shapeClock}, "LOST": {VerdictGone, shapeClock}, "OVERFLOW": {VerdictOverflow, shapeClock},
+		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
 	renewReplies = grammar{
-		"OK": {Granted, shapeRenewal}, "HEALED": {Healed, shapeRenewal}, "PASSED": {Passed, shapeRenewal}, "WAIT": {Unconfirmed, shapeClock},
-		"LOST": {Gone, shapeClock}, "TOMBSTONE": {Gone, shapeClock}, "QUARANTINED": {Quarantined, shapeQuarantine},
-		"CLOCK": {ClockSkewed, shapeMicros}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+		"OK": {VerdictGranted, shapeRenewal}, "HEALED": {VerdictHealed, shapeRenewal}, "PASSED": {VerdictPassed, shapeRenewal}, "WAIT": {VerdictUnconfirmed, shapeClock},
+		"LOST": {VerdictGone, shapeClock}, "TOMBSTONE": {VerdictGone, shapeClock}, "QUARANTINED": {VerdictQuarantined, shapeQuarantine},
+		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
 	completeReplies = grammar{
-		"OK": {Granted, shapeClock}, "DONE": {Done, shapeRecord}, "LOST": {Gone, shapeClock}, "FORGOT": {Forgotten, shapeClock}, "WAIT": {Unconfirmed, shapeClock},
-		"CLOCK": {ClockSkewed, shapeMicros}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+		"OK": {VerdictGranted, shapeClock}, "DONE": {VerdictDone, shapeRecord}, "LOST": {VerdictGone, shapeClock}, "FORGOT": {VerdictForgotten, shapeClock}, "WAIT": {VerdictUnconfirmed, shapeClock},
+		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
 	releaseReplies = grammar{
-		"OK": {Granted, shapeNothing}, "AGAIN": {Granted, shapeNothing}, "GONE": {Gone, shapeNothing},
+		"OK": {VerdictGranted, shapeNothing}, "AGAIN": {VerdictGranted, shapeNothing}, "GONE": {VerdictGone, shapeNothing},
 	}
 	touchReplies = grammar{
-		"OK": {Granted, shapeVoting}, "QUARANTINED": {Quarantined, shapeQuarantine},
-		"CLOCK": {ClockSkewed, shapeMicros}, "REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+		"OK": {VerdictGranted, shapeVoting}, "QUARANTINED": {VerdictQuarantined, shapeQuarantine},
+		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
-	probeReplies     = grammar{"OK": {Granted, shapeNothing}}
+	probeReplies     = grammar{"OK": {VerdictGranted, shapeNothing}}
 	provisionReplies = grammar{
-		"OK": {Granted, shapeMemory}, "UNUSED": {Granted, shapeUnused}, "NEW": {Quarantined, shapeClaim},
-		"QUARANTINED": {Quarantined, shapeQuarantine}, "CLOCK": {ClockSkewed, shapeMicros},
-		"REPLICA": {Replica, shapeClock}, "NOGUARD": {Unguarded, shapeClock},
+		"OK": {VerdictGranted, shapeMemory}, "UNUSED": {VerdictGranted, shapeUnused}, "NEW": {VerdictQuarantined, shapeClaim},
+		"QUARANTINED": {VerdictQuarantined, shapeQuarantine}, "CLOCK": {VerdictClockSkewed, shapeMicros},
+		"REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
 )
 
@@ -250,7 +250,7 @@ var errImplausible = errors.New("its fencing counter of this key is ahead of the
 // ahead of the node's clock and of this one. Taken for good, it would leave the key without tokens.
 func (v *vote) implausible(now time.Time) error {
 	limit := max(v.clock, now.UnixMicro()) + slack.Microseconds()
-	if v.verdict != Granted || int64(v.token) <= limit {
+	if v.verdict != VerdictGranted || int64(v.token) <= limit {
 		return nil
 	}
 	return fmt.Errorf("%w by %v: was it written by hand? Delete what this node has of the key when nobody holds it", errImplausible,
@@ -260,7 +260,7 @@ func (v *vote) implausible(now time.Time) error {
 // failed is the vote of a node that answers with an error, or not at all.
 func failed(err error) vote {
 	if says(err, "READONLY") {
-		return vote{verdict: Replica, err: err}
+		return vote{verdict: VerdictReplica, err: err}
 	}
-	return vote{verdict: Failed, err: err}
+	return vote{verdict: VerdictFailed, err: err}
 }

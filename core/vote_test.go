@@ -29,26 +29,26 @@ func TestParse(t *testing.T) {
 		bad    []string
 	}{
 		{acquireScript, good{
-			"OK 5 9007199254740991 15 -":                 {verdict: Granted, clock: 5000, token: 9007199254740991, expiry: 15, memory: "-"},
-			"OK 5:20000 1812345678901234 15 0123abcd.17": {verdict: Granted, clock: 5000, longest: 20 * time.Second, token: 1812345678901234, expiry: 15, memory: "0123abcd.17"},
-			"OK 5 6 15 - 4 1000 3 ":                      {verdict: Granted, clock: 5000, token: 6, expiry: 15, memory: "-", record: rec(4, 1000*ms, 3, "")},
-			"OK 5 6 15 - 4 1000 3 a b\n\x00":             {verdict: Granted, clock: 5000, token: 6, expiry: 15, memory: "-", record: rec(4, 1000*ms, 3, "a b\n\x00")},
-			"HELD 5 7000 abc-1 0":                        {verdict: Held, owner: "abc-1", clock: 5000, rest: 7000 * ms},
-			"RESERVED 5 50 2":                            {verdict: Reserved, place: 2, clock: 5000, rest: 50 * ms},
-			"HELD 5 0 - 0":                               {verdict: Held, owner: "-", clock: 5000},
-			"HELD 5 1 abc-1 3 00-trace-01":               {verdict: Held, place: 3, owner: "abc-1", carried: "00-trace-01", clock: 5000, rest: ms},
-			"QUARANTINED 5 7000":                         {verdict: Quarantined, clock: 5000, rest: 7000 * ms},
-			"QUARANTINED 5:1 7000 4 1000 3 x":            {verdict: Quarantined, clock: 5000, longest: ms, rest: 7000 * ms, record: rec(4, 1000*ms, 3, "x")},
-			"DONE 5 4 1000 3 ":                           {verdict: Done, clock: 5000, record: rec(4, 1000*ms, 3, "")},
-			"DONE 5 4 1000 3  ":                          {verdict: Done, clock: 5000, record: rec(4, 1000*ms, 3, " ")},
-			"DONE 5 4 1000 3 12 34":                      {verdict: Done, clock: 5000, record: rec(4, 1000*ms, 3, "12 34")},
-			"TOMBSTONE 5":                                {verdict: Gone, clock: 5000},
-			"LOST 5":                                     {verdict: Gone, clock: 5000},
-			"CLOCK 1795000000123456":                     {verdict: ClockSkewed, clock: 1795000000123456},
-			"REPLICA 5":                                  {verdict: Replica, clock: 5000},
-			"NOGUARD 5":                                  {verdict: Unguarded, clock: 5000},
-			"OVERFLOW 5":                                 {verdict: Overflow, clock: 5000},
-			"HELD 5 7000 abc-1 0 " + strings.Repeat("x", 1000): {verdict: Held, owner: "abc-1", clock: 5000, rest: 7000 * ms},
+			"OK 5 9007199254740991 15 -":                 {verdict: VerdictGranted, clock: 5000, token: 9007199254740991, expiry: 15, memory: "-"},
+			"OK 5:20000 1812345678901234 15 0123abcd.17": {verdict: VerdictGranted, clock: 5000, longest: 20 * time.Second, token: 1812345678901234, expiry: 15, memory: "0123abcd.17"},
+			"OK 5 6 15 - 4 1000 3 ":                      {verdict: VerdictGranted, clock: 5000, token: 6, expiry: 15, memory: "-", record: rec(4, 1000*ms, 3, "")},
+			"OK 5 6 15 - 4 1000 3 a b\n\x00":             {verdict: VerdictGranted, clock: 5000, token: 6, expiry: 15, memory: "-", record: rec(4, 1000*ms, 3, "a b\n\x00")},
+			"HELD 5 7000 abc-1 0":                        {verdict: VerdictHeld, owner: "abc-1", clock: 5000, rest: 7000 * ms},
+			"RESERVED 5 50 2":                            {verdict: VerdictReserved, place: 2, clock: 5000, rest: 50 * ms},
+			"HELD 5 0 - 0":                               {verdict: VerdictHeld, owner: "-", clock: 5000},
+			"HELD 5 1 abc-1 3 00-trace-01":               {verdict: VerdictHeld, place: 3, owner: "abc-1", carried: "00-trace-01", clock: 5000, rest: ms},
+			"QUARANTINED 5 7000":                         {verdict: VerdictQuarantined, clock: 5000, rest: 7000 * ms},
+			"QUARANTINED 5:1 7000 4 1000 3 x":            {verdict: VerdictQuarantined, clock: 5000, longest: ms, rest: 7000 * ms, record: rec(4, 1000*ms, 3, "x")},
+			"DONE 5 4 1000 3 ":                           {verdict: VerdictDone, clock: 5000, record: rec(4, 1000*ms, 3, "")},
+			"DONE 5 4 1000 3  ":                          {verdict: VerdictDone, clock: 5000, record: rec(4, 1000*ms, 3, " ")},
+			"DONE 5 4 1000 3 12 34":                      {verdict: VerdictDone, clock: 5000, record: rec(4, 1000*ms, 3, "12 34")},
+			"TOMBSTONE 5":                                {verdict: VerdictGone, clock: 5000},
+			"LOST 5":                                     {verdict: VerdictGone, clock: 5000},
+			"CLOCK 1795000000123456":                     {verdict: VerdictClockSkewed, clock: 1795000000123456},
+			"REPLICA 5":                                  {verdict: VerdictReplica, clock: 5000},
+			"NOGUARD 5":                                  {verdict: VerdictUnguarded, clock: 5000},
+			"OVERFLOW 5":                                 {verdict: VerdictOverflow, clock: 5000},
+			"HELD 5 7000 abc-1 0 " + strings.Repeat("x", 1000): {verdict: VerdictHeld, owner: "abc-1", clock: 5000, rest: 7000 * ms},
 		}, []string{
 			// What another script says, or none, is no grant; least of all one with token 0.
 			"OK", "OK 5", "OK 5 6", "AGAIN", "GONE", "+OK", "HEALED 5 9 -", "PASSED 5 9 -", "WAIT 5", "FORGOT 5", "NEW x",
@@ -62,37 +62,37 @@ func TestParse(t *testing.T) {
 			"LOST", "LOST x", "LOST 5 6", "TOMBSTONE 0", "REPLICA", "OK 99999999999999999999 6 15 -",
 		}},
 		{renewScript, good{
-			"OK 5 1795000000123 -":            {verdict: Granted, clock: 5000, expiry: 1795000000123, memory: "-"},
-			"HEALED 5 9 0123abcd.5":           {verdict: Healed, clock: 5000, expiry: 9, memory: "0123abcd.5"},
-			"PASSED 5:60000 9 0123abcd.5":     {verdict: Passed, clock: 5000, longest: time.Minute, expiry: 9, memory: "0123abcd.5"},
-			"WAIT 5":                          {verdict: Unconfirmed, clock: 5000},
-			"LOST 1795000000123":              {verdict: Gone, clock: 1795000000123000},
-			"TOMBSTONE 5":                     {verdict: Gone, clock: 5000},
-			"QUARANTINED 5 7000":              {verdict: Quarantined, clock: 5000, rest: 7000 * ms},
-			"CLOCK 1795000000123456":          {verdict: ClockSkewed, clock: 1795000000123456},
-			"REPLICA 5":                       {verdict: Replica, clock: 5000},
-			"NOGUARD 5":                       {verdict: Unguarded, clock: 5000},
+			"OK 5 1795000000123 -":            {verdict: VerdictGranted, clock: 5000, expiry: 1795000000123, memory: "-"},
+			"HEALED 5 9 0123abcd.5":           {verdict: VerdictHealed, clock: 5000, expiry: 9, memory: "0123abcd.5"},
+			"PASSED 5:60000 9 0123abcd.5":     {verdict: VerdictPassed, clock: 5000, longest: time.Minute, expiry: 9, memory: "0123abcd.5"},
+			"WAIT 5":                          {verdict: VerdictUnconfirmed, clock: 5000},
+			"LOST 1795000000123":              {verdict: VerdictGone, clock: 1795000000123000},
+			"TOMBSTONE 5":                     {verdict: VerdictGone, clock: 5000},
+			"QUARANTINED 5 7000":              {verdict: VerdictQuarantined, clock: 5000, rest: 7000 * ms},
+			"CLOCK 1795000000123456":          {verdict: VerdictClockSkewed, clock: 1795000000123456},
+			"REPLICA 5":                       {verdict: VerdictReplica, clock: 5000},
+			"NOGUARD 5":                       {verdict: VerdictUnguarded, clock: 5000},
 			"OK 1795000000000 1795000000000 ": {err: errBadReply},
 		}, []string{"OK", "OK 5", "OK 5 9", "OK 5 4 -", "OK 5 6 15 -", "HEALED", "HEALED 5", "HEALED 0 0 0", "HEALED 5 9", "HEALED 5 9 - x",
 			"AGAIN", "GONE", "WAIT x", "WAIT 5 9", "HELD 5 7 a 0", "DONE 5 4 1000 3 "}},
 		{completeScript, good{
-			"OK 1795000000123":       {verdict: Granted, clock: 1795000000123000},
-			"DONE 5 4 1000 3":        {verdict: Done, clock: 5000, record: rec(4, 1000*ms, 3, "")},
-			"LOST 5":                 {verdict: Gone, clock: 5000},
-			"FORGOT 5":               {verdict: Forgotten, clock: 5000},
-			"WAIT 5":                 {verdict: Unconfirmed, clock: 5000},
-			"CLOCK 1795000000123456": {verdict: ClockSkewed, clock: 1795000000123456},
-			"REPLICA 5":              {verdict: Replica, clock: 5000},
-			"NOGUARD 5":              {verdict: Unguarded, clock: 5000},
+			"OK 1795000000123":       {verdict: VerdictGranted, clock: 1795000000123000},
+			"DONE 5 4 1000 3":        {verdict: VerdictDone, clock: 5000, record: rec(4, 1000*ms, 3, "")},
+			"LOST 5":                 {verdict: VerdictGone, clock: 5000},
+			"FORGOT 5":               {verdict: VerdictForgotten, clock: 5000},
+			"WAIT 5":                 {verdict: VerdictUnconfirmed, clock: 5000},
+			"CLOCK 1795000000123456": {verdict: VerdictClockSkewed, clock: 1795000000123456},
+			"REPLICA 5":              {verdict: VerdictReplica, clock: 5000},
+			"NOGUARD 5":              {verdict: VerdictUnguarded, clock: 5000},
 		}, []string{"OK", "OK 0", "OK 5 6", "AGAIN", "GONE", "TOMBSTONE 5", "QUARANTINED 5 6", "DONE 5 4 1000"}},
 		{releaseScript, good{
-			"OK": {verdict: Granted}, "AGAIN": {verdict: Granted}, "GONE": {verdict: Gone},
+			"OK": {verdict: VerdictGranted}, "AGAIN": {verdict: VerdictGranted}, "GONE": {verdict: VerdictGone},
 		}, []string{"OK 5", "LOST 5", "gone", "GONE 5"}},
 		{provisionScript, good{
-			"OK 0123abcd.5": {verdict: Granted, memory: "0123abcd.5"}, "UNUSED 0123abcd.5 abc": {verdict: Granted, memory: "0123abcd.5", claim: "abc"},
-			"NEW abc":            {verdict: Quarantined, claim: "abc"},
-			"QUARANTINED 5 7000": {verdict: Quarantined, clock: 5000, rest: 7000 * ms},
-			"REPLICA 5":          {verdict: Replica, clock: 5000}, "NOGUARD 5": {verdict: Unguarded, clock: 5000},
+			"OK 0123abcd.5": {verdict: VerdictGranted, memory: "0123abcd.5"}, "UNUSED 0123abcd.5 abc": {verdict: VerdictGranted, memory: "0123abcd.5", claim: "abc"},
+			"NEW abc":            {verdict: VerdictQuarantined, claim: "abc"},
+			"QUARANTINED 5 7000": {verdict: VerdictQuarantined, clock: 5000, rest: 7000 * ms},
+			"REPLICA 5":          {verdict: VerdictReplica, clock: 5000}, "NOGUARD 5": {verdict: VerdictUnguarded, clock: 5000},
 		}, []string{"OK", "NEW", "NEW a b", "UNUSED", "UNUSED a", "UNUSED a b c", "OK a b", "REPLICA 0"}},
 	} {
 		for reply, want := range c.good {
@@ -135,22 +135,22 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, reply string) {
 		for s, form := range said {
 			v := s.parse(reply)
-			if (v.verdict == Failed) != (v.err != nil) || v.err != nil && !errors.Is(v.err, errBadReply) {
+			if (v.verdict == VerdictFailed) != (v.err != nil) || v.err != nil && !errors.Is(v.err, errBadReply) {
 				t.Fatalf("%v: %q: verdict %v with error %v", s.op, reply, v.verdict, v.err)
 			}
-			if v.verdict == Failed && !reflect.DeepEqual(v, vote{err: errBadReply}) {
+			if v.verdict == VerdictFailed && !reflect.DeepEqual(v, vote{err: errBadReply}) {
 				t.Fatalf("%v: %q: a malformed reply leaves %+v", s.op, reply, v)
 			}
-			if v.verdict != Failed && !form.MatchString(reply) {
+			if v.verdict != VerdictFailed && !form.MatchString(reply) {
 				t.Fatalf("%v: %q is no reply of the script, got %+v", s.op, reply, v)
 			}
-			if v.verdict == Failed && form.MatchString(reply) && !oddNumbers(reply) {
+			if v.verdict == VerdictFailed && form.MatchString(reply) && !oddNumbers(reply) {
 				t.Fatalf("%v: %q is a reply of the script, and was refused", s.op, reply)
 			}
 			if v.token > maxNumber || v.expiry > maxNumber || v.rest < 0 || v.longest < 0 || v.clock < 0 || v.record != nil && v.record.rest < 0 {
 				t.Fatalf("%v: %q: out of range: %+v", s.op, reply, v)
 			}
-			if v.verdict == Granted && s == acquireScript && (v.token == 0 || v.expiry < v.clock/1000) {
+			if v.verdict == VerdictGranted && s == acquireScript && (v.token == 0 || v.expiry < v.clock/1000) {
 				t.Fatalf("%q is a grant: %+v", reply, v)
 			}
 		}
@@ -174,14 +174,14 @@ func oddNumbers(reply string) bool {
 func TestVerdictNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]Verdict{}
-	for v := Failed; v <= CircuitOpen; v++ {
+	for v := VerdictFailed; v <= VerdictCircuitOpen; v++ {
 		name := v.String()
 		if other, twice := seen[name]; twice || !regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`).MatchString(name) || name == "unknown" {
 			t.Errorf("verdict %d is called %q, as is %d", v, name, other)
 		}
 		seen[name] = v
 	}
-	if got := (CircuitOpen + 1).String(); got != "unknown" {
+	if got := (VerdictCircuitOpen + 1).String(); got != "unknown" {
 		t.Errorf("a verdict that is none is called %q", got)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // what changes all the time is told a few times a minute.
 type voting struct {
 	failed int           // requests in a row
-	now    Verdict       // why the node does not vote; Granted = it votes
+	now    Verdict       // why the node does not vote; VerdictGranted = it votes
 	told   Verdict       // as last logged
 	since  time.Duration // beginning of the minute that lines are counted in
 	lines  int
@@ -23,19 +23,19 @@ const maxLines = 4
 // see books a verdict. proof: it comes from a script that only a node that votes grants.
 func (s *voting) see(v Verdict, proof bool) {
 	switch v {
-	case Failed:
+	case VerdictFailed:
 		s.failed++
 		if s.failed < maxFailures {
 			return
 		}
-	case Quarantined, ClockSkewed, Replica, Unguarded:
+	case VerdictQuarantined, VerdictClockSkewed, VerdictReplica, VerdictUnguarded:
 		s.failed = 0
 	default:
 		s.failed = 0
 		if !proof {
 			return
 		}
-		v = Granted
+		v = VerdictGranted
 	}
 	if s.now != v {
 		s.now = v
@@ -67,7 +67,7 @@ func (e *ensemble) observeVote(n *node, v vote, r *round) {
 		n.askedAt[r.bucket] = at
 	}
 	// Provision knows best whether a new node shall vote, and a counter written by hand is the trouble of its key alone.
-	if v.claim == "" && v.verdict != Overflow && !errors.Is(v.err, errImplausible) {
+	if v.claim == "" && v.verdict != VerdictOverflow && !errors.Is(v.err, errImplausible) {
 		n.voting.see(v.verdict, r.script == acquireScript || r.script == touchScript)
 	}
 	due, hidden := n.voting.tell(at)
@@ -91,7 +91,7 @@ func (p *policy) tellVoting(n *node, now Verdict, hidden int, details ...any) {
 	if hidden > 0 {
 		attrs = append(attrs, "changes_not_logged", hidden)
 	}
-	if now == Granted {
+	if now == VerdictGranted {
 		p.logger.Info("lockkit: node votes again", attrs...)
 		return
 	}
@@ -103,9 +103,9 @@ func (v *vote) details() (attrs []any) {
 	switch {
 	case v.err != nil:
 		attrs = append(attrs, "err", cmp.Or(lasting(v.err), v.err)) // with how to mend it, where that is known
-	case v.verdict == Quarantined:
+	case v.verdict == VerdictQuarantined:
 		attrs = append(attrs, "rest", v.rest.Round(time.Millisecond), "why", "it is new, was restarted, or may have lost its memory: it votes by itself after rest")
-	case v.verdict == ClockSkewed:
+	case v.verdict == VerdictClockSkewed:
 		attrs = append(attrs, "skew", v.skew.Round(time.Millisecond), "why", "the clocks differ by more than the clock window: check NTP on both machines")
 	}
 	return attrs

@@ -239,7 +239,7 @@ func TestTurnThatIsNobodys(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i < len(w.nodes); i++ {
 			dead := w.process()
-			if v := dead.e.nodes[i].call(t.Context(), acquireScript, stamped(dead.newLease(t.Context(), "k").acquiring(false).args)); v.verdict != Granted {
+			if v := dead.e.nodes[i].call(t.Context(), acquireScript, stamped(dead.newLease(t.Context(), "k").acquiring(false).args)); v.verdict != VerdictGranted {
 				t.Fatalf("node %d: %v %v", i, v.verdict, v.err)
 			}
 		}

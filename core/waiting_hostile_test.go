@@ -98,7 +98,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var on atomic.Bool
 		o := &panicky{node: func(kind OpKind, r NodeReply) bool {
-			return kind == OpAcquire && r.Verdict == CircuitOpen && on.CompareAndSwap(true, false)
+			return kind == OpAcquire && r.Verdict == VerdictCircuitOpen && on.CompareAndSwap(true, false)
 		}}
 		p := w.process(WithObserver(o.observer()))
 		lease := w.holds(p, "k")

@@ -344,7 +344,7 @@ func TestTryWhileOthersWait(t *testing.T) {
 		wantErr(t, err, ErrHeld)
 		op, _ := errors.AsType[*OpError](err)
 		wantBetween(t, "retry after", op.RetryAfter, queueTurn-time.Millisecond, queueTurn)
-		if !slices.ContainsFunc(op.Nodes, func(n NodeReply) bool { return n.Verdict == Reserved }) {
+		if !slices.ContainsFunc(op.Nodes, func(n NodeReply) bool { return n.Verdict == VerdictReserved }) {
 			t.Errorf("it does not say why: %v", op.Nodes)
 		}
 		time.Sleep(op.RetryAfter)

@@ -132,7 +132,7 @@ func explain(err error) error {
 	}
 	skewed := 0
 	for _, n := range op.Nodes {
-		if n.Verdict == core.ClockSkewed {
+		if n.Verdict == core.VerdictClockSkewed {
 			skewed++
 		}
 	}

@@ -50,7 +50,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		_, end := o.Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: name})
 		end(core.Outcome{})
 		o.Event(t.Context(), core.Event{Source: "cronlock", Name: name, Kind: "tick_run"})
-		o.Node(t.Context(), core.OpAcquire, core.NodeReply{Addr: name, Verdict: core.Granted})
+		o.Node(t.Context(), core.OpAcquire, core.NodeReply{Addr: name, Verdict: core.VerdictGranted})
 	}
 	for i := range 3000 {
 		use(fmt.Sprintf("name-%d", i))
@@ -84,7 +84,7 @@ func TestBuckets(t *testing.T) {
 		_, end := o.Start(t.Context(), core.Op{Kind: kind})
 		end(core.Outcome{})
 	}
-	o.Node(t.Context(), core.OpAcquire, core.NodeReply{Verdict: core.Granted})
+	o.Node(t.Context(), core.OpAcquire, core.NodeReply{Verdict: core.VerdictGranted})
 	histograms := 0
 	for _, m := range g.collect().ScopeMetrics[0].Metrics {
 		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
@@ -109,7 +109,7 @@ func everything(ctx context.Context, o core.Observer) {
 		if kind == core.OpAcquire {
 			o.Hint(ctx)
 		}
-		o.Node(ctx, kind, core.NodeReply{Node: 1, Addr: "10.0.0.1:6379", Verdict: core.Granted, Latency: time.Millisecond})
+		o.Node(ctx, kind, core.NodeReply{Node: 1, Addr: "10.0.0.1:6379", Verdict: core.VerdictGranted, Latency: time.Millisecond})
 		if end != nil {
 			end(core.Outcome{Place: 1, Woken: 1, Polled: 1, HandedOver: true})
 		}

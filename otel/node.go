@@ -56,7 +56,7 @@ func (o *observer) reply(ctx context.Context, kind core.OpKind, r core.NodeReply
 	}
 	n := o.nodes.get(nodeID{r.Node, r.Addr})
 	in.requests.Add(ctx, 1, n.requests.get(r.Verdict).add...)
-	if r.Verdict != core.CircuitOpen {
+	if r.Verdict != core.VerdictCircuitOpen {
 		in.node.Record(ctx, r.Latency.Seconds(), n.plain.record...)
 	}
 	if r.Err == nil && kind != core.OpRelease { // whose answer does not tell the time
@@ -84,12 +84,12 @@ func (o *observer) follow(ctx context.Context, n *node, kind core.OpKind, v core
 
 // states are what verdicts say of a node. Those that are missing say nothing.
 var states = map[core.Verdict]nodeState{
-	core.Granted: voting, core.Held: voting, core.Done: voting, core.Gone: voting, core.Forgotten: voting,
-	core.Healed: voting, core.Passed: voting, core.Unconfirmed: voting,
-	core.Failed: failing, core.TimedOut: failing,
-	core.CircuitOpen: open,
-	core.Quarantined: "quarantined", core.ClockSkewed: "clock_skewed", core.Replica: "replica",
-	core.Unguarded: "unguarded", core.Overflow: "overflow",
+	core.VerdictGranted: voting, core.VerdictHeld: voting, core.VerdictDone: voting, core.VerdictGone: voting, core.VerdictForgotten: voting,
+	core.VerdictHealed: voting, core.VerdictPassed: voting, core.VerdictUnconfirmed: voting,
+	core.VerdictFailed: failing, core.VerdictTimedOut: failing,
+	core.VerdictCircuitOpen: open,
+	core.VerdictQuarantined: "quarantined", core.VerdictClockSkewed: "clock_skewed", core.VerdictReplica: "replica",
+	core.VerdictUnguarded: "unguarded", core.VerdictOverflow: "overflow",
 }
 
 // next is the state after a node made that of a request.

@@ -98,29 +98,29 @@ func TestStateOfANode(t *testing.T) {
 		v    core.Verdict
 		want nodeState
 	}{
-		{unknown, core.OpRenew, core.Granted, voting},
-		{"quarantined", core.OpRenew, core.Granted, "quarantined"},
-		{"quarantined", core.OpRelease, core.Granted, "quarantined"},
-		{"quarantined", core.OpAcquire, core.Held, voting},
-		{"clock_skewed", core.OpAcquire, core.Granted, voting},
-		{"quarantined", core.OpTouch, core.Granted, voting},
-		{voting, core.OpTouch, core.Quarantined, "quarantined"},
-		{failing, core.OpRenew, core.Healed, voting},
-		{failing, core.OpRenew, core.Passed, voting},
-		{open, core.OpComplete, core.Forgotten, voting},
-		{"quarantined", core.OpRenew, core.Passed, "quarantined"},
-		{"quarantined", core.OpComplete, core.Forgotten, "quarantined"},
-		{open, core.OpRelease, core.Gone, voting},
-		{open, core.OpAcquire, core.Failed, open},
-		{voting, core.OpRenew, core.Failed, failing},
-		{failing, core.OpAcquire, core.CircuitOpen, open},
-		{voting, core.OpAcquire, core.TooLate, voting},
-		{voting, core.OpAcquire, core.Pending, voting},
-		{voting, core.OpRenew, core.Quarantined, "quarantined"},
-		{voting, core.OpAcquire, core.Replica, "replica"},
-		{voting, core.OpAcquire, core.Unguarded, "unguarded"},
-		{voting, core.OpAcquire, core.Overflow, "overflow"},
-		{voting, core.OpAcquire, core.ClockSkewed, "clock_skewed"},
+		{unknown, core.OpRenew, core.VerdictGranted, voting},
+		{"quarantined", core.OpRenew, core.VerdictGranted, "quarantined"},
+		{"quarantined", core.OpRelease, core.VerdictGranted, "quarantined"},
+		{"quarantined", core.OpAcquire, core.VerdictHeld, voting},
+		{"clock_skewed", core.OpAcquire, core.VerdictGranted, voting},
+		{"quarantined", core.OpTouch, core.VerdictGranted, voting},
+		{voting, core.OpTouch, core.VerdictQuarantined, "quarantined"},
+		{failing, core.OpRenew, core.VerdictHealed, voting},
+		{failing, core.OpRenew, core.VerdictPassed, voting},
+		{open, core.OpComplete, core.VerdictForgotten, voting},
+		{"quarantined", core.OpRenew, core.VerdictPassed, "quarantined"},
+		{"quarantined", core.OpComplete, core.VerdictForgotten, "quarantined"},
+		{open, core.OpRelease, core.VerdictGone, voting},
+		{open, core.OpAcquire, core.VerdictFailed, open},
+		{voting, core.OpRenew, core.VerdictFailed, failing},
+		{failing, core.OpAcquire, core.VerdictCircuitOpen, open},
+		{voting, core.OpAcquire, core.VerdictTooLate, voting},
+		{voting, core.OpAcquire, core.VerdictPending, voting},
+		{voting, core.OpRenew, core.VerdictQuarantined, "quarantined"},
+		{voting, core.OpAcquire, core.VerdictReplica, "replica"},
+		{voting, core.OpAcquire, core.VerdictUnguarded, "unguarded"},
+		{voting, core.OpAcquire, core.VerdictOverflow, "overflow"},
+		{voting, core.OpAcquire, core.VerdictClockSkewed, "clock_skewed"},
 	} {
 		if got := c.from.next(c.kind, c.v); got != c.want {
 			t.Errorf("%q, %v answered %v: %q, want %q", c.from, c.kind, c.v, got, c.want)
@@ -137,7 +137,7 @@ func TestNodeNames(t *testing.T) {
 		"":                    "node.requests{node.index=4,verdict=granted} 1",
 	} {
 		g := newGauge(t)
-		g.observer().Node(t.Context(), core.OpAcquire, core.NodeReply{Node: 4, Addr: addr, Verdict: core.Granted})
+		g.observer().Node(t.Context(), core.OpAcquire, core.NodeReply{Node: 4, Addr: addr, Verdict: core.VerdictGranted})
 		if got := g.counted("node.requests"); !slices.Equal(got, []string{want}) {
 			t.Errorf("%q: %q, want %q", addr, got, want)
 		}
