@@ -6,14 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Provision declares nodes that have never been used to be new, so that they vote at once instead of after the
 // max TTL. Call it when nodes are set up, before anything locks on them; never for nodes that may have lost
 // their memory. It may be called by several processes at once, and again.
 //
-// A nil error means that every node votes. Any other matches ErrUnavailable, ErrClosed or the cause of ctx:
-// nodes that do not vote yet wait for the max TTL, as they would have without, or for another call. Provision
+// A nil error means that every node votes. Any other matches ErrUnavailable, ErrClosed or the cause of ctx; where the
+// deadline of ctx ended it, both of what was known and context.DeadlineExceeded. Nodes that do not answer are asked again
+// for as long as a TTL. Nodes that do not vote yet wait for the max TTL, as they would have without, or for another call. Provision
 // declares no node new unless every node was reached and none of them has ever granted anything: a node without
 // a guard record beside one that is in use, or out of reach, may have forgotten what it granted. Without the
 // restart guard it does nothing.
@@ -29,31 +31,62 @@ func (l *Locker) Provision(ctx context.Context) error {
 	}
 	defer l.e.end()
 	for bucket := range l.e.guards {
-		if l.e.isClosing() {
-			return fmt.Errorf("lockkit: provision: %w", ErrClosed)
-		}
 		if err := l.provision(ctx, bucket); err != nil {
-			return err
+			return fmt.Errorf("lockkit: provision: %w", err)
 		}
 	}
 	return nil
 }
 
-// provision claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
-// forgets or grants something, so what all of them said when they were claimed still holds where it is declared.
+// provision tries until every node has answered, for as long as a TTL, as acquisitions do.
 func (l *Locker) provision(ctx context.Context, bucket int) error {
+	since := l.e.clock.now()
+	var known error
+	for !l.e.isClosing() {
+		silent, err := l.declareNew(ctx, bucket)
+		if ctx.Err() != nil && err != nil {
+			return provisionStopped(ctx, known)
+		}
+		if !silent || l.e.clock.now()-since >= l.p.ttl {
+			return err
+		}
+		known = err
+		timer := time.NewTimer(l.p.retryMin + time.Duration(l.e.jitter(int64(l.p.retryMax-l.p.retryMin)+1)))
+		select {
+		case <-timer.C:
+		case <-l.e.closing:
+		case <-ctx.Done():
+		}
+		if timer.Stop(); ctx.Err() != nil {
+			return provisionStopped(ctx, known)
+		}
+	}
+	return ErrClosed
+}
+
+// provisionStopped is the error where ctx has ended: a deadline leaves what was known.
+func provisionStopped(ctx context.Context, known error) error {
+	if err := ctx.Err(); known != nil && err == context.DeadlineExceeded {
+		return fmt.Errorf("%w: %w", err, known)
+	}
+	return context.Cause(ctx)
+}
+
+// declareNew claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
+// forgets or grants something, so what all of them said when they were claimed still holds where it is declared.
+// It reports whether all that it failed for is that nodes did not answer.
+func (l *Locker) declareNew(ctx context.Context, bucket int) (silent bool, err error) {
 	claims := make([]any, len(l.e.nodes))
 	for i := range claims {
 		claims[i] = noMemory
 	}
-	all := allNodes(len(l.e.nodes))
-	found, err := l.claim(ctx, bucket, claims, all)
+	found, err := l.claim(ctx, bucket, claims, allNodes(len(l.e.nodes)))
 	if err != nil {
-		return err
+		return false, err
 	}
-	var faults []error
 	var waiting nodeSet // new, and without a vote
 	var used []string
+	var s survey
 	for i := range found {
 		switch v := &found[i]; {
 		case v.verdict == VerdictGranted && v.claim == "":
@@ -63,33 +96,59 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 			claims[i] = v.claim
 			waiting = waiting.with(i)
 		default:
-			faults = append(faults, errors.New(v.report(l.e.nodes[i]).String()))
+			s.failed(l.e.nodes[i], v)
 		}
 	}
-	if waiting != 0 && len(used) > 0 {
-		faults = append(faults, fmt.Errorf("in use: %s", strings.Join(used, ", ")))
+	if waiting == 0 {
+		return s.result()
 	}
-	if waiting != 0 && len(faults) > 0 {
+	if len(used) > 0 {
+		s.fault(fmt.Errorf("in use: %s", strings.Join(used, ", ")))
+	}
+	if len(s.faults) > 0 {
 		for i := range found {
 			if waiting.has(i) {
-				faults = append(faults, fmt.Errorf("%v: not declared new: as not all nodes are, it may have forgotten what it granted. It votes by itself after the max TTL", l.e.nodes[i]))
+				s.faults = append(s.faults, fmt.Errorf("%v: not declared new: as not all nodes are, it may have forgotten what it granted. It votes by itself after the max TTL", l.e.nodes[i]))
 			}
 		}
+		return s.result()
 	}
-	if len(faults) == 0 && waiting != 0 {
-		if found, err = l.claim(ctx, bucket, claims, waiting); err != nil {
-			return err
+	if found, err = l.claim(ctx, bucket, claims, waiting); err != nil {
+		return false, err
+	}
+	for i := range found {
+		if waiting.has(i) && found[i].verdict != VerdictGranted {
+			s.failed(l.e.nodes[i], &found[i])
 		}
-		for i := range found {
-			if waiting.has(i) && found[i].verdict != VerdictGranted {
-				faults = append(faults, errors.New(found[i].report(l.e.nodes[i]).String()))
-			}
-		}
 	}
-	if len(faults) > 0 {
-		return fmt.Errorf("lockkit: provision: %w: %w", ErrUnavailable, errors.Join(faults...))
+	return s.result()
+}
+
+// A survey collects why nodes cannot be declared new.
+type survey struct {
+	faults   []error
+	answered bool // some of them are answers, which asking again would not change
+}
+
+func (s *survey) fault(err error) {
+	s.answered = true
+	s.faults = append(s.faults, err)
+}
+
+func (s *survey) failed(n *node, v *vote) {
+	switch v.verdict {
+	case VerdictFailed, VerdictTimedOut, VerdictTooLate, VerdictCircuitOpen, VerdictPending:
+	default:
+		s.answered = true
 	}
-	return nil
+	s.faults = append(s.faults, errors.New(v.report(n).String()))
+}
+
+func (s *survey) result() (silent bool, err error) {
+	if len(s.faults) == 0 {
+		return false, nil
+	}
+	return !s.answered, fmt.Errorf("%w: %w", ErrUnavailable, errors.Join(s.faults...))
 }
 
 // claim asks nodes what they are; those whose claim is given are declared new.
@@ -101,7 +160,7 @@ func (l *Locker) claim(ctx context.Context, bucket int, claims []any, to nodeSet
 		decided: func(*round) bool { return false }}
 	r.send(ctx, to)
 	if !r.wait(ctx) {
-		return nil, fmt.Errorf("lockkit: provision: %w", context.Cause(ctx))
+		return nil, context.Cause(ctx)
 	}
 	return r.votes, nil
 }

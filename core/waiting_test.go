@@ -338,8 +338,12 @@ func TestTryWhileOthersWait(t *testing.T) {
 		holder, dead, p := w.process(), w.process(), w.process()
 		lease := w.holds(holder, "k")
 		w.waits(dead, "k")
+		for i := range w.nodes { // the one that was not needed for the refusal hears of it when the call asks again
+			testutil.Await(t, "a place in the queue", func() bool { return len(w.queue(dead, i, "k")) == 1 })
+		}
 		dead.vanish()
 		w.release(lease)
+		synctest.Wait() // on every node
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
 		op, _ := errors.AsType[*OpError](err)
