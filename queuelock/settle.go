@@ -41,10 +41,13 @@ func (d *delivery) complete(ctx context.Context, held leases) error {
 	if ctx.Err() == nil {
 		patience = min(patience, time.Until(d.until))
 	}
-	var released sync.WaitGroup
-	released.Go(func() { held[1:].release(ctx) })
-	err := held[0].Complete(context.WithoutCancel(ctx), []byte(time.Now().UTC().Format(time.RFC3339)), core.RetryFor(patience))
-	released.Wait()
+	var err error
+	var recorded sync.WaitGroup
+	recorded.Go(func() {
+		err = held[0].Complete(context.WithoutCancel(ctx), []byte(time.Now().UTC().Format(time.RFC3339)), core.RetryFor(patience))
+	})
+	held[1:].release(ctx) // not in the goroutine: others wait for it, and a request waits for the batch before it
+	recorded.Wait()
 	switch core.ClassOf(err) {
 	case core.ClassNone:
 		return nil
