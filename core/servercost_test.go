@@ -1,5 +1,3 @@
-//go:build callgrind
-
 package core
 
 import (
@@ -22,6 +20,9 @@ import (
 // BenchmarkServer counts the instructions that a redis-server executes for a request, sent alone and in batches,
 // reading and answering included. Beside them: a script with a bare SET NX PX. It needs valgrind: make servercost.
 func BenchmarkServer(b *testing.B) {
+	if os.Getenv("LOCKKIT_CALLGRIND") == "" {
+		b.Skip("it is slow and needs valgrind: make servercost")
+	}
 	srv := startCounted(b)
 	for _, c := range []struct {
 		name  string
