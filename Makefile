@@ -32,8 +32,8 @@ MINIMUM_REDIS := 6.2.7
 NESTED := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod)))
 
 # The race detector leaves out the Lua interpreter of embedded nodes, which runs in one goroutine at a time: that
-# and a lazier garbage collector save a third of the CPU.
-RACE := -race -gcflags='github.com/yuin/gopher-lua/...=-race=false'
+# and a lazier garbage collector save a third of the CPU. What `vet` looks at is not looked at again.
+RACE := -vet=off -race -gcflags='github.com/yuin/gopher-lua/...=-race=false'
 
 # Required: a test that needs Redis or promtool fails without it, instead of skipping.
 WITH_TOOLS := LOCKKIT_REDIS=required LOCKKIT_PROMTOOL=required
@@ -50,7 +50,7 @@ endef
 
 # A renamed test would make `go test -run` match nothing and still pass.
 define check-simulation
-found=$$(go test ./core -list '^TestSimulation') || { echo "$$found" >&2; exit 1; }
+found=$$(go test -vet=off ./core -list '^TestSimulation') || { echo "$$found" >&2; exit 1; }
 if [[ "$$found" != *TestSimulation* ]]; then
 	echo "no TestSimulation in ./core: nothing to run" >&2
 	exit 1
@@ -170,7 +170,7 @@ unit: tools ## all tests with the race detector, on real Redis
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m ./...
 	for module in $(NESTED); do
 		echo "==> unit: the tests of $$module"
-		(cd "$$module" && $(WITH_TOOLS) go test -shuffle=on -timeout 5m ./...)
+		(cd "$$module" && $(WITH_TOOLS) go test -vet=off -shuffle=on -timeout 5m ./...)
 	done
 
 .PHONY: sweeps
@@ -178,7 +178,7 @@ sweeps: ## the tests of a great many cases, which `unit` leaves out, without the
 	@echo "==> sweeps: the tests of a great many cases, without the race detector"
 	files=$$(grep -rl --include='*_test.go' 'race\.Campaign(t)' .)
 	names=$$(awk '/^func Test/ { split($$2, name, "("); test = name[1] } /race\.Campaign\(t\)/ { print test }' $$files)
-	ran=$$(GOGC=400 go test $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
+	ran=$$(GOGC=400 go test -vet=off $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
 	for name in $$names; do
 		grep -F -- "--- PASS: $$name " <<< "$$ran" || { echo "$$name did not run" >&2; exit 1; }
 	done
@@ -187,10 +187,10 @@ sweeps: ## the tests of a great many cases, which `unit` leaves out, without the
 sim-short: tools ## the simulations on a few hundred seeds, and the tests that the race detector would spoil
 	@echo "==> sim-short: the simulation on $(SHORT_SEEDS) seeds and the count of allocations, without the race detector"
 	$(check-simulation)
-	$(WITH_TOOLS) GOGC=400 go test ./core -run '^TestSimulation' -count=1 -sim.seeds=$(SHORT_SEEDS) -timeout 20m -v | $(quiet)
+	$(WITH_TOOLS) GOGC=400 go test -vet=off ./core -run '^TestSimulation' -count=1 -sim.seeds=$(SHORT_SEEDS) -timeout 20m -v | $(quiet)
 	# `unit` skips these: here they must have run.
 	for package in ./core ./otel; do
-		counts=$$(go test "$$package" -run '^TestAllocations' -count=1 -v) || { echo "$$counts" >&2; exit 1; }
+		counts=$$(go test -vet=off "$$package" -run '^TestAllocations' -count=1 -v) || { echo "$$counts" >&2; exit 1; }
 		if [[ "$$counts" != *"--- PASS: TestAllocations"* || "$$counts" == *"--- SKIP"* ]]; then
 			echo "$$package: the count of allocations did not run" >&2
 			exit 1
