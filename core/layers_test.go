@@ -23,7 +23,7 @@ var layers = [][]string{
 		"attempt", "call", "complete", "end", "engine", "extend", "handon", "healthcheck", "lease", "nodestate", "record", "release", "renewal", "spread", "watchdog",
 	},
 	{ // what is called
-		"acquire", "close", "do", "doc", "locker", "option", "provision", "try",
+		"acquire", "close", "do", "doc", "locker", "option", "pause", "provision", "try",
 	},
 }
 
