@@ -46,13 +46,25 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 	for i := range claims {
 		claims[i] = noMemory
 	}
-	all := allNodes(len(l.e.nodes))
-	found, err := l.claim(ctx, bucket, claims, all)
+	found, err := l.claim(ctx, bucket, claims, allNodes(len(claims)))
 	if err != nil {
 		return err
 	}
-	var faults []error
-	var waiting nodeSet // new, and without a vote
+	fresh, faults := l.claimed(found, claims)
+	if fresh != 0 && len(faults) == 0 {
+		if faults, err = l.declareNew(ctx, bucket, claims, fresh); err != nil {
+			return err
+		}
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("lockkit: provision: %w: %w", ErrUnavailable, errors.Join(faults...))
+	}
+	return nil
+}
+
+// claimed is what the nodes said: those that are new, whose claims it notes, and why none may be declared so, or
+// another does not vote.
+func (l *Locker) claimed(found []vote, claims []any) (fresh nodeSet, faults []error) {
 	var used []string
 	for i := range found {
 		switch v := &found[i]; {
@@ -61,35 +73,39 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 		case v.verdict == VerdictGranted:
 		case v.claim != "":
 			claims[i] = v.claim
-			waiting = waiting.with(i)
+			fresh = fresh.with(i)
 		default:
 			faults = append(faults, errors.New(v.report(l.e.nodes[i]).String()))
 		}
 	}
-	if waiting != 0 && len(used) > 0 {
+	if fresh == 0 {
+		return fresh, faults
+	}
+	if len(used) > 0 {
 		faults = append(faults, fmt.Errorf("in use: %s", strings.Join(used, ", ")))
 	}
-	if waiting != 0 && len(faults) > 0 {
+	if len(faults) > 0 {
 		for i := range found {
-			if waiting.has(i) {
+			if fresh.has(i) {
 				faults = append(faults, fmt.Errorf("%v: not declared new: as not all nodes are, it may have forgotten what it granted. It votes by itself after the max TTL", l.e.nodes[i]))
 			}
 		}
 	}
-	if len(faults) == 0 && waiting != 0 {
-		if found, err = l.claim(ctx, bucket, claims, waiting); err != nil {
-			return err
-		}
-		for i := range found {
-			if waiting.has(i) && found[i].verdict != VerdictGranted {
-				faults = append(faults, errors.New(found[i].report(l.e.nodes[i]).String()))
-			}
+	return fresh, faults
+}
+
+// declareNew declares the nodes whose claims these are to be new. faults are of those that still do not vote.
+func (l *Locker) declareNew(ctx context.Context, bucket int, claims []any, fresh nodeSet) (faults []error, err error) {
+	found, err := l.claim(ctx, bucket, claims, fresh)
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		if fresh.has(i) && found[i].verdict != VerdictGranted {
+			faults = append(faults, errors.New(found[i].report(l.e.nodes[i]).String()))
 		}
 	}
-	if len(faults) > 0 {
-		return fmt.Errorf("lockkit: provision: %w: %w", ErrUnavailable, errors.Join(faults...))
-	}
-	return nil
+	return faults, nil
 }
 
 // claim asks nodes what they are; those whose claim is given are declared new.
