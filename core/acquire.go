@@ -133,18 +133,6 @@ type result struct {
 	behind  bool // others have the key's next turns
 }
 
-// A pause says what an attempt failed for, and so how long to wait before the next.
-type pause uint8
-
-const (
-	pauseHeld        pause = iota // somebody holds it: poll
-	pauseQueued                   // a quorum has the call in its queue, and tells when it is its turn
-	pauseTurn                     // likewise, and it was the turn of this call and of another
-	pauseSplit                    // several contenders have a part each: a short random time breaks the tie
-	pauseQuarantined              // nodes will vote by themselves
-	pauseOutOfReach               // nodes do not answer
-)
-
 func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	e := a.e
 	if err := ctx.Err(); err != nil {
@@ -230,30 +218,18 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		if res.lease == nil && wait.Err() != nil && a.last.err != nil {
 			return nil, a.stopped(ctx) // a round cut short knows less than the one before
 		}
-		a.last, a.last.at = res, a.e.clock.now()
-		a.out.Nodes = a.last.nodes
-		a.out.Contended = a.out.Contended || errors.Is(a.last.err, ErrHeld)
-		if a.out.Place == 0 {
-			a.out.Place = a.last.place
-		}
+		a.attempted(res)
 		switch {
 		case a.last.lease != nil:
-			a.out.Token, a.out.Margin, a.out.HandedOver = a.last.lease.token, a.last.lease.left(), a.told
 			return a.last.lease, nil
 		case wait.Err() != nil:
 			return nil, a.stopped(ctx)
 		case a.e.isClosing():
 			return nil, a.fail(ErrClosed)
-		case a.last.recover && !a.recovering:
-			a.recovering = true
+		case a.triesAtOnce():
 			continue
-		case a.last.again:
-			continue
-		case errors.Is(a.last.err, ErrDone) || a.tryOnly && !a.undecided() || a.unreachableForTTL():
+		case a.givesUp():
 			return nil, a.fail(a.last.err)
-		}
-		if a.turns++; a.last.pause != pauseTurn {
-			a.turns = 0
 		}
 		a.e.lines.fails(a.resource, a.last.err, a.out.HolderHint)
 		a.recovering = a.recovering && a.last.pause == pauseSplit
@@ -263,13 +239,38 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 	}
 }
 
+// attempted notes how an attempt ended.
+func (a *acquisition) attempted(res result) {
+	a.last, a.last.at = res, a.e.clock.now()
+	a.out.Nodes = res.nodes
+	a.out.Contended = a.out.Contended || errors.Is(res.err, ErrHeld)
+	if a.out.Place == 0 {
+		a.out.Place = res.place
+	}
+	if res.lease != nil {
+		a.out.Token, a.out.Margin, a.out.HandedOver = res.lease.token, res.lease.left(), a.told
+	}
+}
+
+// triesAtOnce reports whether the next attempt needs no pause: it settles a completion record, once, or uses what
+// the last one learnt.
+func (a *acquisition) triesAtOnce() bool {
+	if a.last.recover && !a.recovering {
+		a.recovering = true
+		return true
+	}
+	return a.last.again
+}
+
+// givesUp reports whether what the nodes said ends the call.
+func (a *acquisition) givesUp() bool {
+	return errors.Is(a.last.err, ErrDone) || a.tryOnly && !a.undecided() || a.unreachableForTTL()
+}
+
 // undecided reports whether the votes were split between contenders, so that none of them may have got the key.
 func (a *acquisition) undecided() bool {
 	return a.last.pause == pauseSplit && a.out.Attempts < maxTries
 }
-
-// maxTurns bounds how often a call asks again at once: turns last for 150 ms at most.
-const maxTurns = 50
 
 // maxTries bounds how often TryAcquire asks while the votes are split.
 const maxTries = 5
@@ -307,65 +308,6 @@ func (a *acquisition) quit(ctx context.Context) {
 	r := own.releasing(0)
 	r.send(ctx, allNodes(len(a.e.nodes)))
 	r.leave()
-}
-
-// sleep waits before the next attempt.
-func (a *acquisition) sleep(wait context.Context) bool {
-	p := a.p
-	var told <-chan bool
-	if a.join(); a.wait != nil {
-		told = a.wait.try
-	}
-	d := a.between(p.retryMin, p.retryMax)
-	switch a.last.pause {
-	case pauseSplit:
-		d = a.between(0, p.retryMin)
-	case pauseQuarantined:
-		// Not for all of it: another node may come back before.
-		d = min(a.last.retry, max(p.retryMax, p.ttl/10)) + a.between(0, p.retryMin)
-	case pauseTurn:
-		if d = a.between(0, tellWithin); a.turns > maxTurns { // nobody's
-			d = a.between(0, p.retryMin)
-		}
-	case pauseHeld:
-		if a.last.retry > 0 {
-			d = min(d, a.last.retry+a.between(0, p.retryMin))
-		}
-	case pauseQueued:
-		if d = a.between(fallbackMin, fallbackMax); a.last.retry > 0 && !a.last.behind {
-			d = min(d, a.last.retry)
-		}
-	case pauseOutOfReach:
-	}
-	return a.pause(wait, d, told)
-}
-
-// between is a random time.
-func (a *acquisition) between(least, most time.Duration) time.Duration {
-	return least + time.Duration(a.e.jitter(int64(most-least)+1))
-}
-
-// pause waits for d, or until the call is told to try; it reports false where the call is over.
-func (a *acquisition) pause(wait context.Context, d time.Duration, told <-chan bool) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	shared := a.last.pause == pauseTurn || a.last.pause == pauseSplit // its turn is not over
-	a.told = a.told && shared
-	select {
-	case <-timer.C:
-		if a.last.pause == pauseHeld || a.last.pause == pauseQueued {
-			a.out.Polled++
-		}
-		return true
-	case a.told = <-told:
-		if a.told {
-			a.out.Woken++
-		}
-		return true
-	case <-wait.Done():
-	case <-a.e.closing:
-	}
-	return false
 }
 
 // stopped is the error of an acquisition that something other than the nodes put an end to.

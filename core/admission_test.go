@@ -40,57 +40,59 @@ func (f fewConns) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestLeasesSurviveHotLoops(t *testing.T) {
 	race.Campaign(t)
 	const loops, leases = 100, 10 // so many loops at 20ms each are more than a node timeout
-	for _, pool := range []int{1, 2} {
-		t.Run(fmt.Sprintf("pool of %d", pool), func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				var clients []redis.UniversalClient
-				for _, n := range w.nodes {
-					c := n.ClientWith(func(o *redis.Options) { o.PoolSize = pool })
-					c.AddHook(fewConns{conns: make(chan struct{}, pool), each: 20 * time.Millisecond})
-					clients = append(clients, c)
-				}
-				l, err := New(clients, quietly, TTL(5*time.Second), WithClockWindow(300*time.Millisecond))
-				if err != nil {
-					t.Fatal(err)
-				}
-				p := &process{Locker: l}
-				if err := p.Provision(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				held := make([]*Lease, leases)
-				for i := range held {
-					held[i] = w.acquire(p, fmt.Sprint("held ", i))
-				}
-				hot, stop := context.WithCancel(t.Context())
-				var all sync.WaitGroup
-				var granted atomic.Int64
-				for i := range loops {
-					all.Go(func() {
-						for hot.Err() == nil {
-							lease, err := p.TryAcquire(hot, fmt.Sprint("hot ", i))
-							if err != nil {
-								time.Sleep(10 * time.Millisecond) // a refusal may take no time at all
-								continue
-							}
-							granted.Add(1)
-							lease.Release(hot)
-						}
-					})
-				}
-				time.Sleep(8 * time.Second) // a lease that is not renewed has ended long before
-				for _, lease := range held {
-					if lease.Context().Err() != nil {
-						t.Errorf("%q is lost: %v", lease.Key(), context.Cause(lease.Context()))
-					}
-				}
-				if granted.Load() == 0 {
-					t.Error("no acquisition came through")
-				}
-				stop()
-				all.Wait()
-				p.Close(over())
-			})
-		})
+	bubbles(t, 3, map[string]int{"pool of 1": 1, "pool of 2": 2}, func(t *testing.T, w *world, pool int) {
+		p := w.withConns(pool, 20*time.Millisecond, TTL(5*time.Second), WithClockWindow(300*time.Millisecond))
+		held := make([]*Lease, leases)
+		for i := range held {
+			held[i] = w.acquire(p, fmt.Sprint("held ", i))
+		}
+		hot, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		var granted atomic.Int64
+		for i := range loops {
+			all.Go(func() { hotLoop(hot, p, fmt.Sprint("hot ", i), &granted) })
+		}
+		time.Sleep(8 * time.Second) // a lease that is not renewed has ended long before
+		for _, lease := range held {
+			if lease.Context().Err() != nil {
+				t.Errorf("%q is lost: %v", lease.Key(), context.Cause(lease.Context()))
+			}
+		}
+		if granted.Load() == 0 {
+			t.Error("no acquisition came through")
+		}
+		stop()
+		all.Wait()
+		p.Close(over())
+	})
+}
+
+// withConns makes a process whose clients have so many connections each, on which a request takes that long.
+func (w *world) withConns(n int, each time.Duration, opts ...Option) *process {
+	w.t.Helper()
+	var clients []redis.UniversalClient
+	for _, node := range w.nodes {
+		c := node.ClientWith(func(o *redis.Options) { o.PoolSize = n })
+		c.AddHook(fewConns{conns: make(chan struct{}, n), each: each})
+		clients = append(clients, c)
+	}
+	p := &process{Locker: must(New(clients, append([]Option{quietly}, opts...)...))}
+	if err := p.Provision(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// hotLoop asks for a key until ctx ends.
+func hotLoop(ctx context.Context, p *process, key string, granted *atomic.Int64) {
+	for ctx.Err() == nil {
+		lease, err := p.TryAcquire(ctx, key)
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // a refusal may take no time at all
+			continue
+		}
+		granted.Add(1)
+		lease.Release(ctx)
 	}
 }
 

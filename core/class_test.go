@@ -39,12 +39,7 @@ func TestDeadlineKeepsWhatIsKnown(t *testing.T) {
 		}
 	}
 	const long = 5 * time.Second
-	for name, c := range map[string]struct {
-		is       func(w *world, p *process)
-		deadline time.Duration
-		known    error // nil: nothing
-		class    Class
-	}{
+	for name, c := range map[string]inTheWay{
 		"held":                    {func(w *world, _ *process) { w.acquire(w.process(), "k") }, long, ErrHeld, ClassHeld},
 		"held by this process":    {func(w *world, p *process) { w.acquire(p, "k") }, long, ErrHeld, ClassHeld},
 		"down":                    {everywhere(fate{refuse: true}), long, ErrUnavailable, ClassUnavailable},
@@ -57,36 +52,21 @@ func TestDeadlineKeepsWhatIsKnown(t *testing.T) {
 		"one refusal is no proof": {func(_ *world, p *process) { everywhere(fate{lose: true})(nil, p); p.links[0].set(fate{refuse: true}) }, 100 * time.Millisecond, nil, ClassCancelled},
 		"two are":                 {func(_ *world, p *process) { everywhere(fate{refuse: true})(nil, p); p.links[0].set(fate{lose: true}) }, 100 * time.Millisecond, ErrUnavailable, ClassUnavailable},
 	} {
-		cause := errors.New("the cause")
-		for ending, given := range map[string]func(ctx context.Context) (context.Context, context.CancelFunc){
-			"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeout(ctx, c.deadline)
-			},
-			"deadline with a cause": func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeoutCause(ctx, c.deadline, cause)
-			},
-		} {
-			t.Run(name+", "+ending, func(t *testing.T) {
-				bubble(t, 3, func(t *testing.T, w *world) {
-					p := w.process()
-					c.is(w, p)
-					ctx, stop := given(t.Context())
-					defer stop()
-					_, err := p.Acquire(ctx, "k")
-					want := []error{context.DeadlineExceeded}
-					if c.known != nil {
-						want = append(want, c.known)
-					}
-					wantOnly(t, err, want...)
-					if errors.Is(err, cause) != (ending != "deadline") {
-						t.Errorf("the cause: %v", err)
-					}
-					if got := ClassOf(err); got != c.class {
-						t.Errorf("class %v, want %v: %v", got, c.class, err)
-					}
-				})
+		t.Run(name+", deadline", func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				ctx, stop := context.WithTimeout(t.Context(), c.deadline)
+				defer stop()
+				c.wantKnown(ctx, w)
 			})
-		}
+		})
+		t.Run(name+", deadline with a cause", func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				cause := errors.New("the cause")
+				ctx, stop := context.WithTimeoutCause(t.Context(), c.deadline, cause)
+				defer stop()
+				wantErr(t, c.wantKnown(ctx, w), cause)
+			})
+		})
 		t.Run(name+", cancelled", func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				p := w.process()
@@ -101,6 +81,31 @@ func TestDeadlineKeepsWhatIsKnown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// inTheWay is what keeps a caller waiting until its deadline, and what it hears of that.
+type inTheWay struct {
+	is       func(w *world, p *process)
+	deadline time.Duration
+	known    error // nil: nothing
+	class    Class
+}
+
+// wantKnown waits for the deadline of ctx, and checks the error.
+func (c inTheWay) wantKnown(ctx context.Context, w *world) error {
+	w.t.Helper()
+	p := w.process()
+	c.is(w, p)
+	_, err := p.Acquire(ctx, "k")
+	want := []error{context.DeadlineExceeded}
+	if c.known != nil {
+		want = append(want, c.known)
+	}
+	wantOnly(w.t, err, want...)
+	if got := ClassOf(err); got != c.class {
+		w.t.Errorf("class %v, want %v: %v", got, c.class, err)
+	}
+	return err
 }
 
 func TestClassOf(t *testing.T) {

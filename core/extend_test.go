@@ -140,40 +140,37 @@ func TestBadExtension(t *testing.T) {
 // No lease is trusted for longer than the max hold, however often it is extended; nor after its caller for longer than
 // it may linger.
 func TestExtendWithinMaxHold(t *testing.T) {
-	for name, c := range map[string]struct {
+	type bound struct {
 		opt    CallOption
 		reason LossReason
-	}{"max hold": {MaxHold(20 * time.Second), LossMaxHold}, "linger": {Linger(20 * time.Second), LossLinger}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.extending()
-				ctx, cancel := context.WithCancel(t.Context())
-				start := time.Now()
-				lease, err := p.Acquire(ctx, "k", c.opt)
-				if err != nil {
-					t.Fatal(err)
-				}
-				cancel()
-				if c.reason == LossMaxHold {
-					w.release(lease)
-					lease, _ = p.Acquire(t.Context(), "k", c.opt)
-				}
-				extended := 0
-				for lease.Context().Err() == nil {
-					if err := lease.Extend(t.Context(), 4*time.Second); err == nil {
-						extended++
-					} else if !strings.Contains(err.Error(), string(c.reason)) && lease.Context().Err() == nil {
-						t.Fatal(err)
-					}
-					if until := lease.ValidUntil().Sub(start); until > 20*time.Second {
-						t.Fatalf("trusted for %v", until)
-					}
-					time.Sleep(500 * time.Millisecond)
-				}
-				wantBetween(t, "extensions", time.Duration(extended), 30, 34)
-			})
-		})
 	}
+	bubbles(t, 3, map[string]bound{
+		"max hold": {MaxHold(20 * time.Second), LossMaxHold},
+		"linger":   {Linger(20 * time.Second), LossLinger},
+	}, func(t *testing.T, w *world, c bound) {
+		p := w.extending()
+		ctx, cancel := context.WithCancel(t.Context())
+		start := time.Now()
+		lease := w.awaitUnder(ctx, p, "k", c.opt)
+		cancel()
+		if c.reason == LossMaxHold {
+			w.release(lease)
+			lease = w.await(p, "k", c.opt)
+		}
+		extended := 0
+		for lease.Context().Err() == nil {
+			if err := lease.Extend(t.Context(), 4*time.Second); err == nil {
+				extended++
+			} else if !strings.Contains(err.Error(), string(c.reason)) && lease.Context().Err() == nil {
+				t.Fatal(err)
+			}
+			if until := lease.ValidUntil().Sub(start); until > 20*time.Second {
+				t.Fatalf("trusted for %v", until)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		wantBetween(t, "extensions", time.Duration(extended), 30, 34)
+	})
 }
 
 // What counts is a quorum, while the lease is still trusted.
@@ -260,66 +257,80 @@ func TestExtensionFindsALoss(t *testing.T) {
 	})
 }
 
-// A lease that is over is not extended; one that ends meanwhile, at once.
+// A lease that is over is not extended.
 func TestExtendAfterTheEnd(t *testing.T) {
-	for name, c := range map[string]struct {
-		end  func(w *world, p *process, lease *Lease, cancel context.CancelFunc)
-		want error
-	}{
-		"released": {func(w *world, _ *process, lease *Lease, _ context.CancelFunc) { w.release(lease) }, ErrReleased},
-		"completed": {func(_ *world, _ *process, lease *Lease, _ context.CancelFunc) {
-			lease.Complete(context.Background(), nil)
-		}, ErrReleased},
-		"taken away": {func(_ *world, p *process, _ *Lease, _ context.CancelFunc) {
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			p.Close(ctx)
-		}, ErrLost},
-		"run out":          {func(_ *world, _ *process, lease *Lease, _ context.CancelFunc) { time.Sleep(lease.left()) }, ErrLost},
-		"its caller ended": {func(_ *world, _ *process, _ *Lease, cancel context.CancelFunc) { cancel() }, context.Canceled},
-	} {
-		for _, meanwhile := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				bubble(t, 3, func(t *testing.T, w *world) {
-					p := w.extending()
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					lease, err := p.Acquire(ctx, "k")
-					if err != nil {
-						t.Fatal(err)
-					}
-					synctest.Wait()
-					extended := make(chan error, 1)
-					if meanwhile {
-						if name == "run out" {
-							time.Sleep(lease.left() - p.p.nodeTimeout/2)
-						}
-						p.set(fate{replyDelay: 10 * time.Second}, renewScript)
-						go func() { extended <- lease.Extend(t.Context(), 30*time.Second) }()
-						synctest.Wait()
-					}
-					c.end(w, p, lease, cancel)
-					if !meanwhile {
-						extended <- lease.Extend(t.Context(), 30*time.Second)
-					}
-					synctest.Wait()
-					select {
-					case err = <-extended:
-					default:
-						t.Fatal("has not returned at once")
-					}
-					wantErr(t, err, c.want)
-					if _, ok := errors.AsType[*OpError](err); !ok {
-						t.Errorf("untyped: %v", err)
-					}
-					for _, other := range []error{ErrReleased, ErrLost, ErrUnavailable, context.Canceled} {
-						if other != c.want && errors.Is(err, other) {
-							t.Errorf("matches %v, too", other)
-						}
-					}
-				})
-			})
+	bubbles(t, 3, leaseEnds, func(t *testing.T, w *world, c leaseEnd) {
+		p := w.extending()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lease := w.awaitUnder(ctx, p, "k")
+		synctest.Wait()
+		c.ends(w, p, lease, cancel)
+		c.wantRefused(t, extension(lease))
+	})
+}
+
+// An extension of a lease that ends meanwhile fails at once.
+func TestExtendWhileItEnds(t *testing.T) {
+	bubbles(t, 3, leaseEnds, func(t *testing.T, w *world, c leaseEnd) {
+		p := w.extending()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lease := w.awaitUnder(ctx, p, "k")
+		synctest.Wait()
+		if c.runsOut {
+			time.Sleep(lease.left() - p.p.nodeTimeout/2)
 		}
+		p.set(fate{replyDelay: 10 * time.Second}, renewScript)
+		extended := extension(lease)
+		synctest.Wait()
+		c.ends(w, p, lease, cancel)
+		c.wantRefused(t, extended)
+	})
+}
+
+// A leaseEnd is how a lease ends, and the error of what is asked of it afterwards.
+type leaseEnd struct {
+	ends    func(w *world, p *process, lease *Lease, cancel context.CancelFunc)
+	want    error
+	runsOut bool
+}
+
+var leaseEnds = map[string]leaseEnd{
+	"released": {ends: func(w *world, _ *process, lease *Lease, _ context.CancelFunc) { w.release(lease) }, want: ErrReleased},
+	"completed": {ends: func(_ *world, _ *process, lease *Lease, _ context.CancelFunc) {
+		lease.Complete(context.Background(), nil)
+	}, want: ErrReleased},
+	"taken away": {ends: func(_ *world, p *process, _ *Lease, _ context.CancelFunc) { p.Close(over()) }, want: ErrLost},
+	"run out": {ends: func(_ *world, _ *process, lease *Lease, _ context.CancelFunc) { time.Sleep(lease.left()) }, want: ErrLost,
+		runsOut: true},
+	"its caller ended": {ends: func(_ *world, _ *process, _ *Lease, cancel context.CancelFunc) { cancel() }, want: context.Canceled},
+}
+
+// extension begins to extend a lease, and returns where the error will be.
+func extension(lease *Lease) <-chan error {
+	extended := make(chan error, 1)
+	go func() { extended <- lease.Extend(context.Background(), 30*time.Second) }()
+	return extended
+}
+
+// wantRefused checks that an extension has failed by now, with the error for that end and no other.
+func (c leaseEnd) wantRefused(t *testing.T, extended <-chan error) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-extended:
+		wantErr(t, err, c.want)
+		if _, ok := errors.AsType[*OpError](err); !ok {
+			t.Errorf("untyped: %v", err)
+		}
+		for _, other := range []error{ErrReleased, ErrLost, ErrUnavailable, context.Canceled} {
+			if other != c.want && errors.Is(err, other) {
+				t.Errorf("matches %v, too", other)
+			}
+		}
+	default:
+		t.Fatal("has not returned at once")
 	}
 }
 

@@ -138,49 +138,62 @@ func (f *flight) call(sent time.Duration, wall time.Time) {
 // hand gives the answers to those who wait for them.
 func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 	n := f.l.n
-	var news *vote
+	var longest time.Duration // the max TTL that a node was the first to tell of
 	for i, q := range f.batch {
-		v, r := &f.votes[i], q.r
+		v := &f.votes[i]
 		if f.err != nil && i > 0 && q.b == f.batch[i-1].b {
 			n.leaveWith(q.b) // they failed as one
 		} else {
 			n.leave(q.b, now, v.err)
 		}
-		v.waited, v.latency = sent-r.sent, now-sent
-		if v.clock != 0 {
-			v.skew = time.Duration(v.clock-clock.UnixMicro()) * time.Microsecond
-			n.heardClock(v.skew, v.latency)
-			if v.verdict == VerdictClockSkewed && v.skew.Abs() <= r.p.window {
-				v.verdict = VerdictTooLate
-			}
-			// What the batch brought along, and the request did not, is news to its round as if the node had told.
-			if f.longest > 0 && v.longest == 0 && f.longest > r.longest() {
-				v.longest = f.longest
-			}
+		v.waited, v.latency = sent-q.r.sent, now-sent
+		if f.read(v, q.r, clock) {
+			longest = v.longest
 		}
-		n.heardMemory(r.bucket, v.memory)
-		if known := n.memory(r.bucket); v.memory == known {
-			v.memory = known // a lease keeps it, and would keep all of the reply
-		}
-		if v.longest > 0 && f.l.e.learn(v.longest, r.p) {
-			news = v
-		}
-		if r.script == acquireScript {
-			if err := v.implausible(clock); err != nil {
-				v.verdict, v.err = VerdictFailed, err
-			}
-		}
-		r.hear(n.index, *v)
+		q.r.hear(n.index, *v)
 	}
 	// What follows may log, which is the user's code: the votes must not wait for it.
-	if news != nil {
-		f.batch[0].r.p.tellLongest(news.longest, n)
+	if longest > 0 {
+		f.batch[0].r.p.tellLongest(longest, n)
 	}
 	for i, q := range f.batch {
 		if f.err == nil || i == 0 {
 			f.l.e.observeVote(n, f.votes[i], q.r)
 		}
 		q.r.p.tellReply(n, f.votes[i], q.r)
+	}
+}
+
+// read notes what a vote says of its node, and refuses a grant that cannot be. It reports whether the vote is the
+// first to tell of a longer max TTL.
+func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
+	n := f.l.n
+	if v.clock != 0 {
+		f.readClock(v, r, clock)
+	}
+	n.heardMemory(r.bucket, v.memory)
+	if known := n.memory(r.bucket); v.memory == known {
+		v.memory = known // a lease keeps it, and would keep all of the reply
+	}
+	first = v.longest > 0 && f.l.e.learn(v.longest, r.p)
+	if r.script == acquireScript {
+		if err := v.implausible(clock); err != nil {
+			v.verdict, v.err = VerdictFailed, err
+		}
+	}
+	return first
+}
+
+// readClock notes how far the node's clock is off. A request refused although the clocks agree came too late.
+func (f *flight) readClock(v *vote, r *round, clock time.Time) {
+	v.skew = time.Duration(v.clock-clock.UnixMicro()) * time.Microsecond
+	f.l.n.heardClock(v.skew, v.latency)
+	if v.verdict == VerdictClockSkewed && v.skew.Abs() <= r.p.window {
+		v.verdict = VerdictTooLate
+	}
+	// What the batch brought along, and the request did not, is news to its round as if the node had told.
+	if f.longest > 0 && v.longest == 0 && f.longest > r.longest() {
+		v.longest = f.longest
 	}
 }
 

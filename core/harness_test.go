@@ -42,6 +42,16 @@ func bubble(t *testing.T, n int, f func(t *testing.T, w *world)) {
 	})
 }
 
+// bubbles runs f once for each case: a subtest in a bubble of its own.
+func bubbles[C any](t *testing.T, n int, cases map[string]C, f func(t *testing.T, w *world, c C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, n, func(t *testing.T, w *world) { f(t, w, c) })
+		})
+	}
+}
+
 var quietly = WithLogger(slog.New(slog.DiscardHandler))
 
 // process makes a Locker and declares nodes that have no guard record to be new.
@@ -275,49 +285,52 @@ func (k *link) clear() {
 
 func (k *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		k.mu.Lock()
-		rule, wake := k.rule, k.wake
-		var f fate
-		if rule != nil {
-			all := requestsOf(cmd.Args())
-			for _, q := range all {
-				f = f.with(rule(q.s, q.args))
-			}
-			if len(all) > 1 && k.together != nil {
-				k.together()
-			}
-		}
-		k.mu.Unlock()
-		fail := func(err error) error {
-			cmd.SetErr(err)
-			return err
-		}
-		if f.refuse {
+		f, wake := k.fateOf(cmd.Args())
+		switch {
+		case f.refuse:
 			time.Sleep(refusing)
-			return fail(errRefused)
-		}
-		if f.lose {
-			select {
-			case <-time.After(patienceOfClient):
-			case <-wake:
-			}
-			return fail(errLostMsg)
-		}
-		if f.twice {
+			cmd.SetErr(errRefused)
+			return errRefused
+		case f.lose:
+			return unanswered(cmd, wake)
+		case f.twice:
 			next(ctx, redis.NewCmd(ctx, cmd.Args()...))
 		}
 		time.Sleep(f.delay)
 		err := next(ctx, cmd)
 		time.Sleep(f.replyDelay)
 		if f.loseReply {
-			select {
-			case <-time.After(patienceOfClient):
-			case <-wake:
-			}
-			return fail(errLostMsg)
+			return unanswered(cmd, wake)
 		}
 		return err
 	}
+}
+
+// fateOf is what becomes of a command, and what is closed when those that are lost are to fail.
+func (k *link) fateOf(args []any) (f fate, wake <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.rule == nil {
+		return fate{}, nil
+	}
+	all := requestsOf(args)
+	for _, q := range all {
+		f = f.with(k.rule(q.s, q.args))
+	}
+	if len(all) > 1 && k.together != nil {
+		k.together()
+	}
+	return f, k.wake
+}
+
+// unanswered waits for a reply that does not come.
+func unanswered(cmd redis.Cmder, wake <-chan struct{}) error {
+	select {
+	case <-time.After(patienceOfClient):
+	case <-wake:
+	}
+	cmd.SetErr(errLostMsg)
+	return errLostMsg
 }
 
 var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, provisionScript, touchScript, probeScript, batchScript}

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,13 +17,13 @@ var errStuck = errors.New("no progress")
 // A holder that is well keeps its lease; one that no longer is gives it up, and learns why.
 func TestRenewWhile(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		log := &strings.Builder{}
-		p, other := w.process(WithLogger(slog.New(slog.NewTextHandler(log, nil)))), w.process(patient)
+		var log logbook
+		p, other := w.process(log.option()), w.process(patient)
 		var well atomic.Bool
 		var checks atomic.Int64
 		well.Store(true)
 		var lastWell time.Time
-		lease, err := p.Acquire(t.Context(), "k", RenewWhile(func(ctx context.Context) error {
+		lease := w.await(p, "k", RenewWhile(func(ctx context.Context) error {
 			checks.Add(1)
 			if in, ok := FromContext(ctx); !ok || in.Key() != "k" {
 				t.Error("the check does not know of the lease")
@@ -35,9 +34,6 @@ func TestRenewWhile(t *testing.T) {
 			lastWell = time.Now()
 			return nil
 		}))
-		if err != nil {
-			t.Fatal(err)
-		}
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
 		if n := checks.Load(); n < 15 || n > 21 {
@@ -61,9 +57,7 @@ func TestRenewWhile(t *testing.T) {
 			t.Errorf("%d renewals and %d checks after one that failed", n, m)
 		}
 		synctest.Wait() // it is logged apart
-		if text := log.String(); !strings.Contains(text, `reason=unhealthy`) || !strings.Contains(text, `check="no progress"`) {
-			t.Errorf("logged: %s", text)
-		}
+		log.want(t, 1, "reason=unhealthy", `check="no progress"`)
 	})
 }
 
@@ -73,10 +67,7 @@ func TestRenewWhileFromTheBeginning(t *testing.T) {
 		p := w.process()
 		renewals := p.counting(renewScript)
 		start := time.Now()
-		lease, err := p.Acquire(t.Context(), "k", RenewWhile(func(context.Context) error { return errStuck }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := w.await(p, "k", RenewWhile(func(context.Context) error { return errStuck }))
 		wantValid(t, lease)
 		testutil.Receive(t, lease.Context().Done())
 		wantReason(t, lease.Lost(), LossUnhealthy)
@@ -90,46 +81,42 @@ func TestRenewWhileFromTheBeginning(t *testing.T) {
 // A check that hangs has failed when the next renewal is due, and delays no renewal of any other lease. What it answers
 // then counts for nothing.
 func TestRenewWhileHangs(t *testing.T) {
-	for name, heeds := range map[string]bool{"heeding its context": true, "heeding nothing": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				other := w.acquire(p, "other")
-				quick, err := p.Acquire(t.Context(), "quick", RenewWhile(func(context.Context) error { return nil }))
-				if err != nil {
-					t.Fatal(err)
-				}
-				start := time.Now()
-				var ended time.Duration
-				hang := func(ctx context.Context) error {
-					if heeds {
-						testutil.Receive(t, ctx.Done())
-						ended = time.Since(start)
-						return ctx.Err()
-					}
-					time.Sleep(20 * time.Second)
-					return nil
-				}
-				lease, err := p.Acquire(t.Context(), "k", RenewWhile(hang))
-				if err != nil {
-					t.Fatal(err)
-				}
-				testutil.Receive(t, lease.Context().Done())
-				wantBetween(t, "lost after", time.Since(start), p.p.validity-p.p.margin, p.p.validity-p.p.margin)
-				wantReason(t, lease.Lost(), LossUnhealthy)
-				wantErr(t, lease.Lost(), errCheckSlow)
-				if heeds {
-					wantBetween(t, "the check's context ended after", ended, p.p.renewEvery*9/10, p.p.renewEvery*11/10)
-				}
-				time.Sleep(time.Minute)
-				for _, lease := range []*Lease{other, quick} {
-					wantValid(t, lease)
-					if left := lease.left(); left < p.p.validity-p.p.margin-p.p.renewEvery*11/10 {
-						t.Errorf("%s has %v left: its renewal is late", lease.Key(), left)
-					}
-				}
-			})
-		})
+	bubbles(t, 3, map[string]bool{"heeding its context": true, "heeding nothing": false}, func(t *testing.T, w *world, heeds bool) {
+		p := w.process()
+		other := w.acquire(p, "other")
+		quick := w.await(p, "quick", RenewWhile(func(context.Context) error { return nil }))
+		start := time.Now()
+		var ended time.Duration
+		hang := func(ctx context.Context) error {
+			if heeds {
+				testutil.Receive(t, ctx.Done())
+				ended = time.Since(start)
+				return ctx.Err()
+			}
+			time.Sleep(20 * time.Second)
+			return nil
+		}
+		lease := w.await(p, "k", RenewWhile(hang))
+		testutil.Receive(t, lease.Context().Done())
+		wantBetween(t, "lost after", time.Since(start), p.p.validity-p.p.margin, p.p.validity-p.p.margin)
+		wantReason(t, lease.Lost(), LossUnhealthy)
+		wantErr(t, lease.Lost(), errCheckSlow)
+		if heeds {
+			wantBetween(t, "the check's context ended after", ended, p.p.renewEvery*9/10, p.p.renewEvery*11/10)
+		}
+		time.Sleep(time.Minute)
+		for _, lease := range []*Lease{other, quick} {
+			wantRenewedInTime(t, lease)
+		}
+	})
+}
+
+// wantRenewedInTime checks that no renewal of a lease has been put off.
+func wantRenewedInTime(t *testing.T, lease *Lease) {
+	t.Helper()
+	wantValid(t, lease)
+	if left := lease.left(); left < lease.p.validity-lease.p.margin-lease.p.renewEvery*11/10 {
+		t.Fatalf("%s has %v left: its renewal is late", lease.Key(), left)
 	}
 }
 
@@ -137,19 +124,13 @@ func TestRenewWhileHangs(t *testing.T) {
 func TestRenewWhileTakesItsTime(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(TTL(3 * time.Second))
-		lease, err := p.Acquire(t.Context(), "k", RenewWhile(func(context.Context) error {
+		lease := w.await(p, "k", RenewWhile(func(context.Context) error {
 			time.Sleep(p.p.renewEvery * 8 / 10)
 			return nil
 		}))
-		if err != nil {
-			t.Fatal(err)
-		}
 		for range 600 {
 			time.Sleep(100 * time.Millisecond)
-			wantValid(t, lease)
-			if left := lease.left(); left < p.p.validity-p.p.margin-p.p.renewEvery*11/10 {
-				t.Fatalf("%v left: its renewal is late", left)
-			}
+			wantRenewedInTime(t, lease)
 		}
 	})
 }
@@ -159,13 +140,10 @@ func TestRenewWhileNodesFail(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		var checks atomic.Int64
-		lease, err := p.Acquire(t.Context(), "k", RenewWhile(func(context.Context) error {
+		lease := w.await(p, "k", RenewWhile(func(context.Context) error {
 			checks.Add(1)
 			return nil
 		}))
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, k := range p.links {
 			k.sequence(renewScript, fate{refuse: true}, fate{refuse: true}, fate{})
 		}
@@ -186,10 +164,7 @@ func TestRenewWhileLookedAtAhead(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		answer := make(chan error, 1)
-		lease, err := p.Acquire(t.Context(), "k", RenewWhile(func(context.Context) error { return <-answer }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := w.await(p, "k", RenewWhile(func(context.Context) error { return <-answer }))
 		p.stopTimers()
 		time.Sleep(time.Second)
 		if lease.inspect(p.e.clock.now(), lease.renewAt) != nil {
@@ -206,49 +181,43 @@ func TestRenewWhileLookedAtAhead(t *testing.T) {
 
 // When a lease ends, so does the context of its check, and Close waits for the check. What comes of it is of no account.
 func TestRenewWhileEndsWithTheLease(t *testing.T) {
-	for name, c := range map[string]struct {
-		end    func(w *world, lease *Lease, cancel context.CancelFunc)
+	type end struct {
+		ends   func(w *world, lease *Lease, cancel context.CancelFunc)
 		reason LossReason
-	}{
+	}
+	bubbles(t, 3, map[string]end{
 		"released":     {func(w *world, lease *Lease, _ context.CancelFunc) { w.release(lease) }, ""},
 		"caller ended": {func(_ *world, _ *Lease, cancel context.CancelFunc) { cancel() }, LossExpired},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				heard, over := make(chan error, 1), false
-				lease, err := p.Acquire(ctx, "k", RenewWhile(func(ctx context.Context) error {
-					testutil.Receive(t, ctx.Done())
-					heard <- context.Cause(ctx)
-					time.Sleep(time.Second)
-					over = true
-					return ctx.Err()
-				}))
-				if err != nil {
-					t.Fatal(err)
-				}
-				c.end(w, lease, cancel)
-				synctest.Wait()
-				select {
-				case err := <-heard:
-					if want := context.Cause(lease.Context()); err != want {
-						t.Errorf("the check's context ended with %v, the lease's with %v", err, want)
-					}
-				default:
-					t.Fatal("the check's context has not ended")
-				}
-				if c.reason != "" {
-					time.Sleep(10 * time.Second)
-					wantReason(t, lease.Release(t.Context()), c.reason)
-				}
-				if err := p.Close(t.Context()); err != nil || !over {
-					t.Errorf("closed with %v; the check is over: %v", err, over)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c end) {
+		p := w.process()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		heard, over := make(chan error, 1), false
+		lease := w.awaitUnder(ctx, p, "k", RenewWhile(func(ctx context.Context) error {
+			testutil.Receive(t, ctx.Done())
+			heard <- context.Cause(ctx)
+			time.Sleep(time.Second)
+			over = true
+			return ctx.Err()
+		}))
+		c.ends(w, lease, cancel)
+		synctest.Wait()
+		select {
+		case err := <-heard:
+			if want := context.Cause(lease.Context()); err != want {
+				t.Errorf("the check's context ended with %v, the lease's with %v", err, want)
+			}
+		default:
+			t.Fatal("the check's context has not ended")
+		}
+		if c.reason != "" {
+			time.Sleep(10 * time.Second)
+			wantReason(t, lease.Release(t.Context()), c.reason)
+		}
+		if err := p.Close(t.Context()); err != nil || !over {
+			t.Errorf("closed with %v; the check is over: %v", err, over)
+		}
+	})
 }
 
 // A check that heeds nothing keeps Close for as long as its context allows.

@@ -47,66 +47,100 @@ func TestSlotOf(t *testing.T) {
 
 func FuzzKeys(f *testing.F) {
 	for _, key := range []string{"a", "{a}", "}{", "{", "}", "r:", "x:a", "g", "a\x00b", "\n", "\xff\xfe", "{0}r:a", "}r:a", strings.Repeat("k", 512)} {
-		if err := checkKey(key); err != nil {
-			f.Errorf("the seed %q is refused, and tests nothing: %v", key, err)
+		for _, prefix := range []string{"lockkit:", "\x00 \xff\n", "a"} {
+			if err := acceptedNames(prefix, key); err != nil {
+				f.Errorf("the seed %q, %q is refused, and tests nothing: %v", prefix, key, err)
+			}
 		}
 		f.Add("lockkit:", key, "a")
 		f.Add("\x00 \xff\n", key, key[1:]+"\x00")
 	}
 	f.Add("a", "b", "c")
-	for _, prefix := range []string{"lockkit:", "\x00 \xff\n", "a"} {
-		if _, err := defaults().with([]Option{WithKeyPrefix(prefix)}).policy(1); err != nil {
-			f.Errorf("the prefix %q is refused, and tests nothing: %v", prefix, err)
-		}
-	}
 	f.Fuzz(func(t *testing.T, prefix, key, other string) {
-		if checkKey(key) != nil || checkKey(other) != nil {
-			t.Skip("keys that are refused")
-		}
-		if _, err := defaults().with([]Option{WithKeyPrefix(prefix)}).policy(1); err != nil {
-			t.Skip("a prefix that is refused")
+		if acceptedNames(prefix, key, other) != nil {
+			t.Skip("keys or a prefix that are refused")
 		}
 		for _, buckets := range []int{1, clusterBuckets} {
-			k := newKeyspace(prefix, buckets)
-			resource := k.resource(key)
-			tombstone, id := k.tombstone(key, 7)
-			guard := k.guard(k.bucket(key))
-			slot := slotOf(resource)
-			if a, b := slotOf(tombstone), slotOf(guard); a != slot || b != slot {
-				t.Errorf("slots differ: %q %d, %q %d, %q %d", resource, slot, tombstone, a, guard, b)
+			n := namesOf(newKeyspace(prefix, buckets), key)
+			n.wantOneSlot(t)
+			n.wantPrefix(t, prefix)
+			n.wantDistinct(t, n.resource)
+			n.wantDistinct(t, n.k.resource(other))
+			n.wantAttempts(t)
+			if again := n.k.resource(key); again != n.resource {
+				t.Errorf("%q is %q, then %q", key, n.resource, again)
 			}
-			if again := k.resource(key); again != resource {
-				t.Errorf("%q is %q, then %q", key, resource, again)
-			}
-			if key != other && resource == k.resource(other) {
-				t.Errorf("%q and %q are both %q", key, other, resource)
-			}
-			for _, r := range []string{resource, k.resource(other)} {
-				if r == tombstone || r == guard || tombstone == guard {
-					t.Errorf("%q, %q, %q: two are the same", r, tombstone, guard)
-				}
-				for b := range buckets {
-					if r == k.guard(b) {
-						t.Errorf("%q is a guard record", r)
-					}
-				}
-				if tag := k.tags[k.bucket(key)] + "x:"; strings.HasPrefix(r, tag) {
-					t.Errorf("%q may be a tombstone", r)
-				}
-			}
-			for _, name := range []string{resource, tombstone, guard} {
-				if !strings.HasPrefix(name, prefix) {
-					t.Errorf("%q does not start with %q", name, prefix)
-				}
-			}
-			if strings.ContainsAny(id, " \n") || id == "-" || tombstone[len(tombstone)-len(id):] != id {
-				t.Errorf("attempt %q has tombstone %q", id, tombstone)
-			}
-			if _, next := k.tombstone(key, 8); next == id {
-				t.Errorf("two attempts are called %q", id)
+			if key != other && n.resource == n.k.resource(other) {
+				t.Errorf("%q and %q are both %q", key, other, n.resource)
 			}
 		}
 	})
+}
+
+// acceptedNames says what is wrong with a prefix and keys.
+func acceptedNames(prefix string, keys ...string) error {
+	for _, key := range keys {
+		if err := checkKey(key); err != nil {
+			return err
+		}
+	}
+	_, err := defaults().with([]Option{WithKeyPrefix(prefix)}).policy(1)
+	return err
+}
+
+// keyNames are the names that nodes know a key by.
+type keyNames struct {
+	k                          keyspace
+	key                        string
+	resource, tombstone, guard string
+	id                         string // of the attempt that the tombstone is for
+}
+
+func namesOf(k keyspace, key string) keyNames {
+	n := keyNames{k: k, key: key, resource: k.resource(key), guard: k.guard(k.bucket(key))}
+	n.tombstone, n.id = k.tombstone(key, 7)
+	return n
+}
+
+// wantOneSlot checks that a script may use all of them on a cluster.
+func (n keyNames) wantOneSlot(t *testing.T) {
+	slot := slotOf(n.resource)
+	if a, b := slotOf(n.tombstone), slotOf(n.guard); a != slot || b != slot {
+		t.Errorf("slots differ: %q %d, %q %d, %q %d", n.resource, slot, n.tombstone, a, n.guard, b)
+	}
+}
+
+func (n keyNames) wantPrefix(t *testing.T, prefix string) {
+	for _, name := range []string{n.resource, n.tombstone, n.guard} {
+		if !strings.HasPrefix(name, prefix) {
+			t.Errorf("%q does not start with %q", name, prefix)
+		}
+	}
+}
+
+// wantDistinct checks that resource, of this key or of another, is neither a tombstone nor a guard record.
+func (n keyNames) wantDistinct(t *testing.T, resource string) {
+	if resource == n.tombstone || resource == n.guard || n.tombstone == n.guard {
+		t.Errorf("%q, %q, %q: two are the same", resource, n.tombstone, n.guard)
+	}
+	for b := range n.k.tags {
+		if resource == n.k.guard(b) {
+			t.Errorf("%q is a guard record", resource)
+		}
+	}
+	if tag := n.k.tags[n.k.bucket(n.key)] + "x:"; strings.HasPrefix(resource, tag) {
+		t.Errorf("%q may be a tombstone", resource)
+	}
+}
+
+// wantAttempts checks that the tombstone is named for its attempt, and that no other attempt has that name.
+func (n keyNames) wantAttempts(t *testing.T) {
+	if strings.ContainsAny(n.id, " \n") || n.id == "-" || n.tombstone[len(n.tombstone)-len(n.id):] != n.id {
+		t.Errorf("attempt %q has tombstone %q", n.id, n.tombstone)
+	}
+	if _, next := n.k.tombstone(n.key, 8); next == n.id {
+		t.Errorf("two attempts are called %q", n.id)
+	}
 }
 
 // Keys of a cluster must not crowd a few of its buckets.

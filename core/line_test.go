@@ -309,35 +309,16 @@ func TestRetryAfterIsTheHoldersRest(t *testing.T) {
 func TestNotReentrant(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		derived, err := p.With(Name("other"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		outer := w.acquire(p, "k")
-		inner, err := p.Acquire(outer.Context(), "another key")
-		if err != nil {
-			t.Fatal(err)
-		}
-		nothing := func(context.Context) error { return errors.New("fn was called") }
-		for name, ask := range map[string]func(context.Context, *Locker) error{
-			"Acquire":    func(ctx context.Context, l *Locker) error { _, err := l.Acquire(ctx, "k"); return err },
-			"TryAcquire": func(ctx context.Context, l *Locker) error { _, err := l.TryAcquire(ctx, "k"); return err },
-			"Do":         func(ctx context.Context, l *Locker) error { return l.Do(ctx, "k", nothing) },
-			"TryDo":      func(ctx context.Context, l *Locker) error { return l.TryDo(ctx, "k", nothing) },
-			"Once":       func(ctx context.Context, l *Locker) error { return l.Once(ctx, "k", nothing) },
-		} {
-			for _, l := range []*Locker{p.Locker, derived} {
-				for _, lease := range []*Lease{outer, inner} {
-					start := time.Now()
-					if err := ask(lease.Context(), l); !errors.Is(err, ErrHeld) || time.Since(start) != 0 {
-						t.Errorf("%s under the lease: %v, after %v", name, err, time.Since(start))
-					}
-				}
+		inner := w.awaitUnder(outer.Context(), p, "another key")
+		for _, l := range []*Locker{p.Locker, must(p.With(Name("other")))} {
+			for _, lease := range []*Lease{outer, inner} {
+				wantHeldAtOnce(lease.Context(), t, l)
 			}
 		}
 		w.release(inner)
 		w.release(outer)
-		_, err = p.TryAcquire(outer.Context(), "k")
+		_, err := p.TryAcquire(outer.Context(), "k")
 		wantErr(t, err, context.Canceled)
 		if errors.Is(err, ErrReleased) { // of the outer lease, not of what was asked for
 			t.Errorf("two errors at once: %v", err)
@@ -348,4 +329,22 @@ func TestNotReentrant(t *testing.T) {
 		}
 		w.release(again)
 	})
+}
+
+// wantHeldAtOnce checks that whatever asks for "k" under ctx is refused without a wait.
+func wantHeldAtOnce(ctx context.Context, t *testing.T, l *Locker) {
+	t.Helper()
+	nothing := func(context.Context) error { return errors.New("fn was called") }
+	for name, ask := range map[string]func() error{
+		"Acquire":    func() error { _, err := l.Acquire(ctx, "k"); return err },
+		"TryAcquire": func() error { _, err := l.TryAcquire(ctx, "k"); return err },
+		"Do":         func() error { return l.Do(ctx, "k", nothing) },
+		"TryDo":      func() error { return l.TryDo(ctx, "k", nothing) },
+		"Once":       func() error { return l.Once(ctx, "k", nothing) },
+	} {
+		start := time.Now()
+		if err := ask(); !errors.Is(err, ErrHeld) || time.Since(start) != 0 {
+			t.Errorf("%s under the lease: %v, after %v", name, err, time.Since(start))
+		}
+	}
 }

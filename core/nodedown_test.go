@@ -110,34 +110,32 @@ func TestAcquireOutlastsABlip(t *testing.T) {
 // Redisson: one bad node delays the renewal of all leases.
 func TestManyLeasesWithADeadNode(t *testing.T) {
 	race.Campaign(t)
-	for name, fault := range map[string]func(*testutil.Node){"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				var leases []*Lease
-				for i := range 500 {
-					leases = append(leases, w.acquire(p, fmt.Sprint("k", i)))
+	bubbles(t, 3, map[string]func(*testutil.Node){
+		"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang,
+	}, func(t *testing.T, w *world, fault func(*testutil.Node)) {
+		p := w.process()
+		var leases []*Lease
+		for i := range 500 {
+			leases = append(leases, w.acquire(p, fmt.Sprint("k", i)))
+		}
+		fault(w.nodes[2])
+		half := (p.p.validity - p.p.margin) / 2
+		for range 20 { // three renewals
+			time.Sleep(500 * time.Millisecond)
+			for _, lease := range leases {
+				if left := lease.left(); left < half {
+					t.Fatalf("%v left, half the margin is %v", left, half)
 				}
-				fault(w.nodes[2])
-				half := (p.p.validity - p.p.margin) / 2
-				for range 20 { // three renewals
-					time.Sleep(500 * time.Millisecond)
-					for _, lease := range leases {
-						if left := lease.left(); left < half {
-							t.Fatalf("%v left, half the margin is %v", left, half)
-						}
-					}
-				}
-				n := p.e.nodes[2]
-				n.mu.Lock()
-				if n.inFlight > 20 {
-					t.Errorf("%d requests pile up at the dead node", n.inFlight)
-				}
-				n.mu.Unlock()
-				w.nodes[2].Up()
-			})
-		})
-	}
+			}
+		}
+		n := p.e.nodes[2]
+		n.mu.Lock()
+		if n.inFlight > 20 {
+			t.Errorf("%d requests pile up at the dead node", n.inFlight)
+		}
+		n.mu.Unlock()
+		w.nodes[2].Up()
+	})
 }
 
 // redsync: a rolling restart erodes the quorum until the lock is lost.

@@ -62,94 +62,100 @@ func (r *recording) of(t *testing.T, kind OpKind) (ops []Op, outs []Outcome) {
 
 // Every operation that starts ends exactly once, and with what the caller got.
 func TestObserverPairs(t *testing.T) {
-	type step struct {
-		kind   OpKind
-		err    error
-		reason LossReason
-	}
-	acquired := step{OpAcquire, nil, ""}
-	for name, c := range map[string]struct {
+	acquired := ending{OpAcquire, nil, ""}
+	type operations struct {
 		do   func(w *world, p *process)
-		want []step // by kind, then in order; renewals aside
-	}{
+		want []ending // by kind, then in order; renewals aside
+	}
+	bubbles(t, 3, map[string]operations{
 		"released": {func(w *world, p *process) { w.release(w.acquire(p, "k")) },
-			[]step{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}},
+			[]ending{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}},
 		"released twice": {func(w *world, p *process) { lease := w.acquire(p, "k"); w.release(lease); w.release(lease) },
-			[]step{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}}, // the second asks nobody
+			[]ending{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}}, // the second asks nobody
 		"completed": {func(w *world, p *process) { w.acquire(p, "k").Complete(w.t.Context(), nil) },
-			[]step{acquired, {OpHold, ErrReleased, ""}, {OpComplete, nil, ""}}},
+			[]ending{acquired, {OpHold, ErrReleased, ""}, {OpComplete, nil, ""}}},
 		"done": {func(w *world, p *process) {
 			w.acquire(w.process(), "k").Complete(w.t.Context(), nil)
 			p.Acquire(w.t.Context(), "k")
-		}, []step{{OpAcquire, ErrDone, ""}}},
+		}, []ending{{OpAcquire, ErrDone, ""}}},
 		"held": {func(w *world, p *process) { w.acquire(w.process(), "k"); p.TryAcquire(w.t.Context(), "k") },
-			[]step{{OpAcquire, ErrHeld, ""}}},
+			[]ending{{OpAcquire, ErrHeld, ""}}},
 		"timeout": {func(w *world, p *process) {
 			w.acquire(w.process(), "k")
 			ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 			defer cancel()
 			p.Acquire(ctx, "k")
-		}, []step{{OpAcquire, context.DeadlineExceeded, ""}}},
+		}, []ending{{OpAcquire, context.DeadlineExceeded, ""}}},
 		"cancelled before": {func(_ *world, p *process) { p.Acquire(over(), "k") },
-			[]step{{OpAcquire, context.Canceled, ""}}},
+			[]ending{{OpAcquire, context.Canceled, ""}}},
 		"unavailable": {func(w *world, p *process) { p.vanish(); p.TryAcquire(w.t.Context(), "k") },
-			[]step{{OpAcquire, ErrUnavailable, ""}}},
+			[]ending{{OpAcquire, ErrUnavailable, ""}}},
 		"lost": {func(w *world, p *process) {
 			lease := w.acquire(p, "k")
 			p.vanish()
 			testutil.Receive(w.t, lease.Context().Done())
 			lease.Release(w.t.Context())
-		}, []step{acquired, {OpHold, ErrLost, LossExpired}, {OpRelease, ErrLost, LossExpired}}},
+		}, []ending{acquired, {OpHold, ErrLost, LossExpired}, {OpRelease, ErrLost, LossExpired}}},
 		"abandoned": {func(w *world, p *process) {
 			ctx, cancel := context.WithCancel(w.t.Context())
 			p.Acquire(ctx, "k")
 			cancel()
 			time.Sleep(time.Minute)
-		}, []step{acquired, {OpHold, ErrLost, LossExpired}}},
+		}, []ending{acquired, {OpHold, ErrLost, LossExpired}}},
 		"taken away": {func(w *world, p *process) { w.acquire(p, "k"); p.Close(over()) },
-			[]step{acquired, {OpHold, ErrLost, LossClosed}}},
+			[]ending{acquired, {OpHold, ErrLost, LossClosed}}},
 		"closed": {func(w *world, p *process) { p.Close(w.t.Context()); p.Acquire(w.t.Context(), "k") },
-			[]step{{OpAcquire, ErrClosed, ""}}},
+			[]ending{{OpAcquire, ErrClosed, ""}}},
 		"panic": {func(w *world, p *process) {
 			defer func() { recover() }()
 			p.Do(w.t.Context(), "k", func(context.Context) error { panic("fn") })
-		}, []step{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}},
+		}, []ending{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}},
 		"release not confirmed": {func(w *world, p *process) {
 			lease := w.acquire(p, "k")
 			p.vanish()
 			lease.Release(w.t.Context())
-		}, []step{acquired, {OpHold, ErrReleased, ""}, {OpRelease, ErrUnavailable, ""}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				var r recording
-				p := w.process(WithObserver(r.observer()), Name("jobs"))
-				c.do(w, p)
-				time.Sleep(time.Minute) // what goes on in the background
-				synctest.Wait()
-				var got []step
-				for _, kind := range []OpKind{OpAcquire, OpHold, OpRelease, OpComplete} {
-					ops, outs := r.of(t, kind)
-					for i, out := range outs {
-						var op *OpError
-						if errors.As(out.Err, &op) && op.Reason != out.Reason {
-							t.Errorf("%v: reason %q, the error has %q", kind, out.Reason, op.Reason)
-						}
-						got = append(got, step{kind, out.Err, out.Reason})
-						if ops[i].Key != "k" || ops[i].Name != "jobs" || ops[i].Nodes != 3 {
-							t.Errorf("operation %+v", ops[i])
-						}
-					}
-				}
-				r.of(t, OpRenew)
-				if !slices.EqualFunc(got, c.want, func(a, b step) bool {
-					return a.kind == b.kind && errors.Is(a.err, b.err) && (a.err == nil) == (b.err == nil) && a.reason == b.reason
-				}) {
-					t.Errorf("observed %v, want %v", got, c.want)
-				}
-			})
-		})
+		}, []ending{acquired, {OpHold, ErrReleased, ""}, {OpRelease, ErrUnavailable, ""}}},
+	}, func(t *testing.T, w *world, c operations) {
+		var r recording
+		p := w.process(WithObserver(r.observer()), Name("jobs"))
+		c.do(w, p)
+		time.Sleep(time.Minute) // what goes on in the background
+		synctest.Wait()
+		got := r.endings(t, OpAcquire, OpHold, OpRelease, OpComplete)
+		r.of(t, OpRenew)
+		if !slices.EqualFunc(got, c.want, ending.is) {
+			t.Errorf("observed %v, want %v", got, c.want)
+		}
+	})
+}
+
+// An ending is what an observer hears of the end of an operation.
+type ending struct {
+	kind   OpKind
+	err    error
+	reason LossReason
+}
+
+func (e ending) is(want ending) bool {
+	return e.kind == want.kind && errors.Is(e.err, want.err) && (e.err == nil) == (want.err == nil) && e.reason == want.reason
+}
+
+// endings lists how operations of these kinds ended, which must all be on "k" by "jobs" on three nodes.
+func (r *recording) endings(t *testing.T, kinds ...OpKind) (all []ending) {
+	t.Helper()
+	for _, kind := range kinds {
+		ops, outs := r.of(t, kind)
+		for i, out := range outs {
+			if op, ok := errors.AsType[*OpError](out.Err); ok && op.Reason != out.Reason {
+				t.Errorf("%v: reason %q, the error has %q", kind, out.Reason, op.Reason)
+			}
+			if ops[i].Key != "k" || ops[i].Name != "jobs" || ops[i].Nodes != 3 {
+				t.Errorf("operation %+v", ops[i])
+			}
+			all = append(all, ending{kind, out.Err, out.Reason})
+		}
 	}
+	return all
 }
 
 func TestOutcomeOfAcquire(t *testing.T) {
@@ -169,15 +175,11 @@ func TestOutcomeOfAcquire(t *testing.T) {
 		if want := p.p.validity - p.p.margin - 9*time.Millisecond; out.Margin != want {
 			t.Errorf("margin %v, want %v", out.Margin, want)
 		}
-		if len(out.Nodes) != 3 {
-			t.Fatalf("%d nodes", len(out.Nodes))
-		}
-		for i, want := range []NodeReply{{Verdict: VerdictGranted, Latency: 5 * time.Millisecond}, {Verdict: VerdictGranted, Latency: 9 * time.Millisecond}, {Verdict: VerdictFailed, Latency: refusing}} {
-			n := out.Nodes[i]
-			if n.Node != i || n.Addr == "" || n.Verdict != want.Verdict || n.Latency != want.Latency || errors.Is(n.Err, errRefused) != (want.Verdict == VerdictFailed) {
-				t.Errorf("node %d: %+v", i, n)
-			}
-		}
+		wantReplies(t, out.Nodes, []NodeReply{
+			{Verdict: VerdictGranted, Latency: 5 * time.Millisecond},
+			{Verdict: VerdictGranted, Latency: 9 * time.Millisecond},
+			{Verdict: VerdictFailed, Latency: refusing},
+		})
 
 		// One second behind another of this process, then behind another process.
 		p.links[0].set(fate{})
@@ -185,14 +187,8 @@ func TestOutcomeOfAcquire(t *testing.T) {
 		elsewhere := w.acquire(other, "elsewhere")
 		time.AfterFunc(time.Second, func() { first.Release(t.Context()) })
 		time.AfterFunc(1150*time.Millisecond, func() { elsewhere.Release(t.Context()) })
-		lease, err := p.Acquire(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := p.Acquire(t.Context(), "elsewhere")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := w.await(p, "k")
+		second := w.await(p, "elsewhere")
 		ops, outs = r.of(t, OpAcquire)
 		if len(outs) != 3 {
 			t.Fatalf("%d acquisitions observed", len(outs))
@@ -204,6 +200,20 @@ func TestOutcomeOfAcquire(t *testing.T) {
 			t.Errorf("granted when another process released it: %+v", out)
 		}
 	})
+}
+
+// wantReplies checks what each node answered, and how long it took; those that failed refused the connection.
+func wantReplies(t *testing.T, got, want []NodeReply) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d nodes", len(got))
+	}
+	for i, w := range want {
+		n := got[i]
+		if n.Node != i || n.Addr == "" || n.Verdict != w.Verdict || n.Latency != w.Latency || errors.Is(n.Err, errRefused) != (w.Verdict == VerdictFailed) {
+			t.Errorf("node %d: %+v", i, n)
+		}
+	}
 }
 
 func TestOutcomeOfRenewal(t *testing.T) {

@@ -53,43 +53,41 @@ func TestOnceRunsOnce(t *testing.T) {
 // Work that failed is not done: the next one runs, at once.
 func TestOnceRecordsNoFailure(t *testing.T) {
 	failure := errors.New("failure")
-	for name, fail := range map[string]func(){"error": nil, "panic": func() { panic(failure) }} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, other := w.process(), w.process()
-				func() {
-					defer func() {
-						if r := recover(); fail != nil && r != failure {
-							t.Errorf("recovered %v", r)
-						}
-					}()
-					err := p.Once(t.Context(), "k", func(context.Context) error {
-						if fail != nil {
-							fail()
-						}
-						return failure
-					})
-					if err != failure {
-						t.Errorf("error is %v", err)
-					}
-				}()
-				synctest.Wait()
-				for i := range w.nodes {
-					if w.recordOn(p, i, "k") != "" || w.owner(p, i, "k") != "" {
-						t.Errorf("node %d: owner %q, record %q", i, w.owner(p, i, "k"), w.recordOn(p, i, "k"))
-					}
-				}
-				if len(p.e.lines.m) > 0 || len(p.e.leases) > 0 {
-					t.Errorf("left behind: %d lines, %d leases", len(p.e.lines.m), len(p.e.leases))
-				}
-				ran := false
-				err := other.Once(t.Context(), "k", func(context.Context) error { ran = true; return nil })
-				if err != nil || !ran {
-					t.Errorf("the next one: ran %v, error %v", ran, err)
-				}
-			})
-		})
+	type failing struct {
+		fn     func(context.Context) error
+		err    error
+		panics any
 	}
+	bubbles(t, 3, map[string]failing{
+		"error": {func(context.Context) error { return failure }, failure, nil},
+		"panic": {func(context.Context) error { panic(failure) }, nil, failure},
+	}, func(t *testing.T, w *world, c failing) {
+		p, other := w.process(), w.process()
+		err, panicked := recovered(func() error { return p.Once(t.Context(), "k", c.fn) })
+		if err != c.err || panicked != c.panics {
+			t.Errorf("error %v, panic %v", err, panicked)
+		}
+		synctest.Wait()
+		for i := range w.nodes {
+			if w.recordOn(p, i, "k") != "" || w.owner(p, i, "k") != "" {
+				t.Errorf("node %d: owner %q, record %q", i, w.owner(p, i, "k"), w.recordOn(p, i, "k"))
+			}
+		}
+		if len(p.e.lines.m) > 0 || len(p.e.leases) > 0 {
+			t.Errorf("left behind: %d lines, %d leases", len(p.e.lines.m), len(p.e.leases))
+		}
+		ran := false
+		err = other.Once(t.Context(), "k", func(context.Context) error { ran = true; return nil })
+		if err != nil || !ran {
+			t.Errorf("the next one: ran %v, error %v", ran, err)
+		}
+	})
+}
+
+// recovered calls f, and returns its error, or what it panicked with.
+func recovered(f func() error) (err error, panicked any) {
+	defer func() { panicked = recover() }()
+	return f(), nil
 }
 
 // never is what must not run: for keys that are done, or held.

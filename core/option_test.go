@@ -180,47 +180,55 @@ func TestWith(t *testing.T) {
 		{"derived values follow the new TTL", 3, []Option{WithClockWindow(100 * time.Millisecond)}, []CallOption{TTL(time.Second)}, ""},
 		{"what was set stays set", 3, []Option{withNodeTimeout(300 * time.Millisecond)}, []CallOption{TTL(5 * time.Second)}, ""},
 	} {
-		l, err := New(testutil.Clients(testutil.NewNodes(t, c.n)), c.base...)
-		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
-		defer l.Close(context.Background())
-		before := l.p
-		d, err := l.With(c.derived...)
-		call, of := l.policy(c.derived)
-		switch {
-		case (of == nil) != (err == nil) || err != nil && of.Error() != err.Error():
-			t.Errorf("%s: With says %v, a call %v", c.name, err, of)
-		case of == nil:
-			if call.static != d.p.static || call.validity != d.p.validity {
-				t.Errorf("%s: policy %+v of a call\nwant %+v", c.name, call, d.p)
+		t.Run(c.name, func(t *testing.T) {
+			l := must(New(testutil.Clients(testutil.NewNodes(t, c.n)), c.base...))
+			defer l.Close(context.Background())
+			before := l.p
+			d, err := l.With(c.derived...)
+			l.wantSameInACall(t, c.derived, d, err)
+			if c.fault != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fault) || d != nil {
+					t.Errorf("error %v, want %q", err, c.fault)
+				}
+				return
 			}
-		}
-		if c.fault != "" {
-			if err == nil || !strings.Contains(err.Error(), c.fault) || d != nil {
-				t.Errorf("%s: error %v, want %q", c.name, err, c.fault)
+			if err != nil {
+				t.Fatal(err)
 			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-			continue
-		}
-		// The reference is a Locker made afresh, with the max TTL of the nodes.
-		opts := append(slices.Clone(c.base), WithMaxTTL(l.p.maxTTL))
-		for _, o := range c.derived {
-			opts = append(opts, o)
-		}
-		want, err := defaults().with(opts).policy(c.n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d.e != l.e || d.p.static != want.static || d.p.validity != want.validity || d.p.nodeTimeout != want.nodeTimeout ||
-			d.p.renewEvery != want.renewEvery || d.p.tombstone != want.tombstone || d.p.guarded != want.guarded {
-			t.Errorf("%s: policy %+v\nwant %+v", c.name, d.p, want)
-		}
-		if l.p.static != before.static || l.p.ttl != before.ttl {
-			t.Errorf("%s: With changed the Locker it derives from", c.name)
+			if want := afresh(l, c.n, c.base, c.derived); d.e != l.e || !samePolicy(d.p, want) {
+				t.Errorf("policy %+v\nwant %+v", d.p, want)
+			}
+			if l.p.static != before.static || l.p.ttl != before.ttl {
+				t.Error("With changed the Locker it derives from")
+			}
+		})
+	}
+}
+
+// wantSameInACall checks that options mean to a call what they mean to With, which returned d and err.
+func (l *Locker) wantSameInACall(t *testing.T, opts []CallOption, d *Locker, err error) {
+	t.Helper()
+	call, of := l.policy(opts)
+	switch {
+	case (of == nil) != (err == nil) || err != nil && of.Error() != err.Error():
+		t.Errorf("With says %v, a call %v", err, of)
+	case of == nil:
+		if call.static != d.p.static || call.validity != d.p.validity {
+			t.Errorf("policy %+v of a call\nwant %+v", call, d.p)
 		}
 	}
+}
+
+// afresh is the policy of a Locker made with the options of l and others, and with the max TTL of its nodes.
+func afresh(l *Locker, n int, base []Option, derived []CallOption) policy {
+	opts := append(slices.Clone(base), WithMaxTTL(l.p.maxTTL))
+	for _, o := range derived {
+		opts = append(opts, o)
+	}
+	return must(defaults().with(opts).policy(n))
+}
+
+func samePolicy(a, b policy) bool {
+	return a.static == b.static && a.validity == b.validity && a.nodeTimeout == b.nodeTimeout &&
+		a.renewEvery == b.renewEvery && a.tombstone == b.tombstone && a.guarded == b.guarded
 }

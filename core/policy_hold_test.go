@@ -380,47 +380,45 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 func TestLinger(t *testing.T) {
 	const ttl, grace = 10 * time.Second, 30 * time.Second
 	bubble(t, 3, func(t *testing.T, w *world) {
-		o := &recording{}
-		p, other := w.process(WithObserver(o.observer())), w.process(patient)
-		type key struct{}
+		p, other := w.process(WithObserver((&recording{}).observer())), w.process(patient)
 		for _, linger := range []time.Duration{grace, Forever} {
-			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-			lease, err := p.Acquire(ctx, "k", Linger(linger))
-			if err != nil {
-				t.Fatal(err)
-			}
-			waiting, giveUp := context.WithTimeout(t.Context(), time.Second)
-			if _, err := other.Acquire(waiting, "k", Linger(linger)); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the wait ended with %v", err)
-			}
-			giveUp()
-			time.Sleep(time.Minute) // as long as the caller's context goes on, it is an ordinary lease
-			cancel()
-			time.Sleep(grace)
-			if err := lease.Context().Err(); err != nil {
-				t.Errorf("Linger(%v): the lease ended with its caller: %v", linger, context.Cause(lease.Context()))
-			}
-			if lease.Context().Value(key{}) != "value" {
-				t.Error("the caller's values are gone")
-			}
+			lease := w.lingers(p, other, linger, grace)
 			time.Sleep(ttl)
 			if linger == Forever {
-				if err := lease.Context().Err(); err != nil {
-					t.Errorf("a lease that lingers forever ended: %v", context.Cause(lease.Context()))
-				}
+				wantValid(t, lease)
 				w.release(lease)
 			} else {
-				err := lease.Lost()
-				wantErr(t, err, ErrLost)
-				if op := err.(*OpError); op.Reason != LossLinger {
-					t.Errorf("lost because of %q", op.Reason)
-				}
+				wantReason(t, lease.Lost(), LossLinger)
 			}
 			if d := w.freeAfter(other, "k"); d != 0 {
 				t.Errorf("Linger(%v): free only %v later", linger, d)
 			}
 		}
 	})
+}
+
+// lingers is a lease of p whose caller has left, which it outlives for that long; others wait for it no longer than
+// their contexts last.
+func (w *world) lingers(p, other *process, linger, outlives time.Duration) *Lease {
+	w.t.Helper()
+	type key struct{}
+	ctx, cancel := context.WithCancel(context.WithValue(w.t.Context(), key{}, "value"))
+	lease := w.awaitUnder(ctx, p, "k", Linger(linger))
+	waiting, giveUp := context.WithTimeout(w.t.Context(), time.Second)
+	defer giveUp()
+	if _, err := other.Acquire(waiting, "k", Linger(linger)); !errors.Is(err, context.DeadlineExceeded) {
+		w.t.Errorf("the wait ended with %v", err)
+	}
+	time.Sleep(time.Minute) // as long as the caller's context goes on, it is an ordinary lease
+	cancel()
+	time.Sleep(outlives)
+	if err := lease.Context().Err(); err != nil {
+		w.t.Errorf("Linger(%v): the lease ended with its caller: %v", linger, context.Cause(lease.Context()))
+	}
+	if lease.Context().Value(key{}) != "value" {
+		w.t.Error("the caller's values are gone")
+	}
+	return lease
 }
 
 // A lease that has ended does not follow its caller's context any more.

@@ -43,7 +43,7 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 	since := l.e.clock.now()
 	var known error
 	for !l.e.isClosing() {
-		silent, err := l.declareNew(ctx, bucket)
+		silent, err := l.provisionOnce(ctx, bucket)
 		if ctx.Err() != nil && err != nil {
 			return provisionStopped(ctx, known)
 		}
@@ -72,54 +72,24 @@ func provisionStopped(ctx context.Context, known error) error {
 	return context.Cause(ctx)
 }
 
-// declareNew claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
+// provisionOnce claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
 // forgets or grants something, so what all of them said when they were claimed still holds where it is declared.
-// It reports whether all that it failed for is that nodes did not answer.
-func (l *Locker) declareNew(ctx context.Context, bucket int) (silent bool, err error) {
+// silent reports whether all that it failed for is that nodes did not answer.
+func (l *Locker) provisionOnce(ctx context.Context, bucket int) (silent bool, err error) {
 	claims := make([]any, len(l.e.nodes))
 	for i := range claims {
 		claims[i] = noMemory
 	}
-	found, err := l.claim(ctx, bucket, claims, allNodes(len(l.e.nodes)))
+	found, err := l.claim(ctx, bucket, claims, allNodes(len(claims)))
 	if err != nil {
 		return false, err
 	}
-	var waiting nodeSet // new, and without a vote
-	var used []string
 	var s survey
-	for i := range found {
-		switch v := &found[i]; {
-		case v.verdict == VerdictGranted && v.claim == "":
-			used = append(used, l.e.nodes[i].String())
-		case v.verdict == VerdictGranted:
-		case v.claim != "":
-			claims[i] = v.claim
-			waiting = waiting.with(i)
-		default:
-			s.failed(l.e.nodes[i], v)
+	if fresh := s.claimed(l.e.nodes, found, claims); fresh != 0 && len(s.faults) == 0 {
+		if found, err = l.claim(ctx, bucket, claims, fresh); err != nil {
+			return false, err
 		}
-	}
-	if waiting == 0 {
-		return s.result()
-	}
-	if len(used) > 0 {
-		s.fault(fmt.Errorf("in use: %s", strings.Join(used, ", ")))
-	}
-	if len(s.faults) > 0 {
-		for i := range found {
-			if waiting.has(i) {
-				s.faults = append(s.faults, fmt.Errorf("%v: not declared new: as not all nodes are, it may have forgotten what it granted. It votes by itself after the max TTL", l.e.nodes[i]))
-			}
-		}
-		return s.result()
-	}
-	if found, err = l.claim(ctx, bucket, claims, waiting); err != nil {
-		return false, err
-	}
-	for i := range found {
-		if waiting.has(i) && found[i].verdict != VerdictGranted {
-			s.failed(l.e.nodes[i], &found[i])
-		}
+		s.declared(l.e.nodes, found, fresh)
 	}
 	return s.result()
 }
@@ -130,9 +100,46 @@ type survey struct {
 	answered bool // some of them are answers, which asking again would not change
 }
 
-func (s *survey) fault(err error) {
-	s.answered = true
-	s.faults = append(s.faults, err)
+// claimed is what the nodes said: those that are new, whose claims it notes, and why none may be declared so, or
+// another does not vote.
+func (s *survey) claimed(nodes []*node, found []vote, claims []any) (fresh nodeSet) {
+	var used []string
+	for i := range found {
+		switch v := &found[i]; {
+		case v.verdict == VerdictGranted && v.claim == "":
+			used = append(used, nodes[i].String())
+		case v.verdict == VerdictGranted:
+		case v.claim != "":
+			claims[i] = v.claim
+			fresh = fresh.with(i)
+		default:
+			s.failed(nodes[i], v)
+		}
+	}
+	if fresh == 0 {
+		return fresh
+	}
+	if len(used) > 0 {
+		s.answered = true
+		s.faults = append(s.faults, fmt.Errorf("in use: %s", strings.Join(used, ", ")))
+	}
+	if len(s.faults) > 0 {
+		for i := range found {
+			if fresh.has(i) {
+				s.faults = append(s.faults, fmt.Errorf("%v: not declared new: as not all nodes are, it may have forgotten what it granted. It votes by itself after the max TTL", nodes[i]))
+			}
+		}
+	}
+	return fresh
+}
+
+// declared is what the nodes said that were declared new.
+func (s *survey) declared(nodes []*node, found []vote, fresh nodeSet) {
+	for i := range found {
+		if fresh.has(i) && found[i].verdict != VerdictGranted {
+			s.failed(nodes[i], &found[i])
+		}
+	}
 }
 
 func (s *survey) failed(n *node, v *vote) {

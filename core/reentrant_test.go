@@ -36,39 +36,8 @@ func TestReentrant(t *testing.T) {
 	eachReentrant(t, func(t *testing.T, w *world, again again) {
 		o := &recording{}
 		p, other := w.process(WithObserver(o.observer()), WithMaxTTL(time.Minute)), w.process(WithMaxTTL(time.Minute))
-		derived, err := p.With(Name("other"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		type name struct{}
 		under := func(ctx context.Context) error {
-			lease, _ := FromContext(ctx)
-			synctest.Wait()
-			before, watched := w.requests(), len(o.ops)
-			runs := 0
-			fn := func(ctx context.Context) error {
-				runs++
-				if got, _ := FromContext(ctx); got != lease {
-					t.Errorf("runs under %v", got)
-				}
-				return ctx.Err()
-			}
-			for _, l := range []*Locker{p.Locker, derived} {
-				for _, ctx := range []context.Context{ctx, context.WithValue(ctx, name{}, 1), context.WithoutCancel(ctx)} {
-					if err := again(l, ctx, fn); err != nil {
-						t.Error(err)
-					}
-				}
-			}
-			func() {
-				defer func() { recover() }()
-				again(p.Locker, ctx, func(context.Context) error { panic("fn") })
-			}()
-			synctest.Wait()
-			if runs != 6 || w.requests() != before || len(o.ops) != watched {
-				t.Errorf("%d runs, %d requests, %d operations", runs, w.requests()-before, len(o.ops)-watched)
-			}
-			wantValid(t, lease)
+			w.wantRunsUnder(ctx, p, o, again)
 			_, err := other.TryAcquire(t.Context(), "k")
 			wantErr(t, err, ErrHeld)
 			return nil
@@ -93,6 +62,39 @@ func TestReentrant(t *testing.T) {
 			w.release(w.acquire(other, "k"))
 		}
 	})
+}
+
+// wantRunsUnder runs functions under the lease of ctx, with Lockers of one process and contexts derived from ctx, and
+// one that panics: all have that lease, which they neither ask the nodes for nor end.
+func (w *world) wantRunsUnder(ctx context.Context, p *process, o *recording, again again) {
+	w.t.Helper()
+	lease, _ := FromContext(ctx)
+	synctest.Wait()
+	before, watched := w.requests(), len(o.ops)
+	runs := 0
+	fn := func(ctx context.Context) error {
+		runs++
+		if got, _ := FromContext(ctx); got != lease {
+			w.t.Errorf("runs under %v", got)
+		}
+		return ctx.Err()
+	}
+	type name struct{}
+	for _, l := range []*Locker{p.Locker, must(p.With(Name("other")))} {
+		for _, ctx := range []context.Context{ctx, context.WithValue(ctx, name{}, 1), context.WithoutCancel(ctx)} {
+			if err := again(l, ctx, fn); err != nil {
+				w.t.Error(err)
+			}
+		}
+	}
+	recovered(func() error {
+		return again(p.Locker, ctx, func(context.Context) error { panic("fn") })
+	})
+	synctest.Wait()
+	if runs != 6 || w.requests() != before || len(o.ops) != watched {
+		w.t.Errorf("%d runs, %d requests, %d operations", runs, w.requests()-before, len(o.ops)-watched)
+	}
+	wantValid(w.t, lease)
 }
 
 // It works through leases on other keys, and who asks again from there finds those, too.
@@ -130,61 +132,73 @@ func TestReentrantThroughAnotherKey(t *testing.T) {
 func TestEndOfAReentrantRun(t *testing.T) {
 	errBoom := errors.New("boom")
 	vanishes := func(p *process, _ context.CancelFunc) { p.vanish() }
-	for name, c := range map[string]struct {
-		cut      bool // the context that it is called with does not end with the lease
-		ends     func(p *process, cancel context.CancelFunc)
-		err      func(ctx context.Context) error
-		want     []error
-		notWant  error
-		released bool // in the end the lease was held
-	}{
-		"lost":                     {false, vanishes, context.Context.Err, []error{ErrLost}, context.Canceled, false},
-		"lost, of a cut context":   {true, vanishes, context.Context.Err, []error{ErrLost}, context.Canceled, false},
-		"lost, with another error": {false, vanishes, func(context.Context) error { return errBoom }, []error{ErrLost, errBoom}, context.Canceled, false},
-		"lost, without an error":   {true, vanishes, func(context.Context) error { return nil }, []error{ErrLost}, context.Canceled, false},
-		"lost in a pause": {true, func(p *process, _ context.CancelFunc) {
+	for name, c := range map[string]reentrantEnd{
+		"lost": {ends: vanishes, err: context.Context.Err, want: []error{ErrLost}, notWant: context.Canceled},
+		"lost, of a cut context": {cut: true, ends: vanishes, err: context.Context.Err,
+			want: []error{ErrLost}, notWant: context.Canceled},
+		"lost, with another error": {ends: vanishes, err: func(context.Context) error { return errBoom },
+			want: []error{ErrLost, errBoom}, notWant: context.Canceled},
+		"lost, without an error": {cut: true, ends: vanishes, err: func(context.Context) error { return nil },
+			want: []error{ErrLost}, notWant: context.Canceled},
+		"lost in a pause": {cut: true, paused: true, ends: func(p *process, _ context.CancelFunc) {
 			p.vanish()
 			p.stopTimers()
 			time.Sleep(time.Minute)
-		}, context.Context.Err, []error{ErrLost}, context.Canceled, false},
-		"cancelled": {false, func(_ *process, cancel context.CancelFunc) { cancel() }, context.Context.Err, []error{context.Canceled}, ErrLost, true},
-		"cancelled, and lost": {false, func(p *process, cancel context.CancelFunc) {
+		}, err: context.Context.Err, want: []error{ErrLost}, notWant: context.Canceled},
+		"cancelled": {ends: func(_ *process, cancel context.CancelFunc) { cancel() }, err: context.Context.Err,
+			want: []error{context.Canceled}, notWant: ErrLost, released: true},
+		"cancelled, and lost": {ends: func(p *process, cancel context.CancelFunc) {
 			cancel()
 			p.vanish()
 			time.Sleep(time.Minute)
-		}, context.Context.Err, []error{context.Canceled, ErrLost}, nil, false},
-		"its deadline": {false, func(*process, context.CancelFunc) { time.Sleep(5 * time.Minute) }, context.Context.Err, []error{context.DeadlineExceeded}, ErrLost, true},
-		"fn's error":   {false, func(_ *process, cancel context.CancelFunc) { cancel() }, func(context.Context) error { return errBoom }, []error{errBoom}, ErrLost, true},
+		}, err: context.Context.Err, want: []error{context.Canceled, ErrLost}},
+		"its deadline": {ends: func(*process, context.CancelFunc) { time.Sleep(5 * time.Minute) }, err: context.Context.Err,
+			want: []error{context.DeadlineExceeded}, notWant: ErrLost, released: true},
+		"fn's error": {ends: func(_ *process, cancel context.CancelFunc) { cancel() }, err: func(context.Context) error { return errBoom },
+			want: []error{errBoom}, notWant: ErrLost, released: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachReentrant(t, func(t *testing.T, w *world, again again) {
-				p := w.process(WithMaxTTL(time.Minute))
-				lease := w.holds(p, "k")
-				ctx, cancel := context.WithTimeout(lease.Context(), 5*time.Minute)
-				defer cancel()
-				if c.cut {
-					ctx = context.WithoutCancel(lease.Context())
-				}
-				err := again(p.Locker, ctx, func(ctx context.Context) error {
-					c.ends(p, cancel)
-					if name == "lost in a pause" {
-						wantErr(t, ctx.Err(), context.Canceled)
-					}
-					testutil.Receive(t, ctx.Done())
-					return c.err(ctx)
-				})
-				for _, want := range c.want {
-					wantErr(t, err, want)
-				}
-				if c.notWant != nil && errors.Is(err, c.notWant) {
-					t.Errorf("error is %v", err)
-				}
-				p.clear()
-				if err := lease.Release(t.Context()); c.released != (err == nil) {
-					t.Errorf("the outermost's release: %v", err)
-				}
-			})
+			eachReentrant(t, c.run)
 		})
+	}
+}
+
+// A reentrantEnd is how a run ends that has the lease of its caller, and what Do says of it.
+type reentrantEnd struct {
+	cut      bool // the context that it is called with does not end with the lease
+	ends     func(p *process, cancel context.CancelFunc)
+	err      func(ctx context.Context) error
+	want     []error
+	notWant  error
+	released bool // in the end the lease was held
+	paused   bool // its timers were late
+}
+
+func (c reentrantEnd) run(t *testing.T, w *world, again again) {
+	p := w.process(WithMaxTTL(time.Minute))
+	lease := w.holds(p, "k")
+	ctx, cancel := context.WithTimeout(lease.Context(), 5*time.Minute)
+	defer cancel()
+	if c.cut {
+		ctx = context.WithoutCancel(lease.Context())
+	}
+	err := again(p.Locker, ctx, func(ctx context.Context) error {
+		c.ends(p, cancel)
+		if c.paused { // Done is not closed in time, so Err looks at the clock
+			wantErr(t, ctx.Err(), context.Canceled)
+		}
+		testutil.Receive(t, ctx.Done())
+		return c.err(ctx)
+	})
+	for _, want := range c.want {
+		wantErr(t, err, want)
+	}
+	if c.notWant != nil && errors.Is(err, c.notWant) {
+		t.Errorf("error is %v", err)
+	}
+	p.clear()
+	if err := lease.Release(t.Context()); c.released != (err == nil) {
+		t.Errorf("the outermost's release: %v", err)
 	}
 }
 

@@ -31,37 +31,12 @@ func BenchmarkServer(b *testing.B) {
 	}{{"alone, no guard", 1, false}, {"alone", 1, true}, {"batches of 16", 16, true}, {"batches of 64", 64, true}} {
 		locks := srv.locker(b, c.guard)
 		const requests = 640
-		var acquisitions, ends [][]request
-		fill := func() {
-			acquisitions, ends = nil, nil
-			for i := range requests {
-				lease := locks.newLease(b.Context(), strconv.Itoa(i))
-				acquisition := request{r: lease.acquiring(false)}
-				lease.reached, lease.token = 1, 1
-				end := request{r: lease.releasing(0)}
-				if i%c.size == 0 {
-					acquisitions, ends = append(acquisitions, nil), append(ends, nil)
-				}
-				last := len(ends) - 1
-				acquisitions[last], ends[last] = append(acquisitions[last], acquisition), append(ends[last], end)
-			}
-		}
-		for _, warm := range []bool{true, false} {
-			fill()
-			for _, kind := range []struct {
-				name    string
-				batches [][]request
-			}{{"acquire", acquisitions}, {"release", ends}} {
-				run := func() { srv.send(b, kind.batches) }
-				if warm {
-					run()
-					continue
-				}
-				b.Run(kind.name+" "+c.name, func(b *testing.B) {
-					b.ReportMetric(srv.count(b, run)/requests, "instructions/request")
-				})
-			}
-		}
+		acquisitions, ends := locks.batches(b, requests, c.size)
+		srv.send(b, acquisitions) // once in vain, to warm up
+		srv.send(b, ends)
+		acquisitions, ends = locks.batches(b, requests, c.size)
+		b.Run("acquire "+c.name, func(b *testing.B) { srv.report(b, requests, func() { srv.send(b, acquisitions) }) })
+		b.Run("release "+c.name, func(b *testing.B) { srv.report(b, requests, func() { srv.send(b, ends) }) })
 		locks.Close(over())
 	}
 	bare := redis.NewScript("return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 10000)")
@@ -76,8 +51,29 @@ func BenchmarkServer(b *testing.B) {
 			}
 		}
 		run()
-		b.ReportMetric(srv.count(b, run)/640, "instructions/request")
+		srv.report(b, 640, run)
 	})
+}
+
+// batches are requests that acquire leases on n keys, and such that end them, so many of them together.
+func (l *Locker) batches(b *testing.B, n, size int) (acquisitions, ends [][]request) {
+	for i := range n {
+		lease := l.newLease(b.Context(), strconv.Itoa(i))
+		acquisition := request{r: lease.acquiring(false)}
+		lease.reached, lease.token = 1, 1
+		end := request{r: lease.releasing(0)}
+		if i%size == 0 {
+			acquisitions, ends = append(acquisitions, nil), append(ends, nil)
+		}
+		last := len(ends) - 1
+		acquisitions[last], ends[last] = append(acquisitions[last], acquisition), append(ends[last], end)
+	}
+	return acquisitions, ends
+}
+
+// report measures what each of n requests costs that run sends.
+func (s *countedServer) report(b *testing.B, n int, run func()) {
+	b.ReportMetric(s.count(b, run)/float64(n), "instructions/request")
 }
 
 // A countedServer is a redis-server under callgrind.

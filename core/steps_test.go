@@ -11,9 +11,15 @@ import (
 // Steps and checks that schedules share.
 
 // await is acquire that waits until the key is free.
-func (w *world) await(p *process, key string) *Lease {
+func (w *world) await(p *process, key string, opts ...CallOption) *Lease {
 	w.t.Helper()
-	lease, err := p.Acquire(w.t.Context(), key)
+	return w.awaitUnder(w.t.Context(), p, key, opts...)
+}
+
+// awaitUnder is await for a lease that ends with ctx.
+func (w *world) awaitUnder(ctx context.Context, p *process, key string, opts ...CallOption) *Lease {
+	w.t.Helper()
+	lease, err := p.Acquire(ctx, key, opts...)
 	if err != nil {
 		w.t.Fatalf("never granted: %v", err)
 	}

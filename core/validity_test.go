@@ -54,72 +54,94 @@ func TestDerivedDurations(t *testing.T) {
 // FuzzValidity tries the arithmetic and the policy built on it with any options: a lease is never trusted for
 // longer than the nodes keep it, whatever the clocks do that the options allow for.
 func FuzzValidity(f *testing.F) {
-	// Beyond 2^53ns a float64 does not hold nanoseconds: no TTL lasts for a hundred days.
-	const most = 1 << 53
-	accepted := func(drift float64, durations ...int64) bool {
-		return drift >= 0 && drift < 1 && slices.Min(durations) >= 0 && slices.Max(durations) <= most
-	}
-	for _, seed := range []struct {
-		drift                             float64
-		ttl, window, timeout, delay, more int64
-	}{
-		{0.1, int64(10 * time.Second), int64(500 * time.Millisecond), int64(time.Second), 0, 1},
-		{0, int64(time.Second), 0, int64(50 * time.Millisecond), int64(time.Minute), int64(time.Second)},
+	for _, s := range []timing{
+		{0.1, 10 * time.Second, 500 * time.Millisecond, time.Second, 0, 1},
+		{0, time.Second, 0, 50 * time.Millisecond, time.Minute, time.Second},
 		{0.999999, 1 << 52, 1 << 50, 1, 1 << 40, 1 << 51},
 		{0.5, 1234567, 999_999, 1234, 5, 1_000_001},
 	} {
-		if !accepted(seed.drift, seed.ttl, seed.window, seed.timeout, seed.delay, seed.more) {
-			f.Errorf("the seed %+v is refused, and tests nothing", seed)
+		if !s.accepted() {
+			f.Errorf("the seed %+v is refused, and tests nothing", s)
 		}
-		f.Add(seed.ttl, seed.drift, seed.window, seed.timeout, seed.delay, seed.more)
+		f.Add(int64(s.ttl), s.drift, int64(s.window), int64(s.timeout), int64(s.delay), int64(s.more))
 	}
-	if _, err := defaults().with([]Option{TTL(10 * time.Second), withDrift(0.1), WithClockWindow(500 * time.Millisecond),
-		withNodeTimeout(time.Second), LockDelay(0)}).policy(3); err != nil {
+	if _, err := (timing{0.1, 10 * time.Second, 500 * time.Millisecond, time.Second, 0, 1}).policy(); err != nil {
 		f.Errorf("the first seed is refused, and tests nothing: %v", err)
 	}
-	f.Fuzz(func(t *testing.T, ttlNs int64, drift float64, windowNs, timeoutNs, delayNs, moreNs int64) {
-		if !accepted(drift, ttlNs, windowNs, timeoutNs, delayNs, moreNs) {
+	f.Fuzz(func(t *testing.T, ttl int64, drift float64, window, timeout, delay, more int64) {
+		s := timing{drift, time.Duration(ttl), time.Duration(window), time.Duration(timeout), time.Duration(delay), time.Duration(more)}
+		if !s.accepted() {
 			t.Skip("not what options accept")
 		}
-		ttl, window, timeout := time.Duration(ttlNs), time.Duration(windowNs), time.Duration(timeoutNs)
-		delay, more := time.Duration(delayNs), time.Duration(moreNs)
-		v := validity(ttl, drift, window)
-		switch {
-		case v > ttl-roundTrip:
-			t.Fatalf("trusted for %v of %v", v, ttl)
-		case validity(ttl+more, drift, window) < v:
-			t.Fatalf("a longer TTL, by %v, is trusted for less: %v", more, v)
-		case validity(ttl, drift, 0)-v != 0 && window == 0, window > 0 && validity(ttl, drift, 0)-v < 2*window:
-			t.Fatalf("window %v subtracts %v", window, validity(ttl, drift, 0)-v)
-		}
-
-		p, err := defaults().with([]Option{TTL(ttl), withDrift(drift), WithClockWindow(window),
-			withNodeTimeout(timeout), LockDelay(delay)}).policy(3)
+		s.wantShorterThanTTL(t)
+		p, err := s.policy()
 		if err != nil {
 			return
 		}
-		told := time.Duration(p.static[1].(int64)) * time.Millisecond
-		// Two clocks may differ by a window each; this one may run slow while the node's runs true.
-		if trusted := p.validity + time.Duration(drift*float64(ttl)) + 2*p.window; trusted >= told {
-			t.Fatalf("trusted for %v with drift and window, nodes keep it for %v", trusted, told)
-		}
-		if p.validity-p.margin <= p.nodeTimeout+p.renewEvery {
-			t.Fatalf("of %v, less than one renewal can be trusted", p.validity)
-		}
-		if p.window > p.maxTTL/4 {
-			t.Fatalf("window %v beyond a quarter of %v", p.window, p.maxTTL)
-		}
-		// A request may be as far ahead of a node's clock as the window, and be let in a window later still.
-		if p.window > 0 && p.tombstone <= 2*p.window || p.tombstone.Milliseconds() < 1 {
-			t.Fatalf("a tombstone lives %v, the window is %v", p.tombstone, p.window)
-		}
-		if p.window == 0 && p.tombstone < 4*p.maxTTL {
-			t.Fatalf("without a window a tombstone lives %v, the max TTL is %v", p.tombstone, p.maxTTL)
-		}
+		s.wantOutlivedByNodes(t, &p)
+		wantTombstonesOutliveRequests(t, &p)
 		for i, arg := range p.static {
 			if arg.(int64) < 0 {
 				t.Fatalf("static argument %d is %v", i, arg)
 			}
 		}
 	})
+}
+
+// A timing is what options set.
+type timing struct {
+	drift                             float64
+	ttl, window, timeout, delay, more time.Duration // more: by which another TTL is longer
+}
+
+// accepted reports whether durations are what options may accept. Beyond 2^53ns a float64 does not hold nanoseconds: no
+// TTL lasts for a hundred days.
+func (s timing) accepted() bool {
+	const most = 1 << 53
+	durations := []time.Duration{s.ttl, s.window, s.timeout, s.delay, s.more}
+	return s.drift >= 0 && s.drift < 1 && slices.Min(durations) >= 0 && slices.Max(durations) <= most
+}
+
+func (s timing) policy() (policy, error) {
+	return defaults().with([]Option{TTL(s.ttl), withDrift(s.drift), WithClockWindow(s.window),
+		withNodeTimeout(s.timeout), LockDelay(s.delay)}).policy(3)
+}
+
+// wantShorterThanTTL checks that drift, window and margin all shorten a lease's validity.
+func (s timing) wantShorterThanTTL(t *testing.T) {
+	v, withoutWindow := validity(s.ttl, s.drift, s.window), validity(s.ttl, s.drift, 0)
+	switch {
+	case v > s.ttl-roundTrip:
+		t.Fatalf("trusted for %v of %v", v, s.ttl)
+	case validity(s.ttl+s.more, s.drift, s.window) < v:
+		t.Fatalf("a longer TTL, by %v, is trusted for less: %v", s.more, v)
+	case withoutWindow-v != 0 && s.window == 0, s.window > 0 && withoutWindow-v < 2*s.window:
+		t.Fatalf("window %v subtracts %v", s.window, withoutWindow-v)
+	}
+}
+
+// wantOutlivedByNodes checks that nodes keep a lease for longer than its holder trusts it, for which it can be renewed.
+func (s timing) wantOutlivedByNodes(t *testing.T, p *policy) {
+	told := time.Duration(p.static[1].(int64)) * time.Millisecond
+	// Two clocks may differ by a window each; this one may run slow while the node's runs true.
+	if trusted := p.validity + time.Duration(s.drift*float64(s.ttl)) + 2*p.window; trusted >= told {
+		t.Fatalf("trusted for %v with drift and window, nodes keep it for %v", trusted, told)
+	}
+	if p.validity-p.margin <= p.nodeTimeout+p.renewEvery {
+		t.Fatalf("of %v, less than one renewal can be trusted", p.validity)
+	}
+}
+
+// wantTombstonesOutliveRequests checks that no request of an attempt is let in after its tombstone has gone.
+func wantTombstonesOutliveRequests(t *testing.T, p *policy) {
+	if p.window > p.maxTTL/4 {
+		t.Fatalf("window %v beyond a quarter of %v", p.window, p.maxTTL)
+	}
+	// A request may be as far ahead of a node's clock as the window, and be let in a window later still.
+	if p.window > 0 && p.tombstone <= 2*p.window || p.tombstone.Milliseconds() < 1 {
+		t.Fatalf("a tombstone lives %v, the window is %v", p.tombstone, p.window)
+	}
+	if p.window == 0 && p.tombstone < 4*p.maxTTL {
+		t.Fatalf("without a window a tombstone lives %v, the max TTL is %v", p.tombstone, p.maxTTL)
+	}
 }

@@ -135,26 +135,42 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, reply string) {
 		for s, form := range said {
 			v := s.parse(reply)
-			if (v.verdict == VerdictFailed) != (v.err != nil) || v.err != nil && !errors.Is(v.err, errBadReply) {
-				t.Fatalf("%v: %q: verdict %v with error %v", s.op, reply, v.verdict, v.err)
+			if v.verdict == VerdictFailed {
+				wantMalformed(t, s, reply, v)
+			} else {
+				wantWellFormed(t, s, reply, v)
 			}
-			if v.verdict == VerdictFailed && !reflect.DeepEqual(v, vote{err: errBadReply}) {
-				t.Fatalf("%v: %q: a malformed reply leaves %+v", s.op, reply, v)
-			}
-			if v.verdict != VerdictFailed && !form.MatchString(reply) {
+			switch matches := form.MatchString(reply); {
+			case v.verdict != VerdictFailed && !matches:
 				t.Fatalf("%v: %q is no reply of the script, got %+v", s.op, reply, v)
-			}
-			if v.verdict == VerdictFailed && form.MatchString(reply) && !oddNumbers(reply) {
+			case v.verdict == VerdictFailed && matches && !oddNumbers(reply):
 				t.Fatalf("%v: %q is a reply of the script, and was refused", s.op, reply)
-			}
-			if v.token > maxNumber || v.expiry > maxNumber || v.rest < 0 || v.longest < 0 || v.clock < 0 || v.record != nil && v.record.rest < 0 {
-				t.Fatalf("%v: %q: out of range: %+v", s.op, reply, v)
-			}
-			if v.verdict == VerdictGranted && s == acquireScript && (v.token == 0 || v.expiry < v.clock/1000) {
-				t.Fatalf("%q is a grant: %+v", reply, v)
 			}
 		}
 	})
+}
+
+// wantMalformed checks that nothing of a reply that is refused is used.
+func wantMalformed(t *testing.T, s *script, reply string, v vote) {
+	if !errors.Is(v.err, errBadReply) {
+		t.Fatalf("%v: %q: verdict %v with error %v", s.op, reply, v.verdict, v.err)
+	}
+	if !reflect.DeepEqual(v, vote{err: errBadReply}) {
+		t.Fatalf("%v: %q: a malformed reply leaves %+v", s.op, reply, v)
+	}
+}
+
+// wantWellFormed checks that what a reply says is in range.
+func wantWellFormed(t *testing.T, s *script, reply string, v vote) {
+	if v.err != nil {
+		t.Fatalf("%v: %q: verdict %v with error %v", s.op, reply, v.verdict, v.err)
+	}
+	if v.token > maxNumber || v.expiry > maxNumber || v.rest < 0 || v.longest < 0 || v.clock < 0 || v.record != nil && v.record.rest < 0 {
+		t.Fatalf("%v: %q: out of range: %+v", s.op, reply, v)
+	}
+	if v.verdict == VerdictGranted && s == acquireScript && (v.token == 0 || v.expiry < v.clock/1000) {
+		t.Fatalf("%q is a grant: %+v", reply, v)
+	}
 }
 
 // oddNumbers reports whether a reply of the right form may be refused for its numbers: zero, too great, or past.

@@ -143,24 +143,10 @@ func TestServedInOrder(t *testing.T) {
 		defer all.Wait()
 		for i := range crowd {
 			p := w.process()
-			for _, k := range p.links {
-				k.decide(func(s *script, _ []any) fate {
-					if s == acquireScript || s == releaseScript {
-						requests.Add(1)
-					}
-					return fate{delay: 100 * time.Microsecond, replyDelay: 100 * time.Microsecond}
-				})
-			}
+			p.countHolds(&requests)
 			all.Go(func() {
 				for range rounds {
-					lease, err := p.Acquire(t.Context(), "k")
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					served <- i
-					time.Sleep(hold)
-					lease.Release(t.Context())
+					w.holdFor(p, "k", hold, func() { served <- i })
 				}
 			})
 			time.Sleep(20 * time.Millisecond)
@@ -182,6 +168,30 @@ func TestServedInOrder(t *testing.T) {
 			t.Errorf("%.2f requests per acquisition and node", each)
 		}
 	})
+}
+
+// countHolds counts the requests of p that acquire and release, over a network that takes them some time.
+func (p *process) countHolds(n *atomic.Int64) {
+	for _, k := range p.links {
+		k.decide(func(s *script, _ []any) fate {
+			if s == acquireScript || s == releaseScript {
+				n.Add(1)
+			}
+			return fate{delay: 100 * time.Microsecond, replyDelay: 100 * time.Microsecond}
+		})
+	}
+}
+
+// holdFor waits for a key, says so, and holds it for d.
+func (w *world) holdFor(p *process, key string, d time.Duration, granted func()) {
+	lease, err := p.Acquire(w.t.Context(), key)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	granted()
+	time.Sleep(d)
+	lease.Release(w.t.Context())
 }
 
 // What nobody tells is found out by asking, within the fallback.

@@ -125,27 +125,8 @@ func (c *conn) deafen() {
 // whether the connection still stands.
 func (c *conn) execute(args []string, action Action) bool {
 	n := c.node
-	began := time.Now()
-	for {
-		n.exec.Lock()
-		n.mu.Lock()
-		if c.broken {
-			n.mu.Unlock()
-			n.exec.Unlock()
-			return false
-		}
-		wait := time.Until(began.Add(action.Delay + n.faults.slow))
-		if !n.faults.hung && wait <= 0 {
-			n.mu.Unlock()
-			break
-		}
-		wake := c.wake
-		if n.faults.hung {
-			wait = 0
-		}
-		n.mu.Unlock()
-		n.exec.Unlock()
-		pause(wake, wait)
+	if !c.await(action.Delay) {
+		return false
 	}
 	defer n.exec.Unlock()
 
@@ -177,6 +158,34 @@ func (c *conn) execute(args []string, action Action) bool {
 		return false
 	}
 	return true
+}
+
+// await waits until a request that takes delay longer than others may execute,
+// and takes exec. It reports false, without exec, if the connection is broken.
+func (c *conn) await(delay time.Duration) bool {
+	n := c.node
+	began := time.Now()
+	for {
+		n.exec.Lock()
+		n.mu.Lock()
+		if c.broken {
+			n.mu.Unlock()
+			n.exec.Unlock()
+			return false
+		}
+		wait := time.Until(began.Add(delay + n.faults.slow))
+		if !n.faults.hung && wait <= 0 {
+			n.mu.Unlock()
+			return true
+		}
+		wake := c.wake
+		if n.faults.hung {
+			wait = 0
+		}
+		n.mu.Unlock()
+		n.exec.Unlock()
+		pause(wake, wait)
+	}
 }
 
 // dispatch executes a request. It must be called with exec held.
