@@ -58,5 +58,5 @@
 // # Events
 //
 // What was decided is counted with [core.Locker.Event] under the source "httplock" and the route's template;
-// the kinds are the constants of type [Kind].
+// the kinds are the constants Event….
 package httplock

@@ -217,7 +217,7 @@ func TestNestedLocks(t *testing.T) {
 		group.PUT("/other", other.Lock, m.Lock, keyOf)
 		call(r, "PUT", "/orders/1", "").ok(w, scopeKey("orders", "1"))
 		call(r, "PUT", "/orders/1/other", "").ok(w, scopeKey("others", "1"))
-		if n := w.events.count(KindNested); n != 2 {
+		if n := w.events.count(EventNested); n != 2 {
 			w.Errorf("%d nested", n)
 		}
 	})
@@ -233,7 +233,7 @@ func TestStreamsWithMaxHold(t *testing.T) {
 			c.String(200, "late")
 		})
 		start := time.Now()
-		call(r, "GET", "/orders/1/events", "", "Accept", "text/event-stream").expect(w, 503, KindLost)
+		call(r, "GET", "/orders/1/events", "", "Accept", "text/event-stream").expect(w, 503, EventLost)
 		if held := time.Since(start); held < time.Minute || held > time.Minute+10*time.Second {
 			w.Errorf("held for %v", held)
 		}
@@ -289,11 +289,11 @@ func TestReplyIsReplaceable(t *testing.T) {
 		if refused.status != 423 || refused.body != "" || refused.header.Get("Retry-After") == "" {
 			w.Errorf("%+v", refused)
 		}
-		if got.Kind != KindBusy || got.Status != 423 || !errors.Is(got.Err, core.ErrHeld) {
+		if got.Kind != EventBusy || got.Status != 423 || !errors.Is(got.Err, core.ErrHeld) {
 			w.Errorf("%+v", got)
 		}
 		missing := call(r, "PUT", "/header/1", "")
-		missing.expect(w, 400, KindKeyMissing)
+		missing.expect(w, 400, EventKeyMissing)
 		if !strings.Contains(missing.body, "lacks the header X-Order") {
 			w.Errorf("the reply does not say what is missing: %s", missing.body)
 		}

@@ -85,7 +85,7 @@ func WithBuffer(bytes int) Option { return func(c *config) { c.buffer = bytes } 
 // events, which may last for ever, stay unlocked unless WithMaxHold is given, too. Default: off.
 func WithSafeMethods(on bool) Option { return func(c *config) { c.safeMethods = on } }
 
-// WithBusyStatus sets the status of KindBusy, such as http.StatusLocked (423). Default http.StatusConflict (409).
+// WithBusyStatus sets the status of EventBusy, such as http.StatusLocked (423). Default http.StatusConflict (409).
 func WithBusyStatus(status int) Option { return func(c *config) { c.busyStatus = status } }
 
 // WithReply replaces the replies of the middleware. The request is aborted already, and status and
