@@ -33,11 +33,11 @@ const ttl = 10 * time.Second
 // Events are what an observer has seen, decisions by their kind.
 type events struct{ locktest.Events }
 
-func (e *events) count(k core.EventKind) int { return e.Count(source + " " + string(k)) }
+func (e *events) count(k core.EventKind) int { return e.Count("httplock " + string(k)) }
 
 func (e *events) untilKind(t *testing.T, k core.EventKind) {
 	t.Helper()
-	e.Until(t, source+" "+string(k), 1)
+	e.Until(t, "httplock "+string(k), 1)
 }
 
 // newLocker makes a Locker on embedded nodes as a replica has it, whose leases must be given back by the end of the test.

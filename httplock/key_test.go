@@ -327,9 +327,12 @@ func TestRepliesLeakNothing(t *testing.T) {
 
 // Retry-After has whole seconds, and never says at once where there is something to wait for.
 func TestRetryAfterRoundsUp(t *testing.T) {
-	for d, want := range map[time.Duration]int{0: 0, 1: 1, time.Second: 1, time.Second + 1: 2, 9500 * time.Millisecond: 10} {
-		if got := seconds(d); got != want {
-			t.Errorf("%v: %d, want %d", d, got, want)
+	for d, want := range map[time.Duration]string{0: "}", 1: `"retry_after":1}`, time.Second: `"retry_after":1}`, time.Second + 1: `"retry_after":2}`, 9500 * time.Millisecond: `"retry_after":10}`} {
+		r := router()
+		r.PUT("/", func(c *gin.Context) { Refusal{Status: 409, RetryAfter: d}.Write(c) })
+		got := call(r, "PUT", "/", "").body
+		if !strings.HasSuffix(got, want) || strings.Contains(got, "retry_after") != (d > 0) {
+			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}
 }

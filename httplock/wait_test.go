@@ -266,7 +266,7 @@ func onGrant(f func()) core.Observer {
 
 // A request that ends at the moment of its grant does not run, and gives the key back.
 func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
-	for name, status := range map[string]int{"client gone": statusGone, "draining": 503} {
+	for name, status := range map[string]int{"client gone": 499, "draining": 503} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(w *world) {
 				leave := func() {}
@@ -327,7 +327,7 @@ func TestIdempotentRequestLeavesWithItsClient(t *testing.T) {
 		waiter := background(func() reply { return callWith(ctx, r, "PUT", "/orders/1", "", "Idempotency-Key", "k") })
 		synctest.Wait()
 		hangUp()
-		if got := waiter(); got.status != statusGone {
+		if got := waiter(); got.status != 499 {
 			w.Errorf("%+v", got)
 		}
 		g.goOn <- struct{}{}
