@@ -67,7 +67,8 @@ func (x *exchange) count(kind core.EventKind) {
 	x.m.locker.Event(x.ctx, core.Event{Source: source, Name: x.route, Kind: kind})
 }
 
-// wait obtains what the handler needs to run, and reports true; or it answers the request.
+// wait obtains what the handler needs to run, step by step. Like each of the steps it reports whether the request goes on;
+// otherwise it has been answered.
 func (x *exchange) wait() bool {
 	defer x.m.admission.removeWaiter(anyKey)
 	return x.identify() && x.read() && x.take()

@@ -69,7 +69,8 @@ func fingerprintOf(r *http.Request, b body) []byte {
 	return h.Sum(nil)
 }
 
-// claim makes this request the one that runs under its Idempotency-Key. If another one did, or does, it answers.
+// claim makes this request the one that runs under its Idempotency-Key, and reports whether it is. If another one did, or
+// does, the request is answered.
 func (x *exchange) claim(b body) bool {
 	if !b.whole {
 		return x.refuse(EventBodyTooLarge, clientError("With an Idempotency-Key, the body must be smaller."))
@@ -83,7 +84,7 @@ func (x *exchange) claim(b body) bool {
 	return err == nil || x.refuse(denied(err, EventIdempotencyInFlight), err)
 }
 
-// answerFrom answers with the outcome of the first request. It returns false, as refuse does.
+// answerFrom answers with the outcome of the first request. Like refuse, it reports that the request does not go on.
 func (x *exchange) answerFrom(r *core.Record) bool {
 	o, err := parseOutcome(r.Result)
 	switch {

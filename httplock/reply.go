@@ -65,7 +65,7 @@ var refusals = map[core.EventKind]Refusal{
 // statusGone is what nginx logs when a client went away. It reaches nobody.
 const statusGone = 499
 
-// refuse answers in place of the handler. It returns false: the request goes no further.
+// refuse answers in place of the handler, and reports that the request does not go on: false.
 func (x *exchange) refuse(kind core.EventKind, err error) bool {
 	x.count(kind)
 	for h := x.outer; h != nil; h = h.outer {

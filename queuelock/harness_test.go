@@ -287,7 +287,7 @@ func script(cmd redis.Cmder, without string, parts ...string) bool {
 	return without == "" || !strings.Contains(all, without)
 }
 
-// isDone: asynq writes that a task has succeeded.
+// isDone reports whether with cmd asynq writes that a task has succeeded.
 func isDone(cmd redis.Cmder) bool { return script(cmd, ":failed", ":active", ":lease", ":processed:") }
 
 // count is how often the Runners told of something.

@@ -45,10 +45,10 @@ func (d *delivery) complete(ctx context.Context, held leases) error {
 	released.Go(func() { held[1:].release(ctx) })
 	err := held[0].Complete(context.WithoutCancel(ctx), []byte(time.Now().UTC().Format(time.RFC3339)), core.RetryFor(patience))
 	released.Wait()
-	switch core.ClassOf(err) {
-	case core.ClassNone:
+	switch {
+	case err == nil:
 		return nil
-	case core.ClassLost:
+	case errors.Is(err, core.ErrLost):
 		d.event(ctx, EventRefused)
 		return fmt.Errorf("queuelock: the handler succeeded, but its completion was refused: another delivery of the task has begun, which decides, or too many lock nodes forgot whether one has: %w", err)
 	}
