@@ -10,6 +10,7 @@ import (
 // A period is when something was measured.
 type period struct{ from, to time.Duration }
 
+// has reports whether t is in the period.
 func (p period) has(t time.Duration) bool { return p.from <= t && t < p.to }
 
 // granted returns those of waits that ended within the period, in the order of their grants.

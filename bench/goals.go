@@ -27,6 +27,7 @@ type figure struct {
 	met        bool
 }
 
+// isLockkit reports whether a peer is lockkit, in any of its ways.
 func isLockkit(peer string) bool { return strings.HasPrefix(peer, "lockkit") }
 
 // add adds what was measured of a peer. That of peers other than lockkit's is of no interest.

@@ -14,6 +14,7 @@ import (
 // childVariable, in the environment, makes this program serve the one that started it.
 const childVariable = "LOCKKIT_BENCH_CHILD"
 
+// isChild reports whether this process serves the one that started it.
 func isChild() bool { return os.Getenv(childVariable) != "" }
 
 // A process is another process of this program, with lockers of its own. It serves calls to a [Waiters] on its

@@ -76,8 +76,12 @@ type Op struct {
 type Event struct {
 	Source string // the package, such as "cronlock"
 	Name   string // Name: the low-cardinality class of the key
-	Kind   string // what was decided: one of few words, listed by the package
+	Kind   EventKind
 }
+
+// An EventKind is what a package decided: one of few words, fit for an attribute of a metric. Each package lists its own
+// as constants named Event….
+type EventKind string
 
 const maxCarried = 128
 

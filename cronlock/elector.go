@@ -268,7 +268,7 @@ func (e *Elector) vacate(t *term) {
 	e.term = nil
 }
 
-func (e *Elector) event(kind string) {
+func (e *Elector) event(kind core.EventKind) {
 	e.locks.Event(e.closing, core.Event{Source: source, Name: e.group, Kind: kind})
 }
 

@@ -58,27 +58,27 @@ func IsExpected(err error) bool { return meaningOf(err).expected }
 
 // Kinds of events that [core.Observer.Event] hears, with source "cronlock" and the job as name.
 const (
-	EventRun         = "tick_run"         // a tick, or a run that no tick has caused, starts here
-	EventRerun       = "tick_rerun"       // it starts for the second time or later, or late for want of a leader
-	EventHeld        = "tick_held"        // it runs elsewhere
-	EventDone        = "tick_done"        // it has run elsewhere
-	EventOverlap     = "tick_overlap"     // skipped: an earlier run goes on
-	EventMissed      = "tick_missed"      // too late
-	EventNotLeader   = "tick_not_leader"  // left to the leader
-	EventUnavailable = "tick_unavailable" // no quorum of nodes
-	EventUnprotected = "tick_unprotected" // no quorum of nodes, run all the same
-	EventRefused     = "tick_refused"     // the job's name, the clock, or closed
-	EventLost        = "run_lost"         // a run's lease or leadership ended before the run did
-	EventReplaced    = "run_replaced"     // a run was told to stop by the next tick
-	EventElected     = "leader_elected"   // this process leads; the name is the group's
-	EventDeposed     = "leader_lost"      // it has lost the leadership
-	EventResigned    = "leader_resigned"  // it has given it up
-	EventUnrecorded  = "run_unrecorded"   // a run's end could not be recorded
+	EventRun         core.EventKind = "tick_run"         // a tick, or a run that no tick has caused, starts here
+	EventRerun       core.EventKind = "tick_rerun"       // it starts for the second time or later, or late for want of a leader
+	EventHeld        core.EventKind = "tick_held"        // it runs elsewhere
+	EventDone        core.EventKind = "tick_done"        // it has run elsewhere
+	EventOverlap     core.EventKind = "tick_overlap"     // skipped: an earlier run goes on
+	EventMissed      core.EventKind = "tick_missed"      // too late
+	EventNotLeader   core.EventKind = "tick_not_leader"  // left to the leader
+	EventUnavailable core.EventKind = "tick_unavailable" // no quorum of nodes
+	EventUnprotected core.EventKind = "tick_unprotected" // no quorum of nodes, run all the same
+	EventRefused     core.EventKind = "tick_refused"     // the job's name, the clock, or closed
+	EventLost        core.EventKind = "run_lost"         // a run's lease or leadership ended before the run did
+	EventReplaced    core.EventKind = "run_replaced"     // a run was told to stop by the next tick
+	EventElected     core.EventKind = "leader_elected"   // this process leads; the name is the group's
+	EventDeposed     core.EventKind = "leader_lost"      // it has lost the leadership
+	EventResigned    core.EventKind = "leader_resigned"  // it has given it up
+	EventUnrecorded  core.EventKind = "run_unrecorded"   // a run's end could not be recorded
 )
 
 // A meaning is what an error of Lock comes to.
 type meaning struct {
-	event    string // empty: none
+	event    core.EventKind // empty: none
 	expected bool
 }
 

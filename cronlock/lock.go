@@ -56,7 +56,7 @@ type claim struct {
 	next    time.Time     // the job's next tick, if known
 }
 
-func (cl *claim) event(kind string) {
+func (cl *claim) event(kind core.EventKind) {
 	if kind != "" {
 		cl.c.locks.Event(cl.ctx, core.Event{Source: source, Name: cl.job.name, Kind: kind})
 	}

@@ -32,13 +32,13 @@ func newAdmission(maxWaiters int) *admission {
 }
 
 // enter admits a request, which waits from then on, or returns why it does not.
-func (a *admission) enter() Kind {
+func (a *admission) enter() core.EventKind {
 	if !a.inside.Enter() {
-		return KindDraining
+		return EventDraining
 	}
 	if !a.addWaiter(anyKey, a.maxWaiters) {
 		a.inside.Leave()
-		return KindOverloaded
+		return EventOverloaded
 	}
 	return ""
 }

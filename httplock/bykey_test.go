@@ -103,9 +103,9 @@ func TestByKeyIsTheKeyAsItIs(t *testing.T) {
 		} {
 			call(r, "PUT", path, "", "Idempotency-Key", "k").ok(w, want)
 		}
-		call(r, "PUT", "/orders/none", "").expect(w, 400, KindKeyMissing)
+		call(r, "PUT", "/orders/none", "").expect(w, 400, EventKeyMissing)
 		refused := call(r, "PUT", "/orders/secret", "")
-		if refused.expect(w, 400, KindKeyMissing); strings.Contains(refused.body, "secret") {
+		if refused.expect(w, 400, EventKeyMissing); strings.Contains(refused.body, "secret") {
 			w.Errorf("the text of an error was sent: %s", refused.body)
 		}
 	})
@@ -119,7 +119,7 @@ func TestByKeyThatCoreRefuses(t *testing.T) {
 		r.Use(func(c *gin.Context) { c.Next(); logged = c.Errors.String() })
 		r.PUT("/orders/:id", middleware(w, w.locker, ByKey(func(c *gin.Context) (string, error) { return c.Param("id"), nil })).Lock, keyOf)
 		call(r, "PUT", "/orders/"+strings.Repeat("4", 512), "").ok(w, strings.Repeat("4", 512))
-		call(r, "PUT", "/orders/"+strings.Repeat("4", 513), "").expect(w, 500, KindMisconfigured)
+		call(r, "PUT", "/orders/"+strings.Repeat("4", 513), "").expect(w, 500, EventMisconfigured)
 		if !strings.Contains(logged, core.ErrInvalidKey.Error()) {
 			w.Errorf("the log has %q", logged)
 		}

@@ -14,7 +14,7 @@
 //
 // A request that waits leaves the queue when its client goes away, when its time is up or when the server
 // drains; where the queue is full it does not enter. The key is given back when the handler has returned, by
-// whatever way.
+// whatever way; the answer waits for that, but for no more than 100 ms.
 //
 // A request whose lease was lost before its handler returned is answered with 503 if nothing of the handler's
 // answer was sent, and has its connection broken otherwise, so that no client takes for complete what is not
@@ -58,5 +58,5 @@
 // # Events
 //
 // What was decided is counted with [core.Locker.Event] under the source "httplock" and the route's template;
-// the kinds are the constants of type [Kind].
+// the kinds are the constants Event….
 package httplock

@@ -63,11 +63,12 @@ func (m *Middleware) exchange(c *gin.Context) *exchange {
 }
 
 // count may also be called after the request.
-func (x *exchange) count(k Kind) {
-	x.m.locker.Event(x.ctx, core.Event{Source: source, Name: x.route, Kind: string(k)})
+func (x *exchange) count(kind core.EventKind) {
+	x.m.locker.Event(x.ctx, core.Event{Source: source, Name: x.route, Kind: kind})
 }
 
-// wait obtains what the handler needs to run, and reports true; or it answers the request.
+// wait obtains what the handler needs to run, step by step. Like each of the steps it reports whether the request goes on;
+// otherwise it has been answered.
 func (x *exchange) wait() bool {
 	defer x.m.admission.removeWaiter(anyKey)
 	return x.identify() && x.read() && x.take()
@@ -81,9 +82,9 @@ func (x *exchange) identify() bool {
 	}
 	switch {
 	case errors.Is(err, errRoute):
-		return x.refuse(KindMisconfigured, err)
+		return x.refuse(EventMisconfigured, err)
 	case err != nil:
-		return x.refuse(KindKeyMissing, err)
+		return x.refuse(EventKeyMissing, err)
 	}
 	return x.identifyOnce(tenant)
 }
@@ -97,11 +98,11 @@ func (x *exchange) read() bool {
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err) // a limit that somebody else has set
 	switch {
 	case errors.Is(x.request.Err(), context.Canceled):
-		return x.refuse(KindGone, err)
+		return x.refuse(EventGone, err)
 	case tooLarge:
-		return x.refuse(KindBodyTooLarge, err)
+		return x.refuse(EventBodyTooLarge, err)
 	case err != nil:
-		return x.refuse(KindBodyBroken, err)
+		return x.refuse(EventBodyBroken, err)
 	}
 	return x.once == nil || x.claim(b)
 }
@@ -113,16 +114,16 @@ func (x *exchange) take() bool {
 		return true
 	}
 	if x.outer.has(x.m.locker, key) {
-		x.count(KindNested)
+		x.count(EventNested)
 		return true
 	}
 	if !x.m.admission.addWaiter(key, x.m.maxWaiters) {
-		return x.refuse(KindQueueFull, nil)
+		return x.refuse(EventQueueFull, nil)
 	}
 	defer x.m.admission.removeWaiter(key)
 	var err error
 	x.lease, err = x.acquire(key, x.patience())
-	return err == nil || x.refuse(denied(err, KindBusy), err)
+	return err == nil || x.refuse(denied(err, EventBusy), err)
 }
 
 // patience is how long the request may wait: a key that comes when there is no time left to use it is worse
@@ -164,25 +165,25 @@ func (x *exchange) acquire(key string, patience time.Duration) (*grant, error) {
 }
 
 // denials are the replies to a request that got no lease, but for one that somebody else has.
-var denials = map[core.Class]Kind{
-	core.ClassInvalid:     KindMisconfigured,
-	core.ClassClosed:      KindDraining,
-	core.ClassDone:        KindDone,
-	core.ClassLost:        KindLost, // while the request waited for another: its own, or that of a Lock around this one
-	core.ClassUnavailable: KindUnavailable,
+var denials = map[core.Class]core.EventKind{
+	core.ClassInvalid:     EventMisconfigured,
+	core.ClassClosed:      EventDraining,
+	core.ClassDone:        EventDone,
+	core.ClassLost:        EventLost, // while the request waited for another: its own, or that of a Lock around this one
+	core.ClassUnavailable: EventUnavailable,
 }
 
 // denied returns the kind of the reply to a request that got no lease, where held is that of one which somebody else has.
-func denied(err error, held Kind) Kind {
+func denied(err error, held core.EventKind) core.EventKind {
 	switch class := core.ClassOf(err); {
 	case class == core.ClassHeld:
 		return held
 	case denials[class] != "":
 		return denials[class]
 	case errors.Is(err, context.DeadlineExceeded): // by which no quorum has answered
-		return KindUnavailable
+		return EventUnavailable
 	}
-	return KindGone
+	return EventGone
 }
 
 // handlerContext returns a context that ends with any lease of the request, at its deadline, and when its client goes

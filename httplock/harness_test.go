@@ -33,11 +33,11 @@ const ttl = 10 * time.Second
 // Events are what an observer has seen, decisions by their kind.
 type events struct{ locktest.Events }
 
-func (e *events) count(k Kind) int { return e.Count(source + " " + string(k)) }
+func (e *events) count(k core.EventKind) int { return e.Count("httplock " + string(k)) }
 
-func (e *events) untilKind(t *testing.T, k Kind) {
+func (e *events) untilKind(t *testing.T, k core.EventKind) {
 	t.Helper()
-	e.Until(t, source+" "+string(k), 1)
+	e.Until(t, "httplock "+string(k), 1)
 }
 
 // newLocker makes a Locker on embedded nodes as a replica has it, whose leases must be given back by the end of the test.
@@ -124,7 +124,7 @@ type reply struct {
 }
 
 // kind is that of a refusal, checked as a problem document.
-func (r reply) kind(t testing.TB) Kind {
+func (r reply) kind(t testing.TB) core.EventKind {
 	t.Helper()
 	if r.header.Get("Content-Type") != "application/problem+json" {
 		t.Fatalf("not a problem: %d %v %q %v", r.status, r.header, r.body, r.err)
@@ -145,11 +145,11 @@ func (r reply) kind(t testing.TB) Kind {
 	if n, err := strconv.Atoi(after); after != "" && (err != nil || n < 1 || n != p.RetryAfter) || after == "" && p.RetryAfter != 0 {
 		t.Errorf("Retry-After %q, in the body %d", after, p.RetryAfter)
 	}
-	return Kind(kind)
+	return core.EventKind(kind)
 }
 
 // expect checks a refusal.
-func (r reply) expect(t testing.TB, status int, kind Kind) {
+func (r reply) expect(t testing.TB, status int, kind core.EventKind) {
 	t.Helper()
 	if got := r.kind(t); r.status != status || got != kind {
 		t.Errorf("%d %s, want %d %s", r.status, got, status, kind)

@@ -26,11 +26,11 @@ func (x *exchange) identifyOnce(tenant string) bool {
 	case x.m.idempotency == idempotencyOff, x.m.idempotency == idempotencyOptional && len(values) == 0:
 		return true
 	case len(values) == 0:
-		return x.refuse(KindIdempotencyMissing, nil)
+		return x.refuse(EventIdempotencyMissing, nil)
 	}
 	key, ok := parseIdempotencyKey(values)
 	if !ok {
-		return x.refuse(KindIdempotencyMalformed, nil)
+		return x.refuse(EventIdempotencyMalformed, nil)
 	}
 	once := core.Key(idempotent, tenant, r.Method, x.route, key)
 	if x.outer.has(x.m.locker, once) {
@@ -69,10 +69,11 @@ func fingerprintOf(r *http.Request, b body) []byte {
 	return h.Sum(nil)
 }
 
-// claim makes this request the one that runs under its Idempotency-Key. If another one did, or does, it answers.
+// claim makes this request the one that runs under its Idempotency-Key, and reports whether it is. If another one did, or
+// does, the request is answered.
 func (x *exchange) claim(b body) bool {
 	if !b.whole {
-		return x.refuse(KindBodyTooLarge, clientError("With an Idempotency-Key, the body must be smaller."))
+		return x.refuse(EventBodyTooLarge, clientError("With an Idempotency-Key, the body must be smaller."))
 	}
 	x.once.fingerprint = fingerprintOf(x.c.Request, b)
 	var err error
@@ -80,19 +81,19 @@ func (x *exchange) claim(b body) bool {
 	if op, ok := errors.AsType[*core.OpError](err); ok && op.Record != nil {
 		return x.answerFrom(op.Record)
 	}
-	return err == nil || x.refuse(denied(err, KindIdempotencyInFlight), err)
+	return err == nil || x.refuse(denied(err, EventIdempotencyInFlight), err)
 }
 
-// answerFrom answers with the outcome of the first request. It returns false, as refuse does.
+// answerFrom answers with the outcome of the first request. Like refuse, it reports that the request does not go on.
 func (x *exchange) answerFrom(r *core.Record) bool {
 	o, err := parseOutcome(r.Result)
 	switch {
 	case err != nil:
-		return x.refuse(KindMisconfigured, err)
+		return x.refuse(EventMisconfigured, err)
 	case string(o.Fingerprint) != string(x.once.fingerprint):
-		return x.refuse(KindIdempotencyMismatch, nil)
+		return x.refuse(EventIdempotencyMismatch, nil)
 	}
-	x.count(KindReplayed)
+	x.count(EventReplayed)
 	o.replay(x.c)
 	return false
 }
@@ -112,15 +113,15 @@ func (x *exchange) record(w *response) bool {
 	}
 	g.settled = true
 	if err == nil {
-		x.count(KindRecorded)
+		x.count(EventRecorded)
 		return true
 	}
-	x.count(KindRecordOpen)
+	x.count(EventRecordOpen)
 	x.m.admission.inside.Go(func() { // gin uses x.c for another request by then
 		ctx, stop := core.Join(ctx, x.m.admission.draining) // whose end has it try for a last time
 		defer stop()
 		if g.Complete(ctx, result, core.RetryFor(recordFor)) == nil {
-			x.count(KindRecorded)
+			x.count(EventRecorded)
 		}
 	})
 	return true

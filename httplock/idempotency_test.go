@@ -107,9 +107,9 @@ func TestIdempotencyKeyOfAnotherRequest(t *testing.T) {
 			return call(r, "POST", path, body, "Idempotency-Key", "k", "X-Tenant", tenant)
 		}
 		send(path, "a", "acme")
-		send(path, "b", "acme").expect(w, 422, KindIdempotencyMismatch)
-		send(path+"?x=1", "a", "acme").expect(w, 422, KindIdempotencyMismatch)
-		send("/orders/2/payments", "a", "acme").expect(w, 422, KindIdempotencyMismatch)
+		send(path, "b", "acme").expect(w, 422, EventIdempotencyMismatch)
+		send(path+"?x=1", "a", "acme").expect(w, 422, EventIdempotencyMismatch)
+		send("/orders/2/payments", "a", "acme").expect(w, 422, EventIdempotencyMismatch)
 		s.expect(w, 1)
 		if got := send(path, "a", "other"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
 			w.Errorf("another tenant: %+v", got)
@@ -127,8 +127,8 @@ func TestIdempotencyInFlight(t *testing.T) {
 		first := background(func() reply { return pay(one, "k") })
 		<-g.runs
 		time.Sleep(time.Minute) // the lease is renewed
-		pay(one, "k").expect(w, 409, KindIdempotencyInFlight)
-		pay(other, "k").expect(w, 409, KindIdempotencyInFlight)
+		pay(one, "k").expect(w, 409, EventIdempotencyInFlight)
+		pay(other, "k").expect(w, 409, EventIdempotencyInFlight)
 		g.goOn <- struct{}{}
 		first()
 		if got := pay(other, "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "true" {
@@ -142,13 +142,13 @@ func TestIdempotencyKeysThatAreNone(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		s := &shop{status: 201}
 		r, _ := s.replica(w, w.locker, WithIdempotencyKeyRequired(), WithBodyLimit(100), WithMaxWaitersTotal(1)) // none is left behind
-		call(r, "POST", path, "").expect(w, 400, KindIdempotencyMissing)
+		call(r, "POST", path, "").expect(w, 400, EventIdempotencyMissing)
 		for _, key := range []string{"", `""`, `"`, `"a`, `a"`, `"a"b"`, `"a\"`, `"a\x"`, "a b", "a,b", "a\tb", "é", `"é"`, "a\x7f",
 			strings.Repeat("k", 256), `"` + strings.Repeat("k", 256) + `"`, strings.Repeat("k", 100_000), `"a";p=1`} {
-			pay(r, key).expect(w, 400, KindIdempotencyMalformed)
+			pay(r, key).expect(w, 400, EventIdempotencyMalformed)
 		}
-		pay(r, "a", "Idempotency-Key", "b").expect(w, 400, KindIdempotencyMalformed)
-		call(r, "POST", path, strings.Repeat("x", 101), "Idempotency-Key", "k").expect(w, 413, KindBodyTooLarge)
+		pay(r, "a", "Idempotency-Key", "b").expect(w, 400, EventIdempotencyMalformed)
+		call(r, "POST", path, strings.Repeat("x", 101), "Idempotency-Key", "k").expect(w, 413, EventBodyTooLarge)
 		s.expect(w, 0)
 		for i, key := range []string{strings.Repeat("k", 255), `"` + strings.Repeat("k", 254) + `"`, `"a b,\"\\"`, "8e03978e-40d5-43dd-bc93-6894a57f9324", "{k}:*"} {
 			pay(r, key)
@@ -181,7 +181,7 @@ func TestNotRecorded(t *testing.T) {
 			return lease
 		}
 		lease := busy(scopeKey("orders", "1"))
-		pay(r, "k").expect(w, 409, KindBusy)
+		pay(r, "k").expect(w, 409, EventBusy)
 		lease.Release(w.Context())
 		if got := pay(r, "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
 			w.Errorf("after a refusal: %+v", got)
@@ -189,7 +189,7 @@ func TestNotRecorded(t *testing.T) {
 		s.expect(w, 1)
 
 		lease = busy(scopeKey("others", "1"))
-		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").expect(w, 409, KindBusy)
+		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").expect(w, 409, EventBusy)
 		lease.Release(w.Context())
 		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
 		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
@@ -205,7 +205,7 @@ func TestNotRecorded(t *testing.T) {
 		s.expect(w, 2)
 
 		before = func(*gin.Context) { w.nodes[0].Flush() } // forgets the leases
-		pay(r, "lost").expect(w, 503, KindLost)
+		pay(r, "lost").expect(w, 503, EventLost)
 		before = nil
 		if got := pay(r, "lost"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
 			w.Errorf("after a loss: %+v", got)
@@ -226,7 +226,7 @@ func TestRecordRefused(t *testing.T) {
 			}
 		}}
 		r, _ := s.replica(w, w.locker)
-		pay(r, "k").expect(w, 503, KindLost)
+		pay(r, "k").expect(w, 503, EventLost)
 		usurper.Release(w.Context())
 		s.before = nil
 		if got := pay(r, "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
@@ -246,13 +246,13 @@ func TestCrashInMidHandler(t *testing.T) {
 
 		start := time.Now()
 		pay(one, "k")
-		pay(other, "k").expect(w, 409, KindIdempotencyInFlight)
+		pay(other, "k").expect(w, 409, EventIdempotencyInFlight)
 		for {
 			got := pay(other, "k")
 			if got.status == 201 {
 				break
 			}
-			got.expect(w, 409, KindIdempotencyInFlight)
+			got.expect(w, 409, EventIdempotencyInFlight)
 			time.Sleep(time.Second)
 		}
 		if took := time.Since(start); took < 9*time.Second || took > 12*time.Second {
@@ -289,7 +289,7 @@ func TestIdempotentRequestOutlivesItsClient(t *testing.T) {
 	first()
 	<-noticed // net/http has seen it
 	close(goOn)
-	seen.untilKind(t, KindRecorded)
+	seen.untilKind(t, EventRecorded)
 	got := do(t.Context(), "POST", server.URL+path, "x", "Idempotency-Key", "k")
 	if got.status != 201 || got.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("%+v", got)
@@ -306,17 +306,17 @@ func TestRecordFollowsWhenNodesAreBack(t *testing.T) {
 		if got := pay(r, "k"); got.status != 201 {
 			w.Errorf("%+v", got)
 		}
-		if w.events.count(KindRecordOpen) != 1 {
+		if w.events.count(EventRecordOpen) != 1 {
 			w.Error("not counted")
 		}
 		time.Sleep(5 * time.Second) // of the bubble
-		if w.events.count(KindRecorded) != 0 {
+		if w.events.count(EventRecorded) != 0 {
 			w.Error("recorded without a quorum")
 		}
 		w.nodes[0].Up()
 		w.nodes[1].Up()
 		time.Sleep(2 * time.Second)
-		if w.events.count(KindRecorded) != 1 {
+		if w.events.count(EventRecorded) != 1 {
 			w.Error("not recorded in the end")
 		}
 		if got := pay(r, "k"); got.header.Get("Idempotent-Replayed") != "true" {
@@ -341,8 +341,8 @@ func TestDrainEndsRepetitionOfRecords(t *testing.T) {
 		if took := time.Since(start); took > 2*time.Second {
 			w.Errorf("Close took %v", took)
 		}
-		if w.events.count(KindRecorded) != 0 || w.events.count(KindRecordOpen) != 1 {
-			w.Errorf("%d recorded, %d open", w.events.count(KindRecorded), w.events.count(KindRecordOpen))
+		if w.events.count(EventRecorded) != 0 || w.events.count(EventRecordOpen) != 1 {
+			w.Errorf("%d recorded, %d open", w.events.count(EventRecorded), w.events.count(EventRecordOpen))
 		}
 	})
 }
@@ -434,7 +434,7 @@ func TestDone(t *testing.T) {
 			c.String(200, "closed")
 		})
 		call(r, "PUT", "/orders/1", "").ok(w, "closed")
-		call(r, "PUT", "/orders/1", "").expect(w, 409, KindDone)
+		call(r, "PUT", "/orders/1", "").expect(w, 409, EventDone)
 		synctest.Wait()
 	})
 }
@@ -458,7 +458,7 @@ func TestIdempotencyKeyLostWhileRunning(t *testing.T) {
 			}
 			c.String(200, "late")
 		})
-		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, KindLost)
+		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
 	})
 }
 

@@ -217,7 +217,7 @@ func TestNestedLocks(t *testing.T) {
 		group.PUT("/other", other.Lock, m.Lock, keyOf)
 		call(r, "PUT", "/orders/1", "").ok(w, scopeKey("orders", "1"))
 		call(r, "PUT", "/orders/1/other", "").ok(w, scopeKey("others", "1"))
-		if n := w.events.count(KindNested); n != 2 {
+		if n := w.events.count(EventNested); n != 2 {
 			w.Errorf("%d nested", n)
 		}
 	})
@@ -233,7 +233,7 @@ func TestStreamsWithMaxHold(t *testing.T) {
 			c.String(200, "late")
 		})
 		start := time.Now()
-		call(r, "GET", "/orders/1/events", "", "Accept", "text/event-stream").expect(w, 503, KindLost)
+		call(r, "GET", "/orders/1/events", "", "Accept", "text/event-stream").expect(w, 503, EventLost)
 		if held := time.Since(start); held < time.Minute || held > time.Minute+10*time.Second {
 			w.Errorf("held for %v", held)
 		}
@@ -289,11 +289,11 @@ func TestReplyIsReplaceable(t *testing.T) {
 		if refused.status != 423 || refused.body != "" || refused.header.Get("Retry-After") == "" {
 			w.Errorf("%+v", refused)
 		}
-		if got.Kind != KindBusy || got.Status != 423 || !errors.Is(got.Err, core.ErrHeld) {
+		if got.Kind != EventBusy || got.Status != 423 || !errors.Is(got.Err, core.ErrHeld) {
 			w.Errorf("%+v", got)
 		}
 		missing := call(r, "PUT", "/header/1", "")
-		missing.expect(w, 400, KindKeyMissing)
+		missing.expect(w, 400, EventKeyMissing)
 		if !strings.Contains(missing.body, "lacks the header X-Order") {
 			w.Errorf("the reply does not say what is missing: %s", missing.body)
 		}
@@ -327,9 +327,12 @@ func TestRepliesLeakNothing(t *testing.T) {
 
 // Retry-After has whole seconds, and never says at once where there is something to wait for.
 func TestRetryAfterRoundsUp(t *testing.T) {
-	for d, want := range map[time.Duration]int{0: 0, 1: 1, time.Second: 1, time.Second + 1: 2, 9500 * time.Millisecond: 10} {
-		if got := seconds(d); got != want {
-			t.Errorf("%v: %d, want %d", d, got, want)
+	for d, want := range map[time.Duration]string{0: "}", 1: `"retry_after":1}`, time.Second: `"retry_after":1}`, time.Second + 1: `"retry_after":2}`, 9500 * time.Millisecond: `"retry_after":10}`} {
+		r := router()
+		r.PUT("/", func(c *gin.Context) { Refusal{Status: 409, RetryAfter: d}.Write(c) })
+		got := call(r, "PUT", "/", "").body
+		if !strings.HasSuffix(got, want) || strings.Contains(got, "retry_after") != (d > 0) {
+			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}
 }

@@ -49,7 +49,8 @@ func build(locker *core.Locker, conf config, a *admission) (*Middleware, error) 
 }
 
 // Lock is the middleware: a gin.HandlerFunc for a route or a group. It lets the handlers after it run while
-// this request has its key, and answers in their place where it cannot have it: see [Kind] for all replies.
+// this request has its key, and answers in their place where it cannot have it: the refusals are listed from
+// [EventBusy] on.
 //
 // c.Request.Context() ends when the lease is lost, and when the request's own context ends; core.FromContext
 // finds the lease in it. The context of an idempotent request does not end when its client goes away, because

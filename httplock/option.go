@@ -81,11 +81,11 @@ func WithBodyLimit(bytes int) Option { return func(c *config) { c.bodyLimit = by
 // Flush does nothing meanwhile. Default 0: nothing is kept back, unless the request is idempotent: then 1 MiB.
 func WithBuffer(bytes int) Option { return func(c *config) { c.buffer = bytes } }
 
-// WithSafeMethods(true) locks GET, HEAD, OPTIONS and TRACE as well. Of these, requests for a WebSocket or for server-sent
-// events, which may last for ever, stay unlocked unless WithMaxHold is given, too. Default: off.
+// WithSafeMethods turns on that GET, HEAD, OPTIONS and TRACE are locked as well. Of these, requests for a WebSocket or for
+// server-sent events, which may last for ever, stay unlocked unless WithMaxHold is given, too. Default: off.
 func WithSafeMethods(on bool) Option { return func(c *config) { c.safeMethods = on } }
 
-// WithBusyStatus sets the status of KindBusy, such as http.StatusLocked (423). Default http.StatusConflict (409).
+// WithBusyStatus sets the status of EventBusy, such as http.StatusLocked (423). Default http.StatusConflict (409).
 func WithBusyStatus(status int) Option { return func(c *config) { c.busyStatus = status } }
 
 // WithReply replaces the replies of the middleware. The request is aborted already, and status and

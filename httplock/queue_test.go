@@ -38,13 +38,13 @@ func queueBounds(w *world, g *turnstile, put func(path string) func() reply) {
 	}
 	waiting := []func() reply{put("/orders/1"), put("/orders/1")}
 	got := put("/orders/1")()
-	got.expect(w, 429, KindQueueFull)
+	got.expect(w, 429, EventQueueFull)
 	if after := got.header.Get("Retry-After"); after != "60" {
 		w.Errorf("Retry-After %s, but the queue is sure to have moved after a minute only", after)
 	}
 	waiting = append(waiting, put("/orders/2"))
-	put("/orders/2")().expect(w, 503, KindOverloaded)
-	put("/orders/3")().expect(w, 503, KindOverloaded)
+	put("/orders/2")().expect(w, 503, EventOverloaded)
+	put("/orders/3")().expect(w, 503, EventOverloaded)
 
 	for range 5 {
 		g.goOn <- struct{}{}
@@ -93,10 +93,10 @@ func TestDrain(t *testing.T) {
 		synctest.Wait()
 
 		m.Drain()
-		waiter().expect(w, 503, KindDraining)
+		waiter().expect(w, 503, EventDraining)
 		before := w.nodes[0].Calls()
-		call(r, "PUT", "/orders/2", "").expect(w, 503, KindDraining)
-		call(r, "PUT", "/derived/2", "").expect(w, 503, KindDraining)
+		call(r, "PUT", "/orders/2", "").expect(w, 503, EventDraining)
+		call(r, "PUT", "/derived/2", "").expect(w, 503, EventDraining)
 		if after := w.nodes[0].Calls(); !maps.Equal(before, after) {
 			w.Errorf("who is refused still asks the nodes: %v, then %v", before, after)
 		}
@@ -131,8 +131,8 @@ func TestUnavailable(t *testing.T) {
 		r.PUT("/at-once/:id", atOnce.Lock, text("ran"))
 		w.nodes[0].Down()
 		w.nodes[1].Hang()
-		call(r, "PUT", "/orders/1", "").expect(w, 503, KindUnavailable)
-		call(r, "PUT", "/at-once/1", "").expect(w, 503, KindUnavailable)
+		call(r, "PUT", "/orders/1", "").expect(w, 503, EventUnavailable)
+		call(r, "PUT", "/at-once/1", "").expect(w, 503, EventUnavailable)
 		w.nodes[0].Up()
 		time.Sleep(ttl) // of the bubble: a node that did not answer is left alone for a while
 		call(r, "PUT", "/orders/1", "").ok(w, "ran")

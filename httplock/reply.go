@@ -14,7 +14,7 @@ import (
 
 // A Refusal is a reply of the middleware in place of the handler's.
 type Refusal struct {
-	Kind       Kind
+	Kind       core.EventKind
 	Status     int
 	RetryAfter time.Duration // when trying again may succeed; 0 = there is no saying, or no use
 	Title      string        // what happened, for people; the same for all of a kind
@@ -43,37 +43,37 @@ func seconds(d time.Duration) int {
 // soon is when to try again where nothing better is known.
 const soon = time.Second
 
-var refusals = map[Kind]Refusal{
-	KindBusy:          {Status: http.StatusConflict, RetryAfter: soon, Title: "Resource is busy", Detail: "Another request is working on this resource. Try again."},
-	KindDone:          {Status: http.StatusConflict, Title: "Resource is closed", Detail: "It takes no more requests of this kind."},
-	KindQueueFull:     {Status: http.StatusTooManyRequests, RetryAfter: soon, Title: "Too many requests wait for this resource", Detail: "Try again later, and fewer at once."},
-	KindOverloaded:    {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Too many requests wait", Detail: "Try again later."},
-	KindDraining:      {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Server is shutting down", Detail: "Try again: another server will answer."},
-	KindUnavailable:   {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Locks are unavailable", Detail: "Nothing was done. Try again later."},
-	KindLost:          {Status: http.StatusServiceUnavailable, Title: "Lock was lost", Detail: "The request was stopped while it was being worked on. Find out what became of it before you repeat it."},
-	KindKeyMissing:    {Status: http.StatusBadRequest, Title: "Request does not name its resource"},
-	KindMisconfigured: {Status: http.StatusInternalServerError, Title: "Server is misconfigured"},
-	KindBodyBroken:    {Status: http.StatusBadRequest, Title: "Body could not be read"},
-	KindBodyTooLarge:  {Status: http.StatusRequestEntityTooLarge, Title: "Body is too large"},
+var refusals = map[core.EventKind]Refusal{
+	EventBusy:          {Status: http.StatusConflict, RetryAfter: soon, Title: "Resource is busy", Detail: "Another request is working on this resource. Try again."},
+	EventDone:          {Status: http.StatusConflict, Title: "Resource is closed", Detail: "It takes no more requests of this kind."},
+	EventQueueFull:     {Status: http.StatusTooManyRequests, RetryAfter: soon, Title: "Too many requests wait for this resource", Detail: "Try again later, and fewer at once."},
+	EventOverloaded:    {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Too many requests wait", Detail: "Try again later."},
+	EventDraining:      {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Server is shutting down", Detail: "Try again: another server will answer."},
+	EventUnavailable:   {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Locks are unavailable", Detail: "Nothing was done. Try again later."},
+	EventLost:          {Status: http.StatusServiceUnavailable, Title: "Lock was lost", Detail: "The request was stopped while it was being worked on. Find out what became of it before you repeat it."},
+	EventKeyMissing:    {Status: http.StatusBadRequest, Title: "Request does not name its resource"},
+	EventMisconfigured: {Status: http.StatusInternalServerError, Title: "Server is misconfigured"},
+	EventBodyBroken:    {Status: http.StatusBadRequest, Title: "Body could not be read"},
+	EventBodyTooLarge:  {Status: http.StatusRequestEntityTooLarge, Title: "Body is too large"},
 
-	KindIdempotencyMissing:   {Status: http.StatusBadRequest, Title: "Idempotency-Key is missing", Detail: "This operation requires a request header Idempotency-Key."},
-	KindIdempotencyMalformed: {Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed", Detail: "Send one key of 1 to 255 visible ASCII characters, in double quotes."},
-	KindIdempotencyInFlight:  {Status: http.StatusConflict, RetryAfter: soon, Title: "A request with this Idempotency-Key is under way", Detail: "Try again to get its answer."},
-	KindIdempotencyMismatch:  {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request", Detail: "Use a new key for a new request."},
+	EventIdempotencyMissing:   {Status: http.StatusBadRequest, Title: "Idempotency-Key is missing", Detail: "This operation requires a request header Idempotency-Key."},
+	EventIdempotencyMalformed: {Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed", Detail: "Send one key of 1 to 255 visible ASCII characters, in double quotes."},
+	EventIdempotencyInFlight:  {Status: http.StatusConflict, RetryAfter: soon, Title: "A request with this Idempotency-Key is under way", Detail: "Try again to get its answer."},
+	EventIdempotencyMismatch:  {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request", Detail: "Use a new key for a new request."},
 }
 
 // statusGone is what nginx logs when a client went away. It reaches nobody.
 const statusGone = 499
 
-// refuse answers in place of the handler. It returns false: the request goes no further.
-func (x *exchange) refuse(kind Kind, err error) bool {
+// refuse answers in place of the handler, and reports that the request does not go on: false.
+func (x *exchange) refuse(kind core.EventKind, err error) bool {
 	x.count(kind)
 	for h := x.outer; h != nil; h = h.outer {
 		h.refused.Store(true)
 	}
 	c := x.c
 	c.Abort()
-	if kind == KindGone {
+	if kind == EventGone {
 		c.Status(statusGone)
 		return false
 	}
@@ -86,11 +86,11 @@ func (x *exchange) refuse(kind Kind, err error) bool {
 		r.RetryAfter = op.RetryAfter
 	}
 	switch kind {
-	case KindBusy:
+	case EventBusy:
 		r.Status = x.m.busyStatus
-	case KindQueueFull:
+	case EventQueueFull:
 		r.RetryAfter = max(r.RetryAfter, x.m.maxWait) // by then all that wait have been answered
-	case KindMisconfigured:
+	case EventMisconfigured:
 		_ = c.Error(err) // for the log: nothing but a look at the routes helps
 	default: // as it is
 	}

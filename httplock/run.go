@@ -51,13 +51,13 @@ func (x *exchange) conclude(w *response) {
 	case !lost:
 		w.send()
 	case w.state == hijacked:
-		x.count(KindLost) // the handler has the connection
+		x.count(EventLost) // the handler has the connection
 	case w.sent():
-		x.count(KindAborted)
+		x.count(EventAborted)
 		w.abort()
 	default:
 		w.discard()
-		x.refuse(KindLost, core.ErrLost)
+		x.refuse(EventLost, core.ErrLost)
 	}
 }
 

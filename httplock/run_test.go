@@ -69,11 +69,11 @@ func TestLostBeforeTheFirstByte(t *testing.T) {
 		}
 	})
 	got := put(server, "/orders/1")
-	got.expect(t, 503, KindLost)
+	got.expect(t, 503, EventLost)
 	if got.header.Get("Location") != "" || got.header.Get("Set-Cookie") != "" || got.header.Get("Retry-After") != "" {
 		t.Errorf("headers of the handler's answer: %v", got.header)
 	}
-	if seen.count(KindLost) != 1 {
+	if seen.count(EventLost) != 1 {
 		t.Error("not counted")
 	}
 }
@@ -116,7 +116,7 @@ func lostAfter(t *testing.T, write func(c *gin.Context), protocol string) {
 		t.Errorf("a clean answer: %d, %d bytes", got.status, len(got.body))
 	}
 	node.Up()
-	seen.untilKind(t, KindAborted)
+	seen.untilKind(t, EventAborted)
 	fine := put(server, "/orders/2?fine=1")
 	fine.ok(t, "fine")
 	if fine.proto != protocol {
@@ -134,7 +134,7 @@ func TestLostWithBuffer(t *testing.T) {
 		}
 		untilLost(t, c, node)
 	}, WithBuffer(1000))
-	put(server, "/orders/1").expect(t, 503, KindLost)
+	put(server, "/orders/1").expect(t, 503, EventLost)
 }
 
 // With a buffer, the nodes have the last word, also if they take their time.
@@ -144,15 +144,15 @@ func TestBufferWaitsForTheNodes(t *testing.T) {
 		r := router()
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			if c.Query("lose") != "" {
-				w.nodes[0].Flush() // the node forgets the lease, and this process does not know yet
-				w.nodes[0].SlowReplies(2 * releaseWait)
+				w.nodes[0].Flush()                             // the node forgets the lease, and this process does not know yet
+				w.nodes[0].SlowReplies(200 * time.Millisecond) // longer than an answer that is not kept back waits
 			}
 			c.String(201, "made")
 		})
 		if got := call(r, "PUT", "/orders/1", ""); got.status != 201 || got.body != "made" {
 			w.Errorf("%+v", got)
 		}
-		call(r, "PUT", "/orders/1?lose=1", "").expect(w, 503, KindLost)
+		call(r, "PUT", "/orders/1?lose=1", "").expect(w, 503, EventLost)
 	})
 }
 
@@ -212,8 +212,8 @@ func TestHijack(t *testing.T) {
 			conn.Close()
 		})
 		do(t.Context(), "PUT", serve(t, r).URL+"/orders/1", "", "Idempotency-Key", "k").ok(t, "own")
-		if err := m.Close(t.Context()); err != nil || seen.count(KindRecorded) != 0 {
-			t.Errorf("%d recorded, of an answer that nobody has seen; %v", seen.count(KindRecorded), err)
+		if err := m.Close(t.Context()); err != nil || seen.count(EventRecorded) != 0 {
+			t.Errorf("%d recorded, of an answer that nobody has seen; %v", seen.count(EventRecorded), err)
 		}
 	}
 }
@@ -269,7 +269,7 @@ func TestReleaseDoesNotDelayTheAnswer(t *testing.T) {
 		call(r, "PUT", "/orders/1", "").ok(w, "done") // loads the scripts
 		start := time.Now()
 		call(r, "PUT", "/orders/1?slow=1", "").ok(w, "done")
-		if took := time.Since(start); took != releaseWait {
+		if took := time.Since(start); took != 100*time.Millisecond {
 			w.Errorf("the answer took %v", took)
 		}
 		if err := m.Close(context.Background()); err != nil { // waits for the release
@@ -316,7 +316,7 @@ func TestLeaseOutlivesTheClient(t *testing.T) {
 	<-running
 	hangUp()
 	first()
-	do(t.Context(), "PUT", s.URL+"/orders/1?second=1", "x").expect(t, 409, KindBusy)
+	do(t.Context(), "PUT", s.URL+"/orders/1?second=1", "x").expect(t, 409, EventBusy)
 	close(free)
 	<-checked
 	seen.UntilRunning(t, core.OpHold, 0)
@@ -345,7 +345,7 @@ func TestTimeoutMiddlewareAround(t *testing.T) {
 		})
 		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
 		w.events.UntilRunning(w, core.OpHold, 1)
-		call(r, "PUT", "/orders/1", "").expect(w, 409, KindBusy)
+		call(r, "PUT", "/orders/1", "").expect(w, 409, EventBusy)
 		if got := holder(); got.status != 504 {
 			w.Errorf("%+v", got)
 		}
@@ -363,7 +363,7 @@ func TestTimeoutHandlerAround(t *testing.T) {
 		if got := call(h, "PUT", "/orders/1", ""); got.status != 503 || got.body != "timed out" {
 			w.Errorf("%+v", got)
 		}
-		call(h, "PUT", "/orders/1", "").expect(w, 409, KindBusy)
+		call(h, "PUT", "/orders/1", "").expect(w, 409, EventBusy)
 		g.goOn <- struct{}{}
 		synctest.Wait() // until it is given back
 		g.goOn <- struct{}{}

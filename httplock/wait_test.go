@@ -108,7 +108,7 @@ func TestWaiterLeavesWithItsClient(t *testing.T) {
 			seen.UntilRunning(t, core.OpAcquire, 1)
 			left := time.Now()
 			conn.Close()
-			seen.untilKind(t, KindGone)
+			seen.untilKind(t, EventGone)
 			t.Logf("left after %v", time.Since(left))
 			seen.UntilRunning(t, core.OpAcquire, 0)
 			g.goOn <- struct{}{}
@@ -153,7 +153,7 @@ func TestWaitEndsInTime(t *testing.T) {
 				}
 				start := time.Now()
 				got := callWith(ctx, r, "PUT", "/orders/1", "body")
-				got.expect(w, 409, KindBusy)
+				got.expect(w, 409, EventBusy)
 				if after, _ := strconv.Atoi(got.header.Get("Retry-After")); after < 4 || after > 10 {
 					w.Errorf("Retry-After %d, the holder's lease lasts up to 10s and is renewed every third", after)
 				}
@@ -181,7 +181,7 @@ func TestDeadlineWithoutQuorum(t *testing.T) {
 				for _, left := range []time.Duration{20 * time.Millisecond, 3 * time.Second} {
 					ctx, cancel := context.WithTimeout(context.Background(), left)
 					start := time.Now()
-					callWith(ctx, r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, KindUnavailable)
+					callWith(ctx, r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, EventUnavailable)
 					if took := time.Since(start); took > left {
 						w.Errorf("took %v, with %v left", took, left)
 					}
@@ -227,7 +227,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 		r.Use(func(c *gin.Context) { c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, 10) })
 		r.POST("/orders/:id", m.Lock, text("ran"))
 		call(r, "POST", "/orders/1", "0123456789").ok(w, "ran")
-		call(r, "POST", "/orders/1", "0123456789a").expect(w, 413, KindBodyTooLarge)
+		call(r, "POST", "/orders/1", "0123456789a").expect(w, 413, EventBodyTooLarge)
 	})
 	seen := &events{}
 	m := middleware(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"))
@@ -240,14 +240,14 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
-	seen.untilKind(t, KindBodyBroken)
+	seen.untilKind(t, EventBodyBroken)
 	gone, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(gone, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
 	gone.Close()
-	seen.untilKind(t, KindGone)
+	seen.untilKind(t, EventGone)
 }
 
 // onGrant calls f when an acquisition has succeeded, before who asked hears of it.
@@ -266,7 +266,7 @@ func onGrant(f func()) core.Observer {
 
 // A request that ends at the moment of its grant does not run, and gives the key back.
 func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
-	for name, status := range map[string]int{"client gone": statusGone, "draining": 503} {
+	for name, status := range map[string]int{"client gone": 499, "draining": 503} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(w *world) {
 				leave := func() {}
@@ -306,7 +306,7 @@ func TestOuterLeaseLostWhileWaiting(t *testing.T) {
 		r := router()
 		r.PUT("/orders/:id", outer.Lock, inner.Lock, func(c *gin.Context) { w.Error("the handler ran") })
 		start := time.Now()
-		call(r, "PUT", "/orders/1", "").expect(w, 503, KindLost)
+		call(r, "PUT", "/orders/1", "").expect(w, 503, EventLost)
 		if took := time.Since(start); took > time.Minute {
 			w.Errorf("after %v", took)
 		}
@@ -327,7 +327,7 @@ func TestIdempotentRequestLeavesWithItsClient(t *testing.T) {
 		waiter := background(func() reply { return callWith(ctx, r, "PUT", "/orders/1", "", "Idempotency-Key", "k") })
 		synctest.Wait()
 		hangUp()
-		if got := waiter(); got.status != statusGone {
+		if got := waiter(); got.status != 499 {
 			w.Errorf("%+v", got)
 		}
 		g.goOn <- struct{}{}
@@ -347,7 +347,7 @@ func TestIdempotencyKeyLostWhileWaiting(t *testing.T) {
 		}
 		r := router()
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) { w.Error("the handler ran") })
-		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, KindLost)
+		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
 		taken.Release(w.Context())
 	})
 }

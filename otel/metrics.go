@@ -83,6 +83,7 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 // An enabler is an instrument that knows whether anybody looks at it.
 type enabler interface{ Enabled(context.Context) bool }
 
+// anyEnabled reports whether anybody looks at one of the instruments.
 func anyEnabled(ctx context.Context, instruments ...enabler) bool {
 	for _, i := range instruments {
 		if i.Enabled(ctx) {

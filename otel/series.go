@@ -124,9 +124,9 @@ func newDecision(e core.Event, other bool) point {
 	case other:
 		return newPoint(AttrSource.String(otherName), AttrDecision.String(otherName))
 	case e.Name == "":
-		return newPoint(AttrSource.String(e.Source), AttrDecision.String(e.Kind))
+		return newPoint(AttrSource.String(e.Source), AttrDecision.String(string(e.Kind)))
 	}
-	return newPoint(AttrSource.String(e.Source), AttrDecision.String(e.Kind), AttrName.String(e.Name))
+	return newPoint(AttrSource.String(e.Source), AttrDecision.String(string(e.Kind)), AttrName.String(e.Name))
 }
 
 // nodeAttrs name a node: one set of values per node.

@@ -41,14 +41,75 @@ func TestNewNamesEveryFault(t *testing.T) {
 	}
 }
 
+// notRun returns what middleware outside of a Runner's sees of a task whose key is held, and of the same task once the
+// locks are out of reach.
+func (r *rig) notRun() (held, outOfReach error) {
+	r.t.Helper()
+	if _, err := r.locker().Acquire(r.t.Context(), core.Key("order", "1"), core.Linger(core.Forever)); err != nil {
+		r.t.Fatal(err)
+	}
+	runner := r.runner(r.locker(), field("order"))
+	inner := runner.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return errors.New("the handler ran") }))
+	seen := make(chan error, 100)
+	cfg := asynq.Config{Logger: silent{}}
+	if err := runner.Configure(&cfg); err != nil {
+		r.t.Fatal(err)
+	}
+	srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
+	if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		err := inner.ProcessTask(ctx, t)
+		seen <- err
+		return err
+	})); err != nil {
+		r.t.Fatal(err)
+	}
+	defer srv.Shutdown()
+	r.enqueue(order(1))
+	held = <-seen
+	for _, n := range r.nodes {
+		n.Down()
+	}
+	return held, <-seen
+}
+
+// What is not run is no failure, comes back when its error says, and is heard of only if it does not just wait.
+func TestConfigureKnowsWhatWasNotRun(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		held, outOfReach := r.notRun()
+		var heard []error
+		cfg := asynq.Config{
+			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 42 * time.Hour },
+			IsFailure:      func(error) bool { return true },
+			ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { heard = append(heard, err) }),
+		}
+		if err := r.runner(r.locker(), WithRetention(50*time.Hour)).Configure(&cfg); err != nil {
+			t.Fatal(err)
+		}
+		for want, err := range map[error]error{core.ErrHeld: held, core.ErrUnavailable: outOfReach} {
+			if !errors.Is(err, ErrNotRun) || !errors.Is(err, want) {
+				t.Errorf("%v does not match %v", err, want)
+			}
+			after := cfg.RetryDelayFunc(0, err, order(1)).Round(time.Millisecond)
+			if says := fmt.Sprintf("to be delivered again in %v:", after); !strings.Contains(err.Error(), says) {
+				t.Errorf("%v: comes back after %v", err, after)
+			}
+			if cfg.IsFailure(err) || cfg.IsFailure(fmt.Errorf("wrapped: %w", err)) {
+				t.Errorf("%v counts as a failure", err)
+			}
+			cfg.ErrorHandler.HandleError(t.Context(), order(1), err)
+		}
+		if len(heard) != 1 || heard[0] != outOfReach {
+			t.Errorf("heard %v", heard)
+		}
+	})
+}
+
 // Configure keeps what the user has, and asynq's defaults.
 func TestConfigureWraps(t *testing.T) {
 	r, err := New(testLocker(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := &notRunError{after: 7 * time.Second, quiet: true, error: errors.Join(ErrNotRun, core.ErrHeld)}
-	loud := &notRunError{after: 8 * time.Second, error: errors.Join(ErrNotRun, core.ErrUnavailable)}
 	task := asynq.NewTask("task", nil)
 	theirs := fmt.Errorf("theirs: %w", core.ErrHeld) // of a lock that the handler takes itself
 
@@ -62,7 +123,7 @@ func TestConfigureWraps(t *testing.T) {
 	if d := plain.RetryDelayFunc(5, theirs, task); d < 625*time.Second || d > 1000*time.Second {
 		t.Errorf("not asynq's default delay: %v", d)
 	}
-	if plain.IsFailure(nil) || !plain.IsFailure(theirs) || plain.IsFailure(own) || plain.IsFailure(fmt.Errorf("wrapped: %w", loud)) {
+	if plain.IsFailure(nil) || !plain.IsFailure(theirs) {
 		t.Error("IsFailure")
 	}
 
@@ -77,23 +138,18 @@ func TestConfigureWraps(t *testing.T) {
 	if err := r.Configure(&cfg); err != nil {
 		t.Fatal(err)
 	}
-	for err, want := range map[error]time.Duration{own: 7 * time.Second, loud: 8 * time.Second, theirs: 42 * time.Second} {
-		if d := cfg.RetryDelayFunc(0, err, task); d != want {
-			t.Errorf("%v: %v, want %v", err, d, want)
-		}
-		cfg.ErrorHandler.HandleError(t.Context(), task, err)
+	if d := cfg.RetryDelayFunc(0, theirs, task); d != 42*time.Second {
+		t.Errorf("the user's delay is %v", d)
 	}
 	if cfg.IsFailure(theirs) || !cfg.IsFailure(errors.New("other")) {
 		t.Error("the user's IsFailure is not asked")
 	}
-	if len(heard) != 2 || errors.Is(errors.Join(heard...), error(own)) {
+	cfg.ErrorHandler.HandleError(t.Context(), task, theirs)
+	if len(heard) != 1 || heard[0] != theirs {
 		t.Errorf("heard %v", heard)
 	}
 	if ctx := cfg.BaseContext(); ctx.Value(key{}) != 1 {
 		t.Error("the user's base context is gone")
-	}
-	if !errors.Is(own, ErrNotRun) || !errors.Is(own, core.ErrHeld) {
-		t.Errorf("%v does not match", own)
 	}
 	if r.Configure(nil) == nil {
 		t.Error("nil is no configuration")
@@ -102,6 +158,7 @@ func TestConfigureWraps(t *testing.T) {
 
 // Records must outlive the longest pause between two deliveries.
 func TestRetentionIsChecked(t *testing.T) {
+	const vanished = 3 * time.Minute // until asynq delivers the task of a worker that vanished
 	hourly := func(int, error, *asynq.Task) time.Duration { return time.Hour }
 	onlyLost := func(_ int, err error, _ *asynq.Task) time.Duration {
 		if errors.Is(err, asynq.ErrLeaseExpired) {
@@ -117,9 +174,9 @@ func TestRetentionIsChecked(t *testing.T) {
 		{nil, nil, ""},
 		{[]Option{WithRetention(92 * time.Hour)}, nil, "kept for 92h0m0s (WithRetention), but retry 25"},
 		{[]Option{WithRetention(24 * time.Hour), WithMaxRetry(10)}, nil, ""},
-		{[]Option{WithRetention(time.Hour)}, hourly, "retry 1 of a task comes 1h0m0s"},
-		{[]Option{WithRetention(time.Hour + redelivery)}, hourly, ""},
-		{[]Option{WithRetention(redelivery), WithMaxRetry(0)}, hourly, ""},
+		{[]Option{WithRetention(time.Hour)}, hourly, "retry 1 of a task comes 1h0m0s after the delivery before it, and 3m0s more"},
+		{[]Option{WithRetention(time.Hour + vanished)}, hourly, ""},
+		{[]Option{WithRetention(vanished), WithMaxRetry(0)}, hourly, ""},
 		{nil, onlyLost, "100h0m0s"},
 	} {
 		r, err := New(testLocker(t), c.opts...)

@@ -56,7 +56,7 @@ func lastMoment(ctx context.Context) time.Time {
 	return deadline.Add(-min(time.Until(deadline)/10, time.Second))
 }
 
-func (d *delivery) event(ctx context.Context, kind string) {
+func (d *delivery) event(ctx context.Context, kind core.EventKind) {
 	d.r.locker.Event(ctx, core.Event{Source: "queuelock", Name: d.name, Kind: kind})
 }
 

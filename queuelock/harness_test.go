@@ -287,11 +287,11 @@ func script(cmd redis.Cmder, without string, parts ...string) bool {
 	return without == "" || !strings.Contains(all, without)
 }
 
-// isDone: asynq writes that a task has succeeded.
+// isDone reports whether with cmd asynq writes that a task has succeeded.
 func isDone(cmd redis.Cmder) bool { return script(cmd, ":failed", ":active", ":lease", ":processed:") }
 
 // count is how often the Runners told of something.
-func (r *rig) count(kind string) int { return r.events.Count("queuelock " + kind) }
+func (r *rig) count(kind core.EventKind) int { return r.events.Count("queuelock " + string(kind)) }
 
 // logs keeps what was logged.
 type logs struct {

@@ -232,17 +232,38 @@ func TestMisuse(t *testing.T) {
 
 // Types made up at run time do not fill the memory.
 func TestNamesAreBounded(t *testing.T) {
-	r, err := New(testLocker(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2 * maxTypes {
-		typ := fmt.Sprintf("type%d", i)
-		if name := r.names.of(typ); (name == typ) != (i < maxTypes) {
-			t.Errorf("type %d has the name %s", i, name)
+	bubble(t, func(t *testing.T, r *rig) {
+		var (
+			mu    sync.Mutex
+			tasks = map[string]int{} // by the name that observers see
+		)
+		r.locks = r.locks.Replica(core.WithObserver(core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+			mu.Lock()
+			defer mu.Unlock()
+			if op.Kind == core.OpAcquire {
+				tasks[op.Name]++
+			}
+			return ctx, nil
+		}}))
+		r.serve(setup{}, func(context.Context, *asynq.Task) error { return nil })
+		const types = 300
+		for range 2 {
+			for i := range types {
+				r.enqueue(asynq.NewTask(fmt.Sprintf("task%d", i), nil))
+			}
+			r.pass(time.Minute)
 		}
-	}
-	if len(r.names.known) != maxTypes || r.names.of("type0") != "type0" || r.names.of("new") != "other" {
-		t.Errorf("%d names", len(r.names.known))
-	}
+		if n := tasks["other"]; n != 2*(types-256) {
+			t.Errorf("%d tasks under a common name", n)
+		}
+		delete(tasks, "other")
+		for name, n := range tasks {
+			if n != 2 {
+				t.Errorf("%d tasks under the name %s", n, name)
+			}
+		}
+		if len(tasks) != 256 {
+			t.Errorf("%d names", len(tasks))
+		}
+	})
 }

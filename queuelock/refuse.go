@@ -21,7 +21,7 @@ type notRunError struct {
 	error               // matches ErrNotRun and says why
 	after time.Duration // 0: asynq archives the task
 	quiet bool          // nothing that anybody has to look at
-	event string
+	event core.EventKind
 }
 
 func (e *notRunError) Unwrap() error { return e.error }

@@ -48,10 +48,10 @@ func (d *delivery) complete(ctx context.Context, held leases) error {
 	})
 	held[1:].release(ctx) // not in the goroutine: others wait for it, and a request waits for the batch before it
 	recorded.Wait()
-	switch core.ClassOf(err) {
-	case core.ClassNone:
+	switch {
+	case err == nil:
 		return nil
-	case core.ClassLost:
+	case errors.Is(err, core.ErrLost):
 		d.event(ctx, EventRefused)
 		return fmt.Errorf("queuelock: the handler succeeded, but its completion was refused: another delivery of the task has begun, which decides, or too many lock nodes forgot whether one has: %w", err)
 	}

@@ -307,6 +307,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
+// expired reports whether there is a deadline, and it has passed.
 func expired(deadline time.Time) bool {
 	return !deadline.IsZero() && !deadline.After(time.Now())
 }

@@ -62,7 +62,7 @@ func (id *identity) section(name string) string {
 
 // answerInfo is miniredis' hook before every command, those of scripts
 // included; miniredis has no INFO of its own that tells enough. It runs with
-// miniredis locked when a script calls.
+// miniredis locked when a script calls, and reports whether it has answered.
 func (n *Node) answerInfo(peer *server.Peer, cmd string, args ...string) bool {
 	n.mu.Lock()
 	refusal := n.id.refused[cmd]

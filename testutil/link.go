@@ -211,6 +211,7 @@ func (a Action) and(b Action) Action {
 	}
 }
 
+// isCut reports whether nothing gets through.
 func (k *Link) isCut() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

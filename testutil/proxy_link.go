@@ -49,8 +49,8 @@ func (l *link) pump(dir Direction) {
 	}
 }
 
-// hold waits for the delay of the direction; false means that the link was
-// closed meanwhile.
+// hold waits for the delay of the direction, and reports whether the link is
+// still open then.
 func (l *link) hold(dir Direction) bool {
 	p := l.proxy
 	came := time.Now()

@@ -109,7 +109,7 @@ func (j *judge) busy(tick time.Time) string {
 	return ""
 }
 
-// killedAt: a replica died when it may have claimed the tick and not come to say so.
+// killedAt reports whether a replica died when it may have claimed the tick and not come to say so.
 func (j *judge) killedAt(tick time.Time) bool {
 	return slices.ContainsFunc(j.kills, func(k event) bool {
 		return k.At.After(tick) && k.At.Before(tick.Add(time.Second))

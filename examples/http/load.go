@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -29,6 +30,14 @@ type result struct {
 func (r result) ok() int   { return r.statuses[http.StatusOK] }
 func (r result) lost() int { return r.ok() - r.stored }
 
+// add counts an answer.
+func (r *result) add(status int, waited time.Duration) {
+	r.statuses[status]++
+	if status == http.StatusOK {
+		r.waits = append(r.waits, waited)
+	}
+}
+
 // wait is a quantile of the time from a request's arrival to its handler.
 func (r result) wait(quantile float64) time.Duration {
 	if len(r.waits) == 0 {
@@ -43,38 +52,34 @@ func load(ctx context.Context, store *store, replicas []string, route string) (r
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
 	defer client.CloseIdleConnections()
 	var (
-		mu    sync.Mutex
-		first error
-		all   sync.WaitGroup
+		mu  sync.Mutex
+		all sync.WaitGroup
 	)
+	failures := make([]error, clients)
 	for c := range clients {
 		all.Go(func() {
-			for i := range requests {
-				order := 1
-				if i%2 == 1 {
-					order = 2 + (c+i)%(orders-1)
-				}
-				url := fmt.Sprintf("%s%s/%d", replicas[(c+i)%len(replicas)], route, order)
+			for i := 0; i < requests && failures[c] == nil; i++ {
+				url := fmt.Sprintf("%s%s/%d", replicas[(c+i)%len(replicas)], route, orderFor(c, i))
 				status, waited, err := send(ctx, client, url)
+				failures[c] = err
 				mu.Lock()
-				if err != nil && first == nil {
-					first = err
-				}
-				r.statuses[status]++
-				if status == http.StatusOK {
-					r.waits = append(r.waits, waited)
-				}
+				r.add(status, waited)
 				mu.Unlock()
-				if err != nil {
-					return
-				}
 			}
 		})
 	}
 	all.Wait()
 	slices.Sort(r.waits)
 	r.stored = store.total()
-	return r, first
+	return r, cmp.Or(failures...)
+}
+
+// orderFor is what a client's request is for: every other one is for the same order, which all clients want.
+func orderFor(client, request int) int {
+	if request%2 == 0 {
+		return 1
+	}
+	return 2 + (client+request)%(orders-1)
 }
 
 func send(ctx context.Context, client *http.Client, url string) (status int, waited time.Duration, err error) {

@@ -33,6 +33,7 @@ type task struct {
 // but then asynq delivers the task again, and that is a duplicate.
 func (t *task) never() bool { return t.completed == 0 && t.duplicates == 0 }
 
+// twice reports whether the task was completed more than once.
 func (t *task) twice() bool { return t.completed > 1 }
 
 // again counts the runs that began when the task was completed.

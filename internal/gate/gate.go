@@ -15,7 +15,7 @@ type Gate struct {
 	empty  chan struct{}
 }
 
-// Enter lets the caller in, who is to call Leave. It reports false once the gate is closed.
+// Enter reports whether the caller is let in, and then is to call Leave. A closed gate lets nobody in.
 func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -26,8 +26,8 @@ func (g *Gate) Enter() bool {
 	return true
 }
 
-// Join lets in one more on behalf of somebody who is inside, so a closed gate admits it as well. It reports false once the
-// gate is closed and nobody is inside.
+// Join reports whether one more is let in on behalf of somebody who is inside. So a closed gate lets it in as well, until
+// nobody is inside.
 func (g *Gate) Join() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -38,7 +38,7 @@ func (g *Gate) Join() bool {
 	return true
 }
 
-// Go runs f on a goroutine that is inside, unless Join reports false.
+// Go runs f on a goroutine that is inside, if Join lets it in, and reports whether it does.
 func (g *Gate) Go(f func()) bool {
 	if !g.Join() {
 		return false

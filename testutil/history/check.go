@@ -292,6 +292,7 @@ func (c *checker) regrants() {
 	}
 }
 
+// forgotten reports whether nodes were told to forget between from and to.
 func (c *checker) forgotten(from, to moment) bool {
 	return slices.ContainsFunc(c.k.forgets, func(f moment) bool {
 		return from.before(f) && f.before(to)

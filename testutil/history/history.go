@@ -37,6 +37,7 @@ type moment struct {
 	seq int
 }
 
+// before reports whether m comes before o.
 func (m moment) before(o moment) bool {
 	if m.at.Equal(o.at) {
 		return m.seq < o.seq

@@ -35,7 +35,7 @@ type Events struct {
 func (e *Events) Observer() core.Observer {
 	return core.Observer{
 		Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) { return ctx, e.start(op) },
-		Event: func(_ context.Context, ev core.Event) { e.note(ev.Source+" "+ev.Kind, 0, 0) },
+		Event: func(_ context.Context, ev core.Event) { e.note(ev.Source+" "+string(ev.Kind), 0, 0) },
 	}
 }
 
