@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -135,6 +136,14 @@ func (l *Locker) KeyPrefix() string {
 		return ""
 	}
 	return l.p.prefix
+}
+
+// Logger returns where l logs, see WithLogger. It is for packages built on this one, which log there as well.
+func (l *Locker) Logger() *slog.Logger {
+	if !l.made() {
+		return slog.Default()
+	}
+	return l.p.logger
 }
 
 // ClockOffset returns by how much the wall clocks of the nodes are ahead of this process's: the median over

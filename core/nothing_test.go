@@ -33,7 +33,7 @@ func TestNothing(t *testing.T) {
 			wantInvalid(of, calls(l, t.Context(), run, result))
 			_, err := l.With()
 			wantInvalid(of, map[string]error{"With": err, "Close": l.Close(t.Context()), "Provision": l.Provision(t.Context())})
-			if _, known := l.ClockOffset(); known || l.KeyPrefix() != "" {
+			if _, known := l.ClockOffset(); known || l.KeyPrefix() != "" || l.Logger() == nil {
 				t.Errorf("%s knows the time, or has a prefix", of)
 			}
 			l.Event(t.Context(), Event{})

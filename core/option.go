@@ -79,7 +79,8 @@ func WithRetryingProxy(on bool) Option { return option(func(c *config) { c.repea
 func WithObserver(o Observer) Option { return option(func(c *config) { c.observer = o }) }
 
 // WithLogger sets where the few things go that an operator must know: lost leases, releases that could not
-// be confirmed, nodes in trouble, a Close that waits. Keys are hashed in it. Default: slog.Default().
+// be confirmed, nodes in trouble, a Close that waits. Keys are hashed in these. Packages built on this one log there as
+// well, see [Locker.Logger]. Default: slog.Default().
 func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
 
 // TTL sets how long a lease lasts on the nodes without renewal, and so how long a key stays taken after

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -32,6 +33,7 @@ func TestSeriesDoNotGrowWithKeys(t *testing.T) {
 			lease.Release(t.Context())
 		}
 		lock(0)
+		synctest.Wait() // nodes are observed beside the outcome
 		before := len(w.points())
 		for i := range 5000 {
 			lock(i + 1)

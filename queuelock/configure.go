@@ -101,7 +101,7 @@ func (r *Runner) seats(ctx context.Context) chan struct{} {
 	seats, ok := ctx.Value(wiringKey{r}).(chan struct{})
 	if !ok {
 		const missing = "queuelock: a server was made without Runner.Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)"
-		r.unwired.Do(func() { r.conf.logger.Error(missing) })
+		r.unwired.Do(func() { r.locker.Logger().Error(missing) })
 	}
 	return seats
 }

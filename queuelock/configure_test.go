@@ -26,8 +26,8 @@ func testLocker(t *testing.T, opts ...core.Option) *core.Locker {
 
 func TestNewNamesEveryFault(t *testing.T) {
 	_, err := New(testLocker(t, core.WithKeyPrefix("asynq:{locks"[:6])),
-		nil, WithWait(-1), WithGrace(-1), WithWaiters(-2), WithRetention(0), WithMaxRetry(-1), WithLogger(nil))
-	for _, want := range []string{"an option is nil", "wait is", "grace is", "waiters are", "retention is", "max retry is", "logger is nil", `"asynq:", which belongs to asynq`} {
+		nil, WithWait(-1), WithGrace(-1), WithWaiters(-2), WithRetention(0), WithMaxRetry(-1))
+	for _, want := range []string{"an option is nil", "wait is", "grace is", "waiters are", "retention is", "max retry is", `"asynq:", which belongs to asynq`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("not named: %s in\n%v", want, err)
 		}

@@ -35,7 +35,7 @@ func (r *Runner) delivery(ctx context.Context, t *asynq.Task) (*delivery, error)
 	most, _ := asynq.GetMaxRetry(ctx)
 	if most > r.conf.maxRetry {
 		r.retries.Do(func() {
-			r.conf.logger.Warn("queuelock: a task may be retried more often than the retention of completion records was checked for: raise WithMaxRetry, or enqueue it with a smaller asynq.MaxRetry",
+			r.locker.Logger().Warn("queuelock: a task may be retried more often than the retention of completion records was checked for: raise WithMaxRetry, or enqueue it with a smaller asynq.MaxRetry",
 				"type", t.Type(), "max_retry", most, "checked_for", r.conf.maxRetry)
 		})
 	}
@@ -64,7 +64,7 @@ func (d *delivery) event(ctx context.Context, kind core.EventKind) {
 func (d *delivery) log(ctx context.Context) *slog.Logger {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	log := d.r.conf.logger.With("type", d.task.Type(), "queue", queue, "id", id, "key", d.keys[0])
+	log := d.r.locker.Logger().With("type", d.task.Type(), "queue", queue, "id", id, "key", d.keys[0])
 	if len(d.keys) > 1 {
 		return log.With("entity", d.keys[1])
 	}

@@ -72,6 +72,9 @@
 // Leases are held until the handler returns, whatever has become of its context. They are not renewed any more if it
 // has not returned a grace after that (EventAbandoned), and run out within the TTL.
 //
+// What an operator must know goes to the logger of the Locker (core.WithLogger): completions that could not be recorded,
+// tasks archived without having run, handlers that do not return, wiring that is missing, duplicates that were not run.
+//
 // # Keys
 //
 // What WithKey returns is the key of core as it is. So a task excludes whatever else uses that key on the same nodes

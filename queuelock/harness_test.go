@@ -54,7 +54,8 @@ func bubbleNow(t *testing.T, f func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, nodes: testutil.NewNodes(t, 3), queue: testutil.NewNodes(t, 1)[0]}
 		t.Cleanup(r.idle) // the last of them
-		r.locks = locktest.NewOn(t, r.nodes, core.WithObserver(r.events.Observer()), core.TTL(3*time.Second), core.WithClockWindow(50*time.Millisecond))
+		r.locks = locktest.NewOn(t, r.nodes, core.WithObserver(r.events.Observer()), core.WithLogger(slog.New(&r.logs)),
+			core.TTL(3*time.Second), core.WithClockWindow(50*time.Millisecond))
 		r.open()
 		f(t, r)
 	})
@@ -94,7 +95,7 @@ func (r *rig) locker() *core.Locker {
 	for _, s := range r.servers[:3] {
 		clients = append(clients, s.Client())
 	}
-	l, err := core.New(clients, core.WithLogger(slog.New(slog.DiscardHandler)), core.WithObserver(r.events.Observer()))
+	l, err := core.New(clients, core.WithLogger(slog.New(&r.logs)), core.WithObserver(r.events.Observer()))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *server {
 
 func (r *rig) runner(l *core.Locker, opts ...Option) *Runner {
 	r.t.Helper()
-	runner, err := New(l, append([]Option{WithLogger(slog.New(&r.logs))}, opts...)...)
+	runner, err := New(l, opts...)
 	if err != nil {
 		r.t.Fatal(err)
 	}

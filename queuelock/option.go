@@ -1,7 +1,6 @@
 package queuelock
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -21,7 +20,6 @@ type config struct {
 	waiters       *int // nil: a quarter of the server's concurrency
 	retention     time.Duration
 	maxRetry      int
-	logger        *slog.Logger
 	faults        faults.List
 }
 
@@ -29,7 +27,6 @@ func newConfig(opts []Option) config {
 	c := config{
 		wait: time.Second, grace: 2 * time.Minute,
 		retention: 96 * time.Hour, maxRetry: 25,
-		logger: slog.Default(),
 	}
 	faults.Apply(&c.faults, opts, func(o Option) { o.apply(&c) })
 	c.check()
@@ -70,11 +67,6 @@ func WithRetention(d time.Duration) Option { return option(func(c *config) { c.r
 // Default 25, as in asynq.
 func WithMaxRetry(n int) Option { return option(func(c *config) { c.maxRetry = n }) }
 
-// WithLogger sets where the few things go that an operator must know: completions that could not be
-// recorded, tasks archived without having run, handlers that do not return, wiring that is missing,
-// duplicates that were not run. Default: slog.Default().
-func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
-
 // lease are the options of the leases of tasks with this name.
 func (c *config) lease(name string) []core.CallOption {
 	return []core.CallOption{core.Linger(max(c.grace, 1)), core.Name(name), core.Retention(c.retention)}
@@ -82,7 +74,6 @@ func (c *config) lease(name string) []core.CallOption {
 
 func (c *config) check() {
 	f := &c.faults
-	f.Check(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
 	f.Check(c.wait < 0, "wait is %v, must not be negative", c.wait)
 	f.Check(c.grace < 0, "grace is %v, must not be negative", c.grace)
 	f.Check(c.waiters != nil && *c.waiters < 0, "waiters are negative, must be 0 or more")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -20,8 +19,7 @@ type worker struct{ client *asynq.Client }
 // startQueue works on tasks of which one runs per account, and which producers enqueue twice now and then.
 func (r *replica) startQueue(node *testutil.Node) error {
 	runner, err := queuelock.New(r.locks, queuelock.WithKey(queuelock.ByPayloadField("account")),
-		queuelock.WithIdentity(queuelock.ByPayloadField("order")), queuelock.WithWait(100*time.Millisecond),
-		queuelock.WithLogger(slog.New(slog.DiscardHandler)))
+		queuelock.WithIdentity(queuelock.ByPayloadField("order")), queuelock.WithWait(100*time.Millisecond))
 	if err != nil {
 		return err
 	}

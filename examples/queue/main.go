@@ -110,7 +110,8 @@ func openLocks(addrs []string) (*core.Locker, error) {
 	for _, addr := range addrs {
 		urls = append(urls, "redis://"+addr)
 	}
-	return core.Open(urls, core.TTL(ttl), core.WithClockWindow(window), core.WithLogger(slog.New(slog.DiscardHandler)))
+	return core.Open(urls, core.TTL(ttl), core.WithClockWindow(window),
+		core.WithLogger(slog.New(slog.DiscardHandler))) // queuelock would say each duplicate; the ledger does
 }
 
 // produce enqueues all tasks, some at once and the others one by one.

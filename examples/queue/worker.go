@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -33,9 +32,7 @@ func work(name string) error {
 	}
 	defer locks.Close(context.Background()) // after the server: it waits for the leases of handlers that still run
 
-	ql, err := queuelock.New(locks,
-		queuelock.WithKey(queuelock.ByPayloadField("order")), // one at a time per order
-		queuelock.WithLogger(slog.New(slog.DiscardHandler)))  // it would say each duplicate; the ledger does
+	ql, err := queuelock.New(locks, queuelock.WithKey(queuelock.ByPayloadField("order"))) // one at a time per order
 	if err != nil {
 		return err
 	}

@@ -102,19 +102,23 @@ func parts(decl ast.Decl) (parts []ast.Decl) {
 	case *ast.GenDecl:
 		for _, spec := range decl.Specs {
 			if v, ok := spec.(*ast.ValueSpec); ok {
-				for i, name := range v.Names {
-					one := &ast.ValueSpec{Names: []*ast.Ident{{Name: name.Name}}, Type: v.Type}
-					if value, ok := valueOf(v, i); ok && decl.Tok == token.CONST {
-						one.Values = []ast.Expr{value}
-					}
-					parts = append(parts, &ast.GenDecl{Tok: decl.Tok, Specs: []ast.Spec{one}})
-				}
-				continue
-			}
-			if decl.Tok != token.IMPORT {
+				parts = append(parts, values(decl.Tok, v)...)
+			} else if decl.Tok != token.IMPORT {
 				parts = append(parts, &ast.GenDecl{Tok: decl.Tok, Specs: []ast.Spec{spec}})
 			}
 		}
+	}
+	return parts
+}
+
+// values splits constants or variables that are declared together.
+func values(tok token.Token, v *ast.ValueSpec) (parts []ast.Decl) {
+	for i, name := range v.Names {
+		one := &ast.ValueSpec{Names: []*ast.Ident{{Name: name.Name}}, Type: v.Type}
+		if value, ok := valueOf(v, i); ok && tok == token.CONST {
+			one.Values = []ast.Expr{value}
+		}
+		parts = append(parts, &ast.GenDecl{Tok: tok, Specs: []ast.Spec{one}})
 	}
 	return parts
 }

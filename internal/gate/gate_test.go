@@ -70,6 +70,17 @@ func TestLeavesMoreThanEntered(t *testing.T) {
 	new(Gate).Leave()
 }
 
+// comeAndGo enters and leaves, until that is refused.
+func comeAndGo(g *Gate) {
+	for range 20 {
+		if !g.Enter() {
+			return
+		}
+		g.Go(func() {})
+		g.Leave()
+	}
+}
+
 // Whoever waits is told exactly once, whatever comes together.
 func TestGateConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -77,15 +88,7 @@ func TestGateConcurrently(t *testing.T) {
 			var g Gate
 			var all sync.WaitGroup
 			for range 4 {
-				all.Go(func() {
-					for range 20 {
-						if !g.Enter() {
-							return
-						}
-						g.Go(func() {})
-						g.Leave()
-					}
-				})
+				all.Go(func() { comeAndGo(&g) })
 			}
 			all.Go(g.Close)
 			all.Go(g.Close)
