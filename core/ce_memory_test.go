@@ -39,11 +39,11 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 				b.links[1].set(fate{refuse: true}, renewScript) // B does not bring its lease back
 				forget(w.nodes[1], old)
 				third.TryAcquire(t.Context(), "other") // the quarantine begins
-				a.clear()
+				a.mend()
 				err := stale.Complete(t.Context(), []byte("stale"))
 				wantErr(t, err, ErrLost)
 				wantReason(t, err, LossForgotten)
-				b.clear()
+				b.mend()
 				want := w.complete(lease, "result")
 				_, err = third.Acquire(t.Context(), "k")
 				wantDone(t, err, want)
@@ -85,7 +85,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 			if w.recordOn(p, 2, "k") != "" {
 				t.Fatal("the schedule is off: node 2 has the record")
 			}
-			p.clear()
+			p.mend()
 			time.Sleep(8 * time.Second)
 			w.wantDoneEverywhere("k", want)
 			forgotten(w, other)
@@ -139,7 +139,7 @@ func TestCE23_ConfirmationsOfTwoCalls(t *testing.T) {
 		if err := a.completeOn(stale, "stale", 2); err == nil {
 			t.Error("node 2, and node 0 before it forgot, make a quorum")
 		}
-		a.clear()
+		a.mend()
 		wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrLost)
 		_, err := w.process().TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
@@ -167,8 +167,8 @@ func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 			t.Fatal("the schedule is off: A was not granted node 0")
 		}
 		w.nodes[0].RestartFrom(old)
-		b.links[0].clear()
-		b.links[2].clear() // B's next renewal reaches 0 and 2
+		b.links[0].mend()
+		b.links[2].mend() // B's next renewal reaches 0 and 2
 		aLease := testutil.Receive(t, late).lease
 		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
@@ -190,7 +190,7 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 		other.cut()
 		w.nodes[0].RestartEmpty()
 		w.nodes[0].StepClock(-900 * time.Millisecond) // and now 9.15s
-		p.clear()
+		p.mend()
 		lease.mu.Lock()
 		expiry := lease.nodes[0].expiry
 		lease.mu.Unlock()
@@ -223,8 +223,8 @@ func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 		if w.owner(a, 0, "k") != stale.id {
 			t.Fatal("the schedule is off: the renewal did not take node 0")
 		}
-		a.clear()
-		b.clear()
+		a.mend()
+		b.mend()
 		first, second := stale.Complete(t.Context(), []byte("a")), lease.Complete(t.Context(), []byte("b"))
 		if first == nil && second == nil {
 			t.Fatal("two results")

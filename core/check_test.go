@@ -328,7 +328,7 @@ func TestLogOfLeases(t *testing.T) {
 		log.want(t, 1, "lease lost")
 		log.want(t, 0, "not confirmed") // the loss says it already
 
-		p.clear()
+		p.mend()
 		time.Sleep(time.Minute)
 		lease = w.acquire(p, "job 8")
 		p.vanish()

@@ -223,7 +223,7 @@ func upAndDown(t *testing.T, w *world) {
 		w.everywhere(p, "k")
 		time.Sleep(250 * time.Millisecond)
 	}
-	p.links[1].clear()
+	p.links[1].mend()
 	if lines := log.count(); lines < maxLines || lines > 3*maxLines {
 		t.Errorf("%d lines in two minutes", lines)
 	}
@@ -256,7 +256,7 @@ func TestCauseIsKept(t *testing.T) {
 		_, err = p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, errNodeTimeout)
 		wantErr(t, err, errRefused)
-		p.clear()
+		p.mend()
 		time.Sleep(time.Minute)
 		w.release(w.acquire(p, "k"))
 		synctest.Wait()

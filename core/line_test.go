@@ -275,7 +275,7 @@ func TestMaxWait(t *testing.T) {
 			}
 			wantBetween(t, name, time.Since(start), 2*time.Second, 2*time.Second)
 			if c.want == ErrUnavailable {
-				p.clear()
+				p.mend()
 				time.Sleep(time.Minute)
 				lease, remote = w.acquire(p, "k"), w.acquire(other, "remote")
 			}

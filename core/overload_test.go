@@ -100,7 +100,7 @@ func TestQuarantineIsNotSleptThrough(t *testing.T) {
 		p := w.process(WithMaxTTL(time.Hour))
 		w.nodes[1].RestartEmpty()
 		p.links[0].set(fate{refuse: true})
-		time.AfterFunc(time.Second, p.links[0].clear)
+		time.AfterFunc(time.Second, p.links[0].mend)
 		start := time.Now()
 		lease, err := p.Acquire(t.Context(), "k")
 		if err != nil {
@@ -137,7 +137,7 @@ func TestSlowLogger(t *testing.T) {
 		p.cut()
 		p.TryAcquire(t.Context(), "x")
 		time.Sleep(22 * time.Second) // away from the touches: one that fails leaves a node alone for a second
-		p.clear()
+		p.mend()
 		w.release(w.acquire(p, "k"))
 	})
 }

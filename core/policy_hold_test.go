@@ -290,7 +290,7 @@ func TestErrorOfDo(t *testing.T) {
 				p := w.process()
 				lost := func(fn func(context.Context) error) error {
 					defer func() {
-						p.clear()
+						p.mend()
 						time.Sleep(20 * time.Second) // the key is free again, and the breaker closed
 					}()
 					return run(p.Locker, t.Context(), "k", func(ctx context.Context) error {
@@ -370,7 +370,7 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 			}
 			cancel1()
 			cancel2()
-			p.clear()
+			p.mend()
 			time.Sleep(20 * time.Second)
 		}
 	})

@@ -196,7 +196,7 @@ func (c reentrantEnd) run(t *testing.T, w *world, again again) {
 	if c.notWant != nil && errors.Is(err, c.notWant) {
 		t.Errorf("error is %v", err)
 	}
-	p.clear()
+	p.mend()
 	if err := lease.Release(t.Context()); c.released != (err == nil) {
 		t.Errorf("the outermost's release: %v", err)
 	}

@@ -128,7 +128,7 @@ func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 		if asked() {
 			t.Fatal("the schedule is off: node 2 was asked")
 		}
-		p.links[2].clear()
+		p.links[2].mend()
 		time.Sleep(15 * time.Second)
 		if owner := w.owner(p, 2, "k"); owner != lease.id {
 			t.Fatalf("the schedule is off: node 2 belongs to %q", owner)

@@ -126,7 +126,7 @@ func TestQueuesThatDiffer(t *testing.T) {
 				}
 			}
 			callers = append(callers, w.waits(p, "k"))
-			p.clear()
+			p.mend()
 		}
 		for i := range w.nodes {
 			if len(w.nodes) > 2 && len(w.queue(holder, i, "k")) == len(callers) {
