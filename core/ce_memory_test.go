@@ -33,7 +33,7 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 				a, b, third := w.process(), w.process(), w.process()
 				stale := w.acquire(a.reaches(0, 1), "k")
 				old := w.nodes[1].Snapshot()
-				a.cut()
+				a.refused()
 				time.Sleep(a.p.server + time.Second)
 				lease := w.acquire(b.reaches(1, 2), "k")
 				b.links[1].set(fate{refuse: true}, renewScript) // B does not bring its lease back
@@ -112,7 +112,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 			w.nodes[1].RestartEmpty()
 			other.TryAcquire(t.Context(), "another")
 			time.Sleep(11 * time.Second)
-			p.cut() // it would spread the record
+			p.refused() // it would spread the record
 			for _, i := range []int{1, 2} {
 				other.links[i].set(fate{replyDelay: time.Millisecond}, acquireScript)
 			}
@@ -129,7 +129,7 @@ func TestCE23_ConfirmationsOfTwoCalls(t *testing.T) {
 		a, b := w.process(), w.process()
 		stale := w.acquire(a, "k")
 		wantErr(t, a.completeOn(stale, "stale", 0), ErrUnavailable)
-		a.cut()
+		a.refused()
 		time.Sleep(a.p.server + time.Second)
 		w.nodes[0].RestartEmpty()
 		b.TryAcquire(t.Context(), "other")
@@ -187,7 +187,7 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 		time.Sleep(9600 * time.Millisecond)
 		w.nodes[0].StepClock(450 * time.Millisecond)
 		w.acquire(other, "k") // its clock reads 10.05s
-		other.cut()
+		other.refused()
 		w.nodes[0].RestartEmpty()
 		w.nodes[0].StepClock(-900 * time.Millisecond) // and now 9.15s
 		p.mend()
@@ -218,7 +218,7 @@ func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 		lease := w.acquire(b.reaches(0, 1), "k")
 		w.nodes[0].Flush() // which breaks no connection
 		w.stranger(opts...).TryAcquire(t.Context(), "other")
-		b.cut()
+		b.refused()
 		time.Sleep(14 * time.Second) // node 0 is out of quarantine, and A's renewal has arrived
 		if w.owner(a, 0, "k") != stale.id {
 			t.Fatal("the schedule is off: the renewal did not take node 0")
@@ -244,7 +244,7 @@ func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 		wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrUnavailable) // node 1 has it
 		w.release(stale)
 		w.acquire(b.reaches(0, 2), "k")
-		b.cut()
+		b.refused()
 		w.nodes[0].Flush()
 		time.Sleep(4 * time.Second)
 		if got := w.recordOn(a, 0, "k"); got != "" {
@@ -315,7 +315,7 @@ func TestCE30_ProvisionOfANodeThatForgot(t *testing.T) {
 				a, b := w.process(), w.stranger()
 				lease := w.acquire(a.reaches(c.holds...), "k")
 				synctest.Wait()
-				a.cut()
+				a.refused()
 				w.nodes[2].RestartEmpty()
 				for _, i := range c.away {
 					b.links[i].set(fate{refuse: true})
@@ -363,7 +363,7 @@ func TestCE33_TwoTTLs(t *testing.T) {
 				y = w.process(short)
 			}
 			lease := w.acquire(x.reaches(0, 1), "k")
-			x.cut()
+			x.refused()
 			w.nodes[0].Flush()
 			w.nodes[1].Flush()
 			hears(y)

@@ -233,7 +233,7 @@ func TestLateCompletionOfAStaleHolder(t *testing.T) {
 func (w *world) loses(p *process, key string) *Lease {
 	w.t.Helper()
 	lease := w.acquire(p, key)
-	p.cut()
+	p.refused()
 	time.Sleep(p.p.server + time.Second)
 	wantErr(w.t, context.Cause(lease.Context()), ErrLost)
 	return lease

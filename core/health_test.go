@@ -243,7 +243,7 @@ func upAndDown(t *testing.T, w *world) {
 func TestCauseIsKept(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.cut()
+		p.refused()
 		for range maxFailures {
 			p.TryAcquire(t.Context(), "k")
 			refusalsHeard()

@@ -153,7 +153,7 @@ func TestRenewWhileNodesFail(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
-		p.cut()
+		p.refused()
 		testutil.Receive(t, lease.Context().Done())
 		wantReason(t, lease.Lost(), LossExpired) // it was well to the end
 	})

@@ -80,7 +80,7 @@ func TestProvisionBesideARenewedLease(t *testing.T) {
 		}
 		w.nodes[0].Flush()
 		w.nodes[1].Flush()
-		a.cut()
+		a.refused()
 		b.Provision(t.Context()) // whatever it answers
 		other, _ := b.reaches(0, 1).TryAcquire(t.Context(), "k")
 		wantNotBoth(t, lease, other)
@@ -92,7 +92,7 @@ func TestLateCompletionWithTwoMaxTTLs(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		x, y := w.process(WithMaxTTL(24*time.Hour)), w.process()
 		stale := w.acquire(x, "k")
-		x.cut()
+		x.refused()
 		time.Sleep(time.Minute)
 		lease := w.acquire(y, "k")
 		first := lease.FencingToken()

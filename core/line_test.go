@@ -265,7 +265,7 @@ func TestMaxWait(t *testing.T) {
 			if c.want == ErrUnavailable {
 				w.release(lease)
 				w.release(remote)
-				p.cut()
+				p.refused()
 			}
 			start := time.Now()
 			_, err = p.Acquire(t.Context(), c.key)

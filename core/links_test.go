@@ -31,8 +31,8 @@ func (p *process) mend() {
 // vanish makes p fall silent, as a process that was killed.
 func (p *process) vanish() { p.set(fate{lose: true}) }
 
-// cut has p reach no node, until mend.
-func (p *process) cut() { p.reaches() }
+// refused has every node refuse p at once, until mend.
+func (p *process) refused() { p.reaches() }
 
 // reaches has p reach these nodes, and no other, from now on.
 func (p *process) reaches(nodes ...int) *process {

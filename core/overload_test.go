@@ -134,7 +134,7 @@ func TestMaxWaitEndsInsideARound(t *testing.T) {
 func TestSlowLogger(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithLogger(slog.New(slowHandler{slog.DiscardHandler})))
-		p.cut()
+		p.refused()
 		p.TryAcquire(t.Context(), "x")
 		time.Sleep(22 * time.Second) // away from the touches: one that fails leaves a node alone for a second
 		p.mend()
