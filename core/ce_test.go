@@ -116,7 +116,7 @@ func emptied(t *testing.T, lose func(w *world, holder *process)) {
 		holder, other := w.process(), w.process()
 		holder.links[2].set(fate{refuse: true})
 		lease := w.acquire(holder, "k")
-		holder.vanish() // it cannot heal what is lost
+		holder.cut() // it cannot heal what is lost
 		lose(w, holder)
 		other.links[0].set(fate{refuse: true})
 		w.refusedUntilOver(other, lease, 100*time.Millisecond)

@@ -119,8 +119,8 @@ func TestCloseEndsWaiting(t *testing.T) {
 		"in the local queue":           {prepare: func(w *world, p *process) { w.acquire(p, "k") }},
 		"between attempts":             {prepare: func(w *world, _ *process) { w.acquire(w.process(), "k") }},
 		"on nodes out of reach":        {prepare: func(_ *world, p *process) { p.refused() }, within: refusing},
-		"on hung nodes":                {prepare: func(_ *world, p *process) { p.vanish() }, within: time.Second},
-		"on hung nodes, not to wait":   {try: true, prepare: func(_ *world, p *process) { p.vanish() }, within: time.Second},
+		"on hung nodes":                {prepare: func(_ *world, p *process) { p.cut() }, within: time.Second},
+		"on hung nodes, not to wait":   {try: true, prepare: func(_ *world, p *process) { p.cut() }, within: time.Second},
 		"granted at the last moment":   {prepare: slowGrant, within: time.Second},
 		"and not to wait for anything": {try: true, prepare: slowGrant, within: time.Second},
 	} {

@@ -251,7 +251,7 @@ func TestCauseIsKept(t *testing.T) {
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, errCircuitOpen)
 		wantErr(t, err, errRefused)
-		p.vanish()
+		p.cut()
 		time.Sleep(2 * p.p.nodeTimeout)
 		_, err = p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, errNodeTimeout)

@@ -226,7 +226,7 @@ func TestPollingHeedsTheRemainingTime(t *testing.T) {
 		holder, p := w.process(), w.process(withRetryDelay(10*time.Millisecond, time.Hour))
 		start := time.Now()
 		w.acquire(holder, "k")
-		holder.vanish()
+		holder.cut()
 		lease := w.await(p, "k")
 		wantBetween(t, "taken after", time.Since(start), 10*time.Second, 10*time.Second+20*time.Millisecond)
 		w.release(lease)

@@ -28,8 +28,8 @@ func (p *process) mend() {
 	}
 }
 
-// vanish makes p fall silent, as a process that was killed.
-func (p *process) vanish() { p.set(fate{lose: true}) }
+// cut swallows all that p sends, until mend: it falls silent, as a process that was killed.
+func (p *process) cut() { p.set(fate{lose: true}) }
 
 // refused has every node refuse p at once, until mend.
 func (p *process) refused() { p.reaches() }

@@ -88,11 +88,11 @@ func TestObserverPairs(t *testing.T) {
 		}, []ending{{OpAcquire, context.DeadlineExceeded, ""}}},
 		"cancelled before": {func(_ *world, p *process) { p.Acquire(over(), "k") },
 			[]ending{{OpAcquire, context.Canceled, ""}}},
-		"unavailable": {func(w *world, p *process) { p.vanish(); p.TryAcquire(w.t.Context(), "k") },
+		"unavailable": {func(w *world, p *process) { p.cut(); p.TryAcquire(w.t.Context(), "k") },
 			[]ending{{OpAcquire, ErrUnavailable, ""}}},
 		"lost": {func(w *world, p *process) {
 			lease := w.acquire(p, "k")
-			p.vanish()
+			p.cut()
 			testutil.Receive(w.t, lease.Context().Done())
 			lease.Release(w.t.Context())
 		}, []ending{acquired, {OpHold, ErrLost, LossExpired}, {OpRelease, ErrLost, LossExpired}}},
@@ -112,7 +112,7 @@ func TestObserverPairs(t *testing.T) {
 		}, []ending{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}},
 		"release not confirmed": {func(w *world, p *process) {
 			lease := w.acquire(p, "k")
-			p.vanish()
+			p.cut()
 			lease.Release(w.t.Context())
 		}, []ending{acquired, {OpHold, ErrReleased, ""}, {OpRelease, ErrUnavailable, ""}}},
 	}, func(t *testing.T, w *world, c operations) {
@@ -223,7 +223,7 @@ func TestOutcomeOfRenewal(t *testing.T) {
 		lease := w.acquire(p, "k")
 		trusted := lease.left()
 		time.Sleep(5 * time.Second)
-		p.vanish()
+		p.cut()
 		testutil.Receive(t, lease.Context().Done())
 		time.Sleep(10 * time.Second)
 		ops, outs := r.of(t, OpRenew)

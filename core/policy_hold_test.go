@@ -160,7 +160,7 @@ func TestLockDelay(t *testing.T) {
 		}
 		start := time.Now()
 		lease = w.acquire(p, "k")
-		p.vanish()
+		p.cut()
 		w.freeAfter(other, "k")
 		wantBetween(t, "free after", time.Since(start), 15*time.Second, 15*time.Second+soon)
 		wantErr(t, context.Cause(lease.Context()), ErrLost)
@@ -294,7 +294,7 @@ func TestErrorOfDo(t *testing.T) {
 						time.Sleep(20 * time.Second) // the key is free again, and the breaker closed
 					}()
 					return run(p.Locker, t.Context(), "k", func(ctx context.Context) error {
-						p.vanish()
+						p.cut()
 						testutil.Receive(t, ctx.Done())
 						return fn(ctx)
 					})
@@ -345,7 +345,7 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 		for name, end := range map[string]func(*Lease){
 			"released": func(lease *Lease) { w.release(lease) },
 			"lost": func(lease *Lease) {
-				p.vanish()
+				p.cut()
 				testutil.Receive(t, lease.Context().Done())
 				synctest.Wait() // whoever ends it is about to end its children
 			},

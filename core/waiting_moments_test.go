@@ -71,7 +71,7 @@ func TestHeadStopsAtTheGrant(t *testing.T) {
 			released := time.Now()
 			w.release(lease)
 			w.gets(first, released)
-			first.p.vanish()
+			first.p.cut()
 			wantBetween(t, "hand-off", w.gets(second, released), 3*time.Second, 3*time.Second+aTurn+10*time.Millisecond)
 			wantNotBoth(t, first.lease, second.lease)
 			w.release(second.lease)

@@ -263,7 +263,7 @@ func TestFirstInTheQueueIsDead(t *testing.T) {
 		lease := w.holds(holder, "k")
 		w.waits(dead, "k")
 		c := w.waits(p, "k")
-		dead.vanish()
+		dead.cut()
 		w.handsOff(lease, c, queueTurn, aTurn)
 		w.handsOff(c.lease, w.waits(holder, "k"), 0, time.Millisecond)
 	})
@@ -277,7 +277,7 @@ func TestFirstTwoInTheQueueAreDead(t *testing.T) {
 		for range 2 {
 			dead := w.process()
 			w.waits(dead, "k")
-			dead.vanish()
+			dead.cut()
 		}
 		c := w.waits(w.process(), "k")
 		w.handsOff(lease, c, 2*queueTurn, fallbackMax)
@@ -348,7 +348,7 @@ func TestTryWhileOthersWait(t *testing.T) {
 		holder, dead, p := w.process(), w.process(), w.process()
 		lease := w.holds(holder, "k")
 		w.waits(dead, "k")
-		dead.vanish()
+		dead.cut()
 		w.release(lease)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
@@ -382,7 +382,7 @@ func TestWokenWhenALeaseRunsOut(t *testing.T) {
 		w.holds(holder, "k")
 		taken := time.Now()
 		c := w.waits(p, "k")
-		holder.vanish()
+		holder.cut()
 		wantBetween(t, "lease and hand-off", w.gets(c, taken), 10*time.Second, 10*time.Second+5*time.Millisecond)
 	})
 }
