@@ -174,6 +174,12 @@ func (w *world) forget(p *process, i int, key string) {
 	w.change(p, i, key, func(r *testutil.Resource) { r.Expiry, r.Owner = 0, "" })
 }
 
+// pass lets time pass, until nothing more happens at that time.
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func wantErr(t *testing.T, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {

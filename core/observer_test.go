@@ -119,8 +119,7 @@ func TestObserverPairs(t *testing.T) {
 		var r recording
 		p := w.process(WithObserver(r.observer()), Name("jobs"))
 		c.do(w, p)
-		time.Sleep(time.Minute) // what goes on in the background
-		synctest.Wait()
+		w.pass(time.Minute) // what goes on in the background
 		got := r.endings(t, OpAcquire, OpHold, OpRelease, OpComplete)
 		r.of(t, OpRenew)
 		if !slices.EqualFunc(got, c.want, ending.is) {

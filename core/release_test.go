@@ -44,8 +44,7 @@ func TestWhatReleasesSay(t *testing.T) {
 			}
 			l := patientTry(p.Locker)
 			go l.TryAcquire(t.Context(), "k")
-			time.Sleep(2 * time.Millisecond)
-			synctest.Wait()
+			w.pass(2 * time.Millisecond)
 			wantSaid(t, *said, [2]any{0, "1"})
 			p.Close(over())
 		})

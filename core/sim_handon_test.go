@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -47,8 +46,7 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 	t.Logf("%d nodes, %d processes, polls %v: %d grants, %d of them in 1s of peace", len(w.nodes), len(s.procs), s.polls, grants, grants-before)
 	close(s.over)
 	all.Wait()
-	time.Sleep(10 * time.Second)
-	synctest.Wait()
+	s.pass(10 * time.Second)
 	for i, p := range s.procs {
 		wantNothingLeft(t, i, p)
 	}

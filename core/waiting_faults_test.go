@@ -179,8 +179,7 @@ func TestPlaceIsGivenBack(t *testing.T) {
 		lease.Release(t.Context()) // on node 0
 		for _, granted := range []bool{true, false} {
 			for (w.owner(p, 0, "k") != "") != granted {
-				time.Sleep(time.Millisecond)
-				synctest.Wait()
+				w.pass(time.Millisecond)
 			}
 		}
 		if q := w.queue(p, 0, "k"); len(q) != 1 {
@@ -204,13 +203,11 @@ func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 		}
 		lease.Release(t.Context()) // on node 0
 		for w.owner(p, 0, "k") == "" {
-			time.Sleep(time.Millisecond)
-			synctest.Wait()
+			w.pass(time.Millisecond)
 		}
 		c.cancel()
 		for w.owner(p, 0, "k") != "" {
-			time.Sleep(time.Millisecond)
-			synctest.Wait()
+			w.pass(time.Millisecond)
 		}
 		if q := w.queue(p, 0, "k"); len(q) != 1 {
 			t.Errorf("the queue of node 0 is %v, and one call waits", q)
