@@ -29,7 +29,7 @@ func TestObserverPanics(t *testing.T) {
 			}
 			return ctx, nil
 		}}))
-		_, panicked := recovered(func() error {
+		panicked, _ := recovered(func() error {
 			return p.Do(t.Context(), "k", func(context.Context) error { return nil })
 		})
 		if panicked == nil {

@@ -63,7 +63,7 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 		"panic": {func(context.Context) error { panic(failure) }, nil, failure},
 	}, func(t *testing.T, w *world, c failing) {
 		p, other := w.process(), w.process()
-		err, panicked := recovered(func() error { return p.Once(t.Context(), "k", c.fn) })
+		panicked, err := recovered(func() error { return p.Once(t.Context(), "k", c.fn) })
 		if err != c.err || panicked != c.panics {
 			t.Errorf("error %v, panic %v", err, panicked)
 		}
@@ -84,10 +84,10 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 	})
 }
 
-// recovered calls f, and returns its error, or what it panicked with.
-func recovered(f func() error) (err error, panicked any) {
+// recovered calls f, and returns what it panicked with, or its error.
+func recovered(f func() error) (panicked any, err error) {
 	defer func() { panicked = recover() }()
-	return f(), nil
+	return nil, f()
 }
 
 // never is what must not run: for keys that are done, or held.
