@@ -90,9 +90,7 @@ func TestCompletedKeyIsDone(t *testing.T) {
 					t.Error("the lease outlives its completion")
 				}
 				wantErr(t, context.Cause(lease.Context()), ErrReleased)
-				if len(p.e.lines.m) > 0 || len(p.e.leases) > 0 {
-					t.Errorf("left behind: %d lines, %d leases", len(p.e.lines.m), len(p.e.leases))
-				}
+				p.wantNothingLeft(t)
 				for _, p := range []*process{p, other} {
 					_, err := p.Acquire(t.Context(), "k")
 					wantDone(t, err, want)

@@ -51,7 +51,7 @@ func TestExtend(t *testing.T) {
 			t.Errorf("free after %v", got)
 		}
 		ops, outs := o.of(t, OpRenew)
-		if len(ops) != 1 || ops[0].Token != lease.token || outs[0].Err != nil || outs[0].Margin != left || len(outs[0].Nodes) != 3 {
+		if len(ops) != 1 || ops[0].Token != lease.FencingToken() || outs[0].Err != nil || outs[0].Margin != left || len(outs[0].Nodes) != 3 {
 			t.Errorf("observed %+v, %+v", ops, outs)
 		}
 		time.Sleep(20 * time.Second)

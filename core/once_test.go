@@ -73,9 +73,7 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 				t.Errorf("node %d: owner %q, record %q", i, w.owner(p, i, "k"), w.recordOn(p, i, "k"))
 			}
 		}
-		if len(p.e.lines.m) > 0 || len(p.e.leases) > 0 {
-			t.Errorf("left behind: %d lines, %d leases", len(p.e.lines.m), len(p.e.leases))
-		}
+		p.wantNothingLeft(t)
 		ran := false
 		err = other.Once(t.Context(), "k", func(context.Context) error { ran = true; return nil })
 		if err != nil || !ran {

@@ -47,8 +47,8 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 	close(s.over)
 	all.Wait()
 	s.pass(10 * time.Second)
-	for i, p := range s.procs {
-		wantNothingLeft(t, i, p)
+	for _, p := range s.procs {
+		p.wantNothingLeft(t)
 	}
 	for i, n := range w.nodes {
 		if q := w.queue(s.procs[0], i, "k"); len(q) > 0 {
@@ -189,24 +189,4 @@ func (s *handOnSim) note(lease *Lease) {
 	s.greatest = max(s.greatest, lease.FencingToken())
 	s.holder = lease
 	s.grants++
-}
-
-// wantNothingLeft checks that a process has forgotten all calls.
-func wantNothingLeft(t *testing.T, i int, p *process) {
-	t.Helper()
-	p.e.lines.mu.Lock()
-	defer p.e.lines.mu.Unlock()
-	if n := len(p.e.lines.m); n > 0 {
-		t.Errorf("process %d: %d turns are left: %+v", i, n, p.e.lines.m)
-	}
-	p.e.waits.mu.Lock()
-	defer p.e.waits.mu.Unlock()
-	if n := len(p.e.waits.byName); n > 0 {
-		t.Errorf("process %d: %d waits are left", i, n)
-	}
-	p.e.mu.Lock()
-	defer p.e.mu.Unlock()
-	if n := len(p.e.leases); n > 0 {
-		t.Errorf("process %d: %d leases are left", i, n)
-	}
 }
