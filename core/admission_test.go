@@ -207,7 +207,7 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 		}
 		n.mu.Unlock()
 		for _, k := range p.links {
-			k.clear()
+			k.mend()
 		}
 	})
 }

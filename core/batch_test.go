@@ -14,9 +14,8 @@ func TestGroupsOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		short := must(p.With(TTL(p.p.ttl / 2)))
-		node := p.e.nodes[0]
 		send := func(batch []request) []string {
-			return must(batchScript.runBatch(t.Context(), node.client, together(0, batch, time.Now())))
+			return must(batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now())))
 		}
 		var leases []*Lease
 		var batch []request
@@ -27,30 +26,35 @@ func TestGroupsOfABatch(t *testing.T) {
 			batch = append(batch, request{r: lease.acquiring(false)})
 		}
 		for i, reply := range send(batch) {
-			v, lease := acquireScript.parseInBatch(reply), leases[i]
-			if got := time.Duration(v.expiry-time.Now().UnixMilli()) * time.Millisecond; v.verdict != VerdictGranted || got != lease.p.server {
-				t.Errorf("%d: %+v, a lease of %v, want one of %v", i, v, got, lease.p.server)
-			}
-			if r := w.resource(p, 0, lease.key); r.Owner != lease.id || r.Carried != lease.carries {
-				t.Errorf("%d: stored %+v", i, r)
-			}
+			w.wantGrant(p, leases[i], reply)
+		}
+		buried := []int{1, 4}
+		for _, i := range buried {
+			leases[i].nodes[0].unanswered = 1
 		}
 		batch = nil
-		var buried int
-		for i, lease := range leases {
-			if i == 1 || i == 4 {
-				buried++
-				lease.nodes[0].unanswered = 1
-			}
+		for _, lease := range leases {
 			batch = append(batch, request{r: lease.releasing(0)})
 		}
 		if replies := send(batch); !slices.Equal(replies, slices.Repeat([]string{"OK"}, len(leases))) {
 			t.Errorf("the ends are answered %q", replies)
 		}
-		if n := w.tombstones(p, 0); n != buried {
-			t.Errorf("%d tombstones, want %d", n, buried)
+		if n := w.tombstones(p, 0); n != len(buried) {
+			t.Errorf("%d tombstones, want %d", n, len(buried))
 		}
 	})
+}
+
+// wantGrant checks that node 0 has granted a lease in a batch, for as long as it was asked for, and with what it carries.
+func (w *world) wantGrant(p *process, lease *Lease, reply string) {
+	w.t.Helper()
+	v := acquireScript.parseInBatch(reply)
+	if got := time.Duration(v.expiry-time.Now().UnixMilli()) * time.Millisecond; v.verdict != VerdictGranted || got != lease.p.server {
+		w.t.Errorf("%s: %+v, a lease of %v, want one of %v", lease.key, v, got, lease.p.server)
+	}
+	if r := w.resource(p, 0, lease.key); r.Owner != lease.id || r.Carried != lease.carries {
+		w.t.Errorf("%s: stored %+v", lease.key, r)
+	}
 }
 
 // How long Redis keeps a resource is each request's own matter, also in a batch.

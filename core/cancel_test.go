@@ -35,11 +35,7 @@ func TestCancelledAtEveryInstant(t *testing.T) {
 			w.wantFree(p, key)
 		}
 		synctest.Wait()
-		p.e.watchdog.mu.Lock()
-		defer p.e.watchdog.mu.Unlock()
-		if len(p.e.lines.m) > 0 || len(p.e.leases) > 0 || len(p.e.watchdog.due) > 0 {
-			t.Errorf("left behind: %d lines, %d leases, %d with the watchdog", len(p.e.lines.m), len(p.e.leases), len(p.e.watchdog.due))
-		}
+		p.wantNothingLeft(t)
 	})
 }
 

@@ -81,8 +81,7 @@ func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 		defer cancel()
 		p.Acquire(short, "k") // while the first contends
 		w.release(elsewhere)
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		w.pass(time.Minute)
 		_, outs := mine.of(t, OpAcquire)
 		for i, want := range []string{"elsewhere", "of the first", "of the second", "elsewhere"} {
 			if gaveUp := i == 3; outs[i].HolderHint != want || (outs[i].Err != nil) != gaveUp {

@@ -33,17 +33,17 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 				a, b, third := w.process(), w.process(), w.process()
 				stale := w.acquire(a.reaches(0, 1), "k")
 				old := w.nodes[1].Snapshot()
-				a.cut()
+				a.refused()
 				time.Sleep(a.p.server + time.Second)
 				lease := w.acquire(b.reaches(1, 2), "k")
 				b.links[1].set(fate{refuse: true}, renewScript) // B does not bring its lease back
 				forget(w.nodes[1], old)
 				third.TryAcquire(t.Context(), "other") // the quarantine begins
-				a.clear()
+				a.mend()
 				err := stale.Complete(t.Context(), []byte("stale"))
 				wantErr(t, err, ErrLost)
 				wantReason(t, err, LossForgotten)
-				b.clear()
+				b.mend()
 				want := w.complete(lease, "result")
 				_, err = third.Acquire(t.Context(), "k")
 				wantDone(t, err, want)
@@ -85,7 +85,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 			if w.recordOn(p, 2, "k") != "" {
 				t.Fatal("the schedule is off: node 2 has the record")
 			}
-			p.clear()
+			p.mend()
 			time.Sleep(8 * time.Second)
 			w.wantDoneEverywhere("k", want)
 			forgotten(w, other)
@@ -112,7 +112,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 			w.nodes[1].RestartEmpty()
 			other.TryAcquire(t.Context(), "another")
 			time.Sleep(11 * time.Second)
-			p.cut() // it would spread the record
+			p.refused() // it would spread the record
 			for _, i := range []int{1, 2} {
 				other.links[i].set(fate{replyDelay: time.Millisecond}, acquireScript)
 			}
@@ -129,7 +129,7 @@ func TestCE23_ConfirmationsOfTwoCalls(t *testing.T) {
 		a, b := w.process(), w.process()
 		stale := w.acquire(a, "k")
 		wantErr(t, a.completeOn(stale, "stale", 0), ErrUnavailable)
-		a.cut()
+		a.refused()
 		time.Sleep(a.p.server + time.Second)
 		w.nodes[0].RestartEmpty()
 		b.TryAcquire(t.Context(), "other")
@@ -139,7 +139,7 @@ func TestCE23_ConfirmationsOfTwoCalls(t *testing.T) {
 		if err := a.completeOn(stale, "stale", 2); err == nil {
 			t.Error("node 2, and node 0 before it forgot, make a quorum")
 		}
-		a.clear()
+		a.mend()
 		wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrLost)
 		_, err := w.process().TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
@@ -167,8 +167,8 @@ func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 			t.Fatal("the schedule is off: A was not granted node 0")
 		}
 		w.nodes[0].RestartFrom(old)
-		b.links[0].clear()
-		b.links[2].clear() // B's next renewal reaches 0 and 2
+		b.links[0].mend()
+		b.links[2].mend() // B's next renewal reaches 0 and 2
 		aLease := testutil.Receive(t, late).lease
 		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
@@ -187,10 +187,10 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 		time.Sleep(9600 * time.Millisecond)
 		w.nodes[0].StepClock(450 * time.Millisecond)
 		w.acquire(other, "k") // its clock reads 10.05s
-		other.cut()
+		other.refused()
 		w.nodes[0].RestartEmpty()
 		w.nodes[0].StepClock(-900 * time.Millisecond) // and now 9.15s
-		p.clear()
+		p.mend()
 		lease.mu.Lock()
 		expiry := lease.nodes[0].expiry
 		lease.mu.Unlock()
@@ -218,13 +218,13 @@ func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 		lease := w.acquire(b.reaches(0, 1), "k")
 		w.nodes[0].Flush() // which breaks no connection
 		w.stranger(opts...).TryAcquire(t.Context(), "other")
-		b.cut()
+		b.refused()
 		time.Sleep(14 * time.Second) // node 0 is out of quarantine, and A's renewal has arrived
 		if w.owner(a, 0, "k") != stale.id {
 			t.Fatal("the schedule is off: the renewal did not take node 0")
 		}
-		a.clear()
-		b.clear()
+		a.mend()
+		b.mend()
 		first, second := stale.Complete(t.Context(), []byte("a")), lease.Complete(t.Context(), []byte("b"))
 		if first == nil && second == nil {
 			t.Fatal("two results")
@@ -244,7 +244,7 @@ func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 		wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrUnavailable) // node 1 has it
 		w.release(stale)
 		w.acquire(b.reaches(0, 2), "k")
-		b.cut()
+		b.refused()
 		w.nodes[0].Flush()
 		time.Sleep(4 * time.Second)
 		if got := w.recordOn(a, 0, "k"); got != "" {
@@ -315,7 +315,7 @@ func TestCE30_ProvisionOfANodeThatForgot(t *testing.T) {
 				a, b := w.process(), w.stranger()
 				lease := w.acquire(a.reaches(c.holds...), "k")
 				synctest.Wait()
-				a.cut()
+				a.refused()
 				w.nodes[2].RestartEmpty()
 				for _, i := range c.away {
 					b.links[i].set(fate{refuse: true})
@@ -363,7 +363,7 @@ func TestCE33_TwoTTLs(t *testing.T) {
 				y = w.process(short)
 			}
 			lease := w.acquire(x.reaches(0, 1), "k")
-			x.cut()
+			x.refused()
 			w.nodes[0].Flush()
 			w.nodes[1].Flush()
 			hears(y)

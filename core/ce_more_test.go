@@ -79,8 +79,8 @@ func TestCE34_ContendedLeaseReturns(t *testing.T) {
 					b.links[0].set(fate{refuse: true}, releaseScript)
 					time.Sleep(2 * time.Second)
 				}
-				a.links[0].clear()
-				b.links[0].clear()
+				a.links[0].mend()
+				b.links[0].mend()
 				time.Sleep(a.p.server + a.p.renewEvery + 5*time.Second)
 				if owner := w.owner(a, 0, "k"); owner != lease.id {
 					t.Fatalf("node 0 belongs to %q, the holder is %v", owner, lease.id)
@@ -125,7 +125,7 @@ func TestCE35_RenewalAtTheRelease(t *testing.T) {
 		p := w.process()
 		w.avoids(p, 2)
 		lease := w.acquire(p, "k") // node 2 is not asked
-		p.links[2].clear()
+		p.links[2].mend()
 		time.Sleep(p.p.nodeTimeout)
 		w.release(lease)
 		lease.renew() // as the watchdog had begun it
@@ -158,7 +158,7 @@ func TestCE37_RepeatedAfterItWasSettled(t *testing.T) {
 		want := Record{lease.FencingToken(), []byte("result")}
 		_, err := b.reaches(0, 1).Acquire(t.Context(), "k")
 		wantDone(t, err, want)
-		a.clear()
+		a.mend()
 		for range 2 {
 			if err := lease.Complete(t.Context(), []byte("another")); err != nil {
 				t.Fatalf("its own record, settled: %v", err)

@@ -116,11 +116,11 @@ func emptied(t *testing.T, lose func(w *world, holder *process)) {
 		holder, other := w.process(), w.process()
 		holder.links[2].set(fate{refuse: true})
 		lease := w.acquire(holder, "k")
-		holder.vanish() // it cannot heal what is lost
+		holder.cut() // it cannot heal what is lost
 		lose(w, holder)
 		other.links[0].set(fate{refuse: true})
 		w.refusedUntilOver(other, lease, 100*time.Millisecond)
-		holder.clear()
+		holder.mend()
 		w.await(other, "k")
 	})
 }
@@ -192,8 +192,8 @@ func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 		late := trying(a.Locker, t.Context(), "k")
 		time.Sleep(50 * time.Millisecond)
 		w.nodes[0].RestartEmpty() // forgets that it granted A
-		b.links[0].clear()
-		b.links[2].clear() // B's next renewal reaches 0 and 2
+		b.links[0].mend()
+		b.links[2].mend() // B's next renewal reaches 0 and 2
 		aLease := testutil.Receive(t, late).lease
 		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")

@@ -321,17 +321,17 @@ func TestLogOfLeases(t *testing.T) {
 		log.want(t, 0, "")
 
 		lease = w.acquire(p, "job 7")
-		p.vanish()
+		p.cut()
 		time.Sleep(time.Minute)
 		log.want(t, 1, "level=WARN", "lease lost", "key_hash="+keyHash("job 7"), "reason=expired", "held=7.")
 		lease.Release(t.Context())
 		log.want(t, 1, "lease lost")
 		log.want(t, 0, "not confirmed") // the loss says it already
 
-		p.clear()
+		p.mend()
 		time.Sleep(time.Minute)
 		lease = w.acquire(p, "job 8")
-		p.vanish()
+		p.cut()
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 		log.want(t, 1, "level=WARN", "release not confirmed", "key_hash="+keyHash("job 8"))
 		log.want(t, 0, "job 7") // keys may be secrets of clients

@@ -118,9 +118,9 @@ func TestCloseEndsWaiting(t *testing.T) {
 	}{
 		"in the local queue":           {prepare: func(w *world, p *process) { w.acquire(p, "k") }},
 		"between attempts":             {prepare: func(w *world, _ *process) { w.acquire(w.process(), "k") }},
-		"on nodes out of reach":        {prepare: func(_ *world, p *process) { p.cut() }, within: refusing},
-		"on hung nodes":                {prepare: func(_ *world, p *process) { p.vanish() }, within: time.Second},
-		"on hung nodes, not to wait":   {try: true, prepare: func(_ *world, p *process) { p.vanish() }, within: time.Second},
+		"on nodes out of reach":        {prepare: func(_ *world, p *process) { p.refused() }, within: refusing},
+		"on hung nodes":                {prepare: func(_ *world, p *process) { p.cut() }, within: time.Second},
+		"on hung nodes, not to wait":   {try: true, prepare: func(_ *world, p *process) { p.cut() }, within: time.Second},
 		"granted at the last moment":   {prepare: slowGrant, within: time.Second},
 		"and not to wait for anything": {try: true, prepare: slowGrant, within: time.Second},
 	} {
@@ -221,35 +221,28 @@ func TestCloseOfADerivedLocker(t *testing.T) {
 
 // A stock client answers for a hung node when its own timeouts are over.
 func TestCloseWithAHungNode(t *testing.T) {
-	for name, hurried := range map[string]bool{"patient": false, "hurried": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				l, err := New(testutil.Clients(w.nodes), quietly)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := l.Provision(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				p := &process{Locker: l}
-				w.release(w.acquire(p, "warm"))
-				w.nodes[1].Hang()
-				w.release(w.acquire(p, "k"))
-				start := time.Now()
-				if hurried {
-					wantErr(t, l.Close(over()), errUnderWay)
-					wantBetween(t, "Close took", time.Since(start), 0, l.p.nodeTimeout)
-					w.nodes[1].Up()
-				}
-				if err := l.Close(t.Context()); err != nil {
-					t.Errorf("Close: %v", err)
-				}
-				if n := l.e.nodes[1]; n.inFlight > 0 {
-					t.Errorf("Close returned with %d requests under way", n.inFlight)
-				}
-			})
-		})
-	}
+	bubbles(t, 3, map[string]bool{"patient": false, "hurried": true}, func(t *testing.T, w *world, hurried bool) {
+		l := must(New(testutil.Clients(w.nodes), quietly))
+		if err := l.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p := &process{Locker: l}
+		w.release(w.acquire(p, "warm"))
+		w.nodes[1].Hang()
+		w.release(w.acquire(p, "k"))
+		start := time.Now()
+		if hurried {
+			wantErr(t, l.Close(over()), errUnderWay)
+			wantBetween(t, "Close took", time.Since(start), 0, l.p.nodeTimeout)
+			w.nodes[1].Up()
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if n := l.e.nodes[1]; n.inFlight > 0 {
+			t.Errorf("Close returned with %d requests under way", n.inFlight)
+		}
+	})
 }
 
 func TestOpen(t *testing.T) {

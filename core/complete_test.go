@@ -90,9 +90,7 @@ func TestCompletedKeyIsDone(t *testing.T) {
 					t.Error("the lease outlives its completion")
 				}
 				wantErr(t, context.Cause(lease.Context()), ErrReleased)
-				if len(p.e.lines.m) > 0 || len(p.e.leases) > 0 {
-					t.Errorf("left behind: %d lines, %d leases", len(p.e.lines.m), len(p.e.leases))
-				}
+				p.wantNothingLeft(t)
 				for _, p := range []*process{p, other} {
 					_, err := p.Acquire(t.Context(), "k")
 					wantDone(t, err, want)
@@ -233,7 +231,7 @@ func TestLateCompletionOfAStaleHolder(t *testing.T) {
 func (w *world) loses(p *process, key string) *Lease {
 	w.t.Helper()
 	lease := w.acquire(p, key)
-	p.cut()
+	p.refused()
 	time.Sleep(p.p.server + time.Second)
 	wantErr(w.t, context.Cause(lease.Context()), ErrLost)
 	return lease

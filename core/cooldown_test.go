@@ -67,8 +67,7 @@ func TestRetryAfterACooldown(t *testing.T) {
 		free := time.Now().Add(time.Minute)
 		go w.releaseFor(lease, time.Minute)
 		for _, at := range []time.Duration{0, 3 * oneWay, 30 * time.Second} {
-			time.Sleep(time.Until(free.Add(at - time.Minute)))
-			synctest.Wait()
+			w.pass(time.Until(free.Add(at - time.Minute)))
 			for _, asker := range []*process{p, other} {
 				if asker == other && at == 0 {
 					continue // no node knows yet
@@ -215,8 +214,7 @@ func TestNothingIsHandedOnInACooldown(t *testing.T) {
 		}
 		released := time.Now()
 		go w.releaseFor(lease, time.Second)
-		time.Sleep(oneWay)
-		synctest.Wait()
+		w.pass(oneWay)
 		if n := asked.Load(); n > 0 {
 			t.Errorf("asked %d times before the release was confirmed", n)
 		}

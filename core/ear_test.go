@@ -2,7 +2,6 @@ package core
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/testutil"
@@ -27,8 +26,7 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 				t.Errorf("subscribed %d times by round %d", n, round)
 			}
 			w.release(c.lease)
-			time.Sleep(2*silentFor + time.Second)
-			synctest.Wait()
+			w.pass(2*silentFor + time.Second)
 			if n := len(p.e.waits.byName); n > 0 {
 				t.Errorf("%d calls wait", n)
 			}
@@ -70,8 +68,7 @@ func TestSilentSubscription(t *testing.T) {
 				}
 				time.Sleep(c.after + relistenMax)
 				n.Up()
-				time.Sleep(relistenMax)
-				synctest.Wait()
+				w.pass(relistenMax)
 				if subscribed != 2 {
 					t.Errorf("it was asked %d times for a subscription", subscribed)
 				}

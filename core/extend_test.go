@@ -51,7 +51,7 @@ func TestExtend(t *testing.T) {
 			t.Errorf("free after %v", got)
 		}
 		ops, outs := o.of(t, OpRenew)
-		if len(ops) != 1 || ops[0].Token != lease.token || outs[0].Err != nil || outs[0].Margin != left || len(outs[0].Nodes) != 3 {
+		if len(ops) != 1 || ops[0].Token != lease.FencingToken() || outs[0].Err != nil || outs[0].Margin != left || len(outs[0].Nodes) != 3 {
 			t.Errorf("observed %+v, %+v", ops, outs)
 		}
 		time.Sleep(20 * time.Second)
@@ -187,7 +187,7 @@ func TestExtensionNotConfirmed(t *testing.T) {
 		if op, ok := errors.AsType[*OpError](err); !ok || op.Op != OpRenew || op.Key != "k" || len(op.Nodes) != 3 || op.Nodes[0].Verdict != VerdictGranted {
 			t.Errorf("error is %#v", err)
 		}
-		p.clear()
+		p.mend()
 		p.links[1].set(fate{lose: true}, renewScript)
 		p.links[2].set(fate{loseReply: true}, renewScript)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -204,7 +204,7 @@ func TestExtensionNotConfirmed(t *testing.T) {
 		} else {
 			wantErr(t, outs[1].Err, ErrUnavailable)
 		}
-		p.clear()
+		p.mend()
 		if err := lease.Extend(ctx, 30*time.Second); err != nil { // an extension that failed does not keep the next from success
 			t.Fatal(err)
 		}

@@ -48,27 +48,29 @@ func (r *rig) hold(holder, contender *process, n int, server func(key string) *t
 		loops.Wait()
 	})
 	for _, h := range all {
-		loops.Go(func() {
-			for ctx.Err() == nil {
-				second, err := contender.TryAcquire(ctx, h.Key())
-				if err == nil {
-					if h.Context().Err() == nil {
-						r.Errorf("%s: a second holder, while the first is valid for another %v", h.Key(), time.Until(h.ValidUntil()))
-					}
-					if second.FencingToken() <= h.FencingToken() {
-						r.Errorf("%s: token %d after %d", h.Key(), second.FencingToken(), h.FencingToken())
-					}
-					second.Release(context.Background())
-				}
-				pause := time.NewTimer(100 * time.Millisecond)
-				select {
-				case <-pause.C:
-				case <-ctx.Done():
-				}
-			}
-		})
+		loops.Go(func() { r.contend(ctx, h, contender) })
 	}
 	return all
+}
+
+// contend has somebody else ask for the key of a lease again and again until ctx ends. It must not get the key while
+// the lease is valid, nor a token that is not greater.
+func (r *rig) contend(ctx context.Context, h holding, contender *process) {
+	for ctx.Err() == nil {
+		if second, err := contender.TryAcquire(ctx, h.Key()); err == nil {
+			if h.Context().Err() == nil {
+				r.Errorf("%s: a second holder, while the first is valid for another %v", h.Key(), time.Until(h.ValidUntil()))
+			}
+			if second.FencingToken() <= h.FencingToken() {
+				r.Errorf("%s: token %d after %d", h.Key(), second.FencingToken(), h.FencingToken())
+			}
+			second.Release(context.Background())
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // renewed waits until all leases have been renewed from now on, and returns those that are lost.

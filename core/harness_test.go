@@ -97,7 +97,7 @@ func (w *world) stranger(opts ...Option) *process {
 		cancel() // what is still held is taken away
 		p.Close(ctx)
 		for _, k := range p.links {
-			k.clear()
+			k.mend()
 		}
 		p.e.tasks.Wait()
 	})
@@ -174,6 +174,12 @@ func (w *world) forget(p *process, i int, key string) {
 	w.change(p, i, key, func(r *testutil.Resource) { r.Expiry, r.Owner = 0, "" })
 }
 
+// pass lets time pass, until nothing more happens at that time.
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func wantErr(t *testing.T, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {
@@ -202,7 +208,7 @@ type link struct {
 	mu       sync.Mutex
 	rule     func(s *script, args []any) fate
 	together func()        // called with each batch; may be nil
-	wake     chan struct{} // closed by clear: what is lost fails now
+	wake     chan struct{} // closed by mend: what is lost fails now
 }
 
 // A fate is what happens to a request; the zero value passes.
@@ -273,7 +279,7 @@ func (k *link) decide(rule func(*script, []any) fate) {
 	}
 }
 
-func (k *link) clear() {
+func (k *link) mend() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.rule = nil

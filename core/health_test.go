@@ -195,60 +195,55 @@ func TestTouchesOfACluster(t *testing.T) {
 // number of changes that were left out.
 func TestLogOfAFlappingNode(t *testing.T) {
 	race.Campaign(t)
-	t.Run("one request in a hundred", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			var log logbook
-			p := w.process(log.option())
-			for i, k := range p.links {
-				n := i * 33
-				k.decide(func(*script, []any) fate { n++; return fate{refuse: n%100 == 0} })
-			}
-			for range 1000 {
-				if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
-					lease.Release(t.Context())
-				}
-				time.Sleep(5 * time.Millisecond)
-			}
-			log.want(t, 0, "node=")
-		})
-	})
-	t.Run("up and down", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			var log logbook
-			p := w.process(log.option())
-			for i := range 2 * 60 * 4 {
-				p.links[1].set(fate{refuse: i%16 < 8}) // each for longer than the pause between two probes
-				w.everywhere(p, "k")
-				time.Sleep(250 * time.Millisecond)
-			}
-			p.links[1].clear()
-			log.mu.Lock()
-			lines := len(log.lines)
-			log.mu.Unlock()
-			if lines < maxLines || lines > 3*maxLines {
-				t.Errorf("%d lines in two minutes", lines)
-			}
-			w.everywhere(p, "k")
-			time.Sleep(2 * time.Minute)
-			log.mu.Lock()
-			all := strings.Join(log.lines, "")
-			last := log.lines[len(log.lines)-1]
-			log.mu.Unlock()
-			if !strings.Contains(all, "changes_not_logged=") {
-				t.Errorf("nothing says how many changes were left out:\n%s", all)
-			}
-			if !strings.Contains(last, "votes again") {
-				t.Errorf("the last line is not what is so: %s", last)
-			}
-		})
-	})
+	t.Run("one request in a hundred", func(t *testing.T) { bubble(t, 3, oneRefusalInAHundred) })
+	t.Run("up and down", func(t *testing.T) { bubble(t, 3, upAndDown) })
+}
+
+func oneRefusalInAHundred(t *testing.T, w *world) {
+	var log logbook
+	p := w.process(log.option())
+	for i, k := range p.links {
+		n := i * 33
+		k.decide(func(*script, []any) fate { n++; return fate{refuse: n%100 == 0} })
+	}
+	for range 1000 {
+		if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
+			lease.Release(t.Context())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	log.want(t, 0, "node=")
+}
+
+func upAndDown(t *testing.T, w *world) {
+	var log logbook
+	p := w.process(log.option())
+	for i := range 2 * 60 * 4 {
+		p.links[1].set(fate{refuse: i%16 < 8}) // each for longer than the pause between two probes
+		w.everywhere(p, "k")
+		time.Sleep(250 * time.Millisecond)
+	}
+	p.links[1].mend()
+	if lines := log.count(); lines < maxLines || lines > 3*maxLines {
+		t.Errorf("%d lines in two minutes", lines)
+	}
+	w.everywhere(p, "k")
+	time.Sleep(2 * time.Minute)
+	if log.count("changes_not_logged=") == 0 {
+		t.Error("nothing says how many changes were left out")
+	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if last := log.lines[len(log.lines)-1]; !strings.Contains(last, "votes again") {
+		t.Errorf("the last line is not what is so: %s", last)
+	}
 }
 
 // With the circuit open, or when time is up, the error says what the node failed with.
 func TestCauseIsKept(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.cut()
+		p.refused()
 		for range maxFailures {
 			p.TryAcquire(t.Context(), "k")
 			refusalsHeard()
@@ -256,12 +251,12 @@ func TestCauseIsKept(t *testing.T) {
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, errCircuitOpen)
 		wantErr(t, err, errRefused)
-		p.vanish()
+		p.cut()
 		time.Sleep(2 * p.p.nodeTimeout)
 		_, err = p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, errNodeTimeout)
 		wantErr(t, err, errRefused)
-		p.clear()
+		p.mend()
 		time.Sleep(time.Minute)
 		w.release(w.acquire(p, "k"))
 		synctest.Wait()

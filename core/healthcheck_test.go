@@ -40,8 +40,7 @@ func TestRenewWhile(t *testing.T) {
 			t.Errorf("%d checks in a minute", n)
 		}
 		well.Store(false)
-		time.Sleep(p.p.renewEvery * 11 / 10) // the renewal that the check before it allowed
-		synctest.Wait()
+		w.pass(p.p.renewEvery * 11 / 10) // the renewal that the check before it allowed
 		renewals, asked := p.counting(renewScript), checks.Load()
 		testutil.Receive(t, lease.Context().Done())
 		for _, err := range []error{context.Cause(lease.Context()), lease.Lost(), lease.Release(t.Context())} {
@@ -153,7 +152,7 @@ func TestRenewWhileNodesFail(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
-		p.cut()
+		p.refused()
 		testutil.Receive(t, lease.Context().Done())
 		wantReason(t, lease.Lost(), LossExpired) // it was well to the end
 	})

@@ -73,14 +73,14 @@ func TestProvisionBesideARenewedLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.stranger()
 		lease := w.acquire(a.reaches(0, 1), "k")
-		a.clear()
+		a.mend()
 		time.Sleep(4 * time.Second) // a renewal: the lease is on node 2
 		if w.owner(a, 2, "k") != lease.id {
 			t.Fatal("the schedule is off: node 2 does not have the lease")
 		}
 		w.nodes[0].Flush()
 		w.nodes[1].Flush()
-		a.cut()
+		a.refused()
 		b.Provision(t.Context()) // whatever it answers
 		other, _ := b.reaches(0, 1).TryAcquire(t.Context(), "k")
 		wantNotBoth(t, lease, other)
@@ -92,13 +92,13 @@ func TestLateCompletionWithTwoMaxTTLs(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		x, y := w.process(WithMaxTTL(24*time.Hour)), w.process()
 		stale := w.acquire(x, "k")
-		x.cut()
+		x.refused()
 		time.Sleep(time.Minute)
 		lease := w.acquire(y, "k")
 		first := lease.FencingToken()
 		w.release(lease)
 		time.Sleep(4 * time.Hour)
-		x.clear()
+		x.mend()
 		time.Sleep(time.Minute)
 		if err := stale.Complete(t.Context(), []byte("stale")); err == nil {
 			t.Fatalf("completed with token %d, 4h after it was lost, though %d was granted since", stale.FencingToken(), first)
@@ -214,7 +214,7 @@ func TestSpreadAfterTheRetention(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		next := w.acquire(b.reaches(0, 1), "k") // a new life of the key
 		w.release(next)
-		b.clear()
+		b.mend()
 		time.Sleep(4100 * time.Millisecond)
 		c.links[0].set(fate{refuse: true})
 		_, err := c.TryAcquire(t.Context(), "k")
@@ -249,7 +249,7 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		_, err := b.reaches(0, 1, 2).Acquire(t.Context(), "k")
 		wantErr(t, err, ErrDone)
-		b.clear()
+		b.mend()
 		time.Sleep(11 * time.Minute)
 		if _, err = b.reaches(0, 1, 2).TryAcquire(t.Context(), "k"); err == nil {
 			t.Fatalf("granted %v after Complete had returned nil, of a retention of %v", time.Since(done), a.p.retention)

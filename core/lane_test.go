@@ -332,7 +332,7 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 		}
 		time.Sleep(12 * time.Second)
 		w.wantHeld(held)
-		p.clear()
+		p.mend()
 	})
 }
 

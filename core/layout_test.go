@@ -11,7 +11,7 @@ import (
 
 // What a script does not know it refuses, never takes for free: it may be somebody's lease.
 func TestOtherLayoutsAreRefused(t *testing.T) {
-	for name, write := range map[string]func(n *testutil.Node, resource string) (any, error){
+	bubbles(t, 1, map[string]func(n *testutil.Node, resource string) (any, error){
 		"a hash, as it once was": func(n *testutil.Node, resource string) (any, error) {
 			return n.Exec("HSET", resource, "e", "0", "i", "another", "f", "7")
 		},
@@ -25,36 +25,28 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		"cut short":          func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x02\x00\x00") },
 		"nothing but a mark": func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x02") },
 		"an empty string":    func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, w *world) {
-				p := w.process()
-				resource := p.e.keys.resource("k")
-				lease := p.newLease(t.Context(), "k")
-				lease.token = 8
-				if _, err := write(w.nodes[0], resource); err != nil {
-					t.Fatal(err)
-				}
-				before := w.dump(t, resource)
-				for _, q := range []sentRequest{
-					{acquireScript, stamped(lease.acquiring(false).args)},
-					{renewScript, stamped(append(lease.args(renewScript, 5), uint64(8), time.Now().Add(time.Hour).UnixMilli(), 0, noMemory, 1000))},
-					{releaseScript, lease.releasing(0).args},
-				} {
-					if v := p.e.nodes[0].call(context.Background(), q.s, q.args); v.verdict != VerdictFailed {
-						t.Errorf("%v: %v", q.s.op, v.verdict)
-					}
-				}
-				r := lease.offering(&nodeRecord{rest: time.Hour}, 8, true)
-				if v := p.e.nodes[0].call(context.Background(), completeScript, stamped(append(r.args, r.tail(0)...))); v.verdict != VerdictFailed {
-					t.Errorf("complete: %v", v.verdict)
-				}
-				if after := w.dump(t, resource); after != before {
-					t.Errorf("%q became %q", before, after)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, write func(n *testutil.Node, resource string) (any, error)) {
+		p := w.process()
+		resource := p.e.keys.resource("k")
+		lease := p.newLease(t.Context(), "k")
+		lease.token = 8
+		must(write(w.nodes[0], resource))
+		before := w.dump(t, resource)
+		r := lease.offering(&nodeRecord{rest: time.Hour}, 8, true)
+		for _, q := range []sentRequest{
+			{acquireScript, stamped(lease.acquiring(false).args)},
+			{renewScript, stamped(append(lease.args(renewScript, 5), uint64(8), time.Now().Add(time.Hour).UnixMilli(), 0, noMemory, 1000))},
+			{releaseScript, lease.releasing(0).args},
+			{completeScript, stamped(append(r.args, r.tail(0)...))},
+		} {
+			if v := p.e.nodes[0].call(context.Background(), q.s, q.args); v.verdict != VerdictFailed {
+				t.Errorf("%v: %v", q.s.op, v.verdict)
+			}
+		}
+		if after := w.dump(t, resource); after != before {
+			t.Errorf("%q became %q", before, after)
+		}
+	})
 }
 
 // dump is what node 0 stores under a Redis key.

@@ -226,7 +226,7 @@ func TestPollingHeedsTheRemainingTime(t *testing.T) {
 		holder, p := w.process(), w.process(withRetryDelay(10*time.Millisecond, time.Hour))
 		start := time.Now()
 		w.acquire(holder, "k")
-		holder.vanish()
+		holder.cut()
 		lease := w.await(p, "k")
 		wantBetween(t, "taken after", time.Since(start), 10*time.Second, 10*time.Second+20*time.Millisecond)
 		w.release(lease)
@@ -265,7 +265,7 @@ func TestMaxWait(t *testing.T) {
 			if c.want == ErrUnavailable {
 				w.release(lease)
 				w.release(remote)
-				p.cut()
+				p.refused()
 			}
 			start := time.Now()
 			_, err = p.Acquire(t.Context(), c.key)
@@ -275,7 +275,7 @@ func TestMaxWait(t *testing.T) {
 			}
 			wantBetween(t, name, time.Since(start), 2*time.Second, 2*time.Second)
 			if c.want == ErrUnavailable {
-				p.clear()
+				p.mend()
 				time.Sleep(time.Minute)
 				lease, remote = w.acquire(p, "k"), w.acquire(other, "remote")
 			}

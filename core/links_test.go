@@ -21,23 +21,23 @@ func (p *process) next(f fate, s *script) {
 	}
 }
 
-// clear lets all requests pass. What is lost fails now.
-func (p *process) clear() {
+// mend lets all requests pass. What is lost fails now.
+func (p *process) mend() {
 	for _, k := range p.links {
-		k.clear()
+		k.mend()
 	}
 }
 
-// vanish makes p fall silent, as a process that was killed.
-func (p *process) vanish() { p.set(fate{lose: true}) }
+// cut swallows all that p sends, until mend: it falls silent, as a process that was killed.
+func (p *process) cut() { p.set(fate{lose: true}) }
 
-// cut has p reach no node, until clear.
-func (p *process) cut() { p.reaches() }
+// refused has every node refuse p at once, until mend.
+func (p *process) refused() { p.reaches() }
 
 // reaches has p reach these nodes, and no other, from now on.
 func (p *process) reaches(nodes ...int) *process {
 	for i, k := range p.links {
-		k.clear()
+		k.mend()
 		if !slices.Contains(nodes, i) {
 			k.set(fate{refuse: true})
 		}
@@ -48,7 +48,7 @@ func (p *process) reaches(nodes ...int) *process {
 // records has COMPLETE of p reach these nodes, and no other.
 func (p *process) records(nodes ...int) *process {
 	for i, k := range p.links {
-		k.clear()
+		k.mend()
 		if !slices.Contains(nodes, i) {
 			k.set(fate{refuse: true}, completeScript)
 		}

@@ -67,7 +67,7 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 		w.nodes[0].RestartEmpty()
 		short.e.health.touch(nodeSet(0).with(0), 0) // a quarantine of 5s begins, for all that short knows
 		time.Sleep(7 * time.Second)
-		short.clear()
+		short.mend()
 		time.Sleep(2 * time.Second) // nothing is under way that could still fail
 		for i, k := range short.links[1:] {
 			short.e.nodes[1+i].connections = 1

@@ -50,7 +50,7 @@ func TestLateGrantAfterGivingUp(t *testing.T) {
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
 		time.Sleep(3500 * time.Millisecond)
-		p.links[0].clear()
+		p.links[0].mend()
 		time.Sleep(2 * time.Second)
 		w.wantFree(p, "k", 0)
 	})

@@ -16,38 +16,32 @@ import (
 
 // An observer that panics, where somebody recovers as net/http does, leaves neither a turn nor a lease behind.
 func TestObserverPanics(t *testing.T) {
+	kinds := map[string]OpKind{}
 	for _, kind := range []OpKind{OpAcquire, OpHold, OpRelease} {
-		t.Run(kind.String(), func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				panics := true
-				p := w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
-					if panics && op.Kind == kind {
-						panics = false
-						panic("observer")
-					}
-					return ctx, nil
-				}}))
-				func() {
-					defer func() {
-						if recover() == nil {
-							t.Error("no panic")
-						}
-					}()
-					p.Do(t.Context(), "k", func(context.Context) error { return nil })
-				}()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				lease, err := p.Acquire(ctx, "k")
-				if err != nil {
-					t.Fatalf("after a minute: %v", err)
-				}
-				w.release(lease)
-				if err := p.Close(ctx); err != nil {
-					t.Errorf("Close: %v", err)
-				}
-			})
-		})
+		kinds[kind.String()] = kind
 	}
+	bubbles(t, 3, kinds, func(t *testing.T, w *world, kind OpKind) {
+		panics := true
+		p := w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+			if panics && op.Kind == kind {
+				panics = false
+				panic("observer")
+			}
+			return ctx, nil
+		}}))
+		panicked, _ := recovered(func() error {
+			return p.Do(t.Context(), "k", func(context.Context) error { return nil })
+		})
+		if panicked == nil {
+			t.Error("no panic")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		w.release(w.awaitUnder(ctx, p, "k"))
+		if err := p.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
 }
 
 func TestObserverWithoutEnd(t *testing.T) {

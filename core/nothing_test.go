@@ -96,17 +96,19 @@ func TestOnceResult(t *testing.T) {
 			}
 		}
 		wantErr(t, b.Once(t.Context(), "k", func(context.Context) error { return nil }), ErrDone)
+	})
+}
 
-		large := string(make([]byte, maxResult+1))
-		got, err = a.OnceResult(t.Context(), "large", fn(large, nil))
+// What is not recorded is returned, and what is recorded counts.
+func TestOnceResultThatIsNotTheRecord(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, b := w.process(), w.process()
+		large := make([]byte, maxResult+1)
+		got, err := a.OnceResult(t.Context(), "large", func(context.Context) ([]byte, error) { return large, nil })
 		if len(got) != len(large) || !errors.Is(err, ErrResultTooLarge) {
 			t.Errorf("too large: %d bytes, %v", len(got), err)
 		}
-		if lease, err := b.TryAcquire(t.Context(), "large"); err != nil {
-			t.Error(err)
-		} else {
-			w.release(lease)
-		}
+		w.release(w.acquire(b, "large"))
 
 		own := func(ctx context.Context) ([]byte, error) {
 			lease, _ := FromContext(ctx)
@@ -119,6 +121,7 @@ func TestOnceResult(t *testing.T) {
 		}
 
 		// ErrDone of another key, from within.
+		must(a.OnceResult(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("r"), nil }))
 		got, err = a.OnceResult(t.Context(), "other", func(ctx context.Context) ([]byte, error) {
 			return nil, a.Once(ctx, "k", func(context.Context) error { return nil })
 		})

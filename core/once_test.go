@@ -63,7 +63,7 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 		"panic": {func(context.Context) error { panic(failure) }, nil, failure},
 	}, func(t *testing.T, w *world, c failing) {
 		p, other := w.process(), w.process()
-		err, panicked := recovered(func() error { return p.Once(t.Context(), "k", c.fn) })
+		panicked, err := recovered(func() error { return p.Once(t.Context(), "k", c.fn) })
 		if err != c.err || panicked != c.panics {
 			t.Errorf("error %v, panic %v", err, panicked)
 		}
@@ -73,9 +73,7 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 				t.Errorf("node %d: owner %q, record %q", i, w.owner(p, i, "k"), w.recordOn(p, i, "k"))
 			}
 		}
-		if len(p.e.lines.m) > 0 || len(p.e.leases) > 0 {
-			t.Errorf("left behind: %d lines, %d leases", len(p.e.lines.m), len(p.e.leases))
-		}
+		p.wantNothingLeft(t)
 		ran := false
 		err = other.Once(t.Context(), "k", func(context.Context) error { ran = true; return nil })
 		if err != nil || !ran {
@@ -84,10 +82,10 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 	})
 }
 
-// recovered calls f, and returns its error, or what it panicked with.
-func recovered(f func() error) (err error, panicked any) {
+// recovered calls f, and returns what it panicked with, or its error.
+func recovered(f func() error) (panicked any, err error) {
 	defer func() { panicked = recover() }()
-	return f(), nil
+	return nil, f()
 }
 
 // never is what must not run: for keys that are done, or held.

@@ -100,7 +100,7 @@ func TestQuarantineIsNotSleptThrough(t *testing.T) {
 		p := w.process(WithMaxTTL(time.Hour))
 		w.nodes[1].RestartEmpty()
 		p.links[0].set(fate{refuse: true})
-		time.AfterFunc(time.Second, p.links[0].clear)
+		time.AfterFunc(time.Second, p.links[0].mend)
 		start := time.Now()
 		lease, err := p.Acquire(t.Context(), "k")
 		if err != nil {
@@ -134,10 +134,10 @@ func TestMaxWaitEndsInsideARound(t *testing.T) {
 func TestSlowLogger(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithLogger(slog.New(slowHandler{slog.DiscardHandler})))
-		p.cut()
+		p.refused()
 		p.TryAcquire(t.Context(), "x")
 		time.Sleep(22 * time.Second) // away from the touches: one that fails leaves a node alone for a second
-		p.clear()
+		p.mend()
 		w.release(w.acquire(p, "k"))
 	})
 }

@@ -88,7 +88,7 @@ func TestAnswersOfNodes(t *testing.T) {
 		want    bool
 	}{
 		"granted":  {func(*world, *process) {}, true},
-		"refused":  {func(_ *world, p *process) { p.cut() }, false},
+		"refused":  {func(_ *world, p *process) { p.refused() }, false},
 		"an error": {func(w *world, p *process) { w.nodes[0].Exec("HSET", p.e.keys.resource("k"), "f", "v") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -131,7 +131,7 @@ func TestReentrantThroughAnotherKey(t *testing.T) {
 // The run ends with the caller's context, and with the lease even if that context does not, and says which it was.
 func TestEndOfAReentrantRun(t *testing.T) {
 	errBoom := errors.New("boom")
-	vanishes := func(p *process, _ context.CancelFunc) { p.vanish() }
+	vanishes := func(p *process, _ context.CancelFunc) { p.cut() }
 	for name, c := range map[string]reentrantEnd{
 		"lost": {ends: vanishes, err: context.Context.Err, want: []error{ErrLost}, notWant: context.Canceled},
 		"lost, of a cut context": {cut: true, ends: vanishes, err: context.Context.Err,
@@ -141,7 +141,7 @@ func TestEndOfAReentrantRun(t *testing.T) {
 		"lost, without an error": {cut: true, ends: vanishes, err: func(context.Context) error { return nil },
 			want: []error{ErrLost}, notWant: context.Canceled},
 		"lost in a pause": {cut: true, paused: true, ends: func(p *process, _ context.CancelFunc) {
-			p.vanish()
+			p.cut()
 			p.stopTimers()
 			time.Sleep(time.Minute)
 		}, err: context.Context.Err, want: []error{ErrLost}, notWant: context.Canceled},
@@ -149,7 +149,7 @@ func TestEndOfAReentrantRun(t *testing.T) {
 			want: []error{context.Canceled}, notWant: ErrLost, released: true},
 		"cancelled, and lost": {ends: func(p *process, cancel context.CancelFunc) {
 			cancel()
-			p.vanish()
+			p.cut()
 			time.Sleep(time.Minute)
 		}, err: context.Context.Err, want: []error{context.Canceled, ErrLost}},
 		"its deadline": {ends: func(*process, context.CancelFunc) { time.Sleep(5 * time.Minute) }, err: context.Context.Err,
@@ -196,7 +196,7 @@ func (c reentrantEnd) run(t *testing.T, w *world, again again) {
 	if c.notWant != nil && errors.Is(err, c.notWant) {
 		t.Errorf("error is %v", err)
 	}
-	p.clear()
+	p.mend()
 	if err := lease.Release(t.Context()); c.released != (err == nil) {
 		t.Errorf("the outermost's release: %v", err)
 	}

@@ -2,7 +2,6 @@ package core
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/testutil"
@@ -26,8 +25,7 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 			}
 			return fate{}
 		})
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		w.pass(time.Minute)
 		if len(sent) < 10 {
 			t.Fatalf("%d renewals", len(sent))
 		}

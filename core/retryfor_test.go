@@ -24,7 +24,7 @@ func TestRetryFor(t *testing.T) {
 			return time.Since(began), err
 		}
 		again := func() { // the next case begins with a free key
-			p.clear()
+			p.mend()
 			time.Sleep(time.Minute)
 		}
 
@@ -52,7 +52,7 @@ func TestRetryFor(t *testing.T) {
 		ctx, cancel = context.WithCancel(t.Context())
 		lease := cut()
 		time.AfterFunc(3*time.Second, func() {
-			p.clear()
+			p.mend()
 			cancel()
 		})
 		if err := lease.Complete(ctx, []byte("last"), RetryFor(d)); err != nil {

@@ -107,7 +107,7 @@ func TestPoolOfDeadConnectionsCostsNoLease(t *testing.T) {
 		p.forget(12)
 		time.Sleep(8 * time.Second)
 		w.wantHeld(held)
-		p.clear()
+		p.mend()
 		linger()
 	})
 }
@@ -168,7 +168,7 @@ func TestShortLeaseBesideDeadConnections(t *testing.T) {
 		p.forget(8)
 		time.Sleep(3 * time.Second)
 		w.wantHeld(held)
-		p.clear()
+		p.mend()
 		linger()
 	})
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -24,152 +24,169 @@ func TestSimulationOfHandOns(t *testing.T) {
 }
 
 func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
-	var mu sync.Mutex
-	draw := func(n int) int {
-		mu.Lock()
-		defer mu.Unlock()
-		return r.IntN(n)
-	}
-	var calm, polls atomic.Bool
-	polls.Store(r.IntN(4) == 0)
-	var procs []*process
+	s := &handOnSim{world: w, r: r, polls: r.IntN(4) == 0, over: make(chan struct{})}
 	for range 1 + r.IntN(3) {
-		p := w.process(TTL(4 * time.Second))
-		for i, k := range p.links {
-			if polls.Load() {
-				p.e.nodes[i].unqueued.Store(true)
-			}
-			k.decide(func(*script, []any) fate {
-				f := fate{delay: time.Duration(draw(500)) * time.Microsecond, replyDelay: time.Duration(draw(500)) * time.Microsecond}
-				if calm.Load() {
-					return f
-				}
-				switch draw(40) {
-				case 0:
-					f.lose = true
-				case 1:
-					f.loseReply = true
-				case 2:
-					f.twice, f.delay = true, time.Duration(draw(50))*time.Millisecond
-				case 3:
-					f.delay = time.Duration(draw(300)) * time.Millisecond
-				case 4:
-					f.replyDelay = time.Duration(draw(300)) * time.Millisecond
-				}
-				return f
-			})
-		}
-		procs = append(procs, p)
+		s.procs = append(s.procs, s.start())
 	}
-	over := make(chan struct{})
 	var all sync.WaitGroup
-	var history sync.Mutex
-	var holder *Lease
-	var greatest uint64
-	grants := 0
-	for _, p := range procs {
-		short, err := p.With(MaxWait(30*time.Millisecond), TTL(3500*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		min, err := p.With(MinHold(20 * time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		fixed, err := p.With(FixedLease(true), Linger(Forever))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 4 {
-			all.Go(func() {
-				for !isClosed(over) {
-					ctx, cancelIt := context.WithCancel(context.Background())
-					cancel := func() { cancelIt() }
-					l := []*Locker{p.Locker, p.Locker, short, min, fixed}[draw(5)]
-					acquire := l.Acquire
-					if draw(6) == 0 {
-						acquire = l.TryAcquire
-					}
-					if draw(5) == 0 {
-						time.AfterFunc(time.Duration(draw(60))*time.Millisecond, cancel)
-					}
-					lease, err := acquire(ctx, "k")
-					if err != nil {
-						cancel()
-						time.Sleep(time.Duration(draw(5)) * time.Millisecond)
-						continue
-					}
-					history.Lock()
-					if holder != nil && holder.Context().Err() == nil && lease.Context().Err() == nil {
-						t.Error("two holders")
-					}
-					if lease.FencingToken() <= greatest && lease.Context().Err() == nil {
-						t.Errorf("token %d after %d", lease.FencingToken(), greatest)
-					}
-					greatest = max(greatest, lease.FencingToken())
-					holder = lease
-					grants++
-					history.Unlock()
-					time.Sleep(time.Duration(draw(10)) * time.Millisecond)
-					switch die := draw(30); {
-					case die == 0 && !calm.Load(): // dies
-						if l != fixed {
-							cancel()
-						}
-						continue
-					case die < 4:
-						go lease.Release(ctx)
-						lease.Release(ctx)
-					case die < 8:
-						go lease.Release(ctx)
-						time.Sleep(time.Duration(draw(3)) * time.Millisecond)
-						lease.Release(ctx)
-					default:
-						lease.Release(ctx)
-					}
-					cancel()
-				}
-			})
+	for _, p := range s.procs {
+		for _, call := range s.callers(p) {
+			all.Go(call)
 		}
 	}
 	time.Sleep(3 * time.Second)
-	calm.Store(true)
+	s.calm.Store(true)
 	time.Sleep(5 * time.Second) // longer than a lease lasts
-	history.Lock()
-	before := grants
-	history.Unlock()
+	before := s.granted()
 	time.Sleep(time.Second)
-	history.Lock()
+	grants := s.granted()
 	if grants-before < 20 {
 		t.Errorf("%d grants in 1s of peace", grants-before)
 	}
-	t.Logf("%d nodes, %d processes, polls %v: %d grants, %d of them in 1s of peace", len(w.nodes), len(procs), polls.Load(), grants, grants-before)
-	history.Unlock()
-	close(over)
+	t.Logf("%d nodes, %d processes, polls %v: %d grants, %d of them in 1s of peace", len(w.nodes), len(s.procs), s.polls, grants, grants-before)
+	close(s.over)
 	all.Wait()
-	time.Sleep(10 * time.Second)
-	synctest.Wait()
-	for i, p := range procs {
-		p.e.lines.mu.Lock()
-		if n := len(p.e.lines.m); n > 0 {
-			t.Errorf("process %d: %d turns are left: %+v", i, n, p.e.lines.m)
-		}
-		p.e.lines.mu.Unlock()
-		p.e.waits.mu.Lock()
-		if n := len(p.e.waits.byName); n > 0 {
-			t.Errorf("process %d: %d waits are left", i, n)
-		}
-		p.e.waits.mu.Unlock()
-		p.e.mu.Lock()
-		if n := len(p.e.leases); n > 0 {
-			t.Errorf("process %d: %d leases are left", i, n)
-		}
-		p.e.mu.Unlock()
+	s.pass(10 * time.Second)
+	for _, p := range s.procs {
+		p.wantNothingLeft(t)
 	}
 	for i, n := range w.nodes {
-		if q := w.queue(procs[0], i, "k"); len(q) > 0 {
-			ms, _ := n.Exec("PTTL", procs[0].e.keys.tags[0]+"w:k")
+		if q := w.queue(s.procs[0], i, "k"); len(q) > 0 {
+			ms, _ := n.Exec("PTTL", s.procs[0].e.keys.tags[0]+"w:k")
 			t.Logf("node %d has %d in its queue, for %v", i, len(q), ms)
 		}
 	}
+}
+
+// A handOnSim is one run of the simulation, and what it has seen.
+type handOnSim struct {
+	*world
+	procs []*process
+	polls bool          // nobody is in a queue
+	calm  atomic.Bool   // no faults any more
+	over  chan struct{} // no calls any more
+
+	mu       sync.Mutex
+	r        *rand.Rand
+	holder   *Lease // the last
+	greatest uint64 // fencing token
+	grants   int
+}
+
+func (s *handOnSim) draw(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.r.IntN(n)
+}
+
+func (s *handOnSim) drawTime(n int, unit time.Duration) time.Duration {
+	return time.Duration(s.draw(n)) * unit
+}
+
+func (s *handOnSim) granted() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.grants
+}
+
+// start makes a process on links with faults.
+func (s *handOnSim) start() *process {
+	p := s.process(TTL(4 * time.Second))
+	for i, k := range p.links {
+		if s.polls {
+			p.e.nodes[i].unqueued.Store(true)
+		}
+		k.decide(func(*script, []any) fate { return s.fate() })
+	}
+	return p
+}
+
+// fate is what becomes of the next request.
+func (s *handOnSim) fate() fate {
+	f := fate{delay: s.drawTime(500, time.Microsecond), replyDelay: s.drawTime(500, time.Microsecond)}
+	if s.calm.Load() {
+		return f
+	}
+	switch s.draw(40) {
+	case 0:
+		f.lose = true
+	case 1:
+		f.loseReply = true
+	case 2:
+		f.twice, f.delay = true, s.drawTime(50, time.Millisecond)
+	case 3:
+		f.delay = s.drawTime(300, time.Millisecond)
+	case 4:
+		f.replyDelay = s.drawTime(300, time.Millisecond)
+	}
+	return f
+}
+
+// callers are four callers of a process, which ask until all is over, each time by one of several Lockers.
+func (s *handOnSim) callers(p *process) []func() {
+	fixed := must(p.With(FixedLease(true), Linger(Forever)))
+	lockers := []*Locker{
+		p.Locker, p.Locker, // the ordinary one, twice as often
+		must(p.With(MaxWait(30*time.Millisecond), TTL(3500*time.Millisecond))),
+		must(p.With(MinHold(20 * time.Millisecond))),
+		fixed,
+	}
+	return slices.Repeat([]func(){func() {
+		for !isClosed(s.over) {
+			l := lockers[s.draw(len(lockers))]
+			s.call(l, l == fixed)
+		}
+	}}, 4)
+}
+
+// call asks for the key once, holds it, and gives it back in one of several ways.
+func (s *handOnSim) call(l *Locker, fixed bool) {
+	ctx, end := context.WithCancel(context.Background())
+	cancel := func() { end() } // go vet: who dies does not call it
+	acquire := l.Acquire
+	if s.draw(6) == 0 {
+		acquire = l.TryAcquire
+	}
+	if s.draw(5) == 0 {
+		time.AfterFunc(s.drawTime(60, time.Millisecond), cancel)
+	}
+	lease, err := acquire(ctx, "k")
+	if err != nil {
+		cancel()
+		time.Sleep(s.drawTime(5, time.Millisecond))
+		return
+	}
+	s.note(lease)
+	time.Sleep(s.drawTime(10, time.Millisecond))
+	switch die := s.draw(30); {
+	case die == 0 && !s.calm.Load(): // dies
+		if fixed {
+			return // not even its context ends
+		}
+	case die < 4:
+		go lease.Release(ctx)
+		lease.Release(ctx)
+	case die < 8:
+		go lease.Release(ctx)
+		time.Sleep(s.drawTime(3, time.Millisecond))
+		lease.Release(ctx)
+	default:
+		lease.Release(ctx)
+	}
+	cancel()
+}
+
+// note checks a grant against the one before.
+func (s *handOnSim) note(lease *Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holder != nil && s.holder.Context().Err() == nil && lease.Context().Err() == nil {
+		s.t.Error("two holders")
+	}
+	if lease.FencingToken() <= s.greatest && lease.Context().Err() == nil {
+		s.t.Errorf("token %d after %d", lease.FencingToken(), s.greatest)
+	}
+	s.greatest = max(s.greatest, lease.FencingToken())
+	s.holder = lease
+	s.grants++
 }

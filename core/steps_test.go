@@ -97,6 +97,32 @@ func (w *world) wantFree(p *process, key string, nodes ...int) {
 	}
 }
 
+// wantNothingLeft checks that p has forgotten all calls and leases.
+func (p *process) wantNothingLeft(t *testing.T) {
+	t.Helper()
+	e := p.e
+	e.lines.mu.Lock()
+	if n := len(e.lines.m); n > 0 {
+		t.Errorf("%d turns are left: %+v", n, e.lines.m)
+	}
+	e.lines.mu.Unlock()
+	e.waits.mu.Lock()
+	if n := len(e.waits.byName); n > 0 {
+		t.Errorf("%d waits are left", n)
+	}
+	e.waits.mu.Unlock()
+	e.mu.Lock()
+	if n := len(e.leases); n > 0 {
+		t.Errorf("%d leases are left", n)
+	}
+	e.mu.Unlock()
+	e.watchdog.mu.Lock()
+	if n := len(e.watchdog.due); n > 0 {
+		t.Errorf("%d leases are left with the watchdog", n)
+	}
+	e.watchdog.mu.Unlock()
+}
+
 func wantValid(t *testing.T, lease *Lease) {
 	t.Helper()
 	if lease.Context().Err() != nil {

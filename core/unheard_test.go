@@ -39,8 +39,7 @@ func TestGrantThatComesLate(t *testing.T) {
 		if w.resource(p, 2, "k").Expiry == 0 {
 			t.Fatal("the third node did not grant it")
 		}
-		time.Sleep(20 * time.Millisecond)
-		synctest.Wait()
+		w.pass(20 * time.Millisecond)
 		if r := w.resource(p, 2, "k"); r.Expiry != 0 {
 			t.Errorf("the third node keeps it: %+v", r)
 		}

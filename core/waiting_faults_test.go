@@ -166,32 +166,27 @@ func TestLeftAtTheMomentOfTheGrant(t *testing.T) {
 
 // An attempt that is taken back gives the call its place in the queue back, also where the grant came too late to count.
 func TestPlaceIsGivenBack(t *testing.T) {
-	for name, slow := range map[string][]int{"granted first": {1, 2}, "granted late": {0}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				holder, p := w.process(FixedLease(true)), w.process()
-				lease := w.holds(holder, "k")
-				c := w.waits(p, "k")
-				for _, i := range slow {
-					p.links[i].set(fate{replyDelay: 2 * time.Millisecond}, acquireScript)
-				}
-				for _, k := range holder.links[1:] {
-					k.set(fate{lose: true}, releaseScript)
-				}
-				lease.Release(t.Context()) // on node 0
-				for _, granted := range []bool{true, false} {
-					for (w.owner(p, 0, "k") != "") != granted {
-						time.Sleep(time.Millisecond)
-						synctest.Wait()
-					}
-				}
-				if q := w.queue(p, 0, "k"); len(q) != 1 {
-					t.Errorf("the queue of node 0, which granted the key alone, is %v", q)
-				}
-				c.cancel()
-			})
-		})
-	}
+	bubbles(t, 3, map[string][]int{"granted first": {1, 2}, "granted late": {0}}, func(t *testing.T, w *world, slow []int) {
+		holder, p := w.process(FixedLease(true)), w.process()
+		lease := w.holds(holder, "k")
+		c := w.waits(p, "k")
+		for _, i := range slow {
+			p.links[i].set(fate{replyDelay: 2 * time.Millisecond}, acquireScript)
+		}
+		for _, k := range holder.links[1:] {
+			k.set(fate{lose: true}, releaseScript)
+		}
+		lease.Release(t.Context()) // on node 0
+		for _, granted := range []bool{true, false} {
+			for (w.owner(p, 0, "k") != "") != granted {
+				w.pass(time.Millisecond)
+			}
+		}
+		if q := w.queue(p, 0, "k"); len(q) != 1 {
+			t.Errorf("the queue of node 0, which granted the key alone, is %v", q)
+		}
+		c.cancel()
+	})
 }
 
 // A call that is over is not put back by an attempt of it whose grant comes late.
@@ -208,13 +203,11 @@ func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 		}
 		lease.Release(t.Context()) // on node 0
 		for w.owner(p, 0, "k") == "" {
-			time.Sleep(time.Millisecond)
-			synctest.Wait()
+			w.pass(time.Millisecond)
 		}
 		c.cancel()
 		for w.owner(p, 0, "k") != "" {
-			time.Sleep(time.Millisecond)
-			synctest.Wait()
+			w.pass(time.Millisecond)
 		}
 		if q := w.queue(p, 0, "k"); len(q) != 1 {
 			t.Errorf("the queue of node 0 is %v, and one call waits", q)

@@ -263,7 +263,7 @@ func TestFirstInTheQueueIsDead(t *testing.T) {
 		lease := w.holds(holder, "k")
 		w.waits(dead, "k")
 		c := w.waits(p, "k")
-		dead.vanish()
+		dead.cut()
 		w.handsOff(lease, c, queueTurn, aTurn)
 		w.handsOff(c.lease, w.waits(holder, "k"), 0, time.Millisecond)
 	})
@@ -277,7 +277,7 @@ func TestFirstTwoInTheQueueAreDead(t *testing.T) {
 		for range 2 {
 			dead := w.process()
 			w.waits(dead, "k")
-			dead.vanish()
+			dead.cut()
 		}
 		c := w.waits(w.process(), "k")
 		w.handsOff(lease, c, 2*queueTurn, fallbackMax)
@@ -351,7 +351,7 @@ func TestTryWhileOthersWait(t *testing.T) {
 		for i := range w.nodes { // the one that was not needed for the refusal hears of it when the call asks again
 			testutil.Await(t, "a place in the queue", func() bool { return len(w.queue(dead, i, "k")) == 1 })
 		}
-		dead.vanish()
+		dead.cut()
 		w.release(lease)
 		synctest.Wait() // on every node
 		_, err := p.TryAcquire(t.Context(), "k")
@@ -386,7 +386,7 @@ func TestWokenWhenALeaseRunsOut(t *testing.T) {
 		w.holds(holder, "k")
 		taken := time.Now()
 		c := w.waits(p, "k")
-		holder.vanish()
+		holder.cut()
 		wantBetween(t, "lease and hand-off", w.gets(c, taken), 10*time.Second, 10*time.Second+5*time.Millisecond)
 	})
 }

@@ -1,0 +1,107 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A pollster is an observer that keeps what nodes make of requests.
+type pollster struct {
+	recording
+	replies map[OpKind][]NodeReply
+}
+
+func (p *pollster) observer() Observer { return Observer{Start: p.start, Node: p.node} }
+
+func (p *pollster) node(_ context.Context, kind OpKind, reply NodeReply) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.replies == nil {
+		p.replies = map[OpKind][]NodeReply{}
+	}
+	p.replies[kind] = append(p.replies[kind], reply)
+}
+
+func (p *pollster) verdicts(kind OpKind, node int) (list []Verdict) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.replies[kind] {
+		if r.Node == node {
+			list = append(list, r.Verdict)
+		}
+	}
+	return list
+}
+
+// A node observer hears each node once per request, also those that answer after the outcome, and those that
+// are left alone.
+func TestNodeObserver(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := &pollster{}
+		p := w.process(WithObserver(Observers(new(recording).observer(), o.observer())))
+		p.links[1].set(fate{replyDelay: 70 * time.Millisecond})
+		p.links[2].set(fate{refuse: true})
+		for range maxFailures {
+			lease := w.acquire(p, "k")
+			p.links[1].set(fate{replyDelay: 20 * time.Millisecond}) // not needed any more
+			w.release(lease)
+			refusalsHeard()
+		}
+		p.links[1].set(fate{})
+		lease := w.acquire(p, "k")
+		if err := lease.Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		refusalsHeard()
+		all := func(v Verdict, n int) []Verdict { return slices.Repeat([]Verdict{v}, n) }
+		for _, c := range []struct {
+			kind OpKind
+			node int
+			want []Verdict
+		}{
+			{OpAcquire, 0, all(VerdictGranted, 4)}, {OpAcquire, 1, all(VerdictGranted, 4)},
+			{OpComplete, 0, all(VerdictGranted, 1)}, {OpComplete, 1, all(VerdictGranted, 1)}, {OpComplete, 2, all(VerdictFailed, 1)},
+		} {
+			if got := o.verdicts(c.kind, c.node); !slices.Equal(got, c.want) {
+				t.Errorf("%v, node %d: %v, want %v", c.kind, c.node, got, c.want)
+			}
+		}
+		if got := o.verdicts(OpAcquire, 2); len(got) != 4 || got[0] != VerdictFailed || got[3] != VerdictCircuitOpen {
+			t.Errorf("acquire, the node that is down: %v", got)
+		}
+		if n := len(o.verdicts(OpRelease, 0)); n != maxFailures {
+			t.Errorf("%d releases heard on node 0", n)
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if first := o.replies[OpAcquire]; !slices.ContainsFunc(first, func(r NodeReply) bool { return r.Latency == 70*time.Millisecond }) {
+			t.Errorf("no slow reply among %+v", first)
+		}
+		if _, ok := o.replies[opProvision]; ok {
+			t.Error("provisioning is observed")
+		}
+	})
+}
+
+// What comes after the outcome is heard, too: a node slower than the quorum is not invisible.
+func TestNodeObserverHearsStragglers(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := &pollster{}
+		p := w.process(WithObserver(o.observer()))
+		p.links[1].set(fate{replyDelay: 50 * time.Millisecond})
+		lease := w.acquire(p, "k")
+		if _, outs := o.of(t, OpAcquire); outs[0].Nodes[1].Verdict != VerdictPending {
+			t.Fatalf("the outcome waited for %v", outs[0].Nodes[1])
+		}
+		if got := o.verdicts(OpAcquire, 1); len(got) != 0 {
+			t.Fatalf("heard %v before it answered", got)
+		}
+		time.Sleep(time.Second)
+		if got := o.verdicts(OpAcquire, 1); !slices.Equal(got, []Verdict{VerdictGranted}) {
+			t.Errorf("heard %v of the straggler", got)
+		}
+		w.release(lease)
+	})
+}
