@@ -1,0 +1,111 @@
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/leader"
+)
+
+// A service of which one process at a time does the work. The others stand by.
+func Example() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	locker, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	e, err := leader.New(locker, "billing", // the group: its processes share a leader
+		leader.OnElected(func(ctx context.Context, t leader.Term) {
+			serve(ctx, t.FencingToken) // ctx ends when this process is to lead no more
+		}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	<-ctx.Done()
+	if err := errors.Join(e.Close(context.Background()), locker.Close(context.Background())); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func serve(ctx context.Context, token uint64) {
+	fmt.Println("leading with token", token)
+	<-ctx.Done()
+}
+
+// Work in pieces: a term that is given up ends between them.
+func ExampleElector_Enter() {
+	var (
+		ctx = context.Background()
+		e   *leader.Elector // made by leader.New
+	)
+	for e.Wait(ctx) == nil { // until this process leads
+		work, leave, err := e.Enter(ctx)
+		if err != nil {
+			continue // it does not any more
+		}
+		if err := sweep(work); err != nil { // work ends if the term is lost
+			log.Print(err)
+		}
+		leave()
+	}
+}
+
+// gocron takes an Elector as it is: only the leader's scheduler runs its jobs.
+func ExampleElector_IsLeader() {
+	var locker *core.Locker // made by core.Open
+	e, err := leader.New(locker, "billing")
+	if err != nil {
+		return
+	}
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(e))
+	if err != nil {
+		return
+	}
+	_, err = scheduler.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(func(ctx context.Context) error {
+		work, leave, err := e.Enter(ctx) // so that the run ends with the term, and Resign waits for it
+		if err != nil {
+			return err
+		}
+		defer leave()
+		return sweep(work)
+	}))
+	if err != nil {
+		return
+	}
+	scheduler.Start()
+}
+
+func sweep(context.Context) error { return nil }
+
+// Pages about the election: who leads, whether this process is fit to, and a way to have another one lead.
+func ExampleElector_Leader() {
+	var e *leader.Elector // made by leader.New
+	http.HandleFunc("GET /leader", func(w http.ResponseWriter, r *http.Request) {
+		h, err := e.Leader(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintf(w, "%s leads since %v, term %d\n", h.Identity, h.Since, h.Term)
+	})
+	http.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		if err := e.Check(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	http.HandleFunc("POST /resign", func(w http.ResponseWriter, r *http.Request) {
+		if err := e.RequestResign(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+}

@@ -1,0 +1,303 @@
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// known demands that all of them say that l leads.
+func (w *world) known(l *candidate, all ...*candidate) {
+	w.Helper()
+	term := l.mustTerm(w.T)
+	want := leader.Holder{Identity: l.name, Term: term.FencingToken, Since: term.Since.UTC()}
+	for _, c := range all {
+		if h, err := c.Leader(w.Context()); h != want || err != nil {
+			w.Errorf("%s says that %+v leads, %v; want %+v", c.name, h, err, want)
+		}
+	}
+}
+
+// Everybody can say who leads: whoever was elected, however the term before it ended, and who has just come.
+func TestLeaderIsVisible(t *testing.T) {
+	for _, nodes := range []int{1, 3, 5} {
+		bubbleIn(t, nodes, func(w *world) {
+			all := w.candidates(3)
+			for i := range 6 {
+				l := w.leader(ttl+taking, all...)
+				time.Sleep(time.Second)
+				newcomer := w.candidate("new")
+				w.known(l, append(all, newcomer)...)
+				isErr(w.T, "Close", newcomer.Close(w.Context()), nil)
+				if i%2 == 0 {
+					l.mustResign(w.T)
+					continue
+				}
+				l.locks.Link.Cut()
+				await(w.T, ttl+taking, "the next one leads", func() bool { return !l.leads() && len(leaders(all...)) > 0 })
+				l.locks.Link.Mend()
+			}
+		})
+	}
+}
+
+// bubbleIn is bubble in a subtest for a number of nodes.
+func bubbleIn(t *testing.T, nodes int, f func(w *world)) {
+	t.Helper()
+	t.Run(map[int]string{1: "one node", 3: "three nodes", 5: "five nodes"}[nodes], func(t *testing.T) { bubble(t, nodes, f) })
+}
+
+// A leader stays visible for as long as it leads, at every moment, also where nodes forget.
+func TestLeaderStaysVisible(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		l, f := w.pair()
+		for i := range 20 {
+			time.Sleep(97 * time.Second)
+			w.known(l, f)
+			if i%7 == 5 {
+				w.nodes[i%3].RestartEmpty()
+			}
+		}
+		for range 2 { // about the time at which records are renewed
+			until := time.Now().Truncate(10 * time.Minute).Add(10 * time.Minute)
+			time.Sleep(time.Until(until) - time.Second)
+			for range 10 {
+				time.Sleep(200 * time.Millisecond)
+				w.known(l, f)
+			}
+		}
+	})
+}
+
+// What nodes keep of who leads and led does not grow.
+func TestRecordsExpire(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		w.candidateOn("alone", w.first.Replica(core.TTL(time.Minute), core.WithMaxTTL(time.Minute)))
+		kept := func() int { return len(w.nodes[0].Keys()) }
+		time.Sleep(3 * time.Hour)
+		before := kept()
+		time.Sleep(2 * time.Hour)
+		if now := kept(); now > before+2 || before < 10 || before > 50 {
+			w.Errorf("%d keys, %d after some hours more", before, now)
+		}
+	})
+}
+
+// Nobody leads, or nobody has said so: then there is no leader to show, nor to ask.
+func TestNoLeaderIsKnown(t *testing.T) {
+	for name, lose := range map[string]func(w *world) *candidate{
+		"it has resigned itself": func(w *world) *candidate {
+			c := w.candidate("alone")
+			w.leader(taking, c)
+			c.mustResign(w.T)
+			return c
+		},
+		"it resigns": func(w *world) *candidate {
+			c := w.candidate("alone")
+			w.leader(taking, c)
+			w.enter(c)
+			isErr(w.T, "asking itself", c.RequestResign(w.Context()), nil)
+			return c
+		},
+		"it does not say": func(w *world) *candidate {
+			if _, err := w.first.TryAcquire(w.Context(), core.Key("cron-leader", "group")); err != nil {
+				w.Fatal(err)
+			}
+			return w.candidate("follower")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(w *world) {
+				c := lose(w)
+				h, err := c.Leader(w.Context())
+				isErr(w.T, "Leader", err, leader.ErrNoLeader)
+				if h != (leader.Holder{}) {
+					w.Errorf("%+v", h)
+				}
+				isErr(w.T, "RequestResign", c.RequestResign(w.Context()), leader.ErrNoLeader)
+			})
+		})
+	}
+}
+
+// Where no quorum answers, who leads cannot be said; the answer does not take for ever.
+func TestLeaderWithoutNodes(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		_, f := w.pair()
+		time.Sleep(ttl)
+		f.locks.Link.Cut()
+		defer f.locks.Link.Mend()
+		start := time.Now()
+		_, err := f.Leader(w.Context())
+		isErr(w.T, "Leader", err, core.ErrUnavailable)
+		isErr(w.T, "RequestResign", f.RequestResign(w.Context()), core.ErrUnavailable)
+		if d := time.Since(start); d > 10*time.Second {
+			w.Errorf("it took %v", d)
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), 10*time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		_, err = f.Leader(ctx)
+		isErr(w.T, "Leader, with little time", err, context.DeadlineExceeded)
+		if d := time.Since(start); d > 10*time.Millisecond {
+			w.Errorf("it took %v", d)
+		}
+	})
+}
+
+// ofRecords reports whether a request is about the records of who leads.
+func ofRecords(cmd redis.Cmder) bool {
+	return strings.Contains(cmd.String(), core.Key("cron-leader-record"))
+}
+
+// A leader that could not say so at once says so later.
+func TestRecordIsRepeated(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		f := w.candidate("follower")
+		w.leader(taking, f)
+		locks := w.first.Replica()
+		locks.Link.OnRequest(func(cmd redis.Cmder) testutil.Action { return testutil.Action{DropRequest: ofRecords(cmd)} })
+		l := w.candidateOn("leader", locks)
+		time.Sleep(time.Second)
+		f.mustResign(w.T)
+		w.leader(taking, l)
+		time.Sleep(30 * time.Second)
+		if !l.leads() {
+			w.Fatal("that its records fail has cost it the leadership")
+		}
+		if h, err := f.Leader(w.Context()); !errors.Is(err, leader.ErrNoLeader) {
+			w.Errorf("%+v, %v: its own term is over", h, err)
+		}
+		locks.Link.OnRequest(nil)
+		time.Sleep(10 * time.Second)
+		w.known(l, f)
+	})
+}
+
+// delayCompletion has the first record that a process makes arrive late.
+func delayCompletion(k *testutil.Link) {
+	var n atomic.Int32
+	k.OnRequest(func(cmd redis.Cmder) (a testutil.Action) {
+		if ofRecords(cmd) {
+			if i := n.Add(1); 3 < i && i <= 6 { // three grants, three completions
+				a.Delay = time.Minute
+			}
+		}
+		return a
+	})
+}
+
+// notBefore demands that no term before the last is shown, and returns which is.
+func (w *world) notBefore(last uint64, c *candidate) uint64 {
+	w.Helper()
+	h, err := c.Leader(w.Context())
+	if errors.Is(err, leader.ErrNoLeader) {
+		return last // the record is held
+	}
+	if err != nil || h.Term < last {
+		w.Errorf("%+v, %v after term %d", h, err, last)
+	}
+	return max(last, h.Term)
+}
+
+// What a leader said too late does not hide its successor.
+func TestLateRecord(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		locks := w.first.Replica()
+		delayCompletion(locks.Link)
+		old := w.candidateOn("old", locks)
+		w.leader(taking, old)
+		all := []*candidate{w.candidate("a"), w.candidate("b")}
+		time.Sleep(time.Second)
+		old.mustResign(w.T)
+		l := w.leader(taking, all...)
+		var last uint64
+		for range 200 {
+			time.Sleep(time.Second)
+			for _, c := range all {
+				last = w.notBefore(last, c)
+			}
+		}
+		w.known(l, append(all, old)...)
+	})
+}
+
+// Anybody may ask the leader to resign, itself included; it finishes its work first, and then the next one leads.
+func TestRequestResign(t *testing.T) {
+	for by, asks := range map[string]func(l, f *candidate) *candidate{
+		"a follower": func(_, f *candidate) *candidate { return f },
+		"the leader": func(l, _ *candidate) *candidate { return l },
+	} {
+		t.Run(by, func(t *testing.T) {
+			bubble(t, 3, func(w *world) {
+				l, f := w.pair()
+				time.Sleep(time.Minute)
+				work, leave := w.enter(l)
+				c := asks(l, f)
+				isErr(w.T, "asking", c.RequestResign(w.Context()), nil)
+				await(w.T, 4*time.Second, "it leads no more", func() bool { return !l.leads() })
+				time.Sleep(3 * ttl)
+				if work.Err() != nil || f.leads() {
+					w.Error("it did not wait for the work")
+				}
+				leave()
+				await(w.T, taking, "the other one leads", f.leads)
+				time.Sleep(time.Minute)
+				if !f.leads() {
+					w.Error("the request has outlived the term")
+				}
+				l.checkCalls(w.T)
+				if got := l.called(); len(got) != 2 || !strings.HasSuffix(got[1], "false") {
+					w.Errorf("callbacks %v", got)
+				}
+			})
+		})
+	}
+}
+
+// Several may ask at once, or again; whoever asks while nobody leads is told so.
+func TestRequestsToResign(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		all := w.candidates(5)
+		var log lines
+		l := w.leader(taking, all...)
+		shy := w.candidate("shy", log.logger())
+		time.Sleep(time.Second)
+		_, leave := w.enter(l)
+		var asked []chan error
+		for _, c := range others(l, all...) {
+			for range 2 {
+				asked = append(asked, during(func() error { return c.RequestResign(w.Context()) }))
+			}
+		}
+		for _, done := range asked {
+			isErr(w.T, "asking", testutil.Receive(w.T, done), nil)
+		}
+		time.Sleep(5 * time.Second)
+		isErr(w.T, "asking again, while it still works", shy.RequestResign(w.Context()), nil)
+		leave()
+		next := w.leader(taking, append(all, shy)...)
+		for next != shy { // in the order in which they came
+			time.Sleep(time.Second)
+			isErr(w.T, "asking", l.RequestResign(w.Context()), nil)
+			next = w.leader(5*time.Second+taking, others(next, append(all, shy)...)...)
+		}
+		time.Sleep(time.Second)
+		isErr(w.T, "asking", l.RequestResign(w.Context()), nil)
+		await(w.T, 4*time.Second, "it leads no more", func() bool { return !shy.leads() })
+		synctest.Wait()
+		if n := log.count("asks this one to resign"); n != 1 || log.count("by="+l.name) != 1 {
+			w.Errorf("logged %d times: %s", n, log.b.String())
+		}
+	})
+}
