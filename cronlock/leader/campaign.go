@@ -134,7 +134,7 @@ func (e *Elector) vacate(t *term) {
 	e.term = nil
 }
 
-func (e *Elector) event(kind string) {
+func (e *Elector) event(kind core.EventKind) {
 	e.locker.Event(e.closing, core.Event{Source: "cronlock", Name: e.group, Kind: kind})
 }
 
