@@ -79,7 +79,7 @@ func TestWaitsInPlaceInOrder(t *testing.T) {
 			t.Fatalf("served in the order %s, %d have ended", got, len(ended))
 		}
 		const twoTrips = 4*oneWay + 5*time.Millisecond // with the pause between two batches for a node
-		for i := 2; i < tasks; i++ { // the first completion runs its script for the first time
+		for i := 2; i < tasks; i++ {                   // the first completion runs its script for the first time
 			took := began[i].Sub(ended[i-1])
 			if took < 0 || took > twoTrips {
 				t.Errorf("task %d began %v after the end of the one before", i, took)
