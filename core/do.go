@@ -108,7 +108,7 @@ func (l *Locker) OnceResult(ctx context.Context, key string, fn func(ctx context
 		return nil, errNoFunction
 	}
 	lease, err := l.acquire(ctx, key, false, opts)
-	if op, ok := err.(*OpError); ok && op.Err == ErrDone {
+	if op, ok := err.(*OpError); ok && op.Err == ErrDone { //nolint:errorlint // acquire returns it as it is
 		return op.Record.Result, nil
 	}
 	if err != nil {

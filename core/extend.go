@@ -82,7 +82,7 @@ func (lease *Lease) ending() *OpError {
 	case reason != "":
 		return lease.lossError(OpRenew)
 	case state == leaseHeld: // the context that it ran under has ended, and it has not run out yet
-		return &OpError{Op: OpRenew, Key: lease.key, Err: fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))}
+		return &OpError{Op: OpRenew, Key: lease.key, Err: fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))} //nolint:errorlint // the cause is not what ended this lease
 	}
 	return &OpError{Op: OpRenew, Key: lease.key, Err: ErrReleased}
 }

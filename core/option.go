@@ -139,7 +139,7 @@ func MinHold(d time.Duration) CallOption { return callOption(func(c *config) { c
 // more, so that a clock that jumps ahead by less, and back, drops none. At most ten years. Default 24h.
 func Retention(d time.Duration) CallOption { return callOption(func(c *config) { c.retention = d }) }
 
-// Reentrant(true) is for code that does not know whether its caller holds the key already: Do and TryDo with a ctx that
+// Reentrant is for code that does not know whether its caller holds the key already: Do and TryDo with a ctx that
 // runs under a lease on key, also through leases on other keys, run fn under that lease instead of failing with ErrHeld,
 // and leave its release to whoever acquired it. Nothing is asked of the nodes or told to the observer, and no other option
 // counts. The context of fn ends with ctx and with the lease; if the lease was lost while fn ran, the error also

@@ -181,6 +181,7 @@ func TestWith(t *testing.T) {
 		{"what was set stays set", 3, []Option{withNodeTimeout(300 * time.Millisecond)}, []CallOption{TTL(5 * time.Second)}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			l := must(New(testutil.Clients(testutil.NewNodes(t, c.n)), c.base...))
 			defer l.Close(context.Background())
 			before := l.p

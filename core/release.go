@@ -69,13 +69,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	defer e.end()
 	ctx, end := lease.p.observe(ctx, OpRelease, lease.key, false, lease.token)
 
-	lease.mu.Lock()
-	if keep > 0 && !lease.released && lease.reason == "" {
-		lease.notBefore.Store(int64(e.clock.now() + keep))
-	}
-	lease.released = true
-	to := lease.reached
-	lease.mu.Unlock()
+	to := lease.markReleased(keep)
 	stay := lease.stay()
 	r := lease.releasing(stay)
 	r.begin(ctx, to)
@@ -98,6 +92,17 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 		end(Outcome{Err: err, Reason: reason, Token: lease.token, Nodes: lease.e.report(t, true)})
 	}
 	return err
+}
+
+// markReleased notes the release, and a cooldown unless there was one before. It returns the nodes to ask.
+func (lease *Lease) markReleased(keep time.Duration) nodeSet {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if keep > 0 && !lease.released && lease.reason == "" {
+		lease.notBefore.Store(int64(lease.e.clock.now() + keep))
+	}
+	lease.released = true
+	return lease.reached
 }
 
 // letGo lets the next contender of this process have its turn, unless it has it.

@@ -40,20 +40,22 @@ func TestKeysCannotBeForged(t *testing.T) {
 		r.serve(setup{adjust: of}, note)
 		tell := func(_ context.Context, t *asynq.Task) (string, error) { return string(t.Payload()), nil }
 		r.serve(setup{adjust: only("identities"), opts: []Option{WithIdentity(tell)}}, note)
-		for _, execution := range []string{"", "b", "b/0:", long} {
+		all := func(enqueue func(id, queue string)) {
 			for _, id := range ids {
 				for _, queue := range queues {
-					r.enqueue(asynq.NewTaskWithHeaders("task", nil, map[string]string{ExecutionHeader: execution}), asynq.TaskID(id), asynq.Queue(queue))
+					enqueue(id, queue)
 				}
 			}
 			r.pass(time.Minute) // the ids are free again
 		}
-		for _, id := range ids {
-			for _, queue := range queues {
-				r.enqueue(asynq.NewTask("task", []byte(queue+"/"+id)), asynq.Queue("identities"))
-			}
+		for _, execution := range []string{"", "b", "b/0:", long} {
+			all(func(id, queue string) {
+				r.enqueue(asynq.NewTaskWithHeaders("task", nil, map[string]string{ExecutionHeader: execution}), asynq.TaskID(id), asynq.Queue(queue))
+			})
 		}
-		r.pass(time.Minute)
+		all(func(id, queue string) {
+			r.enqueue(asynq.NewTask("task", []byte(queue+"/"+id)), asynq.Queue("identities"))
+		})
 		mu.Lock()
 		defer mu.Unlock()
 		if n := len(ids) * len(queues) * 5; len(tasks) != n || r.count(EventDuplicate) > 0 {

@@ -158,9 +158,9 @@ func (k *Link) carry(ctx context.Context, cmds []redis.Cmder, next redis.Process
 	if action.Twice {
 		_ = next(under, cmds)
 	}
-	time.Sleep(action.Delay)
+	time.Sleep(action.Delay) //nolint:forbidigo // the way of a request takes this long, whatever happens meanwhile
 	err := next(under, cmds)
-	time.Sleep(action.ReplyDelay)
+	time.Sleep(action.ReplyDelay) //nolint:forbidigo // likewise
 	if lost {
 		return fail(cmds, resetBy("read", ""))
 	}

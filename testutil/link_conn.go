@@ -102,8 +102,7 @@ func (c *linkConn) Write(p []byte) (int, error) {
 		return 0, linkError("write", c.addr, net.ErrClosed)
 	case c.isReset:
 		c.link.mu.Unlock()
-		// In a bubble, a client that asks again at once would otherwise stop the clock.
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) //nolint:forbidigo // in a bubble, a client that asks again at once would otherwise stop the clock
 		return 0, resetBy("write", c.addr)
 	}
 	defer c.link.mu.Unlock()

@@ -72,8 +72,8 @@ func start(tb testing.TB, nodes []*testutil.Node, opts []core.Option) *Locker {
 
 // end closes the Locker. What a fault keeps it waiting for fails once the process is dead, and has ended by then.
 func (l *Locker) end() {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // what is still held is taken away
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the test's context has ended
+	cancel()                                                // what is still held is taken away
 	_ = l.Close(ctx)
 	l.Link.Kill()
 	if err := l.Close(ctx); err != nil {

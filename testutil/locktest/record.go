@@ -56,8 +56,9 @@ func (r *recorder) start(ctx context.Context, op core.Op) (context.Context, func
 		return ctx, func(out core.Outcome) { r.end(g, ended{time.Now(), errors.Is(out.Err, core.ErrLost)}) }
 	case core.OpComplete:
 		return ctx, func(out core.Outcome) { r.completed(g, out) }
+	default: // says nothing of who holds what
+		return ctx, nil
 	}
-	return ctx, nil
 }
 
 // attempt names one.
