@@ -128,8 +128,8 @@ func (n keyNames) wantDistinct(t *testing.T, resource string) {
 			t.Errorf("%q is a guard record", resource)
 		}
 	}
-	if tag := n.k.tags[n.k.bucket(n.key)] + "x:"; strings.HasPrefix(resource, tag) {
-		t.Errorf("%q may be a tombstone", resource)
+	if tag := n.k.tags[n.k.bucket(n.key)] + "x:"; strings.HasPrefix(resource, tag) || !strings.HasPrefix(n.tombstone, tag) {
+		t.Errorf("%q may be a tombstone, and %q is one", resource, n.tombstone)
 	}
 }
 
