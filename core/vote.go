@@ -59,6 +59,7 @@ const (
 	shapeHolder           // now rest owner place [carried]
 	shapePlace            // now rest place
 	shapeRecord           // now record
+	shapeBallot           // now ballot rest origin: a record without its result
 	shapeQuarantine       // now rest [record]
 	shapeMemory           // memory
 	shapeVoting           // now memory
@@ -78,7 +79,7 @@ var (
 		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
 	completeReplies = grammar{
-		"OK": {VerdictGranted, shapeClock}, "DONE": {VerdictDone, shapeRecord}, "LOST": {VerdictGone, shapeClock}, "FORGOT": {VerdictForgotten, shapeClock}, "WAIT": {VerdictUnconfirmed, shapeClock},
+		"OK": {VerdictGranted, shapeClock}, "DONE": {VerdictDone, shapeBallot}, "LOST": {VerdictGone, shapeClock}, "FORGOT": {VerdictForgotten, shapeClock}, "WAIT": {VerdictUnconfirmed, shapeClock},
 		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
 	releaseReplies = grammar{
@@ -169,6 +170,8 @@ func (v *vote) read(s shape, f *fields) {
 		v.memory = f.word()
 	case shapeRecord:
 		v.record = f.record()
+	case shapeBallot:
+		v.record = f.ballot()
 	case shapeQuarantine:
 		v.rest = f.ms()
 		v.readShown(f)
@@ -203,12 +206,13 @@ func (v *vote) readShown(f *fields) {
 // fields cuts a reply at its spaces.
 type fields struct {
 	rest string
+	more bool // a space followed the last word, so that rest is what is there, though it may be empty
 	bad  bool
 }
 
 func (f *fields) word() string {
-	w, rest, _ := strings.Cut(f.rest, " ")
-	f.rest = rest
+	w, rest, more := strings.Cut(f.rest, " ")
+	f.rest, f.more = rest, more
 	f.bad = f.bad || w == ""
 	return w
 }
@@ -233,14 +237,22 @@ func (f *fields) ms() time.Duration {
 
 const maxRest = 100 * 365 * 24 * time.Hour
 
-func (f *fields) record() *nodeRecord {
+// ballot reads a record without its result.
+func (f *fields) ballot() *nodeRecord {
 	r := &nodeRecord{ballot: uint64(f.number()), rest: f.ms()}
 	r.Token = uint64(f.number())
+	f.bad = f.bad || r.ballot == 0
+	return r
+}
+
+// record reads a record, whose result is all that is left.
+func (f *fields) record() *nodeRecord {
+	r := f.ballot()
+	f.bad = f.bad || !f.more
 	if f.rest != "" {
 		r.Result = []byte(f.rest)
 	}
 	f.rest = ""
-	f.bad = f.bad || r.ballot == 0
 	return r
 }
 

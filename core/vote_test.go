@@ -116,7 +116,7 @@ var said = map[*script]*regexp.Regexp{
 	acquireScript: forms(`OK ~ # # @( # # # (?s:.*))?`, `HELD ~ # [^ ]+ #( (?s:.*))?`, `RESERVED ~ # #`, `DONE ~ # # # (?s:.*)`, `QUARANTINED ~ #( # # # (?s:.*))?`,
 		`(TOMBSTONE|LOST|OVERFLOW|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	renewScript:     forms(`(OK|HEALED|PASSED) ~ # @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(WAIT|LOST|TOMBSTONE|REPLICA|NOGUARD) ~`, `CLOCK #`),
-	completeScript:  forms(`DONE ~ # # #( (?s:.*))?`, `(OK|LOST|FORGOT|WAIT|REPLICA|NOGUARD) ~`, `CLOCK #`),
+	completeScript:  forms(`DONE ~ # # #`, `(OK|LOST|FORGOT|WAIT|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	releaseScript:   forms(`OK`, `AGAIN`, `GONE`),
 	provisionScript: forms(`OK @`, `NEW [^ ]+`, `UNUSED @ [^ ]+`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) ~`, `CLOCK #`),
 }
@@ -128,7 +128,7 @@ func forms(forms ...string) *regexp.Regexp {
 // FuzzParse: whatever a server answers, reading it does not panic; and what the script cannot have said is no vote.
 func FuzzParse(f *testing.F) {
 	for _, reply := range []string{"OK", "OK 5", "OK 5 6", "OK 5 6 15 -", "OK 5:9 6 15 0123abcd.1 4 1000 3 result \x00 1 2", "HELD 5 7 abc-1 0", "RESERVED 5 7 1",
-		"QUARANTINED 5 6", "DONE 5 4 1000 3 ", "HEALED 5 9 -", "HEALED 0 0 0", "LOST 5", "CLOCK 5", "REPLICA", "AGAIN", "NOSCRIPT", "HELD 5", "OK x",
+		"QUARANTINED 5 6", "DONE 5 4 1000 3 ", "DONE 5 4 1000 3", "HEALED 5 9 -", "HEALED 0 0 0", "LOST 5", "CLOCK 5", "REPLICA", "AGAIN", "NOSCRIPT", "HELD 5", "OK x",
 		"OK 5 9223372036854775807 15 -", "NEW claim"} {
 		f.Add(reply)
 	}
