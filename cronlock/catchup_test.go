@@ -56,12 +56,9 @@ func TestTickWithoutLeader(t *testing.T) {
 					}
 				}
 				for _, m := range all[1:] {
-					j := m.Cron.job("job")
-					j.mu.Lock()
-					if n := len(j.watched); n > 0 {
-						t.Errorf("%s still watches %d ticks", m.id(), n)
+					if n := m.the("job").follows(); n > 0 {
+						t.Errorf("%s still follows %d ticks", m.id(), n)
 					}
-					j.mu.Unlock()
 				}
 				first.cable.Mend()
 				untilMinute(5 * time.Second)
@@ -192,15 +189,12 @@ func TestTickWithoutLeaderAlone(t *testing.T) {
 // the election, sees the other.
 func TestTickAtTheMomentOfElection(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		only, _ := w.members(1, minutely, nil)
-		tick := untilMinute(-5 * time.Second)
-		j := only.Cron.job("job")
-		cl := &claim{c: only.Cron, job: j, policy: only.policy, ctx: t.Context(), waits: t.Context()}
-		cl.tick, cl.id, cl.shared, cl.period = tick.Add(-time.Minute), stamp(tick.Add(-time.Minute)), true, time.Minute
-		cl.policy.grace = 2 * time.Minute
-		j.leaveToLeader(cl) // of a refusal that was decided before the election
+		only, _ := w.members(1, minutely, nil, WithMisfireGrace(2*time.Minute))
+		minute := untilMinute(-5 * time.Second)
+		before := tick{at: minute.Add(-time.Minute), id: stamp(minute.Add(-time.Minute)), shared: true, late: true}
+		only.the("job").leaveToLeader(before) // of a refusal that was decided before the election
 		time.Sleep(2 * time.Second)
-		if runs := w.ran(); len(runs) != 1 || !runs[0].Tick.Equal(cl.tick) {
+		if runs := w.ran(); len(runs) != 1 || !runs[0].Tick.Equal(before.at) {
 			t.Errorf("runs %+v", runs)
 		}
 		synctest.Wait()

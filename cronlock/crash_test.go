@@ -28,8 +28,8 @@ func TestHolderDies(t *testing.T) {
 		{"at least once, with runs that may overlap", []Option{AtLeastOnce(5), WithOverlap(Allow)}, 2, 3},
 		{"at least once, with runs to be replaced", []Option{AtLeastOnce(5), WithOverlap(Replace)}, 2, 3},
 		{"a tick that kills whoever runs it", []Option{AtLeastOnce(2)}, 4, 2},
-		{"past the grace", []Option{AtLeastOnce(5), WithMisfireGrace(ttl / 2)}, 1, 1},
-		{"past the grace the second time", []Option{AtLeastOnce(5), WithMisfireGrace(ttl + ttl/2)}, 4, 2},
+		{"past the grace, which is for the first start", []Option{AtLeastOnce(5), WithMisfireGrace(ttl / 2)}, 1, 2},
+		{"past the grace the second time", []Option{AtLeastOnce(5), WithMisfireGrace(ttl + ttl/2)}, 4, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
@@ -150,7 +150,7 @@ func TestPanic(t *testing.T) {
 							panic("on purpose")
 						}
 						return nil
-					}, gocron.WithEventListeners(gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) {
+					}, listeners(gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) {
 						w.mu.Lock()
 						defer w.mu.Unlock()
 						recovered++

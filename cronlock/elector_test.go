@@ -184,7 +184,7 @@ func TestNewElectorNamesEveryFault(t *testing.T) {
 // A Cron whose elector could not be made must not run without one.
 func TestCronWithNilElector(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		if _, err := New(w.locks(), "service", WithElector(nil)); err == nil || !strings.Contains(err.Error(), "elector is nil") {
+		if _, err := New(w.locks(), scheduler(t), "service", WithElector(nil)); err == nil || !strings.Contains(err.Error(), "elector is nil") {
 			t.Errorf("error %v", err)
 		}
 	})

@@ -31,7 +31,7 @@ func TestLostLease(t *testing.T) {
 			lost <- end{at, cause}
 			<-goOn
 			return nil
-		}, gocron.WithEventListeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { failed <- err })))
+		}, listeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { failed <- err })))
 		cut.sched.Start()
 		time.Sleep(time.Minute + 100*time.Millisecond)
 
@@ -71,7 +71,7 @@ func TestLostLease(t *testing.T) {
 // recordOf is what the nodes have recorded of the tick.
 func (w *world) recordOf(r *replica, tick time.Time) record {
 	w.t.Helper()
-	_, err := r.Cron.locks.TryAcquire(w.t.Context(), core.Key("cron", "service", "job", "tick", stamp(tick)))
+	_, err := r.locker.TryAcquire(w.t.Context(), core.Key("cron", "service", "job", "tick", stamp(tick)))
 	var op *core.OpError
 	if !errors.Is(err, core.ErrDone) || !errors.As(err, &op) {
 		w.t.Fatalf("the tick is not done: %v", err)

@@ -15,21 +15,9 @@ import (
 )
 
 // held is what a replica keeps in memory for its jobs, in numbers.
-func (r *replica) held(j gocron.Job) string {
+func (r *replica) held(j *Job) string {
 	r.w.t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var n strings.Builder
-	fmt.Fprintf(&n, "%d jobs", len(r.jobs))
-	for _, j := range r.jobs {
-		j.mu.Lock()
-		fmt.Fprintf(&n, ", %d handles, %d running, %d watched, %d handovers, at most 2 counted: %t",
-			len(j.handles), len(j.running), len(j.watched), len(j.handovers), len(j.calls.counted) <= 2)
-		j.mu.Unlock()
-	}
-	r.handoff.mu.Lock()
-	defer r.handoff.mu.Unlock()
-	listed, err := j.NextRuns(1 << 12)
+	listed, err := j.Handle().NextRuns(1 << 12)
 	if err != nil {
 		r.w.t.Error(err)
 	}
@@ -39,7 +27,8 @@ func (r *replica) held(j gocron.Job) string {
 			past++
 		}
 	}
-	return n.String() + fmt.Sprintf(", %d offers, %d of gocron's ticks past", len(r.handoff.offers), past)
+	return fmt.Sprintf("%d jobs, %d of gocron's, at most the ticks of a minute: %t, %d of gocron's ticks past",
+		len(r.all()), len(r.sched.Jobs()), j.kept() <= 61, past)
 }
 
 // A replica that never runs a tick keeps nothing of those it leaves to others, whether it loses them or does not
@@ -51,7 +40,7 @@ func TestMemoryOverTicks(t *testing.T) {
 			serialBubble(t, 1, func(t *testing.T, w *world) {
 				p := WithRetention(3 * time.Minute)
 				var replicas []*replica
-				var jobs []gocron.Job
+				var jobs []*Job
 				var electors []*Elector
 				for i := range 2 {
 					locks := w.locks()

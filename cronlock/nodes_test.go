@@ -194,6 +194,7 @@ func TestLockCancelled(t *testing.T) {
 		for k := 1; reached; k++ {
 			serialBubble(t, 3, func(t *testing.T, w *world) {
 				r := w.replica("0", WithMinGap(time.Minute)) // all that a run can need
+				j := r.job(gocron.CronJob(minutely, true), nil)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var seen atomic.Int64
@@ -203,7 +204,7 @@ func TestLockCancelled(t *testing.T) {
 					}
 					return testutil.Action{}
 				})
-				lock, err := r.Lock(ctx, "job")
+				lock, err := onSchedule{j}.Lock(ctx, "job")
 				if reached = ctx.Err() != nil; !reached && err != nil {
 					t.Fatal(err)
 				}

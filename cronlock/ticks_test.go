@@ -63,7 +63,7 @@ func TestOrderOfRegistration(t *testing.T) {
 		for i := range 3 {
 			r := w.replica(fmt.Sprint(i))
 			for k := range 3 {
-				r.job(gocron.CronJob(secondly, true), nil, gocron.WithName(fmt.Sprint("job", (i+k)%3)))
+				r.add(fmt.Sprint("job", (i+k)%3), gocron.CronJob(secondly, true), nil)
 			}
 			r.sched.Start()
 		}

@@ -67,21 +67,23 @@ func replica(name string) error {
 		return err
 	}
 	defer locker.Close(ctx)
-	cron, err := cronlock.New(locker, "demo", cronlock.WithClock(clock))
+	scheduler, err := gocron.NewScheduler(gocron.WithClock(clock))
+	if err != nil {
+		return err
+	}
+	cron, err := cronlock.New(locker, scheduler, "demo", cronlock.WithClock(clock))
 	if err != nil {
 		return err
 	}
 	defer cron.Close(ctx)
-	scheduler, err := gocron.NewScheduler(cron.Options()...)
-	if err != nil {
-		return err
-	}
 	for _, j := range jobs {
-		_, err := scheduler.NewJob(gocron.CronJob(j.crontab, true), cron.Task(out.task(j)),
-			gocron.WithName(j.name),
-			cron.Job(cronlock.AtLeastOnce(j.attempts)), // with one attempt the same as AtMostOnce
-			gocron.WithEventListeners(gocron.AfterLockError(out.refused)),
-			gocron.WithDisabledDistributedJobLocker(os.Getenv(envUnprotected) != ""))
+		if os.Getenv(envUnprotected) != "" {
+			_, err = scheduler.NewJob(gocron.CronJob(j.crontab, true), gocron.NewTask(out.task(j)))
+		} else {
+			_, err = cron.Add(j.name, gocron.CronJob(j.crontab, true), out.task(j),
+				cronlock.AtLeastOnce(j.attempts), // with one attempt the same as AtMostOnce
+				cronlock.WithGocron(gocron.WithEventListeners(gocron.AfterLockError(out.refused))))
+		}
 		if err != nil {
 			return err
 		}
