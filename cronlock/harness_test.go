@@ -174,6 +174,7 @@ func (r *replica) settle() {
 	for _, j := range r.sched.Jobs() {
 		r.sched.RemoveJob(j.ID())
 	}
+	time.Sleep(2 * time.Second) // for calls of Lock to end
 	for synctest.Wait(); r.running() > 0; synctest.Wait() {
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -35,7 +35,7 @@ func newJob(c *Cron, name string, fn func(context.Context) error, p policy) *Job
 	j := &Job{cron: c, name: name, fn: fn, policy: p, turn: make(chan struct{}, 1), ready: make(chan struct{}),
 		running: map[*run]struct{}{}, followed: map[string]struct{}{}, left: map[string]tick{}}
 	j.scheduled = newCall(j, j.follow)
-	j.ticks.looked = c.clock.Now()
+	j.ticks.look(c.clock.Now())
 	return j
 }
 
@@ -116,7 +116,8 @@ func (j *Job) Handle() gocron.Job {
 // Update gives the job another schedule. A run under way ends as it does when the job is removed: its context does.
 func (j *Job) Update(definition gocron.JobDefinition) error {
 	j.mu.Lock()
-	j.ticks = ticks{looked: j.cron.clock.Now()}
+	j.ticks = ticks{}
+	j.ticks.look(j.cron.clock.Now())
 	id := j.handle.ID()
 	j.mu.Unlock()
 	return j.schedule(func(opts ...gocron.JobOption) (gocron.Job, error) {

@@ -43,7 +43,7 @@ func (j *Job) follow(r *run, err error) {
 	case errors.Is(err, ErrNotLeader):
 		t.late = true
 		j.leaveToLeader(t)
-	case errors.Is(err, ErrOverlap) && (early || j.policy.overlap == Replace):
+	case errors.Is(err, ErrOverlap) && (early || t.deferred || j.policy.overlap == Replace):
 		t.late = !early // one that is early is skipped, too, when it falls due
 		j.pursue(t)
 	case j.policy.attempts > 1 && (class == core.ClassHeld || class == core.ClassUnavailable || class == core.ClassDone && t.gap > 0):

@@ -180,18 +180,30 @@ func (r *run) takeJob() (err error) {
 		return err
 	}
 	err = fmt.Errorf("%w: %w", ErrOverlap, err)
-	if r.skipped() {
-		r.attempt = 0
-		return errors.Join(err, r.settle(outcomeSkipped))
+	switch {
+	case r.tickLease == nil, r.attempt > 1, r.tick.late, r.job.policy.overlap != Forbid:
+		return err
+	case r.job.cron.now().Before(r.tick.at): // who is early must not decide for others
+		return err
+	case r.job.catchesUp():
+		r.tick.deferred = true
+		return err
 	}
-	return err
+	r.attempt = 0
+	return errors.Join(err, r.settle(outcomeSkipped))
 }
 
-// skipped reports whether a tick that finds an earlier run is over. One that is not due yet is not: who is early must not
-// decide for others.
-func (r *run) skipped() bool {
-	return r.tickLease != nil && r.attempt == 1 && !r.tick.late && r.job.policy.overlap == Forbid &&
-		!r.job.cron.now().Before(r.tick.at)
+// catchesUp reports whether a run goes on in this process that is late for want of a leader or of nodes. What falls due
+// meanwhile follows it, and is not skipped; but what falls due while that runs, is: there is no queue.
+func (j *Job) catchesUp() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for r := range j.running {
+		if r.tick.late && !r.tick.deferred {
+			return true
+		}
+	}
+	return false
 }
 
 // offer makes the context of the run, and hands it to the task.

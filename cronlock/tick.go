@@ -18,7 +18,9 @@ type tick struct {
 	slot   string        // of the tick, where each has a gap of its own
 	period time.Duration // the least time between ticks
 	next   time.Time     // the job's next tick, if known
-	late   bool          // it is not run on schedule: it waits for who is in the way
+
+	late     bool // it is not run on schedule: it waits for who is in the way
+	deferred bool // because a run was late that it met
 }
 
 // gocron does not say for which tick it calls Lock. It is the latest one that is due: calls that come late, as those of a
@@ -28,7 +30,8 @@ type tick struct {
 type ticks struct {
 	latest time.Time // the latest tick that has been due
 	next   time.Time // the first that was not, when last looked: gocron may drop it from its list before its call
-	looked time.Time // when that was
+	looked time.Time // when that was, by the scheduler's clock,
+	when   time.Time // and by the machine's monotonic one
 }
 
 // see finds the latest tick that is due by horizon among those that gocron lists, and what it knew before. It reports
@@ -74,8 +77,8 @@ func (j *Job) due(ctx context.Context) (tick, error) {
 		horizon = by
 	}
 	j.mu.Lock()
-	fired := expected(j.ticks.looked, now)
-	j.ticks.looked = now
+	fired := j.ticks.expected(now)
+	j.ticks.look(now)
 	fresh := j.ticks.see(listed, horizon)
 	if s.random {
 		j.ticks.next = time.Time{} // what gocron adds to its list is drawn anew each time
@@ -121,9 +124,13 @@ func (s *schedule) tick(at time.Time, p policy) tick {
 	return t
 }
 
-// expected is the time that a timer set then takes it to be now: later than now, where the wall clock was set back.
-func expected(then, now time.Time) time.Time {
-	if e := then.Round(0).Add(now.Sub(then)); e.After(now) {
+// look notes when it is.
+func (s *ticks) look(now time.Time) { s.looked, s.when = now, time.Now() }
+
+// expected is the time that a timer takes it to be which was set when last looked: later than now, where the wall clock
+// was set back.
+func (s *ticks) expected(now time.Time) time.Time {
+	if e := s.looked.Round(0).Add(time.Since(s.when)); e.After(now) {
 		return e
 	}
 	return now
