@@ -74,12 +74,11 @@ func (x *extra) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
 	return x.job.start(ctx, x.tick, x.call, nil)
 }
 
-// dropped reports whether gocron will not ask any more, as one whose limit of concurrent jobs is reached does in the mode
-// Reschedule.
-func (x *extra) dropped() bool {
+// withdraw reports false where gocron has asked already. It is refused from then on.
+func (x *extra) withdraw() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.gone = !x.asked && x.job.cron.scheduler.JobsWaitingInQueue() == 0
+	x.gone = !x.asked
 	return x.gone
 }
 
@@ -179,7 +178,8 @@ func (j *Job) extra(t tick) (*extra, uuid.UUID, error) {
 	return x, id, err
 }
 
-// errDropped: gocron has not asked for the run.
+// errDropped: gocron has not asked for the run, and will not, as when its limit of concurrent jobs is reached, in the mode
+// Reschedule.
 var errDropped = errors.New("gocron dropped the run")
 
 // await waits until the run has ended, and returns why it did not start.
@@ -191,9 +191,13 @@ func (x *extra) await(ctx context.Context) error {
 		case <-x.over:
 			return x.err
 		case <-ctx.Done():
-			return ctx.Err()
+			if x.withdraw() {
+				return ctx.Err()
+			}
+			<-x.over // whoever closes the Cron waits for it, too
+			return x.err
 		case <-ticker.C:
-			if x.dropped() {
+			if x.job.cron.scheduler.JobsWaitingInQueue() == 0 && x.withdraw() {
 				return errDropped
 			}
 		}

@@ -160,7 +160,7 @@ func TestStopJobsDuringRerun(t *testing.T) {
 			var die func()
 			work := firstOnly(func(ctx context.Context) { die(); <-ctx.Done() })
 			time.Sleep(time.Second) // past midnight, by all clocks
-		a, kill := w.mortal("a", AtLeastOnce(3))
+			a, kill := w.mortal("a", AtLeastOnce(3))
 			die = kill
 			a.job(gocron.CronJob(minutely, true), work)
 			a.sched.Start()

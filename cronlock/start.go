@@ -243,16 +243,12 @@ func (r *run) release(leases ...*core.Lease) {
 	wg.Wait()
 }
 
-// cutOff reports whether a replica that does not lead, and so has asked nobody, cannot reach the nodes either.
+// cutOff reports whether a replica that does not lead, and so has asked nobody, cannot reach the nodes either. It asks for
+// a key that nobody needs: the tick is the leader's to take.
 func (r *run) cutOff() bool {
-	if r.tick.id == "" || !r.job.cron.gate.Enter() {
-		return false
-	}
-	defer r.job.cron.gate.Leave()
 	r.term = r.ctx
-	err := r.takeTick()
-	r.release(r.tickLease)
-	r.tickLease = nil
+	lease, err := r.acquire(r.job.key("reach"), 0)
+	r.release(lease)
 	return outage(err)
 }
 

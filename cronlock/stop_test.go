@@ -228,3 +228,32 @@ func TestClose(t *testing.T) {
 		}
 	})
 }
+
+// Close does not end a run by hand: it waits for it.
+func TestCloseDuringRunNow(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		r := w.replica("0")
+		var cause error
+		j := r.job(gocron.CronJob("@hourly", false), func(ctx context.Context) error {
+			time.Sleep(10 * time.Second)
+			cause = context.Cause(ctx)
+			return nil
+		})
+		time.Sleep(time.Second)
+		r.sched.Start()
+		if err := j.RunNow(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		start := time.Now()
+		if err := r.Close(t.Context()); err != nil || time.Since(start) < 7*time.Second {
+			t.Errorf("closed after %v: %v", time.Since(start), err)
+		}
+		if len(w.ran()) != 1 || cause != nil {
+			t.Errorf("%d runs, the context ended with %v", len(w.ran()), cause)
+		}
+		if n := len(r.sched.Jobs()); n != 1 {
+			t.Errorf("gocron lists %d jobs", n)
+		}
+	})
+}
