@@ -27,34 +27,35 @@ func TestClockSetBack(t *testing.T) {
 	for _, replicas := range []int{1, 2} {
 		for _, ahead := range []time.Duration{10 * time.Second, 20 * time.Minute, -10 * time.Second} {
 			t.Run(fmt.Sprint(replicas, " ", ahead), func(t *testing.T) {
-				bubble(t, 3, func(t *testing.T, w *world) {
-					time.Sleep(time.Minute)
-					clock := &stepped{Clock: defaults().clock}
-					clock.ahead.Store(int64(ahead))
-					r := w.replica("off", WithClock(clock))
-					r.job(gocron.CronJob("@hourly", false), nil)
-					r.sched.Start()
-					if replicas > 1 {
-						other := w.replica("right")
-						other.job(gocron.CronJob("@hourly", false), nil)
-						other.sched.Start()
-					}
-					time.Sleep(time.Minute)
-					clock.ahead.Store(0)
-					time.Sleep(3*time.Hour + 10*time.Minute)
-					f := fleet{w: w}
-					f.atMostOnce()
-					for _, r := range w.ran() {
-						if r.at.Before(r.Tick) {
-							t.Errorf("tick %v ran at %v", r.Tick, r.at)
-						}
-					}
-					if n := len(w.ran()); n != 3 {
-						t.Errorf("%d runs of 3 ticks: %v; errors: %v", n, w.ran(), w.failed())
-					}
-				})
+				bubble(t, 3, func(t *testing.T, w *world) { putRight(t, w, replicas, ahead) })
 			})
 		}
+	}
+}
+
+// putRight starts replicas, of which one has a clock that is put right a minute later.
+func putRight(t *testing.T, w *world, replicas int, ahead time.Duration) {
+	time.Sleep(time.Minute)
+	clock := &stepped{Clock: defaults().clock}
+	clock.ahead.Store(int64(ahead))
+	for i := range replicas {
+		of := []clockwork.Clock{clock, defaults().clock}[i]
+		r := w.replica(fmt.Sprint(i), WithClock(of))
+		r.job(gocron.CronJob("@hourly", false), nil)
+		r.sched.Start()
+	}
+	time.Sleep(time.Minute)
+	clock.ahead.Store(0)
+	time.Sleep(3*time.Hour + 10*time.Minute)
+	f := fleet{w: w}
+	f.atMostOnce()
+	for _, r := range w.ran() {
+		if r.at.Before(r.Tick) {
+			t.Errorf("tick %v ran at %v", r.Tick, r.at)
+		}
+	}
+	if n := len(w.ran()); n != 3 {
+		t.Errorf("%d runs of 3 ticks: %v; errors: %v", n, w.ran(), w.failed())
 	}
 }
 
