@@ -163,6 +163,8 @@ func TestPanic(t *testing.T) {
 					t.Fatalf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.failed())
 				}
 				attemptsInOrder(t, runs)
+				w.mu.Lock()
+				defer w.mu.Unlock()
 				if want := min(tt.panics, tt.starts); recovered != want {
 					t.Errorf("%d panics, want %d", recovered, want)
 				}

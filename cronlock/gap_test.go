@@ -68,8 +68,11 @@ func (c *completions) work(ctx context.Context) error {
 // missing counts the ticks that were not completed, but for those that are recorded as skipped.
 func (c *completions) missing(r *replica, first, last time.Time) (lost, skipped int) {
 	for tick := first; tick.Before(last); tick = tick.Add(3 * time.Second) {
+		c.mu.Lock()
+		done := c.of[tick.UTC()]
+		c.mu.Unlock()
 		switch {
-		case c.of[tick.UTC()]: // one that could not say so is completed once more
+		case done: // one that could not say so is completed once more
 		case r.w.recordOf(r, tick).Outcome == outcomeSkipped:
 			skipped++
 		default:
