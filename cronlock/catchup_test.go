@@ -233,3 +233,21 @@ func TestResignWhileCatchingUp(t *testing.T) {
 		}
 	})
 }
+
+// What falls due while a leader catches up follows, and is not skipped as if the job were too slow.
+func TestCatchUpSkipsNothing(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		only, _ := w.members(1, secondly, func(*member, context.Context) error { time.Sleep(200 * time.Millisecond); return nil })
+		first := time.Now().Truncate(time.Second).Add(time.Second)
+		time.Sleep(time.Until(first.Add(2*time.Second + 500*time.Millisecond)))
+		if err := only.Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(8 * time.Second)
+		for tick := first; tick.Before(first.Add(9 * time.Second)); tick = tick.Add(time.Second) {
+			if n := w.perTick()[tick.UTC()]; n != 1 {
+				t.Errorf("tick %v ran %d times", tick, n)
+			}
+		}
+	})
+}
