@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -48,6 +47,7 @@ const (
 	envNodes       = "CRON_DEMO_NODES"
 	envSkew        = "CRON_DEMO_SKEW"
 	envUnprotected = "CRON_DEMO_UNPROTECTED"
+	envElector     = "CRON_DEMO_ELECTOR"
 )
 
 // replica is a process of the service: what you would write. It ends when its standard input does, which
@@ -71,7 +71,16 @@ func replica(name string) error {
 	if err != nil {
 		return err
 	}
-	cron, err := cronlock.New(locker, scheduler, "demo", cronlock.WithClock(clock))
+	opts := []cronlock.Option{cronlock.WithClock(clock)}
+	if os.Getenv(envElector) != "" {
+		elector, err := cronlock.NewElector(locker, "demo")
+		if err != nil {
+			return err
+		}
+		defer elector.Close(ctx)
+		opts = append(opts, cronlock.WithElector(elector))
+	}
+	cron, err := cronlock.New(locker, scheduler, "demo", opts...)
 	if err != nil {
 		return err
 	}
@@ -115,10 +124,9 @@ func (r *reporter) task(j job) func(context.Context) error {
 	}
 }
 
-// refused hears why a tick does not run here. That another replica has it is what locks are for, and the
-// shutdown may come while Lock asks the nodes.
+// refused hears why a tick does not run here. That another replica has it is what locks are for.
 func (r *reporter) refused(_ uuid.UUID, job string, err error) {
-	if errors.Is(err, core.ErrHeld) || errors.Is(err, core.ErrDone) || errors.Is(err, context.Canceled) {
+	if cronlock.IsExpected(err) {
 		return
 	}
 	r.say(event{Kind: isRefused, Job: job, Text: err.Error()})
