@@ -26,8 +26,8 @@ func (j *Job) retention(t tick) time.Duration {
 // keptTicks are those whose records are kept by default.
 const keptTicks = 3600
 
-// again is for how long after its instant a tick may be started again.
-func (j *Job) again(t tick) time.Duration {
+// rerunnable is for how long after its instant a tick may be started again.
+func (j *Job) rerunnable(t tick) time.Duration {
 	return max(j.policy.grace, j.retention(t)-2*j.cron.clockLimit)
 }
 
@@ -88,7 +88,7 @@ func (j *Job) chase(ctx context.Context, t tick) (unled bool) {
 	for began := time.Now(); ctx.Err() == nil; {
 		err := j.ask(ctx, t)
 		if errors.Is(err, core.ErrHeld) || t.gap > 0 {
-			limit = j.again(t)
+			limit = j.rerunnable(t)
 		}
 		if err == nil {
 			err = j.rerun(ctx, t)
@@ -163,7 +163,7 @@ func (j *Job) leaveToLeader(t tick) {
 	sorted := slices.SortedFunc(maps.Values(j.left), func(a, b tick) int { return b.at.Compare(a.at) })
 	for i, t := range sorted { // the latest first
 		age := now.Sub(t.at)
-		if age > j.again(t) || age > j.policy.grace && (j.policy.attempts == 1 || i >= keptLeft) {
+		if age > j.rerunnable(t) || age > j.policy.grace && (j.policy.attempts == 1 || i >= keptLeft) {
 			delete(j.left, t.id)
 		}
 	}

@@ -110,7 +110,7 @@ func WithRetention(d time.Duration) JobOption { return jobOption(func(p *policy)
 // of the job's own.
 func WithKey(key string) JobOption { return jobOption(func(p *policy) { p.key, p.keyed = key, true }) }
 
-// WithRunAnyway(true) runs a tick unprotected when the nodes cannot be reached, on every replica that it reaches, also with
+// WithRunAnyway has a tick run unprotected when the nodes cannot be reached, on every replica that it reaches, also with
 // an elector. That nodes refuse this replica for its clock is no outage: the tick fails with ErrClock. By default nothing
 // runs in an outage.
 func WithRunAnyway(on bool) JobOption { return jobOption(func(p *policy) { p.runAnyway = on }) }

@@ -82,7 +82,7 @@ func (r *run) inTime() error {
 	}
 	limit := p.grace
 	if r.attempt > 1 || r.attempt == 0 && r.tick.late {
-		limit = r.job.again(r.tick)
+		limit = r.job.rerunnable(r.tick)
 	}
 	if late := c.now().Sub(r.tick.at); !r.tick.at.IsZero() && late > limit {
 		return fmt.Errorf("%w: it is late by %v", ErrMissed, late.Round(time.Millisecond))
