@@ -37,6 +37,9 @@ type ticks struct {
 // see finds the latest tick that is due by horizon among those that gocron lists, and what it knew before. It reports
 // false if that is no other than before.
 func (s *ticks) see(listed []time.Time, horizon time.Time) bool {
+	if s.latest.After(horizon) { // the clock was set back, so that it is due no more
+		s.latest = time.Time{}
+	}
 	before := s.latest
 	for _, t := range append([]time.Time{s.next}, listed...) {
 		if t.After(s.latest) && !t.After(horizon) {
