@@ -22,11 +22,11 @@ func TestLostLease(t *testing.T) {
 			cause error
 		}
 		lost, failed := make(chan end, 1), make(chan error, 1)
-		var l life // here only a partition, which ends
-		cut := w.replicaOn("cut", w.locksVia(&l), AtLeastOnce(2))
+		locks, link := w.wired()
+		cut := w.replicaOn("cut", locks, AtLeastOnce(2))
 		goOn := make(chan struct{})
 		cut.job(gocron.CronJob(minutely, true), func(ctx context.Context) error {
-			l.over.Store(true)
+			link.Cut()
 			at, cause := ended(ctx)
 			lost <- end{at, cause}
 			<-goOn
@@ -53,7 +53,7 @@ func TestLostLease(t *testing.T) {
 			t.Errorf("run again at %v, the context had not ended before %v", runs[1].at, e.at)
 		}
 
-		l.over.Store(false)
+		link.Mend()
 		close(goOn)
 		if err := <-failed; !errors.Is(err, core.ErrLost) {
 			t.Errorf("the task's error is %v", err)
