@@ -31,45 +31,47 @@ func TestTickWithoutLeader(t *testing.T) {
 		{"past the grace", []Option{AtLeastOnce(3), WithMisfireGrace(3 * time.Second)}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				first, all := w.members(3, minutely, nil, tt.policy...)
-				tick := untilMinute(-time.Second)
-				first.cable.Cut() // it leads until after the tick, but cannot run it
-				time.Sleep(time.Second)
-				if len(atHead(all[1:])) > 0 {
-					t.Fatal("the tick has a leader")
-				}
-				time.Sleep(55 * time.Second) // not until the next tick
-				if len(atHead(all)) != 1 || first.leads() {
-					t.Fatal("no other leader")
-				}
-				runs := w.ran()
-				if len(runs) != tt.runs {
-					t.Fatalf("%d runs, want %d: %+v", len(runs), tt.runs, runs)
-				}
-				for _, r := range runs {
-					if !r.Tick.Equal(tick) || r.Attempt != 1 || r.replica != atHead(all)[0].id() {
-						t.Errorf("run of %v, attempt %d, on %s", r.Tick, r.Attempt, r.replica)
-					}
-					if late := r.at.Sub(tick); late > ttl+taking {
-						t.Errorf("it ran %v after the tick", late)
-					}
-				}
-				for _, m := range all[1:] {
-					if n := m.the("job").follows(); n > 0 {
-						t.Errorf("%s still follows %d ticks", m.id(), n)
-					}
-				}
-				first.cable.Mend()
-				untilMinute(5 * time.Second)
-				if n := w.perTick()[tick.UTC()]; n != tt.runs {
-					t.Errorf("later the tick had %d runs", n)
-				}
-				if n := w.perTick()[tick.Add(time.Minute).UTC()]; n != 1 {
-					t.Errorf("the next tick had %d runs", n)
-				}
-			})
+			bubble(t, 3, func(t *testing.T, w *world) { tickWithoutLeader(t, w, tt.policy, tt.runs) })
 		})
+	}
+}
+
+func tickWithoutLeader(t *testing.T, w *world, policy []Option, want int) {
+	first, all := w.members(3, minutely, nil, policy...)
+	tick := untilMinute(-time.Second)
+	first.cable.Cut() // it leads until after the tick, but cannot run it
+	time.Sleep(time.Second)
+	if len(atHead(all[1:])) > 0 {
+		t.Fatal("the tick has a leader")
+	}
+	time.Sleep(55 * time.Second) // not until the next tick
+	if len(atHead(all)) != 1 || first.leads() {
+		t.Fatal("no other leader")
+	}
+	runs := w.ran()
+	if len(runs) != want {
+		t.Fatalf("%d runs, want %d: %+v", len(runs), want, runs)
+	}
+	for _, r := range runs {
+		if !r.Tick.Equal(tick) || r.Attempt != 1 || r.replica != atHead(all)[0].id() {
+			t.Errorf("run of %v, attempt %d, on %s", r.Tick, r.Attempt, r.replica)
+		}
+		if late := r.at.Sub(tick); late > ttl+taking {
+			t.Errorf("it ran %v after the tick", late)
+		}
+	}
+	for _, m := range all[1:] {
+		if n := m.the("job").follows(); n > 0 {
+			t.Errorf("%s still follows %d ticks", m.id(), n)
+		}
+	}
+	first.cable.Mend()
+	untilMinute(5 * time.Second)
+	if n := w.perTick()[tick.UTC()]; n != want {
+		t.Errorf("later the tick had %d runs", n)
+	}
+	if n := w.perTick()[tick.Add(time.Minute).UTC()]; n != 1 {
+		t.Errorf("the next tick had %d runs", n)
 	}
 }
 

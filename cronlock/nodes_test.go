@@ -192,38 +192,42 @@ func TestLockCancelled(t *testing.T) {
 	for node := range 3 {
 		reached := true
 		for k := 1; reached; k++ {
-			serialBubble(t, 3, func(t *testing.T, w *world) {
-				r := w.replica("0", WithMinGap(time.Minute)) // all that a run can need
-				j := r.job(gocron.CronJob(minutely, true), nil)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				var seen atomic.Int64
-				w.nodes[node].OnRequest(func([]string) testutil.Action {
-					if seen.Add(1) == int64(k) {
-						cancel()
-					}
-					return testutil.Action{}
-				})
-				lock, err := onSchedule{j}.Lock(ctx, "job")
-				if reached = ctx.Err() != nil; !reached && err != nil {
-					t.Fatal(err)
-				}
-				if err == nil {
-					if len(w.leases()) == 0 {
-						t.Error("Lock without a lease")
-					}
-					if err := lock.Unlock(ctx); err != nil {
-						t.Error(err)
-					}
-				}
-				time.Sleep(time.Second)
-				if held := w.held(1); len(held) > 0 {
-					t.Errorf("cancelled at request %d of node %d: held: %q", k, node, held)
-				}
-			})
+			serialBubble(t, 3, func(t *testing.T, w *world) { reached = lockCancelled(t, w, node, k) })
 			if k == 1 && !reached {
 				t.Fatal("no request was made")
 			}
 		}
 	}
+}
+
+// lockCancelled cancels a call of Lock when the node gets its k-th request. It is false when there were not so many.
+func lockCancelled(t *testing.T, w *world, node, k int) (reached bool) {
+	r := w.replica("0", WithMinGap(time.Minute)) // all that a run can need
+	j := r.job(gocron.CronJob(minutely, true), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var seen atomic.Int64
+	w.nodes[node].OnRequest(func([]string) testutil.Action {
+		if seen.Add(1) == int64(k) {
+			cancel()
+		}
+		return testutil.Action{}
+	})
+	lock, err := onSchedule{j}.Lock(ctx, "job")
+	if reached = ctx.Err() != nil; !reached && err != nil {
+		t.Fatal(err)
+	}
+	if err == nil {
+		if len(w.leases()) == 0 {
+			t.Error("Lock without a lease")
+		}
+		if err := lock.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	time.Sleep(time.Second)
+	if held := w.held(1); len(held) > 0 {
+		t.Errorf("cancelled at request %d of node %d: held: %q", k, node, held)
+	}
+	return reached
 }
