@@ -17,10 +17,6 @@ import (
 // its success is an error that says so, and does not count: the record is that of the other run.
 func TestLostLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		type end struct {
-			at    time.Time
-			cause error
-		}
 		lost, failed := make(chan end, 1), make(chan error, 1)
 		locks, link := w.wired()
 		cut := w.replicaOn("cut", locks, AtLeastOnce(2))

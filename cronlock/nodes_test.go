@@ -64,20 +64,7 @@ func TestNodesDown(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				for i := range 3 {
-					r := w.replica(fmt.Sprint(i), tt.opts...)
-					r.job(gocron.CronJob(minutely, true), nil)
-					r.sched.Start()
-				}
-				time.Sleep(59 * time.Second)
-				for _, n := range w.nodes[:2] {
-					n.Down()
-				}
-				time.Sleep(time.Second + tt.back)
-				for _, n := range w.nodes {
-					n.Up()
-				}
-				time.Sleep(38 * time.Second) // not to the next tick
+				w.awayAtTheTick(tt.back, tt.opts)
 				runs := w.ran()
 				if len(runs) != tt.starts {
 					t.Errorf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.failed())
@@ -90,13 +77,37 @@ func TestNodesDown(t *testing.T) {
 				if len(w.failed()) != 3 && len(runs) < 3 {
 					t.Errorf("%d replicas were told: %v", len(w.failed()), w.failed())
 				}
-				for _, err := range w.failed() {
-					if !errors.Is(err, core.ErrUnavailable) || IsExpected(err) {
-						t.Errorf("told %v", err)
-					}
-				}
+				w.onlyUnavailable()
 			})
 		})
+	}
+}
+
+// awayAtTheTick takes most of the nodes away for a while when a tick comes.
+func (w *world) awayAtTheTick(back time.Duration, opts []Option) {
+	w.t.Helper()
+	for i := range 3 {
+		r := w.replica(fmt.Sprint(i), opts...)
+		r.job(gocron.CronJob(minutely, true), nil)
+		r.sched.Start()
+	}
+	time.Sleep(59 * time.Second)
+	for _, n := range w.nodes[:2] {
+		n.Down()
+	}
+	time.Sleep(time.Second + back)
+	for _, n := range w.nodes {
+		n.Up()
+	}
+	time.Sleep(38 * time.Second) // not to the next tick
+}
+
+func (w *world) onlyUnavailable() {
+	w.t.Helper()
+	for _, err := range w.failed() {
+		if !errors.Is(err, core.ErrUnavailable) || IsExpected(err) {
+			w.t.Errorf("told %v", err)
+		}
 	}
 }
 
