@@ -31,48 +31,47 @@ func TestTickWithoutLeader(t *testing.T) {
 		{"past the grace", []Option{AtLeastOnce(3), WithMisfireGrace(3 * time.Second)}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				first, all := w.members(3, minutely, nil, tt.policy...)
-				tick := untilMinute(-time.Second)
-				first.cable.Cut() // it leads until after the tick, but cannot run it
-				time.Sleep(time.Second)
-				if len(atHead(all[1:])) > 0 {
-					t.Fatal("the tick has a leader")
-				}
-				time.Sleep(55 * time.Second) // not until the next tick
-				if len(atHead(all)) != 1 || first.leads() {
-					t.Fatal("no other leader")
-				}
-				runs := w.ran()
-				if len(runs) != tt.runs {
-					t.Fatalf("%d runs, want %d: %+v", len(runs), tt.runs, runs)
-				}
-				for _, r := range runs {
-					if !r.Tick.Equal(tick) || r.Attempt != 1 || r.replica != atHead(all)[0].id() {
-						t.Errorf("run of %v, attempt %d, on %s", r.Tick, r.Attempt, r.replica)
-					}
-					if late := r.at.Sub(tick); late > ttl+taking {
-						t.Errorf("it ran %v after the tick", late)
-					}
-				}
-				for _, m := range all[1:] {
-					j := m.Cron.job("job")
-					j.mu.Lock()
-					if n := len(j.watched); n > 0 {
-						t.Errorf("%s still watches %d ticks", m.id(), n)
-					}
-					j.mu.Unlock()
-				}
-				first.cable.Mend()
-				untilMinute(5 * time.Second)
-				if n := w.perTick()[tick.UTC()]; n != tt.runs {
-					t.Errorf("later the tick had %d runs", n)
-				}
-				if n := w.perTick()[tick.Add(time.Minute).UTC()]; n != 1 {
-					t.Errorf("the next tick had %d runs", n)
-				}
-			})
+			bubble(t, 3, func(t *testing.T, w *world) { tickWithoutLeader(t, w, tt.policy, tt.runs) })
 		})
+	}
+}
+
+func tickWithoutLeader(t *testing.T, w *world, policy []Option, want int) {
+	first, all := w.members(3, minutely, nil, policy...)
+	tick := untilMinute(-time.Second)
+	first.cable.Cut() // it leads until after the tick, but cannot run it
+	time.Sleep(time.Second)
+	if len(atHead(all[1:])) > 0 {
+		t.Fatal("the tick has a leader")
+	}
+	time.Sleep(55 * time.Second) // not until the next tick
+	if len(atHead(all)) != 1 || first.leads() {
+		t.Fatal("no other leader")
+	}
+	runs := w.ran()
+	if len(runs) != want {
+		t.Fatalf("%d runs, want %d: %+v", len(runs), want, runs)
+	}
+	for _, r := range runs {
+		if !r.Tick.Equal(tick) || r.Attempt != 1 || r.replica != atHead(all)[0].id() {
+			t.Errorf("run of %v, attempt %d, on %s", r.Tick, r.Attempt, r.replica)
+		}
+		if late := r.at.Sub(tick); late > ttl+taking {
+			t.Errorf("it ran %v after the tick", late)
+		}
+	}
+	for _, m := range all[1:] {
+		if n := m.the("job").follows(); n > 0 {
+			t.Errorf("%s still follows %d ticks", m.id(), n)
+		}
+	}
+	first.cable.Mend()
+	untilMinute(5 * time.Second)
+	if n := w.perTick()[tick.UTC()]; n != want {
+		t.Errorf("later the tick had %d runs", n)
+	}
+	if n := w.perTick()[tick.Add(time.Minute).UTC()]; n != 1 {
+		t.Errorf("the next tick had %d runs", n)
 	}
 }
 
@@ -192,15 +191,12 @@ func TestTickWithoutLeaderAlone(t *testing.T) {
 // the election, sees the other.
 func TestTickAtTheMomentOfElection(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		only, _ := w.members(1, minutely, nil)
-		tick := untilMinute(-5 * time.Second)
-		j := only.Cron.job("job")
-		cl := &claim{c: only.Cron, job: j, policy: only.policy, ctx: t.Context(), waits: t.Context()}
-		cl.tick, cl.id, cl.shared, cl.period = tick.Add(-time.Minute), stamp(tick.Add(-time.Minute)), true, time.Minute
-		cl.policy.grace = 2 * time.Minute
-		j.leaveToLeader(cl) // of a refusal that was decided before the election
+		only, _ := w.members(1, minutely, nil, WithMisfireGrace(2*time.Minute))
+		minute := untilMinute(-5 * time.Second)
+		before := tick{at: minute.Add(-time.Minute), id: stamp(minute.Add(-time.Minute)), shared: true, late: true}
+		only.the("job").leaveToLeader(before) // of a refusal that was decided before the election
 		time.Sleep(2 * time.Second)
-		if runs := w.ran(); len(runs) != 1 || !runs[0].Tick.Equal(cl.tick) {
+		if runs := w.ran(); len(runs) != 1 || !runs[0].Tick.Equal(before.at) {
 			t.Errorf("runs %+v", runs)
 		}
 		synctest.Wait()
@@ -236,6 +232,24 @@ func TestResignWhileCatchingUp(t *testing.T) {
 		time.Sleep(time.Until(tick.Add(30 * time.Second)))
 		if runs := w.ran(); len(runs) != 1 || !runs[0].Tick.Equal(tick) {
 			t.Errorf("runs %+v", runs)
+		}
+	})
+}
+
+// What falls due while a leader catches up follows, and is not skipped as if the job were too slow.
+func TestCatchUpSkipsNothing(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		only, _ := w.members(1, secondly, func(*member, context.Context) error { time.Sleep(200 * time.Millisecond); return nil })
+		first := time.Now().Truncate(time.Second).Add(time.Second)
+		time.Sleep(time.Until(first.Add(2*time.Second + 500*time.Millisecond)))
+		if err := only.Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(8 * time.Second)
+		for tick := first; tick.Before(first.Add(9 * time.Second)); tick = tick.Add(time.Second) {
+			if n := w.perTick()[tick.UTC()]; n != 1 {
+				t.Errorf("tick %v ran %d times", tick, n)
+			}
 		}
 	})
 }

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -35,9 +32,8 @@ type Elector struct {
 	close   context.CancelFunc
 	done    chan struct{} // closed when the campaign has ended
 
-	mu    sync.Mutex
-	term  *term // nil: another process leads, or nobody
-	crons map[*Cron]struct{}
+	mu   sync.Mutex
+	term *term // nil: another process leads, or nobody
 }
 
 var _ gocron.Elector = (*Elector)(nil)
@@ -68,7 +64,7 @@ func OnLost(f func(t Term, err error)) ElectorOption {
 // says how long a group is without a leader after its leader died. After one that resigned, the candidate that has
 // waited for longest leads within two round trips to the nodes.
 func NewElector(locks *core.Locker, group string, opts ...ElectorOption) (*Elector, error) {
-	e := &Elector{locks: locks, group: group, logger: slog.Default(), done: make(chan struct{}), crons: map[*Cron]struct{}{},
+	e := &Elector{locks: locks, group: group, logger: slog.Default(), done: make(chan struct{}),
 		elected: func(context.Context, Term) {}, lost: func(Term, error) {}}
 	var f faults.List
 	faults.Apply(&f, opts, func(o ElectorOption) { o.applyElector(e) })
@@ -105,12 +101,15 @@ func (e *Elector) current() *term {
 	return e.term
 }
 
-// enter lets a run into the term in which this process leads.
-func (e *Elector) enter() (*term, error) {
-	if t := e.current(); t != nil && t.leads() && t.gate.Enter() {
-		return t, nil
+// enter lets a run into the term in which this process leads. Its context also ends with the term, with cause
+// ErrLeadershipLost. Whoever gets no error owes a call of leave.
+func (e *Elector) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	t := e.current()
+	if t == nil || !t.leads() || !t.gate.Enter() {
+		return nil, nil, ErrNotLeader
 	}
-	return nil, ErrNotLeader
+	ctx, stop := core.Join(t.mark(ctx), t.work)
+	return ctx, func() { stop(); t.gate.Leave() }, nil
 }
 
 // Task makes a gocron task of fn for a scheduler that has the Elector, and no Cron. Its context also ends when
@@ -118,13 +117,11 @@ func (e *Elector) enter() (*term, error) {
 // run, and the error is ErrNotLeader.
 func (e *Elector) Task(fn func(ctx context.Context) error) gocron.Task {
 	return gocron.NewTask(func(ctx context.Context) error {
-		t, err := e.enter()
+		ctx, leave, err := e.enter(ctx)
 		if err != nil {
 			return err
 		}
-		defer t.leave()
-		ctx, stop := core.Join(t.mark(ctx), t.work)
-		defer stop()
+		defer leave()
 		return fn(ctx)
 	})
 }
@@ -166,15 +163,8 @@ func (e *Elector) Close(ctx context.Context) error {
 	return cmp.Or(err, wait(ctx, e.done, "a callback, or a run of a lost term, has not returned"))
 }
 
-// wait waits until done is closed; where ctx ends before, the error says what is missing.
-func wait(ctx context.Context, done <-chan struct{}, missing string) error {
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("cronlock: %s: %w", missing, context.Cause(ctx))
-	}
-}
+// retryMin and more, at random, passes before the next try where nobody can be elected.
+const retryMin, retryMax = 250 * time.Millisecond, time.Second
 
 // afterResign is how long a process that resigned leaves the field to others.
 const afterResign = 3 * time.Second
@@ -198,7 +188,7 @@ func (e *Elector) campaign() {
 				e.logger.Warn("cronlock: no leader can be elected", "group", e.group, "err", err)
 			}
 			warned = true
-			pause(e.closing, watchMin+rand.N(watchMax))
+			pause(e.closing, retryMin+rand.N(retryMax))
 		}
 	}
 }
@@ -206,16 +196,12 @@ func (e *Elector) campaign() {
 // reign leads for one term.
 func (e *Elector) reign(lease *core.Lease) {
 	t := newTerm(e.group, lease)
-	crons, ok := e.accede(t)
-	if !ok { // Close has found no term to wait for
+	if !e.accede(t) { // Close has found no term to wait for
 		lease.Release(e.closing)
 		return
 	}
 	e.event(EventElected)
 	go t.hold(e.elected)
-	for _, c := range crons {
-		c.catchUp()
-	}
 	<-t.notice.Done() // it was asked to resign, or the lease was lost
 	t.shut()
 	select {
@@ -230,15 +216,15 @@ func (e *Elector) reign(lease *core.Lease) {
 	pause(e.closing, afterResign)
 }
 
-// accede makes t the current term, and returns the Crons that are to catch up. It reports false once the Elector is closed.
-func (e *Elector) accede(t *term) ([]*Cron, bool) {
+// accede makes t the current term. It reports false once the Elector is closed.
+func (e *Elector) accede(t *term) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing.Err() != nil {
-		return nil, false
+		return false
 	}
 	e.term = t
-	return slices.Collect(maps.Keys(e.crons)), true
+	return true
 }
 
 // resign ends a term that has come to rest.
@@ -270,15 +256,4 @@ func (e *Elector) vacate(t *term) {
 
 func (e *Elector) event(kind core.EventKind) {
 	e.locks.Event(e.closing, core.Event{Source: source, Name: e.group, Kind: kind})
-}
-
-// follow has the Cron catch up when this process becomes leader, or not any more.
-func (e *Elector) follow(c *Cron, on bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if on {
-		e.crons[c] = struct{}{}
-	} else {
-		delete(e.crons, c)
-	}
 }

@@ -26,7 +26,7 @@ func TestFollowerRefuses(t *testing.T) {
 		if runs := w.ran(); len(runs) != 1 || runs[0].replica != first.id() {
 			t.Fatalf("runs %+v", runs)
 		}
-		if err := follower.sched.Jobs()[0].RunNow(); err != nil {
+		if err := follower.the("job").RunNow(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -42,7 +42,7 @@ func TestFollowerRefuses(t *testing.T) {
 				t.Errorf("error %d: %v", i, errs[i])
 			}
 		}
-		if err := first.sched.Jobs()[0].RunNow(); err != nil {
+		if err := first.the("job").RunNow(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -50,7 +50,7 @@ func TestFollowerRefuses(t *testing.T) {
 			t.Errorf("runs %+v", runs)
 		}
 		// What was left to the leader by hand is not caught up: nobody else has heard of it.
-		follower.sched.Jobs()[0].RunNow()
+		follower.the("job").RunNow()
 		time.Sleep(time.Second)
 		if err := first.Resign(t.Context()); err != nil {
 			t.Fatal(err)
@@ -88,10 +88,7 @@ func TestFollowerKeepsNothing(t *testing.T) {
 			if err != nil || len(all) != 5 || all[0].Before(time.Now()) || all[4].After(time.Now().Add(6*time.Second)) {
 				t.Errorf("at %v the next runs are at %v, %v", time.Now(), all, err)
 			}
-			state := follower.Cron.job("job")
-			state.mu.Lock()
-			defer state.mu.Unlock()
-			if n := len(state.calls.counted) + len(state.handovers) + len(state.running) + len(state.watched); n > 5 {
+			if n := follower.the("job").kept(); n > 61 { // those within the misfire grace
 				t.Errorf("%d entries of past ticks", n)
 			}
 		}

@@ -2,16 +2,15 @@ package cronlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // A candidate is an Elector with the callbacks that it made.
@@ -126,57 +125,10 @@ func others(but *candidate, all ...*candidate) (rest []*candidate) {
 	return rest
 }
 
-// A cable connects one process with the nodes. Cut, it swallows what is sent.
-type cable struct {
-	mu  sync.Mutex
-	cut chan struct{} // not nil while cut; closed when mended
-}
-
-func (k *cable) Cut() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.cut == nil {
-		k.cut = make(chan struct{})
-	}
-}
-
-func (k *cable) Mend() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.cut != nil {
-		close(k.cut)
-		k.cut = nil
-	}
-}
-
-func (k *cable) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (k *cable) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (k *cable) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		k.mu.Lock()
-		cut := k.cut
-		k.mu.Unlock()
-		if cut == nil {
-			return next(ctx, cmd)
-		}
-		select {
-		case <-cut:
-		case <-ctx.Done():
-		}
-		err := errors.New("the cable is cut")
-		cmd.SetErr(err)
-		return err
-	}
-}
-
 // wired is a Locker whose process can be cut off from all nodes.
-func (w *world) wired(opts ...core.Option) (*core.Locker, *cable) {
+func (w *world) wired(opts ...core.Option) (*core.Locker, *testutil.Link) {
 	w.t.Helper()
-	k := &cable{}
+	k := &testutil.Link{}
 	return w.locksVia(k, opts...), k
 }
 
@@ -184,7 +136,7 @@ func (w *world) wired(opts ...core.Option) (*core.Locker, *cable) {
 type member struct {
 	*replica
 	*candidate
-	cable *cable
+	cable *testutil.Link
 }
 
 // members starts so many, each with the same job, and returns the one that leads first.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/testutil"
+
 	"github.com/lockkit/lockkit/testutil/history"
 )
 
@@ -16,7 +18,7 @@ import (
 type elections struct {
 	w      *world
 	rng    *rand.Rand
-	cables []*cable
+	cables []*testutil.Link
 	off    []time.Duration // by which the nodes' clocks are
 	h      history.History
 

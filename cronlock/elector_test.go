@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // ttl is that of the Lockers of these tests, and taking how long candidates take to see that the key is free.
@@ -64,7 +66,7 @@ func TestElectorAnswersLocally(t *testing.T) {
 func TestElectorLeaderCutOff(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var all []*candidate
-		cables := map[*candidate]*cable{}
+		cables := map[*candidate]*testutil.Link{}
 		for i := range 3 {
 			locks, k := w.wired()
 			c := w.electorOn(fmt.Sprint(i), locks)
@@ -184,7 +186,7 @@ func TestNewElectorNamesEveryFault(t *testing.T) {
 // A Cron whose elector could not be made must not run without one.
 func TestCronWithNilElector(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		if _, err := New(w.locks(), "service", WithElector(nil)); err == nil || !strings.Contains(err.Error(), "elector is nil") {
+		if _, err := New(w.locks(), scheduler(t), "service", WithElector(nil)); err == nil || !strings.Contains(err.Error(), "elector is nil") {
 			t.Errorf("error %v", err)
 		}
 	})

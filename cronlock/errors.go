@@ -13,16 +13,16 @@ import (
 var (
 	// ErrNotLeader: another replica leads, or nobody does.
 	ErrNotLeader = errors.New("not the leader")
-	// ErrMissed: the tick is over by more than the misfire grace. It is not run any more.
+	// ErrMissed: the tick is over by more than the misfire grace, or, if it had been started, by more than the retention.
+	// It is not run any more.
 	ErrMissed = errors.New("tick missed")
 	// ErrClock: this replica's clock is too far from the nodes' clocks. Run NTP.
 	ErrClock = errors.New("clock is off")
 	// ErrOverlap, which matches core.ErrHeld, too: an earlier run of the job goes on, on whatever replica, or somebody
 	// else holds its key (WithKey).
 	ErrOverlap = fmt.Errorf("%w: an earlier run of the job goes on", core.ErrHeld)
-	// ErrJob: the job cannot be told apart from others, or its schedule is not known; the error says what to
-	// do. It never runs until that is mended.
-	ErrJob = errors.New("unusable job")
+	// ErrNotDue: gocron has run the job when no tick was due. Its RunNow does so before the first tick; use that of Job.
+	ErrNotDue = errors.New("no tick is due")
 )
 
 // What a run's context may end with, beside core's ErrLost and gocron's cancellation.
@@ -51,9 +51,9 @@ func (e *TickError) Error() string {
 // Unwrap returns Err.
 func (e *TickError) Unwrap() error { return e.Err }
 
-// IsExpected reports whether err, an error of Lock as AfterLockError gets it, needs no attention: the tick runs, or has
+// IsExpected reports whether err, as AfterLockError gets it, needs no attention: the tick runs, or has
 // run, on another replica, an earlier run goes on, or the scheduler or the Cron was stopped. What is left are
-// outages, missed ticks, clocks that are off, and jobs that cannot run.
+// outages, missed ticks, and clocks that are off.
 func IsExpected(err error) bool { return meaningOf(err).expected }
 
 // Kinds of events that [core.Observer.Event] hears, with source "cronlock" and the job as name.
@@ -67,7 +67,8 @@ const (
 	EventNotLeader   core.EventKind = "tick_not_leader"  // left to the leader
 	EventUnavailable core.EventKind = "tick_unavailable" // no quorum of nodes
 	EventUnprotected core.EventKind = "tick_unprotected" // no quorum of nodes, run all the same
-	EventRefused     core.EventKind = "tick_refused"     // the job's name, the clock, or closed
+	EventRefused     core.EventKind = "tick_refused"     // the clock, or closed
+	EventSkipped     core.EventKind = "tick_skipped"     // a listener of gocron's said no; the tick is free for other replicas
 	EventLost        core.EventKind = "run_lost"         // a run's lease or leadership ended before the run did
 	EventReplaced    core.EventKind = "run_replaced"     // a run was told to stop by the next tick
 	EventElected     core.EventKind = "leader_elected"   // this process leads; the name is the group's
@@ -76,7 +77,7 @@ const (
 	EventUnrecorded  core.EventKind = "run_unrecorded"   // a run's end could not be recorded
 )
 
-// A meaning is what an error of Lock comes to.
+// A meaning is what a refusal comes to.
 type meaning struct {
 	event    core.EventKind // empty: none
 	expected bool
@@ -95,7 +96,7 @@ var ofOwn = []struct {
 	{errAbandoned, meaning{EventDone, true}},
 	{ErrMissed, meaning{EventMissed, false}},
 	{ErrClock, meaning{EventRefused, false}},
-	{ErrJob, meaning{EventRefused, false}},
+	{ErrNotDue, meaning{EventRefused, false}},
 }
 
 // ofClass is what all others mean.
@@ -130,14 +131,30 @@ func explain(err error) error {
 			return fmt.Errorf("%s: %w", r, err)
 		}
 	}
-	skewed := 0
-	for _, n := range op.Nodes {
-		if n.Verdict == core.VerdictClockSkewed {
-			skewed++
-		}
-	}
-	if errors.Is(err, core.ErrUnavailable) && 2*skewed >= len(op.Nodes) && skewed > 0 {
+	if errors.Is(err, core.ErrUnavailable) && forClock(op) {
 		return fmt.Errorf("%w: %w", ErrClock, err)
 	}
 	return err
+}
+
+// forClock reports whether most nodes that answered refused because of the clock.
+func forClock(op *core.OpError) bool {
+	skewed, answered := 0, 0
+	for _, n := range op.Nodes {
+		switch n.Verdict {
+		case core.VerdictClockSkewed:
+			skewed++
+			answered++
+		case core.VerdictFailed, core.VerdictPending, core.VerdictTimedOut:
+		default:
+			answered++
+		}
+	}
+	return 2*skewed > answered
+}
+
+// outage reports whether the nodes cannot be reached: that they refuse this replica for its clock is none.
+func outage(err error) bool {
+	err = explain(err)
+	return errors.Is(err, core.ErrUnavailable) && !errors.Is(err, ErrClock)
 }

@@ -26,19 +26,32 @@ func newLocker(node *testutil.Node) *core.Locker {
 }
 
 // start starts a replica with a job that is due every second, and tells what becomes of the ticks.
-func start(scheduler gocron.Scheduler, cron *cronlock.Cron, ran chan<- cronlock.Run, refused chan<- error) {
-	_, err := scheduler.NewJob(gocron.CronJob("* * * * * *", true),
-		cron.Task(func(ctx context.Context) error {
+func start(locker *core.Locker, ran chan<- cronlock.Run, refused chan<- error, opts ...cronlock.Option) (stop func()) {
+	scheduler, err := gocron.NewScheduler()
+	if err != nil {
+		log.Fatal(err)
+	}
+	cron, err := cronlock.New(locker, scheduler, "billing", opts...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = cron.Add("invoices", gocron.CronJob("* * * * * *", true),
+		func(ctx context.Context) error {
 			run, _ := cronlock.FromContext(ctx)
 			ran <- run
 			return ctx.Err() // nil for as long as the lease is trusted
-		}),
-		gocron.WithName("invoices"),
-		gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused <- err })))
+		},
+		cronlock.WithGocron(gocron.WithEventListeners(
+			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused <- err }))))
 	if err != nil {
 		log.Fatal(err)
 	}
 	scheduler.Start()
+	return func() {
+		if err := errors.Join(scheduler.Shutdown(), cron.Close(context.Background())); err != nil {
+			log.Fatal(err)
+		}
+	}
 }
 
 // Two replicas have the same job: one of them runs a tick, and knows which tick it is.
@@ -49,17 +62,7 @@ func ExampleFromContext() {
 	for range 2 {
 		locker := newLocker(node)
 		defer locker.Close(context.Background())
-		cron, err := cronlock.New(locker, "billing")
-		if err != nil {
-			log.Fatal(err)
-		}
-		defer cron.Close(context.Background())
-		scheduler, err := gocron.NewScheduler(cron.Options()...)
-		if err != nil {
-			log.Fatal(err)
-		}
-		defer scheduler.Shutdown()
-		start(scheduler, cron, ran, refused)
+		defer start(locker, ran, refused)()
 	}
 
 	run, err := <-ran, <-refused
@@ -90,7 +93,7 @@ func ExampleNewContext() {
 }
 
 // A run that goes on learns from its context that another replica may be at it.
-func ExampleCron_Task() {
+func ExampleCron_Add() {
 	node := testutil.StartNode()
 	defer node.Close()
 	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.TTL(time.Second), core.WithClockWindow(100*time.Millisecond))
@@ -98,30 +101,30 @@ func ExampleCron_Task() {
 		log.Fatal(err)
 	}
 	defer locker.Close(context.Background())
-	cron, err := cronlock.New(locker, "billing")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer cron.Close(context.Background())
-	scheduler, err := gocron.NewScheduler(cron.Options()...)
+	scheduler, err := gocron.NewScheduler()
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer scheduler.Shutdown()
+	cron, err := cronlock.New(locker, scheduler, "billing")
+	if err != nil {
+		log.Fatal(err)
+	}
 
-	stopped := make(chan error, 1)
-	_, err = scheduler.NewJob(gocron.CronJob("* * * * * *", true),
-		cron.Task(func(ctx context.Context) error {
-			node.Down() // all of the nodes are cut off
-			<-ctx.Done()
-			stopped <- context.Cause(ctx)
-			return context.Cause(ctx)
-		}),
-		gocron.WithName("invoices"), gocron.WithLimitedRuns(1))
+	stopped := make(chan error, 10)
+	job, err := cron.Add("invoices", gocron.CronJob("0 3 * * *", false), func(ctx context.Context) error {
+		node.Down() // all of the nodes are cut off
+		<-ctx.Done()
+		stopped <- context.Cause(ctx)
+		return context.Cause(ctx)
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	scheduler.Start()
+	if err := job.RunNow(); err != nil { // beside its ticks
+		log.Fatal(err)
+	}
 	fmt.Println("lost:", errors.Is(<-stopped, core.ErrLost))
 	node.Up()
 	// Output:
@@ -147,17 +150,7 @@ func ExampleWithElector() {
 		if i == 0 {
 			fmt.Println("the first replica leads", (<-elected).Group)
 		}
-		cron, err := cronlock.New(locker, "billing", cronlock.WithElector(elector))
-		if err != nil {
-			log.Fatal(err)
-		}
-		defer cron.Close(context.Background())
-		scheduler, err := gocron.NewScheduler(cron.Options()...)
-		if err != nil {
-			log.Fatal(err)
-		}
-		defer scheduler.Shutdown()
-		start(scheduler, cron, ran, refused)
+		defer start(locker, ran, refused, cronlock.WithElector(elector))()
 	}
 
 	fmt.Println("it ran", (<-ran).Job)

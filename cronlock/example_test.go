@@ -29,27 +29,28 @@ func Example() {
 }
 
 func serve(ctx context.Context, locker *core.Locker) error {
-	cron, err := cronlock.New(locker, "billing") // the service: its replicas share the jobs
+	scheduler, err := gocron.NewScheduler()
 	if err != nil {
 		return err
 	}
-	scheduler, err := gocron.NewScheduler(cron.Options()...)
+	cron, err := cronlock.New(locker, scheduler, "billing") // the service: its replicas share the jobs
 	if err != nil {
 		return err
 	}
-	_, err = scheduler.NewJob(gocron.CronJob("0 3 * * *", false),
-		cron.Task(func(ctx context.Context) error { // ctx also ends if the lease is lost
+	_, err = cron.Add("invoices", gocron.CronJob("0 3 * * *", false),
+		func(ctx context.Context) error { // ctx also ends if the lease is lost
 			run, _ := cronlock.FromContext(ctx)
 			return invoice(ctx, run.Tick, run.FencingToken)
-		}),
-		gocron.WithName("invoices"),       // the same on every replica, in every release
-		cron.Job(cronlock.AtLeastOnce(3))) // run again elsewhere if the replica dies
+		},
+		cronlock.AtLeastOnce(3)) // run again elsewhere if the replica dies
 	if err != nil {
 		return err
 	}
 	scheduler.Start()
 	<-ctx.Done()
-	return errors.Join(scheduler.Shutdown(), cron.Close(context.Background()))
+	ending, cancel := context.WithTimeout(context.Background(), 30*time.Second) // as long as the deployment waits
+	defer cancel()
+	return errors.Join(scheduler.ShutdownWithContext(ending), cron.Close(ending))
 }
 
 func invoice(_ context.Context, day time.Time, token uint64) error {

@@ -16,7 +16,7 @@ import (
 type fleet struct {
 	w        *world
 	replicas []*replica
-	jobs     []gocron.Job
+	jobs     []*Job
 
 	mu    sync.Mutex
 	ticks []time.Time // what gocron alone runs
@@ -28,7 +28,7 @@ type plan struct {
 	skew    time.Duration // by which the clock of the first is ahead
 	stagger time.Duration // between the starts of replicas
 	opts    []Option
-	jobOpts []gocron.JobOption
+	jobOpts []JobOption
 	work    func(ctx context.Context) error
 }
 

@@ -24,16 +24,16 @@ func TestFootprintOfATick(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer locks.Close(t.Context())
-	cron, err := New(locks, "billing", WithLogger(quiet))
+	sched, err := gocron.NewScheduler()
 	if err != nil {
 		t.Fatal(err)
 	}
-	sched, err := gocron.NewScheduler(cron.Options()...)
+	cron, err := New(locks, sched, "billing", WithLogger(quiet))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ran := make(chan struct{}, 10)
-	if _, err := sched.NewJob(gocron.CronJob("* * * * * *", true), cron.Task(func(context.Context) error { ran <- struct{}{}; return nil }), gocron.WithName("invoices")); err != nil {
+	if _, err := cron.Add("invoices", gocron.CronJob("* * * * * *", true), func(context.Context) error { ran <- struct{}{}; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	sched.Start()

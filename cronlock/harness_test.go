@@ -123,11 +123,21 @@ func (w *world) replica(name string, opts ...Option) *replica {
 
 func (w *world) replicaOn(name string, locks *core.Locker, opts ...Option) *replica {
 	w.t.Helper()
-	c, err := New(locks, "service", append([]Option{WithLogger(quiet)}, opts...)...)
+	return w.replicaOf("service", name, locks, opts...)
+}
+
+// replicaOf is replicaOn for a service of another name.
+func (w *world) replicaOf(service, name string, locks *core.Locker, opts ...Option) *replica {
+	w.t.Helper()
+	conf := defaults()
+	for _, o := range opts {
+		o.apply(&conf)
+	}
+	s, err := gocron.NewScheduler(append([]gocron.SchedulerOption{gocron.WithClock(conf.clock)}, w.sched...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s, err := gocron.NewScheduler(append(c.Options(), w.sched...)...)
+	c, err := New(locks, s, service, append([]Option{WithLogger(quiet)}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -144,6 +154,17 @@ func (w *world) replicaOn(name string, locks *core.Locker, opts ...Option) *repl
 	return r
 }
 
+// scheduler returns one that nothing is done with.
+func scheduler(t *testing.T) gocron.Scheduler {
+	t.Helper()
+	s, err := gocron.NewScheduler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Shutdown() })
+	return s
+}
+
 // settle removes all jobs and waits for their runs to end: gocron waits for runs without letting the time of a
 // bubble go on.
 func (r *replica) settle() {
@@ -153,6 +174,7 @@ func (r *replica) settle() {
 	for _, j := range r.sched.Jobs() {
 		r.sched.RemoveJob(j.ID())
 	}
+	time.Sleep(2 * time.Second) // for calls of Lock to end
 	for synctest.Wait(); r.running() > 0; synctest.Wait() {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -160,10 +182,8 @@ func (r *replica) settle() {
 
 // running counts the runs under way.
 func (r *replica) running() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	n := 0
-	for _, j := range r.jobs {
+	for _, j := range r.all() {
 		j.mu.Lock()
 		n += len(j.running)
 		j.mu.Unlock()
@@ -171,10 +191,37 @@ func (r *replica) running() int {
 	return n
 }
 
+// the returns a job by its name.
+func (r *replica) the(name string) *Job {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.jobs[name]
+}
+
+// kept is how many ticks the job keeps in memory.
+func (j *Job) kept() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.left) + len(j.followed) + len(j.running)
+}
+
+// follows is how many ticks of others it follows.
+func (j *Job) follows() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.followed)
+}
+
 // job adds a job whose runs are noted; f, if not nil, is the rest of its work.
-func (r *replica) job(def gocron.JobDefinition, f func(ctx context.Context) error, opts ...gocron.JobOption) gocron.Job {
+func (r *replica) job(def gocron.JobDefinition, f func(ctx context.Context) error, opts ...JobOption) *Job {
 	r.w.t.Helper()
-	j, err := r.sched.NewJob(def, r.Task(func(ctx context.Context) error {
+	return r.add("job", def, f, opts...)
+}
+
+// add is job for one of another name.
+func (r *replica) add(name string, def gocron.JobDefinition, f func(ctx context.Context) error, opts ...JobOption) *Job {
+	r.w.t.Helper()
+	j, err := r.Add(name, def, func(ctx context.Context) error {
 		run, _ := FromContext(ctx)
 		r.w.mu.Lock()
 		r.w.runs = append(r.w.runs, ran{run, r.name, time.Now()})
@@ -183,12 +230,15 @@ func (r *replica) job(def gocron.JobDefinition, f func(ctx context.Context) erro
 			return nil
 		}
 		return f(ctx)
-	}), append([]gocron.JobOption{gocron.WithName("job"),
-		gocron.WithEventListeners(gocron.AfterLockError(r.note))}, opts...)...)
+	}, append([]JobOption{listeners(gocron.AfterLockError(r.note))}, opts...)...)
 	if err != nil {
 		r.w.t.Fatal(err)
 	}
 	return j
+}
+
+func listeners(l ...gocron.EventListener) JobOption {
+	return WithGocron(gocron.WithEventListeners(l...))
 }
 
 func (r *replica) note(_ uuid.UUID, _ string, err error) {

@@ -3,231 +3,234 @@ package cronlock
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"regexp"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
+
+	"github.com/lockkit/lockkit/core"
 )
 
-// A job is what this replica knows of a job of its scheduler.
-type job struct {
-	name  string
-	plain atomic.Bool // its last task was not one of Task
+// A Job is a job that was added to a Cron.
+type Job struct {
+	cron   *Cron
+	name   string
+	fn     func(context.Context) error
+	policy policy
 
-	unusable, deaf sync.Once // what has been logged: that it never runs, and that it cannot be replaced
+	scheduled *call         // of the scheduler's own runs
+	turn      chan struct{} // room for one: runs again follow each other, unless they may overlap
 
-	mu         sync.Mutex
-	handles    map[uuid.UUID]gocron.Job
-	registered chan struct{} // closed once there is a handle
-	calls      calls
-	called     time.Time // when Lock was last called
-	handovers  []*run    // claimed in the background, waiting for the call of Lock that RunNow brings
-	unled      *claim    // the last tick that was left to the leader
-	running    map[*run]struct{}
-	watched    map[string]struct{} // ticks whose holders are watched
+	mu       sync.Mutex
+	handle   gocron.Job
+	ready    chan struct{} // closed once there is a handle
+	ticks    ticks
+	running  map[*run]struct{}
+	followed map[string]struct{} // ticks whose holders are followed
+	left     map[string]tick     // ticks that are left to the leader
 }
 
-func newJob(name string) *job {
-	return &job{name: name, handles: map[uuid.UUID]gocron.Job{}, registered: make(chan struct{}),
-		running: map[*run]struct{}{}, watched: map[string]struct{}{}}
-}
-
-// unstable matches the names that the compiler gives to functions without one. They change when code
-// around them does, so that two builds would not mean the same job by them.
-var unstable = regexp.MustCompile(`\.(func|gowrap)\d+(\.(func|gowrap)?\d+)*(-range\d+)?$`)
-
-func checkName(name string) error {
-	if unstable.MatchString(name) {
-		return fmt.Errorf("%w: %q is a name that the compiler made up: give the job one with gocron.WithName, the same on every replica and in every release", ErrJob, name)
-	}
-	return nil
-}
-
-// registration bounds how long Lock waits to learn of a job: gocron starts one that runs immediately
-// before it tells of it.
-const registration = time.Second
-
-// handle returns gocron's handle of the job; nil without an error where there is none and it is not needed.
-func (j *job) handle(ctx context.Context, needed bool) (gocron.Job, error) {
-	j.mu.Lock()
-	registered := j.registered
-	j.mu.Unlock()
-	if needed {
-		timer := time.NewTimer(registration)
-		defer timer.Stop()
-		select {
-		case <-registered:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-timer.C:
-			return nil, fmt.Errorf("%w: its schedule is not known: make the scheduler with cronlock's Options, and pass your own gocron.SchedulerMonitor to them; or set WithMinGap", ErrJob)
-		}
-	}
-	j.prune()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.handles) > 1 {
-		return nil, fmt.Errorf("%w: %d jobs of this process have this name, and would count as one: give each its own with gocron.WithName", ErrJob, len(j.handles))
-	}
-	for _, h := range j.handles {
-		return h, nil
-	}
-	if needed {
-		return nil, fmt.Errorf("%w: it was removed", ErrJob)
-	}
-	return nil, nil
-}
-
-// prune forgets handles that gocron does not know any more, where there are several: it tells of a job whose stop
-// time is past only after it has told that the job is gone.
-func (j *job) prune() {
-	j.mu.Lock()
-	several := maps.Clone(j.handles)
-	j.mu.Unlock()
-	if len(several) < 2 {
-		return
-	}
-	for id, h := range several {
-		if _, err := h.NextRun(); errors.Is(err, gocron.ErrJobNotFound) {
-			j.mu.Lock()
-			delete(j.handles, id)
-			j.mu.Unlock()
-		}
-	}
-}
-
-// job returns the job of that name.
-func (c *Cron) job(name string) *job {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	j := c.jobs[name]
-	if j == nil {
-		j = newJob(name)
-		c.jobs[name] = j
-	}
+func newJob(c *Cron, name string, fn func(context.Context) error, p policy) *Job {
+	j := &Job{cron: c, name: name, fn: fn, policy: p, turn: make(chan struct{}, 1), ready: make(chan struct{}),
+		running: map[*run]struct{}{}, followed: map[string]struct{}{}, left: map[string]tick{}}
+	j.scheduled = newCall(j, j.follow)
+	j.ticks.look(c.clock.Now())
 	return j
 }
 
-// all returns the jobs known.
-func (c *Cron) all() []*job {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Values(c.jobs))
+// Each purpose for which gocron may be asked to run a job has a Locker of its own, so that the value which gocron
+// calls says what the call is for.
+type (
+	onSchedule struct{ j *Job } // a call of gocron's own: for the latest tick that is due
+	extra      struct {         // a one-time job beside the scheduled one: by hand, or a tick again
+		*call
+		tick tick
+
+		mu    sync.Mutex
+		asked bool // by gocron
+		gone  bool // it is not to be asked any more
+		err   error
+		over  chan struct{} // closed when it has ended, or was refused
+	}
+)
+
+func (o onSchedule) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
+	t, err := o.j.due(ctx)
+	return o.j.start(ctx, t, o.j.scheduled, err)
 }
 
-func (c *Cron) register(h gocron.Job) {
-	j := c.job(h.Name())
-	j.mu.Lock()
-	j.handles[h.ID()] = h
-	if len(j.handles) == 1 {
-		close(j.registered)
+func (x *extra) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
+	x.mu.Lock()
+	var err error
+	if x.asked || x.gone { // the scheduler was stopped and started before it was removed
+		err = core.ErrDone
 	}
+	x.asked = true
+	x.mu.Unlock()
+	if err != nil {
+		return nil, &TickError{Job: x.job.name, Tick: x.tick.at, Err: err}
+	}
+	return x.job.start(ctx, x.tick, x.call, nil)
+}
+
+// withdraw reports false where gocron has asked already. It is refused from then on.
+func (x *extra) withdraw() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.gone = !x.asked
+	return x.gone
+}
+
+// own are the options that gocron gets last, because of several it takes the last.
+func (j *Job) own(l gocron.Locker) []gocron.JobOption {
+	return []gocron.JobOption{gocron.WithName(j.name), gocron.WithDistributedJobLocker(l), gocron.WithDisabledDistributedJobLocker(false)}
+}
+
+// schedule has gocron schedule the job, by add.
+func (j *Job) schedule(add func(opts ...gocron.JobOption) (gocron.Job, error)) error {
+	h, err := add(append(j.policy.gocron[:len(j.policy.gocron):len(j.policy.gocron)], j.own(onSchedule{j})...)...)
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.handle == nil {
+		close(j.ready)
+	}
+	j.handle = h
+	return nil
+}
+
+// Name returns the job's name.
+func (j *Job) Name() string { return j.name }
+
+// Handle returns what gocron has of the job. Its RunNow is not that of Job: it counts as the tick that it falls on.
+func (j *Job) Handle() gocron.Job {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.handle
+}
+
+// Update gives the job another schedule. A run under way ends as it does when the job is removed: its context does.
+func (j *Job) Update(definition gocron.JobDefinition) error {
+	j.mu.Lock()
+	j.ticks = ticks{}
+	j.ticks.look(j.cron.clock.Now())
+	id := j.handle.ID()
 	j.mu.Unlock()
+	return j.schedule(func(opts ...gocron.JobOption) (gocron.Job, error) {
+		return j.cron.scheduler.Update(id, definition, gocron.NewTask(j.scheduled.run), opts...)
+	})
 }
 
-func (c *Cron) unregister(h gocron.Job) {
-	j := c.job(h.Name())
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if _, known := j.handles[h.ID()]; !known {
-		return
+// Remove removes the job from the scheduler. Its name is free then.
+func (j *Job) Remove() error {
+	err := j.cron.scheduler.RemoveJob(j.Handle().ID())
+	j.cron.forget(j)
+	return err
+}
+
+// listed reports whether the scheduler has the job.
+func (j *Job) listed() bool {
+	h := j.Handle()
+	if h == nil {
+		return true // it is being added
 	}
-	delete(j.handles, h.ID())
-	if len(j.handles) > 0 {
-		return
+	for _, l := range j.cron.scheduler.Jobs() {
+		if l.ID() == h.ID() {
+			return true
+		}
 	}
-	j.registered = make(chan struct{})
-	j.calls = calls{}
-	if len(j.running) == 0 && len(j.handovers) == 0 {
-		c.forget(j)
+	return false
+}
+
+// RunNow has the scheduler, which must have been started, run the job on this replica, now, without a tick: under the
+// lease of the job, and without record. It does not wait for the run. Why it did not run reaches AfterLockError.
+func (j *Job) RunNow() error {
+	if !j.cron.gate.Enter() {
+		return core.ErrClosed
+	}
+	x, id, err := j.extra(tick{})
+	if err != nil {
+		j.cron.gate.Leave()
+		return err
+	}
+	go func() {
+		defer j.cron.gate.Leave()
+		x.await(j.cron.closing)
+		j.discard(id)
+	}()
+	return nil
+}
+
+// extra has gocron run the job once more, so that its limits, listeners and shutdown hold for that run, too.
+func (j *Job) extra(t tick) (*extra, uuid.UUID, error) {
+	x := &extra{tick: t, over: make(chan struct{})}
+	x.call = newCall(j, func(_ *run, err error) {
+		x.err = err
+		close(x.over)
+	})
+	id := uuid.New()
+	opts := append(j.policy.gocron[:len(j.policy.gocron):len(j.policy.gocron)], j.own(x)...)
+	_, err := j.cron.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(x.run),
+		append(opts, gocron.WithIdentifier(id))...)
+	return x, id, err
+}
+
+// errDropped: gocron has not asked for the run, and will not, as when its limit of concurrent jobs is reached, in the mode
+// Reschedule.
+var errDropped = errors.New("gocron dropped the run")
+
+// await waits until the run has ended, and returns why it did not start.
+func (x *extra) await(ctx context.Context) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-x.over:
+			return x.err
+		case <-ctx.Done():
+			if x.withdraw() {
+				return ctx.Err()
+			}
+			<-x.over // whoever closes the Cron waits for it, too
+			return x.err
+		case <-ticker.C:
+			if x.job.cron.scheduler.JobsWaitingInQueue() == 0 && x.withdraw() {
+				return errDropped
+			}
+		}
 	}
 }
 
-func (c *Cron) forget(j *job) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.jobs[j.name] == j {
-		delete(c.jobs, j.name)
-	}
+// discard removes a one-time job, which gocron keeps listed for ever. Not before it is over: it may be queued.
+func (j *Job) discard(id uuid.UUID) {
+	_ = j.cron.scheduler.RemoveJob(id) // it may be gone, with the scheduler
 }
 
-// A monitor learns of jobs from the scheduler, and passes everything on.
-type monitor struct {
-	c    *Cron
-	next []gocron.SchedulerMonitor
+// A call connects a Locker with the task that gocron runs after it. gocron calls the two one after the other, and Unlock
+// after them, on one goroutine; runs of a job may do so at the same time.
+type call struct {
+	job     *Job
+	handoff chan *run               // room for one: the next run waits until the task has taken this one
+	ended   func(r *run, err error) // told of the end of each run, or why it did not start
 }
 
-func (m *monitor) each(f func(gocron.SchedulerMonitor)) {
-	for _, n := range m.next {
-		f(n)
-	}
+func newCall(j *Job, ended func(*run, error)) *call {
+	return &call{j, make(chan *run, 1), ended}
 }
 
-func (m *monitor) eachJob(f func(*calls, time.Time)) {
-	for _, j := range m.c.all() {
-		j.mu.Lock()
-		f(&j.calls, m.c.clock.Now())
-		j.mu.Unlock()
-	}
-}
+// errNotAsked: gocron runs the task without having asked the Locker.
+var errNotAsked = errors.New("cronlock: the scheduler has an elector of its own, and does not ask for locks: use cronlock.WithElector instead")
 
-func (m *monitor) SchedulerStarted() {
-	m.eachJob((*calls).started)
-	m.each(gocron.SchedulerMonitor.SchedulerStarted)
-}
-func (m *monitor) SchedulerStopped() {
-	m.eachJob((*calls).stopped)
-	m.each(gocron.SchedulerMonitor.SchedulerStopped)
-}
-func (m *monitor) SchedulerShutdown() { m.each(gocron.SchedulerMonitor.SchedulerShutdown) }
-func (m *monitor) JobRegistered(j gocron.Job) {
-	m.c.register(j)
-	m.each(func(n gocron.SchedulerMonitor) { n.JobRegistered(j) })
-}
-func (m *monitor) JobUnregistered(j gocron.Job) {
-	m.c.unregister(j)
-	m.each(func(n gocron.SchedulerMonitor) { n.JobUnregistered(j) })
-}
-func (m *monitor) JobStarted(j gocron.Job) {
-	m.each(func(n gocron.SchedulerMonitor) { n.JobStarted(j) })
-}
-func (m *monitor) JobRunning(j gocron.Job) {
-	m.each(func(n gocron.SchedulerMonitor) { n.JobRunning(j) })
-}
-func (m *monitor) JobFailed(j gocron.Job, err error) {
-	m.each(func(n gocron.SchedulerMonitor) { n.JobFailed(j, err) })
-}
-func (m *monitor) JobCompleted(j gocron.Job) {
-	m.each(func(n gocron.SchedulerMonitor) { n.JobCompleted(j) })
-}
-func (m *monitor) JobExecutionTime(j gocron.Job, d time.Duration) {
-	m.each(func(n gocron.SchedulerMonitor) { n.JobExecutionTime(j, d) })
-}
-func (m *monitor) JobSchedulingDelay(j gocron.Job, scheduled, started time.Time) {
-	m.each(func(n gocron.SchedulerMonitor) { n.JobSchedulingDelay(j, scheduled, started) })
-}
-func (m *monitor) ConcurrencyLimitReached(limit string, j gocron.Job) {
-	if limit == "singleton" { // of the modes, only Reschedule tells
-		m.c.job(j.Name()).drops(j, m.c.clock.Now())
-	}
-	m.each(func(n gocron.SchedulerMonitor) { n.ConcurrencyLimitReached(limit, j) })
-}
-
-// drops: gocron drops a call without asking Lock. While a run goes on, that is so for all ticks that are due.
-func (j *job) drops(h gocron.Job, now time.Time) {
-	s := scheduleOf(h.Schedule())
-	due, next, period, err := ticks(h, &s, now)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.calls.drops = true
-	if err == nil && len(j.running) > 0 {
-		j.calls.see(due, next, now.Add(early(period)), 0)
-		j.calls.owed = 0
+// run is the task.
+func (c *call) run(ctx context.Context) error {
+	select {
+	case r := <-c.handoff:
+		return r.call()
+	default:
+		c.job.cron.logger.Error("cronlock: a job does not run", "job", c.job.name, "err", errNotAsked)
+		return errNotAsked
 	}
 }

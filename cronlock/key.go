@@ -16,28 +16,29 @@ import (
 //	cron, service, job, tick, instant, attempt, 2   recorded before the second run of the tick starts
 //	cron, service, job, gap                         recorded for as long as nobody may start the job
 //	cron, service, job, gap, Monday/1               the same for those of its ticks that repeat as one
+//	cron, service, job, reach                       held for a moment by who has to know whether the nodes can be reached
 //	cron-leader, group                              held by the leader
 
-func (cl *claim) key(parts ...string) string {
-	return core.Key(append([]string{"cron", cl.c.service, cl.job.name}, parts...)...)
+func (j *Job) key(parts ...string) string {
+	return core.Key(append([]string{"cron", j.cron.service, j.name}, parts...)...)
 }
 
-func (cl *claim) runKey() string {
-	if cl.policy.keyed {
-		return cl.policy.key
+func (j *Job) runKey() string {
+	if j.policy.keyed {
+		return j.policy.key
 	}
-	return cl.key("run")
+	return j.key("run")
 }
 
-func (cl *claim) tickKey() string { return cl.key("tick", cl.id) }
+func (t *tick) key() []string { return []string{"tick", t.id} }
 
-func (cl *claim) attemptKey(n int) string { return cl.key("tick", cl.id, "attempt", strconv.Itoa(n)) }
+func (t *tick) attemptKey(n int) []string { return append(t.key(), "attempt", strconv.Itoa(n)) }
 
-func (cl *claim) gapKey() string {
-	if cl.slot == "" {
-		return cl.key("gap")
+func (t *tick) gapKey() []string {
+	if t.slot == "" {
+		return []string{"gap"}
 	}
-	return cl.key("gap", cl.slot)
+	return []string{"gap", t.slot}
 }
 
 // stamp writes an instant.

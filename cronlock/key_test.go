@@ -57,7 +57,7 @@ func TestJobSharesAKey(t *testing.T) {
 		o, key := &row{t: t, runs: map[string]int{}}, core.Key("order", "42")
 		for _, name := range []string{"a", "b"} {
 			r := w.replica(name)
-			r.job(gocron.CronJob(secondly, true), o.work("job"), r.Job(WithKey(key)))
+			r.job(gocron.CronJob(secondly, true), o.work("job"), WithKey(key))
 			r.sched.Start()
 		}
 		locks := w.locks()
@@ -88,11 +88,11 @@ func TestKeyFaults(t *testing.T) {
 			"key has 513 bytes": {WithKey(strings.Repeat("x", 513))},
 			"runs may overlap":  {WithKey("x"), WithOverlap(Allow)},
 		} {
-			if _, err := New(locks, "service", opts...); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := New(locks, scheduler(t), "service", opts...); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", want, err)
 			}
 		}
-		if _, err := New(locks, "service", WithKey(strings.Repeat("x", 512))); err != nil {
+		if _, err := New(locks, scheduler(t), "service", WithKey(strings.Repeat("x", 512))); err != nil {
 			t.Error(err)
 		}
 	})

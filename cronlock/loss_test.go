@@ -17,21 +17,17 @@ import (
 // its success is an error that says so, and does not count: the record is that of the other run.
 func TestLostLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		type end struct {
-			at    time.Time
-			cause error
-		}
 		lost, failed := make(chan end, 1), make(chan error, 1)
-		var l life // here only a partition, which ends
-		cut := w.replicaOn("cut", w.locksVia(&l), AtLeastOnce(2))
+		locks, link := w.wired()
+		cut := w.replicaOn("cut", locks, AtLeastOnce(2))
 		goOn := make(chan struct{})
 		cut.job(gocron.CronJob(minutely, true), func(ctx context.Context) error {
-			l.over.Store(true)
+			link.Cut()
 			at, cause := ended(ctx)
 			lost <- end{at, cause}
 			<-goOn
 			return nil
-		}, gocron.WithEventListeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { failed <- err })))
+		}, listeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { failed <- err })))
 		cut.sched.Start()
 		time.Sleep(time.Minute + 100*time.Millisecond)
 
@@ -53,7 +49,7 @@ func TestLostLease(t *testing.T) {
 			t.Errorf("run again at %v, the context had not ended before %v", runs[1].at, e.at)
 		}
 
-		l.over.Store(false)
+		link.Mend()
 		close(goOn)
 		if err := <-failed; !errors.Is(err, core.ErrLost) {
 			t.Errorf("the task's error is %v", err)
@@ -71,7 +67,7 @@ func TestLostLease(t *testing.T) {
 // recordOf is what the nodes have recorded of the tick.
 func (w *world) recordOf(r *replica, tick time.Time) record {
 	w.t.Helper()
-	_, err := r.Cron.locks.TryAcquire(w.t.Context(), core.Key("cron", "service", "job", "tick", stamp(tick)))
+	_, err := r.locker.TryAcquire(w.t.Context(), core.Key("cron", "service", "job", "tick", stamp(tick)))
 	var op *core.OpError
 	if !errors.Is(err, core.ErrDone) || !errors.As(err, &op) {
 		w.t.Fatalf("the tick is not done: %v", err)

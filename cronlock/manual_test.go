@@ -1,8 +1,8 @@
 package cronlock
 
 import (
-	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +21,7 @@ func (f *fleet) runNow(i int) {
 func (f *fleet) calm(i int) {
 	f.w.t.Helper()
 	for {
-		next, err := f.jobs[i].NextRun()
+		next, err := f.jobs[i].Handle().NextRun()
 		if err != nil {
 			f.w.t.Fatal(err)
 		}
@@ -67,20 +67,15 @@ func TestRunNow(t *testing.T) {
 	}
 }
 
-// So shortly before a tick that the tick could be meant, a run by hand counts as the tick, and the call of the
-// tick as that by hand. The number of runs stays right.
+// A run by hand so short before a tick that a call could be the tick's is one by hand all the same.
 func TestRunNowJustBeforeTick(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		f := w.fleet(gocron.CronJob("* * * * *", false), plan{opts: []Option{WithOverlap(Allow)}})
-		time.Sleep(56 * time.Second)
+		time.Sleep(59*time.Second + 950*time.Millisecond)
 		f.runNow(0)
-		f.runNow(1) // finds the tick done
+		f.runNow(1)
 		time.Sleep(2 * time.Minute)
-		for tick, n := range w.perTick() {
-			if !tick.IsZero() && n != 1 {
-				t.Errorf("tick %v ran %d times", tick, n)
-			}
-		}
+		f.atMostOnceButManual(2)
 		if len(w.ran()) != 2+len(f.due()) {
 			t.Errorf("%d runs of %d ticks and 2 by hand", len(w.ran()), len(f.due()))
 		}
@@ -140,24 +135,19 @@ func TestRunNowOfIntervals(t *testing.T) {
 	}
 }
 
-// With a limit on the number of runs, each replica leaves after its own, and its ticks still run once.
-func TestLimitedRuns(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		f := w.fleet(gocron.CronJob(secondly, true), plan{work: work(t, time.Millisecond),
-			jobOpts: []gocron.JobOption{gocron.WithLimitedRuns(3)}})
-		time.Sleep(30 * time.Second)
-		f.atMostOnce()
-		of := map[string]int{}
-		for _, r := range w.ran() {
-			of[r.replica]++
+// A limit on the number of runs is one of a replica: it is refused where the job is added.
+func TestLimitedRunsAreRefused(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		r := w.replica("0")
+		_, err := r.Add("job", gocron.CronJob(secondly, true), stable, WithGocron(gocron.WithTags("a"), gocron.WithLimitedRuns(2)))
+		if err == nil || !strings.Contains(err.Error(), "WithLimitedRuns counts the runs of one replica") {
+			t.Errorf("error %v", err)
 		}
-		if fmt.Sprint(of) != "map[0:3 1:3 2:3]" {
-			t.Errorf("runs of replicas: %v", of)
+		if len(r.sched.Jobs()) > 0 {
+			t.Error("the job was added")
 		}
-		for _, r := range f.replicas {
-			if len(r.all()) != 0 {
-				t.Errorf("replica %s still knows %d jobs", r.name, len(r.all()))
-			}
+		if _, err := r.Add("job", gocron.CronJob(secondly, true), stable, WithGocron(gocron.WithTags("a"))); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -199,27 +189,15 @@ func TestStopAndStart(t *testing.T) {
 func TestUpdateAndRemove(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		f := w.fleet(gocron.CronJob(secondly, true), plan{})
-		task := func(r *replica) gocron.Task {
-			return r.Task(func(ctx context.Context) error {
-				run, _ := FromContext(ctx)
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.runs = append(w.runs, ran{run, r.name, time.Now()})
-				return nil
-			})
-		}
 		time.Sleep(5*time.Second + 500*time.Millisecond)
 		for _, i := range []int{0, 1} {
-			r := f.replicas[i]
-			j, err := r.sched.Update(f.jobs[i].ID(), gocron.CronJob("*/2 * * * * *", true), task(r), gocron.WithName("job"))
-			if err != nil {
+			if err := f.jobs[i].Update(gocron.CronJob("*/2 * * * * *", true)); err != nil {
 				t.Fatal(err)
 			}
-			f.jobs[i] = j
 		}
 		time.Sleep(5 * time.Second)
 		f.once(10)
-		if err := f.replicas[2].sched.RemoveJob(f.jobs[2].ID()); err != nil {
+		if err := f.jobs[2].Remove(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(4 * time.Second) // 12 and 14 are due
@@ -231,12 +209,13 @@ func TestUpdateAndRemove(t *testing.T) {
 			t.Errorf("%d jobs are known after the removal of the only one", n)
 		}
 		for _, i := range []int{0, 1} { // again with another name
-			r := f.replicas[i]
-			if _, err := r.sched.Update(f.jobs[i].ID(), gocron.CronJob(secondly, true), task(r), gocron.WithName("other")); err != nil {
+			if err := f.jobs[i].Remove(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		f.replicas[2].job(gocron.CronJob(secondly, true), nil, gocron.WithName("other"))
+		for _, r := range f.replicas {
+			r.add("other", gocron.CronJob(secondly, true), nil)
+		}
 		before := len(w.ran())
 		time.Sleep(5 * time.Second)
 		if n := len(w.ran()) - before; n != 5 {

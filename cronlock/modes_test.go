@@ -17,7 +17,7 @@ func TestSingletonModes(t *testing.T) {
 				t.Run(fmt.Sprint(name, "/", overlap, "/", d), func(t *testing.T) {
 					bubble(t, 3, func(t *testing.T, w *world) {
 						p := plan{work: work(t, d), opts: []Option{WithOverlap(overlap)},
-							jobOpts: []gocron.JobOption{gocron.WithSingletonMode(mode)}}
+							jobOpts: []JobOption{WithGocron(gocron.WithSingletonMode(mode))}}
 						if overlap == Allow {
 							p.work = lasting(d)
 						}
@@ -46,7 +46,7 @@ func TestRunNowAfterSingletonBacklog(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
 				// Ten ticks in a row, then none for the rest of the minute.
 				f := w.fleet(gocron.CronJob("0-9 * * * * *", true), plan{work: work(t, 3710*time.Millisecond),
-					jobOpts: []gocron.JobOption{gocron.WithSingletonMode(mode)}})
+					jobOpts: []JobOption{WithGocron(gocron.WithSingletonMode(mode))}})
 				for k := range 5 {
 					time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(90 * time.Second)))
 					f.atMostOnceButManual(k)
@@ -79,8 +79,8 @@ func TestLimitConcurrentJobs(t *testing.T) {
 				w.sched = []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, mode)}
 				for i := range 3 {
 					r := w.replica(fmt.Sprint(i))
-					r.job(gocron.CronJob(secondly, true), nil, gocron.WithName("short"))
-					r.job(gocron.CronJob("*/4 * * * * *", true), lasting(2500*time.Millisecond), gocron.WithName("long"))
+					r.add("short", gocron.CronJob(secondly, true), nil)
+					r.add("long", gocron.CronJob("*/4 * * * * *", true), lasting(2500*time.Millisecond))
 					r.sched.Start()
 				}
 				time.Sleep(60*time.Second + 500*time.Millisecond)
@@ -109,9 +109,9 @@ func TestLongQueue(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.sched = []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeWait)}
 		r := w.replica("0", WithMisfireGrace(time.Hour), WithRetention(2*time.Hour))
-		r.job(gocron.CronJob("10,20 0 * * * *", true), nil, gocron.WithName("short"))
-		r.job(gocron.CronJob("5 0 * * * *", true), lasting(2*time.Minute), gocron.WithName("long"))
-		r.job(gocron.CronJob("15 0 * * * *", true), lasting(2*time.Minute), gocron.WithName("longer"))
+		r.add("short", gocron.CronJob("10,20 0 * * * *", true), nil)
+		r.add("long", gocron.CronJob("5 0 * * * *", true), lasting(2*time.Minute))
+		r.add("longer", gocron.CronJob("15 0 * * * *", true), lasting(2*time.Minute))
 		time.Sleep(time.Millisecond)
 		r.sched.Start()
 		time.Sleep(10 * time.Minute)

@@ -1,126 +1,162 @@
 package cronlock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 func stable(context.Context) error { return nil }
 
-// Names that the compiler made up are refused, and no others.
-func TestUnstableNames(t *testing.T) {
-	for name, ok := range map[string]bool{
-		"main.main.func1": false, "main.init.func12": false, "main.main.func1.2": false, "main.main.func1.func3": false,
-		"main.(*T).Run.func1": false, "main.glob..func1": false, "main.main.gowrap1": false, "main.f.func1-range1": false,
-		"main.nightly": true, "main.(*T).Run": true, "main.(*T).Run-fm": true, "nightly": true, "func1": true, "report.2024": true,
-		"billing.func": true, "a.function1": true,
-	} {
-		if err := checkName(name); (err == nil) != ok || err != nil && !errors.Is(err, ErrJob) {
-			t.Errorf("%q: %v", name, err)
-		}
-	}
-}
-
-// A job without a name of its own has that of its function, here a closure. The log
-// says once that it does not run, and AfterLockError each time.
-func TestClosureNameRefused(t *testing.T) {
+// A job without a name, and one whose name another has, are refused where they are added; a name is free again once its job
+// is gone, by whatever way.
+func TestNames(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		var log bytes.Buffer
-		r := w.replica("0", WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		ran := 0
-		if _, err := r.sched.NewJob(gocron.CronJob(secondly, true), gocron.NewTask(func() { ran++ }),
-			gocron.WithEventListeners(gocron.AfterLockError(r.note))); err != nil {
+		r := w.replica("0")
+		add := func(name string) error {
+			_, err := r.Add(name, gocron.CronJob(secondly, true), stable)
+			return err
+		}
+		if err := add(""); err == nil || !strings.Contains(err.Error(), "name is empty") {
+			t.Errorf("an empty name: %v", err)
+		}
+		first := r.job(gocron.CronJob(secondly, true), nil)
+		if err := add("job"); err == nil || !strings.Contains(err.Error(), "another job has this name") {
+			t.Errorf("a name that is taken: %v", err)
+		}
+		if err := first.Remove(); err != nil {
 			t.Fatal(err)
 		}
-		r.sched.Start()
-		time.Sleep(2500 * time.Millisecond)
-		synctest.Wait()
-		if strings.Count(log.String(), "a job does not run") != 1 || !strings.Contains(log.String(), "gocron.WithName") {
-			t.Errorf("log: %s", log.String())
-		}
-		errs := w.failed()
-		if ran != 0 || len(errs) != 2 || !errors.Is(errs[0], ErrJob) || !strings.Contains(errs[0].Error(), "gocron.WithName") {
-			t.Errorf("%d runs, errors %v", ran, errs)
-		}
-	})
-}
-
-// Two jobs of one name do not run: they would count as one. When one is removed, the other runs.
-func TestTwoJobsOfOneName(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
-		var log bytes.Buffer
-		r := w.replica("0", WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		r.job(gocron.CronJob(secondly, true), nil)
 		second := r.job(gocron.CronJob(secondly, true), nil)
-		r.sched.Start()
-		time.Sleep(2500 * time.Millisecond)
-		synctest.Wait()
-		if strings.Count(log.String(), "a job does not run") != 1 || !strings.Contains(log.String(), "2 jobs of this process") {
-			t.Errorf("log: %s", log.String())
-		}
-		errs := w.failed()
-		if len(w.ran()) != 0 || len(errs) != 4 {
-			t.Fatalf("%d runs, errors %v", len(w.ran()), errs)
-		}
-		for _, err := range errs {
-			if !errors.Is(err, ErrJob) || !strings.Contains(err.Error(), "2 jobs of this process") {
-				t.Error(err)
-			}
-		}
-		if err := r.sched.RemoveJob(second.ID()); err != nil {
+		if err := r.sched.RemoveJob(second.Handle().ID()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Second)
-		if len(w.ran()) != 2 {
-			t.Errorf("%d runs after the removal", len(w.ran()))
+		third := r.job(gocron.CronJob(secondly, true), nil)
+		if _, err := r.Add("bad", gocron.CronJob("no crontab", false), stable); err == nil {
+			t.Error("a bad crontab was taken")
+		}
+		if err := add("bad"); err != nil {
+			t.Errorf("the name of a job that was not added: %v", err)
+		}
+		if third.Name() != "job" || third.Handle().Name() != "job" || len(r.sched.Jobs()) != 2 {
+			t.Errorf("%d jobs, name %q", len(r.sched.Jobs()), third.Name())
 		}
 	})
 }
 
-// A scheduler with the plain locker does not tell of its jobs. They run by the gap alone, and not without one.
-func TestPlainLocker(t *testing.T) {
-	for _, gap := range []time.Duration{0, 900 * time.Millisecond} {
-		t.Run(fmt.Sprint(gap), func(t *testing.T) {
+// What the user gives gocron does not switch off what Add is about.
+func TestOptionsOfGocron(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var f fleet
+		f.w = w
+		for i := range 2 {
+			r := w.replica(fmt.Sprint(i))
+			j := r.job(gocron.CronJob(secondly, true), nil, WithGocron(gocron.WithName("other"), gocron.WithTags("a")),
+				WithGocron(gocron.WithDisabledDistributedJobLocker(true)))
+			if h := j.Handle(); h.Name() != "job" || !slices.Equal(h.Tags(), []string{"a"}) {
+				t.Errorf("name %q, tags %q", h.Name(), h.Tags())
+			}
+			r.sched.Start()
+		}
+		time.Sleep(3500 * time.Millisecond)
+		f.atMostOnce()
+		if n := len(w.ran()); n != 3 {
+			t.Errorf("%d runs", n)
+		}
+	})
+}
+
+// A scheduler with an elector of gocron's does not ask for locks: its jobs do not run, and say so.
+func TestForeignElector(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.sched = []gocron.SchedulerOption{gocron.WithDistributedElector(always{})}
+		r := w.replica("0")
+		errs := make(chan error, 10)
+		r.job(gocron.CronJob(secondly, true), nil, listeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { errs <- err })))
+		r.sched.Start()
+		time.Sleep(1500 * time.Millisecond)
+		if err := testutil.Receive(t, errs); !strings.Contains(err.Error(), "cronlock.WithElector") || len(w.ran()) > 0 {
+			t.Errorf("error %v, runs %v", err, w.ran())
+		}
+	})
+}
+
+type always struct{}
+
+func (always) IsLeader(context.Context) error { return nil }
+
+// A job of the scheduler's own runs by the gap alone under a Locker.
+func TestLocker(t *testing.T) {
+	for name, opts := range map[string][]JobOption{"by default": nil, "with a gap": {WithMinGap(2900 * time.Millisecond)}} {
+		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
+				ran := func(r *replica) gocron.Task {
+					return gocron.NewTask(func() {
+						w.mu.Lock()
+						defer w.mu.Unlock()
+						w.runs = append(w.runs, ran{Run{Tick: time.Now()}, r.name, time.Now()})
+					})
+				}
 				for i := range 3 {
-					c, err := New(w.locks(), "service", WithLogger(quiet), WithMinGap(gap))
-					if err != nil {
+					r := w.replica(fmt.Sprint(i), WithClock(skewed{defaults().clock, time.Duration(i) * 200 * time.Millisecond}))
+					if _, err := r.sched.NewJob(gocron.CronJob(secondly, true), ran(r), gocron.WithDistributedJobLocker(r.Locker("job", opts...))); err != nil {
 						t.Fatal(err)
 					}
-					s, err := gocron.NewScheduler(gocron.WithDistributedLocker(c))
-					if err != nil {
-						t.Fatal(err)
-					}
-					w.ends = append(w.ends, func() { s.Shutdown(); c.Close(context.Background()) })
-					r := &replica{Cron: c, w: w, name: fmt.Sprint(i), sched: s}
-					r.job(gocron.CronJob(secondly, true), nil)
-					s.Start()
+					r.sched.Start()
 				}
 				time.Sleep(20*time.Second + 500*time.Millisecond)
-				if gap > 0 {
-					w.apart(900*time.Millisecond, 20)
-					return
-				}
-				errs := w.failed()
-				if len(w.ran()) != 0 || len(errs) == 0 {
-					t.Fatalf("%d runs, %d errors", len(w.ran()), len(errs))
-				}
-				for _, err := range errs {
-					if !errors.Is(err, ErrJob) || !strings.Contains(err.Error(), "Options") {
-						t.Error(err)
-					}
+				if opts == nil {
+					w.apart(lockerGap, 20)
+				} else {
+					w.apart(2900*time.Millisecond, 6)
 				}
 			})
 		})
+	}
+}
+
+// Runs under a Locker do not overlap, and a job needs a name.
+func TestLockerExcludes(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, b := w.replica("a"), w.replica("b")
+		lock, err := a.Locker("job").Lock(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * ttl)
+		if _, err := b.Locker("job").Lock(t.Context(), ""); !errors.Is(err, ErrOverlap) {
+			t.Errorf("during a run: %v", err)
+		}
+		if err := lock.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		lock, err = b.Locker("job").Lock(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lock.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := a.Locker("").Lock(t.Context(), ""); !errors.Is(err, errNoName) {
+			t.Errorf("without a name: %v", err)
+		}
+	})
+}
+
+// A Cron is no gocron.Locker: given to a whole scheduler it would know of no job.
+func TestCronIsNoLocker(t *testing.T) {
+	if _, is := any(&Cron{}).(gocron.Locker); is {
+		t.Error("gocron.WithDistributedLocker(cron) compiles")
 	}
 }
 
@@ -135,9 +171,10 @@ func TestKeysAreNotForged(t *testing.T) {
 			continue
 		}
 		for _, name := range names {
-			cl := &claim{c: &Cron{service: service}, job: newJob(name), id: "2000-01-01T00:00:00Z"}
-			onMonday := &claim{c: cl.c, job: cl.job, slot: "Monday/1"}
-			for rest, key := range map[string]string{"run": cl.runKey(), "gap": cl.gapKey(), "gap/Monday/1": onMonday.gapKey(), "tick": cl.tickKey(), "attempt": cl.attemptKey(2)} {
+			j := &Job{cron: &Cron{service: service}, name: name}
+			of2000, onMonday := tick{id: "2000-01-01T00:00:00Z"}, tick{slot: "Monday/1"}
+			for rest, key := range map[string]string{"run": j.runKey(), "gap": j.key(of2000.gapKey()...), "gap/Monday/1": j.key(onMonday.gapKey()...),
+				"tick": j.key(of2000.key()...), "attempt": j.key(of2000.attemptKey(2)...)} {
 				what := fmt.Sprintf("%.20q %.20q %s %d %d", service, name, rest, len(service), len(name))
 				if other, taken := of[key]; taken {
 					t.Errorf("%s and %s have the same key %q", what, other, key)
@@ -158,7 +195,7 @@ func TestStrangeNames(t *testing.T) {
 		for i := range 2 {
 			r := w.replica(fmt.Sprint(i))
 			for _, name := range names {
-				r.job(gocron.CronJob(secondly, true), lasting(100*time.Millisecond), gocron.WithName(name))
+				r.add(name, gocron.CronJob(secondly, true), lasting(100*time.Millisecond))
 			}
 			r.sched.Start()
 		}
@@ -179,17 +216,9 @@ func TestStrangeNames(t *testing.T) {
 func TestServices(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		for _, service := range []string{"one", "two"} {
-			c, err := New(w.locks(), service, WithLogger(quiet))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := gocron.NewScheduler(c.Options()...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.ends = append(w.ends, func() { s.Shutdown(); c.Close(context.Background()) })
-			(&replica{Cron: c, w: w, name: service, sched: s}).job(gocron.CronJob(secondly, true), nil)
-			s.Start()
+			r := w.replicaOf(service, service, w.locks())
+			r.job(gocron.CronJob(secondly, true), nil)
+			r.sched.Start()
 		}
 		time.Sleep(5*time.Second + 500*time.Millisecond)
 		for tick, n := range w.perTick() {
@@ -205,12 +234,12 @@ func TestServices(t *testing.T) {
 
 // The error of New names every fault at once.
 func TestOptionFaults(t *testing.T) {
-	_, err := New(nil, "", nil, WithClock(nil), WithLogger(nil), WithClockLimit(0), WithOverlap(Replace+1), AtLeastOnce(0),
+	_, err := New(nil, nil, "", nil, WithClock(nil), WithLogger(nil), WithClockLimit(0), WithOverlap(Replace+1), AtLeastOnce(0),
 		WithMisfireGrace(0), WithMinGap(-1), WithRetention(-1))
 	if err == nil {
 		t.Fatal("New took it all")
 	}
-	for _, part := range []string{"locks is nil", "service's name is empty", "an option is nil", "clock is nil", "logger is nil",
+	for _, part := range []string{"locker is nil", "scheduler is nil", "service's name is empty", "an option is nil", "clock is nil", "logger is nil",
 		"clock limit is 0s", "overlap policy 3", "attempts are 0", "misfire grace is 0s", "minimum gap is -1ns", "retention is -1ns"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the error does not say %q: %v", part, err)
@@ -218,23 +247,22 @@ func TestOptionFaults(t *testing.T) {
 	}
 	bubble(t, 1, func(t *testing.T, w *world) {
 		for name, opt := range map[string]Option{"attempts": AtLeastOnce(maxAttempts + 1), "retention": WithRetention(time.Minute + 2*time.Minute - 1)} {
-			if _, err := New(w.locks(), "service", opt); err == nil || !strings.Contains(err.Error(), name) {
+			if _, err := New(w.locks(), scheduler(t), "service", opt); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	})
 }
 
-// Bad options of a job fail NewJob, each by its name, and the job is not added.
+// Bad options of a job fail Add, each by its name, and the job is not added.
 func TestJobOptionFaults(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		r := w.replica("0")
-		_, err := r.sched.NewJob(gocron.CronJob(secondly, true), r.Task(stable), gocron.WithName("job"),
-			r.Job(nil, WithOverlap(9), AtLeastOnce(-1), WithMisfireGrace(-1), WithMinGap(-1), WithRetention(1)))
+		_, err := r.Add("", nil, nil, nil, WithOverlap(9), AtLeastOnce(-1), WithMisfireGrace(-1), WithMinGap(-1), WithRetention(1), WithGocron(nil))
 		if err == nil {
-			t.Fatal("NewJob took it all")
+			t.Fatal("Add took it all")
 		}
-		for _, part := range []string{"an option is nil", "overlap policy 9", "attempts are -1", "misfire grace", "minimum gap", "retention"} {
+		for _, part := range []string{"an option is nil", "name is empty", "definition is nil", "function is nil", "an option of gocron is nil", "overlap policy 9", "attempts are -1", "misfire grace", "minimum gap", "retention"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("the error does not say %q: %v", part, err)
 			}
@@ -242,7 +270,7 @@ func TestJobOptionFaults(t *testing.T) {
 		if len(r.sched.Jobs()) != 0 {
 			t.Error("the job was added")
 		}
-		r.job(gocron.CronJob(secondly, true), nil, r.Job(WithOverlap(Allow), WithRetention(2*time.Hour)))
+		r.job(gocron.CronJob(secondly, true), nil, WithOverlap(Allow), WithRetention(2*time.Hour))
 		r.sched.Start()
 		time.Sleep(1500 * time.Millisecond)
 		if len(w.ran()) != 1 {
@@ -256,12 +284,9 @@ func TestNameOfAJobThatIsOver(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		r := w.replica("a")
 		r.sched.Start()
-		over, err := r.sched.NewJob(gocron.CronJob("0 0 * * *", false), gocron.NewTask(func() {}), gocron.WithName("job"),
-			gocron.WithStopAt(gocron.WithStopDateTime(time.Now().Add(time.Hour))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := over.NextRun(); err == nil {
+		over := r.job(gocron.CronJob("0 0 * * *", false), nil,
+			WithGocron(gocron.WithStopAt(gocron.WithStopDateTime(time.Now().Add(time.Hour)))))
+		if _, err := over.Handle().NextRun(); err == nil {
 			t.Fatal("gocron has kept the job: this test shows nothing")
 		}
 		r.job(gocron.CronJob(secondly, true), nil)

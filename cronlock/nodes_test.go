@@ -64,20 +64,7 @@ func TestNodesDown(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				for i := range 3 {
-					r := w.replica(fmt.Sprint(i), tt.opts...)
-					r.job(gocron.CronJob(minutely, true), nil)
-					r.sched.Start()
-				}
-				time.Sleep(59 * time.Second)
-				for _, n := range w.nodes[:2] {
-					n.Down()
-				}
-				time.Sleep(time.Second + tt.back)
-				for _, n := range w.nodes {
-					n.Up()
-				}
-				time.Sleep(38 * time.Second) // not to the next tick
+				w.awayAtTheTick(tt.back, tt.opts)
 				runs := w.ran()
 				if len(runs) != tt.starts {
 					t.Errorf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.failed())
@@ -90,13 +77,37 @@ func TestNodesDown(t *testing.T) {
 				if len(w.failed()) != 3 && len(runs) < 3 {
 					t.Errorf("%d replicas were told: %v", len(w.failed()), w.failed())
 				}
-				for _, err := range w.failed() {
-					if !errors.Is(err, core.ErrUnavailable) || IsExpected(err) {
-						t.Errorf("told %v", err)
-					}
-				}
+				w.onlyUnavailable()
 			})
 		})
+	}
+}
+
+// awayAtTheTick takes most of the nodes away for a while when a tick comes.
+func (w *world) awayAtTheTick(back time.Duration, opts []Option) {
+	w.t.Helper()
+	for i := range 3 {
+		r := w.replica(fmt.Sprint(i), opts...)
+		r.job(gocron.CronJob(minutely, true), nil)
+		r.sched.Start()
+	}
+	time.Sleep(59 * time.Second)
+	for _, n := range w.nodes[:2] {
+		n.Down()
+	}
+	time.Sleep(time.Second + back)
+	for _, n := range w.nodes {
+		n.Up()
+	}
+	time.Sleep(38 * time.Second) // not to the next tick
+}
+
+func (w *world) onlyUnavailable() {
+	w.t.Helper()
+	for _, err := range w.failed() {
+		if !errors.Is(err, core.ErrUnavailable) || IsExpected(err) {
+			w.t.Errorf("told %v", err)
+		}
 	}
 }
 
@@ -192,37 +203,42 @@ func TestLockCancelled(t *testing.T) {
 	for node := range 3 {
 		reached := true
 		for k := 1; reached; k++ {
-			serialBubble(t, 3, func(t *testing.T, w *world) {
-				r := w.replica("0", WithMinGap(time.Minute)) // all that a run can need
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				var seen atomic.Int64
-				w.nodes[node].OnRequest(func([]string) testutil.Action {
-					if seen.Add(1) == int64(k) {
-						cancel()
-					}
-					return testutil.Action{}
-				})
-				lock, err := r.Lock(ctx, "job")
-				if reached = ctx.Err() != nil; !reached && err != nil {
-					t.Fatal(err)
-				}
-				if err == nil {
-					if len(w.leases()) == 0 {
-						t.Error("Lock without a lease")
-					}
-					if err := lock.Unlock(ctx); err != nil {
-						t.Error(err)
-					}
-				}
-				time.Sleep(time.Second)
-				if held := w.held(1); len(held) > 0 {
-					t.Errorf("cancelled at request %d of node %d: held: %q", k, node, held)
-				}
-			})
+			serialBubble(t, 3, func(t *testing.T, w *world) { reached = lockCancelled(t, w, node, k) })
 			if k == 1 && !reached {
 				t.Fatal("no request was made")
 			}
 		}
 	}
+}
+
+// lockCancelled cancels a call of Lock when the node gets its k-th request. It is false when there were not so many.
+func lockCancelled(t *testing.T, w *world, node, k int) (reached bool) {
+	r := w.replica("0", WithMinGap(time.Minute)) // all that a run can need
+	j := r.job(gocron.CronJob(minutely, true), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var seen atomic.Int64
+	w.nodes[node].OnRequest(func([]string) testutil.Action {
+		if seen.Add(1) == int64(k) {
+			cancel()
+		}
+		return testutil.Action{}
+	})
+	lock, err := onSchedule{j}.Lock(ctx, "job")
+	if reached = ctx.Err() != nil; !reached && err != nil {
+		t.Fatal(err)
+	}
+	if err == nil {
+		if len(w.leases()) == 0 {
+			t.Error("Lock without a lease")
+		}
+		if err := lock.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	time.Sleep(time.Second)
+	if held := w.held(1); len(held) > 0 {
+		t.Errorf("cancelled at request %d of node %d: held: %q", k, node, held)
+	}
+	return reached
 }

@@ -1,12 +1,9 @@
 package cronlock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -191,30 +188,6 @@ func TestReplaceWaits(t *testing.T) {
 			if !all[i].Tick.Equal(all[i-1].Tick.Add(20 * time.Second)) {
 				t.Errorf("tick %v was followed by %v", all[i-1].Tick, all[i].Tick)
 			}
-		}
-	})
-}
-
-// A plain task cannot be told to stop: that is logged, once, and its runs do not overlap all the same.
-func TestReplacePlainTask(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		var log bytes.Buffer
-		r := w.replica("0", WithOverlap(Replace), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		var s spans
-		if _, err := r.sched.NewJob(gocron.CronJob("*/10 * * * * *", true), gocron.NewTask(s.work(25*time.Second, false)), gocron.WithName("job")); err != nil {
-			t.Fatal(err)
-		}
-		r.sched.Start()
-		time.Sleep(2 * time.Minute)
-		if err := r.sched.Shutdown(); err != nil {
-			t.Error(err)
-		}
-		all := s.list()
-		if len(all) < 3 || atOnce(all) != 1 {
-			t.Errorf("%d runs, %d at once", len(all), atOnce(all))
-		}
-		if n := strings.Count(log.String(), "is to be replaced, but was not started by Cron.Task"); n != 1 {
-			t.Errorf("warned %d times:\n%s", n, &log)
 		}
 	})
 }

@@ -58,16 +58,16 @@ func child(urls []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := New(locks, "service", AtLeastOnce(2), WithLogger(quiet))
+	s, err := gocron.NewScheduler()
 	if err != nil {
 		return err
 	}
-	s, err := gocron.NewScheduler(c.Options()...)
+	c, err := New(locks, s, "service", AtLeastOnce(2), WithLogger(quiet))
 	if err != nil {
 		return err
 	}
 	out := json.NewEncoder(os.Stdout)
-	_, err = s.NewJob(gocron.CronJob("*/10 * * * * *", true), c.Task(func(ctx context.Context) error {
+	_, err = c.Add("job", gocron.CronJob("*/10 * * * * *", true), func(ctx context.Context) error {
 		run, _ := FromContext(ctx)
 		e := event{What: "started", Tick: run.Tick, Attempt: run.Attempt, Token: run.FencingToken}
 		if err := out.Encode(e); err != nil {
@@ -76,7 +76,7 @@ func child(urls []string) error {
 		_, cause := ended(ctx)
 		e.What, e.Lost = "told", errors.Is(cause, core.ErrLost)
 		return out.Encode(e)
-	}), gocron.WithName("job"))
+	})
 	if err != nil {
 		return err
 	}

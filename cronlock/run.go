@@ -2,6 +2,7 @@ package cronlock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -9,85 +10,113 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A run is one run of a job, from the end of Lock to the end of Unlock. It is the gocron.Lock.
+// A run is one run of a job, from the start of Lock to the end of Unlock. It is the gocron.Lock.
 type run struct {
-	cl      *claim
-	term    *term
-	attempt int
-	tick    *core.Lease // nil: no tick has caused it
-	job     *core.Lease // nil: runs may overlap
+	job  *Job
+	tick tick
+	from *call
+	ctx  context.Context // gocron's
+	term context.Context // the same, and ends with the leadership
 
-	ctx    context.Context
+	attempt      int
+	tickLease    *core.Lease // nil: no tick has caused the run
+	attemptLease *core.Lease
+	jobLease     *core.Lease // nil: runs may overlap
+	leave        func()
+	settled      bool // it was decided that the tick does not run
+
+	work   context.Context // of the function
 	cancel context.CancelCauseFunc
 	unjoin func()
 	once   sync.Once
 
-	offeredOn context.Context // what Task finds the run by
-	started   chan struct{}   // closed when Task has taken the run over, or it has ended without
-	fetched   chan struct{}   // closed when Lock has fetched the run, if it was claimed in the background
-
-	mu       sync.Mutex
-	taken    bool  // by Task,
-	returned bool  // which has returned
-	err      error // with this,
-	stopped  bool  // because the scheduler has stopped the job, or the leadership went
+	begun, returned bool // by the function
+	err             error
+	stopped         bool  // it returned an error when it had been told to stop
+	why             error // the reason for which it has not begun
 }
 
-func (cl *claim) newRun(t *term, attempt int, tick, job *core.Lease) *run {
-	r := &run{cl: cl, term: t, attempt: attempt, tick: tick, job: job, started: make(chan struct{}), fetched: make(chan struct{})}
-	info := Run{Service: cl.c.service, Job: cl.job.name, Tick: cl.tick, Attempt: attempt}
-	parent, ends := cl.ctx, []context.Context{cl.ctx}
+// prepare makes the context of the function.
+func (r *run) prepare() {
+	info := Run{Service: r.job.cron.service, Job: r.job.name, Tick: r.tick.at, Attempt: r.attempt}
+	parent, ends := r.term, []context.Context{r.term}
 	for _, lease := range r.leases() {
-		parent = lease.Context() // has the values of the job's context, and not its end
+		parent = lease.Context() // has the values of the term's context, and not its end
 		ends = append(ends, lease.Context())
 		info.FencingToken = lease.FencingToken()
 	}
-	if t != nil {
-		parent = t.mark(parent)
-		ends = append(ends, t.work)
-	}
 	ctx, cancel := context.WithCancelCause(NewContext(parent, info))
 	r.cancel = cancel
-	r.ctx, r.unjoin = core.Join(ctx, ends...)
-	if cl.policy.overlap == Replace && !cl.next.IsZero() {
-		timer := cl.c.clock.AfterFunc(cl.next.Sub(cl.c.clock.Now()), r.replace)
+	r.work, r.unjoin = core.Join(ctx, ends...)
+	if r.job.policy.overlap == Replace && !r.tick.next.IsZero() {
+		clock := r.job.cron.clock
+		timer := clock.AfterFunc(r.tick.next.Sub(clock.Now()), r.replace)
 		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
-	cl.c.busy(+1)
-	cl.job.mu.Lock()
-	cl.job.running[r] = struct{}{}
-	cl.job.mu.Unlock()
-	return r
+	r.job.mu.Lock()
+	r.job.running[r] = struct{}{}
+	r.job.mu.Unlock()
 }
 
 // leases are those of the tick and of the job, as far as the run has them.
 func (r *run) leases() []*core.Lease {
-	return slices.DeleteFunc([]*core.Lease{r.tick, r.job}, func(l *core.Lease) bool { return l == nil })
+	return slices.DeleteFunc([]*core.Lease{r.tickLease, r.jobLease}, func(l *core.Lease) bool { return l == nil })
 }
 
 // replace tells the run to stop for the job's next tick.
 func (r *run) replace() {
-	if r.ctx.Err() != nil {
-		return
-	}
-	r.cl.event(EventReplaced)
-	r.cancel(ErrReplaced)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.taken {
-		r.cl.job.deaf.Do(func() {
-			r.cl.c.logger.Warn("cronlock: a run is to be replaced, but was not started by Cron.Task, so that nothing can tell it to stop", "job", r.cl.job.name)
-		})
+	if r.work.Err() == nil {
+		r.event(EventReplaced)
+		r.cancel(ErrReplaced)
 	}
 }
 
-// replace tells all runs of the job in this process to stop.
-func (j *job) replace() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for r := range j.running {
-		r.replace()
+// replaceOthers tells the runs of earlier ticks in this process to stop; one by hand, all of the job's.
+func (r *run) replaceOthers() {
+	r.job.mu.Lock()
+	defer r.job.mu.Unlock()
+	for o := range r.job.running {
+		if r.tick.at.IsZero() || o.tick.at.Before(r.tick.at) {
+			o.replace()
+		}
 	}
+}
+
+// call runs the function, if the run can begin. gocron has called its listeners in between.
+func (r *run) call() error {
+	if r.why = r.begin(); r.why != nil {
+		err := explain(r.why)
+		r.event(meaningOf(err).event)
+		return &TickError{Job: r.job.name, Tick: r.tick.at, Err: err}
+	}
+	r.begun = true
+	r.event(EventRun)
+	if r.attempt > 1 || r.tick.late {
+		r.event(EventRerun)
+	}
+	err := r.job.fn(r.work)
+	r.stopped = err != nil && r.work.Err() != nil && !errors.Is(context.Cause(r.work), ErrReplaced)
+	r.err, r.returned = errors.Join(err, r.lost()), true
+	return r.err
+}
+
+// begin records the attempt: a run that is not recorded has not started, and is left to others; one that is, is not
+// started more often than its policy allows, although its replica may die.
+func (r *run) begin() error {
+	if r.work.Err() != nil {
+		return context.Cause(r.work)
+	}
+	if err := r.inTime(); err != nil {
+		return err
+	}
+	if r.attemptLease == nil {
+		return nil
+	}
+	err := r.complete(r.attemptLease, outcomeStarted)
+	if outage(err) && r.job.policy.runAnyway {
+		return nil
+	}
+	return err
 }
 
 // lost is why the run is not the only one any more, if so.
@@ -100,75 +129,99 @@ func (r *run) lost() error {
 	return nil
 }
 
-// Unlock ends the run: the tick is recorded as done, and the job is free. gocron calls it when the function
-// has returned, with a context that Shutdown has cancelled, and drops its error, so the error is logged too.
-func (r *run) Unlock(ctx context.Context) (err error) {
+// deposed reports whether the leadership was lost, and not given up.
+func (r *run) deposed() bool {
+	return r.term.Err() != nil && errors.Is(context.Cause(r.term), ErrLeadershipLost) && errors.Is(context.Cause(r.term), core.ErrLost)
+}
+
+// Unlock ends the run: the tick is recorded as done, and the job is free. gocron calls it when the function has returned
+// or panicked, or was not called, with a context that Shutdown has cancelled, and drops its error, so the error is logged
+// too.
+func (r *run) Unlock(context.Context) (err error) {
 	r.once.Do(func() { err = r.end() })
 	return err
 }
 
-func (r *run) end() error {
-	cl := r.cl
-	cl.c.handoff.withdraw(r)
-	lost := r.lost()
-	r.mu.Lock()
-	outcome, unfinished := outcomeRan, r.taken && !r.returned || r.stopped // by a panic, or cut short
-	if !r.taken {
-		cl.job.plain.Store(true)
+// An ending is what a run comes to.
+type ending struct {
+	outcome string         // of the tick, as recorded; empty: the tick is free for others
+	event   core.EventKind // empty: none
+}
+
+// ending is, in order:
+//
+//	the function                                        the tick             event
+//	was not called: a listener of gocron's said no      free                 tick_skipped
+//	was not called: the run could not begin any more    free                 that of the reason
+//	panicked, or was stopped and returned an error      free at AtLeastOnce  run_lost if a lease was
+//	any of these or of the following, a lease lost      lost                 run_lost
+//	panicked, or returned an error                      failed               -
+//	returned nil, stopped or not                        ran                  -
+func (r *run) ending() ending {
+	lost, unfinished := r.lost() != nil, !r.returned || r.stopped
+	var e ending
+	if lost || r.deposed() {
+		e.event = EventLost
 	}
-	if r.err != nil || unfinished {
-		outcome = outcomeFailed
+	switch {
+	case !r.begun && r.why == nil:
+		e.event = EventSkipped
+	case !r.begun:
+		e.event = ""
+	case unfinished && r.job.policy.attempts > 1:
+	case lost:
+		e.outcome = outcomeLost
+	case r.err != nil || unfinished:
+		e.outcome = outcomeFailed
+	default:
+		e.outcome = outcomeRan
 	}
-	r.mu.Unlock()
-	if lost != nil {
-		outcome = outcomeLost
+	return e
+}
+
+func (r *run) end() (err error) {
+	if !r.begun && r.why == nil {
+		select {
+		case <-r.from.handoff: // it is there, because no other run is offered before
+		default:
+		}
 	}
-	if lost != nil || r.term.lost() != nil {
-		cl.event(EventLost)
+	e := r.ending()
+	if e.event != "" {
+		r.event(e.event)
 	}
 	r.cancel(core.ErrReleased)
-
-	var err error
 	var wg sync.WaitGroup
-	wg.Go(func() { cl.release(r.job) })
+	wg.Go(func() { r.release(r.jobLease, r.attemptLease) })
 	switch {
-	case r.tick == nil:
-	case unfinished && cl.policy.attempts > 1:
-		cl.release(r.tick) // for another attempt
+	case r.tickLease == nil:
+	case e.outcome == "":
+		r.release(r.tickLease)
 	default:
-		if err = cl.complete(r.tick, cl.record(outcome, r.attempt)); err != nil {
-			cl.event(EventUnrecorded)
-			cl.c.logger.Error("cronlock: a run's end could not be recorded: where the policy allows, another replica runs the tick again",
-				"job", cl.job.name, "tick", cl.id, "attempt", r.attempt, "err", err)
+		if err = r.complete(r.tickLease, e.outcome); err != nil {
+			r.event(EventUnrecorded)
+			r.job.cron.logger.Error("cronlock: a run's end could not be recorded: where the policy allows, another replica runs the tick again",
+				"job", r.job.name, "tick", r.tick.id, "attempt", r.attempt, "err", err)
 		}
 	}
 	wg.Wait()
-	r.over()
+	r.unjoin()
+	r.close()
+	r.from.ended(r, r.why)
 	return err
 }
 
-// abandon ends a run that has not started. Its attempt stays recorded.
-func (r *run) abandon() {
-	r.once.Do(func() {
-		r.cancel(core.ErrReleased)
-		r.cl.release(r.leases()...)
-		r.over()
-	})
+// close ends the run in this process.
+func (r *run) close() {
+	r.job.mu.Lock()
+	delete(r.job.running, r)
+	r.job.mu.Unlock()
+	r.leave()
 }
 
-func (r *run) over() {
-	r.unjoin()
-	r.cl.c.busy(-1)
-	r.cl.job.ended(r)
-	r.cl.c.leave(r.term)
-}
-
-func (j *job) ended(r *run) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	delete(j.running, r)
-	if len(j.running) == 0 && len(j.handles) == 0 && len(j.handovers) == 0 {
-		r.cl.c.forget(j)
+func (r *run) event(kind core.EventKind) {
+	if kind != "" {
+		r.job.cron.locker.Event(r.ctx, core.Event{Source: source, Name: r.job.name, Kind: kind})
 	}
 }
 

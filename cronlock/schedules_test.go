@@ -108,7 +108,7 @@ func TestIntervals(t *testing.T) {
 func TestIntervalFromCompletion(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.fleet(gocron.DurationJob(time.Minute), plan{stagger: 17 * time.Second, work: work(t, 90*time.Second),
-			jobOpts: []gocron.JobOption{gocron.WithIntervalFromCompletion()}})
+			jobOpts: []JobOption{WithGocron(gocron.WithIntervalFromCompletion())}})
 		time.Sleep(30 * time.Minute)
 		w.apart(90*time.Second, 10)
 	})
@@ -116,8 +116,8 @@ func TestIntervalFromCompletion(t *testing.T) {
 
 // What a replica starts at once, it starts for all that come within the misfire grace.
 func TestStartImmediately(t *testing.T) {
-	immediately := gocron.WithStartAt(gocron.WithStartImmediately())
-	start := func(t *testing.T, w *world, def func() gocron.JobDefinition, opts ...gocron.JobOption) {
+	immediately := WithGocron(gocron.WithStartAt(gocron.WithStartImmediately()))
+	start := func(t *testing.T, w *world, def func() gocron.JobDefinition, opts ...JobOption) {
 		time.Sleep(12345 * time.Millisecond) // off the whole second, as it always is outside bubbles
 		for i := range 3 {
 			r := w.replica(fmt.Sprint(i))

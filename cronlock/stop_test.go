@@ -59,11 +59,11 @@ func (w *world) leases() []string { return w.held(len(w.nodes)/2 + 1) }
 func TestNoLeaseLeftBehind(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		stop func(s gocron.Scheduler, j gocron.Job) error
+		stop func(s gocron.Scheduler, j *Job) error
 	}{
-		{"Shutdown", func(s gocron.Scheduler, _ gocron.Job) error { return s.Shutdown() }},
-		{"StopJobs", func(s gocron.Scheduler, _ gocron.Job) error { return s.StopJobs() }},
-		{"RemoveJob", func(s gocron.Scheduler, j gocron.Job) error { return s.RemoveJob(j.ID()) }},
+		{"Shutdown", func(s gocron.Scheduler, _ *Job) error { return s.Shutdown() }},
+		{"StopJobs", func(s gocron.Scheduler, _ *Job) error { return s.StopJobs() }},
+		{"Remove", func(_ gocron.Scheduler, j *Job) error { return j.Remove() }},
 	} {
 		for name, policy := range map[string]JobOption{"at most once": AtMostOnce(), "at least once": AtLeastOnce(2), "allow": WithOverlap(Allow)} {
 			t.Run(tt.name+", "+name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 				if err := testutil.Receive(t, stopped); err != nil {
 					t.Error(err)
 				}
-				if err := r.Close(t.Context()); err != nil { // RemoveJob does not wait for the run
+				if err := r.Close(t.Context()); err != nil { // Remove does not wait for the run
 					t.Error(err)
 				}
 				if err := r.locks.Close(t.Context()); err != nil { // waits for what is under way to the last node
@@ -152,7 +152,7 @@ func TestGoesOnAfterAStop(t *testing.T) {
 				}
 				r.sched.Start()
 			case 1:
-				if err := r.sched.RemoveJob(j.ID()); err != nil {
+				if err := r.sched.RemoveJob(j.Handle().ID()); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
@@ -200,7 +200,10 @@ func TestClose(t *testing.T) {
 			t.Errorf("a watcher was closed after %v", d)
 		}
 		for _, r := range all {
-			if _, err := r.Lock(t.Context(), "job"); !errors.Is(err, core.ErrClosed) {
+			if err := r.the("job").RunNow(); !errors.Is(err, core.ErrClosed) {
+				t.Errorf("RunNow after Close: %v", err)
+			}
+			if _, err := r.Locker("job").Lock(t.Context(), "job"); !errors.Is(err, core.ErrClosed) {
 				t.Errorf("Lock after Close: %v", err)
 			}
 		}
@@ -222,6 +225,35 @@ func TestClose(t *testing.T) {
 		synctest.Wait()
 		if held := w.held(1); len(held) > 0 {
 			t.Errorf("held after Close: %q", held)
+		}
+	})
+}
+
+// Close does not end a run by hand: it waits for it.
+func TestCloseDuringRunNow(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		r := w.replica("0")
+		var cause error
+		j := r.job(gocron.CronJob("@hourly", false), func(ctx context.Context) error {
+			time.Sleep(10 * time.Second)
+			cause = context.Cause(ctx)
+			return nil
+		})
+		time.Sleep(time.Second)
+		r.sched.Start()
+		if err := j.RunNow(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		start := time.Now()
+		if err := r.Close(t.Context()); err != nil || time.Since(start) < 7*time.Second {
+			t.Errorf("closed after %v: %v", time.Since(start), err)
+		}
+		if len(w.ran()) != 1 || cause != nil {
+			t.Errorf("%d runs, the context ended with %v", len(w.ran()), cause)
+		}
+		if n := len(r.sched.Jobs()); n != 1 {
+			t.Errorf("gocron lists %d jobs", n)
 		}
 	})
 }

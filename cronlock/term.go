@@ -48,7 +48,7 @@ func newTerm(group string, lease *core.Lease) *term {
 
 // hold is the part of OnElected in the term.
 func (t *term) hold(elected func(context.Context, Term)) {
-	defer t.leave()
+	defer t.gate.Leave()
 	defer close(t.returned)
 	elected(t.notice, t.Term)
 }
@@ -62,23 +62,13 @@ func (t *term) shut() {
 	t.gate.Close()
 }
 
-// leave is called by each run that the Elector let enter.
-func (t *term) leave() {
-	if t != nil {
-		t.gate.Leave()
-	}
-}
-
 // lost is why the term is over, if nobody resigned.
 func (t *term) lost() error {
-	if t == nil || t.lease.Lost() == nil {
+	if t.lease.Lost() == nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrLeadershipLost, t.lease.Lost())
 }
-
-// stopped reports whether the runs of the term have been told to stop.
-func (t *term) stopped() bool { return t != nil && t.work.Err() != nil }
 
 // context makes one that ends with the term.
 func (t *term) context(parent context.Context) (context.Context, context.CancelCauseFunc) {

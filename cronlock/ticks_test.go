@@ -1,11 +1,14 @@
 package cronlock
 
 import (
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
 )
 
 // skews are those of one replica: none, and a third of the period either way.
@@ -63,7 +66,7 @@ func TestOrderOfRegistration(t *testing.T) {
 		for i := range 3 {
 			r := w.replica(fmt.Sprint(i))
 			for k := range 3 {
-				r.job(gocron.CronJob(secondly, true), nil, gocron.WithName(fmt.Sprint("job", (i+k)%3)))
+				r.add(fmt.Sprint("job", (i+k)%3), gocron.CronJob(secondly, true), nil)
 			}
 			r.sched.Start()
 		}
@@ -83,6 +86,63 @@ func TestOrderOfRegistration(t *testing.T) {
 		}
 		if len(per) != 3*10 {
 			t.Errorf("%d ticks ran of 3 jobs", len(per))
+		}
+	})
+}
+
+// A call is for the latest tick that is due: also where gocron has dropped it from its list, because an earlier call ended
+// before.
+func TestLatestTick(t *testing.T) {
+	t.Parallel()
+	at := func(s float64) time.Time { return day(1, 0).Add(time.Duration(s * float64(time.Second))) }
+	var known ticks
+	for i, c := range []struct {
+		listed []float64
+		now    float64
+		latest float64 // 0: none
+		fresh  bool
+	}{
+		{[]float64{1, 2}, 1, 1, true},
+		{[]float64{2, 3}, 1.5, 1, false},      // gocron's RunNow
+		{[]float64{3, 4}, 2.5, 2, true},       // gocron has dropped the second
+		{[]float64{3, 4, 5, 6}, 5.1, 5, true}, // calls have queued
+		{[]float64{6, 7}, 5.2, 5, false},      // one of those
+		{[]float64{6, 7}, 4, 0, false},        // the clock was set back
+		{[]float64{6, 7, 8, 9}, 8.5, 8, true}, // or forward
+	} {
+		var listed []time.Time
+		for _, s := range c.listed {
+			listed = append(listed, at(s))
+		}
+		if fresh := known.see(listed, at(c.now)); fresh != c.fresh || known.latest.IsZero() != (c.latest == 0) || c.latest > 0 && !known.latest.Equal(at(c.latest)) {
+			t.Errorf("call %d: %v, fresh %t", i, known.latest, fresh)
+		}
+	}
+}
+
+// A run that a listener holds up, and then skips, is not given to the task of a later call.
+func TestRunsAreNotSwapped(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.sched = []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(3, gocron.LimitModeWait)} // or the listener holds up the next call
+		r := w.replica("0", WithOverlap(Allow))
+		var calls atomic.Int32
+		r.job(gocron.CronJob(secondly, true), nil, listeners(gocron.BeforeJobRunsSkipIfBeforeFuncErrors(func(uuid.UUID, string) error {
+			if calls.Add(1) > 1 {
+				return nil
+			}
+			time.Sleep(2500 * time.Millisecond)
+			return errors.New("not this one")
+		})))
+		time.Sleep(100 * time.Millisecond)
+		r.sched.Start()
+		time.Sleep(6 * time.Second)
+		per := w.perTick()
+		if n := per[day(1, 0).Add(time.Second)]; n > 0 {
+			t.Error("the tick that was skipped has run")
+		}
+		w.oncePerTick()
+		if len(per) < 3 {
+			t.Errorf("%d ticks ran", len(per))
 		}
 	})
 }

@@ -4,6 +4,7 @@
 // down in the middle of another.
 //
 //	go run ./examples/cron
+//	go run ./examples/cron -elector       # only the leader runs jobs; the next one runs what was left
 //	go run ./examples/cron -unprotected   # the same without cronlock: each replica runs everything
 //
 // The nodes are redis-server processes where that is on PATH and embedded ones
@@ -28,6 +29,7 @@ import (
 
 func main() {
 	unprotected := flag.Bool("unprotected", false, "run the jobs without cronlock")
+	elector := flag.Bool("elector", false, "have the replicas elect a leader, who runs the jobs")
 	flag.Parse()
 	var err error
 	if name := os.Getenv(envReplica); name != "" {
@@ -35,7 +37,7 @@ func main() {
 	} else {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once, and the replicas with it
-		err = demo(ctx, *unprotected)
+		err = demo(ctx, mode{unprotected: *unprotected, elector: *elector})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cron:", strings.ReplaceAll(err.Error(), "\n", "\ncron: "))
@@ -46,7 +48,10 @@ func main() {
 // patience is how long the demo waits for what should come within seconds.
 const patience = 20 * time.Second
 
-func demo(ctx context.Context, unprotected bool) error {
+// A mode is how the replicas run their jobs.
+type mode struct{ unprotected, elector bool }
+
+func demo(ctx context.Context, m mode) error {
 	nodes, err := testutil.StartNodes(3)
 	if err != nil {
 		return err
@@ -61,7 +66,7 @@ func demo(ctx context.Context, unprotected bool) error {
 	replicas := replicas{}
 	defer replicas.stop() // also when one could not be started
 	for _, name := range []string{"a", "b", "c"} {
-		if err := replicas.start(name, nodes.URLs(), unprotected, rec); err != nil {
+		if err := replicas.start(name, nodes.URLs(), m, rec); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ type process struct {
 type replicas map[string]*process
 
 // start runs this program again, as a replica whose reports go to rec.
-func (rs replicas) start(name string, urls []string, unprotected bool, rec *record) error {
+func (rs replicas) start(name string, urls []string, m mode, rec *record) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -33,8 +33,11 @@ func (rs replicas) start(name string, urls []string, unprotected bool, rec *reco
 	if name == "c" {
 		cmd.Env = append(cmd.Env, envSkew+"="+skew.String())
 	}
-	if unprotected {
+	if m.unprotected {
 		cmd.Env = append(cmd.Env, envUnprotected+"=1")
+	}
+	if m.elector {
+		cmd.Env = append(cmd.Env, envElector+"=1")
 	}
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -48,6 +47,7 @@ const (
 	envNodes       = "CRON_DEMO_NODES"
 	envSkew        = "CRON_DEMO_SKEW"
 	envUnprotected = "CRON_DEMO_UNPROTECTED"
+	envElector     = "CRON_DEMO_ELECTOR"
 )
 
 // replica is a process of the service: what you would write. It ends when its standard input does, which
@@ -67,21 +67,32 @@ func replica(name string) error {
 		return err
 	}
 	defer locker.Close(ctx)
-	cron, err := cronlock.New(locker, "demo", cronlock.WithClock(clock))
+	scheduler, err := gocron.NewScheduler(gocron.WithClock(clock))
+	if err != nil {
+		return err
+	}
+	opts := []cronlock.Option{cronlock.WithClock(clock)}
+	if os.Getenv(envElector) != "" {
+		elector, err := cronlock.NewElector(locker, "demo")
+		if err != nil {
+			return err
+		}
+		defer elector.Close(ctx)
+		opts = append(opts, cronlock.WithElector(elector))
+	}
+	cron, err := cronlock.New(locker, scheduler, "demo", opts...)
 	if err != nil {
 		return err
 	}
 	defer cron.Close(ctx)
-	scheduler, err := gocron.NewScheduler(cron.Options()...)
-	if err != nil {
-		return err
-	}
 	for _, j := range jobs {
-		_, err := scheduler.NewJob(gocron.CronJob(j.crontab, true), cron.Task(out.task(j)),
-			gocron.WithName(j.name),
-			cron.Job(cronlock.AtLeastOnce(j.attempts)), // with one attempt the same as AtMostOnce
-			gocron.WithEventListeners(gocron.AfterLockError(out.refused)),
-			gocron.WithDisabledDistributedJobLocker(os.Getenv(envUnprotected) != ""))
+		if os.Getenv(envUnprotected) != "" {
+			_, err = scheduler.NewJob(gocron.CronJob(j.crontab, true), gocron.NewTask(out.task(j)))
+		} else {
+			_, err = cron.Add(j.name, gocron.CronJob(j.crontab, true), out.task(j),
+				cronlock.AtLeastOnce(j.attempts), // with one attempt the same as AtMostOnce
+				cronlock.WithGocron(gocron.WithEventListeners(gocron.AfterLockError(out.refused))))
+		}
 		if err != nil {
 			return err
 		}
@@ -113,10 +124,9 @@ func (r *reporter) task(j job) func(context.Context) error {
 	}
 }
 
-// refused hears why a tick does not run here. That another replica has it is what locks are for, and the
-// shutdown may come while Lock asks the nodes.
+// refused hears why a tick does not run here. That another replica has it is what locks are for.
 func (r *reporter) refused(_ uuid.UUID, job string, err error) {
-	if errors.Is(err, core.ErrHeld) || errors.Is(err, core.ErrDone) || errors.Is(err, context.Canceled) {
+	if cronlock.IsExpected(err) {
 		return
 	}
 	r.say(event{Kind: isRefused, Job: job, Text: err.Error()})

@@ -13,18 +13,18 @@ import (
 // startCron runs jobs that every replica has: a quick one, and one that is still at work at its next tick.
 func (r *replica) startCron() error {
 	quiet := slog.New(slog.DiscardHandler)
-	cron, err := cronlock.New(r.locks, "example", cronlock.WithLogger(quiet))
+	scheduler, err := gocron.NewScheduler()
 	if err != nil {
 		return err
 	}
-	scheduler, err := gocron.NewScheduler(cron.Options()...)
+	cron, err := cronlock.New(r.locks, scheduler, "example", cronlock.WithLogger(quiet))
 	if err != nil {
 		return err
 	}
 	r.stops = append(r.stops, scheduler.Shutdown)
 	for name, took := range map[string]time.Duration{"tally": 20 * time.Millisecond, "report": 2500 * time.Millisecond} {
 		job := func(ctx context.Context) error { return sleep(ctx, took) }
-		if _, err := scheduler.NewJob(gocron.CronJob("* * * * * *", true), cron.Task(job), gocron.WithName(name)); err != nil {
+		if _, err := cron.Add(name, gocron.CronJob("* * * * * *", true), job); err != nil {
 			return err
 		}
 	}
