@@ -147,7 +147,7 @@ func (c *Cron) enter(ctx context.Context) (_ context.Context, leave func(), err 
 	if c.elector == nil {
 		return ctx, c.gate.Leave, nil
 	}
-	ctx, depart, err := c.elector.enter(ctx)
+	ctx, depart, err := c.elector.Enter(ctx)
 	if err != nil {
 		c.gate.Leave()
 		return nil, nil, err

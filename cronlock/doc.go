@@ -31,7 +31,7 @@
 //	                                               within the misfire grace
 //	WithElector, AtLeastOnce    as without         run by the next leader: for the first time within the
 //	                                               misfire grace, again also later
-//	an Elector alone            once per leader    lost; and overlaps with the next leader's, if its run
+//	a leader.Elector alone      once per leader    lost; and overlaps with the next leader's, if its run
 //	                                               ignores its context
 //	WithRunAnyway(true)         once, or on every  as its crash policy says
 //	                            replica while the
@@ -96,8 +96,9 @@
 //	gocron-gorm-lock     A tick is the schedule's instant, and not the wall clock's second at the time of locking;
 //	                     a long run keeps the next tick from starting; the job of a dead worker is free after the
 //	                     TTL. There is no table to clean: records expire.
-//	gocron-etcd-elector  NewElector campaigns until Close, also after errors, and Close resigns. Prefer a Cron
-//	                     with WithElector: runs end with the leadership, and ticks missed in between are caught up.
+//	gocron-etcd-elector  An Elector of package leader campaigns until Close, also after errors, and Close resigns. Prefer
+//	                     a Cron with WithElector: runs end with the leadership, and ticks missed in between are caught
+//	                     up.
 //
 // gocron keeps an entry in memory for each tick that its own elector refuses, for as long as the process lives;
 // a locker does not have that fault, so WithElector does not either.

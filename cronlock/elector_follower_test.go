@@ -5,13 +5,11 @@ import (
 	"errors"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/google/uuid"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
@@ -66,7 +64,7 @@ func TestFollowerRefuses(t *testing.T) {
 // A follower keeps nothing of the ticks that it has left to the leader, and its scheduler stays up to date.
 func TestFollowerKeepsNothing(t *testing.T) {
 	serialBubble(t, 1, func(t *testing.T, w *world) {
-		leader(t, taking, w.elector("leader")) // without jobs, so that nothing is recorded
+		awaitLeader(t, taking, w.elector("leader")) // without jobs, so that nothing is recorded
 		locks := w.locks()
 		follower := w.replicaOn("follower", locks, WithElector(w.electorOn("follower", locks).Elector))
 		follower.job(gocron.CronJob(secondly, true), nil)
@@ -196,47 +194,5 @@ func TestLeadershipLostInMidRun(t *testing.T) {
 		}
 		close(k.finish)
 		await(t, taking, "it leads again", first.leads)
-	})
-}
-
-// An Elector alone: one replica runs, and a task that comes without leadership is refused.
-func TestElectorAlone(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		a, b := w.elector("a"), w.elector("b")
-		var ran [2]atomic.Int32
-		leader(t, taking, a, b)
-		time.Sleep(137 * time.Millisecond) // gocron runs a tick twice at whose very instant it is started
-		for i, c := range []*candidate{a, b} {
-			w.alone(c, c.Task(func(ctx context.Context) error {
-				ran[i].Add(1)
-				return c.IsLeader(ctx)
-			})).Start()
-		}
-		time.Sleep(10*time.Second + 500*time.Millisecond)
-		na, nb := ran[0].Load(), ran[1].Load()
-		if na+nb < 10 || na+nb > 11 || (na == 0) == (nb == 0) {
-			t.Errorf("%d and %d runs", na, nb)
-		}
-
-		f := others(leader(t, 0, a, b), a, b)[0]
-		s, err := gocron.NewScheduler() // asks nobody, as if the leadership went after it had been asked
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Shutdown()
-		errs := make(chan error, 1)
-		_, err = s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), f.Task(func(context.Context) error {
-			t.Error("a run without leadership")
-			return nil
-		}), gocron.WithEventListeners(
-			gocron.AfterJobRuns(func(id uuid.UUID, _ string) { errs <- nil }),
-			gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { errs <- err })))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Start()
-		if err := <-errs; !errors.Is(err, ErrNotLeader) {
-			t.Errorf("the task of a follower: %v", err)
-		}
 	})
 }

@@ -11,33 +11,38 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
-// A candidate is an Elector with the callbacks that it made.
+// ttl is that of the Lockers of these tests, taking how long candidates take to see that the key is free, and afterResign
+// how long one that resigned leaves the field to others.
+const ttl, taking, afterResign = 10 * time.Second, 2 * time.Second, 3 * time.Second
+
+// A candidate is a leader.Elector with the callbacks that it made.
 type candidate struct {
-	*Elector
+	*leader.Elector
 	name  string
 	locks *core.Locker
 
 	mu       sync.Mutex
 	calls    []string // "elected 7", "lost 7 <nil>"
-	terms    []Term
+	terms    []leader.Term
 	busy     bool // a callback is under way
 	together bool // two were
 }
 
 // elector starts a candidate of its own process, whose Locker nobody else has.
-func (w *world) elector(name string, opts ...ElectorOption) *candidate {
+func (w *world) elector(name string, opts ...leader.Option) *candidate {
 	w.t.Helper()
 	return w.electorOn(name, w.locks(), opts...)
 }
 
 // electorOn is elector on a given Locker. The options' callbacks replace those that keep the calls.
-func (w *world) electorOn(name string, locks *core.Locker, opts ...ElectorOption) *candidate {
+func (w *world) electorOn(name string, locks *core.Locker, opts ...leader.Option) *candidate {
 	w.t.Helper()
 	c := &candidate{name: name, locks: locks}
-	e, err := NewElector(locks, "group", append([]ElectorOption{WithLogger(quiet),
-		OnElected(func(_ context.Context, t Term) { c.elected(t) }), OnLost(c.lost)}, opts...)...)
+	e, err := leader.New(locks, "group", append([]leader.Option{leader.WithLogger(quiet),
+		leader.OnElected(func(_ context.Context, t leader.Term) { c.elected(t) }), leader.OnLost(c.lost)}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -65,14 +70,14 @@ func (c *candidate) note(call string) (done func()) {
 	}
 }
 
-func (c *candidate) elected(t Term) {
+func (c *candidate) elected(t leader.Term) {
 	c.mu.Lock()
 	c.terms = append(c.terms, t)
 	c.mu.Unlock()
 	c.note(fmt.Sprintf("elected %d", t.FencingToken))()
 }
 
-func (c *candidate) lost(t Term, err error) {
+func (c *candidate) lost(t leader.Term, err error) {
 	c.note(fmt.Sprintf("lost %d %v", t.FencingToken, err != nil))()
 }
 
@@ -108,8 +113,8 @@ func await(t *testing.T, limit time.Duration, what string, is func() bool) time.
 	return time.Since(start)
 }
 
-// leader waits until one of them leads.
-func leader(t *testing.T, limit time.Duration, all ...*candidate) *candidate {
+// awaitLeader waits until one of them leads.
+func awaitLeader(t *testing.T, limit time.Duration, all ...*candidate) *candidate {
 	t.Helper()
 	await(t, limit, "somebody leads", func() bool { return len(leaders(all...)) > 0 })
 	return leaders(all...)[0]
@@ -157,7 +162,7 @@ func (w *world) members(n int, crontab string, f func(m *member, ctx context.Con
 		m.sched.Start()
 		all = append(all, m)
 		if i == 0 {
-			leader(w.t, taking, m.candidate)
+			awaitLeader(w.t, taking, m.candidate)
 		}
 	}
 	return all[0], all

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
 // Why a replica does not run a tick, beside core's sentinels: core.ErrHeld (it runs elsewhere), core.ErrDone (it has run), core.ErrUnavailable (no quorum of nodes),
 // core.ErrClosed (the Cron or its Locker is closed).
 var (
-	// ErrNotLeader: another replica leads, or nobody does.
-	ErrNotLeader = errors.New("not the leader")
+	// ErrNotLeader: another replica leads, or nobody does. It is that of package leader.
+	ErrNotLeader = leader.ErrNotLeader
 	// ErrMissed: the tick is over by more than the misfire grace, or, if it had been started, by more than the retention.
 	// It is not run any more.
 	ErrMissed = errors.New("tick missed")
@@ -29,8 +30,8 @@ var (
 var (
 	// ErrReplaced: the job's next tick has come, and its policy is Replace.
 	ErrReplaced = errors.New("replaced by the next tick")
-	// ErrLeadershipLost: the replica does not lead any more.
-	ErrLeadershipLost = errors.New("leadership lost")
+	// ErrLeadershipLost: the replica does not lead any more. It is leader.ErrLost.
+	ErrLeadershipLost = leader.ErrLost
 )
 
 // A TickError says why a replica did not run a tick. It reaches gocron's AfterLockError, and matches one of
@@ -56,7 +57,8 @@ func (e *TickError) Unwrap() error { return e.Err }
 // outages, missed ticks, and clocks that are off.
 func IsExpected(err error) bool { return meaningOf(err).expected }
 
-// Kinds of events that [core.Observer.Event] hears, with source "cronlock" and the job as name.
+// Kinds of events that [core.Observer.Event] hears, with source "cronlock" and the job as name. Those of elections are
+// in package leader.
 const (
 	EventRun         core.EventKind = "tick_run"         // a tick, or a run that no tick has caused, starts here
 	EventRerun       core.EventKind = "tick_rerun"       // it starts for the second time or later, or late for want of a leader
@@ -71,9 +73,6 @@ const (
 	EventSkipped     core.EventKind = "tick_skipped"     // a listener of gocron's said no; the tick is free for other replicas
 	EventLost        core.EventKind = "run_lost"         // a run's lease or leadership ended before the run did
 	EventReplaced    core.EventKind = "run_replaced"     // a run was told to stop by the next tick
-	EventElected     core.EventKind = "leader_elected"   // this process leads; the name is the group's
-	EventDeposed     core.EventKind = "leader_lost"      // it has lost the leadership
-	EventResigned    core.EventKind = "leader_resigned"  // it has given it up
 	EventUnrecorded  core.EventKind = "run_unrecorded"   // a run's end could not be recorded
 )
 

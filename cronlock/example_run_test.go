@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -140,9 +141,9 @@ func ExampleWithElector() {
 	for i := range 2 {
 		locker := newLocker(node)
 		defer locker.Close(context.Background())
-		elected := make(chan cronlock.Term, 1)
-		elector, err := cronlock.NewElector(locker, "billing",
-			cronlock.OnElected(func(_ context.Context, t cronlock.Term) { elected <- t }))
+		elected := make(chan leader.Term, 1)
+		elector, err := leader.New(locker, "billing",
+			leader.OnElected(func(_ context.Context, t leader.Term) { elected <- t }))
 		if err != nil {
 			log.Fatal(err)
 		}

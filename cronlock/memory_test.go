@@ -11,6 +11,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/internal/race"
 )
 
@@ -93,7 +94,7 @@ func (w *world) remembering(i int, led bool) (r *replica, end func()) {
 	opts := []Option{WithRetention(3 * time.Minute), AtLeastOnce(2), WithClock(skewed{defaults().clock, time.Duration(1-i) * 300 * time.Millisecond})}
 	end = func() {}
 	if led {
-		e, err := NewElector(locks, "group", WithLogger(quiet))
+		e, err := leader.New(locks, "group", leader.WithLogger(quiet))
 		if err != nil {
 			w.t.Fatal(err)
 		}

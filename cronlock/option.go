@@ -9,6 +9,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jonboulle/clockwork"
 
+	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
@@ -32,7 +33,7 @@ func (o jobOption) applyJob(p *policy) { o(p) }
 
 type config struct {
 	policy     policy
-	elector    *Elector
+	elector    *leader.Elector
 	led        bool // WithElector was given
 	clock      clockwork.Clock
 	clockLimit time.Duration
@@ -119,7 +120,9 @@ func WithRunAnyway(on bool) JobOption { return jobOption(func(p *policy) { p.run
 // elector. A run's context also ends with the leadership, and a replica that becomes leader runs the ticks of which it has
 // heard that nobody completed, as far as the policy of the job allows, if they are the same on all replicas. The caller
 // closes the elector.
-func WithElector(e *Elector) Option { return option(func(c *config) { c.elector, c.led = e, true }) }
+func WithElector(e *leader.Elector) Option {
+	return option(func(c *config) { c.elector, c.led = e, true })
+}
 
 // WithClock says which clock the scheduler has, if it was given one by gocron.WithClock.
 func WithClock(clock clockwork.Clock) Option { return option(func(c *config) { c.clock = clock }) }
@@ -136,19 +139,9 @@ func WithGocron(opts ...gocron.JobOption) JobOption {
 	return jobOption(func(p *policy) { p.gocron = append(p.gocron[:len(p.gocron):len(p.gocron)], opts...) })
 }
 
-// WithLogger sets where the few things go that an operator must know: ticks whose record could not be written, runs without protection, elections that cannot be held. Default:
-// slog.Default().
-func WithLogger(l *slog.Logger) interface {
-	Option
-	ElectorOption
-} {
-	return loggerOption{l}
-}
-
-type loggerOption struct{ l *slog.Logger }
-
-func (o loggerOption) apply(c *config)         { c.logger = o.l }
-func (o loggerOption) applyElector(e *Elector) { e.logger = o.l }
+// WithLogger sets where the few things go that an operator must know: ticks whose record could not be written, and runs
+// without protection. Default: slog.Default().
+func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
 
 func (c *config) check(f *faults.List) {
 	f.Check(c.led && c.elector == nil, "elector is nil")

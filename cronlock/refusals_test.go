@@ -10,6 +10,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
 // refused checks that n errors have reached AfterLockError, each a TickError of the job, with a tick or without,
@@ -108,13 +109,13 @@ func TestRefusals(t *testing.T) {
 	t.Run("not leader", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			locks := w.locks()
-			other, err := NewElector(locks, "group", WithLogger(quiet))
+			other, err := leader.New(locks, "group", leader.WithLogger(quiet))
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
 			mine := w.locks()
-			e, err := NewElector(mine, "group", WithLogger(quiet))
+			e, err := leader.New(mine, "group", leader.WithLogger(quiet))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +128,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%d errors, %d runs", n, len(w.ran()))
 			}
 			r.settle()
-			for _, e := range []*Elector{e, other} {
+			for _, e := range []*leader.Elector{e, other} {
 				if err := e.Close(t.Context()); err != nil {
 					t.Error(err)
 				}

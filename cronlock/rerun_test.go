@@ -214,7 +214,7 @@ func TestSkippedByAListener(t *testing.T) {
 		if n := len(w.ran()); n != 6 {
 			t.Errorf("%d runs of 6 ticks", n)
 		}
-		if n := e.Count("cronlock " + EventSkipped); n == 0 || e.Count("cronlock "+EventRun) > 0 {
+		if n := e.Count("cronlock " + string(EventSkipped)); n == 0 || e.Count("cronlock "+string(EventRun)) > 0 {
 			t.Errorf("events: %v", e.Counts())
 		}
 		synctest.Wait()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
 const (
@@ -73,7 +74,7 @@ func replica(name string) error {
 	}
 	opts := []cronlock.Option{cronlock.WithClock(clock)}
 	if os.Getenv(envElector) != "" {
-		elector, err := cronlock.NewElector(locker, "demo")
+		elector, err := leader.New(locker, "demo")
 		if err != nil {
 			return err
 		}

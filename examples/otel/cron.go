@@ -8,6 +8,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
 // startCron runs jobs that every replica has: a quick one, and one that is still at work at its next tick.
@@ -28,7 +29,7 @@ func (r *replica) startCron() error {
 			return err
 		}
 	}
-	elector, err := cronlock.NewElector(r.locks, "leader", cronlock.WithLogger(quiet))
+	elector, err := leader.New(r.locks, "leader", leader.WithLogger(quiet))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package cronlock
+package leader_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -31,11 +32,11 @@ func benchmarkSuccession(b *testing.B, nodes, followers int) {
 		at time.Time
 	}
 	elected := make(chan change, 1)
-	all := make([]*Elector, followers+1)
+	all := make([]*leader.Elector, followers+1)
 	lockers := make([]*core.Locker, followers+1)
 	campaign := func(i int) {
 		var err error
-		if all[i], err = NewElector(lockers[i], "group", WithLogger(quiet), OnElected(func(context.Context, Term) {
+		if all[i], err = leader.New(lockers[i], "group", leader.WithLogger(quiet), leader.OnElected(func(context.Context, leader.Term) {
 			elected <- change{i, time.Now()}
 		})); err != nil {
 			b.Fatal(err)
@@ -57,18 +58,18 @@ func benchmarkSuccession(b *testing.B, nodes, followers int) {
 		campaign(i)
 		defer func() { all[i].Close(context.Background()) }()
 	}
-	leader := (<-elected).to
+	leads := (<-elected).to
 	var took []time.Duration
 	for range b.N {
 		time.Sleep(time.Second + rand.N(time.Second))
 		start := time.Now()
-		if err := all[leader].Close(b.Context()); err != nil {
+		if err := all[leads].Close(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 		next := <-elected
 		took = append(took, next.at.Sub(start))
-		campaign(leader)
-		leader = next.to
+		campaign(leads)
+		leads = next.to
 	}
 	slices.Sort(took)
 	at := func(part float64) float64 {
