@@ -10,8 +10,8 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // ttl is that of the Lockers of these tests, taking how long candidates take to see that the key is free, and afterResign
