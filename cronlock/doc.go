@@ -84,6 +84,11 @@
 // queuelock, a route of httplock and a call of core.Do work on the same thing, the same key made with core.Key keeps all
 // of them apart, and each later one has the greater fencing token. The keys of ticks stay the job's own.
 //
+// # Logs
+//
+// What an operator must know goes to the logger of the Locker (core.WithLogger): runs whose end could not be recorded, runs
+// without protection, and jobs that gocron does not run. What becomes of each tick is told to the observer.
+//
 // # Coming from
 //
 //	from                 what changes

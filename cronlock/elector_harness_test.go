@@ -41,7 +41,7 @@ func (w *world) elector(name string, opts ...leader.Option) *candidate {
 func (w *world) electorOn(name string, locks *core.Locker, opts ...leader.Option) *candidate {
 	w.t.Helper()
 	c := &candidate{name: name, locks: locks}
-	e, err := leader.New(locks, "group", append([]leader.Option{leader.WithLogger(quiet),
+	e, err := leader.New(locks, "group", append([]leader.Option{
 		leader.OnElected(func(_ context.Context, t leader.Term) { c.elected(t) }), leader.OnLost(c.lost)}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)

@@ -28,7 +28,7 @@ func TestFootprintOfATick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cron, err := New(locks, sched, "billing", WithLogger(quiet))
+	cron, err := New(locks, sched, "billing")
 	if err != nil {
 		t.Fatal(err)
 	}

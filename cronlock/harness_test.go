@@ -137,7 +137,7 @@ func (w *world) replicaOf(service, name string, locks *core.Locker, opts ...Opti
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c, err := New(locks, s, service, append([]Option{WithLogger(quiet)}, opts...)...)
+	c, err := New(locks, s, service, opts...)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -230,7 +230,7 @@ func (c *call) run(ctx context.Context) error {
 	case r := <-c.handoff:
 		return r.call()
 	default:
-		c.job.cron.logger.Error("cronlock: a job does not run", "job", c.job.name, "err", errNotAsked)
+		c.job.cron.locker.Logger().Error("cronlock: a job does not run", "job", c.job.name, "err", errNotAsked)
 		return errNotAsked
 	}
 }

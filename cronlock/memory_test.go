@@ -94,7 +94,7 @@ func (w *world) remembering(i int, led bool) (r *replica, end func()) {
 	opts := []Option{WithRetention(3 * time.Minute), AtLeastOnce(2), WithClock(skewed{defaults().clock, time.Duration(1-i) * 300 * time.Millisecond})}
 	end = func() {}
 	if led {
-		e, err := leader.New(locks, "group", leader.WithLogger(quiet))
+		e, err := leader.New(locks, "group")
 		if err != nil {
 			w.t.Fatal(err)
 		}

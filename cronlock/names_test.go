@@ -234,12 +234,12 @@ func TestServices(t *testing.T) {
 
 // The error of New names every fault at once.
 func TestOptionFaults(t *testing.T) {
-	_, err := New(nil, nil, "", nil, WithClock(nil), WithLogger(nil), WithClockLimit(0), WithOverlap(Replace+1), AtLeastOnce(0),
+	_, err := New(nil, nil, "", nil, WithClock(nil), WithClockLimit(0), WithOverlap(Replace+1), AtLeastOnce(0),
 		WithMisfireGrace(0), WithMinGap(-1), WithRetention(-1))
 	if err == nil {
 		t.Fatal("New took it all")
 	}
-	for _, part := range []string{"locker is nil", "scheduler is nil", "service's name is empty", "an option is nil", "clock is nil", "logger is nil",
+	for _, part := range []string{"locker is nil", "scheduler is nil", "service's name is empty", "an option is nil", "clock is nil",
 		"clock limit is 0s", "overlap policy 3", "attempts are 0", "misfire grace is 0s", "minimum gap is -1ns", "retention is -1ns"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the error does not say %q: %v", part, err)

@@ -1,7 +1,6 @@
 package cronlock
 
 import (
-	"log/slog"
 	"reflect"
 	"slices"
 	"time"
@@ -37,7 +36,6 @@ type config struct {
 	led        bool // WithElector was given
 	clock      clockwork.Clock
 	clockLimit time.Duration
-	logger     *slog.Logger
 }
 
 // A policy is what holds for one job.
@@ -57,7 +55,6 @@ func defaults() config {
 	return config{
 		policy: policy{attempts: 1, grace: time.Minute},
 		clock:  clockwork.NewRealClock(), clockLimit: time.Minute,
-		logger: slog.Default(),
 	}
 }
 
@@ -139,14 +136,9 @@ func WithGocron(opts ...gocron.JobOption) JobOption {
 	return jobOption(func(p *policy) { p.gocron = append(p.gocron[:len(p.gocron):len(p.gocron)], opts...) })
 }
 
-// WithLogger sets where the few things go that an operator must know: ticks whose record could not be written, and runs
-// without protection. Default: slog.Default().
-func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
-
 func (c *config) check(f *faults.List) {
 	f.Check(c.led && c.elector == nil, "elector is nil")
 	f.Check(c.clock == nil, "clock is nil")
-	f.Check(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
 	f.Check(c.clockLimit <= 0, "clock limit is %v, must be positive", c.clockLimit)
 	c.policy.check(f, c.clockLimit)
 }

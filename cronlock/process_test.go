@@ -62,7 +62,7 @@ func child(urls []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := New(locks, s, "service", AtLeastOnce(2), WithLogger(quiet))
+	c, err := New(locks, s, "service", AtLeastOnce(2))
 	if err != nil {
 		return err
 	}

@@ -109,13 +109,13 @@ func TestRefusals(t *testing.T) {
 	t.Run("not leader", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			locks := w.locks()
-			other, err := leader.New(locks, "group", leader.WithLogger(quiet))
+			other, err := leader.New(locks, "group")
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
 			mine := w.locks()
-			e, err := leader.New(mine, "group", leader.WithLogger(quiet))
+			e, err := leader.New(mine, "group")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -200,7 +200,7 @@ func (r *run) end() (err error) {
 	default:
 		if err = r.complete(r.tickLease, e.outcome); err != nil {
 			r.event(EventUnrecorded)
-			r.job.cron.logger.Error("cronlock: a run's end could not be recorded: where the policy allows, another replica runs the tick again",
+			r.job.cron.locker.Logger().Error("cronlock: a run's end could not be recorded: where the policy allows, another replica runs the tick again",
 				"job", r.job.name, "tick", r.tick.id, "attempt", r.attempt, "err", err)
 		}
 	}

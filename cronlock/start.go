@@ -262,7 +262,7 @@ func (j *Job) unprotected(r *run, why error) (*run, bool) {
 		bare.undo()
 		return nil, false
 	}
-	j.cron.logger.Warn("cronlock: runs unprotected, on every replica that the tick reaches", "job", j.name, "tick", r.tick.id, "err", why)
+	j.cron.locker.Logger().Warn("cronlock: runs unprotected, on every replica that the tick reaches", "job", j.name, "tick", r.tick.id, "err", why)
 	bare.event(EventUnprotected)
 	return bare, true
 }

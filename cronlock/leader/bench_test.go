@@ -36,7 +36,7 @@ func benchmarkSuccession(b *testing.B, nodes, followers int) {
 	lockers := make([]*core.Locker, followers+1)
 	campaign := func(i int) {
 		var err error
-		if all[i], err = leader.New(lockers[i], "group", leader.WithLogger(quiet), leader.OnElected(func(context.Context, leader.Term) {
+		if all[i], err = leader.New(lockers[i], "group", leader.OnElected(func(context.Context, leader.Term) {
 			elected <- change{i, time.Now()}
 		})); err != nil {
 			b.Fatal(err)

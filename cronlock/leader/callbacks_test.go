@@ -169,7 +169,7 @@ func TestResignInOnLost(t *testing.T) {
 func TestWorkThatResigns(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
-		other, err := leader.New(w.first.Locker, "other group", leader.WithLogger(quiet))
+		other, err := leader.New(w.first.Locker, "other group")
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -196,12 +196,12 @@ func TestWorkThatResigns(t *testing.T) {
 // Without nodes nobody is elected, which is logged, once; and when they come, somebody is.
 func TestWithoutNodes(t *testing.T) {
 	bubble(t, 3, func(w *world) {
-		locks := w.first.Replica()
+		var log lines
+		locks := w.first.Replica(log.logger())
 		for _, n := range w.nodes {
 			n.Down()
 		}
-		var log lines
-		c := w.candidateOn("c", locks, log.logger())
+		c := w.candidateOn("c", locks)
 		time.Sleep(5 * time.Minute)
 		if c.leads() || len(c.called()) > 0 {
 			w.Error("elected without nodes")
@@ -217,9 +217,9 @@ func TestWithoutNodes(t *testing.T) {
 // When the Locker is closed under it, an Elector loses its term, says so, and has ended.
 func TestLockerIsClosed(t *testing.T) {
 	bubble(t, 3, func(w *world) {
-		locks := w.first.Replica()
 		var log lines
-		a, b := w.candidateOn("a", locks, log.logger()), w.candidateOn("b", locks, log.logger())
+		locks := w.first.Replica(log.logger())
+		a, b := w.candidateOn("a", locks), w.candidateOn("b", locks)
 		w.leader(taking, a, b)
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()

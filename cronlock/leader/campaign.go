@@ -30,12 +30,12 @@ func (e *Elector) campaign() {
 			warned = false
 		case class == core.ClassClosed:
 			e.note(err)
-			e.logger.Error("leader: no campaign for leadership any more: the Locker is closed", "group", e.group)
+			e.locker.Logger().Error("leader: no campaign for leadership any more: the Locker is closed", "group", e.group)
 			return
 		default:
 			e.note(err)
 			if !warned {
-				e.logger.Warn("leader: no leader can be elected", "group", e.group, "err", err)
+				e.locker.Logger().Warn("leader: no leader can be elected", "group", e.group, "err", err)
 			}
 			warned = true
 			pause(e.closing, retryMin+rand.N(retryMax-retryMin))

@@ -113,7 +113,7 @@ func TestGroupsApart(t *testing.T) {
 		string(make([]byte, 600)), string(make([]byte, 601)), "cron-leader/a"}
 	bubble(t, 1, func(w *world) {
 		for _, name := range names {
-			e, err := leader.New(w.first.Locker, name, leader.WithLogger(quiet))
+			e, err := leader.New(w.first.Locker, name)
 			if err != nil {
 				w.Fatalf("%q: %v", name, err)
 			}
@@ -128,8 +128,8 @@ func TestGroupsApart(t *testing.T) {
 
 func TestNewNamesEveryFault(t *testing.T) {
 	t.Parallel()
-	_, err := leader.New(nil, "", nil, leader.OnElected(nil), leader.WithLogger(nil), leader.WithIdentity(""))
-	for _, want := range []string{"locker is nil", "group's name is empty", "option is nil", "callback is nil", "logger is nil", "identity has 0 bytes"} {
+	_, err := leader.New(nil, "", nil, leader.OnElected(nil), leader.WithIdentity(""))
+	for _, want := range []string{"locker is nil", "group's name is empty", "option is nil", "callback is nil", "identity has 0 bytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
@@ -161,7 +161,7 @@ func TestOptionsOfTheLocker(t *testing.T) {
 			bubble(t, 3, func(w *world) {
 				var log lines
 				first := w.first.Replica(opts...)
-				all := []*candidate{w.candidateOn("0", first.Replica(), log.logger()), w.candidateOn("1", first.Replica(), log.logger())}
+				all := []*candidate{w.candidateOn("0", first.Replica(log.logger())), w.candidateOn("1", first.Replica(log.logger()))}
 				l := w.leader(taking, all...)
 				term := l.mustTerm(w.T)
 				if each := w.requests(time.Minute); each > 3.5 {

@@ -89,7 +89,7 @@ func (w *world) candidates(n int) (all []*candidate) {
 func (w *world) candidateOn(name string, locks *locktest.Locker, opts ...leader.Option) *candidate {
 	w.Helper()
 	c := &candidate{name: name, locks: locks}
-	e, err := leader.New(locks.Locker, "group", append([]leader.Option{leader.WithLogger(quiet), leader.WithIdentity(name),
+	e, err := leader.New(locks.Locker, "group", append([]leader.Option{leader.WithIdentity(name),
 		leader.OnElected(func(_ context.Context, t leader.Term) { c.elected(t) }), leader.OnLost(c.lost)}, opts...)...)
 	if err != nil {
 		w.Fatal(err)
@@ -275,8 +275,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-func (l *lines) logger() leader.Option {
-	return leader.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
+func (l *lines) logger() core.Option {
+	return core.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
 }
 
 func (l *lines) count(what string) int {

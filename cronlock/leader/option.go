@@ -3,7 +3,6 @@ package leader
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"os"
 
 	"github.com/lockkit/lockkit/internal/faults"
@@ -20,12 +19,11 @@ type config struct {
 	group, identity string
 	elected         func(context.Context, Term)
 	lost            func(Term, error)
-	logger          *slog.Logger
 }
 
 func defaults(group string) config {
 	host, _ := os.Hostname()
-	return config{group: group, identity: cmp.Or(host, "unknown"), logger: slog.Default(),
+	return config{group: group, identity: cmp.Or(host, "unknown"),
 		elected: func(context.Context, Term) {}, lost: func(Term, error) {}}
 }
 
@@ -47,14 +45,10 @@ func OnLost(f func(t Term, err error)) Option {
 // host.
 func WithIdentity(name string) Option { return option(func(c *config) { c.identity = name }) }
 
-// WithLogger sets where it is said that no leader can be elected. Default: slog.Default().
-func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
-
 const maxIdentity = 256
 
 func (c *config) check(f *faults.List) {
 	f.Check(c.group == "", "the group's name is empty: it keeps services apart that share nodes")
 	f.Check(c.identity == "" || len(c.identity) > maxIdentity, "the identity has %d bytes, must have 1 to %d", len(c.identity), maxIdentity)
 	f.Check(c.elected == nil || c.lost == nil, "a callback is nil")
-	f.Check(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
 }

@@ -70,7 +70,7 @@ func (e *Elector) show(t *term) {
 			told = time.Now()
 		}
 		if by, asked := e.records.asked(t.notice, t.FencingToken); asked {
-			e.logger.Info("leader: another process asks this one to resign", "group", e.group, "by", by)
+			e.locker.Logger().Info("leader: another process asks this one to resign", "group", e.group, "by", by)
 			t.shut()
 		}
 	}

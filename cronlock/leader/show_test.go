@@ -271,7 +271,7 @@ func TestRequestsToResign(t *testing.T) {
 		all := w.candidates(5)
 		var log lines
 		l := w.leader(taking, all...)
-		shy := w.candidate("shy", log.logger())
+		shy := w.candidateOn("shy", w.first.Replica(log.logger()))
 		time.Sleep(time.Second)
 		_, leave := w.enter(l)
 		var asked []chan error

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -13,12 +12,11 @@ import (
 
 // startCron runs jobs that every replica has: a quick one, and one that is still at work at its next tick.
 func (r *replica) startCron() error {
-	quiet := slog.New(slog.DiscardHandler)
 	scheduler, err := gocron.NewScheduler()
 	if err != nil {
 		return err
 	}
-	cron, err := cronlock.New(r.locks, scheduler, "example", cronlock.WithLogger(quiet))
+	cron, err := cronlock.New(r.locks, scheduler, "example")
 	if err != nil {
 		return err
 	}
@@ -29,7 +27,7 @@ func (r *replica) startCron() error {
 			return err
 		}
 	}
-	elector, err := leader.New(r.locks, "leader", leader.WithLogger(quiet))
+	elector, err := leader.New(r.locks, "leader")
 	if err != nil {
 		return err
 	}
