@@ -73,3 +73,16 @@ func unjoined(err error) []error {
 	}
 	return []error{err}
 }
+
+// Nodes that were claimed and could not be declared new do not vote, whatever they said before.
+func TestProvisionWithoutTheDeclaration(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.stranger(TTL(5*time.Second), WithMaxTTL(time.Minute)) // after which it would vote by itself
+		p.links[1].decide(func(s *script, args []any) fate {
+			return fate{refuse: s == provisionScript && args[len(args)-1] != noMemory} // the claim arrives, the declaration does not
+		})
+		err := p.Provision(t.Context())
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, "node 1 (")
+	})
+}
