@@ -134,22 +134,21 @@ func (replyError) RedisError() {}
 func (v *vote) read(s shape, f *fields) {
 	switch s {
 	case shapeNothing:
-		return
 	case shapeMicros:
 		v.clock = f.number()
-		return
 	case shapeUnused:
 		v.memory, v.claim = f.word(), f.word()
-		return
 	case shapeClaim:
 		v.claim = f.word()
-		return
 	case shapeMemory:
 		v.memory = f.word()
-		return
-	default: // begins with the clock
+	default:
+		v.readClock(f)
+		v.readAfterClock(s, f)
 	}
-	v.readClock(f)
+}
+
+func (v *vote) readAfterClock(s shape, f *fields) {
 	switch s {
 	case shapeGrant:
 		v.token = uint64(f.number())
