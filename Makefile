@@ -15,7 +15,6 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 GOLANGCI := go tool -modfile=tools/go.mod golangci-lint
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long `fuzz` spends on each target.
 FUZZTIME ?= 30s
 # How much `bench` measures: all, or little (short). LEASES is how many it holds, 100000 unless told (short: 3000).
@@ -65,14 +64,24 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
-test: tools lint unit sweeps sim-short demos ## everything a change must pass; installs what it needs with apt-get
+test: tools vet unit sweeps sim-short demos ## everything a change must pass; installs what it needs with apt-get
 	@echo "==> all stages passed"
 
 .PHONY: check
-check: ## what to run on each save: gofmt, go vet and golangci-lint; the first run builds the linter, for minutes
-	@$(check-format)
-	echo "==> check: go vet"
-	go vet ./...
+check: vet ## what to run on each save: also go fix and golangci-lint; the first run builds the linter, for minutes
+	@echo "==> check: go fix"
+	# Each Go release brings new fixes: judge only by the release in go.mod, so
+	# that a newer toolchain does not fail code nobody touched.
+	want=$$(go mod edit -json | sed -n 's/^\t"Go": "\([0-9]*\.[0-9]*\).*/\1/p')
+	case "$$(go env GOVERSION)" in
+	"go$$want"|"go$$want".*)
+		if ! go fix -diff ./...; then
+			echo "go fix would change the code above (or could not read it): run go fix ./..." >&2
+			exit 1
+		fi ;;
+	*)
+		echo "skipped, it needs go$$want and this is $$(go env GOVERSION)" ;;
+	esac
 	echo "==> check: golangci-lint"
 	$(GOLANGCI) run
 
@@ -130,8 +139,9 @@ tools: ## check that redis-server, promtool and a C compiler are there; install 
 	redis-server --version
 
 .PHONY: vet
-vet: ## go vet of every module
-	@echo "==> vet: go vet"
+vet: ## gofmt, and go vet of every module
+	@$(check-format)
+	echo "==> vet: go vet"
 	go vet ./...
 	for module in $(NESTED); do
 		echo "==> vet: go vet and go build of $$module"
@@ -144,25 +154,6 @@ portable: ## go vet of what differs between systems, as macOS and Windows see it
 		echo "==> portable: go vet for $$os, where files are left out"
 		GOOS=$$os go vet $$(GOOS=$$os go list -f '{{if .IgnoredGoFiles}}{{.ImportPath}}{{end}}' ./...)
 	done
-
-.PHONY: lint
-lint: vet ## gofmt, go vet, go fix and staticcheck, all without findings
-	@$(check-format)
-	# Each Go release brings new fixes: judge only by the release in go.mod, so
-	# that a newer toolchain does not fail code nobody touched.
-	want=$$(go mod edit -json | sed -n 's/^\t"Go": "\([0-9]*\.[0-9]*\).*/\1/p')
-	case "$$(go env GOVERSION)" in
-	"go$$want"|"go$$want".*)
-		echo "==> lint: go fix"
-		if ! go fix -diff ./...; then
-			echo "go fix would change the code above (or could not read it): run go fix ./..." >&2
-			exit 1
-		fi ;;
-	*)
-		echo "==> lint: go fix skipped, it needs go$$want and this is $$(go env GOVERSION)" ;;
-	esac
-	echo "==> lint: staticcheck"
-	go run $(STATICCHECK) ./...
 
 .PHONY: unit
 unit: tools ## all tests with the race detector, on real Redis

@@ -3,6 +3,7 @@ package cronlock
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -10,19 +11,12 @@ import (
 // Leaders come and go while a job runs every second: no tick runs twice, and none overlaps another.
 func TestTicksOnceWhileLeadersChange(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		running := 0
+		var running atomic.Int32
 		_, all := w.members(3, secondly, func(m *member, ctx context.Context) error {
-			w.mu.Lock()
-			running++
-			if running > 1 {
+			if running.Add(1) > 1 {
 				t.Error("two runs at once")
 			}
-			w.mu.Unlock()
-			defer func() {
-				w.mu.Lock()
-				running--
-				w.mu.Unlock()
-			}()
+			defer running.Add(-1)
 			select {
 			case <-time.After(300 * time.Millisecond):
 			case <-ctx.Done():
@@ -34,13 +28,7 @@ func TestTicksOnceWhileLeadersChange(t *testing.T) {
 		for range 15 {
 			time.Sleep(time.Duration(rng.IntN(4000)) * time.Millisecond)
 			for _, m := range atHead(all) {
-				if rng.IntN(3) == 0 {
-					m.cable.Cut()
-					await(t, ttl, "it leads no more", func() bool { return !m.leads() })
-					m.cable.Mend()
-				} else if err := m.Resign(t.Context()); err != nil {
-					t.Error(err)
-				}
+				m.stepsDown(t, rng.IntN(3) == 0)
 			}
 		}
 		replicas := map[string]bool{}
@@ -56,4 +44,17 @@ func TestTicksOnceWhileLeadersChange(t *testing.T) {
 			t.Errorf("%d runs on %d replicas in %v: the test has shown little", len(w.ran()), len(replicas), time.Since(start))
 		}
 	})
+}
+
+// stepsDown has a leader resign, or lose its term because it reaches no node.
+func (m *member) stepsDown(t *testing.T, cut bool) {
+	if !cut {
+		if err := m.Resign(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	m.cable.Cut()
+	await(t, ttl, "it leads no more", func() bool { return !m.leads() })
+	m.cable.Mend()
 }
