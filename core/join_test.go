@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,6 +142,33 @@ func TestLost(t *testing.T) {
 		wantReason(t, err, LossExpired)
 		for _, n := range w.nodes {
 			n.Up()
+		}
+	})
+}
+
+// Whoever looks at a lease that has run out while another goroutine is about to say so hears why it ended, from the lease,
+// from its context and from one that joins it.
+func TestLossIsSeenWithItsCause(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		lease := w.acquire(w.process(FixedLease(true)), "k")
+		joint, stop := Join(t.Context(), lease.Context())
+		defer stop()
+		var interrupted atomic.Bool
+		goOn, cancel := make(chan struct{}), lease.cancel
+		defer close(goOn)
+		lease.cancel = func(err error) {
+			if interrupted.CompareAndSwap(false, true) { // the first to say so
+				<-goOn
+			}
+			cancel(err)
+		}
+		time.Sleep(time.Until(lease.ValidUntil()))
+		synctest.Wait()
+		wantErr(t, lease.Lost(), ErrLost)
+		for name, ctx := range map[string]context.Context{"the lease's": lease.Context(), "the joint": joint} {
+			if err := ctx.Err(); err != context.Canceled || !errors.Is(context.Cause(ctx), ErrLost) {
+				t.Errorf("%s context ended with %v, cause %v", name, err, context.Cause(ctx))
+			}
 		}
 	})
 }

@@ -30,6 +30,7 @@ type Lease struct {
 	rejoining        bool          // the next round is early, for a node that others were in
 	handed           int32         // it was handed on within the process so often; held for long, it counts for more
 	reason           LossReason    // it was lost, or a release found it lost
+	loss             *OpError      // what its context ends with, once it is lost
 	since            time.Duration // when it was reported
 	renewAt          time.Duration
 	renewUntil       time.Duration // no renewal begins later, and the lease runs out; 0 = no limit
@@ -213,7 +214,8 @@ func (c *leaseContext) Err() error {
 		return err
 	}
 	c.lease.lose(c.lease.expiry())
-	return context.Canceled // even if another goroutine is only about to say so
+	c.lease.conclude()
+	return c.Context.Err()
 }
 
 // Done looks at the clock as Err does.
@@ -256,10 +258,10 @@ func (lease *Lease) lose(reason LossReason) {
 	}
 	lease.state, lease.reason, lease.ended = leaseLost, reason, true // a renewal would only keep the key from others
 	lease.distrust()
-	ended := lease.onEnd
+	ended, err := lease.onEnd, lease.lossOf(OpHold)
+	lease.loss = err
 	lease.mu.Unlock()
 
-	err := lease.lossError(OpHold)
 	lease.cancel(err)
 	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
 	e := lease.engine
@@ -285,6 +287,19 @@ func (lease *Lease) lose(reason LossReason) {
 	e.retire(lease)
 }
 
+// conclude ends the context of a lease that has ended, with its cause: another goroutine may be only about to do so.
+func (lease *Lease) conclude() {
+	lease.mu.Lock()
+	state, loss := lease.state, lease.loss
+	lease.mu.Unlock()
+	switch {
+	case loss != nil:
+		lease.cancel(loss)
+	case state == leaseOver:
+		lease.cancel(ErrReleased)
+	}
+}
+
 func (lease *Lease) lossReason() LossReason {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
@@ -294,6 +309,11 @@ func (lease *Lease) lossReason() LossReason {
 func (lease *Lease) lossError(op OpKind) *OpError {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
+	return lease.lossOf(op)
+}
+
+// lossOf is lossError, called with the lock.
+func (lease *Lease) lossOf(op OpKind) *OpError {
 	err := &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: lease.reason}
 	if lease.reason == LossUnhealthy {
 		err.cause = lease.check.err

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/cronlock/leader"
@@ -180,6 +181,7 @@ func TestFirstLookOfALateLeader(t *testing.T) {
 			for _, n := range w.nodes {
 				n.Down()
 			}
+			synctest.Wait() // a renewal that was answered before counts
 			time.Sleep(time.Until(term.ValidUntil()))
 			leads, worked, told := c.IsLeader(w.Context()), work.Err(), notice.Err()
 			isErr(w.T, "at the end of its validity", leads, leader.ErrNotLeader)
