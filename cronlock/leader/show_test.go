@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -59,6 +60,7 @@ func bubbleIn(t *testing.T, nodes int, f func(w *world)) {
 
 // A leader stays visible for as long as it leads, at every moment, also where nodes forget.
 func TestLeaderStaysVisible(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
 		for i := range 20 {
@@ -81,6 +83,7 @@ func TestLeaderStaysVisible(t *testing.T) {
 
 // What nodes keep of who leads and led does not grow.
 func TestRecordsExpire(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 1, func(w *world) {
 		w.candidateOn("alone", w.first.Replica(core.TTL(time.Minute), core.WithMaxTTL(time.Minute)))
 		kept := func() int { return len(w.nodes[0].Keys()) }
