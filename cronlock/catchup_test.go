@@ -87,88 +87,91 @@ func TestLeaderCutOffInMidRun(t *testing.T) {
 		{"at least once", AtLeastOnce(2), 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				ended := make(chan error, 10)
-				first, all := w.members(3, minutely, func(m *member, ctx context.Context) error {
-					if m.id() != "0" {
-						return nil
-					}
-					<-ctx.Done()
-					if len(w.ran()) > 1 {
-						t.Error("the second run began before the first was told to stop")
-					}
-					ended <- context.Cause(ctx)
-					return ctx.Err()
-				}, tt.policy)
-				tick := untilMinute(time.Second)
-				first.cable.Cut()
-				if cause := <-ended; !errors.Is(cause, core.ErrLost) {
-					t.Errorf("the run ended for %v", cause)
-				}
-				time.Sleep(time.Until(tick.Add(50 * time.Second)))
-				first.cable.Mend()
-				runs := w.ran()
-				if len(runs) != tt.runs {
-					t.Fatalf("%d runs, want %d: %+v", len(runs), tt.runs, runs)
-				}
-				last := runs[len(runs)-1]
-				if last.Attempt != tt.runs || !last.Tick.Equal(tick) {
-					t.Errorf("the last run is attempt %d of %v", last.Attempt, last.Tick)
-				}
-				if tt.runs > 1 && (last.replica != atHead(all)[0].id() || last.FencingToken <= runs[0].FencingToken) {
-					t.Errorf("the last run is on %s with token %d after %d", last.replica, last.FencingToken, runs[0].FencingToken)
-				}
-			})
+			bubble(t, 3, func(t *testing.T, w *world) { cutOffInMidRun(t, w, tt.policy, tt.runs) })
 		})
 	}
+}
+
+func cutOffInMidRun(t *testing.T, w *world, policy JobOption, want int) {
+	ended := make(chan error, 10)
+	leader, all := w.members(3, minutely, func(m *member, ctx context.Context) error {
+		if m.id() != "0" {
+			return nil
+		}
+		<-ctx.Done()
+		if len(w.ran()) > 1 {
+			t.Error("the second run began before the first was told to stop")
+		}
+		ended <- context.Cause(ctx)
+		return ctx.Err()
+	}, policy)
+	tick := untilMinute(time.Second)
+	leader.cable.Cut()
+	if cause := <-ended; !errors.Is(cause, core.ErrLost) {
+		t.Errorf("the run ended for %v", cause)
+	}
+	time.Sleep(time.Until(tick.Add(50 * time.Second)))
+	leader.cable.Mend()
+	first, last := w.attempts(tick, want)
+	if want > 1 && (last.replica != atHead(all)[0].id() || last.FencingToken <= first.FencingToken) {
+		t.Errorf("the last run is on %s with token %d after %d", last.replica, last.FencingToken, first.FencingToken)
+	}
+}
+
+// attempts checks that there were n runs, and that the last was attempt n at the tick.
+func (w *world) attempts(tick time.Time, n int) (first, last ran) {
+	w.t.Helper()
+	runs := w.ran()
+	if len(runs) != n {
+		w.t.Fatalf("%d runs, want %d: %+v", len(runs), n, runs)
+	}
+	first, last = runs[0], runs[n-1]
+	if last.Attempt != n || !last.Tick.Equal(tick) {
+		w.t.Errorf("the last run is attempt %d of %v", last.Attempt, last.Tick)
+	}
+	return first, last
 }
 
 // A run that a resignation cut short has not completed, as one that a shutdown cut short: at least once means
 // that the next leader runs the tick again.
 func TestResignationInMidRun(t *testing.T) {
-	failure := errors.New("failure")
+	orStopped := func(returns func(ctx context.Context) error) func(ctx context.Context) error {
+		return func(ctx context.Context) error {
+			select {
+			case <-time.After(5 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return returns(ctx)
+			}
+		}
+	}
 	for _, tt := range []struct {
-		name    string
-		policy  JobOption
-		returns func(ctx context.Context) error
-		runs    int
+		name   string
+		policy JobOption
+		work   func(ctx context.Context) error
+		runs   int
 	}{
-		{"at least once, cut short", AtLeastOnce(2), context.Cause, 2},
-		{"at least once, done", AtLeastOnce(2), func(context.Context) error { return nil }, 1},
-		{"at least once, failed before", AtLeastOnce(2), nil, 1},
-		{"at most once, cut short", AtMostOnce(), context.Cause, 1},
+		{"at least once, cut short", AtLeastOnce(2), orStopped(context.Cause), 2},
+		{"at least once, done", AtLeastOnce(2), orStopped(func(context.Context) error { return nil }), 1},
+		{"at least once, failed before", AtLeastOnce(2), func(context.Context) error { return errors.New("failure") }, 1},
+		{"at most once, cut short", AtMostOnce(), orStopped(context.Cause), 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				first, all := w.members(2, minutely, func(m *member, ctx context.Context) error {
-					if tt.returns == nil {
-						return failure
-					}
-					select {
-					case <-time.After(5 * time.Second):
-						return nil
-					case <-ctx.Done():
-						return tt.returns(ctx)
-					}
-				}, tt.policy)
-				tick := untilMinute(2 * time.Second)
-				now, cancel := context.WithCancel(t.Context())
-				cancel()
-				first.Resign(now) // cannot wait for the run
-				time.Sleep(time.Until(tick.Add(50 * time.Second)))
-				runs := w.ran()
-				if len(runs) != tt.runs {
-					t.Fatalf("%d runs, want %d: %+v", len(runs), tt.runs, runs)
-				}
-				last := runs[len(runs)-1]
-				if last.Attempt != tt.runs || !last.Tick.Equal(tick) {
-					t.Errorf("the last run is attempt %d of %v", last.Attempt, last.Tick)
-				}
-				if tt.runs > 1 && (last.replica == first.id() || !all[1].leads()) {
-					t.Errorf("the last run is on %s", last.replica)
-				}
-			})
+			bubble(t, 3, func(t *testing.T, w *world) { resignInMidRun(t, w, tt.policy, tt.work, tt.runs) })
 		})
+	}
+}
+
+func resignInMidRun(t *testing.T, w *world, policy JobOption, work func(ctx context.Context) error, want int) {
+	leader, all := w.members(2, minutely, func(_ *member, ctx context.Context) error { return work(ctx) }, policy)
+	tick := untilMinute(2 * time.Second)
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	leader.Resign(now) // cannot wait for the run
+	time.Sleep(time.Until(tick.Add(50 * time.Second)))
+	_, last := w.attempts(tick, want)
+	if want > 1 && (last.replica == leader.id() || !all[1].leads()) {
+		t.Errorf("the last run is on %s", last.replica)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,40 +91,42 @@ func holderDies(t *testing.T, w *world, policy []Option, deaths, starts int) {
 func TestJobOutlivesHolder(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []JobOption{AtMostOnce(), AtLeastOnce(2)} {
-		serialBubble(t, 3, func(t *testing.T, w *world) {
-			first := true
-			for i := range 3 {
-				r, die := w.mortal(fmt.Sprint(i), policy)
-				r.job(gocron.CronJob(minutely, true), func(ctx context.Context) error {
-					w.mu.Lock()
-					dies := first
-					first = false
-					w.mu.Unlock()
-					if dies {
-						die()
-						<-ctx.Done()
-					}
-					return nil
-				})
-				r.sched.Start()
+		serialBubble(t, 3, func(t *testing.T, w *world) { jobOutlivesHolder(t, w, policy) })
+	}
+}
+
+func jobOutlivesHolder(t *testing.T, w *world, policy JobOption) {
+	first := true
+	for i := range 3 {
+		r, die := w.mortal(fmt.Sprint(i), policy)
+		r.job(gocron.CronJob(minutely, true), func(ctx context.Context) error {
+			w.mu.Lock()
+			dies := first
+			first = false
+			w.mu.Unlock()
+			if dies {
+				die()
+				<-ctx.Done()
 			}
-			time.Sleep(5*time.Minute + time.Second)
-			ticks := w.perTick()
-			if len(ticks) != 5 {
-				t.Errorf("%d ticks ran, want 5: %v", len(ticks), ticks)
-			}
-			dead := w.ran()[0]
-			for tick, n := range ticks {
-				if n != 1 && !tick.Equal(dead.Tick) {
-					t.Errorf("tick %v ran %d times", tick, n)
-				}
-			}
-			for _, r := range w.ran()[1:] {
-				if r.replica == dead.replica {
-					t.Errorf("tick %v ran on the dead replica", r.Tick)
-				}
-			}
+			return nil
 		})
+		r.sched.Start()
+	}
+	time.Sleep(5*time.Minute + time.Second)
+	ticks := w.perTick()
+	if len(ticks) != 5 {
+		t.Errorf("%d ticks ran, want 5: %v", len(ticks), ticks)
+	}
+	dead := w.ran()[0]
+	for tick, n := range ticks {
+		if n != 1 && !tick.Equal(dead.Tick) {
+			t.Errorf("tick %v ran %d times", tick, n)
+		}
+	}
+	for _, r := range w.ran()[1:] {
+		if r.replica == dead.replica {
+			t.Errorf("tick %v ran on the dead replica", r.Tick)
+		}
 	}
 }
 
@@ -140,36 +143,15 @@ func TestPanic(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d panics, %d starts", tt.panics, tt.starts), func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				left, recovered := tt.panics, 0
-				for i := range 4 { // a replica that has panicked does not watch the tick
-					r := w.replica(fmt.Sprint(i), tt.policy)
-					r.job(gocron.CronJob(minutely, true), func(context.Context) error {
-						time.Sleep(time.Second) // for the others to see the tick
-						w.mu.Lock()
-						panics := left > 0
-						left--
-						w.mu.Unlock()
-						if panics {
-							panic("on purpose")
-						}
-						return nil
-					}, listeners(gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) {
-						w.mu.Lock()
-						defer w.mu.Unlock()
-						recovered++
-					})))
-					r.sched.Start()
-				}
+				recovered := w.panicking(tt.policy, tt.panics)
 				time.Sleep(119 * time.Second)
 				runs := w.ran()
 				if len(runs) != tt.starts {
 					t.Fatalf("%d starts, want %d: %v; errors: %v", len(runs), tt.starts, runs, w.failed())
 				}
 				attemptsInOrder(t, runs)
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				if want := min(tt.panics, tt.starts); recovered != want {
-					t.Errorf("%d panics, want %d", recovered, want)
+				if n, want := recovered(), min(tt.panics, tt.starts); n != want {
+					t.Errorf("%d panics, want %d", n, want)
 				}
 				if last := runs[len(runs)-1].at.Sub(runs[0].at); last > ttl {
 					t.Errorf("the last start came %v after the first: not at once, but when a lease had ended", last)
@@ -177,4 +159,24 @@ func TestPanic(t *testing.T) {
 			})
 		})
 	}
+}
+
+// panicking starts four replicas, as one that has panicked does not watch the tick. Their first runs panic, so many of
+// them; recovered returns from how many panics gocron has recovered.
+func (w *world) panicking(policy JobOption, panics int) (recovered func() int) {
+	w.t.Helper()
+	var left, caught atomic.Int64
+	left.Store(int64(panics))
+	for i := range 4 {
+		r := w.replica(fmt.Sprint(i), policy)
+		r.job(gocron.CronJob(minutely, true), func(context.Context) error {
+			time.Sleep(time.Second) // for the others to see the tick
+			if left.Add(-1) >= 0 {
+				panic("on purpose")
+			}
+			return nil
+		}, listeners(gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) { caught.Add(1) })))
+		r.sched.Start()
+	}
+	return func() int { return int(caught.Load()) }
 }

@@ -28,18 +28,7 @@ func TestFollowerRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		w.mu.Lock()
-		errs := append([]error(nil), w.errs...)
-		w.mu.Unlock()
-		if len(errs) != 2 {
-			t.Fatalf("errors %v", errs)
-		}
-		for i, want := range []time.Time{tick, {}} {
-			var te *TickError
-			if !errors.As(errs[i], &te) || !errors.Is(te, ErrNotLeader) || te.Job != "job" || !te.Tick.Equal(want) || !IsExpected(te) {
-				t.Errorf("error %d: %v", i, errs[i])
-			}
-		}
+		w.leftToLeader(tick, time.Time{})
 		if err := first.the("job").RunNow(); err != nil {
 			t.Fatal(err)
 		}
@@ -59,6 +48,21 @@ func TestFollowerRefuses(t *testing.T) {
 			t.Errorf("runs %+v", runs)
 		}
 	})
+}
+
+// leftToLeader checks that these ticks of the job have reached AfterLockError, and no others, each because somebody else leads.
+func (w *world) leftToLeader(ticks ...time.Time) {
+	w.t.Helper()
+	errs := w.failed()
+	if len(errs) != len(ticks) {
+		w.t.Fatalf("errors %v", errs)
+	}
+	for i, want := range ticks {
+		var te *TickError
+		if !errors.As(errs[i], &te) || !errors.Is(te, ErrNotLeader) || te.Job != "job" || !te.Tick.Equal(want) || !IsExpected(te) {
+			w.t.Errorf("error %d: %v", i, errs[i])
+		}
+	}
 }
 
 // A follower keeps nothing of the ticks that it has left to the leader, and its scheduler stays up to date.

@@ -43,27 +43,30 @@ func TestRunNow(t *testing.T) {
 		at   time.Duration // past a tick
 	}{{"soon after a tick", 10 * time.Millisecond}, {"at a tick", time.Microsecond}, {"between ticks", 30 * time.Second}, {"before a tick", 50 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				f := w.fleet(gocron.CronJob("* * * * *", false), plan{opts: []Option{WithOverlap(Allow)}})
-				for i := range 3 {
-					time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + c.at)))
-					f.runNow(i)
-				}
-				time.Sleep(80 * time.Second)
-				due, per := f.due(), w.perTick()
-				if w.manual() != 3 {
-					t.Errorf("%d runs by hand, want 3; errors: %v", w.manual(), w.failed())
-				}
-				for _, tick := range due {
-					if per[tick] != 1 {
-						t.Errorf("tick %v ran %d times", tick, per[tick])
-					}
-				}
-				if len(w.ran()) != len(due)+3 {
-					t.Errorf("%d runs of %d ticks and 3 by hand", len(w.ran()), len(due))
-				}
-			})
+			bubble(t, 3, func(t *testing.T, w *world) { runByHandAt(t, w, c.at) })
 		})
+	}
+}
+
+// runByHandAt has each replica run the job by hand, so long after a tick.
+func runByHandAt(t *testing.T, w *world, pastTick time.Duration) {
+	f := w.fleet(gocron.CronJob("* * * * *", false), plan{opts: []Option{WithOverlap(Allow)}})
+	for i := range 3 {
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + pastTick)))
+		f.runNow(i)
+	}
+	time.Sleep(80 * time.Second)
+	due, per := f.due(), w.perTick()
+	if w.manual() != 3 {
+		t.Errorf("%d runs by hand, want 3; errors: %v", w.manual(), w.failed())
+	}
+	for _, tick := range due {
+		if per[tick] != 1 {
+			t.Errorf("tick %v ran %d times", tick, per[tick])
+		}
+	}
+	if len(w.ran()) != len(due)+3 {
+		t.Errorf("%d runs of %d ticks and 3 by hand", len(w.ran()), len(due))
 	}
 }
 
@@ -156,32 +159,35 @@ func TestLimitedRunsAreRefused(t *testing.T) {
 func TestStopAndStart(t *testing.T) {
 	for _, stop := range []struct{ at, lasts time.Duration }{{5300 * time.Millisecond, 3 * time.Second}, {5300 * time.Millisecond, 100 * time.Millisecond}, {5*time.Second + time.Microsecond, 0}} {
 		t.Run(fmt.Sprint(stop), func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				f := w.fleet(gocron.CronJob(secondly, true), plan{})
-				time.Sleep(stop.at)
-				for i := range 3 {
-					if err := f.replicas[i].sched.StopJobs(); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(stop.lasts)
-					f.replicas[i].sched.Start()
-				}
-				time.Sleep(10*time.Second + 7*time.Millisecond)
-				if stop.lasts == 0 { // at a tick, which may then be nobody's
-					f.atMostOnce()
-					return
-				}
-				f.once(len(f.due()))
-				for i := range 3 {
-					time.Sleep(100 * time.Millisecond)
-					f.runNow(i)
-				}
-				time.Sleep(100 * time.Millisecond)
-				if w.manual() != 3 {
-					t.Errorf("%d runs by hand; errors: %v", w.manual(), w.failed())
-				}
-			})
+			bubble(t, 3, func(t *testing.T, w *world) { stopAndStart(t, w, stop.at, stop.lasts) })
 		})
+	}
+}
+
+// stopAndStart stops one replica after the other, each for a while.
+func stopAndStart(t *testing.T, w *world, at, lasts time.Duration) {
+	f := w.fleet(gocron.CronJob(secondly, true), plan{})
+	time.Sleep(at)
+	for _, r := range f.replicas {
+		if err := r.sched.StopJobs(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(lasts)
+		r.sched.Start()
+	}
+	time.Sleep(10*time.Second + 7*time.Millisecond)
+	if lasts == 0 { // at a tick, which may then be nobody's
+		f.atMostOnce()
+		return
+	}
+	f.once(len(f.due()))
+	for i := range f.replicas {
+		time.Sleep(100 * time.Millisecond)
+		f.runNow(i)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if w.manual() != 3 {
+		t.Errorf("%d runs by hand; errors: %v", w.manual(), w.failed())
 	}
 }
 

@@ -15,27 +15,27 @@ func TestSingletonModes(t *testing.T) {
 		for _, overlap := range []Overlap{Forbid, Allow} {
 			for _, d := range []time.Duration{1570 * time.Millisecond, 3710 * time.Millisecond} {
 				t.Run(fmt.Sprint(name, "/", overlap, "/", d), func(t *testing.T) {
-					bubble(t, 3, func(t *testing.T, w *world) {
-						p := plan{work: work(t, d), opts: []Option{WithOverlap(overlap)},
-							jobOpts: []JobOption{WithGocron(gocron.WithSingletonMode(mode))}}
-						if overlap == Allow {
-							p.work = lasting(d)
-						}
-						f := w.fleet(gocron.CronJob(secondly, true), p)
-						time.Sleep(20*time.Second + 100*time.Millisecond)
-						f.atMostOnce()
-						runs := len(w.ran())
-						want := int(20*time.Second/d) - 3 // one after the other
-						if overlap == Allow {
-							want = min(20, 2*want) // with three replicas
-						}
-						if runs < want {
-							t.Errorf("%d runs in 20 ticks, want %d", runs, want)
-						}
-					})
+					bubble(t, 3, func(t *testing.T, w *world) { singletonMode(t, w, mode, overlap, d) })
 				})
 			}
 		}
+	}
+}
+
+// singletonMode has runs of d, which is longer than their period, for 20 ticks.
+func singletonMode(t *testing.T, w *world, mode gocron.LimitMode, overlap Overlap, d time.Duration) {
+	p := plan{work: work(t, d), opts: []Option{WithOverlap(overlap)},
+		jobOpts: []JobOption{WithGocron(gocron.WithSingletonMode(mode))}}
+	want := int(20*time.Second/d) - 3 // one after the other
+	if overlap == Allow {
+		p.work = lasting(d)
+		want = min(20, 2*want) // with three replicas
+	}
+	f := w.fleet(gocron.CronJob(secondly, true), p)
+	time.Sleep(20*time.Second + 100*time.Millisecond)
+	f.atMostOnce()
+	if runs := len(w.ran()); runs < want {
+		t.Errorf("%d runs in 20 ticks, want %d", runs, want)
 	}
 }
 
@@ -75,32 +75,42 @@ func (f *fleet) atMostOnceButManual(manual int) {
 func TestLimitConcurrentJobs(t *testing.T) {
 	for mode, name := range map[gocron.LimitMode]string{gocron.LimitModeReschedule: "reschedule", gocron.LimitModeWait: "wait"} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				w.sched = []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, mode)}
-				for i := range 3 {
-					r := w.replica(fmt.Sprint(i))
-					r.add("short", gocron.CronJob(secondly, true), nil)
-					r.add("long", gocron.CronJob("*/4 * * * * *", true), lasting(2500*time.Millisecond))
-					r.sched.Start()
-				}
-				time.Sleep(60*time.Second + 500*time.Millisecond)
-				per := map[string]int{}
-				for _, r := range w.ran() {
-					per[fmt.Sprint(r.Job, " ", r.Tick.UTC())]++
-					if r.Tick.IsZero() {
-						t.Errorf("a run of %s at %v was taken for one by hand", r.Job, r.at)
-					}
-				}
-				for of, n := range per {
-					if n != 1 {
-						t.Errorf("%s ran %d times", of, n)
-					}
-				}
-				if len(per) < 40 {
-					t.Errorf("%d ticks ran", len(per))
-				}
-			})
+			bubble(t, 3, func(t *testing.T, w *world) { limitConcurrentJobs(t, w, mode) })
 		})
+	}
+}
+
+func limitConcurrentJobs(t *testing.T, w *world, mode gocron.LimitMode) {
+	w.sched = []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, mode)}
+	for i := range 3 {
+		r := w.replica(fmt.Sprint(i))
+		r.add("short", gocron.CronJob(secondly, true), nil)
+		r.add("long", gocron.CronJob("*/4 * * * * *", true), lasting(2500*time.Millisecond))
+		r.sched.Start()
+	}
+	time.Sleep(60*time.Second + 500*time.Millisecond)
+	w.noneByHand()
+	per := map[string]int{}
+	for _, r := range w.ran() {
+		per[fmt.Sprint(r.Job, " ", r.Tick.UTC())]++
+	}
+	for of, n := range per {
+		if n != 1 {
+			t.Errorf("%s ran %d times", of, n)
+		}
+	}
+	if len(per) < 40 {
+		t.Errorf("%d ticks ran", len(per))
+	}
+}
+
+// noneByHand checks that each run was that of a tick.
+func (w *world) noneByHand() {
+	w.t.Helper()
+	for _, r := range w.ran() {
+		if r.Tick.IsZero() {
+			w.t.Errorf("a run of %s at %v was taken for one by hand", r.Job, r.at)
+		}
 	}
 }
 
@@ -115,11 +125,7 @@ func TestLongQueue(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		r.sched.Start()
 		time.Sleep(10 * time.Minute)
-		for _, r := range w.ran() {
-			if r.Tick.IsZero() {
-				t.Errorf("a run of %s at %v was taken for one by hand", r.Job, r.at)
-			}
-		}
+		w.noneByHand()
 		if n := len(w.ran()); n != 3 { // of the short job's two ticks, the call of the first has run the second
 			t.Errorf("%d runs", n)
 		}

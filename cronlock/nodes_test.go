@@ -21,30 +21,32 @@ func TestNodeEmptied(t *testing.T) {
 	for name, empty := range map[string]func(*testutil.Node){"restarted": (*testutil.Node).RestartEmpty, "flushed": (*testutil.Node).Flush} {
 		for i := range 3 {
 			t.Run(fmt.Sprint(name, " ", i), func(t *testing.T) {
-				bubble(t, 3, func(t *testing.T, w *world) {
-					prompt := w.replica("on time")
-					prompt.job(gocron.CronJob(minutely, true), nil)
-					late := w.replica("late", WithClock(skewed{defaults().clock, -300 * time.Millisecond}))
-					late.job(gocron.CronJob(minutely, true), nil)
-					time.Sleep(time.Second) // past midnight, by the late replica's clock too
-					for _, s := range []gocron.Scheduler{prompt.sched, late.sched} {
-						s.Start()
-					}
-					time.Sleep(59*time.Second + 200*time.Millisecond)
-					if n := len(w.ran()); n != 1 {
-						t.Fatalf("%d runs on time", n)
-					}
-					empty(w.nodes[i])
-					time.Sleep(30 * time.Second)
-					if runs := w.ran(); len(runs) != 1 {
-						t.Errorf("runs: %v", runs)
-					}
-					if len(w.failed()) != 1 || !errors.Is(w.failed()[0], core.ErrDone) && !errors.Is(w.failed()[0], core.ErrUnavailable) {
-						t.Errorf("the late replica's error: %v", w.failed())
-					}
-				})
+				bubble(t, 3, func(t *testing.T, w *world) { nodeEmptied(t, w, func() { empty(w.nodes[i]) }) })
 			})
 		}
+	}
+}
+
+// nodeEmptied empties a node after a run, before a late replica claims the tick.
+func nodeEmptied(t *testing.T, w *world, empty func()) {
+	prompt := w.replica("on time")
+	prompt.job(gocron.CronJob(minutely, true), nil)
+	late := w.replica("late", WithClock(skewed{defaults().clock, -300 * time.Millisecond}))
+	late.job(gocron.CronJob(minutely, true), nil)
+	time.Sleep(time.Second) // past midnight, by the late replica's clock too
+	prompt.sched.Start()
+	late.sched.Start()
+	time.Sleep(59*time.Second + 200*time.Millisecond)
+	if n := len(w.ran()); n != 1 {
+		t.Fatalf("%d runs on time", n)
+	}
+	empty()
+	time.Sleep(30 * time.Second)
+	if runs := w.ran(); len(runs) != 1 {
+		t.Errorf("runs: %v", runs)
+	}
+	if len(w.failed()) != 1 || !errors.Is(w.failed()[0], core.ErrDone) && !errors.Is(w.failed()[0], core.ErrUnavailable) {
+		t.Errorf("the late replica's error: %v", w.failed())
 	}
 }
 

@@ -137,59 +137,72 @@ func (p *process) signal(s os.Signal) {
 // A replica that is killed, or stands still until its lease is over: the tick runs again on the other one, as the
 // second attempt. The one that stood still is told when it goes on.
 func TestProcess(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		stop syscall.Signal
-	}{{"killed", syscall.SIGKILL}, {"paused", syscall.SIGSTOP}} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			var urls []string
-			for _, s := range testutil.NewServers(t, 3) {
-				urls = append(urls, "redis://"+s.Addr())
-			}
-			locks, err := openBrief(urls)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer locks.Close(context.Background())
-			if err := locks.Provision(t.Context()); err != nil { // so that the first tick finds nodes that vote
-				t.Fatal(err)
-			}
-			events := make(chan event, 1000)
-			spawn(t, urls, events)
-			spawn(t, urls, events)
-			next := func(what string) event {
-				t.Helper()
-				select {
-				case e := <-events:
-					if e.What != what {
-						t.Fatalf("%s, want %s: %+v", e.What, what, e)
-					}
-					return e
-				case <-time.After(90 * time.Second):
-					t.Fatal("nothing is told any more")
-					return event{}
-				}
-			}
-			first := next("started")
-			first.from.signal(tt.stop)
-			second := next("started")
-			for !second.Tick.Equal(first.Tick) { // one that nobody could start before
-				second = next("started")
-			}
-			if second.from == first.from {
-				t.Fatal("a stopped process tells something")
-			}
-			if second.Attempt != 2 || second.Token <= first.Token {
-				t.Errorf("after attempt %d at %v with token %d came attempt %d at %v with token %d",
-					first.Attempt, first.Tick, first.Token, second.Attempt, second.Tick, second.Token)
-			}
-			if tt.stop == syscall.SIGSTOP {
-				first.from.signal(syscall.SIGCONT)
-				if e := next("told"); e.from != first.from || !e.Lost || !e.Tick.Equal(first.Tick) {
-					t.Errorf("the one that stood still was told %+v", e)
-				}
-			}
-		})
+	t.Run("killed", func(t *testing.T) {
+		t.Parallel()
+		rerunAfter(t, syscall.SIGKILL)
+	})
+	t.Run("paused", func(t *testing.T) {
+		t.Parallel()
+		first, events := rerunAfter(t, syscall.SIGSTOP)
+		first.from.signal(syscall.SIGCONT)
+		if e := next(t, events, "told"); e.from != first.from || !e.Lost || !e.Tick.Equal(first.Tick) {
+			t.Errorf("the one that stood still was told %+v", e)
+		}
+	})
+}
+
+// rerunAfter stops the one of two replicas that starts a tick first, and checks that the other one runs the tick again. It
+// returns the first start, and what the replicas tell after the second.
+func rerunAfter(t *testing.T, stop syscall.Signal) (first event, events <-chan event) {
+	t.Helper()
+	urls := voters(t)
+	told := make(chan event, 1000)
+	spawn(t, urls, told)
+	spawn(t, urls, told)
+	first = next(t, told, "started")
+	first.from.signal(stop)
+	second := next(t, told, "started")
+	for !second.Tick.Equal(first.Tick) { // one that nobody could start before
+		second = next(t, told, "started")
+	}
+	if second.from == first.from {
+		t.Fatal("a stopped process tells something")
+	}
+	if second.Attempt != 2 || second.Token <= first.Token {
+		t.Errorf("after attempt %d at %v with token %d came attempt %d at %v with token %d",
+			first.Attempt, first.Tick, first.Token, second.Attempt, second.Tick, second.Token)
+	}
+	return first, told
+}
+
+// voters starts three servers, provisioned so that the first tick finds nodes that vote.
+func voters(t *testing.T) (urls []string) {
+	t.Helper()
+	for _, s := range testutil.NewServers(t, 3) {
+		urls = append(urls, "redis://"+s.Addr())
+	}
+	locks, err := openBrief(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+	if err := locks.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return urls
+}
+
+// next waits for the next event, which has to be what is said.
+func next(t *testing.T, events <-chan event, what string) event {
+	t.Helper()
+	select {
+	case e := <-events:
+		if e.What != what {
+			t.Fatalf("%s, want %s: %+v", e.What, what, e)
+		}
+		return e
+	case <-time.After(90 * time.Second):
+		t.Fatal("nothing is told any more")
+		return event{}
 	}
 }

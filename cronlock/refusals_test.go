@@ -10,7 +10,6 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
 // refused checks that n errors have reached AfterLockError, each a TickError of the job, with a tick or without,
@@ -41,100 +40,89 @@ func (w *world) refused(n int, sentinel error, withTick bool) {
 
 // Why a tick does not run here reaches AfterLockError.
 func TestRefusals(t *testing.T) {
-	every := func() gocron.JobDefinition { return gocron.CronJob(secondly, true) } // gocron keeps state in a definition
-	t.Run("done", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			w.fleet(every(), plan{n: 2, skew: 300 * time.Millisecond})
-			time.Sleep(5*time.Second + 500*time.Millisecond)
-			w.refused(5, core.ErrDone, true)
-			var op *core.OpError
-			for _, err := range w.failed() {
-				if !errors.As(err, &op) || op.Record == nil {
-					t.Errorf("without the record of the run: %v", err)
-				}
-			}
-		})
-	})
-	t.Run("held", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			w.fleet(gocron.CronJob("* * * * *", false), plan{n: 2, skew: 2 * time.Second, work: lasting(30 * time.Second)})
-			time.Sleep(3*time.Minute + 50*time.Second)
-			w.refused(3, core.ErrHeld, true)
-		})
-	})
-	t.Run("overlap", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			w.fleet(every(), plan{n: 1, work: lasting(3500 * time.Millisecond)})
-			time.Sleep(4*time.Second + 200*time.Millisecond)
-			w.refused(3, core.ErrHeld, true)
-		})
-	})
-	t.Run("overlap by hand", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			f := w.fleet(gocron.CronJob("* * * * *", false), plan{n: 1, work: lasting(30 * time.Second)})
-			time.Sleep(70 * time.Second)
-			f.runNow(0)
-			time.Sleep(time.Second)
-			w.refused(1, core.ErrHeld, false)
-		})
-	})
-	t.Run("unavailable", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			w.fleet(every(), plan{n: 1})
-			w.nodes[0].Down()
-			w.nodes[1].Down()
-			time.Sleep(3*time.Second + 900*time.Millisecond)
-			if len(w.ran()) != 0 {
-				t.Errorf("ran %v", w.ran())
-			}
-			w.refused(3, core.ErrUnavailable, true)
-			w.nodes[0].Up()
-			w.nodes[1].Up()
-			time.Sleep(10 * time.Second) // go-redis is still dialling
-			if len(w.ran()) < 8 {
-				t.Errorf("%d runs since the nodes are back", len(w.ran()))
-			}
-		})
-	})
-	t.Run("closed", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			f := w.fleet(every(), plan{n: 1})
-			if err := f.replicas[0].Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(3*time.Second + 500*time.Millisecond)
-			w.refused(3, core.ErrClosed, true)
-		})
-	})
-	t.Run("not leader", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			locks := w.locks()
-			other, err := leader.New(locks, "group")
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-			mine := w.locks()
-			e, err := leader.New(mine, "group")
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := w.replicaOn("0", mine, WithElector(e))
-			r.job(every(), nil)
-			r.sched.Start()
-			time.Sleep(3*time.Second + 500*time.Millisecond)
-			w.refused(len(w.failed()), ErrNotLeader, true)
-			if n := len(w.failed()); n != 3 && n != 4 || len(w.ran()) != 0 {
-				t.Errorf("%d errors, %d runs", n, len(w.ran()))
-			}
-			r.settle()
-			for _, e := range []*leader.Elector{e, other} {
-				if err := e.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	})
+	for name, refusal := range map[string]func(t *testing.T, w *world){
+		"done":            refusedAsDone,
+		"held":            refusedAsHeld,
+		"overlap":         refusedForOverlap,
+		"overlap by hand": refusedForOverlapByHand,
+		"unavailable":     refusedAsUnavailable,
+		"closed":          refusedAsClosed,
+		"not leader":      refusedAsNotLeader,
+	} {
+		t.Run(name, func(t *testing.T) { bubble(t, 3, refusal) })
+	}
+}
+
+func refusedAsDone(t *testing.T, w *world) {
+	w.fleet(gocron.CronJob(secondly, true), plan{n: 2, skew: 300 * time.Millisecond})
+	time.Sleep(5*time.Second + 500*time.Millisecond)
+	w.refused(5, core.ErrDone, true)
+	var op *core.OpError
+	for _, err := range w.failed() {
+		if !errors.As(err, &op) || op.Record == nil {
+			t.Errorf("without the record of the run: %v", err)
+		}
+	}
+}
+
+func refusedAsHeld(t *testing.T, w *world) {
+	w.fleet(gocron.CronJob("* * * * *", false), plan{n: 2, skew: 2 * time.Second, work: lasting(30 * time.Second)})
+	time.Sleep(3*time.Minute + 50*time.Second)
+	w.refused(3, core.ErrHeld, true)
+}
+
+func refusedForOverlap(t *testing.T, w *world) {
+	w.fleet(gocron.CronJob(secondly, true), plan{n: 1, work: lasting(3500 * time.Millisecond)})
+	time.Sleep(4*time.Second + 200*time.Millisecond)
+	w.refused(3, core.ErrHeld, true)
+}
+
+func refusedForOverlapByHand(t *testing.T, w *world) {
+	f := w.fleet(gocron.CronJob("* * * * *", false), plan{n: 1, work: lasting(30 * time.Second)})
+	time.Sleep(70 * time.Second)
+	f.runNow(0)
+	time.Sleep(time.Second)
+	w.refused(1, core.ErrHeld, false)
+}
+
+func refusedAsUnavailable(t *testing.T, w *world) {
+	w.fleet(gocron.CronJob(secondly, true), plan{n: 1})
+	w.nodes[0].Down()
+	w.nodes[1].Down()
+	time.Sleep(3*time.Second + 900*time.Millisecond)
+	if len(w.ran()) != 0 {
+		t.Errorf("ran %v", w.ran())
+	}
+	w.refused(3, core.ErrUnavailable, true)
+	w.nodes[0].Up()
+	w.nodes[1].Up()
+	time.Sleep(10 * time.Second) // go-redis is still dialling
+	if len(w.ran()) < 8 {
+		t.Errorf("%d runs since the nodes are back", len(w.ran()))
+	}
+}
+
+func refusedAsClosed(t *testing.T, w *world) {
+	f := w.fleet(gocron.CronJob(secondly, true), plan{n: 1})
+	if err := f.replicas[0].Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3*time.Second + 500*time.Millisecond)
+	w.refused(3, core.ErrClosed, true)
+}
+
+func refusedAsNotLeader(t *testing.T, w *world) {
+	w.elector("leader")
+	time.Sleep(time.Second)
+	locks := w.locks()
+	r := w.replicaOn("0", locks, WithElector(w.electorOn("0", locks).Elector))
+	r.job(gocron.CronJob(secondly, true), nil)
+	r.sched.Start()
+	time.Sleep(3*time.Second + 500*time.Millisecond)
+	w.refused(len(w.failed()), ErrNotLeader, true)
+	if n := len(w.failed()); n != 3 && n != 4 || len(w.ran()) != 0 {
+		t.Errorf("%d errors, %d runs", n, len(w.ran()))
+	}
 }
 
 // A tick that starts later than the misfire grace is missed, whoever is late: the process, or its clock.
@@ -185,26 +173,28 @@ func TestLateCalls(t *testing.T) {
 func TestClockOff(t *testing.T) {
 	for _, skew := range []time.Duration{70 * time.Second, -70 * time.Second} {
 		t.Run(fmt.Sprint(skew), func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				f := w.fleet(gocron.CronJob("* * * * *", false), plan{n: 2, skew: skew})
-				time.Sleep(5*time.Minute + 30*time.Second)
-				f.once(5)
-				for _, r := range w.ran() {
-					if r.replica == "0" {
-						t.Errorf("the replica whose clock is off ran %v", r.Tick)
-					}
-				}
-				off := 0
-				for _, err := range w.failed() {
-					if errors.Is(err, ErrClock) {
-						off++
-					}
-				}
-				if off < 5 {
-					t.Errorf("%d of the errors say so: %v", off, w.failed())
-				}
-			})
+			bubble(t, 3, func(t *testing.T, w *world) { clockOff(t, w, skew) })
 		})
+	}
+}
+
+func clockOff(t *testing.T, w *world, skew time.Duration) {
+	f := w.fleet(gocron.CronJob("* * * * *", false), plan{n: 2, skew: skew})
+	time.Sleep(5*time.Minute + 30*time.Second)
+	f.once(5)
+	for _, r := range w.ran() {
+		if r.replica == "0" {
+			t.Errorf("the replica whose clock is off ran %v", r.Tick)
+		}
+	}
+	off := 0
+	for _, err := range w.failed() {
+		if errors.Is(err, ErrClock) {
+			off++
+		}
+	}
+	if off < 5 {
+		t.Errorf("%d of the errors say so: %v", off, w.failed())
 	}
 }
 

@@ -68,62 +68,67 @@ func TestNoLeaseLeftBehind(t *testing.T) {
 		for name, policy := range map[string]JobOption{"at most once": AtMostOnce(), "at least once": AtLeastOnce(2), "allow": WithOverlap(Allow)} {
 			t.Run(tt.name+", "+name, func(t *testing.T) {
 				t.Parallel()
-				w := &world{t: t, nodes: testutil.NewNodes(t, 3)}
-				defer func() {
-					for _, end := range slices.Backward(w.ends) {
-						end()
-					}
-				}()
-				renewed := make(chan struct{}, 1000) // requests for the run's leases on one node
-				started, told, goOn, stopped := make(chan []string), make(chan struct{}), make(chan struct{}), make(chan error, 1)
-				finish := sync.OnceFunc(func() { close(goOn) })
-				defer finish()
-				r := w.replicaOn("0", w.locks(core.TTL(4*time.Second), core.WithClockWindow(0)), policy)
-				var once sync.Once
-				j := r.job(gocron.CronJob(secondly, true), func(ctx context.Context) error {
-					once.Do(func() {
-						started <- w.leases()
-						<-ctx.Done()
-						close(told)
-						<-goOn
-					})
-					return nil
-				})
-				r.sched.Start()
-				running := testutil.Receive(t, started)
-				go func() { stopped <- tt.stop(r.sched, j) }()
-				testutil.Receive(t, told)
-				if len(running) == 0 {
-					t.Fatal("a run without a lease")
-				}
-				w.nodes[0].OnRequest(func(args []string) testutil.Action {
-					if slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, running[0]) }) {
-						renewed <- struct{}{}
-					}
-					return testutil.Action{}
-				})
-				for range 2 {
-					testutil.Receive(t, renewed)
-				}
-				if held := w.leases(); !slices.Equal(held, running) {
-					t.Errorf("the function goes on under %q, was %q", held, running)
-				}
-				finish()
-				if err := testutil.Receive(t, stopped); err != nil {
-					t.Error(err)
-				}
-				if err := r.Close(t.Context()); err != nil { // Remove does not wait for the run
-					t.Error(err)
-				}
-				if err := r.locks.Close(t.Context()); err != nil { // waits for what is under way to the last node
-					t.Error(err)
-				}
-				// One node may have found the end of a lease too late by the clock window, and lets it run out.
-				if held := w.leases(); len(held) > 0 {
-					t.Errorf("held after the run: %q", held)
-				}
+				noLeaseLeftBehind(t, tt.stop, policy)
 			})
 		}
+	}
+}
+
+// noLeaseLeftBehind stops a run, which takes no notice for two renewals more.
+func noLeaseLeftBehind(t *testing.T, stop func(s gocron.Scheduler, j *Job) error, policy JobOption) {
+	w := &world{t: t, nodes: testutil.NewNodes(t, 3)}
+	defer func() {
+		for _, end := range slices.Backward(w.ends) {
+			end()
+		}
+	}()
+	renewed := make(chan struct{}, 1000) // requests for the run's leases on one node
+	started, told, goOn, stopped := make(chan []string), make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	finish := sync.OnceFunc(func() { close(goOn) })
+	defer finish()
+	r := w.replicaOn("0", w.locks(core.TTL(4*time.Second), core.WithClockWindow(0)), policy)
+	var once sync.Once
+	j := r.job(gocron.CronJob(secondly, true), func(ctx context.Context) error {
+		once.Do(func() {
+			started <- w.leases()
+			<-ctx.Done()
+			close(told)
+			<-goOn
+		})
+		return nil
+	})
+	r.sched.Start()
+	running := testutil.Receive(t, started)
+	go func() { stopped <- stop(r.sched, j) }()
+	testutil.Receive(t, told)
+	if len(running) == 0 {
+		t.Fatal("a run without a lease")
+	}
+	w.nodes[0].OnRequest(func(args []string) testutil.Action {
+		if slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, running[0]) }) {
+			renewed <- struct{}{}
+		}
+		return testutil.Action{}
+	})
+	for range 2 {
+		testutil.Receive(t, renewed)
+	}
+	if held := w.leases(); !slices.Equal(held, running) {
+		t.Errorf("the function goes on under %q, was %q", held, running)
+	}
+	finish()
+	if err := testutil.Receive(t, stopped); err != nil {
+		t.Error(err)
+	}
+	if err := r.Close(t.Context()); err != nil { // Remove does not wait for the run
+		t.Error(err)
+	}
+	if err := r.locks.Close(t.Context()); err != nil { // waits for what is under way to the last node
+		t.Error(err)
+	}
+	// One node may have found the end of a lease too late by the clock window, and lets it run out.
+	if held := w.leases(); len(held) > 0 {
+		t.Errorf("held after the run: %q", held)
 	}
 }
 
@@ -140,53 +145,36 @@ func TestGoesOnAfterAStop(t *testing.T) {
 		}
 		j := r.job(gocron.CronJob(minutely, true), work)
 		r.sched.Start()
-		for i := range 3 {
-			time.Sleep(70 * time.Second)
-			if n := len(w.ran()); n != i+1 {
-				t.Fatalf("%d runs, want %d: %v", n, i+1, w.failed())
-			}
-			switch i {
-			case 0:
-				if err := r.sched.StopJobs(); err != nil {
-					t.Fatal(err)
-				}
-				r.sched.Start()
-			case 1:
-				if err := r.sched.RemoveJob(j.Handle().ID()); err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				r.job(gocron.CronJob(minutely, true), work)
-			}
+		w.ranAfter(70*time.Second, 1)
+		if err := r.sched.StopJobs(); err != nil {
+			t.Fatal(err)
 		}
-		for tick, n := range w.perTick() {
-			if n != 1 {
-				t.Errorf("tick %v ran %d times", tick, n)
-			}
+		r.sched.Start()
+		w.ranAfter(70*time.Second, 2)
+		if err := r.sched.RemoveJob(j.Handle().ID()); err != nil {
+			t.Fatal(err)
 		}
+		synctest.Wait()
+		r.job(gocron.CronJob(minutely, true), work)
+		w.ranAfter(70*time.Second, 3)
+		w.oncePerTick()
 	})
+}
+
+// ranAfter lets time pass, and checks that there have been n runs by then.
+func (w *world) ranAfter(d time.Duration, n int) {
+	w.t.Helper()
+	time.Sleep(d)
+	if runs := w.ran(); len(runs) != n {
+		w.t.Fatalf("%d runs, want %d: %v", len(runs), n, w.failed())
+	}
 }
 
 // Close waits for runs and for those who watch the runs of others; Lock fails from then on.
 func TestClose(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		release := make(chan struct{})
-		var all []*replica
-		for i := range 2 {
-			r := w.replica(fmt.Sprint(i), AtLeastOnce(2))
-			r.job(gocron.CronJob(minutely, true), func(context.Context) error { <-release; return nil })
-			r.sched.Start()
-			all = append(all, r)
-		}
-		time.Sleep(70 * time.Second)
-		runs := w.ran()
-		if len(runs) != 1 {
-			t.Fatalf("%d runs", len(runs))
-		}
-		holder, watcher := all[0], all[1]
-		if runs[0].replica == watcher.name {
-			holder, watcher = watcher, holder
-		}
+		holder, watcher := w.holderAndWatcher(func(context.Context) error { <-release; return nil })
 		brief, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := holder.Close(brief); !errors.Is(err, context.DeadlineExceeded) {
@@ -199,34 +187,58 @@ func TestClose(t *testing.T) {
 		if d := time.Since(start); d > time.Second {
 			t.Errorf("a watcher was closed after %v", d)
 		}
-		for _, r := range all {
-			if err := r.the("job").RunNow(); !errors.Is(err, core.ErrClosed) {
-				t.Errorf("RunNow after Close: %v", err)
-			}
-			if _, err := r.Locker("job").Lock(t.Context(), "job"); !errors.Is(err, core.ErrClosed) {
-				t.Errorf("Lock after Close: %v", err)
-			}
-		}
+		holder.startsNothing()
+		watcher.startsNothing()
 		if held := w.leases(); len(held) == 0 {
 			t.Error("Close ended the run's leases")
 		}
-		closed := make(chan error)
+		closed := make(chan error, 1)
 		go func() { closed <- holder.Close(t.Context()) }()
 		synctest.Wait()
-		select {
-		case err := <-closed:
-			t.Errorf("Close did not wait: %v", err)
-		default:
-			close(release)
-			if err := <-closed; err != nil {
-				t.Error(err)
-			}
+		if len(closed) > 0 {
+			t.Error("Close did not wait")
+		}
+		close(release)
+		if err := <-closed; err != nil {
+			t.Error(err)
 		}
 		synctest.Wait()
 		if held := w.held(1); len(held) > 0 {
 			t.Errorf("held after Close: %q", held)
 		}
 	})
+}
+
+// holderAndWatcher starts two replicas, and returns the one that runs the first tick, and the other.
+func (w *world) holderAndWatcher(work func(context.Context) error) (holder, watcher *replica) {
+	w.t.Helper()
+	var all []*replica
+	for i := range 2 {
+		r := w.replica(fmt.Sprint(i), AtLeastOnce(2))
+		r.job(gocron.CronJob(minutely, true), work)
+		r.sched.Start()
+		all = append(all, r)
+	}
+	time.Sleep(70 * time.Second)
+	runs := w.ran()
+	if len(runs) != 1 {
+		w.t.Fatalf("%d runs", len(runs))
+	}
+	if runs[0].replica == all[1].name {
+		return all[1], all[0]
+	}
+	return all[0], all[1]
+}
+
+// startsNothing checks that the replica refuses runs because it is closed.
+func (r *replica) startsNothing() {
+	r.w.t.Helper()
+	if err := r.the("job").RunNow(); !errors.Is(err, core.ErrClosed) {
+		r.w.t.Errorf("RunNow after Close: %v", err)
+	}
+	if _, err := r.Locker("job").Lock(r.w.t.Context(), "job"); !errors.Is(err, core.ErrClosed) {
+		r.w.t.Errorf("Lock after Close: %v", err)
+	}
 }
 
 // Close does not end a run by hand: it waits for it.

@@ -29,43 +29,55 @@ func TestShutdownInMidRun(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				started := make(chan *replica, 10)
-				for i := range 2 {
-					r := w.replica(fmt.Sprint(i), tt.policy)
-					r.job(gocron.CronJob("0 * * * * *", true), func(ctx context.Context) error {
-						started <- r
-						select {
-						case <-time.After(5 * time.Second):
-							return nil
-						case <-ctx.Done():
-							return tt.returns(ctx)
-						}
-					})
-					r.sched.Start()
-				}
-				first := <-started
-				time.Sleep(2 * time.Second) // so that the other one has seen the tick
-				if err := first.sched.Shutdown(); err != nil {
-					t.Fatal(err)
-				}
+				first := w.shutDownInMidRun(tt.policy, tt.returns)
 				time.Sleep(30 * time.Second)
-
-				runs := w.ran()
-				if len(runs) != tt.attempts {
-					t.Fatalf("%d runs, want %d: %v", len(runs), tt.attempts, runs)
-				}
-				last := runs[len(runs)-1]
-				if last.Attempt != tt.attempts || !last.Tick.Equal(runs[0].Tick) {
-					t.Errorf("the last run is attempt %d of %v, want %d of %v", last.Attempt, last.Tick, tt.attempts, runs[0].Tick)
-				}
-				if rerun := last.replica != first.name; rerun != (tt.attempts > 1) {
-					t.Errorf("the last run was on replica %s, the first on %s", last.replica, first.name)
-				}
-				if after := last.at.Sub(runs[0].at); after > 4*time.Second { // not only when a lease ends
-					t.Errorf("run again after %v", after)
-				}
+				w.reran(first, tt.attempts)
 			})
 		})
+	}
+}
+
+// shutDownInMidRun starts two replicas, and shuts down the first that runs a tick; its run then ends as returns says.
+func (w *world) shutDownInMidRun(policy JobOption, returns func(ctx context.Context) error) (first *replica) {
+	w.t.Helper()
+	started := make(chan *replica, 10)
+	for i := range 2 {
+		r := w.replica(fmt.Sprint(i), policy)
+		r.job(gocron.CronJob(minutely, true), func(ctx context.Context) error {
+			started <- r
+			select {
+			case <-time.After(5 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return returns(ctx)
+			}
+		})
+		r.sched.Start()
+	}
+	first = <-started
+	time.Sleep(2 * time.Second) // so that the other one has seen the tick
+	if err := first.sched.Shutdown(); err != nil {
+		w.t.Fatal(err)
+	}
+	return first
+}
+
+// reran checks that the tick of the first replica had so many attempts, of which a second was made by the other one, soon.
+func (w *world) reran(first *replica, attempts int) {
+	w.t.Helper()
+	runs := w.ran()
+	if len(runs) != attempts {
+		w.t.Fatalf("%d runs, want %d: %v", len(runs), attempts, runs)
+	}
+	last := runs[len(runs)-1]
+	if last.Attempt != attempts || !last.Tick.Equal(runs[0].Tick) {
+		w.t.Errorf("the last run is attempt %d of %v, want %d of %v", last.Attempt, last.Tick, attempts, runs[0].Tick)
+	}
+	if rerun := last.replica != first.name; rerun != (attempts > 1) {
+		w.t.Errorf("the last run was on replica %s, the first on %s", last.replica, first.name)
+	}
+	if after := last.at.Sub(runs[0].at); after > 4*time.Second { // not only when a lease ends
+		w.t.Errorf("run again after %v", after)
 	}
 }
 
