@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,22 +152,20 @@ func TestLossIsSeenWithItsCause(t *testing.T) {
 		lease := w.acquire(w.process(FixedLease(true)), "k")
 		joint, stop := Join(t.Context(), lease.Context())
 		defer stop()
-		var interrupted atomic.Bool
-		goOn, cancel := make(chan struct{}), lease.cancel
-		defer close(goOn)
-		lease.cancel = func(err error) {
-			if interrupted.CompareAndSwap(false, true) { // the first to say so
-				<-goOn
-			}
-			cancel(err)
-		}
-		time.Sleep(time.Until(lease.ValidUntil()))
-		synctest.Wait()
+		lease.mu.Lock() // as lose leaves it, before it ends the context
+		lease.state, lease.reason = leaseLost, LossExpired
+		lease.loss = lease.lossOf(OpHold)
+		lease.distrust()
+		lease.mu.Unlock()
 		wantErr(t, lease.Lost(), ErrLost)
 		for name, ctx := range map[string]context.Context{"the lease's": lease.Context(), "the joint": joint} {
 			if err := ctx.Err(); err != context.Canceled || !errors.Is(context.Cause(ctx), ErrLost) {
 				t.Errorf("%s context ended with %v, cause %v", name, err, context.Cause(ctx))
 			}
 		}
+		lease.mu.Lock()
+		lease.state = leaseHeld
+		lease.mu.Unlock()
+		lease.lose(LossExpired)
 	})
 }
