@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// report counts outcomes, and the starts of each replica.
+func (j *chaosJudge) report() string {
+	by := map[outcome]int{}
+	for _, tick := range j.ticks() {
+		by[j.verdict(tick).outcome]++
+	}
+	on := map[string]int{}
+	for _, r := range j.all {
+		on[r.Replica]++
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-7s %3d ticks:", j.name, len(j.ticks()))
+	for _, o := range []outcome{once, again, skipped, lost, lostClaim, missed, usedUp, wrong} {
+		fmt.Fprintf(&b, " %d %s,", by[o], o)
+	}
+	fmt.Fprintf(&b, " %d starts:", len(j.all))
+	for _, name := range slices.Sorted(maps.Keys(on)) {
+		fmt.Fprintf(&b, " %s %d", name, on[name])
+	}
+	return b.String() + "\n"
+}
+
+// faultCounts counts what was done to replicas and nodes, and what ticks were refused for.
+func faultCounts(rec *record) string {
+	refused := rec.these(isRefused)
+	text := fmt.Sprintf("%d kills, %d stops, %d nodes emptied; %d times a tick was refused but for a run\n",
+		len(rec.these(isKilled)), len(rec.these(isStopped)), len(rec.these(isEmptied)), len(refused))
+	for _, e := range refused[:min(len(refused), 5)] {
+		text += "  " + e.Replica + ": " + e.Text + "\n"
+	}
+	return text
+}
