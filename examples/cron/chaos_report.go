@@ -62,10 +62,11 @@ func (j *chaosJudge) report() string {
 // faultCounts counts what was done to replicas and nodes, and what ticks were refused for.
 func faultCounts(rec *record) string {
 	refused := rec.these(isRefused)
-	text := fmt.Sprintf("%d kills, %d stops, %d nodes emptied; %d times a tick was refused but for a run\n",
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d kills, %d stops, %d nodes emptied; %d times a tick was refused but for a run\n",
 		len(rec.these(isKilled)), len(rec.these(isStopped)), len(rec.these(isEmptied)), len(refused))
 	for _, e := range refused[:min(len(refused), 5)] {
-		text += "  " + e.Replica + ": " + e.Text + "\n"
+		fmt.Fprintf(&text, "  %s: %s\n", e.Replica, e.Text)
 	}
-	return text
+	return text.String()
 }
