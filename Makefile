@@ -90,7 +90,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim soak fuzz dashboards ## for nights: many seeds, many repetitions, every fuzz target, every panel
+campaign: sim soak fuzz dashboards chaos-cron ## for nights: many seeds, many repetitions, every fuzz target, every panel, chaos
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -199,6 +199,13 @@ sim: ## the simulation, long campaign (SEEDS=100000)
 soak: tools ## the core tests 20 times over, with the race detector
 	@echo "==> soak: the core tests 20 times over, with the race detector"
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -count=20 -timeout 0 ./core/...
+
+.PHONY: chaos-cron
+chaos-cron: tools ## five replicas with cron jobs, killed and stopped for two minutes, without an elector and with one
+	@for elector in "" -elector; do
+		echo "==> chaos-cron: go run ./examples/cron -chaos -for 130s $$elector"
+		go run ./examples/cron -chaos -for 130s $$elector
+	done
 
 .PHONY: servers
 servers: tools ## the tests on each server that SERVERS=DIR has, as DIR/NAME/bin/redis-server

@@ -42,7 +42,8 @@
 // error of its own accord, the tick is done. A tick that a listener of gocron's
 // (BeforeJobRunsSkipIfBeforeFuncErrors) skips is not started, and free for other replicas. At least once assumes that
 // another replica saw the tick (its scheduler ran) and lives on, that nodes answer within the misfire grace, and that
-// runs are shorter than the retention.
+// runs are shorter than the retention. With an elector, a leader runs what was left of the ticks that it saw itself: one
+// that was dead or stopped when a tick fell due does not know of it.
 //
 // Reruns, and runs by [Job.RunNow], are one-time jobs to gocron, with the options that the job was given, so that its
 // limits, listeners and shutdown hold for them, too. A limit of concurrent jobs in the mode Reschedule drops them when

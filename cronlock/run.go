@@ -114,7 +114,10 @@ func (r *run) begin() error {
 	}
 	err := r.complete(r.attemptLease, outcomeStarted)
 	if outage(err) && r.job.policy.runAnyway {
-		return nil
+		err = nil
+	}
+	if err == nil && r.work.Err() != nil { // it has ended meanwhile
+		err = context.Cause(r.work)
 	}
 	return err
 }

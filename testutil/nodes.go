@@ -14,6 +14,7 @@ type Nodes struct {
 	Addrs []string // host:port
 	Kind  string   // what they are, for people
 
+	empty []func() error
 	stops []func()
 }
 
@@ -26,31 +27,31 @@ func StartNodes(n int) (*Nodes, error) {
 	}
 	ns := &Nodes{Kind: kind}
 	for i := range n {
-		addr, stop, err := start()
+		addr, empty, stop, err := start()
 		if err != nil {
 			ns.Close()
 			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
-		ns.Addrs, ns.stops = append(ns.Addrs, addr), append(ns.stops, stop)
+		ns.Addrs, ns.empty, ns.stops = append(ns.Addrs, addr), append(ns.empty, empty), append(ns.stops, stop)
 	}
 	return ns, nil
 }
 
-func startServer() (addr string, stop func(), err error) {
+func startServer() (addr string, empty func() error, stop func(), err error) {
 	s, err := StartServer("") // its directory goes with it
 	if err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	}
-	return s.Addr(), s.Close, nil
+	return s.Addr(), s.RestartEmpty, s.Close, nil
 }
 
-func startListening() (addr string, stop func(), err error) {
+func startListening() (addr string, empty func() error, stop func(), err error) {
 	n := StartNode()
 	if addr, err = n.Listen(); err != nil {
 		n.Close()
-		return "", nil, err
+		return "", nil, nil, err
 	}
-	return addr, n.Close, nil
+	return addr, func() error { n.RestartEmpty(); return nil }, n.Close, nil
 }
 
 // URLs returns the addresses as core.Open takes them.
@@ -61,6 +62,9 @@ func (ns *Nodes) URLs() []string {
 	}
 	return urls
 }
+
+// RestartEmpty restarts a node, which keeps its address and loses its memory.
+func (ns *Nodes) RestartEmpty(i int) error { return ns.empty[i]() }
 
 // Close ends the nodes.
 func (ns *Nodes) Close() {

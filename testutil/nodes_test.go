@@ -55,6 +55,11 @@ func TestStartNodes(t *testing.T) {
 			for i, url := range ns.URLs() {
 				answersAlone(t, ns.Kind, url, i)
 			}
+			if err := ns.RestartEmpty(0); err != nil {
+				t.Fatal(err)
+			}
+			remembers(t, ns.URLs()[0], false)
+			remembers(t, ns.URLs()[1], true)
 		})
 	}
 }
@@ -73,5 +78,20 @@ func answersAlone(t *testing.T, kind, url string, i int) {
 	}
 	if got, err := c.Get(t.Context(), "node").Int(); err != nil || got != i {
 		t.Errorf("node %d answers for node %d, %v", i, got, err)
+	}
+}
+
+// remembers checks whether a node has what answersAlone has left there.
+func remembers(t *testing.T, url string, want bool) {
+	t.Helper()
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.DisableIdentity = true
+	c := redis.NewClient(o)
+	defer c.Close()
+	if n, err := c.Exists(t.Context(), "node").Result(); err != nil || (n == 1) != want {
+		t.Errorf("%s has %d keys of one, %v", url, n, err)
 	}
 }

@@ -6,6 +6,10 @@
 //	go run ./examples/cron
 //	go run ./examples/cron -elector       # only the leader runs jobs; the next one runs what was left
 //	go run ./examples/cron -unprotected   # the same without cronlock: each replica runs everything
+//	go run ./examples/cron -chaos -for 130s [-elector]
+//
+// The last one takes longer: five replicas, one of them with a clock that is five seconds ahead, are killed and stopped
+// at random, and nodes lose their memory.
 //
 // The nodes are redis-server processes where that is on PATH and embedded ones
 // otherwise. The exit status is 0 if no tick ran twice, and none was left out
@@ -30,14 +34,17 @@ import (
 func main() {
 	unprotected := flag.Bool("unprotected", false, "run the jobs without cronlock")
 	elector := flag.Bool("elector", false, "have the replicas elect a leader, who runs the jobs")
+	chaos := flag.Bool("chaos", false, "kill and stop five replicas at random, and empty nodes")
+	length := flag.Duration("for", 130*time.Second, "with -chaos: how long")
 	flag.Parse()
+	m := mode{unprotected: *unprotected, elector: *elector, chaos: *chaos}
 	var err error
 	if name := os.Getenv(envReplica); name != "" {
 		err = replica(name)
 	} else {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once, and the replicas with it
-		err = demo(ctx, mode{unprotected: *unprotected, elector: *elector})
+		err = show(ctx, m, *length)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cron:", strings.ReplaceAll(err.Error(), "\n", "\ncron: "))
@@ -48,10 +55,33 @@ func main() {
 // patience is how long the demo waits for what should come within seconds.
 const patience = 20 * time.Second
 
-// A mode is how the replicas run their jobs.
-type mode struct{ unprotected, elector bool }
+// A mode is how the replicas run their jobs, and what becomes of them.
+type mode struct{ unprotected, elector, chaos bool }
 
-func demo(ctx context.Context, m mode) error {
+// A member is a replica, with a clock that is ahead by so much.
+type member struct {
+	name  string
+	ahead time.Duration
+}
+
+func (m member) String() string { return fmt.Sprint(m.name, " ", m.ahead) }
+
+func (m mode) members() []member {
+	if m.chaos {
+		return chaosMembers
+	}
+	return []member{{"a", 0}, {"b", 0}, {"c", skew}}
+}
+
+func (m mode) jobs() []job {
+	if m.chaos {
+		return chaosJobs
+	}
+	return jobs
+}
+
+// show starts nodes and replicas, and has the demo or the chaos take its course.
+func show(ctx context.Context, m mode, length time.Duration) error {
 	nodes, err := testutil.StartNodes(3)
 	if err != nil {
 		return err
@@ -60,29 +90,34 @@ func demo(ctx context.Context, m mode) error {
 	if err := provision(ctx, nodes.URLs()); err != nil {
 		return err
 	}
-	fmt.Printf("three nodes: %s; three replicas: a, b, and c, whose clock is %v off\n\n", nodes.Kind, skew)
-
-	rec := newRecord(os.Stdout)
-	replicas := replicas{}
-	defer replicas.stop() // also when one could not be started
-	for _, name := range []string{"a", "b", "c"} {
-		if err := replicas.start(name, nodes.URLs(), m, rec); err != nil {
+	fmt.Printf("three nodes: %s; replicas, and by how much their clocks are ahead: %v\n\n", nodes.Kind, m.members())
+	rs := newReplicas(nodes.URLs(), m, newRecord(os.Stdout, m.chaos))
+	defer rs.stop() // also when one could not be started
+	for _, who := range m.members() {
+		if err := rs.start(who); err != nil {
 			return err
 		}
 	}
-	begin, err := ready(ctx, replicas, rec)
+	begin, err := rs.ready(ctx)
 	if err != nil {
 		return err
 	}
-	err = plot(ctx, begin, replicas, rec)
+	if m.chaos {
+		return chaos(ctx, begin, length, rs, nodes)
+	}
+	return demo(ctx, begin, rs)
+}
+
+func demo(ctx context.Context, begin time.Time, rs *replicas) error {
+	err := plot(ctx, begin, rs)
 	end := time.Now()
-	err = errors.Join(err, replicas.stop())
+	err = errors.Join(err, rs.stop())
 
 	var judges []*judge
 	for _, j := range jobs {
-		judges = append(judges, rec.judge(j, begin, end))
+		judges = append(judges, rs.rec.judge(j, begin, end))
 	}
-	fmt.Printf("\n%s\n", table(judges, rec.these(isKilled, leaves)))
+	fmt.Printf("\n%s\n", table(judges, rs.rec.these(isKilled, leaves)))
 	for _, j := range judges {
 		err = errors.Join(err, j.check())
 	}
@@ -102,35 +137,23 @@ func provision(ctx context.Context, urls []string) error {
 	return errors.Join(locker.Provision(ctx), locker.Close(ctx))
 }
 
-// ready returns when all replicas are up.
-func ready(ctx context.Context, all replicas, rec *record) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for name := range all {
-		if _, err := rec.wait(ctx, func(e event) bool { return e.Kind == isReady && e.Replica == name }); err != nil {
-			return time.Time{}, fmt.Errorf("waiting for replica %s to start: %w", name, err)
-		}
-	}
-	return time.Now(), nil
-}
-
 // plot returns when the demo is over.
-func plot(ctx context.Context, begin time.Time, all replicas, rec *record) error {
+func plot(ctx context.Context, begin time.Time, rs *replicas) error {
+	rec := rs.rec
 	first, err := midReport(ctx, begin.Add(4*time.Second), rec)
 	if err != nil {
 		return err
 	}
-	if err := all.kill(first.Replica); err != nil {
+	if err := rs.kill(first.Replica, "in the middle of report"); err != nil {
 		return err
 	}
-	rec.add(event{Replica: first.Replica, Kind: isKilled, At: time.Now(), Text: "in the middle of report"})
 
 	second, err := midReport(ctx, first.Tick.Add(time.Second), rec)
 	if err != nil {
 		return err
 	}
 	rec.add(event{Replica: second.Replica, Kind: leaves, At: time.Now(), Text: "in the middle of report, as in a deployment"})
-	if err := all[second.Replica].stop(); err != nil {
+	if err := rs.all[second.Replica].stop(); err != nil {
 		return err
 	}
 	return sleep(ctx, 4*time.Second)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,24 +21,30 @@ type process struct {
 	killed bool
 }
 
-type replicas map[string]*process
+// replicas are the processes of the service, each of which reports to rec.
+type replicas struct {
+	urls []string // of the nodes
+	mode mode
+	rec  *record
+	all  map[string]*process
+}
 
-// start runs this program again, as a replica whose reports go to rec.
-func (rs replicas) start(name string, urls []string, m mode, rec *record) error {
+func newReplicas(urls []string, m mode, rec *record) *replicas {
+	return &replicas{urls, m, rec, map[string]*process{}}
+}
+
+// start runs this program again, as a replica.
+func (rs *replicas) start(who member) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), envReplica+"="+name, envNodes+"="+strings.Join(urls, ","), envSkew+"=0s")
-	if name == "c" {
-		cmd.Env = append(cmd.Env, envSkew+"="+skew.String())
-	}
-	if m.unprotected {
-		cmd.Env = append(cmd.Env, envUnprotected+"=1")
-	}
-	if m.elector {
-		cmd.Env = append(cmd.Env, envElector+"=1")
+	cmd.Env = append(os.Environ(), envReplica+"="+who.name, envNodes+"="+strings.Join(rs.urls, ","), envSkew+"="+who.ahead.String())
+	for name, on := range map[string]bool{envUnprotected: rs.mode.unprotected, envElector: rs.mode.elector, envChaos: rs.mode.chaos} {
+		if on {
+			cmd.Env = append(cmd.Env, name+"=1")
+		}
 	}
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
@@ -52,13 +59,13 @@ func (rs replicas) start(name string, urls []string, m mode, rec *record) error 
 		return err
 	}
 	p := &process{cmd: cmd, stdin: stdin, gone: make(chan struct{})}
-	rs[name] = p
+	rs.all[who.name] = p
 	go func() {
 		defer close(p.gone)
 		lines := json.NewDecoder(stdout)
 		var e event
 		for lines.Decode(&e) == nil { // until the end, which may cut a line off
-			rec.add(e)
+			rs.rec.add(e)
 			e = event{}
 		}
 		p.err = cmd.Wait()
@@ -66,14 +73,27 @@ func (rs replicas) start(name string, urls []string, m mode, rec *record) error 
 	return nil
 }
 
+// ready returns when all replicas are up.
+func (rs *replicas) ready(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for name := range rs.all {
+		if _, err := rs.rec.wait(ctx, func(e event) bool { return e.Kind == isReady && e.Replica == name }); err != nil {
+			return time.Time{}, fmt.Errorf("waiting for replica %s to start: %w", name, err)
+		}
+	}
+	return time.Now(), nil
+}
+
 // kill does not ask (SIGKILL), and returns when the process is gone.
-func (rs replicas) kill(name string) error {
-	p := rs[name]
+func (rs *replicas) kill(name, when string) error {
+	p := rs.all[name]
 	p.killed = true
 	if err := p.cmd.Process.Kill(); err != nil {
 		return fmt.Errorf("killing replica %s: %w", name, err)
 	}
 	<-p.gone
+	rs.rec.add(event{Replica: name, Kind: isKilled, At: time.Now(), Text: when})
 	return nil
 }
 
@@ -93,12 +113,12 @@ func (p *process) stop() error {
 }
 
 // stop stops those that are left.
-func (rs replicas) stop() error {
-	for _, p := range rs {
+func (rs *replicas) stop() error {
+	for _, p := range rs.all {
 		p.stdin.Close() // all at once
 	}
 	var errs []error
-	for name, p := range rs {
+	for name, p := range rs.all {
 		if err := p.stop(); err != nil {
 			errs = append(errs, fmt.Errorf("replica %s: %w", name, err))
 		}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -26,13 +29,18 @@ const (
 	runStarts = "starts"
 	runEnds   = "ends"
 	isRefused = "refused" // a tick, and not because another replica has it
+	isOverlap = "overlap" // a tick is refused because a run of the job goes on
 	isKilled  = "killed"
 	leaves    = "leaves"
+	isStopped = "stopped" // SIGSTOP
+	goesOn    = "goes on" // SIGCONT
+	isEmptied = "emptied" // a node
 )
 
 // A record keeps the events, and prints them as they come.
 type record struct {
 	out   io.Writer
+	brief bool // what happens to jobs is not printed
 	start time.Time
 
 	mu     sync.Mutex
@@ -40,8 +48,8 @@ type record struct {
 	more   chan struct{} // closed by the next event
 }
 
-func newRecord(out io.Writer) *record {
-	return &record{out: out, start: time.Now(), more: make(chan struct{})}
+func newRecord(out io.Writer, brief bool) *record {
+	return &record{out: out, brief: brief, start: time.Now(), more: make(chan struct{})}
 }
 
 func (r *record) add(e event) {
@@ -53,7 +61,7 @@ func (r *record) add(e event) {
 
 	text := e.Text
 	switch {
-	case e.Kind == runEnds && text == "":
+	case e.Kind == runEnds && text == "", e.Kind == isOverlap, r.brief && e.Job != "":
 		return
 	case e.Kind == runStarts && e.Attempt > 0:
 		text = fmt.Sprintf("attempt %d, token %d", e.Attempt, e.Token)
@@ -121,6 +129,26 @@ func (r *record) these(kinds ...string) []event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(r.events), func(e event) bool { return !slices.Contains(kinds, e.Kind) })
+}
+
+// of returns the events of a kind that concern a job.
+func (r *record) of(j job, kind string) []event {
+	return slices.DeleteFunc(r.these(kind), func(e event) bool { return e.Job != j.name })
+}
+
+// save writes all events to a file, and says where, as an error.
+func (r *record) save() error {
+	f, err := os.CreateTemp("", "cron-*.json")
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(f)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		err = errors.Join(err, out.Encode(e))
+	}
+	return errors.Join(err, f.Close(), fmt.Errorf("all events are in %s", f.Name()))
 }
 
 func clockTime(t time.Time) string { return t.Local().Format(time.TimeOnly) }

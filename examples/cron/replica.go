@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -31,6 +34,7 @@ type job struct {
 	name, crontab string
 	period, work  time.Duration
 	attempts      int
+	grace         time.Duration // if not 0: how late it may start for the first time
 }
 
 var jobs = []job{
@@ -49,6 +53,7 @@ const (
 	envSkew        = "CRON_DEMO_SKEW"
 	envUnprotected = "CRON_DEMO_UNPROTECTED"
 	envElector     = "CRON_DEMO_ELECTOR"
+	envChaos       = "CRON_DEMO_CHAOS"
 )
 
 // replica is a process of the service: what you would write. It ends when its standard input does, which
@@ -59,6 +64,10 @@ func replica(name string) error {
 	ahead, err := time.ParseDuration(os.Getenv(envSkew))
 	if err != nil {
 		return err
+	}
+	m := mode{chaos: os.Getenv(envChaos) != ""}
+	if m.chaos {
+		slog.SetLogLoggerLevel(slog.LevelError) // that leases are lost is what it is about
 	}
 	clock := skewed{clockwork.NewRealClock(), ahead}
 	out := &reporter{name: name, clock: clock, out: json.NewEncoder(os.Stdout)}
@@ -86,12 +95,13 @@ func replica(name string) error {
 		return err
 	}
 	defer cron.Close(ctx)
-	for _, j := range jobs {
+	for _, j := range m.jobs() {
 		if os.Getenv(envUnprotected) != "" {
 			_, err = scheduler.NewJob(gocron.CronJob(j.crontab, true), gocron.NewTask(out.task(j)))
 		} else {
 			_, err = cron.Add(j.name, gocron.CronJob(j.crontab, true), out.task(j),
 				cronlock.AtLeastOnce(j.attempts), // with one attempt the same as AtMostOnce
+				cronlock.WithMisfireGrace(cmp.Or(j.grace, time.Minute)),
 				cronlock.WithGocron(gocron.WithEventListeners(gocron.AfterLockError(out.refused))))
 		}
 		if err != nil {
@@ -127,10 +137,17 @@ func (r *reporter) task(j job) func(context.Context) error {
 
 // refused hears why a tick does not run here. That another replica has it is what locks are for.
 func (r *reporter) refused(_ uuid.UUID, job string, err error) {
-	if cronlock.IsExpected(err) {
+	e := event{Kind: isRefused, Job: job, Text: err.Error()}
+	if t, ok := errors.AsType[*cronlock.TickError](err); ok {
+		e.Tick = t.Tick
+	}
+	switch {
+	case errors.Is(err, cronlock.ErrOverlap):
+		e.Kind = isOverlap
+	case cronlock.IsExpected(err):
 		return
 	}
-	r.say(event{Kind: isRefused, Job: job, Text: err.Error()})
+	r.say(e)
 }
 
 // A skewed clock is ahead of the real one.
