@@ -26,20 +26,28 @@ func firstOnly(f func(ctx context.Context)) func(context.Context) error {
 	}
 }
 
+// dying starts replica a, which dies in its first run of the job, so long after the start. It returns the job's work, which
+// takes nobody any time after that.
+func (w *world) dying(definition gocron.JobDefinition, after time.Duration) (work func(context.Context) error) {
+	w.t.Helper()
+	var die func()
+	work = firstOnly(func(ctx context.Context) {
+		time.Sleep(after)
+		die()
+		<-ctx.Done()
+	})
+	time.Sleep(time.Second) // past midnight, by all clocks
+	a, kill := w.mortal("a", AtLeastOnce(3))
+	die = kill
+	a.job(definition, work)
+	a.sched.Start()
+	return work
+}
+
 // A replica that dies late in a run is made good for, although the misfire grace is long over.
 func TestReplicaDiesLate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		var die func()
-		work := firstOnly(func(ctx context.Context) {
-			time.Sleep(70 * time.Second)
-			die()
-			<-ctx.Done()
-		})
-		time.Sleep(time.Second) // past midnight, by all clocks
-		a, kill := w.mortal("a", AtLeastOnce(3))
-		die = kill
-		a.job(gocron.CronJob("@hourly", false), work)
-		a.sched.Start()
+		work := w.dying(gocron.CronJob("@hourly", false), 70*time.Second)
 		b := w.replica("b", AtLeastOnce(3), WithClock(skewed{defaults().clock, -100 * time.Millisecond}))
 		b.job(gocron.CronJob("@hourly", false), work)
 		b.sched.Start()
@@ -93,13 +101,7 @@ func TestFollowingIsQuiet(t *testing.T) {
 // A replica whose scheduler drops the rerun, because other jobs of its own are under way, keeps nobody else from it.
 func TestRerunBesideABusyReplica(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		var die func()
-		work := firstOnly(func(ctx context.Context) { die(); <-ctx.Done() })
-		time.Sleep(time.Second) // past midnight, by all clocks
-		a, kill := w.mortal("a", AtLeastOnce(3))
-		die = kill
-		a.job(gocron.CronJob(minutely, true), work)
-		a.sched.Start()
+		work := w.dying(gocron.CronJob(minutely, true), 0)
 		w.sched = []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeReschedule)}
 		for _, name := range []string{"busy", "idle"} {
 			r := w.replica(name, AtLeastOnce(3), WithClock(skewed{defaults().clock, -100 * time.Millisecond}))
@@ -127,13 +129,7 @@ func TestRerunBesideABusyReplica(t *testing.T) {
 // A rerun that the scheduler drops is tried again until it is taken.
 func TestRerunIsTriedAgain(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		var die func()
-		work := firstOnly(func(ctx context.Context) { die(); <-ctx.Done() })
-		time.Sleep(time.Second) // past midnight, by all clocks
-		a, kill := w.mortal("a", AtLeastOnce(3))
-		die = kill
-		a.job(gocron.CronJob(minutely, true), work)
-		a.sched.Start()
+		work := w.dying(gocron.CronJob(minutely, true), 0)
 		w.sched = []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeReschedule)}
 		b := w.replica("b", AtLeastOnce(3), WithClock(skewed{defaults().clock, -100 * time.Millisecond}))
 		b.job(gocron.CronJob(minutely, true), work)
@@ -157,13 +153,7 @@ func TestStopJobsDuringRerun(t *testing.T) {
 	t.Parallel()
 	for k := range 12 {
 		serialBubble(t, 3, func(t *testing.T, w *world) {
-			var die func()
-			work := firstOnly(func(ctx context.Context) { die(); <-ctx.Done() })
-			time.Sleep(time.Second) // past midnight, by all clocks
-			a, kill := w.mortal("a", AtLeastOnce(3))
-			die = kill
-			a.job(gocron.CronJob(minutely, true), work)
-			a.sched.Start()
+			work := w.dying(gocron.CronJob(minutely, true), 0)
 			b := w.replica("b", AtLeastOnce(3), WithClock(skewed{defaults().clock, -100 * time.Millisecond}))
 			b.job(gocron.CronJob(minutely, true), work)
 			b.sched.Start()
