@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -74,6 +75,7 @@ func TestLingerEndsWithTheLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-lease.Context().Done()
+		synctest.Wait() // whoever ended the lease goes on after that
 		if ctx.following.Load() != 0 {
 			t.Error("a lease that was lost follows the context")
 		}
