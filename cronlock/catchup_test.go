@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -187,22 +186,6 @@ func TestTickWithoutLeaderAlone(t *testing.T) {
 		if runs := w.ran(); len(runs) != 1 || !runs[0].Tick.Equal(tick) || runs[0].at.Sub(tick) < time.Second {
 			t.Errorf("runs %+v", runs)
 		}
-	})
-}
-
-// A tick that finds no leader just when one is elected is not left behind: whoever comes second, the refusal or
-// the election, sees the other.
-func TestTickAtTheMomentOfElection(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
-		only, _ := w.members(1, minutely, nil, WithMisfireGrace(2*time.Minute))
-		minute := untilMinute(-5 * time.Second)
-		before := tick{at: minute.Add(-time.Minute), id: stamp(minute.Add(-time.Minute)), shared: true, late: true}
-		only.the("job").leaveToLeader(before) // of a refusal that was decided before the election
-		time.Sleep(2 * time.Second)
-		if runs := w.ran(); len(runs) != 1 || !runs[0].Tick.Equal(before.at) {
-			t.Errorf("runs %+v", runs)
-		}
-		synctest.Wait()
 	})
 }
 

@@ -2,15 +2,14 @@ package cronlock
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/tick"
 	"github.com/lockkit/lockkit/internal/faults"
 	"github.com/lockkit/lockkit/internal/gate"
 )
@@ -22,17 +21,13 @@ const source = "cronlock"
 // for concurrent use.
 type Cron struct {
 	config
+	service   *tick.Service
 	locker    *core.Locker
 	scheduler gocron.Scheduler
-	service   string
-	self      string // who runs a tick, in its record
 
 	closing context.Context // ends with Close
 	close   context.CancelFunc
-	gate    gate.Gate // runs, and goroutines that follow others' runs
-
-	mu   sync.Mutex
-	jobs map[string]*Job
+	gate    gate.Gate // goroutines of RunNow
 }
 
 // New returns a Cron for the jobs of scheduler, whose locks are taken with locker under the name of the service: replicas
@@ -44,20 +39,24 @@ func New(locker *core.Locker, scheduler gocron.Scheduler, service string, opts .
 	c := defaults()
 	var f faults.List
 	faults.Apply(&f, opts, func(o Option) { o.apply(&c) })
-	f.Check(locker == nil, "locker is nil")
 	f.Check(scheduler == nil, "scheduler is nil")
-	f.Check(service == "", "the service's name is empty: it keeps the jobs of services apart that share nodes")
-	c.check(&f)
+	f.Check(c.clock == nil, "clock is nil")
+	c.jobs.check(&f)
+	if c.clock != nil {
+		c.ticks = append(c.ticks, tick.WithClock(c.clock.Now))
+	}
+	for _, o := range c.jobs.policy {
+		c.ticks = append(c.ticks, o)
+	}
+	t, err := tick.New(locker, service, c.ticks...)
+	if err != nil {
+		f = append(f, err)
+	}
 	if err := f.Err("cronlock"); err != nil {
 		return nil, err
 	}
-	host, _ := os.Hostname()
-	cron := &Cron{config: c, locker: locker, scheduler: scheduler, service: service, jobs: map[string]*Job{},
-		self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])}
+	cron := &Cron{config: c, service: t, locker: locker, scheduler: scheduler}
 	cron.closing, cron.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
-	if c.elector != nil {
-		cron.gate.Go(cron.succeed)
-	}
 	return cron, nil
 }
 
@@ -69,64 +68,32 @@ func New(locker *core.Locker, scheduler gocron.Scheduler, service string, opts .
 // fn's error is what gocron gets; if a lease was lost while fn ran, it also matches core.ErrLost, even if fn returned nil.
 // The error of Add names every fault of the options; a name that is empty, or that another job of this Cron has, is one.
 func (c *Cron) Add(name string, definition gocron.JobDefinition, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
-	p := c.policy
+	conf := jobConfig{gocron: c.jobs.gocron, gapped: c.jobs.gapped} // the service has the policies
 	var f faults.List
-	faults.Apply(&f, opts, func(o JobOption) { o.applyJob(&p) })
+	faults.Apply(&f, opts, func(o JobOption) { o.applyJob(&conf) })
 	f.Check(definition == nil, "definition is nil")
-	f.Check(fn == nil, "the function is nil")
-	f.Check(name == "", "the job's name is empty: replicas know the job by it")
-	p.check(&f, c.clockLimit)
-	if err := f.Err("cronlock"); err != nil {
-		return nil, fmt.Errorf("job %q: %w", name, err)
-	}
-	j := newJob(c, name, fn, p)
-	if err := c.register(j); err != nil {
-		return nil, err
-	}
-	if err := j.schedule(func(opts ...gocron.JobOption) (gocron.Job, error) {
-		return c.scheduler.NewJob(definition, gocron.NewTask(j.scheduled.run), opts...)
-	}); err != nil {
-		c.forget(j)
-		return nil, fmt.Errorf("cronlock: job %q: %w", name, err)
-	}
-	return j, nil
-}
-
-// register takes the name of a job, which may be that of one that the scheduler does not have any more.
-func (c *Cron) register(j *Job) error {
-	c.mu.Lock()
-	before := c.jobs[j.name]
-	if before == nil {
-		c.jobs[j.name] = j
-	}
-	c.mu.Unlock()
+	conf.check(&f)
+	j := &Job{cron: c, options: conf.gocron, gapped: conf.gapped, handoff: make(handoff, 1), ready: make(chan struct{})}
+	j.ticks.look(c.clock.Now())
+	var err error
+	j.Job, err = c.service.Add(name, fn, append(conf.policy,
+		tick.WithHost(tick.Host{Run: j.run, Has: j.listed}), tick.WithSchedule(instantsOf{j}))...)
+	wrong := f.Err("cronlock")
 	switch {
-	case before == nil:
-		return nil
-	case before.listed():
-		return fmt.Errorf("cronlock: job %q: another job has this name, and both would count as one", j.name)
+	case err != nil:
+		wrong = errors.Join(wrong, err)
+	case wrong == nil:
+		wrong = j.schedule(func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
+			return c.scheduler.NewJob(definition, task, opts...)
+		})
 	}
-	c.forget(before)
-	return c.register(j)
-}
-
-func (c *Cron) forget(j *Job) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.jobs[j.name] == j {
-		delete(c.jobs, j.name)
+	if wrong == nil {
+		return j, nil
 	}
-}
-
-// all returns the jobs known.
-func (c *Cron) all() []*Job {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	jobs := make([]*Job, 0, len(c.jobs))
-	for _, j := range c.jobs {
-		jobs = append(jobs, j)
+	if err == nil {
+		j.Job.Remove()
 	}
-	return jobs
+	return nil, fmt.Errorf("cronlock: job %q: %w", name, wrong)
 }
 
 // Close ends the Cron: no run starts from now on, with core.ErrClosed as the reason, and runs of others are not followed
@@ -135,57 +102,12 @@ func (c *Cron) all() []*Job {
 func (c *Cron) Close(ctx context.Context) error {
 	c.gate.Close()
 	c.close()
-	return wait(ctx, c.gate.Empty(), "runs are still under way")
-}
-
-// enter lets a run in, and into the term in which this process leads, if it must. The context also ends with the term.
-// Whoever gets no error owes a call of leave.
-func (c *Cron) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
-	if !c.gate.Enter() {
-		return nil, nil, core.ErrClosed
+	if err := c.service.Close(ctx); err != nil {
+		return fmt.Errorf("cronlock: %w", err)
 	}
-	if c.elector == nil {
-		return ctx, c.gate.Leave, nil
-	}
-	ctx, depart, err := c.elector.Enter(ctx)
-	if err != nil {
-		c.gate.Leave()
-		return nil, nil, err
-	}
-	return ctx, func() { depart(); c.gate.Leave() }, nil
+	return c.gate.Wait(ctx) // soon: RunNow waits for runs
 }
 
 // ClockOffset returns by how much the nodes' clocks are ahead of the scheduler's. It is false before any node has
 // replied: then the offset is only that of the scheduler's clock from the machine's.
-func (c *Cron) ClockOffset() (time.Duration, bool) {
-	ahead, ok := c.locker.ClockOffset()
-	return ahead + time.Now().Round(0).Sub(c.clock.Now().Round(0)), ok // wall clocks: a clock may have no other
-}
-
-// now returns the time by the nodes' clocks, as far as they are known.
-func (c *Cron) now() time.Time {
-	ahead, _ := c.ClockOffset()
-	return c.clock.Now().Add(ahead)
-}
-
-// wait waits until done is closed; where ctx ends before, the error says what is missing.
-func wait(ctx context.Context, done <-chan struct{}, missing string) error {
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("cronlock: %s: %w", missing, context.Cause(ctx))
-	}
-}
-
-// pause reports false when ctx has ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func (c *Cron) ClockOffset() (time.Duration, bool) { return c.service.ClockOffset() }

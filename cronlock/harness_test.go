@@ -77,6 +77,8 @@ type replica struct {
 	name  string
 	locks *core.Locker
 	sched gocron.Scheduler
+
+	added sync.Map // jobs by name
 }
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -183,34 +185,24 @@ func (r *replica) settle() {
 // running counts the runs under way.
 func (r *replica) running() int {
 	n := 0
-	for _, j := range r.all() {
-		j.mu.Lock()
-		n += len(j.running)
-		j.mu.Unlock()
-	}
+	r.added.Range(func(_, j any) bool {
+		n += j.(*Job).Local().Running
+		return true
+	})
 	return n
 }
 
 // the returns a job by its name.
 func (r *replica) the(name string) *Job {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.jobs[name]
+	j, _ := r.added.Load(name)
+	return j.(*Job)
 }
 
 // kept is how many ticks the job keeps in memory.
-func (j *Job) kept() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return len(j.left) + len(j.followed) + len(j.running)
-}
+func (j *Job) kept() int { return j.Local().Following + j.Local().Running }
 
 // follows is how many ticks of others it follows.
-func (j *Job) follows() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return len(j.followed)
-}
+func (j *Job) follows() int { return j.Local().Following }
 
 // job adds a job whose runs are noted; f, if not nil, is the rest of its work.
 func (r *replica) job(def gocron.JobDefinition, f func(ctx context.Context) error, opts ...JobOption) *Job {
@@ -234,8 +226,20 @@ func (r *replica) add(name string, def gocron.JobDefinition, f func(ctx context.
 	if err != nil {
 		r.w.t.Fatal(err)
 	}
+	r.added.Store(name, j)
 	return j
 }
+
+// stamp is how keys and records write an instant.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// A record is what is kept of a tick.
+type record struct {
+	Tick, By, Outcome string
+	Attempt           int
+}
+
+const outcomeRan, outcomeSkipped = "ran", "skipped"
 
 func listeners(l ...gocron.EventListener) JobOption {
 	return WithGocron(gocron.WithEventListeners(l...))

@@ -3,6 +3,7 @@ package cronlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,33 +11,23 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/tick"
 )
 
 // A Job is a job that was added to a Cron.
 type Job struct {
-	cron   *Cron
-	name   string
-	fn     func(context.Context) error
-	policy policy
+	*tick.Job
+	cron    *Cron
+	options []gocron.JobOption
+	gapped  bool
+	handoff handoff // of the scheduler's own runs
 
-	scheduled *call         // of the scheduler's own runs
-	turn      chan struct{} // room for one: runs again follow each other, unless they may overlap
+	mu     sync.Mutex
+	handle gocron.Job
+	ready  chan struct{} // closed once gocron has the job, or has refused it
+	ticks  ticks
 
-	mu       sync.Mutex
-	handle   gocron.Job
-	ready    chan struct{} // closed once there is a handle
-	ticks    ticks
-	running  map[*run]struct{}
-	followed map[string]struct{} // ticks whose holders are followed
-	left     map[string]tick     // ticks that are left to the leader
-}
-
-func newJob(c *Cron, name string, fn func(context.Context) error, p policy) *Job {
-	j := &Job{cron: c, name: name, fn: fn, policy: p, turn: make(chan struct{}, 1), ready: make(chan struct{}),
-		running: map[*run]struct{}{}, followed: map[string]struct{}{}, left: map[string]tick{}}
-	j.scheduled = newCall(j, j.follow)
-	j.ticks.look(c.clock.Now())
-	return j
+	instants func(after time.Time) time.Time // nil: not known yet
 }
 
 // Each purpose for which gocron may be asked to run a job has a Locker of its own, so that the value which gocron
@@ -44,8 +35,9 @@ func newJob(c *Cron, name string, fn func(context.Context) error, p policy) *Job
 type (
 	onSchedule struct{ j *Job } // a call of gocron's own: for the latest tick that is due
 	extra      struct {         // a one-time job beside the scheduled one: by hand, or a tick again
-		*call
-		tick tick
+		job     *Job
+		claim   func(context.Context) (*tick.Claim, error)
+		handoff handoff
 
 		mu    sync.Mutex
 		asked bool // by gocron
@@ -57,21 +49,51 @@ type (
 
 func (o onSchedule) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
 	t, err := o.j.due(ctx)
-	return o.j.start(ctx, t, o.j.scheduled, err)
+	if err != nil {
+		return nil, o.j.refuse(ctx, t.At, err)
+	}
+	claim, err := o.j.Claim(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	d, err := o.j.handoff.offer(ctx, claim)
+	if err != nil {
+		return nil, o.j.refuse(ctx, t.At, err)
+	}
+	return d, nil
+}
+
+// refuse says that a call of gocron's is for no tick that could be claimed.
+func (j *Job) refuse(ctx context.Context, at time.Time, err error) error {
+	if ctx.Err() == nil {
+		j.cron.locker.Event(ctx, core.Event{Source: source, Name: j.Name(), Kind: EventRefused})
+	}
+	return &TickError{Job: j.Name(), Tick: at, Err: err}
 }
 
 func (x *extra) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
 	x.mu.Lock()
-	var err error
-	if x.asked || x.gone { // the scheduler was stopped and started before it was removed
-		err = core.ErrDone
-	}
+	again := x.asked || x.gone // the scheduler was stopped and started before it was removed
 	x.asked = true
 	x.mu.Unlock()
-	if err != nil {
-		return nil, &TickError{Job: x.job.name, Tick: x.tick.at, Err: err}
+	if again {
+		return nil, x.job.refuse(ctx, time.Time{}, core.ErrDone)
 	}
-	return x.job.start(ctx, x.tick, x.call, nil)
+	claim, err := x.claim(ctx)
+	if err == nil {
+		var d *delivery
+		if d, err = x.handoff.offer(ctx, claim); err == nil {
+			d.ended = x.end
+			return d, nil
+		}
+	}
+	x.end(err)
+	return nil, err
+}
+
+func (x *extra) end(err error) {
+	x.err = err
+	close(x.over)
 }
 
 // withdraw reports false where gocron has asked already. It is refused from then on.
@@ -84,26 +106,23 @@ func (x *extra) withdraw() bool {
 
 // own are the options that gocron gets last, because of several it takes the last.
 func (j *Job) own(l gocron.Locker) []gocron.JobOption {
-	return []gocron.JobOption{gocron.WithName(j.name), gocron.WithDistributedJobLocker(l), gocron.WithDisabledDistributedJobLocker(false)}
+	return append(slices.Clip(j.options),
+		gocron.WithName(j.Name()), gocron.WithDistributedJobLocker(l), gocron.WithDisabledDistributedJobLocker(false))
 }
 
 // schedule has gocron schedule the job, by add.
-func (j *Job) schedule(add func(opts ...gocron.JobOption) (gocron.Job, error)) error {
-	h, err := add(append(j.policy.gocron[:len(j.policy.gocron):len(j.policy.gocron)], j.own(onSchedule{j})...)...)
-	if err != nil {
-		return err
-	}
+func (j *Job) schedule(add func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error)) error {
+	h, err := add(j.task(j.handoff), j.own(onSchedule{j})...)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.handle == nil {
 		close(j.ready)
 	}
-	j.handle = h
-	return nil
+	if err == nil {
+		j.handle, j.instants = h, nil
+	}
+	return err
 }
-
-// Name returns the job's name.
-func (j *Job) Name() string { return j.name }
 
 // Handle returns what gocron has of the job. Its RunNow is not that of Job: it counts as the tick that it falls on.
 func (j *Job) Handle() gocron.Job {
@@ -119,30 +138,23 @@ func (j *Job) Update(definition gocron.JobDefinition) error {
 	j.ticks.look(j.cron.clock.Now())
 	id := j.handle.ID()
 	j.mu.Unlock()
-	return j.schedule(func(opts ...gocron.JobOption) (gocron.Job, error) {
-		return j.cron.scheduler.Update(id, definition, gocron.NewTask(j.scheduled.run), opts...)
+	return j.schedule(func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
+		return j.cron.scheduler.Update(id, definition, task, opts...)
 	})
 }
 
 // Remove removes the job from the scheduler. Its name is free then.
 func (j *Job) Remove() error {
 	err := j.cron.scheduler.RemoveJob(j.Handle().ID())
-	j.cron.forget(j)
+	j.Job.Remove()
 	return err
 }
 
 // listed reports whether the scheduler has the job.
 func (j *Job) listed() bool {
 	h := j.Handle()
-	if h == nil {
-		return true // it is being added
-	}
-	for _, l := range j.cron.scheduler.Jobs() {
-		if l.ID() == h.ID() {
-			return true
-		}
-	}
-	return false
+	return h == nil || // it is being added
+		slices.ContainsFunc(j.cron.scheduler.Jobs(), func(l gocron.Job) bool { return l.ID() == h.ID() })
 }
 
 // RunNow has the scheduler, which must have been started, run the job on this replica, now, without a tick: under the
@@ -151,30 +163,38 @@ func (j *Job) RunNow() error {
 	if !j.cron.gate.Enter() {
 		return core.ErrClosed
 	}
-	x, id, err := j.extra(tick{})
+	x, id, err := j.extra(func(ctx context.Context) (*tick.Claim, error) { return j.Claim(ctx, tick.Tick{}) })
 	if err != nil {
 		j.cron.gate.Leave()
 		return err
 	}
 	go func() {
 		defer j.cron.gate.Leave()
-		x.await(j.cron.closing)
-		j.discard(id)
+		j.await(j.cron.closing, x, id)
 	}()
 	return nil
 }
 
-// extra has gocron run the job once more, so that its limits, listeners and shutdown hold for that run, too.
-func (j *Job) extra(t tick) (*extra, uuid.UUID, error) {
-	x := &extra{tick: t, over: make(chan struct{})}
-	x.call = newCall(j, func(_ *run, err error) {
-		x.err = err
-		close(x.over)
-	})
+// run has gocron run the job once more, and waits for the end of the run.
+func (j *Job) run(ctx context.Context, claim func(context.Context) (*tick.Claim, error)) error {
+	select {
+	case <-j.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	x, id, err := j.extra(claim)
+	if err != nil {
+		return err
+	}
+	return j.await(ctx, x, id)
+}
+
+// extra adds a one-time job, so that gocron's limits, listeners and shutdown hold for that run, too.
+func (j *Job) extra(claim func(context.Context) (*tick.Claim, error)) (*extra, uuid.UUID, error) {
+	x := &extra{job: j, claim: claim, handoff: make(handoff, 1), over: make(chan struct{})}
 	id := uuid.New()
-	opts := append(j.policy.gocron[:len(j.policy.gocron):len(j.policy.gocron)], j.own(x)...)
-	_, err := j.cron.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(x.run),
-		append(opts, gocron.WithIdentifier(id))...)
+	_, err := j.cron.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), j.task(x.handoff),
+		append(j.own(x), gocron.WithIdentifier(id))...)
 	return x, id, err
 }
 
@@ -182,8 +202,10 @@ func (j *Job) extra(t tick) (*extra, uuid.UUID, error) {
 // Reschedule.
 var errDropped = errors.New("gocron dropped the run")
 
-// await waits until the run has ended, and returns why it did not start.
-func (x *extra) await(ctx context.Context) error {
+// await waits until the run has ended, and returns why it did not start. Then it removes the one-time job, which gocron
+// keeps listed for ever; not before, as it may be queued.
+func (j *Job) await(ctx context.Context, x *extra, id uuid.UUID) error {
+	defer func() { _ = j.cron.scheduler.RemoveJob(id) }() // it may be gone, with the scheduler
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -197,40 +219,63 @@ func (x *extra) await(ctx context.Context) error {
 			<-x.over // whoever closes the Cron waits for it, too
 			return x.err
 		case <-ticker.C:
-			if x.job.cron.scheduler.JobsWaitingInQueue() == 0 && x.withdraw() {
+			if j.cron.scheduler.JobsWaitingInQueue() == 0 && x.withdraw() {
 				return errDropped
 			}
 		}
 	}
 }
 
-// discard removes a one-time job, which gocron keeps listed for ever. Not before it is over: it may be queued.
-func (j *Job) discard(id uuid.UUID) {
-	_ = j.cron.scheduler.RemoveJob(id) // it may be gone, with the scheduler
+// A handoff connects a Locker with the task that gocron runs after it. gocron calls the two one after the other, and Unlock
+// after them, on one goroutine; runs of a job may do so at the same time. It has room for one: the next claim waits until
+// the task has taken this one.
+type handoff chan *delivery
+
+// A delivery is a claim on its way to the task, and the gocron.Lock.
+type delivery struct {
+	claim *tick.Claim
+	from  handoff
+	taken bool
+	ended func(error) // told why the function was not called; nil: nobody is
 }
 
-// A call connects a Locker with the task that gocron runs after it. gocron calls the two one after the other, and Unlock
-// after them, on one goroutine; runs of a job may do so at the same time.
-type call struct {
-	job     *Job
-	handoff chan *run               // room for one: the next run waits until the task has taken this one
-	ended   func(r *run, err error) // told of the end of each run, or why it did not start
+func (h handoff) offer(ctx context.Context, c *tick.Claim) (*delivery, error) {
+	d := &delivery{claim: c, from: h}
+	select {
+	case h <- d:
+		return d, nil
+	case <-ctx.Done(): // no task has taken the one before
+		c.End()
+		return nil, context.Cause(ctx)
+	}
 }
 
-func newCall(j *Job, ended func(*run, error)) *call {
-	return &call{j, make(chan *run, 1), ended}
+// Unlock is called when the task has returned or panicked, or was not called because a listener said no. gocron calls it
+// with a context that Shutdown has cancelled, and drops its error.
+func (d *delivery) Unlock(context.Context) error {
+	if !d.taken {
+		<-d.from // it is there, because no other is offered before
+	}
+	err := d.claim.End()
+	if d.ended != nil {
+		d.ended(d.claim.Err())
+	}
+	return err
 }
 
 // errNotAsked: gocron runs the task without having asked the Locker.
 var errNotAsked = errors.New("cronlock: the scheduler has an elector of its own, and does not ask for locks: use cronlock.WithElector instead")
 
-// run is the task.
-func (c *call) run(ctx context.Context) error {
-	select {
-	case r := <-c.handoff:
-		return r.call()
-	default:
-		c.job.cron.locker.Logger().Error("cronlock: a job does not run", "job", c.job.name, "err", errNotAsked)
-		return errNotAsked
-	}
+// task is what gocron runs.
+func (j *Job) task(from handoff) gocron.Task {
+	return gocron.NewTask(func(ctx context.Context) error {
+		select {
+		case d := <-from:
+			d.taken = true
+			return d.claim.Call()
+		default:
+			j.cron.locker.Logger().Error("cronlock: a job does not run", "job", j.Name(), "err", errNotAsked)
+			return errNotAsked
+		}
+	})
 }

@@ -2,10 +2,11 @@ package cronlock
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/cronlock/tick"
 )
 
 // lockerGap is the minimum gap of a Locker that was given none: for jobs that are due every second.
@@ -18,38 +19,41 @@ const lockerGap = 900 * time.Millisecond
 // It promises less than Add. Runs of the job, known by the given name, do not overlap, and nobody starts it within the
 // minimum gap of its last start, by the nodes' clocks: 0.9 s, or what [WithMinGap] says; nine tenths of the period is
 // right. RunNow counts like any other start. The function is not told when its lease is lost, and what a dead replica has
-// started is not run again. Other options than WithKey and WithRunAnyway have no effect.
+// started is not run again. Other options than WithKey and WithRunAnyway have no effect. What [Cron.Add] would refuse, each
+// call of Lock does.
 func (c *Cron) Locker(name string, opts ...JobOption) gocron.Locker {
-	p := c.policy
+	conf := jobConfig{policy: []tick.JobOption{tick.WithMinGap(lockerGap)}}
 	for _, o := range opts {
 		if o != nil {
-			o.applyJob(&p)
+			o.applyJob(&conf)
 		}
 	}
-	if p.minGap <= 0 {
-		p.minGap = lockerGap
-	}
-	p.attempts, p.overlap = 1, Forbid
-	return plain{newJob(c, name, nil, p)}
+	done := func(context.Context) error { return nil }
+	job, err := c.service.Add(name, done, append(conf.policy, tick.AtMostOnce(), tick.WithOverlap(Forbid), tick.WithHost(nobody))...)
+	return plain{c, job, err}
+}
+
+// nobody is the host of a Locker's job: a later one takes its name.
+var nobody = tick.Host{
+	Run: func(context.Context, func(context.Context) (*tick.Claim, error)) error { return errDropped },
+	Has: func() bool { return false },
 }
 
 // A plain locker knows no ticks, and is not told whether the function was called.
-type plain struct{ j *Job }
-
-var errNoName = errors.New("the job's name is empty: replicas know the job by it")
+type plain struct {
+	cron *Cron
+	job  *tick.Job
+	err  error
+}
 
 func (p plain) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
-	var why error
-	if p.j.name == "" {
-		why = errNoName
+	if p.err != nil {
+		return nil, p.err
 	}
-	from := newCall(p.j, func(*run, error) {})
-	t := tick{at: p.j.cron.clock.Now(), gap: p.j.policy.minGap, period: p.j.policy.minGap}
-	lock, err := p.j.start(ctx, t, from, why)
-	if r, ok := lock.(*run); ok {
-		<-from.handoff
-		r.begun, r.returned = true, true
-		r.event(EventRun)
+	claim, err := p.job.Claim(ctx, tick.Tick{At: p.cron.clock.Now()})
+	if err != nil {
+		return nil, err
 	}
-	return lock, err
+	_ = claim.Call() // which does nothing, and does not end before gocron's own task
+	return &delivery{claim: claim, taken: true}, nil
 }

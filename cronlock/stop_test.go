@@ -236,7 +236,7 @@ func (r *replica) startsNothing() {
 	if err := r.the("job").RunNow(); !errors.Is(err, core.ErrClosed) {
 		r.w.t.Errorf("RunNow after Close: %v", err)
 	}
-	if _, err := r.Locker("job").Lock(r.w.t.Context(), "job"); !errors.Is(err, core.ErrClosed) {
+	if _, err := r.Locker("other").Lock(r.w.t.Context(), "job"); !errors.Is(err, core.ErrClosed) {
 		r.w.t.Errorf("Lock after Close: %v", err)
 	}
 }

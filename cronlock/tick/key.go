@@ -1,4 +1,4 @@
-package cronlock
+package tick
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ import (
 //	cron-leader, group                              held by the leader
 
 func (j *Job) key(parts ...string) string {
-	return core.Key(append([]string{"cron", j.cron.service, j.name}, parts...)...)
+	return core.Key(append([]string{"cron", j.service.name, j.name}, parts...)...)
 }
 
 func (j *Job) runKey() string {
@@ -35,10 +35,10 @@ func (t *tick) key() []string { return []string{"tick", t.id} }
 func (t *tick) attemptKey(n int) []string { return append(t.key(), "attempt", strconv.Itoa(n)) }
 
 func (t *tick) gapKey() []string {
-	if t.slot == "" {
+	if t.Slot == "" {
 		return []string{"gap"}
 	}
-	return []string{"gap", t.slot}
+	return []string{"gap", t.Slot}
 }
 
 // stamp writes an instant.

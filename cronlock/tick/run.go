@@ -1,4 +1,4 @@
-package cronlock
+package tick
 
 import (
 	"context"
@@ -10,13 +10,14 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A run is one run of a job, from the start of Lock to the end of Unlock. It is the gocron.Lock.
-type run struct {
-	job  *Job
-	tick tick
-	from *call
-	ctx  context.Context // gocron's
-	term context.Context // the same, and ends with the leadership
+// A Claim is what a replica has of one run of a job, from [Job.Claim] to End. Call and End are called in turn, by one
+// goroutine.
+type Claim struct {
+	job   *Job
+	tick  tick
+	ended func(*Claim, error) // told of the end, and why the function was not called; nil: nobody is
+	ctx   context.Context     // the host's
+	term  context.Context     // the same, and ends with the leadership
 
 	attempt      int
 	tickLease    *core.Lease // nil: no tick has caused the run
@@ -30,6 +31,7 @@ type run struct {
 	unjoin func()
 	once   sync.Once
 
+	recorded        bool // the attempt
 	begun, returned bool // by the function
 	err             error
 	stopped         bool  // it returned an error when it had been told to stop
@@ -37,8 +39,8 @@ type run struct {
 }
 
 // prepare makes the context of the function.
-func (r *run) prepare() {
-	info := Run{Service: r.job.cron.service, Job: r.job.name, Tick: r.tick.at, Attempt: r.attempt}
+func (r *Claim) prepare() {
+	info := Run{Service: r.job.service.name, Job: r.job.name, Tick: r.tick.At, Attempt: r.attempt}
 	parent, ends := r.term, []context.Context{r.term}
 	for _, lease := range r.leases() {
 		parent = lease.Context() // has the values of the term's context, and not its end
@@ -48,9 +50,8 @@ func (r *run) prepare() {
 	ctx, cancel := context.WithCancelCause(NewContext(parent, info))
 	r.cancel = cancel
 	r.work, r.unjoin = core.Join(ctx, ends...)
-	if r.job.policy.overlap == Replace && !r.tick.next.IsZero() {
-		clock := r.job.cron.clock
-		timer := clock.AfterFunc(r.tick.next.Sub(clock.Now()), r.replace)
+	if r.job.policy.overlap == Replace && !r.tick.Next.IsZero() {
+		timer := time.AfterFunc(r.tick.Next.Sub(r.job.service.clock()), r.replace)
 		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
 	r.job.mu.Lock()
@@ -59,12 +60,12 @@ func (r *run) prepare() {
 }
 
 // leases are those of the tick and of the job, as far as the run has them.
-func (r *run) leases() []*core.Lease {
+func (r *Claim) leases() []*core.Lease {
 	return slices.DeleteFunc([]*core.Lease{r.tickLease, r.jobLease}, func(l *core.Lease) bool { return l == nil })
 }
 
 // replace tells the run to stop for the job's next tick.
-func (r *run) replace() {
+func (r *Claim) replace() {
 	if r.work.Err() == nil {
 		r.event(EventReplaced)
 		r.cancel(ErrReplaced)
@@ -72,22 +73,23 @@ func (r *run) replace() {
 }
 
 // replaceOthers tells the runs of earlier ticks in this process to stop; one by hand, all of the job's.
-func (r *run) replaceOthers() {
+func (r *Claim) replaceOthers() {
 	r.job.mu.Lock()
 	defer r.job.mu.Unlock()
 	for o := range r.job.running {
-		if r.tick.at.IsZero() || o.tick.at.Before(r.tick.at) {
+		if r.tick.At.IsZero() || o.tick.At.Before(r.tick.At) {
 			o.replace()
 		}
 	}
 }
 
-// call runs the function, if the run can begin. gocron has called its listeners in between.
-func (r *run) call() error {
+// Call records the attempt, calls the job's function, and returns its error; if a lease was lost meanwhile, that matches
+// core.ErrLost as well. Where the run can not begin any more, it returns an [*Error]. Call it once, or not at all.
+func (r *Claim) Call() error {
 	if r.why = r.begin(); r.why != nil {
 		err := explain(r.why)
 		r.event(meaningOf(err).event)
-		return &TickError{Job: r.job.name, Tick: r.tick.at, Err: err}
+		return &Error{Job: r.job.name, Tick: r.tick.At, Err: err}
 	}
 	r.begun = true
 	r.event(EventRun)
@@ -102,7 +104,7 @@ func (r *run) call() error {
 
 // begin records the attempt: a run that is not recorded has not started, and is left to others; one that is, is not
 // started more often than its policy allows, although its replica may die.
-func (r *run) begin() error {
+func (r *Claim) begin() error {
 	if r.work.Err() != nil {
 		return context.Cause(r.work)
 	}
@@ -113,6 +115,7 @@ func (r *run) begin() error {
 		return nil
 	}
 	err := r.complete(r.attemptLease, outcomeStarted)
+	r.recorded = err == nil
 	if outage(err) && r.job.policy.runAnyway {
 		err = nil
 	}
@@ -123,7 +126,7 @@ func (r *run) begin() error {
 }
 
 // lost is why the run is not the only one any more, if so.
-func (r *run) lost() error {
+func (r *Claim) lost() error {
 	for _, lease := range r.leases() {
 		if err := lease.Lost(); err != nil {
 			return err
@@ -133,16 +136,24 @@ func (r *run) lost() error {
 }
 
 // deposed reports whether the leadership was lost, and not given up.
-func (r *run) deposed() bool {
+func (r *Claim) deposed() bool {
 	return r.term.Err() != nil && errors.Is(context.Cause(r.term), ErrLeadershipLost) && errors.Is(context.Cause(r.term), core.ErrLost)
 }
 
-// Unlock ends the run: the tick is recorded as done, and the job is free. gocron calls it when the function has returned
-// or panicked, or was not called, with a context that Shutdown has cancelled, and drops its error, so the error is logged
-// too.
-func (r *run) Unlock(context.Context) (err error) {
+// Err returns why the run could not begin when Call was called, or nil.
+func (r *Claim) Err() error { return r.why }
+
+// End ends the run, after Call has returned or panicked, or instead of Call: the tick is recorded as done, if it is, and the
+// job is free. It may be called again. An error means that the record may be missing; it is logged as well.
+func (r *Claim) End() (err error) {
 	r.once.Do(func() { err = r.end() })
 	return err
+}
+
+func (r *Claim) tell(why error) {
+	if r.ended != nil {
+		r.ended(r, why)
+	}
 }
 
 // An ending is what a run comes to.
@@ -154,23 +165,24 @@ type ending struct {
 // ending is, in order:
 //
 //	the function                                        the tick             event
-//	was not called: a listener of gocron's said no      free                 tick_skipped
+//	was not called: End instead of Call                 free                 tick_skipped
 //	was not called: the run could not begin any more    free                 that of the reason
+//	was not called, though the attempt was recorded     as if it was stopped that of the reason
 //	panicked, or was stopped and returned an error      free at AtLeastOnce  run_lost if a lease was
 //	any of these or of the following, a lease lost      lost                 run_lost
 //	panicked, or returned an error                      failed               -
 //	returned nil, stopped or not                        ran                  -
-func (r *run) ending() ending {
+func (r *Claim) ending() ending {
 	lost, unfinished := r.lost() != nil, !r.returned || r.stopped
 	var e ending
-	if lost || r.deposed() {
-		e.event = EventLost
-	}
 	switch {
 	case !r.begun && r.why == nil:
 		e.event = EventSkipped
-	case !r.begun:
-		e.event = ""
+	case r.begun && (lost || r.deposed()):
+		e.event = EventLost
+	}
+	switch {
+	case !r.begun && !r.recorded:
 	case unfinished && r.job.policy.attempts > 1:
 	case lost:
 		e.outcome = outcomeLost
@@ -182,13 +194,7 @@ func (r *run) ending() ending {
 	return e
 }
 
-func (r *run) end() (err error) {
-	if !r.begun && r.why == nil {
-		select {
-		case <-r.from.handoff: // it is there, because no other run is offered before
-		default:
-		}
-	}
+func (r *Claim) end() (err error) {
 	e := r.ending()
 	if e.event != "" {
 		r.event(e.event)
@@ -203,28 +209,28 @@ func (r *run) end() (err error) {
 	default:
 		if err = r.complete(r.tickLease, e.outcome); err != nil {
 			r.event(EventUnrecorded)
-			r.job.cron.locker.Logger().Error("cronlock: a run's end could not be recorded: where the policy allows, another replica runs the tick again",
+			r.job.service.locker.Logger().Error("tick: a run's end could not be recorded: where the policy allows, another replica runs the tick again",
 				"job", r.job.name, "tick", r.tick.id, "attempt", r.attempt, "err", err)
 		}
 	}
 	wg.Wait()
 	r.unjoin()
 	r.close()
-	r.from.ended(r, r.why)
+	r.tell(r.why)
 	return err
 }
 
 // close ends the run in this process.
-func (r *run) close() {
+func (r *Claim) close() {
 	r.job.mu.Lock()
 	delete(r.job.running, r)
 	r.job.mu.Unlock()
 	r.leave()
 }
 
-func (r *run) event(kind core.EventKind) {
+func (r *Claim) event(kind core.EventKind) {
 	if kind != "" {
-		r.job.cron.locker.Event(r.ctx, core.Event{Source: source, Name: r.job.name, Kind: kind})
+		r.job.service.locker.Event(r.ctx, core.Event{Source: source, Name: r.job.name, Kind: kind})
 	}
 }
 

@@ -1,4 +1,4 @@
-package cronlock
+package tick
 
 import (
 	"errors"
@@ -17,16 +17,18 @@ var (
 	// ErrMissed: the tick is over by more than the misfire grace, or, if it had been started, by more than the retention.
 	// It is not run any more.
 	ErrMissed = errors.New("tick missed")
+	// ErrEarly: this replica's clock is ahead of the nodes'. The tick runs when it is due by theirs.
+	ErrEarly = errors.New("tick is not due yet")
+	// ErrNotDue: the schedule has had no tick.
+	ErrNotDue = errors.New("no tick is due")
 	// ErrClock: this replica's clock is too far from the nodes' clocks. Run NTP.
 	ErrClock = errors.New("clock is off")
 	// ErrOverlap, which matches core.ErrHeld, too: an earlier run of the job goes on, on whatever replica, or somebody
 	// else holds its key (WithKey).
 	ErrOverlap = fmt.Errorf("%w: an earlier run of the job goes on", core.ErrHeld)
-	// ErrNotDue: gocron has run the job when no tick was due. Its RunNow does so before the first tick; use that of Job.
-	ErrNotDue = errors.New("no tick is due")
 )
 
-// What a run's context may end with, beside core's ErrLost and gocron's cancellation.
+// What a run's context may end with, beside core's ErrLost and what the host's context ends with.
 var (
 	// ErrReplaced: the job's next tick has come, and its policy is Replace.
 	ErrReplaced = errors.New("replaced by the next tick")
@@ -34,15 +36,15 @@ var (
 	ErrLeadershipLost = leader.ErrLost
 )
 
-// A TickError says why a replica did not run a tick. It reaches gocron's AfterLockError, and matches one of
-// the sentinels above or of core, or the error of the job's context, which the scheduler ended meanwhile.
-type TickError struct {
+// An Error says why a replica did not run a tick. It matches one of the sentinels above or of core, or the error of the
+// host's context, if that ended meanwhile.
+type Error struct {
 	Job  string
 	Tick time.Time // zero for a run that no tick has caused
 	Err  error     // what happened; where nodes had a say, a *core.OpError is in its chain
 }
 
-func (e *TickError) Error() string {
+func (e *Error) Error() string {
 	if e.Tick.IsZero() {
 		return fmt.Sprintf("cronlock: job %q: %v", e.Job, e.Err)
 	}
@@ -50,7 +52,7 @@ func (e *TickError) Error() string {
 }
 
 // Unwrap returns Err.
-func (e *TickError) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 // IsExpected reports whether err, as AfterLockError gets it, needs no attention: the tick runs, or has
 // run, on another replica, an earlier run goes on, or the scheduler or the Cron was stopped. What is left are
@@ -70,7 +72,7 @@ const (
 	EventUnavailable core.EventKind = "tick_unavailable" // no quorum of nodes
 	EventUnprotected core.EventKind = "tick_unprotected" // no quorum of nodes, run all the same
 	EventRefused     core.EventKind = "tick_refused"     // the clock, or closed
-	EventSkipped     core.EventKind = "tick_skipped"     // a listener of gocron's said no; the tick is free for other replicas
+	EventSkipped     core.EventKind = "tick_skipped"     // claimed and given back; the tick is free for other replicas
 	EventLost        core.EventKind = "run_lost"         // a run's lease or leadership ended before the run did
 	EventReplaced    core.EventKind = "run_replaced"     // a run was told to stop by the next tick
 	EventUnrecorded  core.EventKind = "run_unrecorded"   // a run's end could not be recorded
@@ -91,11 +93,11 @@ var ofOwn = []struct {
 	meaning
 }{
 	{ErrOverlap, meaning{EventOverlap, true}},
+	{ErrEarly, meaning{"", true}},
 	{ErrNotLeader, meaning{EventNotLeader, true}},
 	{errAbandoned, meaning{EventDone, true}},
 	{ErrMissed, meaning{EventMissed, false}},
 	{ErrClock, meaning{EventRefused, false}},
-	{ErrNotDue, meaning{EventRefused, false}},
 }
 
 // ofClass is what all others mean.

@@ -7,21 +7,9 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/cronlock/tick"
 )
-
-// A tick is what a run is for. The zero tick is that of a run by hand.
-type tick struct {
-	at     time.Time     // the instant that the schedule names
-	id     string        // of the tick on the nodes; empty: there is none
-	shared bool          // the id is the same on all replicas
-	gap    time.Duration // not 0: replicas do not share the ticks, so nobody starts the job for so long
-	slot   string        // of the tick, where each has a gap of its own
-	period time.Duration // the least time between ticks
-	next   time.Time     // the job's next tick, if known
-
-	late     bool // it is not run on schedule: it waits for who is in the way
-	deferred bool // because a run was late that it met
-}
 
 // gocron does not say for which tick it calls Lock. It is the latest one that is due: calls that come late, as those of a
 // job that queues behind itself, have no identity left, and find their tick done.
@@ -57,13 +45,13 @@ func (s *ticks) see(listed []time.Time, horizon time.Time) bool {
 func early(period time.Duration) time.Duration { return min(period/10, time.Second) }
 
 // due returns the tick that a call of gocron's own is for.
-func (j *Job) due(ctx context.Context) (tick, error) {
+func (j *Job) due(ctx context.Context) (tick.Tick, error) {
 	select {
 	case <-j.ready: // gocron starts a job that runs immediately before it has told of it
 	case <-ctx.Done():
-		return tick{}, ctx.Err()
+		return tick.Tick{}, ctx.Err()
 	}
-	h, now, nodes := j.Handle(), j.cron.clock.Now(), j.cron.now()
+	h, now, nodes := j.Handle(), j.cron.clock.Now(), j.cron.service.Now()
 	s := scheduleOf(h.Schedule())
 	horizon := now
 	if nodes.After(now) {
@@ -72,13 +60,11 @@ func (j *Job) due(ctx context.Context) (tick, error) {
 	listed, period, err := upcoming(h, &s, horizon)
 	if err != nil {
 		if ctx.Err() != nil {
-			return tick{}, ctx.Err()
+			return tick.Tick{}, ctx.Err()
 		}
-		return tick{}, fmt.Errorf("%w: gocron did not tell its ticks: %w", ErrMissed, err)
+		return tick.Tick{}, fmt.Errorf("%w: gocron did not tell its ticks: %w", ErrMissed, err)
 	}
-	if by := now.Add(early(period)); by.After(horizon) {
-		horizon = by
-	}
+	horizon = horizon.Add(early(period))
 	j.mu.Lock()
 	fired := j.ticks.expected(now)
 	j.ticks.look(now)
@@ -88,42 +74,26 @@ func (j *Job) due(ctx context.Context) (tick, error) {
 	}
 	at, next := j.ticks.latest, j.ticks.next
 	j.mu.Unlock()
-	t := s.tick(at, j.policy)
-	t.period, t.next = period, next
 	switch {
 	case fresh:
-		return t, nil
-	case t.gap > 0:
-		t := s.tick(nodes, j.policy) // the gap says whether it is time
-		t.period, t.next = period, next
-		return t, nil
+	case j.gapped, s.gap > 0, !s.shared(at):
+		at = nodes // the gap says whether it is time
 	case !next.IsZero() && !next.After(fired.Add(early(period))):
 		// The clock was set back, and the timer did not know. gocron will not call for this tick again.
-		t = s.tick(next, j.policy)
-		t.period = period
-		j.pursue(t)
-		return t, fmt.Errorf("%w: the clock was set back; it runs when it is due", ErrNotDue)
+		j.Pursue(s.tick(next, period, time.Time{}))
+		return tick.Tick{At: next}, fmt.Errorf("%w: the clock was set back; it runs when it is due", ErrNotDue)
 	case at.IsZero():
-		return tick{}, fmt.Errorf("%w: the RunNow of gocron's own job counts as the tick that it falls on; that of Job does not", ErrNotDue)
+		return tick.Tick{}, fmt.Errorf("%w: the RunNow of gocron's own job counts as the tick that it falls on; that of Job does not", ErrNotDue)
 	}
-	return t, nil
+	return s.tick(at, period, next), nil
 }
 
 // tick is that of an instant.
-func (s *schedule) tick(at time.Time, p policy) tick {
-	t := tick{at: at, id: stamp(at)}
-	switch {
-	case p.minGap > 0:
-		t.gap = p.minGap
-	case s.gap > 0:
-		t.gap = s.gap
-		if s.slot != nil {
-			t.slot = s.slot(at)
-		}
-	case !s.shared(at):
-		t.gap = p.grace
+func (s *schedule) tick(at time.Time, period time.Duration, next time.Time) tick.Tick {
+	t := tick.Tick{At: at, Exact: s.shared(at), Gap: s.gap, Period: period, Next: next}
+	if s.slot != nil {
+		t.Slot = s.slot(at)
 	}
-	t.shared = t.gap == 0
 	return t
 }
 
@@ -171,4 +141,32 @@ func periodOf(all []time.Time, s *schedule) time.Duration {
 		return 10 * time.Second // a single tick
 	}
 	return period
+}
+
+// An instantsOf is the schedule of a job, for the ticks that gocron does not tell: those of the past.
+type instantsOf struct{ j *Job }
+
+// Next returns the zero time where the schedule's ticks are not the same instants on all replicas.
+func (s instantsOf) Next(after time.Time) time.Time {
+	select {
+	case <-s.j.ready:
+	case <-s.j.cron.closing.Done():
+		return time.Time{}
+	}
+	h := s.j.Handle()
+	if h == nil {
+		return time.Time{}
+	}
+	s.j.mu.Lock()
+	defer s.j.mu.Unlock()
+	if s.j.instants == nil {
+		coming, err := h.NextRun()
+		if err != nil || coming.IsZero() { // the scheduler has not started, or has stopped: its location is not known
+			return time.Time{}
+		}
+		if s.j.instants = instants(h.Schedule(), coming.Location()); s.j.instants == nil {
+			s.j.instants = func(time.Time) time.Time { return time.Time{} }
+		}
+	}
+	return s.j.instants(after)
 }

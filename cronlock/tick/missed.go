@@ -1,0 +1,145 @@
+package tick
+
+import "time"
+
+// What nobody started when it fell due, for want of a replica, of a leader or of nodes, is found by the schedule, and
+// caught up as far as the job's policy wants that.
+
+const (
+	// mostCaughtUp are the ticks that are caught up where the policy does not say how many.
+	mostCaughtUp = 100
+	// mostRerun are the ticks past the misfire grace that are looked at: they may have been started, and not completed.
+	mostRerun = 10
+)
+
+// missed returns the ticks that nobody may have run, in their order. It reports false where the job is new, and the host may
+// not have begun with its schedule.
+func (j *Job) missed() (ticks []tick, known bool) {
+	p, now := j.policy, j.service.Now()
+	if p.next == nil || p.catchUp == 0 {
+		return nil, true
+	}
+	most, since := p.catchUp, now.Add(-p.grace)
+	if p.next(since).IsZero() {
+		return nil, now.Sub(j.added) > p.grace
+	}
+	if p.attempts > 1 {
+		period := p.next(p.next(now)).Sub(p.next(now))
+		again := now.Add(-j.rerunnable(tick{Tick: Tick{Period: period}}))
+		ticks = last(mostRerun, j.between(again, since)) // they may have been started
+	}
+	if most < 0 {
+		most = mostCaughtUp
+	}
+	return append(ticks, last(most, j.between(since, now))...), true
+}
+
+// between returns the ticks after one instant and until another, in their order. What fell due before the job was added is
+// only of interest if the policy says so.
+func (j *Job) between(after, until time.Time) (ticks []tick) {
+	if j.policy.catchUp < 0 && after.Before(j.added) {
+		after = j.added
+	}
+	j.mu.Lock()
+	if after.Before(j.bare) { // which is recorded nowhere
+		after = j.bare
+	}
+	j.mu.Unlock()
+	next := j.policy.next
+	for at := next(after); !at.IsZero() && !at.After(until); {
+		following := next(at)
+		t := newTick(Tick{At: at, Exact: true, Next: following, Period: following.Sub(at)}, j.policy)
+		t.late = true
+		ticks, at = append(ticks, t), following
+	}
+	return ticks
+}
+
+// due is the latest tick of the schedule that is due, or will be within the time by which timers are early.
+func (j *Job) due() (Tick, bool) {
+	next := j.policy.next
+	if next == nil {
+		return Tick{}, false
+	}
+	by := j.service.clock()
+	if nodes := j.service.Now(); nodes.After(by) {
+		by = nodes
+	}
+	for back := time.Minute; back < 10*365*24*time.Hour; back *= 4 {
+		at := next(by.Add(-back))
+		if at.IsZero() || at.After(by) {
+			continue
+		}
+		for {
+			following := next(at)
+			period := following.Sub(at)
+			if following.IsZero() || following.After(by.Add(min(period/10, time.Second))) {
+				return Tick{At: at, Exact: true, Next: following, Period: period}, true
+			}
+			at = following
+		}
+	}
+	return Tick{}, false
+}
+
+func last[T any](n int, of []T) []T { return of[max(0, len(of)-n):] }
+
+// look is how often a replica looks whether there is something to catch up, which asks nobody.
+const look = 200 * time.Millisecond
+
+// watch starts the goroutine that catches up.
+func (s *Service) watch() {
+	s.watched.Do(func() { s.gate.Go(s.catchUp) })
+}
+
+// owe notes that there may be ticks to catch up.
+func (j *Job) owe() {
+	j.owing.Store(true)
+	j.service.watch()
+	select {
+	case j.service.owed <- struct{}{}:
+	default: // it is noted already
+	}
+}
+
+// catchUp has this replica run what was missed, if it may: when it has become leader, and what is owed.
+func (s *Service) catchUp() {
+	again := false
+	for term := uint64(0); s.awaitOwed(again); {
+		again = false
+		var leads uint64
+		if s.elector != nil {
+			t, err := s.elector.Term()
+			if err != nil {
+				continue
+			}
+			leads = t.FencingToken
+		}
+		for _, j := range s.all() {
+			if owing := j.owing.Swap(false); !owing && leads == term {
+				continue
+			}
+			ticks, known := j.missed()
+			j.pursue(ticks...)
+			if !known {
+				j.owing.Store(true)
+				again = true
+			}
+		}
+		term = leads
+	}
+}
+
+// awaitOwed waits until something is owed or, with an elector, until it is time to look who leads. It reports false once the
+// Service is closed.
+func (s *Service) awaitOwed(again bool) bool {
+	if s.elector != nil || again {
+		return pause(s.closing, look)
+	}
+	select {
+	case <-s.owed:
+		return true
+	case <-s.closing.Done():
+		return false
+	}
+}

@@ -1,0 +1,162 @@
+package tick
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/faults"
+	"github.com/lockkit/lockkit/internal/gate"
+)
+
+// source names events, and is that of package cronlock: they are the same wherever ticks come from.
+const source = "cronlock"
+
+// A Service makes the ticks of its jobs run once across the replicas of a service. It is safe for concurrent use.
+type Service struct {
+	config
+	locker *core.Locker
+	name   string
+	self   string // who runs a tick, in its record
+
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+	gate    gate.Gate     // runs, and goroutines that follow others' runs
+	owed    chan struct{} // has one when a job may have ticks to catch up
+	watched sync.Once
+
+	mu   sync.Mutex
+	jobs map[string]*Job
+}
+
+// New returns a Service of the given name, whose locks are taken with locker: replicas of one service share the name,
+// others do not. The TTL of locker says how long a job stays taken after its replica died. The error names every fault of
+// the options.
+func New(locker *core.Locker, name string, opts ...Option) (*Service, error) {
+	c := defaults()
+	var f faults.List
+	faults.Apply(&f, opts, func(o Option) { o.apply(&c) })
+	f.Check(locker == nil, "locker is nil")
+	f.Check(name == "", "the service's name is empty: it keeps the jobs of services apart that share nodes")
+	c.check(&f)
+	if err := f.Err("tick"); err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname()
+	s := &Service{config: c, locker: locker, name: name, jobs: map[string]*Job{}, owed: make(chan struct{}, 1),
+		self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])}
+	s.closing, s.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
+	if c.elector != nil {
+		s.watch()
+	}
+	return s, nil
+}
+
+// Add adds a job, whose ticks each run fn once across the replicas. Replicas know the job by its name, which must be the
+// same on all of them and in all releases. The context of fn ends when the one that the host runs it under does, and when
+// fn must not go on: with a cause matching core.ErrLost when a lease was lost, [ErrLeadershipLost], or [ErrReplaced].
+// [FromContext] describes the run, core.FromContext has its lease.
+//
+// The error of Add names every fault of the options; a name that is empty, or that another job of this Service has, is one.
+func (s *Service) Add(name string, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
+	p := s.policy
+	var f faults.List
+	faults.Apply(&f, opts, func(o JobOption) { o.applyJob(&p) })
+	f.Check(fn == nil, "the function is nil")
+	f.Check(name == "", "the job's name is empty: replicas know the job by it")
+	p.check(&f, s.clockLimit)
+	if err := f.Err("tick"); err != nil {
+		return nil, fmt.Errorf("job %q: %w", name, err)
+	}
+	j := newJob(s, name, fn, p)
+	for before := s.register(j); before != j; before = s.register(j) {
+		if before.policy.host.Has() {
+			return nil, fmt.Errorf("tick: job %q: another job has this name, and both would count as one", name)
+		}
+		before.Remove()
+	}
+	if p.catchUp > 0 {
+		j.owe()
+	}
+	return j, nil
+}
+
+// register returns the job that has the name of j: j itself, if there was none.
+func (s *Service) register(j *Job) *Job {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before := s.jobs[j.name]; before != nil {
+		return before
+	}
+	s.jobs[j.name] = j
+	return j
+}
+
+// all returns the jobs known.
+func (s *Service) all() []*Job {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	jobs := make([]*Job, 0, len(s.jobs))
+	for _, j := range s.jobs {
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// Close ends the Service: no run starts from now on, with core.ErrClosed as the reason, and runs of others are not
+// followed any more. It waits for own runs to end; when ctx ends first, it returns its cause, and the runs go on under
+// their leases. Close the elector and the Locker after.
+func (s *Service) Close(ctx context.Context) error {
+	s.gate.Close()
+	s.close()
+	if err := s.gate.Wait(ctx); err != nil {
+		return fmt.Errorf("tick: runs are still under way: %w", err)
+	}
+	return nil
+}
+
+// enter lets a run in, and into the term in which this process leads, if it must. The context also ends with the term.
+// Whoever gets no error owes a call of leave.
+func (s *Service) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	if !s.gate.Enter() {
+		return nil, nil, core.ErrClosed
+	}
+	if s.elector == nil {
+		return ctx, s.gate.Leave, nil
+	}
+	ctx, depart, err := s.elector.Enter(ctx)
+	if err != nil {
+		s.gate.Leave()
+		return nil, nil, err
+	}
+	return ctx, func() { depart(); s.gate.Leave() }, nil
+}
+
+// ClockOffset returns by how much the nodes' clocks are ahead of this replica's (see WithClock). It is false before any
+// node has replied: then the offset is only that of the replica's clock from the machine's.
+func (s *Service) ClockOffset() (time.Duration, bool) {
+	ahead, ok := s.locker.ClockOffset()
+	return ahead + time.Now().Round(0).Sub(s.clock().Round(0)), ok // wall clocks: a clock may have no other
+}
+
+// Now returns the time by the nodes' clocks, as far as they are known.
+func (s *Service) Now() time.Time {
+	ahead, _ := s.ClockOffset()
+	return s.clock().Add(ahead)
+}
+
+// pause reports false when ctx has ended before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
