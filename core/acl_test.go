@@ -124,6 +124,9 @@ func everyScript(t *testing.T, l *Locker) error {
 	if err := lease.Complete(ctx, []byte("result")); err != nil {
 		return err
 	}
+	if s, err := l.Inspect(ctx, "done"); err != nil || s.Record == nil {
+		return fmt.Errorf("looking at it: %+v, %w", s, err)
+	}
 	if _, err := l.TryAcquire(ctx, "done"); !errors.Is(err, ErrDone) {
 		return fmt.Errorf("a completed key: %w", err)
 	}

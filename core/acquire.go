@@ -70,7 +70,7 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy)
 		}
 	}
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
-	a.observed, a.carries = end != nil, p.hint(ctx)
+	a.observed, a.carries = end != nil, carrying(p.hint(ctx), p.shows)
 	lease, err := a.run(ctx)
 	if end != nil {
 		a.out.Err = err
@@ -191,16 +191,16 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 
 // blocked books why the key's turn in this process belongs to somebody else.
 func (a *acquisition) blocked() {
-	var carried string
-	a.last.retry, carried, a.last.err = a.e.lines.why(a.resource)
+	var hint string
+	a.last.retry, hint, a.last.err = a.e.lines.why(a.resource)
 	a.last.at = a.e.clock.now()
-	a.noteHolder(carried)
+	a.noteHolder(hint)
 }
 
-// noteHolder notes what the holder carries that the acquisition has to wait for.
-func (a *acquisition) noteHolder(carried string) {
-	if carried != "" {
-		a.out.HolderHint = carried
+// noteHolder notes the hint of the holder that the acquisition has to wait for.
+func (a *acquisition) noteHolder(hint string) {
+	if hint != "" {
+		a.out.HolderHint = hint
 	}
 }
 

@@ -15,7 +15,7 @@ type attempt struct {
 	p       *policy
 	key     string
 	bucket  int    // of the guard record that the scripts look at
-	carries string // the Hint of the observer
+	carries string // see carrying
 	waits   bool   // it is of a call that waits
 	wait    *wait  // that call, once an attempt before has failed; nil = it is called as this one
 	// What scripts are told, boxed once.

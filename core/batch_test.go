@@ -45,6 +45,32 @@ func TestGroupsOfABatch(t *testing.T) {
 	})
 }
 
+// A batch of renewals brings back what each of its leases shows, and no other.
+func TestBatchBringsBackWhatIsShown(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		var leases []*Lease
+		var batch []request
+		for i, text := range []string{"", "one", "one", "two", ""} {
+			lease := must(p.TryAcquire(t.Context(), fmt.Sprint("k", i), Shows(text)))
+			w.forget(p, 0, lease.key)
+			lease.mu.Lock()
+			r := lease.renewal(lease.p)
+			lease.mu.Unlock()
+			leases, batch = append(leases, lease), append(batch, request{r: &r.round})
+		}
+		replies := must(batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now())))
+		for i, lease := range leases {
+			if v := renewScript.parseInBatch(replies[i]); v.verdict != VerdictHealed {
+				t.Errorf("%s: %+v", lease.key, v)
+			}
+			if h := w.inspect(p, lease.key).Holder; h == nil || h.Shown != lease.p.shows {
+				t.Errorf("%s: %+v, want %q", lease.key, h, lease.p.shows)
+			}
+		}
+	})
+}
+
 // wantGrant checks that node 0 has granted a lease in a batch, for as long as it was asked for, and with what it carries.
 func (w *world) wantGrant(p *process, lease *Lease, reply string) {
 	w.t.Helper()

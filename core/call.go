@@ -14,7 +14,7 @@ type call struct {
 	parent   context.Context
 	outlives context.Context // whose end the lease is to outlive by Linger; nil = none
 	tryOnly  bool
-	carries  string    // what the lease shows to those that wait for it
+	carries  string    // what the lease carries
 	since    time.Time // when it began, where it had to wait for its turn in this process
 	wait     *wait     // from the first attempt on that failed; nil = none has
 }

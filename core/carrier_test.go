@@ -95,26 +95,79 @@ func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 func TestCarriedIsBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		o, forged := &recording{}, &recording{}
-		for _, says := range []string{"", strings.Repeat("x", maxCarried), strings.Repeat("x", maxCarried+1), " two words\x00\xff\n "} {
+		for _, says := range []string{"", strings.Repeat("x", maxHint), strings.Repeat("x", maxHint+1), " two words\x00\xff\n ", "\x00begins like a mark", "\x00"} {
 			lease := w.acquire(w.process(WithObserver(Observers(new(recording).observer(), new(bearer).observer(), (&bearer{says: says}).observer()))), "k")
 			w.process(WithObserver(o.observer())).TryAcquire(t.Context(), "k")
 			p := w.process(WithObserver(forged.observer()))
-			if r := w.resource(p, 0, "k"); len(r.Carried) > maxCarried {
+			if r := w.resource(p, 0, "k"); len(r.Carried) > maxHint {
 				t.Errorf("on the node: %+v", r)
 			}
 			// What another has put there is not believed either.
-			w.change(p, 0, "k", func(r *testutil.Resource) { r.Carried = strings.Repeat("y", maxCarried+1) })
+			w.change(p, 0, "k", func(r *testutil.Resource) { r.Carried = strings.Repeat("y", maxHint+1) })
 			p.TryAcquire(t.Context(), "k")
 			w.release(lease)
 		}
 		_, outs := o.of(t, OpAcquire)
-		for i, want := range []string{"", strings.Repeat("x", maxCarried), "", " two words\x00\xff\n "} {
+		for i, want := range []string{"", strings.Repeat("x", maxHint), "", " two words\x00\xff\n ", "\x00begins like a mark", "\x00"} {
 			if outs[i].HolderHint != want {
 				t.Errorf("%d: carried %q, want %q", i, outs[i].HolderHint, want)
 			}
 		}
-		if _, outs := forged.of(t, OpAcquire); len(outs) != 4 || outs[0].HolderHint != "" {
+		if _, outs := forged.of(t, OpAcquire); len(outs) != 6 || outs[0].HolderHint != "" {
 			t.Errorf("forged: %q", outs[0].HolderHint)
 		}
 	})
+}
+
+// What a lease shows is seen by who looks, the hint by who waits as well, and neither for the other.
+func TestShows(t *testing.T) {
+	host := strings.Repeat("h", maxShown)
+	bubbles(t, 3, map[string]struct{ hint, shows, seen string }{
+		"nothing":                     {},
+		"a hint":                      {"hint", "", "hint"},
+		"a text":                      {"", "text", ""},
+		"both":                        {"hint", "text", "hint"},
+		"the longest text":            {"hint", host, ""},
+		"the longest hint":            {strings.Repeat("x", maxHint), host[maxHint:], strings.Repeat("x", maxHint)},
+		"a hint like a mark":          {"\x00\x05hint", "", "\x00\x05hint"},
+		"a hint like a mark, a text":  {"\x00", "text", "\x00"},
+		"a text like a mark":          {"", "\x00\x05", ""},
+		"a hint too long, and a text": {strings.Repeat("x", maxHint+1), "text", ""},
+	}, func(t *testing.T, w *world, c struct{ hint, shows, seen string }) {
+		waiter := &bearer{}
+		p := w.process(WithObserver((&bearer{says: c.hint}).observer()), Shows(c.shows))
+		lease, here := w.holds(p, "k"), w.process(WithObserver(waiter.observer()))
+		here.TryAcquire(t.Context(), "k")
+		if _, outs := waiter.of(t, OpAcquire); outs[0].HolderHint != c.seen {
+			t.Errorf("who waits sees %q", outs[0].HolderHint)
+		}
+		if h := w.inspect(here, "k").Holder; h.Hint != c.seen || h.Shown != c.shows {
+			t.Errorf("who looks sees %q, %q", h.Hint, h.Shown)
+		}
+		for i := range w.nodes { // one after the other, so that in the end each has had the lease brought back
+			w.forget(p, i, "k")
+			time.Sleep(p.p.ttl)
+		}
+		wantValid(t, lease)
+		if h := w.inspect(here, "k").Holder; h.Hint != "" || h.Shown != c.shows {
+			t.Errorf("of a lease that was brought back, who looks sees %q, %q", h.Hint, h.Shown)
+		}
+	})
+}
+
+// What another wrote is not taken for more than it is.
+func TestCarriedByAnother(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][2]string{
+		"": {}, "hint": {"hint", ""}, "\x00": {}, "\x00\x01": {}, "\x00\x05four": {}, "\x00\xffx": {}, "\x00\x00": {}, "\x00\x04hint": {"hint", ""},
+		"\x00\x81" + strings.Repeat("x", 129) + "text": {"", "text"}, strings.Repeat("x", 129): {}, strings.Repeat("x", 256): {},
+	} {
+		if hint, shown := carried(text); hint != want[0] || shown != want[1] {
+			t.Errorf("%q is %q, %q", text, hint, shown)
+		}
+	}
+	_, err := New(nil, Shows(strings.Repeat("x", maxShown+1)))
+	if wantErr(t, err, ErrInvalid); !strings.Contains(err.Error(), "254 bytes") {
+		t.Error(err)
+	}
 }

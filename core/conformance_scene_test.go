@@ -186,7 +186,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*s
 		return acquireScript, lease.acquiring(flag).args
 	case "renew":
 		return renewScript, append(lease.args(renewScript, 5), uint64(s.number(f, "token")), s.number(f, "confirmed"),
-			uint64(s.number(f, "wb")), memory, s.l.p.turnMs)
+			uint64(s.number(f, "wb")), memory, s.l.p.turnMs, f["carry"])
 	case "release":
 		_, undo := f["undo"]
 		_, lease.queued = f["waited"]

@@ -203,6 +203,16 @@ var conformanceAcquire = []conformanceCase{
 		a renew token=7 confirmed=T+60s -> healed expiry=now+10s
 		! set e=T+60s
 		c acquire -> held rest=T+60s+1-now`},
+	{name: "carried: with a lease that was brought back, where the renewal brings it along", play: `
+		! set e=T-1 i=b f=5 c=b:text
+		a renew token=7 confirmed=T+60s carry=mine -> healed expiry=now+10s
+		! set e=T+60s
+		c acquire -> held rest=T+60s+1-now carried=mine`},
+	{name: "carried: what a lease has it keeps, whatever a renewal brings along", play: `
+		a acquire carry=00-trace-01 -> granted token=wall expiry=now+10s
+		! set e=T+60s
+		a renew token=a confirmed=now+10s carry=mine -> granted expiry=T+60s
+		c acquire -> held rest=T+60s+1-now carried=00-trace-01`},
 	{name: "carried: not with a min hold", play: `
 		! set e=T+9s i=a f=7 c=a:text
 		a release stay=60s -> granted

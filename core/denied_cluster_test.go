@@ -40,6 +40,9 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if s, err := locks[1].Inspect(t.Context(), "k"); err != nil || s.Holder == nil || s.Holder.Token != held.FencingToken() {
+		t.Errorf("%+v, %v", s, err)
+	}
 	master := c.Servers[0].Client()
 	got := acquiring(locks[1], t.Context(), "k")
 	testutil.Await(t, "subscribed, or denied", func() bool {

@@ -81,7 +81,8 @@ func (e *engine) keep(lease *Lease) bool {
 		return false
 	}
 	e.leases[lease] = struct{}{}
-	e.lines.holds(lease.turn(), lease, lease.carries)
+	hint, _ := carried(lease.carries)
+	e.lines.holds(lease.turn(), lease, hint)
 	return true
 }
 

@@ -32,7 +32,7 @@ type turn struct {
 // heard is what those in line may learn.
 type heard struct {
 	trouble error  // what the last attempt of the one whose turn it is failed with
-	carried string // by the last holder that was heard of, here or on the nodes
+	hint    string // of the last holder that was heard of, here or on the nodes
 }
 
 // news are what was heard.
@@ -43,9 +43,9 @@ func (at line) news() heard {
 	return *at.heard
 }
 
-func (at *line) hear(trouble error, carried string) {
-	if at.heard = nil; trouble != nil || carried != "" {
-		at.heard = &heard{trouble, carried}
+func (at *line) hear(trouble error, hint string) {
+	if at.heard = nil; trouble != nil || hint != "" {
+		at.heard = &heard{trouble, hint}
 	}
 }
 
@@ -103,38 +103,38 @@ func (q *lines) enter(ctx context.Context, quit <-chan struct{}, key string, t *
 }
 
 // holds books that the one whose turn it is has got the key, and what it carries.
-func (q *lines) holds(key string, h holder, carried string) {
+func (q *lines) holds(key string, h holder, hint string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
 	at.holder = h
-	at.hear(nil, carried)
+	at.hear(nil, hint)
 	q.m[key] = at
 }
 
 // fails books what an attempt of the one whose turn it is failed with, and what the holder carries.
-func (q *lines) fails(key string, err error, carried string) {
+func (q *lines) fails(key string, err error, hint string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	at.hear(err, carried)
+	at.hear(err, hint)
 	q.m[key] = at
 }
 
 // why says why the turn does not come: what keeps its owner from the key, or that its owner has it, and when
 // the nodes would free it; and what the holder carries.
-func (q *lines) why(key string) (left time.Duration, carried string, err error) {
+func (q *lines) why(key string) (left time.Duration, hint string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
 	news := at.news()
 	switch {
 	case at.holder != nil:
-		return max(at.holder.freedAfter(), 0), news.carried, ErrHeld
+		return max(at.holder.freedAfter(), 0), news.hint, ErrHeld
 	case news.trouble != nil:
-		return 0, news.carried, news.trouble
+		return 0, news.hint, news.trouble
 	}
-	return 0, news.carried, ErrHeld
+	return 0, news.hint, ErrHeld
 }
 
 // leave passes the turn on.
@@ -164,7 +164,7 @@ func (q *lines) pass(key string) *turn {
 	first := at.waiters[0]
 	at.waiters[0] = nil
 	next := line{waiters: at.waiters[1:]}
-	next.hear(nil, at.news().carried)
+	next.hear(nil, at.news().hint)
 	q.m[key] = next
 	return first
 }

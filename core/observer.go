@@ -15,6 +15,7 @@ const (
 	OpRelease                // one release
 	OpComplete               // one completion
 	OpTouch                  // one request to a node that nobody has asked for a while; only Observer.Node hears of it
+	OpInspect                // one look; only errors name it
 
 	opProvision // of nodes, which is not observed
 	opProbe     // at the start, likewise
@@ -23,7 +24,7 @@ const (
 
 // String returns the operation's name in lower case.
 func (k OpKind) String() string {
-	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch"}; int(k) < len(names) {
+	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch", "inspect"}; int(k) < len(names) {
 		return names[k]
 	}
 	return "unknown"
@@ -53,9 +54,9 @@ type Observer struct {
 	Node func(ctx context.Context, kind OpKind, reply NodeReply)
 
 	// Hint returns a few bytes that a lease carries for those who wait for it, such as the trace context of its
-	// holder: Outcome.HolderHint shows them to the observers of waiters in all processes. It is called with the
-	// context that Start returned for an OpAcquire. What is empty or longer than 128 bytes is not carried; with more
-	// than 24, Redis takes twice the memory for a lease.
+	// holder: Outcome.HolderHint shows them to the observers of waiters in all processes, and Locker.Inspect to who looks. It is called with the
+	// context that Start returned for an OpAcquire. What is empty or longer than 128 bytes is not carried, nor what does
+	// not fit beside the text of Shows; with more than 24, Redis takes twice the memory for a lease.
 	//
 	// It may be missing: where the holder's Observer has no Hint, or a renewal had to bring the lease back. But it is
 	// never that of another than the holder.
@@ -82,8 +83,6 @@ type Event struct {
 // An EventKind is what a package decided: one of few words, fit for an attribute of a metric. Each package lists its own
 // as constants named Event….
 type EventKind string
-
-const maxCarried = 128
 
 // An Outcome is how an operation ended.
 type Outcome struct {
@@ -174,10 +173,10 @@ func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool,
 	return p.observer.Start(ctx, Op{Kind: kind, Name: p.name, Key: key, Nodes: p.nodes, Try: try, Token: token})
 }
 
-// hint is what the lease that is being acquired shall carry.
+// hint is what the observer has the lease carry that is being acquired.
 func (p *policy) hint(ctx context.Context) string {
 	if p.observer.Hint != nil {
-		if s := p.observer.Hint(ctx); len(s) <= maxCarried {
+		if s := p.observer.Hint(ctx); len(s) <= maxHint {
 			return s
 		}
 	}

@@ -152,6 +152,10 @@ func Reentrant(on bool) CallOption { return callOption(func(c *config) { c.reent
 // Name names the class of keys (job, task type, route) for observers, which must not use keys as labels.
 func Name(name string) CallOption { return callOption(func(c *config) { c.name = name }) }
 
+// Shows has the holder show a text of at most 253 bytes, such as who it is, to whoever looks at the key: Holder.Shown of
+// [Locker.Inspect]. It is as long-lived as the lease. Default: none.
+func Shows(text string) CallOption { return callOption(func(c *config) { c.shows = text }) }
+
 func (c config) with(opts []Option) config {
 	set(&c, opts)
 	return c

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -60,6 +61,7 @@ func TestQuickPolicyLeavesNothingOut(t *testing.T) {
 		"reentrant": func(c *config) { c.reentrant = true },
 		"retryMin":  func(c *config) { c.retryMin = 0 }, "retryMax": func(c *config) { c.retryMax = 0 }, "retention": func(c *config) { c.retention = 0 },
 		"prefix": func(c *config) { c.prefix = "other" }, "name": func(c *config) { c.name = "other" },
+		"shows": func(c *config) { c.shows = strings.Repeat("s", 254) },
 		"guard": func(c *config) { c.guard = new(bool) }, "lag": func(c *config) { c.lag++ }, "repeats": func(c *config) { c.repeats = true },
 		"observer": func(c *config) { c.observer = (&recording{}).observer() }, "logger": func(c *config) { c.logger = nil }, "nilOptions": func(c *config) { c.nilOptions = 1 },
 		"renewWhile": func(c *config) { c.renewWhile = func(context.Context) error { return nil } },

@@ -30,7 +30,7 @@ type config struct {
 	renewWhile                           func(context.Context) error
 	retryMin, retryMax                   time.Duration
 	retention                            time.Duration
-	prefix, name                         string
+	prefix, name, shows                  string
 	guard                                *bool
 	lag                                  time.Duration
 	repeats                              bool
@@ -95,7 +95,7 @@ func (p *policy) quick(of *config) bool {
 	return c.ttl == of.ttl && c.lockDelay == of.lockDelay && c.maxTTL == of.maxTTL && c.renewEvery == of.renewEvery &&
 		c.nodeTimeout == of.nodeTimeout && c.drift == of.drift && c.window == of.window && c.fixed == of.fixed && !(c.fixed && c.renewWhile != nil) &&
 		c.prefix == of.prefix && c.guard == of.guard && c.lag == of.lag &&
-		c.nilOptions == 0 && c.logger != nil && c.maxWait >= 0 && c.maxHold >= 0 && c.linger >= 0 &&
+		c.nilOptions == 0 && c.logger != nil && len(c.shows) <= maxShown && c.maxWait >= 0 && c.maxHold >= 0 && c.linger >= 0 &&
 		0 <= c.minHold && c.minHold <= slack && time.Millisecond <= c.retention && c.retention <= maxRetention &&
 		time.Millisecond <= c.retryMin && c.retryMin <= c.retryMax
 }
@@ -130,6 +130,7 @@ func (p *policy) check() error {
 	bad(p.options.maxTTL > slack, "max TTL is %v, must be at most %v", p.maxTTL, slack)
 	bad(p.retention > maxRetention, "retention is %v, must be at most %v", p.retention, maxRetention)
 	bad(p.minHold > slack, "min hold is %v, must be at most %v", p.minHold, slack)
+	bad(len(p.shows) > maxShown, "the text to show has %d bytes, must have at most %d", len(p.shows), maxShown)
 	bad(len(p.prefix) < 1 || len(p.prefix) > 64 || strings.ContainsAny(p.prefix, "{}"),
 		"key prefix %q must have 1 to 64 bytes and no braces", p.prefix)
 	bad(p.fixed && p.renewWhile != nil, "RenewWhile is set, but a fixed lease is not renewed: RenewWhile(nil) unsets it")

@@ -69,10 +69,10 @@ func (lease *Lease) renewal(p *policy) *renewal {
 	r.p, r.asker = p, r
 	r.args[wallArg(r.args)+1+serverArg] = p.static[serverArg]
 	lease.reached = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
-	const width = 5
-	tails, token := make([]any, 0, width*len(lease.nodes)), any(lease.token)
+	const width = 6
+	tails, token, carries := make([]any, 0, width*len(lease.nodes)), any(lease.token), any(carrying("", p.shows))
 	for i := range lease.nodes {
-		tails = append(tails, token, lease.nodes[i].expiry, 0, noMemory, lease.p.turnMs)
+		tails = append(tails, token, lease.nodes[i].expiry, 0, noMemory, lease.p.turnMs, carries)
 	}
 	r.tail = func(i int) []any { return tails[width*i : width*(i+1)] }
 	return r

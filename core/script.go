@@ -36,12 +36,12 @@ var (
 
 	headCode     = code{"head", "", "", headLua}
 	acquireCode  = code{"acquire", "resource, tombstone, id, lease, own, settle, carried, channel, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 9, ARGV[9], ARGV[11], ARGV[12], ARGV[13], ARGV[14]", acquireLua}
-	renewCode    = code{"renew", "resource, tombstone, id, lease, own, granted, remembered, turn", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8, ARGV[11], ARGV[12], ARGV[13]", renewLua}
+	renewCode    = code{"renew", "resource, tombstone, id, lease, own, granted, remembered, turn, carried", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8, ARGV[11], ARGV[12], ARGV[13], ARGV[14]", renewLua}
 	completeCode = code{"complete", "resource, tombstone, id, lease, own", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8", completeLua}
 	releaseCode  = code{"release", "resource, tombstone, id, lease, own, buried, stay, idle, undo, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], 0, 3, ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[7], ARGV[8]", releaseLua}
 
 	acquireScript  = newScript(OpAcquire, acquireReplies, intLua, resourceLua, queueLua, requestLua, headCode.inline(), acquireCode.inline()).batched("A", []int{0, 2, 3, 4, 5}, []int{1})
-	renewScript    = newScript(OpRenew, renewReplies, intLua, resourceLua, requestLua, headCode.inline(), renewCode.inline()).batched("R", []int{2, 3, 4}, []int{0, 1})
+	renewScript    = newScript(OpRenew, renewReplies, intLua, resourceLua, requestLua, headCode.inline(), renewCode.inline()).batched("R", []int{2, 3, 4, 5}, []int{0, 1})
 	completeScript = newScript(OpComplete, completeReplies, intLua, resourceLua, queueLua, requestLua, headCode.inline(), completeCode.inline()).batched("C", nil, []int{0, 1, 2, 3, 4, 5, 6, 7})
 	releaseScript  = newScript(OpRelease, releaseReplies, intLua, resourceLua, queueLua, releaseCode.inline()).batched("E", []int{0, 1, 3, 4, 5, 6}, []int{2})
 	batchScript    = newScript(opBatch, nil, intLua, resourceLua, queueLua, requestLua, headCode.function(), acquireCode.function(), renewCode.function(), completeCode.function(), releaseCode.function(), batchLua)

@@ -148,11 +148,11 @@ func (t *tally) record() *nodeRecord {
 	return best
 }
 
-// carried is what the holder carries that kept this attempt from the key; empty where no node told.
-func (t *tally) carried() string {
+// hint is that of the holder that kept this attempt from the key; empty where no node told.
+func (t *tally) hint() string {
 	for i := range t.votes {
-		if c := t.votes[i].carried; c != "" {
-			return c
+		if hint := t.votes[i].hint; hint != "" {
+			return hint
 		}
 	}
 	return ""

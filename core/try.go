@@ -64,7 +64,7 @@ var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than
 // refused says why the attempt failed.
 func (a *acquisition) refused(t *tally) result {
 	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.retryAfter(), nodes: a.e.report(t, true)}
-	a.noteHolder(t.carried())
+	a.noteHolder(t.hint())
 	granted := t.count(VerdictGranted)
 	res.open = t.voters() < t.q && t.voters()+t.count(VerdictPending) >= t.q
 	switch {

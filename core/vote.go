@@ -20,7 +20,7 @@ type vote struct {
 	memory  string        // granted, renewed: what the node remembers, "<history>.<since>"; "-" without guard
 	place   int           // held, reserved: of the call in the queue, the first is 1; 0 = it is not in it
 	owner   string        // held: the attempt that holds it,
-	carried string        // and what its holder carries
+	hint    string        // and the hint of its holder
 	claim   string        // provisioned: the node is new, under this claim
 	record  *nodeRecord   // the completion record on that node, where the reply shows one
 	err     error
@@ -159,9 +159,7 @@ func (v *vote) readAfterClock(s shape, f *fields) {
 		v.readExpiry(f)
 	case shapeHolder:
 		v.rest, v.owner, v.place = f.ms(), f.word(), int(f.number())
-		if len(f.rest) <= maxCarried {
-			v.carried = f.rest
-		}
+		v.hint, _ = carried(f.rest)
 		f.rest = ""
 	case shapePlace:
 		v.rest, v.place = f.ms(), int(f.number())

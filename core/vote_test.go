@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 			"HELD 5 7000 abc-1 0":                        {verdict: VerdictHeld, owner: "abc-1", clock: 5000, rest: 7000 * ms},
 			"RESERVED 5 50 2":                            {verdict: VerdictReserved, place: 2, clock: 5000, rest: 50 * ms},
 			"HELD 5 0 - 0":                               {verdict: VerdictHeld, owner: "-", clock: 5000},
-			"HELD 5 1 abc-1 3 00-trace-01":               {verdict: VerdictHeld, place: 3, owner: "abc-1", carried: "00-trace-01", clock: 5000, rest: ms},
+			"HELD 5 1 abc-1 3 00-trace-01":               {verdict: VerdictHeld, place: 3, owner: "abc-1", hint: "00-trace-01", clock: 5000, rest: ms},
 			"QUARANTINED 5 7000":                         {verdict: VerdictQuarantined, clock: 5000, rest: 7000 * ms},
 			"QUARANTINED 5:1 7000 4 1000 3 x":            {verdict: VerdictQuarantined, clock: 5000, longest: ms, rest: 7000 * ms, record: rec(4, 1000*ms, 3, "x")},
 			"DONE 5 4 1000 3 ":                           {verdict: VerdictDone, clock: 5000, record: rec(4, 1000*ms, 3, "")},

@@ -54,8 +54,9 @@ func ParseResource(value string) (Resource, error) {
 			bad = true
 			return ""
 		}
-		s := string(in[1 : 1+in[0]])
-		in = in[1+int(in[0]):]
+		end := 1 + int(in[0])
+		s := string(in[1:end])
+		in = in[end:]
 		return s
 	}
 	in = in[1:]

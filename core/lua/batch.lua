@@ -6,7 +6,7 @@
 --      What is shared and what is own is the order of the functions' last parameters, and of what stands at own+1
 --      and following.
 local requests = {A = acquire, R = renew, C = complete, E = release}
-local shared = {A = 5, R = 3, C = 0, E = 6}
+local shared = {A = 5, R = 4, C = 0, E = 6}
 local own = {A = 1, R = 2, C = 8, E = 1}
 local function failure(err)
   local text = type(err) == 'table' and err.err or tostring(err)

@@ -4,6 +4,7 @@
 --    the token already does not show that nobody else had the node in between
 -- remembered: what the node remembered when it granted
 -- turn: how long a renewal that is refused keeps its turn (ms)
+-- carried by the holder, where the lease is brought back; '' or nil = nothing
 -- ARGV own+1 token
 --      own+2 expiry this node last confirmed (server ms, 0 = never)
 -- Replies  OK | HEALED | PASSED now expiry memory   WAIT now   LOST now   TOMBSTONE now   QUARANTINED now rest
@@ -31,7 +32,7 @@ if i ~= id then
   end
   if granted > 0 then return 'LOST ' .. clock end
   if sure then status = 'HEALED ' end
-  i, p, r, u, c, back = id, -1, '', 0, '', true
+  i, p, r, u, c, back = id, -1, '', 0, carried or '', true
   if claimed then used() end
 elseif e == 0 then -- it was ended
   return 'TOMBSTONE ' .. clock

@@ -1,0 +1,400 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// inspect is Inspect of a key that a quorum tells of.
+func (w *world) inspect(p *process, key string) KeyState {
+	w.t.Helper()
+	state, err := p.Inspect(w.t.Context(), key)
+	if err != nil {
+		w.t.Fatalf("inspect: %v", err)
+	}
+	return state
+}
+
+// verdicts are those of the nodes.
+func (s KeyState) verdicts() (all []Verdict) {
+	for _, n := range s.Nodes {
+		all = append(all, n.Verdict)
+	}
+	return all
+}
+
+// wantState checks what is known of a key: the holder is that of lease, if there is one, and the record is want's.
+func wantState(t *testing.T, s KeyState, lease *Lease, want *Record, verdicts ...Verdict) {
+	t.Helper()
+	if !slices.Equal(s.verdicts(), verdicts) {
+		t.Errorf("the nodes say %v, want %v", s.verdicts(), verdicts)
+	}
+	switch h := s.Holder; {
+	case (h != nil) != (lease != nil):
+		t.Errorf("holder %+v", h)
+	case h == nil:
+	case h.Token != lease.FencingToken() || h.Attempt != lease.id || h.Left <= 0 || h.Left > lease.p.ttl+time.Millisecond:
+		t.Errorf("holder %+v, want token %d of %v", h, lease.FencingToken(), lease.id)
+	case time.Since(h.Since).Abs() > time.Minute:
+		t.Errorf("since %v", h.Since)
+	}
+	switch r := s.Record; {
+	case (r != nil) != (want != nil):
+		t.Errorf("record %+v", r)
+	case r != nil && (r.Token != want.Token || string(r.Result) != string(want.Result)):
+		t.Errorf("record %+v, want %+v", r, want)
+	}
+}
+
+// The life of a key, as who looks sees it.
+func TestInspect(t *testing.T) {
+	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
+		p, other := w.process(Retention(time.Hour)), w.process()
+		all := func(v Verdict) []Verdict { return slices.Repeat([]Verdict{v}, len(w.nodes)) }
+		wantState(t, w.inspect(other, "k"), nil, nil, all(VerdictGone)...)
+
+		lease := w.holds(p, "k")
+		s := w.inspect(other, "k")
+		wantState(t, s, lease, nil, all(VerdictHeld)...)
+		if d := time.Since(s.Holder.Since); d < 0 || d > time.Second || s.Holder.Left < 9*time.Second {
+			t.Errorf("just granted: %+v", s.Holder)
+		}
+		next := w.waits(other, "k")
+		if !w.resource(p, 0, "k").Waited {
+			t.Fatal("nobody waits")
+		}
+		wantState(t, w.inspect(p, "k"), lease, nil, all(VerdictHeld)...)
+		time.Sleep(30 * time.Second)
+		wantState(t, w.inspect(p, "k"), lease, nil, all(VerdictHeld)...)
+
+		w.handsOff(lease, next, 0, time.Second)
+		synctest.Wait()
+		wantState(t, w.inspect(p, "k"), next.lease, nil, all(VerdictHeld)...)
+		w.release(next.lease)
+		synctest.Wait()
+		wantState(t, w.inspect(p, "k"), nil, nil, all(VerdictGone)...)
+
+		want := w.complete(w.holds(p, "k"), "result")
+		synctest.Wait()
+		wantState(t, w.inspect(other, "k"), nil, &want, all(VerdictDone)...)
+		time.Sleep(time.Hour - time.Second)
+		wantState(t, w.inspect(other, "k"), nil, &want, all(VerdictDone)...)
+		time.Sleep(time.Second)
+		wantState(t, w.inspect(other, "k"), nil, nil, all(VerdictGone)...)
+		if w.recordOn(p, 0, "k") == "" {
+			t.Error("the node has dropped the record already")
+		}
+	})
+}
+
+// A lease lasts as long as the nodes say, by their own clocks.
+func TestInspectLeft(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(WithClockWindow(0), LockDelay(5*time.Second)), w.stranger()
+		w.nodes[1].StepClock(time.Hour)
+		w.holds(p, "k")
+		p.cut()
+		left := w.inspect(other, "k").Holder.Left
+		time.Sleep(left - time.Millisecond)
+		if w.inspect(other, "k").Holder == nil {
+			t.Errorf("over before %v", left)
+		}
+		time.Sleep(time.Millisecond)
+		if h := w.inspect(other, "k").Holder; h != nil {
+			t.Errorf("%+v after %v", h, left)
+		}
+	})
+	uneven := func(t *testing.T, w *world) {
+		p, other := w.process(), w.stranger()
+		w.holds(p, "k")
+		now := time.Now().UnixMilli()
+		for i, left := range []int64{1000, 3000, 2000} {
+			w.change(p, i, "k", func(r *testutil.Resource) { r.Expiry = now + left - 1 })
+		}
+		if left := w.inspect(other, "k").Holder.Left; left != 2*time.Second {
+			t.Errorf("a quorum has it for %v", left)
+		}
+	}
+	t.Run("uneven", func(t *testing.T) { bubble(t, 3, uneven) })
+}
+
+// A key that stays taken after its release has no holder.
+func TestInspectMinHold(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(MinHold(time.Minute))
+		w.everywhere(p, "k")
+		wantState(t, w.inspect(p, "k"), nil, nil, VerdictHeld, VerdictHeld, VerdictHeld)
+	})
+}
+
+// A minority of nodes may be missing, a quorum not. The error says what each said.
+func TestInspectWithNodesDown(t *testing.T) {
+	for fault, begin := range map[string]struct {
+		of   func(n *testutil.Node)
+		says Verdict
+	}{
+		"down":    {(*testutil.Node).Down, VerdictFailed},
+		"hung":    {(*testutil.Node).Hang, VerdictTimedOut},
+		"denied":  {func(n *testutil.Node) { n.Refuse("GET", "NOPERM this user has no permissions") }, VerdictFailed},
+		"no time": {func(n *testutil.Node) { n.Refuse("TIME", "NOPERM this user has no permissions") }, VerdictFailed},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p, other := w.process(), w.process()
+				lease := w.holds(p, "k")
+				begin.of(w.nodes[2])
+				start := time.Now()
+				wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, begin.says)
+				begin.of(w.nodes[0])
+				state, err := other.Inspect(t.Context(), "k")
+				wantErr(t, err, ErrUnavailable)
+				if d := time.Since(start); d > 2*other.p.nodeTimeout {
+					t.Errorf("it took %v", d)
+				}
+				op, _ := errors.AsType[*OpError](err)
+				if op.Op != OpInspect || op.Key != "k" || op.Nodes[0].Err == nil || op.Nodes[1].Verdict != VerdictHeld || op.Nodes[2].Err == nil {
+					t.Errorf("%+v", op)
+				}
+				if state.Holder != nil || state.Nodes != nil || !strings.Contains(err.Error(), "inspect") {
+					t.Errorf("%+v, %v", state, err)
+				}
+			})
+		})
+	}
+}
+
+// What ends a look, and what is known then.
+func TestInspectEnds(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.holds(p, "k")
+		w.nodes[0].Hang()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if s, err := p.Inspect(ctx, "k"); err != nil || s.Holder == nil || s.Nodes[0].Verdict != VerdictPending {
+			t.Errorf("a quorum has answered: %+v, %v", s, err)
+		}
+		w.nodes[1].Hang()
+		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := p.Inspect(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable) {
+			t.Errorf("too soon to tell: %v", err)
+		}
+		w.nodes[1].Up()
+		for _, n := range w.nodes[1:] {
+			n.Refuse("GET", "LOADING the dataset")
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := p.Inspect(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnavailable) {
+			t.Errorf("no quorum, whatever the last one says: %v", err)
+		}
+		why := errors.New("why")
+		gone, leave := context.WithCancelCause(t.Context())
+		leave(why)
+		_, err := p.Inspect(gone, "k")
+		wantErr(t, err, why)
+		wantErr(t, err, context.Canceled)
+		for _, key := range []string{"", strings.Repeat("k", maxKeyLen+1)} {
+			_, err = p.Inspect(t.Context(), key)
+			wantErr(t, err, ErrInvalidKey)
+		}
+		_, err = new(Locker).Inspect(t.Context(), "k")
+		wantErr(t, err, ErrInvalid)
+		_, err = p.Inspect(nil, "k") //nolint:staticcheck // nil on purpose
+		wantErr(t, err, ErrInvalid)
+		lease.Release(over())
+		p.Close(over())
+		_, err = p.Inspect(t.Context(), "k")
+		wantErr(t, err, ErrClosed)
+	})
+}
+
+// Where no attempt has a quorum, nobody holds the key; nor is a record decided that a minority has.
+func TestInspectMinorities(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		a, b, other := w.process(), w.process(), w.process()
+		for i, p := range []*process{a, b} {
+			lease := p.newLease(t.Context(), "k")
+			if v := p.e.nodes[i].call(t.Context(), acquireScript, stamped(lease.acquiring(false).args)); v.verdict != VerdictGranted {
+				t.Fatal(v.verdict)
+			}
+		}
+		s := w.inspect(other, "k")
+		wantState(t, s, nil, nil, VerdictHeld, VerdictHeld, VerdictGone)
+		if s.Nodes[0].Holder.Attempt == s.Nodes[1].Holder.Attempt || s.Nodes[2].Holder != nil {
+			t.Errorf("%+v", s.Nodes)
+		}
+	})
+	t.Run("record", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p := w.process()
+			want := w.cutShort(p, "k", "result")
+			s := w.inspect(p, "k")
+			wantState(t, s, nil, nil, VerdictDone, VerdictGone, VerdictGone)
+			if r := s.Nodes[0].Record; r.Token != want.Token {
+				t.Errorf("%+v", r)
+			}
+			w.change(p, 1, "k", func(r *testutil.Resource) { // the same record, settled by somebody else who died as well
+				r.Record = &testutil.ResourceRecord{Ballot: int64(want.Token) + 1, Kept: time.Now().Add(time.Hour).UnixMilli(), Origin: int64(want.Token), Result: "result"}
+			})
+			wantState(t, w.inspect(p, "k"), nil, nil, VerdictDone, VerdictDone, VerdictGone)
+		})
+	})
+}
+
+// The token is what a quorum of those nodes has that have the lease; where they do not agree it is not told.
+func TestInspectToken(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.holds(p, "k")
+		counter := func(i, more int) { w.setCounter(p, i, "k", int64(lease.FencingToken())+int64(more)) }
+		counter(2, 7) // it granted the key to somebody else before the lease was brought back
+		wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, VerdictHeld)
+		counter(2, -7)
+		wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, VerdictHeld)
+		w.nodes[0].Down()
+		if h := w.inspect(other, "k").Holder; h.Token != 0 || !h.Since.IsZero() || h.Attempt != lease.id {
+			t.Errorf("%+v", h)
+		}
+	})
+}
+
+// What this version does not know is an error of its node, and no free key.
+func TestInspectForeign(t *testing.T) {
+	bubbles(t, 1, map[string]string{
+		"text": "mine", "empty": "", "a mark": "\x02", "cut short": "\x02\x00\x00", "a mark from the future": "\x04" + testutil.Resource{}.String()[1:],
+		"another length": "\x03" + testutil.Resource{Before: -1}.String()[1:],
+		"a fraction":     strings.Replace(testutil.Resource{Expiry: 1, Owner: "a"}.String(), "\xf0\x3f", "\xf8\x3f", 1),
+		"a hash":         "",
+	}, func(t *testing.T, w *world, text string) {
+		p := w.process()
+		if strings.HasSuffix(t.Name(), "hash") {
+			must(w.nodes[0].Exec("HSET", p.e.keys.resource("k"), "e", "0"))
+		} else {
+			must(w.nodes[0].Exec("SET", p.e.keys.resource("k"), text))
+		}
+		for range 2 * maxFailures { // the node is in no trouble
+			_, err := p.Inspect(t.Context(), "k")
+			wantErr(t, err, ErrUnavailable)
+			if !strings.Contains(err.Error(), "this version") && !strings.Contains(err.Error(), "WRONGTYPE") {
+				t.Error(err)
+			}
+		}
+		w.release(w.acquire(p, "another"))
+	})
+}
+
+// contents is all that the nodes store, and for how long.
+func (w *world) contents() string {
+	w.t.Helper()
+	var text strings.Builder
+	for i, n := range w.nodes {
+		for _, key := range slices.Sorted(slices.Values(n.Keys())) {
+			dump, err := n.Exec("GET", key)
+			if err != nil {
+				dump = must(n.Exec("TYPE", key))
+			}
+			fmt.Fprintf(&text, "%d %q %q %v\n", i, key, dump, must(n.Exec("PTTL", key)))
+		}
+	}
+	return text.String()
+}
+
+// A look changes nothing on the nodes, whatever they store, and runs no script.
+func TestInspectChangesNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.holds(p, "held")
+		w.waits(other, "held")
+		w.everywhere(p, "free")
+		w.complete(w.holds(p, "done"), "result")
+		w.cutShort(p, "half done", "result")
+		p.mend()
+		synctest.Wait()
+		before, scripts := w.contents(), w.nodes[0].Calls()["EVALSHA"]
+		for _, key := range []string{"held", "free", "done", "half done", "never used"} {
+			w.inspect(other, key)
+			w.inspect(p, key)
+		}
+		synctest.Wait()
+		if after := w.contents(); after != before {
+			t.Errorf("before:\n%safter:\n%s", before, after)
+		}
+		if n := w.nodes[0].Calls()["EVALSHA"] - scripts; n > 0 {
+			t.Errorf("%d scripts", n)
+		}
+		wantValid(t, lease)
+	})
+}
+
+// However many look, whoever asks for the key gets it.
+func TestInspectDisturbsNobody(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		for _, n := range w.nodes {
+			n.Slow(time.Millisecond)
+		}
+		stop := make(chan struct{})
+		var looking sync.WaitGroup
+		for range 20 {
+			looking.Go(func() {
+				for !isClosed(stop) {
+					if _, err := other.Inspect(t.Context(), "k"); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		for range 50 {
+			w.release(w.acquire(p, "k"))
+		}
+		close(stop)
+		looking.Wait()
+	})
+}
+
+// Close waits for a look under way.
+func TestInspectAndClose(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for _, n := range w.nodes {
+			n.Slow(p.p.nodeTimeout / 4) // each of two commands
+		}
+		looked := make(chan error, 1)
+		go func() { _, err := p.Inspect(t.Context(), "k"); looked <- err }()
+		synctest.Wait()
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := testutil.Receive(t, looked); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestInspectOnRealServers(t *testing.T) {
+	r := onRedis(t, 3)
+	p := r.process(Shows("who"))
+	lease := r.acquire(p, "inspected")
+	testutil.Await(t, "everywhere", func() bool {
+		s := must(p.Inspect(t.Context(), "inspected"))
+		return slices.Equal(s.verdicts(), []Verdict{VerdictHeld, VerdictHeld, VerdictHeld})
+	})
+	if h := must(p.Inspect(t.Context(), "inspected")).Holder; h.Token != lease.FencingToken() || h.Shown != "who" || h.Left <= 0 {
+		t.Errorf("%+v", h)
+	}
+	must0(r, lease.Complete(t.Context(), []byte("result")))
+	if s := must(p.Inspect(t.Context(), "inspected")); s.Holder != nil || string(s.Record.Result) != "result" {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,116 @@
+package core
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"strings"
+)
+
+// A stored is what a node stores for a key, see lua/resource.lua.
+type stored struct {
+	expiry         int64  // of the lease, server ms; 0 = it was ended
+	counter        uint64 // the last fencing token
+	owner, carried string
+	kept           int64       // until when the record counts, server ms
+	record         *nodeRecord // nil = none
+}
+
+// keptTaken is the name of the owner that the release script leaves where a key stays taken and nobody holds it.
+const keptTaken = "-"
+
+var errLayout = errors.New("what the node stores for the key was not written by this version of lockkit")
+
+// parseStored reads what a node stores for a key.
+func parseStored(text string) (s stored, err error) {
+	in := packed{rest: text}
+	mark := in.take(1)
+	s.expiry, s.counter = int64(in.number()), in.number()
+	in.take(8) // the counter before
+	if mark == "\x03" {
+		in.take(8) // when the last hold ended
+	}
+	s.owner = in.text()
+	if in.rest != "" {
+		in.text()  // who has the next turn,
+		in.take(8) // and until when
+		s.carried = in.text()
+	}
+	if in.rest != "" {
+		s.record = &nodeRecord{ballot: in.number()}
+		s.kept = int64(in.number())
+		s.record.Token, s.record.Result = in.number(), []byte(in.rest)
+	}
+	if in.bad || mark != "\x02" && mark != "\x03" {
+		return stored{}, errLayout
+	}
+	return s, nil
+}
+
+// A packed is what Lua's struct.pack wrote. What cannot be read is zero, and noted.
+type packed struct {
+	rest string
+	bad  bool
+}
+
+func (p *packed) take(n int) string {
+	if len(p.rest) < n {
+		p.bad, p.rest = true, ""
+		return strings.Repeat("\x00", n)
+	}
+	taken := p.rest[:n]
+	p.rest = p.rest[n:]
+	return taken
+}
+
+// number reads a double that is a whole number.
+func (p *packed) number() uint64 {
+	f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(p.take(8))))
+	if !(0 <= f && f <= maxNumber && f == math.Trunc(f)) {
+		p.bad = true
+		return 0
+	}
+	return uint64(f)
+}
+
+// text reads a text behind its length.
+func (p *packed) text() string { return p.take(int(p.take(1)[0])) }
+
+// What a lease carries is the hint of an observer, as it is, and what Shows was given: then a mark, the length of the
+// hint and the hint stand before that. A hint that begins with the mark is written in that way, too.
+const (
+	carriedMark = "\x00"
+	maxCarried  = 255
+	maxHint     = 128
+	maxShown    = maxCarried - 2
+)
+
+// carrying is what a lease carries. Where both do not fit, the hint is left out.
+func carrying(hint, shown string) string {
+	if len(hint)+len(shown) > maxShown {
+		hint = ""
+	}
+	if shown == "" && !strings.HasPrefix(hint, carriedMark) {
+		return hint
+	}
+	return carriedMark + string([]byte{byte(len(hint))}) + hint + shown
+}
+
+// carried takes apart what a lease carries.
+func carried(text string) (hint, shown string) {
+	switch {
+	case len(text) > maxCarried:
+		return "", ""
+	case strings.HasPrefix(text, carriedMark):
+		if len(text) < 2 || len(text)-2 < int(text[1]) {
+			return "", ""
+		}
+		hint, shown = text[2:2+int(text[1])], text[2+int(text[1]):]
+	default:
+		hint = text
+	}
+	if len(hint) > maxHint {
+		hint = ""
+	}
+	return hint, shown
+}
