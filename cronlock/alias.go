@@ -45,6 +45,7 @@ var (
 const (
 	EventRun         = tick.EventRun
 	EventRerun       = tick.EventRerun
+	EventRetried     = tick.EventRetried
 	EventHeld        = tick.EventHeld
 	EventDone        = tick.EventDone
 	EventOverlap     = tick.EventOverlap
@@ -93,6 +94,11 @@ func WithMinGap(d time.Duration) JobOption {
 
 // WithRetention is [tick.WithRetention].
 func WithRetention(d time.Duration) JobOption { return policy(tick.WithRetention(d)) }
+
+// WithRetry is [tick.WithRetry].
+func WithRetry(times int, backoff time.Duration) JobOption {
+	return policy(tick.WithRetry(times, backoff))
+}
 
 // WithKey is [tick.WithKey].
 func WithKey(key string) JobOption { return policy(tick.WithKey(key)) }

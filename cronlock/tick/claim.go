@@ -106,7 +106,7 @@ func (r *Claim) briefly() time.Duration {
 
 // acquire takes a lease, waiting for at most wait, which may be 0.
 func (r *Claim) acquire(key string, wait time.Duration, opts ...core.CallOption) (*core.Lease, error) {
-	opts = append([]core.CallOption{core.Linger(core.Forever), core.MinHold(0), core.Name(r.job.name),
+	opts = append([]core.CallOption{core.Linger(core.Forever), core.MinHold(0), core.Name(r.job.name), core.Shows(r.job.service.self),
 		core.Retention(r.job.retention(r.tick)), core.MaxWait(wait)}, opts...)
 	if wait == 0 {
 		return r.job.service.locker.TryAcquire(r.term, key, opts...)
@@ -129,7 +129,7 @@ func (r *Claim) takeGap() error {
 	if err != nil {
 		return err
 	}
-	if err := r.complete(lease, outcomeStarted); err != nil {
+	if err := r.complete(lease, started); err != nil {
 		return err
 	}
 	t.shared = t.id != ""
@@ -138,13 +138,15 @@ func (r *Claim) takeGap() error {
 
 // adopt makes it the tick that another replica has started.
 func (t *tick) adopt(of *core.Record) {
-	r, ok := parseRecord(of.Result)
-	if !ok || t.id == "" {
-		return
+	if at, err := startedTick(of); err == nil && t.id != "" {
+		t.At, t.id, t.shared = at, stamp(at), true
 	}
-	if at, err := time.Parse(time.RFC3339Nano, r.Tick); err == nil {
-		t.At, t.id, t.shared = at, r.Tick, true
-	}
+}
+
+// startedTick is the tick that a gap's record names.
+func startedTick(of *core.Record) (time.Time, error) {
+	r, _ := parseRecord(of.Result)
+	return time.Parse(time.RFC3339Nano, r.Tick)
 }
 
 func (r *Claim) takeTick() (err error) {
@@ -159,7 +161,7 @@ func (r *Claim) takeAttempt() (err error) {
 	for r.attempt = 1; r.tick.id != ""; r.attempt++ {
 		if r.attempt > r.job.policy.attempts {
 			r.attempt--
-			return errors.Join(fmt.Errorf("%w: it was started %d times", errAbandoned, r.attempt), r.settle(outcomeAbandoned))
+			return errors.Join(fmt.Errorf("%w: it was started %d times", errAbandoned, r.attempt), r.settle(Abandoned))
 		}
 		r.attemptLease, err = r.acquire(r.job.key(r.tick.attemptKey(r.attempt)...), r.briefly())
 		if !errors.Is(err, core.ErrDone) {
@@ -196,7 +198,7 @@ func (r *Claim) takeJob() (err error) {
 		return err
 	}
 	r.attempt = 0
-	return errors.Join(err, r.settle(outcomeSkipped))
+	return errors.Join(err, r.settle(Skipped))
 }
 
 // catchesUp reports whether a run goes on in this process that is late for want of a leader or of nodes. What falls due
@@ -213,7 +215,7 @@ func (j *Job) catchesUp() bool {
 }
 
 // settle records the end of a tick that does not run.
-func (r *Claim) settle(outcome string) error {
+func (r *Claim) settle(outcome Outcome) error {
 	r.settled = true
 	return r.complete(r.tickLease, outcome)
 }
@@ -222,8 +224,9 @@ func (r *Claim) settle(outcome string) error {
 const recordFor = time.Second
 
 // complete writes a record. It takes no cancelled context for an answer.
-func (r *Claim) complete(lease *core.Lease, outcome string) error {
-	result := record{Tick: r.tick.id, By: r.job.service.self, Outcome: outcome, Attempt: r.attempt}.bytes()
+func (r *Claim) complete(lease *core.Lease, outcome Outcome) error {
+	s := r.job.service
+	result := record{r.tick.id, s.self, outcome, r.attempt, r.began, s.clock().UTC().Round(0)}.bytes()
 	return lease.Complete(context.WithoutCancel(r.ctx), result, core.RetryFor(recordFor))
 }
 

@@ -64,6 +64,7 @@ func IsExpected(err error) bool { return meaningOf(err).expected }
 const (
 	EventRun         core.EventKind = "tick_run"         // a tick, or a run that no tick has caused, starts here
 	EventRerun       core.EventKind = "tick_rerun"       // it starts for the second time or later, or late for want of a leader
+	EventRetried     core.EventKind = "run_retried"      // the function has returned an error, and is called again
 	EventHeld        core.EventKind = "tick_held"        // it runs elsewhere
 	EventDone        core.EventKind = "tick_done"        // it has run elsewhere
 	EventOverlap     core.EventKind = "tick_overlap"     // skipped: an earlier run goes on

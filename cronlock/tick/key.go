@@ -46,21 +46,13 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // A record is what is kept of a tick, and of an attempt at it.
 type record struct {
-	Tick    string `json:"tick"`
-	By      string `json:"by"`
-	Outcome string `json:"outcome"`
-	Attempt int    `json:"attempt,omitempty"`
+	Tick    string    `json:"tick"`
+	By      string    `json:"by"`
+	Outcome Outcome   `json:"outcome"`
+	Attempt int       `json:"attempt,omitempty"`
+	Began   time.Time `json:"began,omitzero"` // the function was called, by the replica's clock
+	At      time.Time `json:"at"`             // written, by the same
 }
-
-// Outcomes of a tick.
-const (
-	outcomeStarted   = "started" // of an attempt, and of a gap
-	outcomeRan       = "ran"
-	outcomeFailed    = "failed"
-	outcomeLost      = "lost"      // it has run, but its lease was lost on the way
-	outcomeSkipped   = "skipped"   // an earlier run went on
-	outcomeAbandoned = "abandoned" // every attempt ended without completion
-)
 
 func (r record) bytes() []byte {
 	b, err := json.Marshal(r)

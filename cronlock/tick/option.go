@@ -42,6 +42,8 @@ type policy struct {
 	retention time.Duration
 	catchUp   int  // negative: not said
 	catchesUp bool // WithCatchUp was given
+	retries   int
+	backoff   time.Duration
 	runAnyway bool
 	key       string
 	keyed     bool                            // WithKey was given
@@ -130,6 +132,14 @@ func WithRetention(d time.Duration) JobOption { return jobOption(func(p *policy)
 // of the job's own.
 func WithKey(key string) JobOption { return jobOption(func(p *policy) { p.key, p.keyed = key, true }) }
 
+// WithRetry has a run call the function again when it returns an error, at most so many times (0 to 20), after a pause
+// of half to all of backoff, which doubles each time. The run keeps its leases meanwhile, so with Forbid the ticks that fall
+// due are skipped, and with Replace the next ends it. A panic, and an error after the run was told to stop, are not retried:
+// what another replica does about those says AtLeastOnce. [Run] counts the retries. Default 0.
+func WithRetry(times int, backoff time.Duration) JobOption {
+	return jobOption(func(p *policy) { p.retries, p.backoff = times, backoff })
+}
+
 // WithRunAnyway has a tick run unprotected when the nodes cannot be reached, on every replica that it reaches, also with
 // an elector. That nodes refuse this replica for its clock is no outage: the tick fails with ErrClock. By default nothing
 // runs in an outage.
@@ -166,6 +176,8 @@ func (p *policy) check(f *faults.List, clockLimit time.Duration) {
 	f.Check(p.grace <= 0, "misfire grace is %v, must be positive", p.grace)
 	f.Check(p.scheduled && p.next == nil, "schedule is nil")
 	f.Check(p.catchesUp && p.catchUp < 0, "ticks to catch up are %d, must not be negative", p.catchUp)
+	f.Check(p.retries < 0 || p.retries > maxRetries, "retries are %d, must be 0 to %d", p.retries, maxRetries)
+	f.Check(p.backoff < 0 || p.backoff > maxBackoff || p.retries > 0 && p.backoff == 0, "backoff is %v, must be positive and at most %v", p.backoff, maxBackoff)
 	f.Check(p.minGap < 0, "minimum gap is %v, must not be negative", p.minGap)
 	least := p.least(clockLimit)
 	f.Check(p.retention != 0 && p.retention < least, "retention is %v, must be at least the misfire grace plus twice the clock limit, %v", p.retention, least)
@@ -179,6 +191,9 @@ func (p *policy) least(clockLimit time.Duration) time.Duration { return p.grace 
 
 // maxKeyLen is core's bound on a key.
 const maxKeyLen = 512
+
+// maxRetries and maxBackoff bound what WithRetry may ask for: its pauses double.
+const maxRetries, maxBackoff = 20, time.Hour
 
 // maxAttempts bounds what AtLeastOnce may ask for: each attempt is looked for in turn.
 const maxAttempts = 10

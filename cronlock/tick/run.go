@@ -3,6 +3,7 @@ package tick
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -31,8 +32,9 @@ type Claim struct {
 	unjoin func()
 	once   sync.Once
 
-	recorded        bool // the attempt
-	begun, returned bool // by the function
+	began           time.Time // the attempt, by the replica's clock
+	recorded        bool      // the attempt
+	begun, returned bool      // by the function
 	err             error
 	stopped         bool  // it returned an error when it had been told to stop
 	why             error // the reason for which it has not begun
@@ -96,10 +98,27 @@ func (r *Claim) Call() error {
 	if r.attempt > 1 || r.tick.late {
 		r.event(EventRerun)
 	}
-	err := r.job.fn(r.work)
+	err := r.try()
 	r.stopped = err != nil && r.work.Err() != nil && !errors.Is(context.Cause(r.work), ErrReplaced)
 	r.err, r.returned = errors.Join(err, r.lost()), true
 	return r.err
+}
+
+// try calls the function, again and again as far as the policy wants that of one that returns errors.
+func (r *Claim) try() error {
+	p := r.job.policy
+	run, _ := FromContext(r.work)
+	for pauses := p.backoff; ; pauses *= 2 {
+		err := r.job.fn(NewContext(r.work, run))
+		if err == nil || run.Retry == p.retries || r.work.Err() != nil {
+			return err
+		}
+		r.event(EventRetried)
+		if !pause(r.work, pauses/2+rand.N(pauses/2+1)) {
+			return err
+		}
+		run.Retry++
+	}
 }
 
 // begin records the attempt: a run that is not recorded has not started, and is left to others; one that is, is not
@@ -114,7 +133,8 @@ func (r *Claim) begin() error {
 	if r.attemptLease == nil {
 		return nil
 	}
-	err := r.complete(r.attemptLease, outcomeStarted)
+	r.began = r.job.service.clock().UTC().Round(0)
+	err := r.complete(r.attemptLease, started)
 	r.recorded = err == nil
 	if outage(err) && r.job.policy.runAnyway {
 		err = nil
@@ -158,7 +178,7 @@ func (r *Claim) tell(why error) {
 
 // An ending is what a run comes to.
 type ending struct {
-	outcome string         // of the tick, as recorded; empty: the tick is free for others
+	outcome Outcome        // of the tick, as recorded; empty: the tick is free for others
 	event   core.EventKind // empty: none
 }
 
@@ -185,11 +205,11 @@ func (r *Claim) ending() ending {
 	case !r.begun && !r.recorded:
 	case unfinished && r.job.policy.attempts > 1:
 	case lost:
-		e.outcome = outcomeLost
+		e.outcome = Lost
 	case r.err != nil || unfinished:
-		e.outcome = outcomeFailed
+		e.outcome = Failed
 	default:
-		e.outcome = outcomeRan
+		e.outcome = Ran
 	}
 	return e
 }
@@ -241,6 +261,7 @@ type Run struct {
 	Service, Job string
 	Tick         time.Time // the instant that the schedule names; zero for a run that no tick has caused, such as by RunNow
 	Attempt      int       // from 1 on; more only with AtLeastOnce
+	Retry        int       // how often the function has returned an error in this run; more than 0 only with WithRetry
 	FencingToken uint64    // grows with every run of the job; with Allow, with every attempt at the tick; 0 without protection
 }
 

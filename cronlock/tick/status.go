@@ -1,0 +1,127 @@
+package tick
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A Status is what the nodes know of a job.
+type Status struct {
+	Job   string
+	Next  time.Time    // the next tick; zero where the schedule is not known
+	Run   *core.Holder // the run under way, of whatever tick or by hand; nil: there is none, or runs may overlap
+	Ticks []TickStatus // of the ticks that are due, the latest first
+}
+
+// A TickStatus is what the nodes know of a tick.
+type TickStatus struct {
+	Tick    time.Time
+	Outcome Outcome
+	By      string    // the replica: host, process and a random part. Empty if none has it
+	Attempt int       // of the run; 0 where it is not known
+	Began   time.Time // by the replica's clock
+	Ended   time.Time // the same; zero for a run that goes on
+}
+
+// An Outcome is what has become of a tick.
+type Outcome string
+
+// Outcomes.
+const (
+	Ran       Outcome = "ran"       // the function has returned nil
+	Failed    Outcome = "failed"    // it has returned an error or panicked
+	Lost      Outcome = "lost"      // it has run, but its lease was lost on the way
+	Skipped   Outcome = "skipped"   // an earlier run went on
+	Abandoned Outcome = "abandoned" // every attempt ended without completion
+	Running   Outcome = "running"   // a replica has it
+	Open      Outcome = "open"      // nobody has it, or it was begun and not completed, and it may run yet
+	Missed    Outcome = "missed"    // nobody has run it, and it is too late, or its record has expired
+
+	started Outcome = "started" // of an attempt, and of a gap
+)
+
+// maxStatus bounds how many ticks a Status has.
+const maxStatus = 100
+
+// Status asks the nodes what has become of the latest ticks of the job, at most so many of them (1 to 100), and who runs it
+// now. It reads only, one key for each tick, so it may be called while the job runs, by pages and probes. Of a schedule that
+// does not name the same instants on all replicas, the nodes know the last start alone, and where its gaps have slots, none.
+// The error is core's, of [core.Locker.Inspect].
+func (j *Job) Status(ctx context.Context, ticks int) (Status, error) {
+	s := Status{Job: j.name}
+	if ticks < 1 || ticks > maxStatus {
+		return s, fmt.Errorf("tick: %w: the status of %d ticks was asked for, 1 to %d can be", core.ErrInvalid, ticks, maxStatus)
+	}
+	due, err := j.latest(ctx, ticks, &s)
+	if err != nil {
+		return Status{}, err
+	}
+	s.Ticks = make([]TickStatus, len(due))
+	errs := make([]error, len(due)+1)
+	var wg sync.WaitGroup
+	for i, t := range due {
+		wg.Go(func() { s.Ticks[i], errs[i] = j.inspect(ctx, t) })
+	}
+	if j.policy.overlap != Allow {
+		wg.Go(func() {
+			var run core.KeyState
+			run, errs[len(due)] = j.service.locker.Inspect(ctx, j.runKey())
+			s.Run = run.Holder
+		})
+	}
+	wg.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return Status{}, fmt.Errorf("tick: job %q: %w", j.name, errs[i])
+	}
+	return s, nil
+}
+
+// latest returns the latest ticks that are due, the latest first, and notes the next.
+func (j *Job) latest(ctx context.Context, most int, s *Status) (ticks []tick, err error) {
+	t, ok := j.due()
+	if !ok {
+		state, err := j.service.locker.Inspect(ctx, j.key("gap"))
+		if err != nil || state.Record == nil {
+			return nil, err
+		}
+		at, err := startedTick(state.Record)
+		if err != nil {
+			return nil, nil //nolint:nilerr // it is not one of ours
+		}
+		return []tick{newTick(Tick{At: at}, j.policy)}, nil
+	}
+	s.Next = t.Next
+	for back := t.Period; len(ticks) < most && back < 400*24*time.Hour; back *= 2 {
+		ticks = nil
+		for at := j.policy.next(t.At.Add(-back)); !at.After(t.At) && !at.IsZero(); at = j.policy.next(at) {
+			ticks = append(ticks, newTick(Tick{At: at, Exact: true}, j.policy))
+		}
+	}
+	ticks = last(most, ticks)
+	slices.Reverse(ticks)
+	return ticks, nil
+}
+
+// inspect finds out what has become of a tick.
+func (j *Job) inspect(ctx context.Context, t tick) (TickStatus, error) {
+	state, err := j.service.locker.Inspect(ctx, j.key(t.key()...))
+	is := TickStatus{Tick: t.At}
+	switch {
+	case err != nil:
+	case state.Record != nil:
+		r, _ := parseRecord(state.Record.Result)
+		is.Outcome, is.By, is.Attempt, is.Began, is.Ended = r.Outcome, r.By, r.Attempt, r.Began, r.At
+	case state.Holder != nil:
+		is.Outcome, is.By, is.Began = Running, state.Holder.Shown, state.Holder.Since
+	case j.service.Now().Sub(t.At) <= j.policy.grace, j.policy.attempts > 1 && j.service.Now().Sub(t.At) <= j.rerunnable(t):
+		is.Outcome = Open
+	default:
+		is.Outcome = Missed
+	}
+	return is, err
+}
