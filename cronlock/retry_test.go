@@ -60,6 +60,7 @@ func TestRetryStops(t *testing.T) {
 		first.job(gocron.CronJob(minutely, true), func(context.Context) error { return errors.New("no") })
 		second := w.replica("second", AtLeastOnce(2), WithClock(skewed{defaults().clock, -300 * time.Millisecond}))
 		second.job(gocron.CronJob(minutely, true), nil)
+		time.Sleep(time.Second)
 		first.sched.Start()
 		second.sched.Start()
 		at := untilMinute(5 * time.Second)
