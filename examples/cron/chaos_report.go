@@ -49,7 +49,7 @@ func (j *chaosJudge) report() string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-7s %3d ticks:", j.name, len(j.ticks()))
-	for _, o := range []outcome{once, again, skipped, lost, lostClaim, missed, unseen, usedUp, wrong} {
+	for _, o := range []outcome{once, again, skipped, lost, lostClaim, missed, usedUp, wrong} {
 		fmt.Fprintf(&b, " %d %s,", by[o], o)
 	}
 	fmt.Fprintf(&b, " %d starts:", len(j.all))

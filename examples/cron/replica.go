@@ -89,6 +89,9 @@ func replica(name string) error {
 		}
 		defer elector.Close(ctx)
 		opts = append(opts, cronlock.WithElector(elector))
+		if m.chaos { // a leader may have been dead or stopped when a tick fell due
+			opts = append(opts, cronlock.WithCatchUp(100))
+		}
 	}
 	cron, err := cronlock.New(locker, scheduler, "demo", opts...)
 	if err != nil {
