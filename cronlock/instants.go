@@ -14,10 +14,10 @@ import (
 // instants returns the function that gives the first tick of a schedule after an instant (zero: none), for schedules
 // whose ticks are the same instants on all replicas; nil for others. The scheduler's location is in.
 //
-// Where clocks change, it gives what no replica disagrees about. Which instant gocron takes for a daily, weekly or
-// monthly job at a wall time that does not exist on a day depends on an option that cannot be read, and time.Date does
-// not say which it takes for one that exists twice: both are left out, lest a tick have a second identity. Of a cron
-// job it gives the ticks of a scheduler that was running before the change.
+// On a day on which clocks change, it leaves out wall times of a daily, weekly or monthly schedule that do not exist or
+// exist twice. What gocron makes of the former depends on an option that cannot be read, and time.Date does not say
+// which of two instants it takes: a tick must not get a second identity. Of a cron schedule it gives the ticks of a
+// scheduler that was started before the change.
 func instants(s gocron.JobSchedule, in *time.Location) func(after time.Time) time.Time {
 	switch s := s.(type) {
 	case gocron.CronJobSchedule:
@@ -34,17 +34,16 @@ func instants(s gocron.JobSchedule, in *time.Location) func(after time.Time) tim
 			return n > 0 || slices.Contains(s.DaysFromEnd, n)
 		})
 	case gocron.OneTimeJobSchedule:
-		sorted := slices.SortedFunc(slices.Values(s.StartAt), time.Time.Compare)
-		return func(after time.Time) time.Time { return firstAfter(sorted, after) }
+		return func(after time.Time) (first time.Time) {
+			for _, t := range s.StartAt {
+				if t.After(after) && (first.IsZero() || t.Before(first)) {
+					first = t
+				}
+			}
+			return first
+		}
 	}
 	return nil
-}
-
-func firstAfter(sorted []time.Time, after time.Time) time.Time {
-	if i := slices.IndexFunc(sorted, func(t time.Time) bool { return t.After(after) }); i >= 0 {
-		return sorted[i]
-	}
-	return time.Time{}
 }
 
 // cronInstants reads a crontab as gocron does. Its parser takes seconds if they are there: gocron has refused those
@@ -92,13 +91,10 @@ func wallInstants(interval uint, at []time.Time, in *time.Location, due func(day
 			if !due(day) {
 				continue
 			}
-			var ticks []time.Time
-			for _, t := range at {
-				ticks = append(ticks, instantOf(day, t, in))
-			}
-			slices.SortFunc(ticks, time.Time.Compare)
-			if tick := firstAfter(ticks, after); !tick.IsZero() {
-				return tick
+			for _, t := range at { // gocron has sorted them
+				if tick := instantOf(day, t, in); tick.After(after) {
+					return tick
+				}
 			}
 		}
 		return time.Time{}
