@@ -164,9 +164,24 @@ func (s instantsOf) Next(after time.Time) time.Time {
 		if err != nil || coming.IsZero() { // the scheduler has not started, or has stopped: its location is not known
 			return time.Time{}
 		}
-		if s.j.instants = instants(h.Schedule(), coming.Location()); s.j.instants == nil {
-			s.j.instants = func(time.Time) time.Time { return time.Time{} }
-		}
+		s.j.instants = s.j.within(instants(h.Schedule(), coming.Location()))
 	}
 	return s.j.instants(after)
+}
+
+// within keeps to the bounds that gocron's options set.
+func (j *Job) within(next func(time.Time) time.Time) func(time.Time) time.Time {
+	t := traitsOf(j.options)
+	return func(after time.Time) (at time.Time) {
+		if next == nil || t.custom {
+			return at
+		}
+		if after.Before(t.start) {
+			after = t.start.Add(-1)
+		}
+		if at = next(after); !t.stop.IsZero() && at.After(t.stop) {
+			return time.Time{}
+		}
+		return at
+	}
 }

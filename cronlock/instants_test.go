@@ -344,3 +344,36 @@ func TestInstantsThereAreNone(t *testing.T) {
 		})
 	}
 }
+
+// What gocron's options add to a schedule counts for the ticks of the past, too.
+func TestInstantsWithinBounds(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		day := time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)
+		r := w.replica("0")
+		r.sched.Start()
+		bounded := r.add("bounded", gocron.CronJob(minutely, true), nil, WithGocron(
+			gocron.WithStartAt(gocron.WithStartDateTime(day)), gocron.WithTags("a"), gocron.WithStopAt(gocron.WithStopDateTime(day.Add(time.Hour)))))
+		for after, want := range map[time.Time]time.Time{
+			day.Add(-time.Hour):       day,
+			day:                       day.Add(time.Minute),
+			day.Add(59 * time.Minute): day.Add(time.Hour),
+			day.Add(time.Hour):        {},
+		} {
+			if got := (instantsOf{bounded}).Next(after); !got.Equal(want) {
+				t.Errorf("after %v: %v, want %v", after, got, want)
+			}
+		}
+		custom := r.add("custom", gocron.CronJob("whenever", true), nil, WithGocron(gocron.WithCronImplementation(everyMinute{})))
+		if got := (instantsOf{custom}).Next(day); !got.IsZero() {
+			t.Errorf("of another language for crontabs: %v", got)
+		}
+	})
+}
+
+// everyMinute is a gocron.Cron with a language of its own.
+type everyMinute struct{}
+
+func (everyMinute) IsValid(string, *time.Location, time.Time) error { return nil }
+func (everyMinute) Next(after time.Time) time.Time {
+	return after.Truncate(time.Minute).Add(time.Minute)
+}

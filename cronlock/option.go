@@ -65,18 +65,36 @@ func WithGocron(opts ...gocron.JobOption) JobOption {
 
 func (c *jobConfig) check(f *faults.List) {
 	f.Check(slices.ContainsFunc(c.gocron, func(o gocron.JobOption) bool { return o == nil }), "an option of gocron is nil")
-	f.Check(slices.ContainsFunc(c.gocron, limited), "gocron.WithLimitedRuns counts the runs of one replica, and not those of the service")
+	f.Check(traitsOf(c.gocron).limited, "gocron.WithLimitedRuns counts the runs of one replica, and not those of the service")
 }
 
-// limited reports whether an option of gocron limits the number of runs. gocron does not tell, so the option is applied to
-// a job that is none.
-func limited(o gocron.JobOption) bool {
-	if o == nil {
-		return false
+// traits are what must be known of gocron's options for a job.
+type traits struct {
+	limited     bool      // WithLimitedRuns
+	custom      bool      // WithCronImplementation: the crontab may mean anything
+	start, stop time.Time // WithStartAt and WithStopAt; zero: none
+}
+
+// traitsOf applies the options to a job that is none, because gocron does not tell what they are.
+func traitsOf(opts []gocron.JobOption) (t traits) {
+	if len(opts) == 0 {
+		return t
 	}
-	f := reflect.ValueOf(o)
-	job := reflect.New(f.Type().In(0).Elem())
-	f.Call([]reflect.Value{job, reflect.ValueOf(time.Now())}) // what is wrong with it, gocron says
-	limit := job.Elem().FieldByName("limitRunsTo")
-	return limit.IsValid() && !limit.IsNil()
+	job := reflect.New(reflect.TypeOf(opts[0]).In(0).Elem())
+	for _, o := range opts {
+		if o != nil {
+			reflect.ValueOf(o).Call([]reflect.Value{job, reflect.ValueOf(time.Now())}) // what is wrong with it, gocron says
+		}
+	}
+	is := func(name string) bool {
+		f := job.Elem().FieldByName(name)
+		return f.IsValid() && !f.IsZero()
+	}
+	instant := func(name string) (at time.Time) {
+		if f := job.Elem().FieldByName(name); f.IsValid() {
+			at = *(*time.Time)(f.Addr().UnsafePointer())
+		}
+		return at
+	}
+	return traits{is("limitRunsTo"), is("cron"), instant("startTime"), instant("stopTime")}
 }
