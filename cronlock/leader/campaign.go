@@ -1,8 +1,10 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -20,14 +22,13 @@ func (e *Elector) campaign() {
 	for warned := false; e.closing.Err() == nil; {
 		lease, err := e.stand()
 		switch class := core.ClassOf(err); {
-		case err == nil:
-			e.note(nil)
-			e.reign(lease)
-			warned = false
-		case e.closing.Err() != nil:
-		case class == core.ClassHeld: // heard from the nodes again
+		case err != nil && e.closing.Err() != nil:
+		case err == nil || class == core.ClassHeld: // heard from the nodes again
 			e.note(nil)
 			warned = false
+			if err == nil {
+				e.reign(lease)
+			}
 		case class == core.ClassClosed:
 			e.note(err)
 			e.locker.Logger().Error("leader: no campaign for leadership any more: the Locker is closed", "group", e.group)
@@ -46,11 +47,10 @@ func (e *Elector) campaign() {
 // stand waits for the leadership. After a failure it does not wait, so as to learn at once that there are nodes again: a
 // wait fails only when no quorum has answered for as long as the TTL.
 func (e *Elector) stand() (*core.Lease, error) {
-	key := core.Key("cron-leader", e.group)
 	if e.Check(e.closing) != nil {
-		return e.locker.TryAcquire(e.closing, key)
+		return e.locker.TryAcquire(e.closing, e.key)
 	}
-	return e.locker.Acquire(e.closing, key)
+	return e.locker.Acquire(e.closing, e.key)
 }
 
 // note keeps what Check says.
@@ -60,7 +60,8 @@ func (e *Elector) note(trouble error) {
 	e.trouble = trouble
 }
 
-// reign leads for one term.
+// reign leads for one term, until it was given up and has come to rest, or was lost. Its work may go on for a while after
+// OnLost then, but not into the next campaign.
 func (e *Elector) reign(lease *core.Lease) {
 	t := newTerm(e.group, lease)
 	if !e.accede(t) { // Close has found no term to wait for
@@ -68,29 +69,32 @@ func (e *Elector) reign(lease *core.Lease) {
 		return
 	}
 	e.event(EventElected)
-	elected, shown := start(func() { e.welcome(t) }), start(func() { e.show(t) })
-	if err := t.last(); err != nil {
-		e.depose(t, err, elected)
+	var elected, heeding sync.WaitGroup
+	elected.Go(func() {
+		defer t.gate.Leave()
+		e.elected(t.notice, t.Term)
+	})
+	heeding.Go(func() { e.heed(t) })
+	err := t.last()
+	ended := EventDeposed
+	if err == nil {
+		ended = EventResigned
+		e.vacate(t)
 	} else {
-		e.resign(t)
+		e.note(err)
 	}
-	<-shown
-}
-
-// welcome is the part of OnElected in the term.
-func (e *Elector) welcome(t *term) {
-	defer t.gate.Leave()
-	e.elected(t.notice, t.Term)
-}
-
-// start runs f, and closes the channel when f has returned.
-func start(f func()) (returned chan struct{}) {
-	returned = make(chan struct{})
-	go func() {
-		defer close(returned)
-		f()
-	}()
-	return returned
+	t.work.end(cmp.Or(err, errResigned))
+	close(t.over)
+	elected.Wait()
+	e.event(ended)
+	e.lost(t.Term, err)
+	if err == nil {
+		pause(e.closing, afterResign)
+	} else {
+		<-t.gate.Empty()
+		e.vacate(t)
+	}
+	heeding.Wait()
 }
 
 // accede makes t the current term. It reports false once the Elector is closed.
@@ -105,28 +109,6 @@ func (e *Elector) accede(t *term) bool {
 	return true
 }
 
-// resign ends a term that has come to rest.
-func (e *Elector) resign(t *term) {
-	e.vacate(t)
-	t.work.end(errResigned)
-	close(t.over)
-	e.event(EventResigned)
-	e.lost(t.Term, nil)
-	pause(e.closing, afterResign)
-}
-
-// depose ends a term whose lease was lost. Its work may go on for a while after OnLost, but not into the next campaign.
-func (e *Elector) depose(t *term, err error, elected <-chan struct{}) {
-	e.note(err)
-	t.work.end(err)
-	close(t.over)
-	<-elected
-	e.event(EventDeposed)
-	e.lost(t.Term, err)
-	<-t.gate.Empty()
-	e.vacate(t)
-}
-
 func (e *Elector) vacate(t *term) {
 	t.lease.Release(e.closing)
 	e.mu.Lock()
@@ -139,10 +121,7 @@ func (e *Elector) event(kind core.EventKind) {
 }
 
 func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
 }

@@ -14,8 +14,8 @@ import (
 // its construction until Close, whatever fails meanwhile. It is safe for concurrent use.
 type Elector struct {
 	config
-	locker  *core.Locker // of the leadership
-	records *records
+	locker *core.Locker
+	key    string // of the leadership
 
 	closing context.Context
 	close   context.CancelFunc
@@ -33,7 +33,7 @@ type Elector struct {
 // without a leader after its leader died. After one that resigned, the candidate that has waited for longest leads within
 // two round trips to the nodes.
 func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
-	e := &Elector{config: defaults(group), done: make(chan struct{}), next: make(chan struct{})}
+	e := &Elector{config: defaults(group), key: core.Key("cron-leader", group), done: make(chan struct{}), next: make(chan struct{})}
 	var f faults.List
 	faults.Apply(&f, opts, func(o Option) { o.apply(&e.config) })
 	f.Check(locker == nil, "locker is nil")
@@ -42,11 +42,9 @@ func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	// That another process leads is no error, and terms have no end.
-	var err, rerr error
-	e.locker, err = locker.With(core.Name(group), core.Linger(core.Forever), core.FixedLease(false),
-		core.MaxWait(0), core.MaxHold(0), core.MinHold(0))
-	e.records, rerr = newRecords(locker, group)
-	if err := cmp.Or(err, rerr); err != nil {
+	var err error
+	if e.locker, err = locker.With(core.Name(group), core.Shows(e.identity), core.Linger(core.Forever), core.FixedLease(false),
+		core.MaxWait(0), core.MaxHold(0), core.MinHold(0)); err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
 	e.closing, e.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
@@ -62,7 +60,7 @@ func (e *Elector) IsLeader(context.Context) error {
 
 // Term returns the term in which this process leads. The error is ErrNotLeader. It asks nobody and does not wait.
 func (e *Elector) Term() (Term, error) {
-	if t := e.current(); t != nil && t.leads() {
+	if t := e.current(); t.leads() {
 		return t.Term, nil
 	}
 	return Term{}, ErrNotLeader
@@ -75,7 +73,7 @@ func (e *Elector) Term() (Term, error) {
 // this process leads belongs into OnElected. Call leave when the work is over.
 func (e *Elector) Enter(ctx context.Context) (work context.Context, leave func(), err error) {
 	t := e.current()
-	if t == nil || !t.leads() || !t.gate.Enter() {
+	if !t.leads() || !t.gate.Enter() {
 		return ctx, func() {}, ErrNotLeader
 	}
 	work, stop := core.Join(t.mark(ctx), t.work)
@@ -90,9 +88,9 @@ func (e *Elector) Enter(ctx context.Context) (work context.Context, leave func()
 func (e *Elector) Wait(ctx context.Context) error {
 	for {
 		e.mu.Lock()
-		t, next := e.term, e.next
+		next := e.next
 		e.mu.Unlock()
-		if t != nil && t.leads() {
+		if e.IsLeader(ctx) == nil {
 			return nil
 		}
 		select {

@@ -134,8 +134,8 @@ func TestNewNamesEveryFault(t *testing.T) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
-	_, err = leader.New(nil, "group", leader.OnLost(nil), leader.WithIdentity(strings.Repeat("i", 257)))
-	for _, want := range []string{"callback is nil", "identity has 257 bytes"} {
+	_, err = leader.New(nil, "group", leader.OnLost(nil), leader.WithIdentity(strings.Repeat("i", 254)))
+	for _, want := range []string{"callback is nil", "identity has 254 bytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}

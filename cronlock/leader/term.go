@@ -46,7 +46,7 @@ func newTerm(group string, lease *core.Lease) *term {
 }
 
 // leads looks at the clock, too.
-func (t *term) leads() bool { return t.notice.Err() == nil }
+func (t *term) leads() bool { return t != nil && t.notice.Err() == nil }
 
 // last waits until the term was given up and nobody is inside any more, or until it was lost, which is the error.
 func (t *term) last() error {
