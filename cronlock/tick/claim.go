@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ func (j *Job) claim(ctx context.Context, t tick, ended func(*Claim, error)) (*Cl
 	r := &Claim{job: j, tick: t, ended: ended, ctx: ctx, leave: func() {}}
 	for _, step := range []func() error{
 		r.enter,       // open, and this replica leads if it must
+		r.await,       // the tick, by the nodes' clocks
 		r.inTime,      // the clock, and the misfire grace
 		r.takeGap,     // only where replicas do not share the ticks: its record names the tick for all of them
 		r.takeTick,    // held or done elsewhere: that is the answer
@@ -61,6 +63,32 @@ func (r *Claim) enter() error {
 		return err
 	}
 	r.term, r.leave = ctx, leave
+	return nil
+}
+
+// await waits until the tick is due by the nodes' clocks, so that a replica whose clock is ahead does not run it early, and
+// for a moment more, so that it is not always the same replica that comes first. Where that takes too long for a host whose
+// next tick would have to wait, the tick is pursued.
+func (r *Claim) await() error {
+	t, s := r.tick, r.job.service
+	if !t.shared || t.late {
+		return nil
+	}
+	early := t.At.Sub(s.Now())
+	if early > s.clockLimit {
+		return nil // which is refused
+	}
+	if early > t.Period/2 {
+		r.job.pursue(t)
+		return ErrEarly
+	}
+	wait := max(early, 0)
+	if s.elector == nil {
+		wait += rand.N(min(t.Period/20, 50*time.Millisecond) + 1)
+	}
+	if !pause(r.term, wait) {
+		return context.Cause(r.term)
+	}
 	return nil
 }
 
@@ -242,11 +270,9 @@ func (r *Claim) release(leases ...*core.Lease) {
 }
 
 // cutOff reports whether a replica that does not lead, and so has asked nobody, cannot reach the nodes either. It asks for
-// a key that nobody needs: the tick is the leader's to take.
+// a key that nobody has: the tick is the leader's to take.
 func (r *Claim) cutOff() bool {
-	r.term = r.ctx
-	lease, err := r.acquire(r.job.key("reach"), 0)
-	r.release(lease)
+	_, err := r.job.service.locker.Inspect(r.ctx, r.job.key("reach"))
 	return outage(err)
 }
 

@@ -58,7 +58,8 @@ type follower struct {
 	tick  tick
 	limit time.Duration // for so long after the tick
 	began time.Time
-	err   error // why it goes on
+	err   error         // why it goes on
+	left  time.Duration // for so long the holder has the tick, if it dies; 0: not known
 }
 
 // follower returns nil where there is one already.
@@ -85,10 +86,10 @@ func (f *follower) follow(ctx context.Context) {
 	if d := f.tick.At.Sub(f.job.service.Now()); d > 0 {
 		pause(ctx, d)
 	} else {
-		pause(ctx, askAfter(f.err, time.Since(f.began)))
+		pause(ctx, f.after())
 	}
 	for !f.step(ctx) {
-		pause(ctx, askAfter(f.err, time.Since(f.began)))
+		pause(ctx, f.after())
 	}
 }
 
@@ -110,15 +111,15 @@ func (f *follower) step(ctx context.Context) (over bool) {
 
 func (f *follower) ask(ctx context.Context) (over bool) {
 	j, t := f.job, f.tick
-	err := j.ask(ctx, t)
-	if errors.Is(err, core.ErrHeld) || t.Gap > 0 {
+	left, err := j.ask(ctx, t)
+	f.left = left
+	if left > 0 || t.Gap > 0 {
 		f.limit = j.rerunnable(t) // somebody has begun with it
 	}
 	if err == nil {
 		err = j.rerun(ctx, t)
 	}
-	f.err = err
-	switch {
+	switch f.err = err; {
 	case err == nil, ctx.Err() != nil, errors.Is(err, ErrNotLeader), errors.Is(err, ErrMissed), errors.Is(err, ErrReplaced):
 		return true
 	case j.policy.overlap == Replace && errors.Is(err, ErrOverlap):
@@ -128,30 +129,38 @@ func (f *follower) ask(ctx context.Context) (over bool) {
 	return class == core.ClassDone || class == core.ClassClosed
 }
 
-// askAfter is when to ask again: after half of the time that was spent waiting, so that a run which ends early is soon
+// after is when to ask again: after half of the time that was spent waiting, so that a run which ends early is soon
 // noticed, and at the latest when the holder's lease ends if its process is dead.
-func askAfter(err error, waited time.Duration) time.Duration {
-	d := max(waited/2, askMin)
-	var op *core.OpError
-	if errors.As(err, &op) && op.RetryAfter > 0 {
-		d = min(d, op.RetryAfter)
-	} else {
-		d = min(d, time.Second)
+func (f *follower) after() time.Duration {
+	most := time.Second
+	if f.left > 0 {
+		most = min(f.left, askMax)
 	}
-	return min(d, askMax) + rand.N(askMin/10) // replicas do not ask at once
+	return min(max(time.Since(f.began)/2, askMin), most) + rand.N(askMin/10) // replicas do not ask at once
 }
 
-// ask finds out whether the tick can be run: nil if so. Past the misfire grace, only one that was started can be.
-func (j *Job) ask(ctx context.Context, t tick) error {
-	r := &Claim{job: j, tick: t, ctx: ctx, term: ctx}
-	err := r.takeTick()
-	if err == nil && j.service.Now().Sub(t.At) > j.policy.grace {
-		if err = r.takeAttempt(); err == nil && r.attempt == 1 {
-			err = ErrMissed
-		}
+// ask finds out whether the tick can be run, and else for how long its holder has it. It only looks, because who asked for
+// the tick would keep it from those who come to it just then. Past the misfire grace, only one that was started can be run.
+func (j *Job) ask(ctx context.Context, t tick) (left time.Duration, err error) {
+	s := j.service
+	if s.elector != nil && s.elector.IsLeader(ctx) != nil {
+		return 0, ErrNotLeader
 	}
-	r.release(r.attemptLease, r.tickLease)
-	return err
+	state, err := s.locker.Inspect(ctx, j.key(t.key()...))
+	switch {
+	case err != nil:
+		return 0, err
+	case state.Record != nil:
+		return 0, core.ErrDone
+	case state.Holder != nil:
+		return state.Holder.Left, core.ErrHeld
+	case s.Now().Sub(t.At) <= j.policy.grace:
+		return 0, nil
+	}
+	if state, err = s.locker.Inspect(ctx, j.key(t.attemptKey(1)...)); err == nil && state.Record == nil {
+		err = ErrMissed
+	}
+	return 0, err
 }
 
 // rerun has the host run the tick, and waits for the end of the run.

@@ -2,7 +2,6 @@ package tick
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,33 +73,7 @@ func (j *Job) Claim(ctx context.Context, t Tick) (*Claim, error) {
 	if j.skips(t.At) {
 		j.owe()
 	}
-	of := newTick(t, j.policy)
-	if err := j.await(ctx, of); err != nil {
-		return nil, &Error{Job: j.name, Tick: t.At, Err: err}
-	}
-	return j.claim(ctx, of, j.follow)
-}
-
-// await waits until the tick is due by the nodes' clocks, so that a replica whose clock is ahead does not run it early, and
-// for a moment more, so that it is not always the same replica that comes first. Where that takes too long for a host whose
-// next tick would have to wait, the tick is pursued.
-func (j *Job) await(ctx context.Context, t tick) error {
-	if !t.shared {
-		return nil
-	}
-	early := t.At.Sub(j.service.Now())
-	if early > t.Period/2 && early <= j.service.clockLimit {
-		j.pursue(t)
-		return ErrEarly
-	}
-	d := max(early, 0)
-	if j.service.elector == nil {
-		d += rand.N(min(t.Period/20, 50*time.Millisecond) + 1)
-	}
-	if early <= j.service.clockLimit && !pause(ctx, d) {
-		return context.Cause(ctx)
-	}
-	return nil
+	return j.claim(ctx, newTick(t, j.policy), j.follow)
 }
 
 // skips reports whether the host has not called for all ticks before this one, as when the process was asleep.

@@ -16,7 +16,7 @@ import (
 //	cron, service, job, tick, instant, attempt, 2   recorded before the second run of the tick starts
 //	cron, service, job, gap                         recorded for as long as nobody may start the job
 //	cron, service, job, gap, Monday/1               the same for those of its ticks that repeat as one
-//	cron, service, job, reach                       held for a moment by who has to know whether the nodes can be reached
+//	cron, service, job, reach                       looked at by who has to know whether the nodes can be reached
 //	cron-leader, group                              held by the leader
 
 func (j *Job) key(parts ...string) string {
