@@ -34,7 +34,7 @@ func (j *Job) follow(r *Claim, err error) {
 }
 
 // pursue follows ticks in the background until each has run, or does not run any more. Those that nobody has run in their
-// order.
+// order, unless runs may overlap.
 func (j *Job) pursue(ticks ...tick) {
 	s := j.service
 	var followers []*follower
@@ -45,7 +45,7 @@ func (j *Job) pursue(ticks ...tick) {
 	}
 	s.gate.Go(func() {
 		for _, f := range followers {
-			if s.Now().Before(f.tick.At) || !f.step(s.closing) {
+			if j.policy.overlap == Allow || s.Now().Before(f.tick.At) || !f.step(s.closing) {
 				s.gate.Go(func() { f.follow(s.closing) })
 			}
 		}
