@@ -44,6 +44,8 @@
 // each node tells the first two by pub/sub, and keeps the key for the first three for a short time each. Who is
 // not told, whatever the reason, asks by itself.
 //
+// [Locker.Inspect] runs no script: it reads what the nodes store.
+//
 // The state of a lease:
 //
 //	            granted                  Release, Complete

@@ -172,6 +172,19 @@ func TestInspectWithNodesDown(t *testing.T) {
 	}
 }
 
+// A server that must not take part, such as one that is listed twice, has no say.
+func TestInspectOfUnfitNodes(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for _, n := range p.e.nodes[1:] {
+			n.fault = errSameServer
+		}
+		_, err := p.Inspect(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		wantErr(t, err, errSameServer)
+	})
+}
+
 // What ends a look, and what is known then.
 func TestInspectEnds(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

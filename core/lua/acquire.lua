@@ -1,6 +1,6 @@
 -- Grants the resource to the attempt where nobody holds it and nothing is recorded as done.
 -- settle '1' = grant although a record stands, and show it, to settle it
--- carried by the holder: shown to those it keeps waiting; '' or nil = nothing
+-- carried by the holder: shown to those it keeps waiting, and to who looks; '' or nil = nothing
 -- channel: of a call that waits, to be woken ("<how> <channel>", see queue.lua); '' or nil = it does not wait
 -- wait: what it is called, '' or nil = as this attempt   ticket: when it began (client wall clock, us)
 -- ARGV own+1 token that the client proposes, the same to all nodes: so they agree in one round (its wall clock, us)

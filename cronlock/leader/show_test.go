@@ -130,6 +130,41 @@ func TestNoLeaderIsKnown(t *testing.T) {
 	}
 }
 
+// A leader that resigns is shown to others until its work has ended, one that dies until its lease has.
+func TestLeaderThatHasGone(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		l, f := w.pair()
+		_, leave := w.enter(l)
+		resigned := during(func() error { return l.Resign(w.Context()) })
+		time.Sleep(time.Minute)
+		if h, err := f.Leader(w.Context()); err != nil || h.Identity != l.name {
+			w.Errorf("while it finishes its work: %+v, %v", h, err)
+		}
+		leave()
+		isErr(w.T, "Resign", testutil.Receive(w.T, resigned), nil)
+		await(w.T, taking, "the other one leads", f.leads)
+		w.known(f, l)
+
+		isErr(w.T, "Close", l.Close(w.Context()), nil)
+		shown := w.candidate("shown")
+		f.locks.Link.Kill()
+		died := time.Now()
+		for !shown.leads() {
+			h, err := shown.Leader(w.Context())
+			if err != nil {
+				isErr(w.T, "after the end of its lease", err, leader.ErrNoLeader)
+			} else if h.Identity == f.name && time.Since(died) > ttl+100*time.Millisecond {
+				w.Fatalf("%v after its death: %+v", time.Since(died), h)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if d := time.Since(died); d > ttl+taking {
+			w.Errorf("it took %v", d)
+		}
+		w.known(shown, shown)
+	})
+}
+
 // Where no quorum answers, who leads cannot be said; the answer does not take for ever.
 func TestLeaderWithoutNodes(t *testing.T) {
 	bubble(t, 3, func(w *world) {
@@ -186,6 +221,24 @@ func TestRequestResign(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A request stands while one node has it.
+func TestRequestOnOneNode(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		l, f := w.pair()
+		time.Sleep(time.Second)
+		isErr(w.T, "asking", f.RequestResign(w.Context()), nil)
+		synctest.Wait()
+		for _, n := range w.nodes[1:] {
+			for _, key := range keysOf(n, "r", "cron-leader-resign") {
+				if _, err := n.Exec("DEL", key); err != nil {
+					w.Fatal(err)
+				}
+			}
+		}
+		await(w.T, 4*time.Second, "it leads no more", func() bool { return !l.leads() })
+	})
 }
 
 // Several may ask at once, or again; whoever asks while nobody leads is told so.
