@@ -44,8 +44,10 @@ func TestWaitersSeeWhatTheHolderCarries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // the first process is done with its release
 		here.TryAcquire(t.Context(), "k")
 		w.release(next)
+		synctest.Wait()
 		w.release(w.acquire(here, "k")) // nobody in the way
 		_, outs := holder.of(t, OpAcquire)
 		_, there := waiter.of(t, OpAcquire)

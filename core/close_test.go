@@ -251,7 +251,7 @@ func TestOpen(t *testing.T) {
 	for _, s := range testutil.NewServers(t, 3) {
 		urls = append(urls, "redis://"+s.Addr()+"/1")
 	}
-	l, err := Open(urls, quietly)
+	l, err := Open(urls, quietly, unhurried)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestCloseOfAnOpenedLockerBreaksWhatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := l.TryAcquire(t.Context(), "k")
+	lease, err := l.Acquire(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
 	}

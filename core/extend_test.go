@@ -372,6 +372,7 @@ func TestReleaseAfterAnExtension(t *testing.T) {
 				w.release(w.acquire(other, "k"))
 				continue
 			}
+			synctest.Wait() // nothing is on its way that a request might wait for
 			p.set(fate{refuse: true}, releaseScript)
 			err := lease.Release(t.Context())
 			wantErr(t, err, ErrUnavailable)

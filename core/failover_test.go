@@ -176,7 +176,7 @@ func TestRealClusterFailover(t *testing.T) {
 	contender := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	witness := c.Servers[0]
 	server := func(key string) *testutil.Server { return c.Master(witness, key) }
-	_, err := New([]redis.UniversalClient{witness.Client()}, quietly)
+	_, err := New([]redis.UniversalClient{witness.Client()}, quietly, unhurried)
 	wantInError(t, err, "belongs to a Redis Cluster", "redis.ClusterClient")
 	all := r.hold(holder, contender, 36, server)
 	victim := c.Servers[1]
@@ -220,7 +220,7 @@ func TestRealSentinelFailover(t *testing.T) {
 	holder := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	contender := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	server := func(string) *testutil.Server { return c.Primary() }
-	_, err := Open([]string{"redis://" + c.Addr()}, quietly)
+	_, err := Open([]string{"redis://" + c.Addr()}, quietly, unhurried)
 	wantInError(t, err, "Sentinel", "redis.NewFailoverClient")
 	all := r.hold(holder, contender, 12, server)
 	r.survive(all, c.Primary(), server)

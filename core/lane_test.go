@@ -178,7 +178,7 @@ func TestErrorsInABatch(t *testing.T) {
 // A replica refuses all of a batch, as an error by which a client that follows failovers looks for the primary.
 func TestRealBatchOnAReplica(t *testing.T) {
 	r := onRedis(t, 1)
-	p := r.process()
+	p := r.process(unhurried)
 	lease := r.acquire(p, "k")
 	client := r.servers[0].Client()
 	if err := client.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil { // nobody answers there

@@ -97,7 +97,7 @@ func ExampleNewContext() {
 func ExampleCron_Add() {
 	node := testutil.StartNode()
 	defer node.Close()
-	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.TTL(time.Second), core.WithClockWindow(100*time.Millisecond))
+	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.TTL(5*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

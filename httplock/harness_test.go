@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,6 +47,12 @@ func newLocker(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *core.
 	return newReplica(t, nodes, opts...).Locker
 }
 
+// patientLocker is newLocker for real time.
+func patientLocker(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *core.Locker {
+	t.Helper()
+	return newLocker(t, nodes, slices.Concat(patient, opts)...)
+}
+
 // newReplica is newLocker with a network that can be cut.
 func newReplica(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *locktest.Locker {
 	t.Helper()
@@ -54,7 +61,7 @@ func newReplica(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *lock
 	return l
 }
 
-// patient is for servers in real time, in tests that do not wait for a lease to run out: a machine may be slow.
+// patient is for real time, in tests that do not wait for a lease to run out: a machine may be slow.
 var patient = []core.Option{core.TTL(time.Minute), core.WithClockWindow(5 * time.Second)}
 
 // lockerOn is for clients of a test's own.

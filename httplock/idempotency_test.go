@@ -276,7 +276,7 @@ func TestIdempotentRequestOutlivesItsClient(t *testing.T) {
 			t.Errorf("the context ended with the client: %v", err)
 		}
 	}}
-	r, _ := s.replica(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"))
+	r, _ := s.replica(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"))
 	noticed := make(chan struct{}, 2) // also of the second request's end
 	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		context.AfterFunc(req.Context(), func() { noticed <- struct{}{} })

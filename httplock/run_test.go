@@ -19,11 +19,11 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// lossy is a server over TCP whose lease is lost within a second when its node hangs.
+// lossy is a server over TCP whose lease is lost within three seconds when its node hangs.
 func lossy(t *testing.T, handler gin.HandlerFunc, opts ...Option) (*httptest.Server, *testutil.Node, *events) {
 	nodes := testutil.NewNodes(t, 1)
 	seen := &events{}
-	m := middleware(t, newLocker(t, nodes, core.TTL(time.Second), core.WithObserver(seen.Observer())), append(opts, ByParam("id"))...)
+	m := middleware(t, newLocker(t, nodes, core.TTL(4*time.Second), core.WithClockWindow(400*time.Millisecond), core.WithObserver(seen.Observer())), append(opts, ByParam("id"))...)
 	r := gin.New()
 	r.Use(gin.Logger(), gin.Recovery())
 	r.PUT("/orders/:id", m.Lock, handler)
@@ -159,7 +159,7 @@ func TestBufferWaitsForTheNodes(t *testing.T) {
 // A handler may answer as it likes, with a buffer and without.
 func TestAnswers(t *testing.T) {
 	nodes := testutil.NewNodes(t, 1)
-	m := middleware(t, newLocker(t, nodes), ByParam("id"))
+	m := middleware(t, patientLocker(t, nodes), ByParam("id"))
 	r := router()
 	large := strings.Repeat("0123456789", 20_000)
 	for path, h := range map[string]gin.HandlerFunc{
@@ -200,7 +200,7 @@ func TestAnswers(t *testing.T) {
 func TestHijack(t *testing.T) {
 	for _, opts := range [][]Option{nil, {WithBuffer(100)}, {WithIdempotencyKey()}} {
 		seen := &events{}
-		m := middleware(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), append(opts, ByParam("id"))...)
+		m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), append(opts, ByParam("id"))...)
 		r := router()
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			conn, _, err := c.Writer.Hijack()
@@ -292,10 +292,18 @@ func TestReleaseDoesNotDelayTheAnswer(t *testing.T) {
 // A client that goes away while its handler runs ends the handler's context, and not the lease.
 func TestLeaseOutlivesTheClient(t *testing.T) {
 	seen := &events{}
-	m := middleware(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"), WithMaxWait(50*time.Millisecond))
+	m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"), WithMaxWait(time.Minute))
+	hasty := with(t, m, WithMaxWait(50*time.Millisecond))
 	running, checked, free := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	r := router()
-	r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+	lock := func(c *gin.Context) {
+		if c.Query("hasty") != "" {
+			hasty.Lock(c)
+			return
+		}
+		m.Lock(c)
+	}
+	r.PUT("/orders/:id", lock, func(c *gin.Context) {
 		if c.Query("second") != "" {
 			c.String(200, "second")
 			return
@@ -316,7 +324,7 @@ func TestLeaseOutlivesTheClient(t *testing.T) {
 	<-running
 	hangUp()
 	first()
-	do(t.Context(), "PUT", s.URL+"/orders/1?second=1", "x").expect(t, 409, EventBusy)
+	do(t.Context(), "PUT", s.URL+"/orders/1?second=1&hasty=1", "x").expect(t, 409, EventBusy)
 	close(free)
 	<-checked
 	seen.UntilRunning(t, core.OpHold, 0)
@@ -374,7 +382,7 @@ func TestTimeoutHandlerAround(t *testing.T) {
 // gin pools its contexts: nothing of the middleware may touch one after its request. For the race detector.
 func TestPooledContexts(t *testing.T) {
 	nodes := testutil.NewNodes(t, 1)
-	m := middleware(t, newLocker(t, nodes), ByParam("id"), WithMaxWait(20*time.Millisecond), WithMaxWaiters(3), WithIdempotencyKey())
+	m := middleware(t, patientLocker(t, nodes), ByParam("id"), WithMaxWait(20*time.Millisecond), WithMaxWaiters(3), WithIdempotencyKey())
 	r := router()
 	r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 		if c.Query("panic") != "" {

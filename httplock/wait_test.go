@@ -25,7 +25,7 @@ import (
 func TestOneAtATimeOverReplicas(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		nodes := testutil.NewNodes(t, 3)
-		oneAtATime(t, func() *core.Locker { return newLocker(t, nodes) })
+		oneAtATime(t, func() *core.Locker { return patientLocker(t, nodes) })
 	})
 	t.Run("redis", func(t *testing.T) {
 		servers := testutil.NewServers(t, 3)
@@ -90,7 +90,7 @@ func TestWaiterLeavesWithItsClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := &events{}
-			m := middleware(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"), WithSafeMethods(true), WithMaxWait(time.Minute))
+			m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"), WithSafeMethods(true), WithMaxWait(time.Minute))
 			g := newTurnstile()
 			r := router()
 			r.Any("/orders/:id", m.Lock, g.handle)
@@ -194,7 +194,7 @@ func TestDeadlineWithoutQuorum(t *testing.T) {
 
 // A body is handed on whole, whether it was read before or not.
 func TestHandlerGetsTheBody(t *testing.T) {
-	m := middleware(t, newLocker(t, testutil.NewNodes(t, 1)), ByParam("id"), WithBodyLimit(1000))
+	m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1)), ByParam("id"), WithBodyLimit(1000))
 	r := router()
 	r.POST("/echo/:id", m.Lock, func(c *gin.Context) {
 		b, err := c.GetRawData()
@@ -230,7 +230,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 		call(r, "POST", "/orders/1", "0123456789a").expect(w, 413, EventBodyTooLarge)
 	})
 	seen := &events{}
-	m := middleware(t, newLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"))
+	m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"))
 	r := router()
 	r.POST("/orders/:id", m.Lock, text("ran"))
 	s := serve(t, r)

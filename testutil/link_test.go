@@ -297,7 +297,7 @@ func TestLinkToServer(t *testing.T) {
 	k.Mend()
 	Await(t, "an answer", func() bool { return errors.Is(get(), redis.Nil) })
 	k.Kill()
-	if err := get(); !errors.Is(err, syscall.ECONNRESET) {
+	if err := c.Get(t.Context(), "k").Err(); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("killed: %v", err)
 	}
 }

@@ -30,6 +30,7 @@ type Proxy struct {
 	links     map[*link]struct{}
 	delay     [2]time.Duration
 	blackHole [2]bool
+	swallowed [2]int // how often something was
 	dropNext  bool
 	refuse    bool
 	changed   chan struct{} // closed and replaced when the above changes

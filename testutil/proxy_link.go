@@ -81,6 +81,7 @@ func (l *link) swallows(dir Direction, bytes bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.blackHole[dir] || l.halfClosed[dir] {
+		p.swallowed[dir]++
 		return true
 	}
 	switch {

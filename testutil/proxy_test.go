@@ -147,7 +147,14 @@ func TestProxyBlackHole(t *testing.T) {
 		if err := c.call(little); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("direction %d: %v, want a timeout", dir, err)
 		}
-		Await(t, "the request arrives or not", func() bool { return e.lines.Load() == arrives })
+		Await(t, "the line is swallowed", func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.swallowed[dir] > 0
+		})
+		if got := e.lines.Load(); got != arrives {
+			t.Errorf("direction %d: %d lines arrived, want %d", dir, got, arrives)
+		}
 		p.BlackHole(dir, false)
 		if err := c.call(plenty); err != nil {
 			t.Errorf("direction %d: the connection did not stay: %v", dir, err)

@@ -55,9 +55,7 @@ func TestServerPauseHoldsRequests(t *testing.T) {
 	t.Parallel()
 	s := NewServers(t, 1)[0]
 	c := brief(s)
-	if err := c.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	Await(t, "a connection", func() bool { return c.Ping(t.Context()).Err() == nil })
 	if err := s.Pause(); err != nil {
 		t.Fatal(err)
 	}

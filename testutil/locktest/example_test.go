@@ -31,7 +31,7 @@ var started = func(context.Context) {}
 // My handler loses its lease: a test of that. (runTest stands for go test.)
 func Example() {
 	runTest(func(t testing.TB) {
-		l := locktest.New(t, core.TTL(3*time.Second))
+		l := locktest.New(t)
 		started = func(ctx context.Context) { go l.Lose(ctx) }
 		if err := report(t.Context(), l.Locker); !errors.Is(err, core.ErrLost) {
 			t.Errorf("the report goes on without its lease: %v", err)
@@ -76,7 +76,7 @@ func ExampleLocker_Replica() {
 
 func ExampleLocker_Lose() {
 	runTest(func(t testing.TB) {
-		l := locktest.New(t, core.TTL(3*time.Second))
+		l := locktest.New(t)
 		lease, err := l.Acquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)

@@ -183,7 +183,7 @@ func check(t *testing.T, what string, err, want error) {
 // After Lose the key is free for who asks.
 func TestLoseFreesTheKey(t *testing.T) {
 	both(t, func(t *testing.T) {
-		l := locktest.New(t, core.TTL(3*time.Second))
+		l := locktest.New(t)
 		err := l.Do(t.Context(), "k", func(ctx context.Context) error {
 			l.Lose(ctx)
 			return l.Replica().TryDo(context.Background(), "k", func(context.Context) error { return nil })
