@@ -72,10 +72,9 @@ func atOnce(all []span) int {
 	return most
 }
 
-// Runs of about two and a half periods, on three replicas or on one. None ends just when a tick, which waits for half a
-// period to replace it, gives up: either might come first.
+// Runs of two and a half periods, on three replicas or on one.
 func TestOverlap(t *testing.T) {
-	const period, work = 10 * time.Second, 24 * time.Second
+	const period, work = 10 * time.Second, 25 * time.Second
 	for _, replicas := range []int{1, 3} {
 		for _, tt := range []struct {
 			policy Overlap
