@@ -2,7 +2,9 @@ package tick
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,10 +73,10 @@ func (j *Job) RunDue(ctx context.Context) error {
 // others. ctx is that of the function; when it ends, the claim keeps its leases until End, which the caller owes. The error
 // is an [*Error], and says why the tick does not run here.
 func (j *Job) Claim(ctx context.Context, t Tick) (*Claim, error) {
-	if j.skips(t.At) {
-		j.owe()
-	}
 	of := newTick(t, j.policy)
+	if j.skips(t.At) && j.behind(of) {
+		return nil, &Error{Job: j.name, Tick: t.At, Err: fmt.Errorf("%w: those before it are caught up first", ErrEarly)}
+	}
 	if err := j.await(ctx, of); err != nil {
 		return nil, &Error{Job: j.name, Tick: t.At, Err: err}
 	}
@@ -114,6 +116,22 @@ func (j *Job) skips(at time.Time) bool {
 	j.seen = at
 	p := j.policy
 	return p.catchUp > 0 && p.next != nil && !before.IsZero() && p.next(before).Before(at)
+}
+
+// behind reports whether there are ticks to catch up before this one, which is then pursued after them: it would be skipped
+// if it met one of them.
+func (j *Job) behind(t tick) bool {
+	if !t.shared || j.service.Now().Sub(t.At) > j.policy.grace {
+		return false
+	}
+	ticks, _ := j.missed()
+	before := slices.DeleteFunc(ticks, func(m tick) bool { return !m.At.Before(t.At) })
+	if len(before) == 0 {
+		return false
+	}
+	t.late = true
+	j.pursue(append(before, t)...)
+	return true
 }
 
 // Pursue has the job run a tick in the background, when it is due and as far as its policy allows, unless another replica
@@ -188,7 +206,7 @@ func newTick(of Tick, p policy) tick {
 	case t.Gap == 0 && !of.Exact:
 		t.Gap = p.grace
 	}
-	if t.Period == 0 {
+	if t.Period <= 0 { // or negative: after the last tick there is none
 		t.Period = 10 * time.Second
 	}
 	t.shared = t.Gap == 0
