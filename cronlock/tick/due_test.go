@@ -54,7 +54,7 @@ func TestDueOfRareTicks(t *testing.T) {
 		conf.clock = func() time.Time { return now }
 		for _, period := range []time.Duration{time.Second, time.Minute, 36 * time.Hour, 300 * 24 * time.Hour, 4 * 365 * 24 * time.Hour} {
 			j := &Job{service: &Service{config: conf, locker: w.first.Locker}, policy: policy{next: every(period).Next}}
-			got, ok := j.due()
+			got, ok := j.Due()
 			want := now.Truncate(period)
 			if !ok || !got.At.Equal(want) || !got.Next.Equal(want.Add(period)) || got.Period != period || !got.Exact {
 				t.Errorf("every %v: %+v, want %v", period, got, want)

@@ -62,7 +62,7 @@ func (j *Job) Run(ctx context.Context, t Tick) error {
 // RunDue runs, as [Job.Run] does, the tick that is due: the latest of the job's schedule ([WithSchedule]), by this
 // replica's clock or the nodes', whichever is ahead. It is what a cron library is to call for each tick.
 func (j *Job) RunDue(ctx context.Context) error {
-	t, ok := j.due()
+	t, ok := j.Due()
 	if !ok {
 		return &Error{Job: j.name, Err: ErrNotDue}
 	}
