@@ -115,7 +115,7 @@ func (j *Job) retention(t tick) time.Duration {
 	if p.retention > 0 {
 		return p.retention
 	}
-	return max(p.least(j.service.clockLimit), min(max(keptTicks*t.Period, time.Hour), 24*time.Hour))
+	return max(p.least(j.service.clockLimit), min(max(keptTicks*min(t.Period, time.Hour), time.Hour), 24*time.Hour))
 }
 
 // keptTicks are those whose records are kept by default.

@@ -17,7 +17,8 @@ var (
 	// ErrMissed: the tick is over by more than the misfire grace, or, if it had been started, by more than the retention.
 	// It is not run any more.
 	ErrMissed = errors.New("tick missed")
-	// ErrEarly: this replica's clock is ahead of the nodes'. The tick runs when it is due by theirs.
+	// ErrEarly: the tick runs later, in the background: when it is due by the nodes' clocks, which this replica's is ahead of,
+	// or after those before it, which are caught up first ([WithCatchUp]).
 	ErrEarly = errors.New("tick is not due yet")
 	// ErrNotDue: the schedule has had no tick.
 	ErrNotDue = errors.New("no tick is due")

@@ -33,8 +33,8 @@ func (j *Job) follow(r *Claim, err error) {
 	}
 }
 
-// pursue follows ticks in the background until each has run, or does not run any more. Those that nobody has run in their
-// order, unless runs may overlap.
+// pursue follows ticks in the background until each has run, or does not run any more: one after the other, so that they
+// start in their order whichever replicas have them, or all at once where runs may overlap.
 func (j *Job) pursue(ticks ...tick) {
 	s := j.service
 	var followers []*follower
@@ -43,11 +43,15 @@ func (j *Job) pursue(ticks ...tick) {
 			followers = append(followers, f)
 		}
 	}
+	if j.policy.overlap == Allow {
+		for _, f := range followers {
+			s.gate.Go(func() { f.follow(s.closing) })
+		}
+		return
+	}
 	s.gate.Go(func() {
 		for _, f := range followers {
-			if j.policy.overlap == Allow || s.Now().Before(f.tick.At) || !f.step(s.closing) {
-				s.gate.Go(func() { f.follow(s.closing) })
-			}
+			f.follow(s.closing)
 		}
 	})
 }
@@ -83,11 +87,7 @@ const askMin, askMax = 250 * time.Millisecond, time.Minute
 
 // follow goes on until the tick is over, or ctx is.
 func (f *follower) follow(ctx context.Context) {
-	if d := f.tick.At.Sub(f.job.service.Now()); d > 0 {
-		pause(ctx, d)
-	} else {
-		pause(ctx, f.after())
-	}
+	pause(ctx, f.tick.At.Sub(f.job.service.Now()))
 	for !f.step(ctx) {
 		pause(ctx, f.after())
 	}

@@ -2,6 +2,8 @@ package tick
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +61,7 @@ func (j *Job) Run(ctx context.Context, t Tick) error {
 // RunDue runs, as [Job.Run] does, the tick that is due: the latest of the job's schedule ([WithSchedule]), by this
 // replica's clock or the nodes', whichever is ahead. It is what a cron library is to call for each tick.
 func (j *Job) RunDue(ctx context.Context) error {
-	t, ok := j.due()
+	t, ok := j.Due()
 	if !ok {
 		return &Error{Job: j.name, Err: ErrNotDue}
 	}
@@ -70,10 +72,11 @@ func (j *Job) RunDue(ctx context.Context) error {
 // others. ctx is that of the function; when it ends, the claim keeps its leases until End, which the caller owes. The error
 // is an [*Error], and says why the tick does not run here.
 func (j *Job) Claim(ctx context.Context, t Tick) (*Claim, error) {
-	if j.skips(t.At) {
-		j.owe()
+	of := newTick(t, j.policy)
+	if j.skips(t.At) && j.behind(of) {
+		return nil, &Error{Job: j.name, Tick: t.At, Err: fmt.Errorf("%w: those before it are caught up first", ErrEarly)}
 	}
-	return j.claim(ctx, newTick(t, j.policy), j.follow)
+	return j.claim(ctx, of, j.follow)
 }
 
 // skips reports whether the host has not called for all ticks before this one, as when the process was asleep.
@@ -87,6 +90,22 @@ func (j *Job) skips(at time.Time) bool {
 	j.seen = at
 	p := j.policy
 	return p.catchUp > 0 && p.next != nil && !before.IsZero() && p.next(before).Before(at)
+}
+
+// behind reports whether there are ticks to catch up before this one, which is then pursued after them: it would be skipped
+// if it met one of them.
+func (j *Job) behind(t tick) bool {
+	if !t.shared || j.service.Now().Sub(t.At) > j.policy.grace {
+		return false
+	}
+	ticks, _ := j.missed()
+	before := slices.DeleteFunc(ticks, func(m tick) bool { return !m.At.Before(t.At) })
+	if len(before) == 0 {
+		return false
+	}
+	t.late = true
+	j.pursue(append(before, t)...)
+	return true
 }
 
 // Pursue has the job run a tick in the background, when it is due and as far as its policy allows, unless another replica
@@ -161,7 +180,7 @@ func newTick(of Tick, p policy) tick {
 	case t.Gap == 0 && !of.Exact:
 		t.Gap = p.grace
 	}
-	if t.Period == 0 {
+	if t.Period <= 0 { // or negative: after the last tick there is none
 		t.Period = 10 * time.Second
 	}
 	t.shared = t.Gap == 0

@@ -55,13 +55,15 @@ func (j *Job) between(after, until time.Time) (ticks []tick) {
 	return ticks
 }
 
-// due is the latest tick of the schedule that is due, or will be within the time by which timers are early.
-func (j *Job) due() (Tick, bool) {
+// Due returns the tick that [Job.RunDue] would run, for a host that claims it, or has another process run it. It reports
+// false where the schedule ([WithSchedule]) is not known, or has had no tick. A tick counts as due already when it will be
+// within the time by which timers are early: a tenth of the period, and at most a second.
+func (j *Job) Due() (Tick, bool) {
 	next := j.policy.next
 	if next == nil {
 		return Tick{}, false
 	}
-	by := j.service.clock()
+	by := j.service.clock() // or the nodes', whichever is ahead
 	if nodes := j.service.Now(); nodes.After(by) {
 		by = nodes
 	}

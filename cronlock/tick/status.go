@@ -83,7 +83,7 @@ func (j *Job) Status(ctx context.Context, ticks int) (Status, error) {
 
 // latest returns the latest ticks that are due, the latest first, and notes the next.
 func (j *Job) latest(ctx context.Context, most int, s *Status) (ticks []tick, err error) {
-	t, ok := j.due()
+	t, ok := j.Due()
 	if !ok {
 		state, err := j.service.locker.Inspect(ctx, j.key("gap"))
 		if err != nil || state.Record == nil {
