@@ -80,7 +80,7 @@ func traitsOf(opts []gocron.JobOption) (t traits) {
 	if len(opts) == 0 {
 		return t
 	}
-	job := reflect.New(reflect.TypeOf(opts[0]).In(0).Elem())
+	job := reflect.New(reflect.TypeFor[gocron.JobOption]().In(0).Elem())
 	for _, o := range opts {
 		if o != nil {
 			reflect.ValueOf(o).Call([]reflect.Value{job, reflect.ValueOf(time.Now())}) // what is wrong with it, gocron says

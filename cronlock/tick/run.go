@@ -53,8 +53,7 @@ func (r *Claim) prepare() {
 	r.cancel = cancel
 	r.work, r.unjoin = core.Join(ctx, ends...)
 	if r.job.policy.overlap == Replace && !r.tick.Next.IsZero() {
-		timer := time.AfterFunc(r.tick.Next.Sub(r.job.service.clock()), r.replace)
-		context.AfterFunc(ctx, func() { timer.Stop() })
+		r.replaceIn(r.tick.Next.Sub(r.job.service.clock()))
 	}
 	r.job.mu.Lock()
 	r.job.running[r] = struct{}{}
@@ -64,6 +63,16 @@ func (r *Claim) prepare() {
 // leases are those of the tick and of the job, as far as the run has them.
 func (r *Claim) leases() []*core.Lease {
 	return slices.DeleteFunc([]*core.Lease{r.tickLease, r.jobLease}, func(l *core.Lease) bool { return l == nil })
+}
+
+// replaceIn has the run replaced, at once where its time is over.
+func (r *Claim) replaceIn(d time.Duration) {
+	if d <= 0 {
+		r.replace()
+		return
+	}
+	timer := time.AfterFunc(d, r.replace)
+	context.AfterFunc(r.work, func() { timer.Stop() })
 }
 
 // replace tells the run to stop for the job's next tick.
