@@ -34,6 +34,7 @@ var (
 	ErrEarly          = tick.ErrEarly
 	ErrClock          = tick.ErrClock
 	ErrOverlap        = tick.ErrOverlap
+	ErrPaused         = tick.ErrPaused
 	ErrReplaced       = tick.ErrReplaced
 	ErrLeadershipLost = tick.ErrLeadershipLost
 	// ErrNotDue: gocron has run the job when no tick was due. Its RunNow does so before the first tick; use that of Job.
@@ -49,6 +50,7 @@ const (
 	EventHeld        = tick.EventHeld
 	EventDone        = tick.EventDone
 	EventOverlap     = tick.EventOverlap
+	EventPaused      = tick.EventPaused
 	EventMissed      = tick.EventMissed
 	EventNotLeader   = tick.EventNotLeader
 	EventUnavailable = tick.EventUnavailable
@@ -108,6 +110,9 @@ func WithRunAnyway(on bool) JobOption { return policy(tick.WithRunAnyway(on)) }
 
 // WithElector is [tick.WithElector]: gocron itself ignores a locker beside an elector.
 func WithElector(e *leader.Elector) Option { return ofService(tick.WithElector(e)) }
+
+// WithTriggerPoll is [tick.WithTriggerPoll].
+func WithTriggerPoll(d time.Duration) Option { return ofService(tick.WithTriggerPoll(d)) }
 
 // WithClockLimit is [tick.WithClockLimit].
 func WithClockLimit(d time.Duration) Option { return ofService(tick.WithClockLimit(d)) }

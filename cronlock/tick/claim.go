@@ -21,6 +21,7 @@ func (j *Job) claim(ctx context.Context, t tick, ended func(*Claim, error)) (*Cl
 		r.inTime,      // the clock, and the misfire grace
 		r.takeGap,     // only where replicas do not share the ticks: its record names the tick for all of them
 		r.takeTick,    // held or done elsewhere: that is the answer
+		r.notPaused,   // a tick that is skipped is recorded
 		r.takeAttempt, // the first that is not recorded
 		r.takeJob,     // unless runs may overlap; a tick that is skipped is recorded
 		r.inTime,      // again: the process may have slept, or waited for the run before
@@ -37,7 +38,7 @@ func (j *Job) claim(ctx context.Context, t tick, ended func(*Claim, error)) (*Cl
 // refuse says why the run does not start; unless it is to run anyway.
 func (r *Claim) refuse(err error) (*Claim, error) {
 	j := r.job
-	if j.policy.runAnyway && (outage(err) || errors.Is(err, ErrNotLeader) && r.cutOff()) {
+	if r.anyway(err) {
 		if bare, ok := j.unprotected(r, err); ok {
 			return bare, nil
 		}
@@ -235,7 +236,7 @@ func (j *Job) catchesUp() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for r := range j.running {
-		if r.tick.late && !r.tick.deferred {
+		if r.tick.late && !r.tick.deferred && r.tick.trigger == "" {
 			return true
 		}
 	}

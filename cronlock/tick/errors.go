@@ -24,6 +24,8 @@ var (
 	ErrNotDue = errors.New("no tick is due")
 	// ErrClock: this replica's clock is too far from the nodes' clocks. Run NTP.
 	ErrClock = errors.New("clock is off")
+	// ErrPaused: the job is paused, or was when the tick fell due. It is not run later, either.
+	ErrPaused = errors.New("job is paused")
 	// ErrOverlap, which matches core.ErrHeld, too: an earlier run of the job goes on, on whatever replica, or somebody
 	// else holds its key (WithKey).
 	ErrOverlap = fmt.Errorf("%w: an earlier run of the job goes on", core.ErrHeld)
@@ -56,7 +58,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // IsExpected reports whether err, as AfterLockError gets it, needs no attention: the tick runs, or has
-// run, on another replica, an earlier run goes on, or the scheduler or the Cron was stopped. What is left are
+// run, on another replica, an earlier run goes on, the job is paused, or the scheduler or the Cron was stopped. What is left are
 // outages, missed ticks, and clocks that are off.
 func IsExpected(err error) bool { return meaningOf(err).expected }
 
@@ -69,6 +71,7 @@ const (
 	EventHeld        core.EventKind = "tick_held"        // it runs elsewhere
 	EventDone        core.EventKind = "tick_done"        // it has run elsewhere
 	EventOverlap     core.EventKind = "tick_overlap"     // skipped: an earlier run goes on
+	EventPaused      core.EventKind = "tick_paused"      // skipped: the job is paused
 	EventMissed      core.EventKind = "tick_missed"      // too late
 	EventNotLeader   core.EventKind = "tick_not_leader"  // left to the leader
 	EventUnavailable core.EventKind = "tick_unavailable" // no quorum of nodes
@@ -94,6 +97,7 @@ var ofOwn = []struct {
 	err error
 	meaning
 }{
+	{ErrPaused, meaning{EventPaused, true}},
 	{ErrOverlap, meaning{EventOverlap, true}},
 	{ErrEarly, meaning{"", true}},
 	{ErrNotLeader, meaning{EventNotLeader, true}},

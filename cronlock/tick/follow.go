@@ -120,7 +120,8 @@ func (f *follower) ask(ctx context.Context) (over bool) {
 		err = j.rerun(ctx, t)
 	}
 	switch f.err = err; {
-	case err == nil, ctx.Err() != nil, errors.Is(err, ErrNotLeader), errors.Is(err, ErrMissed), errors.Is(err, ErrReplaced):
+	case err == nil, ctx.Err() != nil, errors.Is(err, ErrNotLeader), errors.Is(err, ErrMissed), errors.Is(err, ErrReplaced),
+		errors.Is(err, ErrPaused):
 		return true
 	case j.policy.overlap == Replace && errors.Is(err, ErrOverlap):
 		return !t.Next.IsZero() && j.service.Now().After(t.Next) // for the next one

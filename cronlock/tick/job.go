@@ -23,6 +23,7 @@ type Job struct {
 	mu       sync.Mutex
 	running  map[*Claim]struct{}
 	followed map[string]struct{} // ticks whose holders are followed
+	heard    map[string]uint64   // triggers, and the term in which they were pursued here; 0 without an elector
 	seen     time.Time           // the last tick that the host called for
 	bare     time.Time           // the last tick that ran here without leases
 }
@@ -162,8 +163,9 @@ type Tick struct {
 // A tick is a Tick with its identity.
 type tick struct {
 	Tick
-	id     string // on the nodes; empty: there is none
-	shared bool   // the id is the same on all replicas
+	id      string // on the nodes; empty: there is none
+	shared  bool   // the id is the same on all replicas
+	trigger string // the id given to Trigger; empty: it is one of the schedule, or by hand
 
 	late     bool // it is not run on schedule: it waits for who is in the way
 	deferred bool // because a run was late that it met

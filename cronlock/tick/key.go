@@ -13,10 +13,12 @@ import (
 //
 //	cron, service, job, run                         held while a run goes on, unless overlap is allowed, or WithKey has another
 //	cron, service, job, tick, instant               held while the tick's run goes on, then its record
+//	cron, service, job, tick, trigger/id            the same for a run that was triggered
 //	cron, service, job, tick, instant, attempt, 2   recorded before the second run of the tick starts
 //	cron, service, job, gap                         recorded for as long as nobody may start the job
 //	cron, service, job, gap, Monday/1               the same for those of its ticks that repeat as one
 //	cron, service, job, reach                       looked at by who has to know whether the nodes can be reached
+//	cron, service, board, page, n                   recorded what replicas know in common: see board
 //	cron-leader, group                              held by the leader
 
 func (j *Job) key(parts ...string) string {

@@ -31,6 +31,7 @@ type config struct {
 	led        bool // WithElector was given
 	clock      func() time.Time
 	clockLimit time.Duration
+	look       time.Duration // for triggers
 }
 
 // A policy is what holds for one job.
@@ -55,7 +56,7 @@ type policy struct {
 func defaults() config {
 	return config{
 		policy: policy{attempts: 1, grace: time.Minute, catchUp: -1, host: plain},
-		clock:  time.Now, clockLimit: time.Minute,
+		clock:  time.Now, clockLimit: time.Minute, look: 3 * time.Second,
 	}
 }
 
@@ -159,6 +160,10 @@ func WithClock(now func() time.Time) Option { return option(func(c *config) { c.
 // ErrClock instead of running early or late. Default 1m. The clock window of core applies as well.
 func WithClockLimit(d time.Duration) Option { return option(func(c *config) { c.clockLimit = d }) }
 
+// WithTriggerPoll sets how often a replica looks for what others were asked to trigger, give or take a quarter. It costs each
+// node one read. Default 3s.
+func WithTriggerPoll(d time.Duration) Option { return option(func(c *config) { c.look = d }) }
+
 // WithHost says what runs the job once more for a tick beside its schedule, and whether it still has the job. Default: it is
 // called, and is never gone.
 func WithHost(h Host) JobOption { return jobOption(func(p *policy) { p.host = h }) }
@@ -167,6 +172,7 @@ func (c *config) check(f *faults.List) {
 	f.Check(c.led && c.elector == nil, "elector is nil")
 	f.Check(c.clock == nil, "clock is nil")
 	f.Check(c.clockLimit <= 0, "clock limit is %v, must be positive", c.clockLimit)
+	f.Check(c.look < time.Second || c.look > day, "trigger poll is %v, must be 1s to 24h", c.look)
 	c.policy.check(f, c.clockLimit)
 }
 

@@ -42,7 +42,7 @@ type Claim struct {
 
 // prepare makes the context of the function.
 func (r *Claim) prepare() {
-	info := Run{Service: r.job.service.name, Job: r.job.name, Tick: r.tick.At, Attempt: r.attempt}
+	info := Run{Service: r.job.service.name, Job: r.job.name, Tick: r.tick.At, Trigger: r.tick.trigger, Attempt: r.attempt}
 	parent, ends := r.term, []context.Context{r.term}
 	for _, lease := range r.leases() {
 		parent = lease.Context() // has the values of the term's context, and not its end
@@ -104,7 +104,7 @@ func (r *Claim) Call() error {
 	}
 	r.begun = true
 	r.event(EventRun)
-	if r.attempt > 1 || r.tick.late {
+	if r.attempt > 1 || r.tick.late && r.tick.trigger == "" {
 		r.event(EventRerun)
 	}
 	err := r.try()
@@ -268,7 +268,8 @@ type runKey struct{}
 // A Run describes the run that a context belongs to.
 type Run struct {
 	Service, Job string
-	Tick         time.Time // the instant that the schedule names; zero for a run that no tick has caused, such as by RunNow
+	Tick         time.Time // the instant that the schedule names, or of the trigger; zero for a run by hand, such as by RunNow
+	Trigger      string    // the id of the trigger; empty where there was none
 	Attempt      int       // from 1 on; more only with AtLeastOnce
 	Retry        int       // how often the function has returned an error in this run; more than 0 only with WithRetry
 	FencingToken uint64    // grows with every run of the job; with Allow, with every attempt at the tick; 0 without protection

@@ -28,9 +28,11 @@ type Service struct {
 	gate    gate.Gate     // runs, and goroutines that follow others' runs
 	owed    chan struct{} // has one when a job may have ticks to catch up
 	watched sync.Once
+	listens sync.Once
 
-	mu   sync.Mutex
-	jobs map[string]*Job
+	mu    sync.Mutex
+	jobs  map[string]*Job
+	board board
 }
 
 // New returns a Service of the given name, whose locks are taken with locker: replicas of one service share the name,
@@ -82,6 +84,7 @@ func (s *Service) Add(name string, fn func(ctx context.Context) error, opts ...J
 	if p.catchUp > 0 {
 		j.owe()
 	}
+	s.listens.Do(func() { s.gate.Go(s.listen) })
 	return j, nil
 }
 

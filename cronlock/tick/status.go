@@ -15,7 +15,14 @@ type Status struct {
 	Job   string
 	Next  time.Time    // the next tick; zero where the schedule is not known
 	Run   *core.Holder // the run under way, of whatever tick or by hand; nil: there is none, or runs may overlap
+	Pause *Pausing     // the pause that goes on; nil: there is none
 	Ticks []TickStatus // of the ticks that are due, the latest first
+}
+
+// A Pausing is a pause of a job: see [Job.Pause].
+type Pausing struct {
+	By    string // the replica that was asked
+	Since time.Time
 }
 
 // A TickStatus is what the nodes know of a tick.
@@ -37,6 +44,7 @@ const (
 	Failed    Outcome = "failed"    // it has returned an error or panicked
 	Lost      Outcome = "lost"      // it has run, but its lease was lost on the way
 	Skipped   Outcome = "skipped"   // an earlier run went on
+	Paused    Outcome = "paused"    // the job was paused
 	Abandoned Outcome = "abandoned" // every attempt ended without completion
 	Running   Outcome = "running"   // a replica has it
 	Open      Outcome = "open"      // nobody has it, or it was begun and not completed, and it may run yet
@@ -62,7 +70,7 @@ func (j *Job) Status(ctx context.Context, ticks int) (Status, error) {
 		return Status{}, err
 	}
 	s.Ticks = make([]TickStatus, len(due))
-	errs := make([]error, len(due)+1)
+	errs := make([]error, len(due)+2)
 	var wg sync.WaitGroup
 	for i, t := range due {
 		wg.Go(func() { s.Ticks[i], errs[i] = j.inspect(ctx, t) })
@@ -74,6 +82,13 @@ func (j *Job) Status(ctx context.Context, ticks int) (Status, error) {
 			s.Run = run.Holder
 		})
 	}
+	wg.Go(func() {
+		var b board
+		b, errs[len(due)+1] = j.service.read(ctx)
+		if p, paused := b.pause(j.name); paused {
+			s.Pause = &Pausing{p.By, p.At}
+		}
+	})
 	wg.Wait()
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return Status{}, fmt.Errorf("tick: job %q: %w", j.name, errs[i])

@@ -121,7 +121,7 @@ var sections = []section{
 		{title: "Ticks run", help: "By job. A rerun is a second start under AtLeastOnce, or one that waited for a leader.",
 			queries: []query{{decisions("lockkit_name, lockkit_decision", "cronlock", "tick_run|tick_rerun"), "{{lockkit_name}} {{lockkit_decision}}"}}},
 		{title: "Ticks left to others", help: "What every replica but one does with a tick.",
-			queries: []query{{decisions("lockkit_decision", "cronlock", "tick_held|tick_done|tick_overlap|tick_not_leader|tick_skipped"), "{{lockkit_decision}}"}}},
+			queries: []query{{decisions("lockkit_decision", "cronlock", "tick_held|tick_done|tick_overlap|tick_paused|tick_not_leader|tick_skipped"), "{{lockkit_decision}}"}}},
 		{title: "Ticks in trouble", help: "Missed, without quorum, refused, lost, not recorded.",
 			queries: []query{{decisions("lockkit_name, lockkit_decision", "cronlock", "tick_missed|tick_unavailable|tick_unprotected|tick_refused|run_lost|run_replaced|run_unrecorded"), "{{lockkit_name}} {{lockkit_decision}}"}}},
 		{title: "Leadership", help: "By group.",
