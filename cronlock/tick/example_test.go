@@ -150,7 +150,9 @@ func ExampleJob_Due() {
 		log.Fatal(err)
 	}
 	job, err := service.Add("invoices", func(context.Context) error { return nil },
-		tick.WithSchedule(schedule), tick.WithMisfireGrace(time.Hour)) // which a task may wait in the queue
+		tick.WithSchedule(schedule),
+		tick.WithMisfireGrace(time.Hour), // for so long a task may wait in the queue,
+		tick.WithOverlap(tick.Allow))     // and those that did would skip each other
 	if err != nil {
 		log.Fatal(err)
 	}

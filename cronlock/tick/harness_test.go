@@ -237,7 +237,7 @@ func (w *world) want(ticks ...time.Time) {
 		want = append(want, stamp(at))
 	}
 	if !slices.Equal(got, want) {
-		w.t.Errorf("ran %v,\nwant %v;\nrefused %v", got, want, w.failed())
+		w.t.Fatalf("ran %v,\nwant %v;\nrefused %v", got, want, w.failed())
 	}
 }
 

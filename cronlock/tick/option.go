@@ -104,7 +104,8 @@ func WithCatchUp(n int) JobOption {
 
 // WithSchedule tells the job its schedule, such as one of github.com/robfig/cron: what it needs for [Job.RunDue] and
 // [WithCatchUp]. All replicas must have the same, and it must name the same instants on all of them, whenever they were
-// started.
+// started: robfig/cron's cron expressions do, with a CRON_TZ where replicas may be in different time zones, and its Every does
+// not.
 func WithSchedule(s interface {
 	Next(after time.Time) time.Time
 }) JobOption {
@@ -146,9 +147,9 @@ func WithRetry(times int, backoff time.Duration) JobOption {
 // runs in an outage.
 func WithRunAnyway(on bool) JobOption { return jobOption(func(p *policy) { p.runAnyway = on }) }
 
-// WithElector lets only the leader run jobs, each tick under its lock as without: A run's context also ends with the leadership, and a replica that becomes leader runs the ticks of which it has
-// heard that nobody completed, as far as the policy of the job allows, if they are the same on all replicas. The caller
-// closes the elector.
+// WithElector lets only the leader run jobs, each tick under its lock as without. A run's context also ends with the
+// leadership, and a replica that becomes leader runs the ticks that nobody completed, as far as the policy of the job allows
+// (see [WithCatchUp]), if they are the same on all replicas. The caller closes the elector.
 func WithElector(e *leader.Elector) Option {
 	return option(func(c *config) { c.elector, c.led = e, true })
 }
