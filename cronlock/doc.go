@@ -4,9 +4,18 @@
 //	cron, err := cronlock.New(locker, scheduler, "billing")
 //	job, err := cron.Add("invoices", gocron.CronJob("0 3 * * *", false), invoice, cronlock.AtLeastOnce(3))
 //
-// What that guarantees and what it does not, the modes, how late ticks are caught up, names and keys are those of package
-// [tick], for jobs that were added by [Cron.Add]. A job that the scheduler gets otherwise is not protected; with [Cron.Locker]
-// it is, with less of a promise. What follows is what gocron adds.
+// # Guarantee
+//
+// A tick of a job starts on one replica, and is not started again. Runs of a job do not overlap, whatever replica they are on,
+// unless the job allows it. The context of a run ends before any other replica could start the job's next run. That holds for
+// jobs that were added by [Cron.Add]. A job that the scheduler gets otherwise is not protected; with [Cron.Locker] it is, with
+// less of a promise.
+//
+// # Non-guarantee
+//
+// Once is about starts, not effects: a replica that dies in mid-run leaves them half done, or to be begun again. Nor does a
+// tick run at any price. Package [tick] says it all: what is assumed, the modes, how late ticks are caught up, names and keys.
+// What follows is what gocron adds.
 //
 // # Runs
 //

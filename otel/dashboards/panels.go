@@ -119,7 +119,7 @@ var sections = []section{
 	}},
 	{"Cron jobs", []chart{
 		{title: "Ticks run", help: "By job. A rerun is a second start under AtLeastOnce, or one that waited for a leader.",
-			queries: []query{{decisions("lockkit_name, lockkit_decision", "cronlock", "tick_run|tick_rerun"), "{{lockkit_name}} {{lockkit_decision}}"}}},
+			queries: []query{{decisions("lockkit_name, lockkit_decision", "cronlock", "tick_run|tick_rerun|run_retried"), "{{lockkit_name}} {{lockkit_decision}}"}}},
 		{title: "Ticks left to others", help: "What every replica but one does with a tick.",
 			queries: []query{{decisions("lockkit_decision", "cronlock", "tick_held|tick_done|tick_overlap|tick_paused|tick_not_leader|tick_skipped"), "{{lockkit_decision}}"}}},
 		{title: "Ticks in trouble", help: "Missed, without quorum, refused, lost, not recorded.",
