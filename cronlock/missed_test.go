@@ -20,31 +20,30 @@ func TestCatchUpAfterRestart(t *testing.T) {
 		runs  int
 	}{{0, 0, 0}, {1, 0, 1}, {3, 0, 3}, {3, 4 * time.Second, 3}, {100, 0, 6}} {
 		t.Run(fmt.Sprintf("the latest %d, started after %v", tt.n, tt.later), func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				for _, r := range w.catchingUp(tt.n, 0) {
-					r.shutDown()
-				}
-				minute := untilMinute(5 * time.Second)
-				for _, r := range w.catchingUp(tt.n, 0) { // none of what they run is run again
-					r.shutDown()
-				}
-				time.Sleep(time.Until(minute.Add(62 * time.Second)))
-				w.forget()
-				w.catchingUp(tt.n, tt.later)
-				time.Sleep(time.Until(minute.Add(69 * time.Second)))
-				var want []time.Time
-				for i := range tt.runs {
-					want = append(want, minute.Add(time.Duration(7-tt.runs+i)*10*time.Second))
-				}
-				var got []time.Time
-				for _, r := range w.ran() {
-					got = append(got, r.Tick)
-				}
-				if !slices.EqualFunc(got, want, time.Time.Equal) {
-					t.Errorf("ran %v, want %v; errors: %v", got, want, w.failed())
-				}
-			})
+			bubble(t, 3, func(t *testing.T, w *world) { catchUpAfterRestart(t, w, tt.n, tt.later, tt.runs) })
 		})
+	}
+}
+
+func catchUpAfterRestart(t *testing.T, w *world, n int, later time.Duration, runs int) {
+	before := w.catchingUp(n, 0)
+	minute := untilMinute(5 * time.Second) // its tick has run
+	for _, r := range before {
+		r.shutDown()
+	}
+	time.Sleep(time.Until(minute.Add(62 * time.Second)))
+	w.forget()
+	w.catchingUp(n, later)
+	time.Sleep(time.Until(minute.Add(69 * time.Second)))
+	var got, want []time.Time
+	for i := range runs {
+		want = append(want, minute.Add(time.Duration(7-runs+i)*10*time.Second))
+	}
+	for _, r := range w.ran() {
+		got = append(got, r.Tick)
+	}
+	if !slices.EqualFunc(got, want, time.Time.Equal) {
+		t.Errorf("ran %v, want %v; errors: %v", got, want, w.failed())
 	}
 }
 

@@ -27,25 +27,9 @@ func TestStoppedBetweenRecordAndCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				r, other := w.alone(every(time.Minute), nil, tt.policy), w.alone(every(time.Minute), nil, tt.policy)
-				minute := untilMinute(time.Second)
-				of := Tick{At: minute, Exact: true}
-				c, err := r.Claim(t.Context(), of)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.locks.Link.OnRequest(func(redis.Cmder) testutil.Action { // of Call, which records the attempt
-					c.replace()
-					return testutil.Action{}
-				})
-				var refused *Error
-				if err := c.Call(); !errors.Is(err, ErrReplaced) || !errors.As(err, &refused) || !errors.Is(c.Err(), ErrReplaced) {
-					t.Errorf("Call: %v, Err: %v", err, c.Err())
-				}
-				r.locks.Link.OnRequest(nil)
-				if err := c.End(); err != nil {
-					t.Error(err)
-				}
-				err = other.Run(t.Context(), of)
+				of := Tick{At: untilMinute(time.Second), Exact: true}
+				stopAfterRecord(t, r, of)
+				err := other.Run(t.Context(), of)
 				if !errors.Is(err, tt.again) || err != nil && !strings.Contains(err.Error(), "failed by "+r.service.self) {
 					t.Errorf("elsewhere: %v", err)
 				}
@@ -58,6 +42,27 @@ func TestStoppedBetweenRecordAndCall(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// stopAfterRecord has a replica claim a tick, and be told to stop while it records the attempt.
+func stopAfterRecord(t *testing.T, r *replica, of Tick) {
+	t.Helper()
+	c, err := r.Claim(t.Context(), of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.locks.Link.OnRequest(func(redis.Cmder) testutil.Action {
+		c.replace()
+		return testutil.Action{}
+	})
+	var refused *Error
+	if err := c.Call(); !errors.Is(err, ErrReplaced) || !errors.As(err, &refused) || !errors.Is(c.Err(), ErrReplaced) {
+		t.Errorf("Call: %v, Err: %v", err, c.Err())
+	}
+	r.locks.Link.OnRequest(nil)
+	if err := c.End(); err != nil {
+		t.Error(err)
 	}
 }
 

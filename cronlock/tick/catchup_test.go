@@ -146,6 +146,26 @@ func TestTickAtTheMomentOfElection(t *testing.T) {
 	})
 }
 
+// The same, of a tick that was being followed.
+func TestFollowerAtTheMomentOfElection(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		refused := false
+		host := Host{Has: plain.Has, Run: func(ctx context.Context, claim func(context.Context) (*Claim, error)) error {
+			if !refused {
+				refused = true
+				return ErrNotLeader // and then it is elected
+			}
+			return plain.Run(ctx, claim)
+		}}
+		r := w.replica("only", plan{period: time.Minute, elected: true, idle: true, job: []JobOption{WithHost(host)}})
+		awaitLeader(t, r)
+		minute := untilMinute(5 * time.Second)
+		r.Pursue(Tick{At: minute, Exact: true})
+		time.Sleep(time.Second)
+		w.want(minute)
+	})
+}
+
 // The next leader runs a tick for which its own host never called, having been stopped.
 func TestNextLeaderWasAsleep(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
