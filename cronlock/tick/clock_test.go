@@ -1,6 +1,7 @@
 package tick
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -32,6 +33,27 @@ func TestEarlyReplica(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Runs that last longer than the period have ticks skipped, also where each tick came too early: there is no queue.
+func TestEarlyReplicaOfALongJob(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.replica("early", plan{ahead: 5 * time.Second, work: func(context.Context) error {
+			time.Sleep(2500 * time.Millisecond)
+			return nil
+		}})
+		untilMinute(0)
+		w.forget()
+		time.Sleep(30 * time.Second)
+		for _, r := range w.ran() {
+			if late := r.start.Sub(r.Tick); late > 100*time.Millisecond {
+				t.Errorf("tick %s ran late by %v", stamp(r.Tick), late)
+			}
+		}
+		if n := len(w.ran()); n != 10 {
+			t.Errorf("%d runs in 30s", n)
+		}
+	})
 }
 
 // A replica whose clock is behind runs what is due by the nodes' clocks, and nothing twice.
