@@ -170,7 +170,10 @@ func (j *Job) RunNow() error {
 	}
 	go func() {
 		defer j.cron.gate.Leave()
-		j.await(j.cron.closing, x, id)
+		if err := j.await(j.cron.closing, x, id); errors.Is(err, errDropped) {
+			j.cron.locker.Logger().Warn("cronlock: a run by hand did not start: gocron's limit of concurrent jobs was reached", "job", j.Name())
+			_ = j.refuse(j.cron.closing, time.Time{}, err)
+		}
 	}()
 	return nil
 }

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
 // runNow runs the job of a replica by hand.
@@ -226,6 +229,28 @@ func TestUpdateAndRemove(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if n := len(w.ran()) - before; n != 5 {
 			t.Errorf("%d runs in 5 ticks under another name", n)
+		}
+	})
+}
+
+// A run by hand that gocron drops, because its limit of concurrent jobs is reached, is told as refused.
+func TestRunNowDropped(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		var e locktest.Events
+		w.sched = []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeReschedule)}
+		r := w.replicaOn("0", w.locks(core.WithObserver(e.Observer())))
+		j := r.job(gocron.CronJob(minutely, true), nil)
+		if _, err := r.sched.NewJob(gocron.CronJob("5 * * * * *", true), gocron.NewTask(func() { time.Sleep(20 * time.Second) })); err != nil {
+			t.Fatal(err)
+		}
+		r.sched.Start()
+		time.Sleep(10 * time.Second)
+		if err := j.RunNow(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		if n := e.Count("cronlock " + string(EventRefused)); n != 1 || w.manual() != 0 {
+			t.Errorf("%d refusals, %d runs by hand", n, w.manual())
 		}
 	})
 }

@@ -64,7 +64,7 @@ func defaults() config {
 type Overlap uint8
 
 const (
-	Forbid  Overlap = iota // the tick is skipped
+	Forbid  Overlap = iota // the tick is skipped; also while the lease of a replica that died lasts
 	Allow                  // both run
 	Replace                // the earlier run's context ends, with cause ErrReplaced; once it has returned, the tick runs
 )
