@@ -100,7 +100,8 @@ func TestInspect(t *testing.T) {
 func TestInspectLeft(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(WithClockWindow(0), LockDelay(5*time.Second)), w.stranger()
-		w.nodes[1].StepClock(time.Hour)
+		w.nodes[0].StepClock(time.Hour)
+		w.nodes[1].StepClock(2 * time.Hour)
 		w.holds(p, "k")
 		p.cut()
 		left := w.inspect(other, "k").Holder.Left
@@ -214,17 +215,18 @@ func TestInspectEnds(t *testing.T) {
 		why := errors.New("why")
 		gone, leave := context.WithCancelCause(t.Context())
 		leave(why)
+		before := w.nodes[1].Calls()["TIME"]
 		_, err := p.Inspect(gone, "k")
+		synctest.Wait()
+		if n := w.nodes[1].Calls()["TIME"] - before; n > 0 {
+			t.Error("a node was asked for nobody")
+		}
 		wantErr(t, err, why)
 		wantErr(t, err, context.Canceled)
 		for _, key := range []string{"", strings.Repeat("k", maxKeyLen+1)} {
 			_, err = p.Inspect(t.Context(), key)
 			wantErr(t, err, ErrInvalidKey)
 		}
-		_, err = new(Locker).Inspect(t.Context(), "k")
-		wantErr(t, err, ErrInvalid)
-		_, err = p.Inspect(nil, "k") //nolint:staticcheck // nil on purpose
-		wantErr(t, err, ErrInvalid)
 		lease.Release(over())
 		p.Close(over())
 		_, err = p.Inspect(t.Context(), "k")
