@@ -136,12 +136,16 @@ func TestShows(t *testing.T) {
 		"a text like a mark":          {"", "\x00\x05", ""},
 		"a hint too long, and a text": {strings.Repeat("x", maxHint+1), "text", ""},
 	}, func(t *testing.T, w *world, c struct{ hint, shows, seen string }) {
-		waiter := &bearer{}
-		p := w.process(WithObserver((&bearer{says: c.hint}).observer()), Shows(c.shows))
+		holder, waiter := &bearer{says: c.hint}, &bearer{}
+		p := w.process(WithObserver(holder.observer()), Shows(c.shows))
 		lease, here := w.holds(p, "k"), w.process(WithObserver(waiter.observer()))
 		here.TryAcquire(t.Context(), "k")
 		if _, outs := waiter.of(t, OpAcquire); outs[0].HolderHint != c.seen {
 			t.Errorf("who waits sees %q", outs[0].HolderHint)
+		}
+		p.TryAcquire(t.Context(), "k")
+		if _, outs := holder.of(t, OpAcquire); outs[1].HolderHint != c.seen {
+			t.Errorf("who waits in the same process sees %q", outs[1].HolderHint)
 		}
 		if h := w.inspect(here, "k").Holder; h.Hint != c.seen || h.Shown != c.shows {
 			t.Errorf("who looks sees %q, %q", h.Hint, h.Shown)

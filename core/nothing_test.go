@@ -32,14 +32,16 @@ func TestNothing(t *testing.T) {
 		for of, l := range map[string]*Locker{"nil Locker": nil, "zero Locker": {}} {
 			wantInvalid(of, calls(l, t.Context(), run, result))
 			_, err := l.With()
-			wantInvalid(of, map[string]error{"With": err, "Close": l.Close(t.Context()), "Provision": l.Provision(t.Context())})
+			_, inspected := l.Inspect(t.Context(), "k")
+			wantInvalid(of, map[string]error{"With": err, "Inspect": inspected, "Close": l.Close(t.Context()), "Provision": l.Provision(t.Context())})
 			if _, known := l.ClockOffset(); known || l.KeyPrefix() != "" || l.Logger() == nil {
 				t.Errorf("%s knows the time, or has a prefix", of)
 			}
 			l.Event(t.Context(), Event{})
 		}
 		wantInvalid("nil context", calls(p.Locker, none, run, result))
-		wantInvalid("nil context", map[string]error{"Close": p.Close(none), "Provision": p.Provision(none)})
+		_, inspected := p.Inspect(none, "k")
+		wantInvalid("nil context", map[string]error{"Inspect": inspected, "Close": p.Close(none), "Provision": p.Provision(none)})
 		nothing := calls(p.Locker, t.Context(), nil, nil)
 		delete(nothing, "Acquire") // which take no function
 		delete(nothing, "TryAcquire")

@@ -229,7 +229,12 @@ func TestRequestOnOneNode(t *testing.T) {
 		l, f := w.pair()
 		time.Sleep(time.Second)
 		isErr(w.T, "asking", f.RequestResign(w.Context()), nil)
-		synctest.Wait()
+		for _, n := range w.nodes {
+			await(w.T, 1500*time.Millisecond, "the node has it", func() bool { return len(keysOf(n, "r", "cron-leader-resign")) > 0 })
+		}
+		if !l.leads() {
+			w.Fatal("it has looked already")
+		}
 		for _, n := range w.nodes[1:] {
 			for _, key := range keysOf(n, "r", "cron-leader-resign") {
 				if _, err := n.Exec("DEL", key); err != nil {
