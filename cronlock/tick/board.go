@@ -63,8 +63,6 @@ func (b board) after(rec *core.Record) board {
 	return b
 }
 
-func (s *Service) today() int64 { return s.Now().Unix() / int64(day/time.Second) }
-
 // known returns the board as it was read last.
 func (s *Service) known() board {
 	s.mu.Lock()

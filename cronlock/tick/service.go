@@ -33,6 +33,7 @@ type Service struct {
 	mu    sync.Mutex
 	jobs  map[string]*Job
 	board board
+	today func() int64 // the day by the nodes' clocks
 }
 
 // New returns a Service of the given name, whose locks are taken with locker: replicas of one service share the name,
@@ -51,6 +52,7 @@ func New(locker *core.Locker, name string, opts ...Option) (*Service, error) {
 	host, _ := os.Hostname()
 	s := &Service{config: c, locker: locker, name: name, jobs: map[string]*Job{}, owed: make(chan struct{}, 1),
 		self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])}
+	s.today = func() int64 { return s.Now().Unix() / int64(day/time.Second) }
 	s.closing, s.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
 	if c.elector != nil {
 		s.watch()

@@ -1,0 +1,367 @@
+package tick
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Any replica pauses the job on all of them, also on such as start later, and any resumes it. What falls due meanwhile is
+// not run later, and what runs goes on.
+func TestPause(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		began := time.Now().Add(time.Second)
+		all := c.members(post{every: time.Second, job: []JobOption{WithCatchUp(10)}})
+		time.Sleep(5*time.Second + 500*time.Millisecond)
+		c.do(all[1].Pause)
+		c.do(all[2].Pause)
+		paused := time.Now()
+		before := len(c.ran())
+		if n := c.within(began, paused); n != 5 {
+			t.Fatalf("%d ticks ran before the pause", n)
+		}
+		late := c.join("3", post{every: time.Second, job: []JobOption{WithCatchUp(10)}})
+		time.Sleep(10 * time.Second)
+		for _, m := range append(all, late) {
+			m.isPaused(true)
+		}
+		for i, m := range all { // by hand, and when triggered, it runs all the same
+			c.do(func(ctx context.Context) error { return m.Run(ctx, Tick{}) })
+			m.trigger(fmt.Sprint(i))
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Second)
+		if n := len(c.ran()) - before; n != 3+3 {
+			t.Errorf("%d starts, want 3 by hand and 3 that were triggered: %v", n, c.ran())
+		}
+		c.do(late.Resume)
+		c.do(all[0].Resume)
+		resumed := time.Now()
+		for _, m := range append(all, late) {
+			m.isPaused(false)
+		}
+		time.Sleep(10 * time.Second)
+		if n := c.within(paused, resumed); n > 0 {
+			t.Errorf("%d ticks ran that fell due in the pause", n)
+		}
+		if n := c.within(resumed, time.Now()); n != 10 {
+			t.Errorf("%d ticks ran after the pause", n)
+		}
+		if n := c.events.Count("cronlock " + string(EventPaused)); n < 13 || n > 14 {
+			t.Errorf("%d ticks were skipped: %v", n, c.events.Counts())
+		}
+		_, err := all[0].Claim(t.Context(), Tick{At: paused.Truncate(time.Second).Add(3 * time.Second), Exact: true})
+		if !errors.Is(err, core.ErrDone) || !strings.Contains(err.Error(), outcomePaused) {
+			t.Errorf("a tick of the pause: %v", err)
+		}
+		for _, err := range c.refused {
+			if err != nil && !IsExpected(err) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Who lets a tick of the pause pass, by a record of its own, does not let another run it later.
+func TestPausedTickThatNobodyClaimed(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		m := c.join("0", post{})
+		due := time.Now().Add(2 * time.Second)
+		time.Sleep(time.Second)
+		c.do(m.Pause)
+		time.Sleep(2 * time.Second)
+		c.do(m.Resume)
+		err := m.Run(t.Context(), Tick{At: due, Exact: true})
+		if !errors.Is(err, ErrPaused) || !IsExpected(err) {
+			t.Errorf("a tick that fell due in the pause: %v", err)
+		}
+		for _, at := range []time.Time{due.Add(-2 * time.Second), due.Add(2 * time.Second)} {
+			time.Sleep(time.Until(at))
+			if err := m.Run(t.Context(), Tick{At: at, Exact: true}); err != nil {
+				t.Errorf("a tick beside the pause: %v", err)
+			}
+		}
+	})
+}
+
+// A run whose replica dies is not run again in a pause: the tick is over.
+func TestPauseOfARerun(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		at := time.Now()
+		hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		a, b := c.join("a", post{job: []JobOption{AtLeastOnce(3)}, work: hang}), c.join("b", post{job: []JobOption{AtLeastOnce(3)}})
+		a.calls.Go(func() { _ = a.Run(t.Context(), Tick{At: at, Exact: true}) })
+		time.Sleep(time.Second)
+		if err := b.Run(t.Context(), Tick{At: at, Exact: true}); !errors.Is(err, core.ErrHeld) {
+			t.Fatal(err)
+		}
+		c.do(b.Pause)
+		a.die()
+		time.Sleep(30 * time.Second)
+		if n := b.Local().Following; len(c.ran()) != 1 || n > 0 {
+			t.Errorf("started %v; %d ticks are followed", c.ran(), n)
+		}
+	})
+}
+
+// Whatever the clocks and however slow the nodes, between the return of Pause and the call of Resume no tick starts that was
+// claimed then, and what falls due then does not start at all; each does that falls due a while after Resume.
+func TestPauseAtAnyMoment(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inCrew(t, func(t *testing.T, c *crew) { pauseAtAnyMoment(t, c, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func pauseAtAnyMoment(t *testing.T, c *crew, r *rand.Rand) {
+	time.Sleep(23*time.Hour + 59*time.Minute + 30*time.Second) // over the turn of a day
+	var all []*member
+	for i := range 3 {
+		all = append(all, c.join(fmt.Sprint(i), post{every: time.Second, ahead: time.Duration(r.IntN(600)-300) * time.Millisecond}))
+	}
+	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+	for range 8 {
+		for _, n := range c.nodes {
+			n.Slow(upTo(60 * time.Millisecond))
+		}
+		from := all[r.IntN(3)]
+		time.Sleep(upTo(3 * time.Second))
+		c.do(from.Pause)
+		paused := time.Now()
+		time.Sleep(upTo(3 * time.Second))
+		resumes := time.Now()
+		c.do(all[r.IntN(3)].Resume)
+		resumed := time.Now()
+		time.Sleep(4 * time.Second)
+		for _, s := range c.ran() {
+			within := func(at time.Time, margin time.Duration) bool { return at.After(paused) && at.Before(resumes.Add(-margin)) }
+			if s.claimed.After(paused) && within(s.at, 0) || within(s.Tick, 100*time.Millisecond) {
+				t.Errorf("tick %v, claimed at %v, started at %v on %s, paused from %v to %v", s.Tick, s.claimed, s.at, s.by, paused, resumes)
+			}
+		}
+		if n := c.within(resumed.Add(500*time.Millisecond), resumed.Add(3*time.Second+500*time.Millisecond)); n != 3 {
+			t.Errorf("%d ticks ran in three seconds after Resume", n)
+		}
+	}
+}
+
+// A pause lasts: for days, for longer than any record, while the replicas are replaced, and while there are none.
+func TestPauseLasts(t *testing.T) {
+	inCrewOn(t, 1, func(t *testing.T, c *crew) {
+		p := post{every: 12 * time.Hour, opts: []Option{WithTriggerPoll(6 * time.Hour)}}
+		all := c.members(p)
+		time.Sleep(time.Hour)
+		c.do(all[0].Pause)
+		time.Sleep(3 * day)
+		all[1].isPaused(true)
+		all = append(all, c.join("3", p))
+		all[0].leave()
+		all[2].leave()
+		time.Sleep(60 * day)
+		all[1].leave()
+		all = append(all, c.join("4", p))
+		all[4].isPaused(true)
+		time.Sleep(day)
+		all[3].leave()
+		all[4].leave()
+		time.Sleep(27 * day)
+		last := c.join("5", p)
+		last.isPaused(true)
+		time.Sleep(2 * day)
+		if n := len(c.ran()); n > 0 {
+			t.Errorf("%d runs", n)
+		}
+		c.do(last.Resume)
+		time.Sleep(2 * day)
+		if n := len(c.ran()); n != 4 {
+			t.Errorf("%d runs in two days", n)
+		}
+		kept := 0
+		for _, k := range c.nodes[0].Keys() {
+			if strings.Contains(k, "/5:board/") && strings.Contains(k, "}r:") {
+				kept++
+			}
+		}
+		if kept == 0 || kept > 40 {
+			t.Errorf("a node keeps %d records of the board", kept)
+		}
+	})
+}
+
+// What each of several replicas pauses or resumes at once comes about, and all replicas say the same.
+func TestPauseAndResumeAtOnce(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		all := c.members(post{every: time.Second})
+		r := rand.New(rand.NewPCG(1, 2))
+		for range 20 {
+			var wg sync.WaitGroup
+			pauses := 0
+			for _, m := range all {
+				f := m.Resume
+				if r.IntN(2) == 0 {
+					f, pauses = m.Pause, pauses+1
+				}
+				wg.Go(func() { c.do(f) })
+			}
+			wg.Wait()
+			is, err := all[0].service.paused(t.Context())
+			if _, paused := is["job"]; err != nil || paused && pauses == 0 || !paused && pauses == 3 {
+				t.Errorf("paused is %v, %v after %d of 3 have paused it", is, err, pauses)
+			}
+			for _, m := range all {
+				m.isPaused(len(is) > 0)
+			}
+			from := time.Now()
+			time.Sleep(2 * time.Second)
+			if n := c.within(from, time.Now()); n != 2*(1-len(is)) {
+				t.Errorf("%d ticks ran; paused: %v", n, is)
+			}
+		}
+	})
+}
+
+// A pause that a bare quorum has is seen whichever quorum answers, and outlives a node that forgets once it has spread.
+func TestPauseOnNodesInTrouble(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		all := c.members(post{})
+		time.Sleep(time.Second)
+		c.nodes[2].Down()
+		c.do(all[0].Pause)
+		all[0].die() // so that it does not offer the record to the third
+		c.nodes[2].Up()
+		c.nodes[0].Down()
+		at := time.Now()
+		if err := all[1].Run(t.Context(), Tick{At: at, Exact: true}); !errors.Is(err, ErrPaused) && !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("with another quorum: %v", err)
+		}
+		time.Sleep(15 * time.Second)
+		all[1].isPaused(true)
+		c.nodes[0].Up()
+		time.Sleep(20 * time.Second)
+		c.nodes[1].RestartEmpty()
+		all[2].isPaused(true)
+		if err := all[2].Run(t.Context(), Tick{At: time.Now(), Exact: true}); !errors.Is(err, ErrPaused) {
+			t.Errorf("with a node that forgot: %v", err)
+		}
+		c.join("3", post{}).isPaused(true)
+	})
+}
+
+// While nobody can tell whether the job is paused, it does not start, except that it is to run anyway; and even then not
+// where this replica has heard of a pause.
+func TestBoardOutOfReach(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		plain := c.join("plain", post{})
+		bold := c.join("bold", post{job: []JobOption{WithRunAnyway(true)}})
+		refuse := func(with string) {
+			for _, n := range c.nodes[:2] {
+				n.OnRequest(func(args []string) testutil.Action { return testutil.Action{DropRequest: args[0] == with} })
+			}
+		}
+		at := time.Now()
+		time.Sleep(time.Second)
+		refuse("GET")
+		if err := plain.Run(t.Context(), Tick{At: at, Exact: true}); !errors.Is(err, core.ErrUnavailable) || IsExpected(err) {
+			t.Errorf("without the board: %v", err)
+		}
+		if err := plain.Pause(t.Context()); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("Pause: %v", err)
+		}
+		if err := bold.Run(t.Context(), Tick{At: at, Exact: true}); err != nil {
+			t.Errorf("run anyway: %v", err)
+		}
+		refuse("")
+		time.Sleep(10 * time.Second)
+		c.do(plain.Pause)
+		time.Sleep(5 * time.Second)
+		refuse("GET")
+		if err := bold.Run(t.Context(), Tick{At: time.Now(), Exact: true}); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("run anyway, in a pause: %v", err)
+		}
+		refuse("")
+		time.Sleep(10 * time.Second)
+		c.do(plain.Resume)
+		if err := plain.Run(t.Context(), Tick{At: time.Now(), Exact: true}); err != nil {
+			t.Errorf("after all: %v", err)
+		}
+	})
+}
+
+// Replicas that do not agree what day it is start one list, and go on with it.
+func TestBoardAtTheTurnOfADay(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inCrew(t, func(t *testing.T, c *crew) { boardAtTheTurnOfADay(t, c, rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func boardAtTheTurnOfADay(t *testing.T, c *crew, r *rand.Rand) {
+	const n = 4
+	base := int64(20000)
+	var mu sync.Mutex
+	services := make([]*Service, n)
+	join := func(i int) {
+		s, err := New(c.first.Replica().Locker, "service")
+		if err != nil {
+			t.Fatal(err)
+		}
+		turned := r.IntN(2) == 0
+		s.today = func() int64 {
+			mu.Lock()
+			defer mu.Unlock()
+			if turned {
+				return base + 1
+			}
+			return base
+		}
+		services[i] = s
+	}
+	for i := range n {
+		join(i)
+		if r.IntN(2) == 0 { // it has looked before
+			if _, err := services[i].read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := 0
+	for range 4 {
+		var wg sync.WaitGroup
+		for i, s := range services {
+			if r.IntN(2) == 0 {
+				continue
+			}
+			j := newJob(s, fmt.Sprintf("job %d", want), nil, s.policy)
+			wait := time.Duration(r.IntN(5)) * time.Millisecond
+			want++
+			wg.Go(func() {
+				time.Sleep(wait)
+				c.do(j.Pause)
+				_ = i
+			})
+		}
+		for _, n := range c.nodes {
+			n.Slow(time.Duration(r.IntN(5)) * time.Millisecond)
+		}
+		wg.Wait()
+		join(r.IntN(n))
+		for i, s := range services {
+			if all, err := s.paused(t.Context()); err != nil || len(all) != want {
+				t.Errorf("service %d, on day %d, says that %v are paused, %v; want %d", i, s.today(), all, err, want)
+			}
+		}
+		mu.Lock()
+		base += r.Int64N(3)
+		mu.Unlock()
+	}
+}

@@ -1,0 +1,188 @@
+package tick
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A trigger is one run for all replicas, however many are asked, and however often.
+func TestTrigger(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		all := c.members(post{every: time.Minute, work: func(context.Context) error { time.Sleep(time.Second); return nil }})
+		time.Sleep(10 * time.Second)
+		var wg sync.WaitGroup
+		for _, m := range all {
+			wg.Go(func() { m.trigger("once") })
+		}
+		wg.Wait()
+		asked := time.Now()
+		time.Sleep(2 * time.Second)
+		all[0].trigger("once")
+		all[1].trigger("")
+		time.Sleep(5 * time.Second)
+		all[1].trigger("")
+		time.Sleep(5 * time.Minute)
+		c.join("3", post{every: time.Minute})
+		all[2].trigger("once")
+		time.Sleep(5 * time.Minute)
+		once := c.triggered("once")
+		if len(once) != 1 || once[0].at.Sub(asked) > time.Second || once[0].Tick.After(once[0].at) || once[0].FencingToken == 0 {
+			t.Errorf("started %v for triggers at %v", once, asked)
+		}
+		extra, ticks := 0, 0
+		for _, s := range c.ran() {
+			if s.Trigger != "" {
+				extra++
+			} else {
+				ticks++
+			}
+		}
+		if extra != 3 || ticks != 10 {
+			t.Errorf("%d ids ran, and %d ticks", extra, ticks)
+		}
+		if n := c.events.Count("cronlock " + string(EventRerun)); n > 0 {
+			t.Errorf("%d reruns", n)
+		}
+		if n := c.events.Count("cronlock " + string(EventMissed)); n > 0 {
+			t.Errorf("%d missed", n)
+		}
+	})
+}
+
+// One whose replica dies in mid-run is run again by another, if the policy of the job wants that.
+func TestTriggerWhoseReplicaDies(t *testing.T) {
+	for _, attempts := range []int{1, 2} {
+		t.Run(fmt.Sprint(attempts), func(t *testing.T) {
+			inCrew(t, func(t *testing.T, c *crew) {
+				hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+				p := post{job: []JobOption{AtLeastOnce(attempts)}}
+				c.join("0", p)
+				c.join("1", p)
+				a := c.join("a", post{job: p.job, work: hang})
+				a.trigger("id")
+				time.Sleep(5 * time.Minute)
+				a.die()
+				time.Sleep(time.Minute)
+				got := c.triggered("id")
+				if len(got) != attempts || got[0].by != "a" || got[attempts-1].Attempt != attempts {
+					t.Errorf("started %v", got)
+				}
+			})
+		})
+	}
+}
+
+// One that its replica cannot start is heard of by the others.
+func TestTriggerIsHeard(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		c.join("0", post{})
+		no := Host{Run: func(context.Context, func(context.Context) (*Claim, error)) error { return errors.New("stopped") }, Has: func() bool { return true }}
+		c.join("a", post{job: []JobOption{WithHost(no)}}).trigger("id")
+		time.Sleep(5 * time.Second)
+		if got := c.triggered("id"); len(got) != 1 || got[0].by != "0" {
+			t.Errorf("started %v", got)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// With an elector it is the leader's, whoever is asked, and its successor's if it dies.
+func TestTriggerIsTheLeaders(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		var mu sync.Mutex
+		hangs := false
+		all := c.members(post{led: true, job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
+			mu.Lock()
+			hang := hangs
+			hangs = false
+			mu.Unlock()
+			if hang {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}})
+		first := whoLeads(t, all...)
+		followers := all[:0:0]
+		for _, m := range all {
+			if m != first {
+				followers = append(followers, m)
+			}
+		}
+		time.Sleep(time.Second)
+		followers[0].trigger("a")
+		followers[1].trigger("a")
+		time.Sleep(5 * time.Second)
+		if got := c.triggered("a"); len(got) != 1 || got[0].by != first.name {
+			t.Errorf("started %v, %s leads", got, first.name)
+		}
+		mu.Lock()
+		hangs = true
+		mu.Unlock()
+		first.trigger("b")
+		time.Sleep(5 * time.Second)
+		first.die()
+		second := whoLeads(t, followers...)
+		time.Sleep(30 * time.Second)
+		if got := c.triggered("b"); len(got) != 2 || got[1].by != second.name || got[1].Attempt != 2 {
+			t.Errorf("started %v, %s leads", got, second.name)
+		}
+		if got := c.triggered("a"); len(got) != 1 {
+			t.Errorf("started %v", got)
+		}
+	})
+}
+
+// A trigger waits for a run that goes on, within the misfire grace; ticks that fall due in its own run are skipped, as in
+// any other.
+func TestTriggerMeetsARun(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		m := c.join("0", post{every: time.Minute, work: func(context.Context) error { time.Sleep(50 * time.Second); return nil }})
+		time.Sleep(70 * time.Second) // ten seconds into the run
+		m.trigger("id")
+		time.Sleep(2 * time.Minute)
+		got := c.triggered("id")
+		if len(got) != 1 || time.Duration(got[0].at.Second())*time.Second < 50*time.Second {
+			t.Fatalf("started %v", got)
+		}
+		if n := c.events.Count("cronlock " + string(EventOverlap)); n == 0 {
+			t.Errorf("no tick was skipped: %v", c.ran())
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}
+
+// What cannot be recorded, or is not to be, is an error.
+func TestTriggerRefused(t *testing.T) {
+	inCrew(t, func(t *testing.T, c *crew) {
+		m := c.join("0", post{job: []JobOption{WithOverlap(Allow)}})
+		if err := m.Trigger(t.Context(), strings.Repeat("x", maxTriggerLen+1)); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("an id that is too long: %v", err)
+		}
+		for range boardKeeps {
+			m.trigger("")
+		}
+		if err := m.Trigger(t.Context(), ""); err == nil {
+			t.Error("one too many")
+		}
+		c.do(m.Pause) // has room
+		time.Sleep(2 * time.Minute)
+		m.trigger("later")
+		time.Sleep(time.Second)
+		if n := len(c.ran()); n != boardKeeps+1 {
+			t.Errorf("%d runs", n)
+		}
+		m.leave()
+		for _, f := range []func(context.Context) error{m.Pause, m.Resume, func(ctx context.Context) error { return m.Trigger(ctx, "") }} {
+			if err := f(t.Context()); !errors.Is(err, core.ErrClosed) {
+				t.Errorf("after Close: %v", err)
+			}
+		}
+	})
+}
