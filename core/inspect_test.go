@@ -180,8 +180,11 @@ func TestInspectWithNodesDown(t *testing.T) {
 func TestInspectOfUnfitNodes(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
+		synctest.Wait() // late answers to Provision
 		for _, n := range p.e.nodes[1:] {
+			n.mu.Lock()
 			n.fault = errSameServer
+			n.mu.Unlock()
 		}
 		_, err := p.Inspect(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
