@@ -72,8 +72,7 @@ func TestClockPastTheLimit(t *testing.T) {
 	for _, ahead := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
 		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				r := w.alone(every(time.Second), nil)
-				r.service.clock = func() time.Time { return time.Now().Add(ahead) }
+				r := w.replica("off", plan{idle: true, ahead: ahead})
 				time.Sleep(10 * time.Second)
 				began := time.Now()
 				if err := r.RunDue(t.Context()); !errors.Is(err, ErrClock) || time.Since(began) > time.Second {

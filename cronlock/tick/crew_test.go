@@ -236,3 +236,13 @@ func whoLeads(t *testing.T, all ...*member) *member {
 	t.Fatal("nobody leads")
 	return nil
 }
+
+// paused returns the pauses that go on, by job.
+func (s *Service) paused(ctx context.Context) (map[string]pausing, error) {
+	b, err := s.read(ctx)
+	all := map[string]pausing{}
+	for _, p := range b.Paused {
+		all[p.Job] = p
+	}
+	return all, err
+}
