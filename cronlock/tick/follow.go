@@ -119,8 +119,7 @@ func (f *follower) ask(ctx context.Context) (over bool) {
 	}
 	f.err = err
 	switch {
-	case err == nil, ctx.Err() != nil, errors.Is(err, ErrNotLeader), errors.Is(err, ErrMissed), errors.Is(err, ErrReplaced),
-		errors.Is(err, ErrPaused):
+	case err == nil, ctx.Err() != nil, errors.Is(err, ErrNotLeader), errors.Is(err, ErrMissed), errors.Is(err, ErrReplaced):
 		return true
 	case j.policy.overlap == Replace && errors.Is(err, ErrOverlap):
 		return !t.Next.IsZero() && j.service.Now().After(t.Next) // for the next one

@@ -143,7 +143,9 @@ func pauseAtAnyMoment(t *testing.T, c *crew, r *rand.Rand) {
 		resumed := time.Now()
 		time.Sleep(4 * time.Second)
 		for _, s := range c.ran() {
-			within := func(at time.Time, margin time.Duration) bool { return at.After(paused) && at.Before(resumes.Add(-margin)) }
+			within := func(at time.Time, margin time.Duration) bool {
+				return at.After(paused) && at.Before(resumes.Add(-margin))
+			}
 			if s.claimed.After(paused) && within(s.at, 0) || within(s.Tick, 100*time.Millisecond) {
 				t.Errorf("tick %v, claimed at %v, started at %v on %s, paused from %v to %v", s.Tick, s.claimed, s.at, s.by, paused, resumes)
 			}
