@@ -48,10 +48,17 @@
 // job ([Job.Handle]) is not told from a tick: it counts as the one that was due last, and is refused as done, or with
 // [ErrNotDue] where there was none.
 //
+// Give each scheduler and job a definition of its own: gocron's are not to be shared between schedulers.
+//
 // Ticks are caught up ([WithCatchUp]) once the scheduler has started: gocron does not tell its time zone before. Of daily,
 // weekly and monthly jobs, those at a time that the clocks skip or show twice are not.
 //
-// Give each scheduler and job a definition of its own: gocron's are not to be shared between schedulers.
+// # Control
+//
+// Job.Pause stops the ticks of a job on all replicas until Job.Resume, and Job.Trigger has it run once for all of them.
+// What falls due in a pause is not run later; runs by hand and triggers start in it, too. A replica looks for triggers every
+// three seconds ([WithTriggerPoll]), which is one read to each node, and whoever has a tick reads once whether the job is
+// paused. With [WithRunAnyway], a replica that cannot reach the nodes goes by what it has last heard.
 //
 // # Coming from
 //

@@ -179,7 +179,7 @@ func (j *Job) within(next func(time.Time) time.Time) func(time.Time) time.Time {
 		if after.Before(t.start) {
 			after = t.start.Add(-1)
 		}
-		if at = next(after); !t.stop.IsZero() && at.After(t.stop) {
+		if at = next(after); !t.stop.IsZero() && !at.Before(t.stop) {
 			return time.Time{}
 		}
 		return at

@@ -356,7 +356,8 @@ func TestInstantsWithinBounds(t *testing.T) {
 		for after, want := range map[time.Time]time.Time{
 			day.Add(-time.Hour):       day,
 			day:                       day.Add(time.Minute),
-			day.Add(59 * time.Minute): day.Add(time.Hour),
+			day.Add(58 * time.Minute): day.Add(59 * time.Minute),
+			day.Add(59 * time.Minute): {},
 			day.Add(time.Hour):        {},
 		} {
 			if got := (instantsOf{bounded}).Next(after); !got.Equal(want) {

@@ -29,7 +29,9 @@ import (
 const (
 	boardRetention = 31 * day
 	boardPages     = 28 // for so many days the list is found although no replica has run
-	boardKeeps     = 50 // triggers, and as many pauses that are over, each for a day at most
+	boardResumed   = 300
+	boardLimit     = 60_000 // bytes of a record, less than core takes, so that a page can always be closed
+	boardKeeps     = 50     // triggers, and as many pauses that are over, each for a day at most
 	day            = 24 * time.Hour
 )
 
@@ -162,12 +164,30 @@ func (s *Service) change(ctx context.Context, edit func(*state) bool) error {
 		if !next.Closed && !edit(&next) {
 			return nil
 		}
+		if !next.Closed && !next.fit() {
+			return errBoardFull
+		}
 		var added bool
 		if b, added, err = s.add(ctx, b, next); added && !next.Closed {
 			return nil
 		}
 	}
 	return err
+}
+
+// errBoardFull: so many jobs are paused that nothing more can be recorded. Resume helps.
+var errBoardFull = errors.New("too many jobs are paused")
+
+// fit has the state fit into a record, by leaving out what may be forgotten, and reports whether it does.
+func (s *state) fit() bool {
+	size := func() int {
+		b, _ := json.Marshal(s)
+		return len(b)
+	}
+	for size() > boardLimit && len(s.Resumed) > 0 {
+		s.Resumed = s.Resumed[(len(s.Resumed)+1)/2:]
+	}
+	return size() <= boardLimit
 }
 
 // add adds a record, and reports false where another one was added before, or the lease was lost: then it is to be tried
@@ -197,7 +217,7 @@ func (s *state) kept(now time.Time) state {
 	over := func(at time.Time) bool { return now.Sub(at) > day }
 	return state{
 		Paused:   slices.Clone(s.Paused),
-		Resumed:  last(boardKeeps, slices.DeleteFunc(slices.Clone(s.Resumed), func(p pausing) bool { return over(p.Until) })),
+		Resumed:  last(boardResumed, slices.DeleteFunc(slices.Clone(s.Resumed), func(p pausing) bool { return over(p.Until) })),
 		Triggers: last(boardKeeps, slices.DeleteFunc(slices.Clone(s.Triggers), func(t trigger) bool { return over(t.At) })),
 	}
 }

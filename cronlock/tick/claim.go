@@ -1,6 +1,7 @@
 package tick
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,8 @@ import (
 func (j *Job) claim(ctx context.Context, t tick, ended func(*Claim, error)) (*Claim, error) {
 	r := &Claim{job: j, tick: t, ended: ended, ctx: ctx, leave: func() {}}
 	for _, step := range []func() error{
-		r.enter,       // open, and this replica leads if it must
-		r.await,       // the tick, by the nodes' clocks
+		r.await,       // the tick, by the nodes' clocks, if this replica leads or needs not
+		r.enter,       // open, and it leads if it must
 		r.inTime,      // the clock, and the misfire grace
 		r.takeGap,     // only where replicas do not share the ticks: its record names the tick for all of them
 		r.takeTick,    // held or done elsewhere: that is the answer
@@ -75,6 +76,9 @@ func (r *Claim) await() error {
 	if !t.shared || t.late {
 		return nil
 	}
+	if s.elector != nil && s.elector.IsLeader(r.ctx) != nil {
+		return ErrNotLeader
+	}
 	early := t.At.Sub(s.Now())
 	if early > s.clockLimit {
 		return nil // which is refused
@@ -87,8 +91,8 @@ func (r *Claim) await() error {
 	if s.elector == nil {
 		wait += rand.N(min(t.Period/20, 50*time.Millisecond) + 1)
 	}
-	if !pause(r.term, wait) {
-		return context.Cause(r.term)
+	if !s.pause(r.ctx, wait) {
+		return cmp.Or(context.Cause(r.ctx), core.ErrClosed)
 	}
 	return nil
 }
@@ -113,6 +117,9 @@ func (r *Claim) inTime() error {
 // retention is for how long the records of a tick are kept: as many as suit the period, if nothing else was said.
 func (j *Job) retention(t tick) time.Duration {
 	p := j.policy
+	if t.trigger != "" {
+		return max(p.retention, day+2*j.service.clockLimit) // for as long as the id is known
+	}
 	if p.retention > 0 {
 		return p.retention
 	}
@@ -270,13 +277,6 @@ func (r *Claim) release(leases ...*core.Lease) {
 	wg.Wait()
 }
 
-// cutOff reports whether a replica that does not lead, and so has asked nobody, cannot reach the nodes either. It asks for
-// a key that nobody has: the tick is the leader's to take.
-func (r *Claim) cutOff() bool {
-	_, err := r.job.service.locker.Inspect(r.ctx, r.job.key("reach"))
-	return outage(err)
-}
-
 // unprotected returns a claim without leases.
 func (j *Job) unprotected(r *Claim, why error) (*Claim, bool) {
 	if !j.service.gate.Enter() {
@@ -286,7 +286,9 @@ func (j *Job) unprotected(r *Claim, why error) (*Claim, bool) {
 	bare.prepare()
 	j.service.locker.Logger().Warn("tick: runs unprotected, on every replica that the tick reaches", "job", j.name, "tick", r.tick.id, "err", why)
 	j.mu.Lock()
-	j.bare = r.tick.At
+	if r.tick.At.After(j.bare) {
+		j.bare = r.tick.At
+	}
 	j.mu.Unlock()
 	bare.event(EventUnprotected)
 	return bare, true

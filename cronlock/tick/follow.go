@@ -22,11 +22,13 @@ func (j *Job) follow(r *Claim, err error) {
 	again := j.policy.attempts > 1
 	switch {
 	case errors.Is(err, ErrNotLeader):
-		j.owe()
+		j.oweAt(t.At)
+	case class == core.ClassUnavailable && (again || j.policy.catchUp > 0) && j.policy.next != nil:
+		j.owe() // with all the others that the outage has
 	case errors.Is(err, ErrOverlap) && (t.deferred || j.policy.overlap == Replace):
 		t.late = true
 		j.pursue(t)
-	case class == core.ClassUnavailable && (again || j.policy.catchUp > 0),
+	case class == core.ClassUnavailable && again,
 		again && (class == core.ClassHeld || class == core.ClassDone && t.Gap > 0):
 		t.late = true
 		j.pursue(t)
@@ -45,13 +47,13 @@ func (j *Job) pursue(ticks ...tick) {
 	}
 	if j.policy.overlap == Allow {
 		for _, f := range followers {
-			s.gate.Go(func() { f.follow(s.closing) })
+			s.gate.Go(func() { f.follow(j.gone) })
 		}
 		return
 	}
 	s.gate.Go(func() {
 		for _, f := range followers {
-			f.follow(s.closing)
+			f.follow(j.gone)
 		}
 	})
 }

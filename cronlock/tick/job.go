@@ -3,6 +3,7 @@ package tick
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,8 +18,10 @@ type Job struct {
 	policy  policy
 	turn    chan struct{} // room for one: runs again follow each other, unless they may overlap
 
-	added time.Time   // by the nodes' clocks
-	owing atomic.Bool // there may be ticks to catch up; see owe
+	gone   context.Context // ends with Remove, and with the Service
+	remove context.CancelFunc
+	added  time.Time   // by the nodes' clocks
+	owing  atomic.Bool // there may be ticks to catch up; see owe
 
 	mu       sync.Mutex
 	running  map[*Claim]struct{}
@@ -31,11 +34,14 @@ type Job struct {
 func newJob(s *Service, name string, fn func(context.Context) error, p policy) *Job {
 	j := &Job{service: s, name: name, fn: fn, policy: p, turn: make(chan struct{}, 1), added: s.Now(),
 		running: map[*Claim]struct{}{}, followed: map[string]struct{}{}}
+	j.gone, j.remove = context.WithCancel(s.closing)
 	return j
 }
 
-// Remove has the Service forget the job, whose name is free then. Runs under way go on.
+// Remove has the Service forget the job, whose name is free then. Runs under way go on; of what was missed or triggered, or
+// is to run again, nothing starts here any more.
 func (j *Job) Remove() {
+	j.remove()
 	s := j.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,6 +70,9 @@ func (j *Job) Run(ctx context.Context, t Tick) error {
 func (j *Job) RunDue(ctx context.Context) error {
 	t, ok := j.Due()
 	if !ok {
+		if j.policy.next == nil {
+			return &Error{Job: j.name, Err: fmt.Errorf("%w: the job has no schedule, see WithSchedule", ErrNotDue)}
+		}
 		return &Error{Job: j.name, Err: ErrNotDue}
 	}
 	return j.Run(ctx, t)
@@ -142,7 +151,14 @@ var plain = Host{
 		if err != nil {
 			return err
 		}
-		defer c.End()
+		defer func() {
+			failure := recover()
+			c.End()
+			if failure != nil {
+				c.job.service.locker.Logger().Error("tick: a run of a job panicked", "job", c.job.name, "tick", c.tick.id,
+					"panic", failure, "stack", string(debug.Stack()))
+			}
+		}()
 		_ = c.Call() // the function's error is nobody's
 		return c.Err()
 	},

@@ -1,6 +1,11 @@
 package tick
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
 
 // What nobody started when it fell due, for want of a replica, of a leader or of nodes, is found by the schedule, and
 // caught up as far as the job's policy wants that.
@@ -26,17 +31,17 @@ func (j *Job) missed() (ticks []tick, known bool) {
 	if p.attempts > 1 {
 		period := p.next(p.next(now)).Sub(p.next(now))
 		again := now.Add(-j.rerunnable(tick{Tick: Tick{Period: period}}))
-		ticks = last(mostRerun, j.between(again, since)) // they may have been started
+		ticks = j.between(again, since, mostRerun) // they may have been started
 	}
 	if most < 0 {
 		most = mostCaughtUp
 	}
-	return append(ticks, last(most, j.between(since, now))...), true
+	return append(ticks, j.between(since, now, most)...), true
 }
 
-// between returns the ticks after one instant and until another, in their order. What fell due before the job was added is
-// only of interest if the policy says so.
-func (j *Job) between(after, until time.Time) (ticks []tick) {
+// between returns the latest n ticks after one instant and until another, in their order. What fell due before the job was
+// added is only of interest if the policy says so.
+func (j *Job) between(after, until time.Time, n int) (ticks []tick) {
 	if j.policy.catchUp < 0 && after.Before(j.added) {
 		after = j.added
 	}
@@ -46,11 +51,17 @@ func (j *Job) between(after, until time.Time) (ticks []tick) {
 	}
 	j.mu.Unlock()
 	next := j.policy.next
-	for at := next(after); !at.IsZero() && !at.After(until); {
+	var all []time.Time
+	for at := next(after); !at.IsZero() && !at.After(until); at = next(at) {
+		if all = append(all, at); len(all) > 2*n {
+			all = append(all[:0], last(n, all)...)
+		}
+	}
+	for _, at := range last(n, all) {
 		following := next(at)
-		t := newTick(Tick{At: at, Exact: true, Next: following, Period: following.Sub(at)}, j.policy)
+		t := newTick(Tick{At: at, Exact: true, Next: following, Period: max(following.Sub(at), 0)}, j.policy)
 		t.late = true
-		ticks, at = append(ticks, t), following
+		ticks = append(ticks, t)
 	}
 	return ticks
 }
@@ -76,7 +87,7 @@ func (j *Job) Due() (Tick, bool) {
 			following := next(at)
 			period := following.Sub(at)
 			if following.IsZero() || following.After(by.Add(min(period/10, time.Second))) {
-				return Tick{At: at, Exact: true, Next: following, Period: period}, true
+				return Tick{At: at, Exact: true, Next: following, Period: max(period, 0)}, true
 			}
 			at = following
 		}
@@ -85,6 +96,12 @@ func (j *Job) Due() (Tick, bool) {
 }
 
 func last[T any](n int, of []T) []T { return of[max(0, len(of)-n):] }
+
+// cutOff reports whether this replica cannot reach the nodes. It looks at a key that nobody has.
+func (s *Service) cutOff() bool {
+	_, err := s.locker.Inspect(s.closing, core.Key("cron", s.name, "reach"))
+	return outage(err)
+}
 
 // look is how often a replica looks whether there is something to catch up, which asks nobody.
 const look = 200 * time.Millisecond
@@ -104,6 +121,20 @@ func (j *Job) owe() {
 	}
 }
 
+// oweAt is owe for a tick that may not be due yet, by the nodes' clocks.
+func (j *Job) oweAt(at time.Time) {
+	early := at.Sub(j.service.Now())
+	if early <= 0 {
+		j.owe()
+		return
+	}
+	j.service.gate.Go(func() {
+		if pause(j.gone, early) {
+			j.owe()
+		}
+	})
+}
+
 // catchUp has this replica run what was missed, if it may: when it has become leader, and what is owed.
 func (s *Service) catchUp() {
 	again := false
@@ -117,10 +148,15 @@ func (s *Service) catchUp() {
 			}
 			leads = t.FencingToken
 		}
-		for _, j := range s.all() {
-			if owing := j.owing.Swap(false); !owing && leads == term {
-				continue
+		jobs := slices.DeleteFunc(s.all(), func(j *Job) bool { return !j.owing.Swap(false) && leads == term })
+		if len(jobs) > 0 && s.cutOff() {
+			for _, j := range jobs {
+				j.owing.Store(true)
 			}
+			again = true
+			continue
+		}
+		for _, j := range jobs {
 			ticks, known := j.missed()
 			j.pursue(ticks...)
 			if !known {

@@ -51,6 +51,7 @@ type policy struct {
 	next      func(after time.Time) time.Time // the schedule; nil: it is not known
 	scheduled bool                            // WithSchedule was given
 	host      Host
+	hosted    bool // WithHost was given
 }
 
 func defaults() config {
@@ -167,7 +168,7 @@ func WithTriggerPoll(d time.Duration) Option { return option(func(c *config) { c
 
 // WithHost says what runs the job once more for a tick beside its schedule, and whether it still has the job. Default: it is
 // called, and is never gone.
-func WithHost(h Host) JobOption { return jobOption(func(p *policy) { p.host = h }) }
+func WithHost(h Host) JobOption { return jobOption(func(p *policy) { p.host, p.hosted = h, true }) }
 
 func (c *config) check(f *faults.List) {
 	f.Check(c.led && c.elector == nil, "elector is nil")
@@ -191,6 +192,18 @@ func (p *policy) check(f *faults.List, clockLimit time.Duration) {
 	f.Check(p.keyed && (p.key == "" || len(p.key) > maxKeyLen), "the job's key has %d bytes, must have 1 to %d", len(p.key), maxKeyLen)
 	f.Check(p.host.Run == nil || p.host.Has == nil, "a function of the host is nil")
 	f.Check(p.keyed && p.overlap == Allow, "runs may overlap, so the job's key would keep nothing apart")
+}
+
+// checkSchedule is for a job: a Service need not know one.
+func (p *policy) checkSchedule(f *faults.List, now time.Time) {
+	f.Check(p.catchUp > 0 && p.next == nil, "ticks to catch up need a schedule: see WithSchedule")
+	f.Check(p.catchUp > 0 && p.minGap > 0, "ticks that are told apart by a minimum gap cannot be caught up")
+	if p.next == nil || p.hosted { // a host knows its schedules, and may not have begun with this one
+		return
+	}
+	first := p.next(now)
+	f.Check(!first.IsZero() && !p.next(now.Add(first.Sub(now)/2)).Equal(first),
+		"the schedule has other ticks when it is asked at another time, so each replica would run its own: use WithMinGap instead of WithSchedule")
 }
 
 // least is how long a tick has to stay taken, so that no replica comes later.

@@ -85,12 +85,16 @@ func (r *Claim) replace() {
 
 // replaceOthers tells the runs of earlier ticks in this process to stop; one by hand, all of the job's.
 func (r *Claim) replaceOthers() {
+	var earlier []*Claim
 	r.job.mu.Lock()
-	defer r.job.mu.Unlock()
 	for o := range r.job.running {
 		if r.tick.At.IsZero() || o.tick.At.Before(r.tick.At) {
-			o.replace()
+			earlier = append(earlier, o)
 		}
+	}
+	r.job.mu.Unlock()
+	for _, o := range earlier { // which tells an observer, who may look at the job
+		o.replace()
 	}
 }
 
@@ -108,7 +112,7 @@ func (r *Claim) Call() error {
 		r.event(EventRerun)
 	}
 	err := r.try()
-	r.stopped = err != nil && r.work.Err() != nil && !errors.Is(context.Cause(r.work), ErrReplaced)
+	r.stopped = err != nil && (r.work.Err() != nil || r.job.policy.retries > 0 && r.job.service.closing.Err() != nil) && !errors.Is(context.Cause(r.work), ErrReplaced)
 	r.err, r.returned = errors.Join(err, r.lost()), true
 	return r.err
 }
@@ -123,7 +127,7 @@ func (r *Claim) try() error {
 			return err
 		}
 		r.event(EventRetried)
-		if !pause(r.work, pauses/2+rand.N(pauses/2+1)) {
+		if !r.job.service.pause(r.work, pauses/2+rand.N(pauses/2+1)) {
 			return err
 		}
 		run.Retry++
@@ -135,6 +139,9 @@ func (r *Claim) try() error {
 func (r *Claim) begin() error {
 	if r.work.Err() != nil {
 		return context.Cause(r.work)
+	}
+	if r.job.service.closing.Err() != nil {
+		return core.ErrClosed
 	}
 	if err := r.inTime(); err != nil {
 		return err

@@ -73,6 +73,7 @@ func (s *Service) Add(name string, fn func(ctx context.Context) error, opts ...J
 	f.Check(fn == nil, "the function is nil")
 	f.Check(name == "", "the job's name is empty: replicas know the job by it")
 	p.check(&f, s.clockLimit)
+	p.checkSchedule(&f, s.clock())
 	if err := f.Err("tick"); err != nil {
 		return nil, fmt.Errorf("job %q: %w", name, err)
 	}
@@ -152,6 +153,14 @@ func (s *Service) ClockOffset() (time.Duration, bool) {
 func (s *Service) Now() time.Time {
 	ahead, _ := s.ClockOffset()
 	return s.clock().Add(ahead)
+}
+
+// pause reports false when ctx has ended before, or the Service is closed.
+func (s *Service) pause(ctx context.Context, d time.Duration) bool {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(s.closing, stop)()
+	return pause(ctx, d)
 }
 
 // pause reports false when ctx has ended before.

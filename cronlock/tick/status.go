@@ -111,7 +111,7 @@ func (j *Job) latest(ctx context.Context, most int, s *Status) (ticks []tick, er
 		return []tick{newTick(Tick{At: at}, j.policy)}, nil
 	}
 	s.Next = t.Next
-	for back := t.Period; len(ticks) < most && back < 400*24*time.Hour; back *= 2 {
+	for back := max(t.Period, time.Second); len(ticks) < most && back < 400*day; back *= 2 {
 		ticks = nil
 		for at := j.policy.next(t.At.Add(-back)); !at.After(t.At) && !at.IsZero(); at = j.policy.next(at) {
 			ticks = append(ticks, newTick(Tick{At: at, Exact: true}, j.policy))
@@ -133,10 +133,23 @@ func (j *Job) inspect(ctx context.Context, t tick) (TickStatus, error) {
 		is.Outcome, is.By, is.Attempt, is.Began, is.Ended = r.Outcome, r.By, r.Attempt, r.Began, r.At
 	case state.Holder != nil:
 		is.Outcome, is.By, is.Began = Running, state.Holder.Shown, state.Holder.Since
+	case j.usedUp(ctx, t, &is):
+		is.Outcome = Abandoned
 	case j.service.Now().Sub(t.At) <= j.policy.grace, j.policy.attempts > 1 && j.service.Now().Sub(t.At) <= j.rerunnable(t):
 		is.Outcome = Open
 	default:
 		is.Outcome = Missed
 	}
 	return is, err
+}
+
+// usedUp reports whether the last attempt at a tick that nobody has was started, and notes by whom.
+func (j *Job) usedUp(ctx context.Context, t tick, is *TickStatus) bool {
+	state, err := j.service.locker.Inspect(ctx, j.key(t.attemptKey(j.policy.attempts)...))
+	if err != nil || state.Record == nil {
+		return false
+	}
+	r, _ := parseRecord(state.Record.Result)
+	is.By, is.Attempt, is.Began = r.By, r.Attempt, r.Began
+	return true
 }
