@@ -181,7 +181,9 @@ func TestInspectOfUnfitNodes(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		for _, n := range p.e.nodes[1:] {
+			n.mu.Lock()
 			n.fault = errSameServer
+			n.mu.Unlock()
 		}
 		_, err := p.Inspect(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
@@ -380,9 +382,11 @@ func TestInspectDisturbsNobody(t *testing.T) {
 		looking.Wait()
 		synctest.Wait()
 		for _, n := range other.e.nodes {
+			n.mu.Lock()
 			if n.inFlight != 0 {
 				t.Errorf("%v: %d requests under way", n, n.inFlight)
 			}
+			n.mu.Unlock()
 		}
 	})
 }
