@@ -383,9 +383,11 @@ func TestInspectDisturbsNobody(t *testing.T) {
 		looking.Wait()
 		synctest.Wait()
 		for _, n := range other.e.nodes {
+			n.mu.Lock()
 			if n.inFlight != 0 {
 				t.Errorf("%v: %d requests under way", n, n.inFlight)
 			}
+			n.mu.Unlock()
 		}
 	})
 }
