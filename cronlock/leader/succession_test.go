@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +41,17 @@ func (w *world) line(n int) (all []*candidate, elected chan *candidate) {
 		n.Slow(oneWay)
 		n.SlowReplies(oneWay)
 	}
+	var looks sync.WaitGroup
+	for _, c := range all {
+		for range 5 { // at once, so that nobody has to dial later, which takes a round trip more
+			looks.Go(func() {
+				if _, err := c.locks.Inspect(w.Context(), "scripts"); err != nil {
+					w.Error(err)
+				}
+			})
+		}
+	}
+	looks.Wait()
 	time.Sleep(ttl)
 	return all, elected
 }
@@ -89,7 +101,9 @@ func TestSuccession(t *testing.T) {
 				bubble(t, nodes, func(w *world) {
 					all, elected := w.line(6)
 					for i, c := range all[:5] {
-						time.Sleep(time.Second) // until it has looked for requests: what it asks together takes some milliseconds more
+						// Between the looks for requests, and the seconds at which candidates began: what is asked together takes
+						// some milliseconds more.
+						time.Sleep(1500 * time.Millisecond)
 						w.succeeds(all[i+1], elected, func() error { return leave(c, w.Context()) })
 					}
 				})

@@ -118,7 +118,7 @@ func TestSpreadOfShortPeriods(t *testing.T) {
 		for range 50 {
 			began := time.Now()
 			of := newTick(Tick{At: began, Exact: true, Period: 100 * time.Millisecond}, r.policy)
-			if err := (&Claim{job: r.Job, tick: of, term: t.Context()}).await(); err != nil {
+			if err := (&Claim{job: r.Job, tick: of, ctx: t.Context()}).await(); err != nil {
 				t.Fatal(err)
 			}
 			if d := time.Since(began); d > 5*time.Millisecond {

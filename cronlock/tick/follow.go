@@ -23,7 +23,7 @@ func (j *Job) follow(r *Claim, err error) {
 	switch {
 	case errors.Is(err, ErrNotLeader):
 		j.oweAt(t.At)
-	case class == core.ClassUnavailable && (again || j.policy.catchUp > 0) && j.policy.next != nil:
+	case class == core.ClassUnavailable && (j.policy.catchUp > 0 || again && j.policy.catchUp < 0) && j.policy.next != nil:
 		j.owe() // with all the others that the outage has
 	case errors.Is(err, ErrOverlap) && (t.deferred || j.policy.overlap == Replace):
 		t.late = true
