@@ -42,14 +42,16 @@ type start struct {
 
 func inCrew(t *testing.T, f func(t *testing.T, c *crew)) {
 	t.Helper()
-	inCrewOn(t, 3, f)
+	inCrewOn(t, 3, 0, f)
 }
 
-// inCrewOn is inCrew with so many nodes. One is not touched when it is idle, which tests that last for weeks can do without.
-func inCrewOn(t *testing.T, nodes int, f func(t *testing.T, c *crew)) {
+// inCrewOn is inCrew with so many nodes, which start so long after midnight. One is not touched when it is idle, which tests
+// that last for weeks can do without.
+func inCrewOn(t *testing.T, nodes int, after time.Duration, f func(t *testing.T, c *crew)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(after)
 		c := &crew{t: t, nodes: testutil.NewNodes(t, nodes)}
 		c.first = locktest.NewOn(t, c.nodes, core.WithObserver(c.events.Observer()))
 		f(t, c)
