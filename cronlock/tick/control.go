@@ -149,7 +149,7 @@ func (r *Claim) anyway(err error) bool {
 	if _, paused := b.pauses(r.job.name, &r.tick); paused && r.tick.id != "" && r.tick.trigger == "" {
 		return false
 	}
-	return r.job.policy.runAnyway && (outage(err) || errors.Is(err, ErrNotLeader) && r.job.service.cutOff())
+	return r.job.policy.runAnyway && !errors.Is(err, ErrOverlap) && (outage(err) || errors.Is(err, ErrNotLeader) && r.job.service.cutOff())
 }
 
 // listen has this replica hear of triggers, and keeps the board.
