@@ -1,9 +1,10 @@
 // Package tick makes each tick of a schedule run once across the replicas of a service, whatever keeps the schedule: a cron
 // library, a queue's scheduler, or a loop with a timer. Package cronlock is this one with gocron.
 //
+//	schedule, err := cron.ParseStandard("CRON_TZ=UTC 0 3 * * *") // of robfig/cron
 //	service, err := tick.New(locker, "billing")
 //	job, err := service.Add("invoices", invoice, tick.WithSchedule(schedule), tick.AtLeastOnce(3))
-//	c.Schedule(schedule, cron.FuncJob(func() { err := job.RunDue(ctx); ... })) // robfig/cron, on each replica
+//	c.Schedule(schedule, cron.FuncJob(func() { err := job.RunDue(ctx); ... })) // on each replica
 //
 // # Guarantee
 //
@@ -38,8 +39,8 @@
 // expression does so where all replicas have the same, and the same time zone; give robfig/cron's a CRON_TZ.
 //
 // Where the instants depend on when a replica was started, as those of "@every 5m", the nodes keep a minimum gap between two
-// starts ([Tick.Gap], [WithMinGap]). Give such jobs a cron expression where you can: what follows about late ticks is not for
-// them.
+// starts: tell the gap to the job ([WithMinGap]), not such a schedule, which Add refuses, and call [Job.Run] with the time of
+// the call. Give such jobs a cron expression where you can: what follows about late ticks is not for them.
 //
 // A replica whose clock is ahead of the nodes' waits until a tick is due by theirs; where that is more than half of the
 // period, RunDue returns [ErrEarly], and the tick runs in the background when it is due. Each replica then waits for a random
@@ -75,6 +76,13 @@
 // shutdown, a lost leadership or lease) and returned an error counts as one whose replica died; with nil, or an error of its
 // own accord, the tick is done. At least once assumes that another replica saw the tick (its host called), or leads, and lives
 // on, that nodes answer within the misfire grace, and that runs are shorter than the retention.
+//
+// With WithRunAnyway and WithCatchUp together, a replica that starts after an outage runs again what others ran during it.
+//
+// # Ending
+//
+// Stop the host first, and have the contexts of runs end: robfig/cron's Stop does not do that. Then close the Service, the
+// elector, and the Locker. From Close on, nothing starts.
 //
 // # Names and keys
 //

@@ -14,6 +14,20 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
+// runsAllTheSame runs the job on each by hand, and triggers it.
+func (c *crew) runsAllTheSame(all []*member, before int) {
+	c.t.Helper()
+	for i, m := range all {
+		c.do(func(ctx context.Context) error { return m.Run(ctx, Tick{}) })
+		m.trigger(fmt.Sprint(i))
+		time.Sleep(time.Second)
+	}
+	time.Sleep(time.Second)
+	if n := len(c.ran()) - before; n != 3+3 {
+		c.t.Errorf("%d starts, want 3 by hand and 3 that were triggered: %v", n, c.ran())
+	}
+}
+
 // Any replica pauses the job on all of them, also on such as start later, and any resumes it. What falls due meanwhile is
 // not run later, and what runs goes on.
 func TestPause(t *testing.T) {
@@ -33,15 +47,7 @@ func TestPause(t *testing.T) {
 		for _, m := range append(all, late) {
 			m.isPaused(true)
 		}
-		for i, m := range all { // by hand, and when triggered, it runs all the same
-			c.do(func(ctx context.Context) error { return m.Run(ctx, Tick{}) })
-			m.trigger(fmt.Sprint(i))
-			time.Sleep(time.Second)
-		}
-		time.Sleep(time.Second)
-		if n := len(c.ran()) - before; n != 3+3 {
-			t.Errorf("%d starts, want 3 by hand and 3 that were triggered: %v", n, c.ran())
-		}
+		c.runsAllTheSame(all, before)
 		c.do(late.Resume)
 		c.do(all[0].Resume)
 		resumed := time.Now()
@@ -199,22 +205,27 @@ func TestPauseLasts(t *testing.T) {
 	})
 }
 
+// pauseOrResume has each do one of the two, all at once, and returns how many have paused.
+func (c *crew) pauseOrResume(all []*member, r *rand.Rand) (pauses int) {
+	var wg sync.WaitGroup
+	for _, m := range all {
+		f := m.Resume
+		if r.IntN(2) == 0 {
+			f, pauses = m.Pause, pauses+1
+		}
+		wg.Go(func() { c.do(f) })
+	}
+	wg.Wait()
+	return pauses
+}
+
 // What each of several replicas pauses or resumes at once comes about, and all replicas say the same.
 func TestPauseAndResumeAtOnce(t *testing.T) {
 	inCrew(t, func(t *testing.T, c *crew) {
 		all := c.members(post{every: time.Second})
 		r := rand.New(rand.NewPCG(1, 2))
 		for range 20 {
-			var wg sync.WaitGroup
-			pauses := 0
-			for _, m := range all {
-				f := m.Resume
-				if r.IntN(2) == 0 {
-					f, pauses = m.Pause, pauses+1
-				}
-				wg.Go(func() { c.do(f) })
-			}
-			wg.Wait()
+			pauses := c.pauseOrResume(all, r)
 			is, err := all[0].service.paused(t.Context())
 			if _, paused := is["job"]; err != nil || paused && pauses == 0 || !paused && pauses == 3 {
 				t.Errorf("paused is %v, %v after %d of 3 have paused it", is, err, pauses)
@@ -307,6 +318,28 @@ func TestBoardAtTheTurnOfADay(t *testing.T) {
 	}
 }
 
+// pauseSome has some of the services pause a job each, nearly at once, on nodes that are slow, and returns how many do.
+func (c *crew) pauseSome(services []*Service, before int, r *rand.Rand) (n int) {
+	var wg sync.WaitGroup
+	for _, s := range services {
+		if r.IntN(2) == 0 {
+			continue
+		}
+		j := newJob(s, fmt.Sprintf("job %d", before+n), nil, s.policy)
+		wait := time.Duration(r.IntN(5)) * time.Millisecond
+		n++
+		wg.Go(func() {
+			time.Sleep(wait)
+			c.do(j.Pause)
+		})
+	}
+	for _, n := range c.nodes {
+		n.Slow(time.Duration(r.IntN(5)) * time.Millisecond)
+	}
+	wg.Wait()
+	return n
+}
+
 func boardAtTheTurnOfADay(t *testing.T, c *crew, r *rand.Rand) {
 	const n = 4
 	base := int64(20000)
@@ -338,24 +371,7 @@ func boardAtTheTurnOfADay(t *testing.T, c *crew, r *rand.Rand) {
 	}
 	want := 0
 	for range 4 {
-		var wg sync.WaitGroup
-		for i, s := range services {
-			if r.IntN(2) == 0 {
-				continue
-			}
-			j := newJob(s, fmt.Sprintf("job %d", want), nil, s.policy)
-			wait := time.Duration(r.IntN(5)) * time.Millisecond
-			want++
-			wg.Go(func() {
-				time.Sleep(wait)
-				c.do(j.Pause)
-				_ = i
-			})
-		}
-		for _, n := range c.nodes {
-			n.Slow(time.Duration(r.IntN(5)) * time.Millisecond)
-		}
-		wg.Wait()
+		want += c.pauseSome(services, want, r)
 		join(r.IntN(n))
 		for i, s := range services {
 			if all, err := s.paused(t.Context()); err != nil || len(all) != want {
