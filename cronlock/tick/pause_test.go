@@ -14,6 +14,12 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
+func arePaused(all []*member, want bool) {
+	for _, m := range all {
+		m.isPaused(want)
+	}
+}
+
 // runsAllTheSame runs the job on each by hand, and triggers it.
 func (c *crew) runsAllTheSame(all []*member, before int) {
 	c.t.Helper()
@@ -44,16 +50,12 @@ func TestPause(t *testing.T) {
 		}
 		late := c.join("3", post{every: time.Second, job: []JobOption{WithCatchUp(10)}})
 		time.Sleep(10 * time.Second)
-		for _, m := range append(all, late) {
-			m.isPaused(true)
-		}
+		arePaused(append(all, late), true)
 		c.runsAllTheSame(all, before)
 		c.do(late.Resume)
 		c.do(all[0].Resume)
 		resumed := time.Now()
-		for _, m := range append(all, late) {
-			m.isPaused(false)
-		}
+		arePaused(append(all, late), false)
 		time.Sleep(10 * time.Second)
 		if n := c.within(paused, resumed); n > 0 {
 			t.Errorf("%d ticks ran that fell due in the pause", n)
