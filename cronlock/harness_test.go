@@ -128,6 +128,9 @@ func (w *world) replicaOn(name string, locks *core.Locker, opts ...Option) *repl
 	return w.replicaOf("service", name, locks, opts...)
 }
 
+// seldom is for bubbles that last for weeks. Triggers are the matter of package tick's tests.
+var seldom = WithTriggerPoll(24 * time.Hour)
+
 // replicaOf is replicaOn for a service of another name.
 func (w *world) replicaOf(service, name string, locks *core.Locker, opts ...Option) *replica {
 	w.t.Helper()
@@ -139,7 +142,7 @@ func (w *world) replicaOf(service, name string, locks *core.Locker, opts ...Opti
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c, err := New(locks, s, service, opts...)
+	c, err := New(locks, s, service, append([]Option{seldom}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -13,9 +13,6 @@ func at(hour, minute uint) gocron.AtTime { return gocron.NewAtTime(hour, minute,
 // day is the n-th of January 2000, the first of which is when a bubble starts. It was a Saturday.
 func day(n, hour int) time.Time { return time.Date(2000, 1, n, hour, 0, 0, 0, time.UTC) }
 
-// seldom is for tests that last for weeks.
-var seldom = WithTriggerPoll(24 * time.Hour)
-
 // Each tick of a schedule by the wall clock runs once, also when one replica's clock is off and when replicas
 // start at different times.
 func TestExactSchedules(t *testing.T) {
@@ -42,7 +39,7 @@ func TestExactSchedules(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", c.name, skew), func(t *testing.T) {
 				bubble(t, 1, func(t *testing.T, w *world) {
 					w.sched = []gocron.SchedulerOption{gocron.WithLocation(time.UTC)}
-					f := w.fleet(c.def, plan{skew: skew, stagger: time.Second, opts: []Option{seldom}})
+					f := w.fleet(c.def, plan{skew: skew, stagger: time.Second})
 					time.Sleep(c.lasts)
 					f.once(c.ticks)
 				})
@@ -96,7 +93,7 @@ func TestIntervals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
 				w.sched = []gocron.SchedulerOption{gocron.WithLocation(time.UTC)}
-				w.fleet(c.def, plan{stagger: c.stagger, work: work(t, 0), opts: []Option{seldom}})
+				w.fleet(c.def, plan{stagger: c.stagger, work: work(t, 0)})
 				time.Sleep(c.lasts)
 				w.apart(c.least, c.runs)
 				if n := len(w.ran()); n > c.runs*13/10+2 {
@@ -186,7 +183,7 @@ func TestDaylightSaving(t *testing.T) {
 				bubble(t, 1, func(t *testing.T, w *world) {
 					time.Sleep(time.Until(eve))
 					w.sched = []gocron.SchedulerOption{gocron.WithLocation(zone)}
-					f := w.fleet(c.def, plan{skew: 20 * time.Second, stagger: time.Second, opts: []Option{seldom}})
+					f := w.fleet(c.def, plan{skew: 20 * time.Second, stagger: time.Second})
 					time.Sleep(48 * time.Hour)
 					if len(f.due()) < c.n {
 						t.Errorf("%d ticks were due", len(f.due()))
