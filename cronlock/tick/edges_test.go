@@ -65,6 +65,17 @@ func TestElectedBetweenCallAndTick(t *testing.T) {
 	})
 }
 
+// A leader whose clock is ahead runs the ticks, too, that its host has never called for, because they were past by its own
+// clock when it started.
+func TestFirstTicksOfAnEarlyLeader(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		at := untilMinute(0)
+		w.replica("early", plan{ahead: 5 * time.Second, elected: true})
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		w.want(ticks(at.Add(time.Second), time.Second, 10)...)
+	})
+}
+
 // Nothing starts once Close was called: neither what waits for its tick, nor a retry.
 func TestNothingStartsAfterClose(t *testing.T) {
 	for name, p := range map[string]plan{

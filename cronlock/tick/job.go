@@ -89,7 +89,8 @@ func (j *Job) Claim(ctx context.Context, t Tick) (*Claim, error) {
 	return j.claim(ctx, of, j.follow)
 }
 
-// skips reports whether the host has not called for all ticks before this one, as when the process was asleep.
+// skips reports whether the host has not called for all ticks before this one: the process was asleep, or its clock is ahead,
+// and its first call is for a tick that is not the first to fall due by the nodes' clocks.
 func (j *Job) skips(at time.Time) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -98,17 +99,24 @@ func (j *Job) skips(at time.Time) bool {
 		return false
 	}
 	j.seen = at
+	if before.IsZero() {
+		before = j.added
+	}
 	p := j.policy
-	return p.catchUp > 0 && p.next != nil && !before.IsZero() && p.next(before).Before(at)
+	return (p.catchUp > 0 || p.catchUp < 0 && j.service.elector != nil) && p.next != nil && p.next(before).Before(at)
 }
 
 // behind reports whether there are ticks to catch up before this one, which is then pursued after them: it would be skipped
 // if it met one of them.
 func (j *Job) behind(t tick) bool {
-	if !t.shared || j.service.Now().Sub(t.At) > j.policy.grace {
+	now := j.service.Now()
+	if late := now.Sub(t.At); !t.shared || late > j.policy.grace || -late > j.service.clockLimit {
 		return false
 	}
 	ticks, _ := j.missed()
+	for at := j.policy.next(now); at.Before(t.At) && !at.IsZero(); at = j.policy.next(at) { // this replica's clock is ahead
+		ticks = append(ticks, newTick(Tick{At: at, Exact: true, Next: j.policy.next(at), Period: t.Period}, j.policy))
+	}
 	before := slices.DeleteFunc(ticks, func(m tick) bool { return !m.At.Before(t.At) })
 	if len(before) == 0 {
 		return false

@@ -41,7 +41,8 @@ func (rs *replicas) start(who member) error {
 	}
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), envReplica+"="+who.name, envNodes+"="+strings.Join(rs.urls, ","), envSkew+"="+who.ahead.String())
-	for name, on := range map[string]bool{envUnprotected: rs.mode.unprotected, envElector: rs.mode.elector, envChaos: rs.mode.chaos} {
+	for name, on := range map[string]bool{envUnprotected: rs.mode.unprotected, envElector: rs.mode.elector, envChaos: rs.mode.chaos,
+		envAgain: rs.all[who.name] != nil} {
 		if on {
 			cmd.Env = append(cmd.Env, name+"=1")
 		}
