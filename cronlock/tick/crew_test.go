@@ -10,15 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
-
-func init() { logging.Disable() } // go-redis prints each failed dial
 
 // A crew is the members of a service that has one job, and what they ran, in a bubble.
 type crew struct {
@@ -56,13 +52,6 @@ func inCrewOn(t *testing.T, nodes int, after time.Duration, f func(t *testing.T,
 		c.first = locktest.NewOn(t, c.nodes, core.WithObserver(c.events.Observer()))
 		f(t, c)
 	})
-}
-
-// steady is a schedule: all instants that its duration divides.
-type steady time.Duration
-
-func (p steady) Next(after time.Time) time.Time {
-	return after.Truncate(time.Duration(p)).Add(time.Duration(p))
 }
 
 // A post is how a member differs.
@@ -108,7 +97,7 @@ func (c *crew) join(name string, p post) *member {
 	}
 	job := p.job
 	if p.every > 0 {
-		job = append([]JobOption{WithSchedule(steady(p.every))}, job...)
+		job = append([]JobOption{WithSchedule(every(p.every))}, job...)
 	}
 	m.Job, err = s.Add("job", func(ctx context.Context) error {
 		run, _ := FromContext(ctx)
@@ -127,15 +116,16 @@ func (c *crew) join(name string, p post) *member {
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	if p.every > 0 {
-		m.calls.Go(func() { m.host(ctx, clock, p.every) })
+		m.calls.Go(func() { m.host(ctx, clock, every(p.every)) })
 	}
 	c.t.Cleanup(m.leave)
 	return m
 }
 
 // host calls for each tick, as a cron library does.
-func (m *member) host(ctx context.Context, clock func() time.Time, every time.Duration) {
-	for now := clock(); pause(ctx, steady(every).Next(now).Sub(now)); now = clock() {
+func (m *member) host(ctx context.Context, clock func() time.Time, schedule every) {
+	next := func() time.Duration { at := clock(); return schedule.Next(at).Sub(at) }
+	for pause(ctx, next()) {
 		m.calls.Go(func() {
 			err := m.RunDue(context.WithValue(ctx, claimedKey{}, time.Now()))
 			m.c.mu.Lock()
