@@ -76,6 +76,19 @@ func TestFirstTicksOfAnEarlyLeader(t *testing.T) {
 	})
 }
 
+// A replica whose clock is off by far, and which does not lead, keeps nothing of the ticks that it refuses.
+func TestRefusalsOfAClockThatIsOff(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.replica("a", plan{elected: true})
+		awaitLeader(t, a)
+		off := w.replica("off", plan{elected: true, ahead: time.Hour})
+		time.Sleep(time.Minute)
+		if n := off.service.gate.Inside(); n > 10 {
+			t.Errorf("%d goroutines", n)
+		}
+	})
+}
+
 // Nothing starts once Close was called: neither what waits for its tick, nor a retry.
 func TestNothingStartsAfterClose(t *testing.T) {
 	for name, p := range map[string]plan{

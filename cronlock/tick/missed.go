@@ -124,8 +124,11 @@ func (j *Job) owe() {
 // oweAt is owe for a tick that may not be due yet, by the nodes' clocks.
 func (j *Job) oweAt(at time.Time) {
 	early := at.Sub(j.service.Now())
-	if early <= 0 {
+	switch {
+	case early <= 0:
 		j.owe()
+		return
+	case early > j.service.clockLimit: // it will be refused then, too
 		return
 	}
 	j.service.gate.Go(func() {
