@@ -122,6 +122,7 @@ type result struct {
 	lease   *Lease
 	err     error         // sentinel
 	retry   time.Duration // from then on
+	kept    bool          // nobody holds the key
 	at      time.Duration
 	record  *Record
 	nodes   []NodeReply
@@ -193,7 +194,7 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 func (a *acquisition) blocked() {
 	var hint string
 	a.last.retry, hint, a.last.err = a.e.lines.why(a.resource)
-	a.last.at = a.e.clock.now()
+	a.last.at, a.last.kept = a.e.clock.now(), false
 	a.noteHolder(hint)
 }
 
@@ -340,5 +341,5 @@ func (a *acquisition) fail(err error) *OpError {
 	case retry > 0:
 		retry = max(retry-(a.e.clock.now()-a.last.at), time.Millisecond)
 	}
-	return &OpError{Op: OpAcquire, Key: a.key, Err: err, RetryAfter: retry, Record: a.last.record, Nodes: a.last.nodes}
+	return &OpError{Op: OpAcquire, Key: a.key, Err: err, RetryAfter: retry, Kept: a.last.kept && errors.Is(err, ErrHeld), Record: a.last.record, Nodes: a.last.nodes}
 }

@@ -63,6 +63,9 @@ func TestRetryAfterACooldown(t *testing.T) {
 		const oneWay = 100 * time.Millisecond
 		p, other := w.process(), w.process()
 		lease := w.holds(p, "k")
+		if _, err := other.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) || isKept(err) {
+			t.Errorf("while it is held: %v", err)
+		}
 		p.set(fate{delay: oneWay, replyDelay: oneWay}, releaseScript)
 		free := time.Now().Add(time.Minute)
 		go w.releaseFor(lease, time.Minute)
@@ -76,9 +79,17 @@ func TestRetryAfterACooldown(t *testing.T) {
 				wantErr(t, err, ErrHeld)
 				op, _ := errors.AsType[*OpError](err)
 				wantBetween(t, "retry after", op.RetryAfter, time.Until(free), time.Until(free)+oneWay+5*time.Millisecond)
+				if want := at > 0; isKept(err) != want { // at first its holder is still there
+					t.Errorf("%v after the release began: kept %v: %v", at, isKept(err), err)
+				}
 			}
 		}
 	})
+}
+
+func isKept(err error) bool {
+	op, ok := errors.AsType[*OpError](err)
+	return ok && op.Kept
 }
 
 // However often a release is repeated, by its caller or in the background, the cooldown is that of the first, from then.

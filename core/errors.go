@@ -78,6 +78,7 @@ type OpError struct {
 	Ended      error         // the context's error and cause, where its deadline ended the wait and Err is a sentinel
 	Reason     LossReason    // with ErrLost
 	RetryAfter time.Duration // see above; 0 = unknown
+	Kept       bool          // with ErrHeld: nobody holds the key, which its last holder left taken until then (Cooldown, MinHold)
 	Record     *Record       // with ErrDone
 	Nodes      []NodeReply   // what each node said in the last round
 	cause      error         // of the reason
@@ -103,6 +104,9 @@ func (e *OpError) summary() string {
 	fmt.Fprint(&b, e.Err)
 	if e.Reason != "" {
 		fmt.Fprintf(&b, " (%s)", e.Reason)
+	}
+	if e.Kept {
+		b.WriteString(" (kept after its release)")
 	}
 	if e.cause != nil {
 		fmt.Fprintf(&b, ": %v", e.cause)

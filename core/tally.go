@@ -85,6 +85,20 @@ func (t *tally) split() bool {
 	return true
 }
 
+// kept reports whether the nodes that refused the key keep it for nobody: its last holder left it taken.
+func (t *tally) kept() bool {
+	kept := 0
+	for i := range t.votes {
+		if v := &t.votes[i]; v.verdict == VerdictHeld {
+			if v.owner != "-" {
+				return false
+			}
+			kept++
+		}
+	}
+	return kept > 0
+}
+
 // place is the call's place in the queues: so far ahead it is in a quorum of them. Zero if no quorum has it.
 func (t *tally) place() int {
 	var places []int

@@ -73,7 +73,7 @@ func (a *acquisition) refused(t *tally) result {
 	case granted >= t.q:
 		res.err = errTooSlow
 	case t.voters() >= t.q:
-		res.err, res.pause = ErrHeld, pauseHeld
+		res.err, res.pause, res.kept = ErrHeld, pauseHeld, t.kept()
 		queued := t.queued()
 		res.place = t.place()
 		switch {

@@ -3,40 +3,47 @@ package queuelock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
 )
 
-// Configure wires the Runner into the configuration of a server: call it last, before asynq.NewServer. It
-// wraps what cfg has, and asynq's defaults where that is nothing:
+// Configure wires the Runner into the configuration of a server: call it last, before asynq.NewServer, once for each
+// server. It wraps what cfg has, and asynq's defaults where that is nothing:
 //
 //   - IsFailure and RetryDelayFunc: a task that was not run ([ErrNotRun]) counts no retry, and is delivered
 //     again when its key may be free
-//   - ErrorHandler: does not hear of tasks that only wait for their turn
-//   - BaseContext: tells the middleware that the server is wired, and its share of workers that may wait
+//   - ErrorHandler: does not hear of tasks that only wait for their turn, and of locks that are out of reach once in 10s
+//   - BaseContext: tells the middleware which server a task came to, and how many workers that has
+//   - TaskCheckInterval and DelayedTaskCheckInterval, where they are not set, become 250ms instead of asynq's 1s and 5s:
+//     that is by how much tasks that were given back come later than they should
 //
-// The error says that completion records would be forgotten (WithRetention) before a task could be delivered
-// again, by RetryDelayFunc, which it asks about every retry up to WithMaxRetry of a task of type
-// "queuelock:probe". Then cfg is unchanged.
+// For each delivery RetryDelayFunc is asked once, with asynq.ErrLeaseExpired, how long asynq might take to deliver the
+// task again, for the retention of its record.
 func (r *Runner) Configure(cfg *asynq.Config) error {
 	if cfg == nil {
 		return errors.New("queuelock: configuration is nil")
 	}
-	delay := cfg.RetryDelayFunc
-	if delay == nil {
-		delay = asynq.DefaultRetryDelayFunc
+	w := &wiring{r: r, delay: cfg.RetryDelayFunc, workers: workers{total: cfg.Concurrency}, absent: absent{back: map[string][]time.Time{}}}
+	if w.delay == nil {
+		w.delay = asynq.DefaultRetryDelayFunc
 	}
-	if err := r.checkRetention(delay); err != nil {
-		return err
+	if w.total < 1 {
+		w.total = runtime.NumCPU() // as asynq does
 	}
+	for _, interval := range []*time.Duration{&cfg.TaskCheckInterval, &cfg.DelayedTaskCheckInterval} {
+		if *interval <= 0 {
+			*interval = 250 * time.Millisecond
+		}
+	}
+	w.slack = cfg.DelayedTaskCheckInterval + cfg.TaskCheckInterval*3/2
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
 		if e, ok := errors.AsType[*notRunError](err); ok {
 			return e.after
 		}
-		return delay(n, err, t)
+		return w.delay(n, err, t)
 	}
 	isFailure := cfg.IsFailure
 	if isFailure == nil {
@@ -57,51 +64,59 @@ func (r *Runner) Configure(cfg *asynq.Config) error {
 	if base == nil {
 		base = context.Background //nolint:forbidigo // asynq's own default
 	}
-	seats := make(chan struct{}, r.waiters(cfg.Concurrency))
-	cfg.BaseContext = func() context.Context { return context.WithValue(base(), wiringKey{r}, seats) }
+	cfg.BaseContext = func() context.Context {
+		w.fetched()
+		return context.WithValue(base(), wiringKey{r}, w)
+	}
 	return nil
 }
 
-// redelivery is how long asynq may take to deliver a task whose worker vanished, delay aside: its lease
-// (30s), the recoverer's patience (30s) and period (1m), the forwarder's period, and something to spare.
-const redelivery = 3 * time.Minute
+// A wiring is what the tasks of one server share.
+type wiring struct {
+	r *Runner
+	workers
+	absent absent
+	delay  asynq.RetryDelayFunc
+	slack  time.Duration // that a task comes later than it was told to
 
-// checkRetention compares the retention with the longest time between two deliveries.
-func (r *Runner) checkRetention(delay asynq.RetryDelayFunc) error {
-	probe := asynq.NewTask("queuelock:probe", nil)
-	longest, retry := time.Duration(0), 0
-	for n := range r.conf.maxRetry {
-		if d := max(delay(n, asynq.ErrLeaseExpired, probe), delay(n, context.DeadlineExceeded, probe)); d > longest {
-			longest, retry = d, n+1
-		}
-	}
-	if r.conf.retention >= longest+redelivery {
-		return nil
-	}
-	return fmt.Errorf("queuelock: completion records are kept for %v (WithRetention), but retry %d of a task comes %v after the delivery before it, and %v more where a worker vanished: a task that was completed could run again. Raise WithRetention, cut RetryDelayFunc, or say with WithMaxRetry that tasks have fewer than %d retries",
-		r.conf.retention, retry, longest, redelivery, r.conf.maxRetry)
+	seen    atomic.Bool  // by the middleware: a task of this server
+	unseen  atomic.Int64 // tasks fetched before that
+	alarmed atomic.Int64 // when ErrorHandler last heard of locks out of reach, as Unix time in ns
 }
 
-func (r *Runner) waiters(concurrency int) int {
-	if r.conf.waiters != nil {
-		return *r.conf.waiters
-	}
-	if concurrency < 1 {
-		concurrency = runtime.NumCPU() // as asynq does
-	}
-	return concurrency / 4
-}
-
-// wiringKey is what Configure puts into the contexts of a server's tasks.
 type wiringKey struct{ r *Runner }
 
-// seats has room for as many workers of the task's server as may wait in place. Where Configure was not called for that
-// server, there is none, and it says so once.
-func (r *Runner) seats(ctx context.Context) chan struct{} {
-	seats, ok := ctx.Value(wiringKey{r}).(chan struct{})
+// wiring is that of the task's server. Where Configure was not called for that server, there is a makeshift, and it says
+// so once.
+func (r *Runner) wiring(ctx context.Context) *wiring {
+	w, ok := ctx.Value(wiringKey{r}).(*wiring)
 	if !ok {
 		const missing = "queuelock: a server was made without Runner.Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)"
 		r.unwired.Do(func() { r.locker.Logger().Error(missing) })
+		return &wiring{r: r, delay: asynq.DefaultRetryDelayFunc, workers: workers{total: 1}, absent: absent{back: map[string][]time.Time{}}}
 	}
-	return seats
+	w.seen.Store(true)
+	return w
+}
+
+// fetched notes that the server has fetched a task. Where it has fetched more than it has workers and the middleware has
+// seen none of them, its handler is not behind the middleware, or all of them were past their deadlines.
+func (w *wiring) fetched() {
+	if !w.seen.Load() && w.unseen.Add(1) > int64(w.total) {
+		const missing = "queuelock: a server that Runner.Configure was called for runs tasks that the Runner's Middleware does not see: they run without locks. Wrap the handler: mux.Use(runner.Middleware)"
+		w.r.unused.Do(func() { w.r.locker.Logger().Error(missing) })
+	}
+}
+
+// alarm reports whether ErrorHandler may hear again of locks that are out of reach.
+func (w *wiring) alarm() bool {
+	last, now := w.alarmed.Load(), time.Now().UnixNano()
+	return now-last >= int64(10*time.Second) && w.alarmed.CompareAndSwap(last, now)
+}
+
+// redelivery is for how long a delivery of a task may be followed by another: the delay before the next retry, and where
+// the worker vanished asynq's lease (30s), the recoverer's patience (30s) and period (1m), the forwarder's period, and
+// something to spare.
+func (w *wiring) redelivery(retried int, t *asynq.Task) time.Duration {
+	return max(w.delay(retried, asynq.ErrLeaseExpired, t), 0) + 3*time.Minute
 }

@@ -26,8 +26,13 @@ func testLocker(t *testing.T, opts ...core.Option) *core.Locker {
 
 func TestNewNamesEveryFault(t *testing.T) {
 	_, err := New(testLocker(t, core.WithKeyPrefix("asynq:{locks"[:6])),
-		nil, WithWait(-1), WithGrace(-1), WithWaiters(-2), WithRetention(0), WithMaxRetry(-1))
-	for _, want := range []string{"an option is nil", "wait is", "grace is", "waiters are", "retention is", "max retry is", `"asynq:", which belongs to asynq`} {
+		nil, WithWait(0), WithGrace(-1), WithRetention(0), WithKey(ByPayloadField()), WithIdentity(ByHeader("")), WithConflict(9), WithNilAfterCancel(9),
+		ForType("", WithWait(-1)), ForType("mail", WithKey(Optional(nil)), WithSharedIdentity(nil), nil), ForType("mail"))
+	for _, want := range []string{
+		"an option is nil", "wait is 0s", "grace is", "retention is", `"asynq:", which belongs to asynq`,
+		"the key function is nil", "the identity function is nil", "conflict is 9", "outcome is 9",
+		"a pattern of ForType is empty", "wait is -1ns", `ForType("mail"): options: the key function is nil`, `ForType("mail") is there twice`,
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("not named: %s in\n%v", want, err)
 		}
@@ -156,44 +161,6 @@ func TestConfigureWraps(t *testing.T) {
 	}
 }
 
-// Records must outlive the longest pause between two deliveries.
-func TestRetentionIsChecked(t *testing.T) {
-	const vanished = 3 * time.Minute // until asynq delivers the task of a worker that vanished
-	hourly := func(int, error, *asynq.Task) time.Duration { return time.Hour }
-	onlyLost := func(_ int, err error, _ *asynq.Task) time.Duration {
-		if errors.Is(err, asynq.ErrLeaseExpired) {
-			return 100 * time.Hour
-		}
-		return 0
-	}
-	for i, c := range []struct {
-		opts  []Option
-		delay asynq.RetryDelayFunc
-		fault string
-	}{
-		{nil, nil, ""},
-		{[]Option{WithRetention(92 * time.Hour)}, nil, "kept for 92h0m0s (WithRetention), but retry 25"},
-		{[]Option{WithRetention(24 * time.Hour), WithMaxRetry(10)}, nil, ""},
-		{[]Option{WithRetention(time.Hour)}, hourly, "retry 1 of a task comes 1h0m0s after the delivery before it, and 3m0s more"},
-		{[]Option{WithRetention(time.Hour + vanished)}, hourly, ""},
-		{[]Option{WithRetention(vanished), WithMaxRetry(0)}, hourly, ""},
-		{nil, onlyLost, "100h0m0s"},
-	} {
-		r, err := New(testLocker(t), c.opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := asynq.Config{RetryDelayFunc: c.delay}
-		err = r.Configure(&cfg)
-		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
-			t.Errorf("%d: %v", i, err)
-		}
-		if err != nil && (cfg.IsFailure != nil || cfg.BaseContext != nil) {
-			t.Errorf("%d: a configuration that was refused is changed", i)
-		}
-	}
-}
-
 // A server that was not wired is said so, once; one that was, not.
 func TestMissingConfigureIsSaidOnce(t *testing.T) {
 	for _, c := range []struct {
@@ -232,25 +199,4 @@ func TestMissingConfigureIsSaidOnce(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The retention was checked for less.
-func TestTooManyRetriesAreSaidOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{opts: []Option{WithMaxRetry(5)}}, func(ctx context.Context, _ *asynq.Task) error { return nil })
-		for range 2 {
-			r.enqueue(order(1), asynq.MaxRetry(5))
-		}
-		r.pass(10 * time.Second)
-		if r.logs.count("raise WithMaxRetry") != 0 {
-			t.Error(&r.logs)
-		}
-		for range 2 {
-			r.enqueue(order(1), asynq.MaxRetry(6))
-		}
-		r.pass(10 * time.Second)
-		if r.logs.count("raise WithMaxRetry") != 1 {
-			t.Error(&r.logs)
-		}
-	})
 }

@@ -81,19 +81,6 @@ func TestContentionBurnsNoRetry(t *testing.T) {
 	})
 }
 
-// The task is delivered again about when the key may be free: after the rest of its holder, and not long
-// after that.
-func TestRedeliveryAfterTheHoldersRest(t *testing.T) {
-	for range 1000 {
-		for _, rest := range []time.Duration{0, time.Millisecond, time.Second, 10 * time.Second} {
-			// asynq cuts a time down to whole seconds
-			if d := later(rest); d-time.Second < rest || d-time.Second < time.Second || d > rest*3/2+3*time.Second {
-				t.Fatalf("a rest of %v: delivered after %v", rest, d)
-			}
-		}
-	}
-}
-
 // A holder that is soon done is waited for in place.
 func TestWaitsInPlaceBriefly(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

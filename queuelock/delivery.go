@@ -3,7 +3,6 @@ package queuelock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -15,13 +14,18 @@ import (
 
 // A delivery is one arrival of a task at a handler.
 type delivery struct {
-	r           *Runner
-	task        *asynq.Task
-	keys        []string  // of the task, and of what it works on, if it has one
-	name        string    // of the task's type, for observers
-	first, last bool      // no failure has been counted yet; asynq archives the task whatever the error is
-	until       time.Time // shortly before its deadline
-	seats       chan struct{}
+	*policy
+	r        *Runner
+	task     *asynq.Task
+	keys     []string // of the task, and of what it works on, if it has one
+	name     string   // of the task's type, for observers
+	pace     *pace    // of that type
+	retried  int      // failures counted so far
+	last     bool     // asynq archives the task whatever the error is
+	deadline deadline
+	lease    []core.CallOption
+	wiring   *wiring
+	worker   *worker
 }
 
 func (r *Runner) delivery(ctx context.Context, t *asynq.Task) (*delivery, error) {
@@ -33,27 +37,12 @@ func (r *Runner) delivery(ctx context.Context, t *asynq.Task) (*delivery, error)
 		return nil, errors.New("queuelock: the context is not that of a task which an asynq.Server delivered: to test a handler without one, call it without the middleware, with a context made by NewContext")
 	}
 	most, _ := asynq.GetMaxRetry(ctx)
-	if most > r.conf.maxRetry {
-		r.retries.Do(func() {
-			r.locker.Logger().Warn("queuelock: a task may be retried more often than the retention of completion records was checked for: raise WithMaxRetry, or enqueue it with a smaller asynq.MaxRetry",
-				"type", t.Type(), "max_retry", most, "checked_for", r.conf.maxRetry)
-		})
-	}
-	keys, err := r.conf.keys(ctx, t)
-	if err != nil {
-		return nil, fmt.Errorf("queuelock: not run: %w", err)
-	}
-	return &delivery{r, t, keys, r.names.of(t.Type()), retried == 0, retried >= most, lastMoment(ctx), r.seats(ctx)}, nil
-}
-
-// lastMoment returns until when asynq can be told something: shortly before the task's deadline, at which it takes the
-// task for failed, and stores that instead.
-func lastMoment(ctx context.Context) time.Time {
-	deadline, ok := ctx.Deadline()
-	if !ok { // other middleware has taken it off
-		return time.Now().AddDate(1, 0, 0)
-	}
-	return deadline.Add(-min(time.Until(deadline)/10, time.Second))
+	d := &delivery{policy: r.conf.of(t.Type()), r: r, task: t, retried: retried, last: retried >= most, wiring: r.wiring(ctx)}
+	d.name, d.pace = r.types.of(t.Type())
+	d.deadline, d.lease = newDeadline(ctx, d.pace), d.leaseOptions(d.name, d.wiring.redelivery(retried, t))
+	var err error
+	d.keys, err = d.policy.keys(ctx, t)
+	return d, err
 }
 
 func (d *delivery) event(ctx context.Context, kind core.EventKind) {
@@ -64,30 +53,58 @@ func (d *delivery) event(ctx context.Context, kind core.EventKind) {
 func (d *delivery) log(ctx context.Context) *slog.Logger {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	log := d.r.locker.Logger().With("type", d.task.Type(), "queue", queue, "id", id, "key", d.keys[0])
-	if len(d.keys) > 1 {
-		return log.With("entity", d.keys[1])
+	log := d.r.locker.Logger().With("type", d.task.Type(), "queue", queue, "id", id)
+	for i, key := range d.keys {
+		log = log.With([]string{"key", "entity"}[i], key)
 	}
 	return log
+}
+
+// A deadline bounds how long a task may wait before its handler is called.
+type deadline struct {
+	wait time.Time // if it can come back later
+	last time.Time // if it cannot
+	tell time.Time // until when asynq can be told something: at its deadline it takes the task for failed, and stores that instead
+}
+
+// newDeadline leaves the handler the time that it needs, going by those of its type that have run: at least half of what
+// is left now, where it can come back.
+func newDeadline(ctx context.Context, p *pace) deadline {
+	at, ok := ctx.Deadline()
+	if !ok { // other middleware has taken it off
+		at = time.Now().AddDate(1, 0, 0)
+	}
+	left := time.Until(at)
+	needs := p.needs()
+	tell := at.Add(-min(left/10, time.Second))
+	last := at.Add(-min(needs, left/2))
+	if last.After(tell) {
+		last = tell
+	}
+	return deadline{wait: at.Add(-max(min(needs, left), left/2)), last: last, tell: tell}
 }
 
 // maxTypes bounds how many types of tasks observers see by name. asynq matches handlers by prefix, so types
 // may be made up at run time.
 const maxTypes = 256
 
-// names are the types that observers see.
-type names struct {
+// types are the types of tasks that observers see.
+type types struct {
 	mu    sync.Mutex
-	known map[string]bool
+	known map[string]*pace
 }
 
-// of returns the name of a type of tasks.
-func (n *names) of(typ string) string {
+// of returns the name of a type of tasks, and their pace.
+func (n *types) of(typ string) (string, *pace) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.known[typ] && len(n.known) >= maxTypes {
-		return "other"
+	if n.known[typ] == nil && len(n.known) >= maxTypes {
+		typ = "other"
 	}
-	n.known[typ] = true
-	return typ
+	p := n.known[typ]
+	if p == nil {
+		p = &pace{}
+		n.known[typ] = p
+	}
+	return typ, p
 }

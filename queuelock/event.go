@@ -11,6 +11,14 @@ const (
 	EventContended core.EventKind = "contended"
 	// EventUnavailable: the locks were out of reach; the task was given back, to be delivered again.
 	EventUnavailable core.EventKind = "unavailable"
+	// EventSkipped: a key was held; the task was dropped (Skip).
+	EventSkipped core.EventKind = "skipped"
+	// EventCooldown: a handler returned Cooldown; the task was given back, to be delivered again.
+	EventCooldown core.EventKind = "cooldown"
+	// EventUnfit: no key could be made of the task, which counts as failed.
+	EventUnfit core.EventKind = "unfit"
+	// EventNilAfterCancel: a handler returned nil after its context had ended.
+	EventNilAfterCancel core.EventKind = "nil_after_cancel"
 	// EventArchived: a last attempt could not be run before its deadline; asynq archives it.
 	EventArchived core.EventKind = "archived_unrun"
 	// EventAbandoned: a handler did not return within the grace; its leases run out within the TTL.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/hibiken/asynq"
@@ -28,6 +29,9 @@ type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 // route or a job can use as well. The field must be a string, a number or a boolean, and not empty; a number counts as it
 // is written, so 42 and 42.0 are two keys, while 42 and "42" are one.
 func ByPayloadField(path ...string) KeyFunc {
+	if len(path) == 0 || slices.Contains(path, "") {
+		return nil // an error of New
+	}
 	name := strings.Join(path, ".")
 	return func(_ context.Context, t *asynq.Task) (string, error) {
 		value, err := payloadField(t.Payload(), path)
@@ -45,8 +49,8 @@ func payloadField(payload []byte, path []string) (string, error) {
 		if err := json.Unmarshal(raw, &object); err != nil {
 			return "", fmt.Errorf("%q cannot be looked up: %w", name, err)
 		}
-		if raw = object[name]; raw == nil {
-			return "", errors.New("is missing")
+		if raw = object[name]; raw == nil || string(raw) == "null" {
+			return "", errAbsent
 		}
 	}
 	var value any
@@ -65,12 +69,35 @@ func payloadField(payload []byte, path []string) (string, error) {
 // ByHeader takes the key from a header of the task (asynq.NewTaskWithHeaders), and yields
 // core.Key(name, value). A header that is missing or empty is an error.
 func ByHeader(name string) KeyFunc {
+	if name == "" {
+		return nil // an error of New
+	}
 	return func(_ context.Context, t *asynq.Task) (string, error) {
-		value := t.Headers()[name]
-		if value == "" {
-			return "", fmt.Errorf("header %q is missing or empty", name)
+		value, ok := t.Headers()[name]
+		switch {
+		case !ok:
+			return "", fmt.Errorf("header %q %w", name, errAbsent)
+		case value == "":
+			return "", fmt.Errorf("header %q is empty", name)
 		}
 		return core.Key(name, value), nil
+	}
+}
+
+var errAbsent = errors.New("is missing")
+
+// Optional is key for tasks some of which have nothing to make it of: those have none, where ByPayloadField does not find
+// its field, or ByHeader its header.
+func Optional(key KeyFunc) KeyFunc {
+	if key == nil {
+		return nil // an error of New
+	}
+	return func(ctx context.Context, t *asynq.Task) (string, error) {
+		k, err := key(ctx, t)
+		if errors.Is(err, errAbsent) {
+			return "", nil
+		}
+		return k, err
 	}
 }
 
@@ -91,15 +118,15 @@ func Stamp(headers map[string]string) map[string]string {
 }
 
 // keys are those of the leases that a task is run under: its own, then that of what it works on, if it has one.
-func (c *config) keys(ctx context.Context, t *asynq.Task) ([]string, error) {
-	own, err := c.ownKey(ctx, t)
+func (p *policy) keys(ctx context.Context, t *asynq.Task) ([]string, error) {
+	own, err := p.ownKey(ctx, t)
 	if err != nil {
 		return nil, fmt.Errorf("identity of the task: %w", err)
 	}
-	if c.key == nil {
+	if p.key == nil {
 		return []string{own}, nil
 	}
-	key, err := c.key(ctx, t)
+	key, err := p.key(ctx, t)
 	if err != nil {
 		return nil, fmt.Errorf("key of the task: %w", err)
 	}
@@ -110,13 +137,16 @@ func (c *config) keys(ctx context.Context, t *asynq.Task) ([]string, error) {
 }
 
 // ownKey is the key under which the completion of a task is recorded.
-func (c *config) ownKey(ctx context.Context, t *asynq.Task) (string, error) {
-	if c.identity != nil {
-		id, err := c.identity(ctx, t)
+func (p *policy) ownKey(ctx context.Context, t *asynq.Task) (string, error) {
+	if p.identity != nil {
+		id, err := p.identity(ctx, t)
 		if err == nil && id == "" {
 			err = errors.New("is empty")
 		}
-		return core.Key("queue", "identity", id), err
+		if p.shared {
+			return core.Key("queue", "identity", "", id), err
+		}
+		return core.Key("queue", "identity", t.Type(), id), err
 	}
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)

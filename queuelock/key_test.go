@@ -117,14 +117,14 @@ func TestByPayloadField(t *testing.T) {
 		{[]string{"id"}, `{"id":"a\u0062"}`, core.Key("id", "ab")},
 		{[]string{"order", "id"}, `{"order":{"id":7}}`, core.Key("order.id", "7")},
 		{[]string{"id"}, `{"ID":42}`, "!missing"},
-		{[]string{"id"}, `{"id":null}`, "!must be"},
+		{[]string{"id"}, `{"id":null}`, "!missing"},
+		{[]string{"order", "id"}, `{"order":null}`, "!missing"},
 		{[]string{"id"}, `{"id":""}`, "!must be"},
 		{[]string{"id"}, `{"id":[1]}`, "!must be"},
 		{[]string{"id"}, `{"id":{"a":1}}`, "!must be"},
 		{[]string{"id"}, `[1]`, "!cannot be looked up"},
 		{[]string{"id"}, ``, "!cannot be looked up"},
 		{[]string{"order", "id"}, `{"order":7}`, "!cannot be looked up"},
-		{nil, `{"id":42}`, "!must be"},
 	} {
 		got, err := ByPayloadField(c.path...)(t.Context(), asynq.NewTask("task", []byte(c.payload)))
 		if fault, ok := strings.CutPrefix(c.want, "!"); ok {
@@ -133,6 +133,11 @@ func TestByPayloadField(t *testing.T) {
 			}
 		} else if got != c.want || err != nil {
 			t.Errorf("%v of %s: %q, %v", c.path, c.payload, got, err)
+		}
+		none := c.want == "!missing" // where the field is optional
+		switch got, err := Optional(ByPayloadField(c.path...))(t.Context(), asynq.NewTask("task", []byte(c.payload))); {
+		case none && (got != "" || err != nil), !none && got != strings.TrimPrefix(c.want, "!") && err == nil:
+			t.Errorf("%v of %s, optional: %q, %v", c.path, c.payload, got, err)
 		}
 	}
 }
@@ -144,6 +149,9 @@ func TestByHeader(t *testing.T) {
 	}
 	if got, err := ByHeader("order")(t.Context(), task); err == nil {
 		t.Error(got)
+	}
+	if got, err := Optional(ByHeader("order"))(t.Context(), task); got != "" || err != nil {
+		t.Error(got, err)
 	}
 }
 

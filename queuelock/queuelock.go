@@ -16,9 +16,9 @@ import (
 type Runner struct {
 	conf   config
 	locker *core.Locker
-	names  names
+	types  types
 
-	unwired, retries, reused sync.Once // what is said once
+	unwired, unused, reused sync.Once // what is said once
 }
 
 // New returns a Runner that takes its leases from locker, which the caller keeps owning: close it after the
@@ -31,13 +31,13 @@ func New(locker *core.Locker, opts ...Option) (*Runner, error) {
 	if err := conf.faults.Err("queuelock"); err != nil {
 		return nil, err
 	}
-	return &Runner{conf: conf, locker: locker, names: names{known: map[string]bool{}}}, nil
+	return &Runner{conf: conf, locker: locker, types: types{known: map[string]*pace{}}}, nil
 }
 
 const asynqPrefix = "asynq:"
 
 func (c *config) checkLocker(locker *core.Locker) {
-	_, err := locker.With(c.lease("")...) // also where there is no Locker
+	_, err := locker.With(c.leaseOptions("", 0)...) // also where there is no Locker
 	c.faults.Check(err != nil, "%w", err)
 	p := locker.KeyPrefix()
 	c.faults.Check(strings.HasPrefix(p, asynqPrefix), "the locker's key prefix %q begins with %q, which belongs to asynq: choose another (core.WithKeyPrefix)", p, asynqPrefix)
@@ -57,14 +57,20 @@ func (r *Runner) Middleware(next asynq.Handler) asynq.Handler {
 // came from by the stack above its own recover.
 func (r *Runner) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
 	d, err := r.delivery(ctx, t)
-	if err != nil {
+	if d == nil {
 		return err
 	}
+	if err != nil {
+		return d.unfit(ctx, err)
+	}
+	var leave func()
+	d.worker, leave = d.wiring.join(ctx)
+	defer leave()
 	held, err := d.acquire(ctx)
 	if err != nil {
 		return d.refuse(ctx, err)
 	}
-	returned := false
+	began, returned := time.Now(), false
 	defer func() {
 		if !returned {
 			held.release(ctx)
@@ -72,7 +78,9 @@ func (r *Runner) process(ctx context.Context, t *asynq.Task, next asynq.Handler)
 	}()
 	err = d.run(ctx, held, next)
 	returned = true
-	return d.settle(ctx, held, err)
+	err = d.settle(ctx, held, err)
+	d.pace.note(time.Since(began))
+	return err
 }
 
 // run calls the handler, in a context that also ends when a lease is lost.
@@ -84,7 +92,8 @@ func (d *delivery) run(ctx context.Context, held leases, next asynq.Handler) err
 	returned := make(chan struct{})
 	defer close(returned)
 	watching.Go(func() { d.watch(ctx, returned) })
-	return next.ProcessTask(NewContext(run, Execution{d.keys[0], held.innermost().FencingToken()}), d.task)
+	err := next.ProcessTask(NewContext(run, Execution{d.keys[0], held.innermost().FencingToken()}), d.task)
+	return d.judge(ctx, run, err)
 }
 
 // watch says when a handler has not returned a grace after its context ended, which is when core ceases to renew its
@@ -97,9 +106,9 @@ func (d *delivery) watch(ctx context.Context, returned <-chan struct{}) {
 	}
 	select {
 	case <-returned:
-	case <-time.After(d.r.conf.grace):
+	case <-time.After(d.grace):
 		d.event(ctx, EventAbandoned)
 		d.log(ctx).Error("queuelock: the handler has not returned although its context has ended: its leases are not renewed any more, and another delivery may run beside it",
-			"after", d.r.conf.grace, "cause", context.Cause(ctx))
+			"after", d.grace, "cause", context.Cause(ctx))
 	}
 }

@@ -1,7 +1,6 @@
 package queuelock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,52 +11,87 @@ import (
 )
 
 // ErrNotRun matches the error of a delivery whose handler was not called, because a key was held
-// ([core.ErrHeld]) or the locks were out of reach ([core.ErrUnavailable], [core.ErrClosed]). The task is
-// delivered again later, and no retry is counted.
+// ([core.ErrHeld]) or the locks were out of reach ([core.ErrUnavailable], [core.ErrClosed]), or whose handler returned
+// Cooldown. The task is delivered again later, and no retry is counted; on its last attempt asynq archives it instead.
 var ErrNotRun = errors.New("not run")
 
 // A notRunError is what asynq is told of a task that was not run. Configure has it heeded.
 type notRunError struct {
 	error               // matches ErrNotRun and says why
-	after time.Duration // 0: asynq archives the task
+	after time.Duration // without meaning where asynq archives the task
 	quiet bool          // nothing that anybody has to look at
-	event core.EventKind
 }
 
 func (e *notRunError) Unwrap() error { return e.error }
 
-// refusals are what has a task come back later, after the time that core says, if it can.
-var refusals = map[core.Class]notRunError{
-	core.ClassHeld:        {event: EventContended, after: time.Second, quiet: true},
-	core.ClassUnavailable: {event: EventUnavailable, after: 10 * time.Second},
-	core.ClassClosed:      {event: EventUnavailable, after: 10 * time.Second},
+// back returns what has asynq deliver the task again after a time.
+func back(after time.Duration, quiet bool, err error) error {
+	return &notRunError{fmt.Errorf("queuelock: %w, to be delivered again in %v: %w", ErrNotRun, after.Round(time.Millisecond), err), after, quiet}
 }
 
 // refuse returns what asynq is told when the leases were not to be had.
 func (d *delivery) refuse(ctx context.Context, err error) error {
 	op, _ := errors.AsType[*core.OpError](err)
-	class := core.ClassOf(err)
-	refusal, back := refusals[class]
-	switch {
+	switch class := core.ClassOf(err); {
 	case class == core.ClassDone && op.Key == d.keys[0]:
 		d.duplicate(ctx, op.Record)
 		return nil
 	case errors.Is(err, errLastMoment):
-		d.event(ctx, EventArchived)
-		d.log(ctx).Error("queuelock: a task could not be run before the deadline of its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this", "error", err)
-		return &notRunError{error: fmt.Errorf("queuelock: %w: %w", ErrNotRun, err)}
-	case !back, errors.Is(err, context.DeadlineExceeded): // the task's own deadline, which fails it
+		return d.archive(ctx, "queuelock: a task could not be run before the deadline of its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this", err)
+	case errors.Is(err, context.DeadlineExceeded): // the task's own deadline, which fails it
 		return fmt.Errorf("queuelock: not run: %w", err)
-	case class == core.ClassClosed && d.last: // this process is ending, and asynq puts the task back when it shuts down
+	case class == core.ClassHeld && d.skips(op.Key):
+		d.event(ctx, EventSkipped)
+		d.log(ctx).Info("queuelock: a task was skipped, because its key is held", "error", err)
+		return nil
+	case class == core.ClassHeld:
+		d.event(ctx, EventContended)
+		return back(d.away(op), true, err)
+	case class == core.ClassUnavailable || class == core.ClassLost:
+		d.event(ctx, EventUnavailable)
+		return back(spread(time.Second), !d.wiring.alarm(), err)
+	case class == core.ClassClosed:
+		return d.closed(ctx, err)
+	case class == core.ClassCancelled:
+		return fmt.Errorf("queuelock: not run: %w", err)
+	}
+	return d.unfit(ctx, err)
+}
+
+// away is for how long a task is away whose key is held: what those before it may take.
+func (d *delivery) away(op *core.OpError) time.Duration {
+	if op.Kept {
+		return spread(op.RetryAfter)
+	}
+	return d.wiring.absent.await(op.Key, d.wiring.before(op.Key), d.pace, d.wiring.slack)
+}
+
+// closed returns what asynq is told when the Locker is closed. This process is ending, and asynq puts the task back when
+// it shuts down.
+func (d *delivery) closed(ctx context.Context, err error) error {
+	if d.last {
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Until(d.until)):
+		case <-time.After(time.Until(d.deadline.tell)):
 		}
 	}
-	d.event(ctx, refusal.event)
-	refusal.after = later(cmp.Or(op.RetryAfter, refusal.after))
-	refusal.error = fmt.Errorf("queuelock: %w, to be delivered again in %v: %w", ErrNotRun, refusal.after.Round(time.Millisecond), err)
-	return &refusal
+	d.event(ctx, EventUnavailable)
+	return back(spread(10*time.Second), false, err)
+}
+
+// archive returns what asynq is told of a task that it archives whatever it is told.
+func (d *delivery) archive(ctx context.Context, msg string, err error) error {
+	d.event(ctx, EventArchived)
+	d.log(ctx).Error(msg, "error", err)
+	return &notRunError{error: fmt.Errorf("queuelock: %w: %w", ErrNotRun, err)}
+}
+
+// unfit returns what asynq is told of a task that cannot be run as it is: no key can be made of it. It is retried like any
+// that failed.
+func (d *delivery) unfit(ctx context.Context, err error) error {
+	d.event(ctx, EventUnfit)
+	d.log(ctx).Error("queuelock: a task cannot be run: it counts as failed, and is archived when its retries are used up", "error", err)
+	return fmt.Errorf("queuelock: not run: %w", err)
 }
 
 // duplicate says that a task was not run because it is completed. On a first attempt that may be a new task
@@ -66,15 +100,14 @@ func (d *delivery) duplicate(ctx context.Context, record *core.Record) {
 	d.event(ctx, EventDuplicate)
 	log := d.log(ctx).With("completed", string(record.Result))
 	log.Info("queuelock: duplicate delivery of a completed task, not run")
-	if d.first {
+	if d.retried == 0 {
 		const hint = "queuelock: if this was a new task under an id that was used before, it has not been run: stamp such tasks with queuelock.Stamp"
 		d.r.reused.Do(func() { log.Warn(hint) })
 	}
 }
 
-// later is a time shortly after rest has passed. Jitter keeps those who wait for one key from coming back
-// together; the second makes up for asynq, which cuts it down to whole seconds.
-func later(rest time.Duration) time.Duration {
-	rest = max(rest, time.Second)
-	return rest + rand.N(rest/2) + time.Second
+// spread is a time shortly after rest has passed. Jitter keeps those who wait for one key from coming back together; the
+// second makes up for asynq, which cuts it down to whole seconds.
+func spread(rest time.Duration) time.Duration {
+	return rest + rand.N(max(rest/8, time.Second)) + time.Second
 }

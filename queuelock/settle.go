@@ -1,7 +1,6 @@
 package queuelock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,11 +20,32 @@ func (d *delivery) settle(ctx context.Context, held leases, err error) error {
 		}
 		return err
 	}
-	if loss := cmp.Or(held[0].Lost(), held.innermost().Lost()); loss != nil {
+	rest, err, cools := asksForRest(err)
+	if loss := held.lost(); loss != nil {
 		err = fmt.Errorf("queuelock: %w; the handler: %w", loss, err)
+	}
+	if cools {
+		return d.cool(ctx, held, err, rest)
 	}
 	held.release(ctx)
 	return err
+}
+
+var errNilAfterCancel = errors.New("queuelock: the handler returned nil after its context had ended, and is to run again (WithNilAfterCancel)")
+
+// judge returns what is taken for the handler's error: nil that it returned after the end of its context may be one.
+func (d *delivery) judge(ctx context.Context, run context.Context, err error) error {
+	if err != nil || run.Err() == nil {
+		return err
+	}
+	d.event(ctx, EventNilAfterCancel)
+	log := d.log(ctx).With("cause", context.Cause(run))
+	if d.nilAfterCancel == NotDone {
+		log.Warn("queuelock: the handler returned nil after its context had ended: asynq runs the task again")
+		return fmt.Errorf("%w: %w", errNilAfterCancel, context.Cause(run))
+	}
+	log.Warn("queuelock: the handler returned nil after its context had ended: the task counts as done. If it left because of that, its work is not done: have it return an error, or say WithNilAfterCancel(NotDone)")
+	return nil
 }
 
 // recordFor is how long the write of a completion is tried.
@@ -39,7 +59,7 @@ const recordFor = 30 * time.Second
 func (d *delivery) complete(ctx context.Context, held leases) error {
 	patience := recordFor
 	if ctx.Err() == nil {
-		patience = min(patience, time.Until(d.until))
+		patience = min(patience, time.Until(d.deadline.tell))
 	}
 	var err error
 	var recorded sync.WaitGroup

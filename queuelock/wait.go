@@ -15,6 +15,23 @@ type leases []*core.Lease
 
 func (l leases) innermost() *core.Lease { return l[len(l)-1] }
 
+// lost returns why one of them was lost, or nil.
+func (l leases) lost() error {
+	for _, lease := range l {
+		if err := lease.Lost(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release gives the leases back. What could not be confirmed core logs, goes on trying and lets run out.
+func (l leases) release(ctx context.Context) {
+	for _, lease := range slices.Backward(l) {
+		lease.Release(ctx)
+	}
+}
+
 // acquire takes the leases of a delivery: first that of the task, then that of what it works on. Everybody takes
 // them in this order, and a task works on one thing, so nobody waits for somebody who waits for them. The task
 // comes first because a duplicate of a completed task must not wait for what is busy.
@@ -26,7 +43,8 @@ func (d *delivery) acquire(ctx context.Context) (leases, error) {
 	for _, key := range d.keys {
 		lease, err := d.take(ctx, key)
 		if err == nil {
-			held, err = append(held, lease), ctx.Err()
+			held = append(held, lease)
+			err = errors.Join(ctx.Err(), held.lost()) // the first, while it waited for the second
 		}
 		if err != nil {
 			held.release(ctx)
@@ -36,35 +54,71 @@ func (d *delivery) acquire(ctx context.Context) (leases, error) {
 	return held, nil
 }
 
-// take takes one key. A key that is held is waited for in place where a seat is free, or where asynq leaves
-// no choice: an error on the last attempt archives the task.
-func (d *delivery) take(ctx context.Context, key string) (*core.Lease, error) {
-	opts := d.r.conf.lease(d.name)
-	if d.last {
-		return d.takeAtLast(ctx, key, opts)
-	}
-	lease, err := d.r.locker.TryAcquire(ctx, key, opts...)
-	if core.ClassOf(err) != core.ClassHeld || d.r.conf.wait == 0 {
-		return lease, err
-	}
-	select {
-	case d.seats <- struct{}{}:
-		defer func() { <-d.seats }()
-		return d.r.locker.Acquire(ctx, key, append(opts, core.MaxWait(d.r.conf.wait))...)
-	default:
-		return nil, err
-	}
-}
-
 var errLastMoment = errors.New("the deadline of the last attempt came first")
 
+// outagePatience is how long a task waits in place for locks that are out of reach. A server that has lost sight of them
+// takes as many tasks as it has workers in that time, and leaves the others to those that have not.
+const outagePatience = 10 * time.Second
+
+// take takes one key, and waits in place for it as long as that is of use.
+func (d *delivery) take(ctx context.Context, key string) (*core.Lease, error) {
+	if d.last && !d.skips(key) {
+		return d.takeAtLast(ctx, key)
+	}
+	lease, err := d.r.locker.TryAcquire(ctx, key, d.lease...)
+	if core.ClassOf(err) == core.ClassUnavailable {
+		lease, err = d.takeWhenBack(ctx, key, err)
+	}
+	if core.ClassOf(err) == core.ClassHeld && d.conflict == Wait && !kept(err) {
+		return d.takeInTurn(ctx, key, err)
+	}
+	return lease, err
+}
+
+// skips reports whether the task is dropped if that key is held.
+func (d *delivery) skips(key string) bool {
+	return d.conflict == Skip && len(d.keys) > 1 && key == d.keys[1]
+}
+
+// takeWhenBack waits for locks that are out of reach.
+func (d *delivery) takeWhenBack(ctx context.Context, key string, err error) (*core.Lease, error) {
+	for until := time.Now().Add(outagePatience); core.ClassOf(err) == core.ClassUnavailable; {
+		left := min(time.Until(until), time.Until(d.deadline.wait))
+		if left <= 0 {
+			return nil, err
+		}
+		var lease *core.Lease
+		if lease, err = d.r.locker.Acquire(ctx, key, append(d.lease, core.MaxWait(left))...); err == nil {
+			return lease, nil
+		}
+	}
+	return nil, err
+}
+
+// takeInTurn waits for a key that is held, until its worker is needed for another task.
+func (d *delivery) takeInTurn(ctx context.Context, key string, held error) (*core.Lease, error) {
+	left := min(d.policy.wait, time.Until(d.deadline.wait))
+	if left <= 0 {
+		return nil, held
+	}
+	waiting := d.worker.wait(ctx, key)
+	lease, err := d.r.locker.Acquire(waiting, key, append(d.lease, core.MaxWait(left))...)
+	if !d.worker.waited() || ctx.Err() != nil {
+		return lease, err
+	}
+	if lease != nil { // its context is over
+		lease.Release(ctx)
+	}
+	return nil, held
+}
+
 // takeAtLast waits until the last moment, also for nodes that do not answer, which core gives up after a TTL.
-func (d *delivery) takeAtLast(ctx context.Context, key string, opts []core.CallOption) (*core.Lease, error) {
+func (d *delivery) takeAtLast(ctx context.Context, key string) (*core.Lease, error) {
 	for {
-		left := max(time.Until(d.until), time.Millisecond)
-		lease, err := d.r.locker.Acquire(ctx, key, append(opts, core.MaxWait(left))...)
+		left := max(time.Until(d.deadline.last), time.Millisecond)
+		lease, err := d.r.locker.Acquire(ctx, key, append(d.lease, core.MaxWait(left))...)
 		switch class := core.ClassOf(err); {
-		case class == core.ClassUnavailable && time.Now().Before(d.until):
+		case class == core.ClassUnavailable && time.Now().Before(d.deadline.last):
 			continue
 		case class == core.ClassHeld, class == core.ClassUnavailable:
 			return nil, fmt.Errorf("%w: %w", errLastMoment, err)
@@ -73,9 +127,8 @@ func (d *delivery) takeAtLast(ctx context.Context, key string, opts []core.CallO
 	}
 }
 
-// release gives the leases back. What could not be confirmed core logs, goes on trying and lets run out.
-func (l leases) release(ctx context.Context) {
-	for _, lease := range slices.Backward(l) {
-		lease.Release(ctx)
-	}
+// kept reports whether nobody holds the key, which was left taken when it was released.
+func kept(err error) bool {
+	op, ok := errors.AsType[*core.OpError](err)
+	return ok && op.Kept
 }

@@ -1,0 +1,133 @@
+package queuelock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// workers are those of one server: how many there are, how many are busy, and which of them wait in place for a key.
+// asynq fetches a task for each worker that is not busy. So whoever waits leaves one free, for what else there is to do.
+type workers struct {
+	total int
+
+	mu      sync.Mutex
+	busy    int
+	waiting []*worker // in the order in which they came
+	yielded time.Time // when one of them gave way last
+	soon    bool      // one is about to
+}
+
+// A worker is at work on one delivery.
+type worker struct {
+	of    *workers
+	left  bool               // it is not busy any more
+	key   string             // that it waits for
+	yield context.CancelFunc // has it cease to wait
+}
+
+// join counts a worker as busy until ctx ends, when asynq gives up on it, or stop is called.
+func (ws *workers) join(ctx context.Context) (w *worker, stop func()) {
+	w = &worker{of: ws}
+	ws.mu.Lock()
+	ws.busy++
+	ws.makeRoom()
+	ws.mu.Unlock()
+	ended := context.AfterFunc(ctx, w.leave)
+	return w, func() { ended(); w.leave() }
+}
+
+func (w *worker) leave() {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	w.leaveNow()
+}
+
+func (w *worker) leaveNow() {
+	if !w.left {
+		w.left = true
+		w.of.busy--
+	}
+}
+
+// errYield is the cause of the end of a wait that somebody else's task put an end to.
+var errYield = errors.New("its worker is needed")
+
+// wait returns a context for a wait for key, which ends when the worker is needed for another task: at once, maybe.
+func (w *worker) wait(ctx context.Context, key string) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx) // ends with the task, for a lease's context may come from it
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	w.key, w.yield = key, func() { cancel(errYield) }
+	w.of.waiting = append(w.of.waiting, w)
+	w.of.makeRoom()
+	return ctx
+}
+
+// waited ends the wait, and reports whether the worker was needed before.
+func (w *worker) waited() (yielded bool) {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	i := slices.Index(w.of.waiting, w)
+	if i < 0 {
+		return true
+	}
+	w.of.waiting = slices.Delete(w.of.waiting, i, i+1)
+	return false
+}
+
+// yieldEvery is how often a worker gives way at most: so a key that many tasks wait for makes asynq at most that busy.
+const yieldEvery = 10 * time.Millisecond
+
+// makeRoom has a worker that waits give way where none is free.
+func (ws *workers) makeRoom() {
+	i := ws.next()
+	if ws.busy < ws.total || i < 0 || ws.soon {
+		return
+	}
+	if rest := yieldEvery - time.Since(ws.yielded); rest > 0 {
+		ws.soon = true
+		time.AfterFunc(rest, ws.makeRoomNow)
+		return
+	}
+	w := ws.waiting[i]
+	ws.waiting = slices.Delete(ws.waiting, i, i+1)
+	ws.yielded = time.Now()
+	w.leaveNow()
+	w.yield()
+}
+
+func (ws *workers) makeRoomNow() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.soon = false
+	ws.makeRoom()
+}
+
+// next is who gives way next: of those that are not the only one for their key the one that came last, so that each key
+// goes on; then whoever came last, but for a quarter of the workers. -1 = nobody has to.
+func (ws *workers) next() int {
+	for i, w := range slices.Backward(ws.waiting) {
+		if slices.ContainsFunc(ws.waiting[:i], func(other *worker) bool { return other.key == w.key }) {
+			return i
+		}
+	}
+	if len(ws.waiting) > ws.total/4 {
+		return len(ws.waiting) - 1
+	}
+	return -1
+}
+
+// before is how many wait in place for key.
+func (ws *workers) before(key string) (n int) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.waiting {
+		if w.key == key {
+			n++
+		}
+	}
+	return n
+}
