@@ -256,6 +256,11 @@ bench: tools ## lockkit beside other lockers, into docs/benchmarks.md: about 12 
 	@echo "==> bench: lockkit beside other lockers, on servers of its own; writes docs/benchmarks.md"
 	cd bench && go run . -docs ../docs $(if $(BENCH),-$(BENCH)) $(if $(LEASES),-leases $(LEASES))
 
+.PHONY: bench-queue
+bench-queue: tools ## queuelock beside asynq alone, into docs/benchmarks/queue.md: about three minutes
+	@echo "==> bench-queue: queuelock beside asynq alone, on servers of its own; writes docs/benchmarks/queue.md"
+	cd bench && go run . -queue -docs ../docs
+
 .PHONY: microbench
 microbench: tools ## the benchmarks of core, queuelock and httplock
 	@echo "==> microbench: the benchmarks of core, queuelock and httplock"
@@ -288,7 +293,7 @@ demo-http: ## three replicas of a server: updates lost without httplock, and wit
 	@go run ./examples/http
 
 .PHONY: demo-queue
-demo-queue: ## run the queue example: asynq tasks, three worker processes, random kills
+demo-queue: ## run the queue example: asynq tasks; workers that are killed, a hot key, a worker without locks
 	@go run ./examples/queue
 
 .PHONY: demo-fencedsql

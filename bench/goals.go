@@ -61,18 +61,22 @@ func (g *goal) verdict() string {
 	return "yes"
 }
 
-// goalsOf is the section of all goals of sections.
-func goalsOf(sections []section) section {
+// goalsOf is the section of all goals of sections, with a column for each peer that they are about.
+func goalsOf(sections []section, peers ...string) section {
 	s := section{
 		title: "Goals",
 		text: `What lockkit is to reach, and what it reached in this run; the sections below have the rest of the figures and say how
 they were measured. A goal that is missed fails nothing: on a busy machine, and in a short run, figures vary by a quarter
 and more. "–": this run measured less than the goal is about; in parentheses, what.`,
 	}
-	t := table{head: []string{"case", "goal", lockkitOpen, lockkitNew, "met"}, text: 0}
+	t := table{head: slices.Concat([]string{"case", "goal"}, peers, []string{"met"}), text: 0}
 	for i := range sections {
 		for _, g := range sections[i].goals {
-			t.add(g.what, g.want, g.of(lockkitOpen), g.of(lockkitNew), g.verdict())
+			row := []string{g.what, g.want}
+			for _, peer := range peers {
+				row = append(row, g.of(peer))
+			}
+			t.add(append(row, g.verdict())...)
 		}
 	}
 	s.add("", &t)

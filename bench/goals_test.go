@@ -57,7 +57,7 @@ func TestGoals(t *testing.T) {
 	if got.String() != want {
 		t.Errorf("got:\n%s", got.String())
 	}
-	if table := goalsOf([]section{s}).parts[0].table; len(table.rows) != 4 {
+	if table := goalsOf([]section{s}, lockkitOpen, lockkitNew).parts[0].table; len(table.rows) != 4 {
 		t.Errorf("%d rows", len(table.rows))
 	}
 }

@@ -2,6 +2,7 @@
 //
 //	make bench               # all cases, and docs/benchmarks.md
 //	make bench BENCH=short   # a look, in about three minutes
+//	make bench-queue         # queuelock beside asynq alone, and docs/benchmarks/queue.md
 //
 // It is a module of its own, so that what it compares with is a dependency of nothing else. It runs on Linux and macOS.
 package main
@@ -93,10 +94,12 @@ var quick = config{
 	passes: 15, lineWaiters: 2000, idle: time.Second,
 }
 
-var cases = []struct {
+type benchCase struct {
 	name    string
 	measure func(context.Context, config) ([]section, error)
-}{
+}
+
+var cases = []benchCase{
 	{"uncontended", uncontended},
 	{"distance", distance},
 	{"hung", hung},
@@ -113,7 +116,13 @@ var cases = []struct {
 	{"idle", idle},
 }
 
-func caseNames() string {
+var queueCases = []benchCase{
+	{"hot", hotKeys},
+	{"cutoff", sickServer},
+	{"cost", queueCost},
+}
+
+func caseNames(cases []benchCase) string {
 	var names []string
 	for _, c := range cases {
 		names = append(names, c.name)
@@ -131,8 +140,9 @@ func main() {
 	leases := flag.Int("leases", 0, "how many leases the case leases holds, if not 0")
 	outageLeases := flag.Int("outage-leases", 0, "likewise for the case outage")
 	closeLeases := flag.Int("close-leases", 0, "likewise for the case close")
-	only := flag.String("case", "", "measure this case alone: "+caseNames())
-	docs := flag.String("docs", "", "directory to write benchmarks.md into; without it, tables are only printed")
+	only := flag.String("case", "", "measure this case alone: "+caseNames(cases)+"; with -queue: "+caseNames(queueCases))
+	queue := flag.Bool("queue", false, "measure queuelock beside asynq alone")
+	docs := flag.String("docs", "", "directory to write benchmarks.md into, or benchmarks/queue.md; without it, tables are only printed")
 	flag.Parse()
 	c := full
 	if *isShort {
@@ -144,13 +154,25 @@ func main() {
 	logging.Disable() // go-redis would print each failed dial
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := measure(ctx, c, *only, *docs); err != nil {
+	what := report{cases: cases, peers: []string{lockkitOpen, lockkitNew}, write: writeLockers}
+	if *queue {
+		what = report{cases: queueCases, peers: []string{lockkitQueue}, write: writeQueue}
+		c = config{name: "queue"}
+	}
+	if err := measure(ctx, what, c, *only, *docs); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func measure(ctx context.Context, c config, only, docs string) error {
+// A report is what is measured together and written into one file.
+type report struct {
+	cases []benchCase
+	peers []string // that goals are about
+	write func(docs string, r run, sections []section) error
+}
+
+func measure(ctx context.Context, what report, c config, only, docs string) error {
 	r := run{config: c, began: time.Now()}
 	err := onNodes(1, 0, func(on *nodes) (err error) {
 		r.redis, err = on.version(ctx)
@@ -160,7 +182,7 @@ func measure(ctx context.Context, c config, only, docs string) error {
 		return err
 	}
 	var sections []section
-	for _, one := range cases {
+	for _, one := range what.cases {
 		if only != "" && only != one.name {
 			continue
 		}
@@ -179,11 +201,11 @@ func measure(ctx context.Context, c config, only, docs string) error {
 		return fmt.Errorf("there is no case %q", only)
 	}
 	r.took = time.Since(r.began)
-	goals := goalsOf(sections)
+	goals := goalsOf(sections, what.peers...)
 	fmt.Println(goals.markdown(""))
 	fmt.Print(r)
 	if docs == "" {
 		return nil
 	}
-	return write(docs, r, append([]section{goals}, sections...))
+	return what.write(docs, r, append([]section{goals}, sections...))
 }

@@ -46,8 +46,10 @@ func (r run) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "This run: %s, %s, %v. %s, %d cores, %s/%s, %s, Redis %s.", r.config.name, r.began.UTC().Format("2006-01-02 15:04 UTC"),
 		r.took.Round(time.Second), processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), r.redis)
-	fmt.Fprintf(&b, " %d rounds of %v. ", r.config.rounds, r.config.measure)
-	b.WriteString(strings.Join(versions(), ", ") + ".\n")
+	if r.config.rounds > 0 {
+		fmt.Fprintf(&b, " %d rounds of %v.", r.config.rounds, r.config.measure)
+	}
+	b.WriteString(" " + strings.Join(versions(), ", ") + ".\n")
 	return b.String()
 }
 
@@ -60,7 +62,7 @@ func versions() []string {
 	var found []string
 	for _, m := range info.Deps {
 		switch m.Path {
-		case "github.com/go-redsync/redsync/v4", "github.com/bsm/redislock", "github.com/redis/rueidis", "github.com/redis/go-redis/v9":
+		case "github.com/go-redsync/redsync/v4", "github.com/bsm/redislock", "github.com/redis/rueidis", "github.com/redis/go-redis/v9", "github.com/hibiken/asynq":
 			found = append(found, m.Path+" "+m.Version)
 		}
 	}
@@ -81,26 +83,57 @@ func processor() string {
 	return "unknown processor"
 }
 
-// write writes benchmarks.md into the directory docs, and the charts into benchmarks below it.
-func write(docs string, r run, sections []section) error {
+// writeLockers writes benchmarks.md into the directory docs, and the charts into benchmarks below it.
+func writeLockers(docs string, r run, sections []section) error {
 	const below = "benchmarks"
 	charts := filepath.Join(docs, below)
-	if err := os.RemoveAll(charts); err != nil {
+	old, err := filepath.Glob(filepath.Join(charts, "*.svg"))
+	if err != nil {
 		return err
+	}
+	for _, file := range old {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(charts, 0o755); err != nil {
 		return err
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, intro, waves, patience, ttl)
-	b.WriteString(r.String())
 	for _, s := range sections {
-		b.WriteString("\n" + s.markdown(below))
 		for _, c := range s.charts {
 			if err := c.write(charts); err != nil {
 				return err
 			}
 		}
 	}
-	return os.WriteFile(filepath.Join(docs, "benchmarks.md"), []byte(b.String()), 0o644)
+	text := fmt.Sprintf(intro, waves, patience, ttl) + r.markdown(sections, below)
+	return os.WriteFile(filepath.Join(docs, "benchmarks.md"), []byte(text), 0o644)
+}
+
+const queueIntro = `# queuelock beside asynq
+
+<!-- Written by make bench-queue. Do not edit. -->
+
+The tasks of asynq behind queuelock and without it, in one run on one machine: the asynq servers are in this process, which
+shares the cores with the ` + "`redis-server`" + ` processes that it starts, one for the queue and others for locks. queuelock
+has its defaults, but for the key. What runs beside disturbs: ratios to bare asynq in the same run say more than times.
+
+`
+
+// writeQueue writes benchmarks/queue.md into the directory docs.
+func writeQueue(docs string, r run, sections []section) error {
+	dir := filepath.Join(docs, "benchmarks")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "queue.md"), []byte(queueIntro+r.markdown(sections, "")), 0o644)
+}
+
+// markdown is that of the run and its sections, with charts below the directory charts.
+func (r run) markdown(sections []section, charts string) string {
+	text := r.String()
+	for _, s := range sections {
+		text += "\n" + s.markdown(charts)
+	}
+	return text
 }

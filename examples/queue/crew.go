@@ -17,7 +17,7 @@ import (
 
 // A crew is the worker processes.
 type crew struct {
-	addrs  []string
+	addrs  []string // asynq's node, and those for locks
 	ledger *ledger
 	hired  int
 
@@ -35,14 +35,17 @@ type worker struct {
 func newCrew(addrs []string, ledger *ledger) *crew { return &crew{addrs: addrs, ledger: ledger} }
 
 // hire starts a worker process: this program again.
-func (c *crew) hire(name string) error {
+func (c *crew) hire(name string) error { return c.hireWith(name, c.addrs[1:]) }
+
+// hireWith has the worker look for the locks on these nodes.
+func (c *crew) hireWith(name string, locks []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	c.hired++
 	w := &worker{name: name, life: fmt.Sprintf("%s-%d", name, c.hired), cmd: exec.Command(self), read: make(chan struct{})}
-	w.cmd.Env = append(os.Environ(), workerEnv+"="+w.life, nodesEnv+"="+strings.Join(c.addrs, ","))
+	w.cmd.Env = append(os.Environ(), workerEnv+"="+w.life, nodesEnv+"="+strings.Join(append(c.addrs[:1:1], locks...), ","))
 	w.cmd.Stderr = os.Stderr
 	out, err := w.cmd.StdoutPipe()
 	if err != nil {

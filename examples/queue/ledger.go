@@ -16,9 +16,13 @@ type ledger struct {
 	mu      sync.Mutex
 	history history.History
 	tasks   map[string]*task
-	running map[execution]uint64 // token
-	cut     int                  // runs that a kill ended
+	running map[execution]start
+	cut     int            // runs that a kill ended
+	taken   map[string]int // by worker: deliveries that it was handed
 	faults  []error
+
+	first, last time.Time     // of the runs: the earliest begin and the latest end
+	worked      time.Duration // all runs together
 }
 
 // A task is what was reported of it.
@@ -55,7 +59,15 @@ func (t *task) knownDone(at time.Time) {
 // An execution is a handler at work.
 type execution struct{ worker, task, key string }
 
-func newLedger() *ledger { return &ledger{tasks: map[string]*task{}, running: map[execution]uint64{}} }
+// A start is when it began, and the fencing token that it was given.
+type start struct {
+	at    time.Time
+	token uint64
+}
+
+func newLedger() *ledger {
+	return &ledger{tasks: map[string]*task{}, running: map[execution]start{}, taken: map[string]int{}}
+}
 
 func (l *ledger) task(id string) *task {
 	t := l.tasks[id]
@@ -85,12 +97,21 @@ func (l *ledger) report(worker, line string) {
 	}
 	at, t, r := time.Unix(0, nanos), l.task(id), execution{worker, id, key}
 	switch what {
+	case "taken":
+		l.taken[worker]++
 	case "begin":
 		t.begun = append(t.begun, at)
-		l.running[r] = token
+		l.running[r] = start{at, token}
+		if l.first.IsZero() || at.Before(l.first) {
+			l.first = at
+		}
 		l.history.Granted(key, worker+" "+id, token, at)
 	case "end":
+		l.worked += at.Sub(l.running[r].at)
 		delete(l.running, r)
+		if at.After(l.last) {
+			l.last = at
+		}
 		l.history.Ended(key, worker+" "+id, token, at)
 	case "completed":
 		t.completed++
@@ -105,9 +126,9 @@ func (l *ledger) report(worker, line string) {
 func (l *ledger) killed(worker string, at time.Time) (running int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for r, token := range l.running {
+	for r, began := range l.running {
 		if r.worker == worker {
-			l.history.Ended(r.key, worker+" "+r.task, token, at)
+			l.history.Ended(r.key, worker+" "+r.task, began.token, at)
 			delete(l.running, r)
 			running++
 		}
@@ -137,6 +158,21 @@ func (l *ledger) tally() tally {
 		n.runs += len(t.begun)
 	}
 	return n
+}
+
+// pace is how long the work took from the first begin to the last end, and what it takes one after the other without a
+// pause.
+func (l *ledger) pace() (took, alone time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last.Sub(l.first), l.worked
+}
+
+// takenBy is how many deliveries a worker was handed.
+func (l *ledger) takenBy(worker string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taken[worker]
 }
 
 // overlaps is what the history has against it.

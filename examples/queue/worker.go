@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
@@ -61,14 +61,24 @@ func work(name string) error {
 	return nil
 }
 
+// A payload is what a task is about, and how long it takes.
+type payload struct {
+	Order string        `json:"order"`
+	Work  time.Duration `json:"work"`
+}
+
 // charge is the handler.
 func charge(ctx context.Context, t *asynq.Task) error {
+	var charge payload
+	if err := json.Unmarshal(t.Payload(), &charge); err != nil {
+		return err
+	}
 	*ctx.Value(ranKey{}).(*bool) = true
 	id, _ := asynq.GetTaskID(ctx)
 	lease, _ := core.FromContext(ctx)
 	report("begin", id, lease.Key(), lease.FencingToken(), time.Now())
 
-	err := sleep(ctx, time.Duration(50+rand.IntN(500))*time.Millisecond) // the work; it ends early if the lease does
+	err := sleep(ctx, charge.Work) // it ends early if the lease does
 
 	end := time.Now()
 	if until := lease.ValidUntil(); until.Before(end) {
@@ -80,12 +90,13 @@ func charge(ctx context.Context, t *asynq.Task) error {
 
 type ranKey struct{}
 
-// outcome says what asynq is told.
+// outcome says what asynq handed to the worker, and what it is told.
 func outcome(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		report("taken", id, "", 0, time.Now())
 		var ran bool
 		err := next.ProcessTask(context.WithValue(ctx, ranKey{}, &ran), t)
-		id, _ := asynq.GetTaskID(ctx)
 		switch {
 		case err == nil && ran:
 			report("completed", id, "", 0, time.Now())

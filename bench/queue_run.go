@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/queuelock"
+)
+
+// A batch is tasks of one kind, each of which sleeps. They have one key, or, where that is empty, keys of their own.
+type batch struct {
+	kind, key string
+	tasks     int
+	lasts     time.Duration
+}
+
+// alone is what they take one after the other.
+func (b batch) alone() time.Duration { return time.Duration(b.tasks) * b.lasts }
+
+type payload struct {
+	Key   string        `json:"key"`
+	Lasts time.Duration `json:"lasts"`
+}
+
+var byKey = queuelock.WithKey(queuelock.ByPayloadField("key"))
+
+// work sleeps for as long as the task says.
+func work(ctx context.Context, t *asynq.Task) error {
+	var p payload
+	if err := json.Unmarshal(t.Payload(), &p); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(p.Lasts):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// A queueRun is servers that work off batches.
+type queueRun struct {
+	servers, concurrency int
+	nodes                int      // for locks; 0 is bare asynq
+	cutOff               []string // where one more server looks for them, in vain
+	batches              []batch
+	limit                time.Duration
+}
+
+// Worked is what a run comes to.
+type worked struct {
+	finishes   map[string]finish // by kind
+	deliveries []int             // by server, that which is cut off last
+	enqueued   int
+}
+
+// A finish is when the tasks of a kind were all done, or how many were left when time was up.
+type finish struct {
+	after time.Duration
+	left  int
+}
+
+func (f finish) String() string {
+	if f.left > 0 {
+		return fmt.Sprintf("> %s, %d left", short(f.after), f.left)
+	}
+	return short(f.after)
+}
+
+// ratio is to a time that it is to be compared with.
+func (f finish) ratio(to time.Duration) string {
+	ratio := times(float64(f.after) / float64(to))
+	if f.left > 0 {
+		return "> " + ratio
+	}
+	return ratio
+}
+
+// within reports whether all were done in time.
+func (f finish) within(d time.Duration) bool { return f.left == 0 && f.after <= d }
+
+func (r queueRun) run(ctx context.Context) (w worked, err error) {
+	err = onNodes(1+r.nodes, 0, func(on *nodes) error {
+		f := newFleet(on.addrs()[0], "bench")
+		err := r.prepare(ctx, f, on.addrs()[1:])
+		if err == nil {
+			err = f.start()
+		}
+		if err == nil {
+			err = f.await(ctx, r.limit)
+		}
+		w = r.worked(f)
+		return errors.Join(err, f.close())
+	})
+	return w, err
+}
+
+// prepare makes the servers, and enqueues all tasks before they start.
+func (r queueRun) prepare(ctx context.Context, f *fleet, locks []string) error {
+	if err := provision(ctx, locks); err != nil {
+		return err
+	}
+	for range r.servers {
+		if err := f.add(r.concurrency, locks, asynq.HandlerFunc(work), byKey); err != nil {
+			return err
+		}
+	}
+	if r.cutOff != nil {
+		if err := f.add(r.concurrency, r.cutOff, asynq.HandlerFunc(work), byKey); err != nil {
+			return err
+		}
+	}
+	for _, b := range r.batches {
+		if err := f.enqueue(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// provision has nodes vote at once: they have no memory to have lost.
+func provision(ctx context.Context, locks []string) error {
+	if len(locks) == 0 {
+		return nil
+	}
+	locker, err := openLocks(locks)
+	if err != nil {
+		return err
+	}
+	return errors.Join(locker.Provision(ctx), locker.Close(ctx))
+}
+
+func (r queueRun) worked(f *fleet) worked {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := worked{finishes: map[string]finish{}}
+	for kind, after := range f.done {
+		w.finishes[kind] = finish{after: after}
+	}
+	for _, kind := range f.left {
+		w.finishes[kind] = finish{time.Since(f.began), w.finishes[kind].left + 1}
+	}
+	for _, b := range r.batches {
+		w.enqueued += b.tasks
+	}
+	for _, one := range f.workers {
+		w.deliveries = append(w.deliveries, int(one.taken.Load()))
+	}
+	return w
+}

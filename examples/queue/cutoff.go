@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+const (
+	cutOffTasks = 240
+	cutOffWork  = 100 * time.Millisecond
+	cutOffLimit = 20 * time.Second
+	cutOffMost  = cutOffTasks / 10 // deliveries that the worker without locks may take
+)
+
+// nowhere are addresses at which nobody listens.
+var nowhere = []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}
+
+// cutOff has two workers, one of which reaches asynq but no lock.
+func cutOff(ctx context.Context, s *stage, _ plan) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, cutOffLimit, errOutOfTime)
+	defer cancel()
+	fmt.Printf("a worker without locks: %d tasks of %v, each about an order of its own; alice, and bob, who cannot reach the lock nodes\n", cutOffTasks, cutOffWork)
+	for i := range cutOffTasks {
+		if err := s.enqueue(ctx, strconv.Itoa(i), cutOffWork); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	err := errors.Join(s.crew.hireWith("bob", nowhere), s.crew.hire("alice"))
+	if err != nil {
+		return err
+	}
+	bob := s.crew.workers[0].life
+	err = s.drain(ctx)
+	took := s.ledger.takenBy(bob)
+	fmt.Printf("%d of them done after %v; bob took %d\n", s.ledger.tally().once, time.Since(began).Round(time.Millisecond), took)
+	if err == nil {
+		err = s.crew.dismiss()
+	}
+	return errors.Join(err, s.ledger.check(), tookTooMany(took))
+}
+
+// tookTooMany is the verdict on what a worker without locks takes from the others.
+func tookTooMany(took int) error {
+	if took <= cutOffMost {
+		return nil
+	}
+	return fmt.Errorf("the worker without locks took %d of %d tasks, more than %d", took, cutOffTasks, cutOffMost)
+}
