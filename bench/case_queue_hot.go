@@ -13,8 +13,8 @@ const (
 	queueConcurrency = 10 // of each server
 	queueNodes       = 3  // for locks
 
-	hotPatience = 3 // ideals
-	goalHot     = 2 // ideals
+	hotPatience = 3 // times the ideal
+	goalHot     = 2
 	goalOthers  = 2 // times without the hot key
 )
 
@@ -34,7 +34,7 @@ func (h hotShape) String() string {
 
 var (
 	hotFirst = hotTasks(60, 100*time.Millisecond, 2)
-	// The long ones leave the machine to the others meanwhile.
+	// The long ones run beside the others: they leave the machine idle.
 	hotLong = []hotShape{hotTasks(12, 3*time.Second, 2)}
 	hotRest = []hotShape{hotTasks(1000, 10*time.Millisecond, 2), hotTasks(60, 100*time.Millisecond, 4)}
 

@@ -27,8 +27,8 @@ type fleet struct {
 	mu    sync.Mutex
 	left  map[string]string // of tasks: id to kind
 	began time.Time
-	done  map[string]time.Duration // by kind: when the latest was
-	over  chan struct{}            // closed when none is left
+	done  map[string][]time.Duration // by kind, from the beginning, in this order
+	over  chan struct{}              // closed when none is left
 }
 
 // openLocks returns a Locker that logs nothing.
@@ -52,7 +52,7 @@ func newFleet(addr, queue string) *fleet {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	return &fleet{
 		queue: queue, redis: client, client: asynq.NewClientFromRedisClient(client),
-		left: map[string]string{}, done: map[string]time.Duration{}, over: make(chan struct{}),
+		left: map[string]string{}, done: map[string][]time.Duration{}, over: make(chan struct{}),
 	}
 }
 
@@ -109,7 +109,7 @@ func (f *fleet) enqueue(ctx context.Context, b batch) error {
 	return nil
 }
 
-// completed is called with what was enqueued when a delivery of it returned nil.
+// completed is called when a delivery of a task returned nil.
 func (f *fleet) completed(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +118,7 @@ func (f *fleet) completed(id string) {
 		return // its second delivery
 	}
 	delete(f.left, id)
-	f.done[kind] = time.Since(f.began)
+	f.done[kind] = append(f.done[kind], time.Since(f.began))
 	if len(f.left) == 0 {
 		close(f.over)
 	}
