@@ -48,7 +48,8 @@ func hotKeys(ctx context.Context, _ config) ([]section, error) {
 		text: fmt.Sprintf(`All tasks have one key. They are enqueued, and then the servers start, with a Concurrency of %d each and asynq's defaults
 otherwise; locks are on %d nodes. Ideal: one after the other without a pause. Bare: asynq alone with a single worker, which
 is how it would keep them apart. A run ends after %d× the ideal. Others: %d tasks of %v with keys of their own,
-enqueued behind the first shape; the last row has them without it. Deliveries: how often asynq handed a task to a server.`,
+enqueued behind the first shape; the last row has them without it. Deliveries: how often asynq handed a task to a server,
+of all tasks of the run.`,
 			queueConcurrency, queueNodes, hotPatience, others.tasks, others.lasts),
 	}
 	t := table{head: []string{"tasks", "peer", "all done after", "to ideal", "to bare", "deliveries per task", "others done after"}, text: 0}

@@ -132,9 +132,10 @@ func writeQueue(docs string, r run, sections []section) error {
 
 // markdown is that of the run and its sections, with charts below the directory charts.
 func (r run) markdown(sections []section, charts string) string {
-	text := r.String()
+	var text strings.Builder
+	text.WriteString(r.String())
 	for _, s := range sections {
-		text += "\n" + s.markdown(charts)
+		text.WriteString("\n" + s.markdown(charts))
 	}
-	return text
+	return text.String()
 }
