@@ -15,9 +15,10 @@ type workers struct {
 
 	mu      sync.Mutex
 	busy    int
-	waiting []*worker // in the order in which they came
-	yielded time.Time // when one of them gave way last
-	soon    bool      // one is about to
+	waiting []*worker            // in the order in which they came
+	yielded time.Time            // when one of them gave way last
+	soon    bool                 // one is about to
+	resting map[string]time.Time // until when nobody gets a key, where that is known
 }
 
 // A worker is at work on one delivery.
@@ -62,6 +63,9 @@ func (w *worker) wait(ctx context.Context, key string) context.Context {
 	defer w.of.mu.Unlock()
 	w.key, w.yield = key, func() { cancel(errYield) }
 	w.of.waiting = append(w.of.waiting, w)
+	if w.of.resting[key].After(time.Now()) {
+		w.of.giveWay(len(w.of.waiting) - 1)
+	}
 	w.of.makeRoom()
 	return ctx
 }
@@ -92,9 +96,14 @@ func (ws *workers) makeRoom() {
 		time.AfterFunc(rest, ws.makeRoomNow)
 		return
 	}
+	ws.yielded = time.Now()
+	ws.giveWay(i)
+}
+
+// giveWay ends a wait.
+func (ws *workers) giveWay(i int) {
 	w := ws.waiting[i]
 	ws.waiting = slices.Delete(ws.waiting, i, i+1)
-	ws.yielded = time.Now()
 	w.leaveNow()
 	w.yield()
 }
