@@ -26,7 +26,9 @@ func (d *delivery) cool(ctx context.Context, held leases, err error, rest time.D
 	if len(held) == 1 { // the task rests by itself
 		held.release(ctx)
 	} else {
-		held.innermost().Release(ctx, core.Cooldown(rest))
+		if held.innermost().Release(ctx, core.Cooldown(rest)) == nil {
+			d.wiring.rest(d.keys[1], rest)
+		}
 		held[:1].release(ctx)
 	}
 	if d.last {

@@ -71,8 +71,14 @@ func (d *delivery) take(ctx context.Context, key string) (*core.Lease, error) {
 	if core.ClassOf(err) == core.ClassUnavailable {
 		lease, err = d.takeWhenBack(ctx, key, began.Add(outagePatience), err)
 	}
-	if core.ClassOf(err) == core.ClassHeld && d.conflict == Wait && !kept(err) {
-		return d.takeInTurn(ctx, key, err)
+	if lease != nil {
+		d.wiring.rested(key)
+		return lease, nil
+	}
+	if err = d.orKept(key, err); core.ClassOf(err) == core.ClassHeld && d.conflict == Wait && !kept(err) {
+		if lease, err = d.takeInTurn(ctx, key, err); err != nil {
+			err = d.orKept(key, err)
+		}
 	}
 	return lease, err
 }

@@ -19,7 +19,8 @@ type workers struct {
 	busy    int
 	waiting []*worker // in the order in which they came
 	explore *rate.Limiter
-	soon    bool // one of them is to give way in a moment
+	soon    bool                 // one of them is to give way in a moment
+	resting map[string]time.Time // until when nobody gets a key, where that is known
 }
 
 func newWorkers(n int) workers {
@@ -80,6 +81,9 @@ func (w *worker) wait(ctx context.Context, key string) context.Context {
 	defer w.of.mu.Unlock()
 	w.key, w.yield = key, func() { cancel(errYield) }
 	w.of.waiting = append(w.of.waiting, w)
+	if w.of.resting[key].After(time.Now()) {
+		w.of.giveWay(len(w.of.waiting) - 1)
+	}
 	w.of.makeRoom(false)
 	return ctx
 }
@@ -112,6 +116,11 @@ func (ws *workers) makeRoom(now bool) {
 			return
 		}
 	}
+	ws.giveWay(i)
+}
+
+// giveWay ends a wait.
+func (ws *workers) giveWay(i int) {
 	w := ws.waiting[i]
 	ws.waiting = slices.Delete(ws.waiting, i, i+1)
 	w.leaveNow()

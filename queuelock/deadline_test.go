@@ -1,0 +1,184 @@
+package queuelock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// waits returns for how long a task waits in place once it is delivered: until it has been given back, or archived.
+func (r *rig) waits(info *asynq.TaskInfo) time.Duration {
+	r.t.Helper()
+	r.events.UntilRunning(r.t, core.OpAcquire, 1)
+	start := time.Now()
+	for r.state(info) == "active" {
+		r.pass(10 * time.Millisecond)
+		if time.Since(start) > 10*time.Minute {
+			r.t.Fatal("waits for ever")
+		}
+	}
+	return time.Since(start)
+}
+
+func between(d, least, most time.Duration) bool { return d >= least && d <= most }
+
+// A task that waits in place is given back in time for its handler to finish, and no retry is counted.
+func TestWaitLeavesTheHandlerItsTime(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		took    time.Duration // by a handler of the type, before
+		timeout time.Duration
+		want    time.Duration
+	}{
+		{"none has run", 0, 20 * time.Second, 10 * time.Second},
+		{"short ones have run", time.Second, 20 * time.Second, 10 * time.Second},
+		{"long ones have run", 15 * time.Second, 20 * time.Second, 5 * time.Second},
+		{"too long ones have run", 30 * time.Second, 20 * time.Second, 0},
+		{"WithWait is over before", 15 * time.Second, 3 * time.Minute, time.Minute},
+		{"a second", 0, time.Second, time.Second / 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.serve(setup{opts: []Option{field("order"), WithWait(time.Minute)}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, c.took) })
+				if c.took > 0 {
+					r.enqueue(order(2))
+					r.pass(time.Minute)
+				}
+				r.take(1)
+				info := r.enqueue(order(1), asynq.Timeout(c.timeout))
+				if c.want == 0 {
+					r.events.Until(t, "queuelock "+string(EventContended), 1)
+				} else if got := r.waits(info); !between(got, c.want-200*time.Millisecond, c.want+200*time.Millisecond) {
+					t.Errorf("waited for %v, want %v", got, c.want)
+				}
+				r.pass(10 * time.Millisecond)
+				got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
+				if err != nil || got.State != asynq.TaskStateRetry || got.Retried != 0 || !strings.HasPrefix(got.LastErr, "queuelock: not run, to be delivered again") {
+					t.Errorf("%+v, %v", got, err)
+				}
+				if r.count(EventContended) != 1 {
+					t.Error(r.events.Counts())
+				}
+			})
+		})
+	}
+}
+
+// The last attempt waits for as long as leaves its handler what others of the type have needed, and no longer than leaves
+// it half of the timeout if that is more; then asynq archives it, which is said.
+func TestLastAttemptLeavesTheHandlerItsTime(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		took time.Duration
+		want time.Duration // of 40s
+	}{
+		{"none has run", 0, 39 * time.Second}, // in time to tell asynq
+		{"long ones have run", 15 * time.Second, 25 * time.Second},
+		{"too long ones have run", 30 * time.Second, 20 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.serve(setup{opts: []Option{field("order"), WithWait(time.Second)}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, c.took) })
+				if c.took > 0 {
+					r.enqueue(order(2))
+					r.pass(time.Minute)
+				}
+				back := r.take(1)
+				info := r.enqueue(order(1), asynq.Timeout(40*time.Second), asynq.MaxRetry(0))
+				if got := r.waits(info); !between(got, c.want-200*time.Millisecond, c.want+200*time.Millisecond) {
+					t.Errorf("waited for %v, want %v", got, c.want)
+				}
+				got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
+				if err != nil || got.State != asynq.TaskStateArchived || !strings.Contains(got.LastErr, errLastMoment.Error()) {
+					t.Errorf("%+v, %v", got, err)
+				}
+				if r.count(EventArchived) != 1 || r.count(EventContended) != 0 || r.logs.count("ERROR queuelock: a task could not be run before the deadline") != 1 {
+					t.Errorf("%v\n%s", r.events.Counts(), &r.logs)
+				}
+				back()
+
+				back = r.take(1) // a moment less
+				info = r.enqueue(order(1), asynq.Timeout(40*time.Second), asynq.MaxRetry(0))
+				r.events.UntilRunning(t, core.OpAcquire, 1)
+				r.pass(c.want - time.Second)
+				back()
+				r.pass(time.Minute)
+				if r.ledger.done[info.ID] != 1 {
+					t.Errorf("not run: %s", r.state(info))
+				}
+			})
+		})
+	}
+}
+
+// Where its deadline ends an attempt, that is what asynq is told, whether it looks at the context or at what the
+// middleware returns, and so is a cancellation.
+func TestDeadlineIsNoCancellation(t *testing.T) {
+	for name, c := range map[string]struct {
+		slow    bool
+		handler func(ctx context.Context) error
+	}{
+		"nodes are slow":  {true, nil},
+		"handler":         {false, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
+		"handler's cause": {false, func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				later := func(cfg *asynq.Config) {
+					cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+				}
+				r.locks = r.locks.Replica(core.TTL(time.Minute))
+				srv := r.returns(later, []Option{field("order")}, func(ctx context.Context) error { return c.handler(ctx) }, func(err error) {
+					if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+						t.Errorf("the middleware returns %v", err)
+					}
+				})
+				srv.warm(t)
+				for _, n := range r.nodes {
+					if c.slow { // more than half of what the task has, each time
+						n.SlowReplies(700 * time.Millisecond)
+					}
+				}
+				for i := range 20 {
+					info := r.enqueue(order(i), asynq.Timeout(time.Second))
+					r.pass(10 * time.Second)
+					got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
+					if err != nil || got.State != asynq.TaskStateRetry || got.Retried != 1 || !strings.Contains(got.LastErr, "deadline exceeded") || strings.Contains(got.LastErr, "canceled") {
+						t.Errorf("task %d: %+v, %v", i, got, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// returns starts a server that shows what the middleware returns.
+func (r *rig) returns(adjust func(*asynq.Config), opts []Option, handler func(ctx context.Context) error, see func(error)) *server {
+	r.t.Helper()
+	srv := &server{locker: r.locker()}
+	srv.runner = r.runner(srv.locker, opts...)
+	inner := srv.runner.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		return r.ledger.run(taskID(ctx), func() error { return handler(ctx) })
+	}))
+	cfg := asynq.Config{Concurrency: 8, Logger: silent{}}
+	adjust(&cfg)
+	if err := srv.runner.Configure(&cfg); err != nil {
+		r.t.Fatal(err)
+	}
+	srv.Server = asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
+	if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		err := inner.ProcessTask(ctx, task)
+		see(err)
+		return err
+	})); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(srv.Shutdown)
+	return srv
+}

@@ -1,0 +1,42 @@
+package queuelock
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A server that cannot reach the locks takes few tasks from one that can, and what it has taken comes back.
+func TestOneServerCutOff(t *testing.T) {
+	for name, cut := range map[string]func(*testutil.Link){"refused": (*testutil.Link).Kill, "silent": (*testutil.Link).Cut} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				const tasks = 400
+				for i := range tasks {
+					r.enqueue(order(i))
+				}
+				work := func(context.Context, *asynq.Task) error {
+					return r.ledger.run("", func() error { time.Sleep(100 * time.Millisecond); return nil })
+				}
+				start := time.Now()
+				r.serve(setup{adjust: defaults(10)}, work)
+				var took atomic.Int64
+				other := r.locks.Replica()
+				cut(other.Link)
+				r.serve(setup{adjust: func(cfg *asynq.Config) {
+					defaults(10)(cfg)
+					cfg.BaseContext = func() context.Context { took.Add(1); return context.Background() }
+				}, locker: other.Locker}, work)
+				for r.ledger.count(&r.ledger.done, "") < tasks && time.Since(start) < 10*time.Minute {
+					r.pass(100 * time.Millisecond)
+				}
+				t.Logf("all done after %v, %d deliveries to the other one", time.Since(start), took.Load())
+			})
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package queuelock
+
+import (
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// maxResting bounds how many keys are remembered to rest; tasks wait in place for further ones.
+const maxResting = 10_000
+
+// rest notes that nobody gets key for that long (Cooldown), and ends the waits for it.
+func (ws *workers) rest(key string, d time.Duration) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.resting == nil {
+		ws.resting = map[string]time.Time{}
+	}
+	now := time.Now()
+	if len(ws.resting) >= maxResting {
+		maps.DeleteFunc(ws.resting, func(_ string, until time.Time) bool { return !until.After(now) })
+	}
+	if len(ws.resting) < maxResting {
+		ws.resting[key] = now.Add(d)
+	}
+	for i := 0; i < len(ws.waiting); {
+		if ws.waiting[i].key == key {
+			ws.giveWay(i)
+		} else {
+			i++
+		}
+	}
+}
+
+// rests returns for how long nobody gets key, as far as this server knows.
+func (ws *workers) rests(key string) time.Duration {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return time.Until(ws.resting[key])
+}
+
+// rested forgets that nobody gets a key, which somebody has got.
+func (ws *workers) rested(key string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	delete(ws.resting, key)
+}
+
+// orKept returns err, that the key is held, with what this server knows of its rest: whoever is kept from a key by another
+// task of this process is not told of that.
+func (d *delivery) orKept(key string, err error) error {
+	switch op, ok := errors.AsType[*core.OpError](err); {
+	case !ok || core.ClassOf(err) != core.ClassHeld:
+	case op.Kept:
+		d.wiring.rest(key, op.RetryAfter)
+	default:
+		if left := d.wiring.rests(key); left > 0 {
+			return &core.OpError{Op: core.OpAcquire, Key: key, Err: core.ErrHeld, RetryAfter: left, Kept: true}
+		}
+	}
+	return err
+}
