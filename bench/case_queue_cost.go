@@ -44,8 +44,7 @@ rounds of %d tasks; between its turns a worker sits in a task, so that no server
 			err = takeTurns(ctx, es)
 		}
 		for _, e := range es {
-			close(e.open)
-			err = errors.Join(err, e.fleet.close())
+			err = errors.Join(err, e.close())
 		}
 		if err != nil {
 			return err
@@ -98,6 +97,12 @@ func costEntrants(ctx context.Context, addrs []string) (es []*costEntrant, err e
 		<-e.at
 	}
 	return es, nil
+}
+
+// close lets the worker leave the gate.
+func (e *costEntrant) close() error {
+	close(e.open)
+	return e.fleet.close()
 }
 
 var gate = batch{kind: "gate", tasks: 1}

@@ -13,8 +13,8 @@ const (
 	queueConcurrency = 10 // of each server
 	queueNodes       = 3  // for locks
 
-	hotPatience = 3 // ideals
-	goalHot     = 2 // ideals
+	hotPatience = 3 // times the ideal
+	goalHot     = 2
 	goalOthers  = 2 // times without the hot key
 )
 
@@ -34,7 +34,7 @@ func (h hotShape) String() string {
 
 var (
 	hotFirst = hotTasks(60, 100*time.Millisecond, 2)
-	// The long ones leave the machine to the others meanwhile.
+	// The long ones run beside the others: they leave the machine idle.
 	hotLong = []hotShape{hotTasks(12, 3*time.Second, 2)}
 	hotRest = []hotShape{hotTasks(1000, 10*time.Millisecond, 2), hotTasks(60, 100*time.Millisecond, 4)}
 
@@ -48,7 +48,8 @@ func hotKeys(ctx context.Context, _ config) ([]section, error) {
 		text: fmt.Sprintf(`All tasks have one key. They are enqueued, and then the servers start, with a Concurrency of %d each and asynq's defaults
 otherwise; locks are on %d nodes. Ideal: one after the other without a pause. Bare: asynq alone with a single worker, which
 is how it would keep them apart. A run ends after %d× the ideal. Others: %d tasks of %v with keys of their own,
-enqueued behind the first shape; the last row has them without it. Deliveries: how often asynq handed a task to a server.`,
+enqueued behind the first shape; the last row has them without it. Deliveries: how often asynq handed a task to a server,
+of all tasks of the run.`,
 			queueConcurrency, queueNodes, hotPatience, others.tasks, others.lasts),
 	}
 	t := table{head: []string{"tasks", "peer", "all done after", "to ideal", "to bare", "deliveries per task", "others done after"}, text: 0}

@@ -25,7 +25,7 @@ func sickServer(ctx context.Context, _ config) ([]section, error) {
 and never answered. Took: how many deliveries that one was handed. A run ends after %v.`,
 			sickTasks.tasks, sickTasks.lasts, queueConcurrency, queueNodes, sickLimit),
 	}
-	t := table{head: []string{"servers", "all done after", "to bare asynq", "the other took"}, text: 0}
+	t := table{head: []string{"servers", "nine tenths done after", "all done after", "to bare asynq", "the other took"}, text: 0}
 	silent, hangUp, err := silentPorts(queueNodes)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ and never answered. Took: how many deliveries that one was handed. A run ends af
 			took = strconv.Itoa(w.deliveries[1])
 			s.goals = append(s.goals, sickGoals(c.servers, done, bare, w.deliveries[1])...)
 		}
-		t.add(c.servers, done.String(), done.ratio(bare), took)
+		t.add(c.servers, short(done.most), done.String(), done.ratio(bare), took)
 	}
 	s.add("", &t)
 	return []section{s}, nil

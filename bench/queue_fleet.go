@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/queuelock"
@@ -19,25 +18,16 @@ import (
 
 // A fleet is the asynq servers of one queue.
 type fleet struct {
+	addr    string // of its Redis
 	queue   string
-	redis   *redis.Client
 	client  *asynq.Client
 	workers []*queueWorker
 
 	mu    sync.Mutex
 	left  map[string]string // of tasks: id to kind
 	began time.Time
-	done  map[string]time.Duration // by kind: when the latest was
-	over  chan struct{}            // closed when none is left
-}
-
-// openLocks returns a Locker that logs nothing.
-func openLocks(addrs []string) (*core.Locker, error) {
-	urls := slices.Clone(addrs)
-	for i, addr := range addrs {
-		urls[i] = "redis://" + addr
-	}
-	return core.Open(urls, core.WithLogger(slog.New(slog.DiscardHandler)))
+	done  map[string][]time.Duration // by kind, from the beginning, in this order
+	over  chan struct{}              // closed when none is left
 }
 
 // A queueWorker is one server, with a Locker of its own unless it is bare asynq.
@@ -49,10 +39,9 @@ type queueWorker struct {
 }
 
 func newFleet(addr, queue string) *fleet {
-	client := redis.NewClient(&redis.Options{Addr: addr})
 	return &fleet{
-		queue: queue, redis: client, client: asynq.NewClientFromRedisClient(client),
-		left: map[string]string{}, done: map[string]time.Duration{}, over: make(chan struct{}),
+		addr: addr, queue: queue, client: asynq.NewClient(asynq.RedisClientOpt{Addr: addr}),
+		left: map[string]string{}, done: map[string][]time.Duration{}, over: make(chan struct{}),
 	}
 }
 
@@ -76,7 +65,7 @@ func (f *fleet) add(concurrency int, locks []string, handler asynq.Handler, opts
 		}
 		handler = runner.Middleware(handler)
 	}
-	w.server = asynq.NewServerFromRedisClient(f.redis, cfg)
+	w.server = asynq.NewServer(asynq.RedisClientOpt{Addr: f.addr}, cfg)
 	w.serve = asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		w.taken.Add(1)
 		err := handler.ProcessTask(ctx, t)
@@ -109,7 +98,7 @@ func (f *fleet) enqueue(ctx context.Context, b batch) error {
 	return nil
 }
 
-// completed is called with what was enqueued when a delivery of it returned nil.
+// completed is called when a delivery of a task returned nil.
 func (f *fleet) completed(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +107,7 @@ func (f *fleet) completed(id string) {
 		return // its second delivery
 	}
 	delete(f.left, id)
-	f.done[kind] = time.Since(f.began)
+	f.done[kind] = append(f.done[kind], time.Since(f.began))
 	if len(f.left) == 0 {
 		close(f.over)
 	}
@@ -155,7 +144,7 @@ func (f *fleet) close() error {
 		stopping.Go(w.close)
 	}
 	stopping.Wait()
-	return f.redis.Close()
+	return f.client.Close()
 }
 
 func (w *queueWorker) close() {
@@ -170,3 +159,12 @@ func (w *queueWorker) close() {
 }
 
 const closeWithin = 5 * time.Second
+
+// openLocks returns a Locker that logs nothing.
+func openLocks(addrs []string) (*core.Locker, error) {
+	urls := slices.Clone(addrs)
+	for i, addr := range addrs {
+		urls[i] = "redis://" + addr
+	}
+	return core.Open(urls, core.WithLogger(slog.New(slog.DiscardHandler)))
+}

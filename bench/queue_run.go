@@ -52,7 +52,7 @@ type queueRun struct {
 	limit                time.Duration
 }
 
-// Worked is what a run comes to.
+// A worked is what a run comes to.
 type worked struct {
 	finishes   map[string]finish // by kind
 	deliveries []int             // by server, that which is cut off last
@@ -62,7 +62,20 @@ type worked struct {
 // A finish is when the tasks of a kind were all done, or how many were left when time was up.
 type finish struct {
 	after time.Duration
+	most  time.Duration // when nine tenths were done; 0 if they were not
 	left  int
+}
+
+// finishOf is that of tasks of which these were done, in this order, when time was up.
+func finishOf(tasks int, done []time.Duration, up time.Duration) finish {
+	f := finish{after: up, left: tasks - len(done)}
+	if f.left == 0 {
+		f.after = done[tasks-1]
+	}
+	if most := (tasks*9 + 9) / 10; len(done) >= most {
+		f.most = done[most-1]
+	}
+	return f
 }
 
 func (f finish) String() string {
@@ -139,14 +152,9 @@ func (r queueRun) worked(f *fleet) worked {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := worked{finishes: map[string]finish{}}
-	for kind, after := range f.done {
-		w.finishes[kind] = finish{after: after}
-	}
-	for _, kind := range f.left {
-		w.finishes[kind] = finish{time.Since(f.began), w.finishes[kind].left + 1}
-	}
 	for _, b := range r.batches {
 		w.enqueued += b.tasks
+		w.finishes[b.kind] = finishOf(b.tasks, f.done[b.kind], time.Since(f.began))
 	}
 	for _, one := range f.workers {
 		w.deliveries = append(w.deliveries, int(one.taken.Load()))

@@ -26,13 +26,14 @@ func (r *Runner) Configure(cfg *asynq.Config) error {
 	if cfg == nil {
 		return errors.New("queuelock: configuration is nil")
 	}
-	w := &wiring{r: r, delay: cfg.RetryDelayFunc, workers: workers{total: cfg.Concurrency}, absent: absent{back: map[string][]time.Time{}}}
-	if w.delay == nil {
-		w.delay = asynq.DefaultRetryDelayFunc
+	concurrency, delay := cfg.Concurrency, cfg.RetryDelayFunc
+	if concurrency < 1 {
+		concurrency = runtime.NumCPU() // as asynq does
 	}
-	if w.total < 1 {
-		w.total = runtime.NumCPU() // as asynq does
+	if delay == nil {
+		delay = asynq.DefaultRetryDelayFunc
 	}
+	w := r.newWiring(concurrency, delay)
 	for _, interval := range []*time.Duration{&cfg.TaskCheckInterval, &cfg.DelayedTaskCheckInterval} {
 		if *interval <= 0 {
 			*interval = 250 * time.Millisecond
@@ -43,7 +44,7 @@ func (r *Runner) Configure(cfg *asynq.Config) error {
 		if e, ok := errors.AsType[*notRunError](err); ok {
 			return e.after
 		}
-		return w.delay(n, err, t)
+		return delay(n, err, t)
 	}
 	isFailure := cfg.IsFailure
 	if isFailure == nil {
@@ -84,6 +85,10 @@ type wiring struct {
 	alarmed atomic.Int64 // when ErrorHandler last heard of locks out of reach, as Unix time in ns
 }
 
+func (r *Runner) newWiring(concurrency int, delay asynq.RetryDelayFunc) *wiring {
+	return &wiring{r: r, delay: delay, workers: newWorkers(concurrency), absent: absent{back: map[string]map[string]time.Time{}}}
+}
+
 type wiringKey struct{ r *Runner }
 
 // wiring is that of the task's server. Where Configure was not called for that server, there is a makeshift, and it says
@@ -93,7 +98,7 @@ func (r *Runner) wiring(ctx context.Context) *wiring {
 	if !ok {
 		const missing = "queuelock: a server was made without Runner.Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)"
 		r.unwired.Do(func() { r.locker.Logger().Error(missing) })
-		return &wiring{r: r, delay: asynq.DefaultRetryDelayFunc, workers: workers{total: 1}, absent: absent{back: map[string][]time.Time{}}}
+		return r.newWiring(1, asynq.DefaultRetryDelayFunc)
 	}
 	w.seen.Store(true)
 	return w

@@ -1,7 +1,6 @@
 package queuelock
 
 import (
-	"slices"
 	"sync"
 	"time"
 )
@@ -47,7 +46,7 @@ func (p *pace) needs() time.Duration {
 // back after them comes after them.
 type absent struct {
 	mu    sync.Mutex
-	back  map[string][]time.Time // when they come back, by key
+	back  map[string]map[string]time.Time // until when they are, by key and task
 	total int
 }
 
@@ -57,33 +56,52 @@ const maxAbsent = 10_000
 // Who is given back is away for no longer than that, in case that those before it are faster than expected.
 const longestAway = 10 * time.Minute
 
-// await returns for how long a task is to be away whose key is held, and that inPlace others wait for in place: until
+// send returns for how long a task is to be away whose key is held, and that inPlace others wait for in place: until
 // about its turn, less what asynq may take longer to deliver it.
-func (a *absent) await(key string, inPlace int, p *pace, slack time.Duration) time.Duration {
+func (a *absent) send(key, task string, inPlace int, p *pace, slack time.Duration) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	a.forget(key, now)
+	a.forget(key, now)                       // who is back on another server
 	before := inPlace + len(a.back[key]) + 1 // the holder
 	away := min(max(p.turns(before)-slack, 0), longestAway)
-	if a.total < maxAbsent {
-		a.back[key] = append(a.back[key], now.Add(away+slack/2))
-		a.total++
-	}
 	if a.total >= maxAbsent {
 		for other := range a.back {
 			a.forget(other, now)
 		}
 	}
+	if a.total < maxAbsent {
+		if a.back[key] == nil {
+			a.back[key] = map[string]time.Time{}
+		}
+		a.back[key][task] = now.Add(away)
+		a.total++
+	}
 	return away
 }
 
-// forget drops those who are back.
+// returned notes that a task with these keys is back, the first of which names it.
+func (a *absent) returned(keys []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, key := range keys {
+		if _, away := a.back[key][keys[0]]; away {
+			a.drop(key, keys[0])
+		}
+	}
+}
+
 func (a *absent) forget(key string, now time.Time) {
-	n := len(a.back[key])
-	still := slices.DeleteFunc(a.back[key], func(t time.Time) bool { return !t.After(now) })
-	a.total -= n - len(still)
-	if a.back[key] = still; len(still) == 0 {
+	for task, until := range a.back[key] {
+		if now.After(until) {
+			a.drop(key, task)
+		}
+	}
+}
+
+func (a *absent) drop(key, task string) {
+	delete(a.back[key], task)
+	if a.total--; len(a.back[key]) == 0 {
 		delete(a.back, key)
 	}
 }

@@ -70,6 +70,7 @@ func (r *Runner) process(ctx context.Context, t *asynq.Task, next asynq.Handler)
 	if err != nil {
 		return d.refuse(ctx, err)
 	}
+	d.worker.works()
 	began, returned := time.Now(), false
 	defer func() {
 		if !returned {

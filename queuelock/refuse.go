@@ -63,7 +63,7 @@ func (d *delivery) away(op *core.OpError) time.Duration {
 	if op.Kept {
 		return spread(op.RetryAfter)
 	}
-	return d.wiring.absent.await(op.Key, d.wiring.before(op.Key), d.pace, d.wiring.slack)
+	return d.wiring.absent.send(op.Key, d.keys[0], d.wiring.before(op.Key), d.pace, d.wiring.slack)
 }
 
 // closed returns what asynq is told when the Locker is closed. This process is ending, and asynq puts the task back when

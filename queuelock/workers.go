@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // workers are those of one server: how many there are, how many are busy, and which of them wait in place for a key.
@@ -15,17 +17,23 @@ type workers struct {
 
 	mu      sync.Mutex
 	busy    int
-	waiting []*worker            // in the order in which they came
-	yielded time.Time            // when one of them gave way last
-	soon    bool                 // one is about to
+	waiting []*worker // in the order in which they came
+	explore *rate.Limiter
+	soon    bool                 // one of them is to give way in a moment
 	resting map[string]time.Time // until when nobody gets a key, where that is known
+}
+
+func newWorkers(n int) workers {
+	// While all tasks that come have to wait, they are fetched for no more than to be given back, in case that there are
+	// others behind them: not without bound.
+	return workers{total: n, explore: rate.NewLimiter(rate.Limit(10*n), 4*n)}
 }
 
 // A worker is at work on one delivery.
 type worker struct {
 	of    *workers
 	left  bool               // it is not busy any more
-	key   string             // that it waits for
+	key   string             // that it waits for, or has waited for
 	yield context.CancelFunc // has it cease to wait
 }
 
@@ -34,7 +42,7 @@ func (ws *workers) join(ctx context.Context) (w *worker, stop func()) {
 	w = &worker{of: ws}
 	ws.mu.Lock()
 	ws.busy++
-	ws.makeRoom()
+	ws.makeRoom(false)
 	ws.mu.Unlock()
 	ended := context.AfterFunc(ctx, w.leave)
 	return w, func() { ended(); w.leave() }
@@ -56,6 +64,16 @@ func (w *worker) leaveNow() {
 // errYield is the cause of the end of a wait that somebody else's task put an end to.
 var errYield = errors.New("its worker is needed")
 
+// works notes that the worker's task runs. If it has not waited, there are others than those that do, which so give way
+// at once.
+func (w *worker) works() {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	if w.key == "" {
+		w.of.makeRoom(true)
+	}
+}
+
 // wait returns a context for a wait for key, which ends when the worker is needed for another task: at once, maybe.
 func (w *worker) wait(ctx context.Context, key string) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx) // ends with the task, for a lease's context may come from it
@@ -66,7 +84,7 @@ func (w *worker) wait(ctx context.Context, key string) context.Context {
 	if w.of.resting[key].After(time.Now()) {
 		w.of.giveWay(len(w.of.waiting) - 1)
 	}
-	w.of.makeRoom()
+	w.of.makeRoom(false)
 	return ctx
 }
 
@@ -82,21 +100,22 @@ func (w *worker) waited() (yielded bool) {
 	return false
 }
 
-// yieldEvery is how often a worker gives way at most: so a key that many tasks wait for makes asynq at most that busy.
-const yieldEvery = 10 * time.Millisecond
-
-// makeRoom has a worker that waits give way where none is free.
-func (ws *workers) makeRoom() {
+// makeRoom has a worker that waits give way if none is free: now, or soon.
+func (ws *workers) makeRoom(now bool) {
+	if ws.busy < ws.total || ws.soon && !now {
+		return
+	}
 	i := ws.next()
-	if ws.busy < ws.total || i < 0 || ws.soon {
+	if i < 0 {
 		return
 	}
-	if rest := yieldEvery - time.Since(ws.yielded); rest > 0 {
-		ws.soon = true
-		time.AfterFunc(rest, ws.makeRoomNow)
-		return
+	if !now {
+		if rest := ws.explore.Reserve().Delay(); rest > 0 {
+			ws.soon = true
+			time.AfterFunc(rest, ws.makeRoomAtLast)
+			return
+		}
 	}
-	ws.yielded = time.Now()
 	ws.giveWay(i)
 }
 
@@ -108,11 +127,11 @@ func (ws *workers) giveWay(i int) {
 	w.yield()
 }
 
-func (ws *workers) makeRoomNow() {
+func (ws *workers) makeRoomAtLast() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.soon = false
-	ws.makeRoom()
+	ws.makeRoom(true)
 }
 
 // next is who gives way next: of those that are not the only one for their key the one that came last, so that each key

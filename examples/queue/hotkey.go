@@ -10,7 +10,7 @@ import (
 const (
 	hotTasks = 30
 	hotWork  = 100 * time.Millisecond
-	hotLimit = 12 * time.Second
+	hotLimit = 30 * time.Second
 	hotMost  = 2 // times the work alone
 )
 
@@ -32,8 +32,8 @@ func hotKey(ctx context.Context, s *stage, _ plan) error {
 	err := s.finish(ctx)
 	took, alone := s.ledger.pace()
 	n := s.ledger.tally()
-	fmt.Printf("%d of them done; from the first to the last %v, where the work alone takes %v\n",
-		n.once, took.Round(time.Millisecond), alone.Round(time.Millisecond))
+	fmt.Printf("%d of them done; from the first to the last %v, the work alone takes %v: %.1f times as long, at most %d\n",
+		n.once, took.Round(time.Millisecond), alone.Round(time.Millisecond), took.Seconds()/alone.Seconds(), hotMost)
 	return errors.Join(err, s.ledger.check(), tooSlow(took, alone))
 }
 

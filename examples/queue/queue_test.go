@@ -14,11 +14,7 @@ import (
 // handlers of one order run at a time.
 func TestThousandTasksAndRandomKills(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "queue")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	out, err := exec.Command(program, "-tasks", "1000", "-orders", "100", "-kills", "15", "-limit", "5m").CombinedOutput()
+	out, err := exec.Command(build(t), "-scene", "kills", "-tasks", "1000", "-orders", "100", "-kills", "15", "-limit", "5m").CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
 		t.Fatal(err)
@@ -32,6 +28,52 @@ func TestThousandTasksAndRandomKills(t *testing.T) {
 		if n, err := strconv.Atoi(string(found[1])); err != nil || n == 0 {
 			t.Errorf("%s: %d, %v", row, n, err)
 		}
+	}
+}
+
+func build(t *testing.T) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "queue")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// A hot key flows, and a worker without locks takes little. They are about time, so nothing else of this package runs
+// meanwhile.
+func TestHotKeyAndCutOffWorker(t *testing.T) {
+	program := build(t)
+	for _, scene := range []string{"hot", "cutoff"} {
+		t.Run(scene, func(t *testing.T) {
+			out, err := exec.Command(program, "-scene", scene).CombinedOutput()
+			t.Logf("%s", out)
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// The verdicts on a hot key and on a worker without locks would notice.
+func TestVerdicts(t *testing.T) {
+	l := newLedger()
+	l.enqueued("1")
+	l.enqueued("2")
+	for _, line := range []string{"taken 1 0 90 ", "begin 1 1 100 order", "end 1 1 110 order", "taken 2 0 115 ", "begin 2 2 130 order", "end 2 2 140 order"} {
+		l.report("a", line)
+	}
+	if took, alone := l.pace(); took != 40 || alone != 20 {
+		t.Errorf("took %v, alone %v", took, alone)
+	}
+	if n := l.takenBy("a"); n != 2 || l.takenBy("b") != 0 {
+		t.Errorf("a took %d, b %d", n, l.takenBy("b"))
+	}
+	if tooSlow(40, 20) != nil || tooSlow(41, 20) == nil || tooSlow(time.Hour, 0) == nil {
+		t.Error("pauses")
+	}
+	if tookTooMany(cutOffMost) != nil || tookTooMany(cutOffMost+1) == nil {
+		t.Error("what the worker without locks took")
 	}
 }
 
