@@ -1,0 +1,91 @@
+package queuelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A task of which no key can be made is not run: each of its attempts counts a retry, with an event and a line in the log,
+// and nothing is locked or recorded.
+func TestUnfit(t *testing.T) {
+	fixed := func(key string, err error) KeyFunc {
+		return func(context.Context, *asynq.Task) (string, error) { return key, err }
+	}
+	long := strings.Repeat("x", 513)
+	for name, c := range map[string]struct {
+		opt Option
+		err string
+	}{
+		"key function fails":      {WithKey(fixed("", errors.New("no such order"))), "key of the task: no such order"},
+		"field is missing":        {WithKey(ByPayloadField("customer")), `key of the task: payload field "customer": is missing`},
+		"header is missing":       {WithKey(ByHeader("tenant")), `key of the task: header "tenant" is missing`},
+		"key is too long":         {WithKey(fixed(long, nil)), core.ErrInvalidKey.Error()},
+		"identity function fails": {WithIdentity(fixed("", errors.New("no such order"))), "identity of the task: no such order"},
+		"identity is empty":       {WithIdentity(fixed("", nil)), "identity of the task: is empty"},
+		"entity is completed":     {field("order"), core.ErrDone.Error()},
+	} {
+		for retries := range 2 {
+			t.Run(fmt.Sprintf("%s, %d retries", name, retries), func(t *testing.T) {
+				bubble(t, func(t *testing.T, r *rig) {
+					l := r.locker()
+					lease, err := l.Acquire(t.Context(), core.Key("order", "1"), core.Retention(time.Hour))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := lease.Complete(t.Context(), nil); err != nil { // somebody else's work
+						t.Fatal(err)
+					}
+					var user told
+					r.serve(setup{adjust: user.adjust, opts: []Option{c.opt}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+					info := r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(retries))
+					r.pass(time.Minute)
+					got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
+					if err != nil || got.State != asynq.TaskStateArchived || got.Retried != retries || !strings.HasPrefix(got.LastErr, "queuelock: not run: ") || !strings.Contains(got.LastErr, c.err) {
+						t.Fatalf("%+v, %v", got, err)
+					}
+					if len(r.ledger.runs) > 0 || r.count(EventUnfit) != retries+1 || r.count(EventDuplicate) != 0 || r.logs.count("ERROR queuelock: a task cannot be run") != retries+1 || len(user.handled) != retries+1 {
+						t.Errorf("%+v, %v, %+v\n%s", &r.ledger, r.events.Counts(), &user, &r.logs)
+					}
+					if own, err := l.TryAcquire(t.Context(), core.Key("queue", "task", "default", "t")); err != nil {
+						t.Errorf("the task is locked or recorded: %v", err)
+					} else {
+						own.Release(t.Context())
+					}
+				})
+			})
+		}
+	}
+}
+
+// A record of somebody else's under a key of that form is the task's own, wherever it stands: that of the entity is not.
+func TestRecordOfTheEntityIsNotTheTasks(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+		l := r.locker()
+		lease, err := l.Acquire(t.Context(), core.Key("order", "1"), core.Retention(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := r.enqueue(order(1)) // waits in place, or will be back
+		r.pass(10 * time.Second)
+		if err := lease.Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(30 * time.Second)
+		if s := r.state(info); s != "retry" || r.count(EventUnfit) == 0 || r.count(EventDuplicate) > 0 || len(r.ledger.runs) > 0 {
+			t.Errorf("%s, %v, %+v", s, r.events.Counts(), &r.ledger)
+		}
+		r.pass(3 * time.Hour) // a retry after the record is over
+		if r.ledger.done[info.ID] != 1 {
+			t.Errorf("%s, %+v", r.state(info), &r.ledger)
+		}
+	})
+}
