@@ -15,13 +15,13 @@ import (
 
 // A delivery is one arrival of a task at a handler.
 type delivery struct {
-	r           *Runner
-	task        *asynq.Task
-	keys        []string  // of the task, and of what it works on, if it has one
-	name        string    // of the task's type, for observers
-	first, last bool      // no failure has been counted yet; asynq archives the task whatever the error is
-	until       time.Time // shortly before its deadline
-	seats       chan struct{}
+	r     *Runner
+	task  *asynq.Task
+	keys  []string  // of the task, and of what it works on, if it has one
+	name  string    // of the task's type, for observers
+	last  bool      // asynq archives the task whatever the error is
+	until time.Time // shortly before its deadline
+	seats chan struct{}
 }
 
 func (r *Runner) delivery(ctx context.Context, t *asynq.Task) (*delivery, error) {
@@ -43,7 +43,9 @@ func (r *Runner) delivery(ctx context.Context, t *asynq.Task) (*delivery, error)
 	if err != nil {
 		return nil, fmt.Errorf("queuelock: not run: %w", err)
 	}
-	return &delivery{r, t, keys, r.names.of(t.Type()), retried == 0, retried >= most, lastMoment(ctx), r.seats(ctx)}, nil
+	d := &delivery{r, t, keys, r.names.of(t.Type()), retried >= most, lastMoment(ctx), r.seats(ctx)}
+	d.lookForStamp(ctx)
+	return d, nil
 }
 
 // lastMoment returns until when asynq can be told something: shortly before the task's deadline, at which it takes the

@@ -111,7 +111,7 @@ func (c *config) keys(ctx context.Context, t *asynq.Task) ([]string, error) {
 
 // ownKey is the key under which the completion of a task is recorded.
 func (c *config) ownKey(ctx context.Context, t *asynq.Task) (string, error) {
-	if c.identity != nil {
+	if c.identity != nil && !ofTick(ctx) {
 		id, err := c.identity(ctx, t)
 		if err == nil && id == "" {
 			err = errors.New("is empty")

@@ -60,16 +60,11 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 	return &refusal
 }
 
-// duplicate says that a task was not run because it is completed. On a first attempt that may be a new task
-// under an id that was used before, which nobody but the producer can tell.
+// duplicate says that a task was not run because it is completed. It may be a new task under an id that was used before,
+// which nobody but the producer can tell: see lookForStamp.
 func (d *delivery) duplicate(ctx context.Context, record *core.Record) {
 	d.event(ctx, EventDuplicate)
-	log := d.log(ctx).With("completed", string(record.Result))
-	log.Info("queuelock: duplicate delivery of a completed task, not run")
-	if d.first {
-		const hint = "queuelock: if this was a new task under an id that was used before, it has not been run: stamp such tasks with queuelock.Stamp"
-		d.r.reused.Do(func() { log.Warn(hint) })
-	}
+	d.log(ctx).Info("queuelock: duplicate delivery of a completed task, not run", "completed", string(record.Result))
 }
 
 // later is a time shortly after rest has passed. Jitter keeps those who wait for one key from coming back
