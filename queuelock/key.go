@@ -82,7 +82,7 @@ func ByHeader(name string) KeyFunc {
 // Two tasks of one id but different execution ids are two tasks: without it the second one is taken for a
 // redelivery of the first and, once that is completed, not run within the retention. Call it for each
 // Enqueue; a task that an asynq.Scheduler enqueues again and again carries the same headers each time, and
-// must not have a fixed id.
+// must not have a fixed id: use a [Scheduler], whose tasks need no stamp.
 func Stamp(headers map[string]string) map[string]string {
 	stamped := make(map[string]string, len(headers)+1)
 	maps.Copy(stamped, headers)

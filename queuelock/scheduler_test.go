@@ -179,8 +179,8 @@ func TestReplicaDiesAtATick(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				if c.served {
-					r.serve(setup{}, r.note)
+				if c.served { // within the TTL of the dead replica's lease
+					r.serve(setup{adjust: func(c *asynq.Config) { c.TaskCheckInterval = 200 * time.Millisecond }}, r.note)
 				}
 				r.untilNext(half, 10*time.Second)
 				want := ticksFrom(time.Now(), half, 3)
@@ -254,20 +254,21 @@ func TestSchedulersAndRandomKills(t *testing.T) {
 
 // A process that slept does not make up for what fell due meanwhile, and says so only of what no other has enqueued.
 func TestReplicaSleeps(t *testing.T) {
+	const period = 2 * patience
 	for _, others := range []int{0, 1} {
 		t.Run(fmt.Sprint(others), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.serve(setup{}, r.note)
-				at := r.untilNext(time.Hour, 5*time.Minute)
-				p := r.replica(0, time.Hour)
+				at := r.untilNext(period, time.Minute)
+				p := r.replica(0, period)
 				for range others {
-					r.replica(0, time.Hour)
+					r.replica(0, period)
 				}
 				now := time.Now()
 				p.slept.Store(&now)
-				r.pass(25 * time.Minute)
+				r.pass(patience + 2*time.Minute)
 				p.slept.Store(nil)
-				r.pass(5 * time.Minute)
+				r.pass(2 * time.Minute)
 				var want []string
 				if others > 0 {
 					want = []string{tickID(at)}
@@ -276,8 +277,8 @@ func TestReplicaSleeps(t *testing.T) {
 				if n := r.count(EventTickMissed); n != 1-others {
 					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
 				}
-				r.pass(time.Hour)
-				r.wantOnce(append(want, tickID(at.Add(time.Hour))))
+				r.pass(period)
+				r.wantOnce(append(want, tickID(at.Add(period))))
 			})
 		})
 	}
@@ -285,23 +286,23 @@ func TestReplicaSleeps(t *testing.T) {
 
 // A clock that is set, forth or back, brings no tick twice, and loses none for long.
 func TestClockOfAReplicaIsSet(t *testing.T) {
-	for _, off := range []time.Duration{10 * time.Minute, -10 * time.Minute, 30 * 24 * time.Hour} {
+	for _, off := range []time.Duration{time.Minute, -time.Minute, 30 * 24 * time.Hour} {
 		t.Run(fmt.Sprint(off), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.serve(setup{}, r.note)
 				p := r.idleReplica()
-				if _, err := p.RegisterAs("entry", "@every 1h", asynq.NewTask("task", nil)); err != nil {
+				if _, err := p.RegisterAs("entry", "@every 5m", asynq.NewTask("task", nil)); err != nil {
 					t.Fatal(err)
 				}
-				at := r.untilNext(time.Hour, 50*time.Minute)
+				at := r.untilNext(5*time.Minute, 4*time.Minute)
 				p.off.Store(int64(off))
 				if err := p.Start(); err != nil {
 					t.Fatal(err)
 				}
-				r.pass(time.Minute)
+				r.pass(90 * time.Second)
 				p.off.Store(0)
-				r.pass(3 * time.Hour)
-				r.wantOnce([]string{tickID(at), tickID(at.Add(time.Hour)), tickID(at.Add(2 * time.Hour))})
+				r.pass(15 * time.Minute)
+				r.wantOnce([]string{tickID(at), tickID(at.Add(5 * time.Minute)), tickID(at.Add(10 * time.Minute))})
 			})
 		})
 	}
