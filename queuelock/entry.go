@@ -23,7 +23,10 @@ const (
 	tickRetention = time.Hour
 	// spread is over how long replicas come for a tick, so that one of them is first, and not always the same.
 	spread = 50 * time.Millisecond
-	// nap is the longest sleep, so that a clock that is set is noticed.
+	// again is the pause after a try that failed.
+	again = time.Second / 4
+	// nap is the longest sleep. Half of the time until a tick is the longest, too, so that clocks that are set, or
+	// come to be known, are noticed before it.
 	nap = time.Minute
 )
 
@@ -78,7 +81,7 @@ func (e *entry) run() {
 			return // five years without a tick
 		}
 		if early := at.Sub(now); early > 0 {
-			pause(e.open, min(early, nap))
+			pause(e.open, min(max(early/2, time.Second), early, nap))
 			continue
 		}
 		last = at
@@ -125,7 +128,7 @@ func (e *entry) tick(at time.Time) {
 			e.missed(at, err)
 			return
 		}
-		pause(ctx, time.Second+rand.N(spread))
+		pause(ctx, again+rand.N(spread))
 	}
 }
 
