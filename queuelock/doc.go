@@ -163,9 +163,10 @@
 //     when it is met there, it counts as enqueued just now
 //
 // So a task that waits for longer than the retention can be enqueued once more, into another queue. The middleware runs
-// one of the two, unless the second is delivered when the completion of the first is forgotten. Producers that call asynq.Client.Enqueue are not seen; the middleware runs what they enqueue once. A
-// producer that dies between enqueuing and the record leaves a task that the next one finds in its queue, or completed;
-// if that one chooses another queue, there are two, of which one is run.
+// one of the two, unless the second is delivered when the completion of the first is forgotten. Producers that call
+// asynq.Client.Enqueue are not seen; the middleware runs what they enqueue once. A producer that dies between enqueuing
+// and the record leaves a task that the next one finds in its queue, or completed; if that one chooses another queue,
+// there are two, of which one is run.
 //
 // # Coming from asynq.Unique
 //

@@ -98,6 +98,9 @@ func TestShutdownOfAScheduler(t *testing.T) {
 		p.onEnqueue(func() testutil.Action { return testutil.Action{ReplyDelay: 500 * time.Millisecond} })
 		r.pass(1200 * time.Millisecond)
 		p.Shutdown()
+		if n := r.events.Running(core.OpHold); n > 0 || r.count(EventTickEnqueued) != 1 {
+			t.Errorf("%d ticks are being enqueued, events %v", n, r.events.Counts())
+		}
 		p.Shutdown()
 		if _, err := other.RegisterAs("entry", "@every 30s", asynq.NewTask("task", nil)); err != nil {
 			t.Fatal(err)
