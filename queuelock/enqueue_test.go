@@ -103,45 +103,48 @@ func TestForHowLongATaskCountsAsEnqueued(t *testing.T) {
 // A producer dies between enqueuing and the record: the next one finds the task in its queue, or completed; and what it
 // enqueues elsewhere is not run again.
 func TestProducerDies(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		served bool
-		queue  string // of the second
-		want   error
-	}{
-		{"the task waits", false, "default", ErrEnqueued},
-		{"the task is completed", true, "default", ErrCompleted},
-		{"the task waits in another queue", false, "other", nil},
+	for name, c := range map[string]death{
+		"the task waits":                  {false, "default", ErrEnqueued},
+		"the task is completed":           {true, "default", ErrCompleted},
+		"the task waits in another queue": {false, "other", nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				serve := func() {
-					r.serve(setup{opts: []Option{byOrder()}, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"default": 1, "other": 1} }}, r.note)
-				}
-				if c.served {
-					serve()
-				}
-				first, second := r.producer(byOrder()), r.producer(byOrder())
-				first.onEnqueue(func() testutil.Action { first.locks.Link.Kill(); return testutil.Action{} })
-				if err := first.Enqueue("task", 1); err != nil || r.logs.count("WARN queuelock: a task was enqueued, and that could not be recorded") != 1 {
-					t.Errorf("%v\n%s", err, &r.logs)
-				}
-				r.pass(5 * time.Second)
-				if err := second.Enqueue("task", 1, asynq.Queue(c.queue)); !errors.Is(err, c.want) {
-					t.Error(err)
-				}
-				if err := second.Enqueue("task", 1, asynq.Queue("third")); err == nil {
-					t.Error("enqueued again")
-				}
-				if !c.served {
-					serve()
-				}
-				r.pass(time.Minute)
-				if n := r.ledger.done[oncePrefix+core.Key("queue", "identity", core.Key("order", "1"))]; n != 1 || r.ledger.again > 0 {
-					t.Errorf("%+v", &r.ledger)
-				}
-			})
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) { r.producerDies(c) })
 		})
+	}
+}
+
+type death struct {
+	served bool   // the task is completed when the second producer comes,
+	queue  string // which enqueues into this one,
+	want   error  // and is told this
+}
+
+func (r *rig) producerDies(c death) {
+	serve := func() {
+		r.serve(setup{opts: []Option{byOrder()}, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"default": 1, "other": 1} }}, r.note)
+	}
+	if c.served {
+		serve()
+	}
+	first, second := r.producer(byOrder()), r.producer(byOrder())
+	first.onEnqueue(func() testutil.Action { first.locks.Link.Kill(); return testutil.Action{} })
+	if err := first.Enqueue("task", 1); err != nil || r.logs.count("WARN queuelock: a task was enqueued, and that could not be recorded") != 1 {
+		r.t.Errorf("%v\n%s", err, &r.logs)
+	}
+	r.pass(5 * time.Second)
+	if err := second.Enqueue("task", 1, asynq.Queue(c.queue)); !errors.Is(err, c.want) {
+		r.t.Error(err)
+	}
+	if err := second.Enqueue("task", 1, asynq.Queue("third")); err == nil {
+		r.t.Error("enqueued again")
+	}
+	if !c.served {
+		serve()
+	}
+	r.pass(time.Minute)
+	if n := r.ledger.done[oncePrefix+core.Key("queue", "identity", core.Key("order", "1"))]; n != 1 || r.ledger.again > 0 {
+		r.t.Errorf("%+v", &r.ledger)
 	}
 }
 
@@ -216,12 +219,7 @@ func wantFaults(t *testing.T, err error, parts ...string) {
 
 // A task whose id may be used again is told of once per type, at its first delivery; others are not.
 func TestUnstamped(t *testing.T) {
-	for _, c := range []struct {
-		id    string
-		stamp bool
-		opts  []Option
-		told  int
-	}{
+	for _, c := range []sight{
 		{"", false, nil, 0}, // asynq makes one up
 		{"report:daily", false, nil, 1},
 		{"report:daily", true, nil, 0},
@@ -233,29 +231,41 @@ func TestUnstamped(t *testing.T) {
 		{oncePrefix + "x", false, nil, 0},
 	} {
 		t.Run(fmt.Sprint(c.id, c.stamp, len(c.opts)), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				r.serve(setup{opts: c.opts}, r.note)
-				for i := range 3 {
-					for _, typ := range []string{"task", "task2"} {
-						headers := map[string]string{"tick": fmt.Sprint(typ, i)}
-						if c.stamp {
-							headers = Stamp(headers)
-						}
-						var opts []asynq.Option
-						if c.id != "" {
-							opts = append(opts, asynq.TaskID(c.id))
-						}
-						r.enqueue(asynq.NewTaskWithHeaders(typ, nil, headers), opts...)
-						r.pass(10 * time.Second)
-						if i == 0 && typ == "task" && (r.count(EventUnstamped) != c.told || r.count(EventDuplicate) > 0) {
-							t.Errorf("told after the loss, or not: %v", r.events.Counts())
-						}
-					}
-				}
-				if got := r.logs.count("WARN queuelock: tasks of this type"); got != 2*c.told || r.count(EventUnstamped) != got {
-					t.Errorf("told %d times, events %v", got, r.events.Counts())
-				}
-			})
+			bubble(t, func(t *testing.T, r *rig) { r.see(c) })
 		})
+	}
+}
+
+type sight struct {
+	id    string
+	stamp bool
+	opts  []Option
+	told  int // for each type
+}
+
+func (r *rig) see(c sight) {
+	r.serve(setup{opts: c.opts}, r.note)
+	enqueue := func(typ string, i int) {
+		headers := map[string]string{"tick": fmt.Sprint(typ, i)}
+		if c.stamp {
+			headers = Stamp(headers)
+		}
+		var opts []asynq.Option
+		if c.id != "" {
+			opts = append(opts, asynq.TaskID(c.id))
+		}
+		r.enqueue(asynq.NewTaskWithHeaders(typ, nil, headers), opts...)
+		r.pass(10 * time.Second)
+	}
+	enqueue("task", 0)
+	if r.count(EventUnstamped) != c.told || r.count(EventDuplicate) > 0 {
+		r.t.Errorf("told after the loss, or not: %v", r.events.Counts())
+	}
+	for i := range 3 {
+		enqueue("task2", i)
+		enqueue("task", i+1)
+	}
+	if got := r.logs.count("WARN queuelock: tasks of this type"); got != 2*c.told || r.count(EventUnstamped) != got {
+		r.t.Errorf("told %d times, events %v", got, r.events.Counts())
 	}
 }

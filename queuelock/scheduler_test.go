@@ -132,89 +132,92 @@ func TestRefusedReplicaLeavesTicks(t *testing.T) {
 // While no quorum of nodes answers nothing is enqueued; a tick that waits is enqueued when they are back, unless the next one
 // is due by then. That is said by every replica.
 func TestTickWhileNodesAreDown(t *testing.T) {
-	for _, c := range []struct {
-		down   time.Duration
-		missed int
-	}{{15 * time.Second, 0}, {45 * time.Second, 1}, {75 * time.Second, 2}} {
-		t.Run(fmt.Sprint(c.down), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				r.serve(setup{bare: true}, r.note)
-				first := r.untilNext(half, 5*time.Second)
-				for range 3 {
-					r.replica(0, half)
-				}
-				r.pass(time.Second)
-				want := ticksFrom(time.Now(), half, 6)
-				for _, n := range r.nodes[:2] {
-					n.Down()
-				}
-				r.pass(c.down)
-				for _, n := range r.nodes[:2] {
-					n.Up()
-				}
-				r.pass(6*half - c.down)
-				r.wantOnce(want[c.missed:])
-				if r.count(EventTickMissed) != 3*c.missed {
-					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
-				}
-				for i := range c.missed {
-					at := first.Add(time.Duration(i) * half).UTC().Format(time.RFC3339)
-					if r.logs.count("tick="+at) != 3 {
-						t.Errorf("%s:\n%s", at, &r.logs)
-					}
-				}
-			})
+	for down, missed := range map[time.Duration]int{15 * time.Second: 0, 45 * time.Second: 1, 75 * time.Second: 2} {
+		t.Run(fmt.Sprint(down), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) { r.nodesDown(down, missed) })
 		})
+	}
+}
+
+// nodesDown takes nodes down shortly before a tick.
+func (r *rig) nodesDown(down time.Duration, missed int) {
+	r.serve(setup{bare: true}, r.note)
+	first := r.untilNext(half, 5*time.Second)
+	for range 3 {
+		r.replica(0, half)
+	}
+	r.pass(time.Second)
+	want := ticksFrom(time.Now(), half, 6)
+	for _, n := range r.nodes[:2] {
+		n.Down()
+	}
+	r.pass(down)
+	for _, n := range r.nodes[:2] {
+		n.Up()
+	}
+	r.pass(6*half - down)
+	r.wantOnce(want[missed:])
+	if r.count(EventTickMissed) != 3*missed {
+		r.t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
+	}
+	for i := range missed {
+		at := first.Add(time.Duration(i) * half).UTC().Format(time.RFC3339)
+		if r.logs.count("tick="+at) != 3 {
+			r.t.Errorf("%s:\n%s", at, &r.logs)
+		}
 	}
 }
 
 // A replica dies after it has enqueued, before that is recorded, or before it has enqueued: another one takes over, and
 // the tick is processed once, also if it was completed meanwhile.
 func TestReplicaDiesAtATick(t *testing.T) {
-	for _, c := range []struct {
-		name       string
-		unsent     bool // it dies before
-		served     bool // the task is completed at once
-		duplicates int
-	}{
-		{"before", true, true, 0},
-		{"after, and the task waits", false, false, 0},
-		{"after, and the task is gone", false, true, 1},
+	for name, c := range map[string]fall{
+		"before":                      {true, true, 0},
+		"after, and the task waits":   {false, false, 0},
+		"after, and the task is gone": {false, true, 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				if c.served { // within the TTL of the dead replica's lease
-					r.serve(setup{adjust: func(c *asynq.Config) { c.TaskCheckInterval = 200 * time.Millisecond }}, r.note)
-				}
-				r.untilNext(half, 10*time.Second)
-				want := ticksFrom(time.Now(), half, 3)
-				var once sync.Once
-				for range 3 {
-					p := r.replica(0, half)
-					p.onEnqueue(func() (a testutil.Action) {
-						once.Do(func() {
-							a.DropRequest = c.unsent
-							p.locks.Link.Kill()
-							time.AfterFunc(time.Second, p.end)
-						})
-						return a
-					})
-				}
-				r.pass(3 * half)
-				if !c.served {
-					if got := r.pending(); len(got) != 3 {
-						t.Errorf("%d tasks of 3 ticks wait: %v", len(got), got)
-					}
-					r.serve(setup{}, r.note)
-					r.pass(half)
-					want = append(want, ticksFrom(time.Now().Add(-half), half, 1)...)
-				}
-				r.wantOnce(want)
-				if r.count(EventDuplicate) != c.duplicates || r.count(EventTickMissed) > 0 {
-					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
-				}
-			})
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) { r.replicaDies(c) })
 		})
+	}
+}
+
+type fall struct {
+	unsent     bool // it dies before
+	served     bool // the task is completed within the TTL of its lease
+	duplicates int
+}
+
+func (r *rig) replicaDies(c fall) {
+	if c.served {
+		r.serve(setup{adjust: func(c *asynq.Config) { c.TaskCheckInterval = 200 * time.Millisecond }}, r.note)
+	}
+	r.untilNext(half, 10*time.Second)
+	want := ticksFrom(time.Now(), half, 3)
+	var once sync.Once
+	for range 3 {
+		p := r.replica(0, half)
+		p.onEnqueue(func() (a testutil.Action) {
+			once.Do(func() {
+				a.DropRequest = c.unsent
+				p.locks.Link.Kill()
+				time.AfterFunc(time.Second, p.end)
+			})
+			return a
+		})
+	}
+	r.pass(3 * half)
+	if !c.served {
+		if got := r.pending(); len(got) != 3 {
+			r.t.Errorf("%d tasks of 3 ticks wait: %v", len(got), got)
+		}
+		r.serve(setup{}, r.note)
+		r.pass(half)
+		want = append(want, ticksFrom(time.Now().Add(-half), half, 1)...)
+	}
+	r.wantOnce(want)
+	if r.count(EventDuplicate) != c.duplicates || r.count(EventTickMissed) > 0 {
+		r.t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
 	}
 }
 
