@@ -200,3 +200,74 @@ func TestMissingConfigureIsSaidOnce(t *testing.T) {
 		})
 	}
 }
+
+// That a server was wired whose tasks the middleware does not see is said once, and when there is reason to think so.
+func TestMissingMiddlewareIsSaidOnce(t *testing.T) {
+	const workers = 4
+	for _, c := range []struct {
+		name    string
+		servers int
+		behind  string // types with this prefix are behind the middleware
+		tasks   []string
+		said    int
+	}{
+		{"behind it", 1, "task", []string{"task", "task", "task", "task", "task", "task", "task", "task", "task", "task"}, 0},
+		{"not", 1, "none", []string{"task", "task", "task", "task", "task", "task", "task", "task", "task", "task"}, 1},
+		{"not, on two servers", 2, "none", []string{"task", "task", "task", "task", "task", "task", "task", "task", "task", "task", "task", "task", "task", "task"}, 1},
+		{"not, and too few to tell", 1, "none", []string{"task", "task", "task", "task"}, 0},
+		{"some types", 1, "task:b", []string{"task:a", "task:b", "task:a", "task:a", "task:a", "task:a", "task:a", "task:a"}, 0},
+		{"some types, just in time", 1, "task:b", []string{"task:a", "task:a", "task:a", "task:b", "task:a", "task:a", "task:a", "task:a"}, 0},
+		{"some types, others first", 1, "task:b", []string{"task:a", "task:a", "task:a", "task:a", "task:a", "task:b"}, 1}, // they do run without
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				runner := r.runner(r.locker())
+				bare := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+				behind := runner.Middleware(bare)
+				for range c.servers {
+					cfg := asynq.Config{Concurrency: workers, Logger: silent{}}
+					if err := runner.Configure(&cfg); err != nil {
+						t.Fatal(err)
+					}
+					srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
+					if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+						if strings.HasPrefix(task.Type(), c.behind) {
+							return behind.ProcessTask(ctx, task)
+						}
+						return bare(ctx, task)
+					})); err != nil {
+						t.Fatal(err)
+					}
+					defer srv.Shutdown()
+				}
+				for _, typ := range c.tasks {
+					r.enqueue(asynq.NewTask(typ, nil))
+					r.pass(2 * time.Second)
+				}
+				if len(r.ledger.done) != len(c.tasks) {
+					t.Errorf("%+v", &r.ledger)
+				}
+				if got := r.logs.count("ERROR queuelock: a server that Runner.Configure was called for runs tasks that the Runner's Middleware does not see"); got != c.said {
+					t.Errorf("said %d times\n%s", got, &r.logs)
+				}
+			})
+		})
+	}
+}
+
+// A configuration that no server is made of is nothing to be said.
+func TestConfigureAloneIsSilent(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		runner := r.runner(r.locker())
+		for range 20 {
+			cfg := asynq.Config{Concurrency: 1}
+			if err := runner.Configure(&cfg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.pass(time.Hour)
+		if len(r.logs.lines) > 0 {
+			t.Error(&r.logs)
+		}
+	})
+}

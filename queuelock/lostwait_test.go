@@ -1,0 +1,49 @@
+package queuelock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A task that lost its own lease while it waited for what it works on is not run: another delivery of it may run.
+func TestOwnLeaseLostWhileWaiting(t *testing.T) {
+	for name, retries := range map[string]int{"waits in its turn": 5, "last attempt": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.serve(setup{opts: []Option{field("order"), WithWait(10 * time.Minute)}}, func(ctx context.Context, _ *asynq.Task) error {
+					if n, _ := asynq.GetRetryCount(ctx); n != 0 {
+						t.Errorf("retried %d times", n)
+					}
+					return r.work(ctx, 0)
+				})
+				back := r.take(1)
+				info := r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(retries))
+				r.events.UntilRunning(t, core.OpAcquire, 1)
+				r.pass(time.Second)
+				giveBack := r.steal(core.Key("queue", "task", "default", "t"))
+				r.pass(5 * time.Second) // a renewal
+				if n := r.events.Count("hold lost"); n != 1 {
+					t.Fatalf("%d leases lost", n)
+				}
+				back()
+				r.pass(10 * time.Second)
+				if len(r.ledger.runs) > 0 {
+					t.Fatalf("runs beside the holder of its key: %+v", &r.ledger)
+				}
+				giveBack()
+				r.pass(time.Minute)
+				if retries > 0 && (r.ledger.done["t"] != 1 || r.count(EventUnavailable) == 0) {
+					t.Errorf("%s, %+v, %v", r.state(info), &r.ledger, r.events.Counts())
+				}
+				if retries == 0 && r.state(info) != "archived" {
+					t.Errorf("%s, %+v", r.state(info), &r.ledger)
+				}
+			})
+		})
+	}
+}
