@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -240,14 +241,7 @@ func (r *Claim) takeJob() (err error) {
 // catchesUp reports whether a run goes on in this process that is late for want of a leader or of nodes. What falls due
 // meanwhile follows it, and is not skipped; but what falls due while that runs, is: there is no queue.
 func (j *Job) catchesUp() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for r := range j.running {
-		if r.tick.late && !r.tick.deferred && r.tick.trigger == "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(j.runs(), func(r *Claim) bool { return r.tick.late && !r.tick.deferred && r.tick.trigger == "" })
 }
 
 // settle records the end of a tick that does not run.

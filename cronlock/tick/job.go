@@ -24,7 +24,6 @@ type Job struct {
 	owing  atomic.Bool // there may be ticks to catch up; see owe
 
 	mu       sync.Mutex
-	running  map[*Claim]struct{}
 	followed map[string]struct{} // ticks whose holders are followed
 	heard    map[string]uint64   // triggers, and the term in which they were pursued here; 0 without an elector
 	seen     time.Time           // the last tick that the host called for
@@ -33,7 +32,7 @@ type Job struct {
 
 func newJob(s *Service, name string, fn func(context.Context) error, p policy) *Job {
 	j := &Job{service: s, name: name, fn: fn, policy: p, turn: make(chan struct{}, 1), added: s.Now(),
-		running: map[*Claim]struct{}{}, followed: map[string]struct{}{}}
+		followed: map[string]struct{}{}}
 	j.gone, j.remove = context.WithCancel(s.closing)
 	return j
 }
@@ -134,7 +133,7 @@ func (j *Job) Pursue(t Tick) { j.pursue(newTick(t, j.policy)) }
 func (j *Job) Local() Local {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return Local{Running: len(j.running), Following: len(j.followed)}
+	return Local{Running: len(j.runs()), Following: len(j.followed)}
 }
 
 // A Local is what a replica does with a job.

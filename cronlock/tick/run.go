@@ -40,6 +40,18 @@ type Claim struct {
 	why             error // the reason for which it has not begun
 }
 
+// runs are those of the job that are under way in this process.
+func (j *Job) runs() (all []*Claim) {
+	j.service.mu.Lock()
+	defer j.service.mu.Unlock()
+	for r := range j.service.running {
+		if r.job == j {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 // prepare makes the context of the function.
 func (r *Claim) prepare() {
 	info := Run{Service: r.job.service.name, Job: r.job.name, Tick: r.tick.At, Trigger: r.tick.trigger, Attempt: r.attempt}
@@ -55,9 +67,10 @@ func (r *Claim) prepare() {
 	if r.job.policy.overlap == Replace && !r.tick.Next.IsZero() {
 		r.replaceIn(r.tick.Next.Sub(r.job.service.clock()))
 	}
-	r.job.mu.Lock()
-	r.job.running[r] = struct{}{}
-	r.job.mu.Unlock()
+	s := r.job.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[r] = struct{}{}
 }
 
 // leases are those of the tick and of the job, as far as the run has them.
@@ -85,16 +98,10 @@ func (r *Claim) replace() {
 
 // replaceOthers tells the runs of earlier ticks in this process to stop; one by hand, all of the job's.
 func (r *Claim) replaceOthers() {
-	var earlier []*Claim
-	r.job.mu.Lock()
-	for o := range r.job.running {
+	for _, o := range r.job.runs() { // without its lock: that tells an observer, who may look at the job
 		if r.tick.At.IsZero() || o.tick.At.Before(r.tick.At) {
-			earlier = append(earlier, o)
+			o.replace()
 		}
-	}
-	r.job.mu.Unlock()
-	for _, o := range earlier { // which tells an observer, who may look at the job
-		o.replace()
 	}
 }
 
@@ -258,9 +265,10 @@ func (r *Claim) end() (err error) {
 
 // close ends the run in this process.
 func (r *Claim) close() {
-	r.job.mu.Lock()
-	delete(r.job.running, r)
-	r.job.mu.Unlock()
+	s := r.job.service
+	s.mu.Lock()
+	delete(s.running, r)
+	s.mu.Unlock()
 	r.leave()
 }
 
