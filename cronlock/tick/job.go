@@ -85,7 +85,7 @@ func (j *Job) Claim(ctx context.Context, t Tick) (*Claim, error) {
 	if j.skips(t.At) && j.behind(of) {
 		return nil, &Error{Job: j.name, Tick: t.At, Err: fmt.Errorf("%w: those before it are caught up first", ErrEarly)}
 	}
-	return j.claim(ctx, of, j.follow)
+	return j.claim(ctx, of, true)
 }
 
 // skips reports whether the host has not called for all ticks before this one: the process was asleep, or its clock is ahead,
@@ -114,7 +114,7 @@ func (j *Job) behind(t tick) bool {
 	}
 	ticks, _ := j.missed()
 	for at := j.policy.next(now); at.Before(t.At) && !at.IsZero(); at = j.policy.next(at) { // this replica's clock is ahead
-		ticks = append(ticks, newTick(Tick{At: at, Exact: true, Next: j.policy.next(at), Period: t.Period}, j.policy))
+		ticks = append(ticks, newTick(j.policy.tickAt(at), j.policy))
 	}
 	before := slices.DeleteFunc(ticks, func(m tick) bool { return !m.At.Before(t.At) })
 	if len(before) == 0 {

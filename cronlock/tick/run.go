@@ -14,11 +14,11 @@ import (
 // A Claim is what a replica has of one run of a job, from [Job.Claim] to End. Call and End are called in turn, by one
 // goroutine.
 type Claim struct {
-	job   *Job
-	tick  tick
-	ended func(*Claim, error) // told of the end, and why the function was not called; nil: nobody is
-	ctx   context.Context     // the host's
-	term  context.Context     // the same, and ends with the leadership
+	job       *Job
+	tick      tick
+	scheduled bool            // the host has called; and not: it was asked to run the tick
+	ctx       context.Context // the host's
+	term      context.Context // the same, and ends with the leadership
 
 	attempt      int
 	tickLease    *core.Lease // nil: no tick has caused the run
@@ -180,7 +180,7 @@ func (r *Claim) lost() error {
 
 // deposed reports whether the leadership was lost, and not given up.
 func (r *Claim) deposed() bool {
-	return r.term.Err() != nil && errors.Is(context.Cause(r.term), ErrLeadershipLost) && errors.Is(context.Cause(r.term), core.ErrLost)
+	return errors.Is(context.Cause(r.term), ErrLeadershipLost) && errors.Is(context.Cause(r.term), core.ErrLost)
 }
 
 // Err returns why the run could not begin when Call was called, or nil.
@@ -191,12 +191,6 @@ func (r *Claim) Err() error { return r.why }
 func (r *Claim) End() (err error) {
 	r.once.Do(func() { err = r.end() })
 	return err
-}
-
-func (r *Claim) tell(why error) {
-	if r.ended != nil {
-		r.ended(r, why)
-	}
 }
 
 // An ending is what a run comes to.
@@ -259,7 +253,7 @@ func (r *Claim) end() (err error) {
 	wg.Wait()
 	r.unjoin()
 	r.close()
-	r.tell(r.why)
+	r.follow(r.why)
 	return err
 }
 
