@@ -55,7 +55,7 @@ func TestContentionBurnsNoRetry(t *testing.T) {
 			t.Fatal(err)
 		}
 		var user told
-		r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+		r.serve(setup{adjust: user.adjust, opts: []Option{field("order"), WithWait(time.Second)}}, func(ctx context.Context, _ *asynq.Task) error {
 			if n, _ := asynq.GetRetryCount(ctx); n != 0 {
 				t.Errorf("retried %d times", n)
 			}

@@ -35,7 +35,7 @@ func (d *delivery) cool(ctx context.Context, held leases, err error, rest time.D
 		return d.archive(ctx, "queuelock: a handler returned Cooldown on the last attempt of its task: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry avoids this", err)
 	}
 	d.event(ctx, EventCooldown)
-	return back(spread(rest), true, err)
+	return back(shortlyAfter(rest), true, err)
 }
 
 // asksForRest returns the time of the Cooldown in err, if there is one that is fit.

@@ -42,6 +42,7 @@ func (r *Runner) delivery(ctx context.Context, t *asynq.Task) (*delivery, error)
 	d.deadline, d.lease = newDeadline(ctx, d.pace), d.leaseOptions(d.name, d.wiring.redelivery(retried, t))
 	var err error
 	d.keys, err = d.policy.keys(ctx, t)
+	d.lookForStamp(ctx)
 	return d, err
 }
 

@@ -112,17 +112,67 @@
 // # Reused task ids
 //
 // A task id that is used again, such as TaskID("report:daily"), reads as a duplicate of the first task until
-// the retention is over, and is not run. Stamp such tasks, see [Stamp]. The first suppression of a first
-// attempt says so in the log.
+// the retention is over, and is not run. Stamp such tasks, see [Stamp]; or have a Scheduler enqueue them.
+//
+// The first task of a type whose id is neither a UUID of asynq's making nor stamped is told of, before any is lost
+// (EventUnstamped, and in the log).
 //
 // Applications that share lock nodes, but have a Redis of their own each for asynq, need a key prefix of
 // their own each (core.WithKeyPrefix): else the task "report:daily" of one is a duplicate of the other's.
+//
+// # Schedules
+//
+// An asynq.Scheduler on every replica enqueues each tick as often as there are replicas. A [Scheduler] enqueues it once, and
+// what the Scheduler enqueues, servers with the middleware process once:
+//
+//	scheduler, err := queuelock.NewScheduler(client, locker, "billing") // instead of asynq.NewScheduler(redis, nil)
+//	…
+//	_, err = scheduler.Register("0 3 * * *", asynq.NewTask("invoices", nil), asynq.MaxRetry(5))
+//	…
+//	err = scheduler.Run() // or Start and Shutdown
+//
+// A tick is an instant that the cronspec names, by the clocks of the lock nodes; so replicas whose clocks differ mean the
+// same one. Its task has an id made of the service, the entry and the instant; that is its identity as well, also where
+// WithIdentity says otherwise. All replicas try to enqueue it, under a key of its own, until one has recorded that it did.
+//
+//	replica dies before it has enqueued     another one does, once the lease has run out (TTL) and before the next
+//	                                        tick is due
+//	… between that and the record           likewise, and finds the task in the queue; or enqueues it again if it is
+//	                                        completed and gone, and the middleware does not run it
+//	no quorum of lock nodes, or no asynq    tried until the next tick is due, for 10 minutes at most; never enqueued
+//	                                        without the lock. Then EventTickMissed, and an error in the log that names
+//	                                        the tick, on each replica that tried
+//	the nodes refuse a replica's clock      left to the others; if there are none, as above
+//	all replicas are down, or asleep        not made up, as with asynq
+//	the task is archived, or deleted        that was its tick: the next one is another task
+//
+// A tick is recorded for an hour, since nobody tries it after 10 minutes; what is later than that, by a paused process or a
+// command that was long under way, meets the id of the task, or the record of its completion (WithRetention). A replica
+// whose nodes have not answered yet goes by its own clock for its first tick, and may enqueue that late, but not early.
+// A task of a group (asynq.Group) is enqueued once, and processed as what the group is aggregated into.
+//
+// # Producers
+//
+// Where the identity of tasks is in their payload (WithIdentity), [Runner.Enqueue] enqueues one of each, over types and
+// queues, as far as the identity leaves those out. It returns [ErrCompleted] for as long as the completion is recorded
+// (WithRetention), and [ErrEnqueued]
+//
+//   - for the same time from when it was enqueued, whatever has become of it: a task that was archived can be run from
+//     the archive, but not enqueued anew
+//   - for as long as asynq has it, archived or retained (asynq.Retention), in the queue in which it is to be enqueued;
+//     when it is met there, it counts as enqueued just now
+//
+// So a task that waits for longer than the retention can be enqueued once more, into another queue. The middleware runs
+// one of the two, unless the second is delivered when the completion of the first is forgotten. Producers that call
+// asynq.Client.Enqueue are not seen; the middleware runs what they enqueue once. A producer that dies between enqueuing
+// and the record leaves a task that the next one finds in its queue, or completed; if that one chooses another queue,
+// there are two, of which one is run.
 //
 // # Coming from asynq.Unique
 //
 // Unique keeps producers from enqueueing twice; it neither keeps handlers apart nor remembers what was
 // completed, and its lock ends with its TTL although the task still runs, or with the task. Keep it to save
-// work; WithKey and WithIdentity are what it was taken for.
+// work; WithKey, WithIdentity and Enqueue are what it was taken for.
 //
 // # Coming from a Redis lock in the handler
 //

@@ -27,4 +27,10 @@ const (
 	EventUnrecorded core.EventKind = "completion_unrecorded"
 	// EventRefused: a handler succeeded after its lease was lost to another delivery.
 	EventRefused core.EventKind = "completion_refused"
+	// EventUnstamped: the first task of its type has an id that may be used again, and no stamp.
+	EventUnstamped core.EventKind = "unstamped"
+	// EventTickEnqueued: this replica's Scheduler has enqueued a tick.
+	EventTickEnqueued core.EventKind = "tick_enqueued"
+	// EventTickMissed: a Scheduler has given up a tick that no replica is known to have enqueued.
+	EventTickMissed core.EventKind = "tick_missed"
 )

@@ -117,7 +117,8 @@ type server struct {
 
 // A setup is how a server differs.
 type setup struct {
-	bare   bool // without the middleware
+	bare   bool         // without the middleware
+	locker *core.Locker // nil = one of its own
 	adjust func(*asynq.Config)
 	opts   []Option
 }
@@ -139,7 +140,9 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *server {
 	}
 	mux := asynq.NewServeMux()
 	if !s.bare {
-		srv.locker = r.locker()
+		if srv.locker = s.locker; srv.locker == nil {
+			srv.locker = r.locker()
+		}
 		srv.runner = r.runner(srv.locker, s.opts...)
 		mux.Use(srv.runner.Middleware)
 		if err := srv.runner.Configure(&cfg); err != nil {

@@ -109,7 +109,7 @@ func Optional(key KeyFunc) KeyFunc {
 // Two tasks of one id but different execution ids are two tasks: without it the second one is taken for a
 // redelivery of the first and, once that is completed, not run within the retention. Call it for each
 // Enqueue; a task that an asynq.Scheduler enqueues again and again carries the same headers each time, and
-// must not have a fixed id.
+// must not have a fixed id: use a [Scheduler], whose tasks need no stamp.
 func Stamp(headers map[string]string) map[string]string {
 	stamped := make(map[string]string, len(headers)+1)
 	maps.Copy(stamped, headers)
@@ -138,7 +138,7 @@ func (p *policy) keys(ctx context.Context, t *asynq.Task) ([]string, error) {
 
 // ownKey is the key under which the completion of a task is recorded.
 func (p *policy) ownKey(ctx context.Context, t *asynq.Task) (string, error) {
-	if p.identity != nil {
+	if p.identity != nil && !ofTick(ctx) {
 		id, err := p.identity(ctx, t)
 		if err == nil && id == "" {
 			err = errors.New("is empty")

@@ -205,7 +205,7 @@ func TestReusedIDs(t *testing.T) {
 				if r.ledger.runs["t"] != c.runs || r.count(EventDuplicate) != c.suppressed {
 					t.Errorf("ran %d times, events %v", r.ledger.runs["t"], r.events.Counts())
 				}
-				if got := r.logs.count("WARN queuelock: if this was a new task"); got != c.said {
+				if got := r.logs.count("WARN queuelock: tasks of this type have ids"); got != c.said || r.count(EventUnstamped) != c.said {
 					t.Errorf("said %d times:\n%s", got, &r.logs)
 				}
 			})

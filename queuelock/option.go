@@ -49,7 +49,7 @@ type policy struct {
 }
 
 func newConfig(opts []Option) config {
-	c := config{policy: policy{wait: 30 * time.Second, grace: 2 * time.Minute, retention: 8 * time.Hour}}
+	c := config{policy: policy{wait: 5 * time.Minute, grace: 2 * time.Minute, retention: 8 * time.Hour}}
 	faults.Apply(&c.faults, opts, func(o Option) { o.apply(&c) })
 	c.check()
 	base := c.policy
@@ -133,7 +133,7 @@ func WithConflict(c Conflict) TaskOption { return taskOption(func(p *policy) { p
 // WithWait sets for how long a task waits in place at most for a key that is held. It gives way sooner where its server
 // has no other worker free, and waits no longer than leaves its handler half of the task's timeout, and as much as
 // handlers of its type have taken of late. Tasks on their last attempt wait in any case: see the package documentation.
-// Default 30s.
+// Default 5m.
 func WithWait(d time.Duration) TaskOption { return taskOption(func(p *policy) { p.wait = d }) }
 
 // WithGrace sets for how long a handler that does not return after its context has ended keeps its leases.

@@ -22,7 +22,8 @@ func (p *pace) note(took time.Duration) {
 	p.longest = max(took, p.longest-(p.longest-p.mean)/32)
 }
 
-// turns is how long that many tasks take. Before one has run here, it is for as long as that has been asked.
+// turns is how long that many tasks take. Before one has run here, it is for as long as that has been asked, up to a
+// minute.
 func (p *pace) turns(n int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -32,7 +33,7 @@ func (p *pace) turns(n int) time.Duration {
 	if p.asked.IsZero() {
 		p.asked = time.Now()
 	}
-	return time.Since(p.asked)
+	return min(time.Since(p.asked), time.Minute)
 }
 
 // needs is for how long a task may run, going by those that have.

@@ -18,7 +18,8 @@ type Runner struct {
 	locker *core.Locker
 	types  types
 
-	unwired, unused, reused sync.Once // what is said once
+	unwired, unused sync.Once // what is said once
+	unstamped       sync.Map  // names of the types of which it was said
 }
 
 // New returns a Runner that takes its leases from locker, which the caller keeps owning: close it after the

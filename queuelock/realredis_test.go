@@ -87,7 +87,7 @@ func TestDoublingOnRealRedis(t *testing.T) {
 		})
 		t.Run(d.name+"/locked", func(t *testing.T) {
 			r := onRedis(t)
-			d.run(t, r, setup{})
+			d.run(t, r, setup{opts: []Option{WithConflict(ComeBack)}}) // so that it is heard of while the first handler runs
 			testutil.Await(t, "a duplicate is suppressed", func() bool { return r.count(EventDuplicate) > 0 })
 			testutil.Await(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
 			r.ledger.mu.Lock()

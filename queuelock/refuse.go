@@ -49,7 +49,7 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 		return back(d.away(op), true, err)
 	case class == core.ClassUnavailable || class == core.ClassLost:
 		d.event(ctx, EventUnavailable)
-		return back(spread(time.Second), !d.wiring.alarm(), err)
+		return back(time.Second, !d.wiring.alarm(), err)
 	case class == core.ClassClosed:
 		return d.closed(ctx, err)
 	case class == core.ClassCancelled:
@@ -61,7 +61,7 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 // away is for how long a task is away whose key is held: what those before it may take.
 func (d *delivery) away(op *core.OpError) time.Duration {
 	if op.Kept {
-		return spread(op.RetryAfter)
+		return shortlyAfter(op.RetryAfter)
 	}
 	return d.wiring.absent.send(op.Key, d.keys[0], d.wiring.before(op.Key), d.pace, d.wiring.slack)
 }
@@ -76,7 +76,7 @@ func (d *delivery) closed(ctx context.Context, err error) error {
 		}
 	}
 	d.event(ctx, EventUnavailable)
-	return back(spread(10*time.Second), false, err)
+	return back(shortlyAfter(10*time.Second), false, err)
 }
 
 // archive returns what asynq is told of a task that it archives whatever it is told.
@@ -94,20 +94,15 @@ func (d *delivery) unfit(ctx context.Context, err error) error {
 	return fmt.Errorf("queuelock: not run: %w", err)
 }
 
-// duplicate says that a task was not run because it is completed. On a first attempt that may be a new task
-// under an id that was used before, which nobody but the producer can tell.
+// duplicate says that a task was not run because it is completed. It may be a new task under an id that was used before,
+// which nobody but the producer can tell: see lookForStamp.
 func (d *delivery) duplicate(ctx context.Context, record *core.Record) {
 	d.event(ctx, EventDuplicate)
-	log := d.log(ctx).With("completed", string(record.Result))
-	log.Info("queuelock: duplicate delivery of a completed task, not run")
-	if d.retried == 0 {
-		const hint = "queuelock: if this was a new task under an id that was used before, it has not been run: stamp such tasks with queuelock.Stamp"
-		d.r.reused.Do(func() { log.Warn(hint) })
-	}
+	d.log(ctx).Info("queuelock: duplicate delivery of a completed task, not run", "completed", string(record.Result))
 }
 
-// spread is a time shortly after rest has passed. Jitter keeps those who wait for one key from coming back together; the
+// shortlyAfter is a time shortly after rest has passed. Jitter keeps those who wait for one key from coming back together; the
 // second makes up for asynq, which cuts it down to whole seconds.
-func spread(rest time.Duration) time.Duration {
+func shortlyAfter(rest time.Duration) time.Duration {
 	return rest + rand.N(max(rest/8, time.Second)) + time.Second
 }

@@ -132,8 +132,10 @@ var sections = []section{
 			queries: []query{{decisions("lockkit_name", "queuelock", "duplicate_suppressed"), "{{lockkit_name}}"}}},
 		{title: "Given back", help: "Tasks whose key was held (contended), or whose locks were out of reach: delivered again later.",
 			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "contended|unavailable"), "{{lockkit_name}} {{lockkit_decision}}"}}},
-		{title: "Tasks in trouble", help: "Archived unrun, handlers that do not return, completions not recorded or refused.",
-			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "archived_unrun|lease_abandoned|completion_unrecorded|completion_refused"), "{{lockkit_name}} {{lockkit_decision}}"}}},
+		{title: "Tasks in trouble", help: "Archived unrun, handlers that do not return, completions not recorded or refused, ids that may be used again.",
+			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "archived_unrun|lease_abandoned|completion_unrecorded|completion_refused|unstamped"), "{{lockkit_name}} {{lockkit_decision}}"}}},
+		{title: "Scheduled tasks", help: "Ticks enqueued, and those that were given up, which every replica counts that tried.",
+			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "tick_enqueued|tick_missed"), "{{lockkit_name}} {{lockkit_decision}}"}}},
 	}},
 	{"HTTP", []chart{
 		{title: "Busy", help: "Requests that were told to come back, by route.",

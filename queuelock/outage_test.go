@@ -1,0 +1,52 @@
+package queuelock
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A server that cannot reach the locks takes few tasks from one that can, and what it has taken comes back.
+func TestOneServerCutOff(t *testing.T) {
+	for name, cut := range map[string]func(*testutil.Link){"refused": (*testutil.Link).Kill, "silent": (*testutil.Link).Cut} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				const tasks = 400
+				for i := range tasks {
+					r.enqueue(order(i))
+				}
+				work := func(context.Context, *asynq.Task) error {
+					return r.ledger.run("", func() error { time.Sleep(100 * time.Millisecond); return nil })
+				}
+				start := time.Now()
+				r.serve(setup{adjust: defaults(10)}, work)
+				var took atomic.Int64
+				other := r.locks.Replica()
+				cut(other.Link)
+				r.serve(setup{adjust: func(cfg *asynq.Config) {
+					defaults(10)(cfg)
+					cfg.BaseContext = func() context.Context { took.Add(1); return context.Background() }
+				}, locker: other.Locker}, work)
+				for _, c := range []struct {
+					done   int
+					within time.Duration // 4.1s is what the good server takes alone
+				}{{tasks * 9 / 10, 5 * time.Second}, {tasks, 5 * time.Minute}} {
+					for r.ledger.count(&r.ledger.done, "") < c.done {
+						if r.pass(100 * time.Millisecond); time.Since(start) > c.within {
+							t.Fatalf("%d of %d tasks done after %v", r.ledger.count(&r.ledger.done, ""), c.done, c.within)
+						}
+					}
+				}
+				rounds := 1 + time.Since(start)/outagePatience // in each of which it fills its workers
+				if n := took.Load(); n > 10*int64(rounds) {
+					t.Errorf("the server without locks took %d tasks in %v", n, time.Since(start))
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package queuelock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/locktest"
+)
+
+// A replica is a process that runs a Scheduler.
+type replica struct {
+	*Scheduler
+	r     *rig
+	locks *locktest.Locker
+	queue *testutil.Link            // to asynq's Redis
+	off   atomic.Int64              // by how much its idea of the nodes' clocks is wrong
+	slept atomic.Pointer[time.Time] // since when it has been asleep
+}
+
+// replica starts one, with an entry that is due each period.
+func (r *rig) replica(off, period time.Duration, opts ...core.Option) *replica {
+	r.t.Helper()
+	p := r.idleReplica(opts...)
+	p.off.Store(int64(off))
+	if _, err := p.RegisterAs("entry", "@every "+period.String(), asynq.NewTask("task", nil)); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+// idleReplica is one that has no entry, and is not started.
+func (r *rig) idleReplica(opts ...core.Option) *replica {
+	r.t.Helper()
+	p := &replica{r: r, locks: r.locks.Replica(opts...), queue: &testutil.Link{}}
+	c := r.dialQueue()
+	c.AddHook(p.queue)
+	s, err := NewScheduler(asynq.NewClientFromRedisClient(c), p.locks.Locker, "billing")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	now := s.now
+	s.now = func() time.Time {
+		if since := p.slept.Load(); since != nil {
+			return *since
+		}
+		return now().Add(time.Duration(p.off.Load()))
+	}
+	p.Scheduler = s
+	r.t.Cleanup(s.Shutdown)
+	return p
+}
+
+// die is what the death of the process looks like to everybody else.
+func (p *replica) die() {
+	p.locks.Link.Kill()
+	p.queue.Kill()
+	p.end()
+}
+
+// isEnqueue reports whether with cmd asynq enqueues something under an id of this package's.
+func isEnqueue(cmd redis.Cmder) bool { return script(cmd, "", ":pending", ":t:lockkit-") }
+
+// onEnqueue calls f when the replica enqueues.
+func (p *replica) onEnqueue(f func() testutil.Action) {
+	p.queue.OnRequest(func(cmd redis.Cmder) testutil.Action {
+		if isEnqueue(cmd) {
+			return f()
+		}
+		return testutil.Action{}
+	})
+}
+
+// tickID is the id of the task of a tick.
+func tickID(at time.Time) string {
+	return tickPrefix + core.Key("billing", "entry", at.UTC().Format(time.RFC3339))
+}
+
+// ticks are the ids of n ticks from the first after now on.
+func ticksFrom(after time.Time, period time.Duration, n int) (ids []string) {
+	seconds := int64(period / time.Second)
+	first := time.Unix((after.Unix()/seconds+1)*seconds, 0)
+	for i := range n {
+		ids = append(ids, tickID(first.Add(time.Duration(i)*period)))
+	}
+	return ids
+}
+
+// wantOnce checks that these ticks were processed, each once, and no others.
+func (r *rig) wantOnce(ids []string) {
+	r.t.Helper()
+	r.ledger.mu.Lock()
+	defer r.ledger.mu.Unlock()
+	for _, id := range ids {
+		if n := r.ledger.done[id]; n != 1 {
+			r.t.Errorf("%s: processed %d times", id, n)
+		}
+	}
+	if len(r.ledger.runs) != len(ids) || r.ledger.again > 0 {
+		r.t.Errorf("%d ticks of %d ran, %d of them again: %v", len(r.ledger.runs), len(ids), r.ledger.again, r.ledger.runs)
+	}
+}
+
+// pending are the ids of the tasks that wait in asynq's queue.
+func (r *rig) pending() (ids []string) {
+	r.t.Helper()
+	tasks, err := r.inspector.ListPendingTasks("default", asynq.PageSize(1000))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, t := range tasks {
+		ids = append(ids, t.ID)
+	}
+	return ids
+}
+
+// untilNext lets time pass in a bubble until so long before a multiple of the period, which it returns.
+func (r *rig) untilNext(period, before time.Duration) time.Time {
+	seconds := int64(period / time.Second)
+	at := time.Unix((time.Now().Add(before).Unix()/seconds+1)*seconds, 0)
+	r.pass(time.Until(at) - before)
+	return at
+}
+
+// note is a handler that books the runs by the task's id.
+func (r *rig) note(ctx context.Context, _ *asynq.Task) error {
+	return r.ledger.run(taskID(ctx), func() error { return nil })
+}
+
+// moments are when something was enqueued.
+type moments struct {
+	mu sync.Mutex
+	of map[string]time.Time
+}
+
+// watch has m note when ticks arrive at asynq's Redis.
+func (m *moments) watch(r *rig) {
+	m.of = map[string]time.Time{}
+	r.queue.OnRequest(func(args []string) testutil.Action {
+		if _, id, ok := strings.Cut(fmt.Sprint(args), ":t:"+tickPrefix); ok && strings.Contains(id, ":pending") {
+			id, _, _ = strings.Cut(id, " ")
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if _, seen := m.of[tickPrefix+id]; !seen {
+				m.of[tickPrefix+id] = time.Now()
+			}
+		}
+		return testutil.Action{}
+	})
+}
