@@ -152,7 +152,7 @@ func TestCooldownAfterLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
 			return r.ledger.run(taskID(ctx), func() error {
-				if r.ledger.count(&r.ledger.runs, taskID(ctx)) > 1 {
+				if taskID(ctx) != "cools" || r.ledger.count(&r.ledger.runs, "cools") > 1 {
 					return nil
 				}
 				back := r.hang()
@@ -161,19 +161,51 @@ func TestCooldownAfterLoss(t *testing.T) {
 				return Cooldown(time.Minute)
 			})
 		})
-		info := r.enqueue(order(1))
+		info := r.enqueue(order(1), asynq.TaskID("cools"))
 		r.begun(info)
 		r.pass(30 * time.Second)
 		got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
 		if err != nil || got.State != asynq.TaskStateRetry || got.Retried != 0 || !strings.Contains(got.LastErr, "lease lost") {
 			t.Errorf("%+v, %v", got, err)
 		}
-		r.take(1)()
+		r.waitsInPlace()
 		r.pass(2 * time.Minute)
 		if r.ledger.done[info.ID] != 1 || r.ledger.runs[info.ID] != 2 {
 			t.Errorf("%+v, %s", &r.ledger, r.state(info))
 		}
 	})
+}
+
+// A rest that the nodes have forgotten is over for the server, too, once somebody has got the key.
+func TestCooldownForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{opts: []Option{field("order")}}, r.cooling(0, time.Hour))
+		r.begun(r.enqueue(order(1), asynq.TaskID("cools")))
+		r.pass(time.Second)
+		r.steal(core.Key("order", "1"))()
+		info := r.enqueue(order(1))
+		r.pass(10 * time.Second)
+		if r.ledger.done[info.ID] != 1 {
+			t.Fatalf("%s, %+v", r.state(info), &r.ledger)
+		}
+		r.waitsInPlace()
+	})
+}
+
+// waitsInPlace checks that a task waits in place for the key of order 1 while somebody else holds it, and runs then.
+func (r *rig) waitsInPlace() {
+	r.t.Helper()
+	back, before := r.take(1), r.count(EventContended)
+	info := r.enqueue(order(1))
+	r.pass(10 * time.Second)
+	if n := r.events.Running(core.OpAcquire); n != 1 || r.count(EventContended) != before {
+		r.t.Errorf("%d wait in place, %v", n, r.events.Counts())
+	}
+	back()
+	r.pass(time.Second)
+	if r.ledger.count(&r.ledger.done, info.ID) != 1 {
+		r.t.Errorf("not run: %s", r.state(info))
+	}
 }
 
 // Those who wait in place for a key leave when it is to rest for long.
@@ -194,4 +226,20 @@ func TestCooldownSendsWaitersAway(t *testing.T) {
 			t.Errorf("%d wait in place for a key that rests, %v", n, r.events.Counts())
 		}
 	})
+}
+
+// Nobody begins to wait for a key that is known to rest, however late that came to be known.
+func TestNobodyWaitsForAKeyThatRests(t *testing.T) {
+	ws := newWorkers(4)
+	w, stop := ws.join(t.Context())
+	defer stop()
+	ws.rest("rests", time.Hour)
+	if ctx := w.wait(t.Context(), "rests"); ctx.Err() == nil || !w.waited() || len(ws.waiting) > 0 {
+		t.Errorf("%v, %d wait", ctx.Err(), len(ws.waiting))
+	}
+	other, leave := ws.join(t.Context())
+	defer leave()
+	if ctx := other.wait(t.Context(), "other"); ctx.Err() != nil || other.waited() {
+		t.Error(ctx.Err())
+	}
 }
