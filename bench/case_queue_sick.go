@@ -10,7 +10,7 @@ import (
 
 const (
 	goalSick      = 3  // times what the good one takes alone, on bare asynq
-	goalSickTaken = 10 // percent of the tasks
+	goalSickTaken = 15 // percent of the tasks
 	sickLimit     = 25 * time.Second
 )
 

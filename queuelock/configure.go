@@ -77,6 +77,7 @@ type wiring struct {
 	r *Runner
 	workers
 	absent absent
+	outage outage
 	delay  asynq.RetryDelayFunc
 	slack  time.Duration // that a task comes later than it was told to
 
@@ -86,7 +87,7 @@ type wiring struct {
 }
 
 func (r *Runner) newWiring(concurrency int, delay asynq.RetryDelayFunc) *wiring {
-	return &wiring{r: r, delay: delay, workers: newWorkers(concurrency), absent: absent{back: map[string]map[string]time.Time{}}}
+	return &wiring{r: r, delay: delay, workers: newWorkers(concurrency), outage: outage{given: map[string]bounce{}}, absent: absent{back: map[string]map[string]time.Time{}}}
 }
 
 type wiringKey struct{ r *Runner }

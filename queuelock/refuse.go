@@ -49,7 +49,7 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 		return back(d.away(op), true, err)
 	case class == core.ClassUnavailable || class == core.ClassLost:
 		d.event(ctx, EventUnavailable)
-		return back(time.Second, !d.wiring.alarm(), err)
+		return back(0, !d.wiring.alarm(), err)
 	case class == core.ClassClosed:
 		return d.closed(ctx, err)
 	case class == core.ClassCancelled:

@@ -57,19 +57,14 @@ func (d *delivery) acquire(ctx context.Context) (leases, error) {
 
 var errLastMoment = errors.New("the deadline of the last attempt came first")
 
-// outagePatience is how long a task waits in place for locks that are out of reach. A server that has lost sight of them
-// takes as many tasks as it has workers in that time, and leaves the others to those that have not.
-const outagePatience = 5 * time.Second
-
 // take takes one key, and waits in place for it as long as that is of use.
 func (d *delivery) take(ctx context.Context, key string) (*core.Lease, error) {
 	if d.last && !d.skips(key) {
 		return d.takeAtLast(ctx, key)
 	}
-	began := time.Now()
 	lease, err := d.r.locker.TryAcquire(ctx, key, d.lease...)
 	if core.ClassOf(err) == core.ClassUnavailable {
-		lease, err = d.takeWhenBack(ctx, key, began.Add(outagePatience), err)
+		lease, err = d.takeWhenBack(ctx, key, err)
 	}
 	if lease != nil {
 		d.wiring.rested(key)
@@ -89,10 +84,12 @@ func (d *delivery) skips(key string) bool {
 }
 
 // takeWhenBack waits for locks that are out of reach.
-func (d *delivery) takeWhenBack(ctx context.Context, key string, until time.Time, err error) (*core.Lease, error) {
+func (d *delivery) takeWhenBack(ctx context.Context, key string, err error) (*core.Lease, error) {
+	until := time.Now().Add(d.wiring.outage.patience(d.keys[0]))
 	for core.ClassOf(err) == core.ClassUnavailable {
 		left := min(time.Until(until), time.Until(d.deadline.wait))
 		if left <= 0 {
+			d.wiring.outage.givenBack(d.keys[0])
 			return nil, err
 		}
 		var lease *core.Lease

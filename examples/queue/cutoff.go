@@ -12,7 +12,7 @@ const (
 	cutOffTasks = 240
 	cutOffWork  = 100 * time.Millisecond
 	cutOffLimit = 30 * time.Second
-	cutOffMost  = cutOffTasks / 5 // deliveries that the worker without locks may take
+	cutOffMost  = cutOffTasks / 3 // deliveries that the worker without locks may take
 )
 
 // nowhere are addresses at which nobody listens.
