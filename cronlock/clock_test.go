@@ -40,7 +40,8 @@ func putRight(t *testing.T, w *world, replicas int, ahead time.Duration) {
 	clock.ahead.Store(int64(ahead))
 	for i := range replicas {
 		of := []clockwork.Clock{clock, defaults().clock}[i]
-		r := w.replica(fmt.Sprint(i), WithClock(of))
+		locks := w.locks(core.WithRestartGuard(false)) // which looks at each node every five seconds, for hours
+		r := w.replicaOn(fmt.Sprint(i), locks, WithClock(of))
 		r.job(gocron.CronJob("@hourly", false), nil)
 		r.sched.Start()
 	}

@@ -97,8 +97,9 @@ func (c *Cron) Add(name string, definition gocron.JobDefinition, fn func(ctx con
 }
 
 // Close ends the Cron: no run starts from now on, with core.ErrClosed as the reason, and runs of others are not followed
-// any more. It waits for own runs to end; when ctx ends first, it returns its cause, and the runs go on under their
-// leases. Shut the scheduler down before, and close the elector and the Locker after.
+// any more. It waits for own runs to end; when ctx ends first, it returns its cause and the names of their jobs, and the
+// runs go on under their leases until the Locker is closed. Shut the scheduler down before, and close the elector and the
+// Locker after, with a deadline too.
 func (c *Cron) Close(ctx context.Context) error {
 	c.gate.Close()
 	c.close()

@@ -23,7 +23,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := errors.Join(serve(ctx, locker), locker.Close(context.Background())); err != nil {
+	if err := serve(ctx, locker); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -50,7 +50,7 @@ func serve(ctx context.Context, locker *core.Locker) error {
 	<-ctx.Done()
 	ending, cancel := context.WithTimeout(context.Background(), 30*time.Second) // as long as the deployment waits
 	defer cancel()
-	return errors.Join(scheduler.ShutdownWithContext(ending), cron.Close(ending))
+	return errors.Join(scheduler.ShutdownWithContext(ending), cron.Close(ending), locker.Close(ending))
 }
 
 func invoice(_ context.Context, day time.Time, token uint64) error {

@@ -3,6 +3,7 @@ package cronlock
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -40,7 +41,11 @@ type ran struct {
 	at      time.Time
 }
 
-// bubble runs f in a bubble, beside those of other tests.
+// turns is one for every two processors. A bubble waits for one: gocron spins until its goroutines have seen that they are
+// to stop, and where no processor is idle that takes until it is preempted, at the end of each replica.
+var turns = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+
+// bubble runs f in a bubble, beside other tests.
 func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -50,6 +55,8 @@ func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
 // serialBubble is for tests that measure the whole process, or have one bubble after the other.
 func serialBubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
 	t.Helper()
+	turns <- struct{}{}
+	defer func() { <-turns }()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, nodes: testutil.NewNodes(t, nodes), bubbled: true}
 		defer func() {

@@ -157,6 +157,7 @@ func TestInstantsAreThoseOfGocronManyStarts(t *testing.T) {
 func checkInstants(t *testing.T, n int) {
 	for _, zone := range []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"} {
 		t.Run(zone, func(t *testing.T) {
+			t.Parallel()
 			for _, start := range starts(location(t, zone), n) {
 				s := startedAt(t, start)
 				for _, k := range knownSchedules() {

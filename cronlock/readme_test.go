@@ -37,7 +37,6 @@ func TestReadme(t *testing.T) {
 	node := testutil.StartNode()
 	defer node.Close()
 	locker := newLocker(node)
-	defer locker.Close(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := serve(ctx, locker); err != nil {

@@ -10,18 +10,18 @@
 //  3. Effects once only with the fencing token, a transaction or idempotence.
 //
 // In other words: two handlers of one key overlap only after the context of the first one has ended, and
-// after the grace (WithGrace) and the rest of its lease, or after the lease, if that was lost. A delivery of a task that is recorded as
-// completed returns nil without running its handler. And what a handler does to the world is done once if
+// after the grace (WithGrace) and the rest of its lease, or after the lease, if that was lost. A delivery of a task that is
+// recorded as completed returns nil without running its handler. And what a handler does to the world is done once if
 // the world refuses a stale fencing token, commits it together with a record of it, or knows it again by
 // its identity: see [FromContext].
 //
 // # Non-guarantee
 //
-// Order: tasks of one key run one at a time, in any order. Speed: a hot key runs one task at a time, with
-// a pause where it was handed on by redelivery. Anything about tasks that are enqueued twice under
-// different ids, unless WithIdentity says that they are one. And what package core does not guarantee: a
-// process that is paused does not notice that its lease has ended, and nodes that lose their memory lose
-// records.
+// Order: tasks of a key run in the order in which asynq delivers them while all of them have room to wait in place (see
+// Waiting); whoever is given back may be overtaken. Anything about tasks that are enqueued twice under different ids, unless
+// WithIdentity says that they are one. A delivery that comes after the retention (WithRetention) runs again. And what
+// package core does not guarantee: a process that is paused does not notice that its lease has ended, and nodes that lose
+// their memory lose records.
 //
 // # Use
 //
@@ -35,8 +35,12 @@
 //	mux.Use(ql.Middleware)
 //	srv := asynq.NewServer(redis, cfg)
 //
-// At the end, first srv.Shutdown(), then locker.Close(ctx) with a deadline: it waits for handlers that
-// asynq has given up on.
+// A mux with several types gives each its own options, or makes the field optional (Optional); a task without a key is kept
+// apart from nothing but other deliveries of itself:
+//
+//	queuelock.New(locker,
+//		queuelock.ForType("order:", queuelock.WithKey(queuelock.ByPayloadField("order_id"))),
+//		queuelock.ForType("report:", queuelock.WithConflict(queuelock.Skip), queuelock.WithKey(queuelock.ByHeader("tenant"))))
 //
 // A handler's own unit test calls it without the middleware, with a context made by [NewContext].
 //
@@ -45,14 +49,15 @@
 // The middleware takes the key of the task, then the key of what it works on (WithKey), and runs the handler:
 //
 //	task recorded as completed   nil: asynq removes the task              EventDuplicate
-//	a key is held                waits in place for WithWait if there is
-//	                             a place (WithWaiters), then is given
-//	                             back, to be delivered after the rest of
-//	                             the holder's lease and some jitter; no
-//	                             retry is counted, ErrorHandler is not
-//	                             called                                   EventContended
-//	locks out of reach           given back likewise; never run without
-//	                             a lease; ErrorHandler is called          EventUnavailable
+//	a key is held                waits in place, or is given back, to be
+//	                             delivered again about when its turn
+//	                             comes: see Waiting                       EventContended
+//	… with WithConflict(Skip)    nil: the task is dropped                 EventSkipped
+//	locks out of reach           waits in place for up to 5s, then is
+//	                             given back; never run without a lease;
+//	                             ErrorHandler hears of it once in 10s     EventUnavailable
+//	no key can be made of it     an error in the log, and for asynq,
+//	                             which counts a retry                     EventUnfit
 //	handler returns nil          completion recorded, with the release,
 //	or asynq.RevokeTask          before asynq hears of it
 //	… but it cannot be recorded  tried for 30s or until the deadline,
@@ -64,16 +69,43 @@
 //	                             asynq retries                            EventRefused
 //	handler fails or panics      keys released, the error goes to asynq
 //	                             as it is (a lost lease is added to it)
+//	handler returns Cooldown     given back for that long; nobody gets
+//	                             its key before                           EventCooldown
 //
-// A task that was given back is listed by asynq among the retries, with an error that begins "queuelock: not
-// run" and says who holds which key, on which nodes. Middleware outside of this one sees it as [ErrNotRun].
+// Giving back counts no retry. A task that was given back is listed by asynq among the retries, with an error that begins
+// "queuelock: not run" and says who holds which key, on which nodes. Middleware outside of this one sees it as [ErrNotRun].
 //
 // The handler's context is asynq's, which also ends when a lease is lost, with [core.ErrLost] as its cause.
 // Leases are held until the handler returns, whatever has become of its context. They are not renewed any more if it
 // has not returned a grace after that (EventAbandoned), and run out within the TTL.
 //
 // What an operator must know goes to the logger of the Locker (core.WithLogger): completions that could not be recorded,
-// tasks archived without having run, handlers that do not return, wiring that is missing, duplicates that were not run.
+// tasks archived without having run, tasks that no key can be made of, handlers that do not return, wiring that is missing,
+// duplicates that were not run.
+//
+// # Waiting
+//
+// A task whose key is held waits in place, in the queue of core on the lock nodes, so that the key is handed on without a
+// pause. It takes a worker of its server, but none that anybody else needs: while it waits, another worker is free to
+// fetch the next task. If that has another key, it runs; if it has the same, one of those who wait is given back, the one
+// that came last. Where workers are short, the only one that waits for its key stays, while at most a quarter of the workers
+// do. A server with few workers has few to spare.
+//
+// Who is given back comes again about when those before it will have had their turn, going by how long tasks of its type
+// have taken on this server. asynq looks for such tasks at intervals, which Configure sets to a quarter of a second where
+// they are not set. A key that rests (Cooldown, core.MinHold) is not waited for in place.
+//
+// Nobody waits for longer than WithWait, or than leaves its handler half of the task's timeout, and as much as handlers of
+// its type have taken of late.
+//
+// # Shutdown
+//
+// A handler that returns nil when its context ends, as in "case <-ctx.Done(): return nil", has its task recorded as done,
+// although bare asynq would run it again. Have it return ctx.Err(), or say WithNilAfterCancel(NotDone). EventNilAfterCancel
+// and a line in the log tell of each.
+//
+// First srv.Shutdown(), then locker.Close(ctx) with a deadline: it waits for handlers that asynq has given up on. asynq
+// waits for its ShutdownTimeout for workers, also for those that wait for a key, and then puts their tasks back.
 //
 // # Keys
 //
@@ -81,7 +113,8 @@
 // with the same prefix: a call of core's, a route of httplock, a job of cronlock; and their fencing tokens grow from one to
 // the other. ByPayloadField("order", "id") and ByHeader("tenant") make theirs by core.Key("order.id", "42") and
 // core.Key("tenant", "t1"), and whoever else works on the same thing makes the same one. Completions are recorded under
-// keys of this package's own, core.Key("queue", "task", queue, id) or core.Key("queue", "identity", identity).
+// keys of this package's own, core.Key("queue", "task", queue, id), core.Key("queue", "identity", type, identity), or with
+// WithSharedIdentity core.Key("queue", "identity", "", identity).
 //
 // # Crash windows
 //
@@ -98,10 +131,10 @@
 // # What asynq forces
 //
 // On its last attempt (MaxRetry(0), or retries used up) asynq archives a task whatever the error is,
-// without having run it. So there the middleware waits in place for as long as the task's timeout lets it,
-// beyond WithWaiters. If the key is not free until then, asynq archives the task: the reason is stored
-// with it and logged (EventArchived), and it can be run from the archive. Give tasks with contended keys a
-// MaxRetry of 1 or more: waiting then costs them no retry and no worker.
+// without having run it. So there the middleware waits in place whatever else its worker is needed for, for as long as the
+// task's timeout lets it and its handler the time that it needs. If the key is not free until then, asynq archives the task:
+// the reason is stored with it and logged (EventArchived), and it can be run from the archive. So it is with Cooldown on a
+// last attempt. Give tasks with contended keys a MaxRetry of 1 or more: waiting then costs them no retry.
 //
 // A task whose asynq.Deadline passes while it waits fails as in asynq. A timeout or cancellation counts a
 // retry, although the first handler may yet succeed; the retry then finds it completed. A timeout on the last
@@ -153,8 +186,8 @@
 //
 // # Producers
 //
-// Where the identity of tasks is in their payload (WithIdentity), [Runner.Enqueue] enqueues one of each, over types and
-// queues, as far as the identity leaves those out. It returns [ErrCompleted] for as long as the completion is recorded
+// Where the identity of tasks is in their payload, [Runner.Enqueue] enqueues one of each, over queues (WithIdentity), and over
+// types as well (WithSharedIdentity). It returns [ErrCompleted] for as long as the completion is recorded
 // (WithRetention), and [ErrEnqueued]
 //
 //   - for the same time from when it was enqueued, whatever has become of it: a task that was archived can be run from

@@ -87,30 +87,32 @@ func (r *Runner) process(ctx context.Context, t *asynq.Task, next asynq.Handler)
 
 // run calls the handler, in a context that also ends when a lease is lost.
 func (d *delivery) run(ctx context.Context, held leases, next asynq.Handler) error {
-	run, stop := core.Join(held.innermost().Context(), held[0].Context(), ctx)
+	others := []context.Context{ctx, held[0].Context()}
+	run, stop := core.Join(held.innermost().Context(), others[:len(held)]...)
 	defer stop()
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	returned := make(chan struct{})
-	defer close(returned)
-	watching.Go(func() { d.watch(ctx, returned) })
+	defer d.watch(ctx)()
 	err := next.ProcessTask(NewContext(run, Execution{d.keys[0], held.innermost().FencingToken()}), d.task)
 	return d.judge(ctx, run, err)
 }
 
 // watch says when a handler has not returned a grace after its context ended, which is when core ceases to renew its
-// leases.
-func (d *delivery) watch(ctx context.Context, returned <-chan struct{}) {
-	select {
-	case <-returned:
-		return
-	case <-ctx.Done():
-	}
-	select {
-	case <-returned:
-	case <-time.After(d.grace):
-		d.event(ctx, EventAbandoned)
-		d.log(ctx).Error("queuelock: the handler has not returned although its context has ended: its leases are not renewed any more, and another delivery may run beside it",
-			"after", d.grace, "cause", context.Cause(ctx))
+// leases. The function that it returns notes that the handler has.
+func (d *delivery) watch(ctx context.Context) (over func()) {
+	returned, watched := make(chan struct{}), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(watched)
+		select {
+		case <-returned:
+		case <-time.After(d.grace):
+			d.event(ctx, EventAbandoned)
+			d.log(ctx).Error("queuelock: the handler has not returned although its context has ended: its leases are not renewed any more, and another delivery may run beside it",
+				"after", d.grace, "cause", context.Cause(ctx))
+		}
+	})
+	return func() {
+		close(returned)
+		if !stop() {
+			<-watched
+		}
 	}
 }

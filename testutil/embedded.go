@@ -103,7 +103,7 @@ func Clients(nodes []*Node) []redis.UniversalClient {
 func (n *Node) Name() string { return n.name }
 
 // Client returns a new client of the node with the options go-redis has by
-// default. The node closes it.
+// default, but small buffers. The node closes it.
 //
 // In a bubble, give a client that may have more commands under way than its
 // PoolSize (10 per CPU by default) a larger one: go-redis waits for a free
@@ -119,6 +119,12 @@ func (n *Node) ClientWith(adjust func(*redis.Options)) *redis.Client {
 		// Both would greet every connection with commands miniredis rejects.
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		// Tests dial many connections for a few requests each: to clear the buffers of 32 KiB, and of 128 KiB for pipelines,
+		// takes longer than the requests.
+		ReadBufferSize:          4096,
+		WriteBufferSize:         4096,
+		PipelineReadBufferSize:  4096,
+		PipelineWriteBufferSize: 4096,
 	}
 	if adjust != nil {
 		adjust(opts)

@@ -140,7 +140,8 @@ func TestTickAtTheMomentOfElection(t *testing.T) {
 		awaitLeader(t, r)
 		minute := untilMinute(5 * time.Second) // it has looked for what it missed, in vain
 		w.want()
-		r.follow(&Claim{job: r.Job, tick: newTick(Tick{At: minute, Exact: true}, r.policy)}, ErrNotLeader)
+		c := &Claim{job: r.Job, tick: newTick(Tick{At: minute, Exact: true}, r.policy), scheduled: true}
+		c.follow(ErrNotLeader)
 		time.Sleep(time.Second)
 		w.want(minute)
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 )
 
 // claim takes what a run needs, or nothing. It does not wait for runs of others: the host may schedule the job's next tick
-// only after it has returned. ended, if not nil, is told of the end, or why there is no run.
-func (j *Job) claim(ctx context.Context, t tick, ended func(*Claim, error)) (*Claim, error) {
-	r := &Claim{job: j, tick: t, ended: ended, ctx: ctx, leave: func() {}}
+// only after it has returned. What the host has scheduled is followed where it does not start.
+func (j *Job) claim(ctx context.Context, t tick, scheduled bool) (*Claim, error) {
+	r := &Claim{job: j, tick: t, scheduled: scheduled, ctx: ctx, leave: func() {}}
 	for _, step := range []func() error{
 		r.await,       // the tick, by the nodes' clocks, if this replica leads or needs not
 		r.enter,       // open, and it leads if it must
@@ -46,7 +47,7 @@ func (r *Claim) refuse(err error) (*Claim, error) {
 	}
 	err = explain(err)
 	r.event(meaningOf(err).event)
-	r.tell(err)
+	r.follow(err)
 	return nil, &Error{Job: j.name, Tick: r.tick.At, Err: err}
 }
 
@@ -240,14 +241,7 @@ func (r *Claim) takeJob() (err error) {
 // catchesUp reports whether a run goes on in this process that is late for want of a leader or of nodes. What falls due
 // meanwhile follows it, and is not skipped; but what falls due while that runs, is: there is no queue.
 func (j *Job) catchesUp() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for r := range j.running {
-		if r.tick.late && !r.tick.deferred && r.tick.trigger == "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(j.runs(), func(r *Claim) bool { return r.tick.late && !r.tick.deferred && r.tick.trigger == "" })
 }
 
 // settle records the end of a tick that does not run.
@@ -282,7 +276,7 @@ func (j *Job) unprotected(r *Claim, why error) (*Claim, bool) {
 	if !j.service.gate.Enter() {
 		return nil, false
 	}
-	bare := &Claim{job: j, tick: r.tick, ended: r.ended, ctx: r.ctx, term: r.ctx, leave: j.service.gate.Leave, attempt: 1}
+	bare := &Claim{job: j, tick: r.tick, scheduled: r.scheduled, ctx: r.ctx, term: r.ctx, leave: j.service.gate.Leave, attempt: 1}
 	bare.prepare()
 	j.service.locker.Logger().Warn("tick: runs unprotected, on every replica that the tick reaches", "job", j.name, "tick", r.tick.id, "err", why)
 	j.mu.Lock()

@@ -16,9 +16,9 @@ func TestEarlyReplica(t *testing.T) {
 		for _, ahead := range []time.Duration{40 * time.Millisecond, 350 * time.Millisecond, 5 * time.Second, 40 * time.Second} {
 			t.Run(fmt.Sprintf("%v, %d replicas", ahead, replicas), func(t *testing.T) {
 				bubble(t, func(t *testing.T, w *world) {
-					w.replica("early", plan{ahead: ahead})
+					w.replica("early", plan{period: time.Second, ahead: ahead})
 					for i := range replicas - 1 {
-						w.replica(fmt.Sprint(i), plan{})
+						w.replica(fmt.Sprint(i), plan{period: time.Second})
 					}
 					first := untilMinute(500 * time.Millisecond)
 					w.forget()
@@ -38,7 +38,7 @@ func TestEarlyReplica(t *testing.T) {
 // Runs that last longer than the period have ticks skipped, also where each tick came too early: there is no queue.
 func TestEarlyReplicaOfALongJob(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.replica("early", plan{ahead: 5 * time.Second, work: func(context.Context) error {
+		w.replica("early", plan{period: time.Second, ahead: 5 * time.Second, work: func(context.Context) error {
 			time.Sleep(2500 * time.Millisecond)
 			return nil
 		}})
@@ -72,7 +72,7 @@ func TestClockPastTheLimit(t *testing.T) {
 	for _, ahead := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
 		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				r := w.replica("off", plan{idle: true, ahead: ahead})
+				r := w.replica("off", plan{period: time.Second, idle: true, ahead: ahead})
 				time.Sleep(10 * time.Second)
 				began := time.Now()
 				if err := r.RunDue(t.Context()); !errors.Is(err, ErrClock) || time.Since(began) > time.Second {
@@ -89,7 +89,7 @@ func TestSpread(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		of := map[string]time.Duration{"a": 0, "b": 200 * time.Millisecond, "c": 0}
 		for name, ahead := range of {
-			w.replica(name, plan{ahead: ahead})
+			w.replica(name, plan{period: time.Second, ahead: ahead})
 		}
 		time.Sleep(300*time.Second + 500*time.Millisecond)
 		share, per := map[string]int{}, map[time.Time]int{}

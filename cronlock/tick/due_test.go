@@ -22,7 +22,7 @@ func (o only) Next(after time.Time) time.Time {
 
 func (w *world) alone(schedule interface{ Next(time.Time) time.Time }, work func(context.Context) error, opts ...JobOption) *replica {
 	w.t.Helper()
-	return w.replica("alone", plan{idle: true, work: work, job: append([]JobOption{WithSchedule(schedule)}, opts...)})
+	return w.replica("alone", plan{work: work, job: append([]JobOption{WithSchedule(schedule)}, opts...)})
 }
 
 // What is due is the latest tick, however long ago, and what is over by more than the grace is missed.
@@ -71,7 +71,7 @@ func TestRunDueBeforeAnyTick(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				r := w.replica("alone", plan{idle: true, job: []JobOption{schedule}})
+				r := w.replica("alone", plan{job: []JobOption{schedule}})
 				err := r.RunDue(t.Context())
 				var refused *Error
 				if !errors.Is(err, ErrNotDue) || !errors.As(err, &refused) || refused.Job != "job" || !refused.Tick.IsZero() {

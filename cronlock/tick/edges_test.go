@@ -70,7 +70,7 @@ func TestElectedBetweenCallAndTick(t *testing.T) {
 func TestFirstTicksOfAnEarlyLeader(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		at := untilMinute(0)
-		w.replica("early", plan{ahead: 5 * time.Second, elected: true})
+		w.replica("early", plan{period: time.Second, ahead: 5 * time.Second, elected: true})
 		time.Sleep(10*time.Second + 500*time.Millisecond)
 		w.want(ticks(at.Add(time.Second), time.Second, 10)...)
 	})
@@ -79,9 +79,9 @@ func TestFirstTicksOfAnEarlyLeader(t *testing.T) {
 // A replica whose clock is off by far, and which does not lead, keeps nothing of the ticks that it refuses.
 func TestRefusalsOfAClockThatIsOff(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		a := w.replica("a", plan{elected: true})
+		a := w.replica("a", plan{period: time.Second, elected: true})
 		awaitLeader(t, a)
-		off := w.replica("off", plan{elected: true, ahead: time.Hour})
+		off := w.replica("off", plan{period: time.Second, elected: true, ahead: time.Hour})
 		time.Sleep(time.Minute)
 		if n := off.service.gate.Inside(); n > 10 {
 			t.Errorf("%d goroutines", n)

@@ -12,10 +12,10 @@ import (
 // A tick that did not start here is followed, where the job's policy wants that: this replica waits until nobody has it,
 // and then has the host run it once more.
 
-// follow decides what becomes of a tick that has not started here on schedule.
-func (j *Job) follow(r *Claim, err error) {
-	t := r.tick
-	if err == nil || r.settled || t.id == "" || !t.shared {
+// follow decides what becomes of the tick, if it has not started here on schedule.
+func (r *Claim) follow(err error) {
+	j, t := r.job, r.tick
+	if err == nil || !r.scheduled || r.settled || t.id == "" || !t.shared {
 		return
 	}
 	class := core.ClassOf(err)
@@ -25,11 +25,8 @@ func (j *Job) follow(r *Claim, err error) {
 		j.oweAt(t.At)
 	case class == core.ClassUnavailable && (j.policy.catchUp > 0 || again && j.policy.catchUp < 0) && j.policy.next != nil:
 		j.owe() // with all the others that the outage has
-	case errors.Is(err, ErrOverlap) && (t.deferred || j.policy.overlap == Replace):
-		t.late = true
-		j.pursue(t)
-	case class == core.ClassUnavailable && again,
-		again && (class == core.ClassHeld || class == core.ClassDone && t.Gap > 0):
+	case errors.Is(err, ErrOverlap) && (t.deferred || j.policy.overlap == Replace),
+		again && (class == core.ClassUnavailable || class == core.ClassHeld || class == core.ClassDone && t.Gap > 0):
 		t.late = true
 		j.pursue(t)
 	}
@@ -176,5 +173,5 @@ func (j *Job) rerun(ctx context.Context, t tick) error {
 			return ctx.Err()
 		}
 	}
-	return j.policy.host.Run(ctx, func(ctx context.Context) (*Claim, error) { return j.claim(ctx, t, nil) })
+	return j.policy.host.Run(ctx, func(ctx context.Context) (*Claim, error) { return j.claim(ctx, t, false) })
 }

@@ -1,7 +1,6 @@
 package tick
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -41,14 +40,22 @@ type ran struct {
 	Run
 	replica    string
 	start, end time.Time
+	claimed    time.Time // when the host asked for it; zero where it did not
 }
 
 // bubble runs f in a bubble, beside those of other tests.
 func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
+	bubbleOn(t, 3, 0, f)
+}
+
+// bubbleOn is bubble with so many nodes, which start so long after midnight.
+func bubbleOn(t *testing.T, nodes int, after time.Duration, f func(t *testing.T, w *world)) {
+	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, nodes: testutil.NewNodes(t, 3)}
+		time.Sleep(after)
+		w := &world{t: t, nodes: testutil.NewNodes(t, nodes)}
 		w.first = locktest.NewOn(t, w.nodes, core.WithObserver(w.events.Observer()))
 		f(t, w)
 	})
@@ -63,11 +70,12 @@ func (e every) Next(after time.Time) time.Time {
 
 // A plan is how a replica differs.
 type plan struct {
-	period  time.Duration // default: a second
+	period  time.Duration // of its schedule; 0: it has none, and its host never calls
+	idle    bool          // its host never calls all the same
 	work    func(ctx context.Context) error
 	ahead   time.Duration // of its clock
 	elected bool          // WithElector
-	idle    bool          // its host never calls
+	opts    []Option
 	job     []JobOption
 }
 
@@ -89,10 +97,9 @@ type replica struct {
 // replica starts one.
 func (w *world) replica(name string, p plan) *replica {
 	w.t.Helper()
-	p.period = cmp.Or(p.period, time.Second)
 	r := &replica{w: w, name: name, locks: w.first.Replica(), plan: p}
 	clock := func() time.Time { return time.Now().Add(p.ahead) }
-	opts := []Option{WithClock(clock)}
+	opts := append([]Option{WithClock(clock)}, p.opts...)
 	if p.elected {
 		e, err := leader.New(r.locks.Locker, "group")
 		if err != nil {
@@ -104,12 +111,16 @@ func (w *world) replica(name string, p plan) *replica {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if r.Job, err = s.Add("job", r.work, append([]JobOption{WithSchedule(every(p.period))}, p.job...)...); err != nil {
+	job := p.job
+	if p.period > 0 {
+		job = append([]JobOption{WithSchedule(every(p.period))}, job...)
+	}
+	if r.Job, err = s.Add("job", r.work, job...); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(w.t.Context())
 	r.stop = stop
-	if !p.idle {
+	if p.period > 0 && !p.idle {
 		r.calls.Go(func() { r.host(ctx, clock) })
 	}
 	w.t.Cleanup(r.end)
@@ -136,7 +147,7 @@ func (r *replica) host(ctx context.Context, clock func() time.Time) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		r.calls.Go(func() {
-			err := r.RunDue(ctx)
+			err := r.RunDue(context.WithValue(ctx, claimedKey{}, time.Now()))
 			r.w.mu.Lock()
 			defer r.w.mu.Unlock()
 			r.w.errs = append(r.w.errs, err)
@@ -144,10 +155,13 @@ func (r *replica) host(ctx context.Context, clock func() time.Time) {
 	}
 }
 
+type claimedKey struct{}
+
 // work is the job's function.
 func (r *replica) work(ctx context.Context) error {
 	run, _ := FromContext(ctx)
-	of := ran{Run: run, replica: r.name, start: time.Now()}
+	claimed, _ := ctx.Value(claimedKey{}).(time.Time)
+	of := ran{Run: run, replica: r.name, start: time.Now(), claimed: claimed}
 	r.w.mu.Lock()
 	n := len(r.w.runs)
 	r.w.runs = append(r.w.runs, of)

@@ -24,7 +24,6 @@ type Job struct {
 	owing  atomic.Bool // there may be ticks to catch up; see owe
 
 	mu       sync.Mutex
-	running  map[*Claim]struct{}
 	followed map[string]struct{} // ticks whose holders are followed
 	heard    map[string]uint64   // triggers, and the term in which they were pursued here; 0 without an elector
 	seen     time.Time           // the last tick that the host called for
@@ -33,7 +32,7 @@ type Job struct {
 
 func newJob(s *Service, name string, fn func(context.Context) error, p policy) *Job {
 	j := &Job{service: s, name: name, fn: fn, policy: p, turn: make(chan struct{}, 1), added: s.Now(),
-		running: map[*Claim]struct{}{}, followed: map[string]struct{}{}}
+		followed: map[string]struct{}{}}
 	j.gone, j.remove = context.WithCancel(s.closing)
 	return j
 }
@@ -86,7 +85,7 @@ func (j *Job) Claim(ctx context.Context, t Tick) (*Claim, error) {
 	if j.skips(t.At) && j.behind(of) {
 		return nil, &Error{Job: j.name, Tick: t.At, Err: fmt.Errorf("%w: those before it are caught up first", ErrEarly)}
 	}
-	return j.claim(ctx, of, j.follow)
+	return j.claim(ctx, of, true)
 }
 
 // skips reports whether the host has not called for all ticks before this one: the process was asleep, or its clock is ahead,
@@ -115,7 +114,7 @@ func (j *Job) behind(t tick) bool {
 	}
 	ticks, _ := j.missed()
 	for at := j.policy.next(now); at.Before(t.At) && !at.IsZero(); at = j.policy.next(at) { // this replica's clock is ahead
-		ticks = append(ticks, newTick(Tick{At: at, Exact: true, Next: j.policy.next(at), Period: t.Period}, j.policy))
+		ticks = append(ticks, newTick(j.policy.tickAt(at), j.policy))
 	}
 	before := slices.DeleteFunc(ticks, func(m tick) bool { return !m.At.Before(t.At) })
 	if len(before) == 0 {
@@ -134,7 +133,7 @@ func (j *Job) Pursue(t Tick) { j.pursue(newTick(t, j.policy)) }
 func (j *Job) Local() Local {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return Local{Running: len(j.running), Following: len(j.followed)}
+	return Local{Running: len(j.runs()), Following: len(j.followed)}
 }
 
 // A Local is what a replica does with a job.

@@ -50,20 +50,28 @@ func (j *Job) between(after, until time.Time, n int) (ticks []tick) {
 		after = j.bare
 	}
 	j.mu.Unlock()
-	next := j.policy.next
-	var all []time.Time
-	for at := next(after); !at.IsZero() && !at.After(until); at = next(at) {
-		if all = append(all, at); len(all) > 2*n {
-			all = append(all[:0], last(n, all)...)
-		}
-	}
-	for _, at := range last(n, all) {
-		following := next(at)
-		t := newTick(Tick{At: at, Exact: true, Next: following, Period: max(following.Sub(at), 0)}, j.policy)
+	for _, at := range j.policy.instants(after, until, n) {
+		t := newTick(j.policy.tickAt(at), j.policy)
 		t.late = true
 		ticks = append(ticks, t)
 	}
 	return ticks
+}
+
+// instants returns the latest n that the schedule names after one instant and until another, in their order.
+func (p *policy) instants(after, until time.Time, n int) (all []time.Time) {
+	for at := p.next(after); !at.IsZero() && !at.After(until); at = p.next(at) {
+		if all = append(all, at); len(all) > 2*n {
+			all = append(all[:0], last(n, all)...)
+		}
+	}
+	return last(n, all)
+}
+
+// tickAt is the tick of an instant that the schedule names.
+func (p *policy) tickAt(at time.Time) Tick {
+	next := p.next(at)
+	return Tick{At: at, Exact: true, Next: next, Period: max(next.Sub(at), 0)}
 }
 
 // Due returns the tick that [Job.RunDue] would run, for a host that claims it, or has another process run it. It reports
@@ -84,12 +92,11 @@ func (j *Job) Due() (Tick, bool) {
 			continue
 		}
 		for {
-			following := next(at)
-			period := following.Sub(at)
-			if following.IsZero() || following.After(by.Add(min(period/10, time.Second))) {
-				return Tick{At: at, Exact: true, Next: following, Period: max(period, 0)}, true
+			t := j.policy.tickAt(at)
+			if t.Next.IsZero() || t.Next.After(by.Add(min(t.Period/10, time.Second))) {
+				return t, true
 			}
-			at = following
+			at = t.Next
 		}
 	}
 	return Tick{}, false

@@ -14,63 +14,63 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-func arePaused(all []*member, want bool) {
+func arePaused(all []*replica, want bool) {
 	for _, m := range all {
 		m.isPaused(want)
 	}
 }
 
 // runsAllTheSame runs the job on each by hand, and triggers it.
-func (c *crew) runsAllTheSame(all []*member, before int) {
-	c.t.Helper()
+func (w *world) runsAllTheSame(all []*replica, before int) {
+	w.t.Helper()
 	for i, m := range all {
-		c.do(func(ctx context.Context) error { return m.Run(ctx, Tick{}) })
+		w.do(func(ctx context.Context) error { return m.Run(ctx, Tick{}) })
 		m.trigger(fmt.Sprint(i))
 		time.Sleep(time.Second)
 	}
 	time.Sleep(time.Second)
-	if n := len(c.ran()) - before; n != 3+3 {
-		c.t.Errorf("%d starts, want 3 by hand and 3 that were triggered: %v", n, c.ran())
+	if n := len(w.ran()) - before; n != 3+3 {
+		w.t.Errorf("%d starts, want 3 by hand and 3 that were triggered: %v", n, w.ran())
 	}
 }
 
 // Any replica pauses the job on all of them, also on such as start later, and any resumes it. What falls due meanwhile is
 // not run later, and what runs goes on.
 func TestPause(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
+	bubble(t, func(t *testing.T, w *world) {
 		began := time.Now().Add(time.Second)
-		all := c.members(post{every: time.Second, job: []JobOption{WithCatchUp(10)}})
+		all := w.replicas(3, plan{period: time.Second, job: []JobOption{WithCatchUp(10)}})
 		time.Sleep(5*time.Second + 500*time.Millisecond)
-		c.do(all[1].Pause)
-		c.do(all[2].Pause)
+		w.do(all[1].Pause)
+		w.do(all[2].Pause)
 		paused := time.Now()
-		before := len(c.ran())
-		if n := c.within(began, paused); n != 5 {
+		before := len(w.ran())
+		if n := w.within(began, paused); n != 5 {
 			t.Fatalf("%d ticks ran before the pause", n)
 		}
-		late := c.join("3", post{every: time.Second, job: []JobOption{WithCatchUp(10)}})
+		late := w.replica("3", plan{period: time.Second, job: []JobOption{WithCatchUp(10)}})
 		time.Sleep(10 * time.Second)
 		arePaused(append(all, late), true)
-		c.runsAllTheSame(all, before)
-		c.do(late.Resume)
-		c.do(all[0].Resume)
+		w.runsAllTheSame(all, before)
+		w.do(late.Resume)
+		w.do(all[0].Resume)
 		resumed := time.Now()
 		arePaused(append(all, late), false)
 		time.Sleep(10 * time.Second)
-		if n := c.within(paused, resumed); n > 0 {
+		if n := w.within(paused, resumed); n > 0 {
 			t.Errorf("%d ticks ran that fell due in the pause", n)
 		}
-		if n := c.within(resumed, time.Now()); n != 10 {
+		if n := w.within(resumed, time.Now()); n != 10 {
 			t.Errorf("%d ticks ran after the pause", n)
 		}
-		if n := c.events.Count("cronlock " + string(EventPaused)); n < 13 || n > 14 {
-			t.Errorf("%d ticks were skipped: %v", n, c.events.Counts())
+		if n := w.events.Count("cronlock " + string(EventPaused)); n < 13 || n > 14 {
+			t.Errorf("%d ticks were skipped: %v", n, w.events.Counts())
 		}
 		_, err := all[0].Claim(t.Context(), Tick{At: paused.Truncate(time.Second).Add(3 * time.Second), Exact: true})
 		if !errors.Is(err, core.ErrDone) || !strings.Contains(err.Error(), string(Paused)) {
 			t.Errorf("a tick of the pause: %v", err)
 		}
-		for _, err := range c.refused {
+		for _, err := range w.failed() {
 			if err != nil && !IsExpected(err) {
 				t.Error(err)
 			}
@@ -80,13 +80,13 @@ func TestPause(t *testing.T) {
 
 // Who lets a tick of the pause pass, by a record of its own, does not let another run it later.
 func TestPausedTickThatNobodyClaimed(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
-		m := c.join("0", post{})
+	bubble(t, func(t *testing.T, w *world) {
+		m := w.replica("0", plan{})
 		due := time.Now().Add(2 * time.Second)
 		time.Sleep(time.Second)
-		c.do(m.Pause)
+		w.do(m.Pause)
 		time.Sleep(2 * time.Second)
-		c.do(m.Resume)
+		w.do(m.Resume)
 		err := m.Run(t.Context(), Tick{At: due, Exact: true})
 		if !errors.Is(err, ErrPaused) || !IsExpected(err) {
 			t.Errorf("a tick that fell due in the pause: %v", err)
@@ -102,20 +102,20 @@ func TestPausedTickThatNobodyClaimed(t *testing.T) {
 
 // A run whose replica dies is not run again in a pause: the tick is over.
 func TestPauseOfARerun(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
+	bubble(t, func(t *testing.T, w *world) {
 		at := time.Now()
 		hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		a, b := c.join("a", post{job: []JobOption{AtLeastOnce(3)}, work: hang}), c.join("b", post{job: []JobOption{AtLeastOnce(3)}})
+		a, b := w.replica("a", plan{job: []JobOption{AtLeastOnce(3)}, work: hang}), w.replica("b", plan{job: []JobOption{AtLeastOnce(3)}})
 		a.calls.Go(func() { _ = a.Run(t.Context(), Tick{At: at, Exact: true}) })
 		time.Sleep(time.Second)
 		if err := b.Run(t.Context(), Tick{At: at, Exact: true}); !errors.Is(err, core.ErrHeld) {
 			t.Fatal(err)
 		}
-		c.do(b.Pause)
-		a.die()
+		w.do(b.Pause)
+		a.crash()
 		time.Sleep(30 * time.Second)
-		if n := b.Local().Following; len(c.ran()) != 1 || n > 0 {
-			t.Errorf("started %v; %d ticks are followed", c.ran(), n)
+		if n := b.Local().Following; len(w.ran()) != 1 || n > 0 {
+			t.Errorf("started %v; %d ticks are followed", w.ran(), n)
 		}
 	})
 }
@@ -126,39 +126,39 @@ func TestPauseAtAnyMoment(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			const eve = 23*time.Hour + 59*time.Minute + 30*time.Second // it goes on over the turn of a day
-			inCrewOn(t, 3, eve, func(t *testing.T, c *crew) { pauseAtAnyMoment(t, c, rand.New(rand.NewPCG(seed, 0))) })
+			bubbleOn(t, 3, eve, func(t *testing.T, w *world) { pauseAtAnyMoment(t, w, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 }
 
-func pauseAtAnyMoment(t *testing.T, c *crew, r *rand.Rand) {
-	var all []*member
+func pauseAtAnyMoment(t *testing.T, w *world, r *rand.Rand) {
+	var all []*replica
 	for i := range 3 {
-		all = append(all, c.join(fmt.Sprint(i), post{every: time.Second, ahead: time.Duration(r.IntN(600)-300) * time.Millisecond}))
+		all = append(all, w.replica(fmt.Sprint(i), plan{period: time.Second, ahead: time.Duration(r.IntN(600)-300) * time.Millisecond}))
 	}
 	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 	for range 8 {
-		for _, n := range c.nodes {
+		for _, n := range w.nodes {
 			n.Slow(upTo(60 * time.Millisecond))
 		}
 		from := all[r.IntN(3)]
 		time.Sleep(upTo(3 * time.Second))
-		c.do(from.Pause)
+		w.do(from.Pause)
 		paused := time.Now()
 		time.Sleep(upTo(3 * time.Second))
 		resumes := time.Now()
-		c.do(all[r.IntN(3)].Resume)
+		w.do(all[r.IntN(3)].Resume)
 		resumed := time.Now()
 		time.Sleep(4 * time.Second)
-		for _, s := range c.ran() {
+		for _, s := range w.ran() {
 			within := func(at time.Time, margin time.Duration) bool {
 				return at.After(paused) && at.Before(resumes.Add(-margin))
 			}
-			if s.claimed.After(paused) && within(s.at, 0) || within(s.Tick, 100*time.Millisecond) {
-				t.Errorf("tick %v, claimed at %v, started at %v on %s, paused from %v to %v", s.Tick, s.claimed, s.at, s.by, paused, resumes)
+			if s.claimed.After(paused) && within(s.start, 0) || within(s.Tick, 100*time.Millisecond) {
+				t.Errorf("tick %v, claimed at %v, started at %v on %s, paused from %v to %v", s.Tick, s.claimed, s.start, s.replica, paused, resumes)
 			}
 		}
-		if n := c.within(resumed.Add(500*time.Millisecond), resumed.Add(3*time.Second+500*time.Millisecond)); n != 3 {
+		if n := w.within(resumed.Add(500*time.Millisecond), resumed.Add(3*time.Second+500*time.Millisecond)); n != 3 {
 			t.Errorf("%d ticks ran in three seconds after Resume", n)
 		}
 	}
@@ -166,37 +166,37 @@ func pauseAtAnyMoment(t *testing.T, c *crew, r *rand.Rand) {
 
 // A pause lasts: for days, for longer than any record, while the replicas are replaced, and while there are none.
 func TestPauseLasts(t *testing.T) {
-	inCrewOn(t, 1, 0, func(t *testing.T, c *crew) {
-		p := post{every: 12 * time.Hour, opts: []Option{WithTriggerPoll(6 * time.Hour)}}
-		all := c.members(p)
+	bubbleOn(t, 1, 0, func(t *testing.T, w *world) {
+		p := plan{period: 12 * time.Hour, opts: []Option{WithTriggerPoll(6 * time.Hour)}}
+		all := w.replicas(3, p)
 		time.Sleep(time.Hour)
-		c.do(all[0].Pause)
+		w.do(all[0].Pause)
 		time.Sleep(3 * day)
 		all[1].isPaused(true)
-		all = append(all, c.join("3", p))
-		all[0].leave()
-		all[2].leave()
+		all = append(all, w.replica("3", p))
+		all[0].end()
+		all[2].end()
 		time.Sleep(60 * day)
-		all[1].leave()
-		all = append(all, c.join("4", p))
+		all[1].end()
+		all = append(all, w.replica("4", p))
 		all[4].isPaused(true)
 		time.Sleep(day)
-		all[3].leave()
-		all[4].leave()
+		all[3].end()
+		all[4].end()
 		time.Sleep(27 * day)
-		last := c.join("5", p)
+		last := w.replica("5", p)
 		last.isPaused(true)
 		time.Sleep(2 * day)
-		if n := len(c.ran()); n > 0 {
+		if n := len(w.ran()); n > 0 {
 			t.Errorf("%d runs", n)
 		}
-		c.do(last.Resume)
+		w.do(last.Resume)
 		time.Sleep(2 * day)
-		if n := len(c.ran()); n != 4 {
+		if n := len(w.ran()); n != 4 {
 			t.Errorf("%d runs in two days", n)
 		}
 		kept := 0
-		for _, k := range c.nodes[0].Keys() {
+		for _, k := range w.nodes[0].Keys() {
 			if strings.Contains(k, "/5:board/") && strings.Contains(k, "}r:") {
 				kept++
 			}
@@ -208,14 +208,14 @@ func TestPauseLasts(t *testing.T) {
 }
 
 // pauseOrResume has each do one of the two, all at once, and returns how many have paused.
-func (c *crew) pauseOrResume(all []*member, r *rand.Rand) (pauses int) {
+func (w *world) pauseOrResume(all []*replica, r *rand.Rand) (pauses int) {
 	var wg sync.WaitGroup
 	for _, m := range all {
 		f := m.Resume
 		if r.IntN(2) == 0 {
 			f, pauses = m.Pause, pauses+1
 		}
-		wg.Go(func() { c.do(f) })
+		wg.Go(func() { w.do(f) })
 	}
 	wg.Wait()
 	return pauses
@@ -223,11 +223,11 @@ func (c *crew) pauseOrResume(all []*member, r *rand.Rand) (pauses int) {
 
 // What each of several replicas pauses or resumes at once comes about, and all replicas say the same.
 func TestPauseAndResumeAtOnce(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
-		all := c.members(post{every: time.Second})
+	bubble(t, func(t *testing.T, w *world) {
+		all := w.replicas(3, plan{period: time.Second})
 		r := rand.New(rand.NewPCG(1, 2))
 		for range 20 {
-			pauses := c.pauseOrResume(all, r)
+			pauses := w.pauseOrResume(all, r)
 			is, err := all[0].service.paused(t.Context())
 			if _, paused := is["job"]; err != nil || paused && pauses == 0 || !paused && pauses == 3 {
 				t.Errorf("paused is %v, %v after %d of 3 have paused it", is, err, pauses)
@@ -238,7 +238,7 @@ func TestPauseAndResumeAtOnce(t *testing.T) {
 			from := time.Now()
 			to := from.Add(2 * time.Second)
 			time.Sleep(2*time.Second + 200*time.Millisecond) // replicas wait for a moment before they claim a tick
-			if n := c.within(from, to); n != 2*(1-len(is)) {
+			if n := w.within(from, to); n != 2*(1-len(is)) {
 				t.Errorf("%d ticks ran; paused: %v", n, is)
 			}
 		}
@@ -247,39 +247,39 @@ func TestPauseAndResumeAtOnce(t *testing.T) {
 
 // A pause that a bare quorum has is seen whichever quorum answers, and outlives a node that forgets once it has spread.
 func TestPauseOnNodesInTrouble(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
-		all := c.members(post{})
+	bubble(t, func(t *testing.T, w *world) {
+		all := w.replicas(3, plan{})
 		time.Sleep(time.Second)
-		c.nodes[2].Down()
-		c.do(all[0].Pause)
-		all[0].die() // so that it does not offer the record to the third
-		c.nodes[2].Up()
-		c.nodes[0].Down()
+		w.nodes[2].Down()
+		w.do(all[0].Pause)
+		all[0].crash() // so that it does not offer the record to the third
+		w.nodes[2].Up()
+		w.nodes[0].Down()
 		at := time.Now()
 		if err := all[1].Run(t.Context(), Tick{At: at, Exact: true}); !errors.Is(err, ErrPaused) && !errors.Is(err, core.ErrUnavailable) {
 			t.Errorf("with another quorum: %v", err)
 		}
 		time.Sleep(15 * time.Second)
 		all[1].isPaused(true)
-		c.nodes[0].Up()
+		w.nodes[0].Up()
 		time.Sleep(20 * time.Second)
-		c.nodes[1].RestartEmpty()
+		w.nodes[1].RestartEmpty()
 		all[2].isPaused(true)
 		if err := all[2].Run(t.Context(), Tick{At: time.Now(), Exact: true}); !errors.Is(err, ErrPaused) {
 			t.Errorf("with a node that forgot: %v", err)
 		}
-		c.join("3", post{}).isPaused(true)
+		w.replica("3", plan{}).isPaused(true)
 	})
 }
 
 // While nobody can tell whether the job is paused, it does not start, except that it is to run anyway; and even then not
 // where this replica has heard of a pause.
 func TestBoardOutOfReach(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
-		plain := c.join("plain", post{})
-		bold := c.join("bold", post{job: []JobOption{WithRunAnyway(true)}})
+	bubble(t, func(t *testing.T, w *world) {
+		plain := w.replica("plain", plan{})
+		bold := w.replica("bold", plan{job: []JobOption{WithRunAnyway(true)}})
 		refuse := func(with string) {
-			for _, n := range c.nodes[:2] {
+			for _, n := range w.nodes[:2] {
 				n.OnRequest(func(args []string) testutil.Action { return testutil.Action{DropRequest: args[0] == with} })
 			}
 		}
@@ -297,7 +297,7 @@ func TestBoardOutOfReach(t *testing.T) {
 		}
 		refuse("")
 		time.Sleep(10 * time.Second)
-		c.do(plain.Pause)
+		w.do(plain.Pause)
 		time.Sleep(5 * time.Second)
 		refuse("GET")
 		if err := bold.Run(t.Context(), Tick{At: time.Now(), Exact: true}); !errors.Is(err, core.ErrUnavailable) {
@@ -305,7 +305,7 @@ func TestBoardOutOfReach(t *testing.T) {
 		}
 		refuse("")
 		time.Sleep(10 * time.Second)
-		c.do(plain.Resume)
+		w.do(plain.Resume)
 		if err := plain.Run(t.Context(), Tick{At: time.Now(), Exact: true}); err != nil {
 			t.Errorf("after all: %v", err)
 		}
@@ -316,13 +316,13 @@ func TestBoardOutOfReach(t *testing.T) {
 func TestBoardAtTheTurnOfADay(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inCrew(t, func(t *testing.T, c *crew) { boardAtTheTurnOfADay(t, c, rand.New(rand.NewPCG(seed, 1))) })
+			bubble(t, func(t *testing.T, w *world) { boardAtTheTurnOfADay(t, w, rand.New(rand.NewPCG(seed, 1))) })
 		})
 	}
 }
 
 // pauseSome has some of the services pause a job each, nearly at once, on nodes that are slow, and returns how many do.
-func (c *crew) pauseSome(services []*Service, before int, r *rand.Rand) (n int) {
+func (w *world) pauseSome(services []*Service, before int, r *rand.Rand) (n int) {
 	var wg sync.WaitGroup
 	for _, s := range services {
 		if r.IntN(2) == 0 {
@@ -333,23 +333,23 @@ func (c *crew) pauseSome(services []*Service, before int, r *rand.Rand) (n int) 
 		n++
 		wg.Go(func() {
 			time.Sleep(wait)
-			c.do(j.Pause)
+			w.do(j.Pause)
 		})
 	}
-	for _, n := range c.nodes {
+	for _, n := range w.nodes {
 		n.Slow(time.Duration(r.IntN(5)) * time.Millisecond)
 	}
 	wg.Wait()
 	return n
 }
 
-func boardAtTheTurnOfADay(t *testing.T, c *crew, r *rand.Rand) {
+func boardAtTheTurnOfADay(t *testing.T, w *world, r *rand.Rand) {
 	const n = 4
 	base := int64(20000)
 	var mu sync.Mutex
 	services := make([]*Service, n)
 	join := func(i int) {
-		s, err := New(c.first.Replica().Locker, "service")
+		s, err := New(w.first.Replica().Locker, "service")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -374,7 +374,7 @@ func boardAtTheTurnOfADay(t *testing.T, c *crew, r *rand.Rand) {
 	}
 	want := 0
 	for range 4 {
-		want += c.pauseSome(services, want, r)
+		want += w.pauseSome(services, want, r)
 		join(r.IntN(n))
 		for i, s := range services {
 			if all, err := s.paused(t.Context()); err != nil || len(all) != want {

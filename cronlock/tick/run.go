@@ -14,11 +14,11 @@ import (
 // A Claim is what a replica has of one run of a job, from [Job.Claim] to End. Call and End are called in turn, by one
 // goroutine.
 type Claim struct {
-	job   *Job
-	tick  tick
-	ended func(*Claim, error) // told of the end, and why the function was not called; nil: nobody is
-	ctx   context.Context     // the host's
-	term  context.Context     // the same, and ends with the leadership
+	job       *Job
+	tick      tick
+	scheduled bool            // the host has called; and not: it was asked to run the tick
+	ctx       context.Context // the host's
+	term      context.Context // the same, and ends with the leadership
 
 	attempt      int
 	tickLease    *core.Lease // nil: no tick has caused the run
@@ -40,6 +40,18 @@ type Claim struct {
 	why             error // the reason for which it has not begun
 }
 
+// runs are those of the job that are under way in this process.
+func (j *Job) runs() (all []*Claim) {
+	j.service.mu.Lock()
+	defer j.service.mu.Unlock()
+	for r := range j.service.running {
+		if r.job == j {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 // prepare makes the context of the function.
 func (r *Claim) prepare() {
 	info := Run{Service: r.job.service.name, Job: r.job.name, Tick: r.tick.At, Trigger: r.tick.trigger, Attempt: r.attempt}
@@ -55,9 +67,10 @@ func (r *Claim) prepare() {
 	if r.job.policy.overlap == Replace && !r.tick.Next.IsZero() {
 		r.replaceIn(r.tick.Next.Sub(r.job.service.clock()))
 	}
-	r.job.mu.Lock()
-	r.job.running[r] = struct{}{}
-	r.job.mu.Unlock()
+	s := r.job.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[r] = struct{}{}
 }
 
 // leases are those of the tick and of the job, as far as the run has them.
@@ -85,16 +98,10 @@ func (r *Claim) replace() {
 
 // replaceOthers tells the runs of earlier ticks in this process to stop; one by hand, all of the job's.
 func (r *Claim) replaceOthers() {
-	var earlier []*Claim
-	r.job.mu.Lock()
-	for o := range r.job.running {
+	for _, o := range r.job.runs() { // without its lock: that tells an observer, who may look at the job
 		if r.tick.At.IsZero() || o.tick.At.Before(r.tick.At) {
-			earlier = append(earlier, o)
+			o.replace()
 		}
-	}
-	r.job.mu.Unlock()
-	for _, o := range earlier { // which tells an observer, who may look at the job
-		o.replace()
 	}
 }
 
@@ -173,7 +180,7 @@ func (r *Claim) lost() error {
 
 // deposed reports whether the leadership was lost, and not given up.
 func (r *Claim) deposed() bool {
-	return r.term.Err() != nil && errors.Is(context.Cause(r.term), ErrLeadershipLost) && errors.Is(context.Cause(r.term), core.ErrLost)
+	return errors.Is(context.Cause(r.term), ErrLeadershipLost) && errors.Is(context.Cause(r.term), core.ErrLost)
 }
 
 // Err returns why the run could not begin when Call was called, or nil.
@@ -184,12 +191,6 @@ func (r *Claim) Err() error { return r.why }
 func (r *Claim) End() (err error) {
 	r.once.Do(func() { err = r.end() })
 	return err
-}
-
-func (r *Claim) tell(why error) {
-	if r.ended != nil {
-		r.ended(r, why)
-	}
 }
 
 // An ending is what a run comes to.
@@ -252,15 +253,16 @@ func (r *Claim) end() (err error) {
 	wg.Wait()
 	r.unjoin()
 	r.close()
-	r.tell(r.why)
+	r.follow(r.why)
 	return err
 }
 
 // close ends the run in this process.
 func (r *Claim) close() {
-	r.job.mu.Lock()
-	delete(r.job.running, r)
-	r.job.mu.Unlock()
+	s := r.job.service
+	s.mu.Lock()
+	delete(s.running, r)
+	s.mu.Unlock()
 	r.leave()
 }
 

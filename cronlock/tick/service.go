@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,10 +31,11 @@ type Service struct {
 	watched sync.Once
 	listens sync.Once
 
-	mu    sync.Mutex
-	jobs  map[string]*Job
-	board board
-	today func() int64 // the day by the nodes' clocks
+	mu      sync.Mutex
+	jobs    map[string]*Job
+	running map[*Claim]struct{} // also of jobs that were removed
+	board   board
+	today   func() int64 // the day by the nodes' clocks
 }
 
 // New returns a Service of the given name, whose locks are taken with locker: replicas of one service share the name,
@@ -50,7 +52,7 @@ func New(locker *core.Locker, name string, opts ...Option) (*Service, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	s := &Service{config: c, locker: locker, name: name, jobs: map[string]*Job{}, owed: make(chan struct{}, 1),
+	s := &Service{config: c, locker: locker, name: name, jobs: map[string]*Job{}, running: map[*Claim]struct{}{}, owed: make(chan struct{}, 1),
 		self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])}
 	s.today = func() int64 { return s.Now().Unix() / int64(day/time.Second) }
 	s.closing, s.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
@@ -114,15 +116,30 @@ func (s *Service) all() []*Job {
 }
 
 // Close ends the Service: no run starts from now on, with core.ErrClosed as the reason, and runs of others are not
-// followed any more. It waits for own runs to end; when ctx ends first, it returns its cause, and the runs go on under
-// their leases. Close the elector and the Locker after.
+// followed any more. It waits for own runs to end; when ctx ends first, it returns its cause and the names of their jobs, and
+// the runs go on under their leases until the Locker is closed. Close the elector and the Locker after.
 func (s *Service) Close(ctx context.Context) error {
 	s.gate.Close()
 	s.close()
-	if err := s.gate.Wait(ctx); err != nil {
-		return fmt.Errorf("tick: runs are still under way: %w", err)
+	err := s.gate.Wait(ctx)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if jobs := s.busy(); len(jobs) > 0 {
+		return fmt.Errorf("tick: runs are still under way, of %q: %w", jobs, err)
+	}
+	return fmt.Errorf("tick: requests to the nodes are still under way: %w", err)
+}
+
+// busy returns the names of jobs that have runs under way.
+func (s *Service) busy() (jobs []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for r := range s.running {
+		jobs = append(jobs, r.job.name)
+	}
+	slices.Sort(jobs)
+	return slices.Compact(jobs)
 }
 
 // enter lets a run in, and into the term in which this process leads, if it must. The context also ends with the term.

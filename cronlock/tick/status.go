@@ -111,14 +111,13 @@ func (j *Job) latest(ctx context.Context, most int, s *Status) (ticks []tick, er
 		return []tick{newTick(Tick{At: at}, j.policy)}, nil
 	}
 	s.Next = t.Next
-	for back := max(t.Period, time.Second); len(ticks) < most && back < 400*day; back *= 2 {
-		ticks = nil
-		for at := j.policy.next(t.At.Add(-back)); !at.After(t.At) && !at.IsZero(); at = j.policy.next(at) {
-			ticks = append(ticks, newTick(Tick{At: at, Exact: true}, j.policy))
-		}
+	var due []time.Time
+	for back := max(t.Period, time.Second); len(due) < most && back < 400*day; back *= 2 {
+		due = j.policy.instants(t.At.Add(-back), t.At, most)
 	}
-	ticks = last(most, ticks)
-	slices.Reverse(ticks)
+	for _, at := range slices.Backward(due) {
+		ticks = append(ticks, newTick(j.policy.tickAt(at), j.policy))
+	}
 	return ticks, nil
 }
 

@@ -14,8 +14,8 @@ import (
 
 // A trigger is one run for all replicas, however many are asked, and however often.
 func TestTrigger(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
-		all := c.members(post{every: time.Minute, work: func(context.Context) error { time.Sleep(time.Second); return nil }})
+	bubble(t, func(t *testing.T, w *world) {
+		all := w.replicas(3, plan{period: time.Minute, work: func(context.Context) error { time.Sleep(time.Second); return nil }})
 		time.Sleep(10 * time.Second)
 		var wg sync.WaitGroup
 		for _, m := range all {
@@ -29,15 +29,15 @@ func TestTrigger(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		all[1].trigger("")
 		time.Sleep(5 * time.Minute)
-		c.join("3", post{every: time.Minute})
+		w.replica("3", plan{period: time.Minute})
 		all[2].trigger("once")
 		time.Sleep(5 * time.Minute)
-		once := c.triggered("once")
-		if len(once) != 1 || once[0].at.Sub(asked) > time.Second || once[0].Tick.After(once[0].at) || once[0].FencingToken == 0 {
+		once := w.triggered("once")
+		if len(once) != 1 || once[0].start.Sub(asked) > time.Second || once[0].Tick.After(once[0].start) || once[0].FencingToken == 0 {
 			t.Errorf("started %v for triggers at %v", once, asked)
 		}
 		extra, ticks := 0, 0
-		for _, s := range c.ran() {
+		for _, s := range w.ran() {
 			if s.Trigger != "" {
 				extra++
 			} else {
@@ -50,10 +50,10 @@ func TestTrigger(t *testing.T) {
 		if b := all[2].service.known(); len(b.Triggers) != 3 {
 			t.Errorf("recorded are %v", b.Triggers)
 		}
-		if n := c.events.Count("cronlock " + string(EventRerun)); n > 0 {
+		if n := w.events.Count("cronlock " + string(EventRerun)); n > 0 {
 			t.Errorf("%d reruns", n)
 		}
-		if n := c.events.Count("cronlock " + string(EventMissed)); n > 0 {
+		if n := w.events.Count("cronlock " + string(EventMissed)); n > 0 {
 			t.Errorf("%d missed", n)
 		}
 	})
@@ -63,19 +63,19 @@ func TestTrigger(t *testing.T) {
 func TestTriggerWhoseReplicaDies(t *testing.T) {
 	for _, attempts := range []int{1, 2} {
 		t.Run(fmt.Sprint(attempts), func(t *testing.T) {
-			inCrew(t, func(t *testing.T, c *crew) {
+			bubble(t, func(t *testing.T, w *world) {
 				hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-				p := post{job: []JobOption{AtLeastOnce(attempts)}}
-				c.join("0", p)
-				c.join("1", p)
-				a := c.join("a", post{job: p.job, work: hang})
+				p := plan{job: []JobOption{AtLeastOnce(attempts)}}
+				w.replica("0", p)
+				w.replica("1", p)
+				a := w.replica("a", plan{job: p.job, work: hang})
 				time.Sleep(time.Second) // they have looked, and do not look just now
 				a.trigger("id")
 				time.Sleep(5 * time.Minute)
-				a.die()
+				a.crash()
 				time.Sleep(time.Minute)
-				got := c.triggered("id")
-				if len(got) != attempts || got[0].by != "a" || got[attempts-1].Attempt != attempts {
+				got := w.triggered("id")
+				if len(got) != attempts || got[0].replica != "a" || got[attempts-1].Attempt != attempts {
 					t.Errorf("started %v", got)
 				}
 			})
@@ -85,12 +85,12 @@ func TestTriggerWhoseReplicaDies(t *testing.T) {
 
 // One that its replica cannot start is heard of by the others.
 func TestTriggerIsHeard(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
-		c.join("0", post{})
+	bubble(t, func(t *testing.T, w *world) {
+		w.replica("0", plan{})
 		no := Host{Run: func(context.Context, func(context.Context) (*Claim, error)) error { return errors.New("stopped") }, Has: func() bool { return true }}
-		c.join("a", post{job: []JobOption{WithHost(no)}}).trigger("id")
+		w.replica("a", plan{job: []JobOption{WithHost(no)}}).trigger("id")
 		time.Sleep(5 * time.Second)
-		if got := c.triggered("id"); len(got) != 1 || got[0].by != "0" {
+		if got := w.triggered("id"); len(got) != 1 || got[0].replica != "0" {
 			t.Errorf("started %v", got)
 		}
 		time.Sleep(time.Minute)
@@ -99,10 +99,10 @@ func TestTriggerIsHeard(t *testing.T) {
 
 // With an elector it is the leader's, whoever is asked, and its successor's if it dies.
 func TestTriggerIsTheLeaders(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
+	bubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		hangs := false
-		all := c.members(post{led: true, job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
+		all := w.replicas(3, plan{elected: true, job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
 			mu.Lock()
 			hang := hangs
 			hangs = false
@@ -112,7 +112,7 @@ func TestTriggerIsTheLeaders(t *testing.T) {
 			}
 			return ctx.Err()
 		}})
-		first := whoLeads(t, all...)
+		first := awaitLeader(t, all...)
 		followers := all[:0:0]
 		for _, m := range all {
 			if m != first {
@@ -123,10 +123,10 @@ func TestTriggerIsTheLeaders(t *testing.T) {
 		followers[0].trigger("a")
 		followers[1].trigger("a")
 		time.Sleep(5 * time.Second)
-		if got := c.triggered("a"); len(got) != 1 || got[0].by != first.name {
+		if got := w.triggered("a"); len(got) != 1 || got[0].replica != first.name {
 			t.Errorf("started %v, %s leads", got, first.name)
 		}
-		if n := c.events.Count("cronlock " + string(EventNotLeader)); n > 0 {
+		if n := w.events.Count("cronlock " + string(EventNotLeader)); n > 0 {
 			t.Errorf("followers have tried %d times", n)
 		}
 		mu.Lock()
@@ -134,13 +134,13 @@ func TestTriggerIsTheLeaders(t *testing.T) {
 		mu.Unlock()
 		first.trigger("b")
 		time.Sleep(5 * time.Second)
-		first.die()
-		second := whoLeads(t, followers...)
+		first.crash()
+		second := awaitLeader(t, followers...)
 		time.Sleep(30 * time.Second)
-		if got := c.triggered("b"); len(got) != 2 || got[1].by != second.name || got[1].Attempt != 2 {
+		if got := w.triggered("b"); len(got) != 2 || got[1].replica != second.name || got[1].Attempt != 2 {
 			t.Errorf("started %v, %s leads", got, second.name)
 		}
-		if got := c.triggered("a"); len(got) != 1 {
+		if got := w.triggered("a"); len(got) != 1 {
 			t.Errorf("started %v", got)
 		}
 	})
@@ -149,18 +149,18 @@ func TestTriggerIsTheLeaders(t *testing.T) {
 // A trigger waits for a run that goes on, within the misfire grace; ticks that fall due in its own run are skipped, as in
 // any other.
 func TestTriggerMeetsARun(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
+	bubble(t, func(t *testing.T, w *world) {
 		began := time.Now()
-		m := c.join("0", post{every: time.Minute, work: func(context.Context) error { time.Sleep(50 * time.Second); return nil }})
+		m := w.replica("0", plan{period: time.Minute, work: func(context.Context) error { time.Sleep(50 * time.Second); return nil }})
 		time.Sleep(70 * time.Second) // ten seconds into the run
 		m.trigger("id")
 		time.Sleep(2 * time.Minute)
-		got := c.triggered("id")
-		if len(got) != 1 || time.Duration(got[0].at.Second())*time.Second < 50*time.Second {
+		got := w.triggered("id")
+		if len(got) != 1 || time.Duration(got[0].start.Second())*time.Second < 50*time.Second {
 			t.Fatalf("started %v", got)
 		}
-		if n := c.within(began.Add(90*time.Second), began.Add(150*time.Second)); n > 0 {
-			t.Errorf("a tick was not skipped: %v", c.ran())
+		if n := w.within(began.Add(90*time.Second), began.Add(150*time.Second)); n > 0 {
+			t.Errorf("a tick was not skipped: %v", w.ran())
 		}
 		time.Sleep(2 * time.Minute)
 	})
@@ -168,8 +168,8 @@ func TestTriggerMeetsARun(t *testing.T) {
 
 // What cannot be recorded, or is not to be, is an error.
 func TestTriggerRefused(t *testing.T) {
-	inCrew(t, func(t *testing.T, c *crew) {
-		m := c.join("0", post{job: []JobOption{WithOverlap(Allow)}})
+	bubble(t, func(t *testing.T, w *world) {
+		m := w.replica("0", plan{job: []JobOption{WithOverlap(Allow)}})
 		if err := m.Trigger(t.Context(), strings.Repeat("x", maxTriggerLen+1)); !errors.Is(err, core.ErrInvalid) {
 			t.Errorf("an id that is too long: %v", err)
 		}
@@ -179,14 +179,14 @@ func TestTriggerRefused(t *testing.T) {
 		if err := m.Trigger(t.Context(), ""); err == nil {
 			t.Error("one too many")
 		}
-		c.do(m.Pause) // has room
+		w.do(m.Pause) // has room
 		time.Sleep(2 * time.Minute)
 		m.trigger("later")
 		time.Sleep(time.Second)
-		if n := len(c.ran()); n != boardKeeps+1 {
+		if n := len(w.ran()); n != boardKeeps+1 {
 			t.Errorf("%d runs", n)
 		}
-		m.leave()
+		m.end()
 		for _, f := range []func(context.Context) error{m.Pause, m.Resume, func(ctx context.Context) error { return m.Trigger(ctx, "") }} {
 			if err := f(t.Context()); !errors.Is(err, core.ErrClosed) {
 				t.Errorf("after Close: %v", err)
