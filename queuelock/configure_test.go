@@ -265,8 +265,8 @@ func TestConfigureAloneIsSilent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.pass(time.Hour)
-		if len(r.logs.lines) > 0 {
+		r.pass(time.Minute)
+		if r.logs.count("queuelock: ") > 0 { // of core's, none is meant
 			t.Error(&r.logs)
 		}
 	})

@@ -170,7 +170,7 @@ func (r *rig) memory(node int) int {
 	for line := range strings.Lines(info) {
 		fmt.Sscanf(line, "used_memory:%d", &used)
 	}
-	for _, field := range strings.Fields(c.ClientList(r.t.Context()).Val()) {
+	for field := range strings.FieldsSeq(c.ClientList(r.t.Context()).Val()) {
 		var size int
 		if n, _ := fmt.Sscanf(field, "tot-mem=%d", &size); n == 1 {
 			clients += size

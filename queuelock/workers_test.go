@@ -27,11 +27,6 @@ func (r *rig) take(n int) (back func()) {
 	return back
 }
 
-// workers has a server have that many.
-func workersOf(n int) func(*asynq.Config) {
-	return func(cfg *asynq.Config) { cfg.Concurrency = n }
-}
-
 // However a delivery ends, its worker counts as free again, and no more than once: where there are workers to spare, a
 // task waits in place, and where there are not, it does not.
 func TestWorkersAreGivenBack(t *testing.T) {
