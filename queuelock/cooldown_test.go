@@ -243,3 +243,17 @@ func TestNobodyWaitsForAKeyThatRests(t *testing.T) {
 		t.Error(ctx.Err())
 	}
 }
+
+// A brief rest is waited for in place.
+func TestBriefRestIsWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{opts: []Option{field("order")}}, r.cooling(0, 2*time.Second))
+		r.begun(r.enqueue(order(1), asynq.TaskID("cools")))
+		start := time.Now()
+		same := r.enqueue(order(1), asynq.TaskID("same"))
+		r.begun(same)
+		if took := time.Since(start); took < time.Second || r.count(EventContended) > 0 {
+			t.Errorf("ran after %v, %v", took, r.events.Counts())
+		}
+	})
+}

@@ -75,8 +75,10 @@ func (a *absent) send(key, task string, inPlace int, p *pace, slack time.Duratio
 		if a.back[key] == nil {
 			a.back[key] = map[string]time.Time{}
 		}
+		if _, twice := a.back[key][task]; !twice { // as when two deliveries of a task meet
+			a.total++
+		}
 		a.back[key][task] = now.Add(away)
-		a.total++
 	}
 	return away
 }

@@ -8,11 +8,17 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// briefRest is for how long a key may rest (Cooldown, core.MinHold) that tasks wait for in place all the same.
+const briefRest = 3 * time.Second
+
 // maxResting bounds how many keys are remembered to rest; tasks wait in place for further ones.
 const maxResting = 10_000
 
 // rest notes that nobody gets key for that long (Cooldown), and ends the waits for it.
 func (ws *workers) rest(key string, d time.Duration) {
+	if d <= briefRest {
+		return
+	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.resting == nil {
@@ -53,10 +59,10 @@ func (ws *workers) rested(key string) {
 func (d *delivery) orKept(key string, err error) error {
 	switch op, ok := errors.AsType[*core.OpError](err); {
 	case !ok || core.ClassOf(err) != core.ClassHeld:
-	case op.Kept:
+	case op.Kept && op.RetryAfter > briefRest:
 		d.wiring.rest(key, op.RetryAfter)
 	default:
-		if left := d.wiring.rests(key); left > 0 {
+		if left := d.wiring.rests(key); !op.Kept && left > briefRest {
 			return &core.OpError{Op: core.OpAcquire, Key: key, Err: core.ErrHeld, RetryAfter: left, Kept: true}
 		}
 	}

@@ -70,7 +70,7 @@ func (d *delivery) take(ctx context.Context, key string) (*core.Lease, error) {
 		d.wiring.rested(key)
 		return lease, nil
 	}
-	if err = d.orKept(key, err); core.ClassOf(err) == core.ClassHeld && d.conflict == Wait && !kept(err) {
+	if err = d.orKept(key, err); core.ClassOf(err) == core.ClassHeld && d.conflict == Wait && !rests(err) {
 		if lease, err = d.takeInTurn(ctx, key, err); err != nil {
 			err = d.orKept(key, err)
 		}
@@ -132,8 +132,9 @@ func (d *delivery) takeAtLast(ctx context.Context, key string) (*core.Lease, err
 	}
 }
 
-// kept reports whether nobody holds the key, which was left taken when it was released.
-func kept(err error) bool {
+// rests reports whether nobody holds the key, which was left taken when it was released, for longer than is to be waited
+// for.
+func rests(err error) bool {
 	op, ok := errors.AsType[*core.OpError](err)
-	return ok && op.Kept
+	return ok && op.Kept && op.RetryAfter > briefRest
 }
