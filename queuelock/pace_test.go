@@ -37,8 +37,10 @@ func TestAbsent(t *testing.T) {
 			t.Errorf("%d are remembered", a.total)
 		}
 		time.Sleep(longestAway + time.Second)
-		send("last", 0)
-		if a.total != 1 || len(a.back) != 1 {
+		for i := range 20 { // when there is no room
+			send(fmt.Sprint("new", i), 0)
+		}
+		if a.total != 20 || len(a.back) != 1 {
 			t.Errorf("%d are remembered, of %d keys", a.total, len(a.back))
 		}
 	})
