@@ -88,9 +88,11 @@ func closeAtEnd(t testing.TB, what string, c interface{ Close(context.Context) e
 	})
 }
 
+const service = "shop"
+
 func middleware(t testing.TB, locker *core.Locker, opts ...Option) *Middleware {
 	t.Helper()
-	m, err := New(locker, opts...)
+	m, err := New(locker, service, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,11 +211,16 @@ func callWith(ctx context.Context, r http.Handler, method, path, body string, he
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
-	w := httptest.NewRecorder()
+	w := recorder{httptest.NewRecorder()}
 	r.ServeHTTP(w, req)
 	res := w.Result()
 	return reply{res.StatusCode, res.Header, w.Body.String(), nil, res.Proto}
 }
+
+// A recorder is one whose connection can be broken, as those of net/http.
+type recorder struct{ *httptest.ResponseRecorder }
+
+func (recorder) SetWriteDeadline(time.Time) error { return nil }
 
 // A world is a bubble with nodes.
 type world struct {
@@ -264,10 +271,10 @@ func text(s string) gin.HandlerFunc { return func(c *gin.Context) { c.String(200
 
 // routeKey is the key of a route by the values of its parameters.
 func routeKey(route string, values ...string) string {
-	return core.Key(append([]string{"http/route", "", route}, values...)...)
+	return core.Key(append([]string{"http/route", service, "", route}, values...)...)
 }
 
 // scopeKey is that of all routes of a scope.
 func scopeKey(scope string, values ...string) string {
-	return core.Key(append([]string{"http/scope", "", scope}, values...)...)
+	return core.Key(append([]string{"http/scope", service, "", scope}, values...)...)
 }

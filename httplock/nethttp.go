@@ -1,0 +1,142 @@
+package httplock
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// LockHandler is [Middleware.Lock] for net/http. It goes inside the router, which must have set r.Pattern and what
+// r.PathValue returns, as http.ServeMux and chi do:
+//
+//	mux.Handle("PUT /orders/{id}", m.LockHandler(update))
+//
+// Around a router, where neither is known, it answers every request that it would lock with 500. The method and the host of
+// a pattern are no part of the key.
+func (m *Middleware) LockHandler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		plain := &plainWriter{ResponseWriter: w}
+		m.lock(plainHost{plain, r, next}, plain, r)
+	})
+}
+
+// OnceHandler is [Middleware.Once] for net/http, under the conditions of LockHandler:
+//
+//	mux.Handle("POST /orders/{id}/payments", m.OnceHandler(m.LockHandler(pay)))
+func (m *Middleware) OnceHandler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		plain := &plainWriter{ResponseWriter: w}
+		m.once(plainHost{plain, r, next}, plain, r)
+	})
+}
+
+// A plainHost is the entrance for net/http.
+type plainHost struct {
+	w    *plainWriter
+	r    *http.Request
+	next http.Handler
+}
+
+// template is the pattern without its method and host.
+func (h plainHost) template() string {
+	return h.r.Pattern[max(strings.IndexByte(h.r.Pattern, '/'), 0):]
+}
+
+func (h plainHost) param(name string) (string, bool) {
+	return h.r.PathValue(name), strings.Contains(h.r.Pattern, "{"+name) || h.r.PathValue(name) != ""
+}
+
+// unmatched: the middleware is around the router, which would not have called it otherwise.
+func (h plainHost) unmatched() (skip bool) { return false }
+
+func (h plainHost) proceed() { h.next.ServeHTTP(h.w.ResponseWriter, h.r) }
+
+func (h plainHost) run(w *response, r *http.Request) {
+	defer adopt(h.r, r)
+	w.commits = true
+	h.next.ServeHTTP(w, r)
+}
+
+func (h plainHost) answer(status int, body []byte) {
+	h.w.WriteHeader(status)
+	if len(body) > 0 {
+		_, _ = h.w.Write(body) // the client may be gone
+	}
+}
+
+func (h plainHost) leave() { h.w.WriteHeader(statusGone) }
+
+func (h plainHost) refuse(x *exchange, r Refusal) {
+	if r.Kind == EventMisconfigured {
+		x.m.locker.Logger().Error("httplock: misconfigured", "route", x.route, "err", r.Err) // nothing but a look at the routes helps
+	}
+	x.m.httpReply(h.w, h.r, r)
+	h.w.WriteHeader(r.Status) // where the reply is a user's that has left it as it is
+}
+
+// A plainWriter is a writer of net/http's that knows what was sent.
+type plainWriter struct {
+	http.ResponseWriter
+	status, size int
+}
+
+func (w *plainWriter) Status() int {
+	if w.status == 0 {
+		return http.StatusOK
+	}
+	return w.status
+}
+
+func (w *plainWriter) Written() bool { return w.status != 0 }
+
+func (w *plainWriter) Size() int {
+	if !w.Written() {
+		return -1
+	}
+	return w.size
+}
+
+func (w *plainWriter) WriteHeader(status int) {
+	if w.Written() {
+		return
+	}
+	if !informational(status) {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// informational reports whether another status follows.
+func informational(status int) bool {
+	return status >= 100 && status < 200 && status != http.StatusSwitchingProtocols
+}
+
+func (w *plainWriter) WriteHeaderNow() { w.WriteHeader(http.StatusOK) }
+
+func (w *plainWriter) Write(b []byte) (int, error) {
+	w.WriteHeaderNow()
+	n, err := w.ResponseWriter.Write(b)
+	w.size += n
+	return n, err
+}
+
+func (w *plainWriter) WriteString(s string) (int, error) {
+	w.WriteHeaderNow()
+	n, err := io.WriteString(w.ResponseWriter, s)
+	w.size += n
+	return n, err
+}
+
+func (w *plainWriter) Flush() {
+	w.WriteHeaderNow()
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // not everything can
+}
+
+func (w *plainWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *plainWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
