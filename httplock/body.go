@@ -68,11 +68,11 @@ func (x *exchange) readBody(within time.Duration) error {
 	if err != nil {
 		return err
 	}
+	x.body.data, x.body.whole = data.Bytes(), n <= limit
+	x.body.rewind(r)
 	if limited {
 		_ = connection.SetReadDeadline(x.readDeadline()) // as it was
 	}
-	x.body.data, x.body.whole = data.Bytes(), n <= limit
-	x.body.rewind(r)
 	return nil
 }
 

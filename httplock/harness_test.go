@@ -217,10 +217,19 @@ func callWith(ctx context.Context, r http.Handler, method, path, body string, he
 	return reply{res.StatusCode, res.Header, w.Body.String(), nil, res.Proto}
 }
 
+// newRequest is one without a body, as call has it.
+func newRequest(method, path string) *http.Request { return httptest.NewRequest(method, path, nil) }
+
 // A recorder is one whose connection can be broken, as those of net/http.
 type recorder struct{ *httptest.ResponseRecorder }
 
 func (recorder) SetWriteDeadline(time.Time) error { return nil }
+
+func (r recorder) WriteHeader(status int) {
+	if !informational(status) {
+		r.ResponseRecorder.WriteHeader(status)
+	}
+}
 
 // A world is a bubble with nodes.
 type world struct {
@@ -228,6 +237,7 @@ type world struct {
 	nodes  []*testutil.Node
 	events *events // of locker
 	locker *core.Locker
+	lose   func(ctx context.Context) // has locker lose the lease that ctx runs under
 }
 
 // bubble runs f in a bubble, on nodes, with a Locker whose leases last 10s.
@@ -236,7 +246,8 @@ func bubble(t *testing.T, nodes int, f func(w *world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, nodes: testutil.NewNodes(t, nodes), events: &events{}}
-		w.locker = w.replica(core.WithObserver(w.events.Observer()))
+		l := newReplica(w, w.nodes, core.WithObserver(w.events.Observer()))
+		w.locker, w.lose = l.Locker, l.Lose
 		f(w)
 	})
 }

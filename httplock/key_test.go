@@ -248,13 +248,15 @@ func TestBadConfiguration(t *testing.T) {
 		locks := newLocker(t, testutil.NewNodes(t, 1))
 		_, err := New(locks, "", nil, ByParam(), ByParam(""), ByHeader(), ByQuery(""), ByFunc[*gin.Context](nil), WithTenant[*gin.Context](nil), WithScope(""),
 			WithMaxWait(-1), WithMaxHold(-1), WithMaxWaiters(0), WithMaxWaitersTotal(0), WithBodyLimit(-1), WithBuffer(-1),
-			WithBusyStatus(200), WithReply(nil), WithRetention(0))
+			WithBusyStatus(200), WithReply(nil), WithHTTPReply(nil), WithRetention(0),
+			WithMaxBodies(0), WithBodyTimeout(0), ByJSON(), ByJSON("a", ""), WithRecord(nil), WithRecordLimit(-1))
 		if err == nil {
 			t.Fatal("no error")
 		}
 		for _, want := range []string{"an option is nil", "the service's name is empty", "ByParam: no name", "ByParam: name is empty", "ByHeader: no name", "ByQuery: name is empty",
 			"ByFunc: function is nil", "WithTenant: function is nil", "WithScope: scope is empty",
-			"max wait is -1ns", "max hold is -1ns", "max waiters is 0", "max waiters in total is 0", "body limit is -1", "buffer is -1", "busy status is 200", "reply is nil", "retention is 0s"} {
+			"max wait is -1ns", "max hold is -1ns", "max waiters is 0", "max waiters in total is 0", "body limit is -1", "buffer is -1", "busy status is 200", "reply is nil", "reply for net/http is nil", "retention is 0s",
+			"max bodies is 0", "body timeout is 0s", "ByJSON: the path", "WithRecord: function is nil", "record limit is -1"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("the error lacks %q:\n%v", want, err)
 			}
@@ -265,6 +267,9 @@ func TestBadConfiguration(t *testing.T) {
 		}
 		if _, err := m.With(WithMaxWaitersTotal(7)); err == nil {
 			t.Error("With changed the total")
+		}
+		if _, err := m.With(WithMaxBodies(7)); err == nil {
+			t.Error("With changed the most bodies")
 		}
 	})
 }

@@ -45,7 +45,12 @@ func (h plainHost) template() string {
 }
 
 func (h plainHost) param(name string) (string, bool) {
-	return h.r.PathValue(name), strings.Contains(h.r.Pattern, "{"+name) || h.r.PathValue(name) != ""
+	value := h.r.PathValue(name)
+	if value != "" {
+		return value, true
+	}
+	_, rest, _ := strings.Cut(h.r.Pattern, "{"+name)
+	return "", rest != "" && strings.ContainsRune("}.:", rune(rest[0])) // {id}, {id...}, {id:regexp}: it is empty
 }
 
 // unmatched: the middleware is around the router, which would not have called it otherwise.

@@ -128,12 +128,12 @@ func (x *exchange) read(within time.Duration) bool {
 	switch {
 	case err == nil:
 		return true
+	case errors.Is(err, os.ErrDeadlineExceeded): // with which net/http cancels the context as well
+		return x.refuse(EventBodyTimeout, err)
 	case errors.Is(x.r.Context().Err(), context.Canceled):
 		return x.refuse(EventGone, err)
 	case tooLarge:
 		return x.refuse(EventBodyTooLarge, err)
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return x.refuse(EventBodyTimeout, err)
 	}
 	return x.refuse(EventBodyBroken, err)
 }
