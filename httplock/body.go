@@ -70,15 +70,15 @@ func (x *exchange) readBody(within time.Duration) error {
 	}
 	x.body.data, x.body.whole = data.Bytes(), n <= limit
 	x.body.rewind(r)
-	if limited {
-		_ = connection.SetReadDeadline(x.readDeadline()) // as it was
+	if limited && !x.body.whole { // net/http sees to it at the end of a body
+		_ = connection.SetReadDeadline(x.readDeadline()) // as it was, for the handler
 	}
 	return nil
 }
 
-// readDeadline is that of the server, which is as good as none for a body that was read.
+// readDeadline is that of the server.
 func (x *exchange) readDeadline() time.Time {
-	if s := x.server(); s != nil && s.ReadTimeout > 0 && !x.body.whole {
+	if s := x.server(); s != nil && s.ReadTimeout > 0 {
 		return x.asked.Add(s.ReadTimeout)
 	}
 	return time.Time{}

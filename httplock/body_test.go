@@ -161,6 +161,35 @@ func TestStalledBodies(t *testing.T) {
 	}
 }
 
+// The time for the body is that of what is read before the wait; the handler has its own for the rest.
+func TestRestOfABody(t *testing.T) {
+	m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1)), ByParam("id"), WithBodyLimit(10), WithBodyTimeout(time.Second))
+	running := make(chan struct{})
+	r := router()
+	r.POST("/orders/:id", m.Lock, func(c *gin.Context) {
+		close(running)
+		b, err := io.ReadAll(c.Request.Body)
+		c.String(200, "%s %v", b, err)
+	})
+	body, rest := io.Pipe()
+	go func() {
+		fmt.Fprint(rest, "0123456789abcde")
+		<-running
+		<-time.After(1500 * time.Millisecond) // its time has passed
+		fmt.Fprint(rest, "fgh")
+		rest.Close()
+	}()
+	req, _ := http.NewRequest("POST", serve(t, r).URL+"/orders/1", body)
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if b, err := io.ReadAll(res.Body); err != nil || string(b) != "0123456789abcdefgh <nil>" {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
 // A server's own read timeout goes on for what was not read.
 func TestReadTimeoutOfTheServer(t *testing.T) {
 	m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1)), ByParam("id"), WithBodyLimit(10))
