@@ -218,7 +218,7 @@ func TestHandlerAnswers(t *testing.T) {
 		"large":   func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, large) },
 		"nothing": func(w http.ResponseWriter, r *http.Request) {},
 		"status":  func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) },
-		"error":   func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", 403) },
+		"error":   func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusForbidden) },
 		"pieces": func(w http.ResponseWriter, r *http.Request) {
 			for range 4 {
 				io.WriteString(w, large[:50_000])
@@ -233,7 +233,7 @@ func TestHandlerAnswers(t *testing.T) {
 		"hijack": func(w http.ResponseWriter, r *http.Request) {
 			conn, _, err := w.(http.Hijacker).Hijack()
 			if err != nil {
-				http.Error(w, err.Error(), 500)
+				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
 			defer conn.Close()

@@ -43,20 +43,24 @@ func member(object json.RawMessage, name string) (value json.RawMessage, err err
 	if start, _ := members.Token(); start != json.Delim('{') {
 		return nil, fmt.Errorf("%q cannot be looked up: it is not in an object", name)
 	}
+	alike := 0
 	for members.More() {
 		key, _ := members.Token()
 		var v json.RawMessage
 		_ = members.Decode(&v) // it is valid
-		switch have := key.(string); {
-		case !strings.EqualFold(have, name):
-		case value != nil || have != name:
-			return nil, fmt.Errorf("%q is there in more than one way of writing it, or in another than this", name)
-		default:
+		have, _ := key.(string)
+		if strings.EqualFold(have, name) {
+			alike++
+		}
+		if have == name {
 			value = v
 		}
 	}
-	if value == nil {
+	switch {
+	case value == nil:
 		return nil, errors.New("is missing")
+	case alike > 1:
+		return nil, fmt.Errorf("%q is there more than once, or in more than one way of writing it", name)
 	}
 	return value, nil
 }

@@ -18,7 +18,8 @@ func TestOf(t *testing.T) {
 		``:                          `error: "a" cannot be looked up`,
 		`{"a":{"b":1,"b":1}}`:       `error: "b" is there`,
 		`{"a":{"b":1},"A":{"b":1}}`: `error: "a" is there`,
-		`{"a":{"B":1}}`:             `error: "b" is there`,
+		`{"a":{"B":1}}`:             "error: is missing",
+		`{"a":{"B":1,"b":1}}`:       `error: "b" is there`,
 	} {
 		got, err := Of([]byte(document), []string{"a", "b"})
 		if err != nil {
