@@ -344,11 +344,11 @@ func TestMaxHold(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithMaxHold(time.Second))
 		r := router()
-		var ended time.Time
+		ended := make(chan time.Time, 3)
 		handle := func(c *gin.Context) {
 			ctx := c.Request.Context()
 			<-ctx.Done()
-			if ended = time.Now(); ctx.Err() != context.Canceled || core.ClassOf(context.Cause(ctx)) != core.ClassLost {
+			if ended <- time.Now(); ctx.Err() != context.Canceled || core.ClassOf(context.Cause(ctx)) != core.ClassLost {
 				w.Errorf("%v, %v", ctx.Err(), context.Cause(ctx))
 			}
 			if c.Query("stuck") != "" {
@@ -365,6 +365,8 @@ func TestMaxHold(t *testing.T) {
 				w.Errorf("%s: held for %v", path, held)
 			}
 		}
+		<-ended
+		<-ended
 		stuck := background(func() reply { return call(r, "PUT", "/orders/1?stuck=1", "") })
 		synctest.Wait()
 		start := time.Now()
@@ -374,7 +376,7 @@ func TestMaxHold(t *testing.T) {
 		} else {
 			lease.Release(w.Context())
 		}
-		if at := ended.Sub(start); at != time.Second {
+		if at := (<-ended).Sub(start); at != time.Second {
 			w.Errorf("the stuck handler was told after %v", at)
 		}
 		stuck().expect(w, 503, EventLost)

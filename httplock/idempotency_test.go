@@ -220,6 +220,36 @@ func TestNotRecorded(t *testing.T) {
 	})
 }
 
+// A Recovery between Once and Lock makes no outcome of a panic, nor of an answer that was broken off.
+func TestNotRecordedBehindRecovery(t *testing.T) {
+	for name, end := range map[string]func(w *world, c *gin.Context){
+		"panic": func(*world, *gin.Context) { panic("a bug") },
+		"lost": func(w *world, c *gin.Context) {
+			inParts(c.Writer, 2, kept)
+			w.lose(c.Request.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(w *world) {
+				m := middleware(w, w.locker, ByParam("id"))
+				runs := 0
+				r := gin.New()
+				r.POST("/orders/:id", m.Once, gin.Recovery(), m.Lock, func(c *gin.Context) {
+					runs++
+					end(w, c)
+				})
+				for range 2 {
+					call(r, "POST", "/orders/1", "", "Idempotency-Key", "k")
+					time.Sleep(2 * ttl) // of the bubble
+				}
+				if runs != 2 || w.events.count(EventRecorded) != 0 {
+					w.Errorf("%d runs, %d recorded", runs, w.events.count(EventRecorded))
+				}
+			})
+		})
+	}
+}
+
 // What the nodes refuse to record, because the lease was lost, is no outcome either.
 func TestRecordRefused(t *testing.T) {
 	bubble(t, 1, func(w *world) {

@@ -173,41 +173,40 @@ func TestHandlerLost(t *testing.T) {
 		for _, hidden := range []bool{false, true} {
 			for _, key := range []string{"", "k"} {
 				t.Run(fmt.Sprintf("%s, hidden %v, key %q", way, hidden, key), func(t *testing.T) {
-					bubble(t, 1, func(w *world) {
-						h := plain(w, func(rw http.ResponseWriter, r *http.Request) {
-							write(rw)
-							w.lose(r.Context())
-							<-r.Context().Done()
-							if !errors.Is(context.Cause(r.Context()), core.ErrLost) {
-								w.Errorf("ended by %v", context.Cause(r.Context()))
-							}
-						})
-						broken := way != "nothing" && way != "early hints" && !hidden && key == ""
-						func() {
-							defer func() {
-								if p := recover(); (p == http.ErrAbortHandler) != broken {
-									w.Errorf("panic %v", p)
-								}
-							}()
-							out := httptest.NewRecorder()
-							var to http.ResponseWriter = recorder{out}
-							if hidden {
-								to = struct{ http.ResponseWriter }{to}
-							}
-							req := httptest.NewRequest("PUT", "/orders/1", nil)
-							if key != "" {
-								req.Header.Set("Idempotency-Key", key)
-							}
-							h.ServeHTTP(to, req)
-							if out.Code != 503 || !bytes.Contains(out.Body.Bytes(), []byte("httplock:lost")) {
-								w.Errorf("%d %s", out.Code, out.Body)
-							}
-						}()
-						synctest.Wait()
-					})
+					broken := way != "nothing" && way != "early hints" && !hidden && key == ""
+					bubble(t, 1, func(w *world) { handlerLost(w, write, hidden, key, broken) })
 				})
 			}
 		}
+	}
+}
+
+func handlerLost(w *world, write func(w http.ResponseWriter), hidden bool, key string, broken bool) {
+	h := plain(w, func(rw http.ResponseWriter, r *http.Request) {
+		write(rw)
+		w.lose(r.Context())
+		<-r.Context().Done()
+		if !errors.Is(context.Cause(r.Context()), core.ErrLost) {
+			w.Errorf("ended by %v", context.Cause(r.Context()))
+		}
+	})
+	defer func() {
+		if p := recover(); (p == http.ErrAbortHandler) != broken {
+			w.Errorf("panic %v", p)
+		}
+	}()
+	out := httptest.NewRecorder()
+	var to http.ResponseWriter = recorder{out}
+	if hidden {
+		to = struct{ http.ResponseWriter }{to}
+	}
+	req := httptest.NewRequest("PUT", "/orders/1", nil)
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	h.ServeHTTP(to, req)
+	if out.Code != 503 || !bytes.Contains(out.Body.Bytes(), []byte("httplock:lost")) {
+		w.Errorf("%d %s", out.Code, out.Body)
 	}
 }
 

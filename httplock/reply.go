@@ -74,8 +74,8 @@ const statusGone = 499
 // refuse answers in place of the handler, and reports that the request does not go on: false.
 func (x *exchange) refuse(kind core.EventKind, err error) bool {
 	x.count(kind)
-	for e := x.around; e != nil && kind != EventAnswerTooLarge; e = e.around {
-		e.discarded.Store(true) // it is no outcome of the handler's
+	if kind != EventAnswerTooLarge { // the handler has done its work
+		x.disown()
 	}
 	if kind == EventGone {
 		x.host.leave()

@@ -234,8 +234,10 @@ func (x *exchange) conclude(w *response, lost bool) {
 	case !lost:
 		w.send()
 	case w.state == hijacked:
+		x.disown()
 		x.count(EventLost) // the handler has the connection
 	case w.sent():
+		x.disown()
 		x.count(EventAborted)
 		w.abort()
 	default:
@@ -247,7 +249,15 @@ func (x *exchange) conclude(w *response, lost bool) {
 // end gives back what is left, whatever happened. After a panic it runs before anything recovers.
 func (x *exchange) end() {
 	if !x.settled {
+		x.disown()
 		_ = x.release(releaseWait)
+	}
+}
+
+// disown has no Once around the request record the answer: it is no outcome of the handler's.
+func (x *exchange) disown() {
+	for e := x.around; e != nil; e = e.around {
+		e.discarded.Store(true)
 	}
 }
 
