@@ -73,7 +73,7 @@ func parseOutcome(b []byte) (o outcome, err error) {
 		return o, errOutcome
 	}
 	description := b[1+k : 1+k+int(n)]
-	if json.Unmarshal(description, &o) != nil || o.Status < 200 || o.Status > 599 || o.Parts < 0 || o.Parts > mostParts {
+	if json.Unmarshal(description, &o) != nil || o.Status < 200 || o.Status > 999 || o.Parts < 0 || o.Parts > mostParts {
 		return o, errOutcome
 	}
 	o.body = b[1+k+int(n):]

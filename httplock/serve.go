@@ -261,12 +261,15 @@ func (x *exchange) disown() {
 	}
 }
 
-// release settles the lease by giving it back, in the background. It waits for at most wait for the outcome.
+// release settles the lease by giving it back. It waits for at most wait for the outcome; the rest is in the background.
 func (x *exchange) release(wait time.Duration) error {
 	x.settled = true
 	lease := x.lease
+	if wait == core.Forever {
+		return lease.Release(lease.Context())
+	}
 	released := make(chan error, 1)
-	x.m.admission.inside.Go(func() { released <- lease.Release(context.WithoutCancel(lease.Context())) })
+	x.m.admission.inside.Go(func() { released <- lease.Release(lease.Context()) })
 	select {
 	case err := <-released:
 		return err
