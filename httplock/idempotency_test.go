@@ -179,6 +179,7 @@ func TestNotRecorded(t *testing.T) {
 		other := with(w, m, WithScope("others"))
 		inner := r.Group("/inner/:id", m.Once, with(w, m, WithScope("groups")).Lock)
 		inner.POST("", other.Lock, text("paid"))
+		r.POST("/header", m.Once, with(w, m, ByHeader("X-Order")).Lock, text("paid"))
 
 		busy := func(key string) *core.Lease {
 			lease, err := w.locker.Acquire(w.Context(), key)
@@ -200,6 +201,10 @@ func TestNotRecorded(t *testing.T) {
 		lease.Release(w.Context())
 		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
 		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
+
+		// Nor is one that does not ask for another try.
+		call(r, "POST", "/header", "", "Idempotency-Key", "k").expect(w, 400, EventKeyMissing)
+		call(r, "POST", "/header", "", "Idempotency-Key", "k", "X-Order", "1").ok(w, "paid")
 
 		before = func(*gin.Context) { panic("a bug") }
 		if got := pay(r, "panics"); got.status != 500 {
