@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"mime/multipart"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -115,21 +115,13 @@ func TestSlowBodiesAreInNobodysWay(t *testing.T) {
 	})
 }
 
-// A client that stays, and sends nothing more, gets its answer; one whose body has come is not held to that time afterwards.
+// A client that stays, and sends nothing more, gets its answer.
 func TestStalledBodies(t *testing.T) {
 	seen := &events{}
 	m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"), WithBodyTimeout(50*time.Millisecond))
 	r := router()
 	r.POST("/orders/:id", m.Lock, text("ran"))
 	r.POST("/once/:id", m.Once, text("ran"))
-	r.POST("/long/:id", with(t, m, WithBodyTimeout(time.Second)).Lock, func(c *gin.Context) {
-		select {
-		case <-c.Request.Context().Done():
-			t.Errorf("ended by %v", context.Cause(c.Request.Context()))
-		case <-time.After(1500 * time.Millisecond): // the deadline of the body has passed
-		}
-		c.String(200, "ran")
-	})
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		s := httptest.NewUnstartedServer(r)
 		s.EnableHTTP2 = protocol == "HTTP/2.0"
@@ -156,62 +148,57 @@ func TestStalledBodies(t *testing.T) {
 			answer.expect(t, 408, EventBodyTimeout)
 			stalled.Close()
 		}
-		got := doWith(s.Client(), t.Context(), "POST", s.URL+"/long/1", "body")
-		got.ok(t, "ran")
 	}
 }
 
-// The time for the body is that of what is read before the wait; the handler has its own for the rest.
-func TestRestOfABody(t *testing.T) {
-	m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1)), ByParam("id"), WithBodyLimit(10), WithBodyTimeout(time.Second))
-	running := make(chan struct{})
-	r := router()
-	r.POST("/orders/:id", m.Lock, func(c *gin.Context) {
-		close(running)
-		b, err := io.ReadAll(c.Request.Body)
-		c.String(200, "%s %v", b, err)
-	})
-	body, rest := io.Pipe()
-	go func() {
-		fmt.Fprint(rest, "0123456789abcde")
-		<-running
-		<-time.After(1500 * time.Millisecond) // its time has passed
-		fmt.Fprint(rest, "fgh")
-		rest.Close()
-	}()
-	req, _ := http.NewRequest("POST", serve(t, r).URL+"/orders/1", body)
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if b, err := io.ReadAll(res.Body); err != nil || string(b) != "0123456789abcdefgh <nil>" {
-		t.Errorf("%s, %v", b, err)
-	}
+// A deadlined connection is one as net/http has it, and notes what its read deadline is set to.
+type deadlined struct {
+	recorder
+	set []time.Time
 }
 
-// A server's own read timeout goes on for what was not read.
-func TestReadTimeoutOfTheServer(t *testing.T) {
-	m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1)), ByParam("id"), WithBodyLimit(10))
-	r := router()
-	r.POST("/orders/:id", m.Lock, func(c *gin.Context) {
-		_, err := io.ReadAll(c.Request.Body)
-		c.String(200, "%v", os.IsTimeout(err))
+func (d *deadlined) SetReadDeadline(t time.Time) error {
+	d.set = append(d.set, t)
+	return nil
+}
+
+// The time for the body is that of what is read before the wait. For the rest the handler has its own: what the server
+// gives it. At the end of a body net/http itself ends its deadline.
+func TestReadDeadlines(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(10), WithBodyTimeout(time.Second))
+		r := router()
+		r.POST("/orders/:id", m.Lock, func(c *gin.Context) {
+			b, err := io.ReadAll(c.Request.Body)
+			c.String(200, "%s %v", b, err)
+		})
+		now := time.Now()
+		for name, c := range map[string]struct {
+			body   string
+			server *http.Server
+			want   []time.Time
+		}{
+			"no body":                          {"", nil, nil},
+			"whole":                            {"0123456789", &http.Server{ReadTimeout: time.Minute}, []time.Time{now.Add(time.Second)}},
+			"in part":                          {"0123456789abc", &http.Server{}, []time.Time{now.Add(time.Second), {}}},
+			"in part, with a timeout":          {"0123456789abc", &http.Server{ReadTimeout: time.Minute}, []time.Time{now.Add(time.Second), now.Add(time.Minute)}},
+			"in part, and nothing of a server": {"0123456789abc", nil, []time.Time{now.Add(time.Second), {}}},
+		} {
+			var body io.Reader
+			if c.body != "" {
+				body = io.MultiReader(strings.NewReader(c.body)) // of no known length
+			}
+			req := httptest.NewRequest("POST", "/orders/1", body)
+			if c.server != nil {
+				req = req.WithContext(context.WithValue(req.Context(), http.ServerContextKey, c.server))
+			}
+			d := &deadlined{recorder: recorder{httptest.NewRecorder()}}
+			r.ServeHTTP(d, req)
+			if !slices.EqualFunc(d.set, c.want, time.Time.Equal) || d.Body.String() != c.body+" <nil>" {
+				w.Errorf("%s: %v, want %v; %s", name, d.set, c.want, d.Body)
+			}
+		}
 	})
-	s := httptest.NewUnstartedServer(r)
-	s.Config.ReadTimeout = 500 * time.Millisecond
-	s.Start()
-	defer s.Close()
-	conn, err := net.Dial("tcp", s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n0123456789abcde\r\n")
-	answer, _ := io.ReadAll(conn)
-	if !strings.Contains(string(answer), "\r\n\r\ntrue") {
-		t.Errorf("the handler's read did not time out: %s", answer)
-	}
 }
 
 // What reads the body for a key leaves it to the handler.
