@@ -1,9 +1,6 @@
 package httplock
 
 import (
-	"bufio"
-	"io"
-	"net"
 	"net/http"
 	"strings"
 )
@@ -17,8 +14,7 @@ import (
 // a pattern are no part of the key.
 func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		plain := &plainWriter{ResponseWriter: w}
-		m.lock(plainHost{plain, r, next}, plain, r)
+		m.lock(plainHost{w, r, next}, w, r)
 	})
 }
 
@@ -27,14 +23,13 @@ func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 //	mux.Handle("POST /orders/{id}/payments", m.OnceHandler(m.LockHandler(pay)))
 func (m *Middleware) OnceHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		plain := &plainWriter{ResponseWriter: w}
-		m.once(plainHost{plain, r, next}, plain, r)
+		m.once(plainHost{w, r, next}, w, r)
 	})
 }
 
 // A plainHost is the entrance for net/http.
 type plainHost struct {
-	w    *plainWriter
+	w    http.ResponseWriter
 	r    *http.Request
 	next http.Handler
 }
@@ -56,11 +51,10 @@ func (h plainHost) param(name string) (string, bool) {
 // unmatched: the middleware is around the router, which would not have called it otherwise.
 func (h plainHost) unmatched() (skip bool) { return false }
 
-func (h plainHost) proceed() { h.next.ServeHTTP(h.w.ResponseWriter, h.r) }
+func (h plainHost) proceed() { h.next.ServeHTTP(h.w, h.r) }
 
 func (h plainHost) run(w *response, r *http.Request) {
 	defer adopt(h.r, r)
-	w.commits = true
 	h.next.ServeHTTP(w, r)
 }
 
@@ -78,70 +72,4 @@ func (h plainHost) refuse(x *exchange, r Refusal) {
 		x.m.locker.Logger().Error("httplock: misconfigured", "route", x.route, "err", r.Err) // nothing but a look at the routes helps
 	}
 	x.m.httpReply(h.w, h.r, r)
-	h.w.WriteHeader(r.Status) // where the reply is a user's that has left it as it is
 }
-
-// A plainWriter is a writer of net/http's that knows what was sent.
-type plainWriter struct {
-	http.ResponseWriter
-	status, size int
-}
-
-func (w *plainWriter) Status() int {
-	if w.status == 0 {
-		return http.StatusOK
-	}
-	return w.status
-}
-
-func (w *plainWriter) Written() bool { return w.status != 0 }
-
-func (w *plainWriter) Size() int {
-	if !w.Written() {
-		return -1
-	}
-	return w.size
-}
-
-func (w *plainWriter) WriteHeader(status int) {
-	if w.Written() {
-		return
-	}
-	if !informational(status) {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// informational reports whether another status follows.
-func informational(status int) bool {
-	return status >= 100 && status < 200 && status != http.StatusSwitchingProtocols
-}
-
-func (w *plainWriter) WriteHeaderNow() { w.WriteHeader(http.StatusOK) }
-
-func (w *plainWriter) Write(b []byte) (int, error) {
-	w.WriteHeaderNow()
-	n, err := w.ResponseWriter.Write(b)
-	w.size += n
-	return n, err
-}
-
-func (w *plainWriter) WriteString(s string) (int, error) {
-	w.WriteHeaderNow()
-	n, err := io.WriteString(w.ResponseWriter, s)
-	w.size += n
-	return n, err
-}
-
-func (w *plainWriter) Flush() {
-	w.WriteHeaderNow()
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // not everything can
-}
-
-func (w *plainWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(w.ResponseWriter).Hijack()
-}
-
-// Unwrap is for http.ResponseController.
-func (w *plainWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -111,7 +111,9 @@ func TestHandlerOneAtATime(t *testing.T) {
 		}, WithMaxWait(time.Second), WithHTTPReply(func(rw http.ResponseWriter, r *http.Request, refusal Refusal) {
 			if r.URL.Query().Get("own") == "" {
 				refusal.Write(rw)
+				return
 			}
+			rw.WriteHeader(refusal.Status)
 		}))
 		holder := background(func() reply { return call(h, "PUT", "/orders/1", "") })
 		<-running

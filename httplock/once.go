@@ -56,7 +56,7 @@ type execution struct {
 }
 
 // once is Once, from whichever entrance.
-func (m *Middleware) once(h host, w writer, r *http.Request) {
+func (m *Middleware) once(h host, w http.ResponseWriter, r *http.Request) {
 	values := r.Header.Values("Idempotency-Key")
 	if len(values) == 0 && !m.idempotencyRequired {
 		h.proceed()

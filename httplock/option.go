@@ -114,7 +114,7 @@ func WithReply(reply func(c *gin.Context, r Refusal)) Option {
 }
 
 // WithHTTPReply replaces the replies of the middleware in net/http, and in gin where there is no WithReply. Retry-After is
-// set, and the status is sent if the function sends nothing; call refusal.Write(w) for replies that you do not replace.
+// set; send refusal.Status, or call refusal.Write(w) for replies that you do not replace.
 func WithHTTPReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusal)) Option {
 	return func(c *config) {
 		c.faults.Check(reply == nil, "reply for net/http is nil")

@@ -8,35 +8,26 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
 	"github.com/lockkit/lockkit/core"
 )
 
-// A writer is what the handlers of a router write to, such as a gin.ResponseWriter.
-type writer interface {
-	http.ResponseWriter
-	http.Flusher
-	http.Hijacker
-	Status() int
-	Size() int
-	Written() bool // the answer has begun: status and headers stand
-	WriteHeaderNow()
-	WriteString(s string) (int, error)
-}
-
 // A response is what the handlers write to. It sends nothing once the lease is lost.
 type response struct {
-	writer
-	x *exchange
+	outer http.ResponseWriter
+	gin   gin.ResponseWriter // outer, if it is one: WriteHeader then only notes the status; nil = it begins the answer
+	x     *exchange
 
-	state   responseState
-	commits bool        // WriteHeader begins the answer, as with net/http; gin only notes the status
-	begun   bool        // the handler has begun its answer: status and headers stand
-	old     http.Header // what the headers were, for a reply in place of the handler's
-
-	limit  int  // of what is kept back
-	all    bool // an answer that is larger must not be sent
+	state  responseState
+	begun  bool        // the handler has begun its answer: status and headers stand
+	old    http.Header // what the headers were, for a reply in place of the handler's
 	status int
-	body   []byte
+	size   int
+
+	limit int  // of what is kept back
+	all   bool // an answer that is larger must not be sent
+	body  []byte
 }
 
 type responseState uint8
@@ -54,7 +45,10 @@ const kept = 1 << 20
 // newResponse keeps the answer back if that was asked for, if the request is idempotent, and if its connection could not be
 // broken after a loss.
 func newResponse(x *exchange, least int) *response {
-	w := &response{writer: x.w, x: x, begun: x.w.Written(), old: x.w.Header().Clone(), limit: max(x.m.buffer, least), status: x.w.Status()}
+	w := &response{outer: x.w, x: x, status: http.StatusOK, old: x.w.Header().Clone(), limit: max(x.m.buffer, least)}
+	if g, ok := x.w.(gin.ResponseWriter); ok {
+		w.gin, w.begun, w.status, w.size = g, g.Written(), g.Status(), max(g.Size(), 0)
+	}
 	if x.around != nil {
 		w.limit = max(w.limit, x.around.keeps)
 	}
@@ -88,6 +82,8 @@ func (w *response) sent() bool { return w.state == streaming && w.begun }
 
 var errAnswerTooLarge = errors.New("httplock: the answer is larger than what can be kept back (WithBuffer), and its connection could not be broken if the lease were lost")
 
+func (w *response) Header() http.Header { return w.outer.Header() }
+
 func (w *response) Write(b []byte) (int, error) {
 	switch {
 	case w.state == keeping && len(w.body)+len(b) <= w.limit:
@@ -101,81 +97,76 @@ func (w *response) Write(b []byte) (int, error) {
 		return 0, core.ErrLost
 	}
 	w.send()
-	w.begun = true
-	return w.writer.Write(b)
+	w.WriteHeaderNow()
+	n, err := w.outer.Write(b)
+	w.size += n
+	return n, err
 }
 
 func (w *response) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
 func (w *response) WriteHeader(status int) {
 	switch {
-	case w.commits && informational(status):
+	case w.begun || status <= 0:
+	case w.gin == nil && informational(status):
 		if !w.x.lost() {
-			w.writer.WriteHeader(status)
+			w.outer.WriteHeader(status)
 		}
-	case w.withheld():
-		if !w.begun && status > 0 {
-			w.status, w.begun = status, w.commits
-		}
-	case !w.commits:
-		w.writer.WriteHeader(status)
+	case w.gin == nil:
+		w.status = status
+		w.WriteHeaderNow()
 	default:
-		w.begin(func() { w.writer.WriteHeader(status) })
+		if w.status = status; w.state == streaming {
+			w.gin.WriteHeader(status)
+		}
 	}
 }
 
-func (w *response) WriteHeaderNow() { w.begin(w.writer.WriteHeaderNow) }
+// informational reports whether another status follows.
+func informational(status int) bool {
+	return status >= 100 && status < 200 && status != http.StatusSwitchingProtocols
+}
 
-func (w *response) Flush() { w.begin(w.writer.Flush) }
-
-// begin begins the answer, by send unless it is kept back.
-func (w *response) begin(send func()) {
-	switch {
-	case w.withheld():
-		w.begun = true
-	case !w.x.lost():
-		w.begun = true
-		send()
+// WriteHeaderNow begins the answer, which is sent unless it is kept back.
+func (w *response) WriteHeaderNow() {
+	if w.begun || w.state == streaming && w.x.lost() {
+		return
+	}
+	if w.begun = true; w.state == streaming {
+		w.sendHeader()
 	}
 }
 
-// withheld reports whether nothing was sent yet, nor will be before the handler has returned.
-func (w *response) withheld() bool { return w.state == keeping || w.state == oversized }
+func (w *response) Flush() {
+	w.WriteHeaderNow()
+	if w.state == streaming && !w.x.lost() {
+		_ = http.NewResponseController(w.outer).Flush() // not everything can
+	}
+}
 
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if w.x.lost() {
 		return nil, nil, core.ErrLost
 	}
-	conn, buffered, err := w.writer.Hijack()
+	conn, buffered, err := http.NewResponseController(w.outer).Hijack()
 	if err == nil {
 		w.state = hijacked
 	}
 	return conn, buffered, err
 }
 
-func (w *response) Status() int {
-	if w.withheld() {
-		return w.status
-	}
-	return w.writer.Status()
-}
-
-func (w *response) Written() bool {
-	if w.withheld() {
-		return w.begun
-	}
-	return w.writer.Written()
-}
+func (w *response) Status() int   { return w.status }
+func (w *response) Written() bool { return w.begun }
 
 func (w *response) Size() int {
-	if w.withheld() && w.begun {
-		return len(w.body)
+	if !w.begun {
+		return -1
 	}
-	return w.writer.Size()
+	return w.size + len(w.body)
 }
 
 // Unwrap is for http.ResponseController.
-func (w *response) Unwrap() http.ResponseWriter { return w.writer }
+func (w *response) Unwrap() http.ResponseWriter { return w.outer }
 
 // send sends what was kept back, and keeps nothing more.
 func (w *response) send() {
@@ -183,10 +174,20 @@ func (w *response) send() {
 		return
 	}
 	w.state = streaming
-	w.writer.WriteHeader(w.status)
-	if w.begun {
-		w.writer.WriteHeaderNow()
-		_, _ = w.writer.Write(w.body) // the client may be gone; nobody is left to tell
+	switch {
+	case w.begun:
+		w.sendHeader()
+		w.size, _ = w.outer.Write(w.body) // the client may be gone; nobody is left to tell
+		w.body = nil
+	case w.gin != nil:
+		w.gin.WriteHeader(w.status)
+	}
+}
+
+func (w *response) sendHeader() {
+	w.outer.WriteHeader(w.status)
+	if w.gin != nil {
+		w.gin.WriteHeaderNow()
 	}
 }
 
@@ -202,7 +203,7 @@ func (w *response) discard() {
 // not do it where gin.Recovery swallows it and net/http then ends the answer as if nothing had happened; the
 // deadline alone would have everything further out believe that all went well.
 func (w *response) abort() {
-	if err := http.NewResponseController(w.writer).SetWriteDeadline(time.Unix(1, 0)); err != nil {
+	if err := http.NewResponseController(w.outer).SetWriteDeadline(time.Unix(1, 0)); err != nil {
 		w.x.m.locker.Logger().Error("httplock: the connection of an answer could not be broken whose lock was lost", "route", w.x.route, "err", err)
 	}
 	panic(http.ErrAbortHandler)

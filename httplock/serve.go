@@ -30,7 +30,7 @@ type host interface {
 type exchange struct {
 	m     *Middleware
 	host  host
-	w     writer
+	w     http.ResponseWriter
 	r     *http.Request
 	route string
 	asked time.Time
@@ -44,7 +44,7 @@ type exchange struct {
 }
 
 // lock is Lock, from whichever entrance.
-func (m *Middleware) lock(h host, w writer, r *http.Request) {
+func (m *Middleware) lock(h host, w http.ResponseWriter, r *http.Request) {
 	x := m.enter(h, w, r)
 	if x == nil {
 		return
@@ -75,7 +75,7 @@ func (m *Middleware) lock(h host, w writer, r *http.Request) {
 }
 
 // enter admits a request, or returns nil: it was answered, or is none of ours.
-func (m *Middleware) enter(h host, w writer, r *http.Request) *exchange {
+func (m *Middleware) enter(h host, w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{m: m, host: h, w: w, r: r, route: h.template(), asked: time.Now()}
 	x.around, _ = r.Context().Value(executionKey{}).(*execution)
 	switch {
