@@ -10,8 +10,8 @@ import (
 //
 //	mux.Handle("PUT /orders/{id}", m.LockHandler(update))
 //
-// Around a router, where neither is known, it answers every request that it would lock with 500. The method and the host of
-// a pattern are no part of the key.
+// Around a router, where neither is known, it answers every request that it would lock with 500. The method of a
+// pattern is no part of the key.
 func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.lock(plainHost{w, r, next}, w, r)
@@ -34,9 +34,9 @@ type plainHost struct {
 	next http.Handler
 }
 
-// template is the pattern without its method and host.
+// template is the pattern without its method.
 func (h plainHost) template() string {
-	return h.r.Pattern[max(strings.IndexByte(h.r.Pattern, '/'), 0):]
+	return strings.TrimLeft(h.r.Pattern[strings.IndexAny(h.r.Pattern, " \t")+1:], " \t")
 }
 
 func (h plainHost) param(name string) (string, bool) {

@@ -36,7 +36,7 @@ func TestKeysOfPatterns(t *testing.T) {
 		mux.Handle("PUT /orders/{id}", m.LockHandler(handler))
 		mux.Handle("DELETE /orders/{id}", m.LockHandler(handler))
 		mux.Handle("GET /orders/{id}", m.LockHandler(handler))
-		mux.Handle("example.com/hosts/{id}", m.LockHandler(handler))
+		mux.Handle("PATCH  example.com/hosts/{id}", m.LockHandler(handler))
 		mux.Handle("/files/{id...}", m.LockHandler(handler))
 		mux.Handle("/exact/{id}/{$}", m.LockHandler(handler))
 		mux.Handle("/none/{idx}", m.LockHandler(handler))
@@ -56,7 +56,7 @@ func TestKeysOfPatterns(t *testing.T) {
 			{mux, "DELETE /orders/42", routeKey("/orders/{id}", "42")},
 			{mux, "GET /orders/42", "none"},
 			{mux, "PUT /orders/a%2Fb", routeKey("/orders/{id}", "a/b")},
-			{mux, "PUT http://example.com/hosts/1", routeKey("/hosts/{id}", "1")},
+			{mux, "PATCH http://example.com/hosts/1", routeKey("example.com/hosts/{id}", "1")},
 			{mux, "PUT /files/a/b", routeKey("/files/{id...}", "a/b")},
 			{mux, "PUT /files/", "400 key_missing"},
 			{mux, "PUT /exact/1/", routeKey("/exact/{id}/{$}", "1")},
