@@ -300,6 +300,10 @@ demo-queue: ## run the queue example: asynq tasks; workers that are killed, a ho
 demo-fencedsql: ## run the example of fencing tokens in SQL; a module of its own, which builds a database
 	@cd examples/fencedsql && go run .
 
+.PHONY: demo-routers
+demo-routers: ## httplock on chi and echo; a module of its own
+	@cd examples/routers && go run .
+
 .PHONY: demo-otel
 demo-otel: ## run the otel example for half a minute
 	@go run ./examples/otel -for 30s

@@ -44,7 +44,7 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallO
 	if err != nil {
 		return nil, err
 	}
-	if l.under(ctx, key) != nil {
+	if _, held := l.Holding(ctx, key); held {
 		return nil, &OpError{Op: OpAcquire, Key: key, Err: errNoSecondLease}
 	}
 	return l.acquireAs(ctx, key, try, p)
@@ -85,15 +85,16 @@ var (
 	errNoSecondLease = fmt.Errorf("%w; only Do and TryDo can run under that lease (core.Reentrant), for the release or completion of a second would end it", errByCaller)
 )
 
-// under is the lease on key that ctx runs under, so that waiting for it would never end; nil if there is none.
-func (l *Locker) under(ctx context.Context, key string) *Lease {
+// Holding returns the lease on key that ctx runs under, of l or of a Locker that was derived from it or that it was derived
+// from, also through leases on other keys: waiting for key would never end. A lease that is over does not count.
+func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 	for {
 		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
 		if !ok {
-			return nil
+			return nil, false
 		}
 		if lease := c.lease; lease.engine == l.e && lease.key == key && lease.ctx.Err() == nil {
-			return lease
+			return lease, true
 		}
 		ctx = c.parent
 	}

@@ -32,7 +32,7 @@ func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.C
 	if err != nil {
 		return err
 	}
-	if outer := l.under(ctx, key); outer != nil {
+	if outer, held := l.Holding(ctx, key); held {
 		if !p.reentrant {
 			return &OpError{Op: OpAcquire, Key: key, Err: errNotReentrant}
 		}

@@ -77,6 +77,12 @@ func (w *world) wantRunsUnder(ctx context.Context, p *process, o *recording, aga
 		if got, _ := FromContext(ctx); got != lease {
 			w.t.Errorf("runs under %v", got)
 		}
+		if got, held := p.Holding(ctx, "k"); got != lease || !held {
+			w.t.Errorf("holds %v", got)
+		}
+		if got, held := p.Holding(ctx, "other"); held {
+			w.t.Errorf("holds %v of another key", got)
+		}
 		return ctx.Err()
 	}
 	type name struct{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/gate"
@@ -15,9 +16,11 @@ type admission struct {
 	draining context.Context // ends when the server drains
 	drain    context.CancelCauseFunc
 
-	maxWaiters int // for any key
+	bodies     chan struct{} // that are being read
+	maxWaiters int           // for any key
 	mu         sync.Mutex
-	waiters    map[string]int // by key; anyKey has all of them
+	waiters    map[string]int           // by key; anyKey has all of them
+	runs       map[string]time.Duration // how long those of a route take, the latest ones above all
 }
 
 const anyKey = "" // is the key of none
@@ -25,59 +28,62 @@ const anyKey = "" // is the key of none
 // errDraining is of class closed: this process takes no more requests.
 var errDraining = fmt.Errorf("httplock: draining: %w", core.ErrClosed)
 
-func newAdmission(maxWaiters int) *admission {
-	a := &admission{maxWaiters: maxWaiters, waiters: map[string]int{}}
+func newAdmission(maxWaiters, maxBodies int) *admission {
+	a := &admission{maxWaiters: maxWaiters, bodies: make(chan struct{}, max(maxBodies, 0)), waiters: map[string]int{}, runs: map[string]time.Duration{}}
 	a.draining, a.drain = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
 	return a
 }
 
-// enter admits a request, which waits from then on, or returns why it does not.
-func (a *admission) enter() core.EventKind {
-	if !a.inside.Enter() {
-		return EventDraining
-	}
-	if !a.addWaiter(anyKey, a.maxWaiters) {
-		a.inside.Leave()
-		return EventOverloaded
-	}
-	return ""
-}
-
-// addWaiter reports whether fewer than most wait for key, and counts one more if so.
-func (a *admission) addWaiter(key string, most int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.waiters[key] >= most {
+// addBody reports whether one more body may be read. Then call removeBody.
+func (a *admission) addBody() bool {
+	select {
+	case a.bodies <- struct{}{}:
+		return true
+	default:
 		return false
 	}
+}
+
+func (a *admission) removeBody() { <-a.bodies }
+
+// addWaiter counts one more that waits for key, or returns why it must not.
+func (a *admission) addWaiter(key string, most int) core.EventKind {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.waiters[anyKey] >= a.maxWaiters:
+		return EventOverloaded
+	case a.waiters[key] >= most:
+		return EventQueueFull
+	}
+	a.waiters[anyKey]++
 	a.waiters[key]++
-	return true
+	return ""
 }
 
 // removeWaiter takes addWaiter back.
 func (a *admission) removeWaiter(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.waiters[anyKey]--
 	if a.waiters[key]--; a.waiters[key] == 0 {
 		delete(a.waiters, key)
 	}
 }
 
-// Drain refuses requests from now on and sends those home that wait, all with 503. Handlers that run are left
-// alone. It does not wait; it suits http.Server.RegisterOnShutdown, so that Shutdown need not wait for those who
-// wait for a key.
-func (m *Middleware) Drain() {
-	m.admission.inside.Close()
-	m.admission.drain(errDraining)
+// noteRun notes how long a run took.
+func (a *admission) noteRun(route string, d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if before, known := a.runs[route]; known {
+		d = (3*before + d) / 4
+	}
+	a.runs[route] = d
 }
 
-// Close drains, and waits until no handler runs and every key was given back. When ctx ends first, the error
-// is its cause and says how many requests are left; these keep their keys until they are over. It ends all
-// that With derived, too, and does not close the core.Locker: do that afterwards.
-func (m *Middleware) Close(ctx context.Context) error {
-	m.Drain()
-	if err := m.admission.inside.Wait(ctx); err != nil {
-		return fmt.Errorf("httplock: %w, with %d requests under way", err, m.admission.inside.Inside())
-	}
-	return nil
+// usualRun returns how long a run of the route takes, and 0 where none has been seen.
+func (a *admission) usualRun(route string) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.runs[route]
 }

@@ -30,7 +30,7 @@ func benchmarkRequests(b *testing.B, r *gin.Engine, header ...string) {
 		if header != nil {
 			req.Header.Set("Idempotency-Key", fmt.Sprint(i))
 		}
-		w := httptest.NewRecorder()
+		w := recorder{httptest.NewRecorder()}
 		if r.ServeHTTP(w, req); w.Code != 200 {
 			b.Fatal(w.Code, w.Body)
 		}
@@ -52,9 +52,9 @@ func BenchmarkRequest(b *testing.B) {
 			benchmarkRequests(b, r)
 		})
 		b.Run(fmt.Sprintf("idempotent/nodes=%d", n), func(b *testing.B) {
-			m := middleware(b, realLocker(b, n), WithIdempotencyKey())
+			m := middleware(b, realLocker(b, n))
 			r := gin.New()
-			r.PUT("/orders/:id", m.Lock, text("done"))
+			r.PUT("/orders/:id", m.Once, text("done"))
 			benchmarkRequests(b, r, "Idempotency-Key")
 		})
 		b.Run(fmt.Sprintf("core/nodes=%d", n), func(b *testing.B) {
@@ -85,7 +85,7 @@ func BenchmarkHandOff(b *testing.B) {
 			for range 100 {
 				all.Go(func() {
 					for range turns {
-						w := httptest.NewRecorder()
+						w := recorder{httptest.NewRecorder()}
 						if r.ServeHTTP(w, httptest.NewRequest("PUT", "/orders/1", nil)); w.Code != 200 {
 							b.Error(w.Code, w.Body)
 						}

@@ -4,35 +4,102 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"os"
+	"time"
 )
 
-// A body is what was read of a request's.
+// A body is that of a request, of which a part was read before.
 type body struct {
-	data  []byte
-	whole bool // there is no more of it
-}
-
-// readBody reads the body of r up to limit and puts it back, for the handler to read. net/http looks out
-// for the client's leaving only once it has been read to its end.
-func readBody(r *http.Request, limit int) (body, error) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return body{whole: true}, nil
-	}
-	if r.ContentLength > int64(limit) {
-		return body{}, nil
-	}
-	var data bytes.Buffer
-	data.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
-	n, err := data.ReadFrom(io.LimitReader(r.Body, int64(limit)+1))
-	if err != nil {
-		return body{}, err
-	}
-	r.Body = restored{io.MultiReader(bytes.NewReader(data.Bytes()), r.Body), r.Body}
-	return body{data.Bytes(), n <= int64(limit)}, nil
-}
-
-// restored is a body of which a part was read before.
-type restored struct {
 	io.Reader
-	io.Closer
+	data  []byte        // what was read before
+	rest  io.ReadCloser // what was not; nil = there is no body
+	whole bool          // there is no rest
+}
+
+func (b *body) Close() error { return b.rest.Close() }
+
+// rewind has what reads the body next begin at its beginning.
+func (b *body) rewind(r *http.Request) { b.readFrom(r, b.rest) }
+
+// peek is rewind for what must read no more than was read before.
+func (b *body) peek(r *http.Request) { b.readFrom(r, beyond{}) }
+
+func (b *body) readFrom(r *http.Request, rest io.Reader) {
+	switch {
+	case b.rest == nil:
+		return
+	case b.whole:
+		b.Reader = bytes.NewReader(b.data)
+	default:
+		b.Reader = io.MultiReader(bytes.NewReader(b.data), rest)
+	}
+	r.Body = b
+}
+
+// beyond is in place of what is beyond the limit.
+type beyond struct{}
+
+func (beyond) Read([]byte) (int, error) { return 0, errBodyTooLarge }
+
+var errBodyTooLarge = &http.MaxBytesError{}
+
+// readBody reads the body up to the limit and puts it back, for the handler to read. net/http looks out for the client's
+// leaving only once it has been read to its end. One that does not come in time is an error.
+func (x *exchange) readBody(within time.Duration) error {
+	r, limit := x.r, int64(x.m.bodyLimit)
+	if read, ok := r.Body.(*body); ok { // by a middleware of ours around this one
+		x.body = read
+		return nil
+	}
+	x.body = &body{whole: true}
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	if x.body.rest = r.Body; r.ContentLength > limit {
+		x.body.whole = false
+		return nil
+	}
+	until := time.Now().Add(x.left(min(within, x.m.bodyTimeout)))
+	connection := http.NewResponseController(x.w)
+	limited := connection.SetReadDeadline(until) == nil
+	var data bytes.Buffer
+	data.Grow(int(min(max(r.ContentLength, 0), 4<<10)) + bytes.MinRead)
+	n, err := data.ReadFrom(io.LimitReader(timed{r.Body, until}, limit+1))
+	if err != nil {
+		return err
+	}
+	x.body.data, x.body.whole = data.Bytes(), n <= limit
+	x.body.rewind(r)
+	if limited && !x.body.whole { // net/http sees to it at the end of a body
+		_ = connection.SetReadDeadline(x.readDeadline()) // as it was, for the handler
+	}
+	return nil
+}
+
+// readDeadline is that of the server.
+func (x *exchange) readDeadline() time.Time {
+	if s := x.server(); s != nil && s.ReadTimeout > 0 {
+		return x.asked.Add(s.ReadTimeout)
+	}
+	return time.Time{}
+}
+
+// timed is a reader with a deadline between two reads, where the connection takes none.
+type timed struct {
+	io.Reader
+	until time.Time
+}
+
+func (t timed) Read(p []byte) (int, error) {
+	if !time.Now().Before(t.until) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return t.Reader.Read(p)
+}
+
+// adopt gives the request as it came the form that a handler has read, whose files net/http removes at the request's end.
+func adopt(request, run *http.Request) {
+	if request.MultipartForm == nil {
+		request.MultipartForm = run.MultipartForm
+	}
 }

@@ -94,7 +94,7 @@ func TestByKeyIsTheKeyAsItIs(t *testing.T) {
 		r.PUT("/a/:id", with(w, m, WithMaxWait(0)).Lock, keyOf)
 		r.PUT("/parts/:id", parts.Lock, keyOf)
 		r.PUT("/again/:id", with(w, parts, ByKey(order)).Lock, keyOf)
-		r.PUT("/once/:id", with(w, m, WithIdempotencyKeyRequired()).Lock, keyOf)
+		r.PUT("/once/:id", m.Once, m.Lock, keyOf)
 		r.PUT("/nested/:id", m.Lock, with(w, m, WithMaxWait(0)).Lock, keyOf)
 		key := core.Key("order", "42")
 		for path, want := range map[string]string{
@@ -132,11 +132,11 @@ func TestByKeyGoesWithNoOtherPart(t *testing.T) {
 		tenant := WithTenant(func(*gin.Context) (string, error) { return "acme", nil })
 		scoped := middleware(w, w.locker, ByParam("id"), WithScope("orders"))
 		for want, build := range map[string]func() (*Middleware, error){
-			"give no other part":     func() (*Middleware, error) { return New(w.locker, ByKey(order), ByParam("id")) },
-			"neither WithScope":      func() (*Middleware, error) { return New(w.locker, ByKey(order), WithScope("orders")) },
-			"nor WithTenant":         func() (*Middleware, error) { return New(w.locker, ByKey(order), tenant) },
+			"give no other part":     func() (*Middleware, error) { return New(w.locker, service, ByKey(order), ByParam("id")) },
+			"neither WithScope":      func() (*Middleware, error) { return New(w.locker, service, ByKey(order), WithScope("orders")) },
+			"nor WithTenant":         func() (*Middleware, error) { return New(w.locker, service, ByKey(order), tenant) },
 			"give neither WithScope": func() (*Middleware, error) { return scoped.With(ByKey(order)) },
-			"ByKey: function is nil": func() (*Middleware, error) { return New(w.locker, ByKey(nil)) },
+			"ByKey: function is nil": func() (*Middleware, error) { return New(w.locker, service, ByKey[*gin.Context](nil)) },
 		} {
 			if _, err := build(); err == nil || !strings.Contains(err.Error(), want) {
 				w.Errorf("%v, want %q", err, want)

@@ -27,7 +27,7 @@ func Example() {
 	}
 	defer locker.Close(ctx)
 
-	byID, err := httplock.New(locker, httplock.ByParam("id"))
+	byID, err := httplock.New(locker, "orders", httplock.ByParam("id"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func Example() {
 }
 
 // The first request with an Idempotency-Key runs; a repetition gets its answer.
-func ExampleWithIdempotencyKey() {
+func ExampleMiddleware_Once() {
 	gin.SetMode(gin.ReleaseMode)
 	ctx := context.Background()
 	node := testutil.StartNode()
@@ -59,17 +59,17 @@ func ExampleWithIdempotencyKey() {
 	}
 	defer locker.Close(ctx)
 
-	once, err := httplock.New(locker, httplock.WithIdempotencyKey(), httplock.WithRetention(time.Hour),
+	m, err := httplock.New(locker, "payments", httplock.WithRetention(time.Hour),
 		httplock.WithTenant(func(c *gin.Context) (string, error) { return c.GetString("user"), nil }))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer once.Close(ctx)
+	defer m.Close(ctx)
 
 	payments := 0
 	r := gin.New()
 	r.Use(func(c *gin.Context) { c.Set("user", "alice") }) // authentication
-	r.POST("/payments", once.Lock, func(c *gin.Context) {
+	r.POST("/payments", m.Once, func(c *gin.Context) {
 		payments++
 		c.String(201, "payment %d", payments)
 	})

@@ -88,9 +88,11 @@ func closeAtEnd(t testing.TB, what string, c interface{ Close(context.Context) e
 	})
 }
 
+const service = "shop"
+
 func middleware(t testing.TB, locker *core.Locker, opts ...Option) *Middleware {
 	t.Helper()
-	m, err := New(locker, opts...)
+	m, err := New(locker, service, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,10 +211,24 @@ func callWith(ctx context.Context, r http.Handler, method, path, body string, he
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
-	w := httptest.NewRecorder()
+	w := recorder{httptest.NewRecorder()}
 	r.ServeHTTP(w, req)
 	res := w.Result()
 	return reply{res.StatusCode, res.Header, w.Body.String(), nil, res.Proto}
+}
+
+// newRequest is one without a body, as call has it.
+func newRequest(method, path string) *http.Request { return httptest.NewRequest(method, path, nil) }
+
+// A recorder is one whose connection can be broken, as those of net/http.
+type recorder struct{ *httptest.ResponseRecorder }
+
+func (recorder) SetWriteDeadline(time.Time) error { return nil }
+
+func (r recorder) WriteHeader(status int) {
+	if !informational(status) {
+		r.ResponseRecorder.WriteHeader(status)
+	}
 }
 
 // A world is a bubble with nodes.
@@ -221,6 +237,7 @@ type world struct {
 	nodes  []*testutil.Node
 	events *events // of locker
 	locker *core.Locker
+	lose   func(ctx context.Context) // has locker lose the lease that ctx runs under
 }
 
 // bubble runs f in a bubble, on nodes, with a Locker whose leases last 10s.
@@ -229,7 +246,8 @@ func bubble(t *testing.T, nodes int, f func(w *world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, nodes: testutil.NewNodes(t, nodes), events: &events{}}
-		w.locker = w.replica(core.WithObserver(w.events.Observer()))
+		l := newReplica(w, w.nodes, core.WithObserver(w.events.Observer()))
+		w.locker, w.lose = l.Locker, l.Lose
 		f(w)
 	})
 }
@@ -264,10 +282,10 @@ func text(s string) gin.HandlerFunc { return func(c *gin.Context) { c.String(200
 
 // routeKey is the key of a route by the values of its parameters.
 func routeKey(route string, values ...string) string {
-	return core.Key(append([]string{"http/route", "", route}, values...)...)
+	return core.Key(append([]string{"http/route", service, "", route}, values...)...)
 }
 
 // scopeKey is that of all routes of a scope.
 func scopeKey(scope string, values ...string) string {
-	return core.Key(append([]string{"http/scope", "", scope}, values...)...)
+	return core.Key(append([]string{"http/scope", service, "", scope}, values...)...)
 }

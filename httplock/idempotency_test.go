@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,18 +26,24 @@ type shop struct {
 }
 
 func (s *shop) replica(t testing.TB, locks *core.Locker, opts ...Option) (*gin.Engine, *Middleware) {
-	m := middleware(t, locks, append([]Option{WithIdempotencyKey()}, opts...)...)
+	m := middleware(t, locks, opts...)
 	r := router()
-	r.POST("/orders/:id/payments", m.Lock, func(c *gin.Context) {
-		if s.before != nil {
-			s.before(c)
-		}
-		n := s.payments.Add(1)
-		c.Header("Location", fmt.Sprintf("/payments/%d", n))
-		c.Header("Set-Cookie", "session=secret")
-		c.JSON(s.status, gin.H{"payment": n})
-	})
+	handlers := []gin.HandlerFunc{m.Once, m.Lock, s.handle}
+	if m.parts == nil {
+		handlers = slices.Delete(handlers, 1, 2)
+	}
+	r.POST("/orders/:id/payments", handlers...)
 	return r, m
+}
+
+func (s *shop) handle(c *gin.Context) {
+	if s.before != nil {
+		s.before(c)
+	}
+	n := s.payments.Add(1)
+	c.Header("Location", fmt.Sprintf("/payments/%d", n))
+	c.Header("Set-Cookie", "session=secret")
+	c.JSON(s.status, gin.H{"payment": n})
 }
 
 const path = "/orders/1/payments"
@@ -53,7 +60,7 @@ func (s *shop) expect(t testing.TB, payments int) {
 }
 
 func TestReplay(t *testing.T) {
-	for _, status := range []int{201, 400, 409, 500, 503} {
+	for _, status := range []int{201, 400, 409, 500, 502} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			bubble(t, 1, func(w *world) { replays(w, status) }) // with more, the guard touches idle nodes all day long
 		})
@@ -141,7 +148,7 @@ func TestIdempotencyInFlight(t *testing.T) {
 func TestIdempotencyKeysThatAreNone(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		s := &shop{status: 201}
-		r, _ := s.replica(w, w.locker, WithIdempotencyKeyRequired(), WithBodyLimit(100), WithMaxWaitersTotal(1)) // none is left behind
+		r, _ := s.replica(w, w.locker, WithIdempotencyKeyRequired(true), WithBodyLimit(100), WithMaxBodies(1)) // none is left behind
 		call(r, "POST", path, "").expect(w, 400, EventIdempotencyMissing)
 		for _, key := range []string{"", `""`, `"`, `"a`, `a"`, `"a"b"`, `"a\"`, `"a\x"`, "a b", "a,b", "a\tb", "é", `"é"`, "a\x7f",
 			strings.Repeat("k", 256), `"` + strings.Repeat("k", 256) + `"`, strings.Repeat("k", 100_000), `"a";p=1`} {
@@ -170,8 +177,9 @@ func TestNotRecorded(t *testing.T) {
 		r, m := s.replica(w, w.locker, ByParam("id"), WithScope("orders"), WithMaxWait(0))
 		// The resource is locked by the same Lock, or by one further in.
 		other := with(w, m, WithScope("others"))
-		inner := r.Group("/inner/:id", with(w, m, WithScope("groups")).Lock)
+		inner := r.Group("/inner/:id", m.Once, with(w, m, WithScope("groups")).Lock)
 		inner.POST("", other.Lock, text("paid"))
+		r.POST("/header", m.Once, with(w, m, ByHeader("X-Order")).Lock, text("paid"))
 
 		busy := func(key string) *core.Lease {
 			lease, err := w.locker.Acquire(w.Context(), key)
@@ -194,6 +202,10 @@ func TestNotRecorded(t *testing.T) {
 		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
 		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
 
+		// Nor is one that does not ask for another try.
+		call(r, "POST", "/header", "", "Idempotency-Key", "k").expect(w, 400, EventKeyMissing)
+		call(r, "POST", "/header", "", "Idempotency-Key", "k", "X-Order", "1").ok(w, "paid")
+
 		before = func(*gin.Context) { panic("a bug") }
 		if got := pay(r, "panics"); got.status != 500 {
 			w.Errorf("%+v", got)
@@ -213,6 +225,36 @@ func TestNotRecorded(t *testing.T) {
 	})
 }
 
+// A Recovery between Once and Lock makes no outcome of a panic, nor of an answer that was broken off.
+func TestNotRecordedBehindRecovery(t *testing.T) {
+	for name, end := range map[string]func(w *world, c *gin.Context){
+		"panic": func(*world, *gin.Context) { panic("a bug") },
+		"lost": func(w *world, c *gin.Context) {
+			inParts(c.Writer, 2, kept)
+			w.lose(c.Request.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(w *world) {
+				m := middleware(w, w.locker, ByParam("id"))
+				runs := 0
+				r := gin.New()
+				r.POST("/orders/:id", m.Once, gin.Recovery(), m.Lock, func(c *gin.Context) {
+					runs++
+					end(w, c)
+				})
+				for range 2 {
+					call(r, "POST", "/orders/1", "", "Idempotency-Key", "k")
+					time.Sleep(2 * ttl) // of the bubble
+				}
+				if runs != 2 || w.events.count(EventRecorded) != 0 {
+					w.Errorf("%d runs, %d recorded", runs, w.events.count(EventRecorded))
+				}
+			})
+		})
+	}
+}
+
 // What the nodes refuse to record, because the lease was lost, is no outcome either.
 func TestRecordRefused(t *testing.T) {
 	bubble(t, 1, func(w *world) {
@@ -221,7 +263,7 @@ func TestRecordRefused(t *testing.T) {
 		s := &shop{status: 201, before: func(*gin.Context) {
 			w.nodes[0].Flush() // the node forgets the lease, and grants the key again
 			var err error
-			if usurper, err = other.Acquire(w.Context(), core.Key("http/idempotent", "", "POST", "/orders/:id/payments", "k")); err != nil {
+			if usurper, err = other.Acquire(w.Context(), core.Key("http/idempotent", service, "", "POST", "/orders/:id/payments", "k")); err != nil {
 				w.Error(err)
 			}
 		}}
@@ -386,7 +428,8 @@ func TestWhatEndsAnIdempotentRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(w *world) {
 				r := router()
-				r.PUT("/orders/:id", c.around(w), middleware(w, w.locker, WithIdempotencyKey(), ByParam("id")).Lock, func(g *gin.Context) {
+				m := middleware(w, w.locker, ByParam("id"))
+				r.PUT("/orders/:id", c.around(w), m.Once, m.Lock, func(g *gin.Context) {
 					ctx := g.Request.Context()
 					select {
 					case <-ctx.Done():
@@ -408,10 +451,10 @@ func TestWhatEndsAnIdempotentRequest(t *testing.T) {
 // Nested Locks that both heed the header see to it once.
 func TestNestedIdempotency(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, WithIdempotencyKey())
+		m := middleware(w, w.locker, ByParam("id"))
 		runs := 0
 		r := router()
-		r.POST("/pay/:id", m.Lock, with(w, m, ByParam("id")).Lock, func(c *gin.Context) { runs++; c.String(200, "paid") })
+		r.POST("/pay/:id", m.Once, with(w, m, WithMaxWait(0)).Once, m.Lock, func(c *gin.Context) { runs++; c.String(200, "paid") })
 		for range 2 {
 			call(r, "POST", "/pay/1", "", "Idempotency-Key", "k").ok(w, "paid")
 		}
@@ -442,14 +485,14 @@ func TestDone(t *testing.T) {
 // The handler of an idempotent request stops when either of its leases is lost.
 func TestIdempotencyKeyLostWhileRunning(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour), WithMaxHold(time.Minute))
+		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Hour), WithMaxHold(time.Minute))
 		taken, err := w.replica().Acquire(w.Context(), routeKey("/orders/:id", "1"))
 		if err != nil {
 			w.Fatal(err)
 		}
 		time.AfterFunc(30*time.Second, func() { taken.Release(context.Background()) }) // so that the resource comes later, and lasts longer
 		r := router()
-		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+		r.PUT("/orders/:id", m.Once, m.Lock, func(c *gin.Context) {
 			ctx := c.Request.Context()
 			<-ctx.Done()
 			lease, _ := core.FromContext(ctx)
@@ -465,10 +508,10 @@ func TestIdempotencyKeyLostWhileRunning(t *testing.T) {
 // One Idempotency-Key may be used for each method of a route.
 func TestIdempotencyKeyBelongsToAMethod(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, WithIdempotencyKey())
+		m := middleware(w, w.locker)
 		r := router()
-		r.POST("/orders", m.Lock, text("posted"))
-		r.PUT("/orders", m.Lock, text("put"))
+		r.POST("/orders", m.Once, text("posted"))
+		r.PUT("/orders", m.Once, text("put"))
 		for range 2 {
 			call(r, "POST", "/orders", "", "Idempotency-Key", "k").ok(w, "posted")
 			call(r, "PUT", "/orders", "", "Idempotency-Key", "k").ok(w, "put")

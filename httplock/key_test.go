@@ -69,7 +69,7 @@ func TestKeys(t *testing.T) {
 			want    string // a key, or a status and a kind
 		}{
 			{"PUT /orders/42", nil, routeKey("/orders/:id", "42")},
-			{"DELETE /orders/42", nil, "10:http/route/0:/11:/orders/:id/2:42"},
+			{"DELETE /orders/42", nil, "10:http/route/4:shop/0:/11:/orders/:id/2:42"},
 			{"GET /orders/42", nil, "none"},
 			{"PUT /users/42", nil, routeKey("/users/:id", "42")},
 			{"POST /orders/1/items/23", nil, routeKey("/orders/:id/items/:item", "1", "23")},
@@ -83,7 +83,7 @@ func TestKeys(t *testing.T) {
 			{"PUT /orders/", nil, "none"}, // gin: not found
 			{"PUT /files/a/b", nil, routeKey("/files/*path", "/a/b")},
 			{"PUT /a/7", nil, scopeKey("orders", "7")},
-			{"PUT /b/7", nil, "10:http/scope/0:/6:orders/1:7"},
+			{"PUT /b/7", nil, "10:http/scope/4:shop/0:/6:orders/1:7"},
 			{"PUT /no-parameter", nil, "500 misconfigured"},
 			{"PUT /header", []string{"X-Order", "9"}, routeKey("/header", "9")},
 			{"PUT /header", nil, "400 key_missing"},
@@ -95,7 +95,7 @@ func TestKeys(t *testing.T) {
 			{"PUT /function?q=z", nil, routeKey("/function", "z")},
 			{"PUT /function", nil, "400 key_missing"},
 			{"PUT /function?fail=1", nil, "400 key_missing"},
-			{"PUT /tenant/1", []string{"X-Tenant", "acme"}, core.Key("http/route", "acme", "/tenant/:id", "1")},
+			{"PUT /tenant/1", []string{"X-Tenant", "acme"}, core.Key("http/route", service, "acme", "/tenant/:id", "1")},
 			{"PUT /tenant/1", nil, "400 key_missing"},
 			{"PUT /tenant/1", []string{"X-Tenant", "unknown"}, "400 key_missing"},
 			{"GET /locked-get/1", nil, routeKey("/locked-get/:id", "1")},
@@ -176,7 +176,7 @@ func routesByHeader(w *world) *gin.Engine {
 	scope := WithScope("/scope/")
 	m := middleware(w, w.locker, ByHeader("0"))
 	r := router()
-	r.PUT("/once", middleware(w, w.locker, WithIdempotencyKey(), tenant).Lock, keyOf)
+	r.PUT("/once", middleware(w, w.locker, tenant).Once, keyOf)
 	headers := []string{"0", "1", "2"}
 	for n := 1; n <= 3; n++ {
 		all := with(w, m, ByHeader(headers[:n]...))
@@ -241,33 +241,35 @@ func TestStreamsWithMaxHold(t *testing.T) {
 }
 
 func TestBadConfiguration(t *testing.T) {
-	if _, err := New(nil, ByParam("id")); err == nil {
+	if _, err := New(nil, service, ByParam("id")); err == nil {
 		t.Error("New without a Locker")
 	}
 	synctest.Test(t, func(t *testing.T) {
 		locks := newLocker(t, testutil.NewNodes(t, 1))
-		_, err := New(locks, nil, ByParam(), ByParam(""), ByHeader(), ByQuery(""), ByFunc(nil), WithTenant(nil), WithScope(""),
+		_, err := New(locks, "", nil, ByParam(), ByParam(""), ByHeader(), ByQuery(""), ByFunc[*gin.Context](nil), WithTenant[*gin.Context](nil), WithScope(""),
 			WithMaxWait(-1), WithMaxHold(-1), WithMaxWaiters(0), WithMaxWaitersTotal(0), WithBodyLimit(-1), WithBuffer(-1),
-			WithBusyStatus(200), WithReply(nil), WithRetention(0))
+			WithBusyStatus(200), WithReply(nil), WithHTTPReply(nil), WithRetention(0),
+			WithMaxBodies(0), WithBodyTimeout(0), ByJSON(), ByJSON("a", ""), WithRecord(nil), WithRecordLimit(-1))
 		if err == nil {
 			t.Fatal("no error")
 		}
-		for _, want := range []string{"an option is nil", "ByParam: no name", "ByParam: name is empty", "ByHeader: no name", "ByQuery: name is empty",
+		for _, want := range []string{"an option is nil", "the service's name is empty", "ByParam: no name", "ByParam: name is empty", "ByHeader: no name", "ByQuery: name is empty",
 			"ByFunc: function is nil", "WithTenant: function is nil", "WithScope: scope is empty",
-			"max wait is -1ns", "max hold is -1ns", "max waiters is 0", "max waiters in total is 0", "body limit is -1", "buffer is -1", "busy status is 200", "reply is nil", "retention is 0s"} {
+			"max wait is -1ns", "max hold is -1ns", "max waiters is 0", "max waiters in total is 0", "body limit is -1", "buffer is -1", "busy status is 200", "reply is nil", "reply for net/http is nil", "retention is 0s",
+			"max bodies is 0", "body timeout is 0s", "ByJSON: the path", "WithRecord: function is nil", "record limit is -1"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("the error lacks %q:\n%v", want, err)
 			}
 		}
-		if _, err := New(locks); err == nil || !strings.Contains(err.Error(), "nothing makes a key") {
-			t.Errorf("without a key: %v", err)
-		}
-		m, err := New(locks, ByParam("id"))
+		m, err := New(locks, service, ByParam("id"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := m.With(WithMaxWaitersTotal(7)); err == nil {
 			t.Error("With changed the total")
+		}
+		if _, err := m.With(WithMaxBodies(7)); err == nil {
+			t.Error("With changed the most bodies")
 		}
 	})
 }
@@ -278,7 +280,7 @@ func TestReplyIsReplaceable(t *testing.T) {
 		var got Refusal
 		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(0), WithBusyStatus(http.StatusLocked),
 			WithReply(func(c *gin.Context, r Refusal) { got = r }))
-		plain := with(w, m, WithReply(func(c *gin.Context, r Refusal) { r.Write(c) }))
+		plain := with(w, m, WithReply(func(c *gin.Context, r Refusal) { r.Write(c.Writer) }))
 		g := newTurnstile()
 		r := router()
 		r.PUT("/orders/:id", m.Lock, g.handle)
@@ -329,7 +331,7 @@ func TestRepliesLeakNothing(t *testing.T) {
 func TestRetryAfterRoundsUp(t *testing.T) {
 	for d, want := range map[time.Duration]string{0: "}", 1: `"retry_after":1}`, time.Second: `"retry_after":1}`, time.Second + 1: `"retry_after":2}`, 9500 * time.Millisecond: `"retry_after":10}`} {
 		r := router()
-		r.PUT("/", func(c *gin.Context) { Refusal{Status: 409, RetryAfter: d}.Write(c) })
+		r.PUT("/", func(c *gin.Context) { Refusal{Status: 409, RetryAfter: d}.Write(c.Writer) })
 		got := call(r, "PUT", "/", "").body
 		if !strings.HasSuffix(got, want) || strings.Contains(got, "retry_after") != (d > 0) {
 			t.Errorf("%v: %s, want %s", d, got, want)

@@ -4,16 +4,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/http"
-
-	"github.com/gin-gonic/gin"
 )
 
-const (
-	recordLimit  = 64 << 10 // that core takes
-	recordedBody = 60 << 10 // what is left for the body
-)
+const largestRecord = 64 << 10 // that core takes
 
 // An outcome is the answer of a handler, as it is recorded.
 type outcome struct {
@@ -21,17 +15,18 @@ type outcome struct {
 	Status      int         `json:"status"`
 	Header      http.Header `json:"header,omitempty"`
 	Omitted     bool        `json:"omitted,omitempty"` // the body was too large
+	Parts       int         `json:"parts,omitempty"`   // in how many the body is recorded apart; 0 = it is here
 	body        []byte
 }
 
-func outcomeOf(fingerprint []byte, w *response, headers []string) outcome {
+func outcomeOf(fingerprint []byte, w *response, headers []string, limit int) outcome {
 	o := outcome{Fingerprint: fingerprint, Status: w.Status(), Header: http.Header{}, body: w.body}
 	for _, name := range headers {
 		if values := w.Header().Values(name); values != nil {
 			o.Header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
-	if w.state != keeping || len(o.body) > recordedBody {
+	if w.state != keeping || len(o.body) > limit {
 		o.omit()
 	}
 	return o
@@ -39,13 +34,16 @@ func outcomeOf(fingerprint []byte, w *response, headers []string) outcome {
 
 // omit drops the body, and the headers that describe it.
 func (o *outcome) omit() {
-	o.Omitted, o.body = true, nil
+	o.Omitted, o.Parts, o.body = true, 0, nil
 	for _, name := range []string{"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition"} {
 		delete(o.Header, name)
 	}
 }
 
-const outcomeVersion = 1
+const (
+	outcomeVersion = 1
+	mostParts      = 1 << 10
+)
 
 // encode returns a version, the length of the description, the description, the body.
 func (o outcome) encode() []byte {
@@ -54,7 +52,7 @@ func (o outcome) encode() []byte {
 		b := append([]byte{outcomeVersion}, binary.AppendUvarint(nil, uint64(len(description)))...)
 		b = append(append(b, description...), o.body...)
 		switch {
-		case len(b) <= recordLimit:
+		case len(b) <= largestRecord:
 			return b
 		case !o.Omitted:
 			o.omit()
@@ -64,7 +62,7 @@ func (o outcome) encode() []byte {
 	}
 }
 
-var errOutcome = errors.New("httplock: the record of this Idempotency-Key cannot be read: it was written by a later version")
+var errOutcome = errors.New("httplock: the record of this Idempotency-Key cannot be read: it was written by a later version, or by something else")
 
 func parseOutcome(b []byte) (o outcome, err error) {
 	if len(b) == 0 || b[0] != outcomeVersion {
@@ -75,25 +73,9 @@ func parseOutcome(b []byte) (o outcome, err error) {
 		return o, errOutcome
 	}
 	description := b[1+k : 1+k+int(n)]
-	if json.Unmarshal(description, &o) != nil {
+	if json.Unmarshal(description, &o) != nil || o.Status < 200 || o.Status > 999 || o.Parts < 0 || o.Parts > mostParts {
 		return o, errOutcome
 	}
 	o.body = b[1+k+int(n):]
 	return o, nil
-}
-
-// replay sends the outcome once more.
-func (o outcome) replay(c *gin.Context) {
-	c.Abort()
-	h := c.Writer.Header()
-	maps.Copy(h, o.Header)
-	h.Set("Idempotent-Replayed", "true")
-	if o.Omitted {
-		h.Set("Idempotent-Body", "omitted")
-	}
-	c.Status(o.Status)
-	c.Writer.WriteHeaderNow()
-	if len(o.body) > 0 {
-		_, _ = c.Writer.Write(o.body) // the client may be gone
-	}
 }

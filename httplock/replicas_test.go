@@ -87,3 +87,50 @@ func (s *hotRoute) handle(c *gin.Context) {
 	s.mu.Unlock()
 	time.Sleep(s.hold)
 }
+
+// A replica whose clients ask again and again does not keep a hot key from the others, who come in turns.
+func TestFairTurnsOverReplicas(t *testing.T) {
+	for _, nodes := range []int{1, 3} {
+		for run := range 8 {
+			t.Run(fmt.Sprintf("%d nodes, run %d", nodes, run), func(t *testing.T) {
+				bubble(t, nodes, func(w *world) { fairTurns(w, run) })
+			})
+		}
+	}
+}
+
+func fairTurns(w *world, run int) {
+	const hold, greedy = 5 * time.Millisecond, 3
+	s := &hotRoute{hold: hold, replicas: map[int]*gin.Engine{}}
+	s.start(w, 0)
+	s.start(w, 1)
+	for _, n := range w.nodes {
+		n.Slow(100 * time.Microsecond)
+		n.SlowReplies(100 * time.Microsecond)
+	}
+	over := make(chan struct{})
+	var loops sync.WaitGroup
+	for i := range greedy {
+		loops.Go(func() {
+			time.Sleep(time.Duration(run*i) * 100 * time.Microsecond)
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					call(s.replicas[0], "PUT", "/orders/1", "body").ok(w, "")
+				}
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	for range 20 {
+		start := time.Now()
+		call(s.replicas[1], "PUT", "/orders/1", "body").ok(w, "")
+		if waited := time.Since(start); waited > 2*(greedy+1)*hold {
+			w.Errorf("served after %v, in turns it is %v", waited, (greedy+1)*hold)
+		}
+	}
+	close(over)
+	loops.Wait()
+}

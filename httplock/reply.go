@@ -1,13 +1,13 @@
 package httplock
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
-
-	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -23,7 +23,7 @@ type Refusal struct {
 }
 
 // Write sends r as application/problem+json (RFC 9457). Neither key nor holder are in it.
-func (r Refusal) Write(c *gin.Context) {
+func (r Refusal) Write(w http.ResponseWriter) {
 	problem := struct {
 		Type       string `json:"type"`
 		Title      string `json:"title"`
@@ -32,7 +32,9 @@ func (r Refusal) Write(c *gin.Context) {
 		RetryAfter int    `json:"retry_after,omitempty"`
 	}{"urn:lockkit:httplock:" + string(r.Kind), r.Title, r.Status, r.Detail, seconds(r.RetryAfter)}
 	text, _ := json.Marshal(problem) // strings and numbers: it cannot fail
-	c.Data(r.Status, "application/problem+json", text)
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(r.Status)
+	_, _ = w.Write(text) // the client may be gone
 }
 
 // seconds rounds up: Retry-After has whole seconds, and 0 would say at once.
@@ -54,12 +56,16 @@ var refusals = map[core.EventKind]Refusal{
 	EventKeyMissing:    {Status: http.StatusBadRequest, Title: "Request does not name its resource"},
 	EventMisconfigured: {Status: http.StatusInternalServerError, Title: "Server is misconfigured"},
 	EventBodyBroken:    {Status: http.StatusBadRequest, Title: "Body could not be read"},
+	EventBodyTimeout:   {Status: http.StatusRequestTimeout, RetryAfter: soon, Title: "Body did not come in time"},
 	EventBodyTooLarge:  {Status: http.StatusRequestEntityTooLarge, Title: "Body is too large"},
+
+	EventAnswerTooLarge: {Status: http.StatusInternalServerError, Title: "Answer is too large", Detail: "The request was carried out. Its answer could not be sent."},
 
 	EventIdempotencyMissing:   {Status: http.StatusBadRequest, Title: "Idempotency-Key is missing", Detail: "This operation requires a request header Idempotency-Key."},
 	EventIdempotencyMalformed: {Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed", Detail: "Send one key of 1 to 255 visible ASCII characters, in double quotes."},
 	EventIdempotencyInFlight:  {Status: http.StatusConflict, RetryAfter: soon, Title: "A request with this Idempotency-Key is under way", Detail: "Try again to get its answer."},
 	EventIdempotencyMismatch:  {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request", Detail: "Use a new key for a new request."},
+	EventIdempotencyOmitted:   {Status: http.StatusGone, Title: "Answer is too large to be repeated", Detail: "The first request with this Idempotency-Key was carried out. Idempotent-Status has the status of its answer."},
 }
 
 // statusGone is what nginx logs when a client went away. It reaches nobody.
@@ -68,13 +74,11 @@ const statusGone = 499
 // refuse answers in place of the handler, and reports that the request does not go on: false.
 func (x *exchange) refuse(kind core.EventKind, err error) bool {
 	x.count(kind)
-	for h := x.outer; h != nil; h = h.outer {
-		h.refused.Store(true)
+	if kind != EventAnswerTooLarge { // the handler has done its work
+		x.disown()
 	}
-	c := x.c
-	c.Abort()
 	if kind == EventGone {
-		c.Status(statusGone)
+		x.host.leave()
 		return false
 	}
 	r := refusals[kind]
@@ -90,14 +94,46 @@ func (x *exchange) refuse(kind core.EventKind, err error) bool {
 		r.Status = x.m.busyStatus
 	case EventQueueFull:
 		r.RetryAfter = max(r.RetryAfter, x.m.maxWait) // by then all that wait have been answered
-	case EventMisconfigured:
-		_ = c.Error(err) // for the log: nothing but a look at the routes helps
+	case EventIdempotencyInFlight:
+		r.RetryAfter = max(x.m.admission.usualRun(x.route), soon)
 	default: // as it is
 	}
 	if s := seconds(r.RetryAfter); s > 0 {
-		c.Header("Retry-After", strconv.Itoa(s))
+		x.w.Header().Set("Retry-After", strconv.Itoa(s))
 	}
-	c.Status(r.Status) // for a reply of the user's that leaves it as it is
-	x.m.reply(c, r)
+	x.host.refuse(x, r)
 	return false
+}
+
+// refuseKey refuses a request whose key cannot be made.
+func (x *exchange) refuseKey(err error) bool {
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case tooLarge:
+		return x.refuse(EventBodyTooLarge, err)
+	case errors.Is(err, errRoute):
+		return x.refuse(EventMisconfigured, err)
+	}
+	return x.refuse(EventKeyMissing, err)
+}
+
+// read reads the body, and reports whether the request goes on. Otherwise it was answered.
+func (x *exchange) read(within time.Duration) bool {
+	if !x.m.admission.addBody() {
+		return x.refuse(EventOverloaded, nil)
+	}
+	err := x.readBody(within)
+	x.m.admission.removeBody()
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err) // a limit that somebody else has set
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, os.ErrDeadlineExceeded): // with which net/http cancels the context as well
+		return x.refuse(EventBodyTimeout, err)
+	case errors.Is(x.r.Context().Err(), context.Canceled):
+		return x.refuse(EventGone, err)
+	case tooLarge:
+		return x.refuse(EventBodyTooLarge, err)
+	}
+	return x.refuse(EventBodyBroken, err)
 }

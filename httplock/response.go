@@ -2,9 +2,11 @@ package httplock
 
 import (
 	"bufio"
+	"errors"
 	"maps"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -13,16 +15,19 @@ import (
 
 // A response is what the handlers write to. It sends nothing once the lease is lost.
 type response struct {
-	gin.ResponseWriter
-	lost func() bool
+	outer http.ResponseWriter
+	gin   gin.ResponseWriter // outer, if it is one: WriteHeader then only notes the status; nil = it begins the answer
+	x     *exchange
 
-	state responseState
-	begun bool        // the handler has begun its answer: status and headers stand
-	old   http.Header // what the headers were, for a reply in place of the handler's
-
-	limit  int // of what is kept back
+	state  responseState
+	begun  bool        // the handler has begun its answer: status and headers stand
+	old    http.Header // what the headers were, for a reply in place of the handler's
 	status int
-	body   []byte
+	size   int
+
+	limit int  // of what is kept back
+	all   bool // an answer that is larger must not be sent
+	body  []byte
 }
 
 type responseState uint8
@@ -31,13 +36,25 @@ const (
 	keeping   responseState = iota // the answer is kept back
 	streaming                      // it goes out as it comes
 	hijacked                       // the handler has taken the connection over
+	oversized                      // more should have been kept back than may be
 )
 
-func newResponse(x *exchange) *response {
-	outer := x.c.Writer
-	w := &response{ResponseWriter: outer, lost: x.lost, begun: outer.Written(), old: outer.Header().Clone(), limit: x.m.buffer, status: outer.Status()}
-	if x.once != nil && w.limit == 0 {
-		w.limit = 1 << 20
+// kept is how much of an answer is kept back if nothing else is said.
+const kept = 1 << 20
+
+// newResponse keeps the answer back if that was asked for, if the request is idempotent, and if its connection could not be
+// broken after a loss.
+func newResponse(x *exchange, least int) *response {
+	w := &response{outer: x.w, x: x, status: http.StatusOK, old: x.w.Header().Clone(), limit: max(x.m.buffer, least)}
+	if g, ok := x.w.(gin.ResponseWriter); ok {
+		w.gin, w.begun, w.status, w.size = g, g.Written(), g.Status(), max(g.Size(), 0)
+	}
+	if x.around != nil {
+		w.limit = max(w.limit, x.around.keeps)
+	}
+	w.all = !breakable(x.w)
+	if w.all && w.limit == 0 {
+		w.limit = kept
 	}
 	if w.limit == 0 || w.begun {
 		w.state = streaming
@@ -45,83 +62,111 @@ func newResponse(x *exchange) *response {
 	return w
 }
 
+// breakable reports whether a connection can be broken from w: not if there is something between us and net/http that
+// cannot be looked through.
+func breakable(w http.ResponseWriter) bool {
+	for {
+		switch v := w.(type) {
+		case interface{ SetWriteDeadline(t time.Time) error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = v.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
 // sent reports whether something of an answer that goes out as it comes has been sent.
 func (w *response) sent() bool { return w.state == streaming && w.begun }
 
+var errAnswerTooLarge = errors.New("httplock: the answer is larger than what can be kept back (WithBuffer), and its connection could not be broken if the lease were lost")
+
+func (w *response) Header() http.Header { return w.outer.Header() }
+
 func (w *response) Write(b []byte) (int, error) {
-	if w.state == keeping && len(w.body)+len(b) <= w.limit {
+	switch {
+	case w.state == keeping && len(w.body)+len(b) <= w.limit:
 		w.begun = true
 		w.body = append(w.body, b...)
 		return len(b), nil
-	}
-	if w.lost() {
+	case w.state == oversized || w.state == keeping && w.all:
+		w.state, w.body = oversized, nil
+		return 0, errAnswerTooLarge
+	case w.x.lost():
 		return 0, core.ErrLost
 	}
 	w.send()
-	w.begun = true
-	return w.ResponseWriter.Write(b)
+	w.WriteHeaderNow()
+	n, err := w.outer.Write(b)
+	w.size += n
+	return n, err
 }
 
 func (w *response) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
 func (w *response) WriteHeader(status int) {
 	switch {
-	case w.state != keeping:
-		w.ResponseWriter.WriteHeader(status)
-	case !w.begun && status > 0:
+	case w.begun || status <= 0:
+	case w.gin == nil && informational(status):
+		if !w.x.lost() {
+			w.outer.WriteHeader(status)
+		}
+	case w.gin == nil:
 		w.status = status
+		w.WriteHeaderNow()
+	default:
+		if w.status = status; w.state == streaming {
+			w.gin.WriteHeader(status)
+		}
 	}
 }
 
-func (w *response) WriteHeaderNow() { w.begin(w.ResponseWriter.WriteHeaderNow) }
+// informational reports whether another status follows.
+func informational(status int) bool {
+	return status >= 100 && status < 200 && status != http.StatusSwitchingProtocols
+}
 
-func (w *response) Flush() { w.begin(w.ResponseWriter.Flush) }
+// WriteHeaderNow begins the answer, which is sent unless it is kept back.
+func (w *response) WriteHeaderNow() {
+	if w.begun || w.state == streaming && w.x.lost() {
+		return
+	}
+	if w.begun = true; w.state == streaming {
+		w.sendHeader()
+	}
+}
 
-// begin begins the answer, by send unless it is kept back.
-func (w *response) begin(send func()) {
-	switch {
-	case w.state == keeping:
-		w.begun = true
-	case !w.lost():
-		w.begun = true
-		send()
+func (w *response) Flush() {
+	w.WriteHeaderNow()
+	if w.state == streaming && !w.x.lost() {
+		_ = http.NewResponseController(w.outer).Flush() // not everything can
 	}
 }
 
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if w.lost() {
+	if w.x.lost() {
 		return nil, nil, core.ErrLost
 	}
-	conn, buffered, err := w.ResponseWriter.Hijack()
+	conn, buffered, err := http.NewResponseController(w.outer).Hijack()
 	if err == nil {
 		w.state = hijacked
 	}
 	return conn, buffered, err
 }
 
-func (w *response) Status() int {
-	if w.state == keeping {
-		return w.status
-	}
-	return w.ResponseWriter.Status()
-}
-
-func (w *response) Written() bool {
-	if w.state == keeping {
-		return w.begun
-	}
-	return w.ResponseWriter.Written()
-}
+func (w *response) Status() int   { return w.status }
+func (w *response) Written() bool { return w.begun }
 
 func (w *response) Size() int {
-	if w.state == keeping && w.begun {
-		return len(w.body)
+	if !w.begun {
+		return -1
 	}
-	return w.ResponseWriter.Size()
+	return w.size + len(w.body)
 }
 
 // Unwrap is for http.ResponseController.
-func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *response) Unwrap() http.ResponseWriter { return w.outer }
 
 // send sends what was kept back, and keeps nothing more.
 func (w *response) send() {
@@ -129,10 +174,20 @@ func (w *response) send() {
 		return
 	}
 	w.state = streaming
-	w.ResponseWriter.WriteHeader(w.status)
-	if w.begun {
-		w.ResponseWriter.WriteHeaderNow()
-		_, _ = w.ResponseWriter.Write(w.body) // the client may be gone; nobody is left to tell
+	switch {
+	case w.begun:
+		w.sendHeader()
+		w.size, _ = w.outer.Write(w.body) // the client may be gone; nobody is left to tell
+		w.body = nil
+	case w.gin != nil:
+		w.gin.WriteHeader(w.status)
+	}
+}
+
+func (w *response) sendHeader() {
+	w.outer.WriteHeader(w.status)
+	if w.gin != nil {
+		w.gin.WriteHeaderNow()
 	}
 }
 
@@ -142,4 +197,14 @@ func (w *response) discard() {
 	h := w.Header()
 	clear(h)
 	maps.Copy(h, w.old)
+}
+
+// abort breaks the connection, so that the client does not take the answer for complete. The panic alone would
+// not do it where gin.Recovery swallows it and net/http then ends the answer as if nothing had happened; the
+// deadline alone would have everything further out believe that all went well.
+func (w *response) abort() {
+	if err := http.NewResponseController(w.outer).SetWriteDeadline(time.Unix(1, 0)); err != nil {
+		w.x.m.locker.Logger().Error("httplock: the connection of an answer could not be broken whose lock was lost", "route", w.x.route, "err", err)
+	}
+	panic(http.ErrAbortHandler)
 }

@@ -198,10 +198,18 @@ func TestAnswers(t *testing.T) {
 
 // A connection that the handler took over is its own.
 func TestHijack(t *testing.T) {
-	for _, opts := range [][]Option{nil, {WithBuffer(100)}, {WithIdempotencyKey()}} {
+	for _, c := range []struct {
+		key  string
+		opts []Option
+	}{{}, {opts: []Option{WithBuffer(100)}}, {key: "k"}} {
 		seen := &events{}
-		m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), append(opts, ByParam("id"))...)
+		m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), append(c.opts, ByParam("id"))...)
 		r := router()
+		r.Use(func(g *gin.Context) {
+			if c.key != "" {
+				m.Once(g)
+			}
+		})
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			conn, _, err := c.Writer.Hijack()
 			if err != nil {
@@ -211,7 +219,7 @@ func TestHijack(t *testing.T) {
 			fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nown")
 			conn.Close()
 		})
-		do(t.Context(), "PUT", serve(t, r).URL+"/orders/1", "", "Idempotency-Key", "k").ok(t, "own")
+		do(t.Context(), "PUT", serve(t, r).URL+"/orders/1", "", "Idempotency-Key", c.key).ok(t, "own")
 		if err := m.Close(t.Context()); err != nil || seen.count(EventRecorded) != 0 {
 			t.Errorf("%d recorded, of an answer that nobody has seen; %v", seen.count(EventRecorded), err)
 		}
@@ -382,9 +390,9 @@ func TestTimeoutHandlerAround(t *testing.T) {
 // gin pools its contexts: nothing of the middleware may touch one after its request. For the race detector.
 func TestPooledContexts(t *testing.T) {
 	nodes := testutil.NewNodes(t, 1)
-	m := middleware(t, patientLocker(t, nodes), ByParam("id"), WithMaxWait(20*time.Millisecond), WithMaxWaiters(3), WithIdempotencyKey())
+	m := middleware(t, patientLocker(t, nodes), ByParam("id"), WithMaxWait(20*time.Millisecond), WithMaxWaiters(3))
 	r := router()
-	r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+	r.PUT("/orders/:id", m.Once, m.Lock, func(c *gin.Context) {
 		if c.Query("panic") != "" {
 			panic("a bug")
 		}

@@ -169,13 +169,15 @@ func TestWaitEndsInTime(t *testing.T) {
 
 // Where no quorum answers before a request's deadline, nobody knows of a holder: the locks are what is unavailable.
 func TestDeadlineWithoutQuorum(t *testing.T) {
-	for name, opts := range map[string][]Option{
-		"waiting": {ByParam("id")}, "without waiting": {ByParam("id"), WithMaxWait(0)}, "idempotent": {WithIdempotencyKey()},
+	for name, handler := range map[string]func(w *world) gin.HandlerFunc{
+		"waiting":         func(w *world) gin.HandlerFunc { return middleware(w, w.locker, ByParam("id")).Lock },
+		"without waiting": func(w *world) gin.HandlerFunc { return middleware(w, w.locker, ByParam("id"), WithMaxWait(0)).Lock },
+		"idempotent":      func(w *world) gin.HandlerFunc { return middleware(w, w.locker).Once },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(w *world) {
 				r := router()
-				r.PUT("/orders/:id", middleware(w, w.locker, opts...).Lock, text("ran"))
+				r.PUT("/orders/:id", handler(w), text("ran"))
 				w.nodes[0].Hang()
 				w.nodes[1].Hang()
 				for _, left := range []time.Duration{20 * time.Millisecond, 3 * time.Second} {
@@ -317,10 +319,10 @@ func TestOuterLeaseLostWhileWaiting(t *testing.T) {
 // An idempotent request goes on without its client once it runs; while it waits, it leaves.
 func TestIdempotentRequestLeavesWithItsClient(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour))
+		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Hour))
 		g := newTurnstile()
 		r := router()
-		r.PUT("/orders/:id", m.Lock, g.handle)
+		r.PUT("/orders/:id", m.Once, m.Lock, g.handle)
 		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
 		<-g.runs
 		ctx, hangUp := context.WithCancel(context.Background())
@@ -340,13 +342,13 @@ func TestIdempotentRequestLeavesWithItsClient(t *testing.T) {
 // While an idempotent request waits for its resource, it can lose its Idempotency-Key.
 func TestIdempotencyKeyLostWhileWaiting(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithIdempotencyKey(), WithMaxWait(time.Hour), WithMaxHold(time.Second))
+		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Hour), WithMaxHold(time.Second))
 		taken, err := w.replica().Acquire(w.Context(), routeKey("/orders/:id", "1"))
 		if err != nil {
 			w.Fatal(err)
 		}
 		r := router()
-		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) { w.Error("the handler ran") })
+		r.PUT("/orders/:id", m.Once, m.Lock, func(c *gin.Context) { w.Error("the handler ran") })
 		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
 		taken.Release(w.Context())
 	})

@@ -3,7 +3,6 @@ package queuelock
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/jsonfield"
 )
 
 // ExecutionHeader is the header of a task in which Stamp puts the execution id.
@@ -27,43 +27,20 @@ type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 // ByPayloadField takes the key from a field of a JSON payload, by the path to it: ByPayloadField("order",
 // "id") reads 42 from {"order":{"id":42}} and yields core.Key("order.id", "42"), which a call of [core.Locker.Do], a
 // route or a job can use as well. The field must be a string, a number or a boolean, and not empty; a number counts as it
-// is written, so 42 and 42.0 are two keys, while 42 and "42" are one.
+// is written, so 42 and 42.0 are two keys, while 42 and "42" are one. A field that is there twice, also in another case, is an
+// error: of those who decode the payload some take the one and some the other.
 func ByPayloadField(path ...string) KeyFunc {
 	if len(path) == 0 || slices.Contains(path, "") {
 		return nil // an error of New
 	}
 	name := strings.Join(path, ".")
 	return func(_ context.Context, t *asynq.Task) (string, error) {
-		value, err := payloadField(t.Payload(), path)
+		value, err := jsonfield.Of(t.Payload(), path)
 		if err != nil {
 			return "", fmt.Errorf("payload field %q: %w", name, err)
 		}
 		return core.Key(name, value), nil
 	}
-}
-
-func payloadField(payload []byte, path []string) (string, error) {
-	raw := json.RawMessage(payload)
-	for _, name := range path {
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &object); err != nil {
-			return "", fmt.Errorf("%q cannot be looked up: %w", name, err)
-		}
-		if raw = object[name]; raw == nil || string(raw) == "null" {
-			return "", errAbsent
-		}
-	}
-	var value any
-	_ = json.Unmarshal(raw, &value) // what is not JSON is none of these either
-	switch v := value.(type) {
-	case string:
-		if v != "" {
-			return v, nil
-		}
-	case float64, bool:
-		return string(raw), nil
-	}
-	return "", fmt.Errorf("must be a string, a number or a boolean, and not empty; it is %.40s", raw)
 }
 
 // ByHeader takes the key from a header of the task (asynq.NewTaskWithHeaders), and yields
@@ -76,15 +53,13 @@ func ByHeader(name string) KeyFunc {
 		value, ok := t.Headers()[name]
 		switch {
 		case !ok:
-			return "", fmt.Errorf("header %q %w", name, errAbsent)
+			return "", fmt.Errorf("header %q %w", name, jsonfield.ErrAbsent)
 		case value == "":
 			return "", fmt.Errorf("header %q is empty", name)
 		}
 		return core.Key(name, value), nil
 	}
 }
-
-var errAbsent = errors.New("is missing")
 
 // Optional is key for tasks some of which have nothing to make it of: those have none, where ByPayloadField does not find
 // its field, or ByHeader its header.
@@ -94,7 +69,7 @@ func Optional(key KeyFunc) KeyFunc {
 	}
 	return func(ctx context.Context, t *asynq.Task) (string, error) {
 		k, err := key(ctx, t)
-		if errors.Is(err, errAbsent) {
+		if errors.Is(err, jsonfield.ErrAbsent) {
 			return "", nil
 		}
 		return k, err

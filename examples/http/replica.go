@@ -35,7 +35,7 @@ func replica(context.Context) (err error) {
 	if err := locks.Provision(ctx); err != nil { // these nodes are new; otherwise not the business of a server
 		return err
 	}
-	byID, err := httplock.New(locks, httplock.ByParam("id"),
+	byID, err := httplock.New(locks, "orders", httplock.ByParam("id"),
 		httplock.WithMaxWait(2*time.Second), httplock.WithMaxWaiters(6))
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ type web struct{ handler http.Handler }
 
 // startWeb serves routes of which one request runs per order.
 func (r *replica) startWeb() error {
-	byID, err := httplock.New(r.locks, httplock.ByParam("id"), httplock.WithMaxWait(700*time.Millisecond), httplock.WithIdempotencyKey())
+	byID, err := httplock.New(r.locks, "orders", httplock.ByParam("id"), httplock.WithMaxWait(700*time.Millisecond))
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (r *replica) startWeb() error {
 		}
 	}
 	router.PUT("/orders/:id", byID.Lock, update)
-	router.POST("/orders/:id/payments", byID.Lock, update)
+	router.POST("/orders/:id/payments", byID.Once, byID.Lock, update)
 	r.web = &web{router}
 	return nil
 }

@@ -143,6 +143,6 @@ var sections = []section{
 		{title: "Idempotent requests", help: "Recorded, answered from the record, or refused.",
 			queries: []query{{decisions("lockkit_decision", "httplock", "recorded|replayed|idempotency_.*"), "{{lockkit_decision}}"}}},
 		{title: "Requests in trouble", help: "Without quorum, lost on the way, broken off, not recorded; clients that went away while waiting.",
-			queries: []query{{decisions("lockkit_decision", "httplock", "unavailable|lost|aborted|record_open|misconfigured|client_gone|nested|key_missing|body_.*"), "{{lockkit_decision}}"}}},
+			queries: []query{{decisions("lockkit_decision", "httplock", "unavailable|lost|aborted|record_open|misconfigured|client_gone|nested|key_missing|body_.*|answer_too_large"), "{{lockkit_decision}}"}}},
 	}},
 }

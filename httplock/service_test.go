@@ -1,0 +1,98 @@
+package httplock
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// Services on the same nodes share nothing, whatever their routes, but for keys of ByKey.
+func TestServicesShareNothing(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		g := newTurnstile()
+		serviceOf := func(name string) *gin.Engine {
+			m, err := New(w.replica(), name, ByParam("id"), WithMaxWait(0))
+			if err != nil {
+				w.Fatal(err)
+			}
+			r := router()
+			r.PUT("/orders/:id", m.Lock, g.handle)
+			r.PUT("/scoped/:id", with(w, m, WithScope("orders")).Lock, g.handle)
+			r.PUT("/shared/:id", with(w, m, ByKey(order)).Lock, g.handle)
+			r.POST("/payments", m.Once, text("paid by "+name))
+			return r
+		}
+		billing, refunds := serviceOf("billing"), serviceOf("refunds")
+		for _, path := range []string{"/orders/1", "/scoped/1"} {
+			both := []func() reply{background(func() reply { return call(billing, "PUT", path, "") }), background(func() reply { return call(refunds, "PUT", path, "") })}
+			<-g.runs
+			<-g.runs
+			g.goOn <- struct{}{}
+			g.goOn <- struct{}{}
+			for _, answer := range both {
+				answer().ok(w, "done")
+			}
+		}
+		call(billing, "POST", "/payments", "", "Idempotency-Key", "k").ok(w, "paid by billing")
+		call(refunds, "POST", "/payments", "", "Idempotency-Key", "k").ok(w, "paid by refunds")
+
+		holder := background(func() reply { return call(billing, "PUT", "/shared/1", "") })
+		<-g.runs
+		call(refunds, "PUT", "/shared/1", "").expect(w, 409, EventBusy)
+		g.goOn <- struct{}{}
+		holder().ok(w, "done")
+	})
+}
+
+// A repetition gets an answer only with the credentials of the first request, or as the same tenant.
+func TestReplayOnlyToTheSameUser(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		s := &shop{status: 201}
+		byCredentials, _ := s.replica(w, w.locker)
+		byTenant, _ := s.replica(w, w.locker, WithTenant(func(r *http.Request) (string, error) {
+			user, _, _ := strings.Cut(r.Header.Get("Authorization"), ":")
+			return user, nil
+		}))
+		for _, header := range []string{"Authorization", "Cookie", "X-Api-Key"} {
+			if got := pay(byCredentials, header, header, "alice:1"); got.status != 201 {
+				w.Errorf("%+v", got)
+			}
+			pay(byCredentials, header, header, "bob:1").expect(w, 422, EventIdempotencyMismatch)
+			pay(byCredentials, header).expect(w, 422, EventIdempotencyMismatch)
+			if got := pay(byCredentials, header, header, "alice:1", "User-Agent", "other"); got.header.Get("Idempotent-Replayed") != "true" {
+				w.Errorf("the same user: %+v", got)
+			}
+		}
+		s.expect(w, 3)
+
+		pay(byTenant, "k", "Authorization", "alice:1")
+		if got := pay(byTenant, "k", "Authorization", "alice:2"); got.header.Get("Idempotent-Replayed") != "true" {
+			w.Errorf("the same tenant with another token: %+v", got)
+		}
+		if got := pay(byTenant, "k", "Authorization", "bob:1"); got.header.Get("Idempotent-Replayed") != "" || got.status != 201 {
+			w.Errorf("another tenant: %+v", got)
+		}
+		s.expect(w, 5)
+	})
+}
+
+// Lockers that were derived from one another are one: what a request holds by one of them it holds.
+func TestNestedLocksOfDerivedLockers(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		longer, err := w.locker.With(core.TTL(ttl / 2))
+		if err != nil {
+			w.Fatal(err)
+		}
+		r := router()
+		outer, inner := middleware(w, w.locker, ByParam("id")), middleware(w, longer, ByParam("id"))
+		r.PUT("/orders/:id", outer.Once, outer.Lock, inner.Once, inner.Lock, keyOf)
+		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").ok(w, routeKey("/orders/:id", "1"))
+		if n := w.events.count(EventNested); n != 2 {
+			w.Errorf("%d nested", n)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+// Package jsonfield reads one field of a JSON document, as a part of a key.
+package jsonfield
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrAbsent matches the error of Of where there is no such field, or it is null.
+var ErrAbsent = errors.New("is missing")
+
+// Of returns the field of the object to which path leads. It must be a string, a number or a boolean, and not empty; a
+// number is returned as it is written. A name that is there twice on the way, also in another case, is an error: of those
+// who decode the document some take the one and some the other.
+func Of(document []byte, path []string) (string, error) {
+	raw := json.RawMessage(document)
+	for _, name := range path {
+		field, err := member(raw, name)
+		if err != nil {
+			return "", err
+		}
+		raw = field
+	}
+	var value any
+	_ = json.Unmarshal(raw, &value) // what is not JSON is none of these either
+	switch v := value.(type) {
+	case string:
+		if v != "" {
+			return v, nil
+		}
+	case float64, bool:
+		return string(raw), nil
+	}
+	return "", fmt.Errorf("must be a string, a number or a boolean, and not empty; it is %.40s", raw)
+}
+
+// member returns the value of the one member of an object that has the name.
+func member(object json.RawMessage, name string) (value json.RawMessage, err error) {
+	if !json.Valid(object) {
+		return nil, fmt.Errorf("%q cannot be looked up: it is not in valid JSON", name)
+	}
+	members := json.NewDecoder(bytes.NewReader(object))
+	if start, _ := members.Token(); start != json.Delim('{') {
+		return nil, fmt.Errorf("%q cannot be looked up: it is not in an object", name)
+	}
+	alike := 0
+	for members.More() {
+		key, _ := members.Token()
+		var v json.RawMessage
+		_ = members.Decode(&v) // it is valid
+		have, _ := key.(string)
+		if strings.EqualFold(have, name) {
+			alike++
+		}
+		if have == name {
+			value = v
+		}
+	}
+	switch {
+	case value == nil, string(value) == "null":
+		return nil, ErrAbsent
+	case alike > 1:
+		return nil, fmt.Errorf("%q is there more than once, or in more than one way of writing it", name)
+	}
+	return value, nil
+}

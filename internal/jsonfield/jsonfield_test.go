@@ -1,0 +1,43 @@
+package jsonfield
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestOf(t *testing.T) {
+	for document, want := range map[string]string{
+		`{"a":{"b":"x"}}`:           "x",
+		`{"a":{"b":1e3}, "b":2}`:    "1e3",
+		`{"a":{"b":false}}`:         "false",
+		`{"a":{"b":""}}`:            "error: must be",
+		`{"a":{"b":[]}}`:            "error: must be",
+		`{"a":{"c":1}}`:             "error: is missing",
+		`{"a":1}`:                   `error: "b" cannot be looked up`,
+		`nonsense`:                  `error: "a" cannot be looked up`,
+		``:                          `error: "a" cannot be looked up`,
+		`{"a":{"b":1,"b":1}}`:       `error: "b" is there`,
+		`{"a":{"b":1},"A":{"b":1}}`: `error: "a" is there`,
+		`{"a":{"B":1}}`:             "error: is missing",
+		`{"a":{"B":1,"b":1}}`:       `error: "b" is there`,
+	} {
+		got, err := Of([]byte(document), []string{"a", "b"})
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if got != want && (err == nil || !strings.HasPrefix(got, want)) {
+			t.Errorf("%s: %s, want %s", document, got, want)
+		}
+	}
+}
+
+// What is found is in the document, and the same when it is looked up again.
+func FuzzOf(f *testing.F) {
+	f.Add([]byte(`{"a":{"b":"x"}}`))
+	f.Add([]byte(`{"a":{"b":1,"B":2}}`))
+	f.Fuzz(func(t *testing.T, document []byte) {
+		if v, err := Of(document, []string{"a", "b"}); err == nil && v == "" {
+			t.Errorf("%q has an empty field", document)
+		}
+	})
+}
