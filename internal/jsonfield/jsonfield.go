@@ -60,10 +60,12 @@ func member(object json.RawMessage, name string) (value json.RawMessage, err err
 		}
 	}
 	switch {
-	case value == nil, string(value) == "null":
+	case value == nil:
 		return nil, ErrAbsent
 	case alike > 1:
 		return nil, fmt.Errorf("%q is there more than once, or in more than one way of writing it", name)
+	case string(value) == "null":
+		return nil, ErrAbsent
 	}
 	return value, nil
 }

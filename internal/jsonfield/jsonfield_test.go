@@ -18,6 +18,9 @@ func TestOf(t *testing.T) {
 		``:                          `error: "a" cannot be looked up`,
 		`{"a":{"b":1,"b":1}}`:       `error: "b" is there`,
 		`{"a":{"b":1},"A":{"b":1}}`: `error: "a" is there`,
+		`{"a":null}`:                "error: is missing",
+		`{"a":{"b":null}}`:          "error: is missing",
+		`{"a":{"b":1,"b":null}}`:    `error: "b" is there`,
 		`{"a":{"B":1}}`:             "error: is missing",
 		`{"a":{"B":1,"b":1}}`:       `error: "b" is there`,
 	} {
