@@ -87,7 +87,7 @@ type wiring struct {
 }
 
 func (r *Runner) newWiring(concurrency int, delay asynq.RetryDelayFunc) *wiring {
-	return &wiring{r: r, delay: delay, workers: newWorkers(concurrency), outage: outage{given: map[string]bounce{}}, absent: absent{back: map[string]map[string]time.Time{}}}
+	return &wiring{r: r, delay: delay, workers: newWorkers(concurrency), outage: outage{given: map[string]bounce{}}, absent: absent{of: map[string]*line{}}}
 }
 
 type wiringKey struct{ r *Runner }

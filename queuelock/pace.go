@@ -47,8 +47,14 @@ func (p *pace) needs() time.Duration {
 // back after them comes after them.
 type absent struct {
 	mu    sync.Mutex
-	back  map[string]map[string]time.Time // until when they are, by key and task
+	of    map[string]*line // by key
 	total int
+}
+
+// A line is those who are away because of one key.
+type line struct {
+	until map[string]time.Time // by task
+	first time.Time            // the earliest of these
 }
 
 // maxAbsent bounds how many are remembered; further ones come back sooner than their turn.
@@ -63,23 +69,29 @@ func (a *absent) send(key, task string, inPlace int, p *pace, slack time.Duratio
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	a.forget(key, now)                       // who is back on another server
-	before := inPlace + len(a.back[key]) + 1 // the holder
+	a.forget(key, now) // who is back on another server
+	l := a.of[key]
+	if l == nil {
+		l = &line{until: map[string]time.Time{}}
+	}
+	before := inPlace + len(l.until) + 1 // the holder
 	away := min(max(p.turns(before)-slack, 0), longestAway)
 	if a.total >= maxAbsent {
-		for other := range a.back {
+		for other := range a.of {
 			a.forget(other, now)
 		}
 	}
-	if a.total < maxAbsent {
-		if a.back[key] == nil {
-			a.back[key] = map[string]time.Time{}
-		}
-		if _, twice := a.back[key][task]; !twice { // as when two deliveries of a task meet
-			a.total++
-		}
-		a.back[key][task] = now.Add(away)
+	if a.total >= maxAbsent {
+		return away
 	}
+	if _, twice := l.until[task]; !twice { // as when two deliveries of a task meet
+		a.total++
+	}
+	until := now.Add(away)
+	if len(l.until) == 0 || until.Before(l.first) {
+		l.first = until
+	}
+	a.of[key], l.until[task] = l, until
 	return away
 }
 
@@ -88,23 +100,34 @@ func (a *absent) returned(keys []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, key := range keys {
-		if _, away := a.back[key][keys[0]]; away {
-			a.drop(key, keys[0])
+		if l := a.of[key]; l != nil {
+			a.drop(key, l, keys[0])
 		}
 	}
 }
 
+// forget drops those that are back by now.
 func (a *absent) forget(key string, now time.Time) {
-	for task, until := range a.back[key] {
+	l := a.of[key]
+	if l == nil || !now.After(l.first) {
+		return
+	}
+	l.first = now.Add(longestAway)
+	for task, until := range l.until {
 		if now.After(until) {
-			a.drop(key, task)
+			a.drop(key, l, task)
+		} else if until.Before(l.first) {
+			l.first = until
 		}
 	}
 }
 
-func (a *absent) drop(key, task string) {
-	delete(a.back[key], task)
-	if a.total--; len(a.back[key]) == 0 {
-		delete(a.back, key)
+func (a *absent) drop(key string, l *line, task string) {
+	if _, away := l.until[task]; !away {
+		return
+	}
+	delete(l.until, task)
+	if a.total--; len(l.until) == 0 {
+		delete(a.of, key)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // there are, what is remembered of them is bounded, and is forgotten when they are back.
 func TestAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := absent{back: map[string]map[string]time.Time{}}
+		a := absent{of: map[string]*line{}}
 		var p pace
 		p.note(time.Second)
 		send := func(task string, inPlace int) time.Duration {
@@ -42,8 +42,8 @@ func TestAbsent(t *testing.T) {
 		for i := range 20 { // when there is no room
 			send(fmt.Sprint("new", i), 0)
 		}
-		if a.total != 20 || len(a.back) != 1 {
-			t.Errorf("%d are remembered, of %d keys", a.total, len(a.back))
+		if a.total != 20 || len(a.of) != 1 {
+			t.Errorf("%d are remembered, of %d keys", a.total, len(a.of))
 		}
 	})
 }
