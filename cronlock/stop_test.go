@@ -118,23 +118,7 @@ func noLeaseLeftBehind(t *testing.T, stop func(r *replica) error) {
 	}
 	theirs := func() bool { return slices.Equal(w.leases(), running) }
 	testutil.Await(t, "only the runs have leases", theirs) // and not a tick that came just before the stop
-	renewed := make([]chan struct{}, len(running))         // requests for each lease on one node
-	for i := range renewed {
-		renewed[i] = make(chan struct{}, 1000)
-	}
-	w.nodes[0].OnRequest(func(args []string) testutil.Action {
-		for i, key := range running {
-			if slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, key) }) {
-				renewed[i] <- struct{}{}
-			}
-		}
-		return testutil.Action{}
-	})
-	for range 2 {
-		for _, of := range renewed {
-			testutil.Receive(t, of)
-		}
-	}
+	w.awaitRenewals(running, 2)
 	if !theirs() {
 		t.Errorf("the functions go on under %q, were %q", w.leases(), running)
 	}
@@ -151,6 +135,28 @@ func noLeaseLeftBehind(t *testing.T, stop func(r *replica) error) {
 	// One node may have found the end of a lease too late by the clock window, and lets it run out.
 	if held := w.leases(); len(held) > 0 {
 		t.Errorf("held after the runs: %q", held)
+	}
+}
+
+// awaitRenewals waits until one node has had so many requests for each of the leases.
+func (w *world) awaitRenewals(leases []string, times int) {
+	w.t.Helper()
+	renewed := make([]chan struct{}, len(leases))
+	for i := range renewed {
+		renewed[i] = make(chan struct{}, 1000)
+	}
+	w.nodes[0].OnRequest(func(args []string) testutil.Action {
+		for i, key := range leases {
+			if slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, key) }) {
+				renewed[i] <- struct{}{}
+			}
+		}
+		return testutil.Action{}
+	})
+	for range times {
+		for _, of := range renewed {
+			testutil.Receive(w.t, of)
+		}
 	}
 }
 

@@ -223,22 +223,9 @@ func TestMissingMiddlewareIsSaidOnce(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				runner := r.runner(r.locker())
 				bare := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-				behind := runner.Middleware(bare)
+				h := byPrefix(c.behind, runner.Middleware(bare), bare)
 				for range c.servers {
-					cfg := asynq.Config{Concurrency: workers, Logger: silent{}}
-					if err := runner.Configure(&cfg); err != nil {
-						t.Fatal(err)
-					}
-					srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
-					if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-						if strings.HasPrefix(task.Type(), c.behind) {
-							return behind.ProcessTask(ctx, task)
-						}
-						return bare(ctx, task)
-					})); err != nil {
-						t.Fatal(err)
-					}
-					defer srv.Shutdown()
+					r.serveWired(runner, workers, h)
 				}
 				for _, typ := range c.tasks {
 					r.enqueue(asynq.NewTask(typ, nil))
@@ -253,6 +240,30 @@ func TestMissingMiddlewareIsSaidOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// byPrefix has one handler run the types with the prefix, and the other one all others.
+func byPrefix(prefix string, with, without asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		if strings.HasPrefix(task.Type(), prefix) {
+			return with.ProcessTask(ctx, task)
+		}
+		return without.ProcessTask(ctx, task)
+	})
+}
+
+// serveWired starts a server that runs h, and that the runner's Configure was called for.
+func (r *rig) serveWired(runner *Runner, workers int, h asynq.Handler) {
+	r.t.Helper()
+	cfg := asynq.Config{Concurrency: workers, Logger: silent{}}
+	if err := runner.Configure(&cfg); err != nil {
+		r.t.Fatal(err)
+	}
+	srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
+	if err := srv.Start(h); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(srv.Shutdown)
 }
 
 // A configuration that no server is made of is nothing to be said.

@@ -57,17 +57,7 @@ func TestCooldown(t *testing.T) {
 		if n := r.events.Running(core.OpAcquire); r.ledger.done["other"] != 1 || n > 0 {
 			t.Errorf("others are held up: %+v, %d wait in place", &r.ledger, n)
 		}
-		l := r.locker()
-		for time.Since(start) < rest-6*time.Second {
-			_, err := l.TryAcquire(t.Context(), core.Key("order", "1"))
-			if op, ok := errors.AsType[*core.OpError](err); !ok || !op.Kept {
-				t.Fatalf("after %v: %v", time.Since(start), err)
-			}
-			r.pass(5 * time.Second)
-			if time.Since(start) < rest && (len(r.ledger.runs) != 2 || r.ledger.runs["cools"] != 1) {
-				t.Fatalf("after %v: %+v", time.Since(start), &r.ledger)
-			}
-		}
+		r.rests(start, rest)
 		if n := r.count(EventContended); n > 80 {
 			t.Errorf("40 tasks were given back %d times", n)
 		}
@@ -76,6 +66,23 @@ func TestCooldown(t *testing.T) {
 			t.Errorf("%d have run, %+v", len(r.ledger.done), r.ledger.done["cools"])
 		}
 	})
+}
+
+// rests checks, almost until the rest that began at start is over, that core gives the key of order 1 to nobody, and that
+// no task has run but the one that asked for the rest, once, and one of another order.
+func (r *rig) rests(start time.Time, rest time.Duration) {
+	r.t.Helper()
+	l := r.locker()
+	for time.Since(start) < rest-6*time.Second {
+		_, err := l.TryAcquire(r.t.Context(), core.Key("order", "1"))
+		if op, ok := errors.AsType[*core.OpError](err); !ok || !op.Kept {
+			r.t.Fatalf("after %v: %v", time.Since(start), err)
+		}
+		r.pass(5 * time.Second)
+		if time.Since(start) < rest && (len(r.ledger.runs) != 2 || r.ledger.runs["cools"] != 1) {
+			r.t.Fatalf("after %v: %+v", time.Since(start), &r.ledger)
+		}
+	}
 }
 
 // A Cooldown that is no time is a failure that says so, and the key is free.

@@ -90,31 +90,43 @@ func TestLastAttemptLeavesTheHandlerItsTime(t *testing.T) {
 					r.enqueue(order(2))
 					r.pass(time.Minute)
 				}
-				back := r.take(1)
-				info := r.enqueue(order(1), asynq.Timeout(40*time.Second), asynq.MaxRetry(0))
-				if got := r.waits(info); !between(got, c.want-200*time.Millisecond, c.want+200*time.Millisecond) {
-					t.Errorf("waited for %v, want %v", got, c.want)
-				}
-				got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
-				if err != nil || got.State != asynq.TaskStateArchived || !strings.Contains(got.LastErr, errLastMoment.Error()) {
-					t.Errorf("%+v, %v", got, err)
-				}
-				if r.count(EventArchived) != 1 || r.count(EventContended) != 0 || r.logs.count("ERROR queuelock: a task could not be run before the deadline") != 1 {
-					t.Errorf("%v\n%s", r.events.Counts(), &r.logs)
-				}
-				back()
-
-				back = r.take(1) // a moment less
-				info = r.enqueue(order(1), asynq.Timeout(40*time.Second), asynq.MaxRetry(0))
-				r.events.UntilRunning(t, core.OpAcquire, 1)
-				r.pass(c.want - time.Second)
-				back()
-				r.pass(time.Minute)
-				if r.ledger.done[info.ID] != 1 {
-					t.Errorf("not run: %s", r.state(info))
-				}
+				last := []asynq.Option{asynq.Timeout(40 * time.Second), asynq.MaxRetry(0)}
+				r.archivedAfter(c.want, last)
+				r.runsIfFreeAfter(c.want-time.Second, last)
 			})
 		})
+	}
+}
+
+// archivedAfter checks that the last attempt of a task whose key stays held waits for d, and that the task is archived then.
+func (r *rig) archivedAfter(d time.Duration, last []asynq.Option) {
+	r.t.Helper()
+	back := r.take(1)
+	defer back()
+	info := r.enqueue(order(1), last...)
+	if got := r.waits(info); !between(got, d-200*time.Millisecond, d+200*time.Millisecond) {
+		r.t.Errorf("waited for %v, want %v", got, d)
+	}
+	got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
+	if err != nil || got.State != asynq.TaskStateArchived || !strings.Contains(got.LastErr, errLastMoment.Error()) {
+		r.t.Errorf("%+v, %v", got, err)
+	}
+	if r.count(EventArchived) != 1 || r.count(EventContended) != 0 || r.logs.count("ERROR queuelock: a task could not be run before the deadline") != 1 {
+		r.t.Errorf("%v\n%s", r.events.Counts(), &r.logs)
+	}
+}
+
+// runsIfFreeAfter checks that the last attempt of a task whose key is free after d runs its handler.
+func (r *rig) runsIfFreeAfter(d time.Duration, last []asynq.Option) {
+	r.t.Helper()
+	back := r.take(1)
+	info := r.enqueue(order(1), last...)
+	r.events.UntilRunning(r.t, core.OpAcquire, 1)
+	r.pass(d)
+	back()
+	r.pass(time.Minute)
+	if r.ledger.done[info.ID] != 1 {
+		r.t.Errorf("not run: %s", r.state(info))
 	}
 }
 
@@ -147,15 +159,21 @@ func TestDeadlineIsNoCancellation(t *testing.T) {
 					}
 				}
 				for i := range 20 {
-					info := r.enqueue(order(i), asynq.Timeout(time.Second))
-					r.pass(10 * time.Second)
-					got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
-					if err != nil || got.State != asynq.TaskStateRetry || got.Retried != 1 || !strings.Contains(got.LastErr, "deadline exceeded") || strings.Contains(got.LastErr, "canceled") {
-						t.Errorf("task %d: %+v, %v", i, got, err)
-					}
+					r.failsAtItsDeadline(i)
 				}
 			})
 		})
+	}
+}
+
+// failsAtItsDeadline checks that a task of order n is to be tried again because its attempt has met its deadline.
+func (r *rig) failsAtItsDeadline(n int) {
+	r.t.Helper()
+	info := r.enqueue(order(n), asynq.Timeout(time.Second))
+	r.pass(10 * time.Second)
+	got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
+	if err != nil || got.State != asynq.TaskStateRetry || got.Retried != 1 || !strings.Contains(got.LastErr, "deadline exceeded") || strings.Contains(got.LastErr, "canceled") {
+		r.t.Errorf("task %d: %+v, %v", n, got, err)
 	}
 }
 

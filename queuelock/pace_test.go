@@ -30,14 +30,7 @@ func TestAbsent(t *testing.T) {
 		if got := send("0", 0); got != 500*time.Millisecond {
 			t.Errorf("when all are due, it is away for %v", got)
 		}
-		for i := range 2 * maxAbsent {
-			if got := a.send(fmt.Sprint(i%3), fmt.Sprint(i), 0, &p, 0); got > longestAway {
-				t.Fatalf("away for %v", got)
-			}
-		}
-		if a.total != maxAbsent {
-			t.Errorf("%d are remembered", a.total)
-		}
+		fillsUp(t, &a, &p)
 		time.Sleep(longestAway + time.Second)
 		for i := range 20 { // when there is no room
 			send(fmt.Sprint("new", i), 0)
@@ -46,4 +39,17 @@ func TestAbsent(t *testing.T) {
 			t.Errorf("%d are remembered, of %d keys", a.total, len(a.of))
 		}
 	})
+}
+
+// fillsUp sends away more tasks than are remembered, and checks that none is away for too long.
+func fillsUp(t *testing.T, a *absent, p *pace) {
+	t.Helper()
+	for i := range 2 * maxAbsent {
+		if got := a.send(fmt.Sprint(i%3), fmt.Sprint(i), 0, p, 0); got > longestAway {
+			t.Fatalf("away for %v", got)
+		}
+	}
+	if a.total != maxAbsent {
+		t.Errorf("%d are remembered", a.total)
+	}
 }

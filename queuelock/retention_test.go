@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -67,29 +66,7 @@ func TestRetentionFollowsTheRetryDelay(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				var mu sync.Mutex
-				var done time.Time
-				r.serve(setup{opts: c.opts, adjust: func(cfg *asynq.Config) { cfg.RetryDelayFunc = c.delay }}, func(ctx context.Context, _ *asynq.Task) error {
-					if n, _ := asynq.GetRetryCount(ctx); n < c.failing {
-						return fmt.Errorf("failure %d", n)
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					done = time.Now()
-					return nil
-				})
-				r.enqueue(order(1), asynq.TaskID("t"))
-				for start := time.Now(); ; r.pass(100 * time.Millisecond) {
-					mu.Lock()
-					over := !done.IsZero()
-					mu.Unlock()
-					if over {
-						break
-					}
-					if time.Since(start) > 6*time.Hour {
-						t.Fatal("not done")
-					}
-				}
+				done := r.completesAfter(c.failing, setup{opts: c.opts, adjust: func(cfg *asynq.Config) { cfg.RetryDelayFunc = c.delay }})
 				r.pass(time.Second)
 				got := r.keptUntil(core.Key("queue", "task", "default", "t")).Sub(done)
 				if !between(got, c.want[0], c.want[1]) {
@@ -97,6 +74,27 @@ func TestRetentionFollowsTheRetryDelay(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// completesAfter has task t run on a server of its own, and returns when its handler has returned nil, after so many failures.
+func (r *rig) completesAfter(failures int, s setup) time.Time {
+	r.t.Helper()
+	done := make(chan time.Time, 1)
+	r.serve(s, func(ctx context.Context, _ *asynq.Task) error {
+		if n, _ := asynq.GetRetryCount(ctx); n < failures {
+			return fmt.Errorf("failure %d", n)
+		}
+		done <- time.Now()
+		return nil
+	})
+	r.enqueue(order(1), asynq.TaskID("t"))
+	select {
+	case at := <-done:
+		return at
+	case <-time.After(6 * time.Hour):
+		r.t.Fatal("not done")
+		return time.Time{}
 	}
 }
 

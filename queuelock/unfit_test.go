@@ -35,14 +35,7 @@ func TestUnfit(t *testing.T) {
 		for retries := range 2 {
 			t.Run(fmt.Sprintf("%s, %d retries", name, retries), func(t *testing.T) {
 				bubble(t, func(t *testing.T, r *rig) {
-					l := r.locker()
-					lease, err := l.Acquire(t.Context(), core.Key("order", "1"), core.Retention(time.Hour))
-					if err != nil {
-						t.Fatal(err)
-					}
-					if err := lease.Complete(t.Context(), nil); err != nil { // somebody else's work
-						t.Fatal(err)
-					}
+					r.completedByAnother(core.Key("order", "1"))
 					var user told
 					r.serve(setup{adjust: user.adjust, opts: []Option{c.opt}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
 					info := r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(retries))
@@ -54,15 +47,34 @@ func TestUnfit(t *testing.T) {
 					if len(r.ledger.runs) > 0 || r.count(EventUnfit) != retries+1 || r.count(EventDuplicate) != 0 || r.logs.count("ERROR queuelock: a task cannot be run") != retries+1 || len(user.handled) != retries+1 {
 						t.Errorf("%+v, %v, %+v\n%s", &r.ledger, r.events.Counts(), &user, &r.logs)
 					}
-					if own, err := l.TryAcquire(t.Context(), core.Key("queue", "task", "default", "t")); err != nil {
-						t.Errorf("the task is locked or recorded: %v", err)
-					} else {
-						own.Release(t.Context())
-					}
+					r.neitherLockedNorRecorded(core.Key("queue", "task", "default", "t"))
 				})
 			})
 		}
 	}
+}
+
+// completedByAnother has somebody else complete the key.
+func (r *rig) completedByAnother(key string) {
+	r.t.Helper()
+	lease, err := r.locker().Acquire(r.t.Context(), key, core.Retention(time.Hour))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := lease.Complete(r.t.Context(), nil); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// neitherLockedNorRecorded checks that anybody may have the key.
+func (r *rig) neitherLockedNorRecorded(key string) {
+	r.t.Helper()
+	lease, err := r.locker().TryAcquire(r.t.Context(), key)
+	if err != nil {
+		r.t.Errorf("%s is locked or recorded: %v", key, err)
+		return
+	}
+	lease.Release(r.t.Context())
 }
 
 // A record of somebody else's under a key of that form is the task's own, wherever it stands: that of the entity is not.

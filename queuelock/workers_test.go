@@ -139,18 +139,8 @@ func (r *rig) sparesWorkers() {
 func TestWhoStaysWhereWorkersAreShort(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		release := make(chan struct{})
-		r.serve(setup{opts: []Option{field("order"), WithWait(10 * time.Minute)}}, func(ctx context.Context, task *asynq.Task) error {
-			return r.ledger.run(taskID(ctx), func() error {
-				if task.Type() == "task:long" {
-					<-release
-				}
-				return nil
-			})
-		})
-		var backs []func()
-		for i := range 4 {
-			backs = append(backs, r.take(i))
-		}
+		r.serve(setup{opts: []Option{field("order"), WithWait(10 * time.Minute)}}, r.longUntil(release))
+		backs := []func(){r.take(0), r.take(1), r.take(2), r.take(3)}
 		var waiters []*asynq.TaskInfo
 		for _, n := range []int{0, 0, 1, 2, 3, 1} {
 			waiters = append(waiters, r.enqueue(order(n)))
@@ -181,4 +171,16 @@ func TestWhoStaysWhereWorkersAreShort(t *testing.T) {
 			t.Errorf("%d of 16 have run", len(r.ledger.done))
 		}
 	})
+}
+
+// longUntil is a handler that returns at once, but for tasks of type task:long, whose runs last until release is closed.
+func (r *rig) longUntil(release <-chan struct{}) asynq.HandlerFunc {
+	return func(ctx context.Context, task *asynq.Task) error {
+		return r.ledger.run(taskID(ctx), func() error {
+			if task.Type() == "task:long" {
+				<-release
+			}
+			return nil
+		})
+	}
 }
