@@ -129,7 +129,7 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *server {
 	srv := &server{link: &testutil.Link{}}
 	c := r.dialQueue()
 	c.AddHook(srv.link)
-	cfg := asynq.Config{Concurrency: 8, TaskCheckInterval: 3 * time.Second, Logger: silent{}, LogLevel: asynq.FatalLevel}
+	cfg := asynq.Config{Concurrency: 8, TaskCheckInterval: 3 * time.Second, DelayedTaskCheckInterval: 3 * time.Second, Logger: silent{}, LogLevel: asynq.FatalLevel}
 	if r.servers != nil {
 		cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = 20*time.Millisecond, 100*time.Millisecond
 		cfg.ShutdownTimeout = 300 * time.Millisecond

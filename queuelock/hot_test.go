@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // Tasks of one key run with hardly a pause between them, whatever they take and however many they are.
 func TestHotKey(t *testing.T) {
+	race.Campaign(t)
 	for _, c := range []struct {
 		tasks, servers, workers int
 		work                    time.Duration
@@ -52,6 +55,7 @@ func TestHotKey(t *testing.T) {
 // Tasks with keys of their own, enqueued behind those of a hot key, wait for them no longer than without queuelock, where
 // workers run the hot ones side by side.
 func TestOthersBesideAHotKey(t *testing.T) {
+	race.Campaign(t)
 	for _, hot := range []int{60, 300} {
 		t.Run(fmt.Sprint(hot), func(t *testing.T) {
 			t.Parallel()
@@ -93,5 +97,7 @@ func (r *rig) othersTake(hot int, bare bool) time.Duration {
 
 // defaults has a server use asynq's, but for its number of workers.
 func defaults(workers int) func(*asynq.Config) {
-	return func(cfg *asynq.Config) { cfg.Concurrency, cfg.TaskCheckInterval = workers, 0 }
+	return func(cfg *asynq.Config) {
+		cfg.Concurrency, cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = workers, 0, 0
+	}
 }

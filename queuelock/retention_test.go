@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -118,6 +119,7 @@ func TestRetentionEnds(t *testing.T) {
 // What completed tasks add to what a node has allocated, each: keys and values, and their part in the tables of keys and of
 // times. The manual has the figures, and is not to promise less.
 func TestMemoryOfATask(t *testing.T) {
+	race.Campaign(t)
 	for _, c := range []struct {
 		name        string
 		opts        []Option
