@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hibiken/asynq"
@@ -27,7 +28,8 @@ type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 // ByPayloadField takes the key from a field of a JSON payload, by the path to it: ByPayloadField("order",
 // "id") reads 42 from {"order":{"id":42}} and yields core.Key("order.id", "42"), which a call of [core.Locker.Do], a
 // route or a job can use as well. The field must be a string, a number or a boolean, and not empty; a number counts as it
-// is written, so 42 and 42.0 are two keys, while 42 and "42" are one.
+// is written, so 42 and 42.0 are two keys, while 42 and "42" are one. An empty path, or an empty name in it, is an error of
+// New.
 func ByPayloadField(path ...string) KeyFunc {
 	if len(path) == 0 || slices.Contains(path, "") {
 		return nil // an error of New
@@ -44,11 +46,13 @@ func ByPayloadField(path ...string) KeyFunc {
 
 func payloadField(payload []byte, path []string) (string, error) {
 	raw := json.RawMessage(payload)
+	in := "the payload"
 	for _, name := range path {
 		var object map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &object); err != nil {
-			return "", fmt.Errorf("%q cannot be looked up: %w", name, err)
+			return "", fmt.Errorf("%s is not a JSON object: %w", in, err)
 		}
+		in = strconv.Quote(name)
 		if raw = object[name]; raw == nil || string(raw) == "null" {
 			return "", errAbsent
 		}
@@ -67,7 +71,7 @@ func payloadField(payload []byte, path []string) (string, error) {
 }
 
 // ByHeader takes the key from a header of the task (asynq.NewTaskWithHeaders), and yields
-// core.Key(name, value). A header that is missing or empty is an error.
+// core.Key(name, value). A header that is missing or empty is an error; an empty name is an error of New.
 func ByHeader(name string) KeyFunc {
 	if name == "" {
 		return nil // an error of New

@@ -90,15 +90,19 @@ func (d *delivery) archive(ctx context.Context, msg string, err error) error {
 // that failed.
 func (d *delivery) unfit(ctx context.Context, err error) error {
 	d.event(ctx, EventUnfit)
-	d.log(ctx).Error("queuelock: a task cannot be run: it counts as failed, and is archived when its retries are used up", "error", err)
+	d.log(ctx).Error("queuelock: a task cannot be run: it counts as failed, and is archived when its retries are used up. Where tasks of this type need no key, say so by ForType or Optional", "error", err)
 	return fmt.Errorf("queuelock: not run: %w", err)
 }
 
 // duplicate says that a task was not run because it is completed. It may be a new task under an id that was used before,
-// which nobody but the producer can tell: see lookForStamp.
+// which nobody but the producer can tell.
 func (d *delivery) duplicate(ctx context.Context, record *core.Record) {
 	d.event(ctx, EventDuplicate)
-	d.log(ctx).Info("queuelock: duplicate delivery of a completed task, not run", "completed", string(record.Result))
+	msg := "queuelock: duplicate delivery of a completed task, not run"
+	if d.unstamped(ctx) {
+		msg += "; a new task under an id that was used before needs a stamp (queuelock.Stamp)"
+	}
+	d.log(ctx).Info(msg, "completed", string(record.Result))
 }
 
 // shortlyAfter is a time shortly after rest has passed. Jitter keeps those who wait for one key from coming back together; the
