@@ -92,7 +92,7 @@ func enqueueOnce(ctx context.Context, l *core.Locker, key string, call []core.Ca
 	}
 	switch {
 	case info != nil && err != nil:
-		l.Logger().Warn("queuelock: a task was enqueued, and that could not be recorded: it may be enqueued again, and is not run again if it is completed", "queue", info.Queue, "id", info.ID, "error", err)
+		l.Logger().Warn("queuelock: a task was enqueued, and that could not be recorded: it may be enqueued again, and is not run again if it is completed", "queue", info.Queue, "id", info.ID, "err", err)
 		return info, nil
 	case before != nil:
 		return nil, fmt.Errorf("queuelock: %w: %w", ErrEnqueued, before)
