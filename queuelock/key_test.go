@@ -125,7 +125,7 @@ func TestByPayloadField(t *testing.T) {
 		{[]string{"id"}, `{"id":[1]}`, "!must be"},
 		{[]string{"id"}, `{"id":{"a":1}}`, "!must be"},
 		{[]string{"id"}, `[1]`, "!the payload is not a JSON object"},
-		{[]string{"id"}, ``, "!the payload is not a JSON object"},
+		{[]string{"id"}, ``, "!missing"},
 		{[]string{"order", "id"}, `{"order":7}`, `!"order" is not a JSON object`},
 	} {
 		got, err := ByPayloadField(c.path...)(t.Context(), asynq.NewTask("task", []byte(c.payload)))
