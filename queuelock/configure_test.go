@@ -31,7 +31,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 	for _, want := range []string{
 		"an option is nil", "wait is 0s", "grace is", "retention is", `"asynq:", which belongs to asynq`,
 		"the key function is nil", "the identity function is nil", "conflict is 9", "outcome is 9",
-		"a pattern of ForType is empty", "wait is -1ns", `ForType("mail"): options: the key function is nil`, `ForType("mail") is there twice`,
+		"a pattern of ForType is empty", "wait is -1ns", `ForType("mail"): the key function is nil`, `ForType("mail"): the identity function is nil`, `ForType("mail") is there twice`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("not named: %s in\n%v", want, err)

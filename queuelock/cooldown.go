@@ -12,13 +12,13 @@ import (
 // Cooldown returns an error by which a handler has its task delivered again after d, as when what it calls asks it to come
 // back later (status 429): no retry is counted and no worker is held, and nobody is given the key (WithKey) before d has
 // passed, whatever task, route or call it is for, with the exceptions of [core.Cooldown]. The handler's error may wrap it.
-// d is at most 24h. On its last attempt, asynq archives the task, with EventArchived.
+// d is at most 24h; a longer or negative one fails the task like any other error. On its last attempt, asynq archives the task, with EventArchived.
 func Cooldown(d time.Duration) error { return &cooldownError{d} }
 
 type cooldownError struct{ d time.Duration }
 
 func (e *cooldownError) Error() string {
-	return fmt.Sprintf("queuelock: its key is to rest for %v", e.d)
+	return fmt.Sprintf("queuelock: the handler returned Cooldown(%v)", e.d)
 }
 
 // cool ends the leases of a handler that returned Cooldown, and returns what asynq is told.

@@ -43,7 +43,7 @@ func TestCooldown(t *testing.T) {
 		start := time.Now()
 		r.pass(time.Second)
 		got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
-		if err != nil || got.State != asynq.TaskStateRetry || got.Retried != 0 || !strings.Contains(got.LastErr, "status 429") || !strings.Contains(got.LastErr, "is to rest for 5m0s") {
+		if err != nil || got.State != asynq.TaskStateRetry || got.Retried != 0 || !strings.Contains(got.LastErr, "status 429") || !strings.Contains(got.LastErr, "the handler returned Cooldown(5m0s)") {
 			t.Errorf("%+v, %v", got, err)
 		}
 		if r.count(EventCooldown) != 1 || len(user.handled)+len(user.judged)+len(user.delayed) > 0 {

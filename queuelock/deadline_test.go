@@ -111,7 +111,7 @@ func (r *rig) archivedAfter(d time.Duration, last []asynq.Option) {
 	if err != nil || got.State != asynq.TaskStateArchived || !strings.Contains(got.LastErr, errLastMoment.Error()) {
 		r.t.Errorf("%+v, %v", got, err)
 	}
-	if r.count(EventArchived) != 1 || r.count(EventContended) != 0 || r.logs.count("ERROR queuelock: a task could not be run before the deadline") != 1 {
+	if r.count(EventArchived) != 1 || r.count(EventContended) != 0 || r.logs.count("ERROR queuelock: a task could not be run on its last attempt") != 1 {
 		r.t.Errorf("%v\n%s", r.events.Counts(), &r.logs)
 	}
 }

@@ -50,13 +50,13 @@ func (d *delivery) event(ctx context.Context, kind core.EventKind) {
 	d.r.locker.Event(ctx, core.Event{Source: "queuelock", Name: d.name, Kind: kind})
 }
 
-// log returns a logger that names the task.
+// log returns a logger that names the task, and by the words of WithIdentity and WithKey its keys.
 func (d *delivery) log(ctx context.Context) *slog.Logger {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
 	log := d.r.locker.Logger().With("type", d.task.Type(), "queue", queue, "id", id)
 	for i, key := range d.keys {
-		log = log.With([]string{"key", "entity"}[i], key)
+		log = log.With([]string{"identity", "key"}[i], key)
 	}
 	return log
 }

@@ -10,8 +10,8 @@
 //  3. Effects once only with the fencing token, a transaction or idempotence.
 //
 // In other words: two handlers of one key overlap only after the context of the first one has ended, and
-// after the grace (WithGrace) and the rest of its lease, or after the lease, if that was lost. A delivery of a task that is
-// recorded as completed returns nil without running its handler. And what a handler does to the world is done once if
+// after the grace (WithGrace) and the rest of its lease, or after the lease, if that was lost or taken away by the Close of
+// its Locker (see Shutdown). A delivery of a task that is recorded as completed returns nil without running its handler. And what a handler does to the world is done once if
 // the world refuses a stale fencing token, commits it together with a record of it, or knows it again by
 // its identity: see [FromContext].
 //
@@ -53,7 +53,7 @@
 //	                             delivered again about when its turn
 //	                             comes: see Waiting                       EventContended
 //	… with WithConflict(Skip)    nil: the task is dropped                 EventSkipped
-//	locks out of reach           waits in place for up to 5s, then is
+//	locks out of reach           waits in place for about 5s, then is
 //	                             given back; never run without a lease;
 //	                             ErrorHandler hears of it once in 10s     EventUnavailable
 //	no key can be made of it     an error in the log, and for asynq,
@@ -73,7 +73,8 @@
 //	                             its key before                           EventCooldown
 //
 // Giving back counts no retry. A task that was given back is listed by asynq among the retries, with an error that begins
-// "queuelock: not run" and says who holds which key, on which nodes. Middleware outside of this one sees it as [ErrNotRun].
+// "queuelock: not run" and says which key is held, and on which nodes, if not by the same process. Middleware outside of
+// this one sees it as [ErrNotRun].
 //
 // The handler's context is asynq's, which also ends when a lease is lost, with [core.ErrLost] as its cause.
 // Leases are held until the handler returns, whatever has become of its context. They are not renewed any more if it
@@ -81,7 +82,8 @@
 //
 // What an operator must know goes to the logger of the Locker (core.WithLogger): completions that could not be recorded,
 // tasks archived without having run, tasks that no key can be made of, handlers that do not return, wiring that is missing,
-// duplicates that were not run.
+// and, at level Info, duplicates and tasks dropped by Skip. Lines about a task have its type, queue, id, identity
+// (Execution.Identity) and key (WithKey).
 //
 // # Waiting
 //
@@ -93,7 +95,7 @@
 //
 // Who is given back comes again about when those before it will have had their turn, going by how long tasks of its type
 // have taken on this server. asynq looks for such tasks at intervals, which Configure sets to a quarter of a second where
-// they are not set. A key that rests (Cooldown, core.MinHold) is not waited for in place.
+// they are not set. A key that rests (Cooldown, core.MinHold) for more than 3 s is not waited for in place.
 //
 // Nobody waits for longer than WithWait, or than leaves its handler half of the task's timeout, and as much as handlers of
 // its type have taken of late.
@@ -106,6 +108,9 @@
 //
 // First srv.Shutdown(), then locker.Close(ctx) with a deadline: it waits for handlers that asynq has given up on. asynq
 // waits for its ShutdownTimeout for workers, also for those that wait for a key, and then puts their tasks back.
+//
+// When that deadline comes first, Close frees the keys of the handlers that still run, whatever WithGrace says: their tasks
+// run elsewhere at once, and their completions are not recorded (EventUnrecorded). So let the process end then.
 //
 // # Keys
 //

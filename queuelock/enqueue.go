@@ -43,7 +43,7 @@ func (r *Runner) Enqueue(ctx context.Context, client *asynq.Client, t *asynq.Tas
 	}
 	p := r.conf.of(t.Type())
 	if p.identity == nil {
-		return nil, fmt.Errorf("queuelock: not enqueued: nothing says which tasks of type %q are the same: give New the WithIdentity that the servers have", t.Type())
+		return nil, fmt.Errorf("queuelock: not enqueued: nothing says which tasks of type %q are the same: give New the WithIdentity or WithSharedIdentity that the servers have", t.Type())
 	}
 	own, err := p.ownKey(ctx, t)
 	if err != nil {
@@ -70,7 +70,7 @@ func checkTask(f *faults.List, t *asynq.Task, opts []asynq.Option) {
 	f.Check(t != nil && t.Type() == "", "the task has no type")
 	for _, o := range opts {
 		f.Check(o == nil, "an option is nil")
-		f.Check(o != nil && o.Type() == asynq.TaskIDOpt, "%v is among the options: by its own id the task is known that must not be enqueued twice", o)
+		f.Check(o != nil && o.Type() == asynq.TaskIDOpt, "%v is among the options: the task gets an id of this package, so that it is enqueued once", o)
 	}
 }
 
@@ -92,7 +92,7 @@ func enqueueOnce(ctx context.Context, l *core.Locker, key string, call []core.Ca
 	}
 	switch {
 	case info != nil && err != nil:
-		l.Logger().Warn("queuelock: a task was enqueued, and that could not be recorded: it may be enqueued again, and is not run again if it is completed", "queue", info.Queue, "id", info.ID, "error", err)
+		l.Logger().Warn("queuelock: a task was enqueued, and that could not be recorded: it may be enqueued again, and is not run again if it is completed", "queue", info.Queue, "id", info.ID, "err", err)
 		return info, nil
 	case before != nil:
 		return nil, fmt.Errorf("queuelock: %w: %w", ErrEnqueued, before)

@@ -152,8 +152,8 @@ func (e *entry) missed(at time.Time, err error) {
 		return
 	}
 	e.event(e.open, EventTickMissed)
-	e.s.locker.Logger().Error("queuelock: a tick was not enqueued, here or, as far as can be told, elsewhere",
-		"service", e.s.service, "entry", e.name, "type", e.task.Type(), "tick", instant(at), "error", err)
+	e.s.locker.Logger().Error("queuelock: a tick was not enqueued, neither here nor, as far as can be told, by another replica, and is not tried any more: enqueue its task by hand if that is needed",
+		"service", e.s.service, "entry", e.name, "type", e.task.Type(), "tick", instant(at), "err", err)
 }
 
 func (e *entry) key(at time.Time) string {

@@ -28,7 +28,8 @@ type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 // "id") reads 42 from {"order":{"id":42}} and yields core.Key("order.id", "42"), which a call of [core.Locker.Do], a
 // route or a job can use as well. The field must be a string, a number or a boolean, and not empty; a number counts as it
 // is written, so 42 and 42.0 are two keys, while 42 and "42" are one. A field that is there twice, also in another case, is an
-// error: of those who decode the payload some take the one and some the other.
+// error: of those who decode the payload some take the one and some the other. An empty path, or an empty name in it, is an
+// error of New.
 func ByPayloadField(path ...string) KeyFunc {
 	if len(path) == 0 || slices.Contains(path, "") {
 		return nil // an error of New
@@ -44,7 +45,7 @@ func ByPayloadField(path ...string) KeyFunc {
 }
 
 // ByHeader takes the key from a header of the task (asynq.NewTaskWithHeaders), and yields
-// core.Key(name, value). A header that is missing or empty is an error.
+// core.Key(name, value). A header that is missing or empty is an error; an empty name is an error of New.
 func ByHeader(name string) KeyFunc {
 	if name == "" {
 		return nil // an error of New

@@ -1,9 +1,11 @@
 package queuelock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -122,9 +124,9 @@ func TestByPayloadField(t *testing.T) {
 		{[]string{"id"}, `{"id":""}`, "!must be"},
 		{[]string{"id"}, `{"id":[1]}`, "!must be"},
 		{[]string{"id"}, `{"id":{"a":1}}`, "!must be"},
-		{[]string{"id"}, `[1]`, "!cannot be looked up"},
-		{[]string{"id"}, ``, "!cannot be looked up"},
-		{[]string{"order", "id"}, `{"order":7}`, "!cannot be looked up"},
+		{[]string{"id"}, `[1]`, "!the document is not a JSON object"},
+		{[]string{"id"}, ``, "!missing"},
+		{[]string{"order", "id"}, `{"order":7}`, `!"order" is not a JSON object`},
 	} {
 		got, err := ByPayloadField(c.path...)(t.Context(), asynq.NewTask("task", []byte(c.payload)))
 		if fault, ok := strings.CutPrefix(c.want, "!"); ok {
@@ -205,6 +207,9 @@ func TestReusedIDs(t *testing.T) {
 				if r.ledger.runs["t"] != c.runs || r.count(EventDuplicate) != c.suppressed {
 					t.Errorf("ran %d times, events %v", r.ledger.runs["t"], r.events.Counts())
 				}
+				if got := r.logs.count("a new task under an id that was used before needs a stamp"); got != c.suppressed {
+					t.Errorf("a stamp is asked for %d times:\n%s", got, &r.logs)
+				}
 				if got := r.logs.count("WARN queuelock: tasks of this type have ids"); got != c.said || r.count(EventUnstamped) != c.said {
 					t.Errorf("said %d times:\n%s", got, &r.logs)
 				}
@@ -276,4 +281,15 @@ func TestNamesAreBounded(t *testing.T) {
 			t.Errorf("%d names", len(tasks))
 		}
 	})
+}
+
+// The log calls the keys of a task what the options call them.
+func TestLogNamesTheKeys(t *testing.T) {
+	var out bytes.Buffer
+	l := testLocker(t, core.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
+	d := &delivery{r: &Runner{locker: l}, task: asynq.NewTask("charge", nil), keys: []string{"own", "order"}}
+	d.log(t.Context()).Info("x")
+	if !strings.Contains(out.String(), "type=charge") || !strings.Contains(out.String(), "identity=own key=order") {
+		t.Error(out.String())
+	}
 }

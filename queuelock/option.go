@@ -63,8 +63,9 @@ func newConfig(opts []Option) config {
 		c.faults.Check(t.pattern == "", "a pattern of ForType is empty: options for all types are options of New")
 		c.faults.Check(patterns[t.pattern], "ForType(%q) is there twice", t.pattern)
 		patterns[t.pattern] = true
-		err := t.policy.faults.Err("options")
-		c.faults.Check(err != nil, "ForType(%q): %w", t.pattern, err)
+		for _, fault := range t.policy.faults {
+			c.faults.Check(true, "ForType(%q): %w", t.pattern, fault)
+		}
 	}
 	c.faults = append(c.faults, c.policy.faults...)
 	return c
@@ -82,7 +83,8 @@ func (c *config) of(typ string) *policy {
 }
 
 // ForType has tasks of some types go by options of their own, on top of those for all types: the types that begin with
-// pattern, and where several patterns fit, the longest decides, as in [asynq.ServeMux].
+// pattern, and where several patterns fit, the longest decides, as in [asynq.ServeMux]. There are no wildcards, and a
+// pattern that fits no type is not noticed.
 func ForType(pattern string, opts ...TaskOption) Option {
 	return option(func(c *config) { c.types = append(c.types, typeOptions{pattern: pattern, opts: opts}) })
 }

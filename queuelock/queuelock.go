@@ -38,7 +38,7 @@ func New(locker *core.Locker, opts ...Option) (*Runner, error) {
 const asynqPrefix = "asynq:"
 
 func (c *config) checkLocker(locker *core.Locker) {
-	_, err := locker.With(c.leaseOptions("", 0)...) // also where there is no Locker
+	_, err := locker.With(c.leaseOptions("", time.Second)...) // also where there is no Locker
 	c.faults.Check(err != nil, "%w", err)
 	p := locker.KeyPrefix()
 	c.faults.Check(strings.HasPrefix(p, asynqPrefix), "the locker's key prefix %q begins with %q, which belongs to asynq: choose another (core.WithKeyPrefix)", p, asynqPrefix)

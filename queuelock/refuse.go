@@ -37,16 +37,18 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 		d.duplicate(ctx, op.Record)
 		return nil
 	case errors.Is(err, errLastMoment):
-		return d.archive(ctx, "queuelock: a task could not be run before the deadline of its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this", err)
+		return d.archive(ctx, unrun, err)
 	case errors.Is(err, context.DeadlineExceeded): // the task's own deadline, which fails it
 		return fmt.Errorf("queuelock: not run: %w", err)
 	case class == core.ClassHeld && d.skips(op.Key):
 		d.event(ctx, EventSkipped)
-		d.log(ctx).Info("queuelock: a task was skipped, because its key is held", "error", err)
+		d.log(ctx).Info("queuelock: a task was skipped, because its key is held", "err", err)
 		return nil
 	case class == core.ClassHeld:
 		d.event(ctx, EventContended)
 		return back(d.away(op), true, err)
+	case (class == core.ClassUnavailable || class == core.ClassLost) && d.last:
+		return d.archive(ctx, unrun, err)
 	case class == core.ClassUnavailable || class == core.ClassLost:
 		d.event(ctx, EventUnavailable)
 		return back(0, !d.wiring.alarm(), err)
@@ -67,22 +69,25 @@ func (d *delivery) away(op *core.OpError) time.Duration {
 }
 
 // closed returns what asynq is told when the Locker is closed. This process is ending, and asynq puts the task back when
-// it shuts down.
+// it shuts down; if it does not before the last moment, it archives a last attempt.
 func (d *delivery) closed(ctx context.Context, err error) error {
 	if d.last {
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Until(d.deadline.tell)):
+			return d.archive(ctx, unrun, err)
 		}
 	}
 	d.event(ctx, EventUnavailable)
 	return back(shortlyAfter(10*time.Second), false, err)
 }
 
+const unrun = "queuelock: a task could not be run on its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this"
+
 // archive returns what asynq is told of a task that it archives whatever it is told.
 func (d *delivery) archive(ctx context.Context, msg string, err error) error {
 	d.event(ctx, EventArchived)
-	d.log(ctx).Error(msg, "error", err)
+	d.log(ctx).Error(msg, "err", err)
 	return &notRunError{error: fmt.Errorf("queuelock: %w: %w", ErrNotRun, err)}
 }
 
@@ -90,15 +95,19 @@ func (d *delivery) archive(ctx context.Context, msg string, err error) error {
 // that failed.
 func (d *delivery) unfit(ctx context.Context, err error) error {
 	d.event(ctx, EventUnfit)
-	d.log(ctx).Error("queuelock: a task cannot be run: it counts as failed, and is archived when its retries are used up", "error", err)
+	d.log(ctx).Error("queuelock: a task cannot be run: it counts as failed, and is archived when its retries are used up. Where tasks of this type need no key, say so by ForType or Optional", "err", err)
 	return fmt.Errorf("queuelock: not run: %w", err)
 }
 
 // duplicate says that a task was not run because it is completed. It may be a new task under an id that was used before,
-// which nobody but the producer can tell: see lookForStamp.
+// which nobody but the producer can tell.
 func (d *delivery) duplicate(ctx context.Context, record *core.Record) {
 	d.event(ctx, EventDuplicate)
-	d.log(ctx).Info("queuelock: duplicate delivery of a completed task, not run", "completed", string(record.Result))
+	msg := "queuelock: duplicate delivery of a completed task, not run"
+	if d.unstamped(ctx) {
+		msg += "; a new task under an id that was used before needs a stamp (queuelock.Stamp)"
+	}
+	d.log(ctx).Info(msg, "completed", string(record.Result))
 }
 
 // shortlyAfter is a time shortly after rest has passed. Jitter keeps those who wait for one key from coming back together; the

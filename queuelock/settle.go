@@ -81,6 +81,6 @@ func (d *delivery) complete(ctx context.Context, held leases) error {
 		return fmt.Errorf("queuelock: the handler succeeded, but its completion was refused: another delivery of the task has begun, which decides, or too many lock nodes forgot whether one has: %w", err)
 	}
 	d.event(ctx, EventUnrecorded)
-	d.log(ctx).Error("queuelock: the handler succeeded, but its completion could not be recorded: should asynq deliver the task again, it runs again", "error", err)
+	d.log(ctx).Error("queuelock: the handler succeeded, but its completion could not be recorded: should asynq deliver the task again, it runs again", "err", err)
 	return nil
 }

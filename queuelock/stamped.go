@@ -23,14 +23,19 @@ func ofTick(ctx context.Context) bool {
 // lookForStamp says, at the first task of a type, that its id may be used again: neither is it made up by asynq, nor has
 // the producer stamped the task. It says so before any harm: the second task under an id is not run.
 func (d *delivery) lookForStamp(ctx context.Context) {
-	id, _ := asynq.GetTaskID(ctx)
-	if d.identity != nil || d.task.Headers()[ExecutionHeader] != "" || usedOnce(id) {
+	if !d.unstamped(ctx) {
 		return
 	}
 	if _, seen := d.r.unstamped.LoadOrStore(d.name, true); !seen {
 		d.event(ctx, EventUnstamped)
 		d.log(ctx).Warn("queuelock: tasks of this type have ids of their producer's making, and no stamp: another task under an id that was completed within the retention is taken for a redelivery, and not run. If ids are used again, stamp the tasks (queuelock.Stamp) or use queuelock.Scheduler; if they never are, all is well")
 	}
+}
+
+// unstamped reports whether another task may have the same identity, because it has the same id.
+func (d *delivery) unstamped(ctx context.Context) bool {
+	id, _ := asynq.GetTaskID(ctx)
+	return d.identity == nil && d.task.Headers()[ExecutionHeader] == "" && !usedOnce(id)
 }
 
 // usedOnce reports whether no second task gets this id: it is a UUID that is not made of a name, or of this package.

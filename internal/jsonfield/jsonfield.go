@@ -6,10 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
-// ErrAbsent matches the error of Of where there is no such field, or it is null.
+// ErrAbsent matches the error of Of where there is no such field, or it is null, or the document is empty.
 var ErrAbsent = errors.New("is missing")
 
 // Of returns the field of the object to which path leads. It must be a string, a number or a boolean, and not empty; a
@@ -17,12 +18,16 @@ var ErrAbsent = errors.New("is missing")
 // who decode the document some take the one and some the other.
 func Of(document []byte, path []string) (string, error) {
 	raw := json.RawMessage(document)
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return "", ErrAbsent
+	}
+	in := "the document"
 	for _, name := range path {
-		field, err := member(raw, name)
+		field, err := member(raw, in, name)
 		if err != nil {
 			return "", err
 		}
-		raw = field
+		raw, in = field, strconv.Quote(name)
 	}
 	var value any
 	_ = json.Unmarshal(raw, &value) // what is not JSON is none of these either
@@ -37,14 +42,14 @@ func Of(document []byte, path []string) (string, error) {
 	return "", fmt.Errorf("must be a string, a number or a boolean, and not empty; it is %.40s", raw)
 }
 
-// member returns the value of the one member of an object that has the name.
-func member(object json.RawMessage, name string) (value json.RawMessage, err error) {
+// member returns the value of the one member of an object, called in, that has the name.
+func member(object json.RawMessage, in, name string) (value json.RawMessage, err error) {
 	if !json.Valid(object) {
-		return nil, fmt.Errorf("%q cannot be looked up: it is not in valid JSON", name)
+		return nil, fmt.Errorf("%s is not valid JSON", in)
 	}
 	members := json.NewDecoder(bytes.NewReader(object))
 	if start, _ := members.Token(); start != json.Delim('{') {
-		return nil, fmt.Errorf("%q cannot be looked up: it is not in an object", name)
+		return nil, fmt.Errorf("%s is not a JSON object", in)
 	}
 	alike := 0
 	for members.More() {
