@@ -124,5 +124,5 @@ func (w *wiring) alarm() bool {
 // the worker vanished asynq's lease (30s), the recoverer's patience (30s) and period (1m), the forwarder's period, and
 // something to spare.
 func (w *wiring) redelivery(retried int, t *asynq.Task) time.Duration {
-	return max(w.delay(retried, asynq.ErrLeaseExpired, t), 0) + 3*time.Minute
+	return min(max(w.delay(retried, asynq.ErrLeaseExpired, t), 0), maxRetention) + 3*time.Minute
 }

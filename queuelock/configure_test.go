@@ -27,11 +27,11 @@ func testLocker(t *testing.T, opts ...core.Option) *core.Locker {
 func TestNewNamesEveryFault(t *testing.T) {
 	_, err := New(testLocker(t, core.WithKeyPrefix("asynq:{locks"[:6])),
 		nil, WithWait(0), WithGrace(-1), WithRetention(0), WithKey(ByPayloadField()), WithIdentity(ByHeader("")), WithConflict(9), WithNilAfterCancel(9),
-		ForType("", WithWait(-1)), ForType("mail", WithKey(Optional(nil)), WithSharedIdentity(nil), nil), ForType("mail"))
+		ForType("", WithWait(-1)), ForType("mail", WithKey(Optional(nil)), WithSharedIdentity(nil), nil), ForType("mail"), ForType("long", WithRetention(maxRetention+1)))
 	for _, want := range []string{
 		"an option is nil", "wait is 0s", "grace is", "retention is", `"asynq:", which belongs to asynq`,
 		"the key function is nil", "the identity function is nil", "conflict is 9", "outcome is 9",
-		"a pattern of ForType is empty", "wait is -1ns", `ForType("mail"): options: the key function is nil`, `ForType("mail") is there twice`,
+		"retention is 87600h0m0.000000001s, must be at least 1s and at most 87600h0m0s", "a pattern of ForType is empty", "wait is -1ns", `ForType("mail"): options: the key function is nil`, `ForType("mail") is there twice`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("not named: %s in\n%v", want, err)
