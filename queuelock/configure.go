@@ -67,7 +67,11 @@ func (r *Runner) Configure(cfg *asynq.Config) error {
 	}
 	cfg.BaseContext = func() context.Context {
 		w.fetched()
-		return context.WithValue(base(), wiringKey{r}, w)
+		ctx := base()
+		if other, twice := ctx.Value(wiringKey{r}).(*wiring); twice { // of a server that was made of the same cfg before
+			other.unseen.Add(-1)
+		}
+		return context.WithValue(ctx, wiringKey{r}, w)
 	}
 	return nil
 }

@@ -271,3 +271,30 @@ func TestConfigureAloneIsSilent(t *testing.T) {
 		}
 	})
 }
+
+// A server that is made of a configuration which has made another one before is no reason to speak of that one, which may
+// be idle.
+func TestConfigureOnceMoreIsSilent(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		runner := r.runner(r.locker())
+		cfg := asynq.Config{Concurrency: 2, Logger: silent{}}
+		for _, queue := range []string{"idle", "default"} {
+			cfg.Queues = map[string]int{queue: 1}
+			if err := runner.Configure(&cfg); err != nil {
+				t.Fatal(err)
+			}
+			srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
+			if err := srv.Start(runner.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) }))); err != nil {
+				t.Fatal(err)
+			}
+			defer srv.Shutdown()
+		}
+		for i := range 10 {
+			r.enqueue(order(i))
+		}
+		r.pass(time.Minute)
+		if len(r.ledger.done) != 10 || r.logs.count("ERROR") > 0 {
+			t.Errorf("%d of 10 have run\n%s", len(r.ledger.done), &r.logs)
+		}
+	})
+}
