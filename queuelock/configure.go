@@ -67,7 +67,11 @@ func (r *Runner) Configure(cfg *asynq.Config) error {
 	}
 	cfg.BaseContext = func() context.Context {
 		w.fetched()
-		return context.WithValue(base(), wiringKey{r}, w)
+		ctx := base()
+		if other, twice := ctx.Value(wiringKey{r}).(*wiring); twice { // of a server that was made of the same cfg before
+			other.unseen.Add(-1)
+		}
+		return context.WithValue(ctx, wiringKey{r}, w)
 	}
 	return nil
 }
@@ -124,5 +128,5 @@ func (w *wiring) alarm() bool {
 // the worker vanished asynq's lease (30s), the recoverer's patience (30s) and period (1m), the forwarder's period, and
 // something to spare.
 func (w *wiring) redelivery(retried int, t *asynq.Task) time.Duration {
-	return max(w.delay(retried, asynq.ErrLeaseExpired, t), 0) + 3*time.Minute
+	return min(max(w.delay(retried, asynq.ErrLeaseExpired, t), 0), maxRetention) + 3*time.Minute
 }

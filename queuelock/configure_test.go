@@ -27,11 +27,12 @@ func testLocker(t *testing.T, opts ...core.Option) *core.Locker {
 func TestNewNamesEveryFault(t *testing.T) {
 	_, err := New(testLocker(t, core.WithKeyPrefix("asynq:{locks"[:6])),
 		nil, WithWait(0), WithGrace(-1), WithRetention(0), WithKey(ByPayloadField()), WithIdentity(ByHeader("")), WithConflict(9), WithNilAfterCancel(9),
-		ForType("", WithWait(-1)), ForType("mail", WithKey(Optional(nil)), WithSharedIdentity(nil), nil), ForType("mail"))
+		ForType("", WithWait(-1)), ForType("mail", WithKey(Optional(nil)), WithSharedIdentity(nil), nil), ForType("mail"), ForType("long", WithRetention(maxRetention+1)))
 	for _, want := range []string{
 		"an option is nil", "wait is 0s", "grace is", "retention is", `"asynq:", which belongs to asynq`,
 		"the key function is nil", "the identity function is nil", "conflict is 9", "outcome is 9",
-		"a pattern of ForType is empty", "wait is -1ns", `ForType("mail"): the key function is nil`, `ForType("mail"): the identity function is nil`, `ForType("mail") is there twice`,
+		"retention is 87600h0m0.000000001s, must be at least 1s and at most 87600h0m0s", "a pattern of ForType is empty", "wait is -1ns",
+		`ForType("mail"): the key function is nil`, `ForType("mail"): the identity function is nil`, `ForType("mail") is there twice`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("not named: %s in\n%v", want, err)
@@ -279,6 +280,33 @@ func TestConfigureAloneIsSilent(t *testing.T) {
 		r.pass(time.Minute)
 		if r.logs.count("queuelock: ") > 0 { // of core's, none is meant
 			t.Error(&r.logs)
+		}
+	})
+}
+
+// A server that is made of a configuration which has made another one before is no reason to speak of that one, which may
+// be idle.
+func TestConfigureOnceMoreIsSilent(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		runner := r.runner(r.locker())
+		cfg := asynq.Config{Concurrency: 2, Logger: silent{}}
+		for _, queue := range []string{"idle", "default"} {
+			cfg.Queues = map[string]int{queue: 1}
+			if err := runner.Configure(&cfg); err != nil {
+				t.Fatal(err)
+			}
+			srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
+			if err := srv.Start(runner.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) }))); err != nil {
+				t.Fatal(err)
+			}
+			defer srv.Shutdown()
+		}
+		for i := range 10 {
+			r.enqueue(order(i))
+		}
+		r.pass(time.Minute)
+		if len(r.ledger.done) != 10 || r.logs.count("ERROR") > 0 {
+			t.Errorf("%d of 10 have run\n%s", len(r.ledger.done), &r.logs)
 		}
 	})
 }

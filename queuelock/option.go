@@ -143,7 +143,7 @@ func WithWait(d time.Duration) TaskOption { return taskOption(func(p *policy) { 
 func WithGrace(d time.Duration) TaskOption { return taskOption(func(p *policy) { p.grace = d }) }
 
 // WithRetention sets for how long it is remembered that a task was completed, on top of the time that asynq may take to
-// deliver it again: three minutes where a worker vanished, and what RetryDelayFunc says. So it is how long a delivery may
+// deliver it again: three minutes where a worker vanished, and what RetryDelayFunc says; ten years in all at most. So it is how long a delivery may
 // lie in a queue because of a backlog: what comes later runs again. With an identity, it is how long a producer may
 // take to enqueue the same task again. Default 8h. A record takes about 400 bytes on each node, and is there for two hours
 // longer.
@@ -166,9 +166,12 @@ func WithNilAfterCancel(o Outcome) TaskOption {
 	return taskOption(func(p *policy) { p.nilAfterCancel = o })
 }
 
+// maxRetention is the longest that core keeps a record.
+const maxRetention = 10 * 365 * 24 * time.Hour
+
 // leaseOptions are the options of the leases of tasks with this name.
 func (p *policy) leaseOptions(name string, redelivery time.Duration) []core.CallOption {
-	return []core.CallOption{core.Linger(max(p.grace, 1)), core.Name(name), core.Retention(p.retention + redelivery)}
+	return []core.CallOption{core.Linger(max(p.grace, 1)), core.Name(name), core.Retention(min(p.retention+redelivery, maxRetention))}
 }
 
 func (p *policy) check() {
@@ -176,6 +179,6 @@ func (p *policy) check() {
 	f.Check(p.conflict > Skip, "conflict is %d, must be Wait, ComeBack or Skip", p.conflict)
 	f.Check(p.wait <= 0, "wait is %v, must be positive; WithConflict(ComeBack) does not wait", p.wait)
 	f.Check(p.grace < 0, "grace is %v, must not be negative", p.grace)
-	f.Check(p.retention < time.Second, "retention is %v, must be at least 1s", p.retention)
+	f.Check(p.retention < time.Second || p.retention > maxRetention, "retention is %v, must be at least 1s and at most %v", p.retention, maxRetention)
 	f.Check(p.nilAfterCancel > NotDone, "outcome is %d, must be Done or NotDone", p.nilAfterCancel)
 }

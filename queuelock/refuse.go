@@ -37,7 +37,7 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 		d.duplicate(ctx, op.Record)
 		return nil
 	case errors.Is(err, errLastMoment):
-		return d.archive(ctx, unrun, err)
+		return d.unrun(ctx, err)
 	case errors.Is(err, context.DeadlineExceeded): // the task's own deadline, which fails it
 		return fmt.Errorf("queuelock: not run: %w", err)
 	case class == core.ClassHeld && d.skips(op.Key):
@@ -48,7 +48,7 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 		d.event(ctx, EventContended)
 		return back(d.away(op), true, err)
 	case (class == core.ClassUnavailable || class == core.ClassLost) && d.last:
-		return d.archive(ctx, unrun, err)
+		return d.unrun(ctx, err)
 	case class == core.ClassUnavailable || class == core.ClassLost:
 		d.event(ctx, EventUnavailable)
 		return back(0, !d.wiring.alarm(), err)
@@ -75,14 +75,17 @@ func (d *delivery) closed(ctx context.Context, err error) error {
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Until(d.deadline.tell)):
-			return d.archive(ctx, unrun, err)
+			return d.unrun(ctx, err)
 		}
 	}
 	d.event(ctx, EventUnavailable)
 	return back(shortlyAfter(10*time.Second), false, err)
 }
 
-const unrun = "queuelock: a task could not be run on its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this"
+// unrun returns what asynq is told of a last attempt that came to its deadline.
+func (d *delivery) unrun(ctx context.Context, err error) error {
+	return d.archive(ctx, "queuelock: a task could not be run on its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this", err)
+}
 
 // archive returns what asynq is told of a task that it archives whatever it is told.
 func (d *delivery) archive(ctx context.Context, msg string, err error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ func TestRetentionFollowsTheRetryDelay(t *testing.T) {
 		}
 		return time.Second
 	}
+	never := func(int, error, *asynq.Task) time.Duration { return math.MaxInt64 }
 	exact := func(d time.Duration) [2]time.Duration { return [2]time.Duration{d - time.Millisecond, d + time.Second} } // nodes count in ms
 	for _, c := range []struct {
 		name    string
@@ -61,6 +63,8 @@ func TestRetentionFollowsTheRetryDelay(t *testing.T) {
 		{"five", hours, nil, 5, exact(13*time.Hour + 3*time.Minute)},
 		{"a retention of its own", hours, []Option{WithRetention(time.Minute)}, 2, exact(2*time.Hour + 4*time.Minute)},
 		{"of its type", hours, []Option{ForType("task", WithRetention(time.Hour))}, 2, exact(3*time.Hour + 3*time.Minute)},
+		{"a delay that is for ever", never, nil, 0, exact(maxRetention)},
+		{"the longest", soon, []Option{WithRetention(maxRetention)}, 0, exact(maxRetention)},
 		{"a delay of less than nothing", soon, nil, 2, exact(8*time.Hour + 3*time.Minute)},
 		{"asynq's delay", nil, nil, 0, [2]time.Duration{8*time.Hour + 3*time.Minute + 13*time.Second, 8*time.Hour + 4*time.Minute}},
 		{"asynq's delay, later", nil, nil, 8, [2]time.Duration{8*time.Hour + 3*time.Minute + 4096*time.Second, 8*time.Hour + 3*time.Minute + 4400*time.Second}},

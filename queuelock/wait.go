@@ -40,6 +40,19 @@ func (l leases) release(ctx context.Context) {
 // the handler is still at work.
 func (d *delivery) acquire(ctx context.Context) (leases, error) {
 	d.wiring.absent.returned(d.keys)
+	for { // a last attempt begins anew if it loses its first lease while it waits for the second
+		held, err := d.takeAll(ctx)
+		if core.ClassOf(err) != core.ClassLost || !d.last || ctx.Err() != nil {
+			return held, err
+		}
+		if !time.Now().Before(d.deadline.last) {
+			return nil, fmt.Errorf("%w: %w", errLastMoment, err)
+		}
+	}
+}
+
+// takeAll takes them once.
+func (d *delivery) takeAll(ctx context.Context) (leases, error) {
 	var held leases
 	for _, key := range d.keys {
 		lease, err := d.take(ctx, key)
@@ -85,15 +98,20 @@ func (d *delivery) skips(key string) bool {
 
 // takeWhenBack waits for locks that are out of reach.
 func (d *delivery) takeWhenBack(ctx context.Context, key string, err error) (*core.Lease, error) {
-	until := time.Now().Add(d.wiring.outage.patience(d.keys[0]))
-	for core.ClassOf(err) == core.ClassUnavailable {
-		left := min(time.Until(until), time.Until(d.deadline.wait))
-		if left <= 0 {
+	left := min(d.wiring.outage.patience(d.keys[0]), time.Until(d.deadline.wait))
+	if d.last {
+		left = time.Until(d.deadline.last)
+	}
+	for until := time.Now().Add(left); core.ClassOf(err) == core.ClassUnavailable; left = time.Until(until) {
+		switch {
+		case left <= 0 && d.last:
+			return nil, fmt.Errorf("%w: %w", errLastMoment, err)
+		case left <= 0:
 			d.wiring.outage.givenBack(d.keys[0])
 			return nil, err
 		}
 		var lease *core.Lease
-		if lease, err = d.r.locker.Acquire(ctx, key, append(d.lease, core.MaxWait(left))...); err == nil {
+		if lease, err = d.r.locker.Acquire(ctx, key, append(d.lease, core.MaxWait(min(left, outagePatience)))...); err == nil {
 			return lease, nil
 		}
 	}
