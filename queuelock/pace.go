@@ -18,7 +18,7 @@ func (p *pace) note(took time.Duration) {
 	if p.mean == 0 {
 		p.mean = took
 	}
-	p.mean += (min(took, max(4*p.mean, time.Second)) - p.mean) / 8 // one that is far slower than the others tells little of them
+	p.mean += (min(took, max(4*p.mean, 100*time.Millisecond)) - p.mean) / 8 // one that is far slower than the others tells little of them
 	p.longest = max(took, p.longest-(p.longest-p.mean)/32)
 }
 
