@@ -60,8 +60,17 @@ func (r *Runner) Enqueue(ctx context.Context, client *asynq.Client, t *asynq.Tas
 	name, _ := r.types.of(t.Type())
 	call := []core.CallOption{core.Name(name), core.Retention(p.retention)}
 	return enqueueOnce(ctx, r.locker, core.Key("queue", "enqueued", own), call, func(ctx context.Context) (*asynq.TaskInfo, error) {
-		return client.EnqueueContext(ctx, t, opts...)
+		return enqueueNow(ctx, client, t, opts)
 	})
+}
+
+// enqueueNow has asynq enqueue a task. Its errors do not say where they come from.
+func enqueueNow(ctx context.Context, client *asynq.Client, t *asynq.Task, opts []asynq.Option) (*asynq.TaskInfo, error) {
+	info, err := client.EnqueueContext(ctx, t, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("asynq: %w", err)
+	}
+	return info, nil
 }
 
 // checkTask notes what is wrong with a task that is to be enqueued under an id of this package's.

@@ -112,8 +112,12 @@ func (e *entry) tick(at time.Time) {
 	ctx, cancel := context.WithTimeout(e.open, max(until.Sub(e.s.now()), time.Second))
 	defer cancel()
 	pause(ctx, rand.N(spread))
+	var cause error // the last failure before the time was up: what fails because of that says little
 	for {
 		_, err := e.enqueue(ctx, at, until)
+		if cause == nil || ctx.Err() == nil && !errors.Is(err, errLate) {
+			cause = err
+		}
 		switch {
 		case err == nil:
 			e.event(ctx, EventTickEnqueued)
@@ -125,7 +129,7 @@ func (e *entry) tick(at time.Time) {
 		case errors.Is(err, errEarly): // run waits for it
 			return
 		case ctx.Err() != nil, errors.Is(err, errLate):
-			e.missed(at, err)
+			e.missed(at, cause)
 			return
 		}
 		pause(ctx, again+rand.N(spread))
@@ -142,7 +146,7 @@ func (e *entry) enqueue(ctx context.Context, at, until time.Time) (*asynq.TaskIn
 		case now.After(until):
 			return nil, errLate
 		}
-		return e.s.client.EnqueueContext(ctx, e.task, opts...)
+		return enqueueNow(ctx, e.s.client, e.task, opts)
 	})
 }
 

@@ -3,6 +3,7 @@ package queuelock
 import (
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -148,6 +149,35 @@ func TestRunEnds(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
+		})
+	}
+}
+
+// A tick that is missed because asynq's Redis is down, or because the Locker is closed, is logged with that as the cause.
+func TestMissedTickNamesTheCause(t *testing.T) {
+	for cause, spoil := range map[string]func(r *rig, s *replica){
+		"asynq: ":                   func(r *rig, _ *replica) { r.queue.Down() },
+		core.ErrClosed.Error():      func(r *rig, s *replica) { s.locks.Close(r.t.Context()) },
+		core.ErrUnavailable.Error(): func(r *rig, _ *replica) { r.nodes[0].Down(); r.nodes[1].Down() },
+	} {
+		t.Run(cause, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.untilNext(half, 5*time.Second)
+				s := r.replica(0, half)
+				spoil(r, s)
+				r.pass(half + 10*time.Second)
+				s.Shutdown()
+				r.queue.Up()
+				r.pass(time.Minute) // go-redis dials in the background
+				if r.count(EventTickMissed) != 1 || r.logs.count(cause) == 0 || r.logs.count("ERROR") != 1 {
+					t.Errorf("%v\n%s", r.events.Counts(), &r.logs)
+				}
+				for _, line := range r.logs.lines {
+					if strings.HasPrefix(line, "ERROR") && !strings.Contains(line, cause) {
+						t.Error(line)
+					}
+				}
+			})
 		})
 	}
 }
