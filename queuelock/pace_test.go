@@ -14,7 +14,9 @@ func TestAbsent(t *testing.T) {
 		a := absent{back: map[string]map[string]time.Time{}}
 		var p pace
 		p.note(time.Second)
-		send := func(task string, inPlace int) time.Duration { return a.send("k", task, inPlace, &p, 500*time.Millisecond) }
+		send := func(task string, inPlace int) time.Duration {
+			return a.send("k", task, inPlace, &p, 500*time.Millisecond)
+		}
 		for i, want := range []time.Duration{2500, 3500, 4500} { // two in place, and the holder
 			if got := send(fmt.Sprint(i), 2); got != want*time.Millisecond {
 				t.Errorf("task %d is away for %v", i, got)
