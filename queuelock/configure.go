@@ -69,7 +69,8 @@ func (r *Runner) Configure(cfg *asynq.Config) error {
 		w.fetched()
 		ctx := base()
 		if other, twice := ctx.Value(wiringKey{r}).(*wiring); twice { // of a server that was made of the same cfg before
-			other.unseen.Add(-1)
+			other.missed.Add(-1)
+			other.unfetch()
 		}
 		return context.WithValue(ctx, wiringKey{r}, w)
 	}
@@ -86,7 +87,7 @@ type wiring struct {
 	slack  time.Duration // that a task comes later than it was told to
 
 	seen    atomic.Bool  // by the middleware: a task of this server
-	unseen  atomic.Int64 // tasks fetched before that
+	missed  atomic.Int64 // tasks fetched before that
 	alarmed atomic.Int64 // when ErrorHandler last heard of locks out of reach, as Unix time in ns
 }
 
@@ -112,7 +113,8 @@ func (r *Runner) wiring(ctx context.Context) *wiring {
 // fetched notes that the server has fetched a task. Where it has fetched more than it has workers and the middleware has
 // seen none of them, its handler is not behind the middleware, or all of them were past their deadlines.
 func (w *wiring) fetched() {
-	if !w.seen.Load() && w.unseen.Add(1) > int64(w.total) {
+	w.fetch()
+	if !w.seen.Load() && w.missed.Add(1) > int64(w.total) {
 		const missing = "queuelock: a server that Runner.Configure was called for runs tasks that the Runner's Middleware does not see: they run without locks. Wrap the handler: mux.Use(runner.Middleware)"
 		w.r.unused.Do(func() { w.r.locker.Logger().Error(missing) })
 	}

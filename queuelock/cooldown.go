@@ -29,7 +29,7 @@ func (d *delivery) cool(ctx context.Context, held leases, err error, rest time.D
 		if held.innermost().Release(ctx, core.Cooldown(rest)) == nil {
 			d.wiring.rest(d.keys[1], rest)
 		}
-		held[:1].release(ctx)
+		held[0].Release(ctx, core.Cooldown(rest)) // for as long, so that no delivery of the task takes its own rest for a conflict
 	}
 	if d.last {
 		return d.archive(ctx, "queuelock: a handler returned Cooldown on the last attempt of its task: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry avoids this", err)

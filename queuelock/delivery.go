@@ -28,18 +28,23 @@ type delivery struct {
 	worker   *worker
 }
 
-func (r *Runner) delivery(ctx context.Context, t *asynq.Task) (*delivery, error) {
+// misused returns what is wrong with the way to the middleware.
+func misused(ctx context.Context) error {
 	if _, nested := FromContext(ctx); nested {
-		return nil, errors.New("queuelock: the middleware is in use twice on the way to this handler: remove one")
+		return errors.New("queuelock: the middleware is in use twice on the way to this handler: remove one")
 	}
-	retried, ok := asynq.GetRetryCount(ctx)
-	if !ok {
-		return nil, errors.New("queuelock: the context is not that of a task which an asynq.Server delivered: to test a handler without one, call it without the middleware, with a context made by NewContext")
+	if _, ok := asynq.GetRetryCount(ctx); !ok {
+		return errors.New("queuelock: the context is not that of a task which an asynq.Server delivered: to test a handler without one, call it without the middleware, with a context made by NewContext")
 	}
+	return nil
+}
+
+func (r *Runner) delivery(ctx context.Context, t *asynq.Task, w *wiring, by *worker) (*delivery, error) {
+	retried, _ := asynq.GetRetryCount(ctx)
 	most, _ := asynq.GetMaxRetry(ctx)
-	d := &delivery{policy: r.conf.of(t.Type()), r: r, task: t, retried: retried, last: retried >= most, wiring: r.wiring(ctx)}
+	d := &delivery{policy: r.conf.of(t.Type()), r: r, task: t, retried: retried, last: retried >= most, wiring: w, worker: by}
 	d.name, d.pace = r.types.of(t.Type())
-	d.deadline, d.lease = newDeadline(ctx, d.pace), d.leaseOptions(d.name, d.wiring.redelivery(retried, t))
+	d.deadline, d.lease = newDeadline(ctx, d.pace), d.leaseOptions(d.name, w.redelivery(retried, t))
 	var err error
 	d.keys, err = d.policy.keys(ctx, t)
 	d.lookForStamp(ctx)

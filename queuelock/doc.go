@@ -91,7 +91,8 @@
 // pause. It takes a worker of its server, but none that anybody else needs: while it waits, another worker is free to
 // fetch the next task. If that has another key, it runs; if it has the same, one of those who wait is given back, the one
 // that came last. Where workers are short, the only one that waits for its key stays, while at most a quarter of the workers
-// do. A server with few workers has few to spare.
+// do. A server with few workers has few to spare. A worker whose task does not come to the middleware (of this Runner)
+// counts as taken for half an hour, or until the server has fetched so many more that it must be free.
 //
 // Who is given back comes again about when those before it will have had their turn, going by how long tasks of its type
 // have taken on this server. asynq looks for such tasks at intervals, which Configure sets to a quarter of a second where

@@ -57,16 +57,16 @@ func (r *Runner) Middleware(next asynq.Handler) asynq.Handler {
 // process is what becomes of a delivery. A panic of the handler passes through untouched, because asynq tells where it
 // came from by the stack above its own recover.
 func (r *Runner) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
-	d, err := r.delivery(ctx, t)
-	if d == nil {
+	if err := misused(ctx); err != nil {
 		return err
 	}
+	w := r.wiring(ctx)
+	worker, leave := w.join(ctx)
+	defer leave()
+	d, err := r.delivery(ctx, t, w, worker)
 	if err != nil {
 		return d.unfit(ctx, err)
 	}
-	var leave func()
-	d.worker, leave = d.wiring.join(ctx)
-	defer leave()
 	held, err := d.acquire(ctx)
 	if err != nil {
 		return d.refuse(ctx, err)

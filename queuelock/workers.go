@@ -17,7 +17,8 @@ type workers struct {
 
 	mu      sync.Mutex
 	busy    int
-	waiting []*worker // in the order in which they came
+	unseen  []time.Time // when tasks were fetched that have not come to the middleware: their workers may be busy still
+	waiting []*worker   // in the order in which they came
 	explore *rate.Limiter
 	soon    bool                 // one of them is to give way in a moment
 	resting map[string]time.Time // until when nobody gets a key, where that is known
@@ -37,10 +38,43 @@ type worker struct {
 	yield context.CancelFunc // has it cease to wait
 }
 
+// unseenFor is for how long a task counts that was fetched, and does not come to the middleware: asynq's default timeout.
+const unseenFor = 30 * time.Minute
+
+// fetch notes that asynq has fetched a task, which may come to the middleware, or have a handler that is not behind it.
+func (ws *workers) fetch() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.unseen = append(ws.unseen, time.Now())
+	ws.makeRoom(false)
+}
+
+// unfetch notes that a task was fetched, but by another server.
+func (ws *workers) unfetch() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.sawOne()
+}
+
+func (ws *workers) sawOne() {
+	if n := len(ws.unseen); n > 0 {
+		ws.unseen = ws.unseen[:n-1]
+	}
+}
+
+// full reports whether no worker is free. Of more tasks than there are workers, the oldest must have ended.
+func (ws *workers) full() bool {
+	for len(ws.unseen) > 0 && (ws.busy+len(ws.unseen) > ws.total || time.Since(ws.unseen[0]) > unseenFor) {
+		ws.unseen = ws.unseen[1:]
+	}
+	return ws.busy+len(ws.unseen) >= ws.total
+}
+
 // join counts a worker as busy until ctx ends, when asynq gives up on it, or stop is called.
 func (ws *workers) join(ctx context.Context) (w *worker, stop func()) {
 	w = &worker{of: ws}
 	ws.mu.Lock()
+	ws.sawOne()
 	ws.busy++
 	ws.makeRoom(false)
 	ws.mu.Unlock()
@@ -102,7 +136,7 @@ func (w *worker) waited() (yielded bool) {
 
 // makeRoom has a worker that waits give way if none is free: now, or soon.
 func (ws *workers) makeRoom(now bool) {
-	if ws.busy < ws.total || ws.soon && !now {
+	if !ws.full() || ws.soon && !now {
 		return
 	}
 	i := ws.next()
