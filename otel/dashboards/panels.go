@@ -84,6 +84,8 @@ var sections = []section{
 	}},
 	{"Holding", []chart{
 		{title: "Held", help: "By name.", queries: []query{{`sum by (lockkit_name) (lockkit_held{` + l + `})`, "{{lockkit_name}}"}}},
+		{title: "Oldest hold", unit: "s", help: "How long the lock of a name has been held that has been held longest. One that climbs without end is stuck, or work that long.",
+			queries: []query{{`max by (lockkit_name) (lockkit_hold_age_seconds{` + l + `})`, "{{lockkit_name}}"}}},
 		{title: "Hold, p95", unit: "s", help: "How long locks were held, counted when they end.",
 			queries: []query{{quantileBy("0.95", "lockkit_name", "lockkit_hold_duration_seconds", l), "{{lockkit_name}}"}}},
 		{title: "Saturation", help: "Locks busy on average, counted when holds end, and as seen by the scrapes (better where holds are long). 1 for a name with a single key means: no time left.",
@@ -130,10 +132,10 @@ var sections = []section{
 	{"Queue", []chart{
 		{title: "Duplicates suppressed", help: "Completed tasks that were delivered again, and not run. By task type.",
 			queries: []query{{decisions("lockkit_name", "queuelock", "duplicate_suppressed"), "{{lockkit_name}}"}}},
-		{title: "Given back", help: "Tasks whose key was held (contended), or whose locks were out of reach: delivered again later.",
-			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "contended|unavailable"), "{{lockkit_name}} {{lockkit_decision}}"}}},
-		{title: "Tasks in trouble", help: "Archived unrun, handlers that do not return, completions not recorded or refused, ids that may be used again.",
-			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "archived_unrun|lease_abandoned|completion_unrecorded|completion_refused|unstamped"), "{{lockkit_name}} {{lockkit_decision}}"}}},
+		{title: "Given back", help: "Tasks whose key was held (contended) or rests (cooldown), or whose locks were out of reach: delivered again later. Skipped: its key was held, dropped.",
+			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "contended|unavailable|cooldown|skipped"), "{{lockkit_name}} {{lockkit_decision}}"}}},
+		{title: "Tasks in trouble", help: "Archived unrun, no key to be made, handlers that do not return, or return nil after their context ended, completions not recorded or refused, ids that may be used again.",
+			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "archived_unrun|lease_abandoned|completion_unrecorded|completion_refused|nil_after_cancel|unfit|unstamped"), "{{lockkit_name}} {{lockkit_decision}}"}}},
 		{title: "Scheduled tasks", help: "Ticks enqueued, and those that were given up, which every replica counts that tried.",
 			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "tick_enqueued|tick_missed"), "{{lockkit_name}} {{lockkit_decision}}"}}},
 	}},
