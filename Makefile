@@ -272,9 +272,9 @@ servercost: tools ## the instructions that a server executes for a lock: needs v
 	LOCKKIT_CALLGRIND=yes go test ./core -run '^$$' -bench '^BenchmarkServer$$' -benchtime 1x
 
 .PHONY: dashboards
-dashboards: tools ## start Prometheus on the otel example, and fail on a panel that stays empty
-	@echo "==> dashboards: the queries of every panel against the otel example, within two minutes"
-	$(WITH_TOOLS) LOCKKIT_PROMETHEUS=required go test ./examples/otel -run '^TestNoPanelIsEmpty$$' -count=1 -v -timeout 5m
+dashboards: tools ## start Prometheus on the otel example and on failures: panels that stay empty, alerts that do not come
+	@echo "==> dashboards: the queries of every panel against the otel example, and alerts on failures, within five minutes"
+	$(WITH_TOOLS) LOCKKIT_PROMETHEUS=required go test ./examples/otel -run '^(TestNoPanelIsEmpty|TestAlertScenes)$$' -count=1 -v -timeout 8m
 
 .PHONY: capacity
 capacity: tools ## measure what locks, records and ticks take of each node
