@@ -165,7 +165,7 @@ unit: tools ## all tests with the race detector, on real Redis
 	done
 
 .PHONY: sweeps
-sweeps: ## the tests of a great many cases, which `unit` leaves out, without the race detector
+sweeps: tools ## the tests of a great many cases, which `unit` leaves out, without the race detector
 	@echo "==> sweeps: the tests of a great many cases, without the race detector"
 	files=$$(grep -rl --include='*_test.go' 'race\.Campaign(t)' .)
 	names=$$(awk '/^func Test/ { split($$2, name, "("); test = name[1] } /race\.Campaign\(t\)/ { print test }' $$files)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/internal/race"
 )
@@ -31,10 +32,12 @@ var equivalent = map[string][]string{
 		"LockkitHolderUnknown: max, not sum (1)", "LockkitHolderUnknown: max, not sum (3)", "LockkitHolderUnknown: sum, not max (1)",
 		"LockkitLedgerFailing: max, not sum (1)", "LockkitLedgerFailing: max, not sum (2)",
 		"LockkitLost: max, not sum (1)",
+		"LockkitOverloaded: max, not sum (1)",
 		"LockkitStuckHolder: max, not sum (2)", "LockkitStuckHolder: max, not sum (3)",
 		"LockkitTickMissed: max, not sum (1)",
 	},
 	"the one is above 0 if the other is": {
+		"LockkitOverloaded: increase, not rate (1)",
 		"LockkitHeldTooLong: rate, not increase (1)",
 		"LockkitHolderUnknown: rate, not increase (1)",
 		"LockkitLedgerFailing: rate, not increase (1)", "LockkitLedgerFailing: rate, not increase (2)",
@@ -147,71 +150,100 @@ var (
 	}
 )
 
+// An edit is of n tokens from i on, into text.
+type edit struct {
+	i, n       int
+	what, text string
+}
+
 // changes are those of an expression: of each word, number and duration, of each label that is grouped by or asked for.
 func changes(expr string) (all []change) {
 	tokens := token.FindAllString(expr, -1)
 	seen := map[string]int{}
-	with := func(i, n int, what, text string) {
-		seen[what]++
-		all = append(all, change{fmt.Sprintf("%s (%d)", what, seen[what]), strings.Join(tokens[:i], "") + text + strings.Join(tokens[i+n:], "")})
-	}
 	inBraces, inList := false, false
 	for i, tok := range tokens {
-		switch {
-		case tok == "{" || tok == "}":
+		switch tok {
+		case "{", "}":
 			inBraces = tok == "{"
-		case tok == "(" && i >= 2 && (tokens[i-2] == "by" || tokens[i-2] == "on"):
-			inList = true
-		case tok == ")":
+		case "(":
+			inList = i >= 2 && (tokens[i-2] == "by" || tokens[i-2] == "on")
+		case ")":
 			inList = false
-		case inBraces && regexp.MustCompile(`^\w`).MatchString(tok):
-			with(i, 3+len(comma(tokens, i+3)), "without "+strings.Join(tokens[i:i+3], ""), "")
-		case inList && regexp.MustCompile(`^\w`).MatchString(tok):
-			if rest := comma(tokens, i+1); len(rest) > 0 {
-				with(i, 1+len(rest), "not by "+tok, "")
-			} else if i >= 2 && tokens[i-2] == "," {
-				with(i-2, 3, "not by "+tok, "")
-			}
-		case strings.HasPrefix(tok, `"`):
-			alternatives := strings.Split(strings.Trim(tok, `"`), "|")
-			for k := range alternatives {
-				if len(alternatives) > 1 {
-					with(i, 1, "without "+alternatives[k]+" of "+tok, `"`+strings.Join(slices.Delete(slices.Clone(alternatives), k, k+1), "|")+`"`)
-				}
-			}
-		case regexp.MustCompile(`^\d+[smhd]$`).MatchString(tok):
-			n, _ := strconv.Atoi(tok[:len(tok)-1]) // digits
-			with(i, 1, tok+" is twice that", strconv.Itoa(n*2)+tok[len(tok)-1:])
-			with(i, 1, tok+" is half of that", map[byte]string{'m': strconv.Itoa(n*30) + "s", 'h': strconv.Itoa(n*30) + "m"}[tok[len(tok)-1]])
-		case regexp.MustCompile(`^\d`).MatchString(tok):
-			n, _ := strconv.ParseFloat(tok, 64) // a number
-			others := []float64{n * 0.9, n * 1.1}
-			if n == math.Trunc(n) && n < 10 { // it counts something
-				others = []float64{max(n-1, 0), n + 1}
-			}
-			for _, other := range others {
-				if other == n {
-					continue
-				}
-				with(i, 1, fmt.Sprintf("%.4g, not %s", other, tok), fmt.Sprintf("%.4g", other))
-			}
 		}
-		for _, other := range otherWords[tok] {
-			with(i, 1, other+", not "+tok, other)
+		edits := editsOf(tokens, i)
+		switch word := regexp.MustCompile(`^\w`).MatchString(tok); {
+		case word && inBraces:
+			edits = []edit{{i, 3 + comma(tokens, i+3), "without " + strings.Join(tokens[i:i+3], ""), ""}}
+		case word && inList:
+			edits = withoutLabel(tokens, i)
+		}
+		for _, e := range edits {
+			seen[e.what]++
+			all = append(all, change{fmt.Sprintf("%s (%d)", e.what, seen[e.what]), strings.Join(tokens[:e.i], "") + e.text + strings.Join(tokens[e.i+e.n:], "")})
 		}
 	}
 	return append(all, withoutLines(expr)...)
 }
 
-// comma is the comma that stands at i, and the space behind it.
-func comma(tokens []string, i int) []string {
-	if i >= len(tokens) || tokens[i] != "," {
-		return nil
+// editsOf are those of a token by itself.
+func editsOf(tokens []string, i int) (all []edit) {
+	tok := tokens[i]
+	for _, other := range otherWords[tok] {
+		all = append(all, edit{i, 1, other + ", not " + tok, other})
 	}
-	if strings.TrimSpace(tokens[i+1]) == "" {
-		return tokens[i : i+2]
+	switch {
+	case strings.HasPrefix(tok, `"`):
+		alternatives := strings.Split(strings.Trim(tok, `"`), "|")
+		for k := range alternatives {
+			if len(alternatives) > 1 {
+				all = append(all, edit{i, 1, "without " + alternatives[k] + " of " + tok, `"` + strings.Join(slices.Delete(slices.Clone(alternatives), k, k+1), "|") + `"`})
+			}
+		}
+	case regexp.MustCompile(`^\d+[mh]$`).MatchString(tok):
+		d, _ := time.ParseDuration(tok) // such a one
+		all = append(all, edit{i, 1, tok + " is twice that", fmt.Sprintf("%ds", int(d.Seconds())*2)},
+			edit{i, 1, tok + " is half of that", fmt.Sprintf("%ds", int(d.Seconds())/2)})
+	case regexp.MustCompile(`^[\d.]+$`).MatchString(tok):
+		for _, other := range otherNumbers(tok) {
+			all = append(all, edit{i, 1, other + ", not " + tok, other})
+		}
 	}
-	return tokens[i : i+1]
+	return all
+}
+
+// otherNumbers are the neighbours of what counts something, and else a tenth less and more.
+func otherNumbers(tok string) []string {
+	n, _ := strconv.ParseFloat(tok, 64) // a number
+	switch {
+	case n == 0:
+		return []string{"1"}
+	case n == math.Trunc(n) && n < 10:
+		return []string{fmt.Sprint(n - 1), fmt.Sprint(n + 1)}
+	}
+	return []string{fmt.Sprintf("%.4g", n*0.9), fmt.Sprintf("%.4g", n*1.1)}
+}
+
+// withoutLabel leaves out a label of those that are grouped by, unless it is the only one.
+func withoutLabel(tokens []string, i int) []edit {
+	what := "not by " + tokens[i]
+	if n := comma(tokens, i+1); n > 0 {
+		return []edit{{i, 1 + n, what, ""}}
+	}
+	if tokens[i-2] == "," {
+		return []edit{{i - 2, 3, what, ""}}
+	}
+	return nil
+}
+
+// comma is how many tokens the comma at i takes, with the space behind it: 0 if there is none.
+func comma(tokens []string, i int) int {
+	switch {
+	case tokens[i] != ",":
+		return 0
+	case strings.TrimSpace(tokens[i+1]) == "":
+		return 2
+	}
+	return 1
 }
 
 // withoutLines are the expression without each of the conditions that stand on lines of their own.
@@ -228,61 +260,26 @@ func withoutLines(expr string) (all []change) {
 // survivors are the changes that no test notices, and how many are none that Prometheus understands.
 func survivors(t *testing.T, tool string, all []mutant) (lives []string, unread int) {
 	t.Helper()
-	dir, tests := t.TempDir(), map[string]string{}
-	for _, name := range ruleTests(t) {
-		tests[name] = fileText(t, name)
-	}
-	files := make([][]string, len(all)) // the tests of each, in dir
-	for i, m := range all {
-		at := strconv.Itoa(i)
-		texts := testsOf(m.alert, tests)
-		texts["alerts.yaml"] = m.rules
-		err := os.Mkdir(filepath.Join(dir, at), 0o700)
-		for name, text := range texts {
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, at, name), []byte(text), 0o600)
-			}
-			if name != "alerts.yaml" {
-				files[i] = append(files[i], filepath.Join(at, name))
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir, files := written(t, all)
 	const batch = 20
 	var mu sync.Mutex
 	var running sync.WaitGroup
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for first := 0; first < len(all); first += batch {
 		end := min(first+batch, len(all))
-		args := append([]string{"test", "rules"}, slices.Concat(files[first:end]...)...)
 		running.Go(func() {
 			free <- struct{}{}
 			defer func() { <-free }()
-			cmd := exec.CommandContext(t.Context(), tool, args...)
-			cmd.Dir = dir
-			out, _ := cmd.CombinedOutput() // fails, as it should: what it says counts
+			verdicts := verdictsOf(t, tool, dir, slices.Concat(files[first:end]...))
 			mu.Lock()
 			defer mu.Unlock()
-			noticed, unreadable := map[int]bool{}, map[int]bool{}
-			for _, part := range bytes.Split(out, []byte("Unit Testing:  "))[1:] {
-				number, _, _ := strings.Cut(string(part), string(filepath.Separator))
-				i, err := strconv.Atoi(number)
-				switch {
-				case err != nil:
-					t.Errorf("promtool: %s", part)
-				case bytes.Contains(part, []byte("could not parse expression")):
-					unreadable[i] = true
-				case bytes.Contains(part, []byte("\n  FAILED")):
-					noticed[i] = true
-				case !bytes.Contains(part, []byte("\n  SUCCESS")):
-					t.Errorf("promtool: %s", part)
-				}
-			}
-			unread += len(unreadable)
 			for i := first; i < end; i++ {
-				if !noticed[i] && !unreadable[i] {
+				its := verdicts[:min(len(files[i]), len(verdicts))]
+				verdicts = verdicts[len(its):]
+				switch {
+				case slices.Contains(its, misunderstood):
+					unread++
+				case !slices.Contains(its, noticed):
 					lives = append(lives, all[i].what)
 				}
 			}
@@ -291,6 +288,71 @@ func survivors(t *testing.T, tool string, all []mutant) (lives []string, unread 
 	running.Wait()
 	slices.Sort(lives)
 	return lives, unread
+}
+
+// written puts each mutant and its tests into files of a directory, and returns those of the tests.
+func written(t *testing.T, all []mutant) (dir string, files [][]string) {
+	t.Helper()
+	dir, files = t.TempDir(), make([][]string, len(all))
+	tests := map[string]string{}
+	for _, name := range ruleTests(t) {
+		tests[name] = fileText(t, name)
+	}
+	for i, m := range all {
+		at := strconv.Itoa(i)
+		texts := testsOf(m.alert, tests)
+		for name := range texts {
+			files[i] = append(files[i], filepath.Join(at, name))
+		}
+		texts["alerts.yaml"] = m.rules
+		err := os.Mkdir(filepath.Join(dir, at), 0o700)
+		for name, text := range texts {
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, at, name), []byte(text), 0o600)
+			}
+		}
+		if err != nil || len(files[i]) == 0 {
+			t.Fatalf("%d tests of %s, %v", len(files[i]), m.alert, err)
+		}
+	}
+	return dir, files
+}
+
+// What promtool finds in a file of tests.
+const (
+	passed = iota
+	noticed
+	misunderstood // no rule at all
+)
+
+var verdict = regexp.MustCompile(`(?m)^  (SUCCESS|FAILED:)$`)
+
+// verdictsOf are what promtool finds in each file, in their order.
+func verdictsOf(t *testing.T, tool, dir string, files []string) (all []int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), tool, append([]string{"test", "rules"}, files...)...)
+	cmd.Dir = dir
+	out, _ := cmd.CombinedOutput() // fails, as it should: what it says counts
+	ends := verdict.FindAllIndex(out, -1)
+	if len(ends) != len(files) {
+		t.Errorf("promtool on %d files: %s", len(files), out)
+		return nil
+	}
+	for k, at := range ends {
+		said := out[at[0]:]
+		if k+1 < len(ends) {
+			said = out[at[0]:ends[k+1][0]]
+		}
+		switch {
+		case bytes.Contains(said, []byte("could not parse expression")):
+			all = append(all, misunderstood)
+		case bytes.HasPrefix(said, []byte("  FAILED")):
+			all = append(all, noticed)
+		default:
+			all = append(all, passed)
+		}
+	}
+	return all
 }
 
 // testsOf are the tests in which an alert is looked at, by file.
