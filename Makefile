@@ -165,7 +165,7 @@ unit: tools ## all tests with the race detector, on real Redis
 	done
 
 .PHONY: sweeps
-sweeps: ## the tests of a great many cases, which `unit` leaves out, without the race detector
+sweeps: tools ## the tests of a great many cases, which `unit` leaves out, without the race detector
 	@echo "==> sweeps: the tests of a great many cases, without the race detector"
 	files=$$(grep -rl --include='*_test.go' 'race\.Campaign(t)' .)
 	names=$$(awk '/^func Test/ { split($$2, name, "("); test = name[1] } /race\.Campaign\(t\)/ { print test }' $$files)
@@ -272,9 +272,10 @@ servercost: tools ## the instructions that a server executes for a lock: needs v
 	LOCKKIT_CALLGRIND=yes go test ./core -run '^$$' -bench '^BenchmarkServer$$' -benchtime 1x
 
 .PHONY: dashboards
-dashboards: tools ## start Prometheus on the otel example, and fail on a panel that stays empty
-	@echo "==> dashboards: the queries of every panel against the otel example, within two minutes"
-	$(WITH_TOOLS) LOCKKIT_PROMETHEUS=required go test ./examples/otel -run '^TestNoPanelIsEmpty$$' -count=1 -v -timeout 5m
+dashboards: tools ## start Prometheus on the otel example and on failures: panels that stay empty, alerts that do not come
+	@echo "==> dashboards: the queries of every panel against the otel example, and alerts on failures, within five minutes"
+	LOCKKIT_NPM=required go test ./otel/dashboards -run '^TestDashboardIsAsGrafanaHasIt$$' -count=1
+	$(WITH_TOOLS) LOCKKIT_PROMETHEUS=required go test ./examples/otel -run '^(TestNoPanelIsEmpty|TestAlertScenes)$$' -count=1 -v -timeout 8m
 
 .PHONY: capacity
 capacity: tools ## measure what locks, records and ticks take of each node

@@ -65,7 +65,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	if n := points["acquire.duration{contended=false,name=_other,outcome=acquired}"]; n != 3000-maxNames {
 		t.Errorf("%v in the common series of names", n)
 	}
-	if n := points["decisions{decision=_other,source=_other}"]; n != 3000-maxDecisions {
+	if n := points["decisions{decision=tick_run,name=_other,source=cronlock}"]; n != 3000-maxDecisions {
 		t.Errorf("%v in the common series of decisions", n)
 	}
 	if n := points["node.requests{node.index=_other,verdict=granted}"]; n != 3000-maxNodes {
@@ -75,6 +75,42 @@ func TestSeriesAreBounded(t *testing.T) {
 		if strings.Contains(name, "otel.metric.overflow") {
 			t.Errorf("the SDK had to cut %s", name)
 		}
+	}
+}
+
+// Alerts ask for what was decided, and by whom: names that are too many do not hide it.
+func TestDecisionsOfManyNamesAreToldApart(t *testing.T) {
+	g := newGauge(t)
+	o := g.observer()
+	for i := range maxDecisions {
+		o.Event(t.Context(), core.Event{Source: "httplock", Name: fmt.Sprintf("route-%d", i), Kind: "busy"})
+	}
+	for range 2 {
+		o.Event(t.Context(), core.Event{Source: "cronlock", Name: "invoices", Kind: "tick_missed"})
+		o.Event(t.Context(), core.Event{Source: "queuelock", Name: "mail", Kind: "completion_unrecorded"})
+	}
+	o.Event(t.Context(), core.Event{Source: "cronlock", Kind: "tick_missed"})
+	points := g.points()
+	for point, want := range map[string]float64{
+		"decisions{decision=tick_missed,name=_other,source=cronlock}":            3,
+		"decisions{decision=completion_unrecorded,name=_other,source=queuelock}": 2,
+		"decisions{decision=busy,name=route-0,source=httplock}":                  1,
+	} {
+		if got := points[point]; got != want {
+			t.Errorf("%s is %v, want %v", point, got, want)
+		}
+	}
+	for i := range 3000 { // what is made up by a program, without end
+		o.Event(t.Context(), core.Event{Source: "program", Name: "x", Kind: core.EventKind(fmt.Sprintf("kind-%d", i))})
+	}
+	points, all := g.points(), 0
+	for point := range points {
+		if strings.HasPrefix(point, "decisions{") {
+			all++
+		}
+	}
+	if rest := points["decisions{decision=_other,source=_other}"]; all > maxDecisions+maxKinds+1 || rest != 3000-maxKinds+2 {
+		t.Errorf("%d series of decisions, %v in the last", all, rest)
 	}
 }
 

@@ -10,7 +10,7 @@
 //
 // Every acquisition, lease, renewal, release and completion is measured, however it ends, and what is waiting
 // and held comes back to zero. The attributes of metrics are of low cardinality: keys never appear in them, and
-// names that are not few are counted together from the 257th on. A key appears in no span either, but for a
+// names that are not few are counted together from the 257th on; what was decided stays told apart. A key appears in no span either, but for a
 // keyed hash if [WithKeyHash] asks for it. With no-op providers nothing is allocated.
 //
 // # Non-guarantee
@@ -32,6 +32,9 @@
 // caller. A slow or failed renewal, release or completion, and a lease that was lost, have spans in traces of
 // their own, since the caller's may long be over, with a link to it. Quick ones that nobody was in the way of
 // have none; [WithSpanThreshold] changes that.
+//
+// A loss also shows in the trace of those who lost: the span under which the lease was acquired, if it is still open,
+// gets the event "lockkit.lost" and the status Error.
 //
 // The span of an acquisition that had to wait links to the span under which the holder acquired the key, in
 // whatever process: so a slow request leads to the one it waited for. For this a lease carries the trace

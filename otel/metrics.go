@@ -28,8 +28,8 @@ type kind struct {
 	all   []enabler                 // everything that they are measured by
 }
 
-// newInstruments names every instrument that cannot be made.
-func newInstruments(m metric.Meter) (in instruments, err error) {
+// newInstruments names every instrument that cannot be made. ages is asked how long leases have been held.
+func newInstruments(m metric.Meter, ages metric.Float64Callback) (in instruments, err error) {
 	var faults []error
 	histogram := func(name, what string, buckets []float64) metric.Float64Histogram {
 		h, err := m.Float64Histogram(name, metric.WithUnit(seconds), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(buckets...))
@@ -61,6 +61,9 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		metric.WithDescription("Callers in the queue of a lock when one joined it, itself included."))
 	faults = append(faults, err)
 	in.offset, err = m.Float64Gauge(MetricNodeClockOffset, metric.WithUnit(seconds), metric.WithDescription("Clock of a node minus that of the process, request delay included."))
+	faults = append(faults, err)
+	_, err = m.Float64ObservableGauge(MetricHoldAge, metric.WithUnit(seconds), metric.WithFloat64Callback(ages),
+		metric.WithDescription("How long the oldest of the locks held has been held; 0 where none is."))
 	faults = append(faults, err)
 
 	acquire := histogram(MetricAcquireDuration, "From asking for a lock to the grant or the error, waiting included.", waitBuckets)

@@ -1,6 +1,7 @@
 package otellock
 
 import (
+	"cmp"
 	"runtime/debug"
 	"strings"
 
@@ -10,18 +11,29 @@ import (
 // ScopeName is the instrumentation scope of all metrics and spans.
 const ScopeName = "github.com/lockkit/lockkit/otel"
 
-// version is that of the module in this program, as the scope has it.
+// devel is the version where the program does not say which it has.
+const devel = "(devel)"
+
+// version is that of the module in this program, as the scope has it; never empty.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return ""
+		return devel
 	}
+	return versionIn(info)
+}
+
+func versionIn(info *debug.BuildInfo) string {
 	for _, m := range append(info.Deps, &info.Main) {
-		if m.Path == strings.TrimSuffix(ScopeName, "/otel") {
-			return m.Version
+		if m.Path != strings.TrimSuffix(ScopeName, "/otel") {
+			continue
 		}
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		return cmp.Or(m.Version, devel)
 	}
-	return ""
+	return devel
 }
 
 // Metrics. Durations are in seconds; docs/operations.md says what each means.
@@ -33,6 +45,7 @@ const (
 	MetricQueueLength      = "lockkit.queue.length"      // of a key on its nodes, when a caller joined it, itself included
 	MetricHoldDuration     = "lockkit.hold.duration"     // from the grant to the end of the lease
 	MetricHeld             = "lockkit.held"              // leases held now
+	MetricHoldAge          = "lockkit.hold.age"          // of the oldest of them
 	MetricLosses           = "lockkit.losses"            // leases that ended before their holder was done
 	MetricRenewDuration    = "lockkit.renew.duration"    // one round of renewal
 	MetricRenewMargin      = "lockkit.renew.margin"      // trusted time that was left when it began
@@ -90,7 +103,10 @@ const (
 	linkHolder    = "holder"     // the span under which the lease was acquired, or is given back
 )
 
-// otherName stands for the names and kinds that come after so many others that they cannot all be told apart.
+// eventLost is the event on the span under which a lease was acquired that was lost.
+const eventLost = "lockkit.lost"
+
+// otherName stands for the names that come after so many others that they cannot all be told apart.
 const otherName = "_other"
 
 // Units as UCUM has them.

@@ -3,6 +3,7 @@ package otellock
 import (
 	"context"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,73 @@ func TestNodesAreCharted(t *testing.T) {
 		// The others decided without the slow node; it was heard all the same.
 		if slow, fast := points[name("node.duration", 1, "")], points[name("node.duration", 0, "")]; slow < fast-2 || slow == 0 {
 			t.Errorf("%v requests of the slow node, %v of the quick one", slow, fast)
+		}
+	})
+}
+
+// A process that asks for nothing knows its nodes all the same: one that was away and is back, and one that is gone.
+func TestStateWithoutTraffic(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer())
+		const touched = 6 * time.Second // every 5s, and the time to answer
+		states := func(after time.Duration, want ...string) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			for i, state := range want {
+				point := "node.status{node.index=" + strconv.Itoa(i) + ",node.state=" + state + ",server.address=" + w.nodes[i].Name() + "} 1"
+				if got := w.counted("node.status"); len(got) != len(want) || !slices.Contains(got, point) {
+					t.Errorf("states\n\t%q, want\n\t%q", got, point)
+				}
+			}
+		}
+		states(touched, "voting", "voting", "voting") // never used
+		locks.Do(t.Context(), "k", nothing)
+
+		w.nodes[1].Down() // and a request notices it
+		for range 4 {
+			locks.Do(t.Context(), "k", nothing)
+			time.Sleep(time.Second)
+		}
+		states(0, "voting", "circuit_open", "voting")
+		w.nodes[1].Up()
+		states(touched, "voting", "voting", "voting")
+
+		w.nodes[2].Down() // while nobody asks
+		states(touched, "voting", "voting", "failing")
+		w.nodes[2].Up()
+		states(touched, "voting", "voting", "voting")
+	})
+}
+
+// The check of a rolling restart that the manual describes, in a process that asks for nothing: each node is seen to
+// be away, and to vote again in the time that the manual says.
+func TestRollingRestartWithoutTraffic(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		const maxTTL = 10 * time.Second
+		w.locks(w.observer(), core.WithMaxTTL(maxTTL))
+		time.Sleep(6 * time.Second)
+		for i, n := range w.nodes {
+			voting := func() bool {
+				synctest.Wait()
+				return w.points()["node.status{node.index="+strconv.Itoa(i)+",node.state=voting,server.address="+n.Name()+"}"] == 1
+			}
+			if !voting() {
+				t.Fatalf("node %d does not vote before its restart", i)
+			}
+			n.RestartEmpty()
+			began := time.Now()
+			for voting() {
+				if time.Sleep(time.Second); time.Since(began) > 6*time.Second {
+					t.Fatalf("node %d was restarted, and is said to vote", i)
+				}
+			}
+			for !voting() {
+				if time.Sleep(time.Second); time.Since(began) > maxTTL+12*time.Second {
+					t.Fatalf("node %d does not vote %v after its restart", i, time.Since(began))
+				}
+			}
+			t.Logf("node %d votes after %v", i, time.Since(began))
 		}
 	})
 }

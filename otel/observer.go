@@ -21,6 +21,7 @@ type observer struct {
 
 	names     lookup[string, *series]
 	decisions lookup[core.Event, point]
+	unnamed   lookup[core.Event, point] // decisions, without the names that are too many
 	nodes     lookup[nodeID, *node]
 	free      sync.Pool // of *operation
 }
@@ -42,7 +43,7 @@ func newObserver(opts []Option) (*observer, error) {
 		return nil, err
 	}
 	o := &observer{conf: conf}
-	o.in, err = newInstruments(conf.meters.Meter(ScopeName, metric.WithInstrumentationVersion(version())))
+	o.in, err = newInstruments(conf.meters.Meter(ScopeName, metric.WithInstrumentationVersion(version())), o.observeAges)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +52,7 @@ func newObserver(opts []Option) (*observer, error) {
 	}
 	o.names = lookup[string, *series]{limit: maxNames, make: o.newSeries}
 	o.decisions = lookup[core.Event, point]{limit: maxDecisions, make: newDecision}
+	o.unnamed = lookup[core.Event, point]{limit: maxKinds, make: newDecision}
 	o.nodes = lookup[nodeID, *node]{limit: maxNodes, make: o.newNode}
 	o.free.New = func() any {
 		op := &operation{o: o}
@@ -81,6 +83,9 @@ type operation struct {
 	span  trace.Span // nil: none yet
 	began time.Time
 	s     *series
+	older *operation // of a hold: its neighbours in the list of its name
+	newer *operation
+	lease trace.Span                // of a hold: the span that the lease was acquired under
 	level metric.Int64UpDownCounter // that counts it; nil: none
 	end   func(core.Outcome)
 }
@@ -96,6 +101,10 @@ func (o *observer) start(ctx context.Context, op core.Op) (context.Context, func
 	if o.tracer != nil && o.conf.threshold == 0 {
 		p.ctx, p.span = o.startSpan(ctx, op, time.Time{})
 	}
+	if op.Kind == core.OpHold {
+		p.lease = trace.SpanFromContext(ctx)
+		p.s.holds.add(p)
+	}
 	if k.level != nil && k.level.Enabled(ctx) { // now: a provider may come in between
 		p.level = k.level
 		k.level.Add(p.ctx, 1, p.s.plain.add...)
@@ -108,11 +117,17 @@ func (o *observer) start(ctx context.Context, op core.Op) (context.Context, func
 func (p *operation) finish(out core.Outcome) {
 	o, in, took := p.o, &p.o.in, time.Since(p.began)
 	k := &in.kinds[p.op.Kind]
+	if p.op.Kind == core.OpHold {
+		p.s.holds.remove(p)
+	}
 	e := endingOf(p.ctx, p.op, out, k.ok)
 	contended := out.Contended || core.ClassOf(out.Err) == core.ClassHeld
 	ctx := p.ctx
 	if o.tracer != nil {
 		ctx = p.endSpan(out, e, contended, took)
+		if p.op.Kind == core.OpHold && e.outcome == "lost" {
+			p.tellHolder(e)
+		}
 	}
 	if p.level != nil {
 		p.level.Add(ctx, -1, p.s.plain.add...)
@@ -128,13 +143,18 @@ func (p *operation) finish(out core.Outcome) {
 	case p.op.Kind == core.OpHold && e.outcome == "lost":
 		in.losses.Add(ctx, 1, p.s.losses.get(e.failure).add...)
 	}
-	p.op, p.ctx, p.span, p.s, p.level = core.Op{}, nil, nil, nil, nil
+	p.op, p.ctx, p.span, p.s, p.lease, p.level = core.Op{}, nil, nil, nil, nil, nil
 	o.free.Put(p)
 }
 
 // event is [core.Observer.Event].
 func (o *observer) event(ctx context.Context, e core.Event) {
 	if o.in.decisions.Enabled(ctx) {
-		o.in.decisions.Add(ctx, 1, o.decisions.get(e).add...)
+		p, ok := o.decisions.find(e)
+		if !ok { // what was decided stays told apart: alerts look for that
+			e.Name = otherName
+			p = o.unnamed.get(e)
+		}
+		o.in.decisions.Add(ctx, 1, p.add...)
 	}
 }

@@ -18,19 +18,21 @@ import (
 const (
 	maxNames     = 256
 	maxDecisions = 1024
+	maxKinds     = 256 // of decisions, once there are that many
 	maxNodes     = 256
 	maxValues    = 64 // of what core and this package list
 )
 
 // A point is an attribute set in the shapes that instruments take it in.
 type point struct {
-	record []metric.RecordOption
-	add    []metric.AddOption
+	record  []metric.RecordOption
+	add     []metric.AddOption
+	observe []metric.ObserveOption
 }
 
 func newPoint(attrs ...attribute.KeyValue) point {
 	set := metric.WithAttributeSet(attribute.NewSet(attrs...))
-	return point{[]metric.RecordOption{set}, []metric.AddOption{set}}
+	return point{[]metric.RecordOption{set}, []metric.AddOption{set}, []metric.ObserveOption{set}}
 }
 
 // A lookup makes a value per key, of at most limit keys; the others share what is made for the zero key.
@@ -43,35 +45,56 @@ type lookup[K comparable, V any] struct {
 }
 
 func (l *lookup[K, V]) get(key K) V {
-	l.mu.RLock()
-	v, ok := l.m[key]
-	l.mu.RUnlock()
+	v, ok := l.find(key)
 	if ok {
 		return v
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if v, ok := l.m[key]; ok {
-		return v
+	if l.other == nil {
+		v := l.make(key, true)
+		l.other = &v
 	}
-	if len(l.m) >= l.limit {
-		if l.other == nil {
-			v := l.make(key, true)
-			l.other = &v
-		}
-		return *l.other
+	return *l.other
+}
+
+// find returns the value of a key, unless it is one of the others.
+func (l *lookup[K, V]) find(key K) (v V, ok bool) {
+	l.mu.RLock()
+	v, ok = l.m[key]
+	l.mu.RUnlock()
+	if ok {
+		return v, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if v, ok = l.m[key]; ok || len(l.m) >= l.limit {
+		return v, ok
 	}
 	if l.m == nil {
 		l.m = map[K]V{}
 	}
 	v = l.make(key, false)
 	l.m[key] = v
-	return v
+	return v, true
+}
+
+// each calls f with every value that there is.
+func (l *lookup[K, V]) each(f func(V)) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, v := range l.m {
+		f(v)
+	}
+	if l.other != nil {
+		f(*l.other)
+	}
 }
 
 // A series has the attribute sets of one name.
 type series struct {
 	plain  point
+	holds  holds
 	ended  lookup[ended, point]
 	losses lookup[string, point] // by reason
 	wakes  lookup[string, point] // by what had a waiter ask

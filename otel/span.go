@@ -17,17 +17,7 @@ import (
 // startSpan starts the span of an operation that began at that time (zero = now). An acquisition belongs to
 // what the caller does. All else may happen when that is long over: it has a trace of its own, with a link.
 func (o *observer) startSpan(ctx context.Context, op core.Op, began time.Time) (context.Context, trace.Span) {
-	attrs := make([]attribute.KeyValue, 0, 3)
-	if op.Name != "" {
-		attrs = append(attrs, AttrName.String(op.Name))
-	}
-	if op.Token != 0 {
-		attrs = append(attrs, AttrToken.Int64(int64(op.Token)))
-	}
-	if o.conf.secret != nil {
-		attrs = append(attrs, AttrKeyHash.String(o.hash(op.Key)))
-	}
-	opts := []trace.SpanStartOption{trace.WithAttributes(attrs...)}
+	opts := []trace.SpanStartOption{trace.WithAttributes(o.identity(op)...)}
 	if !began.IsZero() {
 		opts = append(opts, trace.WithTimestamp(began))
 	}
@@ -38,6 +28,21 @@ func (o *observer) startSpan(ctx context.Context, op core.Op, began time.Time) (
 		}
 	}
 	return o.tracer.Start(ctx, o.in.kinds[op.Kind].span, opts...)
+}
+
+// identity are the attributes that tell which lease an operation is about.
+func (o *observer) identity(op core.Op) []attribute.KeyValue {
+	attrs := make([]attribute.KeyValue, 0, 4)
+	if op.Name != "" {
+		attrs = append(attrs, AttrName.String(op.Name))
+	}
+	if op.Token != 0 {
+		attrs = append(attrs, AttrToken.Int64(int64(op.Token)))
+	}
+	if o.conf.secret != nil {
+		attrs = append(attrs, AttrKeyHash.String(o.hash(op.Key)))
+	}
+	return attrs
 }
 
 func linkTo(span trace.SpanContext, what string) trace.Link {
@@ -70,6 +75,16 @@ func (p *operation) endSpan(out core.Outcome, e ending, contended bool, took tim
 		span.End()
 	}
 	return ctx
+}
+
+// tellHolder has a loss show in the trace of what was done under the lease. The span of the loss is in a trace of its
+// own, to which nothing leads from there, and which a sampler may have left out.
+func (p *operation) tellHolder(e ending) {
+	if !p.lease.IsRecording() {
+		return
+	}
+	p.lease.AddEvent(eventLost, trace.WithAttributes(append(p.o.identity(p.op), AttrErrorType.String(e.failure))...))
+	p.lease.SetStatus(codes.Error, e.description())
 }
 
 // attributes are those known at the end.

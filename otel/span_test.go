@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -198,6 +199,94 @@ func TestNodeCallsNestUnderTheSpan(t *testing.T) {
 	end(core.Outcome{})
 	if s := g.ended(); len(s) != 1 || s[0].SpanContext().SpanID() != inner.SpanID() || !inner.IsValid() {
 		t.Errorf("node calls run under %v, the spans are %v", inner, s)
+	}
+}
+
+// A loss shows in the trace of those who lost, and not only in one of its own, which a sampler may drop.
+func TestLossShowsInTheHoldersTrace(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []Option
+		lose func(w *world, cancel func())
+		want string // the reason; empty: there was no loss
+	}{
+		"lost":                   {nil, func(w *world, _ func()) { w.each((*testutil.Node).Down) }, "expired"},
+		"every operation a span": {[]Option{WithSpanThreshold(0)}, func(w *world, _ func()) { w.each((*testutil.Node).Down) }, "expired"},
+		"abandoned":              {nil, func(_ *world, cancel func()) { cancel() }, ""},
+		"no spans wanted":        {[]Option{WithTracerProvider(tracenoop.NewTracerProvider())}, func(w *world, _ func()) { w.each((*testutil.Node).Down) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				ctx, request := w.span("request")
+				ctx, cancel := context.WithCancel(ctx)
+				defer cancel()
+				lease, err := w.locks(w.observer(append(c.opts, WithKeyHash([]byte("secret")))...)).Acquire(ctx, "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.lose(w, cancel)
+				<-lease.Context().Done()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				request.End()
+				checkLoss(t, w.spanNamed("request"), c.want)
+			})
+		})
+	}
+}
+
+func (w *world) spanNamed(name string) sdktrace.ReadOnlySpan {
+	spans := w.spans.Ended()
+	return spans[slices.IndexFunc(spans, func(s sdktrace.ReadOnlySpan) bool { return s.Name() == name })]
+}
+
+// checkLoss checks that a span says that a lease was lost, and for what reason; or none, if reason is empty.
+func checkLoss(t *testing.T, s sdktrace.ReadOnlySpan, reason string) {
+	t.Helper()
+	events, status := s.Events(), s.Status()
+	if reason == "" {
+		if len(events) != 0 || status.Code != codes.Unset {
+			t.Errorf("events %v, status %v", events, status)
+		}
+		return
+	}
+	if status.Code != codes.Error || !strings.Contains(status.Description, reason) {
+		t.Errorf("status %v", status)
+	}
+	if len(events) != 1 || events[0].Name != "lockkit.lost" {
+		t.Fatalf("events %v", events)
+	}
+	got := fmt.Sprint(events[0].Attributes)
+	for _, want := range []string{reason, "jobs", string(AttrToken), string(AttrKeyHash)} {
+		if !strings.Contains(got, want) {
+			t.Errorf("attributes %s lack %s", got, want)
+		}
+	}
+}
+
+// A backend tells by the scope which release measured.
+func TestScopeHasAVersion(t *testing.T) {
+	g := newGauge(t)
+	_, end := g.observer(WithSpanThreshold(0)).Start(t.Context(), core.Op{Kind: core.OpAcquire})
+	end(core.Outcome{})
+	if v := g.ended()[0].InstrumentationScope().Version; v == "" {
+		t.Error("spans have no version")
+	}
+	if v := g.collect().ScopeMetrics[0].Scope.Version; v == "" {
+		t.Error("metrics have no version")
+	}
+	const path = "github.com/lockkit/lockkit"
+	for want, info := range map[string]*debug.BuildInfo{
+		"v1.2.3":  {Main: debug.Module{Path: "example.org/service", Version: "v9.0.0"}, Deps: []*debug.Module{{Path: path, Version: "v1.2.3"}}},
+		"v1.2.4":  {Deps: []*debug.Module{{Path: path, Version: "v1.2.3", Replace: &debug.Module{Path: "example.org/fork", Version: "v1.2.4"}}}},
+		"v1.3.0":  {Main: debug.Module{Path: path, Version: "v1.3.0"}},
+		"(devel)": {Deps: []*debug.Module{{Path: path, Version: "v1.2.3", Replace: &debug.Module{Path: "../lockkit"}}}},
+	} {
+		if got := versionIn(info); got != want {
+			t.Errorf("version %q, want %q", got, want)
+		}
+	}
+	if got := versionIn(&debug.BuildInfo{}); got != "(devel)" {
+		t.Errorf("version %q of a program that does not say", got)
 	}
 }
 

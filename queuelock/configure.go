@@ -103,7 +103,7 @@ func (r *Runner) wiring(ctx context.Context) *wiring {
 	w, ok := ctx.Value(wiringKey{r}).(*wiring)
 	if !ok {
 		const missing = "queuelock: a server was made without Runner.Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)"
-		r.unwired.Do(func() { r.locker.Logger().Error(missing) })
+		r.sayOnce(missing)
 		return r.newWiring(1, asynq.DefaultRetryDelayFunc)
 	}
 	w.seen.Store(true)
@@ -116,7 +116,14 @@ func (w *wiring) fetched() {
 	w.fetch()
 	if !w.seen.Load() && w.missed.Add(1) > int64(w.total) {
 		const missing = "queuelock: a server that Runner.Configure was called for runs tasks that the Runner's Middleware does not see: they run without locks. Wrap the handler: mux.Use(runner.Middleware)"
-		w.r.unused.Do(func() { w.r.locker.Logger().Error(missing) })
+		w.r.sayOnce(missing)
+	}
+}
+
+// sayOnce logs what is wrong with the wiring, unless it has before.
+func (r *Runner) sayOnce(fault string) {
+	if _, said := r.said.LoadOrStore(fault, true); !said {
+		r.locker.Logger().Error(fault)
 	}
 }
 

@@ -27,27 +27,16 @@ func TestSkipKeepsWhatCools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				opts := []Option{field("order"), WithConflict(Skip)}
-				soon := func(cfg *asynq.Config) {
+				setup := setup{opts: []Option{field("order"), WithConflict(Skip)}, adjust: func(cfg *asynq.Config) {
 					cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
 					cfg.ShutdownTimeout = time.Second
-				}
-				handle := func(ctx context.Context, task *asynq.Task) error {
-					return r.ledger.run(taskID(ctx), func() error {
-						if taskID(ctx) == "other" || r.ledger.count(&r.ledger.runs, "cools") > 1 {
-							return nil
-						}
-						if name == "timeout" || name == "shutdown" {
-							<-ctx.Done()
-						}
-						return Cooldown(rest)
-					})
-				}
-				srv := r.serve(setup{opts: opts, adjust: soon}, handle)
+				}}
+				handle := r.cools(rest, name == "timeout" || name == "shutdown")
+				srv := r.serve(setup, handle)
 				info := r.enqueue(order(1), append(c.opts, asynq.TaskID("cools"))...)
 				r.begun(info)
 				c.early(r, srv, info)
-				r.serve(setup{opts: opts, adjust: soon}, handle)
+				r.serve(setup, handle)
 				r.pass(20 * time.Second)
 				if r.ledger.runs["cools"] != 1 {
 					t.Errorf("runs while its key rests: %+v", &r.ledger)
@@ -58,6 +47,21 @@ func TestSkipKeepsWhatCools(t *testing.T) {
 					t.Errorf("%s, %+v, %v", r.state(info), &r.ledger, r.events.Counts())
 				}
 			})
+		})
+	}
+}
+
+// cools is a handler that has the task "cools" rest when it runs first: at once, or when its context ends.
+func (r *rig) cools(rest time.Duration, late bool) asynq.HandlerFunc {
+	return func(ctx context.Context, _ *asynq.Task) error {
+		return r.ledger.run(taskID(ctx), func() error {
+			if taskID(ctx) == "other" || r.ledger.count(&r.ledger.runs, "cools") > 1 {
+				return nil
+			}
+			if late {
+				<-ctx.Done()
+			}
+			return Cooldown(rest)
 		})
 	}
 }

@@ -242,6 +242,9 @@ func TestMisuse(t *testing.T) {
 		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "in use twice") || r.state(info) != "archived" {
 			t.Errorf("%+v, %s", &user, r.state(info))
 		}
+		if n := r.logs.count("ERROR queuelock: the middleware is in use twice"); n != 1 {
+			t.Errorf("said %d times\n%s", n, &r.logs)
+		}
 	})
 }
 

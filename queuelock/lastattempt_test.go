@@ -28,54 +28,77 @@ func (r *rig) hide() (back func()) {
 // dropped if its key is held. If that is not long enough, asynq archives it, and that is said, even if ErrorHandler has
 // heard of locks out of reach a moment ago.
 func TestLastAttemptWhateverIsMissing(t *testing.T) {
-	const timeout = 2 * time.Minute
-	for name, c := range map[string]struct {
-		opts []Option
-		miss func(r *rig, srv *server) (back func())
-	}{
-		"Skip, out of reach": {[]Option{field("order"), WithConflict(Skip)}, func(r *rig, _ *server) func() { return r.hide() }},
-		"Wait, out of reach": {[]Option{field("order")}, func(r *rig, _ *server) func() { return r.hide() }},
-		"its own lease is lost": {[]Option{field("order")}, func(r *rig, _ *server) func() {
+	for name, c := range map[string]lastAttempt{
+		"Skip, out of reach": {opts: []Option{WithConflict(Skip)}},
+		"Wait, out of reach": {},
+		"its own lease is lost": {miss: func(r *rig, _ *server) func() {
 			free := r.take(1)
-			r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(0), asynq.Timeout(timeout))
+			r.enqueueLast()
 			r.events.UntilRunning(r.t, core.OpAcquire, 1)
 			r.pass(time.Second)
 			r.steal(core.Key("queue", "task", "default", "t"))()
 			r.pass(5 * time.Second) // a renewal
 			return free
 		}},
-		"Locker closed": {[]Option{field("order")}, func(r *rig, srv *server) func() {
+		"Locker closed": {forGood: true, miss: func(r *rig, srv *server) func() {
 			if err := srv.locker.Close(r.t.Context()); err != nil {
 				r.t.Error(err)
 			}
-			return nil
+			r.enqueueLast()
+			return func() {}
 		}},
 	} {
-		for _, soon := range []bool{true, false} {
-			t.Run(name+map[bool]string{true: ", soon back", false: ""}[soon], func(t *testing.T) {
-				bubble(t, func(t *testing.T, r *rig) {
-					srv := r.serve(setup{opts: c.opts}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-					back := c.miss(r, srv)
-					if back == nil && soon {
-						t.Skip("for good")
-					}
-					if info, err := r.inspector.GetTaskInfo("default", "t"); info == nil || err != nil {
-						r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(0), asynq.Timeout(timeout))
-					}
-					r.pass(30 * time.Second)
-					if soon {
-						back()
-					}
-					r.pass(timeout)
-					archived, told := r.count(EventArchived), r.logs.count("ERROR queuelock: a task could not be run")
-					if soon && (r.ledger.done["t"] != 1 || archived+told > 0) || !soon && (len(r.ledger.runs) > 0 || archived != 1 || told != 1) {
-						t.Errorf("%+v, %v\n%s", &r.ledger, r.events.Counts(), &r.logs)
-					}
-					if back != nil {
-						back()
-					}
-				})
-			})
+		t.Run(name, func(t *testing.T) { bubble(t, c.inVain) })
+		if !c.forGood {
+			t.Run(name+", soon back", func(t *testing.T) { bubble(t, c.inTime) })
 		}
+	}
+}
+
+const lastTimeout = 2 * time.Minute
+
+// enqueueLast enqueues a task that has but one attempt.
+func (r *rig) enqueueLast() {
+	r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(0), asynq.Timeout(lastTimeout))
+}
+
+// A lastAttempt is one that locks are missing for: out of reach, if miss does not say otherwise.
+type lastAttempt struct {
+	opts    []Option
+	miss    func(r *rig, srv *server) (back func()) // enqueues the task
+	forGood bool
+}
+
+// begin lets half a minute pass in which the locks are missing.
+func (c lastAttempt) begin(r *rig) (back func()) {
+	srv := r.serve(setup{opts: append(c.opts, field("order"))}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+	if c.miss != nil {
+		back = c.miss(r, srv)
+	} else {
+		back = r.hide()
+		r.enqueueLast()
+	}
+	r.pass(30 * time.Second)
+	return back
+}
+
+// ended returns how many tasks were archived, and of how many that was said.
+func (r *rig) ended() (archived, told int) {
+	r.pass(lastTimeout)
+	return r.count(EventArchived), r.logs.count("ERROR queuelock: a task could not be run")
+}
+
+func (c lastAttempt) inTime(t *testing.T, r *rig) {
+	c.begin(r)()
+	if archived, told := r.ended(); r.ledger.done["t"] != 1 || archived+told > 0 {
+		t.Errorf("%+v, %v\n%s", &r.ledger, r.events.Counts(), &r.logs)
+	}
+}
+
+func (c lastAttempt) inVain(t *testing.T, r *rig) {
+	back := c.begin(r)
+	defer back()
+	if archived, told := r.ended(); len(r.ledger.runs) > 0 || archived != 1 || told != 1 {
+		t.Errorf("%+v, %v\n%s", &r.ledger, r.events.Counts(), &r.logs)
 	}
 }

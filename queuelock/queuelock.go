@@ -18,8 +18,8 @@ type Runner struct {
 	locker *core.Locker
 	types  types
 
-	unwired, unused sync.Once // what is said once
-	unstamped       sync.Map  // names of the types of which it was said
+	said      sync.Map // what is wrong with the wiring, said once
+	unstamped sync.Map // names of the types of which it was said
 }
 
 // New returns a Runner that takes its leases from locker, which the caller keeps owning: close it after the
@@ -58,6 +58,7 @@ func (r *Runner) Middleware(next asynq.Handler) asynq.Handler {
 // came from by the stack above its own recover.
 func (r *Runner) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
 	if err := misused(ctx); err != nil {
+		r.sayOnce(err.Error())
 		return err
 	}
 	w := r.wiring(ctx)

@@ -20,7 +20,11 @@ func TestNoPanelIsEmpty(t *testing.T) {
 	if os.Getenv("LOCKKIT_PROMETHEUS") != "required" {
 		t.Skip("needs a Prometheus server and a minute: make dashboards")
 	}
-	p := startPrometheus(t, started(t))
+	rules, err := filepath.Abs("../../otel/dashboards/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startPrometheus(t, rules, map[string]string{"example": started(t)})
 	uses := panelQueries(t)
 	eventually(t, 2*time.Minute, func() (faults []string) {
 		for _, u := range uses {
@@ -35,25 +39,25 @@ func TestNoPanelIsEmpty(t *testing.T) {
 	}
 }
 
-// A database is a Prometheus server that scrapes the example once a second.
+// A database is a Prometheus server that scrapes its targets once a second.
 type database struct {
 	url   string
 	since time.Time
 }
 
-func startPrometheus(t *testing.T, target string) *database {
+// startPrometheus starts one with a file of rules, and an address for each job.
+func startPrometheus(t *testing.T, rules string, targets map[string]string) *database {
 	t.Helper()
 	binary, err := exec.LookPath("prometheus")
 	if err != nil {
 		t.Fatal("prometheus is not on PATH (apt-get install prometheus)")
 	}
-	rules, err := filepath.Abs("../../otel/dashboards/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
-	text := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n- job_name: example\n  static_configs: [{targets: [%q]}]\n", rules, target)
+	text := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n", rules)
+	for job, addr := range targets {
+		text += fmt.Sprintf("- job_name: %q\n  static_configs: [{targets: [%q]}]\n", job, addr)
+	}
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +105,22 @@ func startPrometheus(t *testing.T, target string) *database {
 // fault says why a panel would be empty; it is not if any series has had a number since the start.
 func (p *database) fault(u use) string {
 	expr := strings.NewReplacer("$__rate_interval", "10s", "$__range", "60s", "$job", ".*", "$name", ".*").Replace(u.expr)
-	resp, err := http.PostForm(p.url+"/api/v1/query_range", url.Values{"query": {expr}, "step": {"1"},
-		"start": {strconv.FormatInt(p.since.Unix(), 10)}, "end": {strconv.FormatInt(time.Now().Unix()+1, 10)}})
-	if err != nil {
+	n, err := p.values(expr, p.since)
+	switch {
+	case err != nil:
 		return u.where + ": " + err.Error()
+	case n == 0:
+		return fmt.Sprintf("%s is empty: %s", u.where, expr)
+	}
+	return ""
+}
+
+// values is how many numbers a query has had since then, of all series, once a second.
+func (p *database) values(expr string, since time.Time) (n int, err error) {
+	resp, err := http.PostForm(p.url+"/api/v1/query_range", url.Values{"query": {expr}, "step": {"1"},
+		"start": {strconv.FormatInt(since.Unix(), 10)}, "end": {strconv.FormatInt(time.Now().Unix()+1, 10)}})
+	if err != nil {
+		return 0, err
 	}
 	defer resp.Body.Close()
 	var answer struct {
@@ -112,14 +128,14 @@ func (p *database) fault(u use) string {
 		Data  struct{ Result []struct{ Values [][2]any } }
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Error != "" {
-		return fmt.Sprintf("%s: %v %s in %s", u.where, err, answer.Error, expr)
+		return 0, fmt.Errorf("%v %s in %s", err, answer.Error, expr)
 	}
 	for _, series := range answer.Data.Result {
 		for _, v := range series.Values {
 			if v[1] != "NaN" {
-				return ""
+				n++
 			}
 		}
 	}
-	return fmt.Sprintf("%s is empty: %s", u.where, expr)
+	return n, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -113,8 +114,8 @@ func checkQueries(t *testing.T, p panel, known map[string]bool) {
 	}
 }
 
-// promtool runs it, or skips where it is not installed: LOCKKIT_PROMTOOL=required forbids that.
-func promtool(t *testing.T, args ...string) {
+// findPromtool skips the test where promtool is not installed: LOCKKIT_PROMTOOL=required forbids that.
+func findPromtool(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
 	if err != nil {
@@ -123,14 +124,31 @@ func promtool(t *testing.T, args ...string) {
 		}
 		t.Skip("promtool is not on PATH: the alert rules are NOT tested")
 	}
-	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
+	return path
+}
+
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(findPromtool(t), args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
 func TestAlertsAreValid(t *testing.T) { promtool(t, "check", "rules", "alerts.yaml") }
 
-func TestAlertsFire(t *testing.T) { promtool(t, "test", "rules", "alerts_test.yaml") }
+func TestAlertsFire(t *testing.T) {
+	promtool(t, append([]string{"test", "rules"}, ruleTests(t)...)...)
+}
+
+// ruleTests are the files of tests for the alert rules.
+func ruleTests(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("alerts*_test.yaml")
+	if err != nil || len(names) < 5 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	return names
+}
 
 // Every alert has a test in which it fires, and a place in the manual.
 func TestAlertsAreTestedAndDescribed(t *testing.T) {

@@ -64,7 +64,7 @@ type panel struct {
 	FieldConfig *fieldConfig `json:"fieldConfig,omitempty"`
 	Options     any          `json:"options,omitempty"`
 	Collapsed   *bool        `json:"collapsed,omitempty"` // of rows
-	Panels      []panel      `json:"panels,omitempty"`
+	Panels      *[]panel     `json:"panels,omitempty"`    // of rows: those inside while it is collapsed
 }
 
 type gridPos struct {

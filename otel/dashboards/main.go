@@ -42,8 +42,7 @@ func build() dashboard {
 		d.Panels = append(d.Panels, p)
 	}
 	for _, s := range sections {
-		open := false
-		add(panel{Type: "row", Title: s.title, GridPos: gridPos{H: 1, W: 24, Y: y}, Collapsed: &open})
+		add(panel{Type: "row", Title: s.title, GridPos: gridPos{H: 1, W: 24, Y: y}, Collapsed: new(bool), Panels: new([]panel{})})
 		y++
 		width, height := 8, 8
 		if s.panels[0].kind == "stat" {

@@ -84,6 +84,8 @@ var sections = []section{
 	}},
 	{"Holding", []chart{
 		{title: "Held", help: "By name.", queries: []query{{`sum by (lockkit_name) (lockkit_held{` + l + `})`, "{{lockkit_name}}"}}},
+		{title: "Oldest hold", unit: "s", help: "How long the lock of a name has been held that has been held longest. One that climbs without end is stuck, or work that long.",
+			queries: []query{{`max by (lockkit_name) (lockkit_hold_age_seconds{` + l + `})`, "{{lockkit_name}}"}}},
 		{title: "Hold, p95", unit: "s", help: "How long locks were held, counted when they end.",
 			queries: []query{{quantileBy("0.95", "lockkit_name", "lockkit_hold_duration_seconds", l), "{{lockkit_name}}"}}},
 		{title: "Saturation", help: "Locks busy on average, counted when holds end, and as seen by the scrapes (better where holds are long). 1 for a name with a single key means: no time left.",

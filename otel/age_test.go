@@ -1,0 +1,106 @@
+package otellock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// One key that is stuck shows, however busy the others of its name are, and although nobody asks for it.
+func TestAgeOfTheOldestHold(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer(), core.MaxHold(time.Hour))
+		age := func(want time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			got, ok := w.points()["hold.age{name=jobs}"]
+			if d := time.Duration(got * float64(time.Second)); !ok || d < want || d > want+50*time.Millisecond {
+				t.Errorf("the oldest hold is %v old (%v), want %v", d, ok, want)
+			}
+		}
+		quick, err := locks.TryAcquire(t.Context(), "quick")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stuck := w.acquire(locks, "stuck")
+		quick.Release(t.Context())
+		for i := range 60 {
+			lease := w.acquire(locks, fmt.Sprint("k", i))
+			time.Sleep(10*time.Second - time.Millisecond)
+			lease.Release(t.Context())
+			time.Sleep(time.Millisecond)
+		}
+		age(10 * time.Minute)
+		next := w.acquire(locks, "next")
+		time.Sleep(20 * time.Second)
+		stuck.Release(t.Context())
+		age(20 * time.Second)
+		next.Release(t.Context())
+		age(0)
+		lost := w.acquire(locks, "lost")
+		w.each((*testutil.Node).Down)
+		<-lost.Context().Done()
+		age(0)
+	})
+}
+
+// A name of which nothing was ever held has no age.
+func TestNoAgeOfWhatWasNeverHeld(t *testing.T) {
+	g := newGauge(t)
+	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: "jobs"})
+	end(core.Outcome{Err: context.Canceled})
+	if _, ok := g.points()["hold.age{name=jobs}"]; ok {
+		t.Error("something was held")
+	}
+}
+
+// Holds end in any order, from any goroutine, while they are read.
+func TestHoldsEndInAnyOrder(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}, {0, 2, 1}, {2, 0, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGauge(t)
+			o := g.observer()
+			begun := time.Now()
+			var ends []func(core.Outcome)
+			for range 3 {
+				_, end := o.Start(t.Context(), core.Op{Kind: core.OpHold, Name: "jobs"})
+				ends = append(ends, end)
+				time.Sleep(time.Second)
+			}
+			held := map[int]bool{0: true, 1: true, 2: true}
+			for _, i := range order {
+				ends[i](core.Outcome{Err: core.ErrReleased})
+				delete(held, i)
+				want := 0.0
+				for i := range held {
+					want = max(want, time.Since(begun).Seconds()-float64(i))
+				}
+				if got := g.points()["hold.age{name=jobs}"]; got != want {
+					t.Errorf("order %v, with %v held: %v, want %v", order, held, got, want)
+				}
+			}
+		})
+	}
+	g := newGauge(t)
+	o := g.observer()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 200 {
+				_, end := o.Start(t.Context(), core.Op{Kind: core.OpHold, Name: "jobs"})
+				g.points()
+				end(core.Outcome{Err: core.ErrReleased})
+			}
+		})
+	}
+	all.Wait()
+	if got := g.points()["hold.age{name=jobs}"]; got != 0 {
+		t.Errorf("%v s at the end", got)
+	}
+}
