@@ -17,31 +17,33 @@ func TestWorkersThatARunnerDoesNotSee(t *testing.T) {
 		"both":                         {"b:", "plain", "a:", "plain", "b:"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				defer r.serveHalf()()
-				back := r.take(1)
-				for _, typ := range first {
-					r.enqueue(asynq.NewTask(typ, []byte(`{"order":1}`)))
-				}
-				r.pass(2 * time.Second)
-				for range 10 {
-					r.enqueue(asynq.NewTask("a:", []byte(`{"order":1}`)))
-				}
-				r.pass(2 * time.Second)
-				for i := range 3 { // they do not come back into the way
-					info := r.enqueue(asynq.NewTask("a:", []byte(`{"order":2}`)))
-					r.pass(10 * time.Second)
-					if s := r.state(info); s != "gone" {
-						t.Errorf("task %d, which need not wait, is %s", i, s)
-					}
-				}
-				back()
-				r.pass(25 * time.Minute)
-				if q, err := r.inspector.GetQueueInfo("default"); err != nil || q.Size > 0 {
-					t.Errorf("left: %+v, %v", q, err)
-				}
-			})
+			bubble(t, func(t *testing.T, r *rig) { underHalf(t, r, first) })
 		})
+	}
+}
+
+func underHalf(t *testing.T, r *rig, first []string) {
+	defer r.serveHalf()()
+	back := r.take(1)
+	for _, typ := range first {
+		r.enqueue(asynq.NewTask(typ, []byte(`{"order":1}`)))
+	}
+	r.pass(2 * time.Second)
+	for range 10 {
+		r.enqueue(asynq.NewTask("a:", []byte(`{"order":1}`)))
+	}
+	r.pass(2 * time.Second)
+	for i := range 3 { // they do not come back into the way
+		info := r.enqueue(asynq.NewTask("a:", []byte(`{"order":2}`)))
+		r.pass(10 * time.Second)
+		if s := r.state(info); s != "gone" {
+			t.Errorf("task %d, which need not wait, is %s", i, s)
+		}
+	}
+	back()
+	r.pass(25 * time.Minute)
+	if q, err := r.inspector.GetQueueInfo("default"); err != nil || q.Size > 0 {
+		t.Errorf("left: %+v, %v", q, err)
 	}
 }
 
