@@ -1,6 +1,10 @@
 package httplock
 
-import "github.com/lockkit/lockkit/core"
+import (
+	"errors"
+
+	"github.com/lockkit/lockkit/core"
+)
 
 // Kinds of the events that observers of the Locker hear ([core.Observer.Event]), with source "httplock" and the
 // template of the route as name. These are also refusals: replies of the middleware in place of the handler's, with the
@@ -40,3 +44,23 @@ const (
 )
 
 const source = "httplock"
+
+// warnings are what is logged of events that somebody has to look into.
+var warnings = map[core.EventKind]string{
+	EventLost:       "httplock: the lock was lost while the handler ran: what it did is open",
+	EventAborted:    "httplock: the lock was lost after the answer had begun, whose connection is broken: what the handler did is open",
+	EventRecordOpen: "httplock: whether the answer of an idempotent request is recorded is open, too few lock nodes answered; it is tried for a while",
+}
+
+// warn logs an event. The key is in err, as its hash.
+func (x *exchange) warn(kind core.EventKind, err error) {
+	x.m.locker.Logger().Warn(warnings[kind], x.about(err)...)
+}
+
+// about are the attributes of a log line about the lease of the request.
+func (x *exchange) about(err error) []any {
+	if _, ok := errors.AsType[*core.OpError](err); !ok {
+		err = &core.OpError{Op: core.OpHold, Key: x.lease.Key(), Err: err}
+	}
+	return []any{"route", x.route, "token", x.lease.FencingToken(), "err", err}
+}

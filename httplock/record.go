@@ -34,12 +34,15 @@ func (x *exchange) record(o outcome) (lost bool) {
 		return false
 	}
 	x.count(EventRecordOpen)
+	x.warn(EventRecordOpen, err)
 	x.m.admission.inside.Go(func() { // gin uses its context for another request by then
 		ctx, stop := core.Join(ctx, x.m.admission.draining) // whose end has it try for a last time
 		defer stop()
-		if lease.Complete(ctx, result, core.RetryFor(recordFor)) == nil {
-			x.count(EventRecorded)
+		if err := lease.Complete(ctx, result, core.RetryFor(recordFor)); err != nil {
+			x.m.locker.Logger().Error("httplock: the answer of an idempotent request could not be recorded: if it is sent again, it may be carried out again", x.about(err)...)
+			return
 		}
+		x.count(EventRecorded)
 	})
 	return false
 }

@@ -225,6 +225,17 @@ func (x *exchange) giveBack(w *response) (lost bool) {
 // lost reports whether the lease ended before the handler returned, and not because the handler gave it back.
 func (x *exchange) lost() bool { return x.overdue.Load() || x.lease.Lost() != nil }
 
+// loss is why the lease was lost.
+func (x *exchange) loss() error {
+	switch err := x.lease.Lost(); {
+	case err != nil:
+		return err
+	case x.overdue.Load():
+		return errMaxHold
+	}
+	return core.ErrLost // as the nodes say, to whom it was given back
+}
+
 // conclude answers, once the handlers have returned.
 func (x *exchange) conclude(w *response, lost bool) {
 	switch {
@@ -236,13 +247,16 @@ func (x *exchange) conclude(w *response, lost bool) {
 	case w.state == hijacked:
 		x.disown()
 		x.count(EventLost) // the handler has the connection
+		x.warn(EventLost, x.loss())
 	case w.sent():
 		x.disown()
 		x.count(EventAborted)
+		x.warn(EventAborted, x.loss())
 		w.abort()
 	default:
 		w.discard()
 		x.refuse(EventLost, core.ErrLost)
+		x.warn(EventLost, x.loss())
 	}
 }
 
