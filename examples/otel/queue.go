@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A worker is an asynq server and what enqueues tasks for it.
+// A worker is an asynq server and what enqueues tasks for it; so does a scheduler.
 type worker struct{ client *asynq.Client }
 
 // startQueue works on tasks of which one runs per account, and which producers enqueue twice now and then.
@@ -35,6 +35,7 @@ func (r *replica) startQueue(node *testutil.Node) error {
 	mux.HandleFunc("charge", func(ctx context.Context, _ *asynq.Task) error {
 		return sleep(ctx, time.Duration(50+rand.IntN(300))*time.Millisecond)
 	})
+	mux.HandleFunc("settle", func(ctx context.Context, _ *asynq.Task) error { return sleep(ctx, 20*time.Millisecond) })
 	connect := func() redis.UniversalClient { return node.Client() }
 	server := asynq.NewServerFromRedisClient(connect(), cfg)
 	if err := server.Start(mux); err != nil {
@@ -42,7 +43,15 @@ func (r *replica) startQueue(node *testutil.Node) error {
 	}
 	r.stops = append(r.stops, func() error { server.Shutdown(); return nil })
 	r.queue = &worker{asynq.NewClientFromRedisClient(connect())}
-	return nil
+	scheduler, err := queuelock.NewScheduler(r.queue.client, r.locks, "example")
+	if err != nil {
+		return err
+	}
+	if _, err := scheduler.Register("@every 1s", asynq.NewTask("settle", []byte(`{"account":"account-0"}`))); err != nil {
+		return err
+	}
+	r.stops = append(r.stops, func() error { scheduler.Shutdown(); return nil })
+	return scheduler.Start()
 }
 
 // traced gives each task a span, as instrumentation of a queue does.
