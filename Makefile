@@ -277,6 +277,14 @@ dashboards: tools ## start Prometheus on the otel example and on failures: panel
 	LOCKKIT_NPM=required go test ./otel/dashboards -run '^TestDashboardIsAsGrafanaHasIt$$' -count=1
 	$(WITH_TOOLS) LOCKKIT_PROMETHEUS=required go test ./examples/otel -run '^(TestNoPanelIsEmpty|TestAlertScenes)$$' -count=1 -v -timeout 8m
 
+.PHONY: charts
+charts: tools ## draw what panels show of the otel example and of failures, into docs/img: two minutes
+	@echo "==> charts: panels of the dashboard, as the otel example and failures have them; writes docs/img"
+	results=$$(mktemp -d)
+	trap 'rm -rf "$$results"' EXIT
+	LOCKKIT_CHARTS="$$results" $(WITH_TOOLS) LOCKKIT_PROMETHEUS=required go test ./examples/otel -run '^(TestNoPanelIsEmpty|TestAlertScenes)$$' -count=1 -timeout 8m
+	cd bench && go run ./panels "$$results" ../docs/img
+
 .PHONY: capacity
 capacity: tools ## measure what locks, records and ticks take of each node
 	@$(WITH_TOOLS) go test ./core ./cronlock -run '^TestFootprint' -count=1 -v | grep -E '^ +[a-z_]+\.go|FAIL'

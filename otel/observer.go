@@ -27,7 +27,8 @@ type observer struct {
 }
 
 // New returns what turns the operations of Lockers into metrics and spans, for [core.WithObserver]. One serves any
-// number of Lockers, and has nothing to close. The error names every bad option and every instrument that the meter
+// number of Lockers, and has nothing to close: make one for a process, since where two with one meter provider see the same
+// name, the age of its oldest hold is what the later one knows. The error names every bad option and every instrument that the meter
 // provider refuses.
 func New(opts ...Option) (core.Observer, error) {
 	o, err := newObserver(opts)

@@ -139,20 +139,33 @@ func panelQueries(t *testing.T) (uses []use) {
 	return uses
 }
 
-// ruleQueries are the expressions of the alert rules.
+// ruleQueries are the expressions of the rules.
 func ruleQueries(t *testing.T) (uses []use) {
 	t.Helper()
-	for _, m := range regexp.MustCompile(`- alert: (\w+)\n\s+expr: \|\n((?:          .*\n)+)`).FindAllStringSubmatch(read(t, "../../otel/dashboards/alerts.yaml"), -1) {
-		uses = append(uses, use{"alert " + m[1], m[2]})
+	text := read(t, "../../otel/dashboards/alerts.yaml")
+	for _, m := range regexp.MustCompile(`- ((?:alert|record): \S+)\n\s+expr: \|\n((?:          .*\n)+)`).FindAllStringSubmatch(text, -1) {
+		uses = append(uses, use{m[1], m[2]})
 	}
-	if len(uses) != strings.Count(read(t, "../../otel/dashboards/alerts.yaml"), "- alert:") {
+	if len(uses) != strings.Count(text, "- alert:")+strings.Count(text, "- record:") {
 		t.Fatalf("%d rules read", len(uses))
 	}
 	return uses
 }
 
+// addRecords adds what rules record, with the labels of what they make it of.
+func (s scrape) addRecords(rules []use) {
+	for _, u := range rules {
+		name, is := strings.CutPrefix(u.where, "record: ")
+		for _, m := range selector.FindAllStringSubmatch(u.expr, -1) {
+			if is && s[name] == nil {
+				s[name] = s[m[1]]
+			}
+		}
+	}
+}
+
 var (
-	selector = regexp.MustCompile(`\b(lockkit_\w+)(?:\{([^}]*)\})?`)
+	selector = regexp.MustCompile(`\b(lockkit_[\w:]+)(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
 	grouping = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
 )
@@ -201,6 +214,7 @@ func TestQueriesNameWhatIsExported(t *testing.T) {
 	uses := append(panelQueries(t), ruleQueries(t)...)
 	eventually(t, 90*time.Second, func() (faults []string) {
 		s := scraped(t, addr)
+		s.addRecords(uses)
 		for _, u := range uses {
 			faults = append(faults, u.faults(s)...)
 		}

@@ -35,6 +35,7 @@ type scene struct {
 	seen  string   // a query about the job that must have had a result, before what is quiet is believed
 	after string   // a query that has none once all is over
 
+	*telemetry
 	nodes []*testutil.Node
 	locks *core.Locker
 
@@ -52,6 +53,8 @@ var scenes = []*scene{
 		after: `ALERTS{$job,alertstate="firing"} or lockkit_node_status{$job,lockkit_node_state="voting"} < 1`},
 	{name: "quiet death", act: quietDeath, fires: []string{"LockkitNodeNotVoting", "LockkitNoNodeToSpare"}},
 	{name: "overloaded", act: overloaded, fires: []string{"LockkitOverloaded"}, quiet: []string{"LockkitUnavailable"}},
+	{name: "tasks dropped", act: tasksDropped, fires: []string{"LockkitTaskDropped"}, quiet: []string{"LockkitTaskAtRisk", "LockkitTickMissed", "LockkitUnavailable"},
+		seen: `lockkit_decisions_total{$job,lockkit_decision="archived_unrun"} and on (job) lockkit_decisions_total{$job,lockkit_decision="unfit"}`},
 }
 
 // Each failure raises what it shall, and nothing that it shall not. "make dashboards" asks for it.
@@ -79,6 +82,7 @@ func TestAlertScenes(t *testing.T) {
 		return faults
 	})
 	for _, s := range scenes {
+		p.draw(t, s.name)
 		for _, alert := range s.quiet {
 			if n, err := p.values(s.firing(alert), p.since); n > 0 || err != nil {
 				t.Errorf("%s: %s was raised for %d s (%v)", s.name, alert, n, err)
@@ -140,6 +144,7 @@ func (s *scene) start(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.telemetry = telemetry
 	server := httptest.NewServer(telemetry.handler)
 	s.nodes = []*testutil.Node{testutil.StartNode(), testutil.StartNode(), testutil.StartNode()}
 	s.locks = s.process(t, core.WithObserver(telemetry.observer))

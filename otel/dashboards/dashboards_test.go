@@ -159,7 +159,10 @@ func TestAlertsAreTestedAndDescribed(t *testing.T) {
 		}
 		return string(text)
 	}
-	rules, tests, manual := read("alerts.yaml"), read("alerts_test.yaml"), read("../../docs/operations.md")
+	rules, tests, manual := read("alerts.yaml"), "", read("../../docs/operations.md")
+	for _, name := range ruleTests(t) {
+		tests += read(name)
+	}
 	names := regexp.MustCompile(`(?m)- alert: (\w+)$`).FindAllStringSubmatch(rules, -1)
 	if len(names) < 6 {
 		t.Fatalf("%d alerts", len(names))

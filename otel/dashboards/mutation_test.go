@@ -1,19 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"math"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,36 +17,46 @@ import (
 
 // Rules that are a little wrong: alerts_test.yaml must notice each.
 
-// A mutant is the rule of an alert with one change, in a file of its own.
-type mutant struct{ alert, what, rules string }
+// A mutant is a file of rules with one change, and the names of those on which it has a bearing.
+type mutant struct {
+	about       []string
+	what, rules string
+}
 
 // equivalent are changes after which each alert fires when it did before, by the reason.
 var equivalent = map[string][]string{
 	"none is negative, and the rule asks only whether the sum is above 0: it is if one of them is": {
-		"LockkitHeldTooLong: max, not sum (1)",
 		"LockkitHolderUnknown: max, not sum (1)", "LockkitHolderUnknown: max, not sum (3)", "LockkitHolderUnknown: sum, not max (1)",
-		"LockkitLedgerFailing: max, not sum (1)", "LockkitLedgerFailing: max, not sum (2)",
-		"LockkitLost: max, not sum (1)",
 		"LockkitOverloaded: max, not sum (1)",
-		"LockkitStuckHolder: max, not sum (2)", "LockkitStuckHolder: max, not sum (3)",
-		"LockkitTickMissed: max, not sum (1)",
+		"LockkitStuckHolder: max, not sum (2)",
 	},
+	"the rule asks only whether there is one": {
+		"LockkitHeldTooLong: max, not sum (1)", "LockkitHeldTooLong: min, not sum (1)",
+		"LockkitLedgerFailing: max, not sum (1)", "LockkitLedgerFailing: min, not sum (1)",
+		"LockkitLedgerFailing: max, not sum (2)", "LockkitLedgerFailing: min, not sum (2)",
+		"LockkitLost: max, not sum (1)", "LockkitLost: min, not sum (1)",
+		"LockkitStuckHolder: max, not sum (3)", "LockkitStuckHolder: min, not sum (3)",
+		"LockkitTaskAtRisk: max, not sum (1)", "LockkitTaskAtRisk: min, not sum (1)",
+		"LockkitTaskDropped: max, not sum (1)", "LockkitTaskDropped: min, not sum (1)",
+		"LockkitTickMissed: max, not sum (1)", "LockkitTickMissed: min, not sum (1)",
+	},
+	"all are 0 if the sum is": {"LockkitClockOff: max, not sum (1)"},
 	"the one is above 0 if the other is": {
+		"LockkitClockOff: rate, not increase (1)",
 		"LockkitOverloaded: increase, not rate (1)",
-		"LockkitHeldTooLong: rate, not increase (1)",
 		"LockkitHolderUnknown: rate, not increase (1)",
-		"LockkitLedgerFailing: rate, not increase (1)", "LockkitLedgerFailing: rate, not increase (2)",
-		"LockkitLost: rate, not increase (1)",
 		"LockkitNodeNotVoting: rate, not increase (1)",
-		"LockkitStuckHolder: rate, not increase (1)",
-		"LockkitTickMissed: rate, not increase (1)",
+		"lockkit_complete_failures:new10m: rate, not increase (1)",
+		"lockkit_decisions:new10m: rate, not increase (1)",
+		"lockkit_losses:new10m: rate, not increase (1)",
+		"lockkit_refusals:new10m: rate, not increase (1)",
 	},
 	"the rule asks only whether there was a value": {
-		"LockkitHeldTooLong: count_over_time, not last_over_time (1)",
-		"LockkitLedgerFailing: count_over_time, not last_over_time (1)", "LockkitLedgerFailing: count_over_time, not last_over_time (2)",
-		"LockkitLost: count_over_time, not last_over_time (1)",
-		"LockkitStuckHolder: count_over_time, not last_over_time (1)",
-		"LockkitTickMissed: count_over_time, not last_over_time (1)",
+		"lockkit_acquires:new5m: count_over_time, not last_over_time (1)",
+		"lockkit_complete_failures:new10m: count_over_time, not last_over_time (1)",
+		"lockkit_decisions:new10m: count_over_time, not last_over_time (1)",
+		"lockkit_losses:new10m: count_over_time, not last_over_time (1)",
+		"lockkit_refusals:new10m: count_over_time, not last_over_time (1)",
 	},
 	"a quantile does not depend on the scale": {"LockkitSlowWait: increase, not rate (1)"},
 }
@@ -88,31 +93,57 @@ func fileText(t *testing.T, name string) string {
 	return string(text)
 }
 
-var ruleStart = regexp.MustCompile(`(?m)^      - alert: (\w+)\n`)
+var (
+	ruleStart = regexp.MustCompile(`(?m)^      - (alert|record): (\S+)\n`)
+	exprEnd   = regexp.MustCompile(`(?m)^        (for|labels): |^\n|\z`)
+)
 
-// mutants are all changes of all rules.
-func mutants(t *testing.T, rules string) (all []mutant) {
-	t.Helper()
-	starts := ruleStart.FindAllStringSubmatchIndex(rules, -1)
+// A rule is one of a file, from start to end.
+type rule struct {
+	kind, name string
+	start, end int
+}
+
+func rulesIn(text string) (all []rule) {
+	starts := ruleStart.FindAllStringSubmatchIndex(text, -1)
 	for i, at := range starts {
-		end := len(rules)
+		end := len(text)
 		if i+1 < len(starts) {
 			end = starts[i+1][0]
 		}
-		name, rule, head := rules[at[2]:at[3]], rules[at[0]:end], rules[:starts[0][0]]
-		exprEnd := regexp.MustCompile(`(?m)^        (for|labels): `).FindStringIndex(rule)
-		if exprEnd == nil {
-			t.Fatalf("%s: no end of its expression", name)
+		all = append(all, rule{text[at[2]:at[3]], text[at[4]:at[5]], at[0], end})
+	}
+	return all
+}
+
+// mutants are all changes of all rules. Beside the rule that is changed, a file has the records and, if it is one of
+// them, the alerts that ask for it.
+func mutants(t *testing.T, text string) (all []mutant) {
+	t.Helper()
+	rules := rulesIn(text)
+	first := slices.IndexFunc(rules, func(r rule) bool { return r.kind == "alert" })
+	for _, r := range rules {
+		body, before, after, about := text[r.start:r.end], text[:rules[first].start], "", []string{r.name}
+		if r.kind == "record" {
+			before, after = text[:r.start], text[r.end:rules[first].start]
+			for _, user := range rules[first:] {
+				if alert := text[user.start:user.end]; strings.Contains(alert, r.name) {
+					after, about = after+alert, append(about, user.name)
+				}
+			}
 		}
-		exprStart := strings.Index(rule, "expr: |\n") + len("expr: |\n")
+		exprStart := strings.Index(body, "expr: |\n") + len("expr: |\n")
+		end := exprStart + exprEnd.FindStringIndex(body[exprStart:])[0]
 		add := func(what, changed string) {
-			all = append(all, mutant{name, name + ": " + what, head + changed})
+			all = append(all, mutant{about, r.name + ": " + what, before + changed + after})
 		}
-		for _, c := range changes(rule[exprStart:exprEnd[0]]) {
-			add(c.what, rule[:exprStart]+c.text+rule[exprEnd[0]:])
+		for _, c := range changes(body[exprStart:end]) {
+			add(c.what, body[:exprStart]+c.text+body[end:])
 		}
-		for _, c := range changesOfFor(rule[exprEnd[0]:]) {
-			add(c.what, rule[:exprEnd[0]]+c.text)
+		if r.kind == "alert" {
+			for _, c := range changesOfFor(body[end:]) {
+				add(c.what, body[:end]+c.text)
+			}
 		}
 	}
 	return all
@@ -255,135 +286,4 @@ func withoutLines(expr string) (all []change) {
 		}
 	}
 	return all
-}
-
-// survivors are the changes that no test notices, and how many are none that Prometheus understands.
-func survivors(t *testing.T, tool string, all []mutant) (lives []string, unread int) {
-	t.Helper()
-	dir, files := written(t, all)
-	const batch = 20
-	var mu sync.Mutex
-	var running sync.WaitGroup
-	free := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for first := 0; first < len(all); first += batch {
-		end := min(first+batch, len(all))
-		running.Go(func() {
-			free <- struct{}{}
-			defer func() { <-free }()
-			verdicts := verdictsOf(t, tool, dir, slices.Concat(files[first:end]...))
-			mu.Lock()
-			defer mu.Unlock()
-			for i := first; i < end; i++ {
-				its := verdicts[:min(len(files[i]), len(verdicts))]
-				verdicts = verdicts[len(its):]
-				switch {
-				case slices.Contains(its, misunderstood):
-					unread++
-				case !slices.Contains(its, noticed):
-					lives = append(lives, all[i].what)
-				}
-			}
-		})
-	}
-	running.Wait()
-	slices.Sort(lives)
-	return lives, unread
-}
-
-// written puts each mutant and its tests into files of a directory, and returns those of the tests.
-func written(t *testing.T, all []mutant) (dir string, files [][]string) {
-	t.Helper()
-	dir, files = t.TempDir(), make([][]string, len(all))
-	tests := map[string]string{}
-	for _, name := range ruleTests(t) {
-		tests[name] = fileText(t, name)
-	}
-	for i, m := range all {
-		at := strconv.Itoa(i)
-		texts := testsOf(m.alert, tests)
-		for name := range texts {
-			files[i] = append(files[i], filepath.Join(at, name))
-		}
-		texts["alerts.yaml"] = m.rules
-		err := os.Mkdir(filepath.Join(dir, at), 0o700)
-		for name, text := range texts {
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, at, name), []byte(text), 0o600)
-			}
-		}
-		if err != nil || len(files[i]) == 0 {
-			t.Fatalf("%d tests of %s, %v", len(files[i]), m.alert, err)
-		}
-	}
-	return dir, files
-}
-
-// What promtool finds in a file of tests.
-const (
-	passed = iota
-	noticed
-	misunderstood // no rule at all
-)
-
-var verdict = regexp.MustCompile(`(?m)^  (SUCCESS|FAILED:)$`)
-
-// verdictsOf are what promtool finds in each file, in their order.
-func verdictsOf(t *testing.T, tool, dir string, files []string) (all []int) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), tool, append([]string{"test", "rules"}, files...)...)
-	cmd.Dir = dir
-	out, _ := cmd.CombinedOutput() // fails, as it should: what it says counts
-	ends := verdict.FindAllIndex(out, -1)
-	if len(ends) != len(files) {
-		t.Errorf("promtool on %d files: %s", len(files), out)
-		return nil
-	}
-	for k, at := range ends {
-		said := out[at[0]:]
-		if k+1 < len(ends) {
-			said = out[at[0]:ends[k+1][0]]
-		}
-		switch {
-		case bytes.Contains(said, []byte("could not parse expression")):
-			all = append(all, misunderstood)
-		case bytes.HasPrefix(said, []byte("  FAILED")):
-			all = append(all, noticed)
-		default:
-			all = append(all, passed)
-		}
-	}
-	return all
-}
-
-// testsOf are the tests in which an alert is looked at, by file.
-func testsOf(alert string, files map[string]string) map[string]string {
-	const group = "\n  - name: "
-	texts := map[string]string{}
-	for name, text := range files {
-		head, rest, _ := strings.Cut(text, group)
-		found := ""
-		for test := range strings.SplitSeq(rest, group) {
-			found += checksOf(alert, group+test)
-		}
-		if found != "" {
-			texts[name] = head + found
-		}
-	}
-	return texts
-}
-
-// checksOf is a test with what it checks of an alert, empty if it checks nothing of it.
-func checksOf(alert, test string) string {
-	const check = "\n      - "
-	input, checks, _ := strings.Cut(test, "\n    alert_rule_test:"+check)
-	found := ""
-	for c := range strings.SplitSeq(checks, check) {
-		if strings.Contains(c, "alertname: "+alert+",") || strings.Contains(c, "alertname: "+alert+"\n") {
-			found += check + strings.TrimSuffix(c, "\n")
-		}
-	}
-	if found == "" {
-		return ""
-	}
-	return input + "\n    alert_rule_test:" + found + "\n"
 }

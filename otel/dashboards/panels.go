@@ -34,9 +34,12 @@ func rate(metric, filter string) string {
 }
 
 // counted is how much a counter of rare events grew. Its first event gives birth to it, of which increase() sees
-// nothing. Looking back for an hour keeps a gap in the scrapes from being taken for a birth.
+// nothing. Looking back for an hour, and for its process, keeps a gap in the scrapes from being taken for a birth.
 func counted(selector, window string) string {
-	return `((` + selector + ` unless last_over_time(` + selector + `[1h] offset ` + window + `)) or increase(` + selector + `[` + window + `]))`
+	before := ` offset ` + window
+	return `((` + selector + ` unless ` + selector + before +
+		` unless (last_over_time(` + selector + `[1h]` + before + `) unless on (job, instance) lockkit_node_status{` + j + `}` + before + `))` +
+		` or increase(` + selector + `[` + window + `]))`
 }
 
 func decisions(by, source, kinds string) string {

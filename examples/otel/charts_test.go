@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// What panels show of the example and of failures, for the charts of the manual: "make charts" draws it.
+
+// charted are the panels of each job that are drawn, by the name of the chart.
+var charted = map[string]map[string]string{
+	"example": {
+		"wait": "Wait, p95", "hand-offs": "Hand-offs", "ends": "Ends of locks", "lost": "Lost", "ticks": "Ticks run", "tasks": "Given back",
+	},
+	"stuck on a busy route": {"oldest-hold": "Oldest hold"},
+	"held by a stranger":    {"waiting": "Waiting"},
+	"quiet blip":            {"state-of-nodes": "State of the nodes"},
+	"quiet death":           {"nodes-to-spare": "Nodes to spare"},
+	"overloaded":            {"busy": "Busy"},
+}
+
+// A drawing is what the queries of a panel gave, as bench/panels reads it.
+type drawing struct {
+	Title, Unit string
+	Lines       []drawnLine
+}
+
+type drawnLine struct {
+	Legend string
+	Points [][2]float64 // seconds since the start, value
+}
+
+// Each chart is there, and in the manual.
+func TestChartsAreInTheManual(t *testing.T) {
+	manual, charts := read(t, "../../docs/operations.md"), 0
+	for _, names := range charted {
+		for name := range names {
+			charts++
+			if !strings.Contains(manual, "](img/"+name+".svg)") {
+				t.Errorf("docs/operations.md does not show %s", name)
+			}
+			if !strings.HasPrefix(read(t, "../../docs/img/"+name+".svg"), "<?xml") {
+				t.Errorf("docs/img/%s.svg is no chart: make charts", name)
+			}
+		}
+	}
+	if files, err := filepath.Glob("../../docs/img/*"); len(files) != charts || err != nil {
+		t.Errorf("%d charts, but %q in docs/img (%v)", charts, files, err)
+	}
+}
+
+// draw writes what the panels of a job have shown since the start, if anybody wants it.
+func (p *database) draw(t *testing.T, job string) {
+	t.Helper()
+	dir := os.Getenv("LOCKKIT_CHARTS")
+	if dir == "" {
+		return
+	}
+	for name, title := range charted[job] {
+		d := p.drawing(t, job, title)
+		if len(d.Lines) == 0 {
+			t.Errorf("%s: %q shows nothing", job, title)
+		}
+		text, err := json.Marshal(d)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name+".json"), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var inLegend = regexp.MustCompile(`{{(\w+)}}`)
+
+func (p *database) drawing(t *testing.T, job, title string) drawing {
+	t.Helper()
+	var dashboard struct {
+		Panels []struct {
+			Title       string
+			FieldConfig struct{ Defaults struct{ Unit string } }
+			Targets     []struct{ Expr, LegendFormat string }
+		}
+	}
+	if err := json.NewDecoder(bytes.NewBufferString(read(t, "../../otel/dashboards/lockkit.json"))).Decode(&dashboard); err != nil {
+		t.Fatal(err)
+	}
+	drawn := drawing{Title: title + " (" + job + ")"}
+	for _, panel := range dashboard.Panels {
+		if panel.Title != title || len(panel.Targets) == 0 || panel.Targets[0].LegendFormat == "" { // a number, not a chart
+			continue
+		}
+		drawn.Unit = map[string]string{"s": "s", "ops": "per second"}[panel.FieldConfig.Defaults.Unit]
+		for _, q := range panel.Targets {
+			expr := strings.NewReplacer("$__rate_interval", "10s", "$__range", "60s", "$job", job, "$name", ".*").Replace(q.Expr)
+			found, err := p.query(expr, p.since)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, series := range found {
+				line := drawnLine{Legend: strings.TrimSpace(inLegend.ReplaceAllStringFunc(q.LegendFormat, func(label string) string {
+					return series.Metric[strings.Trim(label, "{}")]
+				}))}
+				for _, v := range series.Values {
+					at, _ := v[0].(float64)
+					text, _ := v[1].(string)
+					if n, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) {
+						line.Points = append(line.Points, [2]float64{at - float64(p.since.Unix()), n})
+					}
+				}
+				if len(line.Points) > 0 {
+					drawn.Lines = append(drawn.Lines, line)
+				}
+			}
+		}
+	}
+	return drawn
+}

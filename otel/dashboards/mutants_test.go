@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// How mutants are put before the tests of the rules.
+
+// survivors are the changes that no test notices, and how many are none that Prometheus understands.
+func survivors(t *testing.T, tool string, all []mutant) (lives []string, unread int) {
+	t.Helper()
+	dir, files := written(t, all)
+	const batch = 20
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for first := 0; first < len(all); first += batch {
+		end := min(first+batch, len(all))
+		running.Go(func() {
+			free <- struct{}{}
+			defer func() { <-free }()
+			verdicts := verdictsOf(t, tool, dir, slices.Concat(files[first:end]...))
+			mu.Lock()
+			defer mu.Unlock()
+			for i := first; i < end; i++ {
+				its := verdicts[:min(len(files[i]), len(verdicts))]
+				verdicts = verdicts[len(its):]
+				switch {
+				case slices.Contains(its, misunderstood):
+					unread++
+				case !slices.Contains(its, noticed):
+					lives = append(lives, all[i].what)
+				}
+			}
+		})
+	}
+	running.Wait()
+	slices.Sort(lives)
+	return lives, unread
+}
+
+// written puts each mutant and its tests into files of a directory, and returns those of the tests.
+func written(t *testing.T, all []mutant) (dir string, files [][]string) {
+	t.Helper()
+	dir, files = t.TempDir(), make([][]string, len(all))
+	tests := map[string]string{}
+	for _, name := range ruleTests(t) {
+		tests[name] = fileText(t, name)
+	}
+	for i, m := range all {
+		at := strconv.Itoa(i)
+		texts := testsOf(m.about, tests)
+		for name := range texts {
+			files[i] = append(files[i], filepath.Join(at, name))
+		}
+		texts["alerts.yaml"] = m.rules
+		err := os.Mkdir(filepath.Join(dir, at), 0o700)
+		for name, text := range texts {
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, at, name), []byte(text), 0o600)
+			}
+		}
+		if err != nil || len(files[i]) == 0 {
+			t.Fatalf("%d tests of %s, %v", len(files[i]), m.what, err)
+		}
+	}
+	return dir, files
+}
+
+// What promtool finds in a file of tests.
+const (
+	passed = iota
+	noticed
+	misunderstood // no rule at all
+)
+
+var verdict = regexp.MustCompile(`(?m)^  (SUCCESS|FAILED:)$`)
+
+// verdictsOf are what promtool finds in each file, in their order.
+func verdictsOf(t *testing.T, tool, dir string, files []string) (all []int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), tool, append([]string{"test", "rules"}, files...)...)
+	cmd.Dir = dir
+	out, _ := cmd.CombinedOutput() // fails, as it should: what it says counts
+	ends := verdict.FindAllIndex(out, -1)
+	if len(ends) != len(files) {
+		t.Errorf("promtool on %d files: %s", len(files), out)
+		return nil
+	}
+	for k, at := range ends {
+		said := out[at[0]:]
+		if k+1 < len(ends) {
+			said = out[at[0]:ends[k+1][0]]
+		}
+		switch {
+		case bytes.Contains(said, []byte("could not parse expression")):
+			all = append(all, misunderstood)
+		case bytes.HasPrefix(said, []byte("  FAILED")):
+			all = append(all, noticed)
+		default:
+			all = append(all, passed)
+		}
+	}
+	return all
+}
+
+// testsOf are the tests in which one of the rules is looked at, by file.
+func testsOf(rules []string, files map[string]string) map[string]string {
+	const group = "\n  - name: "
+	texts := map[string]string{}
+	for name, text := range files {
+		head, rest, _ := strings.Cut(text, group)
+		found := ""
+		for test := range strings.SplitSeq(rest, group) {
+			found += checksOf(rules, group+test)
+		}
+		if found != "" {
+			texts[name] = head + found
+		}
+	}
+	return texts
+}
+
+var checksStart = regexp.MustCompile(`\n    (?:alert_rule|promql_expr)_test:`)
+
+// checksOf is a test with what it checks of the rules, empty if it checks nothing of them.
+func checksOf(rules []string, test string) string {
+	const check = "\n      - "
+	starts := checksStart.FindAllStringIndex(test, -1)
+	text, any := test[:starts[0][0]], false
+	for i, at := range starts {
+		end := len(test)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		found := ""
+		for c := range strings.SplitSeq(test[at[1]:end], check) {
+			if slices.ContainsFunc(rules, func(rule string) bool { return regexp.MustCompile(regexp.QuoteMeta(rule) + `\b`).MatchString(c) }) {
+				found += check + strings.TrimSuffix(c, "\n")
+			}
+		}
+		if found != "" {
+			text, any = text+test[at[0]:at[1]]+found, true
+		}
+	}
+	if !any {
+		return ""
+	}
+	return text + "\n"
+}
