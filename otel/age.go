@@ -53,12 +53,16 @@ func (h *holds) age() (age time.Duration, ok bool) {
 	return age, h.ever
 }
 
-// observeAges is asked by readers of metrics.
-func (o *observer) observeAges(_ context.Context, to metric.Float64Observer) error {
-	o.names.each(func(s *series) {
-		if age, ok := s.holds.age(); ok {
-			to.Observe(age.Seconds(), s.plain.observe...)
-		}
-	})
-	return nil
+// registerAges has readers of metrics ask for the ages. An option of the gauge would not do: a meter that has the gauge
+// already, from another observer, does not heed it.
+func (o *observer) registerAges(m metric.Meter) error {
+	_, err := m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		o.names.each(func(s *series) {
+			if age, ok := s.holds.age(); ok {
+				to.ObserveFloat64(o.in.age, age.Seconds(), s.plain.observe...)
+			}
+		})
+		return nil
+	}, o.in.age)
+	return err
 }

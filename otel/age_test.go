@@ -104,3 +104,24 @@ func TestHoldsEndInAnyOrder(t *testing.T) {
 		t.Errorf("%v s at the end", got)
 	}
 }
+
+// Two observers of one process, as packages make that do not know of each other: both are asked.
+func TestAgesOfTwoObservers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGauge(t)
+		var ends []func(core.Outcome)
+		for _, name := range []string{"billing", "orders"} {
+			_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpHold, Name: name})
+			ends = append(ends, end)
+			time.Sleep(time.Second)
+		}
+		for name, want := range map[string]float64{"billing": 2, "orders": 1} {
+			if got, ok := g.points()["hold.age{name="+name+"}"]; got != want {
+				t.Errorf("%s: %v (%v), want %v", name, got, ok, want)
+			}
+		}
+		for _, end := range ends {
+			end(core.Outcome{Err: core.ErrReleased})
+		}
+	})
+}

@@ -17,6 +17,7 @@ type instruments struct {
 	handoffs, wakeups, losses, decisions, requests metric.Int64Counter
 	status                                         metric.Int64Gauge
 	offset                                         metric.Float64Gauge
+	age                                            metric.Float64ObservableGauge
 }
 
 // A kind is how operations of one core.OpKind are shown.
@@ -28,8 +29,8 @@ type kind struct {
 	all   []enabler                 // everything that they are measured by
 }
 
-// newInstruments names every instrument that cannot be made. ages is asked how long leases have been held.
-func newInstruments(m metric.Meter, ages metric.Float64Callback) (in instruments, err error) {
+// newInstruments names every instrument that cannot be made.
+func newInstruments(m metric.Meter) (in instruments, err error) {
 	var faults []error
 	histogram := func(name, what string, buckets []float64) metric.Float64Histogram {
 		h, err := m.Float64Histogram(name, metric.WithUnit(seconds), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(buckets...))
@@ -62,7 +63,7 @@ func newInstruments(m metric.Meter, ages metric.Float64Callback) (in instruments
 	faults = append(faults, err)
 	in.offset, err = m.Float64Gauge(MetricNodeClockOffset, metric.WithUnit(seconds), metric.WithDescription("Clock of a node minus that of the process, request delay included."))
 	faults = append(faults, err)
-	_, err = m.Float64ObservableGauge(MetricHoldAge, metric.WithUnit(seconds), metric.WithFloat64Callback(ages),
+	in.age, err = m.Float64ObservableGauge(MetricHoldAge, metric.WithUnit(seconds),
 		metric.WithDescription("How long the oldest of the locks held has been held; 0 where none is."))
 	faults = append(faults, err)
 

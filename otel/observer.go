@@ -44,8 +44,8 @@ func newObserver(opts []Option) (*observer, error) {
 		return nil, err
 	}
 	o := &observer{conf: conf}
-	o.in, err = newInstruments(conf.meters.Meter(ScopeName, metric.WithInstrumentationVersion(version())), o.observeAges)
-	if err != nil {
+	meter := conf.meters.Meter(ScopeName, metric.WithInstrumentationVersion(version()))
+	if o.in, err = newInstruments(meter); err != nil {
 		return nil, err
 	}
 	if _, none := conf.tracers.(tracenoop.TracerProvider); !none {
@@ -60,7 +60,7 @@ func newObserver(opts []Option) (*observer, error) {
 		op.end = op.finish // once: a method value allocates
 		return op
 	}
-	return o, nil
+	return o, o.registerAges(meter)
 }
 
 // newSeries begins the series of a name. Losses start at 0, so that the first one is an increase, and hand-offs, so
