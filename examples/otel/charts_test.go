@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,48 +78,60 @@ func (p *database) draw(t *testing.T, job string) {
 	}
 }
 
-var inLegend = regexp.MustCompile(`{{(\w+)}}`)
+// A charter is a panel of the dashboard, as far as it matters here.
+type charter struct {
+	Title       string
+	FieldConfig struct{ Defaults struct{ Unit string } }
+	Targets     []struct{ Expr, LegendFormat string }
+}
+
+// panelOf is the panel of that title which is a chart, and not a number.
+func panelOf(t *testing.T, title string) charter {
+	t.Helper()
+	var dashboard struct{ Panels []charter }
+	if err := json.Unmarshal([]byte(read(t, "../../otel/dashboards/lockkit.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(dashboard.Panels, func(p charter) bool {
+		return p.Title == title && len(p.Targets) > 0 && p.Targets[0].LegendFormat != ""
+	})
+	if i < 0 {
+		t.Fatalf("no panel %q", title)
+	}
+	return dashboard.Panels[i]
+}
 
 func (p *database) drawing(t *testing.T, job, title string) drawing {
 	t.Helper()
-	var dashboard struct {
-		Panels []struct {
-			Title       string
-			FieldConfig struct{ Defaults struct{ Unit string } }
-			Targets     []struct{ Expr, LegendFormat string }
+	panel := panelOf(t, title)
+	drawn := drawing{Title: title + " (" + job + ")", Unit: map[string]string{"s": "s", "ops": "per second"}[panel.FieldConfig.Defaults.Unit]}
+	for _, q := range panel.Targets {
+		found, err := p.query(strings.NewReplacer("$__rate_interval", "10s", "$__range", "60s", "$job", job, "$name", ".*").Replace(q.Expr), p.since)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := json.NewDecoder(bytes.NewBufferString(read(t, "../../otel/dashboards/lockkit.json"))).Decode(&dashboard); err != nil {
-		t.Fatal(err)
-	}
-	drawn := drawing{Title: title + " (" + job + ")"}
-	for _, panel := range dashboard.Panels {
-		if panel.Title != title || len(panel.Targets) == 0 || panel.Targets[0].LegendFormat == "" { // a number, not a chart
-			continue
-		}
-		drawn.Unit = map[string]string{"s": "s", "ops": "per second"}[panel.FieldConfig.Defaults.Unit]
-		for _, q := range panel.Targets {
-			expr := strings.NewReplacer("$__rate_interval", "10s", "$__range", "60s", "$job", job, "$name", ".*").Replace(q.Expr)
-			found, err := p.query(expr, p.since)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, series := range found {
-				line := drawnLine{Legend: strings.TrimSpace(inLegend.ReplaceAllStringFunc(q.LegendFormat, func(label string) string {
-					return series.Metric[strings.Trim(label, "{}")]
-				}))}
-				for _, v := range series.Values {
-					at, _ := v[0].(float64)
-					text, _ := v[1].(string)
-					if n, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) {
-						line.Points = append(line.Points, [2]float64{at - float64(p.since.Unix()), n})
-					}
-				}
-				if len(line.Points) > 0 {
-					drawn.Lines = append(drawn.Lines, line)
-				}
+		for _, series := range found {
+			if line := p.lineOf(series, q.LegendFormat); len(line.Points) > 0 {
+				drawn.Lines = append(drawn.Lines, line)
 			}
 		}
 	}
 	return drawn
+}
+
+var inLegend = regexp.MustCompile(`{{(\w+)}}`)
+
+// lineOf is a series with its legend.
+func (p *database) lineOf(series result, legend string) (line drawnLine) {
+	line.Legend = strings.TrimSpace(inLegend.ReplaceAllStringFunc(legend, func(label string) string {
+		return series.Metric[strings.Trim(label, "{}")]
+	}))
+	for _, v := range series.Values {
+		at, _ := v[0].(float64)
+		text, _ := v[1].(string)
+		if n, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) {
+			line.Points = append(line.Points, [2]float64{at - float64(p.since.Unix()), n})
+		}
+	}
+	return line
 }

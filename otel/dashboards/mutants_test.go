@@ -120,12 +120,12 @@ func testsOf(rules []string, files map[string]string) map[string]string {
 	texts := map[string]string{}
 	for name, text := range files {
 		head, rest, _ := strings.Cut(text, group)
-		found := ""
+		var found strings.Builder
 		for test := range strings.SplitSeq(rest, group) {
-			found += checksOf(rules, group+test)
+			found.WriteString(checksOf(rules, group+test))
 		}
-		if found != "" {
-			texts[name] = head + found
+		if found.String() != "" {
+			texts[name] = head + found.String()
 		}
 	}
 	return texts
@@ -143,14 +143,14 @@ func checksOf(rules []string, test string) string {
 		if i+1 < len(starts) {
 			end = starts[i+1][0]
 		}
-		found := ""
+		var found strings.Builder
 		for c := range strings.SplitSeq(test[at[1]:end], check) {
 			if slices.ContainsFunc(rules, func(rule string) bool { return regexp.MustCompile(regexp.QuoteMeta(rule) + `\b`).MatchString(c) }) {
-				found += check + strings.TrimSuffix(c, "\n")
+				found.WriteString(check + strings.TrimSuffix(c, "\n"))
 			}
 		}
-		if found != "" {
-			text, any = text+test[at[0]:at[1]]+found, true
+		if found.String() != "" {
+			text, any = text+test[at[0]:at[1]]+found.String(), true
 		}
 	}
 	if !any {
