@@ -82,6 +82,7 @@ func TestAlertScenes(t *testing.T) {
 		return faults
 	})
 	for _, s := range scenes {
+		t.Logf("%s: raised %q", s.name, s.raised(t, p))
 		p.draw(t, s.name)
 		for _, alert := range s.quiet {
 			if n, err := p.values(s.firing(alert), p.since); n > 0 || err != nil {
@@ -110,6 +111,20 @@ func hurried(t *testing.T) string {
 
 func (s *scene) firing(alert string) string {
 	return fmt.Sprintf("ALERTS{alertstate=\"firing\",alertname=%q,job=%q}", alert, s.name)
+}
+
+// raised are the alerts that have been, whatever was expected.
+func (s *scene) raised(t *testing.T, p *database) []string {
+	t.Helper()
+	found, err := p.query(s.ofJob(`max by (alertname) (ALERTS{$job,alertstate="firing"})`), p.since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, series := range found {
+		names = append(names, series.Metric["alertname"])
+	}
+	return names
 }
 
 // ofJob is a query about the scene.
