@@ -88,15 +88,16 @@ func (m *Middleware) once(h host, w http.ResponseWriter, r *http.Request) {
 	ctx, stop := x.handlerContext(outer)
 	defer stop()
 	response := newResponse(x, max(m.recordLimit, kept))
+	x.response = response
 	sum := sha256.Sum256([]byte(key))
 	e := &execution{Execution: Execution{hex.EncodeToString(sum[:]), x.lease.FencingToken()}, around: x.around, client: r.Context(), keeps: response.limit}
 	h.run(response, r.WithContext(context.WithValue(ctx, executionKey{}, e)))
 	m.admission.noteRun(x.route, time.Since(began))
-	if x.lost() || response.state == hijacked || e.discarded.Load() || !m.records(response) {
-		x.conclude(response, x.giveBack(response))
+	if x.loss() != nil || response.state == hijacked || e.discarded.Load() || !m.records(response) {
+		x.conclude(x.giveBack())
 		return
 	}
-	x.conclude(response, x.record(outcomeOf(fingerprint, response, m.replayHeaders, m.recordLimit)))
+	x.conclude(x.record(outcomeOf(fingerprint, response, m.replayHeaders, m.recordLimit)))
 }
 
 // records reports whether the answer is to be recorded.
