@@ -119,11 +119,16 @@ func (x *exchange) refuseKey(err error) bool {
 
 // read reads the body, and reports whether the request goes on. Otherwise it was answered.
 func (x *exchange) read(within time.Duration) bool {
+	if !x.takeBody() {
+		return true
+	}
 	if !x.m.admission.addBody() {
 		return x.refuse(EventOverloaded, nil)
 	}
-	err := x.readBody(within)
-	x.m.admission.removeBody()
+	err := func() error {
+		defer x.m.admission.removeBody() // a middleware's own reader may panic
+		return x.readBody(within)
+	}()
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err) // a limit that somebody else has set
 	switch {
 	case err == nil:
