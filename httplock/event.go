@@ -26,7 +26,7 @@ const (
 	EventIdempotencyMalformed core.EventKind = "idempotency_key_malformed" // 400: not a key, too long, or several
 	EventIdempotencyInFlight  core.EventKind = "idempotency_in_flight"     // 409: the first request with this key is not over
 	EventIdempotencyMismatch  core.EventKind = "idempotency_mismatch"      // 422: the key belongs to a different request
-	EventIdempotencyOmitted   core.EventKind = "idempotency_omitted"       // 410: the request was carried out; its answer is too large to be repeated
+	EventIdempotencyOmitted   core.EventKind = "idempotency_omitted"       // 410: the request was carried out; its answer is too large to be repeated, or broke off
 )
 
 // Events that are no refusals.

@@ -44,8 +44,12 @@ func (h plainHost) param(name string) (string, bool) {
 	if value != "" {
 		return value, true
 	}
-	_, rest, _ := strings.Cut(h.r.Pattern, "{"+name)
-	return "", rest != "" && strings.ContainsRune("}.:", rune(rest[0])) // {id}, {id...}, {id:regexp}: it is empty
+	for _, end := range []string{"}", "...}", ":"} { // {id}, {id...}, {id:regexp}: it is empty
+		if strings.Contains(h.r.Pattern, "{"+name+end) {
+			return "", true
+		}
+	}
+	return "", false
 }
 
 // unmatched: the middleware is around the router, which would not have called it otherwise.

@@ -20,7 +20,7 @@ const recordFor = 30 * time.Second
 // instead would have the next request run again.
 func (x *exchange) record(o outcome) (loss error) {
 	lease, ctx := x.lease, context.WithoutCancel(x.lease.Context())
-	if len(o.body) > partSize && x.storeParts(ctx, &o) != nil {
+	if (len(o.body) > partSize || len(o.body) > 0 && len(o.bytes()) > largestRecord) && x.storeParts(ctx, &o) != nil {
 		o.omit()
 	}
 	result := o.encode()

@@ -65,7 +65,7 @@ var refusals = map[core.EventKind]Refusal{
 	EventIdempotencyMalformed: {Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed", Detail: "Send one key of 1 to 255 visible ASCII characters, in double quotes."},
 	EventIdempotencyInFlight:  {Status: http.StatusConflict, RetryAfter: soon, Title: "A request with this Idempotency-Key is under way", Detail: "Try again to get its answer."},
 	EventIdempotencyMismatch:  {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request", Detail: "Use a new key for a new request."},
-	EventIdempotencyOmitted:   {Status: http.StatusGone, Title: "Answer is too large to be repeated", Detail: "The first request with this Idempotency-Key was carried out. Idempotent-Status has the status of its answer."},
+	EventIdempotencyOmitted:   {Status: http.StatusGone, Title: "Answer cannot be repeated", Detail: "The first request with this Idempotency-Key was carried out. Idempotent-Status has the status of its answer."},
 }
 
 // statusGone is what nginx logs when a client went away. It reaches nobody.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -76,6 +77,14 @@ func breakable(w http.ResponseWriter) bool {
 			return false
 		}
 	}
+}
+
+// whole reports whether what is kept back is as long as the handler has said. What is shorter, as where a copy broke off,
+// has net/http break the connection.
+func (w *response) whole() bool {
+	said, err := strconv.ParseInt(w.Header().Get("Content-Length"), 10, 64)
+	bodiless := w.x.r.Method == http.MethodHead || w.status == http.StatusNoContent || w.status == http.StatusNotModified
+	return err != nil || said == int64(len(w.body)) || bodiless
 }
 
 // sent reports whether something of an answer that goes out as it comes has been sent.

@@ -291,11 +291,7 @@ func (x *exchange) end() {
 }
 
 // disown has no Once around the request record the answer: it is no outcome of the handler's.
-func (x *exchange) disown() {
-	for e := x.around; e != nil; e = e.around {
-		e.discarded.Store(true)
-	}
-}
+func (x *exchange) disown() { x.around.discard() }
 
 // release settles the lease by giving it back. It waits for at most wait for the outcome; the rest is in the background.
 func (x *exchange) release(wait time.Duration) error {
