@@ -11,7 +11,8 @@ import (
 //	mux.Handle("PUT /orders/{id}", m.LockHandler(update))
 //
 // Around a router, where neither is known, it answers every request that it would lock with 500. The method of a
-// pattern is no part of the key.
+// pattern is no part of the key. Where routers are mounted in one another, the pattern is that of the innermost: routes
+// that have the same there share keys, unless each has a WithScope of its own.
 func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.lock(plainHost{w, r, next}, w, r)

@@ -167,7 +167,7 @@ var credentials = []string{"Authorization", "Cookie", "X-Api-Key"}
 
 // fingerprint tells requests apart that must not share an Idempotency-Key.
 func (x *exchange) fingerprint() []byte {
-	parts := []string{x.r.URL.EscapedPath(), x.r.URL.RawQuery}
+	parts := []string{x.r.RequestURI, x.r.URL.EscapedPath(), x.r.URL.RawQuery} // http.StripPrefix changes the path
 	if x.m.tenant == nil {
 		for _, name := range credentials {
 			parts = append(parts, core.Key(x.r.Header.Values(name)...))

@@ -96,3 +96,20 @@ func TestNestedLocksOfDerivedLockers(t *testing.T) {
 		}
 	})
 }
+
+// Nor does one of two routers that are mounted side by side answer for the other: both have the same pattern and path.
+func TestMountedRoutersShareNoAnswer(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker)
+		mux := http.NewServeMux()
+		for _, name := range []string{"/billing", "/refunds"} {
+			inner := http.NewServeMux()
+			inner.Handle("POST /orders/{id}", m.OnceHandler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(name)) })))
+			mux.Handle(name+"/", http.StripPrefix(name, inner))
+		}
+		for range 2 {
+			call(mux, "POST", "/billing/orders/1", "", "Idempotency-Key", "k").ok(w, "/billing")
+			call(mux, "POST", "/refunds/orders/1", "", "Idempotency-Key", "k").expect(w, 422, EventIdempotencyMismatch)
+		}
+	})
+}
