@@ -1,7 +1,10 @@
 package httplock
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -111,5 +114,29 @@ func TestMountedRoutersShareNoAnswer(t *testing.T) {
 			call(mux, "POST", "/billing/orders/1", "", "Idempotency-Key", "k").ok(w, "/billing")
 			call(mux, "POST", "/refunds/orders/1", "", "Idempotency-Key", "k").expect(w, 422, EventIdempotencyMismatch)
 		}
+	})
+}
+
+// A client's certificate is a credential.
+func TestReplayOnlyToTheSameCertificate(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		s := &shop{status: 201}
+		r, _ := s.replica(w, w.locker)
+		for _, c := range []struct {
+			certificate string
+			want        int
+		}{{"alice", 201}, {"alice", 201}, {"bob", 422}, {"", 422}} {
+			req := newRequest("POST", path)
+			req.Header.Set("Idempotency-Key", "k")
+			req.TLS = &tls.ConnectionState{}
+			if c.certificate != "" {
+				req.TLS.PeerCertificates = []*x509.Certificate{{Raw: []byte(c.certificate)}}
+			}
+			out := httptest.NewRecorder()
+			if r.ServeHTTP(out, req); out.Code != c.want {
+				w.Errorf("%q: %d %s", c.certificate, out.Code, out.Body)
+			}
+		}
+		s.expect(w, 1)
 	})
 }
