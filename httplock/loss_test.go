@@ -115,3 +115,17 @@ func TestLosesAreLogged(t *testing.T) {
 		})
 	}
 }
+
+// Once keeps back more than it records, so that a loss is a reply.
+func TestOnceKeepsBackMoreThanItRecords(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, WithRecordLimit(0))
+		r := router()
+		r.POST("/orders", m.Once, func(c *gin.Context) {
+			c.String(200, strings.Repeat("x", kept))
+			c.Writer.Flush()
+			w.lose(c.Request.Context())
+		})
+		call(r, "POST", "/orders", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
+	})
+}
