@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -127,5 +128,33 @@ func TestOnceKeepsBackMoreThanItRecords(t *testing.T) {
 			w.lose(c.Request.Context())
 		})
 		call(r, "POST", "/orders", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
+	})
+}
+
+// A loss that only the nodes know of breaks off an answer that was too large to be kept back, and is told of once.
+func TestLossWhileRecording(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m, other := middleware(w, w.locker), w.replica()
+		r := router()
+		r.POST("/orders", func(c *gin.Context) {
+			defer func() {
+				if p := recover(); p != http.ErrAbortHandler {
+					w.Errorf("panic %v", p)
+				}
+			}()
+			c.Next()
+		}, m.Once, func(c *gin.Context) {
+			c.String(200, strings.Repeat("x", kept+1))
+			w.nodes[0].Flush() // the node forgets the lease, and grants the key again
+			usurper, err := other.Acquire(w.Context(), core.Key(idempotent, service, "", "POST", "/orders", "k"))
+			if err != nil {
+				w.Error(err)
+			}
+			w.Cleanup(func() { usurper.Release(context.Background()) })
+		})
+		call(r, "POST", "/orders", "", "Idempotency-Key", "k")
+		if n := w.events.count(EventAborted); n != 1 {
+			w.Errorf("counted %d times", n)
+		}
 	})
 }
