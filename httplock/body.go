@@ -21,8 +21,12 @@ func (b *body) Close() error { return b.rest.Close() }
 // rewind has what reads the body next begin at its beginning.
 func (b *body) rewind(r *http.Request) { b.readFrom(r, b.rest) }
 
-// peek is rewind for what must read no more than was read before.
-func (b *body) peek(r *http.Request) { b.readFrom(r, beyond{}) }
+// peek is rewind for what must read no more than was read before. It returns what notices that more was read for.
+func (b *body) peek(r *http.Request) *beyond {
+	limit := new(beyond)
+	b.readFrom(r, limit)
+	return limit
+}
 
 func (b *body) readFrom(r *http.Request, rest io.Reader) {
 	switch {
@@ -37,29 +41,38 @@ func (b *body) readFrom(r *http.Request, rest io.Reader) {
 }
 
 // beyond is in place of what is beyond the limit.
-type beyond struct{}
+type beyond struct{ reached bool }
 
-func (beyond) Read([]byte) (int, error) { return 0, errBodyTooLarge }
+func (b *beyond) Read([]byte) (int, error) {
+	b.reached = true
+	return 0, errBodyTooLarge
+}
 
 var errBodyTooLarge = &http.MaxBytesError{}
+
+// takeBody takes the body over, and reports whether something of it is to be read.
+func (x *exchange) takeBody() bool {
+	r := x.r
+	if read, ok := r.Body.(*body); ok { // by a middleware of ours around this one
+		x.body = read
+		return false
+	}
+	x.body = &body{whole: true}
+	if r.Body == nil || r.Body == http.NoBody {
+		return false
+	}
+	x.body.rest, x.body.whole = r.Body, r.ContentLength <= int64(x.m.bodyLimit)
+	return x.body.whole
+}
 
 // readBody reads the body up to the limit and puts it back, for the handler to read. net/http looks out for the client's
 // leaving only once it has been read to its end. One that does not come in time is an error.
 func (x *exchange) readBody(within time.Duration) error {
 	r, limit := x.r, int64(x.m.bodyLimit)
-	if read, ok := r.Body.(*body); ok { // by a middleware of ours around this one
-		x.body = read
-		return nil
-	}
-	x.body = &body{whole: true}
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil
-	}
-	if x.body.rest = r.Body; r.ContentLength > limit {
-		x.body.whole = false
-		return nil
-	}
 	until := time.Now().Add(x.left(min(within, x.m.bodyTimeout)))
+	if deadline := x.readDeadline(); !deadline.IsZero() && deadline.Before(until) {
+		until = deadline
+	}
 	connection := http.NewResponseController(x.w)
 	limited := connection.SetReadDeadline(until) == nil
 	var data bytes.Buffer

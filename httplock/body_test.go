@@ -108,7 +108,13 @@ func TestSlowBodiesAreInNobodysWay(t *testing.T) {
 		slow = append(slow, background(func() reply { return callWithBody(context.Background(), r, "/orders/1", &trickle{100}) }))
 		synctest.Wait()
 		call(r, "POST", "/orders/1", "body").expect(w, 503, EventOverloaded)
-		for _, answer := range slow {
+		empty := httptest.NewRecorder()
+		if r.ServeHTTP(empty, newRequest("POST", "/orders/1")); empty.Code != 200 {
+			w.Errorf("without a body: %d %s", empty.Code, empty.Body)
+		}
+		answer := slow[50]
+		answer().expect(w, 408, EventBodyTimeout)
+		for _, answer := range slow[:50] {
 			answer().expect(w, 408, EventBodyTimeout)
 		}
 		call(r, "POST", "/orders/1", "body").ok(w, "ran") // nothing is left behind
@@ -180,6 +186,7 @@ func TestReadDeadlines(t *testing.T) {
 		}{
 			"no body":                          {"", nil, nil},
 			"whole":                            {"0123456789", &http.Server{ReadTimeout: time.Minute}, []time.Time{now.Add(time.Second)}},
+			"the server has less time":         {"0123456789", &http.Server{ReadTimeout: time.Millisecond}, []time.Time{now.Add(time.Millisecond)}},
 			"in part":                          {"0123456789abc", &http.Server{}, []time.Time{now.Add(time.Second), {}}},
 			"in part, with a timeout":          {"0123456789abc", &http.Server{ReadTimeout: time.Minute}, []time.Time{now.Add(time.Second), now.Add(time.Minute)}},
 			"in part, and nothing of a server": {"0123456789abc", nil, []time.Time{now.Add(time.Second), {}}},

@@ -1,7 +1,8 @@
 package httplock
 
 import (
-	"errors"
+	"crypto/sha256"
+	"encoding/hex"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -30,7 +31,7 @@ const (
 	EventIdempotencyMalformed core.EventKind = "idempotency_key_malformed" // 400: not a key, too long, or several
 	EventIdempotencyInFlight  core.EventKind = "idempotency_in_flight"     // 409: the first request with this key is not over
 	EventIdempotencyMismatch  core.EventKind = "idempotency_mismatch"      // 422: the key belongs to a different request
-	EventIdempotencyOmitted   core.EventKind = "idempotency_omitted"       // 410: the request was carried out; its answer is too large to be repeated
+	EventIdempotencyOmitted   core.EventKind = "idempotency_omitted"       // 410: the request was carried out; its answer is too large to be repeated, or broke off
 )
 
 // Events that are no refusals.
@@ -45,22 +46,14 @@ const (
 
 const source = "httplock"
 
-// warnings are what is logged of events that somebody has to look into.
-var warnings = map[core.EventKind]string{
-	EventLost:       "httplock: the lock was lost while the handler ran: what it did is open",
-	EventAborted:    "httplock: the lock was lost after the answer had begun, whose connection is broken: what the handler did is open",
-	EventRecordOpen: "httplock: whether the answer of an idempotent request is recorded is open, too few lock nodes answered; it is tried for a while",
+// warn logs what became of the lease.
+func (x *exchange) warn(what string, err error) {
+	x.m.locker.Logger().WarnContext(x.r.Context(), "httplock: "+what, x.about(err)...)
 }
 
-// warn logs an event. The key is in err, as its hash.
-func (x *exchange) warn(kind core.EventKind, err error) {
-	x.m.locker.Logger().Warn(warnings[kind], x.about(err)...)
-}
-
-// about are the attributes of a log line about the lease of the request.
+// about are the attributes of a log line about the lease. Like core it has a hash in place of the key, which errors do not
+// log either.
 func (x *exchange) about(err error) []any {
-	if _, ok := errors.AsType[*core.OpError](err); !ok {
-		err = &core.OpError{Op: core.OpHold, Key: x.lease.Key(), Err: err}
-	}
-	return []any{"route", x.route, "token", x.lease.FencingToken(), "err", err}
+	sum := sha256.Sum256([]byte(x.lease.Key()))
+	return []any{"route", x.route, "key_hash", hex.EncodeToString(sum[:8]), "token", x.lease.FencingToken(), "err", err}
 }

@@ -34,8 +34,8 @@ func (m *Middleware) Lock(c *gin.Context) { m.lock(ginHost{c}, c.Writer, c.Reque
 // handler panicked or lost its lease: its effects are open. The same goes for one whose process died, once its lease is
 // over (core.TTL).
 //
-// The record has the status, the headers of [WithReplayHeaders] and the body, up to [WithRecordLimit]. Of a larger answer
-// it has no body: repetitions are then told so with 410, EventIdempotencyOmitted, the headers that were recorded, and the
+// The record has the status, the headers of [WithReplayHeaders] and the body, up to [WithRecordLimit]. Of a larger answer,
+// and of one that broke off before its Content-Length, it has no body: repetitions are then told so with 410, EventIdempotencyOmitted, the headers that were recorded, and the
 // first answer's status in Idempotent-Status.
 func (m *Middleware) Once(c *gin.Context) { m.once(ginHost{c}, c.Writer, c.Request) }
 

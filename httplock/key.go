@@ -134,18 +134,22 @@ func WithTenant[R Request](f func(r R) (string, error)) Option {
 func function[R Request](c *config, option string, f func(R) (string, error)) part {
 	c.faults.Check(f == nil, "%s: function is nil", option)
 	c.readsBody = true
-	return func(x *exchange) (string, error) {
-		x.body.peek(x.r)
+	return func(x *exchange) (value string, err error) {
+		limit := x.body.peek(x.r)
 		defer x.body.rewind(x.r)
+		err = fmt.Errorf("%w: %s has a function of gin's context, and the request came by net/http", errRoute, option)
 		switch f := any(f).(type) {
 		case func(*http.Request) (string, error):
-			return f(x.r)
+			value, err = f(x.r)
 		case func(*gin.Context) (string, error):
 			if h, ok := x.host.(ginHost); ok {
-				return f(h.Context)
+				value, err = f(h.Context)
 			}
 		}
-		return "", fmt.Errorf("%w: %s has a function of gin's context, and the request came by net/http", errRoute, option)
+		if limit.reached { // gin's PostForm and others make nothing of the error, and the form stays without its fields
+			return "", errBodyTooLarge
+		}
+		return value, err
 	}
 }
 

@@ -249,14 +249,14 @@ func TestBadConfiguration(t *testing.T) {
 		_, err := New(locks, "", nil, ByParam(), ByParam(""), ByHeader(), ByQuery(""), ByFunc[*gin.Context](nil), WithTenant[*gin.Context](nil), WithScope(""),
 			WithMaxWait(-1), WithMaxHold(-1), WithMaxWaiters(0), WithMaxWaitersTotal(0), WithBodyLimit(-1), WithBuffer(-1),
 			WithBusyStatus(200), WithReply(nil), WithHTTPReply(nil), WithRetention(0),
-			WithMaxBodies(0), WithBodyTimeout(0), ByJSON(), ByJSON("a", ""), WithRecord(nil), WithRecordLimit(-1))
+			WithMaxBodies(0), WithBodyTimeout(0), ByJSON(), ByJSON("a", ""), WithRecord(nil), WithRecordLimit(-1), WithReplayHeaders("ETag", "content-length"))
 		if err == nil {
 			t.Fatal("no error")
 		}
 		for _, want := range []string{"an option is nil", "the service's name is empty", "ByParam: no name", "ByParam: name is empty", "ByHeader: no name", "ByQuery: name is empty",
 			"ByFunc: function is nil", "WithTenant: function is nil", "WithScope: scope is empty",
 			"max wait is -1ns", "max hold is -1ns", "max waiters is 0", "max waiters in total is 0", "body limit is -1", "buffer is -1", "busy status is 200", "reply is nil", "reply for net/http is nil", "retention is 0s",
-			"max bodies is 0", "body timeout is 0s", "ByJSON: the path", "WithRecord: function is nil", "record limit is -1"} {
+			"max bodies is 0", "body timeout is 0s", "ByJSON: the path", "WithRecord: function is nil", "record limit is -1", "\"content-length\" belongs"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("the error lacks %q:\n%v", want, err)
 			}

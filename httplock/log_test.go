@@ -58,33 +58,6 @@ func (b *logbook) want(t testing.TB, key string, parts ...string) {
 	}
 }
 
-func TestLossIsLogged(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		log := &logbook{}
-		m := middleware(w, w.replica(log.option(), core.TTL(3*time.Second)), ByParam("id"))
-		r := router()
-		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
-			w.nodes[0].Hang()
-			<-c.Request.Context().Done()
-			w.nodes[0].Up()
-		})
-		call(r, "PUT", "/orders/secret", "").expect(w, 503, EventLost)
-		log.want(w, routeKey("/orders/:id", "secret"), "level=WARN", "while the handler ran", "route=/orders/:id", "expired")
-	})
-}
-
-// The lease stands; it is httplock that has taken it from the handler.
-func TestEndOfMaxHoldIsLogged(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		log := &logbook{}
-		m := middleware(w, w.replica(log.option()), ByParam("id"), WithMaxHold(time.Second))
-		r := router()
-		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) { <-c.Request.Context().Done() })
-		call(r, "PUT", "/orders/secret", "").expect(w, 503, EventLost)
-		log.want(w, routeKey("/orders/:id", "secret"), "level=WARN", "held for longer than WithMaxHold")
-	})
-}
-
 func TestBrokenConnectionIsLogged(t *testing.T) {
 	nodes := testutil.NewNodes(t, 1)
 	t.Cleanup(nodes[0].Up)

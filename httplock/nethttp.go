@@ -11,7 +11,8 @@ import (
 //	mux.Handle("PUT /orders/{id}", m.LockHandler(update))
 //
 // Around a router, where neither is known, it answers every request that it would lock with 500. The method of a
-// pattern is no part of the key.
+// pattern is no part of the key. Where routers are mounted in one another, the pattern is that of the innermost: routes
+// that have the same there share keys, unless each has a WithScope of its own.
 func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.lock(plainHost{w, r, next}, w, r)
@@ -44,8 +45,12 @@ func (h plainHost) param(name string) (string, bool) {
 	if value != "" {
 		return value, true
 	}
-	_, rest, _ := strings.Cut(h.r.Pattern, "{"+name)
-	return "", rest != "" && strings.ContainsRune("}.:", rune(rest[0])) // {id}, {id...}, {id:regexp}: it is empty
+	for _, end := range []string{"}", "...}", ":"} { // {id}, {id...}, {id:regexp}: it is empty
+		if strings.Contains(h.r.Pattern, "{"+name+end) {
+			return "", true
+		}
+	}
+	return "", false
 }
 
 // unmatched: the middleware is around the router, which would not have called it otherwise.

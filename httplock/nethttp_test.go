@@ -38,6 +38,7 @@ func TestKeysOfPatterns(t *testing.T) {
 		mux.Handle("GET /orders/{id}", m.LockHandler(handler))
 		mux.Handle("PATCH  example.com/hosts/{id}", m.LockHandler(handler))
 		mux.Handle("/files/{id...}", m.LockHandler(handler))
+		mux.Handle("/both/{idx}/{id...}", m.LockHandler(handler))
 		mux.Handle("/exact/{id}/{$}", m.LockHandler(handler))
 		mux.Handle("/none/{idx}", m.LockHandler(handler))
 		mux.Handle("/scoped/{id}", with(w, m, WithScope("orders")).LockHandler(handler))
@@ -57,6 +58,7 @@ func TestKeysOfPatterns(t *testing.T) {
 			{mux, "GET /orders/42", "none"},
 			{mux, "PUT /orders/a%2Fb", routeKey("/orders/{id}", "a/b")},
 			{mux, "PATCH http://example.com/hosts/1", routeKey("example.com/hosts/{id}", "1")},
+			{mux, "PUT /both/a/", "400 key_missing"},
 			{mux, "PUT /files/a/b", routeKey("/files/{id...}", "a/b")},
 			{mux, "PUT /files/", "400 key_missing"},
 			{mux, "PUT /exact/1/", routeKey("/exact/{id}/{$}", "1")},

@@ -39,9 +39,8 @@ func NewContext(ctx context.Context, e Execution) context.Context {
 // Discard has the answer of the handler behind Once not be recorded, so that a repetition runs again: nothing was done, and
 // trying again may succeed. Elsewhere it does nothing.
 func Discard(ctx context.Context) {
-	if e, ok := ctx.Value(executionKey{}).(*execution); ok {
-		e.discarded.Store(true)
-	}
+	e, _ := ctx.Value(executionKey{}).(*execution)
+	e.discard()
 }
 
 type executionKey struct{}
@@ -53,6 +52,13 @@ type execution struct {
 	client    context.Context // ends when the client goes away
 	keeps     int             // how much of an answer is kept back
 	discarded atomic.Bool     // the answer is not to be recorded
+}
+
+// discard has neither e nor an execution around it be recorded.
+func (e *execution) discard() {
+	for ; e != nil; e = e.around {
+		e.discarded.Store(true)
+	}
 }
 
 // once is Once, from whichever entrance.
@@ -88,21 +94,25 @@ func (m *Middleware) once(h host, w http.ResponseWriter, r *http.Request) {
 	ctx, stop := x.handlerContext(outer)
 	defer stop()
 	response := newResponse(x, max(m.recordLimit, kept))
+	x.response = response
 	sum := sha256.Sum256([]byte(key))
 	e := &execution{Execution: Execution{hex.EncodeToString(sum[:]), x.lease.FencingToken()}, around: x.around, client: r.Context(), keeps: response.limit}
 	h.run(response, r.WithContext(context.WithValue(ctx, executionKey{}, e)))
 	m.admission.noteRun(x.route, time.Since(began))
-	if x.lost() || response.state == hijacked || e.discarded.Load() || !m.records(response) {
-		x.conclude(response, x.giveBack(response))
+	if x.loss() != nil || core.ClassOf(context.Cause(r.Context())) == core.ClassLost || response.state == hijacked || e.discarded.Load() || !m.records(response) {
+		x.conclude(x.giveBack())
 		return
 	}
-	x.conclude(response, x.record(outcomeOf(fingerprint, response, m.replayHeaders, m.recordLimit)))
+	x.conclude(x.record(outcomeOf(fingerprint, response, m.replayHeaders, m.recordLimit)))
 }
 
 // records reports whether the answer is to be recorded.
 func (c *config) records(w *response) bool {
 	status := w.Status()
-	if c.record != nil {
+	switch {
+	case !statusOK(status): // net/http panics
+		return false
+	case c.record != nil:
 		return c.record(status)
 	}
 	again := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status >= 400 && w.Header().Get("Retry-After") != ""
@@ -157,7 +167,7 @@ var credentials = []string{"Authorization", "Cookie", "X-Api-Key"}
 
 // fingerprint tells requests apart that must not share an Idempotency-Key.
 func (x *exchange) fingerprint() []byte {
-	parts := []string{x.r.URL.EscapedPath(), x.r.URL.RawQuery}
+	parts := []string{x.r.RequestURI, x.r.URL.EscapedPath(), x.r.URL.RawQuery} // http.StripPrefix changes the path
 	if x.m.tenant == nil {
 		for _, name := range credentials {
 			parts = append(parts, core.Key(x.r.Header.Values(name)...))
@@ -166,10 +176,9 @@ func (x *exchange) fingerprint() []byte {
 			parts = append(parts, string(t.PeerCertificates[0].Raw))
 		}
 	}
-	h := sha256.New()
-	h.Write([]byte(core.Key(parts...)))
-	h.Write(x.body.data)
-	return h.Sum(nil)
+	content := sha256.Sum256(x.body.data)
+	sum := sha256.Sum256([]byte(core.Key(append(parts, string(content[:]))...)))
+	return sum[:]
 }
 
 // answerInstead answers a request that does not run: with the outcome of the first, where there is one.

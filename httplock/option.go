@@ -144,11 +144,19 @@ func WithRecord(records func(status int) bool) Option {
 // 1 MiB.
 func WithRecordLimit(bytes int) Option { return func(c *config) { c.recordLimit = bytes } }
 
-// WithReplayHeaders sets which headers of an answer are recorded. Cookies, dates and request ids belong to one
-// answer only: leave them out. Default: Content-Type, -Encoding, -Language and -Disposition, Location, ETag,
-// Last-Modified, Link.
+// framing are headers that net/http makes for each answer, or that belong to one connection.
+var framing = []string{"Connection", "Content-Length", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// WithReplayHeaders sets which headers of an answer are recorded, other than those that were set before Once. Cookies, dates
+// and request ids belong to one answer only: leave them out. Default: Content-Type, -Encoding, -Language and -Disposition,
+// Location, ETag, Last-Modified, Link.
 func WithReplayHeaders(names ...string) Option {
-	return func(c *config) { c.replayHeaders = slices.Clone(names) }
+	return func(c *config) {
+		for _, name := range names {
+			c.faults.Check(name == "" || slices.Contains(framing, http.CanonicalHeaderKey(name)), "WithReplayHeaders: %q belongs to a connection or a length, and not to an answer", name)
+		}
+		c.replayHeaders = slices.Clone(names)
+	}
 }
 
 // with returns c changed by opts. A key, or parts of one, replace those of c.

@@ -4,7 +4,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 )
 
 const largestRecord = 64 << 10 // that core takes
@@ -22,11 +25,12 @@ type outcome struct {
 func outcomeOf(fingerprint []byte, w *response, headers []string, limit int) outcome {
 	o := outcome{Fingerprint: fingerprint, Status: w.Status(), Header: http.Header{}, body: w.body}
 	for _, name := range headers {
-		if values := w.Header().Values(name); values != nil {
+		values := w.Header().Values(name)
+		if values != nil && !slices.Equal(values, w.old.Values(name)) { // what is further out has its own for each answer
 			o.Header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
-	if w.state != keeping || len(o.body) > limit {
+	if w.state != keeping || len(o.body) > limit || !w.whole() {
 		o.omit()
 	}
 	return o
@@ -35,23 +39,28 @@ func outcomeOf(fingerprint []byte, w *response, headers []string, limit int) out
 // omit drops the body, and the headers that describe it.
 func (o *outcome) omit() {
 	o.Omitted, o.Parts, o.body = true, 0, nil
-	for _, name := range []string{"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition"} {
-		delete(o.Header, name)
-	}
+	maps.DeleteFunc(o.Header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Content-") })
 }
+
+// statusOK reports whether status is that of an answer.
+func statusOK(status int) bool { return status >= 200 && status <= 999 }
 
 const (
 	outcomeVersion = 1
 	mostParts      = 1 << 10
 )
 
-// encode returns a version, the length of the description, the description, the body.
+// bytes returns a version, the length of the description, the description, the body.
+func (o outcome) bytes() []byte {
+	description, _ := json.Marshal(o) // bytes, numbers and strings: it cannot fail
+	b := append([]byte{outcomeVersion}, binary.AppendUvarint(nil, uint64(len(description)))...)
+	return append(append(b, description...), o.body...)
+}
+
+// encode returns as much of bytes as fits into a record.
 func (o outcome) encode() []byte {
 	for {
-		description, _ := json.Marshal(o) // bytes, numbers and strings: it cannot fail
-		b := append([]byte{outcomeVersion}, binary.AppendUvarint(nil, uint64(len(description)))...)
-		b = append(append(b, description...), o.body...)
-		switch {
+		switch b := o.bytes(); {
 		case len(b) <= largestRecord:
 			return b
 		case !o.Omitted:
@@ -73,7 +82,7 @@ func parseOutcome(b []byte) (o outcome, err error) {
 		return o, errOutcome
 	}
 	description := b[1+k : 1+k+int(n)]
-	if json.Unmarshal(description, &o) != nil || o.Status < 200 || o.Status > 999 || o.Parts < 0 || o.Parts > mostParts {
+	if json.Unmarshal(description, &o) != nil || !statusOK(o.Status) || o.Parts < 0 || o.Parts > mostParts {
 		return o, errOutcome
 	}
 	o.body = b[1+k+int(n):]

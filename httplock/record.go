@@ -15,26 +15,26 @@ import (
 // recordFor is for how long a record is repeated that no quorum has confirmed.
 const recordFor = 30 * time.Second
 
-// record records the outcome, and reports whether the lease was lost before. Where too few nodes answer it counts all the
+// record records the outcome, and returns the error of a lease that was lost before. Where too few nodes answer it counts all the
 // same: the key was held to the end. It is then recorded in the background, as long as that may help: releasing the key
 // instead would have the next request run again.
-func (x *exchange) record(o outcome) (lost bool) {
+func (x *exchange) record(o outcome) (loss error) {
 	lease, ctx := x.lease, context.WithoutCancel(x.lease.Context())
-	if len(o.body) > partSize && x.storeParts(ctx, &o) != nil {
+	if (len(o.body) > partSize || len(o.body) > 0 && len(o.bytes()) > largestRecord) && x.storeParts(ctx, &o) != nil {
 		o.omit()
 	}
 	result := o.encode()
 	err := lease.Complete(ctx, result)
 	if errors.Is(err, core.ErrLost) {
-		return true
+		return err
 	}
 	x.settled = true
 	if err == nil {
 		x.count(EventRecorded)
-		return false
+		return nil
 	}
 	x.count(EventRecordOpen)
-	x.warn(EventRecordOpen, err)
+	x.warn("whether the answer to an Idempotency-Key was recorded is open: a repetition may run again", err)
 	x.m.admission.inside.Go(func() { // gin uses its context for another request by then
 		ctx, stop := core.Join(ctx, x.m.admission.draining) // whose end has it try for a last time
 		defer stop()
@@ -44,7 +44,7 @@ func (x *exchange) record(o outcome) (lost bool) {
 		}
 		x.count(EventRecorded)
 	})
-	return false
+	return nil
 }
 
 // partSize is that of the parts of a body that are recorded apart, under keys of their own, because it does not fit into

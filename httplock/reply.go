@@ -65,7 +65,7 @@ var refusals = map[core.EventKind]Refusal{
 	EventIdempotencyMalformed: {Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed", Detail: "Send one key of 1 to 255 visible ASCII characters, in double quotes."},
 	EventIdempotencyInFlight:  {Status: http.StatusConflict, RetryAfter: soon, Title: "A request with this Idempotency-Key is under way", Detail: "Try again to get its answer."},
 	EventIdempotencyMismatch:  {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request", Detail: "Use a new key for a new request."},
-	EventIdempotencyOmitted:   {Status: http.StatusGone, Title: "Answer is too large to be repeated", Detail: "The first request with this Idempotency-Key was carried out. Idempotent-Status has the status of its answer."},
+	EventIdempotencyOmitted:   {Status: http.StatusGone, Title: "Answer cannot be repeated", Detail: "The first request with this Idempotency-Key was carried out. Idempotent-Status has the status of its answer."},
 }
 
 // statusGone is what nginx logs when a client went away. It reaches nobody.
@@ -119,11 +119,16 @@ func (x *exchange) refuseKey(err error) bool {
 
 // read reads the body, and reports whether the request goes on. Otherwise it was answered.
 func (x *exchange) read(within time.Duration) bool {
+	if !x.takeBody() {
+		return true
+	}
 	if !x.m.admission.addBody() {
 		return x.refuse(EventOverloaded, nil)
 	}
-	err := x.readBody(within)
-	x.m.admission.removeBody()
+	err := func() error {
+		defer x.m.admission.removeBody() // a middleware's own reader may panic
+		return x.readBody(within)
+	}()
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err) // a limit that somebody else has set
 	switch {
 	case err == nil:

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -37,6 +38,7 @@ const (
 	streaming                      // it goes out as it comes
 	hijacked                       // the handler has taken the connection over
 	oversized                      // more should have been kept back than may be
+	broken                         // its connection is, after a loss
 )
 
 // kept is how much of an answer is kept back if nothing else is said.
@@ -77,6 +79,14 @@ func breakable(w http.ResponseWriter) bool {
 	}
 }
 
+// whole reports whether what is kept back is as long as the handler has said. What is shorter, as where a copy broke off,
+// has net/http break the connection.
+func (w *response) whole() bool {
+	said, err := strconv.ParseInt(w.Header().Get("Content-Length"), 10, 64)
+	bodiless := w.x.r.Method == http.MethodHead || w.status == http.StatusNoContent || w.status == http.StatusNotModified
+	return err != nil || said == int64(len(w.body)) || bodiless
+}
+
 // sent reports whether something of an answer that goes out as it comes has been sent.
 func (w *response) sent() bool { return w.state == streaming && w.begun }
 
@@ -93,7 +103,7 @@ func (w *response) Write(b []byte) (int, error) {
 	case w.state == oversized || w.state == keeping && w.all:
 		w.state, w.body = oversized, nil
 		return 0, errAnswerTooLarge
-	case w.x.lost():
+	case w.x.loss() != nil:
 		return 0, core.ErrLost
 	}
 	w.send()
@@ -109,7 +119,7 @@ func (w *response) WriteHeader(status int) {
 	switch {
 	case w.begun || status <= 0:
 	case w.gin == nil && informational(status):
-		if !w.x.lost() {
+		if w.x.loss() == nil {
 			w.outer.WriteHeader(status)
 		}
 	case w.gin == nil:
@@ -129,7 +139,7 @@ func informational(status int) bool {
 
 // WriteHeaderNow begins the answer, which is sent unless it is kept back.
 func (w *response) WriteHeaderNow() {
-	if w.begun || w.state == streaming && w.x.lost() {
+	if w.begun || w.state == streaming && w.x.loss() != nil {
 		return
 	}
 	if w.begun = true; w.state == streaming {
@@ -139,13 +149,13 @@ func (w *response) WriteHeaderNow() {
 
 func (w *response) Flush() {
 	w.WriteHeaderNow()
-	if w.state == streaming && !w.x.lost() {
+	if w.state == streaming && w.x.loss() == nil {
 		_ = http.NewResponseController(w.outer).Flush() // not everything can
 	}
 }
 
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if w.x.lost() {
+	if w.x.loss() != nil {
 		return nil, nil, core.ErrLost
 	}
 	conn, buffered, err := http.NewResponseController(w.outer).Hijack()
@@ -199,12 +209,10 @@ func (w *response) discard() {
 	maps.Copy(h, w.old)
 }
 
-// abort breaks the connection, so that the client does not take the answer for complete. The panic alone would
-// not do it where gin.Recovery swallows it and net/http then ends the answer as if nothing had happened; the
-// deadline alone would have everything further out believe that all went well.
-func (w *response) abort() {
-	if err := http.NewResponseController(w.outer).SetWriteDeadline(time.Unix(1, 0)); err != nil {
-		w.x.m.locker.Logger().Error("httplock: the connection of an answer could not be broken whose lock was lost", "route", w.x.route, "err", err)
-	}
-	panic(http.ErrAbortHandler)
+// abort breaks the connection, so that the client does not take the answer for complete. Panic afterwards. The panic alone
+// would not do it where gin.Recovery swallows it and net/http then ends the answer as if nothing had happened; the deadline
+// alone would have everything further out believe that all went well.
+func (w *response) abort() error {
+	w.state = broken
+	return http.NewResponseController(w.outer).SetWriteDeadline(time.Unix(1, 0))
 }

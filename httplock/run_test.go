@@ -108,10 +108,7 @@ func lostAfter(t *testing.T, write func(c *gin.Context), protocol string) {
 			t.Errorf("writing after the loss: %v", err)
 		}
 	})
-	if protocol == "HTTP/1.1" {
-		server.Client().Transport.(*http.Transport).Protocols = new(http.Protocols)
-		server.Client().Transport.(*http.Transport).Protocols.SetHTTP1(true)
-	}
+	speak(server, protocol)
 	if got := put(server, "/orders/1"); got.err == nil {
 		t.Errorf("a clean answer: %d, %d bytes", got.status, len(got.body))
 	}
@@ -121,6 +118,14 @@ func lostAfter(t *testing.T, write func(c *gin.Context), protocol string) {
 	fine.ok(t, "fine")
 	if fine.proto != protocol {
 		t.Errorf("over %s, want %s", fine.proto, protocol)
+	}
+}
+
+// speak has the server's client speak HTTP/1.1, if that is the protocol.
+func speak(server *httptest.Server, protocol string) {
+	if protocol == "HTTP/1.1" {
+		server.Client().Transport.(*http.Transport).Protocols = new(http.Protocols)
+		server.Client().Transport.(*http.Transport).Protocols.SetHTTP1(true)
 	}
 }
 

@@ -38,9 +38,10 @@ type exchange struct {
 	around *execution // the Once around it
 	body   *body
 
-	lease   *core.Lease
-	settled bool        // the lease was given back or recorded, or somebody else goes on recording it
-	overdue atomic.Bool // the max hold is over
+	lease    *core.Lease
+	response *response
+	settled  bool        // the lease was given back or recorded, or somebody else goes on recording it
+	overdue  atomic.Bool // the max hold is over
 }
 
 // lock is Lock, from whichever entrance.
@@ -69,9 +70,9 @@ func (m *Middleware) lock(h host, w http.ResponseWriter, r *http.Request) {
 	defer x.end()
 	ctx, stop := x.handlerContext(r.Context())
 	defer stop()
-	response := newResponse(x, 0)
-	h.run(response, r.WithContext(ctx))
-	x.conclude(response, x.giveBack(response))
+	x.response = newResponse(x, 0)
+	h.run(x.response, r.WithContext(ctx))
+	x.conclude(x.giveBack())
 }
 
 // enter admits a request, or returns nil: it was answered, or is none of ours.
@@ -212,68 +213,76 @@ func (x *exchange) handlerContext(outer context.Context) (ctx context.Context, s
 // request then finds it free, wherever that request goes; a node that is slow delays nobody.
 const releaseWait = 100 * time.Millisecond
 
-// giveBack gives the key back after the handler has returned, and reports whether it was lost before.
-func (x *exchange) giveBack(w *response) (lost bool) {
-	lost = x.lost()
+// giveBack gives the key back after the handler has returned. The error is that of its loss before.
+func (x *exchange) giveBack() (loss error) {
+	loss = x.loss()
 	wait := releaseWait
-	if w.state == keeping {
+	if x.response.state == keeping {
 		wait = core.Forever // what is kept back is not sent before
 	}
-	return errors.Is(x.release(wait), core.ErrLost) || lost // the nodes may know of a holder that this process has not heard of
+	if err := x.release(wait); loss == nil && errors.Is(err, core.ErrLost) {
+		return err // the nodes know of a holder that this process has not heard of
+	}
+	return loss
 }
 
-// lost reports whether the lease ended before the handler returned, and not because the handler gave it back.
-func (x *exchange) lost() bool { return x.overdue.Load() || x.lease.Lost() != nil }
-
-// loss is why the lease was lost.
+// loss returns why the lease ended before the handler returned, and nil if the handler gave it back.
 func (x *exchange) loss() error {
-	switch err := x.lease.Lost(); {
-	case err != nil:
-		return err
-	case x.overdue.Load():
+	if x.overdue.Load() {
 		return errMaxHold
 	}
-	return core.ErrLost // as the nodes say, to whom it was given back
+	return x.lease.Lost()
 }
 
 // conclude answers, once the handlers have returned.
-func (x *exchange) conclude(w *response, lost bool) {
+func (x *exchange) conclude(loss error) {
+	w := x.response
 	switch {
-	case !lost && w.state == oversized:
+	case loss == nil && w.state == oversized:
 		w.discard()
 		x.refuse(EventAnswerTooLarge, nil)
-	case !lost:
+	case loss == nil:
 		w.send()
 	case w.state == hijacked:
 		x.disown()
 		x.count(EventLost) // the handler has the connection
-		x.warn(EventLost, x.loss())
+		x.warn("the lease was lost before the handler returned, which has taken the connection over", loss)
 	case w.sent():
-		x.disown()
-		x.count(EventAborted)
-		x.warn(EventAborted, x.loss())
-		w.abort()
+		x.abort(loss)
+		panic(http.ErrAbortHandler)
 	default:
+		x.warn("the lease was lost before the handler returned: its answer is dropped", loss)
 		w.discard()
 		x.refuse(EventLost, core.ErrLost)
-		x.warn(EventLost, x.loss())
 	}
 }
 
-// end gives back what is left, whatever happened. After a panic it runs before anything recovers.
+// abort has the client not take for complete what it has of an answer.
+func (x *exchange) abort(loss error) {
+	x.disown()
+	x.count(EventAborted)
+	x.warn("the lease was lost after the answer had begun: its connection is broken", loss)
+	if err := x.response.abort(); err != nil {
+		x.m.locker.Logger().Error("httplock: the connection of an answer could not be broken whose lock was lost", "route", x.route, "err", err)
+	}
+}
+
+// end gives back what is left, whatever happened. After a panic it runs before anything recovers, which would end an answer
+// that has begun as if it were whole.
 func (x *exchange) end() {
-	if !x.settled {
-		x.disown()
-		_ = x.release(releaseWait)
+	if x.settled {
+		return
+	}
+	loss := x.loss()
+	x.disown()
+	_ = x.release(releaseWait)
+	if loss != nil && x.response != nil && x.response.sent() {
+		x.abort(loss)
 	}
 }
 
 // disown has no Once around the request record the answer: it is no outcome of the handler's.
-func (x *exchange) disown() {
-	for e := x.around; e != nil; e = e.around {
-		e.discarded.Store(true)
-	}
-}
+func (x *exchange) disown() { x.around.discard() }
 
 // release settles the lease by giving it back. It waits for at most wait for the outcome; the rest is in the background.
 func (x *exchange) release(wait time.Duration) error {
