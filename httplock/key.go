@@ -30,13 +30,20 @@ func (e clientError) Error() string { return string(e) }
 // Parts of a key add up: ByParam and ByQuery together make a key of both. Those given to With replace those
 // of the receiver.
 func ByParam(names ...string) Option {
-	return by("ByParam", "path parameter", names, func(x *exchange, name string) ([]string, error) {
+	values := by("ByParam", "path parameter", names, func(x *exchange, name string) ([]string, error) {
 		value, ok := x.host.param(name)
 		if !ok {
 			return nil, fmt.Errorf("%w: route %s has no parameter %q", errRoute, x.route, name)
 		}
 		return []string{value}, nil
 	})
+	return func(c *config) {
+		for _, name := range names {
+			bare := strings.Trim(name, ":*{}.")
+			c.faults.Check(bare != "" && bare != name, "ByParam(%q): give the name as c.Param and r.PathValue take it: ByParam(%q)", name, bare)
+		}
+		values(c)
+	}
 }
 
 // ByHeader makes the key of request headers. Each must be there exactly once.
@@ -91,7 +98,7 @@ func ByJSON(path ...string) Option {
 			}
 			value, err := jsonfield.Of(x.body.data, path)
 			if err != nil {
-				return "", clientError(fmt.Sprintf("The field %s of the body cannot be read: %v.", name, err))
+				return "", clientError(fmt.Sprintf("The field %s of the body does not name the resource: %v.", name, err))
 			}
 			return value, nil
 		})

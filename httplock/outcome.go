@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 )
 
 const largestRecord = 64 << 10 // that core takes
@@ -19,10 +20,12 @@ type outcome struct {
 	body        []byte
 }
 
+// outcomeOf leaves out the headers that stood before the handler ran: whoever set them sets them again for a repetition, or
+// has a reason not to, as a middleware that compresses for those who accept that.
 func outcomeOf(fingerprint []byte, w *response, headers []string, limit int) outcome {
 	o := outcome{Fingerprint: fingerprint, Status: w.Status(), Header: http.Header{}, body: w.body}
 	for _, name := range headers {
-		if values := w.Header().Values(name); values != nil {
+		if values := w.Header().Values(name); values != nil && !slices.Equal(values, w.old.Values(name)) {
 			o.Header[http.CanonicalHeaderKey(name)] = values
 		}
 	}

@@ -96,10 +96,9 @@ func enqueueOnce(ctx context.Context, l *core.Locker, key string, call []core.Ca
 		}
 		return err
 	}, call...)
-	if errors.Is(err, core.ErrDone) {
-		before = err
-	}
 	switch {
+	case errors.Is(err, core.ErrDone): // which is about the record, not about the task
+		return nil, fmt.Errorf("queuelock: %w, as is recorded under %q", ErrEnqueued, key)
 	case info != nil && err != nil:
 		l.Logger().Warn("queuelock: a task was enqueued, and that could not be recorded: it may be enqueued again, and is not run again if it is completed", "queue", info.Queue, "id", info.ID, "err", err)
 		return info, nil

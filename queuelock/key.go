@@ -117,7 +117,7 @@ func (p *policy) ownKey(ctx context.Context, t *asynq.Task) (string, error) {
 	if p.identity != nil && !ofTick(ctx) {
 		id, err := p.identity(ctx, t)
 		if err == nil && id == "" {
-			err = errors.New("is empty")
+			err = errors.New("it is empty")
 		}
 		if p.shared {
 			return core.Key("queue", "identity", "", id), err
