@@ -84,7 +84,8 @@ func by(option, what string, names []string, valuesOf func(*exchange, string) ([
 }
 
 // ByJSON makes the key of a field of a JSON body, by the path to it: ByJSON("order", "id") reads 42 from
-// {"order":{"id":42}}. It must be a string, a number or a boolean, and not empty; 42 and "42" are one key, 42 and 42.0 two.
+// {"order":{"id":42}}, and ByJSON("order.id") from {"order.id":42}. It must be a string, a number or a boolean, and not
+// empty; 42 and "42" are one key, 42 and 42.0 two.
 // An object in which the field is there twice, also in another case, is answered with 400: who decodes it takes one or the
 // other. So is what is not JSON; a body above [WithBodyLimit] is answered with 413.
 func ByJSON(path ...string) Option {
@@ -109,7 +110,8 @@ func ByJSON(path ...string) Option {
 type Request interface{ *gin.Context | *http.Request }
 
 // ByFunc makes the key of what f returns. An error, or an empty string, is answered with 400; the error's text
-// is not sent. It may read the body, up to [WithBodyLimit]; the handler gets it whole. A function of gin's context cannot
+// is not sent, but a reply of your own has it as Refusal.Err (see [WithReply], [WithHTTPReply]). f may read the body, up to
+// [WithBodyLimit]; the handler gets it whole. A function of gin's context cannot
 // serve net/http: its requests are answered with 500. To lock some requests only, call Lock for these and c.Next for the
 // others.
 func ByFunc[R Request](f func(r R) (string, error)) Option {
@@ -128,7 +130,8 @@ func ByKey[R Request](f func(r R) (string, error)) Option {
 }
 
 // WithTenant puts a tenant into every key, also into that of idempotent requests, so that tenants share
-// nothing. f is called as with ByFunc. An error or an empty tenant is answered with 400.
+// nothing. f is called as with ByFunc, so Lock and Once go after the middleware that finds out who sends the request. An
+// error or an empty tenant is answered with 400.
 //
 // Without it, a repetition must carry the same credentials as the first request, or is answered with 422: the headers
 // Authorization, Cookie and X-Api-Key, and the client's certificate. Where these change, as tokens do that are renewed, have
