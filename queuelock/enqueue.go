@@ -32,7 +32,8 @@ var (
 // is there already may be its own. With any other error the task may have been enqueued. To repeat the call is safe.
 //
 // The id of the task is made of its identity: the option asynq.TaskID is an error, and without effect if asynq.NewTask was
-// given it. With asynq.Unique a task that asynq takes for the same counts as enqueued. All other options of the task and of
+// given it. The key of the task ([WithKey]) is not made here: one of which none can be made is enqueued, and fails on a server
+// (EventUnfit). With asynq.Unique a task that asynq takes for the same counts as enqueued. All other options of the task and of
 // the call are asynq's. The package documentation says for how long a task counts as enqueued.
 func (r *Runner) Enqueue(ctx context.Context, client *asynq.Client, t *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	var f faults.List
