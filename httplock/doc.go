@@ -19,6 +19,9 @@
 // same nodes. The context carries the lease ([core.FromContext]) and so the fencing token; it ends when the
 // lease is lost, before anybody else can have the key, with a cause that matches [core.ErrLost].
 //
+// In gin it is the context of the request: pass c.Request.Context() on, to core.FromContext and to the database. c itself
+// has neither the lease nor an end, unless its Engine has ContextWithFallback.
+//
 // A request that waits leaves the queue when its client goes away, when its time is up or when the server
 // drains; where the queue is full it does not enter. The key is given back when the handler has returned, by
 // whatever way; the answer waits for that, but for no more than 100 ms.
@@ -59,17 +62,45 @@
 //
 // # Where to put it
 //
-// After Recovery, logging, authentication and rate limits, so that nobody waits who would be refused; after
-// a middleware that sets a deadline, so that the wait heeds it; outside of one that compresses answers. Once stands before
-// Lock, so that a repetition is answered without waiting. Nested Locks on one key take it once. Nested
-// Locks on several keys must take them in the same order on all routes, or requests wait for each other
-// until their time is up. With net/http it goes inside the router, around the handler of a route.
+// After Recovery, logging, authentication and rate limits, so that nobody waits who would be refused, and [WithTenant] knows
+// the tenant; after a middleware that sets a deadline, so that the wait heeds it; outside of one that compresses answers,
+// because what goes through that is kept back, and must not be large: see [WithBuffer]. Once stands before Lock, so that a
+// repetition is answered without waiting. Nested Locks on one key take it once, if their Middlewares have the same
+// Locker; if they have two, the inner one waits for the outer one until its time is up. Nested Locks on several keys must
+// take them in the same order on all routes, or requests wait for each other until their time is up.
+//
+// With net/http it goes inside the router, around the handler of a route. In chi (v5.3 or newer) that is r.With, or r.Use
+// in an r.Group. By r.Use in an r.Route("/orders/{id}", …) it knows only what was matched so far, /orders/{id}/*, so that
+// all routes in there share their keys. What http.StripPrefix has removed is unknown inside of it: routes that differ in
+// nothing else share keys, and Idempotency-Keys.
 //
 // # Bodies
 //
 // net/http notices that a client has gone only once the request's body is read. Lock therefore reads the
 // body before it waits, up to [WithBodyLimit] and for at most [WithBodyTimeout], and hands it on. Over HTTP/1, a request
 // with a larger body waits to the end of its time even if its client has gone.
+//
+// # Shutdown
+//
+//	server.RegisterOnShutdown(m.Drain) // who waits is answered at once
+//	…
+//	err := errors.Join(server.Shutdown(ctx), m.Close(ctx), locker.Close(ctx)) // ctx with a deadline
+//
+// # Coming from a middleware of one's own
+//
+// Replicas with the old middleware and replicas with this one do not exclude each other. While both run, as in a rolling
+// release, have the new ones use both, the old one inside:
+//
+//	r.PUT("/orders/:id", m.Lock, oldLock, update)
+//	r.POST("/orders/:id/payments", m.Once, m.Lock, oldIdempotency, pay)
+//
+// Remove the old lock with the next release, and the old idempotency middleware when its last record has expired. Until then
+// what it answers is recorded as the outcome, also a 409 because another replica is at work: have it send a
+// Retry-After with that, or call [Discard].
+//
+// What is different: a request waits for its key for up to 5 s ([WithMaxWait]; with 0 it is refused at once). There is no
+// expiry to choose, since the lease is renewed until the handler returns; if it is lost, the handler's context
+// ends. What a process that dies leaves behind, keys and Idempotency-Keys in flight, is free within the TTL.
 //
 // # Events
 //

@@ -16,7 +16,7 @@ func (m *Middleware) Lock(c *gin.Context) { m.lock(ginHost{c}, c.Writer, c.Reque
 
 // Once is the middleware for requests with the header Idempotency-Key (draft-ietf-httpapi-idempotency-key-header-07): a
 // gin.HandlerFunc for a route or a group. Without the header, a request goes on as if Once were not there, unless
-// [WithIdempotencyKeyRequired] is given. To run it alone as well, put Lock after Once:
+// [WithIdempotencyKeyRequired] is given; so does one whose method is not to be locked, such as GET. To run it alone as well, put Lock after Once:
 //
 //	r.POST("/orders/:id/payments", m.Once, m.Lock, pay)
 //
@@ -35,8 +35,9 @@ func (m *Middleware) Lock(c *gin.Context) { m.lock(ginHost{c}, c.Writer, c.Reque
 // over (core.TTL).
 //
 // The record has the status, the headers of [WithReplayHeaders] and the body, up to [WithRecordLimit]. Of a larger answer,
-// and of one that broke off before its Content-Length, it has no body: repetitions are then told so with 410, EventIdempotencyOmitted, the headers that were recorded, and the
-// first answer's status in Idempotent-Status.
+// and of one that broke off before its Content-Length, it has no body: repetitions are then told so with 410,
+// EventIdempotencyOmitted, the headers that were recorded, and the first answer's status in Idempotent-Status. What a
+// middleware further in has compressed is repeated compressed, whatever the repetition accepts.
 func (m *Middleware) Once(c *gin.Context) { m.once(ginHost{c}, c.Writer, c.Request) }
 
 // A ginHost is the entrance for gin.

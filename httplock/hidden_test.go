@@ -53,6 +53,28 @@ var hiding = map[string]gin.HandlerFunc{
 	},
 }
 
+// A repetition is compressed if its sender accepts that, whatever the first one's did.
+func TestReplayBehindCompression(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		r := router()
+		r.Use(func(c *gin.Context) {
+			if c.GetHeader("Accept-Encoding") == "gzip" {
+				hiding["gzip"](c)
+			}
+		})
+		r.POST("/payments", middleware(w, w.locker).Once, func(c *gin.Context) { c.String(201, "paid") })
+		for _, accepts := range [][]string{{"gzip", "", "gzip"}, {"", "gzip", ""}} {
+			for i, encoding := range accepts {
+				got := call(r, "POST", "/payments", "", "Idempotency-Key", "k"+accepts[0], "Accept-Encoding", encoding)
+				if plain := got.unzipped(w.T); got.header.Get("Content-Encoding") != encoding || plain.body != "paid" || plain.header.Get("Content-Type") == "" ||
+					(plain.header.Get("Idempotent-Replayed") != "") != (i > 0) {
+					w.Errorf("request %d of %q: %+v", i, accepts, got)
+				}
+			}
+		}
+	})
+}
+
 // unzipped is a reply as a client sees it that decompresses.
 func (r reply) unzipped(t *testing.T) reply {
 	if r.header.Get("Content-Encoding") != "gzip" {

@@ -30,13 +30,20 @@ func (e clientError) Error() string { return string(e) }
 // Parts of a key add up: ByParam and ByQuery together make a key of both. Those given to With replace those
 // of the receiver.
 func ByParam(names ...string) Option {
-	return by("ByParam", "path parameter", names, func(x *exchange, name string) ([]string, error) {
+	values := by("ByParam", "path parameter", names, func(x *exchange, name string) ([]string, error) {
 		value, ok := x.host.param(name)
 		if !ok {
 			return nil, fmt.Errorf("%w: route %s has no parameter %q", errRoute, x.route, name)
 		}
 		return []string{value}, nil
 	})
+	return func(c *config) {
+		for _, name := range names {
+			bare := strings.Trim(name, ":*{}.")
+			c.faults.Check(bare != "" && bare != name, "ByParam(%q): give the name as c.Param and r.PathValue take it: ByParam(%q)", name, bare)
+		}
+		values(c)
+	}
 }
 
 // ByHeader makes the key of request headers. Each must be there exactly once.
@@ -77,7 +84,8 @@ func by(option, what string, names []string, valuesOf func(*exchange, string) ([
 }
 
 // ByJSON makes the key of a field of a JSON body, by the path to it: ByJSON("order", "id") reads 42 from
-// {"order":{"id":42}}. It must be a string, a number or a boolean, and not empty; 42 and "42" are one key, 42 and 42.0 two.
+// {"order":{"id":42}}, and ByJSON("order.id") from {"order.id":42}. It must be a string, a number or a boolean, and not
+// empty; 42 and "42" are one key, 42 and 42.0 two.
 // An object in which the field is there twice, also in another case, is answered with 400: who decodes it takes one or the
 // other. So is what is not JSON; a body above [WithBodyLimit] is answered with 413.
 func ByJSON(path ...string) Option {
@@ -91,7 +99,7 @@ func ByJSON(path ...string) Option {
 			}
 			value, err := jsonfield.Of(x.body.data, path)
 			if err != nil {
-				return "", clientError(fmt.Sprintf("The field %s of the body cannot be read: %v.", name, err))
+				return "", clientError(fmt.Sprintf("The field %s of the body does not name the resource: %v.", name, err))
 			}
 			return value, nil
 		})
@@ -102,7 +110,8 @@ func ByJSON(path ...string) Option {
 type Request interface{ *gin.Context | *http.Request }
 
 // ByFunc makes the key of what f returns. An error, or an empty string, is answered with 400; the error's text
-// is not sent. It may read the body, up to [WithBodyLimit]; the handler gets it whole. A function of gin's context cannot
+// is not sent, but a reply of your own has it as Refusal.Err (see [WithReply], [WithHTTPReply]). f may read the body, up to
+// [WithBodyLimit]; the handler gets it whole. A function of gin's context cannot
 // serve net/http: its requests are answered with 500. To lock some requests only, call Lock for these and c.Next for the
 // others.
 func ByFunc[R Request](f func(r R) (string, error)) Option {
@@ -121,7 +130,8 @@ func ByKey[R Request](f func(r R) (string, error)) Option {
 }
 
 // WithTenant puts a tenant into every key, also into that of idempotent requests, so that tenants share
-// nothing. f is called as with ByFunc. An error or an empty tenant is answered with 400.
+// nothing. f is called as with ByFunc, so Lock and Once go after the middleware that finds out who sends the request. An
+// error or an empty tenant is answered with 400.
 //
 // Without it, a repetition must carry the same credentials as the first request, or is answered with 422: the headers
 // Authorization, Cookie and X-Api-Key, and the client's certificate. Where these change, as tokens do that are renewed, have

@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -249,17 +250,22 @@ func TestBadConfiguration(t *testing.T) {
 		_, err := New(locks, "", nil, ByParam(), ByParam(""), ByHeader(), ByQuery(""), ByFunc[*gin.Context](nil), WithTenant[*gin.Context](nil), WithScope(""),
 			WithMaxWait(-1), WithMaxHold(-1), WithMaxWaiters(0), WithMaxWaitersTotal(0), WithBodyLimit(-1), WithBuffer(-1),
 			WithBusyStatus(200), WithReply(nil), WithHTTPReply(nil), WithRetention(0),
-			WithMaxBodies(0), WithBodyTimeout(0), ByJSON(), ByJSON("a", ""), WithRecord(nil), WithRecordLimit(-1), WithReplayHeaders("ETag", "content-length"))
+			WithMaxBodies(0), WithBodyTimeout(0), ByJSON(), ByJSON("a", ""), WithRecord(nil), WithRecordLimit(-1), WithReplayHeaders("ETag", "content-length"),
+			ByParam(":order", "{item}", "{path...}"))
 		if err == nil {
 			t.Fatal("no error")
 		}
 		for _, want := range []string{"an option is nil", "the service's name is empty", "ByParam: no name", "ByParam: name is empty", "ByHeader: no name", "ByQuery: name is empty",
 			"ByFunc: function is nil", "WithTenant: function is nil", "WithScope: scope is empty",
-			"max wait is -1ns", "max hold is -1ns", "max waiters is 0", "max waiters in total is 0", "body limit is -1", "buffer is -1", "busy status is 200", "reply is nil", "reply for net/http is nil", "retention is 0s",
+			"max wait is -1ns", "max hold is -1ns", "max waiters is 0", "max waiters in total is 0", "body limit is -1", "buffer is -1", "busy status is 200", "WithReply: function is nil", "WithHTTPReply: function is nil", "retention is 0s",
+			`ByParam(":order"): give`, `ByParam("order")`, `ByParam("item")`, `ByParam("path")`,
 			"max bodies is 0", "body timeout is 0s", "ByJSON: the path", "WithRecord: function is nil", "record limit is -1", "\"content-length\" belongs"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("the error lacks %q:\n%v", want, err)
 			}
+		}
+		if strings.Count(err.Error(), "retention") > 1 {
+			t.Errorf("a fault is named twice:\n%v", err)
 		}
 		m, err := New(locks, service, ByParam("id"))
 		if err != nil {
@@ -301,6 +307,37 @@ func TestReplyIsReplaceable(t *testing.T) {
 		}
 		g.goOn <- struct{}{}
 		holder().ok(w, "done")
+	})
+}
+
+// A refusal of what a client sent says what is wrong with it.
+func TestRepliesSayWhatIsWrong(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByJSON("order", "id"), WithBodyLimit(100))
+		r := router()
+		r.POST("/orders", m.Once, m.Lock, text("done"))
+		r.POST("/limited", func(c *gin.Context) { c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, 10) }, m.Lock, text("done"))
+		large := `{"order":{"id":1},"more":"` + strings.Repeat("x", 100) + `"}`
+		call(r, "POST", "/orders", `{"order":{"id":1}}`, "Idempotency-Key", "k")
+		for _, c := range []struct{ path, body, key, want string }{
+			{"/orders", `{"order":{}}`, "", "The field order.id of the body does not name the resource: it is missing."},
+			{"/orders", ``, "", "it is missing: the document is empty"},
+			{"/orders", `{"order":{"id":{}}}`, "", "it must be a string, a number or a boolean, and not empty, but is {}."},
+			{"/orders", large, "", "no more than 100 bytes"},
+			{"/orders", large, "k2", "With an Idempotency-Key, the body must have no more than 100 bytes"},
+			{"/limited", `{"order":{"id":1}}`, "", "no more than 10 bytes"},
+			{"/orders", `{"order":{"id":2}}`, "k", "another path, query or body, or another sender"},
+		} {
+			header := []string{"Idempotency-Key", c.key}
+			if c.key == "" {
+				header = nil
+			}
+			got := call(r, "POST", c.path, c.body, header...)
+			var problem struct{ Detail string }
+			if err := json.Unmarshal([]byte(got.body), &problem); err != nil || !strings.Contains(problem.Detail, c.want) {
+				w.Errorf("%s %s: %d %s, want %s", c.path, c.body, got.status, got.body, c.want)
+			}
+		}
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // LockHandler is [Middleware.Lock] for net/http. It goes inside the router, which must have set r.Pattern and what
-// r.PathValue returns, as http.ServeMux and chi do:
+// r.PathValue returns, as http.ServeMux and chi (v5.3 or newer) do:
 //
 //	mux.Handle("PUT /orders/{id}", m.LockHandler(update))
 //

@@ -46,6 +46,7 @@ func TestKeysOfPatterns(t *testing.T) {
 		mux.Handle("/query", with(w, m, ByQuery("id")).LockHandler(handler))
 		mux.Handle("/request/{id}", with(w, m, ByKey(func(r *http.Request) (string, error) { return core.Key("order", r.PathValue("id")), nil })).LockHandler(handler))
 		mux.Handle("/gin/{id}", with(w, m, ByKey(order)).LockHandler(handler))
+		mux.Handle("/wild/{path...}", with(w, m, ByParam("path")).LockHandler(handler))
 		mux.Handle("/no-key/{id}", middleware(w, w.locker).LockHandler(handler))
 		around := m.LockHandler(mux)
 		for _, c := range []struct {
@@ -69,6 +70,7 @@ func TestKeysOfPatterns(t *testing.T) {
 			{mux, "PUT /query", "400 key_missing"},
 			{mux, "PUT /request/1", core.Key("order", "1")},
 			{mux, "PUT /gin/1", "500 misconfigured"},
+			{mux, "PUT /wild/a", routeKey("/wild/{path...}", "a")},
 			{mux, "PUT /no-key/1", "500 misconfigured"},
 			{around, "PUT /orders/42", "500 misconfigured"},
 			{around, "GET /orders/42", "none"},

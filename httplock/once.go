@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -132,7 +133,7 @@ func (x *exchange) onceKey(values []string) (key string, ok bool) {
 		return "", false
 	}
 	if !x.body.whole {
-		return "", x.refuse(EventBodyTooLarge, clientError("With an Idempotency-Key, the body must be smaller."))
+		return "", x.refuse(EventBodyTooLarge, clientError(fmt.Sprintf("With an Idempotency-Key, the body must have no more than %d bytes.", x.m.bodyLimit)))
 	}
 	tenant, err := x.tenant()
 	if err != nil {

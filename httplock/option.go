@@ -108,7 +108,7 @@ func WithBusyStatus(status int) Option { return func(c *config) { c.busyStatus =
 // Retry-After are set; call r.Write(c.Writer) for replies that you do not replace.
 func WithReply(reply func(c *gin.Context, r Refusal)) Option {
 	return func(c *config) {
-		c.faults.Check(reply == nil, "reply is nil")
+		c.faults.Check(reply == nil, "WithReply: function is nil")
 		c.reply = reply
 	}
 }
@@ -117,7 +117,7 @@ func WithReply(reply func(c *gin.Context, r Refusal)) Option {
 // set; send refusal.Status, or call refusal.Write(w) for replies that you do not replace.
 func WithHTTPReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusal)) Option {
 	return func(c *config) {
-		c.faults.Check(reply == nil, "reply for net/http is nil")
+		c.faults.Check(reply == nil, "WithHTTPReply: function is nil")
 		c.httpReply = reply
 	}
 }
@@ -185,7 +185,7 @@ func (c *config) check(a *admission) {
 	f.Check(c.maxWaiters < 1, "max waiters is %d, must be at least 1 (not to wait at all: WithMaxWait(0))", c.maxWaiters)
 	f.Check(c.maxWaitersTotal < 1, "max waiters in total is %d, must be at least 1", c.maxWaitersTotal)
 	f.Check(c.maxBodies < 1, "max bodies is %d, must be at least 1", c.maxBodies)
-	f.Check(c.maxWaitersTotal != a.maxWaiters || c.maxBodies > 0 && c.maxBodies != cap(a.bodies), "max waiters in total and max bodies are set by New for all")
+	f.Check(c.maxWaitersTotal != a.maxWaiters || c.maxBodies > 0 && c.maxBodies != cap(a.bodies), "WithMaxWaitersTotal and WithMaxBodies are options of New, and not of With: all that With derives shares them")
 	f.Check(c.bodyLimit < 0, "body limit is %d bytes, must not be negative", c.bodyLimit)
 	f.Check(c.bodyTimeout <= 0, "body timeout is %v, must be positive", c.bodyTimeout)
 	f.Check(c.buffer < 0, "buffer is %d bytes, must not be negative", c.buffer)

@@ -22,11 +22,12 @@ type outcome struct {
 	body        []byte
 }
 
+// outcomeOf leaves out the headers that stood before the handler ran: whoever set them sets them again for a repetition, or
+// has a reason not to, as a middleware that compresses for those who accept that.
 func outcomeOf(fingerprint []byte, w *response, headers []string, limit int) outcome {
 	o := outcome{Fingerprint: fingerprint, Status: w.Status(), Header: http.Header{}, body: w.body}
 	for _, name := range headers {
-		values := w.Header().Values(name)
-		if values != nil && !slices.Equal(values, w.old.Values(name)) { // what is further out has its own for each answer
+		if values := w.Header().Values(name); values != nil && !slices.Equal(values, w.old.Values(name)) {
 			o.Header[http.CanonicalHeaderKey(name)] = values
 		}
 	}

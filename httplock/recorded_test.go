@@ -52,31 +52,6 @@ func TestAnswersThatBrokeOff(t *testing.T) {
 	})
 }
 
-// What a middleware further out sets belongs to one answer: a repetition that asks for no compression gets none.
-func TestReplayBehindCompression(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker)
-		r := gin.New()
-		r.Use(func(c *gin.Context) {
-			if c.GetHeader("Accept-Encoding") != "" {
-				hiding["gzip"](c)
-			}
-		})
-		r.POST("/orders", m.Once, text("ran"))
-		for _, accept := range []string{"gzip", "", "gzip"} {
-			var header []string
-			if accept != "" {
-				header = []string{"Accept-Encoding", accept}
-			}
-			got := call(r, "POST", "/orders", "", append(header, "Idempotency-Key", "k")...)
-			if encoding := got.header.Get("Content-Encoding"); encoding != accept {
-				w.Errorf("Content-Encoding %q, want %q", encoding, accept)
-			}
-			got.unzipped(w.T).ok(w, "ran")
-		}
-	})
-}
-
 // What a handler compresses itself is replayed as it is.
 func TestReplayOfWhatTheHandlerCompresses(t *testing.T) {
 	bubble(t, 1, func(w *world) {

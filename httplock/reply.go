@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strconv"
@@ -64,7 +65,7 @@ var refusals = map[core.EventKind]Refusal{
 	EventIdempotencyMissing:   {Status: http.StatusBadRequest, Title: "Idempotency-Key is missing", Detail: "This operation requires a request header Idempotency-Key."},
 	EventIdempotencyMalformed: {Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed", Detail: "Send one key of 1 to 255 visible ASCII characters, in double quotes."},
 	EventIdempotencyInFlight:  {Status: http.StatusConflict, RetryAfter: soon, Title: "A request with this Idempotency-Key is under way", Detail: "Try again to get its answer."},
-	EventIdempotencyMismatch:  {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request", Detail: "Use a new key for a new request."},
+	EventIdempotencyMismatch:  {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request", Detail: "That one had another path, query or body, or another sender. Repeat it as it was, or use a new key."},
 	EventIdempotencyOmitted:   {Status: http.StatusGone, Title: "Answer cannot be repeated", Detail: "The first request with this Idempotency-Key was carried out. Idempotent-Status has the status of its answer."},
 }
 
@@ -92,6 +93,10 @@ func (x *exchange) refuse(kind core.EventKind, err error) bool {
 	switch kind {
 	case EventBusy:
 		r.Status = x.m.busyStatus
+	case EventBodyTooLarge:
+		if r.Detail == "" {
+			r.Detail = fmt.Sprintf("It must have no more than %d bytes.", largest(err, x.m.bodyLimit))
+		}
 	case EventQueueFull:
 		r.RetryAfter = max(r.RetryAfter, x.m.maxWait) // by then all that wait have been answered
 	case EventIdempotencyInFlight:
@@ -103,6 +108,14 @@ func (x *exchange) refuse(kind core.EventKind, err error) bool {
 	}
 	x.host.refuse(x, r)
 	return false
+}
+
+// largest returns how large a body may be that was refused as too large: limit is ours.
+func largest(err error, limit int) int64 {
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok && e.Limit > 0 { // somebody else's
+		return e.Limit
+	}
+	return int64(limit)
 }
 
 // refuseKey refuses a request whose key cannot be made.

@@ -84,7 +84,7 @@ func (m *Middleware) enter(h host, w http.ResponseWriter, r *http.Request) *exch
 		h.proceed()
 		return nil
 	case x.route == "":
-		x.refuse(EventMisconfigured, fmt.Errorf("%w: the request has no pattern: the middleware is around the router, and must be inside", errRoute))
+		x.refuse(EventMisconfigured, fmt.Errorf("%w: the request has no pattern: put the middleware inside the router, around the handler of a route (with chi, of v5.3 or newer, by r.With and not by r.Use); other routers must set r.Pattern", errRoute))
 		return nil
 	case !m.admission.inside.Enter():
 		x.refuse(EventDraining, nil)

@@ -32,7 +32,8 @@ var (
 // is there already may be its own. With any other error the task may have been enqueued. To repeat the call is safe.
 //
 // The id of the task is made of its identity: the option asynq.TaskID is an error, and without effect if asynq.NewTask was
-// given it. With asynq.Unique a task that asynq takes for the same counts as enqueued. All other options of the task and of
+// given it. The key of the task ([WithKey]) is not made here: one of which none can be made is enqueued, and fails on a server
+// (EventUnfit). With asynq.Unique a task that asynq takes for the same counts as enqueued. All other options of the task and of
 // the call are asynq's. The package documentation says for how long a task counts as enqueued.
 func (r *Runner) Enqueue(ctx context.Context, client *asynq.Client, t *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	var f faults.List
@@ -96,10 +97,9 @@ func enqueueOnce(ctx context.Context, l *core.Locker, key string, call []core.Ca
 		}
 		return err
 	}, call...)
-	if errors.Is(err, core.ErrDone) {
-		before = err
-	}
 	switch {
+	case errors.Is(err, core.ErrDone): // which is about the record, not about the task
+		return nil, fmt.Errorf("queuelock: %w, as is recorded under %q", ErrEnqueued, key)
 	case info != nil && err != nil:
 		l.Logger().Warn("queuelock: a task was enqueued, and that could not be recorded: it may be enqueued again, and is not run again if it is completed", "queue", info.Queue, "id", info.ID, "err", err)
 		return info, nil

@@ -204,7 +204,7 @@ func TestEnqueueOncePerType(t *testing.T) {
 			if err := p.Enqueue(typ, 1); err != nil {
 				t.Error(err)
 			}
-			if err := p.Enqueue(typ, 1); !errors.Is(err, ErrEnqueued) {
+			if err := p.Enqueue(typ, 1); !errors.Is(err, ErrEnqueued) || strings.Contains(err.Error(), "completed") {
 				t.Error(err)
 			}
 		}

@@ -26,7 +26,7 @@ type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 
 // ByPayloadField takes the key from a field of a JSON payload, by the path to it: ByPayloadField("order",
 // "id") reads 42 from {"order":{"id":42}} and yields core.Key("order.id", "42"), which a call of [core.Locker.Do], a
-// route or a job can use as well. The field must be a string, a number or a boolean, and not empty; a number counts as it
+// route or a job can use as well. ByPayloadField("order.id") reads {"order.id":42}. The field must be a string, a number or a boolean, and not empty; a number counts as it
 // is written, so 42 and 42.0 are two keys, while 42 and "42" are one. A field that is there twice, also in another case, is an
 // error: of those who decode the payload some take the one and some the other. An empty path, or an empty name in it, is an
 // error of New.
@@ -117,7 +117,7 @@ func (p *policy) ownKey(ctx context.Context, t *asynq.Task) (string, error) {
 	if p.identity != nil && !ofTick(ctx) {
 		id, err := p.identity(ctx, t)
 		if err == nil && id == "" {
-			err = errors.New("is empty")
+			err = errors.New("it is empty")
 		}
 		if p.shared {
 			return core.Key("queue", "identity", "", id), err

@@ -106,7 +106,7 @@ func WithKey(key KeyFunc) TaskOption {
 func WithIdentity(identity KeyFunc) TaskOption { return withIdentity(identity, false) }
 
 // WithSharedIdentity is WithIdentity for tasks that are the same task if they have the same identity, whatever their
-// types.
+// types. Of the two options the last one counts.
 func WithSharedIdentity(identity KeyFunc) TaskOption { return withIdentity(identity, true) }
 
 func withIdentity(identity KeyFunc, shared bool) TaskOption {
@@ -129,7 +129,7 @@ const (
 	Skip
 )
 
-// WithConflict sets what becomes of a task whose key is held. Default Wait.
+// WithConflict sets what becomes of a task whose key ([WithKey]) is held; one without a key is in nobody's way. Default Wait.
 func WithConflict(c Conflict) TaskOption { return taskOption(func(p *policy) { p.conflict = c }) }
 
 // WithWait sets for how long a task waits in place at most for a key that is held. It gives way sooner where its server

@@ -13,13 +13,15 @@ import (
 // ErrAbsent matches the error of Of where there is no such field, or it is null, or the document is empty.
 var ErrAbsent = errors.New("is missing")
 
+var errAbsent = fmt.Errorf("it %w", ErrAbsent)
+
 // Of returns the field of the object to which path leads. It must be a string, a number or a boolean, and not empty; a
 // number is returned as it is written. A name that is there twice on the way, also in another case, is an error: of those
 // who decode the document some take the one and some the other.
 func Of(document []byte, path []string) (string, error) {
 	raw := json.RawMessage(document)
 	if len(bytes.TrimSpace(raw)) == 0 {
-		return "", ErrAbsent
+		return "", fmt.Errorf("it %w: the document is empty", ErrAbsent)
 	}
 	in := "the document"
 	for _, name := range path {
@@ -39,7 +41,7 @@ func Of(document []byte, path []string) (string, error) {
 	case float64, bool:
 		return string(raw), nil
 	}
-	return "", fmt.Errorf("must be a string, a number or a boolean, and not empty; it is %.40s", raw)
+	return "", fmt.Errorf("it must be a string, a number or a boolean, and not empty, but is %.40s", raw)
 }
 
 // member returns the value of the one member of an object, called in, that has the name.
@@ -66,11 +68,11 @@ func member(object json.RawMessage, in, name string) (value json.RawMessage, err
 	}
 	switch {
 	case value == nil:
-		return nil, ErrAbsent
+		return nil, errAbsent
 	case alike > 1:
 		return nil, fmt.Errorf("%q is there more than once, or in more than one way of writing it", name)
 	case string(value) == "null":
-		return nil, ErrAbsent
+		return nil, errAbsent
 	}
 	return value, nil
 }
