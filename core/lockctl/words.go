@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// identity is who holds a key, in a word or two.
+func identity(h *core.Holder) string {
+	switch {
+	case h.Shown != "":
+		return plain(h.Shown)
+	case h.Hint != "":
+		return plain(h.Hint)
+	}
+	return "-"
+}
+
+func tokenText(h *core.Holder) string {
+	if h.Token == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(h.Token, 10)
+}
+
+// oneLine is an error for a line, without the names of package and operation.
+func oneLine(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	for _, prefix := range []string{"lockkit: ", "scan: ", core.ErrUnavailable.Error() + ": "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return text
+}
+
+// isFinal reports whether an error of Scan ended it.
+func isFinal(err error) bool { return err != nil && !errors.Is(err, core.ErrUnavailable) }
+
+// addrOf names the server behind a client, without user and password.
+func addrOf(c redis.UniversalClient) string {
+	switch c := c.(type) {
+	case *redis.Client:
+		return c.Options().Addr
+	case *redis.ClusterClient:
+		return fmt.Sprintf("cluster %v", c.Options().Addrs)
+	}
+	return ""
+}
+
+// nodeList names nodes in a sentence: "node 1", "nodes 0 and 2".
+func nodeList(nodes []int) string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, strconv.Itoa(n))
+	}
+	switch len(names) {
+	case 0:
+		return "no node"
+	case 1:
+		return "node " + names[0]
+	}
+	last := len(names) - 1
+	return "nodes " + strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// holderJSON is a holder in JSON.
+type holderJSON struct {
+	Token   uint64     `json:"token,omitempty"` // below 2^53; missing while the nodes do not agree on it
+	Since   *time.Time `json:"since,omitempty"`
+	LeftMS  int64      `json:"left_ms"`
+	Shown   string     `json:"shown,omitempty"`
+	Hint    string     `json:"hint,omitempty"`
+	Attempt string     `json:"attempt"`
+}
+
+func newHolderJSON(h *core.Holder) *holderJSON {
+	if h == nil {
+		return nil
+	}
+	j := &holderJSON{Token: h.Token, LeftMS: h.Left.Milliseconds(), Shown: h.Shown, Hint: h.Hint, Attempt: h.Attempt}
+	if !h.Since.IsZero() {
+		since := h.Since.UTC()
+		j.Since = &since
+	}
+	return j
+}
