@@ -73,7 +73,7 @@ type Record struct {
 // itself whose release could not be confirmed. With any other error it is 0.
 type OpError struct {
 	Op         OpKind
-	Key        string
+	Key        string        // empty of OpReady
 	Err        error         // the sentinel, or the context's error
 	Ended      error         // the context's error and cause, where its deadline ended the wait and Err is a sentinel
 	Reason     LossReason    // with ErrLost
@@ -86,7 +86,11 @@ type OpError struct {
 
 func (e *OpError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "lockkit: %s %q: %s", e.Op, e.Key, e.summary())
+	fmt.Fprintf(&b, "lockkit: %s", e.Op)
+	if e.Key != "" {
+		fmt.Fprintf(&b, " %q", e.Key)
+	}
+	fmt.Fprintf(&b, ": %s", e.summary())
 	sep := ": "
 	for _, n := range e.Nodes {
 		if n.Verdict != VerdictPending {
@@ -122,7 +126,11 @@ func (e *OpError) summary() string {
 
 // LogValue makes a group of e for package slog. The key is hashed, as in all that this package logs.
 func (e *OpError) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String("op", e.Op.String()), slog.String("key_hash", keyHash(e.Key)), slog.String("err", e.summary())}
+	attrs := []slog.Attr{slog.String("op", e.Op.String())}
+	if e.Key != "" {
+		attrs = append(attrs, slog.String("key_hash", keyHash(e.Key)))
+	}
+	attrs = append(attrs, slog.String("err", e.summary()))
 	for _, n := range e.Nodes {
 		if n.Verdict != VerdictPending {
 			attrs = append(attrs, slog.String(nodeName(n.Node, ""), n.said()))

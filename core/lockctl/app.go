@@ -53,7 +53,7 @@ func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error 
 
 func (a *app) commands() []*cli.Command {
 	commands := []*cli.Command{
-		a.ls(), a.show(), a.watch(), a.leaks(), a.bench(), a.provision(),
+		a.doctor(), a.ls(), a.show(), a.watch(), a.leaks(), a.bench(), a.ready(), a.provision(),
 	}
 	for _, c := range commands {
 		c.OnUsageError = onUsageError
@@ -121,8 +121,8 @@ func (a *app) options(cmd *cli.Command) []core.Option {
 	return opts
 }
 
-// open makes a Locker on the nodes. opts come after the fleet's.
-func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
+// clients makes a fleet without a Locker.
+func (a *app) clients(cmd *cli.Command) (*fleet, error) {
 	if o := cmd.String("output"); o != "table" && o != "json" {
 		return nil, usagef("-o is table or json")
 	}
@@ -130,12 +130,20 @@ func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts = append(a.options(cmd), opts...)
-	f := &fleet{}
-	if f.clients, err = a.dial(urls, opts...); err != nil {
+	clients, err := a.dial(urls, a.options(cmd)...)
+	return &fleet{clients: clients}, err
+}
+
+// openAsServices makes a Locker on the nodes, as the services do.
+func (a *app) openAsServices(cmd *cli.Command) (*fleet, error) { return a.open(cmd) }
+
+// open makes a Locker on the nodes. opts come after those of the services.
+func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
+	f, err := a.clients(cmd)
+	if err != nil {
 		return nil, err
 	}
-	if f.Locker, err = core.New(f.clients, opts...); err != nil {
+	if f.Locker, err = core.New(f.clients, append(a.options(cmd), opts...)...); err != nil {
 		f.closeClients()
 		return nil, fmt.Errorf("%w (doctor looks at nodes one by one)", err)
 	}
@@ -150,7 +158,9 @@ func (a *app) look(cmd *cli.Command) (*fleet, error) {
 func (f *fleet) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) //nolint:forbidigo // the command's own may have ended
 	defer cancel()
-	f.Close(ctx) // what is left then ends with the process
+	if f.Locker != nil {
+		f.Close(ctx) // what is left then ends with the process
+	}
 	f.closeClients()
 }
 
