@@ -16,7 +16,8 @@ import (
 
 // Scan yields what is stored under the key prefix, node by node: with pattern "" everything, with any other the locks and
 // the queues of waiters whose key, as the user knows it, matches that glob of Redis (*, ?, [a-z]; \ takes the meaning from
-// the next character). A pattern without *, ? and [ names one key, which is read without a scan. Scan changes nothing.
+// the next character). A pattern without *, ? and [ names one key,
+// which is read without a scan, from all nodes at once. Scan changes nothing.
 // Close waits for a step under way, and not for the loop.
 //
 // It is for people and tools: SCAN reads all names of the server's database, ours or not, in steps of 512, and each step
@@ -43,14 +44,16 @@ func (l *Locker) Scan(ctx context.Context, pattern string) iter.Seq2[Found, erro
 			yield(Found{}, err)
 			return
 		}
-		for _, n := range l.e.nodes {
-			s := scan{l: l, ctx: ctx, n: n, yield: yield}
-			if pattern != "" && single {
-				s.one(key)
-			} else {
-				s.all(l.e.keys.patterns(pattern))
-			}
-			if s.over {
+		scans := make([]scan, len(l.e.nodes))
+		for i, n := range l.e.nodes {
+			scans[i] = scan{l: l, ctx: ctx, n: n, yield: yield}
+		}
+		if pattern != "" && single {
+			scanKey(scans, key)
+			return
+		}
+		for i := range scans {
+			if scans[i].all(l.e.keys.patterns(pattern)); scans[i].over {
 				return
 			}
 		}
@@ -71,22 +74,38 @@ type scan struct {
 	over  bool // the loop has ended
 }
 
-// one reads what there is of a key.
-func (s *scan) one(key string) {
-	keys := s.l.e.keys
-	resource := keys.resource(key)
-	queue := keys.tags[keys.bucket(key)] + "w:" + key
-	server, err := scanned(s, func(ctx context.Context) (redis.UniversalClient, error) {
-		if s.n.cluster != nil {
-			return s.n.cluster.MasterForKey(ctx, resource)
-		}
-		return s.n.client, nil
-	})
-	if err != nil {
-		s.failed(err)
-		return
+// scanKey reads what there is of a key, from all nodes at once, so that they tell of the same moment.
+func scanKey(scans []scan, key string) {
+	found, errs := make([][]Found, len(scans)), make([]error, len(scans))
+	var all sync.WaitGroup
+	for i := range scans {
+		all.Go(func() { found[i], errs[i] = scans[i].one(key) })
 	}
-	s.tell(server, []string{resource, queue})
+	all.Wait() // for the node timeout at most
+	for i := range scans {
+		if errs[i] != nil {
+			scans[i].failed(errs[i])
+		}
+		if scans[i].over || !scans[i].yielded(found[i]) {
+			return
+		}
+	}
+}
+
+// one reads what there is of a key.
+func (s *scan) one(key string) ([]Found, error) {
+	return scanned(s, func(ctx context.Context) ([]Found, error) {
+		keys, server := s.l.e.keys, s.n.client
+		resource := keys.resource(key)
+		if s.n.cluster != nil {
+			master, err := s.n.cluster.MasterForKey(ctx, resource)
+			if err != nil {
+				return nil, err
+			}
+			server = master
+		}
+		return s.read(ctx, server, []string{resource, keys.tags[keys.bucket(key)] + "w:" + key})
+	})
 }
 
 // all reads what matches, of each server.
@@ -163,6 +182,11 @@ func (s *scan) tell(server redis.UniversalClient, names []string) bool {
 		s.failed(s.on(server, err))
 		return false
 	}
+	return s.yielded(found)
+}
+
+// yielded yields what was found, and reports whether the loop goes on.
+func (s *scan) yielded(found []Found) bool {
 	for _, f := range found {
 		if !s.yield(f, nil) {
 			s.over = true

@@ -47,8 +47,12 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return a.exit(root.Run(ctx, append([]string{"lockctl"}, args...)))
 }
 
-func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
-	return usagef("%w; see lockctl %s --help", err, strings.TrimPrefix(cmd.Name, "lockctl"))
+func onUsageError(_ context.Context, cmd *cli.Command, err error, sub bool) error {
+	name := "lockctl"
+	if sub {
+		name += " " + cmd.Name
+	}
+	return usagef("%w; see %s --help", err, name)
 }
 
 func (a *app) commands() []*cli.Command {
@@ -195,6 +199,8 @@ func (a *app) with(ctx context.Context, cmd *cli.Command, open func(*cli.Command
 func key(cmd *cli.Command) (string, error) {
 	args := cmd.Args().Slice()
 	switch {
+	case len(args) == 1 && args[0] == "":
+		return "", usagef("the key is empty: is a variable of the shell not set?")
 	case cmd.Bool("parts") && len(args) > 0:
 		return core.Key(args...), nil
 	case len(args) == 1:

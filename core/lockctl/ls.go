@@ -159,7 +159,7 @@ func (a *app) tellSilent(f *fleet, silent map[int]error) error {
 		return nil
 	}
 	for _, n := range f.silentJSON(silent) {
-		fmt.Fprintf(a.stderr, "lockctl: not read: %s\n", n.Error)
+		fmt.Fprintf(a.stderr, "lockctl: not read: %s: %s\n", nodeName(n.Node, n.Addr), n.Error)
 	}
 	if len(silent) == len(f.clients) {
 		return fmt.Errorf("%w; lockctl doctor says what is wrong", errNobody)
@@ -172,7 +172,7 @@ var errNobody = errors.New("no node has answered")
 func (f *fleet) silentJSON(silent map[int]error) (list []nodeJSON) {
 	for i := range f.clients {
 		if err := silent[i]; err != nil {
-			list = append(list, nodeJSON{Node: i, Addr: f.addr(i), Error: oneLine(err)})
+			list = append(list, nodeJSON{Node: i, Addr: f.addr(i), Error: own(err, nodeName(i, f.addr(i)))})
 		}
 	}
 	return list

@@ -61,8 +61,11 @@ func brief(d time.Duration) string {
 		return d.Round(100 * time.Millisecond).String()
 	case d < 48*time.Hour:
 		text := d.Round(time.Second).String()
-		if strings.HasSuffix(text, "m0s") {
-			text = strings.TrimSuffix(text, "0s")
+		if short, ok := strings.CutSuffix(text, "m0s"); ok {
+			text = short + "m"
+		}
+		if short, ok := strings.CutSuffix(text, "h0m"); ok {
+			text = short + "h"
 		}
 		return text
 	}

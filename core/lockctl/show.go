@@ -104,7 +104,7 @@ func (s *keyState) json() showJSON {
 			k.TTLMS = -1
 		}
 		if n.Err != nil {
-			k.Error = oneLine(n.Err)
+			k.Error = own(n.Err, nodeName(n.Node, n.Addr))
 		}
 		j.Nodes = append(j.Nodes, k)
 	}
@@ -209,7 +209,7 @@ func (s *keyState) sentence() string {
 func (s *keyState) says(n *onNode) string {
 	switch {
 	case n.Err != nil:
-		return oneLine(n.Err)
+		return own(n.Err, nodeName(n.Node, n.Addr))
 	case n.Holder != nil && s.Holder != nil && n.Holder.Attempt == s.Holder.Attempt:
 		return "held"
 	case n.Holder != nil:

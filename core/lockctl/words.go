@@ -39,6 +39,17 @@ func oneLine(err error) string {
 	return text
 }
 
+// own is an error of a node, without the node's name.
+func own(err error, name string) string { return strings.TrimPrefix(oneLine(err), name+": ") }
+
+// nodeName is how core names a node in errors.
+func nodeName(index int, addr string) string {
+	if addr == "" {
+		return fmt.Sprintf("node %d", index)
+	}
+	return fmt.Sprintf("node %d (%s)", index, addr)
+}
+
 // isFinal reports whether an error of Scan ended it.
 func isFinal(err error) bool { return err != nil && !errors.Is(err, core.ErrUnavailable) }
 
