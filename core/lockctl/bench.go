@@ -33,7 +33,10 @@ func (a *app) bench() *cli.Command {
 			b := &bencher{a: a, cmd: cmd, keys: "lockctl-bench:" + rand.Text() + ":", parallel: parallel}
 			result, err := b.run(ctx, d)
 			if err != nil {
-				return errors.Join(err, b.clean(ctx))
+				if left := b.clean(ctx); !errors.Is(err, core.ErrUnavailable) { // which says enough
+					err = errors.Join(err, left)
+				}
+				return err
 			}
 			if asJSON(cmd) {
 				err = a.json(result)
