@@ -114,9 +114,6 @@ func (x *examination) within(f func(context.Context) error) error {
 	if timeUp(err) {
 		err = errNodeTimeout
 	}
-	if !answered(err) {
-		x.silent = err
-	}
 	return err
 }
 
@@ -127,7 +124,15 @@ func (onceAny) NoRetry() bool { return true }
 
 // ask sends a command. Its value is to be read only where the error is nil.
 func (x *examination) ask(cmd redis.Cmder) error {
-	return x.within(func(ctx context.Context) error { return x.client.Process(ctx, onceAny{cmd}) })
+	return x.heard(x.within(func(ctx context.Context) error { return x.client.Process(ctx, onceAny{cmd}) }))
+}
+
+// heard notes that a server has left a request unanswered.
+func (x *examination) heard(err error) error {
+	if !answered(err) {
+		x.silent = err
+	}
+	return err
 }
 
 // run finds out all that the server tells.
@@ -153,7 +158,7 @@ func (x *examination) run() {
 
 func (x *examination) identify() error {
 	cmd := redis.NewStringCmd(x.ctx, "info")
-	err := x.within(func(ctx context.Context) error { return x.client.Process(ctx, once{cmd}) })
+	err := x.heard(x.within(func(ctx context.Context) error { return x.client.Process(ctx, once{cmd}) }))
 	if err != nil {
 		return err
 	}
@@ -278,7 +283,7 @@ func (x *examination) tryRights() {
 	}
 }
 
-// subscribe tries to listen.
+// subscribe tries to listen. It takes a connection of its own, so its silence says nothing.
 func (x *examination) subscribe(channel string) error {
 	return x.within(func(ctx context.Context) (err error) {
 		listen := x.client.Subscribe
