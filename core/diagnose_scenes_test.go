@@ -107,7 +107,7 @@ func TestDiagnose(t *testing.T) {
 		"replicas, and no guard": {breaks: info("connected_slaves:0", "connected_slaves:1"), opts: unguarded, want: risk(CodeUnguarded)},
 		"a replica stays behind": {breaks: info("connected_slaves:0", "connected_slaves:2\r\nslave0:ip=::1,state=online,offset=1,lag=0\r\nslave1:ip=::1,lag=30"), opts: []Option{WithReplicaLag(time.Second)}, want: warning(CodeReplicaBehind), says: []string{"30s"}},
 		"a slow node":            {breaks: node(func(n *testutil.Node) { n.Slow(600 * time.Millisecond) }), want: warning(CodeSlow), says: []string{"SLOWLOG"}},
-		"a slow node's clock":    {breaks: node(func(n *testutil.Node) { n.Slow(600 * time.Millisecond); n.StepClock(400 * time.Millisecond) }), want: warning(CodeSlow)},
+		"a slow node's clock":    {breaks: node(func(n *testutil.Node) { n.Slow(600 * time.Millisecond); n.StepClock(200 * time.Millisecond) }), want: warning(CodeSlow)},
 		"two faults of one node": {breaks: func(w *world, c []redis.UniversalClient) {
 			w.nodes[1].SetEvictionPolicy("allkeys-lru", 1)
 			w.nodes[1].SetVersion("5.0.0")
