@@ -109,8 +109,8 @@ type RightsFacts struct {
 	Known     bool     // it was tried
 	Essential []string // commands that are denied and that nothing works without
 	ToWait    []string // commands that are denied and without which those who wait for a key poll
-	Key       bool     // it is the keys under the prefix that are denied, at least for some of these,
-	Channel   bool     // or the channels
+	Key       bool     // the keys under the prefix are denied: then it may not be known what else is
+	Channel   bool     // the channels are
 }
 
 // CostFacts are what requests take, from here.

@@ -3,7 +3,6 @@ package core
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -114,9 +113,6 @@ func (x *examination) within(f func(context.Context) error) error {
 	if timeUp(err) {
 		err = errNodeTimeout
 	}
-	if !answered(err) {
-		x.silent = err
-	}
 	return err
 }
 
@@ -127,7 +123,15 @@ func (onceAny) NoRetry() bool { return true }
 
 // ask sends a command. Its value is to be read only where the error is nil.
 func (x *examination) ask(cmd redis.Cmder) error {
-	return x.within(func(ctx context.Context) error { return x.client.Process(ctx, onceAny{cmd}) })
+	return x.heard(x.within(func(ctx context.Context) error { return x.client.Process(ctx, onceAny{cmd}) }))
+}
+
+// heard notes that a server has left a request unanswered.
+func (x *examination) heard(err error) error {
+	if !answered(err) {
+		x.silent = err
+	}
+	return err
 }
 
 // run finds out all that the server tells.
@@ -153,7 +157,7 @@ func (x *examination) run() {
 
 func (x *examination) identify() error {
 	cmd := redis.NewStringCmd(x.ctx, "info")
-	err := x.within(func(ctx context.Context) error { return x.client.Process(ctx, once{cmd}) })
+	err := x.heard(x.within(func(ctx context.Context) error { return x.client.Process(ctx, once{cmd}) }))
 	if err != nil {
 		return err
 	}
@@ -238,67 +242,6 @@ func (x *examination) configuration() {
 	}
 }
 
-// tryRights tries all that lockkit calls. A replica takes no writes, but says what it would deny.
-func (x *examination) tryRights() {
-	publish, bucket := "publish", x.buckets[0]
-	if x.asCluster {
-		publish = "spublish"
-	}
-	lacks := func(command string) { x.Rights.Essential = append(x.Rights.Essential, command) }
-	if !x.id.told {
-		lacks("info")
-	}
-	args := append(probeScript.args(2, x.keys.probe(bucket)), publish, x.keys.channel(bucket, ""))
-	cmd := redis.NewStringCmd(x.ctx, probeScript.inFull(args)...)
-	err := x.ask(cmd)
-	if mayNot(err) {
-		lacks("eval")
-		cmd = redis.NewStringCmd(x.ctx, args...)
-		err = x.ask(cmd)
-	}
-	if mayNot(err) {
-		lacks("evalsha")
-	}
-	if err == nil {
-		denied := parseRights(cmd.Val())
-		x.Rights.Essential = append(x.Rights.Essential, denied.essential...)
-		x.Rights.ToWait, x.Rights.Key, x.Rights.Channel = denied.waiting, denied.key, denied.channel
-	}
-	x.Rights.Known = err == nil || answered(err) && len(x.Rights.Essential) > 0
-	if !x.Rights.Known {
-		return
-	}
-	subscribe := "subscribe"
-	if x.asCluster {
-		subscribe = "ssubscribe"
-	}
-	if err := x.subscribe(x.keys.channel(bucket, "")); mayNot(err) {
-		x.Rights.ToWait = append(x.Rights.ToWait, subscribe)
-		x.Rights.Channel = x.Rights.Channel || strings.Contains(err.Error(), "channel")
-	}
-}
-
-// subscribe tries to listen.
-func (x *examination) subscribe(channel string) error {
-	return x.within(func(ctx context.Context) (err error) {
-		listen := x.client.Subscribe
-		if x.asCluster {
-			listen = x.client.SSubscribe
-		}
-		pubsub := listen(ctx)
-		defer func() { err = errors.Join(err, pubsub.Close()) }()
-		if x.asCluster {
-			err = pubsub.SSubscribe(ctx, channel)
-		} else {
-			err = pubsub.Subscribe(ctx, channel)
-		}
-		if err == nil {
-			_, err = pubsub.ReceiveTimeout(notAnew, x.p.nodeTimeout)
-		}
-		return err
-	})
-}
-
 // lookAtGuard reads the guard records.
 func (x *examination) lookAtGuard() {
 	if !x.p.guarded {
@@ -378,18 +321,5 @@ func (x *examination) timeScript() {
 	}
 	if least >= 0 && x.Clock.Known {
 		x.Cost.Script = max(0, least-2*x.Clock.Within)
-	}
-}
-
-// refused notes why the server does not take what every lock is.
-func (x *examination) refused(err error) {
-	switch {
-	case !answered(err):
-	case mayNot(err):
-		if says(err, "NOPERM") && !slices.Contains(x.Rights.Essential, "evalsha") && strings.Contains(err.Error(), "evalsha") {
-			x.Rights.Essential = append(x.Rights.Essential, "evalsha")
-		}
-	default:
-		x.refusal = err
 	}
 }

@@ -139,14 +139,18 @@ func lacksRights(d *diagnosis, n *NodeDiagnosis) (what, mend string) {
 	if !n.id.told && !d.p.guarded {
 		denied = slices.DeleteFunc(slices.Clone(denied), func(c string) bool { return c == "info" }) // tellsNothing
 	}
-	if len(denied) == 0 {
+	named := slices.Clone(denied)
+	if n.Rights.Key {
+		named = append(named, "the keys "+d.p.prefix+"*")
+	}
+	if len(named) == 0 {
 		return "", ""
 	}
-	return fmt.Sprintf("denies its user %s what nothing works without: %s", n.user(), strings.Join(denied, ", ")), d.grant(n, denied)
+	return fmt.Sprintf("denies its user %s what nothing works without: %s", n.user(), strings.Join(named, ", ")), d.grant(n, denied)
 }
 
 func lacksRightsToWait(d *diagnosis, n *NodeDiagnosis) (what, mend string) {
-	if len(n.Rights.ToWait) == 0 || len(n.Rights.Essential) > 0 { // one line that mends all
+	if len(n.Rights.ToWait) == 0 || len(n.Rights.Essential) > 0 || n.Rights.Key { // one line that mends all
 		return "", ""
 	}
 	return fmt.Sprintf("denies its user %s %s: locks work, and those who wait for a key find out later that it is free", n.user(), strings.Join(n.Rights.ToWait, ", ")),

@@ -165,6 +165,6 @@ func firstReplica(d *diagnosis) (what, mend string) {
 	}) {
 		return "", ""
 	}
-	return fmt.Sprintf("the first replica that is attached to a node, be it redis-cli --rdb for a backup, starts a new replication history, and the node does not vote for the max TTL of %v", d.p.maxTTL),
+	return fmt.Sprintf("the first replica that is attached to a node, be it redis-cli --rdb for a backup, starts a new replication history, and then the node does not vote for %v", max(d.longest(), d.p.maxTTL)+d.p.lag),
 		"attach replicas, and take backups, one node after the other"
 }

@@ -23,8 +23,8 @@ var layers = [][]string{
 		"attempt", "call", "complete", "end", "engine", "extend", "handon", "healthcheck", "lease", "nodestate", "record", "release", "renewal", "spread", "watchdog",
 	},
 	{ // what is called
-		"acquire", "close", "diagnose", "diagnose_facts", "diagnose_rules", "diagnose_safety", "dial", "do", "doc", "found", "inspect", "locker", "option", "pause",
-		"provision", "ready", "scan", "try",
+		"acquire", "close", "diagnose", "diagnose_facts", "diagnose_rights", "diagnose_rules", "diagnose_safety", "dial", "do", "doc", "found", "inspect", "locker",
+		"option", "pause", "provision", "ready", "scan", "try",
 	},
 }
 
