@@ -81,19 +81,20 @@ func operations(t *testing.T, server *testutil.Server) error {
 	if _, err := client.ACLWhoAmI(t.Context()).Result(); err != nil { // else the name that the client was given is shown
 		return err
 	}
-	keys, _, err := client.Scan(t.Context(), 0, "lockkit:*", 10).Result()
-	if err != nil || len(keys) == 0 {
-		return fmt.Errorf("keys %v, %w", keys, err)
+	l, err := New([]redis.UniversalClient{client}, WithRestartGuard(true), unhurried, quietly)
+	if err != nil {
+		return err
 	}
-	for _, key := range keys {
-		for _, cmd := range []string{"TYPE", "PTTL"} {
-			if err := client.Do(t.Context(), cmd, key).Err(); err != nil {
-				return err
-			}
+	defer l.Close(over())
+	kinds := map[FoundKind]bool{}
+	for f, err := range l.Scan(t.Context(), "") {
+		if err != nil || f.Bytes == 0 || f.State.Err != nil || f.Kind == FoundGuard && f.MaxTTL == 0 {
+			return fmt.Errorf("%+v, %w", f, err)
 		}
-		if err := client.MemoryUsage(t.Context(), key).Err(); err != nil {
-			return err
-		}
+		kinds[f.Kind] = true
+	}
+	if !kinds[FoundLock] || !kinds[FoundGuard] {
+		return fmt.Errorf("found %v", kinds)
 	}
 	return nil
 }

@@ -71,13 +71,22 @@ func (h *health) askLongest(ctx context.Context, n *node) {
 		if n.client.Process(ctx, onceSlice{cmd}) != nil || len(cmd.Val()) != 1 {
 			return
 		}
-		text, _ := cmd.Val()[0].(string)
-		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms <= slack.Milliseconds() {
-			if longest := time.Duration(ms) * time.Millisecond; h.e.learn(longest, h.p) {
-				h.p.tellLongest(longest, n)
-			}
+		if longest := longestOf(cmd.Val()); longest > 0 && h.e.learn(longest, h.p) {
+			h.p.tellLongest(longest, n)
 		}
 	}
+}
+
+// longestOf is the longest lease in use that a guard record knows of, given its field m; 0 if it does not.
+func longestOf(fields []any) time.Duration {
+	if len(fields) != 1 {
+		return 0
+	}
+	text, _ := fields[0].(string)
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && 0 < ms && ms <= slack.Milliseconds() {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return 0
 }
 
 // identify asks a server who it is.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -286,7 +285,8 @@ type scanRequest struct {
 	found Found
 	ttl   *redis.IntCmd
 	bytes *redis.IntCmd
-	text  *redis.StringCmd // of a lock, or a field of the guard record
+	text  *redis.StringCmd // of a lock
+	guard *redis.SliceCmd  // fields of the guard record
 	count *redis.IntCmd    // of those who wait
 }
 
@@ -306,8 +306,8 @@ func (r *scanRequest) add(ctx context.Context, p redis.Pipeliner) error {
 		r.count = redis.NewIntCmd(ctx, "zcard", name)
 		errs = append(errs, p.Process(ctx, r.count))
 	case FoundGuard:
-		r.text = redis.NewStringCmd(ctx, "hget", name, "m")
-		errs = append(errs, p.Process(ctx, once{r.text}))
+		r.guard = redis.NewSliceCmd(ctx, "hmget", name, "m") // for which services have the right
+		errs = append(errs, p.Process(ctx, r.guard))
 	case FoundTombstone, FoundProbe, FoundForeign: // there is no more to know
 	}
 	return errors.Join(append(errs, p.Process(ctx, r.ttl), p.Process(ctx, r.bytes))...)
@@ -342,9 +342,10 @@ func (r *scanRequest) result(clock time.Time) (there bool, err error) {
 		}
 		f.Waiters = int(r.count.Val())
 	case FoundGuard:
-		if ms, err := strconv.ParseInt(r.text.Val(), 10, 64); err == nil && 0 < ms && ms <= slack.Milliseconds() {
-			f.MaxTTL = time.Duration(ms) * time.Millisecond
+		if err := r.guard.Err(); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return false, err
 		}
+		f.MaxTTL = longestOf(r.guard.Val())
 	case FoundTombstone, FoundProbe, FoundForeign:
 	}
 	return true, nil
