@@ -82,6 +82,8 @@ func TestScan(t *testing.T) {
 		w.exec(0, "SET", "lockkit:{1}r:order:1", "x") // no bucket of a plain server
 		w.exec(0, "SET", "lockkit:{0}r:", "x")
 		w.exec(0, "SET", "lockkit:{0}y:order", "x")
+		long := "lockkit:{0}r:" + strings.Repeat("k", maxKeyLen+1)
+		w.exec(0, "SET", long, "x")
 		w.exec(0, "SET", "other:{0}r:order:1", "x")
 		w.exec(0, "HSET", "lockkit:{0}p", "p", "1")
 		w.exec(0, "SET", "lockkit:{0}r:order:bad", "not ours")
@@ -103,7 +105,7 @@ func TestScan(t *testing.T) {
 		wantNames(t, named(found, 0), append(tombstones, "guard lockkit:{0}g", "probe lockkit:{0}p",
 			"lock lockkit:{0}r:order:1", "lock lockkit:{0}r:order:2", "lock lockkit:{0}r:order:3", "lock lockkit:{0}r:order:bad", "lock lockkit:{0}r:order:list",
 			"waiters lockkit:{0}w:order:1", "waiters lockkit:{0}w:order:list",
-			"foreign lockkit:mine", "foreign lockkit:{1}r:order:1", "foreign lockkit:{0}r:", "foreign lockkit:{0}y:order")...)
+			"foreign lockkit:mine", "foreign lockkit:{1}r:order:1", "foreign lockkit:{0}r:", "foreign lockkit:{0}y:order", "foreign "+long)...)
 		facts := map[string]Found{}
 		for _, f := range found {
 			if f.Node == 0 {
@@ -218,15 +220,23 @@ func TestScanPattern(t *testing.T) {
 
 // A key that is named is not searched for.
 func TestScanOfOneKeyDoesNotScan(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
+	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		w.holds(p, "k*")
-		if found := w.scan(p, `k\*`); len(found) != 1 || found[0].State.Holder == nil {
+		if found := w.scan(p, `k\*`); len(found) != 3 || found[0].State.Holder == nil {
 			t.Errorf("%+v", found)
 		}
 		if n := w.nodes[0].Calls()["SCAN"]; n != 0 {
 			t.Errorf("%d times SCAN", n)
 		}
+		w.nodes[0].Hang()
+		w.nodes[2].Hang()
+		since := time.Now()
+		if found, errs := scanAll(t.Context(), p.Locker, `k\*`); len(found) != 1 || len(errs) != 2 || time.Since(since) > p.p.nodeTimeout {
+			t.Errorf("with two that hang: %+v, %v after %v", found, errs, time.Since(since))
+		}
+		w.nodes[0].Up()
+		w.nodes[2].Up()
 		for _, err := range p.Scan(t.Context(), strings.Repeat("k", maxKeyLen+1)) {
 			wantErr(t, err, ErrInvalidKey)
 		}
@@ -416,6 +426,22 @@ func TestScanInACluster(t *testing.T) {
 	}
 	odd := "}r:order:1"
 	if _, err := l.TryAcquire(t.Context(), odd); err != nil {
+		t.Fatal(err)
+	}
+	other := l.e.keys.tags[(l.e.keys.bucket("order:7")+1)%clusterBuckets] + "r:order:7" // where nobody looks for it
+	if err := c.Client().Set(t.Context(), other, "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	misplaced, _ := scanAll(t.Context(), l, "order:*")
+	for _, f := range misplaced {
+		if f.RedisKey == other && f.Kind != FoundForeign {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(misplaced) != len(names)+1 {
+		t.Errorf("found %d", len(misplaced))
+	}
+	if err := c.Client().Del(t.Context(), other).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for pattern, want := range map[string][]string{

@@ -60,7 +60,7 @@ func (a *app) commands() []*cli.Command {
 		a.doctor(), a.ls(), a.show(), a.watch(), a.leaks(), a.bench(), a.ready(), a.provision(),
 	}
 	for _, c := range commands {
-		c.OnUsageError = onUsageError
+		c.OnUsageError, c.DisableSliceFlagSeparator = onUsageError, true // which they do not have from the root
 	}
 	return commands
 }

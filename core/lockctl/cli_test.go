@@ -69,6 +69,27 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+// A comma in a password parts no URLs that are given one by one.
+func TestNodesByOption(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"LOCKKIT_NODES": "redis://127.0.0.1:3"}
+	got := ctl(t, env, "doctor", "-o", "json", "--node", "redis://:topsecret,too@127.0.0.1:1", "--node", "127.0.0.1:2")
+	nodes := decoded[doctorJSON](t, got.out).Nodes
+	if len(nodes) != 2 || nodes[0].Addr != "127.0.0.1:1" || nodes[1].Addr != "127.0.0.1:2" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A risk is as good a reason for the exit status as a fault.
+func TestDoctorOnARisk(t *testing.T) {
+	t.Parallel()
+	server := testutil.NewServers(t, 1)[0] // which keeps nothing, alone and without the restart guard
+	got := ctl(t, nil, "doctor", "--node", "redis://"+server.Addr())
+	if got.code != exitWrong || got.err != "" || !strings.Contains(got.out, "RISK ") || strings.Contains(got.out, "FAULT") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"LOCKKIT_NODES": "redis://:topsecret@host:6379"}

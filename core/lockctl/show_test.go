@@ -48,6 +48,11 @@ func TestShowParts(t *testing.T) {
 		if out := d.well("-o", "json", "show", "--", "-weird"); !strings.Contains(out, `"-weird"`) {
 			t.Error(out)
 		}
+		for _, word := range []string{"help", "h", "ls"} {
+			if out := d.well("show", word); !strings.HasPrefix(out, word+" is free.") {
+				t.Error(out)
+			}
+		}
 		if out := d.well("show", "a \x1b[31mkey"); !strings.HasPrefix(out, `"a \x1b[31mkey" is free.`) {
 			t.Error(out)
 		}
@@ -107,6 +112,12 @@ func TestShowDisagreement(t *testing.T) {
 				d.change(i, "k", func(r *testutil.Resource) { r.Counter = int64(100 + i) })
 			}
 		}, exitWell, []string{"k is held.", "do not agree on the fencing token (100, 101, 102)"}},
+		"leases of unequal length": {func(d *desk) {
+			held(d)
+			for i := range d.nodes {
+				d.change(i, "k", func(r *testutil.Resource) { r.Expiry = time.Now().UnixMilli() + int64(1+i)*1000 - 1 })
+			}
+		}, exitWell, []string{"left   2s, if nothing more"}},
 		"a record on one": {func(d *desk) {
 			d.release(d.acquire(d.service(), "k"))
 			d.change(0, "k", func(r *testutil.Resource) {
