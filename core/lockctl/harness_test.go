@@ -95,7 +95,7 @@ func (d *desk) release(lease *core.Lease) {
 func (d *desk) waiting(key string) {
 	for i := range d.nodes {
 		d.exec(i, "ZADD", "lockkit:{0}w:"+key, 1, "P lockkit:{0}c:process name")
-		d.exec(i, "PEXPIRE", "lockkit:{0}w:"+key, 10_000)
+		d.exec(i, "PEXPIRE", "lockkit:{0}w:"+key, 60_000)
 	}
 }
 

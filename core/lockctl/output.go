@@ -57,7 +57,7 @@ func brief(d time.Duration) string {
 		return d.Round(time.Microsecond).String()
 	case d < time.Second:
 		return d.Round(100 * time.Microsecond).String()
-	case d < time.Minute:
+	case d < time.Minute-50*time.Millisecond:
 		return d.Round(100 * time.Millisecond).String()
 	case d < 48*time.Hour:
 		text := d.Round(time.Second).String()

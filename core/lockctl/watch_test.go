@@ -24,13 +24,14 @@ func TestWatch(t *testing.T) {
 		step()
 		first := d.acquire(a, "k")
 		step()
-		var second *core.Lease
-		granted := make(chan struct{})
-		go func() { second, _ = b.Acquire(t.Context(), "k"); close(granted) }()
+		d.waiting("k")
 		time.Sleep(20 * time.Second) // with renewals
 		synctest.Wait()
+		for i := range d.nodes {
+			d.exec(i, "DEL", "lockkit:{0}w:k")
+		}
 		d.release(first)
-		<-granted
+		second := d.acquire(b, "k")
 		step()
 		if err := second.Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
