@@ -327,7 +327,8 @@ func TestScanEnds(t *testing.T) {
 		for _, err := range (*Locker)(nil).Scan(t.Context(), "") {
 			wantErr(t, err, ErrInvalid)
 		}
-		for _, err := range p.Scan(nil, "") { //nolint:staticcheck // what is tested
+		var none context.Context
+		for _, err := range p.Scan(none, "") {
 			wantErr(t, err, ErrInvalid)
 		}
 	})

@@ -209,4 +209,7 @@ func key(cmd *cli.Command) (string, error) {
 	return "", usagef("give one key; one made by core.Key is given as its parts: lockctl %s --parts order 42", cmd.Name)
 }
 
-var partsFlag = &cli.BoolFlag{Name: "parts", Usage: "the arguments are the parts of a key that core.Key makes, as adapters do"}
+// partsFlag is a new one: flags have state.
+func partsFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "parts", Usage: "the arguments are the parts of a key that core.Key makes, as adapters do"}
+}

@@ -17,7 +17,7 @@ func (a *app) show() *cli.Command {
 		Name: "show", Usage: "who holds a key, who waits for it, and what each node says", ArgsUsage: "KEY",
 		Description: "KEY is the key as the service knows it. Those that adapters make of parts are given with --parts: lockctl show --parts order 42.\n" +
 			"A log line has only a hash of the key: ls lists the keys there are.",
-		Flags: []cli.Flag{partsFlag},
+		Flags: []cli.Flag{partsFlag()},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			key, err := key(cmd)
 			if err != nil {

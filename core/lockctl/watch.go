@@ -13,7 +13,7 @@ func (a *app) watch() *cli.Command {
 		Name: "watch", Usage: "follow the turns of a key", ArgsUsage: "KEY",
 		Description: "Prints a line now and at each change of holder, token, record or number of waiters, until interrupted or --for is over. It\n" +
 			"looks once in each --interval: turns that are shorter may go unseen, and their tokens tell that they were there.",
-		Flags: []cli.Flag{partsFlag,
+		Flags: []cli.Flag{partsFlag(),
 			&cli.DurationFlag{Name: "interval", Value: 250 * time.Millisecond, Usage: "how often to look"},
 			&cli.DurationFlag{Name: "for", Usage: "end after this long (default: when interrupted)"},
 		},
