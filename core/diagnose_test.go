@@ -245,7 +245,7 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 			n.Up()
 		}
 		clients := testutil.Clients(w.nodes)
-		clients[3].(*redis.Client).AddHook(deafTo("eval"))
+		clients[3].(*redis.Client).AddHook(deafTo("eval evalsha hmget"))
 		start = time.Now()
 		if d := w.diagnoseClients(clients); d.Nodes[3].Err == nil || d.Nodes[3].Cost.P50 < 0 {
 			t.Errorf("%+v", d.Nodes[3])
