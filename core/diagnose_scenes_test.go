@@ -40,7 +40,9 @@ func TestDiagnose(t *testing.T) {
 		"wrong password": {breaks: refuse("INFO", "WRONGPASS invalid username-password pair"), want: fault(CodeCredentials), says: []string{"user and password"}},
 		"busy":           {breaks: refuse("INFO", "BUSY Redis is busy running a script."), want: fault(CodeRefused), says: []string{"pass by itself"}},
 		"database":       {breaks: refuse("INFO", "ERR DB index is out of range"), want: fault(CodeRefused), says: []string{"a database that the server has"}},
-		"no answer to scripts": {breaks: func(_ *world, clients []redis.UniversalClient) { clients[1].(*redis.Client).AddHook(deafTo("eval evalsha hmget")) },
+		"no answer to scripts": {breaks: func(_ *world, clients []redis.UniversalClient) {
+			clients[1].(*redis.Client).AddHook(deafTo("eval evalsha"))
+		},
 			want: fault(CodeUnreachable), says: []string{"stopped answering"}},
 		"Sentinel":   {breaks: info("redis_mode:standalone", "redis_mode:sentinel"), want: fault(CodeSentinel), says: []string{"NewFailoverClient"}},
 		"Cluster":    {breaks: info("redis_mode:standalone", "redis_mode:cluster"), want: fault(CodeCluster), says: []string{"ClusterClient"}},

@@ -245,7 +245,7 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 			n.Up()
 		}
 		clients := testutil.Clients(w.nodes)
-		clients[3].(*redis.Client).AddHook(deafTo("eval evalsha hmget"))
+		clients[3].(*redis.Client).AddHook(deafTo("eval evalsha"))
 		start = time.Now()
 		if d := w.diagnoseClients(clients); d.Nodes[3].Err == nil || d.Nodes[3].Cost.P50 < 0 {
 			t.Errorf("%+v", d.Nodes[3])
@@ -256,7 +256,7 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 		}
 		start = time.Now()
 		w.diagnose()
-		wantBetween(t, "slow nodes took", time.Since(start), 0, 20*time.Second)
+		wantBetween(t, "slow nodes took", time.Since(start), 0, patience*time.Second)
 		time.Sleep(time.Minute)
 	})
 }
@@ -267,7 +267,8 @@ func TestDiagnoseRefuses(t *testing.T) {
 		_, err := Diagnose(t.Context(), []redis.UniversalClient{client, nil, client}, TTL(-1))
 		wantErr(t, err, ErrInvalid)
 		wantInError(t, err, "TTL", "node 1: client is nil", "same client")
-		_, err = Diagnose(nil, []redis.UniversalClient{client}) //nolint:staticcheck // what it is about
+		var none context.Context
+		_, err = Diagnose(none, []redis.UniversalClient{client})
 		wantErr(t, err, ErrInvalid)
 		_, err = Diagnose(t.Context(), nil)
 		wantErr(t, err, ErrInvalid)
