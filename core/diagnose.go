@@ -124,9 +124,9 @@ type CostFacts struct {
 // refuses can be looked at. opts are those of the Lockers: prefix, TTLs, clock window and guard are what nodes are held
 // against.
 //
-// It asks all servers at once, each some fifty short requests, and does not wait for the answer to any of them for longer
-// than the node timeout; of a server that does not answer one, nothing more is asked. So it takes a few node timeouts at
-// most. A client that heeds no contexts may go on with such a request by itself, until its own timeouts.
+// It asks all servers at once, each some forty short requests, and does not wait for the answer to any of them for longer
+// than the node timeout; of a server that does not answer one, nothing more is asked. Where servers are slow it takes ten node
+// timeouts at most. A client that heeds no contexts may go on with such a request by itself, until its own timeouts.
 //
 // It begins no quarantine and changes nothing, but that it tries the rights of the client's user on a key of its own, which
 // it deletes, and subscribes once. What the user may not ask (CONFIG GET, ACL WHOAMI) is not known then, and no finding

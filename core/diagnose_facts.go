@@ -12,10 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// How often a server is asked what one request takes, and what a script takes.
 const (
+	// How often a server is asked what one request takes, and what a script takes.
 	timings       = 20
 	scriptTimings = 5
+	// So many node timeouts a slow server has for all that it is asked.
+	patience = 10
 )
 
 // An examination asks one server, one request at a time.
@@ -33,6 +35,8 @@ type examination struct {
 
 // examineNode examines the servers behind a client: one, or the masters of a Redis Cluster.
 func examineNode(ctx context.Context, index int, client redis.UniversalClient, p *policy, keys keyspace) (all []NodeDiagnosis) {
+	ctx, cancel := context.WithTimeout(ctx, patience*p.nodeTimeout)
+	defer cancel()
 	x := &examination{ctx: ctx, p: p, keys: keys, client: client, NodeDiagnosis: unknownNode(index, addrOf(client))}
 	cluster := clusterOf(client)
 	if cluster == nil {
@@ -251,11 +255,13 @@ func (x *examination) lookAtGuard() {
 	if !x.id.historic {
 		return
 	}
-	for _, b := range x.buckets {
-		cmd := redis.NewSliceCmd(x.ctx, "hmget", x.keys.guard(b), "h", "s", "m", "n", "v")
-		if x.ask(cmd) != nil || len(cmd.Val()) != 5 {
-			x.Guard = GuardFacts{Left: -1, Longest: -1}
-			return
+	records, err := x.guardRecords()
+	if err != nil {
+		return
+	}
+	for _, cmd := range records {
+		if len(cmd.Val()) != 5 {
+			continue // what answers is no Redis
 		}
 		g, worst := x.guard(cmd.Val()), x.Guard
 		longest := max(g.Longest, worst.Longest)
@@ -264,6 +270,24 @@ func (x *examination) lookAtGuard() {
 		}
 		x.Guard, x.Guard.Longest = worst, longest
 	}
+}
+
+// guardRecords asks for all guard records at once; for one, without a pipeline, which may need a connection of its own.
+func (x *examination) guardRecords() (records []*redis.SliceCmd, err error) {
+	for _, b := range x.buckets {
+		records = append(records, redis.NewSliceCmd(x.ctx, "hmget", x.keys.guard(b), "h", "s", "m", "n", "v"))
+	}
+	if len(records) == 1 {
+		return records, x.ask(records[0])
+	}
+	return records, x.heard(x.within(func(ctx context.Context) error {
+		pipe := x.client.Pipeline()
+		for _, cmd := range records {
+			_ = pipe.Process(ctx, onceAny{cmd}) // Exec says it
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	}))
 }
 
 // guard reads a guard record, as head.lua does.
@@ -300,7 +324,8 @@ func (x *examination) timeScript() {
 	args := append(touchScript.args(8, probe, probe), "-", unstamped)
 	args = append(append(args, 0), x.p.static[1:]...)
 	least := time.Duration(-1)
-	for i := 0; i <= scriptTimings; i++ {
+	begun := time.Now()
+	for i := 0; i <= scriptTimings && (i < 2 || time.Since(begun) <= x.p.nodeTimeout); i++ {
 		cmd := redis.NewStringCmd(x.ctx, args...)
 		sent := time.Now()
 		err := x.ask(cmd)

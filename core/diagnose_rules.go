@@ -125,7 +125,7 @@ func (d *diagnosis) listedTwice(n *NodeDiagnosis) bool {
 		if other == n {
 			return false
 		}
-		if other.Node != n.Node && n.RunID != "" && other.RunID == n.RunID {
+		if n.RunID != "" && other.RunID == n.RunID {
 			d.about(n, SeverityFault, CodeSameServer, fmt.Sprintf("is the same server as %s, which would have two votes", nodeName(other.Node, other.Addr)),
 				"list each server once, under one address")
 			return true

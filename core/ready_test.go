@@ -49,37 +49,45 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// Each node is asked once, nothing is left there, and nobody waits for one that hangs.
+// Each node is asked once, and nothing is left there.
 func TestReadyIsCheap(t *testing.T) {
-	for name, guard := range map[string]bool{"guarded": true, "unguarded": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process(WithRestartGuard(guard))
-				before := make([]int, 3)
-				for i, n := range w.nodes {
-					before[i] = n.Calls()["EVALSHA"]
-				}
-				keys := w.nodes[0].Keys()
-				if err := p.Ready(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				for i, n := range w.nodes {
-					if asked := n.Calls()["EVALSHA"] - before[i]; asked != 1 {
-						t.Errorf("%d requests to node %d", asked, i)
-					}
-				}
-				if now := w.nodes[0].Keys(); len(now) != len(keys) {
-					t.Errorf("keys %v, were %v", now, keys)
-				}
-				w.nodes[1].Hang()
-				start := time.Now()
-				if err := p.Ready(t.Context()); err != nil || time.Since(start) > 0 {
-					t.Errorf("%v after %v", err, time.Since(start))
-				}
-			})
-		})
-	}
+	bubbles(t, 3, map[string]bool{"guarded": true, "unguarded": false}, func(t *testing.T, w *world, guard bool) {
+		p := w.process(WithRestartGuard(guard))
+		keys, asked := w.nodes[0].Keys(), make([]int, 3)
+		for i, n := range w.nodes {
+			asked[i] = n.Calls()["EVALSHA"]
+		}
+		if err := p.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for i, n := range w.nodes {
+			if requests := n.Calls()["EVALSHA"] - asked[i]; requests != 1 {
+				t.Errorf("%d requests to node %d", requests, i)
+			}
+		}
+		if now := w.nodes[0].Keys(); len(now) != len(keys) {
+			t.Errorf("keys %v, were %v", now, keys)
+		}
+	})
+}
+
+// Nobody waits for a node that hangs where the others decide, whichever way.
+func TestReadyWaitsForNobody(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		w.nodes[1].Hang()
+		start := time.Now()
+		if err := p.Ready(t.Context()); err != nil || time.Since(start) > 0 {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		for _, i := range []int{0, 2} {
+			p.links[i].set(fate{refuse: true})
+		}
+		start = time.Now()
+		wantNotReady(t, p.Ready(t.Context()), "node 0 (", "node 2 (")
+		wantBetween(t, "not ready after", time.Since(start), 0, refusing)
+	})
 }
 
 // Nodes that answer, and would grant nothing, are not ready.

@@ -82,6 +82,9 @@ func TestRealClusterDiagnosis(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 	}
+	nowhere := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer nowhere.Close()
+	wantFindings(t, must(Diagnose(t.Context(), []redis.UniversalClient{nowhere}, opts...)), found{SeverityFault, CodeUnreachable, 0})
 	wantFindings(t, must(Diagnose(t.Context(), []redis.UniversalClient{c.Servers[0].Client()}, opts...)), found{SeverityFault, CodeCluster, 0})
 	bad := c.Master(c.Servers[0], "lockkit:{5}p")
 	if err := bad.Client().Del(t.Context(), "lockkit:{5}g").Err(); err != nil {

@@ -11,7 +11,7 @@ local function try(mark, command, ...)
   local err = type(got) == 'table' and got.err
   if not err then return end
   local refused = string.find(err, 'user executing the script', 1, true) or string.find(err, 'ACL failure', 1, true)
-    or string.find(err, 'NOPERM', 1, true) or string.find(string.lower(err), 'unknown .*command')
+    or string.find(err, '^NOPERM') or string.find(string.lower(err), 'unknown .*command')
   if not refused and (mark ~= '' or lacks) then
     failure = failure or string.gsub(err, '^@?user_script: ?%d+: %-?', '')
     return
