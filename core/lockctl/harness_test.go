@@ -83,6 +83,9 @@ func (d *desk) acquire(l *core.Locker, key string, opts ...core.CallOption) *cor
 	return lease
 }
 
+// holds has a service hold a key on every node.
+func (d *desk) holds(key string) { d.acquire(d.service(), key) }
+
 func (d *desk) release(lease *core.Lease) {
 	d.t.Helper()
 	if err := lease.Release(d.t.Context()); err != nil {
@@ -194,6 +197,16 @@ func wantText(t *testing.T, got, want string) {
 	t.Helper()
 	if got, want = strings.TrimSpace(steady(got)), strings.TrimSpace(want); got != want {
 		t.Errorf("printed\n%s\n\nwant\n%s", got, want)
+	}
+}
+
+// wantParts checks that a text has all of these.
+func wantParts(t *testing.T, out string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(out, part) {
+			t.Errorf("no %q in\n%s", part, out)
+		}
 	}
 }
 

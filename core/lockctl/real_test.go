@@ -59,7 +59,7 @@ func TestOnRealServers(t *testing.T) {
 	want(well("leaks"), "No leaks.")
 	want(well("watch", "order:42", "--for", "300ms"), "held, token")
 	want(well("bench", "--for", "1s", "--max-ttl", "1m"), "pairs per second on 3 nodes")
-	want(well("doctor", "--max-ttl", "1m"), servers[0].Addr(), "noth")
+	want(well("doctor", "--max-ttl", "1m"), servers[0].Addr(), "yes")
 	if out := well("ls", "--all"); strings.Contains(out, "lockctl-bench") {
 		t.Errorf("bench has left keys:\n%s", out)
 	}

@@ -74,12 +74,7 @@ func TestShowStates(t *testing.T) {
 			"free":  {"free is free.", "free"},
 			"never": {"never is free.", "knows nothing of it"},
 		} {
-			out := d.well("show", key)
-			for _, want := range want {
-				if !strings.Contains(out, want) {
-					t.Errorf("%s: no %q in\n%s", key, want, out)
-				}
-			}
+			wantParts(t, d.well("show", key), want...)
 		}
 		done := decoded[showJSON](t, d.well("-o", "json", "show", "done"))
 		if done.State != "completed" || done.Record == nil || string(done.Record.Result) != "sent \"it\"" || done.Holder != nil || done.Nodes[1].Record == nil {
@@ -88,57 +83,56 @@ func TestShowStates(t *testing.T) {
 	})
 }
 
+// A disagreement of nodes on the key k, and what is told of it.
+type disagreement struct {
+	have func(d *desk)
+	code int
+	want []string
+}
+
+// rewritten has each node's key k changed by hand.
+func rewritten(by func(node int, r *testutil.Resource)) func(d *desk) {
+	return func(d *desk) {
+		d.holds("k")
+		for i := range d.nodes {
+			d.change(i, "k", func(r *testutil.Resource) { by(i, r) })
+		}
+	}
+}
+
+var disagreements = map[string]disagreement{
+	"a node is down": {func(d *desk) { d.holds("k"); d.nodes[1].Down() }, exitWell, []string{"k is held.", "connection refused", "Without node 1 the others are still a quorum."}},
+	"no quorum": {func(d *desk) { d.holds("k"); d.nodes[1].Down(); d.nodes[2].Hang() }, exitWrong,
+		[]string{"k is unknown: no quorum of nodes has answered", "With nodes 1 and 2 silent there is no quorum", "lockctl doctor"}},
+	"a node forgot it": {func(d *desk) { d.holds("k"); d.nodes[2].Flush() }, exitWell, []string{"k is held.", "The holder's lease is not on node 2", "A renewal brings it back"}},
+	"part of a grant": {func(d *desk) { d.holds("k"); d.nodes[1].Flush(); d.nodes[2].Flush() }, exitWell,
+		[]string{"k is held by nobody", "A lease on node 0 only", "ends by itself within 10s"}},
+	"another on a node": {func(d *desk) {
+		d.holds("k")
+		d.change(1, "k", func(r *testutil.Resource) { r.Owner, r.Counter = "other", r.Counter+1 })
+	}, exitWell, []string{"k is held.", "held by another (other)", "On node 1 somebody else has a lease"}},
+	"tokens differ":            {rewritten(func(i int, r *testutil.Resource) { r.Counter = int64(100 + i) }), exitWell, []string{"k is held.", "do not agree on the fencing token (100, 101, 102)"}},
+	"leases of unequal length": {rewritten(func(i int, r *testutil.Resource) { r.Expiry = time.Now().UnixMilli() + int64(1+i)*1000 - 1 }), exitWell, []string{"2s, if nothing more"}},
+	"a record on one": {func(d *desk) {
+		d.release(d.acquire(d.service(), "k"))
+		d.change(0, "k", func(r *testutil.Resource) {
+			r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, Kept: time.Now().Add(time.Hour).UnixMilli()}
+		})
+	}, exitWell, []string{"k is free.", "A completion record is on node 0 only"}},
+	"a record, and held": {rewritten(func(_ int, r *testutil.Resource) {
+		r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, Kept: time.Now().Add(time.Hour).UnixMilli()}
+	}), exitWell, []string{"k is held.", "It is also recorded as completed, with token 7."}},
+	"another layout": {func(d *desk) { d.holds("k"); d.exec(1, "SET", "lockkit:{0}r:k", "\x01old") }, exitWell,
+		[]string{"k is held.", "On node 1 the key was not written by this version of lockkit"}},
+	"no expiry": {func(d *desk) { d.holds("k"); d.exec(1, "PERSIST", "lockkit:{0}r:k") }, exitWell, []string{"On node 1 the key has no expiry"}},
+	"a clock":   {func(d *desk) { d.holds("k"); d.nodes[1].StepClock(2 * time.Second) }, exitWell, []string{"The clock of node 1 is 2s ahead of this machine's."}},
+	"a slow clock": {func(d *desk) { d.holds("k"); d.nodes[1].StepClock(-2 * time.Second) }, exitWell,
+		[]string{"The clock of node 1 is 2s behind this machine's."}},
+}
+
 // Where nodes disagree, show says in what, and what that means.
 func TestShowDisagreement(t *testing.T) {
-	held := func(d *desk) { d.acquire(d.service(), "k") }
-	for name, c := range map[string]struct {
-		have func(d *desk)
-		code int
-		want []string
-	}{
-		"a node is down": {func(d *desk) { held(d); d.nodes[1].Down() }, exitWell, []string{"k is held.", "connection refused", "Without node 1 the others are still a quorum."}},
-		"no quorum": {func(d *desk) { held(d); d.nodes[1].Down(); d.nodes[2].Hang() }, exitWrong,
-			[]string{"k is unknown: no quorum of nodes has answered", "With nodes 1 and 2 silent there is no quorum", "lockctl doctor"}},
-		"a node forgot it": {func(d *desk) { held(d); d.nodes[2].Flush() }, exitWell, []string{"k is held.", "The holder's lease is not on node 2", "A renewal brings it back"}},
-		"part of a grant": {func(d *desk) { held(d); d.nodes[1].Flush(); d.nodes[2].Flush() }, exitWell,
-			[]string{"k is held by nobody", "A lease on node 0 only", "ends by itself within 10s"}},
-		"another on a node": {func(d *desk) {
-			held(d)
-			d.change(1, "k", func(r *testutil.Resource) { r.Owner, r.Counter = "other", r.Counter+1 })
-		}, exitWell, []string{"k is held.", "held by another (other)", "On node 1 somebody else has a lease"}},
-		"tokens differ": {func(d *desk) {
-			held(d)
-			for i := range d.nodes {
-				d.change(i, "k", func(r *testutil.Resource) { r.Counter = int64(100 + i) })
-			}
-		}, exitWell, []string{"k is held.", "do not agree on the fencing token (100, 101, 102)"}},
-		"leases of unequal length": {func(d *desk) {
-			held(d)
-			for i := range d.nodes {
-				d.change(i, "k", func(r *testutil.Resource) { r.Expiry = time.Now().UnixMilli() + int64(1+i)*1000 - 1 })
-			}
-		}, exitWell, []string{"left   2s, if nothing more"}},
-		"a record on one": {func(d *desk) {
-			d.release(d.acquire(d.service(), "k"))
-			d.change(0, "k", func(r *testutil.Resource) {
-				r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, Kept: time.Now().Add(time.Hour).UnixMilli()}
-			})
-		}, exitWell, []string{"k is free.", "A completion record is on node 0 only"}},
-		"a record, and held": {func(d *desk) {
-			held(d)
-			for i := range d.nodes {
-				d.change(i, "k", func(r *testutil.Resource) {
-					r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, Kept: time.Now().Add(time.Hour).UnixMilli()}
-				})
-			}
-		}, exitWell, []string{"k is held.", "It is also recorded as completed, with token 7."}},
-		"another layout": {func(d *desk) { held(d); d.exec(1, "SET", "lockkit:{0}r:k", "\x01old") }, exitWell,
-			[]string{"k is held.", "On node 1 the key was not written by this version of lockkit"}},
-		"no expiry": {func(d *desk) { held(d); d.exec(1, "PERSIST", "lockkit:{0}r:k") }, exitWell, []string{"On node 1 the key has no expiry"}},
-		"a clock":   {func(d *desk) { held(d); d.nodes[1].StepClock(2 * time.Second) }, exitWell, []string{"The clock of node 1 is 2s ahead of this machine's."}},
-		"a slow clock": {func(d *desk) { held(d); d.nodes[1].StepClock(-2 * time.Second) }, exitWell,
-			[]string{"The clock of node 1 is 2s behind this machine's."}},
-	} {
+	for name, c := range disagreements {
 		t.Run(name, func(t *testing.T) {
 			atDesk(t, 3, func(t *testing.T, d *desk) {
 				c.have(d)
@@ -146,16 +140,10 @@ func TestShowDisagreement(t *testing.T) {
 				if got.code != c.code || got.err != "" {
 					t.Errorf("%d, %s", got.code, got.err)
 				}
-				for _, want := range c.want {
-					if !strings.Contains(got.out, want) {
-						t.Errorf("no %q in\n%s", want, got.out)
-					}
-				}
+				wantParts(t, got.out, c.want...)
 				j := decoded[showJSON](t, d.ctl("show", "k", "-o", "json").out)
 				for _, note := range j.Notes {
-					if !strings.Contains(got.out, note[:20]) {
-						t.Errorf("only JSON has %q", note)
-					}
+					wantParts(t, got.out, note[:20])
 				}
 				for _, n := range d.nodes {
 					n.Up()
