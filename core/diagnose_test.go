@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -84,6 +85,7 @@ func TestDiagnoseHealthyNodes(t *testing.T) {
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
+		synctest.Wait() // on all nodes
 		before := w.nodes[0].Keys()
 		d := w.diagnose()
 		wantFindings(t, d)

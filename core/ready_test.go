@@ -53,6 +53,7 @@ func TestReady(t *testing.T) {
 func TestReadyIsCheap(t *testing.T) {
 	bubbles(t, 3, map[string]bool{"guarded": true, "unguarded": false}, func(t *testing.T, w *world, guard bool) {
 		p := w.process(WithRestartGuard(guard))
+		synctest.Wait()
 		keys, asked := w.nodes[0].Keys(), make([]int, 3)
 		for i, n := range w.nodes {
 			asked[i] = n.Calls()["EVALSHA"]
