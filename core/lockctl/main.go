@@ -39,7 +39,8 @@ import (
 )
 
 func main() {
-	logging.Disable()                                                                      // go-redis prints what fails by itself; lockctl says it once
+	logging.Disable() // go-redis prints what fails by itself; lockctl says it once
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // here it begins
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr, os.Getenv)
 	stop()
