@@ -23,7 +23,7 @@ var layers = [][]string{
 		"attempt", "call", "complete", "end", "engine", "extend", "handon", "healthcheck", "lease", "nodestate", "record", "release", "renewal", "spread", "watchdog",
 	},
 	{ // what is called
-		"acquire", "close", "do", "doc", "inspect", "locker", "option", "pause", "provision", "try",
+		"acquire", "close", "do", "doc", "inspect", "locker", "option", "pause", "provision", "revoke", "try",
 	},
 }
 

@@ -16,6 +16,8 @@ const (
 	OpComplete               // one completion
 	OpTouch                  // one request to a node that nobody has asked for a while; only Observer.Node hears of it
 	OpInspect                // one look; only errors name it
+	OpRevoke                 // one Revoke or ForceRelease, likewise
+	OpForget                 // one ForgetRecord, likewise
 
 	opProvision // of nodes, which is not observed
 	opProbe     // at the start, likewise
@@ -24,7 +26,7 @@ const (
 
 // String returns the operation's name in lower case.
 func (k OpKind) String() string {
-	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch", "inspect"}; int(k) < len(names) {
+	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch", "inspect", "revoke", "forget"}; int(k) < len(names) {
 		return names[k]
 	}
 	return "unknown"
