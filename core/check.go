@@ -149,6 +149,9 @@ collect:
 			heard = heard.with(a.n.index)
 			if fault := h.judge(a.n, a.finding); fault != nil {
 				faults = append(faults, fmt.Errorf("%v: %w", a.n, fault))
+				if h.p.unfit {
+					h.tellUnfit(a.n, nil, fault)
+				}
 			} else if a.err != nil {
 				h.tellAway(a.n, a.err)
 			}
@@ -164,6 +167,13 @@ collect:
 	}
 	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(faults...)
+}
+
+// tellUnfit logs that a node is unfit, if that is news.
+func (h *health) tellUnfit(n *node, was, fault error) {
+	if n.faultIsNews(was, fault, h.e.clock.now()) {
+		h.p.logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
+	}
 }
 
 func (h *health) tellAway(n *node, err error) {

@@ -26,6 +26,10 @@ var (
 	// ErrClosed: the Locker is closed.
 	ErrClosed = errors.New("locker closed")
 
+	// ErrTokenMismatch: the key is not held, or not recorded as completed, under that token: things have changed since
+	// somebody looked. Nothing has changed; look again.
+	ErrTokenMismatch = errors.New("not the token of the key")
+
 	// ErrInvalidKey: the key is empty or longer than 512 bytes.
 	ErrInvalidKey = errors.New("bad key")
 	// ErrResultTooLarge: a result for Complete has more than 64 KiB. Nothing has changed.
@@ -48,6 +52,7 @@ const (
 	LossMaxHold   LossReason = "max_hold" // held for longer than MaxHold allows
 	LossLinger    LossReason = "linger"   // held for longer after the end of its caller's context than Linger allows
 	LossClosed    LossReason = "closed"   // the Locker was closed
+	LossRevoked   LossReason = "revoked"  // somebody ended it: see Locker.Revoke and Locker.ForceRelease
 	// LossUnhealthy: the check of RenewWhile failed, or did not answer in time.
 	LossUnhealthy LossReason = "unhealthy"
 )

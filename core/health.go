@@ -213,7 +213,7 @@ func (h *health) recheck(n *node) {
 	case f.err != nil:
 	case fault == nil && was != nil:
 		h.p.logger.Info("lockkit: node is fit and takes part again", n.attrs())
-	case fault != nil && n.faultIsNews(was, fault, h.e.clock.now()):
-		h.p.logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
+	case fault != nil:
+		h.tellUnfit(n, was, fault)
 	}
 }

@@ -24,7 +24,7 @@ var layers = [][]string{
 	},
 	{ // what is called
 		"acquire", "close", "diagnose", "diagnose_facts", "diagnose_rights", "diagnose_rules", "diagnose_safety", "dial", "do", "doc", "found", "inspect", "locker",
-		"option", "pause", "provision", "ready", "scan", "try",
+		"option", "pause", "provision", "ready", "revoke", "scan", "try",
 	},
 }
 

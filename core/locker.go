@@ -36,7 +36,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	}
 	l := &Locker{p: p}
 	l.e = newEngine(nodes, &l.p)
-	if err := l.e.health.checkNodes(); err != nil {
+	if err := l.e.health.checkNodes(); err != nil && !p.unfit {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	l.e.health.start()
@@ -89,6 +89,9 @@ func (l *Locker) policy(opts []CallOption) (*policy, error) {
 	*p = l.p
 	set(&p.config, opts)
 	if p.quick(&l.p.config) {
+		if p.name != l.p.name {
+			p.signed = signing(p.by, p.name)
+		}
 		return p, nil
 	}
 	derived, err := l.With(opts...)

@@ -17,6 +17,8 @@ const (
 	OpTouch                  // one request to a node that nobody has asked for a while, or of Ready; only Observer.Node hears of it
 	OpInspect                // one look; only errors name it
 	OpReady                  // one call of Ready; only errors name it
+	OpRevoke                 // one Revoke or ForceRelease, likewise
+	OpForget                 // one ForgetRecord, likewise
 
 	opProvision // of nodes, which is not observed
 	opProbe     // at the start, likewise
@@ -25,7 +27,7 @@ const (
 
 // String returns the operation's name in lower case.
 func (k OpKind) String() string {
-	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready"}; int(k) < len(names) {
+	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget"}; int(k) < len(names) {
 		return names[k]
 	}
 	return "unknown"
