@@ -57,7 +57,7 @@ func onUsageError(_ context.Context, cmd *cli.Command, err error, sub bool) erro
 
 func (a *app) commands() []*cli.Command {
 	commands := []*cli.Command{
-		a.doctor(), a.ls(), a.show(), a.watch(), a.leaks(), a.bench(), a.ready(), a.provision(),
+		a.doctor(), a.ls(), a.show(), a.watch(), a.leaks(), a.bench(), a.ready(), a.release(), a.forgetRecord(), a.provision(),
 	}
 	for _, c := range commands {
 		c.OnUsageError, c.DisableSliceFlagSeparator = onUsageError, true // which they do not have from the root
@@ -156,7 +156,7 @@ func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
 
 // look is open for what only looks: without the restart guard, which would write guard records on nodes that have none.
 func (a *app) look(cmd *cli.Command) (*fleet, error) {
-	return a.open(cmd, core.WithRestartGuard(false))
+	return a.open(cmd, core.WithRestartGuard(false), core.WithUnfitNodes(true))
 }
 
 func (f *fleet) close() {

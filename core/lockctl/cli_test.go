@@ -51,6 +51,12 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--node", node, "ready", "k"}, "no arguments"},
 		{[]string{"--node", node, "provision", "k"}, "no arguments"},
 		{[]string{"--node", node, "bench", "--for", "0s"}, "--for"},
+		{[]string{"--node", node, "release", "k"}, "--token is missing"},
+		{[]string{"--node", node, "release", "--token", "7"}, "give one key"},
+		{[]string{"--node", node, "release", "k", "--token", "0"}, "greater than 0"},
+		{[]string{"--node", node, "release", "k", "--token", "-7"}, "greater than 0"},
+		{[]string{"--node", node, "release", "k", "--now", "--token", "seven"}, "greater than 0"},
+		{[]string{"--node", node, "forget-record", "k"}, "--token is missing"},
 		{[]string{"--node", node, "bench", "--parallel", "0"}, "--parallel"},
 		{[]string{"--node", node, "ls", "-o", "xml"}, "-o is table or json"},
 		{[]string{"--node", node, "doctor", "-o", "xml"}, "-o is table or json"},
@@ -144,6 +150,8 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 					args = append(args, "k", "--for", "50ms")
 				case "bench":
 					args = append(args, "--for", "50ms")
+				case "release", "forget-record":
+					args = append(args, "k", "--token", "7")
 				case "provision":
 					args = append(args, "--timeout", "50ms")
 				}

@@ -152,7 +152,7 @@ func joined(same []*core.Holder, quorum int) *core.Holder {
 	all.Token, all.Since = 0, time.Time{}
 	for _, h := range same {
 		left = append(left, h.Left)
-		all.Hint, all.Shown = max(all.Hint, h.Hint), max(all.Shown, h.Shown)
+		all.By, all.Name, all.Hint, all.Shown = max(all.By, h.By), max(all.Name, h.Name), max(all.Hint, h.Hint), max(all.Shown, h.Shown)
 		if tokens[h.Token]++; tokens[h.Token] >= quorum {
 			all.Token, all.Since = h.Token, h.Since
 		}

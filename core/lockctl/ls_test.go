@@ -12,7 +12,7 @@ import (
 func TestLs(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		l := d.service()
-		d.acquire(l, "order:1", core.Shows("billing"))
+		d.acquire(l, "order:1", core.Name("billing"))
 		d.acquire(l, "order:2", core.TTL(8*time.Second))
 		d.waiting("order:2")
 		time.Sleep(2 * time.Second)
@@ -27,16 +27,16 @@ func TestLs(t *testing.T) {
 		d.exec(2, "DEL", "lockkit:{0}r:order:6")
 		wantText(t, d.well("ls", "order:*"), `
 KEY  STATE  HOLDER  TOKEN  HELD FOR  LEFT  WAITING  NODES
-order:1  held  billing  946684800000000  2s  8s  0  3/3
-order:2  held  -  946684800000000  2s  6s  1  3/3
+order:1  held  web-1/7 (billing)  946684800000000  2s  8s  0  3/3
+order:2  held  web-1/7  946684800000000  2s  6s  1  3/3
 order:6  partial  -  -  -  -  0  1/3`)
 		if out := d.well("ls"); !strings.Contains(out, "\nother ") || strings.Contains(out, "order:3") {
 			t.Error(out)
 		}
 		wantText(t, d.well("ls", "--all", "order:*"), `
 KEY  STATE  HOLDER  TOKEN  HELD FOR  LEFT  WAITING  NODES
-order:1  held  billing  946684800000000  2s  8s  0  3/3
-order:2  held  -  946684800000000  2s  6s  1  3/3
+order:1  held  web-1/7 (billing)  946684800000000  2s  8s  0  3/3
+order:2  held  web-1/7  946684800000000  2s  6s  1  3/3
 order:3  free  -  -  -  -  0  3/3
 order:4  completed  -  -  -  -  0  3/3
 order:5  kept  -  -  -  1h  0  3/3
@@ -80,6 +80,23 @@ func TestLsWithNodesInTrouble(t *testing.T) {
 		}
 		d.nodes[2].Down()
 		if got := d.ctl("ls"); got.code != exitWrong || got.out != "" && got.out != "\n" || !strings.Contains(got.err, "no node has answered; lockctl doctor") {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A node that New would refuse hides none of the locks.
+func TestLsWithAnUnfitNode(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		d.holds("k")
+		d.nodes[1].SetEvictionPolicy("allkeys-lru", 1<<20)
+		if out := d.well("ls"); !strings.Contains(out, "3/3") {
+			t.Error(out)
+		}
+		if out := d.well("show", "k"); !strings.HasPrefix(out, "k is held.") {
+			t.Error(out)
+		}
+		if got := d.ctl("doctor"); got.code != exitWrong {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func TestOnRealServers(t *testing.T) {
 		}
 	}
 	// A busy machine may take its time: the lease is long, and lockctl's own timeout follows from its TTL.
-	opts := []core.Option{core.WithKeyPrefix("real[1]:"), core.TTL(time.Minute), core.Shows("billing-7f9")}
+	opts := []core.Option{core.WithKeyPrefix("real[1]:"), core.TTL(time.Minute), core.WithHolder("billing-7f9")}
 	want(well("provision", "--max-ttl", "1m"), "3 nodes: every one votes.")
 	locks, err := core.Open(urls, opts...)
 	if err != nil {
@@ -90,7 +91,46 @@ func TestOnRealServers(t *testing.T) {
 		want(got.out, c.out)
 		want(got.err, c.err)
 	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Error(err)
+
+	token := strconv.FormatUint(lease.FencingToken(), 10)
+	if got := ctl(t, env, "release", "order:42", "--token", "7"); got.code != exitWrong || !strings.Contains(got.err, "order:42 is held with token "+token) {
+		t.Errorf("%+v", got)
 	}
+	out := ctl(t, env, "release", "order:42", "--token", token, "--now").out
+	want(out, "order:42 is free. Its old holder (billing-7f9, token "+token+") may still act for ", gone+" has not confirmed: ")
+	others, err := core.Open(urls, opts...) // the old holder's process finds out at its next renewal
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { others.Close(over) })
+	done, err := others.Acquire(t.Context(), "order:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token = strconv.FormatUint(done.FencingToken(), 10)
+	if err := done.Complete(t.Context(), []byte("sent")); err != nil {
+		t.Fatal(err)
+	}
+	if got := ctl(t, env, "forget-record", "order:42", "--token", token); got.code != exitWrong || !strings.Contains(got.err, "call again when more nodes answer") {
+		t.Errorf("a record that a node may have: %+v", got)
+	}
+	if err := servers[1].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if out := ctl(t, env, "show", "order:42").out; strings.Contains(out, "is completed") {
+		t.Error(out)
+	}
+	lease, err = others.Acquire(t.Context(), "order:43")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Complete(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	token = strconv.FormatUint(lease.FencingToken(), 10)
+	want(well("show", "order:43"), "is completed", "token "+token)
+	if got := ctl(t, env, "forget-record", "order:43", "--token", token); got.code != exitWell {
+		t.Errorf("%+v", got)
+	}
+	want(well("show", "order:43"), "order:43 is free.")
 }

@@ -162,6 +162,12 @@ func (a *app) print(s *keyState) {
 
 func holderFacts(h *core.Holder) (rows [][]string) {
 	fact := func(name, text string) { rows = append(rows, []string{"  " + name, text}) }
+	if h.By != "" {
+		fact("holder", plain(h.By))
+	}
+	if h.Name != "" {
+		fact("for", plain(h.Name))
+	}
 	fact("token", tokenText(h))
 	if !h.Since.IsZero() {
 		fact("since", fmt.Sprintf("%s, %s ago", moment(h.Since), brief(max(0, time.Since(h.Since)))))

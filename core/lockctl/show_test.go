@@ -12,13 +12,15 @@ import (
 
 func TestShowHeld(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
-		lease := d.acquire(d.service(), "order:42", core.Shows("billing-7f9"))
+		lease := d.acquire(d.service(), "order:42", core.Shows("billing-7f9"), core.Name("orders"))
 		d.waiting("order:42")
 		time.Sleep(2 * time.Second) // it is renewed later
 		out := d.well("show", "order:42")
 		wantText(t, out, `
 order:42 is held.
 
+  holder  web-1/7
+  for  orders
   token  946684800000000
   since  2000-01-01 00:00:00 UTC, 2s ago
   left  8s, if nothing more is heard of the holder
@@ -30,7 +32,7 @@ NODE  ADDRESS  SAYS  TOKEN  LEFT  WAITING
 1  host-2  held  946684800000000  8s  1
 2  host-3  held  946684800000000  8s  1`)
 		got := decoded[showJSON](t, d.well("show", "-o", "json", "order:42"))
-		if got.Key != "order:42" || got.State != "held" || got.Holder.Token != lease.FencingToken() || got.Holder.Shown != "billing-7f9" || got.Waiters != 1 ||
+		if got.Key != "order:42" || got.State != "held" || got.Holder.Token != lease.FencingToken() || got.Holder.Shown != "billing-7f9" || got.Holder.By != "web-1/7" || got.Holder.Name != "orders" || got.Waiters != 1 ||
 			got.LeftMS < 7900 || len(got.Nodes) != 3 || got.Nodes[2].Verdict != "held" || got.Nodes[0].TTLMS < 10_000 || got.Notes != nil {
 			t.Errorf("%+v", got)
 		}
