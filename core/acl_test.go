@@ -37,6 +37,68 @@ func TestLeastACL(t *testing.T) {
 	}
 }
 
+// The manual's ACL for operators is enough for all that tools do, and nothing in it is too much.
+func TestLeastACLForOperators(t *testing.T) {
+	t.Parallel()
+	rules := manualsUser(t, "operator")
+	services := manualsACL(t)
+	server := testutil.NewServers(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
+	admin := server.Client().(*redis.Client)
+	rules[slices.IndexFunc(rules, func(r string) bool { return strings.HasPrefix(r, ">") })] = ">password"
+	if err := errors.Join(everythingWith(t, rules, server, admin), operations(t, server)); err != nil {
+		t.Fatalf("with %v: %v", rules, err)
+	}
+	for _, r := range services {
+		if !slices.Contains(rules, r) && r[0] != '>' {
+			t.Errorf("operators lack %s, which services have", r)
+		}
+	}
+	for i, r := range rules {
+		if slices.Contains(services, r) || !strings.ContainsAny(r[:1], "+~&") { // TestLeastACL has those
+			continue
+		}
+		less := slices.Delete(slices.Clone(rules), i, i+1)
+		if err := everythingWith(t, less, server, admin); err != nil {
+			t.Errorf("without %s: %v", r, err)
+		}
+		if operations(t, server) == nil {
+			t.Errorf("%s is not needed", r)
+		}
+	}
+}
+
+// operations is what operators do that services do not.
+func operations(t *testing.T, server *testutil.Server) error {
+	client := server.ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "password" })
+	d, err := Diagnose(t.Context(), []redis.UniversalClient{client}, WithRestartGuard(true), unhurried, quietly)
+	if err != nil {
+		return err
+	}
+	n := d.Nodes[0]
+	if len(d.brief()) > 0 || n.Persistence.Fsync == "" || n.Replication.MinToWrite < 0 || n.Rights.User == "" {
+		return fmt.Errorf("findings %s, %+v", d.text(), n)
+	}
+	if _, err := client.ACLWhoAmI(t.Context()).Result(); err != nil { // else the name that the client was given is shown
+		return err
+	}
+	l, err := New([]redis.UniversalClient{client}, WithRestartGuard(true), unhurried, quietly)
+	if err != nil {
+		return err
+	}
+	defer l.Close(over())
+	kinds := map[FoundKind]bool{}
+	for f, err := range l.Scan(t.Context(), "") {
+		if err != nil || f.Bytes == 0 || f.State.Err != nil || f.Kind == FoundGuard && f.MaxTTL == 0 {
+			return fmt.Errorf("%+v, %w", f, err)
+		}
+		kinds[f.Kind] = true
+	}
+	if !kinds[FoundLock] || !kinds[FoundGuard] {
+		return fmt.Errorf("found %v", kinds)
+	}
+	return nil
+}
+
 // everythingWith does all that needs a right, as a user that has those of rules.
 func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin *redis.Client) error {
 	t.Helper()
@@ -74,13 +136,19 @@ func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin
 // manualsACL is what the manual has SETUSER give to lockkit's user.
 func manualsACL(t *testing.T) []string {
 	t.Helper()
+	return manualsUser(t, "lockkit")
+}
+
+// manualsUser is what the manual has SETUSER give to a user.
+func manualsUser(t *testing.T, user string) []string {
+	t.Helper()
 	manual, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?m)^ACL SETUSER lockkit (.*)$`).FindSubmatch(manual)
+	m := regexp.MustCompile(`(?m)^ACL SETUSER ` + user + ` (.*)$`).FindSubmatch(manual)
 	if m == nil {
-		t.Fatal("docs/operations.md has no line ACL SETUSER lockkit …")
+		t.Fatalf("docs/operations.md has no line ACL SETUSER %s …", user)
 	}
 	return strings.Fields(string(m[1]))
 }

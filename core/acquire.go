@@ -70,7 +70,7 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy)
 		}
 	}
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
-	a.observed, a.carries = end != nil, carrying(p.hint(ctx), p.shows)
+	a.observed, a.carries = end != nil, carrying(p.signed, p.hint(ctx), p.shows)
 	lease, err := a.run(ctx)
 	if end != nil {
 		a.out.Err = err

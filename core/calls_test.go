@@ -36,14 +36,14 @@ func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a 
 		{"acquire in quarantine", conformGuarded, "! guard h=live s=T+60s-10s m=10s", "a acquire -> quarantined rest=T+60s-now", "get hmget info time"},
 		{"renew own", nil, own, "a renew token=7 confirmed=T+60s -> granted expiry=T+60s", "get set time"},
 		{"renew own, guarded", conformGuarded, guardKnown + "\n" + own, "a renew token=7 confirmed=T+60s -> granted expiry=T+60s", "get hmget info set time"},
-		{"renew, healing", nil, "", "a renew token=7 confirmed=T+60s -> healed expiry=now+10s", "exists get set time"},
-		{"renew, lost", nil, own, "b renew token=7 confirmed=0 -> gone", "exists get set time"},
+		{"renew, healing", nil, "", "a renew token=7 confirmed=T+60s -> healed expiry=now+10s", "get get set time"},
+		{"renew, lost", nil, own, "b renew token=7 confirmed=0 -> gone", "get get set time"},
 		{"release own", conformGuarded, own, "a release -> granted", "get set set"},
 		{"release own, with a min hold", nil, own, "a release stay=5s -> granted", "get set set time"},
-		{"release another's", nil, own, "b release -> gone", "exists get set"},
+		{"release another's", nil, own, "b release -> gone", "get get set"},
 		{"complete own", nil, own, "a complete ballot=7 origin=7 -> granted", "get set set time"},
 		{"complete own, guarded", conformGuarded, guardKnown + "\n" + own, "a complete ballot=7 origin=7 -> granted", "get hmget info set set time"},
-		{"complete, lost", nil, own, "b complete ballot=7 origin=7 -> gone", "get set time"},
+		{"complete, lost", nil, own, "b complete ballot=7 origin=7 -> gone", "get get set time"},
 		{"provision", conformGuarded, "", "p provision -> quarantined claim=fresh", "hmget hset info time"},
 	} {
 		t.Run(c.path, func(t *testing.T) {

@@ -101,7 +101,7 @@ func TestCarriedIsBounded(t *testing.T) {
 			lease := w.acquire(w.process(WithObserver(Observers(new(recording).observer(), new(bearer).observer(), (&bearer{says: says}).observer()))), "k")
 			w.process(WithObserver(o.observer())).TryAcquire(t.Context(), "k")
 			p := w.process(WithObserver(forged.observer()))
-			if r := w.resource(p, 0, "k"); len(r.Carried) > maxHint {
+			if r := w.resource(p, 0, "k"); len(r.Carried) > maxCarried {
 				t.Errorf("on the node: %+v", r)
 			}
 			// What another has put there is not believed either.
@@ -168,8 +168,8 @@ func TestCarriedByAnother(t *testing.T) {
 		"": {}, "hint": {"hint", ""}, "\x00": {}, "\x00\x01": {}, "\x00\x05four": {}, "\x00\xffx": {}, "\x00\x00": {}, "\x00\x04hint": {"hint", ""},
 		"\x00\x81" + strings.Repeat("x", 129) + "text": {"", "text"}, strings.Repeat("x", 129): {}, strings.Repeat("x", 256): {},
 	} {
-		if hint, shown := carried(text); hint != want[0] || shown != want[1] {
-			t.Errorf("%q is %q, %q", text, hint, shown)
+		if c := carried(text); c.hint != want[0] || c.shown != want[1] {
+			t.Errorf("%q is %q, %q", text, c.hint, c.shown)
 		}
 	}
 	_, err := New(nil, Shows(strings.Repeat("x", maxShown+1)))

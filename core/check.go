@@ -12,13 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An identity is what a server says of itself.
-type identity struct {
-	told                                          bool // it says anything
-	runID, mode, role, policy, maxMemory, version string
-	historic                                      bool // reports its replication history
-}
-
 var errSameServer = errors.New("the same server is listed twice")
 
 // A finding is what is known of a server after it was asked.
@@ -50,12 +43,17 @@ func (h *health) examine(n *node) finding {
 	if n.cluster != nil {
 		publish = "spublish"
 	}
-	reply, err := probeScript.run(ctx, n.client, append(probeScript.args(2, h.e.keys.probe()), publish, h.e.keys.channel(0, "")))
-	if fault := lasting(err); fault != nil {
+	reply, err := probeScript.run(ctx, n.client, append(probeScript.args(2, h.e.keys.probe(0)), publish, h.e.keys.channel(0, "")))
+	denied := parseRights(reply)
+	fault := lasting(err)
+	if len(denied.essential) > 0 {
+		fault = fmt.Errorf("its user lacks a right (%s): give it the ACL of docs/operations.md, with the key prefix in use", strings.Join(denied.essential, " "))
+	}
+	if fault != nil {
 		return finding{id: id, fault: fault}
 	}
 	h.askLongest(ctx, n)
-	return finding{id: id, denied: strings.TrimPrefix(strings.TrimPrefix(reply, "OK"), " "), err: err}
+	return finding{id: id, denied: strings.Join(denied.waiting, " "), err: err}
 }
 
 type onceSlice struct{ *redis.SliceCmd }
@@ -73,13 +71,22 @@ func (h *health) askLongest(ctx context.Context, n *node) {
 		if n.client.Process(ctx, onceSlice{cmd}) != nil || len(cmd.Val()) != 1 {
 			return
 		}
-		text, _ := cmd.Val()[0].(string)
-		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms <= slack.Milliseconds() {
-			if longest := time.Duration(ms) * time.Millisecond; h.e.learn(longest, h.p) {
-				h.p.tellLongest(longest, n)
-			}
+		if longest := longestOf(cmd.Val()); longest > 0 && h.e.learn(longest, h.p) {
+			h.p.tellLongest(longest, n)
 		}
 	}
+}
+
+// longestOf is the longest lease in use that a guard record knows of, given its field m; 0 if it does not.
+func longestOf(fields []any) time.Duration {
+	if len(fields) != 1 {
+		return 0
+	}
+	text, _ := fields[0].(string)
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && 0 < ms && ms <= slack.Milliseconds() {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return 0
 }
 
 // identify asks a server who it is.
@@ -88,76 +95,16 @@ func (n *node) identify(ctx context.Context) (identity, error) {
 	if err := n.client.Process(ctx, once{cmd}); err != nil {
 		return identity{}, err
 	}
-	id := identity{told: true}
-	for line := range strings.Lines(cmd.Val()) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch name {
-		case "run_id":
-			id.runID = value
-		case "redis_mode", "server_mode": // Redis, Valkey
-			id.mode = value
-		case "role":
-			id.role = value
-		case "maxmemory":
-			id.maxMemory = value
-		case "maxmemory_policy":
-			id.policy = value
-		case "redis_version":
-			id.version = value
-		case "master_replid":
-			id.historic = true
-		}
-	}
-	return id, nil
+	return identityOf(parseInfo(cmd.Val())), nil
 }
 
 // unfit says why a server that told this of itself cannot be a node.
 func (h *health) unfit(n *node, id identity) error {
-	if !id.told {
-		return nil
-	}
-	if id.mode == "sentinel" {
-		return errors.New("is a Sentinel, not a server of data: pass redis.NewFailoverClient, which asks it for the master")
-	}
-	if id.mode == "cluster" && n.cluster == nil {
-		// Its keys may all be on this server now, and elsewhere after a failover or a resharding.
-		return errors.New("belongs to a Redis Cluster: pass one redis.ClusterClient for all of the Cluster")
-	}
 	var faults []error
-	bad := func(is bool, format string, args ...any) {
-		if is {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
+	for _, f := range id.unfit(h.p.guarded, n.cluster != nil) {
+		faults = append(faults, f)
 	}
-	bad(id.role != "" && id.role != "master", "is a %s of another server; a node must be a master of its own", id.role)
-	bad(id.policy != "" && id.policy != "noeviction" && id.maxMemory != "0",
-		"maxmemory-policy is %s, under which Redis may evict a held lock: set it to noeviction", id.policy)
-	bad(h.p.guarded && !id.historic,
-		"INFO has no master_replid, which the restart guard needs: turn the guard off knowing what it protects from")
-	old, _ := olderThan(id.version, oldest)
-	bad(old, "is Redis %s, whose scripts do not heed min-replicas-to-write: it must be %d.%d.%d or newer", id.version, oldest[0], oldest[1], oldest[2])
 	return errors.Join(faults...)
-}
-
-// oldest is the first version that applies min-replicas-to-write to scripts.
-var oldest = [3]int{6, 2, 7}
-
-// olderThan reports whether a version is older than min; known is false if it is not a version.
-func olderThan(version string, min [3]int) (older, known bool) {
-	parts := strings.SplitN(version, ".", 3)
-	if len(parts) < 3 {
-		return false, false
-	}
-	for i, part := range parts {
-		n, err := strconv.Atoi(part)
-		switch {
-		case err != nil:
-			return false, false
-		case n != min[i]:
-			return n < min[i], true
-		}
-	}
-	return false, true
 }
 
 // tellDoubts logs which checks of a server could not be made, and what may follow.
@@ -202,6 +149,9 @@ collect:
 			heard = heard.with(a.n.index)
 			if fault := h.judge(a.n, a.finding); fault != nil {
 				faults = append(faults, fmt.Errorf("%v: %w", a.n, fault))
+				if h.p.unfit {
+					h.tellUnfit(a.n, nil, fault)
+				}
 			} else if a.err != nil {
 				h.tellAway(a.n, a.err)
 			}
@@ -217,6 +167,13 @@ collect:
 	}
 	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(faults...)
+}
+
+// tellUnfit logs that a node is unfit, if that is news.
+func (h *health) tellUnfit(n *node, was, fault error) {
+	if n.faultIsNews(was, fault, h.e.clock.now()) {
+		h.p.logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
+	}
 }
 
 func (h *health) tellAway(n *node, err error) {

@@ -81,8 +81,7 @@ func (e *engine) keep(lease *Lease) bool {
 		return false
 	}
 	e.leases[lease] = struct{}{}
-	hint, _ := carried(lease.carries)
-	e.lines.holds(lease.turn(), lease, hint)
+	e.lines.holds(lease.turn(), lease, carried(lease.carries).hint)
 	return true
 }
 

@@ -26,6 +26,10 @@ var (
 	// ErrClosed: the Locker is closed.
 	ErrClosed = errors.New("locker closed")
 
+	// ErrTokenMismatch: the key is not held, or not recorded as completed, under that token: things have changed since
+	// somebody looked. Nothing has changed; look again.
+	ErrTokenMismatch = errors.New("not the token of the key")
+
 	// ErrInvalidKey: the key is empty or longer than 512 bytes.
 	ErrInvalidKey = errors.New("bad key")
 	// ErrResultTooLarge: a result for Complete has more than 64 KiB. Nothing has changed.
@@ -48,6 +52,7 @@ const (
 	LossMaxHold   LossReason = "max_hold" // held for longer than MaxHold allows
 	LossLinger    LossReason = "linger"   // held for longer after the end of its caller's context than Linger allows
 	LossClosed    LossReason = "closed"   // the Locker was closed
+	LossRevoked   LossReason = "revoked"  // somebody ended it: see Locker.Revoke and Locker.ForceRelease
 	// LossUnhealthy: the check of RenewWhile failed, or did not answer in time.
 	LossUnhealthy LossReason = "unhealthy"
 )
@@ -73,7 +78,7 @@ type Record struct {
 // itself whose release could not be confirmed. With any other error it is 0.
 type OpError struct {
 	Op         OpKind
-	Key        string
+	Key        string        // empty of OpReady
 	Err        error         // the sentinel, or the context's error
 	Ended      error         // the context's error and cause, where its deadline ended the wait and Err is a sentinel
 	Reason     LossReason    // with ErrLost
@@ -86,7 +91,11 @@ type OpError struct {
 
 func (e *OpError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "lockkit: %s %q: %s", e.Op, e.Key, e.summary())
+	fmt.Fprintf(&b, "lockkit: %s", e.Op)
+	if e.Key != "" {
+		fmt.Fprintf(&b, " %q", e.Key)
+	}
+	fmt.Fprintf(&b, ": %s", e.summary())
 	sep := ": "
 	for _, n := range e.Nodes {
 		if n.Verdict != VerdictPending {
@@ -122,7 +131,11 @@ func (e *OpError) summary() string {
 
 // LogValue makes a group of e for package slog. The key is hashed, as in all that this package logs.
 func (e *OpError) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String("op", e.Op.String()), slog.String("key_hash", keyHash(e.Key)), slog.String("err", e.summary())}
+	attrs := []slog.Attr{slog.String("op", e.Op.String())}
+	if e.Key != "" {
+		attrs = append(attrs, slog.String("key_hash", keyHash(e.Key)))
+	}
+	attrs = append(attrs, slog.String("err", e.summary()))
 	for _, n := range e.Nodes {
 		if n.Verdict != VerdictPending {
 			attrs = append(attrs, slog.String(nodeName(n.Node, ""), n.said()))

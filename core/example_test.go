@@ -290,3 +290,65 @@ func ExampleRenewWhile() {
 		log.Print(err)
 	}
 }
+
+// A health page shows whether locks can be had. It is no readiness probe: that would take all replicas out at once when
+// the nodes are down, along with what needs no lock.
+func ExampleLocker_Ready() {
+	ctx := context.Background()
+	nodes := []*testutil.Node{testutil.StartNode(), testutil.StartNode(), testutil.StartNode()}
+	for _, n := range nodes {
+		defer n.Close()
+	}
+	locker, err := core.New(testutil.Clients(nodes))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+	if err := locker.Provision(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	health := func() string {
+		if err := locker.Ready(ctx); err != nil {
+			return "locks: unavailable" // err says what each node said
+		}
+		return "locks: available"
+	}
+	nodes[0].Down()
+	fmt.Println(health())
+	nodes[1].Down()
+	fmt.Println(health())
+	// Output:
+	// locks: available
+	// locks: unavailable
+}
+
+// A check before a rollout: nothing worse than a warning.
+func ExampleDiagnose() {
+	ctx := context.Background()
+	nodes := []*testutil.Node{testutil.StartNode(), testutil.StartNode(), testutil.StartNode()}
+	for _, n := range nodes {
+		defer n.Close()
+	}
+	locker, err := core.New(testutil.Clients(nodes))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+	if err := locker.Provision(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	nodes[2].SetEvictionPolicy("allkeys-lru", 1<<30)
+	found, err := core.Diagnose(ctx, testutil.Clients(nodes))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, f := range found.Findings {
+		if f.Severity == core.SeverityFault || f.Severity == core.SeverityRisk {
+			fmt.Printf("%s: node %d %s: %s\n", f.Severity, f.Node, f.What, f.Mend)
+		}
+	}
+	// Output:
+	// fault: node 2 maxmemory-policy is allkeys-lru, under which Redis may evict a held lock: set it to noeviction
+}

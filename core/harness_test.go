@@ -339,7 +339,7 @@ func unanswered(cmd redis.Cmder, wake <-chan struct{}) error {
 	return errLostMsg
 }
 
-var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, provisionScript, touchScript, probeScript, batchScript}
+var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, provisionScript, touchScript, probeScript, revokeScript, forgetScript, batchScript}
 
 func scriptOf(args []any) *script {
 	for _, s := range allScripts {

@@ -159,14 +159,22 @@ func (h *health) next() (d time.Duration, due bool) {
 	return max(d, every/time.Duration(2*len(h.e.guards))), due
 }
 
-// touch asks nodes for nothing, so that those that lost their memory notice it.
+// touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.
 func (h *health) touch(nodes nodeSet, bucket int) {
-	guard := h.e.guards[bucket]
-	r := &round{e: h.e, p: h.p, bucket: bucket, script: touchScript, stamped: true,
-		args:    h.e.head(h.p, append(touchScript.args(8, guard, guard, guard), "-")),
-		decided: func(*round) bool { return false }}
+	r := touching(h.e, h.p, bucket)
+	r.decided = func(*round) bool { return false }
 	r.send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
 	r.leave()                           // what they say is heard late
+}
+
+// touching is a round that asks nodes whether they would grant a key of the bucket.
+func touching(e *ensemble, p *policy, bucket int) *round {
+	probe := e.keys.probe(bucket)
+	args := touchScript.args(8, probe, probe)
+	if p.guarded {
+		args = touchScript.args(8, probe, probe, e.guards[bucket])
+	}
+	return &round{e: e, p: p, bucket: bucket, script: touchScript, stamped: true, args: e.head(p, append(args, "-"))}
 }
 
 // dueCheck reports whether the server is to be examined now, and books that it is. One that answers for the
@@ -205,7 +213,7 @@ func (h *health) recheck(n *node) {
 	case f.err != nil:
 	case fault == nil && was != nil:
 		h.p.logger.Info("lockkit: node is fit and takes part again", n.attrs())
-	case fault != nil && n.faultIsNews(was, fault, h.e.clock.now()):
-		h.p.logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
+	case fault != nil:
+		h.tellUnfit(n, was, fault)
 	}
 }

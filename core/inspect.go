@@ -31,6 +31,8 @@ type Holder struct {
 	// Left is for how long a quorum of nodes keeps the key for the holder if nothing is heard of it any more, LockDelay
 	// included, as of the answers.
 	Left    time.Duration
+	By      string // who it is, see WithHolder; empty where it is not known
+	Name    string // what for, see Name
 	Hint    string // what the holder's Observer.Hint returned; empty where it is not known
 	Shown   string // what it passed to Shows
 	Attempt string // the nodes' name for the lease
@@ -154,7 +156,8 @@ func (k *KeyOnNode) judge(s stored, clock time.Time) {
 		k.Verdict, k.Rest = VerdictHeld, time.Duration(s.expiry+1-now)*time.Millisecond
 		if s.owner != keptTaken {
 			k.Holder = &Holder{Token: s.counter, Left: k.Rest, Attempt: s.owner}
-			k.Holder.Hint, k.Holder.Shown = carried(s.carried)
+			c := carried(s.carried)
+			k.Holder.By, k.Holder.Name, k.Holder.Hint, k.Holder.Shown = c.by, c.name, c.hint, c.shown
 			k.Holder.date()
 		}
 	}
@@ -208,7 +211,8 @@ func (s KeyState) holder(q int, attempt string) *Holder {
 	for _, n := range s.Nodes {
 		if h := n.Holder; h != nil && h.Attempt == attempt {
 			tokens, left = append(tokens, h.Token), append(left, h.Left)
-			all.Hint, all.Shown = max(all.Hint, h.Hint), max(all.Shown, h.Shown) // a node has it, or has nothing
+			// A node has what the holder carries, or part of it, or nothing.
+			all.By, all.Name, all.Hint, all.Shown = max(all.By, h.By), max(all.Name, h.Name), max(all.Hint, h.Hint), max(all.Shown, h.Shown)
 		}
 	}
 	slices.Sort(left)

@@ -93,7 +93,10 @@ func (k keyspace) guard(bucket int) string    { return k.tags[bucket] + "g" }
 func (k keyspace) channel(bucket int, process string) string {
 	return k.tags[bucket] + "c:" + process
 }
-func (k keyspace) probe() string { return k.tags[0] + "p" }
+func (k keyspace) probe(bucket int) string { return k.tags[bucket] + "p" }
+
+// tombstoneOf is the tombstone of an attempt.
+func (k keyspace) tombstoneOf(key, id string) string { return k.tags[k.bucket(key)] + "x:" + id }
 
 // tombstone names a new attempt, the n-th of this process, and its tombstone. An attempt's id is random
 // across processes and never the same twice within one: reusing it would let a late request of an old

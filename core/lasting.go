@@ -14,29 +14,40 @@ import (
 // lasting says what is wrong with a server that answers err, and how to mend it; nil where it may pass by
 // itself (BUSY, LOADING, MASTERDOWN, no connection), or nobody knows.
 func lasting(err error) error {
-	if err == nil {
-		return nil
-	}
-	if mend := badCertificate(err); mend != "" {
+	if mend := mending(err); mend != "" {
 		return fmt.Errorf("%w: %s", err, mend)
-	}
-	for _, l := range lastingReplies {
-		if says(err, l.reply...) {
-			return fmt.Errorf("%w: %s", err, l.mend)
-		}
-	}
-	if mayNot(err) {
-		return fmt.Errorf("%w: its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use", err)
 	}
 	return nil
 }
+
+// mending says how to mend a server that answers err; empty where lasting has nothing to say.
+func mending(err error) string {
+	if err == nil {
+		return ""
+	}
+	if mend := badCertificate(err); mend != "" {
+		return mend
+	}
+	for _, l := range lastingReplies {
+		if says(err, l.reply...) {
+			return l.mend
+		}
+	}
+	if mayNot(err) {
+		return "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use"
+	}
+	return ""
+}
+
+// badLogin is how a server refuses credentials.
+var badLogin = []string{"NOAUTH", "WRONGPASS", "AUTH <password> called without", "Client sent AUTH", "invalid password", "invalid username",
+	"Protocol error: unauthenticated"}
 
 var lastingReplies = []struct {
 	reply []string // how it begins
 	mend  string
 }{
-	{[]string{"NOAUTH", "WRONGPASS", "AUTH <password> called without", "Client sent AUTH", "invalid password", "invalid username",
-		"Protocol error: unauthenticated"},
+	{badLogin,
 		"give the client the server's user and password"},
 	{[]string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
 		"give the client a database that the server has"},

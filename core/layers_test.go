@@ -13,7 +13,7 @@ import (
 // layers are the files of this package from the ground up. A file uses what its own layer and those below declare.
 var layers = [][]string{
 	{ // what is said to one node, and what it answers
-		"class", "client", "clock", "clock_linux", "clock_other", "errors", "join", "key", "lasting", "observer", "policy", "quorum", "script", "stored", "validity",
+		"class", "client", "clock", "clock_linux", "clock_other", "errors", "finding", "join", "key", "lasting", "observer", "policy", "quorum", "rights", "script", "stored", "unfit", "validity",
 		"verdict", "vote",
 	},
 	{ // the nodes, and asking them
@@ -23,7 +23,8 @@ var layers = [][]string{
 		"attempt", "call", "complete", "end", "engine", "extend", "handon", "healthcheck", "lease", "nodestate", "record", "release", "renewal", "spread", "watchdog",
 	},
 	{ // what is called
-		"acquire", "close", "do", "doc", "inspect", "locker", "option", "pause", "provision", "try",
+		"acquire", "close", "diagnose", "diagnose_facts", "diagnose_rights", "diagnose_rules", "diagnose_safety", "dial", "do", "doc", "found", "inspect", "locker",
+		"option", "pause", "provision", "ready", "revoke", "scan", "try",
 	},
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // A Locker acquires leases on a set of nodes. It is safe for concurrent use, and its options never change:
@@ -37,35 +36,18 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	}
 	l := &Locker{p: p}
 	l.e = newEngine(nodes, &l.p)
-	if err := l.e.health.checkNodes(); err != nil {
+	if err := l.e.health.checkNodes(); err != nil && !p.unfit {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	l.e.health.start()
 	return l, nil
 }
 
-// Open is New with clients of its own, dialled with settings that suit locks: no retries, contexts heeded,
-// timeouts of the order of the node timeout. Close closes them. URLs are as in redis.ParseURL:
-// "redis://user:password@host:6379/0", "rediss://…" for TLS.
+// Open is New with clients that Dial makes. Close closes them.
 func Open(urls []string, opts ...Option) (*Locker, error) {
-	p, err := defaults().with(opts).policy(len(urls))
-	faults := []error{err}
-	clients := make([]redis.UniversalClient, 0, len(urls))
-	for i, address := range urls {
-		o, err := redis.ParseURL(address)
-		if err != nil {
-			// What is wrong with it may be a part of a password, so the URL's own error stays unsaid.
-			faults = append(faults, fmt.Errorf("node %d: not a URL as redis.ParseURL reads it, such as rediss://user:password@host:6379/0", i))
-			continue
-		}
-		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = p.nodeTimeout, p.nodeTimeout, p.nodeTimeout
-		o.Dialer = quietDialer(redis.NewDialer(o))
-		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		clients = append(clients, redis.NewClient(o))
-	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, errors.Join(fmt.Errorf("lockkit: %w: %w", ErrInvalid, err), closeClients(clients))
+	clients, err := Dial(urls, opts...)
+	if err != nil {
+		return nil, err
 	}
 	l, err := New(clients, opts...)
 	if err != nil {
@@ -107,6 +89,9 @@ func (l *Locker) policy(opts []CallOption) (*policy, error) {
 	*p = l.p
 	set(&p.config, opts)
 	if p.quick(&l.p.config) {
+		if p.name != l.p.name {
+			p.signed = signing(p.by, p.name)
+		}
 		return p, nil
 	}
 	derived, err := l.With(opts...)

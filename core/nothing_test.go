@@ -41,7 +41,7 @@ func TestNothing(t *testing.T) {
 		}
 		wantInvalid("nil context", calls(p.Locker, none, run, result))
 		_, inspected := p.Inspect(none, "k")
-		wantInvalid("nil context", map[string]error{"Inspect": inspected, "Close": p.Close(none), "Provision": p.Provision(none)})
+		wantInvalid("nil context", map[string]error{"Inspect": inspected, "Close": p.Close(none), "Provision": p.Provision(none), "Ready": p.Ready(none)})
 		nothing := calls(p.Locker, t.Context(), nil, nil)
 		delete(nothing, "Acquire") // which take no function
 		delete(nothing, "TryAcquire")

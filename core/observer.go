@@ -14,8 +14,11 @@ const (
 	OpRenew                  // one round of renewal
 	OpRelease                // one release
 	OpComplete               // one completion
-	OpTouch                  // one request to a node that nobody has asked for a while; only Observer.Node hears of it
+	OpTouch                  // one request to a node that nobody has asked for a while, or of Ready; only Observer.Node hears of it
 	OpInspect                // one look; only errors name it
+	OpReady                  // one call of Ready; only errors name it
+	OpRevoke                 // one Revoke or ForceRelease, likewise
+	OpForget                 // one ForgetRecord, likewise
 
 	opProvision // of nodes, which is not observed
 	opProbe     // at the start, likewise
@@ -24,7 +27,7 @@ const (
 
 // String returns the operation's name in lower case.
 func (k OpKind) String() string {
-	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch", "inspect"}; int(k) < len(names) {
+	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget"}; int(k) < len(names) {
 		return names[k]
 	}
 	return "unknown"
@@ -50,7 +53,8 @@ type Observer struct {
 	// only what was known when the outcome was decided, and a quorum decides without its slowest nodes.
 	//
 	// The kind is that of the request: an OpAcquire may also send renewals and releases. OpTouch is a request that
-	// belongs to no operation: with the restart guard, nodes that are idle are asked now and then whether they vote.
+	// belongs to no operation: with the restart guard, nodes that are idle are asked now and then whether they vote, and
+	// Ready asks them.
 	Node func(ctx context.Context, kind OpKind, reply NodeReply)
 
 	// Hint returns a few bytes that a lease carries for those who wait for it, such as the trace context of its

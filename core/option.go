@@ -2,8 +2,10 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"time"
 )
 
@@ -33,8 +35,8 @@ func defaults() config {
 		drift:    0.10,
 		retryMin: 50 * time.Millisecond, retryMax: 250 * time.Millisecond,
 		retention: 24 * time.Hour,
-		prefix:    "lockkit:",
-		logger:    slog.Default(),
+		prefix:    "lockkit:", by: thisProcess(),
+		logger: slog.Default(),
 	}
 }
 
@@ -74,6 +76,16 @@ func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.
 // none on a node that has answered everything it was sent, and a request that arrives once more, after its answer,
 // may keep the key taken for a TTL; nobody holds it twice, however. Default: off.
 func WithRetryingProxy(on bool) Option { return option(func(c *config) { c.repeats = on }) }
+
+// WithHolder sets what leases of this Locker show of their holder, beside the name of the call, to whoever looks at the
+// key: Holder.By of [Locker.Inspect]. The first 64 bytes count. Default: host name and process id, as in
+// "web-7f9c/4711". Empty: leases show neither that nor a name, and take some 40 bytes less.
+func WithHolder(by string) Option { return option(func(c *config) { c.by = by }) }
+
+// WithUnfitNodes has New and Open start although nodes are unfit, as long as none of the options is: they are logged, and
+// do not take part until somebody has mended them, as a node that turns unfit later does not. It is for tools that look
+// at nodes in trouble. A service should rather not start. Default: off.
+func WithUnfitNodes(on bool) Option { return option(func(c *config) { c.unfit = on }) }
 
 // WithObserver sets who watches operations. Default: nobody.
 func WithObserver(o Observer) Option { return option(func(c *config) { c.observer = o }) }
@@ -155,6 +167,12 @@ func Name(name string) CallOption { return callOption(func(c *config) { c.name =
 // Shows has the holder show a text of at most 253 bytes, such as who it is, to whoever looks at the key: Holder.Shown of
 // [Locker.Inspect]. It is as long-lived as the lease. Default: none.
 func Shows(text string) CallOption { return callOption(func(c *config) { c.shows = text }) }
+
+// thisProcess is what leases show of their holder where WithHolder does not say otherwise.
+func thisProcess() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s/%d", host[:min(len(host), maxSigned-8)], os.Getpid())
+}
 
 func (c config) with(opts []Option) config {
 	set(&c, opts)

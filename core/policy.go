@@ -30,10 +30,10 @@ type config struct {
 	renewWhile                           func(context.Context) error
 	retryMin, retryMax                   time.Duration
 	retention                            time.Duration
-	prefix, name, shows                  string
+	prefix, name, shows, by              string
 	guard                                *bool
 	lag                                  time.Duration
-	repeats                              bool
+	repeats, unfit                       bool
 	observer                             Observer
 	logger                               *slog.Logger
 	nilOptions                           int
@@ -49,6 +49,7 @@ type policy struct {
 	margin    time.Duration // the context ends this much earlier
 	server    time.Duration // what nodes are told: TTL plus lock delay
 	tombstone time.Duration
+	signed    string // see signing
 
 	// Arguments of scripts, boxed once. static are those that follow the attempt's own in all but release.
 	static      [6]any // with the max TTL at maxTTLArg
@@ -75,6 +76,7 @@ func (c config) policy(n int) (policy, error) {
 	p.margin = cancelMargin(c.ttl)
 	p.tombstone = tombstoneTTL(p.window, p.nodeTimeout, p.maxTTL)
 	p.tombstoneMs = p.tombstone.Milliseconds()
+	p.signed = signing(p.by, p.name)
 	p.turnMs = (p.ttl/20 + p.nodeTimeout).Milliseconds()
 	p.static = [6]any{p.window.Milliseconds(), p.server.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
 		idleLife(p.maxTTL).Milliseconds(), slack.Milliseconds()}

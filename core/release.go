@@ -83,7 +83,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	lease.mu.Lock()
 	lease.freed = lease.freed || t.confirmed()
 	if lease.reason == "" && t.outvoted() {
-		lease.reason = LossTaken
+		lease.reason = t.taken()
 	}
 	reason := lease.reason
 	lease.mu.Unlock()

@@ -70,7 +70,7 @@ func (lease *Lease) renewal(p *policy) *renewal {
 	r.args[wallArg(r.args)+1+serverArg] = p.static[serverArg]
 	lease.reached = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
 	const width = 6
-	tails, token, carries := make([]any, 0, width*len(lease.nodes)), any(lease.token), any(carrying("", p.shows))
+	tails, token, carries := make([]any, 0, width*len(lease.nodes)), any(lease.token), any(carrying(p.signed, "", p.shows))
 	for i := range lease.nodes {
 		tails = append(tails, token, lease.nodes[i].expiry, 0, noMemory, lease.p.turnMs, carries)
 	}
@@ -147,8 +147,8 @@ func (r *renewal) settle() (err *OpError) {
 		err = &OpError{Err: ErrLost, Reason: LossClock}
 	case t.confirmed():
 	case t.outvoted():
-		lease.lose(LossTaken)
-		err = &OpError{Err: ErrLost, Reason: LossTaken}
+		lease.lose(t.taken())
+		err = &OpError{Err: ErrLost, Reason: t.taken()}
 	default:
 		err = &OpError{Err: ErrUnavailable}
 	}

@@ -283,7 +283,7 @@ func (r *round) expire() {
 
 // tellReply tells the observer what a node made of a request.
 func (p *policy) tellReply(n *node, v vote, r *round) {
-	if p.observer.Node != nil && r.script.op != opProvision {
+	if p.observer.Node != nil && r.script.op != opProvision && r.script.op != OpRevoke && r.script.op != OpForget {
 		p.observer.Node(&r.nodeContext, r.script.op, v.report(n))
 	}
 }

@@ -33,6 +33,10 @@ var (
 	batchLua string
 	//go:embed lua/provision.lua
 	provisionLua string
+	//go:embed lua/revoke.lua
+	revokeLua string
+	//go:embed lua/forget.lua
+	forgetLua string
 
 	headCode     = code{"head", "", "", headLua}
 	acquireCode  = code{"acquire", "resource, tombstone, id, lease, own, settle, carried, channel, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 9, ARGV[9], ARGV[11], ARGV[12], ARGV[13], ARGV[14]", acquireLua}
@@ -46,6 +50,8 @@ var (
 	releaseScript  = newScript(OpRelease, releaseReplies, intLua, resourceLua, queueLua, releaseCode.inline()).batched("E", []int{0, 1, 3, 4, 5, 6}, []int{2})
 	batchScript    = newScript(opBatch, nil, intLua, resourceLua, queueLua, requestLua, headCode.function(), acquireCode.function(), renewCode.function(), completeCode.function(), releaseCode.function(), batchLua)
 
+	revokeScript    = newScript(OpRevoke, revokeReplies, intLua, resourceLua, queueLua, revokeLua)
+	forgetScript    = newScript(OpForget, forgetReplies, intLua, resourceLua, forgetLua)
 	provisionScript = newScript(opProvision, provisionReplies, intLua, provisionLua)
 )
 

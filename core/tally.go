@@ -286,6 +286,14 @@ func (t *tally) mayHold() (s nodeSet) {
 	return s
 }
 
+// taken is why a lease is lost that is outvoted.
+func (t *tally) taken() LossReason {
+	if slices.ContainsFunc(t.votes, func(v vote) bool { return v.revoked }) {
+		return LossRevoked
+	}
+	return LossTaken
+}
+
 // outvoted reports whether so many nodes do not have the lease that no quorum can.
 func (t *tally) outvoted() bool { return t.count(VerdictGone) > len(t.votes)-t.q }
 

@@ -27,6 +27,7 @@ type vote struct {
 	waited  time.Duration // for its turn, before it was sent
 	latency time.Duration
 	skew    time.Duration // node's wall clock minus ours at the answer
+	revoked bool          // the attempt was ended by Revoke
 	slept   bool          // renewed: shows that our clock stood still meanwhile
 }
 
@@ -53,6 +54,7 @@ type shape uint8
 const (
 	shapeNothing    shape = iota
 	shapeMicros           // us
+	shapeRest             // rest
 	shapeClock            // now
 	shapeGrant            // now token expiry memory [record]
 	shapeRenewal          // now expiry memory
@@ -67,6 +69,9 @@ const (
 	shapeClaim            // claim
 )
 
+// revokedReply is the first word of what is said to an attempt that Revoke has ended.
+const revokedReply = "REVOKED"
+
 var (
 	acquireReplies = grammar{
 		"OK": {VerdictGranted, shapeGrant}, "HELD": {VerdictHeld, shapeHolder}, "RESERVED": {VerdictReserved, shapePlace}, "DONE": {VerdictDone, shapeRecord}, "QUARANTINED": {VerdictQuarantined, shapeQuarantine},
@@ -75,17 +80,20 @@ var (
 	}
 	renewReplies = grammar{
 		"OK": {VerdictGranted, shapeRenewal}, "HEALED": {VerdictHealed, shapeRenewal}, "PASSED": {VerdictPassed, shapeRenewal}, "WAIT": {VerdictUnconfirmed, shapeClock},
-		"LOST": {VerdictGone, shapeClock}, "TOMBSTONE": {VerdictGone, shapeClock}, "QUARANTINED": {VerdictQuarantined, shapeQuarantine},
-		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
+		"LOST": {VerdictGone, shapeClock}, "TOMBSTONE": {VerdictGone, shapeClock}, revokedReply: {VerdictGone, shapeClock},
+		"QUARANTINED": {VerdictQuarantined, shapeQuarantine},
+		"CLOCK":       {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
 	completeReplies = grammar{
 		"OK": {VerdictGranted, shapeClock}, "DONE": {VerdictDone, shapeBallot}, "LOST": {VerdictGone, shapeClock}, "FORGOT": {VerdictForgotten, shapeClock}, "WAIT": {VerdictUnconfirmed, shapeClock},
 		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
 	releaseReplies = grammar{
-		"OK": {VerdictGranted, shapeNothing}, "AGAIN": {VerdictGranted, shapeNothing}, "GONE": {VerdictGone, shapeNothing},
+		"OK": {VerdictGranted, shapeNothing}, "AGAIN": {VerdictGranted, shapeNothing}, "GONE": {VerdictGone, shapeNothing}, revokedReply: {VerdictGone, shapeNothing},
 	}
-	touchReplies = grammar{
+	revokeReplies = grammar{"ENDED": {VerdictGranted, shapeRest}, "GONE": {VerdictGone, shapeNothing}}
+	forgetReplies = grammar{"OK": {VerdictGranted, shapeNothing}, "NONE": {VerdictGone, shapeNothing}, "OTHER": {VerdictDone, shapeNothing}}
+	touchReplies  = grammar{
 		"OK": {VerdictGranted, shapeVoting}, "QUARANTINED": {VerdictQuarantined, shapeQuarantine},
 		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
@@ -106,7 +114,7 @@ func (s *script) parse(reply string) vote {
 	if !ok {
 		return vote{err: errBadReply}
 	}
-	v, f := vote{verdict: form.verdict}, fields{rest: rest}
+	v, f := vote{verdict: form.verdict, revoked: word == revokedReply}, fields{rest: rest}
 	v.read(form.shape, &f)
 	if f.bad || f.rest != "" {
 		return vote{err: errBadReply}
@@ -136,6 +144,8 @@ func (v *vote) read(s shape, f *fields) {
 	case shapeNothing:
 	case shapeMicros:
 		v.clock = f.number()
+	case shapeRest:
+		v.rest = f.ms()
 	case shapeUnused:
 		v.memory, v.claim = f.word(), f.word()
 	case shapeClaim:
@@ -159,7 +169,7 @@ func (v *vote) readAfterClock(s shape, f *fields) {
 		v.readExpiry(f)
 	case shapeHolder:
 		v.rest, v.owner, v.place = f.ms(), f.word(), int(f.number())
-		v.hint, _ = carried(f.rest)
+		v.hint = carried(f.rest).hint
 		f.rest = ""
 	case shapePlace:
 		v.rest, v.place = f.ms(), int(f.number())

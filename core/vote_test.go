@@ -86,8 +86,10 @@ func TestParse(t *testing.T) {
 			"NOGUARD 5":              {verdict: VerdictUnguarded, clock: 5000},
 		}, []string{"OK", "OK 0", "OK 5 6", "AGAIN", "GONE", "TOMBSTONE 5", "QUARANTINED 5 6", "DONE 5 4 1000"}},
 		{releaseScript, good{
-			"OK": {verdict: VerdictGranted}, "AGAIN": {verdict: VerdictGranted}, "GONE": {verdict: VerdictGone},
-		}, []string{"OK 5", "LOST 5", "gone", "GONE 5"}},
+			"OK": {verdict: VerdictGranted}, "AGAIN": {verdict: VerdictGranted}, "GONE": {verdict: VerdictGone}, "REVOKED": {verdict: VerdictGone, revoked: true},
+		}, []string{"OK 5", "LOST 5", "gone", "GONE 5", "REVOKED 5"}},
+		{revokeScript, good{"ENDED 7000": {verdict: VerdictGranted, rest: 7000 * ms}, "GONE": {verdict: VerdictGone}}, []string{"ENDED", "ENDED 5 6", "OK"}},
+		{forgetScript, good{"OK": {verdict: VerdictGranted}, "NONE": {verdict: VerdictGone}, "OTHER": {verdict: VerdictDone}}, []string{"OK 5", "GONE"}},
 		{provisionScript, good{
 			"OK 0123abcd.5": {verdict: VerdictGranted, memory: "0123abcd.5"}, "UNUSED 0123abcd.5 abc": {verdict: VerdictGranted, memory: "0123abcd.5", claim: "abc"},
 			"NEW abc":            {verdict: VerdictQuarantined, claim: "abc"},
@@ -115,9 +117,11 @@ var said = map[*script]*regexp.Regexp{
 	probeScript: forms(`OK`),
 	acquireScript: forms(`OK ~ # # @( # # # (?s:.*))?`, `HELD ~ # [^ ]+ #( (?s:.*))?`, `RESERVED ~ # #`, `DONE ~ # # # (?s:.*)`, `QUARANTINED ~ #( # # # (?s:.*))?`,
 		`(TOMBSTONE|LOST|OVERFLOW|REPLICA|NOGUARD) ~`, `CLOCK #`),
-	renewScript:     forms(`(OK|HEALED|PASSED) ~ # @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(WAIT|LOST|TOMBSTONE|REPLICA|NOGUARD) ~`, `CLOCK #`),
+	renewScript:     forms(`(OK|HEALED|PASSED) ~ # @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(WAIT|LOST|TOMBSTONE|REVOKED|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	completeScript:  forms(`DONE ~ # # #`, `(OK|LOST|FORGOT|WAIT|REPLICA|NOGUARD) ~`, `CLOCK #`),
-	releaseScript:   forms(`OK`, `AGAIN`, `GONE`),
+	releaseScript:   forms(`OK`, `AGAIN`, `GONE`, `REVOKED`),
+	revokeScript:    forms(`ENDED #`, `GONE`),
+	forgetScript:    forms(`OK`, `NONE`, `OTHER`),
 	provisionScript: forms(`OK @`, `NEW [^ ]+`, `UNUSED @ [^ ]+`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) ~`, `CLOCK #`),
 }
 

@@ -34,7 +34,8 @@ local function over(reply)
   elseif changed then
     press(tombstone, resource, v, 'KEEPTTL')
   end
-  call('SET', tombstone, '1', 'PX', ARGV[own + 5])
+  -- What Revoke has ended stays so.
+  call('SET', tombstone, reply ~= 'OK ' and call('GET', tombstone) or '1', 'PX', ARGV[own + 5])
   if first and i == '' then queues().wake(resource, first) end
   return reply .. clock
 end

@@ -7,6 +7,7 @@
 -- it is over
 -- ARGV own+1 drop a record with a smaller ballot (0 = none); of a lease only
 -- Replies  OK = it was ours   AGAIN = this attempt was over here already   GONE = it was not ours
+--          REVOKED = nor was it ours any more: see revoke.lua
 local e, f, p, i, r, u, c, d = load(resource)
 local ballot, changed = 0, false
 if d ~= '' then
@@ -16,7 +17,8 @@ end
 if r == id then r, u, changed = '', 0, true end
 local mine = i == id and e > 0
 local ended, first, expiry = false, nil, e
-local again = not mine and (i == id or call('EXISTS', tombstone) == 1)
+local over = not mine and call('GET', tombstone)
+local again = not mine and i == id or over == '1'
 if mine then
   if undo == '1' and p >= 0 then f = math.max(p, ballot) end
   ended = ARGV[own + 1] ~= '0'
@@ -33,8 +35,8 @@ if mine then
   end
 end
 if waited then
-  local over = wait and wait ~= '' and (not ticket or ticket == '')
-  if over then
+  local quits = wait and wait ~= '' and (not ticket or ticket == '')
+  if quits then
     queues().leave(resource, wait)
   elseif mine and wait and wait ~= '' then
     queues().rejoin(resource, wait, ticket)
@@ -45,7 +47,7 @@ if waited then
   elseif ended then
     local t = call('TIME')
     z = math.min(t[1] * 1000 + math.floor(t[2] / 1000), expiry) -- no later than the lease's end, as above
-  elseif not over or (i ~= '' and e > 0) then
+  elseif not quits or (i ~= '' and e > 0) then
     first = nil -- an attempt that failed, or one of many that wait
   end
 end
@@ -58,4 +60,4 @@ elseif mine or changed then
 end
 if buried ~= '0' then call('SET', tombstone, '1', 'PX', buried) end
 if first then queues().wake(resource, first) end
-return mine and 'OK' or again and 'AGAIN' or 'GONE'
+return mine and 'OK' or again and 'AGAIN' or over and 'REVOKED' or 'GONE'

@@ -7,7 +7,7 @@
 -- carried by the holder, where the lease is brought back; '' or nil = nothing
 -- ARGV own+1 token
 --      own+2 expiry this node last confirmed (server ms, 0 = never)
--- Replies  OK | HEALED | PASSED now expiry memory   WAIT now   LOST now   TOMBSTONE now   QUARANTINED now rest
+-- Replies  OK | HEALED | PASSED now expiry memory   WAIT now   LOST now   TOMBSTONE now   REVOKED now   QUARANTINED now rest
 --          CLOCK us | REPLICA now | NOGUARD now
 -- PASSED: the lease is here, but the counter is above its token, so no record of it can be accepted here.
 local token, confirmed = tonumber(ARGV[own + 1]), tonumber(ARGV[own + 2])
@@ -22,7 +22,8 @@ local e, f, p, i, r, u, c, d = load(resource)
 local back = false -- a lease that is brought back must be, memory or not
 local status = recovering and 'HEALED ' or 'OK '
 if i ~= id then
-  if call('EXISTS', tombstone) == 1 then return 'TOMBSTONE ' .. clock end
+  local over = call('GET', tombstone)
+  if over then return (over == 'r' and 'REVOKED ' or 'TOMBSTONE ') .. clock end
   -- In quarantine another's live lease is a ghost out of a snapshot, and gives way.
   if i ~= '' and now <= e and not recovering then
     if granted == 0 then

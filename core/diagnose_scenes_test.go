@@ -1,0 +1,158 @@
+package core
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Each thing that may be wrong with one of three nodes, and the one finding that names it.
+func TestDiagnose(t *testing.T) {
+	type scene struct {
+		breaks func(w *world, clients []redis.UniversalClient)
+		want   []found
+		says   []string
+		opts   []Option
+	}
+	node := func(f func(*testutil.Node)) func(*world, []redis.UniversalClient) {
+		return func(w *world, _ []redis.UniversalClient) { f(w.nodes[1]) }
+	}
+	refuse := func(command, err string) func(*world, []redis.UniversalClient) {
+		return node(func(n *testutil.Node) { n.Refuse(command, err) })
+	}
+	info := func(line, by string) func(*world, []redis.UniversalClient) {
+		return func(_ *world, clients []redis.UniversalClient) {
+			clients[1].(*redis.Client).AddHook(rewriteInfo{line: line, by: by})
+		}
+	}
+	fault := func(code FindingCode) []found { return []found{{SeverityFault, code, 1}} }
+	warning := func(code FindingCode) []found { return []found{{SeverityWarning, code, 1}} }
+	risk := func(code FindingCode) []found { return []found{{SeverityRisk, code, 1}} }
+	unguarded := []Option{WithRestartGuard(false)}
+	bubbles(t, 3, map[string]scene{
+		"down":           {breaks: node((*testutil.Node).Down), want: fault(CodeUnreachable), says: []string{"connection refused", "start the server"}},
+		"hung":           {breaks: node((*testutil.Node).Hang), want: fault(CodeUnreachable), says: []string{"no answer within the node timeout"}},
+		"wrong password": {breaks: refuse("INFO", "WRONGPASS invalid username-password pair"), want: fault(CodeCredentials), says: []string{"user and password"}},
+		"busy":           {breaks: refuse("INFO", "BUSY Redis is busy running a script."), want: fault(CodeRefused), says: []string{"pass by itself"}},
+		"database":       {breaks: refuse("INFO", "ERR DB index is out of range"), want: fault(CodeRefused), says: []string{"a database that the server has"}},
+		"no answer to scripts": {breaks: func(_ *world, clients []redis.UniversalClient) {
+			clients[1].(*redis.Client).AddHook(deafTo("eval evalsha"))
+		},
+			want: fault(CodeUnreachable), says: []string{"stopped answering"}},
+		"Sentinel":   {breaks: info("redis_mode:standalone", "redis_mode:sentinel"), want: fault(CodeSentinel), says: []string{"NewFailoverClient"}},
+		"Cluster":    {breaks: info("redis_mode:standalone", "redis_mode:cluster"), want: fault(CodeCluster), says: []string{"ClusterClient"}},
+		"replica":    {breaks: node(func(n *testutil.Node) { n.SetReplica(true) }), want: fault(CodeReplica), says: []string{"master of its own"}},
+		"evicting":   {breaks: node(func(n *testutil.Node) { n.SetEvictionPolicy("allkeys-lru", 1<<20) }), want: fault(CodeEvicting), says: []string{"noeviction"}},
+		"old":        {breaks: node(func(n *testutil.Node) { n.SetVersion("6.0.16") }), want: fault(CodeTooOld), says: []string{"6.2.7"}},
+		"no history": {breaks: info("master_replid:", "x:"), want: fault(CodeNoHistory)},
+		"listed twice": {breaks: func(w *world, clients []redis.UniversalClient) { clients[1] = w.nodes[0].Client() },
+			want: fault(CodeSameServer), says: []string{"same server as node 0"}},
+
+		"clock ahead":            {breaks: node(func(n *testutil.Node) { n.StepClock(time.Second) }), want: fault(CodeClockOff), says: []string{"off by 1s", "NTP"}},
+		"clock behind":           {breaks: node(func(n *testutil.Node) { n.StepClock(-time.Second) }), want: append(fault(CodeClockOff), warning(CodeQuarantined)...)[:1]},
+		"clock half off":         {breaks: node(func(n *testutil.Node) { n.StepClock(300 * time.Millisecond) }), want: warning(CodeClockDrifting), says: []string{"off by 300ms"}},
+		"clock within":           {breaks: node(func(n *testutil.Node) { n.StepClock(200 * time.Millisecond) })},
+		"clock without a window": {breaks: node(func(n *testutil.Node) { n.StepClock(time.Minute) }), opts: []Option{WithClockWindow(0)}},
+		"clock of two": {breaks: func(w *world, _ []redis.UniversalClient) {
+			w.nodes[0].StepClock(time.Second)
+			w.nodes[1].StepClock(time.Second)
+		}, want: []found{{SeverityFault, CodeClockOff, -1}}, says: []string{"NTP on this machine"}},
+		"clocks apart": {breaks: func(w *world, _ []redis.UniversalClient) {
+			w.nodes[0].StepClock(200 * time.Millisecond)
+			w.nodes[1].StepClock(-200 * time.Millisecond)
+		}},
+		"emptied":                {breaks: node((*testutil.Node).Flush), want: warning(CodeGuardMissing), says: []string{"10s after it is next asked"}},
+		"emptied, and unguarded": {breaks: node((*testutil.Node).Flush), opts: unguarded},
+		"promoted":               {breaks: node((*testutil.Node).Promote), want: warning(CodeHistoryChanged), says: []string{"restarted, or promoted"}},
+		"first replica attached": {breaks: func(w *world, c []redis.UniversalClient) {
+			w.nodes[1].Promote()
+			info("connected_slaves:0", "connected_slaves:1")(w, c)
+		}, want: append(risk(CodeReplicaLag), warning(CodeHistoryChanged)...), says: []string{"first replica was attached"}},
+		"all emptied":             {breaks: func(w *world, _ []redis.UniversalClient) { flushAll(w) }, want: []found{{SeverityWarning, CodeNotProvisioned, -1}}, says: []string{"Locker.Provision"}},
+		"all emptied, long lease": {breaks: func(w *world, _ []redis.UniversalClient) { flushAll(w) }, opts: []Option{WithMaxTTL(time.Minute)}, want: []found{{SeverityWarning, CodeNotProvisioned, -1}}, says: []string{"1m0s after they are first asked"}},
+		"longer TTL given":        {breaks: func(*world, []redis.UniversalClient) {}, opts: []Option{WithMaxTTL(time.Minute)}, says: []string{"given here is 1m0s, and nodes know of 10s"}},
+		"longer TTL in use":       {breaks: func(*world, []redis.UniversalClient) {}, opts: []Option{TTL(5 * time.Second)}, want: []found{{SeverityWarning, CodeMaxTTL, -1}}, says: []string{"a max TTL of 10s"}},
+		"two nodes down": {breaks: func(w *world, _ []redis.UniversalClient) { w.nodes[0].Down(); w.nodes[1].Down() },
+			want: []found{{SeverityFault, CodeNoQuorum, -1}, {SeverityFault, CodeUnreachable, 0}, {SeverityFault, CodeUnreachable, 1}}, says: []string{"1 of 3 nodes would vote"}},
+
+		"a right missing": {breaks: refuse("HSET", "NOPERM this user has no permissions to run the 'hset' command"), want: fault(CodeRights), says: []string{"ACL SETUSER default +hset"}},
+		"rights missing": {breaks: func(w *world, c []redis.UniversalClient) {
+			refuse("GET", "NOPERM x")(w, c)
+			refuse("ZADD", "NOPERM x")(w, c)
+		}, want: fault(CodeRights), says: []string{"ACL SETUSER default +get +zadd"}},
+		"right to wait": {breaks: refuse("ZRANK", "NOPERM this user has no permissions"), want: warning(CodeRightsToWait), says: []string{"ACL SETUSER default +zrank"}},
+		"renamed":       {breaks: refuse("PEXPIRE", "ERR unknown command 'PEXPIRE'"), want: fault(CodeRights), says: []string{"pexpire"}},
+		"no scripts": {breaks: func(w *world, c []redis.UniversalClient) {
+			refuse("EVAL", "NOPERM x")(w, c)
+			refuse("EVALSHA", "NOPERM x")(w, c)
+		}, want: fault(CodeRights), says: []string{"+eval +evalsha"}},
+		"no EVALSHA":           {breaks: refuse("EVALSHA", "NOPERM this user has no permissions to run the 'evalsha' command"), want: fault(CodeRights), says: []string{"ACL SETUSER default +evalsha"}},
+		"INFO denied":          {breaks: refuse("INFO", "NOPERM x"), want: fault(CodeRights), says: []string{"+info"}},
+		"INFO denied, no need": {breaks: refuse("INFO", "NOPERM x"), opts: unguarded, want: warning(CodeInfoDenied), says: []string{"+info"}},
+		"TIME denied":          {breaks: refuse("TIME", "NOPERM x"), want: fault(CodeRights), says: []string{"+time"}},
+		"guard denied":         {breaks: refuse("HMGET", "NOPERM x"), want: fault(CodeRights), says: []string{"+hmget"}},
+		"full":                 {breaks: refuse("SET", "OOM command not allowed when used memory > 'maxmemory'."), want: fault(CodeWritesRefused), says: []string{"OOM", "raise maxmemory"}},
+		"few replicas":         {breaks: refuse("SET", "NOREPLICAS Not enough good replicas to write."), want: fault(CodeWritesRefused), says: []string{"bring its replicas back"}},
+		"bad disk":             {breaks: refuse("SET", "MISCONF Redis is configured to save RDB snapshots"), want: fault(CodeWritesRefused), says: []string{"disk"}},
+
+		"nearly full":            {breaks: info("maxmemory:0", "used_memory:920\r\nmaxmemory:1000"), want: warning(CodeMemory), says: []string{"maxmemory"}},
+		"half full":              {breaks: info("maxmemory:0", "used_memory:500\r\nmaxmemory:1000")},
+		"would evict":            {breaks: node(func(n *testutil.Node) { n.SetEvictionPolicy("allkeys-lru", 0) }), says: []string{"would evict"}},
+		"no file":                {breaks: info("maxmemory:0", "maxmemory:0\r\naof_enabled:0"), opts: unguarded, want: risk(CodeNotDurable), says: []string{"appendonly yes"}},
+		"no file, and guarded":   {breaks: info("maxmemory:0", "maxmemory:0\r\naof_enabled:0"), says: []string{"completion records"}},
+		"replicas, no lag":       {breaks: info("connected_slaves:0", "connected_slaves:1"), want: risk(CodeReplicaLag), says: []string{"WithReplicaLag"}},
+		"replicas, and a lag":    {breaks: info("connected_slaves:0", "connected_slaves:1"), opts: []Option{WithReplicaLag(time.Second)}},
+		"replicas, and no guard": {breaks: info("connected_slaves:0", "connected_slaves:1"), opts: unguarded, want: risk(CodeUnguarded)},
+		"a replica stays behind": {breaks: info("connected_slaves:0", "connected_slaves:2\r\nslave0:ip=::1,state=online,offset=1,lag=0\r\nslave1:ip=::1,lag=30"), opts: []Option{WithReplicaLag(time.Second)}, want: warning(CodeReplicaBehind), says: []string{"30s"}},
+		"a slow node":            {breaks: node(func(n *testutil.Node) { n.Slow(600 * time.Millisecond) }), want: warning(CodeSlow), says: []string{"SLOWLOG"}},
+		"a slow node's clock":    {breaks: node(func(n *testutil.Node) { n.Slow(600 * time.Millisecond); n.StepClock(200 * time.Millisecond) }), want: warning(CodeSlow)},
+		"two faults of one node": {breaks: func(w *world, c []redis.UniversalClient) {
+			w.nodes[1].SetEvictionPolicy("allkeys-lru", 1)
+			w.nodes[1].SetVersion("5.0.0")
+		}, want: append(fault(CodeEvicting), fault(CodeTooOld)...)},
+		"a fault hides no others": {breaks: func(w *world, c []redis.UniversalClient) { w.nodes[1].SetReplica(true); w.nodes[0].SetVersion("5.0.0") }, want: []found{{SeverityFault, CodeNoQuorum, -1}, {SeverityFault, CodeTooOld, 0}, {SeverityFault, CodeReplica, 1}}},
+	}, func(t *testing.T, w *world, c scene) {
+		w.process()
+		clients := testutil.Clients(w.nodes)
+		for _, c := range clients {
+			c.Ping(t.Context()) // a connection takes several requests
+		}
+		c.breaks(w, clients)
+		d := w.diagnoseClients(clients, c.opts...)
+		wantFindings(t, d, c.want...)
+		wantAdvice(t, d, c.says...)
+		for _, n := range w.nodes {
+			n.Up()
+		}
+		time.Sleep(time.Minute) // clients have given up what hung
+	})
+}
+
+func flushAll(w *world) {
+	for _, n := range w.nodes {
+		n.Flush()
+	}
+}
+
+// deafTo loses the requests of some commands.
+type deafTo string
+
+func (h deafTo) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h deafTo) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h deafTo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.Contains(string(h), cmd.Name()) {
+			return unanswered(cmd, nil)
+		}
+		return next(ctx, cmd)
+	}
+}

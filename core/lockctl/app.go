@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/urfave/cli/v3"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// An app is one call of lockctl.
+type app struct {
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	dial           func(urls []string, opts ...core.Option) ([]redis.UniversalClient, error)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	root := &cli.Command{
+		Name:  "lockctl",
+		Usage: "look at lockkit's locks and nodes, and help yourself at 3 a.m.",
+		UsageText: "lockctl [--node URL]... [--prefix TEXT] [-o json] COMMAND\n\n" +
+			"Nodes and prefix must be those of your services: LOCKKIT_NODES (URLs with commas between them) and LOCKKIT_PREFIX, or the options.",
+		Flags:                     flags(),
+		Commands:                  a.commands(),
+		Writer:                    a.stdout,
+		ErrWriter:                 a.stderr,
+		HideVersion:               true,
+		HideHelpCommand:           true, // it would be a key that cannot be shown
+		DisableSliceFlagSeparator: true, // passwords may contain commas
+		ExitErrHandler:            func(context.Context, *cli.Command, error) {},
+		OnUsageError:              onUsageError,
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			if cmd.Args().Present() {
+				return usagef("there is no such command; lockctl --help lists them") // it may be a URL, so it is not repeated
+			}
+			return cli.ShowRootCommandHelp(cmd)
+		},
+	}
+	return a.exit(root.Run(ctx, append([]string{"lockctl"}, args...)))
+}
+
+func onUsageError(_ context.Context, cmd *cli.Command, err error, sub bool) error {
+	name := "lockctl"
+	if sub {
+		name += " " + cmd.Name
+	}
+	return usagef("%w; see %s --help", err, name)
+}
+
+func (a *app) commands() []*cli.Command {
+	commands := []*cli.Command{
+		a.doctor(), a.ls(), a.show(), a.watch(), a.leaks(), a.bench(), a.ready(), a.release(), a.forgetRecord(), a.provision(),
+	}
+	for _, c := range commands {
+		c.OnUsageError, c.DisableSliceFlagSeparator = onUsageError, true // which they do not have from the root
+	}
+	return commands
+}
+
+func flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{Name: "node", Usage: "`URL` of a node, such as redis://user:password@host:6379/0 (rediss:// for TLS); once for each node, in any order. Else LOCKKIT_NODES"},
+		&cli.StringFlag{Name: "prefix", Usage: "key prefix of the services (core.WithKeyPrefix). Else LOCKKIT_PREFIX, or lockkit:"},
+		&cli.DurationFlag{Name: "timeout", Value: 30 * time.Second, Usage: "give up after this long; watch and bench have --for instead"},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "table or json"},
+		&cli.DurationFlag{Name: "max-ttl", Usage: "max TTL of the services (core.WithMaxTTL), if it is not theirs by default"},
+		&cli.DurationFlag{Name: "clock-window", Value: 500 * time.Millisecond, Usage: "clock window of the services (core.WithClockWindow)"},
+		&cli.BoolFlag{Name: "guard", Usage: "whether the services have the restart guard (core.WithRestartGuard); by default with three nodes and more"},
+	}
+}
+
+// A fleet is the nodes, as one command sees them.
+type fleet struct {
+	*core.Locker
+	clients []redis.UniversalClient
+}
+
+// urls are those of the nodes.
+func (a *app) urls(cmd *cli.Command) ([]string, error) {
+	urls := cmd.StringSlice("node")
+	if len(urls) == 0 {
+		for url := range strings.SplitSeq(a.getenv("LOCKKIT_NODES"), ",") {
+			if url = strings.TrimSpace(url); url != "" {
+				urls = append(urls, url)
+			}
+		}
+	}
+	if len(urls) == 0 {
+		return nil, usagef("no nodes: give --node redis://host:6379 for each, or set LOCKKIT_NODES")
+	}
+	for i, url := range urls {
+		if !strings.Contains(url, "://") {
+			urls[i] = "redis://" + url
+		}
+	}
+	return urls, nil
+}
+
+// options are what the services use, as far as it matters here.
+func (a *app) options(cmd *cli.Command) []core.Option {
+	prefix := cmd.String("prefix")
+	if prefix == "" {
+		prefix = a.getenv("LOCKKIT_PREFIX")
+	}
+	if prefix == "" {
+		prefix = "lockkit:"
+	}
+	opts := []core.Option{
+		core.WithKeyPrefix(prefix), core.WithClockWindow(cmd.Duration("clock-window")), core.WithLogger(slog.New(slog.DiscardHandler)),
+	}
+	if d := cmd.Duration("max-ttl"); d != 0 {
+		opts = append(opts, core.WithMaxTTL(d), core.TTL(min(d, 10*time.Second)))
+	}
+	if cmd.IsSet("guard") {
+		opts = append(opts, core.WithRestartGuard(cmd.Bool("guard")))
+	}
+	return opts
+}
+
+// clients makes a fleet without a Locker.
+func (a *app) clients(cmd *cli.Command) (*fleet, error) {
+	if o := cmd.String("output"); o != "table" && o != "json" {
+		return nil, usagef("-o is table or json")
+	}
+	urls, err := a.urls(cmd)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := a.dial(urls, a.options(cmd)...)
+	return &fleet{clients: clients}, err
+}
+
+// openAsServices makes a Locker on the nodes, as the services do.
+func (a *app) openAsServices(cmd *cli.Command) (*fleet, error) { return a.open(cmd) }
+
+// open makes a Locker on the nodes. opts come after those of the services.
+func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
+	f, err := a.clients(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if f.Locker, err = core.New(f.clients, append(a.options(cmd), opts...)...); err != nil {
+		f.closeClients()
+		return nil, fmt.Errorf("%w (doctor looks at nodes one by one)", err)
+	}
+	return f, nil
+}
+
+// look is open for what only looks: without the restart guard, which would write guard records on nodes that have none.
+func (a *app) look(cmd *cli.Command) (*fleet, error) {
+	return a.open(cmd, core.WithRestartGuard(false), core.WithUnfitNodes(true))
+}
+
+func (f *fleet) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) //nolint:forbidigo // the command's own may have ended
+	defer cancel()
+	if f.Locker != nil {
+		f.Close(ctx) // what is left then ends with the process
+	}
+	f.closeClients()
+}
+
+func (f *fleet) closeClients() {
+	for _, c := range f.clients {
+		c.Close()
+	}
+}
+
+// with runs do on the nodes, for at most --timeout.
+func (a *app) with(ctx context.Context, cmd *cli.Command, open func(*cli.Command) (*fleet, error), do func(context.Context, *fleet) error) error {
+	d := cmd.Duration("timeout")
+	if d <= 0 {
+		return usagef("--timeout must be more than 0")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("no result within %v: give it longer with --timeout, or ask doctor which node is slow", d))
+	defer cancel()
+	f, err := open(cmd)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := do(ctx, f); ctx.Err() != nil && err != nil && !errors.Is(err, errFound) {
+		return context.Cause(ctx)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// key is the key that the arguments name.
+func key(cmd *cli.Command) (string, error) {
+	args := cmd.Args().Slice()
+	switch {
+	case len(args) == 1 && args[0] == "":
+		return "", usagef("the key is empty: is a variable of the shell not set?")
+	case cmd.Bool("parts") && len(args) > 0:
+		return core.Key(args...), nil
+	case len(args) == 1:
+		return args[0], nil
+	}
+	return "", usagef("give one key; one made by core.Key is given as its parts: lockctl %s --parts order 42", cmd.Name)
+}
+
+// partsFlag is a new one: flags have state.
+func partsFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "parts", Usage: "the arguments are the parts of a key that core.Key makes, as adapters do"}
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// ctl runs lockctl as main does, with an environment.
+func ctl(t *testing.T, env map[string]string, args ...string) said {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), args, &stdout, &stderr, func(name string) string { return env[name] })
+	got := said{code, stdout.String(), stderr.String()}
+	if strings.Contains(got.out+got.err, "topsecret") {
+		t.Errorf("lockctl %v prints a password:\n%s%s", args, got.out, got.err)
+	}
+	return got
+}
+
+// A call that makes no sense has exit status 2, and one line says what to do.
+func TestUsageErrors(t *testing.T) {
+	t.Parallel()
+	const node = "127.0.0.1:1"
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"ls"}, "no nodes: give --node"},
+		{[]string{"doctor"}, "no nodes: give --node"},
+		{[]string{"bogus"}, "no such command"},
+		{[]string{"redis://:topsecret@host:6379", "ls"}, "no such command"},
+		{[]string{"--bogus", "ls"}, "see lockctl --help"},
+		{[]string{"--node", node, "ls", "--bogus"}, "see lockctl ls --help"},
+		{[]string{"--node", node, "ls", "a", "b"}, "quote it"},
+		{[]string{"--node", node, "show"}, "give one key"},
+		{[]string{"--node", node, "show", "a", "b"}, "--parts"},
+		{[]string{"--node", node, "show", "--parts"}, "give one key"},
+		{[]string{"--node", node, "show", ""}, "the key is empty"},
+		{[]string{"--node", node, "show", strings.Repeat("k", 513)}, "bad key"},
+		{[]string{"--node", node, "watch"}, "give one key"},
+		{[]string{"--node", node, "watch", "k", "--interval", "1us"}, "--interval"},
+		{[]string{"--node", node, "leaks", "k"}, "no arguments"},
+		{[]string{"--node", node, "doctor", "k"}, "no arguments"},
+		{[]string{"--node", node, "ready", "k"}, "no arguments"},
+		{[]string{"--node", node, "provision", "k"}, "no arguments"},
+		{[]string{"--node", node, "bench", "--for", "0s"}, "--for"},
+		{[]string{"--node", node, "release", "k"}, "--token is missing"},
+		{[]string{"--node", node, "release", "--token", "7"}, "give one key"},
+		{[]string{"--node", node, "release", "k", "--token", "0"}, "greater than 0"},
+		{[]string{"--node", node, "release", "k", "--token", "-7"}, "greater than 0"},
+		{[]string{"--node", node, "release", "k", "--now", "--token", "seven"}, "greater than 0"},
+		{[]string{"--node", node, "forget-record", "k"}, "--token is missing"},
+		{[]string{"--node", node, "bench", "--parallel", "0"}, "--parallel"},
+		{[]string{"--node", node, "ls", "-o", "xml"}, "-o is table or json"},
+		{[]string{"--node", node, "doctor", "-o", "xml"}, "-o is table or json"},
+		{[]string{"--node", node, "ls", "--timeout", "0s"}, "--timeout"},
+		{[]string{"--node", node, "ls", "--timeout", "soon"}, "see lockctl ls --help"},
+		{[]string{"--node", node, "--prefix", "{", "ls"}, "braces"},
+		{[]string{"--node", node, "--clock-window", "1h", "ls"}, "clock window"},
+		{[]string{"--node", "redis://u:topsecret@@:x", "ls"}, "not a URL"},
+		{[]string{"--node", "http://u:topsecret@host", "doctor"}, "not a URL"},
+		{[]string{"--node"}, "see lockctl --help"},
+	} {
+		got := ctl(t, nil, c.args...)
+		if got.code != exitUsage || got.out != "" || strings.Count(got.err, "\n") != 1 || !strings.HasPrefix(got.err, "lockctl: ") || !strings.Contains(got.err, c.want) {
+			t.Errorf("lockctl %q: %+v", c.args, got)
+		}
+	}
+}
+
+// A comma in a password parts no URLs that are given one by one.
+func TestNodesByOption(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"LOCKKIT_NODES": "redis://127.0.0.1:3"}
+	got := ctl(t, env, "doctor", "-o", "json", "--node", "redis://:topsecret,too@127.0.0.1:1", "--node", "127.0.0.1:2")
+	nodes := decoded[doctorJSON](t, got.out).Nodes
+	if len(nodes) != 2 || nodes[0].Addr != "127.0.0.1:1" || nodes[1].Addr != "127.0.0.1:2" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A risk is as good a reason for the exit status as a fault.
+func TestDoctorOnARisk(t *testing.T) {
+	t.Parallel()
+	server := testutil.NewServers(t, 1)[0] // which keeps nothing, alone and without the restart guard
+	got := ctl(t, nil, "doctor", "--node", "redis://"+server.Addr())
+	if got.code != exitWrong || got.err != "" || !strings.Contains(got.out, "RISK ") || strings.Contains(got.out, "FAULT") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"LOCKKIT_NODES": "redis://:topsecret@host:6379"}
+	for _, args := range [][]string{nil, {"--help"}, {"-h"}} {
+		got := ctl(t, env, args...)
+		for _, c := range (&app{}).commands() {
+			if !strings.Contains(got.out, "\n   "+c.Name+" ") {
+				t.Errorf("lockctl %v does not tell of %s", args, c.Name)
+			}
+		}
+		if got.code != exitWell || got.err != "" {
+			t.Errorf("%+v", got)
+		}
+	}
+	for _, c := range (&app{}).commands() {
+		if got := ctl(t, env, c.Name, "--help"); got.code != exitWell || !strings.Contains(got.out, "DESCRIPTION") {
+			t.Errorf("lockctl %s --help: %+v", c.Name, got)
+		}
+	}
+}
+
+// Whatever is wrong with a node, its password is not printed.
+func TestPasswordsAreNotPrinted(t *testing.T) {
+	t.Parallel()
+	strict := testutil.NewServers(t, 1)[0]
+	if err := strict.Client().ConfigSet(t.Context(), "requirepass", "another").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, urls := range []string{
+		"redis://:topsecret@127.0.0.1:1", // nobody listens
+		"redis://user:topsecret@" + strict.Addr(),
+		"redis://:topsecret@" + strict.Addr(),
+		"rediss://:topsecret@" + strict.Addr(), // does not speak TLS
+		"redis://:topsecret@no-such-host.invalid:6379",
+		"redis://:topsecret@127.0.0.1:99999",
+		"redis://:topsecret@127.0.0.1:1/not-a-database",
+		"redis://:topsecret,@127.0.0.1:1,redis://:topsecret@127.0.0.1:2",
+		"unix://user:topsecret@/no/such/socket",
+		"://topsecret", ":topsecret@127.0.0.1:1",
+	} {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			for _, c := range (&app{}).commands() {
+				args := []string{c.Name}
+				if silent := strings.HasPrefix(urls, "rediss"); silent && c.Name != "doctor" && c.Name != "ls" {
+					continue // each would wait for a second, and again
+				}
+				switch c.Name {
+				case "show":
+					args = append(args, "k")
+				case "watch":
+					args = append(args, "k", "--for", "50ms")
+				case "bench":
+					args = append(args, "--for", "50ms")
+				case "release", "forget-record":
+					args = append(args, "k", "--token", "7")
+				case "provision":
+					args = append(args, "--timeout", "50ms")
+				}
+				got := ctl(t, map[string]string{"LOCKKIT_NODES": urls}, args...)
+				if got.code == exitWell && c.Name != "watch" {
+					t.Errorf("%s with %s: %+v", c.Name, urls, got)
+				}
+			}
+		})
+	}
+}
+
+// A command that takes too long ends with what to do.
+func TestTimeout(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		d.service()
+		for _, n := range d.nodes {
+			n.Slow(300 * time.Millisecond)
+		}
+		got := d.ctl("ls", "--timeout", "500ms")
+		if got.code != exitWrong || got.out != "" || got.err != "lockctl: no result within 500ms: give it longer with --timeout, or ask doctor which node is slow\n" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestProvisionAndReady(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		if got := d.ctl("ready"); got.code != exitWrong || !strings.Contains(got.err, "quarantined for another 10s") {
+			t.Errorf("%+v", got)
+		}
+		for _, n := range d.nodes {
+			n.RestartEmpty()
+		}
+		if out := d.well("provision"); out != "3 nodes: every one votes.\n" {
+			t.Error(out)
+		}
+		if out := d.well("ready"); out != "Ready: a quorum of 3 nodes would grant a lock.\n" {
+			t.Error(out)
+		}
+		if got := decoded[provisionJSON](t, d.well("provision", "-o", "json")); got.Voting != 3 {
+			t.Errorf("%+v", got)
+		}
+		if got := decoded[readyJSON](t, d.well("ready", "-o", "json")); !got.Ready {
+			t.Errorf("%+v", got)
+		}
+		d.release(d.acquire(d.service(), "k"))
+		d.nodes[0].RestartEmpty()
+		if got := d.ctl("provision"); got.code != exitWrong || !strings.Contains(got.err, "node 0 ("+d.nodes[0].Name()+")") {
+			t.Errorf("%+v", got)
+		}
+		d.well("ready")
+		d.nodes[1].Down()
+		if got := d.ctl("ready"); got.code != exitWrong || got.out != "" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// What only looks leaves no guard record on nodes that have none, and no other key.
+func TestLookingChangesNothing(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		d.ctl("doctor")
+		d.well("ls")
+		d.well("show", "k")
+		d.well("leaks")
+		d.well("watch", "k", "--for", "1m")
+		for _, n := range d.nodes {
+			if keys := n.Keys(); len(keys) > 0 {
+				t.Errorf("%s has %q", n.Name(), keys)
+			}
+		}
+	})
+}
+
+func TestDoctor(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		d.service()
+		out := d.well("doctor")
+		if !strings.Contains(out, "NODE  ADDRESS") || strings.Contains(out, "FAULT") {
+			t.Error(out)
+		}
+		d.nodes[1].Down()
+		d.nodes[2].SetEvictionPolicy("allkeys-lru", 1<<20)
+		got := d.ctl("doctor")
+		if got.code != exitWrong || got.err != "" || !strings.Contains(got.out, "FAULT   node 1 "+d.nodes[1].Name()+" ") {
+			t.Errorf("%+v", got)
+		}
+		j := decoded[doctorJSON](t, d.ctl("doctor", "-o", "json").out)
+		var codes []string
+		for _, f := range j.Findings {
+			if f.Severity == "fault" {
+				codes = append(codes, f.Code)
+			}
+		}
+		if j.Healthy || len(j.Nodes) != 3 || strings.Join(codes, " ") != "unreachable evicting no_quorum" && strings.Join(codes, " ") != "no_quorum unreachable evicting" {
+			t.Errorf("%v, %+v", codes, j)
+		}
+	})
+}
+
+// main is for what cannot be tested, and short.
+func TestFilesAreShort(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := bytes.Count(content, []byte("\n")); file == "main.go" && n >= 100 || n > 400 {
+			t.Errorf("%s has %d lines", file, n)
+		}
+	}
+}
+
+// Whatever a command prints as JSON is an object for each line, or one.
+func wantJSON(t *testing.T, out string) {
+	t.Helper()
+	in := json.NewDecoder(strings.NewReader(out))
+	for n := 0; ; n++ {
+		var object map[string]any
+		if err := in.Decode(&object); err != nil {
+			if n == 0 {
+				t.Errorf("%v in %q", err, out)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func TestLs(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		l := d.service()
+		d.acquire(l, "order:1", core.Name("billing"))
+		d.acquire(l, "order:2", core.TTL(8*time.Second))
+		d.waiting("order:2")
+		time.Sleep(2 * time.Second)
+		d.release(d.acquire(l, "order:3"))
+		if err := d.acquire(l, "order:4").Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		d.release(d.acquire(l, "order:5", core.MinHold(time.Hour)))
+		d.acquire(l, "other")
+		d.acquire(l, "order:6")
+		d.exec(0, "DEL", "lockkit:{0}r:order:6")
+		d.exec(2, "DEL", "lockkit:{0}r:order:6")
+		wantText(t, d.well("ls", "order:*"), `
+KEY  STATE  HOLDER  TOKEN  HELD FOR  LEFT  WAITING  NODES
+order:1  held  web-1/7 (billing)  946684800000000  2s  8s  0  3/3
+order:2  held  web-1/7  946684800000000  2s  6s  1  3/3
+order:6  partial  -  -  -  -  0  1/3`)
+		if out := d.well("ls"); !strings.Contains(out, "\nother ") || strings.Contains(out, "order:3") {
+			t.Error(out)
+		}
+		wantText(t, d.well("ls", "--all", "order:*"), `
+KEY  STATE  HOLDER  TOKEN  HELD FOR  LEFT  WAITING  NODES
+order:1  held  web-1/7 (billing)  946684800000000  2s  8s  0  3/3
+order:2  held  web-1/7  946684800000000  2s  6s  1  3/3
+order:3  free  -  -  -  -  0  3/3
+order:4  completed  -  -  -  -  0  3/3
+order:5  kept  -  -  -  1h  0  3/3
+order:6  partial  -  -  -  -  0  1/3`)
+		if out := d.well("ls", "nothing*"); out != "No lock under lockkit: that matches nothing* is held.\n" {
+			t.Error(out)
+		}
+		got := decoded[lsJSON](t, d.well("ls", "-o", "json"))
+		if len(got.Locks) != 4 || got.Locks[1].Key != "order:2" || got.Locks[1].Waiters != 1 || got.Locks[1].Holder.Token == 0 || len(got.Locks[2].Nodes) != 1 || got.Silent != nil {
+			t.Errorf("%+v", got)
+		}
+		if none := d.well("ls", "x*", "-o", "json"); !strings.Contains(none, `"locks": []`) {
+			t.Error(none)
+		}
+		d.env["LOCKKIT_PREFIX"] = "another:"
+		if out := d.well("ls"); !strings.HasPrefix(out, "No lock under another:") {
+			t.Error(out)
+		}
+		if out := d.well("ls", "--prefix", "lockkit:"); !strings.Contains(out, "order:1") {
+			t.Error(out)
+		}
+	})
+}
+
+// What is known is listed, and what is not is said.
+func TestLsWithNodesInTrouble(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		d.acquire(d.service(), "k")
+		d.nodes[0].Down()
+		got := d.ctl("ls")
+		if got.code != exitWrong || !strings.Contains(got.out, "k  ") || !strings.Contains(got.out, "held") || !strings.Contains(got.out, "2/3") ||
+			!strings.HasPrefix(got.err, fmt.Sprintf("lockctl: not read: node 0 (%s): ", d.nodes[0].Name())) {
+			t.Errorf("%+v", got)
+		}
+		if j := decoded[lsJSON](t, d.ctl("ls", "-o", "json").out); len(j.Silent) != 1 || j.Silent[0].Node != 0 || j.Locks[0].State != "held" {
+			t.Errorf("%+v", j)
+		}
+		d.nodes[1].Hang()
+		if got := d.ctl("ls"); got.code != exitWrong || !strings.Contains(got.out, "unknown") || !strings.Contains(got.err, "node 1") {
+			t.Errorf("%+v", got)
+		}
+		d.nodes[2].Down()
+		if got := d.ctl("ls"); got.code != exitWrong || got.out != "" && got.out != "\n" || !strings.Contains(got.err, "no node has answered; lockctl doctor") {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A node that New would refuse hides none of the locks.
+func TestLsWithAnUnfitNode(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		d.holds("k")
+		d.nodes[1].SetEvictionPolicy("allkeys-lru", 1<<20)
+		if out := d.well("ls"); !strings.Contains(out, "3/3") {
+			t.Error(out)
+		}
+		if out := d.well("show", "k"); !strings.HasPrefix(out, "k is held.") {
+			t.Error(out)
+		}
+		if got := d.ctl("doctor"); got.code != exitWrong {
+			t.Errorf("%+v", got)
+		}
+	})
+}

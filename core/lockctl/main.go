@@ -1,0 +1,87 @@
+// Command lockctl is for the operator of services that lock with lockkit: it says who holds a key and who waits, what is
+// wrong with the nodes and what is left on them, measures them, and takes a key from a holder that is stuck.
+//
+//	export LOCKKIT_NODES=redis://:secret@10.0.0.1:6379,redis://:secret@10.0.0.2:6379,redis://:secret@10.0.0.3:6379
+//	go run github.com/lockkit/lockkit/core/lockctl show order:42
+//
+// It cannot promise that what it prints still holds when you read it: leases are granted, renewed and released all the
+// time. It cannot stop a holder either. A release takes a key from its lease; the process that held it may go on to act
+// until it finds out, so what it works on must check fencing tokens, or you must know that the process is gone.
+//
+// Nodes, prefix and clock window must be those of the services; with other nodes or another prefix lockctl looks at other
+// locks, and finds nothing. What only looks (doctor, ls, show, leaks, watch, ready) changes no lock and no record. When it
+// starts, it tries its rights on a key of its own, as every Locker does. The rights that it needs are in
+// docs/operations.md, with the commands by example.
+//
+// The exit status is 0 where all is well, 1 where something is wrong with the nodes or the request was refused, and 2
+// where the call makes no sense.
+//
+// # JSON
+//
+// With -o json each command prints one object, and watch and bench one for each line. Durations are whole milliseconds
+// (names that end in _ms), times are RFC 3339 in UTC. Fields are added, but not renamed. Where a field is missing, it is
+// zero, empty or unknown. The types of this package that are named …JSON are the documentation: see their fields.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func main() {
+	logging.Disable() // go-redis prints what fails by itself; lockctl says it once
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // here it begins
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr, os.Getenv)
+	stop()
+	os.Exit(code)
+}
+
+// run is lockctl, and returns its exit status. args are without the program's name.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv func(string) string) int {
+	return (&app{stdout: stdout, stderr: stderr, getenv: getenv, dial: core.Dial}).run(ctx, args)
+}
+
+// Exit statuses.
+const (
+	exitWell  = 0
+	exitWrong = 1
+	exitUsage = 2
+)
+
+// errFound says that what was printed is reason enough for exitWrong.
+var errFound = errors.New("found something wrong")
+
+// A usageError is the caller's.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exit tells of an error, on one line, and returns the status.
+func (a *app) exit(err error) int {
+	switch {
+	case err == nil:
+		return exitWell
+	case errors.Is(err, errFound):
+		return exitWrong
+	}
+	line := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	fmt.Fprintf(a.stderr, "lockctl: %s\n", strings.TrimPrefix(line, "lockkit: "))
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	if errors.Is(err, core.ErrInvalid) || errors.Is(err, core.ErrInvalidKey) {
+		return exitUsage
+	}
+	return exitWrong
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/urfave/cli/v3"
+)
+
+func asJSON(cmd *cli.Command) bool { return cmd.String("output") == "json" }
+
+// json prints an object.
+func (a *app) json(v any) error {
+	out := json.NewEncoder(a.stdout)
+	out.SetIndent("", "  ")
+	return out.Encode(v)
+}
+
+// jsonLine prints an object on one line.
+func (a *app) jsonLine(v any) error { return json.NewEncoder(a.stdout).Encode(v) }
+
+func (a *app) say(format string, args ...any) { fmt.Fprintf(a.stdout, format+"\n", args...) }
+
+// A table is printed with its columns aligned.
+type table struct {
+	head []string
+	rows [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (a *app) table(t table) {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	var lines strings.Builder
+	for _, row := range append([][]string{t.head}, t.rows...) {
+		if len(row) > 0 {
+			lines.WriteString(strings.Join(row, "\t") + "\n")
+		}
+	}
+	fmt.Fprint(w, lines.String())
+	w.Flush()
+}
+
+// brief is a duration as people read it.
+func brief(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + brief(-d)
+	case d == 0:
+		return "0s"
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Minute-50*time.Millisecond:
+		return d.Round(100 * time.Millisecond).String()
+	case d < 48*time.Hour:
+		text := d.Round(time.Second).String()
+		if short, ok := strings.CutSuffix(text, "m0s"); ok {
+			text = short + "m"
+		}
+		if short, ok := strings.CutSuffix(text, "h0m"); ok {
+			text = short + "h"
+		}
+		return text
+	}
+	return fmt.Sprintf("%.0f days", d.Hours()/24)
+}
+
+// size is a number of bytes as people read it.
+func size(n int64) string {
+	switch {
+	case n < 1000:
+		return fmt.Sprintf("%d B", n)
+	case n < 1e6:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	case n < 1e9:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+}
+
+// plain is a text of others as it is, or quoted where it would be hard to read or could disturb a terminal.
+func plain(text string) string {
+	if text == "" || strings.ContainsFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == '"' || r == unicode.ReplacementChar
+	}) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// optional is plain, with a dash for nothing.
+func optional(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return plain(text)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// moment is a time as people read it.
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Every command on three real servers, of which one is down in the end.
+func TestOnRealServers(t *testing.T) {
+	t.Parallel()
+	servers := testutil.NewServers(t, 3)
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, "redis://"+s.Addr())
+	}
+	env := map[string]string{"LOCKKIT_NODES": strings.Join(urls, ","), "LOCKKIT_PREFIX": "real[1]:"}
+	well := func(args ...string) string {
+		t.Helper()
+		got := ctl(t, env, args...)
+		if got.code != exitWell || got.err != "" {
+			t.Fatalf("lockctl %v: %+v", args, got)
+		}
+		return got.out
+	}
+	want := func(out string, texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			if !strings.Contains(out, text) {
+				t.Errorf("no %q in\n%s", text, out)
+			}
+		}
+	}
+	// A busy machine may take its time: the lease is long, and lockctl's own timeout follows from its TTL.
+	opts := []core.Option{core.WithKeyPrefix("real[1]:"), core.TTL(time.Minute), core.WithHolder("billing-7f9")}
+	want(well("provision", "--max-ttl", "1m"), "3 nodes: every one votes.")
+	locks, err := core.Open(urls, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	t.Cleanup(func() { locks.Close(over) })
+	lease, err := locks.Acquire(t.Context(), "order:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	everywhere := func() bool { return strings.Contains(ctl(t, env, "ls").out, "3/3") }
+	testutil.Await(t, "the lease is on every node", everywhere)
+
+	want(well("ready", "--max-ttl", "1m"), "Ready")
+	want(well("ls"), "order:42", "billing-7f9", "held")
+	want(well("ls", "order:[0-9]*"), "order:42")
+	want(well("show", "order:42"), "order:42 is held.", "billing-7f9")
+	want(well("leaks"), "No leaks.")
+	want(well("watch", "order:42", "--for", "300ms"), "held, token")
+	want(well("bench", "--for", "1s", "--max-ttl", "1m"), "pairs per second on 3 nodes")
+	want(well("doctor", "--max-ttl", "1m"), servers[0].Addr(), "yes")
+	if out := well("ls", "--all"); strings.Contains(out, "lockctl-bench") {
+		t.Errorf("bench has left keys:\n%s", out)
+	}
+	for _, args := range [][]string{{"ready"}, {"ls"}, {"show", "order:42"}, {"leaks"}, {"watch", "order:42", "--for", "300ms"}, {"doctor"},
+		{"provision"}, {"bench", "--for", "200ms"}} {
+		wantJSON(t, well(append(args, "-o", "json", "--max-ttl", "1m")...))
+	}
+
+	servers[1].Kill()
+	gone := "node 1 (" + servers[1].Addr() + ")"
+	want(well("ready", "--max-ttl", "1m"), "Ready")
+	want(well("show", "order:42"), "order:42 is held.", "refused", "Without node 1 the others are still a quorum.")
+	want(well("watch", "order:42", "--for", "300ms"), "held, token")
+	for _, c := range []struct {
+		args     []string
+		out, err string
+	}{
+		{[]string{"ls"}, "order:42", gone},
+		{[]string{"leaks"}, "leases that are held", gone},
+		{[]string{"doctor", "--max-ttl", "1m"}, "FAULT   node 1 " + servers[1].Addr(), ""},
+		{[]string{"provision", "--timeout", "2s"}, "", ""},
+		{[]string{"bench", "--for", "200ms", "--max-ttl", "1m"}, "pairs per second", "may be left"},
+	} {
+		got := ctl(t, env, c.args...)
+		if got.code != exitWrong {
+			t.Errorf("lockctl %v: %+v", c.args, got)
+		}
+		want(got.out, c.out)
+		want(got.err, c.err)
+	}
+
+	token := strconv.FormatUint(lease.FencingToken(), 10)
+	if got := ctl(t, env, "release", "order:42", "--token", "7"); got.code != exitWrong || !strings.Contains(got.err, "order:42 is held with token "+token) {
+		t.Errorf("%+v", got)
+	}
+	out := ctl(t, env, "release", "order:42", "--token", token, "--now").out
+	want(out, "order:42 is free. Its old holder (billing-7f9, token "+token+") may still act for ", gone+" has not confirmed: ")
+	others, err := core.Open(urls, opts...) // the old holder's process finds out at its next renewal
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { others.Close(over) })
+	done, err := others.Acquire(t.Context(), "order:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token = strconv.FormatUint(done.FencingToken(), 10)
+	if err := done.Complete(t.Context(), []byte("sent")); err != nil {
+		t.Fatal(err)
+	}
+	if got := ctl(t, env, "forget-record", "order:42", "--token", token); got.code != exitWrong || !strings.Contains(got.err, "call again when more nodes answer") {
+		t.Errorf("a record that a node may have: %+v", got)
+	}
+	if err := servers[1].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if out := ctl(t, env, "show", "order:42").out; strings.Contains(out, "is completed") {
+		t.Error(out)
+	}
+	lease, err = others.Acquire(t.Context(), "order:43")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Complete(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	token = strconv.FormatUint(lease.FencingToken(), 10)
+	want(well("show", "order:43"), "is completed", "token "+token)
+	if got := ctl(t, env, "forget-record", "order:43", "--token", token); got.code != exitWell {
+		t.Errorf("%+v", got)
+	}
+	want(well("show", "order:43"), "order:43 is free.")
+}

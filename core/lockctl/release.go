@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func (a *app) release() *cli.Command {
+	return &cli.Command{
+		Name: "release", Usage: "take a key from a holder that is stuck", ArgsUsage: "KEY --token TOKEN",
+		Description: "Ends the lease that has this fencing token, as show prints it: a lease that came after it is left alone. The lease is renewed no\n" +
+			"more, and the key is free when what was confirmed last has run out, so that nobody holds it beside a holder who still trusts it.\n" +
+			"The holder's context ends at its next renewal. With --now the key is free at once: only where the holder is known to be dead, or\n" +
+			"where what it works on refuses smaller fencing tokens. Mend why the holder is stuck, too: it may ask for the key again.",
+		Flags: []cli.Flag{partsFlag(), tokenFlag(), &cli.BoolFlag{Name: "now", Usage: "free it at once, while the old holder may still act"}},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			key, token, err := keyAndToken(cmd)
+			if err != nil {
+				return err
+			}
+			return a.with(ctx, cmd, a.act, func(ctx context.Context, f *fleet) error { return a.take(ctx, cmd, f, key, token) })
+		},
+	}
+}
+
+func tokenFlag() cli.Flag {
+	return &cli.StringFlag{Name: "token", Usage: "the fencing `TOKEN` that show prints for the key; it is never guessed"}
+}
+
+// keyAndToken are the arguments of what ends something.
+func keyAndToken(cmd *cli.Command) (string, uint64, error) {
+	key, err := key(cmd)
+	if err != nil {
+		return "", 0, err
+	}
+	text := cmd.String("token")
+	if text == "" {
+		return "", 0, usagef("--token is missing: give the token that lockctl show prints, so that it is this holder's and nobody else's")
+	}
+	token, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || token == 0 {
+		return "", 0, usagef("--token is a number greater than 0, as lockctl show prints it")
+	}
+	return key, token, nil
+}
+
+// act is look for what changes something: it is logged.
+func (a *app) act(cmd *cli.Command) (*fleet, error) {
+	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return a.open(cmd, core.WithRestartGuard(false), core.WithUnfitNodes(true), core.WithLogger(log))
+}
+
+// releaseJSON is what release prints.
+type releaseJSON struct {
+	Key         string      `json:"key"`
+	Holder      *holderJSON `json:"holder"`     // who had it
+	FreeInMS    int64       `json:"free_in_ms"` // 0: it is free
+	MayActMS    int64       `json:"may_act_ms"` // for so long the old holder may still take itself for the holder
+	Unconfirmed []nodeJSON  `json:"unconfirmed,omitempty"`
+}
+
+func (a *app) take(ctx context.Context, cmd *cli.Command, f *fleet, key string, token uint64) error {
+	end, now := f.Revoke, cmd.Bool("now")
+	if now {
+		end = f.ForceRelease
+	}
+	r, err := end(ctx, key, token)
+	if err != nil {
+		return f.refused(ctx, key, err, "released")
+	}
+	silent := unconfirmed(r.Nodes)
+	if asJSON(cmd) {
+		j := releaseJSON{Key: key, Holder: newHolderJSON(&r.Holder), MayActMS: r.Left.Milliseconds(), Unconfirmed: silent}
+		if !now {
+			j.FreeInMS = j.MayActMS
+		}
+		return a.json(j)
+	}
+	who := fmt.Sprintf("token %d", token)
+	if name := identity(&r.Holder); name != "-" {
+		who = name + ", " + who
+	}
+	switch {
+	case r.Left <= 0:
+		a.say("%s is free. The lease of its holder (%s) was over.", plain(key), who)
+	case now:
+		a.say("%s is free. Its old holder (%s) may still act for %s: until then there may be two,", plain(key), who, brief(r.Left))
+		a.say("unless what they work on refuses smaller fencing tokens.")
+	default:
+		a.say("%s is taken from its holder (%s), and free in %s: until then the old holder may still act, and nobody else is granted it.",
+			plain(key), who, brief(r.Left))
+	}
+	for _, n := range silent {
+		a.say("%s has not confirmed: %s. It follows the others when it is back.", nodeName(n.Node, n.Addr), n.Error)
+	}
+	return nil
+}
+
+// unconfirmed are the nodes that did not answer.
+func unconfirmed(nodes []core.NodeReply) (list []nodeJSON) {
+	for _, n := range nodes {
+		if n.Verdict != core.VerdictGranted && n.Verdict != core.VerdictGone {
+			j := nodeJSON{Node: n.Node, Addr: n.Addr, Error: n.Verdict.String()}
+			if n.Err != nil {
+				j.Error = own(n.Err, nodeName(n.Node, n.Addr))
+			}
+			list = append(list, j)
+		}
+	}
+	return list
+}
+
+// refused is the error of what was not done, with what show would say.
+func (f *fleet) refused(ctx context.Context, key string, err error, done string) error {
+	switch {
+	case errors.Is(err, core.ErrTokenMismatch):
+		s, look := f.inspect(ctx, key)
+		if look != nil {
+			return fmt.Errorf("not %s: the token is another", done)
+		}
+		now := s.sentence()
+		if h := s.Holder; h != nil {
+			now += " with token " + tokenText(h)
+			if who := identity(h); who != "-" {
+				now += " by " + who
+			}
+		}
+		if r := s.Record; r != nil {
+			now += fmt.Sprintf("; its completion record has token %d", r.Token)
+		}
+		return fmt.Errorf("not %s, because the token is another: %s %s. Nothing has changed", done, plain(key), now)
+	case errors.Is(err, core.ErrUnavailable):
+		return fmt.Errorf("%w; some nodes may have done it: look with lockctl show, and call again when more nodes answer", err)
+	}
+	return err
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func (a *app) show() *cli.Command {
+	return &cli.Command{
+		Name: "show", Usage: "who holds a key, who waits for it, and what each node says", ArgsUsage: "KEY",
+		Description: "KEY is the key as the service knows it. Those that adapters make of parts are given with --parts: lockctl show --parts order 42.\n" +
+			"A log line has only a hash of the key: ls lists the keys there are.",
+		Flags: []cli.Flag{partsFlag()},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			key, err := key(cmd)
+			if err != nil {
+				return err
+			}
+			return a.with(ctx, cmd, a.look, func(ctx context.Context, f *fleet) error {
+				s, err := f.inspect(ctx, key)
+				if err != nil {
+					return err
+				}
+				if asJSON(cmd) {
+					err = a.json(s.json())
+				} else {
+					a.print(s)
+				}
+				if s.State == stateUnknown {
+					err = errors.Join(err, errFound)
+				}
+				return err
+			})
+		},
+	}
+}
+
+// inspect is key with the completion record and its result, as Locker.Inspect has them.
+func (f *fleet) inspect(ctx context.Context, key string) (*keyState, error) {
+	s, err := f.key(ctx, key)
+	if err != nil || s.State == stateUnknown {
+		return s, err
+	}
+	for _, n := range s.Nodes {
+		if n.Record != nil {
+			full, err := f.Inspect(ctx, key)
+			if err != nil {
+				return nil, err
+			}
+			s.Record = full.Record
+			if s.State == stateCompleted && s.Record == nil {
+				s.State = stateFree
+			}
+			break
+		}
+	}
+	return s, nil
+}
+
+// showJSON is what show prints.
+type showJSON struct {
+	Key     string          `json:"key"`
+	State   string          `json:"state"` // as of ls
+	Holder  *holderJSON     `json:"holder,omitempty"`
+	LeftMS  int64           `json:"left_ms,omitempty"` // until the key is free if nothing more is heard of the holder
+	Waiters int             `json:"waiters"`           // processes, at most one call of each
+	Record  *recordJSON     `json:"record,omitempty"`
+	Nodes   []keyOnNodeJSON `json:"nodes"`
+	Notes   []string        `json:"notes,omitempty"` // in words: in what nodes disagree, and what that means
+}
+
+type recordJSON struct {
+	Token  uint64 `json:"token"`
+	Result []byte `json:"result,omitempty"` // base64
+}
+
+type keyOnNodeJSON struct {
+	Node    int         `json:"node"`
+	Addr    string      `json:"addr,omitempty"`
+	Verdict string      `json:"verdict"` // held, done, gone (neither), failed
+	Error   string      `json:"error,omitempty"`
+	Holder  *holderJSON `json:"holder,omitempty"`
+	LeftMS  int64       `json:"left_ms,omitempty"`
+	Record  *recordJSON `json:"record,omitempty"` // without its result
+	Waiters int         `json:"waiters"`
+	SkewMS  int64       `json:"skew_ms"`          // clock of the node minus that of this machine
+	TTLMS   int64       `json:"ttl_ms,omitempty"` // of the key in Redis, which is not when the lease ends; -1 = none
+}
+
+func (s *keyState) json() showJSON {
+	j := showJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Waiters: s.Waiters,
+		Record: newRecordJSON(s.Record), Notes: s.notes()}
+	for _, n := range s.Nodes {
+		k := keyOnNodeJSON{Node: n.Node, Addr: n.Addr, Verdict: n.Verdict.String(), Holder: newHolderJSON(n.Holder), LeftMS: n.Rest.Milliseconds(),
+			Record: newRecordJSON(n.Record), Waiters: n.Waiters, SkewMS: n.Skew.Milliseconds(), TTLMS: n.TTL.Milliseconds()}
+		if n.TTL < 0 {
+			k.TTLMS = -1
+		}
+		if n.Err != nil {
+			k.Error = own(n.Err, nodeName(n.Node, n.Addr))
+		}
+		j.Nodes = append(j.Nodes, k)
+	}
+	return j
+}
+
+func newRecordJSON(r *core.Record) *recordJSON {
+	if r == nil {
+		return nil
+	}
+	return &recordJSON{Token: r.Token, Result: r.Result}
+}
+
+// print prints a state for people.
+func (a *app) print(s *keyState) {
+	a.say("%s %s.", plain(s.Key), s.sentence())
+	a.say("")
+	facts := table{}
+	fact := func(name, format string, args ...any) { facts.add("  "+name, fmt.Sprintf(format, args...)) }
+	if h := s.Holder; h != nil {
+		facts.rows = append(facts.rows, holderFacts(h)...)
+	}
+	if s.Waiters > 0 {
+		fact("waiting", "%s", plural(s.Waiters, "process", "processes"))
+	}
+	if r := s.Record; r != nil {
+		fact("record", "completed with token %d, result %s", r.Token, result(r.Result))
+	}
+	if len(facts.rows) > 0 {
+		a.table(facts)
+		a.say("")
+	}
+	nodes := table{head: []string{"NODE", "ADDRESS", "SAYS", "TOKEN", "LEFT", "WAITING"}}
+	for _, n := range s.Nodes {
+		token, left, waiting := "-", "-", strconv.Itoa(n.Waiters)
+		if n.Holder != nil {
+			token = tokenText(n.Holder)
+		}
+		if n.Rest > 0 {
+			left = brief(n.Rest)
+		}
+		if !n.heard() {
+			waiting = "-"
+		}
+		nodes.add(strconv.Itoa(n.Node), n.Addr, s.says(&n), token, left, waiting)
+	}
+	a.table(nodes)
+	if notes := s.notes(); len(notes) > 0 {
+		a.say("")
+		for _, note := range notes {
+			a.say("%s", note)
+		}
+	}
+}
+
+func holderFacts(h *core.Holder) (rows [][]string) {
+	fact := func(name, text string) { rows = append(rows, []string{"  " + name, text}) }
+	if h.By != "" {
+		fact("holder", plain(h.By))
+	}
+	if h.Name != "" {
+		fact("for", plain(h.Name))
+	}
+	fact("token", tokenText(h))
+	if !h.Since.IsZero() {
+		fact("since", fmt.Sprintf("%s, %s ago", moment(h.Since), brief(max(0, time.Since(h.Since)))))
+	}
+	fact("left", brief(h.Left)+", if nothing more is heard of the holder")
+	if h.Shown != "" {
+		fact("shows", plain(h.Shown))
+	}
+	if h.Hint != "" {
+		fact("trace", plain(h.Hint))
+	}
+	return rows
+}
+
+// result is a record's, for people.
+func result(b []byte) string {
+	const most = 60
+	switch {
+	case len(b) == 0:
+		return "empty"
+	case len(b) > most:
+		return fmt.Sprintf("%s… (%d bytes; -o json has all)", strconv.Quote(string(b[:most])), len(b))
+	}
+	return strconv.Quote(string(b))
+}
+
+// sentence is the state in words, after the key.
+func (s *keyState) sentence() string {
+	switch s.State {
+	case stateHeld:
+		return "is held"
+	case statePartial:
+		return "is held by nobody: some nodes have a lease, and no quorum the same one"
+	case stateKept:
+		return fmt.Sprintf("is held by nobody, and stays taken for another %s (MinHold, Cooldown, or it was revoked)", brief(s.Left))
+	case stateCompleted:
+		return "is completed: nobody is granted it until the record's retention is over"
+	case stateUnknown:
+		return "is unknown: no quorum of nodes has answered"
+	}
+	return "is free"
+}
+
+// says is what a node says, in words.
+func (s *keyState) says(n *onNode) string {
+	switch {
+	case n.Err != nil:
+		return own(n.Err, nodeName(n.Node, n.Addr))
+	case n.Holder != nil && s.Holder != nil && n.Holder.Attempt == s.Holder.Attempt:
+		return "held"
+	case n.Holder != nil:
+		return "held by another (" + n.Holder.Attempt + ")"
+	case n.Verdict == core.VerdictHeld:
+		return "kept taken"
+	case n.Record != nil:
+		return "completed"
+	case n.There:
+		return "free"
+	}
+	return "knows nothing of it"
+}

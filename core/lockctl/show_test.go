@@ -1,0 +1,172 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+func TestShowHeld(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		lease := d.acquire(d.service(), "order:42", core.Shows("billing-7f9"), core.Name("orders"))
+		d.waiting("order:42")
+		time.Sleep(2 * time.Second) // it is renewed later
+		out := d.well("show", "order:42")
+		wantText(t, out, `
+order:42 is held.
+
+  holder  web-1/7
+  for  orders
+  token  946684800000000
+  since  2000-01-01 00:00:00 UTC, 2s ago
+  left  8s, if nothing more is heard of the holder
+  shows  billing-7f9
+  waiting  1 process
+
+NODE  ADDRESS  SAYS  TOKEN  LEFT  WAITING
+0  host-1  held  946684800000000  8s  1
+1  host-2  held  946684800000000  8s  1
+2  host-3  held  946684800000000  8s  1`)
+		got := decoded[showJSON](t, d.well("show", "-o", "json", "order:42"))
+		if got.Key != "order:42" || got.State != "held" || got.Holder.Token != lease.FencingToken() || got.Holder.Shown != "billing-7f9" || got.Holder.By != "web-1/7" || got.Holder.Name != "orders" || got.Waiters != 1 ||
+			got.LeftMS < 7900 || len(got.Nodes) != 3 || got.Nodes[2].Verdict != "held" || got.Nodes[0].TTLMS < 10_000 || got.Notes != nil {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A key that core.Key makes can be given as its parts; options may stand behind the command.
+func TestShowParts(t *testing.T) {
+	atDesk(t, 1, func(t *testing.T, d *desk) {
+		l := d.service()
+		d.acquire(l, core.Key("order", "42"))
+		if out := d.well("show", "--parts", "order", "42"); !strings.HasPrefix(out, "5:order/2:42 is held.") {
+			t.Error(out)
+		}
+		if out := d.well("-o", "json", "show", "--", "-weird"); !strings.Contains(out, `"-weird"`) {
+			t.Error(out)
+		}
+		for _, word := range []string{"help", "h", "ls"} {
+			if out := d.well("show", word); !strings.HasPrefix(out, word+" is free.") {
+				t.Error(out)
+			}
+		}
+		if out := d.well("show", "a \x1b[31mkey"); !strings.HasPrefix(out, `"a \x1b[31mkey" is free.`) {
+			t.Error(out)
+		}
+	})
+}
+
+// What becomes of a key is told in words.
+func TestShowStates(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		l := d.service(core.MinHold(0))
+		if err := d.acquire(l, "done").Complete(t.Context(), []byte("sent \"it\"")); err != nil {
+			t.Fatal(err)
+		}
+		d.release(d.acquire(l, "kept", core.MinHold(time.Hour)))
+		d.release(d.acquire(l, "free"))
+		for key, want := range map[string][]string{
+			"done":  {"done is completed: nobody is granted it", `result "sent \"it\""`, "completed with token 946684800000000"},
+			"kept":  {"kept is held by nobody, and stays taken for another 1h (MinHold", "kept taken"},
+			"free":  {"free is free.", "free"},
+			"never": {"never is free.", "knows nothing of it"},
+		} {
+			wantParts(t, d.well("show", key), want...)
+		}
+		done := decoded[showJSON](t, d.well("-o", "json", "show", "done"))
+		if done.State != "completed" || done.Record == nil || string(done.Record.Result) != "sent \"it\"" || done.Holder != nil || done.Nodes[1].Record == nil {
+			t.Errorf("%+v", done)
+		}
+	})
+}
+
+// A disagreement of nodes on the key k, and what is told of it.
+type disagreement struct {
+	have func(d *desk)
+	code int
+	want []string
+}
+
+// rewritten has each node's key k changed by hand.
+func rewritten(by func(node int, r *testutil.Resource)) func(d *desk) {
+	return func(d *desk) {
+		d.holds("k")
+		for i := range d.nodes {
+			d.change(i, "k", func(r *testutil.Resource) { by(i, r) })
+		}
+	}
+}
+
+var disagreements = map[string]disagreement{
+	"a node is down": {func(d *desk) { d.holds("k"); d.nodes[1].Down() }, exitWell, []string{"k is held.", "connection refused", "Without node 1 the others are still a quorum."}},
+	"no quorum": {func(d *desk) { d.holds("k"); d.nodes[1].Down(); d.nodes[2].Hang() }, exitWrong,
+		[]string{"k is unknown: no quorum of nodes has answered", "With nodes 1 and 2 silent there is no quorum", "lockctl doctor"}},
+	"a node forgot it": {func(d *desk) { d.holds("k"); d.nodes[2].Flush() }, exitWell, []string{"k is held.", "The holder's lease is not on node 2", "A renewal brings it back"}},
+	"part of a grant": {func(d *desk) { d.holds("k"); d.nodes[1].Flush(); d.nodes[2].Flush() }, exitWell,
+		[]string{"k is held by nobody", "A lease on node 0 only", "ends by itself within 10s"}},
+	"another on a node": {func(d *desk) {
+		d.holds("k")
+		d.change(1, "k", func(r *testutil.Resource) { r.Owner, r.Counter = "other", r.Counter+1 })
+	}, exitWell, []string{"k is held.", "held by another (other)", "On node 1 somebody else has a lease"}},
+	"tokens differ":            {rewritten(func(i int, r *testutil.Resource) { r.Counter = int64(100 + i) }), exitWell, []string{"k is held.", "do not agree on the fencing token (100, 101, 102)"}},
+	"leases of unequal length": {rewritten(func(i int, r *testutil.Resource) { r.Expiry = time.Now().UnixMilli() + int64(1+i)*1000 - 1 }), exitWell, []string{"2s, if nothing more"}},
+	"a record on one": {func(d *desk) {
+		d.release(d.acquire(d.service(), "k"))
+		d.change(0, "k", func(r *testutil.Resource) {
+			r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, Kept: time.Now().Add(time.Hour).UnixMilli()}
+		})
+	}, exitWell, []string{"k is free.", "A completion record is on node 0 only"}},
+	"a record, and held": {rewritten(func(_ int, r *testutil.Resource) {
+		r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, Kept: time.Now().Add(time.Hour).UnixMilli()}
+	}), exitWell, []string{"k is held.", "It is also recorded as completed, with token 7."}},
+	"another layout": {func(d *desk) { d.holds("k"); d.exec(1, "SET", "lockkit:{0}r:k", "\x01old") }, exitWell,
+		[]string{"k is held.", "On node 1 the key was not written by this version of lockkit"}},
+	"no expiry": {func(d *desk) { d.holds("k"); d.exec(1, "PERSIST", "lockkit:{0}r:k") }, exitWell, []string{"On node 1 the key has no expiry"}},
+	"a clock":   {func(d *desk) { d.holds("k"); d.nodes[1].StepClock(2 * time.Second) }, exitWell, []string{"The clock of node 1 is 2s ahead of this machine's."}},
+	"a slow clock": {func(d *desk) { d.holds("k"); d.nodes[1].StepClock(-2 * time.Second) }, exitWell,
+		[]string{"The clock of node 1 is 2s behind this machine's."}},
+}
+
+// Where nodes disagree, show says in what, and what that means.
+func TestShowDisagreement(t *testing.T) {
+	for name, c := range disagreements {
+		t.Run(name, func(t *testing.T) {
+			atDesk(t, 3, func(t *testing.T, d *desk) {
+				c.have(d)
+				got := d.ctl("show", "k")
+				if got.code != c.code || got.err != "" {
+					t.Errorf("%d, %s", got.code, got.err)
+				}
+				wantParts(t, got.out, c.want...)
+				j := decoded[showJSON](t, d.ctl("show", "k", "-o", "json").out)
+				for _, note := range j.Notes {
+					wantParts(t, got.out, note[:20])
+				}
+				for _, n := range d.nodes {
+					n.Up()
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// Whatever part of the nodes keeps a key, show says when it can be had again.
+func TestShowKeptOnSome(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		d.release(d.acquire(d.service(), "k", core.MinHold(time.Hour)))
+		d.exec(0, "DEL", "lockkit:{0}r:k")
+		if out := d.well("show", "k"); !strings.Contains(out, "another 1h") {
+			t.Error(out)
+		}
+		d.exec(1, "DEL", "lockkit:{0}r:k")
+		if out := d.well("show", "k"); !strings.HasPrefix(out, "k is free.") {
+			t.Error(out)
+		}
+	})
+}

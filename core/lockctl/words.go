@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// identity is who holds a key, in a word or two.
+func identity(h *core.Holder) string {
+	switch {
+	case h.By != "" && h.Name != "":
+		return plain(h.By) + " (" + plain(h.Name) + ")"
+	case h.By != "" || h.Name != "":
+		return plain(h.By + h.Name)
+	case h.Shown != "":
+		return plain(h.Shown)
+	case h.Hint != "":
+		return plain(h.Hint)
+	}
+	return "-"
+}
+
+func tokenText(h *core.Holder) string {
+	if h.Token == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(h.Token, 10)
+}
+
+// oneLine is an error for a line, without the names of package and operation.
+func oneLine(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	for _, prefix := range []string{"lockkit: ", "scan: ", core.ErrUnavailable.Error() + ": "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return text
+}
+
+// own is an error of a node, without the node's name.
+func own(err error, name string) string { return strings.TrimPrefix(oneLine(err), name+": ") }
+
+// nodeName is how core names a node in errors.
+func nodeName(index int, addr string) string {
+	if addr == "" {
+		return fmt.Sprintf("node %d", index)
+	}
+	return fmt.Sprintf("node %d (%s)", index, addr)
+}
+
+// isFinal reports whether an error of Scan ended it.
+func isFinal(err error) bool { return err != nil && !errors.Is(err, core.ErrUnavailable) }
+
+// addrOf names the server behind a client, without user and password.
+func addrOf(c redis.UniversalClient) string {
+	switch c := c.(type) {
+	case *redis.Client:
+		return c.Options().Addr
+	case *redis.ClusterClient:
+		return fmt.Sprintf("cluster %v", c.Options().Addrs)
+	}
+	return ""
+}
+
+// nodeList names nodes in a sentence: "node 1", "nodes 0 and 2".
+func nodeList(nodes []int) string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, strconv.Itoa(n))
+	}
+	switch len(names) {
+	case 0:
+		return "no node"
+	case 1:
+		return "node " + names[0]
+	}
+	last := len(names) - 1
+	return "nodes " + strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// holderJSON is a holder in JSON.
+type holderJSON struct {
+	Token   uint64     `json:"token,omitempty"` // below 2^53; missing while the nodes do not agree on it
+	Since   *time.Time `json:"since,omitempty"`
+	LeftMS  int64      `json:"left_ms"`
+	By      string     `json:"by,omitempty"`   // who it is: host and process, or what core.WithHolder says
+	Name    string     `json:"name,omitempty"` // what for: core.Name
+	Shown   string     `json:"shown,omitempty"`
+	Hint    string     `json:"hint,omitempty"`
+	Attempt string     `json:"attempt"`
+}
+
+func newHolderJSON(h *core.Holder) *holderJSON {
+	if h == nil {
+		return nil
+	}
+	j := &holderJSON{Token: h.Token, LeftMS: h.Left.Milliseconds(), By: h.By, Name: h.Name, Shown: h.Shown, Hint: h.Hint, Attempt: h.Attempt}
+	if !h.Since.IsZero() {
+		since := h.Since.UTC()
+		j.Since = &since
+	}
+	return j
+}

@@ -1,0 +1,58 @@
+package core
+
+import (
+	"context"
+	"fmt"
+)
+
+// Ready reports whether a lock could be had: nil means that just now a quorum of nodes would have granted a key that
+// nobody holds. It is for health endpoints and dashboards, and cheap enough for them: one request to each node, which
+// changes nothing but that a node that lost its memory begins its quarantine, as it does with any request. It returns when
+// a quorum agrees, or cannot any more, and waits for no more than the node timeout.
+//
+// Beware of making it a readiness probe. Where the nodes are in trouble, no replica of a service is ready, all of them are
+// taken out at once, and what needs no lock is down as well; and a replica that is not ready is none the better for it. Let
+// it decide whether a replica gets work that cannot be done without a lock, and nothing else; and never make it a liveness
+// probe: restarts mend no node.
+//
+// The error is an [*OpError] without a key. It matches ErrUnavailable, with what each node said (RetryAfter is when a quorum
+// votes again, where that is known); ErrClosed, once Close was called; or the context's error and cause. Nil is no promise:
+// the next acquisition may find otherwise. Of a Redis Cluster each call asks one shard, which it picks at random.
+func (l *Locker) Ready(ctx context.Context) error {
+	if err := l.fit(ctx); err != nil {
+		return err
+	}
+	a := acquisition{call: call{e: l.e, p: &l.p}, last: result{err: ErrUnavailable, open: true}}
+	switch {
+	case ctx.Err() != nil:
+		return notReady(a.stopped(ctx))
+	case !l.e.begin(true):
+		return notReady(a.fail(ErrClosed))
+	}
+	defer l.e.end()
+	r := touching(&l.e.ensemble, &l.p, int(l.e.jitter(int64(len(l.e.guards)))))
+	r.decided = func(r *round) bool {
+		granted := r.count(VerdictGranted)
+		return granted >= r.q || granted+r.pending < r.q
+	}
+	r.send(ctx, allNodes(len(l.e.nodes)))
+	r.wait(ctx)
+	t := &r.tally
+	_, _, same := t.sameServer()
+	if t.count(VerdictGranted) >= t.q && !same {
+		return nil
+	}
+	a.last = result{err: ErrUnavailable, retry: t.retryAfter(), at: l.e.clock.now(), nodes: l.e.report(t, true), open: t.count(VerdictGranted)+t.count(VerdictPending) >= t.q}
+	if same {
+		a.last.err = fmt.Errorf("%w: %w", ErrUnavailable, errSameServer)
+	}
+	return notReady(a.stopped(ctx))
+}
+
+// notReady says that it was Ready that failed.
+func notReady(err error) error {
+	if op, ok := err.(*OpError); ok { //nolint:errorlint // made here
+		op.Op = OpReady
+	}
+	return err
+}

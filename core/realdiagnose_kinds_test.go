@@ -1,0 +1,98 @@
+package core
+
+import (
+	"crypto/tls"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// The wrong kind of server, or of client.
+func TestRealServersThatAreNoNodes(t *testing.T) {
+	t.Parallel()
+	diagnose := func(c redis.UniversalClient) Diagnosis {
+		t.Helper()
+		t.Cleanup(func() { c.Close() })
+		return must(Diagnose(t.Context(), []redis.UniversalClient{c}, quietly, unhurried))
+	}
+	sentinel := testutil.NewSentinel(t, 1, time.Minute)
+	d := diagnose(redis.NewClient(&redis.Options{Addr: sentinel.Addr()}))
+	wantFindings(t, d, found{SeverityFault, CodeSentinel, 0})
+	wantAdvice(t, d, "NewFailoverClient")
+	d = must(Diagnose(t.Context(), []redis.UniversalClient{sentinel.Client()}, quietly, unhurried, WithRestartGuard(true)))
+	wantFindings(t, d, found{SeverityRisk, CodeReplicaLag, 0}, found{SeverityWarning, CodeNotProvisioned, -1})
+
+	plain := testutil.NewServers(t, 1)[0]
+	hello := redis.NewClient(&redis.Options{Addr: plain.Addr(), TLSConfig: &tls.Config{ServerName: "localhost"}})
+	defer hello.Close()
+	d = must(Diagnose(t.Context(), []redis.UniversalClient{hello}, quietly)) // Redis waits for the rest of it
+	wantFindings(t, d, found{SeverityFault, CodeUnreachable, 0})
+	wantAdvice(t, d, "TLS on one side only")
+	secret := httptest.NewTLSServer(nil)
+	defer secret.Close()
+	d = diagnose(redis.NewClient(&redis.Options{Addr: secret.Listener.Addr().String(), TLSConfig: &tls.Config{ServerName: "localhost"}}))
+	wantFindings(t, d, found{SeverityFault, CodeTLS, 0})
+	wantAdvice(t, d, "CA that signed")
+
+	both := []redis.UniversalClient{plain.Client(), testutil.NewServers(t, 1)[0].Client(), plain.Client()}
+	d = must(Diagnose(t.Context(), both, quietly, unhurried, WithRestartGuard(false)))
+	if !slices.Contains(d.brief(), found{SeverityFault, CodeSameServer, 2}) {
+		t.Errorf("findings:\n%s", d.text())
+	}
+}
+
+// A Redis Cluster is one node; each of its masters is examined.
+func TestRealClusterDiagnosis(t *testing.T) {
+	t.Parallel()
+	c := testutil.NewCluster(t, 3, 5*time.Second)
+	opts := []Option{quietly, unhurried, WithReplicaLag(15 * time.Second), WithRestartGuard(true)}
+	client := []redis.UniversalClient{c.Client()}
+	d := must(Diagnose(t.Context(), client, opts...))
+	if len(d.Nodes) != 3 || !slices.Contains(d.brief(), found{SeverityWarning, CodeNotProvisioned, -1}) {
+		t.Errorf("%d servers:\n%s", len(d.Nodes), d.text())
+	}
+	l, err := New(client, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(over())
+	if err := l.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if err := l.Ready(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, s := range c.Servers {
+		if err := s.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+		s.Client().ConfigSet(t.Context(), "appendonly", "yes")
+	}
+	d = must(Diagnose(t.Context(), client, opts...))
+	wantFindings(t, d)
+	for _, n := range d.Nodes {
+		if n.Node != 0 || n.Mode != "cluster" || n.Guard.State != GuardVoting || !n.Rights.Known || n.Replication.Replicas != 1 {
+			t.Errorf("%+v", n)
+		}
+	}
+	nowhere := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer nowhere.Close()
+	wantFindings(t, must(Diagnose(t.Context(), []redis.UniversalClient{nowhere}, opts...)), found{SeverityFault, CodeUnreachable, 0})
+	wantFindings(t, must(Diagnose(t.Context(), []redis.UniversalClient{c.Servers[0].Client()}, opts...)), found{SeverityFault, CodeCluster, 0})
+	bad := c.Master(c.Servers[0], "lockkit:{5}p")
+	if err := bad.Client().Del(t.Context(), "lockkit:{5}g").Err(); err != nil {
+		t.Fatal(err)
+	}
+	d = must(Diagnose(t.Context(), client, opts...))
+	wantFindings(t, d, found{SeverityWarning, CodeGuardMissing, 0})
+	if d.Findings[0].Addr != bad.Addr() {
+		t.Errorf("%+v", d.Findings[0])
+	}
+}

@@ -1,0 +1,350 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What Diagnose says of real servers, which it asks as the manual's operator.
+
+// A clinic is a set of real servers with the users of the manual.
+type clinic struct {
+	*testing.T
+	servers []*testutil.Server
+	opts    []Option
+}
+
+func newClinic(t *testing.T, n int) *clinic {
+	t.Parallel()
+	c := &clinic{t, testutil.NewServers(t, n, "--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"),
+		[]Option{quietly, unhurried, WithRestartGuard(true)}}
+	for i := range c.servers {
+		c.enrol(i, nil)
+	}
+	return c
+}
+
+// do is a command of the administrator's.
+func (c *clinic) do(i int, args ...any) {
+	c.Helper()
+	if err := c.servers[i].Client().Do(c.Context(), args...).Err(); err != nil {
+		c.Fatalf("server %d: %v: %v", i, args, err)
+	}
+}
+
+// enrol gives server i the operator of the manual, but for the rights that denied finds.
+func (c *clinic) enrol(i int, denied func(rule string) bool) {
+	c.Helper()
+	args := []any{"ACL", "SETUSER", "operator", "reset"}
+	for _, rule := range manualsUser(c.T, "operator") {
+		if denied == nil || !denied(rule) {
+			args = append(args, rule)
+		}
+	}
+	c.do(i, args...)
+}
+
+// clients are the operator's.
+func (c *clinic) clients() (all []redis.UniversalClient) {
+	for _, s := range c.servers {
+		all = append(all, s.ClientWith(func(o *redis.Options) { o.Username, o.Password = "operator", "secret" }))
+	}
+	return all
+}
+
+// provision empties all servers and declares them new.
+func (c *clinic) provision() {
+	c.Helper()
+	for i := range c.servers {
+		c.do(i, "FLUSHALL")
+	}
+	l, err := New(c.clients(), c.opts...)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer l.Close(over())
+	if err := l.Provision(c.Context()); err != nil {
+		c.Fatal(err)
+	}
+	if err := l.Ready(c.Context()); err != nil {
+		c.Error(err)
+	}
+}
+
+func (c *clinic) diagnose(clients []redis.UniversalClient, opts ...Option) Diagnosis {
+	c.Helper()
+	d, err := Diagnose(c.Context(), clients, append(slices.Clone(c.opts), opts...)...)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return d
+}
+
+// A sickness is what may be wrong with one of a clinic's servers.
+type sickness struct {
+	name          string
+	breaks, mends func()
+	clients       func(all []redis.UniversalClient)
+	want          found
+	says          []string
+}
+
+// sicknesses are what operators know, of server i.
+func (c *clinic) sicknesses(i int, outside *testutil.Server) []sickness {
+	host, port, _ := net.SplitHostPort(outside.Addr())
+	memory := func(limit, policy string) func() {
+		return func() {
+			c.do(i, "CONFIG", "SET", "maxmemory", limit)
+			c.do(i, "CONFIG", "SET", "maxmemory-policy", policy)
+		}
+	}
+	return []sickness{
+		{name: "emptied", breaks: func() { c.do(i, "FLUSHALL") }, mends: c.provision,
+			want: found{SeverityWarning, CodeGuardMissing, i}, says: []string{"has no guard record", "votes by itself"}},
+		{name: "replica", breaks: func() { c.do(i, "REPLICAOF", host, port) }, mends: func() { c.do(i, "REPLICAOF", "NO", "ONE"); c.provision() },
+			want: found{SeverityFault, CodeReplica, i}, says: []string{"must be a master of its own"}},
+		{name: "evicting", breaks: memory("100mb", "allkeys-lru"), mends: memory("0", "noeviction"),
+			want: found{SeverityFault, CodeEvicting, i}, says: []string{"allkeys-lru", "set it to noeviction"}},
+		{name: "clock", clients: func(all []redis.UniversalClient) { all[i].(*redis.Client).AddHook(wrongClock(7 * time.Second)) },
+			want: found{SeverityFault, CodeClockOff, i}, says: []string{"its clock is off by ", "NTP"}},
+		{name: "right", breaks: func() { c.enrol(i, only("+hset", "+zadd")) }, mends: func() { c.enrol(i, nil) },
+			want: found{SeverityFault, CodeRights, i}, says: []string{"denies its user operator", "hset", "ACL SETUSER operator +hset +zadd"}},
+		{name: "password", clients: func(all []redis.UniversalClient) {
+			all[i] = c.servers[i].ClientWith(func(o *redis.Options) { o.Username, o.Password = "operator", "guess" })
+		}, want: found{SeverityFault, CodeCredentials, i}, says: []string{"WRONGPASS", "user and password"}},
+		{name: "down", breaks: func() { c.servers[i].Kill() },
+			want: found{SeverityFault, CodeUnreachable, i}, says: []string{"refused", "start the server"}},
+	}
+}
+
+// The faults that operators know, one at a time, among 1, 3 and 5 servers: each is named in one finding, and nothing else.
+func TestRealDiagnosis(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			c := newClinic(t, n)
+			c.provision()
+			wantFindings(t, c.diagnose(c.clients()))
+			for _, s := range c.sicknesses(n-1, testutil.NewServers(t, 1)[0]) {
+				c.suffers(s)
+				if t.Failed() {
+					t.Fatal(s.name)
+				}
+			}
+		})
+	}
+}
+
+// suffers breaks a server, checks what is said of it, and mends it.
+func (c *clinic) suffers(s sickness) {
+	c.Helper()
+	if s.breaks != nil {
+		s.breaks()
+	}
+	clients := c.clients()
+	if s.clients != nil {
+		s.clients(clients)
+	}
+	if len(c.servers) == 1 && s.want.code == CodeGuardMissing { // there are no others to tell that it was used
+		s.want, s.says = found{SeverityWarning, CodeNotProvisioned, -1}, []string{"Locker.Provision"}
+	}
+	d := c.diagnose(clients)
+	wantFindings(c.T, d, s.want)
+	wantAdvice(c.T, d, s.says...)
+	if s.mends != nil {
+		s.mends()
+	}
+}
+
+// wrongClock shows a server's clock as off by so much.
+type wrongClock time.Duration
+
+func (h wrongClock) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h wrongClock) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h wrongClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if a, ok := cmd.(onceAny); ok && cmd.Name() == "time" {
+			at := a.Cmder.(*redis.TimeCmd)
+			at.SetVal(at.Val().Add(time.Duration(h)))
+		}
+		return err
+	}
+}
+
+// A real server tells all that there is to know of it.
+func TestRealFacts(t *testing.T) {
+	c := newClinic(t, 1)
+	c.provision()
+	c.do(0, "CONFIG", "SET", "maxmemory", "1gb")
+	c.do(0, "CONFIG", "SET", "save", "3600 1")
+	n := c.diagnose(c.clients()).Nodes[0]
+	if !n.Reached || n.Err != nil || n.Addr != c.servers[0].Addr() || n.Mode != "standalone" || n.Role != "master" || len(n.RunID) != 40 || n.Version == "" || n.Uptime < 0 {
+		t.Errorf("%+v", n)
+	}
+	if m := n.Memory; m.Max != 1<<30 || m.Used < 1<<16 || m.Policy != "noeviction" {
+		t.Errorf("%+v", m)
+	}
+	if p := n.Persistence; p != (PersistenceFacts{"yes", "always", "3600 1"}) {
+		t.Errorf("%+v", p)
+	}
+	if r := n.Replication; r != (ReplicationFacts{0, -1, 0, 10 * time.Second, false}) {
+		t.Errorf("%+v", r)
+	}
+	if r := n.Rights; r.User != "operator" || !r.Known || len(r.Essential)+len(r.ToWait) > 0 {
+		t.Errorf("%+v", r)
+	}
+	if g := n.Guard; g.State != GuardVoting || !g.Declared || !g.Unused || g.Longest != time.Minute || time.Since(g.Since) > time.Minute {
+		t.Errorf("%+v", g)
+	}
+	if k := n.Clock; !k.Known || k.Offset.Abs() > k.Within+time.Millisecond || k.Within <= 0 {
+		t.Errorf("%+v", k)
+	}
+	if k := n.Cost; k.P50 <= 0 || k.P99 < k.P50 || k.Script < 0 {
+		t.Errorf("%+v", k)
+	}
+	if keys := c.servers[0].Client().Keys(t.Context(), "*").Val(); !slices.Equal(keys, []string{"lockkit:{0}g"}) {
+		t.Errorf("keys %v", keys)
+	}
+}
+
+// A service's own user may ask for less. That is no fault, and what it may not ask is not known.
+func TestDiagnoseAsAService(t *testing.T) {
+	c := newClinic(t, 1)
+	c.provision()
+	args := []any{"ACL", "SETUSER", "lockkit", "reset"}
+	for _, rule := range manualsACL(t) {
+		args = append(args, rule)
+	}
+	c.do(0, args...)
+	client := c.servers[0].ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "secret" })
+	d := c.diagnose([]redis.UniversalClient{client})
+	wantFindings(t, d)
+	n := d.Nodes[0]
+	if n.Persistence != (PersistenceFacts{"yes", "", ""}) || n.Replication.MinToWrite != -1 || n.Replication.MinMaxLag != -1 || n.Rights.User != "lockkit" || n.Memory.Used <= 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// Whatever right of either user is missing is named, and the line that the finding shows mends it.
+func TestDiagnoseNamesEachRight(t *testing.T) {
+	c := newClinic(t, 1)
+	c.provision()
+	line := regexp.MustCompile(`(?m)(ACL SETUSER operator .*)$`)
+	tried := 0
+	for _, rule := range manualsACL(t) {
+		if !strings.ContainsAny(rule[:1], "+~&") {
+			continue
+		}
+		tried++
+		c.do(0, "SCRIPT", "FLUSH")
+		c.enrol(0, only(rule))
+		d := c.diagnose(c.clients())
+		want := found{SeverityFault, CodeRights, 0}
+		if strings.HasPrefix(rule, "+z") || slices.Contains([]string{"+publish", "+subscribe", "+ping", "&lockkit:*"}, rule) {
+			want = found{SeverityWarning, CodeRightsToWait, 0}
+		}
+		wantFindings(t, d, want)
+		shown := line.FindString(d.text())
+		if given := strings.TrimPrefix(shown, "ACL SETUSER operator "); given != rule && !(rule[0] == '&' && given == "+publish +subscribe "+rule) {
+			t.Fatalf("without %s: %s", rule, d.text())
+		}
+		var mend []any
+		for word := range strings.FieldsSeq(shown) {
+			mend = append(mend, word)
+		}
+		c.do(0, mend...)
+		if d = c.diagnose(c.clients()); len(d.brief()) > 0 {
+			t.Errorf("without %s, and mended by %s: %s", rule, shown, d.text())
+		}
+	}
+	c.enrol(0, only("+publish", "&lockkit:*")) // the command that is denied hides the channel
+	wantAdvice(t, c.diagnose(c.clients()), "ACL SETUSER operator +publish +subscribe &lockkit:*")
+	if tried < 20 {
+		t.Errorf("%d rights tried", tried)
+	}
+}
+
+// A server out of memory, one that misses its replicas, and one that is nearly full.
+func TestRealServersThatTakeNoWrites(t *testing.T) {
+	c := newClinic(t, 3)
+	c.provision()
+	c.do(0, "SET", "filler", strings.Repeat("x", 4<<20))
+	c.do(0, "CONFIG", "SET", "maxmemory", "1mb")
+	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
+	c.do(2, "CONFIG", "SET", "maxmemory", "1gb")
+	d := c.diagnose(c.clients())
+	wantFindings(t, d, found{SeverityFault, CodeNoQuorum, -1}, found{SeverityFault, CodeWritesRefused, 0}, found{SeverityFault, CodeWritesRefused, 1})
+	wantAdvice(t, d, "OOM", "raise maxmemory", "NOREPLICAS", "bring its replicas back")
+	l, err := New(c.clients()[2:], c.opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(over())
+	if err := l.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for i, says := range []string{"OOM", "NOREPLICAS"} {
+		l, err := New(c.clients()[i:i+1], c.opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(over())
+		wantNotReady(t, l.Ready(t.Context()), says)
+	}
+}
+
+// Attaching a first replica changes the history of a node, and so does redis-cli --rdb.
+func TestRealFirstReplica(t *testing.T) {
+	c := newClinic(t, 3)
+	c.provision()
+	wantAdvice(t, c.diagnose(c.clients()), "redis-cli --rdb for a backup", "one node after the other")
+	replica := testutil.NewServers(t, 1)[0].Client()
+	host, port, _ := net.SplitHostPort(c.servers[1].Addr())
+	if err := replica.ReplicaOf(t.Context(), host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	master := c.servers[1].Client()
+	testutil.Await(t, "the replica is in sync", func() bool {
+		return strings.Contains(master.Info(t.Context(), "replication").Val(), "state=online")
+	})
+	lag := WithReplicaLag(12 * time.Second)
+	d := c.diagnose(c.clients())
+	wantFindings(t, d, found{SeverityRisk, CodeReplicaLag, 1}, found{SeverityWarning, CodeHistoryChanged, 1})
+	wantAdvice(t, d, "its first replica was attached", "set WithReplicaLag")
+	if r := d.Nodes[1].Replication; r.Replicas != 1 || r.Behind < 0 || !r.Recorded {
+		t.Errorf("%+v", r)
+	}
+	wantFindings(t, c.diagnose(c.clients(), lag), found{SeverityRisk, CodeMinReplicas, 1}, found{SeverityWarning, CodeHistoryChanged, 1})
+	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
+	wantFindings(t, c.diagnose(c.clients(), lag), found{SeverityWarning, CodeHistoryChanged, 1})
+	wantFindings(t, c.diagnose(c.clients(), WithReplicaLag(5*time.Second)), found{SeverityRisk, CodeReplicaLag, 1}, found{SeverityWarning, CodeHistoryChanged, 1})
+}
+
+// Persistence, of servers that nothing else guards.
+func TestRealPersistence(t *testing.T) {
+	c := newClinic(t, 1)
+	c.opts = []Option{quietly, unhurried}
+	wantFindings(t, c.diagnose(c.clients()))
+	c.do(0, "CONFIG", "SET", "appendfsync", "everysec")
+	wantFindings(t, c.diagnose(c.clients()), found{SeverityWarning, CodeFsync, 0})
+	c.do(0, "CONFIG", "SET", "appendfsync", "no")
+	wantFindings(t, c.diagnose(c.clients()), found{SeverityWarning, CodeFsync, 0})
+	c.do(0, "CONFIG", "SET", "appendonly", "no")
+	d := c.diagnose(c.clients())
+	wantFindings(t, d, found{SeverityRisk, CodeNotDurable, 0})
+	wantAdvice(t, d, "appendonly yes", "WithRestartGuard")
+}

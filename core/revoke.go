@@ -1,0 +1,140 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Revocation is what became of a lease that somebody other than its holder ended.
+type Revocation struct {
+	Holder Holder // who had the key
+	// Left is for how long the old holder may still take itself for the holder, if it hears nothing: until it looks at its
+	// lease's context, or its next renewal is refused, at most. After Revoke, that is when the key is free.
+	Left  time.Duration
+	Nodes []NodeReply // VerdictGranted: it had the lease; VerdictGone: it had not, and will refuse it; or why it has not answered
+}
+
+// Revoke ends the lease on key that has this fencing token, so that it is renewed no more: the key is free when what was
+// confirmed last has run out, after Revocation.Left at most, so that nobody else holds it while the old holder may still
+// act on it. The holder's context ends at its next renewal, with reason [LossRevoked]; its release and completion are
+// refused. The next fencing token is greater, as ever.
+//
+// It is for operators: a holder that is stuck and renews for ever. The token is the one that [Locker.Inspect] shows, as
+// proof that the lease is the one that was looked at.
+//
+// A nil error means that a quorum of nodes has ended it. An [*OpError] matches ErrTokenMismatch: the key is not held under
+// that token, and nothing has changed; ErrUnavailable: no quorum has confirmed it, but some nodes may have ended it: look,
+// and call again; ErrClosed, or the context's error and cause. Or the error matches ErrInvalidKey or ErrInvalid. ctx ends
+// the call, which takes two node timeouts at most. What is revoked is logged, with the hash of the key; observers hear
+// nothing of it.
+func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocation, error) {
+	return l.revoke(ctx, key, token, false)
+}
+
+// ForceRelease is Revoke, but the key is free at once, while the old holder may act on it still, for Revocation.Left. It
+// is for holders that are known to be dead, or whose work is known to refuse stale fencing tokens.
+func (l *Locker) ForceRelease(ctx context.Context, key string, token uint64) (Revocation, error) {
+	return l.revoke(ctx, key, token, true)
+}
+
+func (l *Locker) revoke(ctx context.Context, key string, token uint64, now bool) (Revocation, error) {
+	state, err := l.Inspect(ctx, key)
+	if err != nil {
+		return Revocation{}, by(OpRevoke, err)
+	}
+	h := state.Holder
+	if h == nil || h.Token != token || token == 0 {
+		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: ErrTokenMismatch, Nodes: state.replies()}
+	}
+	free := "0"
+	if now {
+		free = "1"
+	}
+	_, idle := l.e.longestLease(&l.p)
+	// As long as anything of it may arrive.
+	buried := l.p.tombstone + h.Left
+	args := append(revokeScript.args(4, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, h.Attempt)), h.Attempt, free, buried.Milliseconds(), idle)
+	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, args)
+	if err != nil {
+		return Revocation{}, err
+	}
+	r := Revocation{Holder: *h, Nodes: l.e.report(t, true)}
+	for i := range t.votes {
+		r.Left = max(r.Left, t.votes[i].rest) // the holder's quorum and this one have a node in common
+	}
+	switch {
+	case t.count(VerdictGranted)+t.count(VerdictGone) < t.q:
+		err = &OpError{Op: OpRevoke, Key: key, Err: ErrUnavailable, Nodes: r.Nodes}
+	case t.count(VerdictGranted) == 0: // it has ended since the look
+		err = &OpError{Op: OpRevoke, Key: key, Err: ErrTokenMismatch, Nodes: r.Nodes}
+	default:
+		l.p.logger.Warn("lockkit: lease revoked", "key_hash", keyHash(key), "token", token, "holder", h.By, "name", h.Name, "at_once", now, "left", r.Left)
+		return r, nil
+	}
+	return Revocation{}, err
+}
+
+// ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who
+// comes next. It is for operators who know that what is recorded as done has to be done again.
+//
+// A nil error means that no node has the record. An [*OpError] matches ErrTokenMismatch: the nodes have no record, or
+// another; nothing has changed. ErrUnavailable: not all nodes have answered. One that has not may have the record still,
+// and who asks for the key then takes it for decided and brings it back: call again when the node is back. Else as
+// Revoke. A holder goes on for a while to bring its record to nodes that did not answer it: give it a node timeout.
+func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) error {
+	if _, err := l.asked(ctx, key, nil); err != nil {
+		return err
+	}
+	args := append(forgetScript.args(1, l.e.keys.resource(key)), token)
+	t, err := l.toAll(ctx, OpForget, key, forgetScript, args)
+	if err != nil {
+		return err
+	}
+	dropped, other := t.count(VerdictGranted), t.count(VerdictDone)
+	if dropped > 0 {
+		l.p.logger.Warn("lockkit: completion record dropped", "key_hash", keyHash(key), "token", token, "nodes", dropped)
+	}
+	switch {
+	case dropped+t.count(VerdictGone)+other < len(t.votes):
+		err = ErrUnavailable
+	case dropped == 0:
+		err = ErrTokenMismatch
+	default:
+		return nil
+	}
+	return &OpError{Op: OpForget, Key: key, Err: err, Nodes: l.e.report(t, true)}
+}
+
+// toAll runs a script on all nodes, those in trouble too, and waits for each.
+func (l *Locker) toAll(ctx context.Context, op OpKind, key string, s *script, args []any) (*tally, error) {
+	if !l.e.begin(true) {
+		return nil, &OpError{Op: op, Key: key, Err: ErrClosed}
+	}
+	defer l.e.end()
+	r := &round{e: &l.e.ensemble, p: &l.p, bucket: l.e.keys.bucket(key), script: s, must: true, args: args, decided: func(*round) bool { return false }}
+	r.send(ctx, allNodes(len(l.e.nodes)))
+	if !r.wait(ctx) {
+		return nil, &OpError{Op: op, Key: key, Err: fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))}
+	}
+	return &r.tally, nil
+}
+
+// by is err as one of op.
+func by(op OpKind, err error) error {
+	if e, ok := errors.AsType[*OpError](err); ok {
+		e.Op = op
+	}
+	return err
+}
+
+// replies are what the nodes said, without the key.
+func (s KeyState) replies() []NodeReply {
+	replies := make([]NodeReply, 0, len(s.Nodes))
+	for _, n := range s.Nodes {
+		replies = append(replies, n.NodeReply)
+	}
+	return slices.Clip(replies)
+}

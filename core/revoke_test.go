@@ -1,0 +1,338 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What is revoked is renewed no more, and nobody has it while its holder may act on it.
+func TestRevoke(t *testing.T) {
+	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
+		p, operator := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		time.Sleep(time.Minute)
+		w.pass(time.Second) // between renewals
+		r, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Holder.Token != lease.FencingToken() || r.Left < lease.left() || r.Left > p.p.ttl+time.Millisecond {
+			t.Errorf("%+v, the holder trusts for %v", r, lease.left())
+		}
+		w.wantRefused(operator, "k", ErrHeld)
+		until := time.Now().Add(r.Left)
+		<-lease.Context().Done()
+		wantReason(t, lease.Lost(), LossRevoked)
+		if err := lease.Release(t.Context()); !errors.Is(err, ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+		time.Sleep(time.Until(until) - 2*time.Millisecond)
+		w.wantRefused(operator, "k", ErrHeld)
+		time.Sleep(3 * time.Millisecond)
+		if next := w.acquire(operator, "k"); next.FencingToken() <= lease.FencingToken() {
+			t.Errorf("token %d after %d", next.FencingToken(), lease.FencingToken())
+		}
+	})
+}
+
+// A holder that hears of it at its release, and one that comes to complete, are told.
+func TestRevokedHolderIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		now bool
+		end func(ctx context.Context, lease *Lease) error
+	}{
+		"release, revoked":          {false, func(ctx context.Context, lease *Lease) error { return lease.Release(ctx) }},
+		"release, freed":            {true, func(ctx context.Context, lease *Lease) error { return lease.Release(ctx) }},
+		"complete, revoked":         {false, func(ctx context.Context, lease *Lease) error { return lease.Complete(ctx, nil) }},
+		"complete, freed and taken": {true, func(ctx context.Context, lease *Lease) error { return lease.Complete(ctx, nil) }},
+		"extend, revoked":           {false, func(ctx context.Context, lease *Lease) error { return lease.Extend(ctx, 5*time.Second) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p, operator := w.process(FixedLease(strings.HasPrefix(name, "extend"))), w.process()
+				lease := w.acquire(p, "k")
+				w.pass(time.Second)
+				if _, err := operator.revoke(t.Context(), "k", lease.FencingToken(), c.now); err != nil {
+					t.Fatal(err)
+				}
+				if c.now {
+					w.acquire(operator, "k")
+				}
+				err := c.end(t.Context(), lease)
+				wantErr(t, err, ErrLost)
+				if op, ok := errors.AsType[*OpError](err); strings.HasPrefix(name, "release") && (!ok || op.Reason != LossRevoked) {
+					t.Errorf("reason %v", op.Reason)
+				}
+				if err := lease.Release(t.Context()); !errors.Is(err, ErrLost) {
+					t.Errorf("released again: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// What is freed goes to who waits, at once, and is told for how long the old holder may act.
+func TestForceRelease(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		p, operator, waiter := w.process(), w.process(), w.process()
+		lease := w.acquire(p, "k")
+		for _, k := range p.links {
+			k.set(fate{lose: true}, renewScript) // the holder hears nothing
+		}
+		var next *Lease
+		go func() { next, _ = waiter.Acquire(t.Context(), "k") }()
+		w.pass(time.Second)
+		r, err := operator.ForceRelease(t.Context(), "k", lease.FencingToken())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.pass(10 * time.Millisecond)
+		if next == nil || next.FencingToken() <= lease.FencingToken() {
+			t.Fatalf("next is %+v", next)
+		}
+		if lease.Context().Err() != nil || r.Left < lease.left() {
+			t.Errorf("the old holder trusts for %v, %v was said", lease.left(), r.Left)
+		}
+	})
+}
+
+// Only the lease that was looked at is ended.
+func TestRevokeDoesNotGuess(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(time.Second)
+		for name, c := range map[string]struct {
+			key   string
+			token uint64
+			want  error
+		}{
+			"another token": {"k", lease.FencingToken() + 1, ErrTokenMismatch},
+			"no token":      {"k", 0, ErrTokenMismatch},
+			"nobody holds":  {"other", 0, ErrTokenMismatch},
+			"bad key":       {"", 1, ErrInvalidKey},
+		} {
+			for _, now := range []bool{false, true} {
+				if _, err := operator.revoke(t.Context(), c.key, c.token, now); !errors.Is(err, c.want) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		time.Sleep(time.Minute)
+		wantValid(t, lease)
+
+		// It ends, and another is granted, between the look and the end.
+		token := lease.FencingToken()
+		var next *Lease
+		var meanwhile sync.Once
+		for _, k := range operator.links {
+			k.decide(func(s *script, _ []any) fate {
+				if s == revokeScript {
+					meanwhile.Do(func() {
+						w.release(lease)
+						next = w.acquire(p, "k")
+					})
+				}
+				return fate{}
+			})
+		}
+		if _, err := operator.ForceRelease(t.Context(), "k", token); !errors.Is(err, ErrTokenMismatch) {
+			t.Errorf("of a lease that has ended: %v", err)
+		}
+		time.Sleep(time.Minute)
+		wantValid(t, next)
+	})
+}
+
+// Nodes that are away do not keep a quorum from ending a lease; a minority does not end it.
+func TestRevokeNeedsAQuorum(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(time.Second)
+		w.nodes[0].Down()
+		w.nodes[1].Down()
+		if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%v", err)
+		}
+		w.nodes[1].Up()
+		operator.links[1].next(fate{lose: true}, revokeScript)
+		if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%v", err)
+		}
+		lease = w.acquire(p, "other")
+		w.pass(time.Second)
+		r, err := operator.Revoke(t.Context(), "other", lease.FencingToken())
+		if err != nil || r.Nodes[0].Verdict == VerdictGranted {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		w.nodes[0].Up() // which has never heard of it, or has the lease
+		<-lease.Context().Done()
+		wantReason(t, lease.Lost(), LossRevoked)
+	})
+}
+
+// The end of its context, and Close, end the call.
+func TestRevokeEnds(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(time.Second)
+		for _, k := range operator.links {
+			k.set(fate{lose: true}, revokeScript, forgetScript)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := operator.Revoke(ctx, "k", lease.FencingToken()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if err := operator.ForgetRecord(ctx, "k", 1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		operator.Close(t.Context())
+		if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); !errors.Is(err, ErrClosed) {
+			t.Errorf("%v", err)
+		}
+		if err := operator.ForgetRecord(t.Context(), "k", 1); !errors.Is(err, ErrClosed) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// A record is dropped on all nodes, or said not to be.
+func TestForgetRecord(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(time.Second)
+		if err := lease.Complete(t.Context(), []byte("done")); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Second)
+		token := lease.FencingToken()
+		for _, wrong := range []uint64{0, token + 1} {
+			wantErr(t, operator.ForgetRecord(t.Context(), "k", wrong), ErrTokenMismatch)
+		}
+		wantErr(t, operator.ForgetRecord(t.Context(), "none", token), ErrTokenMismatch)
+		w.wantRefused(operator, "k", ErrDone)
+
+		w.nodes[0].Down()
+		err := operator.ForgetRecord(t.Context(), "k", token)
+		wantErr(t, err, ErrUnavailable)
+		if op, _ := errors.AsType[*OpError](err); op.Op != OpForget || !slices.ContainsFunc(op.Nodes, func(n NodeReply) bool { return n.Node == 0 && n.Err != nil }) {
+			t.Errorf("%v", err)
+		}
+		w.nodes[0].Up()
+		w.pass(10 * time.Second)
+		if err := operator.ForgetRecord(t.Context(), "k", token); err != nil {
+			t.Fatal(err)
+		}
+		if next := w.acquire(p, "k"); next.FencingToken() <= token {
+			t.Errorf("token %d after %d", next.FencingToken(), token)
+		}
+	})
+}
+
+func (w *world) wantRefused(p *process, key string, why error) {
+	w.t.Helper()
+	if _, err := p.TryAcquire(w.t.Context(), key); !errors.Is(err, why) {
+		w.t.Errorf("acquire: %v, want %v", err, why)
+	}
+}
+
+// Who holds a key shows who it is and what for, unless told otherwise.
+func TestHolderShowsItself(t *testing.T) {
+	long := strings.Repeat("ö", 40)
+	for name, c := range map[string]struct {
+		opts     []Option
+		by, what string
+	}{
+		"by default": {nil, thisProcess(), ""},
+		"named":      {[]Option{Name("invoices"), WithHolder("web-1")}, "web-1", "invoices"},
+		"not at all": {[]Option{Name("invoices"), WithHolder("")}, "", ""},
+		"too long":   {[]Option{Name(long), WithHolder(long)}, long[:64], long[:64]},
+		"no room":    {[]Option{Name("invoices"), Shows(strings.Repeat("s", 250))}, "", ""},
+		"beside all": {[]Option{Name("\x00\x01"), WithHolder("\x01"), Shows("text")}, "\x01", "\x00\x01"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process(c.opts...)
+				w.acquire(p, "k")
+				w.pass(time.Second)
+				if h := w.inspect(p, "k").Holder; h.By != c.by || h.Name != c.what || h.Shown != p.p.shows {
+					t.Errorf("by %q, name %q, shown %q", h.By, h.Name, h.Shown)
+				}
+				lease, err := p.TryAcquire(t.Context(), "other", Name("call"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if h := w.inspect(p, "other").Holder; c.by != "" && h.Name != "call" {
+					t.Errorf("of a call: %q", h.Name)
+				}
+				w.release(lease)
+			})
+		})
+	}
+}
+
+// A tool may look at nodes that no service would start with.
+func TestWithUnfitNodes(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.acquire(w.process(), "k")
+		w.pass(time.Second)
+		w.nodes[2].SetReplica(true)
+		if _, err := New(testutil.Clients(w.nodes), quietly); err == nil {
+			t.Fatal("New with a replica")
+		}
+		var log logbook
+		p, err := New(testutil.Clients(w.nodes), log.option(), WithUnfitNodes(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close(t.Context())
+		state, err := p.Inspect(t.Context(), "k")
+		if err != nil || state.Holder == nil || state.Nodes[2].Verdict != VerdictCircuitOpen {
+			t.Errorf("%+v, %v", state, err)
+		}
+		log.want(t, 1, "node is unfit", "node=2")
+	})
+}
+
+// Servers take the scripts as embedded nodes do.
+func TestRevokeOnServers(t *testing.T) {
+	clients := []redis.UniversalClient{testutil.NewServers(t, 1)[0].Client()}
+	p, operator := must(New(clients, quietly)), must(New(clients, quietly))
+	defer p.Close(t.Context())
+	defer operator.Close(t.Context())
+	lease := must(p.TryAcquire(t.Context(), "k", FixedLease(true)))
+	token := must(operator.Inspect(t.Context(), "k")).Holder.Token
+	if r, err := operator.Revoke(t.Context(), "k", token); err != nil || r.Left <= 0 || r.Left > p.p.ttl+time.Millisecond {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	wantReason(t, lease.Extend(t.Context(), 5*time.Second), LossRevoked)
+
+	lease = must(p.TryAcquire(t.Context(), "other"))
+	if _, err := operator.ForceRelease(t.Context(), "other", lease.FencingToken()); err != nil {
+		t.Fatal(err)
+	}
+	next := must(operator.TryAcquire(t.Context(), "other"))
+	wantReason(t, lease.Release(t.Context()), LossRevoked)
+	if err := next.Complete(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.ForgetRecord(t.Context(), "other", next.FencingToken()); err != nil {
+		t.Fatal(err)
+	}
+	must(p.TryAcquire(t.Context(), "other"))
+}
