@@ -11,16 +11,22 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// refusesAnotherToken checks that a call is refused, and says who holds the key.
+func (d *desk) refusesAnotherToken(args ...string) {
+	d.t.Helper()
+	got := d.ctl(args...)
+	if got.code != exitWrong || got.out != "" || !strings.Contains(got.err, "not released, because the token is another: order:42 is held with token ") ||
+		!strings.Contains(got.err, " by web-1/7 (orders). Nothing has changed") {
+		d.t.Errorf("%+v", got)
+	}
+}
+
 func TestRelease(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		lease := d.acquire(d.service(core.WithHolder("web-1/7")), "order:42", core.Name("orders"))
 		token := fmt.Sprint(lease.FencingToken())
-		for _, args := range [][]string{{"release", "order:42", "--token", "1"}, {"release", "order:42", "--now", "--token", "1"}} {
-			got := d.ctl(args...)
-			if got.code != exitWrong || got.out != "" || !strings.Contains(got.err, "not released, because the token is another: order:42 is held with token "+token+" by web-1/7") {
-				t.Errorf("%+v", got)
-			}
-		}
+		d.refusesAnotherToken("release", "order:42", "--token", "1")
+		d.refusesAnotherToken("release", "order:42", "--now", "--token", "1")
 		if lease.Context().Err() != nil {
 			t.Error("the lease has ended")
 		}
@@ -55,7 +61,11 @@ func TestReleaseNow(t *testing.T) {
 			!strings.Contains(got.out, "node 2 ("+d.nodes[2].Name()+") has not confirmed: ") {
 			t.Errorf("%+v", got)
 		}
+		since := time.Now()
 		next := d.acquire(other, "k")
+		if took := time.Since(since); took > 5*time.Second {
+			t.Errorf("freed after %v", took)
+		}
 		if next.FencingToken() <= lease.FencingToken() {
 			t.Errorf("token %d after %d", next.FencingToken(), lease.FencingToken())
 		}
