@@ -334,5 +334,7 @@ func TestRevokeOnServers(t *testing.T) {
 	if err := operator.ForgetRecord(t.Context(), "other", next.FencingToken()); err != nil {
 		t.Fatal(err)
 	}
-	must(p.TryAcquire(t.Context(), "other"))
+	if err := must(p.TryAcquire(t.Context(), "other")).Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
