@@ -58,11 +58,12 @@ func startPrometheus(t *testing.T, rules string, targets map[string]string) *dat
 	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
-	text := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n", rules)
+	var text strings.Builder
+	fmt.Fprintf(&text, "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n", rules)
 	for job, addr := range targets {
-		text += fmt.Sprintf("- job_name: %q\n  static_configs: [{targets: [%q]}]\n", job, addr)
+		fmt.Fprintf(&text, "- job_name: %q\n  static_configs: [{targets: [%q]}]\n", job, addr)
 	}
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
