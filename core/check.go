@@ -14,8 +14,8 @@ import (
 
 var errSameServer = errors.New("the same server is listed twice")
 
-// An examination is what is known of a server after it was asked.
-type examination struct {
+// A checkup is what is known of a server after it was asked.
+type checkup struct {
 	id     identity
 	denied string // commands that only waiting uses
 	fault  error  // lasting: it cannot be a node until somebody mends it
@@ -23,21 +23,21 @@ type examination struct {
 }
 
 // examine asks a server who it is, and whether it runs what lockkit's scripts call.
-func (h *health) examine(n *node) examination {
+func (h *health) examine(n *node) checkup {
 	ctx := &nodeContext{context.Background(), time.Now().Add(h.p.nodeTimeout)} //nolint:forbidigo // bounded by the node timeout
 	id, err := n.identify(ctx)
 	switch fault := lasting(err); {
 	case err == nil:
 	case mayNot(err) && h.p.guarded:
-		return examination{fault: fmt.Errorf("INFO is denied (%w), which the restart guard needs: allow +info in its ACL, or turn the guard off knowing what it protects from", err)}
+		return checkup{fault: fmt.Errorf("INFO is denied (%w), which the restart guard needs: allow +info in its ACL, or turn the guard off knowing what it protects from", err)}
 	case mayNot(err): // the rest can be found out without it
 	case fault != nil:
-		return examination{fault: fault}
+		return checkup{fault: fault}
 	default:
-		return examination{err: err}
+		return checkup{err: err}
 	}
 	if fault := h.unfit(n, id); fault != nil {
-		return examination{id: id, fault: fault}
+		return checkup{id: id, fault: fault}
 	}
 	publish := "publish"
 	if n.cluster != nil {
@@ -50,10 +50,10 @@ func (h *health) examine(n *node) examination {
 		fault = fmt.Errorf("its user lacks a right (%s): give it the ACL of docs/operations.md, with the key prefix in use", strings.Join(denied.essential, " "))
 	}
 	if fault != nil {
-		return examination{id: id, fault: fault}
+		return checkup{id: id, fault: fault}
 	}
 	h.askLongest(ctx, n)
-	return examination{id: id, denied: strings.Join(denied.waiting, " "), err: err}
+	return checkup{id: id, denied: strings.Join(denied.waiting, " "), err: err}
 }
 
 type onceSlice struct{ *redis.SliceCmd }
@@ -131,7 +131,7 @@ func (h *health) checkNodes() error {
 	e := h.e
 	type answer struct {
 		n *node
-		examination
+		checkup
 	}
 	answers := make(chan answer, len(e.nodes))
 	for _, n := range e.nodes {
@@ -147,7 +147,7 @@ collect:
 		select {
 		case a := <-answers:
 			heard = heard.with(a.n.index)
-			if fault := h.judge(a.n, a.examination); fault != nil {
+			if fault := h.judge(a.n, a.checkup); fault != nil {
 				faults = append(faults, fmt.Errorf("%v: %w", a.n, fault))
 				if h.p.unfit {
 					h.tellUnfit(a.n, nil, fault)
@@ -161,7 +161,7 @@ collect:
 	}
 	for _, n := range e.nodes {
 		if !heard.has(n.index) {
-			h.judge(n, examination{err: errNodeTimeout})
+			h.judge(n, checkup{err: errNodeTimeout})
 			h.tellAway(n, errNodeTimeout)
 		}
 	}
@@ -182,7 +182,7 @@ func (h *health) tellAway(n *node, err error) {
 
 // judge books what was found out about a node, and says why it is unfit. One that could not be examined stays
 // what it was.
-func (h *health) judge(n *node, f examination) error {
+func (h *health) judge(n *node, f checkup) error {
 	e := h.e
 	h.judging.Lock() // of two nodes that are one server, only one is found to be the second
 	defer h.judging.Unlock()
