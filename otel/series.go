@@ -16,7 +16,7 @@ import (
 // Bounds of what is told apart. They are there for a mistake: a name that is not of low cardinality. The SDK
 // has a bound of its own, 2000 per instrument.
 const (
-	maxNames     = 256
+	maxNames     = 192 // times the reasons of a loss: below the bound of the SDK
 	maxDecisions = 1024
 	maxKinds     = 256 // of decisions, once there are that many
 	maxNodes     = 256

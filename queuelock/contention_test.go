@@ -361,7 +361,7 @@ func (r *rig) countScripts() (asked func() []int64) {
 	counts := make([]atomic.Int64, len(r.nodes))
 	for i, node := range r.nodes {
 		node.OnRequest(func(args []string) testutil.Action {
-			if args[0] == "EVALSHA" && !strings.HasSuffix(args[3], "}g") {
+			if args[0] == "EVALSHA" && !strings.HasSuffix(args[3], "}p") {
 				counts[i].Add(1)
 			}
 			return testutil.Action{}
