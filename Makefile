@@ -274,7 +274,7 @@ servercost: tools ## the instructions that a server executes for a lock: needs v
 .PHONY: dashboards
 dashboards: tools ## start Prometheus on the otel example and on failures: panels that stay empty, alerts that do not come
 	@echo "==> dashboards: the queries of every panel against the otel example, and alerts on failures, within five minutes"
-	LOCKKIT_NPM=required go test ./otel/dashboards -run '^TestDashboardIsAsGrafanaHasIt$$' -count=1
+	LOCKKIT_NPM=required LOCKKIT_MUTANTS=all $(WITH_TOOLS) go test ./otel/dashboards -run '^(TestDashboardIsAsGrafanaHasIt|TestRulesSurviveNoMutation)$$' -count=1
 	$(WITH_TOOLS) LOCKKIT_PROMETHEUS=required go test ./examples/otel -run '^(TestNoPanelIsEmpty|TestAlertScenes)$$' -count=1 -v -timeout 8m
 
 .PHONY: charts

@@ -61,11 +61,23 @@ var equivalent = map[string][]string{
 	"a quantile does not depend on the scale": {"LockkitSlowWait: increase, not rate (1)"},
 }
 
-// Whatever changes when an alert fires, or whether, fails a test of the rules.
+// Whatever changes when an alert fires, or whether, fails a test of the rules. Each change costs 0.2 s of CPU: `make
+// test` tries one in eight, `make dashboards` all of them.
 func TestRulesSurviveNoMutation(t *testing.T) {
 	race.Campaign(t)
 	tool := findPromtool(t)
+	whole := os.Getenv("LOCKKIT_MUTANTS") == "all"
 	all := mutants(t, fileText(t, "alerts.yaml"))
+	if len(all) < 400 {
+		t.Errorf("only %d changes were found", len(all))
+	}
+	if !whole {
+		var some []mutant
+		for eight := range slices.Chunk(all, 8) {
+			some = append(some, eight[0])
+		}
+		all = some
+	}
 	lives, unread := survivors(t, tool, all)
 	known := slices.Concat(slices.Collect(maps.Values(equivalent))...)
 	for _, what := range lives {
@@ -74,11 +86,11 @@ func TestRulesSurviveNoMutation(t *testing.T) {
 		}
 	}
 	for _, what := range known {
-		if !slices.Contains(lives, what) {
+		if whole && !slices.Contains(lives, what) {
 			t.Errorf("said to change nothing, but a test notices it, or there is no such change any more: %s", what)
 		}
 	}
-	if len(all) < 400 || unread > len(all)/20 {
+	if unread > len(all)/20 {
 		t.Errorf("%d changes, of which Prometheus does not understand %d", len(all), unread)
 	}
 	t.Logf("%d changes: %d noticed, %d not understood by Prometheus, %d of no consequence", len(all), len(all)-len(lives)-unread, unread, len(lives))
