@@ -1,0 +1,229 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/internal/race"
+	"github.com/lockkit/lockkit/testutil/history"
+)
+
+// Changes of the list of nodes, while old processes go on with the old list.
+
+// on is the world as a process with another list has it.
+func (w *world) on(nodes ...int) *world {
+	some := &world{t: w.t}
+	for _, i := range nodes {
+		some.nodes = append(some.nodes, w.nodes[i])
+	}
+	return some
+}
+
+// A list that has one node more or less than the one before has a node in common with it in any two quorums. One with
+// two more has not, nor one in which a node has been replaced in one step. docs/deploy.md says so.
+func TestOneNodeMoreOrLess(t *testing.T) {
+	bubbles(t, 5, map[string]struct {
+		before, after []int
+		safe          bool
+	}{
+		"1 to 2":               {[]int{0}, []int{0, 1}, true},
+		"2 to 3":               {[]int{0, 1}, []int{0, 1, 2}, true},
+		"3 to 4":               {[]int{0, 1, 2}, []int{0, 1, 2, 3}, true},
+		"4 to 5":               {[]int{0, 1, 2, 3}, []int{0, 1, 2, 3, 4}, true},
+		"5 to 4":               {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3}, true},
+		"4 to 3":               {[]int{0, 1, 2, 3}, []int{0, 1, 2}, true},
+		"3 to 2":               {[]int{0, 1, 2}, []int{0, 1}, true},
+		"in another order":     {[]int{0, 1, 2}, []int{2, 0, 1}, true},
+		"3 to 5":               {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, false},
+		"5 to 3":               {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2}, false},
+		"1 to 3":               {[]int{0}, []int{0, 1, 2}, false},
+		"replaced in one step": {[]int{0, 1, 2}, []int{0, 1, 3}, false},
+	}, func(t *testing.T, w *world, c struct {
+		before, after []int
+		safe          bool
+	}) {
+		guarded := WithRestartGuard(true)
+		w.on(c.before...).process(guarded)
+		twice := 0
+		for n, quorum := range quorums(c.before) {
+			key := fmt.Sprint("key ", n)
+			holder, newcomer := w.on(c.before...).stranger(guarded), w.on(c.after...).stranger(guarded)
+			holder.cutOff(func(i int) bool { return !slices.Contains(quorum, c.before[i]) })
+			lease := w.acquire(holder, key)
+			newcomer.cutOff(func(i int) bool { return slices.Contains(quorum, c.after[i]) })
+			newcomer.TryAcquire(t.Context(), "another key") // nodes that are new to it are in quarantine from now on
+			w.pass(newcomer.p.maxTTL + 2*time.Second)
+			other, err := newcomer.TryAcquire(t.Context(), key)
+			if lease.Context().Err() != nil {
+				t.Fatalf("the holder on %v lost its lease", quorum)
+			}
+			if err == nil {
+				twice++
+				w.release(other)
+			}
+			w.release(lease)
+		}
+		if (twice == 0) != c.safe {
+			t.Errorf("%d keys had two holders, want some: %v", twice, !c.safe)
+		}
+	})
+}
+
+// quorums are the smallest majorities of nodes.
+func quorums(nodes []int) (all [][]int) {
+	for set := range 1 << len(nodes) {
+		var some []int
+		for i, node := range nodes {
+			if set&(1<<i) != 0 {
+				some = append(some, node)
+			}
+		}
+		if len(some) == len(nodes)/2+1 {
+			all = append(all, some)
+		}
+	}
+	return all
+}
+
+// cutOff has the requests to some nodes refused.
+func (p *process) cutOff(from func(i int) bool) {
+	for i, k := range p.links {
+		if from(i) {
+			k.set(fate{refuse: true})
+		}
+	}
+}
+
+// Three nodes become five and then three others, one at a time, while processes are replaced one by one and lock all the
+// time, each with a network that loses a request or an answer now and then, and out of reach of one node for a quarter of
+// the time.
+func TestNodesChangeUnderLoad(t *testing.T) {
+	race.Campaign(t)
+	bubble(t, 5, func(t *testing.T, w *world) {
+		m := &moving{w: w, random: rand.New(rand.NewPCG(7, 7))}
+		w.on(0, 1, 2).process()
+		const fleet = 4
+		for range fleet {
+			m.start(0, 1, 2)
+		}
+		for _, list := range [][]int{{0, 1, 2, 3}, {0, 1, 2, 3, 4}, {1, 2, 3, 4}, {2, 3, 4}} {
+			before := m.granted.Load()
+			m.complete(fmt.Sprint("before ", list))
+			for range fleet {
+				w.pass(3 * time.Second)
+				m.stop()
+				m.start(list...)
+			}
+			w.pass(defaults().ttl + 5*time.Second) // what dead processes held is over, and quarantines are
+			m.seeDone()
+			if now := m.granted.Load(); now-before < 50 {
+				t.Errorf("%d grants until all had the nodes %v", now-before, list)
+			}
+		}
+		for len(m.members) > 0 {
+			m.stop()
+		}
+		if err := m.history.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// moving is a fleet whose list of nodes changes.
+type moving struct {
+	w       *world
+	random  *rand.Rand
+	history history.History
+	members []*member // the oldest first
+	started int
+	granted atomic.Int64
+	jobs    []string
+}
+
+// A member is a process of the fleet.
+type member struct {
+	*process
+	name string
+	quit context.CancelFunc
+	work sync.WaitGroup
+}
+
+// start adds a process, in which two goroutines lock two keys.
+func (m *moving) start(nodes ...int) {
+	m.started++
+	p := &member{process: m.w.on(nodes...).stranger(), name: fmt.Sprint("process ", m.started)}
+	away := m.random.IntN(len(nodes))
+	for i, k := range p.links {
+		r := rand.New(rand.NewPCG(uint64(m.started), uint64(i)))
+		k.decide(func(*script, []any) fate {
+			return fate{delay: exponential(r, 2*time.Millisecond), lose: r.IntN(300) == 0, loseReply: r.IntN(300) == 0, refuse: i == away && time.Now().Second()%8 < 2}
+		})
+	}
+	ctx, quit := context.WithCancel(context.Background())
+	p.quit = quit
+	for line := range 2 {
+		p.work.Go(func() { m.lock(ctx, p, fmt.Sprint("key ", line)) })
+	}
+	m.members = append(m.members, p)
+}
+
+// lock takes the key again and again, and works under it for a moment.
+func (m *moving) lock(ctx context.Context, p *member, key string) {
+	for n := 0; ctx.Err() == nil; n++ {
+		holder := fmt.Sprintf("%s %s %d", p.name, key, n)
+		m.history.Attempt(key, holder, time.Now())
+		lease, err := p.Acquire(ctx, key)
+		if err != nil {
+			continue
+		}
+		m.history.Granted(key, holder, lease.FencingToken(), time.Now())
+		m.granted.Add(1)
+		select {
+		case <-lease.Context().Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+		m.history.Ended(key, holder, lease.FencingToken(), time.Now())
+		lease.Release(context.Background())
+		time.Sleep(150 * time.Millisecond)
+	}
+}
+
+// stop ends the oldest process.
+func (m *moving) stop() {
+	p := m.members[0]
+	m.members = m.members[1:]
+	p.quit()
+	p.work.Wait()
+	p.Close(context.Background())
+}
+
+// complete has a process of the fleet complete a job.
+func (m *moving) complete(job string) {
+	m.jobs = append(m.jobs, job)
+	err := m.members[0].Once(context.Background(), job, func(context.Context) error { return nil })
+	if err != nil {
+		m.w.t.Errorf("%s: %v", job, err)
+	}
+}
+
+// seeDone asks each process for all jobs.
+func (m *moving) seeDone() {
+	for _, p := range m.members {
+		for _, job := range m.jobs {
+			err := p.Once(context.Background(), job, func(context.Context) error {
+				m.w.t.Errorf("%s runs again, in %s", job, p.name)
+				return nil
+			})
+			if !errors.Is(err, ErrDone) {
+				m.w.t.Errorf("%s: %v", job, err)
+			}
+		}
+	}
+}
