@@ -49,6 +49,30 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 	})
 }
 
+// A version with another layout starts under another prefix, on nodes that are in use: it is granted nothing until what
+// the last processes of the version before held is over, and its tokens are greater. docs/deploy.md says so.
+func TestAnotherPrefixOnNodesInUse(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		before := w.process()
+		died := w.acquire(before, "k")
+		for _, k := range before.links { // its process dies: nothing more is heard of it
+			k.set(fate{refuse: true})
+		}
+		p := w.stranger(WithKeyPrefix("lockkit2:"))
+		start := time.Now()
+		lease, err := p.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if died.Context().Err() == nil || time.Since(start) < p.p.maxTTL {
+			t.Errorf("granted after %v, max TTL %v", time.Since(start), p.p.maxTTL)
+		}
+		if lease.FencingToken() <= died.FencingToken() {
+			t.Errorf("token %d after %d", lease.FencingToken(), died.FencingToken())
+		}
+	})
+}
+
 // dump is what node 0 stores under a Redis key.
 func (w *world) dump(t *testing.T, key string) string {
 	t.Helper()
