@@ -76,6 +76,30 @@ func TestOneNodeMoreOrLess(t *testing.T) {
 	})
 }
 
+// While the guard is being turned on, process by process, those that have it exclude those that have not, and wait for
+// the max TTL once.
+func TestGuardIsTurnedOn(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		without, with := w.process(), w.stranger(WithRestartGuard(true))
+		lease := w.acquire(without, "k")
+		start := time.Now()
+		if _, err := with.TryAcquire(t.Context(), "free"); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("beside a node without a guard record: %v", err)
+		}
+		if _, err := with.Acquire(t.Context(), "free"); err != nil || time.Since(start) < with.p.maxTTL {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		if _, err := with.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) {
+			t.Errorf("held by a process without the guard: %v", err)
+		}
+		w.release(lease)
+		again := w.acquire(with, "k")
+		if _, err := without.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) || again.FencingToken() <= lease.FencingToken() {
+			t.Errorf("held by a process with the guard, token %d after %d: %v", again.FencingToken(), lease.FencingToken(), err)
+		}
+	})
+}
+
 // quorums are the smallest majorities of nodes.
 func quorums(nodes []int) (all [][]int) {
 	for set := range 1 << len(nodes) {
