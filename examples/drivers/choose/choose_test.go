@@ -13,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 func TestMain(m *testing.M) {
@@ -151,23 +153,32 @@ func staleWrite(t *testing.T, b backend) {
 	}
 }
 
-// The holder of an etcd session whose lease ends hears of it, and the next call begins another session.
+// The holder of an etcd session whose lease ends hears of it, also if it is done at once, and the next call begins another
+// session.
 func TestEtcdSessionLost(t *testing.T) {
 	t.Parallel()
 	b := started(t, startEtcds)[0]
 	w := opened(t, b).(*etcdWay)
-	err := w.Do(t.Context(), "key", func(ctx context.Context, _ uint64) error {
-		if _, err := w.client.Revoke(ctx, w.session.Lease()); err != nil {
-			return err
+	for _, waits := range []bool{true, false} {
+		err := w.Do(t.Context(), "key", func(ctx context.Context, _ uint64) error {
+			if _, err := w.client.Revoke(ctx, w.session.Lease()); err != nil {
+				return err
+			}
+			if waits {
+				<-ctx.Done()
+				if !errors.Is(context.Cause(ctx), errSessionLost) {
+					t.Errorf("the context ended with %v", context.Cause(ctx))
+				}
+			}
+			return nil
+		})
+		if !errors.Is(err, errSessionLost) {
+			t.Errorf("waits %v: got %v", waits, err)
 		}
-		<-ctx.Done()
-		return context.Cause(ctx)
-	})
-	if !errors.Is(err, errSessionLost) {
-		t.Errorf("got %v", err)
-	}
-	if err := w.Do(t.Context(), "key", func(context.Context, uint64) error { return nil }); err != nil {
-		t.Error(err)
+		testutil.Await(t, "the session ends", func() bool { return w.session.Ctx().Err() != nil })
+		if err := w.Do(t.Context(), "key", func(context.Context, uint64) error { return nil }); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // etcdWay locks with etcd's mutex: a key that belongs to a session, whose lease the client keeps alive.
 //
 // The token is the revision at which the mutex was acquired: etcd's revision grows with every change of anything.
-// A lost session ends ctx when the client notices, which may be after somebody else has got the key.
+// A lost session ends ctx when the client notices, which may be after somebody else has got the key; Do then says so.
 type etcdWay struct {
 	client  *clientv3.Client
 	ttl     time.Duration
@@ -44,13 +44,16 @@ func (w *etcdWay) Do(ctx context.Context, key string, work func(ctx context.Cont
 	held, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(w.session.Ctx(), func() { end(errSessionLost) })
 	err := work(held, uint64(mutex.Header().Revision))
-	if !stop() {
-		err = errors.Join(err, errSessionLost)
-	}
+	stop()
 	end(nil)
+	// Not mutex.Unlock, which does not say that the key was gone.
 	unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.ttl)
 	defer cancel()
-	return errors.Join(err, mutex.Unlock(unlocking))
+	unlocked, unlockErr := w.client.Txn(unlocking).If(mutex.IsOwner()).Then(clientv3.OpDelete(mutex.Key())).Commit()
+	if unlockErr == nil && !unlocked.Succeeded {
+		unlockErr = errSessionLost
+	}
+	return errors.Join(err, unlockErr)
 }
 
 // login begins a session, unless there is one.
