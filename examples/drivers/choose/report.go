@@ -23,7 +23,7 @@ const (
 func report(backends []backend, pauses []pause, times []timing, much amount) string {
 	var b strings.Builder
 	counted := much.rounds - 1
-	fmt.Fprintf(&b, "Ways take turns, %d rounds of %d pairs and %d hand-offs each; the median, and in parentheses the 99th percentile. Hand-off: from\nthe end of one holder's work to the beginning of the next one's, who has waited for %d to %d ms, or for %d to %d.\n\n",
+	fmt.Fprintf(&b, "Ways take turns, %d rounds of %d pairs and %d hand-offs each; the median, and in parentheses the ninth decile. Hand-off: from the\nend of one holder's work to the beginning of the next one's, who has waited for %d to %d ms, or for %d to %d.\n\n",
 		counted, much.pairs, much.handoffs, stays[0].Milliseconds(), (stays[0] * 3 / 2).Milliseconds(), stays[1].Milliseconds(), (stays[1] * 3 / 2).Milliseconds())
 	fmt.Fprintf(&b, "| way | lock and unlock | hand-off after %d ms | hand-off after %d ms |\n|---|--:|--:|--:|\n", stays[0].Milliseconds(), stays[1].Milliseconds())
 	for i, t := range times {
@@ -55,9 +55,9 @@ func firstLine(s string) string {
 	return "`" + line + "`"
 }
 
-// both are the median and the 99th percentile.
+// both are the median and the ninth decile.
 func both(sorted []time.Duration) string {
-	return short(quantile(sorted, 0.5)) + " (" + short(quantile(sorted, 0.99)) + ")"
+	return short(quantile(sorted, 0.5)) + " (" + short(quantile(sorted, 0.9)) + ")"
 }
 
 func quantile(sorted []time.Duration, q float64) time.Duration {
