@@ -135,7 +135,9 @@ func tokensGrow(t *testing.T, b backend) {
 
 // staleWrite pauses a process that holds the key: its write is refused, and it is told.
 func staleWrite(t *testing.T, b backend) {
-	p, err := pauseHolder(t.Context(), b, filepath.Join(t.TempDir(), "store"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // nobody gets the key where silence does not end a lock
+	defer cancel()
+	p, err := pauseHolder(ctx, b, filepath.Join(t.TempDir(), "store"))
 	if errors.Is(err, errNoPause) {
 		t.Skip("SKIPPED:", err)
 	}
@@ -211,6 +213,30 @@ func TestPostgresConnectionKilled(t *testing.T) {
 	})
 	if err != nil || second <= first {
 		t.Errorf("token %d after %d, %v", second, first, err)
+	}
+}
+
+// Of two that raised the token before either locked the row, the one with the smaller token does not work.
+func TestPostgresTokenOvertaken(t *testing.T) {
+	t.Parallel()
+	w := opened(t, started(t, startPostgres)[0]).(*postgresWay)
+	nothing := func(context.Context, uint64) error { return nil }
+	if err := w.Do(t.Context(), "key", nothing); err != nil { // makes the row
+		t.Fatal(err)
+	}
+	first, err := w.raise(t.Context(), "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.raise(t.Context(), "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.hold(t.Context(), "key", first, nothing); !errors.Is(err, errRowHeld) {
+		t.Errorf("token %d of %d: got %v", first, second, err)
+	}
+	if err := w.hold(t.Context(), "key", second, nothing); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -70,7 +70,7 @@ func main() {
 	flag.Parse()
 	much := amount{rounds: 6, pairs: 100, handoffs: 10}
 	if *short {
-		much = amount{rounds: 2, pairs: 20, handoffs: 3}
+		much = amount{rounds: 2, pairs: 20, handoffs: 1}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()

@@ -46,7 +46,10 @@ func openPostgres(ctx context.Context, url string, ttl time.Duration) (*postgres
 
 func (w *postgresWay) Do(ctx context.Context, key string, work func(ctx context.Context, token uint64) error) error {
 	for {
-		err := w.try(ctx, key, work)
+		token, err := w.raise(ctx, key)
+		if err == nil {
+			err = w.hold(ctx, key, token, work)
+		}
 		if !errors.Is(err, errRowHeld) {
 			return err
 		}
@@ -58,21 +61,24 @@ func (w *postgresWay) Do(ctx context.Context, key string, work func(ctx context.
 	}
 }
 
-func (w *postgresWay) try(ctx context.Context, key string, work func(ctx context.Context, token uint64) error) error {
-	var token, now int64
-	err := w.pool.QueryRow(ctx, pgRaise, key).Scan(&token)
+// raise makes a token and commits it, unless somebody holds the row.
+func (w *postgresWay) raise(ctx context.Context, key string) (token int64, err error) {
+	err = w.pool.QueryRow(ctx, pgRaise, key).Scan(&token)
 	if errors.Is(err, pgx.ErrNoRows) {
 		_, err = w.pool.Exec(ctx, pgInsert, key)
-		return errors.Join(err, errRowHeld)
+		return 0, errors.Join(err, errRowHeld)
 	}
-	if err != nil {
-		return held(err)
-	}
-	return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { // commits, or rolls back if there is an error
+	return token, held(err)
+}
+
+// hold locks the row and works, unless somebody has come between and raised the token. It commits if work returns nil.
+func (w *postgresWay) hold(ctx context.Context, key string, token int64, work func(ctx context.Context, token uint64) error) error {
+	return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+		var now int64
 		if err := tx.QueryRow(ctx, pgLock, key).Scan(&now); err != nil {
 			return held(err)
 		}
-		if now != token { // somebody came between
+		if now != token {
 			return errRowHeld
 		}
 		return work(ctx, uint64(token))
