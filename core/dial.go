@@ -26,7 +26,8 @@ func Dial(urls []string, opts ...Option) ([]redis.UniversalClient, error) {
 		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = p.nodeTimeout, p.nodeTimeout, p.nodeTimeout
 		o.Dialer = quietDialer(redis.NewDialer(o))
-		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		// With a type of endpoint, go-redis v9.22 does not resolve the host, which it does otherwise although the mode is off.
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone}
 		clients = append(clients, redis.NewClient(o))
 	}
 	if err := errors.Join(faults...); err != nil {
