@@ -2,6 +2,7 @@ package testutil
 
 import (
 	"errors"
+	"net"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -60,6 +61,14 @@ func TestStartNodes(t *testing.T) {
 			}
 			remembers(t, ns.URLs()[0], false)
 			remembers(t, ns.URLs()[1], true)
+			ns.Kill(1)
+			if _, err := net.Dial("tcp", ns.Addrs[1]); err == nil && ns.Kind == "redis-server processes" {
+				t.Error("a node that was killed takes connections")
+			}
+			if err := ns.RestartEmpty(1); err != nil {
+				t.Fatal(err)
+			}
+			remembers(t, ns.URLs()[1], false)
 		})
 	}
 }
