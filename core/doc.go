@@ -85,7 +85,7 @@
 // All processes must agree on the list of nodes, key prefix, max TTL, restart guard, replica lag and clock window.
 //
 // Each server needs maxmemory-policy noeviction, or no maxmemory; Redis 6.2.7 or newer; and the rights in docs/operations.md
-// where its ACL restricts users. New refuses, with the node and the mend, what does not pass by itself: wrong credentials,
+// where its ACL restricts users. New refuses what does not pass by itself, and names the node and the mend: wrong credentials,
 // missing rights, a database or certificate that is not there, a Cluster's master behind a plain client, a Sentinel, a replica,
 // a server that may evict, is too old or is listed twice. What does pass (no connection, BUSY, LOADING) it logs, and looks
 // again later. It does not see what is changed afterwards.
