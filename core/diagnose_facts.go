@@ -241,7 +241,7 @@ func (x *examination) configuration() {
 	whoami := redis.NewStringCmd(x.ctx, "acl", "whoami")
 	if x.ask(whoami) == nil {
 		x.Rights.User = whoami.Val()
-	} else if c, ok := x.client.(*redis.Client); ok {
+	} else if c, ok := x.client.(interface{ Options() *redis.Options }); ok {
 		x.Rights.User = c.Options().Username
 	}
 }
