@@ -237,6 +237,25 @@ func TestOpenSentinelTLS(t *testing.T) {
 	wantWork(t, opened(t, url, append(opts, WithTLS(ca.trusting()))...), 2)
 }
 
+// A certificate is for the name or address that is dialled, but where only the URL has a name.
+func TestCertified(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ addr, host, want string }{
+		{"redis-1.internal:6379", "redis-1.internal", "redis-1.internal"},
+		{"redis-2.internal:6379", "redis-1.internal", "redis-2.internal"},
+		{"10.0.0.2:6379", "redis-1.internal", "redis-1.internal"},
+		{"[fd00::2]:6379", "redis-1.internal", "redis-1.internal"},
+		{"10.0.0.2:6379", "10.0.0.1", "10.0.0.2"},
+		{"redis-2.internal:6379", "10.0.0.1", "redis-2.internal"},
+		{"10.0.0.2:6379", "", "10.0.0.2"},
+		{"/run/redis.sock", "", "/run/redis.sock"},
+	} {
+		if got := certified(c.addr, c.host); got != c.want {
+			t.Errorf("%s of a URL with %s: %s, want %s", c.addr, c.host, got, c.want)
+		}
+	}
+}
+
 // A server that wants to see the client's certificate.
 func TestOpenMutualTLS(t *testing.T) {
 	t.Parallel()
