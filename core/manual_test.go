@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -28,121 +27,140 @@ func fieldsSection(t *testing.T) (section, script string) {
 	return section, parts[1]
 }
 
+// A cli looks at a server as the manual's reader does.
+type cli struct {
+	*testing.T
+	redis.UniversalClient
+	script string
+}
+
+// read are the fields of a lock's key.
+func (c *cli) read(key string) []any {
+	c.Helper()
+	return must(c.Eval(c.Context(), c.script, []string{"lockkit:{0}r:" + key}).Slice())
+}
+
+func (c *cli) want(is bool, what string, got any) {
+	c.Helper()
+	if !is {
+		c.Errorf("%s: %q", what, got)
+	}
+}
+
+// lasts checks that a key expires in so long, or a little less.
+func (c *cli) lasts(key string, about time.Duration) {
+	c.Helper()
+	left := c.PTTL(c.Context(), "lockkit:{0}"+key).Val()
+	c.want(about-10*time.Minute < left && left <= about, "expiry of "+key, left)
+}
+
+// within checks that a field is a time to come, of the server, but no later than in so long.
+func (c *cli) within(what string, field any, most time.Duration) {
+	c.Helper()
+	left := time.Until(time.UnixMilli(field.(int64)))
+	c.want(0 < left && left <= most+time.Second, what, left)
+}
+
 // What redis-cli shows is what the manual says of it, on a real server: of a lock that is held, waited for, released,
 // kept taken and completed.
 func TestManualsFieldsOfTheKeys(t *testing.T) {
 	t.Parallel()
-	section, script := fieldsSection(t)
+	_, script := fieldsSection(t)
 	server := testutil.NewServers(t, 1)[0]
-	opts := []Option{quietly, unhurried, WithRestartGuard(true)}
 	locker := func(opts ...Option) *Locker {
-		l := must(New([]redis.UniversalClient{server.Client()}, opts...))
+		l := must(New([]redis.UniversalClient{server.Client()}, append(opts, quietly, unhurried, TTL(time.Hour), WithRestartGuard(true))...))
 		t.Cleanup(func() { l.Close(over()) })
 		return l
 	}
-	holder, other := locker(append(opts, WithHolder("web-7f9c/4711"))...), locker(opts...)
+	holder, other := locker(WithHolder("web-7f9c/4711")), locker()
+	c := &cli{t, server.Client(), script}
+	c.want(c.Eval(t.Context(), script, []string{"lockkit:{0}r:nothing"}).Val() == "no such key", "no key", nil)
 	if err := holder.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	client, ctx := server.Client(), t.Context()
-	read := func(key string) (v []any) {
-		t.Helper()
-		v, err := client.Eval(ctx, script, []string{"lockkit:{0}r:" + key}).Slice()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	lasts := func(key string, about time.Duration) {
-		t.Helper()
-		if left := client.PTTL(ctx, key).Val(); left > about || left < about-time.Minute {
-			t.Errorf("%s expires in %v, want %v", key, left, about)
-		}
-	}
-	if guard := client.HGetAll(ctx, "lockkit:{0}g").Val(); guard["h"] != parseInfo(client.Info(ctx).Val())["master_replid"] ||
-		guard["v"] != "1" || guard["n"] == "" || guard["m"] != "60000" || len(guard) != 5 || client.PTTL(ctx, "lockkit:{0}g").Val() != -1 {
-		t.Errorf("guard record %v", guard)
-	}
+	guard := c.HGetAll(t.Context(), "lockkit:{0}g").Val()
+	c.want(guard["h"] == parseInfo(c.Info(t.Context()).Val())["master_replid"] && guard["v"] == "1" && guard["n"] != "" && guard["m"] == "3600000" &&
+		len(guard) == 5 && c.PTTL(t.Context(), "lockkit:{0}g").Val() == -1, "guard record", guard)
+	lease := must(holder.Acquire(t.Context(), "invoice:42", Name("invoices")))
+	guard = c.HGetAll(t.Context(), "lockkit:{0}g").Val()
+	c.want(guard["n"] == "" && len(guard) == 4, "guard record", guard)
+	c.held(lease, other)
+	c.ended(holder)
+}
 
-	lease := must(holder.Acquire(ctx, "invoice:42", Name("invoices")))
-	held := read("invoice:42")
-	want := []any{int64(2), held[1], int64(lease.FencingToken()), int64(0), int64(0), lease.id, "", int64(0), "\x01\rweb-7f9c/4711\binvoices"}
-	if !slices.Equal(held, want) {
-		t.Errorf("held: %q, want %q", held, want)
-	}
-	if until := time.UnixMilli(held[1].(int64)); time.Until(until) > time.Minute+time.Second || time.Until(until) < 0 {
-		t.Errorf("the lease ends at %v", until)
-	}
-	lasts("lockkit:{0}r:invoice:42", 24*time.Hour+time.Minute)
-	if guard := client.HGetAll(ctx, "lockkit:{0}g").Val(); guard["n"] != "" || len(guard) != 4 {
-		t.Errorf("guard record %v", guard)
-	}
+// held looks at a lease, alone and while somebody waits for its key, and when it was released.
+func (c *cli) held(lease *Lease, other *Locker) {
+	c.Helper()
+	held := c.read("invoice:42")
+	c.want(slices.Equal(held, []any{int64(2), held[1], int64(lease.FencingToken()), int64(0), int64(0), lease.id, "", int64(0), "\x01\rweb-7f9c/4711\binvoices"}), "held", held)
+	c.within("end of the lease", held[1], time.Hour)
+	c.lasts("r:invoice:42", 25*time.Hour)
 
-	waiting, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(c.Context())
 	waited := make(chan struct{})
-	go func() { other.Acquire(waiting, "invoice:42"); close(waited) }()
-	testutil.Await(t, "somebody waits", func() bool { return client.ZCard(ctx, "lockkit:{0}w:invoice:42").Val() == 1 })
-	queue := client.ZRangeWithScores(ctx, "lockkit:{0}w:invoice:42", 0, -1).Val()
-	if began := time.UnixMicro(int64(queue[0].Score)); !regexp.MustCompile(`^P lockkit:\{0\}c:\S+ \S+$`).MatchString(queue[0].Member.(string)) || time.Since(began).Abs() > time.Minute {
-		t.Errorf("queue %v", queue)
-	}
-	lasts("lockkit:{0}w:invoice:42", time.Minute)
-	if now := read("invoice:42"); now[0] != int64(3) || !slices.Equal(now[1:], held[1:]) {
-		t.Errorf("waited for: %q", now)
-	}
+	go func() { other.Acquire(ctx, "invoice:42"); close(waited) }()
+	const queue = "lockkit:{0}w:invoice:42"
+	testutil.Await(c, "somebody waits", func() bool { return c.ZCard(ctx, queue).Val() == 1 })
+	wait := c.ZRangeWithScores(ctx, queue, 0, -1).Val()
+	c.want(regexp.MustCompile(`^P lockkit:\{0\}c:\S+ \S+$`).MatchString(wait[0].Member.(string)) &&
+		time.Since(time.UnixMicro(int64(wait[0].Score))).Abs() < 10*time.Minute, "queue", wait)
+	c.lasts("w:invoice:42", time.Hour)
+	now := c.read("invoice:42")
+	c.want(now[0] == int64(3) && slices.Equal(now[1:], held[1:]), "waited for", now)
 	stop()
 	<-waited
 
-	if err := lease.Release(ctx); err != nil {
-		t.Error(err)
+	if err := lease.Release(c.Context()); err != nil {
+		c.Error(err)
 	}
-	if over := read("invoice:42"); over[1] != int64(0) || over[2] != held[2] || over[3] != int64(-1) {
-		t.Errorf("released: %q", over)
-	}
-	lasts("lockkit:{0}r:invoice:42", 3*time.Hour)
-	testutil.Await(t, "one key is left", func() bool {
-		keys := client.Keys(ctx, "*").Val()
+	released := c.read("invoice:42")
+	c.want(released[1] == int64(0) && released[2] == held[2] && released[3] == int64(-1), "released", released)
+	c.lasts("r:invoice:42", 3*time.Hour)
+	testutil.Await(c, "one key is left", func() bool {
+		keys := c.Keys(c.Context(), "*").Val()
 		slices.Sort(keys)
 		return slices.Equal(keys, []string{"lockkit:{0}g", "lockkit:{0}r:invoice:42"})
 	})
+}
 
-	lease = must(holder.Acquire(ctx, "invoice:43", MinHold(time.Hour)))
+// ended looks at a key that stays taken, and at a completion record.
+func (c *cli) ended(holder *Locker) {
+	c.Helper()
+	ctx := c.Context()
+	lease := must(holder.Acquire(ctx, "invoice:43", MinHold(time.Hour)))
 	if err := lease.Release(ctx); err != nil {
-		t.Error(err)
+		c.Error(err)
 	}
-	if kept := read("invoice:43"); kept[5] != "-" || time.Until(time.UnixMilli(kept[1].(int64))) > time.Hour+time.Second {
-		t.Errorf("kept taken: %q", kept)
-	}
+	kept := c.read("invoice:43")
+	c.want(kept[5] == "-", "kept taken", kept)
+	c.within("kept taken", kept[1], time.Hour)
 	lease = must(holder.Acquire(ctx, "invoice:44", Retention(5*time.Hour)))
 	if err := lease.Complete(ctx, []byte("sent")); err != nil {
-		t.Error(err)
+		c.Error(err)
 	}
-	done := read("invoice:44")
-	if token := int64(lease.FencingToken()); len(done) != 13 || done[1] != int64(0) || done[9] != token || done[11] != token || done[12] != "sent" ||
-		time.Until(time.UnixMilli(done[10].(int64))) > 5*time.Hour+time.Second {
-		t.Errorf("completed: %q", done)
-	}
-	lasts("lockkit:{0}r:invoice:44", 7*time.Hour)
-	tombstones := client.Keys(ctx, "lockkit:{0}x:*").Val()
-	if len(tombstones) != 1 || client.Get(ctx, tombstones[0]).Val() != "1" || client.PTTL(ctx, tombstones[0]).Val() > time.Minute {
-		t.Errorf("tombstones %v", tombstones)
-	}
-	if missing := client.Eval(ctx, script, []string{"lockkit:{0}r:nothing"}).Val(); missing != "no such key" {
-		t.Error(missing)
-	}
+	done, token := c.read("invoice:44"), int64(lease.FencingToken())
+	c.want(len(done) == 13 && done[1] == int64(0) && done[9] == token && done[11] == token && done[12] == "sent", "completed", done)
+	c.within("record", done[10], 5*time.Hour)
+	c.lasts("r:invoice:44", 7*time.Hour)
+	tombstone := "lockkit:{0}x:" + lease.id.(string)
+	c.want(c.Get(ctx, tombstone).Val() == "1" && c.PTTL(ctx, tombstone).Val() <= time.Minute, "tombstone", c.Keys(ctx, "*").Val())
+}
 
-	for _, row := range []string{"r:KEY", "w:KEY", "x:ATTEMPT", "g", "p"} {
-		if !strings.Contains(section, "\n| `lockkit:{0}"+row+"` |") {
+// The manual has all kinds of keys, and all fields.
+func TestManualHasAllFields(t *testing.T) {
+	t.Parallel()
+	section, _ := fieldsSection(t)
+	rows := []string{"`lockkit:{0}r:KEY`", "`lockkit:{0}w:KEY`", "`lockkit:{0}x:ATTEMPT`", "`lockkit:{0}g`", "`lockkit:{0}p`"}
+	for n := range 13 {
+		rows = append(rows, strconv.Itoa(n+1))
+	}
+	for _, row := range rows {
+		if !strings.Contains(section, "\n| "+row+" |") {
 			t.Errorf("the manual has no row for %s", row)
 		}
 	}
-	for n := range 13 {
-		if !strings.Contains(section, "\n| "+strconv.Itoa(n+1)+" |") {
-			t.Errorf("the manual has no row for field %d", n+1)
-		}
-	}
 	for field := range strings.FieldsSeq("h s m n v") {
-		if !strings.Contains(section, fmt.Sprintf("`%s`", field)) {
+		if !strings.Contains(section, "`"+field+"`") {
 			t.Errorf("the manual does not have field %s of the guard record", field)
 		}
 	}
