@@ -2,8 +2,12 @@ package core
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
+	"log"
 	"net"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -201,7 +205,7 @@ func TestOpenTLS(t *testing.T) {
 	named := ca.trusting()
 	named.ServerName = "localhost"
 	wantWork(t, opened(t, "rediss://"+addr, append(opts, WithTLS(named))...), 1)
-	wantWork(t, opened(t, "rediss://"+addr+"?skip_verify=true", trusting...), 1)
+	wantWork(t, opened(t, "rediss://"+addr+"?skip_verify=true", append(opts, WithTLS(named))...), 1)
 	if named.InsecureSkipVerify {
 		t.Error("the caller's configuration has been changed")
 	}
@@ -252,6 +256,33 @@ func TestCertified(t *testing.T) {
 	} {
 		if got := certified(c.addr, c.host); got != c.want {
 			t.Errorf("%s of a URL with %s: %s, want %s", c.addr, c.host, got, c.want)
+		}
+	}
+}
+
+// Where there is no configuration of the caller's, a server is asked for by the same name.
+func TestDialledNames(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 2)
+	server := httptest.NewUnstartedServer(nil)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.TLS = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		asked <- hello.ServerName
+		return nil, nil
+	}}
+	server.StartTLS()
+	defer server.Close()
+	p := must(defaults().with([]Option{unhurried}).policy(1))
+	dial := p.dialer(&tls.Config{ServerName: "redis-1.internal"})
+	port := fmt.Sprint(portOf(server.Listener.Addr().String()))
+	for host, want := range map[string]string{"localhost": "localhost", "127.0.0.1": "redis-1.internal"} {
+		conn := must(dial(t.Context(), "tcp", host+":"+port))
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Error("no error")
+		}
+		conn.Close()
+		if name := <-asked; name != want {
+			t.Errorf("%s is asked for a certificate of %s, want %s", host, name, want)
 		}
 	}
 }
