@@ -54,7 +54,7 @@ func keyAndToken(cmd *cli.Command) (string, uint64, error) {
 // act is look for what changes something: it is logged.
 func (a *app) act(cmd *cli.Command) (*fleet, error) {
 	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return a.open(cmd, core.WithRestartGuard(false), core.WithUnfitNodes(true), core.WithLogger(log))
+	return a.open(cmd, core.WithRestartGuard(false), core.WithReplicaLag(0), core.WithUnfitNodes(true), core.WithLogger(log))
 }
 
 // releaseJSON is what release prints.
