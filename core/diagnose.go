@@ -98,8 +98,8 @@ type PersistenceFacts struct {
 type ReplicationFacts struct {
 	Replicas   int           // connected; -1 = not known
 	Behind     time.Duration // since the one that is furthest behind was heard; -1 = not known, or there is none
-	MinToWrite int           // min-replicas-to-write; -1 = not known
-	MinMaxLag  time.Duration // min-replicas-max-lag
+	MinToWrite int           // min-replicas-to-write; 0 also where min-replicas-max-lag is 0, which disables it; -1 = not known
+	MinMaxLag  time.Duration // min-replicas-max-lag; -1 = not known
 	Recorded   bool          // it has a backlog: another replica starts no new history
 	BacklogTTL time.Duration // repl-backlog-ttl: so long after the last replica has left, a new history starts; 0 = never; -1 = not known
 }

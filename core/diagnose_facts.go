@@ -244,6 +244,10 @@ func (x *examination) configuration() {
 		backlog, _ := get("repl-backlog-ttl")
 		x.Replication.BacklogTTL = seconds(backlog)
 	}
+	// Of a primary that stops without its replicas, INFO tells how many are good: also to users who may not ask for settings.
+	if _, stops := x.info["min_slaves_good_slaves"]; x.Replication.Replicas > 0 && !stops {
+		x.Replication.MinToWrite = 0
+	}
 	whoami := redis.NewStringCmd(x.ctx, "acl", "whoami")
 	if x.ask(whoami) == nil {
 		x.Rights.User = whoami.Val()

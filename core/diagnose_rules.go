@@ -322,7 +322,7 @@ func evenNumber(d *diagnosis) (what, mend string) {
 	if d.count%2 != 0 {
 		return "", ""
 	}
-	return fmt.Sprintf("%d nodes stand no more failures than %d, and one more of them can fail", d.count, d.count-1), "use 1, 3 or 5"
+	return fmt.Sprintf("%d nodes survive no more failures than %d do, and there is one more that can fail", d.count, d.count-1), "use 1, 3 or 5; while nodes are added or removed, nothing"
 }
 
 // noQuorum counts the nodes that would vote. What is wrong with a single node says it all.

@@ -63,7 +63,7 @@ func notProvisioned(d *diagnosis) (what, mend string) {
 		return "", ""
 	}
 	return "no node that was reached has a guard record: they are new, or all have lost their memory",
-		fmt.Sprintf("if they are new, declare them so (Locker.Provision); otherwise they vote by themselves %s after they are first asked", inRound(left))
+		fmt.Sprintf("if they are new, declare them so (lockctl provision, or Locker.Provision); otherwise they vote by themselves %s after they are first asked", inRound(left))
 }
 
 // longest is the longest lease in use.
@@ -147,8 +147,8 @@ func servesWithoutReplicas(d *diagnosis, n *NodeDiagnosis) (what, mend string) {
 	if n.Replication.Replicas <= 0 || d.p.lag == 0 || n.Replication.MinToWrite != 0 {
 		return "", ""
 	}
-	return "min-replicas-to-write is 0: cut off from its replicas it goes on serving, beside the one that is promoted",
-		"set min-replicas-to-write 1, with two replicas for each primary"
+	return "min-replicas-to-write or min-replicas-max-lag is 0: cut off from its replicas it goes on serving, beside the one that is promoted",
+		"set min-replicas-to-write 1 and min-replicas-max-lag 2, with two replicas for each primary"
 }
 
 func replicaBehind(_ *diagnosis, n *NodeDiagnosis) (what, mend string) {

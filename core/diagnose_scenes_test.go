@@ -106,9 +106,10 @@ func TestDiagnose(t *testing.T) {
 		"no file":                {breaks: info("maxmemory:0", "maxmemory:0\r\naof_enabled:0"), opts: unguarded, want: risk(CodeNotDurable), says: []string{"appendonly yes"}},
 		"no file, and guarded":   {breaks: info("maxmemory:0", "maxmemory:0\r\naof_enabled:0"), says: []string{"completion records"}},
 		"replicas, no lag":       {breaks: info("connected_slaves:0", "connected_slaves:1"), want: risk(CodeReplicaLag), says: []string{"WithReplicaLag"}},
-		"replicas, and a lag":    {breaks: info("connected_slaves:0", "connected_slaves:1"), opts: []Option{WithReplicaLag(time.Second)}},
+		"replicas, and a lag":    {breaks: info("connected_slaves:0", "connected_slaves:1\r\nmin_slaves_good_slaves:1"), opts: []Option{WithReplicaLag(time.Second)}},
+		"serves without them":    {breaks: info("connected_slaves:0", "connected_slaves:1"), opts: []Option{WithReplicaLag(time.Second)}, want: risk(CodeMinReplicas), says: []string{"min-replicas-to-write 1"}},
 		"replicas, and no guard": {breaks: info("connected_slaves:0", "connected_slaves:1"), opts: unguarded, want: risk(CodeUnguarded)},
-		"a replica stays behind": {breaks: info("connected_slaves:0", "connected_slaves:2\r\nslave0:ip=::1,state=online,offset=1,lag=0\r\nslave1:ip=::1,lag=30"), opts: []Option{WithReplicaLag(time.Second)}, want: warning(CodeReplicaBehind), says: []string{"30s"}},
+		"a replica stays behind": {breaks: info("connected_slaves:0", "connected_slaves:2\r\nmin_slaves_good_slaves:1\r\nslave0:ip=::1,state=online,offset=1,lag=0\r\nslave1:ip=::1,lag=30"), opts: []Option{WithReplicaLag(time.Second)}, want: warning(CodeReplicaBehind), says: []string{"30s"}},
 		"a slow node":            {breaks: node(func(n *testutil.Node) { n.Slow(600 * time.Millisecond) }), want: warning(CodeSlow), says: []string{"SLOWLOG"}},
 		"a slow node's clock":    {breaks: node(func(n *testutil.Node) { n.Slow(600 * time.Millisecond); n.StepClock(200 * time.Millisecond) }), want: warning(CodeSlow)},
 		"two faults of one node": {breaks: func(w *world, c []redis.UniversalClient) {

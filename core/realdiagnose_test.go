@@ -223,17 +223,21 @@ func TestRealFacts(t *testing.T) {
 	}
 }
 
+// service is a client of a server, with the user that the manual has for services.
+func (c *clinic) service(server int) redis.UniversalClient {
+	args := []any{"ACL", "SETUSER", "lockkit", "reset"}
+	for _, rule := range manualsACL(c.T) {
+		args = append(args, rule)
+	}
+	c.do(server, args...)
+	return c.servers[server].ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "secret" })
+}
+
 // A service's own user may ask for less. That is no fault, and what it may not ask is not known.
 func TestDiagnoseAsAService(t *testing.T) {
 	c := newClinic(t, 1)
 	c.provision()
-	args := []any{"ACL", "SETUSER", "lockkit", "reset"}
-	for _, rule := range manualsACL(t) {
-		args = append(args, rule)
-	}
-	c.do(0, args...)
-	client := c.servers[0].ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "secret" })
-	d := c.diagnose([]redis.UniversalClient{client})
+	d := c.diagnose([]redis.UniversalClient{c.service(0)})
 	wantFindings(t, d)
 	n := d.Nodes[0]
 	if n.Persistence != (PersistenceFacts{"yes", "", ""}) || n.Replication.MinToWrite != -1 || n.Replication.MinMaxLag != -1 || n.Rights.User != "lockkit" || n.Memory.Used <= 0 {
@@ -330,9 +334,17 @@ func TestRealFirstReplica(t *testing.T) {
 	if r := d.Nodes[1].Replication; r.Replicas != 1 || r.Behind < 0 || !r.Recorded {
 		t.Errorf("%+v", r)
 	}
-	wantFindings(t, c.diagnose(c.clients(), lag), found{SeverityRisk, CodeMinReplicas, 1}, found{SeverityWarning, CodeHistoryChanged, 1})
+	services := c.clients()
+	services[1] = c.service(1)
+	serves := []found{{SeverityRisk, CodeMinReplicas, 1}, {SeverityWarning, CodeHistoryChanged, 1}}
+	wantFindings(t, c.diagnose(c.clients(), lag), serves...)
+	wantFindings(t, c.diagnose(services, lag), serves...)
 	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
 	wantFindings(t, c.diagnose(c.clients(), lag), found{SeverityWarning, CodeHistoryChanged, 1})
+	wantFindings(t, c.diagnose(services, lag), found{SeverityWarning, CodeHistoryChanged, 1})
+	c.do(1, "CONFIG", "SET", "min-replicas-max-lag", "0")
+	wantFindings(t, c.diagnose(c.clients(), lag), serves...)
+	c.do(1, "CONFIG", "SET", "min-replicas-max-lag", "10")
 	wantFindings(t, c.diagnose(c.clients(), WithReplicaLag(5*time.Second)), found{SeverityRisk, CodeReplicaLag, 1}, found{SeverityWarning, CodeHistoryChanged, 1})
 }
 
