@@ -2,7 +2,7 @@
 // wrong with the nodes and what is left on them, measures them, and takes a key from a holder that is stuck.
 //
 //	export LOCKKIT_NODES=redis://:secret@10.0.0.1:6379,redis://:secret@10.0.0.2:6379,redis://:secret@10.0.0.3:6379
-//	go run github.com/lockkit/lockkit/core/lockctl show order:42
+//	go run github.com/lockkit/lockkit/core/lockctl@latest show order:42
 //
 // It cannot promise that what it prints still holds when you read it: leases are granted, renewed and released all the
 // time. It cannot stop a holder either. A release takes a key from its lease; the process that held it may go on to act
