@@ -47,16 +47,20 @@ func (l *Locker) revoke(ctx context.Context, key string, token uint64, now bool)
 	}
 	h := state.Holder
 	if h == nil || h.Token != token || token == 0 {
-		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: ErrTokenMismatch, Nodes: state.replies()}
+		err = ErrTokenMismatch
+		if h == nil && state.mayBeHeld(token) {
+			err = ErrUnavailable
+		}
+		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: err, Nodes: state.replies()}
 	}
 	free := "0"
 	if now {
 		free = "1"
 	}
 	_, idle := l.e.longestLease(&l.p)
-	// As long as anything of it may arrive.
-	buried := l.p.tombstone + h.Left
-	args := append(revokeScript.args(4, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, h.Attempt)), h.Attempt, free, buried.Milliseconds(), idle)
+	// Longer than any lease, whatever the holder's options are: it may be renewed until a node tells it.
+	buried := slack + l.p.tombstone
+	args := append(revokeScript.args(5, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, h.Attempt)), h.Attempt, free, buried.Milliseconds(), idle, token)
 	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, args)
 	if err != nil {
 		return Revocation{}, err
@@ -128,6 +132,20 @@ func by(op OpKind, err error) error {
 		e.Op = op
 	}
 	return err
+}
+
+// mayBeHeld reports whether the nodes that have not told might make those that have a lease with this token a quorum.
+func (s KeyState) mayBeHeld(token uint64) bool {
+	have, silent := 0, 0
+	for _, n := range s.Nodes {
+		switch {
+		case n.Holder != nil && n.Holder.Token == token:
+			have++
+		case n.Verdict != VerdictHeld && n.Verdict != VerdictDone && n.Verdict != VerdictGone:
+			silent++
+		}
+	}
+	return have > 0 && have+silent >= quorum(len(s.Nodes))
 }
 
 // replies are what the nodes said, without the key.
