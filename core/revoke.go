@@ -53,15 +53,7 @@ func (l *Locker) revoke(ctx context.Context, key string, token uint64, now bool)
 		}
 		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: err, Nodes: state.replies()}
 	}
-	free := "0"
-	if now {
-		free = "1"
-	}
-	_, idle := l.e.longestLease(&l.p)
-	// Longer than any lease, whatever the holder's options are: it may be renewed until a node tells it.
-	buried := slack + l.p.tombstone
-	args := append(revokeScript.args(5, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, h.Attempt)), h.Attempt, free, buried.Milliseconds(), idle, token)
-	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, args)
+	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, l.revoking(key, h.Attempt, token, now))
 	if err != nil {
 		return Revocation{}, err
 	}
@@ -81,6 +73,18 @@ func (l *Locker) revoke(ctx context.Context, key string, token uint64, now bool)
 	return Revocation{}, err
 }
 
+// revoking are the arguments of what ends an attempt.
+func (l *Locker) revoking(key, attempt string, token uint64, now bool) []any {
+	free := "0"
+	if now {
+		free = "1"
+	}
+	_, idle := l.e.longestLease(&l.p)
+	// Longer than any lease, whatever the holder's options are: it may be renewed until a node tells it.
+	buried := slack + l.p.tombstone
+	return append(revokeScript.args(5, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, attempt)), attempt, free, buried.Milliseconds(), idle, token)
+}
+
 // ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who
 // comes next. It is for operators who know that what is recorded as done has to be done again.
 //
@@ -92,8 +96,7 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 	if _, err := l.asked(ctx, key, nil); err != nil {
 		return err
 	}
-	args := append(forgetScript.args(1, l.e.keys.resource(key)), token)
-	t, err := l.toAll(ctx, OpForget, key, forgetScript, args)
+	t, err := l.toAll(ctx, OpForget, key, forgetScript, l.forgetting(key, token))
 	if err != nil {
 		return err
 	}
@@ -110,6 +113,10 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 		return nil
 	}
 	return &OpError{Op: OpForget, Key: key, Err: err, Nodes: l.e.report(t, true)}
+}
+
+func (l *Locker) forgetting(key string, token uint64) []any {
+	return append(forgetScript.args(1, l.e.keys.resource(key)), token)
 }
 
 // toAll runs a script on all nodes, those in trouble too, and waits for each.
