@@ -19,17 +19,21 @@ type Revocation struct {
 
 // Revoke ends the lease on key that has this fencing token, so that it is renewed no more: the key is free when what was
 // confirmed last has run out, after Revocation.Left at most, so that nobody else holds it while the old holder may still
-// act on it. The holder's context ends at its next renewal, with reason [LossRevoked]; its release and completion are
-// refused. The next fencing token is greater, as ever.
+// act on it. The holder's context ends at its next renewal, with reason [LossRevoked], when the first node tells it; its
+// release and completion are refused. The next fencing token is greater, as ever. What was revoked cannot be freed sooner
+// afterwards: ForceRelease finds no lease then.
 //
 // It is for operators: a holder that is stuck and renews for ever. The token is the one that [Locker.Inspect] shows, as
 // proof that the lease is the one that was looked at.
 //
 // A nil error means that a quorum of nodes has ended it. An [*OpError] matches ErrTokenMismatch: the key is not held under
 // that token, and nothing has changed; ErrUnavailable: no quorum has confirmed it, but some nodes may have ended it: look,
-// and call again; ErrClosed, or the context's error and cause. Or the error matches ErrInvalidKey or ErrInvalid. ctx ends
+// and call again; ErrClosed, or the context's error and cause, after which some nodes may have ended it, too. Or the error matches ErrInvalidKey or ErrInvalid. ctx ends
 // the call, which takes two node timeouts at most. What is revoked is logged, with the hash of the key; observers hear
 // nothing of it.
+//
+// A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it and
+// those that forget it before Left is over are no quorum together, and as the clocks of nodes are within the clock window.
 func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocation, error) {
 	return l.revoke(ctx, key, token, false)
 }
@@ -91,7 +95,8 @@ func (l *Locker) revoking(key, attempt string, token uint64, now bool) []any {
 // A nil error means that no node has the record. An [*OpError] matches ErrTokenMismatch: the nodes have no record, or
 // another; nothing has changed. ErrUnavailable: not all nodes have answered. One that has not may have the record still,
 // and who asks for the key then takes it for decided and brings it back: call again when the node is back. Else as
-// Revoke. A holder goes on for a while to bring its record to nodes that did not answer it: give it a node timeout.
+// Revoke. For a max TTL after its completion a holder goes on to bring its record to nodes that have not confirmed it, so one
+// that is dropped sooner may come back, as it may where others are just settling it. Look again, and drop it again.
 func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) error {
 	if _, err := l.asked(ctx, key, nil); err != nil {
 		return err

@@ -160,3 +160,25 @@ func TestRevokeEndsWhatFollowsARelease(t *testing.T) {
 		})
 	}
 }
+
+// A record that a node did not confirm is brought to it by its holder for a max TTL, and by nobody after that.
+func TestForgottenRecordStaysAway(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(time.Second)
+		p.links[2].set(fate{refuse: true}, completeScript)
+		if err := lease.Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(p.p.maxTTL + 3*p.p.nodeTimeout)
+		for _, k := range p.links {
+			k.mend()
+		}
+		if err := operator.ForgetRecord(t.Context(), "k", lease.FencingToken()); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Minute)
+		w.release(w.acquire(p, "k"))
+	})
+}
