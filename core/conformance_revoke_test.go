@@ -96,6 +96,11 @@ var conformanceRevoke = []conformanceCase{
 		a revoke token=7 now -> gone
 		= f=7
 		a renew token=7 confirmed=0 -> gone`},
+	{name: "revoke: ... also where only its name says so", play: `
+		! set e=T+5s i=a f=7
+		a release answered -> granted
+		a revoke token=7 now -> gone
+		= f=7`},
 	{name: "revoke: a record stays, for as long as before", frozen: true, play: `
 		! set e=T+5s i=a f=9 ballot=5 kept=T+72h origin=5 result=text
 		a revoke token=9 now -> granted rest=5s+1
