@@ -134,9 +134,9 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 		token := lease.FencingToken()
 		var next *Lease
 		for _, k := range operator.links {
-			k.next(fate{delay: 2 * time.Second}, revokeScript)
+			k.next(fate{delay: 500 * time.Millisecond}, revokeScript)
 		}
-		time.AfterFunc(time.Second/2, func() {
+		time.AfterFunc(100*time.Millisecond, func() {
 			w.release(lease)
 			next = w.acquire(p, "k")
 		})
