@@ -6,6 +6,8 @@ go 1.26.0
 require (
 	github.com/bsm/redislock v0.9.4
 	github.com/gin-gonic/gin v1.12.0
+	github.com/go-co-op/gocron-redis-lock/v2 v2.1.0
+	github.com/go-co-op/gocron/v2 v2.21.2
 	github.com/go-redsync/redsync/v4 v4.18.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/lockkit/lockkit v0.0.0
@@ -36,6 +38,7 @@ require (
 	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/jonboulle/clockwork v0.5.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
 	github.com/leodido/go-urn v1.4.0 // indirect

@@ -14,8 +14,25 @@ type Nodes struct {
 	Addrs []string // host:port
 	Kind  string   // what they are, for people
 
-	empty []func() error
-	stops []func()
+	faults []faulty
+	stops  []func()
+}
+
+// faulty is what can happen to a node.
+type faulty interface {
+	Kill()
+	RestartEmpty() error
+}
+
+// embedded makes an embedded node look like a process.
+type embedded struct{ *Node }
+
+func (n embedded) Kill() { n.Down() }
+
+func (n embedded) RestartEmpty() error {
+	n.Node.RestartEmpty()
+	n.Up()
+	return nil
 }
 
 // StartNodes starts n nodes: redis-server processes where there is a
@@ -27,31 +44,31 @@ func StartNodes(n int) (*Nodes, error) {
 	}
 	ns := &Nodes{Kind: kind}
 	for i := range n {
-		addr, empty, stop, err := start()
+		addr, node, stop, err := start()
 		if err != nil {
 			ns.Close()
 			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
-		ns.Addrs, ns.empty, ns.stops = append(ns.Addrs, addr), append(ns.empty, empty), append(ns.stops, stop)
+		ns.Addrs, ns.faults, ns.stops = append(ns.Addrs, addr), append(ns.faults, node), append(ns.stops, stop)
 	}
 	return ns, nil
 }
 
-func startServer() (addr string, empty func() error, stop func(), err error) {
+func startServer() (addr string, node faulty, stop func(), err error) {
 	s, err := StartServer("") // its directory goes with it
 	if err != nil {
 		return "", nil, nil, err
 	}
-	return s.Addr(), s.RestartEmpty, s.Close, nil
+	return s.Addr(), s, s.Close, nil
 }
 
-func startListening() (addr string, empty func() error, stop func(), err error) {
+func startListening() (addr string, node faulty, stop func(), err error) {
 	n := StartNode()
 	if addr, err = n.Listen(); err != nil {
 		n.Close()
 		return "", nil, nil, err
 	}
-	return addr, func() error { n.RestartEmpty(); return nil }, n.Close, nil
+	return addr, embedded{n}, n.Close, nil
 }
 
 // URLs returns the addresses as core.Open takes them.
@@ -63,8 +80,11 @@ func (ns *Nodes) URLs() []string {
 	return urls
 }
 
-// RestartEmpty restarts a node, which keeps its address and loses its memory.
-func (ns *Nodes) RestartEmpty(i int) error { return ns.empty[i]() }
+// Kill ends a node without warning. Until it is restarted nobody can reach it.
+func (ns *Nodes) Kill(i int) { ns.faults[i].Kill() }
+
+// RestartEmpty restarts a node, which keeps its address and loses its memory. A node that was killed runs again.
+func (ns *Nodes) RestartEmpty(i int) error { return ns.faults[i].RestartEmpty() }
 
 // Close ends the nodes.
 func (ns *Nodes) Close() {

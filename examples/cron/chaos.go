@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -36,7 +37,7 @@ func chaos(ctx context.Context, begin time.Time, length time.Duration, rs *repli
 	f := &faults{replicas: rs, nodes: nodes}
 	err := f.run(ctx, begin, length)
 	end := time.Now() // ticks from here on are not asked for
-	err = errors.Join(err, sleep(ctx, drain), rs.stop())
+	err = errors.Join(err, stage.Sleep(ctx, drain), rs.stop())
 	fmt.Printf("\n%s", faultCounts(rs.rec))
 	for _, j := range chaosJobs {
 		judge := newChaosJudge(rs.rec, j, rs.mode.elector, begin, end)
@@ -77,14 +78,14 @@ func (f *faults) run(ctx context.Context, begin time.Time, length time.Duration)
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return int(a.at - b.at) })
 	for _, s := range steps {
-		if err := sleep(ctx, time.Until(begin.Add(s.at))); err != nil {
+		if err := stage.Sleep(ctx, time.Until(begin.Add(s.at))); err != nil {
 			return err
 		}
 		if err := s.do(); err != nil {
 			return err
 		}
 	}
-	return sleep(ctx, time.Until(begin.Add(length)))
+	return stage.Sleep(ctx, time.Until(begin.Add(length)))
 }
 
 // victim is a replica that is not dead: every other time the one that was the last to start a run, or else a random one.
@@ -120,7 +121,7 @@ func (f *faults) startAgain() error {
 func (f *faults) stopOne() error {
 	f.stopped = f.victim()
 	f.rec.add(event{Replica: f.stopped, Kind: isStopped, At: time.Now()})
-	return pauseProcess(f.all[f.stopped].cmd.Process)
+	return pauseProcess(f.all[f.stopped].Process)
 }
 
 func (f *faults) goOn() error {
@@ -128,7 +129,7 @@ func (f *faults) goOn() error {
 		return nil
 	}
 	f.rec.add(event{Replica: f.stopped, Kind: goesOn, At: time.Now()})
-	err := resumeProcess(f.all[f.stopped].cmd.Process)
+	err := resumeProcess(f.all[f.stopped].Process)
 	f.stopped = ""
 	return err
 }

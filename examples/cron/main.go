@@ -22,12 +22,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"strings"
-	"syscall"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -38,18 +35,11 @@ func main() {
 	length := flag.Duration("for", 130*time.Second, "with -chaos: how long")
 	flag.Parse()
 	m := mode{unprotected: *unprotected, elector: *elector, chaos: *chaos}
-	var err error
-	if name := os.Getenv(envReplica); name != "" {
-		err = replica(name)
-	} else {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once, and the replicas with it
-		err = show(ctx, m, *length)
+	if os.Getenv(envReplica) != "" {
+		stage.Play("cron", replica)
+		return
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cron:", strings.ReplaceAll(err.Error(), "\n", "\ncron: "))
-		os.Exit(1)
-	}
+	stage.Run("cron", func(ctx context.Context) error { return show(ctx, m, *length) })
 }
 
 // patience is how long the demo waits for what should come within seconds.
@@ -87,7 +77,7 @@ func show(ctx context.Context, m mode, length time.Duration) error {
 		return err
 	}
 	defer nodes.Close()
-	if err := provision(ctx, nodes.URLs()); err != nil {
+	if err := stage.Provision(ctx, nodes.URLs(), lockerOptions...); err != nil {
 		return err
 	}
 	fmt.Printf("three nodes: %s; replicas, and by how much their clocks are ahead: %v\n\n", nodes.Kind, m.members())
@@ -127,16 +117,6 @@ func demo(ctx context.Context, begin time.Time, rs *replicas) error {
 	return err
 }
 
-// provision declares the nodes new, as the script does that sets nodes up: without it they would sit out the
-// quarantine of the restart guard.
-func provision(ctx context.Context, urls []string) error {
-	locker, err := core.Open(urls, lockerOptions...)
-	if err != nil {
-		return err
-	}
-	return errors.Join(locker.Provision(ctx), locker.Close(ctx))
-}
-
 // plot returns when the demo is over.
 func plot(ctx context.Context, begin time.Time, rs *replicas) error {
 	rec := rs.rec
@@ -156,7 +136,7 @@ func plot(ctx context.Context, begin time.Time, rs *replicas) error {
 	if err := rs.all[second.Replica].stop(); err != nil {
 		return err
 	}
-	return sleep(ctx, 4*time.Second)
+	return stage.Sleep(ctx, 4*time.Second)
 }
 
 // midReport returns in the middle of a run of report, of the first tick that is not before the given instant.
@@ -169,17 +149,5 @@ func midReport(ctx context.Context, from time.Time, rec *record) (event, error) 
 	if err != nil {
 		return e, fmt.Errorf("waiting for a run of report: %w", err)
 	}
-	return e, sleep(ctx, 400*time.Millisecond)
-}
-
-// sleep returns early, with an error, when ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return e, stage.Sleep(ctx, 400*time.Millisecond)
 }

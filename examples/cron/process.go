@@ -6,18 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
 // A process runs a replica, seen from the demo.
 type process struct {
-	cmd    *exec.Cmd
-	stdin  io.Closer
-	gone   chan struct{}
-	err    error // how it went, once it is gone
+	*stage.Child
 	killed bool
 }
 
@@ -35,42 +32,25 @@ func newReplicas(urls []string, m mode, rec *record) *replicas {
 
 // start runs this program again, as a replica.
 func (rs *replicas) start(who member) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), envReplica+"="+who.name, envNodes+"="+strings.Join(rs.urls, ","), envSkew+"="+who.ahead.String())
+	env := []string{envReplica + "=" + who.name, envNodes + "=" + strings.Join(rs.urls, ","), envSkew + "=" + who.ahead.String()}
 	for name, on := range map[string]bool{envUnprotected: rs.mode.unprotected, envElector: rs.mode.elector, envChaos: rs.mode.chaos,
 		envAgain: rs.all[who.name] != nil} {
 		if on {
-			cmd.Env = append(cmd.Env, name+"=1")
+			env = append(env, name+"=1")
 		}
 	}
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	p := &process{cmd: cmd, stdin: stdin, gone: make(chan struct{})}
-	rs.all[who.name] = p
-	go func() {
-		defer close(p.gone)
+	child, err := stage.Start(func(stdout io.Reader) {
 		lines := json.NewDecoder(stdout)
 		var e event
 		for lines.Decode(&e) == nil { // until the end, which may cut a line off
 			rs.rec.add(e)
 			e = event{}
 		}
-		p.err = cmd.Wait()
-	}()
+	}, env...)
+	if err != nil {
+		return err
+	}
+	rs.all[who.name] = &process{Child: child}
 	return nil
 }
 
@@ -90,33 +70,31 @@ func (rs *replicas) ready(ctx context.Context) (time.Time, error) {
 func (rs *replicas) kill(name, when string) error {
 	p := rs.all[name]
 	p.killed = true
-	if err := p.cmd.Process.Kill(); err != nil {
+	if err := p.Kill(); err != nil {
 		return fmt.Errorf("killing replica %s: %w", name, err)
 	}
-	<-p.gone
 	rs.rec.add(event{Replica: name, Kind: isKilled, At: time.Now(), Text: when})
 	return nil
 }
 
 // stop has the process shut down, and returns when it is gone.
 func (p *process) stop() error {
-	p.stdin.Close()
+	p.Dismiss()
 	select {
-	case <-p.gone:
+	case <-p.Gone():
 	case <-time.After(10 * time.Second):
-		p.cmd.Process.Kill()
-		<-p.gone
+		p.Kill()
 	}
 	if p.killed {
 		return nil
 	}
-	return p.err
+	return p.Wait()
 }
 
 // stop stops those that are left.
 func (rs *replicas) stop() error {
 	for _, p := range rs.all {
-		p.stdin.Close() // all at once
+		p.Dismiss() // all at once
 	}
 	var errs []error
 	for name, p := range rs.all {

@@ -5,10 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
 const (
@@ -57,10 +56,8 @@ const (
 	envAgain       = "CRON_DEMO_AGAIN"
 )
 
-// replica is a process of the service: what you would write. It ends when its standard input does, which
-// also happens when the demo dies.
-func replica(name string) error {
-	signal.Ignore(os.Interrupt) // Ctrl-C reaches all processes of a terminal; the demo tells when to end
+// replica is a process of the service: what you would write. It ends when it is dismissed.
+func replica(dismissed <-chan struct{}) error {
 	ctx := context.Background()
 	ahead, err := time.ParseDuration(os.Getenv(envSkew))
 	if err != nil {
@@ -71,7 +68,7 @@ func replica(name string) error {
 		slog.SetLogLoggerLevel(slog.LevelError) // that leases are lost is what it is about
 	}
 	clock := skewed{clockwork.NewRealClock(), ahead}
-	out := &reporter{name: name, clock: clock, out: json.NewEncoder(os.Stdout)}
+	out := &reporter{name: os.Getenv(envReplica), clock: clock, out: json.NewEncoder(os.Stdout)}
 
 	locker, err := core.Open(strings.Split(os.Getenv(envNodes), ","), lockerOptions...)
 	if err != nil {
@@ -115,7 +112,7 @@ func replica(name string) error {
 	scheduler.Start()
 	out.say(event{Kind: isReady})
 
-	io.Copy(io.Discard, os.Stdin)
+	<-dismissed
 	return scheduler.Shutdown()
 }
 
@@ -129,7 +126,7 @@ func (r *reporter) task(j job) func(context.Context) error {
 		e := event{Job: j.name, Tick: run.Tick, Attempt: run.Attempt, Token: run.FencingToken}
 		e.Kind = runStarts
 		r.say(e)
-		err := sleep(ctx, j.work)
+		err := stage.Sleep(ctx, j.work)
 		e.Kind = runEnds
 		if err != nil {
 			e.Text = err.Error()

@@ -13,26 +13,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
-	"github.com/redis/go-redis/v9/logging"
-
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/testutil"
 )
 
 func main() {
-	logging.Disable() // go-redis prints failed dials
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	role := demo
 	if os.Getenv(nodesEnv) != "" {
-		role = replica
+		stage.Play("http", replica)
+		return
 	}
-	if err := role(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "http:", err)
-		os.Exit(1)
-	}
+	stage.Run("http", demo)
 }
 
 func demo(ctx context.Context) error {

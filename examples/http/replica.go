@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -24,9 +23,9 @@ const (
 	storeEnv = "LOCKKIT_HTTP_STORE"
 )
 
-// replica is a server as one would deploy it. It prints its address, and ends when its stdin is closed.
-func replica(context.Context) (err error) {
-	ctx := context.Background() // a Ctrl-C reaches the parent, too, which then closes stdin
+// replica is a server as one would deploy it. It prints its address, and ends when it is dismissed.
+func replica(dismissed <-chan struct{}) (err error) {
+	ctx := context.Background()
 	locks, err := core.Open(strings.Split(os.Getenv(nodesEnv), ","))
 	if err != nil {
 		return err
@@ -58,15 +57,10 @@ func replica(context.Context) (err error) {
 	go func() { served <- server.Serve(listener) }()
 	fmt.Println(listener.Addr())
 
-	stopped := make(chan struct{})
-	go func() {
-		io.Copy(io.Discard, os.Stdin) // until the parent closes it, or is gone
-		close(stopped)
-	}()
 	select {
 	case err := <-served:
 		return err
-	case <-stopped:
+	case <-dismissed:
 	}
 	shutdown, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -5,19 +5,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
+
+	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
 // replicas are processes of this program that serve.
 type replicas struct {
 	urls  []string
-	procs []process
-}
-
-type process struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
+	procs []*stage.Child
 }
 
 func startReplicas(n int, nodes []string, store string) (*replicas, error) {
@@ -32,40 +28,33 @@ func startReplicas(n int, nodes []string, store string) (*replicas, error) {
 }
 
 func (rs *replicas) start(nodes []string, store string) error {
-	self, err := os.Executable() // also under go run
+	serves := make(chan string, 1) // where
+	read := func(stdout io.Reader) {
+		defer close(serves)
+		if addr, err := bufio.NewReader(stdout).ReadString('\n'); err == nil {
+			serves <- "http://" + strings.TrimSpace(addr)
+		}
+	}
+	p, err := stage.Start(read, nodesEnv+"="+strings.Join(nodes, ","), storeEnv+"="+store)
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), nodesEnv+"="+strings.Join(nodes, ","), storeEnv+"="+store)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return err
+	rs.procs = append(rs.procs, p)
+	url, ok := <-serves
+	if !ok {
+		return fmt.Errorf("it ended before it served: %w", p.Wait())
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	rs.procs = append(rs.procs, process{cmd, stdin})
-	addr, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		return fmt.Errorf("it ended before it served: %w", err)
-	}
-	rs.urls = append(rs.urls, "http://"+strings.TrimSpace(addr))
+	rs.urls = append(rs.urls, url)
 	return nil
 }
 
 // stop asks all to shut down and waits for them.
 func (rs *replicas) stop() {
 	for _, p := range rs.procs {
-		p.stdin.Close()
+		p.Dismiss()
 	}
 	for _, p := range rs.procs {
-		if err := p.cmd.Wait(); err != nil {
+		if err := p.Wait(); err != nil {
 			fmt.Fprintln(os.Stderr, "replica:", err)
 		}
 	}

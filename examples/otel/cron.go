@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
 // startCron runs jobs that every replica has: a quick one, and one that is still at work at its next tick.
@@ -22,7 +23,7 @@ func (r *replica) startCron() error {
 	}
 	r.stops = append(r.stops, scheduler.Shutdown)
 	for name, took := range map[string]time.Duration{"tally": 20 * time.Millisecond, "report": 2500 * time.Millisecond} {
-		job := func(ctx context.Context) error { return sleep(ctx, took) }
+		job := func(ctx context.Context) error { return stage.Sleep(ctx, took) }
 		if _, err := cron.Add(name, gocron.CronJob("* * * * * *", true), job); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -119,41 +120,29 @@ func (r *replica) imports(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		under, span := r.tracer.Start(ctx, "import")
-		locks.Do(under, "the import", func(ctx context.Context) error { return sleep(ctx, 2500*time.Millisecond) })
+		locks.Do(under, "the import", func(ctx context.Context) error { return stage.Sleep(ctx, 2500*time.Millisecond) })
 		span.End()
-		sleep(ctx, time.Duration(rand.IntN(1000))*time.Millisecond)
+		stage.Sleep(ctx, time.Duration(rand.IntN(1000))*time.Millisecond)
 	}
 }
 
 // faults is what happens to the nodes, over and over: one is away and comes back empty, then a quorum is away.
 func faults(ctx context.Context, nodes []*testutil.Node) {
 	for ctx.Err() == nil {
-		if sleep(ctx, 5*time.Second) == nil {
+		if stage.Sleep(ctx, 5*time.Second) == nil {
 			nodes[2].Down()
 		}
-		if sleep(ctx, 2*time.Second) == nil {
+		if stage.Sleep(ctx, 2*time.Second) == nil {
 			nodes[2].RestartEmpty()
 			nodes[2].Up()
 		}
-		if sleep(ctx, 5*time.Second) == nil {
+		if stage.Sleep(ctx, 5*time.Second) == nil {
 			nodes[0].Down()
 			nodes[1].Down()
 		}
-		sleep(ctx, ttl+time.Second)
+		stage.Sleep(ctx, ttl+time.Second)
 		nodes[0].Up()
 		nodes[1].Up()
-		sleep(ctx, 5*time.Second)
-	}
-}
-
-// sleep returns early, with an error, when ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+		stage.Sleep(ctx, 5*time.Second)
 	}
 }

@@ -17,35 +17,27 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:9464", "where to serve /metrics")
 	length := flag.Duration("for", 0, "how long to run; 0 = until Ctrl-C")
 	flag.Parse()
-	logging.Disable() // go-redis prints each failed dial; what a node's failure means, the metrics say
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	if *length > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, *length)
-		defer cancel()
-	}
-	listener, err := net.Listen("tcp", *addr)
-	if err != nil {
-		err = fmt.Errorf("%w (another address: -addr 127.0.0.1:0)", err)
-	} else {
-		err = run(ctx, listener, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "otel:", err)
-		os.Exit(1)
-	}
+	stage.Run("otel", func(ctx context.Context) error {
+		if *length > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, *length)
+			defer cancel()
+		}
+		listener, err := net.Listen("tcp", *addr)
+		if err != nil {
+			return fmt.Errorf("%w (another address: -addr 127.0.0.1:0)", err)
+		}
+		return run(ctx, listener, os.Stdout)
+	})
 }
 
 // run serves metrics on listener, and prints spans, until ctx ends.

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/queuelock"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -33,9 +34,9 @@ func (r *replica) startQueue(node *testutil.Node) error {
 	mux := asynq.NewServeMux()
 	mux.Use(r.traced, runner.Middleware)
 	mux.HandleFunc("charge", func(ctx context.Context, _ *asynq.Task) error {
-		return sleep(ctx, time.Duration(50+rand.IntN(300))*time.Millisecond)
+		return stage.Sleep(ctx, time.Duration(50+rand.IntN(300))*time.Millisecond)
 	})
-	mux.HandleFunc("settle", func(ctx context.Context, _ *asynq.Task) error { return sleep(ctx, 20*time.Millisecond) })
+	mux.HandleFunc("settle", func(ctx context.Context, _ *asynq.Task) error { return stage.Sleep(ctx, 20*time.Millisecond) })
 	connect := func() redis.UniversalClient { return node.Client() }
 	server := asynq.NewServerFromRedisClient(connect(), cfg)
 	if err := server.Start(mux); err != nil {
@@ -64,7 +65,7 @@ func (r *replica) traced(next asynq.Handler) asynq.Handler {
 }
 
 func (r *replica) enqueue(ctx context.Context) {
-	for i := 0; sleep(ctx, 150*time.Millisecond) == nil; i++ {
+	for i := 0; stage.Sleep(ctx, 150*time.Millisecond) == nil; i++ {
 		payload := fmt.Appendf(nil, `{"account":"account-%d","order":"%s-%d"}`, rand.IntN(2), r.name, i-i%4/3) // each fourth repeats the third
 		var opts []asynq.Option
 		if i%10 == 9 { // has one attempt, and no patience

@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -23,7 +24,7 @@ func tasksDropped(ctx context.Context, s *scene) {
 	defer all.Wait()
 	defer stop([]*replica{r})
 	all.Go(func() { holds(ctx, s.stranger, core.Key("account", "held")) })
-	if sleep(ctx, time.Second) != nil {
+	if stage.Sleep(ctx, time.Second) != nil {
 		return
 	}
 	for _, task := range []*asynq.Task{

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/httplock"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -213,7 +214,7 @@ func stuckOnABusyRoute(ctx context.Context, s *scene) {
 	for i := range 3 { // requests for others, which are in each other's way
 		all.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
-				s.locks.Do(ctx, fmt.Sprint("order ", n%2), func(ctx context.Context) error { return sleep(ctx, 50*time.Millisecond) })
+				s.locks.Do(ctx, fmt.Sprint("order ", n%2), func(ctx context.Context) error { return stage.Sleep(ctx, 50*time.Millisecond) })
 			}
 		})
 	}
@@ -221,7 +222,7 @@ func stuckOnABusyRoute(ctx context.Context, s *scene) {
 	if err != nil {
 		panic(err)
 	}
-	for sleep(ctx, 2*time.Second) == nil {
+	for stage.Sleep(ctx, 2*time.Second) == nil {
 		short.Do(ctx, "stuck", func(context.Context) error { return nil })
 	}
 }
@@ -230,7 +231,7 @@ func stuckAndAskedForOnce(ctx context.Context, s *scene) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { holds(ctx, s.locks, "stuck") })
-	if sleep(ctx, 20*time.Second) == nil {
+	if stage.Sleep(ctx, 20*time.Second) == nil {
 		s.locks.TryAcquire(ctx, "stuck")
 	}
 }
@@ -239,10 +240,10 @@ func longAndInNobodysWay(ctx context.Context, s *scene) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { holds(ctx, s.locks, "long") })
-	if sleep(ctx, time.Second) == nil { // a replica that leaves the work to the one that has it
+	if stage.Sleep(ctx, time.Second) == nil { // a replica that leaves the work to the one that has it
 		s.locks.TryAcquire(ctx, "long")
 	}
-	for sleep(ctx, 100*time.Millisecond) == nil {
+	for stage.Sleep(ctx, 100*time.Millisecond) == nil {
 		s.locks.TryDo(ctx, "another", func(context.Context) error { return nil })
 	}
 }
@@ -251,7 +252,7 @@ func heldByAStranger(ctx context.Context, s *scene) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { holds(ctx, s.stranger, "k") })
-	if sleep(ctx, time.Second) == nil {
+	if stage.Sleep(ctx, time.Second) == nil {
 		s.patient(ctx, "k")
 	}
 }
@@ -260,7 +261,7 @@ func noQuorum(ctx context.Context, s *scene) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { holds(ctx, s.locks, "k") })
-	if sleep(ctx, time.Second) == nil {
+	if stage.Sleep(ctx, time.Second) == nil {
 		all.Go(func() { s.patient(ctx, "k") })
 		s.nodes[0].Down()
 		s.nodes[1].Down()
@@ -269,14 +270,14 @@ func noQuorum(ctx context.Context, s *scene) {
 
 // A process that asks for nothing, and of which a node is away for a while.
 func quietBlip(ctx context.Context, s *scene) {
-	sleep(ctx, 7*time.Second) // it has been touched
+	stage.Sleep(ctx, 7*time.Second) // it has been touched
 	s.nodes[1].Down()
-	sleep(ctx, 15*time.Second)
+	stage.Sleep(ctx, 15*time.Second)
 	s.nodes[1].Up()
 }
 
 func quietDeath(ctx context.Context, s *scene) {
-	sleep(ctx, 7*time.Second)
+	stage.Sleep(ctx, 7*time.Second)
 	s.nodes[2].Down()
 }
 
@@ -292,7 +293,7 @@ func overloaded(ctx context.Context, s *scene) {
 	w := &web{router}
 	var all sync.WaitGroup
 	defer all.Wait()
-	for sleep(ctx, 100*time.Millisecond) == nil { // the first is served, the second waits
+	for stage.Sleep(ctx, 100*time.Millisecond) == nil { // the first is served, the second waits
 		all.Go(func() { w.send(ctx, http.MethodPut, "/orders/1", "") })
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/httplock"
 )
 
@@ -29,7 +30,7 @@ func (r *replica) startWeb() error {
 	router := gin.New()
 	router.Use(gin.Recovery(), r.tracedRoute)
 	update := func(c *gin.Context) {
-		if sleep(c.Request.Context(), time.Duration(20+rand.IntN(150))*time.Millisecond) == nil {
+		if stage.Sleep(c.Request.Context(), time.Duration(20+rand.IntN(150))*time.Millisecond) == nil {
 			c.String(http.StatusOK, "updated")
 		}
 	}
@@ -52,7 +53,7 @@ func (r *replica) clients(ctx context.Context) {
 	var all sync.WaitGroup
 	for i := range 6 {
 		all.Go(func() {
-			for n := 0; sleep(ctx, time.Duration(rand.IntN(300))*time.Millisecond) == nil; n++ {
+			for n := 0; stage.Sleep(ctx, time.Duration(rand.IntN(300))*time.Millisecond) == nil; n++ {
 				if i == 0 {
 					r.web.send(ctx, http.MethodPost, fmt.Sprintf("/orders/%d/payments", n/2), fmt.Sprintf("%s-%d", r.name, n/2))
 				} else {

@@ -7,17 +7,18 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
 // A crew is the worker processes.
 type crew struct {
-	addrs  []string // asynq's node, and those for locks
+	queue  string   // the address of asynq's node
+	locks  []string // the URLs of those for locks
 	ledger *ledger
 	hired  int
 
@@ -25,45 +26,28 @@ type crew struct {
 }
 
 type worker struct {
-	name  string // of the place: alice
-	life  string // of this process: alice-3
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	read  chan struct{} // closed when all that it reported is in the ledger
+	name string // of the place: alice
+	life string // of this process: alice-3
+	*stage.Child
 }
 
-func newCrew(addrs []string, ledger *ledger) *crew { return &crew{addrs: addrs, ledger: ledger} }
-
 // hire starts a worker process: this program again.
-func (c *crew) hire(name string) error { return c.hireWith(name, c.addrs[1:]) }
+func (c *crew) hire(name string) error { return c.hireWith(name, c.locks) }
 
 // hireWith has the worker look for the locks on these nodes.
 func (c *crew) hireWith(name string, locks []string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	c.hired++
-	w := &worker{name: name, life: fmt.Sprintf("%s-%d", name, c.hired), cmd: exec.Command(self), read: make(chan struct{})}
-	w.cmd.Env = append(os.Environ(), workerEnv+"="+w.life, nodesEnv+"="+strings.Join(append(c.addrs[:1:1], locks...), ","))
-	w.cmd.Stderr = os.Stderr
-	out, err := w.cmd.StdoutPipe()
+	life := fmt.Sprintf("%s-%d", name, c.hired)
+	read := func(stdout io.Reader) {
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			c.ledger.report(life, lines.Text())
+		}
+	}
+	child, err := stage.Start(read, workerEnv+"="+life, queueEnv+"="+c.queue, locksEnv+"="+strings.Join(locks, ","))
 	if err != nil {
 		return err
 	}
-	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
-		return err
-	}
-	if err := w.cmd.Start(); err != nil {
-		return err
-	}
-	go func() {
-		defer close(w.read)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			c.ledger.report(w.life, lines.Text())
-		}
-	}()
-	c.workers = append(c.workers, w)
+	c.workers = append(c.workers, &worker{name, life, child})
 	return nil
 }
 
@@ -72,14 +56,12 @@ func (c *crew) hireWith(name string, locks []string) error {
 // those that are being worked on. That is what clocks do which are far apart.
 func (c *crew) killAtRandom(ctx context.Context, queue *redis.Client, kills int) error {
 	for range kills {
-		if err := sleep(ctx, time.Duration(500+rand.IntN(1000))*time.Millisecond); err != nil {
+		if err := stage.Sleep(ctx, time.Duration(500+rand.IntN(1000))*time.Millisecond); err != nil {
 			return err
 		}
 		i := rand.IntN(len(c.workers))
 		w := c.workers[i]
-		w.cmd.Process.Kill()
-		<-w.read
-		w.cmd.Wait()
+		w.Kill()
 		running := c.ledger.killed(w.life, time.Now())
 		fmt.Printf("%s killed at work on %d tasks\n", w.name, running)
 		c.workers = append(c.workers[:i:i], c.workers[i+1:]...)
@@ -103,11 +85,10 @@ func (c *crew) killAtRandom(ctx context.Context, queue *redis.Client, kills int)
 func (c *crew) dismiss() error {
 	var errs []error
 	for _, w := range c.workers {
-		w.stdin.Close()
+		w.Dismiss()
 	}
 	for _, w := range c.workers {
-		<-w.read
-		if err := w.cmd.Wait(); err != nil {
+		if err := w.Wait(); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", w.life, err))
 		}
 	}
@@ -118,8 +99,6 @@ func (c *crew) dismiss() error {
 // killAll is for when something went wrong.
 func (c *crew) killAll() {
 	for _, w := range c.workers {
-		w.cmd.Process.Kill()
-		<-w.read
-		w.cmd.Wait()
+		w.Kill()
 	}
 }

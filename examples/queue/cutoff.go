@@ -16,30 +16,30 @@ const (
 )
 
 // nowhere are addresses at which nobody listens.
-var nowhere = []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}
+var nowhere = []string{"redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"}
 
 // cutOff has two workers, one of which reaches asynq but no lock.
-func cutOff(ctx context.Context, s *stage, _ plan) error {
+func cutOff(ctx context.Context, p *play, _ plan) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cutOffLimit, errOutOfTime)
 	defer cancel()
 	fmt.Printf("a worker without locks: %d tasks of %v, each about an order of its own; alice, and bob, who cannot reach the lock nodes\n", cutOffTasks, cutOffWork)
 	for i := range cutOffTasks {
-		if err := s.enqueue(ctx, strconv.Itoa(i), cutOffWork); err != nil {
+		if err := p.enqueue(ctx, strconv.Itoa(i), cutOffWork); err != nil {
 			return err
 		}
 	}
 	began := time.Now()
-	if err := errors.Join(s.crew.hireWith("bob", nowhere), s.crew.hire("alice")); err != nil {
+	if err := errors.Join(p.crew.hireWith("bob", nowhere), p.crew.hire("alice")); err != nil {
 		return err
 	}
-	bob := s.crew.workers[0].life
-	err := s.drain(ctx)
-	took := s.ledger.takenBy(bob)
-	fmt.Printf("%d of them done after %v; bob took %d, at most %d\n", s.ledger.tally().once, time.Since(began).Round(time.Millisecond), took, cutOffMost)
+	bob := p.crew.workers[0].life
+	err := p.drain(ctx)
+	took := p.ledger.takenBy(bob)
+	fmt.Printf("%d of them done after %v; bob took %d, at most %d\n", p.ledger.tally().once, time.Since(began).Round(time.Millisecond), took, cutOffMost)
 	if err == nil {
-		err = s.crew.dismiss()
+		err = p.crew.dismiss()
 	}
-	return errors.Join(err, s.ledger.check(), tookTooMany(took))
+	return errors.Join(err, p.ledger.check(), tookTooMany(took))
 }
 
 // tookTooMany is the verdict on what a worker without locks takes from the others.

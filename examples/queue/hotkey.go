@@ -15,26 +15,26 @@ const (
 )
 
 // hotKey has two workers and nothing but tasks about one order, of which one can run at a time.
-func hotKey(ctx context.Context, s *stage, _ plan) error {
+func hotKey(ctx context.Context, p *play, _ plan) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, hotLimit, errOutOfTime)
 	defer cancel()
 	fmt.Printf("a hot key: %d tasks of %v about one order; two worker processes\n", hotTasks, hotWork)
 	for range hotTasks {
-		if err := s.enqueue(ctx, "hot", hotWork); err != nil {
+		if err := p.enqueue(ctx, "hot", hotWork); err != nil {
 			return err
 		}
 	}
 	for _, name := range []string{"alice", "bob"} {
-		if err := s.crew.hire(name); err != nil {
+		if err := p.crew.hire(name); err != nil {
 			return err
 		}
 	}
-	err := s.finish(ctx)
-	took, alone := s.ledger.pace()
-	n := s.ledger.tally()
+	err := p.finish(ctx)
+	took, alone := p.ledger.pace()
+	n := p.ledger.tally()
 	fmt.Printf("%d of them done; from the first to the last %v, the work alone takes %v: %.1f times as long, at most %d\n",
 		n.once, took.Round(time.Millisecond), alone.Round(time.Millisecond), took.Seconds()/alone.Seconds(), hotMost)
-	return errors.Join(err, s.ledger.check(), tooSlow(took, alone))
+	return errors.Join(err, p.ledger.check(), tooSlow(took, alone))
 }
 
 // tooSlow is the verdict on the pauses between tasks.

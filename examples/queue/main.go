@@ -17,13 +17,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
 var errOutOfTime = errors.New("out of time")
@@ -34,12 +31,8 @@ const (
 )
 
 func main() {
-	logging.Disable() // go-redis prints each failed dial; what a node's failure means, the Lockers say
 	if name, ok := os.LookupEnv(workerEnv); ok {
-		if err := work(name); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-			os.Exit(1)
-		}
+		stage.Play(name, work)
 		return
 	}
 	plan := plan{}
@@ -49,12 +42,7 @@ func main() {
 	flag.DurationVar(&plan.limit, "limit", 2*time.Minute, "how long it may take")
 	flag.StringVar(&plan.only, "scene", "", "which scene to show, if not all: kills, hot or cutoff")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, plan); err != nil {
-		fmt.Fprintln(os.Stderr, "queue:", err)
-		os.Exit(1)
-	}
+	stage.Run("queue", func(ctx context.Context) error { return run(ctx, plan) })
 }
 
 type plan struct {
@@ -66,7 +54,7 @@ type plan struct {
 // scenes are what there is to see, one after the other.
 var scenes = []struct {
 	name string
-	play func(context.Context, *stage, plan) error
+	show func(context.Context, *play, plan) error
 }{
 	{"kills", kills},
 	{"hot", hotKey},
@@ -83,7 +71,7 @@ func run(ctx context.Context, plan plan) error {
 			continue
 		}
 		shown = true
-		if err := onStage(ctx, func(s *stage) error { return scene.play(ctx, s, plan) }); err != nil {
+		if err := onStage(ctx, func(p *play) error { return scene.show(ctx, p, plan) }); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", scene.name, err))
 		}
 		fmt.Println()
@@ -94,33 +82,7 @@ func run(ctx context.Context, plan plan) error {
 	return errors.Join(errs...)
 }
 
-// provision declares the nodes new, which they are: without it they would not vote at first, as if they had
-// lost their memory.
-func provision(ctx context.Context, addrs []string) error {
-	locker, err := openLocks(addrs)
-	if err != nil {
-		return err
-	}
-	return errors.Join(locker.Provision(ctx), locker.Close(ctx))
-}
-
-func openLocks(addrs []string) (*core.Locker, error) {
-	var urls []string
-	for _, addr := range addrs {
-		urls = append(urls, "redis://"+addr)
-	}
-	return core.Open(urls, core.TTL(ttl), core.WithClockWindow(window),
-		core.WithLogger(slog.New(slog.DiscardHandler))) // queuelock would say each duplicate; the ledger does
-}
-
-// sleep returns early, with an error, when ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+var lockOptions = []core.Option{
+	core.TTL(ttl), core.WithClockWindow(window),
+	core.WithLogger(slog.New(slog.DiscardHandler)), // queuelock would say each duplicate; the ledger does
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -13,20 +12,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/queuelock"
 )
 
 // What a worker process is told by its environment: its name, and where the nodes are.
 const (
 	workerEnv = "LOCKKIT_QUEUE_WORKER"
-	nodesEnv  = "LOCKKIT_QUEUE_NODES"
+	queueEnv  = "LOCKKIT_QUEUE_REDIS"
+	locksEnv  = "LOCKKIT_QUEUE_NODES"
 )
 
-// work is a worker process. It ends when its standard input does, and says on its standard output what it
-// does.
-func work(name string) error {
-	addrs := strings.Split(os.Getenv(nodesEnv), ",")
-	locks, err := openLocks(addrs[1:])
+// work is a worker process. It ends when it is dismissed, and says on its standard output what it does.
+func work(dismissed <-chan struct{}) error {
+	locks, err := core.Open(strings.Split(os.Getenv(locksEnv), ","), lockOptions...)
 	if err != nil {
 		return err
 	}
@@ -50,13 +49,13 @@ func work(name string) error {
 	mux.Use(outcome, ql.Middleware)
 	mux.HandleFunc("charge", charge)
 
-	queue := redis.NewClient(&redis.Options{Addr: addrs[0]})
+	queue := redis.NewClient(&redis.Options{Addr: os.Getenv(queueEnv)})
 	defer queue.Close()
 	server := asynq.NewServerFromRedisClient(queue, cfg)
 	if err := server.Start(mux); err != nil {
 		return err
 	}
-	io.Copy(io.Discard, os.Stdin)
+	<-dismissed
 	server.Shutdown()
 	return nil
 }
@@ -78,7 +77,7 @@ func charge(ctx context.Context, t *asynq.Task) error {
 	lease, _ := core.FromContext(ctx)
 	report("begin", id, lease.Key(), lease.FencingToken(), time.Now())
 
-	err := sleep(ctx, charge.Work) // it ends early if the lease does
+	err := stage.Sleep(ctx, charge.Work) // it ends early if the lease does
 
 	end := time.Now()
 	if until := lease.ValidUntil(); until.Before(end) {

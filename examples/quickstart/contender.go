@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/testutil/history"
 )
 
@@ -23,10 +24,10 @@ type contender struct {
 	history *history.History
 }
 
-func newContenders(ns *nodes, s *score, times *timeline, reg *register, h *history.History) ([]*contender, error) {
+func newContenders(urls []string, s *score, times *timeline, reg *register, h *history.History) ([]*contender, error) {
 	var all []*contender
 	for _, name := range s.names {
-		locker, err := core.New(ns.clients(), core.TTL(ttl), core.WithClockWindow(ttl/10), core.WithLogger(slog.New(logHandler{times, name})))
+		locker, err := core.Open(urls, core.TTL(ttl), core.WithClockWindow(ttl/10), core.WithLogger(slog.New(logHandler{times, name})))
 		if err != nil {
 			return nil, errors.Join(err, closeAll(all))
 		}
@@ -47,7 +48,7 @@ func (c *contender) run(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		if sleep(ctx, between(900, 1300)) != nil {
+		if stage.Sleep(ctx, between(900, 1300)) != nil {
 			return nil
 		}
 	}
@@ -66,7 +67,7 @@ func (c *contender) turn(ctx context.Context) error {
 		c.score.turn(c.name)
 
 		value := c.reg.read()
-		err := sleep(ctx, between(600, 800)) // the work; it ends early if the lease does
+		err := stage.Sleep(ctx, between(600, 800)) // the work; it ends early if the lease does
 		if err == nil {
 			err = c.reg.write(token, value+1)
 		}

@@ -12,13 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/lockkit/lockkit/examples/internal/stage"
+	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/history"
-	"github.com/redis/go-redis/v9/logging"
 )
 
 const (
@@ -29,22 +28,14 @@ const (
 	emptied = 1 // the node that loses its memory
 )
 
-func main() {
-	logging.Disable() // go-redis prints each failed dial; what a node's failure means, the Lockers say
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "quickstart:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Run("quickstart", run) }
 
 func run(ctx context.Context) error {
-	nodes, err := startNodes(5)
+	nodes, err := testutil.StartNodes(5)
 	if err != nil {
 		return err
 	}
-	defer nodes.close()
+	defer nodes.Close()
 
 	var (
 		history history.History
@@ -52,7 +43,7 @@ func run(ctx context.Context) error {
 		reg     = &register{history: &history}
 		score   = &score{names: []string{"alice", "bob", "carol"}}
 	)
-	contenders, err := newContenders(nodes, score, times, reg, &history)
+	contenders, err := newContenders(nodes.URLs(), score, times, reg, &history)
 	if err != nil {
 		return err
 	}
@@ -61,7 +52,7 @@ func run(ctx context.Context) error {
 		return errors.Join(err, closeAll(contenders))
 	}
 
-	fmt.Printf("five nodes: %s; three contenders, each with its own clients\n\n", nodes.kind)
+	fmt.Printf("five nodes: %s; three contenders, each with its own clients\n\n", nodes.Kind)
 	turns := make(chan error, 1)
 	go func() { turns <- takeTurns(ctx, contenders) }()
 	err = faults(ctx, nodes, times, score)
@@ -75,23 +66,23 @@ func run(ctx context.Context) error {
 }
 
 // faults is the plot. It returns when the demo is over.
-func faults(ctx context.Context, nodes *nodes, times *timeline, score *score) error {
+func faults(ctx context.Context, nodes *testutil.Nodes, times *timeline, score *score) error {
 	score.scene("all five nodes up")
-	if err := sleep(ctx, 2*time.Second); err != nil {
+	if err := stage.Sleep(ctx, 2*time.Second); err != nil {
 		return err
 	}
-	nodes.all[killed].Kill()
+	nodes.Kill(killed)
 	times.print("NODE", "killed", "node %d; four of five are left, three are a quorum", killed)
 	score.scene("one killed")
-	if err := sleep(ctx, 2500*time.Millisecond); err != nil {
+	if err := stage.Sleep(ctx, 2500*time.Millisecond); err != nil {
 		return err
 	}
-	if err := nodes.all[emptied].RestartEmpty(); err != nil {
+	if err := nodes.RestartEmpty(emptied); err != nil {
 		return err
 	}
 	times.print("NODE", "emptied", "node %d; it must not vote for %v, the max TTL: it may have forgotten a lease", emptied, ttl)
 	score.scene("another one emptied")
-	return sleep(ctx, 5*time.Second)
+	return stage.Sleep(ctx, 5*time.Second)
 }
 
 // takeTurns runs the contenders until they are closed, or one of them fails.
@@ -116,16 +107,4 @@ func closeAll(contenders []*contender) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// sleep returns early, with an error, when ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -1,0 +1,26 @@
+// Package migrate has the code that docs/migrate.md shows: how to lock with other libraries, with lockkit, and with both at
+// a time. TestSnippets of internal/docs compares it with the page; the tests here run it.
+package migrate
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// errBusy is what callers are told where somebody else has the lock.
+var errBusy = errors.New("somebody else is at it")
+
+// pay is the work that must not be done by two at a time.
+var pay func(ctx context.Context, invoice int) error
+
+func open(client redis.UniversalClient) (*core.Locker, error) {
+	locker, err := core.New([]redis.UniversalClient{client}) // once, in main: the client that you have
+	if err != nil {
+		return nil, err // names what is wrong with the node, and how to mend it
+	}
+	return locker, nil
+}

@@ -1,0 +1,299 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bsm/redislock"
+	gocronredislock "github.com/go-co-op/gocron-redis-lock/v2"
+	"github.com/go-co-op/gocron/v2"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A way is to pay under a lock.
+type way func(context.Context) error
+
+// On the page, a release that takes both locks keeps apart from the one before, which takes the old one, and from the one
+// after, which takes lockkit's: nobody pays while somebody else does, whichever two run at a time.
+func TestBothReleasesExclude(t *testing.T) {
+	server := testutil.NewServers(t, 1)[0]
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { client.Close() })
+	rs := redsync.New(goredis.NewPool(client))
+	locks := redislock.New(client)
+	rueidisLocks, err := rueidislockOpen(server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rueidisLocks.Close)
+	locker := lockerOn(t, client)
+	other := lockerOn(t, client) // of another process
+
+	for name, ways := range map[string]struct{ before, both, after way }{
+		"redsync": {
+			func(ctx context.Context) error { return redsyncBefore(ctx, client) },
+			func(ctx context.Context) error { return redsyncBoth(ctx, locker, rs) },
+			func(ctx context.Context) error { return redsyncAfter(ctx, other) },
+		},
+		"redislock": {
+			func(ctx context.Context) error { return redislockBefore(ctx, client) },
+			func(ctx context.Context) error { return redislockBoth(ctx, locker, locks) },
+			func(ctx context.Context) error { return redislockAfter(ctx, other) },
+		},
+		"rueidislock": {
+			func(ctx context.Context) error { return rueidislockBefore(ctx, rueidisLocks) },
+			func(ctx context.Context) error { return rueidislockBoth(ctx, locker, rueidisLocks) },
+			func(ctx context.Context) error { return rueidislockAfter(ctx, other) },
+		},
+	} {
+		t.Run(name+", the release before and both", func(t *testing.T) {
+			if n := together(t, ways.before, ways.both); n > 0 {
+				t.Errorf("two paid at a time %d times", n)
+			}
+		})
+		t.Run(name+", both and the release after", func(t *testing.T) {
+			if n := together(t, ways.both, ways.after); n > 0 {
+				t.Errorf("two paid at a time %d times", n)
+			}
+		})
+		t.Run(name+", the release before and after", func(t *testing.T) {
+			if !meet(t, ways.before, ways.after) {
+				t.Error("lockers of different makes kept each other out: there would be no need for both")
+			}
+		})
+	}
+}
+
+// together has two replicas pay ten times each, and returns how often one began while the other was at it.
+func together(t *testing.T, ways ...way) (overlaps int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var within, count atomic.Int64
+	pay = func(ctx context.Context, _ int) error {
+		if within.Add(1) > 1 {
+			count.Add(1)
+		}
+		defer within.Add(-1)
+		<-time.After(20 * time.Millisecond) // long enough for the other one to come, if it can
+		return ctx.Err()
+	}
+	var all sync.WaitGroup
+	for _, w := range ways {
+		all.Go(func() {
+			for range 10 {
+				if err := w(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return count.Load()
+}
+
+// meet reports whether two replicas can pay at a time.
+func meet(t *testing.T, ways ...way) (met bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	here := make(chan struct{})
+	pay = func(ctx context.Context, _ int) error {
+		select {
+		case here <- struct{}{}:
+		case <-here:
+			met = true
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	var all sync.WaitGroup
+	for _, w := range ways {
+		all.Go(func() {
+			if err := w(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	return met
+}
+
+func lockerOn(t *testing.T, client redis.UniversalClient) *core.Locker {
+	t.Helper()
+	locker, err := open(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locker.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return locker
+}
+
+// Who does not want to wait for long is told that it is held.
+func TestBusy(t *testing.T) {
+	client := testutil.NewServers(t, 1)[0].Client()
+	locker := lockerOn(t, client)
+	pay = func(context.Context, int) error { return nil }
+	lease, err := locker.Acquire(t.Context(), "invoice:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := redissonAfter(ctx, locker); !errors.Is(err, errBusy) {
+		t.Errorf("with a deadline: %v", err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := redissonAfter(t.Context(), locker); err != nil {
+		t.Error(err)
+	}
+	var token uint64
+	if err := redissonFencedAfter(t.Context(), locker, func(_ context.Context, n uint64) error { token = n; return nil }); err != nil || token == 0 {
+		t.Errorf("token %d, %v", token, err)
+	}
+}
+
+// A deadline for the wait that is one of the context ends the lease; MaxWait does not, and Linger outlives the context.
+func TestWhatEndsTheLease(t *testing.T) {
+	locker := lockerOn(t, testutil.NewServers(t, 1)[0].Client())
+	for _, tt := range []struct {
+		name    string
+		acquire func(context.Context, *core.Locker) (*core.Lease, error)
+		ends    bool
+	}{{"MaxWait", waitAfter, true}, {"Linger", detachedAfter, false}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		lease, err := tt.acquire(ctx, locker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if ended := lease.Context().Err() != nil; ended != tt.ends {
+			t.Errorf("%s: the lease has ended with the context that asked for it: %v", tt.name, ended)
+		}
+		if err := lease.Release(ctx); err != nil && !tt.ends {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// The job runs, with the old locker, with both, and with cronlock.
+func TestGocron(t *testing.T) {
+	client := testutil.NewServers(t, 1)[0].Client()
+	locker := lockerOn(t, client)
+	schedule := gocron.CronJob("* * * * * *", true)
+	for name, add := range map[string]func(invoices func(context.Context) error) (gocron.Scheduler, error){
+		"before": func(invoices func(context.Context) error) (gocron.Scheduler, error) {
+			return gocronBefore(client, schedule, invoices)
+		},
+		"both": func(invoices func(context.Context) error) (gocron.Scheduler, error) {
+			scheduler, err := gocron.NewScheduler()
+			if err != nil {
+				return nil, err
+			}
+			cron, err := cronlock.New(locker, scheduler, "both")
+			if err != nil {
+				return nil, err
+			}
+			locks, err := gocronredislock.NewRedisLocker(client, gocronredislock.WithTries(1))
+			if err != nil {
+				return nil, err
+			}
+			return scheduler, gocronBoth(cron, locks, schedule, invoices)
+		},
+		"after": func(invoices func(context.Context) error) (gocron.Scheduler, error) {
+			return gocronAfter(locker, schedule, invoices)
+		},
+	} {
+		ran := make(chan struct{}, 1)
+		scheduler, err := add(func(context.Context) error {
+			select {
+			case ran <- struct{}{}:
+			default:
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		scheduler.Start()
+		testutil.Receive(t, ran)
+		if err := scheduler.Shutdown(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The second of two tasks of an identity is not enqueued, whichever release asks, and one that is completed is not either.
+func TestAsynq(t *testing.T) {
+	servers := testutil.NewServers(t, 2)
+	queue := redis.NewClient(&redis.Options{Addr: servers[0].Addr()})
+	t.Cleanup(func() { queue.Close() })
+	client := asynq.NewClientFromRedisClient(queue)
+	ql, err := asynqRunner(lockerOn(t, servers[1].Client()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := func() int {
+		info, err := asynq.NewInspectorFromRedisClient(queue).GetQueueInfo("default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size
+	}
+	payload := func(payment int) []byte { return fmt.Appendf(nil, `{"payment_id": %d, "order_id": 42}`, payment) }
+	enqueue := map[string]func(payload []byte) error{
+		"before": func(p []byte) error { return asynqBefore(t.Context(), client, p) },
+		"both":   func(p []byte) error { return asynqBoth(t.Context(), ql, client, p) },
+		"after":  func(p []byte) error { return asynqAfter(t.Context(), ql, client, p) },
+	}
+	for i, releases := range [][]string{{"before", "before"}, {"before", "both"}, {"both", "before"}, {"both", "both"}, {"both", "after"}, {"after", "both"}, {"after", "after"}} {
+		for _, release := range releases {
+			if err := enqueue[release](payload(i)); err != nil {
+				t.Errorf("%v: %v", releases, err)
+			}
+		}
+		if n := size(); n != i+1 {
+			t.Fatalf("%v: %d tasks, want %d", releases, n, i+1)
+		}
+	}
+
+	charged := make(chan string, 100)
+	cfg := asynq.Config{Concurrency: 4, LogLevel: asynq.FatalLevel}
+	if err := ql.Configure(&cfg); err != nil {
+		t.Fatal(err)
+	}
+	server := asynq.NewServerFromRedisClient(queue, cfg)
+	err = asynqServe(server, ql, func(_ context.Context, task *asynq.Task) error {
+		charged <- string(task.Payload())
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	for range 7 {
+		testutil.Receive(t, charged)
+	}
+	testutil.Await(t, "an empty queue", func() bool { return size() == 0 })
+	if err := asynqAfter(t.Context(), ql, client, payload(6)); err != nil || size() != 0 {
+		t.Errorf("one that is completed: %v, and %d in the queue", err, size())
+	}
+}

@@ -1,0 +1,36 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+func redissonAfter(ctx context.Context, locker *core.Locker) error {
+	err := locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+		return pay(ctx, 42)
+	}, core.MaxWait(5*time.Second))
+	if errors.Is(err, core.ErrHeld) {
+		return errBusy
+	}
+	return err
+}
+
+func redissonFencedAfter(ctx context.Context, locker *core.Locker, save func(ctx context.Context, token uint64) error) error {
+	return locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+		lease, _ := core.FromContext(ctx)
+		return save(ctx, lease.FencingToken()) // UPDATE … WHERE token <= $token
+	})
+}
+
+func waitAfter(ctx context.Context, locker *core.Locker) (*core.Lease, error) {
+	lease, err := locker.Acquire(ctx, "invoice:42", core.MaxWait(5*time.Second)) // not context.WithTimeout
+	return lease, err
+}
+
+func detachedAfter(ctx context.Context, locker *core.Locker) (*core.Lease, error) {
+	lease, err := locker.Acquire(ctx, "invoice:42", core.Linger(time.Minute)) // a minute more, after the end of ctx
+	return lease, err
+}

@@ -1,0 +1,264 @@
+// Package minimal runs the examples that are to be copied.
+package minimal
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+var examples = []string{"core", "cron", "http", "otel", "queue"}
+
+// Each example is one file that is short, and needs nothing that is for tests only.
+func TestToBeCopied(t *testing.T) {
+	t.Parallel()
+	var found []string
+	mains, err := filepath.Glob("*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range mains {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, filepath.Dir(path))
+		if lines := strings.Count(string(content), "\n"); lines > 80 {
+			t.Errorf("%s has %d lines, more than 80", path, lines)
+		}
+		for _, no := range []string{"lockkit/testutil", "lockkit/internal", "lockkit/examples"} {
+			if strings.Contains(string(content), `"github.com/lockkit/`+no) {
+				t.Errorf("%s imports %s", path, no)
+			}
+		}
+	}
+	if !slices.Equal(found, examples) {
+		t.Errorf("the examples are %v, each in one file; want %v", found, examples)
+	}
+}
+
+// Without nodes each example says which setting is missing.
+func TestWithoutNodes(t *testing.T) {
+	t.Parallel()
+	for _, name := range examples {
+		p := start(t, name, "LOCKKIT_NODES=")
+		p.await(t, "redis://localhost:6379")
+		if p.ended(t) == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestCore(t *testing.T) {
+	t.Parallel()
+	env := nodes(t)
+	for _, said := range []string{"INFO paid invoice=42 token=", "INFO paid before invoice=42"} {
+		p := start(t, "core", env)
+		p.await(t, said)
+		if err := p.ended(t); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestCron(t *testing.T) {
+	t.Parallel()
+	p := start(t, "cron", nodes(t))
+	p.await(t, "INFO invoices written tick=")
+	p.stop(t)
+}
+
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	queue, err := testutil.StartNodes(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(queue.Close)
+	p := start(t, "queue", nodes(t), "REDIS_URL="+queue.URLs()[0])
+	p.await(t, "INFO charged task=")
+	p.stop(t)
+}
+
+func TestHTTP(t *testing.T) {
+	t.Parallel()
+	addr := freeAddr(t)
+	p := start(t, "http", nodes(t), "ADDR="+addr, "GIN_MODE=release")
+	if status, body := request(t, http.MethodPut, "http://"+addr+"/orders/42"); status != http.StatusOK || !strings.Contains(body, `"token":`) {
+		t.Errorf("an update is answered with %d %s", status, body)
+	}
+	status, first := request(t, http.MethodPost, "http://"+addr+"/orders/42/payments")
+	if status != http.StatusCreated || !strings.Contains(first, `"request":`) {
+		t.Errorf("a payment is answered with %d %s", status, first)
+	}
+	if _, again := request(t, http.MethodPost, "http://"+addr+"/orders/42/payments"); again != first {
+		t.Errorf("its repetition is answered with %s instead of %s", again, first)
+	}
+	p.stop(t)
+}
+
+func TestOtel(t *testing.T) {
+	t.Parallel()
+	addr := freeAddr(t)
+	p := start(t, "otel", nodes(t), "ADDR="+addr)
+	testutil.Await(t, "a lock that was measured", func() bool {
+		_, body := request(t, http.MethodGet, "http://"+addr+"/metrics")
+		return regexp.MustCompile(`lockkit_acquire_duration_seconds_count{[^}]*lockkit_name="settle"`).MatchString(body)
+	})
+	p.stop(t)
+}
+
+// nodes starts three nodes, declares them new, and returns the setting by which examples find them.
+func nodes(t *testing.T) (env string) {
+	t.Helper()
+	ns, err := testutil.StartNodes(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ns.Close)
+	locker, err := core.Open(ns.URLs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := locker.Provision(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := locker.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return "LOCKKIT_NODES=" + strings.Join(ns.URLs(), ",")
+}
+
+// A program is an example that runs.
+type program struct {
+	cmd   *exec.Cmd
+	lines chan string // what it prints
+	done  chan error  // how it ended
+}
+
+// start builds an example and runs it.
+func start(t *testing.T, name string, env ...string) *program {
+	t.Helper()
+	exe := filepath.Join(t.TempDir(), name+".exe")
+	if out, err := exec.Command("go", "build", "-o", exe, "./"+name).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	p := &program{exec.Command(exe), make(chan string, 100), make(chan error, 1)}
+	if name == "core" {
+		p.cmd.Args = append(p.cmd.Args, "42")
+	}
+	p.cmd.Env = append(os.Environ(), env...)
+	r, w := io.Pipe()
+	p.cmd.Stdout, p.cmd.Stderr = w, w
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.done <- p.cmd.Wait()
+		w.Close()
+	}()
+	go func() {
+		defer close(p.lines)
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			p.lines <- lines.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		for range p.lines { // until it is gone
+		}
+	})
+	return p
+}
+
+// await returns when the program has printed a line with that text.
+func (p *program) await(t *testing.T, text string) {
+	t.Helper()
+	patience := time.After(time.Minute)
+	for {
+		select {
+		case line, ok := <-p.lines:
+			if !ok {
+				t.Fatalf("it ended without %q", text)
+			}
+			t.Log(line)
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-patience:
+			t.Fatalf("no %q", text)
+		}
+	}
+}
+
+// ended returns how the program ended by itself.
+func (p *program) ended(t *testing.T) error {
+	t.Helper()
+	for line := range p.lines {
+		t.Log(line)
+	}
+	return <-p.done
+}
+
+// stop has the program shut down, as a deployment does.
+func (p *program) stop(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		return // there is no such signal
+	}
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.ended(t); err != nil {
+		t.Errorf("it did not shut down cleanly: %v", err)
+	}
+}
+
+// freeAddr returns an address at which nobody listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// request sends a request until the server is up, and returns its answer.
+func request(t *testing.T, method, url string) (status int, body string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	testutil.Await(t, fmt.Sprintf("an answer of %s", url), func() bool {
+		req, err := http.NewRequestWithContext(ctx, method, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Idempotency-Key", `"5f3e"`)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		read, err := io.ReadAll(res.Body)
+		status, body = res.StatusCode, string(read)
+		return err == nil
+	})
+	return status, body
+}

@@ -1,0 +1,80 @@
+// Queue works on asynq tasks one at a time per order, and completes each of them once. It is to be copied.
+//
+//	export LOCKKIT_NODES=redis://localhost:6379 REDIS_URL=redis://localhost:6379   # the nodes for locks; asynq's Redis
+//	go run ./examples/minimal/queue                                                # in two terminals
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/queuelock"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
+	if err := run(ctx); err != nil {
+		slog.Error("worker failed", "err", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	nodes, redis := os.Getenv("LOCKKIT_NODES"), os.Getenv("REDIS_URL")
+	if nodes == "" || redis == "" {
+		return errors.New("set LOCKKIT_NODES and REDIS_URL; one Redis will do for both: redis://localhost:6379")
+	}
+	asynqs, err := asynq.ParseRedisURI(redis)
+	if err != nil {
+		return err
+	}
+	locker, err := core.Open(strings.Split(nodes, ","))
+	if err != nil {
+		return err // names every node that is unfit, and how to mend it
+	}
+	ql, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order_id"))) // one at a time per order
+	if err != nil {
+		return err
+	}
+	cfg := asynq.Config{Concurrency: 20, ShutdownTimeout: 20 * time.Second}
+	if err := ql.Configure(&cfg); err != nil { // last, before NewServer
+		return err
+	}
+	mux := asynq.NewServeMux()
+	mux.Use(ql.Middleware)
+	mux.HandleFunc("charge", charge)
+	server, client := asynq.NewServer(asynqs, cfg), asynq.NewClient(asynqs)
+	scheduler, err := queuelock.NewScheduler(client, locker, "shop") // each tick is enqueued once, whatever the replicas
+	if err != nil {
+		return err
+	}
+	if _, err := scheduler.Register("@every 5s", asynq.NewTask("charge", []byte(`{"order_id": 42}`))); err != nil {
+		return err
+	}
+	if err := errors.Join(server.Start(mux), scheduler.Start()); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	scheduler.Shutdown()
+	server.Shutdown()
+	ending, cancel := context.WithTimeout(context.Background(), 10*time.Second) // for handlers that go on
+	defer cancel()
+	return errors.Join(client.Close(), locker.Close(ending))
+}
+
+// charge is the handler. Its context also ends if the lease is lost.
+func charge(ctx context.Context, t *asynq.Task) error {
+	run, _ := queuelock.FromContext(ctx)
+	// Have the database refuse a token that is smaller than one it has seen, or an identity that it knows.
+	slog.InfoContext(ctx, "charged", "task", string(t.Payload()), "identity", run.Identity, "token", run.FencingToken)
+	return nil
+}
