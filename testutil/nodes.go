@@ -60,10 +60,10 @@ func (n embedded) Flush() error {
 	return nil
 }
 
-// served makes a process a node.
-type served struct{ *Server }
+// serverNode makes a process a node.
+type serverNode struct{ *Server }
 
-func (s served) Flush() error { return s.admin().FlushAll(context.Background()).Err() } //nolint:forbidigo // bounded by the client's timeouts
+func (s serverNode) Flush() error { return s.admin().FlushAll(context.Background()).Err() } //nolint:forbidigo // bounded by the client's timeouts
 
 // StartNodes starts n nodes: redis-server processes where there is a
 // redis-server, embedded ones otherwise. The caller must Close them. extraArgs
@@ -91,7 +91,7 @@ func startServer(extraArgs []string) (addr string, node faulty, stop func(), err
 	if err != nil {
 		return "", nil, nil, err
 	}
-	return s.Addr(), served{s}, s.Close, nil
+	return s.Addr(), serverNode{s}, s.Close, nil
 }
 
 func startListening() (addr string, node faulty, stop func(), err error) {
