@@ -37,6 +37,40 @@ RACE := -vet=off -race -gcflags='github.com/yuin/gopher-lua/...=-race=false'
 # Required: a test that needs Redis or promtool fails without it, instead of skipping.
 WITH_TOOLS := LOCKKIT_REDIS=required LOCKKIT_PROMTOOL=required
 
+# Installs the packages of $$missing with apt-get, or ends with what to do instead: $$elsewhere is for where there is no
+# apt-get. Servers that the packages start are stopped: the tests start their own. Carries on without a service manager.
+define install-missing
+if [ -n "$$missing" ]; then
+	if ! command -v apt-get >/dev/null; then
+		echo "not on this machine:$$missing, and there is no apt-get to install it with." >&2
+		echo "$$elsewhere, then run make again." >&2
+		exit 1
+	fi
+	install="apt-get install -y --no-install-recommends$$missing"
+	as_root=
+	if [ "$$(id -u)" -ne 0 ]; then
+		if ! command -v sudo >/dev/null; then
+			echo "not on this machine:$$missing; installing needs root, but there is no sudo." >&2
+			echo "As root, run: apt-get update && $$install" >&2
+			echo "Then run make again." >&2
+			exit 1
+		fi
+		as_root=sudo
+	fi
+	echo "installing with apt-get:$$missing"
+	$$as_root apt-get update
+	$$as_root env DEBIAN_FRONTEND=noninteractive $$install
+	for server in redis-server prometheus etcd postgresql; do
+		[[ "$$missing" == *"$$server"* ]] || continue
+		if [ -d /run/systemd/system ]; then
+			$$as_root systemctl disable --now "$$server" || true
+		elif command -v service >/dev/null; then
+			$$as_root service "$$server" stop >/dev/null 2>&1 || true
+		fi
+	done
+fi
+endef
+
 define check-format
 echo "==> gofmt"
 unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l .)
@@ -90,52 +124,21 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim soak fuzz dashboards chaos-cron ## for nights: many seeds, many repetitions, every fuzz target, every panel, chaos
+campaign: sim soak fuzz dashboards chaos-cron choose ## for nights: many seeds, many repetitions, every fuzz target, every panel, chaos, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
 tools: ## check that redis-server, promtool and a C compiler are there; install them with apt-get when not
 	@echo "==> tools: looking for redis-server, promtool and a C compiler, which the race detector needs"
 	missing=
-	command -v redis-server >/dev/null || missing="$$missing redis-server"
-	command -v promtool >/dev/null || missing="$$missing prometheus"
-	command -v "$$(go env CC)" >/dev/null || missing="$$missing gcc libc6-dev"
-	if [ -z "$$missing" ]; then
-		redis-server --version
-		exit 0
-	fi
-	if ! command -v apt-get >/dev/null; then
-		echo "not on PATH:$$missing, and there is no apt-get to install it with." >&2
-		echo "Install Redis (macOS: brew install redis; Fedora: dnf install redis; or" >&2
-		echo "https://redis.io/docs/latest/operate/oss_and_stack/install/), Prometheus (macOS: brew" >&2
-		echo "install prometheus; or https://prometheus.io/download/) and a C compiler," >&2
-		echo "check that \"redis-server --version\" and \"promtool --version\" work, then run make again." >&2
-		exit 1
-	fi
-	install="apt-get install -y --no-install-recommends$$missing"
-	as_root=
-	if [ "$$(id -u)" -ne 0 ]; then
-		if ! command -v sudo >/dev/null; then
-			echo "not on PATH:$$missing; installing needs root, but there is no sudo." >&2
-			echo "As root, run: apt-get update && $$install" >&2
-			echo "Then run make again." >&2
-			exit 1
-		fi
-		as_root=sudo
-	fi
-	echo "installing with apt-get:$$missing"
-	$$as_root apt-get update
-	$$as_root env DEBIAN_FRONTEND=noninteractive $$install
-	# The tests start servers of their own. The packages may have started some
-	# too; stop them, and carry on where there is no service manager.
-	for server in redis-server prometheus; do
-		[[ "$$missing" == *"$$server"* ]] || continue
-		if [ -d /run/systemd/system ]; then
-			$$as_root systemctl disable --now "$$server" || true
-		elif command -v service >/dev/null; then
-			$$as_root service "$$server" stop >/dev/null 2>&1 || true
-		fi
-	done
+	command -v redis-server >/dev/null || missing+=" redis-server"
+	command -v promtool >/dev/null || missing+=" prometheus"
+	command -v "$$(go env CC)" >/dev/null || missing+=" gcc libc6-dev"
+	elsewhere="Install Redis (macOS: brew install redis; Fedora: dnf install redis; or
+	https://redis.io/docs/latest/operate/oss_and_stack/install/), Prometheus (macOS: brew
+	install prometheus; or https://prometheus.io/download/) and a C compiler,
+	check that \"redis-server --version\" and \"promtool --version\" work"
+	$(install-missing)
 	redis-server --version
 
 .PHONY: vet
@@ -261,6 +264,20 @@ bench-queue: tools ## queuelock beside asynq alone, into docs/benchmarks/queue.m
 	@echo "==> bench-queue: queuelock beside asynq alone, on servers of its own; writes docs/benchmarks/queue.md"
 	cd bench && go run . -queue -docs ../docs
 
+.PHONY: choose
+choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into docs/choose.md; installs what it needs
+	@missing=
+	command -v etcd >/dev/null || missing+=" etcd-server"
+	command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=" postgresql"
+	elsewhere="Install etcd (https://etcd.io/docs/latest/install/) and PostgreSQL (https://www.postgresql.org/download/),
+	with etcd, initdb and postgres on PATH"
+	$(install-missing)
+	echo "==> choose: the same work under lockkit, etcd and PostgreSQL; writes docs/choose.md"
+	cd examples/drivers
+	export LOCKKIT_REDIS=required LOCKKIT_ETCD=required LOCKKIT_POSTGRES=required
+	go test ./choose -count=1
+	go run ./choose -docs ../../docs
+
 .PHONY: microbench
 microbench: tools ## the benchmarks of core, queuelock and httplock
 	@echo "==> microbench: the benchmarks of core, queuelock and httplock"
@@ -306,12 +323,16 @@ demo-queue: ## run the queue example: asynq tasks; workers that are killed, a ho
 	@go run ./examples/queue
 
 .PHONY: demo-fencedsql
-demo-fencedsql: ## run the example of fencing tokens in SQL; a module of its own, which builds a database
-	@cd examples/fencedsql && go run .
+demo-fencedsql: ## run the example of fencing tokens in SQL, which builds a database
+	@cd examples/drivers && go run ./fencedsql
 
 .PHONY: demo-routers
-demo-routers: ## httplock on chi and echo; a module of its own
-	@cd examples/routers && go run .
+demo-routers: ## httplock on chi and echo
+	@cd examples/drivers && go run ./routers
+
+.PHONY: demo-choose
+demo-choose: ## the same work under lockkit, etcd and PostgreSQL, as far as they are installed; holders that are paused
+	@cd examples/drivers && go run ./choose
 
 .PHONY: demo-otel
 demo-otel: ## run the otel example for half a minute
@@ -321,12 +342,13 @@ demo-otel: ## run the otel example for half a minute
 demos: tools ## run every example, as short as it can be; each fails if what it shows does not hold
 	@log=$$(mktemp)
 	trap 'rm -f "$$log"' EXIT
-	for main in examples/*/main.go; do # what is in examples/minimal has its tests
+	for main in examples/*/main.go examples/drivers/*/main.go; do # what is in examples/minimal has its tests
 		example=$${main%main.go}
 		flags=
 		case "$$example" in
 		examples/queue/) flags="-tasks 60 -kills 2" ;;
 		examples/otel/) flags="-addr 127.0.0.1:0 -for 5s" ;;
+		examples/drivers/choose/) flags="-short" ;;
 		esac
 		echo "==> demos: $$example $$flags"
 		if ! (cd "$$example" && go run . $$flags) >"$$log" 2>&1; then
@@ -334,6 +356,7 @@ demos: tools ## run every example, as short as it can be; each fails if what it 
 			echo "$$example failed" >&2
 			exit 1
 		fi
+		grep '^SKIPPED' "$$log" || true
 	done
 
 .PHONY: models

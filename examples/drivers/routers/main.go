@@ -1,6 +1,6 @@
 // Routers shows httplock on chi and echo: orders that one request at a time changes, and payments that are made once.
 //
-//	cd examples/routers && go run .
+//	make demo-routers
 //
 // The exit status is 0 if, on both, a request that came while another was at work was told so, and a payment that was
 // asked for twice was made once.
