@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
 )
@@ -108,6 +109,6 @@ func Play(name string, role func(dismissed <-chan struct{}) error) {
 // to end.
 func PlayTold(name string, role func(orders io.Reader) error) {
 	logging.Disable()
-	signal.Ignore(os.Interrupt) // Ctrl-C reaches all processes of a terminal; the demo says when to end
+	signal.Ignore(os.Interrupt, syscall.SIGTERM) // these reach all processes of a terminal; the demo says when to end
 	exit(name, role(os.Stdin))
 }
