@@ -20,6 +20,7 @@ import (
 type control struct {
 	p       *playground
 	port    string
+	slowest time.Duration // that a reader of events may take; one that takes longer is dropped
 	readers atomic.Int32
 }
 
@@ -29,7 +30,11 @@ const mostReaders = 16
 // handler serves under a port of a loopback address.
 func (p *playground) handler(addr net.Addr) http.Handler {
 	_, port, _ := net.SplitHostPort(addr.String())
-	c := &control{p: p, port: port}
+	c := &control{p: p, port: port, slowest: 5 * time.Second}
+	return c.handler()
+}
+
+func (c *control) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /do", c.do)
 	mux.HandleFunc("GET /events", c.events)
@@ -144,7 +149,7 @@ func (c *control) history(w http.ResponseWriter, r *http.Request) {
 // backlog is how many events somebody who begins to follow is told of the past.
 const backlog = 3000
 
-// events sends the state and what happens, as it comes. Who does not read for as long as slowest is dropped; nothing is
+// events sends the state and what happens, as it comes. Who does not read for too long is dropped; nothing is
 // buffered for him.
 func (c *control) events(w http.ResponseWriter, r *http.Request) {
 	if c.readers.Add(1) > mostReaders {
@@ -154,7 +159,7 @@ func (c *control) events(w http.ResponseWriter, r *http.Request) {
 	}
 	defer c.readers.Add(-1)
 	w.Header().Set("Content-Type", "text/event-stream")
-	s := &stream{w: w, control: http.NewResponseController(w)}
+	s := &stream{w: w, control: http.NewResponseController(w), slowest: c.slowest}
 	n, states := max(0, c.p.board.end()-backlog), -1
 	for s.err == nil {
 		events, next, more := c.p.board.since(n)
@@ -188,19 +193,17 @@ func (c *control) pause(r *http.Request, more <-chan struct{}) bool {
 	return stage.Sleep(r.Context(), 50*time.Millisecond) == nil && c.p.ctx.Err() == nil
 }
 
-// slowest is how long a client may take to read.
-const slowest = 5 * time.Second
-
 // A stream is server-sent events.
 type stream struct {
 	w       io.Writer
 	control *http.ResponseController
+	slowest time.Duration
 	err     error // the first
 }
 
 func (s *stream) send(event string, data []byte) {
 	if s.err == nil {
-		s.err = s.control.SetWriteDeadline(time.Now().Add(slowest))
+		s.err = s.control.SetWriteDeadline(time.Now().Add(s.slowest))
 	}
 	if s.err == nil {
 		_, s.err = fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", event, data)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -46,7 +47,7 @@ func (r *replica) begins(ctx context.Context, op core.Op) (context.Context, func
 				r.renewed(key, op.Token)
 			}
 		}
-	case op.Kind == core.OpAcquire && !op.Try:
+	case op.Kind == core.OpAcquire && !op.Try && !strings.HasPrefix(key, "5:queue/"): // queuelock has a key for each task, besides its order
 		r.waits(key, 1)
 		return ctx, func(out core.Outcome) {
 			r.waits(key, -1)
