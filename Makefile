@@ -307,7 +307,11 @@ capacity: tools ## measure what locks, records and ticks take of each node
 	@$(WITH_TOOLS) go test ./core ./cronlock -run '^TestFootprint' -count=1 -v | grep -E '^ +[a-z_]+\.go|FAIL'
 
 .PHONY: demo
-demo: ## run the quickstart example
+demo: ## the playground: a page on which to watch locks work, and to break what they stand on
+	@go run ./examples/playground
+
+.PHONY: quickstart
+quickstart: ## three contenders, five nodes, one killed and one emptied, in the terminal
 	@go run ./examples/quickstart
 
 .PHONY: demo-cron
@@ -348,6 +352,7 @@ demos: tools ## run every example, as short as it can be; each fails if what it 
 		case "$$example" in
 		examples/queue/) flags="-tasks 60 -kills 2" ;;
 		examples/otel/) flags="-addr 127.0.0.1:0 -for 5s" ;;
+		examples/playground/) flags="-addr 127.0.0.1:0 -for 20s" ;;
 		examples/drivers/choose/) flags="-short" ;;
 		esac
 		echo "==> demos: $$example $$flags"

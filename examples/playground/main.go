@@ -66,7 +66,8 @@ func run(ctx context.Context, o options) (err error) {
 	go func() { served <- server.Serve(listener) }()
 	fmt.Printf("five nodes: %s; three replicas; %s\nopen http://%s\n", p.nodes.all.Kind, o.off, listener.Addr())
 
-	if o.length > 0 {
+	alone := o.length > 0
+	if alone {
 		err = p.playAlone(ctx, o)
 	} else {
 		fmt.Println("Ctrl-C ends it")
@@ -75,10 +76,16 @@ func run(ctx context.Context, o options) (err error) {
 		case err = <-served:
 		}
 	}
+	interrupted := ctx.Err() != nil
+	if interrupted {
+		err = nil
+	}
 	err = errors.Join(err, p.close(), server.Close())
 	last := p.state() // all that was told is known now
 	fmt.Print(last.report())
-	if o.length > 0 {
+	if alone && interrupted {
+		err = errors.Join(err, errors.New("interrupted before its time was over"))
+	} else if alone {
 		err = errors.Join(err, last.check())
 	}
 	return err
