@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -40,6 +41,7 @@ func main() {
 	if o.length == 0 && !isTerminal(os.Stdout) {
 		o.length = time.Minute
 	}
+	debug.SetMemoryLimit(100 << 20) // embedded nodes make much garbage; it is swept before it is that much
 	stage.Run("playground", func(ctx context.Context) error { return run(ctx, o) })
 }
 

@@ -73,6 +73,7 @@ func (p *playground) start() (err error) {
 	}
 	p.load = startLoad(p)
 	p.work.Go(p.look)
+	p.work.Go(p.sweep)
 	return nil
 }
 

@@ -53,7 +53,7 @@ func (r *replica) startCron(context.Context) error {
 		return err
 	}
 	_, err = cron.Add("report", gocron.CronJob("* * * * * *", true), r.writeReport,
-		cronlock.WithKey("report"), cronlock.WithMisfireGrace(misfireGrace),
+		cronlock.WithKey("report"), cronlock.WithMisfireGrace(misfireGrace), cronlock.WithRetention(retention),
 		cronlock.WithGocron(gocron.WithEventListeners(gocron.AfterLockError(r.notRun))))
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (r *replica) startQueue(context.Context) error {
 		var c charge
 		err := json.Unmarshal(t.Payload(), &c)
 		return "order " + c.Order, err
-	}))
+	}), queuelock.WithRetention(retention))
 	if err != nil {
 		return err
 	}

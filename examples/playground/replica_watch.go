@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -47,16 +46,20 @@ func (r *replica) begins(ctx context.Context, op core.Op) (context.Context, func
 				r.renewed(key, op.Token)
 			}
 		}
-	case op.Kind == core.OpAcquire && !op.Try && !strings.HasPrefix(key, "5:queue/"): // queuelock has a key for each task, besides its order
+	case op.Kind == core.OpAcquire && !op.Try && !composed(key):
 		r.waits(key, 1)
 		return ctx, func(out core.Outcome) {
 			r.waits(key, -1)
 			r.waited(key, time.Since(began), out)
 		}
-	default: // who only tries, does so at each tick, and for tasks that may be done
+	default: // who only tries, does so at each tick
 		return ctx, nil
 	}
 }
+
+// composed reports whether a key was made by core.Key: the adapters have some of their own, for ticks and tasks. Those that
+// are shown are words.
+func composed(key string) bool { return key != "" && key[0] >= '0' && key[0] <= '9' }
 
 // waited tells of a wait that is over, but not of those that ended with their caller.
 func (r *replica) waited(key string, took time.Duration, out core.Outcome) {
