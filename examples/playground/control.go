@@ -47,7 +47,7 @@ func (c *control) handler() http.Handler {
 func (c *control) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range map[string]string{
-			"Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'",
+			"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", // the page sets its own
 			"X-Content-Type-Options":  "nosniff",
 			"Referrer-Policy":         "no-referrer",
 			"Cache-Control":           "no-store",

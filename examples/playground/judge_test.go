@@ -170,3 +170,24 @@ func TestRecentForgets(t *testing.T) {
 		t.Errorf("9: %v, 10: %v, %d values, %d in order", old, kept, len(r.values), len(r.order))
 	}
 }
+
+// What is judged is what all have told up to: those that are paused, or dead, tell no more.
+func TestSettled(t *testing.T) {
+	long := time.Now().Add(-time.Hour)
+	p := &playground{replicas: map[string]*process{"a": {is: up, heard: 100}, "b": {is: up, heard: 50}, "c": {is: paused, since: long, heard: 10}}}
+	if got := p.settled(); got != 50 {
+		t.Errorf("a and b are up: %v", got)
+	}
+	p.replicas["c"].since = time.Now() // what it has told may still be under way
+	if got := p.settled(); got != 10 {
+		t.Errorf("c was just paused: %v", got)
+	}
+	p.replicas["b"].is, p.replicas["c"].since = down, long
+	if got := p.settled(); got != 100 {
+		t.Errorf("a is up: %v", got)
+	}
+	p.replicas["a"].is = down
+	if got := p.settled(); got < millis(long) {
+		t.Errorf("none is up: %v", got)
+	}
+}

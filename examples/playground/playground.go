@@ -104,9 +104,11 @@ func (p *playground) dismissReplicas() error {
 // close ends everything, also what was started in part.
 func (p *playground) close() error {
 	p.end()
+	func() {
+		p.doing.Lock() // a command under way comes to its end, and no other begins
+		defer p.doing.Unlock()
+	}()
 	p.work.Wait()
-	p.doing.Lock() // a command under way comes to its end first
-	defer p.doing.Unlock()
 	if p.load != nil {
 		p.load.wait()
 	}
