@@ -71,7 +71,7 @@ export class Painter {
     this.#context.setTransform(sharp, 0, 0, sharp, 0, 0);
   }
 
-  #axis({ from, to }, { x, height, width, gutter }) {
+  #axis({ from, to, at: now }, { x, height, width, gutter }) {
     const c = this.#context, colors = this.#colors;
     const every = 1000 * ([1, 2, 5, 10, 20].find(s => (width - gutter) / ((to - from) / 1000 / s) > 70) ?? 30);
     c.font = font(11);
@@ -82,14 +82,16 @@ export class Painter {
       c.fillStyle = colors.muted;
       c.fillText(timeOf(at), x(at) + 3, 12);
     }
+    c.fillStyle = colors.edge;
+    c.fillRect(x(now), axisHeight, 1, height);
   }
 
   // faults are bars above the lanes, in as many rows as they need, and lines across.
-  #faults({ faults, from, to }, { x, height }) {
+  #faults({ faults, from, at }, { x, height }) {
     const c = this.#context, colors = this.#colors, free = [];
     c.font = font(11, '600');
     for (const fault of faults) {
-      const left = Math.max(x(fault.at), x(from)), right = Math.max(x(fault.end || to), left + 3);
+      const left = Math.max(x(fault.at), x(from)), right = Math.max(x(fault.end || at), left + 3);
       c.fillStyle = colors.warn;
       c.globalAlpha = .5;
       if (fault.at >= from) c.fillRect(left, axisHeight, 1, height);
@@ -104,10 +106,10 @@ export class Painter {
     }
   }
 
-  #bar(lease, { x, y }, i, { from, to }) {
+  #bar(lease, { x, y }, i, { from, at }) {
     const c = this.#context, colors = this.#colors;
-    const left = x(Math.max(lease.at, from - 1000)), end = endOf(lease, to), right = Math.max(x(end), left + 1.5), top = y(i, lease.replica);
-    if (!lease.end && lease.until > to) { // what it may be trusted for, if it is not renewed
+    const left = x(Math.max(lease.at, from - 1000)), right = Math.max(x(endOf(lease, at)), left + 1.5), top = y(i, lease.replica);
+    if (!lease.end && lease.until > at) { // what it may be trusted for, if it is not renewed
       c.strokeStyle = colors.edge;
       c.setLineDash([3, 3]);
       c.strokeRect(left + .5, top + .5, x(lease.until) - left, barHeight - 1);
@@ -115,7 +117,7 @@ export class Painter {
     }
     c.fillStyle = colors[lease.replica] ?? colors.edge;
     c.fillRect(left, top, right - left, barHeight);
-    if (isLost(lease, to)) this.#lost(left, right, top);
+    if (isLost(lease, at)) this.#lost(left, right, top);
     this.#label(lease, Math.max(left, x(from)), right, top);
   }
 
@@ -180,7 +182,7 @@ export class Painter {
     const p = this.#place(scene), i = Math.floor((py - p.top) / p.lane);
     return scene.lanes[i]?.leases.findLast(lease => {
       const top = p.y(i, lease.replica);
-      return px >= p.x(lease.at) - 2 && px <= p.x(endOf(lease, scene.to)) + 2 && py >= top - 1 && py <= top + barHeight + 1;
+      return px >= p.x(lease.at) - 2 && px <= p.x(endOf(lease, scene.at)) + 2 && py >= top - 1 && py <= top + barHeight + 1;
     });
   }
 }

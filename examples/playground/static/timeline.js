@@ -7,12 +7,13 @@ import { Painter } from './paint.js';
 const lag = 400; // ms: what is newer may not have been heard of
 const keep = 130_000; // ms that can be looked at
 const frame = 60; // ms between two pictures
+const ahead = 1 / 10; // of the width: how long leases may be trusted yet
 
 export class Timeline {
   leases = new Leases();
   faults = new Faults();
   #span;
-  #paused = 0; // the right edge, if it is paused
+  #paused = 0; // the instant that is shown as now, if it is paused
   #ahead; // of this browser's clock, the playground's
   #painted = -Infinity;
   #tidied = 0;
@@ -82,26 +83,26 @@ export class Timeline {
   }
 
   #paint() {
-    const now = this.#now, to = this.#paused || now, from = to - this.#span;
+    const now = this.#now, at = this.#paused || now, to = at + this.#span * ahead, from = to - this.#span;
     if (now - this.#tidied > 1000) {
       this.#tidied = now;
       this.leases.forget(now - keep);
       this.faults.forget(now - keep);
     }
-    const { lanes, more } = this.leases.within(from, to);
-    for (const lane of lanes) lane.overlaps = overlaps(lane.leases, to).filter(o => o.to >= from);
-    this.#scene = { from, to, now, lanes, faults: this.faults.within(from, to), paused: this.#paused > 0 };
+    const { lanes, more } = this.leases.within(from, at);
+    for (const lane of lanes) lane.overlaps = overlaps(lane.leases, at).filter(o => o.to >= from);
+    this.#scene = { from, to, at, lanes, faults: this.faults.within(from, at), paused: this.#paused > 0 };
     this.#painter.paint(this.#scene);
     this.#tell(more);
   }
 
   // tell says in words, and to tests, what is to be seen.
   #tell(more) {
-    const { lanes, faults, to } = this.#scene;
+    const { lanes, faults, at } = this.#scene;
     let held = 0, lost = 0, both = 0;
     for (const lane of lanes) {
       held += lane.leases.length;
-      lost += lane.leases.filter(lease => isLost(lease, to)).length;
+      lost += lane.leases.filter(lease => isLost(lease, at)).length;
       both += lane.overlaps.length;
     }
     const seen = $('seen');
@@ -117,8 +118,8 @@ export class Timeline {
     const lease = this.#scene && this.#painter.leaseAt(this.#scene, event.clientX - box.left, event.clientY - box.top);
     tip.hidden = !lease;
     if (!lease) return;
-    const over = isLost(lease, this.#scene.to) ? ` Lost: ${lease.lost || 'it ran out'}.` : lease.end ? '' : ' Still held.';
-    setText(tip, `${lease.key}: replica ${lease.replica}, token ${lease.token}, from ${timeOf(lease.at)} for ${Math.round(endOf(lease, this.#scene.to) - lease.at)} ms.${over}`);
+    const over = isLost(lease, this.#scene.at) ? ` Lost: ${lease.lost || 'it ran out'}.` : lease.end ? '' : ' Still held.';
+    setText(tip, `${lease.key}: replica ${lease.replica}, token ${lease.token}, from ${timeOf(lease.at)} for ${Math.round(endOf(lease, this.#scene.at) - lease.at)} ms.${over}`);
     const left = Math.min(event.clientX - box.left + 12, box.width - tip.offsetWidth);
     tip.style.transform = `translate(${Math.max(0, left)}px, ${event.clientY - box.top + 16}px)`;
   }
