@@ -102,9 +102,9 @@ func keyboard(t *testing.T, b *tab) {
 	})()`); len(twice) > 0 {
 		t.Errorf("two buttons of one name: %q", twice)
 	}
-	b.run(`document.activeElement.blur(); window.scrollTo(0, 0)`)
 	n := value[int](b, all+".length")
-	for i := range n {
+	b.run(all + `[0].focus()`)
+	for i := 1; i < n; i++ {
 		b.do(chromedp.KeyEvent(kb.Tab))
 		got := value[string](b, `(() => {
 			const all = `+all+`, on = document.activeElement, style = getComputedStyle(on);

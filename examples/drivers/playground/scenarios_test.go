@@ -25,8 +25,8 @@ func TestChaos(t *testing.T) {
 // stays green.
 func TestProtections(t *testing.T) {
 	for _, c := range []struct{ scenario, protection, violation, safe string }{
-		{"guard", "#guard", `/two holders|held|holds/i`, "b is refused"},
-		{"fence", "#fencing", `/lost|stale/`, "its write is refused"},
+		{"guard", "#guard", `/overlapping leases: key "guarded"/`, "b is refused"},
+		{"fence", "#fencing", `/key "fenced": write with token .* accepted/`, "its write is refused"},
 	} {
 		t.Run(c.scenario, func(t *testing.T) {
 			needBrowser(t)
@@ -34,6 +34,7 @@ func TestProtections(t *testing.T) {
 			p := started(t, "127.0.0.1:0")
 			b := newTab(t, 1280, 900, "light")
 			b.open(p)
+			b.show("60")
 			b.press("[data-name=" + c.scenario + "]")
 			b.await(logged(c.safe) + " || " + red)
 			b.await(green)
