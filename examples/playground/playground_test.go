@@ -220,14 +220,6 @@ func loadButtons(t *testing.T, p *playground) {
 		c := s.Counters
 		return c.Updates >= before.Updates+20 && c.Completed >= before.Completed+10 && c.LostWithout > 0 && c.LostWith == 0
 	})
-	for _, n := range []int{0, -1, mostBurst + 1} {
-		if err := p.do(Command{Do: "burst_http", N: n}); !errors.Is(err, errMalformed) {
-			t.Errorf("a burst of %d: %v", n, err)
-		}
-	}
-	mustDo(t, p, Command{Do: "burst_tasks", N: mostBurst})
-	mustRefuse(t, p, Command{Do: "burst_tasks", N: mostBurst})
-
 	off, on := true, false
 	mustDo(t, p, Command{Do: "unsafe", Fencing: &off})
 	mustRefuse(t, p, Command{Do: "unsafe", Fencing: &off})
@@ -235,6 +227,24 @@ func loadButtons(t *testing.T, p *playground) {
 		t.Errorf("%+v", s.Unsafe)
 	}
 	mustDo(t, p, Command{Do: "unsafe", Fencing: &on})
+}
+
+// Bursts are bounded, and so is what waits to be sent.
+func TestBursts(t *testing.T) {
+	p := idle(t)
+	p.load = &load{p: p, requests: make(chan string, 2*mostBurst), tasks: make(chan struct{}, mostBurst)} // without clients
+	for _, do := range []string{"burst_http", "burst_tasks"} {
+		for _, n := range []int{0, -1, mostBurst + 1} {
+			if err := p.do(Command{Do: do, N: n}); !errors.Is(err, errMalformed) {
+				t.Errorf("%s of %d: %v", do, n, err)
+			}
+		}
+		mustDo(t, p, Command{Do: do, N: mostBurst - 100})
+		mustRefuse(t, p, Command{Do: do, N: mostBurst - 100})
+	}
+	if len(p.load.requests) != 2*(mostBurst-100) || len(p.load.tasks) != mostBurst-100 {
+		t.Errorf("%d requests and %d tasks wait", len(p.load.requests), len(p.load.tasks))
+	}
 }
 
 // What guard and fencing are for: with them nothing happens, and without them the verdict is red.
