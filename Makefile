@@ -98,7 +98,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
-test: tools vet unit sweeps sim-short demos ## everything a change must pass; installs what it needs with apt-get
+test: tools vet unit playground-test sweeps sim-short demos ## everything a change must pass; installs what it needs with apt-get
 	@echo "==> all stages passed"
 
 .PHONY: check
@@ -164,8 +164,29 @@ unit: tools ## all tests with the race detector, on real Redis
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m ./...
 	for module in $(NESTED); do
 		echo "==> unit: the tests of $$module"
-		(cd "$$module" && $(WITH_TOOLS) go test -vet=off -shuffle=on -timeout 5m ./...)
+		(cd "$$module" && $(WITH_TOOLS) LOCKKIT_CHROMIUM=no go test -vet=off -shuffle=on -timeout 5m ./...)
 	done
+
+# Looks for a browser by the names that the tests of the page try.
+define need-chromium
+missing=
+command -v chromium chromium-browser google-chrome >/dev/null || missing=" chromium"
+elsewhere="Install Chromium (macOS: brew install --cask chromium; or https://www.chromium.org/getting-involved/download-chromium/)
+as chromium, or google-chrome"
+$(install-missing)
+endef
+
+.PHONY: playground-test
+playground-test: tools ## the playground's page in a headless Chromium, against the playground; installs Chromium
+	@$(need-chromium)
+	echo "==> playground-test: the playground's page in a browser"
+	cd examples/drivers && $(WITH_TOOLS) LOCKKIT_CHROMIUM=required go test -vet=off ./playground -count=1 -parallel 4 -timeout 10m
+
+.PHONY: screenshots
+screenshots: tools ## the playground's page on a desktop and on a phone, light and dark, into docs/img
+	@$(need-chromium)
+	echo "==> screenshots: the playground's page; writes docs/img"
+	cd examples/drivers && $(WITH_TOOLS) LOCKKIT_CHROMIUM=required LOCKKIT_SCREENSHOTS="$(CURDIR)/docs/img" go test -vet=off ./playground -run '^TestScreenshots$$' -count=1 -timeout 10m
 
 .PHONY: sweeps
 sweeps: tools ## the tests of a great many cases, which `unit` leaves out, without the race detector
