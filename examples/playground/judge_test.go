@@ -150,12 +150,12 @@ func TestTally(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tally := tally{forgotten: func(time.Time) int { return c.forgotten }}
-			wrong := ""
+			var wrong strings.Builder
 			for _, e := range c.events {
-				wrong += tally.see(e)
+				wrong.WriteString(tally.see(e))
 			}
-			if tally.Counters != c.want || (wrong == "") != (c.wrong == "") || !strings.Contains(wrong, c.wrong) {
-				t.Errorf("%+v, %q; want %+v, %q", tally.Counters, wrong, c.want, c.wrong)
+			if tally.Counters != c.want || (wrong.String() == "") != (c.wrong == "") || !strings.Contains(wrong.String(), c.wrong) {
+				t.Errorf("%+v, %q; want %+v, %q", tally.Counters, wrong.String(), c.want, c.wrong)
 			}
 		})
 	}

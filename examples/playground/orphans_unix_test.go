@@ -67,7 +67,9 @@ func TestNothingIsLeft(t *testing.T) {
 			res.Body.Close()
 			end(t, cmd)
 			err = testutil.Receive(t, ended)
-			t.Log(err, &stderr)
+			if name == "Ctrl-C" && strings.Contains(stderr.String(), "did not shut down") {
+				t.Errorf("a paused replica is not resumed: %v, %s", err, &stderr)
+			}
 			testutil.Await(t, "all processes have ended", func() bool { return len(marked(mark)) == 0 })
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/examples/internal/stage"
@@ -119,10 +120,8 @@ func (p *playground) inState(name string, states ...string) (*process, error) {
 	if x == nil {
 		return nil, errMalformed
 	}
-	for _, s := range states {
-		if x.is == s {
-			return x, nil
-		}
+	if slices.Contains(states, x.is) {
+		return x, nil
 	}
 	return nil, refusal(fmt.Sprintf("replica %s is %s", name, x.is))
 }
@@ -173,7 +172,7 @@ func (p *playground) dismiss(name string) error {
 	select {
 	case <-x.Gone():
 		err = x.Wait()
-	case <-time.After(patience / 2):
+	case <-time.After(patience):
 		err = errors.Join(fmt.Errorf("replica %s did not shut down", name), x.Kill())
 	}
 	p.isOver(name, x, isLeft, "")

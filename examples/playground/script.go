@@ -82,7 +82,9 @@ func (p *playground) play(ctx context.Context, length time.Duration, chance *ran
 				return err
 			}
 		}
-		if err := ignoreRefusal(all[n].play(ctx)); err != nil {
+		if err := all[n].play(ctx); errors.Is(err, errTooSlow) {
+			p.scene("%s: %v", all[n].name, err)
+		} else if err := ignoreRefusal(err); err != nil {
 			return fmt.Errorf("%s: %w", all[n].name, err)
 		}
 	}
