@@ -31,48 +31,57 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			mark := fmt.Sprintf("%s=%s-%d", mainEnv, strings.ReplaceAll(name, " ", "-"), os.Getpid())
-			cmd := exec.Command(os.Args[0], "-for", "10m", "-addr", "127.0.0.1:0")
-			cmd.Env = append(os.Environ(), mark)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan error, 1)
-			lines := bufio.NewScanner(out)
-			url := ""
-			for url == "" && lines.Scan() {
-				url, _ = strings.CutPrefix(lines.Text(), "open ")
-				if url == lines.Text() {
-					url = ""
-				}
-			}
-			go func() {
-				for lines.Scan() { // to its end
-				}
-				ended <- cmd.Wait()
-			}()
+			p := startMarked(t, mark)
 			if n := len(marked(mark)); n < 4 {
-				t.Errorf("%d processes run, want 4 and redis-servers; %s", n, &stderr)
+				t.Errorf("%d processes run, want 4 and redis-servers", n)
 			}
-			res, err := http.Post(url+"/do", "application/json", strings.NewReader(`{"do":"pause","replica":"b"}`))
+			res, err := http.Post(p.url+"/do", "application/json", strings.NewReader(`{"do":"pause","replica":"b"}`))
 			if err != nil {
 				t.Fatal(err)
 			}
 			res.Body.Close()
-			end(t, cmd)
-			err = testutil.Receive(t, ended)
-			if name == "Ctrl-C" && strings.Contains(stderr.String(), "did not shut down") {
-				t.Errorf("a paused replica is not resumed: %v, %s", err, &stderr)
+			end(t, p.Cmd)
+			err = testutil.Receive(t, p.ended)
+			if name == "Ctrl-C" && strings.Contains(p.stderr.String(), "did not shut down") {
+				t.Errorf("a paused replica is not resumed: %v, %s", err, &p.stderr)
 			}
 			testutil.Await(t, "all processes have ended", func() bool { return len(marked(mark)) == 0 })
 		})
 	}
+}
+
+// A program is a playground in a process of its own.
+type program struct {
+	*exec.Cmd
+	url    string
+	stderr bytes.Buffer // to be read when it has ended
+	ended  chan error
+}
+
+// startMarked returns when it serves.
+func startMarked(t *testing.T, mark string) *program {
+	t.Helper()
+	p := &program{Cmd: exec.Command(os.Args[0], "-for", "10m", "-addr", "127.0.0.1:0"), ended: make(chan error, 1)}
+	p.Env = append(os.Environ(), mark)
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does
+	p.Stderr = &p.stderr
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for found := false; !found && lines.Scan(); {
+		p.url, found = strings.CutPrefix(lines.Text(), "open ")
+	}
+	go func() {
+		for lines.Scan() { // to its end
+		}
+		p.ended <- p.Wait()
+	}()
+	return p
 }
 
 // interrupt is Ctrl-C: all processes of the group get it.

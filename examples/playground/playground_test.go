@@ -299,3 +299,17 @@ func TestRun(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who may not write where redis-server has its files is told where that is.
+func TestNoDirectory(t *testing.T) {
+	if !testutil.ServerAvailable() {
+		t.Skip("embedded nodes need none")
+	}
+	t.Setenv("TMPDIR", t.TempDir()+"/missing")
+	if runtime.GOOS == "windows" {
+		t.Skip("it is another variable")
+	}
+	if _, err := newPlayground(t.Context(), Unsafe{}); err == nil || !strings.Contains(err.Error(), "set TMPDIR") {
+		t.Error(err)
+	}
+}
