@@ -68,6 +68,10 @@ func TestPage(t *testing.T) {
 			t.Errorf("%d events", n)
 		}
 	})
+	policy := value[string](b, `fetch('/').then(r => r.headers.get('Content-Security-Policy'))`)
+	if !strings.Contains(policy, "default-src 'self';") || strings.Contains(policy, "unsafe") {
+		t.Errorf("policy: %s", policy)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, url := range b.requests {
@@ -201,4 +205,12 @@ func TestReconnects(t *testing.T) {
 	b.await(`document.querySelector('#connection').dataset.state === 'live' && document.querySelector('#seen').dataset.leases > 5`)
 	b.setOffline(false)
 	b.await(green)
+
+	// A connection that hangs is given up. Of what is sent again nothing is shown twice: it would be two holders.
+	again.freeze()
+	b.await(`document.querySelector('#connection').dataset.state === 'lost'`)
+	again.thaw()
+	b.show("60")
+	b.await(`document.querySelector('#connection').dataset.state === 'live' && document.querySelector('#seen').dataset.leases > 20`)
+	b.await(green + ` && document.querySelector('#seen').dataset.overlaps === '0'`)
 }

@@ -28,3 +28,8 @@ func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	}
 	return screen, terminal
 }
+
+// freeze stops the playground's process until thaw: it answers nothing, and breaks no connection.
+func (p *program) freeze() { p.cmd.Process.Signal(unix.SIGSTOP) }
+
+func (p *program) thaw() { p.cmd.Process.Signal(unix.SIGCONT) }

@@ -12,3 +12,7 @@ func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	t.Skip("SKIPPED: it needs a terminal, and knows how to make one on Linux only")
 	return nil, nil
 }
+
+func (p *program) freeze() {}
+
+func (p *program) thaw() {}
