@@ -27,6 +27,11 @@ SHORT_SEEDS := 250
 # The oldest Redis that core.New accepts: on older servers `servers` expects it to refuse.
 MINIMUM_REDIS := 6.2.7
 
+GOVULNCHECK := v1.9.0
+# What `vuln` asks for vulnerabilities, such as file:///DIR (https://vuln.go.dev unless told), and whether it must answer.
+VULNDB ?=
+VULN ?=
+
 # The modules beside this one, but for tools, which has no code.
 NESTED := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod)))
 
@@ -124,7 +129,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim soak fuzz dashboards chaos-cron choose ## for nights: many seeds, many repetitions, every fuzz target, every panel, chaos, etcd and PostgreSQL
+campaign: sim soak unit newest vuln fuzz dashboards chaos-cron choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -152,11 +157,46 @@ vet: ## gofmt, and go vet of every module
 	done
 
 .PHONY: portable
-portable: ## go vet of what differs between systems, as macOS and Windows see it: it compiles all else for them
+portable: ## go vet of all code and tests, as macOS and Windows see them
 	@for os in darwin windows; do
-		echo "==> portable: go vet for $$os, where files are left out"
-		GOOS=$$os go vet $$(GOOS=$$os go list -f '{{if .IgnoredGoFiles}}{{.ImportPath}}{{end}}' ./...)
+		echo "==> portable: go vet for $$os"
+		GOOS=$$os go vet ./...
 	done
+
+.PHONY: newest
+newest: tools ## vet and all tests with the newest libraries, in a copy; go.mod has the lowest, with which all else runs
+	@copy=$$(mktemp -d)
+	trap 'rm -rf "$$copy"' EXIT
+	tar -cf - --exclude=./.git . | tar -xf - -C "$$copy"
+	cd "$$copy"
+	libraries() { go list -m -f '{{if not (or .Main .Indirect)}}{{.Path}} {{.Version}}{{end}}' all | sort; }
+	lowest=$$(libraries)
+	go get $$(sed 's/ .*/@latest/' <<< "$$lowest") 2>"$$copy/get.log" || { cat "$$copy/get.log" >&2; exit 1; }
+	go mod tidy
+	echo "==> newest: vet and all tests with these, instead of the lowest"
+	join <(echo "$$lowest") <(libraries) | awk '{ print "  " $$1, $$3, ($$2 == $$3 ? "" : "(lowest: " $$2 ")") }'
+	go vet ./...
+	$(WITH_TOOLS) GOGC=400 go test -vet=off -shuffle=on -timeout 15m ./...
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what the code calls, by govulncheck; skipped without the database, unless VULN=required
+	@bin=$$(mktemp -d)
+	trap 'rm -rf "$$bin"' EXIT
+	GOBIN="$$bin" go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
+	failed=
+	for module in . $(NESTED); do
+		echo "==> vuln: govulncheck in $$module"
+		if (cd "$$module" && "$$bin/govulncheck" $(if $(VULNDB),-db "$(VULNDB)") ./...) 2>"$$bin/errors"; then
+			continue
+		fi
+		cat "$$bin/errors" >&2
+		if [ "$(VULN)" != required ] && grep -q 'fetching vulnerabilities' "$$bin/errors"; then
+			echo "==> vuln: SKIPPED: the database of vulnerabilities cannot be reached; VULNDB=URL names another"
+			exit 0
+		fi
+		failed=yes
+	done
+	[ -z "$$failed" ]
 
 .PHONY: unit
 unit: tools ## all tests with the race detector, on real Redis
@@ -367,8 +407,7 @@ demo-otel: ## run the otel example for half a minute
 demos: tools ## run every example, as short as it can be; each fails if what it shows does not hold
 	@log=$$(mktemp)
 	trap 'rm -f "$$log"' EXIT
-	for main in examples/*/main.go examples/drivers/*/main.go; do # what is in examples/minimal has its tests
-		example=$${main%main.go}
+	for example in $(patsubst %main.go,%,$(filter-out examples/minimal/%,$(wildcard examples/*/main.go examples/*/*/main.go))); do # what is in examples/minimal has its tests
 		flags=
 		case "$$example" in
 		examples/queue/) flags="-tasks 60 -kills 2" ;;

@@ -39,6 +39,12 @@ func checkClients(clients []redis.UniversalClient) error {
 	return errors.Join(faults...)
 }
 
+// A sentinelClient is the client of a primary that Sentinels watch, which by itself does not say whom it asks.
+type sentinelClient struct {
+	*redis.Client
+	sentinels string
+}
+
 // isA reports whether a client is a T, or a struct that embeds one, however deep.
 func isA[T redis.UniversalClient](c redis.UniversalClient) bool {
 	_, ok := embedded(reflect.ValueOf(c), reflect.TypeFor[T]())

@@ -101,6 +101,7 @@ type ReplicationFacts struct {
 	MinToWrite int           // min-replicas-to-write; -1 = not known
 	MinMaxLag  time.Duration // min-replicas-max-lag
 	Recorded   bool          // it has a backlog: another replica starts no new history
+	BacklogTTL time.Duration // repl-backlog-ttl: so long after the last replica has left, a new history starts; 0 = never; -1 = not known
 }
 
 // RightsFacts are about what the client's user may do.

@@ -67,7 +67,7 @@ func examineNode(ctx context.Context, index int, client redis.UniversalClient, p
 // unknownNode is a server of which nothing is known.
 func unknownNode(index int, addr string) NodeDiagnosis {
 	return NodeDiagnosis{Node: index, Addr: addr, Uptime: -1, Guard: GuardFacts{Left: -1, Longest: -1}, Memory: MemoryFacts{Used: -1, Max: -1},
-		Replication: ReplicationFacts{Replicas: -1, Behind: -1, MinToWrite: -1, MinMaxLag: -1}, Cost: CostFacts{-1, -1, -1}}
+		Replication: ReplicationFacts{Replicas: -1, Behind: -1, MinToWrite: -1, MinMaxLag: -1, BacklogTTL: -1}, Cost: CostFacts{-1, -1, -1}}
 }
 
 // A clusterMaster is a server of a Redis Cluster, with the guard buckets whose keys it has.
@@ -168,9 +168,7 @@ func (x *examination) identify() error {
 	x.info = parseInfo(cmd.Val())
 	x.id = identityOf(x.info)
 	x.Mode, x.Role, x.Version, x.RunID = x.id.mode, x.id.role, x.id.version, x.id.runID
-	if s := number(x.info["uptime_in_seconds"]); s >= 0 {
-		x.Uptime = time.Duration(s) * time.Second
-	}
+	x.Uptime = seconds(x.info["uptime_in_seconds"])
 	x.Memory = MemoryFacts{number(x.info["used_memory"]), number(x.info["maxmemory"]), x.id.policy}
 	x.Persistence.AOF = map[string]string{"0": "no", "1": "yes"}[x.info["aof_enabled"]]
 	x.Replication.Replicas = int(number(x.info["connected_slaves"]))
@@ -192,6 +190,14 @@ func number(text string) int64 {
 		return -1
 	}
 	return n
+}
+
+// seconds reads a number of seconds, -1 where there is none.
+func seconds(text string) time.Duration {
+	if s := number(text); s >= 0 {
+		return time.Duration(s) * time.Second
+	}
+	return -1
 }
 
 // lookAtClock asks for the time, and for how long that takes.
@@ -234,14 +240,14 @@ func (x *examination) configuration() {
 		least, _ := get("min-replicas-to-write")
 		x.Replication.MinToWrite = int(number(least))
 		lag, _ := get("min-replicas-max-lag")
-		if s := number(lag); s >= 0 {
-			x.Replication.MinMaxLag = time.Duration(s) * time.Second
-		}
+		x.Replication.MinMaxLag = seconds(lag)
+		backlog, _ := get("repl-backlog-ttl")
+		x.Replication.BacklogTTL = seconds(backlog)
 	}
 	whoami := redis.NewStringCmd(x.ctx, "acl", "whoami")
 	if x.ask(whoami) == nil {
 		x.Rights.User = whoami.Val()
-	} else if c, ok := x.client.(*redis.Client); ok {
+	} else if c, ok := x.client.(interface{ Options() *redis.Options }); ok {
 		x.Rights.User = c.Options().Username
 	}
 }

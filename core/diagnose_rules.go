@@ -34,6 +34,7 @@ var rules = []rule{
 	{SeverityRisk, CodeReplicaLag, shortReplicaLag},
 	{SeverityRisk, CodeMinReplicas, servesWithoutReplicas},
 	{SeverityWarning, CodeReplicaBehind, replicaBehind},
+	{SeverityNote, CodeLastReplica, lastReplica},
 	{SeverityWarning, CodeMemory, nearlyFull},
 	{SeverityNote, CodeEvicting, wouldEvict},
 	{SeverityWarning, CodeSlow, slow},

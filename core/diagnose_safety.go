@@ -33,7 +33,7 @@ func historyChanged(_ *diagnosis, n *NodeDiagnosis) (what, mend string) {
 		return "", ""
 	}
 	what = "its guard record is of another replication history: it was restarted, or promoted, and may have forgotten locks"
-	if n.Replication.Replicas > 0 {
+	if n.Replication.Replicas > 0 || n.Replication.Recorded {
 		what = "its guard record is of another replication history: its first replica was attached (as redis-cli --rdb does, too), or it was promoted or restarted"
 	}
 	return what, fmt.Sprintf("nothing, it votes by itself %s after it is next asked; restart, attach or back up one node at a time", inRound(n.Guard.Left))
@@ -158,6 +158,23 @@ func replicaBehind(_ *diagnosis, n *NodeDiagnosis) (what, mend string) {
 	return fmt.Sprintf("has not heard of a replica for %v: what is promoted then has forgotten what came since", n.Replication.Behind), "look at the replica and at the network between them"
 }
 
+// lastReplica tells what is yet to come of a replica that has left.
+func lastReplica(d *diagnosis, n *NodeDiagnosis) (what, mend string) {
+	r := n.Replication
+	if !d.p.guarded || r.Replicas != 0 || !r.Recorded || r.BacklogTTL == 0 {
+		return "", ""
+	}
+	when := "repl-backlog-ttl"
+	if r.BacklogTTL > 0 {
+		when = r.BacklogTTL.String()
+	}
+	return fmt.Sprintf("had a replica, or a backup by redis-cli --rdb: %s after the last of them a new replication history starts, and then it does not vote for %v", when, d.outage()),
+		"set repl-backlog-ttl 0, by which the history stays, and so do later replicas and backups change nothing"
+}
+
+// outage is for how long a node does not vote that begins a new history.
+func (d *diagnosis) outage() time.Duration { return max(d.longest(), d.p.maxTTL) + d.p.lag }
+
 // firstReplica tells, once, what no setting shows.
 func firstReplica(d *diagnosis) (what, mend string) {
 	if !d.p.guarded || !slices.ContainsFunc(d.Nodes, func(n NodeDiagnosis) bool {
@@ -165,6 +182,6 @@ func firstReplica(d *diagnosis) (what, mend string) {
 	}) {
 		return "", ""
 	}
-	return fmt.Sprintf("the first replica that is attached to a node, be it redis-cli --rdb for a backup, starts a new replication history, and then the node does not vote for %v", max(d.longest(), d.p.maxTTL)+d.p.lag),
-		"attach replicas, and take backups, one node after the other"
+	return fmt.Sprintf("the first replica that is attached to a node, be it redis-cli --rdb for a backup, starts a new replication history, and then the node does not vote for %v", d.outage()),
+		"attach replicas, and take backups, one node after the other; a copy of the file that BGSAVE writes changes nothing"
 }

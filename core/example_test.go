@@ -2,9 +2,12 @@ package core_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +16,25 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
+
+// A node may be a primary that Sentinels watch; this one is spoken to in TLS, with certificates of a CA of one's own.
+func ExampleWithTLS() {
+	pem, err := os.ReadFile("/etc/redis/ca.pem")
+	if err != nil {
+		log.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		log.Fatal("no certificate in the file of the CA")
+	}
+	locker, err := core.Open([]string{"rediss-sentinel://sentinel-a:26379?addr=sentinel-b:26379&addr=sentinel-c:26379&master_name=mymaster"},
+		core.WithTLS(&tls.Config{RootCAs: pool}),
+		core.WithRestartGuard(true), core.WithReplicaLag(11*time.Second)) // since it has replicas
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(context.Background())
+}
 
 // The nodes of a program are Redis servers of its own. Provision belongs into the script that sets them up,
 // not into the program.

@@ -49,6 +49,7 @@ const (
 	CodeMinReplicas     FindingCode = "min_replicas"      // replicas, and a primary that serves without them
 	CodeReplicaBehind   FindingCode = "replica_behind"    // a replica that does not keep up
 	CodeFirstReplica    FindingCode = "first_replica"     // what the first replica of a node starts
+	CodeLastReplica     FindingCode = "last_replica"      // what its leaving starts, later
 	CodeMemory          FindingCode = "memory"            // nearly full
 	CodeSlow            FindingCode = "slow"              // requests take much of the node timeout
 	CodeSameHost        FindingCode = "same_host"         // nodes that fail together

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -51,10 +52,11 @@ var lastingReplies = []struct {
 		"give the client the server's user and password"},
 	{[]string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
 		"give the client a database that the server has"},
-	{[]string{"MOVED"}, "the server belongs to a Redis Cluster: pass one redis.ClusterClient for all of the Cluster"},
+	{[]string{"MOVED"}, "the server belongs to a Redis Cluster: pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"},
 	{[]string{"This instance has cluster support disabled"},
-		"the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: pass a redis.Client for each server"},
+		"the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: pass a redis.Client for each server, or a URL of redis://"},
 	{[]string{"READONLY"}, "the server is a replica; a node must be a master of its own"},
+	{[]string{"redis: nil"}, "no Sentinel knows a primary of that name: check master_name"},
 	{[]string{"unknown command"}, "the server (a Sentinel, a proxy?) does not know a command that lockkit needs"},
 }
 
@@ -82,17 +84,30 @@ func says(err error, starts ...string) bool {
 
 // badCertificate says how to mend a TLS handshake that cannot succeed; empty if err is none.
 func badCertificate(err error) string {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return "check the server's certificate, and give the client's TLS config the CA that signed it"
-	}
+	const private = "give the client's TLS config the CA that signed the server's certificate (WithTLS; lockctl --ca)"
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "give the client's TLS config the CA that signed the server's certificate"
+		return private
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "dial the server by a name of its certificate, or say which it has (ServerName of WithTLS)"
+	}
+	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		return "renew the server's certificate, and check the clock of this machine"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "check the server's certificate, and " + private
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return "the server does not speak TLS on this port"
 	}
-	if _, ok := errors.AsType[tls.AlertError](err); ok {
-		return "the server refuses the TLS handshake: check the client's certificate and TLS versions"
+	if isAlert(err) {
+		return "the server refuses the TLS handshake: check the client's certificate (WithTLS; lockctl --cert) and TLS versions"
 	}
 	return ""
+}
+
+// isAlert reports whether the other side of a TLS connection ended it with an alert, whose type is not exported.
+func isAlert(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
 }

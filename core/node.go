@@ -56,8 +56,11 @@ func (n *node) attrs() slog.Attr {
 func newNode(i int, c redis.UniversalClient) *node {
 	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), connections: connections(c),
 		voting: voting{now: VerdictGranted, told: VerdictGranted}}
-	_, plain := c.(*redis.Client) // which heeds NoRetry
-	n.repeats = !plain
+	switch c.(type) {
+	case *redis.Client, *sentinelClient: // which heed NoRetry
+	default:
+		n.repeats = true
+	}
 	n.breakers = make([]*breaker, 1)
 	if n.cluster != nil {
 		n.breakers = make([]*breaker, clusterBuckets)
@@ -169,6 +172,8 @@ func addrOf(c redis.UniversalClient) string {
 	switch c := c.(type) {
 	case *redis.Client:
 		return c.Options().Addr
+	case *sentinelClient:
+		return c.sentinels
 	case *redis.ClusterClient:
 		return fmt.Sprintf("cluster %v", c.Options().Addrs)
 	}

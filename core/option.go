@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"math"
@@ -86,6 +87,14 @@ func WithHolder(by string) Option { return option(func(c *config) { c.by = by })
 // do not take part until somebody has mended them, as a node that turns unfit later does not. It is for tools that look
 // at nodes in trouble. A service should rather not start. Default: off.
 func WithUnfitNodes(on bool) Option { return option(func(c *config) { c.unfit = on }) }
+
+// WithTLS sets how Open and Dial speak TLS with nodes: a CA of one's own (RootCAs), a certificate of the client
+// (Certificates), all that a tls.Config has. It is used for every URL, and all of these must be with TLS (rediss://,
+// rediss-sentinel://, rediss-cluster://). A server must have a certificate for what it is dialled by; where Sentinels or a
+// Cluster name it by an IP address, for the host of the URL, if that is a name; but for ServerName in any case, if that is
+// set. New does not use it: its clients are made. Default, and nil: what crypto/tls has by default, with the CAs of the
+// system.
+func WithTLS(conf *tls.Config) Option { return option(func(c *config) { c.tls = conf }) }
 
 // WithObserver sets who watches operations. Default: nobody.
 func WithObserver(o Observer) Option { return option(func(c *config) { c.observer = o }) }

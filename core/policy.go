@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,6 +35,7 @@ type config struct {
 	guard                                *bool
 	lag                                  time.Duration
 	repeats, unfit                       bool
+	tls                                  *tls.Config
 	observer                             Observer
 	logger                               *slog.Logger
 	nilOptions                           int

@@ -35,9 +35,11 @@ func TestRealServersThatAreNoNodes(t *testing.T) {
 	wantAdvice(t, d, "TLS on one side only")
 	secret := httptest.NewTLSServer(nil)
 	defer secret.Close()
-	d = diagnose(redis.NewClient(&redis.Options{Addr: secret.Listener.Addr().String(), TLSConfig: &tls.Config{ServerName: "localhost"}}))
-	wantFindings(t, d, found{SeverityFault, CodeTLS, 0})
-	wantAdvice(t, d, "CA that signed")
+	for name, advice := range map[string]string{"localhost": "a name of its certificate", "example.com": "CA that signed"} {
+		d = diagnose(redis.NewClient(&redis.Options{Addr: secret.Listener.Addr().String(), TLSConfig: &tls.Config{ServerName: name}}))
+		wantFindings(t, d, found{SeverityFault, CodeTLS, 0})
+		wantAdvice(t, d, advice)
+	}
 
 	both := []redis.UniversalClient{plain.Client(), testutil.NewServers(t, 1)[0].Client(), plain.Client()}
 	d = must(Diagnose(t.Context(), both, quietly, unhurried, WithRestartGuard(false)))

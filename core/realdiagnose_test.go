@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -201,7 +203,7 @@ func TestRealFacts(t *testing.T) {
 	if p := n.Persistence; p != (PersistenceFacts{"yes", "always", "3600 1"}) {
 		t.Errorf("%+v", p)
 	}
-	if r := n.Replication; r != (ReplicationFacts{0, -1, 0, 10 * time.Second, false}) {
+	if r := n.Replication; r != (ReplicationFacts{0, -1, 0, 10 * time.Second, false, time.Hour}) {
 		t.Errorf("%+v", r)
 	}
 	if r := n.Rights; r.User != "operator" || !r.Known || len(r.Essential)+len(r.ToWait) > 0 {
@@ -332,6 +334,56 @@ func TestRealFirstReplica(t *testing.T) {
 	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
 	wantFindings(t, c.diagnose(c.clients(), lag), found{SeverityWarning, CodeHistoryChanged, 1})
 	wantFindings(t, c.diagnose(c.clients(), WithReplicaLag(5*time.Second)), found{SeverityRisk, CodeReplicaLag, 1}, found{SeverityWarning, CodeHistoryChanged, 1})
+}
+
+// A backup over the network changes the history of a node twice, at once and repl-backlog-ttl later, but where that is 0;
+// one by BGSAVE never does.
+func TestRealBackups(t *testing.T) {
+	if _, err := exec.LookPath("redis-cli"); err != nil {
+		t.Skip("NO redis-cli IN PATH")
+	}
+	c := newClinic(t, 1)
+	c.provision()
+	server := c.servers[0].Client()
+	about := func(field string) string { return parseInfo(server.Info(t.Context()).Val())[field] }
+	dump := func() {
+		t.Helper()
+		if out, err := exec.Command("redis-cli", "-p", fmt.Sprint(portOf(c.servers[0].Addr())), "--rdb", filepath.Join(t.TempDir(), "rdb")).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		testutil.Await(t, "redis-cli has left", func() bool { return about("connected_slaves") == "0" })
+	}
+	saved := about("rdb_last_save_time") + about("rdb_saves")
+	c.do(0, "BGSAVE")
+	testutil.Await(t, "saved", func() bool {
+		return about("rdb_bgsave_in_progress") == "0" && about("rdb_last_save_time")+about("rdb_saves") != saved
+	})
+	wantFindings(t, c.diagnose(c.clients()))
+	before := about("master_replid")
+	dump()
+	if now := about("master_replid"); now == before {
+		t.Error("the history is the same")
+	}
+	d := c.diagnose(c.clients())
+	wantFindings(t, d, found{SeverityWarning, CodeHistoryChanged, 0})
+	wantAdvice(t, d, "as redis-cli --rdb does, too", "1h0m0s after the last of them", "set repl-backlog-ttl 0")
+	before = about("master_replid")
+	c.do(0, "CONFIG", "SET", "repl-backlog-ttl", "1")
+	testutil.Await(t, "another history", func() bool { return about("master_replid") != before && about("repl_backlog_active") == "0" })
+	wantAdvice(t, c.diagnose(c.clients()), "one node after the other", "BGSAVE")
+	dump()
+	c.do(0, "CONFIG", "SET", "repl-backlog-ttl", "0")
+	before = about("master_replid")
+	c.provision()
+	dump()
+	if now := about("master_replid"); now != before {
+		t.Error("the history has changed")
+	}
+	d = c.diagnose(c.clients())
+	wantFindings(t, d)
+	if strings.Contains(d.text(), "repl-backlog-ttl") {
+		t.Error(d.text())
+	}
 }
 
 // Persistence, of servers that nothing else guards.

@@ -49,11 +49,11 @@ func (id identity) unfit(guarded, asCluster bool) (flaws []flaw) {
 		return nil
 	}
 	if id.mode == "sentinel" {
-		return []flaw{{CodeSentinel, "is a Sentinel, not a server of data", "pass redis.NewFailoverClient, which asks it for the master"}}
+		return []flaw{{CodeSentinel, "is a Sentinel, not a server of data", "pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master"}}
 	}
 	if id.mode == "cluster" && !asCluster {
 		// Its keys may all be on this server now, and elsewhere after a failover or a resharding.
-		return []flaw{{CodeCluster, "belongs to a Redis Cluster", "pass one redis.ClusterClient for all of the Cluster"}}
+		return []flaw{{CodeCluster, "belongs to a Redis Cluster", "pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"}}
 	}
 	bad := func(is bool, f flaw) {
 		if is {

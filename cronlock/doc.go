@@ -17,6 +17,46 @@
 // tick run at any price. Package [tick] says it all: what is assumed, the modes, how late ticks are caught up, names and keys.
 // What follows is what gocron adds.
 //
+// Make the job idempotent by [Run].Tick, or have the store check its FencingToken. [NewContext] makes the context of a run, for
+// a unit test of the job's function.
+//
+// # Policies
+//
+// A policy given to [New] is the default of all jobs, one given to [Cron.Add] is that of one. Options of gocron go into
+// [WithGocron].
+//
+//	AtLeastOnce(n)           AtMostOnce        a tick whose replica died (after the TTL) or shut down in mid-run runs again
+//	                                           elsewhere, with n starts at most
+//	WithOverlap              Forbid            a tick that falls due while an earlier run goes on is skipped; or both run (Allow),
+//	                                           or the earlier run is told to stop (Replace)
+//	WithMisfireGrace         1m                how late a tick may start for the first time
+//	WithRetention            1h to 24h,        how long a tick stays taken, and how long after its start an attempt may be made
+//	                         by the period     good; more than the longest run
+//	WithCatchUp(n)           since this        the latest n ticks that nobody started run late, within the misfire grace, also
+//	                         replica has       after all replicas were down
+//	                         the job
+//	WithRetry(n, backoff)    0                 a function that returns an error is called again, n times, after pauses that double
+//	WithElector(e)           none              only the leader runs jobs, under the same locks, and a new leader runs what was
+//	                                           left; e is of leader.New in package leader, which needs no gocron
+//	WithKey(key)             of its own        the key of core that keeps runs apart, as it is: the job then also excludes tasks,
+//	                                           routes and calls that hold the same core.Key
+//	WithRunAnyway(true)      off               without a quorum of nodes a tick runs on every replica, instead of on none
+//
+// # Errors
+//
+// AfterLockError of gocron hears why a tick does not run on a replica, as a [*TickError]. Match it with errors.Is;
+// [IsExpected] reports whether it needs no attention.
+//
+//	core.ErrHeld, core.ErrDone, ErrNotLeader   nothing to do: it runs elsewhere, or has run
+//	ErrPaused                                  nothing: somebody has called Job.Pause
+//	ErrEarly                                   nothing: this replica's clock is ahead, and the tick runs when it is due by the
+//	                                           nodes'
+//	ErrOverlap                                 nothing, or shorten the job: an earlier run goes on
+//	core.ErrUnavailable, ErrMissed             alert: the tick did not run here, for want of a quorum or of time
+//	ErrClock                                   mend the clock: until then nothing runs here
+//	ErrNotDue                                  call Job.RunNow, not that of gocron's job
+//	core.ErrClosed, context.Canceled           nothing: this replica is shutting down
+//
 // # Runs
 //
 // A tick that a listener of gocron's (BeforeJobRunsSkipIfBeforeFuncErrors) skips is not started, and free for other replicas.
@@ -54,6 +94,8 @@
 // weekly and monthly jobs, those at a time that the clocks skip or show twice are not.
 //
 // # Control
+//
+// Job.Status tells every replica what became of the last ticks, who runs the job now, and when it runs next.
 //
 // Job.Pause stops the ticks of a job on all replicas until Job.Resume, and Job.Trigger has it run once for all of them.
 // What falls due in a pause is not run later; runs by hand and triggers start in it, too. A replica looks for triggers every

@@ -52,6 +52,23 @@
 // Requests are served in order of arrival within a process. Between processes, it is the order of their clocks
 // and no more than that: see guarantee 9 in docs/guarantees.md.
 //
+// # Replies
+//
+// Refusals are application/problem+json, unless [WithReply] or [WithHTTPReply] replaces them. The error of a key function, and
+// why a request was refused, are in the [Refusal] that they get.
+//
+//	somebody else had the key for all of the wait              409, or 423 (WithBusyStatus)
+//	too many wait for this key; for any; the server drains     429; 503; 503
+//	no quorum of lock nodes                                    503
+//	the lease was lost while the handler ran                   503, or a broken connection if the answer had begun: never a
+//	                                                           clean 200, also behind gzip
+//	the body did not come in time; is too large                408; 413
+//	Idempotency-Key missing or malformed; in flight;           400; 409;
+//	of another request or user                                 422
+//
+// An answer that asks for another try (429, 503, or an error with Retry-After) is not recorded for its Idempotency-Key. A
+// repetition with other credentials is refused: where clients renew their tokens, [WithTenant] says whom a token stands for.
+//
 // # Which requests are locked
 //
 // Those of a route that the router has matched, with a method other than GET, HEAD, OPTIONS and TRACE, unless

@@ -169,7 +169,7 @@ func addValues[N int64 | float64](points map[string]float64, name string, values
 func pointName(name string, set attribute.Set) string {
 	var parts []string
 	for _, a := range set.ToSlice() {
-		parts = append(parts, strings.TrimPrefix(string(a.Key), "lockkit.")+"="+a.Value.String())
+		parts = append(parts, strings.TrimPrefix(string(a.Key), "lockkit.")+"="+fmt.Sprint(a.Value.AsInterface()))
 	}
 	slices.Sort(parts)
 	return strings.TrimPrefix(name, "lockkit.") + "{" + strings.Join(parts, ",") + "}"
@@ -204,7 +204,7 @@ func (g *gauge) ended() (spans []sdktrace.ReadOnlySpan) {
 func attr(s sdktrace.ReadOnlySpan, key attribute.Key) string {
 	for _, a := range s.Attributes() {
 		if a.Key == key {
-			return a.Value.String()
+			return fmt.Sprint(a.Value.AsInterface())
 		}
 	}
 	return ""

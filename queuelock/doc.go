@@ -44,6 +44,9 @@
 //
 // A handler's own unit test calls it without the middleware, with a context made by [NewContext].
 //
+// A task costs two round trips to the lock nodes, and two more with a key (TestRequestsPerTask). docs/benchmarks/queue.md has
+// what a hot key costs, and what becomes of a server that cannot reach the lock nodes: it takes few tasks from those that can.
+//
 // # What becomes of a delivery
 //
 // The middleware takes the key of the task, then the key of what it works on (WithKey), and runs the handler:
@@ -208,6 +211,8 @@
 // there are two, of which one is run.
 //
 // # Coming from asynq.Unique
+//
+// docs/migrate.md has both side by side.
 //
 // Unique keeps producers from enqueueing twice; it neither keeps handlers apart nor remembers what was
 // completed, and its lock ends with its TTL although the task still runs, or with the task. Keep it to save

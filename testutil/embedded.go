@@ -116,15 +116,15 @@ func (n *Node) ClientWith(adjust func(*redis.Options)) *redis.Client {
 	opts := &redis.Options{
 		Addr:   n.name,
 		Dialer: n.Dial,
-		// Both would greet every connection with commands miniredis rejects.
+		// Both would greet every connection with commands miniredis rejects. Without a type of endpoint, go-redis v9.22
+		// looks the node's name up in DNS although the mode is off.
 		DisableIdentity:          true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone},
 		// Tests dial many connections for a few requests each: to clear the buffers of 32 KiB, and of 128 KiB for pipelines,
-		// takes longer than the requests.
-		ReadBufferSize:          4096,
-		WriteBufferSize:         4096,
-		PipelineReadBufferSize:  4096,
-		PipelineWriteBufferSize: 4096,
+		// takes longer than the requests. Pipelines get no connections of their own, since of these there would be ten.
+		ReadBufferSize:   4096,
+		WriteBufferSize:  4096,
+		PipelinePoolSize: -1,
 	}
 	if adjust != nil {
 		adjust(opts)

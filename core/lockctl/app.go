@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -17,9 +20,10 @@ import (
 
 // An app is one call of lockctl.
 type app struct {
-	stdout, stderr io.Writer
-	getenv         func(string) string
-	dial           func(urls []string, opts ...core.Option) ([]redis.UniversalClient, error)
+	stdout *output
+	stderr io.Writer
+	getenv func(string) string
+	dial   func(urls []string, opts ...core.Option) ([]redis.UniversalClient, error)
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
@@ -44,7 +48,11 @@ func (a *app) run(ctx context.Context, args []string) int {
 			return cli.ShowRootCommandHelp(cmd)
 		},
 	}
-	return a.exit(root.Run(ctx, append([]string{"lockctl"}, args...)))
+	err := root.Run(ctx, append([]string{"lockctl"}, args...))
+	if err == nil {
+		err = a.stdout.err
+	}
+	return a.exit(err)
 }
 
 func onUsageError(_ context.Context, cmd *cli.Command, err error, sub bool) error {
@@ -67,13 +75,17 @@ func (a *app) commands() []*cli.Command {
 
 func flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "node", Usage: "`URL` of a node, such as redis://user:password@host:6379/0 (rediss:// for TLS); once for each node, in any order. Else LOCKKIT_NODES"},
+		&cli.StringSliceFlag{Name: "node", Usage: "`URL` of a node, such as redis://user:password@host:6379/0, redis-sentinel://host:26379?master_name=mymaster or redis-cluster://host:7000 (rediss… for TLS); further addresses of one node are parameters, &addr=host:port. Once for each node, in any order. Else LOCKKIT_NODES"},
+		&cli.StringFlag{Name: "ca", Usage: "`FILE` with the certificate of the CA that signed those of the nodes, in PEM, in place of the system's CAs. Else LOCKKIT_CA"},
+		&cli.StringFlag{Name: "cert", Usage: "`FILE` with the client's certificate, in PEM, for nodes that ask for one. Else LOCKKIT_CERT"},
+		&cli.StringFlag{Name: "cert-key", Usage: "`FILE` with its private key. Else LOCKKIT_CERT_KEY"},
 		&cli.StringFlag{Name: "prefix", Usage: "key prefix of the services (core.WithKeyPrefix). Else LOCKKIT_PREFIX, or lockkit:"},
 		&cli.DurationFlag{Name: "timeout", Value: 30 * time.Second, Usage: "give up after this long; watch and bench have --for instead"},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "table or json"},
 		&cli.DurationFlag{Name: "max-ttl", Usage: "max TTL of the services (core.WithMaxTTL), if it is not theirs by default"},
 		&cli.DurationFlag{Name: "clock-window", Value: 500 * time.Millisecond, Usage: "clock window of the services (core.WithClockWindow)"},
 		&cli.BoolFlag{Name: "guard", Usage: "whether the services have the restart guard (core.WithRestartGuard); by default with three nodes and more"},
+		&cli.DurationFlag{Name: "replica-lag", Usage: "replica lag of the services (core.WithReplicaLag), which nodes with replicas have"},
 	}
 }
 
@@ -104,12 +116,44 @@ func (a *app) urls(cmd *cli.Command) ([]string, error) {
 	return urls, nil
 }
 
+// setting is the value of an option, or else of the environment.
+func (a *app) setting(cmd *cli.Command, name string) string {
+	if value := cmd.String(name); value != "" {
+		return value
+	}
+	return a.getenv("LOCKKIT_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
+}
+
+// tls is how to speak TLS; nil where nothing is said of it.
+func (a *app) tls(cmd *cli.Command) (*tls.Config, error) {
+	ca, cert, key := a.setting(cmd, "ca"), a.setting(cmd, "cert"), a.setting(cmd, "cert-key")
+	if ca == "" && cert == "" && key == "" {
+		return nil, nil
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, usagef("the CA of the nodes: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usagef("the CA of the nodes: %s has no certificate in PEM", ca)
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, usagef("the client's certificate and key (--cert and --cert-key, both): %w", err)
+		}
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	return conf, nil
+}
+
 // options are what the services use, as far as it matters here.
 func (a *app) options(cmd *cli.Command) []core.Option {
-	prefix := cmd.String("prefix")
-	if prefix == "" {
-		prefix = a.getenv("LOCKKIT_PREFIX")
-	}
+	prefix := a.setting(cmd, "prefix")
 	if prefix == "" {
 		prefix = "lockkit:"
 	}
@@ -121,6 +165,9 @@ func (a *app) options(cmd *cli.Command) []core.Option {
 	}
 	if cmd.IsSet("guard") {
 		opts = append(opts, core.WithRestartGuard(cmd.Bool("guard")))
+	}
+	if d := cmd.Duration("replica-lag"); d != 0 {
+		opts = append(opts, core.WithReplicaLag(d))
 	}
 	return opts
 }
@@ -134,7 +181,11 @@ func (a *app) clients(cmd *cli.Command) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients, err := a.dial(urls, a.options(cmd)...)
+	conf, err := a.tls(cmd)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := a.dial(urls, append(a.options(cmd), core.WithTLS(conf))...)
 	return &fleet{clients: clients}, err
 }
 
@@ -156,7 +207,7 @@ func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
 
 // look is open for what only looks: without the restart guard, which would write guard records on nodes that have none.
 func (a *app) look(cmd *cli.Command) (*fleet, error) {
-	return a.open(cmd, core.WithRestartGuard(false), core.WithUnfitNodes(true))
+	return a.open(cmd, core.WithRestartGuard(false), core.WithReplicaLag(0), core.WithUnfitNodes(true))
 }
 
 func (f *fleet) close() {

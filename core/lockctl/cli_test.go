@@ -67,6 +67,13 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--node", "redis://u:topsecret@@:x", "ls"}, "not a URL"},
 		{[]string{"--node", "http://u:topsecret@host", "doctor"}, "not a URL"},
 		{[]string{"--node"}, "see lockctl --help"},
+		{[]string{"--node", "redis://:topsecret@host?addr=other:6379", "doctor"}, "redis-cluster://"},
+		{[]string{"--node", "redis-sentinel://:topsecret@host", "ls"}, "master_name is missing"},
+		{[]string{"--node", node, "ls", "--ca", os.DevNull}, "no certificate in PEM"},
+		{[]string{"--node", node, "ls", "--ca", "/no/such/file"}, "/no/such/file"},
+		{[]string{"--node", node, "doctor", "--cert", "/no/such/file"}, "--cert-key"},
+		{[]string{"--node", node, "doctor", "--cert-key", "/no/such/file"}, "--cert-key"},
+		{[]string{"--node", node, "doctor", "--replica-lag", "3s"}, "the restart guard is off"},
 	} {
 		got := ctl(t, nil, c.args...)
 		if got.code != exitUsage || got.out != "" || strings.Count(got.err, "\n") != 1 || !strings.HasPrefix(got.err, "lockctl: ") || !strings.Contains(got.err, c.want) {

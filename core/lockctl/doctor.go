@@ -16,8 +16,8 @@ func (a *app) doctor() *cli.Command {
 	return &cli.Command{
 		Name: "doctor", Usage: "what is wrong with the nodes, and how to mend it",
 		Description: "Asks each node what it is, how it is set, what its clock says, whether it votes, what this user may do and how fast it is.\n" +
-			"It changes nothing. Run it with the user and password of the services, to see what they may do. Give --max-ttl, --clock-window\n" +
-			"and --guard where the services set them. Exit status 1: there are faults or risks; warnings and notes leave it 0.",
+			"It changes nothing. Run it with the user and password of the services, to see what they may do. Give --max-ttl, --clock-window,\n" +
+			"--guard and --replica-lag where the services set them. Exit status 1: there are faults or risks; warnings and notes leave it 0.",
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
 				return usagef("doctor takes no arguments: it looks at all nodes")
@@ -157,7 +157,7 @@ func (a *app) printDiagnosis(d core.Diagnosis) {
 				where = fmt.Sprintf("node %d ", f.Node)
 			}
 		}
-		a.say("%-7s %s%s.", strings.ToUpper(string(f.Severity)), where, f.What)
+		a.say("%-7s %s%s.", strings.ToUpper(string(f.Severity)), where, tidy(strings.TrimSuffix(f.What, ".")))
 		a.say("        %s.", f.Mend)
 	}
 	if healthy(d) {

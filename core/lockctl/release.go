@@ -54,7 +54,7 @@ func keyAndToken(cmd *cli.Command) (string, uint64, error) {
 // act is look for what changes something: it is logged.
 func (a *app) act(cmd *cli.Command) (*fleet, error) {
 	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return a.open(cmd, core.WithRestartGuard(false), core.WithUnfitNodes(true), core.WithLogger(log))
+	return a.open(cmd, core.WithRestartGuard(false), core.WithReplicaLag(0), core.WithUnfitNodes(true), core.WithLogger(log))
 }
 
 // releaseJSON is what release prints.
@@ -135,7 +135,11 @@ func (f *fleet) refused(ctx context.Context, key string, err error, done string)
 		if r := s.Record; r != nil {
 			now += fmt.Sprintf("; its completion record has token %d", r.Token)
 		}
-		return fmt.Errorf("not %s, because the token is another: %s %s. Nothing has changed", done, plain(key), now)
+		because := ", because the token is another"
+		if s.State == stateFree || s.State == stateKept {
+			because = ""
+		}
+		return fmt.Errorf("not %s%s: %s %s. Nothing has changed", done, because, plain(key), now)
 	case errors.Is(err, core.ErrUnavailable):
 		return fmt.Errorf("%w; some nodes may have done it: look with lockctl show, and call again when more nodes answer", err)
 	}

@@ -27,10 +27,10 @@ func (p *printer) OnEnd(s sdktrace.ReadOnlySpan) {
 	fmt.Fprintf(&line, "%s %-17s %7v", s.EndTime().Format("15:04:05.000"), s.Name(), s.EndTime().Sub(s.StartTime()).Round(time.Millisecond))
 	for _, a := range s.Attributes() {
 		name := strings.TrimPrefix(string(a.Key), "lockkit.")
-		fmt.Fprintf(&line, "  %s=%s", name, a.Value.String())
+		fmt.Fprintf(&line, "  %s=%v", name, a.Value.AsInterface())
 	}
 	for _, l := range s.Links() {
-		fmt.Fprintf(&line, "  %s span %s of trace %s…", l.Attributes[0].Value.String(), l.SpanContext.SpanID(), l.SpanContext.TraceID().String()[:8])
+		fmt.Fprintf(&line, "  %s span %s of trace %s…", l.Attributes[0].Value.AsString(), l.SpanContext.SpanID(), l.SpanContext.TraceID().String()[:8])
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

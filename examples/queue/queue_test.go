@@ -33,7 +33,7 @@ func TestThousandTasksAndRandomKills(t *testing.T) {
 
 func build(t *testing.T) (program string) {
 	t.Helper()
-	program = filepath.Join(t.TempDir(), "queue")
+	program = filepath.Join(t.TempDir(), "queue.exe") // a name that also Windows runs
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -52,6 +52,28 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// The README is one page, and docs/README.md lists all others.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(string(readme), "\n"); lines > 150 {
+		t.Errorf("README.md has %d lines, more than 150", lines)
+	}
+	list := text(t, "../../docs/README.md")
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) < 3 {
+		t.Fatal(pages, err)
+	}
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "README.md" && !strings.Contains(list, "]("+name+")") {
+			t.Errorf("docs/README.md does not list %s", name)
+		}
+	}
+}
+
 // text is a document without its code.
 func text(t *testing.T, path string) string {
 	t.Helper()

@@ -58,8 +58,9 @@ func run(ctx context.Context, args []string) (err error) {
 		return fmt.Errorf("somebody else is still at it: %w", err)
 	case core.ClassLost:
 		return fmt.Errorf("find out what became of the payment before you try again: %w", err)
+	default:
+		return err
 	}
-	return err
 }
 
 // pay is the work. Its context ends if the lease is lost; the store must refuse a token smaller than one it has seen.

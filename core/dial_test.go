@@ -1,0 +1,318 @@
+package core
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What is wrong with a URL is said, and nothing of what it contains.
+func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
+	t.Parallel()
+	const sentinel, cluster = "redis-sentinel://:hunter2@host:26379", "redis-cluster://:hunter2@host:7000"
+	for url, want := range map[string]string{
+		"redis://:hunter2@host:6379?addr=other:6379":       "redis-cluster://",
+		"redis://:hunter2@host:6379?master_name=hunter2":   "redis-sentinel://",
+		"redis://:hunter2@host:6379?hunter2=1":             "redis.ParseURL",
+		"redis-socket://:hunter2@host":                     "redis-sentinel://",
+		"http://:hunter2@host":                             "redis.ParseURL",
+		"http-cluster://:hunter2@host":                     "redis.ParseClusterURL",
+		"hunter2-sentinel://host?master_name=m":            "redis.ParseFailoverURL",
+		"hunter2":                                          "redis.ParseURL",
+		sentinel:                                           "master_name is missing",
+		sentinel + "?master=hunter2":                       "redis.ParseFailoverURL",
+		sentinel + "?master_name=m&addr=hunter2":           "redis.ParseFailoverURL",
+		sentinel + "?master_name=m&hunter2=1":              "redis.ParseFailoverURL",
+		sentinel + "?master_name=m&replica_only=true":      "a node is a primary",
+		sentinel + "?master_name=m&route_by_latency=true":  "a node is a primary",
+		sentinel + "?route_randomly=true":                  "master_name is missing",
+		"redis-sentinel://hunter2,other:1?master_name=m":   "comma",
+		cluster + "?hunter2=1":                             "redis.ParseClusterURL",
+		cluster + "?read_only=true":                        "a node is a primary",
+		cluster + "?route_by_latency=true":                 "a node is a primary",
+		cluster + "?route_randomly=true":                   "a node is a primary",
+		cluster + "/3":                                     "no database but 0",
+		"redis-cluster://hunter2,other:7000/1":             "the host has a comma",
+		"redis-cluster://:hunter2%zz@host:7000":            "redis.ParseClusterURL",
+		"redis-sentinel://:hunter2\x7f@host?master_name=m": "redis.ParseFailoverURL",
+	} {
+		_, err := Dial([]string{url})
+		wantErr(t, err, ErrInvalid)
+		wantInError(t, err, "node 0: ", want)
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the error shows a password: %v", url, err)
+		}
+	}
+	_, err := Dial([]string{"redis-sentinel://a,b:1?route_randomly=true", "redis-cluster://a,b:1/1?read_only=true"}, WithTLS(newCA(t).trusting()))
+	if n := strings.Count(err.Error(), "\n") + 1; n != 8 {
+		t.Errorf("%d faults of 8: %v", n, err)
+	}
+	mixed := []string{"redis://host", "rediss://host", "redis-sentinel://host?master_name=m", "redis-cluster://host"}
+	_, err = Dial(mixed, WithTLS(newCA(t).trusting()))
+	wantInError(t, err, "node 0: it is without TLS", "node 2: it is without TLS", "node 3: it is without TLS")
+	if strings.Contains(err.Error(), "node 1") {
+		t.Error(err)
+	}
+}
+
+// Whatever a node is, its client has the settings that suit locks, and says in messages whom it asks.
+func TestDialledClients(t *testing.T) {
+	t.Parallel()
+	clients, err := Dial([]string{
+		"redis://host:6379/3?max_retries=5&read_timeout=1h",
+		"redis-sentinel://watcher:one@host:26379/3?addr=b:26379&master_name=mymaster&username=u&password=two&max_retries=5&dial_timeout=1h&min_idle_conns=0",
+		"REDISS-CLUSTER://u:two@host:7000?addr=b:7000&write_timeout=1h&dialer_retries=7",
+	}, TTL(time.Minute), WithClockWindow(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeClients(clients)
+	want := must(defaults().with([]Option{TTL(time.Minute), WithClockWindow(0)}).policy(3)).nodeTimeout
+	names := []string{"host:6379", "sentinel mymaster [host:26379 b:26379]", "cluster [host:7000 b:7000]"}
+	for i, c := range clients {
+		if got := addrOf(c); got != names[i] {
+			t.Errorf("%s, want %s", got, names[i])
+		}
+		var o *redis.Options
+		switch c := c.(type) {
+		case interface{ Options() *redis.Options }:
+			o = c.Options()
+		case *redis.ClusterClient: // as it makes clients of its servers
+			all := c.Options()
+			o = &redis.Options{MaxRetries: all.MaxRetries, DialerRetries: all.DialerRetries, ContextTimeoutEnabled: all.ContextTimeoutEnabled,
+				DialTimeout: all.DialTimeout, ReadTimeout: all.ReadTimeout, WriteTimeout: all.WriteTimeout,
+				MaintNotificationsConfig: all.MaintNotificationsConfig, Username: all.Username, Password: all.Password}
+		}
+		if o.MaxRetries > 0 || o.DialerRetries != 1 || !o.ContextTimeoutEnabled || o.DialTimeout != want || o.ReadTimeout != want || o.WriteTimeout != want ||
+			o.MaintNotificationsConfig.Mode != "disabled" {
+			t.Errorf("%s: %+v", names[i], o)
+		}
+		if i > 0 && (o.Username != "u" || o.Password != "two") {
+			t.Errorf("%s: %s %s", names[i], o.Username, o.Password)
+		}
+		if i < 2 && o.DB != 3 {
+			t.Errorf("%s: database %d", names[i], o.DB)
+		}
+		if repeats := newNode(i, c).repeats; repeats != (i == 2) {
+			t.Errorf("%s: repeats %v", names[i], repeats)
+		}
+	}
+}
+
+// watchedOptions are for a node that may fail over, with a quarantine that is short.
+var watchedOptions = []Option{TTL(6 * time.Second), WithClockWindow(300 * time.Millisecond), withNodeTimeout(time.Second), WithRestartGuard(true), WithReplicaLag(time.Second), quietly}
+
+// opened is a Locker on one node, which votes.
+func opened(t *testing.T, url string, opts ...Option) *Locker {
+	t.Helper()
+	l, err := Open([]string{url}, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close(over()) })
+	if err := l.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// wantWork has a function run under each of n keys, in the end: what fails in between is tried again.
+func wantWork(t *testing.T, l *Locker, n int) {
+	t.Helper()
+	for i := range n {
+		testutil.Await(t, fmt.Sprintf("work under k%d", i), func() bool {
+			ran := false
+			err := l.Do(t.Context(), fmt.Sprint("k", i), func(context.Context) error { ran = true; return nil }, MaxWait(30*time.Second))
+			return ran && err == nil
+		})
+	}
+}
+
+// A primary and its Sentinel by one URL, of which one address is dead; the primary dies.
+func TestOpenSentinel(t *testing.T) {
+	t.Parallel()
+	c := testutil.NewSentinel(t, 1, time.Second)
+	sentinel := redis.NewClient(&redis.Options{Addr: c.Addr()})
+	defer sentinel.Close()
+	for _, cmd := range []*redis.Cmd{
+		sentinel.Do(t.Context(), "ACL", "SETUSER", "watcher", "on", ">one", "resetchannels", "&+switch-master", "&+replica-reconf-done", "-@all",
+			"+sentinel|get-master-addr-by-name", "+sentinel|sentinels", "+subscribe", "+ping"),
+		sentinel.Do(t.Context(), "ACL", "SETUSER", "default", "off"),
+	} {
+		if cmd.Err() != nil {
+			t.Fatal(cmd.Err())
+		}
+	}
+	for _, s := range c.Servers {
+		if err := s.Client().Do(t.Context(), "ACL", "SETUSER", "service", "on", ">two", "~*", "&*", "+@all").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	url := "redis-sentinel://watcher:one@" + c.Addr() + "?addr=127.0.0.1:1&username=service&password=two&master_name="
+	_, err := Open([]string{url + "nobody"}, watchedOptions...)
+	wantInError(t, err, "node 0 (sentinel nobody [", "check master_name")
+	_, err = Open([]string{strings.Replace(url, ":one@", ":guess@", 1) + "primary"}, watchedOptions...)
+	wantInError(t, err, "WRONGPASS", "user and password")
+	l := opened(t, url+"primary", watchedOptions...)
+	wantWork(t, l, 3)
+	victim := c.Primary()
+	victim.Kill()
+	promoted := c.Servers[1].Client()
+	testutil.Await(t, "promoted", func() bool { return strings.Contains(promoted.Info(t.Context(), "replication").Val(), "role:master") })
+	wantWork(t, l, 3)
+}
+
+// A Redis Cluster by the addresses of some servers, one of which is dead; a master dies.
+func TestOpenCluster(t *testing.T) {
+	t.Parallel()
+	c := testutil.NewCluster(t, 3, time.Second)
+	l := opened(t, "redis-cluster://127.0.0.1:1?addr="+c.Servers[1].Addr()+"&addr="+c.Servers[0].Addr(), watchedOptions...)
+	wantWork(t, l, 12)
+	victim := c.Servers[1]
+	victim.Kill()
+	testutil.Await(t, "promoted", func() bool {
+		return c.Master(c.Servers[0], "lockkit:{1}g") != victim && c.Master(c.Servers[0], "lockkit:{5}g") != victim && c.Master(c.Servers[0], "lockkit:{9}g") != victim
+	})
+	wantWork(t, l, 12)
+}
+
+// A server with a certificate of a private CA.
+func TestOpenTLS(t *testing.T) {
+	t.Parallel()
+	ca, other := newCA(t), newCA(t)
+	_, addr := ca.serve([]string{"localhost"})
+	url := fmt.Sprintf("rediss://localhost:%d", portOf(addr))
+	opts := []Option{unhurried, quietly}
+	_, err := Open([]string{url}, opts...)
+	wantInError(t, err, "certificate signed by unknown authority", "WithTLS")
+	_, err = Open([]string{url}, append(opts, WithTLS(other.trusting()))...)
+	wantInError(t, err, "certificate signed by unknown authority", "WithTLS")
+	trusting := append(opts, WithTLS(ca.trusting()))
+	_, err = Open([]string{"rediss://" + addr}, trusting...)
+	wantInError(t, err, "cannot validate certificate for 127.0.0.1", "a name of its certificate")
+	wantWork(t, opened(t, url, trusting...), 1)
+	named := ca.trusting()
+	named.ServerName = "localhost"
+	wantWork(t, opened(t, "rediss://"+addr, append(opts, WithTLS(named))...), 1)
+	wantWork(t, opened(t, "rediss://"+addr+"?skip_verify=true", append(opts, WithTLS(named))...), 1)
+	if named.InsecureSkipVerify {
+		t.Error("the caller's configuration has been changed")
+	}
+}
+
+// The servers of a Cluster mostly know each other by IP addresses: then the host of the URL is what certificates are for.
+func TestOpenClusterTLS(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	for _, known := range []struct{ certified, announced string }{{"localhost", "127.0.0.1"}, {"127.0.0.1", "127.0.0.1"}} {
+		_, bus, _ := net.SplitHostPort(freeAddr(t))
+		server, addr := ca.serve([]string{known.certified}, "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", bus, "--cluster-announce-ip", known.announced)
+		if err := server.Client().Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+			t.Fatal(err)
+		}
+		url := fmt.Sprintf("rediss-cluster://%s:%d", known.certified, portOf(addr))
+		l := opened(t, url, unhurried, quietly, WithTLS(ca.trusting()))
+		wantWork(t, l, 2)
+		_, err := Open([]string{url}, unhurried, quietly)
+		wantInError(t, err, "node 0 (cluster [", "WithTLS")
+	}
+}
+
+// A Sentinel and its primary that speak nothing but TLS to one another.
+func TestOpenSentinelTLS(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	_, primary := ca.serve([]string{"localhost"})
+	url := fmt.Sprintf("rediss-sentinel://localhost:%d?master_name=primary", portOf(ca.sentinel(portOf(primary))))
+	opts := []Option{unhurried, quietly}
+	_, err := Open([]string{url}, opts...)
+	wantInError(t, err, "node 0 (sentinel primary [", "certificate signed by unknown authority", "WithTLS")
+	wantWork(t, opened(t, url, append(opts, WithTLS(ca.trusting()))...), 2)
+}
+
+// A certificate is for the name or address that is dialled, but where only the URL has a name.
+func TestCertified(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ addr, host, want string }{
+		{"redis-1.internal:6379", "redis-1.internal", "redis-1.internal"},
+		{"redis-2.internal:6379", "redis-1.internal", "redis-2.internal"},
+		{"10.0.0.2:6379", "redis-1.internal", "redis-1.internal"},
+		{"[fd00::2]:6379", "redis-1.internal", "redis-1.internal"},
+		{"10.0.0.2:6379", "10.0.0.1", "10.0.0.2"},
+		{"redis-2.internal:6379", "10.0.0.1", "redis-2.internal"},
+		{"10.0.0.2:6379", "", "10.0.0.2"},
+		{"/run/redis.sock", "", "/run/redis.sock"},
+	} {
+		if got := certified(c.addr, c.host); got != c.want {
+			t.Errorf("%s of a URL with %s: %s, want %s", c.addr, c.host, got, c.want)
+		}
+	}
+}
+
+// Where there is no configuration of the caller's, a server is asked for by the same name.
+func TestDialledNames(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 2)
+	server := httptest.NewUnstartedServer(nil)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.TLS = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		asked <- hello.ServerName
+		return nil, nil
+	}}
+	server.StartTLS()
+	defer server.Close()
+	p := must(defaults().with([]Option{unhurried}).policy(1))
+	dial := p.dialer(&tls.Config{ServerName: "redis-1.internal"})
+	port := fmt.Sprint(portOf(server.Listener.Addr().String()))
+	for host, want := range map[string]string{"localhost": "localhost", "127.0.0.1": "redis-1.internal"} {
+		conn := must(dial(t.Context(), "tcp", host+":"+port))
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Error("no error")
+		}
+		conn.Close()
+		if name := <-asked; name != want {
+			t.Errorf("%s is asked for a certificate of %s, want %s", host, name, want)
+		}
+	}
+}
+
+// A server that wants to see the client's certificate.
+func TestOpenMutualTLS(t *testing.T) {
+	t.Parallel()
+	ca := newCA(t)
+	_, addr := ca.serve([]string{"127.0.0.1"}, "--tls-auth-clients", "yes")
+	opts := []Option{unhurried, quietly}
+	_, err := Open([]string{"rediss://" + addr}, append(opts, WithTLS(ca.trusting()))...)
+	wantInError(t, err, "certificate required", "check the client's certificate")
+	conf := ca.trusting()
+	conf.Certificates = append(conf.Certificates, ca.pair())
+	wantWork(t, opened(t, "rediss://"+addr, append(opts, WithTLS(conf))...), 1)
+}
+
+// Dial asks no name server either, which go-redis does by itself for notices of maintenance.
+func TestDialResolvesNothing(t *testing.T) {
+	system := net.DefaultResolver
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		t.Error("a name is looked up")
+		return nil, net.ErrClosed
+	}}
+	t.Cleanup(func() { net.DefaultResolver = system })
+	clients, err := Dial([]string{"redis://nowhere.example:6379", "rediss://nowhere.example:6379", "redis-cluster://nowhere.example:6379"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closeClients(clients); err != nil {
+		t.Error(err)
+	}
+}

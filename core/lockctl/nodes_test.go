@@ -1,0 +1,144 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// everyCommand runs the commands on a node that may fail over, where a key is held.
+func everyCommand(t *testing.T, url, addr string) {
+	t.Helper()
+	env := map[string]string{"LOCKKIT_NODES": url}
+	settings := []string{"--max-ttl", "1m", "--guard", "--replica-lag", "11s"}
+	well := func(args ...string) string {
+		t.Helper()
+		got := ctl(t, env, append(args, settings...)...)
+		if got.code != exitWell || got.err != "" {
+			t.Fatalf("lockctl %v: %+v", args, got)
+		}
+		return got.out
+	}
+	wantParts(t, well("provision"), "1 node: every one votes.")
+	wantParts(t, well("ready"), "Ready")
+	l, err := core.Open([]string{url}, core.TTL(time.Minute), core.WithRestartGuard(true), core.WithReplicaLag(11*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(t.Context())
+	lease, err := l.Acquire(t.Context(), "order:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release(t.Context())
+	wantParts(t, well("ls"), "order:42", "1/1")
+	wantParts(t, well("show", "order:42"), "order:42 is held.", addr)
+	wantParts(t, well("leaks"), "No leaks.")
+	wantParts(t, well("bench", "--for", "200ms"), "pairs per second on 1 node")
+	wantParts(t, well("doctor"), addr, " master ", " yes ")
+	wantJSON(t, well("doctor", "-o", "json"))
+	if got := ctl(t, env, append([]string{"release", "order:42", "--token", "7"}, settings...)...); got.code != exitWrong || !strings.Contains(got.err, "is held with token") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Every command with a primary behind a Sentinel, and with a Redis Cluster.
+func TestNodesOfSeveralServers(t *testing.T) {
+	t.Parallel()
+	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
+		c := testutil.NewSentinel(t, 1, time.Minute, "--min-replicas-to-write", "1", "--appendonly", "yes")
+		everyCommand(t, "redis-sentinel://127.0.0.1:1?addr="+c.Addr()+"&master_name=primary", "sentinel primary [127.0.0.1:1 "+c.Addr()+"]")
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
+		c := testutil.NewCluster(t, 1, time.Minute)
+		for _, s := range c.Servers {
+			s.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1")
+		}
+		everyCommand(t, "redis-cluster://127.0.0.1:1?addr="+c.Servers[0].Addr(), c.Servers[0].Addr())
+	})
+}
+
+// A node whose certificate a private CA has signed, and that asks for the client's.
+func TestPrivateCA(t *testing.T) {
+	t.Parallel()
+	testutil.NewServers(t, 0) // or the test is skipped
+	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}} // the CA, the server and the client
+	der, err := x509.CreateCertificate(rand.Reader, self, self, &pair.PublicKey, pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cert, key := write("cert", "CERTIFICATE", der), write("key", "PRIVATE KEY", private)
+	port := tlsServer(t, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "yes")
+
+	env := map[string]string{"LOCKKIT_NODES": "rediss://127.0.0.1:" + port}
+	doctor := func(want string, args ...string) {
+		t.Helper()
+		if got := ctl(t, env, append([]string{"doctor", "--guard"}, args...)...); !strings.Contains(got.out, want) {
+			t.Errorf("lockctl doctor %v does not say %q: %+v", args, want, got)
+		}
+	}
+	doctor("certificate signed by unknown authority")
+	doctor("give the client's TLS config the CA that signed the server's certificate (WithTLS; lockctl --ca)")
+	doctor("certificate required", "--ca", cert)
+	doctor("check the client's certificate (WithTLS; lockctl --cert)", "--ca", cert)
+	doctor("certificate signed by unknown authority", "--cert", cert, "--cert-key", key)
+	doctor(" master ", "--ca", cert, "--cert", cert, "--cert-key", key)
+	env["LOCKKIT_CA"], env["LOCKKIT_CERT"], env["LOCKKIT_CERT_KEY"] = cert, cert, key
+	doctor(" master ")
+	if got := ctl(t, env, "ls"); got.code != exitWell || got.err != "" {
+		t.Errorf("%+v", got)
+	}
+	if got := ctl(t, env, "ls", "--node", "127.0.0.1:"+port); got.code != exitUsage || !strings.Contains(got.err, "rediss://") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// tlsServer starts a server, and returns the port on which it speaks TLS.
+func tlsServer(t *testing.T, args ...string) (port string) {
+	t.Helper()
+	for range 10 { // another process may take the port
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ = net.SplitHostPort(l.Addr().String())
+		l.Close()
+		if s, err := testutil.StartServer(t.TempDir(), append(args, "--tls-port", port)...); err == nil {
+			t.Cleanup(s.Close)
+			return port
+		}
+	}
+	t.Fatal("no server with TLS starts")
+	return ""
+}

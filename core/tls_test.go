@@ -1,0 +1,147 @@
+package core
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A privateCA signs certificates that nobody else knows of.
+type privateCA struct {
+	*testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	file string
+}
+
+func newCA(t *testing.T) *privateCA {
+	t.Helper()
+	ca := &privateCA{T: t, key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "private CA"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	ca.cert = template
+	ca.cert, ca.file = ca.sign(template, &ca.key.PublicKey)
+	return ca
+}
+
+// sign makes a certificate, and a file of it.
+func (ca *privateCA) sign(template *x509.Certificate, key *ecdsa.PublicKey) (*x509.Certificate, string) {
+	ca.Helper()
+	der := must(x509.CreateCertificate(rand.Reader, template, ca.cert, key, ca.key))
+	return must(x509.ParseCertificate(der)), ca.write("CERTIFICATE", der)
+}
+
+func (ca *privateCA) write(kind string, der []byte) string {
+	ca.Helper()
+	path := filepath.Join(ca.TempDir(), "file.pem")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		ca.Fatal(err)
+	}
+	return path
+}
+
+// issue makes a certificate for names and IP addresses, and its key, as files.
+func (ca *privateCA) issue(names ...string) (cert, key string) {
+	ca.Helper()
+	pair := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	_, cert = ca.sign(template, &pair.PublicKey)
+	return cert, ca.write("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(pair)))
+}
+
+// trusting is the configuration of a client that knows the CA.
+func (ca *privateCA) trusting() *tls.Config {
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	return &tls.Config{RootCAs: pool}
+}
+
+// serve starts a server with a certificate for names, and returns where it speaks TLS.
+func (ca *privateCA) serve(names []string, args ...string) (server *testutil.Server, addr string) {
+	ca.Helper()
+	testutil.NewServers(ca, 0) // or the test is skipped
+	cert, key := ca.issue(names...)
+	var err error
+	for range 10 { // another process may take the port
+		addr = freeAddr(ca.T)
+		_, port, _ := net.SplitHostPort(addr)
+		server, err = testutil.StartServer(ca.TempDir(), append([]string{"--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key,
+			"--tls-ca-cert-file", ca.file, "--tls-auth-clients", "no", "--tls-replication", "yes"}, args...)...)
+		if err == nil {
+			ca.Cleanup(server.Close)
+			return server, addr
+		}
+	}
+	ca.Fatal(err)
+	return nil, ""
+}
+
+// sentinel starts a Sentinel that speaks TLS, and watches a primary that does.
+func (ca *privateCA) sentinel(primary int) (addr string) {
+	ca.Helper()
+	cert, key := ca.issue("localhost")
+	addr = freeAddr(ca.T)
+	conf := filepath.Join(ca.TempDir(), "sentinel.conf")
+	text := fmt.Sprintf("bind 127.0.0.1\nport 0\ntls-port %d\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\n"+
+		"tls-replication yes\nsentinel monitor primary 127.0.0.1 %d 1\n", portOf(addr), cert, key, ca.file, primary)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		ca.Fatal(err)
+	}
+	cmd := exec.Command("redis-server", conf, "--sentinel")
+	if err := cmd.Start(); err != nil {
+		ca.Fatal(err)
+	}
+	ca.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	testutil.Await(ca, "the sentinel answers", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	return addr
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func portOf(addr string) int {
+	_, port, _ := net.SplitHostPort(addr)
+	return must(strconv.Atoi(port))
+}
+
+// pair is a certificate for a client.
+func (ca *privateCA) pair() tls.Certificate {
+	ca.Helper()
+	return must(tls.LoadX509KeyPair(ca.issue("client")))
+}
