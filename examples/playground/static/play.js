@@ -28,5 +28,7 @@ export function showPlay({ unsafe, scenario }) {
 // hear shows what a scenario says that it does.
 export function hear(event) {
   if (event.kind === 'scene') setText($('scene'), event.text);
-  if (event.kind === 'scenario') setText($('scene'), event.text === 'begins' ? `Scenario ${event.key} begins.` : `${$('scene').textContent.replace(/\.?$/, '.')} Scenario ${event.key}: ${event.text}.`);
+  if (event.kind !== 'scenario') return;
+  const ends = event.text === 'begins' ? '' : $('scene').textContent.replace(/[^.]$/, '$&.');
+  setText($('scene'), `${ends} Scenario ${event.key} ${event.text}.`.trim());
 }
