@@ -30,5 +30,5 @@ export function hear(event) {
   if (event.kind === 'scene') setText($('scene'), event.text);
   if (event.kind !== 'scenario') return;
   const ends = event.text === 'begins' ? '' : $('scene').textContent.replace(/[^.]$/, '$&.');
-  setText($('scene'), `${ends} Scenario ${event.key} ${event.text}.`.trim());
+  setText($('scene'), `${ends} Scenario ${event.key}${/^(begins|is over)$/.test(event.text) ? '' : ':'} ${event.text}.`.trim());
 }
