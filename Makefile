@@ -103,7 +103,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
-test: tools vet unit sweeps sim-short demos ## everything a change must pass; installs what it needs with apt-get
+test: tools vet unit playground-test sweeps sim-short demos ## everything a change must pass; installs what it needs with apt-get
 	@echo "==> all stages passed"
 
 .PHONY: check
@@ -204,8 +204,29 @@ unit: tools ## all tests with the race detector, on real Redis
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m ./...
 	for module in $(NESTED); do
 		echo "==> unit: the tests of $$module"
-		(cd "$$module" && $(WITH_TOOLS) go test -vet=off -shuffle=on -timeout 5m ./...)
+		(cd "$$module" && $(WITH_TOOLS) LOCKKIT_CHROMIUM=no go test -vet=off -shuffle=on -timeout 5m ./...)
 	done
+
+# Looks for a browser by the names that the tests of the page try.
+define need-chromium
+missing=
+command -v chromium chromium-browser google-chrome >/dev/null || missing=" chromium"
+elsewhere="Install Chromium (macOS: brew install --cask chromium; or https://www.chromium.org/getting-involved/download-chromium/)
+as chromium, or google-chrome"
+$(install-missing)
+endef
+
+.PHONY: playground-test
+playground-test: tools ## the playground's page in a headless Chromium, against the playground; installs Chromium
+	@$(need-chromium)
+	echo "==> playground-test: the playground's page in a browser"
+	cd examples/drivers && $(WITH_TOOLS) LOCKKIT_CHROMIUM=required go test -vet=off ./playground -count=1 -parallel 4 -timeout 10m
+
+.PHONY: screenshots
+screenshots: tools ## the playground's page on a desktop and on a phone, light and dark, into docs/img
+	@$(need-chromium)
+	echo "==> screenshots: the playground's page; writes docs/img"
+	cd examples/drivers && $(WITH_TOOLS) LOCKKIT_CHROMIUM=required LOCKKIT_SCREENSHOTS="$(CURDIR)/docs/img" go test -vet=off ./playground -run '^TestScreenshots$$' -count=1 -timeout 10m
 
 .PHONY: sweeps
 sweeps: tools ## the tests of a great many cases, which `unit` leaves out, without the race detector
@@ -347,7 +368,11 @@ capacity: tools ## measure what locks, records and ticks take of each node
 	@$(WITH_TOOLS) go test ./core ./cronlock -run '^TestFootprint' -count=1 -v | grep -E '^ +[a-z_]+\.go|FAIL'
 
 .PHONY: demo
-demo: ## run the quickstart example
+demo: ## the playground: a page on which to watch locks work, and to break what they stand on
+	@go run ./examples/playground
+
+.PHONY: quickstart
+quickstart: ## three contenders, five nodes, one killed and one emptied, in the terminal
 	@go run ./examples/quickstart
 
 .PHONY: demo-cron
@@ -387,6 +412,7 @@ demos: tools ## run every example, as short as it can be; each fails if what it 
 		case "$$example" in
 		examples/queue/) flags="-tasks 60 -kills 2" ;;
 		examples/otel/) flags="-addr 127.0.0.1:0 -for 5s" ;;
+		examples/playground/) flags="-addr 127.0.0.1:0 -for 20s" ;;
 		examples/drivers/choose/) flags="-short" ;;
 		esac
 		echo "==> demos: $$example $$flags"

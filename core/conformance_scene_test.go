@@ -209,6 +209,11 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*s
 		rec.Token, rec.Result = uint64(s.number(f, "origin")), []byte(conformanceResults[f["result"]])
 		r := lease.offering(rec, uint64(s.number(f, "ballot")), decided)
 		return completeScript, append(r.args, r.tail(0)...)
+	case "revoke":
+		_, now := f["now"]
+		return revokeScript, s.l.revoking(conformanceKey, lease.id.(string), uint64(s.number(f, "token")), now)
+	case "forget":
+		return forgetScript, s.l.forgetting(conformanceKey, uint64(s.number(f, "token")))
 	case "provision":
 		claim, ok := f["claim"]
 		if !ok {
@@ -233,6 +238,9 @@ local redis = {call = real.call, pcall = function(c, ...)
 end}
 `
 
+// timeless is what looks at no clock of the client's, and tells none of the node's.
+var timeless = map[string]bool{"release": true, "revoke": true, "forget": true}
+
 func (s *scene) step(line, who, rest string) {
 	s.t.Helper()
 	order, expect, _ := strings.Cut(rest, "->")
@@ -254,7 +262,7 @@ func (s *scene) step(line, who, rest string) {
 		if !given {
 			f["wall"] = fmt.Sprint(stamp.UnixMicro())
 		}
-		if verb != "release" {
+		if !timeless[verb] {
 			args[wallArg(args)] = s.number(f, "wall")
 		}
 		if verb == "acquire" {
@@ -276,7 +284,7 @@ func (s *scene) step(line, who, rest string) {
 		ms := v.clock / 1000
 		s.names["now"] = span{ms, ms}
 		s.names["us"] = span{max(before, v.clock), min(after, ms*1000+999)}
-	case verb != "release" && verb != "provision":
+	case !timeless[verb] && verb != "provision":
 		s.t.Errorf("%s\n\tthe reply does not tell the node's clock: %+v", line, v)
 	}
 	s.names["wall"] = s.eval(f["wall"])

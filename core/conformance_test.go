@@ -26,7 +26,7 @@ var (
 	conformNoWindow = []Option{WithClockWindow(0)}
 )
 
-var conformance = slices.Concat(conformanceAcquire, conformanceGuard, conformanceRenew, conformanceRelease, conformanceComplete, conformanceQueue)
+var conformance = slices.Concat(conformanceAcquire, conformanceGuard, conformanceRenew, conformanceRelease, conformanceComplete, conformanceQueue, conformanceRevoke)
 
 func TestConformanceEmbedded(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"crypto/tls"
 	"reflect"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ func TestOptionsOfACall(t *testing.T) {
 // What a policy is derived from, and what may be unfit, must not be taken for quick.
 func TestQuickPolicyLeavesNothingOut(t *testing.T) {
 	of := policy{config: defaults()}
-	quick := map[string]bool{"name": true, "reentrant": true, "repeats": true, "observer": true, "renewWhile": true, "by": true, "unfit": true}
+	quick := map[string]bool{"name": true, "reentrant": true, "repeats": true, "observer": true, "renewWhile": true, "by": true, "unfit": true, "tls": true}
 	changes := map[string]func(*config){
 		"ttl": func(c *config) { c.ttl++ }, "maxTTL": func(c *config) { c.maxTTL++ }, "renewEvery": func(c *config) { c.renewEvery++ },
 		"nodeTimeout": func(c *config) { c.nodeTimeout++ }, "drift": func(c *config) { c.drift /= 2 }, "window": func(c *config) { c.window++ },
@@ -61,6 +62,7 @@ func TestQuickPolicyLeavesNothingOut(t *testing.T) {
 		"reentrant": func(c *config) { c.reentrant = true },
 		"retryMin":  func(c *config) { c.retryMin = 0 }, "retryMax": func(c *config) { c.retryMax = 0 }, "retention": func(c *config) { c.retention = 0 },
 		"by": func(c *config) { c.by = "other" }, "unfit": func(c *config) { c.unfit = true },
+		"tls":    func(c *config) { c.tls = &tls.Config{} },
 		"prefix": func(c *config) { c.prefix = "other" }, "name": func(c *config) { c.name = "other" },
 		"shows": func(c *config) { c.shows = strings.Repeat("s", 254) },
 		"guard": func(c *config) { c.guard = new(bool) }, "lag": func(c *config) { c.lag++ }, "repeats": func(c *config) { c.repeats = true },

@@ -112,9 +112,12 @@ func (r *renewal) sendOff(ctx context.Context) {
 func (r *renewal) isEnded() bool                  { return r.lease.isEnded() }
 func (r *renewal) sends(op OpKind, node int) bool { return r.lease.sends(op, node) }
 
-// hear books a reply.
+// hear books a reply. Who is revoked by one node need not hear it of others: they may have forgotten it.
 func (r *renewal) hear(op OpKind, got reply) (v Verdict, slept bool) {
 	lease := r.lease
+	if got.revoked {
+		lease.lose(LossRevoked)
+	}
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.noteAnswer(op, got)

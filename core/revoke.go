@@ -19,17 +19,22 @@ type Revocation struct {
 
 // Revoke ends the lease on key that has this fencing token, so that it is renewed no more: the key is free when what was
 // confirmed last has run out, after Revocation.Left at most, so that nobody else holds it while the old holder may still
-// act on it. The holder's context ends at its next renewal, with reason [LossRevoked]; its release and completion are
-// refused. The next fencing token is greater, as ever.
+// act on it. The holder's context ends at its next renewal, with reason [LossRevoked], when the first node tells it; its
+// release and completion are refused. The next fencing token is greater, as ever. What was revoked cannot be freed sooner
+// afterwards: ForceRelease finds no lease then.
 //
 // It is for operators: a holder that is stuck and renews for ever. The token is the one that [Locker.Inspect] shows, as
 // proof that the lease is the one that was looked at.
 //
 // A nil error means that a quorum of nodes has ended it. An [*OpError] matches ErrTokenMismatch: the key is not held under
 // that token, and nothing has changed; ErrUnavailable: no quorum has confirmed it, but some nodes may have ended it: look,
-// and call again; ErrClosed, or the context's error and cause. Or the error matches ErrInvalidKey or ErrInvalid. ctx ends
+// and call again; ErrClosed, or the context's error and cause, after which some nodes may have ended it, too. Or the error
+// matches ErrInvalidKey or ErrInvalid. ctx ends
 // the call, which takes two node timeouts at most. What is revoked is logged, with the hash of the key; observers hear
 // nothing of it.
+//
+// A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it and
+// those that forget it before Left is over are no quorum together, and as the clocks of nodes are within the clock window.
 func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocation, error) {
 	return l.revoke(ctx, key, token, false)
 }
@@ -47,17 +52,13 @@ func (l *Locker) revoke(ctx context.Context, key string, token uint64, now bool)
 	}
 	h := state.Holder
 	if h == nil || h.Token != token || token == 0 {
-		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: ErrTokenMismatch, Nodes: state.replies()}
+		err = ErrTokenMismatch
+		if h == nil && state.mayBeHeld(token) {
+			err = ErrUnavailable
+		}
+		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: err, Nodes: state.replies()}
 	}
-	free := "0"
-	if now {
-		free = "1"
-	}
-	_, idle := l.e.longestLease(&l.p)
-	// As long as anything of it may arrive.
-	buried := l.p.tombstone + h.Left
-	args := append(revokeScript.args(4, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, h.Attempt)), h.Attempt, free, buried.Milliseconds(), idle)
-	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, args)
+	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, l.revoking(key, h.Attempt, token, now))
 	if err != nil {
 		return Revocation{}, err
 	}
@@ -77,19 +78,31 @@ func (l *Locker) revoke(ctx context.Context, key string, token uint64, now bool)
 	return Revocation{}, err
 }
 
+// revoking are the arguments of what ends an attempt.
+func (l *Locker) revoking(key, attempt string, token uint64, now bool) []any {
+	free := "0"
+	if now {
+		free = "1"
+	}
+	_, idle := l.e.longestLease(&l.p)
+	// Longer than any lease, whatever the holder's options are: it may be renewed until a node tells it.
+	buried := slack + l.p.tombstone
+	return append(revokeScript.args(5, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, attempt)), attempt, free, buried.Milliseconds(), idle, token)
+}
+
 // ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who
 // comes next. It is for operators who know that what is recorded as done has to be done again.
 //
 // A nil error means that no node has the record. An [*OpError] matches ErrTokenMismatch: the nodes have no record, or
 // another; nothing has changed. ErrUnavailable: not all nodes have answered. One that has not may have the record still,
 // and who asks for the key then takes it for decided and brings it back: call again when the node is back. Else as
-// Revoke. A holder goes on for a while to bring its record to nodes that did not answer it: give it a node timeout.
+// Revoke. For a max TTL after its completion a holder goes on to bring its record to nodes that have not confirmed it, so one
+// that is dropped sooner may come back, as it may where others are just settling it. Look again, and drop it again.
 func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) error {
 	if _, err := l.asked(ctx, key, nil); err != nil {
 		return err
 	}
-	args := append(forgetScript.args(1, l.e.keys.resource(key)), token)
-	t, err := l.toAll(ctx, OpForget, key, forgetScript, args)
+	t, err := l.toAll(ctx, OpForget, key, forgetScript, l.forgetting(key, token))
 	if err != nil {
 		return err
 	}
@@ -106,6 +119,10 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 		return nil
 	}
 	return &OpError{Op: OpForget, Key: key, Err: err, Nodes: l.e.report(t, true)}
+}
+
+func (l *Locker) forgetting(key string, token uint64) []any {
+	return append(forgetScript.args(1, l.e.keys.resource(key)), token)
 }
 
 // toAll runs a script on all nodes, those in trouble too, and waits for each.
@@ -128,6 +145,20 @@ func by(op OpKind, err error) error {
 		e.Op = op
 	}
 	return err
+}
+
+// mayBeHeld reports whether the nodes that have not told might make those that have a lease with this token a quorum.
+func (s KeyState) mayBeHeld(token uint64) bool {
+	have, silent := 0, 0
+	for _, n := range s.Nodes {
+		switch {
+		case n.Holder != nil && n.Holder.Token == token:
+			have++
+		case n.Verdict != VerdictHeld && n.Verdict != VerdictDone && n.Verdict != VerdictGone:
+			silent++
+		}
+	}
+	return have > 0 && have+silent >= quorum(len(s.Nodes))
 }
 
 // replies are what the nodes said, without the key.

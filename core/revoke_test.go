@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,18 +133,13 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 		// It ends, and another is granted, between the look and the end.
 		token := lease.FencingToken()
 		var next *Lease
-		var meanwhile sync.Once
 		for _, k := range operator.links {
-			k.decide(func(s *script, _ []any) fate {
-				if s == revokeScript {
-					meanwhile.Do(func() {
-						w.release(lease)
-						next = w.acquire(p, "k")
-					})
-				}
-				return fate{}
-			})
+			k.next(fate{delay: 500 * time.Millisecond}, revokeScript)
 		}
+		time.AfterFunc(100*time.Millisecond, func() {
+			w.release(lease)
+			next = w.acquire(p, "k")
+		})
 		if _, err := operator.ForceRelease(t.Context(), "k", token); !errors.Is(err, ErrTokenMismatch) {
 			t.Errorf("of a lease that has ended: %v", err)
 		}

@@ -67,6 +67,7 @@ func (s *sim) settled() {
 // forget has node i lose memory, and excuses what that may do to records.
 func (s *sim) forget(i int, lose func()) {
 	synctest.Wait() // nothing else happens at this instant
+	s.operators.forgot.Add(1)
 	before := s.recorded()
 	lose()
 	after := s.recorded()
@@ -78,16 +79,27 @@ func (s *sim) forget(i int, lose func()) {
 		switch {
 		case c.excused[key]:
 		case !covered(before[j], after[j]):
-			if c.excused == nil {
-				c.excused = map[string]bool{}
-			}
-			c.excused[key] = true
-			s.history.Forget(key, time.Now())
+			c.excuseLocked(s, key)
 			s.count("record excused")
 		case before[j][i] != after[j][i]:
 			s.count("record kept")
 		}
 	}
+}
+
+// excuse has nothing promised any more about the record of key.
+func (c *simRecords) excuse(s *sim, key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.excuseLocked(s, key)
+}
+
+func (c *simRecords) excuseLocked(s *sim, key string) {
+	if c.excused == nil {
+		c.excused = map[string]bool{}
+	}
+	c.excused[key] = true
+	s.history.Forget(key, time.Now())
 }
 
 // covered reports whether what is promised about a key's record outlives a loss of memory: nobody has one, or

@@ -61,7 +61,7 @@ func (s *spread) run() {
 	e, p := s.a.e, s.a.p
 	rec := *s.rec
 	for pause := p.nodeTimeout; ; pause *= 2 {
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(min(pause, p.maxTTL-(e.clock.now()-s.since)))
 		select {
 		case <-timer.C:
 		case <-e.closing:

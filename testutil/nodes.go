@@ -21,7 +21,11 @@ type Nodes struct {
 // faulty is what can happen to a node.
 type faulty interface {
 	Kill()
+	Pause() error
+	Resume() error
+	Restart() error
 	RestartEmpty() error
+	Flush() error
 }
 
 // embedded makes an embedded node look like a process.
@@ -29,16 +33,44 @@ type embedded struct{ *Node }
 
 func (n embedded) Kill() { n.Down() }
 
+func (n embedded) Pause() error {
+	n.Hang()
+	return nil
+}
+
+func (n embedded) Resume() error {
+	n.Up()
+	return nil
+}
+
+func (n embedded) Restart() error {
+	n.Node.Restart()
+	n.Up()
+	return nil
+}
+
 func (n embedded) RestartEmpty() error {
 	n.Node.RestartEmpty()
 	n.Up()
 	return nil
 }
 
+func (n embedded) Flush() error {
+	n.Node.Flush()
+	return nil
+}
+
+// serverNode makes a process a node.
+type serverNode struct{ *Server }
+
+func (s serverNode) Flush() error { return s.admin().FlushAll(context.Background()).Err() } //nolint:forbidigo // bounded by the client's timeouts
+
 // StartNodes starts n nodes: redis-server processes where there is a
-// redis-server, embedded ones otherwise. The caller must Close them.
-func StartNodes(n int) (*Nodes, error) {
-	start, kind := startServer, "redis-server processes"
+// redis-server, embedded ones otherwise. The caller must Close them. extraArgs
+// are for processes, as in [StartServer].
+func StartNodes(n int, extraArgs ...string) (*Nodes, error) {
+	start := func() (string, faulty, func(), error) { return startServer(extraArgs) }
+	kind := "redis-server processes"
 	if !ServerAvailable() {
 		start, kind = startListening, "embedded, because redis-server is not on PATH"
 	}
@@ -54,12 +86,12 @@ func StartNodes(n int) (*Nodes, error) {
 	return ns, nil
 }
 
-func startServer() (addr string, node faulty, stop func(), err error) {
-	s, err := StartServer("") // its directory goes with it
+func startServer(extraArgs []string) (addr string, node faulty, stop func(), err error) {
+	s, err := StartServer("", extraArgs...) // its directory goes with it
 	if err != nil {
 		return "", nil, nil, err
 	}
-	return s.Addr(), s, s.Close, nil
+	return s.Addr(), serverNode{s}, s.Close, nil
 }
 
 func startListening() (addr string, node faulty, stop func(), err error) {
@@ -82,6 +114,20 @@ func (ns *Nodes) URLs() []string {
 
 // Kill ends a node without warning. Until it is restarted nobody can reach it.
 func (ns *Nodes) Kill(i int) { ns.faults[i].Kill() }
+
+// Pause has a node answer nothing until it is resumed or restarted: connections stay open. An error means that it is
+// dead, or that the platform cannot pause processes.
+func (ns *Nodes) Pause(i int) error { return ns.faults[i].Pause() }
+
+// Resume has a paused node go on with what it was sent meanwhile.
+func (ns *Nodes) Resume(i int) error { return ns.faults[i].Resume() }
+
+// Restart restarts a node, which keeps its address. Embedded nodes keep their data, processes do where the arguments
+// given to StartNodes turn persistence on. A node that was killed or paused runs again.
+func (ns *Nodes) Restart(i int) error { return ns.faults[i].Restart() }
+
+// Flush removes the data of a node, which goes on running.
+func (ns *Nodes) Flush(i int) error { return ns.faults[i].Flush() }
 
 // RestartEmpty restarts a node, which keeps its address and loses its memory. A node that was killed runs again.
 func (ns *Nodes) RestartEmpty(i int) error { return ns.faults[i].RestartEmpty() }

@@ -3,6 +3,7 @@ package testutil
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -103,5 +104,47 @@ func remembers(t *testing.T, url string, want bool) {
 	defer c.Close()
 	if n, err := c.Exists(t.Context(), "node").Result(); err != nil || (n == 1) != want {
 		t.Errorf("%s has %d keys of one, %v", url, n, err)
+	}
+}
+
+// What can happen to a node happens to processes and embedded nodes alike.
+func TestFaultsOfNodes(t *testing.T) {
+	for _, path := range []string{"as it is", "empty"} {
+		t.Run(path, func(t *testing.T) {
+			if path == "empty" {
+				t.Setenv("PATH", t.TempDir())
+			}
+			ns, err := StartNodes(1, "--appendonly", "yes")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ns.Close()
+			url := ns.URLs()[0]
+			answersAlone(t, ns.Kind, url, 0)
+			if err := ns.Pause(0); errors.Is(err, errors.ErrUnsupported) {
+				t.Log("processes cannot be paused here")
+			} else if err != nil {
+				t.Fatal(err)
+			} else {
+				impatient := redis.NewClient(&redis.Options{Addr: ns.Addrs[0], MaxRetries: -1, DisableIdentity: true, ReadTimeout: 50 * time.Millisecond})
+				defer impatient.Close()
+				if impatient.Ping(t.Context()).Err() == nil {
+					t.Error("a paused node answers")
+				}
+				if err := ns.Resume(0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			remembers(t, url, true)
+			ns.Kill(0)
+			if err := ns.Restart(0); err != nil {
+				t.Fatal(err)
+			}
+			remembers(t, url, true)
+			if err := ns.Flush(0); err != nil {
+				t.Fatal(err)
+			}
+			remembers(t, url, false)
+		})
 	}
 }

@@ -2,6 +2,7 @@ package testutil
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -36,14 +37,23 @@ type Proxy struct {
 	changed   chan struct{} // closed and replaced when the above changes
 }
 
-// NewProxy starts a proxy for target (host:port) on a free port of 127.0.0.1. It
-// does not connect to target before a client comes. It is closed when the test
-// ends.
+// NewProxy is [StartProxy] for tests: the proxy is closed when the test ends.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
+	p, err := StartProxy(target)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(p.Close)
+	return p
+}
+
+// StartProxy starts a proxy for target (host:port) on a free port of 127.0.0.1.
+// It does not connect to target before a client comes. The caller must Close it.
+func StartProxy(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		tb.Fatalf("testutil: proxy for %s: %v", target, err)
+		return nil, fmt.Errorf("testutil: proxy for %s: %w", target, err)
 	}
 	ctx, stop := context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
 	p := &Proxy{
@@ -51,8 +61,7 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 		links: map[*link]struct{}{}, changed: make(chan struct{}),
 	}
 	p.work.Go(func() { p.accept(ctx) })
-	tb.Cleanup(p.Close)
-	return p
+	return p, nil
 }
 
 // Addr is the host:port for clients.

@@ -20,9 +20,10 @@ import (
 
 // An app is one call of lockctl.
 type app struct {
-	stdout, stderr io.Writer
-	getenv         func(string) string
-	dial           func(urls []string, opts ...core.Option) ([]redis.UniversalClient, error)
+	stdout *output
+	stderr io.Writer
+	getenv func(string) string
+	dial   func(urls []string, opts ...core.Option) ([]redis.UniversalClient, error)
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
@@ -47,7 +48,11 @@ func (a *app) run(ctx context.Context, args []string) int {
 			return cli.ShowRootCommandHelp(cmd)
 		},
 	}
-	return a.exit(root.Run(ctx, append([]string{"lockctl"}, args...)))
+	err := root.Run(ctx, append([]string{"lockctl"}, args...))
+	if err == nil {
+		err = a.stdout.err
+	}
+	return a.exit(err)
 }
 
 func onUsageError(_ context.Context, cmd *cli.Command, err error, sub bool) error {

@@ -157,7 +157,7 @@ func (a *app) printDiagnosis(d core.Diagnosis) {
 				where = fmt.Sprintf("node %d ", f.Node)
 			}
 		}
-		a.say("%-7s %s%s.", strings.ToUpper(string(f.Severity)), where, f.What)
+		a.say("%-7s %s%s.", strings.ToUpper(string(f.Severity)), where, tidy(strings.TrimSuffix(f.What, ".")))
 		a.say("        %s.", f.Mend)
 	}
 	if healthy(d) {

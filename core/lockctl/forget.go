@@ -10,7 +10,7 @@ func (a *app) forgetRecord() *cli.Command {
 	return &cli.Command{
 		Name: "forget-record", Usage: "drop the completion record of a key, so that its work is done again", ArgsUsage: "KEY --token TOKEN",
 		Description: "For work that is recorded as done and has to be done again. It needs the token of the record, as show prints it, and all nodes: one\n" +
-			"that is out of reach may bring the record back.",
+			"that is out of reach may bring the record back, and so may the holder for a max TTL after its completion.",
 		Flags: []cli.Flag{partsFlag(), tokenFlag()},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			key, token, err := keyAndToken(cmd)

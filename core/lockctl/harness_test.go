@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -133,8 +134,14 @@ type said struct {
 // start runs lockctl with ctx.
 func (d *desk) start(ctx context.Context, stdout *bytes.Buffer, args ...string) said {
 	d.t.Helper()
+	return d.startTo(ctx, stdout, stdout, args...)
+}
+
+// startTo is start with an output that may fail.
+func (d *desk) startTo(ctx context.Context, to io.Writer, stdout *bytes.Buffer, args ...string) said {
+	d.t.Helper()
 	var stderr bytes.Buffer
-	a := &app{stdout: stdout, stderr: &stderr, getenv: func(name string) string { return d.env[name] }}
+	a := &app{stdout: &output{w: to}, stderr: &stderr, getenv: func(name string) string { return d.env[name] }}
 	a.dial = func(urls []string, opts ...core.Option) ([]redis.UniversalClient, error) {
 		checked, err := core.Dial(urls, opts...) // what is wrong with them is to be found
 		for _, c := range checked {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,8 +34,8 @@ func (a *app) leaks() *cli.Command {
 			"the max TTL. Exit status 1 says that something was listed.",
 		Flags: []cli.Flag{&cli.IntFlag{Name: "limit", Value: 20, Usage: "list at most so many of each sort; all are counted"}},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			if cmd.Args().Present() {
-				return usagef("leaks takes no arguments")
+			if cmd.Args().Present() || cmd.Int("limit") < 0 {
+				return usagef("leaks takes no arguments, and a --limit of 0 and more")
 			}
 			return a.with(ctx, cmd, a.look, func(ctx context.Context, f *fleet) error { return a.leaking(ctx, cmd, f) })
 		},
@@ -70,13 +72,16 @@ type survey struct {
 	leaksJSON
 	limit  int
 	maxTTL time.Duration
+	leases map[time.Duration]int // that are held, by the seconds that they have left: the max TTL is known at the end
+	bytes  map[time.Duration]int64
+	most   []core.Found // those that have the most left, as many as are listed
 }
 
 func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	s := survey{limit: cmd.Int("limit"), maxTTL: cmd.Duration("max-ttl")}
 	s.Leaks, s.Found, s.Stored = []leakJSON{}, map[string]tallyJSON{}, map[string]tallyJSON{}
+	s.leases, s.bytes = map[time.Duration]int{}, map[time.Duration]int64{}
 	silent := map[int]error{}
-	var leases []core.Found
 	for found, err := range f.Scan(ctx, "") {
 		switch {
 		case ctx.Err() != nil:
@@ -87,24 +92,20 @@ func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 			silent[found.Node] = err
 		default:
 			s.add(f, found)
-			if found.State.Holder != nil && found.State.Rest > shortest {
-				leases = append(leases, found)
+			if found.State.Holder != nil {
+				s.held(found)
 			}
 		}
 	}
 	if s.maxTTL > 0 {
-		for _, lease := range leases {
-			if lease.State.Rest > s.maxTTL+time.Second { // a step of the node's clock is no leak
-				s.leak(f, leakLong, lease)
-			}
-		}
+		s.judge(f)
 	}
 	s.MaxTTLMS, s.Silent = s.maxTTL.Milliseconds(), f.silentJSON(silent)
 	var err error
 	if asJSON(cmd) {
 		err = a.json(s.leaksJSON)
 	} else {
-		a.printLeaks(&s, len(leases))
+		a.printLeaks(&s)
 	}
 	if len(s.Found) > 0 {
 		err = errors.Join(err, errFound)
@@ -112,8 +113,36 @@ func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	return errors.Join(err, a.tellSilent(f, silent))
 }
 
-// shortest is a max TTL that no service goes below by much: leases with less left are not looked at again.
-const shortest = time.Second
+// held notes a lease. There may be more of them than are to be kept.
+func (s *survey) held(found core.Found) {
+	left := found.State.Rest.Truncate(time.Second)
+	s.leases[left]++
+	s.bytes[left] += found.Bytes
+	at, _ := slices.BinarySearchFunc(s.most, found, func(a, b core.Found) int { return cmp.Compare(b.State.Rest, a.State.Rest) })
+	if at < s.limit {
+		s.most = slices.Insert(s.most, at, found)
+		s.most = s.most[:min(len(s.most), s.limit)]
+	}
+}
+
+// judge finds leases that last for longer than the max TTL. A step of the node's clock is no leak.
+func (s *survey) judge(f *fleet) {
+	long := func(left time.Duration) bool { return left.Truncate(time.Second) > s.maxTTL }
+	for _, lease := range s.most {
+		if long(lease.State.Rest) {
+			s.list(f, leakLong, lease)
+		}
+	}
+	t := tallyJSON{}
+	for left, n := range s.leases {
+		if long(left) {
+			t = tallyJSON{t.Keys + n, t.Bytes + s.bytes[left]}
+		}
+	}
+	if t.Keys > 0 {
+		s.Found[leakLong] = t
+	}
+}
 
 // add counts what was found.
 func (s *survey) add(f *fleet, found core.Found) {
@@ -156,9 +185,12 @@ func (s *survey) add(f *fleet, found core.Found) {
 func (s *survey) leak(f *fleet, why string, found core.Found) {
 	t := s.Found[why]
 	s.Found[why] = tallyJSON{t.Keys + 1, t.Bytes + found.Bytes}
-	if t.Keys >= s.limit {
-		return
+	if t.Keys < s.limit {
+		s.list(f, why, found)
 	}
+}
+
+func (s *survey) list(f *fleet, why string, found core.Found) {
 	j := leakJSON{Why: why, Node: found.Node, Addr: f.addr(found.Node), RedisKey: found.RedisKey, Kind: string(found.Kind), Bytes: found.Bytes,
 		TTLMS: found.TTL.Milliseconds(), LeftMS: found.State.Rest.Milliseconds()}
 	if found.TTL < 0 {
@@ -167,8 +199,8 @@ func (s *survey) leak(f *fleet, why string, found core.Found) {
 	s.Leaks = append(s.Leaks, j)
 }
 
-func (a *app) printLeaks(s *survey, leases int) {
-	if len(s.Leaks) == 0 {
+func (a *app) printLeaks(s *survey) {
+	if len(s.Found) == 0 {
 		a.say("No leaks.")
 	} else {
 		t := table{head: []string{"WHAT", "NODE", "ADDRESS", "KEY IN REDIS", "BYTES", "LEFT"}}
@@ -194,7 +226,7 @@ func (a *app) printLeaks(s *survey, leases int) {
 		t.add(sort.words, strconv.Itoa(n.Keys), size(n.Bytes))
 	}
 	a.table(t)
-	if s.maxTTL == 0 && leases > 0 {
+	if s.maxTTL == 0 && len(s.leases) > 0 {
 		a.say("")
 		a.say("No node knows the max TTL in use (the restart guard is off), so leases were not judged: give --max-ttl.")
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
@@ -160,6 +161,12 @@ func (a *app) tellSilent(f *fleet, silent map[int]error) error {
 	}
 	for _, n := range f.silentJSON(silent) {
 		fmt.Fprintf(a.stderr, "lockctl: not read: %s: %s\n", nodeName(n.Node, n.Addr), n.Error)
+	}
+	for _, err := range silent {
+		if redis.HasErrorPrefix(err, "NOPERM") {
+			fmt.Fprintf(a.stderr, "lockctl: %s\n", askForRights)
+			break
+		}
 	}
 	if len(silent) == len(f.clients) {
 		return fmt.Errorf("%w; lockctl doctor says what is wrong", errNobody)

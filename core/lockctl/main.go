@@ -49,7 +49,7 @@ func main() {
 
 // run is lockctl, and returns its exit status. args are without the program's name.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv func(string) string) int {
-	return (&app{stdout: stdout, stderr: stderr, getenv: getenv, dial: core.Dial}).run(ctx, args)
+	return (&app{stdout: &output{w: stdout}, stderr: stderr, getenv: getenv, dial: core.Dial}).run(ctx, args)
 }
 
 // Exit statuses.
@@ -75,7 +75,7 @@ func (a *app) exit(err error) int {
 	case errors.Is(err, errFound):
 		return exitWrong
 	}
-	line := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	line := tidy(strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 	fmt.Fprintf(a.stderr, "lockctl: %s\n", strings.TrimPrefix(line, "lockkit: "))
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core"
 )
 
@@ -40,9 +42,12 @@ func (s *keyState) noteSilence(note func(string, ...any), which func(func(*onNod
 	switch {
 	case len(silent) == 0:
 	case s.State == stateUnknown:
-		note("With %s silent there is no quorum: nobody can be granted a key, and holders lose theirs at the end of the TTL. lockctl doctor says what is wrong.", nodeList(silent))
+		note("With %s silent lockctl has no quorum. If services have none either, nobody can be granted a key, and holders lose theirs at the end of the TTL. lockctl doctor says what is wrong.", nodeList(silent))
 	default:
 		note("Without %s the others are still a quorum. lockctl doctor says what is wrong.", nodeList(silent))
+	}
+	if which(func(n *onNode) bool { return n.denied() }) != nil {
+		note("%s", askForRights)
 	}
 	if unread := which(func(n *onNode) bool { return !n.heard() && n.There }); len(unread) > 0 {
 		note("On %s the key was not written by this version of lockkit: nobody is granted it there. Do not delete it before you know that no other version holds it.", nodeList(unread))
@@ -76,6 +81,12 @@ func (s *keyState) noteLeases(note func(string, ...any), which func(func(*onNode
 		note("It is also recorded as completed, with token %d.", s.Record.Token)
 	}
 }
+
+// askForRights is what to do where a node denies what lockctl asks for. Doctor finds nothing wrong then: services need less.
+const askForRights = "lockctl needs the rights of the operator, which are more than those of the services: see ACL in docs/operations.md."
+
+// denied reports whether the node refuses this user.
+func (n *onNode) denied() bool { return redis.HasErrorPrefix(n.Err, "NOPERM") }
 
 // longest is when the last lease of a key ends.
 func (s *keyState) longest() (d time.Duration) {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -11,6 +12,21 @@ import (
 
 	"github.com/urfave/cli/v3"
 )
+
+// An output remembers that it could not be written.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	var n int
+	n, o.err = o.w.Write(b)
+	return n, o.err
+}
 
 func asJSON(cmd *cli.Command) bool { return cmd.String("output") == "json" }
 

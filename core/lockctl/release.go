@@ -135,7 +135,11 @@ func (f *fleet) refused(ctx context.Context, key string, err error, done string)
 		if r := s.Record; r != nil {
 			now += fmt.Sprintf("; its completion record has token %d", r.Token)
 		}
-		return fmt.Errorf("not %s, because the token is another: %s %s. Nothing has changed", done, plain(key), now)
+		because := ", because the token is another"
+		if s.State == stateFree || s.State == stateKept {
+			because = ""
+		}
+		return fmt.Errorf("not %s%s: %s %s. Nothing has changed", done, because, plain(key), now)
 	case errors.Is(err, core.ErrUnavailable):
 		return fmt.Errorf("%w; some nodes may have done it: look with lockctl show, and call again when more nodes answer", err)
 	}

@@ -218,6 +218,8 @@ func (s *keyState) says(n *onNode) string {
 		return own(n.Err, nodeName(n.Node, n.Addr))
 	case n.Holder != nil && s.Holder != nil && n.Holder.Attempt == s.Holder.Attempt:
 		return "held"
+	case n.Holder != nil && s.Holder == nil: // nobody knows whose it is
+		return "a lease (" + n.Holder.Attempt + ")"
 	case n.Holder != nil:
 		return "held by another (" + n.Holder.Attempt + ")"
 	case n.Verdict == core.VerdictHeld:

@@ -105,7 +105,7 @@ func rewritten(by func(node int, r *testutil.Resource)) func(d *desk) {
 var disagreements = map[string]disagreement{
 	"a node is down": {func(d *desk) { d.holds("k"); d.nodes[1].Down() }, exitWell, []string{"k is held.", "connection refused", "Without node 1 the others are still a quorum."}},
 	"no quorum": {func(d *desk) { d.holds("k"); d.nodes[1].Down(); d.nodes[2].Hang() }, exitWrong,
-		[]string{"k is unknown: no quorum of nodes has answered", "With nodes 1 and 2 silent there is no quorum", "lockctl doctor"}},
+		[]string{"k is unknown: no quorum of nodes has answered", "With nodes 1 and 2 silent lockctl has no quorum", "lockctl doctor"}},
 	"a node forgot it": {func(d *desk) { d.holds("k"); d.nodes[2].Flush() }, exitWell, []string{"k is held.", "The holder's lease is not on node 2", "A renewal brings it back"}},
 	"part of a grant": {func(d *desk) { d.holds("k"); d.nodes[1].Flush(); d.nodes[2].Flush() }, exitWell,
 		[]string{"k is held by nobody", "A lease on node 0 only", "ends by itself within 10s"}},

@@ -22,8 +22,8 @@ func (a *app) watch() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if cmd.Duration("interval") < 10*time.Millisecond {
-				return usagef("--interval must be at least 10ms")
+			if cmd.Duration("interval") < 10*time.Millisecond || cmd.Duration("for") < 0 {
+				return usagef("--interval must be at least 10ms, and --for must not be negative")
 			}
 			f, err := a.look(cmd)
 			if err != nil {

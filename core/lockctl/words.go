@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 
@@ -34,9 +35,19 @@ func tokenText(h *core.Holder) string {
 	return strconv.FormatUint(h.Token, 10)
 }
 
+// tidy is a text of a server's without what could disturb a terminal.
+func tidy(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
+
 // oneLine is an error for a line, without the names of package and operation.
 func oneLine(err error) string {
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := tidy(strings.Join(strings.Fields(err.Error()), " "))
 	for _, prefix := range []string{"lockkit: ", "scan: ", core.ErrUnavailable.Error() + ": "} {
 		text = strings.TrimPrefix(text, prefix)
 	}

@@ -1,7 +1,7 @@
 -- Ends an attempt in its holder's stead: whatever it still sends is refused.
 -- KEYS 1 resource  2 tombstone of the attempt
 -- ARGV 1 attempt  2 free: '1' = the resource is free at once, '0' = when the attempt's lease is over
---      3 life of the tombstone (ms)  4 life of an idle fencing counter (ms)
+--      3 life of the tombstone (ms)  4 life of an idle fencing counter (ms)  5 the attempt's fencing token
 -- Replies  ENDED rest: the attempt had the resource, for so long   GONE = it did not have it
 local e, f, p, i, r, u, c, d = load(KEYS[1])
 local t = call('TIME')
@@ -11,6 +11,7 @@ if ended then
   local ms = tonumber(ARGV[4])
   rest = math.max(e + 1 - now, 0)
   p, c = -1, ''
+  f = math.max(f, tonumber(ARGV[5])) + 1 -- as if somebody had been granted it since: no completion counts here any more
   local expiry = e
   if ARGV[2] == '1' then
     e, i = 0, ''

@@ -14,13 +14,20 @@
  *   Renew      outside quarantine: one's own lease, or a free node. In quarantine it counts only where now + MARGIN lies before the
  *              expiry that this node last confirmed to the client, whoever the node's memory says owns the lease; what a snapshot
  *              says gives way then, and expiries only grow.
- * Checked: the two clients are never trusted at once.
+ *   Revoke     (-DREVOKE) an operator who saw client 1's lease on a quorum ends it, on any nodes, whenever it gets there. Where the
+ *              lease was, the key stays taken until it is over, or with -DFREE is free at once; there and elsewhere the node
+ *              refuses client 1 from then on, as long as it remembers.
+ * Checked: the two clients are never trusted at once. Once a quorum has ended the lease, and one of them had it, client 1 is trusted
+ * for no longer than what was left on those that had it, unless a node restarted meanwhile; with -DFREE that is what
+ * is promised about the two.
  *
  *   -DSNAP       node 2 comes back from any older snapshot; otherwise empty
  *   -DJIT        a node's clock reads real time or one tick more, anew for every request; trust is TTL-1 ticks
  *   -DMARGIN=m   (0)
  *   -DONLY2      only node 2 restarts
  * Runs that break a rule, and must be refuted
+ *   -DREVOKE -DNOTOMB    a node that ended the lease takes a late renewal where the key is free
+ *   -DREVOKE -DONLYHELD  only nodes that had the lease refuse client 1
  *   -DOLD -DSNAP one's own lease is extended whether spent or not, in quarantine or not                    CE-24
  *   -DJIT        without a margin                                                                           CE-25
  */
@@ -49,7 +56,27 @@ byte sown, srem;
 byte age[3], val[3];
 byte ls[9];                     /* ticks until the expiry that node n last confirmed to client i */
 
-inline mutex() { assert(val[3 - id] == 0) }
+#ifdef REVOKE
+#define KEPT 3                  /* taken, and nobody's */
+bool ended[N], lost;            /* node n refuses client 1; one of them restarted since */
+byte done, had, left;           /* nodes that were told, that had the lease, and for how long they had it */
+#define REVOKED (done >= Q && had > 0 && !lost)
+#define WITHIN  assert(!REVOKED || val[1] <= left)
+#define RESTART(n) lost = lost || done > 0; ended[n] = false
+#else
+#define WITHIN skip
+#define RESTART(n) skip
+#endif
+#if defined(REVOKE) && !defined(NOTOMB)
+#define REFUSED (id == 1 && ended[n])
+#else
+#define REFUSED false
+#endif
+#ifdef FREE
+inline mutex() { assert(val[3 - id] == 0 || had > 0); WITHIN }
+#else
+inline mutex() { assert(val[3 - id] == 0); WITHIN }
+#endif
 #define TAKE own[n] = id; rem[n] = TTL + o; LS(id,n) = rem[n]; g++
 #define GROW own[n] = id; rem[n] = MAX(rem[n], TTL + o); LS(id,n) = rem[n]; g++
 #define SPENT (rem[n] <= o)
@@ -59,9 +86,9 @@ inline mutex() { assert(val[3 - id] == 0) }
 inline acquire() {
   READ;
   if
-  :: QUAR -> skip
-  :: !QUAR && own[n] != 0 && own[n] != id && !SPENT -> skip
-  :: !QUAR && !(own[n] != 0 && own[n] != id && !SPENT) -> TAKE
+  :: REFUSED || QUAR -> skip
+  :: !REFUSED && !QUAR && own[n] != 0 && own[n] != id && !SPENT -> skip
+  :: !REFUSED && !QUAR && !(own[n] != 0 && own[n] != id && !SPENT) -> TAKE
   fi;
   o = 0
 }
@@ -78,11 +105,12 @@ inline acquire() {
 inline renew() {
   READ;
   if
-  :: own[n] == id && OWNOK -> GROW
-  :: own[n] != id && own[n] != 0 && !SPENT && !GHOST -> skip               /* LOST */
-  :: own[n] != id && own[n] != 0 && !SPENT && GHOST -> GROW
-  :: own[n] != id && (own[n] == 0 || SPENT) && SURE -> TAKE         /* HEAL */
-  :: own[n] != id && (own[n] == 0 || SPENT) && !SURE && !QUAR -> TAKE
+  :: REFUSED -> skip
+  :: !REFUSED && own[n] == id && OWNOK -> GROW
+  :: !REFUSED && own[n] != id && own[n] != 0 && !SPENT && !GHOST -> skip               /* LOST */
+  :: !REFUSED && own[n] != id && own[n] != 0 && !SPENT && GHOST -> GROW
+  :: !REFUSED && own[n] != id && (own[n] == 0 || SPENT) && SURE -> TAKE         /* HEAL */
+  :: !REFUSED && own[n] != id && (own[n] == 0 || SPENT) && !SURE && !QUAR -> TAKE
   :: else -> skip
   fi;
   o = 0
@@ -137,17 +165,47 @@ byte restarts;
 proctype Env() {
   do
 #ifndef ONLY2
-  :: atomic { CAN -> DID; own[0] = 0; rem[0] = 0; q[0] = TTL }
-  :: atomic { CAN -> DID; own[1] = 0; rem[1] = 0; q[1] = TTL }
+  :: atomic { CAN -> DID; own[0] = 0; rem[0] = 0; q[0] = TTL; RESTART(0) }
+  :: atomic { CAN -> DID; own[1] = 0; rem[1] = 0; q[1] = TTL; RESTART(1) }
 #endif
 #ifdef SNAP
-  :: atomic { CAN -> DID; own[2] = sown; rem[2] = srem; q[2] = TTL }
+  :: atomic { CAN -> DID; own[2] = sown; rem[2] = srem; q[2] = TTL; RESTART(2) }
   :: atomic { CAN && own[2] != 0 -> sown = own[2]; srem = rem[2] }
 #else
-  :: atomic { CAN -> DID; own[2] = 0; rem[2] = 0; q[2] = TTL }
+  :: atomic { CAN -> DID; own[2] = 0; rem[2] = 0; q[2] = TTL; RESTART(2) }
 #endif
   od
 }
+#ifdef REVOKE
+#ifdef FREE
+#define LEAVE own[n] = 0; rem[n] = 0
+#else
+#define LEAVE own[n] = KEPT
+#endif
+#ifdef ONLYHELD
+#define MARK(had) ended[n] = had
+#else
+#define MARK(had) ended[n] = true
+#endif
+inline revoke() {
+  if
+  :: own[n] == 1 -> MARK(true); had++; left = MAX(left, rem[n]); LEAVE
+  :: else -> MARK(false)
+  fi;
+  done++; WITHIN
+}
+#define HAS(n) (own[n] == 1)
+proctype Operator() {
+  byte k, n;
+  (HAS(0) && HAS(1)) || (HAS(0) && HAS(2)) || (HAS(1) && HAS(2));
+  do
+  :: atomic { !(k & 1) -> k = k | 1; n = 0; revoke(); n = 0 }
+  :: atomic { !(k & 2) -> k = k | 2; n = 1; revoke(); n = 0 }
+  :: atomic { !(k & 4) -> k = k | 4; n = 2; revoke(); n = 0 }
+  :: break
+  od
+}
+#endif
 /* Where the rule does not look at the owner of a spent lease, the name goes with it: same behaviour, fewer states. */
 #ifdef OLD
 #define DROP(i)
@@ -167,8 +225,15 @@ proctype Clock() {
 #endif
        dec(ls[3]); dec(ls[4]); dec(ls[5]); dec(ls[6]); dec(ls[7]); dec(ls[8]);
        dec(val[1]); dec(val[2]);
+#ifdef REVOKE
+       dec(left);
+#endif
        if :: age[1] < TTL -> age[1]++ :: else fi; if :: age[2] < TTL -> age[2]++ :: else fi
      }
   od
 }
-init { atomic { run Client(1); run Client(2); run Env(); run Clock() } }
+init { atomic { run Client(1); run Client(2); run Env(); run Clock();
+#ifdef REVOKE
+  run Operator()
+#endif
+} }

@@ -56,6 +56,11 @@ run deep  holds   renewals -DSNAP -DRESTARTS=2
 run quick refuted renewals -DSNAP -DONLY2 -DOLD
 run deep  holds   renewals -DTTL=3 -DJIT -DONLY2 -DMARGIN=1
 run deep  refuted renewals -DTTL=3 -DJIT -DONLY2
+run quick holds   renewals -DREVOKE -DRESTARTS=0
+run deep  holds   renewals -DREVOKE -DRESTARTS=0 -DFREE
+run deep  holds   renewals -DREVOKE -DONLY2
+for flag in NOTOMB ONLYHELD; do run quick refuted renewals -DREVOKE -DRESTARTS=0 -D$flag; done
+run quick refuted renewals -DREVOKE -DRESTARTS=0 -DFREE -DNOTOMB
 
 # Fencing tokens.
 run quick holds   tokens -DREJOIN

@@ -121,7 +121,7 @@ func (f *faults) startAgain() error {
 func (f *faults) stopOne() error {
 	f.stopped = f.victim()
 	f.rec.add(event{Replica: f.stopped, Kind: isStopped, At: time.Now()})
-	return pauseProcess(f.all[f.stopped].Process)
+	return f.all[f.stopped].Pause()
 }
 
 func (f *faults) goOn() error {
@@ -129,7 +129,7 @@ func (f *faults) goOn() error {
 		return nil
 	}
 	f.rec.add(event{Replica: f.stopped, Kind: goesOn, At: time.Now()})
-	err := resumeProcess(f.all[f.stopped].Process)
+	err := f.all[f.stopped].Resume()
 	f.stopped = ""
 	return err
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
-	"github.com/jonboulle/clockwork"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
@@ -67,7 +66,7 @@ func replica(dismissed <-chan struct{}) error {
 	if m.chaos {
 		slog.SetLogLoggerLevel(slog.LevelError) // that leases are lost is what it is about
 	}
-	clock := skewed{clockwork.NewRealClock(), ahead}
+	clock := stage.NewClock(ahead)
 	out := &reporter{name: os.Getenv(envReplica), clock: clock, out: json.NewEncoder(os.Stdout)}
 
 	locker, err := core.Open(strings.Split(os.Getenv(envNodes), ","), lockerOptions...)
@@ -151,18 +150,10 @@ func (r *reporter) refused(_ uuid.UUID, job string, err error) {
 	r.say(e)
 }
 
-// A skewed clock is ahead of the real one.
-type skewed struct {
-	clockwork.Clock
-	ahead time.Duration
-}
-
-func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.ahead) }
-
 // A reporter tells the demo what happens in this process, one line each on standard output.
 type reporter struct {
 	name  string
-	clock clockwork.Clock
+	clock *stage.Clock
 
 	mu  sync.Mutex
 	out *json.Encoder

@@ -1,10 +1,13 @@
 package stage
 
 import (
+	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
+	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
 )
@@ -13,7 +16,7 @@ import (
 type Child struct {
 	Process *os.Process
 
-	stdin io.Closer
+	stdin io.WriteCloser
 	gone  chan struct{}
 	err   error // how it ended; to be read when it is gone
 }
@@ -36,18 +39,32 @@ func Start(read func(stdout io.Reader), env ...string) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	c := &Child{Process: cmd.Process, stdin: stdin, gone: make(chan struct{})}
+	dieWithParent(cmd)
+	c := &Child{stdin: stdin, gone: make(chan struct{})}
+	started := make(chan error)
 	go func() {
 		defer close(c.gone)
+		// The kernel takes the end of the starting thread for the parent's.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
 		read(stdout)
 		io.Copy(io.Discard, stdout) // so that the child is not stopped by a pipe that is full
 		c.err = cmd.Wait()
 	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	c.Process = cmd.Process
 	return c, nil
 }
+
+// Tell writes what to do to the child's standard input, as a line of JSON.
+func (c *Child) Tell(order any) error { return json.NewEncoder(c.stdin).Encode(order) }
 
 // Dismiss asks the child to end.
 func (c *Child) Dismiss() { c.stdin.Close() }
@@ -68,15 +85,30 @@ func (c *Child) Kill() error {
 	return err
 }
 
+// Pause stops the child where it is (SIGSTOP), until Resume. It is an error that matches errors.ErrUnsupported where a
+// system cannot.
+func (c *Child) Pause() error { return pauseProcess(c.Process) }
+
+// Resume lets a paused child go on.
+func (c *Child) Resume() error { return resumeProcess(c.Process) }
+
 // Play is main of a child: it runs role, and exits with status 1 if that fails. dismissed is closed when the demo asks the
 // child to end, or has died.
 func Play(name string, role func(dismissed <-chan struct{}) error) {
+	PlayTold(name, func(orders io.Reader) error {
+		dismissed := make(chan struct{})
+		go func() {
+			defer close(dismissed)
+			io.Copy(io.Discard, orders)
+		}()
+		return role(dismissed)
+	})
+}
+
+// PlayTold is Play for a role that is told more than when to end: orders has what Tell was given, and ends when the child is
+// to end.
+func PlayTold(name string, role func(orders io.Reader) error) {
 	logging.Disable()
-	signal.Ignore(os.Interrupt) // Ctrl-C reaches all processes of a terminal; the demo says when to end
-	dismissed := make(chan struct{})
-	go func() {
-		defer close(dismissed)
-		io.Copy(io.Discard, os.Stdin)
-	}()
-	exit(name, role(dismissed))
+	signal.Ignore(os.Interrupt, syscall.SIGTERM) // these reach all processes of a terminal; the demo says when to end
+	exit(name, role(os.Stdin))
 }

@@ -1,0 +1,189 @@
+package core
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// What an operator has ended stays so, whatever is lost, late, or tried again.
+
+// A holder that was taken from completes nothing, even before somebody else has had the key.
+func TestRevokedHolderCompletesNothing(t *testing.T) {
+	for name, now := range map[string]bool{"revoked, run out": false, "freed": true} {
+		t.Run(name, func(t *testing.T) {
+			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+				p, operator := w.process(FixedLease(true)), w.process()
+				lease := w.acquire(p, "k")
+				w.pass(time.Second)
+				r := must(operator.revoke(t.Context(), "k", lease.FencingToken(), now))
+				if !now {
+					w.pass(r.Left + time.Second)
+				}
+				wantErr(t, lease.Complete(t.Context(), nil), ErrLost)
+				w.release(w.acquire(operator, "k"))
+			})
+		})
+	}
+}
+
+// A holder that is extended after the operator looked, and sends nothing then for longer than an attempt that ends by itself
+// is remembered, does not come back onto nodes that are free.
+func TestFreedHolderDoesNotComeBack(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(FixedLease(true)), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(6500 * time.Millisecond)
+		for _, k := range operator.links {
+			k.set(fate{delay: 500 * time.Millisecond}, revokeScript)
+		}
+		extended := make(chan error, 1)
+		time.AfterFunc(250*time.Millisecond, func() { extended <- lease.Extend(t.Context(), 10*time.Second) })
+		r := must(operator.ForceRelease(t.Context(), "k", lease.FencingToken()))
+		if err := <-extended; err != nil || r.Left < lease.left() {
+			t.Errorf("%v; %v was said, the holder trusts for %v", err, r.Left, lease.left())
+		}
+		w.pass(operator.p.tombstone + 3800*time.Millisecond) // and what the operator saw to be left
+		wantReason(t, lease.Extend(t.Context(), 10*time.Second), LossRevoked)
+	})
+}
+
+// One node that knows is enough, where others have forgotten it, or never heard of it.
+func TestOneNodeTellsTheRevokedHolder(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(time.Second)
+		operator.links[2].set(fate{refuse: true}, revokeScript)
+		r := must(operator.ForceRelease(t.Context(), "k", lease.FencingToken()))
+		w.nodes[0].RestartEmpty() // its renewal brings the lease back there
+		time.Sleep(r.Left)
+		wantReason(t, lease.Lost(), LossRevoked)
+	})
+}
+
+// Nodes that are away may be those that make a quorum: nobody knows that the key is not held under that token.
+func TestRevokeSaysWhatItCannotKnow(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(FixedLease(true)), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(time.Second)
+		operator.links[0].set(fate{refuse: true}, revokeScript)
+		operator.links[1].set(fate{refuse: true}, revokeScript)
+		_, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
+		wantErr(t, err, ErrUnavailable)
+		operator.links[0].mend()
+		operator.links[1].mend()
+		w.nodes[0].Down()
+		w.pass(10 * time.Millisecond)
+		_, err = operator.Revoke(t.Context(), "k", lease.FencingToken())
+		wantErr(t, err, ErrUnavailable)
+		_, err = operator.Revoke(t.Context(), "k", lease.FencingToken()+1)
+		wantErr(t, err, ErrTokenMismatch)
+		wantValid(t, lease)
+		w.nodes[0].Up()
+		w.pass(time.Second)
+		must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
+	})
+}
+
+// A request that is late, or comes twice, ends nobody else's lease.
+func TestLateRevocation(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other, operator := w.process(), w.process(), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(time.Second)
+		for _, k := range operator.links {
+			k.set(fate{twice: true, delay: 300 * time.Millisecond}, revokeScript)
+		}
+		granted := make(chan *Lease, 1)
+		time.AfterFunc(100*time.Millisecond, func() {
+			lease, _ := other.TryAcquire(t.Context(), "k")
+			granted <- lease
+		})
+		_, err := operator.ForceRelease(t.Context(), "k", lease.FencingToken())
+		wantErr(t, err, ErrTokenMismatch) // the answers that are heard are those of the second time
+		next := <-granted
+		if next == nil {
+			t.Fatal("not granted")
+		}
+		w.pass(time.Minute)
+		wantValid(t, next)
+	})
+}
+
+// Two operators at once: one of them at least is told that it is done, and it is.
+func TestTwoOperators(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, one, two := w.process(), w.process(), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(time.Second)
+		for i, k := range one.links { // each is the first on some node
+			k.set(fate{delay: time.Duration(i) * time.Millisecond}, revokeScript)
+			two.links[i].set(fate{delay: time.Duration(2-i) * time.Millisecond}, revokeScript)
+		}
+		errs := make(chan error, 2)
+		for _, p := range []*process{one, two} {
+			go func() {
+				_, err := p.Revoke(t.Context(), "k", lease.FencingToken())
+				errs <- err
+			}()
+		}
+		if a, b := <-errs, <-errs; a != nil && b != nil || a != nil && !errors.Is(a, ErrTokenMismatch) || b != nil && !errors.Is(b, ErrTokenMismatch) {
+			t.Errorf("%v, %v", a, b)
+		}
+		<-lease.Context().Done()
+		wantReason(t, lease.Lost(), LossRevoked)
+	})
+}
+
+// What would have kept the key taken after a release ends with the lease.
+func TestRevokeEndsWhatFollowsARelease(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"min hold":   {MinHold(time.Minute)},
+		"lock delay": {WithMaxTTL(20 * time.Second), LockDelay(5 * time.Second)},
+		"linger":     {Linger(time.Minute)},
+		"fixed":      {FixedLease(true)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p, operator := w.process(opts...), w.process()
+				lease := w.acquire(p, "k")
+				w.pass(time.Second)
+				r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
+				if r.Left < lease.left() || r.Left > p.p.server+time.Millisecond {
+					t.Errorf("left %v, trusted for %v", r.Left, lease.left())
+				}
+				if err := lease.Release(t.Context(), Cooldown(time.Hour)); !errors.Is(err, ErrLost) {
+					t.Errorf("release: %v", err)
+				}
+				w.pass(r.Left - time.Second)
+				w.wantRefused(operator, "k", ErrHeld)
+				w.pass(time.Second)
+				w.release(w.acquire(operator, "k"))
+			})
+		})
+	}
+}
+
+// A record that a node did not confirm is brought to it by its holder for a max TTL, and by nobody after that.
+func TestForgottenRecordStaysAway(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		w.pass(time.Second)
+		p.links[2].set(fate{refuse: true}, completeScript)
+		if err := lease.Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(p.p.maxTTL + 3*p.p.nodeTimeout)
+		for _, k := range p.links {
+			k.mend()
+		}
+		if err := operator.ForgetRecord(t.Context(), "k", lease.FencingToken()); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Minute)
+		w.release(w.acquire(p, "k"))
+	})
+}

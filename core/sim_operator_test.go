@@ -1,0 +1,148 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// simOperators end leases and drop records in the simulation, and hold what they are told against what becomes of the
+// holders. What is revoked is checked like any other lease: nobody else may be granted the key while its holder trusts it.
+type simOperators struct {
+	forgot atomic.Int64 // how often a node lost memory, which excuses a holder that is renewed on it
+
+	mu    sync.Mutex
+	holds map[simHold]*simHeld
+}
+
+type simHold struct {
+	key   string
+	token uint64
+}
+
+// A simHeld is a lease that was reported, or freed before that.
+type simHeld struct {
+	holder string
+	lease  *Lease // nil: freed before it was reported
+	freed  bool
+}
+
+// alone notes a lease that is about to be reported. It reports whether it must not overlap the next one: no operator has
+// freed its key.
+func (o *simOperators) alone(hold simHold, holder string, lease *Lease) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if h := o.holds[hold]; h != nil {
+		h.lease = lease
+		return !h.freed
+	}
+	o.holds[hold] = &simHeld{holder: holder, lease: lease}
+	return true
+}
+
+// frees notes that a key is about to be freed: from now on its holder is not alone.
+func (o *simOperators) frees(s *sim, hold simHold) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.holds[hold]
+	switch {
+	case h == nil:
+		o.holds[hold] = &simHeld{freed: true}
+	case !h.freed:
+		h.freed = true
+		s.history.Ended(hold.key, h.holder, hold.token, time.Now())
+	}
+}
+
+func (o *simOperators) lease(hold simHold) *Lease {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if h := o.holds[hold]; h != nil {
+		return h.lease
+	}
+	return nil
+}
+
+// operator looks at keys now and then, and ends what it sees.
+func (s *sim) operator(p *simProcess) {
+	r := rand.New(rand.NewPCG(s.seed, 5))
+	keys := []string{"key-0", "key-1"}
+	for i := range simJobs {
+		keys = append(keys, jobKey(i))
+	}
+	for {
+		time.Sleep(exponential(r, s.ttl()))
+		if !time.Now().Before(s.end) {
+			return
+		}
+		key := keys[r.IntN(2)]
+		if s.jobs > 0 && r.IntN(2) == 0 {
+			key = keys[r.IntN(len(keys))]
+		}
+		state, err := p.Inspect(context.Background(), key)
+		if err != nil {
+			continue
+		}
+		time.Sleep(exponential(r, s.delay))
+		switch now := r.IntN(2) == 0; {
+		case state.Holder != nil && state.Holder.Token != 0:
+			s.revokes(p, simHold{key, state.Holder.Token}, now)
+		case state.Record != nil && now:
+			s.forgets(p, key, state.Record.Token)
+		}
+	}
+}
+
+func (s *sim) revokes(p *simProcess, hold simHold, now bool) {
+	end, forgot := p.Revoke, s.operators.forgot.Load()
+	if now {
+		end = p.ForceRelease
+		s.operators.frees(s, hold)
+	}
+	r, err := end(context.Background(), hold.key, hold.token)
+	if err != nil {
+		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTokenMismatch) {
+			s.t.Errorf("revoke: %v", err)
+		}
+		s.count("not revoked")
+		return
+	}
+	s.count(map[bool]string{false: "revoked", true: "freed"}[now])
+	if r.Left > 2*s.ttl() && s.steps() { // by a clock that is off
+		return
+	}
+	time.Sleep(r.Left)
+	lease := s.operators.lease(hold)
+	switch {
+	case lease == nil: // its holder was told nothing, or died
+	case lease.Context().Err() == nil && s.operators.forgot.Load() == forgot && !s.steps():
+		s.t.Errorf("%+v\n%s is held with token %d although it was revoked %v ago", s.mixture, hold.key, hold.token, r.Left)
+	case errors.Is(lease.Lost(), ErrLost) && lease.lossReason() == LossRevoked:
+		s.count("told of revocation")
+	}
+}
+
+// steps reports whether clocks of nodes step by more than the window: then what is left of a lease is not known.
+func (s *sim) steps() bool {
+	for _, k := range s.faults {
+		if k == "step" || k == "jump" {
+			return true
+		}
+	}
+	return false
+}
+
+// forgets drops a record. Whether it stays away is not checked: others may be about to bring it to all nodes.
+func (s *sim) forgets(p *simProcess, key string, token uint64) {
+	s.records.excuse(s, key)
+	err := p.ForgetRecord(context.Background(), key, token)
+	switch {
+	case err == nil:
+		s.count("record dropped")
+	case !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTokenMismatch):
+		s.t.Errorf("forget: %v", err)
+	}
+}

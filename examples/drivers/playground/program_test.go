@@ -1,0 +1,96 @@
+// Package playground tests the page of examples/playground in a browser: make playground-test.
+package playground
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// built is the program, built once.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "lockkit-playground")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "playground")
+	build := exec.Command("go", "build", "-o", path, "./examples/playground")
+	build.Dir = filepath.Join("..", "..", "..")
+	build.Stderr = os.Stderr
+	return path, build.Run()
+})
+
+// A program is a playground that waits for what the page wants: its standard output is a terminal.
+type program struct {
+	t    *testing.T
+	url  string
+	cmd  *exec.Cmd
+	said chan string // all of it, when it has ended
+	gone bool
+}
+
+var opened = regexp.MustCompile(`open (http://\S+)`)
+
+// started starts a playground on an address; the test ends it.
+func started(t *testing.T, addr string, flags ...string) *program {
+	t.Helper()
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	screen, terminal := openTerminal(t)
+	defer terminal.Close()
+	p := &program{t: t, said: make(chan string, 1), cmd: exec.Command(path, append([]string{"-addr", addr}, flags...)...)}
+	p.cmd.Stdout, p.cmd.Stderr = terminal, terminal
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.stop() })
+	url := make(chan string, 1)
+	go func() {
+		defer screen.Close()
+		var all strings.Builder
+		for lines := bufio.NewScanner(screen); lines.Scan(); { // until nobody has the terminal any more
+			all.WriteString(lines.Text() + "\n")
+			if m := opened.FindStringSubmatch(lines.Text()); m != nil {
+				url <- m[1]
+			}
+		}
+		p.said <- all.String()
+		close(url)
+	}()
+	select {
+	case p.url = <-url:
+	case <-time.After(patience):
+	}
+	if p.url == "" {
+		t.Fatalf("the playground did not start:\n%s", p.stop())
+	}
+	return p
+}
+
+// stop ends the playground as Ctrl-C does, and returns what it has said.
+func (p *program) stop() string {
+	if p.gone {
+		return ""
+	}
+	p.gone = true
+	p.cmd.Process.Signal(os.Interrupt)
+	late := time.AfterFunc(patience, func() {
+		p.t.Errorf("the playground did not end within %v of Ctrl-C", patience)
+		p.cmd.Process.Kill()
+	})
+	defer late.Stop()
+	err := p.cmd.Wait()
+	said := <-p.said
+	if err != nil {
+		p.t.Logf("the playground ended with %v:\n%s", err, said)
+	}
+	return said
+}

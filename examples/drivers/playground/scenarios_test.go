@@ -1,0 +1,56 @@
+package playground
+
+import (
+	"testing"
+)
+
+const nothingRuns = `document.querySelector('#play [aria-current]') === null`
+
+// The verdict stays green while everything goes wrong.
+func TestChaos(t *testing.T) {
+	needBrowser(t)
+	t.Parallel()
+	p := started(t, "127.0.0.1:0")
+	b := newTab(t, 390, 844, "dark")
+	b.open(p)
+	b.press(`[data-name=chaos]`)
+	b.await(logged("scenario chaos begins"))
+	b.press(`[data-name=fence]`) // one at a time
+	b.await(`document.querySelector('#answer').textContent.includes('under way')`)
+	b.await(logged("scenario chaos is over") + " || " + red)
+	b.await(green + " && document.querySelector('#counters .bad') === null && document.querySelector('#seen').dataset.overlaps === '0'")
+}
+
+// The verdict turns red where what a scenario needs is turned off, and is green again once that is forgotten; with it, it
+// stays green.
+func TestProtections(t *testing.T) {
+	for _, c := range []struct{ scenario, protection, safe, unsafe string }{
+		{"guard", "#guard", "b is refused", "two holders at a time"},
+		{"fence", "#fencing", "its write is refused", "a stale write of a to fenced was accepted"},
+	} {
+		t.Run(c.scenario, func(t *testing.T) {
+			needBrowser(t)
+			t.Parallel()
+			p := started(t, "127.0.0.1:0")
+			b := newTab(t, 1280, 900, "light")
+			b.open(p)
+			b.show("60")
+			b.press("[data-name=" + c.scenario + "]")
+			b.await(logged(c.safe) + " || " + red)
+			b.await(green)
+			b.await(logged("scenario "+c.scenario+" is over") + " && " + nothingRuns)
+
+			b.press(c.protection)
+			b.await(`document.querySelector('` + c.protection + `').getAttribute('aria-checked') === 'false' && ! document.querySelector('` + c.protection + `').hasAttribute('aria-busy')`)
+			b.press("[data-name=" + c.scenario + "]")
+			b.await(red)
+			b.await(logged("VIOLATION") + " && " + logged(c.unsafe))
+			if c.scenario == "guard" { // it can be seen: the nodes have forgotten who leads as well
+				b.await(`document.querySelector('#seen').dataset.overlaps > 0`)
+			}
+			b.await(nothingRuns)
+			b.press("#reset")
+			b.await(green + ` && document.activeElement.id === 'download'`)
+		})
+	}
+}

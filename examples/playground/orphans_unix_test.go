@@ -1,0 +1,105 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// However the playground ends, nothing of it is left: not the replicas, of which one is paused, and no redis-server.
+func TestNothingIsLeft(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes are looked for in /proc")
+	}
+	for name, end := range map[string]func(*testing.T, *exec.Cmd){
+		"Ctrl-C":       func(t *testing.T, c *exec.Cmd) { interrupt(t, c) },
+		"Ctrl-C twice": func(t *testing.T, c *exec.Cmd) { interrupt(t, c); interrupt(t, c) },
+		"SIGKILL":      func(t *testing.T, c *exec.Cmd) { c.Process.Kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mark := fmt.Sprintf("%s=%s-%d", mainEnv, strings.ReplaceAll(name, " ", "-"), os.Getpid())
+			p := startMarked(t, mark)
+			if n := len(marked(mark)); n < 4 {
+				t.Errorf("%d processes run, want 4 and redis-servers", n)
+			}
+			res, err := http.Post(p.url+"/do", "application/json", strings.NewReader(`{"do":"pause","replica":"b"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			end(t, p.Cmd)
+			err = testutil.Receive(t, p.ended)
+			if name == "Ctrl-C" && strings.Contains(p.stderr.String(), "did not shut down") {
+				t.Errorf("a paused replica is not resumed: %v, %s", err, &p.stderr)
+			}
+			testutil.Await(t, "all processes have ended", func() bool { return len(marked(mark)) == 0 })
+		})
+	}
+}
+
+// A program is a playground in a process of its own.
+type program struct {
+	*exec.Cmd
+	url    string
+	stderr bytes.Buffer // to be read when it has ended
+	ended  chan error
+}
+
+// startMarked returns when it serves.
+func startMarked(t *testing.T, mark string) *program {
+	t.Helper()
+	p := &program{Cmd: exec.Command(os.Args[0], "-for", "10m", "-addr", "127.0.0.1:0"), ended: make(chan error, 1)}
+	p.Env = append(os.Environ(), mark)
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does
+	p.Stderr = &p.stderr
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for found := false; !found && lines.Scan(); {
+		p.url, found = strings.CutPrefix(lines.Text(), "open ")
+	}
+	go func() {
+		for lines.Scan() { // to its end
+		}
+		p.ended <- p.Wait()
+	}()
+	return p
+}
+
+// interrupt is Ctrl-C: all processes of the group get it.
+func interrupt(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
+		t.Error(err)
+	}
+}
+
+// marked returns the processes that live and have this in their environment, which children inherit.
+func marked(mark string) (pids []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, f := range files {
+		env, err := os.ReadFile(f) // of a process that is dead it is empty, or cannot be read
+		if err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00"+mark+"\x00")) {
+			pids = append(pids, f)
+		}
+	}
+	return pids
+}

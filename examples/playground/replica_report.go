@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A reporter tells the playground what happens in a replica, a line each.
+type reporter struct {
+	name string
+
+	mu      sync.Mutex
+	out     *json.Encoder
+	leases  map[held]lasting // that are told of
+	waiting map[string]int   // by key
+	nodes   []NodeStat
+}
+
+// A lasting thing is a lease, or a term that has one.
+type lasting interface{ ValidUntil() time.Time }
+
+type held struct {
+	key   string
+	token uint64
+}
+
+func newReporter(name string, out io.Writer) *reporter {
+	return &reporter{name: name, out: json.NewEncoder(out), leases: map[held]lasting{}, waiting: map[string]int{}, nodes: make([]NodeStat, nodeCount)}
+}
+
+// say tells of something that happens now, or has happened at e.At. What it tells of is not over before it is told, so that
+// nobody can be granted a key whose end the playground has yet to hear of.
+func (r *reporter) say(e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sayLocked(e)
+}
+
+func (r *reporter) sayLocked(e Event) {
+	e.Replica = r.name
+	if e.At == 0 {
+		e.At = millis(time.Now())
+	}
+	r.out.Encode(e) // fails when the playground is dead, and then this process ends as well
+}
+
+// holds tells that a lease is held from here until over is called, which says whether it was lost.
+func (r *reporter) holds(key string, token uint64, l lasting) (over func(lost error)) {
+	id := held{key, token}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leases[id] = l
+	r.sayLocked(Event{Kind: isGrant, Key: key, Token: token, Until: millis(l.ValidUntil())})
+	return func(lost error) {
+		e := Event{Kind: isEnd, Key: key, Token: token}
+		if lost != nil {
+			e.Kind, e.Text, e.At = isLost, lossOf(lost), millis(l.ValidUntil())
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.leases, id)
+		r.sayLocked(e)
+	}
+}
+
+// holdsIn is holds of the lease under which ctx runs; its loss is told as it happens.
+func (r *reporter) holdsIn(ctx context.Context) (over func()) {
+	lease, _ := core.FromContext(ctx)
+	end := r.holds(lease.Key(), lease.FencingToken(), lease)
+	over = sync.OnceFunc(func() { end(lease.Lost()) })
+	context.AfterFunc(lease.Context(), over)
+	return over
+}
+
+func lossOf(err error) string {
+	if op, ok := errors.AsType[*core.OpError](err); ok {
+		return string(op.Reason)
+	}
+	return err.Error()
+}
+
+// renewed tells until when a lease is trusted now.
+func (r *reporter) renewed(key string, token uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if lease := r.leases[held{key, token}]; lease != nil {
+		r.sayLocked(Event{Kind: isRenew, Key: key, Token: token, Until: millis(lease.ValidUntil())})
+	}
+}
+
+// waits counts those who wait for a key.
+func (r *reporter) waits(key string, more int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting[key] += more; r.waiting[key] == 0 {
+		delete(r.waiting, key)
+	}
+}
+
+// heard keeps what a node last said.
+func (r *reporter) heard(n core.NodeReply) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := &r.nodes[n.Node]
+	s.Verdict, s.RestMs = n.Verdict.String(), 0
+	if n.Verdict == core.VerdictQuarantined {
+		s.RestMs = inMillis(n.Rest)
+	}
+	if n.Verdict != core.VerdictCircuitOpen {
+		s.Ms += (inMillis(n.Latency) - s.Ms) / 8
+	}
+}
+
+// stats says how the replica is doing.
+func (r *reporter) stats(wait Histogram) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting := slices.Sorted(maps.Keys(r.waiting))
+	if waiting == nil {
+		waiting = []string{}
+	}
+	r.sayLocked(Event{Kind: isStats, Stats: &Stats{Waiting: waiting, Nodes: r.nodes, Wait: wait}})
+}
