@@ -198,8 +198,10 @@ func (r *rig) exec(args ...any) {
 
 // pass lets time pass in a bubble, until nothing more happens at that time.
 func (r *rig) pass(d time.Duration) {
+	r.ledger.meet() // what the test has read, it read before handlers write now
 	time.Sleep(d)
 	synctest.Wait()
+	r.ledger.meet()
 }
 
 // idle waits for the handlers that asynq has given up on: in a bubble, time stands still after the test.
@@ -268,6 +270,12 @@ func (l *ledger) run(key string, work func() error) error {
 }
 
 var errNever = errors.New("did not return")
+
+// meet orders what the caller does without the mutex before what handlers do from now on, and after what they did.
+func (l *ledger) meet() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+}
 
 func (l *ledger) count(of *map[string]int, key string) int {
 	l.mu.Lock()
