@@ -142,11 +142,11 @@ func (l *load) enqueue(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := l.p.queue.enqueue(ctx, fmt.Sprint(i%5)); err == nil {
-			l.p.mu.Lock()
-			l.p.tally.Tasks++
-			l.p.mu.Unlock()
-		} else if !errors.Is(err, context.Canceled) {
+		// Before, because the task may be done before the answer is here, or without it.
+		l.p.mu.Lock()
+		l.p.tally.Tasks++
+		l.p.mu.Unlock()
+		if err := l.p.queue.enqueue(ctx, fmt.Sprint(i%5)); err != nil && !errors.Is(err, context.Canceled) {
 			l.p.tell(Event{Kind: isError, Text: "enqueue: " + err.Error()})
 		}
 	}

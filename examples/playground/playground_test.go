@@ -168,8 +168,13 @@ func nodeButtons(t *testing.T, p *playground) {
 	mustRefuse(t, p, node("node_resume", 2))
 	nodeBecomes(t, p, 2, "votes", votes)
 	nodeBecomes(t, p, 1, "votes", votes)
-	if n := p.nodes.forgotten(p.began); n != 2 {
-		t.Errorf("%d nodes have lost their memory, want 2", n)
+	for i, at := range p.nodes.forgot {
+		if lost := !at.IsZero(); lost != (i < 2) {
+			t.Errorf("node %d has lost its memory: %v", i, lost)
+		}
+	}
+	if !p.nodes.forgotten(p.began) || p.nodes.forgotten(time.Now()) {
+		t.Error("the memory was lost at another time")
 	}
 }
 
