@@ -76,6 +76,7 @@ func TestRefusals(t *testing.T) {
 		"no node":                  {body: `{"do":"node_kill"}`, want: 400},
 		"an unknown replica":       {body: `{"do":"kill","replica":"d"}`, want: 400},
 		"no replica":               {body: `{"do":"kill"}`, want: 400},
+		"a clock beyond all time":  {body: `{"do":"skew","replica":"a","ms":1e300}`, want: 400},
 		"an unknown scenario":      {body: `{"do":"scenario","name":"d"}`, want: 400},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -273,5 +274,14 @@ func TestListen(t *testing.T) {
 			l.Close()
 			t.Errorf("it serves at %s", addr)
 		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	if err := (options{length: time.Second}).check(nil); err != nil {
+		t.Error(err)
+	}
+	if err := (options{length: -time.Second}).check([]string{"page"}); err == nil || !strings.Contains(err.Error(), "page") || !strings.Contains(err.Error(), "-1s") {
+		t.Errorf("%v, want all that is wrong", err)
 	}
 }

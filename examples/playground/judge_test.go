@@ -130,12 +130,14 @@ func TestVerdictStays(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	at := func(s int) string { return tickOf(time.Unix(int64(s), 0)) }
-	completed := func(at, took float64) Event { return Event{At: at, Ms: took, Kind: isTask, Key: "1", Text: "completed"} }
+	completed := func(at, took float64) Event {
+		return Event{At: at, Ms: took, Kind: isTask, Key: "1", Text: "completed"}
+	}
 	for name, c := range map[string]struct {
-		events    []Event
-		forgot    int // ms since 1970 at which a node lost its memory
-		want      Counters
-		wrong     string
+		events []Event
+		forgot int // ms since 1970 at which a node lost its memory
+		want   Counters
+		wrong  string
 	}{
 		"ticks": {events: []Event{{Kind: isTick, Text: at(7)}, {Kind: isTick, Text: at(5)}, {Kind: isTick, Text: at(8)}}, want: Counters{Ticks: 4, Runs: 3}},
 		"a tick twice": {events: []Event{{Kind: isTick, Text: at(5), Replica: "a"}, {Kind: isTick, Text: at(5), Replica: "b"}}, want: Counters{Ticks: 1, Runs: 2},
@@ -147,8 +149,8 @@ func TestTally(t *testing.T) {
 		"a task twice, when a node had forgotten": {events: []Event{completed(1000, 100), completed(3000, 100)}, forgot: 2000, want: Counters{Completed: 1, Forgotten: 1}},
 		"a task twice, when a node had forgotten before": {events: []Event{completed(1000, 100), completed(3000, 100)}, forgot: 800,
 			want: Counters{Completed: 1, Again: 1}, wrong: "completed twice"},
-		"a task twice, when a node forgot before its completion was told":      {events: []Event{completed(1000, 500), completed(3000, 100)}, forgot: 800, want: Counters{Completed: 1, Forgotten: 1}},
-		"a task twice, of which the first run is told last":                    {events: []Event{completed(3000, 100), completed(4000, 3500)}, forgot: 800, want: Counters{Completed: 1, Forgotten: 1}},
+		"a task twice, when a node forgot before its completion was told": {events: []Event{completed(1000, 500), completed(3000, 100)}, forgot: 800, want: Counters{Completed: 1, Forgotten: 1}},
+		"a task twice, of which the first run is told last":               {events: []Event{completed(3000, 100), completed(4000, 3500)}, forgot: 800, want: Counters{Completed: 1, Forgotten: 1}},
 		"writes": {events: []Event{{Kind: isWrite, Text: "accepted"}, {Kind: isWrite, Text: "refused"}, {Kind: isWrite, Text: "stale"}, {Kind: isGrant}, {Kind: isLost}},
 			want: Counters{StaleRefused: 1, StaleAccepted: 1, Grants: 1, Losses: 1}},
 	} {

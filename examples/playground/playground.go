@@ -175,7 +175,7 @@ func (p *playground) settled() float64 {
 func (p *playground) judgeNow() {
 	p.judge.check(p.settled())
 	if p.tally.LostWith > 0 {
-		p.judge.fault(fmt.Sprintf("%d updates were lost under the lock", p.tally.LostWith))
+		p.judge.fault(fmt.Sprintf("updates lost under the lock: %d", p.tally.LostWith))
 	}
 	if p.told != p.judge.found {
 		p.told = p.judge.found
