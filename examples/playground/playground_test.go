@@ -139,6 +139,9 @@ func replicaButtons(t *testing.T, p *playground) {
 	if s := p.state().Replicas[2]; s.SkewMs != 300 {
 		t.Errorf("skewed: %+v", s)
 	}
+	if err := p.do(Command{Do: "skew", Replica: "c", Ms: 1e300}); !errors.Is(err, errMalformed) {
+		t.Errorf("a clock beyond all time: %v", err)
+	}
 	if !canPause() {
 		return
 	}
