@@ -275,3 +275,12 @@ func TestListen(t *testing.T) {
 		}
 	}
 }
+
+func TestOptions(t *testing.T) {
+	if err := (options{length: time.Second}).check(nil); err != nil {
+		t.Error(err)
+	}
+	if err := (options{length: -time.Second}).check([]string{"page"}); err == nil || !strings.Contains(err.Error(), "page") || !strings.Contains(err.Error(), "-1s") {
+		t.Errorf("%v, want all that is wrong", err)
+	}
+}

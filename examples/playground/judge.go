@@ -182,7 +182,7 @@ func (j *judge) held(life string, now float64) []string {
 func (j *judge) verdict() VerdictState {
 	v := VerdictState{OK: j.found == "", Text: j.found, Checked: j.checked + len(j.holds) + len(j.writes)}
 	if v.OK {
-		v.Text = fmt.Sprintf("never two holders, no token went back, no stale write was accepted, no update was lost under the lock: %d leases and writes", v.Checked)
+		v.Text = fmt.Sprintf("never two holders, no token went back, no stale write was accepted, no update was lost under the lock, no tick or task ran twice: %d leases and writes", v.Checked)
 	}
 	return v
 }

@@ -130,26 +130,32 @@ func TestVerdictStays(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	at := func(s int) string { return tickOf(time.Unix(int64(s), 0)) }
+	completed := func(at, took float64) Event {
+		return Event{At: at, Ms: took, Kind: isTask, Key: "1", Text: "completed"}
+	}
 	for name, c := range map[string]struct {
-		events    []Event
-		forgotten int
-		want      Counters
-		wrong     string
+		events []Event
+		forgot int // ms since 1970 at which a node lost its memory
+		want   Counters
+		wrong  string
 	}{
 		"ticks": {events: []Event{{Kind: isTick, Text: at(7)}, {Kind: isTick, Text: at(5)}, {Kind: isTick, Text: at(8)}}, want: Counters{Ticks: 4, Runs: 3}},
 		"a tick twice": {events: []Event{{Kind: isTick, Text: at(5), Replica: "a"}, {Kind: isTick, Text: at(5), Replica: "b"}}, want: Counters{Ticks: 1, Runs: 2},
 			wrong: "ran on a and on b"},
 		"tasks":                   {events: []Event{{Kind: isTask, Key: "1", Text: "completed"}, {Kind: isTask, Key: "1", Text: "duplicate"}}, want: Counters{Completed: 1, Duplicates: 1}},
 		"tasks, in another order": {events: []Event{{Kind: isTask, Key: "1", Text: "duplicate"}, {Kind: isTask, Key: "1", Text: "completed"}}, want: Counters{Completed: 1, Duplicates: 1}},
-		"a task twice": {events: []Event{{Kind: isTask, Key: "1", Text: "completed"}, {Kind: isTask, Key: "1", Text: "completed"}}, forgotten: 2,
+		"a task twice": {events: []Event{{Kind: isTask, Key: "1", Text: "completed"}, {Kind: isTask, Key: "1", Text: "completed"}},
 			want: Counters{Completed: 1, Again: 1}, wrong: "completed twice"},
-		"a task twice, when most nodes forgot": {events: []Event{{Kind: isTask, Key: "1", Text: "completed"}, {Kind: isTask, Key: "1", Text: "completed"}}, forgotten: 3,
-			want: Counters{Completed: 1, Again: 1}},
+		"a task twice, when a node had forgotten": {events: []Event{completed(1000, 100), completed(3000, 100)}, forgot: 2000, want: Counters{Completed: 1, Forgotten: 1}},
+		"a task twice, when a node had forgotten before": {events: []Event{completed(1000, 100), completed(3000, 100)}, forgot: 800,
+			want: Counters{Completed: 1, Again: 1}, wrong: "completed twice"},
+		"a task twice, when a node forgot before its completion was told": {events: []Event{completed(1000, 500), completed(3000, 100)}, forgot: 800, want: Counters{Completed: 1, Forgotten: 1}},
+		"a task twice, of which the first run is told last":               {events: []Event{completed(3000, 100), completed(4000, 3500)}, forgot: 800, want: Counters{Completed: 1, Forgotten: 1}},
 		"writes": {events: []Event{{Kind: isWrite, Text: "accepted"}, {Kind: isWrite, Text: "refused"}, {Kind: isWrite, Text: "stale"}, {Kind: isGrant}, {Kind: isLost}},
 			want: Counters{StaleRefused: 1, StaleAccepted: 1, Grants: 1, Losses: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tally := tally{forgotten: func(time.Time) int { return c.forgotten }}
+			tally := tally{forgotten: func(since time.Time) bool { return millis(since) < float64(c.forgot) }}
 			var wrong strings.Builder
 			for _, e := range c.events {
 				wrong.WriteString(tally.see(e))

@@ -24,12 +24,17 @@ type load struct {
 
 const (
 	mostBurst   = 2000 // requests, or tasks, that are under way at a time
+	spare       = 100  // requests for which there is room besides bursts
 	clientCount = 24
 )
 
-func startLoad(p *playground) *load {
-	l := &load{p: p, requests: make(chan string, 2*mostBurst), tasks: make(chan struct{}, mostBurst),
+func newLoad(p *playground) *load {
+	return &load{p: p, requests: make(chan string, 2*mostBurst+spare), tasks: make(chan struct{}, mostBurst+spare),
 		client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: clientCount}}}
+}
+
+func startLoad(p *playground) *load {
+	l := newLoad(p)
 	for range clientCount {
 		l.all.Go(func() { l.send(p.ctx) })
 	}
@@ -71,7 +76,7 @@ func (l *load) burst(requests, tasks int) error {
 	if requests+tasks < 1 || requests+tasks > mostBurst {
 		return fmt.Errorf("%w: a burst of %d; 1 to %d", errMalformed, requests+tasks, mostBurst)
 	}
-	if len(l.requests)+2*requests > cap(l.requests)-100 || len(l.tasks)+tasks > cap(l.tasks) {
+	if len(l.requests)+2*requests > cap(l.requests)-spare || len(l.tasks)+tasks > cap(l.tasks) {
 		return refusal("the last burst is not over")
 	}
 	text := fmt.Sprintf("%d requests", requests)
@@ -142,11 +147,11 @@ func (l *load) enqueue(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := l.p.queue.enqueue(ctx, fmt.Sprint(i%5)); err == nil {
-			l.p.mu.Lock()
-			l.p.tally.Tasks++
-			l.p.mu.Unlock()
-		} else if !errors.Is(err, context.Canceled) {
+		// Before, because the task may be done before the answer is here, or without it.
+		l.p.mu.Lock()
+		l.p.tally.Tasks++
+		l.p.mu.Unlock()
+		if err := l.p.queue.enqueue(ctx, fmt.Sprint(i%5)); err != nil && !errors.Is(err, context.Canceled) {
 			l.p.tell(Event{Kind: isError, Text: "enqueue: " + err.Error()})
 		}
 	}

@@ -38,6 +38,10 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", rand.Uint64(), "what chance goes by when it plays by itself")
 	flag.Func("unsafe", "what to turn off: guard, fencing or guard,fencing", o.off.parse)
 	flag.Parse()
+	if err := o.check(flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "playground:", err)
+		os.Exit(2)
+	}
 	if o.length == 0 && !isTerminal(os.Stdout) {
 		o.length = time.Minute
 	}
@@ -50,6 +54,17 @@ type options struct {
 	length time.Duration
 	seed   uint64
 	off    Unsafe
+}
+
+// check returns what is wrong with the options, or with what is left of the command line.
+func (o options) check(rest []string) (err error) {
+	if len(rest) > 0 {
+		err = fmt.Errorf("%q is no flag", rest[0])
+	}
+	if o.length < 0 {
+		err = errors.Join(err, fmt.Errorf("-for %v: it cannot play for less than no time", o.length))
+	}
+	return err
 }
 
 func run(ctx context.Context, o options) (err error) {

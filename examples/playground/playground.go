@@ -42,7 +42,7 @@ type playground struct {
 // newPlayground starts everything. The caller must close it.
 func newPlayground(ctx context.Context, off Unsafe) (*playground, error) {
 	p := &playground{began: time.Now(), board: newBoard(), replicas: map[string]*process{}, skew: map[string]float64{}, unsafe: off}
-	p.tally.forgotten = func(since time.Time) int { return p.nodes.forgotten(since) }
+	p.tally.forgotten = func(since time.Time) bool { return p.nodes.forgotten(since) }
 	p.ctx, p.end = context.WithCancel(ctx)
 	if err := p.start(); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -175,7 +175,7 @@ func (p *playground) settled() float64 {
 func (p *playground) judgeNow() {
 	p.judge.check(p.settled())
 	if p.tally.LostWith > 0 {
-		p.judge.fault(fmt.Sprintf("%d updates were lost under the lock", p.tally.LostWith))
+		p.judge.fault(fmt.Sprintf("updates lost under the lock: %d", p.tally.LostWith))
 	}
 	if p.told != p.judge.found {
 		p.told = p.judge.found
@@ -189,6 +189,7 @@ func (p *playground) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.judge.reset()
+	p.tally.StaleAccepted, p.tally.Again = 0, 0
 	p.told = ""
 	p.board.add(Event{At: millis(time.Now()), Kind: isVerdict})
 }

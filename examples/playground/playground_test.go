@@ -1,13 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
@@ -134,6 +139,9 @@ func replicaButtons(t *testing.T, p *playground) {
 	if s := p.state().Replicas[2]; s.SkewMs != 300 {
 		t.Errorf("skewed: %+v", s)
 	}
+	if err := p.do(Command{Do: "skew", Replica: "c", Ms: 1e300}); !errors.Is(err, errMalformed) {
+		t.Errorf("a clock beyond all time: %v", err)
+	}
 	if !canPause() {
 		return
 	}
@@ -168,8 +176,13 @@ func nodeButtons(t *testing.T, p *playground) {
 	mustRefuse(t, p, node("node_resume", 2))
 	nodeBecomes(t, p, 2, "votes", votes)
 	nodeBecomes(t, p, 1, "votes", votes)
-	if n := p.nodes.forgotten(p.began); n != 2 {
-		t.Errorf("%d nodes have lost their memory, want 2", n)
+	for i, at := range p.nodes.forgot {
+		if lost := !at.IsZero(); lost != (i < 2) {
+			t.Errorf("node %d has lost its memory: %v", i, lost)
+		}
+	}
+	if !p.nodes.forgotten(p.began) || p.nodes.forgotten(time.Now()) {
+		t.Error("the memory was lost at another time")
 	}
 }
 
@@ -232,18 +245,56 @@ func loadButtons(t *testing.T, p *playground) {
 // Bursts are bounded, and so is what waits to be sent.
 func TestBursts(t *testing.T) {
 	p := idle(t)
-	p.load = &load{p: p, requests: make(chan string, 2*mostBurst), tasks: make(chan struct{}, mostBurst)} // without clients
+	p.load = newLoad(p) // without clients
 	for _, do := range []string{"burst_http", "burst_tasks"} {
 		for _, n := range []int{0, -1, mostBurst + 1} {
 			if err := p.do(Command{Do: do, N: n}); !errors.Is(err, errMalformed) {
 				t.Errorf("%s of %d: %v", do, n, err)
 			}
 		}
-		mustDo(t, p, Command{Do: do, N: mostBurst - 100})
-		mustRefuse(t, p, Command{Do: do, N: mostBurst - 100})
+		mustDo(t, p, Command{Do: do, N: mostBurst})
+		mustRefuse(t, p, Command{Do: do, N: mostBurst})
 	}
-	if len(p.load.requests) != 2*(mostBurst-100) || len(p.load.tasks) != mostBurst-100 {
+	if len(p.load.requests) != 2*mostBurst || len(p.load.tasks) != mostBurst {
 		t.Errorf("%d requests and %d tasks wait", len(p.load.requests), len(p.load.tasks))
+	}
+}
+
+// A task whose enqueueing failed may be in the queue all the same, so that it counts: no more tasks are completed than there are.
+func TestTasksAreCountedFirst(t *testing.T) {
+	p := idle(t)
+	nowhere := redis.NewClient(&redis.Options{Addr: "nowhere", MaxRetries: -1, DisableIdentity: true, Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("the answer was lost")
+	}})
+	defer nowhere.Close()
+	p.queue, p.load = &queue{client: asynq.NewClientFromRedisClient(nowhere)}, newLoad(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	p.load.all.Go(func() { p.load.enqueue(ctx) })
+	p.load.tasks <- struct{}{}
+	if e, err := p.board.await(t.Context(), 0, isOf("", "", isError)); err != nil || !strings.Contains(e.Text, "the answer was lost") {
+		t.Errorf("%+v, %v", e, err)
+	}
+	cancel()
+	p.load.wait()
+	if p.tally.Tasks != 1 {
+		t.Errorf("%d tasks, want 1", p.tally.Tasks)
+	}
+}
+
+// When a violation is forgotten, the counters that show it are right again as well.
+func TestResetOfCounters(t *testing.T) {
+	p := idle(t)
+	p.tally.forgotten = func(time.Time) bool { return false }
+	for range 2 {
+		p.tell(Event{Kind: isTask, Key: "1", Text: "completed"})
+		p.tell(Event{Kind: isWrite, Text: "stale"})
+	}
+	if p.tally.Again != 1 || p.tally.StaleAccepted != 2 || p.judge.verdict().OK {
+		t.Errorf("%+v, %+v", p.tally.Counters, p.judge.verdict())
+	}
+	p.reset()
+	if p.tally.Again+p.tally.StaleAccepted != 0 || p.tally.Completed != 1 || !p.judge.verdict().OK {
+		t.Errorf("after the reset %+v, %+v", p.tally.Counters, p.judge.verdict())
 	}
 }
 

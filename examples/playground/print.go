@@ -70,12 +70,12 @@ func (s State) report() string {
 	return fmt.Sprintf(`
 leases granted        %6d   of these lost %d
 runs of the job       %6d   in %d seconds
-tasks completed       %6d   of %d; twice %d; duplicates not run %d
+tasks completed       %6d   of %d; twice %d; again, when nodes had forgotten it, %d; duplicates not run %d
 updates under a lock  %6d   of these lost %d; without a lock lost %d
 stale writes refused  %6d   accepted %d
 wait for a lock       %6.0f ms at the median, p99 %.0f ms
 
 verdict: %s
-`, c.Grants, c.Losses, c.Runs, c.Ticks, c.Completed, c.Tasks, c.Again, c.Duplicates, c.Updates, c.LostWith, c.LostWithout,
+`, c.Grants, c.Losses, c.Runs, c.Ticks, c.Completed, c.Tasks, c.Again, c.Forgotten, c.Duplicates, c.Updates, c.LostWith, c.LostWithout,
 		c.StaleRefused, c.StaleAccepted, s.Wait.P50, s.Wait.P99, s.Verdict.Text)
 }

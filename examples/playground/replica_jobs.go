@@ -129,11 +129,11 @@ type ranKey struct{}
 func (r *replica) followed(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		id, _ := asynq.GetTaskID(ctx)
-		ran := false
+		ran, began := false, time.Now()
 		err := next.ProcessTask(context.WithValue(ctx, ranKey{}, &ran), t)
 		switch {
 		case err == nil && ran:
-			r.say(Event{Kind: isTask, Key: id, Text: "completed"})
+			r.say(Event{Kind: isTask, Key: id, Text: "completed", Ms: inMillis(time.Since(began))})
 		case err == nil:
 			r.say(Event{Kind: isTask, Key: id, Text: "duplicate"})
 		}

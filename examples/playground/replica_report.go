@@ -52,7 +52,8 @@ func (r *reporter) sayLocked(e Event) {
 	r.out.Encode(e) // fails when the playground is dead, and then this process ends as well
 }
 
-// holds tells that a lease is held from here until over is called, which says whether it was lost.
+// holds tells that a lease is held from here until over is called, which says whether it was lost: it was trusted until then,
+// or until it ran out if that was before.
 func (r *reporter) holds(key string, token uint64, l lasting) (over func(lost error)) {
 	id := held{key, token}
 	r.mu.Lock()
@@ -62,7 +63,7 @@ func (r *reporter) holds(key string, token uint64, l lasting) (over func(lost er
 	return func(lost error) {
 		e := Event{Kind: isEnd, Key: key, Token: token}
 		if lost != nil {
-			e.Kind, e.Text, e.At = isLost, lossOf(lost), millis(l.ValidUntil())
+			e.Kind, e.Text, e.At = isLost, lossOf(lost), min(millis(time.Now()), millis(l.ValidUntil()))
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -214,8 +215,14 @@ func (p *playground) restart(name string) error {
 	return p.startReplica(name)
 }
 
+// mostSkew is further off than any clock that a job still runs by.
+const mostSkew = time.Hour
+
 // skewClock moves the clock of a replica's scheduler.
 func (p *playground) skewClock(name string, ahead float64) error {
+	if math.Abs(ahead) > inMillis(mostSkew) {
+		return fmt.Errorf("%w: a clock that is off by more than %v", errMalformed, mostSkew)
+	}
 	x, err := p.inState(name, up, down, paused)
 	if err != nil {
 		return err

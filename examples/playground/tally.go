@@ -11,7 +11,8 @@ type Counters struct {
 	Runs          int `json:"runs"`  // of the job: at most one for each tick
 	Tasks         int `json:"tasks"` // enqueued
 	Completed     int `json:"completed"`
-	Again         int `json:"again"`        // completions of tasks that were completed already
+	Again         int `json:"again"`        // completions of tasks that were completed already, though no node had forgotten it
+	Forgotten     int `json:"forgotten"`    // likewise, but a node had lost its memory in between
 	Duplicates    int `json:"duplicates"`   // deliveries of tasks that were completed, which were not run again
 	Updates       int `json:"updates"`      // under a lock
 	LostWith      int `json:"lost_with"`    // of these
@@ -25,7 +26,7 @@ type Counters struct {
 // A tally counts, and notices ticks and tasks that ran twice.
 type tally struct {
 	Counters
-	forgotten func(since time.Time) int // so many nodes have lost their memory
+	forgotten func(since time.Time) bool // whether a node has lost its memory
 
 	first, last time.Time // ticks that ran
 	ticks       recent[string, string]
@@ -34,7 +35,7 @@ type tally struct {
 
 // A task is what is known of one.
 type task struct {
-	at                   time.Time // when it was first known to be completed
+	began                time.Time // at the latest, of its first run
 	completed, duplicate bool
 }
 
@@ -81,14 +82,19 @@ func (t *tally) tick(e Event) (wrong string) {
 	return ""
 }
 
-// task notices one that is completed for the second time, unless so many nodes have lost their memory in between that the
-// record of the first completion may have been lost with it. Replicas tell of it in any order.
+// task notices one that is completed for the second time, unless a node has lost its memory in between: a bare quorum may
+// have had the record of the first completion, and the node that forgot it made a quorum with those that never had it.
+// Replicas tell of it in any order.
 func (t *tally) task(e Event) (wrong string) {
 	x, ok := t.tasks.get(e.Key)
+	began := instant(e.At - e.Ms)
 	if !ok {
-		x = &task{at: instant(e.At)}
+		x = &task{began: began}
 		t.tasks.put(e.Key, x)
 		t.Completed++
+	}
+	if began.Before(x.began) {
+		x.began = began
 	}
 	switch {
 	case e.Text == "duplicate":
@@ -96,11 +102,11 @@ func (t *tally) task(e Event) (wrong string) {
 		t.Duplicates++
 	case !x.completed:
 		x.completed = true
+	case t.forgotten(x.began):
+		t.Forgotten++
 	default:
 		t.Again++
-		if t.forgotten(x.at) <= nodeCount/2 {
-			return fmt.Sprintf("task %s was completed twice", e.Key)
-		}
+		return fmt.Sprintf("task %s was completed twice", e.Key)
 	}
 	return ""
 }

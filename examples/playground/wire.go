@@ -29,7 +29,7 @@ const (
 	isLost     = "lost"    // text = why
 	isRefused  = "refused" // text = why, after ms
 	isTick     = "tick"    // a run of the job began; text = its tick
-	isTask     = "task"    // key = the task; text = begun, completed or duplicate
+	isTask     = "task"    // key = the task; text = completed, after ms, or duplicate
 	isElected  = "elected" // leads from now on
 	isDeposed  = "deposed" // does not any more
 	isError    = "error"   // text = what

@@ -61,6 +61,7 @@ func TestPage(t *testing.T) {
 	t.Run("nothing is wider than a phone", func(t *testing.T) { narrow(t, b) })
 	t.Run("contrast and colours", func(t *testing.T) { colours(t, b) })
 	t.Run("an hour of bursts", func(t *testing.T) { hour(t, b) })
+	t.Run("a lease as it was then", func(t *testing.T) { then(t, b) })
 	t.Run("what events say is no markup", func(t *testing.T) { escaped(t, b) })
 	t.Run("the download", func(t *testing.T) {
 		n := value[int](b, `fetch(document.querySelector('#download').href).then(r => r.text()).then(text => text.trim().split('\n').map(JSON.parse).filter(e => e.kind).length)`)
@@ -163,6 +164,20 @@ func hour(t *testing.T, b *tab) {
 		if kept[i] > most {
 			t.Errorf("kept: %v, at most %d", kept, most)
 		}
+	}
+}
+
+// then looks at a lease as it was before its end: the timeline is a moment behind, and can be moved back.
+func then(t *testing.T, b *tab) {
+	seen := value[string](b, `(async () => {
+		const { Leases, endOf, isHeld, isLost } = await import('/static/leases.js');
+		const leases = new Leases();
+		leases.add({ kind: 'grant', at: 1000, replica: 'a', key: 'k', token: 1, until: 3000 });
+		leases.add({ kind: 'lost', at: 2000, replica: 'a', key: 'k', token: 1, text: 'taken' });
+		return [1500, 2500].map(at => [endOf(leases.all[0], at), isHeld(leases.all[0], at), isLost(leases.all[0], at)]).join(' ');
+	})()`)
+	if want := "1500,true,false 2000,false,true"; seen != want {
+		t.Errorf("end, held, lost: %s, want %s", seen, want)
 	}
 }
 

@@ -6,7 +6,8 @@ import { $, el, setAttr, setText } from './dom.js';
 const rows = [
   ['Cron: runs', c => c.runs, c => `at most one for each of ${c.ticks} ticks`, c => c.runs <= c.ticks],
   ['Tasks: completed', c => c.completed, c => `each of ${c.tasks} once`, c => c.completed <= c.tasks],
-  ['Tasks: completed twice', c => c.again, () => '0 while nodes remember', c => c.again === 0],
+  ['Tasks: completed twice', c => c.again, () => '0', c => c.again === 0],
+  ['… again, when nodes had forgotten it', c => c.forgotten, () => 'any number, with nodes emptied'],
   ['Tasks: duplicates not run', c => c.duplicates, () => 'any number'],
   ['Updates with the lock', c => c.updates, () => 'any number'],
   ['… of these lost', c => c.lost_with, () => '0', c => c.lost_with === 0],

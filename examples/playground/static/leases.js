@@ -72,10 +72,13 @@ export class Leases {
 }
 
 // endOf is when a lease was over, as far as is known at an instant: at the latest when it ran out.
-export const endOf = (lease, now) => lease.end || Math.min(lease.until, now);
+export const endOf = (lease, now) => Math.min(lease.end || lease.until, now);
+
+// isHeld reports whether a lease is not over at an instant, as far as is known.
+export const isHeld = (lease, now) => endOf(lease, Infinity) > now;
 
 // isLost reports whether a lease was lost, be it that it ran out while its holder was asleep.
-export const isLost = (lease, now) => lease.lost !== '' || (!lease.end && lease.until < now - lateness);
+export const isLost = (lease, now) => lease.end ? lease.lost !== '' && lease.end <= now : lease.until < now - lateness;
 
 // lateness is how long after it happened an event may be heard of.
 export const lateness = 1500;

@@ -1,6 +1,6 @@
 // Drawing the timeline. A replica's bars have its colour, its letter, and its height within the lane: a above, c below.
 import { timeOf } from './dom.js';
-import { endOf, isLost } from './leases.js';
+import { endOf, isHeld, isLost } from './leases.js';
 
 const barHeight = 14, step = 5, laneHeight = barHeight + 2 * step + 4, nameHeight = 14, axisHeight = 18, faultHeight = 15;
 const narrow = 640; // px: names above the bars, not beside them
@@ -109,7 +109,7 @@ export class Painter {
   #bar(lease, { x, y }, i, { from, at }) {
     const c = this.#context, colors = this.#colors;
     const left = x(Math.max(lease.at, from - 1000)), right = Math.max(x(endOf(lease, at)), left + 1.5), top = y(i, lease.replica);
-    if (!lease.end && lease.until > at) { // what it may be trusted for, if it is not renewed
+    if (isHeld(lease, at)) { // what it may be trusted for, if it is not renewed
       c.strokeStyle = colors.edge;
       c.setLineDash([3, 3]);
       c.strokeRect(left + .5, top + .5, x(lease.until) - left, barHeight - 1);

@@ -1,6 +1,6 @@
 // The timeline: a lane for each key, scrolling; it can be paused and moved.
 import { $, setAttr, setText, timeOf } from './dom.js';
-import { Leases, endOf, isLost, overlaps } from './leases.js';
+import { Leases, endOf, isHeld, isLost, overlaps } from './leases.js';
 import { Faults } from './faults.js';
 import { Painter } from './paint.js';
 
@@ -118,7 +118,7 @@ export class Timeline {
     const lease = this.#scene && this.#painter.leaseAt(this.#scene, event.clientX - box.left, event.clientY - box.top);
     tip.hidden = !lease;
     if (!lease) return;
-    const over = isLost(lease, this.#scene.at) ? ` Lost: ${lease.lost || 'it ran out'}.` : lease.end ? '' : ' Still held.';
+    const over = isLost(lease, this.#scene.at) ? ` Lost: ${lease.lost || 'it ran out'}.` : isHeld(lease, this.#scene.at) ? ' Still held.' : '';
     setText(tip, `${lease.key}: replica ${lease.replica}, token ${lease.token}, from ${timeOf(lease.at)} for ${Math.round(endOf(lease, this.#scene.at) - lease.at)} ms.${over}`);
     const left = Math.min(event.clientX - box.left + 12, box.width - tip.offsetWidth);
     tip.style.transform = `translate(${Math.max(0, left)}px, ${event.clientY - box.top + 16}px)`;
