@@ -397,7 +397,7 @@ demo-routers: ## httplock on chi and echo
 
 .PHONY: demo-choose
 demo-choose: ## the same work under lockkit, etcd and PostgreSQL, as far as they are installed; holders that are paused
-	@cd examples/drivers && go run ./choose
+	@cd examples/drivers && go run ./choose -short
 
 .PHONY: demo-otel
 demo-otel: ## run the otel example for half a minute
@@ -407,12 +407,11 @@ demo-otel: ## run the otel example for half a minute
 demos: tools ## run every example, as short as it can be; each fails if what it shows does not hold
 	@log=$$(mktemp)
 	trap 'rm -f "$$log"' EXIT
-	for example in $(patsubst %main.go,%,$(filter-out examples/minimal/% examples/playground/%,$(wildcard examples/*/main.go examples/*/*/main.go))); do # those have tests that run them
+	for example in $(patsubst %main.go,%,$(filter-out examples/minimal/% examples/playground/% examples/drivers/choose/%,$(wildcard examples/*/main.go examples/*/*/main.go))); do # those have tests that run them
 		flags=
 		case "$$example" in
 		examples/queue/) flags="-tasks 60 -kills 2" ;;
 		examples/otel/) flags="-addr 127.0.0.1:0 -for 5s" ;;
-		examples/drivers/choose/) flags="-short" ;;
 		esac
 		echo "==> demos: $$example $$flags"
 		if ! (cd "$$example" && go run . $$flags) >"$$log" 2>&1; then

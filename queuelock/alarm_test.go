@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // alarms are when the ErrorHandler of a server hears of locks that are out of reach.
@@ -46,6 +47,7 @@ func (a *alarms) since(t *testing.T, from time.Time) (n int) {
 
 // ErrorHandler hears of locks that are out of reach once in 10s on each server, however many tasks they keep from running.
 func TestAlarmsAreBounded(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, func(t *testing.T, r *rig) {
 		both := [2]alarms{}
 		for i := range both {

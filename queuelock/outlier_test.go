@@ -6,10 +6,13 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // One task that takes far longer than the others of its type does not keep those that are given back away for as long.
 func TestOneTaskOfItsTypeIsSlow(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, func(t *testing.T, r *rig) {
 		for range 2 {
 			r.serve(setup{opts: []Option{field("order")}, adjust: defaults(4)}, func(ctx context.Context, task *asynq.Task) error {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // A replica whose clock is ahead runs its ticks when they are due by the nodes' clocks: all of them, also where nobody else
@@ -86,6 +88,7 @@ func TestClockPastTheLimit(t *testing.T) {
 
 // No replica has all ticks, also if its clock is ahead.
 func TestSpread(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, func(t *testing.T, w *world) {
 		of := map[string]time.Duration{"a": 0, "b": 200 * time.Millisecond, "c": 0}
 		for name, ahead := range of {

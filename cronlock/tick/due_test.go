@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // only is a schedule of one tick.
@@ -27,6 +28,7 @@ func (w *world) alone(schedule interface{ Next(time.Time) time.Time }, work func
 
 // What is due is the latest tick, however long ago, and what is over by more than the grace is missed.
 func TestRunDueRunsTheLatestTick(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.alone(every(time.Hour), nil)
 		hour := every(time.Hour).Next(time.Now())
