@@ -121,30 +121,37 @@ func TestFaultsOfNodes(t *testing.T) {
 			defer ns.Close()
 			url := ns.URLs()[0]
 			answersAlone(t, ns.Kind, url, 0)
-			if err := ns.Pause(0); errors.Is(err, errors.ErrUnsupported) {
-				t.Log("processes cannot be paused here")
-			} else if err != nil {
-				t.Fatal(err)
-			} else {
-				impatient := redis.NewClient(&redis.Options{Addr: ns.Addrs[0], MaxRetries: -1, DisableIdentity: true, ReadTimeout: 50 * time.Millisecond})
-				defer impatient.Close()
-				if impatient.Ping(t.Context()).Err() == nil {
-					t.Error("a paused node answers")
-				}
-				if err := ns.Resume(0); err != nil {
-					t.Fatal(err)
-				}
-			}
+			pauses(t, ns)
 			remembers(t, url, true)
 			ns.Kill(0)
-			if err := ns.Restart(0); err != nil {
-				t.Fatal(err)
-			}
+			done(t, ns.Restart(0))
 			remembers(t, url, true)
-			if err := ns.Flush(0); err != nil {
-				t.Fatal(err)
-			}
+			done(t, ns.Flush(0))
 			remembers(t, url, false)
 		})
 	}
+}
+
+func done(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pauses holds that a node that is paused does not answer.
+func pauses(t *testing.T, ns *Nodes) {
+	t.Helper()
+	err := ns.Pause(0)
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Log("processes cannot be paused here")
+		return
+	}
+	done(t, err)
+	impatient := redis.NewClient(&redis.Options{Addr: ns.Addrs[0], MaxRetries: -1, DisableIdentity: true, ReadTimeout: 50 * time.Millisecond})
+	defer impatient.Close()
+	if impatient.Ping(t.Context()).Err() == nil {
+		t.Error("a paused node answers")
+	}
+	done(t, ns.Resume(0))
 }
