@@ -204,7 +204,7 @@ unit: tools ## all tests with the race detector, on real Redis
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m ./...
 	for module in $(NESTED); do
 		echo "==> unit: the tests of $$module"
-		(cd "$$module" && $(WITH_TOOLS) LOCKKIT_CHROMIUM=no go test -vet=off -shuffle=on -timeout 5m ./...)
+		(cd "$$module" && $(WITH_TOOLS) LOCKKIT_CHROMIUM=no go test -vet=off -shuffle=on -timeout 5m -v ./... | $(quiet)) # -v: what is skipped is said
 	done
 
 # Looks for a browser by the names that the tests of the page try.

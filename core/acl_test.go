@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -111,17 +112,17 @@ func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin
 			t.Fatalf("%v: %v", cmd, err)
 		}
 	}
-	var log logbook
+	var log logbook.Book
 	var locks [2]*Locker
 	for i := range locks {
 		var err error
-		locks[i], err = Open([]string{"redis://lockkit:password@" + server.Addr()}, WithRestartGuard(true), unhurried, log.option())
+		locks[i], err = Open([]string{"redis://lockkit:password@" + server.Addr()}, WithRestartGuard(true), unhurried, WithLogger(log.Logger()))
 		if err != nil {
 			return err
 		}
 		defer locks[i].Close(t.Context())
 	}
-	if n := log.count("waiting for a key"); n > 0 {
+	if n := log.Count("waiting for a key"); n > 0 {
 		return errors.New("what waiting uses is denied")
 	}
 	if err := everyScript(t, locks[0]); err != nil {
@@ -202,16 +203,16 @@ func everyScript(t *testing.T, l *Locker) error {
 }
 
 // waitOnce has one process wait for another, with all that the nodes do for those who wait.
-func waitOnce(t *testing.T, holder, waiter *Locker, admin redis.UniversalClient, log *logbook) error {
+func waitOnce(t *testing.T, holder, waiter *Locker, admin redis.UniversalClient, log *logbook.Book) error {
 	lease, err := holder.TryAcquire(t.Context(), "waited for")
 	if err != nil {
 		return err
 	}
 	got := acquiring(waiter, t.Context(), "waited for")
 	testutil.Await(t, "subscribed, or denied", func() bool {
-		return len(admin.PubSubChannels(t.Context(), "lockkit:*").Val()) > 0 || log.count("waiting for a key") > 0
+		return len(admin.PubSubChannels(t.Context(), "lockkit:*").Val()) > 0 || log.Count("waiting for a key") > 0
 	})
-	if log.count("waiting for a key") > 0 {
+	if log.Count("waiting for a key") > 0 {
 		err = errors.New("denied to subscribe")
 	}
 	if err := lease.Release(t.Context()); err != nil {

@@ -4,60 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
 // Which servers may be nodes, from when on, and what an operator is told about them.
-
-// A logbook collects log lines.
-type logbook struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (b *logbook) Write(line []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.lines = append(b.lines, string(line))
-	return len(line), nil
-}
-
-func (b *logbook) option() Option { return WithLogger(slog.New(slog.NewTextHandler(b, nil))) }
-
-// want checks how many lines have all of parts.
-func (b *logbook) want(t *testing.T, n int, parts ...string) {
-	t.Helper()
-	if got := b.count(parts...); got != n {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		t.Errorf("%d log lines with %q, want %d:\n%s", got, parts, n, strings.Join(b.lines, ""))
-	}
-}
-
-// count is how many lines have all of parts.
-func (b *logbook) count(parts ...string) (got int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, line := range b.lines {
-		all := true
-		for _, part := range parts {
-			all = all && strings.Contains(line, part)
-		}
-		if all {
-			got++
-		}
-	}
-	return got
-}
 
 // noHistory hides the replication history of a server, as some imitations of Redis do.
 var noHistory = rewriteInfo{line: "master_replid:", by: "x:"}
@@ -139,22 +97,22 @@ func TestNodeAwayAtTheStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				w.process() // nodes are provisioned
-				var log logbook
+				var log logbook.Book
 				away(w.nodes[1])
 				away(w.nodes[2])
 				start := time.Now()
-				p := w.stranger(log.option())
+				p := w.stranger(WithLogger(log.Logger()))
 				wantBetween(t, "New took", time.Since(start), 0, p.p.nodeTimeout)
-				log.want(t, 1, "starting without it", "node=1 ")
-				log.want(t, 1, "starting without it", "node=2 ")
+				log.Want(t, 1, "starting without it", "node=1 ")
+				log.Want(t, 1, "starting without it", "node=2 ")
 				w.nodes[1].SetEvictionPolicy("volatile-ttl", 1<<20)
 				w.nodes[1].Up()
 				w.nodes[2].Up()
 				time.Sleep(10 * time.Second) // what hung is over
 				w.release(w.acquire(p, "k"))
 				time.Sleep(time.Second)
-				log.want(t, 1, "level=ERROR", "unfit", "node=1 ", "volatile-ttl")
-				log.want(t, 0, "unfit", "node=2 ")
+				log.Want(t, 1, "level=ERROR", "unfit", "node=1 ", "volatile-ttl")
+				log.Want(t, 0, "unfit", "node=2 ")
 				before := w.nodes[1].Calls()["EVALSHA"]
 				w.nodes[0].Down()
 				_, err := p.TryAcquire(t.Context(), "k")
@@ -274,10 +232,10 @@ func TestWithoutProvision(t *testing.T) {
 // completions, quarantined or not: that is no recovery.
 func TestLogOfANodeInTrouble(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		var log logbook
-		p := w.process(log.option())
+		var log logbook.Book
+		p := w.process(WithLogger(log.Logger()))
 		held := w.acquire(p, "held")
-		log.want(t, 0, "node")
+		log.Want(t, 0, "node")
 		done := 0
 		use := func() {
 			for i := range 20 {
@@ -293,48 +251,48 @@ func TestLogOfANodeInTrouble(t *testing.T) {
 		synctest.Wait() // what the nodes have answered so far is noticed
 		w.nodes[1].Flush()
 		use()
-		log.want(t, 1, "level=WARN", "does not vote", "node=1 ", "verdict=quarantined", "rest=10s")
-		log.want(t, 0, "votes again")
+		log.Want(t, 1, "level=WARN", "does not vote", "node=1 ", "verdict=quarantined", "rest=10s")
+		log.Want(t, 0, "votes again")
 		time.Sleep(10 * time.Second)
 		use()
-		log.want(t, 1, "level=INFO", "votes again", "node=1 ")
-		log.want(t, 2, "node")
+		log.Want(t, 1, "level=INFO", "votes again", "node=1 ")
+		log.Want(t, 2, "node")
 
 		w.nodes[2].Down()
 		use()
-		log.want(t, 1, "does not vote", "node=2 ", "verdict=failed", "connection refused")
+		log.Want(t, 1, "does not vote", "node=2 ", "verdict=failed", "connection refused")
 		time.Sleep(5 * time.Second) // nothing is under way that could still fail
 		w.nodes[2].Up()
 		use()
-		log.want(t, 1, "votes again", "node=2 ")
-		log.want(t, 4, "node")
+		log.Want(t, 1, "votes again", "node=2 ")
+		log.Want(t, 4, "node")
 		w.release(held)
 	})
 }
 
 func TestLogOfLeases(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		var log logbook
-		p := w.process(log.option())
+		var log logbook.Book
+		p := w.process(WithLogger(log.Logger()))
 		lease := w.acquire(p, "job 7")
 		w.release(lease)
-		log.want(t, 0, "")
+		log.Want(t, 0, "")
 
 		lease = w.acquire(p, "job 7")
 		p.cut()
 		time.Sleep(time.Minute)
-		log.want(t, 1, "level=WARN", "lease lost", "key_hash="+keyHash("job 7"), "reason=expired", "held=7.")
+		log.Want(t, 1, "level=WARN", "lease lost", "key_hash="+keyHash("job 7"), "reason=expired", "held=7.")
 		lease.Release(t.Context())
-		log.want(t, 1, "lease lost")
-		log.want(t, 0, "not confirmed") // the loss says it already
+		log.Want(t, 1, "lease lost")
+		log.Want(t, 0, "not confirmed") // the loss says it already
 
 		p.mend()
 		time.Sleep(time.Minute)
 		lease = w.acquire(p, "job 8")
 		p.cut()
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
-		log.want(t, 1, "level=WARN", "release not confirmed", "key_hash="+keyHash("job 8"))
-		log.want(t, 0, "job 7") // keys may be secrets of clients
-		log.want(t, 0, "job 8")
+		log.Want(t, 1, "level=WARN", "release not confirmed", "key_hash="+keyHash("job 8"))
+		log.Want(t, 0, "job 7") // keys may be secrets of clients
+		log.Want(t, 0, "job 8")
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -333,20 +334,20 @@ func TestOpenNamesAllFaultsButNoPassword(t *testing.T) {
 // A lease that nobody releases keeps Close waiting: it says which, now and then, and so does its error.
 func TestCloseNamesWhatItWaitsFor(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		var log logbook
-		p := w.process(log.option(), Name("invoices"))
+		var log logbook.Book
+		p := w.process(WithLogger(log.Logger()), Name("invoices"))
 		for i := range 12 {
 			w.acquire(p, fmt.Sprintf("key %02d", i))
 		}
 		done := closing(p.Locker, context.Background())
 		time.Sleep(9 * time.Second)
-		log.want(t, 0, "Close")
+		log.Want(t, 0, "Close")
 		time.Sleep(2 * time.Second)
-		log.want(t, 1, "level=WARN", "Close waits", "leases=12", "invoices "+keyHash("key 00"), "invoices "+keyHash("key 09"))
-		log.want(t, 0, keyHash("key 10"))
+		log.Want(t, 1, "level=WARN", "Close waits", "leases=12", "invoices "+keyHash("key 00"), "invoices "+keyHash("key 09"))
+		log.Want(t, 0, keyHash("key 10"))
 		time.Sleep(5 * time.Minute)
-		log.want(t, 6, "Close waits")
-		log.want(t, 0, "key 00")
+		log.Want(t, 6, "Close waits")
+		log.Want(t, 0, "key 00")
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

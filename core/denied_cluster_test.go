@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -25,13 +26,13 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var log logbook
+	var log logbook.Book
 	var locks [2]*Locker
 	for i := range locks {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Servers[0].Addr()}, Username: "lockkit", Password: "secret"})
 		defer client.Close()
 		var err error
-		if locks[i], err = New([]redis.UniversalClient{client}, unhurried, log.option()); err != nil {
+		if locks[i], err = New([]redis.UniversalClient{client}, unhurried, WithLogger(log.Logger())); err != nil {
 			t.Fatal(err)
 		}
 		defer locks[i].Close(over())
@@ -46,7 +47,7 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 	master := c.Servers[0].Client()
 	got := acquiring(locks[1], t.Context(), "k")
 	testutil.Await(t, "subscribed, or denied", func() bool {
-		return len(master.PubSubShardChannels(t.Context(), "lockkit:*").Val()) > 0 || log.count("waiting for a key") > 0
+		return len(master.PubSubShardChannels(t.Context(), "lockkit:*").Val()) > 0 || log.Count("waiting for a key") > 0
 	})
 	if err := held.Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -58,7 +59,7 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 	if err := next.lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	log.want(t, 0, "waiting for a key")
+	log.Want(t, 0, "waiting for a key")
 	if err := deniedInScripts(t, master); err != nil {
 		t.Error(err)
 	}

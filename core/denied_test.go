@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -39,7 +40,7 @@ func newDeniedServer(t *testing.T) *deniedServer {
 }
 
 // open returns two Lockers whose user lacks the rights that denied finds, and what they log.
-func (d *deniedServer) open(denied func(rule string) bool, opts ...Option) (a, b *Locker, log *logbook) {
+func (d *deniedServer) open(denied func(rule string) bool, opts ...Option) (a, b *Locker, log *logbook.Book) {
 	d.t.Helper()
 	args := []any{"ACL", "SETUSER", "lockkit", "reset"}
 	for _, rule := range d.rules {
@@ -52,9 +53,9 @@ func (d *deniedServer) open(denied func(rule string) bool, opts ...Option) (a, b
 			d.t.Fatalf("%v: %v", cmd, err)
 		}
 	}
-	log = &logbook{}
+	log = &logbook.Book{}
 	open := func() *Locker {
-		l, err := Open([]string{"redis://lockkit:secret@" + d.addr}, append(opts, unhurried, log.option())...)
+		l, err := Open([]string{"redis://lockkit:secret@" + d.addr}, append(opts, unhurried, WithLogger(log.Logger()))...)
 		if err != nil {
 			d.t.Fatal(err)
 		}
@@ -126,9 +127,9 @@ func TestWaitingWithoutTheRightTo(t *testing.T) {
 			if n := d.admin.Exists(t.Context(), "lockkit:{0}w:l").Val(); n != 0 {
 				t.Error("there is a queue")
 			}
-			log.want(t, 2*c.start, "level=WARN", "denies what waiting for a key uses", c.commands)
-			log.want(t, c.listen, "level=WARN", "does not allow to subscribe")
-			log.want(t, 2*c.start+c.listen, "")
+			log.Want(t, 2*c.start, "level=WARN", "denies what waiting for a key uses", c.commands)
+			log.Want(t, c.listen, "level=WARN", "does not allow to subscribe")
+			log.Want(t, 2*c.start+c.listen, "")
 		})
 	}
 }
@@ -139,7 +140,7 @@ func TestWaitingWithoutTheRightToQueue(t *testing.T) {
 	d := newDeniedServer(t)
 	o := &pollster{}
 	a, b, log := d.open(func(rule string) bool { return strings.HasPrefix(rule, "+z") }, WithObserver(o.observer()), withRetryDelay(10*time.Millisecond, 20*time.Millisecond))
-	log.want(t, 2, "level=WARN", "denies what waiting for a key uses", `commands="zadd zcard zrank zrange zremrangebyrank zrem"`)
+	log.Want(t, 2, "level=WARN", "denies what waiting for a key uses", `commands="zadd zcard zrank zrange zremrangebyrank zrem"`)
 	began := time.Now()
 	d.handOff(a, b, "k", func() bool { return len(o.verdicts(OpAcquire, 0)) > 20 })
 	if took := time.Since(began); took > 10*time.Second { // in a queue, 15 at least
@@ -148,7 +149,7 @@ func TestWaitingWithoutTheRightToQueue(t *testing.T) {
 	if n := d.admin.Exists(t.Context(), "lockkit:{0}w:k").Val(); n != 0 {
 		t.Error("there is a queue")
 	}
-	log.want(t, 2, "")
+	log.Want(t, 2, "")
 }
 
 // Whichever of the queue's commands is denied, the keys go from hand to hand.
@@ -168,7 +169,7 @@ func TestWaitingWithHalfOfTheRights(t *testing.T) {
 				t.Error("there is a queue")
 			}
 		}
-		log.want(t, 2, "level=WARN", "denies what waiting for a key uses", "commands="+rule[1:])
-		log.want(t, 2, "")
+		log.Want(t, 2, "level=WARN", "denies what waiting for a key uses", "commands="+rule[1:])
+		log.Want(t, 2, "")
 	}
 }

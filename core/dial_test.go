@@ -260,18 +260,25 @@ func TestCertified(t *testing.T) {
 	}
 }
 
+// serverWithTLS is no Redis, and has a certificate that nobody trusts.
+func serverWithTLS(t *testing.T, conf *tls.Config) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(nil)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not trust it
+	server.TLS = conf
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
 // Where there is no configuration of the caller's, a server is asked for by the same name.
 func TestDialledNames(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 2)
-	server := httptest.NewUnstartedServer(nil)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.TLS = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	server := serverWithTLS(t, &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		asked <- hello.ServerName
 		return nil, nil
-	}}
-	server.StartTLS()
-	defer server.Close()
+	}})
 	p := must(defaults().with([]Option{unhurried}).policy(1))
 	dial := p.dialer(&tls.Config{ServerName: "redis-1.internal"})
 	port := fmt.Sprint(portOf(server.Listener.Addr().String()))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -21,14 +22,14 @@ import (
 func TestUnfitNodeComesBack(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.process() // nodes are provisioned
-		var log logbook
+		var log logbook.Book
 		w.nodes[1].Down()
-		p := w.stranger(log.option())
+		p := w.stranger(WithLogger(log.Logger()))
 		w.nodes[1].SetReplica(true)
 		w.nodes[1].Up()
 		w.release(w.acquire(p, "k"))
 		time.Sleep(time.Minute)
-		log.want(t, 1, "level=ERROR", "unfit", "node=1 ", "slave")
+		log.Want(t, 1, "level=ERROR", "unfit", "node=1 ", "slave")
 		if n := w.nodes[1].Calls()["INFO"]; n < 5 || n > 9 { // one by the other process
 			t.Errorf("%d looks in a minute at a node that is unfit", n)
 		}
@@ -39,7 +40,7 @@ func TestUnfitNodeComesBack(t *testing.T) {
 
 		w.nodes[1].SetReplica(false)
 		time.Sleep(recheckEvery + time.Second)
-		log.want(t, 1, "level=INFO", "fit and takes part again", "node=1 ")
+		log.Want(t, 1, "level=INFO", "fit and takes part again", "node=1 ")
 		w.release(w.acquire(p, "k"))
 	})
 }
@@ -200,8 +201,8 @@ func TestLogOfAFlappingNode(t *testing.T) {
 }
 
 func oneRefusalInAHundred(t *testing.T, w *world) {
-	var log logbook
-	p := w.process(log.option())
+	var log logbook.Book
+	p := w.process(WithLogger(log.Logger()))
 	for i, k := range p.links {
 		n := i * 33
 		k.decide(func(*script, []any) fate { n++; return fate{refuse: n%100 == 0} })
@@ -212,29 +213,28 @@ func oneRefusalInAHundred(t *testing.T, w *world) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	log.want(t, 0, "node=")
+	log.Want(t, 0, "node=")
 }
 
 func upAndDown(t *testing.T, w *world) {
-	var log logbook
-	p := w.process(log.option())
+	var log logbook.Book
+	p := w.process(WithLogger(log.Logger()))
 	for i := range 2 * 60 * 4 {
 		p.links[1].set(fate{refuse: i%16 < 8}) // each for longer than the pause between two probes
 		w.everywhere(p, "k")
 		time.Sleep(250 * time.Millisecond)
 	}
 	p.links[1].mend()
-	if lines := log.count(); lines < maxLines || lines > 3*maxLines {
+	if lines := log.Count(); lines < maxLines || lines > 3*maxLines {
 		t.Errorf("%d lines in two minutes", lines)
 	}
 	w.everywhere(p, "k")
 	time.Sleep(2 * time.Minute)
-	if log.count("changes_not_logged=") == 0 {
+	if log.Count("changes_not_logged=") == 0 {
 		t.Error("nothing says how many changes were left out")
 	}
-	log.mu.Lock()
-	defer log.mu.Unlock()
-	if last := log.lines[len(log.lines)-1]; !strings.Contains(last, "votes again") {
+	lines := log.Lines()
+	if last := lines[len(lines)-1]; !strings.Contains(last, "votes again") {
 		t.Errorf("the last line is not what is so: %s", last)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -17,8 +18,8 @@ var errStuck = errors.New("no progress")
 // A holder that is well keeps its lease; one that no longer is gives it up, and learns why.
 func TestRenewWhile(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		var log logbook
-		p, other := w.process(log.option()), w.process(patient)
+		var log logbook.Book
+		p, other := w.process(WithLogger(log.Logger())), w.process(patient)
 		var well atomic.Bool
 		var checks atomic.Int64
 		well.Store(true)
@@ -56,7 +57,7 @@ func TestRenewWhile(t *testing.T) {
 			t.Errorf("%d renewals and %d checks after one that failed", n, m)
 		}
 		synctest.Wait() // it is logged apart
-		log.want(t, 1, "reason=unhealthy", `check="no progress"`)
+		log.Want(t, 1, "reason=unhealthy", `check="no progress"`)
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -158,17 +158,15 @@ func TestExpiredCertificateLogs(t *testing.T) {
 		var cert expiredCert
 		cert.dead.Store(true)
 		clients[2].(*redis.Client).AddHook(&cert)
-		var log logbook
-		l, err := New(clients, log.option())
+		var log logbook.Book
+		l, err := New(clients, WithLogger(log.Logger()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close(t.Context())
 		cert.dead.Store(false)
 		time.Sleep(time.Hour)
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		if n := strings.Count(strings.Join(log.lines, ""), "node is unfit"); n > 5 {
+		if n := log.Count("node is unfit"); n > 5 {
 			t.Fatalf("%d lines in an hour", n)
 		}
 	})
@@ -261,8 +259,8 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 func TestPoisonedKeyLogs(t *testing.T) {
 	race.Campaign(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
-		var log logbook
-		p := w.process(log.option())
+		var log logbook.Book
+		p := w.process(WithLogger(log.Logger()))
 		w.setCounter(p, 1, "k", int64(maxNumber)-10)
 		for i := range 900 {
 			if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
@@ -273,10 +271,8 @@ func TestPoisonedKeyLogs(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		if n := len(log.lines); n > 15 {
-			t.Errorf("%d lines in a quarter of an hour, such as %s", n, log.lines[n-1])
+		if lines := log.Lines(); len(lines) > 15 {
+			t.Errorf("%d lines in a quarter of an hour, such as %s", len(lines), lines[len(lines)-1])
 		}
 	})
 }

@@ -2,7 +2,6 @@ package core
 
 import (
 	"crypto/tls"
-	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
@@ -33,8 +32,7 @@ func TestRealServersThatAreNoNodes(t *testing.T) {
 	d = must(Diagnose(t.Context(), []redis.UniversalClient{hello}, quietly)) // Redis waits for the rest of it
 	wantFindings(t, d, found{SeverityFault, CodeUnreachable, 0})
 	wantAdvice(t, d, "TLS on one side only")
-	secret := httptest.NewTLSServer(nil)
-	defer secret.Close()
+	secret := serverWithTLS(t, nil)
 	for name, advice := range map[string]string{"localhost": "a name of its certificate", "example.com": "CA that signed"} {
 		d = diagnose(redis.NewClient(&redis.Options{Addr: secret.Listener.Addr().String(), TLSConfig: &tls.Config{ServerName: name}}))
 		wantFindings(t, d, found{SeverityFault, CodeTLS, 0})

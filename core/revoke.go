@@ -26,7 +26,7 @@ type Revocation struct {
 // It is for operators: a holder that is stuck and renews for ever. The token is the one that [Locker.Inspect] shows, as
 // proof that the lease is the one that was looked at.
 //
-// A nil error means that a quorum of nodes has ended it. An [*OpError] matches ErrTokenMismatch: the key is not held under
+// A nil error means that a quorum of nodes has ended it, or does not have it. An [*OpError] matches ErrTokenMismatch: the key is not held under
 // that token, and nothing has changed; ErrUnavailable: no quorum has confirmed it, but some nodes may have ended it: look,
 // and call again; ErrClosed, or the context's error and cause, after which some nodes may have ended it, too. Or the error
 // matches ErrInvalidKey or ErrInvalid. ctx ends

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -143,7 +144,7 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 		if _, err := operator.ForceRelease(t.Context(), "k", token); !errors.Is(err, ErrTokenMismatch) {
 			t.Errorf("of a lease that has ended: %v", err)
 		}
-		time.Sleep(time.Minute)
+		w.pass(time.Minute)
 		wantValid(t, next)
 	})
 }
@@ -289,8 +290,8 @@ func TestWithUnfitNodes(t *testing.T) {
 		if _, err := New(testutil.Clients(w.nodes), quietly); err == nil {
 			t.Fatal("New with a replica")
 		}
-		var log logbook
-		p, err := New(testutil.Clients(w.nodes), log.option(), WithUnfitNodes(true))
+		var log logbook.Book
+		p, err := New(testutil.Clients(w.nodes), WithLogger(log.Logger()), WithUnfitNodes(true))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +300,7 @@ func TestWithUnfitNodes(t *testing.T) {
 		if err != nil || state.Holder == nil || state.Nodes[2].Verdict != VerdictCircuitOpen {
 			t.Errorf("%+v, %v", state, err)
 		}
-		log.want(t, 1, "node is unfit", "node=2")
+		log.Want(t, 1, "node is unfit", "node=2")
 	})
 }
 

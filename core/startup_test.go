@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -54,8 +54,8 @@ func TestLastingFaults(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				clients := testutil.Clients(w.nodes)
 				c.prepare(w.nodes[1], clients[1].(*redis.Client))
-				var log logbook
-				l, err := New(clients, log.option())
+				var log logbook.Book
+				l, err := New(clients, WithLogger(log.Logger()))
 				if c.want != nil {
 					wantInError(t, err, append(c.want, "node 1 (embedded-")...)
 					if strings.Contains(err.Error(), "node 0") || strings.Contains(err.Error(), "node 2") {
@@ -66,7 +66,7 @@ func TestLastingFaults(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				log.want(t, 0, "")
+				log.Want(t, 0, "")
 				l.Close(t.Context())
 			})
 		})
@@ -103,22 +103,22 @@ func TestPassingFaults(t *testing.T) {
 				for _, n := range w.nodes[1:] {
 					n.Refuse(command, reply)
 				}
-				var log logbook
-				l, err := New(testutil.Clients(w.nodes), log.option())
+				var log logbook.Book
+				l, err := New(testutil.Clients(w.nodes), WithLogger(log.Logger()))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer l.Close(over())
-				log.want(t, 1, "level=WARN", "cannot be checked", "node=1 ", strings.Fields(reply)[0])
-				log.want(t, 1, "level=WARN", "cannot be checked", "node=2 ", strings.Fields(reply)[0])
+				log.Want(t, 1, "level=WARN", "cannot be checked", "node=1 ", strings.Fields(reply)[0])
+				log.Want(t, 1, "level=WARN", "cannot be checked", "node=2 ", strings.Fields(reply)[0])
 				w.nodes[1].SetEvictionPolicy("allkeys-lru", 1<<20)
 				time.Sleep(30 * time.Second)
 				for _, n := range w.nodes[1:] {
 					n.Refuse(command, "")
 				}
 				time.Sleep(recheckEvery + time.Second)
-				log.want(t, 1, "level=ERROR", "unfit", "node=1 ", "allkeys-lru")
-				log.want(t, 0, "unfit", "node=2 ")
+				log.Want(t, 1, "level=ERROR", "unfit", "node=1 ", "allkeys-lru")
+				log.Want(t, 0, "unfit", "node=2 ")
 				if n := w.nodes[2].Calls()["INFO"]; n < 4 || n > 6 {
 					t.Errorf("%d looks at a node that was busy for 30s", n)
 				}
@@ -146,14 +146,14 @@ func TestChecksThatCannotBeMade(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
 				client := w.nodes[0].ClientWith(nil)
 				c.prepare(w.nodes[0], client)
-				var log logbook
-				l, err := New([]redis.UniversalClient{client}, log.option())
+				var log logbook.Book
+				l, err := New([]redis.UniversalClient{client}, WithLogger(log.Logger()))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer l.Close(over())
-				log.want(t, 1, "level=WARN", "could not be made", "node=0 ", "addr=embedded-", c.check, "risk=")
-				log.want(t, 1, "")
+				log.Want(t, 1, "level=WARN", "could not be made", "node=0 ", "addr=embedded-", c.check, "risk=")
+				log.Want(t, 1, "")
 				w.release(w.acquire(&process{Locker: l}, "k"))
 			})
 		})
@@ -207,8 +207,7 @@ func TestLastingFaultsOnRealServers(t *testing.T) { //nolint:tparallel // its ca
 			t.Fatal(err)
 		}
 	}
-	unknown := httptest.NewTLSServer(nil)
-	defer unknown.Close()
+	unknown := serverWithTLS(t, nil)
 	addr := s[0].Addr()
 	for name, c := range map[string]struct{ url, want string }{
 		"no password":    {"redis://" + addr, "user and password"},
@@ -246,12 +245,12 @@ func TestMissingRightsOnARealServer(t *testing.T) {
 			}
 		}
 		url := "redis://lockkit:secret@" + server.Addr()
-		var log logbook
-		l, err := Open([]string{url}, WithRestartGuard(true), unhurried, log.option())
+		var log logbook.Book
+		l, err := Open([]string{url}, WithRestartGuard(true), unhurried, WithLogger(log.Logger()))
 		switch {
 		case err != nil:
 			wantInError(t, err, "node 0 (", "ACL")
-		case log.count("level=WARN", "waiting for a key", strings.TrimPrefix(rule, "+")) == 1 || rule[0] == '&' && log.count("publish") == 1:
+		case log.Count("level=WARN", "waiting for a key", strings.TrimPrefix(rule, "+")) == 1 || rule[0] == '&' && log.Count("publish") == 1:
 			l.Close(over()) // it works without
 		default:
 			l.Close(over())

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	_ "time/tzdata" // where the system has no zones
 
 	"github.com/hibiken/asynq"
 	"github.com/robfig/cron/v3"
@@ -21,7 +22,7 @@ import (
 func TestCronspecs(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC) // the night before the clocks change
 	for _, spec := range []string{"* * * * *", "30 2 * * *", "CRON_TZ=Asia/Tokyo 0 3 * * *", "@daily", "0 0 29 2 *"} {

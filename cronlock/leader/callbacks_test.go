@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -196,8 +197,8 @@ func TestWorkThatResigns(t *testing.T) {
 // Without nodes nobody is elected, which is logged, once; and when they come, somebody is.
 func TestWithoutNodes(t *testing.T) {
 	bubble(t, 3, func(w *world) {
-		var log lines
-		locks := w.first.Replica(log.logger())
+		var log logbook.Book
+		locks := w.first.Replica(core.WithLogger(log.Logger()))
 		for _, n := range w.nodes {
 			n.Down()
 		}
@@ -206,7 +207,7 @@ func TestWithoutNodes(t *testing.T) {
 		if c.leads() || len(c.called()) > 0 {
 			w.Error("elected without nodes")
 		}
-		if n := log.count("no leader can be elected"); n != 1 {
+		if n := log.Count("no leader can be elected"); n != 1 {
 			w.Errorf("logged %d times", n)
 		}
 		w.heal()
@@ -217,8 +218,8 @@ func TestWithoutNodes(t *testing.T) {
 // When the Locker is closed under it, an Elector loses its term, says so, and has ended.
 func TestLockerIsClosed(t *testing.T) {
 	bubble(t, 3, func(w *world) {
-		var log lines
-		locks := w.first.Replica(log.logger())
+		var log logbook.Book
+		locks := w.first.Replica(core.WithLogger(log.Logger()))
 		a, b := w.candidateOn("a", locks), w.candidateOn("b", locks)
 		w.leader(taking, a, b)
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
@@ -231,7 +232,7 @@ func TestLockerIsClosed(t *testing.T) {
 			w.Error("somebody leads without a Locker")
 		}
 		time.Sleep(taking)
-		if n := log.count("the Locker is closed"); n != 2 {
+		if n := log.Count("the Locker is closed"); n != 2 {
 			w.Errorf("logged %d times that it does not campaign any more, want once for each", n)
 		}
 		for _, c := range []*candidate{a, b} {

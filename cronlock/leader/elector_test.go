@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/logbook"
 )
 
 // What an Elector knows about itself it says without asking anybody, whatever state the nodes are in.
@@ -159,9 +160,9 @@ func TestOptionsOfTheLocker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(w *world) {
-				var log lines
+				var log logbook.Book
 				first := w.first.Replica(opts...)
-				all := []*candidate{w.candidateOn("0", first.Replica(log.logger())), w.candidateOn("1", first.Replica(log.logger()))}
+				all := []*candidate{w.candidateOn("0", first.Replica(core.WithLogger(log.Logger()))), w.candidateOn("1", first.Replica(core.WithLogger(log.Logger())))}
 				l := w.leader(taking, all...)
 				term := l.mustTerm(w.T)
 				if each := w.requests(time.Minute); each > 3.5 {
@@ -174,7 +175,7 @@ func TestOptionsOfTheLocker(t *testing.T) {
 				if h, err := f.Leader(w.Context()); err != nil || h.Identity != l.name {
 					w.Errorf("%+v, %v", h, err)
 				}
-				if n := log.count("no leader can be elected"); n > 0 {
+				if n := log.Count("no leader can be elected"); n > 0 {
 					w.Errorf("logged %d times that nobody can be elected, while one leads", n)
 				}
 				isErr(w.T, "asking", f.RequestResign(w.Context()), nil)

@@ -1,7 +1,6 @@
 package leader_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -261,28 +260,6 @@ func isErr(t *testing.T, what string, err error, wanted ...error) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
 	}
-}
-
-// lines is a logger's output.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) logger() core.Option {
-	return core.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
-}
-
-func (l *lines) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), what)
 }
 
 // keysOf are the keys of a node that have to do with a kind of keys of core.Key.

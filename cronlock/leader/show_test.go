@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -250,9 +251,9 @@ func TestRequestOnOneNode(t *testing.T) {
 func TestRequestsToResign(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		all := w.candidates(5)
-		var log lines
+		var log logbook.Book
 		l := w.leader(taking, all...)
-		shy := w.candidateOn("shy", w.first.Replica(log.logger()))
+		shy := w.candidateOn("shy", w.first.Replica(core.WithLogger(log.Logger())))
 		time.Sleep(time.Second)
 		_, leave := w.enter(l)
 		var asked []chan error
@@ -277,8 +278,8 @@ func TestRequestsToResign(t *testing.T) {
 		isErr(w.T, "asking", l.RequestResign(w.Context()), nil)
 		await(w.T, 4*time.Second, "it leads no more", func() bool { return !shy.leads() })
 		synctest.Wait()
-		if n := log.count("asks this one to resign"); n != 1 || log.count("by="+l.name) != 1 {
-			w.Errorf("logged %d times: %s", n, log.b.String())
+		if n := log.Count("asks this one to resign"); n != 1 || log.Count("by="+l.name) != 1 {
+			w.Errorf("logged %d times: %s", n, log.Lines())
 		}
 	})
 }
