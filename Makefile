@@ -129,7 +129,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim soak unit newest vuln fuzz dashboards chaos-cron choose playground-test ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, etcd and PostgreSQL, the playground in a browser
+campaign: sim soak unit newest vuln fuzz dashboards chaos-cron choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -201,10 +201,16 @@ vuln: ## known vulnerabilities in what the code calls, by govulncheck; skipped w
 .PHONY: unit
 unit: tools ## all tests with the race detector, on real Redis
 	@echo "==> unit: all tests with the race detector, in random order, on real Redis"
-	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m ./...
+	# The packages that take longest come first, lest one be left over, and one more than there are processors: they also wait.
+	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) ./core ./queuelock ./cronlock ./...
+	# Where there is apt-get the playground's page must be tested, unless LOCKKIT_CHROMIUM=no; elsewhere, if there is a browser.
+	if [ -z "$${LOCKKIT_CHROMIUM:-}" ] && command -v apt-get >/dev/null; then
+		$(need-chromium)
+		export LOCKKIT_CHROMIUM=required
+	fi
 	for module in $(NESTED); do
 		echo "==> unit: the tests of $$module"
-		(cd "$$module" && $(WITH_TOOLS) LOCKKIT_CHROMIUM=no go test -vet=off -shuffle=on -timeout 5m -v ./... | $(quiet)) # -v: what is skipped is said
+		(cd "$$module" && $(WITH_TOOLS) go test -vet=off -shuffle=on -parallel 6 -timeout 10m -v ./... | $(quiet)) # -v: what is skipped is said
 	done
 
 # Looks for a browser by the names that the tests of the page try.
@@ -405,22 +411,28 @@ demo-otel: ## run the otel example for half a minute
 
 .PHONY: demos
 demos: tools ## run every example, as short as it can be; each fails if what it shows does not hold
-	@log=$$(mktemp)
-	trap 'rm -f "$$log"' EXIT
+	@demo() { # runs an example with its flags, and shows what it says if it fails
+		example=$$1
+		shift
+		log=$$(mktemp)
+		trap 'rm -f "$$log"' EXIT
+		echo "==> demos: $$example $$*"
+		if ! (cd "$$example" && go run . "$$@") >"$$log" 2>&1; then
+			cat "$$log" >&2
+			echo "$$example failed" >&2
+			exit 255 # no others are begun
+		fi
+		grep '^SKIPPED' "$$log" || true
+	}
+	export -f demo
 	for example in $(patsubst %main.go,%,$(filter-out examples/minimal/% examples/playground/% examples/drivers/choose/%,$(wildcard examples/*/main.go examples/*/*/main.go))); do # those have tests that run them
 		flags=
 		case "$$example" in
 		examples/queue/) flags="-tasks 60 -kills 2" ;;
 		examples/otel/) flags="-addr 127.0.0.1:0 -for 5s" ;;
 		esac
-		echo "==> demos: $$example $$flags"
-		if ! (cd "$$example" && go run . $$flags) >"$$log" 2>&1; then
-			cat "$$log" >&2
-			echo "$$example failed" >&2
-			exit 1
-		fi
-		grep '^SKIPPED' "$$log" || true
-	done
+		echo $$example $$flags # unquoted: xargs takes a blank at the end for a continuation
+	done | xargs -L 1 -P 3 bash -c 'demo "$$@"' demo # they mostly wait
 
 .PHONY: models
 models: ## check the models in docs/models

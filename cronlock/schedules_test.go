@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 func at(hour, minute uint) gocron.AtTime { return gocron.NewAtTime(hour, minute, 0) }
@@ -16,6 +18,7 @@ func day(n, hour int) time.Time { return time.Date(2000, 1, n, hour, 0, 0, 0, ti
 // Each tick of a schedule by the wall clock runs once, also when one replica's clock is off and when replicas
 // start at different times.
 func TestExactSchedules(t *testing.T) {
+	race.Campaign(t)
 	const d = 24 * time.Hour
 	// gocron keeps state in a definition, so that no two bubbles may share one.
 	for _, skew := range []time.Duration{0, 20 * time.Second, -20 * time.Second} {
@@ -69,6 +72,7 @@ func (w *world) apart(least time.Duration, n int) {
 
 // A job whose ticks differ between replicas starts as often as one replica alone would start it.
 func TestIntervals(t *testing.T) {
+	race.Campaign(t)
 	const d = 24 * time.Hour
 	for _, c := range []struct {
 		name    string

@@ -2,10 +2,13 @@ package queuelock
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -31,7 +34,7 @@ var realDoublings = []struct {
 	}},
 	{"redelivery forced by the lease's score", func(t *testing.T, r *rig, s setup) {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.untilDoubled(ctx) }
-		r.serve(s, handler)
+		r.serve(s, handler).link.OnRequest(r.droppedUntilDoubled(extendsLeases)) // or it may take the score back before it is seen
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
 		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
 		r.exec("ZADD", "asynq:{default}:lease", 1, "t")
@@ -45,10 +48,10 @@ var realDoublings = []struct {
 		r.serve(s, handler)
 		first.Shutdown()
 	}},
-	{"completion write fails once", func(t *testing.T, r *rig, s setup) {
+	{"completion write fails", func(t *testing.T, r *rig, s setup) {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) }
 		srv := r.serve(s, handler)
-		srv.link.OnRequest(once(isDone))
+		srv.link.OnRequest(r.droppedUntilDoubled(isDone))
 		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
 		testutil.Await(t, "done", func() bool { return r.ledger.count(&r.ledger.done, "t") == 1 })
 		testutil.Await(t, "the worker idle", func() bool {
@@ -69,6 +72,16 @@ func (r *rig) untilDoubled(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// droppedUntilDoubled is a fault of a server's link: such requests are lost until a task has come again.
+func (r *rig) droppedUntilDoubled(is func(redis.Cmder) bool) func(redis.Cmder) testutil.Action {
+	return func(cmd redis.Cmder) testutil.Action { return testutil.Action{DropRequest: is(cmd) && !r.doubled()} }
+}
+
+// extendsLeases reports whether with cmd an asynq server says that it works on its tasks still.
+func extendsLeases(cmd redis.Cmder) bool {
+	return cmd.Name() == "zadd" && strings.HasSuffix(fmt.Sprint(cmd.Args()[1]), ":lease")
 }
 
 // doubled reports whether a task has come again, and was run or not.

@@ -265,6 +265,7 @@ func TestSchedulersAndRandomKills(t *testing.T) {
 
 // A tick waits for nodes for ten minutes at most.
 func TestPatienceOfATick(t *testing.T) {
+	race.Campaign(t)
 	for down, want := range map[time.Duration]int{patience - time.Minute: 1, patience + time.Minute: 0} {
 		t.Run(fmt.Sprint(down), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {

@@ -72,6 +72,7 @@ func TestLeaderStaysVisible(t *testing.T) {
 
 // What nodes keep of terms and of requests does not grow.
 func TestRequestsExpire(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 1, func(w *world) {
 		all := w.candidates(2)
 		turns := func() int {

@@ -13,6 +13,7 @@ import (
 // A replica whose clock is ahead runs its ticks when they are due by the nodes' clocks: all of them, also where nobody else
 // is there to do it.
 func TestEarlyReplica(t *testing.T) {
+	race.Campaign(t)
 	const n = 30
 	for _, replicas := range []int{1, 3} {
 		for _, ahead := range []time.Duration{40 * time.Millisecond, 350 * time.Millisecond, 5 * time.Second, 40 * time.Second} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -123,6 +124,7 @@ func TestPauseOfARerun(t *testing.T) {
 // Whatever the clocks and however slow the nodes, between the return of Pause and the call of Resume no tick starts that was
 // claimed then, and what falls due then does not start at all; each does that falls due a while after Resume.
 func TestPauseAtAnyMoment(t *testing.T) {
+	race.Campaign(t)
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			const eve = 23*time.Hour + 59*time.Minute + 30*time.Second // it goes on over the turn of a day
@@ -314,6 +316,7 @@ func TestBoardOutOfReach(t *testing.T) {
 
 // Replicas that do not agree what day it is start one list, and go on with it.
 func TestBoardAtTheTurnOfADay(t *testing.T) {
+	race.Campaign(t)
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) { boardAtTheTurnOfADay(t, w, rand.New(rand.NewPCG(seed, 1))) })
