@@ -228,6 +228,12 @@ playground-test: tools ## the playground's page in a headless Chromium, against 
 	echo "==> playground-test: the playground's page in a browser"
 	cd examples/drivers && $(WITH_TOOLS) LOCKKIT_CHROMIUM=required go test -vet=off ./playground -count=1 -parallel 4 -timeout 10m
 
+.PHONY: playground-hour
+playground-hour: tools ## the playground's page left open for an hour under bursts: what it takes, and whether it answers
+	@$(need-chromium)
+	echo "==> playground-hour: the page of the playground left open under bursts"
+	cd examples/drivers && $(WITH_TOOLS) LOCKKIT_CHROMIUM=required LOCKKIT_LEFT_OPEN=1h go test -vet=off ./playground -run '^TestLeftOpen$$' -count=1 -timeout 2h -v | $(quiet)
+
 .PHONY: screenshots
 screenshots: tools ## the playground's page on a desktop and on a phone, light and dark, into docs/img
 	@$(need-chromium)

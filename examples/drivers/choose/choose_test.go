@@ -184,6 +184,24 @@ func TestEtcdSessionLost(t *testing.T) {
 	}
 }
 
+// Replicas start together, on a database without the table.
+func TestPostgresOpenedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := started(t, startPostgres)[0]
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			w, err := b.open(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			w.Close(t.Context())
+		})
+	}
+	all.Wait()
+}
+
 // A holder whose connection PostgreSQL ends is told when it commits, and its token is not given out again.
 func TestPostgresConnectionKilled(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,9 @@ import (
 type postgresWay struct{ pool *pgxpool.Pool }
 
 const (
-	pgSchema = `CREATE TABLE IF NOT EXISTS locks (key text PRIMARY KEY, token bigint NOT NULL DEFAULT 0)`
+	// The lock is for replicas that start together: IF NOT EXISTS alone fails where two do it at once.
+	pgSchema = `SELECT pg_advisory_xact_lock(hashtext('locks'));
+		CREATE TABLE IF NOT EXISTS locks (key text PRIMARY KEY, token bigint NOT NULL DEFAULT 0)`
 	pgInsert = `INSERT INTO locks (key) VALUES ($1) ON CONFLICT DO NOTHING` // FOR UPDATE locks no row that is not there
 	pgRaise  = `WITH free AS (SELECT key FROM locks WHERE key = $1 FOR UPDATE NOWAIT)
 		UPDATE locks SET token = token + 1 FROM free WHERE locks.key = free.key RETURNING token`
@@ -40,8 +42,11 @@ func openPostgres(ctx context.Context, url string, ttl time.Duration) (*postgres
 	if err != nil {
 		return nil, err
 	}
-	_, err = pool.Exec(ctx, pgSchema)
-	return &postgresWay{pool}, err
+	if _, err := pool.Exec(ctx, pgSchema); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &postgresWay{pool}, nil
 }
 
 func (w *postgresWay) Do(ctx context.Context, key string, work func(ctx context.Context, token uint64) error) error {

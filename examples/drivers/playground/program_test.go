@@ -38,7 +38,13 @@ type program struct {
 var opened = regexp.MustCompile(`open (http://\S+)`)
 
 // started starts a playground on an address; the test ends it.
-func started(t *testing.T, addr string, flags ...string) *program {
+func started(t *testing.T, addr string) *program {
+	t.Helper()
+	return startedWith(t, nil, addr)
+}
+
+// startedWith is started, with more in its environment.
+func startedWith(t *testing.T, env []string, addr string) *program {
 	t.Helper()
 	path, err := built()
 	if err != nil {
@@ -46,7 +52,8 @@ func started(t *testing.T, addr string, flags ...string) *program {
 	}
 	screen, terminal := openTerminal(t)
 	defer terminal.Close()
-	p := &program{t: t, said: make(chan string, 1), cmd: exec.Command(path, append([]string{"-addr", addr}, flags...)...)}
+	p := &program{t: t, said: make(chan string, 1), cmd: exec.Command(path, "-addr", addr)}
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = terminal, terminal
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

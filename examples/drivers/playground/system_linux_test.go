@@ -3,6 +3,8 @@ package playground
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -33,3 +35,37 @@ func openTerminal(t *testing.T) (screen, terminal *os.File) {
 func (p *program) freeze() { p.cmd.Process.Signal(unix.SIGSTOP) }
 
 func (p *program) thaw() { p.cmd.Process.Signal(unix.SIGCONT) }
+
+// memory returns how many MB the playground's process takes, and those that it has started.
+func (p *program) memory(t *testing.T) (server, others int) {
+	t.Helper()
+	for i, pid := range append([]string{fmt.Sprint(p.cmd.Process.Pid)}, p.children(t)...) {
+		text, err := os.ReadFile("/proc/" + pid + "/status")
+		if err != nil {
+			continue // it has ended
+		}
+		var kB int
+		if _, after, ok := strings.Cut(string(text), "VmRSS:"); ok {
+			fmt.Sscan(after, &kB)
+		}
+		if i == 0 {
+			server = kB >> 10
+		} else {
+			others += kB >> 10
+		}
+	}
+	return server, others
+}
+
+func (p *program) children(t *testing.T) (pids []string) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("no processes: %v", err)
+	}
+	for _, thread := range threads {
+		text, _ := os.ReadFile(thread) // "": it has ended
+		pids = append(pids, strings.Fields(string(text))...)
+	}
+	return pids
+}
