@@ -1,0 +1,143 @@
+// Service has all adapters on one Locker, and ends them in order. It is to be copied.
+//
+//	export LOCKKIT_NODES=redis://localhost:6379   # or several, with commas
+//	export REDIS_URL=redis://localhost:6379       # of asynq
+//	go run ./examples/minimal/service
+//	curl -X POST localhost:8080/orders/42/charges; curl localhost:8080/metrics
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-co-op/gocron/v2"
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/httplock"
+	"github.com/lockkit/lockkit/otel"
+	"github.com/lockkit/lockkit/queuelock"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
+	if err := run(ctx); err != nil {
+		slog.Error("service failed", "err", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	nodes, redis := os.Getenv("LOCKKIT_NODES"), os.Getenv("REDIS_URL")
+	if nodes == "" || redis == "" {
+		return errors.New("set LOCKKIT_NODES and REDIS_URL; one Redis will do for both: redis://localhost:6379")
+	}
+	exporter, err := prometheus.New()
+	if err != nil {
+		return err
+	}
+	meters := metric.NewMeterProvider(metric.WithReader(exporter))
+	otel.SetMeterProvider(meters)
+	observer, err := otellock.New()
+	if err != nil {
+		return err
+	}
+	locker, err := core.Open(strings.Split(nodes, ","), core.WithObserver(observer))
+	if err != nil {
+		return err // names every node that is unfit, and how to mend it
+	}
+
+	asynqs, err := asynq.ParseRedisURI(redis)
+	if err != nil {
+		return err
+	}
+	client := asynq.NewClient(asynqs)
+	ql, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order"))) // one charge of an order at a time
+	if err != nil {
+		return err
+	}
+	cfg := asynq.Config{Concurrency: 20, ShutdownTimeout: 20 * time.Second}
+	if err := ql.Configure(&cfg); err != nil {
+		return err
+	}
+	workers, mux := asynq.NewServer(asynqs, cfg), asynq.NewServeMux()
+	mux.Use(ql.Middleware)
+	mux.HandleFunc("charge", func(ctx context.Context, t *asynq.Task) error {
+		slog.InfoContext(ctx, "charged", "task", string(t.Payload()))
+		return ctx.Err() // not nil: a handler that gave up has not done its work
+	})
+
+	scheduler, err := gocron.NewScheduler(gocron.WithLocation(time.UTC))
+	if err != nil {
+		return err
+	}
+	cron, err := cronlock.New(locker, scheduler, "shop")
+	if err != nil {
+		return err
+	}
+	_, err = cron.Add("report", gocron.CronJob("*/5 * * * * *", true), func(ctx context.Context) error {
+		slog.InfoContext(ctx, "report written")
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+
+	orders, err := httplock.New(locker, "shop", httplock.ByParam("id"))
+	if err != nil {
+		return err
+	}
+	r := gin.Default() // authentication goes here, before the locks
+	r.GET("/metrics", gin.WrapH(promhttp.Handler()))
+	r.GET("/health", func(c *gin.Context) { c.Status(status(locker.Ready(c.Request.Context()), http.StatusOK)) })
+	r.POST("/orders/:id/charges", orders.Once, orders.Lock, func(c *gin.Context) {
+		_, err := client.EnqueueContext(c.Request.Context(), asynq.NewTask("charge", []byte(`{"order":"`+c.Param("id")+`"}`)))
+		c.Status(status(err, http.StatusAccepted))
+	})
+	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
+	server.RegisterOnShutdown(orders.Drain) // requests that wait are answered with 503
+
+	if err := workers.Start(mux); err != nil {
+		return err
+	}
+	scheduler.Start()
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+
+	// First what brings work, all at once, so that none uses up the time of the others.
+	ending, cancel := context.WithTimeout(context.Background(), 25*time.Second) // as long as the deployment waits
+	defer cancel()
+	ended := make(chan error, 3)
+	go func() { ended <- errors.Join(server.Shutdown(ending), orders.Close(ending)) }()
+	go func() { ended <- errors.Join(scheduler.ShutdownWithContext(ending), cron.Close(ending)) }()
+	go func() { workers.Shutdown(); ended <- client.Close() }()
+	err = errors.Join(err, <-ended, <-ended, <-ended)
+	// Then the Locker, which frees what is still held; and what it has counted is told last.
+	return errors.Join(err, locker.Close(ending), meters.Shutdown(ending))
+}
+
+func status(err error, success int) int {
+	if err != nil {
+		return http.StatusServiceUnavailable
+	}
+	return success
+}
