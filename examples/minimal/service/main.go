@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -47,6 +48,10 @@ func run(ctx context.Context) error {
 	if nodes == "" || redis == "" {
 		return errors.New("set LOCKKIT_NODES and REDIS_URL; one Redis will do for both: redis://localhost:6379")
 	}
+	queue, err := asynq.ParseRedisURI(redis)
+	if err != nil {
+		return err
+	}
 	exporter, err := prometheus.New()
 	if err != nil {
 		return err
@@ -61,83 +66,105 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err // names every node that is unfit, and how to mend it
 	}
-
-	asynqs, err := asynq.ParseRedisURI(redis)
-	if err != nil {
-		return err
+	var ends []end
+	for _, start := range []func(*core.Locker, asynq.RedisConnOpt) (end, error){tasks, jobs, requests} {
+		end, err := start(locker, queue)
+		if err != nil {
+			return err
+		}
+		ends = append(ends, end)
 	}
-	client := asynq.NewClient(asynqs)
+	<-ctx.Done()
+
+	// First what brings work, all at once, so that none uses up the time of the others.
+	ending, cancel := context.WithTimeout(context.Background(), 25*time.Second) // as long as the deployment waits
+	defer cancel()
+	ended := make(chan error, len(ends))
+	for _, end := range ends {
+		go func() { ended <- end(ending) }()
+	}
+	for range ends {
+		err = errors.Join(err, <-ended)
+	}
+	// Then the Locker, which frees what is still held; and what it has counted is told last.
+	return errors.Join(err, locker.Close(ending), meters.Shutdown(ending))
+}
+
+// An end has work come to its end, or leaves it when ctx ends.
+type end func(ctx context.Context) error
+
+func tasks(locker *core.Locker, queue asynq.RedisConnOpt) (end, error) {
 	ql, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order"))) // one charge of an order at a time
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cfg := asynq.Config{Concurrency: 20, ShutdownTimeout: 20 * time.Second}
-	if err := ql.Configure(&cfg); err != nil {
-		return err
+	if err := ql.Configure(&cfg); err != nil { // last, before NewServer
+		return nil, err
 	}
-	workers, mux := asynq.NewServer(asynqs, cfg), asynq.NewServeMux()
+	mux := asynq.NewServeMux()
 	mux.Use(ql.Middleware)
 	mux.HandleFunc("charge", func(ctx context.Context, t *asynq.Task) error {
 		slog.InfoContext(ctx, "charged", "task", string(t.Payload()))
-		return ctx.Err() // not nil: a handler that gave up has not done its work
+		return nil // ctx.Err() where it gives up because the context has ended
 	})
+	server := asynq.NewServer(queue, cfg)
+	return func(context.Context) error { server.Shutdown(); return nil }, server.Start(mux)
+}
 
-	scheduler, err := gocron.NewScheduler(gocron.WithLocation(time.UTC))
+func jobs(locker *core.Locker, _ asynq.RedisConnOpt) (end, error) {
+	scheduler, err := gocron.NewScheduler(gocron.WithLocation(time.UTC)) // the same on all replicas
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cron, err := cronlock.New(locker, scheduler, "shop")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = cron.Add("report", gocron.CronJob("*/5 * * * * *", true), func(ctx context.Context) error {
 		slog.InfoContext(ctx, "report written")
 		return nil
 	})
 	if err != nil {
-		return err
-	}
-
-	orders, err := httplock.New(locker, "shop", httplock.ByParam("id"))
-	if err != nil {
-		return err
-	}
-	r := gin.Default() // authentication goes here, before the locks
-	r.GET("/metrics", gin.WrapH(promhttp.Handler()))
-	r.GET("/health", func(c *gin.Context) { c.Status(status(locker.Ready(c.Request.Context()), http.StatusOK)) })
-	r.POST("/orders/:id/charges", orders.Once, orders.Lock, func(c *gin.Context) {
-		_, err := client.EnqueueContext(c.Request.Context(), asynq.NewTask("charge", []byte(`{"order":"`+c.Param("id")+`"}`)))
-		c.Status(status(err, http.StatusAccepted))
-	})
-	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
-	server.RegisterOnShutdown(orders.Drain) // requests that wait are answered with 503
-
-	if err := workers.Start(mux); err != nil {
-		return err
+		return nil, err
 	}
 	scheduler.Start()
-	failed := make(chan error, 1)
-	go func() { failed <- server.ListenAndServe() }()
-	select {
-	case err = <-failed:
-	case <-ctx.Done():
-	}
-
-	// First what brings work, all at once, so that none uses up the time of the others.
-	ending, cancel := context.WithTimeout(context.Background(), 25*time.Second) // as long as the deployment waits
-	defer cancel()
-	ended := make(chan error, 3)
-	go func() { ended <- errors.Join(server.Shutdown(ending), orders.Close(ending)) }()
-	go func() { ended <- errors.Join(scheduler.ShutdownWithContext(ending), cron.Close(ending)) }()
-	go func() { workers.Shutdown(); ended <- client.Close() }()
-	err = errors.Join(err, <-ended, <-ended, <-ended)
-	// Then the Locker, which frees what is still held; and what it has counted is told last.
-	return errors.Join(err, locker.Close(ending), meters.Shutdown(ending))
+	return func(ctx context.Context) error {
+		return errors.Join(scheduler.ShutdownWithContext(ctx), cron.Close(ctx))
+	}, nil
 }
 
-func status(err error, success int) int {
+func requests(locker *core.Locker, queue asynq.RedisConnOpt) (end, error) {
+	orders, err := httplock.New(locker, "shop", httplock.ByParam("id"))
 	if err != nil {
-		return http.StatusServiceUnavailable
+		return nil, err
 	}
-	return success
+	client := asynq.NewClient(queue)
+	r := gin.Default() // authentication goes here, before the locks
+	r.GET("/metrics", gin.WrapH(promhttp.Handler()))
+	r.GET("/health", func(c *gin.Context) {
+		answer(c, locker.Ready(c.Request.Context()))
+	})
+	r.POST("/orders/:id/charges", orders.Once, orders.Lock, func(c *gin.Context) {
+		_, err := client.EnqueueContext(c.Request.Context(), asynq.NewTask("charge", []byte(`{"order":"`+c.Param("id")+`"}`)))
+		answer(c, err)
+	})
+	server := &http.Server{Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
+	server.RegisterOnShutdown(orders.Drain) // requests that wait are answered with 503
+	listener, err := net.Listen("tcp", cmp.Or(os.Getenv("ADDR"), ":8080"))
+	if err != nil {
+		return nil, err
+	}
+	go server.Serve(listener)
+	return func(ctx context.Context) error {
+		return errors.Join(server.Shutdown(ctx), orders.Close(ctx), client.Close())
+	}, nil
+}
+
+func answer(c *gin.Context, err error) {
+	if err != nil {
+		c.JSON(http.StatusServiceUnavailable, gin.H{"error": err.Error()})
+		return
+	}
+	c.JSON(http.StatusOK, gin.H{"ok": true})
 }
