@@ -89,7 +89,7 @@ func badCertificate(err error) string {
 		return private
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return "dial the server by a name of its certificate, or say which it has (ServerName of WithTLS)"
+		return "dial the server by a name of its certificate, or say which it has (ServerName of WithTLS; lockctl --server-name)"
 	}
 	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		return "renew the server's certificate, and check the clock of this machine"

@@ -79,6 +79,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "ca", Usage: "`FILE` with the certificate of the CA that signed those of the nodes, in PEM, in place of the system's CAs. Else LOCKKIT_CA"},
 		&cli.StringFlag{Name: "cert", Usage: "`FILE` with the client's certificate, in PEM, for nodes that ask for one. Else LOCKKIT_CERT"},
 		&cli.StringFlag{Name: "cert-key", Usage: "`FILE` with its private key. Else LOCKKIT_CERT_KEY"},
+		&cli.StringFlag{Name: "server-name", Usage: "what the nodes' certificates are for, where that is not what they are dialled by. Else LOCKKIT_SERVER_NAME"},
 		&cli.StringFlag{Name: "prefix", Usage: "key prefix of the services (core.WithKeyPrefix). Else LOCKKIT_PREFIX, or lockkit:"},
 		&cli.DurationFlag{Name: "timeout", Value: 30 * time.Second, Usage: "give up after this long; watch and bench have --for instead"},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "table or json"},
@@ -126,11 +127,11 @@ func (a *app) setting(cmd *cli.Command, name string) string {
 
 // tls is how to speak TLS; nil where nothing is said of it.
 func (a *app) tls(cmd *cli.Command) (*tls.Config, error) {
-	ca, cert, key := a.setting(cmd, "ca"), a.setting(cmd, "cert"), a.setting(cmd, "cert-key")
-	if ca == "" && cert == "" && key == "" {
+	ca, cert, key, name := a.setting(cmd, "ca"), a.setting(cmd, "cert"), a.setting(cmd, "cert-key"), a.setting(cmd, "server-name")
+	if ca == "" && cert == "" && key == "" && name == "" {
 		return nil, nil
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {

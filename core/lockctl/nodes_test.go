@@ -114,6 +114,9 @@ func TestPrivateCA(t *testing.T) {
 	doctor("check the client's certificate (WithTLS; lockctl --cert)", "--ca", cert)
 	doctor("certificate signed by unknown authority", "--cert", cert, "--cert-key", key)
 	doctor(" master ", "--ca", cert, "--cert", cert, "--cert-key", key)
+	doctor("say which it has (ServerName of WithTLS; lockctl --server-name)", "--ca", cert, "--cert", cert, "--cert-key", key, "--server-name", "other.internal")
+	doctor("say which it has", "--node", "rediss://localhost:"+port, "--ca", cert, "--cert", cert, "--cert-key", key)
+	doctor(" master ", "--node", "rediss://localhost:"+port, "--ca", cert, "--cert", cert, "--cert-key", key, "--server-name", "127.0.0.1")
 	env["LOCKKIT_CA"], env["LOCKKIT_CERT"], env["LOCKKIT_CERT_KEY"] = cert, cert, key
 	doctor(" master ")
 	if got := ctl(t, env, "ls"); got.code != exitWell || got.err != "" {
