@@ -29,6 +29,9 @@ func mending(err error) string {
 	if mend := badCertificate(err); mend != "" {
 		return mend
 	}
+	if strings.Contains(err.Error(), "all sentinels specified") && says(err, badLogin...) { // go-redis has no type for it
+		return "give the client the Sentinels' user and password, which are not the server's: SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"
+	}
 	for _, l := range lastingReplies {
 		if says(err, l.reply...) {
 			return l.mend
