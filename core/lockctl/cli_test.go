@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -246,6 +247,13 @@ func TestDoctor(t *testing.T) {
 		got := d.ctl("doctor")
 		if got.code != exitWrong || got.err != "" || !strings.Contains(got.out, "FAULT   node 1 "+d.nodes[1].Name()+" ") {
 			t.Errorf("%+v", got)
+		}
+		var votes []string
+		for _, line := range strings.Split(got.out, "\n")[1:4] {
+			votes = append(votes, strings.Fields(line)[4])
+		}
+		if want := []string{"yes", "?", "no"}; !slices.Equal(votes, want) {
+			t.Errorf("votes %q, want %q:\n%s", votes, want, got.out)
 		}
 		j := decoded[doctorJSON](t, d.ctl("doctor", "-o", "json").out)
 		var codes []string

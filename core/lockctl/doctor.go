@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -140,7 +141,7 @@ func known[N int | int64](n N) *N {
 func (a *app) printDiagnosis(d core.Diagnosis) {
 	t := table{head: []string{"NODE", "ADDRESS", "VERSION", "ROLE", "VOTES", "CLOCK", "MEMORY", "KEEPS", "P50", "P99", "SCRIPT"}}
 	for _, n := range d.Nodes {
-		t.add(strconv.Itoa(n.Node), optional(n.Addr), optional(n.Version), optional(n.Role), votes(n), offset(n.Clock), memory(n.Memory), keeps(n.Persistence),
+		t.add(strconv.Itoa(n.Node), optional(n.Addr), optional(n.Version), optional(n.Role), votes(d, n), offset(n.Clock), memory(n.Memory), keeps(n.Persistence),
 			measured(n.Cost.P50), measured(n.Cost.P99), measured(n.Cost.Script))
 	}
 	a.table(t)
@@ -166,14 +167,18 @@ func (a *app) printDiagnosis(d core.Diagnosis) {
 	}
 }
 
-func votes(n core.NodeDiagnosis) string {
-	switch n.Guard.State {
-	case core.GuardUnknown:
+// votes says whether services have the vote of a node. A fault keeps it from them, whatever its guard says.
+func votes(d core.Diagnosis, n core.NodeDiagnosis) string {
+	faulty := slices.ContainsFunc(d.Findings, func(f core.Finding) bool { return f.Node == n.Node && f.Severity == core.SeverityFault })
+	switch state := n.Guard.State; {
+	case state == core.GuardUnknown:
 		return "?"
-	case core.GuardOff, core.GuardVoting:
-		return "yes"
+	case state != core.GuardOff && state != core.GuardVoting:
+		return fmt.Sprintf("in %s (%s)", brief(n.Guard.Left), state)
+	case faulty:
+		return "no"
 	default:
-		return fmt.Sprintf("in %s (%s)", brief(n.Guard.Left), n.Guard.State)
+		return "yes"
 	}
 }
 
