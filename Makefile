@@ -203,8 +203,8 @@ unit: tools ## all tests with the race detector, on real Redis
 	@echo "==> unit: all tests with the race detector, in random order, on real Redis"
 	# The packages that take longest come first, lest one be left over, and one more than there are processors: they also wait.
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) ./core ./queuelock ./cronlock ./...
-	# Where there is apt-get the playground's page must be tested, unless LOCKKIT_CHROMIUM=no; elsewhere, if there is a browser.
-	if [ -z "$${LOCKKIT_CHROMIUM:-}" ] && command -v apt-get >/dev/null; then
+	# On Debian the playground's page must be tested, unless LOCKKIT_CHROMIUM=no; elsewhere it is if there is a browser.
+	if [ -z "$${LOCKKIT_CHROMIUM:-}" ] && $(has-chromium); then
 		$(need-chromium)
 		export LOCKKIT_CHROMIUM=required
 	fi
@@ -213,12 +213,20 @@ unit: tools ## all tests with the race detector, on real Redis
 		(cd "$$module" && $(WITH_TOOLS) go test -vet=off -shuffle=on -parallel 6 -timeout 10m -v ./... | $(quiet)) # -v: what is skipped is said
 	done
 
+# Debian has Chromium as a package; Ubuntu has one of that name that is none.
+has-chromium := grep -qs '^ID=debian' /etc/os-release
+
 # Looks for a browser by the names that the tests of the page try.
 define need-chromium
 missing=
-command -v chromium chromium-browser google-chrome >/dev/null || missing=" chromium"
-elsewhere="Install Chromium (macOS: brew install --cask chromium; or https://www.chromium.org/getting-involved/download-chromium/)
-as chromium, or google-chrome"
+if ! command -v chromium chromium-browser google-chrome >/dev/null; then
+	if ! $(has-chromium); then
+		echo "Install Chromium as chromium or google-chrome (Ubuntu: snap install chromium; macOS: brew install --cask chromium;
+	or https://www.chromium.org/getting-involved/download-chromium/), then run make again." >&2
+		exit 1
+	fi
+	missing=" chromium"
+fi
 $(install-missing)
 endef
 

@@ -70,7 +70,7 @@ func needBrowser(t *testing.T) {
 	case want == "required":
 		t.Fatal("there is no chromium on PATH, and LOCKKIT_CHROMIUM=required")
 	default:
-		t.Skip("SKIPPED: there is no chromium on PATH; make playground-test installs it where there is apt-get")
+		t.Skip("SKIPPED: there is no chromium on PATH; on Debian make playground-test installs it")
 	}
 	if err := running(); err != nil {
 		t.Fatal(err)
