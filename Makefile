@@ -219,13 +219,12 @@ has-chromium := grep -qs '^ID=debian' /etc/os-release
 # Looks for a browser by the names that the tests of the page try.
 define need-chromium
 missing=
-if ! command -v chromium chromium-browser google-chrome >/dev/null; then
-	if ! $(has-chromium); then
-		echo "Install Chromium as chromium or google-chrome (Ubuntu: snap install chromium; macOS: brew install --cask chromium;
-	or https://www.chromium.org/getting-involved/download-chromium/), then run make again." >&2
-		exit 1
-	fi
-	missing=" chromium"
+command -v chromium chromium-browser google-chrome >/dev/null || missing=" chromium"
+elsewhere="Install Chromium as chromium or google-chrome (Ubuntu: snap install chromium; macOS: brew install --cask
+chromium; or https://www.chromium.org/getting-involved/download-chromium/)"
+if [ -n "$$missing" ] && ! $(has-chromium); then
+	echo "$$elsewhere, then run make again." >&2
+	exit 1
 fi
 $(install-missing)
 endef
