@@ -57,12 +57,16 @@
 // Refusals are application/problem+json, unless [WithReply] or [WithHTTPReply] replaces them. The error of a key function, and
 // why a request was refused, are in the [Refusal] that they get.
 //
-//	somebody else had the key for all of the wait              409, or 423 (WithBusyStatus)
+//	somebody else had the key for all of the wait              409 (WithBusyStatus: another, such as 423)
+//	somebody has completed the key for good                    409
 //	too many wait for this key; for any; the server drains     429; 503; 503
 //	no quorum of lock nodes                                    503
 //	the lease was lost while the handler ran                   503, or a broken connection if the answer had begun: never a
 //	                                                           clean 200, also behind gzip
-//	the body did not come in time; is too large                408; 413
+//	the body did not come in time; is too large; breaks off    408; 413; 400
+//	what makes the key is missing, or is there twice           400
+//	nothing makes a key on this route: see c.Errors, the log   500
+//	the answer is too large to be kept back; to be repeated    500; 410
 //	Idempotency-Key missing or malformed; in flight;           400; 409;
 //	of another request or user                                 422
 //

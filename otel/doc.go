@@ -10,8 +10,8 @@
 //
 // Every acquisition, lease, renewal, release and completion is measured, however it ends, and what is waiting
 // and held comes back to zero. The attributes of metrics are of low cardinality: keys never appear in them, and
-// names that are not few are counted together from the 257th on; what was decided stays told apart. A key appears in no span either, but for a
-// keyed hash if [WithKeyHash] asks for it. With no-op providers nothing is allocated.
+// names are counted together from the 193rd on; what was decided stays told apart. A key appears in no span either,
+// but for a keyed hash if [WithKeyHash] asks for it. With no-op providers nothing is allocated.
 //
 // # Non-guarantee
 //

@@ -44,7 +44,7 @@
 //
 // A replica whose clock is ahead of the nodes' waits until a tick is due by theirs; where that is more than half of the
 // period, RunDue returns [ErrEarly], and the tick runs in the background when it is due. Each replica then waits for a random
-// time of at most a twentieth of the period and 50 ms, so that replicas share the ticks.
+// time, at most a twentieth of the period and never more than 50 ms, so that replicas share the ticks.
 //
 // # Late ticks
 //

@@ -77,7 +77,7 @@ func run(ctx context.Context) error {
 	<-ctx.Done()
 
 	// First what brings work, all at once, so that none uses up the time of the others.
-	ending, cancel := context.WithTimeout(context.Background(), 25*time.Second) // as long as the deployment waits
+	ending, cancel := context.WithTimeout(context.Background(), 25*time.Second) // shorter than the deployment waits
 	defer cancel()
 	ended := make(chan error, len(ends))
 	for _, end := range ends {
