@@ -73,7 +73,10 @@ func (a *app) list(ctx context.Context, cmd *cli.Command, f *fleet) error {
 		err = a.json(out)
 	case len(t.rows) > 0:
 		a.table(t)
-	case len(silent) < len(f.clients):
+	case len(silent) == len(f.clients): // which is told below
+	case len(f.clients)-len(silent) < f.quorum():
+		a.say("%d of %d nodes were read, too few to say that nothing is held.", len(f.clients)-len(silent), len(f.clients))
+	default:
 		a.say("No lock under %s that matches %s%s.", plain(f.KeyPrefix()), plain(pattern), map[bool]string{false: " is held"}[all])
 	}
 	return errors.Join(err, a.tellSilent(f, silent))

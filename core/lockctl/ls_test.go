@@ -78,6 +78,9 @@ func TestLsWithNodesInTrouble(t *testing.T) {
 		if got := d.ctl("ls"); got.code != exitWrong || !strings.Contains(got.out, "unknown") || !strings.Contains(got.err, "node 1") {
 			t.Errorf("%+v", got)
 		}
+		if got := d.ctl("ls", "nothing*"); got.code != exitWrong || got.out != "1 of 3 nodes were read, too few to say that nothing is held.\n" {
+			t.Errorf("%+v", got)
+		}
 		d.nodes[2].Down()
 		if got := d.ctl("ls"); got.code != exitWrong || got.out != "" && got.out != "\n" || !strings.Contains(got.err, "no node has answered; lockctl doctor") {
 			t.Errorf("%+v", got)
