@@ -52,7 +52,8 @@ func openBrief(urls []string) (*core.Locker, error) {
 	return core.Open(urls, core.TTL(3*time.Second), core.WithClockWindow(200*time.Millisecond), core.WithLogger(quiet))
 }
 
-// child is a replica whose job goes on until its context ends.
+// child is a replica whose job goes on until its context ends, or for so long that another replica has taken over: a run that
+// never ended would keep a tick that is to run again from doing so.
 func child(urls []string) error {
 	locks, err := openBrief(urls)
 	if err != nil {
@@ -72,6 +73,13 @@ func child(urls []string) error {
 		e := event{What: "started", Tick: run.Tick, Attempt: run.Attempt, Token: run.FencingToken}
 		if err := out.Encode(e); err != nil {
 			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(15 * time.Second):
+		}
+		if ctx.Err() == nil {
+			return nil
 		}
 		_, cause := ended(ctx)
 		e.What, e.Lost = "told", errors.Is(cause, core.ErrLost)
@@ -145,7 +153,11 @@ func TestProcess(t *testing.T) {
 		t.Parallel()
 		first, events := rerunAfter(t, syscall.SIGSTOP)
 		first.from.signal(syscall.SIGCONT)
-		if e := next(t, events, "told"); e.from != first.from || !e.Lost || !e.Tick.Equal(first.Tick) {
+		e := next(t, events, "told")
+		for e.from != first.from { // on a machine that is busy the other may lose a lease, too
+			e = next(t, events, "told")
+		}
+		if !e.Lost || !e.Tick.Equal(first.Tick) {
 			t.Errorf("the one that stood still was told %+v", e)
 		}
 	})
@@ -192,17 +204,17 @@ func voters(t *testing.T) (urls []string) {
 	return urls
 }
 
-// next waits for the next event, which has to be what is said.
+// next waits for the next event of a kind.
 func next(t *testing.T, events <-chan event, what string) event {
 	t.Helper()
-	select {
-	case e := <-events:
-		if e.What != what {
-			t.Fatalf("%s, want %s: %+v", e.What, what, e)
+	for patience := time.After(90 * time.Second); ; {
+		select {
+		case e := <-events:
+			if e.What == what {
+				return e
+			}
+		case <-patience:
+			t.Fatalf("%s: nothing is told any more", what)
 		}
-		return e
-	case <-time.After(90 * time.Second):
-		t.Fatal("nothing is told any more")
-		return event{}
 	}
 }
