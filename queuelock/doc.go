@@ -110,8 +110,10 @@
 // although bare asynq would run it again. Have it return ctx.Err(), or say WithNilAfterCancel(NotDone). EventNilAfterCancel
 // and a line in the log tell of each.
 //
-// First srv.Shutdown(), then locker.Close(ctx) with a deadline: it waits for handlers that asynq has given up on. asynq
-// waits for its ShutdownTimeout for workers, also for those that wait for a key, and then puts their tasks back.
+// First srv.Shutdown(), then locker.Close(ctx) with a deadline: it waits for handlers that asynq has given up on. Where
+// asynq's Redis does not answer, srv.Shutdown takes minutes: call it in a goroutine, and do not wait for it beyond the
+// deadline. asynq waits for its ShutdownTimeout for workers, also for those that wait for a key, and then puts their
+// tasks back.
 //
 // When that deadline comes first, Close frees the keys of the handlers that still run, whatever WithGrace says: their tasks
 // run elsewhere at once, and their completions are not recorded (EventUnrecorded). So let the process end then.

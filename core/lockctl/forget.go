@@ -2,8 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 func (a *app) forgetRecord() *cli.Command {
@@ -19,7 +25,7 @@ func (a *app) forgetRecord() *cli.Command {
 			}
 			return a.with(ctx, cmd, a.act, func(ctx context.Context, f *fleet) error {
 				if err := f.ForgetRecord(ctx, key, token); err != nil {
-					return f.refused(ctx, key, err, "forgotten")
+					return f.notForgotten(ctx, key, err)
 				}
 				if asJSON(cmd) {
 					return a.json(forgetJSON{Key: key, Token: token})
@@ -29,6 +35,22 @@ func (a *app) forgetRecord() *cli.Command {
 			})
 		},
 	}
+}
+
+// notForgotten is the error of a record that is still there, or may be. It takes all nodes, and not just a quorum.
+func (f *fleet) notForgotten(ctx context.Context, key string, err error) error {
+	op, ok := errors.AsType[*core.OpError](err)
+	if !ok || !errors.Is(err, core.ErrUnavailable) {
+		return f.refused(ctx, key, err, "forgotten")
+	}
+	// Another record is an answer, too.
+	others := slices.DeleteFunc(slices.Clone(op.Nodes), func(n core.NodeReply) bool { return n.Verdict == core.VerdictDone })
+	var silent []string
+	for _, n := range unconfirmed(others) {
+		silent = append(silent, nodeName(n.Node, n.Addr)+": "+n.Error)
+	}
+	return fmt.Errorf("not forgotten by all nodes, which it takes: %s; others may have done it: look with lockctl show, and call again when more nodes answer",
+		strings.Join(silent, "; "))
 }
 
 // forgetJSON is what forget-record prints.

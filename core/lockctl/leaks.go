@@ -102,9 +102,10 @@ func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	}
 	s.MaxTTLMS, s.Silent = s.maxTTL.Milliseconds(), f.silentJSON(silent)
 	var err error
-	if asJSON(cmd) {
+	switch {
+	case asJSON(cmd):
 		err = a.json(s.leaksJSON)
-	} else {
+	case len(silent) < len(f.clients) || len(s.Stored)+len(s.Found) > 0: // a node may fall silent halfway
 		a.printLeaks(&s)
 	}
 	if len(s.Found) > 0 {
@@ -200,9 +201,12 @@ func (s *survey) list(f *fleet, why string, found core.Found) {
 }
 
 func (a *app) printLeaks(s *survey) {
-	if len(s.Found) == 0 {
+	switch {
+	case len(s.Found) == 0 && len(s.Silent) > 0:
+		a.say("No leaks in what was read.")
+	case len(s.Found) == 0:
 		a.say("No leaks.")
-	} else {
+	default:
 		t := table{head: []string{"WHAT", "NODE", "ADDRESS", "KEY IN REDIS", "BYTES", "LEFT"}}
 		for _, l := range s.Leaks {
 			left := "-"

@@ -90,6 +90,21 @@ func TestLeaks(t *testing.T) {
 	})
 }
 
+// What was not read may have leaks.
+func TestLeaksOfSilentNodes(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		d.nodes[0].Down()
+		if got := d.ctl("leaks"); got.code != exitWrong || !strings.HasPrefix(got.out, "No leaks in what was read.\n") {
+			t.Errorf("%+v", got)
+		}
+		d.nodes[1].Down()
+		d.nodes[2].Down()
+		if got := d.ctl("leaks"); got.code != exitWrong || got.out != "" || !strings.Contains(got.err, "no node has answered") {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // Where no node knows the max TTL, leases are not judged, and that is said.
 func TestLeaksWithoutAGuard(t *testing.T) {
 	atDesk(t, 1, func(t *testing.T, d *desk) {

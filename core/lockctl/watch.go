@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,6 +54,9 @@ func (a *app) follow(ctx context.Context, cmd *cli.Command, f *fleet, key string
 	var before *keyState
 	for {
 		now, err := f.key(ctx, key)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && before == nil {
+			return fmt.Errorf("nothing was read within %v: give it longer with --for, or ask doctor which node is slow", cmd.Duration("for"))
+		}
 		if ctx.Err() != nil {
 			return nil // it was to end, and this is how
 		}

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func TestToBeCopied(t *testing.T) {
 		found = append(found, filepath.Dir(path))
 		most := 80
 		if path == filepath.Join("service", "main.go") { // all adapters
-			most = 170
+			most = 190
 		}
 		if lines := strings.Count(string(content), "\n"); lines > most {
 			t.Errorf("%s has %d lines, more than %d", path, lines, most)
@@ -124,15 +125,71 @@ func TestService(t *testing.T) {
 	if status, body := request(t, http.MethodGet, url+"/health"); status != http.StatusOK {
 		t.Errorf("health: %d %s", status, body)
 	}
-	if status, body := request(t, http.MethodPost, url+"/orders/42/charges"); status != http.StatusOK {
+	if status, body := request(t, http.MethodPost, url+"/orders/4%222/charges"); status != http.StatusOK { // 4"2
 		t.Errorf("a charge is answered with %d %s", status, body)
 	}
-	p.await(t, `INFO charged task="{\"order\":\"42\"}"`)
+	p.await(t, `INFO charged task="{\"order\":\"4\\\"2\"`)
 	p.await(t, "INFO report written")
 	if _, body := request(t, http.MethodGet, url+"/metrics"); !strings.Contains(body, "lockkit_acquire_duration_seconds_count") {
 		t.Errorf("no metrics:\n%s", body)
 	}
 	p.stop(t)
+}
+
+// A request for a charge whose answer was lost is repeated, and enqueues no second one.
+func TestServiceChargesOnce(t *testing.T) {
+	t.Parallel()
+	queue := testutil.StartNode()
+	t.Cleanup(queue.Close)
+	var mu sync.Mutex
+	tasks := map[string]bool{} // that were enqueued
+	queue.OnRequest(func(args []string) (a testutil.Action) {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(strings.Join(args, " "), `{"order":"42"`) {
+			a.DropReply = args[0] == "EVAL" // the first, which loads the script
+			tasks[args[3]] = true
+		}
+		return a
+	})
+	addr, err := queue.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, url := serve(t, "service", nodes(t), "REDIS_URL=redis://"+addr, "GIN_MODE=release")
+	testutil.Await(t, "an answer of 200", func() bool {
+		status, body := request(t, http.MethodPost, url+"/orders/42/charges")
+		t.Log(status, body)
+		return status == http.StatusOK
+	})
+	p.await(t, "INFO charged task=")
+	p.stop(t)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(tasks) != 1 {
+		t.Errorf("%d tasks were enqueued: %v", len(tasks), tasks)
+	}
+}
+
+// A service that cannot listen ends, and ends in order what it had begun.
+func TestServiceAddressTaken(t *testing.T) {
+	t.Parallel()
+	queue, err := testutil.StartNodes(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(queue.Close)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := start(t, "service", nodes(t), "REDIS_URL="+queue.URLs()[0], "GIN_MODE=release", "ADDR="+l.Addr().String())
+	p.await(t, "INFO: Exiting") // asynq
+	p.await(t, "ERROR service failed err=\"listen tcp")
+	if p.ended(t) == nil {
+		t.Error("no error")
+	}
 }
 
 func TestOtel(t *testing.T) {

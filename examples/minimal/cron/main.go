@@ -57,7 +57,7 @@ func run(ctx context.Context) error {
 	slog.Info("started")
 	<-ctx.Done()
 
-	ending, cancel := context.WithTimeout(context.Background(), 30*time.Second) // as long as the deployment waits
+	ending, cancel := context.WithTimeout(context.Background(), 25*time.Second) // shorter than the deployment waits
 	defer cancel()
 	return errors.Join(scheduler.ShutdownWithContext(ending), cron.Close(ending), locker.Close(ending))
 }

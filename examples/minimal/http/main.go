@@ -59,7 +59,7 @@ func run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	ending, cancel := context.WithTimeout(context.Background(), 30*time.Second) // as long as the deployment waits
+	ending, cancel := context.WithTimeout(context.Background(), 25*time.Second) // shorter than the deployment waits
 	defer cancel()
 	return errors.Join(server.Shutdown(ending), byID.Close(ending), locker.Close(ending))
 }

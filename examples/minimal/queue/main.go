@@ -64,17 +64,17 @@ func run(ctx context.Context) error {
 		return err
 	}
 	<-ctx.Done()
-	scheduler.Shutdown()
-	server.Shutdown()
-	ending, cancel := context.WithTimeout(context.Background(), 10*time.Second) // for handlers that go on
+	ending, cancel := context.WithTimeoutCause(context.Background(), 25*time.Second, errors.New("asynq has not shut down in time")) // shorter than the deployment waits
 	defer cancel()
-	return errors.Join(client.Close(), locker.Close(ending))
+	ended, end := context.WithCancel(ending) // asynq takes minutes where its Redis does not answer
+	go func() { scheduler.Shutdown(); server.Shutdown(); end() }()
+	<-ended.Done()
+	return errors.Join(context.Cause(ending), client.Close(), locker.Close(ending))
 }
 
 // charge is the handler. Its context also ends if the lease is lost.
 func charge(ctx context.Context, t *asynq.Task) error {
-	run, _ := queuelock.FromContext(ctx)
-	// Have the database refuse a token that is smaller than one it has seen, or an identity that it knows.
+	run, _ := queuelock.FromContext(ctx) // have the database refuse a smaller token than it has seen, or an identity that it knows
 	slog.InfoContext(ctx, "charged", "task", string(t.Payload()), "identity", run.Identity, "token", run.FencingToken)
 	return nil
 }

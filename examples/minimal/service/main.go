@@ -3,15 +3,16 @@
 //	export LOCKKIT_NODES=redis://localhost:6379   # or several, with commas
 //	export REDIS_URL=redis://localhost:6379       # of asynq
 //	go run ./examples/minimal/service
-//	curl -X POST localhost:8080/orders/42/charges; curl localhost:8080/metrics
+//	curl -X POST -H 'Idempotency-Key: "a-uuid"' localhost:8080/orders/42/charges   # twice: charged once
+//	curl localhost:8080/metrics
 package main
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -23,7 +24,6 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
@@ -57,8 +57,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	meters := metric.NewMeterProvider(metric.WithReader(exporter))
-	otel.SetMeterProvider(meters)
-	observer, err := otellock.New()
+	observer, err := otellock.New(otellock.WithMeterProvider(meters))
 	if err != nil {
 		return err
 	}
@@ -66,15 +65,25 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err // names every node that is unfit, and how to mend it
 	}
+	tasks, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order")), // one charge of an order at a time
+		queuelock.WithIdentity(queuelock.ByPayloadField("request"))) // and one for each request
+	if err != nil {
+		return err
+	}
+	s := &service{locker, tasks, queue, make(chan error, 2)}
 	var ends []end
-	for _, start := range []func(*core.Locker, asynq.RedisConnOpt) (end, error){tasks, jobs, requests} {
-		end, err := start(locker, queue)
+	for _, start := range []func() (end, error){s.serve, s.work, s.schedule} {
+		end, err := start()
 		if err != nil {
-			return err
+			s.failed <- err
+			break
 		}
 		ends = append(ends, end)
 	}
-	<-ctx.Done()
+	select {
+	case err = <-s.failed:
+	case <-ctx.Done():
+	}
 
 	// First what brings work, all at once, so that none uses up the time of the others.
 	ending, cancel := context.WithTimeout(context.Background(), 25*time.Second) // shorter than the deployment waits
@@ -90,34 +99,80 @@ func run(ctx context.Context) error {
 	return errors.Join(err, locker.Close(ending), meters.Shutdown(ending))
 }
 
+// A service is what its parts share.
+type service struct {
+	locker *core.Locker
+	tasks  *queuelock.Runner
+	queue  asynq.RedisConnOpt
+	failed chan error // why it cannot go on
+}
+
 // An end has work come to its end, or leaves it when ctx ends.
 type end func(ctx context.Context) error
 
-func tasks(locker *core.Locker, queue asynq.RedisConnOpt) (end, error) {
-	ql, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order"))) // one charge of an order at a time
+func (s *service) serve() (end, error) {
+	orders, err := httplock.New(s.locker, "shop", httplock.ByParam("id"), httplock.WithIdempotencyKeyRequired(true))
 	if err != nil {
 		return nil, err
 	}
+	client := asynq.NewClient(s.queue)
+	r := gin.Default() // authentication goes here, before the locks
+	r.GET("/metrics", gin.WrapH(promhttp.Handler()))
+	r.GET("/health", func(c *gin.Context) { answer(c, s.locker.Ready(c.Request.Context())) })
+	r.POST("/orders/:id/charges", orders.Once, orders.Lock, func(c *gin.Context) {
+		run, _ := httplock.FromContext(c.Request.Context())
+		charge, _ := json.Marshal(map[string]string{"order": c.Param("id"), "request": run.Identity})
+		_, err := s.tasks.Enqueue(c.Request.Context(), client, asynq.NewTask("charge", charge))
+		if errors.Is(err, queuelock.ErrEnqueued) || errors.Is(err, queuelock.ErrCompleted) {
+			err = nil // it was asked for before, and the answer did not arrive
+		}
+		answer(c, err)
+	})
+	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
+	server.RegisterOnShutdown(orders.Drain) // requests that wait are answered with 503
+	go func() { s.failed <- server.ListenAndServe() }()
+	return func(ctx context.Context) error {
+		return errors.Join(server.Shutdown(ctx), orders.Close(ctx), client.Close())
+	}, nil
+}
+
+func answer(c *gin.Context, err error) {
+	if err != nil {
+		c.JSON(http.StatusServiceUnavailable, gin.H{"error": err.Error()})
+		return
+	}
+	c.JSON(http.StatusOK, gin.H{"ok": true})
+}
+
+func (s *service) work() (end, error) {
 	cfg := asynq.Config{Concurrency: 20, ShutdownTimeout: 20 * time.Second}
-	if err := ql.Configure(&cfg); err != nil { // last, before NewServer
+	if err := s.tasks.Configure(&cfg); err != nil { // last, before NewServer
 		return nil, err
 	}
 	mux := asynq.NewServeMux()
-	mux.Use(ql.Middleware)
+	mux.Use(s.tasks.Middleware)
 	mux.HandleFunc("charge", func(ctx context.Context, t *asynq.Task) error {
 		slog.InfoContext(ctx, "charged", "task", string(t.Payload()))
 		return nil // ctx.Err() where it gives up because the context has ended
 	})
-	server := asynq.NewServer(queue, cfg)
-	return func(context.Context) error { server.Shutdown(); return nil }, server.Start(mux)
+	server := asynq.NewServer(s.queue, cfg)
+	return func(ctx context.Context) error {
+		done, stop := context.WithCancel(ctx)
+		go func() { server.Shutdown(); stop() }() // takes minutes where asynq's Redis does not answer
+		<-done.Done()
+		if ctx.Err() != nil {
+			return errors.New("asynq has not shut down in time")
+		}
+		return nil
+	}, server.Start(mux)
 }
 
-func jobs(locker *core.Locker, _ asynq.RedisConnOpt) (end, error) {
+func (s *service) schedule() (end, error) {
 	scheduler, err := gocron.NewScheduler(gocron.WithLocation(time.UTC)) // the same on all replicas
 	if err != nil {
 		return nil, err
 	}
-	cron, err := cronlock.New(locker, scheduler, "shop")
+	cron, err := cronlock.New(s.locker, scheduler, "shop")
 	if err != nil {
 		return nil, err
 	}
@@ -132,39 +187,4 @@ func jobs(locker *core.Locker, _ asynq.RedisConnOpt) (end, error) {
 	return func(ctx context.Context) error {
 		return errors.Join(scheduler.ShutdownWithContext(ctx), cron.Close(ctx))
 	}, nil
-}
-
-func requests(locker *core.Locker, queue asynq.RedisConnOpt) (end, error) {
-	orders, err := httplock.New(locker, "shop", httplock.ByParam("id"))
-	if err != nil {
-		return nil, err
-	}
-	client := asynq.NewClient(queue)
-	r := gin.Default() // authentication goes here, before the locks
-	r.GET("/metrics", gin.WrapH(promhttp.Handler()))
-	r.GET("/health", func(c *gin.Context) {
-		answer(c, locker.Ready(c.Request.Context()))
-	})
-	r.POST("/orders/:id/charges", orders.Once, orders.Lock, func(c *gin.Context) {
-		_, err := client.EnqueueContext(c.Request.Context(), asynq.NewTask("charge", []byte(`{"order":"`+c.Param("id")+`"}`)))
-		answer(c, err)
-	})
-	server := &http.Server{Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
-	server.RegisterOnShutdown(orders.Drain) // requests that wait are answered with 503
-	listener, err := net.Listen("tcp", cmp.Or(os.Getenv("ADDR"), ":8080"))
-	if err != nil {
-		return nil, err
-	}
-	go server.Serve(listener)
-	return func(ctx context.Context) error {
-		return errors.Join(server.Shutdown(ctx), orders.Close(ctx), client.Close())
-	}, nil
-}
-
-func answer(c *gin.Context, err error) {
-	if err != nil {
-		c.JSON(http.StatusServiceUnavailable, gin.H{"error": err.Error()})
-		return
-	}
-	c.JSON(http.StatusOK, gin.H{"ok": true})
 }
