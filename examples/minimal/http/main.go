@@ -55,13 +55,12 @@ func run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- server.ListenAndServe() }()
 	select {
-	case err := <-failed:
-		return err
+	case err = <-failed:
 	case <-ctx.Done():
 	}
 	ending, cancel := context.WithTimeout(context.Background(), 25*time.Second) // shorter than the deployment waits
 	defer cancel()
-	return errors.Join(server.Shutdown(ending), byID.Close(ending), locker.Close(ending))
+	return errors.Join(err, server.Shutdown(ending), byID.Close(ending), locker.Close(ending))
 }
 
 // update changes an order. The context of the request ends if the lease is lost: hand it to the database.

@@ -59,10 +59,9 @@ func run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- server.ListenAndServe() }()
 
-	for turns := time.NewTicker(time.Second); ctx.Err() == nil; {
+	for turns := time.NewTicker(time.Second); ctx.Err() == nil && err == nil; {
 		select {
-		case err := <-failed:
-			return err
+		case err = <-failed:
 		case <-turns.C:
 			err := locker.Do(ctx, core.Key("account", "7"), func(context.Context) error {
 				return nil // the work
@@ -75,5 +74,5 @@ func run(ctx context.Context) error {
 	}
 	ending, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return errors.Join(server.Shutdown(ending), locker.Close(ending), meters.Shutdown(ending))
+	return errors.Join(err, server.Shutdown(ending), locker.Close(ending), meters.Shutdown(ending))
 }
