@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // Who waits for a key leaves a worker free also where some workers run what a Runner does not see: the tasks of handlers
 // that are not behind its middleware, or behind that of another Runner.
 func TestWorkersThatARunnerDoesNotSee(t *testing.T) {
+	race.Campaign(t)
 	for name, first := range map[string][]string{
 		"a handler without middleware": {"plain"},
 		"two Runners":                  {"b:", "b:", "b:", "b:", "a:", "a:", "a:"},
