@@ -88,12 +88,7 @@ func TestCron(t *testing.T) {
 
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	queue, err := testutil.StartNodes(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(queue.Close)
-	p := start(t, "queue", nodes(t), "REDIS_URL="+queue.URLs()[0])
+	p := start(t, "queue", nodes(t), queue(t))
 	p.await(t, "INFO charged task=")
 	p.stop(t)
 }
@@ -116,12 +111,7 @@ func TestHTTP(t *testing.T) {
 
 func TestService(t *testing.T) {
 	t.Parallel()
-	queue, err := testutil.StartNodes(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(queue.Close)
-	p, url := serve(t, "service", nodes(t), "REDIS_URL="+queue.URLs()[0], "GIN_MODE=release")
+	p, url := serve(t, "service", nodes(t), queue(t), "GIN_MODE=release")
 	if status, body := request(t, http.MethodGet, url+"/health"); status != http.StatusOK {
 		t.Errorf("health: %d %s", status, body)
 	}
@@ -174,17 +164,12 @@ func TestServiceChargesOnce(t *testing.T) {
 // A service that cannot listen ends, and ends in order what it had begun.
 func TestServiceAddressTaken(t *testing.T) {
 	t.Parallel()
-	queue, err := testutil.StartNodes(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(queue.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	p := start(t, "service", nodes(t), "REDIS_URL="+queue.URLs()[0], "GIN_MODE=release", "ADDR="+l.Addr().String())
+	p := start(t, "service", nodes(t), queue(t), "GIN_MODE=release", "ADDR="+l.Addr().String())
 	p.await(t, "INFO: Exiting") // asynq
 	p.await(t, "ERROR service failed err=\"listen tcp")
 	if p.ended(t) == nil {
@@ -200,6 +185,17 @@ func TestOtel(t *testing.T) {
 		return regexp.MustCompile(`lockkit_acquire_duration_seconds_count{[^}]*lockkit_name="settle"`).MatchString(body)
 	})
 	p.stop(t)
+}
+
+// queue starts a Redis for asynq, and returns the setting by which examples find it.
+func queue(t *testing.T) (env string) {
+	t.Helper()
+	n, err := testutil.StartNodes(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return "REDIS_URL=" + n.URLs()[0]
 }
 
 // nodes starts three nodes, declares them new, and returns the setting by which examples find them.

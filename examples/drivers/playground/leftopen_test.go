@@ -25,7 +25,7 @@ func TestLeftOpen(t *testing.T) {
 
 func leftOpen(t *testing.T, path string, long time.Duration) {
 	const most = 150 // MB, and the page's heap, too
-	p := startedWith(t, []string{"PATH=" + path}, "127.0.0.1:0")
+	p := started(t, "127.0.0.1:0", "PATH="+path)
 	b := newTab(t, 1280, 900, "light")
 	b.open(p)
 	var frames []time.Duration

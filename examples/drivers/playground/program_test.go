@@ -37,14 +37,8 @@ type program struct {
 
 var opened = regexp.MustCompile(`open (http://\S+)`)
 
-// started starts a playground on an address; the test ends it.
-func started(t *testing.T, addr string) *program {
-	t.Helper()
-	return startedWith(t, nil, addr)
-}
-
-// startedWith is started, with more in its environment.
-func startedWith(t *testing.T, env []string, addr string) *program {
+// started starts a playground on an address, with env in its environment; the test ends it.
+func started(t *testing.T, addr string, env ...string) *program {
 	t.Helper()
 	path, err := built()
 	if err != nil {
