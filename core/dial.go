@@ -51,6 +51,9 @@ func Dial(urls []string, opts ...Option) ([]redis.UniversalClient, error) {
 // dial makes the client of one node. What is wrong with a URL may be a part of a password, so the errors of those that
 // read it stay unsaid.
 func dial(address string, p *policy) (redis.UniversalClient, error) {
+	if strings.TrimSpace(address) != address {
+		return nil, errSpace
+	}
 	scheme, rest, _ := strings.Cut(address, "://")
 	scheme, kind, _ := strings.Cut(strings.ToLower(scheme), "-")
 	plain := scheme + "://" + rest
@@ -66,6 +69,7 @@ func dial(address string, p *policy) (redis.UniversalClient, error) {
 }
 
 var (
+	errSpace      = errors.New("it begins or ends with a space")
 	errScheme     = errors.New("not a URL of redis://, redis-sentinel:// or redis-cluster://, or of rediss://… with TLS")
 	errServerURL  = errors.New("not a URL as redis.ParseURL reads it, such as rediss://user:password@host:6379/0")
 	errSentinels  = errors.New("not a URL as redis.ParseFailoverURL reads it, such as redis-sentinel://host1:26379?addr=host2:26379&master_name=mymaster")
@@ -78,13 +82,21 @@ var (
 	errNoTLS      = errors.New("it is without TLS, for which there is a configuration: rediss:// is with it")
 )
 
+// unreadable is why a URL is not read: as it is, or because of its parameters, without which it would be.
+func unreadable(err error, address string, read func(string) error) error {
+	if bare, _, has := strings.Cut(address, "?"); has && read(bare) == nil {
+		return fmt.Errorf("a parameter after the ? is not known, or has a value that cannot be read: %w", err)
+	}
+	return err
+}
+
 func dialServer(address string, p *policy) (redis.UniversalClient, error) {
 	o, err := redis.ParseURL(address)
 	if err != nil {
 		if u, err := url.Parse(address); err == nil && (u.Query().Has("addr") || u.Query().Has("master_name")) {
 			return nil, errManyAddrs
 		}
-		return nil, errServerURL
+		return nil, unreadable(errServerURL, address, func(bare string) error { _, err := redis.ParseURL(bare); return err })
 	}
 	if o.TLSConfig == nil && p.tls != nil {
 		return nil, errNoTLS
@@ -99,7 +111,7 @@ func dialServer(address string, p *policy) (redis.UniversalClient, error) {
 func dialSentinel(address string, p *policy) (redis.UniversalClient, error) {
 	o, err := redis.ParseFailoverURL(address)
 	if err != nil {
-		return nil, errSentinels
+		return nil, unreadable(errSentinels, address, func(bare string) error { _, err := redis.ParseFailoverURL(bare); return err })
 	}
 	var faults []error
 	if o.MasterName == "" {
@@ -120,7 +132,7 @@ func dialSentinel(address string, p *policy) (redis.UniversalClient, error) {
 func dialCluster(address string, p *policy) (redis.UniversalClient, error) {
 	o, err := redis.ParseClusterURL(address)
 	if err != nil {
-		return nil, errClusterURL
+		return nil, unreadable(errClusterURL, address, func(bare string) error { _, err := redis.ParseClusterURL(bare); return err })
 	}
 	var faults []error
 	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {

@@ -58,6 +58,8 @@ func TestOptionFaults(t *testing.T) {
 		{"nothing left of a short TTL", []Option{TTL(100 * time.Millisecond)}, []string{"of TTL 100ms only"}},
 		{"relations together", []Option{WithMaxTTL(9 * time.Second), WithClockWindow(3 * time.Second), withRenewEvery(11 * time.Second)},
 			[]string{"max TTL 9s", "clock window 3s", "renewal every 11s"}},
+		{"relations beside what has nothing to do with them", []Option{TTL(time.Second), LockDelay(-1), MaxWait(-1), WithKeyPrefix("")},
+			[]string{"clock window 500ms is more than a quarter of the TTL 1s", "of TTL 1s only", "lock delay is -1ns", "max wait is -1ns", "key prefix"}},
 	} {
 		_, err := defaults().with(c.opts).policy(n)
 		if (err == nil) != (c.faults == nil) {

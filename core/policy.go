@@ -111,24 +111,31 @@ func (p *policy) check() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
+	atLeast := func(name string, d time.Duration) { // as was asked for: what is derived from a bad TTL is no fault of its own
+		bad(d < time.Millisecond && d != derived, "%s is %v, must be at least 1ms", name, d)
+	}
+	notNegative := func(name string, d time.Duration) { bad(d < 0, "%s is %v, must not be negative", name, d) }
+
+	atLeast("TTL", p.ttl)
+	atLeast("max TTL", p.options.maxTTL)
+	atLeast("renewal period", p.options.renewEvery)
+	atLeast("node timeout", p.options.nodeTimeout)
+	notNegative("clock window", p.window)
+	bad(!(p.drift >= 0 && p.drift < 1), "drift is %v, must be at least 0 and less than 1", p.drift)
+	if len(faults) == 0 { // else it cannot be said whether they suit each other
+		p.checkRelations(bad)
+	}
 	bad(p.nilOptions > 0, "%d options are nil", p.nilOptions)
 	bad(p.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
-	for _, d := range []struct {
-		name string
-		d    time.Duration // what was asked for: what is derived from a bad TTL is no fault of its own
-	}{{"TTL", p.ttl}, {"max TTL", p.options.maxTTL}, {"renewal period", p.options.renewEvery}, {"node timeout", p.options.nodeTimeout},
-		{"retention", p.retention}, {"least retry delay", p.retryMin}} {
-		bad(d.d < time.Millisecond && d.d != derived, "%s is %v, must be at least 1ms", d.name, d.d)
-	}
-	for _, d := range []struct {
-		name string
-		d    time.Duration
-	}{{"clock window", p.window}, {"max wait", p.maxWait}, {"max hold", p.maxHold}, {"min hold", p.minHold},
-		{"lock delay", p.lockDelay}, {"replica lag", p.lag}, {"linger", p.linger}} {
-		bad(d.d < 0, "%s is %v, must not be negative", d.name, d.d)
-	}
+	atLeast("retention", p.retention)
+	atLeast("least retry delay", p.retryMin)
+	notNegative("max wait", p.maxWait)
+	notNegative("max hold", p.maxHold)
+	notNegative("min hold", p.minHold)
+	notNegative("lock delay", p.lockDelay)
+	notNegative("replica lag", p.lag)
+	notNegative("linger", p.linger)
 	bad(p.window > 0 && p.window < time.Millisecond, "clock window is %v, must be 0 (off) or at least 1ms", p.window)
-	bad(!(p.drift >= 0 && p.drift < 1), "drift is %v, must be at least 0 and less than 1", p.drift)
 	bad(p.retryMax < p.retryMin, "retry delays are %v to %v: the first must not be greater", p.retryMin, p.retryMax)
 	bad(p.server > slack, "TTL plus lock delay is %v, must be at most %v", p.server, slack)
 	bad(p.options.maxTTL > slack, "max TTL is %v, must be at most %v", p.maxTTL, slack)
@@ -139,18 +146,20 @@ func (p *policy) check() error {
 		"key prefix %q must have 1 to 64 bytes and no braces", p.prefix)
 	bad(p.fixed && p.renewWhile != nil, "RenewWhile is set, but a fixed lease is not renewed: RenewWhile(nil) unsets it")
 	bad(p.lag > 0 && !p.guarded, "replica lag is set, but the restart guard is off")
-	if len(faults) == 0 {
-		bad(p.server > p.maxTTL, "TTL %v plus lock delay %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first",
-			p.ttl, p.lockDelay, p.maxTTL)
-		bad(p.window > p.ttl/4, "clock window %v is more than a quarter of the TTL %v", p.window, p.ttl)
-		trusted := p.validity - p.margin
-		switch need := p.renewEvery + p.nodeTimeout; {
-		case p.fixed:
-			bad(trusted <= p.nodeTimeout, "of TTL %v only %v can be trusted, which a node timeout of %v uses up", p.ttl, trusted, p.nodeTimeout)
-		default:
-			bad(trusted <= need, "of TTL %v only %v can be trusted, too little for a renewal every %v with a node timeout of %v (the clock window takes %v: a smaller one must be smaller in every process)",
-				p.ttl, trusted, p.renewEvery, p.nodeTimeout, 2*p.window+2*clientSkew(p.window))
-		}
-	}
 	return errors.Join(faults...)
+}
+
+// checkRelations checks what must suit each other: TTL, max TTL, window, drift, and how often and how fast leases are renewed.
+func (p *policy) checkRelations(bad func(is bool, format string, args ...any)) {
+	bad(p.server > p.maxTTL, "TTL %v plus lock delay %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first",
+		p.ttl, p.lockDelay, p.maxTTL)
+	bad(p.window > p.ttl/4, "clock window %v is more than a quarter of the TTL %v", p.window, p.ttl)
+	trusted := p.validity - p.margin
+	switch need := p.renewEvery + p.nodeTimeout; {
+	case p.fixed:
+		bad(trusted <= p.nodeTimeout, "of TTL %v only %v can be trusted, which a node timeout of %v uses up", p.ttl, trusted, p.nodeTimeout)
+	default:
+		bad(trusted <= need, "of TTL %v only %v can be trusted, too little for a renewal every %v with a node timeout of %v (the clock window takes %v: a smaller one must be smaller in every process)",
+			p.ttl, trusted, p.renewEvery, p.nodeTimeout, 2*p.window+2*clientSkew(p.window))
+	}
 }

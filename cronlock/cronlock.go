@@ -78,10 +78,10 @@ func (c *Cron) Add(name string, definition gocron.JobDefinition, fn func(ctx con
 	var err error
 	j.Job, err = c.service.Add(name, fn, append(conf.policy,
 		tick.WithHost(tick.Host{Run: j.run, Has: j.listed}), tick.WithSchedule(instantsOf{j}))...)
-	wrong := f.Err("cronlock")
+	wrong := errors.Join(f...)
 	switch {
-	case err != nil:
-		wrong = errors.Join(wrong, err)
+	case err != nil: // which names the job
+		return nil, fmt.Errorf("cronlock: %w", errors.Join(err, wrong))
 	case wrong == nil:
 		wrong = j.schedule(func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
 			return c.scheduler.NewJob(definition, task, opts...)
@@ -90,9 +90,7 @@ func (c *Cron) Add(name string, definition gocron.JobDefinition, fn func(ctx con
 	if wrong == nil {
 		return j, nil
 	}
-	if err == nil {
-		j.Job.Remove()
-	}
+	j.Job.Remove()
 	return nil, fmt.Errorf("cronlock: job %q: %w", name, wrong)
 }
 

@@ -91,7 +91,8 @@
 // Give each scheduler and job a definition of its own: gocron's are not to be shared between schedulers.
 //
 // Ticks are caught up ([WithCatchUp]) once the scheduler has started: gocron does not tell its time zone before. Of daily,
-// weekly and monthly jobs, those at a time that the clocks skip or show twice are not.
+// weekly and monthly jobs, those at a time that the clocks skip or show twice are not. Jobs whose ticks depend on when a
+// replica was started have none to catch up: WithCatchUp changes nothing for them.
 //
 // # Control
 //

@@ -53,6 +53,31 @@ func TestNames(t *testing.T) {
 	})
 }
 
+// Whoever finds the fault, the error names the job, and names it once.
+func TestErrorOfAddNamesTheJob(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		r := w.replica("0")
+		r.job(gocron.CronJob(secondly, true), nil)
+		for _, c := range []struct {
+			name, want string
+			schedule   gocron.JobDefinition
+			opts       []JobOption
+		}{
+			{"job", "another job has this name", gocron.CronJob(secondly, true), nil},
+			{"other", "attempts are 0", gocron.CronJob(secondly, true), []JobOption{AtLeastOnce(0)}},
+			{"other", "crontab parse failure", gocron.CronJob("no crontab", false), nil},
+			{"other", "definition is nil", nil, nil},
+			{"other", "definition is nil", nil, []JobOption{AtLeastOnce(0)}},
+		} {
+			_, err := r.Add(c.name, c.schedule, stable, c.opts...)
+			if err == nil || !strings.HasPrefix(err.Error(), "cronlock: ") || !strings.Contains(err.Error(), c.want) ||
+				strings.Count(err.Error(), fmt.Sprintf("job %q", c.name)) != 1 {
+				t.Errorf("%s: %v", c.want, err)
+			}
+		}
+	})
+}
+
 // What the user gives gocron does not switch off what Add is about.
 func TestOptionsOfGocron(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

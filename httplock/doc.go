@@ -28,8 +28,9 @@
 //
 // A request whose lease was lost before its handler returned is answered with 503 if nothing of the handler's
 // answer was sent, and has its connection broken otherwise, so that no client takes for complete what is not
-// yet all with it. Where a connection cannot be broken nothing is sent before the handler has returned. With
-// [WithBuffer] nothing is sent before the key was given back.
+// yet all with it. What a handler has written counts as sent, also where net/http still has it. Where a
+// connection cannot be broken nothing is sent before the handler has returned. With [WithBuffer] nothing is
+// sent before the key was given back.
 //
 // A request with an Idempotency-Key that was answered is answered the same again within the retention, by
 // any replica, and its handler does not run. See [Middleware.Once].
@@ -69,6 +70,9 @@
 //	the answer is too large to be kept back; to be repeated    500; 410
 //	Idempotency-Key missing or malformed; in flight;           400; 409;
 //	of another request or user                                 422
+//
+// Retry-After of a key that is held is what is left of the holder's lease, up to the TTL, because nobody knows how long
+// the handler takes: most keys are free sooner. A reply of your own can say less.
 //
 // An answer that asks for another try (429, 503, or an error with Retry-After) is not recorded for its Idempotency-Key. A
 // repetition with other credentials is refused: where clients renew their tokens, [WithTenant] says whom a token stands for.

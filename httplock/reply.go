@@ -20,7 +20,7 @@ type Refusal struct {
 	RetryAfter time.Duration // when trying again may succeed; 0 = there is no saying, or no use
 	Title      string        // what happened, for people; the same for all of a kind
 	Detail     string        // what to do about it
-	Err        error         // why, for logs: it may name the key, so it must not be sent
+	Err        error         // why, for logs; nil where Kind says it all. It may name the key, so it must not be sent
 }
 
 // Write sends r as application/problem+json (RFC 9457). Neither key nor holder are in it.

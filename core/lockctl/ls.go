@@ -165,19 +165,28 @@ func (a *app) tellSilent(f *fleet, silent map[int]error) error {
 	for _, n := range f.silentJSON(silent) {
 		fmt.Fprintf(a.stderr, "lockctl: not read: %s: %s\n", nodeName(n.Node, n.Addr), n.Error)
 	}
+	denied := 0
 	for _, err := range silent {
 		if redis.HasErrorPrefix(err, "NOPERM") {
-			fmt.Fprintf(a.stderr, "lockctl: %s\n", askForRights)
-			break
+			denied++
 		}
 	}
-	if len(silent) == len(f.clients) {
+	if denied > 0 {
+		fmt.Fprintf(a.stderr, "lockctl: %s\n", askForRights)
+	}
+	switch len(f.clients) {
+	case denied: // doctor would find nothing wrong
+		return errDenied
+	case len(silent):
 		return fmt.Errorf("%w; lockctl doctor says what is wrong", errNobody)
 	}
 	return errFound
 }
 
-var errNobody = errors.New("no node has answered")
+var (
+	errNobody = errors.New("no node has answered")
+	errDenied = errors.New("no node lets this user look")
+)
 
 func (f *fleet) silentJSON(silent map[int]error) (list []nodeJSON) {
 	for i := range f.clients {

@@ -88,6 +88,33 @@ func TestLsWithNodesInTrouble(t *testing.T) {
 	})
 }
 
+// Who may not look is sent to the rights, and not to doctor, which finds nothing wrong with those of a service.
+func TestLsWithoutTheRight(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		d.holds("k")
+		const noRight = "NOPERM this user has no permissions to run the 'scan' command"
+		d.nodes[0].Refuse("SCAN", noRight)
+		if got := d.ctl("ls"); got.code != exitWrong || !strings.Contains(got.out, "2/3") || strings.Count(got.err, "rights of the operator") != 1 {
+			t.Errorf("%+v", got)
+		}
+		d.nodes[1].Refuse("SCAN", noRight)
+		d.nodes[2].Refuse("SCAN", noRight)
+		for _, command := range []string{"ls", "leaks"} {
+			got := d.ctl(command)
+			if got.code != exitWrong || !strings.HasSuffix(got.err, "\nlockctl: no node lets this user look\n") || !strings.Contains(got.err, askForRights) {
+				t.Errorf("%s: %+v", command, got)
+			}
+			if strings.Contains(got.err, "doctor") {
+				t.Errorf("%s sends to doctor: %+v", command, got)
+			}
+		}
+		d.nodes[2].Down()
+		if got := d.ctl("ls"); got.code != exitWrong || !strings.Contains(got.err, "rights of the operator") || !strings.Contains(got.err, "lockctl doctor says") {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // A node that New would refuse hides none of the locks.
 func TestLsWithAnUnfitNode(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {

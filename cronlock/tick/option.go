@@ -97,8 +97,10 @@ func WithMisfireGrace(d time.Duration) JobOption { return jobOption(func(p *poli
 // WithCatchUp has ticks run late, within the misfire grace, that nobody started when they fell due: because no replica ran,
 // those that ran were asleep, nobody led, or no quorum of nodes answered. Of several, the latest n run: in their order, or
 // at once where runs may overlap; 0: none. It needs a schedule that names the same instants on all replicas, and that the
-// job knows. By default ticks are caught up that fell due since this replica has the job, when it becomes leader
-// ([WithElector]), and after an outage under AtLeastOnce.
+// job knows. A job that is new catches up as well: its first start finds that nobody ran the ticks before it. A tick that
+// falls due while late ones run finds an earlier run, see [WithOverlap]: what Forbid skips then is not caught up. By default
+// ticks are caught up that fell due since this replica has the job, when it becomes leader ([WithElector]), and after an
+// outage under AtLeastOnce.
 func WithCatchUp(n int) JobOption {
 	return jobOption(func(p *policy) { p.catchUp, p.catchesUp = n, true })
 }

@@ -76,8 +76,8 @@ func (s *Service) Add(name string, fn func(ctx context.Context) error, opts ...J
 	f.Check(name == "", "the job's name is empty: replicas know the job by it")
 	p.check(&f, s.clockLimit)
 	p.checkSchedule(&f, s.clock())
-	if err := f.Err("tick"); err != nil {
-		return nil, fmt.Errorf("job %q: %w", name, err)
+	if err := f.Err(fmt.Sprintf("tick: job %q", name)); err != nil {
+		return nil, err
 	}
 	j := newJob(s, name, fn, p)
 	for before := s.register(j); before != j; before = s.register(j) {

@@ -12,7 +12,7 @@ import (
 )
 
 // A Locker is a core.Locker as one process has it: with clients of its own, and
-// a network of its own to the nodes.
+// a network of its own to the nodes. Constructors of the adapters take the Locker in it.
 type Locker struct {
 	*core.Locker
 	Nodes []*testutil.Node // which all replicas share
