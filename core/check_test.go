@@ -288,6 +288,16 @@ func TestLogOfLeases(t *testing.T) {
 
 		p.mend()
 		time.Sleep(time.Minute)
+		lease = w.acquire(p, "job 9")
+		for _, n := range w.nodes {
+			n.Flush()
+		}
+		wantErr(t, lease.Release(t.Context()), ErrLost) // which nobody had noticed
+		wantErr(t, lease.Release(t.Context()), ErrLost)
+		log.Want(t, 2, "lease lost")
+		log.Want(t, 1, "lease lost", "key_hash="+keyHash("job 9"), "reason=taken", "held=")
+
+		time.Sleep(time.Minute)
 		lease = w.acquire(p, "job 8")
 		p.cut()
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)

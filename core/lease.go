@@ -271,11 +271,11 @@ func (lease *Lease) lose(reason LossReason) {
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
 	e.spawn(func() {
 		if !parentGone {
-			about := []any{lease.attrs(), "token", lease.token, "reason", string(reason), "held", e.clock.now() - lease.since}
+			var about []any
 			if err.cause != nil {
-				about = append(about, "check", err.cause)
+				about = []any{"check", err.cause}
 			}
-			lease.p.logger.Warn("lockkit: lease lost", about...)
+			lease.logLoss(reason, about...)
 		}
 		if ended != nil {
 			ended(Outcome{Err: err, Reason: reason, Token: lease.token})
@@ -285,6 +285,12 @@ func (lease *Lease) lose(reason LossReason) {
 		lease.free()
 	}
 	e.retire(lease)
+}
+
+// logLoss says that a lease was lost, which its holder may not look for.
+func (lease *Lease) logLoss(reason LossReason, more ...any) {
+	held := lease.engine.clock.now() - lease.since
+	lease.p.logger.Warn("lockkit: lease lost", append([]any{lease.attrs(), "token", lease.token, "reason", string(reason), "held", held}, more...)...)
 }
 
 // conclude ends the context of a lease that has ended, with its cause: another goroutine may be only about to do so.

@@ -92,6 +92,7 @@ type EventKind string
 type Outcome struct {
 	Err        error         // what the caller got; OpHold: ErrReleased after Release or Complete, else why the lease ended
 	Reason     LossReason    // with ErrLost
+	Unnoticed  bool          // OpRelease: with ErrLost, nobody had noticed before; the OpHold has ended as released
 	Token      uint64        // OpAcquire: fencing token granted
 	Attempts   int           // OpAcquire: rounds it took
 	Contended  bool          // OpAcquire: somebody else held the key

@@ -82,14 +82,18 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	t := &r.tally
 	lease.mu.Lock()
 	lease.freed = lease.freed || t.confirmed()
+	unnoticed := false
 	if lease.reason == "" && t.outvoted() {
-		lease.reason = t.taken()
+		lease.reason, unnoticed = t.taken(), was == leaseHeld
 	}
 	reason := lease.reason
 	lease.mu.Unlock()
 	err = lease.outcome(t)
+	if unnoticed {
+		lease.logLoss(reason)
+	}
 	if end != nil {
-		end(Outcome{Err: err, Reason: reason, Token: lease.token, Nodes: lease.e.report(t, true)})
+		end(Outcome{Err: err, Reason: reason, Unnoticed: unnoticed, Token: lease.token, Nodes: lease.e.report(t, true)})
 	}
 	return err
 }

@@ -78,7 +78,7 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		core.OpAcquire:  {"lockkit.acquire", acquired, acquire, waiting, []enabler{acquire, waiting, in.handoffs, in.wakeups, in.queue}},
 		core.OpHold:     {"lockkit.hold", released, hold, held, []enabler{hold, held, in.losses}},
 		core.OpRenew:    {"lockkit.renew", renewed, renew, nil, []enabler{renew, in.margin}},
-		core.OpRelease:  {"lockkit.release", released, release, nil, []enabler{release}},
+		core.OpRelease:  {"lockkit.release", released, release, nil, []enabler{release, in.losses}},
 		core.OpComplete: {"lockkit.complete", completed, complete, nil, []enabler{complete}},
 	}
 	return in, errors.Join(faults...)

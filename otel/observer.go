@@ -86,7 +86,7 @@ type operation struct {
 	s     *series
 	older *operation // of a hold: its neighbours in the list of its name
 	newer *operation
-	lease trace.Span                // of a hold: the span that the lease was acquired under
+	lease trace.Span                // of a hold: the span that the lease was acquired under; of a release: that of its caller
 	level metric.Int64UpDownCounter // that counts it; nil: none
 	end   func(core.Outcome)
 }
@@ -102,8 +102,10 @@ func (o *observer) start(ctx context.Context, op core.Op) (context.Context, func
 	if o.tracer != nil && o.conf.threshold == 0 {
 		p.ctx, p.span = o.startSpan(ctx, op, time.Time{})
 	}
-	if op.Kind == core.OpHold {
+	if op.Kind == core.OpHold || op.Kind == core.OpRelease {
 		p.lease = trace.SpanFromContext(ctx)
+	}
+	if op.Kind == core.OpHold {
 		p.s.holds.add(p)
 	}
 	if k.level != nil && k.level.Enabled(ctx) { // now: a provider may come in between
@@ -123,10 +125,11 @@ func (p *operation) finish(out core.Outcome) {
 	}
 	e := endingOf(p.ctx, p.op, out, k.ok)
 	contended := out.Contended || core.ClassOf(out.Err) == core.ClassHeld
+	lost := e.outcome == "lost" && (p.op.Kind == core.OpHold || out.Unnoticed)
 	ctx := p.ctx
 	if o.tracer != nil {
 		ctx = p.endSpan(out, e, contended, took)
-		if p.op.Kind == core.OpHold && e.outcome == "lost" {
+		if lost {
 			p.tellHolder(e)
 		}
 	}
@@ -141,7 +144,7 @@ func (p *operation) finish(out core.Outcome) {
 		p.finishWait(ctx, out)
 	case p.op.Kind == core.OpRenew:
 		in.margin.Record(ctx, max(out.Margin, 0).Seconds(), p.s.plain.record...)
-	case p.op.Kind == core.OpHold && e.outcome == "lost":
+	case lost:
 		in.losses.Add(ctx, 1, p.s.losses.get(e.failure).add...)
 	}
 	p.op, p.ctx, p.span, p.s, p.lease, p.level = core.Op{}, nil, nil, nil, nil, nil

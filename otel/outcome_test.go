@@ -90,6 +90,12 @@ func TestOutcomes(t *testing.T) {
 			w.acquire(others, "k")
 			<-lease.Context().Done()
 		}, []string{plainly, "hold.duration{error.type=taken,name=jobs,outcome=lost} 1", "losses{error.type=taken,name=jobs} 1"}, []string{"hold lost taken", "renew lost taken"}},
+		"found gone by its release": {func(w *world, locks, _ *core.Locker) {
+			lease := w.acquire(locks, "k")
+			w.each((*testutil.Node).Flush)
+			lease.Release(w.t.Context())
+			lease.Release(w.t.Context())
+		}, []string{plainly, "hold.duration{name=jobs,outcome=released} 1", "losses{error.type=taken,name=jobs} 1", "release.duration{error.type=taken,name=jobs,outcome=lost} 2"}, []string{"release lost taken", "release lost taken"}},
 		"completion refused": {func(w *world, locks, others *core.Locker) {
 			lease := w.acquire(locks, "k")
 			w.each((*testutil.Node).Flush)

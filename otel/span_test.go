@@ -206,13 +206,17 @@ func TestNodeCallsNestUnderTheSpan(t *testing.T) {
 func TestLossShowsInTheHoldersTrace(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts []Option
-		lose func(w *world, cancel func())
+		lose func(w *world, cancel func(), lease *core.Lease)
 		want string // the reason; empty: there was no loss
 	}{
-		"lost":                   {nil, func(w *world, _ func()) { w.each((*testutil.Node).Down) }, "expired"},
-		"every operation a span": {[]Option{WithSpanThreshold(0)}, func(w *world, _ func()) { w.each((*testutil.Node).Down) }, "expired"},
-		"abandoned":              {nil, func(_ *world, cancel func()) { cancel() }, ""},
-		"no spans wanted":        {[]Option{WithTracerProvider(tracenoop.NewTracerProvider())}, func(w *world, _ func()) { w.each((*testutil.Node).Down) }, ""},
+		"lost":                   {nil, func(w *world, _ func(), _ *core.Lease) { w.each((*testutil.Node).Down) }, "expired"},
+		"every operation a span": {[]Option{WithSpanThreshold(0)}, func(w *world, _ func(), _ *core.Lease) { w.each((*testutil.Node).Down) }, "expired"},
+		"abandoned":              {nil, func(_ *world, cancel func(), _ *core.Lease) { cancel() }, ""},
+		"found by the release": {nil, func(w *world, _ func(), lease *core.Lease) {
+			w.each((*testutil.Node).Flush)
+			lease.Release(lease.Context())
+		}, "taken"},
+		"no spans wanted": {[]Option{WithTracerProvider(tracenoop.NewTracerProvider())}, func(w *world, _ func(), _ *core.Lease) { w.each((*testutil.Node).Down) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
@@ -223,7 +227,7 @@ func TestLossShowsInTheHoldersTrace(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c.lose(w, cancel)
+				c.lose(w, cancel, lease)
 				<-lease.Context().Done()
 				time.Sleep(time.Minute)
 				synctest.Wait()
