@@ -219,6 +219,44 @@ func TestAnswersGoOutThroughWhatCanBeLookedThrough(t *testing.T) {
 	})
 }
 
+// One Middleware has requests whose connection is hidden and others: which one a request is says nothing of the next.
+func TestConnectionsAreLookedAtForEachRequest(t *testing.T) {
+	for name, first := range map[string]bool{"hidden first": true, "hidden last": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(w *world) { lookedAtForEachRequest(w, first) })
+		})
+	}
+}
+
+func lookedAtForEachRequest(w *world, hidden bool) {
+	m := middleware(w, w.locker, ByParam("id"))
+	r := router()
+	r.Use(func(c *gin.Context) {
+		if c.Query("hidden") != "" {
+			hiding["body logger"](c)
+		}
+	})
+	r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+		c.String(200, "half")
+		w.lose(c.Request.Context())
+	})
+	for i := range 4 {
+		path, aborted := "/orders/1", w.events.count(EventAborted)
+		if hidden {
+			path += "?hidden=1"
+		}
+		got := call(r, "PUT", path, "")
+		if hidden {
+			got.expect(w, 503, EventLost)
+		}
+		if broken := w.events.count(EventAborted) > aborted; broken == hidden {
+			w.Errorf("request %d, hidden %v: its connection is broken: %v", i, hidden, broken)
+		}
+		hidden = !hidden
+		time.Sleep(ttl) // of the bubble
+	}
+}
+
 // http.TimeoutHandler around gin keeps back what the handlers write, and hides the connection.
 func TestLostBehindTimeoutHandler(t *testing.T) {
 	bubble(t, 1, func(w *world) {

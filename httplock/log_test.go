@@ -1,9 +1,13 @@
 package httplock
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -41,6 +45,61 @@ func TestBrokenConnectionIsLogged(t *testing.T) {
 	nodes[0].Up()
 	seen.untilKind(t, EventAborted)
 	wantLogged(t, log, routeKey("/orders/:id", "secret"), "level=WARN", "connection is broken")
+}
+
+// An unbreakable connection is one whose deadline cannot be set, although there is a method for it.
+type unbreakable struct{ *httptest.ResponseRecorder }
+
+func (unbreakable) SetWriteDeadline(time.Time) error { return http.ErrNotSupported }
+
+// A connection that does not break may pass half an answer for a whole one: that is told of, too.
+func TestConnectionThatDoesNotBreakIsLogged(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		log := &logbook.Book{}
+		l := newReplica(w, w.nodes, core.WithLogger(log.Logger()))
+		r := router()
+		r.PUT("/orders/:id", middleware(w, l.Locker, ByParam("id")).Lock, func(c *gin.Context) {
+			c.String(200, "half")
+			l.Lose(c.Request.Context())
+		})
+		r.ServeHTTP(unbreakable{httptest.NewRecorder()}, newRequest("PUT", "/orders/secret"))
+		log.Want(w, 1, "level=ERROR", "could not be broken", "route=/orders/:id", http.ErrNotSupported.Error())
+		log.Want(w, 0, "secret")
+	})
+}
+
+// A hijackable connection is one that a handler can take over.
+type hijackable struct{ recorder }
+
+func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, _ := net.Pipe()
+	return conn, bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn)), nil
+}
+
+// After a loss nobody writes to a connection that the handler has taken over, and nothing is recorded: it is told of.
+func TestLossWithAHijackedConnectionIsLogged(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		log := &logbook.Book{}
+		l := newReplica(w, w.nodes, core.WithLogger(log.Logger()), core.WithObserver(w.events.Observer()))
+		m := middleware(w, l.Locker, ByParam("id"))
+		r := router()
+		r.PUT("/orders/:id", m.Once, m.Lock, func(c *gin.Context) {
+			conn, _, err := c.Writer.Hijack()
+			if err != nil {
+				w.Fatal(err)
+			}
+			conn.Close()
+			l.Lose(c.Request.Context())
+		})
+		out := hijackable{recorder{httptest.NewRecorder()}}
+		req := newRequest("PUT", "/orders/secret")
+		req.Header.Set("Idempotency-Key", "k")
+		r.ServeHTTP(out, req)
+		if out.Body.Len() > 0 || w.events.count(EventLost) != 1 || w.events.count(EventRecorded) != 0 {
+			w.Errorf("sent %q; %d lost, %d recorded", out.Body, w.events.count(EventLost), w.events.count(EventRecorded))
+		}
+		wantLogged(w, log, routeKey("/orders/:id", "secret"), "level=WARN", "has taken the connection over", "route=/orders/:id")
+	})
 }
 
 // A record that is open is told of, and again if it does not come to be.

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/gin-gonic/gin"
 
@@ -30,24 +31,32 @@ func TestServicesShareNothing(t *testing.T) {
 			return r
 		}
 		billing, refunds := serviceOf("billing"), serviceOf("refunds")
-		for _, path := range []string{"/orders/1", "/scoped/1"} {
+		for path, want := range map[string]int{"/orders/1": 2, "/scoped/1": 2, "/shared/1": 1} {
 			both := []func() reply{background(func() reply { return call(billing, "PUT", path, "") }), background(func() reply { return call(refunds, "PUT", path, "") })}
-			<-g.runs
-			<-g.runs
-			g.goOn <- struct{}{}
-			g.goOn <- struct{}{}
+			synctest.Wait()
+			running := len(g.runs)
+			if running != want {
+				w.Errorf("%s: %d of two services run, want %d", path, running, want)
+			}
+			for range running {
+				<-g.runs
+				g.goOn <- struct{}{}
+			}
+			busy := 0
 			for _, answer := range both {
-				answer().ok(w, "done")
+				if got := answer(); got.status == 409 {
+					got.expect(w, 409, EventBusy)
+					busy++
+				} else {
+					got.ok(w, "done")
+				}
+			}
+			if busy != 2-want {
+				w.Errorf("%s: %d refused", path, busy)
 			}
 		}
 		call(billing, "POST", "/payments", "", "Idempotency-Key", "k").ok(w, "paid by billing")
 		call(refunds, "POST", "/payments", "", "Idempotency-Key", "k").ok(w, "paid by refunds")
-
-		holder := background(func() reply { return call(billing, "PUT", "/shared/1", "") })
-		<-g.runs
-		call(refunds, "PUT", "/shared/1", "").expect(w, 409, EventBusy)
-		g.goOn <- struct{}{}
-		holder().ok(w, "done")
 	})
 }
 

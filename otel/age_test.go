@@ -39,6 +39,7 @@ func TestAgeOfTheOldestHold(t *testing.T) {
 		age(10 * time.Minute)
 		next := w.acquire(locks, "next")
 		time.Sleep(20 * time.Second)
+		age(10*time.Minute + 20*time.Second)
 		stuck.Release(t.Context())
 		age(20 * time.Second)
 		next.Release(t.Context())

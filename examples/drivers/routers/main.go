@@ -107,7 +107,11 @@ func try(out io.Writer, name string, m *httplock.Middleware, router router) erro
 	}
 	first := make(chan int, 1)
 	go func() { first <- send("PUT", "/orders/42", "").Code }()
-	<-atWork
+	select {
+	case <-atWork:
+	case got := <-first:
+		return fmt.Errorf("the first update did not run, and was answered with %d", got)
+	}
 	second := send("PUT", "/orders/42", "").Code
 	close(goOn)
 	if got := <-first; got != http.StatusOK || second != http.StatusConflict {
