@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -187,16 +188,19 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 	entered := e.lines.enter(wait, e.closing, a.resource, &s.turn)
 	a.wait, a.lease, a.asked, a.yields = s.wait, s.lease, s.asked, s.turn.yields
 	a.out.LocalWait = e.clock.now() - since
-	a.blocked()
+	if news := a.blocked(); news.outOfReach != 0 {
+		a.last.pause, a.outOfReach = pauseOutOfReach, max(news.outOfReach, since)
+	}
 	return entered
 }
 
-// blocked books why the key's turn in this process belongs to somebody else.
-func (a *acquisition) blocked() {
-	var hint string
-	a.last.retry, hint, a.last.err = a.e.lines.why(a.resource)
+// blocked books why the key's turn in this process belongs to somebody else, or did until now.
+func (a *acquisition) blocked() (news heard) {
+	a.last.retry, news = a.e.lines.why(a.resource)
+	a.last.err, a.last.nodes = news.trouble, slices.Clone(news.nodes)
 	a.last.at, a.last.kept = a.e.clock.now(), false
-	a.noteHolder(hint)
+	a.noteHolder(news.hint)
+	return news
 }
 
 // noteHolder notes the hint of the holder that the acquisition has to wait for.
@@ -208,6 +212,9 @@ func (a *acquisition) noteHolder(hint string) {
 
 // contend tries until it has a lease or a reason to stop.
 func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
+	if a.outOfReach != 0 && a.unreachableForTTL() { // the one before had to find out for all
+		return nil, a.fail(a.last.err)
+	}
 	if a.yields && !a.pause(wait, a.between(a.p.retryMin, a.p.retryMax), nil) {
 		return nil, a.stopped(ctx)
 	}
@@ -233,7 +240,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		case a.givesUp():
 			return nil, a.fail(a.last.err)
 		}
-		a.e.lines.fails(a.resource, a.last.err, a.out.HolderHint)
+		a.e.lines.fails(a.resource, a.news())
 		a.recovering = a.recovering && a.last.pause == pauseSplit
 		if !a.sleep(wait) {
 			return nil, a.stopped(ctx)
@@ -252,6 +259,15 @@ func (a *acquisition) attempted(res result) {
 	if res.lease != nil {
 		a.out.Token, a.out.Margin, a.out.HandedOver = res.lease.token, res.lease.left(), a.told
 	}
+}
+
+// news are what those in line may learn of the last attempt.
+func (a *acquisition) news() heard {
+	news := heard{trouble: a.last.err, hint: a.out.HolderHint, outOfReach: a.outOfReach}
+	if a.outOfReach != 0 {
+		news.nodes = slices.Clone(a.last.nodes) // whose error has them may change them
+	}
+	return news
 }
 
 // triesAtOnce reports whether the next attempt needs no pause: it settles a completion record, once, or uses what

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -43,6 +44,44 @@ func TestCutShortIsAdopted(t *testing.T) {
 		}
 		_, err = w.process().reaches(0, 2).TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
+		w.wantDoneEverywhere("k", want)
+	})
+}
+
+// Whoever settles a record waits for that no longer than for the key, whatever ends the wait; what it has offered may
+// stand.
+func TestWaitEndsWhileARecordIsSettled(t *testing.T) {
+	const wait = 100 * time.Millisecond
+	bubbles(t, 3, map[string]func(ctx context.Context, p *process) error{
+		"deadline": func(ctx context.Context, p *process) error {
+			ctx, cancel := context.WithTimeout(ctx, wait)
+			defer cancel()
+			_, err := p.Acquire(ctx, "k")
+			return err
+		},
+		"cancelled": func(ctx context.Context, p *process) error {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(wait, cancel)
+			_, err := p.TryAcquire(ctx, "k")
+			return err
+		},
+		"max wait": func(ctx context.Context, p *process) error {
+			_, err := p.Acquire(ctx, "k", MaxWait(wait))
+			return err
+		},
+	}, func(t *testing.T, w *world, acquire func(context.Context, *process) error) {
+		want := w.cutShort(w.process(), "k", "result")
+		p := w.process().reaches(0, 1)
+		for _, k := range p.links[:2] {
+			k.set(fate{replyDelay: 2 * wait}, completeScript)
+		}
+		start := time.Now()
+		if err := acquire(t.Context(), p); err == nil || errors.Is(err, ErrDone) {
+			t.Errorf("acquire: %v", err)
+		}
+		wantBetween(t, "it took", time.Since(start), wait, wait+10*time.Millisecond)
+		_, err := w.process().TryAcquire(t.Context(), "k")
+		wantDone(t, err, want) // by whoever gave up
 		w.wantDoneEverywhere("k", want)
 	})
 }

@@ -101,7 +101,8 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	}
 	defer e.end()
 	ctx, end := p.observe(ctx, OpComplete, lease.key, false, lease.token)
-	nodes, err := lease.propose(ctx, lease.proposal(result), lease.token, end != nil)
+	forIt := context.Background() //nolint:forbidigo // bounded by the node timeout
+	nodes, err := lease.propose(ctx, forIt, lease.proposal(result), lease.token, end != nil)
 	if err == nil {
 		lease.mu.Lock()
 		lease.completed = true

@@ -29,10 +29,12 @@ type turn struct {
 	yields bool                               // others come first, which poll
 }
 
-// heard is what those in line may learn.
+// heard is what those in line may learn. It is not changed: a turn that passes on leaves it to the next.
 type heard struct {
-	trouble error  // what the last attempt of the one whose turn it is failed with
-	hint    string // of the last holder that was heard of, here or on the nodes
+	trouble    error         // what the last attempt failed with, unless the key was held here since
+	hint       string        // of the last holder that was heard of, here or on the nodes
+	outOfReach time.Duration // since when no quorum of nodes has been reachable; 0 = one is, as far as is known
+	nodes      []NodeReply   // what the nodes said, where none is
 }
 
 // news are what was heard.
@@ -43,9 +45,10 @@ func (at line) news() heard {
 	return *at.heard
 }
 
-func (at *line) hear(trouble error, hint string) {
-	if at.heard = nil; trouble != nil || hint != "" {
-		at.heard = &heard{trouble, hint}
+func (at *line) hear(news heard) {
+	if at.heard = nil; news.trouble != nil || news.hint != "" {
+		kept := news // allocated only here
+		at.heard = &kept
 	}
 }
 
@@ -108,33 +111,33 @@ func (q *lines) holds(key string, h holder, hint string) {
 	defer q.mu.Unlock()
 	at := q.m[key]
 	at.holder = h
-	at.hear(nil, hint)
+	at.hear(heard{hint: hint})
 	q.m[key] = at
 }
 
-// fails books what an attempt of the one whose turn it is failed with, and what the holder carries.
-func (q *lines) fails(key string, err error, hint string) {
+// fails books what is known since an attempt of the one whose turn it is failed.
+func (q *lines) fails(key string, news heard) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	at.hear(err, hint)
+	at.hear(news)
 	q.m[key] = at
 }
 
-// why says why the turn does not come: what keeps its owner from the key, or that its owner has it, and when
-// the nodes would free it; and what the holder carries.
-func (q *lines) why(key string) (left time.Duration, hint string, err error) {
+// why says why the turn does not come, or did not: what keeps its owner from the key, or that its owner has it, and
+// when the nodes would free it.
+func (q *lines) why(key string) (left time.Duration, news heard) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	news := at.news()
-	switch {
-	case at.holder != nil:
-		return max(at.holder.freedAfter(), 0), news.hint, ErrHeld
-	case news.trouble != nil:
-		return 0, news.hint, news.trouble
+	news = at.news()
+	if at.holder != nil {
+		left = max(at.holder.freedAfter(), 0)
 	}
-	return 0, news.hint, ErrHeld
+	if news.trouble == nil {
+		news.trouble = ErrHeld
+	}
+	return left, news
 }
 
 // leave passes the turn on.
@@ -163,8 +166,6 @@ func (q *lines) pass(key string) *turn {
 	}
 	first := at.waiters[0]
 	at.waiters[0] = nil
-	next := line{waiters: at.waiters[1:]}
-	next.hear(nil, at.news().hint)
-	q.m[key] = next
+	q.m[key] = line{heard: at.heard, waiters: at.waiters[1:]}
 	return first
 }

@@ -348,3 +348,61 @@ func wantHeldAtOnce(ctx context.Context, t *testing.T, l *Locker) {
 		}
 	}
 }
+
+// Those in line find out together that no quorum can be reached: each waits for as long as it would alone, and not for
+// all who give up before it.
+func TestLineGivesUpOnNodesOutOfReach(t *testing.T) {
+	bubbles(t, 3, map[string]func(*testutil.Node){
+		"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang,
+	}, func(t *testing.T, w *world, fault func(*testutil.Node)) {
+		p := w.process()
+		for _, n := range w.nodes {
+			fault(n)
+		}
+		var waiting sync.WaitGroup
+		for range 20 {
+			waiting.Go(func() {
+				start := time.Now()
+				_, err := p.Acquire(t.Context(), "k")
+				wantErr(t, err, ErrUnavailable)
+				rounds := 2*p.p.nodeTimeout + p.p.retryMax // the first, and one that begins just before the end
+				wantBetween(t, "gave up after", time.Since(start), p.p.ttl, p.p.ttl+rounds)
+				wantCauses(t, err, 2)
+			})
+			time.Sleep(100 * time.Millisecond)
+		}
+		waiting.Wait()
+		for _, n := range w.nodes {
+			n.Up()
+		}
+		w.release(w.await(p, "k"))
+	})
+}
+
+// Whose turn has just come, and is cut short before it knows more itself, knows what the one before found out:
+// that nodes are out of reach, and not that anybody holds the key.
+func TestLineKeepsWhatIsKnown(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for _, n := range w.nodes {
+			n.Hang()
+		}
+		for first := 2 * time.Second; first < 4*time.Second; first += 50 * time.Millisecond { // some end within a round
+			var waiting sync.WaitGroup
+			for _, wait := range []time.Duration{first, first + 200*time.Millisecond} {
+				waiting.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), wait)
+					defer cancel()
+					_, err := p.Acquire(ctx, "k")
+					wantErr(t, err, ErrUnavailable)
+					wantErr(t, err, context.DeadlineExceeded)
+				})
+				synctest.Wait()
+			}
+			waiting.Wait()
+		}
+		for _, n := range w.nodes {
+			n.Up()
+		}
+	})
+}

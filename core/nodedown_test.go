@@ -83,17 +83,23 @@ func TestAcquireGivesUpOnNodesOutOfReach(t *testing.T) {
 		if d := time.Since(start); d < p.p.ttl || d > p.p.ttl+2*p.p.nodeTimeout {
 			t.Errorf("gave up after %v, the TTL is %v", d, p.p.ttl)
 		}
-		op, _ := errors.AsType[*OpError](err)
-		causes := 0
-		for _, n := range op.Nodes {
-			if n.Err != nil {
-				causes++
-			}
-		}
-		if causes < 2 {
-			t.Errorf("the error does not say why the quorum is out of reach: %v", err)
-		}
+		wantCauses(t, err, 2)
 	})
+}
+
+// wantCauses checks that an error says of so many nodes why they are out of reach.
+func wantCauses(t *testing.T, err error, least int) {
+	t.Helper()
+	op, _ := errors.AsType[*OpError](err)
+	causes := 0
+	for _, n := range op.Nodes {
+		if n.Err != nil {
+			causes++
+		}
+	}
+	if causes < least {
+		t.Errorf("the error does not say why the quorum is out of reach: %v", err)
+	}
 }
 
 func TestAcquireOutlastsABlip(t *testing.T) {

@@ -17,14 +17,15 @@ func (a *attempt) proposal(result []byte) *nodeRecord {
 }
 
 // propose has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
-// decided. A quorum that holds the same record under another ballot, because somebody settled it, is as good.
-func (a *attempt) propose(ctx context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
+// decided. A quorum that holds the same record under another ballot, because somebody settled it, is as good. When wait
+// is over it is open what becomes of the record: what was offered may stand.
+func (a *attempt) propose(ctx, wait context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
 	all := allNodes(len(a.nodes))
 	r := a.offering(rec, ballot, false)
 	s := spread{a: a, rec: rec, ballot: ballot, since: a.e.clock.now(), missing: all, unheard: all}
 	r.asker = &s
 	r.send(ctx, all)
-	r.wait(context.Background()) //nolint:forbidigo // bounded by the node timeout; what was offered may stand
+	r.wait(wait)
 	t := &r.tally
 	done, other := t.doneVotes()
 	var err *OpError

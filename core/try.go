@@ -34,7 +34,7 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 	won := !same && !longer && t.count(VerdictGranted) >= t.q && lease.settleToken(ctx, wait, t)
 	recorded := t.record() != nil
 	if won && recorded && a.recovering && lease.trusted(r.sent) {
-		return a.adopt(ctx, &lease.attempt, t, touched)
+		return a.adopt(ctx, wait, &lease.attempt, t, touched)
 	}
 	if won && !recorded && wait.Err() == nil && lease.start(t, r.sent) {
 		return result{lease: lease, nodes: e.report(t, a.observed)}
@@ -104,14 +104,14 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *nod
 // adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
 // the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
-func (a *acquisition) adopt(ctx context.Context, own *attempt, t *tally, touched nodeSet) result {
+func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, t *tally, touched nodeSet) result {
 	rec := t.record()
-	nodes, err := own.propose(ctx, rec, own.token, true)
+	nodes, err := own.propose(ctx, wait, rec, own.token, true)
 	if err == nil {
 		own.over()
 		return result{err: ErrDone, record: rec.clone(), nodes: nodes}
 	}
-	own.abandon(ctx, ctx, touched, t.granted(), 0)
+	own.abandon(ctx, wait, touched, t.granted(), 0)
 	if errors.Is(err, ErrLost) {
 		return result{err: ErrHeld, pause: pauseSplit, nodes: nodes}
 	}
