@@ -66,7 +66,8 @@ func New(locker *core.Locker, scheduler gocron.Scheduler, service string, opts .
 // [ErrReplaced]. [FromContext] describes the run, core.FromContext has its lease.
 //
 // fn's error is what gocron gets; if a lease was lost while fn ran, it also matches core.ErrLost, even if fn returned nil.
-// The error of Add names every fault of the options; a name that is empty, or that another job of this Cron has, is one.
+// The error of Add names every fault of the options; a name that is empty or not valid UTF-8, or that another job
+// of this Cron has, is one.
 func (c *Cron) Add(name string, definition gocron.JobDefinition, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
 	conf := jobConfig{gocron: c.jobs.gocron, gapped: c.jobs.gapped} // the service has the policies
 	var f faults.List
