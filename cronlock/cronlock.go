@@ -75,7 +75,6 @@ func (c *Cron) Add(name string, definition gocron.JobDefinition, fn func(ctx con
 	f.Check(definition == nil, "definition is nil")
 	conf.check(&f)
 	j := &Job{cron: c, options: conf.gocron, gapped: conf.gapped, handoff: make(handoff, 1), ready: make(chan struct{})}
-	j.ticks.look(c.clock.Now())
 	var err error
 	j.Job, err = c.service.Add(name, fn, append(conf.policy,
 		tick.WithHost(tick.Host{Run: j.run, Has: j.listed}), tick.WithSchedule(instantsOf{j}))...)
@@ -84,7 +83,7 @@ func (c *Cron) Add(name string, definition gocron.JobDefinition, fn func(ctx con
 	case err != nil:
 		wrong = errors.Join(wrong, err)
 	case wrong == nil:
-		wrong = j.schedule(func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
+		wrong = j.schedule(j.options, func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
 			return c.scheduler.NewJob(definition, task, opts...)
 		})
 	}
