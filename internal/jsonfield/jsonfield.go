@@ -48,7 +48,7 @@ func Of(document []byte, path []string) (string, error) {
 	case json.Number, bool:
 		return string(raw), nil
 	}
-	return "", fmt.Errorf("it must be a string, a number or a boolean, and not empty, but is %.40s", raw)
+	return "", fmt.Errorf("it must be a string, a number or a boolean, and not empty, but is %.40s", bytes.ToValidUTF8(raw, []byte(replacement))) // asynq stores no other
 }
 
 // replacement is what package json has for bytes that are not UTF-8, and for halves of surrogate pairs.

@@ -19,6 +19,7 @@ func TestOf(t *testing.T) {
 		" \n":                         "error: it is missing: the document is empty",
 		`{"a":{"b":1,"b":1}}`:         `error: "b" is there`,
 		`{"a":{"b":1},"A":{"b":1}}`:   `error: "a" is there`,
+		"{\"a\":{\"b\":[\"\xff\"]}}":  "error: it must be a string, a number or a boolean, and not empty, but is [\"\ufffd\"]",
 		`{"a":null}`:                  "error: it is missing",
 		`{"a":{"b":null}}`:            "error: it is missing",
 		`{"a":{"b":1,"b":null}}`:      `error: "b" is there`,
