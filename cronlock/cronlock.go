@@ -65,6 +65,9 @@ func New(locker *core.Locker, scheduler gocron.Scheduler, service string, opts .
 // when fn must not go on: with a cause matching core.ErrLost when a lease was lost, [ErrLeadershipLost], or
 // [ErrReplaced]. [FromContext] describes the run, core.FromContext has its lease.
 //
+// A run of the last tick before a stop time (gocron.WithStopAt) has its context until the Cron is closed: gocron removes the job
+// as it begins.
+//
 // fn's error is what gocron gets; if a lease was lost while fn ran, it also matches core.ErrLost, even if fn returned nil.
 // The error of Add names every fault of the options; a name that is empty or not valid UTF-8, or that another job
 // of this Cron has, is one.

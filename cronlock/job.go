@@ -55,15 +55,30 @@ func (o onSchedule) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
 	if err != nil {
 		return nil, o.j.refuse(ctx, t.At, err)
 	}
-	claim, err := o.j.Claim(ctx, t)
+	run, over := o.j.runContext(ctx, t)
+	claim, err := o.j.Claim(run, t)
 	if err != nil {
+		over()
 		return nil, err
 	}
 	d, err := o.j.handoff.offer(ctx, claim)
 	if err != nil {
+		over()
 		return nil, o.j.refuse(ctx, t.At, err)
 	}
+	d.ended = func(error) { over() }
 	return d, nil
+}
+
+// runContext is that of a run of the tick: ctx, but for the last tick before a stop time (gocron.WithStopAt). gocron removes
+// the job before it runs that one, and so ends ctx.
+func (j *Job) runContext(ctx context.Context, t tick.Tick) (run context.Context, over func()) {
+	if !t.Next.IsZero() || traitsOf(j.options).stop.IsZero() {
+		return ctx, func() {}
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(j.cron.closing, cancel)
+	return run, func() { stop(); cancel() }
 }
 
 // refuse says that a call of gocron's is for no tick that could be claimed.
@@ -235,7 +250,7 @@ func (j *Job) run(ctx context.Context, claim func(context.Context) (*tick.Claim,
 func (j *Job) extra(claim func(context.Context) (*tick.Claim, error)) (*extra, uuid.UUID, error) {
 	x := &extra{job: j, claim: claim, handoff: make(handoff, 1), over: make(chan struct{})}
 	id := uuid.New()
-	users := withoutSingleton(withoutPast(j.options, j.cron.clock.Now()))
+	users := withoutBounds(j.options)
 	_, err := j.cron.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), j.task(x.handoff),
 		append(j.own(x, users), gocron.WithIdentifier(id))...)
 	return x, id, err
@@ -279,7 +294,7 @@ type delivery struct {
 	claim *tick.Claim
 	from  handoff
 	taken bool
-	ended func(error) // told why the function was not called; nil: nobody is
+	ended func(error) // told why the function was not called
 }
 
 func (h handoff) offer(ctx context.Context, c *tick.Claim) (*delivery, error) {
@@ -300,9 +315,7 @@ func (d *delivery) Unlock(context.Context) error {
 		<-d.from // it is there, because no other is offered before
 	}
 	err := d.claim.End()
-	if d.ended != nil {
-		d.ended(d.claim.Err())
-	}
+	d.ended(d.claim.Err())
 	return err
 }
 

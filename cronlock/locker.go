@@ -59,5 +59,5 @@ func (p plain) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
 		_ = claim.End()
 		return nil, err
 	}
-	return &delivery{claim: claim, taken: true}, nil
+	return &delivery{claim: claim, taken: true, ended: func(error) {}}, nil
 }

@@ -116,7 +116,11 @@ func withoutPast(opts []gocron.JobOption, now time.Time) []gocron.JobOption {
 	})
 }
 
-// withoutSingleton is for a job that runs once: gocron keeps a goroutine for each that is a singleton, also when it is gone.
-func withoutSingleton(opts []gocron.JobOption) []gocron.JobOption {
-	return slices.DeleteFunc(slices.Clone(opts), func(o gocron.JobOption) bool { return traitsOf([]gocron.JobOption{o}).singleton })
+// withoutBounds leaves out what is not for a run beside the schedule: start and stop, which gocron refuses once they are past,
+// and singleton mode, for which it keeps a goroutine for each job, also when that is gone.
+func withoutBounds(opts []gocron.JobOption) []gocron.JobOption {
+	return slices.DeleteFunc(slices.Clone(opts), func(o gocron.JobOption) bool {
+		t := traitsOf([]gocron.JobOption{o})
+		return t.singleton || !t.start.IsZero() || !t.stop.IsZero()
+	})
 }

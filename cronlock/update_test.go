@@ -1,6 +1,7 @@
 package cronlock
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"testing"
@@ -172,5 +173,37 @@ func TestSingletonsLeaveNothing(t *testing.T) {
 		if n := runNow(50); n > before+10 || w.manual() != 60 {
 			t.Errorf("%d goroutines, before %d; %d runs", n, before, w.manual())
 		}
+	})
+}
+
+// gocron removes a job before it runs the last tick before its stop time. That runs all the same, and again where its replica
+// dies, also when the time is past.
+func TestLastTickBeforeAStop(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		stop := WithGocron(gocron.WithStopAt(gocron.WithStopDateTime(time.Now().Add(35 * time.Second))))
+		a, kill := w.mortal("a", AtLeastOnce(2))
+		b := w.replica("b", AtLeastOnce(2), WithClock(skewed{defaults().clock, -100 * time.Millisecond}))
+		for _, r := range []*replica{a, b} {
+			r.job(gocron.CronJob("*/10 * * * * *", true), func(ctx context.Context) error {
+				if run, _ := FromContext(ctx); run.Attempt == 1 && run.Tick.Second() == 30 {
+					time.Sleep(time.Second)
+					kill()
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			}, stop)
+			r.sched.Start()
+		}
+		time.Sleep(time.Minute)
+		var last []ran
+		for _, run := range w.ran() {
+			if run.Tick.Second() == 30 {
+				last = append(last, run)
+			}
+		}
+		if len(last) != 2 || last[0].replica != "a" || last[1].replica != "b" {
+			t.Fatalf("ran %v; errors: %v", last, w.failed())
+		}
+		attemptsInOrder(t, last)
 	})
 }
