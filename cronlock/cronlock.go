@@ -65,8 +65,12 @@ func New(locker *core.Locker, scheduler gocron.Scheduler, service string, opts .
 // when fn must not go on: with a cause matching core.ErrLost when a lease was lost, [ErrLeadershipLost], or
 // [ErrReplaced]. [FromContext] describes the run, core.FromContext has its lease.
 //
+// A run of the last tick before a stop time (gocron.WithStopAt) has its context until the Cron is closed: gocron removes the job
+// as it begins.
+//
 // fn's error is what gocron gets; if a lease was lost while fn ran, it also matches core.ErrLost, even if fn returned nil.
-// The error of Add names every fault of the options; a name that is empty, or that another job of this Cron has, is one.
+// The error of Add names every fault of the options; a name that is empty or not valid UTF-8, or that another job
+// of this Cron has, is one.
 func (c *Cron) Add(name string, definition gocron.JobDefinition, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
 	conf := jobConfig{gocron: c.jobs.gocron, gapped: c.jobs.gapped} // the service has the policies
 	var f faults.List
@@ -74,7 +78,6 @@ func (c *Cron) Add(name string, definition gocron.JobDefinition, fn func(ctx con
 	f.Check(definition == nil, "definition is nil")
 	conf.check(&f)
 	j := &Job{cron: c, options: conf.gocron, gapped: conf.gapped, handoff: make(handoff, 1), ready: make(chan struct{})}
-	j.ticks.look(c.clock.Now())
 	var err error
 	j.Job, err = c.service.Add(name, fn, append(conf.policy,
 		tick.WithHost(tick.Host{Run: j.run, Has: j.listed}), tick.WithSchedule(instantsOf{j}))...)
@@ -83,7 +86,7 @@ func (c *Cron) Add(name string, definition gocron.JobDefinition, fn func(ctx con
 	case err != nil: // which names the job
 		return nil, fmt.Errorf("cronlock: %w", errors.Join(err, wrong))
 	case wrong == nil:
-		wrong = j.schedule(func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
+		wrong = j.schedule(j.options, func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
 			return c.scheduler.NewJob(definition, task, opts...)
 		})
 	}

@@ -47,7 +47,7 @@ func early(period time.Duration) time.Duration { return min(period/10, time.Seco
 // due returns the tick that a call of gocron's own is for.
 func (j *Job) due(ctx context.Context) (tick.Tick, error) {
 	select {
-	case <-j.ready: // gocron starts a job that runs immediately before it has told of it
+	case <-j.isReady(): // gocron starts a job that runs immediately before it has told of it
 	case <-ctx.Done():
 		return tick.Tick{}, ctx.Err()
 	}
@@ -149,7 +149,7 @@ type instantsOf struct{ j *Job }
 // Next returns the zero time where the schedule's ticks are not the same instants on all replicas.
 func (s instantsOf) Next(after time.Time) time.Time {
 	select {
-	case <-s.j.ready:
+	case <-s.j.isReady():
 	case <-s.j.cron.closing.Done():
 		return time.Time{}
 	}
@@ -169,15 +169,18 @@ func (s instantsOf) Next(after time.Time) time.Time {
 	return s.j.instants(after)
 }
 
-// within keeps to the bounds that gocron's options set.
+// within keeps to the bounds that gocron's options and Update set.
 func (j *Job) within(next func(time.Time) time.Time) func(time.Time) time.Time {
-	t := traitsOf(j.options)
+	t, updated := traitsOf(j.options), j.updated
 	return func(after time.Time) (at time.Time) {
 		if next == nil || t.custom {
 			return at
 		}
 		if after.Before(t.start) {
 			after = t.start.Add(-1)
+		}
+		if after.Before(updated) {
+			after = updated
 		}
 		if at = next(after); !t.stop.IsZero() && !at.Before(t.stop) {
 			return time.Time{}

@@ -3,6 +3,7 @@ package cronlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -22,12 +23,14 @@ type Job struct {
 	gapped  bool
 	handoff handoff // of the scheduler's own runs
 
-	mu     sync.Mutex
-	handle gocron.Job
-	ready  chan struct{} // closed once gocron has the job, or has refused it
-	ticks  ticks
+	changing sync.Mutex // held by Update and Remove
+	mu       sync.Mutex
+	handle   gocron.Job
+	ready    chan struct{} // closed while gocron has the job as Add or Update were told, or has refused it
+	ticks    ticks
 
 	instants func(after time.Time) time.Time // nil: not known yet
+	updated  time.Time                       // by the nodes' clocks: what the schedule names before was never due
 }
 
 // Each purpose for which gocron may be asked to run a job has a Locker of its own, so that the value which gocron
@@ -52,15 +55,30 @@ func (o onSchedule) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
 	if err != nil {
 		return nil, o.j.refuse(ctx, t.At, err)
 	}
-	claim, err := o.j.Claim(ctx, t)
+	run, over := o.j.runContext(ctx, t)
+	claim, err := o.j.Claim(run, t)
 	if err != nil {
+		over()
 		return nil, err
 	}
 	d, err := o.j.handoff.offer(ctx, claim)
 	if err != nil {
+		over()
 		return nil, o.j.refuse(ctx, t.At, err)
 	}
+	d.ended = func(error) { over() }
 	return d, nil
+}
+
+// runContext is that of a run of the tick: ctx, but for the last tick before a stop time (gocron.WithStopAt). gocron removes
+// the job before it runs that one, and so ends ctx.
+func (j *Job) runContext(ctx context.Context, t tick.Tick) (run context.Context, over func()) {
+	if !t.Next.IsZero() || traitsOf(j.options).stop.IsZero() {
+		return ctx, func() {}
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(j.cron.closing, cancel)
+	return run, func() { stop(); cancel() }
 }
 
 // refuse says that a call of gocron's is for no tick that could be claimed.
@@ -104,24 +122,30 @@ func (x *extra) withdraw() bool {
 	return x.gone
 }
 
-// own are the options that gocron gets last, because of several it takes the last.
-func (j *Job) own(l gocron.Locker) []gocron.JobOption {
-	return append(slices.Clip(j.options),
+// own are the options for gocron; those of this package come last, because of several it takes the last.
+func (j *Job) own(l gocron.Locker, users []gocron.JobOption) []gocron.JobOption {
+	return append(slices.Clip(users),
 		gocron.WithName(j.Name()), gocron.WithDistributedJobLocker(l), gocron.WithDisabledDistributedJobLocker(false))
 }
 
 // schedule has gocron schedule the job, by add.
-func (j *Job) schedule(add func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error)) error {
-	h, err := add(j.task(j.handoff), j.own(onSchedule{j})...)
+func (j *Job) schedule(users []gocron.JobOption, add func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error)) error {
+	h, err := add(j.task(j.handoff), j.own(onSchedule{j}, users)...)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.handle == nil {
-		close(j.ready)
-	}
-	if err == nil {
-		j.handle, j.instants = h, nil
+	defer close(j.ready)
+	if err == nil && h != nil { // it is nil where the scheduler is shut down meanwhile
+		j.handle, j.instants, j.ticks = h, nil, ticks{}
+		j.ticks.look(j.cron.clock.Now())
 	}
 	return err
+}
+
+// isReady returns what is closed while gocron has the job.
+func (j *Job) isReady() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.ready
 }
 
 // Handle returns what gocron has of the job. Its RunNow is not that of Job: it counts as the tick that it falls on.
@@ -131,20 +155,46 @@ func (j *Job) Handle() gocron.Job {
 	return j.handle
 }
 
-// Update gives the job another schedule. A run under way ends as it does when the job is removed: its context does.
+// Update gives the job another schedule, from now on: what it names before is not caught up here. An error leaves the job as
+// it was; one that was removed, or is over, cannot be updated. A run under way ends as it does when the job is removed: its
+// context does. Where ticks are told apart by a minimum gap, that of the start before holds until it has passed.
 func (j *Job) Update(definition gocron.JobDefinition) error {
+	j.changing.Lock()
+	defer j.changing.Unlock()
+	users := withoutPast(j.options, j.cron.clock.Now())
+	if err := j.check(definition, users); err != nil {
+		return fmt.Errorf("cronlock: job %q: not updated: %w", j.Name(), err)
+	}
 	j.mu.Lock()
-	j.ticks = ticks{}
-	j.ticks.look(j.cron.clock.Now())
+	j.ready, j.updated = make(chan struct{}), j.cron.service.Now()
 	id := j.handle.ID()
 	j.mu.Unlock()
-	return j.schedule(func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
+	return j.schedule(users, func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
 		return j.cron.scheduler.Update(id, definition, task, opts...)
 	})
 }
 
+// check says why gocron would not update the job, by a scheduler that never starts: gocron itself removes the job before it
+// looks, and adds one that it does not have.
+func (j *Job) check(definition gocron.JobDefinition, users []gocron.JobOption) error {
+	switch {
+	case definition == nil:
+		return errors.New("definition is nil")
+	case !j.listed():
+		return gocron.ErrJobNotFound
+	}
+	s, err := gocron.NewScheduler(gocron.WithClock(j.cron.clock))
+	if err != nil {
+		return err
+	}
+	_, err = s.NewJob(definition, j.task(j.handoff), j.own(onSchedule{j}, users)...)
+	return errors.Join(err, s.Shutdown())
+}
+
 // Remove removes the job from the scheduler. Its name is free then.
 func (j *Job) Remove() error {
+	j.changing.Lock()
+	defer j.changing.Unlock()
 	err := j.cron.scheduler.RemoveJob(j.Handle().ID())
 	j.Job.Remove()
 	return err
@@ -152,9 +202,13 @@ func (j *Job) Remove() error {
 
 // listed reports whether the scheduler has the job.
 func (j *Job) listed() bool {
+	select {
+	case <-j.isReady():
+	default:
+		return true // it is being added, or updated
+	}
 	h := j.Handle()
-	return h == nil || // it is being added
-		slices.ContainsFunc(j.cron.scheduler.Jobs(), func(l gocron.Job) bool { return l.ID() == h.ID() })
+	return h != nil && slices.ContainsFunc(j.cron.scheduler.Jobs(), func(l gocron.Job) bool { return l.ID() == h.ID() })
 }
 
 // RunNow has the scheduler, which must have been started, run the job on this replica, now, without a tick: under the
@@ -181,7 +235,7 @@ func (j *Job) RunNow() error {
 // run has gocron run the job once more, and waits for the end of the run.
 func (j *Job) run(ctx context.Context, claim func(context.Context) (*tick.Claim, error)) error {
 	select {
-	case <-j.ready:
+	case <-j.isReady():
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -196,8 +250,9 @@ func (j *Job) run(ctx context.Context, claim func(context.Context) (*tick.Claim,
 func (j *Job) extra(claim func(context.Context) (*tick.Claim, error)) (*extra, uuid.UUID, error) {
 	x := &extra{job: j, claim: claim, handoff: make(handoff, 1), over: make(chan struct{})}
 	id := uuid.New()
+	users := withoutBounds(j.options)
 	_, err := j.cron.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), j.task(x.handoff),
-		append(j.own(x), gocron.WithIdentifier(id))...)
+		append(j.own(x, users), gocron.WithIdentifier(id))...)
 	return x, id, err
 }
 
@@ -239,7 +294,7 @@ type delivery struct {
 	claim *tick.Claim
 	from  handoff
 	taken bool
-	ended func(error) // told why the function was not called; nil: nobody is
+	ended func(error) // told why the function was not called
 }
 
 func (h handoff) offer(ctx context.Context, c *tick.Claim) (*delivery, error) {
@@ -260,9 +315,7 @@ func (d *delivery) Unlock(context.Context) error {
 		<-d.from // it is there, because no other is offered before
 	}
 	err := d.claim.End()
-	if d.ended != nil {
-		d.ended(d.claim.Err())
-	}
+	d.ended(d.claim.Err())
 	return err
 }
 

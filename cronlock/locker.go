@@ -28,6 +28,7 @@ func (c *Cron) Locker(name string, opts ...JobOption) gocron.Locker {
 			o.applyJob(&conf)
 		}
 	}
+	// What is called does nothing, and the run ends with gocron's own task.
 	done := func(context.Context) error { return nil }
 	job, err := c.service.Add(name, done, append(conf.policy, tick.AtMostOnce(), tick.WithOverlap(Forbid), tick.WithHost(nobody))...)
 	return plain{c, job, err}
@@ -54,6 +55,9 @@ func (p plain) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = claim.Call() // which does nothing, and does not end before gocron's own task
-	return &delivery{claim: claim, taken: true}, nil
+	if err := claim.Call(); err != nil { // it can not begin any more
+		_ = claim.End()
+		return nil, err
+	}
+	return &delivery{claim: claim, taken: true, ended: func(error) {}}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -174,6 +175,33 @@ func TestLockerExcludes(t *testing.T) {
 		}
 		if _, err := a.Locker("").Lock(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "name is empty") {
 			t.Errorf("without a name: %v", err)
+		}
+	})
+}
+
+// A Locker refuses what can not begin any more, and gives back what it has taken for it.
+func TestPlainLockerRefusesAtTheLastMoment(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		end := func() {}
+		a := w.replicaOn("a", w.locks(core.WithObserver(core.Observer{
+			Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+				if op.Kind == core.OpHold && strings.HasSuffix(op.Key, core.Key("run")) {
+					end() // with the last lease, before the start is recorded
+				}
+				return ctx, nil
+			}})))
+		ctx, cancel := context.WithCancel(t.Context())
+		end = cancel
+		if _, err := a.Locker("job").Lock(ctx, ""); !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock: %v", err)
+		}
+		time.Sleep(time.Minute)
+		lock, err := w.replica("b").Locker("job").Lock(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lock.Unlock(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package cronlock
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"time"
@@ -72,6 +73,7 @@ func (c *jobConfig) check(f *faults.List) {
 type traits struct {
 	limited     bool      // WithLimitedRuns
 	custom      bool      // WithCronImplementation: the crontab may mean anything
+	singleton   bool      // WithSingletonMode
 	start, stop time.Time // WithStartAt and WithStopAt; zero: none
 }
 
@@ -82,9 +84,7 @@ func traitsOf(opts []gocron.JobOption) (t traits) {
 	}
 	job := reflect.New(reflect.TypeFor[gocron.JobOption]().In(0).Elem())
 	for _, o := range opts {
-		if o != nil {
-			reflect.ValueOf(o).Call([]reflect.Value{job, reflect.ValueOf(time.Now())}) // what is wrong with it, gocron says
-		}
+		_ = apply(o, job, time.Time{}) // what is wrong with it, gocron says; and no start is past
 	}
 	is := func(name string) bool {
 		f := job.Elem().FieldByName(name)
@@ -96,5 +96,31 @@ func traitsOf(opts []gocron.JobOption) (t traits) {
 		}
 		return at
 	}
-	return traits{is("limitRunsTo"), is("cron"), instant("startTime"), instant("stopTime")}
+	return traits{is("limitRunsTo"), is("cron"), is("singletonMode"), instant("startTime"), instant("stopTime")}
+}
+
+// apply applies an option of gocron to a job.
+func apply(o gocron.JobOption, job reflect.Value, now time.Time) error {
+	if o == nil {
+		return nil
+	}
+	err, _ := reflect.ValueOf(o).Call([]reflect.Value{job, reflect.ValueOf(now)})[0].Interface().(error)
+	return err
+}
+
+// withoutPast leaves out a start that is past by now: gocron refuses it, though it was good when the job was added.
+func withoutPast(opts []gocron.JobOption, now time.Time) []gocron.JobOption {
+	return slices.DeleteFunc(slices.Clone(opts), func(o gocron.JobOption) bool {
+		job := reflect.New(reflect.TypeFor[gocron.JobOption]().In(0).Elem())
+		return errors.Is(apply(o, job, now), gocron.ErrWithStartDateTimePast)
+	})
+}
+
+// withoutBounds leaves out what is not for a run beside the schedule: start and stop, which gocron refuses once they are past,
+// and singleton mode, for which it keeps a goroutine for each job, also when that is gone.
+func withoutBounds(opts []gocron.JobOption) []gocron.JobOption {
+	return slices.DeleteFunc(slices.Clone(opts), func(o gocron.JobOption) bool {
+		t := traitsOf([]gocron.JobOption{o})
+		return t.singleton || !t.start.IsZero() || !t.stop.IsZero()
+	})
 }

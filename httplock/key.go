@@ -87,7 +87,7 @@ func by(option, what string, names []string, valuesOf func(*exchange, string) ([
 // {"order":{"id":42}}, and ByJSON("order.id") from {"order.id":42}. It must be a string, a number or a boolean, and not
 // empty; 42 and "42" are one key, 42 and 42.0 two.
 // An object in which the field is there twice, also in another case, is answered with 400: who decodes it takes one or the
-// other. So is what is not JSON; a body above [WithBodyLimit] is answered with 413.
+// other. So is what is not JSON, or a string that is not all Unicode; a body above [WithBodyLimit] is answered with 413.
 func ByJSON(path ...string) Option {
 	name := strings.Join(path, ".")
 	return func(c *config) {

@@ -28,7 +28,8 @@ type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 // "id") reads 42 from {"order":{"id":42}} and yields core.Key("order.id", "42"), which a call of [core.Locker.Do], a
 // route or a job can use as well. ByPayloadField("order.id") reads {"order.id":42}. The field must be a string, a number or a boolean, and not empty; a number counts as it
 // is written, so 42 and 42.0 are two keys, while 42 and "42" are one. A field that is there twice, also in another case, is an
-// error: of those who decode the payload some take the one and some the other. An empty path, or an empty name in it, is an
+// error: of those who decode the payload some take the one and some the other. So is a string that is not all Unicode, as
+// with half of a surrogate pair: decoders have one character for all of that. An empty path, or an empty name in it, is an
 // error of New.
 func ByPayloadField(path ...string) KeyFunc {
 	if len(path) == 0 || slices.Contains(path, "") {

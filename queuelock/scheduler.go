@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 
@@ -61,6 +62,7 @@ func NewScheduler(client *asynq.Client, locker *core.Locker, service string, opt
 	f.Check(client == nil, "the client is nil")
 	c.checkLocker(locker)
 	f.Check(service == "", "the service's name is empty: it keeps the ticks of services apart that share lock nodes")
+	f.Check(!utf8.ValidString(service), "the service's name %q is not valid UTF-8: asynq takes no id that is made of it", service)
 	faults.Apply(f, opts, func(o SchedulerOption) { o.applyScheduler(s) })
 	f.Check(s.location == nil, "the location is nil")
 	if err := f.Err("queuelock: scheduler"); err != nil {
@@ -89,6 +91,7 @@ func (s *Scheduler) RegisterAs(name, cronspec string, task *asynq.Task, opts ...
 	next, err := parse(cronspec, s.location, s.now())
 	f.Check(err != nil, "cronspec %q: %w", cronspec, err)
 	f.Check(name == "", "the entry's name is empty: replicas know it by that")
+	f.Check(!utf8.ValidString(name), "the entry's name %q is not valid UTF-8: asynq takes no id that is made of it", name)
 	checkTask(&f, task, opts)
 	s.mu.Lock()
 	defer s.mu.Unlock()

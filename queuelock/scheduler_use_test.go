@@ -61,6 +61,8 @@ func TestCronspecsThatCount(t *testing.T) {
 func TestSchedulerMisuse(t *testing.T) {
 	_, err := NewScheduler(nil, nil, "", nil, WithLocation(nil))
 	wantFaults(t, err, "client is nil", "the Locker was not made", "service's name", "an option is nil", "location is nil")
+	_, err = NewScheduler(nil, nil, "caf\xe9")
+	wantFaults(t, err, "not valid UTF-8")
 	bubble(t, func(t *testing.T, r *rig) {
 		taken := r.locks.Replica(core.WithKeyPrefix("asynq:"))
 		_, err := NewScheduler(r.client, taken.Locker, "billing")
@@ -73,6 +75,8 @@ func TestSchedulerMisuse(t *testing.T) {
 		}
 		_, err = p.RegisterAs("", "* * *", asynq.NewTask("", nil), asynq.TaskID("t"), nil)
 		wantFaults(t, err, "cronspec", "name is empty", "no type", `TaskID("t")`, "option is nil")
+		_, err = p.RegisterAs("caf\xe9", "* * * * *", task)
+		wantFaults(t, err, "not valid UTF-8")
 		_, err = p.Register("* * * * *", nil)
 		wantFaults(t, err, "task is nil")
 		if _, err := p.Register("* * * * *", task); err != nil {

@@ -54,6 +54,19 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
+// asynq stores no error that is not UTF-8, and would keep the task until its lease has run out.
+func TestUnfitPayloadOfAnyBytes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+		info := r.enqueue(asynq.NewTask("task", []byte("{\"order\":[\"\xff\"]}")))
+		r.pass(10 * time.Second)
+		got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
+		if err != nil || got.State != asynq.TaskStateRetry || !strings.Contains(got.LastErr, "it must be a string") {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
 // completedByAnother has somebody else complete the key.
 func (r *rig) completedByAnother(key string) {
 	r.t.Helper()

@@ -3,6 +3,7 @@ package tick
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -276,5 +277,20 @@ func TestCatchUpWaits(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		w.want(minute)
+	})
+}
+
+// A function that ends its goroutine does not end those that follow other ticks.
+func TestGoexit(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		untilMinute(5 * time.Second)
+		at := time.Now().Truncate(time.Minute)
+		r := w.replica("a", plan{period: 10 * time.Second, idle: true, job: []JobOption{WithCatchUp(3)},
+			work: func(context.Context) error { runtime.Goexit(); return nil }})
+		time.Sleep(10 * time.Second)
+		w.want(ticks(at.Add(-20*time.Second), 10*time.Second, 3)...)
+		if l := r.Local(); l != (Local{}) {
+			t.Errorf("%+v", l)
+		}
 	})
 }

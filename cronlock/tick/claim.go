@@ -98,7 +98,7 @@ func (r *Claim) await() error {
 	return nil
 }
 
-// inTime says whether the tick is over, or the clock too far off to tell. The misfire grace is for the first attempt;
+// inTime says whether the tick is over, or far from due, or the clock too far off to tell. The misfire grace is for the first attempt;
 // those after it may come for as long as the one before is on record.
 func (r *Claim) inTime() error {
 	s, p := r.job.service, r.job.policy
@@ -109,8 +109,12 @@ func (r *Claim) inTime() error {
 	if r.attempt > 1 || r.attempt == 0 && r.tick.late {
 		limit = r.job.rerunnable(r.tick)
 	}
-	if late := s.Now().Sub(r.tick.At); !r.tick.At.IsZero() && late > limit {
+	switch late := s.Now().Sub(r.tick.At); {
+	case r.tick.At.IsZero():
+	case late > limit:
 		return fmt.Errorf("%w: it is late by %v", ErrMissed, late.Round(time.Millisecond))
+	case -late > s.clockLimit: // the host has called for a tick of the future
+		return fmt.Errorf("%w: it is due in %v", ErrNotDue, -late.Round(time.Millisecond))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	mathrand "math/rand/v2"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -60,7 +61,8 @@ func (j *Job) Resume(ctx context.Context) error {
 // Trigger has the job run once on whatever replica, beside its schedule, also while it is paused. It returns when that is
 // recorded: this replica begins at once if it may, others hear of it within seconds, and a run that does not complete is
 // run again, as the policy of the job allows. It waits for earlier runs, within the misfire grace. However often and on
-// whatever replica it is called with the same id within a day, the job runs once; with an empty id, each time.
+// whatever replica it is called with the same id within a day, the job runs once; with an empty id, each time. An id is valid UTF-8 of at most
+// 128 bytes.
 //
 // After an error that matches core.ErrUnavailable the job may run, or not: repeat it with the same id. Within a minute a
 // service takes 50 triggers.
@@ -68,8 +70,8 @@ func (j *Job) Trigger(ctx context.Context, id string) error {
 	if id == "" {
 		id = rand.Text()
 	}
-	if len(id) > maxTriggerLen {
-		return fmt.Errorf("cronlock: job %q: cannot trigger: %w: the id has %d bytes, the limit is %d", j.name, core.ErrInvalid, len(id), maxTriggerLen)
+	if len(id) > maxTriggerLen || !utf8.ValidString(id) { // in the record, others could count as the same
+		return fmt.Errorf("cronlock: job %q: cannot trigger: %w: the id %q must be valid UTF-8 of at most %d bytes", j.name, core.ErrInvalid, id, maxTriggerLen)
 	}
 	full := false
 	err := j.tell(ctx, "trigger", func(s *state, now time.Time) bool {

@@ -222,3 +222,20 @@ func TestRetentionByPeriod(t *testing.T) {
 		}
 	}
 }
+
+// A tick that is not due for long is not run, although its host calls for it.
+func TestTickOfTheFuture(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		r := w.alone(every(time.Hour), nil)
+		next := every(time.Hour).Next(time.Now())
+		if err := r.Run(t.Context(), Tick{At: next, Exact: true, Period: time.Hour}); !errors.Is(err, ErrNotDue) {
+			t.Errorf("Run: %v", err)
+		}
+		w.want()
+		time.Sleep(time.Until(next))
+		if err := r.RunDue(t.Context()); err != nil {
+			t.Error(err)
+		}
+		w.want(next)
+	})
+}

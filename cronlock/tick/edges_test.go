@@ -231,12 +231,21 @@ func TestRefusedSchedules(t *testing.T) {
 			"no schedule":  {[]JobOption{WithCatchUp(1)}, "need a schedule"},
 			"minimum gap":  {[]JobOption{WithCatchUp(1), WithSchedule(every(time.Minute)), WithMinGap(time.Second)}, "minimum gap"},
 			"by the start": {[]JobOption{WithSchedule(cron.Every(4 * time.Second))}, "WithMinGap instead"},
+			"same instant": {[]JobOption{WithSchedule(notBefore(time.Minute))}, "after the instant"},
+			"too often":    {[]JobOption{WithSchedule(every(time.Nanosecond))}, "at least 1ms"},
 		} {
 			if _, err := s.Add(name, nothing, tt.opts...); err == nil || !strings.Contains(err.Error(), tt.say) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	})
+}
+
+// notBefore is a schedule that takes the instant it is asked about for the next tick: who counts its ticks never ends.
+type notBefore time.Duration
+
+func (n notBefore) Next(after time.Time) time.Time {
+	return every(n).Next(after.Add(-1))
 }
 
 // Hundreds of jobs can be paused; when there is no room for more, Pause says so, and Resume still works.

@@ -20,7 +20,8 @@ var (
 	// ErrEarly: the tick runs later, in the background: when it is due by the nodes' clocks, which this replica's is ahead of,
 	// or after those before it, which are caught up first ([WithCatchUp]).
 	ErrEarly = errors.New("tick is not due yet")
-	// ErrNotDue: the schedule has had no tick.
+	// ErrNotDue: the schedule has had no tick, or the host has called for one that is due only after the clock limit
+	// ([WithClockLimit]).
 	ErrNotDue = errors.New("no tick is due")
 	// ErrClock: this replica's clock is too far from the nodes' clocks. Run NTP.
 	ErrClock = errors.New("clock is off")

@@ -158,15 +158,19 @@ var plain = Host{
 		if err != nil {
 			return err
 		}
-		defer func() {
-			failure := recover()
-			c.End()
-			if failure != nil {
-				c.job.service.locker.Logger().Error("tick: a run of a job panicked", "job", c.job.name, "tick", c.tick.id,
-					"panic", failure, "stack", string(debug.Stack()))
-			}
-		}()
-		_ = c.Call() // the function's error is nobody's
+		var run sync.WaitGroup
+		run.Go(func() { // which runtime.Goexit ends, and not those that follow other ticks
+			defer func() {
+				failure := recover()
+				c.End()
+				if failure != nil {
+					c.job.service.locker.Logger().Error("tick: a run of a job panicked", "job", c.job.name, "tick", c.tick.id,
+						"panic", failure, "stack", string(debug.Stack()))
+				}
+			}()
+			_ = c.Call() // the function's error is nobody's
+		})
+		run.Wait()
 		return c.Err()
 	},
 	Has: func() bool { return true },

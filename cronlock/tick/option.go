@@ -108,7 +108,8 @@ func WithCatchUp(n int) JobOption {
 // WithSchedule tells the job its schedule, such as one of github.com/robfig/cron: what it needs for [Job.RunDue] and
 // [WithCatchUp]. All replicas must have the same, and it must name the same instants on all of them, whenever they were
 // started: robfig/cron's cron expressions do, with a CRON_TZ where replicas may be in different time zones, and its Every does
-// not.
+// not. Next returns the first tick after an instant, not at it, and the zero time where there is none; ticks are at least a
+// millisecond apart.
 func WithSchedule(s interface {
 	Next(after time.Time) time.Time
 }) JobOption {
@@ -204,9 +205,15 @@ func (p *policy) checkSchedule(f *faults.List, now time.Time) {
 		return
 	}
 	first := p.next(now)
+	second := p.next(first)
+	f.Check(!first.IsZero() && (!first.After(now) || !second.IsZero() && second.Sub(first) < leastPeriod),
+		"the schedule's next tick must be after the instant that is asked about, and at least %v after the one before", leastPeriod)
 	f.Check(!first.IsZero() && !p.next(now.Add(first.Sub(now)/2)).Equal(first),
 		"the schedule has other ticks when it is asked at another time, so each replica would run its own: use WithMinGap instead of WithSchedule")
 }
+
+// leastPeriod is the least between two ticks: ticks are counted one by one.
+const leastPeriod = time.Millisecond
 
 // least is how long a tick has to stay taken, so that no replica comes later.
 func (p *policy) least(clockLimit time.Duration) time.Duration { return p.grace + 2*clockLimit }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
@@ -67,13 +68,15 @@ func New(locker *core.Locker, name string, opts ...Option) (*Service, error) {
 // fn must not go on: with a cause matching core.ErrLost when a lease was lost, [ErrLeadershipLost], or [ErrReplaced].
 // [FromContext] describes the run, core.FromContext has its lease.
 //
-// The error of Add names every fault of the options; a name that is empty, or that another job of this Service has, is one.
+// The error of Add names every fault of the options; a name that is empty or not valid UTF-8, or that another job
+// of this Service has, is one.
 func (s *Service) Add(name string, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
 	p := s.policy
 	var f faults.List
 	faults.Apply(&f, opts, func(o JobOption) { o.applyJob(&p) })
 	f.Check(fn == nil, "the function is nil")
 	f.Check(name == "", "the job's name is empty: replicas know the job by it")
+	f.Check(!utf8.ValidString(name), "the job's name is not valid UTF-8: a pause of the job could not be recorded under it")
 	p.check(&f, s.clockLimit)
 	p.checkSchedule(&f, s.clock())
 	if err := f.Err(fmt.Sprintf("tick: job %q", name)); err != nil {

@@ -99,6 +99,9 @@ func (j *Job) Status(ctx context.Context, ticks int) (Status, error) {
 // latest returns the latest ticks that are due, the latest first, and notes the next.
 func (j *Job) latest(ctx context.Context, most int, s *Status) (ticks []tick, err error) {
 	t, ok := j.Due()
+	if next := j.policy.next; !ok && next != nil { // its first tick is to come
+		s.Next = next(j.service.Now())
+	}
 	if !ok {
 		state, err := j.service.locker.Inspect(ctx, j.key("gap"))
 		if err != nil || state.Record == nil {

@@ -194,3 +194,23 @@ func TestTriggerRefused(t *testing.T) {
 		}
 	})
 }
+
+// What a record could not name is refused: another job would be paused, and another trigger count as this one.
+func TestNamesOfRecords(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		r := w.alone(every(time.Minute), nil)
+		if _, err := r.service.Add("caf\xe9", r.work); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("Add: %v", err)
+		}
+		if err := r.Trigger(t.Context(), "caf\xe9"); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("Trigger: %v", err)
+		}
+		if err := r.Trigger(t.Context(), "café/\x00\u2028"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		if all := w.ran(); len(all) != 1 || all[0].Trigger != "café/\x00\u2028" {
+			t.Errorf("%+v", all)
+		}
+	})
+}

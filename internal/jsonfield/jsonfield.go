@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -16,7 +17,8 @@ var ErrAbsent = errors.New("is missing")
 var errAbsent = fmt.Errorf("it %w", ErrAbsent)
 
 // Of returns the field of the object to which path leads. It must be a string, a number or a boolean, and not empty; a
-// number is returned as it is written. A name that is there twice on the way, also in another case, is an error: of those
+// number is returned as it is written. A string with something that is not Unicode is an error: JSON's decoders have one
+// character for all of that. A name that is there twice on the way, also in another case, is an error: of those
 // who decode the document some take the one and some the other.
 func Of(document []byte, path []string) (string, error) {
 	raw := json.RawMessage(document)
@@ -31,17 +33,38 @@ func Of(document []byte, path []string) (string, error) {
 		}
 		raw, in = field, strconv.Quote(name)
 	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber() // of any size
 	var value any
-	_ = json.Unmarshal(raw, &value) // what is not JSON is none of these either
+	_ = decoder.Decode(&value) // what is not JSON is none of these either
 	switch v := value.(type) {
 	case string:
+		if strings.Count(v, replacement) > replacements(raw) {
+			return "", fmt.Errorf("it has something that is not Unicode, of which different values would count as the same: %.40q", raw)
+		}
 		if v != "" {
 			return v, nil
 		}
-	case float64, bool:
+	case json.Number, bool:
 		return string(raw), nil
 	}
-	return "", fmt.Errorf("it must be a string, a number or a boolean, and not empty, but is %.40s", raw)
+	return "", fmt.Errorf("it must be a string, a number or a boolean, and not empty, but is %.40s", bytes.ToValidUTF8(raw, []byte(replacement))) // asynq stores no other
+}
+
+// replacement is what package json has for bytes that are not UTF-8, and for halves of surrogate pairs.
+const replacement = "\ufffd"
+
+var escapes = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
+
+// replacements counts those that a string has itself, as it is written.
+func replacements(raw []byte) int {
+	n := bytes.Count(raw, []byte(replacement))
+	for _, escape := range escapes.FindAll(raw, -1) {
+		if strings.EqualFold(string(escape), `\ufffd`) {
+			n++
+		}
+	}
+	return n
 }
 
 // member returns the value of the one member of an object, called in, that has the name.
