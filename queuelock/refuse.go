@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // ErrNotRun matches the error of a delivery whose handler was not called, because a key was held
@@ -71,12 +72,8 @@ func (d *delivery) away(op *core.OpError) time.Duration {
 // closed returns what asynq is told when the Locker is closed. This process is ending, and asynq puts the task back when
 // it shuts down; if it does not before the last moment, it archives a last attempt.
 func (d *delivery) closed(ctx context.Context, err error) error {
-	if d.last {
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Until(d.deadline.tell)):
-			return d.unrun(ctx, err)
-		}
+	if d.last && pause.For(ctx, time.Until(d.deadline.tell)) {
+		return d.unrun(ctx, err)
 	}
 	d.event(ctx, EventUnavailable)
 	return back(shortlyAfter(10*time.Second), false, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // A pausing is one pause of a job.
@@ -154,7 +155,7 @@ func (r *Claim) anyway(err error) bool {
 
 // listen has this replica hear of triggers, and keeps the board.
 func (s *Service) listen() {
-	for first := true; first || pause(s.closing, s.look*3/4+mathrand.N(s.look/2)); first = false {
+	for first := true; first || pause.For(s.closing, s.look*3/4+mathrand.N(s.look/2)); first = false {
 		if len(s.all()) == 0 {
 			continue
 		}

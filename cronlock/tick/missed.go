@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // What nobody started when it fell due, for want of a replica, of a leader or of nodes, is found by the schedule, and
@@ -139,7 +140,7 @@ func (j *Job) oweAt(at time.Time) {
 		return
 	}
 	j.service.gate.Go(func() {
-		if pause(j.gone, early) {
+		if pause.For(j.gone, early) {
 			j.owe()
 		}
 	})
@@ -182,7 +183,7 @@ func (s *Service) catchUp() {
 // Service is closed.
 func (s *Service) awaitOwed(again bool) bool {
 	if s.elector != nil || again {
-		return pause(s.closing, look)
+		return pause.For(s.closing, look)
 	}
 	select {
 	case <-s.owed:

@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
 	"github.com/lockkit/lockkit/internal/gate"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // source names events, and is that of package cronlock: they are the same wherever ticks come from.
@@ -174,20 +175,7 @@ func (s *Service) Now() time.Time {
 
 // pause reports false when ctx has ended before, or the Service is closed.
 func (s *Service) pause(ctx context.Context, d time.Duration) bool {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := core.Join(ctx, s.closing)
 	defer stop()
-	defer context.AfterFunc(s.closing, stop)()
-	return pause(ctx, d)
-}
-
-// pause reports false when ctx has ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return pause.For(ctx, d)
 }
