@@ -79,7 +79,7 @@ func (x *exchange) refuse(kind core.EventKind, err error) bool {
 		x.disown()
 	}
 	if kind == EventGone {
-		x.host.leave()
+		x.host.answer(statusGone, nil)
 		return false
 	}
 	r := refusals[kind]

@@ -23,7 +23,6 @@ type host interface {
 	run(w *response, r *http.Request) // runs them
 	refuse(x *exchange, r Refusal)    // answers in their place
 	answer(status int, body []byte)   // answers in their place, with the headers that are set
-	leave()                           // gives no answer, for the client has gone
 }
 
 // An exchange is one request on its way through Lock or Once.

@@ -39,7 +39,7 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, errLastMoment):
 		return d.unrun(ctx, err)
-	case errors.Is(err, context.DeadlineExceeded): // the task's own deadline, which fails it
+	case errors.Is(err, context.DeadlineExceeded), class == core.ClassCancelled: // the task's own deadline fails it
 		return fmt.Errorf("queuelock: not run: %w", err)
 	case class == core.ClassHeld && d.skips(op.Key):
 		d.event(ctx, EventSkipped)
@@ -52,11 +52,9 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 		return d.unrun(ctx, err)
 	case class == core.ClassUnavailable || class == core.ClassLost:
 		d.event(ctx, EventUnavailable)
-		return back(0, !d.wiring.alarm(), err)
+		return back(0, !d.wiring.alarms.Allow(), err)
 	case class == core.ClassClosed:
 		return d.closed(ctx, err)
-	case class == core.ClassCancelled:
-		return fmt.Errorf("queuelock: not run: %w", err)
 	}
 	return d.unfit(ctx, err)
 }

@@ -57,16 +57,22 @@ func (r *Claim) undo() {
 	r.close()
 }
 
+// enter lets the run in, and into the term in which this process leads, if it must.
 func (r *Claim) enter() error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	ctx, leave, err := r.job.service.enter(r.ctx)
-	if err != nil {
-		return err
+	s := r.job.service
+	if !s.gate.Enter() {
+		return core.ErrClosed
 	}
-	r.term, r.leave = ctx, leave
-	return nil
+	r.term, r.leave = r.ctx, s.gate.Leave
+	if s.elector == nil {
+		return nil
+	}
+	term, depart, err := s.elector.Enter(r.ctx)
+	r.term, r.leave = term, func() { depart(); s.gate.Leave() }
+	return err
 }
 
 // await waits until the tick is due by the nodes' clocks, so that a replica whose clock is ahead does not run it early, and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -109,11 +110,7 @@ func (s *Service) register(j *Job) *Job {
 func (s *Service) all() []*Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	jobs := make([]*Job, 0, len(s.jobs))
-	for _, j := range s.jobs {
-		jobs = append(jobs, j)
-	}
-	return jobs
+	return slices.Collect(maps.Values(s.jobs))
 }
 
 // Close ends the Service: no run starts from now on, with core.ErrClosed as the reason, and runs of others are not
@@ -141,23 +138,6 @@ func (s *Service) busy() (jobs []string) {
 	}
 	slices.Sort(jobs)
 	return slices.Compact(jobs)
-}
-
-// enter lets a run in, and into the term in which this process leads, if it must. The context also ends with the term.
-// Whoever gets no error owes a call of leave.
-func (s *Service) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
-	if !s.gate.Enter() {
-		return nil, nil, core.ErrClosed
-	}
-	if s.elector == nil {
-		return ctx, s.gate.Leave, nil
-	}
-	ctx, depart, err := s.elector.Enter(ctx)
-	if err != nil {
-		s.gate.Leave()
-		return nil, nil, err
-	}
-	return ctx, func() { depart(); s.gate.Leave() }, nil
 }
 
 // ClockOffset returns by how much the nodes' clocks are ahead of this replica's (see WithClock). It is false before any
