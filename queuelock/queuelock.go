@@ -89,8 +89,7 @@ func (r *Runner) process(ctx context.Context, t *asynq.Task, next asynq.Handler)
 
 // run calls the handler, in a context that also ends when a lease is lost.
 func (d *delivery) run(ctx context.Context, held leases, next asynq.Handler) error {
-	others := []context.Context{ctx, held[0].Context()}
-	run, stop := core.Join(held.innermost().Context(), others[:len(held)]...)
+	run, stop := core.Join(held.innermost().Context(), ctx, held[0].Context())
 	defer stop()
 	defer d.watch(ctx)()
 	err := next.ProcessTask(NewContext(run, Execution{d.keys[0], held.innermost().FencingToken()}), d.task)

@@ -270,9 +270,7 @@ func (r *Claim) complete(lease *core.Lease, outcome Outcome) error {
 func (r *Claim) release(leases ...*core.Lease) {
 	var wg sync.WaitGroup
 	for _, lease := range leases {
-		if lease != nil {
-			wg.Go(func() { lease.Release(context.WithoutCancel(r.ctx)) }) // core logs what it cannot confirm, and goes on trying
-		}
+		wg.Go(func() { lease.Release(r.ctx) }) // core logs what it cannot confirm, and goes on trying
 	}
 	wg.Wait()
 }
