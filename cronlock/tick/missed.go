@@ -114,15 +114,9 @@ func (s *Service) cutOff() bool {
 // look is how often a replica looks whether there is something to catch up, which asks nobody.
 const look = 200 * time.Millisecond
 
-// watch starts the goroutine that catches up.
-func (s *Service) watch() {
-	s.watched.Do(func() { s.gate.Go(s.catchUp) })
-}
-
 // owe notes that there may be ticks to catch up.
 func (j *Job) owe() {
 	j.owing.Store(true)
-	j.service.watch()
 	select {
 	case j.service.owed <- struct{}{}:
 	default: // it is noted already

@@ -30,8 +30,7 @@ type Service struct {
 	close   context.CancelFunc
 	gate    gate.Gate     // runs, and goroutines that follow others' runs
 	owed    chan struct{} // has one when a job may have ticks to catch up
-	watched sync.Once
-	listens sync.Once
+	begun   sync.Once     // the goroutines that listen and catch up
 
 	mu      sync.Mutex
 	jobs    map[string]*Job
@@ -58,9 +57,6 @@ func New(locker *core.Locker, name string, opts ...Option) (*Service, error) {
 		self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])}
 	s.today = func() int64 { return s.Now().Unix() / int64(day/time.Second) }
 	s.closing, s.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
-	if c.elector != nil {
-		s.watch()
-	}
 	return s, nil
 }
 
@@ -91,7 +87,10 @@ func (s *Service) Add(name string, fn func(ctx context.Context) error, opts ...J
 	if p.catchUp > 0 {
 		j.owe()
 	}
-	s.listens.Do(func() { s.gate.Go(s.listen) })
+	s.begun.Do(func() {
+		s.gate.Go(s.listen)
+		s.gate.Go(s.catchUp)
+	})
 	return j, nil
 }
 
