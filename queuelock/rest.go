@@ -2,6 +2,7 @@ package queuelock
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -19,11 +20,9 @@ func (ws *workers) rest(key string, d time.Duration) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	remember(ws.resting, key, time.Now().Add(d), func(until time.Time) bool { return time.Until(until) <= 0 })
-	for i := 0; i < len(ws.waiting); {
-		if ws.waiting[i].key == key {
+	for i, w := range slices.Backward(ws.waiting) { // giveWay takes them off
+		if w.key == key {
 			ws.giveWay(i)
-		} else {
-			i++
 		}
 	}
 }

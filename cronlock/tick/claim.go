@@ -39,16 +39,13 @@ func (j *Job) claim(ctx context.Context, t tick, scheduled bool) (*Claim, error)
 
 // refuse says why the run does not start; unless it is to run anyway.
 func (r *Claim) refuse(err error) (*Claim, error) {
-	j := r.job
-	if r.anyway(err) {
-		if bare, ok := j.unprotected(r, err); ok {
-			return bare, nil
-		}
+	if bare := r.unprotected(err); bare != nil {
+		return bare, nil
 	}
 	err = explain(err)
 	r.event(meaningOf(err).event)
 	r.follow(err)
-	return nil, &Error{Job: j.name, Tick: r.tick.At, Err: err}
+	return nil, &Error{Job: r.job.name, Tick: r.tick.At, Err: err}
 }
 
 // undo gives back what was taken.
@@ -83,7 +80,7 @@ func (r *Claim) await() error {
 	if !t.shared || t.late {
 		return nil
 	}
-	if s.elector != nil && s.elector.IsLeader(r.ctx) != nil {
+	if _, leads := s.term(); !leads {
 		return ErrNotLeader
 	}
 	early := t.At.Sub(s.Now())
@@ -275,10 +272,11 @@ func (r *Claim) release(leases ...*core.Lease) {
 	wg.Wait()
 }
 
-// unprotected returns a claim without leases.
-func (j *Job) unprotected(r *Claim, why error) (*Claim, bool) {
-	if !j.service.gate.Enter() {
-		return nil, false
+// unprotected returns a claim without leases, if the run is to start anyway.
+func (r *Claim) unprotected(why error) *Claim {
+	j := r.job
+	if !r.anyway(why) || !j.service.gate.Enter() {
+		return nil
 	}
 	bare := &Claim{job: j, tick: r.tick, scheduled: r.scheduled, ctx: r.ctx, term: r.ctx, leave: j.service.gate.Leave, attempt: 1}
 	bare.prepare()
@@ -289,5 +287,5 @@ func (j *Job) unprotected(r *Claim, why error) (*Claim, bool) {
 	}
 	j.mu.Unlock()
 	bare.event(EventUnprotected)
-	return bare, true
+	return bare
 }

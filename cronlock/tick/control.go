@@ -172,13 +172,9 @@ func (s *Service) listen() {
 
 // heed pursues what was triggered, once in each term in which this replica leads, if it must.
 func (s *Service) heed(b board) {
-	var term uint64
-	if s.elector != nil {
-		t, err := s.elector.Term()
-		if err != nil {
-			return
-		}
-		term = t.FencingToken
+	term, leads := s.term()
+	if !leads {
+		return
 	}
 	for _, j := range s.all() {
 		for _, t := range j.triggered(b, term) {

@@ -144,7 +144,7 @@ func (f *follower) after() time.Duration {
 // the tick would keep it from those who come to it just then. Past the misfire grace, only one that was started can be run.
 func (j *Job) ask(ctx context.Context, t tick) (left time.Duration, err error) {
 	s := j.service
-	if s.elector != nil && s.elector.IsLeader(ctx) != nil {
+	if _, leads := s.term(); !leads {
 		return 0, ErrNotLeader
 	}
 	state, err := s.locker.Inspect(ctx, j.key(t.key()...))

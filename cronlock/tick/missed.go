@@ -62,11 +62,9 @@ func (j *Job) between(after, until time.Time, n int) (ticks []tick) {
 // instants returns the latest n that the schedule names after one instant and until another, in their order.
 func (p *policy) instants(after, until time.Time, n int) (all []time.Time) {
 	for at := p.next(after); !at.IsZero() && !at.After(until); at = p.next(at) {
-		if all = append(all, at); len(all) > 2*n {
-			all = append(all[:0], last(n, all)...)
-		}
+		all = last(n, append(all, at))
 	}
-	return last(n, all)
+	return all
 }
 
 // tickAt is the tick of an instant that the schedule names.
@@ -126,11 +124,7 @@ func (j *Job) owe() {
 // oweAt is owe for a tick that may not be due yet, by the nodes' clocks.
 func (j *Job) oweAt(at time.Time) {
 	early := at.Sub(j.service.Now())
-	switch {
-	case early <= 0:
-		j.owe()
-		return
-	case early > j.service.clockLimit: // it will be refused then, too
+	if early > j.service.clockLimit { // it will be refused then, too
 		return
 	}
 	j.service.gate.Go(func() {
@@ -145,15 +139,11 @@ func (s *Service) catchUp() {
 	again := false
 	for term := uint64(0); s.awaitOwed(again); {
 		again = false
-		var leads uint64
-		if s.elector != nil {
-			t, err := s.elector.Term()
-			if err != nil {
-				continue
-			}
-			leads = t.FencingToken
+		now, leads := s.term()
+		if !leads {
+			continue
 		}
-		jobs := slices.DeleteFunc(s.all(), func(j *Job) bool { return !j.owing.Swap(false) && leads == term })
+		jobs := slices.DeleteFunc(s.all(), func(j *Job) bool { return !j.owing.Swap(false) && now == term })
 		if len(jobs) > 0 && s.cutOff() {
 			for _, j := range jobs {
 				j.owing.Store(true)
@@ -169,7 +159,7 @@ func (s *Service) catchUp() {
 				again = true
 			}
 		}
-		term = leads
+		term = now
 	}
 }
 

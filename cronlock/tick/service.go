@@ -139,6 +139,16 @@ func (s *Service) busy() (jobs []string) {
 	return slices.Compact(jobs)
 }
 
+// term returns the fencing token of the term in which this process leads, 0 where nobody has to, and reports whether it may
+// run ticks. It asks nobody.
+func (s *Service) term() (token uint64, leads bool) {
+	if s.elector == nil {
+		return 0, true
+	}
+	t, err := s.elector.Term()
+	return t.FencingToken, err == nil
+}
+
 // ClockOffset returns by how much the nodes' clocks are ahead of this replica's (see WithClock). It is false before any
 // node has replied: then the offset is only that of the replica's clock from the machine's.
 func (s *Service) ClockOffset() (time.Duration, bool) {
