@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -42,9 +43,7 @@ type (
 		claim   func(context.Context) (*tick.Claim, error)
 		handoff handoff
 
-		mu    sync.Mutex
-		asked bool // by gocron
-		gone  bool // it is not to be asked any more
+		asked atomic.Bool // by gocron, or it is not to be asked any more
 		err   error
 		over  chan struct{} // closed when it has ended, or was refused
 	}
@@ -90,11 +89,7 @@ func (j *Job) refuse(ctx context.Context, at time.Time, err error) error {
 }
 
 func (x *extra) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
-	x.mu.Lock()
-	again := x.asked || x.gone // the scheduler was stopped and started before it was removed
-	x.asked = true
-	x.mu.Unlock()
-	if again {
+	if x.asked.Swap(true) { // the scheduler was stopped and started before it was removed
 		return nil, x.job.refuse(ctx, time.Time{}, core.ErrDone)
 	}
 	claim, err := x.claim(ctx)
@@ -115,12 +110,7 @@ func (x *extra) end(err error) {
 }
 
 // withdraw reports false where gocron has asked already. It is refused from then on.
-func (x *extra) withdraw() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.gone = !x.asked
-	return x.gone
-}
+func (x *extra) withdraw() bool { return !x.asked.Swap(true) }
 
 // own are the options for gocron; those of this package come last, because of several it takes the last.
 func (j *Job) own(l gocron.Locker, users []gocron.JobOption) []gocron.JobOption {

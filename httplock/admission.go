@@ -34,18 +34,6 @@ func newAdmission(maxWaiters, maxBodies int) *admission {
 	return a
 }
 
-// addBody reports whether one more body may be read. Then call removeBody.
-func (a *admission) addBody() bool {
-	select {
-	case a.bodies <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (a *admission) removeBody() { <-a.bodies }
-
 // addWaiter counts one more that waits for key, or returns why it must not.
 func (a *admission) addWaiter(key string, most int) core.EventKind {
 	a.mu.Lock()

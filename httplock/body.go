@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -65,9 +66,19 @@ func (x *exchange) takeBody() bool {
 	return x.body.whole
 }
 
+// errBodies: as many bodies are being read as may be.
+var errBodies = errors.New("httplock: too many bodies")
+
 // readBody reads the body up to the limit and puts it back, for the handler to read. net/http looks out for the client's
 // leaving only once it has been read to its end. One that does not come in time is an error.
 func (x *exchange) readBody(within time.Duration) error {
+	bodies := x.m.admission.bodies
+	select {
+	case bodies <- struct{}{}:
+		defer func() { <-bodies }() // a middleware's own reader may panic
+	default:
+		return errBodies
+	}
 	r, limit := x.r, int64(x.m.bodyLimit)
 	until := time.Now().Add(x.left(min(within, x.m.bodyTimeout)))
 	if deadline := x.readDeadline(); !deadline.IsZero() && deadline.Before(until) {

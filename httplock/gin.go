@@ -70,11 +70,6 @@ func (h ginHost) answer(status int, body []byte) {
 	}
 }
 
-func (h ginHost) leave() {
-	h.Abort()
-	h.Status(statusGone)
-}
-
 func (h ginHost) refuse(x *exchange, r Refusal) {
 	h.Abort()
 	if r.Kind == EventMisconfigured {

@@ -70,8 +70,6 @@ func (h plainHost) answer(status int, body []byte) {
 	}
 }
 
-func (h plainHost) leave() { h.w.WriteHeader(statusGone) }
-
 func (h plainHost) refuse(x *exchange, r Refusal) {
 	if r.Kind == EventMisconfigured {
 		x.m.locker.Logger().Error("httplock: misconfigured", "route", x.route, "err", r.Err) // nothing but a look at the routes helps

@@ -79,7 +79,7 @@ func (x *exchange) refuse(kind core.EventKind, err error) bool {
 		x.disown()
 	}
 	if kind == EventGone {
-		x.host.leave()
+		x.host.answer(statusGone, nil)
 		return false
 	}
 	r := refusals[kind]
@@ -135,17 +135,13 @@ func (x *exchange) read(within time.Duration) bool {
 	if !x.takeBody() {
 		return true
 	}
-	if !x.m.admission.addBody() {
-		return x.refuse(EventOverloaded, nil)
-	}
-	err := func() error {
-		defer x.m.admission.removeBody() // a middleware's own reader may panic
-		return x.readBody(within)
-	}()
+	err := x.readBody(within)
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err) // a limit that somebody else has set
 	switch {
 	case err == nil:
 		return true
+	case errors.Is(err, errBodies):
+		return x.refuse(EventOverloaded, nil)
 	case errors.Is(err, os.ErrDeadlineExceeded): // with which net/http cancels the context as well
 		return x.refuse(EventBodyTimeout, err)
 	case errors.Is(x.r.Context().Err(), context.Canceled):

@@ -23,7 +23,6 @@ type host interface {
 	run(w *response, r *http.Request) // runs them
 	refuse(x *exchange, r Refusal)    // answers in their place
 	answer(status int, body []byte)   // answers in their place, with the headers that are set
-	leave()                           // gives no answer, for the client has gone
 }
 
 // An exchange is one request on its way through Lock or Once.
@@ -288,9 +287,6 @@ func (x *exchange) disown() { x.around.discard() }
 func (x *exchange) release(wait time.Duration) error {
 	x.settled = true
 	lease := x.lease
-	if wait == core.Forever {
-		return lease.Release(lease.Context())
-	}
 	released := make(chan error, 1)
 	x.m.admission.inside.Go(func() { released <- lease.Release(lease.Context()) })
 	select {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"golang.org/x/time/rate"
 )
 
 // Configure wires the Runner into the configuration of a server: call it last, before asynq.NewServer, once for each
@@ -86,13 +87,14 @@ type wiring struct {
 	delay  asynq.RetryDelayFunc
 	slack  time.Duration // that a task comes later than it was told to
 
-	seen    atomic.Bool  // by the middleware: a task of this server
-	missed  atomic.Int64 // tasks fetched before that
-	alarmed atomic.Int64 // when ErrorHandler last heard of locks out of reach, as Unix time in ns
+	seen   atomic.Bool   // by the middleware: a task of this server
+	missed atomic.Int64  // tasks fetched before that
+	alarms *rate.Limiter // how often ErrorHandler hears of locks that are out of reach
 }
 
 func (r *Runner) newWiring(concurrency int, delay asynq.RetryDelayFunc) *wiring {
-	return &wiring{r: r, delay: delay, workers: newWorkers(concurrency), outage: outage{given: map[string]bounce{}}, absent: absent{of: map[string]*line{}}}
+	return &wiring{r: r, delay: delay, workers: newWorkers(concurrency), outage: outage{given: map[string]bounce{}}, absent: absent{of: map[string]*line{}},
+		alarms: rate.NewLimiter(rate.Every(10*time.Second), 1)}
 }
 
 type wiringKey struct{ r *Runner }
@@ -125,12 +127,6 @@ func (r *Runner) sayOnce(fault string) {
 	if _, said := r.said.LoadOrStore(fault, true); !said {
 		r.locker.Logger().Error(fault)
 	}
-}
-
-// alarm reports whether ErrorHandler may hear again of locks that are out of reach.
-func (w *wiring) alarm() bool {
-	last, now := w.alarmed.Load(), time.Now().UnixNano()
-	return now-last >= int64(10*time.Second) && w.alarmed.CompareAndSwap(last, now)
 }
 
 // redelivery is for how long a delivery of a task may be followed by another: the delay before the next retry, and where

@@ -23,10 +23,10 @@ func (e *cooldownError) Error() string {
 
 // cool ends the leases of a handler that returned Cooldown, and returns what asynq is told.
 func (d *delivery) cool(ctx context.Context, held leases, err error, rest time.Duration) error {
-	if len(held) == 1 { // the task rests by itself
+	if held[1] == nil { // the task rests by itself
 		held.release(ctx)
 	} else {
-		if held.innermost().Release(ctx, core.Cooldown(rest)) == nil {
+		if held[1].Release(ctx, core.Cooldown(rest)) == nil {
 			d.wiring.rest(d.keys[1], rest)
 		}
 		held[0].Release(ctx, core.Cooldown(rest)) // for as long, so that no delivery of the task takes its own rest for a conflict

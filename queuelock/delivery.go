@@ -80,14 +80,13 @@ func newDeadline(ctx context.Context, p *pace) deadline {
 	if !ok { // other middleware has taken it off
 		at = time.Now().AddDate(1, 0, 0)
 	}
-	left := time.Until(at)
-	needs := p.needs()
-	tell := at.Add(-min(left/10, time.Second))
-	last := at.Add(-min(needs, left/2))
-	if last.After(tell) {
-		last = tell
+	left, needs := time.Until(at), p.needs()
+	telling := min(left/10, time.Second)
+	return deadline{
+		wait: at.Add(-max(min(needs, left), left/2)),
+		last: at.Add(-max(min(needs, left/2), telling)),
+		tell: at.Add(-telling),
 	}
-	return deadline{wait: at.Add(-max(min(needs, left), left/2)), last: last, tell: tell}
 }
 
 // maxTypes bounds how many types of tasks observers see by name. asynq matches handlers by prefix, so types

@@ -13,6 +13,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 const (
@@ -81,7 +82,7 @@ func (e *entry) run() {
 			return // five years without a tick
 		}
 		if early := at.Sub(now); early > 0 {
-			pause(e.open, min(max(early/2, time.Second), early, nap))
+			pause.For(e.open, min(max(early/2, time.Second), early, nap))
 			continue
 		}
 		last = at
@@ -111,7 +112,7 @@ func (e *entry) tick(at time.Time) {
 	until := e.until(at)
 	ctx, cancel := context.WithTimeout(e.open, max(until.Sub(e.s.now()), time.Second))
 	defer cancel()
-	pause(ctx, rand.N(spread))
+	pause.For(ctx, rand.N(spread))
 	var cause error // the last failure before the time was up: what fails because of that says little
 	for {
 		_, err := e.enqueue(ctx, at, until)
@@ -132,7 +133,7 @@ func (e *entry) tick(at time.Time) {
 			e.missed(at, cause)
 			return
 		}
-		pause(ctx, again+rand.N(spread))
+		pause.For(ctx, again+rand.N(spread))
 	}
 }
 
@@ -171,11 +172,3 @@ func (e *entry) event(ctx context.Context, kind core.EventKind) {
 func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 // pause returns when d has passed, or ctx has ended.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}

@@ -27,9 +27,8 @@ func (o taskOption) apply(c *config)     { o(&c.policy) }
 func (o taskOption) applyTask(p *policy) { o(p) }
 
 type config struct {
-	policy // of types that no pattern is for
+	policy // of types that no pattern is for; with the faults of all
 	types  []typeOptions
-	faults faults.List
 }
 
 type typeOptions struct {
@@ -67,7 +66,6 @@ func newConfig(opts []Option) config {
 			c.faults.Check(true, "ForType(%q): %w", t.pattern, fault)
 		}
 	}
-	c.faults = append(c.faults, c.policy.faults...)
 	return c
 }
 

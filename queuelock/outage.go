@@ -42,10 +42,15 @@ func (o *outage) givenBack(task string) {
 	if now.Sub(b.at) > 2*outagePatience {
 		b.times = 0
 	}
-	if len(o.given) >= maxAbsent {
-		maps.DeleteFunc(o.given, func(_ string, b bounce) bool { return now.Sub(b.at) > outagePatience })
+	remember(o.given, task, bounce{b.times + 1, now}, func(b bounce) bool { return now.Sub(b.at) > outagePatience })
+}
+
+// remember sets an entry of a map that is to have no more than maxAbsent of them: where it has, those that are over go first.
+func remember[V any](in map[string]V, key string, v V, over func(V) bool) {
+	if len(in) >= maxAbsent {
+		maps.DeleteFunc(in, func(_ string, v V) bool { return over(v) })
 	}
-	if len(o.given) < maxAbsent {
-		o.given[task] = bounce{b.times + 1, now}
+	if len(in) < maxAbsent {
+		in[key] = v
 	}
 }

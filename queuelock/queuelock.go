@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // A Runner runs the tasks of asynq servers under leases. It is safe for concurrent use, and one of them may
@@ -88,8 +89,7 @@ func (r *Runner) process(ctx context.Context, t *asynq.Task, next asynq.Handler)
 
 // run calls the handler, in a context that also ends when a lease is lost.
 func (d *delivery) run(ctx context.Context, held leases, next asynq.Handler) error {
-	others := []context.Context{ctx, held[0].Context()}
-	run, stop := core.Join(held.innermost().Context(), others[:len(held)]...)
+	run, stop := core.Join(held.innermost().Context(), ctx, held[0].Context())
 	defer stop()
 	defer d.watch(ctx)()
 	err := next.ProcessTask(NewContext(run, Execution{d.keys[0], held.innermost().FencingToken()}), d.task)
@@ -99,19 +99,18 @@ func (d *delivery) run(ctx context.Context, held leases, next asynq.Handler) err
 // watch says when a handler has not returned a grace after its context ended, which is when core ceases to renew its
 // leases. The function that it returns notes that the handler has.
 func (d *delivery) watch(ctx context.Context) (over func()) {
-	returned, watched := make(chan struct{}), make(chan struct{})
+	running, returned := context.WithCancel(context.WithoutCancel(ctx))
+	watched := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(watched)
-		select {
-		case <-returned:
-		case <-time.After(d.grace):
+		if pause.For(running, d.grace) {
 			d.event(ctx, EventAbandoned)
 			d.log(ctx).Error("queuelock: the handler has not returned although its context has ended: its leases are not renewed any more, and another delivery may run beside it",
 				"after", d.grace, "cause", context.Cause(ctx))
 		}
 	})
 	return func() {
-		close(returned)
+		returned()
 		if !stop() {
 			<-watched
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // ErrNotRun matches the error of a delivery whose handler was not called, because a key was held
@@ -38,7 +39,7 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, errLastMoment):
 		return d.unrun(ctx, err)
-	case errors.Is(err, context.DeadlineExceeded): // the task's own deadline, which fails it
+	case errors.Is(err, context.DeadlineExceeded), class == core.ClassCancelled: // the task's own deadline fails it
 		return fmt.Errorf("queuelock: not run: %w", err)
 	case class == core.ClassHeld && d.skips(op.Key):
 		d.event(ctx, EventSkipped)
@@ -51,11 +52,9 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 		return d.unrun(ctx, err)
 	case class == core.ClassUnavailable || class == core.ClassLost:
 		d.event(ctx, EventUnavailable)
-		return back(0, !d.wiring.alarm(), err)
+		return back(0, !d.wiring.alarms.Allow(), err)
 	case class == core.ClassClosed:
 		return d.closed(ctx, err)
-	case class == core.ClassCancelled:
-		return fmt.Errorf("queuelock: not run: %w", err)
 	}
 	return d.unfit(ctx, err)
 }
@@ -71,12 +70,8 @@ func (d *delivery) away(op *core.OpError) time.Duration {
 // closed returns what asynq is told when the Locker is closed. This process is ending, and asynq puts the task back when
 // it shuts down; if it does not before the last moment, it archives a last attempt.
 func (d *delivery) closed(ctx context.Context, err error) error {
-	if d.last {
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Until(d.deadline.tell)):
-			return d.unrun(ctx, err)
-		}
+	if d.last && pause.For(ctx, time.Until(d.deadline.tell)) {
+		return d.unrun(ctx, err)
 	}
 	d.event(ctx, EventUnavailable)
 	return back(shortlyAfter(10*time.Second), false, err)

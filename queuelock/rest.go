@@ -2,7 +2,7 @@ package queuelock
 
 import (
 	"errors"
-	"maps"
+	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -11,31 +11,18 @@ import (
 // briefRest is for how long a key may rest (Cooldown, core.MinHold) that tasks wait for in place all the same.
 const briefRest = 3 * time.Second
 
-// maxResting bounds how many keys are remembered to rest; tasks wait in place for further ones.
-const maxResting = 10_000
-
-// rest notes that nobody gets key for that long (Cooldown), and ends the waits for it.
+// rest notes that nobody gets key for that long (Cooldown), and ends the waits for it. For keys beyond those that are
+// remembered, tasks wait in place.
 func (ws *workers) rest(key string, d time.Duration) {
 	if d <= briefRest {
 		return
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.resting == nil {
-		ws.resting = map[string]time.Time{}
-	}
-	now := time.Now()
-	if len(ws.resting) >= maxResting {
-		maps.DeleteFunc(ws.resting, func(_ string, until time.Time) bool { return !until.After(now) })
-	}
-	if len(ws.resting) < maxResting {
-		ws.resting[key] = now.Add(d)
-	}
-	for i := 0; i < len(ws.waiting); {
-		if ws.waiting[i].key == key {
+	remember(ws.resting, key, time.Now().Add(d), func(until time.Time) bool { return time.Until(until) <= 0 })
+	for i, w := range slices.Backward(ws.waiting) { // giveWay takes them off
+		if w.key == key {
 			ws.giveWay(i)
-		} else {
-			i++
 		}
 	}
 }

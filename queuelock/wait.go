@@ -1,35 +1,27 @@
 package queuelock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
 
-// leases are those of one delivery, in the order of its keys.
-type leases []*core.Lease
+// leases are those of one delivery, in the order of its keys: the second is nil where it has one key.
+type leases [2]*core.Lease
 
-func (l leases) innermost() *core.Lease { return l[len(l)-1] }
+func (l leases) innermost() *core.Lease { return cmp.Or(l[1], l[0]) }
 
 // lost returns why one of them was lost, or nil.
-func (l leases) lost() error {
-	for _, lease := range l {
-		if err := lease.Lost(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (l leases) lost() error { return cmp.Or(l[0].Lost(), l[1].Lost()) }
 
 // release gives the leases back. What could not be confirmed core logs, goes on trying and lets run out.
 func (l leases) release(ctx context.Context) {
-	for _, lease := range slices.Backward(l) {
-		lease.Release(ctx)
-	}
+	l[1].Release(ctx) // which does nothing where there is none
+	l[0].Release(ctx)
 }
 
 // acquire takes the leases of a delivery: first that of the task, then that of what it works on. Everybody takes
@@ -46,23 +38,20 @@ func (d *delivery) acquire(ctx context.Context) (leases, error) {
 			return held, err
 		}
 		if !time.Now().Before(d.deadline.last) {
-			return nil, fmt.Errorf("%w: %w", errLastMoment, err)
+			return held, fmt.Errorf("%w: %w", errLastMoment, err)
 		}
 	}
 }
 
-// takeAll takes them once.
-func (d *delivery) takeAll(ctx context.Context) (leases, error) {
-	var held leases
-	for _, key := range d.keys {
-		lease, err := d.take(ctx, key)
-		if err == nil {
-			held = append(held, lease)
+// takeAll takes them once, or none.
+func (d *delivery) takeAll(ctx context.Context) (held leases, err error) {
+	for i, key := range d.keys {
+		if held[i], err = d.take(ctx, key); err == nil {
 			err = errors.Join(ctx.Err(), held.lost()) // the first, while it waited for the second
 		}
 		if err != nil {
 			held.release(ctx)
-			return nil, err
+			return leases{}, err
 		}
 	}
 	return held, nil

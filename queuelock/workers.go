@@ -27,7 +27,7 @@ type workers struct {
 func newWorkers(n int) workers {
 	// While all tasks that come have to wait, they are fetched for no more than to be given back, in case that there are
 	// others behind them: not without bound.
-	return workers{total: n, explore: rate.NewLimiter(rate.Limit(10*n), 4*n)}
+	return workers{total: n, explore: rate.NewLimiter(rate.Limit(10*n), 4*n), resting: map[string]time.Time{}}
 }
 
 // A worker is at work on one delivery.

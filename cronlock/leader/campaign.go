@@ -2,12 +2,12 @@ package leader
 
 import (
 	"cmp"
-	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // afterResign is how long a process that resigned leaves the field to others.
@@ -39,7 +39,7 @@ func (e *Elector) campaign() {
 				e.locker.Logger().Warn("leader: no leader can be elected", "group", e.group, "err", err)
 			}
 			warned = true
-			pause(e.closing, retryMin+rand.N(retryMax-retryMin))
+			pause.For(e.closing, retryMin+rand.N(retryMax-retryMin))
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (e *Elector) reign(lease *core.Lease) {
 	e.event(ended)
 	e.lost(t.Term, err)
 	if err == nil {
-		pause(e.closing, afterResign)
+		pause.For(e.closing, afterResign)
 	} else {
 		<-t.gate.Empty()
 		e.vacate(t)
@@ -118,10 +118,4 @@ func (e *Elector) vacate(t *term) {
 
 func (e *Elector) event(kind core.EventKind) {
 	e.locker.Event(e.closing, core.Event{Source: "cronlock", Name: e.group, Kind: kind})
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	<-ctx.Done()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // A Holder is who leads a group, as all can see it.
@@ -72,7 +73,7 @@ func (e *Elector) request(term uint64) string {
 // heed has the leader resign when another process asks for that. What fails is repeated. One node that has the request
 // is enough: nobody but who asks makes one.
 func (e *Elector) heed(t *term) {
-	for ; t.leads(); pause(t.notice, askedEvery) {
+	for ; t.leads(); pause.For(t.notice, askedEvery) {
 		state, _ := e.locker.Inspect(t.notice, e.request(t.FencingToken)) // an error comes again, or passes
 		for _, node := range state.Nodes {
 			if node.Record != nil && t.leads() {

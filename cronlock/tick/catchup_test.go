@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // briefly is the work of a run that takes a moment, so that runs can overlap.
 func briefly(ctx context.Context) error {
-	pause(ctx, 200*time.Millisecond)
+	pause.For(ctx, 200*time.Millisecond)
 	return nil
 }
 

@@ -39,16 +39,13 @@ func (j *Job) claim(ctx context.Context, t tick, scheduled bool) (*Claim, error)
 
 // refuse says why the run does not start; unless it is to run anyway.
 func (r *Claim) refuse(err error) (*Claim, error) {
-	j := r.job
-	if r.anyway(err) {
-		if bare, ok := j.unprotected(r, err); ok {
-			return bare, nil
-		}
+	if bare := r.unprotected(err); bare != nil {
+		return bare, nil
 	}
 	err = explain(err)
 	r.event(meaningOf(err).event)
 	r.follow(err)
-	return nil, &Error{Job: j.name, Tick: r.tick.At, Err: err}
+	return nil, &Error{Job: r.job.name, Tick: r.tick.At, Err: err}
 }
 
 // undo gives back what was taken.
@@ -57,16 +54,22 @@ func (r *Claim) undo() {
 	r.close()
 }
 
+// enter lets the run in, and into the term in which this process leads, if it must.
 func (r *Claim) enter() error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	ctx, leave, err := r.job.service.enter(r.ctx)
-	if err != nil {
-		return err
+	s := r.job.service
+	if !s.gate.Enter() {
+		return core.ErrClosed
 	}
-	r.term, r.leave = ctx, leave
-	return nil
+	r.term, r.leave = r.ctx, s.gate.Leave
+	if s.elector == nil {
+		return nil
+	}
+	term, depart, err := s.elector.Enter(r.ctx)
+	r.term, r.leave = term, func() { depart(); s.gate.Leave() }
+	return err
 }
 
 // await waits until the tick is due by the nodes' clocks, so that a replica whose clock is ahead does not run it early, and
@@ -77,7 +80,7 @@ func (r *Claim) await() error {
 	if !t.shared || t.late {
 		return nil
 	}
-	if s.elector != nil && s.elector.IsLeader(r.ctx) != nil {
+	if _, leads := s.term(); !leads {
 		return ErrNotLeader
 	}
 	early := t.At.Sub(s.Now())
@@ -268,17 +271,16 @@ func (r *Claim) complete(lease *core.Lease, outcome Outcome) error {
 func (r *Claim) release(leases ...*core.Lease) {
 	var wg sync.WaitGroup
 	for _, lease := range leases {
-		if lease != nil {
-			wg.Go(func() { lease.Release(context.WithoutCancel(r.ctx)) }) // core logs what it cannot confirm, and goes on trying
-		}
+		wg.Go(func() { lease.Release(r.ctx) }) // core logs what it cannot confirm, and goes on trying
 	}
 	wg.Wait()
 }
 
-// unprotected returns a claim without leases.
-func (j *Job) unprotected(r *Claim, why error) (*Claim, bool) {
-	if !j.service.gate.Enter() {
-		return nil, false
+// unprotected returns a claim without leases, if the run is to start anyway.
+func (r *Claim) unprotected(why error) *Claim {
+	j := r.job
+	if !r.anyway(why) || !j.service.gate.Enter() {
+		return nil
 	}
 	bare := &Claim{job: j, tick: r.tick, scheduled: r.scheduled, ctx: r.ctx, term: r.ctx, leave: j.service.gate.Leave, attempt: 1}
 	bare.prepare()
@@ -289,5 +291,5 @@ func (j *Job) unprotected(r *Claim, why error) (*Claim, bool) {
 	}
 	j.mu.Unlock()
 	bare.event(EventUnprotected)
-	return bare, true
+	return bare
 }

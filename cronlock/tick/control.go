@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // A pausing is one pause of a job.
@@ -156,7 +157,7 @@ func (r *Claim) anyway(err error) bool {
 
 // listen has this replica hear of triggers, and keeps the board.
 func (s *Service) listen() {
-	for first := true; first || pause(s.closing, s.look*3/4+mathrand.N(s.look/2)); first = false {
+	for first := true; first || pause.For(s.closing, s.look*3/4+mathrand.N(s.look/2)); first = false {
 		if len(s.all()) == 0 {
 			continue
 		}
@@ -173,13 +174,9 @@ func (s *Service) listen() {
 
 // heed pursues what was triggered, once in each term in which this replica leads, if it must.
 func (s *Service) heed(b board) {
-	var term uint64
-	if s.elector != nil {
-		t, err := s.elector.Term()
-		if err != nil {
-			return
-		}
-		term = t.FencingToken
+	term, leads := s.term()
+	if !leads {
+		return
 	}
 	for _, j := range s.all() {
 		for _, t := range j.triggered(b, term) {

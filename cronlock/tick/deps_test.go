@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Who imports the package gets core, the electors, and two small packages of this module; no gocron, and nothing of hosts.
+// Who imports the package gets core, the electors, and three small packages of this module; no gocron, and nothing of hosts.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	const kit = "github.com/lockkit/lockkit/"
@@ -21,7 +21,7 @@ func TestDependencies(t *testing.T) {
 		return strings.Fields(string(out))
 	}
 	const names = "{{if not .Standard}}{{.ImportPath}}{{end}}"
-	allowed := append(imports(names, "./core"), kit+"cronlock/tick", kit+"cronlock/leader", kit+"internal/faults", kit+"internal/gate")
+	allowed := append(imports(names, "./core"), kit+"cronlock/tick", kit+"cronlock/leader", kit+"internal/faults", kit+"internal/gate", kit+"internal/pause")
 	mine := imports(names, "./cronlock/tick")
 	if !slices.Contains(mine, kit+"cronlock/tick") || !slices.Contains(mine, kit+"core") {
 		t.Fatalf("go list shows %q", mine)

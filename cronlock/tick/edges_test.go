@@ -11,6 +11,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
@@ -151,7 +152,7 @@ func TestRemovedIsNotCaughtUp(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		untilMinute(2 * time.Second)
 		r := w.replica("a", plan{period: 10 * time.Second, idle: true, job: []JobOption{WithCatchUp(10)},
-			work: func(ctx context.Context) error { pause(ctx, time.Second); return nil }})
+			work: func(ctx context.Context) error { pause.For(ctx, time.Second); return nil }})
 		time.Sleep(500 * time.Millisecond)
 		r.Job.Remove()
 		before := len(w.ran())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // A tick that did not start here is followed, where the job's policy wants that: this replica waits until nobody has it,
@@ -86,9 +87,9 @@ const askMin, askMax = 250 * time.Millisecond, time.Minute
 
 // follow goes on until the tick is over, or ctx is.
 func (f *follower) follow(ctx context.Context) {
-	pause(ctx, f.tick.At.Sub(f.job.service.Now()))
+	pause.For(ctx, f.tick.At.Sub(f.job.service.Now()))
 	for !f.step(ctx) {
-		pause(ctx, f.after())
+		pause.For(ctx, f.after())
 	}
 }
 
@@ -143,7 +144,7 @@ func (f *follower) after() time.Duration {
 // the tick would keep it from those who come to it just then. Past the misfire grace, only one that was started can be run.
 func (j *Job) ask(ctx context.Context, t tick) (left time.Duration, err error) {
 	s := j.service
-	if s.elector != nil && s.elector.IsLeader(ctx) != nil {
+	if _, leads := s.term(); !leads {
 		return 0, ErrNotLeader
 	}
 	state, err := s.locker.Inspect(ctx, j.key(t.key()...))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/pause"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
@@ -140,7 +141,7 @@ func (w *world) replicas(n int, p plan) (all []*replica) {
 func (r *replica) host(ctx context.Context, clock func() time.Time) {
 	for {
 		now := clock()
-		if !pause(ctx, every(r.plan.period).Next(now).Sub(now)) {
+		if !pause.For(ctx, every(r.plan.period).Next(now).Sub(now)) {
 			return
 		}
 		for r.asleep.Load() {

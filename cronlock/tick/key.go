@@ -1,6 +1,7 @@
 package tick
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -25,12 +26,7 @@ func (j *Job) key(parts ...string) string {
 	return core.Key(append([]string{"cron", j.service.name, j.name}, parts...)...)
 }
 
-func (j *Job) runKey() string {
-	if j.policy.keyed {
-		return j.policy.key
-	}
-	return j.key("run")
-}
+func (j *Job) runKey() string { return cmp.Or(j.policy.key, j.key("run")) }
 
 func (t *tick) key() []string { return []string{"tick", t.id} }
 

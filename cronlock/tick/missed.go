@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // What nobody started when it fell due, for want of a replica, of a leader or of nodes, is found by the schedule, and
@@ -61,11 +62,9 @@ func (j *Job) between(after, until time.Time, n int) (ticks []tick) {
 // instants returns the latest n that the schedule names after one instant and until another, in their order.
 func (p *policy) instants(after, until time.Time, n int) (all []time.Time) {
 	for at := p.next(after); !at.IsZero() && !at.After(until); at = p.next(at) {
-		if all = append(all, at); len(all) > 2*n {
-			all = append(all[:0], last(n, all)...)
-		}
+		all = last(n, append(all, at))
 	}
-	return last(n, all)
+	return all
 }
 
 // tickAt is the tick of an instant that the schedule names.
@@ -113,15 +112,9 @@ func (s *Service) cutOff() bool {
 // look is how often a replica looks whether there is something to catch up, which asks nobody.
 const look = 200 * time.Millisecond
 
-// watch starts the goroutine that catches up.
-func (s *Service) watch() {
-	s.watched.Do(func() { s.gate.Go(s.catchUp) })
-}
-
 // owe notes that there may be ticks to catch up.
 func (j *Job) owe() {
 	j.owing.Store(true)
-	j.service.watch()
 	select {
 	case j.service.owed <- struct{}{}:
 	default: // it is noted already
@@ -131,15 +124,11 @@ func (j *Job) owe() {
 // oweAt is owe for a tick that may not be due yet, by the nodes' clocks.
 func (j *Job) oweAt(at time.Time) {
 	early := at.Sub(j.service.Now())
-	switch {
-	case early <= 0:
-		j.owe()
-		return
-	case early > j.service.clockLimit: // it will be refused then, too
+	if early > j.service.clockLimit { // it will be refused then, too
 		return
 	}
 	j.service.gate.Go(func() {
-		if pause(j.gone, early) {
+		if pause.For(j.gone, early) {
 			j.owe()
 		}
 	})
@@ -150,15 +139,11 @@ func (s *Service) catchUp() {
 	again := false
 	for term := uint64(0); s.awaitOwed(again); {
 		again = false
-		var leads uint64
-		if s.elector != nil {
-			t, err := s.elector.Term()
-			if err != nil {
-				continue
-			}
-			leads = t.FencingToken
+		now, leads := s.term()
+		if !leads {
+			continue
 		}
-		jobs := slices.DeleteFunc(s.all(), func(j *Job) bool { return !j.owing.Swap(false) && leads == term })
+		jobs := slices.DeleteFunc(s.all(), func(j *Job) bool { return !j.owing.Swap(false) && now == term })
 		if len(jobs) > 0 && s.cutOff() {
 			for _, j := range jobs {
 				j.owing.Store(true)
@@ -174,7 +159,7 @@ func (s *Service) catchUp() {
 				again = true
 			}
 		}
-		term = leads
+		term = now
 	}
 }
 
@@ -182,7 +167,7 @@ func (s *Service) catchUp() {
 // Service is closed.
 func (s *Service) awaitOwed(again bool) bool {
 	if s.elector != nil || again {
-		return pause(s.closing, look)
+		return pause.For(s.closing, look)
 	}
 	select {
 	case <-s.owed:

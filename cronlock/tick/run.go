@@ -1,10 +1,10 @@
 package tick
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -56,7 +56,10 @@ func (j *Job) runs() (all []*Claim) {
 func (r *Claim) prepare() {
 	info := Run{Service: r.job.service.name, Job: r.job.name, Tick: r.tick.At, Trigger: r.tick.trigger, Attempt: r.attempt}
 	parent, ends := r.term, []context.Context{r.term}
-	for _, lease := range r.leases() {
+	for _, lease := range []*core.Lease{r.tickLease, r.jobLease} {
+		if lease == nil {
+			continue
+		}
 		parent = lease.Context() // has the values of the term's context, and not its end
 		ends = append(ends, lease.Context())
 		info.FencingToken = lease.FencingToken()
@@ -71,11 +74,6 @@ func (r *Claim) prepare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running[r] = struct{}{}
-}
-
-// leases are those of the tick and of the job, as far as the run has them.
-func (r *Claim) leases() []*core.Lease {
-	return slices.DeleteFunc([]*core.Lease{r.tickLease, r.jobLease}, func(l *core.Lease) bool { return l == nil })
 }
 
 // replaceIn has the run replaced, at once where its time is over.
@@ -169,14 +167,7 @@ func (r *Claim) begin() error {
 }
 
 // lost is why the run is not the only one any more, if so.
-func (r *Claim) lost() error {
-	for _, lease := range r.leases() {
-		if err := lease.Lost(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (r *Claim) lost() error { return cmp.Or(r.tickLease.Lost(), r.jobLease.Lost()) }
 
 // deposed reports whether the leadership was lost, and not given up.
 func (r *Claim) deposed() bool {
@@ -239,16 +230,12 @@ func (r *Claim) end() (err error) {
 	r.cancel(core.ErrReleased)
 	var wg sync.WaitGroup
 	wg.Go(func() { r.release(r.jobLease, r.attemptLease) })
-	switch {
-	case r.tickLease == nil:
-	case e.outcome == "":
+	if e.outcome == "" || r.tickLease == nil {
 		r.release(r.tickLease)
-	default:
-		if err = r.complete(r.tickLease, e.outcome); err != nil {
-			r.event(EventUnrecorded)
-			r.job.service.locker.Logger().Error("tick: a run's end could not be recorded: where the policy allows, another replica runs the tick again",
-				"job", r.job.name, "tick", r.tick.id, "attempt", r.attempt, "err", err)
-		}
+	} else if err = r.complete(r.tickLease, e.outcome); err != nil {
+		r.event(EventUnrecorded)
+		r.job.service.locker.Logger().Error("tick: a run's end could not be recorded: where the policy allows, another replica runs the tick again",
+			"job", r.job.name, "tick", r.tick.id, "attempt", r.attempt, "err", err)
 	}
 	wg.Wait()
 	r.unjoin()

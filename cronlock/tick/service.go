@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
 	"github.com/lockkit/lockkit/internal/gate"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // source names events, and is that of package cronlock: they are the same wherever ticks come from.
@@ -29,8 +31,7 @@ type Service struct {
 	close   context.CancelFunc
 	gate    gate.Gate     // runs, and goroutines that follow others' runs
 	owed    chan struct{} // has one when a job may have ticks to catch up
-	watched sync.Once
-	listens sync.Once
+	begun   sync.Once     // the goroutines that listen and catch up
 
 	mu      sync.Mutex
 	jobs    map[string]*Job
@@ -57,9 +58,6 @@ func New(locker *core.Locker, name string, opts ...Option) (*Service, error) {
 		self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])}
 	s.today = func() int64 { return s.Now().Unix() / int64(day/time.Second) }
 	s.closing, s.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
-	if c.elector != nil {
-		s.watch()
-	}
 	return s, nil
 }
 
@@ -92,7 +90,10 @@ func (s *Service) Add(name string, fn func(ctx context.Context) error, opts ...J
 	if p.catchUp > 0 {
 		j.owe()
 	}
-	s.listens.Do(func() { s.gate.Go(s.listen) })
+	s.begun.Do(func() {
+		s.gate.Go(s.listen)
+		s.gate.Go(s.catchUp)
+	})
 	return j, nil
 }
 
@@ -111,11 +112,7 @@ func (s *Service) register(j *Job) *Job {
 func (s *Service) all() []*Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	jobs := make([]*Job, 0, len(s.jobs))
-	for _, j := range s.jobs {
-		jobs = append(jobs, j)
-	}
-	return jobs
+	return slices.Collect(maps.Values(s.jobs))
 }
 
 // Close ends the Service: no run starts from now on, with core.ErrClosed as the reason, and runs of others are not
@@ -145,21 +142,14 @@ func (s *Service) busy() (jobs []string) {
 	return slices.Compact(jobs)
 }
 
-// enter lets a run in, and into the term in which this process leads, if it must. The context also ends with the term.
-// Whoever gets no error owes a call of leave.
-func (s *Service) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
-	if !s.gate.Enter() {
-		return nil, nil, core.ErrClosed
-	}
+// term returns the fencing token of the term in which this process leads, 0 where nobody has to, and reports whether it may
+// run ticks. It asks nobody.
+func (s *Service) term() (token uint64, leads bool) {
 	if s.elector == nil {
-		return ctx, s.gate.Leave, nil
+		return 0, true
 	}
-	ctx, depart, err := s.elector.Enter(ctx)
-	if err != nil {
-		s.gate.Leave()
-		return nil, nil, err
-	}
-	return ctx, func() { depart(); s.gate.Leave() }, nil
+	t, err := s.elector.Term()
+	return t.FencingToken, err == nil
 }
 
 // ClockOffset returns by how much the nodes' clocks are ahead of this replica's (see WithClock). It is false before any
@@ -177,20 +167,7 @@ func (s *Service) Now() time.Time {
 
 // pause reports false when ctx has ended before, or the Service is closed.
 func (s *Service) pause(ctx context.Context, d time.Duration) bool {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := core.Join(ctx, s.closing)
 	defer stop()
-	defer context.AfterFunc(s.closing, stop)()
-	return pause(ctx, d)
-}
-
-// pause reports false when ctx has ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return pause.For(ctx, d)
 }
