@@ -287,6 +287,9 @@ func (x *exchange) disown() { x.around.discard() }
 func (x *exchange) release(wait time.Duration) error {
 	x.settled = true
 	lease := x.lease
+	if wait == core.Forever {
+		return lease.Release(lease.Context())
+	}
 	released := make(chan error, 1)
 	x.m.admission.inside.Go(func() { released <- lease.Release(lease.Context()) })
 	select {

@@ -61,13 +61,18 @@ func (d *delivery) complete(ctx context.Context, held leases) error {
 	if ctx.Err() == nil {
 		patience = min(patience, time.Until(d.deadline.tell))
 	}
+	record := func() error {
+		return held[0].Complete(context.WithoutCancel(ctx), []byte(time.Now().UTC().Format(time.RFC3339)), core.RetryFor(patience))
+	}
 	var err error
-	var recorded sync.WaitGroup
-	recorded.Go(func() {
-		err = held[0].Complete(context.WithoutCancel(ctx), []byte(time.Now().UTC().Format(time.RFC3339)), core.RetryFor(patience))
-	})
-	held[1].Release(ctx) // not in the goroutine: others wait for it, and a request waits for the batch before it
-	recorded.Wait()
+	if held[1] == nil {
+		err = record()
+	} else {
+		var recorded sync.WaitGroup
+		recorded.Go(func() { err = record() })
+		held[1].Release(ctx) // not in the goroutine: others wait for it, and a request waits for the batch before it
+		recorded.Wait()
+	}
 	switch {
 	case err == nil:
 		return nil
