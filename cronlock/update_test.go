@@ -43,41 +43,42 @@ func TestUpdateFails(t *testing.T) {
 
 // What a new schedule names before it was the job's is not taken for missed.
 func TestUpdateIsFromNowOn(t *testing.T) {
-	for name, opt := range map[string]JobOption{"elected": nil, "catching up": WithCatchUp(10)} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, w *world) {
-				locks, opts := w.locks(), []Option{WithMisfireGrace(time.Hour)}
-				if opt == nil {
-					e, err := leader.New(locks, "group")
-					if err != nil {
-						t.Fatal(err)
-					}
-					w.ends = append(w.ends, func() { _ = e.Close(t.Context()) })
-					opts = append(opts, WithElector(e))
-				} else {
-					opts = append(opts, opt)
-				}
-				r := w.replicaOn("0", locks, opts...)
-				j := r.job(gocron.CronJob("@hourly", false), nil)
-				r.sched.Start()
-				time.Sleep(90*time.Minute + 10*time.Second)
-				before := len(w.ran())
-				if err := j.Update(gocron.CronJob("*/5 * * * *", false)); err != nil {
-					t.Fatal(err)
-				}
-				if s, err := j.Status(t.Context(), 1); err != nil || !s.Next.Equal(time.Now().Add(4*time.Minute+50*time.Second)) {
-					t.Errorf("the next tick is told as %v, %v", s.Next, err)
-				}
-				time.Sleep(12 * time.Minute)
-				var after []string
-				for _, run := range w.ran()[before:] {
-					after = append(after, run.Tick.UTC().Format("15:04"))
-				}
-				if len(after) != 2 || after[0] != "01:35" || after[1] != "01:40" {
-					t.Errorf("ran %v", after)
-				}
-			})
+	t.Run("elected", func(t *testing.T) {
+		bubble(t, 1, func(t *testing.T, w *world) {
+			locks := w.locks()
+			e, err := leader.New(locks, "group")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.ends = append(w.ends, func() { _ = e.Close(t.Context()) })
+			updateIsFromNowOn(t, w, w.replicaOn("0", locks, WithMisfireGrace(time.Hour), WithElector(e)))
 		})
+	})
+	t.Run("catching up", func(t *testing.T) {
+		bubble(t, 1, func(t *testing.T, w *world) {
+			updateIsFromNowOn(t, w, w.replica("0", WithMisfireGrace(time.Hour), WithCatchUp(10)))
+		})
+	})
+}
+
+func updateIsFromNowOn(t *testing.T, w *world, r *replica) {
+	j := r.job(gocron.CronJob("@hourly", false), nil)
+	r.sched.Start()
+	time.Sleep(90*time.Minute + 10*time.Second)
+	before := len(w.ran())
+	if err := j.Update(gocron.CronJob("*/5 * * * *", false)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := j.Status(t.Context(), 1); err != nil || !s.Next.Equal(time.Now().Add(4*time.Minute+50*time.Second)) {
+		t.Errorf("the next tick is told as %v, %v", s.Next, err)
+	}
+	time.Sleep(12 * time.Minute)
+	var after []string
+	for _, run := range w.ran()[before:] {
+		after = append(after, run.Tick.UTC().Format("15:04"))
+	}
+	if len(after) != 2 || after[0] != "01:35" || after[1] != "01:40" {
+		t.Errorf("ran %v", after)
 	}
 }
 

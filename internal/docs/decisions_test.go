@@ -68,23 +68,28 @@ func eventKinds(t *testing.T, dir string) (words []string) {
 			t.Fatal(err)
 		}
 		ast.Inspect(parsed, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok {
-				return true
-			}
-			if kind, ok := spec.Type.(*ast.SelectorExpr); ok && kind.Sel.Name == "EventKind" {
-				for _, value := range spec.Values {
-					if word, ok := value.(*ast.BasicLit); ok {
-						unquoted, err := strconv.Unquote(word.Value)
-						if err != nil {
-							t.Fatal(err)
-						}
-						words = append(words, unquoted)
-					}
-				}
+			if spec, ok := n.(*ast.ValueSpec); ok {
+				words = append(words, kindsOf(t, spec)...)
 			}
 			return true
 		})
+	}
+	return words
+}
+
+func kindsOf(t *testing.T, spec *ast.ValueSpec) (words []string) {
+	t.Helper()
+	if kind, ok := spec.Type.(*ast.SelectorExpr); !ok || kind.Sel.Name != "EventKind" {
+		return nil
+	}
+	for _, value := range spec.Values {
+		if word, ok := value.(*ast.BasicLit); ok {
+			unquoted, err := strconv.Unquote(word.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			words = append(words, unquoted)
+		}
 	}
 	return words
 }
