@@ -25,11 +25,15 @@ func everyCommand(t *testing.T, url, addr string) {
 	settings := []string{"--max-ttl", "1m", "--guard", "--replica-lag", "11s"}
 	well := func(args ...string) string {
 		t.Helper()
-		got := ctl(t, env, append(args, settings...)...)
-		if got.code != exitWell || got.err != "" {
-			t.Fatalf("lockctl %v: %+v", args, got)
+		for tries := 1; ; tries++ {
+			got := ctl(t, env, append(args, settings...)...)
+			if got.code == exitWell && got.err == "" {
+				return got.out
+			}
+			if slow := strings.Contains(got.out+got.err, "within the node timeout"); !slow || tries == 10 { // of a busy machine
+				t.Fatalf("lockctl %v: %+v", args, got)
+			}
 		}
-		return got.out
 	}
 	wantParts(t, well("provision"), "1 node: every one votes.")
 	wantParts(t, well("ready"), "Ready")
