@@ -39,6 +39,9 @@ NESTED := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mo
 # and a lazier garbage collector save a third of the CPU. What `vet` looks at is not looked at again.
 RACE := -vet=off -race -gcflags='github.com/yuin/gopher-lua/...=-race=false'
 
+# How many packages are tested at a time: one more than there are processors, since they also wait.
+AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+
 # Required: a test that needs Redis or promtool fails without it, instead of skipping.
 WITH_TOOLS := LOCKKIT_REDIS=required LOCKKIT_PROMTOOL=required
 
@@ -201,17 +204,19 @@ vuln: ## known vulnerabilities in what the code calls, by govulncheck; skipped w
 .PHONY: unit
 unit: tools ## all tests with the race detector, on real Redis
 	@echo "==> unit: all tests with the race detector, in random order, on real Redis"
-	# The packages that take longest come first, lest one be left over, and one more than there are processors: they also wait.
-	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) ./core ./queuelock ./cronlock ./...
+	# The packages that take longest come first, lest one be left over.
+	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m -p $(AT_ONCE) ./core ./queuelock ./cronlock ./...
 	# On Debian the playground's page must be tested, unless LOCKKIT_CHROMIUM=no; elsewhere it is if there is a browser.
 	if [ -z "$${LOCKKIT_CHROMIUM:-}" ] && $(has-chromium); then
 		$(need-chromium)
 		export LOCKKIT_CHROMIUM=required
 	fi
-	for module in $(NESTED); do
-		echo "==> unit: the tests of $$module"
-		(cd "$$module" && $(WITH_TOOLS) go test -vet=off -shuffle=on -parallel 6 -timeout 10m -v ./... | $(quiet)) # -v: what is skipped is said
-	done
+	nested() {
+		echo "==> unit: the tests of $$1"
+		cd "$$1" && $(WITH_TOOLS) go test -vet=off -shuffle=on -parallel 6 -timeout 10m -v ./... | $(quiet) # -v: what is skipped is said
+	}
+	export -f nested
+	printf '%s\n' $(NESTED) | xargs -n 1 -P 2 bash -eu -o pipefail -c 'nested "$$0"' # they mostly wait
 
 # Debian has Chromium as a package; Ubuntu has one of that name that is none.
 has-chromium := grep -qs '^ID=debian' /etc/os-release
@@ -252,7 +257,7 @@ sweeps: tools ## the tests of a great many cases, which `unit` leaves out, witho
 	@echo "==> sweeps: the tests of a great many cases, without the race detector"
 	files=$$(grep -rl --include='*_test.go' 'race\.Campaign(t)' .)
 	names=$$(awk '/^func Test/ { split($$2, name, "("); test = name[1] } /race\.Campaign\(t\)/ { print test }' $$files)
-	ran=$$(GOGC=400 go test -vet=off $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
+	ran=$$(GOGC=400 go test -vet=off -p $(AT_ONCE) $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
 	for name in $$names; do
 		grep -F -- "--- PASS: $$name " <<< "$$ran" || { echo "$$name did not run" >&2; exit 1; }
 	done

@@ -201,6 +201,7 @@ func sweep(t *testing.T, w *world, k, attempts int, hit func(*testutil.Node) tes
 
 // A caller of Lock that gives up, at whatever request, leaves no lease behind.
 func TestLockCancelled(t *testing.T) {
+	race.Campaign(t)
 	t.Parallel()
 	for node := range 3 {
 		reached := true

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -136,6 +137,7 @@ func once(is func(redis.Cmder) bool) func(redis.Cmder) testutil.Action {
 }
 
 func TestDoubling(t *testing.T) {
+	race.Campaign(t)
 	for _, d := range doublings {
 		t.Run(d.name+"/bare", func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
