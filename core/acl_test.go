@@ -166,20 +166,15 @@ func everyScript(t *testing.T, l *Locker) error {
 	if err := l.Provision(ctx); err != nil {
 		return err
 	}
-	kept, err := l.With(MinHold(10 * time.Second))
-	if err != nil {
-		return err
-	}
-	for i, locks := range []*Locker{l, kept} {
-		key := fmt.Sprint("key ", i)
-		lease, err := locks.TryAcquire(ctx, key)
+	for _, rest := range []time.Duration{0, 10 * time.Second} {
+		lease, err := l.TryAcquire(ctx, fmt.Sprint("key ", rest))
 		if err != nil {
 			return err
 		}
 		if err := lease.renewOnce(); err != nil {
 			return err
 		}
-		if err := lease.Release(ctx); err != nil {
+		if err := lease.Release(ctx, Cooldown(rest)); err != nil {
 			return err
 		}
 		if again := lease.renewOnce(); !errors.Is(again, ErrLost) { // finds the tombstone

@@ -25,14 +25,13 @@ type attempt struct {
 	ended      bool       // nothing of it may be sent any more but its end
 	token      uint64
 	nodes      []nodeState
-	only       [1]nodeState  // room for one
-	reached    nodeSet       // once it is a lease: nodes that were sent anything; they may have it
-	sent       time.Duration // when the lease was first asked for
-	notBefore  atomic.Int64  // nobody gets the key sooner, because of Cooldown; 0 = there is none. Read without the lock
-	proposed   *nodeRecord   // by the first Complete
-	completing bool          // some node was sent a completion under the attempt's token
-	queued     bool          // some node has the call in its queue
-	quits      bool          // the call has ended
+	only       [1]nodeState // room for one
+	reached    nodeSet      // once it is a lease: nodes that were sent anything; they may have it
+	notBefore  atomic.Int64 // nobody gets the key sooner, because of Cooldown; 0 = there is none. Read without the lock
+	proposed   *nodeRecord  // by the first Complete
+	completing bool         // some node was sent a completion under the attempt's token
+	queued     bool         // some node has the call in its queue
+	quits      bool         // the call has ended
 }
 
 // init names a new attempt. What the nodes remember is noted before the first request is sent.

@@ -75,8 +75,8 @@ func TestBatchBringsBackWhatIsShown(t *testing.T) {
 func (w *world) wantGrant(p *process, lease *Lease, reply string) {
 	w.t.Helper()
 	v := acquireScript.parseInBatch(reply)
-	if got := time.Duration(v.expiry-time.Now().UnixMilli()) * time.Millisecond; v.verdict != VerdictGranted || got != lease.p.server {
-		w.t.Errorf("%s: %+v, a lease of %v, want one of %v", lease.key, v, got, lease.p.server)
+	if got := time.Duration(v.expiry-time.Now().UnixMilli()) * time.Millisecond; v.verdict != VerdictGranted || got != lease.p.ttl {
+		w.t.Errorf("%s: %+v, a lease of %v, want one of %v", lease.key, v, got, lease.p.ttl)
 	}
 	if r := w.resource(p, 0, lease.key); r.Owner != lease.id || r.Carried != lease.carries {
 		w.t.Errorf("%s: stored %+v", lease.key, r)
@@ -103,7 +103,7 @@ func TestLivesOfABatch(t *testing.T) {
 			return time.Duration(must(w.nodes[0].Exec("PTTL", p.e.keys.resource(key))).(int)) * time.Millisecond
 		}
 		for _, lease := range leases {
-			if got, want := life(lease.key), lease.p.server+slack; got != want {
+			if got, want := life(lease.key), lease.p.ttl+slack; got != want {
 				t.Errorf("%v is kept for %v, want %v", lease.key, got, want)
 			}
 		}

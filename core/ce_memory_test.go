@@ -34,7 +34,7 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 				stale := w.acquire(a.reaches(0, 1), "k")
 				old := w.nodes[1].Snapshot()
 				a.refused()
-				time.Sleep(a.p.server + time.Second)
+				time.Sleep(a.p.ttl + time.Second)
 				lease := w.acquire(b.reaches(1, 2), "k")
 				b.links[1].set(fate{refuse: true}, renewScript) // B does not bring its lease back
 				forget(w.nodes[1], old)
@@ -130,7 +130,7 @@ func TestCE23_ConfirmationsOfTwoCalls(t *testing.T) {
 		stale := w.acquire(a, "k")
 		wantErr(t, a.completeOn(stale, "stale", 0), ErrUnavailable)
 		a.refused()
-		time.Sleep(a.p.server + time.Second)
+		time.Sleep(a.p.ttl + time.Second)
 		w.nodes[0].RestartEmpty()
 		b.TryAcquire(t.Context(), "other")
 		time.Sleep(11 * time.Second)

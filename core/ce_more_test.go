@@ -74,19 +74,19 @@ func TestCE34_ContendedLeaseReturns(t *testing.T) {
 				}()
 				time.Sleep(time.Second)
 				a.links[0].set(fate{refuse: true})
-				time.Sleep(a.p.server + 5*time.Second) // B is granted node 0 again and again
+				time.Sleep(a.p.ttl + 5*time.Second) // B is granted node 0 again and again
 				if !c.shortly {
 					b.links[0].set(fate{refuse: true}, releaseScript)
 					time.Sleep(2 * time.Second)
 				}
 				a.links[0].mend()
 				b.links[0].mend()
-				time.Sleep(a.p.server + a.p.renewEvery + 5*time.Second)
+				time.Sleep(a.p.ttl + a.p.renewEvery + 5*time.Second)
 				if owner := w.owner(a, 0, "k"); owner != lease.id {
 					t.Fatalf("node 0 belongs to %q, the holder is %v", owner, lease.id)
 				}
 				a.links[1].set(fate{refuse: true}) // the next outage
-				time.Sleep(2 * a.p.server)
+				time.Sleep(2 * a.p.ttl)
 				wantValid(t, lease)
 				cancel()
 				<-waits
@@ -154,7 +154,7 @@ func TestCE37_RepeatedAfterItWasSettled(t *testing.T) {
 		a, b := w.process(), w.process()
 		lease := w.acquire(a, "k")
 		wantErr(t, a.completeOn(lease, "result", 0), ErrUnavailable)
-		time.Sleep(a.p.server + time.Second)
+		time.Sleep(a.p.ttl + time.Second)
 		want := Record{lease.FencingToken(), []byte("result")}
 		_, err := b.reaches(0, 1).Acquire(t.Context(), "k")
 		wantDone(t, err, want)

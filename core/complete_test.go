@@ -67,7 +67,7 @@ func (w *world) cutShort(p *process, key, result string) Record {
 	lease := w.acquire(p, key)
 	p.records(0)
 	wantErr(w.t, lease.Complete(w.t.Context(), []byte(result)), ErrUnavailable)
-	time.Sleep(p.p.server + time.Second)
+	time.Sleep(p.p.ttl + time.Second)
 	return Record{lease.FencingToken(), []byte(result)}
 }
 
@@ -232,7 +232,7 @@ func (w *world) loses(p *process, key string) *Lease {
 	w.t.Helper()
 	lease := w.acquire(p, key)
 	p.refused()
-	time.Sleep(p.p.server + time.Second)
+	time.Sleep(p.p.ttl + time.Second)
 	wantErr(w.t, context.Cause(lease.Context()), ErrLost)
 	return lease
 }

@@ -281,7 +281,7 @@ var conformanceRelease = []conformanceCase{
 	{name: "release: without a clock window tombstones last for four leases", opts: conformNoWindow, play: `
 		a release -> gone
 		=x a=40s`},
-	{name: "release: min hold keeps the key taken, and nobody can extend it", play: `
+	{name: "release: a cooldown keeps the key taken, and nobody can extend it", play: `
 		! set e=T+9s i=a f=U+7
 		a release stay=60s -> granted
 		= e=now+60s i=- f=U+7 ttl=3h+60s
@@ -290,7 +290,7 @@ var conformanceRelease = []conformanceCase{
 		a release -> granted
 		a complete ballot=U+7 origin=U+7 -> gone
 		b renew token=U+8 confirmed=0 -> gone`},
-	{name: "release: min hold ends", frozen: true, play: `
+	{name: "release: a cooldown ends", frozen: true, play: `
 		! set e=T+9s i=a f=U+7
 		a release stay=4s -> granted
 		= e=T+4s i=- f=U+7
@@ -300,15 +300,15 @@ var conformanceRelease = []conformanceCase{
 		! sleep 1ms
 		b acquire -> granted token=wall expiry=now+10s
 		= e=now+10s i=b f=b`},
-	{name: "release: min hold may outlast the lease", play: `
+	{name: "release: a cooldown may outlast the lease", play: `
 		! set e=T+1s i=a f=7
 		a release stay=12h -> granted
 		= e=now+12h i=- f=7 ttl=15h`},
-	{name: "release: min hold by a clock that is past the lease", play: `
+	{name: "release: a cooldown by a clock that is past the lease", play: `
 		! set e=T-1h i=a f=7
 		a release stay=60s -> granted
 		= e=T-1h+60s i=- f=7`},
-	{name: "release: min hold of another's lease", play: `
+	{name: "release: a cooldown of another's lease", play: `
 		! set e=T+60s i=b f=7
 		a release stay=2h -> gone
 		= e=T+60s i=b f=7`},

@@ -68,9 +68,6 @@ var conformanceAcquire = []conformanceCase{
 		a acquire -> granted token=wall expiry=now+10s
 		= e=now+10s i=a f=a ttl=24h+10s
 		=x`},
-	{name: "acquire: the lock delay is part of the lease on the node", opts: []Option{LockDelay(7 * time.Second)}, play: `
-		a acquire -> granted token=wall expiry=now+17s
-		= e=now+17s i=a f=a ttl=24h+17s`},
 	{name: "acquire: held", play: `
 		! set e=T+60s i=b f=7 ttl=1h
 		a acquire -> held rest=T+60s+1-now
@@ -213,7 +210,7 @@ var conformanceAcquire = []conformanceCase{
 		! set e=T+60s
 		a renew token=a confirmed=now+10s carry=mine -> granted expiry=T+60s
 		c acquire -> held rest=T+60s+1-now carried=00-trace-01`},
-	{name: "carried: not with a min hold", play: `
+	{name: "carried: not with a cooldown", play: `
 		! set e=T+9s i=a f=7 c=a:text
 		a release stay=60s -> granted
 		! set e=T+60s

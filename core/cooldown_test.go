@@ -23,24 +23,20 @@ func (w *world) releaseFor(lease *Lease, d time.Duration) {
 // handed on, and in others.
 func TestCooldown(t *testing.T) {
 	for name, c := range map[string]struct {
-		opts           []CallOption
 		held, cooldown time.Duration
 		free           time.Duration // after the release
 	}{
-		"short":               {nil, time.Second, 4 * time.Second, 4 * time.Second},
-		"longer than the TTL": {nil, time.Second, 40 * time.Second, 40 * time.Second},
-		"after a min hold":    {[]CallOption{MinHold(time.Second)}, 2 * time.Second, 3 * time.Second, 3 * time.Second},
-		"beyond a min hold":   {[]CallOption{MinHold(3 * time.Second)}, time.Second, 4 * time.Second, 4 * time.Second},
-		"within a min hold":   {[]CallOption{MinHold(6 * time.Second)}, time.Second, 2 * time.Second, 5 * time.Second},
-		"parts of a ms":       {nil, 900 * time.Microsecond, 1500 * time.Microsecond, 1500 * time.Microsecond},
-		"less than a ms":      {nil, time.Millisecond, time.Microsecond, time.Microsecond},
-		"none":                {nil, time.Second, 0, 0},
+		"short":               {time.Second, 4 * time.Second, 4 * time.Second},
+		"longer than the TTL": {time.Second, 40 * time.Second, 40 * time.Second},
+		"parts of a ms":       {900 * time.Microsecond, 1500 * time.Microsecond, 1500 * time.Microsecond},
+		"less than a ms":      {time.Millisecond, time.Microsecond, time.Microsecond},
+		"none":                {time.Second, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 				p, other := w.process(), w.process()
 				for _, where := range []*process{p, other} {
-					lease, err := p.Acquire(t.Context(), "k", c.opts...)
+					lease, err := p.Acquire(t.Context(), "k")
 					if err != nil {
 						t.Fatal(err)
 					}

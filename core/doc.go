@@ -107,15 +107,13 @@
 //	                                        drift and clock window come off
 //	WithClockWindow    500ms                by how much clocks may differ. 2.2 windows come off each lease, so a TTL below
 //	                                        2.5s needs a smaller one
-//	WithMaxTTL         TTL and lock delay   the longest in use on these nodes, so how long a quarantine lasts. To use a longer
+//	WithMaxTTL         the TTL              the longest in use on these nodes, so how long a quarantine lasts. To use a longer
 //	                                        TTL, raise it in every process first: see docs/operations.md
 //	MaxWait            until ctx ends       how long to wait for a key
 //	MaxHold            no limit             stops renewing for a holder that is stuck
 //	Reentrant          off                  Do under the caller's own lease on the key runs under that lease
 //	RenewWhile         none                 renews only while the holder's own check says that it is well
 //	FixedLease         off                  no watchdog: the holder extends the lease itself (Lease.Extend), or it ends
-//	MinHold            0                    keeps the key after an early release: once per interval
-//	LockDelay          0                    more time for holders that do not look at their context
 //	Retention          24h                  how long completion records are kept
 //	WithRestartGuard   from 3 nodes on      see above
 //	WithLogger         slog.Default()       lost leases, nodes in trouble

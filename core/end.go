@@ -64,16 +64,9 @@ func (a *attempt) waitsOn(r *round) {
 	}
 }
 
-// stay is for how long the key of a lease that was held is to stay taken: what is left of its min hold, or of its
-// cooldown.
+// stay is what is left of the cooldown of a lease that was released with one.
 func (a *attempt) stay() time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.reached == 0 {
-		return 0
-	}
-	now := a.e.clock.now()
-	return max(a.p.minHold-(now-a.sent), time.Duration(a.notBefore.Load())-now, 0)
+	return max(time.Duration(a.notBefore.Load())-a.e.clock.now(), 0)
 }
 
 // Boxed once.
@@ -128,7 +121,7 @@ func (a *attempt) free() {
 	a.mu.Lock()
 	to := a.reached
 	a.mu.Unlock()
-	r := a.releasing(a.stay())
+	r := a.releasing(0)
 	r.send(context.Background(), to) //nolint:forbidigo // an end is sent whatever became of its caller
 	r.leave()
 }

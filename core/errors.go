@@ -83,7 +83,7 @@ type OpError struct {
 	Ended      error         // the context's error and cause, where its deadline ended the wait and Err is a sentinel
 	Reason     LossReason    // with ErrLost
 	RetryAfter time.Duration // see above; 0 = unknown
-	Kept       bool          // with ErrHeld: nobody holds the key, which its last holder left taken until then (Cooldown, MinHold)
+	Kept       bool          // with ErrHeld: nobody holds the key, which its last holder left taken until then (Cooldown)
 	Record     *Record       // with ErrDone
 	Nodes      []NodeReply   // what each node said in the last round
 	cause      error         // of the reason

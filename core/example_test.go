@@ -209,21 +209,18 @@ func ExampleLocker_With() {
 	}
 	defer locker.Close(ctx) // closes those derived from it, too
 
-	hourly, err := locker.With(core.Name("hourly"), core.MinHold(time.Hour))
+	impatient, err := locker.With(core.Name("reports"), core.MaxWait(20*time.Millisecond))
 	if err != nil {
 		log.Fatal(err)
 	}
-	job := func(context.Context) error {
-		fmt.Println("running")
-		return nil
+	lease, err := locker.Acquire(ctx, "report")
+	if err != nil {
+		log.Fatal(err)
 	}
-	fmt.Println("first:", hourly.TryDo(ctx, "cleanup", job))
-	err = hourly.TryDo(ctx, "cleanup", job)
-	fmt.Println("within the hour:", errors.Is(err, core.ErrHeld))
-	// Output:
-	// running
-	// first: <nil>
-	// within the hour: true
+	defer lease.Release(ctx)
+	_, err = impatient.Acquire(ctx, "report")
+	fmt.Println("held by another:", errors.Is(err, core.ErrHeld))
+	// Output: held by another: true
 }
 
 // Code that does not know whether its caller holds the key says that it may. After a failure the key rests, so that

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Extend has the nodes keep a lease without watchdog, see FixedLease, as if it had been granted now with a TTL of d,
-// lock delay included: it can be trusted for what is left of d after the drift and the clock window, counted from when
+// Extend has the nodes keep a lease without watchdog, see FixedLease, as if it had been granted now with a TTL of d:
+// it can be trusted for what is left of d after the drift and the clock window, counted from when
 // the request is sent. ValidUntil tells. It never shortens a lease.
 //
-// d is bounded as TTL is: with the lock delay by this process's max TTL, and from below by the clock window; and by what
+// d is bounded as TTL is: by this process's max TTL, and from below by the clock window; and by what
 // MaxHold, and Linger once the caller's context has ended, leave. A d beyond that is an error that matches
 // ErrInvalid and changes nothing, as is a lease that the watchdog renews. ctx only lends its values: Extend takes
 // at most the node timeout, whatever becomes of ctx, and ends when the lease does. It may be called again at any time,

@@ -33,7 +33,7 @@ func (p *process) trustOf(t *testing.T, d time.Duration) time.Duration {
 func TestExtend(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &recording{}
-		p, other := w.extending(LockDelay(2*time.Second), WithObserver(o.observer())), w.process(patient, WithMaxTTL(time.Minute))
+		p, other := w.extending(WithObserver(o.observer())), w.process(patient, WithMaxTTL(time.Minute))
 		lease := w.acquire(p, "k")
 		time.Sleep(5 * time.Second)
 		left := lease.left()
@@ -47,7 +47,7 @@ func TestExtend(t *testing.T) {
 		if got, want := lease.ValidUntil(), sent.Add(p.trustOf(t, 30*time.Second)); !got.Equal(want) {
 			t.Errorf("trusted %v longer than from the request", got.Sub(want))
 		}
-		if got := lease.freedAfter(); got != 32*time.Second-time.Since(sent) {
+		if got := lease.freedAfter(); got != 30*time.Second-time.Since(sent) {
 			t.Errorf("free after %v", got)
 		}
 		ops, outs := o.of(t, OpRenew)
@@ -59,7 +59,7 @@ func TestExtend(t *testing.T) {
 		testutil.Receive(t, lease.Context().Done())
 		wantReason(t, lease.Lost(), LossExpired)
 		w.freeAfter(other, "k")
-		wantBetween(t, "free after", time.Since(sent), 32*time.Second, 32*time.Second+soon)
+		wantBetween(t, "free after", time.Since(sent), 30*time.Second, 30*time.Second+soon)
 	})
 }
 
@@ -101,7 +101,7 @@ func TestExtendHeals(t *testing.T) {
 
 func TestBadExtension(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.extending(LockDelay(5*time.Second), MaxHold(40*time.Second))
+		p := w.extending(MaxHold(40 * time.Second))
 		renewals := p.counting(renewScript)
 		lease := w.acquire(p, "k")
 		refused := func(lease *Lease, d time.Duration, why string) {
@@ -120,7 +120,7 @@ func TestBadExtension(t *testing.T) {
 		}
 		refused(lease, 0, "TTL is 0s")
 		refused(lease, -time.Second, "TTL is -1s")
-		refused(lease, 56*time.Second, "TTL 56s plus lock delay 5s is more than the max TTL 1m0s")
+		refused(lease, 61*time.Second, "TTL 1m1s is more than the max TTL 1m0s")
 		refused(lease, time.Second, "clock window 500ms is more than a quarter of the TTL 1s")
 		refused(lease, 2*time.Second, "which a node timeout of 1s uses up")
 		refused(lease, 41*time.Second, "41s is more than the 40s that the lease may still be held (max_hold)")

@@ -12,7 +12,7 @@ import (
 // A KeyState is what the nodes say of a key.
 type KeyState struct {
 	// Holder is who holds the key; nil where no quorum of nodes has a lease of one and the same holder that has not run
-	// out. Then the key may be free, kept taken after its release (MinHold, Cooldown), or part of the nodes may have it
+	// out. Then the key may be free, kept taken after its release (Cooldown), or part of the nodes may have it
 	// for one and part for another who asks for it: Nodes shows which.
 	Holder *Holder
 	// Record is the completion record; nil where no quorum of nodes has it, by one ballot and within its retention.
@@ -28,8 +28,7 @@ type Holder struct {
 	// Since is about when the key was granted, as the token tells, which is taken from the holder's wall clock; zero
 	// where there is no token. Tokens always grow, so after a clock was set back it is later than that.
 	Since time.Time
-	// Left is for how long a quorum of nodes keeps the key for the holder if nothing is heard of it any more, LockDelay
-	// included, as of the answers.
+	// Left is for how long a quorum of nodes keeps the key for the holder if nothing is heard of it any more, as of the answers.
 	Left    time.Duration
 	By      string // who it is, see WithHolder; empty where it is not known
 	Name    string // what for, see Name

@@ -59,7 +59,7 @@ func (lease *Lease) turn() string { return lease.resource.(string) }
 // trust back.
 func (lease *Lease) trust(p *policy, sent time.Duration) {
 	lease.until.Store(max(lease.until.Load(), int64(sent+p.validity-p.margin)))
-	lease.kept.Store(max(lease.kept.Load(), int64(sent+p.server)))
+	lease.kept.Store(max(lease.kept.Load(), int64(sent+p.ttl)))
 }
 
 // distrust ends the trust in the lease now, if not before.
@@ -106,7 +106,7 @@ func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) boo
 		}
 	}
 	lease.state, lease.onEnd = leaseHeld, ended
-	lease.sent, lease.since = sent, e.clock.now()
+	lease.since = e.clock.now()
 	lease.renewAt = sent + lease.renewalPeriod()
 	if lease.p.maxHold > 0 {
 		lease.renewNoLonger(lease.p.maxHold, LossMaxHold)

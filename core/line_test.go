@@ -287,10 +287,9 @@ func TestMaxWait(t *testing.T) {
 // this one. It counts from when the error is returned.
 func TestRetryAfterIsTheHoldersRest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		opts := []Option{FixedLease(true), LockDelay(2 * time.Second)}
-		p, other := w.process(opts...), w.process(opts...)
+		p, other := w.process(FixedLease(true)), w.process(FixedLease(true))
 		w.acquire(p, "k")
-		free := time.Now().Add(12 * time.Second) // TTL and lock delay
+		free := time.Now().Add(10 * time.Second)
 		time.Sleep(time.Second)
 		for _, where := range []*process{other, p} {
 			l, err := where.With(MaxWait(3 * time.Second))

@@ -127,8 +127,8 @@ func (c *cli) held(lease *Lease, other *Locker) {
 func (c *cli) ended(holder *Locker) {
 	c.Helper()
 	ctx := c.Context()
-	lease := must(holder.Acquire(ctx, "invoice:43", MinHold(time.Hour)))
-	if err := lease.Release(ctx); err != nil {
+	lease := must(holder.Acquire(ctx, "invoice:43"))
+	if err := lease.Release(ctx, Cooldown(time.Hour)); err != nil {
 		c.Error(err)
 	}
 	kept := c.read("invoice:43")

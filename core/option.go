@@ -45,11 +45,11 @@ func defaults() config {
 // locks share the prefix. Default "lockkit:".
 func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.prefix = prefix }) }
 
-// WithMaxTTL sets the longest TTL plus lock delay that any process uses on these nodes: a node that lost its
+// WithMaxTTL sets the longest TTL that any process uses on these nodes: a node that lost its
 // memory does not vote for this long. It is to be the same everywhere. Where it is not, nodes and processes tell
 // one another the longest and go by that; only if no node that answers knows it may a process be granted a key
-// too soon. To use a longer TTL, raise WithMaxTTL in every process first. At most 24h. Default: TTL plus lock
-// delay of the Locker made by New.
+// too soon. To use a longer TTL, raise WithMaxTTL in every process first. At most 24h. Default: the TTL
+// of the Locker made by New.
 func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }
 
 // WithClockWindow sets by how much the wall clocks of a node and this process may differ, request delay
@@ -108,11 +108,6 @@ func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logge
 // its holder dies. Default 10s.
 func TTL(d time.Duration) CallOption { return callOption(func(c *config) { c.ttl = d }) }
 
-// LockDelay keeps a key taken for this much longer than the TTL when its holder vanishes; the holder
-// never trusts it, and a clean release frees the key at once. It covers pauses of a holder that does not
-// look at its context. Default 0.
-func LockDelay(d time.Duration) CallOption { return callOption(func(c *config) { c.lockDelay = d }) }
-
 // FixedLease turns the watchdog off: a lease ends after its validity, unless its holder extends it, see [Lease.Extend].
 func FixedLease(on bool) CallOption { return callOption(func(c *config) { c.fixed = on }) }
 
@@ -136,7 +131,7 @@ func MaxHold(d time.Duration) CallOption { return callOption(func(c *config) { c
 
 // RenewWhile has the watchdog renew only while the holder is well, as check says: its own health check, or whether
 // its work has come any further. So a holder that is stuck gives way, though its process lives: somebody else can be
-// granted the key at most two TTLs, and the lock delay, after the last call of check that returned nil began; 1.4 TTLs
+// granted the key at most two TTLs after the last call of check that returned nil began; 1.4 TTLs
 // where nodes answer at once.
 //
 // check is called when the lease is granted and after each renewal, on a goroutine of its own, and has until the next
@@ -150,11 +145,6 @@ func MaxHold(d time.Duration) CallOption { return callOption(func(c *config) { c
 func RenewWhile(check func(context.Context) error) CallOption {
 	return callOption(func(c *config) { c.renewWhile = check })
 }
-
-// MinHold keeps a key taken for this long after it was requested, even if it is released earlier, at
-// most 24h. A holder that vanishes frees it after the TTL all the same, and nodes that lose their memory
-// forget the rest of it. Default 0.
-func MinHold(d time.Duration) CallOption { return callOption(func(c *config) { c.minHold = d }) }
 
 // Retention sets for how long a completed key is not granted again. Nodes keep the record for two hours
 // more, so that a clock that jumps ahead by less, and back, drops none. At most ten years. Default 24h.

@@ -28,9 +28,9 @@ func TestOptionFaults(t *testing.T) {
 		{"zero durations", []Option{TTL(0), WithMaxTTL(0), withRenewEvery(0), withNodeTimeout(0), Retention(0), withRetryDelay(0, 0)},
 			[]string{"TTL is 0s", "max TTL is 0s", "renewal period is 0s", "node timeout is 0s", "retention is 0s", "least retry delay is 0s"}},
 		{"negative durations", []Option{TTL(-1), WithMaxTTL(-2), withRenewEvery(-3), withNodeTimeout(-4), Retention(-5), withRetryDelay(-6, 0),
-			WithClockWindow(-7), MaxWait(-8), MaxHold(-9), MinHold(-10), LockDelay(-11), WithReplicaLag(-12), Linger(-13)},
+			WithClockWindow(-7), MaxWait(-8), MaxHold(-9), WithReplicaLag(-12), Linger(-13)},
 			[]string{"TTL is -1ns", "max TTL is -2ns", "renewal period is -3ns", "node timeout is -4ns", "retention is -5ns", "least retry delay is -6ns",
-				"clock window is -7ns", "max wait is -8ns", "max hold is -9ns", "min hold is -10ns", "lock delay is -11ns", "replica lag is -12ns", "linger is -13ns"}},
+				"clock window is -7ns", "max wait is -8ns", "max hold is -9ns", "replica lag is -12ns", "linger is -13ns"}},
 		{"below Redis' resolution", []Option{TTL(999 * time.Microsecond)}, []string{"TTL is 999µs"}},
 		{"drift negative", []Option{withDrift(-0.01)}, []string{"drift is -0.01"}},
 		{"drift all", []Option{withDrift(1)}, []string{"drift is 1"}},
@@ -38,16 +38,13 @@ func TestOptionFaults(t *testing.T) {
 		{"retry order", []Option{withRetryDelay(2*time.Second, time.Second)}, []string{"retry delays are 2s to 1s"}},
 		{"max TTL too long", []Option{WithMaxTTL(25 * time.Hour)}, []string{"max TTL is 25h"}},
 		{"max TTL at its limit", []Option{WithMaxTTL(24 * time.Hour)}, nil},
-		{"min hold too long", []Option{MinHold(25 * time.Hour)}, []string{"min hold is 25h"}},
-		{"min hold at its limit", []Option{MinHold(24 * time.Hour)}, nil},
 		{"prefix empty", []Option{WithKeyPrefix("")}, []string{`key prefix ""`}},
 		{"prefix too long", []Option{WithKeyPrefix(strings.Repeat("p", 65))}, []string{"must have 1 to 64 bytes"}},
 		{"prefix with an opening brace", []Option{WithKeyPrefix("a{b")}, []string{`key prefix "a{b"`}},
 		{"prefix with a closing brace", []Option{WithKeyPrefix("a}b")}, []string{`key prefix "a}b"`}},
 		{"lag without guard", []Option{WithRestartGuard(false), WithReplicaLag(time.Second)}, []string{"replica lag is set, but the restart guard is off"}},
-		{"TTL over the max TTL", []Option{WithMaxTTL(9 * time.Second)}, []string{"TTL 10s plus lock delay 0s is more than the max TTL 9s"}},
-		{"lock delay over the max TTL", []Option{WithMaxTTL(11 * time.Second), LockDelay(2 * time.Second)}, []string{"TTL 10s plus lock delay 2s is more than the max TTL 11s"}},
-		{"TTL at the max TTL", []Option{WithMaxTTL(12 * time.Second), LockDelay(2 * time.Second)}, nil},
+		{"TTL over the max TTL", []Option{WithMaxTTL(9 * time.Second)}, []string{"TTL 10s is more than the max TTL 9s"}},
+		{"TTL at the max TTL", []Option{WithMaxTTL(10 * time.Second)}, nil},
 		{"window too wide", []Option{WithClockWindow(2501 * time.Millisecond)}, []string{"clock window 2.501s is more than a quarter of the TTL 10s"}},
 		{"window as wide as can be", []Option{WithClockWindow(2500 * time.Millisecond), withRenewEvery(time.Second), withNodeTimeout(time.Second)}, nil},
 		{"renewal longer than the TTL", []Option{withRenewEvery(11 * time.Second)}, []string{"too little for a renewal every 11s"}},
@@ -58,8 +55,8 @@ func TestOptionFaults(t *testing.T) {
 		{"nothing left of a short TTL", []Option{TTL(100 * time.Millisecond)}, []string{"of TTL 100ms only"}},
 		{"relations together", []Option{WithMaxTTL(9 * time.Second), WithClockWindow(3 * time.Second), withRenewEvery(11 * time.Second)},
 			[]string{"max TTL 9s", "clock window 3s", "renewal every 11s"}},
-		{"relations beside what has nothing to do with them", []Option{TTL(time.Second), LockDelay(-1), MaxWait(-1), WithKeyPrefix("")},
-			[]string{"clock window 500ms is more than a quarter of the TTL 1s", "of TTL 1s only", "lock delay is -1ns", "max wait is -1ns", "key prefix"}},
+		{"relations beside what has nothing to do with them", []Option{TTL(time.Second), MaxWait(-1), WithKeyPrefix("")},
+			[]string{"clock window 500ms is more than a quarter of the TTL 1s", "of TTL 1s only", "max wait is -1ns", "key prefix"}},
 	} {
 		_, err := defaults().with(c.opts).policy(n)
 		if (err == nil) != (c.faults == nil) {
@@ -114,31 +111,30 @@ func TestDefaults(t *testing.T) {
 		n                                          int
 		opts                                       []Option
 		ttl, maxTTL, renew, timeout, window, valid time.Duration
-		server, tombstone                          time.Duration
+		tombstone                                  time.Duration
 		guarded                                    bool
 	}{
-		{"one node", 1, nil, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 10e9, 3e9, false},
-		{"two nodes", 2, nil, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 10e9, 3e9, false},
-		{"three nodes", 3, nil, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 10e9, 3e9, true},
-		{"three nodes, unguarded", 3, []Option{WithRestartGuard(false)}, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 10e9, 3e9, false},
-		{"one node, guarded", 1, []Option{WithRestartGuard(true)}, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 10e9, 3e9, true},
-		{"short TTL", 5, []Option{TTL(time.Second), WithClockWindow(100 * time.Millisecond)}, 1e9, 1e9, 1_000_000_000 / 3, 1e8, 1e8, 678e6, 1e9, 4e8, true},
-		{"lock delay", 3, []Option{LockDelay(5 * time.Second)}, 10e9, 15e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 15e9, 3e9, true},
-		{"no window", 3, []Option{WithClockWindow(0)}, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 0, 8998e6, 10e9, 40e9, true},
+		{"one node", 1, nil, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 3e9, false},
+		{"two nodes", 2, nil, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 3e9, false},
+		{"three nodes", 3, nil, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 3e9, true},
+		{"three nodes, unguarded", 3, []Option{WithRestartGuard(false)}, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 3e9, false},
+		{"one node, guarded", 1, []Option{WithRestartGuard(true)}, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 5e8, 7898e6, 3e9, true},
+		{"short TTL", 5, []Option{TTL(time.Second), WithClockWindow(100 * time.Millisecond)}, 1e9, 1e9, 1_000_000_000 / 3, 1e8, 1e8, 678e6, 4e8, true},
+		{"no window", 3, []Option{WithClockWindow(0)}, 10e9, 10e9, 10_000_000_000 / 3, 1e9, 0, 8998e6, 40e9, true},
 		{"as told", 3, []Option{WithMaxTTL(time.Minute), withRenewEvery(time.Second), withNodeTimeout(2 * time.Second), WithClockWindow(1e9)},
-			10e9, 60e9, 1e9, 2e9, 1e9, 6798e6, 10e9, 6e9, true},
+			10e9, 60e9, 1e9, 2e9, 1e9, 6798e6, 6e9, true},
 	} {
 		p, err := defaults().with(c.opts).policy(c.n)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		got := [...]time.Duration{p.ttl, p.maxTTL, p.renewEvery, p.nodeTimeout, p.window, p.validity, p.server, p.tombstone}
-		want := [...]time.Duration{c.ttl, c.maxTTL, c.renew, c.timeout, c.window, c.valid, c.server, c.tombstone}
+		got := [...]time.Duration{p.ttl, p.maxTTL, p.renewEvery, p.nodeTimeout, p.window, p.validity, p.tombstone}
+		want := [...]time.Duration{c.ttl, c.maxTTL, c.renew, c.timeout, c.window, c.valid, c.tombstone}
 		if got != want || p.guarded != c.guarded {
 			t.Errorf("%s: %v guarded %v\nwant %v guarded %v", c.name, got, p.guarded, want, c.guarded)
 		}
-		for i, want := range []time.Duration{c.window, c.server, c.maxTTL, 0, idleFence + clockJump, slack} {
+		for i, want := range []time.Duration{c.window, c.ttl, c.maxTTL, 0, idleFence + clockJump, slack} {
 			if p.static[i] != want.Milliseconds() {
 				t.Errorf("%s: static argument %d is %v, want %v", c.name, i, p.static[i], want)
 			}
@@ -146,7 +142,7 @@ func TestDefaults(t *testing.T) {
 	}
 	p, _ := defaults().policy(1)
 	if p.drift != 0.10 || p.retention != 24*time.Hour || p.prefix != "lockkit:" || p.logger != slog.Default() ||
-		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.minHold+p.maxHold+p.maxWait != 0 || p.fixed {
+		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 || p.fixed {
 		t.Errorf("defaults are %+v", p.config)
 	}
 }

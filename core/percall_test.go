@@ -57,8 +57,8 @@ func TestQuickPolicyLeavesNothingOut(t *testing.T) {
 	changes := map[string]func(*config){
 		"ttl": func(c *config) { c.ttl++ }, "maxTTL": func(c *config) { c.maxTTL++ }, "renewEvery": func(c *config) { c.renewEvery++ },
 		"nodeTimeout": func(c *config) { c.nodeTimeout++ }, "drift": func(c *config) { c.drift /= 2 }, "window": func(c *config) { c.window++ },
-		"maxWait": func(c *config) { c.maxWait = -1 }, "maxHold": func(c *config) { c.maxHold = -1 }, "minHold": func(c *config) { c.minHold = -1 },
-		"lockDelay": func(c *config) { c.lockDelay++ }, "fixed": func(c *config) { c.fixed = true }, "linger": func(c *config) { c.linger = -1 },
+		"maxWait": func(c *config) { c.maxWait = -1 }, "maxHold": func(c *config) { c.maxHold = -1 },
+		"fixed": func(c *config) { c.fixed = true }, "linger": func(c *config) { c.linger = -1 },
 		"reentrant": func(c *config) { c.reentrant = true },
 		"retryMin":  func(c *config) { c.retryMin = 0 }, "retryMax": func(c *config) { c.retryMax = 0 }, "retention": func(c *config) { c.retention = 0 },
 		"by": func(c *config) { c.by = "other" }, "unfit": func(c *config) { c.unfit = true },

@@ -25,7 +25,7 @@ type config struct {
 	ttl, maxTTL, renewEvery, nodeTimeout time.Duration
 	drift                                float64
 	window                               time.Duration
-	maxWait, maxHold, minHold, lockDelay time.Duration
+	maxWait, maxHold                     time.Duration
 	linger                               time.Duration
 	fixed, reentrant                     bool
 	renewWhile                           func(context.Context) error
@@ -49,7 +49,6 @@ type policy struct {
 	guarded   bool
 	validity  time.Duration // from sending a request until its lease is not trusted any more
 	margin    time.Duration // the context ends this much earlier
-	server    time.Duration // what nodes are told: TTL plus lock delay
 	tombstone time.Duration
 	signed    string // see signing
 
@@ -65,13 +64,12 @@ func (c config) policy(n int) (policy, error) {
 	if c.guard != nil {
 		p.guarded = *c.guard
 	}
-	p.server = c.ttl + c.lockDelay
 	set := func(d *time.Duration, otherwise time.Duration) {
 		if *d == derived {
 			*d = otherwise
 		}
 	}
-	set(&p.maxTTL, p.server)
+	set(&p.maxTTL, p.ttl)
 	set(&p.renewEvery, c.ttl/3)
 	set(&p.nodeTimeout, defaultNodeTimeout(c.ttl))
 	p.validity = validity(c.ttl, c.drift, p.window)
@@ -80,7 +78,7 @@ func (c config) policy(n int) (policy, error) {
 	p.tombstoneMs = p.tombstone.Milliseconds()
 	p.signed = signing(p.by, p.name)
 	p.turnMs = (p.ttl/20 + p.nodeTimeout).Milliseconds()
-	p.static = [6]any{p.window.Milliseconds(), p.server.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
+	p.static = [6]any{p.window.Milliseconds(), p.ttl.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
 		idleLife(p.maxTTL).Milliseconds(), slack.Milliseconds()}
 	return p, p.check()
 }
@@ -96,11 +94,11 @@ func (p *policy) lasting(ttl time.Duration) (policy, error) {
 // more: it is as fit as that one.
 func (p *policy) quick(of *config) bool {
 	c := &p.config
-	return c.ttl == of.ttl && c.lockDelay == of.lockDelay && c.maxTTL == of.maxTTL && c.renewEvery == of.renewEvery &&
+	return c.ttl == of.ttl && c.maxTTL == of.maxTTL && c.renewEvery == of.renewEvery &&
 		c.nodeTimeout == of.nodeTimeout && c.drift == of.drift && c.window == of.window && c.fixed == of.fixed && !(c.fixed && c.renewWhile != nil) &&
 		c.prefix == of.prefix && c.guard == of.guard && c.lag == of.lag &&
 		c.nilOptions == 0 && c.logger != nil && len(c.shows) <= maxShown && c.maxWait >= 0 && c.maxHold >= 0 && c.linger >= 0 &&
-		0 <= c.minHold && c.minHold <= slack && time.Millisecond <= c.retention && c.retention <= maxRetention &&
+		time.Millisecond <= c.retention && c.retention <= maxRetention &&
 		time.Millisecond <= c.retryMin && c.retryMin <= c.retryMax
 }
 
@@ -131,16 +129,13 @@ func (p *policy) check() error {
 	atLeast("least retry delay", p.retryMin)
 	notNegative("max wait", p.maxWait)
 	notNegative("max hold", p.maxHold)
-	notNegative("min hold", p.minHold)
-	notNegative("lock delay", p.lockDelay)
 	notNegative("replica lag", p.lag)
 	notNegative("linger", p.linger)
 	bad(p.window > 0 && p.window < time.Millisecond, "clock window is %v, must be 0 (off) or at least 1ms", p.window)
 	bad(p.retryMax < p.retryMin, "retry delays are %v to %v: the first must not be greater", p.retryMin, p.retryMax)
-	bad(p.server > slack, "TTL plus lock delay is %v, must be at most %v", p.server, slack)
+	bad(p.ttl > slack, "TTL is %v, must be at most %v", p.ttl, slack)
 	bad(p.options.maxTTL > slack, "max TTL is %v, must be at most %v", p.maxTTL, slack)
 	bad(p.retention > maxRetention, "retention is %v, must be at most %v", p.retention, maxRetention)
-	bad(p.minHold > slack, "min hold is %v, must be at most %v", p.minHold, slack)
 	bad(len(p.shows) > maxShown, "the text to show has %d bytes, must have at most %d", len(p.shows), maxShown)
 	bad(len(p.prefix) < 1 || len(p.prefix) > 64 || strings.ContainsAny(p.prefix, "{}"),
 		"key prefix %q must have 1 to 64 bytes and no braces", p.prefix)
@@ -151,8 +146,8 @@ func (p *policy) check() error {
 
 // checkRelations checks what must suit each other: TTL, max TTL, window, drift, and how often and how fast leases are renewed.
 func (p *policy) checkRelations(bad func(is bool, format string, args ...any)) {
-	bad(p.server > p.maxTTL, "TTL %v plus lock delay %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first",
-		p.ttl, p.lockDelay, p.maxTTL)
+	bad(p.ttl > p.maxTTL, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first",
+		p.ttl, p.maxTTL)
 	bad(p.window > p.ttl/4, "clock window %v is more than a quarter of the TTL %v", p.window, p.ttl)
 	trusted := p.validity - p.margin
 	switch need := p.renewEvery + p.nodeTimeout; {

@@ -61,68 +61,6 @@ func wantReason(t *testing.T, err error, want LossReason) {
 	}
 }
 
-func TestMinHoldCountsFromTheRequest(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(MinHold(4*time.Second)), w.process(patient)
-		for _, k := range p.links {
-			k.next(fate{replyDelay: 300 * time.Millisecond}, acquireScript)
-		}
-		start := time.Now()
-		lease := w.acquire(p, "k")
-		time.Sleep(time.Second)
-		w.release(lease)
-		w.release(lease) // repeating it neither shortens nor prolongs what stays
-		w.freeAfter(other, "k")
-		wantBetween(t, "free after", time.Since(start), 4*time.Second, 4*time.Second+soon)
-
-		lease = w.acquire(p, "k")
-		time.Sleep(5 * time.Second)
-		w.release(lease)
-		if d := w.freeAfter(other, "k"); d != 0 {
-			t.Errorf("held for longer than the min hold, and free only %v after the release", d)
-		}
-	})
-}
-
-// A renewal that arrives after the release would make the rest of the min hold a whole lease.
-func TestMinHoldIsNotRenewed(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(MinHold(14*time.Second)), w.process(patient)
-		start := time.Now()
-		lease := w.acquire(p, "k")
-		time.Sleep(5 * time.Second) // renewed once, so that the nodes know the script
-		sent := make(chan struct{}, 3)
-		for _, k := range p.links {
-			k.decide(func(s *script, _ []any) fate {
-				if s != renewScript {
-					return fate{}
-				}
-				sent <- struct{}{}
-				return fate{delay: 400 * time.Millisecond}
-			})
-		}
-		for range p.links {
-			testutil.Receive(t, sent)
-		}
-		w.release(lease)
-		w.freeAfter(other, "k")
-		wantBetween(t, "free after", time.Since(start), 14*time.Second, 14*time.Second+soon)
-	})
-}
-
-// The release that is repeated in the background must not free what the first one was to keep.
-func TestMinHoldOutlastsALostRelease(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(MinHold(8*time.Second)), w.process(patient)
-		start := time.Now()
-		lease := w.acquire(p, "k")
-		p.next(fate{lose: true}, releaseScript)
-		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
-		w.freeAfter(other, "k")
-		wantBetween(t, "free after", time.Since(start), 8*time.Second, 10*time.Second+soon)
-	})
-}
-
 func TestMaxHold(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(MaxHold(20*time.Second)), w.process(patient)
@@ -142,28 +80,6 @@ func TestMaxHold(t *testing.T) {
 			t.Errorf("%d renewals after the max hold", n)
 		}
 		wantReason(t, lease.Release(t.Context()), LossMaxHold)
-	})
-}
-
-func TestLockDelay(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		delay := []Option{WithMaxTTL(15 * time.Second), LockDelay(5 * time.Second)}
-		p, other := w.process(delay...), w.process(patient, WithMaxTTL(15*time.Second))
-		plain := w.acquire(other, "plain")
-		lease := w.acquire(p, "k")
-		if !lease.ValidUntil().Equal(plain.ValidUntil()) {
-			t.Errorf("trusted for %v, without the delay for %v", time.Until(lease.ValidUntil()), time.Until(plain.ValidUntil()))
-		}
-		w.release(lease)
-		if d := w.freeAfter(other, "k"); d != 0 {
-			t.Errorf("free only %v after a clean release", d)
-		}
-		start := time.Now()
-		lease = w.acquire(p, "k")
-		p.cut()
-		w.freeAfter(other, "k")
-		wantBetween(t, "free after", time.Since(start), 15*time.Second, 15*time.Second+soon)
-		wantErr(t, context.Cause(lease.Context()), ErrLost)
 	})
 }
 

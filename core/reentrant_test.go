@@ -23,7 +23,7 @@ func eachReentrant(t *testing.T, f func(t *testing.T, w *world, again again)) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				f(t, w, func(l *Locker, ctx context.Context, fn func(context.Context) error) error {
-					return run(l, ctx, "k", fn, Reentrant(true), Name("inner"), TTL(20*time.Second), MinHold(time.Minute))
+					return run(l, ctx, "k", fn, Reentrant(true), Name("inner"), TTL(20*time.Second))
 				})
 			})
 		})
@@ -237,7 +237,7 @@ func TestReentrantOnlyUnderALeaseThatIsHeld(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		lease := w.await(p, "k") // when the min hold of the one that it acquired itself is over
+		lease := w.await(p, "k")
 		ctx, cancel := context.WithCancel(lease.Context())
 		cancel()
 		wantErr(t, again(p.Locker, ctx, w.never), context.Canceled)

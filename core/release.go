@@ -11,8 +11,7 @@ type ReleaseOption func(*releaseOptions)
 
 type releaseOptions struct{ cooldown time.Duration }
 
-// Cooldown keeps the key taken until d has passed since the release, or for what MinHold leaves if that is longer; at
-// most 24h. Who asks for it meanwhile is told when to come (OpError.RetryAfter), or waits. The cooldown of the first
+// Cooldown keeps the key taken until d has passed since the release; at most 24h. Who asks for it meanwhile is told when to come (OpError.RetryAfter), or waits. The cooldown of the first
 // Release counts, however often it has to be repeated: a later one, and that of Do, neither shortens nor extends it.
 //
 // The key stays taken if Release returns nil. Where no quorum confirms the release before the TTL is over, the key is
@@ -38,7 +37,7 @@ func cooldown(opts []ReleaseOption) (time.Duration, error) {
 	return o.cooldown, nil
 }
 
-// Release gives the key back, or what MinHold and Cooldown leave of it. The lease's context ends at once, with
+// Release gives the key back, with Cooldown when that is over. The lease's context ends at once, with
 // cause ErrReleased. Release works with a cancelled ctx, which only lends its values; it takes at most the node
 // timeout and may be repeated. After it, or Complete, has succeeded there is nothing left to do.
 //
@@ -133,5 +132,5 @@ func (lease *Lease) outcome(t *tally) error {
 		return nil
 	}
 	lease.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
-	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: max(lease.p.server, lease.freedAfter()), Nodes: lease.e.report(t, true)}
+	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter()), Nodes: lease.e.report(t, true)}
 }

@@ -76,23 +76,6 @@ func wantSaid(t *testing.T, said [][2]any, want [2]any) {
 	}
 }
 
-// The min hold is for those who held the key.
-func TestNoMinHoldForAttemptsThatFail(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		w.acquire(w.process().reaches(1, 2), "k")
-		p := w.process(MinHold(14 * time.Second))
-		for _, k := range p.links[1:] {
-			k.set(fate{replyDelay: time.Millisecond}, acquireScript) // node 0 grants before they refuse
-		}
-		p.links[0].sequence(releaseScript, fate{lose: true}, fate{}) // and is released again in the background
-		if _, err := p.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) {
-			t.Fatalf("the schedule is off: %v", err)
-		}
-		time.Sleep(2 * p.p.nodeTimeout)
-		w.wantFree(p, "k", 0)
-	})
-}
-
 // So many nodes have forgotten the lease, or granted it to others, that its holder was not alone to its end.
 func TestReleaseThatIsOutvoted(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

@@ -128,7 +128,6 @@ func (s *handOnSim) callers(p *process) []func() {
 	lockers := []*Locker{
 		p.Locker, p.Locker, // the ordinary one, twice as often
 		must(p.With(MaxWait(30*time.Millisecond), TTL(3500*time.Millisecond))),
-		must(p.With(MinHold(20 * time.Millisecond))),
 		fixed,
 	}
 	return slices.Repeat([]func(){func() {
@@ -166,7 +165,9 @@ func (s *handOnSim) call(l *Locker, fixed bool) {
 	case die < 4:
 		go lease.Release(ctx)
 		lease.Release(ctx)
-	case die < 8:
+	case die < 11:
+		lease.Release(ctx, Cooldown(20*time.Millisecond))
+	case die < 15:
 		go lease.Release(ctx)
 		time.Sleep(s.drawTime(3, time.Millisecond))
 		lease.Release(ctx)

@@ -91,7 +91,6 @@ func TestRepeatedRelease(t *testing.T) {
 		"after another grant":                     {another: true},
 		"when tombstones are over":                {opts: []Option{WithRetryingProxy(true)}, later: 20 * time.Second},
 		"when tombstones are over, another":       {opts: []Option{WithRetryingProxy(true)}, later: 20 * time.Second, another: true},
-		"with a min hold":                         {opts: []Option{MinHold(time.Minute)}, later: 20 * time.Second},
 		"after another grant and its own release": {another: true, later: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

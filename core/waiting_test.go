@@ -366,19 +366,6 @@ func TestTryWhileOthersWait(t *testing.T) {
 	})
 }
 
-// A min hold is waited out, and the first comes when it is over.
-func TestWokenAfterAMinHold(t *testing.T) {
-	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		holder, p := w.process(MinHold(3*time.Second)), w.process()
-		lease := w.holds(holder, "k")
-		taken := time.Now()
-		c := w.waits(p, "k")
-		time.Sleep(time.Second)
-		w.release(lease)
-		wantBetween(t, "min hold and hand-off", w.gets(c, taken), 3*time.Second, 3*time.Second+5*time.Millisecond)
-	})
-}
-
 // Where the holder vanishes, the first comes when the lease is over.
 func TestWokenWhenALeaseRunsOut(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {

@@ -5,10 +5,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/go-co-op/gocron/v2"
-
-	"github.com/lockkit/lockkit/core"
 )
 
 // Each tick that fell due while nobody led is run by the next leader, and so is, at least once, the one in whose run the
@@ -80,17 +76,4 @@ func (c *completions) missing(r *replica, first, last time.Time) (lost, skipped 
 		}
 	}
 	return lost, skipped
-}
-
-// A Locker that keeps keys for a while after their release does not keep a job from its next tick.
-func TestMinHold(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		r := w.replicaOn("0", w.locks(core.MinHold(5*time.Second)))
-		r.job(gocron.CronJob(secondly, true), nil)
-		r.sched.Start()
-		time.Sleep(12*time.Second + 500*time.Millisecond)
-		if n := len(w.ran()); n != 12 {
-			t.Errorf("%d runs of 12 ticks: %v", n, w.failed())
-		}
-	})
 }

@@ -99,7 +99,7 @@
 //
 // Who is given back comes again about when those before it will have had their turn, going by how long tasks of its type
 // have taken on this server. asynq looks for such tasks at intervals, which Configure sets to a quarter of a second where
-// they are not set. A key that rests (Cooldown, core.MinHold) for more than 3 s is not waited for in place.
+// they are not set. A key that rests (Cooldown) for more than 3 s is not waited for in place.
 //
 // Nobody waits for longer than WithWait, or than leaves its handler half of the task's timeout, and as much as handlers of
 // its type have taken of late.

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// briefRest is for how long a key may rest (Cooldown, core.MinHold) that tasks wait for in place all the same.
+// briefRest is for how long a key may rest (Cooldown) that tasks wait for in place all the same.
 const briefRest = 3 * time.Second
 
 // rest notes that nobody gets key for that long (Cooldown), and ends the waits for it. For keys beyond those that are

@@ -87,9 +87,9 @@ func (d *desk) acquire(l *core.Locker, key string, opts ...core.CallOption) *cor
 // holds has a service hold a key on every node.
 func (d *desk) holds(key string) { d.acquire(d.service(), key) }
 
-func (d *desk) release(lease *core.Lease) {
+func (d *desk) release(lease *core.Lease, opts ...core.ReleaseOption) {
 	d.t.Helper()
-	if err := lease.Release(d.t.Context()); err != nil {
+	if err := lease.Release(d.t.Context(), opts...); err != nil {
 		d.t.Fatal(err)
 	}
 	synctest.Wait()

@@ -13,7 +13,7 @@ import (
 const (
 	stateHeld      = "held"      // a quorum of nodes has a lease of one holder
 	statePartial   = "partial"   // some nodes have a lease, and no quorum the same one
-	stateKept      = "kept"      // nobody holds it, and it is not free yet (MinHold, Cooldown)
+	stateKept      = "kept"      // nobody holds it, and it is not free yet (Cooldown)
 	stateCompleted = "completed" // free, and recorded as done
 	stateFree      = "free"
 	stateUnknown   = "unknown" // no quorum of nodes has answered

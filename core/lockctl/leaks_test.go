@@ -18,7 +18,7 @@ func TestNoLeaks(t *testing.T) {
 		d.acquire(l, "held")
 		d.waiting("held")
 		d.release(d.acquire(l, "resting"))
-		d.release(d.acquire(l, "kept", core.MinHold(time.Hour)))
+		d.release(d.acquire(l, "kept"), core.Cooldown(time.Hour))
 		if err := d.acquire(l, "done", core.Retention(1000*time.Hour)).Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ func TestLs(t *testing.T) {
 		if err := d.acquire(l, "order:4").Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		d.release(d.acquire(l, "order:5", core.MinHold(time.Hour)))
+		d.release(d.acquire(l, "order:5"), core.Cooldown(time.Hour))
 		d.acquire(l, "other")
 		d.acquire(l, "order:6")
 		d.exec(0, "DEL", "lockkit:{0}r:order:6")

@@ -202,7 +202,7 @@ func (s *keyState) sentence() string {
 	case statePartial:
 		return "is held by nobody: some nodes have a lease, and no quorum the same one"
 	case stateKept:
-		return fmt.Sprintf("is held by nobody, and stays taken for another %s (MinHold, Cooldown, or it was revoked)", brief(s.Left))
+		return fmt.Sprintf("is held by nobody, and stays taken for another %s (Cooldown, or it was revoked)", brief(s.Left))
 	case stateCompleted:
 		return "is completed: nobody is granted it until the record's retention is over"
 	case stateUnknown:

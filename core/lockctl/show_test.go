@@ -64,15 +64,15 @@ func TestShowParts(t *testing.T) {
 // What becomes of a key is told in words.
 func TestShowStates(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
-		l := d.service(core.MinHold(0))
+		l := d.service()
 		if err := d.acquire(l, "done").Complete(t.Context(), []byte("sent \"it\"")); err != nil {
 			t.Fatal(err)
 		}
-		d.release(d.acquire(l, "kept", core.MinHold(time.Hour)))
+		d.release(d.acquire(l, "kept"), core.Cooldown(time.Hour))
 		d.release(d.acquire(l, "free"))
 		for key, want := range map[string][]string{
 			"done":  {"done is completed: nobody is granted it", `result "sent \"it\""`, "completed with token 946684800000000"},
-			"kept":  {"kept is held by nobody, and stays taken for another 1h (MinHold", "kept taken"},
+			"kept":  {"kept is held by nobody, and stays taken for another 1h (Cooldown", "kept taken"},
 			"free":  {"free is free.", "free"},
 			"never": {"never is free.", "knows nothing of it"},
 		} {
@@ -159,7 +159,7 @@ func TestShowDisagreement(t *testing.T) {
 // Whatever part of the nodes keeps a key, show says when it can be had again.
 func TestShowKeptOnSome(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
-		d.release(d.acquire(d.service(), "k", core.MinHold(time.Hour)))
+		d.release(d.acquire(d.service(), "k"), core.Cooldown(time.Hour))
 		d.exec(0, "DEL", "lockkit:{0}r:k")
 		if out := d.well("show", "k"); !strings.Contains(out, "another 1h") {
 			t.Error(out)

@@ -151,11 +151,9 @@ func TestOptionsOfTheLocker(t *testing.T) {
 	for name, opts := range map[string][]core.Option{
 		"short waits":    {core.MaxWait(100 * time.Millisecond)},
 		"short holds":    {core.MaxHold(time.Second)},
-		"long holds":     {core.MinHold(time.Hour)},
 		"fixed leases":   {core.FixedLease(true)},
 		"short lingers":  {core.Linger(time.Millisecond)},
 		"long lingers":   {core.Linger(core.Forever)},
-		"lock delays":    {core.LockDelay(5 * time.Second)},
 		"short memories": {core.Retention(time.Millisecond)},
 	} {
 		t.Run(name, func(t *testing.T) {
