@@ -93,7 +93,7 @@ func TestCutShortIsAdoptedAfterTheLease(t *testing.T) {
 		lease := w.acquire(a, "k")
 		synctest.Wait() // on all nodes
 		a.records(0)
-		wantErr(t, lease.Complete(t.Context(), []byte("result")), ErrUnavailable)
+		wantErr(t, lease.Complete(over(), []byte("result")), ErrUnavailable)
 		start, b := time.Now(), w.process().reaches(0, 1)
 		_, err := b.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
@@ -167,7 +167,7 @@ func TestTwoCutShort(t *testing.T) {
 		lease := w.acquire(b.reaches(1, 2), "k")
 		b.records(1)
 		b.links[0].set(fate{refuse: true})
-		wantErr(t, lease.Complete(t.Context(), []byte("second")), ErrUnavailable)
+		wantErr(t, lease.Complete(over(), []byte("second")), ErrUnavailable)
 		time.Sleep(11 * time.Second)
 		p := w.process().reaches(0, 1)
 		for _, k := range p.links {

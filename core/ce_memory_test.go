@@ -241,7 +241,7 @@ func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 		a, b := w.process(opts...), w.process(opts...)
 		stale := w.acquire(a.reaches(0, 1), "k")
 		a.links[0].next(fate{delay: 3 * time.Second}, completeScript)
-		wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrUnavailable) // node 1 has it
+		wantErr(t, stale.Complete(over(), []byte("stale")), ErrUnavailable) // node 1 has it
 		w.release(stale)
 		w.acquire(b.reaches(0, 2), "k")
 		b.refused()
@@ -281,7 +281,7 @@ func TestCE29_CompletionWithinTheReplicaLag(t *testing.T) {
 		p := w.process(opts...)
 		lease := w.acquire(p, "k")
 		w.nodes[0].Promote() // with all that was written before
-		wantErr(t, lease.Complete(t.Context(), []byte("result")), ErrUnavailable)
+		wantErr(t, lease.Complete(over(), []byte("result")), ErrUnavailable)
 		if got := w.recordOn(p, 0, "k"); got != "" {
 			t.Errorf("node 0 took %q", got)
 		}

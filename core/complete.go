@@ -17,6 +17,10 @@ import (
 // drift: it succeeds only where nobody was granted the key in between. Repeated after somebody else has settled
 // this record, it succeeds, too.
 //
+// While too few nodes answer to tell, Complete repeats itself: until ctx ends, or for a TTL where ctx has no deadline;
+// until the Locker is closed; and for no longer than the record can count, an hour. The end of ctx does not cut a round
+// short, so a ctx that has ended is good for one. The lease's own context has: it ends as Complete begins.
+//
 // ErrLost: it was not recorded by this call; what reached a minority of nodes may still be settled by a later
 // acquirer, unless somebody else completes first. With reason taken, somebody was granted the key. With reason
 // forgotten, so many nodes lost their memory since they last confirmed the lease in time that too few can tell
@@ -25,55 +29,41 @@ import (
 // is granted the key. ErrReleased: Release was called before. ErrClosed: Close has
 // taken the lease away. An error matching ErrResultTooLarge changes nothing: the
 // lease goes on.
-//
-// ctx lends its values, and its end ends what RetryFor asks for; it does not cut a round short.
-func (lease *Lease) Complete(ctx context.Context, result []byte, opts ...CompleteOption) error {
+func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 	if err := lease.fit(ctx); err != nil {
 		return err
 	}
-	var c completion
-	for _, o := range opts {
-		if o == nil {
-			return fmt.Errorf("lockkit: complete: %w: an option is nil", ErrInvalid)
-		}
-		o(&c)
+	err := lease.completeOnce(ctx, result)
+	if !errors.Is(err, ErrUnavailable) {
+		return err
 	}
-	if c.retryFor <= 0 || !lease.engine.begin(false) {
-		return lease.completeOnce(ctx, result)
+	if _, bounded := ctx.Deadline(); !bounded {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, lease.p.ttl)
+		defer stop()
 	}
-	defer lease.engine.end() // so that Close leaves time for the last try
-	deadline := time.NewTimer(c.retryFor)
-	defer deadline.Stop()
-	for last := ctx.Err() != nil; ; {
-		err := lease.completeOnce(ctx, result)
-		if last || !errors.Is(err, ErrUnavailable) {
-			return err
-		}
-		pause := time.NewTimer(lease.p.retryMax)
-		select {
-		case <-pause.C:
-		case <-deadline.C:
-			last = true
-		case <-ctx.Done():
-			last = true
-		case <-lease.e.closing:
-			last = true
-		}
-		pause.Stop()
+	for errors.Is(err, ErrUnavailable) && lease.pauses(ctx, lease.p.retryMax) && !lease.spent() {
+		err = lease.completeOnce(ctx, result)
 	}
+	return err
 }
 
-// A CompleteOption is for one call of Complete.
-type CompleteOption func(*completion)
-
-type completion struct {
-	retryFor time.Duration
+// pauses waits for d, and reports whether neither ctx nor the Locker has ended meanwhile.
+func (lease *Lease) pauses(ctx context.Context, d time.Duration) bool {
+	pause := time.NewTimer(d)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+	case <-lease.e.closing:
+	}
+	return ctx.Err() == nil && !lease.e.isClosing()
 }
 
-// RetryFor has Complete repeat itself for about d while its outcome is open, because too few nodes answer; work that is
-// done is worth more than the caller's time. It tries a last time when d has passed, when ctx ends, or when the Locker is
-// closed. Default 0: one round.
-func RetryFor(d time.Duration) CompleteOption { return func(c *completion) { c.retryFor = d } }
+// spent reports whether the counters that would tell of a later holder may be gone.
+func (lease *Lease) spent() bool {
+	return float64(-lease.left()) > float64(idleFence)*(1-lease.p.drift)
+}
 
 // completeOnce is one round of Complete.
 func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
@@ -93,7 +83,7 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 		return nil
 	case released:
 		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrReleased}
-	case float64(-lease.left()) > float64(idleFence)*(1-p.drift): // the counters that would tell of a later holder may be gone
+	case lease.spent():
 		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrLost, Reason: LossExpired}
 	}
 	if !e.begin(false) {

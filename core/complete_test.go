@@ -66,7 +66,7 @@ func (w *world) cutShort(p *process, key, result string) Record {
 	w.t.Helper()
 	lease := w.acquire(p, key)
 	p.records(0)
-	wantErr(w.t, lease.Complete(w.t.Context(), []byte(result)), ErrUnavailable)
+	wantErr(w.t, lease.Complete(over(), []byte(result)), ErrUnavailable)
 	time.Sleep(p.p.ttl + time.Second)
 	return Record{lease.FencingToken(), []byte(result)}
 }
@@ -302,7 +302,7 @@ func TestCompleteRepeated(t *testing.T) {
 		p := w.process()
 		lease := w.acquire(p, "k")
 		p.next(fate{loseReply: true}, completeScript)
-		wantErr(t, lease.Complete(t.Context(), []byte("first")), ErrUnavailable)
+		wantErr(t, lease.Complete(over(), []byte("first")), ErrUnavailable)
 		for range 2 { // the first result stays
 			if err := lease.Complete(t.Context(), []byte("second")); err != nil {
 				t.Fatalf("repeated: %v", err)
@@ -320,7 +320,7 @@ func TestCompleteRepeatedWithAnotherResult(t *testing.T) {
 		p := w.process()
 		lease := w.acquire(p, "k")
 		p.records(0)
-		wantErr(t, lease.Complete(t.Context(), []byte("first")), ErrUnavailable)
+		wantErr(t, lease.Complete(over(), []byte("first")), ErrUnavailable)
 		p.reaches(0, 1, 2)
 		w.complete(lease, "second")
 		w.wantDoneEverywhere("k", Record{lease.FencingToken(), []byte("first")})

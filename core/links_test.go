@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"slices"
 )
 
@@ -59,7 +58,7 @@ func (p *process) records(nodes ...int) *process {
 // completeOn completes where only these nodes hear of it.
 func (p *process) completeOn(lease *Lease, result string, nodes ...int) error {
 	p.records(nodes...)
-	return lease.Complete(context.Background(), []byte(result))
+	return lease.Complete(over(), []byte(result))
 }
 
 // avoids has p fail at node i until it no longer asks it.

@@ -137,23 +137,24 @@ func TestOnceRecordsWhenNodesReturn(t *testing.T) {
 	})
 }
 
-// fn began to record a result and left it at that: Once goes on with that result, not with none.
+// fn began to record a result and left it at that: Once goes on with that result, whatever fn returns, and this caller is
+// told what all others are.
 func TestOnceGoesOnWithTheResultOfFn(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		var token uint64
-		err := p.Once(t.Context(), "k", func(ctx context.Context) error {
+		got, err := p.OnceResult(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
 			lease, _ := FromContext(ctx)
 			token = lease.FencingToken()
 			p.records(0)
-			wantErr(t, lease.Complete(ctx, []byte("result")), ErrUnavailable)
+			wantErr(t, lease.Complete(ctx, []byte("first")), ErrUnavailable)
 			p.reaches(0, 1, 2)
-			return nil
+			return []byte("second"), nil
 		})
-		if err != nil {
-			t.Fatal(err)
+		if string(got) != "first" || err != nil {
+			t.Errorf("%q, %v", got, err)
 		}
-		w.wantDoneEverywhere("k", Record{token, []byte("result")})
+		w.wantDoneEverywhere("k", Record{token, []byte("first")})
 	})
 }
 

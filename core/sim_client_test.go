@@ -197,7 +197,11 @@ func (w *work) complete(lease *Lease) {
 	s, r := w.s, w.r
 	late, done := lease.Context().Err() != nil, false
 	for {
-		err := lease.Complete(context.Background(), []byte(w.holder))
+		ctx := context.Background()
+		if r.IntN(2) == 0 {
+			ctx = over() // one round
+		}
+		err := lease.Complete(ctx, []byte(w.holder))
 		switch {
 		case err == nil:
 			s.count("completed")

@@ -24,7 +24,7 @@ func (x *exchange) record(o outcome) (loss error) {
 		o.omit()
 	}
 	result := o.encode()
-	err := lease.Complete(ctx, result)
+	err := lease.Complete(lease.Context(), result) // one round
 	if errors.Is(err, core.ErrLost) {
 		return err
 	}
@@ -36,9 +36,11 @@ func (x *exchange) record(o outcome) (loss error) {
 	x.count(EventRecordOpen)
 	x.warn("whether the answer to an Idempotency-Key was recorded is open: a repetition may run again", err)
 	x.m.admission.inside.Go(func() { // gin uses its context for another request by then
-		ctx, stop := core.Join(ctx, x.m.admission.draining) // whose end has it try for a last time
+		ctx, cancel := context.WithTimeout(ctx, recordFor)
+		defer cancel()
+		ctx, stop := core.Join(ctx, x.m.admission.draining)
 		defer stop()
-		if err := lease.Complete(ctx, result, core.RetryFor(recordFor)); err != nil {
+		if err := lease.Complete(ctx, result); err != nil {
 			x.m.locker.Logger().Error("httplock: the answer of an idempotent request could not be recorded: if it is sent again, it may be carried out again", x.about(err)...)
 			return
 		}
@@ -66,7 +68,7 @@ func (x *exchange) storeParts(ctx context.Context, o *outcome) error {
 		if err != nil {
 			return err
 		}
-		if err := lease.Complete(ctx, part); err != nil {
+		if err := lease.Complete(lease.Context(), part); err != nil { // one round
 			_ = lease.Release(ctx) // or it runs out
 			return err
 		}

@@ -62,7 +62,9 @@ func (d *delivery) complete(ctx context.Context, held leases) error {
 		patience = min(patience, time.Until(d.deadline.tell))
 	}
 	record := func() error {
-		return held[0].Complete(context.WithoutCancel(ctx), []byte(time.Now().UTC().Format(time.RFC3339)), core.RetryFor(patience))
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		return held[0].Complete(ctx, []byte(time.Now().UTC().Format(time.RFC3339)))
 	}
 	var err error
 	if held[1] == nil {

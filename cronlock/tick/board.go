@@ -197,7 +197,7 @@ func (s *Service) add(ctx context.Context, b board, next state) (_ board, added 
 	if lease != nil {
 		rec = &core.Record{}
 		if rec.Result, err = json.Marshal(next); err == nil {
-			err = lease.Complete(context.WithoutCancel(ctx), rec.Result, core.RetryFor(recordFor))
+			err = completeIn(ctx, lease, rec.Result)
 		}
 		lease.Release(context.WithoutCancel(ctx)) // which does nothing to one that is completed
 	}

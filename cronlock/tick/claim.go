@@ -264,7 +264,14 @@ const recordFor = time.Second
 func (r *Claim) complete(lease *core.Lease, outcome Outcome) error {
 	s := r.job.service
 	result := record{r.tick.id, s.self, outcome, r.attempt, r.began, s.clock().UTC().Round(0)}.bytes()
-	return lease.Complete(context.WithoutCancel(r.ctx), result, core.RetryFor(recordFor))
+	return completeIn(r.ctx, lease, result)
+}
+
+// completeIn writes a record within recordFor, also where ctx has ended.
+func completeIn(ctx context.Context, lease *core.Lease, result []byte) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
+	defer cancel()
+	return lease.Complete(ctx, result)
 }
 
 // release gives back the leases that are not nil, all at once.
