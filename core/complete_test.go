@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,19 +156,56 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// The retention is that of the record, whoever settles it.
+// The retention is that of the record, whoever settles it, and however old a reply is.
 func TestRetentionOfAnAdoptedRecord(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		start := time.Now()
 		want := w.cutShort(w.process(Retention(time.Minute)), "k", "result")
 		p := w.process(Retention(time.Hour)).reaches(0, 1)
+		for _, k := range p.links[:2] {
+			k.set(fate{replyDelay: 500 * time.Millisecond}, acquireScript)
+		}
 		time.Sleep(30 * time.Second)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		time.Sleep(time.Minute - time.Since(start) - 10*refusing)
 		w.wantDoneEverywhere("k", want)
 		time.Sleep(10 * refusing)
-		w.release(w.acquire(p, "k"))
+		w.release(w.acquire(w.process().reaches(0, 1), "k"))
+	})
+}
+
+// A record is not kept for longer because somebody asks: whoever brings it to nodes that lack it, or only answer late,
+// knows its rest from a reply that is as old as the way back. The callers and the nodes are 100 ms apart.
+func TestRetentionWhileSomebodyAsks(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var callers []*process
+		for range 6 {
+			p := w.process(Retention(time.Minute))
+			p.set(fate{delay: 100 * time.Millisecond, replyDelay: 100 * time.Millisecond})
+			callers = append(callers, p)
+		}
+		lease := w.acquire(callers[0], "k")
+		start := time.Now()
+		w.complete(lease, "result")
+		granted := make(chan time.Duration, 1)
+		var asking sync.WaitGroup
+		for i := 0; len(granted) == 0 && time.Since(start) < 5*time.Minute; i++ {
+			time.Sleep(100 * time.Millisecond)
+			asking.Go(func() {
+				if _, err := callers[i%6].TryAcquire(t.Context(), "k"); err == nil {
+					select {
+					case granted <- time.Since(start):
+					default:
+					}
+				}
+			})
+		}
+		asking.Wait()
+		if len(granted) == 0 {
+			t.Fatal("never granted again")
+		}
+		wantBetween(t, "granted again after", <-granted, time.Minute, time.Minute+time.Second)
 	})
 }
 

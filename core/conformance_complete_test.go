@@ -82,6 +82,13 @@ var conformanceComplete = []conformanceCase{
 		! set e=T+60s i=b f=9 ballot=7 kept=T+60s origin=7 result=text
 		a complete ballot=7 origin=7 result=text -> granted
 		= e=T+60s i=b f=9 ballot=7 kept=now+24h origin=7 result=text`},
+	{name: "complete: decided, the same record: kept for no longer", play: `
+		! set f=7 ballot=7 kept=T+60s origin=7 result=text
+		a complete decided ballot=7 origin=7 result=text -> granted
+		= f=7 ballot=7 kept=T+60s origin=7 result=text
+		! set f=7 ballot=7 kept=T-1 origin=7 result=text
+		a complete decided ballot=7 origin=7 result=text -> granted
+		= f=7 ballot=7 kept=T-1 origin=7 result=text`},
 	{name: "complete: decided, counter past the ballot", play: `
 		! set f=9
 		a complete decided ballot=7 origin=5 result=text -> granted

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // try asks all nodes once for the key and settles the outcome. It leaves nothing behind on the nodes
@@ -34,13 +35,13 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 	won := !same && !longer && t.count(VerdictGranted) >= t.q && lease.settleToken(ctx, wait, t)
 	recorded := t.record() != nil
 	if won && recorded && a.recovering && lease.trusted(r.sent) {
-		return a.adopt(ctx, wait, &lease.attempt, t, touched)
+		return a.adopt(ctx, wait, &lease.attempt, t, touched, r.sent)
 	}
 	if won && !recorded && wait.Err() == nil && lease.start(t, r.sent) {
 		return result{lease: lease, nodes: e.report(t, a.observed)}
 	}
 	if done, rec := t.doneVotes(); done >= t.q {
-		return a.done(ctx, &lease.attempt, t, rec)
+		return a.done(ctx, &lease.attempt, t, rec.aged(e.clock.now()-r.sent))
 	}
 	if a.wait == nil && t.queued() > 0 {
 		a.wait = newWait(lease.id, r.args[proposalArg(r.args)], t.q)
@@ -104,8 +105,8 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *nod
 // adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
 // the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
-func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, t *tally, touched nodeSet) result {
-	rec := t.record()
+func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, t *tally, touched nodeSet, sent time.Duration) result {
+	rec := t.record().aged(a.e.clock.now() - sent)
 	nodes, err := own.propose(ctx, wait, rec, own.token, true)
 	if err == nil {
 		own.over()

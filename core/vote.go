@@ -38,6 +38,13 @@ type nodeRecord struct {
 	Record
 }
 
+// aged is the record that a reply showed to a request of so long ago.
+func (r *nodeRecord) aged(ago time.Duration) *nodeRecord {
+	older := *r
+	older.rest = max(r.rest-ago, time.Millisecond)
+	return &older
+}
+
 // clone is the record for the caller, who may change it while requests that carry it are under way.
 func (r *nodeRecord) clone() *Record { return &Record{r.Token, slices.Clone(r.Result)} }
 

@@ -11,7 +11,8 @@ local e, f, p, i, r, u, c, d = load(resource)
 local accepted, kept, origin = 0, 0
 if d ~= '' then
   accepted, kept, origin = record(d)
-  if now >= kept then accepted, kept = 0, 0 end
+  -- Whoever only brings what is decided does not make it last: not here, whether or not it is over.
+  if now >= kept and not (decided and accepted == ballot) then accepted, kept = 0, 0 end
 end
 local others = i ~= '' and i ~= id and now <= e
 local ms, changed
@@ -43,7 +44,7 @@ if accepted > ballot then return over('DONE ') .. ' ' .. int(accepted) .. ' ' ..
 local retention = tonumber(ARGV[own + 3])
 if accepted == ballot then
   -- Again: who is told only now that it is recorded is promised all of the retention.
-  if now + retention <= kept then return over('OK ') end
+  if decided or now + retention <= kept then return over('OK ') end
   d = pack('<ddd', ballot, now + retention, origin) .. sub(d, 25)
 else
   if not decided then
