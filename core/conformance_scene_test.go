@@ -210,8 +210,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*s
 		r := lease.offering(rec, uint64(s.number(f, "ballot")), decided)
 		return completeScript, append(r.args, r.tail(0)...)
 	case "revoke":
-		_, now := f["now"]
-		return revokeScript, s.l.revoking(conformanceKey, lease.id.(string), uint64(s.number(f, "token")), now)
+		return revokeScript, s.l.revoking(conformanceKey, lease.id.(string), uint64(s.number(f, "token")))
 	case "forget":
 		return forgetScript, s.l.forgetting(conformanceKey, uint64(s.number(f, "token")))
 	case "provision":

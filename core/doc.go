@@ -60,7 +60,7 @@
 //	                      not recorded, OpError.Reason says why
 //	ErrClosed             the Locker is closed: the process is ending
 //	ErrReleased           only the cause of a context whose lease was given back, or of the use of such a lease
-//	ErrTokenMismatch      only from Revoke, ForceRelease and ForgetRecord: the key has another token now, and nothing was
+//	ErrTokenMismatch      only from Revoke and ForgetRecord: the key has another token now, and nothing was
 //	                      changed: look again
 //	ErrInvalidKey, ErrResultTooLarge, ErrInvalid
 //	                      a bug in the caller: a key that is empty or too long, a result that is too large, options or

@@ -40,6 +40,9 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	l.e.health.start()
+	if p.ttl > time.Minute {
+		p.logger.Warn("lockkit: TTL is above a minute: the key of a holder that dies or is revoked stays taken for that long, and nothing frees it sooner", "ttl", p.ttl)
+	}
 	return l, nil
 }
 

@@ -17,7 +17,7 @@ const (
 	OpTouch                  // one request to a node that nobody has asked for a while, or of Ready; only Observer.Node hears of it
 	OpInspect                // one look; only errors name it
 	OpReady                  // one call of Ready; only errors name it
-	OpRevoke                 // one Revoke or ForceRelease, likewise
+	OpRevoke                 // one Revoke, likewise
 	OpForget                 // one ForgetRecord, likewise
 
 	opProvision // of nodes, which is not observed

@@ -12,7 +12,7 @@ import (
 type Revocation struct {
 	Holder Holder // who had the key
 	// Left is for how long the old holder may still take itself for the holder, if it hears nothing: until it looks at its
-	// lease's context, or its next renewal is refused, at most. After Revoke, that is when the key is free.
+	// lease's context, or its next renewal is refused, at most. That is when the key is free.
 	Left  time.Duration
 	Nodes []NodeReply // VerdictGranted: it had the lease; VerdictGone: it had not, and will refuse it; or why it has not answered
 }
@@ -20,8 +20,7 @@ type Revocation struct {
 // Revoke ends the lease on key that has this fencing token, so that it is renewed no more: the key is free when what was
 // confirmed last has run out, after Revocation.Left at most, so that nobody else holds it while the old holder may still
 // act on it. The holder's context ends at its next renewal, with reason [LossRevoked], when the first node tells it; its
-// release and completion are refused. The next fencing token is greater, as ever. What was revoked cannot be freed sooner
-// afterwards: ForceRelease finds no lease then.
+// release and completion are refused. The next fencing token is greater, as ever.
 //
 // It is for operators: a holder that is stuck and renews for ever. The token is the one that [Locker.Inspect] shows, as
 // proof that the lease is the one that was looked at.
@@ -36,16 +35,6 @@ type Revocation struct {
 // A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it and
 // those that forget it before Left is over are no quorum together, and as the clocks of nodes are within the clock window.
 func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocation, error) {
-	return l.revoke(ctx, key, token, false)
-}
-
-// ForceRelease is Revoke, but the key is free at once, while the old holder may act on it still, for Revocation.Left. It
-// is for holders that are known to be dead, or whose work is known to refuse stale fencing tokens.
-func (l *Locker) ForceRelease(ctx context.Context, key string, token uint64) (Revocation, error) {
-	return l.revoke(ctx, key, token, true)
-}
-
-func (l *Locker) revoke(ctx context.Context, key string, token uint64, now bool) (Revocation, error) {
 	state, err := l.Inspect(ctx, key)
 	if err != nil {
 		return Revocation{}, by(OpRevoke, err)
@@ -58,7 +47,7 @@ func (l *Locker) revoke(ctx context.Context, key string, token uint64, now bool)
 		}
 		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: err, Nodes: state.replies()}
 	}
-	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, l.revoking(key, h.Attempt, token, now))
+	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, l.revoking(key, h.Attempt, token))
 	if err != nil {
 		return Revocation{}, err
 	}
@@ -72,22 +61,18 @@ func (l *Locker) revoke(ctx context.Context, key string, token uint64, now bool)
 	case t.count(VerdictGranted) == 0: // it has ended since the look
 		err = &OpError{Op: OpRevoke, Key: key, Err: ErrTokenMismatch, Nodes: r.Nodes}
 	default:
-		l.p.logger.Warn("lockkit: lease revoked", "key_hash", keyHash(key), "token", token, "holder", h.By, "name", h.Name, "at_once", now, "left", r.Left)
+		l.p.logger.Warn("lockkit: lease revoked", "key_hash", keyHash(key), "token", token, "holder", h.By, "name", h.Name, "left", r.Left)
 		return r, nil
 	}
 	return Revocation{}, err
 }
 
 // revoking are the arguments of what ends an attempt.
-func (l *Locker) revoking(key, attempt string, token uint64, now bool) []any {
-	free := "0"
-	if now {
-		free = "1"
-	}
+func (l *Locker) revoking(key, attempt string, token uint64) []any {
 	_, idle := l.e.longestLease(&l.p)
 	// Longer than any lease, whatever the holder's options are: it may be renewed until a node tells it.
 	buried := slack + l.p.tombstone
-	return append(revokeScript.args(5, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, attempt)), attempt, free, buried.Milliseconds(), idle, token)
+	return append(revokeScript.args(4, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, attempt)), attempt, buried.Milliseconds(), idle, token)
 }
 
 // ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who

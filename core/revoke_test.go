@@ -48,25 +48,19 @@ func TestRevoke(t *testing.T) {
 // A holder that hears of it at its release, and one that comes to complete, are told.
 func TestRevokedHolderIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
-		now bool
 		end func(ctx context.Context, lease *Lease) error
 	}{
-		"release, revoked":          {false, func(ctx context.Context, lease *Lease) error { return lease.Release(ctx) }},
-		"release, freed":            {true, func(ctx context.Context, lease *Lease) error { return lease.Release(ctx) }},
-		"complete, revoked":         {false, func(ctx context.Context, lease *Lease) error { return lease.Complete(ctx, nil) }},
-		"complete, freed and taken": {true, func(ctx context.Context, lease *Lease) error { return lease.Complete(ctx, nil) }},
-		"extend, revoked":           {false, func(ctx context.Context, lease *Lease) error { return lease.Extend(ctx, 5*time.Second) }},
+		"release":  {func(ctx context.Context, lease *Lease) error { return lease.Release(ctx) }},
+		"complete": {func(ctx context.Context, lease *Lease) error { return lease.Complete(ctx, nil) }},
+		"extend":   {func(ctx context.Context, lease *Lease) error { return lease.Extend(ctx, 5*time.Second) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				p, operator := w.process(FixedLease(strings.HasPrefix(name, "extend"))), w.process()
 				lease := w.acquire(p, "k")
 				w.pass(time.Second)
-				if _, err := operator.revoke(t.Context(), "k", lease.FencingToken(), c.now); err != nil {
+				if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); err != nil {
 					t.Fatal(err)
-				}
-				if c.now {
-					w.acquire(operator, "k")
 				}
 				err := c.end(t.Context(), lease)
 				wantErr(t, err, ErrLost)
@@ -79,31 +73,6 @@ func TestRevokedHolderIsTold(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What is freed goes to who waits, at once, and is told for how long the old holder may act.
-func TestForceRelease(t *testing.T) {
-	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		p, operator, waiter := w.process(), w.process(), w.process()
-		lease := w.acquire(p, "k")
-		for _, k := range p.links {
-			k.set(fate{lose: true}, renewScript) // the holder hears nothing
-		}
-		var next *Lease
-		go func() { next, _ = waiter.Acquire(t.Context(), "k") }()
-		w.pass(time.Second)
-		r, err := operator.ForceRelease(t.Context(), "k", lease.FencingToken())
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.pass(10 * time.Millisecond)
-		if next == nil || next.FencingToken() <= lease.FencingToken() {
-			t.Fatalf("next is %+v", next)
-		}
-		if lease.Context().Err() != nil || r.Left < lease.left() {
-			t.Errorf("the old holder trusts for %v, %v was said", lease.left(), r.Left)
-		}
-	})
 }
 
 // Only the lease that was looked at is ended.
@@ -122,10 +91,8 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 			"nobody holds":  {"other", 0, ErrTokenMismatch},
 			"bad key":       {"", 1, ErrInvalidKey},
 		} {
-			for _, now := range []bool{false, true} {
-				if _, err := operator.revoke(t.Context(), c.key, c.token, now); !errors.Is(err, c.want) {
-					t.Errorf("%s: %v", name, err)
-				}
+			if _, err := operator.Revoke(t.Context(), c.key, c.token); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v", name, err)
 			}
 		}
 		time.Sleep(time.Minute)
@@ -141,7 +108,7 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 			w.release(lease)
 			next = w.acquire(p, "k")
 		})
-		if _, err := operator.ForceRelease(t.Context(), "k", token); !errors.Is(err, ErrTokenMismatch) {
+		if _, err := operator.Revoke(t.Context(), "k", token); !errors.Is(err, ErrTokenMismatch) {
 			t.Errorf("of a lease that has ended: %v", err)
 		}
 		w.pass(time.Minute)
@@ -318,18 +285,16 @@ func TestRevokeOnServers(t *testing.T) {
 	wantReason(t, lease.Extend(t.Context(), 5*time.Second), LossRevoked)
 
 	lease = must(p.TryAcquire(t.Context(), "other"))
-	if _, err := operator.ForceRelease(t.Context(), "other", lease.FencingToken()); err != nil {
-		t.Fatal(err)
-	}
-	next := must(operator.TryAcquire(t.Context(), "other"))
+	must(operator.Revoke(t.Context(), "other", lease.FencingToken()))
 	wantReason(t, lease.Release(t.Context()), LossRevoked)
+	next := must(operator.TryAcquire(t.Context(), "third"))
 	if err := next.Complete(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := operator.ForgetRecord(t.Context(), "other", next.FencingToken()); err != nil {
+	if err := operator.ForgetRecord(t.Context(), "third", next.FencingToken()); err != nil {
 		t.Fatal(err)
 	}
-	if err := must(p.TryAcquire(t.Context(), "other")).Release(t.Context()); err != nil {
+	if err := must(p.TryAcquire(t.Context(), "third")).Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

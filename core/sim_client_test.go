@@ -111,10 +111,9 @@ func (s *sim) client(p *simProcess, i, line int) {
 				time.Sleep(exponential(r, s.ttl()/4)) // the next job comes some time later
 			}
 		case !intime: // the grant came as its patience ran out
-			if s.operators.alone(simHold{key, lease.FencingToken()}, w.holder, lease) {
-				s.history.Granted(key, w.holder, lease.FencingToken(), time.Now())
-				s.history.Ended(key, w.holder, lease.FencingToken(), time.Now())
-			}
+			s.operators.reported(key, lease)
+			s.history.Granted(key, w.holder, lease.FencingToken(), time.Now())
+			s.history.Ended(key, w.holder, lease.FencingToken(), time.Now())
 			lease.Release(context.Background())
 		default:
 			w.under(lease)
@@ -150,10 +149,8 @@ type work struct {
 func (w *work) under(lease *Lease) {
 	s, r := w.s, w.r
 	token, ctx := lease.FencingToken(), lease.Context()
-	alone := s.operators.alone(simHold{w.key, token}, w.holder, lease)
-	if alone {
-		s.history.Granted(w.key, w.holder, token, time.Now())
-	}
+	s.operators.reported(w.key, lease)
+	s.history.Granted(w.key, w.holder, token, time.Now())
 	s.count("grants")
 	hold := min(exponential(r, s.hold), time.Until(s.end)+s.ttl())
 	back := time.Now()
@@ -180,9 +177,7 @@ func (w *work) under(lease *Lease) {
 		case <-time.After(exponential(r, s.ttl()/4)):
 		}
 	}
-	if alone {
-		s.history.Ended(w.key, w.holder, token, time.Now())
-	}
+	s.history.Ended(w.key, w.holder, token, time.Now())
 	switch {
 	case w.job:
 		time.Sleep(time.Until(back))

@@ -15,7 +15,7 @@ type simOperators struct {
 	forgot atomic.Int64 // how often a node lost memory, which excuses a holder that is renewed on it
 
 	mu    sync.Mutex
-	holds map[simHold]*simHeld
+	holds map[simHold]*Lease // that were reported
 }
 
 type simHold struct {
@@ -23,47 +23,17 @@ type simHold struct {
 	token uint64
 }
 
-// A simHeld is a lease that was reported, or freed before that.
-type simHeld struct {
-	holder string
-	lease  *Lease // nil: freed before it was reported
-	freed  bool
-}
-
-// alone notes a lease that is about to be reported. It reports whether it must not overlap the next one: no operator has
-// freed its key.
-func (o *simOperators) alone(hold simHold, holder string, lease *Lease) bool {
+// reported notes a lease.
+func (o *simOperators) reported(key string, lease *Lease) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if h := o.holds[hold]; h != nil {
-		h.lease = lease
-		return !h.freed
-	}
-	o.holds[hold] = &simHeld{holder: holder, lease: lease}
-	return true
-}
-
-// frees notes that a key is about to be freed: from now on its holder is not alone.
-func (o *simOperators) frees(s *sim, hold simHold) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	h := o.holds[hold]
-	switch {
-	case h == nil:
-		o.holds[hold] = &simHeld{freed: true}
-	case !h.freed:
-		h.freed = true
-		s.history.Ended(hold.key, h.holder, hold.token, time.Now())
-	}
+	o.holds[simHold{key, lease.FencingToken()}] = lease
 }
 
 func (o *simOperators) lease(hold simHold) *Lease {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if h := o.holds[hold]; h != nil {
-		return h.lease
-	}
-	return nil
+	return o.holds[hold]
 }
 
 // operator looks at keys now and then, and ends what it sees.
@@ -87,22 +57,18 @@ func (s *sim) operator(p *simProcess) {
 			continue
 		}
 		time.Sleep(exponential(r, s.delay))
-		switch now := r.IntN(2) == 0; {
+		switch {
 		case state.Holder != nil && state.Holder.Token != 0:
-			s.revokes(p, simHold{key, state.Holder.Token}, now)
-		case state.Record != nil && now:
+			s.revokes(p, simHold{key, state.Holder.Token})
+		case state.Record != nil && r.IntN(2) == 0:
 			s.forgets(p, key, state.Record.Token)
 		}
 	}
 }
 
-func (s *sim) revokes(p *simProcess, hold simHold, now bool) {
-	end, forgot := p.Revoke, s.operators.forgot.Load()
-	if now {
-		end = p.ForceRelease
-		s.operators.frees(s, hold)
-	}
-	r, err := end(context.Background(), hold.key, hold.token)
+func (s *sim) revokes(p *simProcess, hold simHold) {
+	forgot := s.operators.forgot.Load()
+	r, err := p.Revoke(context.Background(), hold.key, hold.token)
 	if err != nil {
 		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTokenMismatch) {
 			s.t.Errorf("revoke: %v", err)
@@ -110,7 +76,7 @@ func (s *sim) revokes(p *simProcess, hold simHold, now bool) {
 		s.count("not revoked")
 		return
 	}
-	s.count(map[bool]string{false: "revoked", true: "freed"}[now])
+	s.count("revoked")
 	if r.Left > 2*s.ttl() && s.steps() { // by a clock that is off
 		return
 	}

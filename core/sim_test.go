@@ -83,7 +83,7 @@ type counts map[string]int
 var outcomes = []string{
 	"grants", "lost", "completed", "completed late", "completed again", "refused completion", "done", "settled",
 	"healed", "quarantined", "unconfirmed", "record kept", "record excused", "reserved",
-	"revoked", "freed", "not revoked", "told of revocation", "record dropped",
+	"revoked", "not revoked", "told of revocation", "record dropped",
 }
 
 func (c counts) add(d counts) {
@@ -193,7 +193,7 @@ func simulate(t *testing.T, seed uint64, total counts) string {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		s := &sim{mixture: draw(r), seed: seed, end: time.Now().Add(simTime), counts: total}
-		s.operators.holds = map[simHold]*simHeld{}
+		s.operators.holds = map[simHold]*Lease{}
 		s.world = &world{t: t, nodes: testutil.NewNodes(t, s.mixture.nodes)}
 		s.nemesis.prepare(s, r)
 		for i, ttl := range s.ttls {

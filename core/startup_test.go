@@ -308,3 +308,14 @@ func (p *printed) with(part string) (found []string) {
 	}
 	return found
 }
+
+// A TTL above a minute is told of once: nothing frees the key of a holder that died before it is over.
+func TestLongTTLIsTold(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		for ttl, lines := range map[time.Duration]int{time.Minute: 0, time.Minute + 1: 1} {
+			var log logbook.Book
+			must(New(testutil.Clients(w.nodes), TTL(ttl), WithLogger(log.Logger()))).Close(t.Context())
+			log.Want(t, lines, "TTL is above a minute")
+		}
+	})
+}

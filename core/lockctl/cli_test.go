@@ -56,7 +56,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--node", node, "release", "--token", "7"}, "give one key"},
 		{[]string{"--node", node, "release", "k", "--token", "0"}, "greater than 0"},
 		{[]string{"--node", node, "release", "k", "--token", "-7"}, "greater than 0"},
-		{[]string{"--node", node, "release", "k", "--now", "--token", "seven"}, "greater than 0"},
+		{[]string{"--node", node, "release", "k", "--token", "seven"}, "greater than 0"},
 		{[]string{"--node", node, "forget-record", "k"}, "--token is missing"},
 		{[]string{"--node", node, "bench", "--parallel", "0"}, "--parallel"},
 		{[]string{"--node", node, "ls", "-o", "xml"}, "-o is table or json"},

@@ -17,9 +17,8 @@ func (a *app) release() *cli.Command {
 		Name: "release", Usage: "take a key from a holder that is stuck", ArgsUsage: "KEY --token TOKEN",
 		Description: "Ends the lease that has this fencing token, as show prints it: a lease that came after it is left alone. The lease is renewed no\n" +
 			"more, and the key is free when what was confirmed last has run out, so that nobody holds it beside a holder who still trusts it.\n" +
-			"The holder's context ends at its next renewal. With --now the key is free at once: only where the holder is known to be dead, or\n" +
-			"where what it works on refuses smaller fencing tokens. Mend why the holder is stuck, too: it may ask for the key again.",
-		Flags: []cli.Flag{partsFlag(), tokenFlag(), &cli.BoolFlag{Name: "now", Usage: "free it at once, while the old holder may still act"}},
+			"The holder's context ends at its next renewal. Mend why the holder is stuck, too: it may ask for the key again.",
+		Flags: []cli.Flag{partsFlag(), tokenFlag()},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			key, token, err := keyAndToken(cmd)
 			if err != nil {
@@ -61,27 +60,18 @@ func (a *app) act(cmd *cli.Command) (*fleet, error) {
 type releaseJSON struct {
 	Key         string      `json:"key"`
 	Holder      *holderJSON `json:"holder"`     // who had it
-	FreeInMS    int64       `json:"free_in_ms"` // 0: it is free
-	MayActMS    int64       `json:"may_act_ms"` // for so long the old holder may still take itself for the holder
+	FreeInMS    int64       `json:"free_in_ms"` // 0: it is free; until then the old holder may still take itself for the holder
 	Unconfirmed []nodeJSON  `json:"unconfirmed,omitempty"`
 }
 
 func (a *app) take(ctx context.Context, cmd *cli.Command, f *fleet, key string, token uint64) error {
-	end, now := f.Revoke, cmd.Bool("now")
-	if now {
-		end = f.ForceRelease
-	}
-	r, err := end(ctx, key, token)
+	r, err := f.Revoke(ctx, key, token)
 	if err != nil {
 		return f.refused(ctx, key, err, "released")
 	}
 	silent := unconfirmed(r.Nodes)
 	if asJSON(cmd) {
-		j := releaseJSON{Key: key, Holder: newHolderJSON(&r.Holder), MayActMS: r.Left.Milliseconds(), Unconfirmed: silent}
-		if !now {
-			j.FreeInMS = j.MayActMS
-		}
-		return a.json(j)
+		return a.json(releaseJSON{Key: key, Holder: newHolderJSON(&r.Holder), FreeInMS: r.Left.Milliseconds(), Unconfirmed: silent})
 	}
 	who := fmt.Sprintf("token %d", token)
 	if name := identity(&r.Holder); name != "-" {
@@ -90,9 +80,6 @@ func (a *app) take(ctx context.Context, cmd *cli.Command, f *fleet, key string, 
 	switch {
 	case r.Left <= 0:
 		a.say("%s is free. The lease of its holder (%s) was over.", plain(key), who)
-	case now:
-		a.say("%s is free. Its old holder (%s) may still act for %s: until then there may be two,", plain(key), who, brief(r.Left))
-		a.say("unless what they work on refuses smaller fencing tokens.")
 	default:
 		a.say("%s is taken from its holder (%s), and free in %s: until then the old holder may still act, and nobody else is granted it.",
 			plain(key), who, brief(r.Left))

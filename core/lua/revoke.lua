@@ -1,25 +1,19 @@
 -- Ends an attempt in its holder's stead: whatever it still sends is refused.
 -- KEYS 1 resource  2 tombstone of the attempt
--- ARGV 1 attempt  2 free: '1' = the resource is free at once, '0' = when the attempt's lease is over
---      3 life of the tombstone (ms)  4 life of an idle fencing counter (ms)  5 the attempt's fencing token
+-- ARGV 1 attempt  2 life of the tombstone (ms)  3 life of an idle fencing counter (ms)  4 the attempt's fencing token
 -- Replies  ENDED rest: the attempt had the resource, for so long   GONE = it did not have it
 local e, f, p, i, r, u, c, d = load(KEYS[1])
 local t = call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local ended, rest, first = i == ARGV[1] and e > 0, 0, nil
 if ended then
-  local ms = tonumber(ARGV[4])
   rest = math.max(e + 1 - now, 0)
+  local ms = tonumber(ARGV[3]) + rest
   p, c = -1, ''
-  f = math.max(f, tonumber(ARGV[5])) + 1 -- as if somebody had been granted it since: no completion counts here any more
-  local expiry = e
-  if ARGV[2] == '1' then
-    e, i = 0, ''
-  else
-    i, ms = '-', ms + rest -- no attempt is called '-', so nobody can extend what stays
-  end
+  f = math.max(f, tonumber(ARGV[4])) + 1 -- as if somebody had been granted it since: no completion counts here any more
+  i = '-' -- no attempt is called that, so nobody can extend what stays
   if waited then
-    z = math.min(now, expiry)
+    z = math.min(now, e)
     first = queues().heads(KEYS[1])
     waited = #first > 0
   end
@@ -31,6 +25,6 @@ if ended then
 elseif r == ARGV[1] then
   call('SET', KEYS[1], packed(e, f, p, i, '', 0, c, d), 'KEEPTTL')
 end
-call('SET', KEYS[2], 'r', 'PX', ARGV[3]) -- by which renewals and releases know of it
+call('SET', KEYS[2], 'r', 'PX', ARGV[2]) -- by which renewals and releases know of it
 if first then queues().wake(KEYS[1], first) end
 return ended and 'ENDED ' .. int(rest) or 'GONE'
