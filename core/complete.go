@@ -10,8 +10,8 @@ import (
 // Complete records the key as done, with result, and releases it, in one step on each node. For as long as
 // Retention, acquiring the key fails with ErrDone and the record. The lease's context ends at once.
 //
-// A nil error means that a quorum holds the record. The other nodes are offered it in the background, for a max
-// TTL, and again when somebody asks for the key. Nobody is granted the key, and no other record of it can come
+// A nil error means that a quorum holds the record. Nodes that could not be reached get it when somebody asks for
+// the key. Nobody is granted the key, and no other record of it can come
 // about, as long as so many of the nodes that have the record keep their memory that no quorum is without one:
 // of three nodes two, of five three. Complete may also be called after the lease was lost, for an hour less the
 // drift: it succeeds only where nobody was granted the key in between. Repeated after somebody else has settled

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -198,26 +197,6 @@ func TestSameServerThatMoved(t *testing.T) {
 				t.Errorf("%v: %v", n, n.fault)
 			}
 			n.mu.Unlock()
-		}
-	})
-}
-
-// A record does not spread when its retention is over.
-func TestSpreadAfterTheRetention(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		a, b, c := w.process(Retention(2*time.Second)), w.process(), w.process()
-		lease := w.acquire(a, "k")
-		a.links[2].next(fate{lose: true}, completeScript) // hung for 6s
-		w.complete(lease, "old life")
-		time.Sleep(3 * time.Second)
-		next := w.acquire(b.reaches(0, 1), "k") // a new life of the key
-		w.release(next)
-		b.mend()
-		time.Sleep(4100 * time.Millisecond)
-		c.links[0].set(fate{refuse: true})
-		_, err := c.TryAcquire(t.Context(), "k")
-		if errors.Is(err, ErrDone) {
-			t.Fatalf("7s after a completion with a retention of 2s, with a holder in between: %v", err)
 		}
 	})
 }

@@ -20,18 +20,14 @@ func (a *attempt) proposal(result []byte) *nodeRecord {
 // decided. A quorum that holds the same record under another ballot, because somebody settled it, is as good. When wait
 // is over it is open what becomes of the record: what was offered may stand.
 func (a *attempt) propose(ctx, wait context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
-	all := allNodes(len(a.nodes))
 	r := a.offering(rec, ballot, false)
-	s := spread{a: a, rec: rec, ballot: ballot, since: a.e.clock.now(), missing: all, unheard: all}
-	r.asker = &s
-	r.send(ctx, all)
+	r.send(ctx, allNodes(len(a.nodes)))
 	r.wait(wait)
 	t := &r.tally
 	done, other := t.doneVotes()
 	var err *OpError
 	switch {
 	case t.count(VerdictGranted) >= t.q:
-		s.decided()
 	case done >= t.q && other.Token == rec.Token:
 	case done >= t.q || t.count(VerdictGone)+t.count(VerdictDone) > len(t.votes)-t.q:
 		err = &OpError{Err: ErrLost, Reason: LossTaken}

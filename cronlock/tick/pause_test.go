@@ -247,14 +247,14 @@ func TestPauseAndResumeAtOnce(t *testing.T) {
 	})
 }
 
-// A pause that a bare quorum has is seen whichever quorum answers, and outlives a node that forgets once it has spread.
+// A pause that a bare quorum has is seen whichever quorum answers, and outlives a node that forgets once somebody has looked.
 func TestPauseOnNodesInTrouble(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		all := w.replicas(3, plan{})
 		time.Sleep(time.Second)
 		w.nodes[2].Down()
 		w.do(all[0].Pause)
-		all[0].crash() // so that it does not offer the record to the third
+		all[0].crash() // whoever looks finds out from the nodes
 		w.nodes[2].Up()
 		w.nodes[0].Down()
 		at := time.Now()

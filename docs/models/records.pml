@@ -26,7 +26,7 @@
  *              Memory covers it if it lasts since before the attempt's first request, or if it granted the lease, or if it
  *              confirmed a renewal and the hold was still trusted when the reply was handled.
  *   Release    an attempt that was never reported and never sent COMPLETE puts the fence back where the lease is its own (UNDO).
- * A node forgets only while it has no record, or while all nodes have the same one: that is what spreading records gives.
+ * A node forgets only while it has no record, or while all nodes have the same one: what guarantee 7 asks of nodes, for three of them.
  * A node that forgets begins its new memory at that instant, which is the shortest quarantine.
  *
  * Checked
@@ -244,7 +244,7 @@ proctype Attempt(byte id) {
 #endif
   od;
   if
-  :: atomic { b > 0 -> report(vof[b]); T = b; v = vof[b]; goto spread }
+  :: atomic { b > 0 -> report(vof[b]); T = b; v = vof[b]; goto bring }
   :: else
   fi;
 
@@ -314,7 +314,7 @@ holds:
        if :: conf = conf | BIT(n) :: skip fi;
 #endif
        n = 0;
-       if :: (conf & 7) == 3 || (conf & 7) == 5 || (conf & 7) == 6 || (conf & 7) == 7 -> report(v); goto spread :: else fi
+       if :: (conf & 7) == 3 || (conf & 7) == 5 || (conf & 7) == 6 || (conf & 7) == 7 -> report(v); goto bring :: else fi
      }
 #ifdef RELEASED
   :: atomic { mine && val[id] > 0 && conf == 0 -> val[id] = 0; conf = 8 }         /* COMPLETE was sent */
@@ -326,11 +326,11 @@ holds:
        :: D[2] == T && !(conf & 4) -> n = 2
        fi;
        conf = conf | BIT(n); n = 0;
-       if :: (conf & 7) == 3 || (conf & 7) == 5 || (conf & 7) == 6 || (conf & 7) == 7 -> report(v); goto spread :: else fi
+       if :: (conf & 7) == 3 || (conf & 7) == 5 || (conf & 7) == 6 || (conf & 7) == 7 -> report(v); goto bring :: else fi
      }
   od;
 
-spread:                                /* T is decided: nodes that lack it get it, whatever F says */
+bring:                                 /* T is decided: nodes that lack it get it, whatever F says */
   atomic { r[0] = 0; r[1] = 0; r[2] = 0; d[0] = 0; d[1] = 0; d[2] = 0; b = 0; tried = 0; rec = 0; conf = 0; CLEARREN; rt = 0; g = 0;
     mine = 0; age[id] = TTL; CLEARLS; CLEARKN; mem[id] = 0 }
   do
