@@ -1,13 +1,10 @@
 package core
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -81,27 +78,3 @@ func embedded(v reflect.Value, want reflect.Type) (found reflect.Value, ok bool)
 	}
 	return v, false
 }
-
-// quietDialer is a dialer for go-redis that never fails: go-redis prints each dial that does to stderr. What
-// cannot be dialled is a connection that fails at its first use, with the same error.
-func quietDialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return &deadConn{err: err}, nil
-		}
-		return conn, nil
-	}
-}
-
-// A deadConn is a connection that could not be made.
-type deadConn struct{ err error }
-
-func (c *deadConn) Read([]byte) (int, error)         { return 0, c.err }
-func (c *deadConn) Write([]byte) (int, error)        { return 0, c.err }
-func (c *deadConn) Close() error                     { return nil }
-func (c *deadConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (c *deadConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (c *deadConn) SetDeadline(time.Time) error      { return nil }
-func (c *deadConn) SetReadDeadline(time.Time) error  { return nil }
-func (c *deadConn) SetWriteDeadline(time.Time) error { return nil }

@@ -109,7 +109,7 @@ func whyUnreached(n *NodeDiagnosis) (FindingCode, string) {
 	switch {
 	case says(n.Err, badLogin...):
 		return CodeCredentials, mend
-	case badCertificate(n.Err) != "":
+	case badTLS(n.Err):
 		return CodeTLS, mend
 	case n.Reached && mend != "":
 		return CodeRefused, mend

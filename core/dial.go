@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -28,7 +25,7 @@ import (
 //     it, some of its servers being enough.
 //
 // "rediss://", "rediss-sentinel://" and "rediss-cluster://" are the same over TLS, see WithTLS. The error matches
-// ErrInvalid, names every fault of URLs and options, and nothing of what an unreadable URL contains. A parameter that
+// ErrInvalid, names every fault of URLs and options, and shows nothing of what an unreadable URL contains. A parameter that
 // is not known, or would have a replica asked, is a fault.
 func Dial(urls []string, opts ...Option) ([]redis.UniversalClient, error) {
 	p, err := defaults().with(opts).policy(len(urls))
@@ -48,12 +45,8 @@ func Dial(urls []string, opts ...Option) ([]redis.UniversalClient, error) {
 	return clients, nil
 }
 
-// dial makes the client of one node. What is wrong with a URL may be a part of a password, so the errors of those that
-// read it stay unsaid.
+// dial makes the client of one node.
 func dial(address string, p *policy) (redis.UniversalClient, error) {
-	if strings.TrimSpace(address) != address {
-		return nil, errSpace
-	}
 	scheme, rest, _ := strings.Cut(address, "://")
 	scheme, kind, _ := strings.Cut(strings.ToLower(scheme), "-")
 	plain := scheme + "://" + rest
@@ -69,37 +62,43 @@ func dial(address string, p *policy) (redis.UniversalClient, error) {
 }
 
 var (
-	errSpace      = errors.New("it begins or ends with a space")
-	errScheme     = errors.New("not a URL of redis://, redis-sentinel:// or redis-cluster://, or of rediss://… with TLS")
-	errServerURL  = errors.New("not a URL as redis.ParseURL reads it, such as rediss://user:password@host:6379/0")
-	errSentinels  = errors.New("not a URL as redis.ParseFailoverURL reads it, such as redis-sentinel://host1:26379?addr=host2:26379&master_name=mymaster")
-	errClusterURL = errors.New("not a URL as redis.ParseClusterURL reads it, such as redis-cluster://user:password@host1:7000?addr=host2:7000")
-	errManyAddrs  = errors.New("a server has one address: with several, the URL of a Redis Cluster begins with redis-cluster://, and that of a primary that Sentinels watch with redis-sentinel://")
-	errCommas     = errors.New("the host has a comma: further addresses are parameters, &addr=host:port")
-	errNoMaster   = errors.New("master_name is missing: what the Sentinels call the primary")
-	errReplicas   = errors.New("it would ask replicas (read_only, replica_only, route_by_latency, route_randomly), and a node is a primary")
-	errClusterDB  = errors.New("a Redis Cluster has no database but 0: leave it out")
-	errNoTLS      = errors.New("it is without TLS, for which there is a configuration: rediss:// is with it")
+	errScheme    = errors.New("its scheme must be redis://, redis-sentinel:// or redis-cluster://, or with TLS rediss://, rediss-sentinel:// or rediss-cluster://")
+	errCommas    = errors.New("it has a comma: each node is an element of its own, and further addresses of one node are parameters, &addr=host:port")
+	errParameter = errors.New("a parameter behind the ? is not known for this scheme, or has a value that cannot be read")
+	errURL       = errors.New("it cannot be read as a URL, such as redis://user:password@host:6379/0")
+	errNoMaster  = errors.New("master_name is missing: what the Sentinels call the primary")
+	errReplicas  = errors.New("it would ask replicas (read_only, replica_only, route_by_latency, route_randomly), and a node is a primary")
+	errClusterDB = errors.New("a Redis Cluster has no database but 0: leave it out")
+	errNoTLS     = errors.New("it is without TLS, for which there is a configuration: rediss:// is with it")
 )
 
-// unreadable is why a URL is not read: as it is, or because of its parameters, without which it would be.
-func unreadable(err error, address string, read func(string) error) error {
-	if bare, _, has := strings.Cut(address, "?"); has && read(bare) == nil {
-		return fmt.Errorf("a parameter after the ? is not known, or has a value that cannot be read: %w", err)
+// parse reads a URL. Its errors are ours: those of who reads it quote the URL, and a password with it.
+func parse[O any](address string, read func(string) (O, error)) (o O, err error) {
+	if o, err = read(address); err == nil {
+		return o, nil
 	}
-	return err
+	bare, _, parameters := strings.Cut(address, "?")
+	scheme, _, schemed := strings.Cut(address, "://")
+	switch {
+	case !schemed || scheme != "redis" && scheme != "rediss":
+		return o, errScheme
+	case strings.Contains(address, ","):
+		return o, errCommas
+	case parameters:
+		if _, err := read(bare); err == nil {
+			return o, errParameter
+		}
+	}
+	return o, errURL
 }
 
 func dialServer(address string, p *policy) (redis.UniversalClient, error) {
-	o, err := redis.ParseURL(address)
+	o, err := parse(address, redis.ParseURL)
 	if err != nil {
-		if u, err := url.Parse(address); err == nil && (u.Query().Has("addr") || u.Query().Has("master_name")) {
-			return nil, errManyAddrs
-		}
-		return nil, unreadable(errServerURL, address, func(bare string) error { _, err := redis.ParseURL(bare); return err })
+		return nil, err
 	}
-	if o.TLSConfig == nil && p.tls != nil {
-		return nil, errNoTLS
+	if err := p.suits(o.TLSConfig, o.Addr); err != nil {
+		return nil, err
 	}
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = p.nodeTimeout, p.nodeTimeout, p.nodeTimeout
@@ -109,18 +108,18 @@ func dialServer(address string, p *policy) (redis.UniversalClient, error) {
 }
 
 func dialSentinel(address string, p *policy) (redis.UniversalClient, error) {
-	o, err := redis.ParseFailoverURL(address)
+	o, err := parse(address, redis.ParseFailoverURL)
 	if err != nil {
-		return nil, unreadable(errSentinels, address, func(bare string) error { _, err := redis.ParseFailoverURL(bare); return err })
+		return nil, err
 	}
-	var faults []error
+	faults := []error{p.suits(o.TLSConfig, o.SentinelAddrs...)}
 	if o.MasterName == "" {
 		faults = append(faults, errNoMaster)
 	}
 	if o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly {
 		faults = append(faults, errReplicas)
 	}
-	if err := errors.Join(append(faults, severalServers(o.SentinelAddrs, o.TLSConfig, p))...); err != nil {
+	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
@@ -130,18 +129,18 @@ func dialSentinel(address string, p *policy) (redis.UniversalClient, error) {
 }
 
 func dialCluster(address string, p *policy) (redis.UniversalClient, error) {
-	o, err := redis.ParseClusterURL(address)
+	o, err := parse(address, redis.ParseClusterURL)
 	if err != nil {
-		return nil, unreadable(errClusterURL, address, func(bare string) error { _, err := redis.ParseClusterURL(bare); return err })
+		return nil, err
 	}
-	var faults []error
+	faults := []error{p.suits(o.TLSConfig, o.Addrs...)}
 	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
 		faults = append(faults, errReplicas)
 	}
 	if u, err := url.Parse(address); err == nil && strings.Trim(u.Path, "/") != "" { // which is not read
 		faults = append(faults, errClusterDB)
 	}
-	if err := errors.Join(append(faults, severalServers(o.Addrs, o.TLSConfig, p))...); err != nil {
+	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
@@ -151,8 +150,8 @@ func dialCluster(address string, p *policy) (redis.UniversalClient, error) {
 	return redis.NewClusterClient(o), nil
 }
 
-// severalServers says what is wrong with the addresses and the TLS configuration of a node of several servers.
-func severalServers(addrs []string, conf *tls.Config, p *policy) error {
+// suits says what is wrong with addresses, and with a URL whose TLS configuration is conf.
+func (p *policy) suits(conf *tls.Config, addrs ...string) error {
 	var faults []error
 	if strings.Contains(strings.Join(addrs, ""), ",") {
 		faults = append(faults, errCommas)
@@ -181,44 +180,14 @@ func (p *policy) dialer(parsed *tls.Config) func(context.Context, string, string
 			conf.ServerName = ""
 		}
 	}
-	return quietDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		o := &redis.Options{DialTimeout: p.nodeTimeout, TLSConfig: conf}
 		if conf != nil && conf.ServerName == "" {
 			o.TLSConfig = conf.Clone()
 			o.TLSConfig.ServerName = certified(addr, host)
 		}
-		conn, err := redis.NewDialer(o)(ctx, network, addr)
-		if secure, ok := conn.(*tls.Conn); ok && err == nil {
-			return &alertConn{Conn: secure}, nil
-		}
-		return conn, err
-	})
-}
-
-// An alertConn is a TLS connection whose writes fail for the reason that the server gave, if it did. In TLS 1.3 a server
-// may refuse the client's certificate when the handshake is over for the client, and close the connection: what is
-// written then fails with a reset, and the alert that says why has come before.
-type alertConn struct {
-	*tls.Conn
-	answered atomic.Bool
-}
-
-func (c *alertConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.answered.Store(c.answered.Load() || n > 0)
-	return n, err
-}
-
-func (c *alertConn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	if err == nil || c.answered.Load() || errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, err
+		return redis.NewDialer(o)(ctx, network, addr)
 	}
-	c.SetReadDeadline(time.Now().Add(time.Second)) // it has come, or the connection is broken
-	if _, alert := c.Conn.Read(make([]byte, 1)); isAlert(alert) {
-		return n, alert
-	}
-	return n, err
 }
 
 // certified is what the certificate of a server must be for: what the server is dialled by. Sentinels and Clusters mostly

@@ -22,33 +22,35 @@ func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 	t.Parallel()
 	const sentinel, cluster = "redis-sentinel://:hunter2@host:26379", "redis-cluster://:hunter2@host:7000"
 	for url, want := range map[string]string{
-		"redis://:hunter2@host:6379?addr=other:6379":       "redis-cluster://",
-		"redis://:hunter2@host:6379?master_name=hunter2":   "redis-sentinel://",
-		"redis://:hunter2@host:6379?hunter2=1":             "a parameter after the ? is not known, or has a value that cannot be read: not a URL as redis.ParseURL",
-		"redis://:hunter2@host:x?pool_size=5":              "node 0: not a URL as redis.ParseURL",
-		" redis://:hunter2@host:6379":                      "it begins or ends with a space",
-		"redis-cluster://:hunter2@host:7000\n":             "it begins or ends with a space",
-		"redis-socket://:hunter2@host":                     "redis-sentinel://",
-		"http://:hunter2@host":                             "redis.ParseURL",
-		"http-cluster://:hunter2@host":                     "redis.ParseClusterURL",
-		"hunter2-sentinel://host?master_name=m":            "redis.ParseFailoverURL",
-		"hunter2":                                          "redis.ParseURL",
+		"":                                      "its scheme must be",
+		"hunter2":                               "its scheme must be",
+		"localhost:6379":                        "its scheme must be",
+		"http://:hunter2@host":                  "its scheme must be",
+		"http-cluster://:hunter2@h":             "its scheme must be",
+		"redis-socket://:hunter2@h":             "its scheme must be",
+		"hunter2-sentinel://host?master_name=m": "its scheme must be",
+		" redis://:hunter2@host:6379":           "its scheme must be",
+		"redis://:hunter2@a:1,redis://b:2":      "it has a comma",
+		"redis://hunter2,b:1":                   "it has a comma",
+		"redis-sentinel://hunter2,other:1?master_name=m":   "it has a comma",
+		"redis-cluster://hunter2,other:7000/1":             "it has a comma",
+		"redis://:hunter2@host:6379?addr=other:6379":       "a parameter behind the ?",
+		"redis://:hunter2@host:6379?hunter2=1":             "a parameter behind the ?",
+		sentinel + "?master=hunter2":                       "a parameter behind the ?",
+		sentinel + "?master_name=m&addr=hunter2":           "a parameter behind the ?",
+		cluster + "?hunter2=1":                             "a parameter behind the ?",
+		"redis://:hunter2@host:x?pool_size=5":              "it cannot be read as a URL",
+		"redis-cluster://:hunter2%zz@host:7000":            "it cannot be read as a URL",
+		"redis-sentinel://:hunter2\x7f@host?master_name=m": "it cannot be read as a URL",
+		"redis-cluster://:hunter2@host:7000\n":             "it cannot be read as a URL",
 		sentinel:                                           "master_name is missing",
-		sentinel + "?master=hunter2":                       "redis.ParseFailoverURL",
-		sentinel + "?master_name=m&addr=hunter2":           "redis.ParseFailoverURL",
-		sentinel + "?master_name=m&hunter2=1":              "a parameter after the ? is not known",
 		sentinel + "?master_name=m&replica_only=true":      "a node is a primary",
 		sentinel + "?master_name=m&route_by_latency=true":  "a node is a primary",
 		sentinel + "?route_randomly=true":                  "master_name is missing",
-		"redis-sentinel://hunter2,other:1?master_name=m":   "comma",
-		cluster + "?hunter2=1":                             "a parameter after the ? is not known",
 		cluster + "?read_only=true":                        "a node is a primary",
 		cluster + "?route_by_latency=true":                 "a node is a primary",
 		cluster + "?route_randomly=true":                   "a node is a primary",
 		cluster + "/3":                                     "no database but 0",
-		"redis-cluster://hunter2,other:7000/1":             "the host has a comma",
-		"redis-cluster://:hunter2%zz@host:7000":            "redis.ParseClusterURL",
-		"redis-sentinel://:hunter2\x7f@host?master_name=m": "redis.ParseFailoverURL",
 	} {
 		_, err := Dial([]string{url})
 		wantErr(t, err, ErrInvalid)
@@ -200,12 +202,12 @@ func TestOpenTLS(t *testing.T) {
 	url := fmt.Sprintf("rediss://localhost:%d", portOf(addr))
 	opts := []Option{unhurried, quietly}
 	_, err := Open([]string{url}, opts...)
-	wantInError(t, err, "certificate signed by unknown authority", "WithTLS")
+	wantInError(t, err, "certificate signed by unknown authority")
 	_, err = Open([]string{url}, append(opts, WithTLS(other.trusting()))...)
-	wantInError(t, err, "certificate signed by unknown authority", "WithTLS")
+	wantInError(t, err, "certificate signed by unknown authority")
 	trusting := append(opts, WithTLS(ca.trusting()))
 	_, err = Open([]string{"rediss://" + addr}, trusting...)
-	wantInError(t, err, "cannot validate certificate for 127.0.0.1", "a name of its certificate")
+	wantInError(t, err, "cannot validate certificate for 127.0.0.1")
 	wantWork(t, opened(t, url, trusting...), 1)
 	named := ca.trusting()
 	named.ServerName = "localhost"
@@ -288,11 +290,9 @@ func TestDialledNames(t *testing.T) {
 	dial := p.dialer(&tls.Config{ServerName: "redis-1.internal"})
 	port := fmt.Sprint(portOf(server.Listener.Addr().String()))
 	for host, want := range map[string]string{"localhost": "localhost", "127.0.0.1": "redis-1.internal"} {
-		conn := must(dial(t.Context(), "tcp", host+":"+port))
-		if _, err := conn.Read(make([]byte, 1)); err == nil {
+		if _, err := dial(t.Context(), "tcp", host+":"+port); err == nil {
 			t.Error("no error")
 		}
-		conn.Close()
 		if name := <-asked; name != want {
 			t.Errorf("%s is asked for a certificate of %s, want %s", host, name, want)
 		}
@@ -305,8 +305,6 @@ func TestOpenMutualTLS(t *testing.T) {
 	ca := newCA(t)
 	_, addr := ca.serve([]string{"127.0.0.1"}, "--tls-auth-clients", "yes")
 	opts := []Option{unhurried, quietly}
-	_, err := Open([]string{"rediss://" + addr}, append(opts, WithTLS(ca.trusting()))...)
-	wantInError(t, err, "certificate required", "check the client's certificate")
 	conf := ca.trusting()
 	conf.Certificates = append(conf.Certificates, ca.pair())
 	wantWork(t, opened(t, "rediss://"+addr, append(opts, WithTLS(conf))...), 1)

@@ -41,8 +41,7 @@
 //	Provision, Close      declare nodes new; drain, and end
 //
 // [New] takes go-redis clients that the program has; their timeouts and retries do not matter. [Open] makes clients. go-redis
-// prints every failed dial to stderr, except of clients that Open made; logging.Disable() of its package logging ends that for
-// the whole process.
+// prints failed dials to stderr; logging.Disable() of its package logging ends that for the whole process.
 //
 // The context passed to a call governs the wait and the life of the lease, as in sql.DB.BeginTx. [MaxWait] bounds the wait
 // alone. A request for a key under one's own lease on it is refused at once, with [ErrHeld]; with [Reentrant], Do and TryDo

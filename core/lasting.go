@@ -2,10 +2,8 @@ package core
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
@@ -26,11 +24,16 @@ func mending(err error) string {
 	if err == nil {
 		return ""
 	}
-	if mend := badCertificate(err); mend != "" {
-		return mend
+	if badTLS(err) {
+		return "check the server's certificate and port, and the CA and name that the client asks for (WithTLS; lockctl --ca, --server-name)"
 	}
-	if strings.Contains(err.Error(), "all sentinels specified") && says(err, badLogin...) { // go-redis has no type for it
-		return "give the client the Sentinels' user and password, which are not the server's: SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"
+	if strings.Contains(err.Error(), "all sentinels specified") { // go-redis has no type for it
+		switch {
+		case errors.Is(err, redis.Nil):
+			return "no Sentinel knows a primary of that name: check master_name"
+		case says(err, badLogin...):
+			return "give the client the Sentinels' user and password, which are not the server's: SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"
+		}
 	}
 	for _, l := range lastingReplies {
 		if says(err, l.reply...) {
@@ -59,7 +62,6 @@ var lastingReplies = []struct {
 	{[]string{"This instance has cluster support disabled"},
 		"the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: pass a redis.Client for each server, or a URL of redis://"},
 	{[]string{"READONLY"}, "the server is a replica; a node must be a master of its own"},
-	{[]string{"redis: nil"}, "no Sentinel knows a primary of that name: check master_name"},
 	{[]string{"unknown command"}, "the server (a Sentinel, a proxy?) does not know a command that lockkit needs"},
 }
 
@@ -85,32 +87,9 @@ func says(err error, starts ...string) bool {
 	return slices.ContainsFunc(starts, func(start string) bool { return strings.HasPrefix(text, start) })
 }
 
-// badCertificate says how to mend a TLS handshake that cannot succeed; empty if err is none.
-func badCertificate(err error) string {
-	const private = "give the client's TLS config the CA that signed the server's certificate (WithTLS; lockctl --ca)"
-	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return private
-	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return "dial the server by a name of its certificate, or say which it has (ServerName of WithTLS; lockctl --server-name)"
-	}
-	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
-		return "renew the server's certificate, and check the clock of this machine"
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return "check the server's certificate, and " + private
-	}
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return "the server does not speak TLS on this port"
-	}
-	if isAlert(err) {
-		return "the server refuses the TLS handshake: check the client's certificate (WithTLS; lockctl --cert) and TLS versions"
-	}
-	return ""
-}
-
-// isAlert reports whether the other side of a TLS connection ended it with an alert, whose type is not exported.
-func isAlert(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "remote error"
+// badTLS reports whether err is a handshake that will not succeed before somebody mends one of its sides.
+func badTLS(err error) bool {
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	return certificate || plain
 }

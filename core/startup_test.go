@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -257,56 +256,6 @@ func TestMissingRightsOnARealServer(t *testing.T) {
 			t.Errorf("%s is not missed", rule)
 		}
 	}
-}
-
-// go-redis prints every dial that fails, to stderr, beside the program's own log.
-func TestOpenedClientsAreSilent(t *testing.T) {
-	server := testutil.NewServers(t, 1)[0]
-	var lines printed
-	redis.SetLogger(&lines) // for all clients of this process: look for the server's own
-	l, err := Open([]string{"redis://" + server.Addr()}, unhurried, quietly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(over())
-	server.Kill()
-	for range 30 {
-		_, err = l.TryAcquire(t.Context(), "k")
-		wantErr(t, err, ErrUnavailable)
-		wantInError(t, err, "connection refused")
-	}
-	if found := lines.with(server.Addr()); len(found) > 0 {
-		t.Errorf("%d lines, such as %q", len(found), found[0])
-	}
-}
-
-type printed struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (p *printed) Printf(_ context.Context, format string, v ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var line strings.Builder
-	line.WriteString(format)
-	for _, x := range v {
-		if err, ok := x.(error); ok {
-			line.WriteString(" " + err.Error())
-		}
-	}
-	p.lines = append(p.lines, line.String())
-}
-
-func (p *printed) with(part string) (found []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, line := range p.lines {
-		if strings.Contains(line, part) {
-			found = append(found, line)
-		}
-	}
-	return found
 }
 
 // A TTL above a minute is told of once: nothing frees the key of a holder that died before it is over.
