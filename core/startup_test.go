@@ -89,6 +89,34 @@ func (h rewriteInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// A server that answers nil where a text is due has failed: it is no Sentinel that knows no primary.
+func TestNilAtTheStart(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		clients := testutil.Clients(w.nodes)
+		clients[1].(*redis.Client).AddHook(nilInfo{})
+		var log logbook.Book
+		l, err := New(clients, WithLogger(log.Logger()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(over())
+		log.Want(t, 1, "cannot be checked", "node=1 ", "redis: nil")
+		log.Want(t, 0, "Sentinel")
+	})
+}
+
+type nilInfo struct{ commandsOnly }
+
+func (nilInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "info" {
+			cmd.SetErr(redis.Nil)
+			return redis.Nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
 // What passes does not keep a process from starting, even without a quorum, and the check is made later, also
 // while nobody asks for a lock.
 func TestPassingFaults(t *testing.T) {
