@@ -33,10 +33,10 @@ func TestRealServersThatAreNoNodes(t *testing.T) {
 	wantFindings(t, d, found{SeverityFault, CodeUnreachable, 0})
 	wantAdvice(t, d, "TLS on one side only")
 	secret := serverWithTLS(t, nil)
-	for name, advice := range map[string]string{"localhost": "a name of its certificate", "example.com": "CA that signed"} {
+	for _, name := range []string{"localhost", "example.com"} {
 		d = diagnose(redis.NewClient(&redis.Options{Addr: secret.Listener.Addr().String(), TLSConfig: &tls.Config{ServerName: name}}))
 		wantFindings(t, d, found{SeverityFault, CodeTLS, 0})
-		wantAdvice(t, d, advice)
+		wantAdvice(t, d, "the CA and name that the client asks for")
 	}
 
 	both := []redis.UniversalClient{plain.Client(), testutil.NewServers(t, 1)[0].Client(), plain.Client()}

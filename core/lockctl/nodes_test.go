@@ -113,7 +113,7 @@ func TestPrivateCA(t *testing.T) {
 		}
 	}
 	doctor("certificate signed by unknown authority")
-	doctor("give the client's TLS config the CA that signed the server's certificate (WithTLS; lockctl --ca)")
+	doctor("check the server's certificate and port, and the CA and name that the client asks for (WithTLS; lockctl --ca, --server-name)")
 	doctor("certificate required", "--ca", cert)
 	doctor("check the client's certificate (WithTLS; lockctl --cert)", "--ca", cert)
 	doctor("certificate signed by unknown authority", "--cert", cert, "--cert-key", key)
