@@ -184,6 +184,6 @@ func TestCE38_PoisonedCounter(t *testing.T) {
 		p.links[0].set(fate{refuse: true})
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
-		wantInError(t, err, "fencing counter", "Delete what this node has")
+		wantInError(t, err, "fencing counter", "delete what this node has")
 	})
 }

@@ -176,10 +176,8 @@ func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
 		v.memory = known // a lease keeps it, and would keep all of the reply
 	}
 	first = v.longest > 0 && f.l.e.learn(v.longest, r.p)
-	if r.script == acquireScript {
-		if err := v.implausible(clock); err != nil {
-			v.verdict, v.err = VerdictFailed, err
-		}
+	if r.script == acquireScript && v.verdict == VerdictGranted && int64(v.token) > v.clock+slack.Microseconds() {
+		v.verdict, v.err = VerdictFailed, errAhead
 	}
 	return first
 }

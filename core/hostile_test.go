@@ -234,28 +234,6 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 	})
 }
 
-// One key with a counter that was written by hand does not make its node a matter of the log.
-func TestPoisonedKeyLogs(t *testing.T) {
-	race.Campaign(t)
-	bubble(t, 3, func(t *testing.T, w *world) {
-		var log logbook.Book
-		p := w.process(WithLogger(log.Logger()))
-		w.setCounter(p, 1, "k", int64(maxNumber)-10)
-		for i := range 900 {
-			if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
-				w.release(lease)
-			}
-			if i%4 == 3 {
-				w.release(w.acquire(p, "other"))
-			}
-			time.Sleep(time.Second)
-		}
-		if lines := log.Lines(); len(lines) > 15 {
-			t.Errorf("%d lines in a quarter of an hour, such as %s", len(lines), lines[len(lines)-1])
-		}
-	})
-}
-
 // Close does not wait for Provision of all guard records of a slow Cluster.
 func TestCloseWaitsForProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

@@ -280,7 +280,7 @@ func (t *tally) mayHold() (s nodeSet) {
 		case VerdictGranted, VerdictPending, VerdictTimedOut, VerdictFailed:
 			s = s.with(i)
 		case VerdictHealed, VerdictPassed, VerdictUnconfirmed, VerdictHeld, VerdictReserved, VerdictDone, VerdictGone, VerdictForgotten, VerdictQuarantined, VerdictClockSkewed, VerdictTooLate, VerdictReplica,
-			VerdictUnguarded, VerdictOverflow, VerdictCircuitOpen: // has refused, or was not asked
+			VerdictUnguarded, VerdictCircuitOpen: // has refused, or was not asked
 		}
 	}
 	return s

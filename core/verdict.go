@@ -20,13 +20,12 @@ const (
 	VerdictTooLate                    // the request was under way for longer than the clock window
 	VerdictReplica                    // the node is not a master
 	VerdictUnguarded                  // the server does not report its replication history
-	VerdictOverflow                   // the fencing counter is at its end
 	VerdictTimedOut                   // no answer within the node timeout
 	VerdictCircuitOpen                // not asked: the node has not been answering
 )
 
 var verdictNames = [...]string{"failed", "pending", "granted", "healed", "passed", "unconfirmed", "held", "reserved", "done", "gone", "forgotten", "quarantined",
-	"clock_skewed", "too_late", "replica", "unguarded", "overflow", "timed_out", "circuit_open"}
+	"clock_skewed", "too_late", "replica", "unguarded", "timed_out", "circuit_open"}
 
 // String returns the verdict in snake_case, fit for a metric attribute.
 func (v Verdict) String() string {

@@ -2,7 +2,6 @@ package core
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,7 +81,7 @@ const revokedReply = "REVOKED"
 var (
 	acquireReplies = grammar{
 		"OK": {VerdictGranted, shapeGrant}, "HELD": {VerdictHeld, shapeHolder}, "RESERVED": {VerdictReserved, shapePlace}, "DONE": {VerdictDone, shapeRecord}, "QUARANTINED": {VerdictQuarantined, shapeQuarantine},
-		"TOMBSTONE": {VerdictGone, shapeClock}, "LOST": {VerdictGone, shapeClock}, "OVERFLOW": {VerdictOverflow, shapeClock},
+		"TOMBSTONE": {VerdictGone, shapeClock}, "LOST": {VerdictGone, shapeClock},
 		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
 	}
 	renewReplies = grammar{
@@ -270,18 +269,9 @@ func (f *fields) record() *nodeRecord {
 	return r
 }
 
-var errImplausible = errors.New("its fencing counter of this key is ahead of the clocks")
-
-// implausible says why a granted token cannot be what the counter of a healthy node has come to: it is far
-// ahead of the node's clock and of this one. Taken for good, it would leave the key without tokens.
-func (v *vote) implausible(now time.Time) error {
-	limit := max(v.clock, now.UnixMicro()) + slack.Microseconds()
-	if v.verdict != VerdictGranted || int64(v.token) <= limit {
-		return nil
-	}
-	return fmt.Errorf("%w by %v: was it written by hand? Delete what this node has of the key when nobody holds it", errImplausible,
-		time.Duration(min(int64(v.token)-limit+slack.Microseconds(), maxRest.Microseconds()))*time.Microsecond)
-}
+// errAhead is what a granted token means that is more than a day ahead of the node's clock, which no counter comes to by
+// itself. Taken for good, it would leave the key without tokens.
+var errAhead = errors.New("its fencing counter of this key is more than a day ahead of its clock: delete what this node has of the key when nobody holds it")
 
 // failed is the vote of a node that answers with an error, or not at all.
 func failed(err error) vote {

@@ -47,7 +47,6 @@ func TestParse(t *testing.T) {
 			"CLOCK 1795000000123456":                     {verdict: VerdictClockSkewed, clock: 1795000000123456},
 			"REPLICA 5":                                  {verdict: VerdictReplica, clock: 5000},
 			"NOGUARD 5":                                  {verdict: VerdictUnguarded, clock: 5000},
-			"OVERFLOW 5":                                 {verdict: VerdictOverflow, clock: 5000},
 			"HELD 5 7000 abc-1 0 " + strings.Repeat("x", 1000): {verdict: VerdictHeld, owner: "abc-1", clock: 5000, rest: 7000 * ms},
 		}, []string{
 			// What another script says, or none, is no grant; least of all one with token 0.
@@ -116,7 +115,7 @@ var said = map[*script]*regexp.Regexp{
 	touchScript: forms(`OK ~ @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) ~`, `CLOCK #`),
 	probeScript: forms(`OK`),
 	acquireScript: forms(`OK ~ # # @( # # # (?s:.*))?`, `HELD ~ # [^ ]+ #( (?s:.*))?`, `RESERVED ~ # #`, `DONE ~ # # # (?s:.*)`, `QUARANTINED ~ #( # # # (?s:.*))?`,
-		`(TOMBSTONE|LOST|OVERFLOW|REPLICA|NOGUARD) ~`, `CLOCK #`),
+		`(TOMBSTONE|LOST|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	renewScript:     forms(`(OK|HEALED|PASSED) ~ # @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(WAIT|LOST|TOMBSTONE|REVOKED|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	completeScript:  forms(`DONE ~ # # #`, `(OK|LOST|FORGOT|WAIT|REPLICA|NOGUARD) ~`, `CLOCK #`),
 	releaseScript:   forms(`OK`, `AGAIN`, `GONE`, `REVOKED`),

@@ -2,7 +2,6 @@ package core
 
 import (
 	"cmp"
-	"errors"
 	"time"
 )
 
@@ -66,8 +65,7 @@ func (e *ensemble) observeVote(n *node, v vote, r *round) {
 	if answered(v.err) && r.asker != nil && r.script != releaseScript {
 		n.askedAt[r.bucket] = at
 	}
-	// Provision knows best whether a new node shall vote, and a counter written by hand is the trouble of its key alone.
-	if v.claim == "" && v.verdict != VerdictOverflow && !errors.Is(v.err, errImplausible) {
+	if v.claim == "" { // Provision knows best whether a new node shall vote
 		n.voting.see(v.verdict, r.script == acquireScript || r.script == touchScript)
 	}
 	due, hidden := n.voting.tell(at)

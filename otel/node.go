@@ -89,7 +89,7 @@ var states = map[core.Verdict]nodeState{
 	core.VerdictFailed: failing, core.VerdictTimedOut: failing,
 	core.VerdictCircuitOpen: open,
 	core.VerdictQuarantined: "quarantined", core.VerdictClockSkewed: "clock_skewed", core.VerdictReplica: "replica",
-	core.VerdictUnguarded: "unguarded", core.VerdictOverflow: "overflow",
+	core.VerdictUnguarded: "unguarded",
 }
 
 // next is the state after a node made that of a request.

@@ -187,7 +187,6 @@ func TestStateOfANode(t *testing.T) {
 		{voting, core.OpRenew, core.VerdictQuarantined, "quarantined"},
 		{voting, core.OpAcquire, core.VerdictReplica, "replica"},
 		{voting, core.OpAcquire, core.VerdictUnguarded, "unguarded"},
-		{voting, core.OpAcquire, core.VerdictOverflow, "overflow"},
 		{voting, core.OpAcquire, core.VerdictClockSkewed, "clock_skewed"},
 	} {
 		if got := c.from.next(c.kind, c.v); got != c.want {

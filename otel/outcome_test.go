@@ -127,7 +127,7 @@ func TestOutcomes(t *testing.T) {
 		"completion not confirmed": {func(w *world, locks, _ *core.Locker) {
 			lease := w.acquire(locks, "k")
 			w.each((*testutil.Node).Down)
-			lease.Complete(w.t.Context(), nil)
+			lease.Complete(over(), nil)
 		}, []string{plainly, "complete.duration{error.type=unavailable,name=jobs,outcome=unavailable} 1", "hold.duration{name=jobs,outcome=released} 1"}, []string{"complete unavailable unavailable"}},
 	} {
 		t.Run(name, func(t *testing.T) {

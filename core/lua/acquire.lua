@@ -7,7 +7,7 @@
 -- place in the queue: the first is 1, 0 = it does not wait, or the queue cannot take it
 -- Replies  OK now token expiry memory [ballot rest origin result]   HELD now rest owner place [carried]
 --          RESERVED now rest place   DONE now ballot rest origin result   QUARANTINED now rest [ballot rest origin result]
---          CLOCK us | REPLICA now | NOGUARD now | TOMBSTONE now | LOST now | OVERFLOW now
+--          CLOCK us | REPLICA now | NOGUARD now | TOMBSTONE now | LOST now
 local e, f, p, i, r, u, c, d = load(resource)
 local ballot, kept, shown = 0, 0, ''
 if d ~= '' then
@@ -55,7 +55,6 @@ local proposed = tonumber(text)
 local token = proposed
 if token > latest then token = latest elseif token < earliest then token = earliest end
 if token <= f then token = f + 1 end
-if token >= 9007199254740992 then return 'OVERFLOW ' .. clock end
 if claimed then used() end
 if due then due[resource] = nil end -- it is free no more
 if waited then
