@@ -11,7 +11,7 @@ import (
 // Acquire returns a lease on key, waiting for it until ctx ends, MaxWait has passed or the Locker is
 // closed. ctx governs both the wait and the life of the lease, as in [database/sql.DB.BeginTx]: when it
 // ends, the lease's context ends with it and the lease is not renewed any more. To bound the wait alone,
-// use MaxWait or Linger.
+// use MaxWait or Detached.
 //
 // The error is an [*OpError] matching ErrHeld (once MaxWait has passed, or the deadline of ctx), ErrDone (the key is
 // recorded as completed), ErrUnavailable (no quorum for as long as a TTL, or until MaxWait or the deadline), ErrClosed, or
@@ -64,11 +64,8 @@ func (l *Locker) asked(ctx context.Context, key string, opts []CallOption) (*pol
 
 func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy) (*Lease, error) {
 	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.keys.resource(key), parent: ctx, tryOnly: try}}
-	if p.linger > 0 {
+	if p.detached {
 		a.parent = context.WithoutCancel(ctx)
-		if p.linger != Forever {
-			a.outlives = ctx
-		}
 	}
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
 	a.observed, a.carries = end != nil, carrying(p.signed, p.hint(ctx), p.shows)

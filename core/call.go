@@ -12,7 +12,6 @@ type call struct {
 	key      string
 	resource string // the key's name in Redis, and in the local queue
 	parent   context.Context
-	outlives context.Context // whose end the lease is to outlive by Linger; nil = none
 	tryOnly  bool
 	carries  string    // what the lease carries
 	since    time.Time // when it began, where it had to wait for its turn in this process
@@ -23,7 +22,7 @@ type call struct {
 func (c *call) newLease() *Lease {
 	lease := &Lease{engine: c.e, place: -1}
 	lease.attempt.init(&c.e.ensemble, c.p, c.key, c.resource, c.carries)
-	lease.ctx.lease, lease.ctx.parent, lease.outlives = lease, c.parent, c.outlives
+	lease.ctx.lease, lease.ctx.parent = lease, c.parent
 	if lease.waits = !c.tryOnly; lease.waits && c.wait == nil && !c.since.IsZero() {
 		c.wait = newWait(lease.id, c.since.UnixMicro(), quorum(len(c.e.nodes)))
 	}

@@ -161,7 +161,7 @@
 //	            granted                  Release, Complete
 //	pending ───────────────► held ─────────────────────────► over   (cause ErrReleased)
 //	   │                      │
-//	   │ refused              │ not confirmed in time, taken over, revoked, clock stood still, max hold, linger, unhealthy, closed
+//	   │ refused              │ not confirmed in time, taken over, revoked, clock stood still, max hold, unhealthy, closed
 //	   ▼                      ▼
 //	  over                   lost                                   (cause ErrLost)
 //

@@ -50,7 +50,6 @@ const (
 	LossForgotten LossReason = "forgotten"
 	LossClock     LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
 	LossMaxHold   LossReason = "max_hold" // held for longer than MaxHold allows
-	LossLinger    LossReason = "linger"   // held for longer after the end of its caller's context than Linger allows
 	LossClosed    LossReason = "closed"   // the Locker was closed
 	LossRevoked   LossReason = "revoked"  // somebody ended it: see Locker.Revoke
 	// LossUnhealthy: the check of RenewWhile failed, or did not answer in time.

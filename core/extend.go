@@ -11,7 +11,7 @@ import (
 // the request is sent. ValidUntil tells. It never shortens a lease.
 //
 // d is bounded as TTL is: by this process's max TTL, and from below by the clock window; and by what
-// MaxHold, and Linger once the caller's context has ended, leave. A d beyond that is an error that matches
+// MaxHold leaves. A d beyond that is an error that matches
 // ErrInvalid and changes nothing, as is a lease that the watchdog renews. ctx only lends its values: Extend takes
 // at most the node timeout, whatever becomes of ctx, and ends when the lease does. It may be called again at any time,
 // also while another call is under way.

@@ -146,7 +146,6 @@ func TestExtendWithinMaxHold(t *testing.T) {
 	}
 	bubbles(t, 3, map[string]bound{
 		"max hold": {MaxHold(20 * time.Second), LossMaxHold},
-		"linger":   {Linger(20 * time.Second), LossLinger},
 	}, func(t *testing.T, w *world, c bound) {
 		p := w.extending()
 		ctx, cancel := context.WithCancel(t.Context())

@@ -15,9 +15,6 @@ type Lease struct {
 	ctx    leaseContext
 	cancel context.CancelCauseFunc
 
-	outlives context.Context // nil = none
-	unfollow func() bool     // stops waiting for its end
-
 	// until is when the context ends unless a renewal succeeds: end of validity less the margin. Read
 	// without the lock, because looking at a context must not wait.
 	until atomic.Int64
@@ -112,9 +109,6 @@ func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) boo
 		lease.renewNoLonger(lease.p.maxHold, LossMaxHold)
 	}
 	lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
-	if lease.outlives != nil {
-		lease.unfollow = context.AfterFunc(lease.outlives, lease.linger)
-	}
 	lease.checkHealth()
 	lease.plan()
 	return true
@@ -124,15 +118,6 @@ func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) boo
 func (lease *Lease) renewNoLonger(than time.Duration, limit LossReason) {
 	if until := lease.engine.clock.now() + than; lease.renewUntil == 0 || until < lease.renewUntil {
 		lease.renewUntil, lease.limit = max(until, 1), limit // 0 = no limit
-	}
-}
-
-// linger notes that the context of the acquisition has ended.
-func (lease *Lease) linger() {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	if lease.state == leaseHeld {
-		lease.renewNoLonger(lease.p.linger, LossLinger)
 	}
 }
 
@@ -266,7 +251,6 @@ func (lease *Lease) lose(reason LossReason) {
 	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
 	e := lease.engine
 	e.watchdog.remove(lease)
-	lease.unfollows()
 	e.lines.leave(lease.turn())
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
 	e.spawn(func() {
@@ -337,15 +321,8 @@ func (lease *Lease) end() leaseState {
 	if was == leaseHeld {
 		lease.cancel(ErrReleased)
 		lease.engine.watchdog.remove(lease)
-		lease.unfollows()
 	}
 	return was
-}
-
-func (lease *Lease) unfollows() {
-	if lease.unfollow != nil {
-		lease.unfollow()
-	}
 }
 
 // tellEnd tells the observer that the holder has ended the lease, if it was held. It is the user's code: whatever must

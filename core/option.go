@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"time"
 )
@@ -111,15 +110,12 @@ func TTL(d time.Duration) CallOption { return callOption(func(c *config) { c.ttl
 // FixedLease turns the watchdog off: a lease ends after its validity, unless its holder extends it, see [Lease.Extend].
 func FixedLease(on bool) CallOption { return callOption(func(c *config) { c.fixed = on }) }
 
-// Linger makes the context of an acquisition govern the wait alone: the lease keeps its values, but not its end. Once
-// that context has ended, the lease is renewed for d more; then it runs out, and is lost with reason [LossLinger].
-// [Forever] sets no end. It is for those whose context may end before their work has: a cancelled request, a task
-// whose handler has to clean up, a scheduler that shuts down. Do and Once then run fn in a context that does not end
-// with the caller's. Default 0: the lease's context ends with that of the acquisition.
-func Linger(d time.Duration) CallOption { return callOption(func(c *config) { c.linger = d }) }
-
-// Forever, given to Linger, lets a lease live until it is released, completed, lost or taken away by Close.
-const Forever time.Duration = math.MaxInt64
+// Detached makes the context of an acquisition bound the wait alone: the lease keeps its values, but not its end, and
+// lives until it is released, completed, lost or taken away by Close. It is for those whose context may end before their
+// work has: a cancelled request, a task whose handler has to clean up, a scheduler that shuts down. Do and Once then run
+// fn in a context that does not end with the caller's. A holder that may hang wants MaxHold, too. Default: the lease's
+// context ends with that of the acquisition.
+func Detached(on bool) CallOption { return callOption(func(c *config) { c.detached = on }) }
 
 // MaxWait bounds how long Acquire, Do and Once wait, without bounding the lease as a deadline of their
 // context would. Then they fail with ErrHeld or ErrUnavailable. Default 0: the context decides.

@@ -53,12 +53,12 @@ func TestOptionsOfACall(t *testing.T) {
 // What a policy is derived from, and what may be unfit, must not be taken for quick.
 func TestQuickPolicyLeavesNothingOut(t *testing.T) {
 	of := policy{config: defaults()}
-	quick := map[string]bool{"name": true, "reentrant": true, "repeats": true, "observer": true, "renewWhile": true, "by": true, "unfit": true, "tls": true}
+	quick := map[string]bool{"name": true, "reentrant": true, "detached": true, "repeats": true, "observer": true, "renewWhile": true, "by": true, "unfit": true, "tls": true}
 	changes := map[string]func(*config){
 		"ttl": func(c *config) { c.ttl++ }, "maxTTL": func(c *config) { c.maxTTL++ }, "renewEvery": func(c *config) { c.renewEvery++ },
 		"nodeTimeout": func(c *config) { c.nodeTimeout++ }, "drift": func(c *config) { c.drift /= 2 }, "window": func(c *config) { c.window++ },
 		"maxWait": func(c *config) { c.maxWait = -1 }, "maxHold": func(c *config) { c.maxHold = -1 },
-		"fixed": func(c *config) { c.fixed = true }, "linger": func(c *config) { c.linger = -1 },
+		"fixed": func(c *config) { c.fixed = true }, "detached": func(c *config) { c.detached = true },
 		"reentrant": func(c *config) { c.reentrant = true },
 		"retryMin":  func(c *config) { c.retryMin = 0 }, "retryMax": func(c *config) { c.retryMax = 0 }, "retention": func(c *config) { c.retention = 0 },
 		"by": func(c *config) { c.by = "other" }, "unfit": func(c *config) { c.unfit = true },

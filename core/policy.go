@@ -26,8 +26,7 @@ type config struct {
 	drift                                float64
 	window                               time.Duration
 	maxWait, maxHold                     time.Duration
-	linger                               time.Duration
-	fixed, reentrant                     bool
+	fixed, detached, reentrant           bool
 	renewWhile                           func(context.Context) error
 	retryMin, retryMax                   time.Duration
 	retention                            time.Duration
@@ -97,7 +96,7 @@ func (p *policy) quick(of *config) bool {
 	return c.ttl == of.ttl && c.maxTTL == of.maxTTL && c.renewEvery == of.renewEvery &&
 		c.nodeTimeout == of.nodeTimeout && c.drift == of.drift && c.window == of.window && c.fixed == of.fixed && !(c.fixed && c.renewWhile != nil) &&
 		c.prefix == of.prefix && c.guard == of.guard && c.lag == of.lag &&
-		c.nilOptions == 0 && c.logger != nil && len(c.shows) <= maxShown && c.maxWait >= 0 && c.maxHold >= 0 && c.linger >= 0 &&
+		c.nilOptions == 0 && c.logger != nil && len(c.shows) <= maxShown && c.maxWait >= 0 && c.maxHold >= 0 &&
 		time.Millisecond <= c.retention && c.retention <= maxRetention &&
 		time.Millisecond <= c.retryMin && c.retryMin <= c.retryMax
 }
@@ -130,7 +129,6 @@ func (p *policy) check() error {
 	notNegative("max wait", p.maxWait)
 	notNegative("max hold", p.maxHold)
 	notNegative("replica lag", p.lag)
-	notNegative("linger", p.linger)
 	bad(p.window > 0 && p.window < time.Millisecond, "clock window is %v, must be 0 (off) or at least 1ms", p.window)
 	bad(p.retryMax < p.retryMin, "retry delays are %v to %v: the first must not be greater", p.retryMin, p.retryMax)
 	bad(p.ttl > slack, "TTL is %v, must be at most %v", p.ttl, slack)

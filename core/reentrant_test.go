@@ -43,9 +43,9 @@ func TestReentrant(t *testing.T) {
 			return nil
 		}
 		for name, run := range map[string]func() error{
-			"Do":        func() error { return p.Do(t.Context(), "k", under) },
-			"Once":      func() error { return p.Once(t.Context(), "k", under, Retention(time.Millisecond)) },
-			"lingering": func() error { return p.Do(t.Context(), "k", under, Linger(Forever)) },
+			"Do":       func() error { return p.Do(t.Context(), "k", under) },
+			"Once":     func() error { return p.Once(t.Context(), "k", under, Retention(time.Millisecond)) },
+			"detached": func() error { return p.Do(t.Context(), "k", under, Detached(true)) },
 			"an inner run": func() error {
 				return p.Do(t.Context(), "k", func(ctx context.Context) error { return again(p.Locker, ctx, under) })
 			},

@@ -129,8 +129,8 @@ func TestTwoOperators(t *testing.T) {
 // What would have kept the key taken after a release ends with the lease.
 func TestRevokeEndsWhatFollowsARelease(t *testing.T) {
 	for name, opts := range map[string][]Option{
-		"linger": {Linger(time.Minute)},
-		"fixed":  {FixedLease(true)},
+		"detached": {Detached(true)},
+		"fixed":    {FixedLease(true)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {

@@ -96,7 +96,7 @@ func TestWaitersThatAreNotAlike(t *testing.T) {
 		var callers []*caller
 		for _, opts := range [][]Option{
 			{TTL(3 * time.Second)}, {FixedLease(true)}, {MaxWait(time.Minute)}, {MaxHold(4 * time.Second)},
-			{Linger(Forever), MaxWait(time.Minute)}, {withRetryDelay(time.Millisecond, 2*time.Millisecond)},
+			{Detached(true), MaxWait(time.Minute)}, {withRetryDelay(time.Millisecond, 2*time.Millisecond)},
 		} {
 			callers = append(callers, w.waits(w.process(opts...), "k"))
 		}

@@ -38,7 +38,7 @@ func (m *Middleware) With(opts ...Option) (*Middleware, error) {
 }
 
 func (m *Middleware) build() (*Middleware, error) {
-	m.opts = []core.CallOption{core.Linger(core.Forever), core.Retention(max(m.retention, time.Second))} // a handler may outlast its request
+	m.opts = []core.CallOption{core.Detached(true), core.Retention(max(m.retention, time.Second))} // a handler may outlast its request
 	if m.maxHold > 0 {
 		m.opts = append(m.opts, core.MaxHold(m.maxHold))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -210,14 +211,17 @@ func (x *exchange) handlerContext(outer context.Context) (ctx context.Context, s
 
 // How long an answer waits for the nodes to confirm that its key is free. A client that goes on with another
 // request then finds it free, wherever that request goes; a node that is slow delays nobody.
-const releaseWait = 100 * time.Millisecond
+const (
+	releaseWait               = 100 * time.Millisecond
+	forever     time.Duration = math.MaxInt64
+)
 
 // giveBack gives the key back after the handler has returned. The error is that of its loss before.
 func (x *exchange) giveBack() (loss error) {
 	loss = x.loss()
 	wait := releaseWait
 	if x.response.state == keeping {
-		wait = core.Forever // what is kept back is not sent before
+		wait = forever // what is kept back is not sent before
 	}
 	if err := x.release(wait); loss == nil && errors.Is(err, core.ErrLost) {
 		return err // the nodes know of a holder that this process has not heard of
@@ -287,7 +291,7 @@ func (x *exchange) disown() { x.around.discard() }
 func (x *exchange) release(wait time.Duration) error {
 	x.settled = true
 	lease := x.lease
-	if wait == core.Forever {
+	if wait == forever {
 		return lease.Release(lease.Context())
 	}
 	released := make(chan error, 1)

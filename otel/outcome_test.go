@@ -268,7 +268,7 @@ func TestCountersStartAtZero(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.acquire(w.locks(w.observer()), "k").Release(t.Context())
 		points := w.points()
-		for _, reason := range []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossLinger, core.LossUnhealthy, core.LossClosed} {
+		for _, reason := range []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossUnhealthy, core.LossClosed} {
 			if n, ok := points[fmt.Sprintf("losses{error.type=%s,name=jobs}", reason)]; !ok || n != 0 {
 				t.Errorf("%s: %v, %v", reason, n, ok)
 			}

@@ -51,7 +51,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 // locks are out of reach.
 func (r *rig) notRun() (held, outOfReach error) {
 	r.t.Helper()
-	if _, err := r.locker().Acquire(r.t.Context(), core.Key("order", "1"), core.Linger(core.Forever)); err != nil {
+	if _, err := r.locker().Acquire(r.t.Context(), core.Key("order", "1"), core.Detached(true)); err != nil {
 		r.t.Fatal(err)
 	}
 	runner := r.runner(r.locker(), field("order"))

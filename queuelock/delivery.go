@@ -26,6 +26,7 @@ type delivery struct {
 	lease    []core.CallOption
 	wiring   *wiring
 	worker   *worker
+	abandon  []func() // ends the contexts of the leases
 }
 
 // misused returns what is wrong with the way to the middleware.

@@ -169,7 +169,7 @@ const maxRetention = 10 * 365 * 24 * time.Hour
 
 // leaseOptions are the options of the leases of tasks with this name.
 func (p *policy) leaseOptions(name string, redelivery time.Duration) []core.CallOption {
-	return []core.CallOption{core.Linger(max(p.grace, 1)), core.Name(name), core.Retention(min(p.retention+redelivery, maxRetention))}
+	return []core.CallOption{core.Name(name), core.Retention(min(p.retention+redelivery, maxRetention))}
 }
 
 func (p *policy) check() {

@@ -96,14 +96,17 @@ func (d *delivery) run(ctx context.Context, held leases, next asynq.Handler) err
 	return d.judge(ctx, run, err)
 }
 
-// watch says when a handler has not returned a grace after its context ended, which is when core ceases to renew its
-// leases. The function that it returns notes that the handler has.
+// watch has the leases of a handler run out that has not returned a grace after its context ended, and says so. They are
+// not released: the handler may still be at work. The function that it returns notes that the handler has returned.
 func (d *delivery) watch(ctx context.Context) (over func()) {
 	running, returned := context.WithCancel(context.WithoutCancel(ctx))
 	watched := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(watched)
 		if pause.For(running, d.grace) {
+			for _, end := range d.abandon {
+				end()
+			}
 			d.event(ctx, EventAbandoned)
 			d.log(ctx).Error("queuelock: the handler has not returned although its context has ended: its leases are not renewed any more, and another delivery may run beside it",
 				"after", d.grace, "cause", context.Cause(ctx))

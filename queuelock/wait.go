@@ -64,7 +64,7 @@ func (d *delivery) take(ctx context.Context, key string) (*core.Lease, error) {
 	if d.last && !d.skips(key) {
 		return d.takeAtLast(ctx, key)
 	}
-	lease, err := d.r.locker.TryAcquire(ctx, key, d.lease...)
+	lease, err := d.ask(ctx, d.r.locker.TryAcquire, key)
 	if core.ClassOf(err) == core.ClassUnavailable {
 		lease, err = d.takeWhenBack(ctx, key, err)
 	}
@@ -78,6 +78,29 @@ func (d *delivery) take(ctx context.Context, key string) (*core.Lease, error) {
 		}
 	}
 	return lease, err
+}
+
+// ask asks for a key by a method of the Locker. ctx bounds the wait; the context of the lease has its values, and ends
+// when the delivery is abandoned.
+func (d *delivery) ask(ctx context.Context, method func(context.Context, string, ...core.CallOption) (*core.Lease, error), key string, opts ...core.CallOption) (*core.Lease, error) {
+	hold, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
+	lease, err := method(holding{hold}, key, append(opts, d.lease...)...)
+	if err == nil {
+		d.abandon = append(d.abandon, func() { end(context.Cause(ctx)) })
+	}
+	return lease, err
+}
+
+// A holding is the context of a hold. It ends as the task's does: a deadline is no cancellation.
+type holding struct{ context.Context }
+
+func (h holding) Err() error {
+	err := h.Context.Err()
+	if err != nil && errors.Is(context.Cause(h.Context), context.DeadlineExceeded) {
+		return context.DeadlineExceeded
+	}
+	return err
 }
 
 // skips reports whether the task is dropped if that key is held.
@@ -100,7 +123,7 @@ func (d *delivery) takeWhenBack(ctx context.Context, key string, err error) (*co
 			return nil, err
 		}
 		var lease *core.Lease
-		if lease, err = d.r.locker.Acquire(ctx, key, append(d.lease, core.MaxWait(min(left, outagePatience)))...); err == nil {
+		if lease, err = d.ask(ctx, d.r.locker.Acquire, key, core.MaxWait(min(left, outagePatience))); err == nil {
 			return lease, nil
 		}
 	}
@@ -114,7 +137,7 @@ func (d *delivery) takeInTurn(ctx context.Context, key string, held error) (*cor
 		return nil, held
 	}
 	waiting := d.worker.wait(ctx, key)
-	lease, err := d.r.locker.Acquire(waiting, key, append(d.lease, core.MaxWait(left))...)
+	lease, err := d.ask(waiting, d.r.locker.Acquire, key, core.MaxWait(left))
 	if !d.worker.waited() || ctx.Err() != nil {
 		return lease, err
 	}
@@ -128,7 +151,7 @@ func (d *delivery) takeInTurn(ctx context.Context, key string, held error) (*cor
 func (d *delivery) takeAtLast(ctx context.Context, key string) (*core.Lease, error) {
 	for {
 		left := max(time.Until(d.deadline.last), time.Millisecond)
-		lease, err := d.r.locker.Acquire(ctx, key, append(d.lease, core.MaxWait(left))...)
+		lease, err := d.ask(ctx, d.r.locker.Acquire, key, core.MaxWait(left))
 		switch class := core.ClassOf(err); {
 		case class == core.ClassUnavailable && time.Now().Before(d.deadline.last):
 			continue

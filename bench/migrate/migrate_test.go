@@ -171,14 +171,14 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A deadline for the wait that is one of the context ends the lease; MaxWait does not, and Linger outlives the context.
+// A deadline for the wait that is one of the context ends the lease; MaxWait does not, and a detached lease outlives the context.
 func TestWhatEndsTheLease(t *testing.T) {
 	locker := lockerOn(t, testutil.NewServers(t, 1)[0].Client())
 	for _, tt := range []struct {
 		name    string
 		acquire func(context.Context, *core.Locker) (*core.Lease, error)
 		ends    bool
-	}{{"MaxWait", waitAfter, true}, {"Linger", detachedAfter, false}} {
+	}{{"MaxWait", waitAfter, true}, {"Detached", detachedAfter, false}} {
 		ctx, cancel := context.WithCancel(t.Context())
 		lease, err := tt.acquire(ctx, locker)
 		if err != nil {

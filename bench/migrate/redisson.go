@@ -31,6 +31,6 @@ func waitAfter(ctx context.Context, locker *core.Locker) (*core.Lease, error) {
 }
 
 func detachedAfter(ctx context.Context, locker *core.Locker) (*core.Lease, error) {
-	lease, err := locker.Acquire(ctx, "invoice:42", core.Linger(time.Minute)) // a minute more, after the end of ctx
+	lease, err := locker.Acquire(ctx, "invoice:42", core.Detached(true), core.MaxHold(time.Minute)) // ctx bounds the wait
 	return lease, err
 }

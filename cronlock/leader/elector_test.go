@@ -152,8 +152,7 @@ func TestOptionsOfTheLocker(t *testing.T) {
 		"short waits":    {core.MaxWait(100 * time.Millisecond)},
 		"short holds":    {core.MaxHold(time.Second)},
 		"fixed leases":   {core.FixedLease(true)},
-		"short lingers":  {core.Linger(time.Millisecond)},
-		"long lingers":   {core.Linger(core.Forever)},
+		"attached":       {core.Detached(false)},
 		"short memories": {core.Retention(time.Millisecond)},
 	} {
 		t.Run(name, func(t *testing.T) {
