@@ -107,24 +107,6 @@ func (h *health) unfit(n *node, id identity) error {
 	return errors.Join(faults...)
 }
 
-// tellDoubts logs which checks of a server could not be made, and what may follow.
-func (h *health) tellDoubts(n *node, id identity) {
-	doubt := func(is bool, check, risk string) {
-		if is {
-			h.p.logger.Warn("lockkit: a check of a node could not be made", n.attrs(), "check", check, "risk", risk)
-		}
-	}
-	if !id.told {
-		doubt(true, "INFO (denied)", "a server that evicts keys, is a replica, is listed twice or is older than 6.2.7 goes unnoticed, and a key may be held twice: allow +info in its ACL")
-		return
-	}
-	_, known := olderThan(id.version, oldest)
-	doubt(!known, "redis_version", "before 6.2.7 scripts do not heed min-replicas-to-write, so that an old primary goes on granting keys")
-	doubt(id.policy == "", "maxmemory_policy", "a server that evicts keys grants a held key again")
-	doubt(id.role == "", "role", "a replica forgets locks when its master writes over them")
-	doubt(id.runID == "", "run_id", "a server that is listed twice has two votes")
-}
-
 // checkNodes examines all nodes at once, and names those that are unfit. Nodes that do not answer within the
 // node timeout are examined later.
 func (h *health) checkNodes() error {
@@ -150,7 +132,7 @@ collect:
 			if fault := h.judge(a.n, a.checkup); fault != nil {
 				faults = append(faults, fmt.Errorf("%v: %w", a.n, fault))
 				if h.p.unfit {
-					h.tellUnfit(a.n, nil, fault)
+					h.tellUnfit(a.n, fault)
 				}
 			} else if a.err != nil {
 				h.tellAway(a.n, a.err)
@@ -169,11 +151,8 @@ collect:
 	return errors.Join(faults...)
 }
 
-// tellUnfit logs that a node is unfit, if that is news.
-func (h *health) tellUnfit(n *node, was, fault error) {
-	if n.faultIsNews(was, fault, h.e.clock.now()) {
-		h.p.logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
-	}
+func (h *health) tellUnfit(n *node, fault error) {
+	h.p.logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
 }
 
 func (h *health) tellAway(n *node, err error) {
@@ -194,7 +173,6 @@ func (h *health) judge(n *node, f checkup) error {
 		}
 	}
 	if f.err == nil && f.fault == nil {
-		h.tellDoubts(n, f.id)
 		n.unqueued.Store(strings.Contains(f.denied, "zadd"))
 		if f.denied != "" {
 			h.p.logger.Warn("lockkit: a node denies what waiting for a key uses, so who waits polls", n.attrs(), "commands", f.denied)
@@ -209,7 +187,8 @@ func (h *health) judge(n *node, f checkup) error {
 	return f.fault
 }
 
-// isStill asks a node whether it is the server with that id, as it was when it was examined.
+// isStill asks a node whether it is the server with that id, as it was when it was examined: two servers may have changed
+// places since.
 func (h *health) isStill(n *node, runID string) bool {
 	id, err := n.identify(&nodeContext{context.Background(), time.Now().Add(h.p.nodeTimeout)}) //nolint:forbidigo // bounded by the node timeout
 	if err != nil || id.runID == runID {

@@ -104,14 +104,9 @@ func (h *health) look() {
 			n.askedAt[bucket] = now
 			idle = idle.with(n.index)
 		}
-		due, hidden := n.voting.tell(now)
-		verdict := n.voting.now
 		n.mu.Unlock()
 		if check {
 			e.spawn(func() { h.recheck(n) })
-		}
-		if due {
-			h.p.tellVoting(n, verdict, hidden)
 		}
 	}
 	if idle != 0 {
@@ -151,9 +146,6 @@ func (h *health) next() (d time.Duration, due bool) {
 		if (!n.checked || n.fault != nil) && !n.checking {
 			at(n.checkAt)
 		}
-		if n.voting.now != n.voting.told {
-			at(n.voting.since + time.Minute)
-		}
 		n.mu.Unlock()
 	}
 	return max(d, every/time.Duration(2*len(h.e.guards))), due
@@ -187,20 +179,6 @@ func (n *node) dueCheck(now time.Duration, arrived bool) bool {
 	return true
 }
 
-// faultIsNews reports whether a fault is to be logged: when it begins, and, since its text may tell the time, not more
-// often than every sayAgain when it changes.
-func (n *node) faultIsNews(was, fault error, now time.Duration) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if was != nil && (was.Error() == fault.Error() || now-n.faultTold < sayAgain) {
-		return false
-	}
-	n.faultTold = now
-	return true
-}
-
-const sayAgain = 30 * time.Minute
-
 // recheck examines a server that was away, or unfit, before.
 func (h *health) recheck(n *node) {
 	n.mu.Lock()
@@ -213,7 +191,7 @@ func (h *health) recheck(n *node) {
 	case f.err != nil:
 	case fault == nil && was != nil:
 		h.p.logger.Info("lockkit: node is fit and takes part again", n.attrs())
-	case fault != nil:
-		h.tellUnfit(n, was, fault)
+	case fault != nil && was == nil:
+		h.tellUnfit(n, fault)
 	}
 }

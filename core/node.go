@@ -37,15 +37,14 @@ type node struct {
 	reloadAt time.Duration // when a Cluster may be asked for it again
 	clock    clockFilter
 
-	checking  bool          // its server is being examined,
-	checked   bool          // and has been
-	away      bool          // it did not answer then
-	checkAt   time.Duration // not to be examined again before, unless it was away
-	runID     string
-	fault     error           // the server is unfit: the node must not take part
-	faultTold time.Duration   // when that was last logged
-	askedAt   []time.Duration // by guard bucket: when the node was last asked something that begins a quarantine
-	voting    voting
+	checking bool          // its server is being examined,
+	checked  bool          // and has been
+	away     bool          // it did not answer then
+	checkAt  time.Duration // not to be examined again before, unless it was away
+	runID    string
+	fault    error           // the server is unfit: the node must not take part
+	askedAt  []time.Duration // by guard bucket: when the node was last asked something that begins a quarantine
+	voting   voting
 }
 
 // attrs names the node in a log line.
@@ -55,7 +54,7 @@ func (n *node) attrs() slog.Attr {
 
 func newNode(i int, c redis.UniversalClient) *node {
 	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), connections: connections(c),
-		voting: voting{now: VerdictGranted, told: VerdictGranted}}
+		voting: voting{now: VerdictGranted}}
 	switch c.(type) {
 	case *redis.Client, *sentinelClient: // which heed NoRetry
 	default:

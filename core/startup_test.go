@@ -154,39 +154,6 @@ func TestPassingFaults(t *testing.T) {
 	}
 }
 
-func TestChecksThatCannotBeMade(t *testing.T) {
-	for name, c := range map[string]struct {
-		prepare func(*testutil.Node, *redis.Client)
-		check   string
-	}{
-		"INFO": {func(n *testutil.Node, _ *redis.Client) {
-			n.Refuse("INFO", "NOPERM this user has no permissions to run the 'info' command")
-			n.SetEvictionPolicy("allkeys-lru", 1<<20)
-		}, "INFO (denied)"},
-		"version": {func(n *testutil.Node, _ *redis.Client) { n.SetVersion("") }, "redis_version"},
-		"eviction": {func(_ *testutil.Node, c *redis.Client) {
-			c.AddHook(rewriteInfo{line: "maxmemory_policy", by: "x"})
-		}, "maxmemory_policy"},
-		"identity": {func(_ *testutil.Node, c *redis.Client) { c.AddHook(rewriteInfo{line: "run_id", by: "x"}) }, "run_id"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, w *world) {
-				client := w.nodes[0].ClientWith(nil)
-				c.prepare(w.nodes[0], client)
-				var log logbook.Book
-				l, err := New([]redis.UniversalClient{client}, WithLogger(log.Logger()))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer l.Close(over())
-				log.Want(t, 1, "level=WARN", "could not be made", "node=0 ", "addr=embedded-", c.check, "risk=")
-				log.Want(t, 1, "")
-				w.release(w.acquire(&process{Locker: l}, "k"))
-			})
-		})
-	}
-}
-
 // The probe leaves nothing behind.
 func TestProbeWritesNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

@@ -5,90 +5,61 @@ import (
 	"time"
 )
 
-// A voting is what an operator knows of whether a node votes. A lost connection now and then is no news, and
-// what changes all the time is told a few times a minute.
+// A voting is what an operator knows of whether a node votes. Each change is logged once, with the reason; a lost
+// connection now and then is none.
 type voting struct {
-	failed int           // requests in a row
-	now    Verdict       // why the node does not vote; VerdictGranted = it votes
-	told   Verdict       // as last logged
-	since  time.Duration // beginning of the minute that lines are counted in
-	lines  int
-	hidden int // changes not logged since the last line
+	failed int     // requests in a row
+	now    Verdict // why the node does not vote, as logged; VerdictGranted = it votes
 }
 
-// maxLines is how many lines about whether it votes a node gets in a minute.
-const maxLines = 4
-
-// see books a verdict. proof: it comes from a script that only a node that votes grants.
-func (s *voting) see(v Verdict, proof bool) {
+// see books a verdict, and reports whether it is news. proof: it comes from a script that only a node that votes grants.
+func (s *voting) see(v Verdict, proof bool) (news bool) {
 	switch v {
 	case VerdictFailed:
 		s.failed++
 		if s.failed < maxFailures {
-			return
+			return false
 		}
 	case VerdictQuarantined, VerdictClockSkewed, VerdictReplica, VerdictUnguarded:
 		s.failed = 0
 	default:
 		s.failed = 0
 		if !proof {
-			return
+			return false
 		}
 		v = VerdictGranted
 	}
-	if s.now != v {
-		s.now = v
-		s.hidden++
-	}
-}
-
-// tell reports whether a line is due, and how many changes were left out before it.
-func (s *voting) tell(at time.Duration) (due bool, hidden int) {
-	if at-s.since >= time.Minute {
-		s.since, s.lines = at, 0
-	}
-	if s.now == s.told || s.lines >= maxLines {
-		return false, 0
-	}
-	hidden = s.hidden - 1
-	s.told, s.hidden = s.now, 0
-	s.lines++
-	return true, hidden
+	news = s.now != v
+	s.now = v
+	return news
 }
 
 // observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
 // an operator is told when trouble with a node begins and ends.
 func (e *ensemble) observeVote(n *node, v vote, r *round) {
 	at := e.clock.now()
+	news := false
 	n.mu.Lock()
 	check := answered(v.err) && n.fault == nil && n.dueCheck(at, true)
 	if answered(v.err) && r.asker != nil && r.script != releaseScript {
 		n.askedAt[r.bucket] = at
 	}
 	if v.claim == "" { // Provision knows best whether a new node shall vote
-		n.voting.see(v.verdict, r.script == acquireScript || r.script == touchScript)
+		news = n.voting.see(v.verdict, r.script == acquireScript || r.script == touchScript)
 	}
-	due, hidden := n.voting.tell(at)
 	now := n.voting.now
-	later := now != n.voting.told
 	n.mu.Unlock()
-	if later {
-		e.health.plan()
-	}
 	if check {
 		e.spawn(func() { e.health.recheck(n) })
 	}
-	if due {
-		r.p.tellVoting(n, now, hidden, v.details()...)
+	if news {
+		r.p.tellVoting(n, now, v.details()...)
 	}
 }
 
 // tellVoting logs that a node stopped or began to vote.
-func (p *policy) tellVoting(n *node, now Verdict, hidden int, details ...any) {
+func (p *policy) tellVoting(n *node, now Verdict, details ...any) {
 	attrs := append([]any{n.attrs(), "verdict", now.String()}, details...)
-	if hidden > 0 {
-		attrs = append(attrs, "changes_not_logged", hidden)
-	}
 	if now == VerdictGranted {
 		p.logger.Info("lockkit: node votes again", attrs...)
 		return
