@@ -155,7 +155,10 @@ func manualsUser(t *testing.T, user string) []string {
 }
 
 // unhurried gives servers time to answer, and requests to arrive: a busy machine is no fault of the ACL.
-var unhurried = option(func(c *config) { c.ttl, c.window, c.nodeTimeout = time.Minute, 5*time.Second, 10*time.Second })
+var unhurried = option(func(c *config) {
+	c.ttl, c.window = time.Minute, 5*time.Second
+	withNodeTimeout(10 * time.Second).ofCall(&c.options)
+})
 
 // everyScript goes along every path of the scripts that calls something else.
 func everyScript(t *testing.T, l *Locker) error {

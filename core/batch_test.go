@@ -55,7 +55,7 @@ func TestBatchBringsBackWhatIsShown(t *testing.T) {
 			lease := must(p.TryAcquire(t.Context(), fmt.Sprint("k", i), Shows(text)))
 			w.forget(p, 0, lease.key)
 			lease.mu.Lock()
-			r := lease.renewal(lease.p)
+			r := lease.renewal()
 			lease.mu.Unlock()
 			leases, batch = append(leases, lease), append(batch, request{r: &r.round})
 		}
@@ -158,7 +158,7 @@ func TestWriteBacksInABatch(t *testing.T) {
 			leases = append(leases, lease)
 			if c.renewal {
 				lease.mu.Lock()
-				batch = append(batch, request{r: &lease.renewal(lease.p).round})
+				batch = append(batch, request{r: &lease.renewal().round})
 				lease.mu.Unlock()
 				continue
 			}

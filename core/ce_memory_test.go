@@ -189,7 +189,7 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 // be what it forgot.
 func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		opts := []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), FixedLease(true)}
+		opts := []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), unrenewed}
 		a, b := w.process(opts...), w.process(opts...)
 		stale := w.acquire(a.reaches(0, 2), "k")
 		a.links[2].set(fate{refuse: true}, renewScript)

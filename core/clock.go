@@ -23,3 +23,11 @@ func (s stopwatch) now() time.Duration {
 // longestNap bounds how late the timers of a machine that was suspended notice that time has passed: they
 // run on the clock that stood still.
 const longestNap = time.Second
+
+// after is the time d after t, or the last there is.
+func after(t, d time.Duration) time.Duration {
+	if d > forever-t {
+		return forever
+	}
+	return t + d
+}

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-var errUnderWay = errors.New("requests to nodes, or checks of RenewWhile, are still under way: they do not heed their contexts")
+var errUnderWay = errors.New("requests to nodes are still under way: they do not heed their contexts")
 
 // Close ends l and every Locker derived from it or that it was derived from. New acquisitions fail with
 // ErrClosed at once, those that wait as soon as the round they are in is over. Close waits until all leases
 // are released, and logs which while it waits: a lease that nobody releases keeps it from returning. So give
 // ctx a deadline. When ctx ends first, Close takes the leases away (their contexts end with ErrLost, reason
 // closed), frees their keys, and returns an error that matches the cause of ctx and names the keys. Either way
-// it waits for requests under way, and checks of RenewWhile: when ctx has ended, until for the node timeout no node has
+// it waits for requests under way: when ctx has ended, until for the node timeout no node has
 // answered any.
 func (l *Locker) Close(ctx context.Context) error {
 	if err := l.fit(ctx); err != nil {

@@ -168,7 +168,7 @@ func TestNoCooldownAfterALoss(t *testing.T) {
 	for name, paused := range map[string]bool{"lost": false, "paused": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				p, other := w.process(FixedLease(true)), w.process()
+				p, other := w.process(unrenewed), w.process()
 				lease := w.holds(p, "k")
 				if paused {
 					p.stopTimers()

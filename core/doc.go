@@ -109,10 +109,8 @@
 //	WithMaxTTL         the TTL              the longest in use on these nodes, so how long a quarantine lasts. To use a longer
 //	                                        TTL, raise it in every process first: see docs/operations.md
 //	MaxWait            until ctx ends       how long to wait for a key
-//	MaxHold            no limit             stops renewing for a holder that is stuck
+//	MaxHold            no limit             ends the lease of a holder that is stuck; the holder may move that end (Lease.Extend)
 //	Reentrant          off                  Do under the caller's own lease on the key runs under that lease
-//	RenewWhile         none                 renews only while the holder's own check says that it is well
-//	FixedLease         off                  no watchdog: the holder extends the lease itself (Lease.Extend), or it ends
 //	Retention          24h                  how long completion records are kept
 //	WithRestartGuard   from 3 nodes on      see above
 //	WithLogger         slog.Default()       lost leases, nodes in trouble
@@ -161,7 +159,7 @@
 //	            granted                  Release, Complete
 //	pending ───────────────► held ─────────────────────────► over   (cause ErrReleased)
 //	   │                      │
-//	   │ refused              │ not confirmed in time, taken over, revoked, clock stood still, max hold, unhealthy, closed
+//	   │ refused              │ not confirmed in time, taken over, revoked, clock stood still, max hold, closed
 //	   ▼                      ▼
 //	  over                   lost                                   (cause ErrLost)
 //

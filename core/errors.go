@@ -49,11 +49,9 @@ const (
 	// tell whether somebody else was granted the key. Only of Complete.
 	LossForgotten LossReason = "forgotten"
 	LossClock     LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
-	LossMaxHold   LossReason = "max_hold" // held for longer than MaxHold allows
+	LossMaxHold   LossReason = "max_hold" // MaxHold, or Extend, ended it
 	LossClosed    LossReason = "closed"   // the Locker was closed
 	LossRevoked   LossReason = "revoked"  // somebody ended it: see Locker.Revoke
-	// LossUnhealthy: the check of RenewWhile failed, or did not answer in time.
-	LossUnhealthy LossReason = "unhealthy"
 )
 
 // A Record is a completion record: the proof that a key is done.
@@ -63,7 +61,7 @@ type Record struct {
 }
 
 // An OpError says what happened to an operation, node by node. By [errors.Is] it matches Err, Ended where that is set,
-// the errors of the nodes, and that of the check of RenewWhile for which a lease was lost.
+// and the errors of the nodes.
 //
 // Err is exactly one of the sentinels of this package, or the error of the caller's context. Where the deadline of that
 // context ended a wait, Ended has its error and Err what was known by then: a call that waited for a holder until its
@@ -85,7 +83,6 @@ type OpError struct {
 	Kept       bool          // with ErrHeld: nobody holds the key, which its last holder left taken until then (Cooldown)
 	Record     *Record       // with ErrDone
 	Nodes      []NodeReply   // what each node said in the last round
-	cause      error         // of the reason
 }
 
 func (e *OpError) Error() string {
@@ -116,9 +113,6 @@ func (e *OpError) summary() string {
 	if e.Kept {
 		b.WriteString(" (kept after its release)")
 	}
-	if e.cause != nil {
-		fmt.Fprintf(&b, ": %v", e.cause)
-	}
 	if e.RetryAfter > 0 {
 		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter.Round(time.Millisecond))
 	}
@@ -143,16 +137,12 @@ func (e *OpError) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// Unwrap returns the sentinel or context error, that of the check of RenewWhile, and those of the nodes, but for those
-// of checks and nodes that read like the end of the caller's context.
+// Unwrap returns the sentinel or context error, and those of the nodes, but for those that read like the end of the caller's context.
 func (e *OpError) Unwrap() []error {
 	errs := make([]error, 1, 2+len(e.Nodes))
 	errs[0] = e.Err
 	if e.Ended != nil {
 		errs = append(errs, e.Ended)
-	}
-	if e.cause != nil && !timeUp(e.cause) {
-		errs = append(errs, e.cause)
 	}
 	for _, n := range e.Nodes {
 		// The timeout of a dial is a context.DeadlineExceeded, too, but not the caller's.

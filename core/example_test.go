@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -64,8 +63,8 @@ func ExampleNew() {
 		core.MaxWait(-time.Second), core.WithKeyPrefix("{shop}"))
 	fmt.Println(err)
 	// Output:
-	// lockkit: invalid argument: max wait is -1s, must not be negative
-	// key prefix "{shop}" must have 1 to 64 bytes and no braces
+	// lockkit: invalid argument: key prefix "{shop}" must have 1 to 64 bytes and no braces
+	// max wait is -1s, must not be negative
 	// node 1: client is nil
 	// node 2: the same client as node 0
 }
@@ -261,53 +260,55 @@ func ExampleLease_Extend() {
 	ctx := context.Background()
 	node := testutil.StartNode()
 	defer node.Close()
-	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.WithMaxTTL(time.Minute))
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locker.Close(ctx)
 
-	lease, err := locker.Acquire(ctx, "import", core.FixedLease(true))
+	lease, err := locker.Acquire(ctx, "import", core.MaxHold(30*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer lease.Release(ctx)
 	for range 3 {
-		// A part of the work that is done within 20 seconds.
-		if err := lease.Extend(ctx, 30*time.Second); err != nil {
-			log.Fatal(err) // ErrUnavailable: the lease stands as it was; otherwise it is over
+		// A part of the work that is done within 30 seconds, or the process hangs.
+		if err := lease.Extend(30 * time.Second); err != nil {
+			log.Fatal(err) // it is over
 		}
 	}
-	fmt.Println(time.Until(lease.ValidUntil()) > 20*time.Second)
-	// Output: true
+	fmt.Println(lease.Context().Err())
+	// Output: <nil>
 }
 
-func ExampleRenewWhile() {
-	ctx := context.Background()
-	locker, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
+// A holder that is stuck gives way: its own check ends the context that the lease was acquired with.
+func Example_healthCheck() {
+	node := testutil.StartNode()
+	defer node.Close()
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer locker.Close(ctx)
+	defer locker.Close(context.Background())
+	check := func() error { return errors.New("no row for a minute") }
 
-	var lastRow atomic.Int64 // when it was read
-	stuck := errors.New("no row for a minute")
-	progress := func(context.Context) error {
-		if last := lastRow.Load(); last != 0 && time.Since(time.Unix(last, 0)) > time.Minute {
-			return stuck
+	ctx, giveWay := context.WithCancelCause(context.Background())
+	defer giveWay(nil)
+	go func() {
+		for range time.Tick(10 * time.Millisecond) { // in earnest, a few seconds
+			if err := check(); err != nil {
+				giveWay(err)
+				return
+			}
 		}
-		return nil
+	}()
+	lease, err := locker.Acquire(ctx, "import") // not with Detached
+	if err != nil {
+		log.Fatal(err)
 	}
-	err = locker.Do(ctx, "import", func(ctx context.Context) error {
-		lastRow.Store(time.Now().Unix()) // after each row
-		return nil
-	}, core.RenewWhile(progress))
-	switch {
-	case errors.Is(err, stuck):
-		log.Print("gave way: ", err)
-	case err != nil:
-		log.Print(err)
-	}
+	<-lease.Context().Done() // the lease is not renewed any more
+	fmt.Println(context.Cause(lease.Context()))
+	// Output: no row for a minute
 }
 
 // A health page shows whether locks can be had. It is no readiness probe: that would take all replicas out at once when

@@ -3,8 +3,7 @@ package core
 import (
 	"context"
 	"errors"
-	"strings"
-	"sync"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,372 +11,179 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-var fixed = FixedLease(true)
-
-// extending makes a process whose leases have no watchdog and may last for a minute.
-func (w *world) extending(opts ...Option) *process {
-	w.t.Helper()
-	return w.process(append([]Option{fixed, WithMaxTTL(time.Minute)}, opts...)...)
-}
-
-// trustOf is for how long p trusts a lease of that TTL, from when it is asked for.
-func (p *process) trustOf(t *testing.T, d time.Duration) time.Duration {
-	t.Helper()
-	long, err := p.p.lasting(d)
-	if err != nil {
-		t.Fatal(err)
+// MaxHold is exact, and the nodes hear of a lease only as often as it needs to last for so long.
+func TestMaxHold(t *testing.T) {
+	type hold struct {
+		d        time.Duration
+		renewals int64
 	}
-	return long.validity - long.margin
-}
-
-func TestExtend(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		o := &recording{}
-		p, other := w.extending(WithObserver(o.observer())), w.process(patient, WithMaxTTL(time.Minute))
-		lease := w.acquire(p, "k")
-		time.Sleep(5 * time.Second)
-		left := lease.left()
-		for _, k := range p.links {
-			k.next(fate{replyDelay: 400 * time.Millisecond}, renewScript)
-		}
-		sent := time.Now()
-		if err := lease.Extend(t.Context(), 30*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := lease.ValidUntil(), sent.Add(p.trustOf(t, 30*time.Second)); !got.Equal(want) {
-			t.Errorf("trusted %v longer than from the request", got.Sub(want))
-		}
-		if got := lease.freedAfter(); got != 30*time.Second-time.Since(sent) {
-			t.Errorf("free after %v", got)
-		}
-		ops, outs := o.of(t, OpRenew)
-		if len(ops) != 1 || ops[0].Token != lease.FencingToken() || outs[0].Err != nil || outs[0].Margin != left || len(outs[0].Nodes) != 3 {
-			t.Errorf("observed %+v, %+v", ops, outs)
-		}
-		time.Sleep(20 * time.Second)
-		wantValid(t, lease)
-		testutil.Receive(t, lease.Context().Done())
-		wantReason(t, lease.Lost(), LossExpired)
-		w.freeAfter(other, "k")
-		wantBetween(t, "free after", time.Since(sent), 30*time.Second, 30*time.Second+soon)
-	})
-}
-
-// A lease is never shortened, neither for its holder nor on the nodes.
-func TestExtendByLessThanIsLeft(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.extending(TTL(30*time.Second)), w.process(patient, WithMaxTTL(time.Minute))
+	bubbles(t, 3, map[string]hold{
+		"shorter than the TTL": {3 * time.Second, 0},
+		"than what is trusted": {7 * time.Second, 0},
+		"a renewal":            {10 * time.Second, 3},
+		"for long":             {40 * time.Second, -1},
+		"a moment":             {1, 0},
+	}, func(t *testing.T, w *world, c hold) {
+		p, other := w.process(MaxHold(c.d)), w.process(patient)
+		renewals := p.counting(renewScript)
 		start := time.Now()
 		lease := w.acquire(p, "k")
-		synctest.Wait()
-		until := lease.ValidUntil()
-		if err := lease.Extend(t.Context(), 5*time.Second); err != nil {
-			t.Fatal(err)
+		testutil.Receive(t, lease.Context().Done())
+		if held := time.Since(start); held != c.d {
+			t.Errorf("held for %v", held)
 		}
-		if !lease.ValidUntil().Equal(until) {
-			t.Errorf("trusted for %v", time.Until(lease.ValidUntil()))
+		wantReason(t, context.Cause(lease.Context()), LossMaxHold)
+		sent := renewals.Load()
+		if c.renewals >= 0 && sent != c.renewals {
+			t.Errorf("%d renewals", sent)
 		}
 		w.freeAfter(other, "k")
-		wantBetween(t, "free after", time.Since(start), 30*time.Second, 30*time.Second+soon)
+		wantBetween(t, "free after", time.Since(start), c.d, c.d+10*time.Second+soon)
+		if n := renewals.Load(); n != sent {
+			t.Errorf("%d renewals after the end", n-sent)
+		}
+		wantReason(t, lease.Release(t.Context()), LossMaxHold)
 	})
 }
 
-// A node that lost the lease gets it back.
-func TestExtendHeals(t *testing.T) {
+// A max hold that no clock will ever show is none, and neither is a wait (C11).
+func TestLongestDurations(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.extending()
-		lease := w.acquire(p, "k")
-		synctest.Wait()
-		w.forget(p, 1, "k")
-		if err := lease.Extend(t.Context(), 20*time.Second); err != nil {
+		lease := must(w.process().Acquire(t.Context(), "k", MaxHold(math.MaxInt64), MaxWait(math.MaxInt64)))
+		time.Sleep(time.Minute)
+		wantValid(t, lease)
+		if err := lease.Extend(math.MaxInt64); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		wantValid(t, lease)
+	})
+}
+
+// Extend moves the end, later or sooner, and has the renewals made that it takes, whenever it is called.
+func TestExtend(t *testing.T) {
+	type move struct{ after, d time.Duration }
+	bubbles(t, 3, map[string]move{
+		"later":                       {2 * time.Second, 50 * time.Second},
+		"after the last renewal":      {7500 * time.Millisecond, 50 * time.Second},
+		"at the last moment":          {8*time.Second - 1, 50 * time.Second},
+		"sooner":                      {2 * time.Second, time.Second},
+		"sooner than what is renewed": {2 * time.Second, 5 * time.Second},
+	}, func(t *testing.T, w *world, c move) {
+		p, other := w.process(), w.process(patient)
+		lease := w.await(p, "k", MaxHold(8*time.Second))
+		time.Sleep(c.after)
+		start, sends := time.Now(), w.requests()
+		if err := lease.Extend(c.d); err != nil {
 			t.Fatal(err)
 		}
+		if c.d < 8*time.Second {
+			synctest.Wait()
+			if n := w.requests() - sends; n > 0 {
+				t.Errorf("%d requests", n)
+			}
+		}
+		testutil.Receive(t, lease.Context().Done())
+		if held := time.Since(start); held != c.d {
+			t.Errorf("held for %v more", held)
+		}
+		wantReason(t, lease.Lost(), LossMaxHold)
+		w.freeAfter(other, "k")
+		wantBetween(t, "free after", time.Since(start), c.d, c.d+10*time.Second+soon)
+	})
+}
+
+// Nil promises nothing of the nodes: what they do not confirm ends with the trust in it, for that reason.
+func TestExtendOutOfReach(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.await(p, "k", MaxHold(5*time.Second))
+		end := time.Now().Add(p.p.validity - p.p.margin)
 		synctest.Wait()
-		if owner := w.owner(p, 1, "k"); owner != lease.id {
-			t.Errorf("the node's owner is %q", owner)
+		p.refused()
+		if err := lease.Extend(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if got := lease.ValidUntil(); got.After(end) {
+			t.Errorf("valid until %v, want %v", got, end)
+		}
+		testutil.Receive(t, lease.Context().Done())
+		wantReason(t, lease.Lost(), LossExpired)
+		if time.Now().After(end) {
+			t.Errorf("ended %v late", time.Since(end))
 		}
 	})
 }
 
 func TestBadExtension(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.extending(MaxHold(40 * time.Second))
-		renewals := p.counting(renewScript)
-		lease := w.acquire(p, "k")
-		refused := func(lease *Lease, d time.Duration, why string) {
-			t.Helper()
-			until := lease.ValidUntil()
-			err := lease.Extend(t.Context(), d)
-			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), why) {
-				t.Errorf("by %v: %v, want %q", d, err, why)
-			}
-			if _, ok := errors.AsType[*OpError](err); ok {
-				t.Errorf("by %v: looks like an outcome: %v", d, err)
-			}
-			if !lease.ValidUntil().Equal(until) {
-				t.Errorf("by %v: the lease has changed", d)
-			}
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		wantErr(t, (*Lease)(nil).Extend(time.Second), ErrInvalid)
+		wantErr(t, w.await(p, "endless").Extend(time.Minute), ErrInvalid)
+		lease := w.await(p, "k", MaxHold(5*time.Second))
+		for _, d := range []time.Duration{0, -1, math.MinInt64} {
+			wantErr(t, lease.Extend(d), ErrInvalid)
 		}
-		refused(lease, 0, "TTL is 0s")
-		refused(lease, -time.Second, "TTL is -1s")
-		refused(lease, 61*time.Second, "TTL 1m1s is more than the max TTL 1m0s")
-		refused(lease, time.Second, "clock window 500ms is more than a quarter of the TTL 1s")
-		refused(lease, 2*time.Second, "which a node timeout of 1s uses up")
-		refused(lease, 41*time.Second, "41s is more than the 40s that the lease may still be held (max_hold)")
-		plain, err := p.Acquire(t.Context(), "plain", FixedLease(false))
-		if err != nil {
-			t.Fatal(err)
-		}
-		refused(plain, 10*time.Second, "FixedLease(true)")
-		w.release(plain)
-		synctest.Wait()
-		if n := renewals.Load(); n != 0 {
-			t.Errorf("%d requests", n)
-		}
-	})
-}
-
-// No lease is trusted for longer than the max hold, however often it is extended; nor after its caller for longer than
-// it may linger.
-func TestExtendWithinMaxHold(t *testing.T) {
-	type bound struct {
-		opt    CallOption
-		reason LossReason
-	}
-	bubbles(t, 3, map[string]bound{
-		"max hold": {MaxHold(20 * time.Second), LossMaxHold},
-	}, func(t *testing.T, w *world, c bound) {
-		p := w.extending()
-		ctx, cancel := context.WithCancel(t.Context())
-		start := time.Now()
-		lease := w.awaitUnder(ctx, p, "k", c.opt)
-		cancel()
-		if c.reason == LossMaxHold {
-			w.release(lease)
-			lease = w.await(p, "k", c.opt)
-		}
-		extended := 0
-		for lease.Context().Err() == nil {
-			if err := lease.Extend(t.Context(), 4*time.Second); err == nil {
-				extended++
-			} else if !strings.Contains(err.Error(), string(c.reason)) && lease.Context().Err() == nil {
-				t.Fatal(err)
-			}
-			if until := lease.ValidUntil().Sub(start); until > 20*time.Second {
-				t.Fatalf("trusted for %v", until)
-			}
-			time.Sleep(500 * time.Millisecond)
-		}
-		wantBetween(t, "extensions", time.Duration(extended), 30, 34)
-	})
-}
-
-// What counts is a quorum, while the lease is still trusted.
-func TestExtensionNotConfirmed(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		o := &recording{}
-		p := w.extending(WithObserver(o.observer()))
-		lease := w.acquire(p, "k")
-		synctest.Wait()
-		until := lease.ValidUntil()
-		p.reaches(0)
-		err := lease.Extend(t.Context(), 30*time.Second)
-		wantErr(t, err, ErrUnavailable)
-		if op, ok := errors.AsType[*OpError](err); !ok || op.Op != OpRenew || op.Key != "k" || len(op.Nodes) != 3 || op.Nodes[0].Verdict != VerdictGranted {
-			t.Errorf("error is %#v", err)
-		}
-		p.mend()
-		p.links[1].set(fate{lose: true}, renewScript)
-		p.links[2].set(fate{loseReply: true}, renewScript)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel() // only lends its values
-		began := time.Now()
-		wantErr(t, lease.Extend(ctx, 30*time.Second), ErrUnavailable)
-		wantBetween(t, "given up after", time.Since(began), p.p.nodeTimeout, p.p.nodeTimeout)
+		time.Sleep(5*time.Second - 1)
 		wantValid(t, lease)
-		if !lease.ValidUntil().Equal(until) {
-			t.Errorf("trusted %v longer than before", lease.ValidUntil().Sub(until))
-		}
-		if _, outs := o.of(t, OpRenew); len(outs) != 2 {
-			t.Errorf("%d operations observed", len(outs))
-		} else {
-			wantErr(t, outs[1].Err, ErrUnavailable)
-		}
-		p.mend()
-		if err := lease.Extend(ctx, 30*time.Second); err != nil { // an extension that failed does not keep the next from success
-			t.Fatal(err)
-		}
-	})
-}
-
-func TestExtensionConfirmedAfterTheLease(t *testing.T) {
-	for name, paused := range map[string]bool{"in time to say so": false, "paused": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.extending(WithClockWindow(0), withNodeTimeout(5*time.Second))
-				lease := w.acquire(p, "k")
-				synctest.Wait()
-				p.set(fate{replyDelay: 2 * time.Second}, renewScript)
-				time.Sleep(lease.left() - time.Second)
-				if paused {
-					p.stopTimers()
-				}
-				began := time.Now()
-				wantReason(t, lease.Extend(t.Context(), 30*time.Second), LossExpired)
-				if took := time.Since(began); !paused && took != time.Second {
-					t.Errorf("said so only after %v", took)
-				}
-				time.Sleep(5 * time.Second)
-				if lease.Context().Err() == nil {
-					t.Error("revived")
-				}
-			})
-		})
-	}
-}
-
-// A quorum that has lost the lease ends it.
-func TestExtensionFindsALoss(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		o := &recording{}
-		p, other := w.extending(WithObserver(o.observer())), w.process(WithMaxTTL(time.Minute))
-		lease := w.acquire(p, "k")
-		synctest.Wait()
-		for i := range 2 {
-			w.forget(p, i, "k")
-		}
-		w.acquire(other, "k")
-		wantReason(t, lease.Extend(t.Context(), 30*time.Second), LossTaken)
-		wantReason(t, lease.Lost(), LossTaken)
-		if _, outs := o.of(t, OpRenew); len(outs) != 1 || outs[0].Reason != LossTaken {
-			t.Errorf("observed %+v", outs)
-		}
-		wantReason(t, lease.Extend(t.Context(), 30*time.Second), LossTaken)
 	})
 }
 
 // A lease that is over is not extended.
 func TestExtendAfterTheEnd(t *testing.T) {
-	bubbles(t, 3, leaseEnds, func(t *testing.T, w *world, c leaseEnd) {
-		p := w.extending()
+	type leaseEnd struct {
+		ends func(w *world, p *process, lease *Lease, cancel context.CancelFunc)
+		want error
+	}
+	bubbles(t, 3, map[string]leaseEnd{
+		"released": {func(w *world, _ *process, lease *Lease, _ context.CancelFunc) { w.release(lease) }, ErrReleased},
+		"completed": {func(w *world, _ *process, lease *Lease, _ context.CancelFunc) {
+			lease.Complete(w.t.Context(), nil)
+		}, ErrReleased},
+		"taken away":       {func(_ *world, p *process, _ *Lease, _ context.CancelFunc) { p.Close(over()) }, ErrLost},
+		"run out":          {func(_ *world, _ *process, _ *Lease, _ context.CancelFunc) { time.Sleep(20 * time.Second) }, ErrLost},
+		"its caller ended": {func(_ *world, _ *process, _ *Lease, cancel context.CancelFunc) { cancel() }, context.Canceled},
+	}, func(t *testing.T, w *world, c leaseEnd) {
+		p := w.process()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		lease := w.awaitUnder(ctx, p, "k")
-		synctest.Wait()
+		lease := w.awaitUnder(ctx, p, "k", MaxHold(20*time.Second))
 		c.ends(w, p, lease, cancel)
-		c.wantRefused(t, extension(lease))
-	})
-}
-
-// An extension of a lease that ends meanwhile fails at once.
-func TestExtendWhileItEnds(t *testing.T) {
-	bubbles(t, 3, leaseEnds, func(t *testing.T, w *world, c leaseEnd) {
-		p := w.extending()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		lease := w.awaitUnder(ctx, p, "k")
-		synctest.Wait()
-		if c.runsOut {
-			time.Sleep(lease.left() - p.p.nodeTimeout/2)
-		}
-		p.set(fate{replyDelay: 10 * time.Second}, renewScript)
-		extended := extension(lease)
-		synctest.Wait()
-		c.ends(w, p, lease, cancel)
-		c.wantRefused(t, extended)
-	})
-}
-
-// A leaseEnd is how a lease ends, and the error of what is asked of it afterwards.
-type leaseEnd struct {
-	ends    func(w *world, p *process, lease *Lease, cancel context.CancelFunc)
-	want    error
-	runsOut bool
-}
-
-var leaseEnds = map[string]leaseEnd{
-	"released": {ends: func(w *world, _ *process, lease *Lease, _ context.CancelFunc) { w.release(lease) }, want: ErrReleased},
-	"completed": {ends: func(_ *world, _ *process, lease *Lease, _ context.CancelFunc) {
-		lease.Complete(context.Background(), nil)
-	}, want: ErrReleased},
-	"taken away": {ends: func(_ *world, p *process, _ *Lease, _ context.CancelFunc) { p.Close(over()) }, want: ErrLost},
-	"run out": {ends: func(_ *world, _ *process, lease *Lease, _ context.CancelFunc) { time.Sleep(lease.left()) }, want: ErrLost,
-		runsOut: true},
-	"its caller ended": {ends: func(_ *world, _ *process, _ *Lease, cancel context.CancelFunc) { cancel() }, want: context.Canceled},
-}
-
-// extension begins to extend a lease, and returns where the error will be.
-func extension(lease *Lease) <-chan error {
-	extended := make(chan error, 1)
-	go func() { extended <- lease.Extend(context.Background(), 30*time.Second) }()
-	return extended
-}
-
-// wantRefused checks that an extension has failed by now, with the error for that end and no other.
-func (c leaseEnd) wantRefused(t *testing.T, extended <-chan error) {
-	t.Helper()
-	synctest.Wait()
-	select {
-	case err := <-extended:
+		err := lease.Extend(time.Minute)
 		wantErr(t, err, c.want)
-		if _, ok := errors.AsType[*OpError](err); !ok {
-			t.Errorf("untyped: %v", err)
-		}
 		for _, other := range []error{ErrReleased, ErrLost, ErrUnavailable, context.Canceled} {
 			if other != c.want && errors.Is(err, other) {
 				t.Errorf("matches %v, too", other)
 			}
 		}
-	default:
-		t.Fatal("has not returned at once")
-	}
-}
-
-// Of several at a time, that counts which lasts for longest.
-func TestExtendAtTheSameTime(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.extending(), w.process(patient, WithMaxTTL(time.Minute))
-		lease := w.acquire(p, "k")
-		start := time.Now()
-		var wg sync.WaitGroup
-		for d := 5 * time.Second; d <= 50*time.Second; d += 5 * time.Second {
-			wg.Go(func() {
-				if err := lease.Extend(t.Context(), d); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if got, want := lease.left(), p.trustOf(t, 50*time.Second); got != want {
-			t.Errorf("trusted for %v, want %v", got, want)
-		}
-		w.freeAfter(other, "k")
-		wantBetween(t, "free after", time.Since(start), 50*time.Second, 50*time.Second+soon)
-		wantReason(t, lease.Release(t.Context()), LossExpired)
 	})
 }
 
-// A release that is not confirmed tells for how long the nodes may keep what they were asked to.
-func TestReleaseAfterAnExtension(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.extending(), w.process(WithMaxTTL(time.Minute))
-		for _, confirmed := range []bool{true, false} {
-			lease := w.acquire(p, "k")
-			if err := lease.Extend(t.Context(), 50*time.Second); err != nil {
-				t.Fatal(err)
+// A renewal is asked for again when it leaves, which an observer may delay for as long as it likes (C12).
+func TestNoRenewalLeavesAfterTheEnd(t *testing.T) {
+	type ending func(lease *Lease, cancel context.CancelFunc)
+	bubbles(t, 3, map[string]ending{
+		"its caller ended":     func(_ *Lease, cancel context.CancelFunc) { cancel() },
+		"the max hold is over": func(lease *Lease, _ context.CancelFunc) { lease.Extend(time.Second); time.Sleep(time.Second) },
+	}, func(t *testing.T, w *world, end ending) {
+		starting, proceed := make(chan struct{}), make(chan struct{})
+		p := w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+			if op.Kind == OpRenew {
+				starting <- struct{}{}
+				<-proceed
 			}
-			if confirmed {
-				w.release(lease)
-				w.release(w.acquire(other, "k"))
-				continue
-			}
-			synctest.Wait() // nothing is on its way that a request might wait for
-			p.set(fate{refuse: true}, releaseScript)
-			err := lease.Release(t.Context())
-			wantErr(t, err, ErrUnavailable)
-			if op, _ := errors.AsType[*OpError](err); op.RetryAfter != 50*time.Second-refusing {
-				t.Errorf("retry after %v", op.RetryAfter)
-			}
+			return ctx, nil
+		}}))
+		renewals := p.counting(renewScript)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lease := w.awaitUnder(ctx, p, "k", MaxHold(time.Minute))
+		testutil.Receive(t, starting)
+		end(lease, cancel)
+		close(proceed)
+		synctest.Wait()
+		if n := renewals.Load(); n > 0 {
+			t.Errorf("%d renewals", n)
 		}
 	})
 }

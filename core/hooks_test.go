@@ -2,20 +2,32 @@ package core
 
 import "time"
 
-// What follows from the other options, and tests set apart.
+// What follows from the TTL, and tests set apart.
 
-func withDrift(fraction float64) CallOption {
-	return callOption(func(c *config) { c.drift = fraction })
+// tuning is an option that changes what follows from the TTL, after those before it.
+func tuning(change func(*timing)) callOption {
+	return func(o *options) {
+		before := o.tune
+		o.tune = func(t *timing) {
+			if before != nil {
+				before(t)
+			}
+			change(t)
+		}
+	}
 }
 
-func withRenewEvery(d time.Duration) CallOption {
-	return callOption(func(c *config) { c.renewEvery = d })
-}
+func withDrift(fraction float64) CallOption { return tuning(func(t *timing) { t.drift = fraction }) }
+
+func withRenewEvery(d time.Duration) CallOption { return tuning(func(t *timing) { t.renewEvery = d }) }
 
 func withNodeTimeout(d time.Duration) CallOption {
-	return callOption(func(c *config) { c.nodeTimeout = d })
+	return tuning(func(t *timing) { t.nodeTimeout = d })
 }
 
 func withRetryDelay(min, max time.Duration) CallOption {
-	return callOption(func(c *config) { c.retryMin, c.retryMax = min, max })
+	return tuning(func(t *timing) { t.retryMin, t.retryMax = min, max })
 }
+
+// unrenewed leaves leases to run out.
+var unrenewed = withRenewEvery(time.Hour)

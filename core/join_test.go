@@ -149,7 +149,7 @@ func TestLost(t *testing.T) {
 // from its context and from one that joins it.
 func TestLossIsSeenWithItsCause(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		lease := w.acquire(w.process(FixedLease(true)), "k")
+		lease := w.acquire(w.process(unrenewed), "k")
 		joint, stop := Join(t.Context(), lease.Context())
 		defer stop()
 		lease.mu.Lock() // as lose leaves it, before it ends the context

@@ -20,7 +20,7 @@ var layers = [][]string{
 		"admission", "batch", "breaker", "check", "clockfilter", "ear", "ensemble", "flight", "health", "lane", "line", "longest", "node", "resend", "round", "tally", "voting", "wait",
 	},
 	{ // one attempt, and the lease that it becomes
-		"attempt", "call", "complete", "end", "engine", "extend", "handon", "healthcheck", "lease", "nodestate", "record", "release", "renewal", "watchdog",
+		"attempt", "call", "complete", "end", "engine", "extend", "handon", "lease", "nodestate", "record", "release", "renewal", "watchdog",
 	},
 	{ // what is called
 		"acquire", "close", "diagnose", "diagnose_facts", "diagnose_rights", "diagnose_rules", "diagnose_safety", "dial", "do", "doc", "found", "inspect", "locker",

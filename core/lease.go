@@ -15,7 +15,7 @@ type Lease struct {
 	ctx    leaseContext
 	cancel context.CancelCauseFunc
 
-	// until is when the context ends unless a renewal succeeds: end of validity less the margin. Read
+	// until is when the context ends unless a renewal succeeds: the earlier of trustedUntil and holdUntil. Read
 	// without the lock, because looking at a context must not wait.
 	until atomic.Int64
 	kept  atomic.Int64 // until when the nodes keep the key if the holder vanishes
@@ -30,10 +30,9 @@ type Lease struct {
 	loss             *OpError      // what its context ends with, once it is lost
 	since            time.Duration // when it was reported
 	renewAt          time.Duration
-	renewUntil       time.Duration // no renewal begins later, and the lease runs out; 0 = no limit
-	limit            LossReason    // what sets it
+	trustedUntil     time.Duration // end of validity less the margin, unless a renewal succeeds
+	holdUntil        time.Duration // its end for MaxHold
 	renewing         *renewal      // under way
-	check            *healthCheck  // that the next renewal depends on; nil = none
 	onEnd            func(Outcome)
 
 	next  time.Duration // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
@@ -52,11 +51,18 @@ const (
 // turn is what the local queue knows the lease's key by.
 func (lease *Lease) turn() string { return lease.resource.(string) }
 
-// trust sets how long the lease may be trusted when a request for the TTL of p was sent at that time. It never takes
-// trust back.
-func (lease *Lease) trust(p *policy, sent time.Duration) {
-	lease.until.Store(max(lease.until.Load(), int64(sent+p.validity-p.margin)))
-	lease.kept.Store(max(lease.kept.Load(), int64(sent+p.ttl)))
+// trust sets how long the lease may be trusted when a request was sent at that time. It never takes trust back, and
+// lifts no end that MaxHold has set.
+func (lease *Lease) trust(sent time.Duration) {
+	lease.trustedUntil = max(lease.trustedUntil, sent+lease.p.validity-lease.p.margin)
+	lease.until.Store(int64(min(lease.trustedUntil, lease.holdUntil)))
+	lease.kept.Store(max(lease.kept.Load(), int64(sent+lease.p.ttl)))
+}
+
+// holdFor has the lease end that long from now, or when its trust does. Called with the lock.
+func (lease *Lease) holdFor(d time.Duration) {
+	lease.holdUntil = after(lease.engine.clock.now(), d)
+	lease.until.Store(int64(min(lease.trustedUntil, lease.holdUntil)))
 }
 
 // distrust ends the trust in the lease now, if not before.
@@ -78,7 +84,8 @@ func (lease *Lease) freedAfter() time.Duration {
 // start turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
 // and the Locker is not closing.
 func (lease *Lease) start(t *tally, sent time.Duration) bool {
-	lease.trust(lease.p, sent)
+	lease.holdUntil = forever
+	lease.trust(sent)
 	if lease.left() <= 0 {
 		return false
 	}
@@ -106,19 +113,11 @@ func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) boo
 	lease.since = e.clock.now()
 	lease.renewAt = sent + lease.renewalPeriod()
 	if lease.p.maxHold > 0 {
-		lease.renewNoLonger(lease.p.maxHold, LossMaxHold)
+		lease.holdFor(lease.p.maxHold)
 	}
 	lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
-	lease.checkHealth()
 	lease.plan()
 	return true
-}
-
-// renewNoLonger lets the lease run out after a time, unless it is to do so before. Called with the lock.
-func (lease *Lease) renewNoLonger(than time.Duration, limit LossReason) {
-	if until := lease.engine.clock.now() + than; lease.renewUntil == 0 || until < lease.renewUntil {
-		lease.renewUntil, lease.limit = max(until, 1), limit // 0 = no limit
-	}
 }
 
 // Key returns the key.
@@ -220,8 +219,8 @@ func (c *leaseContext) Value(key any) any {
 func (lease *Lease) expiry() LossReason {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	if lease.renewUntil > 0 && lease.engine.clock.now() >= lease.renewUntil {
-		return lease.limit
+	if lease.holdUntil <= lease.trustedUntil {
+		return LossMaxHold
 	}
 	return LossExpired
 }
@@ -255,11 +254,7 @@ func (lease *Lease) lose(reason LossReason) {
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
 	e.spawn(func() {
 		if !parentGone {
-			var about []any
-			if err.cause != nil {
-				about = []any{"check", err.cause}
-			}
-			lease.logLoss(reason, about...)
+			lease.logLoss(reason)
 		}
 		if ended != nil {
 			ended(Outcome{Err: err, Reason: reason, Token: lease.token})
@@ -272,9 +267,9 @@ func (lease *Lease) lose(reason LossReason) {
 }
 
 // logLoss says that a lease was lost, which its holder may not look for.
-func (lease *Lease) logLoss(reason LossReason, more ...any) {
+func (lease *Lease) logLoss(reason LossReason) {
 	held := lease.engine.clock.now() - lease.since
-	lease.p.logger.Warn("lockkit: lease lost", append([]any{lease.attrs(), "token", lease.token, "reason", string(reason), "held", held}, more...)...)
+	lease.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", held)
 }
 
 // conclude ends the context of a lease that has ended, with its cause: another goroutine may be only about to do so.
@@ -304,11 +299,7 @@ func (lease *Lease) lossError(op OpKind) *OpError {
 
 // lossOf is lossError, called with the lock.
 func (lease *Lease) lossOf(op OpKind) *OpError {
-	err := &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: lease.reason}
-	if lease.reason == LossUnhealthy {
-		err.cause = lease.check.err
-	}
-	return err
+	return &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: lease.reason}
 }
 
 // end ends a held lease because its holder says so. It returns the state the lease was in.

@@ -82,7 +82,7 @@ func TestLinesAreApart(t *testing.T) {
 
 func TestTryAcquireOfAKeyHeldInThisProcess(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.process(FixedLease(true))
+		p := w.process(unrenewed)
 		w.acquire(p, "k")
 		time.Sleep(3 * time.Second)
 		before := w.requests()
@@ -236,7 +236,7 @@ func TestPollingHeedsTheRemainingTime(t *testing.T) {
 // In its last millisecond a key is held with nothing left.
 func TestPollingInTheLastMillisecond(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder, p := w.process(FixedLease(true)), w.process(withRetryDelay(10*time.Millisecond, time.Hour))
+		holder, p := w.process(unrenewed), w.process(withRetryDelay(10*time.Millisecond, time.Hour))
 		w.acquire(holder, "k")
 		time.Sleep(10 * time.Second)
 		start := time.Now()
@@ -287,7 +287,7 @@ func TestMaxWait(t *testing.T) {
 // this one. It counts from when the error is returned.
 func TestRetryAfterIsTheHoldersRest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(FixedLease(true)), w.process(FixedLease(true))
+		p, other := w.process(unrenewed), w.process(unrenewed)
 		w.acquire(p, "k")
 		free := time.Now().Add(10 * time.Second)
 		time.Sleep(time.Second)

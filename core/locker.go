@@ -73,35 +73,46 @@ func (l *Locker) With(opts ...CallOption) (*Locker, error) {
 	if !l.made() {
 		return nil, errNoLocker
 	}
-	conf := l.p.options
-	conf.guard, conf.window, conf.maxTTL = &l.p.guarded, l.p.window, l.p.maxTTL
-	set(&conf, opts)
-	p, err := conf.policy(len(l.e.nodes))
+	p, err := l.p.of(opts)
 	if err != nil {
-		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
+		return nil, err
 	}
-	return &Locker{l.e, p}, nil
+	return &Locker{l.e, *p}, nil
 }
 
-// policy is what the options of a call make of the Locker's. Those that change nothing else are quick.
+// of is p with the options of a call, or of another Locker.
+func (p *policy) of(opts []CallOption) (*policy, error) {
+	own, missing := new(policy), 0
+	*own = *p
+	for _, o := range opts {
+		if o == nil {
+			missing++
+		} else {
+			o.ofCall(&own.options)
+		}
+	}
+	var f faults
+	if missing > 0 {
+		f.bad(true, "%d options are nil", missing)
+	}
+	if own.check(&f); f != nil {
+		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, errors.Join(f...))
+	}
+	if own.name != p.name {
+		own.signed = signing(own.by, own.name)
+	}
+	if own.ttl != p.ttl || own.tune != nil {
+		own.derive()
+	}
+	return own, nil
+}
+
+// policy is what the options of a call make of the Locker's.
 func (l *Locker) policy(opts []CallOption) (*policy, error) {
 	if len(opts) == 0 {
 		return &l.p, nil
 	}
-	p := new(policy)
-	*p = l.p
-	set(&p.config, opts)
-	if p.quick(&l.p.config) {
-		if p.name != l.p.name {
-			p.signed = signing(p.by, p.name)
-		}
-		return p, nil
-	}
-	derived, err := l.With(opts...)
-	if err != nil {
-		return nil, err
-	}
-	return &derived.p, nil
+	return l.p.of(opts)
 }
 
 // fit reports what makes a call impossible, whatever it is for.

@@ -56,7 +56,7 @@ func TestProvisionTellsTheLongestLease(t *testing.T) {
 func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		short := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond))
-		long := w.process(TTL(20*time.Second), WithClockWindow(100*time.Millisecond), FixedLease(true))
+		long := w.process(TTL(20*time.Second), WithClockWindow(100*time.Millisecond), unrenewed)
 		for _, k := range short.links[1:] {
 			k.set(fate{lose: true})
 		}

@@ -59,7 +59,7 @@ func TestLateGrantAfterGivingUp(t *testing.T) {
 // node-redlock, Redisson: a grant whose reply comes after validity is no lease.
 func TestReplyAfterValidity(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process(FixedLease(true), withNodeTimeout(7*time.Second))
+		p := w.process(unrenewed, withNodeTimeout(7*time.Second))
 		p.links[0].next(fate{replyDelay: 6900 * time.Millisecond}, acquireScript)
 		lease := w.acquire(p, "k")
 		if left := time.Until(lease.ValidUntil()); left > time.Second {
@@ -70,7 +70,7 @@ func TestReplyAfterValidity(t *testing.T) {
 	t.Run("write-back", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			w.partly(w.process(), 0, "k")
-			p := w.process(FixedLease(true), withNodeTimeout(5*time.Second))
+			p := w.process(unrenewed, withNodeTimeout(5*time.Second))
 			p.links[2].set(fate{refuse: true})
 			p.links[1].set(fate{replyDelay: 4 * time.Second}, acquireScript, renewScript)
 			if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -17,26 +16,22 @@ type Option interface{ apply(*config) }
 // a Locker's.
 type CallOption interface {
 	Option
-	ofCall()
+	ofCall(*options)
 }
 
 type option func(*config)
 
 func (o option) apply(c *config) { o(c) }
 
-type callOption func(*config)
+type callOption func(*options)
 
-func (o callOption) apply(c *config) { o(c) }
-func (o callOption) ofCall()         {}
+func (o callOption) apply(c *config)   { o(&c.options) }
+func (o callOption) ofCall(c *options) { o(c) }
 
 func defaults() config {
 	return config{
-		ttl: 10 * time.Second, maxTTL: derived, renewEvery: derived, nodeTimeout: derived, window: defaultWindow,
-		drift:    0.10,
-		retryMin: 50 * time.Millisecond, retryMax: 250 * time.Millisecond,
-		retention: 24 * time.Hour,
-		prefix:    "lockkit:", by: thisProcess(),
-		logger: slog.Default(),
+		settings: settings{maxTTL: unset, window: defaultWindow, prefix: "lockkit:", by: thisProcess(), logger: slog.Default()},
+		options:  options{ttl: 10 * time.Second, retention: 24 * time.Hour},
 	}
 }
 
@@ -105,46 +100,27 @@ func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logge
 
 // TTL sets how long a lease lasts on the nodes without renewal, and so how long a key stays taken after
 // its holder dies. Default 10s.
-func TTL(d time.Duration) CallOption { return callOption(func(c *config) { c.ttl = d }) }
-
-// FixedLease turns the watchdog off: a lease ends after its validity, unless its holder extends it, see [Lease.Extend].
-func FixedLease(on bool) CallOption { return callOption(func(c *config) { c.fixed = on }) }
+func TTL(d time.Duration) CallOption { return callOption(func(c *options) { c.ttl = d }) }
 
 // Detached makes the context of an acquisition bound the wait alone: the lease keeps its values, but not its end, and
 // lives until it is released, completed, lost or taken away by Close. It is for those whose context may end before their
 // work has: a cancelled request, a task whose handler has to clean up, a scheduler that shuts down. Do and Once then run
 // fn in a context that does not end with the caller's. A holder that may hang wants MaxHold, too. Default: the lease's
 // context ends with that of the acquisition.
-func Detached(on bool) CallOption { return callOption(func(c *config) { c.detached = on }) }
+func Detached(on bool) CallOption { return callOption(func(c *options) { c.detached = on }) }
 
 // MaxWait bounds how long Acquire, Do and Once wait, without bounding the lease as a deadline of their
 // context would. Then they fail with ErrHeld or ErrUnavailable. Default 0: the context decides.
-func MaxWait(d time.Duration) CallOption { return callOption(func(c *config) { c.maxWait = d }) }
+func MaxWait(d time.Duration) CallOption { return callOption(func(c *options) { c.maxWait = d }) }
 
-// MaxHold stops renewing this long after the grant, so that a stuck holder loses the key within another
-// TTL. Default 0: no limit.
-func MaxHold(d time.Duration) CallOption { return callOption(func(c *config) { c.maxHold = d }) }
-
-// RenewWhile has the watchdog renew only while the holder is well, as check says: its own health check, or whether
-// its work has come any further. So a holder that is stuck gives way, though its process lives: somebody else can be
-// granted the key at most two TTLs after the last call of check that returned nil began; 1.4 TTLs
-// where nodes answer at once.
-//
-// check is called when the lease is granted and after each renewal, on a goroutine of its own, and has until the next
-// renewal is due, a third of the TTL later, to return nil. If it fails, or has not returned by then, the lease is
-// renewed no more: it runs out, and is lost with reason [LossUnhealthy] and an error that matches check's, but for one
-// that reads like the end of a context. Its context has the values of the acquisition's and carries the lease; it ends
-// with the lease, and when its time is up. A check that does not heed that keeps Close waiting. A panic of check is not
-// recovered. With FixedLease it is a fault.
-//
-// Default, and nil: the watchdog does not ask.
-func RenewWhile(check func(context.Context) error) CallOption {
-	return callOption(func(c *config) { c.renewWhile = check })
-}
+// MaxHold ends a lease that long after the grant, though its holder lives: the lease's context ends then, and the lease
+// is lost with reason [LossMaxHold]. Nodes free the key when it is released, or a TTL after the last renewal at the
+// latest. The holder may move that end: see [Lease.Extend]. Default 0: no end.
+func MaxHold(d time.Duration) CallOption { return callOption(func(c *options) { c.maxHold = d }) }
 
 // Retention sets for how long a completed key is not granted again. Nodes keep the record for two hours
 // more, so that a clock that jumps ahead by less, and back, drops none. At most ten years. Default 24h.
-func Retention(d time.Duration) CallOption { return callOption(func(c *config) { c.retention = d }) }
+func Retention(d time.Duration) CallOption { return callOption(func(c *options) { c.retention = d }) }
 
 // Reentrant is for code that does not know whether its caller holds the key already: Do and TryDo with a ctx that
 // runs under a lease on key, also through leases on other keys, run fn under that lease instead of failing with ErrHeld,
@@ -154,14 +130,14 @@ func Retention(d time.Duration) CallOption { return callOption(func(c *config) {
 //
 // It keeps nobody apart: goroutines that share a ctx run fn under the lease at the same time. Acquire, TryAcquire and
 // Once stay refused, because the release or completion of what they return would end the caller's lease. Default: off.
-func Reentrant(on bool) CallOption { return callOption(func(c *config) { c.reentrant = on }) }
+func Reentrant(on bool) CallOption { return callOption(func(c *options) { c.reentrant = on }) }
 
 // Name names the class of keys (job, task type, route) for observers, which must not use keys as labels.
-func Name(name string) CallOption { return callOption(func(c *config) { c.name = name }) }
+func Name(name string) CallOption { return callOption(func(c *options) { c.name = name }) }
 
 // Shows has the holder show a text of at most 253 bytes, such as who it is, to whoever looks at the key: Holder.Shown of
 // [Locker.Inspect]. It is as long-lived as the lease. Default: none.
-func Shows(text string) CallOption { return callOption(func(c *config) { c.shows = text }) }
+func Shows(text string) CallOption { return callOption(func(c *options) { c.shows = text }) }
 
 // thisProcess is what leases show of their holder where WithHolder does not say otherwise.
 func thisProcess() string {
@@ -170,17 +146,12 @@ func thisProcess() string {
 }
 
 func (c config) with(opts []Option) config {
-	set(&c, opts)
-	return c
-}
-
-func set[O Option](c *config, opts []O) {
-	c.nilOptions = 0
 	for _, o := range opts {
-		if Option(o) == nil {
+		if o == nil {
 			c.nilOptions++
-			continue
+		} else {
+			o.apply(&c)
 		}
-		o.apply(c)
 	}
+	return c
 }

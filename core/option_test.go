@@ -25,17 +25,13 @@ func TestOptionFaults(t *testing.T) {
 		{"none", nil, nil},
 		{"nil option", []Option{nil, Name("x"), nil}, []string{"2 options are nil"}},
 		{"nil logger", []Option{WithLogger(nil)}, []string{"logger is nil"}},
-		{"zero durations", []Option{TTL(0), WithMaxTTL(0), withRenewEvery(0), withNodeTimeout(0), Retention(0), withRetryDelay(0, 0)},
-			[]string{"TTL is 0s", "max TTL is 0s", "renewal period is 0s", "node timeout is 0s", "retention is 0s", "least retry delay is 0s"}},
-		{"negative durations", []Option{TTL(-1), WithMaxTTL(-2), withRenewEvery(-3), withNodeTimeout(-4), Retention(-5), withRetryDelay(-6, 0),
+		{"zero durations", []Option{TTL(0), WithMaxTTL(0), Retention(0)},
+			[]string{"TTL is 0s", "max TTL is 0s", "retention is 0s"}},
+		{"negative durations", []Option{TTL(-1), WithMaxTTL(-2), Retention(-5),
 			WithClockWindow(-7), MaxWait(-8), MaxHold(-9), WithReplicaLag(-12)},
-			[]string{"TTL is -1ns", "max TTL is -2ns", "renewal period is -3ns", "node timeout is -4ns", "retention is -5ns", "least retry delay is -6ns",
+			[]string{"TTL is -1ns", "max TTL is -2ns", "retention is -5ns",
 				"clock window is -7ns", "max wait is -8ns", "max hold is -9ns", "replica lag is -12ns"}},
 		{"below Redis' resolution", []Option{TTL(999 * time.Microsecond)}, []string{"TTL is 999µs"}},
-		{"drift negative", []Option{withDrift(-0.01)}, []string{"drift is -0.01"}},
-		{"drift all", []Option{withDrift(1)}, []string{"drift is 1"}},
-		{"drift not a number", []Option{withDrift(math.NaN())}, []string{"drift is NaN"}},
-		{"retry order", []Option{withRetryDelay(2*time.Second, time.Second)}, []string{"retry delays are 2s to 1s"}},
 		{"max TTL too long", []Option{WithMaxTTL(25 * time.Hour)}, []string{"max TTL is 25h"}},
 		{"max TTL at its limit", []Option{WithMaxTTL(24 * time.Hour)}, nil},
 		{"prefix empty", []Option{WithKeyPrefix("")}, []string{`key prefix ""`}},
@@ -45,18 +41,16 @@ func TestOptionFaults(t *testing.T) {
 		{"lag without guard", []Option{WithRestartGuard(false), WithReplicaLag(time.Second)}, []string{"replica lag is set, but the restart guard is off"}},
 		{"TTL over the max TTL", []Option{WithMaxTTL(9 * time.Second)}, []string{"TTL 10s is more than the max TTL 9s"}},
 		{"TTL at the max TTL", []Option{WithMaxTTL(10 * time.Second)}, nil},
-		{"window too wide", []Option{WithClockWindow(2501 * time.Millisecond)}, []string{"clock window 2.501s is more than a quarter of the TTL 10s"}},
-		{"window as wide as can be", []Option{WithClockWindow(2500 * time.Millisecond), withRenewEvery(time.Second), withNodeTimeout(time.Second)}, nil},
-		{"renewal longer than the TTL", []Option{withRenewEvery(11 * time.Second)}, []string{"too little for a renewal every 11s"}},
-		{"renewal longer than what is trusted", []Option{withRenewEvery(7 * time.Second)}, []string{"too little for a renewal every 7s"}},
-		{"TTL too short for the default window", []Option{TTL(2 * time.Second)}, []string{"the clock window takes 1.1s"}},
-		{"fixed lease needs no renewal", []Option{withRenewEvery(11 * time.Second), FixedLease(true)}, nil},
-		{"fixed lease too short", []Option{withNodeTimeout(8 * time.Second), FixedLease(true)}, []string{"which a node timeout of 8s uses up"}},
-		{"nothing left of a short TTL", []Option{TTL(100 * time.Millisecond)}, []string{"of TTL 100ms only"}},
-		{"relations together", []Option{WithMaxTTL(9 * time.Second), WithClockWindow(3 * time.Second), withRenewEvery(11 * time.Second)},
-			[]string{"max TTL 9s", "clock window 3s", "renewal every 11s"}},
+		{"window too wide", []Option{WithClockWindow(2501 * time.Millisecond)}, []string{"TTL 10s is too short for a clock window of 2.501s: it must be at least 11.9s"}},
+		{"durations beyond all", []Option{TTL(math.MaxInt64), WithMaxTTL(math.MaxInt64), WithClockWindow(math.MaxInt64), WithReplicaLag(math.MaxInt64), Retention(math.MaxInt64)},
+			[]string{"TTL is 2562047h", "max TTL is 2562047h", "clock window is 2562047h", "replica lag is 2562047h", "retention is 2562047h"}},
+		{"a hold and a wait beyond all", []Option{MaxHold(math.MaxInt64), MaxWait(math.MaxInt64)}, nil},
+		{"TTL too short for the default window", []Option{TTL(2 * time.Second)}, []string{"TTL 2s is too short for a clock window of 500ms: it must be at least"}},
+		{"nothing left of a short TTL", []Option{TTL(100 * time.Millisecond)}, []string{"TTL 100ms is too short"}},
+		{"relations together", []Option{WithMaxTTL(9 * time.Second), WithClockWindow(3 * time.Second)},
+			[]string{"max TTL 9s", "clock window of 3s"}},
 		{"relations beside what has nothing to do with them", []Option{TTL(time.Second), MaxWait(-1), WithKeyPrefix("")},
-			[]string{"clock window 500ms is more than a quarter of the TTL 1s", "of TTL 1s only", "max wait is -1ns", "key prefix"}},
+			[]string{"TTL 1s is too short for a clock window of 500ms", "max wait is -1ns", "key prefix"}},
 	} {
 		_, err := defaults().with(c.opts).policy(n)
 		if (err == nil) != (c.faults == nil) {
@@ -80,12 +74,12 @@ func TestNewNamesEveryFault(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
 	_, err := New([]redis.UniversalClient{client, nil, typedNil, client, ring},
-		TTL(-1), nil, WithLogger(nil), WithKeyPrefix("{}"), withDrift(2), withRetryDelay(2, 1))
+		TTL(-1), nil, WithLogger(nil), WithKeyPrefix("{}"))
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, fault := range []string{"node 1: client is nil", "node 2: client is nil", "node 3: the same client as node 0", "node 4: a Ring",
-		"TTL is -1ns", "1 options are nil", "logger is nil", `key prefix "{}"`, "drift is 2", "retry delays are 2ns to 1ns"} {
+		"TTL is -1ns", "1 options are nil", "logger is nil", `key prefix "{}"`} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("the error does not say %q:\n%v", fault, err)
 		}
@@ -142,8 +136,8 @@ func TestDefaults(t *testing.T) {
 	}
 	p, _ := defaults().policy(1)
 	if p.drift != 0.10 || p.retention != 24*time.Hour || p.prefix != "lockkit:" || p.logger != slog.Default() ||
-		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 || p.fixed {
-		t.Errorf("defaults are %+v", p.config)
+		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 {
+		t.Errorf("defaults are %+v", p)
 	}
 }
 

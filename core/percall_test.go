@@ -2,9 +2,6 @@ package core
 
 import (
 	"context"
-	"crypto/tls"
-	"reflect"
-	"strings"
 	"testing"
 	"time"
 )
@@ -29,7 +26,7 @@ func TestOptionsOfACall(t *testing.T) {
 		wantErr(t, p.TryDo(t.Context(), "k", run, name), ErrHeld)
 		w.release(lease)
 
-		short, err := p.TryAcquire(t.Context(), "k", TTL(4*time.Second), FixedLease(true), name)
+		short, err := p.TryAcquire(t.Context(), "k", TTL(4*time.Second), unrenewed, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,40 +45,4 @@ func TestOptionsOfACall(t *testing.T) {
 			}
 		}
 	})
-}
-
-// What a policy is derived from, and what may be unfit, must not be taken for quick.
-func TestQuickPolicyLeavesNothingOut(t *testing.T) {
-	of := policy{config: defaults()}
-	quick := map[string]bool{"name": true, "reentrant": true, "detached": true, "repeats": true, "observer": true, "renewWhile": true, "by": true, "unfit": true, "tls": true}
-	changes := map[string]func(*config){
-		"ttl": func(c *config) { c.ttl++ }, "maxTTL": func(c *config) { c.maxTTL++ }, "renewEvery": func(c *config) { c.renewEvery++ },
-		"nodeTimeout": func(c *config) { c.nodeTimeout++ }, "drift": func(c *config) { c.drift /= 2 }, "window": func(c *config) { c.window++ },
-		"maxWait": func(c *config) { c.maxWait = -1 }, "maxHold": func(c *config) { c.maxHold = -1 },
-		"fixed": func(c *config) { c.fixed = true }, "detached": func(c *config) { c.detached = true },
-		"reentrant": func(c *config) { c.reentrant = true },
-		"retryMin":  func(c *config) { c.retryMin = 0 }, "retryMax": func(c *config) { c.retryMax = 0 }, "retention": func(c *config) { c.retention = 0 },
-		"by": func(c *config) { c.by = "other" }, "unfit": func(c *config) { c.unfit = true },
-		"tls":    func(c *config) { c.tls = &tls.Config{} },
-		"prefix": func(c *config) { c.prefix = "other" }, "name": func(c *config) { c.name = "other" },
-		"shows": func(c *config) { c.shows = strings.Repeat("s", 254) },
-		"guard": func(c *config) { c.guard = new(bool) }, "lag": func(c *config) { c.lag++ }, "repeats": func(c *config) { c.repeats = true },
-		"observer": func(c *config) { c.observer = (&recording{}).observer() }, "logger": func(c *config) { c.logger = nil }, "nilOptions": func(c *config) { c.nilOptions = 1 },
-		"renewWhile": func(c *config) { c.renewWhile = func(context.Context) error { return nil } },
-	}
-	fields := reflect.TypeFor[config]()
-	for field := range fields.Fields() {
-		name := field.Name
-		change, ok := changes[name]
-		if !ok {
-			t.Fatalf("the test does not know of %s", name)
-		}
-		p := of
-		if change(&p.config); p.quick(&of.config) != quick[name] {
-			t.Errorf("%s is quick: %v", name, !quick[name])
-		}
-	}
-	if p := of; !p.quick(&of.config) {
-		t.Error("no change at all is not quick")
-	}
 }

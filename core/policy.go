@@ -1,11 +1,11 @@
 package core
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 )
@@ -13,37 +13,50 @@ import (
 // Places in static of what nodes may know better.
 const maxTTLArg, idleArg = 2, 4
 
-// serverArg is the place in static of how long nodes are to keep the lease.
-const serverArg = 1
-
-const derived time.Duration = -1 << 62
-
 const maxResult = 64 << 10 // bytes
 
-// config is what the options said. Durations below zero are not set: policy derives them from the TTL.
+// settings belong to a Locker made by New and to all that are derived from it.
+type settings struct {
+	maxTTL         time.Duration // until it is checked: unset, for that of the TTL
+	window, lag    time.Duration
+	guard          *bool // nil = by the number of nodes
+	prefix, by     string
+	repeats, unfit bool
+	tls            *tls.Config
+	observer       Observer
+	logger         *slog.Logger
+}
+
+// options are those of a call: a Locker's own are the defaults.
+type options struct {
+	ttl, maxWait, maxHold, retention time.Duration
+	detached, reentrant              bool
+	name, shows                      string
+	tune                             func(*timing) // for tests; nil = nothing
+}
+
+// timing follows from the TTL.
+type timing struct {
+	drift                   float64 // of this machine's clock
+	renewEvery, nodeTimeout time.Duration
+	retryMin, retryMax      time.Duration
+}
+
+// unset is no value of an option.
+const unset time.Duration = math.MinInt64
+
+// config is what the options said.
 type config struct {
-	ttl, maxTTL, renewEvery, nodeTimeout time.Duration
-	drift                                float64
-	window                               time.Duration
-	maxWait, maxHold                     time.Duration
-	fixed, detached, reentrant           bool
-	renewWhile                           func(context.Context) error
-	retryMin, retryMax                   time.Duration
-	retention                            time.Duration
-	prefix, name, shows, by              string
-	guard                                *bool
-	lag                                  time.Duration
-	repeats, unfit                       bool
-	tls                                  *tls.Config
-	observer                             Observer
-	logger                               *slog.Logger
-	nilOptions                           int
+	settings
+	options
+	nilOptions int
 }
 
 // A policy is a config with everything derived and checked.
 type policy struct {
-	config
-	options   config // as they were given
+	*settings
+	options
+	timing
 	nodes     int
 	guarded   bool
 	validity  time.Duration // from sending a request until its lease is not trusted any more
@@ -59,100 +72,100 @@ type policy struct {
 
 // policy checks c for n nodes and names every fault.
 func (c config) policy(n int) (policy, error) {
-	p := policy{config: c, options: c, nodes: n, guarded: n >= 3}
+	p := policy{settings: &c.settings, options: c.options, nodes: n, guarded: n >= 3}
 	if c.guard != nil {
 		p.guarded = *c.guard
 	}
-	set := func(d *time.Duration, otherwise time.Duration) {
-		if *d == derived {
-			*d = otherwise
-		}
+	var f faults
+	f.bad(c.nilOptions > 0, "%d options are nil", c.nilOptions)
+	f.bad(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
+	f.bad(len(c.prefix) < 1 || len(c.prefix) > 64 || strings.ContainsAny(c.prefix, "{}"),
+		"key prefix %q must have 1 to 64 bytes and no braces", c.prefix)
+	if c.maxTTL == unset {
+		c.settings.maxTTL = c.ttl
+	} else {
+		f.between("max TTL", c.maxTTL, time.Millisecond, slack)
 	}
-	set(&p.maxTTL, p.ttl)
-	set(&p.renewEvery, c.ttl/3)
-	set(&p.nodeTimeout, defaultNodeTimeout(c.ttl))
-	p.validity = validity(c.ttl, c.drift, p.window)
-	p.margin = cancelMargin(c.ttl)
+	if c.window != 0 { // off
+		f.between("clock window", c.window, time.Millisecond, slack/4)
+	}
+	f.between("replica lag", c.lag, 0, slack)
+	f.bad(c.lag > 0 && !p.guarded, "replica lag is set, but the restart guard is off")
+	p.check(&f)
+	p.derive()
+	return p, errors.Join(f...)
+}
+
+// derive sets what follows from settings and options.
+func (p *policy) derive() {
+	p.timing = timing{clockDrift, p.ttl / 3, defaultNodeTimeout(p.ttl), 50 * time.Millisecond, 250 * time.Millisecond}
+	if p.tune != nil {
+		p.tune(&p.timing)
+	}
+	p.validity = validity(p.ttl, p.drift, p.window)
+	p.margin = cancelMargin(p.ttl)
 	p.tombstone = tombstoneTTL(p.window, p.nodeTimeout, p.maxTTL)
 	p.tombstoneMs = p.tombstone.Milliseconds()
 	p.signed = signing(p.by, p.name)
 	p.turnMs = (p.ttl/20 + p.nodeTimeout).Milliseconds()
 	p.static = [6]any{p.window.Milliseconds(), p.ttl.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
 		idleLife(p.maxTTL).Milliseconds(), slack.Milliseconds()}
-	return p, p.check()
 }
 
-// lasting is p with another TTL, and what follows from that.
-func (p *policy) lasting(ttl time.Duration) (policy, error) {
-	c := p.config // with the node timeout that the attempt's tombstones are made for
-	c.ttl = ttl
-	return c.policy(p.nodes)
+// faults are what is wrong with options.
+type faults []error
+
+func (f *faults) bad(is bool, format string, args ...any) {
+	if is {
+		*f = append(*f, fmt.Errorf(format, args...))
+	}
 }
 
-// quick reports whether p, whose options are those of another policy but for some that nothing is derived from, needs no
-// more: it is as fit as that one.
-func (p *policy) quick(of *config) bool {
-	c := &p.config
-	return c.ttl == of.ttl && c.maxTTL == of.maxTTL && c.renewEvery == of.renewEvery &&
-		c.nodeTimeout == of.nodeTimeout && c.drift == of.drift && c.window == of.window && c.fixed == of.fixed && !(c.fixed && c.renewWhile != nil) &&
-		c.prefix == of.prefix && c.guard == of.guard && c.lag == of.lag &&
-		c.nilOptions == 0 && c.logger != nil && len(c.shows) <= maxShown && c.maxWait >= 0 && c.maxHold >= 0 &&
-		time.Millisecond <= c.retention && c.retention <= maxRetention &&
-		time.Millisecond <= c.retryMin && c.retryMin <= c.retryMax
+func (f *faults) between(name string, d, least, most time.Duration) {
+	if d < least || d > most {
+		f.bad(true, "%s is %v, must be between %v and %v", name, d, least, most)
+	}
 }
 
-func (p *policy) check() error {
-	var faults []error
-	bad := func(is bool, format string, args ...any) {
-		if is {
-			faults = append(faults, fmt.Errorf(format, args...))
+func (f *faults) notNegative(name string, d time.Duration) {
+	if d < 0 {
+		f.bad(true, "%s is %v, must not be negative", name, d)
+	}
+}
+
+const forever time.Duration = math.MaxInt64
+
+// check names what is wrong with the options of a call.
+func (p *policy) check(f *faults) {
+	before := len(*f)
+	f.between("TTL", p.ttl, time.Millisecond, slack)
+	if len(*f) == before && p.window <= slack/4 { // else it cannot be said whether they suit each other
+		if p.ttl > p.maxTTL {
+			f.bad(true, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first", p.ttl, p.maxTTL)
+		}
+		if !suits(p.ttl, p.window) {
+			f.bad(true, "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.window, leastTTL(p.window))
 		}
 	}
-	atLeast := func(name string, d time.Duration) { // as was asked for: what is derived from a bad TTL is no fault of its own
-		bad(d < time.Millisecond && d != derived, "%s is %v, must be at least 1ms", name, d)
+	f.between("retention", p.retention, time.Millisecond, maxRetention)
+	f.notNegative("max wait", p.maxWait)
+	f.notNegative("max hold", p.maxHold)
+	if len(p.shows) > maxShown {
+		f.bad(true, "the text to show has %d bytes, must have at most %d", len(p.shows), maxShown)
 	}
-	notNegative := func(name string, d time.Duration) { bad(d < 0, "%s is %v, must not be negative", name, d) }
-
-	atLeast("TTL", p.ttl)
-	atLeast("max TTL", p.options.maxTTL)
-	atLeast("renewal period", p.options.renewEvery)
-	atLeast("node timeout", p.options.nodeTimeout)
-	notNegative("clock window", p.window)
-	bad(!(p.drift >= 0 && p.drift < 1), "drift is %v, must be at least 0 and less than 1", p.drift)
-	if len(faults) == 0 { // else it cannot be said whether they suit each other
-		p.checkRelations(bad)
-	}
-	bad(p.nilOptions > 0, "%d options are nil", p.nilOptions)
-	bad(p.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
-	atLeast("retention", p.retention)
-	atLeast("least retry delay", p.retryMin)
-	notNegative("max wait", p.maxWait)
-	notNegative("max hold", p.maxHold)
-	notNegative("replica lag", p.lag)
-	bad(p.window > 0 && p.window < time.Millisecond, "clock window is %v, must be 0 (off) or at least 1ms", p.window)
-	bad(p.retryMax < p.retryMin, "retry delays are %v to %v: the first must not be greater", p.retryMin, p.retryMax)
-	bad(p.ttl > slack, "TTL is %v, must be at most %v", p.ttl, slack)
-	bad(p.options.maxTTL > slack, "max TTL is %v, must be at most %v", p.maxTTL, slack)
-	bad(p.retention > maxRetention, "retention is %v, must be at most %v", p.retention, maxRetention)
-	bad(len(p.shows) > maxShown, "the text to show has %d bytes, must have at most %d", len(p.shows), maxShown)
-	bad(len(p.prefix) < 1 || len(p.prefix) > 64 || strings.ContainsAny(p.prefix, "{}"),
-		"key prefix %q must have 1 to 64 bytes and no braces", p.prefix)
-	bad(p.fixed && p.renewWhile != nil, "RenewWhile is set, but a fixed lease is not renewed: RenewWhile(nil) unsets it")
-	bad(p.lag > 0 && !p.guarded, "replica lag is set, but the restart guard is off")
-	return errors.Join(faults...)
 }
 
-// checkRelations checks what must suit each other: TTL, max TTL, window, drift, and how often and how fast leases are renewed.
-func (p *policy) checkRelations(bad func(is bool, format string, args ...any)) {
-	bad(p.ttl > p.maxTTL, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first",
-		p.ttl, p.maxTTL)
-	bad(p.window > p.ttl/4, "clock window %v is more than a quarter of the TTL %v", p.window, p.ttl)
-	trusted := p.validity - p.margin
-	switch need := p.renewEvery + p.nodeTimeout; {
-	case p.fixed:
-		bad(trusted <= p.nodeTimeout, "of TTL %v only %v can be trusted, which a node timeout of %v uses up", p.ttl, trusted, p.nodeTimeout)
-	default:
-		bad(trusted <= need, "of TTL %v only %v can be trusted, too little for a renewal every %v with a node timeout of %v (the clock window takes %v: a smaller one must be smaller in every process)",
-			p.ttl, trusted, p.renewEvery, p.nodeTimeout, 2*p.window+2*clientSkew(p.window))
+// suits reports whether a lease of that TTL can be trusted for long enough to be renewed.
+func suits(ttl, window time.Duration) bool {
+	trusted := validity(ttl, clockDrift, window) - cancelMargin(ttl)
+	return window <= ttl/4 && trusted > ttl/3+defaultNodeTimeout(ttl)
+}
+
+// leastTTL is the shortest, in steps of 10ms, that suits a clock window.
+func leastTTL(window time.Duration) time.Duration {
+	ttl := max(4*window, 10*time.Millisecond).Truncate(10 * time.Millisecond)
+	for !suits(ttl, window) {
+		ttl += 10 * time.Millisecond
 	}
+	return ttl
 }

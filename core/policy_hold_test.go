@@ -61,45 +61,6 @@ func wantReason(t *testing.T, err error, want LossReason) {
 	}
 }
 
-func TestMaxHold(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p, other := w.process(MaxHold(20*time.Second)), w.process(patient)
-		start := time.Now()
-		lease := w.acquire(p, "k")
-		time.Sleep(20 * time.Second)
-		if err := lease.Context().Err(); err != nil {
-			t.Fatalf("not renewed until then: %v", context.Cause(lease.Context()))
-		}
-		renewals := p.counting(renewScript)
-		testutil.Receive(t, lease.Context().Done())
-		wantReason(t, context.Cause(lease.Context()), LossMaxHold)
-		wantBetween(t, "lost after", time.Since(start), 20*time.Second, 30*time.Second)
-		w.freeAfter(other, "k")
-		wantBetween(t, "free after", time.Since(start), 20*time.Second, 30*time.Second+soon)
-		if n := renewals.Load(); n > 0 {
-			t.Errorf("%d renewals after the max hold", n)
-		}
-		wantReason(t, lease.Release(t.Context()), LossMaxHold)
-	})
-}
-
-func TestFixedLease(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.process(FixedLease(true))
-		lease := w.acquire(p, "k")
-		synctest.Wait() // two of three were enough for the grant
-		until, renewals := lease.ValidUntil(), p.counting(renewScript)
-		testutil.Receive(t, lease.Context().Done())
-		if late := time.Since(until); late != 0 {
-			t.Errorf("ended %v after ValidUntil", late)
-		}
-		wantReason(t, context.Cause(lease.Context()), LossExpired)
-		if n := renewals.Load(); n > 0 {
-			t.Errorf("%d renewals of a lease without a watchdog", n)
-		}
-	})
-}
-
 func TestParentContextEnds(t *testing.T) {
 	errBoom := errors.New("boom")
 	ended := func(t *testing.T, p *process) *Lease {

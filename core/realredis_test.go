@@ -33,7 +33,10 @@ var brief = []Option{quietly, TTL(3 * time.Second), WithClockWindow(300 * time.M
 	withNodeTimeout(500 * time.Millisecond)}
 
 // sturdy, after brief, is for tests that wait for no lease to run out: a busy machine may be seconds late.
-var sturdy = option(func(c *config) { c.ttl, c.window, c.nodeTimeout = 12*time.Second, time.Second, 3*time.Second })
+var sturdy = option(func(c *config) {
+	c.ttl, c.window = 12*time.Second, time.Second
+	withNodeTimeout(3 * time.Second).ofCall(&c.options)
+})
 
 // process makes a Locker with clients as they come.
 func (r *rig) process(opts ...Option) *process {

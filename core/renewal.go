@@ -15,9 +15,9 @@ type renewal struct {
 	expiresAt time.Duration // when it has had its time; 0 = it is not on its way. Guarded by the lease's lock
 }
 
-// renewable reports whether there is a watchdog that goes on for so long, and the holder still wants the lease.
+// renewable reports whether the lease lives on only if it is renewed, and its holder still wants it. Called with the lock.
 func (lease *Lease) renewable() bool {
-	return !lease.p.fixed && (lease.renewUntil == 0 || lease.renewAt < lease.renewUntil) && lease.ctx.Context.Err() == nil
+	return lease.trustedUntil < lease.holdUntil && lease.ctx.Context.Err() == nil
 }
 
 // plan has the lease looked at when it is to be renewed, when the renewal under way has had its time, or when
@@ -49,10 +49,8 @@ func (lease *Lease) inspect(now, then time.Duration) (due *renewal) {
 	case r != nil && r.expiresAt != 0 && now >= r.expiresAt:
 		late, r.expiresAt = r, 0
 	case r == nil && then >= lease.renewAt && lease.renewable():
-		if lease.healthy() {
-			due = lease.renewal(lease.p)
-			lease.renewing = due
-		}
+		due = lease.renewal()
+		lease.renewing = due
 	}
 	lease.plan()
 	lease.mu.Unlock()
@@ -62,15 +60,14 @@ func (lease *Lease) inspect(now, then time.Duration) (due *renewal) {
 	return due
 }
 
-// renewal makes the round of a renewal for the TTL of p. Called with the lock.
-func (lease *Lease) renewal(p *policy) *renewal {
+// renewal makes the round of a renewal. Called with the lock.
+func (lease *Lease) renewal() *renewal {
 	r := &renewal{lease: lease}
 	lease.prepare(&r.round, renewScript, lease.args(renewScript, 0), (*round).settled)
-	r.p, r.asker = p, r
-	r.args[wallArg(r.args)+1+serverArg] = p.static[serverArg]
+	r.asker = r
 	lease.reached = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
 	const width = 6
-	tails, token, carries := make([]any, 0, width*len(lease.nodes)), any(lease.token), any(carrying(p.signed, "", p.shows))
+	tails, token, carries := make([]any, 0, width*len(lease.nodes)), any(lease.token), any(carrying(lease.p.signed, "", lease.p.shows))
 	for i := range lease.nodes {
 		tails = append(tails, token, lease.nodes[i].expiry, 0, noMemory, lease.p.turnMs, carries)
 	}
@@ -109,8 +106,15 @@ func (r *renewal) sendOff(ctx context.Context) {
 	}
 }
 
-func (r *renewal) isEnded() bool                  { return r.lease.isEnded() }
-func (r *renewal) sends(op OpKind, node int) bool { return r.lease.sends(op, node) }
+// isEnded is asked when a request is about to be sent: since it was made, the lease may have ended in any way.
+func (r *renewal) isEnded() bool {
+	lease := r.lease
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	return lease.ended || lease.left() <= 0 || lease.ctx.Context.Err() != nil
+}
+
+func (r *renewal) sends(op OpKind, node int) bool { return !r.isEnded() && r.lease.sends(op, node) }
 
 // hear books a reply. Who is revoked by one node need not hear it of others: they may have forgotten it.
 func (r *renewal) hear(op OpKind, got reply) (v Verdict, slept bool) {
@@ -155,7 +159,7 @@ func (r *renewal) settle() (err *OpError) {
 	default:
 		err = &OpError{Err: ErrUnavailable}
 	}
-	lease.renewed(r.p, r.sent, err == nil, t.count(VerdictGone) > 0)
+	lease.renewed(r.sent, err == nil, t.count(VerdictGone) > 0)
 	return err
 }
 
@@ -169,21 +173,20 @@ func (r *renewal) outcome(err *OpError) Outcome {
 	return out
 }
 
-// renewed notes the end of a round for the TTL of p that was sent at that time, and plans the next. A node that others
+// renewed notes the end of a round that was sent at that time, and plans the next. A node that others
 // were in keeps a turn for this lease, so the next round comes before that ends; but every other one at most is early.
-func (lease *Lease) renewed(p *policy, sent time.Duration, ok, occupied bool) {
+func (lease *Lease) renewed(sent time.Duration, ok, occupied bool) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.renewing = nil
 	if lease.state != leaseHeld {
 		return
 	}
-	lease.renewAt = lease.e.clock.now() + p.ttl/20
+	lease.renewAt = lease.e.clock.now() + lease.p.ttl/20
 	if ok && lease.left() > 0 { // a reply that comes after validity extends nothing
-		lease.trust(p, sent)
+		lease.trust(sent)
 		if lease.rejoining = occupied && !lease.rejoining; !lease.rejoining {
 			lease.renewAt = sent + lease.renewalPeriod()
-			lease.checkHealth()
 		}
 	}
 	lease.plan()

@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -11,7 +12,7 @@ import (
 // A holder that was taken from completes nothing, even before somebody else has had the key.
 func TestRevokedHolderCompletesNothing(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		p, operator := w.process(FixedLease(true)), w.process()
+		p, operator := w.process(unrenewed), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
@@ -25,20 +26,24 @@ func TestRevokedHolderCompletesNothing(t *testing.T) {
 // is remembered, does not come back onto nodes that are free.
 func TestFreedHolderDoesNotComeBack(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, operator := w.process(FixedLease(true)), w.process()
+		p, operator := w.process(MaxHold(7500*time.Millisecond)), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(6500 * time.Millisecond)
 		for _, k := range operator.links {
 			k.set(fate{delay: 500 * time.Millisecond}, revokeScript)
 		}
 		extended := make(chan error, 1)
-		time.AfterFunc(250*time.Millisecond, func() { extended <- lease.Extend(t.Context(), 10*time.Second) })
+		time.AfterFunc(250*time.Millisecond, func() { extended <- lease.Extend(7600 * time.Millisecond) })
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
 		if err := <-extended; err != nil || r.Left < lease.left() {
 			t.Errorf("%v; %v was said, the holder trusts for %v", err, r.Left, lease.left())
 		}
 		w.pass(operator.p.tombstone + 3800*time.Millisecond) // and what the operator saw to be left
-		wantReason(t, lease.Extend(t.Context(), 10*time.Second), LossRevoked)
+		if err := lease.Extend(10 * time.Second); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		wantReason(t, lease.Lost(), LossRevoked)
 	})
 }
 
@@ -59,7 +64,7 @@ func TestOneNodeTellsTheRevokedHolder(t *testing.T) {
 // Nodes that are away may be those that make a quorum: nobody knows that the key is not held under that token.
 func TestRevokeSaysWhatItCannotKnow(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p, operator := w.process(FixedLease(true)), w.process()
+		p, operator := w.process(unrenewed), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
 		operator.links[0].set(fate{refuse: true}, revokeScript)
@@ -130,7 +135,7 @@ func TestTwoOperators(t *testing.T) {
 func TestRevokeEndsWhatFollowsARelease(t *testing.T) {
 	for name, opts := range map[string][]Option{
 		"detached": {Detached(true)},
-		"fixed":    {FixedLease(true)},
+		"fixed":    {unrenewed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {

@@ -52,11 +52,10 @@ func TestRevokedHolderIsTold(t *testing.T) {
 	}{
 		"release":  {func(ctx context.Context, lease *Lease) error { return lease.Release(ctx) }},
 		"complete": {func(ctx context.Context, lease *Lease) error { return lease.Complete(ctx, nil) }},
-		"extend":   {func(ctx context.Context, lease *Lease) error { return lease.Extend(ctx, 5*time.Second) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				p, operator := w.process(FixedLease(strings.HasPrefix(name, "extend"))), w.process()
+				p, operator := w.process(), w.process()
 				lease := w.acquire(p, "k")
 				w.pass(time.Second)
 				if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); err != nil {
@@ -277,12 +276,13 @@ func TestRevokeOnServers(t *testing.T) {
 	p, operator := must(New(clients, quietly)), must(New(clients, quietly))
 	defer p.Close(t.Context())
 	defer operator.Close(t.Context())
-	lease := must(p.TryAcquire(t.Context(), "k", FixedLease(true)))
+	lease := must(p.TryAcquire(t.Context(), "k", withRenewEvery(100*time.Millisecond)))
 	token := must(operator.Inspect(t.Context(), "k")).Holder.Token
 	if r, err := operator.Revoke(t.Context(), "k", token); err != nil || r.Left <= 0 || r.Left > p.p.ttl+time.Millisecond {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	wantReason(t, lease.Extend(t.Context(), 5*time.Second), LossRevoked)
+	testutil.Receive(t, lease.Context().Done())
+	wantReason(t, lease.Lost(), LossRevoked)
 
 	lease = must(p.TryAcquire(t.Context(), "other"))
 	must(operator.Revoke(t.Context(), "other", lease.FencingToken()))

@@ -124,7 +124,7 @@ func (s *handOnSim) fate() fate {
 
 // callers are four callers of a process, which ask until all is over, each time by one of several Lockers.
 func (s *handOnSim) callers(p *process) []func() {
-	fixed := must(p.With(FixedLease(true), Detached(true)))
+	fixed := must(p.With(unrenewed, Detached(true)))
 	lockers := []*Locker{
 		p.Locker, p.Locker, // the ordinary one, twice as often
 		must(p.With(MaxWait(30*time.Millisecond), TTL(3500*time.Millisecond))),

@@ -52,7 +52,7 @@ func (l *Locker) newLease(ctx context.Context, key string) *Lease {
 func (lease *Lease) renewalNow() *renewal {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	return lease.renewal(lease.p)
+	return lease.renewal()
 }
 
 // renew starts a renewal, whether it is due or not.

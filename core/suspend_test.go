@@ -157,7 +157,7 @@ func (c *stuckContext) Err() error {
 // that it is over.
 func TestErrWhileTheLossIsBeingDeclared(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process(FixedLease(true))
+		p := w.process(unrenewed)
 		parent := &stuckContext{Context: t.Context()}
 		lease, err := p.Acquire(parent, "k")
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 // It is told nothing if it answers that it did not grant the key, either.
 func TestRefusalThatComesLate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		w.holds(w.process(FixedLease(true)), "k")
+		w.holds(w.process(unrenewed), "k")
 		p := w.process()
 		released := p.counting(releaseScript)
 		p.links[2].set(fate{replyDelay: 20 * time.Millisecond}, acquireScript)
@@ -27,7 +27,7 @@ func TestRefusalThatComesLate(t *testing.T) {
 // If it granted the key, it is told at once that the attempt is over.
 func TestGrantThatComesLate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder := w.process(FixedLease(true))
+		holder := w.process(unrenewed)
 		holder.links[2].set(fate{refuse: true}, acquireScript)
 		w.holds(holder, "k")
 		p := w.process()
@@ -54,7 +54,7 @@ func TestGrantWithoutAnAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				holder := w.process(FixedLease(true))
+				holder := w.process(unrenewed)
 				holder.links[2].set(fate{refuse: true}, acquireScript)
 				w.holds(holder, "k")
 				p := w.process()

@@ -7,6 +7,8 @@ import "time"
 const (
 	// roundTrip pays for the millisecond resolution of Redis expiries, at both ends (Redlock's constant).
 	roundTrip = 2 * time.Millisecond
+	// clockDrift is by what part of a lease the clock of this machine may be too slow.
+	clockDrift = 0.10
 	// slack is by how much a lease outlives its logical expiry in Redis: a server clock that steps forward
 	// by less than this, and back, destroys nothing.
 	slack = 24 * time.Hour

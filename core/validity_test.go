@@ -54,7 +54,7 @@ func TestDerivedDurations(t *testing.T) {
 // FuzzValidity tries the arithmetic and the policy built on it with any options: a lease is never trusted for
 // longer than the nodes keep it, whatever the clocks do that the options allow for.
 func FuzzValidity(f *testing.F) {
-	for _, s := range []timing{
+	for _, s := range []durations{
 		{0.1, 10 * time.Second, 500 * time.Millisecond, time.Second, 1},
 		{0, time.Second, 0, 50 * time.Millisecond, time.Second},
 		{0.999999, 1 << 52, 1 << 50, 1, 1 << 51},
@@ -65,11 +65,11 @@ func FuzzValidity(f *testing.F) {
 		}
 		f.Add(int64(s.ttl), s.drift, int64(s.window), int64(s.timeout), int64(s.more))
 	}
-	if _, err := (timing{0.1, 10 * time.Second, 500 * time.Millisecond, time.Second, 1}).policy(); err != nil {
+	if _, err := (durations{0.1, 10 * time.Second, 500 * time.Millisecond, time.Second, 1}).policy(); err != nil {
 		f.Errorf("the first seed is refused, and tests nothing: %v", err)
 	}
 	f.Fuzz(func(t *testing.T, ttl int64, drift float64, window, timeout, more int64) {
-		s := timing{drift, time.Duration(ttl), time.Duration(window), time.Duration(timeout), time.Duration(more)}
+		s := durations{drift, time.Duration(ttl), time.Duration(window), time.Duration(timeout), time.Duration(more)}
 		if !s.accepted() {
 			t.Skip("not what options accept")
 		}
@@ -88,27 +88,27 @@ func FuzzValidity(f *testing.F) {
 	})
 }
 
-// A timing is what options set.
-type timing struct {
+// durations are what options set.
+type durations struct {
 	drift                      float64
 	ttl, window, timeout, more time.Duration // more: by which another TTL is longer
 }
 
 // accepted reports whether durations are what options may accept. Beyond 2^53ns a float64 does not hold nanoseconds: no
 // TTL lasts for a hundred days.
-func (s timing) accepted() bool {
+func (s durations) accepted() bool {
 	const most = 1 << 53
 	durations := []time.Duration{s.ttl, s.window, s.timeout, s.more}
 	return s.drift >= 0 && s.drift < 1 && slices.Min(durations) >= 0 && slices.Max(durations) <= most
 }
 
-func (s timing) policy() (policy, error) {
+func (s durations) policy() (policy, error) {
 	return defaults().with([]Option{TTL(s.ttl), withDrift(s.drift), WithClockWindow(s.window),
 		withNodeTimeout(s.timeout)}).policy(3)
 }
 
 // wantShorterThanTTL checks that drift, window and margin all shorten a lease's validity.
-func (s timing) wantShorterThanTTL(t *testing.T) {
+func (s durations) wantShorterThanTTL(t *testing.T) {
 	v, withoutWindow := validity(s.ttl, s.drift, s.window), validity(s.ttl, s.drift, 0)
 	switch {
 	case v > s.ttl-roundTrip:
@@ -121,7 +121,7 @@ func (s timing) wantShorterThanTTL(t *testing.T) {
 }
 
 // wantOutlivedByNodes checks that nodes keep a lease for longer than its holder trusts it, for which it can be renewed.
-func (s timing) wantOutlivedByNodes(t *testing.T, p *policy) {
+func (s durations) wantOutlivedByNodes(t *testing.T, p *policy) {
 	told := time.Duration(p.static[1].(int64)) * time.Millisecond
 	// Two clocks may differ by a window each; this one may run slow while the node's runs true.
 	if trusted := p.validity + time.Duration(s.drift*float64(s.ttl)) + 2*p.window; trusted >= told {

@@ -167,7 +167,7 @@ func TestLeftAtTheMomentOfTheGrant(t *testing.T) {
 // An attempt that is taken back gives the call its place in the queue back, also where the grant came too late to count.
 func TestPlaceIsGivenBack(t *testing.T) {
 	bubbles(t, 3, map[string][]int{"granted first": {1, 2}, "granted late": {0}}, func(t *testing.T, w *world, slow []int) {
-		holder, p := w.process(FixedLease(true)), w.process()
+		holder, p := w.process(unrenewed), w.process()
 		lease := w.holds(holder, "k")
 		c := w.waits(p, "k")
 		for _, i := range slow {
@@ -192,7 +192,7 @@ func TestPlaceIsGivenBack(t *testing.T) {
 // A call that is over is not put back by an attempt of it whose grant comes late.
 func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder, p, other := w.process(FixedLease(true)), w.process(), w.process()
+		holder, p, other := w.process(unrenewed), w.process(), w.process()
 		lease := w.holds(holder, "k")
 		c := w.waits(p, "k")
 		w.waits(other, "k")
@@ -252,7 +252,7 @@ func TestFullQueue(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		const full = 1024
 		p := w.process()
-		lease := w.holds(w.process(FixedLease(true)), "k")
+		lease := w.holds(w.process(unrenewed), "k")
 		w.waits(w.process(), "k").cancel() // marks the key
 		synctest.Wait()
 		queue := p.e.keys.tags[0] + "w:k"

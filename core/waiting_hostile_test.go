@@ -75,7 +75,7 @@ func TestObserverPanicsAtTheEndOfAHold(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		var on atomic.Bool
 		o := &panicky{end: func(kind OpKind, _ NodeReply) bool { return kind == OpHold && on.Load() }}
-		p := w.process(WithObserver(o.observer()), FixedLease(true))
+		p := w.process(WithObserver(o.observer()), unrenewed)
 		lease := w.holds(p, "k")
 		on.Store(true)
 		quietRelease(lease)
@@ -132,7 +132,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 // A node that was slow to answer is told of every attempt that is over, not of the first alone.
 func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder := w.process(FixedLease(true))
+		holder := w.process(unrenewed)
 		holder.links[2].set(fate{refuse: true}, acquireScript)
 		keys := []string{"a", "b", "c"}
 		for _, key := range keys {

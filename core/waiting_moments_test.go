@@ -95,7 +95,7 @@ func TestWaitersThatAreNotAlike(t *testing.T) {
 		lease := w.holds(holder, "k")
 		var callers []*caller
 		for _, opts := range [][]Option{
-			{TTL(3 * time.Second)}, {FixedLease(true)}, {MaxWait(time.Minute)}, {MaxHold(4 * time.Second)},
+			{TTL(3 * time.Second)}, {unrenewed}, {MaxWait(time.Minute)}, {MaxHold(4 * time.Second)},
 			{Detached(true), MaxWait(time.Minute)}, {withRetryDelay(time.Millisecond, 2*time.Millisecond)},
 		} {
 			callers = append(callers, w.waits(w.process(opts...), "k"))

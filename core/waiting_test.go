@@ -123,7 +123,7 @@ func TestWokenAtOnce(t *testing.T) {
 // Nobody polls for a key whose holder has a quorum, also where it does not have all nodes.
 func TestNoPollingBesideAMinority(t *testing.T) {
 	onNodes(t, []int{3, 5}, func(t *testing.T, w *world) {
-		holder, p := w.process(FixedLease(true)), w.process()
+		holder, p := w.process(unrenewed), w.process()
 		holder.links[0].set(fate{refuse: true}, acquireScript)
 		lease := w.holds(holder, "k")
 		c, _ := w.waitsSilently(p)
@@ -369,7 +369,7 @@ func TestTryWhileOthersWait(t *testing.T) {
 // Where the holder vanishes, the first comes when the lease is over.
 func TestWokenWhenALeaseRunsOut(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
-		holder, p := w.process(FixedLease(true)), w.process()
+		holder, p := w.process(unrenewed), w.process()
 		w.holds(holder, "k")
 		taken := time.Now()
 		c := w.waits(p, "k")

@@ -32,7 +32,7 @@ var (
 )
 
 // lossReasons are what leases are lost for. LossForgotten is not: it is of completions alone.
-var lossReasons = []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossUnhealthy, core.LossRevoked, core.LossClosed}
+var lossReasons = []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossRevoked, core.LossClosed}
 
 // lost is the loss of a lease. Its error.type is the reason.
 func lost(reason core.LossReason) ending { return ending{"lost", string(reason)} }

@@ -106,10 +106,6 @@ func TestOutcomes(t *testing.T) {
 			bounded, _ := locks.With(core.MaxHold(5 * time.Second))
 			<-w.acquire(bounded, "k").Context().Done()
 		}, []string{plainly, "hold.duration{error.type=max_hold,name=jobs,outcome=lost} 1", "losses{error.type=max_hold,name=jobs} 1"}, []string{"hold lost max_hold"}},
-		"unhealthy": {func(w *world, locks, _ *core.Locker) {
-			stuck, _ := locks.With(core.RenewWhile(func(context.Context) error { return errors.New("stuck") }))
-			<-w.acquire(stuck, "k").Context().Done()
-		}, []string{plainly, "hold.duration{error.type=unhealthy,name=jobs,outcome=lost} 1", "losses{error.type=unhealthy,name=jobs} 1"}, []string{"hold lost unhealthy"}},
 		"abandoned": {func(w *world, locks, _ *core.Locker) {
 			ctx, cancel := context.WithCancel(w.t.Context())
 			locks.Acquire(ctx, "k")
@@ -268,7 +264,7 @@ func TestCountersStartAtZero(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.acquire(w.locks(w.observer()), "k").Release(t.Context())
 		points := w.points()
-		for _, reason := range []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossUnhealthy, core.LossClosed} {
+		for _, reason := range []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossClosed} {
 			if n, ok := points[fmt.Sprintf("losses{error.type=%s,name=jobs}", reason)]; !ok || n != 0 {
 				t.Errorf("%s: %v, %v", reason, n, ok)
 			}

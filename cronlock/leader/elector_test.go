@@ -151,7 +151,6 @@ func TestOptionsOfTheLocker(t *testing.T) {
 	for name, opts := range map[string][]core.Option{
 		"short waits":    {core.MaxWait(100 * time.Millisecond)},
 		"short holds":    {core.MaxHold(time.Second)},
-		"fixed leases":   {core.FixedLease(true)},
 		"attached":       {core.Detached(false)},
 		"short memories": {core.Retention(time.Millisecond)},
 	} {

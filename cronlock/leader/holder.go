@@ -52,7 +52,7 @@ func (e *Elector) RequestResign(ctx context.Context) error {
 	}
 	_, err = e.locker.OnceResult(ctx, e.request(h.Term), func(context.Context) ([]byte, error) { return []byte(e.identity), nil },
 		core.Name(e.group+"/leader"), core.Retention(requestKept), core.MaxWait(requestWait), core.Detached(false),
-		core.RenewWhile(nil), core.Shows(""))
+		core.Shows(""))
 	if err != nil {
 		return fmt.Errorf("leader: %w", err)
 	}

@@ -143,7 +143,7 @@ func (s *Service) recordAt(ctx context.Context, page int64, n int) (*core.Record
 // takeEnd takes the key of a record, or returns the record that is there.
 func (s *Service) takeEnd(ctx context.Context, page int64, n int, opts ...core.CallOption) (*core.Lease, *core.Record, error) {
 	opts = append([]core.CallOption{core.Name(s.name + "/board"), core.Retention(boardRetention), core.MaxWait(0), core.MaxHold(0),
-		core.Detached(true), core.RenewWhile(nil)}, opts...)
+		core.Detached(true)}, opts...)
 	lease, err := s.locker.Acquire(ctx, s.boardKey(page, n), opts...)
 	if op, ok := errors.AsType[*core.OpError](err); ok && errors.Is(err, core.ErrDone) {
 		return nil, op.Record, nil

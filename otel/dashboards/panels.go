@@ -98,7 +98,7 @@ var sections = []section{
 			queries: []query{{`sum by (lockkit_outcome, error_type) (` + rate("lockkit_hold_duration_seconds_count", l) + `)`, "{{lockkit_outcome}} {{error_type}}"}}},
 	}},
 	{"Losses and renewals", []chart{
-		{title: "Lost", help: "expired: no quorum confirmed in time. taken: nodes forgot it. clock: the process stood still. max_hold, unhealthy: stuck holder. revoked: an operator ended it. closed: shutdown did not wait.",
+		{title: "Lost", help: "expired: no quorum confirmed in time. taken: nodes forgot it. clock: the process stood still. max_hold: stuck holder. revoked: an operator ended it. closed: shutdown did not wait.",
 			queries: []query{{`sum by (lockkit_name, error_type) ` + counted(`lockkit_losses_total{`+l+`}`, `$__rate_interval`), "{{lockkit_name}} {{error_type}}"}}},
 		{title: "Margin at renewal, p5", unit: "s", help: "One in twenty renewals began with less trusted time than this. Near 0 the next hiccup costs locks.",
 			queries: []query{{quantileBy("0.05", "lockkit_name", "lockkit_renew_margin_seconds", l), "{{lockkit_name}}"}}},

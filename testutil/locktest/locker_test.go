@@ -134,7 +134,7 @@ func TestLose(t *testing.T) {
 		takes time.Duration
 	}{
 		"watchdog": {nil, 3700 * time.Millisecond}, // a renewal period
-		"fixed":    {[]core.Option{core.FixedLease(true)}, 10 * time.Second},
+		"fixed":    {[]core.Option{core.MaxHold(7 * time.Second)}, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { lose(t, tc.opts, tc.takes) })
