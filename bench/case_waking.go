@@ -8,11 +8,10 @@ import (
 // waking compares ways to learn that a key is free.
 func waking(ctx context.Context, c config) ([]section, error) {
 	s := section{
-		title: "Polling, push to all, queue",
-		text: fmt.Sprintf(`As above, with lockkit alone, in three ways to learn that a key is free; hold %v, for %v. Polling: its user may not use sorted sets,
-and so there is no queue; who waits asks again after its default pause. Push to all: its TryAcquire, by lockers that listen on a
-channel of the key's on each node; whoever releases publishes there, and then all that wait try, once for each release, and after
-%v to %v without a message. Queue: as it is.`, crowdHold, c.wakingMeasure, pushFallbackMin, pushFallbackMax),
+		title: "Push to all, queue",
+		text: fmt.Sprintf(`As above, with lockkit alone, in two ways to learn that a key is free; hold %v, for %v. Push to all: its TryAcquire, by
+lockers that listen on a channel of the key's on each node; whoever releases publishes there, and then all that wait try, once for
+each release, and after %v to %v without a message. Queue: as it is.`, crowdHold, c.wakingMeasure, pushFallbackMin, pushFallbackMax),
 	}
 	table := newThrongTable(columnRate, columnToIdeal, columnHandoff50, columnHandoff99, columnRequests, columnPublished, columnOvertook, columnOne, columnJain, columnWait99, columnStood)
 	for _, n := range []int{1, 3} {

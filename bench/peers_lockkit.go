@@ -19,29 +19,24 @@ type lockkitLocker struct {
 
 // openLockkit has clients that lockkit makes.
 func openLockkit(ctx context.Context, addrs []string, ttl time.Duration) (locker, error) {
-	return openLockkitAs(ctx, "", addrs, ttl)
-}
-
-// openLockkitAs is for a user: "name:password@", or "" for everybody.
-func openLockkitAs(ctx context.Context, user string, addrs []string, ttl time.Duration) (locker, error) {
-	l, err := core.Open(urls(user, addrs), lockkitOptions(ttl)...)
+	l, err := core.Open(urls(addrs), lockkitOptions(ttl)...)
 	if err != nil {
 		return nil, err
 	}
 	return provisioned(ctx, lockkitLocker{Locker: l})
 }
 
-func urls(user string, addrs []string) []string {
+func urls(addrs []string) []string {
 	all := make([]string, len(addrs))
 	for i, addr := range addrs {
-		all[i] = "redis://" + user + addr
+		all[i] = "redis://" + addr
 	}
 	return all
 }
 
 // visitLockkit has the restart guard where those have it that use all nodes.
 func visitLockkit(addr string, nodes int, ttl time.Duration) (locker, error) {
-	l, err := core.Open(urls("", []string{addr}), append(lockkitOptions(ttl), core.WithRestartGuard(nodes >= 3))...)
+	l, err := core.Open(urls([]string{addr}), append(lockkitOptions(ttl), core.WithRestartGuard(nodes >= 3))...)
 	if err != nil {
 		return nil, err
 	}

@@ -14,27 +14,13 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// wakingPeers are lockkit in three ways to learn that a key is free.
+// wakingPeers are lockkit in two ways to learn that a key is free.
 var wakingPeers = []peer{
-	{name: "lockkit, polling", open: openLockkitPolling},
 	{name: "lockkit, push to all", command: "publish", open: openPushed},
 	{name: "lockkit, queue", open: openLockkit},
 }
 
-// openLockkitPolling has a user that may not do what a queue takes.
-func openLockkitPolling(ctx context.Context, addrs []string, ttl time.Duration) (locker, error) {
-	const user = "polling"
-	for _, addr := range addrs {
-		admin := redis.NewClient(&redis.Options{Addr: addr})
-		err := admin.ACLSetUser(ctx, user, "on", "nopass", "allkeys", "allchannels", "+@all", "-@sortedset").Err()
-		if err := errors.Join(err, admin.Close()); err != nil {
-			return nil, err
-		}
-	}
-	return openLockkitAs(ctx, user+":any@", addrs, ttl)
-}
-
-const pushFallbackMin, pushFallbackMax = 50 * time.Millisecond, 250 * time.Millisecond // as lockkit polls
+const pushFallbackMin, pushFallbackMax = 50 * time.Millisecond, 250 * time.Millisecond // as lockkit asks where it has no place in a queue
 
 // A pushedLocker is woken by each release, with all others that wait, and has no queue. It needs no more of lockkit than
 // TryAcquire. It is for one key, and for one call at a time.

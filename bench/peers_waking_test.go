@@ -41,8 +41,8 @@ func waitFor(t *testing.T, ctx context.Context, p peer, on *nodes) {
 	}
 }
 
-// Who polls has no place in a queue, and who is in one has.
-func TestPollingHasNoQueue(t *testing.T) {
+// Who is pushed has no place in a queue.
+func TestPushedHaveNoQueue(t *testing.T) {
 	for _, p := range wakingPeers {
 		t.Run(p.name, func(t *testing.T) {
 			onOne(t, func(ctx context.Context, on *nodes) {

@@ -106,9 +106,8 @@ type acquisition struct {
 	turns    int  // in a row that it shared with others
 	told     bool // the attempt under way is made because a node said that its turn has come
 
-	lease  *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
-	asked  *round
-	yields bool // it asks later, for others poll
+	lease *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
+	asked *round
 
 	recovering bool          // the next attempt settles a completion record that is not decided
 	outOfReach time.Duration // since when no quorum has been reachable, 0 = it is
@@ -183,7 +182,7 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 	s := &successor{call: a.call, ctx: ctx}
 	s.turn.ask = s.ask
 	entered := e.lines.enter(wait, e.closing, a.resource, &s.turn)
-	a.wait, a.lease, a.asked, a.yields = s.wait, s.lease, s.asked, s.turn.yields
+	a.wait, a.lease, a.asked = s.wait, s.lease, s.asked
 	a.out.LocalWait = e.clock.now() - since
 	if news := a.blocked(); news.outOfReach != 0 {
 		a.last.pause, a.outOfReach = pauseOutOfReach, max(news.outOfReach, since)
@@ -211,9 +210,6 @@ func (a *acquisition) noteHolder(hint string) {
 func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 	if a.outOfReach != 0 && a.unreachableForTTL() { // the one before had to find out for all
 		return nil, a.fail(a.last.err)
-	}
-	if a.yields && !a.pause(wait, a.between(a.p.retryMin, a.p.retryMax), nil) {
-		return nil, a.stopped(ctx)
 	}
 	for {
 		a.out.Attempts++

@@ -105,9 +105,9 @@ func (a *attempt) acquiring(recovering bool) *round {
 	args = append(args, time.Now().UnixMicro())
 	switch {
 	case a.wait != nil:
-		args = append(args, a.carries, a.e.waits.channel(a.bucket), a.wait.name, a.wait.ticket)
+		args = append(args, a.carries, a.e.waits.channels[a.bucket], a.wait.name, a.wait.ticket)
 	case a.waits:
-		args = append(args, a.carries, a.e.waits.channel(a.bucket))
+		args = append(args, a.carries, a.e.waits.channels[a.bucket])
 	case a.carries != "":
 		args = append(args, a.carries)
 	}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,10 +17,9 @@ var errSameServer = errors.New("the same server is listed twice")
 
 // A checkup is what is known of a server after it was asked.
 type checkup struct {
-	id     identity
-	denied string // commands that only waiting uses
-	fault  error  // lasting: it cannot be a node until somebody mends it
-	err    error  // passing: it could not be examined
+	id    identity
+	fault error // lasting: it cannot be a node until somebody mends it
+	err   error // passing: it could not be examined
 }
 
 // examine asks a server who it is, and whether it runs what lockkit's scripts call.
@@ -43,17 +43,18 @@ func (h *health) examine(n *node) checkup {
 	if n.cluster != nil {
 		publish = "spublish"
 	}
-	reply, err := probeScript.run(ctx, n.client, append(probeScript.args(2, h.e.keys.probe(0)), publish, h.e.keys.channel(0, "")))
-	denied := parseRights(reply)
+	channel := h.e.keys.channel(0, "")
+	reply, err := probeScript.run(ctx, n.client, append(probeScript.args(2, h.e.keys.probe(0)), publish, channel))
 	fault := lasting(err)
-	if len(denied.essential) > 0 {
-		fault = fmt.Errorf("its user lacks a right (%s): give it the ACL of docs/operations.md, with the key prefix in use", strings.Join(denied.essential, " "))
+	if denied := parseRights(reply); err == nil {
+		err = denied.tryListening(ctx, n.client, n.cluster != nil, channel, time.Until(ctx.deadline))
+		fault = cmp.Or(lasting(err), denied.fault(h.p.prefix))
 	}
 	if fault != nil {
 		return checkup{id: id, fault: fault}
 	}
 	h.askLongest(ctx, n)
-	return checkup{id: id, denied: strings.Join(denied.waiting, " "), err: err}
+	return checkup{id: id, err: err}
 }
 
 type onceSlice struct{ *redis.SliceCmd }
@@ -170,12 +171,6 @@ func (h *health) judge(n *node, f checkup) error {
 			if other != n && other.takesPart(f.id.runID) && h.isStill(other, f.id.runID) {
 				f.fault = fmt.Errorf("%w, it is also %v", errSameServer, other)
 			}
-		}
-	}
-	if f.err == nil && f.fault == nil {
-		n.unqueued.Store(strings.Contains(f.denied, "zadd"))
-		if f.denied != "" {
-			h.p.logger.Warn("lockkit: a node denies what waiting for a key uses, so who waits polls", n.attrs(), "commands", f.denied)
 		}
 	}
 	n.mu.Lock()

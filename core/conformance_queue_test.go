@@ -117,19 +117,6 @@ var conformanceQueue = []conformanceCase{
 		! noqueue
 		a acquire wait -> held rest=T+60s+1-now
 		= e=T+60s i=b f=7`},
-	{name: "queue: who has no rights to it gives way, and leaves it alone", frozen: true, single: true, play: `
-		! set e=T+60s i=b f=7
-		a acquire wait ticket=U+1 -> held rest=60001 place=1
-		c acquire wait norights -> held rest=60001
-		b release drop=7 norights -> granted
-		= f=7 waited=1 z=T
-		=w a
-		c acquire wait norights -> reserved rest=150
-		! sleep 150ms
-		c acquire wait norights -> granted token=wall expiry=now+10s
-		=w a
-		c release drop=c waited norights -> granted
-		=w a`},
 	{name: "queue: a completion ends the hold", frozen: true, play: `
 		! set e=T+60s i=b f=7
 		a acquire wait -> held rest=60001 place=1

@@ -229,14 +229,6 @@ const withoutHistory = `local real = redis
 local redis = {call = function(c, ...) if c == 'INFO' then return 'role:master' end return real.call(c, ...) end}
 `
 
-// withoutRights denies what a queue takes.
-const withoutRights = `local real = redis
-local redis = {call = real.call, pcall = function(c, ...)
-  if string.sub(c, 1, 1) == 'Z' then return {err = 'NOPERM'} end
-  return real.pcall(c, ...)
-end}
-`
-
 // timeless is what looks at no clock of the client's, and tells none of the node's.
 var timeless = map[string]bool{"release": true, "revoke": true, "forget": true}
 
@@ -246,11 +238,9 @@ func (s *scene) step(line, who, rest string) {
 	verb, options, _ := strings.Cut(strings.TrimSpace(order), " ")
 	f := fieldsOf(options)
 	code, args := s.request(s.lease(who), who, verb, f)
-	for without, wrapper := range map[string]string{"nohistory": withoutHistory, "norights": withoutRights} {
-		if _, ok := f[without]; ok {
-			code = newScript(code.op, code.replies, wrapper, code.source)
-			args[1] = code.sha
-		}
+	if _, ok := f["nohistory"]; ok {
+		code = newScript(code.op, code.replies, withoutHistory, code.source)
+		args[1] = code.sha
 	}
 	_, given := f["wall"]
 	var v vote

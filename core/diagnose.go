@@ -109,7 +109,6 @@ type RightsFacts struct {
 	User      string
 	Known     bool     // it was tried
 	Essential []string // commands that are denied and that nothing works without
-	ToWait    []string // commands that are denied and without which those who wait for a key poll
 	Key       bool     // the keys under the prefix are denied: then it may not be known what else is
 	Channel   bool     // the channels are
 }

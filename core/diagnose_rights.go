@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -36,20 +35,17 @@ func (x *examination) tryRights() {
 	}
 	if err == nil {
 		denied := parseRights(cmd.Val())
-		x.Rights.Essential = append(x.Rights.Essential, denied.essential...)
-		x.Rights.ToWait, x.Rights.Key, x.Rights.Channel = denied.waiting, denied.key, denied.channel
+		x.Rights.Essential = append(x.Rights.Essential, denied.commands...)
+		x.Rights.Key, x.Rights.Channel = denied.key, denied.channel
 	}
 	x.Rights.Known = err == nil || x.Rights.Key || answered(err) && len(x.Rights.Essential) > 0
 	if !x.Rights.Known {
 		return
 	}
-	subscribe := "subscribe"
-	if x.asCluster {
-		subscribe = "ssubscribe"
-	}
-	if err := x.subscribe(x.keys.channel(bucket, "")); mayNot(err) {
-		x.Rights.ToWait = append(x.Rights.ToWait, subscribe)
-		x.Rights.Channel = x.Rights.Channel || strings.Contains(err.Error(), "channel")
+	listening, err := x.tryListening(x.keys.channel(bucket, ""))
+	if err == nil {
+		x.Rights.Essential = append(x.Rights.Essential, listening.commands...)
+		x.Rights.Channel = x.Rights.Channel || listening.channel
 	}
 }
 
@@ -58,25 +54,12 @@ func ofKey(err error) bool {
 	return strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key")
 }
 
-// subscribe tries to listen. It takes a connection of its own, so its silence says nothing.
-func (x *examination) subscribe(channel string) error {
-	return x.within(func(ctx context.Context) (err error) {
-		listen := x.client.Subscribe
-		if x.asCluster {
-			listen = x.client.SSubscribe
-		}
-		pubsub := listen(ctx)
-		defer func() { err = errors.Join(err, pubsub.Close()) }()
-		if x.asCluster {
-			err = pubsub.SSubscribe(ctx, channel)
-		} else {
-			err = pubsub.Subscribe(ctx, channel)
-		}
-		if err == nil {
-			_, err = pubsub.ReceiveTimeout(notAnew, x.p.nodeTimeout)
-		}
-		return err
+// tryListening takes a connection of its own, so its silence says nothing.
+func (x *examination) tryListening(channel string) (r rights, err error) {
+	err = x.within(func(ctx context.Context) error {
+		return r.tryListening(ctx, x.client, x.asCluster, channel, x.p.nodeTimeout)
 	})
+	return r, err
 }
 
 // refused notes why the server does not take what every lock is.

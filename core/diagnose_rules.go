@@ -18,7 +18,6 @@ type rule struct {
 // rules are what servers are held against that are reached and are no Sentinel, replica or the like: see unfit for those.
 var rules = []rule{
 	{SeverityFault, CodeRights, lacksRights},
-	{SeverityWarning, CodeRightsToWait, lacksRightsToWait},
 	{SeverityWarning, CodeInfoDenied, tellsNothing},
 	{SeverityFault, CodeWritesRefused, refusesWrites},
 	{SeverityFault, CodeClockOff, clockOff},
@@ -144,18 +143,13 @@ func lacksRights(d *diagnosis, n *NodeDiagnosis) (what, mend string) {
 	if n.Rights.Key {
 		named = append(named, "the keys "+d.p.prefix+"*")
 	}
+	if n.Rights.Channel {
+		named = append(named, "the channels "+d.p.prefix+"*")
+	}
 	if len(named) == 0 {
 		return "", ""
 	}
 	return fmt.Sprintf("denies its user %s what nothing works without: %s", n.user(), strings.Join(named, ", ")), d.grant(n, denied)
-}
-
-func lacksRightsToWait(d *diagnosis, n *NodeDiagnosis) (what, mend string) {
-	if len(n.Rights.ToWait) == 0 || len(n.Rights.Essential) > 0 || n.Rights.Key { // one line that mends all
-		return "", ""
-	}
-	return fmt.Sprintf("denies its user %s %s: locks work, and those who wait for a key find out later that it is free", n.user(), strings.Join(n.Rights.ToWait, ", ")),
-		d.grant(n, n.Rights.ToWait)
 }
 
 // user names the client's user.
@@ -169,7 +163,7 @@ func (n *NodeDiagnosis) user() string {
 // grant is the line that mends rights.
 func (d *diagnosis) grant(n *NodeDiagnosis, denied []string) string {
 	rules := []string{"ACL SETUSER", n.user()}
-	all := append(slices.Clone(denied), n.Rights.ToWait...)
+	all := slices.Clone(denied)
 	slices.Sort(all)
 	for _, c := range slices.Compact(all) {
 		rules = append(rules, "+"+c)

@@ -85,7 +85,7 @@ func TestDiagnose(t *testing.T) {
 			refuse("GET", "NOPERM x")(w, c)
 			refuse("ZADD", "NOPERM x")(w, c)
 		}, want: fault(CodeRights), says: []string{"ACL SETUSER default +get +zadd"}},
-		"right to wait": {breaks: refuse("ZRANK", "NOPERM this user has no permissions"), want: warning(CodeRightsToWait), says: []string{"ACL SETUSER default +zrank"}},
+		"right to wait": {breaks: refuse("ZRANK", "NOPERM this user has no permissions"), want: fault(CodeRights), says: []string{"ACL SETUSER default +zrank"}},
 		"renamed":       {breaks: refuse("PEXPIRE", "ERR unknown command 'PEXPIRE'"), want: fault(CodeRights), says: []string{"pexpire"}},
 		"no scripts": {breaks: func(w *world, c []redis.UniversalClient) {
 			refuse("EVAL", "NOPERM x")(w, c)

@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,8 +19,6 @@ type ear struct {
 	n      *node
 	bucket int
 
-	denied atomic.Bool // the node does not allow to subscribe
-
 	mu     sync.Mutex
 	cancel context.CancelFunc
 	over   bool
@@ -33,16 +30,7 @@ const (
 	silentFor = 10 * time.Second
 	// After a failure, so long until the next subscription.
 	relistenMin, relistenMax = 50 * time.Millisecond, time.Second
-	// Likewise where the node does not allow it.
-	deniedFor = time.Minute
 )
-
-// notAnew is a context in which go-redis makes no new connection in place of one that failed: listen does.
-var notAnew = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended at once
-	cancel()
-	return ctx
-}()
 
 var (
 	errSilent   = errors.New("no answer on the connection of the subscription")
@@ -58,24 +46,12 @@ func (e *ear) listen() {
 		case errors.Is(err, errNeedless):
 			return
 		case mayNot(err):
-			e.setDenied(true)
-			if pause = deniedFor; e.n.deaf.CompareAndSwap(false, true) {
-				e.s.e.health.p.logger.Warn("lockkit: a node does not allow to subscribe, so waiting for a key polls it; see the manual for the rights that lockkit needs", e.n.attrs(), "err", err)
-			}
+			pause = recheckEvery
+			e.s.e.health.doubt(e.n)
 		case e.s.e.clock.now()-began > relistenMax:
 			pause = relistenMin
 		default:
 			pause = min(max(2*pause, relistenMin), relistenMax)
-		}
-	}
-}
-
-func (e *ear) setDenied(denied bool) {
-	if e.denied.Swap(denied) != denied {
-		if denied {
-			e.s.denied.Add(1)
-		} else {
-			e.s.denied.Add(-1)
 		}
 	}
 }
@@ -94,16 +70,13 @@ func (e *ear) sleep(d time.Duration) bool {
 
 // session is one subscription, until it fails.
 func (e *ear) session() error {
-	ctx, pubsub := e.open()
-	if pubsub == nil {
+	ctx := e.open()
+	if ctx == nil {
 		return nil
 	}
 	how, channel, _ := strings.Cut(e.s.channels[e.bucket].(string), " ")
-	subscribe := pubsub.Subscribe
-	if how == "S" {
-		subscribe = pubsub.SSubscribe
-	}
-	if err := subscribe(ctx, channel); err != nil {
+	pubsub, err := listenTo(ctx, e.n.client, how == "S", channel)
+	if err != nil {
 		e.cancel()
 		pubsub.Close()
 		return err
@@ -137,7 +110,6 @@ func (e *ear) session() error {
 			return err
 		}
 		pinged = false
-		e.setDenied(false)
 		switch message := message.(type) {
 		case *redis.Subscription:
 			e.s.all()
@@ -147,19 +119,16 @@ func (e *ear) session() error {
 	}
 }
 
-// open makes the connection's subscriber, nil if the Locker is being closed.
-func (e *ear) open() (context.Context, *redis.PubSub) {
+// open is the context of a new subscription, nil if the Locker is being closed.
+func (e *ear) open() context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
-		return nil, nil
+		return nil
 	}
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended by close
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended by stop
 	e.cancel = cancel
-	if how, _, _ := strings.Cut(e.s.channels[e.bucket].(string), " "); how == "S" {
-		return ctx, e.n.client.SSubscribe(ctx)
-	}
-	return ctx, e.n.client.Subscribe(ctx)
+	return ctx
 }
 
 // stop ends the subscription, without waiting for it.

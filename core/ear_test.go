@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -17,12 +18,13 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 			}
 			return n
 		}
+		atStart := calls("SUBSCRIBE") // each process tries whether it may
 		for round := range 2 {
 			lease := w.holds(holder, "k")
 			c := w.waits(p, "k")
 			time.Sleep(time.Duration(round)*silentFor + silentFor/2)
 			w.handsOff(lease, c, 0, time.Millisecond)
-			if n := calls("SUBSCRIBE"); n != (round+1)*len(w.nodes) {
+			if n := calls("SUBSCRIBE") - atStart; n != (round+1)*len(w.nodes) {
 				t.Errorf("subscribed %d times by round %d", n, round)
 			}
 			w.release(c.lease)
@@ -53,6 +55,7 @@ func TestSilentSubscription(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				subscribed := 0
+				lease, p := w.holds(w.process(), "k"), w.process()
 				n := w.nodes[2]
 				n.OnRequest(func(args []string) testutil.Action {
 					if args[0] == "SUBSCRIBE" {
@@ -62,7 +65,7 @@ func TestSilentSubscription(t *testing.T) {
 					}
 					return testutil.Action{}
 				})
-				lease, waiter := w.waited()
+				waiter := w.waits(p, "k")
 				if c.hangs {
 					n.Hang()
 				}
@@ -76,4 +79,22 @@ func TestSilentSubscription(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node that takes the right to subscribe away is unfit until it gives it back.
+func TestSubscriptionThatIsDenied(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var log logbook.Book
+		lease, waiter := w.waited(WithLogger(log.Logger()))
+		w.nodes[2].Refuse("SUBSCRIBE", "NOPERM No permissions to access a channel")
+		w.nodes[2].BreakSubscriptions()
+		w.pass(relistenMax)
+		log.Want(t, 1, "level=ERROR", "unfit", "node=2", "add &lockkit:* to its ACL")
+		w.pass(5 * recheckEvery)
+		log.Want(t, 1, "unfit")
+		w.nodes[2].Refuse("SUBSCRIBE", "")
+		w.pass(recheckEvery)
+		log.Want(t, 1, "takes part again", "node=2")
+		w.handsOff(lease, waiter, 0, tellWithin)
+	})
 }

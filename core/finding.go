@@ -31,7 +31,6 @@ const (
 	CodeNoHistory       FindingCode = "no_history"        // does not report its replication history
 	CodeSameServer      FindingCode = "same_server"       // listed twice
 	CodeRights          FindingCode = "rights"            // commands are denied that nothing works without
-	CodeRightsToWait    FindingCode = "rights_to_wait"    // commands are denied without which those who wait poll
 	CodeInfoDenied      FindingCode = "info_denied"       // without INFO most checks cannot be made
 	CodeWritesRefused   FindingCode = "writes_refused"    // out of memory, too few replicas, a disk that fails
 	CodeClockOff        FindingCode = "clock_off"         // beyond the clock window

@@ -8,12 +8,6 @@ import (
 // Where a process has somebody in line for a key, its release and their request leave in one batch: the key goes from
 // hand to hand in one round trip. They obey the queues of the nodes like anybody else.
 
-// Where others poll for a key, it is handed on within a process so often in a row, and for so long.
-const (
-	maxHandOns    = 16
-	maxHandOnTime = 160 * time.Millisecond
-)
-
 // successor is the next contender of this process, whose turn it is from now on; nil if there is none, or nothing is to
 // be asked together with a release.
 func (lease *Lease) successor(was leaseState, stay time.Duration) *turn {
@@ -25,15 +19,9 @@ func (lease *Lease) successor(was leaseState, stay time.Duration) *turn {
 
 // handOn sends the release, and has the next contender's request leave with it.
 func (lease *Lease) handOn(next *turn, release *round) {
-	e := lease.engine
 	defer close(next.come)
-	handed := lease.handed + 1 + int32(min(e.clock.now()-lease.since, maxHandOnTime)*maxHandOns/maxHandOnTime)
-	if next.yields = handed > maxHandOns && e.waits.polled(lease.bucket); next.yields {
-		release.dispatch()
-		return
-	}
 	next.asked = true
-	next.ask(release, min(handed, maxHandOns))
+	next.ask(release)
 }
 
 // A successor is a call in line for a key.
@@ -46,9 +34,8 @@ type successor struct {
 }
 
 // ask has the call's first request leave together with the release before it.
-func (s *successor) ask(release *round, handed int32) {
+func (s *successor) ask(release *round) {
 	s.lease = s.newLease()
-	s.lease.handed = handed
 	s.asked = s.lease.acquiring(false)
 	s.asked.begin(s.ctx, allNodes(len(s.e.nodes)))
 	sendTogether(release, s.asked)

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,54 +120,4 @@ func TestHandOnThatIsLost(t *testing.T) {
 		wantBetween(t, "hand-off", w.gets(next, lost), 0, 4*time.Second)
 		w.release(next.lease)
 	})
-}
-
-// Where others poll, a process does not keep a key to itself, whether it holds it often or for long.
-func TestHandOnIsBoundedWhereOthersPoll(t *testing.T) {
-	for _, hold := range []time.Duration{100 * time.Microsecond, 40 * time.Millisecond} {
-		t.Run(hold.String(), func(t *testing.T) {
-			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) { handOnWhereOthersPoll(t, w, hold) })
-		})
-	}
-}
-
-// handOnWhereOthersPoll has three callers of one process ask for a key all the time, and one of another, that polls.
-func handOnWhereOthersPoll(t *testing.T, w *world, hold time.Duration) {
-	p, other := w.process(), w.process(MaxWait(5*time.Second))
-	lease := w.holds(p, "k")
-	for i := range w.nodes {
-		w.withoutQueue(i, "k")
-		for _, each := range []*process{p, other} {
-			each.e.nodes[i].unqueued.Store(true)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var inARow, most atomic.Int64
-	run := func(ctx context.Context) error {
-		if lease, _ := FromContext(ctx); lease.handed == 0 {
-			inARow.Store(0)
-		}
-		most.Store(max(most.Load(), inARow.Add(1)-1))
-		time.Sleep(hold)
-		return nil
-	}
-	for range 3 { // there is always a next one
-		go func() {
-			for ctx.Err() == nil {
-				p.Do(ctx, "k", run)
-			}
-		}()
-	}
-	synctest.Wait()
-	c := w.waits(other, "k")
-	began := time.Now()
-	w.release(lease)
-	wantBetween(t, "it came", w.gets(c, began), 0, 5*time.Second)
-	cancel()
-	w.release(c.lease)
-	synctest.Wait()
-	if n := most.Load(); n == 0 || n > min(maxHandOns, int64(maxHandOnTime/hold)) {
-		t.Errorf("handed on %d times in a row", n)
-	}
 }

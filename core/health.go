@@ -179,6 +179,17 @@ func (n *node) dueCheck(now time.Duration, arrived bool) bool {
 	return true
 }
 
+// doubt has a node that refused something examined at once, unless it is known to be unfit.
+func (h *health) doubt(n *node) {
+	n.mu.Lock()
+	again := n.fault == nil && !n.checking
+	n.checking = n.checking || again
+	n.mu.Unlock()
+	if again {
+		h.e.spawn(func() { h.recheck(n) })
+	}
+}
+
 // recheck examines a server that was away, or unfit, before.
 func (h *health) recheck(n *node) {
 	n.mu.Lock()

@@ -25,7 +25,6 @@ type Lease struct {
 	released         bool          // Release was called
 	freed, completed bool          // a quorum has confirmed Release, Complete
 	rejoining        bool          // the next round is early, for a node that others were in
-	handed           int32         // it was handed on within the process so often; held for long, it counts for more
 	reason           LossReason    // it was lost, or a release found it lost
 	loss             *OpError      // what its context ends with, once it is lost
 	since            time.Duration // when it was reported

@@ -23,10 +23,9 @@ type line struct {
 
 // A turn is what one in line waits for.
 type turn struct {
-	come   chan struct{}                      // closed when it has
-	ask    func(release *round, handed int32) // asks the nodes, together with a release, before the one in line knows
-	asked  bool                               // it was called
-	yields bool                               // others come first, which poll
+	come  chan struct{}        // closed when it has
+	ask   func(release *round) // asks the nodes, together with a release, before the one in line knows
+	asked bool                 // it was called
 }
 
 // heard is what those in line may learn. It is not changed: a turn that passes on leaves it to the next.

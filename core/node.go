@@ -25,8 +25,6 @@ type node struct {
 	connections int                  // to one server
 	repeats     bool                 // the client may send a request again by itself
 	lanes       []*lane              // by guard bucket
-	deaf        atomic.Bool          // it was said that it does not allow to subscribe
-	unqueued    atomic.Bool          // it denies what the queues of waiters need
 	// memories is what the node remembers, as last heard: by guard bucket, nil = not heard yet.
 	memories []atomic.Pointer[string]
 

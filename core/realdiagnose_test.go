@@ -206,7 +206,7 @@ func TestRealFacts(t *testing.T) {
 	if r := n.Replication; r != (ReplicationFacts{0, -1, 0, 10 * time.Second, false, time.Hour}) {
 		t.Errorf("%+v", r)
 	}
-	if r := n.Rights; r.User != "operator" || !r.Known || len(r.Essential)+len(r.ToWait) > 0 {
+	if r := n.Rights; r.User != "operator" || !r.Known || len(r.Essential) > 0 {
 		t.Errorf("%+v", r)
 	}
 	if g := n.Guard; g.State != GuardVoting || !g.Declared || !g.Unused || g.Longest != time.Minute || time.Since(g.Since) > time.Minute {
@@ -260,12 +260,9 @@ func TestDiagnoseNamesEachRight(t *testing.T) {
 		c.enrol(0, only(rule))
 		d := c.diagnose(c.clients())
 		want := found{SeverityFault, CodeRights, 0}
-		if strings.HasPrefix(rule, "+z") || slices.Contains([]string{"+publish", "+subscribe", "+ping", "&lockkit:*"}, rule) {
-			want = found{SeverityWarning, CodeRightsToWait, 0}
-		}
 		wantFindings(t, d, want)
 		shown := line.FindString(d.text())
-		if given := strings.TrimPrefix(shown, "ACL SETUSER operator "); given != rule && !(rule[0] == '&' && given == "+publish +subscribe "+rule) {
+		if given := strings.TrimPrefix(shown, "ACL SETUSER operator "); given != rule {
 			t.Fatalf("without %s: %s", rule, d.text())
 		}
 		var mend []any
@@ -278,7 +275,7 @@ func TestDiagnoseNamesEachRight(t *testing.T) {
 		}
 	}
 	c.enrol(0, only("+publish", "&lockkit:*")) // the command that is denied hides the channel
-	wantAdvice(t, c.diagnose(c.clients()), "ACL SETUSER operator +publish +subscribe &lockkit:*")
+	wantAdvice(t, c.diagnose(c.clients()), "ACL SETUSER operator +publish &lockkit:*")
 	if tried < 20 {
 		t.Errorf("%d rights tried", tried)
 	}

@@ -1,24 +1,84 @@
 package core
 
-import "strings"
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
 
-// rights are the commands that a server denies its user, as probe.lua found them.
+	"github.com/redis/go-redis/v9"
+)
+
+// rights are what a server denies its user: commands, and whether it is the keys or the channels of the prefix.
 type rights struct {
-	essential, waiting []string // commands
-	key, channel       bool     // it is the key, or the channel, that is denied
+	commands     []string
+	key, channel bool
 }
 
-// parseRights reads what the probe answered.
+// parseRights reads what probe.lua answered.
 func parseRights(reply string) (r rights) {
 	for word := range strings.FieldsSeq(strings.TrimPrefix(reply, "OK")) {
-		command := strings.TrimRight(word, "~&")
+		if command := strings.TrimRight(word, "~&"); command == word {
+			r.commands = append(r.commands, command)
+		}
 		r.key = r.key || strings.HasSuffix(word, "~")
 		r.channel = r.channel || strings.HasSuffix(word, "&")
-		if essential, ok := strings.CutPrefix(command, "!"); ok {
-			r.essential = append(r.essential, essential)
-		} else {
-			r.waiting = append(r.waiting, command)
-		}
 	}
 	return r
+}
+
+// fault names the rules that the user's ACL lacks; nil if it lacks none.
+func (r rights) fault(prefix string) error {
+	var rules []string
+	for _, command := range r.commands {
+		rules = append(rules, "+"+command)
+	}
+	if r.key {
+		rules = append(rules, "~"+prefix+"*")
+	}
+	if r.channel {
+		rules = append(rules, "&"+prefix+"*")
+	}
+	if rules == nil {
+		return nil
+	}
+	return fmt.Errorf("its user lacks rights: add %s to its ACL, see docs/operations.md (+spublish and +ssubscribe need Redis 7.0)", strings.Join(rules, " "))
+}
+
+// tryListening books whether c may subscribe to a channel, which no script can find out, and returns why that cannot be
+// told.
+func (r *rights) tryListening(ctx context.Context, c redis.UniversalClient, sharded bool, channel string, within time.Duration) error {
+	pubsub, err := listenTo(ctx, c, sharded, channel)
+	if err == nil {
+		_, err = pubsub.ReceiveTimeout(notAnew, within)
+	}
+	pubsub.Close()
+	switch {
+	case !mayNot(err):
+		return err
+	case strings.Contains(err.Error(), "channel"):
+		r.channel = true
+	case sharded:
+		r.commands = append(r.commands, "ssubscribe")
+	default:
+		r.commands = append(r.commands, "subscribe")
+	}
+	return nil
+}
+
+// notAnew is a context in which go-redis makes no new connection in place of one that failed.
+var notAnew = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended at once
+	cancel()
+	return ctx
+}()
+
+// listenTo subscribes c to a channel. The subscriber is there, and to be closed, whatever the error.
+func listenTo(ctx context.Context, c redis.UniversalClient, sharded bool, channel string) (*redis.PubSub, error) {
+	if sharded {
+		pubsub := c.SSubscribe(ctx)
+		return pubsub, pubsub.SSubscribe(ctx, channel)
+	}
+	pubsub := c.Subscribe(ctx)
+	return pubsub, pubsub.Subscribe(ctx, channel)
 }

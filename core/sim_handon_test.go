@@ -24,7 +24,7 @@ func TestSimulationOfHandOns(t *testing.T) {
 }
 
 func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
-	s := &handOnSim{world: w, r: r, polls: r.IntN(4) == 0, over: make(chan struct{})}
+	s := &handOnSim{world: w, r: r, over: make(chan struct{})}
 	for range 1 + r.IntN(3) {
 		s.procs = append(s.procs, s.start())
 	}
@@ -43,7 +43,7 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 	if grants-before < 20 {
 		t.Errorf("%d grants in 1s of peace", grants-before)
 	}
-	t.Logf("%d nodes, %d processes, polls %v: %d grants, %d of them in 1s of peace", len(w.nodes), len(s.procs), s.polls, grants, grants-before)
+	t.Logf("%d nodes, %d processes: %d grants, %d of them in 1s of peace", len(w.nodes), len(s.procs), grants, grants-before)
 	close(s.over)
 	all.Wait()
 	s.pass(10 * time.Second)
@@ -62,7 +62,6 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 type handOnSim struct {
 	*world
 	procs []*process
-	polls bool          // nobody is in a queue
 	calm  atomic.Bool   // no faults any more
 	over  chan struct{} // no calls any more
 
@@ -92,10 +91,7 @@ func (s *handOnSim) granted() int {
 // start makes a process on links with faults.
 func (s *handOnSim) start() *process {
 	p := s.process(TTL(4 * time.Second))
-	for i, k := range p.links {
-		if s.polls {
-			p.e.nodes[i].unqueued.Store(true)
-		}
+	for _, k := range p.links {
 		k.decide(func(*script, []any) fate { return s.fate() })
 	}
 	return p

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -131,8 +130,7 @@ type waits struct {
 	// lately are names that were told and are not known: the answer that makes one of them wait may be on its way.
 	lately  [256]string
 	next    int
-	ears    []*ear       // by guard bucket and node
-	denied  atomic.Int32 // ears that may not listen
+	ears    []*ear // by guard bucket and node
 	stopped bool
 }
 
@@ -146,38 +144,6 @@ func (s *waits) init(e *ensemble, buckets int) {
 		}
 		s.channels = append(s.channels, how+e.keys.channel(b, process))
 	}
-}
-
-// channel is where the nodes tell the waits of this Locker; empty where so many do not allow to subscribe that no quorum
-// tells, for then a place in the queues would only hold up others.
-func (s *waits) channel(bucket int) any {
-	if s.denied.Load() == 0 {
-		return s.channels[bucket]
-	}
-	denied, n := 0, len(s.e.nodes)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, ear := range s.ears[bucket*n : (bucket+1)*n] {
-		if ear != nil && ear.denied.Load() {
-			denied++
-		}
-	}
-	if denied > n-quorum(n) {
-		return ""
-	}
-	return s.channels[bucket]
-}
-
-// polled reports whether those who wait are in no queue, as far as is known of the rights of this Locker: then a key
-// that goes from hand to hand in one process never comes to another.
-func (s *waits) polled(bucket int) bool {
-	unqueued, n := 0, len(s.e.nodes)
-	for _, n := range s.e.nodes {
-		if n.unqueued.Load() {
-			unqueued++
-		}
-	}
-	return unqueued > n-quorum(n) || s.channel(bucket) == ""
 }
 
 // member is what a wait is called in the queues.

@@ -115,7 +115,7 @@ func newNodeHealthJSON(n core.NodeDiagnosis) nodeHealthJSON {
 		Guard: string(n.Guard.State), LeftMS: max(0, n.Guard.Left.Milliseconds()), LongestMS: max(0, n.Guard.Longest.Milliseconds()),
 		UsedBytes: max(0, n.Memory.Used), MaxBytes: known(n.Memory.Max), Policy: n.Memory.Policy,
 		AOF: n.Persistence.AOF, Fsync: n.Persistence.Fsync, Save: n.Persistence.Save,
-		Replicas: known(n.Replication.Replicas), User: n.Rights.User, Denied: append(n.Rights.Essential, n.Rights.ToWait...),
+		Replicas: known(n.Replication.Replicas), User: n.Rights.User, Denied: n.Rights.Essential,
 		P50US: max(0, n.Cost.P50.Microseconds()), P99US: max(0, n.Cost.P99.Microseconds()), ScriptCost: max(0, n.Cost.Script.Microseconds())}
 	if n.Err != nil {
 		j.Error = oneLine(n.Err)
