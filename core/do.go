@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/lockkit/lockkit/internal/join"
 )
 
 // Do runs fn while holding key, waiting for it as Acquire does, and releases it when fn has returned, also
@@ -51,7 +53,7 @@ func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error)
 		a := acquisition{call: call{e: lease.engine, key: lease.key}}
 		return a.stopped(ctx)
 	}
-	joint, stop := Join(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
+	joint, stop := join.Contexts(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
 	defer stop()
 	err := fn(&leaseContext{Context: joint, parent: ctx, lease: lease})
 	if lease.runOut(); lease.lossReason() != "" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/join"
 )
 
 // recordFor is for how long a record is repeated that no quorum has confirmed.
@@ -38,7 +39,7 @@ func (x *exchange) record(o outcome) (loss error) {
 	x.m.admission.inside.Go(func() { // gin uses its context for another request by then
 		ctx, cancel := context.WithTimeout(ctx, recordFor)
 		defer cancel()
-		ctx, stop := core.Join(ctx, x.m.admission.draining)
+		ctx, stop := join.Contexts(ctx, x.m.admission.draining)
 		defer stop()
 		if err := lease.Complete(ctx, result); err != nil {
 			x.m.locker.Logger().Error("httplock: the answer of an idempotent request could not be recorded: if it is sent again, it may be carried out again", x.about(err)...)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/join"
 )
 
 // A host is what a router adds to a request.
@@ -152,7 +153,7 @@ func (x *exchange) acquire(key string, patience time.Duration) error {
 	for e := x.around; e != nil; e = e.around {
 		ends = append(ends, e.client)
 	}
-	ctx, stop := core.Join(x.r.Context(), ends...)
+	ctx, stop := join.Contexts(x.r.Context(), ends...)
 	defer stop()
 	lease, err := get(ctx, key, append(slices.Clip(x.m.opts), core.Name(x.route), core.MaxWait(patience))...)
 	x.lease = lease
@@ -193,7 +194,7 @@ var errMaxHold = fmt.Errorf("httplock: held for longer than WithMaxHold: %w", co
 
 // handlerContext returns a context that ends with the lease, when the max hold is over, and when outer does.
 func (x *exchange) handlerContext(outer context.Context) (ctx context.Context, stop func()) {
-	ctx, leave := core.Join(x.lease.Context(), outer)
+	ctx, leave := join.Contexts(x.lease.Context(), outer)
 	if x.m.maxHold == 0 {
 		return ctx, leave
 	}

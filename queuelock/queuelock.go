@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/join"
 	"github.com/lockkit/lockkit/internal/pause"
 )
 
@@ -89,7 +90,7 @@ func (r *Runner) process(ctx context.Context, t *asynq.Task, next asynq.Handler)
 
 // run calls the handler, in a context that also ends when a lease is lost.
 func (d *delivery) run(ctx context.Context, held leases, next asynq.Handler) error {
-	run, stop := core.Join(held.innermost().Context(), ctx, held[0].Context())
+	run, stop := join.Contexts(held.innermost().Context(), ctx, held[0].Context())
 	defer stop()
 	defer d.watch(ctx)()
 	err := next.ProcessTask(NewContext(run, Execution{d.keys[0], held.innermost().FencingToken()}), d.task)

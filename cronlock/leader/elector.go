@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
+	"github.com/lockkit/lockkit/internal/join"
 )
 
 // An Elector takes part in the election of one leader among the processes of a group. It campaigns in the background from
@@ -76,7 +77,7 @@ func (e *Elector) Enter(ctx context.Context) (work context.Context, leave func()
 	if !t.leads() || !t.gate.Enter() {
 		return ctx, func() {}, ErrNotLeader
 	}
-	work, stop := core.Join(t.mark(ctx), t.work)
+	work, stop := join.Contexts(t.mark(ctx), t.work)
 	return work, sync.OnceFunc(func() {
 		stop()
 		t.gate.Leave()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/join"
 )
 
 // A Claim is what a replica has of one run of a job, from [Job.Claim] to End. Call and End are called in turn, by one
@@ -66,7 +67,7 @@ func (r *Claim) prepare() {
 	}
 	ctx, cancel := context.WithCancelCause(NewContext(parent, info))
 	r.cancel = cancel
-	r.work, r.unjoin = core.Join(ctx, ends...)
+	r.work, r.unjoin = join.Contexts(ctx, ends...)
 	if r.job.policy.overlap == Replace && !r.tick.Next.IsZero() {
 		r.replaceIn(r.tick.Next.Sub(r.job.service.clock()))
 	}

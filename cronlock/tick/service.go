@@ -14,6 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
 	"github.com/lockkit/lockkit/internal/gate"
+	"github.com/lockkit/lockkit/internal/join"
 	"github.com/lockkit/lockkit/internal/pause"
 )
 
@@ -167,7 +168,7 @@ func (s *Service) Now() time.Time {
 
 // pause reports false when ctx has ended before, or the Service is closed.
 func (s *Service) pause(ctx context.Context, d time.Duration) bool {
-	ctx, stop := core.Join(ctx, s.closing)
+	ctx, stop := join.Contexts(ctx, s.closing)
 	defer stop()
 	return pause.For(ctx, d)
 }

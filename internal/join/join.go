@@ -1,18 +1,19 @@
-package core
+// Package join makes contexts that end with several.
+package join
 
 import (
 	"context"
 	"time"
 )
 
-// Join returns a context with the values of ctx that ends when ctx does, or any of the others, with the cause of the
+// Contexts returns a context with the values of ctx that ends when ctx does, or any of the others, with the cause of the
 // first that is seen to end. Pass lease.Context() for work that is to stop when a lease ends which ctx does not run
 // under.
 //
 // Err and Done of the context look at those of all of them, so that one which joins a lease knows after a pause of the
 // process that the lease has run out, as the lease's own context does. Its deadline is the earliest, and what ends at
 // it has the error context.DeadlineExceeded. Call stop when the work is over; it waits for nothing.
-func Join(ctx context.Context, others ...context.Context) (joint context.Context, stop func()) {
+func Contexts(ctx context.Context, others ...context.Context) (joint context.Context, stop func()) {
 	j := &jointContext{all: append([]context.Context{ctx}, others...)}
 	j.Context, j.cancel = context.WithCancelCause(ctx)
 	free := func() {}
