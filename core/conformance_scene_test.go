@@ -75,7 +75,7 @@ const conformanceKey = "a key {with} braces\n"
 // open sets the stage: a Locker on the node alone.
 func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 	var err error
-	s.l, err = New([]redis.UniversalClient{s.client}, append([]Option{WithKeyPrefix(prefix)}, opts...)...)
+	s.l, err = newLocker([]redis.UniversalClient{s.client}, append([]Option{WithKeyPrefix(prefix)}, opts...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	e.quiet = e.gate.Empty()
 	buckets := 1
 	for i, c := range clients {
-		n := newNode(i, c)
+		n := newNode(i, bounded(c, p.nodeTimeout))
 		e.nodes = append(e.nodes, n)
 		if n.cluster != nil {
 			buckets = clusterBuckets

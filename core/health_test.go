@@ -309,3 +309,54 @@ func TestClockOffsetOfLateReplies(t *testing.T) {
 		}
 	})
 }
+
+// What is stored for one key is no trouble of the node's.
+func TestForeignKeyIsNoTroubleOfTheNode(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var log logbook.Book
+		p := w.process(WithLogger(log.Logger()))
+		for _, n := range w.nodes {
+			n.Exec("HSET", p.e.keys.resource("type"), "a", "hash")
+			n.Exec("SET", p.e.keys.resource("layout"), "\x09foreign")
+		}
+		for range 2 * maxFailures {
+			for key, want := range map[string]string{"type": "WRONGTYPE", "layout": "LAYOUT"} {
+				_, err := p.TryAcquire(t.Context(), key)
+				wantErr(t, err, ErrUnavailable)
+				wantInError(t, err, want)
+			}
+		}
+		w.release(w.acquire(p, "k"))
+		log.Want(t, 0, "does not vote")
+	})
+}
+
+// Nodes that are new begin their quarantine with New, and not when the first key is asked for; Provision still declares
+// them new.
+func TestQuarantineBeginsWithNew(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		for _, n := range w.nodes {
+			n.RestartEmpty()
+		}
+		l, err := New(testutil.Clients(w.nodes), quietly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(over())
+		synctest.Wait()
+		w.nodes[0].Flush() // and so it has nothing of Provision's
+		if err := l.Provision(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, n := range w.nodes {
+			n.RestartEmpty()
+		}
+		next, err := New(testutil.Clients(w.nodes), quietly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer next.Close(over())
+		time.Sleep(10*time.Second + time.Millisecond) // the max TTL
+		w.release(w.acquire(&process{Locker: next}, "k"))
+	})
+}

@@ -26,9 +26,26 @@ type Locker struct {
 // answer or is busy, is logged, and the node is asked again later: New needs no quorum. The error names every
 // fault of the options, or, where there is none, of the nodes.
 //
-// With the restart guard, nodes that have not been asked for a while are asked until Close, so that those
-// that lost their memory vote again soon, also where nobody takes a lock.
+// With the restart guard, nodes that are new or lost their memory begin their quarantine at New (those of a Cluster within
+// 16 seconds), and nodes that have not been asked for a while are asked until Close: so they vote again soon, also where
+// nobody takes a lock.
+//
+// A redis.Client without a read timeout is used with the node timeout as one, so that a connection that swallows requests is
+// given back. Give a Cluster client a ReadTimeout.
 func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
+	l, err := newLocker(nodes, opts)
+	if err != nil {
+		return nil, err
+	}
+	l.e.health.start()
+	if l.p.guarded && len(l.e.guards) == 1 {
+		l.e.spawn(l.beginQuarantines)
+	}
+	return l, nil
+}
+
+// newLocker returns a Locker whose nodes are fit, and looked after by nobody yet.
+func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 	conf := defaults().with(opts)
 	p, err := conf.policy(len(nodes))
 	if err := errors.Join(err, checkClients(nodes)); err != nil {
@@ -39,11 +56,30 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	if err := l.e.health.checkNodes(); err != nil && !p.unfit {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
-	l.e.health.start()
 	if p.ttl > time.Minute {
 		p.logger.Warn("lockkit: TTL is above a minute: the key of a holder that dies or is revoked stays taken for that long, and nothing frees it sooner", "ttl", p.ttl)
 	}
 	return l, nil
+}
+
+// beginQuarantines has nodes notice that they are new, or have lost their memory, before anybody asks for a key. The new
+// ones stay so for Provision. The buckets of a Cluster are touched in turn instead.
+func (l *Locker) beginQuarantines() {
+	claims := make([]any, len(l.e.nodes))
+	for i := range claims {
+		claims[i] = noMemory
+	}
+	ctx := context.Background() //nolint:forbidigo // nobody waits for it; bounded by the node timeout
+	said, err := l.claim(ctx, 0, claims, allNodes(len(claims)))
+	var lost nodeSet
+	for i := range said {
+		if said[i].verdict == VerdictQuarantined && said[i].claim == "" {
+			lost = lost.with(i)
+		}
+	}
+	if err == nil && lost != 0 {
+		l.e.health.touch(lost, 0)
+	}
 }
 
 // Open is New with clients that Dial makes. Close closes them.

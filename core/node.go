@@ -50,6 +50,15 @@ func (n *node) attrs() slog.Attr {
 	return slog.Group("", slog.Int("node", n.index), slog.String("addr", n.addr))
 }
 
+// bounded is a client whose reads end. One without a timeout would lose a connection of its pool for good to each request
+// that is swallowed.
+func bounded(c redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
+	if own, ok := c.(*redis.Client); ok && own.Options().ReadTimeout <= 0 && !own.Options().ContextTimeoutEnabled {
+		return own.WithTimeout(timeout) // of the same pool
+	}
+	return c
+}
+
 func newNode(i int, c redis.UniversalClient) *node {
 	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), connections: connections(c),
 		voting: voting{now: VerdictGranted}}

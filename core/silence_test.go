@@ -3,7 +3,9 @@ package core
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,4 +173,44 @@ func TestShortLeaseBesideDeadConnections(t *testing.T) {
 		p.mend()
 		linger()
 	})
+}
+
+// A client without a read timeout loses no connection of its pool to a request that is swallowed.
+func TestNoConnectionIsTakenForGood(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		var swallows atomic.Bool
+		client := w.nodes[0].ClientWith(func(o *redis.Options) {
+			o.ReadTimeout, o.PoolSize, o.MaxRetries = -1, 1, -1
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := dial(ctx, network, addr)
+				return &swallowing{conn, &swallows}, err
+			}
+		})
+		defer client.Close()
+		l, err := New([]redis.UniversalClient{client}, quietly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(over())
+		swallows.Store(true)
+		_, err = l.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		swallows.Store(false)
+		time.Sleep(10 * time.Second)
+		w.release(w.acquire(&process{Locker: l}, "k"))
+	})
+}
+
+// A swallowing connection loses what is written while it is told to.
+type swallowing struct {
+	net.Conn
+	on *atomic.Bool
+}
+
+func (c *swallowing) Write(p []byte) (int, error) {
+	if c.on.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
 }

@@ -161,7 +161,7 @@ func TestPassingFaults(t *testing.T) {
 // The probe leaves nothing behind.
 func TestProbeWritesNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		w.stranger()
+		w.stranger(WithRestartGuard(false))
 		for i, n := range w.nodes {
 			if keys := n.Keys(); len(keys) > 0 {
 				t.Errorf("node %d has %v", i, keys)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"strings"
 	"time"
 )
 
@@ -44,7 +45,7 @@ func (e *ensemble) observeVote(n *node, v vote, r *round) {
 	if answered(v.err) && r.asker != nil && r.script != releaseScript {
 		n.askedAt[r.bucket] = at
 	}
-	if v.claim == "" { // Provision knows best whether a new node shall vote
+	if v.claim == "" && !aboutKey(v.err) { // Provision knows best whether a new node shall vote
 		news = n.voting.see(v.verdict, r.script == acquireScript || r.script == touchScript)
 	}
 	now := n.voting.now
@@ -55,6 +56,11 @@ func (e *ensemble) observeVote(n *node, v vote, r *round) {
 	if news {
 		r.p.tellVoting(n, now, v.details()...)
 	}
+}
+
+// aboutKey reports whether a request failed because of what the node stores for its key: for all other keys the node votes.
+func aboutKey(err error) bool {
+	return err != nil && (says(err, "WRONGTYPE") || strings.Contains(err.Error(), "LAYOUT the key"))
 }
 
 // tellVoting logs that a node stopped or began to vote.
