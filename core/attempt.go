@@ -32,6 +32,7 @@ type attempt struct {
 	completing bool         // some node was sent a completion under the attempt's token
 	queued     bool         // some node has the call in its queue
 	quits      bool         // the call has ended
+	seen       bool         // a quorum may have granted it, so others may have seen its token
 }
 
 // init names a new attempt. What the nodes remember is noted before the first request is sent.
@@ -57,9 +58,9 @@ func (a *attempt) attrs() slog.Attr {
 func (a *attempt) args(s *script, n int) []any {
 	var list []any
 	if a.p.guarded {
-		list = s.args(8+n, a.resource, a.tombstone, a.e.guards[a.bucket])
+		list = s.args(7+n, a.resource, a.tombstone, a.e.guards[a.bucket])
 	} else {
-		list = s.args(8+n, a.resource, a.tombstone)
+		list = s.args(7+n, a.resource, a.tombstone)
 	}
 	return a.e.head(a.p, append(list, a.id))
 }
@@ -186,13 +187,12 @@ func (a *attempt) hear(op OpKind, got reply) (v Verdict, slept bool) {
 		_, slept = a.confirm(got)
 	case OpRelease:
 		// A release before this one has ended the attempt there, or may have, if its answer is missing; then nobody
-		// can tell whether the key was taken before that or since.
+		// can tell whether the key was taken before that or since; a cooldown is there, or is not.
 		s := &a.nodes[got.node]
-		if got.verdict == VerdictGone && (s.freed || s.ends > 0) {
+		if got.verdict == VerdictGone && !got.revoked && (s.owed == owedNoMore || s.ends > 0 && a.stay() == 0) {
 			got.verdict = VerdictGranted
 		}
-		s.freed = s.freed || got.verdict == VerdictGranted
-		a.releaseAgain(got)
+		a.noteEnd(got)
 	default: // whoever sent the others keeps what they said
 	}
 	return got.verdict, slept
@@ -202,8 +202,12 @@ func (a *attempt) hear(op OpKind, got reply) (v Verdict, slept bool) {
 func (a *attempt) granted(got reply) {
 	s := &a.nodes[got.node]
 	s.granted(got)
-	if a.ended && (s.untold || s.unreleased) {
-		a.releaseLater(got.node, 0)
+	switch {
+	case !a.ended:
+	case s.owed == owedLater:
+		a.e.unheard.push(a, got.node, 0) // sooner than that
+	case s.owed == owedInVain:
+		a.endAgain(got.node, 0)
 	}
 }
 

@@ -33,12 +33,12 @@ type group struct {
 
 // add appends what a batch says of a round's request to a node.
 func (g *group) add(args []any, r *round, node int) []any {
-	tail := r.common(node)[resourceArg+r.args[keysArg].(int):]
+	tail := r.args[resourceArg+r.args[keysArg].(int):]
 	id, lease := tail[0], any(0)
 	if r.script == releaseScript {
 		tail = tail[1:]
 	} else {
-		lease, tail = tail[3], tail[8:]
+		lease, tail = tail[3], tail[7:]
 	}
 	if r.tail != nil {
 		tail = r.tail(node)

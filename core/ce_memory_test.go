@@ -244,7 +244,15 @@ func TestCE28_SettlingTakesTooLong(t *testing.T) {
 		w.setCounter(p, 1, "k", time.Now().Add(time.Hour).UnixMicro()) // so that the settling attempt has to write back
 		p.links[2].set(fate{refuse: true})
 		p.links[0].set(fate{replyDelay: 5 * time.Second}, acquireScript, renewScript)
-		p.links[1].set(fate{replyDelay: 5 * time.Second}, acquireScript, renewScript)
+		p.links[1].decide(func(s *script, _ []any) fate {
+			switch s {
+			case acquireScript, renewScript:
+				return fate{replyDelay: 5 * time.Second}
+			case releaseScript: // of the attempt that found the record
+				w.setCounter(p, 1, "k", time.Now().Add(2*time.Hour).UnixMicro())
+			}
+			return fate{}
+		})
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
 		_, err := p.TryAcquire(ctx, "k")

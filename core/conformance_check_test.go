@@ -53,8 +53,12 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 	for name, str := range text {
 		expect := want[name]
 		switch {
-		case (name == "i" || name == "r") && expect != "" && expect != "-":
-			expect = s.lease(expect).id.(string)
+		case (name == "i" || name == "r") && strings.Trim(expect, keptTaken) != "":
+			whose, rests := strings.CutPrefix(expect, keptTaken)
+			expect = s.lease(whose).id.(string)
+			if rests {
+				expect = keptTaken + expect
+			}
 		case name == "c" && expect != "":
 			owner, carried, _ := strings.Cut(expect, ":")
 			expect = s.lease(owner).id.(string) + " " + carried

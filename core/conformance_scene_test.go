@@ -197,11 +197,8 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*s
 		}
 		lease.completing = !undo
 		lease.token, lease.reached = uint64(s.number(f, "drop")), map[bool]nodeSet{true: 1}[f["drop"] != ""]
-		r := lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond)
-		if _, on := f["waits"]; on {
-			lease.waitsOn(r)
-		}
-		return releaseScript, r.args
+		_, rejoins := f["waits"]
+		return releaseScript, lease.finishing(time.Duration(s.number(f, "stay"))*time.Millisecond, rejoins).args
 	case "complete":
 		_, lease.queued = f["waited"]
 		lease.reached, lease.nodes[0].memory = 1, memory
@@ -210,7 +207,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*s
 		r := lease.offering(rec, uint64(s.number(f, "ballot")), decided)
 		return completeScript, append(r.args, r.tail(0)...)
 	case "revoke":
-		return revokeScript, s.l.revoking(conformanceKey, lease.id.(string), uint64(s.number(f, "token")))
+		return revokeScript, s.l.revoking(conformanceKey, lease.id.(string))
 	case "forget":
 		return forgetScript, s.l.forgetting(conformanceKey, uint64(s.number(f, "token")))
 	case "provision":
@@ -346,8 +343,10 @@ func (s *scene) set(f map[string]string) error {
 	for name, to := range map[string]*string{"i": &r.Owner, "r": &r.Next} {
 		switch whose := f[name]; whose {
 		case "":
-		case "-":
+		case keptTaken:
 			*to = whose
+		case keptTaken + "a":
+			*to = keptTaken + s.lease("a").id.(string)
 		default:
 			*to = s.lease(whose).id.(string)
 		}

@@ -331,7 +331,7 @@ func (x *examination) guard(record []any) GuardFacts {
 // quarantine; without the clock window, so that it is not refused for another reason.
 func (x *examination) timeScript() {
 	probe := x.keys.probe(x.buckets[0])
-	args := append(touchScript.args(8, probe, probe), "-", unstamped)
+	args := append(touchScript.args(7, probe, probe), "-", unstamped)
 	args = append(append(args, 0), x.p.static[1:]...)
 	least := time.Duration(-1)
 	begun := time.Now()

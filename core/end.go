@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -12,14 +11,14 @@ import (
 // the late ones need not be told yet. The call keeps its place in their queues until wait is over. abandon waits for
 // the nodes that granted, because the next attempt would find its own traces there; not for a caller who has given up.
 func (a *attempt) abandon(ctx, wait context.Context, touched, granted, late nodeSet) {
-	a.over()
+	a.mu.Lock()
+	a.ended = true
+	a.seen = a.seen || touched.len() >= quorum(len(a.nodes))
+	a.mu.Unlock()
 	if granted == 0 && !a.quits && wait.Err() == nil {
 		touched &^= a.awaiting(late)
 	}
-	r := a.releasing(0)
-	if wait.Err() == nil && a.goesOn() {
-		a.waitsOn(r)
-	}
+	r := a.finishing(0, wait.Err() == nil && a.goesOn())
 	r.decided = func(r *round) bool { return r.answeredAll(granted) }
 	r.send(ctx, touched)
 	if granted == 0 {
@@ -39,10 +38,10 @@ func (a *attempt) awaiting(nodes nodeSet) (s nodeSet) {
 		if !nodes.has(i) || n.expiry != 0 {
 			continue
 		}
-		if n.unanswered > 0 {
-			n.untold = a.e.unheard.push(a, i, a.p.nodeTimeout)
+		if n.unanswered > 0 && a.e.unheard.push(a, i, a.p.nodeTimeout) {
+			n.owed = owedLater
 		}
-		if n.unanswered == 0 || n.untold {
+		if n.unanswered == 0 || n.owed == owedLater {
 			s = s.with(i)
 		}
 	}
@@ -56,14 +55,6 @@ func (a *attempt) goesOn() bool {
 	return a.wait != nil && !a.quits && a.reached == 0 && a.wait.goesOn()
 }
 
-// waitsOn has a release of the attempt give the call that made it its place in the queue back.
-func (a *attempt) waitsOn(r *round) {
-	r.args = append(r.args, a.e.waits.member(a.bucket, a.wait.name), a.wait.ticket)
-	if r.others != 0 {
-		r.othersArgs = append(r.othersArgs, r.args[len(r.args)-2:]...)
-	}
-}
-
 // stay is what is left of the cooldown of a lease that was released with one.
 func (a *attempt) stay() time.Duration {
 	return max(time.Duration(a.notBefore.Load())-a.e.clock.now(), 0)
@@ -75,43 +66,54 @@ var (
 	noTombstone     any = "0"
 )
 
-// releasing is a round that ends the attempt, and keeps the resource taken for stay, in whole milliseconds and no shorter. A node that has answered all
-// that it was sent needs no tombstone: nothing can arrive there any more.
-func (a *attempt) releasing(stay time.Duration) *round {
-	_, idle := a.e.longestLease(a.p)
-	args := append(releaseScript.args(8, a.resource, a.tombstone), a.id, a.p.tombstoneMs, (stay + time.Millisecond - 1).Milliseconds(), any(0), idle, notUndo)
-	own := len(args) - 6
+// releasing is a round that ends the attempt, and keeps the resource taken for stay, in whole milliseconds and no
+// shorter.
+func (a *attempt) releasing(stay time.Duration) *round { return a.finishing(stay, false) }
 
+// finishing is releasing. rejoins: the call that made the attempt gets its place in the queues back. A node that has
+// answered all that it was sent needs no tombstone: nothing can arrive there any more.
+func (a *attempt) finishing(stay time.Duration, rejoins bool) *round {
+	_, idle := a.e.longestLease(a.p)
 	a.mu.Lock()
-	held := a.reached != 0
-	answered := nodeSet(0)
+	spared := nodeSet(0)
 	for i := range a.nodes {
-		if a.nodes[i].unanswered == 0 && !a.p.repeats && !a.e.nodes[i].repeats {
-			answered = answered.with(i)
+		if a.nodes[i].unanswered == 0 && !a.e.nodes[i].repeats {
+			spared = spared.with(i)
 		}
 	}
+	drop, undo := any(0), notUndo
 	// Whether the attempt became a lease, or has sent a completion: either makes its token known. Neither can come
 	// to be after the first release.
 	switch {
-	case held:
-		args[own+3] = a.token // no record with a smaller ballot can be decided any more
-	case !a.completing:
-		args[own+5] = doUndo // nobody has seen the token, so the node may give it out again
+	case a.reached != 0:
+		drop = a.token // no record with a smaller ballot can be decided any more
+	case !a.completing && !a.seen:
+		undo = doUndo // nobody has seen the token, so the node may give it out again
 	}
+	args := append(releaseScript.args(8, a.resource, a.tombstone), a.id)
+	head := len(args)
+	args = append(args, a.p.tombstoneMs, (stay + time.Millisecond - 1).Milliseconds(), drop, idle, undo)
 	if member := a.quitting(); member != "" {
 		args = append(args, member)
+	} else if rejoins {
+		args = append(args, a.e.waits.member(a.bucket, a.wait.name), a.wait.ticket)
 	}
 	a.mu.Unlock()
 
 	r := a.round(releaseScript, args, (*round).settled)
 	r.must = true
-	switch answered {
+	switch spared {
 	case 0:
 	case allNodes(len(a.nodes)):
-		args[own+1] = noTombstone
+		args[head] = noTombstone
 	default:
-		r.others, r.othersArgs = answered, slices.Clone(args)
-		r.othersArgs[own+1] = noTombstone
+		buried := args[head:]
+		r.args, r.tail = args[:head:head], func(i int) []any {
+			if spared.has(i) {
+				return append([]any{noTombstone}, buried[1:]...)
+			}
+			return buried
+		}
 	}
 	return r
 }
@@ -126,57 +128,57 @@ func (a *attempt) free() {
 	r.leave()
 }
 
-// releaseAgain has a node that did not answer told once more, in the background, that the attempt is over. Called
-// with the lock.
-func (a *attempt) releaseAgain(got reply) {
-	if got.verdict == VerdictTimedOut || !answered(got.err) {
-		a.releaseLater(got.node, a.p.nodeTimeout)
+// noteEnd books what a node made of being told that the attempt is over. A node that has refused to write it down, or
+// has not answered, is told once more. Called with the lock.
+func (a *attempt) noteEnd(got reply) {
+	switch s := &a.nodes[got.node]; got.verdict {
+	case VerdictGranted:
+		s.owed = owedNoMore
+	case VerdictGone, VerdictTooLate: // the attempt does not have the key there
+	default:
+		if s.owed == owedNothing || s.owed == owedInVain {
+			a.endAgain(got.node, a.p.nodeTimeout)
+		}
 	}
 }
 
-// releaseLater ends the attempt on one node, in the background, after a delay. Called with the lock.
-func (a *attempt) releaseLater(i int, after time.Duration) {
-	s := &a.nodes[i]
-	if !s.releasing && a.e.unheard.push(a, i, after) {
-		s.releasing, s.unreleased = true, false
+// endAgain has a node told once more, in the background, after a delay. Called with the lock.
+func (a *attempt) endAgain(i int, after time.Duration) {
+	if a.e.unheard.push(a, i, after) {
+		a.nodes[i].owed = owedAgain
 	}
 }
 
-// resend tells a node that the attempt is over. If that fails, too, the lease runs out by itself, and the clock
-// window refuses what is still under way.
+// resend tells a node that the attempt is over, if it is still owed that. If it is told again, and that fails, too,
+// the lease runs out by itself, and the clock window refuses what is still under way.
 func (a *attempt) resend(node int) {
-	known, untold := a.noteEnd(node)
-	if known {
+	a.mu.Lock()
+	s := &a.nodes[node]
+	owed := s.owed
+	due := owed == owedLater || owed == owedAgain
+	if due {
+		s.owed = owedNothing
+	}
+	due = due && (s.unanswered > 0 || s.expiry != 0)
+	a.mu.Unlock()
+	if !due {
 		a.e.tasks.Done()
 		return
 	}
-	r := a.releasing(a.stay())
-	if a.goesOn() {
-		a.waitsOn(r)
-	}
-	if !untold {
+	r := a.finishing(a.stay(), a.goesOn())
+	if owed == owedAgain {
 		r.must, r.asker = false, nil
 	}
 	r.onOver = func() {
 		defer a.e.tasks.Done()
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if s := &a.nodes[node]; !untold {
-			s.releasing, s.unreleased = false, r.count(VerdictGranted)+r.count(VerdictGone) == 0
+		if owed == owedAgain && s.owed == owedNothing {
+			s.owed = owedInVain
+			if r.count(VerdictGranted) > 0 {
+				s.owed = owedNoMore
+			}
 		}
 	}
 	r.send(context.Background(), nodeSet(0).with(node)) //nolint:forbidigo // an end is sent whatever became of its caller
-}
-
-// noteEnd notes that a node is about to be told that the attempt is over. It reports whether that is known to be needless,
-// and whether it is for the first time.
-func (a *attempt) noteEnd(node int) (known, untold bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := &a.nodes[node]
-	known, untold = s.unanswered == 0 && (s.expiry == 0 || s.freed), s.untold
-	if s.untold = false; known || untold {
-		s.releasing, s.unreleased = false, false
-	}
-	return known, untold
 }

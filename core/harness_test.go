@@ -367,7 +367,7 @@ func requestsOf(args []any) (all []sentRequest) {
 	}
 	n := args[keysArg].(int)
 	keys, argv := args[resourceArg:resourceArg+n], args[resourceArg+n:]
-	head, rest := argv[:8], argv[8:]
+	head, rest := argv[:7], argv[7:]
 	for k := 0; k+1 < n; {
 		s := allScripts[slices.IndexFunc(allScripts, func(s *script) bool { return s.word == rest[0] })]
 		count, lease, shared := rest[1].(int), rest[2], rest[3:3+len(s.shared)]

@@ -162,9 +162,9 @@ func (h *health) touch(nodes nodeSet, bucket int) {
 // touching is a round that asks nodes whether they would grant a key of the bucket.
 func touching(e *ensemble, p *policy, bucket int) *round {
 	probe := e.keys.probe(bucket)
-	args := touchScript.args(8, probe, probe)
+	args := touchScript.args(7, probe, probe)
 	if p.guarded {
-		args = touchScript.args(8, probe, probe, e.guards[bucket])
+		args = touchScript.args(7, probe, probe, e.guards[bucket])
 	}
 	return &round{e: e, p: p, bucket: bucket, script: touchScript, stamped: true, args: e.head(p, append(args, "-"))}
 }

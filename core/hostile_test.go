@@ -268,7 +268,7 @@ func TestCooldownAndAClockJump(t *testing.T) {
 		for _, n := range w.nodes {
 			n.StepClock(2 * time.Hour)
 		}
-		w.releaseFor(lease, 5*time.Second)
+		wantErr(t, lease.Release(t.Context(), Cooldown(5*time.Second)), ErrUnavailable) // it is over, as they see it
 		synctest.Wait()
 		for _, n := range w.nodes {
 			n.StepClock(-2 * time.Hour)

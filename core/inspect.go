@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -153,7 +154,7 @@ func (k *KeyOnNode) judge(s stored, clock time.Time) {
 	}
 	if s.owner != "" && now <= s.expiry {
 		k.Verdict, k.Rest = VerdictHeld, time.Duration(s.expiry+1-now)*time.Millisecond
-		if s.owner != keptTaken {
+		if !strings.HasPrefix(s.owner, keptTaken) {
 			k.Holder = &Holder{Token: s.counter, Left: k.Rest, Attempt: s.owner}
 			c := carried(s.carried)
 			k.Holder.By, k.Holder.Name, k.Holder.Hint, k.Holder.Shown = c.by, c.name, c.hint, c.shown

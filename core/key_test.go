@@ -135,7 +135,7 @@ func (n keyNames) wantDistinct(t *testing.T, resource string) {
 
 // wantAttempts checks that the tombstone is named for its attempt, and that no other attempt has that name.
 func (n keyNames) wantAttempts(t *testing.T) {
-	if strings.ContainsAny(n.id, " \n") || n.id == "-" || n.tombstone[len(n.tombstone)-len(n.id):] != n.id {
+	if strings.ContainsAny(n.id, " \n") || strings.HasPrefix(n.id, keptTaken) || n.tombstone[len(n.tombstone)-len(n.id):] != n.id {
 		t.Errorf("attempt %q has tombstone %q", n.id, n.tombstone)
 	}
 	if _, next := n.k.tombstone(n.key, 8); next == n.id {

@@ -13,11 +13,19 @@ type nodeState struct {
 	memory     string
 	unanswered int32 // requests sent that the node has not answered, and may never: they may still arrive
 	ends       int32 // releases among them
-	freed      bool  // it has confirmed a release
-	releasing  bool  // another release is planned
-	untold     bool  // it has not been told that the attempt is over: it will be, unless it answers that it does not have it
-	unreleased bool  // the node has not answered that the attempt is over, and is not asked any more
+	owed       owed
 }
+
+// An owed is what a node is still to hear of the end of an attempt, beside the releases under way.
+type owed uint8
+
+const (
+	owedNothing owed = iota
+	owedLater        // that the attempt is over, unless it answers by then that it does not have it
+	owedAgain        // the same once more: it has not confirmed it
+	owedInVain       // the same; it is told no more, unless it grants the attempt
+	owedNoMore       // it has confirmed it
+)
 
 // granted notes that the node granted the attempt. Heard of after a renewal, it says nothing new.
 func (s *nodeState) granted(got reply) {

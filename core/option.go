@@ -66,12 +66,6 @@ func WithRestartGuard(on bool) Option { return option(func(c *config) { c.guard 
 // Default 0.
 func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.lag = d }) }
 
-// WithRetryingProxy is for nodes behind a proxy that may deliver a request twice. Every attempt then leaves a
-// tombstone on each node, so that nothing of it that comes late takes the key. Without the option an attempt leaves
-// none on a node that has answered everything it was sent, and a request that arrives once more, after its answer,
-// may keep the key taken for a TTL; nobody holds it twice, however. Default: off.
-func WithRetryingProxy(on bool) Option { return option(func(c *config) { c.repeats = on }) }
-
 // WithHolder sets what leases of this Locker show of their holder, beside the name of the call, to whoever looks at the
 // key: Holder.By of [Locker.Inspect]. The first 64 bytes count. Default: host name and process id, as in
 // "web-7f9c/4711". Empty: leases show neither that nor a name, and take some 40 bytes less.

@@ -128,7 +128,7 @@ func TestDefaults(t *testing.T) {
 		if got != want || p.guarded != c.guarded {
 			t.Errorf("%s: %v guarded %v\nwant %v guarded %v", c.name, got, p.guarded, want, c.guarded)
 		}
-		for i, want := range []time.Duration{c.window, c.ttl, c.maxTTL, 0, idleFence + clockJump, slack} {
+		for i, want := range []time.Duration{c.window, c.ttl, c.maxTTL, 0, idleFence + clockJump} {
 			if p.static[i] != want.Milliseconds() {
 				t.Errorf("%s: static argument %d is %v, want %v", c.name, i, p.static[i], want)
 			}

@@ -17,14 +17,14 @@ const maxResult = 64 << 10 // bytes
 
 // settings belong to a Locker made by New and to all that are derived from it.
 type settings struct {
-	maxTTL         time.Duration // until it is checked: unset, for that of the TTL
-	window, lag    time.Duration
-	guard          *bool // nil = by the number of nodes
-	prefix, by     string
-	repeats, unfit bool
-	tls            *tls.Config
-	observer       Observer
-	logger         *slog.Logger
+	maxTTL      time.Duration // until it is checked: unset, for that of the TTL
+	window, lag time.Duration
+	guard       *bool // nil = by the number of nodes
+	prefix, by  string
+	unfit       bool
+	tls         *tls.Config
+	observer    Observer
+	logger      *slog.Logger
 }
 
 // options are those of a call: a Locker's own are the defaults.
@@ -65,7 +65,7 @@ type policy struct {
 	signed    string // see signing
 
 	// Arguments of scripts, boxed once. static are those that follow the attempt's own in all but release.
-	static      [6]any // with the max TTL at maxTTLArg
+	static      [5]any // with the max TTL at maxTTLArg
 	tombstoneMs any
 	turnMs      any // for how long a node that refuses a renewal keeps others out, so that the next one finds it free
 }
@@ -108,8 +108,8 @@ func (p *policy) derive() {
 	p.tombstoneMs = p.tombstone.Milliseconds()
 	p.signed = signing(p.by, p.name)
 	p.turnMs = (p.ttl/20 + p.nodeTimeout).Milliseconds()
-	p.static = [6]any{p.window.Milliseconds(), p.ttl.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
-		idleLife(p.maxTTL).Milliseconds(), slack.Milliseconds()}
+	p.static = [5]any{p.window.Milliseconds(), p.ttl.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
+		idleLife(p.maxTTL).Milliseconds()}
 }
 
 // faults are what is wrong with options.

@@ -15,7 +15,9 @@ type releaseOptions struct{ cooldown time.Duration }
 // Release counts, however often it has to be repeated: a later one, and that of Do, neither shortens nor extends it.
 //
 // The key stays taken if Release returns nil. Where no quorum confirms the release before the TTL is over, the key is
-// free then, and of a lease that was lost no cooldown begins. Nodes that lose their memory forget the rest of it.
+// free then, and of a lease that was lost no cooldown begins. A node on which the lease has run out confirms none. After
+// Complete has succeeded there is none, and the error of Release matches ErrReleased. Nodes that lose their memory forget
+// the rest of it.
 func Cooldown(d time.Duration) ReleaseOption {
 	return func(o *releaseOptions) { o.cooldown = d }
 }
@@ -44,7 +46,7 @@ func cooldown(opts []ReleaseOption) (time.Duration, error) {
 // A nil error means that a quorum confirmed it. ErrLost: the lease had ended before, so the holder was not
 // alone to its end. ErrUnavailable: no quorum confirmed it; the key may stay taken until its TTL is over,
 // and Release is still being tried in the background. An error
-// matching ErrInvalid changes nothing: the lease goes on.
+// matching ErrInvalid changes nothing: the lease goes on. ErrClosed: it was not confirmed before the Locker was closed.
 func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	if err := lease.fit(ctx); err != nil {
 		return err
@@ -59,11 +61,17 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	defer func() { lease.letGo(was, next != nil) }()
 	lease.tellEnd(was)
 	if lease.isOver() {
+		if _, completed := lease.recorded(); completed && keep > 0 {
+			return &OpError{Op: OpRelease, Key: lease.key, Err: ErrReleased}
+		}
 		return lease.outcome(nil)
 	}
 	e := lease.engine
 	if !e.begin(false) {
-		return lease.outcome(nil)
+		if lease.lossReason() != "" {
+			return lease.lossError(OpRelease)
+		}
+		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrClosed}
 	}
 	defer e.end()
 	ctx, end := lease.p.observe(ctx, OpRelease, lease.key, false, lease.token)
@@ -82,7 +90,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	lease.mu.Lock()
 	lease.freed = lease.freed || t.confirmed()
 	unnoticed := false
-	if lease.reason == "" && t.outvoted() {
+	if lease.reason == "" && (t.outvoted() || t.revoked()) {
 		lease.reason, unnoticed = t.taken(), was == leaseHeld
 	}
 	reason := lease.reason

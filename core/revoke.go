@@ -23,7 +23,8 @@ type Revocation struct {
 // release and completion are refused. The next fencing token is greater, as ever.
 //
 // It is for operators: a holder that is stuck and renews for ever. The token is the one that [Locker.Inspect] shows, as
-// proof that the lease is the one that was looked at.
+// proof that the lease is the one that was looked at; where the nodes do not agree on one, any that a node has for this
+// holder.
 //
 // A nil error means that a quorum of nodes has ended it, or does not have it. An [*OpError] matches ErrTokenMismatch: the key is not held under
 // that token, and nothing has changed; ErrUnavailable: no quorum has confirmed it, but some nodes may have ended it: look,
@@ -34,26 +35,32 @@ type Revocation struct {
 //
 // A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it and
 // those that forget it before Left is over are no quorum together, and as the clocks of nodes are within the clock window.
+// Where too few nodes have the lease to tell, it is the max TTL.
 func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocation, error) {
 	state, err := l.Inspect(ctx, key)
 	if err != nil {
 		return Revocation{}, by(OpRevoke, err)
 	}
 	h := state.Holder
-	if h == nil || h.Token != token || token == 0 {
+	if h == nil || token == 0 || h.Token != token && (h.Token != 0 || !state.shows(h.Attempt, token)) {
 		err = ErrTokenMismatch
 		if h == nil && state.mayBeHeld(token) {
 			err = ErrUnavailable
 		}
 		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: err, Nodes: state.replies()}
 	}
-	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, l.revoking(key, h.Attempt, token))
+	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, l.revoking(key, h.Attempt))
 	if err != nil {
 		return Revocation{}, err
 	}
 	r := Revocation{Holder: *h, Nodes: l.e.report(t, true)}
 	for i := range t.votes {
-		r.Left = max(r.Left, t.votes[i].rest) // the holder's quorum and this one have a node in common
+		r.Left = max(r.Left, t.votes[i].rest)
+	}
+	if t.count(VerdictGranted) <= len(t.votes)-t.q {
+		// The quorum that confirmed last may be of nodes that have not said for how long: they are away, or have forgotten.
+		longest, _ := l.e.longestLease(&l.p)
+		r.Left = max(r.Left, time.Duration(longest.(int64))*time.Millisecond)
 	}
 	switch {
 	case t.count(VerdictGranted)+t.count(VerdictGone) < t.q:
@@ -68,11 +75,11 @@ func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocati
 }
 
 // revoking are the arguments of what ends an attempt.
-func (l *Locker) revoking(key, attempt string, token uint64) []any {
+func (l *Locker) revoking(key, attempt string) []any {
 	_, idle := l.e.longestLease(&l.p)
 	// Longer than any lease, whatever the holder's options are: it may be renewed until a node tells it.
 	buried := slack + l.p.tombstone
-	return append(revokeScript.args(4, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, attempt)), attempt, buried.Milliseconds(), idle, token)
+	return append(revokeScript.args(3, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, attempt)), attempt, buried.Milliseconds(), idle)
 }
 
 // ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who
@@ -144,6 +151,13 @@ func (s KeyState) mayBeHeld(token uint64) bool {
 		}
 	}
 	return have > 0 && have+silent >= quorum(len(s.Nodes))
+}
+
+// shows reports whether a node has the attempt's lease with this token, where the nodes do not agree on it.
+func (s KeyState) shows(attempt string, token uint64) bool {
+	return slices.ContainsFunc(s.Nodes, func(n KeyOnNode) bool {
+		return n.Holder != nil && n.Holder.Attempt == attempt && n.Holder.Token == token
+	})
 }
 
 // replies are what the nodes said, without the key.

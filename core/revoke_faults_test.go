@@ -179,3 +179,73 @@ func TestForgottenRecordStaysAway(t *testing.T) {
 		w.release(w.acquire(p, "k"))
 	})
 }
+
+// A node that never had the lease refuses its completion, too.
+func TestRevokedHolderCompletesNothingElsewhere(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(), w.process()
+		p.links[2].next(fate{refuse: true}, acquireScript)
+		lease := w.holds(p, "k")
+		operator.links[1].set(fate{refuse: true}, revokeScript)
+		must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
+		wantErr(t, lease.Complete(over(), nil), ErrLost)
+	})
+}
+
+// A lease on whose token the nodes do not agree can be ended under any that a node has for it, and under no other.
+func TestRevokeWhereTokensDiffer(t *testing.T) {
+	for name, of := range map[string]int{"the holder's": 2, "one that a node has": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p, operator := w.process(), w.process()
+				lease := w.holds(p, "k")
+				for i := range 2 {
+					w.setCounter(p, i, "k", int64(lease.token)+1+int64(i))
+				}
+				_, err := operator.Revoke(t.Context(), "k", lease.token+3)
+				wantErr(t, err, ErrTokenMismatch)
+				must(operator.Revoke(t.Context(), "k", uint64(w.resource(p, of, "k").Counter)))
+				w.pass(5 * time.Second)
+				wantReason(t, lease.Lost(), LossRevoked)
+			})
+		})
+	}
+}
+
+// The nodes that answer may not be those that confirmed the lease last: one has forgotten it, the other is away.
+func TestRevocationLeftWhereNodesForgot(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, operator := w.process(), w.process()
+		lease := w.holds(p, "k")
+		p.links[2].set(fate{refuse: true}, renewScript)
+		w.pass(5 * time.Second)
+		operator.links[1].set(fate{refuse: true}, revokeScript)
+		operator.links[2].set(fate{delay: 500 * time.Millisecond}, revokeScript)
+		operator.links[0].set(fate{delay: 500 * time.Millisecond}, revokeScript)
+		time.AfterFunc(250*time.Millisecond, w.nodes[0].Flush)
+		p.cut()
+		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
+		if r.Left < lease.left() {
+			t.Errorf("%v was said, and the holder trusts its lease for %v", r.Left, lease.left())
+		}
+	})
+}
+
+// A record is dropped also where a clock is so far ahead that it looks over.
+func TestForgetARecordThatLooksOver(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process(Retention(time.Hour))
+		lease := w.acquire(p, "k")
+		if err := lease.Complete(over(), nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.nodes[2].StepClock(90 * time.Minute)
+		if err := p.ForgetRecord(t.Context(), "k", lease.FencingToken()); err != nil {
+			t.Fatal(err)
+		}
+		w.nodes[2].StepClock(-90 * time.Minute)
+		w.pass(2 * p.p.maxTTL)
+		w.release(w.acquire(p, "k"))
+	})
+}

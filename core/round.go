@@ -10,20 +10,18 @@ import (
 // soon as its outcome is decided, whichever way, or at the node timeout; requests that are still under way
 // then go on, and their replies are heard late.
 type round struct {
-	e          *ensemble
-	p          *policy
-	asker      asker // nil where nobody wants the replies but who waits for the round
-	bucket     int   // of the guard record that the script looks at
-	bulk       int   // bytes that a request brings along beside what each does
-	script     *script
-	args       []any   // for every node; the client's wall clock is filled in when a request leaves
-	others     nodeSet // nodes that get othersArgs in place of args
-	othersArgs []any
-	tail       func(i int) []any // for one node in addition; may be nil
-	stamped    bool              // the script is told the client's wall clock
-	must       bool              // ask nodes in trouble too
-	decided    func(*round) bool // more votes cannot change the outcome
-	onOver     func()            // called without the lock when the round is over; nil where somebody waits for it
+	e       *ensemble
+	p       *policy
+	asker   asker // nil where nobody wants the replies but who waits for the round
+	bucket  int   // of the guard record that the script looks at
+	bulk    int   // bytes that a request brings along beside what each does
+	script  *script
+	args    []any             // for every node; the client's wall clock is filled in when a request leaves
+	tail    func(i int) []any // for one node in addition; may be nil
+	stamped bool              // the script is told the client's wall clock
+	must    bool              // ask nodes in trouble too
+	decided func(*round) bool // more votes cannot change the outcome
+	onOver  func()            // called without the lock when the round is over; nil where somebody waits for it
 
 	nodeContext
 	sent    time.Duration // when the round began: trust starts here
@@ -140,22 +138,14 @@ func (r *round) request(i int, wall time.Time) []any {
 	if r.tail != nil {
 		tail = r.tail(i)
 	} else if !r.stamped {
-		return r.common(i)
+		return r.args
 	}
 	args := make([]any, len(r.args), len(r.args)+len(tail))
-	copy(args, r.common(i))
+	copy(args, r.args)
 	if r.stamped {
 		args[wallArg(args)] = wall.UnixMicro()
 	}
 	return append(args, tail...)
-}
-
-// common is what a node is told that is not for it alone.
-func (r *round) common(i int) []any {
-	if r.others.has(i) {
-		return r.othersArgs
-	}
-	return r.args
 }
 
 // Places in an argument list: how many keys there are, and the first of them.
@@ -169,7 +159,7 @@ const (
 func wallArg(args []any) int { return resourceArg + args[keysArg].(int) + 1 }
 
 // proposalArg is the place of the token that an acquisition proposes.
-func proposalArg(args []any) int { return wallArg(args) + 8 }
+func proposalArg(args []any) int { return wallArg(args) + 7 }
 
 // hear counts a vote, unless it comes late.
 func (r *round) hear(i int, v vote) {

@@ -39,10 +39,10 @@ var (
 	forgetLua string
 
 	headCode     = code{"head", "", "", headLua}
-	acquireCode  = code{"acquire", "resource, tombstone, id, lease, own, settle, carried, channel, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 9, ARGV[9], ARGV[11], ARGV[12], ARGV[13], ARGV[14]", acquireLua}
-	renewCode    = code{"renew", "resource, tombstone, id, lease, own, granted, remembered, turn, carried", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8, ARGV[11], ARGV[12], ARGV[13], ARGV[14]", renewLua}
-	completeCode = code{"complete", "resource, tombstone, id, lease, own", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8", completeLua}
-	releaseCode  = code{"release", "resource, tombstone, id, lease, own, buried, stay, idle, undo, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], 0, 3, ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[7], ARGV[8]", releaseLua}
+	acquireCode  = code{"acquire", "resource, tombstone, id, lease, own, settle, carried, channel, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8, ARGV[8], ARGV[10], ARGV[11], ARGV[12], ARGV[13]", acquireLua}
+	renewCode    = code{"renew", "resource, tombstone, id, lease, own, granted, remembered, turn, carried", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 7, ARGV[10], ARGV[11], ARGV[12], ARGV[13]", renewLua}
+	completeCode = code{"complete", "resource, tombstone, id, lease, own", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 7", completeLua}
+	releaseCode  = code{"release", "resource, tombstone, id, lease, own, buried, stay, idleMs, undo, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], 0, 3, ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[7], ARGV[8]", releaseLua}
 
 	acquireScript  = newScript(OpAcquire, acquireReplies, intLua, resourceLua, queueLua, requestLua, headCode.inline(), acquireCode.inline()).batched("A", []int{0, 2, 3, 4, 5}, []int{1})
 	renewScript    = newScript(OpRenew, renewReplies, intLua, resourceLua, requestLua, headCode.inline(), renewCode.inline()).batched("R", []int{2, 3, 4, 5}, []int{0, 1})

@@ -16,8 +16,9 @@ type stored struct {
 	record         *nodeRecord // nil = none
 }
 
-// keptTaken is the name of the owner that the release script leaves where a key stays taken and nobody holds it.
-const keptTaken = "-"
+// keptTaken begins the name of the owner that is left where a key stays taken and nobody holds it: after it comes the
+// attempt that was released so, or nothing where it was revoked. No name of an attempt begins so.
+const keptTaken = "~"
 
 var errLayout = errors.New("what the node stores for the key was not written by this version of lockkit")
 

@@ -90,7 +90,7 @@ func (t *tally) kept() bool {
 	kept := 0
 	for i := range t.votes {
 		if v := &t.votes[i]; v.verdict == VerdictHeld {
-			if v.owner != "-" {
+			if !strings.HasPrefix(v.owner, keptTaken) {
 				return false
 			}
 			kept++
@@ -288,10 +288,15 @@ func (t *tally) mayHold() (s nodeSet) {
 
 // taken is why a lease is lost that is outvoted.
 func (t *tally) taken() LossReason {
-	if slices.ContainsFunc(t.votes, func(v vote) bool { return v.revoked }) {
+	if t.revoked() {
 		return LossRevoked
 	}
 	return LossTaken
+}
+
+// revoked reports whether a node knows that the attempt was revoked.
+func (t *tally) revoked() bool {
+	return slices.ContainsFunc(t.votes, func(v vote) bool { return v.revoked })
 }
 
 // outvoted reports whether so many nodes do not have the lease that no quorum can.

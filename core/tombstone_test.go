@@ -23,20 +23,18 @@ func (w *world) tombstones(p *process, i int) int {
 // A tombstone is for what may still arrive.
 func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 	for name, c := range map[string]struct {
-		opts    []Option
 		prepare func(p *process)
 		want    [3]int
 	}{
-		"all has been answered":    {want: [3]int{0, 0, 0}},
-		"an answer is missing":     {prepare: func(p *process) { p.links[1].next(fate{loseReply: true}, acquireScript) }, want: [3]int{0, 1, 0}},
-		"a request is missing":     {prepare: func(p *process) { p.links[2].next(fate{lose: true}, acquireScript) }, want: [3]int{0, 0, 1}},
-		"a renewal is missing":     {prepare: func(p *process) { p.links[0].next(fate{lose: true}, renewScript) }, want: [3]int{1, 0, 0}},
-		"the connection broke":     {prepare: func(p *process) { p.links[1].next(fate{refuse: true}, renewScript) }, want: [3]int{0, 1, 0}},
-		"requests may arrive anew": {opts: []Option{WithRetryingProxy(true)}, want: [3]int{1, 1, 1}},
+		"all has been answered": {want: [3]int{0, 0, 0}},
+		"an answer is missing":  {prepare: func(p *process) { p.links[1].next(fate{loseReply: true}, acquireScript) }, want: [3]int{0, 1, 0}},
+		"a request is missing":  {prepare: func(p *process) { p.links[2].next(fate{lose: true}, acquireScript) }, want: [3]int{0, 0, 1}},
+		"a renewal is missing":  {prepare: func(p *process) { p.links[0].next(fate{lose: true}, renewScript) }, want: [3]int{1, 0, 0}},
+		"the connection broke":  {prepare: func(p *process) { p.links[1].next(fate{refuse: true}, renewScript) }, want: [3]int{0, 1, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process(c.opts...)
+				p := w.process()
 				if c.prepare != nil {
 					c.prepare(p)
 				}
@@ -83,19 +81,18 @@ func TestLateRequestAfterOtherOwners(t *testing.T) {
 // It cannot tell whether the lease had been lost before, so it reports no loss.
 func TestRepeatedRelease(t *testing.T) {
 	for name, c := range map[string]struct {
-		opts    []Option
 		later   time.Duration
 		another bool
 	}{
 		"at once":                                 {},
 		"after another grant":                     {another: true},
-		"when tombstones are over":                {opts: []Option{WithRetryingProxy(true)}, later: 20 * time.Second},
-		"when tombstones are over, another":       {opts: []Option{WithRetryingProxy(true)}, later: 20 * time.Second, another: true},
+		"when tombstones are over":                {later: 20 * time.Second},
+		"when tombstones are over, another":       {later: 20 * time.Second, another: true},
 		"after another grant and its own release": {another: true, later: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				p, other := w.process(c.opts...), w.process()
+				p, other := w.process(), w.process()
 				lease := w.acquire(p, "k")
 				synctest.Wait() // on all nodes
 				for _, k := range p.links[1:] {

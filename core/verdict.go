@@ -17,7 +17,7 @@ const (
 	VerdictForgotten                  // cannot record a completion: the node may have forgotten a later holder
 	VerdictQuarantined                // the node lost its memory and waits until every lease it may have forgotten is over
 	VerdictClockSkewed                // the clocks of node and client differ by more than the clock window
-	VerdictTooLate                    // the request was under way for longer than the clock window
+	VerdictTooLate                    // the request was under way for longer than the clock window, or came when no cooldown could begin any more
 	VerdictReplica                    // the node is not a master
 	VerdictUnguarded                  // the server does not report its replication history
 	VerdictTimedOut                   // no answer within the node timeout

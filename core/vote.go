@@ -96,6 +96,7 @@ var (
 	}
 	releaseReplies = grammar{
 		"OK": {VerdictGranted, shapeNothing}, "AGAIN": {VerdictGranted, shapeNothing}, "GONE": {VerdictGone, shapeNothing}, revokedReply: {VerdictGone, shapeNothing},
+		"LATE": {VerdictTooLate, shapeNothing},
 	}
 	revokeReplies = grammar{"ENDED": {VerdictGranted, shapeRest}, "GONE": {VerdictGone, shapeNothing}}
 	forgetReplies = grammar{"OK": {VerdictGranted, shapeNothing}, "NONE": {VerdictGone, shapeNothing}, "OTHER": {VerdictDone, shapeNothing}}

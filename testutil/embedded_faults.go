@@ -12,6 +12,7 @@ type faults struct {
 	dropReplies       int
 	dropMessages      bool
 	onRequest         func(args []string) Action
+	onCall            func(n int, args []string) string
 }
 
 // Action is what happens to one request; see [Node.OnRequest]. The zero value
@@ -44,6 +45,14 @@ type Action struct {
 // except Close.
 func (n *Node) OnRequest(hook func(args []string) Action) {
 	n.throw(func() { n.faults.onRequest = hook })
+}
+
+// OnCall sets the hook that decides about every command that a script calls: it
+// fails with the error that the hook returns, if any. n counts the calls of a
+// script from 1. args is the command with its name in upper case, and must not
+// be changed. The hook must not call the node. A nil hook lets everything pass.
+func (n *Node) OnCall(hook func(n int, args []string) string) {
+	n.throw(func() { n.faults.onCall = hook })
 }
 
 // Down makes the node unreachable: it breaks the connections, forgets the

@@ -27,6 +27,7 @@ type scripts struct {
 	multi  map[*server.Peer]bool // connections in a transaction
 	vm     *lua.LState           // made by the first script
 	sha    string                // of the script that runs
+	calls  int                   // that it has made
 	peer   *server.Peer          // what it calls commands as
 	out    bytes.Buffer
 	in     *bufio.Reader
@@ -180,7 +181,7 @@ func (s *scripts) run(peer *server.Peer, sha string, code *lua.FunctionProto, ke
 		s.vm = s.newVM()
 	}
 	l := s.vm
-	s.sha, s.peer.Ctx = sha, peer.Ctx // the database that the connection has selected
+	s.sha, s.calls, s.peer.Ctx = sha, 0, peer.Ctx // the database that the connection has selected
 	defer l.SetTop(0)
 	l.G.Global.RawSetString("KEYS", list(l, keys))
 	l.G.Global.RawSetString("ARGV", list(l, args))
@@ -321,6 +322,15 @@ func (s *scripts) call(l *lua.LState, raise bool) int {
 	args[0] = strings.ToUpper(args[0])
 	if unsupported[args[0]] || notFromScripts[args[0]] {
 		return fail("ERR This Redis command is not allowed from script")
+	}
+	s.calls++
+	s.node.mu.Lock()
+	hook := s.node.faults.onCall
+	s.node.mu.Unlock()
+	if hook != nil {
+		if text := hook(s.calls, args); text != "" {
+			return fail(text)
+		}
 	}
 	s.out.Reset()
 	s.node.srv.Dispatch(s.peer, args)

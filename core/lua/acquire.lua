@@ -62,6 +62,6 @@ if waited then
   if waits then queues().leave(resource, wait) end
 end
 call('SET', resource, packed(now + lease, token, f, id, '', 0, sub(carried or '', 1, 255), d),
-  'PX', life(lease + slack, token, kept))
+  'PX', life(now + lease, token, kept))
 if token ~= proposed then text = int(token) end
 return 'OK ' .. clock .. ' ' .. text .. ' ' .. ends(lease) .. ' ' .. memory .. shown

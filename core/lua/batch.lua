@@ -1,7 +1,7 @@
 -- Runs several requests in their order, each as if it had been sent alone at this instant, but clock and guard are
 -- read once.  An error of one is its own answer: '-' and the error.
 -- KEYS resource and tombstone of each; guard
--- ARGV 1 to 8 as for a request that is sent alone, but for attempt and lease;
+-- ARGV 1 to 7 as for a request that is sent alone, but for attempt and lease;
 --      then groups of requests: word, how many, lease (ms), what they share, and of each: attempt, and its own.
 --      What is shared and what is own is the order of the functions' last parameters, and of what stands at own+1
 --      and following.
@@ -17,7 +17,7 @@ if not fine then refused = failure(refused) end
 -- Nothing was written, and the client must hear it as an error, to look for another server.
 local function readonly(reply) return string.sub(reply, 1, 9) == '-READONLY' end
 if refused and readonly(refused) then return {err = string.sub(refused, 2)} end
-local replies, at, k = {}, 8, 1
+local replies, at, k = {}, 7, 1
 due = {}
 local last = #KEYS - #KEYS % 2
 while k < last do

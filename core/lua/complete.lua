@@ -15,12 +15,14 @@ if d ~= '' then
   if now >= kept and not (decided and accepted == ballot) then accepted, kept = 0, 0 end
 end
 local others = i ~= '' and i ~= id and now <= e
-local ms, changed
--- However it ends, the attempt is over here: a late request of it must not take the resource.
+local changed, recorded
+-- However it ends, the attempt is over here: a late request of it must not take the resource.  What it was refused for
+-- it hears, also from a server that takes no writes.
 local function over(reply)
+  local taken, ours = reply == 'OK ', i == id
   local ended = i == id and e > 0
   -- A spent owner goes too: its write-back must not count on a node that accepted past it.
-  if i ~= '' and (i == id or reply == 'OK ' and not others) then e, i, c, p, changed = 0, '', '', -1, true end
+  if i ~= '' and (i == id or taken and not others) then e, i, c, p, changed = 0, '', '', -1, true end
   if r == id then r, u, changed = '', 0, true end
   local first
   if waited and (changed or ARGV[own + 8] ~= '') then
@@ -29,14 +31,17 @@ local function over(reply)
     if ended then z = now end
     waited, changed = #first > 0, true
   end
-  local v = packed(e, f, p, i, r, u, c, d)
-  if ms then
-    call('SET', resource, v, 'PX', life(ms, 0, kept))
-  elseif changed then
-    press(tombstone, resource, v, 'KEEPTTL')
+  local function write()
+    local v = packed(e, f, p, i, r, u, c, d)
+    if recorded then
+      call('SET', resource, v, 'PX', life(e, f, kept))
+    elseif changed then
+      press(tombstone, resource, v, 'KEEPTTL')
+    end
+    -- What Revoke has ended stays so.
+    if taken and ours or call('GET', tombstone) ~= 'r' then bury(tombstone, '1', ARGV[own + 5]) end
   end
-  -- What Revoke has ended stays so.
-  call('SET', tombstone, reply ~= 'OK ' and call('GET', tombstone) or '1', 'PX', ARGV[own + 5])
+  if taken then write() else pcall(write) end
   if first and i == '' then queues().wake(resource, first) end
   return reply .. clock
 end
@@ -48,7 +53,7 @@ if accepted == ballot then
   d = pack('<ddd', ballot, now + retention, origin) .. sub(d, 25)
 else
   if not decided then
-    if others or f > ballot then return over('LOST ') end
+    if others or f > ballot or i ~= id and call('GET', tombstone) == 'r' then return over('LOST ') end
     if doubled then return 'WAIT ' .. clock end
     -- Whoever owns the resource: it may be a snapshot that says so.
     if ARGV[own + 2] ~= memory then return over('FORGOT ') end
@@ -57,6 +62,5 @@ else
   d = pack('<ddd', ballot, now + retention, tonumber(ARGV[own + 4])) .. ARGV[own + 7]
   if claimed then used() end
 end
-kept = now + retention
-ms = math.max(idle, others and e - now + slack or 0)
+kept, recorded = now + retention, true
 return over('OK ')

@@ -45,6 +45,6 @@ local _, kept = 0, 0
 if d ~= '' then _, kept = record(d) end
 local expiry
 if e > now + lease then expiry = int(e) else e, expiry = now + lease, ends(lease) end
-local v, ms = packed(e, f, p, i, r, u, c, d), life(e - now + slack, f, kept)
+local v, ms = packed(e, f, p, i, r, u, c, d), life(e, f, kept)
 if back then press(tombstone, resource, v, 'PX', ms) else call('SET', resource, v, 'PX', ms) end
 return status .. clock .. ' ' .. expiry .. ' ' .. memory

@@ -7,30 +7,21 @@
 --                 n = claimed by Provision, and nothing granted since  v = '1': declared new, no quarantine
 -- KEYS of a request that is sent alone: 1 resource  2 tombstone  3 guard, only where the restart guard is on
 -- ARGV 1 attempt  2 client wall clock (us)  3 clock window (ms, 0 = off)  4 lease (ms)
---      5 longest lease in use (ms)  6 replica lag (ms)  7 life of an idle fencing counter (ms)  8 slack (ms)
+--      5 longest lease in use (ms)  6 replica lag (ms)  7 life of an idle fencing counter (ms)
 -- What is its own begins at ARGV own+1; see batch.lua for what requests share.
 -- Every reply names the node's clock after its first word: "<ms>", or "<ms>:<longest lease in use>" where the
 -- node knows of a longer one than the client.
 -- Numbers go through int(): tostring and .. keep 14 digits, a token has 16.  It takes its time, so what was read
 -- or is passed on as it is stays a string.
 local guard = #KEYS % 2 == 1 and KEYS[#KEYS]
-local now, margin, quarantine, memory, claimed, doubled, clock, earliest, latest
-local maxttl, idle, slack = tonumber(ARGV[5]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local margin, quarantine, memory, claimed, doubled, clock, earliest, latest
+local maxttl = tonumber(ARGV[5])
+idle = tonumber(ARGV[7])
 -- When a lease ends that is granted now, as a reply has it.  Mostly it is the same for all of a batch.
 local leaseOf, endsAt
 local function ends(lease)
   if lease ~= leaseOf then leaseOf, endsAt = lease, int(now + lease) end
   return endsAt
-end
--- How long Redis keeps a resource (ms, as SET takes it): the longest of ms, the life of a counter that stands at
--- f, and that of a record.  Scripts judge a record by kept; Redis keeps it for longer, so that a clock that jumps
--- ahead by up to 2h, and back, drops none.
-local lifeOf, lifeText
-local function life(ms, f, kept)
-  if f / 1000 + idle - now > ms then ms = math.floor(f / 1000) + idle - now end
-  if kept + 7200000 - now > ms then ms = kept + 7200000 - now end
-  if ms ~= lifeOf then lifeOf, lifeText = ms, int(ms) end
-  return lifeText
 end
 -- From now on the node has granted something.
 local function used()

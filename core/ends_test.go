@@ -1,0 +1,216 @@
+package core
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What the end of an attempt promises, and when it must not.
+
+// The tombstone is written also where the server has no memory left, so that what comes late is not granted.
+func TestLateRequestToAServerOutOfMemory(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		p.links[0].next(fate{delay: 300 * time.Millisecond}, acquireScript)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		w.refuse(0, refusingWrites{outOfMemory, 0})
+		_, err := p.Acquire(ctx, "k")
+		wantErr(t, err, context.DeadlineExceeded)
+		w.pass(100 * time.Millisecond)
+		w.nodes[0].OnCall(nil)
+		w.pass(200 * time.Millisecond)
+		w.release(w.acquire(other, "k"))
+	})
+}
+
+// However often a holder that was revoked releases, it hears of it: where a node forgot, where an answer is lost, and
+// where other nodes do not know.
+func TestRevokedHolderReleasesAgain(t *testing.T) {
+	for name, first := range map[string]fate{"the first is answered": {}, "an answer is lost": {loseReply: true}, "a request is lost": {refuse: true}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p, operator := w.process(), w.process()
+				lease := w.holds(p, "k")
+				operator.links[2].set(fate{refuse: true}, revokeScript)
+				must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
+				p.links[0].next(first, releaseScript)
+				p.links[1].next(first, releaseScript)
+				for range 3 {
+					err := lease.Release(t.Context())
+					if err == nil {
+						t.Error("released, as if nobody had ended it")
+					}
+				}
+				wantReason(t, lease.Release(t.Context()), LossRevoked)
+			})
+		})
+	}
+}
+
+// After Close nobody can tell whether a release that was not confirmed came through.
+func TestReleaseAfterClose(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease, released := w.holds(p, "k"), w.holds(p, "other")
+		w.release(released)
+		p.set(fate{refuse: true}, releaseScript)
+		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, lease.Release(t.Context()), ErrClosed)
+		w.release(released) // as it was told before
+	})
+}
+
+// A node on which the lease has run out confirms no cooldown, because it cannot keep it, however often it is asked.
+func TestNoCooldownWhereTheLeaseRanOut(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.holds(p, "k")
+		p.links[1].set(fate{refuse: true})
+		w.pass(time.Minute)
+		p.links[1].mend()
+		p.links[2].set(fate{refuse: true})
+		for range 3 {
+			wantErr(t, lease.Release(t.Context(), Cooldown(time.Minute)), ErrUnavailable)
+		}
+		p.links[2].mend()
+		w.pass(2 * p.p.nodeTimeout) // and in the background
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		w.pass(50 * time.Second)
+		w.wantRefused(other, "k", ErrHeld)
+	})
+}
+
+// Once a completion was sent, no cooldown is confirmed that no quorum keeps.
+func TestNoCooldownAfterACompletion(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		lease := w.holds(p, "refused")
+		for i := range w.nodes {
+			w.setCounter(p, i, "refused", int64(lease.token)+1)
+		}
+		wantErr(t, lease.Complete(over(), nil), ErrLost)
+		if err := lease.Release(t.Context(), Cooldown(time.Minute)); err == nil {
+			t.Error("nil after a completion that was refused")
+		}
+		w.release(w.acquire(other, "refused"))
+
+		lease = w.holds(p, "completed")
+		if err := lease.Complete(over(), nil); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, lease.Release(t.Context(), Cooldown(time.Minute)), ErrReleased)
+		w.release(lease)
+
+		lease = w.holds(p, "unanswered") // it reaches nobody, and the cooldown is kept
+		p.set(fate{refuse: true}, completeScript)
+		wantErr(t, lease.Complete(over(), nil), ErrUnavailable)
+		w.releaseFor(lease, time.Minute)
+		w.pass(59 * time.Second)
+		w.wantRefused(other, "unanswered", ErrHeld)
+	})
+}
+
+// What stays taken does so also where clocks jump by less than a day, and back: after a cooldown, and what is left of a
+// lease that was revoked.
+func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
+	for name, end := range map[string]func(w *world, operator *process, lease *Lease){
+		"released with a cooldown": func(w *world, _ *process, lease *Lease) { w.releaseFor(lease, time.Hour) },
+		"revoked": func(w *world, operator *process, lease *Lease) {
+			must(operator.Revoke(w.t.Context(), "k", lease.FencingToken()))
+		},
+		"revoked, beside a record": func(w *world, operator *process, lease *Lease) {
+			for i := range w.nodes {
+				w.change(operator, i, "k", func(r *testutil.Resource) { recorded(5)(r); r.Record.Kept = 1 })
+			}
+			must(operator.Revoke(w.t.Context(), "k", lease.FencingToken()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p, other := w.process(), w.process()
+				lease := w.holds(p, "k")
+				p.cut()
+				if name == "released with a cooldown" {
+					for _, k := range p.links {
+						k.mend()
+					}
+				}
+				end(w, other, lease)
+				synctest.Wait()
+				for _, n := range w.nodes[1:] {
+					n.StepClock(23 * time.Hour)
+				}
+				w.pass(time.Second)
+				other.TryAcquire(t.Context(), "another key") // Redis looks at what is over
+				for _, n := range w.nodes[1:] {
+					if _, err := n.Exec("GET", p.e.keys.resource("k")); err != nil {
+						t.Error(err)
+					}
+					n.StepClock(-23 * time.Hour)
+				}
+				w.pass(time.Second)
+				w.wantRefused(other, "k", ErrHeld)
+			})
+		})
+	}
+}
+
+// A token that somebody may have seen is not granted to anybody else: to an operator, where a quorum had granted it, or to an observer.
+func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
+	t.Run("by an operator", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			p, other := w.process(), w.process()
+			for _, k := range p.links {
+				k.next(fate{replyDelay: 300 * time.Millisecond}, acquireScript)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			go p.Acquire(ctx, "k")
+			w.pass(100 * time.Millisecond)
+			shown := w.inspect(other, "k").Holder
+			w.pass(time.Second)
+			if shown == nil {
+				t.Fatal("the schedule is off: a quorum has not granted")
+			}
+			w.wantSpent(p, shown.Token)
+		})
+	})
+	t.Run("by an observer", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			var p *process
+			var seen uint64
+			p = w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+				if op.Kind == OpHold && seen == 0 {
+					seen = op.Token
+					go p.Close(context.Background())
+					synctest.Wait()
+				}
+				return ctx, nil
+			}}))
+			_, err := p.TryAcquire(t.Context(), "k")
+			wantErr(t, err, ErrClosed)
+			synctest.Wait()
+			w.wantSpent(p, seen)
+		})
+	})
+}
+
+// wantSpent checks that no node would grant a token of the key again.
+func (w *world) wantSpent(p *process, token uint64) {
+	w.t.Helper()
+	for i := range w.nodes {
+		if got := uint64(w.resource(p, i, "k").Counter); got < token {
+			w.t.Errorf("node %d would grant %d again: its counter is %d", i, token, got)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A node that refuses a write of a script: its reply is an error, which is no answer.
+
+// A refusingWrites is which write of a script a node refuses, and how.
+type refusingWrites struct {
+	text string
+	nth  int // 0 = until one has succeeded, as a server does that is out of memory; -1 = all
+}
+
+const outOfMemory = "OOM command not allowed when used memory > 'maxmemory'."
+
+var writeCommands = []string{"SET", "DEL", "HSET", "HDEL", "ZADD", "ZREM", "ZREMRANGEBYRANK", "PEXPIRE", "PUBLISH"}
+
+// refuse has a node refuse writes from now on. It returns whether it has.
+func (w *world) refuse(node int, r refusingWrites) (refused func() bool) {
+	writes, hit := 0, false
+	w.nodes[node].OnCall(func(n int, args []string) string {
+		if n == 1 {
+			writes = 0
+		}
+		if !slices.Contains(writeCommands, args[0]) {
+			return ""
+		}
+		takesMemory := args[0] == "SET" || args[0] == "HSET" || args[0] == "ZADD"
+		switch {
+		case r.nth == 0 && (writes > 0 || !takesMemory):
+			writes++
+			return ""
+		case r.nth > 0:
+			if writes++; writes != r.nth {
+				return ""
+			}
+		}
+		hit = true
+		return r.text
+	})
+	return func() bool { return hit }
+}
+
+// A refusedScene is a key on one node, and who has to do with it.
+type refusedScene struct {
+	*world
+	p, other *process
+	lease    *Lease
+}
+
+// A refusedCall is a call whose requests meet the node. Whatever it refuses, nil means that check passes when it takes
+// writes again; and the error is always want, if that is set.
+type refusedCall struct {
+	opts  []Option
+	first func(s *refusedScene) // before it refuses any; nil = nothing
+	call  func(s *refusedScene) error
+	check func(s *refusedScene)
+	want  error
+	frees bool // the key is free in the end, whatever the call was told
+}
+
+var refusedCalls = map[string]refusedCall{
+	"acquire": {
+		first: func(s *refusedScene) { s.release(s.lease) },
+		call:  func(s *refusedScene) error { _, err := s.acquireNow(); return err },
+		check: func(s *refusedScene) { s.wantRefused(s.other, "k", ErrHeld) },
+	},
+	"acquire, as the first": {
+		opts: []Option{WithRestartGuard(true)},
+		first: func(s *refusedScene) {
+			s.release(s.lease)
+			s.nodes[0].Flush()
+		},
+		call:  func(s *refusedScene) error { _, err := s.acquireNow(); return err },
+		check: func(s *refusedScene) { s.t.Error("granted by a node that was new") },
+	},
+	"acquire, waiting for a holder": {
+		call: func(s *refusedScene) error {
+			_, err := s.other.Acquire(s.t.Context(), "k", MaxWait(100*time.Millisecond))
+			return err
+		},
+		check: func(s *refusedScene) { s.t.Error("granted while it is held") },
+	},
+	"acquire, in its turn": {
+		call: func(s *refusedScene) error {
+			c := s.waits(s.other, "k")
+			time.AfterFunc(30*time.Second, c.cancel)
+			s.lease.Release(s.t.Context())
+			<-c.done
+			return c.err
+		},
+		check: func(s *refusedScene) { s.wantRefused(s.p, "k", ErrHeld) },
+	},
+	"provision": {
+		opts: []Option{WithRestartGuard(true)},
+		first: func(s *refusedScene) {
+			s.release(s.lease)
+			s.nodes[0].Flush()
+		},
+		call: func(s *refusedScene) error {
+			ctx, cancel := context.WithTimeout(s.t.Context(), 500*time.Millisecond)
+			defer cancel()
+			return s.p.Provision(ctx)
+		},
+		check: func(s *refusedScene) { s.release(s.acquire(s.other, "k")) },
+	},
+	"renew": {
+		call: func(s *refusedScene) error {
+			s.pass(time.Second)
+			return s.lease.renewOnce()
+		},
+		check: func(s *refusedScene) {
+			if left := s.resource(s.p, 0, "k").Expiry - time.Now().UnixMilli(); left < 9999 {
+				s.t.Errorf("renewed, and lasts for %d ms", left)
+			}
+		},
+	},
+	"renew, where it was forgotten": {
+		first: func(s *refusedScene) { s.forget(s.p, 0, "k") },
+		call:  func(s *refusedScene) error { return s.lease.renewOnce() },
+		check: func(s *refusedScene) { s.wantRefused(s.other, "k", ErrHeld) },
+	},
+	"release": {
+		call:  func(s *refusedScene) error { return s.lease.Release(s.t.Context()) },
+		check: func(s *refusedScene) { s.release(s.acquire(s.other, "k")) },
+		frees: true,
+	},
+	"release, while somebody waits": {
+		call: func(s *refusedScene) error {
+			c := s.waits(s.other, "k")
+			time.AfterFunc(30*time.Second, c.cancel)
+			err := s.lease.Release(s.t.Context())
+			<-c.done
+			if c.lease != nil {
+				s.release(c.lease)
+			}
+			return errors.Join(err, c.err)
+		},
+		check: func(s *refusedScene) { s.release(s.acquire(s.other, "k")) },
+		frees: true,
+	},
+	"release, where something may still arrive": {
+		call: func(s *refusedScene) error {
+			s.p.links[0].next(fate{loseReply: true}, renewScript)
+			s.lease.renew()
+			synctest.Wait()
+			return s.lease.Release(s.t.Context())
+		},
+		check: func(s *refusedScene) {
+			s.lease.e.nodes[0].call(s.t.Context(), renewScript, stamped(append(s.lease.args(renewScript, 6), s.lease.token, time.Now().Add(time.Minute).UnixMilli(), 0, noMemory, 0, "")))
+			s.release(s.acquire(s.other, "k"))
+		},
+		frees: true,
+	},
+	"release with a cooldown": {
+		call: func(s *refusedScene) error { return s.lease.Release(s.t.Context(), Cooldown(time.Minute)) },
+		check: func(s *refusedScene) {
+			s.pass(59 * time.Second)
+			s.wantRefused(s.other, "k", ErrHeld)
+		},
+	},
+	"complete": {
+		call:  func(s *refusedScene) error { return s.lease.Complete(over(), []byte("result")) },
+		check: func(s *refusedScene) { s.wantRefused(s.other, "k", ErrDone) },
+	},
+	"complete, where others were": {
+		call: func(s *refusedScene) error {
+			s.setCounter(s.p, 0, "k", int64(s.lease.token)+1)
+			return s.lease.Complete(over(), nil)
+		},
+		want: ErrLost,
+	},
+	"complete, after others": {
+		call: func(s *refusedScene) error {
+			s.change(s.p, 0, "k", recorded(int64(s.lease.token)+1))
+			return s.lease.Complete(over(), nil)
+		},
+		want: ErrLost,
+	},
+	"revoke": {
+		call: func(s *refusedScene) error {
+			_, err := s.other.Revoke(s.t.Context(), "k", s.lease.FencingToken())
+			return err
+		},
+		check: func(s *refusedScene) {
+			wantErr(s.t, s.lease.renewOnce(), ErrLost)
+			wantErr(s.t, s.lease.Complete(over(), nil), ErrLost)
+			wantReason(s.t, s.lease.Release(s.t.Context()), LossRevoked)
+		},
+	},
+	"forget": {
+		first: func(s *refusedScene) {
+			s.release(s.lease)
+			s.change(s.p, 0, "k", recorded(5))
+		},
+		call:  func(s *refusedScene) error { return s.other.ForgetRecord(s.t.Context(), "k", 5) },
+		check: func(s *refusedScene) { s.release(s.acquire(s.other, "k")) },
+	},
+}
+
+// Whatever write of whatever script a node refuses, nobody is told that it was written.
+func TestRefusedWrites(t *testing.T) {
+	for name, c := range refusedCalls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, text := range []string{outOfMemory, "READONLY You can't write against a read only replica.", "NOPERM this user has no permissions"} {
+				for nth := 1; ; nth++ {
+					if nth > 20 {
+						t.Fatal("no end of writes")
+					}
+					if !c.meets(t, refusingWrites{text, nth}) {
+						if nth == 1 {
+							t.Error("writes nothing")
+						}
+						break
+					}
+				}
+			}
+			c.meets(t, refusingWrites{outOfMemory, 0})
+			c.meets(t, refusingWrites{outOfMemory, -1})
+		})
+	}
+}
+
+// meets plays the scene, and reports whether the node had anything to refuse.
+func (c refusedCall) meets(t *testing.T, r refusingWrites) (met bool) {
+	t.Run(fmt.Sprintf("%.7s %d", r.text, r.nth), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &refusedScene{world: &world{t: t, nodes: testutil.NewNodes(t, 1)}}
+			s.p, s.other = s.process(c.opts...), s.process(c.opts...)
+			s.lease = s.holds(s.p, "k")
+			if c.first != nil {
+				c.first(s)
+			}
+			refused := s.refuse(0, r)
+			err := c.call(s)
+			met = refused()
+			s.nodes[0].OnCall(nil)
+			switch {
+			case c.want != nil:
+				wantErr(t, err, c.want)
+			case err == nil:
+				c.check(s)
+			case c.frees:
+				s.pass(2*s.p.p.nodeTimeout + time.Millisecond) // it is tried again
+				s.release(s.acquire(s.other, "k"))
+			}
+		})
+	})
+	return met
+}
+
+// acquireNow asks for the key once.
+func (s *refusedScene) acquireNow() (*Lease, error) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Millisecond)
+	defer cancel()
+	return s.p.TryAcquire(ctx, "k")
+}
+
+// recorded makes a resource one that was completed under a token.
+func recorded(token int64) func(r *testutil.Resource) {
+	return func(r *testutil.Resource) {
+		r.Record = &testutil.ResourceRecord{Ballot: token, Kept: time.Now().Add(time.Hour).UnixMilli(), Origin: token}
+	}
+}
