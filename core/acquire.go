@@ -129,7 +129,6 @@ type result struct {
 	again   bool // try again at once, with what was learnt
 	open    bool // nodes that have not answered might have made it another
 	place   int  // in the queues of a quorum; 0 = it is in none
-	behind  bool // others have the key's next turns
 }
 
 func (a *acquisition) run(ctx context.Context) (*Lease, error) {

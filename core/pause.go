@@ -46,7 +46,7 @@ func (a *acquisition) sleep(wait context.Context) bool {
 			d = min(d, a.last.retry+a.between(0, p.retryMin))
 		}
 	case pauseQueued:
-		if d = a.between(fallbackMin, fallbackMax); a.last.retry > 0 && !a.last.behind {
+		if d = a.between(fallbackMin, fallbackMax); a.last.retry > 0 {
 			d = min(d, a.last.retry)
 		}
 	case pauseOutOfReach:

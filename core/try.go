@@ -81,7 +81,7 @@ func (a *acquisition) refused(t *tally) result {
 		case queued+granted >= t.q && granted > 0 && t.split():
 			res.pause = pauseTurn
 		case queued >= t.q:
-			res.pause, res.behind = pauseQueued, t.count(VerdictReserved) > 0 && res.place > ahead
+			res.pause = pauseQueued
 		case t.split():
 			res.pause = pauseSplit
 		}

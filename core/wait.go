@@ -127,7 +127,7 @@ type waits struct {
 
 	mu     sync.Mutex
 	byName map[string]*wait
-	// lately are names that were told and are not known: the answer that makes one of them wait may be on its way.
+	// lately are messages to waits that are not known: the answer that makes one of them wait may be on its way.
 	lately  [256]string
 	next    int
 	ears    []*ear // by guard bucket and node
@@ -151,17 +151,22 @@ func (s *waits) member(bucket int, name any) string {
 	return s.channels[bucket].(string) + " " + name.(string)
 }
 
-// begin books a wait, and has the nodes listened to. A wait that was told before it was booked tries at once.
+// begin books a wait, and has the nodes listened to. A wait hears what it was told before it was booked.
 func (s *waits) begin(w *wait, bucket int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := w.name.(string)
 	s.byName[name] = w
-	for i, told := range s.lately {
-		if told == name {
+	for i, message := range s.lately {
+		if strings.HasSuffix(message, name) {
 			s.lately[i] = ""
-			w.try <- true
-			break
+			w.mu.Lock()
+			if message[0] == '1' {
+				w.now(true)
+			} else {
+				w.after(queueTurn)
+			}
+			w.mu.Unlock()
 		}
 	}
 	for i, n := range s.e.nodes {
@@ -208,8 +213,8 @@ func (s *waits) hear(node int, message string) {
 	place, name, _ := strings.Cut(message, " ")
 	s.mu.Lock()
 	w := s.byName[name]
-	if w == nil && place == "1" {
-		s.lately[s.next] = name
+	if w == nil {
+		s.lately[s.next] = message
 		s.next = (s.next + 1) % len(s.lately)
 	}
 	s.mu.Unlock()

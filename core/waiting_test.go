@@ -398,3 +398,44 @@ func TestCompletionWakesAll(t *testing.T) {
 		}
 	})
 }
+
+// However many of a queue are dead, they cost those behind them the rest of the fallback once, together.
+func TestManyInTheQueueAreDead(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		lease := w.holds(w.process(), "k")
+		for range 9 {
+			dead := w.process()
+			w.waits(dead, "k")
+			dead.cut()
+		}
+		var live [4]func() time.Duration
+		for i := range live {
+			live[i] = w.waiting(t.Context(), w.process(), "k")
+			synctest.Wait()
+		}
+		w.release(lease)
+		w.pass(3 * fallbackMax)
+		for i, got := range live {
+			if after := got(); after == 0 || after > fallbackMax+2*queueTurn {
+				t.Errorf("live waiter %d got it after %v", i, after)
+			}
+		}
+	})
+}
+
+// What a process is told before it has booked the wait finds the wait.
+func TestToldBeforeTheWaitIsBooked(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for place, want := range map[string]time.Duration{"1": 0, "2": queueTurn} {
+			own := newWait("name"+place, 0, 2)
+			p.e.waits.hear(0, place+" name"+place)
+			began := time.Now()
+			p.e.waits.begin(own, 0)
+			p.e.waits.end(own)
+			<-own.try
+			wantBetween(t, place, time.Since(began), want, want)
+			own.end()
+		}
+	})
+}

@@ -40,10 +40,10 @@ if held then
 end
 if ballot > 0 and settle ~= '1' then return 'DONE ' .. clock .. shown end
 if r ~= '' and r ~= id and now < u then return 'HELD ' .. clock .. ' ' .. int(u - now) .. ' ' .. r .. ' 0' end
-local before = 0
+local before, place = 0, 0
 if waited then
   if i ~= '' and e > z then z = e end -- nobody released it
-  local place = waits and queues().join(resource, tombstone, wait, ticket, maxttl) or 0
+  if waits then place = queues().join(resource, tombstone, wait, ticket, maxttl) end
   before = place > 0 and place - 1 or queues().length(resource)
   local rest = z + math.min(before, ahead) * turn - now
   -- Never for longer than all turns take: the clock may have been set back since the hold ended.
@@ -58,7 +58,7 @@ if token <= f then token = f + 1 end
 if claimed then used() end
 if due then due[resource] = nil end -- it is free no more
 if waited then
-  if before > 0 and z > 0 then queues().pass(resource, math.min(before, ahead)) end -- they have had their turn
+  if before > 0 and z > 0 then queues().pass(resource, place > 0 and before or math.min(before, ahead)) end -- their turns are over
   if waits then queues().leave(resource, wait) end
 end
 call('SET', resource, packed(now + lease, token, f, id, '', 0, sub(carried or '', 1, 255), d),

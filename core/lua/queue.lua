@@ -39,8 +39,17 @@ local function queues()
   -- Gives a wait its place back.
   function made.rejoin(resource, wait, ticket) add(queue(resource), ticket, wait, 0) end
   function made.leave(resource, wait) call('ZREM', queue(resource), wait) end
-  -- Removes so many of the first.
-  function made.pass(resource, many) call('ZREMRANGEBYRANK', queue(resource), 0, many - 1) end
+  local function tell(place, wait)
+    local how, channel, name = string.match(wait, '^(%u) (.+) (%S+)$')
+    if how then call(how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, place .. ' ' .. name) end
+  end
+  -- Removes so many of the first, all at once, since those that are dead would cost the others a turn each.  Who is alive
+  -- is told as if it were the second, and so asks again, and gets its place back.
+  function made.pass(resource, many)
+    local q = queue(resource)
+    for _, wait in ipairs(call('ZRANGE', q, 0, many - 1)) do tell(2, wait) end
+    call('ZREMRANGEBYRANK', q, 0, many - 1)
+  end
   -- The first two of those that wait.
   function made.heads(resource) return call('ZRANGE', queue(resource), 0, 1) end
   function made.length(resource) return call('ZCARD', queue(resource)) end
@@ -51,10 +60,7 @@ local function queues()
       due[resource] = waits
       return
     end
-    for n, wait in ipairs(waits) do
-      local how, channel, name = string.match(wait, '^(%u) (.+) (%S+)$')
-      if how then call(how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, n .. ' ' .. name) end
-    end
+    for place, wait in ipairs(waits) do tell(place, wait) end
   end
   return made
 end
