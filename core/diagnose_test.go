@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -23,24 +24,38 @@ type found struct {
 	node     int
 }
 
-// brief are findings above note.
+// brief are all findings, the gravest first, those about all nodes as of node -1.
 func (d Diagnosis) brief() (all []found) {
 	for _, f := range d.Findings {
-		if f.Severity != SeverityNote {
-			all = append(all, found{f.Severity, f.Code, f.Node})
+		all = append(all, found{f.Severity, f.Code, -1})
+	}
+	for _, n := range d.Nodes {
+		for _, f := range n.Findings {
+			all = append(all, found{f.Severity, f.Code, n.Node})
 		}
+	}
+	rank := func(f found) int { return strings.Index("fault risk warning", string(f.severity)) }
+	slices.SortStableFunc(all, func(a, b found) int { return cmp.Or(rank(a)-rank(b), a.node-b.node) })
+	return all
+}
+
+// all are the findings themselves.
+func (d Diagnosis) all() []Finding {
+	all := slices.Clone(d.Findings)
+	for _, n := range d.Nodes {
+		all = append(all, n.Findings...)
 	}
 	return all
 }
 
-// wantFindings checks all findings above note, and that each says what is wrong and what to do.
+// wantFindings checks all findings, and that each says what is wrong and what to do.
 func wantFindings(t *testing.T, d Diagnosis, want ...found) {
 	t.Helper()
 	if got := d.brief(); !slices.Equal(got, want) {
 		t.Errorf("findings are %v, want %v:\n%s", got, want, d.text())
 	}
-	for _, f := range d.Findings {
-		if f.What == "" || f.Mend == "" || strings.Contains(f.String(), "\n") || !slices.Contains(severities, f.Severity) {
+	for _, f := range d.all() {
+		if f.What == "" || f.Mend == "" || strings.Contains(f.String(), "\n") || !slices.Contains([]Severity{SeverityFault, SeverityRisk, SeverityWarning}, f.Severity) {
 			t.Errorf("unfinished: %+v", f)
 		}
 	}
@@ -49,7 +64,7 @@ func wantFindings(t *testing.T, d Diagnosis, want ...found) {
 // text is all findings.
 func (d Diagnosis) text() string {
 	var lines []string
-	for _, f := range d.Findings {
+	for _, f := range d.all() {
 		lines = append(lines, f.String())
 	}
 	return strings.Join(lines, "\n")
@@ -89,22 +104,13 @@ func TestDiagnoseHealthyNodes(t *testing.T) {
 		before := w.nodes[0].Keys()
 		d := w.diagnose()
 		wantFindings(t, d)
-		if len(d.Nodes) != len(w.nodes) || d.ClockSpread != 0 {
-			t.Errorf("%+v", d)
-		}
 		for i, n := range d.Nodes {
-			state := GuardVoting
-			if len(w.nodes) < 3 {
-				state = GuardOff
-			}
-			if n.Node != i || !n.Reached || n.Err != nil || n.Role != "master" || n.Version != "7.0.15" || n.Uptime < 0 || n.RunID == "" || n.Guard.State != state ||
-				!n.Rights.Known || len(n.Rights.Essential) > 0 || n.Clock != (ClockFacts{true, 0, 0}) {
+			if n.Node != i || !n.Reached || n.Err != nil || n.Addr == "" {
 				t.Errorf("%+v", n)
 			}
-			// Embedded nodes do not tell: nothing is guessed.
-			if n.Memory.Used != -1 || n.Persistence != (PersistenceFacts{}) || n.Replication.MinToWrite != -1 || n.Replication.Behind != -1 || n.Rights.User != "" {
-				t.Errorf("made up: %+v", n)
-			}
+		}
+		if len(d.Nodes) != len(w.nodes) {
+			t.Errorf("%+v", d)
 		}
 		if now := w.nodes[0].Keys(); !slices.Equal(now, before) {
 			t.Errorf("keys %v, were %v", now, before)
@@ -134,11 +140,7 @@ func TestDiagnoseBeforeProvision(t *testing.T) {
 		if err := p.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d := w.diagnose()
-		wantFindings(t, d)
-		if g := d.Nodes[2].Guard; !g.Declared || !g.Unused || g.State != GuardVoting || g.Longest != 10*time.Second {
-			t.Errorf("%+v", g)
-		}
+		wantFindings(t, w.diagnose())
 	})
 }
 
@@ -157,69 +159,9 @@ func TestDiagnoseQuarantine(t *testing.T) {
 		d := w.diagnose(WithReplicaLag(3 * time.Second))
 		wantFindings(t, d, found{SeverityWarning, CodeQuarantined, 1})
 		wantAdvice(t, d, "votes by itself in 11s")
-		g := d.Nodes[1].Guard
-		if g.State != GuardQuarantined || g.Left != 11*time.Second || !g.Since.Equal(time.Now().Add(ahead-2*time.Second)) {
-			t.Errorf("%+v", g)
-		}
-		time.Sleep(g.Left)
-		if d = w.diagnose(WithReplicaLag(3 * time.Second)); d.Nodes[1].Guard.State != GuardVoting {
-			t.Errorf("%+v", d.Nodes[1].Guard)
-		}
-		wantFindings(t, d)
+		time.Sleep(11 * time.Second)
+		wantFindings(t, w.diagnose(WithReplicaLag(3*time.Second)))
 	})
-}
-
-func TestDiagnoseClockSpread(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		w.process()
-		w.nodes[0].StepClock(150 * time.Millisecond)
-		w.nodes[2].StepClock(-100 * time.Millisecond)
-		if d := w.diagnose(); d.ClockSpread != 250*time.Millisecond || d.Nodes[2].Clock.Offset != -100*time.Millisecond {
-			t.Errorf("spread %v, %+v", d.ClockSpread, d.Nodes[2].Clock)
-		}
-		for _, n := range w.nodes {
-			n.Slow(100 * time.Millisecond)
-		}
-		d := w.diagnose()
-		if n := d.Nodes[0]; n.Clock.Within != 50*time.Millisecond || n.Cost.P50 != 100*time.Millisecond || n.Cost.P99 != 100*time.Millisecond || n.Cost.Script != 0 {
-			t.Errorf("%+v, %+v", n.Clock, n.Cost)
-		}
-	})
-}
-
-func TestDiagnoseEvenNumbers(t *testing.T) {
-	bubble(t, 2, func(t *testing.T, w *world) {
-		d := w.diagnose()
-		wantFindings(t, d, found{SeverityWarning, CodeEven, -1})
-		wantAdvice(t, d, "use 1, 3 or 5")
-	})
-}
-
-// Nodes on one host are told of; on this machine's own, as a note.
-func TestDiagnoseSameHost(t *testing.T) {
-	for name, c := range map[string]struct {
-		addrs []string
-		want  []found
-		says  string
-	}{
-		"three hosts": {[]string{"a:6379", "b:6379", "c:6379"}, nil, ""},
-		"two of one":  {[]string{"a:6379", "b:6379", "b:6380"}, []found{{SeverityWarning, CodeSameHost, -1}}, "nodes 1, 2 are on one host, b"},
-		"loopback":    {[]string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, nil, "nodes 0, 1, 2 are on one host"},
-		"by name":     {[]string{"localhost:1", "localhost:2", "c:3"}, nil, "fine for development"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				w.process()
-				var clients []redis.UniversalClient
-				for i, n := range w.nodes {
-					clients = append(clients, n.ClientWith(func(o *redis.Options) { o.Addr = c.addrs[i] }))
-				}
-				d := w.diagnoseClients(clients)
-				wantFindings(t, d, c.want...)
-				wantAdvice(t, d, c.says)
-			})
-		})
-	}
 }
 
 // However many nodes hang, it takes few node timeouts, and ends with its context.
@@ -249,7 +191,7 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 		clients := testutil.Clients(w.nodes)
 		clients[3].(*redis.Client).AddHook(deafTo("eval evalsha"))
 		start = time.Now()
-		if d := w.diagnoseClients(clients); d.Nodes[3].Err == nil || d.Nodes[3].Cost.P50 < 0 {
+		if d := w.diagnoseClients(clients); d.Nodes[3].Err == nil || !d.Nodes[3].Reached {
 			t.Errorf("%+v", d.Nodes[3])
 		}
 		wantBetween(t, "with a node that leaves one request unanswered it took", time.Since(start), time.Second, time.Second)

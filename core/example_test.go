@@ -364,9 +364,9 @@ func ExampleDiagnose() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, f := range found.Findings {
-		if f.Severity == core.SeverityFault || f.Severity == core.SeverityRisk {
-			fmt.Printf("%s: node %d %s: %s\n", f.Severity, f.Node, f.What, f.Mend)
+	for _, n := range found.Nodes {
+		for _, f := range n.Findings {
+			fmt.Printf("%s: node %d %s: %s\n", f.Severity, n.Node, f.What, f.Mend)
 		}
 	}
 	// Output:

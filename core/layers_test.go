@@ -23,7 +23,7 @@ var layers = [][]string{
 		"attempt", "call", "complete", "end", "engine", "extend", "handon", "lease", "nodestate", "record", "release", "renewal", "watchdog",
 	},
 	{ // what is called
-		"acquire", "close", "diagnose", "diagnose_facts", "diagnose_rights", "diagnose_rules", "diagnose_safety", "dial", "do", "doc", "found", "inspect", "locker",
+		"acquire", "close", "diagnose", "diagnose_rules", "diagnose_server", "dial", "do", "doc", "found", "inspect", "locker",
 		"option", "pause", "provision", "ready", "revoke", "scan", "try",
 	},
 }

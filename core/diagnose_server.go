@@ -1,0 +1,277 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// So many node timeouts a slow server has for all that it is asked.
+const patience = 10
+
+// An examination asks one server, one request at a time, and has what it told.
+type examination struct {
+	NodeDiagnosis
+	ctx       context.Context
+	p         *policy
+	keys      keyspace
+	client    redis.UniversalClient
+	buckets   []int // whose keys it has
+	asCluster bool  // the client treats it as a Redis Cluster's
+	silent    error // it has left a request unanswered: nothing more is asked
+
+	id            identity
+	info          map[string]string
+	clocked       bool
+	offset, exact time.Duration // its clock minus this machine's, to within so much
+	maxLag        time.Duration // min-replicas-max-lag; -1 = not known
+	guard         guardFacts    // of the guard record that it takes longest to vote by
+	denied        []string      // commands
+	rights        rights        // that are denied
+	refusal       error         // of writes
+}
+
+// guardFacts are what a guard record says.
+type guardFacts struct {
+	state guardState
+	fresh bool          // Provision has begun with the node, and not ended
+	left  time.Duration // of the quarantine; where it has not begun, all of it
+}
+
+// A guardState is from the best on.
+type guardState int
+
+const (
+	guardUnknown guardState = iota // or there is no guard
+	guardVoting
+	guardQuarantined // it may have forgotten leases
+	guardChanged     // its record is of another replication history: the quarantine begins when it is asked for a lock
+	guardMissing     // likewise; there is no record
+)
+
+// examineNode examines the servers behind a client: one, or the masters of a Redis Cluster.
+func examineNode(ctx context.Context, index int, client redis.UniversalClient, p *policy, keys keyspace) (all []*examination) {
+	ctx, cancel := context.WithTimeout(ctx, patience*p.nodeTimeout)
+	defer cancel()
+	x := &examination{NodeDiagnosis: NodeDiagnosis{Node: index, Addr: addrOf(client)}, ctx: ctx, p: p, keys: keys, client: client, maxLag: -1}
+	cluster := clusterOf(client)
+	if cluster == nil {
+		for b := range keys.tags {
+			x.buckets = append(x.buckets, b)
+		}
+		x.run()
+		return []*examination{x}
+	}
+	all, x.Err = x.masters(cluster)
+	if x.Err != nil {
+		x.Reached = answered(x.Err)
+		return []*examination{x}
+	}
+	var masters sync.WaitGroup
+	for _, m := range all {
+		masters.Go(m.run)
+	}
+	masters.Wait()
+	return all
+}
+
+// masters are the servers of a Redis Cluster, each with the guard buckets whose keys it has.
+func (x *examination) masters(cluster *redis.ClusterClient) (all []*examination, err error) {
+	err = x.within(func(ctx context.Context) error {
+		var found []*examination
+		for b := range x.keys.tags {
+			client, err := cluster.MasterForKey(ctx, x.keys.guard(b))
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(found, func(m *examination) bool { return m.client == client })
+			if i < 0 {
+				i, found = len(found), append(found, &examination{NodeDiagnosis: NodeDiagnosis{Node: x.Node, Addr: addrOf(client)},
+					ctx: x.ctx, p: x.p, keys: x.keys, client: client, asCluster: true, maxLag: -1})
+			}
+			found[i].buckets = append(found[i].buckets, b)
+		}
+		all = found
+		return nil
+	})
+	if err != nil {
+		return nil, err // what comes later is not looked at
+	}
+	return all, nil
+}
+
+// within waits for f, but not for longer than the node timeout. What f leaves behind is read only where the error is nil.
+func (x *examination) within(f func(context.Context) error) (err error) {
+	if x.silent != nil {
+		return x.silent
+	}
+	ctx, cancel := context.WithTimeout(x.ctx, x.p.nodeTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = errNodeTimeout
+	}
+	if timeUp(err) {
+		err = errNodeTimeout
+	}
+	return err
+}
+
+// onceAny is once for any command.
+type onceAny struct{ redis.Cmder }
+
+func (onceAny) NoRetry() bool { return true }
+
+// ask sends a command. Its value is to be read only where the error is nil.
+func (x *examination) ask(cmd redis.Cmder) error {
+	err := x.within(func(ctx context.Context) error { return x.client.Process(ctx, onceAny{cmd}) })
+	if !answered(err) {
+		x.silent = err
+	}
+	return err
+}
+
+// run finds out all that the server tells.
+func (x *examination) run() {
+	info := redis.NewStringCmd(x.ctx, "info")
+	err := x.ask(info)
+	x.Reached = answered(err)
+	switch {
+	case err == nil:
+		x.info = parseInfo(info.Val())
+		x.id = identityOf(x.info)
+	case !mayNot(err):
+		x.Err = err
+		return
+	}
+	if x.id.mode == "sentinel" || x.id.mode == "cluster" && !x.asCluster {
+		return // it is no node, whatever else it tells
+	}
+	x.lookAtClock()
+	lag := redis.NewMapStringStringCmd(x.ctx, "config", "get", "min-replicas-max-lag")
+	if x.ask(lag) == nil {
+		x.maxLag = time.Duration(number(lag.Val()["min-replicas-max-lag"])) * time.Second
+	}
+	x.tryRights()
+	x.lookAtGuard()
+	x.tryWrites()
+	x.Err = x.silent
+}
+
+// number reads a number, -1 where there is none.
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// lookAtClock asks for the time, and goes by the quickest answer.
+func (x *examination) lookAtClock() {
+	for range 3 {
+		cmd := redis.NewTimeCmd(x.ctx, "time")
+		sent := time.Now()
+		if x.ask(cmd) != nil {
+			return
+		}
+		if d := time.Since(sent) / 2; !x.clocked || d < x.exact {
+			x.clocked, x.offset, x.exact = true, cmd.Val().Sub(sent.Add(d)), d
+		}
+	}
+}
+
+// tryRights tries all that lockkit calls. A replica takes no writes, but says what it would deny.
+func (x *examination) tryRights() {
+	publish, bucket := "publish", x.buckets[0]
+	if x.asCluster {
+		publish = "spublish"
+	}
+	channel := x.keys.channel(bucket, "")
+	cmd := redis.NewStringCmd(x.ctx, probeScript.inFull(append(probeScript.args(2, x.keys.probe(bucket)), publish, channel))...)
+	switch err := x.ask(cmd); {
+	case err == nil:
+		x.rights = parseRights(cmd.Val())
+	case mayNot(err) && strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key"):
+		x.rights.key = true
+	case mayNot(err):
+		x.rights.commands = []string{"eval"}
+	default:
+		return
+	}
+	if !x.id.told {
+		x.rights.commands = append(x.rights.commands, "info")
+	}
+	var listening rights // on a connection of its own, so its silence says nothing
+	err := x.within(func(ctx context.Context) error {
+		return listening.tryListening(ctx, x.client, x.asCluster, channel, x.p.nodeTimeout)
+	})
+	if err == nil {
+		x.rights.commands = append(x.rights.commands, listening.commands...)
+		x.rights.channel = x.rights.channel || listening.channel
+	}
+}
+
+// lookAtGuard reads the guard records.
+func (x *examination) lookAtGuard() {
+	if !x.p.guarded || !x.id.historic {
+		return
+	}
+	for _, b := range x.buckets {
+		cmd := redis.NewSliceCmd(x.ctx, "hmget", x.keys.guard(b), "h", "s", "m", "n", "v")
+		if x.ask(cmd) != nil || len(cmd.Val()) != 5 {
+			continue
+		}
+		if g := x.readGuard(cmd.Val()); g.state > x.guard.state || g.state == x.guard.state && g.left > x.guard.left {
+			x.guard = g
+		}
+	}
+}
+
+// readGuard reads a guard record, as head.lua does.
+func (x *examination) readGuard(record []any) guardFacts {
+	var text [5]string
+	for i, v := range record {
+		text[i], _ = v.(string)
+	}
+	quarantine := max(x.p.maxTTL, longestOf(record[2:3])) + x.p.lag
+	since := number(text[1])
+	switch {
+	case text[0] == "":
+		return guardFacts{state: guardMissing, left: quarantine}
+	case text[0] != x.info["master_replid"] || since < 0:
+		return guardFacts{state: guardChanged, left: quarantine}
+	}
+	left := quarantine - time.Now().Add(x.offset).Sub(time.UnixMilli(since))
+	if text[4] != "" || left <= 0 {
+		return guardFacts{state: guardVoting}
+	}
+	return guardFacts{state: guardQuarantined, fresh: text[3] != "", left: left}
+}
+
+// tryWrites finds out whether the server takes what every lock is. Without the guard, so that it begins no quarantine;
+// without the clock window, so that it is not refused for another reason.
+func (x *examination) tryWrites() {
+	probe := x.keys.probe(x.buckets[0])
+	args := append(touchScript.args(8, probe, probe), "-", unstamped)
+	args = append(append(args, 0), x.p.static[1:]...)
+	err := x.ask(redis.NewStringCmd(x.ctx, args...))
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		err = x.ask(redis.NewStringCmd(x.ctx, touchScript.inFull(args)...))
+	}
+	switch {
+	case err == nil || !answered(err):
+	case !mayNot(err):
+		x.refusal = err
+	case strings.Contains(err.Error(), "evalsha"):
+		x.rights.commands = append(x.rights.commands, "evalsha")
+	}
+}
