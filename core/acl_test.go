@@ -101,20 +101,13 @@ func operations(t *testing.T, server *testutil.Server) error {
 	if got := d.brief(); !slices.Equal(got, []found{{SeverityRisk, CodeReplicaLag, 0}}) {
 		return fmt.Errorf("findings %s", d.text())
 	}
-	l, err := New([]redis.UniversalClient{client}, WithRestartGuard(true), unhurried, quietly)
-	if err != nil {
+	// How lockctl lists keys; it reads them as Locker.Inspect does.
+	keys, _, err := client.Scan(t.Context(), 0, "lockkit:*", 1).Result()
+	for _, key := range append(keys, "lockkit:none") {
+		err = errors.Join(err, client.GetRange(t.Context(), key, 0, 9).Err(), client.PTTL(t.Context(), key).Err())
+	}
+	if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") || err != nil && strings.Contains(err.Error(), "NOPERM") {
 		return err
-	}
-	defer l.Close(over())
-	kinds := map[FoundKind]bool{}
-	for f, err := range l.Scan(t.Context(), "") {
-		if err != nil || f.Bytes == 0 || f.State.Err != nil || f.Kind == FoundGuard && f.MaxTTL == 0 {
-			return fmt.Errorf("%+v, %w", f, err)
-		}
-		kinds[f.Kind] = true
-	}
-	if !kinds[FoundLock] || !kinds[FoundGuard] {
-		return fmt.Errorf("found %v", kinds)
 	}
 	return nil
 }

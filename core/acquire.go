@@ -63,7 +63,7 @@ func (l *Locker) asked(ctx context.Context, key string, opts []CallOption) (*pol
 }
 
 func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy) (*Lease, error) {
-	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.keys.resource(key), parent: ctx, tryOnly: try}}
+	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.keys.Resource(key), parent: ctx, tryOnly: try}}
 	if p.detached {
 		a.parent = context.WithoutCancel(ctx)
 	}
@@ -302,7 +302,7 @@ func (a *acquisition) unreachableForTTL() bool {
 func (a *acquisition) join() {
 	if a.wait != nil && !a.booked {
 		a.booked = true
-		a.e.waits.begin(a.wait, a.e.keys.bucket(a.key))
+		a.e.waits.begin(a.wait, a.e.keys.Bucket(a.key))
 	}
 }
 
@@ -322,13 +322,7 @@ func (a *acquisition) quit(ctx context.Context) {
 
 // stopped is the error of an acquisition that something other than the nodes put an end to.
 func (a *acquisition) stopped(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		switch cause := context.Cause(ctx); {
-		case errors.Is(cause, ErrLost) || errors.Is(cause, ErrReleased): // of the lease that ctx runs under, not of this one
-			err = fmt.Errorf("%w: %v", err, cause) //nolint:errorlint // what became of another lease is no error of this one
-		case !errors.Is(cause, err):
-			err = fmt.Errorf("%w: %w", err, cause)
-		}
+	if err := endOf(ctx); err != nil {
 		if ctx.Err() == context.DeadlineExceeded && a.last.err != nil && !a.last.open {
 			failure := a.fail(a.last.err)
 			failure.Ended = err

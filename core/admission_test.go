@@ -168,7 +168,7 @@ func TestAcquisitionsTakeTurns(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 5 {
 			key := fmt.Sprint("k", i)
-			want = append(want, p.e.keys.resource(key))
+			want = append(want, p.e.keys.Resource(key))
 			all.Go(func() { w.acquire(p, key) })
 			synctest.Wait()
 		}
@@ -197,7 +197,7 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 		_, err = p.TryAcquire(ctx, "k")
 		wantErr(t, err, context.DeadlineExceeded)
 		synctest.Wait()
-		if n, err := w.nodes[0].Exec("EXISTS", p.e.keys.resource("k")); n != 0 || err != nil {
+		if n, err := w.nodes[0].Exec("EXISTS", p.e.keys.Resource("k")); n != 0 || err != nil {
 			t.Errorf("the node was asked: %v, %v", n, err)
 		}
 		n := p.e.nodes[0]

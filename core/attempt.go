@@ -37,8 +37,8 @@ type attempt struct {
 
 // init names a new attempt. What the nodes remember is noted before the first request is sent.
 func (a *attempt) init(e *ensemble, p *policy, key, resource, carries string) {
-	tombstone, id := e.keys.tombstone(key, e.attempts.Add(1))
-	a.e, a.p, a.key, a.bucket, a.carries = e, p, key, e.keys.bucket(key), carries
+	tombstone, id := e.keys.Tombstone(key, e.attempts.Add(1))
+	a.e, a.p, a.key, a.bucket, a.carries = e, p, key, e.keys.Bucket(key), carries
 	a.resource, a.tombstone, a.id = resource, tombstone, id
 	a.nodes = a.only[:0]
 	if len(e.nodes) > 1 {

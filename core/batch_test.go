@@ -100,7 +100,7 @@ func TestLivesOfABatch(t *testing.T) {
 		batch = append(batch, request{r: &round{e: r.e, p: r.p, script: completeScript, args: args}})
 		must(batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now())))
 		life := func(key string) time.Duration {
-			return time.Duration(must(w.nodes[0].Exec("PTTL", p.e.keys.resource(key))).(int)) * time.Millisecond
+			return time.Duration(must(w.nodes[0].Exec("PTTL", p.e.keys.Resource(key))).(int)) * time.Millisecond
 		}
 		for _, lease := range leases {
 			if got, want := life(lease.key), lease.p.ttl+slack; got != want {

@@ -43,8 +43,8 @@ func (h *health) examine(n *node) checkup {
 	if n.cluster != nil {
 		publish = "spublish"
 	}
-	channel := h.e.keys.channel(0, "")
-	reply, err := probeScript.run(ctx, n.client, append(probeScript.args(2, h.e.keys.probe(0)), publish, channel))
+	channel := h.e.keys.Channel(0, "")
+	reply, err := probeScript.run(ctx, n.client, append(probeScript.args(2, h.e.keys.Probe(0)), publish, channel))
 	fault := lasting(err)
 	if denied := parseRights(reply); err == nil {
 		err = denied.tryListening(ctx, n.client, n.cluster != nil, channel, time.Until(ctx.deadline))
@@ -132,7 +132,7 @@ collect:
 			heard = heard.with(a.n.index)
 			if fault := h.judge(a.n, a.checkup); fault != nil {
 				faults = append(faults, fmt.Errorf("%v: %w", a.n, fault))
-				if h.p.unfit {
+				if h.p.looking {
 					h.tellUnfit(a.n, fault)
 				}
 			} else if a.err != nil {

@@ -93,7 +93,7 @@ func (s *scene) memory() string {
 
 func (s *scene) checkResource(line string, want map[string]string) {
 	s.t.Helper()
-	key := s.l.e.keys.resource(conformanceKey)
+	key := s.l.e.keys.Resource(conformanceKey)
 	value, err := s.client.Get(context.Background(), key).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		s.t.Fatal(err)
@@ -133,7 +133,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 // checkQueue demands the calls that wait, the first first.
 func (s *scene) checkQueue(line string, want []string) {
 	s.t.Helper()
-	key := s.l.e.keys.tags[0] + "w:" + conformanceKey
+	key := s.l.e.keys.Waiters(conformanceKey)
 	got := must(s.client.ZRange(context.Background(), key, 0, -1).Result())
 	for i, name := range want {
 		want[i] = s.l.e.waits.member(0, s.lease(name).id)
@@ -159,7 +159,7 @@ func (s *scene) checkTTL(line, key, expr string) {
 
 func (s *scene) checkGuard(line string, want map[string]string) {
 	s.t.Helper()
-	hash := must(s.client.HGetAll(context.Background(), s.l.e.keys.guard(0)).Result())
+	hash := must(s.client.HGetAll(context.Background(), s.l.e.keys.Guard(0)).Result())
 	if _, none := want["none"]; none {
 		if len(hash) != 0 {
 			s.t.Errorf("%s\n\tthe guard record is %q", line, hash)
@@ -171,7 +171,7 @@ func (s *scene) checkGuard(line string, want map[string]string) {
 		got[name], _ = strconv.ParseInt(hash[name], 10, 64)
 	}
 	s.compare(line, want, got, map[string]string{"h": hash["h"], "n": hash["n"]})
-	if ttl := must(s.client.PTTL(context.Background(), s.l.e.keys.guard(0)).Result()); ttl != -1 {
+	if ttl := must(s.client.PTTL(context.Background(), s.l.e.keys.Guard(0)).Result()); ttl != -1 {
 		s.t.Errorf("%s\n\tthe guard record ends in %v, want never", line, ttl)
 	}
 }

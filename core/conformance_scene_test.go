@@ -82,7 +82,7 @@ func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 	t.Cleanup(func() { s.l.Close(context.Background()) })
 	s.t, s.leases = t, map[string]*Lease{}
 	if s.way == inBatch {
-		if err := s.client.HSet(t.Context(), s.l.e.keys.resource(wrongType), "a", "hash").Err(); err != nil {
+		if err := s.client.HSet(t.Context(), s.l.e.keys.Resource(wrongType), "a", "hash").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -329,7 +329,7 @@ func (s *script) isOriginal() bool { return slices.Contains(allScripts, s) }
 
 // set writes fields of the resource, the others stay.
 func (s *scene) set(f map[string]string) error {
-	ctx, key := context.Background(), s.l.e.keys.resource(conformanceKey)
+	ctx, key := context.Background(), s.l.e.keys.Resource(conformanceKey)
 	value, err := s.client.Get(ctx, key).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return err
@@ -390,9 +390,9 @@ func (s *scene) happen(line, rest string) {
 		if f["n"] != "" {
 			hash["n"] = f["n"]
 		}
-		err = s.client.HSet(ctx, s.l.e.keys.guard(0), hash).Err()
+		err = s.client.HSet(ctx, s.l.e.keys.Guard(0), hash).Err()
 	case "noqueue": // but something else under its name
-		err = s.client.Set(ctx, s.l.e.keys.tags[0]+"w:"+conformanceKey, "x", 0).Err()
+		err = s.client.Set(ctx, s.l.e.keys.Waiters(conformanceKey), "x", 0).Err()
 	case "flush":
 		err = s.client.FlushAll(ctx).Err()
 	case "replica":

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/layout"
 )
 
 // A Diagnosis is what [Diagnose] found out.
@@ -52,7 +54,7 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...Option
 	if slices.ContainsFunc(nodes, func(c redis.UniversalClient) bool { return clusterOf(c) != nil }) {
 		buckets = clusterBuckets
 	}
-	keys := newKeyspace(p.prefix, buckets)
+	keys := layout.New(p.prefix, buckets)
 	found := make([]chan []*examination, len(nodes))
 	for i, c := range nodes {
 		found[i] = make(chan []*examination, 1)
@@ -62,10 +64,7 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...Option
 	for i := range nodes {
 		d.servers = append(d.servers, <-found[i]...) // soon, also when ctx has ended
 	}
-	if err := ctx.Err(); err != nil {
-		if cause := context.Cause(ctx); !errors.Is(cause, err) {
-			err = fmt.Errorf("%w: %w", err, cause)
-		}
+	if err := endOf(ctx); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: diagnose: %w", err)
 	}
 	d.judge()

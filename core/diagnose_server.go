@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -36,24 +35,6 @@ type examination struct {
 	refusal       error         // of writes
 }
 
-// guardFacts are what a guard record says.
-type guardFacts struct {
-	state guardState
-	fresh bool          // Provision has begun with the node, and not ended
-	left  time.Duration // of the quarantine; where it has not begun, all of it
-}
-
-// A guardState is from the best on.
-type guardState int
-
-const (
-	guardUnknown guardState = iota // or there is no guard
-	guardVoting
-	guardQuarantined // it may have forgotten leases
-	guardChanged     // its record is of another replication history: the quarantine begins when it is asked for a lock
-	guardMissing     // likewise; there is no record
-)
-
 // examineNode examines the servers behind a client: one, or the masters of a Redis Cluster.
 func examineNode(ctx context.Context, index int, client redis.UniversalClient, p *policy, keys keyspace) (all []*examination) {
 	ctx, cancel := context.WithTimeout(ctx, patience*p.nodeTimeout)
@@ -61,7 +42,7 @@ func examineNode(ctx context.Context, index int, client redis.UniversalClient, p
 	x := &examination{NodeDiagnosis: NodeDiagnosis{Node: index, Addr: addrOf(client)}, ctx: ctx, p: p, keys: keys, client: client, maxLag: -1}
 	cluster := clusterOf(client)
 	if cluster == nil {
-		for b := range keys.tags {
+		for b := range keys.Buckets() {
 			x.buckets = append(x.buckets, b)
 		}
 		x.run()
@@ -84,8 +65,8 @@ func examineNode(ctx context.Context, index int, client redis.UniversalClient, p
 func (x *examination) masters(cluster *redis.ClusterClient) (all []*examination, err error) {
 	err = x.within(func(ctx context.Context) error {
 		var found []*examination
-		for b := range x.keys.tags {
-			client, err := cluster.MasterForKey(ctx, x.keys.guard(b))
+		for b := range x.keys.Buckets() {
+			client, err := cluster.MasterForKey(ctx, x.keys.Guard(b))
 			if err != nil {
 				return err
 			}
@@ -166,15 +147,6 @@ func (x *examination) run() {
 	x.Err = x.silent
 }
 
-// number reads a number, -1 where there is none.
-func number(text string) int64 {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return -1
-	}
-	return n
-}
-
 // lookAtClock asks for the time, and goes by the quickest answer.
 func (x *examination) lookAtClock() {
 	for range 3 {
@@ -195,8 +167,8 @@ func (x *examination) tryRights() {
 	if x.asCluster {
 		publish = "spublish"
 	}
-	channel := x.keys.channel(bucket, "")
-	cmd := redis.NewStringCmd(x.ctx, probeScript.inFull(append(probeScript.args(2, x.keys.probe(bucket)), publish, channel))...)
+	channel := x.keys.Channel(bucket, "")
+	cmd := redis.NewStringCmd(x.ctx, probeScript.inFull(append(probeScript.args(2, x.keys.Probe(bucket)), publish, channel))...)
 	switch err := x.ask(cmd); {
 	case err == nil:
 		x.rights = parseRights(cmd.Val())
@@ -226,41 +198,20 @@ func (x *examination) lookAtGuard() {
 		return
 	}
 	for _, b := range x.buckets {
-		cmd := redis.NewSliceCmd(x.ctx, "hmget", x.keys.guard(b), "h", "s", "m", "n", "v")
-		if x.ask(cmd) != nil || len(cmd.Val()) != 5 {
+		cmd := askGuard(x.ctx, x.keys.Guard(b))
+		if x.ask(cmd) != nil {
 			continue
 		}
-		if g := x.readGuard(cmd.Val()); g.state > x.guard.state || g.state == x.guard.state && g.left > x.guard.left {
+		if g := x.p.readGuard(cmd.Val(), x.info["master_replid"], time.Now().Add(x.offset)); g.state > x.guard.state || g.state == x.guard.state && g.left > x.guard.left {
 			x.guard = g
 		}
 	}
 }
 
-// readGuard reads a guard record, as head.lua does.
-func (x *examination) readGuard(record []any) guardFacts {
-	var text [5]string
-	for i, v := range record {
-		text[i], _ = v.(string)
-	}
-	quarantine := max(x.p.maxTTL, longestOf(record[2:3])) + x.p.lag
-	since := number(text[1])
-	switch {
-	case text[0] == "":
-		return guardFacts{state: guardMissing, left: quarantine}
-	case text[0] != x.info["master_replid"] || since < 0:
-		return guardFacts{state: guardChanged, left: quarantine}
-	}
-	left := quarantine - time.Now().Add(x.offset).Sub(time.UnixMilli(since))
-	if text[4] != "" || left <= 0 {
-		return guardFacts{state: guardVoting}
-	}
-	return guardFacts{state: guardQuarantined, fresh: text[3] != "", left: left}
-}
-
 // tryWrites finds out whether the server takes what every lock is. Without the guard, so that it begins no quarantine;
 // without the clock window, so that it is not refused for another reason.
 func (x *examination) tryWrites() {
-	probe := x.keys.probe(x.buckets[0])
+	probe := x.keys.Probe(x.buckets[0])
 	args := append(touchScript.args(8, probe, probe), "-", unstamped)
 	args = append(append(args, 0), x.p.static[1:]...)
 	err := x.ask(redis.NewStringCmd(x.ctx, args...))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/layout"
 	"github.com/lockkit/lockkit/internal/gate"
 )
 
@@ -50,9 +51,9 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 			n.lanes = append(n.lanes, &lane{e: &e.ensemble, n: n, idle: make(chan *flight)})
 		}
 	}
-	e.keys = newKeyspace(p.prefix, buckets)
+	e.keys = layout.New(p.prefix, buckets)
 	for b := range buckets {
-		e.guards = append(e.guards, e.keys.guard(b))
+		e.guards = append(e.guards, e.keys.Guard(b))
 	}
 	e.waits.init(&e.ensemble, buckets)
 	e.watchdog.e = e

@@ -150,7 +150,7 @@ func (w *world) owner(p *process, i int, key string) string {
 // resource is what node i stores for key.
 func (w *world) resource(p *process, i int, key string) testutil.Resource {
 	w.t.Helper()
-	v, err := w.nodes[i].Exec("GET", p.e.keys.resource(key))
+	v, err := w.nodes[i].Exec("GET", p.e.keys.Resource(key))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func (w *world) change(p *process, i int, key string, by func(r *testutil.Resour
 	w.t.Helper()
 	r := w.resource(p, i, key)
 	by(&r)
-	if _, err := w.nodes[i].Exec("SET", p.e.keys.resource(key), r.String(), "PX", (24 * time.Hour).Milliseconds()); err != nil {
+	if _, err := w.nodes[i].Exec("SET", p.e.keys.Resource(key), r.String(), "PX", (24 * time.Hour).Milliseconds()); err != nil {
 		w.t.Fatal(err)
 	}
 }

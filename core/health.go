@@ -87,6 +87,9 @@ func (h *health) stop() {
 	}
 }
 
+// touches reports whether the node is touched when nobody asks it.
+func (h *health) touches(n *node) bool { return h.p.guarded && !h.p.looking && n.fault == nil }
+
 func (h *health) every() time.Duration { return touchEvery(h.p.maxTTL, len(h.e.guards)) }
 
 // look does what is due. Of the guard records of a Cluster, it takes one at a time.
@@ -100,7 +103,7 @@ func (h *health) look() {
 	for _, n := range e.nodes {
 		n.mu.Lock()
 		check := n.dueCheck(now, false)
-		if h.p.guarded && n.fault == nil && now-n.askedAt[bucket] >= every {
+		if h.touches(n) && now-n.askedAt[bucket] >= every {
 			n.askedAt[bucket] = now
 			idle = idle.with(n.index)
 		}
@@ -140,7 +143,7 @@ func (h *health) next() (d time.Duration, due bool) {
 	}
 	for _, n := range h.e.nodes {
 		n.mu.Lock()
-		if h.p.guarded && n.fault == nil {
+		if h.touches(n) {
 			at(slices.Min(n.askedAt) + every)
 		}
 		if (!n.checked || n.fault != nil) && !n.checking {
@@ -161,7 +164,7 @@ func (h *health) touch(nodes nodeSet, bucket int) {
 
 // touching is a round that asks nodes whether they would grant a key of the bucket.
 func touching(e *ensemble, p *policy, bucket int) *round {
-	probe := e.keys.probe(bucket)
+	probe := e.keys.Probe(bucket)
 	args := touchScript.args(7, probe, probe)
 	if p.guarded {
 		args = touchScript.args(7, probe, probe, e.guards[bucket])

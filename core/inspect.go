@@ -13,7 +13,7 @@ import (
 // A KeyState is what the nodes say of a key.
 type KeyState struct {
 	// Holder is who holds the key; nil where no quorum of nodes has a lease of one and the same holder that has not run
-	// out. Then the key may be free, kept taken after its release (Cooldown), or part of the nodes may have it
+	// out. Then the key may be free, kept taken after its release (Cooldown), held all the same, see Unknown, or part of the nodes may have it
 	// for one and part for another who asks for it: Nodes shows which.
 	Holder *Holder
 	// Record is the completion record; nil where no quorum of nodes has it, by one ballot and within its retention.
@@ -23,8 +23,8 @@ type KeyState struct {
 
 // A Holder is who holds a key, as far as the nodes know.
 type Holder struct {
-	// Token is the fencing token; 0 while the nodes do not agree on it. Of a lease that is just being granted it may be
-	// smaller than what the holder is told.
+	// Token is the fencing token; 0 = not known, because the nodes do not agree on it: those that others have passed, or
+	// that have granted less, have another. Of a lease that is just being granted it may be smaller than what the holder is told.
 	Token uint64
 	// Since is about when the key was granted, as the token tells, which is taken from the holder's wall clock; zero
 	// where there is no token. Tokens always grow, so after a clock was set back it is later than that.
@@ -52,35 +52,49 @@ type KeyOnNode struct {
 // stand. It is for people, pages and probes, and excludes nobody: what it returns may be over by the time it returns, so
 // who is to act on a key must acquire it.
 //
-// Each node is sent two reads, TIME and GET, and its lease is judged by its own clock; what makes a node's vote unsafe to
-// count for a grant is not looked at: a node that was restarted from a snapshot may show a lease that has been over for a
-// while. Inspect waits until all nodes have answered, but not beyond the node timeout or the end of ctx, and a quorum of
-// answers is enough.
+// Each node is sent reads only (TIME and GET; with the restart guard its record and INFO replication, too), and its lease
+// is judged by its own clock: a node that was restarted from a snapshot may show a lease that has been over for a while. One
+// that has lost its memory, and has nothing of the key, is shown as in quarantine: it may have had a lease. Inspect waits until all nodes
+// have answered, but not beyond the node timeout or the end of ctx, and a quorum of answers is enough.
 //
 // The error is an [*OpError] matching ErrUnavailable (no quorum of nodes has answered; one that stores what this version
-// cannot read has not), ErrClosed, or the context's error and cause; or it matches ErrInvalidKey or ErrInvalid. With it,
-// the state is zero. Observers hear nothing of Inspect.
+// cannot read has not), with what each node said in the state; ErrClosed, or the context's error and cause; or it matches
+// ErrInvalidKey or ErrInvalid. Observers hear nothing of Inspect.
 func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 	if _, err := l.asked(ctx, key, nil); err != nil {
 		return KeyState{}, err
 	}
-	state := KeyState{Nodes: make([]KeyOnNode, len(l.e.nodes))}
-	for i, n := range l.e.nodes {
-		state.Nodes[i].NodeReply = NodeReply{Node: i, Addr: n.addr, Verdict: VerdictPending}
+	if !l.e.begin(true) {
+		return KeyState{}, &OpError{Op: OpInspect, Key: key, Err: ErrClosed}
 	}
-	if ctx.Err() == nil && l.e.begin(true) {
-		defer l.e.end()
-		l.look(ctx, key, state.Nodes)
+	defer l.e.end()
+	nodes, heard := l.look(ctx, key), 0
+	for _, n := range nodes {
+		if n.told() {
+			heard++
+		}
 	}
-	return state.settled(ctx, l.e, key)
+	state := settle(nodes)
+	switch err := endOf(ctx); {
+	case heard >= quorum(len(nodes)):
+		return state, nil
+	case err != nil:
+		return KeyState{}, &OpError{Op: OpInspect, Key: key, Err: err, Nodes: state.replies()}
+	}
+	state.Holder, state.Record = nil, nil
+	return state, &OpError{Op: OpInspect, Key: key, Err: ErrUnavailable, Nodes: state.replies()}
 }
 
 // look asks all nodes.
-func (l *Locker) look(ctx context.Context, key string, nodes []KeyOnNode) {
+func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 	e, timeout := l.e, l.p.nodeTimeout
+	nodes := make([]KeyOnNode, len(e.nodes))
 	answers := make(chan KeyOnNode, len(nodes))
-	for _, n := range e.nodes {
-		e.spawn(func() { answers <- e.lookAt(ctx, n, key, timeout) })
+	for i, n := range e.nodes {
+		nodes[i].NodeReply = NodeReply{Node: i, Addr: n.addr, Verdict: VerdictPending}
+		if ctx.Err() == nil {
+			e.spawn(func() { answers <- l.lookAt(ctx, n, key) })
+		}
 	}
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -89,60 +103,100 @@ func (l *Locker) look(ctx context.Context, key string, nodes []KeyOnNode) {
 		case got := <-answers:
 			nodes[got.Node] = got
 		case <-ctx.Done():
-			return
+			return nodes
 		case <-timer.C:
 			for i, n := range e.nodes {
 				if nodes[i].Verdict == VerdictPending {
-					nodes[i].Verdict, nodes[i].Err, nodes[i].Latency = VerdictTimedOut, n.noAnswer(e.keys.bucket(key)), timeout
+					nodes[i].Verdict, nodes[i].Err, nodes[i].Latency = VerdictTimedOut, n.noAnswer(e.keys.Bucket(key)), timeout
 				}
 			}
-			return
+			return nodes
 		}
 	}
+	return nodes
 }
 
 // lookAt asks a node. It may take longer than the timeout.
-func (e *ensemble) lookAt(ctx context.Context, n *node, key string, timeout time.Duration) KeyOnNode {
-	got := KeyOnNode{NodeReply: NodeReply{Node: n.index, Addr: n.addr}}
-	sent := e.clock.now()
-	b, err := n.admit(sent, timeout, false, true, e.keys.bucket(key))
+func (l *Locker) lookAt(ctx context.Context, n *node, key string) (got KeyOnNode) {
+	e := l.e
+	got.Node, got.Addr = n.index, n.addr
+	bucket, sent := e.keys.Bucket(key), e.clock.now()
+	b, err := n.admit(sent, l.p.nodeTimeout, false, true, bucket)
 	if err != nil {
 		got.Verdict, got.Err = VerdictCircuitOpen, err
 		return got
 	}
-	clock, text, err := n.read(&nodeContext{ctx, time.Now().Add(timeout)}, e.keys.resource(key))
+	clock, text, guard, err := l.read(&nodeContext{ctx, time.Now().Add(l.p.nodeTimeout)}, n, key)
 	now := e.clock.now()
 	n.leave(b, now, err)
 	if answered(err) {
 		e.answered.Store(int64(now))
 	}
-	got.Latency = now - sent
-	var s stored
-	if err == nil {
-		s, err = parseStored(text)
-	}
-	if err != nil && !errors.Is(err, redis.Nil) { // which says that nothing is stored
-		got.Verdict, got.Err = VerdictFailed, err
+	if err != nil {
+		got.Verdict, got.Err, got.Latency = VerdictFailed, err, now-sent
 		return got
 	}
-	got.Skew = time.Until(clock)
-	got.judge(s, clock)
+	got.read(text, clock)
+	got.Latency, got.Skew = now-sent, time.Until(clock)
+	if got.Verdict == VerdictGone && guard.state > guardVoting {
+		got.Verdict, got.Rest = VerdictQuarantined, guard.left
+	}
 	return got
 }
 
-// read reads the clock, and a Redis key. In a Cluster that is the clock of the server that has the key.
-func (n *node) read(ctx context.Context, key string) (clock time.Time, text string, err error) {
-	client := n.client
+// read reads the clock, what is stored for a key, and what the guard knows. In a Cluster they are those of the server that has the key.
+func (l *Locker) read(ctx context.Context, n *node, key string) (clock time.Time, text string, guard guardFacts, err error) {
+	client, resource := n.client, l.e.keys.Resource(key)
 	if n.cluster != nil {
-		if client, err = n.cluster.MasterForKey(ctx, key); err != nil {
-			return clock, "", err
+		if client, err = n.cluster.MasterForKey(ctx, resource); err != nil {
+			return clock, "", guard, err
 		}
 	}
-	at, get := redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", key)
-	_, err = client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		return errors.Join(p.Process(ctx, at), p.Process(ctx, once{get}))
-	})
-	return at.Val(), get.Val(), err
+	cmds := []redis.Cmder{redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", resource)}
+	if l.p.guarded {
+		cmds = append(cmds, askGuard(ctx, l.e.keys.Guard(l.e.keys.Bucket(key))), redis.NewStringCmd(ctx, "info", "replication"))
+	}
+	pipe := client.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, onceAny{cmd}) // Exec says it
+	}
+	_, _ = pipe.Exec(ctx)
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) { // which says that nothing is stored
+			return clock, "", guard, err
+		}
+	}
+	clock, text = cmds[0].(*redis.TimeCmd).Val(), cmds[1].(*redis.StringCmd).Val()
+	if text == "" && cmds[1].Err() == nil {
+		text = "\x00" // an empty text is as foreign as this
+	}
+	if l.p.guarded {
+		guard = l.p.readGuard(cmds[2].(*redis.SliceCmd).Val(), parseInfo(cmds[3].(*redis.StringCmd).Val())["master_replid"], clock)
+	}
+	return clock, text, guard, nil
+}
+
+// read says what text, which is stored for the key if it is not empty, amounts to at a time of the node's clock.
+func (k *KeyOnNode) read(text string, clock time.Time) {
+	var s stored
+	if text != "" {
+		var err error
+		if s, err = parseStored(text); err != nil {
+			k.Verdict, k.Err = VerdictFailed, err
+			return
+		}
+	}
+	k.judge(s, clock)
+}
+
+// told reports whether the node has answered, and can be read.
+func (k *KeyOnNode) told() bool {
+	switch k.Verdict {
+	case VerdictHeld, VerdictDone, VerdictGone, VerdictQuarantined:
+		return true
+	default:
+		return false
+	}
 }
 
 // judge says what is stored amounts to at a time of the node's clock.
@@ -170,19 +224,12 @@ func (h *Holder) date() {
 	}
 }
 
-// settled is what a quorum of nodes agrees on.
-func (s KeyState) settled(ctx context.Context, e *engine, key string) (KeyState, error) {
-	q, heard, pending := quorum(len(s.Nodes)), 0, 0
+// settle is what a quorum of nodes agrees on.
+func settle(nodes []KeyOnNode) KeyState {
+	s, q := KeyState{Nodes: nodes}, quorum(len(nodes))
 	var attempts []string
 	var ballots []uint64
-	for _, n := range s.Nodes {
-		switch n.Verdict {
-		case VerdictPending:
-			pending++
-		case VerdictHeld, VerdictDone, VerdictGone:
-			heard++
-		default: // it has not told
-		}
+	for _, n := range nodes {
 		if n.Holder != nil {
 			attempts = append(attempts, n.Holder.Attempt)
 		}
@@ -190,17 +237,30 @@ func (s KeyState) settled(ctx context.Context, e *engine, key string) (KeyState,
 			ballots = append(ballots, n.ballot)
 		}
 	}
-	if heard < q {
-		return KeyState{}, s.unsettled(ctx, e, key, heard+pending >= q)
-	}
 	if attempt := agreed(q, attempts); attempt != "" {
 		s.Holder = s.holder(q, attempt)
 	}
 	if ballot := agreed(q, ballots); ballot != 0 {
-		i := slices.IndexFunc(s.Nodes, func(n KeyOnNode) bool { return n.Record != nil && n.ballot == ballot })
-		s.Record = (&nodeRecord{Record: *s.Nodes[i].Record}).clone()
+		i := slices.IndexFunc(nodes, func(n KeyOnNode) bool { return n.Record != nil && n.ballot == ballot })
+		s.Record = (&nodeRecord{Record: *nodes[i].Record}).clone()
 	}
-	return s, nil
+	return s
+}
+
+// Unknown reports whether somebody may hold the key of whom no quorum of nodes tells: nodes that are silent, or have lost
+// their memory, may have had the lease that others have, or may all have had one. Its holder may be at work.
+func (s KeyState) Unknown() bool {
+	untold, leases, most := 0, map[string]int{}, 0
+	for _, n := range s.Nodes {
+		switch {
+		case n.Holder != nil:
+			leases[n.Holder.Attempt]++
+			most = max(most, leases[n.Holder.Attempt])
+		case !n.told() || n.Verdict == VerdictQuarantined:
+			untold++
+		}
+	}
+	return s.Holder == nil && most+untold >= quorum(len(s.Nodes))
 }
 
 // holder joins what nodes know of an attempt that a quorum of them has.
@@ -221,20 +281,6 @@ func (s KeyState) holder(q int, attempt string) *Holder {
 	all.Token, all.Left = agreed(q, tokens), left[len(left)-q]
 	all.date()
 	return &all
-}
-
-// unsettled is the error where no quorum has answered. open: those that are still asked might make one.
-func (s KeyState) unsettled(ctx context.Context, e *engine, key string, open bool) error {
-	replies := make([]NodeReply, len(s.Nodes))
-	for i, n := range s.Nodes {
-		replies[i] = n.NodeReply
-	}
-	a := acquisition{call: call{e: e, key: key}, last: result{err: ErrUnavailable, open: open, nodes: replies}}
-	err := a.stopped(ctx)
-	if op, ok := errors.AsType[*OpError](err); ok {
-		op.Op = OpInspect
-	}
-	return err
 }
 
 // agreed is what a quorum says; zero if there is no such thing.

@@ -1,32 +1,20 @@
 package core
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"hash/fnv"
 	"strconv"
+
+	"github.com/lockkit/lockkit/core/internal/layout"
 )
 
-// Everything about one resource lives under one hash tag, because a script's keys must share a slot:
-//
-//	<prefix>{<bucket>}r:<key>      the resource
-//	<prefix>{<bucket>}w:<key>      who waits for it
-//	<prefix>{<bucket>}x:<attempt>  tombstone of an attempt
-//	<prefix>{<bucket>}g            guard record of the node
-//	<prefix>{<bucket>}p            nothing: what the start-up checks try their rights on
-//
-// and <prefix>{<bucket>}c:<process> is the channel on which a process is told that its turn has come.
-//
-// The tag stands before the user's key, so no key can change the slot, and each kind has its own letter,
-// so no key can name another kind. A plain server has one bucket; a Redis Cluster has clusterBuckets, to
-// spread the load, and a guard record in each.
+// A keyspace makes Redis keys.
+type keyspace = layout.Keys
 
 const (
-	maxKeyLen      = 512
-	clusterBuckets = 64
+	maxKeyLen      = layout.MaxKey
+	clusterBuckets = layout.Buckets
 )
 
 var errKeyLen = fmt.Errorf("a key must have 1 to %d bytes", maxKeyLen)
@@ -64,51 +52,4 @@ func Key(parts ...string) string {
 func keyHash(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])
-}
-
-// A keyspace makes Redis keys.
-type keyspace struct {
-	tags []string // "<prefix>{<bucket>}"
-}
-
-func newKeyspace(prefix string, buckets int) keyspace {
-	k := keyspace{make([]string, buckets)}
-	for b := range k.tags {
-		k.tags[b] = prefix + "{" + strconv.Itoa(b) + "}"
-	}
-	return k
-}
-
-func (k keyspace) bucket(key string) int {
-	if len(k.tags) == 1 {
-		return 0
-	}
-	h := fnv.New32a()
-	h.Write([]byte(key))
-	return int(h.Sum32() % uint32(len(k.tags)))
-}
-
-func (k keyspace) resource(key string) string { return k.tags[k.bucket(key)] + "r:" + key }
-func (k keyspace) guard(bucket int) string    { return k.tags[bucket] + "g" }
-func (k keyspace) channel(bucket int, process string) string {
-	return k.tags[bucket] + "c:" + process
-}
-func (k keyspace) probe(bucket int) string { return k.tags[bucket] + "p" }
-
-// tombstoneOf is the tombstone of an attempt.
-func (k keyspace) tombstoneOf(key, id string) string { return k.tags[k.bucket(key)] + "x:" + id }
-
-// tombstone names a new attempt, the n-th of this process, and its tombstone. An attempt's id is random
-// across processes and never the same twice within one: reusing it would let a late request of an old
-// attempt act for a new one.
-func (k keyspace) tombstone(key string, n uint64) (tombstone, id string) {
-	var random [16]byte
-	rand.Read(random[:])
-	tag := k.tags[k.bucket(key)]
-	var room [128]byte // enough, since a prefix has at most 64 bytes
-	buf := append(append(room[:0], tag...), "x:"...)
-	start := len(buf)
-	buf = base64.RawURLEncoding.AppendEncode(buf, random[:]) // short: servers hash names by the byte
-	tombstone = string(strconv.AppendUint(buf, n, 36))
-	return tombstone, tombstone[start:]
 }

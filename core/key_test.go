@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockkit/lockkit/core/internal/layout"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -61,16 +62,16 @@ func FuzzKeys(f *testing.F) {
 			t.Skip("keys or a prefix that are refused")
 		}
 		for _, buckets := range []int{1, clusterBuckets} {
-			n := namesOf(newKeyspace(prefix, buckets), key)
+			n := namesOf(layout.New(prefix, buckets), key)
 			n.wantOneSlot(t)
 			n.wantPrefix(t, prefix)
 			n.wantDistinct(t, n.resource)
-			n.wantDistinct(t, n.k.resource(other))
+			n.wantDistinct(t, n.k.Resource(other))
 			n.wantAttempts(t)
-			if again := n.k.resource(key); again != n.resource {
+			if again := n.k.Resource(key); again != n.resource {
 				t.Errorf("%q is %q, then %q", key, n.resource, again)
 			}
-			if key != other && n.resource == n.k.resource(other) {
+			if key != other && n.resource == n.k.Resource(other) {
 				t.Errorf("%q and %q are both %q", key, other, n.resource)
 			}
 		}
@@ -97,8 +98,8 @@ type keyNames struct {
 }
 
 func namesOf(k keyspace, key string) keyNames {
-	n := keyNames{k: k, key: key, resource: k.resource(key), guard: k.guard(k.bucket(key))}
-	n.tombstone, n.id = k.tombstone(key, 7)
+	n := keyNames{k: k, key: key, resource: k.Resource(key), guard: k.Guard(k.Bucket(key))}
+	n.tombstone, n.id = k.Tombstone(key, 7)
 	return n
 }
 
@@ -123,12 +124,12 @@ func (n keyNames) wantDistinct(t *testing.T, resource string) {
 	if resource == n.tombstone || resource == n.guard || n.tombstone == n.guard {
 		t.Errorf("%q, %q, %q: two are the same", resource, n.tombstone, n.guard)
 	}
-	for b := range n.k.tags {
-		if resource == n.k.guard(b) {
+	for b := range n.k.Buckets() {
+		if resource == n.k.Guard(b) {
 			t.Errorf("%q is a guard record", resource)
 		}
 	}
-	if tag := n.k.tags[n.k.bucket(n.key)] + "x:"; strings.HasPrefix(resource, tag) || !strings.HasPrefix(n.tombstone, tag) {
+	if tag := strings.TrimSuffix(n.k.Probe(n.k.Bucket(n.key)), "p") + "x:"; strings.HasPrefix(resource, tag) || !strings.HasPrefix(n.tombstone, tag) {
 		t.Errorf("%q may be a tombstone, and %q is one", resource, n.tombstone)
 	}
 }
@@ -138,7 +139,7 @@ func (n keyNames) wantAttempts(t *testing.T) {
 	if strings.ContainsAny(n.id, " \n") || strings.HasPrefix(n.id, keptTaken) || n.tombstone[len(n.tombstone)-len(n.id):] != n.id {
 		t.Errorf("attempt %q has tombstone %q", n.id, n.tombstone)
 	}
-	if _, next := n.k.tombstone(n.key, 8); next == n.id {
+	if _, next := n.k.Tombstone(n.key, 8); next == n.id {
 		t.Errorf("two attempts are called %q", n.id)
 	}
 }
@@ -146,11 +147,11 @@ func (n keyNames) wantAttempts(t *testing.T) {
 // Keys of a cluster must not crowd a few of its buckets.
 func TestBucketsSpread(t *testing.T) {
 	t.Parallel()
-	k := newKeyspace("lockkit:", clusterBuckets)
+	k := layout.New("lockkit:", clusterBuckets)
 	counts := make([]int, clusterBuckets)
 	const perBucket = 100
 	for i := range perBucket * clusterBuckets {
-		counts[k.bucket(fmt.Sprintf("job/%d", i))]++
+		counts[k.Bucket(fmt.Sprintf("job/%d", i))]++
 	}
 	for b, n := range counts {
 		if n < perBucket/4 || n > perBucket*4 {

@@ -152,7 +152,7 @@ func TestLeasesGoFirst(t *testing.T) {
 func TestErrorsInABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		if _, err := w.nodes[0].Exec("HSET", p.e.keys.resource("crowd 3"), "a", "hash"); err != nil {
+		if _, err := w.nodes[0].Exec("HSET", p.e.keys.Resource("crowd 3"), "a", "hash"); err != nil {
 			t.Fatal(err)
 		}
 		_, free := p.jam(t.Context())

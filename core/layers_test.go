@@ -17,14 +17,14 @@ var layers = [][]string{
 		"verdict", "vote",
 	},
 	{ // the nodes, and asking them
-		"admission", "batch", "breaker", "check", "clockfilter", "ear", "ensemble", "flight", "health", "lane", "line", "longest", "node", "resend", "round", "tally", "voting", "wait",
+		"admission", "batch", "breaker", "check", "clockfilter", "ear", "ensemble", "flight", "guard", "health", "lane", "line", "longest", "node", "resend", "round", "tally", "voting", "wait",
 	},
 	{ // one attempt, and the lease that it becomes
 		"attempt", "call", "complete", "end", "engine", "extend", "handon", "lease", "nodestate", "record", "release", "renewal", "watchdog",
 	},
 	{ // what is called
-		"acquire", "close", "diagnose", "diagnose_rules", "diagnose_server", "dial", "do", "doc", "found", "inspect", "locker",
-		"option", "pause", "provision", "ready", "revoke", "scan", "try",
+		"acquire", "close", "diagnose", "diagnose_rules", "diagnose_server", "dial", "do", "doc", "inspect", "locker",
+		"option", "pause", "provision", "ready", "revoke", "tool", "try",
 	},
 }
 

@@ -27,7 +27,7 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		"an empty string":    func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "") },
 	}, func(t *testing.T, w *world, write func(n *testutil.Node, resource string) (any, error)) {
 		p := w.process()
-		resource := p.e.keys.resource("k")
+		resource := p.e.keys.Resource("k")
 		lease := p.newLease(t.Context(), "k")
 		lease.token = 8
 		must(write(w.nodes[0], resource))

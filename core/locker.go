@@ -53,7 +53,7 @@ func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 	}
 	l := &Locker{p: p}
 	l.e = newEngine(nodes, &l.p)
-	if err := l.e.health.checkNodes(); err != nil && !p.unfit {
+	if err := l.e.health.checkNodes(); err != nil && !p.looking {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	if p.ttl > time.Minute {

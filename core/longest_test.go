@@ -45,7 +45,7 @@ func TestProvisionTellsTheLongestLease(t *testing.T) {
 		if err := p.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := w.nodes[0].Exec("HGET", p.e.keys.guard(0), "m"); m != "20000" {
+		if m, err := w.nodes[0].Exec("HGET", p.e.keys.Guard(0), "m"); m != "20000" {
 			t.Errorf("the longest lease is %v, %v", m, err)
 		}
 	})

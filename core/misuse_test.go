@@ -152,7 +152,7 @@ func TestReleaseOnAServerOutOfMemory(t *testing.T) {
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if r := must(testutil.ParseResource(client.Get(t.Context(), l.e.keys.resource("k")).Val())); r.Expiry != 0 {
+	if r := must(testutil.ParseResource(client.Get(t.Context(), l.e.keys.Resource("k")).Val())); r.Expiry != 0 {
 		t.Errorf("held by %s", r.Owner)
 	}
 }
@@ -161,7 +161,7 @@ func TestReleaseOnAServerOutOfMemory(t *testing.T) {
 func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	client, l, lease := heldOnAServer(t)
-	resource := l.e.keys.resource("k")
+	resource := l.e.keys.Resource("k")
 	if err := client.Del(t.Context(), resource).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -71,11 +71,6 @@ func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.
 // "web-7f9c/4711". Empty: leases show neither that nor a name, and take some 40 bytes less.
 func WithHolder(by string) Option { return option(func(c *config) { c.by = by }) }
 
-// WithUnfitNodes has New and Open start although nodes are unfit, as long as none of the options is: they are logged, and
-// do not take part until somebody has mended them, as a node that turns unfit later does not. It is for tools that look
-// at nodes in trouble. A service should rather not start. Default: off.
-func WithUnfitNodes(on bool) Option { return option(func(c *config) { c.unfit = on }) }
-
 // WithTLS sets how Open and Dial speak TLS with nodes: a CA of one's own (RootCAs), a certificate of the client
 // (Certificates), all that a tls.Config has. It is used for every URL, and all of these must be with TLS (rediss://,
 // rediss-sentinel://, rediss-cluster://). A server must have a certificate for what it is dialled by; where Sentinels or a

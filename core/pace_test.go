@@ -89,7 +89,7 @@ func TestAnswersOfNodes(t *testing.T) {
 	}{
 		"granted":  {func(*world, *process) {}, true},
 		"refused":  {func(_ *world, p *process) { p.refused() }, false},
-		"an error": {func(w *world, p *process) { w.nodes[0].Exec("HSET", p.e.keys.resource("k"), "f", "v") }, true},
+		"an error": {func(w *world, p *process) { w.nodes[0].Exec("HSET", p.e.keys.Resource("k"), "f", "v") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {

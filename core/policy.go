@@ -21,7 +21,7 @@ type settings struct {
 	window, lag time.Duration
 	guard       *bool // nil = by the number of nodes
 	prefix, by  string
-	unfit       bool
+	looking     bool // see tool.Looking
 	tls         *tls.Config
 	observer    Observer
 	logger      *slog.Logger

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -79,7 +78,7 @@ func (l *Locker) revoking(key, attempt string) []any {
 	_, idle := l.e.longestLease(&l.p)
 	// Longer than any lease, whatever the holder's options are: it may be renewed until a node tells it.
 	buried := slack + l.p.tombstone
-	return append(revokeScript.args(3, l.e.keys.resource(key), l.e.keys.tombstoneOf(key, attempt)), attempt, buried.Milliseconds(), idle)
+	return append(revokeScript.args(3, l.e.keys.Resource(key), l.e.keys.TombstoneOf(key, attempt)), attempt, buried.Milliseconds(), idle)
 }
 
 // ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who
@@ -114,7 +113,7 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 }
 
 func (l *Locker) forgetting(key string, token uint64) []any {
-	return append(forgetScript.args(1, l.e.keys.resource(key)), token)
+	return append(forgetScript.args(1, l.e.keys.Resource(key)), token)
 }
 
 // toAll runs a script on all nodes, those in trouble too, and waits for each.
@@ -123,10 +122,10 @@ func (l *Locker) toAll(ctx context.Context, op OpKind, key string, s *script, ar
 		return nil, &OpError{Op: op, Key: key, Err: ErrClosed}
 	}
 	defer l.e.end()
-	r := &round{e: &l.e.ensemble, p: &l.p, bucket: l.e.keys.bucket(key), script: s, must: true, args: args, decided: func(*round) bool { return false }}
+	r := &round{e: &l.e.ensemble, p: &l.p, bucket: l.e.keys.Bucket(key), script: s, must: true, args: args, decided: func(*round) bool { return false }}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	if !r.wait(ctx) {
-		return nil, &OpError{Op: op, Key: key, Err: fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))}
+		return nil, &OpError{Op: op, Key: key, Err: endOf(ctx)}
 	}
 	return &r.tally, nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -245,29 +244,6 @@ func TestHolderShowsItself(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A tool may look at nodes that no service would start with.
-func TestWithUnfitNodes(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		w.acquire(w.process(), "k")
-		w.pass(time.Second)
-		w.nodes[2].SetReplica(true)
-		if _, err := New(testutil.Clients(w.nodes), quietly); err == nil {
-			t.Fatal("New with a replica")
-		}
-		var log logbook.Book
-		p, err := New(testutil.Clients(w.nodes), WithLogger(log.Logger()), WithUnfitNodes(true))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close(t.Context())
-		state, err := p.Inspect(t.Context(), "k")
-		if err != nil || state.Holder == nil || state.Nodes[2].Verdict != VerdictCircuitOpen {
-			t.Errorf("%+v, %v", state, err)
-		}
-		log.Want(t, 1, "node is unfit", "node=2")
-	})
 }
 
 // Servers take the scripts as embedded nodes do.

@@ -52,7 +52,7 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 	}
 	for i, n := range w.nodes {
 		if q := w.queue(s.procs[0], i, "k"); len(q) > 0 {
-			ms, _ := n.Exec("PTTL", s.procs[0].e.keys.tags[0]+"w:k")
+			ms, _ := n.Exec("PTTL", s.procs[0].e.keys.Waiters("k"))
 			t.Logf("node %d has %d in its queue, for %v", i, len(q), ms)
 		}
 	}

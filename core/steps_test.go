@@ -44,7 +44,7 @@ func trying(l *Locker, ctx context.Context, key string) <-chan tryResult {
 
 // newLease makes an attempt as Acquire makes it.
 func (l *Locker) newLease(ctx context.Context, key string) *Lease {
-	c := call{e: l.e, p: &l.p, key: key, resource: l.e.keys.resource(key), parent: ctx, tryOnly: true}
+	c := call{e: l.e, p: &l.p, key: key, resource: l.e.keys.Resource(key), parent: ctx, tryOnly: true}
 	return c.newLease()
 }
 

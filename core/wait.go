@@ -142,7 +142,7 @@ func (s *waits) init(e *ensemble, buckets int) {
 		if buckets > 1 {
 			how = "S "
 		}
-		s.channels = append(s.channels, how+e.keys.channel(b, process))
+		s.channels = append(s.channels, how+e.keys.Channel(b, process))
 	}
 }
 

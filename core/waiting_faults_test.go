@@ -27,7 +27,7 @@ func (w *world) waiting(ctx context.Context, p *process, key string) (got func()
 // queue is who waits for key on node i.
 func (w *world) queue(p *process, i int, key string) []any {
 	w.t.Helper()
-	v, err := w.nodes[i].Exec("ZRANGE", p.e.keys.tags[0]+"w:"+key, "0", "-1")
+	v, err := w.nodes[i].Exec("ZRANGE", p.e.keys.Waiters(key), "0", "-1")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestFullQueue(t *testing.T) {
 		lease := w.holds(w.process(unrenewed), "k")
 		w.waits(w.process(), "k").cancel() // marks the key
 		synctest.Wait()
-		queue := p.e.keys.tags[0] + "w:k"
+		queue := p.e.keys.Waiters("k")
 		for _, n := range w.nodes {
 			for i := range full {
 				if _, err := n.Exec("ZADD", queue, "1", fmt.Sprintf("P nobody %d", i)); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +18,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/layout"
+	"github.com/lockkit/lockkit/core/internal/tool"
 )
 
 // An app is one call of lockctl.
@@ -94,6 +98,7 @@ func flags() []cli.Flag {
 type fleet struct {
 	*core.Locker
 	clients []redis.UniversalClient
+	keys    layout.Keys
 }
 
 // urls are those of the nodes.
@@ -152,14 +157,12 @@ func (a *app) tls(cmd *cli.Command) (*tls.Config, error) {
 	return conf, nil
 }
 
+func (a *app) prefix(cmd *cli.Command) string { return cmp.Or(a.setting(cmd, "prefix"), "lockkit:") }
+
 // options are what the services use, as far as it matters here.
 func (a *app) options(cmd *cli.Command) []core.Option {
-	prefix := a.setting(cmd, "prefix")
-	if prefix == "" {
-		prefix = "lockkit:"
-	}
 	opts := []core.Option{
-		core.WithKeyPrefix(prefix), core.WithClockWindow(cmd.Duration("clock-window")), core.WithLogger(slog.New(slog.DiscardHandler)),
+		core.WithKeyPrefix(a.prefix(cmd)), core.WithClockWindow(cmd.Duration("clock-window")), core.WithLogger(slog.New(slog.DiscardHandler)),
 	}
 	if d := cmd.Duration("max-ttl"); d != 0 {
 		opts = append(opts, core.WithMaxTTL(d), core.TTL(min(d, 10*time.Second)))
@@ -199,6 +202,11 @@ func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
+	buckets := 1
+	if slices.ContainsFunc(f.clients, func(c redis.UniversalClient) bool { _, is := c.(*redis.ClusterClient); return is }) {
+		buckets = layout.Buckets
+	}
+	f.keys = layout.New(a.prefix(cmd), buckets)
 	if f.Locker, err = core.New(f.clients, append(a.options(cmd), opts...)...); err != nil {
 		f.closeClients()
 		return nil, fmt.Errorf("%w (doctor looks at nodes one by one)", err)
@@ -206,10 +214,8 @@ func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
 	return f, nil
 }
 
-// look is open for what only looks: without the restart guard, which would write guard records on nodes that have none.
-func (a *app) look(cmd *cli.Command) (*fleet, error) {
-	return a.open(cmd, core.WithRestartGuard(false), core.WithReplicaLag(0), core.WithUnfitNodes(true))
-}
+// look is open for what has to work when nodes are broken, and leaves them as they are.
+func (a *app) look(cmd *cli.Command) (*fleet, error) { return a.open(cmd, tool.Looking.(core.Option)) }
 
 func (f *fleet) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) //nolint:forbidigo // the command's own may have ended

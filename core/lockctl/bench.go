@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
@@ -201,8 +202,8 @@ func (b *bencher) inQueue(ctx context.Context, f *fleet, key string) error {
 			return err
 		}
 		waited := 0
-		for _, n := range s.Nodes {
-			waited += min(n.Waiters, 1)
+		for _, n := range s.Waiters {
+			waited += min(n, 1)
 		}
 		if waited >= f.quorum() {
 			return nil
@@ -225,18 +226,14 @@ func (b *bencher) clean(ctx context.Context) error {
 		return nil //nolint:nilerr // run has said so
 	}
 	defer f.close()
-	left := 0
-	var last error
-	for found, err := range f.Scan(ctx, b.keys+"*") {
-		if err == nil {
-			err = f.clients[found.Node].Del(ctx, found.RedisKey).Err()
-		}
-		if err != nil {
-			left, last = left+1, err
-		}
+	var left []error
+	for i, err := range f.walk(ctx, f.keys.Resources(b.keys+"*"), func(pipe redis.Pipeliner, name string) redis.Cmder {
+		return pipe.Del(ctx, name)
+	}, func(reading) {}) {
+		left = append(left, fmt.Errorf("%s: %w", nodeName(i, f.addr(i)), err))
 	}
-	if left > 0 {
-		return fmt.Errorf("keys that begin with %s may be left, and end by themselves within three hours: %s", b.keys, oneLine(last))
+	if len(left) > 0 {
+		return fmt.Errorf("keys that begin with %s may be left, and end by themselves within three hours: %s", b.keys, oneLine(errors.Join(left...)))
 	}
 	return nil
 }

@@ -224,7 +224,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.ctl("doctor")
 		d.well("ls")
-		d.well("show", "k")
+		d.ctl("show", "k") // who knows what new nodes have forgotten?
 		d.well("leaks")
 		d.well("watch", "k", "--for", "1m")
 		for _, n := range d.nodes {

@@ -3,14 +3,11 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/testutil"
 )
 
 // What others have written, and servers answer, does nothing to a terminal.
@@ -63,29 +60,6 @@ func TestSenselessNumbers(t *testing.T) {
 		}
 		if r := d.ctl("leaks", "--limit", "0"); r.code != exitWrong || strings.Contains(r.out, "No leaks") {
 			t.Errorf("exit %d: %s", r.code, r.out)
-		}
-	})
-}
-
-// Of many leases only so many are kept as are listed, and all are counted.
-func TestLeaksOfManyLeases(t *testing.T) {
-	atDesk(t, 1, func(t *testing.T, d *desk) {
-		l := d.service(core.WithRestartGuard(true))
-		for i := range 30 {
-			key := core.Key("k", fmt.Sprint(i))
-			d.release(d.acquire(l, key))
-			d.change(0, key, func(r *testutil.Resource) {
-				r.Owner, r.Expiry = "somebody", time.Now().Add(time.Duration(i)*time.Minute).UnixMilli()
-			})
-		}
-		s := decoded[leaksJSON](t, d.ctl("-o", "json", "leaks", "--limit", "3").out)
-		if got := s.Found[leakLong]; got.Keys != 29 || got.Bytes == 0 || len(s.Leaks) != 3 {
-			t.Errorf("%+v", s)
-		}
-		for i, leak := range s.Leaks {
-			if min := int64(28-i) * 60_000; leak.LeftMS < min {
-				t.Errorf("%d: %dms left, want the longest first: at least %d", i, leak.LeftMS, min)
-			}
 		}
 	})
 }

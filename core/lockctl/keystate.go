@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"strings"
+	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -12,155 +15,118 @@ import (
 // What becomes of a key, in one word. It is the state field of the JSON.
 const (
 	stateHeld      = "held"      // a quorum of nodes has a lease of one holder
-	statePartial   = "partial"   // some nodes have a lease, and no quorum the same one
-	stateKept      = "kept"      // nobody holds it, and it is not free yet (Cooldown)
+	stateUnknown   = "unknown"   // somebody may hold it of whom no quorum of nodes tells
+	statePartial   = "partial"   // some nodes have a lease, and no quorum can have the same one
+	stateKept      = "kept"      // nobody holds it, and it is not free yet (Cooldown, Revoke)
 	stateCompleted = "completed" // free, and recorded as done
 	stateFree      = "free"
-	stateUnknown   = "unknown" // no quorum of nodes has answered
 )
 
 // A keyState is what the nodes have of a key, put together.
 type keyState struct {
+	core.KeyState
 	Key     string
 	State   string
-	Holder  *core.Holder  // of a quorum
 	Left    time.Duration // of the holder, or for how long the key is kept
-	Record  *core.Record  // that a quorum has, without its result
-	Waiters int           // the most that a node has
-	Nodes   []onNode
-}
-
-// An onNode is what one node has of a key.
-type onNode struct {
-	core.KeyOnNode
-	There   bool          // it has something of the key
-	TTL     time.Duration // of the key in Redis
-	Waiters int
+	Waiters []int         // by node
+	Known   bool          // some node has something of the key
 }
 
 func (f *fleet) quorum() int { return len(f.clients)/2 + 1 }
 
-// newKeyState is the state of a key of which nothing was found.
-func (f *fleet) newKeyState(key string, silent map[int]error) *keyState {
-	s := &keyState{Key: key, Nodes: make([]onNode, len(f.clients))}
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		n.Node, n.Addr, n.Verdict = i, f.addr(i), core.VerdictGone
-		if err := silent[i]; err != nil {
-			n.Verdict, n.Err = core.VerdictFailed, err
-		}
-	}
-	return s
-}
-
-// add notes what was found.
-func (s *keyState) add(found core.Found) {
-	n := &s.Nodes[found.Node]
-	switch found.Kind {
-	case core.FoundLock:
-		n.KeyOnNode, n.There, n.TTL = found.State, true, found.TTL
-	case core.FoundWaiters:
-		n.Waiters = found.Waiters
-	default: // Scan finds no others by pattern
-	}
-}
-
 // key reads one key from all nodes.
 func (f *fleet) key(ctx context.Context, key string) (*keyState, error) {
-	var all []core.Found
-	silent := map[int]error{}
-	for found, err := range f.Scan(ctx, literal(key)) {
-		switch {
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case isFinal(err):
-			return nil, err
-		case err != nil:
-			silent[found.Node] = err
-		default:
-			all = append(all, found)
+	state, err := f.Inspect(ctx, key)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil && !errors.Is(err, core.ErrUnavailable) {
+		return nil, err
+	}
+	s := f.newKeyState(key, state)
+	var all sync.WaitGroup
+	known := make([]bool, len(s.Nodes))
+	for i := range s.Nodes {
+		if heard(&s.Nodes[i]) {
+			all.Go(func() { s.Waiters[i], known[i] = f.beside(ctx, i, key) })
 		}
 	}
-	s := f.newKeyState(key, silent)
-	for _, found := range all {
-		if s.Nodes[found.Node].Err == nil {
-			s.add(found)
-		}
-	}
-	s.settle(f.quorum())
+	all.Wait()
+	s.Known = slices.Contains(known, true)
 	return s, nil
 }
 
-// literal is the glob that matches a key and nothing else.
-func literal(key string) string {
-	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(key)
+// beside is what a node has beside the lock: how many wait, and whether it has anything of the key.
+func (f *fleet) beside(ctx context.Context, node int, key string) (waiters int, known bool) {
+	pipe := f.clients[node].Pipeline()
+	queue := pipe.ZCard(ctx, f.keys.Waiters(key))
+	lock := pipe.Exists(ctx, f.keys.Resource(key))
+	_, _ = pipe.Exec(ctx) // what a node does not tell is not shown
+	return int(queue.Val()), queue.Val()+lock.Val() > 0
 }
 
-// settle says what a quorum of nodes agrees on, by the rules of Locker.Inspect.
-func (s *keyState) settle(quorum int) {
+// newKeyState says what becomes of a key.
+func (f *fleet) newKeyState(key string, state core.KeyState) *keyState {
+	s := &keyState{KeyState: state, Key: key, Waiters: make([]int, len(state.Nodes))}
 	var kept []time.Duration
-	holders, records := map[string][]*core.Holder{}, map[uint64]int{}
-	heard := 0
-	for _, n := range s.Nodes {
-		if n.heard() {
-			heard++
+	told, leases := 0, false
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if heard(n) {
+			told++
 		}
-		s.Waiters = max(s.Waiters, n.Waiters)
-		switch {
-		case n.Holder != nil:
-			holders[n.Holder.Attempt] = append(holders[n.Holder.Attempt], n.Holder)
-		case n.Verdict == core.VerdictHeld:
+		if n.Holder != nil {
+			leases = true
+		} else if n.Verdict == core.VerdictHeld {
 			kept = append(kept, n.Rest)
 		}
-		if n.Record != nil {
-			if records[n.Record.Token]++; records[n.Record.Token] >= quorum {
-				s.Record = n.Record
-			}
-		}
 	}
-	for _, same := range holders {
-		if len(same) >= quorum {
-			s.Holder = joined(same, quorum)
-			s.Left = s.Holder.Left
-		}
-	}
+	quorum := f.quorum()
 	switch {
-	case heard < quorum:
-		s.State, s.Holder, s.Record, s.Left = stateUnknown, nil, nil, 0
 	case s.Holder != nil:
-		s.State = stateHeld
-	case len(holders) > 0:
+		s.State, s.Left = stateHeld, s.Holder.Left
+	case told < quorum || s.Unknown():
+		s.State = stateUnknown
+	case leases:
 		s.State = statePartial
-	case heard-len(kept) < quorum: // too few to grant it
+	case told-len(kept) < quorum: // too few to grant it
 		slices.Sort(kept)
-		s.State, s.Left = stateKept, kept[quorum-(heard-len(kept))-1]
+		s.State, s.Left = stateKept, kept[quorum-(told-len(kept))-1]
 	case s.Record != nil:
 		s.State = stateCompleted
 	default:
 		s.State = stateFree
 	}
+	return s
 }
 
 // heard reports whether the node has told.
-func (n *onNode) heard() bool { return n.Err == nil }
+func heard(n *core.KeyOnNode) bool { return n.Err == nil }
 
-// joined is what nodes have of one lease, together. The token counts where a quorum of them has it.
-func joined(same []*core.Holder, quorum int) *core.Holder {
-	all := *same[0]
-	tokens := map[uint64]int{}
-	var left []time.Duration
-	all.Token, all.Since = 0, time.Time{}
-	for _, h := range same {
-		left = append(left, h.Left)
-		all.By, all.Name, all.Hint, all.Shown = max(all.By, h.By), max(all.Name, h.Name), max(all.Hint, h.Hint), max(all.Shown, h.Shown)
-		if tokens[h.Token]++; tokens[h.Token] >= quorum {
-			all.Token, all.Since = h.Token, h.Since
+// waiting is the most that a node has.
+func (s *keyState) waiting() int { return slices.Max(s.Waiters) }
+
+// which are the nodes of which it is so.
+func (s *keyState) which(is func(*core.KeyOnNode) bool) (nodes []int) {
+	for i := range s.Nodes {
+		if is(&s.Nodes[i]) {
+			nodes = append(nodes, i)
 		}
 	}
-	slices.Sort(left)
-	all.Left = left[len(left)-quorum]
-	return &all
+	return nodes
 }
+
+// lost reports whether the node may have forgotten what it had.
+func lost(n *core.KeyOnNode) bool { return n.Verdict == core.VerdictQuarantined }
+
+// hasLease reports whether the node has a lease, whoever's.
+func hasLease(n *core.KeyOnNode) bool { return n.Holder != nil }
+
+// silent reports whether the node has not told.
+func silent(n *core.KeyOnNode) bool { return !heard(n) }
+
+// denied reports whether the node refuses this user.
+func denied(n *core.KeyOnNode) bool { return redis.HasErrorPrefix(n.Err, "NOPERM") }
 
 // addr names a node in tables.
 func (f *fleet) addr(i int) string { return addrOf(f.clients[i]) }

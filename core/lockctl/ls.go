@@ -4,22 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/layout"
+	"github.com/lockkit/lockkit/core/internal/tool"
 )
 
 func (a *app) ls() *cli.Command {
 	return &cli.Command{
 		Name: "ls", Usage: "list the locks that are held", ArgsUsage: "[PATTERN]",
 		Description: "PATTERN is a glob on the key, as Redis has it: order:*, order:[0-9], ? for one character. Quote it for the shell.\n" +
-			"Without one, all locks under the prefix are listed. Nodes are read by SCAN, which looks at every name on them.",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "also keys that are kept, completed, or free with a fencing counter that rests"}},
+			"Without one, all locks under the prefix are listed. Nodes are read by SCAN, which looks at every name on them. Also listed is\n" +
+			"what some nodes have a lease of: show says more.",
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Len() > 1 {
 				return usagef("ls takes one pattern: quote it, so that the shell leaves it alone")
@@ -36,12 +38,11 @@ type lsJSON struct {
 }
 
 type lockJSON struct {
-	Key     string      `json:"key"`
-	State   string      `json:"state"` // held, partial, kept, completed, free, unknown
-	Holder  *holderJSON `json:"holder,omitempty"`
-	LeftMS  int64       `json:"left_ms,omitempty"`
-	Waiters int         `json:"waiters"`
-	Nodes   []int       `json:"nodes"` // that have it so
+	Key    string      `json:"key"`
+	State  string      `json:"state"` // held, partial, unknown: as of show
+	Holder *holderJSON `json:"holder,omitempty"`
+	LeftMS int64       `json:"left_ms,omitempty"`
+	Nodes  []int       `json:"nodes"` // that have it so
 }
 
 type nodeJSON struct {
@@ -51,23 +52,21 @@ type nodeJSON struct {
 }
 
 func (a *app) list(ctx context.Context, cmd *cli.Command, f *fleet) error {
-	pattern, all := cmd.Args().First(), cmd.Bool("all")
+	pattern := cmd.Args().First()
 	if pattern == "" {
 		pattern = "*"
 	}
-	keys, silent, err := f.scanKeys(ctx, pattern, all)
-	if err != nil {
-		return err
+	keys, silent := f.held(ctx, pattern)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	out := lsJSON{Locks: []lockJSON{}, Silent: f.silentJSON(silent)}
-	t := table{head: []string{"KEY", "STATE", "HOLDER", "TOKEN", "HELD FOR", "LEFT", "WAITING", "NODES"}}
+	t := table{head: []string{"KEY", "STATE", "HOLDER", "TOKEN", "HELD FOR", "LEFT", "NODES"}}
 	for _, s := range keys {
-		if !all && s.Holder == nil && s.State != statePartial && (s.State != stateUnknown || !s.someLease()) {
-			continue
-		}
-		out.Locks = append(out.Locks, s.lockJSON())
+		out.Locks = append(out.Locks, lockJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Nodes: s.having()})
 		t.add(s.row()...)
 	}
+	var err error
 	switch {
 	case asJSON(cmd):
 		err = a.json(out)
@@ -77,76 +76,56 @@ func (a *app) list(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	case len(f.clients)-len(silent) < f.quorum():
 		a.say("%d of %d nodes were read, too few to say that nothing is held.", len(f.clients)-len(silent), len(f.clients))
 	default:
-		a.say("No lock under %s that matches %s%s.", plain(f.KeyPrefix()), plain(pattern), map[bool]string{false: " is held"}[all])
+		a.say("No lock under %s that matches %s is held.", plain(f.KeyPrefix()), plain(pattern))
 	}
 	return errors.Join(err, a.tellSilent(f, silent))
 }
 
-// scanKeys puts together what the nodes have under pattern, by key; without all, of keys with a lease.
-func (f *fleet) scanKeys(ctx context.Context, pattern string, all bool) ([]*keyState, map[int]error, error) {
-	keys, silent := map[string]*keyState{}, map[int]error{}
-	waiters := map[string]int{}
-	for found, err := range f.Scan(ctx, pattern) {
-		switch {
-		case ctx.Err() != nil:
-			return nil, nil, context.Cause(ctx)
-		case isFinal(err):
-			return nil, nil, err
-		case err != nil:
-			silent[found.Node] = err
-			continue
-		case found.Kind == core.FoundWaiters && !all:
-			waiters[found.Key] = max(waiters[found.Key], found.Waiters)
-			continue
-		case found.Kind == core.FoundLock && !all && found.State.Holder == nil:
-			continue
+// held are the keys of which a node has a lease, sorted, and why nodes were not read.
+func (f *fleet) held(ctx context.Context, pattern string) ([]*keyState, map[int]error) {
+	judge, settle := tool.Stored.(func(string, time.Time) core.KeyOnNode), tool.Settled.(func([]core.KeyOnNode) core.KeyState)
+	found := map[string][]core.KeyOnNode{}
+	const most = 1024 // bytes of a lock: all but the result of its record
+	silent := f.walk(ctx, f.keys.Resources(pattern), func(pipe redis.Pipeliner, name string) redis.Cmder {
+		return pipe.GetRange(ctx, name, 0, most-1)
+	}, func(r reading) {
+		kind, key := f.keys.Kind(r.name)
+		n := judge(r.got.(*redis.StringCmd).Val(), r.clock)
+		if kind != layout.Resource || n.Holder == nil {
+			return
 		}
-		s := keys[found.Key]
-		if s == nil {
-			s = f.newKeyState(found.Key, nil)
-			keys[found.Key] = s
-		}
-		s.add(found)
-	}
-	list := make([]*keyState, 0, len(keys))
-	for key, s := range keys {
-		for i, err := range silent {
-			if !s.Nodes[i].There { // what it told before it fell silent counts
-				s.Nodes[i].Verdict, s.Nodes[i].Err = core.VerdictFailed, err
+		if found[key] == nil {
+			found[key] = make([]core.KeyOnNode, len(f.clients))
+			for i := range found[key] {
+				found[key][i].Verdict = core.VerdictGone
 			}
 		}
-		s.settle(f.quorum())
-		s.Waiters = max(s.Waiters, waiters[key])
-		list = append(list, s)
-	}
-	slices.SortFunc(list, func(a, b *keyState) int { return strings.Compare(a.Key, b.Key) })
-	return list, silent, nil
-}
-
-// someLease reports whether any node has a lease.
-func (s *keyState) someLease() bool {
-	return slices.ContainsFunc(s.Nodes, func(n onNode) bool { return n.Holder != nil })
-}
-
-// having are the nodes that have what the state tells.
-func (s *keyState) having() []int {
-	have := []int{}
-	for i, n := range s.Nodes {
-		if n.There && (s.Holder == nil || n.Holder != nil && n.Holder.Attempt == s.Holder.Attempt) {
-			have = append(have, i)
+		found[key][r.node] = n
+	})
+	var list []*keyState
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		nodes := found[key]
+		for i, err := range silent {
+			if nodes[i].Holder == nil { // what it told before it fell silent counts
+				nodes[i].Verdict, nodes[i].Err = core.VerdictFailed, err
+			}
 		}
+		list = append(list, f.newKeyState(key, settle(nodes)))
 	}
-	return have
+	return list, silent
 }
 
-func (s *keyState) lockJSON() lockJSON {
-	return lockJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Waiters: s.Waiters, Nodes: s.having()}
+// having are the nodes that have the holder's lease, or any where there is none.
+func (s *keyState) having() []int {
+	return s.which(func(n *core.KeyOnNode) bool {
+		return n.Holder != nil && (s.Holder == nil || n.Holder.Attempt == s.Holder.Attempt)
+	})
 }
 
 func (s *keyState) row() []string {
 	who, token, held, left := "-", "-", "-", "-"
 	if h := s.Holder; h != nil {
-		who, token, held = identity(h), tokenText(h), "-"
+		who, token = identity(h), tokenText(h)
 		if !h.Since.IsZero() {
 			held = brief(max(0, time.Since(h.Since)))
 		}
@@ -154,7 +133,7 @@ func (s *keyState) row() []string {
 	if s.Left > 0 {
 		left = brief(s.Left)
 	}
-	return []string{plain(s.Key), s.State, who, token, held, left, fmt.Sprint(s.Waiters), fmt.Sprintf("%d/%d", len(s.having()), len(s.Nodes))}
+	return []string{plain(s.Key), s.State, who, token, held, left, fmt.Sprintf("%d/%d", len(s.having()), len(s.Nodes))}
 }
 
 // tellSilent warns of nodes that have not told, and is an error where there are any.

@@ -88,19 +88,6 @@ func brief(d time.Duration) string {
 	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }
 
-// size is a number of bytes as people read it.
-func size(n int64) string {
-	switch {
-	case n < 1000:
-		return fmt.Sprintf("%d B", n)
-	case n < 1e6:
-		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
-	case n < 1e9:
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	}
-	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
-}
-
 // plain is a text of others as it is, or quoted where it would be hard to read or could disturb a terminal.
 func plain(text string) string {
 	if text == "" || strings.ContainsFunc(text, func(r rune) bool {

@@ -18,15 +18,6 @@ func TestBrief(t *testing.T) {
 	}
 }
 
-func TestSize(t *testing.T) {
-	t.Parallel()
-	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1500: "1.5 kB", 2_340_000: "2.3 MB", 5e9: "5.0 GB"} {
-		if got := size(n); got != want {
-			t.Errorf("%d is %s, want %s", n, got, want)
-		}
-	}
-}
-
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"order:42": "order:42", "a b": `"a b"`, "": `""`, "\x1b[2J": `"\x1b[2J"`, "ключ": "ключ", "\xff": `"\xff"`, `q"`: `"q\""`} {

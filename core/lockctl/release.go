@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/tool"
 )
 
 func (a *app) release() *cli.Command {
@@ -53,7 +54,7 @@ func keyAndToken(cmd *cli.Command) (string, uint64, error) {
 // act is look for what changes something: it is logged.
 func (a *app) act(cmd *cli.Command) (*fleet, error) {
 	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return a.open(cmd, core.WithRestartGuard(false), core.WithReplicaLag(0), core.WithUnfitNodes(true), core.WithLogger(log))
+	return a.open(cmd, tool.Looking.(core.Option), core.WithLogger(log))
 }
 
 // releaseJSON is what release prints.
@@ -108,7 +109,7 @@ func unconfirmed(nodes []core.NodeReply) (list []nodeJSON) {
 func (f *fleet) refused(ctx context.Context, key string, err error, done string) error {
 	switch {
 	case errors.Is(err, core.ErrTokenMismatch):
-		s, look := f.inspect(ctx, key)
+		s, look := f.key(ctx, key)
 		if look != nil {
 			return fmt.Errorf("not %s: the token is another", done)
 		}
@@ -126,7 +127,7 @@ func (f *fleet) refused(ctx context.Context, key string, err error, done string)
 		if s.State == stateFree || s.State == stateKept {
 			because = ""
 		}
-		return fmt.Errorf("not %s%s: %s %s. Nothing has changed", done, because, plain(key), now)
+		return fmt.Errorf("not %s%s: %s%s. Nothing has changed", done, because, plain(key), now)
 	case errors.Is(err, core.ErrUnavailable):
 		return fmt.Errorf("%w; some nodes may have done it: look with lockctl show, and call again when more nodes answer", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -24,7 +25,7 @@ func (a *app) show() *cli.Command {
 				return err
 			}
 			return a.with(ctx, cmd, a.look, func(ctx context.Context, f *fleet) error {
-				s, err := f.inspect(ctx, key)
+				s, err := f.key(ctx, key)
 				if err != nil {
 					return err
 				}
@@ -42,32 +43,10 @@ func (a *app) show() *cli.Command {
 	}
 }
 
-// inspect is key with the completion record and its result, as Locker.Inspect has them.
-func (f *fleet) inspect(ctx context.Context, key string) (*keyState, error) {
-	s, err := f.key(ctx, key)
-	if err != nil || s.State == stateUnknown {
-		return s, err
-	}
-	for _, n := range s.Nodes {
-		if n.Record != nil {
-			full, err := f.Inspect(ctx, key)
-			if err != nil {
-				return nil, err
-			}
-			s.Record = full.Record
-			if s.State == stateCompleted && s.Record == nil {
-				s.State = stateFree
-			}
-			break
-		}
-	}
-	return s, nil
-}
-
 // showJSON is what show prints.
 type showJSON struct {
 	Key     string          `json:"key"`
-	State   string          `json:"state"` // as of ls
+	State   string          `json:"state"` // held, unknown, partial, kept, completed, free
 	Holder  *holderJSON     `json:"holder,omitempty"`
 	LeftMS  int64           `json:"left_ms,omitempty"` // until the key is free if nothing more is heard of the holder
 	Waiters int             `json:"waiters"`           // processes, at most one call of each
@@ -84,25 +63,21 @@ type recordJSON struct {
 type keyOnNodeJSON struct {
 	Node    int         `json:"node"`
 	Addr    string      `json:"addr,omitempty"`
-	Verdict string      `json:"verdict"` // held, done, gone (neither), failed
+	Verdict string      `json:"verdict"` // held, done, gone (neither), quarantined (may have forgotten), failed
 	Error   string      `json:"error,omitempty"`
 	Holder  *holderJSON `json:"holder,omitempty"`
 	LeftMS  int64       `json:"left_ms,omitempty"`
 	Record  *recordJSON `json:"record,omitempty"` // without its result
 	Waiters int         `json:"waiters"`
-	SkewMS  int64       `json:"skew_ms"`          // clock of the node minus that of this machine
-	TTLMS   int64       `json:"ttl_ms,omitempty"` // of the key in Redis, which is not when the lease ends; -1 = none
+	SkewMS  int64       `json:"skew_ms"` // clock of the node minus that of this machine
 }
 
 func (s *keyState) json() showJSON {
-	j := showJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Waiters: s.Waiters,
+	j := showJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Waiters: s.waiting(),
 		Record: newRecordJSON(s.Record), Notes: s.notes()}
-	for _, n := range s.Nodes {
+	for i, n := range s.Nodes {
 		k := keyOnNodeJSON{Node: n.Node, Addr: n.Addr, Verdict: n.Verdict.String(), Holder: newHolderJSON(n.Holder), LeftMS: n.Rest.Milliseconds(),
-			Record: newRecordJSON(n.Record), Waiters: n.Waiters, SkewMS: n.Skew.Milliseconds(), TTLMS: n.TTL.Milliseconds()}
-		if n.TTL < 0 {
-			k.TTLMS = -1
-		}
+			Record: newRecordJSON(n.Record), Waiters: s.Waiters[i], SkewMS: n.Skew.Milliseconds()}
 		if n.Err != nil {
 			k.Error = own(n.Err, nodeName(n.Node, n.Addr))
 		}
@@ -120,15 +95,15 @@ func newRecordJSON(r *core.Record) *recordJSON {
 
 // print prints a state for people.
 func (a *app) print(s *keyState) {
-	a.say("%s %s.", plain(s.Key), s.sentence())
+	a.say("%s%s.", plain(s.Key), s.sentence())
 	a.say("")
 	facts := table{}
 	fact := func(name, format string, args ...any) { facts.add("  "+name, fmt.Sprintf(format, args...)) }
 	if h := s.Holder; h != nil {
 		facts.rows = append(facts.rows, holderFacts(h)...)
 	}
-	if s.Waiters > 0 {
-		fact("waiting", "%s", plural(s.Waiters, "process", "processes"))
+	if n := s.waiting(); n > 0 {
+		fact("waiting", "%s", plural(n, "process", "processes"))
 	}
 	if r := s.Record; r != nil {
 		fact("record", "completed with token %d, result %s", r.Token, result(r.Result))
@@ -138,15 +113,15 @@ func (a *app) print(s *keyState) {
 		a.say("")
 	}
 	nodes := table{head: []string{"NODE", "ADDRESS", "SAYS", "TOKEN", "LEFT", "WAITING"}}
-	for _, n := range s.Nodes {
-		token, left, waiting := "-", "-", strconv.Itoa(n.Waiters)
+	for i, n := range s.Nodes {
+		token, left, waiting := "-", "-", strconv.Itoa(s.Waiters[i])
 		if n.Holder != nil {
 			token = tokenText(n.Holder)
 		}
 		if n.Rest > 0 {
 			left = brief(n.Rest)
 		}
-		if !n.heard() {
+		if silent(&n) {
 			waiting = "-"
 		}
 		nodes.add(strconv.Itoa(n.Node), n.Addr, s.says(&n), token, left, waiting)
@@ -194,25 +169,49 @@ func result(b []byte) string {
 	return strconv.Quote(string(b))
 }
 
-// sentence is the state in words, after the key.
+// sentence is the state in words, behind the key.
 func (s *keyState) sentence() string {
 	switch s.State {
 	case stateHeld:
-		return "is held"
-	case statePartial:
-		return "is held by nobody: some nodes have a lease, and no quorum the same one"
-	case stateKept:
-		return fmt.Sprintf("is held by nobody, and stays taken for another %s (Cooldown, or it was revoked)", brief(s.Left))
-	case stateCompleted:
-		return "is completed: nobody is granted it until the record's retention is over"
+		return " is held"
 	case stateUnknown:
-		return "is unknown: no quorum of nodes has answered"
+		return ": ownership unknown; " + s.doubt()
+	case statePartial:
+		return " is held by nobody: some nodes have a lease, and no quorum the same one"
+	case stateKept:
+		return fmt.Sprintf(" is held by nobody, and stays taken for another %s (Cooldown, or it was revoked)", brief(s.Left))
+	case stateCompleted:
+		return " is completed: nobody is granted it until the record's retention is over"
 	}
-	return "is free"
+	if !s.Known {
+		return " is free: no node knows this key"
+	}
+	return " is free"
+}
+
+// doubt says why nobody can tell whether a key is held.
+func (s *keyState) doubt() string {
+	var parts []string
+	leases, forgot, mute := s.which(hasLease), s.which(lost), s.which(silent)
+	if 2*len(mute) >= len(s.Nodes) {
+		parts = append(parts, "no quorum of nodes has answered")
+	} else if len(mute) > 0 {
+		parts = append(parts, nodeList(mute)+" did not answer")
+	}
+	if len(leases) > 0 {
+		parts = append(parts, "a lease is on "+nodeList(leases))
+	}
+	if len(forgot) > 0 {
+		parts = append(parts, nodeList(forgot)+map[bool]string{true: " has lost its data", false: " have lost their data"}[len(forgot) == 1])
+	}
+	if len(leases) > 0 {
+		return strings.Join(parts, "; ") + ", and its holder may still be working"
+	}
+	return strings.Join(parts, "; ") + ", and a holder may still be working"
 }
 
 // says is what a node says, in words.
-func (s *keyState) says(n *onNode) string {
+func (s *keyState) says(n *core.KeyOnNode) string {
 	switch {
 	case n.Err != nil:
 		return own(n.Err, nodeName(n.Node, n.Addr))
@@ -222,12 +221,12 @@ func (s *keyState) says(n *onNode) string {
 		return "a lease (" + n.Holder.Attempt + ")"
 	case n.Holder != nil:
 		return "held by another (" + n.Holder.Attempt + ")"
+	case lost(n):
+		return "lost its data, or is new"
 	case n.Verdict == core.VerdictHeld:
 		return "kept taken"
 	case n.Record != nil:
 		return "completed"
-	case n.There:
-		return "free"
 	}
-	return "knows nothing of it"
+	return "free"
 }

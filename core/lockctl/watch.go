@@ -86,12 +86,12 @@ func (a *app) follow(ctx context.Context, cmd *cli.Command, f *fleet, key string
 // change is what is new, in words; empty for nothing. Renewals are no change.
 func (s *keyState) change(before *keyState) string {
 	if before != nil && s.State == before.State && s.attempt() == before.attempt() && s.token() == before.token() && s.recorded() == before.recorded() &&
-		s.Waiters == before.Waiters {
+		s.waiting() == before.waiting() {
 		return ""
 	}
 	words := s.turn(before)
-	if s.Waiters > 0 {
-		words += fmt.Sprintf("; waiting: %d", s.Waiters)
+	if n := s.waiting(); n > 0 {
+		words += fmt.Sprintf("; waiting: %d", n)
 	}
 	return words
 }
@@ -122,7 +122,7 @@ func (s *keyState) turn(before *keyState) string {
 	case s.State == stateCompleted:
 		return fmt.Sprintf("completed, token %d", s.recorded())
 	case s.State == stateUnknown:
-		return "no quorum of nodes has answered"
+		return "ownership unknown; " + s.doubt()
 	case before != nil && before.State == stateHeld:
 		return "free again"
 	}

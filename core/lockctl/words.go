@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -30,7 +29,7 @@ func identity(h *core.Holder) string {
 
 func tokenText(h *core.Holder) string {
 	if h.Token == 0 {
-		return "-"
+		return "unknown"
 	}
 	return strconv.FormatUint(h.Token, 10)
 }
@@ -48,7 +47,7 @@ func tidy(text string) string {
 // oneLine is an error for a line, without the names of package and operation.
 func oneLine(err error) string {
 	text := tidy(strings.Join(strings.Fields(err.Error()), " "))
-	for _, prefix := range []string{"lockkit: ", "scan: ", core.ErrUnavailable.Error() + ": "} {
+	for _, prefix := range []string{"lockkit: ", core.ErrUnavailable.Error() + ": "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	return text
@@ -64,9 +63,6 @@ func nodeName(index int, addr string) string {
 	}
 	return fmt.Sprintf("node %d (%s)", index, addr)
 }
-
-// isFinal reports whether an error of Scan ended it.
-func isFinal(err error) bool { return err != nil && !errors.Is(err, core.ErrUnavailable) }
 
 // addrOf names the server behind a client, without user and password.
 func addrOf(c redis.UniversalClient) string {

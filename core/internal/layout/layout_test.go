@@ -1,0 +1,83 @@
+package layout
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Each name is what it was made for, and nothing else under the prefix is.
+func TestKind(t *testing.T) {
+	t.Parallel()
+	for _, buckets := range []int{1, Buckets} {
+		k := New("lockkit:", buckets)
+		b := k.Bucket("order:1")
+		tombstone, id := k.Tombstone("order:1", 7)
+		if tombstone != k.TombstoneOf("order:1", id) {
+			t.Errorf("%q is not of %q", tombstone, id)
+		}
+		for name, want := range map[string]Kind{
+			k.Resource("order:1"): Resource, k.Waiters("order:1"): Waiters, tombstone: Tombstone, k.Guard(b): Guard, k.Probe(b): Probe,
+			k.Resource(strings.Repeat("k", MaxKey)): Resource, k.Resource(strings.Repeat("k", MaxKey+1)): Foreign, k.Resource(""): Foreign,
+			k.Channel(b, "p"): Foreign, "lockkit:mine": Foreign, "lockkit:{64}r:order:1": Foreign, "lockkit:{0}y:order": Foreign, "other:{0}r:order:1": Foreign, "": Foreign,
+		} {
+			kind, key := k.Kind(name)
+			if kind != want || (key == "order:1") != (strings.HasSuffix(name, "order:1") && want != Foreign) {
+				t.Errorf("%q is %s of %q, want %s", name, kind, key, want)
+			}
+		}
+	}
+	if kind, _ := New("lockkit:", Buckets).Kind("lockkit:{" + map[bool]string{true: "0", false: "1"}[New("", Buckets).Bucket("k") == 1] + "}r:k"); kind != Foreign {
+		t.Error("a key in another bucket is taken for one of ours")
+	}
+}
+
+// Globs find what is under the prefix, also where that is one itself, and no other's.
+func TestPatterns(t *testing.T) {
+	t.Parallel()
+	found := func(n *testutil.Node, pattern string) (names []string) {
+		reply, err := n.Exec("SCAN", "0", "MATCH", pattern, "COUNT", "1000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range reply.([]any)[1].([]any) {
+			names = append(names, name.(string))
+		}
+		slices.Sort(names)
+		return names
+	}
+	for _, prefix := range []string{"lockkit:", "a*b:", "a?b:", "a[b]c:", `a\b:`, `a\*[^-]?:`, "*", "[", `\`} {
+		for _, buckets := range []int{1, Buckets} {
+			k, n := New(prefix, buckets), testutil.StartNode()
+			defer n.Close()
+			for _, name := range []string{"a-b:{0}r:order:1", "ab:{0}r:order:1", "abc:{0}r:order:1", "x"} {
+				if _, err := n.Exec("SET", name, "x"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mine := []string{k.Guard(0), k.Resource("order*"), k.Resource("order:1"), k.Resource("other"), k.Resource("}r:order:1"), k.Waiters("order:1")}
+			for _, name := range mine {
+				if _, err := n.Exec("SET", name, "x"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			slices.Sort(mine)
+			if got := found(n, k.Everything()); !slices.Equal(got, mine) {
+				t.Errorf("under %q are %q, want %q", prefix, got, mine)
+			}
+			for glob, want := range map[string][]string{"order:?": {k.Resource("order:1")}, `order\*`: {k.Resource("order*")}, "nothing*": nil,
+				"*order:1": {k.Resource("order:1"), k.Resource("}r:order:1")}} {
+				var got []string
+				for _, pattern := range k.Resources(glob) {
+					got = append(got, found(n, pattern)...)
+				}
+				slices.Sort(got)
+				if slices.Sort(want); !slices.Equal(got, want) {
+					t.Errorf("%q under %q finds %q, want %q", glob, prefix, got, want)
+				}
+			}
+		}
+	}
+}

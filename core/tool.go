@@ -1,0 +1,18 @@
+package core
+
+import (
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/tool"
+)
+
+func init() {
+	tool.Looking = option(func(c *config) { c.looking = true })
+	tool.Stored = func(text string, clock time.Time) (k KeyOnNode) {
+		if k.read(text, clock); k.Record != nil {
+			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known
+		}
+		return k
+	}
+	tool.Settled = settle
+}
