@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,7 +32,8 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			mark := fmt.Sprintf("%s=%s-%d", mainEnv, strings.ReplaceAll(name, " ", "-"), os.Getpid())
-			p := startMarked(t, mark)
+			dir := t.TempDir() // of redis-servers, which leave their files behind where they are killed
+			p := startMarked(t, mark, "TMPDIR="+dir)
 			// It plays by itself, and may just have killed a replica: that one is started again.
 			testutil.Await(t, "4 processes run, and redis-servers, which overwrite their environment", func() bool { return len(marked(mark)) == 4 })
 			testutil.Await(t, "b is paused", func() bool { return pauses(t, p, "b") })
@@ -40,9 +42,21 @@ func TestNothingIsLeft(t *testing.T) {
 			if name == "Ctrl-C" && strings.Contains(p.stderr.String(), "did not shut down") {
 				t.Errorf("a paused replica is not resumed: %v, %s", err, &p.stderr)
 			}
-			testutil.Await(t, "all processes have ended", func() bool { return len(marked(mark)) == 0 })
+			testutil.Await(t, "all processes have ended", func() bool { return len(marked(mark)) == 0 && !inUse(dir) })
+			if left, err := os.ReadDir(dir); err != nil || name == "Ctrl-C" && len(left) > 0 {
+				t.Errorf("left in TMPDIR: %v, %v", left, err)
+			}
 		})
 	}
+}
+
+// inUse reports whether a process works in a directory below dir.
+func inUse(dir string) bool {
+	all, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	return slices.ContainsFunc(all, func(link string) bool {
+		at, err := os.Readlink(link)
+		return err == nil && strings.HasPrefix(at, dir)
+	})
 }
 
 // pauses reports whether a replica could be paused.
@@ -65,10 +79,10 @@ type program struct {
 }
 
 // startMarked returns when it serves.
-func startMarked(t *testing.T, mark string) *program {
+func startMarked(t *testing.T, env ...string) *program {
 	t.Helper()
 	p := &program{Cmd: exec.Command(os.Args[0], "-for", "10m", "-addr", "127.0.0.1:0"), ended: make(chan error, 1)}
-	p.Env = append(os.Environ(), mark)
+	p.Env = append(os.Environ(), env...)
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does
 	p.Stderr = &p.stderr
 	out, err := p.StdoutPipe()

@@ -62,6 +62,7 @@ func TestPage(t *testing.T) {
 	t.Run("contrast and colours", func(t *testing.T) { colours(t, b) })
 	t.Run("an hour of bursts", func(t *testing.T) { hour(t, b) })
 	t.Run("a lease as it was then", func(t *testing.T) { then(t, b) })
+	t.Run("a clock that is right again", func(t *testing.T) { undone(t, b) })
 	t.Run("what events say is no markup", func(t *testing.T) { escaped(t, b) })
 	t.Run("the download", func(t *testing.T) {
 		n := value[int](b, `fetch(document.querySelector('#download').href).then(r => r.text()).then(text => text.trim().split('\n').map(JSON.parse).filter(e => e.kind).length)`)
@@ -178,6 +179,17 @@ func then(t *testing.T, b *tab) {
 	})()`)
 	if want := "1500,true,false 2000,false,true"; seen != want {
 		t.Errorf("end, held, lost: %s, want %s", seen, want)
+	}
+}
+
+// undone names the end of a skew, an event without a number: 0 is left out of it.
+func undone(t *testing.T, b *tab) {
+	said := value[string](b, `(async () => {
+		const { nameOf } = await import('/static/faults.js');
+		return [500, -500, undefined].map(ms => nameOf({ kind: 'skewed', replica: 'a', ms })).join(', ');
+	})()`)
+	if want := "a’s clock +500 ms, a’s clock -500 ms, a’s clock right"; said != want {
+		t.Errorf("says %q, want %q", said, want)
 	}
 }
 

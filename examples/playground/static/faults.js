@@ -19,7 +19,7 @@ const begins = {
 const moments = {
   node_emptied: e => `node ${e.node} emptied`,
   node_flushed: e => `node ${e.node} flushed`,
-  skewed: e => `${e.replica}’s clock ${e.ms > 0 ? '+' : ''}${Math.round(e.ms)} ms`,
+  skewed: e => `${e.replica}’s clock ${e.ms ? `${e.ms > 0 ? '+' : ''}${Math.round(e.ms)} ms` : 'right'}`, // without ms: it is 0
   mode: e => e.text,
 };
 
