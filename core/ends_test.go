@@ -153,7 +153,7 @@ func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
 				w.pass(time.Second)
 				other.TryAcquire(t.Context(), "another key") // Redis looks at what is over
 				for _, n := range w.nodes[1:] {
-					if _, err := n.Exec("GET", p.e.keys.resource("k")); err != nil {
+					if _, err := n.Exec("GET", p.e.keys.Resource("k")); err != nil {
 						t.Error(err)
 					}
 					n.StepClock(-23 * time.Hour)

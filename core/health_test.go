@@ -316,8 +316,8 @@ func TestForeignKeyIsNoTroubleOfTheNode(t *testing.T) {
 		var log logbook.Book
 		p := w.process(WithLogger(log.Logger()))
 		for _, n := range w.nodes {
-			n.Exec("HSET", p.e.keys.resource("type"), "a", "hash")
-			n.Exec("SET", p.e.keys.resource("layout"), "\x09foreign")
+			n.Exec("HSET", p.e.keys.Resource("type"), "a", "hash")
+			n.Exec("SET", p.e.keys.Resource("layout"), "\x09foreign")
 		}
 		for range 2 * maxFailures {
 			for key, want := range map[string]string{"type": "WRONGTYPE", "layout": "LAYOUT"} {
