@@ -38,7 +38,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	l.e.health.start()
-	if l.p.guarded && len(l.e.guards) == 1 {
+	if l.p.guarded && !l.p.looking && len(l.e.guards) == 1 {
 		l.e.spawn(l.beginQuarantines)
 	}
 	return l, nil
