@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -89,6 +91,12 @@ func answered(err error) bool {
 // the node.
 func unsent(err error) bool {
 	return errors.Is(err, errOverloaded) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// broken reports whether a connection was made, and ended before the answer. Where none can be made, or nobody answers
+// in time, it is of no use to ask again at once. go-redis shows of a greeting that failed what is in the error only.
+func broken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // breaker returns the breaker of a guard bucket. Called with the node's lock.

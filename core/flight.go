@@ -13,6 +13,7 @@ type flight struct {
 	alone   bool // none was under way when it left, and it takes few requests
 	batch   []request
 	weight  int
+	parts   int // the most of its requests'
 	votes   []vote
 	err     error         // nothing was answered, or not one reply to each request
 	longest time.Duration // lease in use, as the batch named it to the node
@@ -25,7 +26,8 @@ func (f *flight) load(queue []request) []request {
 	n := 0
 	for ; n < len(queue); n++ {
 		weight := 1 + queue[n].r.bulk/bulkOfOne
-		if f.weight += weight; f.weight > maxBatch && f.weight > weight {
+		f.weight, f.parts = f.weight+weight, max(f.parts, queue[n].parts)
+		if (f.weight > maxBatch || (len(f.batch)+n+1)*f.parts > maxBatch) && f.weight > weight {
 			break
 		}
 	}
@@ -81,6 +83,28 @@ func (f *flight) run() {
 	clear(f.votes)
 	*f = flight{batch: f.batch[:0], votes: f.votes[:0]}
 	hangar.Put(f)
+}
+
+// salvage returns the requests of a batch whose connection broke that are to be sent again, over other connections and
+// fewer at a time: a network that breaks connections must not cost the leases that happened to travel together. Scripts
+// are idempotent per attempt, and trust counts from when the round began, whichever request is answered. What was sent
+// before may arrive yet, so the attempt has one request more unanswered.
+func (f *flight) salvage(now time.Duration) (lost []request) {
+	if len(f.votes) == 0 || !broken(f.votes[0].err) {
+		return nil
+	}
+	for i := range f.batch {
+		q := &f.batch[i]
+		r := q.r
+		if r.script.word == nil || r.script == acquireScript || q.losses == maxLosses || now-r.sent >= r.p.nodeTimeout ||
+			r.asker != nil && !r.asker.sends(r.script.op, f.l.n.index) {
+			continue
+		}
+		f.l.n.join(q.b)
+		q.again = true
+		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, parts: maxBatch / max(1, len(f.batch)/2)})
+	}
+	return lost
 }
 
 // board leaves out what is not to be sent any more. The wall clock has been read: what is sent after the end of
@@ -141,10 +165,13 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 	var longest time.Duration // the max TTL that a node was the first to tell of
 	for i, q := range f.batch {
 		v := &f.votes[i]
-		if f.err != nil && i > 0 && q.b == f.batch[i-1].b {
-			n.leaveWith(q.b) // they failed as one
+		if f.err != nil && i > 0 && q.b == f.batch[i-1].b || q.losses > 0 && !answered(v.err) {
+			n.leaveWith(q.b) // they failed as one, or with the batch that they were in before
 		} else {
 			n.leave(q.b, now, v.err)
+		}
+		if q.again {
+			continue
 		}
 		v.waited, v.latency = sent-q.r.sent, now-sent
 		if f.read(v, q.r, clock) {
@@ -156,10 +183,15 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 	if longest > 0 {
 		f.batch[0].r.p.tellLongest(longest, n)
 	}
+	observed := false
 	for i, q := range f.batch {
-		if f.err == nil || i == 0 {
+		if q.again {
+			continue
+		}
+		if f.err == nil || !observed {
 			f.l.e.observeVote(n, f.votes[i], q.r)
 		}
+		observed = true
 		q.r.p.tellReply(n, f.votes[i], q.r)
 	}
 }

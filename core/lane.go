@@ -15,6 +15,8 @@ const (
 	minPace, maxPace = 200 * time.Microsecond, 5 * time.Millisecond
 	// So few requests take a server no time worth mentioning.
 	fewRequests = 4
+	// So often a request is sent again at once because its connection broke.
+	maxLosses = 2
 	// So long a goroutine waits for the next batch.
 	idleTime = time.Second
 	// The next batch to a silent server waits for these parts of a node timeout at most: where half of the
@@ -53,6 +55,10 @@ type lane struct {
 type request struct {
 	r *round
 	b *breaker // that has admitted it
+
+	losses int  // how often the connection broke that it was sent over
+	parts  int  // into which a full batch would have to be cut, for it to travel with fewer than before
+	again  bool // it was lost, and waits to be sent once more
 }
 
 // submit has requests sent, together.
@@ -165,7 +171,9 @@ func (l *lane) landed(f *flight, sent, now time.Duration, answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flights--
-	if answered {
+	if !answered {
+		l.urgent = append(l.urgent, f.salvage(now)...)
+	} else {
 		latency := now - sent
 		l.latency, l.heard = latency, now
 		switch {

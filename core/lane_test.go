@@ -378,7 +378,7 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 		r.send(t.Context(), 0)
 		n.inFlight++
 		b.inFlight++
-		lanes[1].submit(request{r, b})
+		lanes[1].submit(request{r: r, b: b})
 		b.slots.exit()
 		synctest.Wait()
 		if owner := w.owner(p, 0, "k"); owner != lease.id {

@@ -100,6 +100,14 @@ func (n *node) admit(now, timeout time.Duration, must, bounded bool, bucket int)
 	return b, nil
 }
 
+// join books a request that b admitted, which is sent once more.
+func (n *node) join(b *breaker) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.inFlight++
+	b.inFlight++
+}
+
 // leave books the end of a request that b admitted.
 func (n *node) leave(b *breaker, now time.Duration, err error) {
 	n.mu.Lock()

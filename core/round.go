@@ -114,7 +114,7 @@ func (r *round) ask(i int) (q request, ok bool) {
 		r.drop(n, b)
 		return request{}, false
 	}
-	return request{r, b}, true
+	return request{r: r, b: b}, true
 }
 
 // begun notes that all nodes have been asked, and tells the observer of those that were not: it is the user's code,

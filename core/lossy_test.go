@@ -1,0 +1,267 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var lossySeeds = flag.Uint64("lossy.seeds", 0, "how many lossy networks TestLossyNetwork measures for each number of nodes")
+
+// A lossyNet takes a while for each way, and closes a connection instead of forwarding a chunk with a probability.
+type lossyNet struct {
+	way  time.Duration
+	loss float64
+
+	mu     sync.Mutex
+	random *rand.Rand
+}
+
+func (l *lossyNet) loses() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.random.Float64() < l.loss
+}
+
+// A lossyConn is the client's end of a connection over a lossyNet. The node's answers take their way in the node.
+type lossyConn struct {
+	net.Conn
+	over  *lossyNet
+	reset atomic.Pointer[time.Time] // when the client hears that it was closed; nil = it is open
+}
+
+// lose closes the connection, perhaps. The client hears of it after a while.
+func (c *lossyConn) lose(after time.Duration) bool {
+	if c.over.loses() {
+		at := time.Now().Add(after)
+		c.reset.CompareAndSwap(nil, &at)
+		c.Conn.Close()
+	}
+	return c.reset.Load() != nil
+}
+
+func (c *lossyConn) Write(p []byte) (int, error) {
+	if c.reset.Load() != nil || c.lose(2*c.over.way) {
+		return len(p), nil // as a socket does until it hears of the end
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *lossyConn) Read(p []byte) (int, error) {
+	if c.reset.Load() == nil {
+		n, err := c.Conn.Read(p)
+		if errors.Is(err, os.ErrDeadlineExceeded) || err == nil && !c.lose(0) {
+			return n, err
+		}
+	}
+	if at := c.reset.Load(); at != nil {
+		time.Sleep(time.Until(*at))
+	}
+	return 0, &net.OpError{Op: "read", Net: "lossy", Err: syscall.ECONNRESET}
+}
+
+func (c *lossyConn) SetDeadline(t time.Time) error {
+	c.Conn.SetDeadline(t) // which nobody can of the other end that is closed
+	return nil
+}
+
+func (c *lossyConn) SetReadDeadline(t time.Time) error {
+	c.Conn.SetReadDeadline(t)
+	return nil
+}
+
+func (c *lossyConn) SetWriteDeadline(t time.Time) error {
+	c.Conn.SetWriteDeadline(t)
+	return nil
+}
+
+// lostOver counts the leases that are lost of fifty held over a lossy network for half a minute, beside busy callers.
+func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
+	var clients []redis.UniversalClient
+	for _, node := range w.nodes {
+		clients = append(clients, node.ClientWith(func(o *redis.Options) {
+			o.PoolSize, o.MaxRetries = 100, -1
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				time.Sleep(2 * n.way)
+				conn, err := node.Dial(ctx, network, addr)
+				return &lossyConn{Conn: conn, over: n}, err
+			}
+		}))
+	}
+	p := &process{Locker: must(New(clients, quietly, TTL(2*time.Second), WithClockWindow(300*time.Millisecond)))}
+	if err := p.Provision(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	held, wait := p.crowd(w.t.Context(), 50)
+	wait()
+	for _, node := range w.nodes {
+		node.Slow(n.way)
+		node.SlowReplies(n.way)
+	}
+	n.mu.Lock()
+	n.loss = loss
+	n.mu.Unlock()
+	ctx, stop := context.WithCancel(w.t.Context())
+	var all sync.WaitGroup
+	var granted atomic.Int64
+	for i := range 6 {
+		all.Go(func() { hotLoop(ctx, p, fmt.Sprint("busy ", i), &granted) })
+	}
+	time.Sleep(30 * time.Second)
+	for _, lease := range held {
+		if lease.Context().Err() != nil {
+			lost++
+		}
+	}
+	stop()
+	all.Wait()
+	p.Close(over())
+	return lost
+}
+
+// A network with round trips of 40 ms breaks a connection under every twentieth chunk. It takes a lease from those who
+// hold many on a single node only.
+func TestLossyNetwork(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		for seed := range *lossySeeds {
+			t.Run(fmt.Sprint(n, " nodes/", seed), func(t *testing.T) {
+				bubble(t, n, func(t *testing.T, w *world) {
+					lost := w.lostOver(&lossyNet{way: 20 * time.Millisecond, random: rand.New(rand.NewPCG(seed, 0))}, 0.05)
+					if t.Logf("%d nodes: %d of 50 leases are lost", n, lost); lost > 0 && n > 1 {
+						t.Fail()
+					}
+				})
+			})
+		}
+	}
+}
+
+// A connBreaker resets connections under requests, after a while.
+type connBreaker struct {
+	commandsOnly
+	mu     sync.Mutex
+	breaks func(batch []sentRequest) bool
+	arrive bool // what is lost is the answer
+	sent   int  // batches
+}
+
+func (b *connBreaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		batch := requestsOf(cmd.Args())
+		b.mu.Lock()
+		b.sent++
+		broken := b.breaks != nil && len(batch) > 0 && b.breaks(batch)
+		b.mu.Unlock()
+		if !broken {
+			return next(ctx, cmd)
+		}
+		if b.arrive {
+			next(ctx, cmd)
+		}
+		time.Sleep(10 * time.Millisecond)
+		err := &net.OpError{Op: "read", Err: syscall.ECONNRESET}
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// firstOf breaks the connection of every batch in which an attempt is heard of for the first time.
+func firstOf() func([]sentRequest) bool {
+	seen := map[any]bool{}
+	return func(batch []sentRequest) (first bool) {
+		for _, q := range batch {
+			id := q.args[resourceArg]
+			first = first || !seen[id]
+			seen[id] = true
+		}
+		return first
+	}
+}
+
+// Renewals whose connection breaks go again at once, in smaller batches: they are confirmed in the round in which they
+// were lost, and trusted from its beginning. The node may get what was lost all the same.
+func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
+	always := func([]sentRequest) bool { return true }
+	bubbles(t, 3, map[string]struct {
+		breaks    func() func([]sentRequest) bool
+		arrive    bool
+		confirmed bool
+	}{
+		"under large batches": {func() func([]sentRequest) bool {
+			return func(batch []sentRequest) bool { return len(batch) > 13 }
+		}, false, true},
+		"before requests": {firstOf, false, true},
+		"before answers":  {firstOf, true, true},
+		"always":          {func() func([]sentRequest) bool { return always }, false, false},
+	}, func(t *testing.T, w *world, c struct {
+		breaks    func() func([]sentRequest) bool
+		arrive    bool
+		confirmed bool
+	}) {
+		p := w.process()
+		leases, wait := p.crowd(t.Context(), 50)
+		wait()
+		synctest.Wait()
+		p.stopTimers()
+		time.Sleep(time.Second)
+		var nets []*connBreaker
+		for _, n := range p.e.nodes {
+			nets = append(nets, &connBreaker{breaks: c.breaks(), arrive: c.arrive})
+			n.client.(*redis.Client).AddHook(nets[len(nets)-1])
+		}
+		began := p.e.clock.now()
+		for _, lease := range leases {
+			lease.renew()
+		}
+		time.Sleep(p.p.nodeTimeout / 2)
+		for _, lease := range leases {
+			until, want := time.Duration(lease.until.Load()), began+p.p.validity-p.p.margin
+			if until > want || (until == want) != c.confirmed {
+				t.Errorf("%q is trusted until %v after the renewal began, which would be confirmed until %v", lease.key, until-began, want-began)
+			}
+			lease.mu.Lock()
+			if lease == leases[25] && lease.nodes[0].unanswered == 0 {
+				t.Error("nothing may arrive any more, though a request was lost")
+			}
+			lease.mu.Unlock()
+		}
+		for i, n := range p.e.nodes {
+			n.mu.Lock()
+			if failures := n.breaker(0).failures; failures > 2 || n.inFlight != 0 || n.breaker(0).inFlight != 0 { // of the first request, and of the others
+				t.Errorf("node %d: %d failures, %d and %d requests booked", i, failures, n.inFlight, n.breaker(0).inFlight)
+			}
+			n.mu.Unlock()
+			if nets[i].sent > 20 {
+				t.Errorf("node %d was sent %d batches", i, nets[i].sent)
+			}
+		}
+	})
+}
+
+// What ends a lease goes again, too, and is told as if nothing had happened: here the node has heard of it.
+func TestEndsOverConnectionsThatBreak(t *testing.T) {
+	bubbles(t, 1, map[string]func(*Lease) error{
+		"release":  func(lease *Lease) error { return lease.Release(context.Background()) },
+		"complete": func(lease *Lease) error { return lease.Complete(context.Background(), nil) },
+	}, func(t *testing.T, w *world, end func(*Lease) error) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		p.e.nodes[0].client.(*redis.Client).AddHook(&connBreaker{breaks: firstOf(), arrive: true})
+		start := time.Now()
+		if err := end(lease); err != nil || time.Since(start) > p.p.nodeTimeout/2 {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
+}
