@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -156,11 +157,12 @@ func (l *Locker) read(ctx context.Context, n *node, key string) (clock time.Time
 	if l.p.guarded {
 		cmds = append(cmds, askGuard(ctx, l.e.keys.Guard(l.e.keys.Bucket(key))), redis.NewStringCmd(ctx, "info", "replication"))
 	}
-	pipe := client.Pipeline()
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, onceAny{cmd}) // Exec says it
+	var guarding sync.WaitGroup
+	if len(cmds) > 2 { // at the same time, so that a slow server is no slower for it
+		guarding.Go(func() { pipelined(ctx, client, cmds[2:]) })
 	}
-	_, _ = pipe.Exec(ctx)
+	pipelined(ctx, client, cmds[:2])
+	guarding.Wait()
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) { // which says that nothing is stored
 			return clock, "", guard, err
@@ -174,6 +176,15 @@ func (l *Locker) read(ctx context.Context, n *node, key string) (clock time.Time
 		guard = l.p.readGuard(cmds[2].(*redis.SliceCmd).Val(), parseInfo(cmds[3].(*redis.StringCmd).Val())["master_replid"], clock)
 	}
 	return clock, text, guard, nil
+}
+
+// pipelined sends commands together, each of which has its error then.
+func pipelined(ctx context.Context, client redis.UniversalClient, cmds []redis.Cmder) {
+	pipe := client.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, onceAny{cmd}) // Exec says it
+	}
+	_, _ = pipe.Exec(ctx)
 }
 
 // read says what text, which is stored for the key if it is not empty, amounts to at a time of the node's clock.

@@ -91,7 +91,7 @@ func TestRunNowOfGocron(t *testing.T) {
 
 // A slow answer of Lock, which makes calls queue, brings no tick twice and no run by hand.
 func TestSlowNodes(t *testing.T) {
-	for _, oneWay := range []time.Duration{65 * time.Millisecond, 110 * time.Millisecond} { // embedded nodes delay each of the four reads of a look
+	for _, oneWay := range []time.Duration{65 * time.Millisecond, 215 * time.Millisecond} {
 		for name, sched := range map[string][]gocron.SchedulerOption{
 			"singleton": nil,
 			"limit":     {gocron.WithLimitConcurrentJobs(1, gocron.LimitModeWait)},

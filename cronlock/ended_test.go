@@ -17,7 +17,7 @@ func TestNotCalledWhenStopped(t *testing.T) {
 	for after := time.Duration(0); after < most; after += 50 * time.Millisecond {
 		serialBubble(t, 3, func(t *testing.T, w *world) {
 			for _, n := range w.nodes {
-				n.Slow(100 * time.Millisecond) // for each of the four reads of a look
+				n.Slow(200 * time.Millisecond)
 			}
 			r := w.replica("a")
 			j := r.job(gocron.CronJob(minutely, true), func(ctx context.Context) error {
