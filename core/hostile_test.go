@@ -238,6 +238,7 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 func TestCloseWaitsForProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger()
+		synctest.Wait() // it claims its nodes
 		for len(p.e.guards) < clusterBuckets { // as a Cluster has
 			p.e.guards = append(p.e.guards, fmt.Sprintf("lockkit:{%d}g", len(p.e.guards)))
 		}
