@@ -109,8 +109,8 @@ type acquisition struct {
 	lease *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
 	asked *round
 
-	recovering bool          // the next attempt settles a completion record that is not decided
-	outOfReach time.Duration // since when no quorum has been reachable, 0 = it is
+	recovering bool    // the next attempt settles a completion record that is not decided
+	outOfReach instant // since when no quorum has been reachable, 0 = it is
 	last       result
 	out        Outcome
 }
@@ -121,7 +121,7 @@ type result struct {
 	err     error         // sentinel
 	retry   time.Duration // from then on
 	kept    bool          // nobody holds the key
-	at      time.Duration
+	at      instant
 	record  *Record
 	nodes   []NodeReply
 	pause   pause
@@ -182,7 +182,7 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 	s.turn.ask = s.ask
 	entered := e.lines.enter(wait, e.closing, a.resource, &s.turn)
 	a.wait, a.lease, a.asked = s.wait, s.lease, s.asked
-	a.out.LocalWait = e.clock.now() - since
+	a.out.LocalWait = e.clock.now().since(since)
 	if news := a.blocked(); news.outOfReach != 0 {
 		a.last.pause, a.outOfReach = pauseOutOfReach, max(news.outOfReach, since)
 	}
@@ -295,7 +295,7 @@ func (a *acquisition) unreachableForTTL() bool {
 	case a.outOfReach == 0:
 		a.outOfReach = now
 	}
-	return a.outOfReach != 0 && now-a.outOfReach >= a.p.ttl
+	return a.outOfReach != 0 && now.since(a.outOfReach) >= a.p.ttl
 }
 
 // join has the nodes listened to for when it is this call's turn.
@@ -342,7 +342,7 @@ func (a *acquisition) fail(err error) *OpError {
 	case !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnavailable):
 		retry = 0
 	case retry > 0:
-		retry = max(retry-(a.e.clock.now()-a.last.at), time.Millisecond)
+		retry = max(retry-a.e.clock.now().since(a.last.at), time.Millisecond)
 	}
 	return &OpError{Op: OpAcquire, Key: a.key, Err: err, RetryAfter: retry, Kept: a.last.kept && errors.Is(err, ErrHeld), Record: a.last.record, Nodes: a.last.nodes}
 }

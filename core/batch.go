@@ -15,7 +15,7 @@ func together(node int, batch []request, wall time.Time) []any {
 	}
 	args[keysArg] = len(args) - 3
 	args = first.e.head(first.p, append(args, noMemory))
-	args[wallArg(args)] = wall.UnixMicro()
+	args[wallArg(args)] = stamp(wall)
 	var g group
 	for _, q := range batch {
 		args = g.add(args, q.r, node)

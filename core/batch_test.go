@@ -75,7 +75,7 @@ func TestBatchBringsBackWhatIsShown(t *testing.T) {
 func (w *world) wantGrant(p *process, lease *Lease, reply string) {
 	w.t.Helper()
 	v := acquireScript.parseInBatch(reply)
-	if got := time.Duration(v.expiry-time.Now().UnixMilli()) * time.Millisecond; v.verdict != VerdictGranted || got != lease.p.ttl {
+	if got := v.expiry.skew(time.Now().Truncate(time.Millisecond)); v.verdict != VerdictGranted || got != lease.p.ttl {
 		w.t.Errorf("%s: %+v, a lease of %v, want one of %v", lease.key, v, got, lease.p.ttl)
 	}
 	if r := w.resource(p, 0, lease.key); r.Owner != lease.id || r.Carried != lease.carries {

@@ -26,20 +26,20 @@ type breaker struct {
 	slots  *slots
 
 	inFlight int
-	waiting  bool          // something was sent since it last answered,
-	since    time.Duration // first at this time
-	failures int           // in a row
-	probeAt  time.Duration // while open: when the next request may pass, as a probe
-	cause    error         // why it does not answer: the last error that tells more than that time was up
+	waiting  bool    // something was sent since it last answered,
+	since    instant // first at this time
+	failures int     // in a row
+	probeAt  instant // while open: when the next request may pass, as a probe
+	cause    error   // why it does not answer: the last error that tells more than that time was up
 }
 
 // admit reports whether a request may be sent now.
-func (b *breaker) admit(now, timeout time.Duration, must bool) error {
+func (b *breaker) admit(now instant, timeout time.Duration, must bool) error {
 	if b.troubled(now, timeout) && !must {
 		if now < b.probeAt {
 			return b.because(errCircuitOpen)
 		}
-		b.probeAt = now + timeout
+		b.probeAt = now.add(timeout)
 	}
 	if !b.waiting || b.inFlight == 0 {
 		b.waiting, b.since = true, now
@@ -49,8 +49,8 @@ func (b *breaker) admit(now, timeout time.Duration, must bool) error {
 }
 
 // troubled reports whether requests fail in a row, or one has been unanswered for longer than the timeout.
-func (b *breaker) troubled(now, timeout time.Duration) bool {
-	return b.failures >= maxFailures || b.waiting && b.inFlight > 0 && now-b.since > timeout
+func (b *breaker) troubled(now instant, timeout time.Duration) bool {
+	return b.failures >= maxFailures || b.waiting && b.inFlight > 0 && now.since(b.since) > timeout
 }
 
 // leave books the end of a request.
@@ -128,10 +128,10 @@ func moved(err error) bool {
 
 // follow has a Cluster client ask for the topology anew. By itself it does so only once a minute and when it
 // is redirected, and nobody redirects from a master that is dead. Called with the node's lock.
-func (n *node) follow(now time.Duration) {
+func (n *node) follow(now instant) {
 	if n.cluster == nil || now < n.reloadAt {
 		return
 	}
-	n.reloadAt = now + reloadEvery
+	n.reloadAt = now.add(reloadEvery)
 	n.cluster.ReloadState(context.Background()) //nolint:forbidigo // on a goroutine of the client
 }

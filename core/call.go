@@ -24,7 +24,7 @@ func (c *call) newLease() *Lease {
 	lease.attempt.init(&c.e.ensemble, c.p, c.key, c.resource, c.carries)
 	lease.ctx.lease, lease.ctx.parent = lease, c.parent
 	if lease.waits = !c.tryOnly; lease.waits && c.wait == nil && !c.since.IsZero() {
-		c.wait = newWait(lease.id, c.since.UnixMicro(), quorum(len(c.e.nodes)))
+		c.wait = newWait(lease.id, stamp(c.since), quorum(len(c.e.nodes)))
 	}
 	lease.wait, lease.queued = c.wait, c.wait != nil
 	return lease

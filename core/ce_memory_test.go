@@ -175,7 +175,7 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 		w.nodes[0].StepClock(-900 * time.Millisecond) // and now 9.15s
 		p.mend()
 		lease.mu.Lock()
-		expiry := lease.nodes[0].expiry
+		expiry := lease.nodes[0].expiry.millis()
 		lease.mu.Unlock()
 		// As if the request had been sent before the loss: node 0 judges it.
 		v := p.e.nodes[0].call(t.Context(), renewScript, stamped(append(lease.args(renewScript, 5), lease.token, expiry, 0, noMemory, 0)))

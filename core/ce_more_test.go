@@ -52,7 +52,7 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 				t.Errorf("request %d is stamped %v, and leaves at %v", i, wall, time.Now().UnixMicro())
 			}
 		}
-		if p.e.clock.now()-r.sent != 3*time.Second {
+		if p.e.clock.now().since(r.sent) != 3*time.Second {
 			t.Error("trust does not start before the first of them")
 		}
 	})

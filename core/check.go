@@ -175,7 +175,7 @@ func (h *health) judge(n *node, f checkup) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.checking, n.checkAt, n.away = false, e.clock.now()+recheckEvery, !answered(f.err)
+	n.checking, n.checkAt, n.away = false, e.clock.now().add(recheckEvery), !answered(f.err)
 	if f.err == nil {
 		n.checked, n.fault, n.runID = true, f.fault, f.id.runID
 	}

@@ -15,19 +15,11 @@ func newStopwatch() stopwatch {
 }
 
 // now is the time since the stopwatch was made.
-func (s stopwatch) now() time.Duration {
+func (s stopwatch) now() instant {
 	now := time.Now()
-	return now.Sub(s.base) + s.suspension.total(now)
+	return instant(now.Sub(s.base) + s.suspension.total(now))
 }
 
 // longestNap bounds how late the timers of a machine that was suspended notice that time has passed: they
 // run on the clock that stood still.
 const longestNap = time.Second
-
-// after is the time d after t, or the last there is.
-func after(t, d time.Duration) time.Duration {
-	if d > forever-t {
-		return forever
-	}
-	return t + d
-}

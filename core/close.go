@@ -85,7 +85,7 @@ func (l *Locker) drained(ctx context.Context) bool {
 			for _, lease := range left[:min(len(left), maxNamed)] {
 				held = append(held, strings.TrimSpace(lease.p.name+" "+keyHash(lease.key)))
 			}
-			l.p.logger.Warn("lockkit: Close waits for leases that are not released", "waited", e.clock.now()-began,
+			l.p.logger.Warn("lockkit: Close waits for leases that are not released", "waited", e.clock.now().since(began),
 				"leases", len(left), "calls", calls, "name_and_key_hash", held)
 		}
 	}
@@ -126,7 +126,7 @@ func (e *ensemble) waitFor(joined, stop <-chan struct{}, grace time.Duration) bo
 		case <-joined:
 			return true
 		case <-timer.C:
-			rest := max(began, time.Duration(e.answered.Load())) + grace - e.clock.now()
+			rest := max(began, e.answered.load()).since(e.clock.now()) + grace
 			if rest <= 0 {
 				return false
 			}

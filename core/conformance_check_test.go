@@ -22,7 +22,7 @@ func (s *scene) checkVote(line string, want map[string]string, v vote) {
 		s.t.Fatalf("%s\n\tgot %v: %+v", line, v.verdict, v)
 	}
 	delete(want, v.verdict.String())
-	got := map[string]int64{"token": int64(v.token), "expiry": v.expiry, "rest": v.rest.Milliseconds(), "place": int64(v.place)}
+	got := map[string]int64{"token": int64(v.token), "expiry": v.expiry.millis(), "rest": v.rest.Milliseconds(), "place": int64(v.place)}
 	text := map[string]string{"carried": v.hint, "claim": v.claim}
 	if v.memory != "" && v.memory != s.memory() {
 		s.t.Errorf("%s\n\tmemory is %s, want %s", line, v.memory, s.memory())

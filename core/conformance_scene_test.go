@@ -263,13 +263,13 @@ func (s *scene) step(line, who, rest string) {
 		s.send(code, args)
 	}
 	s.names["us"], s.names["now"] = span{before, after}, span{before / 1000, after / 1000}
-	switch {
-	case v.clock != 0 && (v.clock < before/1000*1000 || v.clock > after):
-		s.t.Errorf("%s\n\tclock %d, want %d to %d", line, v.clock, before, after)
-	case v.clock != 0:
-		ms := v.clock / 1000
+	switch clock := int64(v.clock); {
+	case clock != 0 && (clock < before/1000*1000 || clock > after):
+		s.t.Errorf("%s\n\tclock %d, want %d to %d", line, clock, before, after)
+	case clock != 0:
+		ms := clock / 1000
 		s.names["now"] = span{ms, ms}
-		s.names["us"] = span{max(before, v.clock), min(after, ms*1000+999)}
+		s.names["us"] = span{max(before, clock), min(after, ms*1000+999)}
 	case !timeless[verb] && verb != "provision":
 		s.t.Errorf("%s\n\tthe reply does not tell the node's clock: %+v", line, v)
 	}

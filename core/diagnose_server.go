@@ -156,7 +156,7 @@ func (x *examination) lookAtClock() {
 			return
 		}
 		if d := time.Since(sent) / 2; !x.clocked || d < x.exact {
-			x.clocked, x.offset, x.exact = true, cmd.Val().Sub(sent.Add(d)), d
+			x.clocked, x.offset, x.exact = true, nodeTimeOf(cmd.Val()).skew(sent.Add(d)), d
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (x *examination) lookAtGuard() {
 		if x.ask(cmd) != nil {
 			continue
 		}
-		if g := x.p.readGuard(cmd.Val(), x.info["master_replid"], time.Now().Add(x.offset)); g.state > x.guard.state || g.state == x.guard.state && g.left > x.guard.left {
+		if g := x.p.readGuard(cmd.Val(), x.info["master_replid"], nodeTimeOf(time.Now().Add(x.offset))); g.state > x.guard.state || g.state == x.guard.state && g.left > x.guard.left {
 			x.guard = g
 		}
 	}

@@ -48,7 +48,7 @@ func (e *ear) listen() {
 		case mayNot(err):
 			pause = recheckEvery
 			e.s.e.health.doubt(e.n)
-		case e.s.e.clock.now()-began > relistenMax:
+		case e.s.e.clock.now().since(began) > relistenMax:
 			pause = relistenMin
 		default:
 			pause = min(max(2*pause, relistenMin), relistenMax)

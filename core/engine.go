@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -45,7 +44,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 		}
 	}
 	for _, n := range e.nodes {
-		n.askedAt = make([]time.Duration, buckets)
+		n.askedAt = make([]instant, buckets)
 		n.memories = make([]atomic.Pointer[string], buckets)
 		for range buckets {
 			n.lanes = append(n.lanes, &lane{e: &e.ensemble, n: n, idle: make(chan *flight)})

@@ -24,7 +24,7 @@ type ensemble struct {
 
 	mu       sync.Mutex
 	tasks    sync.WaitGroup  // every goroutine of the Locker, and what is to be sent later
-	answered atomic.Int64    // when a node last answered, by clock
+	answered atomicInstant   // when a node last answered, by clock
 	quiet    <-chan struct{} // closed when nothing is left to be done
 	joining  bool            // Close waits for the tasks, and there are no new ones
 	closing  chan struct{}

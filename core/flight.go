@@ -75,7 +75,7 @@ func (f *flight) run() {
 		f.slots.exit()
 	}
 	if answered {
-		l.e.answered.Store(int64(now))
+		l.e.answered.store(now)
 	}
 	f.hand(sent, now, clock)
 
@@ -89,14 +89,14 @@ func (f *flight) run() {
 // fewer at a time: a network that breaks connections must not cost the leases that happened to travel together. Scripts
 // are idempotent per attempt, and trust counts from when the round began, whichever request is answered. What was sent
 // before may arrive yet, so the attempt has one request more unanswered.
-func (f *flight) salvage(now time.Duration) (lost []request) {
+func (f *flight) salvage(now instant) (lost []request) {
 	if len(f.votes) == 0 || !broken(f.votes[0].err) {
 		return nil
 	}
 	for i := range f.batch {
 		q := &f.batch[i]
 		r := q.r
-		if r.script.word == nil || r.script == acquireScript || q.losses == maxLosses || now-r.sent >= r.p.nodeTimeout ||
+		if r.script.word == nil || r.script == acquireScript || q.losses == maxLosses || now.since(r.sent) >= r.p.nodeTimeout ||
 			r.asker != nil && !r.asker.sends(r.script.op, f.l.n.index) {
 			continue
 		}
@@ -109,7 +109,7 @@ func (f *flight) salvage(now time.Duration) (lost []request) {
 
 // board leaves out what is not to be sent any more. The wall clock has been read: what is sent after the end of
 // its attempt looks older to the node than the tombstone.
-func (f *flight) board(now time.Duration) {
+func (f *flight) board(now instant) {
 	n, kept := f.l.n, f.batch[:0]
 	for _, q := range f.batch {
 		if q.r.stale(now) || !q.r.depart(n.index) {
@@ -123,7 +123,7 @@ func (f *flight) board(now time.Duration) {
 }
 
 // call sends the requests, together unless there is only one.
-func (f *flight) call(sent time.Duration, wall time.Time) {
+func (f *flight) call(sent instant, wall time.Time) {
 	n := f.l.n
 	switch len(f.batch) {
 	case 0:
@@ -131,7 +131,7 @@ func (f *flight) call(sent time.Duration, wall time.Time) {
 	case 1:
 		r := f.batch[0].r
 		ctx := &r.nodeContext
-		if sent-r.sent > r.p.nodeTimeout/4 { // it has waited for its turn
+		if sent.since(r.sent) > r.p.nodeTimeout/4 { // it has waited for its turn
 			ctx = &nodeContext{r.values, wall.Add(r.p.nodeTimeout)}
 		}
 		f.votes = append(f.votes, n.call(ctx, r.script, r.request(n.index, wall)))
@@ -160,7 +160,7 @@ func (f *flight) call(sent time.Duration, wall time.Time) {
 }
 
 // hand gives the answers to those who wait for them.
-func (f *flight) hand(sent, now time.Duration, clock time.Time) {
+func (f *flight) hand(sent, now instant, clock time.Time) {
 	n := f.l.n
 	var longest time.Duration // the max TTL that a node was the first to tell of
 	for i, q := range f.batch {
@@ -173,7 +173,7 @@ func (f *flight) hand(sent, now time.Duration, clock time.Time) {
 		if q.again {
 			continue
 		}
-		v.waited, v.latency = sent-q.r.sent, now-sent
+		v.waited, v.latency = sent.since(q.r.sent), now.since(sent)
 		if f.read(v, q.r, clock) {
 			longest = v.longest
 		}
@@ -208,7 +208,7 @@ func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
 		v.memory = known // a lease keeps it, and would keep all of the reply
 	}
 	first = v.longest > 0 && f.l.e.learn(v.longest, r.p)
-	if r.script == acquireScript && v.verdict == VerdictGranted && int64(v.token) > v.clock+slack.Microseconds() {
+	if r.script == acquireScript && v.verdict == VerdictGranted && leads(v.token, v.clock) > slack {
 		v.verdict, v.err = VerdictFailed, errAhead
 	}
 	return first
@@ -216,7 +216,7 @@ func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
 
 // readClock notes how far the node's clock is off. A request refused although the clocks agree came too late.
 func (f *flight) readClock(v *vote, r *round, clock time.Time) {
-	v.skew = time.Duration(v.clock-clock.UnixMicro()) * time.Microsecond
+	v.skew = v.clock.skew(clock)
 	f.l.n.heardClock(v.skew, v.latency)
 	if v.verdict == VerdictClockSkewed && v.skew.Abs() <= r.p.window {
 		v.verdict = VerdictTooLate
@@ -229,12 +229,12 @@ func (f *flight) readClock(v *vote, r *round, clock time.Time) {
 
 // stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt
 // always is.
-func (r *round) stale(now time.Duration) bool {
+func (r *round) stale(now instant) bool {
 	switch r.script {
 	case acquireScript: // half the time is for the answer
-		return r.asker.isEnded() || now-r.sent > r.p.nodeTimeout/2
+		return r.asker.isEnded() || now.since(r.sent) > r.p.nodeTimeout/2
 	case renewScript:
-		return r.asker.isEnded() || now-r.sent > r.p.nodeTimeout
+		return r.asker.isEnded() || now.since(r.sent) > r.p.nodeTimeout
 	}
 	return false
 }

@@ -34,7 +34,7 @@ func askGuard(ctx context.Context, guard string) *redis.SliceCmd {
 }
 
 // readGuard reads a guard record, as head.lua does. history and now are the node's.
-func (p *policy) readGuard(record []any, history string, now time.Time) guardFacts {
+func (p *policy) readGuard(record []any, history string, now nodeTime) guardFacts {
 	if len(record) != 5 || history == "" {
 		return guardFacts{} // what answers is no Redis
 	}
@@ -50,7 +50,7 @@ func (p *policy) readGuard(record []any, history string, now time.Time) guardFac
 	case text[0] != history || since < 0:
 		return guardFacts{state: guardChanged, left: quarantine}
 	}
-	left := quarantine - now.Sub(time.UnixMilli(since))
+	left := quarantine - now.since(nodeMillis(since))
 	if text[4] != "" || left <= 0 {
 		return guardFacts{state: guardVoting}
 	}

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	_ "embed"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -54,7 +53,7 @@ func (h *health) start() {
 	for _, n := range e.nodes {
 		n.mu.Lock()
 		for b := range n.askedAt {
-			n.askedAt[b] = now + every*time.Duration(b)/time.Duration(buckets)
+			n.askedAt[b] = now.add(every * time.Duration(b) / time.Duration(buckets))
 		}
 		n.mu.Unlock()
 	}
@@ -103,7 +102,7 @@ func (h *health) look() {
 	for _, n := range e.nodes {
 		n.mu.Lock()
 		check := n.dueCheck(now, false)
-		if h.touches(n) && now-n.askedAt[bucket] >= every {
+		if h.touches(n) && now.since(n.askedAt[bucket]) >= every {
 			n.askedAt[bucket] = now
 			idle = idle.with(n.index)
 		}
@@ -120,7 +119,7 @@ func (h *health) look() {
 
 // idlest is the bucket that a node has not been asked about for longest.
 func (h *health) idlest() (bucket int) {
-	oldest := time.Duration(math.MaxInt64)
+	oldest := never
 	for _, n := range h.e.nodes {
 		n.mu.Lock()
 		for b, at := range n.askedAt {
@@ -136,15 +135,15 @@ func (h *health) idlest() (bucket int) {
 // next is when something is due, if anything ever is.
 func (h *health) next() (d time.Duration, due bool) {
 	now, every := h.e.clock.now(), h.every()
-	at := func(t time.Duration) {
-		if !due || t-now < d {
-			d, due = t-now, true
+	at := func(t instant) {
+		if !due || t.since(now) < d {
+			d, due = t.since(now), true
 		}
 	}
 	for _, n := range h.e.nodes {
 		n.mu.Lock()
 		if h.touches(n) {
-			at(slices.Min(n.askedAt) + every)
+			at(slices.Min(n.askedAt).add(every))
 		}
 		if (!n.checked || n.fault != nil) && !n.checking {
 			at(n.checkAt)
@@ -174,7 +173,7 @@ func touching(e *ensemble, p *policy, bucket int) *round {
 
 // dueCheck reports whether the server is to be examined now, and books that it is. One that answers for the
 // first time is examined at once.
-func (n *node) dueCheck(now time.Duration, arrived bool) bool {
+func (n *node) dueCheck(now instant, arrived bool) bool {
 	if n.checking || n.checked && n.fault == nil || now < n.checkAt && !(arrived && n.away) {
 		return false
 	}

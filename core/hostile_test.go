@@ -238,7 +238,7 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 func TestCloseWaitsForProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger()
-		synctest.Wait() // it claims its nodes
+		synctest.Wait()                        // it claims its nodes
 		for len(p.e.guards) < clusterBuckets { // as a Cluster has
 			p.e.guards = append(p.e.guards, fmt.Sprintf("lockkit:{%d}g", len(p.e.guards)))
 		}
@@ -246,7 +246,7 @@ func TestCloseWaitsForProvision(t *testing.T) {
 		for _, n := range p.e.nodes {
 			n.mu.Lock()
 			n.memories = append(n.memories, make([]atomic.Pointer[string], clusterBuckets)...)
-			n.askedAt = append(n.askedAt, make([]time.Duration, clusterBuckets)...)
+			n.askedAt = append(n.askedAt, make([]instant, clusterBuckets)...)
 			n.mu.Unlock()
 		}
 		p.links[0].set(fate{replyDelay: 900 * time.Millisecond})

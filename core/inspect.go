@@ -131,14 +131,14 @@ func (l *Locker) lookAt(ctx context.Context, n *node, key string) (got KeyOnNode
 	now := e.clock.now()
 	n.leave(b, now, err)
 	if answered(err) {
-		e.answered.Store(int64(now))
+		e.answered.store(now)
 	}
 	if err != nil {
-		got.Verdict, got.Err, got.Latency = VerdictFailed, err, now-sent
+		got.Verdict, got.Err, got.Latency = VerdictFailed, err, now.since(sent)
 		return got
 	}
 	got.read(text, clock)
-	got.Latency, got.Skew = now-sent, time.Until(clock)
+	got.Latency, got.Skew = now.since(sent), clock.skew(time.Now())
 	if got.Verdict == VerdictGone && guard.state > guardVoting {
 		got.Verdict, got.Rest = VerdictQuarantined, guard.left
 	}
@@ -146,7 +146,7 @@ func (l *Locker) lookAt(ctx context.Context, n *node, key string) (got KeyOnNode
 }
 
 // read reads the clock, what is stored for a key, and what the guard knows. In a Cluster they are those of the server that has the key.
-func (l *Locker) read(ctx context.Context, n *node, key string) (clock time.Time, text string, guard guardFacts, err error) {
+func (l *Locker) read(ctx context.Context, n *node, key string) (clock nodeTime, text string, guard guardFacts, err error) {
 	client, resource := n.client, l.e.keys.Resource(key)
 	if n.cluster != nil {
 		if client, err = n.cluster.MasterForKey(ctx, resource); err != nil {
@@ -168,7 +168,7 @@ func (l *Locker) read(ctx context.Context, n *node, key string) (clock time.Time
 			return clock, "", guard, err
 		}
 	}
-	clock, text = cmds[0].(*redis.TimeCmd).Val(), cmds[1].(*redis.StringCmd).Val()
+	clock, text = nodeTimeOf(cmds[0].(*redis.TimeCmd).Val()), cmds[1].(*redis.StringCmd).Val()
 	if text == "" && cmds[1].Err() == nil {
 		text = "\x00" // an empty text is as foreign as this
 	}
@@ -188,7 +188,7 @@ func pipelined(ctx context.Context, client redis.UniversalClient, cmds []redis.C
 }
 
 // read says what text, which is stored for the key if it is not empty, amounts to at a time of the node's clock.
-func (k *KeyOnNode) read(text string, clock time.Time) {
+func (k *KeyOnNode) read(text string, clock nodeTime) {
 	var s stored
 	if text != "" {
 		var err error
@@ -211,14 +211,14 @@ func (k *KeyOnNode) told() bool {
 }
 
 // judge says what is stored amounts to at a time of the node's clock.
-func (k *KeyOnNode) judge(s stored, clock time.Time) {
-	now := clock.UnixMilli()
+func (k *KeyOnNode) judge(s stored, clock nodeTime) {
+	now := nodeMillis(clock.millis()) // as scripts count
 	k.Verdict = VerdictGone
 	if s.record != nil && now < s.kept {
 		k.Verdict, k.Record, k.ballot = VerdictDone, &s.record.Record, s.record.ballot
 	}
 	if s.owner != "" && now <= s.expiry {
-		k.Verdict, k.Rest = VerdictHeld, time.Duration(s.expiry+1-now)*time.Millisecond
+		k.Verdict, k.Rest = VerdictHeld, s.expiry.since(now)+time.Millisecond
 		if !strings.HasPrefix(s.owner, keptTaken) {
 			k.Holder = &Holder{Token: s.counter, Left: k.Rest, Attempt: s.owner}
 			c := carried(s.carried)
@@ -231,7 +231,7 @@ func (k *KeyOnNode) judge(s stored, clock time.Time) {
 // date reads Since from the token.
 func (h *Holder) date() {
 	if h.Token != 0 {
-		h.Since = time.UnixMicro(int64(h.Token))
+		h.Since = date(h.Token)
 	}
 }
 

@@ -37,8 +37,8 @@ type lane struct {
 	urgent  []request
 	asking  []request // acquisitions
 	flights int       // batches under way
-	left    time.Duration
-	heard   time.Duration // when one was answered, or the first since then left
+	left    instant
+	heard   instant       // when one was answered, or the first since then left
 	timeout time.Duration // least node timeout of those that ask
 	batches int           // that have left
 	latency time.Duration // of the last answer
@@ -48,7 +48,7 @@ type lane struct {
 	idle    chan *flight // to a goroutine that waits for one
 	waits   atomic.Bool  // there is one
 	timer   *time.Timer
-	wakes   time.Duration // when the timer fires; 0 = it does not run
+	wakes   instant // when the timer fires; 0 = it does not run
 }
 
 // A request is what a round asks of one node.
@@ -95,8 +95,8 @@ func (l *lane) next() {
 	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.connections {
 		return
 	}
-	if at := l.left + max(l.pace(), l.backoff()); l.flights > 0 && !l.second() && at > now {
-		l.wakeAt(at, at-now)
+	if at := l.left.add(max(l.pace(), l.backoff())); l.flights > 0 && !l.second() && at > now {
+		l.wakeAt(at, at.since(now))
 		return
 	}
 	var s *slots
@@ -119,7 +119,7 @@ func (l *lane) second() bool {
 }
 
 // launch sends a batch. Called with the lane's lock.
-func (l *lane) launch(f *flight, s *slots, now time.Duration) {
+func (l *lane) launch(f *flight, s *slots, now instant) {
 	f.l, f.slots = l, s
 	l.batches++
 	f.number, f.alone = l.batches, l.flights == 0 && len(f.batch) <= fewRequests
@@ -151,10 +151,10 @@ func (l *lane) backoff() time.Duration {
 	if l.flights > l.n.connections/2 {
 		longest = l.timeout / latePart
 	}
-	return min(3*(l.left-l.heard-l.latency), longest)
+	return min(3*(l.left.since(l.heard)-l.latency), longest)
 }
 
-func (l *lane) wakeAt(at, in time.Duration) {
+func (l *lane) wakeAt(at instant, in time.Duration) {
 	switch {
 	case l.wakes != 0 && l.wakes <= at:
 		return
@@ -167,14 +167,14 @@ func (l *lane) wakeAt(at, in time.Duration) {
 }
 
 // landed notes that a batch is not under way any more, and has the next one leave.
-func (l *lane) landed(f *flight, sent, now time.Duration, answered bool) {
+func (l *lane) landed(f *flight, sent, now instant, answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flights--
 	if !answered {
 		l.urgent = append(l.urgent, f.salvage(now)...)
 	} else {
-		latency := now - sent
+		latency := now.since(sent)
 		l.latency, l.heard = latency, now
 		switch {
 		case !f.alone || f.number != l.batches: // another has left meanwhile

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 )
 
@@ -17,25 +16,25 @@ type Lease struct {
 
 	// until is when the context ends unless a renewal succeeds: the earlier of trustedUntil and holdUntil. Read
 	// without the lock, because looking at a context must not wait.
-	until atomic.Int64
-	kept  atomic.Int64 // until when the nodes keep the key if the holder vanishes
+	until atomicInstant
+	kept  atomicInstant // until when the nodes keep the key if the holder vanishes
 
 	// Guarded by the attempt's lock.
 	state            leaseState
-	released         bool          // Release was called
-	freed, completed bool          // a quorum has confirmed Release, Complete
-	rejoining        bool          // the next round is early, for a node that others were in
-	reason           LossReason    // it was lost, or a release found it lost
-	loss             *OpError      // what its context ends with, once it is lost
-	since            time.Duration // when it was reported
-	renewAt          time.Duration
-	trustedUntil     time.Duration // end of validity less the margin, unless a renewal succeeds
-	holdUntil        time.Duration // its end for MaxHold
-	renewing         *renewal      // under way
+	released         bool       // Release was called
+	freed, completed bool       // a quorum has confirmed Release, Complete
+	rejoining        bool       // the next round is early, for a node that others were in
+	reason           LossReason // it was lost, or a release found it lost
+	loss             *OpError   // what its context ends with, once it is lost
+	since            instant    // when it was reported
+	renewAt          instant
+	trustedUntil     instant  // end of validity less the margin, unless a renewal succeeds
+	holdUntil        instant  // its end for MaxHold
+	renewing         *renewal // under way
 	onEnd            func(Outcome)
 
-	next  time.Duration // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
-	place int           // watchdog: index in its heap, -1 = not in it
+	next  instant // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
+	place int     // watchdog: index in its heap, -1 = not in it
 }
 
 type leaseState uint8
@@ -52,38 +51,37 @@ func (lease *Lease) turn() string { return lease.resource.(string) }
 
 // trust sets how long the lease may be trusted when a request was sent at that time. It never takes trust back, and
 // lifts no end that MaxHold has set.
-func (lease *Lease) trust(sent time.Duration) {
-	lease.trustedUntil = max(lease.trustedUntil, sent+lease.p.validity-lease.p.margin)
-	lease.until.Store(int64(min(lease.trustedUntil, lease.holdUntil)))
-	lease.kept.Store(max(lease.kept.Load(), int64(sent+lease.p.ttl)))
+func (lease *Lease) trust(sent instant) {
+	lease.trustedUntil = max(lease.trustedUntil, sent.add(lease.p.validity-lease.p.margin))
+	lease.until.store(min(lease.trustedUntil, lease.holdUntil))
+	lease.kept.store(max(lease.kept.load(), sent.add(lease.p.ttl)))
 }
 
 // holdFor has the lease end that long from now, or when its trust does. Called with the lock.
 func (lease *Lease) holdFor(d time.Duration) {
-	lease.holdUntil = after(lease.engine.clock.now(), d)
-	lease.until.Store(int64(min(lease.trustedUntil, lease.holdUntil)))
+	lease.holdUntil = lease.engine.clock.now().add(d)
+	lease.until.store(min(lease.trustedUntil, lease.holdUntil))
 }
 
 // distrust ends the trust in the lease now, if not before.
 func (lease *Lease) distrust() {
-	lease.until.Store(min(lease.until.Load(), int64(lease.engine.clock.now())))
+	lease.until.store(min(lease.until.load(), lease.engine.clock.now()))
 }
 
 // left is for how long the lease can still be trusted.
 func (lease *Lease) left() time.Duration {
-	return time.Duration(lease.until.Load()) - lease.engine.clock.now()
+	return lease.until.load().since(lease.engine.clock.now())
 }
 
 // freedAfter is how long the nodes keep the key if its holder vanishes now.
 func (lease *Lease) freedAfter() time.Duration {
-	now := lease.engine.clock.now()
-	return max(time.Duration(lease.kept.Load()), time.Duration(lease.notBefore.Load())) - now
+	return max(lease.kept.load(), lease.notBefore.load()).since(lease.engine.clock.now())
 }
 
 // start turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
 // and the Locker is not closing.
-func (lease *Lease) start(t *tally, sent time.Duration) bool {
-	lease.holdUntil = forever
+func (lease *Lease) start(t *tally, sent instant) bool {
+	lease.holdUntil = never
 	lease.trust(sent)
 	if lease.left() <= 0 {
 		return false
@@ -96,7 +94,7 @@ func (lease *Lease) start(t *tally, sent time.Duration) bool {
 	return held
 }
 
-func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) bool {
+func (lease *Lease) begin(t *tally, sent instant, ended func(Outcome)) bool {
 	e := lease.engine
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
@@ -110,7 +108,7 @@ func (lease *Lease) begin(t *tally, sent time.Duration, ended func(Outcome)) boo
 	}
 	lease.state, lease.onEnd = leaseHeld, ended
 	lease.since = e.clock.now()
-	lease.renewAt = sent + lease.renewalPeriod()
+	lease.renewAt = sent.add(lease.renewalPeriod())
 	if lease.p.maxHold > 0 {
 		lease.holdFor(lease.p.maxHold)
 	}
@@ -267,7 +265,7 @@ func (lease *Lease) lose(reason LossReason) {
 
 // logLoss says that a lease was lost, which its holder may not look for.
 func (lease *Lease) logLoss(reason LossReason) {
-	held := lease.engine.clock.now() - lease.since
+	held := lease.engine.clock.now().since(lease.since)
 	lease.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", held)
 }
 

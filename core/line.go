@@ -30,10 +30,10 @@ type turn struct {
 
 // heard is what those in line may learn. It is not changed: a turn that passes on leaves it to the next.
 type heard struct {
-	trouble    error         // what the last attempt failed with, unless the key was held here since
-	hint       string        // of the last holder that was heard of, here or on the nodes
-	outOfReach time.Duration // since when no quorum of nodes has been reachable; 0 = one is, as far as is known
-	nodes      []NodeReply   // what the nodes said, where none is
+	trouble    error       // what the last attempt failed with, unless the key was held here since
+	hint       string      // of the last holder that was heard of, here or on the nodes
+	outOfReach instant     // since when no quorum of nodes has been reachable; 0 = one is, as far as is known
+	nodes      []NodeReply // what the nodes said, where none is
 }
 
 // news are what was heard.

@@ -227,9 +227,9 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 		}
 		time.Sleep(p.p.nodeTimeout / 2)
 		for _, lease := range leases {
-			until, want := time.Duration(lease.until.Load()), began+p.p.validity-p.p.margin
+			until, want := lease.until.load(), began.add(p.p.validity-p.p.margin)
 			if until > want || (until == want) != c.confirmed {
-				t.Errorf("%q is trusted until %v after the renewal began, which would be confirmed until %v", lease.key, until-began, want-began)
+				t.Errorf("%q is trusted until %v after the renewal began, which would be confirmed until %v", lease.key, until.since(began), want.since(began))
 			}
 			lease.mu.Lock()
 			if lease == leases[25] && lease.nodes[0].unanswered == 0 {

@@ -30,18 +30,18 @@ type node struct {
 
 	mu       sync.Mutex
 	inFlight int
-	breakers []*breaker    // by guard bucket; one where the node is no Cluster
-	routed   bool          // it has answered, so a Cluster client knows a topology
-	reloadAt time.Duration // when a Cluster may be asked for it again
+	breakers []*breaker // by guard bucket; one where the node is no Cluster
+	routed   bool       // it has answered, so a Cluster client knows a topology
+	reloadAt instant    // when a Cluster may be asked for it again
 	clock    clockFilter
 
-	checking bool          // its server is being examined,
-	checked  bool          // and has been
-	away     bool          // it did not answer then
-	checkAt  time.Duration // not to be examined again before, unless it was away
+	checking bool    // its server is being examined,
+	checked  bool    // and has been
+	away     bool    // it did not answer then
+	checkAt  instant // not to be examined again before, unless it was away
 	runID    string
-	fault    error           // the server is unfit: the node must not take part
-	askedAt  []time.Duration // by guard bucket: when the node was last asked something that begins a quarantine
+	fault    error     // the server is unfit: the node must not take part
+	askedAt  []instant // by guard bucket: when the node was last asked something that begins a quarantine
 	voting   voting
 }
 
@@ -80,7 +80,7 @@ func (n *node) String() string { return nodeName(n.index, n.addr) }
 // admit reports whether a request about keys of a bucket may be sent now, and books it. A server that fails
 // requests, or has left one unanswered for longer than the timeout, gets one probe per timeout until it
 // answers; and what must be sent in any case: the end of an attempt that it may have granted.
-func (n *node) admit(now, timeout time.Duration, must, bounded bool, bucket int) (*breaker, error) {
+func (n *node) admit(now instant, timeout time.Duration, must, bounded bool, bucket int) (*breaker, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -109,7 +109,7 @@ func (n *node) join(b *breaker) {
 }
 
 // leave books the end of a request that b admitted.
-func (n *node) leave(b *breaker, now time.Duration, err error) {
+func (n *node) leave(b *breaker, now instant, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight--

@@ -35,13 +35,13 @@ func TestCircuit(t *testing.T) {
 		n := aloneNode(t)
 		for i, s := range steps {
 			if s.end != errNone {
-				n.leave(n.breakers[0], s.at, s.end)
+				n.leave(n.breakers[0], instant(s.at), s.end)
 			}
-			if _, err := n.admit(s.at, timeout, false, true, 0); !errors.Is(err, s.want) {
+			if _, err := n.admit(instant(s.at), timeout, false, true, 0); !errors.Is(err, s.want) {
 				t.Fatalf("%s, step %d at %v: %v, want %v", name, i, s.at, err, s.want)
 			}
 		}
-		if _, err := n.admit(99*timeout, timeout, true, false, 0); err != nil {
+		if _, err := n.admit(instant(99*timeout), timeout, true, false, 0); err != nil {
 			t.Errorf("%s: what must be sent: %v", name, err)
 		}
 	}
@@ -54,7 +54,7 @@ func TestCircuitForgetsALostRequest(t *testing.T) {
 	n.admit(1, time.Second, false, true, 0)
 	n.leave(n.breakers[0], 0, nil)
 	for i := range 3 {
-		if _, err := n.admit(9*time.Second, time.Second, false, true, 0); err != nil {
+		if _, err := n.admit(instant(9*time.Second), time.Second, false, true, 0); err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}

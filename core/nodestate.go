@@ -1,12 +1,10 @@
 package core
 
-import "time"
-
 // nodeState is what an attempt knows of one node.
 type nodeState struct {
-	expiry int64         // logical expiry last confirmed, server ms; 0 = never
-	clock  int64         // server clock with it, µs
-	sent   time.Duration // when the request was sent that it answered
+	expiry nodeTime // logical expiry last confirmed; 0 = never
+	clock  nodeTime // the node's clock with it
+	sent   instant  // when the request was sent that it answered
 	// memory names what the node remembered when it last vouched for the attempt: when the attempt asked, was
 	// granted, or had a renewal confirmed that it could still trust. What the node forgets later may be the grant
 	// of a later holder, so it accepts a completion only in that memory.

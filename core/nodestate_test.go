@@ -2,7 +2,6 @@ package core
 
 import (
 	"testing"
-	"time"
 )
 
 // What an attempt knows of a node: a confirmation counts for COMPLETE only where the lease was trusted when it was
@@ -17,7 +16,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		"healed":               {func(*Lease) {}, VerdictHealed, "new"},
 		"passed":               {func(*Lease) {}, VerdictPassed, "new"},
 		"refused":              {func(*Lease) {}, VerdictGone, "old"},
-		"not trusted any more": {func(lease *Lease) { lease.until.Store(int64(lease.engine.clock.now())) }, VerdictHealed, "old"},
+		"not trusted any more": {func(lease *Lease) { lease.until.store(lease.engine.clock.now()) }, VerdictHealed, "old"},
 		"completing":           {func(lease *Lease) { lease.completing = true }, VerdictHealed, "old"},
 		"not reported yet":     {func(lease *Lease) { lease.state = leasePending }, VerdictGranted, "old"},
 		"over":                 {func(lease *Lease) { lease.state = leaseOver }, VerdictGranted, "old"},
@@ -47,16 +46,16 @@ func TestMemoryOfConfirmations(t *testing.T) {
 // Replies may overtake each other.
 func TestExpiryOnlyGrows(t *testing.T) {
 	var s nodeState
-	s.granted(reply{vote{expiry: 20, clock: 2000, memory: "granted"}, 0, 2 * time.Second})
-	if s.expiry != 20 || s.clock != 2000 || s.sent != 2*time.Second || s.memory != "granted" {
+	s.granted(reply{vote{expiry: 20, clock: 2000, memory: "granted"}, 0, 2})
+	if s.expiry != 20 || s.clock != 2000 || s.sent != 2 || s.memory != "granted" {
 		t.Errorf("after the grant: %+v", s)
 	}
-	s.confirm(reply{vote{expiry: 10, clock: 1000}, 0, time.Second})
-	if s.expiry != 20 || s.clock != 2000 || s.sent != 2*time.Second {
+	s.confirm(reply{vote{expiry: 10, clock: 1000}, 0, 1})
+	if s.expiry != 20 || s.clock != 2000 || s.sent != 2 {
 		t.Errorf("after an older confirmation: %+v", s)
 	}
-	s.confirm(reply{vote{expiry: 30, clock: 3000}, 0, 3 * time.Second})
-	s.granted(reply{vote{expiry: 20, clock: 2000, memory: "late"}, 0, 2 * time.Second})
+	s.confirm(reply{vote{expiry: 30, clock: 3000}, 0, 3})
+	s.granted(reply{vote{expiry: 20, clock: 2000, memory: "late"}, 0, 2})
 	if s.expiry != 30 || s.memory != "granted" {
 		t.Errorf("after a newer confirmation, and a late grant: %+v", s)
 	}

@@ -75,7 +75,7 @@ func TestFloorOfALane(t *testing.T) {
 		"no answer":    {flight{number: 7, alone: true}, time.Millisecond, false, time.Millisecond},
 	} {
 		l := lane{e: &ensemble{clock: newStopwatch()}, n: &node{}, floor: c.floor, batches: 7, flights: 1}
-		if l.landed(&c.f, time.Second, time.Second+9*time.Millisecond, c.answered); l.floor != c.want {
+		if l.landed(&c.f, 0, instant(9*time.Millisecond), c.answered); l.floor != c.want {
 			t.Errorf("%s: the floor is %v, want %v", name, l.floor, c.want)
 		}
 	}
@@ -98,7 +98,7 @@ func TestAnswersOfNodes(t *testing.T) {
 				now := p.e.clock.now()
 				c.prepare(w, p)
 				p.TryAcquire(t.Context(), "k")
-				if got := time.Duration(p.e.answered.Load()) >= now; got != c.want {
+				if got := p.e.answered.load() >= now; got != c.want {
 					t.Errorf("answered: %v", got)
 				}
 			})
@@ -142,7 +142,7 @@ func TestBackoff(t *testing.T) {
 		{time.Minute, time.Millisecond, 10, timeout / soonPart},
 		{time.Minute, time.Millisecond, 11, timeout / latePart},
 	} {
-		l := lane{n: &node{connections: 20}, heard: time.Second, left: time.Second + c.silent, latency: c.latency, flights: c.flights, timeout: timeout}
+		l := lane{n: &node{connections: 20}, left: instant(c.silent), latency: c.latency, flights: c.flights, timeout: timeout}
 		if got := l.backoff(); got != c.want {
 			t.Errorf("%d under way, silent for %v: %v, want %v", c.flights, c.silent, got, c.want)
 		}

@@ -133,8 +133,6 @@ func (f *faults) notNegative(name string, d time.Duration) {
 	}
 }
 
-const forever time.Duration = math.MaxInt64
-
 // check names what is wrong with the options of a call.
 func (p *policy) check(f *faults) {
 	before := len(*f)

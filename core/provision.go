@@ -47,7 +47,7 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 		if ctx.Err() != nil && err != nil {
 			return provisionStopped(ctx, known)
 		}
-		if !silent || l.e.clock.now()-since >= l.p.ttl {
+		if !silent || l.e.clock.now().since(since) >= l.p.ttl {
 			return err
 		}
 		known = err

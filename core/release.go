@@ -110,7 +110,7 @@ func (lease *Lease) markReleased(keep time.Duration) nodeSet {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	if keep > 0 && !lease.released && lease.reason == "" {
-		lease.notBefore.Store(int64(lease.e.clock.now() + keep))
+		lease.notBefore.store(lease.e.clock.now().add(keep))
 	}
 	lease.released = true
 	return lease.reached

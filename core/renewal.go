@@ -12,7 +12,7 @@ type renewal struct {
 	lease     *Lease
 	margin    time.Duration // of the lease when it began
 	end       func(Outcome) // nil where nobody observes
-	expiresAt time.Duration // when it has had its time; 0 = it is not on its way. Guarded by the lease's lock
+	expiresAt instant       // when it has had its time; 0 = it is not on its way. Guarded by the lease's lock
 }
 
 // renewable reports whether the lease lives on only if it is renewed, and its holder still wants it. Called with the lock.
@@ -23,7 +23,7 @@ func (lease *Lease) renewable() bool {
 // plan has the lease looked at when it is to be renewed, when the renewal under way has had its time, or when
 // the lease's trusted time is over. Called with the lock.
 func (lease *Lease) plan() {
-	at := time.Duration(lease.until.Load())
+	at := lease.until.load()
 	switch r := lease.renewing; {
 	case r != nil && r.expiresAt != 0:
 		at = min(at, r.expiresAt)
@@ -34,8 +34,8 @@ func (lease *Lease) plan() {
 }
 
 // inspect does what is due, and returns the renewal that is, by then, which is to be sent.
-func (lease *Lease) inspect(now, then time.Duration) (due *renewal) {
-	if now >= time.Duration(lease.until.Load()) {
+func (lease *Lease) inspect(now, then instant) (due *renewal) {
+	if now >= lease.until.load() {
 		lease.lose(lease.expiry())
 		return nil
 	}
@@ -69,7 +69,7 @@ func (lease *Lease) renewal() *renewal {
 	const width = 6
 	tails, token, carries := make([]any, 0, width*len(lease.nodes)), any(lease.token), any(carrying(lease.p.signed, "", lease.p.shows))
 	for i := range lease.nodes {
-		tails = append(tails, token, lease.nodes[i].expiry, 0, noMemory, lease.p.turnMs, carries)
+		tails = append(tails, token, lease.nodes[i].expiry.millis(), 0, noMemory, lease.p.turnMs, carries)
 	}
 	r.tail = func(i int) []any { return tails[width*i : width*(i+1)] }
 	return r
@@ -101,7 +101,7 @@ func (r *renewal) sendOff(ctx context.Context) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	if lease.renewing == r && lease.state == leaseHeld { // it is not over yet
-		r.expiresAt = r.sent + r.p.nodeTimeout
+		r.expiresAt = r.sent.add(r.p.nodeTimeout)
 		lease.plan()
 	}
 }
@@ -175,18 +175,18 @@ func (r *renewal) outcome(err *OpError) Outcome {
 
 // renewed notes the end of a round that was sent at that time, and plans the next. A node that others
 // were in keeps a turn for this lease, so the next round comes before that ends; but every other one at most is early.
-func (lease *Lease) renewed(sent time.Duration, ok, occupied bool) {
+func (lease *Lease) renewed(sent instant, ok, occupied bool) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.renewing = nil
 	if lease.state != leaseHeld {
 		return
 	}
-	lease.renewAt = lease.e.clock.now() + lease.p.ttl/20
+	lease.renewAt = lease.e.clock.now().add(lease.p.ttl / 20)
 	if ok && lease.left() > 0 { // a reply that comes after validity extends nothing
 		lease.trust(sent)
 		if lease.rejoining = occupied && !lease.rejoining; !lease.rejoining {
-			lease.renewAt = sent + lease.renewalPeriod()
+			lease.renewAt = sent.add(lease.renewalPeriod())
 		}
 	}
 	lease.plan()

@@ -144,8 +144,8 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		p.links[0].set(fate{delay: time.Second / 2})
 		r.start()
 		time.Sleep(time.Millisecond)
-		until := time.Duration(lease.until.Load())
-		twice := lease.inspect(p.e.clock.now(), until+time.Second) != nil
+		until := lease.until.load()
+		twice := lease.inspect(p.e.clock.now(), until.add(time.Second)) != nil
 		r.mu.Lock()
 		if twice || r.over {
 			t.Error("renewed twice, or given up")
@@ -153,7 +153,7 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		r.mu.Unlock()
 		wantValid(t, lease)
 		time.Sleep(2 * time.Second)
-		if got := time.Duration(lease.until.Load()); got <= until {
+		if got := lease.until.load(); got <= until {
 			t.Errorf("trusted until %v, before the renewal until %v", got, until)
 		}
 	})

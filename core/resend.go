@@ -17,7 +17,7 @@ type resend struct {
 
 // An unheardEnd is the end of an attempt that a node is to be told again.
 type unheardEnd struct {
-	at   time.Duration
+	at   instant
 	of   interface{ resend(node int) }
 	node int
 }
@@ -33,8 +33,8 @@ func (q *resend) push(of interface{ resend(node int) }, node int, after time.Dur
 	if q.e.isClosing() {
 		after = 0
 	}
-	u := unheardEnd{q.e.clock.now() + after, of, node}
-	i, _ := slices.BinarySearchFunc(q.queue, u.at+1, func(u unheardEnd, at time.Duration) int { return int(u.at - at) })
+	u := unheardEnd{q.e.clock.now().add(after), of, node}
+	i, _ := slices.BinarySearchFunc(q.queue, u.at+1, func(u unheardEnd, at instant) int { return int(u.at - at) })
 	q.queue = slices.Insert(q.queue, i, u)
 	if i == 0 {
 		q.set(after)
@@ -61,7 +61,7 @@ func (q *resend) run(all bool) {
 	due := slices.Clone(q.queue[:n])
 	q.queue = slices.Delete(q.queue, 0, n)
 	if len(q.queue) > 0 {
-		q.set(q.queue[0].at - q.e.clock.now())
+		q.set(q.queue[0].at.since(q.e.clock.now()))
 	}
 	q.mu.Unlock()
 	for _, u := range due {

@@ -24,8 +24,8 @@ type round struct {
 	onOver  func()            // called without the lock when the round is over; nil where somebody waits for it
 
 	nodeContext
-	sent    time.Duration // when the round began: trust starts here
-	unasked []reply       // of nodes that are left alone, for the observer
+	sent    instant // when the round began: trust starts here
+	unasked []reply // of nodes that are left alone, for the observer
 
 	mu sync.Mutex
 	tally
@@ -52,7 +52,7 @@ type asker interface {
 type reply struct {
 	vote
 	node int
-	sent time.Duration
+	sent instant
 }
 
 // send starts the round. Values of ctx reach the hooks of the clients; its end does not.
@@ -143,7 +143,7 @@ func (r *round) request(i int, wall time.Time) []any {
 	args := make([]any, len(r.args), len(r.args)+len(tail))
 	copy(args, r.args)
 	if r.stamped {
-		args[wallArg(args)] = wall.UnixMicro()
+		args[wallArg(args)] = stamp(wall)
 	}
 	return append(args, tail...)
 }
@@ -166,7 +166,7 @@ func (r *round) hear(i int, v vote) {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.asker != nil {
-		v.verdict, v.slept = r.asker.hear(r.script.op, reply{v, i, r.sent + v.waited})
+		v.verdict, v.slept = r.asker.hear(r.script.op, reply{v, i, r.sent.add(v.waited)})
 	}
 	if r.over {
 		return

@@ -9,10 +9,10 @@ import (
 
 // A stored is what a node stores for a key, see lua/resource.lua.
 type stored struct {
-	expiry         int64  // of the lease, server ms; 0 = it was ended
-	counter        uint64 // the last fencing token
+	expiry         nodeTime // of the lease; 0 = it was ended
+	counter        uint64   // the last fencing token
 	owner, carried string
-	kept           int64       // until when the record counts, server ms
+	kept           nodeTime    // until when the record counts
 	record         *nodeRecord // nil = none
 }
 
@@ -26,7 +26,7 @@ var errLayout = errors.New("what the node stores for the key was not written by 
 func parseStored(text string) (s stored, err error) {
 	in := packed{rest: text}
 	mark := in.take(1)
-	s.expiry, s.counter = int64(in.number()), in.number()
+	s.expiry, s.counter = nodeMillis(int64(in.number())), in.number()
 	in.take(8) // the counter before
 	if mark == "\x03" {
 		in.take(8) // when the last hold ended
@@ -39,7 +39,7 @@ func parseStored(text string) (s stored, err error) {
 	}
 	if in.rest != "" {
 		s.record = &nodeRecord{ballot: in.number()}
-		s.kept = int64(in.number())
+		s.kept = nodeMillis(int64(in.number()))
 		s.record.Token, s.record.Result = in.number(), []byte(in.rest)
 	}
 	if in.bad || mark != "\x02" && mark != "\x03" {

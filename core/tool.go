@@ -9,7 +9,7 @@ import (
 func init() {
 	tool.Looking = option(func(c *config) { c.looking = true })
 	tool.Stored = func(text string, clock time.Time) (k KeyOnNode) {
-		if k.read(text, clock); k.Record != nil {
+		if k.read(text, nodeTimeOf(clock)); k.Record != nil {
 			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known
 		}
 		return k

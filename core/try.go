@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // try asks all nodes once for the key and settles the outcome. It leaves nothing behind on the nodes
@@ -41,7 +40,7 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 		return result{lease: lease, nodes: e.report(t, a.observed)}
 	}
 	if done, rec := t.doneVotes(); done >= t.q {
-		return a.done(ctx, &lease.attempt, t, rec.aged(e.clock.now()-r.sent))
+		return a.done(ctx, &lease.attempt, t, rec.aged(e.clock.now().since(r.sent)))
 	}
 	if a.wait == nil && t.queued() > 0 {
 		a.wait = newWait(lease.id, r.args[proposalArg(r.args)], t.q)
@@ -105,8 +104,8 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *nod
 // adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
 // the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
-func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, t *tally, touched nodeSet, sent time.Duration) result {
-	rec := t.record().aged(a.e.clock.now() - sent)
+func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, t *tally, touched nodeSet, sent instant) result {
+	rec := t.record().aged(a.e.clock.now().since(sent))
 	nodes, err := own.propose(ctx, wait, rec, own.token, true)
 	if err == nil {
 		own.over()

@@ -11,10 +11,10 @@ import (
 // A vote is what one node answered in one round.
 type vote struct {
 	verdict Verdict
-	clock   int64         // server wall clock, µs; 0 where the reply has none
+	clock   nodeTime      // 0 where the reply has none
 	longest time.Duration // the longest lease in use, where the node knows of a longer one than this process
 	token   uint64        // granted: token on that node
-	expiry  int64         // granted, renewed: logical expiry, server ms
+	expiry  nodeTime      // granted, renewed: logical expiry
 	rest    time.Duration // held, quarantined: time left
 	memory  string        // granted, renewed: what the node remembers, "<history>.<since>"; "-" without guard
 	place   int           // held, reserved: of the call in the queue, the first is 1; 0 = it is not in it
@@ -150,7 +150,7 @@ func (v *vote) read(s shape, f *fields) {
 	switch s {
 	case shapeNothing:
 	case shapeMicros:
-		v.clock = f.number()
+		v.clock = nodeTime(f.number())
 	case shapeRest:
 		v.rest = f.ms()
 	case shapeUnused:
@@ -196,7 +196,7 @@ func (v *vote) readAfterClock(s shape, f *fields) {
 // readClock reads the node's clock, and the longest lease where the node names it.
 func (v *vote) readClock(f *fields) {
 	clock, longest, told := strings.Cut(f.word(), ":")
-	v.clock = 1000 * f.parse(clock)
+	v.clock = nodeMillis(f.parse(clock))
 	if told {
 		v.longest = time.Duration(f.parse(longest)) * time.Millisecond
 		f.bad = f.bad || v.longest > slack
@@ -206,9 +206,9 @@ func (v *vote) readClock(f *fields) {
 
 // readExpiry reads an expiry, which is never past, and what the node remembers.
 func (v *vote) readExpiry(f *fields) {
-	v.expiry = f.number()
+	v.expiry = nodeMillis(f.number())
 	v.memory = f.word()
-	f.bad = f.bad || v.expiry < v.clock/1000
+	f.bad = f.bad || v.expiry < v.clock
 }
 
 func (v *vote) readShown(f *fields) {

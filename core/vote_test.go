@@ -29,10 +29,10 @@ func TestParse(t *testing.T) {
 		bad    []string
 	}{
 		{acquireScript, good{
-			"OK 5 9007199254740991 15 -":                 {verdict: VerdictGranted, clock: 5000, token: 9007199254740991, expiry: 15, memory: "-"},
-			"OK 5:20000 1812345678901234 15 0123abcd.17": {verdict: VerdictGranted, clock: 5000, longest: 20 * time.Second, token: 1812345678901234, expiry: 15, memory: "0123abcd.17"},
-			"OK 5 6 15 - 4 1000 3 ":                      {verdict: VerdictGranted, clock: 5000, token: 6, expiry: 15, memory: "-", record: rec(4, 1000*ms, 3, "")},
-			"OK 5 6 15 - 4 1000 3 a b\n\x00":             {verdict: VerdictGranted, clock: 5000, token: 6, expiry: 15, memory: "-", record: rec(4, 1000*ms, 3, "a b\n\x00")},
+			"OK 5 9007199254740991 15 -":                 {verdict: VerdictGranted, clock: 5000, token: 9007199254740991, expiry: 15000, memory: "-"},
+			"OK 5:20000 1812345678901234 15 0123abcd.17": {verdict: VerdictGranted, clock: 5000, longest: 20 * time.Second, token: 1812345678901234, expiry: 15000, memory: "0123abcd.17"},
+			"OK 5 6 15 - 4 1000 3 ":                      {verdict: VerdictGranted, clock: 5000, token: 6, expiry: 15000, memory: "-", record: rec(4, 1000*ms, 3, "")},
+			"OK 5 6 15 - 4 1000 3 a b\n\x00":             {verdict: VerdictGranted, clock: 5000, token: 6, expiry: 15000, memory: "-", record: rec(4, 1000*ms, 3, "a b\n\x00")},
 			"HELD 5 7000 abc-1 0":                        {verdict: VerdictHeld, owner: "abc-1", clock: 5000, rest: 7000 * ms},
 			"RESERVED 5 50 2":                            {verdict: VerdictReserved, place: 2, clock: 5000, rest: 50 * ms},
 			"HELD 5 0 - 0":                               {verdict: VerdictHeld, owner: "-", clock: 5000},
@@ -61,9 +61,9 @@ func TestParse(t *testing.T) {
 			"LOST", "LOST x", "LOST 5 6", "TOMBSTONE 0", "REPLICA", "OK 99999999999999999999 6 15 -",
 		}},
 		{renewScript, good{
-			"OK 5 1795000000123 -":            {verdict: VerdictGranted, clock: 5000, expiry: 1795000000123, memory: "-"},
-			"HEALED 5 9 0123abcd.5":           {verdict: VerdictHealed, clock: 5000, expiry: 9, memory: "0123abcd.5"},
-			"PASSED 5:60000 9 0123abcd.5":     {verdict: VerdictPassed, clock: 5000, longest: time.Minute, expiry: 9, memory: "0123abcd.5"},
+			"OK 5 1795000000123 -":            {verdict: VerdictGranted, clock: 5000, expiry: 1795000000123000, memory: "-"},
+			"HEALED 5 9 0123abcd.5":           {verdict: VerdictHealed, clock: 5000, expiry: 9000, memory: "0123abcd.5"},
+			"PASSED 5:60000 9 0123abcd.5":     {verdict: VerdictPassed, clock: 5000, longest: time.Minute, expiry: 9000, memory: "0123abcd.5"},
 			"WAIT 5":                          {verdict: VerdictUnconfirmed, clock: 5000},
 			"LOST 1795000000123":              {verdict: VerdictGone, clock: 1795000000123000},
 			"TOMBSTONE 5":                     {verdict: VerdictGone, clock: 5000},

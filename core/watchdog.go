@@ -23,7 +23,7 @@ const (
 )
 
 // watch has a lease looked at at that time.
-func (w *watchdog) watch(lease *Lease, at time.Duration) {
+func (w *watchdog) watch(lease *Lease, at instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lease.next = at
@@ -52,7 +52,7 @@ func (w *watchdog) remove(lease *Lease) {
 // set starts the timer for the first lease. Timers stand still while the machine is suspended, so none runs
 // for long.
 func (w *watchdog) set() {
-	d := min(max(w.due[0].at-w.e.clock.now(), 0), longestNap)
+	d := min(max(w.due[0].at.since(w.e.clock.now()), 0), longestNap)
 	if w.timer == nil {
 		w.timer = time.AfterFunc(d, w.run)
 	} else {
@@ -66,7 +66,7 @@ func (w *watchdog) run() {
 	now := w.e.clock.now()
 	until := now
 	if len(w.due) >= manyLeases {
-		until += lookAhead
+		until = now.add(lookAhead)
 	}
 	var due []*Lease
 	for len(w.due) > 0 && w.due[0].at <= until {
@@ -92,7 +92,7 @@ type leaseHeap []watched
 
 // A watched is a lease, and when it is due: here, too, because the heap compares often.
 type watched struct {
-	at    time.Duration
+	at    instant
 	lease *Lease
 }
 
