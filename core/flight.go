@@ -9,8 +9,6 @@ import (
 type flight struct {
 	l       *lane
 	slots   *slots // one is taken; nil = it needs none
-	number  int
-	alone   bool // none was under way when it left, and it takes few requests
 	batch   []request
 	weight  int
 	parts   int // the most of its requests'
@@ -70,7 +68,7 @@ func (f *flight) run() {
 	f.call(sent, wall)
 	now, clock := l.e.clock.now(), time.Now()
 	answered := len(f.votes) > 0 && answered(f.votes[0].err) // all are, or none
-	l.landed(f, sent, now, answered)
+	l.landed(f, now, answered)
 	if f.slots != nil {
 		f.slots.exit()
 	}

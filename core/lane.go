@@ -11,22 +11,20 @@ const (
 	// one more per bulkOfOne bytes that it brings along.
 	maxBatch  = 128
 	bulkOfOne = 512
-	// While a batch is under way the next one waits for so long, at least and at most, to have company.
-	minPace, maxPace = 200 * time.Microsecond, 5 * time.Millisecond
-	// So few requests take a server no time worth mentioning.
-	fewRequests = 4
+	// While a batch is under way the next one waits for so long, at least, to have company.
+	minPace = 200 * time.Microsecond
 	// So often a request is sent again at once because its connection broke.
 	maxLosses = 2
 	// So long a goroutine waits for the next batch.
 	idleTime = time.Second
-	// The next batch to a silent server waits for these parts of a node timeout at most: where half of the
-	// connections are free, and where they are not.
-	soonPart, latePart = 16, 4
+	// Where half of the connections are taken, the next batch waits for this part of a node timeout.
+	latePart = 4
 )
 
 // A lane is the way to a node, or to what one guard bucket of a Redis Cluster holds. A request that comes alone
 // leaves at once. What comes while others are under way leaves together, as one batch: soon, not when they have
-// been answered, so that an answer which is slow to come holds nobody up for long. Renewals and ends of attempts
+// been answered, so that an answer which is slow to come holds nobody up for long, and a lock over a network takes one
+// round trip and not two (0.6 times the pairs per second 20 ms away). Renewals and ends of attempts
 // go first: load must not cost a lease. The batches under way use as many connections as the client has;
 // acquisitions alone no more than half of them.
 type lane struct {
@@ -35,14 +33,10 @@ type lane struct {
 
 	mu      sync.Mutex
 	urgent  []request
-	asking  []request // acquisitions
-	flights int       // batches under way
-	left    instant
-	heard   instant       // when one was answered, or the first since then left
+	asking  []request     // acquisitions
+	flights int           // batches under way
+	left    instant       // when the last one left
 	timeout time.Duration // least node timeout of those that ask
-	batches int           // that have left
-	latency time.Duration // of the last answer
-	floor   time.Duration // latency of a few requests that are under way alone
 	slots   *slots
 	inLine  *slots       // waits for one of these
 	idle    chan *flight // to a goroutine that waits for one
@@ -74,7 +68,7 @@ func (l *lane) submit(requests ...request) {
 		case q.r.script.word == nil: // it travels alone
 			f := hangar.Get().(*flight)
 			f.batch = append(f.batch, q)
-			l.launch(f, nil, l.e.clock.now())
+			l.launch(f, nil)
 		case q.r.script == acquireScript:
 			l.asking = append(l.asking, q)
 		default:
@@ -95,7 +89,7 @@ func (l *lane) next() {
 	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.connections {
 		return
 	}
-	if at := l.left.add(max(l.pace(), l.backoff())); l.flights > 0 && !l.second() && at > now {
+	if at := l.left.add(l.pace()); at > now {
 		l.wakeAt(at, at.since(now))
 		return
 	}
@@ -108,24 +102,13 @@ func (l *lane) next() {
 	f := hangar.Get().(*flight)
 	l.urgent = f.load(l.urgent)
 	l.asking = f.load(l.asking)
-	l.launch(f, s, now)
+	l.launch(f, s)
 	l.left = now
 }
 
-// second reports whether the next batch is the second of two, which keep the server busy: it need not wait for
-// company if it is full, or if nobody has to be asked but this node. Several nodes answer one after another.
-func (l *lane) second() bool {
-	return l.flights == 1 && (len(l.e.nodes) == 1 || len(l.urgent)+len(l.asking) >= maxBatch)
-}
-
 // launch sends a batch. Called with the lane's lock.
-func (l *lane) launch(f *flight, s *slots, now instant) {
+func (l *lane) launch(f *flight, s *slots) {
 	f.l, f.slots = l, s
-	l.batches++
-	f.number, f.alone = l.batches, l.flights == 0 && len(f.batch) <= fewRequests
-	if l.flights == 0 || l.heard > l.left { // until now no answer was due
-		l.heard = now
-	}
 	l.flights++
 	select {
 	case l.idle <- f:
@@ -135,23 +118,22 @@ func (l *lane) launch(f *flight, s *slots, now instant) {
 	}
 }
 
-// pace is how long the next batch waits for company. Over a network the batches leave evenly over the time that an
-// answer takes. What an answer takes beyond that is spent in the server, or waiting for it: then two at a time keep
-// it busy, and the larger they are the less it has to do.
+// pace is how long the next batch waits for company, and it grows with the square of how many are under way: over a
+// network there are many, and none waits for long; a server that is busy gets fewer and larger ones, which are less to
+// do. One that has gone silent is sent half of the connections' worth soon and the rest slowly: what goes there would
+// wait there, too, but it may be connections that hang, and the server answers over others.
 func (l *lane) pace() time.Duration {
-	return max(min(max(l.floor/time.Duration(l.n.connections), (l.latency-l.floor)/2), maxPace), l.e.pace)
-}
-
-// backoff is how long the next batch waits because the server has been silent for longer than its last answer took:
-// three times as long as it was when the last one left. What goes to a server that hangs would wait there, too, and
-// take a connection each. But it may be connections that hang, and the server answers over others: so none waits for
-// long.
-func (l *lane) backoff() time.Duration {
-	longest := l.timeout / soonPart
-	if l.flights > l.n.connections/2 {
-		longest = l.timeout / latePart
+	busy := l.flights
+	if len(l.e.nodes) == 1 {
+		busy-- // two keep a server busy that need not share the client with others
 	}
-	return min(3*(l.left.since(l.heard)-l.latency), longest)
+	switch {
+	case busy <= 0:
+		return 0
+	case l.flights > l.n.connections/2:
+		return l.timeout / latePart
+	}
+	return l.e.pace * time.Duration(max(1, busy*busy/4))
 }
 
 func (l *lane) wakeAt(at instant, in time.Duration) {
@@ -167,22 +149,12 @@ func (l *lane) wakeAt(at instant, in time.Duration) {
 }
 
 // landed notes that a batch is not under way any more, and has the next one leave.
-func (l *lane) landed(f *flight, sent, now instant, answered bool) {
+func (l *lane) landed(f *flight, now instant, answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flights--
 	if !answered {
 		l.urgent = append(l.urgent, f.salvage(now)...)
-	} else {
-		latency := now.since(sent)
-		l.latency, l.heard = latency, now
-		switch {
-		case !f.alone || f.number != l.batches: // another has left meanwhile
-		case l.floor == 0:
-			l.floor = latency
-		default:
-			l.floor = min(latency, l.floor+(latency-l.floor)/8)
-		}
 	}
 	l.next()
 }

@@ -39,48 +39,6 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 	}
 }
 
-// How long a batch waits for company: over a network a part of the round trip, where the server is busy half of the
-// time that takes.
-func TestPace(t *testing.T) {
-	for _, c := range []struct{ floor, latency, want time.Duration }{
-		{0, 0, minPace},
-		{100 * time.Microsecond, 100 * time.Microsecond, minPace},
-		{10 * time.Millisecond, 10 * time.Millisecond, time.Millisecond},
-		{100 * time.Microsecond, 2100 * time.Microsecond, time.Millisecond},
-		{10 * time.Millisecond, 14 * time.Millisecond, 2 * time.Millisecond},
-		{100 * time.Microsecond, time.Second, maxPace},
-		{time.Second, time.Second, maxPace},
-		{10 * time.Millisecond, time.Millisecond, time.Millisecond}, // the road has become shorter
-	} {
-		l := lane{e: &ensemble{pace: minPace}, n: &node{connections: 10}, floor: c.floor, latency: c.latency}
-		if got := l.pace(); got != c.want {
-			t.Errorf("%v alone, %v now: %v, want %v", c.floor, c.latency, got, c.want)
-		}
-	}
-}
-
-// Only what is under way alone, and is answered, shows how long the road is.
-func TestFloorOfALane(t *testing.T) {
-	for name, c := range map[string]struct {
-		f        flight
-		floor    time.Duration
-		answered bool
-		want     time.Duration
-	}{
-		"the first":    {flight{number: 7, alone: true}, 0, true, 9 * time.Millisecond},
-		"slower":       {flight{number: 7, alone: true}, time.Millisecond, true, 2 * time.Millisecond},
-		"quicker":      {flight{number: 7, alone: true}, 20 * time.Millisecond, true, 9 * time.Millisecond},
-		"with others":  {flight{number: 7}, time.Millisecond, true, time.Millisecond},
-		"another came": {flight{number: 6, alone: true}, time.Millisecond, true, time.Millisecond},
-		"no answer":    {flight{number: 7, alone: true}, time.Millisecond, false, time.Millisecond},
-	} {
-		l := lane{e: &ensemble{clock: newStopwatch()}, n: &node{}, floor: c.floor, batches: 7, flights: 1}
-		if l.landed(&c.f, 0, instant(9*time.Millisecond), c.answered); l.floor != c.want {
-			t.Errorf("%s: the floor is %v, want %v", name, l.floor, c.want)
-		}
-	}
-}
-
 // What failed, or was not sent, is no answer that Close would go on waiting for.
 func TestAnswersOfNodes(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -129,40 +87,19 @@ func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 	})
 }
 
-// A batch to a silent server waits three times as long as the silence, for a part of the node timeout at most: a small
-// one while half of the connections are free.
-func TestBackoff(t *testing.T) {
+// The more batches are under way, the longer the next one waits; the second half of the connections goes slowly.
+func TestPace(t *testing.T) {
 	const timeout = time.Second
 	for _, c := range []struct {
-		silent, latency time.Duration
-		flights         int
-		want            time.Duration
+		nodes, flights int
+		want           time.Duration
 	}{
-		{5 * time.Millisecond, time.Millisecond, 2, 12 * time.Millisecond},
-		{time.Minute, time.Millisecond, 10, timeout / soonPart},
-		{time.Minute, time.Millisecond, 11, timeout / latePart},
+		{3, 0, 0}, {3, 1, minPace}, {3, 2, minPace}, {3, 4, 4 * minPace}, {3, 10, 25 * minPace}, {3, 11, timeout / latePart},
+		{1, 0, 0}, {1, 1, 0}, {1, 2, minPace}, {1, 5, 4 * minPace}, {1, 11, timeout / latePart},
 	} {
-		l := lane{n: &node{connections: 20}, left: instant(c.silent), latency: c.latency, flights: c.flights, timeout: timeout}
-		if got := l.backoff(); got != c.want {
-			t.Errorf("%d under way, silent for %v: %v, want %v", c.flights, c.silent, got, c.want)
+		l := lane{e: &ensemble{pace: minPace, nodes: make([]*node, c.nodes)}, n: &node{connections: 20}, flights: c.flights, timeout: timeout}
+		if got := l.pace(); got != c.want {
+			t.Errorf("%d nodes, %d batches under way: %v, want %v", c.nodes, c.flights, got, c.want)
 		}
 	}
-}
-
-// Where Lockers with several node timeouts ask over one lane, the shortest bounds how long it backs off.
-func TestBackoffHeedsTheShortestTimeout(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process()
-		short := p.p.nodeTimeout / 2
-		hasty := &process{Locker: must(p.With(withNodeTimeout(short)))}
-		for _, who := range []*process{p, hasty, p} {
-			w.release(w.acquire(who, "k"))
-		}
-		l := p.e.nodes[0].lane(0)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.timeout != short {
-			t.Errorf("the lane goes by %v, want %v", l.timeout, short)
-		}
-	})
 }

@@ -69,7 +69,7 @@ func TestDeadConnectionHoldsUpNobody(t *testing.T) {
 		time.Sleep(minPace / 8)
 		start := time.Now()
 		_, err := p.TryAcquire(t.Context(), "second")
-		if took := time.Since(start); err != nil || took > 2*maxPace {
+		if took := time.Since(start); err != nil || took > turnTime {
 			t.Errorf("after %v: %v", took, err)
 		}
 		linger()
@@ -91,14 +91,14 @@ func TestDeadConnectionOnASlowWay(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		start := time.Now()
 		_, err := p.TryAcquire(t.Context(), "second")
-		if took := time.Since(start); err != nil || took > rtt+maxPace {
+		if took := time.Since(start); err != nil || took > rtt+turnTime {
 			t.Errorf("after %v: %v", took, err)
 		}
 		linger()
 	})
 }
 
-// A pool of connections that lead nowhere costs no lease, since the client soon makes new ones.
+// A pool of connections that lead nowhere costs no lease, since the client turnTime makes new ones.
 func TestPoolOfDeadConnectionsCostsNoLease(t *testing.T) {
 	race.Campaign(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -124,7 +124,7 @@ func (w *world) exhaust(p *process, dead int) {
 	p.forget(dead)
 	for _, lease := range ended {
 		go lease.Release(w.t.Context())
-		time.Sleep(2 * maxPace)
+		time.Sleep(turnTime)
 	}
 }
 
