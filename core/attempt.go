@@ -115,14 +115,15 @@ func (a *attempt) acquiring(recovering bool) *round {
 }
 
 // settleToken fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts
-// only while the lease is on it, for then its next grant must be greater.
-func (a *attempt) settleToken(ctx, wait context.Context, t *tally) bool {
-	token, stored, granted := t.token()
+// only while the lease is on it, for then its next grant must be greater. Where that fails, spoilt are the votes of
+// nodes that do not have the lease any more, or are not known to.
+func (a *attempt) settleToken(ctx, wait context.Context, t *tally) (settled bool, spoilt []reply) {
+	token, stored := t.token()
 	a.mu.Lock()
 	a.token = token
 	a.mu.Unlock()
 	if stored.len() >= t.q {
-		return true
+		return true, nil
 	}
 	tails := make([][]any, len(t.votes))
 	for i := range t.votes {
@@ -130,17 +131,17 @@ func (a *attempt) settleToken(ctx, wait context.Context, t *tally) bool {
 	}
 	r := a.round(renewScript, a.args(renewScript, 0), func(r *round) bool { return r.count(VerdictGranted)+stored.len() >= r.q })
 	r.must, r.tail = true, func(i int) []any { return tails[i] }
-	r.send(ctx, granted&^stored)
+	r.send(ctx, t.of(VerdictGranted)&^stored)
 	r.wait(wait)
 	if r.count(VerdictGranted)+stored.len() >= t.q {
-		return true
+		return true, nil
 	}
-	for i := range r.votes {
-		if r.asked.has(i) && r.votes[i].verdict != VerdictGranted {
-			t.votes[i] = r.votes[i] // not ours any more, or not known to be
+	for i, v := range r.votes {
+		if r.asked.has(i) && v.verdict != VerdictGranted {
+			spoilt = append(spoilt, reply{vote: v, node: i})
 		}
 	}
-	return false
+	return false, spoilt
 }
 
 // sends books a request that is about to be sent to a node, and reports whether it may be: when the attempt has

@@ -7,19 +7,21 @@ import (
 
 // How an attempt ends on the nodes, as a lease or without having become one.
 
-// abandon ends an attempt that did not become a lease: what nodes granted or may still grant is released. Of these,
-// the late ones need not be told yet. The call keeps its place in their queues until wait is over. abandon waits for
-// the nodes that granted, because the next attempt would find its own traces there; not for a caller who has given up.
-func (a *attempt) abandon(ctx, wait context.Context, touched, granted, late nodeSet) {
+// abandon ends an attempt that did not become a lease: what nodes granted or may still grant is released. Where none
+// granted, those that have not answered need not be told yet. The call keeps its place in their queues until wait is
+// over. abandon waits for the nodes that granted, because the next attempt would find its own traces there; not for a
+// caller who has given up.
+func (a *attempt) abandon(ctx, wait context.Context, t *tally) {
+	touched, granted := t.mayHold(), t.of(VerdictGranted)
 	a.mu.Lock()
 	a.ended = true
 	a.seen = a.seen || touched.len() >= quorum(len(a.nodes))
 	a.mu.Unlock()
 	if granted == 0 && !a.quits && wait.Err() == nil {
-		touched &^= a.awaiting(late)
+		touched &^= a.awaiting(t.unheard())
 	}
 	r := a.finishing(0, wait.Err() == nil && a.goesOn())
-	r.decided = func(r *round) bool { return r.answeredAll(granted) }
+	r.decided = func(r *round) bool { return granted&r.unheard() == 0 }
 	r.send(ctx, touched)
 	if granted == 0 {
 		r.leave()

@@ -31,14 +31,28 @@ func (t *tally) take(i int, v vote) {
 	t.pending--
 }
 
-func (t *tally) count(v Verdict) (n int) {
+// where are the nodes whose votes are so.
+func (t *tally) where(so func(*vote) bool) (s nodeSet) {
 	for i := range t.votes {
-		if t.votes[i].verdict == v {
-			n++
+		if so(&t.votes[i]) {
+			s = s.with(i)
 		}
 	}
-	return n
+	return s
 }
+
+// of are the nodes with one of these verdicts.
+func (t *tally) of(verdicts ...Verdict) (s nodeSet) {
+	for i := range t.votes {
+		if slices.Contains(verdicts, t.votes[i].verdict) {
+			s = s.with(i)
+		}
+	}
+	return s
+}
+
+// count is how many nodes have one of these verdicts.
+func (t *tally) count(verdicts ...Verdict) int { return t.of(verdicts...).len() }
 
 // acquireDecided reports whether more votes cannot change the outcome of a round that acquires: a quorum granted, or
 // agrees that the key is done; or neither can come about, and it is known whether the key is held or no quorum can be
@@ -52,7 +66,7 @@ func (t *tally) acquireDecided() bool {
 	if granted+t.pending >= t.q || done > 0 && done+t.pending >= t.q {
 		return false
 	}
-	if known := granted + t.count(VerdictDone); known < t.q && known+t.pending >= t.q && t.count(VerdictDone) > 0 {
+	if known := t.count(VerdictGranted, VerdictDone); granted < known && known < t.q && known+t.pending >= t.q {
 		return false // a record that is not decided could be settled
 	}
 	voters := t.voters()
@@ -65,42 +79,27 @@ func (t *tally) recoverDecided() bool { return t.acquireDecided() && t.record() 
 
 // voters are the nodes that would grant the key if nobody had it, or had taken it meanwhile.
 func (t *tally) voters() int {
-	return t.count(VerdictGranted) + t.count(VerdictHeld) + t.count(VerdictReserved) + t.count(VerdictDone) + t.count(VerdictGone)
+	return t.count(VerdictGranted, VerdictHeld, VerdictReserved, VerdictDone, VerdictGone)
 }
 
 // split reports whether no attempt is known to hold a quorum, so that each of several contenders may have a part of
 // the votes.
 func (t *tally) split() bool {
-	for i := range t.votes {
-		same := 0
-		for j := range t.votes {
-			if t.votes[j].verdict == t.votes[i].verdict && t.votes[j].owner == t.votes[i].owner {
-				same++
-			}
-		}
-		if v := t.votes[i].verdict; (v == VerdictHeld || v == VerdictReserved) && same >= t.q {
-			return false
-		}
-	}
-	return true
+	return t.where(func(v *vote) bool {
+		same := t.where(func(w *vote) bool { return w.verdict == v.verdict && w.owner == v.owner })
+		return (v.verdict == VerdictHeld || v.verdict == VerdictReserved) && same.len() >= t.q
+	}) == 0
 }
 
 // kept reports whether the nodes that refused the key keep it for nobody: its last holder left it taken.
 func (t *tally) kept() bool {
-	kept := 0
-	for i := range t.votes {
-		if v := &t.votes[i]; v.verdict == VerdictHeld {
-			if !strings.HasPrefix(v.owner, keptTaken) {
-				return false
-			}
-			kept++
-		}
-	}
-	return kept > 0
+	held := t.of(VerdictHeld)
+	return held != 0 && held&^t.where(func(v *vote) bool { return strings.HasPrefix(v.owner, keptTaken) }) == 0
 }
 
-// place is the call's place in the queues: so far ahead it is in a quorum of them. Zero if no quorum has it.
-func (t *tally) place() int {
+// queued is how many nodes have the call in their queues, and its place: so far ahead it is in a quorum of them, zero
+// if no quorum has it.
+func (t *tally) queued() (nodes, place int) {
 	var places []int
 	for i := range t.votes {
 		if p := t.votes[i].place; p > 0 {
@@ -108,37 +107,23 @@ func (t *tally) place() int {
 		}
 	}
 	if len(places) < t.q {
-		return 0
+		return len(places), 0
 	}
 	slices.Sort(places)
-	return places[t.q-1]
-}
-
-// queued is how many nodes have the call in their queues.
-func (t *tally) queued() (n int) {
-	for i := range t.votes {
-		if t.votes[i].place > 0 {
-			n++
-		}
-	}
-	return n
+	return len(places), places[t.q-1]
 }
 
 // doneVotes is the most nodes that hold the same completion record, and that record. Only a record that a
 // quorum holds under one ballot is decided.
 func (t *tally) doneVotes() (most int, rec *nodeRecord) {
 	for i := range t.votes {
-		if !t.votes[i].done() {
+		v := &t.votes[i]
+		if !v.done() {
 			continue
 		}
-		same := 0
-		for j := range t.votes {
-			if t.votes[j].done() && t.votes[j].record.ballot == t.votes[i].record.ballot {
-				same++
-			}
-		}
-		if same > most || same == most && t.votes[i].record.ballot == rec.ballot && t.votes[i].record.rest > rec.rest {
-			most, rec = same, t.votes[i].record
+		same := t.where(func(w *vote) bool { return w.done() && w.record.ballot == v.record.ballot }).len()
+		if same > most || same == most && v.record.beats(rec) {
+			most, rec = same, v.record
 		}
 	}
 	return most, rec
@@ -150,16 +135,20 @@ func (v *vote) done() bool {
 	return v.record != nil && (v.verdict == VerdictDone || v.verdict == VerdictQuarantined)
 }
 
-// record is the completion record with the greatest ballot that any node showed, nil if none did; where several
-// show it, the one that is kept for longest, which somebody may have been promised.
+// record is the completion record with the greatest ballot that any node showed, nil if none did.
 func (t *tally) record() *nodeRecord {
 	var best *nodeRecord
 	for i := range t.votes {
-		if r := t.votes[i].record; r != nil && (best == nil || r.ballot > best.ballot || r.ballot == best.ballot && r.rest > best.rest) {
+		if r := t.votes[i].record; r != nil && r.beats(best) {
 			best = r
 		}
 	}
 	return best
+}
+
+// beats reports whether r has the greater ballot, or is kept for longer, which somebody may have been promised.
+func (r *nodeRecord) beats(other *nodeRecord) bool {
+	return other == nil || r.ballot > other.ballot || r.ballot == other.ballot && r.rest > other.rest
 }
 
 // hint is that of the holder that kept this attempt from the key; empty where no node told.
@@ -172,64 +161,35 @@ func (t *tally) hint() string {
 	return ""
 }
 
-// granted are the nodes that granted.
-func (t *tally) granted() (s nodeSet) {
-	for i := range t.votes {
-		if t.votes[i].verdict == VerdictGranted {
-			s = s.with(i)
-		}
-	}
-	return s
-}
-
 // unheard are the nodes that have not answered.
-func (t *tally) unheard() (s nodeSet) {
-	for i := range t.votes {
-		if t.asked.has(i) && t.votes[i].verdict == VerdictPending {
-			s = s.with(i)
-		}
-	}
-	return s
-}
+func (t *tally) unheard() nodeSet { return t.asked & t.of(VerdictPending) }
 
-// token is the greatest token granted, and the set of nodes that store it already.
-func (t *tally) token() (token uint64, stored, granted nodeSet) {
+// token is the greatest token granted, and the nodes that store it already.
+func (t *tally) token() (token uint64, stored nodeSet) {
+	granted := t.of(VerdictGranted)
 	for i := range t.votes {
-		v := &t.votes[i]
-		if v.verdict != VerdictGranted {
-			continue
-		}
-		granted = granted.with(i)
-		switch {
-		case v.token > token:
-			token, stored = v.token, nodeSet(0).with(i)
-		case v.token == token:
-			stored = stored.with(i)
+		if granted.has(i) {
+			token = max(token, t.votes[i].token)
 		}
 	}
-	return token, stored, granted
+	return token, granted & t.where(func(v *vote) bool { return v.token == token })
 }
 
 // lacking are the nodes that were asked and do not hold the record: they never had it, or have forgotten it, or
 // may own the key for the attempt that asked.
-func (t *tally) lacking(rec *nodeRecord) (s nodeSet) {
-	for i := range t.votes {
-		switch v := &t.votes[i]; {
-		case !t.asked.has(i) || v.verdict == VerdictCircuitOpen || v.done() && v.record.ballot == rec.ballot:
-		default:
-			s = s.with(i)
-		}
-	}
-	return s
+func (t *tally) lacking(rec *nodeRecord) nodeSet {
+	return t.asked &^ t.where(func(v *vote) bool {
+		return v.verdict == VerdictCircuitOpen || v.done() && v.record.ballot == rec.ballot
+	})
 }
 
 // sameServer finds two nodes that granted out of one replication history: they are one server, or a server
 // and its replica.
 func (t *tally) sameServer() (a, b int, found bool) {
+	granted := t.of(VerdictGranted) & t.where(func(v *vote) bool { return v.memory != noMemory })
 	for b := range t.votes {
 		for a := range b {
-			va, vb := &t.votes[a], &t.votes[b]
-			if va.verdict == VerdictGranted && vb.verdict == VerdictGranted && va.memory != noMemory && historyOf(va.memory) == historyOf(vb.memory) {
+			if granted.has(a) && granted.has(b) && historyOf(t.votes[a].memory) == historyOf(t.votes[b].memory) {
 				return a, b, true
 			}
 		}
@@ -246,44 +206,28 @@ func historyOf(memory string) string {
 	return history
 }
 
-// wait is when a quorum could grant at the earliest, from what the nodes said: the q-th smallest of the
-// remaining times. Zero when it is not known.
+// retryAfter is when a quorum could grant at the earliest, from what the nodes said: as many of those that will grant
+// by themselves as it takes, beside those that granted. Zero when it is not known.
 func (t *tally) retryAfter() time.Duration {
-	var best time.Duration
+	var rests []time.Duration
 	for i := range t.votes {
-		v := &t.votes[i]
-		if !waitsOut(v.verdict) {
-			continue
-		}
-		within := 0
-		for j := range t.votes {
-			if w := &t.votes[j]; waitsOut(w.verdict) && w.rest <= v.rest || w.verdict == VerdictGranted {
-				within++
-			}
-		}
-		if within >= t.q && (best == 0 || v.rest < best) {
-			best = v.rest
+		switch v := &t.votes[i]; v.verdict {
+		case VerdictHeld, VerdictReserved, VerdictQuarantined:
+			rests = append(rests, v.rest)
+		default:
 		}
 	}
-	return best
-}
-
-// waitsOut reports whether the node will grant by itself after the rest that it named.
-func waitsOut(v Verdict) bool {
-	return v == VerdictHeld || v == VerdictReserved || v == VerdictQuarantined
-}
-
-// mayHold are the nodes on which the attempt may own the key, now or when a late request arrives.
-func (t *tally) mayHold() (s nodeSet) {
-	for i := range t.votes {
-		switch t.votes[i].verdict {
-		case VerdictGranted, VerdictPending, VerdictTimedOut, VerdictFailed:
-			s = s.with(i)
-		case VerdictHealed, VerdictPassed, VerdictUnconfirmed, VerdictHeld, VerdictReserved, VerdictDone, VerdictGone, VerdictForgotten, VerdictQuarantined, VerdictClockSkewed, VerdictTooLate, VerdictReplica,
-			VerdictUnguarded, VerdictCircuitOpen: // has refused, or was not asked
-		}
+	slices.Sort(rests)
+	if last := max(t.q-t.count(VerdictGranted), 1); last <= len(rests) {
+		return rests[last-1]
 	}
-	return s
+	return 0
+}
+
+// mayHold are the nodes on which the attempt may own the key, now or when a late request arrives. All others have
+// refused, or were not asked.
+func (t *tally) mayHold() nodeSet {
+	return t.of(VerdictGranted, VerdictPending, VerdictTimedOut, VerdictFailed)
 }
 
 // taken is why a lease is lost that is outvoted.
@@ -295,17 +239,18 @@ func (t *tally) taken() LossReason {
 }
 
 // revoked reports whether a node knows that the attempt was revoked.
-func (t *tally) revoked() bool {
-	return slices.ContainsFunc(t.votes, func(v vote) bool { return v.revoked })
-}
+func (t *tally) revoked() bool { return t.where(func(v *vote) bool { return v.revoked }) != 0 }
 
 // outvoted reports whether so many nodes do not have the lease that no quorum can.
 func (t *tally) outvoted() bool { return t.count(VerdictGone) > len(t.votes)-t.q }
 
 // confirmed reports whether a quorum confirmed what it was asked for.
 func (t *tally) confirmed() bool {
-	return t.count(VerdictGranted)+t.count(VerdictHealed)+t.count(VerdictPassed) >= t.q
+	return t.count(VerdictGranted, VerdictHealed, VerdictPassed) >= t.q
 }
+
+// settled reports whether enough nodes confirmed, or enough cannot.
+func (t *tally) settled() bool { return t.confirmed() || t.outvoted() }
 
 // recordDecided reports whether further votes cannot change the outcome of a completion.
 func (t *tally) recordDecided() bool {
@@ -318,38 +263,11 @@ func (t *tally) recordDecided() bool {
 
 // recordRefused reports whether no quorum can accept the record.
 func (t *tally) recordRefused() bool {
-	return t.count(VerdictGone)+t.count(VerdictForgotten)+t.count(VerdictDone) > len(t.votes)-t.q
+	return t.count(VerdictGone, VerdictForgotten, VerdictDone) > len(t.votes)-t.q
 }
-
-// settled reports whether enough nodes confirmed, or enough cannot.
-func (t *tally) settled() bool { return t.confirmed() || t.outvoted() }
 
 // heardLonger reports whether a node knows of a longer lease than the requests of the round brought along.
-func (t *tally) heardLonger() bool {
-	for i := range t.votes {
-		if t.votes[i].longest > 0 {
-			return true
-		}
-	}
-	return false
-}
+func (t *tally) heardLonger() bool { return t.where(func(v *vote) bool { return v.longest > 0 }) != 0 }
 
 // slept is on how many nodes more time has passed since the last round than on this machine.
-func (t *tally) slept() (n int) {
-	for i := range t.votes {
-		if t.votes[i].slept {
-			n++
-		}
-	}
-	return n
-}
-
-// answeredAll reports whether every one of these nodes has answered.
-func (t *tally) answeredAll(nodes nodeSet) bool {
-	for i := range t.votes {
-		if nodes.has(i) && t.votes[i].verdict == VerdictPending {
-			return false
-		}
-	}
-	return true
-}
+func (t *tally) slept() int { return t.where(func(v *vote) bool { return v.slept }).len() }

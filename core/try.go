@@ -13,44 +13,63 @@ import (
 // any granting node gave; it counts only once a quorum stores it while the lease is on those nodes; and the
 // clock is looked at last, after every wait.
 func (a *acquisition) try(ctx, wait context.Context) result {
-	e := a.e
-	lease, r := a.lease, a.asked
+	lease, r := a.ask(ctx)
+	r.wait(wait)
+	t := &r.tally
+	won, spoilt := lease.wins(ctx, wait, t)
+	recorded := t.record() != nil
+	done, rec := t.doneVotes()
+	switch {
+	case won && recorded && a.recovering && lease.trusted(r.sent):
+		return a.adopt(ctx, wait, &lease.attempt, r)
+	case won && !recorded && wait.Err() == nil && lease.start(t, r.sent):
+		return result{lease: lease, nodes: a.e.report(t, a.observed)}
+	case done >= t.q:
+		return a.done(ctx, &lease.attempt, t, rec.aged(a.e.clock.now().since(r.sent)))
+	}
+	return a.failed(ctx, wait, &lease.attempt, r, spoilt)
+}
+
+// ask asks all nodes, unless they were asked on behalf of the call.
+func (a *acquisition) ask(ctx context.Context) (lease *Lease, r *round) {
+	lease, r = a.lease, a.asked
 	if a.lease, a.asked = nil, nil; lease == nil {
 		lease = a.newLease()
 		r = lease.acquiring(a.recovering)
-		r.send(ctx, allNodes(len(e.nodes)))
+		r.send(ctx, allNodes(len(a.e.nodes)))
 	}
-	r.wait(wait)
-	t := &r.tally
-	touched, granted, late := t.mayHold(), t.granted(), t.unheard() // before the votes on the token replace those on the key
+	return lease, r
+}
 
-	first, second, same := t.sameServer()
-	if same {
-		t.votes[second] = vote{verdict: VerdictFailed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)}
+// wins reports whether the grants of a round make a lease, and settles its token. spoilt are later votes of nodes that
+// granted. A node that had forgotten the longest lease may have voted too soon: what it granted to those who did not
+// bring that along does not count.
+func (a *attempt) wins(ctx, wait context.Context, t *tally) (won bool, spoilt []reply) {
+	if _, _, same := t.sameServer(); same || t.heardLonger() || t.count(VerdictGranted) < t.q {
+		return false, nil
 	}
-	// A node that had forgotten the longest lease may have voted too soon: what it granted to those who did not
-	// bring that along does not count.
-	longer := t.heardLonger()
-	won := !same && !longer && t.count(VerdictGranted) >= t.q && lease.settleToken(ctx, wait, t)
-	recorded := t.record() != nil
-	if won && recorded && a.recovering && lease.trusted(r.sent) {
-		return a.adopt(ctx, wait, &lease.attempt, t, touched, r.sent)
-	}
-	if won && !recorded && wait.Err() == nil && lease.start(t, r.sent) {
-		return result{lease: lease, nodes: e.report(t, a.observed)}
-	}
-	if done, rec := t.doneVotes(); done >= t.q {
-		return a.done(ctx, &lease.attempt, t, rec.aged(e.clock.now().since(r.sent)))
-	}
-	if a.wait == nil && t.queued() > 0 {
-		a.wait = newWait(lease.id, r.args[proposalArg(r.args)], t.q)
+	return a.settleToken(ctx, wait, t)
+}
+
+// failed ends an attempt that did not get the key, and says why it did not.
+func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *round, spoilt []reply) result {
+	t := &r.tally
+	if queued, _ := t.queued(); a.wait == nil && queued > 0 {
+		a.wait = newWait(own.id, r.args[proposalArg(r.args)], t.q)
 	}
 	if a.wait == nil && !a.tryOnly {
-		lease.unqueue() // a node whose answer is missing may have it in its queue, under a name that is not used again
+		own.unqueue() // a node whose answer is missing may have it in its queue, under a name that is not used again
 	}
-	lease.abandon(ctx, wait, touched, granted, late)
-	if longer && t.count(VerdictGranted) >= t.q {
-		return result{err: ErrUnavailable, again: true, nodes: e.report(t, true)}
+	own.abandon(ctx, wait, t)
+	first, second, same := t.sameServer()
+	switch {
+	case same:
+		spoilt = []reply{{vote: vote{verdict: VerdictFailed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)}, node: second}}
+	case t.heardLonger() && t.count(VerdictGranted) >= t.q:
+		return result{err: ErrUnavailable, again: true, nodes: a.e.report(t, true)}
+	}
+	for _, later := range spoilt {
+		t.votes[later.node] = later.vote
 	}
 	res := a.refused(t)
 	if same {
@@ -74,8 +93,8 @@ func (a *acquisition) refused(t *tally) result {
 		res.err = errTooSlow
 	case t.voters() >= t.q:
 		res.err, res.pause, res.kept = ErrHeld, pauseHeld, t.kept()
-		queued := t.queued()
-		res.place = t.place()
+		queued, place := t.queued()
+		res.place = place
 		switch {
 		case queued+granted >= t.q && granted > 0 && t.split():
 			res.pause = pauseTurn
@@ -104,14 +123,14 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *nod
 // adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
 // the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
-func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, t *tally, touched nodeSet, sent instant) result {
-	rec := t.record().aged(a.e.clock.now().since(sent))
+func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, r *round) result {
+	rec := r.record().aged(a.e.clock.now().since(r.sent))
 	nodes, err := own.propose(ctx, wait, rec, own.token, true)
 	if err == nil {
 		own.over()
 		return result{err: ErrDone, record: rec.clone(), nodes: nodes}
 	}
-	own.abandon(ctx, wait, touched, t.granted(), 0)
+	own.abandon(ctx, wait, &r.tally)
 	if errors.Is(err, ErrLost) {
 		return result{err: ErrHeld, pause: pauseSplit, nodes: nodes}
 	}
