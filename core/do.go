@@ -56,7 +56,7 @@ func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error)
 	joint, stop := join.Contexts(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
 	defer stop()
 	err := fn(&leaseContext{Context: joint, parent: ctx, lease: lease})
-	if lease.runOut(); lease.lossReason() != "" {
+	if lease.expire(); lease.lossReason() != "" {
 		cancelled := ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost)
 		err = joinLoss(err, lease.lossError(OpHold), cancelled)
 	}

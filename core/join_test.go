@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,20 +77,23 @@ func TestLossIsSeenWithItsCause(t *testing.T) {
 		lease := w.acquire(w.process(unrenewed), "k")
 		joint, stop := join.Contexts(t.Context(), lease.Context())
 		defer stop()
-		lease.mu.Lock() // as lose leaves it, before it ends the context
-		lease.state, lease.reason = leaseLost, LossExpired
-		lease.loss = lease.lossOf(OpHold)
-		lease.distrust()
-		lease.mu.Unlock()
-		wantErr(t, lease.Lost(), ErrLost)
-		for name, ctx := range map[string]context.Context{"the lease's": lease.Context(), "the joint": joint} {
-			if err := ctx.Err(); err != context.Canceled || !errors.Is(context.Cause(ctx), ErrLost) {
-				t.Errorf("%s context ended with %v, cause %v", name, err, context.Cause(ctx))
-			}
-		}
 		lease.mu.Lock()
-		lease.state = leaseHeld
+		lease.until.store(lease.engine.clock.now()) // before its timer
+		var lookers sync.WaitGroup
+		for range 9 {
+			lookers.Go(func() {
+				if err := lease.Lost(); !errors.Is(err, ErrLost) {
+					t.Errorf("the lease ended with %v", err)
+				}
+				for name, ctx := range map[string]context.Context{"the lease's": lease.Context(), "the joint": joint} {
+					if err := ctx.Err(); err != context.Canceled || !errors.Is(context.Cause(ctx), ErrLost) {
+						t.Errorf("%s context ended with %v, cause %v", name, err, context.Cause(ctx))
+					}
+				}
+			})
+		}
+		runtime.Gosched() // they stand before the lock
 		lease.mu.Unlock()
-		lease.lose(LossExpired)
+		lookers.Wait()
 	})
 }

@@ -25,7 +25,6 @@ type Lease struct {
 	freed, completed bool       // a quorum has confirmed Release, Complete
 	rejoining        bool       // the next round is early, for a node that others were in
 	reason           LossReason // it was lost, or a release found it lost
-	loss             *OpError   // what its context ends with, once it is lost
 	since            instant    // when it was reported
 	renewAt          instant
 	trustedUntil     instant  // end of validity less the margin, unless a renewal succeeds
@@ -61,11 +60,6 @@ func (lease *Lease) trust(sent instant) {
 func (lease *Lease) holdFor(d time.Duration) {
 	lease.holdUntil = lease.engine.clock.now().add(d)
 	lease.until.store(min(lease.trustedUntil, lease.holdUntil))
-}
-
-// distrust ends the trust in the lease now, if not before.
-func (lease *Lease) distrust() {
-	lease.until.store(min(lease.until.load(), lease.engine.clock.now()))
 }
 
 // left is for how long the lease can still be trusted.
@@ -191,11 +185,9 @@ type leaseContext struct {
 
 // Err looks at the clock, because after a pause the timer may not have fired yet.
 func (c *leaseContext) Err() error {
-	if err := c.Context.Err(); err != nil || c.lease.left() > 0 {
-		return err
+	if c.Context.Err() == nil {
+		c.lease.expire()
 	}
-	c.lease.lose(c.lease.expiry())
-	c.lease.conclude()
 	return c.Context.Err()
 }
 
@@ -212,20 +204,11 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// expiry is why a lease runs out.
-func (lease *Lease) expiry() LossReason {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	if lease.holdUntil <= lease.trustedUntil {
-		return LossMaxHold
-	}
-	return LossExpired
-}
-
-// runOut ends a held lease that has run out, if its timer has not: the process may have been paused.
-func (lease *Lease) runOut() {
+// expire ends a held lease that has run out. Its timer calls it, and whoever looks at the lease sooner than the timer:
+// the process may have been paused.
+func (lease *Lease) expire() {
 	if lease.left() <= 0 {
-		lease.lose(lease.expiry())
+		lease.lose(LossExpired)
 	}
 }
 
@@ -237,13 +220,14 @@ func (lease *Lease) lose(reason LossReason) {
 		lease.mu.Unlock()
 		return
 	}
-	lease.state, lease.reason, lease.ended = leaseLost, reason, true // a renewal would only keep the key from others
-	lease.distrust()
+	if reason == LossExpired && lease.holdUntil <= lease.trustedUntil {
+		reason = LossMaxHold
+	}
+	lease.reason = reason
 	ended, err := lease.onEnd, lease.lossOf(OpHold)
-	lease.loss = err
+	lease.endAs(leaseLost, err)
 	lease.mu.Unlock()
 
-	lease.cancel(err)
 	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
 	e := lease.engine
 	e.watchdog.remove(lease)
@@ -269,17 +253,14 @@ func (lease *Lease) logLoss(reason LossReason) {
 	lease.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", held)
 }
 
-// conclude ends the context of a lease that has ended, with its cause: another goroutine may be only about to do so.
-func (lease *Lease) conclude() {
-	lease.mu.Lock()
-	state, loss := lease.state, lease.loss
-	lease.mu.Unlock()
-	switch {
-	case loss != nil:
-		lease.cancel(loss)
-	case state == leaseOver:
-		lease.cancel(ErrReleased)
+// endAs ends a lease, and its context, so that nobody sees one without the other: nothing is sent any more but its end, for
+// a renewal would only keep the key from others. Called with the lock.
+func (lease *Lease) endAs(state leaseState, cause error) {
+	if lease.state == leaseHeld {
+		lease.cancel(cause)
 	}
+	lease.state, lease.ended = state, true
+	lease.until.store(min(lease.until.load(), lease.engine.clock.now()))
 }
 
 func (lease *Lease) lossReason() LossReason {
@@ -303,11 +284,9 @@ func (lease *Lease) lossOf(op OpKind) *OpError {
 func (lease *Lease) end() leaseState {
 	lease.mu.Lock()
 	was := lease.state
-	lease.state, lease.ended = leaseOver, true
-	lease.distrust()
+	lease.endAs(leaseOver, ErrReleased)
 	lease.mu.Unlock()
 	if was == leaseHeld {
-		lease.cancel(ErrReleased)
 		lease.engine.watchdog.remove(lease)
 	}
 	return was

@@ -55,7 +55,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	if err != nil {
 		return err
 	}
-	lease.runOut()
+	lease.expire()
 	was := lease.end()
 	var next *turn
 	defer func() { lease.letGo(was, next != nil) }()

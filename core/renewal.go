@@ -35,10 +35,7 @@ func (lease *Lease) plan() {
 
 // inspect does what is due, and returns the renewal that is, by then, which is to be sent.
 func (lease *Lease) inspect(now, then instant) (due *renewal) {
-	if now >= lease.until.load() {
-		lease.lose(lease.expiry())
-		return nil
-	}
+	lease.expire()
 	lease.mu.Lock()
 	if lease.state != leaseHeld {
 		lease.mu.Unlock()

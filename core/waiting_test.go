@@ -347,9 +347,13 @@ func TestTryWhileOthersWait(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, dead, p := w.process(), w.process(), w.process()
 		lease := w.holds(holder, "k")
+		dead.set(fate{delay: time.Millisecond}, acquireScript) // so that all are asked before two have refused
 		w.waits(dead, "k")
-		for i := range w.nodes { // the one that was not needed for the refusal hears of it when the call asks again
-			testutil.Await(t, "a place in the queue", func() bool { return len(w.queue(dead, i, "k")) == 1 })
+		time.Sleep(10 * time.Millisecond) // it asks again once it listens
+		for i := range w.nodes {
+			if queue := w.queue(dead, i, "k"); len(queue) != 1 {
+				t.Fatalf("queue of node %d: %v", i, queue)
+			}
 		}
 		dead.cut()
 		w.release(lease)

@@ -1,7 +1,7 @@
 -- Ends an attempt.  Without a tombstone its owner stays, spent, so that its end is known when it is told again.
 -- It looks at neither clock window nor guard, so it needs no head.
 -- buried: life of the tombstone (ms), '0' = none: all requests of the attempt have been answered.  One in any case costs
--- the server 15 to 23 % more instructions for a release, and a key for as long
+-- the server 15 to 28 % more instructions for a release, and a key for as long
 -- stay: keep the resource taken for (ms), '0' = it is free
 -- idleMs: see resource.lua
 -- undo '1' = nobody has seen the attempt's token: put the counter back
