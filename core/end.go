@@ -138,8 +138,12 @@ func (a *attempt) noteEnd(got reply) {
 		s.owed = owedNoMore
 	case VerdictGone, VerdictTooLate: // the attempt does not have the key there
 	default:
-		if s.owed == owedNothing || s.owed == owedInVain {
+		switch s.owed {
+		case owedNothing, owedInVain:
 			a.endAgain(got.node, a.p.nodeTimeout)
+		case owedLast:
+			s.owed = owedInVain
+		default:
 		}
 	}
 }
@@ -156,31 +160,20 @@ func (a *attempt) endAgain(i int, after time.Duration) {
 func (a *attempt) resend(node int) {
 	a.mu.Lock()
 	s := &a.nodes[node]
-	owed := s.owed
-	due := owed == owedLater || owed == owedAgain
-	if due {
+	again := s.owed == owedAgain
+	due := (again || s.owed == owedLater) && (s.unanswered > 0 || s.expiry != 0)
+	switch {
+	case again && due:
+		s.owed = owedLast
+	case again || s.owed == owedLater:
 		s.owed = owedNothing
 	}
-	due = due && (s.unanswered > 0 || s.expiry != 0)
 	a.mu.Unlock()
 	if !due {
 		a.e.tasks.Done()
 		return
 	}
 	r := a.finishing(a.stay(), a.goesOn())
-	if owed == owedAgain {
-		r.must, r.asker = false, nil
-	}
-	r.onOver = func() {
-		defer a.e.tasks.Done()
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if owed == owedAgain && s.owed == owedNothing {
-			s.owed = owedInVain
-			if r.count(VerdictGranted) > 0 {
-				s.owed = owedNoMore
-			}
-		}
-	}
+	r.must, r.onOver = !again, a.e.tasks.Done
 	r.send(context.Background(), nodeSet(0).with(node)) //nolint:forbidigo // an end is sent whatever became of its caller
 }

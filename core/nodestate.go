@@ -15,13 +15,22 @@ type nodeState struct {
 }
 
 // An owed is what a node is still to hear of the end of an attempt, beside the releases under way.
+//
+//	              a release is confirmed   refused, or not answered   a late grant is heard of
+//	owedNothing   owedNoMore               owedAgain                  a release comes after it
+//	owedLater     owedNoMore               stays                      is told at once
+//	owedAgain     owedNoMore               stays                      stays
+//	owedLast      owedNoMore               owedInVain                 stays
+//	owedInVain    owedNoMore               owedAgain                  owedAgain, at once
+//	owedNoMore    stays                    stays                      stays
 type owed uint8
 
 const (
 	owedNothing owed = iota
-	owedLater        // that the attempt is over, unless it answers by then that it does not have it
-	owedAgain        // the same once more: it has not confirmed it
-	owedInVain       // the same; it is told no more, unless it grants the attempt
+	owedLater        // it is told that the attempt is over, unless it answers by then that it does not have it
+	owedAgain        // it is told once more: it has not confirmed it
+	owedLast         // that is under way
+	owedInVain       // it is told no more
 	owedNoMore       // it has confirmed it
 )
 
