@@ -197,8 +197,10 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*s
 		}
 		lease.completing = !undo
 		lease.token, lease.reached = uint64(s.number(f, "drop")), map[bool]nodeSet{true: 1}[f["drop"] != ""]
-		_, rejoins := f["waits"]
-		return releaseScript, lease.finishing(time.Duration(s.number(f, "stay"))*time.Millisecond, rejoins).args
+		if _, goesOn := f["waits"]; lease.wait != nil {
+			lease.wait.over = !goesOn
+		}
+		return releaseScript, lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond).args
 	case "complete":
 		_, lease.queued = f["waited"]
 		lease.reached, lease.nodes[0].memory = 1, memory

@@ -16,11 +16,12 @@ func (a *attempt) abandon(ctx, wait context.Context, t *tally) {
 	a.mu.Lock()
 	a.ended = true
 	a.seen = a.seen || touched.len() >= quorum(len(a.nodes))
+	a.quits = a.quits || a.wait != nil && wait.Err() != nil
 	a.mu.Unlock()
 	if granted == 0 && !a.quits && wait.Err() == nil {
 		touched &^= a.awaiting(t.unheard())
 	}
-	r := a.finishing(0, wait.Err() == nil && a.goesOn())
+	r := a.releasing(0)
 	r.decided = func(r *round) bool { return granted&r.unheard() == 0 }
 	r.send(ctx, touched)
 	if granted == 0 {
@@ -50,10 +51,8 @@ func (a *attempt) awaiting(nodes nodeSet) (s nodeSet) {
 	return s
 }
 
-// goesOn reports whether the call that made the attempt goes on waiting, and did so before it.
+// goesOn reports whether the call that made the attempt goes on waiting, and did so before it. Called with the lock.
 func (a *attempt) goesOn() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	return a.wait != nil && !a.quits && a.reached == 0 && a.wait.goesOn()
 }
 
@@ -69,12 +68,9 @@ var (
 )
 
 // releasing is a round that ends the attempt, and keeps the resource taken for stay, in whole milliseconds and no
-// shorter.
-func (a *attempt) releasing(stay time.Duration) *round { return a.finishing(stay, false) }
-
-// finishing is releasing. rejoins: the call that made the attempt gets its place in the queues back. A node that has
+// shorter. The call that made the attempt gets its place in the queues back while it goes on. A node that has
 // answered all that it was sent needs no tombstone: nothing can arrive there any more.
-func (a *attempt) finishing(stay time.Duration, rejoins bool) *round {
+func (a *attempt) releasing(stay time.Duration) *round {
 	_, idle := a.e.longestLease(a.p)
 	a.mu.Lock()
 	spared := nodeSet(0)
@@ -97,7 +93,7 @@ func (a *attempt) finishing(stay time.Duration, rejoins bool) *round {
 	args = append(args, a.p.tombstoneMs, (stay + time.Millisecond - 1).Milliseconds(), drop, idle, undo)
 	if member := a.quitting(); member != "" {
 		args = append(args, member)
-	} else if rejoins {
+	} else if a.goesOn() {
 		args = append(args, a.e.waits.member(a.bucket, a.wait.name), a.wait.ticket)
 	}
 	a.mu.Unlock()
@@ -173,7 +169,7 @@ func (a *attempt) resend(node int) {
 		a.e.tasks.Done()
 		return
 	}
-	r := a.finishing(a.stay(), a.goesOn())
+	r := a.releasing(a.stay())
 	r.must, r.onOver = !again, a.e.tasks.Done
 	r.send(context.Background(), nodeSet(0).with(node)) //nolint:forbidigo // an end is sent whatever became of its caller
 }
