@@ -25,9 +25,9 @@ func (l *Locker) Ready(ctx context.Context) error {
 	a := acquisition{call: call{e: l.e, p: &l.p}, last: result{err: ErrUnavailable, open: true}}
 	switch {
 	case ctx.Err() != nil:
-		return notReady(a.stopped(ctx))
+		return by(OpReady, a.stopped(ctx))
 	case !l.e.begin(true):
-		return notReady(a.fail(ErrClosed))
+		return by(OpReady, a.fail(ErrClosed))
 	}
 	defer l.e.end()
 	r := touching(&l.e.ensemble, &l.p, int(l.e.jitter(int64(len(l.e.guards)))))
@@ -46,13 +46,5 @@ func (l *Locker) Ready(ctx context.Context) error {
 	if same {
 		a.last.err = fmt.Errorf("%w: %w", ErrUnavailable, errSameServer)
 	}
-	return notReady(a.stopped(ctx))
-}
-
-// notReady says that it was Ready that failed.
-func notReady(err error) error {
-	if op, ok := err.(*OpError); ok { //nolint:errorlint // made here
-		op.Op = OpReady
-	}
-	return err
+	return by(OpReady, a.stopped(ctx))
 }

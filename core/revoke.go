@@ -43,7 +43,7 @@ func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocati
 	h := state.Holder
 	if h == nil || token == 0 || h.Token != token && (h.Token != 0 || !state.shows(h.Attempt, token)) {
 		err = ErrTokenMismatch
-		if h == nil && state.mayBeHeld(token) {
+		if h == nil && state.Unknown() && state.shows("", token) {
 			err = ErrUnavailable
 		}
 		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: err, Nodes: state.replies()}
@@ -138,24 +138,10 @@ func by(op OpKind, err error) error {
 	return err
 }
 
-// mayBeHeld reports whether the nodes that have not told might make those that have a lease with this token a quorum.
-func (s KeyState) mayBeHeld(token uint64) bool {
-	have, silent := 0, 0
-	for _, n := range s.Nodes {
-		switch {
-		case n.Holder != nil && n.Holder.Token == token:
-			have++
-		case n.Verdict != VerdictHeld && n.Verdict != VerdictDone && n.Verdict != VerdictGone:
-			silent++
-		}
-	}
-	return have > 0 && have+silent >= quorum(len(s.Nodes))
-}
-
-// shows reports whether a node has the attempt's lease with this token, where the nodes do not agree on it.
+// shows reports whether a node has the attempt's lease, or any if it is empty, with this token, where the nodes do not agree.
 func (s KeyState) shows(attempt string, token uint64) bool {
 	return slices.ContainsFunc(s.Nodes, func(n KeyOnNode) bool {
-		return n.Holder != nil && n.Holder.Attempt == attempt && n.Holder.Token == token
+		return n.Holder != nil && (attempt == "" || n.Holder.Attempt == attempt) && n.Holder.Token == token
 	})
 }
 
