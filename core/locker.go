@@ -65,12 +65,8 @@ func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 // beginQuarantines has nodes notice that they are new, or have lost their memory, before anybody asks for a key. The new
 // ones stay so for Provision. The buckets of a Cluster are touched in turn instead.
 func (l *Locker) beginQuarantines() {
-	claims := make([]any, len(l.e.nodes))
-	for i := range claims {
-		claims[i] = noMemory
-	}
 	ctx := context.Background() //nolint:forbidigo // nobody waits for it; bounded by the node timeout
-	said, err := l.claim(ctx, 0, claims, allNodes(len(claims)))
+	said, err := l.claim(ctx, 0, nil)
 	var lost nodeSet
 	for i := range said {
 		if said[i].verdict == VerdictQuarantined && said[i].claim == "" {

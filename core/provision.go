@@ -5,20 +5,18 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
+	"slices"
 )
 
 // Provision declares nodes that have never been used to be new, so that they vote at once instead of after the
 // max TTL. Call it when nodes are set up, before anything locks on them; never for nodes that may have lost
 // their memory. It may be called by several processes at once, and again.
 //
-// A nil error means that every node votes. Any other matches ErrUnavailable, ErrClosed or the cause of ctx; where the
-// deadline of ctx ended it, both of what was known and context.DeadlineExceeded. Nodes that do not answer are asked again
-// for as long as a TTL. Nodes that do not vote yet wait for the max TTL, as they would have without, or for another call. Provision
-// declares no node new unless every node was reached and none of them has ever granted anything: a node without
-// a guard record beside one that is in use, or out of reach, may have forgotten what it granted. Without the
-// restart guard it does nothing.
+// A nil error means that every node votes. Any other matches ErrUnavailable, ErrClosed, or the error and cause of ctx.
+// A node that does not answer within the node timeout is an error: call it again. Nodes that do not vote yet wait for the
+// max TTL, as they would have without, or for another call. Provision declares no node new unless every node was reached
+// and none of them has ever granted anything: a node without a guard record beside one that is in use, or out of reach,
+// may have forgotten what it granted. Without the restart guard it does nothing.
 func (l *Locker) Provision(ctx context.Context) error {
 	if err := l.fit(ctx); err != nil {
 		return err
@@ -31,143 +29,58 @@ func (l *Locker) Provision(ctx context.Context) error {
 	}
 	defer l.e.end()
 	for bucket := range l.e.guards {
-		if err := l.provision(ctx, bucket); err != nil {
+		err := ErrClosed
+		if !l.e.isClosing() {
+			err = l.provision(ctx, bucket)
+		}
+		if err != nil {
 			return fmt.Errorf("lockkit: provision: %w", err)
 		}
 	}
 	return nil
 }
 
-// provision tries until every node has answered, for as long as a TTL, as acquisitions do.
-func (l *Locker) provision(ctx context.Context, bucket int) error {
-	since := l.e.clock.now()
-	var known error
-	for !l.e.isClosing() {
-		silent, err := l.provisionOnce(ctx, bucket)
-		if ctx.Err() != nil && err != nil {
-			return provisionStopped(ctx, known)
-		}
-		if !silent || l.e.clock.now().since(since) >= l.p.ttl {
-			return err
-		}
-		known = err
-		timer := time.NewTimer(l.p.retryMin + time.Duration(l.e.jitter(int64(l.p.retryMax-l.p.retryMin)+1)))
-		select {
-		case <-timer.C:
-		case <-l.e.closing:
-		case <-ctx.Done():
-		}
-		if timer.Stop(); ctx.Err() != nil {
-			return provisionStopped(ctx, known)
-		}
-	}
-	return ErrClosed
-}
-
-// provisionStopped is the error where ctx has ended: a deadline leaves what was known.
-func provisionStopped(ctx context.Context, known error) error {
-	if err := ctx.Err(); known != nil && err == context.DeadlineExceeded {
-		return fmt.Errorf("%w: %w", err, known)
-	}
-	return context.Cause(ctx)
-}
-
-// provisionOnce claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
+// provision claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
 // forgets or grants something, so what all of them said when they were claimed still holds where it is declared.
-// silent reports whether all that it failed for is that nodes did not answer.
-func (l *Locker) provisionOnce(ctx context.Context, bucket int) (silent bool, err error) {
-	claims := make([]any, len(l.e.nodes))
-	for i := range claims {
-		claims[i] = noMemory
+func (l *Locker) provision(ctx context.Context, bucket int) error {
+	found, err := l.claim(ctx, bucket, nil)
+	if err == nil && !slices.ContainsFunc(found, func(v vote) bool { return v.claim == "" }) {
+		found, err = l.claim(ctx, bucket, found)
 	}
-	found, err := l.claim(ctx, bucket, claims, allNodes(len(claims)))
 	if err != nil {
-		return false, err
+		return err
 	}
-	var s survey
-	if fresh := s.claimed(l.e.nodes, found, claims); fresh != 0 && len(s.faults) == 0 {
-		if found, err = l.claim(ctx, bucket, claims, fresh); err != nil {
-			return false, err
-		}
-		s.declared(l.e.nodes, found, fresh)
-	}
-	return s.result()
-}
-
-// A survey collects why nodes cannot be declared new.
-type survey struct {
-	faults   []error
-	answered bool // some of them are answers, which asking again would not change
-}
-
-// claimed is what the nodes said: those that are new, whose claims it notes, and why none may be declared so, or
-// another does not vote.
-func (s *survey) claimed(nodes []*node, found []vote, claims []any) (fresh nodeSet) {
-	var used []string
+	var faults []error
 	for i := range found {
 		switch v := &found[i]; {
-		case v.verdict == VerdictGranted && v.claim == "":
-			used = append(used, nodes[i].String())
 		case v.verdict == VerdictGranted:
 		case v.claim != "":
-			claims[i] = v.claim
-			fresh = fresh.with(i)
+			faults = append(faults, fmt.Errorf("%v: not declared new, since not all nodes are: it may have forgotten what it granted, and votes by itself after the max TTL", l.e.nodes[i]))
 		default:
-			s.failed(nodes[i], v)
+			faults = append(faults, errors.New(v.report(l.e.nodes[i]).String()))
 		}
 	}
-	if fresh == 0 {
-		return fresh
+	if faults == nil {
+		return nil
 	}
-	if len(used) > 0 {
-		s.answered = true
-		s.faults = append(s.faults, fmt.Errorf("in use: %s", strings.Join(used, ", ")))
-	}
-	if len(s.faults) > 0 {
-		for i := range found {
-			if fresh.has(i) {
-				s.faults = append(s.faults, fmt.Errorf("%v: not declared new: as not all nodes are, it may have forgotten what it granted. It votes by itself after the max TTL", nodes[i]))
-			}
-		}
-	}
-	return fresh
+	return fmt.Errorf("%w: %w", ErrUnavailable, errors.Join(faults...))
 }
 
-// declared is what the nodes said that were declared new.
-func (s *survey) declared(nodes []*node, found []vote, fresh nodeSet) {
-	for i := range found {
-		if fresh.has(i) && found[i].verdict != VerdictGranted {
-			s.failed(nodes[i], &found[i])
-		}
-	}
-}
-
-func (s *survey) failed(n *node, v *vote) {
-	switch v.verdict {
-	case VerdictFailed, VerdictTimedOut, VerdictTooLate, VerdictCircuitOpen, VerdictPending:
-	default:
-		s.answered = true
-	}
-	s.faults = append(s.faults, errors.New(v.report(n).String()))
-}
-
-func (s *survey) result() (silent bool, err error) {
-	if len(s.faults) == 0 {
-		return false, nil
-	}
-	return !s.answered, fmt.Errorf("%w: %w", ErrUnavailable, errors.Join(s.faults...))
-}
-
-// claim asks nodes what they are; those whose claim is given are declared new.
-func (l *Locker) claim(ctx context.Context, bucket int, claims []any, to nodeSet) ([]vote, error) {
+// claim asks all nodes what they are. Those that were found new are declared so.
+func (l *Locker) claim(ctx context.Context, bucket int, found []vote) ([]vote, error) {
 	longest, _ := l.e.longestLease(&l.p)
 	r := round{e: &l.e.ensemble, p: &l.p, bucket: bucket, script: provisionScript, stamped: true, must: true,
-		args:    append(provisionScript.args(6, l.e.guards[bucket]), rand.Text(), unstamped, l.p.window.Milliseconds(), longest, l.p.lag.Milliseconds()),
-		tail:    func(i int) []any { return []any{claims[i]} },
+		args: append(provisionScript.args(6, l.e.guards[bucket]), rand.Text(), unstamped, l.p.window.Milliseconds(), longest, l.p.lag.Milliseconds()),
+		tail: func(i int) []any {
+			if found == nil {
+				return []any{noMemory}
+			}
+			return []any{found[i].claim}
+		},
 		decided: func(*round) bool { return false }}
-	r.send(ctx, to)
+	r.send(ctx, allNodes(len(l.e.nodes)))
 	if !r.wait(ctx) {
-		return nil, context.Cause(ctx)
+		return nil, endOf(ctx)
 	}
 	return r.votes, nil
 }
