@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,33 +43,22 @@ func (d *diagnosis) judge() {
 // outside reports whether a server cannot be a node, whatever else is to be said of it.
 func (x *examination) outside() (out bool) {
 	if x.Err != nil && !x.id.told {
-		code, mend := whyUnreached(x)
-		x.add(SeverityFault, code, "does not answer: "+x.Err.Error(), mend)
+		t, code, mend := troubleOf(x.Err), CodeUnreachable, "start the server, check its address, and what is between (firewall; TLS on one side only)"
+		if x.Reached {
+			code, mend = CodeRefused, "it may pass by itself (BUSY, LOADING); if it does not, look at the server's log"
+		}
+		x.add(SeverityFault, cmp.Or(t.code, code), "does not answer: "+x.Err.Error(), cmp.Or(t.mend, mend))
 		return true
 	}
 	for _, f := range x.id.unfit(x.p.guarded, x.asCluster) {
-		x.add(SeverityFault, f.code, f.what, f.mend)
-		out = out || f.code == CodeNoNode || f.code == CodeReplica
+		x.Findings = append(x.Findings, f)
+		out = out || f.Code == CodeNoNode || f.Code == CodeReplica
 	}
 	if !out && x.Err != nil {
 		x.add(SeverityFault, CodeUnreachable, "stopped answering while it was examined: "+x.Err.Error(), "look at its load and at the network, and run this again")
 		return true
 	}
 	return out
-}
-
-// whyUnreached says why nothing is known of a server.
-func whyUnreached(x *examination) (FindingCode, string) {
-	text, mend := x.Err.Error(), mending(x.Err)
-	switch {
-	case says(x.Err, badLogin...):
-		return CodeCredentials, mend
-	case strings.Contains(text, "tls: ") || strings.Contains(text, "x509: "):
-		return CodeTLS, cmp.Or(mend, "check which CA the client trusts (WithTLS; lockctl --ca), for which names the server's certificate is, and whether it asks for the client's (--cert)")
-	case x.Reached:
-		return CodeRefused, cmp.Or(mend, "it may pass by itself (BUSY, LOADING); if it does not, look at the server's log")
-	}
-	return CodeUnreachable, "start the server, check its address, and what is between (firewall; TLS on one side only)"
 }
 
 // listedTwice finds the server among those before it.
@@ -85,44 +73,24 @@ func (d *diagnosis) listedTwice(x *examination) bool {
 }
 
 func (x *examination) lacksRights() {
-	named, rules := slices.Clone(x.rights.commands), []string{"ACL SETUSER", "default"}
+	user, rules := "default", x.rights.rules(x.p.prefix)
 	if c, ok := x.client.(interface{ Options() *redis.Options }); ok && c.Options().Username != "" {
-		rules[1] = c.Options().Username
+		user = c.Options().Username
 	}
-	slices.Sort(named)
-	for _, c := range slices.Compact(named) {
-		rules = append(rules, "+"+c)
-	}
-	if x.rights.key {
-		named, rules = append(named, "the keys "+x.p.prefix+"*"), append(rules, "~"+x.p.prefix+"*")
-	}
-	if x.rights.channel {
-		named, rules = append(named, "the channels "+x.p.prefix+"*"), append(rules, "&"+x.p.prefix+"*")
-	}
-	mend := strings.Join(rules, " ")
+	mend := "ACL SETUSER " + user + " " + rules
 	switch {
-	case len(named) == 0:
-	case len(named) == 1 && named[0] == "info" && !x.p.guarded:
+	case rules == "":
+	case rules == "+info" && !x.p.guarded:
 		x.add(SeverityWarning, CodeRights, "denies INFO: eviction, role, version, and servers that are listed twice go unnoticed", mend)
 	default:
-		x.add(SeverityFault, CodeRights, fmt.Sprintf("denies its user %s what nothing works without: %s", rules[1], strings.Join(named, ", ")), mend)
+		x.add(SeverityFault, CodeRights, fmt.Sprintf("denies its user %s what nothing works without", user), mend)
 	}
 }
 
 func (x *examination) refusesWrites() {
-	if x.refusal == nil {
-		return
+	if x.refusal != nil {
+		x.add(SeverityFault, CodeWritesRefused, "takes no writes: "+x.refusal.Error(), cmp.Or(troubleOf(x.refusal).mend, "look at the server's log"))
 	}
-	mend := cmp.Or(mending(x.refusal), "look at the server's log")
-	switch {
-	case says(x.refusal, "OOM"):
-		mend = "raise maxmemory, or find out who fills it: lockkit's own keys go by themselves, do not delete them"
-	case says(x.refusal, "NOREPLICAS"):
-		mend = "bring its replicas back: min-replicas-to-write keeps it from serving without them"
-	case says(x.refusal, "MISCONF"):
-		mend = "it cannot save to its disk: look at the disk, and at the server's log"
-	}
-	x.add(SeverityFault, CodeWritesRefused, "takes no writes: "+x.refusal.Error(), mend)
 }
 
 // clocks finds those that are off for certain, given how long their answers took. Where most are, and to the same side, it

@@ -44,7 +44,6 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 		}
 	}
 	for _, n := range e.nodes {
-		n.askedAt = make([]instant, buckets)
 		n.memories = make([]atomic.Pointer[string], buckets)
 		for range buckets {
 			n.lanes = append(n.lanes, &lane{e: &e.ensemble, n: n, idle: make(chan *flight)})
@@ -56,7 +55,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	}
 	e.waits.init(&e.ensemble, buckets)
 	e.watchdog.e = e
-	e.health.e, e.health.p = &e.ensemble, p
+	e.health.e, e.health.p, e.health.asked = &e.ensemble, p, make([]atomicInstant, buckets)
 	e.unheard.e = &e.ensemble
 	return e
 }

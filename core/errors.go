@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,7 +190,7 @@ func (n NodeReply) said() string {
 	default: // its error or its name says it
 	}
 	if n.Err != nil {
-		return n.Err.Error()
+		return cmp.Or(lasting(n.Err), n.Err).Error() // with how to mend it, where that is known
 	}
 	return n.Verdict.String()
 }

@@ -42,7 +42,7 @@ func (p *policy) readGuard(record []any, history string, now nodeTime) guardFact
 	for i, v := range record {
 		text[i], _ = v.(string)
 	}
-	quarantine := max(p.maxTTL, longestOf(record[2:3])) + p.lag
+	quarantine := max(p.maxTTL, longestOf(record)) + p.lag
 	since := number(text[1])
 	switch {
 	case text[0] == "":
@@ -55,6 +55,18 @@ func (p *policy) readGuard(record []any, history string, now nodeTime) guardFact
 		return guardFacts{state: guardVoting}
 	}
 	return guardFacts{state: guardQuarantined, fresh: text[3] != "", left: left}
+}
+
+// longestOf is the longest lease in use that a guard record knows of; 0 if it does not.
+func longestOf(record []any) time.Duration {
+	if len(record) != 5 {
+		return 0
+	}
+	text, _ := record[2].(string)
+	if ms := number(text); 0 < ms && ms <= slack.Milliseconds() {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return 0
 }
 
 // number reads a number, -1 where there is none.

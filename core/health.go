@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	_ "embed"
-	"slices"
 	"sync"
 	"time"
 )
@@ -15,13 +14,12 @@ import (
 //
 // It is a timer: while nothing is due it takes no goroutine.
 type health struct {
-	e *ensemble
-	p *policy // of the Locker made by New
+	e     *ensemble
+	p     *policy         // of the Locker made by New
+	asked []atomicInstant // by guard bucket: when nodes were last asked something that begins a quarantine
 
-	mu    sync.Mutex
+	mu    sync.Mutex  // of two nodes that are one server, only one is found to be the second
 	timer *time.Timer // nil once stopped
-
-	judging sync.Mutex
 }
 
 var (
@@ -37,7 +35,7 @@ var (
 // recheckEvery is how long a server that was found unfit, or could not be examined, is left alone.
 const recheckEvery = 10 * time.Second
 
-// touchEvery is how long a node may go without being asked. A node that restarts votes again after at most
+// touchEvery is how long nodes may go without being asked. A node that restarts votes again after at most
 // this and the max TTL: half a max TTL keeps that near the least there can be, within bounds that make the
 // requests few and the wait short. A Redis Cluster is spared more than four per second for its many guard
 // records.
@@ -46,19 +44,16 @@ func touchEvery(maxTTL time.Duration, buckets int) time.Duration {
 	return max(every, time.Duration(buckets)*250*time.Millisecond)
 }
 
+func (h *health) every() time.Duration { return touchEvery(h.p.maxTTL, len(h.asked)) }
+
 // start has the nodes looked after until stop. The guard records of a Cluster get their turns evenly.
 func (h *health) start() {
-	e := h.e
-	now, every, buckets := e.clock.now(), h.every(), len(e.guards)
-	for _, n := range e.nodes {
-		n.mu.Lock()
-		for b := range n.askedAt {
-			n.askedAt[b] = now.add(every * time.Duration(b) / time.Duration(buckets))
-		}
-		n.mu.Unlock()
+	now, every := h.e.clock.now(), h.every()
+	for b := range h.asked {
+		h.asked[b].store(now.add(every * time.Duration(b) / time.Duration(len(h.asked))))
 	}
 	h.mu.Lock()
-	h.timer = time.AfterFunc(time.Hour, func() { e.spawn(h.look) })
+	h.timer = time.AfterFunc(time.Hour, func() { h.e.spawn(h.look) })
 	h.mu.Unlock()
 	h.plan()
 }
@@ -70,11 +65,20 @@ func (h *health) plan() {
 	if h.timer == nil {
 		return
 	}
-	if d, due := h.next(); due {
-		h.timer.Reset(d)
-	} else {
-		h.timer.Stop()
+	next := never
+	if h.touches() {
+		_, next = h.idlest()
 	}
+	for _, n := range h.e.nodes {
+		n.mu.Lock()
+		next = min(next, n.checkAt)
+		n.mu.Unlock()
+	}
+	if next == never {
+		h.timer.Stop()
+		return
+	}
+	h.timer.Reset(max(next.since(h.e.clock.now()), h.every()/time.Duration(2*len(h.asked))))
 }
 
 func (h *health) stop() {
@@ -86,10 +90,19 @@ func (h *health) stop() {
 	}
 }
 
-// touches reports whether the node is touched when nobody asks it.
-func (h *health) touches(n *node) bool { return h.p.guarded && !h.p.looking && n.fault == nil }
+// touches reports whether nodes are touched when nobody asks them.
+func (h *health) touches() bool { return h.p.guarded && !h.p.looking }
 
-func (h *health) every() time.Duration { return touchEvery(h.p.maxTTL, len(h.e.guards)) }
+// idlest is the bucket that nodes have not been asked about for longest, and when they are to be touched.
+func (h *health) idlest() (bucket int, due instant) {
+	oldest := never
+	for b := range h.asked {
+		if at := h.asked[b].load(); at < oldest {
+			bucket, oldest = b, at
+		}
+	}
+	return bucket, oldest.add(h.every())
+}
 
 // look does what is due. Of the guard records of a Cluster, it takes one at a time.
 func (h *health) look() {
@@ -97,60 +110,27 @@ func (h *health) look() {
 	if e.isClosing() {
 		return
 	}
-	now, every, bucket := e.clock.now(), h.every(), h.idlest()
-	var idle nodeSet
+	now := e.clock.now()
+	var fit nodeSet
 	for _, n := range e.nodes {
 		n.mu.Lock()
-		check := n.dueCheck(now, false)
-		if h.touches(n) && now.since(n.askedAt[bucket]) >= every {
-			n.askedAt[bucket] = now
-			idle = idle.with(n.index)
+		due := n.checkAt <= now
+		if due {
+			n.checkAt = never
+		}
+		if n.fault == nil {
+			fit = fit.with(n.index)
 		}
 		n.mu.Unlock()
-		if check {
-			e.spawn(func() { h.recheck(n) })
+		if due {
+			e.spawn(func() { h.check(n) })
 		}
 	}
-	if idle != 0 {
-		h.touch(idle, bucket)
+	if bucket, due := h.idlest(); h.touches() && due <= now {
+		h.asked[bucket].store(now)
+		h.touch(fit, bucket)
 	}
 	h.plan()
-}
-
-// idlest is the bucket that a node has not been asked about for longest.
-func (h *health) idlest() (bucket int) {
-	oldest := never
-	for _, n := range h.e.nodes {
-		n.mu.Lock()
-		for b, at := range n.askedAt {
-			if n.fault == nil && at < oldest {
-				bucket, oldest = b, at
-			}
-		}
-		n.mu.Unlock()
-	}
-	return bucket
-}
-
-// next is when something is due, if anything ever is.
-func (h *health) next() (d time.Duration, due bool) {
-	now, every := h.e.clock.now(), h.every()
-	at := func(t instant) {
-		if !due || t.since(now) < d {
-			d, due = t.since(now), true
-		}
-	}
-	for _, n := range h.e.nodes {
-		n.mu.Lock()
-		if h.touches(n) {
-			at(slices.Min(n.askedAt).add(every))
-		}
-		if (!n.checked || n.fault != nil) && !n.checking {
-			at(n.checkAt)
-		}
-		n.mu.Unlock()
-	}
-	return max(d, every/time.Duration(2*len(h.e.guards))), due
 }
 
 // touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.
@@ -169,42 +149,4 @@ func touching(e *ensemble, p *policy, bucket int) *round {
 		args = touchScript.args(7, probe, probe, e.guards[bucket])
 	}
 	return &round{e: e, p: p, bucket: bucket, script: touchScript, stamped: true, args: e.head(p, append(args, "-"))}
-}
-
-// dueCheck reports whether the server is to be examined now, and books that it is. One that answers for the
-// first time is examined at once.
-func (n *node) dueCheck(now instant, arrived bool) bool {
-	if n.checking || n.checked && n.fault == nil || now < n.checkAt && !(arrived && n.away) {
-		return false
-	}
-	n.checking = true
-	return true
-}
-
-// doubt has a node that refused something examined at once, unless it is known to be unfit.
-func (h *health) doubt(n *node) {
-	n.mu.Lock()
-	again := n.fault == nil && !n.checking
-	n.checking = n.checking || again
-	n.mu.Unlock()
-	if again {
-		h.e.spawn(func() { h.recheck(n) })
-	}
-}
-
-// recheck examines a server that was away, or unfit, before.
-func (h *health) recheck(n *node) {
-	n.mu.Lock()
-	was := n.fault
-	n.mu.Unlock()
-	f := h.examine(n)
-	fault := h.judge(n, f)
-	h.plan()
-	switch {
-	case f.err != nil:
-	case fault == nil && was != nil:
-		h.p.logger.Info("lockkit: node is fit and takes part again", n.attrs())
-	case fault != nil && was == nil:
-		h.tellUnfit(n, fault)
-	}
 }

@@ -54,7 +54,7 @@ func TestSameServerTwiceStaysOne(t *testing.T) {
 			fit := 0
 			for _, n := range p.e.nodes[:2] {
 				n.mu.Lock()
-				if n.checked && n.fault == nil {
+				if n.unsure == nil && n.fault == nil {
 					fit++
 				}
 				n.mu.Unlock()

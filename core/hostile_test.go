@@ -243,10 +243,10 @@ func TestCloseWaitsForProvision(t *testing.T) {
 			p.e.guards = append(p.e.guards, fmt.Sprintf("lockkit:{%d}g", len(p.e.guards)))
 		}
 		p.e.health.stop()
+		p.e.health.asked = make([]atomicInstant, clusterBuckets)
 		for _, n := range p.e.nodes {
 			n.mu.Lock()
 			n.memories = append(n.memories, make([]atomic.Pointer[string], clusterBuckets)...)
-			n.askedAt = append(n.askedAt, make([]instant, clusterBuckets)...)
 			n.mu.Unlock()
 		}
 		p.links[0].set(fate{replyDelay: 900 * time.Millisecond})

@@ -10,66 +10,66 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lasting says what is wrong with a server that answers err, and how to mend it; nil where it may pass by
-// itself (BUSY, LOADING, MASTERDOWN, no connection), or nobody knows.
-func lasting(err error) error {
-	if mend := mending(err); mend != "" {
-		return fmt.Errorf("%w: %s", err, mend)
-	}
-	return nil
-}
-
-// mending says how to mend a server that answers err; empty where lasting has nothing to say.
-func mending(err error) string {
-	if err == nil {
-		return ""
-	}
-	if badTLS(err) {
-		return "check the server's certificate and port, and the CA and name that the client asks for (WithTLS; lockctl --ca, --server-name)"
-	}
-	if strings.Contains(err.Error(), "all sentinels specified") { // go-redis has no type for it
-		switch {
-		case errors.Is(err, redis.Nil):
-			return "no Sentinel knows a primary of that name: check master_name"
-		case says(err, badLogin...):
-			return "give the client the Sentinels' user and password, which are not the server's: SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"
-		}
-	}
-	for _, l := range lastingReplies {
-		if says(err, l.reply...) {
-			return l.mend
-		}
-	}
-	if mayNot(err) {
-		return "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use"
-	}
-	return ""
+// A trouble is what a server's error says about it.
+type trouble struct {
+	replies []string // how it begins
+	code    FindingCode
+	mend    string // empty = nobody knows
+	passes  bool   // by itself (BUSY, LOADING, MASTERDOWN, no connection), or while it is a node
 }
 
 // badLogin is how a server refuses credentials.
 var badLogin = []string{"NOAUTH", "WRONGPASS", "AUTH <password> called without", "Client sent AUTH", "invalid password", "invalid username",
 	"Protocol error: unauthenticated"}
 
-var lastingReplies = []struct {
-	reply []string // how it begins
-	mend  string
-}{
-	{badLogin,
-		"give the client the server's user and password"},
-	{[]string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
-		"give the client a database that the server has"},
-	{[]string{"MOVED"}, "the server belongs to a Redis Cluster: pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"},
-	{[]string{"This instance has cluster support disabled"},
-		"the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: pass a redis.Client for each server, or a URL of redis://"},
-	{[]string{"READONLY"}, "the server is a replica; a node must be a master of its own"},
-	{[]string{"unknown command"}, "the server (a Sentinel, a proxy?) does not know a command that lockkit needs"},
+var troubles = []trouble{
+	{replies: badLogin, code: CodeCredentials, mend: "give the client the server's user and password"},
+	{replies: []string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
+		mend: "give the client a database that the server has"},
+	{replies: []string{"MOVED"}, mend: "the server belongs to a Redis Cluster: pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"},
+	{replies: []string{"This instance has cluster support disabled"},
+		mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: pass a redis.Client for each server, or a URL of redis://"},
+	{replies: []string{"READONLY"}, mend: "the server is a replica; a node must be a master of its own"},
+	{replies: []string{"unknown command"}, mend: "the server (a Sentinel, a proxy?) does not know a command that lockkit needs"},
+	{replies: denials, mend: "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use"},
+	{replies: []string{"OOM"}, mend: "raise maxmemory, or find out who fills it: lockkit's own keys go by themselves, do not delete them", passes: true},
+	{replies: []string{"NOREPLICAS"}, mend: "bring its replicas back: min-replicas-to-write keeps it from serving without them", passes: true},
+	{replies: []string{"MISCONF"}, mend: "it cannot save to its disk: look at the disk, and at the server's log", passes: true},
 }
 
-// mayNot reports whether err is a server's refusal for want of a right. A command that was renamed counts as
-// denied.
-func mayNot(err error) bool {
-	return says(err, "NOPERM", "unknown command", "ACL failure in script", "The user executing the script")
+// troubleOf says what is wrong with a server that answers err.
+func troubleOf(err error) trouble {
+	if tlsFails, lasts := badTLS(err); tlsFails {
+		return trouble{code: CodeTLS, passes: !lasts,
+			mend: "check the server's certificate and port, the CA and name that the client asks for (WithTLS; lockctl --ca, --server-name), and whether the server asks for the client's (--cert)"}
+	}
+	if err != nil && strings.Contains(err.Error(), "all sentinels specified") { // go-redis has no type for it
+		switch {
+		case errors.Is(err, redis.Nil):
+			return trouble{mend: "no Sentinel knows a primary of that name: check master_name"}
+		case says(err, badLogin...):
+			return trouble{code: CodeCredentials, mend: "give the client the Sentinels' user and password, which are not the server's: SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"}
+		}
+	}
+	if i := slices.IndexFunc(troubles, func(t trouble) bool { return says(err, t.replies...) }); i >= 0 {
+		return troubles[i]
+	}
+	return trouble{passes: true}
 }
+
+// lasting says what is wrong with a server that answers err, and how to mend it; nil where it may pass by itself, or nobody
+// knows.
+func lasting(err error) error {
+	if t := troubleOf(err); !t.passes {
+		return fmt.Errorf("%w: %s", err, t.mend)
+	}
+	return nil
+}
+
+// denials are a server's refusals for want of a right. A command that was renamed counts as denied.
+var denials = []string{"NOPERM", "unknown command", "ACL failure in script", "The user executing the script"}
+
+func mayNot(err error) bool { return says(err, denials...) }
 
 // says reports whether err is a reply of Redis that begins with one of starts, or with a script's trace that
 // leads to it: before version 7 the reason of a script's failure stands last.
@@ -87,9 +87,12 @@ func says(err error, starts ...string) bool {
 	return slices.ContainsFunc(starts, func(start string) bool { return strings.HasPrefix(text, start) })
 }
 
-// badTLS reports whether err is a handshake that will not succeed before somebody mends one of its sides.
-func badTLS(err error) bool {
+// badTLS reports whether err is of a TLS handshake, and whether none will succeed before somebody mends one of its sides.
+func badTLS(err error) (is, lasts bool) {
+	if err == nil {
+		return false, false
+	}
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
-	return certificate || plain
+	return strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: "), certificate || plain
 }

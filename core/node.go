@@ -35,14 +35,11 @@ type node struct {
 	reloadAt instant    // when a Cluster may be asked for it again
 	clock    clockFilter
 
-	checking bool    // its server is being examined,
-	checked  bool    // and has been
-	away     bool    // it did not answer then
-	checkAt  instant // not to be examined again before, unless it was away
-	runID    string
-	fault    error     // the server is unfit: the node must not take part
-	askedAt  []instant // by guard bucket: when the node was last asked something that begins a quarantine
-	voting   voting
+	unsure  error   // why nothing is known of its server yet, or again; nil = it was examined
+	checkAt instant // when it is examined next; never while that is under way, and where it is fit
+	runID   string
+	fault   error // the server is unfit: the node must not take part
+	voting  voting
 }
 
 // attrs names the node in a log line.
@@ -61,7 +58,7 @@ func bounded(c redis.UniversalClient, timeout time.Duration) redis.UniversalClie
 
 func newNode(i int, c redis.UniversalClient) *node {
 	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), connections: connections(c),
-		voting: voting{now: VerdictGranted}}
+		unsure: errNodeTimeout, checkAt: never, voting: voting{now: VerdictGranted}}
 	switch c.(type) {
 	case *redis.Client, *sentinelClient: // which heed NoRetry
 	default:

@@ -2,7 +2,7 @@ package core
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,22 +27,21 @@ func parseRights(reply string) (r rights) {
 	return r
 }
 
-// fault names the rules that the user's ACL lacks; nil if it lacks none.
-func (r rights) fault(prefix string) error {
+// rules are those that the user's ACL lacks; empty if it lacks none.
+func (r rights) rules(prefix string) string {
 	var rules []string
 	for _, command := range r.commands {
 		rules = append(rules, "+"+command)
 	}
+	slices.Sort(rules)
+	rules = slices.Compact(rules)
 	if r.key {
 		rules = append(rules, "~"+prefix+"*")
 	}
 	if r.channel {
 		rules = append(rules, "&"+prefix+"*")
 	}
-	if rules == nil {
-		return nil
-	}
-	return fmt.Errorf("its user lacks rights: add %s to its ACL, see docs/operations.md (+spublish and +ssubscribe need Redis 7.0)", strings.Join(rules, " "))
+	return strings.Join(rules, " ")
 }
 
 // tryListening books whether c may subscribe to a channel, which no script can find out, and returns why that cannot be

@@ -13,7 +13,7 @@ import (
 //	instant    this process's stopwatch, since it    round, reply and nodeState: sent; result.at; Lease: until, kept,
 //	           was made: monotonic, and runs on      since, renewAt, trustedUntil, holdUntil; renewal.expiresAt;
 //	           while the machine is suspended        attempt.notBefore; unheardEnd.at; outOfReach; breaker: since,
-//	                                                 probeAt; node: checkAt, askedAt, reloadAt; lane: left, heard,
+//	                                                 probeAt; node: checkAt, reloadAt; health.asked; lane: left, heard,
 //	                                                 wakes; ensemble.answered; the watchdog's heap
 //	nodeTime   one node's wall clock, µs             vote: clock, expiry; nodeState: clock, expiry; stored: expiry, kept
 //	           (of two nodes: two clocks)

@@ -35,41 +35,33 @@ func parseInfo(text string) map[string]string {
 	return fields
 }
 
-// A flaw is why a server cannot be a node.
-type flaw struct {
-	code       FindingCode
-	what, mend string
-}
-
-func (f flaw) Error() string { return f.what + ": " + f.mend }
-
 // unfit says why a server that told this of itself cannot be a node. asCluster: the client treats it as a Redis Cluster's.
-func (id identity) unfit(guarded, asCluster bool) (flaws []flaw) {
+func (id identity) unfit(guarded, asCluster bool) (faults []Finding) {
 	if !id.told {
 		return nil
 	}
 	if id.mode == "sentinel" {
-		return []flaw{{CodeNoNode, "is a Sentinel, not a server of data", "pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master"}}
+		return []Finding{{SeverityFault, CodeNoNode, "is a Sentinel, not a server of data", "pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master"}}
 	}
 	if id.mode == "cluster" && !asCluster {
 		// Its keys may all be on this server now, and elsewhere after a failover or a resharding.
-		return []flaw{{CodeNoNode, "belongs to a Redis Cluster", "pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"}}
+		return []Finding{{SeverityFault, CodeNoNode, "belongs to a Redis Cluster", "pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"}}
 	}
-	bad := func(is bool, f flaw) {
+	bad := func(is bool, code FindingCode, what, mend string) {
 		if is {
-			flaws = append(flaws, f)
+			faults = append(faults, Finding{SeverityFault, code, what, mend})
 		}
 	}
-	bad(id.role != "" && id.role != "master", flaw{CodeReplica, fmt.Sprintf("is a %s of another server", id.role),
-		"a node must be a master of its own"})
-	bad(id.policy != "" && id.policy != "noeviction" && id.maxMemory != "0", flaw{CodeEvicting,
-		fmt.Sprintf("maxmemory-policy is %s, under which Redis may evict a held lock", id.policy), "set it to noeviction"})
-	bad(guarded && !id.historic, flaw{CodeNoNode, "INFO has no master_replid, which the restart guard needs",
-		"turn the guard off knowing what it protects from"})
+	bad(id.role != "" && id.role != "master", CodeReplica, fmt.Sprintf("is a %s of another server", id.role),
+		"a node must be a master of its own")
+	bad(id.policy != "" && id.policy != "noeviction" && id.maxMemory != "0", CodeEvicting,
+		fmt.Sprintf("maxmemory-policy is %s, under which Redis may evict a held lock", id.policy), "set it to noeviction")
+	bad(guarded && !id.historic, CodeNoNode, "INFO has no master_replid, which the restart guard needs",
+		"turn the guard off knowing what it protects from")
 	old, _ := olderThan(id.version, oldest)
-	bad(old, flaw{CodeTooOld, fmt.Sprintf("is Redis %s, whose scripts do not heed min-replicas-to-write", id.version),
-		fmt.Sprintf("it must be %d.%d.%d or newer", oldest[0], oldest[1], oldest[2])})
-	return flaws
+	bad(old, CodeTooOld, fmt.Sprintf("is Redis %s, whose scripts do not heed min-replicas-to-write", id.version),
+		fmt.Sprintf("it must be %d.%d.%d or newer", oldest[0], oldest[1], oldest[2]))
+	return faults
 }
 
 // oldest is the first version that applies min-replicas-to-write to scripts.
