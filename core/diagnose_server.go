@@ -106,11 +106,6 @@ func (x *examination) within(f func(context.Context) error) (err error) {
 	return err
 }
 
-// onceAny is once for any command.
-type onceAny struct{ redis.Cmder }
-
-func (onceAny) NoRetry() bool { return true }
-
 // ask sends a command. Its value is to be read only where the error is nil.
 func (x *examination) ask(cmd redis.Cmder) error {
 	err := x.within(func(ctx context.Context) error { return x.client.Process(ctx, onceAny{cmd}) })

@@ -178,15 +178,6 @@ func (l *Locker) read(ctx context.Context, n *node, key string) (clock nodeTime,
 	return clock, text, guard, nil
 }
 
-// pipelined sends commands together, each of which has its error then.
-func pipelined(ctx context.Context, client redis.UniversalClient, cmds []redis.Cmder) {
-	pipe := client.Pipeline()
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, onceAny{cmd}) // Exec says it
-	}
-	_, _ = pipe.Exec(ctx)
-}
-
 // read says what text, which is stored for the key if it is not empty, amounts to at a time of the node's clock.
 func (k *KeyOnNode) read(text string, clock nodeTime) {
 	var s stored
