@@ -54,6 +54,7 @@ func (h *health) check(n *node) {
 	n.mu.Lock()
 	was := n.fault
 	n.unsure, n.checkAt = err, h.e.clock.now().add(recheckEvery)
+	n.away = runID == "" && !answered(err)
 	if err == nil {
 		n.fault, n.runID = fault, runID
 	}
@@ -83,15 +84,6 @@ func (h *health) twin(n *node, runID string) (fault error) {
 		other.mu.Unlock()
 	}
 	return fault
-}
-
-// back reports whether a server that did not answer when it was examined does now. It is to be examined at once.
-func (n *node) back(err error) bool {
-	back := answered(err) && !answered(n.unsure) && n.checkAt != never
-	if back {
-		n.checkAt = never
-	}
-	return back
 }
 
 // doubt has a node that refused something examined at once, unless it is known to be unfit.

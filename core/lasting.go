@@ -41,7 +41,7 @@ var troubles = []trouble{
 func troubleOf(err error) trouble {
 	if tlsFails, lasts := badTLS(err); tlsFails {
 		return trouble{code: CodeTLS, passes: !lasts,
-			mend: "check the server's certificate and port, the CA and name that the client asks for (WithTLS; lockctl --ca, --server-name), and whether the server asks for the client's (--cert)"}
+			mend: "check the server's certificate and port, and the CA and name that the client asks for (WithTLS; lockctl --ca, --server-name); it may ask for the client's, too (--cert)"}
 	}
 	if err != nil && strings.Contains(err.Error(), "all sentinels specified") { // go-redis has no type for it
 		switch {

@@ -36,6 +36,7 @@ type node struct {
 	clock    clockFilter
 
 	unsure  error   // why nothing is known of its server yet, or again; nil = it was examined
+	away    bool    // because it did not answer: it is examined at its first answer
 	checkAt instant // when it is examined next; never while that is under way, and where it is fit
 	runID   string
 	fault   error // the server is unfit: the node must not take part

@@ -39,7 +39,8 @@ func (e *ensemble) observeVote(n *node, v vote, r *round) {
 	}
 	news := false
 	n.mu.Lock()
-	back := n.back(v.err)
+	back := n.away && answered(v.err)
+	n.away = n.away && !back
 	if v.claim == "" && !aboutKey(v.err) { // Provision knows best whether a new node shall vote
 		news = n.voting.see(v.verdict, r.script == acquireScript || r.script == touchScript)
 	}
