@@ -47,6 +47,9 @@ func (h *health) checkNodes() error {
 // check examines a server. One that could not be examined stays what it was.
 func (h *health) check(n *node) {
 	runID, fault, err := h.examine(n)
+	if lasts := lasting(err); lasts != nil {
+		fault, err = lasts, nil
+	}
 	h.mu.Lock()
 	if err == nil && fault == nil {
 		fault = h.twin(n, runID)
@@ -97,26 +100,23 @@ func (h *health) doubt(n *node) {
 }
 
 // examine asks a server who it is, and whether it runs what lockkit's scripts call. A fault lasts until somebody mends it;
-// with an error, nothing is known.
+// with an error, not all is known.
 func (h *health) examine(n *node) (runID string, fault, err error) {
 	ctx := &nodeContext{context.Background(), time.Now().Add(h.p.nodeTimeout)} //nolint:forbidigo // bounded by the node timeout
+	var told serverInfo
 	info := redis.NewStringCmd(ctx, "info")
-	err = n.client.Process(ctx, once{info})
-	switch {
-	case mayNot(err) && h.p.guarded:
-		return "", fmt.Errorf("INFO is denied (%w), which the restart guard needs: allow +info in its ACL, or turn the guard off knowing what it protects from", err), nil
-	case err != nil && !mayNot(err): // the rest can be found out without it
-		return judged("", err)
+	switch err := n.client.Process(ctx, once{info}); {
 	case err == nil:
-		id := identityOf(parseInfo(info.Val()))
-		runID = id.runID
-		var faults []error
-		for _, f := range id.unfit(h.p.guarded, n.cluster != nil) {
-			faults = append(faults, fmt.Errorf("%s: %s", f.What, f.Mend))
-		}
-		if faults != nil {
-			return runID, errors.Join(faults...), nil
-		}
+		told = parseInfo(info.Val())
+	case !mayNot(err):
+		return "", nil, err
+	}
+	var faults []error
+	for _, f := range told.unfit(h.p.guarded, n.cluster != nil) {
+		faults = append(faults, fmt.Errorf("%s: %s", f.What, f.Mend))
+	}
+	if runID = told["run_id"]; faults != nil {
+		return runID, errors.Join(faults...), nil
 	}
 	publish := "publish"
 	if n.cluster != nil {
@@ -125,23 +125,17 @@ func (h *health) examine(n *node) (runID string, fault, err error) {
 	channel := h.e.keys.Channel(0, "")
 	reply, err := probeScript.run(ctx, n.client, append(probeScript.args(2, h.e.keys.Probe(0)), publish, channel))
 	denied := parseRights(reply)
+	if told == nil && h.p.guarded {
+		denied.commands = append(denied.commands, "info")
+	}
 	if err == nil {
 		err = denied.tryListening(ctx, n.client, n.cluster != nil, channel, time.Until(ctx.deadline))
 	}
 	if rules := denied.rules(h.p.prefix); err == nil && rules != "" {
-		return runID, fmt.Errorf("its user lacks rights: add %s to its ACL, see docs/operations.md (+spublish and +ssubscribe need Redis 7.0)", rules), nil
+		return runID, fmt.Errorf("its user lacks rights: add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe need Redis 7.0)", rules), nil
 	}
-	if err != nil {
-		return judged(runID, err)
-	}
-	h.askLongest(ctx, n)
-	return runID, nil, nil
-}
-
-// judged tells an error that lasts from one that passes.
-func judged(runID string, err error) (_ string, fault, passing error) {
-	if fault := lasting(err); fault != nil {
-		return runID, fault, nil
+	if err == nil {
+		h.askLongest(ctx, n)
 	}
 	return runID, nil, err
 }

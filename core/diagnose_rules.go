@@ -36,13 +36,14 @@ func (d *diagnosis) judge() {
 		x.guarded(d.inUse())
 		x.forgets()
 	}
-	d.notProvisioned()
-	d.noQuorum()
+	if !d.notProvisioned() {
+		d.noQuorum()
+	}
 }
 
 // outside reports whether a server cannot be a node, whatever else is to be said of it.
 func (x *examination) outside() (out bool) {
-	if x.Err != nil && !x.id.told {
+	if x.Err != nil && x.info == nil {
 		t, code, mend := troubleOf(x.Err), CodeUnreachable, "start the server, check its address, and what is between (firewall; TLS on one side only)"
 		if x.Reached {
 			code, mend = CodeRefused, "it may pass by itself (BUSY, LOADING); if it does not, look at the server's log"
@@ -50,7 +51,7 @@ func (x *examination) outside() (out bool) {
 		x.add(SeverityFault, cmp.Or(t.code, code), "does not answer: "+x.Err.Error(), cmp.Or(t.mend, mend))
 		return true
 	}
-	for _, f := range x.id.unfit(x.p.guarded, x.asCluster) {
+	for _, f := range x.info.unfit(x.p.guarded, x.asCluster) {
 		x.Findings = append(x.Findings, f)
 		out = out || f.Code == CodeNoNode || f.Code == CodeReplica
 	}
@@ -63,7 +64,9 @@ func (x *examination) outside() (out bool) {
 
 // listedTwice finds the server among those before it.
 func (d *diagnosis) listedTwice(x *examination) bool {
-	i := slices.IndexFunc(d.servers, func(other *examination) bool { return other == x || x.id.runID != "" && other.id.runID == x.id.runID })
+	i := slices.IndexFunc(d.servers, func(other *examination) bool {
+		return other == x || x.info["run_id"] != "" && other.info["run_id"] == x.info["run_id"]
+	})
 	first := d.servers[i]
 	if first != x {
 		x.add(SeverityFault, CodeSameServer, fmt.Sprintf("is the same server as %s, which would have two votes", nodeName(first.Node, first.Addr)),
@@ -145,21 +148,20 @@ func (x *examination) guarded(inUse bool) {
 	}
 }
 
-func (d *diagnosis) notProvisioned() {
+// notProvisioned finds nodes that are all new.
+func (d *diagnosis) notProvisioned() bool {
 	left := time.Duration(-1)
 	for _, x := range d.servers {
-		switch g := x.guard; {
-		case g.state == guardUnknown:
-		case g.state == guardMissing || g.fresh:
-			left = max(left, g.left)
-		default:
-			return
+		if x.guard.state != guardUnknown {
+			left = max(left, x.guard.left)
 		}
 	}
-	if left >= 0 {
-		d.Findings = append(d.Findings, Finding{SeverityWarning, CodeNotProvisioned, "no node that was reached has a guard record: they are new, or all have lost their memory",
-			fmt.Sprintf("if they are new, declare them so (lockctl provision, or Locker.Provision); otherwise they vote by themselves %s after they are first asked", inRound(left))})
+	if left < 0 || d.inUse() {
+		return false
 	}
+	d.Findings = append(d.Findings, Finding{SeverityWarning, CodeNotProvisioned, "no node that was reached has a guard record: they are new, or all have lost their memory",
+		fmt.Sprintf("if they are new, declare them so (lockctl provision, or Locker.Provision); otherwise they vote by themselves %s after they are first asked", inRound(left))})
+	return true
 }
 
 // forgets says what a restart or a failover of the server would forget that nothing guards against.
@@ -187,16 +189,13 @@ func (x *examination) forgets() {
 	}
 }
 
-// noQuorum counts the nodes that would vote. What is wrong with a single node, or new ones, says it all.
+// noQuorum counts the nodes that would vote. What is wrong with a single node says it all.
 func (d *diagnosis) noQuorum() {
 	out := map[int]bool{}
 	for _, x := range d.servers {
 		if slices.ContainsFunc(x.Findings, func(f Finding) bool { return f.Severity == SeverityFault || f.Code == CodeQuarantined }) {
 			out[x.Node] = true
 		}
-	}
-	if slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Code == CodeNotProvisioned }) {
-		return
 	}
 	if votes := d.count - len(out); d.count > 1 && votes < quorum(d.count) {
 		d.Findings = append(d.Findings, Finding{SeverityFault, CodeNoQuorum, fmt.Sprintf("%d of %d nodes would vote, too few to grant a key", votes, d.count), "mend what is said of each of the others"})

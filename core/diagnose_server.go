@@ -24,13 +24,11 @@ type examination struct {
 	asCluster bool  // the client treats it as a Redis Cluster's
 	silent    error // it has left a request unanswered: nothing more is asked
 
-	id            identity
-	info          map[string]string
+	info          serverInfo
 	clocked       bool
 	offset, exact time.Duration // its clock minus this machine's, to within so much
 	maxLag        time.Duration // min-replicas-max-lag; -1 = not known
 	guard         guardFacts    // of the guard record that it takes longest to vote by
-	denied        []string      // commands
 	rights        rights        // that are denied
 	refusal       error         // of writes
 }
@@ -123,12 +121,11 @@ func (x *examination) run() {
 	switch {
 	case err == nil:
 		x.info = parseInfo(info.Val())
-		x.id = identityOf(x.info)
 	case !mayNot(err):
 		x.Err = err
 		return
 	}
-	if x.id.mode == "sentinel" || x.id.mode == "cluster" && !x.asCluster {
+	if x.info.mode() == "sentinel" || x.info.mode() == "cluster" && !x.asCluster {
 		return // it is no node, whatever else it tells
 	}
 	x.lookAtClock()
@@ -142,17 +139,12 @@ func (x *examination) run() {
 	x.Err = x.silent
 }
 
-// lookAtClock asks for the time, and goes by the quickest answer.
+// lookAtClock asks for the time.
 func (x *examination) lookAtClock() {
-	for range 3 {
-		cmd := redis.NewTimeCmd(x.ctx, "time")
-		sent := time.Now()
-		if x.ask(cmd) != nil {
-			return
-		}
-		if d := time.Since(sent) / 2; !x.clocked || d < x.exact {
-			x.clocked, x.offset, x.exact = true, nodeTimeOf(cmd.Val()).skew(sent.Add(d)), d
-		}
+	cmd, sent := redis.NewTimeCmd(x.ctx, "time"), time.Now()
+	if x.ask(cmd) == nil {
+		x.exact = time.Since(sent) / 2
+		x.clocked, x.offset = true, nodeTimeOf(cmd.Val()).skew(sent.Add(x.exact))
 	}
 }
 
@@ -174,7 +166,7 @@ func (x *examination) tryRights() {
 	default:
 		return
 	}
-	if !x.id.told {
+	if x.info == nil {
 		x.rights.commands = append(x.rights.commands, "info")
 	}
 	var listening rights // on a connection of its own, so its silence says nothing
@@ -189,15 +181,23 @@ func (x *examination) tryRights() {
 
 // lookAtGuard reads the guard records.
 func (x *examination) lookAtGuard() {
-	if !x.p.guarded || !x.id.historic {
+	if !x.p.guarded || x.info["master_replid"] == "" {
 		return
 	}
-	for _, b := range x.buckets {
-		cmd := askGuard(x.ctx, x.keys.Guard(b))
-		if x.ask(cmd) != nil {
-			continue
-		}
-		if g := x.p.readGuard(cmd.Val(), x.info["master_replid"], nodeTimeOf(time.Now().Add(x.offset))); g.state > x.guard.state || g.state == x.guard.state && g.left > x.guard.left {
+	records := make([]redis.Cmder, len(x.buckets))
+	for i, b := range x.buckets {
+		records[i] = askGuard(x.ctx, x.keys.Guard(b))
+	}
+	err := x.within(func(ctx context.Context) error {
+		pipelined(ctx, x.client, records)
+		return records[0].Err() // if it is not answered, none is
+	})
+	if !answered(err) {
+		x.silent = err
+		return
+	}
+	for _, cmd := range records {
+		if g := x.p.readGuard(cmd.(*redis.SliceCmd).Val(), x.info["master_replid"], nodeTimeOf(time.Now().Add(x.offset))); g.state > x.guard.state || g.state == x.guard.state && g.left > x.guard.left {
 			x.guard = g
 		}
 	}

@@ -119,6 +119,21 @@ func TestDiagnoseHealthyNodes(t *testing.T) {
 	})
 }
 
+// Of the guard records of a Cluster, which are asked for together, each is heeded.
+func TestDiagnoseGuardsOfACluster(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		client := clusterOfOne(w.nodes[0])
+		defer client.Close()
+		l := must(New([]redis.UniversalClient{client}, WithRestartGuard(true), quietly))
+		defer l.Close(over())
+		if err := l.Provision(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.nodes[0].Exec("HDEL", l.e.guards[clusterBuckets-1].(string), "v", "n")
+		wantFindings(t, w.diagnoseClients([]redis.UniversalClient{client}, WithRestartGuard(true)), found{SeverityWarning, CodeQuarantined, 0})
+	})
+}
+
 // To look at nodes begins no quarantine: what Provision may declare new before, it may after.
 func TestDiagnoseBeforeProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

@@ -58,46 +58,41 @@ func dial(address string, p *policy) (redis.UniversalClient, error) {
 	case "cluster":
 		return dialCluster(plain, p)
 	}
-	return nil, errScheme
+	return nil, errURL
 }
 
 var (
-	errScheme    = errors.New("its scheme must be redis://, redis-sentinel:// or redis-cluster://, or with TLS rediss://, rediss-sentinel:// or rediss-cluster://")
-	errCommas    = errors.New("it has a comma: each node is an element of its own, and further addresses of one node are parameters, &addr=host:port")
-	errParameter = errors.New("a parameter behind the ? is not known for this scheme, or has a value that cannot be read")
-	errURL       = errors.New("it cannot be read as a URL, such as redis://user:password@host:6379/0")
+	errURL = errors.New("it must be a URL that begins with redis://, redis-sentinel:// or redis-cluster:// (with TLS rediss://, rediss-sentinel:// or rediss-cluster://), " +
+		"such as redis://user:password@host:6379/0, whose parameters are known, and which has no comma: each node is an element of its own, and further addresses of one node are &addr=host:port")
 	errNoMaster  = errors.New("master_name is missing: what the Sentinels call the primary")
 	errReplicas  = errors.New("it would ask replicas (read_only, replica_only, route_by_latency, route_randomly), and a node is a primary")
 	errClusterDB = errors.New("a Redis Cluster has no database but 0: leave it out")
 	errNoTLS     = errors.New("it is without TLS, for which there is a configuration: rediss:// is with it")
 )
 
-// parse reads a URL. Its errors are ours: those of who reads it quote the URL, and a password with it.
-func parse[O any](address string, read func(string) (O, error)) (o O, err error) {
-	if o, err = read(address); err == nil {
-		return o, nil
-	}
-	bare, _, parameters := strings.Cut(address, "?")
-	scheme, _, schemed := strings.Cut(address, "://")
-	switch {
-	case !schemed || scheme != "redis" && scheme != "rediss":
-		return o, errScheme
-	case strings.Contains(address, ","):
-		return o, errCommas
-	case parameters:
-		if _, err := read(bare); err == nil {
-			return o, errParameter
+// A fault of a URL is wrong where it is so.
+type urlFault struct {
+	is  bool
+	err error
+}
+
+// suits says what is wrong with a URL that says this.
+func (p *policy) suits(conf *tls.Config, addrs []string, faults ...urlFault) error {
+	var errs []error
+	for _, f := range append(faults, urlFault{strings.Contains(strings.Join(addrs, ""), ","), errURL}, urlFault{conf == nil && p.tls != nil, errNoTLS}) {
+		if f.is {
+			errs = append(errs, f.err)
 		}
 	}
-	return o, errURL
+	return errors.Join(errs...)
 }
 
 func dialServer(address string, p *policy) (redis.UniversalClient, error) {
-	o, err := parse(address, redis.ParseURL)
+	o, err := redis.ParseURL(address)
 	if err != nil {
-		return nil, err
+		return nil, errURL // what go-redis says quotes the URL, and a password with it
 	}
-	if err := p.suits(o.TLSConfig, o.Addr); err != nil {
+	if err := p.suits(o.TLSConfig, []string{o.Addr}); err != nil {
 		return nil, err
 	}
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
@@ -108,18 +103,12 @@ func dialServer(address string, p *policy) (redis.UniversalClient, error) {
 }
 
 func dialSentinel(address string, p *policy) (redis.UniversalClient, error) {
-	o, err := parse(address, redis.ParseFailoverURL)
+	o, err := redis.ParseFailoverURL(address)
 	if err != nil {
-		return nil, err
+		return nil, errURL
 	}
-	faults := []error{p.suits(o.TLSConfig, o.SentinelAddrs...)}
-	if o.MasterName == "" {
-		faults = append(faults, errNoMaster)
-	}
-	if o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly {
-		faults = append(faults, errReplicas)
-	}
-	if err := errors.Join(faults...); err != nil {
+	if err := p.suits(o.TLSConfig, o.SentinelAddrs, urlFault{o.MasterName == "", errNoMaster},
+		urlFault{o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly, errReplicas}); err != nil {
 		return nil, err
 	}
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
@@ -129,18 +118,13 @@ func dialSentinel(address string, p *policy) (redis.UniversalClient, error) {
 }
 
 func dialCluster(address string, p *policy) (redis.UniversalClient, error) {
-	o, err := parse(address, redis.ParseClusterURL)
+	o, err := redis.ParseClusterURL(address)
 	if err != nil {
-		return nil, err
+		return nil, errURL
 	}
-	faults := []error{p.suits(o.TLSConfig, o.Addrs...)}
-	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-		faults = append(faults, errReplicas)
-	}
-	if u, err := url.Parse(address); err == nil && strings.Trim(u.Path, "/") != "" { // which is not read
-		faults = append(faults, errClusterDB)
-	}
-	if err := errors.Join(faults...); err != nil {
+	u, err := url.Parse(address)
+	if err := p.suits(o.TLSConfig, o.Addrs, urlFault{o.ReadOnly || o.RouteByLatency || o.RouteRandomly, errReplicas},
+		urlFault{err == nil && strings.Trim(u.Path, "/") != "", errClusterDB}); err != nil { // which go-redis does not read
 		return nil, err
 	}
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
@@ -148,18 +132,6 @@ func dialCluster(address string, p *policy) (redis.UniversalClient, error) {
 	o.MaintNotificationsConfig = withoutNotifications()
 	o.Dialer = p.dialer(o.TLSConfig)
 	return redis.NewClusterClient(o), nil
-}
-
-// suits says what is wrong with addresses, and with a URL whose TLS configuration is conf.
-func (p *policy) suits(conf *tls.Config, addrs ...string) error {
-	var faults []error
-	if strings.Contains(strings.Join(addrs, ""), ",") {
-		faults = append(faults, errCommas)
-	}
-	if conf == nil && p.tls != nil {
-		faults = append(faults, errNoTLS)
-	}
-	return errors.Join(faults...)
 }
 
 func withoutNotifications() *maintnotifications.Config {

@@ -139,6 +139,19 @@ func TestNoTouchesWithoutTheGuard(t *testing.T) {
 	})
 }
 
+// clusterOfOne is the client of a Cluster of one server.
+func clusterOfOne(n *testutil.Node) *redis.ClusterClient {
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: n.Name()}}}}, nil
+		},
+		NewClient: func(o *redis.Options) *redis.Client {
+			return n.ClientWith(func(own *redis.Options) { own.MaxRetries = -1 })
+		},
+		MaxRedirects: -1,
+	})
+}
+
 // A Cluster has a guard record in each of its buckets: each is touched, one at a time.
 func TestTouchesOfACluster(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
@@ -146,15 +159,7 @@ func TestTouchesOfACluster(t *testing.T) {
 		if _, err := n.Exec("SCRIPT", "LOAD", touchScript.source); err != nil {
 			t.Fatal(err)
 		}
-		client := redis.NewClusterClient(&redis.ClusterOptions{
-			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: n.Name()}}}}, nil
-			},
-			NewClient: func(o *redis.Options) *redis.Client {
-				return n.ClientWith(func(own *redis.Options) { own.MaxRetries = -1 })
-			},
-			MaxRedirects: -1,
-		})
+		client := clusterOfOne(n)
 		defer client.Close()
 		o := &pollster{}
 		l, err := New([]redis.UniversalClient{client}, WithRestartGuard(true), WithObserver(o.observer()), quietly)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -162,6 +163,23 @@ func TestPassingFaults(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that answers, and cannot be examined all the same, is examined every ten seconds, and not at each answer.
+func TestExaminedInVain(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.nodes[0].OnRequest(func(args []string) testutil.Action {
+			return testutil.Action{DropRequest: strings.EqualFold(args[0], "SUBSCRIBE")}
+		})
+		p := w.process()
+		for range 5 {
+			w.release(w.acquire(p, "k"))
+			synctest.Wait()
+		}
+		if n := w.nodes[0].Calls()["INFO"]; n != 1 {
+			t.Errorf("%d looks at a node that does not let anybody subscribe", n)
+		}
+	})
 }
 
 // The probe leaves nothing behind.

@@ -65,7 +65,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--node", node, "ls", "--timeout", "soon"}, "see lockctl ls --help"},
 		{[]string{"--node", node, "--prefix", "{", "ls"}, "braces"},
 		{[]string{"--node", node, "--clock-window", "1h", "ls"}, "clock window"},
-		{[]string{"--node", "redis://u:topsecret@@:x", "ls"}, "cannot be read as a URL"},
+		{[]string{"--node", "redis://u:topsecret@@:x", "ls"}, "it must be a URL"},
 		{[]string{"--node", "http://u:topsecret@host", "doctor"}, "scheme must be"},
 		{[]string{"--node"}, "see lockctl --help"},
 		{[]string{"--node", "redis://:topsecret@host?addr=other:6379", "doctor"}, "parameter behind the ?"},
