@@ -155,12 +155,13 @@ func answeredLocker(tb testing.TB, n int, opts ...Option) *Locker {
 	return l
 }
 
-// answered waits until nothing is under way.
+// answered waits until nothing is under way, and the goroutines of the lanes wait for the next batch: otherwise it would
+// be another one's, with a timer of its own.
 func (l *Locker) answered() {
 	busy := func(n *node) bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.inFlight > 0
+		return n.inFlight > 0 || !n.lanes[0].waits.Load()
 	}
 	for _, n := range l.e.nodes {
 		for busy(n) {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// How an attempt ends on the nodes, as a lease or without having become one.
+// How an attempt ends on the nodes, as a lease or without having become one. A node that is late is told only where it
+// turns out to have granted, which saves a tenth of the requests of an acquisition on three nodes: 3.0 for 3.3.
 
 // abandon ends an attempt that did not become a lease: what nodes granted or may still grant is released. Where none
 // granted, those that have not answered need not be told yet. The call keeps its place in their queues until wait is

@@ -2,7 +2,10 @@ package core
 
 import "time"
 
-// longest is the longest lease in use, as far as this process knows, and for how long an idle fencing counter is kept
+// Guarantee 1 needs the longest max TTL of all processes: a node that lost its memory grants nothing for so long. A user
+// with failovers beyond the default sets WithMaxTTL, in one process after the other, so each learns it from the nodes.
+
+// longestLease is the longest lease in use, as far as this process knows, and for how long an idle fencing counter is kept
 // because of it: as arguments of scripts, in ms.
 func (e *ensemble) longestLease(p *policy) (maxTTL, idle any) {
 	if learnt := e.longest.Load(); learnt != nil {

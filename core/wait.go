@@ -15,8 +15,6 @@ const (
 	tellWithin = 5 * time.Millisecond
 	// The turn of the first on a node, which the second waits for.
 	queueTurn = 50 * time.Millisecond
-	// So many of a queue have a turn; those behind them none before these.
-	ahead = 3
 	// A wait that a quorum has in its queue asks by itself so often, at least.
 	fallbackMin, fallbackMax = 750 * time.Millisecond, time.Second
 )

@@ -27,6 +27,7 @@ type desk struct {
 	t     *testing.T
 	nodes []*testutil.Node
 	env   map[string]string
+	hook  redis.Hook // of the clients; may be nil
 }
 
 // atDesk runs f with n embedded nodes in a bubble.
@@ -150,7 +151,13 @@ func (d *desk) startTo(ctx context.Context, to io.Writer, stdout *bytes.Buffer, 
 		if err != nil {
 			return nil, err
 		}
-		return d.clients(), nil
+		clients := d.clients()
+		for _, c := range clients {
+			if d.hook != nil {
+				c.AddHook(d.hook)
+			}
+		}
+		return clients, nil
 	}
 	code := a.run(ctx, args)
 	got := said{code, stdout.String(), stderr.String()}

@@ -57,6 +57,11 @@ type leakJSON struct {
 
 func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	out := leaksJSON{Leaks: []leakJSON{}, Found: map[string]int{}}
+	type place struct {
+		node int
+		name string
+	}
+	seen := map[place]bool{} // SCAN may return a key twice
 	silent := f.walk(ctx, []string{f.keys.Everything()}, func(pipe redis.Pipeliner, name string) redis.Cmder {
 		return pipe.PTTL(ctx, name)
 	}, func(r reading) {
@@ -68,6 +73,11 @@ func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 		case kind == layout.Guard || r.got.(*redis.DurationCmd).Val() != -1: // of PTTL: none
 			return
 		}
+		at := place{r.node, r.name}
+		if seen[at] {
+			return
+		}
+		seen[at] = true
 		if out.Found[why] < cmd.Int("limit") {
 			out.Leaks = append(out.Leaks, leakJSON{why, r.node, f.addr(r.node), r.name, string(kind)})
 		}

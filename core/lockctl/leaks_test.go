@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -64,6 +67,35 @@ func TestLeaks(t *testing.T) {
 			t.Errorf("%+v", few)
 		}
 	})
+}
+
+// A key that SCAN returns twice is one.
+func TestLeaksThatSCANReturnsTwice(t *testing.T) {
+	atDesk(t, 1, func(t *testing.T, d *desk) {
+		d.exec(0, "SET", "lockkit:theirs", "x")
+		d.hook = twice{}
+		if got := decoded[leaksJSON](t, d.ctl("leaks", "-o", "json").out); got.Found["foreign"] != 1 || len(got.Leaks) != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// twice has SCAN return each key twice, as Redis may while a table grows.
+type twice struct{}
+
+func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if scan, ok := cmd.(*redis.ScanCmd); ok && err == nil {
+			keys, cursor := scan.Val()
+			scan.SetVal(append(keys, keys...), cursor)
+		}
+		return err
+	}
 }
 
 // What was not read may have leaks.
