@@ -7,14 +7,13 @@ import (
 
 // A flight is a batch under way.
 type flight struct {
-	l       *lane
-	slots   *slots // one is taken; nil = it needs none
-	batch   []request
-	weight  int
-	parts   int // the most of its requests'
-	votes   []vote
-	err     error         // nothing was answered, or not one reply to each request
-	longest time.Duration // lease in use, as the batch named it to the node
+	l      *lane
+	slots  *slots // one is taken; nil = it needs none
+	batch  []request
+	weight int
+	parts  int // the most of its requests'
+	votes  []vote
+	err    error // nothing was answered, or not one reply to each request
 }
 
 var hangar = sync.Pool{New: func() any { return new(flight) }}
@@ -142,7 +141,6 @@ func (f *flight) call(sent instant, wall time.Time) {
 		}
 	}
 	args := together(n.index, f.batch, wall)
-	f.longest = time.Duration(args[wallArg(args)+1+maxTTLArg].(int64)) * time.Millisecond
 	replies, err := batchScript.runBatch(ctx, n.client, args)
 	if err == nil && len(replies) != len(f.batch) {
 		err = errBadReply
@@ -219,10 +217,6 @@ func (f *flight) readClock(v *vote, r *round, clock time.Time) {
 	if v.verdict == VerdictClockSkewed && v.skew.Abs() <= r.p.window {
 		v.verdict = VerdictTooLate
 	}
-	// What the batch brought along, and the request did not, is news to its round as if the node had told.
-	if f.longest > 0 && v.longest == 0 && f.longest > r.longest() {
-		v.longest = f.longest
-	}
 }
 
 // stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt
@@ -235,14 +229,6 @@ func (r *round) stale(now instant) bool {
 		return r.asker.isEnded() || now.since(r.sent) > r.p.nodeTimeout
 	}
 	return false
-}
-
-// longest is the longest lease in use, as the round names it to nodes.
-func (r *round) longest() time.Duration {
-	if !r.stamped {
-		return slack // it names none, and is not told of any
-	}
-	return time.Duration(r.args[wallArg(r.args)+1+maxTTLArg].(int64)) * time.Millisecond
 }
 
 // drop votes for a node that is not asked.

@@ -33,6 +33,12 @@ func (e *ensemble) learn(longest time.Duration, p *policy) (first bool) {
 	return news && known == nil
 }
 
+// outdated reports whether a longer lease is known by now than the round named to the nodes.
+func (r *round) outdated() bool {
+	learnt := r.e.longest.Load()
+	return learnt != nil && learnt.maxTTL != r.args[wallArg(r.args)+1+maxTTLArg]
+}
+
 func (p *policy) tellLongest(longest time.Duration, from *node) {
 	p.logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
 		from.attrs(), "longest", longest, "own", p.maxTTL)

@@ -266,8 +266,5 @@ func (t *tally) recordRefused() bool {
 	return t.count(VerdictGone, VerdictForgotten, VerdictDone) > len(t.votes)-t.q
 }
 
-// heardLonger reports whether a node knows of a longer lease than the requests of the round brought along.
-func (t *tally) heardLonger() bool { return t.where(func(v *vote) bool { return v.longest > 0 }) != 0 }
-
 // slept is on how many nodes more time has passed since the last round than on this machine.
 func (t *tally) slept() int { return t.where(func(v *vote) bool { return v.slept }).len() }

@@ -16,7 +16,7 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 	lease, r := a.ask(ctx)
 	r.wait(wait)
 	t := &r.tally
-	won, spoilt := lease.wins(ctx, wait, t)
+	won, spoilt := lease.wins(ctx, wait, r)
 	recorded := t.record() != nil
 	done, rec := t.doneVotes()
 	switch {
@@ -44,8 +44,9 @@ func (a *acquisition) ask(ctx context.Context) (lease *Lease, r *round) {
 // wins reports whether the grants of a round make a lease, and settles its token. spoilt are later votes of nodes that
 // granted. A node that had forgotten the longest lease may have voted too soon: what it granted to those who did not
 // bring that along does not count.
-func (a *attempt) wins(ctx, wait context.Context, t *tally) (won bool, spoilt []reply) {
-	if _, _, same := t.sameServer(); same || t.heardLonger() || t.count(VerdictGranted) < t.q {
+func (a *attempt) wins(ctx, wait context.Context, r *round) (won bool, spoilt []reply) {
+	t := &r.tally
+	if _, _, same := t.sameServer(); same || r.outdated() || t.count(VerdictGranted) < t.q {
 		return false, nil
 	}
 	return a.settleToken(ctx, wait, t)
@@ -65,7 +66,7 @@ func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *round, 
 	switch {
 	case same:
 		spoilt = []reply{{vote: vote{verdict: VerdictFailed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)}, node: second}}
-	case t.heardLonger() && t.count(VerdictGranted) >= t.q:
+	case r.outdated() && t.count(VerdictGranted) >= t.q:
 		return result{err: ErrUnavailable, again: true, nodes: a.e.report(t, true)}
 	}
 	for _, later := range spoilt {
