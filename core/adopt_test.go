@@ -3,8 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,19 +100,6 @@ func TestCutShortIsAdoptedAfterTheLease(t *testing.T) {
 			t.Errorf("settled after %v, while the lease was on a quorum", d)
 		}
 		want := Record{lease.FencingToken(), []byte("result")}
-		wantDone(t, err, want)
-		w.wantDoneEverywhere("k", want)
-	})
-}
-
-// An acquirer whose quorum does not know of it is granted the key. Its completion wins.
-func TestCutShortIsOvertaken(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		w.cutShort(w.process(), "k", "stale")
-		b := w.process()
-		lease := w.acquire(b.reaches(1, 2), "k")
-		want := w.complete(lease, "result")
-		_, err := w.process().reaches(0, 1).TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		w.wantDoneEverywhere("k", want)
 	})
@@ -230,21 +215,5 @@ func TestReadRepair(t *testing.T) {
 		_, err = w.stranger().reaches(0, 2).TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		w.wantDoneEverywhere("k", want)
-	})
-}
-
-// The repair is for nodes whose counter has passed the ballot, too: a late contender had them.
-func TestReadRepairPastTheCounter(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		a, x := w.process(), w.process()
-		lease := w.acquire(a.reaches(0, 1), "k")
-		want := w.complete(lease, "result")
-		w.partly(x, 2, "k")
-		_, err := w.process().TryAcquire(t.Context(), "k")
-		wantDone(t, err, want)
-		synctest.Wait()
-		if got := w.recordOn(a, 2, "k"); !strings.HasPrefix(got, fmt.Sprint(lease.FencingToken())) {
-			t.Errorf("node 2 holds %q", got)
-		}
 	})
 }

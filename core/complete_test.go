@@ -225,46 +225,6 @@ func TestResultLimit(t *testing.T) {
 	})
 }
 
-// A holder that lost the key to another cannot record it any more: each node that granted the other refuses.
-func TestLateCompletionOfAStaleHolder(t *testing.T) {
-	for name, c := range map[string]struct {
-		then func(w *world, lease *Lease)
-		last bool // the other completes in the end
-	}{
-		"held":      {func(*world, *Lease) {}, true},
-		"released":  {func(w *world, lease *Lease) { w.release(lease) }, false},
-		"completed": {func(w *world, lease *Lease) { w.complete(lease, "result") }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				a, b := w.process(), w.process()
-				stale := w.loses(a, "k")
-				lease := w.acquire(b, "k")
-				synctest.Wait() // on all nodes
-				c.then(w, lease)
-				a.reaches(0, 1, 2)
-				err := stale.Complete(t.Context(), []byte("stale"))
-				wantErr(t, err, ErrLost)
-				wantReason(t, err, LossTaken)
-				for i := range w.nodes {
-					if got := w.recordOn(a, i, "k"); strings.Contains(got, "stale") {
-						t.Errorf("node %d accepted %q", i, got)
-					}
-				}
-				switch {
-				case c.last:
-					w.complete(lease, "result")
-					fallthrough
-				case name == "completed":
-					w.wantDoneEverywhere("k", Record{lease.FencingToken(), []byte("result")})
-				default:
-					w.release(w.acquire(w.process(), "k"))
-				}
-			})
-		})
-	}
-}
-
 // loses has p lose a lease on the key because its renewals do not get through.
 func (w *world) loses(p *process, key string) *Lease {
 	w.t.Helper()
@@ -347,20 +307,6 @@ func TestCompleteRepeated(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		w.wantDoneEverywhere("k", Record{lease.FencingToken(), []byte("first")})
-	})
-}
-
-// A ballot stands for one result, also where the first completion reached a part of the nodes and the caller
-// has another result by now.
-func TestCompleteRepeatedWithAnotherResult(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.process()
-		lease := w.acquire(p, "k")
-		p.records(0)
-		wantErr(t, lease.Complete(over(), []byte("first")), ErrUnavailable)
-		p.reaches(0, 1, 2)
-		w.complete(lease, "second")
 		w.wantDoneEverywhere("k", Record{lease.FencingToken(), []byte("first")})
 	})
 }

@@ -113,36 +113,3 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		}
 	})
 }
-
-// A batch that has landed leaves its goroutine behind for the next one, for a while, and until Close.
-func TestGoroutinesOfALane(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process()
-		waits := func() bool {
-			synctest.Wait()
-			return p.e.nodes[0].lane(0).waits.Load()
-		}
-		w.release(w.acquire(p, "k"))
-		if !waits() {
-			t.Error("none waits for the next batch")
-		}
-		time.Sleep(idleTime / 2)
-		w.release(w.acquire(p, "k"))
-		time.Sleep(idleTime - 1)
-		if !waits() {
-			t.Error("it does not wait for its time")
-		}
-		time.Sleep(time.Nanosecond)
-		if waits() {
-			t.Error("it waits for longer")
-		}
-		w.release(w.acquire(p, "k"))
-		start := time.Now()
-		if err := p.Close(t.Context()); err != nil || time.Since(start) > 0 {
-			t.Errorf("Close waits for %v: %v", time.Since(start), err)
-		}
-		if waits() {
-			t.Error("it outlasts Close")
-		}
-	})
-}

@@ -258,35 +258,6 @@ func TestFewBatchesToASilentServer(t *testing.T) {
 	})
 }
 
-// What waits because the server was silent leaves soon after an answer, not when it would have without.
-func TestSilenceEnds(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process(unhurried)
-		p.set(fate{delay: time.Millisecond})
-		p.e.nodes[0].connections = 10
-		leases, wait := p.crowd(t.Context(), 4)
-		wait()
-		first, others := make(chan struct{}), make(chan struct{})
-		m := &manifest{hold: map[int]chan struct{}{0: first, 1: others, 2: others}}
-		p.e.nodes[0].client.(*redis.Client).AddHook(m)
-		var all sync.WaitGroup
-		release := func(lease *Lease) { all.Go(func() { w.release(lease) }) }
-		for i, silence := range []time.Duration{10, 27, 1} {
-			release(leases[i])
-			time.Sleep(silence * time.Millisecond)
-		}
-		release(leases[3])
-		synctest.Wait()
-		close(first)
-		time.Sleep(turnTime)
-		if owner := w.owner(p, 0, leases[3].Key()); owner == leases[3].id {
-			t.Errorf("not released %v after the server answered again", turnTime)
-		}
-		close(others)
-		all.Wait()
-	})
-}
-
 // Whatever waits for its turn is trusted from when it was asked for, and stamped when it leaves.
 func TestStampOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {

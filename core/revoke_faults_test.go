@@ -131,33 +131,6 @@ func TestTwoOperators(t *testing.T) {
 	})
 }
 
-// What would have kept the key taken after a release ends with the lease.
-func TestRevokeEndsWhatFollowsARelease(t *testing.T) {
-	for name, opts := range map[string][]Option{
-		"detached": {Detached(true)},
-		"fixed":    {unrenewed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, operator := w.process(opts...), w.process()
-				lease := w.acquire(p, "k")
-				w.pass(time.Second)
-				r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
-				if r.Left < lease.left() || r.Left > p.p.ttl+time.Millisecond {
-					t.Errorf("left %v, trusted for %v", r.Left, lease.left())
-				}
-				if err := lease.Release(t.Context(), Cooldown(time.Hour)); !errors.Is(err, ErrLost) {
-					t.Errorf("release: %v", err)
-				}
-				w.pass(r.Left - time.Second)
-				w.wantRefused(operator, "k", ErrHeld)
-				w.pass(time.Second)
-				w.release(w.acquire(operator, "k"))
-			})
-		})
-	}
-}
-
 // A record that a node did not confirm is brought to it by its holder for a max TTL, and by nobody after that.
 func TestForgottenRecordStaysAway(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

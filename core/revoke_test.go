@@ -8,10 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/lockkit/lockkit/testutil"
 )
 
 // What is revoked is renewed no more, and nobody has it while its holder may act on it.
@@ -243,34 +239,5 @@ func TestHolderShowsItself(t *testing.T) {
 				w.release(lease)
 			})
 		})
-	}
-}
-
-// Servers take the scripts as embedded nodes do.
-func TestRevokeOnServers(t *testing.T) {
-	clients := []redis.UniversalClient{testutil.NewServers(t, 1)[0].Client()}
-	p, operator := must(New(clients, quietly)), must(New(clients, quietly))
-	defer p.Close(t.Context())
-	defer operator.Close(t.Context())
-	lease := must(p.TryAcquire(t.Context(), "k", withRenewEvery(100*time.Millisecond)))
-	token := must(operator.Inspect(t.Context(), "k")).Holder.Token
-	if r, err := operator.Revoke(t.Context(), "k", token); err != nil || r.Left <= 0 || r.Left > p.p.ttl+time.Millisecond {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	testutil.Receive(t, lease.Context().Done())
-	wantReason(t, lease.Lost(), LossRevoked)
-
-	lease = must(p.TryAcquire(t.Context(), "other"))
-	must(operator.Revoke(t.Context(), "other", lease.FencingToken()))
-	wantReason(t, lease.Release(t.Context()), LossRevoked)
-	next := must(operator.TryAcquire(t.Context(), "third"))
-	if err := next.Complete(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := operator.ForgetRecord(t.Context(), "third", next.FencingToken()); err != nil {
-		t.Fatal(err)
-	}
-	if err := must(p.TryAcquire(t.Context(), "third")).Release(t.Context()); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -76,28 +76,6 @@ func TestDeadConnectionHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// Over slow ways, too.
-func TestDeadConnectionOnASlowWay(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		const rtt = 200 * time.Millisecond
-		p := w.process(TTL(3*time.Second), WithMaxTTL(10*time.Second))
-		p.set(fate{delay: rtt / 2, replyDelay: rtt / 2})
-		w.release(w.acquire(p, "warm"))
-		time.Sleep(time.Second)
-		p.forget(1)
-		go p.TryAcquire(t.Context(), "lost")
-		time.Sleep(800 * time.Millisecond)
-		go p.TryAcquire(t.Context(), "first")
-		time.Sleep(time.Millisecond)
-		start := time.Now()
-		_, err := p.TryAcquire(t.Context(), "second")
-		if took := time.Since(start); err != nil || took > rtt+turnTime {
-			t.Errorf("after %v: %v", took, err)
-		}
-		linger()
-	})
-}
-
 // A pool of connections that lead nowhere costs no lease, since the client turnTime makes new ones.
 func TestPoolOfDeadConnectionsCostsNoLease(t *testing.T) {
 	race.Campaign(t)
