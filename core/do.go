@@ -64,12 +64,16 @@ func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error)
 }
 
 func (lease *Lease) do(fn func(context.Context) error) (err error) {
-	defer func() {
-		if rerr := lease.Release(lease.ctx.parent); errors.Is(rerr, ErrLost) {
-			err = joinLoss(err, rerr, lease.ctx.parent.Err() != nil)
-		}
-	}()
+	defer func() { err = lease.doneWith(lease.ctx.parent, err) }()
 	return fn(&lease.ctx)
+}
+
+// doneWith gives the key back, and joins the error of what ran under the lease with that of a loss.
+func (lease *Lease) doneWith(ctx context.Context, err error) error {
+	if rerr := lease.Release(ctx); errors.Is(rerr, ErrLost) {
+		return joinLoss(err, rerr, lease.ctx.parent.Err() != nil)
+	}
+	return err
 }
 
 // joinLoss joins the error of fn with that of the loss. If fn only passes on that its context ended, its
@@ -138,9 +142,7 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 			result = own
 		}
 	default:
-		if rerr := lease.Release(ctx); errors.Is(rerr, ErrLost) {
-			err = joinLoss(err, rerr, lease.ctx.parent.Err() != nil)
-		}
+		err = lease.doneWith(ctx, err)
 	}
 	ended = true
 	return result, err

@@ -131,43 +131,33 @@ func (r *renewal) hear(op OpKind, got reply) (v Verdict, slept bool) {
 	return got.verdict, slept
 }
 
-// conclude ends a round of the watchdog's.
+// conclude ends a round of the watchdog's: the lease is extended from the moment the round began if a quorum confirms it,
+// lost if no quorum can, and tried again soon otherwise.
 func (r *renewal) conclude() {
-	err := r.settle()
+	lease, t := r.lease, &r.tally
+	var failure *OpError
+	switch {
+	case t.confirmed() && t.slept() >= t.q:
+		failure = &OpError{Err: ErrLost, Reason: LossClock}
+	case t.confirmed():
+	case t.outvoted():
+		failure = &OpError{Err: ErrLost, Reason: t.taken()}
+	default:
+		failure = &OpError{Err: ErrUnavailable}
+	}
+	if failure != nil && failure.Reason != "" {
+		lease.lose(failure.Reason)
+	}
+	lease.renewed(r.sent, failure == nil, t.count(VerdictGone) > 0)
 	if r.end == nil {
 		return
 	}
-	out := r.outcome(err)
+	out := Outcome{Token: lease.token, Margin: r.margin, Nodes: r.e.report(t, true)}
+	if failure != nil {
+		failure.Op, failure.Key, failure.Nodes = OpRenew, lease.key, out.Nodes
+		out.Err, out.Reason = failure, failure.Reason
+	}
 	r.e.spawn(func() { r.end(out) })
-}
-
-// settle ends the round: the lease is extended from the moment the round began if a quorum confirms it,
-// lost if no quorum can, and tried again soon otherwise.
-func (r *renewal) settle() (err *OpError) {
-	lease, t := r.lease, &r.tally
-	switch {
-	case t.confirmed() && t.slept() >= t.q:
-		lease.lose(LossClock)
-		err = &OpError{Err: ErrLost, Reason: LossClock}
-	case t.confirmed():
-	case t.outvoted():
-		lease.lose(t.taken())
-		err = &OpError{Err: ErrLost, Reason: t.taken()}
-	default:
-		err = &OpError{Err: ErrUnavailable}
-	}
-	lease.renewed(r.sent, err == nil, t.count(VerdictGone) > 0)
-	return err
-}
-
-// outcome is what is told of the round, which ended with err.
-func (r *renewal) outcome(err *OpError) Outcome {
-	out := Outcome{Token: r.lease.token, Margin: r.margin, Nodes: r.e.report(&r.tally, r.end != nil)}
-	if err != nil {
-		err.Op, err.Key, err.Nodes = OpRenew, r.lease.key, out.Nodes
-		out.Err, out.Reason = err, err.Reason
-	}
-	return out
 }
 
 // renewed notes the end of a round that was sent at that time, and plans the next. A node that others
