@@ -205,7 +205,7 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("%d nodes: an option of the call costs %.0f allocations, the bar is 2", n, with-got)
 		}
 		events := Observer{Event: func(context.Context, Event) {}}
-		if with := count(answeredLocker(t, n, WithObserver(Observers(events, events)))); with > got {
+		if with := count(answeredLocker(t, n, WithObserver(events))); with > got {
 			t.Errorf("%d nodes: an observer of events costs %.0f allocations for a lock and unlock, which it does not watch", n, with-got)
 		}
 	}

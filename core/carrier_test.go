@@ -98,7 +98,7 @@ func TestCarriedIsBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		o, forged := &recording{}, &recording{}
 		for _, says := range []string{"", strings.Repeat("x", maxHint), strings.Repeat("x", maxHint+1), " two words\x00\xff\n ", "\x00begins like a mark", "\x00"} {
-			lease := w.acquire(w.process(WithObserver(Observers(new(recording).observer(), new(bearer).observer(), (&bearer{says: says}).observer()))), "k")
+			lease := w.acquire(w.process(WithObserver((&bearer{says: says}).observer())), "k")
 			w.process(WithObserver(o.observer())).TryAcquire(t.Context(), "k")
 			p := w.process(WithObserver(forged.observer()))
 			if r := w.resource(p, 0, "k"); len(r.Carried) > maxCarried {

@@ -47,7 +47,7 @@ func TestObserverPanics(t *testing.T) {
 func TestObserverWithoutEnd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) { return ctx, nil }}
-		p := w.process(WithObserver(Observers(o, o)))
+		p := w.process(WithObserver(o))
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Minute)
 		w.release(lease)

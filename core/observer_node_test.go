@@ -40,7 +40,7 @@ func (p *pollster) verdicts(kind OpKind, node int) (list []Verdict) {
 func TestNodeObserver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &pollster{}
-		p := w.process(WithObserver(Observers(new(recording).observer(), o.observer())))
+		p := w.process(WithObserver(o.observer()))
 		p.links[1].set(fate{replyDelay: 70 * time.Millisecond})
 		p.links[2].set(fate{refuse: true})
 		for range maxFailures {

@@ -294,61 +294,6 @@ func TestContextReachesTheClient(t *testing.T) {
 	})
 }
 
-// A tracer is an observer that notes when it is called.
-func tracer(name string, trace *[]string) Observer {
-	return Observer{Start: func(ctx context.Context, _ Op) (context.Context, func(Outcome)) {
-		outer, _ := ctx.Value(opKey{}).(string)
-		*trace = append(*trace, "start "+name+" in "+outer)
-		return context.WithValue(ctx, opKey{}, name), func(Outcome) { *trace = append(*trace, "end "+name) }
-	}}
-}
-
-func TestObserversNest(t *testing.T) {
-	var trace []string
-	ctx, end := Observers(tracer("a", &trace), tracer("b", &trace)).Start(t.Context(), Op{})
-	end(Outcome{})
-	if want := []string{"start a in ", "start b in a", "end b", "end a"}; !slices.Equal(trace, want) || ctx.Value(opKey{}) != "b" {
-		t.Errorf("%q, context of %v", trace, ctx.Value(opKey{}))
-	}
-}
-
-// Observers that have nothing to say of something leave it to the others, and where none has, nothing is called.
-func TestObserversLeaveOut(t *testing.T) {
-	var trace []string
-	says := func(hint string) Observer { return Observer{Hint: func(context.Context) string { return hint }} }
-	silent := Observer{Start: func(ctx context.Context, _ Op) (context.Context, func(Outcome)) { return ctx, nil }}
-	for what, o := range map[string]Observer{
-		"none": Observers(), "one that watches nothing": Observers(Observer{}), "two": Observers(Observer{}, Observer{}),
-	} {
-		if o.Start != nil || o.Event != nil || o.Node != nil || o.Hint != nil {
-			t.Errorf("%s: something is called", what)
-		}
-	}
-	for _, o := range []Observer{
-		Observers(tracer("a", &trace), Observer{}), Observers(says("x"), tracer("a", &trace)),
-		Observers(silent, tracer("a", &trace)), Observers(tracer("a", &trace), silent),
-	} {
-		trace = nil
-		_, end := o.Start(t.Context(), Op{})
-		end(Outcome{})
-		if want := []string{"start a in ", "end a"}; !slices.Equal(trace, want) {
-			t.Errorf("%q", trace)
-		}
-	}
-	if _, end := Observers(silent, silent).Start(t.Context(), Op{}); end != nil {
-		t.Error("an end that nobody asked for")
-	}
-	for want, o := range map[string]Observer{
-		"":  Observers(says(""), silent, says("")),
-		"a": Observers(says(""), says("a"), says("b")),
-		"b": Observers(silent, says("b"), says("a")),
-	} {
-		if got := o.Hint(t.Context()); got != want {
-			t.Errorf("the hint is %q, want %q", got, want)
-		}
-	}
-}
-
 // A listener is an observer that also hears events.
 type listener struct {
 	recording
@@ -365,11 +310,11 @@ func TestEvents(t *testing.T) {
 	var deaf recording
 	want := Event{Source: "cronlock", Name: "nightly", Kind: "tick_missed"}
 	bubble(t, 1, func(t *testing.T, w *world) {
-		for _, o := range []Observer{{}, deaf.observer(), heard.observer(), Observers(deaf.observer(), heard.observer())} {
+		for _, o := range []Observer{{}, deaf.observer(), heard.observer()} {
 			w.process(WithObserver(o)).Event(t.Context(), want)
 		}
 	})
-	if got := heard.events; !slices.Equal(got, []Event{want, want}) {
+	if got := heard.events; !slices.Equal(got, []Event{want}) {
 		t.Fatalf("heard %v", got)
 	}
 }

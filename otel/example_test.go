@@ -26,14 +26,18 @@ func ExampleNew() {
 
 // Spans alone, of every operation, beside an observer of one's own.
 func ExampleNew_beside() {
-	spans, err := otellock.New(otellock.WithMeterProvider(noop.NewMeterProvider()),
+	observer, err := otellock.New(otellock.WithMeterProvider(noop.NewMeterProvider()),
 		otellock.WithTracerProvider(trace.NewTracerProvider()), otellock.WithSpanThreshold(0))
 	if err != nil {
 		log.Fatal(err)
 	}
-	decisions := core.Observer{Event: func(_ context.Context, e core.Event) { fmt.Println(e.Source, e.Kind) }}
+	decided := observer.Event
+	observer.Event = func(ctx context.Context, e core.Event) {
+		decided(ctx, e)
+		fmt.Println(e.Source, e.Kind)
+	}
 
-	locks, err := core.Open([]string{"redis://localhost:6379"}, core.WithObserver(core.Observers(spans, decisions)))
+	locks, err := core.Open([]string{"redis://localhost:6379"}, core.WithObserver(observer))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/otel"
 )
 
-// watch returns two observers in one: that of OpenTelemetry, and one that tells the playground.
+// watch returns an observer that measures, as OpenTelemetry has it, and tells the playground.
 func (r *replica) watch() (core.Observer, error) {
 	reader := sdkmetric.NewManualReader()
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
@@ -23,11 +23,23 @@ func (r *replica) watch() (core.Observer, error) {
 	if err != nil {
 		return core.Observer{}, err
 	}
-	tells := core.Observer{
-		Start: r.begins,
-		Node:  func(_ context.Context, _ core.OpKind, reply core.NodeReply) { r.heard(reply) },
+	both := measures
+	both.Start = func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+		ctx, measured := measures.Start(ctx, op)
+		ctx, told := r.begins(ctx, op)
+		return ctx, func(out core.Outcome) {
+			for _, end := range []func(core.Outcome){told, measured} {
+				if end != nil {
+					end(out)
+				}
+			}
+		}
 	}
-	return core.Observers(measures, tells), nil
+	both.Node = func(ctx context.Context, kind core.OpKind, reply core.NodeReply) {
+		measures.Node(ctx, kind, reply)
+		r.heard(reply)
+	}
+	return both, nil
 }
 
 // leadership is the key of the election.
