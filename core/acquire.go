@@ -1,10 +1,10 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -46,7 +46,7 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallO
 		return nil, err
 	}
 	if _, held := l.Holding(ctx, key); held {
-		return nil, &OpError{Op: OpAcquire, Key: key, Err: errNoSecondLease}
+		return nil, &OpError{Op: OpAcquire, Key: key, Err: errNoSecondLease, Held: HeldByCaller}
 	}
 	return l.acquireAs(ctx, key, try, p)
 }
@@ -109,26 +109,9 @@ type acquisition struct {
 	lease *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
 	asked *round
 
-	recovering bool    // the next attempt settles a completion record that is not decided
-	outOfReach instant // since when no quorum has been reachable, 0 = it is
+	recovering bool // the next attempt settles a completion record that is not decided
 	last       result
 	out        Outcome
-}
-
-// A result is how one attempt ended: a lease, or why there is none.
-type result struct {
-	lease   *Lease
-	err     error         // sentinel
-	retry   time.Duration // from then on
-	kept    bool          // nobody holds the key
-	at      instant
-	record  *Record
-	nodes   []NodeReply
-	pause   pause
-	recover bool // try again at once, settling the completion record
-	again   bool // try again at once, with what was learnt
-	open    bool // nodes that have not answered might have made it another
-	place   int  // in the queues of a quorum; 0 = it is in none
 }
 
 func (a *acquisition) run(ctx context.Context) (*Lease, error) {
@@ -176,6 +159,9 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 	if a.tryOnly {
 		return false
 	}
+	if a.outlasted(wait) {
+		return false
+	}
 	since := e.clock.now()
 	a.since = time.Now()
 	s := &successor{call: a.call, ctx: ctx}
@@ -183,31 +169,24 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 	entered := e.lines.enter(wait, e.closing, a.resource, &s.turn)
 	a.wait, a.lease, a.asked = s.wait, s.lease, s.asked
 	a.out.LocalWait = e.clock.now().since(since)
-	if news := a.blocked(); news.outOfReach != 0 {
-		a.last.pause, a.outOfReach = pauseOutOfReach, max(news.outOfReach, since)
+	if a.blocked(); a.last.silent != 0 {
+		a.last.silent = max(a.last.silent, since)
 	}
 	return entered
 }
 
-// blocked books why the key's turn in this process belongs to somebody else, or did until now.
-func (a *acquisition) blocked() (news heard) {
-	a.last.retry, news = a.e.lines.why(a.resource)
-	a.last.err, a.last.nodes = news.trouble, slices.Clone(news.nodes)
-	a.last.at, a.last.kept = a.e.clock.now(), false
-	a.noteHolder(news.hint)
-	return news
-}
+// blocked notes why the key's turn in this process belongs to somebody else, or did until now.
+func (a *acquisition) blocked() { a.ended(a.e.lines.why(a.resource)) }
 
-// noteHolder notes the hint of the holder that the acquisition has to wait for.
-func (a *acquisition) noteHolder(hint string) {
-	if hint != "" {
-		a.out.HolderHint = hint
-	}
+// ended notes how an attempt ended, or what those before in line know.
+func (a *acquisition) ended(res result) {
+	a.last = res
+	a.out.HolderHint = cmp.Or(res.hint, a.out.HolderHint)
 }
 
 // contend tries until it has a lease or a reason to stop.
 func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
-	if a.outOfReach != 0 && a.unreachableForTTL() { // the one before had to find out for all
+	if a.silentForTTL() { // the one before had to find out for all
 		return nil, a.fail(a.last.err)
 	}
 	for {
@@ -229,10 +208,10 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 			return nil, a.fail(ErrClosed)
 		case a.triesAtOnce():
 			continue
-		case a.givesUp():
+		case a.givesUp(wait):
 			return nil, a.fail(a.last.err)
 		}
-		a.e.lines.fails(a.resource, a.news())
+		a.e.lines.fails(a.resource, a.last)
 		a.recovering = a.recovering && a.last.pause == pauseSplit
 		if !a.sleep(wait) {
 			return nil, a.stopped(ctx)
@@ -242,7 +221,11 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 
 // attempted notes how an attempt ended.
 func (a *acquisition) attempted(res result) {
-	a.last, a.last.at = res, a.e.clock.now()
+	res.at = a.e.clock.now()
+	if res.pause == pauseOutOfReach {
+		res.silent = cmp.Or(a.last.silent, res.at)
+	}
+	a.ended(res)
 	a.out.Nodes = res.nodes
 	a.out.Contended = a.out.Contended || errors.Is(res.err, ErrHeld)
 	if a.out.Place == 0 {
@@ -251,15 +234,6 @@ func (a *acquisition) attempted(res result) {
 	if res.lease != nil {
 		a.out.Token, a.out.Margin, a.out.HandedOver = res.lease.token, res.lease.left(), a.told
 	}
-}
-
-// news are what those in line may learn of the last attempt.
-func (a *acquisition) news() heard {
-	news := heard{trouble: a.last.err, hint: a.out.HolderHint, outOfReach: a.outOfReach}
-	if a.outOfReach != 0 {
-		news.nodes = slices.Clone(a.last.nodes) // whose error has them may change them
-	}
-	return news
 }
 
 // triesAtOnce reports whether the next attempt needs no pause: it settles a completion record, once, or uses what
@@ -273,8 +247,14 @@ func (a *acquisition) triesAtOnce() bool {
 }
 
 // givesUp reports whether what the nodes said ends the call.
-func (a *acquisition) givesUp() bool {
-	return errors.Is(a.last.err, ErrDone) || a.tryOnly && !a.undecided() || a.unreachableForTTL()
+func (a *acquisition) givesUp(wait context.Context) bool {
+	return errors.Is(a.last.err, ErrDone) || a.tryOnly && !a.undecided() || a.silentForTTL() || a.outlasted(wait)
+}
+
+// outlasted reports whether the key rests for longer than the call may wait.
+func (a *acquisition) outlasted(wait context.Context) bool {
+	until, ends := wait.Deadline()
+	return ends && a.last.rests > 0 && a.last.rests-a.e.clock.now().since(a.last.at) > time.Until(until)
 }
 
 // undecided reports whether the votes were split between contenders, so that none of them may have got the key.
@@ -285,17 +265,10 @@ func (a *acquisition) undecided() bool {
 // maxTries bounds how often TryAcquire asks while the votes are split.
 const maxTries = 5
 
-// unreachableForTTL reports whether no quorum has been reachable for a full TTL. A holder would have lost its lease by
+// silentForTTL reports whether no quorum has been reachable for a full TTL. A holder would have lost its lease by
 // then, so a waiter gives up, too.
-func (a *acquisition) unreachableForTTL() bool {
-	now := a.e.clock.now()
-	switch {
-	case a.last.pause != pauseOutOfReach:
-		a.outOfReach = 0
-	case a.outOfReach == 0:
-		a.outOfReach = now
-	}
-	return a.outOfReach != 0 && now.since(a.outOfReach) >= a.p.ttl
+func (a *acquisition) silentForTTL() bool {
+	return a.last.silent != 0 && a.e.clock.now().since(a.last.silent) >= a.p.ttl
 }
 
 // join has the nodes listened to for when it is this call's turn.
@@ -337,12 +310,13 @@ func (a *acquisition) stopped(ctx context.Context) error {
 }
 
 func (a *acquisition) fail(err error) *OpError {
-	retry := a.last.retry
-	switch {
-	case !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnavailable):
-		retry = 0
-	case retry > 0:
-		retry = max(retry-a.e.clock.now().since(a.last.at), time.Millisecond)
+	failure := &OpError{Op: OpAcquire, Key: a.key, Err: err, Record: a.last.record, Nodes: a.last.nodes}
+	held := errors.Is(err, ErrHeld)
+	if held {
+		failure.Held = a.last.held
 	}
-	return &OpError{Op: OpAcquire, Key: a.key, Err: err, RetryAfter: retry, Kept: a.last.kept && errors.Is(err, ErrHeld), Record: a.last.record, Nodes: a.last.nodes}
+	if retry := a.last.retry; retry > 0 && (held || errors.Is(err, ErrUnavailable)) {
+		failure.RetryAfter = max(retry-a.e.clock.now().since(a.last.at), time.Millisecond)
+	}
+	return failure
 }

@@ -36,7 +36,7 @@ func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.C
 	}
 	if outer, held := l.Holding(ctx, key); held {
 		if !p.reentrant {
-			return &OpError{Op: OpAcquire, Key: key, Err: errNotReentrant}
+			return &OpError{Op: OpAcquire, Key: key, Err: errNotReentrant, Held: HeldByCaller}
 		}
 		return outer.doAgain(ctx, fn)
 	}

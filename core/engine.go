@@ -80,7 +80,7 @@ func (e *engine) keep(lease *Lease) bool {
 		return false
 	}
 	e.leases[lease] = struct{}{}
-	e.lines.holds(lease.turn(), lease, carried(lease.carries).hint)
+	e.lines.holds(lease.turn(), lease)
 	return true
 }
 

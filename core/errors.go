@@ -81,7 +81,7 @@ type OpError struct {
 	Ended      error         // the context's error and cause, where its deadline ended the wait and Err is a sentinel
 	Reason     LossReason    // with ErrLost
 	RetryAfter time.Duration // see above; 0 = unknown
-	Kept       bool          // with ErrHeld: nobody holds the key, which its last holder left taken until then (Cooldown)
+	Held       HeldKind      // with ErrHeld: what that means here
 	Record     *Record       // with ErrDone
 	Nodes      []NodeReply   // what each node said in the last round
 }
@@ -107,12 +107,13 @@ func (e *OpError) Error() string {
 // summary is the error without the operation and the nodes.
 func (e *OpError) summary() string {
 	var b strings.Builder
-	fmt.Fprint(&b, e.Err)
+	if e.Err == ErrHeld && e.Held != HeldUnknown { //nolint:errorlint // what wraps it says more
+		fmt.Fprintf(&b, "held %v", e.Held)
+	} else {
+		fmt.Fprint(&b, e.Err)
+	}
 	if e.Reason != "" {
 		fmt.Fprintf(&b, " (%s)", e.Reason)
-	}
-	if e.Kept {
-		b.WriteString(" (kept after its release)")
 	}
 	if e.RetryAfter > 0 {
 		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter.Round(time.Millisecond))

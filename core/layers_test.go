@@ -13,14 +13,14 @@ import (
 // layers are the files of this package from the ground up. A file uses what its own layer and those below declare.
 var layers = [][]string{
 	{ // what is said to one node, and what it answers
-		"class", "client", "clock", "clock_linux", "clock_other", "errors", "finding", "key", "lasting", "observer", "policy", "quorum", "rights", "script", "stored", "times", "unfit", "validity",
+		"class", "client", "clock", "clock_linux", "clock_other", "errors", "finding", "held", "key", "lasting", "observer", "policy", "quorum", "rights", "script", "stored", "times", "unfit", "validity",
 		"verdict", "vote",
 	},
 	{ // the nodes, and asking them
-		"admission", "batch", "breaker", "check", "clockfilter", "ear", "ensemble", "flight", "guard", "health", "lane", "line", "longest", "node", "resend", "round", "tally", "voting", "wait",
+		"admission", "batch", "breaker", "check", "clockfilter", "ear", "ensemble", "flight", "guard", "health", "lane", "longest", "node", "resend", "round", "tally", "voting", "wait",
 	},
 	{ // one attempt, and the lease that it becomes
-		"attempt", "call", "complete", "end", "engine", "extend", "handon", "lease", "nodestate", "record", "release", "renewal", "watchdog",
+		"attempt", "call", "complete", "end", "engine", "extend", "handon", "lease", "line", "nodestate", "record", "release", "renewal", "result", "watchdog",
 	},
 	{ // what is called
 		"acquire", "close", "diagnose", "diagnose_rules", "diagnose_server", "dial", "do", "doc", "inspect", "locker",

@@ -67,6 +67,11 @@ func (lease *Lease) left() time.Duration {
 	return lease.until.load().since(lease.engine.clock.now())
 }
 
+// inTheWay is what the lease is to who asks for its key.
+func (lease *Lease) inTheWay() result {
+	return result{err: ErrHeld, held: HeldByOther, hint: carried(lease.carries).hint, at: lease.e.clock.now(), retry: max(lease.freedAfter(), 0)}
+}
+
 // freedAfter is how long the nodes keep the key if its holder vanishes now.
 func (lease *Lease) freedAfter() time.Duration {
 	return max(lease.kept.load(), lease.notBefore.load()).since(lease.engine.clock.now())

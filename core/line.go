@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 )
 
 // lines let one contender per key out of this process at a time, first come, first served. Whoever has the
@@ -16,8 +15,8 @@ type lines struct {
 
 // A line is small, since each lease that is held has one.
 type line struct {
-	holder  holder // nil while the one whose turn it is contends
-	heard   *heard // nil = nothing
+	holder  *Lease  // nil while the one whose turn it is contends
+	last    *result // what it was told last, or whoever had the turn before; nil = nothing. It is not changed
 	waiters []*turn
 }
 
@@ -27,32 +26,6 @@ type turn struct {
 	ask   func(release *round) // asks the nodes, together with a release, before the one in line knows
 	asked bool                 // it was called
 }
-
-// heard is what those in line may learn. It is not changed: a turn that passes on leaves it to the next.
-type heard struct {
-	trouble    error       // what the last attempt failed with, unless the key was held here since
-	hint       string      // of the last holder that was heard of, here or on the nodes
-	outOfReach instant     // since when no quorum of nodes has been reachable; 0 = one is, as far as is known
-	nodes      []NodeReply // what the nodes said, where none is
-}
-
-// news are what was heard.
-func (at line) news() heard {
-	if at.heard == nil {
-		return heard{}
-	}
-	return *at.heard
-}
-
-func (at *line) hear(news heard) {
-	if at.heard = nil; news.trouble != nil || news.hint != "" {
-		kept := news // allocated only here
-		at.heard = &kept
-	}
-}
-
-// A holder tells how long the nodes keep the key if it vanishes now.
-type holder interface{ freedAfter() time.Duration }
 
 // tryEnter takes the turn if it is free.
 func (q *lines) tryEnter(key string) bool {
@@ -104,39 +77,39 @@ func (q *lines) enter(ctx context.Context, quit <-chan struct{}, key string, t *
 	return t.asked
 }
 
-// holds books that the one whose turn it is has got the key, and what it carries.
-func (q *lines) holds(key string, h holder, hint string) {
+// holds books that the one whose turn it is has got the key.
+func (q *lines) holds(key string, lease *Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	at.holder = h
-	at.hear(heard{hint: hint})
+	at.holder, at.last = lease, nil
 	q.m[key] = at
 }
 
-// fails books what is known since an attempt of the one whose turn it is failed.
-func (q *lines) fails(key string, news heard) {
+// fails books what an attempt of the one whose turn it is ended with.
+func (q *lines) fails(key string, res result) {
+	res.nodes = slices.Clone(res.nodes) // whose error has them may change them
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	at.hear(news)
+	at.last = &res
 	q.m[key] = at
 }
 
-// why says why the turn does not come, or did not: what keeps its owner from the key, or that its owner has it, and
-// when the nodes would free it.
-func (q *lines) why(key string) (left time.Duration, news heard) {
+// why says why the turn does not come, or did not: what keeps its owner from the key, or that its owner has it.
+func (q *lines) why(key string) result {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := q.m[key]
-	news = at.news()
-	if at.holder != nil {
-		left = max(at.holder.freedAfter(), 0)
+	switch at := q.m[key]; {
+	case at.holder != nil:
+		return at.holder.inTheWay()
+	case at.last != nil:
+		res := *at.last
+		res.nodes = slices.Clone(res.nodes)
+		return res
+	default:
+		return result{err: ErrHeld, held: HeldForWaiter}
 	}
-	if news.trouble == nil {
-		news.trouble = ErrHeld
-	}
-	return left, news
 }
 
 // leave passes the turn on.
@@ -165,6 +138,9 @@ func (q *lines) pass(key string) *turn {
 	}
 	first := at.waiters[0]
 	at.waiters[0] = nil
-	q.m[key] = line{heard: at.heard, waiters: at.waiters[1:]}
+	if at.holder != nil {
+		at.last = &result{err: ErrHeld, held: HeldForWaiter, hint: at.holder.inTheWay().hint}
+	}
+	q.m[key] = line{last: at.last, waiters: at.waiters[1:]}
 	return first
 }

@@ -5,18 +5,6 @@ import (
 	"time"
 )
 
-// A pause says what an attempt failed for, and so how long to wait before the next.
-type pause uint8
-
-const (
-	pauseHeld        pause = iota // somebody holds it: poll
-	pauseQueued                   // a quorum has the call in its queue, and tells when it is its turn
-	pauseTurn                     // likewise, and it was the turn of this call and of another
-	pauseSplit                    // several contenders have a part each: a short random time breaks the tie
-	pauseQuarantined              // nodes will vote by themselves
-	pauseOutOfReach               // nodes do not answer
-)
-
 // maxTurns bounds how often a call asks again at once: turns last for 150 ms at most.
 const maxTurns = 50
 

@@ -91,10 +91,40 @@ func (t *tally) split() bool {
 	}) == 0
 }
 
-// kept reports whether the nodes that refused the key keep it for nobody: its last holder left it taken.
-func (t *tally) kept() bool {
-	held := t.of(VerdictHeld)
-	return held != 0 && held&^t.where(func(v *vote) bool { return strings.HasPrefix(v.owner, keptTaken) }) == 0
+// held is the kind of held that a refusal is.
+func (t *tally) held() HeldKind {
+	switch kept, holders := t.kept(), t.of(VerdictHeld); {
+	case kept != 0 && kept == holders:
+		return HeldRests
+	case t.split():
+		return HeldSplit
+	case holders.len() >= t.q:
+		return HeldByOther
+	default:
+		return HeldForWaiter
+	}
+}
+
+// kept are the nodes that keep the key for nobody: its last holder left it taken.
+func (t *tally) kept() nodeSet {
+	return t.where(func(v *vote) bool { return v.verdict == VerdictHeld && strings.HasPrefix(v.owner, keptTaken) })
+}
+
+// rests is for how long no quorum can grant the key to anybody, whatever the nodes say that have not answered.
+func (t *tally) rests() time.Duration {
+	var rests []time.Duration
+	kept := t.kept()
+	for i := range t.votes {
+		if kept.has(i) {
+			rests = append(rests, t.votes[i].rest)
+		}
+	}
+	free := len(t.votes) - t.q // so many may refuse
+	if len(rests) <= free {
+		return 0
+	}
+	slices.Sort(rests)
+	return rests[len(rests)-1-free]
 }
 
 // queued is how many nodes have the call in their queues, and its place: so far ahead it is in a quorum of them, zero

@@ -10,9 +10,9 @@ import (
 // into what scripts and replies have, is in this file: a time of one clock only ever meets an interval of another.
 //
 //	type       clock                                 what is in it
-//	instant    this process's stopwatch, since it    round, reply and nodeState: sent; result.at; Lease: until, kept,
+//	instant    this process's stopwatch, since it    round, reply and nodeState: sent; Lease: until, kept,
 //	           was made: monotonic, and runs on      since, renewAt, trustedUntil, holdUntil; renewal.expiresAt;
-//	           while the machine is suspended        attempt.notBefore; unheardEnd.at; outOfReach; breaker: since,
+//	           while the machine is suspended        attempt.notBefore; unheardEnd.at; result: at, silent; breaker: since,
 //	                                                 probeAt; node: checkAt, reloadAt; health.asked; lane: left, heard,
 //	                                                 wakes; ensemble.answered; the watchdog's heap
 //	nodeTime   one node's wall clock, µs             vote: clock, expiry; nodeState: clock, expiry; stored: expiry, kept

@@ -84,16 +84,16 @@ var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than
 // refused says why the attempt failed.
 func (a *acquisition) refused(t *tally) result {
 	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.retryAfter(), nodes: a.e.report(t, true)}
-	a.noteHolder(t.hint())
+	res.hint = t.hint()
 	granted := t.count(VerdictGranted)
 	res.open = t.voters() < t.q && t.voters()+t.count(VerdictPending) >= t.q
 	switch {
 	case granted+t.count(VerdictDone) >= t.q && t.record() != nil:
-		res.err, res.pause, res.recover = ErrHeld, pauseSplit, true
+		res.err, res.held, res.pause, res.recover = ErrHeld, HeldSplit, pauseSplit, true
 	case granted >= t.q:
 		res.err = errTooSlow
 	case t.voters() >= t.q:
-		res.err, res.pause, res.kept = ErrHeld, pauseHeld, t.kept()
+		res.err, res.held, res.rests, res.pause = ErrHeld, t.held(), t.rests(), pauseHeld
 		queued, place := t.queued()
 		res.place = place
 		switch {
@@ -133,7 +133,7 @@ func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, r *round) r
 	}
 	own.abandon(ctx, wait, &r.tally)
 	if errors.Is(err, ErrLost) {
-		return result{err: ErrHeld, pause: pauseSplit, nodes: nodes}
+		return result{err: ErrHeld, held: HeldSplit, pause: pauseSplit, nodes: nodes}
 	}
 	return result{err: ErrUnavailable, pause: pauseOutOfReach, nodes: nodes}
 }

@@ -50,6 +50,18 @@ func (w *world) holds(p *process, key string) *Lease {
 	return lease
 }
 
+// awaitPlaces waits until a quorum of nodes has one call in its queue. Others may never be needed to refuse it.
+func (w *world) awaitPlaces(p *process, key string) {
+	w.t.Helper()
+	testutil.Await(w.t, "a place in the queues", func() bool {
+		places := 0
+		for i := range w.nodes {
+			places += len(w.queue(p, i, key))
+		}
+		return places >= quorum(len(w.nodes))
+	})
+}
+
 // gets waits for the lease, and returns how long after since it came.
 func (w *world) gets(c *caller, since time.Time) time.Duration {
 	w.t.Helper()

@@ -75,7 +75,7 @@ func (r *rig) rests(start time.Time, rest time.Duration) {
 	l := r.locker()
 	for time.Since(start) < rest-6*time.Second {
 		_, err := l.TryAcquire(r.t.Context(), core.Key("order", "1"))
-		if op, ok := errors.AsType[*core.OpError](err); !ok || !op.Kept {
+		if op, ok := errors.AsType[*core.OpError](err); !ok || op.Held != core.HeldRests {
 			r.t.Fatalf("after %v: %v", time.Since(start), err)
 		}
 		r.pass(5 * time.Second)
@@ -123,7 +123,7 @@ func TestCooldownOnTheLastAttempt(t *testing.T) {
 			t.Errorf("%s, %v, %+v\n%s", r.state(info), r.events.Counts(), &user, &r.logs)
 		}
 		_, err := r.locker().TryAcquire(t.Context(), core.Key("order", "1"))
-		if op, ok := errors.AsType[*core.OpError](err); !ok || !op.Kept {
+		if op, ok := errors.AsType[*core.OpError](err); !ok || op.Held != core.HeldRests {
 			t.Errorf("the key: %v", err)
 		}
 		if err := r.inspector.RunTask(info.Queue, info.ID); err != nil {

@@ -61,7 +61,7 @@ func (d *delivery) refuse(ctx context.Context, err error) error {
 
 // away is for how long a task is away whose key is held: what those before it may take.
 func (d *delivery) away(op *core.OpError) time.Duration {
-	if op.Kept {
+	if op.Held == core.HeldRests {
 		return shortlyAfter(op.RetryAfter)
 	}
 	return d.wiring.absent.send(op.Key, d.keys[0], d.wiring.before(op.Key), d.pace, d.wiring.slack)

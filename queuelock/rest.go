@@ -46,11 +46,11 @@ func (ws *workers) rested(key string) {
 func (d *delivery) orKept(key string, err error) error {
 	switch op, ok := errors.AsType[*core.OpError](err); {
 	case !ok || core.ClassOf(err) != core.ClassHeld:
-	case op.Kept && op.RetryAfter > briefRest:
+	case op.Held == core.HeldRests && op.RetryAfter > briefRest:
 		d.wiring.rest(key, op.RetryAfter)
 	default:
-		if left := d.wiring.rests(key); !op.Kept && left > briefRest {
-			return &core.OpError{Op: core.OpAcquire, Key: key, Err: core.ErrHeld, RetryAfter: left, Kept: true}
+		if left := d.wiring.rests(key); op.Held != core.HeldRests && left > briefRest {
+			return &core.OpError{Op: core.OpAcquire, Key: key, Err: core.ErrHeld, Held: core.HeldRests, RetryAfter: left}
 		}
 	}
 	return err

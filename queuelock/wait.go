@@ -166,5 +166,5 @@ func (d *delivery) takeAtLast(ctx context.Context, key string) (*core.Lease, err
 // for.
 func rests(err error) bool {
 	op, ok := errors.AsType[*core.OpError](err)
-	return ok && op.Kept && op.RetryAfter > briefRest
+	return ok && op.Held == core.HeldRests && op.RetryAfter > briefRest
 }

@@ -1,0 +1,192 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// Who is refused learns what keeps the key from it.
+func TestKindsOfHeld(t *testing.T) {
+	under := func(lease *Lease) context.Context { return lease.Context() }
+	for name, c := range map[string]struct {
+		scene func(w *world, holder, asker *process) context.Context // in which asker asks then; nil = the test's
+		want  HeldKind
+		says  string
+	}{
+		"of another process": {func(w *world, holder, _ *process) context.Context {
+			w.holds(holder, "k")
+			return nil
+		}, HeldByOther, "held by another holder, retry after 10"},
+		"of this process": {func(w *world, _, asker *process) context.Context {
+			w.holds(asker, "k")
+			return nil
+		}, HeldByOther, "held by another holder, retry after 10"},
+		"where a minority is down": {func(w *world, holder, _ *process) context.Context {
+			w.holds(holder, "k")
+			w.nodes[1].Down()
+			return nil
+		}, HeldByOther, "held by another holder"},
+		"a vote each": {func(w *world, holder, _ *process) context.Context {
+			w.holds(holder, "k")
+			for i := range w.nodes {
+				w.change(holder, i, "k", func(r *testutil.Resource) { r.Owner = fmt.Sprint("attempt", i) })
+			}
+			return nil
+		}, HeldSplit, "held by several that ask for it, none with a quorum"},
+		"after a release": {func(w *world, holder, _ *process) context.Context {
+			w.releaseFor(w.holds(holder, "k"), time.Minute)
+			synctest.Wait()
+			return nil
+		}, HeldRests, "held by nobody: the key rests after its last holder, retry after 1m0"},
+		"after a revocation": {func(w *world, holder, asker *process) context.Context {
+			lease := w.holds(holder, "k")
+			if _, err := asker.Revoke(w.t.Context(), "k", lease.FencingToken()); err != nil {
+				w.t.Error(err)
+			}
+			return nil
+		}, HeldRests, "held by nobody: the key rests after its last holder, retry after 10"},
+		"under the lease": {func(w *world, _, asker *process) context.Context { return under(w.acquire(asker, "k")) }, HeldByCaller, "the caller itself"},
+		"under a lease under it": {func(w *world, _, asker *process) context.Context {
+			return under(w.awaitUnder(under(w.acquire(asker, "k")), asker, "l"))
+		}, HeldByCaller, "the caller itself"},
+		"for who waits in another process": {func(w *world, holder, asker *process) context.Context {
+			lease := w.holds(holder, "k")
+			dead := w.process()
+			w.waits(dead, "k")
+			w.awaitPlaces(dead, "k")
+			dead.cut()
+			w.release(lease)
+			synctest.Wait()
+			return nil
+		}, HeldForWaiter, "held for somebody who has waited for longer, retry after 50ms"},
+		"for who asks in this process": {func(w *world, _, asker *process) context.Context {
+			asker.set(fate{delay: 10 * time.Millisecond})
+			go func() {
+				if lease, err := asker.TryAcquire(w.t.Context(), "k"); err == nil {
+					w.release(lease)
+				}
+			}()
+			synctest.Wait()
+			return nil
+		}, HeldForWaiter, "held for somebody who has waited for longer"},
+		"nothing is known": {func(w *world, _, _ *process) context.Context {
+			for _, n := range w.nodes {
+				n.Down()
+			}
+			return nil
+		}, HeldUnknown, "no quorum of nodes available"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				asker := w.process()
+				ctx := c.scene(w, w.process(), asker)
+				if ctx == nil {
+					ctx = t.Context()
+				}
+				_, err := asker.TryAcquire(ctx, "k")
+				op, ok := errors.AsType[*OpError](err)
+				if !ok || op.Held != c.want || (c.want != HeldUnknown) != errors.Is(err, ErrHeld) || !strings.Contains(op.Error(), c.says) {
+					t.Errorf("%v: %+v, want %q", err, op, c.says)
+				}
+				w.pass(time.Minute)
+			})
+		})
+	}
+}
+
+// Nobody waits for a key that rests for longer than it may wait, and everybody else does.
+func TestRestThatOutlastsTheWait(t *testing.T) {
+	const rest = 8 * time.Second // for as long as no quorum can grant
+	for name, c := range map[string]struct {
+		most, deadline time.Duration
+		refused        bool
+	}{
+		"max wait":              {most: rest - time.Second, refused: true},
+		"deadline":              {deadline: rest - time.Second, refused: true},
+		"the sooner of them":    {most: time.Minute, deadline: time.Second, refused: true},
+		"longer":                {most: rest + time.Second},
+		"a later deadline":      {deadline: rest + time.Second},
+		"for as long as it may": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				lease := w.holds(p, "k")
+				w.releaseFor(lease, rest)
+				synctest.Wait()
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if c.deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, c.deadline)
+				}
+				defer cancel()
+				began := time.Now()
+				next, err := p.Acquire(ctx, "k", MaxWait(c.most))
+				took := time.Since(began)
+				if !c.refused {
+					if err != nil || took < rest-10*time.Millisecond {
+						t.Fatalf("%v after %v", err, took)
+					}
+					w.release(next)
+					return
+				}
+				op, ok := errors.AsType[*OpError](err)
+				if !ok || !errors.Is(err, ErrHeld) || op.Held != HeldRests || errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				wantBetween(t, "refused after", took, 0, 10*time.Millisecond)
+				wantBetween(t, "retry after", op.RetryAfter, rest-took-10*time.Millisecond, rest+10*time.Millisecond)
+			})
+		})
+	}
+}
+
+// Who comes while another caller of its process waits for the end of the rest need not wait to learn of it.
+func TestRestIsToldInLine(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		w.releaseFor(w.holds(p, "k"), time.Minute)
+		w.waits(p, "k")
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		_, err := p.Acquire(t.Context(), "k", MaxWait(49*time.Second))
+		op, ok := errors.AsType[*OpError](err)
+		if !ok || op.Held != HeldRests || time.Since(began) != 0 {
+			t.Fatalf("%v after %v", err, time.Since(began))
+		}
+		wantBetween(t, "retry after", op.RetryAfter, 49*time.Second, 50*time.Second+10*time.Millisecond)
+	})
+}
+
+// What is not told of yet counts as free: a quorum may grant before the nodes that were heard.
+func TestRestsOfNodes(t *testing.T) {
+	t.Parallel()
+	kept := func(s time.Duration) vote { return vote{verdict: VerdictHeld, owner: keptTaken + "a", rest: s} }
+	other := vote{verdict: VerdictHeld, owner: "b", rest: time.Hour}
+	for _, c := range []struct {
+		votes []vote
+		want  time.Duration
+	}{
+		{[]vote{kept(9), kept(5), kept(7)}, 7},
+		{[]vote{kept(9), kept(5), {verdict: VerdictPending}}, 5},
+		{[]vote{kept(9), {verdict: VerdictFailed}, {verdict: VerdictGranted}}, 0},
+		{[]vote{kept(9), kept(8), other}, 8},
+		{[]vote{kept(9), other, other}, 0},
+		{[]vote{kept(4)}, 4},
+		{[]vote{kept(1), kept(2), kept(3), kept(4), {verdict: VerdictPending}}, 2},
+	} {
+		ta := newTally(nil, len(c.votes), allNodes(len(c.votes)))
+		for i, v := range c.votes {
+			ta.take(i, v)
+		}
+		if got := ta.rests(); got != c.want {
+			t.Errorf("%v: %d, want %d", c.votes, got, c.want)
+		}
+	}
+}
