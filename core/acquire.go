@@ -16,7 +16,7 @@ import (
 // The error is an [*OpError] matching ErrHeld (once MaxWait has passed, or the deadline of ctx), ErrDone (the key is
 // recorded as completed), ErrUnavailable (no quorum for as long as a TTL, or until MaxWait or the deadline), ErrClosed, or
 // the context's error and cause; with a deadline, both of what was known and context.DeadlineExceeded. Or it matches
-// ErrInvalidKey or ErrInvalid. Whatever the error, what nodes that can be reached granted has been released. Nodes in
+// ErrInvalid. Whatever the error, what nodes that can be reached granted has been released. Nodes in
 // quarantine are waited for.
 //
 // A call that has to wait is in a queue on the nodes, which tell it when its turn has come; within a process

@@ -54,6 +54,6 @@ var classes = []struct {
 	{ClassHeld, []error{ErrHeld}},
 	{ClassClosed, []error{ErrClosed}},
 	{ClassUnavailable, []error{ErrUnavailable}},
-	{ClassInvalid, []error{ErrInvalidKey, ErrResultTooLarge, ErrInvalid, ErrReleased, ErrTokenMismatch}},
+	{ClassInvalid, []error{ErrInvalid, ErrReleased, ErrTokenMismatch}},
 	{ClassCancelled, []error{context.Canceled, context.DeadlineExceeded}},
 }

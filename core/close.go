@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -59,18 +60,13 @@ func (l *Locker) Close(ctx context.Context) error {
 	return err
 }
 
-// Close says what it waits for when it has waited for firstWarning, and then every nextWarning. It names no more
-// than maxNamed leases.
-const (
-	firstWarning = 10 * time.Second
-	nextWarning  = time.Minute
-	maxNamed     = 10
-)
+// named is how many leases Close names of those that it waits for.
+const named = 10
 
 // drained waits until there are neither leases nor calls, and reports whether that came before the end of ctx.
 func (l *Locker) drained(ctx context.Context) bool {
-	e, began := l.e, l.e.clock.now()
-	timer := time.NewTimer(firstWarning)
+	e := l.e
+	timer := time.NewTimer(10 * time.Second)
 	defer timer.Stop()
 	for {
 		select {
@@ -79,34 +75,23 @@ func (l *Locker) drained(ctx context.Context) bool {
 		case <-ctx.Done():
 			return e.isQuiet()
 		case <-timer.C:
-			timer.Reset(nextWarning)
-			left, calls := e.left()
+			leases, calls := e.left()
 			var held []string
-			for _, lease := range left[:min(len(left), maxNamed)] {
+			for _, lease := range leases[:min(len(leases), named)] {
 				held = append(held, strings.TrimSpace(lease.p.name+" "+keyHash(lease.key)))
 			}
-			l.p.logger.Warn("lockkit: Close waits for leases that are not released", "waited", e.clock.now().since(began),
-				"leases", len(left), "calls", calls, "name_and_key_hash", held)
+			l.p.logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
 		}
 	}
 }
 
 // stillHeld is the error of a Close whose time was up.
-func stillHeld(cause error, left []*Lease, calls int) error {
-	if len(left) == 0 {
-		return fmt.Errorf("lockkit: close: %w, with %d calls under way", cause, calls)
+func stillHeld(cause error, leases []*Lease, calls int) error {
+	var keys []string
+	for _, lease := range leases[:min(len(leases), named)] {
+		keys = append(keys, strconv.Quote(lease.key))
 	}
-	var keys strings.Builder
-	for i, lease := range left[:min(len(left), maxNamed)] {
-		if i > 0 {
-			keys.WriteString(", ")
-		}
-		fmt.Fprintf(&keys, "%q", lease.key)
-	}
-	if more := len(left) - maxNamed; more > 0 {
-		fmt.Fprintf(&keys, " and %d more", more)
-	}
-	return fmt.Errorf("lockkit: close: %w, with leases not released, which are taken away: %s", cause, &keys)
+	return fmt.Errorf("lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)", cause, calls, len(leases), strings.Join(keys, ", "))
 }
 
 // waitFor waits for joined, and once stop is closed (nil = at once) until no node has answered for grace.

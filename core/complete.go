@@ -27,7 +27,7 @@ import (
 // whether somebody was. ErrUnavailable: too few nodes answered, so what becomes of the record is open: Complete
 // may be repeated (the first result counts); if it is not, the next acquirer either finds it and settles it, or
 // is granted the key. ErrReleased: Release was called before. ErrClosed: Close has
-// taken the lease away. An error matching ErrResultTooLarge changes nothing: the
+// taken the lease away. An error matching ErrInvalid changes nothing: the
 // lease goes on.
 func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 	if err := lease.fit(ctx); err != nil {
@@ -69,7 +69,7 @@ func (lease *Lease) spent() bool {
 func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	p := lease.p
 	if len(result) > maxResult {
-		return fmt.Errorf("lockkit: %w: %d bytes, the limit is %d", ErrResultTooLarge, len(result), maxResult)
+		return fmt.Errorf("lockkit: %w: the result has %d bytes, may have at most %d", ErrInvalid, len(result), maxResult)
 	}
 	was := lease.end()
 	defer lease.letGo(was, false)

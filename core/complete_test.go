@@ -214,7 +214,7 @@ func TestResultLimit(t *testing.T) {
 		p := w.process()
 		lease := w.acquire(p, "k")
 		result := strings.Repeat("\x00", maxResult)
-		wantErr(t, lease.Complete(t.Context(), []byte(result+"x")), ErrResultTooLarge)
+		wantErr(t, lease.Complete(t.Context(), []byte(result+"x")), ErrInvalid)
 		time.Sleep(time.Minute)
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("a result that is too large ended the lease: %v", context.Cause(lease.Context()))

@@ -135,7 +135,7 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 	case completed: // by fn itself
 		result = own
 	case err == nil:
-		if err = lease.Complete(context.WithoutCancel(ctx), result); errors.Is(err, ErrResultTooLarge) {
+		if err = lease.Complete(context.WithoutCancel(ctx), result); errors.Is(err, ErrInvalid) {
 			return result, err
 		}
 		if own, completed := lease.recorded(); completed { // fn may have begun to record another

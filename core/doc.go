@@ -61,7 +61,7 @@
 //	ErrReleased           only the cause of a context whose lease was given back, or of the use of such a lease
 //	ErrTokenMismatch      only from Revoke and ForgetRecord: the key has another token now, and nothing was
 //	                      changed: look again
-//	ErrInvalidKey, ErrResultTooLarge, ErrInvalid
+//	ErrInvalid
 //	                      a bug in the caller: a key that is empty or too long, a result that is too large, options or
 //	                      arguments that are unfit
 //	the context's error   the caller gave up. Where its deadline ended the wait, the error also matches what was known: ErrHeld

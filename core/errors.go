@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -31,12 +32,9 @@ var (
 	// somebody looked. Nothing has changed; look again.
 	ErrTokenMismatch = errors.New("not the token of the key")
 
-	// ErrInvalidKey: the key is empty or longer than 512 bytes.
-	ErrInvalidKey = errors.New("bad key")
-	// ErrResultTooLarge: a result for Complete has more than 64 KiB. Nothing has changed.
-	ErrResultTooLarge = errors.New("result too large")
-	// ErrInvalid: an argument is unfit: options, the list of nodes, a nil context or function, a Locker or Lease that this
-	// package did not make. The error names every fault, and nothing has changed.
+	// ErrInvalid: an argument is unfit: a key that is empty or longer than 512 bytes, a result of more than 64 KiB, options,
+	// the list of nodes, a nil context or function, a Locker or Lease that this package did not make. The error names every
+	// fault, and nothing has changed.
 	ErrInvalid = errors.New("invalid argument")
 )
 
@@ -86,31 +84,24 @@ type OpError struct {
 	Nodes      []NodeReply   // what each node said in the last round
 }
 
-func (e *OpError) Error() string {
+func (e *OpError) Error() string { return e.text(strconv.Quote(e.Key)) }
+
+// LogValue is the text for package slog, with a hash in place of the key: keys may be secrets of clients.
+func (e *OpError) LogValue() slog.Value {
+	return slog.StringValue(e.text("key_hash=" + keyHash(e.Key)))
+}
+
+// text is the error, with the key written like that.
+func (e *OpError) text(key string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lockkit: %s", e.Op)
 	if e.Key != "" {
-		fmt.Fprintf(&b, " %q", e.Key)
+		fmt.Fprintf(&b, " %s", key)
 	}
-	fmt.Fprintf(&b, ": %s", e.summary())
-	sep := ": "
-	for _, n := range e.Nodes {
-		if n.Verdict != VerdictPending {
-			b.WriteString(sep)
-			b.WriteString(n.String())
-			sep = "; "
-		}
-	}
-	return b.String()
-}
-
-// summary is the error without the operation and the nodes.
-func (e *OpError) summary() string {
-	var b strings.Builder
 	if e.Err == ErrHeld && e.Held != HeldUnknown { //nolint:errorlint // what wraps it says more
-		fmt.Fprintf(&b, "held %v", e.Held)
+		fmt.Fprintf(&b, ": held %v", e.Held)
 	} else {
-		fmt.Fprint(&b, e.Err)
+		fmt.Fprintf(&b, ": %v", e.Err)
 	}
 	if e.Reason != "" {
 		fmt.Fprintf(&b, " (%s)", e.Reason)
@@ -121,22 +112,15 @@ func (e *OpError) summary() string {
 	if e.Ended != nil {
 		fmt.Fprintf(&b, "; given up: %v", e.Ended)
 	}
-	return b.String()
-}
-
-// LogValue makes a group of e for package slog. The key is hashed, as in all that this package logs.
-func (e *OpError) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String("op", e.Op.String())}
-	if e.Key != "" {
-		attrs = append(attrs, slog.String("key_hash", keyHash(e.Key)))
-	}
-	attrs = append(attrs, slog.String("err", e.summary()))
+	sep := ": "
 	for _, n := range e.Nodes {
 		if n.Verdict != VerdictPending {
-			attrs = append(attrs, slog.String(nodeName(n.Node, ""), n.said()))
+			b.WriteString(sep)
+			b.WriteString(n.String())
+			sep = "; "
 		}
 	}
-	return slog.GroupValue(attrs...)
+	return b.String()
 }
 
 // Unwrap returns the sentinel or context error, and those of the nodes, but for those that read like the end of the caller's context.
@@ -175,23 +159,23 @@ func (n NodeReply) said() string {
 	case VerdictHeld:
 		return fmt.Sprintf("held for another %v", n.Rest.Round(time.Millisecond))
 	case VerdictQuarantined:
-		return fmt.Sprintf("quarantined for another %v, because it is new, was restarted, or may have lost its memory: it votes by itself then", n.Rest.Round(time.Millisecond))
+		return fmt.Sprintf("quarantined for another %v, because it may have lost its memory", n.Rest.Round(time.Millisecond))
 	case VerdictForgotten:
-		return "has lost its memory since it last confirmed the lease, so it cannot vouch that nobody else was granted the key"
+		return "has lost its memory since it confirmed the lease"
 	case VerdictUnconfirmed:
-		return "was promoted a moment ago, and the old primary may still serve: not counted yet"
+		return "was promoted a moment ago, and does not count yet"
 	case VerdictClockSkewed:
-		return fmt.Sprintf("its clock is off by %v, more than the clock window allows: check NTP on both machines", n.Skew.Round(time.Millisecond))
+		return fmt.Sprintf("its clock is off by %v: check NTP on both machines", n.Skew.Round(time.Millisecond))
 	case VerdictTooLate:
-		return "the request arrived too late to count"
+		return "the request arrived too late"
 	case VerdictReplica:
 		return "is a replica, not a master"
 	case VerdictUnguarded:
-		return "does not report its replication history, which the restart guard needs"
-	default: // its error or its name says it
-	}
-	if n.Err != nil {
-		return cmp.Or(lasting(n.Err), n.Err).Error() // with how to mend it, where that is known
+		return "does not report its replication history"
+	default:
+		if n.Err != nil {
+			return cmp.Or(lasting(n.Err), n.Err).Error() // with how to mend it, where that is known
+		}
 	}
 	return n.Verdict.String()
 }

@@ -60,7 +60,7 @@ type KeyOnNode struct {
 //
 // The error is an [*OpError] matching ErrUnavailable (no quorum of nodes has answered; one that stores what this version
 // cannot read has not), with what each node said in the state; ErrClosed, or the context's error and cause; or it matches
-// ErrInvalidKey or ErrInvalid. Observers hear nothing of Inspect.
+// ErrInvalid. Observers hear nothing of Inspect.
 func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 	if _, err := l.asked(ctx, key, nil); err != nil {
 		return KeyState{}, err

@@ -224,7 +224,7 @@ func TestInspectEnds(t *testing.T) {
 		wantErr(t, err, context.Canceled)
 		for _, key := range []string{"", strings.Repeat("k", maxKeyLen+1)} {
 			_, err = p.Inspect(t.Context(), key)
-			wantErr(t, err, ErrInvalidKey)
+			wantErr(t, err, ErrInvalid)
 		}
 		lease.Release(over())
 		p.Close(over())

@@ -189,8 +189,8 @@ func TestBadKeys(t *testing.T) {
 		sent := node.Calls()["EVALSHA"]
 		for _, key := range []string{"", strings.Repeat("k", 513), strings.Repeat("é", 257)} {
 			err := op.call(key, ran)
-			if !errors.Is(err, ErrInvalidKey) {
-				t.Errorf("%s with a key of %d bytes: %v, want ErrInvalidKey", op.name, len(key), err)
+			if !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s with a key of %d bytes: %v, want ErrInvalid", op.name, len(key), err)
 			}
 			if want := fmt.Sprintf("has %d", len(key)); err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: the error does not say %q: %v", op.name, want, err)

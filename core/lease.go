@@ -254,7 +254,7 @@ func (lease *Lease) lose(reason LossReason) {
 
 // logLoss says that a lease was lost, which its holder may not look for.
 func (lease *Lease) logLoss(reason LossReason) {
-	held := lease.engine.clock.now().since(lease.since)
+	held := lease.until.load().since(lease.since) // not a pause beyond it
 	lease.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", held)
 }
 

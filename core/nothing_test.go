@@ -107,7 +107,7 @@ func TestOnceResultThatIsNotTheRecord(t *testing.T) {
 		a, b := w.process(), w.process()
 		large := make([]byte, maxResult+1)
 		got, err := a.OnceResult(t.Context(), "large", func(context.Context) ([]byte, error) { return large, nil })
-		if len(got) != len(large) || !errors.Is(err, ErrResultTooLarge) {
+		if len(got) != len(large) || !errors.Is(err, ErrInvalid) {
 			t.Errorf("too large: %d bytes, %v", len(got), err)
 		}
 		w.release(w.acquire(b, "large"))

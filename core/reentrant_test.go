@@ -278,7 +278,7 @@ func TestWhatIsNotReentrant(t *testing.T) {
 		if err := p.Do(ctx, "k", w.never, nil); !errors.Is(err, ErrInvalid) {
 			t.Errorf("an option is nil: %v", err)
 		}
-		wantErr(t, p.Do(ctx, "", w.never), ErrInvalidKey)
+		wantErr(t, p.Do(ctx, "", w.never), ErrInvalid)
 		w.release(lease)
 	})
 }

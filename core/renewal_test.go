@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -87,7 +88,8 @@ func TestRenewalHeardAfterTheLease(t *testing.T) {
 // had its turn; its write is refused by whoever checks tokens.
 func TestHolderPausedPastItsLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder, other := w.process(), w.process()
+		var log logbook.Book
+		holder, other := w.process(WithLogger(log.Logger())), w.process()
 		lease := w.acquire(holder, "k")
 		var store fencedStore
 		if !store.write("k", lease.FencingToken()) {
@@ -107,6 +109,8 @@ func TestHolderPausedPastItsLease(t *testing.T) {
 			t.Error("the late write was accepted")
 		}
 		wantErr(t, lease.Release(t.Context()), ErrLost)
+		synctest.Wait()
+		log.Want(t, 1, "lease lost", "reason=expired", "held=7.") // and not the pause
 	})
 }
 

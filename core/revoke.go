@@ -28,7 +28,7 @@ type Revocation struct {
 // A nil error means that a quorum of nodes has ended it, or does not have it. An [*OpError] matches ErrTokenMismatch: the key is not held under
 // that token, and nothing has changed; ErrUnavailable: no quorum has confirmed it, but some nodes may have ended it: look,
 // and call again; ErrClosed, or the context's error and cause, after which some nodes may have ended it, too. Or the error
-// matches ErrInvalidKey or ErrInvalid. ctx ends
+// matches ErrInvalid. ctx ends
 // the call, which takes two node timeouts at most. What is revoked is logged, with the hash of the key; observers hear
 // nothing of it.
 //

@@ -83,7 +83,7 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 			"another token": {"k", lease.FencingToken() + 1, ErrTokenMismatch},
 			"no token":      {"k", 0, ErrTokenMismatch},
 			"nobody holds":  {"other", 0, ErrTokenMismatch},
-			"bad key":       {"", 1, ErrInvalidKey},
+			"bad key":       {"", 1, ErrInvalid},
 		} {
 			if _, err := operator.Revoke(t.Context(), c.key, c.token); !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", name, err)

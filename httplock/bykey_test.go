@@ -120,7 +120,7 @@ func TestByKeyThatCoreRefuses(t *testing.T) {
 		r.PUT("/orders/:id", middleware(w, w.locker, ByKey(func(c *gin.Context) (string, error) { return c.Param("id"), nil })).Lock, keyOf)
 		call(r, "PUT", "/orders/"+strings.Repeat("4", 512), "").ok(w, strings.Repeat("4", 512))
 		call(r, "PUT", "/orders/"+strings.Repeat("4", 513), "").expect(w, 500, EventMisconfigured)
-		if !strings.Contains(logged, core.ErrInvalidKey.Error()) {
+		if !strings.Contains(logged, core.ErrInvalid.Error()) {
 			w.Errorf("the log has %q", logged)
 		}
 	})

@@ -27,7 +27,7 @@ func TestUnfit(t *testing.T) {
 		"key function fails":      {WithKey(fixed("", errors.New("no such order"))), "key of the task: no such order"},
 		"field is missing":        {WithKey(ByPayloadField("customer")), `key of the task: payload field "customer": it is missing`},
 		"header is missing":       {WithKey(ByHeader("tenant")), `key of the task: header "tenant" is missing`},
-		"key is too long":         {WithKey(fixed(long, nil)), core.ErrInvalidKey.Error()},
+		"key is too long":         {WithKey(fixed(long, nil)), core.ErrInvalid.Error()},
 		"identity function fails": {WithIdentity(fixed("", errors.New("no such order"))), "identity of the task: no such order"},
 		"identity is empty":       {WithIdentity(fixed("", nil)), "identity of the task: it is empty"},
 		"entity is completed":     {field("order"), core.ErrDone.Error()},

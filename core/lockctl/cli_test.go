@@ -44,7 +44,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--node", node, "show", "a", "b"}, "--parts"},
 		{[]string{"--node", node, "show", "--parts"}, "give one key"},
 		{[]string{"--node", node, "show", ""}, "the key is empty"},
-		{[]string{"--node", node, "show", strings.Repeat("k", 513)}, "bad key"},
+		{[]string{"--node", node, "show", strings.Repeat("k", 513)}, "a key must have 1 to 512 bytes"},
 		{[]string{"--node", node, "watch"}, "give one key"},
 		{[]string{"--node", node, "watch", "k", "--interval", "1us"}, "--interval"},
 		{[]string{"--node", node, "leaks", "k"}, "no arguments"},

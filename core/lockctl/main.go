@@ -80,7 +80,7 @@ func (a *app) exit(err error) int {
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
 	}
-	if errors.Is(err, core.ErrInvalid) || errors.Is(err, core.ErrInvalidKey) {
+	if errors.Is(err, core.ErrInvalid) {
 		return exitUsage
 	}
 	return exitWrong
