@@ -104,7 +104,7 @@ type acquisition struct {
 	observed bool // somebody wants to know its outcome
 	booked   bool // the wait is
 	turns    int  // in a row that it shared with others
-	told     bool // the attempt under way is made because a node said that its turn has come
+	waited   Waited
 
 	lease *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
 	asked *round
@@ -168,7 +168,7 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 	s.turn.ask = s.ask
 	entered := e.lines.enter(wait, e.closing, a.resource, &s.turn)
 	a.wait, a.lease, a.asked = s.wait, s.lease, s.asked
-	a.out.LocalWait = e.clock.now().since(since)
+	a.waited, a.out.LocalWait = WaitedInLine, e.clock.now().since(since)
 	if a.blocked(); a.last.silent != 0 {
 		a.last.silent = max(a.last.silent, since)
 	}
@@ -228,11 +228,8 @@ func (a *acquisition) attempted(res result) {
 	a.ended(res)
 	a.out.Nodes = res.nodes
 	a.out.Contended = a.out.Contended || errors.Is(res.err, ErrHeld)
-	if a.out.Place == 0 {
-		a.out.Place = res.place
-	}
 	if res.lease != nil {
-		a.out.Token, a.out.Margin, a.out.HandedOver = res.lease.token, res.lease.left(), a.told
+		a.out.Token, a.out.Margin, a.out.Waited = res.lease.token, res.lease.left(), a.waited
 	}
 }
 

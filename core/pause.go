@@ -51,17 +51,15 @@ func (a *acquisition) between(least, most time.Duration) time.Duration {
 func (a *acquisition) pause(wait context.Context, d time.Duration, told <-chan bool) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	shared := a.last.pause == pauseTurn || a.last.pause == pauseSplit // its turn is not over
-	a.told = a.told && shared
 	select {
 	case <-timer.C:
-		if a.last.pause == pauseHeld || a.last.pause == pauseQueued {
-			a.out.Polled++
+		if a.last.pause == pauseHeld || a.last.pause == pauseQueued { // else its turn is not over, or nobody's comes
+			a.waited = WaitedPolled
 		}
 		return true
-	case a.told = <-told:
-		if a.told {
-			a.out.Woken++
+	case byNode := <-told:
+		if a.waited = WaitedPolled; byNode {
+			a.waited = WaitedTold
 		}
 		return true
 	case <-wait.Done():

@@ -18,7 +18,6 @@ type result struct {
 	recover bool    // try again at once, settling the completion record
 	again   bool    // try again at once, with what was learnt
 	open    bool    // nodes that have not answered might have made it another
-	place   int     // in the queues of a quorum; 0 = it is in none
 }
 
 // A pause says what an attempt failed for, and so how long to wait before the next.

@@ -127,21 +127,8 @@ func (t *tally) rests() time.Duration {
 	return rests[len(rests)-1-free]
 }
 
-// queued is how many nodes have the call in their queues, and its place: so far ahead it is in a quorum of them, zero
-// if no quorum has it.
-func (t *tally) queued() (nodes, place int) {
-	var places []int
-	for i := range t.votes {
-		if p := t.votes[i].place; p > 0 {
-			places = append(places, p)
-		}
-	}
-	if len(places) < t.q {
-		return len(places), 0
-	}
-	slices.Sort(places)
-	return len(places), places[t.q-1]
-}
+// queued are the nodes that have the call in their queues.
+func (t *tally) queued() nodeSet { return t.where(func(v *vote) bool { return v.place > 0 }) }
 
 // doneVotes is the most nodes that hold the same completion record, and that record. Only a record that a
 // quorum holds under one ballot is decided.

@@ -55,7 +55,7 @@ func (a *attempt) wins(ctx, wait context.Context, r *round) (won bool, spoilt []
 // failed ends an attempt that did not get the key, and says why it did not.
 func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *round, spoilt []reply) result {
 	t := &r.tally
-	if queued, _ := t.queued(); a.wait == nil && queued > 0 {
+	if a.wait == nil && t.queued() != 0 {
 		a.wait = newWait(own.id, r.args[proposalArg(r.args)], t.q)
 	}
 	if a.wait == nil && !a.tryOnly {
@@ -94,8 +94,7 @@ func (a *acquisition) refused(t *tally) result {
 		res.err = errTooSlow
 	case t.voters() >= t.q:
 		res.err, res.held, res.rests, res.pause = ErrHeld, t.held(), t.rests(), pauseHeld
-		queued, place := t.queued()
-		res.place = place
+		queued := t.queued().len()
 		switch {
 		case queued+granted >= t.q && granted > 0 && t.split():
 			res.pause = pauseTurn

@@ -29,13 +29,13 @@ func TestObservedWaiting(t *testing.T) {
 		w.release(w.acquire(a, "free"))
 		synctest.Wait()
 		_, outs := o.of(t, OpAcquire)
-		if out := outs[0]; out.Place != 1 || out.Woken != 1 || out.Polled != 0 || !out.HandedOver {
+		if out := outs[0]; out.Waited != WaitedTold {
 			t.Errorf("told, as the first: %+v", out)
 		}
-		if out := outs[1]; out.Place != 2 || out.Polled == 0 || out.HandedOver {
+		if out := outs[1]; out.Waited != WaitedPolled {
 			t.Errorf("not told, as the second: %+v", out)
 		}
-		if out := outs[2]; out.Place != 0 || out.Woken != 0 || out.Polled != 0 || out.HandedOver {
+		if out := outs[2]; out.Waited != "" {
 			t.Errorf("nobody was in the way: %+v", out)
 		}
 	})
@@ -58,7 +58,7 @@ func TestObservedRefusals(t *testing.T) {
 		}
 		synctest.Wait()
 		_, outs := o.of(t, OpAcquire)
-		if len(outs) != 2 || !outs[0].Contended || !outs[1].Contended || outs[1].Woken != 0 || outs[1].Polled == 0 {
+		if len(outs) != 2 || !outs[0].Contended || !outs[1].Contended || outs[1].Waited != "" {
 			t.Errorf("refused, and waited in vain: %+v", outs)
 		}
 	})

@@ -149,7 +149,7 @@ func everything(ctx context.Context, o core.Observer) {
 		}
 		o.Node(ctx, kind, core.NodeReply{Node: 1, Addr: "10.0.0.1:6379", Verdict: core.VerdictGranted, Latency: time.Millisecond})
 		if end != nil {
-			end(core.Outcome{Place: 1, Woken: 1, Polled: 1, HandedOver: true})
+			end(core.Outcome{Waited: core.WaitedTold})
 		}
 	}
 	o.Event(ctx, core.Event{Source: "cronlock", Name: "jobs", Kind: "tick_run"})

@@ -11,13 +11,12 @@ import (
 
 // instruments are all metrics.
 type instruments struct {
-	kinds                                          [core.OpComplete + 1]kind
-	margin, node                                   metric.Float64Histogram
-	queue                                          metric.Int64Histogram
-	handoffs, wakeups, losses, decisions, requests metric.Int64Counter
-	status                                         metric.Int64Gauge
-	offset                                         metric.Float64Gauge
-	age                                            metric.Float64ObservableGauge
+	kinds                                 [core.OpComplete + 1]kind
+	margin, node                          metric.Float64Histogram
+	handoffs, losses, decisions, requests metric.Int64Counter
+	status                                metric.Int64Gauge
+	offset                                metric.Float64Gauge
+	age                                   metric.Float64ObservableGauge
 }
 
 // A kind is how operations of one core.OpKind are shown.
@@ -51,15 +50,11 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		margin:    histogram(MetricRenewMargin, "Trusted time a lease had left when a round of renewal began.", marginBuckets),
 		node:      histogram(MetricNodeDuration, "How long a node took to answer a request or to fail.", requestBucket),
 		handoffs:  counter(MetricHandoffs, handoffs, "Locks granted to callers that had to wait for them, by how their turn came."),
-		wakeups:   counter(MetricWakeups, wakeups, "How often callers that wait for nodes asked again, by what for."),
 		losses:    counter(MetricLosses, leases, "Locks that ended before their holder was done."),
 		decisions: counter(MetricDecisions, decisions, "What the packages on top of the locks decided."),
 		requests:  counter(MetricNodeRequests, requests, "Requests to a node, by what it made of them."),
 	}
 	in.status, err = m.Int64Gauge(MetricNodeStatus, metric.WithUnit(nodes), metric.WithDescription("1 for the state that a node is in, 0 for the others."))
-	faults = append(faults, err)
-	in.queue, err = m.Int64Histogram(MetricQueueLength, metric.WithUnit(requests), metric.WithExplicitBucketBoundaries(queueBuckets...),
-		metric.WithDescription("Callers in the queue of a lock when one joined it, itself included."))
 	faults = append(faults, err)
 	in.offset, err = m.Float64Gauge(MetricNodeClockOffset, metric.WithUnit(seconds), metric.WithDescription("Clock of a node minus that of the process, request delay included."))
 	faults = append(faults, err)
@@ -75,7 +70,7 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 	waiting := level(MetricWaiting, requests, "Acquisitions under way.")
 	held := level(MetricHeld, leases, "Locks held.")
 	in.kinds = [...]kind{
-		core.OpAcquire:  {"lockkit.acquire", acquired, acquire, waiting, []enabler{acquire, waiting, in.handoffs, in.wakeups, in.queue}},
+		core.OpAcquire:  {"lockkit.acquire", acquired, acquire, waiting, []enabler{acquire, waiting, in.handoffs}},
 		core.OpHold:     {"lockkit.hold", released, hold, held, []enabler{hold, held, in.losses}},
 		core.OpRenew:    {"lockkit.renew", renewed, renew, nil, []enabler{renew, in.margin}},
 		core.OpRelease:  {"lockkit.release", released, release, nil, []enabler{release, in.losses}},

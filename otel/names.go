@@ -41,8 +41,6 @@ const (
 	MetricAcquireDuration  = "lockkit.acquire.duration"  // from the call to the grant or the error
 	MetricWaiting          = "lockkit.waiting"           // acquisitions under way
 	MetricHandoffs         = "lockkit.handoffs"          // grants to callers that had to wait, by how their turn came
-	MetricWakeups          = "lockkit.wakeups"           // how often those that wait for nodes asked again, by what for
-	MetricQueueLength      = "lockkit.queue.length"      // of a key on its nodes, when a caller joined it, itself included
 	MetricHoldDuration     = "lockkit.hold.duration"     // from the grant to the end of the lease
 	MetricHeld             = "lockkit.held"              // leases held now
 	MetricHoldAge          = "lockkit.hold.age"          // of the oldest of them
@@ -64,7 +62,7 @@ const (
 	AttrName      = attribute.Key("lockkit.name")       // core.Name: job, task type, route template
 	AttrOutcome   = attribute.Key("lockkit.outcome")    // how the operation ended
 	AttrContended = attribute.Key("lockkit.contended")  // acquire: somebody else held the key
-	AttrWake      = attribute.Key("lockkit.wake")       // what had a caller ask that waited: "told", "polled", "local"
+	AttrWake      = attribute.Key("lockkit.wake")       // how the turn of a caller came that waited: core.Waited
 	AttrErrorType = attribute.Key("error.type")         // on failures only: "unavailable", or why a lease was lost
 	AttrVerdict   = attribute.Key("lockkit.verdict")    // core.Verdict
 	AttrNode      = attribute.Key("lockkit.node.index") // in the list given to core.New
@@ -75,26 +73,15 @@ const (
 	AttrDecision  = attribute.Key("lockkit.decision")
 )
 
-// Values of AttrWake.
-const (
-	wakeTold   = "told"   // nodes told it that its turn had come
-	wakePolled = "polled" // nothing did: it asked by itself
-	wakeLocal  = "local"  // the caller before it in its process was done; only of hand-offs
-)
-
 // Attributes of spans alone.
 const (
-	AttrAttempts   = attribute.Key("lockkit.attempts")      // acquire: rounds it took
-	AttrVotes      = attribute.Key("lockkit.votes")         // what each node said in the last of them, by node index
-	AttrToken      = attribute.Key("lockkit.fencing_token") // of the lease
-	AttrLocalWait  = attribute.Key("lockkit.local_wait")    // acquire: seconds spent behind others of this process
-	AttrPlace      = attribute.Key("lockkit.place")         // acquire: in the key's queue on the nodes, when it joined
-	AttrWoken      = attribute.Key("lockkit.woken")         // acquire: how often it was told that its turn had come
-	AttrPolled     = attribute.Key("lockkit.polled")        // acquire: how often it asked again without having been told
-	AttrHandedOver = attribute.Key("lockkit.handed_over")   // acquire: granted because it was told
-	AttrMargin     = attribute.Key("lockkit.margin")        // acquire, renew: seconds of trusted time
-	AttrKeyHash    = attribute.Key("lockkit.key.hash")      // only WithKeyHash
-	AttrLink       = attribute.Key("lockkit.link")          // of a link: what the span is to this one
+	AttrAttempts  = attribute.Key("lockkit.attempts")      // acquire: rounds it took
+	AttrVotes     = attribute.Key("lockkit.votes")         // what each node said in the last of them, by node index
+	AttrToken     = attribute.Key("lockkit.fencing_token") // of the lease
+	AttrLocalWait = attribute.Key("lockkit.local_wait")    // acquire: seconds spent behind others of this process
+	AttrMargin    = attribute.Key("lockkit.margin")        // acquire, renew: seconds of trusted time
+	AttrKeyHash   = attribute.Key("lockkit.key.hash")      // only WithKeyHash
+	AttrLink      = attribute.Key("lockkit.link")          // of a link: what the span is to this one
 )
 
 // Values of AttrLink.
@@ -116,7 +103,6 @@ const (
 	leases    = "{lease}"
 	decisions = "{decision}"
 	handoffs  = "{handoff}"
-	wakeups   = "{wakeup}"
 	nodes     = "{node}" // not "1", for which Prometheus would call the metric a ratio
 )
 
@@ -128,6 +114,3 @@ var (
 	holdBuckets   = []float64{0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400}
 	marginBuckets = []float64{0, 0.1, 0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 20, 40, 60, 300}
 )
-
-// queueBuckets end with the longest queue that nodes keep.
-var queueBuckets = []float64{1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1024}

@@ -70,8 +70,8 @@ func (o *observer) newSeries(name string, other bool) *series {
 	for _, reason := range lossReasons {
 		o.in.losses.Add(context.Background(), 0, s.losses.get(string(reason)).add...) //nolint:forbidigo // a count that begins belongs to no operation
 	}
-	for _, wake := range []string{wakeTold, wakePolled, wakeLocal} {
-		o.in.handoffs.Add(context.Background(), 0, s.wakes.get(wake).add...) //nolint:forbidigo // a count that begins belongs to no operation
+	for _, wake := range []core.Waited{core.WaitedTold, core.WaitedPolled, core.WaitedInLine} {
+		o.in.handoffs.Add(context.Background(), 0, s.wakes.get(string(wake)).add...) //nolint:forbidigo // a count that begins belongs to no operation
 	}
 	return s
 }
@@ -140,8 +140,8 @@ func (p *operation) finish(out core.Outcome) {
 		k.took.Record(ctx, took.Seconds(), p.s.pointFor(p.op.Kind, contended, e).record...)
 	}
 	switch {
-	case p.op.Kind == core.OpAcquire:
-		p.finishWait(ctx, out)
+	case p.op.Kind == core.OpAcquire && out.Waited != "":
+		in.handoffs.Add(ctx, 1, p.s.wakes.get(string(out.Waited)).add...)
 	case p.op.Kind == core.OpRenew:
 		in.margin.Record(ctx, max(out.Margin, 0).Seconds(), p.s.plain.record...)
 	case lost:

@@ -225,8 +225,8 @@ func TestWhatIsUnderWay(t *testing.T) {
 		}
 		// Who came first is open: those in line here, or the other process, which was told.
 		points, handoffs := w.points(), 0.0
-		for _, wake := range []string{wakeTold, wakePolled, wakeLocal} {
-			handoffs += points["handoffs{name=jobs,wake="+wake+"}"]
+		for _, wake := range []core.Waited{core.WaitedTold, core.WaitedPolled, core.WaitedInLine} {
+			handoffs += points["handoffs{name=jobs,wake="+string(wake)+"}"]
 		}
 		if handoffs != 3 {
 			t.Errorf("%v hand-offs to three that waited", handoffs)

@@ -97,7 +97,7 @@ type series struct {
 	holds  holds
 	ended  lookup[ended, point]
 	losses lookup[string, point] // by reason
-	wakes  lookup[string, point] // by what had a waiter ask
+	wakes  lookup[string, point] // by core.Waited
 }
 
 // ended is what tells apart operations that have ended.

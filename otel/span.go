@@ -103,7 +103,9 @@ func (p *operation) attributes(out core.Outcome, e ending, contended bool) []att
 		if out.LocalWait > 0 {
 			attrs = append(attrs, AttrLocalWait.Float64(out.LocalWait.Seconds()))
 		}
-		attrs = appendWait(attrs, out)
+		if out.Waited != "" {
+			attrs = append(attrs, AttrWake.String(string(out.Waited)))
+		}
 		if out.Err == nil {
 			attrs = append(attrs, AttrToken.Int64(int64(out.Token)), AttrMargin.Float64(out.Margin.Seconds()))
 		}

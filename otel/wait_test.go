@@ -1,14 +1,10 @@
 package otellock
 
 import (
-	"context"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
@@ -16,39 +12,22 @@ import (
 
 // What metrics and spans say of how callers waited.
 
-var waitMetrics = []string{"handoffs", "wakeups", "queue.length"}
-
 func TestWaits(t *testing.T) {
-	held := &core.OpError{Op: core.OpAcquire, Err: core.ErrHeld}
-	for name, c := range map[string]struct {
-		out  core.Outcome
-		want []string
-		span string // the attributes of waiting
-	}{
-		"none":         {core.Outcome{}, nil, "   "},
-		"told":         {core.Outcome{Place: 3, Woken: 1, HandedOver: true}, []string{"handoffs{name=jobs,wake=told} 1", "queue.length{name=jobs} 1", "wakeups{name=jobs,wake=told} 1"}, "3 1  true"},
-		"told at last": {core.Outcome{Place: 1, Woken: 2, Polled: 5, HandedOver: true}, []string{"handoffs{name=jobs,wake=told} 1", "queue.length{name=jobs} 1", "wakeups{name=jobs,wake=polled} 5", "wakeups{name=jobs,wake=told} 2"}, "1 2 5 true"},
-		"told in vain": {core.Outcome{Place: 1, Woken: 1, Polled: 1}, []string{"handoffs{name=jobs,wake=polled} 1", "queue.length{name=jobs} 1", "wakeups{name=jobs,wake=polled} 1", "wakeups{name=jobs,wake=told} 1"}, "1 1 1 "},
-		"not told":     {core.Outcome{Place: 2, Polled: 4}, []string{"handoffs{name=jobs,wake=polled} 1", "queue.length{name=jobs} 1", "wakeups{name=jobs,wake=polled} 4"}, "2  4 "},
-		"no queue":     {core.Outcome{Polled: 9}, []string{"handoffs{name=jobs,wake=polled} 1", "wakeups{name=jobs,wake=polled} 9"}, "  9 "},
-		"in line":      {core.Outcome{LocalWait: time.Second}, []string{"handoffs{name=jobs,wake=local} 1"}, "   "},
-		"in line, then told": {core.Outcome{LocalWait: time.Second, Place: 1, Woken: 1, HandedOver: true},
-			[]string{"handoffs{name=jobs,wake=told} 1", "queue.length{name=jobs} 1", "wakeups{name=jobs,wake=told} 1"}, "1 1  true"},
-		"in line, then not told": {core.Outcome{LocalWait: time.Second, Polled: 1}, []string{"handoffs{name=jobs,wake=polled} 1", "wakeups{name=jobs,wake=polled} 1"}, "  1 "},
-		"in vain":                {core.Outcome{Err: held, LocalWait: time.Second, Place: 7, Woken: 1, Polled: 2}, []string{"queue.length{name=jobs} 1", "wakeups{name=jobs,wake=polled} 2", "wakeups{name=jobs,wake=told} 1"}, "7 1 2 "},
+	for waited, want := range map[core.Waited][]string{
+		"":                nil,
+		core.WaitedTold:   {"handoffs{name=jobs,wake=told} 1"},
+		core.WaitedPolled: {"handoffs{name=jobs,wake=polled} 1"},
+		core.WaitedInLine: {"handoffs{name=jobs,wake=local} 1"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			g := newGauge(t)
-			_, end := g.observer(WithSpanThreshold(0)).Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: "jobs"})
-			end(c.out)
-			if got := g.counted(waitMetrics...); !slices.Equal(got, c.want) {
-				t.Errorf("measured %q, want %q", got, c.want)
-			}
-			s := g.ended()[0]
-			if got := strings.Join([]string{attr(s, AttrPlace), attr(s, AttrWoken), attr(s, AttrPolled), attr(s, AttrHandedOver)}, " "); got != c.span {
-				t.Errorf("the span says %q, want %q", got, c.span)
-			}
-		})
+		g := newGauge(t)
+		_, end := g.observer(WithSpanThreshold(0)).Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: "jobs"})
+		end(core.Outcome{Waited: waited})
+		if got := g.counted("handoffs"); !slices.Equal(got, want) {
+			t.Errorf("%q: measured %q, want %q", waited, got, want)
+		}
+		if got := attr(g.ended()[0], AttrWake); got != string(waited) {
+			t.Errorf("%q: the span says %q", waited, got)
+		}
 	}
 }
 
@@ -94,24 +73,4 @@ func TestWaitsOfALocker(t *testing.T) {
 		}
 		lease.Release(t.Context())
 	})
-}
-
-// A length is counted as it is, up to the longest queue that there can be.
-func TestQueueLengths(t *testing.T) {
-	g := newGauge(t)
-	o := g.observer()
-	for _, place := range []int{1, 2, 1024} {
-		_, end := o.Start(t.Context(), core.Op{Kind: core.OpAcquire})
-		end(core.Outcome{Place: place, Err: context.Canceled})
-	}
-	for _, m := range g.collect().ScopeMetrics[0].Metrics {
-		if h, ok := m.Data.(metricdata.Histogram[int64]); ok {
-			p := h.DataPoints[0]
-			if n := len(p.BucketCounts); m.Name != MetricQueueLength || m.Unit != "{request}" || p.Sum != 1027 || p.BucketCounts[0] != 1 || p.BucketCounts[1] != 1 || p.BucketCounts[n-2] != 1 {
-				t.Errorf("%s in %s: %v of %v", m.Name, m.Unit, p.BucketCounts, p.Bounds)
-			}
-			return
-		}
-	}
-	t.Error("not measured")
 }

@@ -79,11 +79,6 @@ var sections = []section{
 			queries: []query{{`sum by (lockkit_wake) (` + rate("lockkit_handoffs_total", l) + `)`, "{{lockkit_wake}}"}}},
 		{title: "Not told", unit: "percentunit", help: "Share of the callers that waited for nodes who found out by themselves, by process. Near 0 is normal, unless holders die or release with a cooldown. Near 1: the commands or channels for waiting are denied, or messages are lost.",
 			queries: []query{{`sum by (job, instance) (` + rate("lockkit_handoffs_total", l+`,lockkit_wake="polled"`) + `) / sum by (job, instance) (` + rate("lockkit_handoffs_total", l+`,lockkit_wake=~"told|polled"`) + `)`, "{{instance}}"}}},
-		{title: "Wake-ups and polls", unit: "ops", help: "How often callers that wait for nodes asked again. One poll per second and waiter is normal; four to twenty say that nodes have no queue. Counted when a wait ends, so a long one shows all at once.",
-			queries: []query{{`sum by (lockkit_wake) (` + rate("lockkit_wakeups_total", l) + `)`, "{{lockkit_wake}}"}}},
-		{title: "Queue length", help: "Callers in the queue of a key when one joined it, itself included: one for each process, at most. Counted when its wait ends.",
-			queries: []query{{`ceil(` + quantileBy("0.5", "lockkit_name", "lockkit_queue_length", l) + `)`, "{{lockkit_name}}, p50"},
-				{`ceil(` + quantileBy("0.99", "lockkit_name", "lockkit_queue_length", l) + `)`, "{{lockkit_name}}, p99"}}},
 	}},
 	{"Holding", []chart{
 		{title: "Held", help: "By name.", queries: []query{{`sum by (lockkit_name) (lockkit_held{` + l + `})`, "{{lockkit_name}}"}}},
