@@ -68,7 +68,10 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy)
 		a.parent = context.WithoutCancel(ctx)
 	}
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
-	a.observed, a.carries = end != nil, carrying(p.signed, p.hint(ctx), p.shows)
+	a.observed, a.carries = end != nil, p.carries
+	if hint := p.hint(ctx); hint != "" {
+		a.carries = carriage{p.note, p.name, hint}.packed()
+	}
 	lease, err := a.run(ctx)
 	if end != nil {
 		a.out.Err = err

@@ -52,7 +52,7 @@ func TestBatchBringsBackWhatIsShown(t *testing.T) {
 		var leases []*Lease
 		var batch []request
 		for i, text := range []string{"", "one", "one", "two", ""} {
-			lease := must(p.TryAcquire(t.Context(), fmt.Sprint("k", i), Shows(text)))
+			lease := must(p.TryAcquire(t.Context(), fmt.Sprint("k", i), Note(text)))
 			w.forget(p, 0, lease.key)
 			lease.mu.Lock()
 			r := lease.renewal()
@@ -64,8 +64,8 @@ func TestBatchBringsBackWhatIsShown(t *testing.T) {
 			if v := renewScript.parseInBatch(replies[i]); v.verdict != VerdictHealed {
 				t.Errorf("%s: %+v", lease.key, v)
 			}
-			if h := w.inspect(p, lease.key).Holder; h == nil || h.Shown != lease.p.shows {
-				t.Errorf("%s: %+v, want %q", lease.key, h, lease.p.shows)
+			if h := w.inspect(p, lease.key).Holder; h == nil || h.Note != lease.p.note {
+				t.Errorf("%s: %+v, want %q", lease.key, h, lease.p.note)
 			}
 		}
 	})

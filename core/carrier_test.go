@@ -101,9 +101,6 @@ func TestCarriedIsBounded(t *testing.T) {
 			lease := w.acquire(w.process(WithObserver((&bearer{says: says}).observer())), "k")
 			w.process(WithObserver(o.observer())).TryAcquire(t.Context(), "k")
 			p := w.process(WithObserver(forged.observer()))
-			if r := w.resource(p, 0, "k"); len(r.Carried) > maxCarried {
-				t.Errorf("on the node: %+v", r)
-			}
 			// What another has put there is not believed either.
 			w.change(p, 0, "k", func(r *testutil.Resource) { r.Carried = strings.Repeat("y", maxHint+1) })
 			p.TryAcquire(t.Context(), "k")
@@ -121,23 +118,28 @@ func TestCarriedIsBounded(t *testing.T) {
 	})
 }
 
-// What a lease shows is seen by who looks, the hint by who waits as well, and neither for the other.
-func TestShows(t *testing.T) {
-	host := strings.Repeat("h", maxShown)
-	bubbles(t, 3, map[string]struct{ hint, shows, seen string }{
-		"nothing":                     {},
-		"a hint":                      {"hint", "", "hint"},
-		"a text":                      {"", "text", ""},
-		"both":                        {"hint", "text", "hint"},
-		"the longest text":            {"hint", host, ""},
-		"the longest hint":            {strings.Repeat("x", maxHint), host[maxHint:], strings.Repeat("x", maxHint)},
-		"a hint like a mark":          {"\x00\x05hint", "", "\x00\x05hint"},
-		"a hint like a mark, a text":  {"\x00", "text", "\x00"},
-		"a text like a mark":          {"", "\x00\x05", ""},
-		"a hint too long, and a text": {strings.Repeat("x", maxHint+1), "text", ""},
-	}, func(t *testing.T, w *world, c struct{ hint, shows, seen string }) {
+// What a lease shows is seen by who looks, the hint by who waits as well.
+func TestNote(t *testing.T) {
+	long := strings.Repeat("ö", maxNote/2)
+	bubbles(t, 3, map[string]struct {
+		opts       []Option
+		note, name string
+		hint, seen string
+	}{
+		"nothing":           {opts: []Option{Note("")}},
+		"by default":        {note: thisProcess()},
+		"a name":            {opts: []Option{Note(""), Name("invoices")}, name: "invoices"},
+		"a hint":            {opts: []Option{Note("")}, hint: "hint", seen: "hint"},
+		"all":               {opts: []Option{Note("web-1"), Name("invoices")}, note: "web-1", name: "invoices", hint: "hint", seen: "hint"},
+		"all that there is": {opts: []Option{Note(long), Name(long[:maxName])}, note: long, name: long[:maxName], hint: long[:maxHint], seen: long[:maxHint]},
+		"more than that":    {opts: []Option{Note("\x00"), Name("x" + long)}, note: "\x00", name: "x" + long[:maxName-2], hint: long[:maxHint+2]},
+	}, func(t *testing.T, w *world, c struct {
+		opts       []Option
+		note, name string
+		hint, seen string
+	}) {
 		holder, waiter := &bearer{says: c.hint}, &bearer{}
-		p := w.process(WithObserver(holder.observer()), Shows(c.shows))
+		p := w.process(append(c.opts, WithObserver(holder.observer()))...)
 		lease, here := w.holds(p, "k"), w.process(WithObserver(waiter.observer()))
 		here.TryAcquire(t.Context(), "k")
 		if _, outs := waiter.of(t, OpAcquire); outs[0].HolderHint != c.seen {
@@ -147,33 +149,41 @@ func TestShows(t *testing.T) {
 		if _, outs := holder.of(t, OpAcquire); outs[1].HolderHint != c.seen {
 			t.Errorf("who waits in the same process sees %q", outs[1].HolderHint)
 		}
-		if h := w.inspect(here, "k").Holder; h.Hint != c.seen || h.Shown != c.shows {
-			t.Errorf("who looks sees %q, %q", h.Hint, h.Shown)
+		if h := w.inspect(here, "k").Holder; h.Hint != c.seen || h.Note != c.note || h.Name != c.name {
+			t.Errorf("who looks sees %q, %q, %q", h.Note, h.Name, h.Hint)
 		}
 		for i := range w.nodes { // one after the other, so that in the end each has had the lease brought back
 			w.forget(p, i, "k")
 			time.Sleep(p.p.ttl)
 		}
 		wantValid(t, lease)
-		if h := w.inspect(here, "k").Holder; h.Hint != "" || h.Shown != c.shows {
-			t.Errorf("of a lease that was brought back, who looks sees %q, %q", h.Hint, h.Shown)
+		if h := w.inspect(here, "k").Holder; h.Hint != "" || h.Note != c.note || h.Name != c.name {
+			t.Errorf("of a lease that was brought back, who looks sees %q, %q, %q", h.Note, h.Name, h.Hint)
 		}
+		w.release(lease)
+		next := must(p.TryAcquire(t.Context(), "other", Name("call"), Note("other")))
+		synctest.Wait()
+		if h := w.inspect(p, "other").Holder; h.Name != "call" || h.Note != "other" {
+			t.Errorf("of a call: %q, %q", h.Note, h.Name)
+		}
+		w.release(next)
 	})
+	_, err := New(nil, Note(strings.Repeat("x", maxNote+1)))
+	if wantErr(t, err, ErrInvalid); !strings.Contains(err.Error(), "129 bytes") {
+		t.Error(err)
+	}
 }
 
 // What another wrote is not taken for more than it is.
 func TestCarriedByAnother(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][2]string{
-		"": {}, "hint": {"hint", ""}, "\x00": {}, "\x00\x01": {}, "\x00\x05four": {}, "\x00\xffx": {}, "\x00\x00": {}, "\x00\x04hint": {"hint", ""},
-		"\x00\x81" + strings.Repeat("x", 129) + "text": {"", "text"}, strings.Repeat("x", 129): {}, strings.Repeat("x", 256): {},
+	all := carriage{"note", "name", "hint"}
+	for text, want := range map[string]carriage{
+		"": {}, all.packed(): all, all.packed()[:14]: {}, all.packed() + "x": {}, "hint": {}, "\x00\x00": {}, "\x00\x00\x00": {}, "\x00\x00\x02ab": {hint: "ab"},
+		"\x00\x00\x41" + strings.Repeat("x", 65): {}, strings.Repeat("x", 256): {},
 	} {
-		if c := carried(text); c.hint != want[0] || c.shown != want[1] {
-			t.Errorf("%q is %q, %q", text, c.hint, c.shown)
+		if c := carried(text); c != want {
+			t.Errorf("%q is %+v", text, c)
 		}
-	}
-	_, err := New(nil, Shows(strings.Repeat("x", maxShown+1)))
-	if wantErr(t, err, ErrInvalid); !strings.Contains(err.Error(), "254 bytes") {
-		t.Error(err)
 	}
 }

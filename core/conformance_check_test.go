@@ -61,7 +61,7 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 			}
 		case name == "c" && expect != "":
 			owner, carried, _ := strings.Cut(expect, ":")
-			expect = s.lease(owner).id.(string) + " " + carried
+			expect = s.lease(owner).id.(string) + " " + carriage{hint: carried}.packed()
 		case name == "result":
 			expect = conformanceResults[expect]
 		case expect == "live":

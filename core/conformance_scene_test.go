@@ -178,7 +178,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*s
 	}
 	switch verb {
 	case "acquire":
-		lease.carries = f["carry"]
+		lease.carries = carriage{hint: f["carry"]}.packed()
 		_, lease.waits = f["wait"]
 		if ticket, name := f["ticket"], cmp.Or(f["for"], who); ticket != "" {
 			lease.wait = newWait(s.lease(name).id, s.number(f, "ticket"), 1)
@@ -186,7 +186,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*s
 		return acquireScript, lease.acquiring(flag).args
 	case "renew":
 		return renewScript, append(lease.args(renewScript, 5), uint64(s.number(f, "token")), s.number(f, "confirmed"),
-			uint64(s.number(f, "wb")), memory, s.l.p.turnMs, f["carry"])
+			uint64(s.number(f, "wb")), memory, s.l.p.turnMs, carriage{hint: f["carry"]}.packed())
 	case "release":
 		_, undo := f["undo"]
 		_, lease.queued = f["waited"]
@@ -354,7 +354,7 @@ func (s *scene) set(f map[string]string) error {
 		}
 	}
 	if _, text, ok := strings.Cut(f["c"], ":"); ok {
-		r.Carried = text
+		r.Carried = carriage{hint: text}.packed()
 	}
 	if _, waited := f["waited"]; waited {
 		r.Waited = true

@@ -28,9 +28,9 @@ func TestFootprint(t *testing.T) {
 		opts []Option
 		do   func(l *Locker)
 	}{
-		{"a lock that is held", []Option{WithHolder("billing-7f9c5d4b8d-x2x7k/1"), Name("invoices")}, func(l *Locker) { l.TryAcquire(t.Context(), key) }},
-		{"a lock that is held, without its holder (`WithHolder(\"\")`)", []Option{WithHolder("")}, func(l *Locker) { l.TryAcquire(t.Context(), key) }},
-		{"a lock that is held, with the holder's trace context", []Option{WithHolder("billing-7f9c5d4b8d-x2x7k/1"), Name("invoices"), WithObserver((&bearer{says: trace}).observer())}, func(l *Locker) { l.TryAcquire(context.WithValue(t.Context(), opKey{}, OpAcquire), key) }},
+		{"a lock that is held", []Option{Note("billing-7f9c5d4b8d-x2x7k/1"), Name("invoices")}, func(l *Locker) { l.TryAcquire(t.Context(), key) }},
+		{"a lock that is held, without its holder (`Note(\"\")`)", []Option{Note("")}, func(l *Locker) { l.TryAcquire(t.Context(), key) }},
+		{"a lock that is held, with the holder's trace context", []Option{Note("billing-7f9c5d4b8d-x2x7k/1"), Name("invoices"), WithObserver((&bearer{says: trace}).observer())}, func(l *Locker) { l.TryAcquire(context.WithValue(t.Context(), opKey{}, OpAcquire), key) }},
 		{"a lock just released", nil, func(l *Locker) { lockAndUnlock(t, l, key) }},
 		{"a completion record, empty", nil, func(l *Locker) { complete(t, l, key, "") }},
 		{"a completion record with a result of 100 bytes", nil, func(l *Locker) { complete(t, l, key, strings.Repeat("r", 100)) }},

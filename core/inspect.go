@@ -32,10 +32,9 @@ type Holder struct {
 	Since time.Time
 	// Left is for how long a quorum of nodes keeps the key for the holder if nothing is heard of it any more, as of the answers.
 	Left    time.Duration
-	By      string // who it is, see WithHolder; empty where it is not known
+	Note    string // who it is, see the option Note; empty where it is not known
 	Name    string // what for, see Name
 	Hint    string // what the holder's Observer.Hint returned; empty where it is not known
-	Shown   string // what it passed to Shows
 	Attempt string // the nodes' name for the lease
 }
 
@@ -213,7 +212,7 @@ func (k *KeyOnNode) judge(s stored, clock nodeTime) {
 		if !strings.HasPrefix(s.owner, keptTaken) {
 			k.Holder = &Holder{Token: s.counter, Left: k.Rest, Attempt: s.owner}
 			c := carried(s.carried)
-			k.Holder.By, k.Holder.Name, k.Holder.Hint, k.Holder.Shown = c.by, c.name, c.hint, c.shown
+			k.Holder.Note, k.Holder.Name, k.Holder.Hint = c.note, c.name, c.hint
 			k.Holder.date()
 		}
 	}
@@ -274,7 +273,7 @@ func (s KeyState) holder(q int, attempt string) *Holder {
 		if h := n.Holder; h != nil && h.Attempt == attempt {
 			tokens, left = append(tokens, h.Token), append(left, h.Left)
 			// A node has what the holder carries, or part of it, or nothing.
-			all.By, all.Name, all.Hint, all.Shown = max(all.By, h.By), max(all.Name, h.Name), max(all.Hint, h.Hint), max(all.Shown, h.Shown)
+			all.Note, all.Name, all.Hint = max(all.Note, h.Note), max(all.Name, h.Name), max(all.Hint, h.Hint)
 		}
 	}
 	slices.Sort(left)

@@ -406,13 +406,13 @@ func TestInspectAndClose(t *testing.T) {
 
 func TestInspectOnRealServers(t *testing.T) {
 	r := onRedis(t, 3)
-	p := r.process(Shows("who"))
+	p := r.process(Note("who"))
 	lease := r.acquire(p, "inspected")
 	testutil.Await(t, "everywhere", func() bool {
 		s := must(p.Inspect(t.Context(), "inspected"))
 		return slices.Equal(s.verdicts(), []Verdict{VerdictHeld, VerdictHeld, VerdictHeld})
 	})
-	if h := must(p.Inspect(t.Context(), "inspected")).Holder; h.Token != lease.FencingToken() || h.Shown != "who" || h.Left <= 0 {
+	if h := must(p.Inspect(t.Context(), "inspected")).Holder; h.Token != lease.FencingToken() || h.Note != "who" || h.Left <= 0 {
 		t.Errorf("%+v", h)
 	}
 	must0(r, lease.Complete(t.Context(), []byte("result")))

@@ -130,8 +130,8 @@ func (p *policy) of(opts []CallOption) (*policy, error) {
 	if own.check(&f); f != nil {
 		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, errors.Join(f...))
 	}
-	if own.name != p.name {
-		own.signed = signing(own.by, own.name)
+	if own.name != p.name || own.note != p.note {
+		own.carries = carriage{note: own.note, name: own.name}.packed()
 	}
 	if own.ttl != p.ttl || own.tune != nil {
 		own.derive()

@@ -72,7 +72,7 @@ func TestManualsFieldsOfTheKeys(t *testing.T) {
 		t.Cleanup(func() { l.Close(over()) })
 		return l
 	}
-	holder, other := locker(WithHolder("web-7f9c/4711")), locker()
+	holder, other := locker(Note("web-7f9c/4711")), locker()
 	c := &cli{t, server.Client(), script}
 	c.want(c.Eval(t.Context(), script, []string{"lockkit:{0}r:nothing"}).Val() == "no such key", "no key", nil)
 	if err := holder.Provision(t.Context()); err != nil {
@@ -92,7 +92,7 @@ func TestManualsFieldsOfTheKeys(t *testing.T) {
 func (c *cli) held(lease *Lease, other *Locker) {
 	c.Helper()
 	held := c.read("invoice:42")
-	c.want(slices.Equal(held, []any{int64(2), held[1], int64(lease.FencingToken()), int64(0), int64(0), lease.id, "", int64(0), "\x01\rweb-7f9c/4711\binvoices"}), "held", held)
+	c.want(slices.Equal(held, []any{int64(2), held[1], int64(lease.FencingToken()), int64(0), int64(0), lease.id, "", int64(0), "\rweb-7f9c/4711\binvoices\x00"}), "held", held)
 	c.within("end of the lease", held[1], time.Hour)
 	c.lasts("r:invoice:42", 25*time.Hour)
 

@@ -59,8 +59,7 @@ type Observer struct {
 
 	// Hint returns a few bytes that a lease carries for those who wait for it, such as the trace context of its
 	// holder: Outcome.HolderHint shows them to the observers of waiters in all processes, and Locker.Inspect to who looks. It is called with the
-	// context that Start returned for an OpAcquire. What is empty or longer than 128 bytes is not carried, nor what does
-	// not fit beside the text of Shows; with more than 24, Redis takes twice the memory for a lease.
+	// context that Start returned for an OpAcquire. What is empty or longer than 64 bytes is not carried.
 	//
 	// It may be missing: where the holder's Observer has no Hint, or a renewal had to bring the lease back. But it is
 	// never that of another than the holder.

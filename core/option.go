@@ -30,8 +30,8 @@ func (o callOption) ofCall(c *options) { o(c) }
 
 func defaults() config {
 	return config{
-		settings: settings{maxTTL: unset, window: defaultWindow, prefix: "lockkit:", by: thisProcess(), logger: slog.Default()},
-		options:  options{ttl: 10 * time.Second, retention: 24 * time.Hour},
+		settings: settings{maxTTL: unset, window: defaultWindow, prefix: "lockkit:", logger: slog.Default()},
+		options:  options{ttl: 10 * time.Second, retention: 24 * time.Hour, note: thisProcess()},
 	}
 }
 
@@ -65,11 +65,6 @@ func WithRestartGuard(on bool) Option { return option(func(c *config) { c.guard 
 // completion, and its quarantine lasts longer by as much. Only with the restart guard, for nodes with replicas.
 // Default 0.
 func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.lag = d }) }
-
-// WithHolder sets what leases of this Locker show of their holder, beside the name of the call, to whoever looks at the
-// key: Holder.By of [Locker.Inspect]. The first 64 bytes count. Default: host name and process id, as in
-// "web-7f9c/4711". Empty: leases show neither that nor a name, and take some 40 bytes less.
-func WithHolder(by string) Option { return option(func(c *config) { c.by = by }) }
 
 // WithTLS sets how Open and Dial speak TLS with nodes: a CA of one's own (RootCAs), a certificate of the client
 // (Certificates), all that a tls.Config has. It is used for every URL, and all of these must be with TLS (rediss://,
@@ -124,14 +119,15 @@ func Reentrant(on bool) CallOption { return callOption(func(c *options) { c.reen
 // Name names the class of keys (job, task type, route) for observers, which must not use keys as labels.
 func Name(name string) CallOption { return callOption(func(c *options) { c.name = name }) }
 
-// Shows has the holder show a text of at most 253 bytes, such as who it is, to whoever looks at the key: Holder.Shown of
-// [Locker.Inspect]. It is as long-lived as the lease. Default: none.
-func Shows(text string) CallOption { return callOption(func(c *options) { c.shows = text }) }
+// Note is a text of at most 128 bytes that leases show to whoever looks at the key, beside the name of the call: Holder.Note
+// of [Locker.Inspect]. It says who holds the key, and is as long-lived as the lease. Default: host name and process id, as
+// in "web-7f9c/4711".
+func Note(text string) CallOption { return callOption(func(c *options) { c.note = text }) }
 
-// thisProcess is what leases show of their holder where WithHolder does not say otherwise.
+// thisProcess is what leases show of their holder where Note does not say otherwise.
 func thisProcess() string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("%s/%d", host[:min(len(host), maxSigned-8)], os.Getpid())
+	return fmt.Sprintf("%s/%d", host[:min(len(host), maxNote/2)], os.Getpid())
 }
 
 func (c config) with(opts []Option) config {

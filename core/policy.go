@@ -20,7 +20,7 @@ type settings struct {
 	maxTTL      time.Duration // until it is checked: unset, for that of the TTL
 	window, lag time.Duration
 	guard       *bool // nil = by the number of nodes
-	prefix, by  string
+	prefix      string
 	looking     bool // see tool.Looking
 	tls         *tls.Config
 	observer    Observer
@@ -31,7 +31,7 @@ type settings struct {
 type options struct {
 	ttl, maxWait, maxHold, retention time.Duration
 	detached, reentrant              bool
-	name, shows                      string
+	name, note                       string
 	tune                             func(*timing) // for tests; nil = nothing
 }
 
@@ -62,7 +62,7 @@ type policy struct {
 	validity  time.Duration // from sending a request until its lease is not trusted any more
 	margin    time.Duration // the context ends this much earlier
 	tombstone time.Duration
-	signed    string // see signing
+	carries   string // by leases whose holder has no hint
 
 	// Arguments of scripts, boxed once. static are those that follow the attempt's own in all but release.
 	static      [5]any // with the max TTL at maxTTLArg
@@ -106,7 +106,7 @@ func (p *policy) derive() {
 	p.margin = cancelMargin(p.ttl)
 	p.tombstone = tombstoneTTL(p.window, p.nodeTimeout, p.maxTTL)
 	p.tombstoneMs = p.tombstone.Milliseconds()
-	p.signed = signing(p.by, p.name)
+	p.carries = carriage{note: p.note, name: p.name}.packed()
 	p.turnMs = (p.ttl/20 + p.nodeTimeout).Milliseconds()
 	p.static = [5]any{p.window.Milliseconds(), p.ttl.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
 		idleLife(p.maxTTL).Milliseconds()}
@@ -148,9 +148,7 @@ func (p *policy) check(f *faults) {
 	f.between("retention", p.retention, time.Millisecond, maxRetention)
 	f.notNegative("max wait", p.maxWait)
 	f.notNegative("max hold", p.maxHold)
-	if len(p.shows) > maxShown {
-		f.bad(true, "the text to show has %d bytes, must have at most %d", len(p.shows), maxShown)
-	}
+	f.bad(len(p.note) > maxNote, "the note has %d bytes, must have at most %d", len(p.note), maxNote)
 }
 
 // suits reports whether a lease of that TTL can be trusted for long enough to be renewed.

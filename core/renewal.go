@@ -64,7 +64,7 @@ func (lease *Lease) renewal() *renewal {
 	r.asker = r
 	lease.reached = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
 	const width = 6
-	tails, token, carries := make([]any, 0, width*len(lease.nodes)), any(lease.token), any(carrying(lease.p.signed, "", lease.p.shows))
+	tails, token, carries := make([]any, 0, width*len(lease.nodes)), any(lease.token), any(lease.p.carries)
 	for i := range lease.nodes {
 		tails = append(tails, token, lease.nodes[i].expiry.millis(), 0, noMemory, lease.p.turnMs, carries)
 	}

@@ -67,7 +67,7 @@ func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocati
 	case t.count(VerdictGranted) == 0: // it has ended since the look
 		err = &OpError{Op: OpRevoke, Key: key, Err: ErrTokenMismatch, Nodes: r.Nodes}
 	default:
-		l.p.logger.Warn("lockkit: lease revoked", "key_hash", keyHash(key), "token", token, "holder", h.By, "name", h.Name, "left", r.Left)
+		l.p.logger.Warn("lockkit: lease revoked", "key_hash", keyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left)
 		return r, nil
 	}
 	return Revocation{}, err

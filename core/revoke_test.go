@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -203,41 +202,5 @@ func (w *world) wantRefused(p *process, key string, why error) {
 	w.t.Helper()
 	if _, err := p.TryAcquire(w.t.Context(), key); !errors.Is(err, why) {
 		w.t.Errorf("acquire: %v, want %v", err, why)
-	}
-}
-
-// Who holds a key shows who it is and what for, unless told otherwise.
-func TestHolderShowsItself(t *testing.T) {
-	long := strings.Repeat("ö", 40)
-	for name, c := range map[string]struct {
-		opts     []Option
-		by, what string
-	}{
-		"by default": {nil, thisProcess(), ""},
-		"named":      {[]Option{Name("invoices"), WithHolder("web-1")}, "web-1", "invoices"},
-		"not at all": {[]Option{Name("invoices"), WithHolder("")}, "", ""},
-		"too long":   {[]Option{Name(long), WithHolder(long)}, long[:64], long[:64]},
-		"no room":    {[]Option{Name("invoices"), Shows(strings.Repeat("s", 250))}, "", ""},
-		"beside all": {[]Option{Name("\x00\x01"), WithHolder("\x01"), Shows("text")}, "\x01", "\x00\x01"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process(c.opts...)
-				w.acquire(p, "k")
-				w.pass(time.Second)
-				if h := w.inspect(p, "k").Holder; h.By != c.by || h.Name != c.what || h.Shown != p.p.shows {
-					t.Errorf("by %q, name %q, shown %q", h.By, h.Name, h.Shown)
-				}
-				lease, err := p.TryAcquire(t.Context(), "other", Name("call"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				if h := w.inspect(p, "other").Holder; c.by != "" && h.Name != "call" {
-					t.Errorf("of a call: %q", h.Name)
-				}
-				w.release(lease)
-			})
-		})
 	}
 }

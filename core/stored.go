@@ -77,73 +77,32 @@ func (p *packed) number() uint64 {
 // text reads a text behind its length.
 func (p *packed) text() string { return p.take(int(p.take(1)[0])) }
 
-// What a lease carries is who holds it and what for, behind a mark, each with its length; then the hint of an observer, as
-// it is, and what Shows was given: then a mark, the length of the hint and the hint stand before that. A hint that begins
-// with a mark is written in that way, too.
-const (
-	signedMark = "\x01"
-	shownMark  = "\x00"
-	maxCarried = 255
-	maxHint    = 128
-	maxShown   = maxCarried - 2
-	maxSigned  = 64 // of who, and of what for
-)
+// A carriage is what a lease carries: three texts, each behind its length; nothing where all are empty.
+type carriage struct{ note, name, hint string }
 
-// signing is the part of what a lease carries that says who holds it, and what for; empty where it is not to.
-func signing(by, name string) string {
-	if by == "" {
+// Together they fit into the 255 bytes that there are.
+const maxNote, maxName, maxHint = 128, 60, 64
+
+func (c carriage) packed() string {
+	if c == (carriage{}) {
 		return ""
 	}
-	by, name = cut(by), cut(name)
-	return signedMark + string([]byte{byte(len(by))}) + by + string([]byte{byte(len(name))}) + name
-}
-
-// cut is text where it is short enough, and as many of its characters as there is room for.
-func cut(text string) string {
-	text = text[:min(len(text), maxSigned)]
-	return strings.ToValidUTF8(text, "")
-}
-
-// carrying is what a lease carries. Where not all fits, who holds it is left out, and then the hint.
-func carrying(signed, hint, shown string) string {
-	if len(hint)+len(shown) > maxShown {
-		hint = ""
+	c.name = strings.ToValidUTF8(c.name[:min(len(c.name), maxName)], "")
+	text := make([]byte, 0, 3+len(c.note)+len(c.name)+len(c.hint))
+	for _, s := range []string{c.note, c.name, c.hint} {
+		text = append(append(text, byte(len(s))), s...)
 	}
-	text := hint
-	if shown != "" || strings.HasPrefix(hint, shownMark) || strings.HasPrefix(hint, signedMark) {
-		text = shownMark + string([]byte{byte(len(hint))}) + hint + shown
-	}
-	if signed == "" || len(signed)+len(text) > maxCarried {
-		return text
-	}
-	return signed + text
+	return string(text)
 }
-
-// A carriage is what a lease carries, taken apart.
-type carriage struct{ by, name, hint, shown string }
 
 // carried takes apart what a lease carries. What was not written by this package is empty.
 func carried(text string) (c carriage) {
-	if len(text) > maxCarried {
-		return c
-	}
 	in := packed{rest: text}
-	if strings.HasPrefix(text, signedMark) {
-		in.take(1)
-		c.by, c.name = in.text(), in.text()
+	if text != "" {
+		c = carriage{in.text(), in.text(), in.text()}
 	}
-	if strings.HasPrefix(in.rest, shownMark) {
-		in.take(1)
-		c.hint = in.text()
-		c.shown = in.rest
-	} else {
-		c.hint = in.rest
-	}
-	if in.bad {
+	if in.bad || in.rest != "" || len(c.note) > maxNote || len(c.name) > maxName || len(c.hint) > maxHint {
 		return carriage{}
-	}
-	if len(c.hint) > maxHint {
-		c.hint = ""
 	}
 	return c
 }

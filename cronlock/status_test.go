@@ -29,7 +29,7 @@ func TestStatus(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		s := f.jobs[0].status(t, 3)
 		wantOutcomes(t, s, tick.Running, tick.Failed, tick.Open)
-		if s.Run == nil || s.Run.Shown == "" || s.Run.Shown != s.Ticks[0].By || !s.Next.Equal(s.Ticks[0].Tick.Add(10*time.Second)) {
+		if s.Run == nil || s.Run.Note == "" || s.Run.Note != s.Ticks[0].By || !s.Next.Equal(s.Ticks[0].Tick.Add(10*time.Second)) {
 			t.Errorf("in mid-run: %+v", s)
 		}
 		time.Sleep(20 * time.Second) // the tick at 30 met the run, that at 40 ran

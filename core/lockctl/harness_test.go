@@ -56,7 +56,7 @@ func (d *desk) clients() (clients []redis.UniversalClient) {
 // service is a Locker of a service, whose nodes vote.
 func (d *desk) service(opts ...core.Option) *core.Locker {
 	d.t.Helper()
-	l, err := core.New(d.clients(), append([]core.Option{core.WithLogger(slog.New(slog.DiscardHandler)), core.WithHolder("web-1/7")}, opts...)...)
+	l, err := core.New(d.clients(), append([]core.Option{core.WithLogger(slog.New(slog.DiscardHandler)), core.Note("web-1/7")}, opts...)...)
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 func TestTerminalIsLeftAlone(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		const evil = "a\x1b[2J\x1b]0;title\x07\nb\r\u202e\u009b"
-		l := d.service(core.WithHolder(evil))
-		d.acquire(l, evil, core.Name(evil), core.Shows(evil))
+		l := d.service(core.Note(evil))
+		d.acquire(l, evil, core.Name(evil), core.Note(evil))
 		d.exec(0, "SET", "lockkit:"+evil, "x")
 		d.exec(1, "SET", "lockkit:{0}r:bad"+evil, "x")
 		for _, args := range [][]string{{"ls"}, {"ls", "--all"}, {"ls", evil}, {"show", evil}, {"show", "bad" + evil}, {"leaks"}, {"watch", "--for", "1s", evil},

@@ -37,7 +37,7 @@ func TestOnRealServers(t *testing.T) {
 		}
 	}
 	// A busy machine may take its time: the lease is long, and lockctl's own timeout follows from its TTL.
-	opts := []core.Option{core.WithKeyPrefix("real[1]:"), core.TTL(time.Minute), core.WithHolder("billing-7f9")}
+	opts := []core.Option{core.WithKeyPrefix("real[1]:"), core.TTL(time.Minute), core.Note("billing-7f9")}
 	want(well("provision", "--max-ttl", "1m"), "3 nodes: every one votes.")
 	locks, err := core.Open(urls, opts...)
 	if err != nil {

@@ -23,7 +23,7 @@ func (d *desk) refusesAnotherToken(args ...string) {
 
 func TestRelease(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
-		lease := d.acquire(d.service(core.WithHolder("web-1/7")), "order:42", core.Name("orders"))
+		lease := d.acquire(d.service(core.Note("web-1/7")), "order:42", core.Name("orders"))
 		token := fmt.Sprint(lease.FencingToken())
 		d.refusesAnotherToken("release", "order:42", "--token", "1")
 		if lease.Context().Err() != nil {

@@ -137,8 +137,8 @@ func (a *app) print(s *keyState) {
 
 func holderFacts(h *core.Holder) (rows [][]string) {
 	fact := func(name, text string) { rows = append(rows, []string{"  " + name, text}) }
-	if h.By != "" {
-		fact("holder", plain(h.By))
+	if h.Note != "" {
+		fact("holder", plain(h.Note))
 	}
 	if h.Name != "" {
 		fact("for", plain(h.Name))
@@ -148,9 +148,6 @@ func holderFacts(h *core.Holder) (rows [][]string) {
 		fact("since", fmt.Sprintf("%s, %s ago", moment(h.Since), brief(max(0, time.Since(h.Since)))))
 	}
 	fact("left", brief(h.Left)+", if nothing more is heard of the holder")
-	if h.Shown != "" {
-		fact("shows", plain(h.Shown))
-	}
 	if h.Hint != "" {
 		fact("trace", plain(h.Hint))
 	}

@@ -12,7 +12,7 @@ import (
 
 func TestShowHeld(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
-		lease := d.acquire(d.service(), "order:42", core.Shows("billing-7f9"), core.Name("orders"))
+		lease := d.acquire(d.service(), "order:42", core.Name("orders"))
 		d.waiting("order:42")
 		time.Sleep(2 * time.Second) // it is renewed later
 		out := d.well("show", "order:42")
@@ -24,7 +24,6 @@ order:42 is held.
   token  946684800000000
   since  2000-01-01 00:00:00 UTC, 2s ago
   left  8s, if nothing more is heard of the holder
-  shows  billing-7f9
   waiting  1 process
 
 NODE  ADDRESS  SAYS  TOKEN  LEFT  WAITING
@@ -32,7 +31,7 @@ NODE  ADDRESS  SAYS  TOKEN  LEFT  WAITING
 1  host-2  held  946684800000000  8s  1
 2  host-3  held  946684800000000  8s  1`)
 		got := decoded[showJSON](t, d.well("show", "-o", "json", "order:42"))
-		if got.Key != "order:42" || got.State != "held" || got.Holder.Token != lease.FencingToken() || got.Holder.Shown != "billing-7f9" || got.Holder.By != "web-1/7" || got.Holder.Name != "orders" || got.Waiters != 1 ||
+		if got.Key != "order:42" || got.State != "held" || got.Holder.Token != lease.FencingToken() || got.Holder.Note != "web-1/7" || got.Holder.Name != "orders" || got.Waiters != 1 ||
 			got.LeftMS < 7900 || len(got.Nodes) != 3 || got.Nodes[2].Verdict != "held" || got.Notes != nil {
 			t.Errorf("%+v", got)
 		}

@@ -14,7 +14,7 @@ import (
 // Each turn of a key is a line, and renewals are none.
 func TestWatch(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
-		a, b := d.service(core.WithHolder("a")), d.service(core.WithHolder("b"))
+		a, b := d.service(core.Note("a")), d.service(core.Note("b"))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var out bytes.Buffer

@@ -15,12 +15,10 @@ import (
 // identity is who holds a key, in a word or two.
 func identity(h *core.Holder) string {
 	switch {
-	case h.By != "" && h.Name != "":
-		return plain(h.By) + " (" + plain(h.Name) + ")"
-	case h.By != "" || h.Name != "":
-		return plain(h.By + h.Name)
-	case h.Shown != "":
-		return plain(h.Shown)
+	case h.Note != "" && h.Name != "":
+		return plain(h.Note) + " (" + plain(h.Name) + ")"
+	case h.Note != "" || h.Name != "":
+		return plain(h.Note + h.Name)
 	case h.Hint != "":
 		return plain(h.Hint)
 	}
@@ -96,9 +94,8 @@ type holderJSON struct {
 	Token   uint64     `json:"token,omitempty"` // below 2^53; missing while the nodes do not agree on it
 	Since   *time.Time `json:"since,omitempty"`
 	LeftMS  int64      `json:"left_ms"`
-	By      string     `json:"by,omitempty"`   // who it is: host and process, or what core.WithHolder says
+	Note    string     `json:"note,omitempty"` // who it is: host and process, or what core.Note says
 	Name    string     `json:"name,omitempty"` // what for: core.Name
-	Shown   string     `json:"shown,omitempty"`
 	Hint    string     `json:"hint,omitempty"`
 	Attempt string     `json:"attempt"`
 }
@@ -107,7 +104,7 @@ func newHolderJSON(h *core.Holder) *holderJSON {
 	if h == nil {
 		return nil
 	}
-	j := &holderJSON{Token: h.Token, LeftMS: h.Left.Milliseconds(), By: h.By, Name: h.Name, Shown: h.Shown, Hint: h.Hint, Attempt: h.Attempt}
+	j := &holderJSON{Token: h.Token, LeftMS: h.Left.Milliseconds(), Note: h.Note, Name: h.Name, Hint: h.Hint, Attempt: h.Attempt}
 	if !h.Since.IsZero() {
 		since := h.Since.UTC()
 		j.Since = &since

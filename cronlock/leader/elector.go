@@ -44,7 +44,7 @@ func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 	}
 	// That another process leads is no error, and terms have no end.
 	var err error
-	if e.locker, err = locker.With(core.Name(group), core.Shows(e.identity), core.Detached(true),
+	if e.locker, err = locker.With(core.Name(group), core.Note(e.identity), core.Detached(true),
 		core.MaxWait(0), core.MaxHold(0)); err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}

@@ -31,10 +31,10 @@ func (e *Elector) Leader(ctx context.Context) (Holder, error) {
 	switch h := state.Holder; {
 	case err != nil:
 		return Holder{}, fmt.Errorf("leader: %w", err)
-	case h == nil || h.Token <= own || h.Shown == "": // nobody, this process as it resigns, or somebody who is no Elector
+	case h == nil || h.Token <= own: // nobody, or this process as it resigns
 		return Holder{}, ErrNoLeader
 	default:
-		return Holder{h.Shown, h.Token, h.Since.UTC()}, nil
+		return Holder{h.Note, h.Token, h.Since.UTC()}, nil
 	}
 }
 
@@ -51,8 +51,7 @@ func (e *Elector) RequestResign(ctx context.Context) error {
 		return err
 	}
 	_, err = e.locker.OnceResult(ctx, e.request(h.Term), func(context.Context) ([]byte, error) { return []byte(e.identity), nil },
-		core.Name(e.group+"/leader"), core.Retention(requestKept), core.MaxWait(requestWait), core.Detached(false),
-		core.Shows(""))
+		core.Name(e.group+"/leader"), core.Retention(requestKept), core.MaxWait(requestWait), core.Detached(false))
 	if err != nil {
 		return fmt.Errorf("leader: %w", err)
 	}

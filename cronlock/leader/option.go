@@ -41,11 +41,11 @@ func OnLost(f func(t Term, err error)) Option {
 	return option(func(c *config) { c.lost = f })
 }
 
-// WithIdentity sets what [Elector.Leader] shows of this process while it leads, 1 to 253 bytes. Default: the name of the
+// WithIdentity sets what [Elector.Leader] shows of this process while it leads, 1 to 128 bytes. Default: the name of the
 // host.
 func WithIdentity(name string) Option { return option(func(c *config) { c.identity = name }) }
 
-const maxIdentity = 253 // what core.Shows takes
+const maxIdentity = 128 // what core.Note takes
 
 func (c *config) check(f *faults.List) {
 	f.Check(c.group == "", "the group's name is empty: it keeps services apart that share nodes")

@@ -95,7 +95,7 @@ func TestRequestsExpire(t *testing.T) {
 	})
 }
 
-// Nobody leads, or nobody has said so: then there is no leader to show, nor to ask.
+// Nobody leads: then there is no leader to show, nor to ask.
 func TestNoLeaderIsKnown(t *testing.T) {
 	for name, lose := range map[string]func(w *world) *candidate{
 		"it has resigned itself": func(w *world) *candidate {
@@ -110,12 +110,6 @@ func TestNoLeaderIsKnown(t *testing.T) {
 			w.enter(c)
 			isErr(w.T, "asking itself", c.RequestResign(w.Context()), nil)
 			return c
-		},
-		"it does not say": func(w *world) *candidate {
-			if _, err := w.first.TryAcquire(w.Context(), core.Key("cron-leader", "group")); err != nil {
-				w.Fatal(err)
-			}
-			return w.candidate("follower")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

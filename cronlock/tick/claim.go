@@ -150,7 +150,7 @@ func (r *Claim) briefly() time.Duration {
 
 // acquire takes a lease, waiting for at most wait, which may be 0.
 func (r *Claim) acquire(key string, wait time.Duration, opts ...core.CallOption) (*core.Lease, error) {
-	opts = append([]core.CallOption{core.Detached(true), core.Name(r.job.name), core.Shows(r.job.service.self),
+	opts = append([]core.CallOption{core.Detached(true), core.Name(r.job.name), core.Note(r.job.service.self),
 		core.Retention(r.job.retention(r.tick)), core.MaxWait(wait)}, opts...)
 	if wait == 0 {
 		return r.job.service.locker.TryAcquire(r.term, key, opts...)

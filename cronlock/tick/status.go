@@ -134,7 +134,7 @@ func (j *Job) inspect(ctx context.Context, t tick) (TickStatus, error) {
 		r, _ := parseRecord(state.Record.Result)
 		is.Outcome, is.By, is.Attempt, is.Began, is.Ended = r.Outcome, r.By, r.Attempt, r.Began, r.At
 	case state.Holder != nil:
-		is.Outcome, is.By, is.Began = Running, state.Holder.Shown, state.Holder.Since
+		is.Outcome, is.By, is.Began = Running, state.Holder.Note, state.Holder.Since
 	case j.usedUp(ctx, t, &is):
 		is.Outcome = Abandoned
 	case j.service.Now().Sub(t.At) <= j.policy.grace, j.policy.attempts > 1 && j.service.Now().Sub(t.At) <= j.rerunnable(t):

@@ -75,7 +75,7 @@ func play(orders io.Reader) (err error) {
 	if err != nil {
 		return err
 	}
-	r.locks, err = core.Open(r.Nodes, append(lockerOptions(r.Guard), core.WithObserver(observer), core.WithHolder(r.Name))...)
+	r.locks, err = core.Open(r.Nodes, append(lockerOptions(r.Guard), core.WithObserver(observer), core.Note(r.Name))...)
 	if err != nil {
 		return err
 	}
