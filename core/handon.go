@@ -6,7 +6,7 @@ import (
 )
 
 // Where a process has somebody in line for a key, its release and their request leave in one batch: the key goes from
-// hand to hand in one round trip. They obey the queues of the nodes like anybody else. These lines, sendTogether and a
+// hand to hand in one round trip. They obey the queues of the nodes like anybody else. These lines and a
 // part of the line pay by 1.3 times the holds per second of a hot key next door, and twice as many over a network.
 
 // successor is the next contender of this process, whose turn it is from now on; nil if there is none, or nothing is to
@@ -39,5 +39,5 @@ func (s *successor) ask(release *round) {
 	s.lease = s.newLease()
 	s.asked = s.lease.acquiring(false)
 	s.asked.begin(s.ctx, allNodes(len(s.e.nodes)))
-	sendTogether(release, s.asked)
+	dispatch(release, s.asked)
 }

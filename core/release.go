@@ -83,7 +83,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	if next = lease.successor(was, stay); next != nil {
 		lease.handOn(next, r)
 	} else {
-		r.dispatch()
+		dispatch(r)
 	}
 	r.wait(context.Background()) //nolint:forbidigo // a release goes on without its caller, bounded by the node timeout
 	t := &r.tally

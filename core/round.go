@@ -58,35 +58,26 @@ type reply struct {
 // send starts the round. Values of ctx reach the hooks of the clients; its end does not.
 func (r *round) send(ctx context.Context, to nodeSet) {
 	r.begin(ctx, to)
-	r.dispatch()
+	dispatch(r)
 }
 
-// dispatch asks the nodes.
-func (r *round) dispatch() {
-	for i, n := range r.e.nodes {
-		if q, ok := r.ask(i); ok {
-			n.lane(r.bucket).submit(q)
+// dispatch asks the nodes. What rounds about one key ask of a node leaves in one batch, in their order.
+func dispatch(rounds ...*round) {
+	for i, n := range rounds[0].e.nodes {
+		var room [2]request
+		requests := room[:0]
+		for _, r := range rounds {
+			if q, ok := r.ask(i); ok {
+				requests = append(requests, q)
+			}
+		}
+		if len(requests) > 0 {
+			n.lane(rounds[0].bucket).submit(requests...)
 		}
 	}
-	r.begun()
-}
-
-// sendTogether is dispatch for two rounds about one key: what they ask of a node leaves in one batch, in their order.
-func sendTogether(first, second *round) {
-	for i, n := range first.e.nodes {
-		p, asksFirst := first.ask(i)
-		q, asksSecond := second.ask(i)
-		switch lane := n.lane(first.bucket); {
-		case asksFirst && asksSecond:
-			lane.submit(p, q)
-		case asksFirst:
-			lane.submit(p)
-		case asksSecond:
-			lane.submit(q)
-		}
+	for _, r := range rounds {
+		r.begun()
 	}
-	first.begun()
-	second.begun()
 }
 
 // begin sets out to ask some nodes: trust starts.

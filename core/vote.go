@@ -47,68 +47,47 @@ func (r *nodeRecord) aged(ago time.Duration) *nodeRecord {
 // clone is the record for the caller, who may change it while requests that carry it are under way.
 func (r *nodeRecord) clone() *Record { return &Record{r.Token, slices.Clone(r.Result)} }
 
-// A grammar is what a script may answer: for each first word, the verdict, and what follows. It stands at the
-// head of each .lua file.
+// A grammar is what a script may answer: for each first word, the verdict, and what follows, as the head of its .lua file
+// says it.
 type grammar map[string]struct {
 	verdict Verdict
-	shape   shape
+	follows string
 }
-
-// A shape is what follows the first word of a reply.
-type shape uint8
-
-const (
-	shapeNothing    shape = iota
-	shapeMicros           // us
-	shapeRest             // rest
-	shapeClock            // now
-	shapeGrant            // now token expiry memory [record]
-	shapeRenewal          // now expiry memory
-	shapeHolder           // now rest owner place [carried]
-	shapePlace            // now rest place
-	shapeRecord           // now record
-	shapeBallot           // now ballot rest origin: a record without its result
-	shapeQuarantine       // now rest [record]
-	shapeMemory           // memory
-	shapeVoting           // now memory
-	shapeUnused           // memory claim
-	shapeClaim            // claim
-)
 
 // revokedReply is the first word of what is said to an attempt that Revoke has ended.
 const revokedReply = "REVOKED"
 
 var (
 	acquireReplies = grammar{
-		"OK": {VerdictGranted, shapeGrant}, "HELD": {VerdictHeld, shapeHolder}, "RESERVED": {VerdictReserved, shapePlace}, "DONE": {VerdictDone, shapeRecord}, "QUARANTINED": {VerdictQuarantined, shapeQuarantine},
-		"TOMBSTONE": {VerdictGone, shapeClock}, "LOST": {VerdictGone, shapeClock},
-		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
+		"OK": {VerdictGranted, "now token expiry memory [record]"}, "HELD": {VerdictHeld, "now rest owner place [carried]"}, "RESERVED": {VerdictReserved, "now rest place"}, "DONE": {VerdictDone, "now record"}, "QUARANTINED": {VerdictQuarantined, "now rest [record]"},
+		"TOMBSTONE": {VerdictGone, "now"}, "LOST": {VerdictGone, "now"},
+		"CLOCK": {VerdictClockSkewed, "us"}, "REPLICA": {VerdictReplica, "now"}, "NOGUARD": {VerdictUnguarded, "now"},
 	}
 	renewReplies = grammar{
-		"OK": {VerdictGranted, shapeRenewal}, "HEALED": {VerdictHealed, shapeRenewal}, "PASSED": {VerdictPassed, shapeRenewal}, "WAIT": {VerdictUnconfirmed, shapeClock},
-		"LOST": {VerdictGone, shapeClock}, "TOMBSTONE": {VerdictGone, shapeClock}, revokedReply: {VerdictGone, shapeClock},
-		"QUARANTINED": {VerdictQuarantined, shapeQuarantine},
-		"CLOCK":       {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
+		"OK": {VerdictGranted, "now expiry memory"}, "HEALED": {VerdictHealed, "now expiry memory"}, "PASSED": {VerdictPassed, "now expiry memory"}, "WAIT": {VerdictUnconfirmed, "now"},
+		"LOST": {VerdictGone, "now"}, "TOMBSTONE": {VerdictGone, "now"}, revokedReply: {VerdictGone, "now"},
+		"QUARANTINED": {VerdictQuarantined, "now rest [record]"},
+		"CLOCK":       {VerdictClockSkewed, "us"}, "REPLICA": {VerdictReplica, "now"}, "NOGUARD": {VerdictUnguarded, "now"},
 	}
 	completeReplies = grammar{
-		"OK": {VerdictGranted, shapeClock}, "DONE": {VerdictDone, shapeBallot}, "LOST": {VerdictGone, shapeClock}, "FORGOT": {VerdictForgotten, shapeClock}, "WAIT": {VerdictUnconfirmed, shapeClock},
-		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
+		"OK": {VerdictGranted, "now"}, "DONE": {VerdictDone, "now ballot"}, "LOST": {VerdictGone, "now"}, "FORGOT": {VerdictForgotten, "now"}, "WAIT": {VerdictUnconfirmed, "now"},
+		"CLOCK": {VerdictClockSkewed, "us"}, "REPLICA": {VerdictReplica, "now"}, "NOGUARD": {VerdictUnguarded, "now"},
 	}
 	releaseReplies = grammar{
-		"OK": {VerdictGranted, shapeNothing}, "AGAIN": {VerdictGranted, shapeNothing}, "GONE": {VerdictGone, shapeNothing}, revokedReply: {VerdictGone, shapeNothing},
-		"LATE": {VerdictTooLate, shapeNothing},
+		"OK": {VerdictGranted, ""}, "AGAIN": {VerdictGranted, ""}, "GONE": {VerdictGone, ""}, revokedReply: {VerdictGone, ""},
+		"LATE": {VerdictTooLate, ""},
 	}
-	revokeReplies = grammar{"ENDED": {VerdictGranted, shapeRest}, "GONE": {VerdictGone, shapeNothing}}
-	forgetReplies = grammar{"OK": {VerdictGranted, shapeNothing}, "NONE": {VerdictGone, shapeNothing}, "OTHER": {VerdictDone, shapeNothing}}
+	revokeReplies = grammar{"ENDED": {VerdictGranted, "rest"}, "GONE": {VerdictGone, ""}}
+	forgetReplies = grammar{"OK": {VerdictGranted, ""}, "NONE": {VerdictGone, ""}, "OTHER": {VerdictDone, ""}}
 	touchReplies  = grammar{
-		"OK": {VerdictGranted, shapeVoting}, "QUARANTINED": {VerdictQuarantined, shapeQuarantine},
-		"CLOCK": {VerdictClockSkewed, shapeMicros}, "REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
+		"OK": {VerdictGranted, "now memory"}, "QUARANTINED": {VerdictQuarantined, "now rest [record]"},
+		"CLOCK": {VerdictClockSkewed, "us"}, "REPLICA": {VerdictReplica, "now"}, "NOGUARD": {VerdictUnguarded, "now"},
 	}
-	probeReplies     = grammar{"OK": {VerdictGranted, shapeNothing}}
+	probeReplies     = grammar{"OK": {VerdictGranted, ""}}
 	provisionReplies = grammar{
-		"OK": {VerdictGranted, shapeMemory}, "UNUSED": {VerdictGranted, shapeUnused}, "NEW": {VerdictQuarantined, shapeClaim},
-		"QUARANTINED": {VerdictQuarantined, shapeQuarantine}, "CLOCK": {VerdictClockSkewed, shapeMicros},
-		"REPLICA": {VerdictReplica, shapeClock}, "NOGUARD": {VerdictUnguarded, shapeClock},
+		"OK": {VerdictGranted, "memory"}, "UNUSED": {VerdictGranted, "memory claim"}, "NEW": {VerdictQuarantined, "claim"},
+		"QUARANTINED": {VerdictQuarantined, "now rest [record]"}, "CLOCK": {VerdictClockSkewed, "us"},
+		"REPLICA": {VerdictReplica, "now"}, "NOGUARD": {VerdictUnguarded, "now"},
 	}
 )
 
@@ -122,7 +101,9 @@ func (s *script) parse(reply string) vote {
 		return vote{err: errBadReply}
 	}
 	v, f := vote{verdict: form.verdict, revoked: word == revokedReply}, fields{rest: rest}
-	v.read(form.shape, &f)
+	for name, more, _ := strings.Cut(form.follows, " "); name != ""; name, more, _ = strings.Cut(more, " ") {
+		v.read(name, &f)
+	}
 	if f.bad || f.rest != "" {
 		return vote{err: errBadReply}
 	}
@@ -145,51 +126,39 @@ func (e replyError) Error() string { return string(e) }
 // RedisError makes it a [redis.Error].
 func (replyError) RedisError() {}
 
-// read reads what follows the first word.
-func (v *vote) read(s shape, f *fields) {
-	switch s {
-	case shapeNothing:
-	case shapeMicros:
+// read reads a field of a reply.
+func (v *vote) read(name string, f *fields) {
+	switch name {
+	case "us":
 		v.clock = nodeTime(f.number())
-	case shapeRest:
-		v.rest = f.ms()
-	case shapeUnused:
-		v.memory, v.claim = f.word(), f.word()
-	case shapeClaim:
-		v.claim = f.word()
-	case shapeMemory:
-		v.memory = f.word()
-	default:
+	case "now":
 		v.readClock(f)
-		v.readAfterClock(s, f)
-	}
-}
-
-func (v *vote) readAfterClock(s shape, f *fields) {
-	switch s {
-	case shapeGrant:
+	case "token":
 		v.token = uint64(f.number())
 		f.bad = f.bad || v.token == 0
-		v.readExpiry(f)
-		v.readShown(f)
-	case shapeRenewal:
-		v.readExpiry(f)
-	case shapeHolder:
-		v.rest, v.owner, v.place = f.ms(), f.word(), int(f.number())
-		v.hint = carried(f.rest).hint
-		f.rest = ""
-	case shapePlace:
-		v.rest, v.place = f.ms(), int(f.number())
-	case shapeVoting:
+	case "expiry": // which is never past
+		v.expiry = nodeMillis(f.number())
+		f.bad = f.bad || v.expiry < v.clock
+	case "memory":
 		v.memory = f.word()
-	case shapeRecord:
-		v.record = f.record()
-	case shapeBallot:
-		v.record = f.ballot()
-	case shapeQuarantine:
+	case "claim":
+		v.claim = f.word()
+	case "rest":
 		v.rest = f.ms()
-		v.readShown(f)
-	default: // nothing follows
+	case "place":
+		v.place = int(f.number())
+	case "owner":
+		v.owner = f.word()
+	case "[carried]":
+		v.hint, f.rest = carried(f.rest).hint, ""
+	case "ballot":
+		v.record = f.ballot()
+	case "record":
+		v.record = f.record()
+	case "[record]":
+		if f.rest != "" {
+			v.record = f.record()
+		}
 	}
 }
 
@@ -202,19 +171,6 @@ func (v *vote) readClock(f *fields) {
 		f.bad = f.bad || v.longest > slack
 	}
 	f.bad = f.bad || v.clock <= 0
-}
-
-// readExpiry reads an expiry, which is never past, and what the node remembers.
-func (v *vote) readExpiry(f *fields) {
-	v.expiry = nodeMillis(f.number())
-	v.memory = f.word()
-	f.bad = f.bad || v.expiry < v.clock
-}
-
-func (v *vote) readShown(f *fields) {
-	if f.rest != "" {
-		v.record = f.record()
-	}
 }
 
 // fields cuts a reply at its spaces.
