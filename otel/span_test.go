@@ -106,7 +106,7 @@ func TestTraceContextIsOptional(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
-				locks := w.locks(w.observer(c.opts(w.gauge)...), core.Note(""))
+				locks := w.locks(w.observer(c.opts(w.gauge)...), core.Note(""), core.Name(""))
 				sampler := sdktrace.NeverSample()
 				if c.sampled {
 					sampler = sdktrace.AlwaysSample()
