@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func wantFindings(t *testing.T, d Diagnosis, want ...found) {
 		t.Errorf("findings are %v, want %v:\n%s", got, want, d.text())
 	}
 	for _, f := range d.all() {
-		if f.What == "" || f.Mend == "" || strings.Contains(f.String(), "\n") || !slices.Contains([]Severity{SeverityFault, SeverityRisk, SeverityWarning}, f.Severity) {
+		if f.What == "" || f.Mend == "" || strings.Contains(f.What+f.Mend, "\n") || !slices.Contains([]Severity{SeverityFault, SeverityRisk, SeverityWarning}, f.Severity) {
 			t.Errorf("unfinished: %+v", f)
 		}
 	}
@@ -65,7 +66,7 @@ func wantFindings(t *testing.T, d Diagnosis, want ...found) {
 func (d Diagnosis) text() string {
 	var lines []string
 	for _, f := range d.all() {
-		lines = append(lines, f.String())
+		lines = append(lines, fmt.Sprintf("%s: %s: %s", f.Severity, f.What, f.Mend))
 	}
 	return strings.Join(lines, "\n")
 }

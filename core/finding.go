@@ -1,7 +1,5 @@
 package core
 
-import "fmt"
-
 // A Severity says how bad a [Finding] is.
 type Severity string
 
@@ -42,6 +40,3 @@ type Finding struct {
 	What     string // what is wrong, to be read after the name of the node
 	Mend     string // what to do
 }
-
-// String is the finding in one line.
-func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Severity, f.What, f.Mend) }

@@ -177,6 +177,9 @@ func (l *Locker) Logger() *slog.Logger {
 	return l.p.logger
 }
 
+// TTL returns how long a key stays taken after the death of its holder.
+func (l *Locker) TTL() time.Duration { return l.p.ttl }
+
 // ClockOffset returns by how much the wall clocks of the nodes are ahead of this process's: the median over
 // the nodes, of each what the quickest of its last eight replies showed, which is exact to half the time it
 // took. It is false before any node has replied.

@@ -259,6 +259,22 @@ func (c refusedCall) meets(t *testing.T, r refusingWrites) (met bool) {
 	return met
 }
 
+// A node that refuses every release is told twice, and no more.
+func TestReleaseIsToldTwice(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		told := p.counting(releaseScript)
+		w.refuse(0, refusingWrites{outOfMemory, -1})
+		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
+		w.pass(10 * p.p.nodeTimeout)
+		if n := told.Load(); n != 2 {
+			t.Errorf("told %d times", n)
+		}
+		w.nodes[0].OnCall(nil)
+	})
+}
+
 // acquireNow asks for the key once.
 func (s *refusedScene) acquireNow() (*Lease, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Millisecond)

@@ -87,8 +87,8 @@ func (l *Locker) revoking(key, attempt string) []any {
 // A nil error means that no node has the record. An [*OpError] matches ErrTokenMismatch: the nodes have no record, or
 // another; nothing has changed. ErrUnavailable: not all nodes have answered. One that has not may have the record still,
 // and who asks for the key then takes it for decided and brings it back: call again when the node is back. Else as
-// Revoke. For a max TTL after its completion a holder goes on to bring its record to nodes that have not confirmed it, so one
-// that is dropped sooner may come back, as it may where others are just settling it. Look again, and drop it again.
+// Revoke. Whoever is told of the record brings it to nodes that lack it, so one that others are just settling, or being told
+// of, may come back. Look again, and drop it again.
 func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) error {
 	if _, err := l.asked(ctx, key, nil); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -134,6 +135,19 @@ func TestRevokeNeedsAQuorum(t *testing.T) {
 		w.nodes[0].Up() // which has never heard of it, or has the lease
 		<-lease.Context().Done()
 		wantReason(t, lease.Lost(), LossRevoked)
+	})
+}
+
+// What one node has left of a lease is not held where the others say that they do not have it.
+func TestRevokeOfARemnant(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		holder, operator := w.process(unrenewed), w.process()
+		lease := w.acquire(holder, "k")
+		synctest.Wait()
+		w.forget(holder, 1, "k")
+		w.forget(holder, 2, "k")
+		_, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
+		wantErr(t, err, ErrTokenMismatch)
 	})
 }
 

@@ -44,6 +44,17 @@ func TestSuspendedPastTheLease(t *testing.T) {
 	}
 }
 
+// A holder that releases before it has looked at its lease hears that this has ended.
+func TestReleasePastTheLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		p.sleepThrough(time.Hour)
+		wantErr(t, lease.Release(t.Context()), ErrLost)
+		wantErr(t, lease.Lost(), ErrLost)
+	})
+}
+
 func TestSuspensionShorterThanTheLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
