@@ -2,58 +2,51 @@ package cronlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
 )
 
-// A service with one nightly job, on as many replicas as you like: the program of each.
-func Example() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	locker, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
-	if err != nil {
-		log.Fatal(err)
+// A job's function sees which tick it runs for; a unit test needs no nodes.
+func ExampleNewContext() {
+	invoices := func(ctx context.Context) error {
+		run, _ := cronlock.FromContext(ctx)
+		fmt.Println("invoices of", run.Tick.AddDate(0, 0, -1).Format(time.DateOnly))
+		return nil
 	}
-	if err := serve(ctx, locker); err != nil {
-		log.Fatal(err)
-	}
+	ctx := cronlock.NewContext(context.Background(), cronlock.Run{Tick: time.Date(2030, 5, 1, 3, 0, 0, 0, time.UTC)})
+	_ = invoices(ctx)
+	// Output: invoices of 2030-04-30
 }
 
-func serve(ctx context.Context, locker *core.Locker) error {
-	scheduler, err := gocron.NewScheduler()
-	if err != nil {
-		return err
+// Every names the same instants on all replicas; it does not count from the start of a process.
+func ExampleEvery() {
+	quarter := cronlock.Every(15 * time.Minute)
+	at := time.Date(2030, 5, 1, 3, 7, 30, 0, time.UTC)
+	for range 3 {
+		at = quarter.Next(at)
+		fmt.Println(at.Format(time.TimeOnly))
 	}
-	cron, err := cronlock.New(locker, scheduler, "billing") // the service: its replicas share the jobs
-	if err != nil {
-		return err
-	}
-	_, err = cron.Add("invoices", gocron.CronJob("0 3 * * *", false),
-		func(ctx context.Context) error { // ctx also ends if the lease is lost
-			run, _ := cronlock.FromContext(ctx)
-			return invoice(ctx, run.Tick, run.FencingToken)
-		},
-		cronlock.AtLeastOnce(3)) // run again elsewhere if the replica dies
-	if err != nil {
-		return err
-	}
-	scheduler.Start()
-	<-ctx.Done()
-	ending, cancel := context.WithTimeout(context.Background(), 30*time.Second) // as long as the deployment waits
-	defer cancel()
-	return errors.Join(scheduler.ShutdownWithContext(ending), cron.Close(ending), locker.Close(ending))
+	// Output:
+	// 03:15:00
+	// 03:30:00
+	// 03:45:00
 }
 
-func invoice(_ context.Context, day time.Time, token uint64) error {
-	fmt.Println("invoices of", day.Format(time.DateOnly), "with token", token)
-	return nil
+func ExampleCrontab() {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		panic(err)
+	}
+	night := cronlock.Crontab("30 2 * * *", berlin) // on 2030-03-31 there is no 02:30
+	at := time.Date(2030, 3, 30, 0, 0, 0, 0, time.UTC)
+	for range 3 {
+		at = night.Next(at)
+		fmt.Println(at.In(berlin).Format("01-02 15:04"))
+	}
+	// Output:
+	// 03-30 02:30
+	// 04-01 02:30
+	// 04-02 02:30
 }

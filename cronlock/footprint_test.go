@@ -2,13 +2,14 @@ package cronlock
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/go-co-op/gocron/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
@@ -19,26 +20,21 @@ import (
 func TestFootprintOfATick(t *testing.T) {
 	t.Parallel()
 	client := testutil.NewServers(t, 1)[0].Client()
-	locks, err := core.New([]redis.UniversalClient{client}, core.WithLogger(quiet))
+	locks, err := core.New([]redis.UniversalClient{client}, core.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer locks.Close(t.Context())
-	sched, err := gocron.NewScheduler()
+	service, err := New(locks, "billing")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cron, err := New(locks, sched, "billing")
-	if err != nil {
+	ran := make(chan struct{}, 100)
+	if _, err := service.Add("invoices", Every(time.Second), func(context.Context) error { ran <- struct{}{}; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	ran := make(chan struct{}, 10)
-	if _, err := cron.Add("invoices", gocron.CronJob("* * * * * *", true), func(context.Context) error { ran <- struct{}{}; return nil }); err != nil {
-		t.Fatal(err)
-	}
-	sched.Start()
-	<-ran
-	if err := sched.Shutdown(); err != nil { // waits for the end of the run
+	testutil.Receive(t, ran)
+	if err := service.Close(t.Context()); err != nil { // after the end of the run
 		t.Fatal(err)
 	}
 	keys, err := client.Keys(t.Context(), "*").Result()
@@ -49,11 +45,12 @@ func TestFootprintOfATick(t *testing.T) {
 	for _, k := range keys {
 		n := client.MemoryUsage(t.Context(), k, 0).Val() + 32 // its entry in the table of expiries
 		all += n
-		if strings.Contains(k, "/4:tick/") && !strings.Contains(k, "}x:") {
+		start, end := strings.Contains(k, "/5:start/"), strings.Contains(k, "/3:end/")
+		if (start || end) && !strings.Contains(k, "}x:") {
 			kept, keptBytes = kept+1, keptBytes+n
-			if !strings.Contains(k, "/7:attempt/") {
-				ticks++
-			}
+		}
+		if end && !strings.Contains(k, "}x:") {
+			ticks++
 		}
 	}
 	if ticks == 0 {

@@ -2,286 +2,251 @@ package cronlock
 
 import (
 	"context"
-	"log/slog"
-	"runtime"
+	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-	"github.com/google/uuid"
-	"github.com/jonboulle/clockwork"
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/pause"
 	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
 func init() { logging.Disable() } // go-redis prints each failed dial
 
-// A world is a set of nodes and the replicas of a service on it, in a bubble of synctest.
+// ttl is that of the Lockers of these tests.
+const ttl = 10 * time.Second
+
+// A world is the nodes, the replicas of a service, and what they ran, in a bubble.
 type world struct {
-	t       *testing.T
-	nodes   []*testutil.Node
-	bubbled bool                     // it is in a bubble
-	sched   []gocron.SchedulerOption // of all replicas
-	ends    []func()
+	t      *testing.T
+	nodes  []*testutil.Node
+	events locktest.Events // of all replicas
+	first  *locktest.Locker
 
 	mu   sync.Mutex
 	runs []ran
-	errs []error
+	errs []error // what hosts were told, but for nil
 }
 
-// A ran is one start of a job's function.
+// A ran is one run of the job's function.
 type ran struct {
 	Run
-	replica string
-	at      time.Time
+	replica    string
+	start, end time.Time // end is zero while it runs
+	err        error     // what it returned
 }
 
-// turns is one for every two processors. A bubble waits for one: gocron spins until its goroutines have seen that they are
-// to stop, and where no processor is idle that takes until it is preempted, at the end of each replica.
-var turns = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
-
-// bubble runs f in a bubble, beside other tests.
-func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
+// bubble runs f in a bubble, beside those of other tests, from so long after midnight on.
+func bubble(t *testing.T, after time.Duration, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
-	serialBubble(t, nodes, f)
-}
-
-// serialBubble is for tests that measure the whole process, or have one bubble after the other.
-func serialBubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
-	t.Helper()
-	turns <- struct{}{}
-	defer func() { <-turns }()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, nodes: testutil.NewNodes(t, nodes), bubbled: true}
-		defer func() {
-			for i := len(w.ends) - 1; i >= 0; i-- {
-				w.ends[i]()
-			}
-			time.Sleep(time.Minute) // for requests that were cut off: time stops with the bubble's function
-		}()
+		time.Sleep(after)
+		w := &world{t: t, nodes: testutil.NewNodes(t, 3)}
+		w.first = locktest.NewOn(t, w.nodes, core.WithObserver(w.events.Observer()))
 		f(t, w)
 	})
 }
 
-// skewed is the clock of a replica that is ahead by so much.
-type skewed struct {
-	clockwork.Clock
-	ahead time.Duration
+// A plan is how a replica differs.
+type plan struct {
+	schedule Schedule // the default is every minute
+	host     bool     // a host calls at the ticks
+	ahead    time.Duration
+	work     func(ctx context.Context) error
+	elected  bool
+	job      []JobOption
+	core     []core.Option
 }
 
-func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.ahead) }
-
-// A replica is one process of the service.
+// A replica is one process of the service: a Service with one job, and maybe a host that calls for its ticks.
 type replica struct {
-	*Cron
-	w     *world
-	name  string
-	locks *core.Locker
-	sched gocron.Scheduler
+	*Job
+	w       *world
+	name    string
+	locks   *locktest.Locker
+	elector *leader.Elector
+	plan    plan
 
-	added sync.Map // jobs by name
+	asleep atomic.Bool
+	stop   context.CancelFunc // of the host
+	calls  sync.WaitGroup
+	ended  bool
 }
 
-var quiet = slog.New(slog.DiscardHandler)
-
-func (w *world) locks(opts ...core.Option) *core.Locker {
+// replica starts one.
+func (w *world) replica(name string, p plan) *replica {
 	w.t.Helper()
-	return w.locksVia(nil, opts...)
-}
-
-// locksVia is locks for a process whose requests pass the hook, if it is not nil.
-func (w *world) locksVia(hook redis.Hook, opts ...core.Option) *core.Locker {
-	w.t.Helper()
-	clients := make([]redis.UniversalClient, len(w.nodes))
-	for i, n := range w.nodes {
-		c := n.ClientWith(func(o *redis.Options) { o.PoolSize = 200 })
-		if hook != nil {
-			c.AddHook(hook)
-		}
-		clients[i] = c
+	r := &replica{w: w, name: name, locks: w.first.Replica(p.core...), plan: p}
+	if p.schedule == nil {
+		r.plan.schedule = Every(time.Minute)
 	}
-	locks, err := core.New(clients, append([]core.Option{core.WithLogger(quiet)}, opts...)...)
+	var opts []Option
+	if p.elected {
+		e, err := leader.New(r.locks.Locker, "group")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		r.elector, opts = e, append(opts, WithElector(e))
+	}
+	s, err := New(r.locks.Locker, "service", opts...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := locks.Provision(w.t.Context()); err != nil {
+	s.clock = r.clock
+	ctx, stop := context.WithCancel(w.t.Context())
+	r.stop = stop
+	job := p.job
+	ready := make(chan struct{}) // closed when there is a Job to call
+	if p.host {
+		job = append(job, WithHost(func() { <-ready; r.call(ctx) }))
+	}
+	if r.Job, err = s.Add("job", r.plan.schedule, r.work, job...); err != nil {
 		w.t.Fatal(err)
 	}
-	w.ends = append(w.ends, func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		locks.Close(ctx)
-		for _, c := range clients {
-			c.Close()
-		}
-	})
-	return locks
-}
-
-// replica starts one, with a scheduler that has not started.
-func (w *world) replica(name string, opts ...Option) *replica {
-	w.t.Helper()
-	return w.replicaOn(name, w.locks(), opts...)
-}
-
-func (w *world) replicaOn(name string, locks *core.Locker, opts ...Option) *replica {
-	w.t.Helper()
-	return w.replicaOf("service", name, locks, opts...)
-}
-
-// seldom is for bubbles that last for weeks. Triggers are the matter of package tick's tests.
-var seldom = WithTriggerPoll(24 * time.Hour)
-
-// replicaOf is replicaOn for a service of another name.
-func (w *world) replicaOf(service, name string, locks *core.Locker, opts ...Option) *replica {
-	w.t.Helper()
-	conf := defaults()
-	for _, o := range opts {
-		o.apply(&conf)
+	close(ready)
+	if p.host {
+		r.calls.Go(func() { r.hosted(ctx) })
 	}
-	s, err := gocron.NewScheduler(append([]gocron.SchedulerOption{gocron.WithClock(conf.clock)}, w.sched...)...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	c, err := New(locks, s, service, append([]Option{seldom}, opts...)...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	r := &replica{Cron: c, w: w, name: name, locks: locks, sched: s}
-	w.ends = append(w.ends, func() {
-		r.settle()
-		s.Shutdown()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			w.t.Error(err)
-		}
-	})
+	w.t.Cleanup(r.end)
 	return r
 }
 
-// scheduler returns one that nothing is done with.
-func scheduler(t *testing.T) gocron.Scheduler {
-	t.Helper()
-	s, err := gocron.NewScheduler()
-	if err != nil {
-		t.Fatal(err)
+// clock is what the replica takes for the time.
+func (r *replica) clock() time.Time { return time.Now().Add(r.plan.ahead) }
+
+// replicas starts so many.
+func (w *world) replicas(n int, p plan) (all []*replica) {
+	w.t.Helper()
+	for i := range n {
+		all = append(all, w.replica(fmt.Sprint(i), p))
 	}
-	t.Cleanup(func() { _ = s.Shutdown() })
-	return s
+	return all
 }
 
-// settle removes all jobs and waits for their runs to end: gocron waits for runs without letting the time of a
-// bubble go on.
-func (r *replica) settle() {
-	if !r.w.bubbled {
+// hosted does what a cron library does: it calls for each tick, on a goroutine of its own.
+func (r *replica) hosted(ctx context.Context) {
+	for {
+		now := r.clock()
+		if !pause.For(ctx, r.plan.schedule.Next(now).Sub(now)) {
+			return
+		}
+		for r.asleep.Load() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		r.calls.Go(func() { r.call(ctx) })
+	}
+}
+
+func (r *replica) call(ctx context.Context) {
+	if err := r.RunDue(ctx); err != nil {
+		r.w.mu.Lock()
+		defer r.w.mu.Unlock()
+		r.w.errs = append(r.w.errs, err)
+	}
+}
+
+// work is the job's function.
+func (r *replica) work(ctx context.Context) (err error) {
+	run, _ := FromContext(ctx)
+	r.w.mu.Lock()
+	n := len(r.w.runs)
+	r.w.runs = append(r.w.runs, ran{Run: run, replica: r.name, start: time.Now()})
+	r.w.mu.Unlock()
+	defer func() {
+		r.w.mu.Lock()
+		defer r.w.mu.Unlock()
+		r.w.runs[n].end, r.w.runs[n].err = time.Now(), err
+	}()
+	if r.plan.work != nil {
+		return r.plan.work(ctx)
+	}
+	return nil
+}
+
+// end is a shutdown.
+func (r *replica) end() {
+	if r.ended {
 		return
 	}
-	for _, j := range r.sched.Jobs() {
-		r.sched.RemoveJob(j.ID())
+	r.ended = true
+	r.stop()
+	r.asleep.Store(false)
+	r.calls.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if err := r.service.Close(ctx); err != nil {
+		r.w.t.Errorf("%s: %v", r.name, err)
 	}
-	time.Sleep(2 * time.Second) // for calls of Lock to end
-	for synctest.Wait(); r.running() > 0; synctest.Wait() {
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// running counts the runs under way.
-func (r *replica) running() int {
-	n := 0
-	r.added.Range(func(_, j any) bool {
-		n += j.(*Job).Local().Running
-		return true
-	})
-	return n
-}
-
-// the returns a job by its name.
-func (r *replica) the(name string) *Job {
-	j, _ := r.added.Load(name)
-	return j.(*Job)
-}
-
-// kept is how many ticks the job keeps in memory.
-func (j *Job) kept() int { return j.Local().Following + j.Local().Running }
-
-// follows is how many ticks of others it follows.
-func (j *Job) follows() int { return j.Local().Following }
-
-// job adds a job whose runs are noted; f, if not nil, is the rest of its work.
-func (r *replica) job(def gocron.JobDefinition, f func(ctx context.Context) error, opts ...JobOption) *Job {
-	r.w.t.Helper()
-	return r.add("job", def, f, opts...)
-}
-
-// add is job for one of another name.
-func (r *replica) add(name string, def gocron.JobDefinition, f func(ctx context.Context) error, opts ...JobOption) *Job {
-	r.w.t.Helper()
-	j, err := r.Add(name, def, func(ctx context.Context) error {
-		run, _ := FromContext(ctx)
-		r.w.mu.Lock()
-		r.w.runs = append(r.w.runs, ran{run, r.name, time.Now()})
-		r.w.mu.Unlock()
-		if f == nil {
-			return nil
+	if r.elector != nil {
+		if err := r.elector.Close(ctx); err != nil {
+			r.w.t.Errorf("%s: %v", r.name, err)
 		}
-		return f(ctx)
-	}, append([]JobOption{listeners(gocron.AfterLockError(r.note))}, opts...)...)
-	if err != nil {
-		r.w.t.Fatal(err)
 	}
-	r.added.Store(name, j)
-	return j
 }
 
-// stamp is how keys and records write an instant.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-// A record is what is kept of a tick.
-type record struct {
-	Tick, By, Outcome string
-	Attempt           int
+// crash is what the death of the process looks like to everybody else.
+func (r *replica) crash() {
+	r.locks.Link.Kill()
+	r.stop()
 }
 
-const outcomeRan, outcomeSkipped = "ran", "skipped"
-
-func listeners(l ...gocron.EventListener) JobOption {
-	return WithGocron(gocron.WithEventListeners(l...))
-}
-
-func (r *replica) note(_ uuid.UUID, _ string, err error) {
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.w.errs = append(r.w.errs, err)
-}
-
-// ran returns the runs so far.
+// ran returns the runs so far, in the order in which they started.
 func (w *world) ran() []ran {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]ran(nil), w.runs...)
+	return slices.Clone(w.runs)
 }
 
-// failed returns what AfterLockError has heard so far.
-func (w *world) failed() []error {
+// refused returns what the hosts' calls have returned so far, but for nil.
+func (w *world) refused() []error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]error(nil), w.errs...)
+	return slices.Clone(w.errs)
 }
 
-// perTick counts the runs of each tick.
-func (w *world) perTick() map[time.Time]int {
-	n := map[time.Time]int{}
+// count is how often the replicas have told of an event.
+func (w *world) count(kind core.EventKind) int { return w.events.Count("cronlock " + string(kind)) }
+
+// want checks that these ticks ran, in this order, and none before it was due.
+func (w *world) want(ticks ...time.Time) {
+	w.t.Helper()
+	var got, want []string
 	for _, r := range w.ran() {
-		n[r.Tick.UTC()]++
+		got = append(got, stamp(r.Tick))
+		if r.start.Before(r.Tick) {
+			w.t.Errorf("tick %s ran on %s %v early", stamp(r.Tick), r.replica, r.Tick.Sub(r.start))
+		}
 	}
-	return n
+	for _, at := range ticks {
+		want = append(want, stamp(at))
+	}
+	if !slices.Equal(got, want) {
+		w.t.Errorf("ran %v,\nwant %v;\nhosts were told %v", got, want, w.refused())
+	}
 }
 
-const secondly = "* * * * * *"
+// ticks are n instants from the first on.
+func ticks(first time.Time, period time.Duration, n int) (all []time.Time) {
+	for i := range n {
+		all = append(all, first.Add(time.Duration(i)*period))
+	}
+	return all
+}
+
+// midnight is when bubbles begin.
+var midnight = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// at is so long after midnight.
+func at(d time.Duration) time.Time { return midnight.Add(d) }
+
+// till sleeps until so long after midnight.
+func till(d time.Duration) { time.Sleep(time.Until(at(d))) }

@@ -2,326 +2,130 @@ package cronlock
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-	"github.com/google/uuid"
-
-	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/cronlock/tick"
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A Job is a job that was added to a Cron.
+// A Job is a function with a schedule, whose ticks run on one of the replicas of its Service. It is safe for concurrent
+// use.
 type Job struct {
-	*tick.Job
-	cron    *Cron
-	options []gocron.JobOption
-	gapped  bool
-	handoff handoff // of the scheduler's own runs
+	policy
+	service  *Service
+	name     string
+	schedule Schedule
+	fn       func(context.Context) error
+	gone     context.Context // ends when the job is removed, or the Service closed
+	remove   context.CancelFunc
+	running  atomic.Int32
 
-	changing sync.Mutex // held by Update and Remove
-	mu       sync.Mutex
-	handle   gocron.Job
-	ready    chan struct{} // closed while gocron has the job as Add or Update were told, or has refused it
-	ticks    ticks
-
-	instants func(after time.Time) time.Time // nil: not known yet
-	updated  time.Time                       // by the nodes' clocks: what the schedule names before was never due
+	mu      sync.Mutex
+	timer   *time.Timer // of the next look,
+	when    time.Time   // and when that is; zero if there is none
+	settled time.Time   // a tick for which there is nothing to do while it is the latest
+	warned  bool
 }
 
-// Each purpose for which gocron may be asked to run a job has a Locker of its own, so that the value which gocron
-// calls says what the call is for.
-type (
-	onSchedule struct{ j *Job } // a call of gocron's own: for the latest tick that is due
-	extra      struct {         // a one-time job beside the scheduled one: by hand, or a tick again
-		job     *Job
-		claim   func(context.Context) (*tick.Claim, error)
-		handoff handoff
+// A JobOption configures a job.
+type JobOption func(*policy)
 
-		asked atomic.Bool // by gocron, or it is not to be asked any more
-		err   error
-		over  chan struct{} // closed when it has ended, or was refused
-	}
-)
-
-func (o onSchedule) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
-	t, err := o.j.due(ctx)
-	if err != nil {
-		return nil, o.j.refuse(ctx, t.At, err)
-	}
-	run, over := o.j.runContext(ctx, t)
-	claim, err := o.j.Claim(run, t)
-	if err != nil {
-		over()
-		return nil, err
-	}
-	d, err := o.j.handoff.offer(ctx, claim)
-	if err != nil {
-		over()
-		return nil, o.j.refuse(ctx, t.At, err)
-	}
-	d.ended = func(error) { over() }
-	return d, nil
+type policy struct {
+	starts int
+	grace  time.Duration
+	host   func() // nil: the engine runs the job itself
+	hosts  int    // how often WithHost was given
 }
 
-// runContext is that of a run of the tick: ctx, but for the last tick before a stop time (gocron.WithStopAt). gocron removes
-// the job before it runs that one, and so ends ctx.
-func (j *Job) runContext(ctx context.Context, t tick.Tick) (run context.Context, over func()) {
-	if !t.Next.IsZero() || traitsOf(j.options).stop.IsZero() {
-		return ctx, func() {}
-	}
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(j.cron.closing, cancel)
-	return run, func() { stop(); cancel() }
+// maxStarts bounds AtLeastOnce.
+const maxStarts = 10
+
+// AtLeastOnce makes a tick start up to n times, 1 to 10, until a run of it completes: until the function returns nil, or an
+// error although its context has not ended. A tick is started again when its replica died, when the function panicked, or
+// when the run was told to stop (a shutdown, a lost lease or leadership) and returned an error. An error of the function's
+// own is not retried. While replicas disagree about n, the smaller number counts. The default is 1: at most once.
+func AtLeastOnce(n int) JobOption { return func(p *policy) { p.starts = n } }
+
+// WithGrace sets how late a tick may start for the first time; a job that takes longer than its period runs back to back,
+// and a grace shorter than the period makes it nearly skip the ticks that fall due while it runs, provided that the period
+// is longer than the TTL of the Locker plus one second. The default is one minute, or three TTLs if that is longer. The
+// grace must be at least the TTL plus one second, so that a tick is not lost when the replica that claims it dies, and at
+// most 365 days. For jobs that run every hour or less often, 15 minutes is a good choice.
+func WithGrace(d time.Duration) JobOption { return func(p *policy) { p.grace = d } }
+
+// WithHost makes the job run through a host, such as a cron library, that calls [Job.RunDue] or [Job.Claim] at the ticks.
+// When the job may have something to start beside that, because a tick is late or is to start again, the engine calls
+// call, on a goroutine of its own, maybe before Add has returned, and the host must then do the same once more. A call that the host drops or delays is
+// repeated after five seconds. By default the engine runs the job itself.
+func WithHost(call func()) JobOption {
+	return func(p *policy) { p.host, p.hosts = call, p.hosts+1 }
 }
 
-// refuse says that a call of gocron's is for no tick that could be claimed.
-func (j *Job) refuse(ctx context.Context, at time.Time, err error) error {
-	if ctx.Err() == nil {
-		j.cron.locker.Event(ctx, core.Event{Source: source, Name: j.Name(), Kind: EventRefused})
-	}
-	return &TickError{Job: j.Name(), Tick: at, Err: err}
+func (p *policy) check(f *faults.List, ttl time.Duration) {
+	f.Check(p.starts < 1 || p.starts > maxStarts, "AtLeastOnce(%d): must be 1 to %d", p.starts, maxStarts)
+	f.Check(p.grace < ttl+time.Second, "a grace of %v is shorter than the TTL %v plus 1s: a tick whose replica dies would be lost", p.grace, ttl)
+	f.Check(p.grace > year-24*time.Hour, "a grace of %v is longer than 365 days, for which records last", p.grace)
+	f.Check(p.hosts > 0 && p.host == nil, "the host is nil")
+	f.Check(p.hosts > 1, "there are %d hosts", p.hosts)
 }
 
-func (x *extra) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
-	if x.asked.Swap(true) { // the scheduler was stopped and started before it was removed
-		return nil, x.job.refuse(ctx, time.Time{}, core.ErrDone)
-	}
-	claim, err := x.claim(ctx)
-	if err == nil {
-		var d *delivery
-		if d, err = x.handoff.offer(ctx, claim); err == nil {
-			d.ended = x.end
-			return d, nil
-		}
-	}
-	x.end(err)
-	return nil, err
-}
+// Name returns the name of the job.
+func (j *Job) Name() string { return j.name }
 
-func (x *extra) end(err error) {
-	x.err = err
-	close(x.over)
-}
+// Next returns the next tick by the nodes' clocks, or the zero time if there is none.
+func (j *Job) Next() time.Time { return j.schedule.Next(j.service.now()) }
 
-// withdraw reports false where gocron has asked already. It is refused from then on.
-func (x *extra) withdraw() bool { return !x.asked.Swap(true) }
+// RunDue runs what is to start now, and returns when the run has ended. Usually that is the latest tick that is due; see
+// the rules in the package document. The context of the run has the values of ctx and ends with it.
+//
+// The error is the function's; or it is an [*Error], and nothing was started: core.ErrHeld if the job runs elsewhere,
+// core.ErrDone if the latest tick was started, ErrMissed, ErrNotDue, leader.ErrNotLeader, core.ErrUnavailable if no quorum
+// of nodes answered, core.ErrClosed, or that of ctx. The job is then looked at again by the engine when that is worth it.
+func (j *Job) RunDue(ctx context.Context) error { return run(j.Claim(ctx)) }
 
-// own are the options for gocron; those of this package come last, because of several it takes the last.
-func (j *Job) own(l gocron.Locker, users []gocron.JobOption) []gocron.JobOption {
-	return append(slices.Clip(users),
-		gocron.WithName(j.Name()), gocron.WithDistributedJobLocker(l), gocron.WithDisabledDistributedJobLocker(false))
-}
+// RunNow runs the job by hand, without a tick, under the same lease: it fails with core.ErrHeld while another run goes on,
+// and takes no tick away. It is not bound to the leadership and leaves no record. The errors are those of RunDue.
+func (j *Job) RunNow(ctx context.Context) error { return run(j.ClaimNow(ctx)) }
 
-// schedule has gocron schedule the job, by add.
-func (j *Job) schedule(users []gocron.JobOption, add func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error)) error {
-	h, err := add(j.task(j.handoff), j.own(onSchedule{j}, users)...)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	defer close(j.ready)
-	if err == nil && h != nil { // it is nil where the scheduler is shut down meanwhile
-		j.handle, j.instants, j.ticks = h, nil, ticks{}
-		j.ticks.look(j.cron.clock.Now())
-	}
-	return err
-}
-
-// isReady returns what is closed while gocron has the job.
-func (j *Job) isReady() <-chan struct{} {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.ready
-}
-
-// Handle returns what gocron has of the job. Its RunNow is not that of Job: it counts as the tick that it falls on.
-func (j *Job) Handle() gocron.Job {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.handle
-}
-
-// Update gives the job another schedule, from now on: what it names before is not caught up here. An error leaves the job as
-// it was; one that was removed, or is over, cannot be updated. A run under way ends as it does when the job is removed: its
-// context does. Where ticks are told apart by a minimum gap, that of the start before holds until it has passed.
-func (j *Job) Update(definition gocron.JobDefinition) error {
-	j.changing.Lock()
-	defer j.changing.Unlock()
-	users := withoutPast(j.options, j.cron.clock.Now())
-	if err := j.check(definition, users); err != nil {
-		return fmt.Errorf("cronlock: job %q: not updated: %w", j.Name(), err)
-	}
-	j.mu.Lock()
-	j.ready, j.updated = make(chan struct{}), j.cron.service.Now()
-	id := j.handle.ID()
-	j.mu.Unlock()
-	return j.schedule(users, func(task gocron.Task, opts ...gocron.JobOption) (gocron.Job, error) {
-		return j.cron.scheduler.Update(id, definition, task, opts...)
-	})
-}
-
-// check says why gocron would not update the job, by a scheduler that never starts: gocron itself removes the job before it
-// looks, and adds one that it does not have.
-func (j *Job) check(definition gocron.JobDefinition, users []gocron.JobOption) error {
-	switch {
-	case definition == nil:
-		return errors.New("definition is nil")
-	case !j.listed():
-		return gocron.ErrJobNotFound
-	}
-	s, err := gocron.NewScheduler(gocron.WithClock(j.cron.clock))
+func run(c *Claim, err error) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.NewJob(definition, j.task(j.handoff), j.own(onSchedule{j}, users)...)
-	return errors.Join(err, s.Shutdown())
+	defer c.End() // also of a function that panics; what it could not record is logged
+	return c.Call()
 }
 
-// Remove removes the job from the scheduler. Its name is free then.
-func (j *Job) Remove() error {
-	j.changing.Lock()
-	defer j.changing.Unlock()
-	err := j.cron.scheduler.RemoveJob(j.Handle().ID())
-	j.Job.Remove()
-	return err
-}
-
-// listed reports whether the scheduler has the job.
-func (j *Job) listed() bool {
-	select {
-	case <-j.isReady():
-	default:
-		return true // it is being added, or updated
-	}
-	h := j.Handle()
-	return h != nil && slices.ContainsFunc(j.cron.scheduler.Jobs(), func(l gocron.Job) bool { return l.ID() == h.ID() })
-}
-
-// RunNow has the scheduler, which must have been started, run the job on this replica, now, without a tick: under the
-// lease of the job, and without record. It does not wait for the run. Why it did not run reaches AfterLockError.
-func (j *Job) RunNow() error {
-	if !j.cron.gate.Enter() {
-		return core.ErrClosed
-	}
-	x, id, err := j.extra(func(ctx context.Context) (*tick.Claim, error) { return j.Claim(ctx, tick.Tick{}) })
-	if err != nil {
-		j.cron.gate.Leave()
-		return err
-	}
-	go func() {
-		defer j.cron.gate.Leave()
-		if err := j.await(j.cron.closing, x, id); errors.Is(err, errDropped) {
-			j.cron.locker.Logger().Warn("cronlock: a run by hand did not start: gocron's limit of concurrent jobs was reached", "job", j.Name())
-			_ = j.refuse(j.cron.closing, time.Time{}, err)
-		}
-	}()
-	return nil
-}
-
-// run has gocron run the job once more, and waits for the end of the run.
-func (j *Job) run(ctx context.Context, claim func(context.Context) (*tick.Claim, error)) error {
-	select {
-	case <-j.isReady():
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	x, id, err := j.extra(claim)
-	if err != nil {
-		return err
-	}
-	return j.await(ctx, x, id)
-}
-
-// extra adds a one-time job, so that gocron's limits, listeners and shutdown hold for that run, too.
-func (j *Job) extra(claim func(context.Context) (*tick.Claim, error)) (*extra, uuid.UUID, error) {
-	x := &extra{job: j, claim: claim, handoff: make(handoff, 1), over: make(chan struct{})}
-	id := uuid.New()
-	users := withoutBounds(j.options)
-	_, err := j.cron.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), j.task(x.handoff),
-		append(j.own(x, users), gocron.WithIdentifier(id))...)
-	return x, id, err
-}
-
-// errDropped: gocron has not asked for the run, and will not, as when its limit of concurrent jobs is reached, in the mode
-// Reschedule.
-var errDropped = errors.New("gocron dropped the run")
-
-// await waits until the run has ended, and returns why it did not start. Then it removes the one-time job, which gocron
-// keeps listed for ever; not before, as it may be queued.
-func (j *Job) await(ctx context.Context, x *extra, id uuid.UUID) error {
-	defer func() { _ = j.cron.scheduler.RemoveJob(id) }() // it may be gone, with the scheduler
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-x.over:
-			return x.err
-		case <-ctx.Done():
-			if x.withdraw() {
-				return ctx.Err()
-			}
-			<-x.over // whoever closes the Cron waits for it, too
-			return x.err
-		case <-ticker.C:
-			if j.cron.scheduler.JobsWaitingInQueue() == 0 && x.withdraw() {
-				return errDropped
-			}
-		}
+// Remove removes the job from its Service: no run starts on this replica from now on, and the name may be used again. Runs
+// under way go on.
+func (j *Job) Remove() {
+	j.remove()
+	s := j.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.jobs[j.name] == j {
+		delete(s.jobs, j.name)
 	}
 }
 
-// A handoff connects a Locker with the task that gocron runs after it. gocron calls the two one after the other, and Unlock
-// after them, on one goroutine; runs of a job may do so at the same time. It has room for one: the next claim waits until
-// the task has taken this one.
-type handoff chan *delivery
-
-// A delivery is a claim on its way to the task, and the gocron.Lock.
-type delivery struct {
-	claim *tick.Claim
-	from  handoff
-	taken bool
-	ended func(error) // told why the function was not called
-}
-
-func (h handoff) offer(ctx context.Context, c *tick.Claim) (*delivery, error) {
-	d := &delivery{claim: c, from: h}
-	select {
-	case h <- d:
-		return d, nil
-	case <-ctx.Done(): // no task has taken the one before
-		c.End()
-		return nil, context.Cause(ctx)
+// recovered keeps a panic of a run that the engine began from ending the process.
+func (j *Job) recovered() {
+	if p := recover(); p != nil {
+		j.service.locker.Logger().Error("cronlock: a run panicked", "job", j.name, "panic", p, "stack", string(debug.Stack()))
 	}
 }
 
-// Unlock is called when the task has returned or panicked, or was not called because a listener said no. gocron calls it
-// with a context that Shutdown has cancelled, and drops its error.
-func (d *delivery) Unlock(context.Context) error {
-	if !d.taken {
-		<-d.from // it is there, because no other is offered before
+// warn logs why the engine could not start anything: once, until it can.
+func (j *Job) warn(err error) {
+	e, refused := err.(*Error) //nolint:errorlint // the function's error may wrap one
+	if refused && IsExpected(e) {
+		return
 	}
-	err := d.claim.End()
-	d.ended(d.claim.Err())
-	return err
-}
-
-// errNotAsked: gocron runs the task without having asked the Locker.
-var errNotAsked = errors.New("cronlock: the scheduler has an elector of its own, and does not ask for locks: use cronlock.WithElector instead")
-
-// task is what gocron runs.
-func (j *Job) task(from handoff) gocron.Task {
-	return gocron.NewTask(func(ctx context.Context) error {
-		select {
-		case d := <-from:
-			d.taken = true
-			return d.claim.Call()
-		default:
-			j.cron.locker.Logger().Error("cronlock: a job does not run", "job", j.Name(), "err", errNotAsked)
-			return errNotAsked
-		}
-	})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if refused && !j.warned {
+		j.service.locker.Logger().Warn("cronlock: a tick cannot start", "job", j.name, "err", err)
+	}
+	j.warned = refused
 }

@@ -1,102 +1,175 @@
 package cronlock
 
 import (
+	"errors"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
+	"github.com/robfig/cron/v3"
 )
 
-// A schedule is what a job's schedule says about the identity of its ticks.
-type schedule struct {
-	exact  bool                        // the ticks of all replicas are the same instants
-	gap    time.Duration               // where they are not: the least time between two starts
-	slot   func(tick time.Time) string // if not nil: the gap is between ticks of the same slot
-	random bool                        // its future ticks are not known
-	only   []time.Time                 // if not nil: the only ticks there are
-	wall   bool                        // its ticks lie on whole seconds
+// A Schedule names instants. It must name the same instants on all replicas, whenever it is asked. A faulty argument of
+// Crontab, Every or At is an error of [Service.Add].
+type Schedule interface {
+	// Next returns the first instant after the given one, or the zero time if there is none.
+	Next(after time.Time) time.Time
 }
 
-// scheduleOf reads a schedule of gocron's. Schedules by the wall clock are exact. Those that count from the
-// moment the scheduler was started have another phase on each replica; so do those that skip days, weeks or
-// months, for they count from the day of the start.
-func scheduleOf(s gocron.JobSchedule) schedule {
-	const day = 24 * time.Hour
-	every := func(interval uint, unit time.Duration, slot func(time.Time) string) schedule {
-		if interval <= 1 {
-			return schedule{exact: true, wall: true}
-		}
-		// The ticks of a slot on different replicas are whole units apart; daylight saving moves them by an hour.
-		return schedule{gap: time.Duration(interval)*unit - unit/2, wall: true, slot: slot}
+type scheduleFunc func(after time.Time) time.Time
+
+func (f scheduleFunc) Next(after time.Time) time.Time { return f(after) }
+
+// A faulty schedule is one that its constructor could not make.
+type faulty struct{ error }
+
+func (faulty) Next(time.Time) time.Time { return time.Time{} }
+
+var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+
+// Crontab returns the schedule of a cron expression in a time zone. The expression has five fields, or six with the seconds
+// first, as robfig/cron reads them. The zone is in, or, if in is nil, the one that the expression starts with (CRON_TZ=…).
+// When clocks go back, a time that they show twice is two ticks; when they go forward, a time that they skip is none. The
+// local time zone is an error, because it may differ between replicas. So is a zone whose clocks change by other than an
+// hour, such as Australia/Lord_Howe: the parser names different instants there, depending on when it is asked.
+func Crontab(expression string, in *time.Location) Schedule {
+	s, err := crontab(expression, in)
+	if err != nil {
+		return faulty{fmt.Errorf("crontab %q: %w", expression, err)}
 	}
-	switch s := s.(type) {
-	case gocron.CronJobSchedule:
-		spec := s.Crontab
-		if strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=") {
-			_, spec, _ = strings.Cut(spec, " ")
+	return s
+}
+
+func crontab(expression string, in *time.Location) (*cron.SpecSchedule, error) {
+	named := strings.HasPrefix(expression, "TZ=") || strings.HasPrefix(expression, "CRON_TZ=")
+	switch {
+	case named && in != nil:
+		return nil, errors.New("it names a time zone, and another one is given: pass nil, or leave CRON_TZ out")
+	case named && !strings.Contains(expression, " "):
+		return nil, errors.New("it has no fields")
+	case !named && in == nil:
+		return nil, errors.New("it has no time zone: pass time.UTC or one of time.LoadLocation")
+	}
+	parsed, err := parser.Parse(expression)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return nil, errors.New("it counts from the start of the process, which differs between replicas: use Every")
+	}
+	if !named {
+		s.Location = in
+	}
+	if s.Location.String() == time.Local.String() {
+		return nil, errors.New("the local time zone may differ between replicas: pass time.UTC or one of time.LoadLocation")
+	}
+	if uneven(s.Location) {
+		return nil, fmt.Errorf("the clocks of %v change by other than an hour: use UTC", s.Location)
+	}
+	return s, nil
+}
+
+// uneven reports whether one of the next two changes of a zone's clocks is by other than an hour.
+func uneven(zone *time.Location) bool {
+	at := time.Now().In(zone)
+	for range 2 {
+		_, change := at.ZoneBounds()
+		if change.IsZero() {
+			return false
 		}
-		if text, ok := strings.CutPrefix(strings.TrimSpace(spec), "@every "); ok {
-			if d, err := time.ParseDuration(strings.TrimSpace(text)); err == nil {
-				return schedule{gap: gapOf(d)}
+		_, before := change.Add(-1).Zone()
+		if _, after := change.Zone(); after != before && after-before != 3600 && before-after != 3600 {
+			return true
+		}
+		at = change
+	}
+	return false
+}
+
+var epoch = time.Unix(0, 0).UTC()
+
+// Every returns the schedule of all multiples of d since the beginning of 1970 in UTC, on every replica the same. It does
+// not count from the start of a process or from the end of a run. The shortest period is a second.
+func Every(d time.Duration) Schedule {
+	if d < time.Second {
+		return faulty{fmt.Errorf("every %v: the period must be at least a second", d)}
+	}
+	return scheduleFunc(func(after time.Time) time.Time {
+		since := after.Sub(epoch)
+		if since > 200*year {
+			return time.Time{} // beyond what a duration can tell
+		}
+		at := epoch.Add(since / d * d)
+		for !at.After(after) {
+			at = at.Add(d)
+		}
+		return at
+	})
+}
+
+// At returns the schedule of the given instants.
+func At(instants ...time.Time) Schedule {
+	if len(instants) == 0 || slices.ContainsFunc(instants, time.Time.IsZero) {
+		return faulty{fmt.Errorf("at %v: there must be an instant, and none may be zero", instants)}
+	}
+	sorted := slices.SortedFunc(slices.Values(instants), time.Time.Compare)
+	return scheduleFunc(func(after time.Time) time.Time {
+		for _, t := range sorted {
+			if t.After(after) {
+				return t
 			}
 		}
-		return schedule{exact: true, wall: true}
-	case gocron.DurationJobSchedule:
-		return schedule{gap: gapOf(s.Duration)}
-	case gocron.DurationRandomJobSchedule:
-		return schedule{gap: gapOf(s.Min), random: true}
-	case gocron.DailyJobSchedule:
-		return every(s.Interval, day, func(tick time.Time) string { return slotOf(tick, s.AtTimes) })
-	case gocron.WeeklyJobSchedule:
-		return every(s.Interval, 7*day, func(tick time.Time) string {
-			return tick.Weekday().String() + "/" + slotOf(tick, s.AtTimes)
-		})
-	case gocron.MonthlyJobSchedule:
-		return every(s.Interval, 365*day/12, func(tick time.Time) string {
-			return strconv.Itoa(dayOf(tick, s.Days)) + "/" + slotOf(tick, s.AtTimes)
-		})
-	case gocron.OneTimeJobSchedule:
-		return schedule{exact: true, only: append([]time.Time{}, s.StartAt...)}
-	}
-	return schedule{exact: true}
+		return time.Time{}
+	})
 }
 
-// slotOf tells apart the ticks of a day. One that daylight saving has moved falls between the same two times.
-func slotOf(tick time.Time, at []time.Time) string {
-	clock := func(t time.Time) time.Duration {
-		h, m, s := t.Clock()
-		return time.Duration(h)*time.Hour + time.Duration(m)*time.Minute + time.Duration(s)*time.Second
+// checkSchedule returns what is wrong with a schedule, as far as a few questions show it.
+func checkSchedule(s Schedule, now time.Time) error {
+	if s == nil {
+		return errors.New("the schedule is nil")
 	}
-	n := 0
-	for _, t := range at {
-		if clock(t) <= clock(tick) {
-			n++
+	if f, ok := s.(faulty); ok {
+		return f.error
+	}
+	first := s.Next(now)
+	switch {
+	case first.IsZero():
+		return nil
+	case !first.After(now):
+		return fmt.Errorf("the schedule's Next returns %v after %v", first, now)
+	case !s.Next(now.Add(first.Sub(now) / 2)).Equal(first):
+		return errors.New("the schedule names other instants when it is asked at another time, and so on another replica: use Every")
+	}
+	return nil
+}
+
+// latest returns the latest instant that is not after by, and the first one after it. Each is zero if there is none. It
+// does not look for instants that are more than eight years old.
+func latest(s Schedule, by time.Time) (at, next time.Time) {
+	due := func(t time.Time) bool { return !t.IsZero() && !t.After(by) }
+	for back := time.Second; back < 10*year && !due(at); back *= 4 {
+		at = s.Next(by.Add(-back))
+	}
+	if !due(at) {
+		return time.Time{}, s.Next(by)
+	}
+	none := by // there is no instant from here until by
+	for next = s.Next(at); due(next) && next.After(at); next = s.Next(at) {
+		at = next
+		middle := at.Add(none.Sub(at) / 2)
+		if t := s.Next(middle); due(t) {
+			at = t
+		} else {
+			none = middle
 		}
 	}
-	return strconv.Itoa(n)
+	return at, next
 }
 
-// dayOf is the day of the month as the schedule names it: counted from the end if it is not one of days.
-func dayOf(tick time.Time, days []int) int {
-	if slices.Contains(days, tick.Day()) {
-		return tick.Day()
-	}
-	return tick.Day() - 1 - time.Date(tick.Year(), tick.Month()+1, 0, 0, 0, 0, 0, time.UTC).Day()
-}
-
-// gapOf leaves room for timers and requests that are late on one tick and on time on the next.
-func gapOf(interval time.Duration) time.Duration { return interval - min(interval/10, time.Second) }
-
-// shared says whether tick is the same instant on all replicas. One that the scheduler made up when it was
-// started (StartImmediately) is not.
-func (s *schedule) shared(tick time.Time) bool {
-	switch {
-	case !s.exact:
-		return false
-	case s.only != nil:
-		return slices.ContainsFunc(s.only, tick.Equal)
-	}
-	return !s.wall || tick.Nanosecond() == 0
+// before returns the latest instant before at.
+func before(s Schedule, at time.Time) time.Time {
+	at, _ = latest(s, at.Add(-1))
+	return at
 }

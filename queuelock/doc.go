@@ -121,7 +121,7 @@
 // # Keys
 //
 // What WithKey returns is the key of core as it is. So a task excludes whatever else uses that key on the same nodes
-// with the same prefix: a call of core's, a route of httplock, a job of cronlock; and their fencing tokens grow from one to
+// with the same prefix: a call of core's, or a route of httplock; and their fencing tokens grow from one to
 // the other. ByPayloadField("order", "id") and ByHeader("tenant") make theirs by core.Key("order.id", "42") and
 // core.Key("tenant", "t1"), and whoever else works on the same thing makes the same one. Completions are recorded under
 // keys of this package's own, core.Key("queue", "task", queue, id), core.Key("queue", "identity", type, identity), or with

@@ -89,7 +89,7 @@ func ForType(pattern string, opts ...TaskOption) Option {
 
 // WithKey sets the key of what a task works on, such as an order: tasks with the same key run one at a time,
 // across types, queues and servers. It is used as it is, so they also exclude whatever else uses that key on the same
-// nodes and prefix (a call of core.Locker.Do, a route of httplock, a job of cronlock) and share its fencing tokens.
+// nodes and prefix (a call of core.Locker.Do, a route of httplock) and share its fencing tokens.
 // Without it only deliveries of the same task keep out of each other's way.
 func WithKey(key KeyFunc) TaskOption {
 	return taskOption(func(p *policy) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/gocronlock"
 )
 
 func gocronBefore(client redis.UniversalClient, schedule gocron.JobDefinition, invoices func(context.Context) error) (gocron.Scheduler, error) {
@@ -24,21 +25,21 @@ func gocronBefore(client redis.UniversalClient, schedule gocron.JobDefinition, i
 	return scheduler, err
 }
 
-func gocronAfter(locker *core.Locker, schedule gocron.JobDefinition, invoices func(context.Context) error) (gocron.Scheduler, error) {
+func gocronAfter(locker *core.Locker, schedule cronlock.Schedule, invoices func(context.Context) error) (gocron.Scheduler, error) {
 	scheduler, err := gocron.NewScheduler()
 	if err != nil {
 		return nil, err
 	}
-	cron, err := cronlock.New(locker, scheduler, "billing") // Close it after the scheduler's shutdown
+	cron, err := cronlock.New(locker, "billing") // Close it after the scheduler's shutdown
 	if err != nil {
 		return nil, err
 	}
-	_, err = cron.Add("invoices", schedule, invoices)
+	_, err = gocronlock.Add(scheduler, cron, "invoices", schedule, invoices)
 	return scheduler, err
 }
 
-func gocronBoth(cron *cronlock.Cron, locks gocron.Locker, schedule gocron.JobDefinition, invoices func(context.Context) error) error {
-	_, err := cron.Add("invoices", schedule, func(ctx context.Context) error {
+func gocronBoth(scheduler gocron.Scheduler, cron *cronlock.Service, locks gocron.Locker, schedule cronlock.Schedule, invoices func(context.Context) error) error {
+	_, err := gocronlock.Add(scheduler, cron, "invoices", schedule, func(ctx context.Context) error {
 		lock, err := locks.Lock(ctx, "invoices")
 		if err != nil {
 			return err // a replica of the old release has it

@@ -198,17 +198,17 @@ func TestWhatEndsTheLease(t *testing.T) {
 func TestGocron(t *testing.T) {
 	client := testutil.NewServers(t, 1)[0].Client()
 	locker := lockerOn(t, client)
-	schedule := gocron.CronJob("* * * * * *", true)
+	second := cronlock.Every(time.Second)
 	for name, add := range map[string]func(invoices func(context.Context) error) (gocron.Scheduler, error){
 		"before": func(invoices func(context.Context) error) (gocron.Scheduler, error) {
-			return gocronBefore(client, schedule, invoices)
+			return gocronBefore(client, gocron.CronJob("* * * * * *", true), invoices)
 		},
 		"both": func(invoices func(context.Context) error) (gocron.Scheduler, error) {
 			scheduler, err := gocron.NewScheduler()
 			if err != nil {
 				return nil, err
 			}
-			cron, err := cronlock.New(locker, scheduler, "both")
+			cron, err := cronlock.New(locker, "both")
 			if err != nil {
 				return nil, err
 			}
@@ -216,10 +216,10 @@ func TestGocron(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return scheduler, gocronBoth(cron, locks, schedule, invoices)
+			return scheduler, gocronBoth(scheduler, cron, locks, second, invoices)
 		},
 		"after": func(invoices func(context.Context) error) (gocron.Scheduler, error) {
-			return gocronAfter(locker, schedule, invoices)
+			return gocronAfter(locker, second, invoices)
 		},
 	} {
 		ran := make(chan struct{}, 1)

@@ -23,7 +23,7 @@ func (e *Elector) campaign() {
 		lease, err := e.stand()
 		switch class := core.ClassOf(err); {
 		case err != nil && e.closing.Err() != nil:
-		case err == nil || class == core.ClassHeld: // heard from the nodes again
+		case err == nil || class == core.ClassHeld: // the nodes answer
 			e.note(nil)
 			warned = false
 			if err == nil {
@@ -31,7 +31,7 @@ func (e *Elector) campaign() {
 			}
 		case class == core.ClassClosed:
 			e.note(err)
-			e.locker.Logger().Error("leader: no campaign for leadership any more: the Locker is closed", "group", e.group)
+			e.locker.Logger().Error("leader: the campaign has ended: the Locker is closed", "group", e.group)
 			return
 		default:
 			e.note(err)
@@ -44,7 +44,7 @@ func (e *Elector) campaign() {
 	}
 }
 
-// stand waits for the leadership. After a failure it does not wait, so as to learn at once that there are nodes again: a
+// stand waits for the leadership. After a failure it does not wait, so that it learns at once that there are nodes again: a
 // wait fails only when no quorum has answered for as long as the TTL.
 func (e *Elector) stand() (*core.Lease, error) {
 	if e.Check(e.closing) != nil {
@@ -60,41 +60,34 @@ func (e *Elector) note(trouble error) {
 	e.trouble = trouble
 }
 
-// reign leads for one term, until it was given up and has come to rest, or was lost. Its work may go on for a while after
-// OnLost then, but not into the next campaign.
+// reign leads for one term, until it was given up and its work has ended, or until it was lost. Work may outlast a lost
+// term, but not into the next campaign.
 func (e *Elector) reign(lease *core.Lease) {
 	t := newTerm(e.group, lease)
+	defer t.leave()
 	if !e.accede(t) { // Close has found no term to wait for
 		lease.Release(e.closing)
 		return
 	}
 	e.event(EventElected)
-	var elected, heeding sync.WaitGroup
+	var elected sync.WaitGroup
 	elected.Go(func() {
 		defer t.gate.Leave()
 		e.elected(t.notice, t.Term)
 	})
-	heeding.Go(func() { e.heed(t) })
 	err := t.last()
-	ended := EventDeposed
-	if err == nil {
-		ended = EventResigned
-		e.vacate(t)
-	} else {
+	t.stop(cmp.Or(err, errResigned))
+	if err != nil {
 		e.note(err)
-	}
-	t.work.end(cmp.Or(err, errResigned))
-	close(t.over)
-	elected.Wait()
-	e.event(ended)
-	e.lost(t.Term, err)
-	if err == nil {
-		pause.For(e.closing, afterResign)
-	} else {
+		e.event(EventDeposed)
+		elected.Wait()
 		<-t.gate.Empty()
 		e.vacate(t)
+		return
 	}
-	heeding.Wait()
+	e.vacate(t)
+	e.event(EventResigned)
+	pause.For(e.closing, afterResign)
 }
 
 // accede makes t the current term. It reports false once the Elector is closed.

@@ -2,9 +2,9 @@ package leader_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,9 +13,11 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/internal/logbook"
+	"github.com/lockkit/lockkit/testutil"
 )
 
-// What an Elector knows about itself it says without asking anybody, whatever state the nodes are in.
+// An Elector says what it knows about itself without a request, whatever state the nodes are in, and a leader that hears
+// nothing stops by its own clock.
 func TestAnswersLocally(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
@@ -32,7 +34,7 @@ func TestAnswersLocally(t *testing.T) {
 			w.Errorf("its term is %+v until %v", term, term.ValidUntil())
 		}
 		h, err := l.Leader(cancelled)
-		if want := (leader.Holder{Identity: l.name, Term: term.FencingToken, Since: term.Since.UTC()}); h != want || err != nil {
+		if want := (leader.Holder{Candidate: l.name, Term: term.FencingToken, Since: term.Since.UTC()}); h != want || err != nil {
 			w.Errorf("the leader about itself: %+v, %v, want %+v", h, err, want)
 		}
 		isErr(w.T, "its health", l.Check(cancelled), nil)
@@ -43,24 +45,18 @@ func TestAnswersLocally(t *testing.T) {
 		if d := time.Since(start); d != 0 {
 			w.Errorf("the answers took %v", d)
 		}
-		stopsByItself(w, l, term)
+		await(w.T, ttl, "the leader has stopped", func() bool { return !l.leads() })
+		if late := time.Since(term.ValidUntil()); late < 0 || late > 10*time.Millisecond {
+			w.Errorf("it stopped leading %v after the end of its validity", late)
+		}
+		synctest.Wait()
+		if r := l.last(); !r.over || r.token != term.FencingToken {
+			w.Errorf("its last term: %+v", r)
+		}
 	})
 }
 
-// stopsByItself demands that a leader which nobody can hear stops leading by its own clock.
-func stopsByItself(w *world, l *candidate, term leader.Term) {
-	w.Helper()
-	await(w.T, ttl, "the leader has stopped", func() bool { return !l.leads() })
-	if late := time.Since(term.ValidUntil()); late < 0 || late > 10*time.Millisecond {
-		w.Errorf("it stopped leading %v after the end of its validity", late)
-	}
-	synctest.Wait()
-	if got := l.called(); !slices.Contains(got, fmt.Sprintf("lost %d true", term.FencingToken)) {
-		w.Errorf("callbacks %v", got)
-	}
-}
-
-// A leader that is cut off does not lead any more when the next one begins to, which is soon.
+// A leader that is cut off has stopped leading when the next one begins to, which is when its lease ends.
 func TestLeaderCutOff(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		all := w.candidates(3)
@@ -75,43 +71,19 @@ func TestLeaderCutOff(t *testing.T) {
 			if got := next.mustTerm(w.T).FencingToken; next == old || got <= term.FencingToken {
 				w.Errorf("%s leads after %s, token %d after %d", next.name, old.name, got, term.FencingToken)
 			}
-			if d := time.Since(cut); d > ttl+taking {
+			if d := time.Since(cut); d > ttl+100*time.Millisecond {
 				w.Errorf("it took %v", d)
 			}
 			old.locks.Link.Mend()
 		}
-		synctest.Wait()
-		for _, c := range all {
-			c.checkCalls(w.T)
-		}
 	})
 }
 
-// Electors of one process, even of one Locker, are candidates of their own, as are those on one host.
-func TestElectorsOfOneProcess(t *testing.T) {
-	bubble(t, 3, func(w *world) {
-		a, b := w.candidateOn("a", w.first), w.candidateOn("b", w.first)
-		for range 4 {
-			l := w.leader(taking, a, b)
-			time.Sleep(2 * ttl)
-			if who := w.leader(0, a, b); who != l {
-				w.Fatal("another leader than before")
-			}
-			l.mustResign(w.T)
-			if l.leads() {
-				w.Error("it leads after it has resigned")
-			}
-			if next := w.leader(taking, a, b); next == l {
-				w.Error("the one that resigned leads again, although there is another")
-			}
-		}
-	})
-}
-
-// Groups know nothing of each other, whatever they are called.
+// Groups know nothing of each other, whatever they are called. By default a leader is shown under the name of its host.
 func TestGroupsApart(t *testing.T) {
 	names := []string{"a", "A", "a/b", "a%2Fb", "b", "..", " ", "{a}", "\x00\xff", "a\n", "é",
 		string(make([]byte, 600)), string(make([]byte, 601)), "cron-leader/a"}
+	host, _ := os.Hostname()
 	bubble(t, 1, func(w *world) {
 		for _, name := range names {
 			e, err := leader.New(w.first.Locker, name)
@@ -120,24 +92,33 @@ func TestGroupsApart(t *testing.T) {
 			}
 			w.Cleanup(func() { e.Close(context.Background()) })
 			await(w.T, taking, fmt.Sprintf("%q leads", name), func() bool { return e.IsLeader(w.Context()) == nil })
+			if h, err := e.Leader(w.Context()); err != nil || h.Candidate != host {
+				w.Errorf("%q: %+v, %v, want %q", name, h, err, host)
+			}
 			if term, err := e.Term(); err != nil || term.Group != name {
 				w.Errorf("%q leads group %q, %v", name, term.Group, err)
 			}
+			began := e.Began()
+			select {
+			case <-began:
+				w.Errorf("%q: its next term has begun", name)
+			default:
+			}
+			e.Resign()
+			testutil.Receive(w.T, began)
+			isErr(w.T, "its next term", e.IsLeader(w.Context()), nil)
 		}
 	})
 }
 
 func TestNewNamesEveryFault(t *testing.T) {
 	t.Parallel()
-	_, err := leader.New(nil, "", nil, leader.OnElected(nil), leader.WithIdentity(""))
-	for _, want := range []string{"locker is nil", "group's name is empty", "option is nil", "callback is nil", "identity has 0 bytes"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q: %v", want, err)
-		}
-	}
-	_, err = leader.New(nil, "group", leader.OnLost(nil), leader.WithIdentity(strings.Repeat("i", 254)))
-	for _, want := range []string{"callback is nil", "identity has 254 bytes"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
+	_, err := leader.New(nil, "", nil, leader.OnElected(nil), leader.WithCandidate(""))
+	_, long := leader.New(nil, "group", leader.WithCandidate(strings.Repeat("i", 254)))
+	err = errors.Join(err, long)
+	for _, want := range []string{"locker is nil", "group name is empty", "option is nil", "OnElected is nil",
+		"candidate name has 0 bytes", "candidate name has 254 bytes"} {
+		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
@@ -146,53 +127,54 @@ func TestNewNamesEveryFault(t *testing.T) {
 	}
 }
 
-// What a Locker has for its other calls does not end terms, nor keep candidates from waiting.
+// Options of the Locker that are for other calls do not end terms, nor keep candidates from waiting. Electors of one Locker
+// are candidates of their own.
 func TestOptionsOfTheLocker(t *testing.T) {
-	for name, opts := range map[string][]core.Option{
-		"short waits":    {core.MaxWait(100 * time.Millisecond)},
-		"short holds":    {core.MaxHold(time.Second)},
-		"attached":       {core.Detached(false)},
-		"short memories": {core.Retention(time.Millisecond)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(w *world) {
-				var log logbook.Book
-				first := w.first.Replica(opts...)
-				all := []*candidate{w.candidateOn("0", first.Replica(core.WithLogger(log.Logger()))), w.candidateOn("1", first.Replica(core.WithLogger(log.Logger())))}
-				l := w.leader(taking, all...)
-				term := l.mustTerm(w.T)
-				if each := w.requests(time.Minute); each > 3.5 {
-					w.Errorf("%.1f requests to a node each second", each)
-				}
-				if got := l.mustTerm(w.T); got.FencingToken != term.FencingToken {
-					w.Error("the term did not last")
-				}
-				f := others(l, all...)[0]
-				if h, err := f.Leader(w.Context()); err != nil || h.Identity != l.name {
-					w.Errorf("%+v, %v", h, err)
-				}
-				if n := log.Count("no leader can be elected"); n > 0 {
-					w.Errorf("logged %d times that nobody can be elected, while one leads", n)
-				}
-				isErr(w.T, "asking", f.RequestResign(w.Context()), nil)
-				await(w.T, 4*time.Second+taking, "the other one leads", f.leads)
-			})
-		})
-	}
+	bubble(t, 3, func(w *world) {
+		var log logbook.Book
+		first := w.first.Replica(core.MaxWait(100*time.Millisecond), core.MaxHold(time.Second), core.Detached(false),
+			core.Retention(time.Millisecond), core.WithLogger(log.Logger()))
+		a, b := w.candidateOn("0", first), w.candidateOn("1", first)
+		l := w.leader(taking, a, b)
+		term := l.mustTerm(w.T)
+		if each := w.requests(time.Minute); each > 3.5 {
+			w.Errorf("%.1f requests to a node each second", each)
+		}
+		if got := l.mustTerm(w.T); got.FencingToken != term.FencingToken {
+			w.Error("the term did not last")
+		}
+		w.known(l, a, b)
+		log.Want(w.T, 0, "no leader can be elected")
+		l.Resign()
+		await(w.T, taking, "the other one leads", others(l, a, b)[0].leads)
+	})
 }
 
-// By default a leader shows the name of its host.
-func TestIdentityIsTheHost(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		e, err := leader.New(w.first.Locker, "group")
-		if err != nil {
-			w.Fatal(err)
+// When the Locker is closed under it, an Elector loses its term, says so, and has ended.
+func TestLockerIsClosed(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		var log logbook.Book
+		locks := w.first.Replica(core.WithLogger(log.Logger()))
+		a, b := w.candidateOn("a", locks), w.candidateOn("b", locks)
+		w.leader(taking, a, b)
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		if err := locks.Close(ctx); err == nil {
+			w.Error("the Locker's Close waited for nothing")
 		}
-		defer e.Close(context.Background())
-		isErr(w.T, "waiting", e.Wait(w.Context()), nil)
-		host, _ := os.Hostname()
-		if h, err := e.Leader(w.Context()); err != nil || h.Identity != host {
-			w.Errorf("%+v, %v, want %q", h, err, host)
+		synctest.Wait()
+		if len(leaders(a, b)) > 0 {
+			w.Error("somebody leads without a Locker")
 		}
+		time.Sleep(taking)
+		log.Want(w.T, 2, "the Locker is closed") // once for each
+		for _, c := range []*candidate{a, b} {
+			isErr(w.T, "its health", c.Check(w.Context()), core.ErrClosed)
+			start := time.Now()
+			if err := c.Close(w.Context()); err != nil || time.Since(start) != 0 {
+				w.Errorf("Close, after %v: %v", time.Since(start), err)
+			}
+		}
+		w.leader(taking, w.candidate("next")) // the key was given back
 	})
 }

@@ -26,7 +26,7 @@ func Example() {
 	}
 	e, err := leader.New(locker, "billing", // the group: its processes share a leader
 		leader.OnElected(func(ctx context.Context, t leader.Term) {
-			serve(ctx, t.FencingToken) // ctx ends when this process is to lead no more
+			serve(ctx, t.FencingToken) // ctx ends when this process must stop leading
 		}))
 	if err != nil {
 		log.Fatal(err)
@@ -42,16 +42,13 @@ func serve(ctx context.Context, token uint64) {
 	<-ctx.Done()
 }
 
-// Work in pieces: a term that is given up ends between them.
+// Work in pieces: a leader that resigns finishes the piece that it has begun.
 func ExampleElector_Enter() {
-	var (
-		ctx = context.Background()
-		e   *leader.Elector // made by leader.New
-	)
-	for e.Wait(ctx) == nil { // until this process leads
-		work, leave, err := e.Enter(ctx)
+	var e *leader.Elector // made by leader.New
+	for range time.Tick(time.Minute) {
+		work, leave, err := e.Enter(context.Background())
 		if err != nil {
-			continue // it does not any more
+			continue // another process leads
 		}
 		if err := sweep(work); err != nil { // work ends if the term is lost
 			log.Print(err)
@@ -87,7 +84,7 @@ func ExampleElector_IsLeader() {
 
 func sweep(context.Context) error { return nil }
 
-// Pages about the election: who leads, whether this process is fit to, and a way to have another one lead.
+// Pages about the election: which process leads, whether this one can, and a way to hand the leadership over.
 func ExampleElector_Leader() {
 	var e *leader.Elector // made by leader.New
 	http.HandleFunc("GET /leader", func(w http.ResponseWriter, r *http.Request) {
@@ -96,16 +93,12 @@ func ExampleElector_Leader() {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintf(w, "%s leads since %v, term %d\n", h.Identity, h.Since, h.Term)
+		fmt.Fprintf(w, "%s leads since %v, term %d\n", h.Candidate, h.Since, h.Term)
 	})
 	http.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		if err := e.Check(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
-	http.HandleFunc("POST /resign", func(w http.ResponseWriter, r *http.Request) {
-		if err := e.RequestResign(r.Context()); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
-	})
+	http.HandleFunc("POST /resign", func(http.ResponseWriter, *http.Request) { e.Resign() })
 }

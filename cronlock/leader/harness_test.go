@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,15 +21,19 @@ import (
 
 func init() { logging.Disable() } // go-redis prints each failed dial
 
-// ttl is that of the Lockers of these tests, taking how long candidates take to see that the key is free, and away how long
-// one that resigned leaves the field to others.
+// ttl is that of the Lockers of these tests. taking is how long candidates take to see that the key is free, and away how
+// long a process that resigned leaves the field to others.
 const ttl, taking, away = 10 * time.Second, 2 * time.Second, 3 * time.Second
+
+// key is that of the leadership of the group.
+var key = core.Key("cron-leader", "group")
 
 // A world is a set of nodes and the candidates on it, in a bubble of synctest.
 type world struct {
 	*testing.T
-	nodes []*testutil.Node
-	first *locktest.Locker
+	nodes  []*testutil.Node
+	first  *locktest.Locker
+	events locktest.Events // of all candidates
 }
 
 // bubble runs f in a bubble, beside those of other tests.
@@ -43,36 +47,47 @@ func bubble(t *testing.T, nodes int, f func(w *world)) {
 func bubbleNow(t *testing.T, nodes int, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		first := locktest.NewOn(t, testutil.NewNodes(t, nodes))
-		f(&world{t, first.Nodes, first})
+		w := &world{T: t, nodes: testutil.NewNodes(t, nodes)}
+		w.first = locktest.NewOn(t, w.nodes, core.WithObserver(w.events.Observer()))
+		f(w)
 	})
 }
 
-// heal ends the faults of all nodes.
-func (w *world) heal() {
+// each is done to all nodes.
+func (w *world) each(f func(*testutil.Node)) {
 	for _, n := range w.nodes {
-		n.Up()
+		f(n)
 	}
 }
 
-// A candidate is an Elector with a process of its own, and the callbacks that it made.
+// heal ends the faults of all nodes.
+func (w *world) heal() { w.each((*testutil.Node).Up) }
+
+// A candidate is an Elector with a process of its own, and the calls of its OnElected.
 type candidate struct {
 	*leader.Elector
-	name  string
-	locks *locktest.Locker
+	name    string
+	locks   *locktest.Locker
+	lingers sync.WaitGroup // which OnElected waits for after the end of its context
 
-	mu       sync.Mutex
-	calls    []string // "elected 7", "lost 7 <nil>"
-	busy     bool     // a callback is under way
-	together bool     // two were
+	mu    sync.Mutex
+	terms []reign
+	wrong bool // a term began before the last had ended, or with a smaller token
+}
+
+// A reign is a call of OnElected.
+type reign struct {
+	token uint64
+	over  bool
+	cause error // of the end of its context
 }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// candidate starts one. The options' callbacks replace those that keep the calls.
-func (w *world) candidate(name string, opts ...leader.Option) *candidate {
+// candidate starts one.
+func (w *world) candidate(name string) *candidate {
 	w.Helper()
-	return w.candidateOn(name, w.first.Replica(), opts...)
+	return w.candidateOn(name, w.first.Replica())
 }
 
 // candidates starts so many.
@@ -85,70 +100,66 @@ func (w *world) candidates(n int) (all []*candidate) {
 }
 
 // candidateOn is candidate on a given Locker.
-func (w *world) candidateOn(name string, locks *locktest.Locker, opts ...leader.Option) *candidate {
+func (w *world) candidateOn(name string, locks *locktest.Locker) *candidate {
 	w.Helper()
-	c := &candidate{name: name, locks: locks}
-	e, err := leader.New(locks.Locker, "group", append([]leader.Option{leader.WithIdentity(name),
-		leader.OnElected(func(_ context.Context, t leader.Term) { c.elected(t) }), leader.OnLost(c.lost)}, opts...)...)
+	return w.electedDoes(name, locks, func(*candidate, context.Context, leader.Term) {})
+}
+
+// electedDoes starts a candidate on a Locker whose OnElected does f, and lasts as long as its term.
+func (w *world) electedDoes(name string, locks *locktest.Locker, f func(c *candidate, ctx context.Context, t leader.Term)) *candidate {
+	w.Helper()
+	c, ready := &candidate{name: name, locks: locks}, make(chan struct{})
+	e, err := leader.New(locks.Locker, "group", leader.WithCandidate(name), leader.OnElected(func(ctx context.Context, t leader.Term) {
+		<-ready
+		defer c.begin(t)(ctx)
+		f(c, ctx, t)
+		<-ctx.Done()
+		c.lingers.Wait()
+	}))
 	if err != nil {
 		w.Fatal(err)
 	}
 	c.Elector = e
+	close(ready)
 	w.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := e.Close(ctx); err != nil {
 			w.Errorf("closing elector %s: %v", name, err)
 		}
+		if c.mu.Lock(); c.wrong {
+			w.Errorf("%s: terms out of turn: %+v", name, c.terms)
+		}
+		c.mu.Unlock()
 	})
 	return c
 }
 
-func (c *candidate) note(call string) (done func()) {
+// begin notes that a call of OnElected has begun, and end that it has ended.
+func (c *candidate) begin(t leader.Term) (end func(ctx context.Context)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.together = c.together || c.busy
-	c.busy = true
-	c.calls = append(c.calls, call)
-	return func() {
+	i := len(c.terms)
+	c.wrong = c.wrong || i > 0 && (!c.terms[i-1].over || c.terms[i-1].token >= t.FencingToken)
+	c.terms = append(c.terms, reign{token: t.FencingToken})
+	return func(ctx context.Context) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.busy = false
+		c.terms[i].over, c.terms[i].cause = true, context.Cause(ctx)
 	}
 }
 
-func (c *candidate) elected(t leader.Term) { c.note(fmt.Sprintf("elected %d", t.FencingToken))() }
-
-func (c *candidate) lost(t leader.Term, err error) {
-	c.note(fmt.Sprintf("lost %d %v", t.FencingToken, err != nil))()
-}
-
-// called returns the callbacks so far.
-func (c *candidate) called() []string {
+// reigns returns the terms so far.
+func (c *candidate) reigns() []reign {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]string(nil), c.calls...)
+	return slices.Clone(c.terms)
 }
 
-// checkCalls demands that the callbacks came in turn, one term after the other, with growing tokens.
-func (c *candidate) checkCalls(t *testing.T) {
-	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.together {
-		t.Errorf("%s: two callbacks at once", c.name)
-	}
-	var last uint64
-	for i, call := range c.calls {
-		var what string
-		var token uint64
-		fmt.Sscanf(call, "%s %d", &what, &token)
-		if i%2 == 0 && (what != "elected" || token <= last) || i%2 == 1 && (what != "lost" || token != last) {
-			t.Errorf("%s: callbacks out of turn: %v", c.name, c.calls)
-			return
-		}
-		last = token
-	}
+// last is the latest term.
+func (c *candidate) last() reign {
+	all := c.reigns()
+	return all[len(all)-1]
 }
 
 func (c *candidate) leads() bool { return c.IsLeader(context.Background()) == nil }
@@ -163,11 +174,15 @@ func (c *candidate) mustTerm(t *testing.T) leader.Term {
 	return term
 }
 
-// mustResign has it resign, within the time of the test.
-func (c *candidate) mustResign(t *testing.T) {
-	t.Helper()
-	if err := c.Resign(t.Context()); err != nil {
-		t.Fatalf("%s: %v", c.name, err)
+// revoke ends the term of whoever leads, as an operator does.
+func (w *world) revoke() {
+	w.Helper()
+	state, err := w.first.Inspect(w.Context(), key)
+	if err != nil || state.Holder == nil {
+		w.Fatalf("nobody to revoke: %v", err)
+	}
+	if _, err := w.first.Revoke(w.Context(), key, state.Holder.Token); err != nil {
+		w.Fatal(err)
 	}
 }
 
@@ -234,22 +249,15 @@ func (w *world) enter(c *candidate) (work context.Context, leave func()) {
 	return work, leave
 }
 
-// ongoing fails if something has come of what should still be under way.
-func ongoing(t *testing.T, what string, done <-chan error) {
-	t.Helper()
-	synctest.Wait()
-	select {
-	case err := <-done:
-		t.Errorf("%s returned: %v", what, err)
-	default:
-	}
-}
-
-// during runs f on a goroutine of its own, and tells what it returned.
-func during(f func() error) (done chan error) {
-	done = make(chan error, 1)
-	go func() { done <- f() }()
-	return done
+// busies are the two kinds of work that a term waits for. Each begins with a leader, and lasts until it is ended.
+var busies = map[string]func(w *world, c *candidate) (end func()){
+	"work": func(w *world, c *candidate) func() { _, leave := w.enter(c); return leave },
+	"OnElected": func(w *world, c *candidate) func() {
+		c.lingers.Add(1)
+		end := sync.OnceFunc(c.lingers.Done)
+		w.Cleanup(end)
+		return end
+	},
 }
 
 // isErr demands that err matches all of the wanted.
@@ -260,14 +268,4 @@ func isErr(t *testing.T, what string, err error, wanted ...error) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
 	}
-}
-
-// keysOf are the keys of a node that have to do with a kind of keys of core.Key.
-func keysOf(n *testutil.Node, letter, kind string) (keys []string) {
-	for _, key := range n.Keys() {
-		if strings.Contains(key, "}"+letter+":"+core.Key(kind)+"/") {
-			keys = append(keys, key)
-		}
-	}
-	return keys
 }

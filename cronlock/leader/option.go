@@ -9,46 +9,33 @@ import (
 )
 
 // An Option configures New.
-type Option interface{ apply(*config) }
-
-type option func(*config)
-
-func (o option) apply(c *config) { o(c) }
+type Option func(*config)
 
 type config struct {
-	group, identity string
-	elected         func(context.Context, Term)
-	lost            func(Term, error)
+	group, candidate string
+	elected          func(context.Context, Term)
 }
 
 func defaults(group string) config {
 	host, _ := os.Hostname()
-	return config{group: group, identity: cmp.Or(host, "unknown"),
-		elected: func(context.Context, Term) {}, lost: func(Term, error) {}}
+	return config{group: group, candidate: cmp.Or(host, "unknown"), elected: func(context.Context, Term) {}}
 }
 
-// OnElected sets what is called when this process has become leader. ctx ends when it does not lead any more
-// or is about to resign. OnElected and OnLost are called in turn, never at once: OnLost not before OnElected
-// has returned.
+// OnElected sets the function that is called when this process becomes leader. Its context ends when the term is lost, and
+// when the process starts to resign. If the function returns earlier, the term goes on. This process does not campaign
+// again before the function has returned, so a defer in it runs once per term. The default does nothing.
 func OnElected(f func(ctx context.Context, t Term)) Option {
-	return option(func(c *config) { c.elected = f })
+	return func(c *config) { c.elected = f }
 }
 
-// OnLost sets what is called when a term has ended. The error is nil after Resign or Close, and then no work of
-// the term is left; otherwise it matches ErrLost, and work has been told to stop. This process does
-// not campaign again before OnLost has returned and the term's work has ended.
-func OnLost(f func(t Term, err error)) Option {
-	return option(func(c *config) { c.lost = f })
-}
+// WithCandidate sets the name under which [Elector.Leader] shows this process while it leads, 1 to 128 bytes. The default
+// is the host name.
+func WithCandidate(name string) Option { return func(c *config) { c.candidate = name } }
 
-// WithIdentity sets what [Elector.Leader] shows of this process while it leads, 1 to 128 bytes. Default: the name of the
-// host.
-func WithIdentity(name string) Option { return option(func(c *config) { c.identity = name }) }
-
-const maxIdentity = 128 // what core.Note takes
+const maxCandidate = 128 // what core.Note takes
 
 func (c *config) check(f *faults.List) {
-	f.Check(c.group == "", "the group's name is empty: it keeps services apart that share nodes")
-	f.Check(c.identity == "" || len(c.identity) > maxIdentity, "the identity has %d bytes, must have 1 to %d", len(c.identity), maxIdentity)
-	f.Check(c.elected == nil || c.lost == nil, "a callback is nil")
+	f.Check(c.group == "", "the group name is empty: it keeps services that share nodes apart")
+	f.Check(c.candidate == "" || len(c.candidate) > maxCandidate, "the candidate name has %d bytes, must have 1 to %d", len(c.candidate), maxCandidate)
+	f.Check(c.elected == nil, "OnElected is nil")
 }

@@ -1,24 +1,24 @@
 package leader
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/gate"
+	"github.com/lockkit/lockkit/internal/join"
 )
 
 // A Term is one leadership.
 type Term struct {
 	Group        string
-	FencingToken uint64    // greater than that of every term of the group before; its number
+	FencingToken uint64    // greater than the tokens of all earlier terms of the group; it numbers the term
 	Since        time.Time // by this process's clock
 	lease        *core.Lease
 }
 
-// ValidUntil returns until when nobody else can lead, unless a renewal extends it. See [core.Lease.ValidUntil].
+// ValidUntil returns the time until which no other process can lead, unless a renewal extends it. See
+// [core.Lease.ValidUntil].
 func (t Term) ValidUntil() time.Time {
 	if t.lease == nil {
 		return time.Time{}
@@ -29,19 +29,24 @@ func (t Term) ValidUntil() time.Time {
 // A term is a Term with what goes on in it.
 type term struct {
 	Term
-	gate   gate.Gate     // who is inside: work, and OnElected
-	work   *ending       // of those inside: ends when they must stop
-	notice *ending       // of OnElected: ends when nobody may enter any more
-	over   chan struct{} // closed when somebody else may lead
+	gate   gate.Gate       // work, and OnElected
+	work   context.Context // of those inside: ends when they must stop
+	stop   context.CancelCauseFunc
+	notice context.Context // of OnElected: ends when nobody may enter any more
+	yield  context.CancelCauseFunc
+	leave  func()
 }
 
 // newTerm returns the term of a lease that was granted. OnElected is inside.
 func newTerm(group string, lease *core.Lease) *term {
-	t := &term{Term: Term{group, lease.FencingToken(), time.Now(), lease}, over: make(chan struct{})}
+	t := &term{Term: Term{group, lease.FencingToken(), time.Now(), lease}}
 	t.gate.Enter()
-	t.work = endWith(t.mark(context.Background()), lease) //nolint:forbidigo // lives as long as the term
-	t.notice = endWith(t.work, lease)
-	context.AfterFunc(lease.Context(), func() { t.work.end(cmp.Or(lost(lease), errResigned)) })
+	ctx, stop := context.WithCancelCause(lease.Context())
+	work, leaveWork := join.Contexts(ctx, lease.Context()) // looks at the clock, as the lease's context does
+	ctx, yield := context.WithCancelCause(work)
+	notice, leaveNotice := join.Contexts(ctx, lease.Context())
+	t.work, t.stop, t.notice, t.yield = work, stop, notice, yield
+	t.leave = func() { leaveWork(); leaveNotice() }
 	return t
 }
 
@@ -56,51 +61,11 @@ func (t *term) last() error {
 	case <-t.gate.Empty():
 	case <-t.lease.Context().Done():
 	}
-	return lost(t.lease)
+	return t.lease.Lost()
 }
 
 // shut lets nobody enter any more.
 func (t *term) shut() {
-	t.notice.end(errResigned)
+	t.yield(errResigned)
 	t.gate.Close()
-}
-
-// mark makes a context one of the term.
-func (t *term) mark(ctx context.Context) context.Context { return context.WithValue(ctx, t, t) }
-
-// within reports whether the caller is what the end of the term waits for.
-func (t *term) within(ctx context.Context) bool { return t != nil && ctx.Value(t) != nil }
-
-// lost is why the leadership ended before it was given up.
-func lost(lease *core.Lease) error {
-	if lease.Lost() == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrLost, lease.Lost())
-}
-
-// An ending is a context that ends with a lease, as the lease's own does, but with an error of this package.
-type ending struct {
-	context.Context
-	end   context.CancelCauseFunc
-	lease *core.Lease
-}
-
-func endWith(ctx context.Context, lease *core.Lease) *ending {
-	ctx, end := context.WithCancelCause(ctx)
-	return &ending{ctx, end, lease}
-}
-
-// Err looks at the clock, because after a pause the lease's timer may not have fired yet.
-func (c *ending) Err() error {
-	if err := lost(c.lease); err != nil {
-		c.end(err)
-	}
-	return c.Context.Err()
-}
-
-// Done looks at the clock as Err does.
-func (c *ending) Done() <-chan struct{} {
-	c.Err()
-	return c.Context.Done()
 }

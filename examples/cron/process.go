@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -33,8 +34,10 @@ func newReplicas(urls []string, m mode, rec *record) *replicas {
 // start runs this program again, as a replica.
 func (rs *replicas) start(who member) error {
 	env := []string{envReplica + "=" + who.name, envNodes + "=" + strings.Join(rs.urls, ","), envSkew + "=" + who.ahead.String()}
-	for name, on := range map[string]bool{envUnprotected: rs.mode.unprotected, envElector: rs.mode.elector, envChaos: rs.mode.chaos,
-		envAgain: rs.all[who.name] != nil} {
+	if os.Getenv(envProcessSkew) != "" {
+		env = append(env, fmt.Sprintf("%s=%d", envProcessSkew, who.ahead))
+	}
+	for name, on := range map[string]bool{envUnprotected: rs.mode.unprotected, envElector: rs.mode.elector, envChaos: rs.mode.chaos} {
 		if on {
 			env = append(env, name+"=1")
 		}

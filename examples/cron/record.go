@@ -21,6 +21,7 @@ type event struct {
 	Attempt       int
 	Token         uint64
 	Text          string
+	Overdue       time.Duration // of a run that ends after its lease: by so much
 }
 
 // Kinds of events.
@@ -28,8 +29,10 @@ const (
 	isReady   = "ready"
 	runStarts = "starts"
 	runEnds   = "ends"
-	isRefused = "refused" // a tick, and not because another replica has it
-	isOverlap = "overlap" // a tick is refused because a run of the job goes on
+	isAsking  = "asks" // for the lease of a job, and may have it from here
+	isFree    = "free" // it does not have it any more; with a text if the nodes may not know
+	isElected = "leads"
+	isDeposed = "follows"
 	isKilled  = "killed"
 	leaves    = "leaves"
 	isStopped = "stopped" // SIGSTOP
@@ -61,7 +64,7 @@ func (r *record) add(e event) {
 
 	text := e.Text
 	switch {
-	case e.Kind == runEnds && text == "", e.Kind == isOverlap, r.brief && e.Job != "":
+	case e.Kind == runEnds && text == "", e.Kind == isAsking, e.Kind == isFree, r.brief && e.Job != "":
 		return
 	case e.Kind == runStarts && e.Attempt > 0:
 		text = fmt.Sprintf("attempt %d, token %d", e.Attempt, e.Token)
@@ -94,46 +97,68 @@ func (r *record) wait(ctx context.Context, match func(event) bool) (event, error
 // A run of a job, put together from its events.
 type run struct {
 	event            // its start
-	end    time.Time // when it returned, or died
+	end    time.Time // when it returned, or died; zero if it goes on
+	alone  time.Time // until when no other may run: its end, or that of its context if that was before
 	killed bool
 	failed string // its error
 }
 
-// runs returns the runs of a job in the order of their starts.
-func (r *record) runs(job string) []run {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var runs []run
-	for _, e := range r.events {
-		if e.Kind == runStarts && e.Job == job {
-			runs = append(runs, run{event: e})
-			continue
-		}
-		for i := range runs {
-			of := &runs[i]
-			switch {
-			case of.Replica != e.Replica || !of.end.IsZero():
-			case e.Kind == isKilled:
-				of.end, of.killed = e.At, true
-			case e.Kind == runEnds && e.Job == job && e.Tick.Equal(of.Tick) && e.Attempt == of.Attempt:
-				of.end, of.failed = e.At, e.Text
+// completed reports whether the function returned without an error.
+func (r run) completed() bool { return !r.end.IsZero() && !r.killed && r.failed == "" }
+
+// runs returns the runs of a job in the order of their starts. A process that is stopped for as long as the TTL, and
+// killed before it can say so, has lost its lease meanwhile. One that is killed while it is stopped does nothing from the
+// stop on, and cannot say how long its lease was valid.
+func runs(events []event, job string, ttl time.Duration) []run {
+	var all []run
+	stopped := map[string]time.Time{} // since when it is
+	long := map[string]time.Time{}    // the last time that it was for long, or for good
+	for _, e := range events {
+		switch e.Kind {
+		case isStopped:
+			stopped[e.Replica] = e.At
+		case goesOn, isKilled:
+			if since, ok := stopped[e.Replica]; ok && (e.Kind == isKilled || e.At.Sub(since) >= ttl) {
+				long[e.Replica] = since
+			}
+			delete(stopped, e.Replica)
+		case runStarts:
+			if e.Job == job {
+				all = append(all, run{event: e})
 			}
 		}
+		for i := range all {
+			all[i].hear(e, long[e.Replica])
+		}
 	}
-	slices.SortStableFunc(runs, func(a, b run) int { return a.At.Compare(b.At) }) // of different processes
-	return runs
+	slices.SortStableFunc(all, func(a, b run) int { return a.At.Compare(b.At) }) // of different processes
+	return all
+}
+
+// hear ends the run if that is what the event says. stopped is when its process was stopped for long or for good, if it was.
+func (r *run) hear(e event, stopped time.Time) {
+	switch {
+	case r.Replica != e.Replica || !r.end.IsZero():
+	case e.Kind == isKilled:
+		r.end, r.alone, r.killed = e.At, e.At, true
+		if stopped.After(r.At) {
+			r.alone = stopped
+		}
+	case e.Kind == runEnds && e.Job == r.Job && e.Tick.Equal(r.Tick) && e.Attempt == r.Attempt:
+		r.end, r.alone, r.failed = e.At, e.At.Add(-e.Overdue), e.Text
+	}
+}
+
+// copied returns the events so far, in the order in which they came.
+func (r *record) copied() []event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
 }
 
 // these returns the events of some kinds.
 func (r *record) these(kinds ...string) []event {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.events), func(e event) bool { return !slices.Contains(kinds, e.Kind) })
-}
-
-// of returns the events of a kind that concern a job.
-func (r *record) of(j job, kind string) []event {
-	return slices.DeleteFunc(r.these(kind), func(e event) bool { return e.Job != j.name })
+	return slices.DeleteFunc(r.copied(), func(e event) bool { return !slices.Contains(kinds, e.Kind) })
 }
 
 // save writes all events to a file, and says where, as an error.

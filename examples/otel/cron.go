@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/go-co-op/gocron/v2"
-
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/examples/internal/stage"
@@ -13,18 +11,14 @@ import (
 
 // startCron runs jobs that every replica has: a quick one, and one that is still at work at its next tick.
 func (r *replica) startCron() error {
-	scheduler, err := gocron.NewScheduler()
+	cron, err := cronlock.New(r.locks, "example")
 	if err != nil {
 		return err
 	}
-	cron, err := cronlock.New(r.locks, scheduler, "example")
-	if err != nil {
-		return err
-	}
-	r.stops = append(r.stops, scheduler.Shutdown)
+	r.stops = append(r.stops, func() error { return cron.Close(context.Background()) })
 	for name, took := range map[string]time.Duration{"tally": 20 * time.Millisecond, "report": 2500 * time.Millisecond} {
 		job := func(ctx context.Context) error { return stage.Sleep(ctx, took) }
-		if _, err := cron.Add(name, gocron.CronJob("* * * * * *", true), job); err != nil {
+		if _, err := cron.Add(name, cronlock.Every(time.Second), job); err != nil {
 			return err
 		}
 	}
@@ -33,6 +27,5 @@ func (r *replica) startCron() error {
 		return err
 	}
 	r.stops = append(r.stops, func() error { return elector.Close(context.Background()) })
-	scheduler.Start()
 	return nil
 }

@@ -264,7 +264,7 @@ func sources(t *testing.T, pkg string) (names []string) {
 func words(t *testing.T) (words []string) {
 	t.Helper()
 	quoted := regexp.MustCompile(`"([a-z_]+)"`)
-	for _, pkg := range []string{"core", "otel", "cronlock/tick", "cronlock/leader", "queuelock", "httplock"} {
+	for _, pkg := range []string{"core", "otel", "cronlock", "cronlock/leader", "queuelock", "httplock"} {
 		for _, name := range sources(t, pkg) {
 			for _, m := range quoted.FindAllStringSubmatch(read(t, name), -1) {
 				words = append(words, m[1])
@@ -316,7 +316,7 @@ func TestEveryDecisionIsInAPanel(t *testing.T) {
 			panels[m[1]] = append(panels[m[1]], m[2])
 		}
 	}
-	for source, files := range map[string][]string{"cronlock": {"tick/errors.go", "leader/errors.go"}, "queuelock": {"event.go"}, "httplock": {"event.go"}} {
+	for source, files := range map[string][]string{"cronlock": {"errors.go", "leader/errors.go"}, "queuelock": {"event.go"}, "httplock": {"event.go"}} {
 		var kinds [][]string
 		for _, file := range files {
 			kinds = append(kinds, constant.FindAllStringSubmatch(read(t, "../../"+source+"/"+file), -1)...)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/gocronlock"
 	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/queuelock"
@@ -21,7 +22,7 @@ import (
 
 // startElector has the replica stand for election.
 func (r *replica) startElector(context.Context) error {
-	elector, err := leader.New(r.locks, service, leader.WithIdentity(r.Name), leader.OnElected(func(ctx context.Context, t leader.Term) {
+	elector, err := leader.New(r.locks, service, leader.WithCandidate(r.Name), leader.OnElected(func(ctx context.Context, t leader.Term) {
 		over := r.holds("leader", t.FencingToken, t)
 		r.say(Event{Kind: isElected, Key: "leader", Token: t.FencingToken})
 		<-ctx.Done()
@@ -38,23 +39,18 @@ func (r *replica) startElector(context.Context) error {
 	return err
 }
 
-// misfireGrace is shorter than the quarantine of a node that was emptied. So nobody asks for a tick any more when the nodes
-// vote again that have forgotten that it ran.
-const misfireGrace = time.Second
-
-// startCron adds the job of which one replica runs each tick.
+// startCron adds the job of which one replica runs each tick. The clock that is moved is its scheduler's.
 func (r *replica) startCron(context.Context) error {
 	scheduler, err := gocron.NewScheduler(gocron.WithClock(r.clock), gocron.WithStopTimeout(2*time.Second))
 	if err != nil {
 		return err
 	}
-	cron, err := cronlock.New(r.locks, scheduler, service, cronlock.WithClock(r.clock))
+	cron, err := cronlock.New(r.locks, service)
 	if err != nil {
 		return err
 	}
-	_, err = cron.Add("report", gocron.CronJob("* * * * * *", true), r.writeReport,
-		cronlock.WithKey("report"), cronlock.WithMisfireGrace(misfireGrace), cronlock.WithRetention(retention),
-		cronlock.WithGocron(gocron.WithEventListeners(gocron.AfterLockError(r.notRun))))
+	_, err = gocronlock.Add(scheduler, cron, "report", cronlock.Every(time.Second), r.writeReport,
+		gocronlock.Listeners(gocron.AfterLockError(r.notRun)))
 	if err != nil {
 		return err
 	}
@@ -76,7 +72,7 @@ func (r *replica) notRun(_ uuid.UUID, job string, err error) {
 		return
 	}
 	e := Event{Kind: isRefused, Key: job, Text: core.ClassOf(err).String()}
-	if core.ClassOf(err) == core.ClassOther { // its clock is off, or it was asleep
+	if core.ClassOf(err) == core.ClassOther { // it was asleep
 		e.Text = err.Error()
 	}
 	r.say(e)

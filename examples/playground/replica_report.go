@@ -75,7 +75,7 @@ func (r *reporter) holds(key string, token uint64, l lasting) (over func(lost er
 // holdsIn is holds of the lease under which ctx runs; its loss is told as it happens.
 func (r *reporter) holdsIn(ctx context.Context) (over func()) {
 	lease, _ := core.FromContext(ctx)
-	end := r.holds(lease.Key(), lease.FencingToken(), lease)
+	end := r.holds(shown(lease.Key()), lease.FencingToken(), lease)
 	over = sync.OnceFunc(func() { end(lease.Lost()) })
 	context.AfterFunc(lease.Context(), over)
 	return over

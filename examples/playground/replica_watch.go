@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -42,15 +43,14 @@ func (r *replica) watch() (core.Observer, error) {
 	return both, nil
 }
 
-// leadership is the key of the election.
-var leadership = core.Key("cron-leader", service)
+// words are the names under which keys are shown that adapters have made.
+var words = map[string]string{core.Key("cron-leader", service): "leader", core.Key("cron", service, "report", "run"): "report"}
+
+func shown(key string) string { return cmp.Or(words[key], key) }
 
 // begins sees operations begin and end.
 func (r *replica) begins(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-	began, key := time.Now(), op.Key
-	if key == leadership {
-		key = "leader"
-	}
+	began, key := time.Now(), shown(op.Key)
 	switch {
 	case op.Kind == core.OpRenew:
 		return ctx, func(out core.Outcome) {

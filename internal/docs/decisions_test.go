@@ -22,7 +22,7 @@ var (
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	want := map[string]bool{}
-	for dir, source := range map[string]string{"cronlock/tick": "cronlock", "cronlock/leader": "cronlock", "queuelock": "queuelock", "httplock": "httplock"} {
+	for dir, source := range map[string]string{"cronlock": "cronlock", "cronlock/leader": "cronlock", "queuelock": "queuelock", "httplock": "httplock"} {
 		words := eventKinds(t, filepath.Join("../..", dir))
 		if len(words) == 0 {
 			t.Errorf("%s has no constants of type core.EventKind", dir)

@@ -32,3 +32,12 @@ func Apply[O any](l *List, opts []O, apply func(O)) {
 		}
 	}
 }
+
+// Set applies options that are functions and not nil to c; one that is nil is a fault.
+func Set[C any, O ~func(*C)](l *List, c *C, opts []O) {
+	for _, o := range opts {
+		if l.Check(o == nil, "an option is nil"); o != nil {
+			o(c)
+		}
+	}
+}

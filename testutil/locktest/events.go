@@ -22,7 +22,7 @@ import (
 //     "renew unavailable" and so on: how one ended. After the operation comes "ok",
 //     the sentinel of core that its error matches ("held", "done", "unavailable",
 //     "lost", "released", "closed"), or else "failed";
-//   - "httplock busy", "cronlock skipped" and so on: the source and the kind of a
+//   - "httplock busy", "cronlock tick_held" and so on: the source and the kind of a
 //     core.Event, which the adapters list.
 type Events struct {
 	mu      sync.Mutex

@@ -1,4 +1,4 @@
-// Cron runs a gocron job once per tick, on however many replicas of the service. It is to be copied.
+// Cron runs a job once per tick, on however many replicas of the service. It is to be copied.
 //
 //	export LOCKKIT_NODES=redis://localhost:6379   # or several, with commas
 //	go run ./examples/minimal/cron                # in two terminals: each tick runs in one of them
@@ -13,9 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/go-co-op/gocron/v2"
-	"github.com/google/uuid"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
@@ -39,27 +36,21 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err // names every node that is unfit, and how to mend it
 	}
-	scheduler, err := gocron.NewScheduler(gocron.WithLocation(time.UTC)) // the same on all replicas
+	cron, err := cronlock.New(locker, "billing") // the replicas of a service share its jobs
 	if err != nil {
 		return err
 	}
-	cron, err := cronlock.New(locker, scheduler, "billing") // the replicas of a service share its jobs
+	_, err = cron.Add("invoices", cronlock.Crontab("*/5 * * * * *", time.UTC), invoices, // every five seconds
+		cronlock.AtLeastOnce(3)) // a tick whose replica dies runs again elsewhere
 	if err != nil {
 		return err
 	}
-	_, err = cron.Add("invoices", gocron.CronJob("*/5 * * * * *", true), invoices, // every five seconds
-		cronlock.AtLeastOnce(3), // a tick whose replica dies runs again elsewhere
-		cronlock.WithGocron(gocron.WithEventListeners(gocron.AfterLockError(refused))))
-	if err != nil {
-		return err
-	}
-	scheduler.Start()
 	slog.Info("started")
 	<-ctx.Done()
 
 	ending, cancel := context.WithTimeout(context.Background(), 25*time.Second) // shorter than the deployment waits
 	defer cancel()
-	return errors.Join(scheduler.ShutdownWithContext(ending), cron.Close(ending), locker.Close(ending))
+	return errors.Join(cron.Close(ending), locker.Close(ending))
 }
 
 // invoices is the job. Its context ends when the service shuts down, or if the lease is lost.
@@ -68,11 +59,4 @@ func invoices(ctx context.Context) error {
 	// Write the invoices of run.Tick, so that a second attempt finds those of the first.
 	slog.InfoContext(ctx, "invoices written", "tick", run.Tick, "attempt", run.Attempt, "token", run.FencingToken)
 	return nil
-}
-
-// refused hears why a tick does not run here.
-func refused(_ uuid.UUID, job string, err error) {
-	if !cronlock.IsExpected(err) { // another replica has it, for the most part
-		slog.Error("tick not run", "job", job, "err", err)
-	}
 }

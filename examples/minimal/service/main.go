@@ -29,6 +29,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/gocronlock"
 	"github.com/lockkit/lockkit/httplock"
 	"github.com/lockkit/lockkit/otel"
 	"github.com/lockkit/lockkit/queuelock"
@@ -168,18 +169,16 @@ func (s *service) work() (end, error) {
 }
 
 func (s *service) schedule() (end, error) {
-	scheduler, err := gocron.NewScheduler(gocron.WithLocation(time.UTC)) // the same on all replicas
+	scheduler, err := gocron.NewScheduler()
 	if err != nil {
 		return nil, err
 	}
-	cron, err := cronlock.New(s.locker, scheduler, "shop")
+	cron, err := cronlock.New(s.locker, "shop")
 	if err != nil {
 		return nil, err
 	}
-	_, err = cron.Add("report", gocron.CronJob("*/5 * * * * *", true), func(ctx context.Context) error {
-		slog.InfoContext(ctx, "report written")
-		return nil
-	})
+	report := func(ctx context.Context) error { slog.InfoContext(ctx, "report written"); return nil }
+	_, err = gocronlock.Add(scheduler, cron, "report", cronlock.Every(5*time.Second), report)
 	if err != nil {
 		return nil, err
 	}

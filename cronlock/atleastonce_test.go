@@ -1,0 +1,277 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A function that is cut off in every run uses up its starts, and then it is the next tick's turn.
+func TestNeverSucceeds(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		w.replica("a", plan{schedule: Every(10 * time.Minute), job: []JobOption{AtLeastOnce(3)}, work: func(ctx context.Context) error {
+			panic("always")
+		}})
+		till(25 * time.Minute)
+		w.want(at(10*time.Minute), at(10*time.Minute), at(10*time.Minute), at(20*time.Minute), at(20*time.Minute), at(20*time.Minute))
+	})
+}
+
+// An error of the function's own completes the tick.
+func TestOwnErrorIsNotRetried(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{schedule: Every(10 * time.Minute), job: []JobOption{AtLeastOnce(3)},
+			work: func(context.Context) error { return errors.New("no paper") }})
+		till(25 * time.Minute)
+		w.want(at(10*time.Minute), at(20*time.Minute))
+		past, err := r.History(t.Context(), 2)
+		if err != nil || past[1].Error != "no paper" || past[1].Ended.IsZero() || past[1].Attempt != 1 {
+			t.Errorf("history: %+v, %v", past, err)
+		}
+	})
+}
+
+// How often a tick may start is settled by who started it first, and by who would start it again: the smaller number.
+func TestStartsChangeInADeploy(t *testing.T) {
+	once, thrice := plan{}, plan{job: []JobOption{AtLeastOnce(3)}}
+	for name, plans := range map[string][2]plan{"raised": {once, thrice}, "lowered": {thrice, once}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+				before, after := plans[0], plans[1]
+				before.schedule, after.schedule = Every(time.Hour), Every(time.Hour)
+				before.work = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+				a := w.replica("a", before)
+				till(time.Hour + time.Second)
+				a.crash()
+				w.replica("b", after)
+				till(time.Hour + 30*time.Minute)
+				w.want(at(time.Hour))
+			})
+		})
+	}
+}
+
+// Replicas that disagree about n run no completed tick again.
+func TestMixedStarts(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		w.replica("a", plan{host: true})
+		w.replica("b", plan{host: true, job: []JobOption{AtLeastOnce(3)}})
+		till(22*time.Minute + 30*time.Second)
+		w.want(ticks(at(2*time.Minute), time.Minute, 21)...)
+	})
+}
+
+// The run of a rare job that dies is made good for, however long after.
+func TestRareJobDies(t *testing.T) {
+	for _, tab := range []string{"0 0 * * *", "0 0 1 * *", "0 0 1 1 *"} {
+		t.Run(tab, func(t *testing.T) {
+			bubble(t, 0, func(t *testing.T, w *world) {
+				dies := func(ctx context.Context) error {
+					if r, _ := FromContext(ctx); r.Attempt == 1 {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return nil
+				}
+				p := plan{schedule: Crontab(tab, time.UTC), job: []JobOption{AtLeastOnce(2)}, work: dies}
+				a := w.replica("a", p)
+				till(5 * time.Minute)
+				a.crash()
+				till(30 * time.Minute)
+				w.replica("b", p)
+				till(31 * time.Minute)
+				w.want(midnight, midnight)
+			})
+		})
+	}
+}
+
+// A run that outlasts a hundred ticks is made good for as long as its tick is among the last hundred.
+func TestWalkIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		dies  time.Duration
+		again bool
+	}{{90 * time.Minute, true}, {110 * time.Minute, false}} {
+		t.Run(c.dies.String(), func(t *testing.T) {
+			bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+				p := plan{job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
+					if r, _ := FromContext(ctx); r.Tick.Equal(at(2*time.Minute)) && r.Attempt == 1 {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return nil
+				}}
+				a := w.replica("a", p)
+				till(2*time.Minute + c.dies)
+				a.crash()
+				w.replica("b", p)
+				time.Sleep(30 * time.Second)
+				again := 0
+				for _, r := range w.ran() {
+					if r.Attempt == 2 {
+						again++
+					}
+				}
+				if (again == 1) != c.again {
+					t.Errorf("%d second starts", again)
+				}
+			})
+		})
+	}
+}
+
+// The first look of a new job asks for a bounded number of records.
+func TestFirstLookIsBounded(t *testing.T) {
+	bubble(t, time.Hour, func(t *testing.T, w *world) {
+		var calls atomic.Int32
+		for _, n := range w.nodes {
+			n.OnCall(func(int, []string) string { calls.Add(1); return "" })
+		}
+		w.replica("a", plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(3)}})
+		time.Sleep(10 * time.Second)
+		if w.want(at(time.Hour)); calls.Load() > 3*4*mostTicks {
+			t.Errorf("%d calls", calls.Load())
+		}
+	})
+}
+
+// A completed tick is not run again where one node of the quorum that has its record is down.
+func TestRecordOnABareQuorum(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		p := plan{schedule: Every(10 * time.Minute), job: []JobOption{AtLeastOnce(3)}}
+		p.work = func(context.Context) error { w.nodes[2].Down(); return nil }
+		a := w.replica("a", p)
+		till(10*time.Minute + 30*time.Second)
+		a.end()
+		w.nodes[2].Up()
+		w.nodes[0].Down()
+		p.work = nil
+		w.replica("b", p)
+		till(12 * time.Minute)
+		w.want(at(10 * time.Minute))
+	})
+}
+
+// A panic of a run that the engine began is logged, not passed on; the tick counts as not completed.
+func TestPanicInARun(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{schedule: Every(10 * time.Minute), job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
+			if r, _ := FromContext(ctx); r.Attempt == 1 {
+				panic("boom")
+			}
+			return nil
+		}})
+		till(15 * time.Minute)
+		w.want(at(10*time.Minute), at(10*time.Minute))
+		past, err := r.History(t.Context(), 1)
+		if err != nil || past[0].Attempt != 2 || past[0].Error != "" {
+			t.Errorf("history: %+v, %v", past, err)
+		}
+	})
+}
+
+// Previous lets one run do all ticks that were not done.
+func TestEveryTickByPrevious(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		done, n := map[time.Time]int{}, 0
+		s := Every(time.Minute)
+		w.replicas(3, plan{job: []JobOption{AtLeastOnce(3)}, work: func(ctx context.Context) error {
+			run, _ := FromContext(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if n++; n%7 == 0 {
+				return errors.New("every seventh fails")
+			}
+			from := run.Previous
+			if from.IsZero() {
+				from = run.Tick.Add(-time.Minute)
+			}
+			for at := s.Next(from); !at.After(run.Tick); at = s.Next(at) {
+				done[at]++
+			}
+			return nil
+		}})
+		till(20 * time.Minute)
+		for _, n := range w.nodes {
+			n.Down()
+		}
+		till(32 * time.Minute)
+		for _, n := range w.nodes {
+			n.Up()
+		}
+		till(50*time.Minute + 30*time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, tick := range ticks(at(2*time.Minute), time.Minute, 48) {
+			if done[tick] == 0 {
+				t.Errorf("tick %v was not done", tick)
+			}
+		}
+	})
+}
+
+// A run by hand takes no tick away, and leaves no record.
+func TestRunNow(t *testing.T) {
+	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{schedule: Every(time.Hour), work: hold(time.Second)})
+		if err := r.RunNow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		till(time.Hour + time.Minute)
+		w.want(time.Time{}, at(time.Hour))
+	})
+}
+
+// The history of a job tells what became of its ticks.
+func TestHistory(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
+			run, _ := FromContext(ctx)
+			switch {
+			case run.Tick.Equal(at(3 * time.Minute)):
+				return errors.New(strings.Repeat("é", 300))
+			case run.Tick.Equal(at(4 * time.Minute)):
+				return hold(190 * time.Second)(ctx)
+			case run.Tick.Equal(at(8 * time.Minute)):
+				return hold(time.Minute)(ctx)
+			}
+			return nil
+		}})
+		till(8*time.Minute + 30*time.Second)
+		past, err := r.History(t.Context(), 100)
+		if err != nil || len(past) != 100 {
+			t.Fatalf("%d ticks: %v", len(past), err)
+		}
+		var got []string
+		for _, p := range past[:8] {
+			got = append(got, fmt.Sprintf("%s attempt=%d by=%v ended=%v error=%d superseded=%v", p.Tick.Format("15:04"), p.Attempt, p.By != "", !p.Ended.IsZero(), len(p.Error), p.Superseded))
+		}
+		want := []string{
+			"00:08 attempt=1 by=true ended=false error=0 superseded=false",
+			"00:07 attempt=1 by=true ended=true error=0 superseded=false",
+			"00:06 attempt=0 by=false ended=false error=0 superseded=true",
+			"00:05 attempt=0 by=false ended=false error=0 superseded=true",
+			"00:04 attempt=1 by=true ended=true error=0 superseded=false",
+			"00:03 attempt=1 by=true ended=true error=200 superseded=false",
+			"00:02 attempt=1 by=true ended=true error=0 superseded=false",
+			"00:01 attempt=0 by=false ended=false error=0 superseded=true",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("history:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		for _, n := range []int{0, 101} {
+			if _, err := r.History(t.Context(), n); !errors.Is(err, core.ErrInvalid) {
+				t.Errorf("a history of %d: %v", n, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package cronlock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/leader"
+)
+
+// Reasons why nothing starts, beside core.ErrHeld (the job runs elsewhere), core.ErrDone (the latest tick was started),
+// core.ErrUnavailable (no quorum of nodes answered, or they refuse this replica for its clock), core.ErrClosed, and
+// leader.ErrNotLeader.
+var (
+	// ErrMissed means that the latest tick was not started, and that it is older than the grace.
+	ErrMissed = errors.New("tick missed")
+	// ErrNotDue means that no tick of the schedule has been due.
+	ErrNotDue = errors.New("no tick is due")
+)
+
+// An Error says why a replica did not start a run of a job. It wraps the reason.
+type Error struct {
+	Job  string
+	Tick time.Time // zero if no tick was found, and for a run by hand
+	Err  error
+}
+
+func (e *Error) Error() string {
+	if e.Tick.IsZero() {
+		return fmt.Sprintf("cronlock: job %q: %v", e.Job, e.Err)
+	}
+	return fmt.Sprintf("cronlock: job %q, tick %s: %v", e.Job, stamp(e.Tick), e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// IsExpected reports whether an error of RunDue, RunNow or Claim needs no attention: the run is left to another replica,
+// or this one is shutting down.
+func IsExpected(err error) bool { return meaningOf(err).expected }
+
+// Kinds of events that [core.Observer.Event] receives, with source "cronlock" and the job as name. Those of elections are in
+// package leader.
+const (
+	EventRun         core.EventKind = "tick_run"         // a run starts on this process, of a tick or by hand
+	EventRerun       core.EventKind = "tick_rerun"       // it is not the first start of its tick
+	EventSuperseded  core.EventKind = "tick_superseded"  // once per tick that was not started before this later one
+	EventHeld        core.EventKind = "tick_held"        // the job runs elsewhere
+	EventDone        core.EventKind = "tick_done"        // the tick was started elsewhere
+	EventMissed      core.EventKind = "tick_missed"      // the tick was not started within the grace
+	EventNotLeader   core.EventKind = "tick_not_leader"  // another process leads, or none
+	EventUnavailable core.EventKind = "tick_unavailable" // no quorum of nodes answered
+	EventRefused     core.EventKind = "tick_refused"     // for another reason, such as Close
+	EventLost        core.EventKind = "run_lost"         // the lease or the leadership ended before the run
+	EventUnrecorded  core.EventKind = "run_unrecorded"   // the end was not recorded: the tick may be started again
+)
+
+type meaning struct {
+	event    core.EventKind
+	expected bool
+}
+
+var ofClass = map[core.Class]meaning{
+	core.ClassDone:        {EventDone, true},
+	core.ClassHeld:        {EventHeld, true},
+	core.ClassClosed:      {EventRefused, true},
+	core.ClassCancelled:   {"", true},
+	core.ClassUnavailable: {EventUnavailable, false},
+}
+
+// meaningOf asks for the reasons of this package first, since one of them may come with one of core's.
+func meaningOf(err error) meaning {
+	switch {
+	case errors.Is(err, leader.ErrNotLeader):
+		return meaning{EventNotLeader, true}
+	case errors.Is(err, ErrNotDue):
+		return meaning{"", true}
+	case errors.Is(err, ErrMissed):
+		return meaning{EventMissed, false}
+	}
+	if m, ok := ofClass[core.ClassOf(err)]; ok {
+		return m
+	}
+	return meaning{EventRefused, false}
+}

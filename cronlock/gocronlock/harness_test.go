@@ -1,0 +1,121 @@
+package gocronlock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/jonboulle/clockwork"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/testutil/locktest"
+)
+
+func init() { logging.Disable() } // go-redis prints each failed dial
+
+// A world is nodes, and what schedulers of several replicas ran.
+type world struct {
+	t     *testing.T
+	first *locktest.Locker
+
+	mu   sync.Mutex
+	runs []cronlock.Run
+}
+
+func bubble(t *testing.T, after time.Duration, f func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(after)
+		f(t, &world{t: t, first: locktest.New(t)})
+	})
+}
+
+// A replica has one job on a scheduler.
+type replica struct {
+	*Job
+	locks     *locktest.Locker
+	service   *cronlock.Service
+	scheduler gocron.Scheduler
+}
+
+// skewed is a clock that is ahead.
+type skewed struct {
+	clockwork.Clock
+	ahead time.Duration
+}
+
+func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.ahead) }
+
+// replica starts one. The job's function is to return what work does; nil does nothing.
+func (w *world) replica(schedule cronlock.Schedule, work func(ctx context.Context) error, scheduler []gocron.SchedulerOption, opts ...Option) *replica {
+	w.t.Helper()
+	r := &replica{locks: w.first.Replica()}
+	var err error
+	if r.service, err = cronlock.New(r.locks.Locker, "service"); err != nil {
+		w.t.Fatal(err)
+	}
+	if r.scheduler, err = gocron.NewScheduler(scheduler...); err != nil {
+		w.t.Fatal(err)
+	}
+	r.Job, err = Add(r.scheduler, r.service, "job", schedule, func(ctx context.Context) error {
+		run, _ := cronlock.FromContext(ctx)
+		w.mu.Lock()
+		w.runs = append(w.runs, run)
+		w.mu.Unlock()
+		if work != nil {
+			return work(ctx)
+		}
+		return nil
+	}, opts...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.scheduler.Start()
+	w.t.Cleanup(func() {
+		if err := r.scheduler.Shutdown(); err != nil {
+			w.t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := r.service.Close(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return r
+}
+
+// ran returns the ticks that ran so far, in order of their starts; the zero time is a run by hand.
+func (w *world) ran() (ticks []time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.runs {
+		ticks = append(ticks, r.Tick)
+	}
+	return ticks
+}
+
+func (w *world) want(ticks ...time.Time) {
+	w.t.Helper()
+	if got := w.ran(); !slices.Equal(got, ticks) {
+		w.t.Errorf("ran %v,\nwant %v", got, ticks)
+	}
+}
+
+var midnight = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) time.Time { return midnight.Add(d) }
+
+func till(d time.Duration) { time.Sleep(time.Until(at(d))) }
+
+func every(from, period time.Duration, n int) (all []time.Time) {
+	for i := range n {
+		all = append(all, at(from+time.Duration(i)*period))
+	}
+	return all
+}

@@ -1,0 +1,50 @@
+package cronlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A Past is what the nodes know of a tick that was due.
+type Past struct {
+	Tick       time.Time
+	Attempt    int       // how often it was started; 0 if it was not
+	By         string    // the process of the last start: host name, process id and a random part
+	Started    time.Time // when that was, by the nodes' clocks
+	Ended      time.Time // zero if no end is recorded: the run goes on, its process died, or it is to be started again
+	Error      string    // what the function returned, its first 200 bytes; empty if it completed
+	Superseded bool      // it was not started, and a later tick was
+}
+
+// History returns what the nodes know of the latest n ticks that were due, the latest first; n is 1 to 100. Records last
+// for 100 ticks, see the package document. History reads two or three keys for each tick and disturbs nobody. The error
+// is that of [core.Locker.Inspect].
+func (j *Job) History(ctx context.Context, n int) ([]Past, error) {
+	if n < 1 || n > mostTicks {
+		return nil, fmt.Errorf("cronlock: %w: a history of %d ticks, must be 1 to %d", core.ErrInvalid, n, mostTicks)
+	}
+	due, _ := latest(j.schedule, j.service.now())
+	var past []Past
+	var err error
+	later := false
+	for _, e := range j.back(ctx, due, &err) {
+		p := Past{Tick: e.tick, Superseded: e.start == nil && later}
+		if e.start != nil {
+			later = true
+			p.Attempt, p.By, p.Started = e.start.Attempt, e.start.By, e.start.At
+		}
+		if e.end != nil {
+			p.Attempt, p.By, p.Ended, p.Error = e.end.Attempt, e.end.By, e.end.At, e.end.Error
+		}
+		if past = append(past, p); len(past) == n {
+			break
+		}
+	}
+	if err != nil {
+		return nil, &Error{Job: j.name, Err: err}
+	}
+	return past, nil
+}

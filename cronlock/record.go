@@ -1,0 +1,139 @@
+package cronlock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// The keys of a job: "run" is held while it runs; "start", with a tick and a number, is recorded before that start of the
+// tick; "end", with a tick, is recorded after it. Nothing else is stored.
+func (j *Job) key(parts ...string) string {
+	return core.Key(append([]string{"cron", j.service.name, j.name}, parts...)...)
+}
+
+func (j *Job) runKey() string { return j.key("run") }
+func (j *Job) startKey(tick time.Time, n int) string {
+	return j.key("start", stamp(tick), strconv.Itoa(n))
+}
+func (j *Job) endKey(tick time.Time) string { return j.key("end", stamp(tick)) }
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// A record is what the nodes keep of a start, or of an end.
+type record struct {
+	By      string    `json:"by"`
+	At      time.Time `json:"at"` // by the nodes' clocks
+	Attempt int       `json:"attempt"`
+	Most    int       `json:"most"` // starts that the tick may have, by the policy of who started it
+	Error   string    `json:"error,omitempty"`
+}
+
+// maxErrorText is how much of a function's error is recorded.
+const maxErrorText = 200
+
+// write records a start or an end, and reports whether this call did; if not, another has.
+func (j *Job) write(ctx context.Context, key string, tick time.Time, attempt int, failed error) (mine bool, err error) {
+	r := record{By: j.service.self, At: j.service.now().UTC(), Attempt: attempt, Most: j.starts}
+	if failed != nil {
+		r.Error = failed.Error()
+		r.Error = r.Error[:min(len(r.Error), maxErrorText)]
+	}
+	_, err = j.service.locker.OnceResult(ctx, key, func(context.Context) ([]byte, error) {
+		mine = true
+		return json.Marshal(r)
+	}, core.Name(j.name), core.Retention(j.retention(tick)), core.MaxWait(time.Second))
+	return mine, err
+}
+
+// retention is how long the records of a tick last: for 100 ticks, at least an hour, at most a year, and always for longer
+// than the tick may be started for the first time.
+func (j *Job) retention(tick time.Time) time.Duration {
+	last := tick
+	for range mostTicks {
+		next := j.schedule.Next(last)
+		if !next.After(last) || last.Sub(tick) > year {
+			break
+		}
+		last = next
+	}
+	return min(max(last.Sub(tick), j.grace+time.Hour), year)
+}
+
+// read returns a record; nil means that there is none. A record that was agreed on may be on no quorum of those nodes that
+// answer now. So where any node shows one and no quorum does, asking for the key settles whether it counts.
+func (j *Job) read(ctx context.Context, key string) (*record, error) {
+	locker := j.service.locker
+	state, err := locker.Inspect(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	found := state.Record
+	if found == nil && slices.ContainsFunc(state.Nodes, func(n core.KeyOnNode) bool { return n.Record != nil }) {
+		lease, err := locker.TryAcquire(ctx, key, core.Name(j.name))
+		lease.Release(ctx)
+		op, ok := errors.AsType[*core.OpError](err)
+		if !ok || !errors.Is(err, core.ErrDone) {
+			return nil, err
+		}
+		found = op.Record
+	}
+	if found == nil {
+		return nil, nil
+	}
+	r := new(record)
+	if err := json.Unmarshal(found.Result, r); err != nil {
+		return nil, fmt.Errorf("cronlock: %q has a record that this version cannot read: %w", key, err)
+	}
+	return r, nil
+}
+
+// An entry is what the nodes know of a tick.
+type entry struct {
+	tick       time.Time
+	state      state   // free, orphan or over
+	start, end *record // the latest start; the end
+}
+
+// entry reads what the nodes know of a tick, and judges it by the smaller number of starts: this job's, and that of who
+// started it first, because a run that was to be started once has no second start to spare.
+func (j *Job) entry(ctx context.Context, tick time.Time) (e entry, err error) {
+	e.tick = tick
+	if e.start, err = j.read(ctx, j.startKey(tick, 1)); err != nil || e.start == nil {
+		return e, err
+	}
+	e.state = over
+	if e.end, err = j.read(ctx, j.endKey(tick)); err != nil || e.end != nil {
+		return e, err
+	}
+	most := min(j.starts, e.start.Most)
+	for n := 2; n <= most; n++ {
+		again, err := j.read(ctx, j.startKey(tick, n))
+		if err != nil {
+			return e, err
+		}
+		if again == nil {
+			break
+		}
+		e.start = again
+	}
+	e.state = running.after(died, most-e.start.Attempt)
+	return e, nil
+}
+
+// completed reports whether the tick has come to an end without an error.
+func (e entry) completed() bool { return e.end != nil && e.end.Error == "" }
+
+// attempt is the next start.
+func (e entry) attempt() int {
+	if e.start == nil {
+		return 1
+	}
+	return e.start.Attempt + 1
+}

@@ -1,0 +1,114 @@
+package cronlock
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func zone(t *testing.T, name string) *time.Location {
+	t.Helper()
+	z, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z
+}
+
+// What cannot name the same instants on all replicas is refused with a word.
+func TestSchedulesRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		schedule Schedule
+		word     string
+	}{
+		"nil":                 {nil, "is nil"},
+		"no crontab":          {Crontab("61 * * * *", time.UTC), "above maximum"},
+		"an interval":         {Crontab("@every 90s", time.UTC), "use Every"},
+		"no zone":             {Crontab("0 3 * * *", nil), "no time zone"},
+		"two zones":           {Crontab("CRON_TZ=Asia/Tokyo 0 3 * * *", time.UTC), "another one is given"},
+		"a zone alone":        {Crontab("CRON_TZ=Asia/Tokyo", nil), "no fields"},
+		"the local zone":      {Crontab("0 3 * * *", time.Local), "may differ between replicas"},
+		"half an hour of DST": {Crontab("0 3 * * *", zone(t, "Australia/Lord_Howe")), "other than an hour"},
+		"two hours of DST":    {Crontab("0 3 * * *", zone(t, "Antarctica/Troll")), "other than an hour"},
+		"no period":           {Every(0), "at least a second"},
+		"a short period":      {Every(999 * time.Millisecond), "at least a second"},
+		"no instants":         {At(), "must be an instant"},
+		"a zero instant":      {At(time.Time{}), "none may be zero"},
+		"from when it is asked": {scheduleFunc(func(after time.Time) time.Time { return after.Add(time.Minute) }),
+			"other instants when it is asked at another time"},
+		"the past": {scheduleFunc(func(after time.Time) time.Time { return after.Add(-time.Minute) }), "returns"},
+	} {
+		if err := checkSchedule(c.schedule, time.Now()); err == nil || !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: %v, want a word about %q", name, err, c.word)
+		}
+	}
+}
+
+func TestSchedulesAccepted(t *testing.T) {
+	for name, s := range map[string]Schedule{
+		"five fields": Crontab("0 3 * * *", time.UTC),
+		"six fields":  Crontab("30 0 3 * * *", zone(t, "Europe/Berlin")),
+		"descriptor":  Crontab("@daily", time.UTC),
+		"own zone":    Crontab("CRON_TZ=Asia/Tokyo 0 3 * * *", nil),
+		"period":      Every(7 * time.Minute),
+		"instants":    At(time.Now().Add(time.Hour), time.Now()),
+		"all past":    At(time.Unix(1, 0)),
+	} {
+		if err := checkSchedule(s, time.Now()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// latest finds the same as a walk through all instants, wherever it is asked, in zones whose clocks go forward and back.
+func TestLatestIsWhatAWalkFinds(t *testing.T) {
+	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "America/Sao_Paulo", "America/Havana",
+		"Asia/Beirut", "America/Santiago", "Europe/Dublin", "Asia/Kathmandu", "Pacific/Chatham"}
+	for _, name := range zones {
+		for _, tab := range []string{"30 1 * * *", "30 2 * * *", "0 0 * * *", "*/15 * * * *", "0 0 1 * *"} {
+			s, from := Crontab(tab, zone(t, name)), time.Date(2024, 2, 1, 0, 0, 0, 0, time.UTC)
+			var all []time.Time
+			for at := s.Next(from.AddDate(0, -2, 0)); at.Before(from.AddDate(1, 0, 0)); at = s.Next(at) {
+				all = append(all, at)
+			}
+			step := 13*time.Hour + 7*time.Minute
+			if tab == "*/15 * * * *" {
+				step = 91*time.Hour + 7*time.Minute
+			}
+			for by := from; by.Before(from.AddDate(1, 0, 0)); by = by.Add(step) {
+				i, found := slices.BinarySearchFunc(all, by, time.Time.Compare)
+				if !found {
+					i--
+				}
+				if got, next := latest(s, by); !got.Equal(all[i]) || i+1 < len(all) && !next.Equal(all[i+1]) {
+					t.Errorf("%s in %s: the latest by %v is %v, next %v; a walk finds %v", tab, name, by, got, next, all[i])
+				}
+				if i > 0 {
+					if got := before(s, all[i]); !got.Equal(all[i-1]) {
+						t.Errorf("%s in %s: before %v is %v, a walk finds %v", tab, name, all[i], got, all[i-1])
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestLatest(t *testing.T) {
+	now := time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		schedule   Schedule
+		at, before string
+	}{
+		"period":      {Every(7 * time.Hour), "2024-02-29T07:00:00Z", "2024-02-29T00:00:00Z"},
+		"just now":    {Every(time.Hour), "2024-02-29T12:00:00Z", "2024-02-29T11:00:00Z"},
+		"leap years":  {Crontab("0 0 29 2 *", time.UTC), "2024-02-29T00:00:00Z", "2020-02-29T00:00:00Z"},
+		"one instant": {At(now.Add(-time.Hour)), "2024-02-29T11:00:00Z", "0001-01-01T00:00:00Z"},
+		"none yet":    {At(now.Add(time.Hour)), "0001-01-01T00:00:00Z", ""},
+	} {
+		at, _ := latest(c.schedule, now)
+		if stamp(at) != c.at || c.before != "" && stamp(before(c.schedule, at)) != c.before {
+			t.Errorf("%s: the latest is %s, and before it %s; want %s, %s", name, stamp(at), stamp(before(c.schedule, at)), c.at, c.before)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package cronlock
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/faults"
+	"github.com/lockkit/lockkit/internal/gate"
+)
+
+const year = 366 * 24 * time.Hour
+
+// A Service has the jobs of one service on one replica. It is safe for concurrent use.
+type Service struct {
+	config
+	locker *core.Locker
+	ttl    time.Duration
+	name   string
+	self   string // in records
+
+	closing context.Context // ends with Close
+	close   context.CancelCauseFunc
+	gate    gate.Gate // claims, and looks
+	clock   func() time.Time
+
+	mu   sync.Mutex
+	jobs map[string]*Job
+}
+
+// An Option configures New.
+type Option func(*config)
+
+type config struct{ elector *leader.Elector }
+
+// WithElector makes only the leader start ticks. A new leader starts what is left at once, and the context of a run ends
+// when the leadership is lost. A leader that resigns finishes its runs first. The default is no elector: the replicas share
+// the ticks.
+func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector = e } }
+
+// New returns a Service of the given name, whose locks are taken with locker. Replicas of one service use the same name,
+// and services that share nodes use different names. After the death of a replica, its job stays taken for as long as the
+// TTL of locker. The error names everything that is wrong with the arguments.
+func New(locker *core.Locker, service string, opts ...Option) (*Service, error) {
+	host, _ := os.Hostname()
+	s := &Service{name: service, jobs: map[string]*Job{}, clock: time.Now, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])}
+	var f faults.List
+	faults.Set(&f, &s.config, opts)
+	f.Check(locker == nil, "locker is nil")
+	f.Check(service == "", "the service name is empty: it keeps the jobs of services that share nodes apart")
+	if err := f.Err("cronlock"); err != nil {
+		return nil, err
+	}
+	// A run outlasts the context of its host, which tells it to stop, until it has returned.
+	own, err := locker.With(core.Detached(true), core.MaxHold(0), core.MaxWait(0), core.Note(s.self))
+	if err != nil {
+		return nil, fmt.Errorf("cronlock: %w", err)
+	}
+	s.locker, s.ttl = own, locker.TTL()
+	s.closing, s.close = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
+	if s.elector != nil {
+		s.gate.Go(s.follow)
+	}
+	return s, nil
+}
+
+// Add adds a job. Replicas know a job by its name, which must be the same on all of them and in all releases. From now on the
+// engine looks after the job's ticks; the latest tick that is due starts at once if nobody has started it and it is within
+// the grace.
+//
+// The context of fn ends when fn must stop: with the host's context, or with a cause that matches core.ErrLost when the
+// lease or the leadership was lost. [FromContext] returns the run. The error of Add names everything that is wrong with the
+// arguments, and then nothing is added; a name that another job of the Service has is wrong, too.
+func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
+	j := &Job{service: s, name: name, schedule: schedule, fn: fn, policy: policy{starts: 1, grace: max(time.Minute, 3*s.ttl)}}
+	var f faults.List
+	faults.Set(&f, &j.policy, opts)
+	f.Check(fn == nil, "the function is nil")
+	f.Check(name == "", "the job name is empty: replicas know the job by it")
+	if err := checkSchedule(schedule, s.now()); err != nil {
+		f = append(f, err)
+	}
+	j.check(&f, s.ttl)
+	if s.closing.Err() != nil {
+		f = append(f, core.ErrClosed)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.Check(s.jobs[name] != nil, "another job has this name, and both would count as one")
+	if err := f.Err(fmt.Sprintf("cronlock: job %q", name)); err != nil {
+		return nil, err
+	}
+	j.gone, j.remove = context.WithCancel(s.closing)
+	s.jobs[name] = j
+	j.lookIn(jitter() / 5)
+	return j, nil
+}
+
+// follow makes all jobs be looked at when this process becomes leader.
+func (s *Service) follow() {
+	for {
+		began := s.elector.Began()
+		if s.leads() {
+			s.mu.Lock()
+			all := slices.Collect(maps.Values(s.jobs))
+			s.mu.Unlock()
+			for _, j := range all {
+				j.lookIn(0)
+			}
+		}
+		select {
+		case <-began:
+		case <-s.closing.Done():
+			return
+		}
+	}
+}
+
+// leads reports whether this process may start ticks.
+func (s *Service) leads() bool { return s.elector == nil || s.elector.IsLeader(s.closing) == nil }
+
+// now returns the time by the nodes' clocks, as far as they are known.
+func (s *Service) now() time.Time {
+	if ahead, known := s.locker.ClockOffset(); known {
+		return time.Now().Round(0).Add(ahead)
+	}
+	return s.clock().Round(0)
+}
+
+// Close ends the Service: nothing starts from now on, for which the reason is core.ErrClosed. It waits for the runs of this
+// replica, those that the engine began included. If ctx ends first, Close returns its cause and the names of the jobs that
+// run; the runs go on under their leases until the Locker is closed. Stop the host before, and close the elector and the
+// Locker after it.
+func (s *Service) Close(ctx context.Context) error {
+	s.gate.Close()
+	s.close(core.ErrClosed)
+	err := s.gate.Wait(ctx)
+	if err == nil {
+		return nil
+	}
+	if jobs := s.busy(); len(jobs) > 0 {
+		return fmt.Errorf("cronlock: runs have not ended, of %q: %w", jobs, err)
+	}
+	return fmt.Errorf("cronlock: requests to the nodes have not ended: %w", err)
+}
+
+// busy returns the names of the jobs that run here.
+func (s *Service) busy() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, j := range s.jobs {
+		if j.running.Load() > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
