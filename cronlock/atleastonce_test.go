@@ -59,6 +59,22 @@ func TestStartsChangeInADeploy(t *testing.T) {
 	}
 }
 
+// The last start that a tick may have ends it, whatever the policy of who makes it.
+func TestLastStartOfAnOlderPolicy(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		dies := plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		a := w.replica("a", dies)
+		till(time.Hour + time.Second)
+		a.crash()
+		b := w.replica("b", plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(3)}, work: func(context.Context) error { panic("again") }})
+		till(time.Hour + 30*time.Minute)
+		w.want(at(time.Hour), at(time.Hour))
+		if past, err := b.History(t.Context(), 1); err != nil || past[0].Attempt != 2 || past[0].Ended.IsZero() || past[0].Error == "" {
+			t.Errorf("history: %+v, %v", past, err)
+		}
+	})
+}
+
 // Replicas that disagree about n run no completed tick again.
 func TestMixedStarts(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {

@@ -148,7 +148,7 @@ func (c *Claim) choose() (err error) {
 }
 
 func (c *Claim) happens(h happening) {
-	c.state = c.state.after(h, c.job.starts-c.choice.attempt())
+	c.state = c.state.after(h, c.choice.most-c.choice.attempt())
 }
 
 // Call records the start, calls the function, and returns its error, which matches core.ErrLost if the lease was lost.

@@ -99,12 +99,13 @@ type entry struct {
 	tick       time.Time
 	state      state   // free, orphan or over
 	start, end *record // the latest start; the end
+	most       int     // starts that the tick may have
 }
 
 // entry reads what the nodes know of a tick, and judges it by the smaller number of starts: this job's, and that of who
 // started it first, because a run that was to be started once has no second start to spare.
 func (j *Job) entry(ctx context.Context, tick time.Time) (e entry, err error) {
-	e.tick = tick
+	e.tick, e.most = tick, j.starts
 	if e.start, err = j.read(ctx, j.startKey(tick, 1)); err != nil || e.start == nil {
 		return e, err
 	}
@@ -112,8 +113,8 @@ func (j *Job) entry(ctx context.Context, tick time.Time) (e entry, err error) {
 	if e.end, err = j.read(ctx, j.endKey(tick)); err != nil || e.end != nil {
 		return e, err
 	}
-	most := min(j.starts, e.start.Most)
-	for n := 2; n <= most; n++ {
+	e.most = min(j.starts, e.start.Most)
+	for n := 2; n <= e.most; n++ {
 		again, err := j.read(ctx, j.startKey(tick, n))
 		if err != nil {
 			return e, err
@@ -123,7 +124,7 @@ func (j *Job) entry(ctx context.Context, tick time.Time) (e entry, err error) {
 		}
 		e.start = again
 	}
-	e.state = running.after(died, most-e.start.Attempt)
+	e.state = running.after(died, e.most-e.start.Attempt)
 	return e, nil
 }
 
