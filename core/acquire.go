@@ -122,10 +122,10 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, a.stopped(ctx)
 	}
-	if !e.begin(true) {
+	if !e.gate.Enter() {
 		return nil, a.fail(ErrClosed)
 	}
-	defer e.end()
+	defer e.gate.Leave()
 
 	wait := ctx
 	if a.p.maxWait > 0 && !a.tryOnly {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -10,8 +11,6 @@ import (
 const (
 	clockMonotonic = 1
 	clockBoottime  = 7
-	// preempted is a gap between two clock readings too long to be their own.
-	preempted = 100 * time.Microsecond
 )
 
 // A suspension knows how long the machine has been suspended since it was made: what CLOCK_BOOTTIME counts
@@ -50,20 +49,13 @@ func (s *suspension) total(now time.Time) time.Duration {
 }
 
 func suspendedSinceBoot() time.Duration {
-	var least time.Duration
-	for try := range 4 {
-		before := readClock(clockMonotonic)
-		boot := readClock(clockBoottime)
-		after := readClock(clockMonotonic)
+	least := time.Duration(math.MaxInt64)
+	for range 4 { // a thread that is preempted between the two readings says too much
+		before, boot := readClock(clockMonotonic), readClock(clockBoottime)
 		if before == 0 || boot == 0 {
 			return 0 // not to be had here: Go's clock alone
 		}
-		if d := boot - before; try == 0 || d < least {
-			least = d
-		}
-		if after-before < preempted {
-			break
-		}
+		least = min(least, boot-before)
 	}
 	return least.Round(time.Millisecond) // the readings are not simultaneous; their noise must not look like time
 }

@@ -31,7 +31,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	e.gate.Close()
 	e.health.stop()
 	e.waits.stop()
-	e.unheard.run(true)
+	e.unheard.hurry()
 
 	var err error
 	if !l.drained(ctx) {

@@ -86,10 +86,10 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	case lease.spent():
 		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrLost, Reason: LossExpired}
 	}
-	if !e.begin(false) {
+	if !e.gate.Join() {
 		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrClosed}
 	}
-	defer e.end()
+	defer e.gate.Leave()
 	ctx, end := p.observe(ctx, OpComplete, lease.key, false, lease.token)
 	forIt := context.Background() //nolint:forbidigo // bounded by the node timeout
 	nodes, err := lease.propose(ctx, forIt, lease.proposal(result), lease.token, end != nil)

@@ -56,9 +56,10 @@ func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error)
 	joint, stop := join.Contexts(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
 	defer stop()
 	err := fn(&leaseContext{Context: joint, parent: ctx, lease: lease})
-	if lease.expire(); lease.lossReason() != "" {
+	lease.expire()
+	if reason := lease.lossReason(); reason != "" {
 		cancelled := ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost)
-		err = joinLoss(err, lease.lossError(OpHold), cancelled)
+		err = joinLoss(err, lease.loss(OpHold, reason), cancelled)
 	}
 	return err
 }
@@ -146,13 +147,6 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 	}
 	ended = true
 	return result, err
-}
-
-// isOver reports whether a quorum has confirmed the end.
-func (lease *Lease) isOver() bool {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	return lease.completed || lease.freed
 }
 
 // recorded is the result that was completed with.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,10 +17,6 @@ type ear struct {
 	s      *waits
 	n      *node
 	bucket int
-
-	mu     sync.Mutex
-	cancel context.CancelFunc
-	over   bool
 }
 
 const (
@@ -56,28 +51,25 @@ func (e *ear) listen() {
 	}
 }
 
-// sleep reports false when the Locker is being closed.
+// sleep reports false when nobody is to listen any more.
 func (e *ear) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return !e.s.e.isClosing()
-	case <-e.s.e.closing:
+		return true
+	case <-e.s.ctx.Done():
 		return false
 	}
 }
 
 // session is one subscription, until it fails.
 func (e *ear) session() error {
-	ctx := e.open()
-	if ctx == nil {
-		return nil
-	}
+	ctx, cancel := context.WithCancel(e.s.ctx)
 	how, channel, _ := strings.Cut(e.s.channels[e.bucket].(string), " ")
 	pubsub, err := listenTo(ctx, e.n.client, how == "S", channel)
 	if err != nil {
-		e.cancel()
+		cancel()
 		pubsub.Close()
 		return err
 	}
@@ -87,7 +79,7 @@ func (e *ear) session() error {
 		close(closed)
 	})
 	defer func() {
-		e.cancel()
+		cancel()
 		<-closed
 	}()
 	pinged := true // the subscription is to be confirmed
@@ -116,27 +108,5 @@ func (e *ear) session() error {
 		case *redis.Message:
 			e.s.hear(e.n.index, message.Payload)
 		}
-	}
-}
-
-// open is the context of a new subscription, nil if the Locker is being closed.
-func (e *ear) open() context.Context {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.over {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended by stop
-	e.cancel = cancel
-	return ctx
-}
-
-// stop ends the subscription, without waiting for it.
-func (e *ear) stop() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.over = true
-	if e.cancel != nil {
-		e.cancel()
 	}
 }

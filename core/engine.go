@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,7 +24,9 @@ type engine struct {
 	owned         bool // Close closes the clients
 	clientsClosed sync.Once
 
-	gate   gate.Gate // calls under way, and leases
+	// Calls under way, and leases. What acquires enters, and is refused once the engine is closing; any other call joins,
+	// and is refused once nothing is left that it could belong to.
+	gate   gate.Gate
 	leases map[*Lease]struct{}
 }
 
@@ -56,21 +59,9 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	e.waits.init(&e.ensemble, buckets)
 	e.watchdog.e = e
 	e.health.e, e.health.p, e.health.asked = &e.ensemble, p, make([]atomicInstant, buckets)
-	e.unheard.e = &e.ensemble
+	e.unheard = resend{e: &e.ensemble, pending: map[*time.Timer]struct{}{}}
 	return e
 }
-
-// begin books a call that may talk to nodes. One that acquires is refused once the engine is closing, any
-// other once nothing is left that it could belong to.
-func (e *engine) begin(acquires bool) bool {
-	if acquires {
-		return e.gate.Enter()
-	}
-	return e.gate.Join()
-}
-
-// end books the end of a call.
-func (e *engine) end() { e.gate.Leave() }
 
 // keep books a lease, unless the engine is closing. Who closes it and then takes the lock sees every lease that was let in.
 func (e *engine) keep(lease *Lease) bool {

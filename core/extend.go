@@ -46,7 +46,7 @@ func (lease *Lease) ending() error {
 	defer lease.mu.Unlock()
 	switch {
 	case lease.reason != "":
-		return lease.lossOf(OpHold)
+		return lease.loss(OpHold, lease.reason)
 	case lease.state == leaseHeld: // the context that it ran under has ended, and it has not run out yet
 		return &OpError{Op: OpHold, Key: lease.key, Err: fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))} //nolint:errorlint // the cause is not what ended this lease
 	}

@@ -11,7 +11,6 @@ type flight struct {
 	slots  *slots // one is taken; nil = it needs none
 	batch  []request
 	weight int
-	parts  int // the most of its requests'
 	votes  []vote
 	err    error // nothing was answered, or not one reply to each request
 }
@@ -22,9 +21,8 @@ var hangar = sync.Pool{New: func() any { return new(flight) }}
 func (f *flight) load(queue []request) []request {
 	n := 0
 	for ; n < len(queue); n++ {
-		weight := 1 + queue[n].r.bulk/bulkOfOne
-		f.weight, f.parts = f.weight+weight, max(f.parts, queue[n].parts)
-		if (f.weight > maxBatch || (len(f.batch)+n+1)*f.parts > maxBatch) && f.weight > weight {
+		weight := max(1+queue[n].r.bulk/bulkOfOne, queue[n].weight)
+		if f.weight += weight; f.weight > maxBatch && f.weight > weight {
 			break
 		}
 	}
@@ -99,7 +97,7 @@ func (f *flight) salvage(now instant) (lost []request) {
 		}
 		f.l.n.join(q.b)
 		q.again = true
-		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, parts: maxBatch / max(1, len(f.batch)/2)})
+		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, weight: maxBatch / max(1, len(f.batch)/2)})
 	}
 	return lost
 }
@@ -197,7 +195,11 @@ func (f *flight) hand(sent, now instant, clock time.Time) {
 func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
 	n := f.l.n
 	if v.clock != 0 {
-		f.readClock(v, r, clock)
+		v.skew = v.clock.skew(clock)
+		n.heardClock(v.skew, v.latency)
+		if v.verdict == VerdictClockSkewed && v.skew.Abs() <= r.p.window { // the clocks agree
+			v.verdict = VerdictTooLate
+		}
 	}
 	n.heardMemory(r.bucket, v.memory)
 	if known := n.memory(r.bucket); v.memory == known {
@@ -208,15 +210,6 @@ func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
 		v.verdict, v.err = VerdictFailed, errAhead
 	}
 	return first
-}
-
-// readClock notes how far the node's clock is off. A request refused although the clocks agree came too late.
-func (f *flight) readClock(v *vote, r *round, clock time.Time) {
-	v.skew = v.clock.skew(clock)
-	f.l.n.heardClock(v.skew, v.latency)
-	if v.verdict == VerdictClockSkewed && v.skew.Abs() <= r.p.window {
-		v.verdict = VerdictTooLate
-	}
 }
 
 // stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt

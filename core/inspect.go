@@ -64,10 +64,10 @@ func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 	if _, err := l.asked(ctx, key, nil); err != nil {
 		return KeyState{}, err
 	}
-	if !l.e.begin(true) {
+	if !l.e.gate.Enter() {
 		return KeyState{}, &OpError{Op: OpInspect, Key: key, Err: ErrClosed}
 	}
-	defer l.e.end()
+	defer l.e.gate.Leave()
 	nodes, heard := l.look(ctx, key), 0
 	for _, n := range nodes {
 		if n.told() {

@@ -51,7 +51,7 @@ type request struct {
 	b *breaker // that has admitted it
 
 	losses int  // how often the connection broke that it was sent over
-	parts  int  // into which a full batch would have to be cut, for it to travel with fewer than before
+	weight int  // in a batch, at least: what was lost travels with fewer than before
 	again  bool // it was lost, and waits to be sent once more
 }
 

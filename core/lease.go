@@ -229,7 +229,7 @@ func (lease *Lease) lose(reason LossReason) {
 		reason = LossMaxHold
 	}
 	lease.reason = reason
-	ended, err := lease.onEnd, lease.lossOf(OpHold)
+	ended, err := lease.onEnd, lease.loss(OpHold, reason)
 	lease.endAs(leaseLost, err)
 	lease.mu.Unlock()
 
@@ -274,15 +274,9 @@ func (lease *Lease) lossReason() LossReason {
 	return lease.reason
 }
 
-func (lease *Lease) lossError(op OpKind) *OpError {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	return lease.lossOf(op)
-}
-
-// lossOf is lossError, called with the lock.
-func (lease *Lease) lossOf(op OpKind) *OpError {
-	return &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: lease.reason}
+// loss is the error of an operation on the lease, once it is lost.
+func (lease *Lease) loss(op OpKind, reason LossReason) *OpError {
+	return &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: reason}
 }
 
 // end ends a held lease because its holder says so. It returns the state the lease was in.

@@ -24,10 +24,10 @@ func (l *Locker) Provision(ctx context.Context) error {
 	if !l.p.guarded {
 		return nil
 	}
-	if !l.e.begin(true) {
+	if !l.e.gate.Enter() {
 		return fmt.Errorf("lockkit: provision: %w", ErrClosed)
 	}
-	defer l.e.end()
+	defer l.e.gate.Leave()
 	for bucket := range l.e.guards {
 		err := ErrClosed
 		if !l.e.isClosing() {

@@ -26,10 +26,10 @@ func (l *Locker) Ready(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return by(OpReady, a.stopped(ctx))
-	case !l.e.begin(true):
+	case !l.e.gate.Enter():
 		return by(OpReady, a.fail(ErrClosed))
 	}
-	defer l.e.end()
+	defer l.e.gate.Leave()
 	r := touching(&l.e.ensemble, &l.p, int(l.e.jitter(int64(len(l.e.guards)))))
 	r.decided = func(r *round) bool {
 		granted := r.count(VerdictGranted)

@@ -60,20 +60,22 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	var next *turn
 	defer func() { lease.letGo(was, next != nil) }()
 	lease.tellEnd(was)
-	if lease.isOver() {
-		if _, completed := lease.recorded(); completed && keep > 0 {
-			return &OpError{Op: OpRelease, Key: lease.key, Err: ErrReleased}
-		}
-		return lease.outcome(nil)
-	}
+	lease.mu.Lock()
+	over, completed, reason := lease.freed || lease.completed, lease.completed, lease.reason
+	lease.mu.Unlock()
 	e := lease.engine
-	if !e.begin(false) {
-		if lease.lossReason() != "" {
-			return lease.lossError(OpRelease)
-		}
+	switch {
+	case completed && keep > 0:
+		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrReleased}
+	case !over && e.gate.Join():
+		defer e.gate.Leave()
+	case reason != "":
+		return lease.loss(OpRelease, reason)
+	case over:
+		return nil
+	default:
 		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrClosed}
 	}
-	defer e.end()
 	ctx, end := lease.p.observe(ctx, OpRelease, lease.key, false, lease.token)
 
 	to := lease.markReleased(keep)
@@ -93,16 +95,27 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	if lease.reason == "" && (t.outvoted() || t.revoked()) {
 		lease.reason, unnoticed = t.taken(), was == leaseHeld
 	}
-	reason := lease.reason
+	reason = lease.reason
 	lease.mu.Unlock()
-	err = lease.outcome(t)
 	if unnoticed {
 		lease.logLoss(reason)
 	}
-	if end != nil {
-		end(Outcome{Err: err, Reason: reason, Unnoticed: unnoticed, Token: lease.token, Nodes: lease.e.report(t, true)})
+	var failure *OpError
+	switch {
+	case reason != "":
+		failure = lease.loss(OpRelease, reason)
+	case !t.confirmed():
+		lease.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
+		failure = &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter())}
 	}
-	return err
+	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.token, Nodes: e.report(t, failure != nil || end != nil)}
+	if failure != nil {
+		failure.Nodes, out.Err = out.Nodes, failure
+	}
+	if end != nil {
+		end(out)
+	}
+	return out.Err
 }
 
 // markReleased notes the release, and a cooldown unless there was one before. It returns the nodes to ask.
@@ -125,20 +138,4 @@ func (lease *Lease) letGo(was leaseState, handedOn bool) {
 		lease.engine.lines.leave(lease.turn())
 	}
 	lease.engine.retire(lease)
-}
-
-// outcome is the error of a release.
-func (lease *Lease) outcome(t *tally) error {
-	switch {
-	case lease.lossReason() != "":
-		err := lease.lossError(OpRelease)
-		if t != nil {
-			err.Nodes = lease.e.report(t, true)
-		}
-		return err
-	case t == nil || t.confirmed():
-		return nil
-	}
-	lease.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
-	return &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter()), Nodes: lease.e.report(t, true)}
 }

@@ -118,10 +118,10 @@ func (l *Locker) forgetting(key string, token uint64) []any {
 
 // toAll runs a script on all nodes, those in trouble too, and waits for each.
 func (l *Locker) toAll(ctx context.Context, op OpKind, key string, s *script, args []any) (*tally, error) {
-	if !l.e.begin(true) {
+	if !l.e.gate.Enter() {
 		return nil, &OpError{Op: op, Key: key, Err: ErrClosed}
 	}
-	defer l.e.end()
+	defer l.e.gate.Leave()
 	r := &round{e: &l.e.ensemble, p: &l.p, bucket: l.e.keys.Bucket(key), script: s, must: true, args: args, decided: func(*round) bool { return false }}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	if !r.wait(ctx) {

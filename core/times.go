@@ -12,7 +12,7 @@ import (
 //	type       clock                                 what is in it
 //	instant    this process's stopwatch, since it    round, reply and nodeState: sent; Lease: until, kept,
 //	           was made: monotonic, and runs on      since, renewAt, trustedUntil, holdUntil; renewal.expiresAt;
-//	           while the machine is suspended        attempt.notBefore; unheardEnd.at; result: at, silent; breaker: since,
+//	           while the machine is suspended        attempt.notBefore; result: at, silent; breaker: since,
 //	                                                 probeAt; node: checkAt, reloadAt; health.asked; lane: left, heard,
 //	                                                 wakes; ensemble.answered; the watchdog's heap
 //	nodeTime   one node's wall clock, µs             vote: clock, expiry; nodeState: clock, expiry; stored: expiry, kept

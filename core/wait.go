@@ -1,8 +1,8 @@
 package core
 
 import (
+	"context"
 	"crypto/rand"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,15 +37,15 @@ func newWait(name, ticket any, quorum int) *wait {
 	return &wait{name: name, ticket: ticket, quorum: quorum, try: make(chan bool, 1)}
 }
 
-// tell notes that a node says that the wait is the first, or the second, of its queue.
-func (w *wait) tell(node, place int) {
+// tell notes what a node tells the wait.
+func (w *wait) tell(t told) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if place > 1 {
+	if !t.first {
 		w.after(queueTurn)
 		return
 	}
-	if w.told = w.told.with(node); w.told.len() < w.quorum {
+	if w.told = w.told.with(t.node); w.told.len() < w.quorum {
 		w.after(tellWithin)
 		return
 	}
@@ -123,18 +123,28 @@ type waits struct {
 	e        *ensemble
 	channels []any // by guard bucket: how to publish, and where
 
+	ctx  context.Context // of the subscriptions
+	stop func()          // has nobody listen any more
+
 	mu     sync.Mutex
 	byName map[string]*wait
-	// lately are messages to waits that are not known: the answer that makes one of them wait may be on its way.
-	lately  [256]string
-	next    int
-	ears    []*ear // by guard bucket and node
-	stopped bool
+	// lately is what waits were told that are not known: the answer that makes one of them wait may be on its way.
+	lately [256]told
+	next   int
+	ears   []*ear // by guard bucket and node
+}
+
+// A told is what a node tells a wait.
+type told struct {
+	name  string
+	node  int
+	first bool // in its queue; else it is the second
 }
 
 func (s *waits) init(e *ensemble, buckets int) {
 	s.e, s.byName, s.ears = e, map[string]*wait{}, make([]*ear, buckets*len(e.nodes))
-	process := rand.Text()[:13] // short enough for a queue to be packed by Redis, which takes up to 64 bytes
+	s.ctx, s.stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
+	process := rand.Text()[:13]                              // short enough for a queue to be packed by Redis, which takes up to 64 bytes
 	for b := range buckets {
 		how := "P "
 		if buckets > 1 {
@@ -155,20 +165,14 @@ func (s *waits) begin(w *wait, bucket int) {
 	defer s.mu.Unlock()
 	name := w.name.(string)
 	s.byName[name] = w
-	for i, message := range s.lately {
-		if strings.HasSuffix(message, name) {
-			s.lately[i] = ""
-			w.mu.Lock()
-			if message[0] == '1' {
-				w.now(true)
-			} else {
-				w.after(queueTurn)
-			}
-			w.mu.Unlock()
+	for i, t := range s.lately {
+		if t.name == name {
+			s.lately[i] = told{}
+			w.tell(t)
 		}
 	}
 	for i, n := range s.e.nodes {
-		if at := bucket*len(s.e.nodes) + i; s.ears[at] == nil && !s.stopped {
+		if at := bucket*len(s.e.nodes) + i; s.ears[at] == nil {
 			s.ears[at] = &ear{s: s, n: n, bucket: bucket}
 			s.e.spawn(s.ears[at].listen)
 		}
@@ -186,19 +190,6 @@ func (s *waits) dismiss(e *ear) bool {
 	return true
 }
 
-// stop has nobody listen any more.
-func (s *waits) stop() {
-	s.mu.Lock()
-	s.stopped = true
-	ears := slices.Clone(s.ears)
-	s.mu.Unlock()
-	for _, ear := range ears {
-		if ear != nil {
-			ear.stop()
-		}
-	}
-}
-
 // end has nobody listened to for a wait.
 func (s *waits) end(w *wait) {
 	s.mu.Lock()
@@ -209,20 +200,15 @@ func (s *waits) end(w *wait) {
 // hear takes what a node published: a place, and a name.
 func (s *waits) hear(node int, message string) {
 	place, name, _ := strings.Cut(message, " ")
+	t := told{name, node, place == "1"}
 	s.mu.Lock()
-	w := s.byName[name]
-	if w == nil {
-		s.lately[s.next] = message
-		s.next = (s.next + 1) % len(s.lately)
+	defer s.mu.Unlock()
+	if w := s.byName[name]; w != nil {
+		w.tell(t)
+		return
 	}
-	s.mu.Unlock()
-	switch {
-	case w == nil:
-	case place == "1":
-		w.tell(node, 1)
-	default:
-		w.tell(node, 2)
-	}
+	s.lately[s.next] = t
+	s.next = (s.next + 1) % len(s.lately)
 }
 
 // all has every wait try: nobody knows what they were told while nobody listened.

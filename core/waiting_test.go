@@ -442,21 +442,23 @@ func TestManyInTheQueueAreDead(t *testing.T) {
 	})
 }
 
-// What a process is told before it has booked the wait finds the wait.
+// What a process is told before it has booked the wait finds the wait, as if it had been told then.
 func TestToldBeforeTheWaitIsBooked(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		for place, want := range map[string]time.Duration{"1": 0, "2": queueTurn} {
-			own := newWait("name"+place, 0, 2)
-			p.e.waits.hear(0, place+" name"+place)
+		for places, want := range map[string]time.Duration{"11": 0, "1": tellWithin, "2": queueTurn} {
+			own := newWait("name"+places, 0, 2)
+			for node, place := range places {
+				p.e.waits.hear(node, string(place)+" name"+places)
+			}
 			began := time.Now()
 			p.e.waits.begin(own, 0)
 			p.e.waits.end(own)
 			select {
 			case <-own.try:
-				wantBetween(t, place, time.Since(began), want, want)
+				wantBetween(t, places, time.Since(began), want, want)
 			case <-time.After(fallbackMin):
-				t.Errorf("told %q in vain", place)
+				t.Errorf("told %q in vain", places)
 			}
 			own.end()
 		}
