@@ -158,11 +158,7 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 		return true
 	}
 	a.out.Contended = true
-	a.blocked()
-	if a.tryOnly {
-		return false
-	}
-	if a.outlasted(wait) {
+	if a.blocked(); a.tryOnly || a.outlasted(wait) {
 		return false
 	}
 	since := e.clock.now()

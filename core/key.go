@@ -17,11 +17,9 @@ const (
 	clusterBuckets = layout.Buckets
 )
 
-var errKeyLen = fmt.Errorf("a key must have 1 to %d bytes", maxKeyLen)
-
 func checkKey(key string) error {
 	if len(key) < 1 || len(key) > maxKeyLen {
-		return fmt.Errorf("lockkit: %w: %w, this one has %d", ErrInvalid, errKeyLen, len(key))
+		return fmt.Errorf("lockkit: %w: a key must have 1 to %d bytes, this one has %d", ErrInvalid, maxKeyLen, len(key))
 	}
 	return nil
 }
