@@ -1,11 +1,11 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -68,21 +68,15 @@ func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 		return KeyState{}, &OpError{Op: OpInspect, Key: key, Err: ErrClosed}
 	}
 	defer l.e.gate.Leave()
-	nodes, heard := l.look(ctx, key), 0
-	for _, n := range nodes {
-		if n.told() {
-			heard++
-		}
-	}
-	state := settle(nodes)
-	switch err := endOf(ctx); {
-	case heard >= quorum(len(nodes)):
+	state := settle(l.look(ctx, key))
+	if state.count(KeyOnNode.told) >= quorum(len(state.Nodes)) {
 		return state, nil
-	case err != nil:
-		return KeyState{}, &OpError{Op: OpInspect, Key: key, Err: err, Nodes: state.replies()}
 	}
-	state.Holder, state.Record = nil, nil
-	return state, &OpError{Op: OpInspect, Key: key, Err: ErrUnavailable, Nodes: state.replies()}
+	err := endOf(ctx)
+	if err == nil {
+		err = ErrUnavailable
+	}
+	return state, &OpError{Op: OpInspect, Key: key, Err: err, Nodes: state.replies()}
 }
 
 // look asks all nodes.
@@ -96,21 +90,18 @@ func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 			e.spawn(func() { answers <- l.lookAt(ctx, n, key) })
 		}
 	}
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
+	wait, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	for range nodes {
 		select {
 		case got := <-answers:
 			nodes[got.Node] = got
-		case <-ctx.Done():
-			return nodes
-		case <-timer.C:
-			for i, n := range e.nodes {
-				if nodes[i].Verdict == VerdictPending {
-					nodes[i].Verdict, nodes[i].Err, nodes[i].Latency = VerdictTimedOut, n.noAnswer(e.keys.Bucket(key)), timeout
-				}
-			}
-			return nodes
+		case <-wait.Done():
+		}
+	}
+	for i, n := range e.nodes {
+		if nodes[i].Verdict == VerdictPending && ctx.Err() == nil {
+			nodes[i].Verdict, nodes[i].Err, nodes[i].Latency = VerdictTimedOut, n.noAnswer(e.keys.Bucket(key)), timeout
 		}
 	}
 	return nodes
@@ -119,131 +110,128 @@ func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 // lookAt asks a node. It may take longer than the timeout.
 func (l *Locker) lookAt(ctx context.Context, n *node, key string) (got KeyOnNode) {
 	e := l.e
-	got.Node, got.Addr = n.index, n.addr
-	bucket, sent := e.keys.Bucket(key), e.clock.now()
-	b, err := n.admit(sent, l.p.nodeTimeout, false, true, bucket)
+	sent := e.clock.now()
+	b, err := n.admit(sent, l.p.nodeTimeout, false, true, e.keys.Bucket(key))
 	if err != nil {
-		got.Verdict, got.Err = VerdictCircuitOpen, err
-		return got
+		got.Verdict = VerdictCircuitOpen
+	} else {
+		err = l.read(&nodeContext{ctx, time.Now().Add(l.p.nodeTimeout)}, n, key, &got)
+		now := e.clock.now()
+		n.leave(b, now, err)
+		if answered(err) {
+			e.answered.store(now)
+		}
+		got.Latency = now.since(sent)
 	}
-	clock, text, guard, err := l.read(&nodeContext{ctx, time.Now().Add(l.p.nodeTimeout)}, n, key)
-	now := e.clock.now()
-	n.leave(b, now, err)
-	if answered(err) {
-		e.answered.store(now)
-	}
-	if err != nil {
-		got.Verdict, got.Err, got.Latency = VerdictFailed, err, now.since(sent)
-		return got
-	}
-	got.read(text, clock)
-	got.Latency, got.Skew = now.since(sent), clock.skew(time.Now())
-	if got.Verdict == VerdictGone && guard.state > guardVoting {
-		got.Verdict, got.Rest = VerdictQuarantined, guard.left
-	}
+	got.Node, got.Addr, got.Err = n.index, n.addr, cmp.Or(got.Err, err)
 	return got
 }
 
-// read reads the clock, what is stored for a key, and what the guard knows. In a Cluster they are those of the server that has the key.
-func (l *Locker) read(ctx context.Context, n *node, key string) (clock nodeTime, text string, guard guardFacts, err error) {
-	client, resource := n.client, l.e.keys.Resource(key)
+// read reads what is stored for a key, and what the guard and the clock of the server say of it. In a Cluster it is the
+// one that has the key. All goes over one connection, the guard last: nothing is forgotten in between.
+func (l *Locker) read(ctx context.Context, n *node, key string, into *KeyOnNode) (err error) {
+	client, resource, guard := n.client, l.e.keys.Resource(key), l.e.keys.Guard(l.e.keys.Bucket(key))
 	if n.cluster != nil {
 		if client, err = n.cluster.MasterForKey(ctx, resource); err != nil {
-			return clock, "", guard, err
+			return err
 		}
 	}
 	cmds := []redis.Cmder{redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", resource)}
 	if l.p.guarded {
-		cmds = append(cmds, askGuard(ctx, l.e.keys.Guard(l.e.keys.Bucket(key))), redis.NewStringCmd(ctx, "info", "replication"))
+		cmds = append(cmds, askGuard(ctx, guard), redis.NewStringCmd(ctx, "info", "replication"))
 	}
-	var guarding sync.WaitGroup
-	if len(cmds) > 2 { // at the same time, so that a slow server is no slower for it
-		guarding.Go(func() { pipelined(ctx, client, cmds[2:]) })
-	}
-	pipelined(ctx, client, cmds[:2])
-	guarding.Wait()
+	pipelined(ctx, client, cmds)
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) { // which says that nothing is stored
-			return clock, "", guard, err
+			return err
 		}
 	}
-	clock, text = nodeTimeOf(cmds[0].(*redis.TimeCmd).Val()), cmds[1].(*redis.StringCmd).Val()
+	clock, text := nodeTimeOf(cmds[0].(*redis.TimeCmd).Val()), cmds[1].(*redis.StringCmd).Val()
 	if text == "" && cmds[1].Err() == nil {
 		text = "\x00" // an empty text is as foreign as this
 	}
-	if l.p.guarded {
-		guard = l.p.readGuard(cmds[2].(*redis.SliceCmd).Val(), parseInfo(cmds[3].(*redis.StringCmd).Val())["master_replid"], clock)
+	into.read(text, clock)
+	into.Skew = clock.skew(time.Now())
+	if into.Verdict == VerdictGone && l.p.guarded {
+		info := parseInfo(cmds[3].(*redis.StringCmd).Val())
+		if g := l.p.readGuard(cmds[2].(*redis.SliceCmd).Val(), info["master_replid"], clock); g.state > guardVoting {
+			into.Verdict, into.Rest = VerdictQuarantined, g.left
+		}
 	}
-	return clock, text, guard, nil
+	return nil
 }
 
 // read says what text, which is stored for the key if it is not empty, amounts to at a time of the node's clock.
 func (k *KeyOnNode) read(text string, clock nodeTime) {
-	var s stored
-	if text != "" {
-		var err error
-		if s, err = parseStored(text); err != nil {
-			k.Verdict, k.Err = VerdictFailed, err
-			return
-		}
+	if k.Verdict = VerdictGone; text == "" {
+		return
 	}
-	k.judge(s, clock)
-}
-
-// told reports whether the node has answered, and can be read.
-func (k *KeyOnNode) told() bool {
-	switch k.Verdict {
-	case VerdictHeld, VerdictDone, VerdictGone, VerdictQuarantined:
-		return true
-	default:
-		return false
+	s, err := parseStored(text)
+	if err != nil {
+		k.Verdict, k.Err = VerdictFailed, err
+		return
 	}
-}
-
-// judge says what is stored amounts to at a time of the node's clock.
-func (k *KeyOnNode) judge(s stored, clock nodeTime) {
 	now := nodeMillis(clock.millis()) // as scripts count
-	k.Verdict = VerdictGone
 	if s.record != nil && now < s.kept {
 		k.Verdict, k.Record, k.ballot = VerdictDone, &s.record.Record, s.record.ballot
 	}
 	if s.owner != "" && now <= s.expiry {
 		k.Verdict, k.Rest = VerdictHeld, s.expiry.since(now)+time.Millisecond
 		if !strings.HasPrefix(s.owner, keptTaken) {
-			k.Holder = &Holder{Token: s.counter, Left: k.Rest, Attempt: s.owner}
 			c := carried(s.carried)
-			k.Holder.Note, k.Holder.Name, k.Holder.Hint = c.note, c.name, c.hint
-			k.Holder.date()
+			k.Holder = &Holder{Token: s.counter, Left: k.Rest, Note: c.note, Name: c.name, Hint: c.hint, Attempt: s.owner}
+			if s.counter != 0 {
+				k.Holder.Since = date(s.counter)
+			}
 		}
 	}
 }
 
-// date reads Since from the token.
-func (h *Holder) date() {
-	if h.Token != 0 {
-		h.Since = date(h.Token)
+// told reports whether the node has answered, and can be read.
+func (k KeyOnNode) told() bool {
+	return slices.Contains([]Verdict{VerdictHeld, VerdictDone, VerdictGone, VerdictQuarantined}, k.Verdict)
+}
+
+// count is how many nodes say so.
+func (s KeyState) count(so func(KeyOnNode) bool) (n int) {
+	for _, k := range s.Nodes {
+		if so(k) {
+			n++
+		}
 	}
+	return n
+}
+
+// having is how many nodes have a lease of an attempt ("" = of any) under a token (0 = any).
+func (s KeyState) having(attempt string, token uint64) int {
+	return s.count(func(k KeyOnNode) bool {
+		return k.Holder != nil && (attempt == "" || k.Holder.Attempt == attempt) && (token == 0 || k.Holder.Token == token)
+	})
 }
 
 // settle is what a quorum of nodes agrees on.
 func settle(nodes []KeyOnNode) KeyState {
 	s, q := KeyState{Nodes: nodes}, quorum(len(nodes))
-	var attempts []string
-	var ballots []uint64
+	var left []time.Duration
+	var all Holder
 	for _, n := range nodes {
-		if n.Holder != nil {
-			attempts = append(attempts, n.Holder.Attempt)
+		if h := n.Holder; h != nil && s.having(h.Attempt, 0) >= q {
+			s.Holder, all.Attempt, left = &all, h.Attempt, append(left, h.Left)
+			// A node has what the holder carries, or part of it, or nothing.
+			all.Note, all.Name, all.Hint = max(all.Note, h.Note), max(all.Name, h.Name), max(all.Hint, h.Hint)
+			// Its counter is behind the token until the first renewal, where it granted less than others, and ahead where
+			// it granted the key to others before the lease was brought back. On a quorum it is neither.
+			if s.having(h.Attempt, h.Token) >= q {
+				all.Token, all.Since = h.Token, h.Since
+			}
 		}
-		if n.Record != nil {
-			ballots = append(ballots, n.ballot)
+		same := func(other KeyOnNode) bool { return other.ballot == n.ballot }
+		if n.Record != nil && s.Record == nil && s.count(same) >= q {
+			s.Record = (&nodeRecord{Record: *n.Record}).clone()
 		}
 	}
-	if attempt := agreed(q, attempts); attempt != "" {
-		s.Holder = s.holder(q, attempt)
-	}
-	if ballot := agreed(q, ballots); ballot != 0 {
-		i := slices.IndexFunc(nodes, func(n KeyOnNode) bool { return n.Record != nil && n.ballot == ballot })
-		s.Record = (&nodeRecord{Record: *nodes[i].Record}).clone()
+	if slices.Sort(left); left != nil {
+		all.Left = left[len(left)-q]
 	}
 	return s
 }
@@ -251,51 +239,12 @@ func settle(nodes []KeyOnNode) KeyState {
 // Unknown reports whether somebody may hold the key of whom no quorum of nodes tells: nodes that are silent, or have lost
 // their memory, may have had the lease that others have, or may all have had one. Its holder may be at work.
 func (s KeyState) Unknown() bool {
-	untold, leases, most := 0, map[string]int{}, 0
+	most := 0
 	for _, n := range s.Nodes {
-		switch {
-		case n.Holder != nil:
-			leases[n.Holder.Attempt]++
-			most = max(most, leases[n.Holder.Attempt])
-		case !n.told() || n.Verdict == VerdictQuarantined:
-			untold++
+		if n.Holder != nil {
+			most = max(most, s.having(n.Holder.Attempt, 0))
 		}
 	}
+	untold := s.count(func(k KeyOnNode) bool { return k.Holder == nil && (!k.told() || k.Verdict == VerdictQuarantined) })
 	return s.Holder == nil && most+untold >= quorum(len(s.Nodes))
-}
-
-// holder joins what nodes know of an attempt that a quorum of them has.
-func (s KeyState) holder(q int, attempt string) *Holder {
-	all := Holder{Attempt: attempt}
-	var tokens []uint64
-	var left []time.Duration
-	for _, n := range s.Nodes {
-		if h := n.Holder; h != nil && h.Attempt == attempt {
-			tokens, left = append(tokens, h.Token), append(left, h.Left)
-			// A node has what the holder carries, or part of it, or nothing.
-			all.Note, all.Name, all.Hint = max(all.Note, h.Note), max(all.Name, h.Name), max(all.Hint, h.Hint)
-		}
-	}
-	slices.Sort(left)
-	// A node's counter is behind the token until the first renewal, where it granted less than others, and ahead where
-	// it granted the key to others before the lease was brought back.  On a quorum it is neither.
-	all.Token, all.Left = agreed(q, tokens), left[len(left)-q]
-	all.date()
-	return &all
-}
-
-// agreed is what a quorum says; zero if there is no such thing.
-func agreed[T comparable](q int, said []T) (what T) {
-	for _, a := range said {
-		same := 0
-		for _, b := range said {
-			if a == b {
-				same++
-			}
-		}
-		if same >= q {
-			return a
-		}
-	}
-	return what
 }

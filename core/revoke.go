@@ -41,9 +41,9 @@ func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocati
 		return Revocation{}, by(OpRevoke, err)
 	}
 	h := state.Holder
-	if h == nil || token == 0 || h.Token != token && (h.Token != 0 || !state.shows(h.Attempt, token)) {
+	if h == nil || token == 0 || h.Token != token && (h.Token != 0 || state.having(h.Attempt, token) == 0) {
 		err = ErrTokenMismatch
-		if h == nil && state.Unknown() && state.shows("", token) {
+		if h == nil && token != 0 && state.Unknown() && state.having("", token) > 0 {
 			err = ErrUnavailable
 		}
 		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: err, Nodes: state.replies()}
@@ -136,13 +136,6 @@ func by(op OpKind, err error) error {
 		e.Op = op
 	}
 	return err
-}
-
-// shows reports whether a node has the attempt's lease, or any if it is empty, with this token, where the nodes do not agree.
-func (s KeyState) shows(attempt string, token uint64) bool {
-	return slices.ContainsFunc(s.Nodes, func(n KeyOnNode) bool {
-		return n.Holder != nil && (attempt == "" || n.Holder.Attempt == attempt) && n.Holder.Token == token
-	})
 }
 
 // replies are what the nodes said, without the key.
