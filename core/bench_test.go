@@ -122,6 +122,11 @@ func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 			}
 			cmd.SetVal(all)
 		}
+		if asked, ok := cmd.(onceAny); ok {
+			if info, ok := asked.Cmder.(*redis.StringCmd); ok {
+				cmd = once{info}
+			}
+		}
 		if cmd, ok := cmd.(once); ok {
 			if s := scriptOf(cmd.Args()); s != nil {
 				cmd.SetVal(replies[s])

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 var errSameServer = errors.New("the same server is listed twice")
@@ -103,57 +101,33 @@ func (h *health) doubt(n *node) {
 // with an error, not all is known.
 func (h *health) examine(n *node) (runID string, fault, err error) {
 	ctx := &nodeContext{context.Background(), time.Now().Add(h.p.nodeTimeout)} //nolint:forbidigo // bounded by the node timeout
-	var told serverInfo
-	info := redis.NewStringCmd(ctx, "info")
-	switch err := n.client.Process(ctx, once{info}); {
-	case err == nil:
-		told = parseInfo(info.Val())
-	case !mayNot(err):
+	x := newExamination(ctx, n.client, h.p, h.e.keys)
+	x.waits = true
+	if err := x.lookAtInfo(); err != nil {
 		return "", nil, err
 	}
+	if x.outside(); x.Findings == nil {
+		reply, err := probeScript.run(ctx, n.client, x.probing())
+		if err == nil {
+			err = x.denied(parseRights(reply, h.p.prefix))
+		}
+		if err != nil {
+			return x.info["run_id"], nil, err
+		}
+		x.lacksRights()
+	}
 	var faults []error
-	for _, f := range told.unfit(h.p.guarded, n.cluster != nil) {
-		faults = append(faults, fmt.Errorf("%s: %s", f.What, f.Mend))
-	}
-	if runID = told["run_id"]; faults != nil {
-		return runID, errors.Join(faults...), nil
-	}
-	publish := "publish"
-	if n.cluster != nil {
-		publish = "spublish"
-	}
-	channel := h.e.keys.Channel(0, "")
-	reply, err := probeScript.run(ctx, n.client, append(probeScript.args(2, h.e.keys.Probe(0)), publish, channel))
-	denied := parseRights(reply)
-	if told == nil && h.p.guarded {
-		denied.commands = append(denied.commands, "info")
-	}
-	if err == nil {
-		err = denied.tryListening(ctx, n.client, n.cluster != nil, channel, time.Until(ctx.deadline))
-	}
-	if rules := denied.rules(h.p.prefix); err == nil && rules != "" {
-		return runID, fmt.Errorf("its user lacks rights: add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe need Redis 7.0)", rules), nil
-	}
-	if err == nil {
-		h.askLongest(ctx, n)
-	}
-	return runID, nil, err
-}
-
-// askLongest learns the longest lease in use from the guard records of a node. Where it fails, the node's replies
-// tell later.
-func (h *health) askLongest(ctx context.Context, n *node) {
-	if !h.p.guarded {
-		return
-	}
-	cmds := make([]redis.Cmder, len(h.e.guards))
-	for b := range cmds {
-		cmds[b] = askGuard(ctx, h.e.keys.Guard(b))
-	}
-	pipelined(ctx, n.client, cmds)
-	for _, cmd := range cmds {
-		if longest := longestOf(cmd.(*redis.SliceCmd).Val()); longest > 0 && h.e.learn(longest, h.p) {
-			h.p.tellLongest(longest, n)
+	for _, f := range x.Findings {
+		if f.Severity == SeverityFault {
+			faults = append(faults, fmt.Errorf("%s: %s", f.What, f.Mend))
 		}
 	}
+	if faults == nil && h.p.guarded { // where that fails, the node's replies tell later
+		for _, record := range x.guards() {
+			if longest := longestOf(record); longest > 0 && h.e.learn(longest, h.p) {
+				h.p.tellLongest(longest, n)
+			}
+		}
+	}
+	return x.info["run_id"], errors.Join(faults...), nil
 }

@@ -17,15 +17,6 @@ type Diagnosis struct {
 	Findings []Finding       // about several nodes, or all
 }
 
-// A NodeDiagnosis is what is wrong with a server. What it does not tell, or its user may not ask, is not guessed.
-type NodeDiagnosis struct {
-	Node     int    // index in the list given; all masters of a Redis Cluster have the same
-	Addr     string // where the client tells
-	Reached  bool   // it answered, be it with an error
-	Err      error  // why nothing is known of it, or not all
-	Findings []Finding
-}
-
 // Diagnose examines the servers behind nodes, and says what is wrong with them and how to mend it: whether they can be
 // reached and may be nodes, what their users may do, whether clocks, guards and replicas let them vote, whether they take
 // writes, and what a restart would forget. It is for people and checks that look at the nodes before, or while, Lockers are
@@ -60,7 +51,7 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...Option
 		found[i] = make(chan []*examination, 1)
 		go func() { found[i] <- examineNode(ctx, i, c, &p, keys) }()
 	}
-	d := diagnosis{p: &p, count: len(nodes)}
+	d := diagnosis{p: &p}
 	for i := range nodes {
 		d.servers = append(d.servers, <-found[i]...) // soon, also when ctx has ended
 	}

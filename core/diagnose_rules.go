@@ -6,20 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // A diagnosis is a Diagnosis that is being made: what the servers told is held against the rules below.
 type diagnosis struct {
 	Diagnosis
 	p       *policy
-	count   int // of nodes
 	servers []*examination
-}
-
-func (x *examination) add(severity Severity, code FindingCode, what, mend string) {
-	x.Findings = append(x.Findings, Finding{severity, code, what, mend})
 }
 
 func (d *diagnosis) judge() {
@@ -41,27 +34,6 @@ func (d *diagnosis) judge() {
 	}
 }
 
-// outside reports whether a server cannot be a node, whatever else is to be said of it.
-func (x *examination) outside() (out bool) {
-	if x.Err != nil && x.info == nil {
-		t, code, mend := troubleOf(x.Err), CodeUnreachable, "start the server, check its address, and what is between (firewall; TLS on one side only)"
-		if x.Reached {
-			code, mend = CodeRefused, "it may pass by itself (BUSY, LOADING); if it does not, look at the server's log"
-		}
-		x.add(SeverityFault, cmp.Or(t.code, code), "does not answer: "+x.Err.Error(), cmp.Or(t.mend, mend))
-		return true
-	}
-	for _, f := range x.info.unfit(x.p.guarded, x.asCluster) {
-		x.Findings = append(x.Findings, f)
-		out = out || f.Code == CodeNoNode || f.Code == CodeReplica
-	}
-	if !out && x.Err != nil {
-		x.add(SeverityFault, CodeUnreachable, "stopped answering while it was examined: "+x.Err.Error(), "look at its load and at the network, and run this again")
-		return true
-	}
-	return out
-}
-
 // listedTwice finds the server among those before it.
 func (d *diagnosis) listedTwice(x *examination) bool {
 	i := slices.IndexFunc(d.servers, func(other *examination) bool {
@@ -73,21 +45,6 @@ func (d *diagnosis) listedTwice(x *examination) bool {
 			"list each server once, under one address")
 	}
 	return first != x
-}
-
-func (x *examination) lacksRights() {
-	user, rules := "default", x.rights.rules(x.p.prefix)
-	if c, ok := x.client.(interface{ Options() *redis.Options }); ok && c.Options().Username != "" {
-		user = c.Options().Username
-	}
-	mend := "ACL SETUSER " + user + " " + rules
-	switch {
-	case rules == "":
-	case rules == "+info" && !x.p.guarded:
-		x.add(SeverityWarning, CodeRights, "denies INFO: eviction, role, version, and servers that are listed twice go unnoticed", mend)
-	default:
-		x.add(SeverityFault, CodeRights, fmt.Sprintf("denies its user %s what nothing works without", user), mend)
-	}
 }
 
 func (x *examination) refusesWrites() {
@@ -197,7 +154,7 @@ func (d *diagnosis) noQuorum() {
 			out[x.Node] = true
 		}
 	}
-	if votes := d.count - len(out); d.count > 1 && votes < quorum(d.count) {
-		d.Findings = append(d.Findings, Finding{SeverityFault, CodeNoQuorum, fmt.Sprintf("%d of %d nodes would vote, too few to grant a key", votes, d.count), "mend what is said of each of the others"})
+	if votes := d.p.nodes - len(out); d.p.nodes > 1 && votes < quorum(d.p.nodes) {
+		d.Findings = append(d.Findings, Finding{SeverityFault, CodeNoQuorum, fmt.Sprintf("%d of %d nodes would vote, too few to grant a key", votes, d.p.nodes), "mend what is said of each of the others"})
 	}
 }

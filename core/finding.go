@@ -40,3 +40,12 @@ type Finding struct {
 	What     string // what is wrong, to be read after the name of the node
 	Mend     string // what to do
 }
+
+// A NodeDiagnosis is what is wrong with a server. What it does not tell, or its user may not ask, is not guessed.
+type NodeDiagnosis struct {
+	Node     int    // index in the list given; all masters of a Redis Cluster have the same
+	Addr     string // where the client tells
+	Reached  bool   // it answered, be it with an error
+	Err      error  // why nothing is known of it, or not all
+	Findings []Finding
+}

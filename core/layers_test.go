@@ -17,13 +17,13 @@ var layers = [][]string{
 		"verdict", "vote",
 	},
 	{ // the nodes, and asking them
-		"admission", "batch", "breaker", "check", "clockfilter", "ear", "ensemble", "flight", "guard", "health", "lane", "longest", "node", "resend", "round", "tally", "voting", "wait",
+		"admission", "batch", "breaker", "check", "clockfilter", "ear", "ensemble", "examine", "flight", "guard", "health", "lane", "longest", "node", "resend", "round", "tally", "voting", "wait",
 	},
 	{ // one attempt, and the lease that it becomes
 		"attempt", "call", "complete", "end", "engine", "extend", "handon", "lease", "line", "nodestate", "record", "release", "renewal", "result", "watchdog",
 	},
 	{ // what is called
-		"acquire", "close", "diagnose", "diagnose_rules", "diagnose_server", "dial", "do", "doc", "inspect", "locker",
+		"acquire", "close", "diagnose", "diagnose_rules", "dial", "do", "doc", "inspect", "locker",
 		"option", "pause", "provision", "ready", "revoke", "tool", "try",
 	},
 }

@@ -1,68 +1,36 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// rights are what a server denies its user: commands, and whether it is the keys or the channels of the prefix.
-type rights struct {
-	commands     []string
-	key, channel bool
-}
+// rights are the rules that a server's ACL lacks for its user: "+command", and "~prefix*" or "&prefix*" where it is the keys
+// or the channels of the prefix that are denied.
+type rights []string
 
 // parseRights reads what probe.lua answered.
-func parseRights(reply string) (r rights) {
+func parseRights(reply, prefix string) (r rights) {
 	for word := range strings.FieldsSeq(strings.TrimPrefix(reply, "OK")) {
-		if command := strings.TrimRight(word, "~&"); command == word {
-			r.commands = append(r.commands, command)
+		switch of := word[len(word)-1:]; of {
+		case "~", "&":
+			r = append(r, of+prefix+"*")
+		default:
+			r = append(r, "+"+word)
 		}
-		r.key = r.key || strings.HasSuffix(word, "~")
-		r.channel = r.channel || strings.HasSuffix(word, "&")
 	}
 	return r
 }
 
-// rules are those that the user's ACL lacks; empty if it lacks none.
-func (r rights) rules(prefix string) string {
-	var rules []string
-	for _, command := range r.commands {
-		rules = append(rules, "+"+command)
-	}
-	slices.Sort(rules)
-	rules = slices.Compact(rules)
-	if r.key {
-		rules = append(rules, "~"+prefix+"*")
-	}
-	if r.channel {
-		rules = append(rules, "&"+prefix+"*")
-	}
-	return strings.Join(rules, " ")
-}
-
-// tryListening books whether c may subscribe to a channel, which no script can find out, and returns why that cannot be
-// told.
-func (r *rights) tryListening(ctx context.Context, c redis.UniversalClient, sharded bool, channel string, within time.Duration) error {
-	pubsub, err := listenTo(ctx, c, sharded, channel)
-	if err == nil {
-		_, err = pubsub.ReceiveTimeout(notAnew, within)
-	}
-	pubsub.Close()
-	switch {
-	case !mayNot(err):
-		return err
-	case strings.Contains(err.Error(), "channel"):
-		r.channel = true
-	case sharded:
-		r.commands = append(r.commands, "ssubscribe")
-	default:
-		r.commands = append(r.commands, "subscribe")
-	}
-	return nil
+// String is the rules, each once.
+func (r rights) String() string {
+	order := func(rule string) int { return strings.Index("+~&", rule[:1]) }
+	slices.SortFunc(r, func(a, b string) int { return cmp.Or(order(a)-order(b), strings.Compare(a, b)) })
+	return strings.Join(slices.Compact(r), " ")
 }
 
 // notAnew is a context in which go-redis makes no new connection in place of one that failed.
