@@ -2,8 +2,8 @@ package core
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -11,29 +11,21 @@ import (
 
 // checkClients finds what is wrong with a list of clients without asking anybody.
 func checkClients(clients []redis.UniversalClient) error {
-	var faults []error
-	if len(clients) == 0 || len(clients) > maxNodes {
-		faults = append(faults, fmt.Errorf("%d nodes, must be 1 to %d", len(clients), maxNodes))
-	}
-	seen := map[redis.UniversalClient]int{}
+	var f faults
+	f.bad(len(clients) == 0 || len(clients) > maxNodes, "%d nodes, must be 1 to %d", len(clients), maxNodes)
 	for i, c := range clients {
-		if v := reflect.ValueOf(c); c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-			faults = append(faults, fmt.Errorf("node %d: client is nil", i))
+		v := reflect.ValueOf(c)
+		if c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+			f.bad(true, "node %d: client is nil", i)
 			continue
 		}
-		if isA[*redis.Ring](c) {
-			faults = append(faults, fmt.Errorf("node %d: a Ring spreads keys over several servers; pass its servers as nodes", i))
+		f.bad(isA[*redis.Ring](c), "node %d: a Ring spreads keys over several servers; pass its servers as nodes", i)
+		if v.Comparable() {
+			first := slices.Index(clients, c)
+			f.bad(first < i, "node %d: the same client as node %d", i, first)
 		}
-		if !reflect.TypeOf(c).Comparable() {
-			continue
-		}
-		if first, twice := seen[c]; twice {
-			faults = append(faults, fmt.Errorf("node %d: the same client as node %d", i, first))
-			continue
-		}
-		seen[c] = i
 	}
-	return errors.Join(faults...)
+	return errors.Join(f...)
 }
 
 // A sentinelClient is the client of a primary that Sentinels watch, which by itself does not say whom it asks.

@@ -64,27 +64,14 @@ func dial(address string, p *policy) (redis.UniversalClient, error) {
 var (
 	errURL = errors.New("it must be a URL that begins with redis://, redis-sentinel:// or redis-cluster:// (with TLS rediss://, rediss-sentinel:// or rediss-cluster://), " +
 		"such as redis://user:password@host:6379/0, whose parameters are known, and which has no comma: each node is an element of its own, and further addresses of one node are &addr=host:port")
-	errNoMaster  = errors.New("master_name is missing: what the Sentinels call the primary")
-	errReplicas  = errors.New("it would ask replicas (read_only, replica_only, route_by_latency, route_randomly), and a node is a primary")
-	errClusterDB = errors.New("a Redis Cluster has no database but 0: leave it out")
-	errNoTLS     = errors.New("it is without TLS, for which there is a configuration: rediss:// is with it")
+	errReplicas = errors.New("it would ask replicas (read_only, replica_only, route_by_latency, route_randomly), and a node is a primary")
 )
 
-// A fault of a URL is wrong where it is so.
-type urlFault struct {
-	is  bool
-	err error
-}
-
-// suits says what is wrong with a URL that says this.
-func (p *policy) suits(conf *tls.Config, addrs []string, faults ...urlFault) error {
-	var errs []error
-	for _, f := range append(faults, urlFault{strings.Contains(strings.Join(addrs, ""), ","), errURL}, urlFault{conf == nil && p.tls != nil, errNoTLS}) {
-		if f.is {
-			errs = append(errs, f.err)
-		}
-	}
-	return errors.Join(errs...)
+// suits says what is wrong with a URL that says this of its servers, beside the faults that it has anyway.
+func (p *policy) suits(conf *tls.Config, addrs []string, f faults) error {
+	f.bad(strings.Contains(strings.Join(addrs, ""), ","), "%w", errURL)
+	f.bad(conf == nil && p.tls != nil, "it is without TLS, for which there is a configuration: rediss:// is with it")
+	return errors.Join(f...)
 }
 
 func dialServer(address string, p *policy) (redis.UniversalClient, error) {
@@ -92,7 +79,7 @@ func dialServer(address string, p *policy) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errURL // what go-redis says quotes the URL, and a password with it
 	}
-	if err := p.suits(o.TLSConfig, []string{o.Addr}); err != nil {
+	if err := p.suits(o.TLSConfig, []string{o.Addr}, nil); err != nil {
 		return nil, err
 	}
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
@@ -107,8 +94,10 @@ func dialSentinel(address string, p *policy) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errURL
 	}
-	if err := p.suits(o.TLSConfig, o.SentinelAddrs, urlFault{o.MasterName == "", errNoMaster},
-		urlFault{o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly, errReplicas}); err != nil {
+	var f faults
+	f.bad(o.MasterName == "", "master_name is missing: what the Sentinels call the primary")
+	f.bad(o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly, "%w", errReplicas)
+	if err := p.suits(o.TLSConfig, o.SentinelAddrs, f); err != nil {
 		return nil, err
 	}
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
@@ -123,8 +112,10 @@ func dialCluster(address string, p *policy) (redis.UniversalClient, error) {
 		return nil, errURL
 	}
 	u, err := url.Parse(address)
-	if err := p.suits(o.TLSConfig, o.Addrs, urlFault{o.ReadOnly || o.RouteByLatency || o.RouteRandomly, errReplicas},
-		urlFault{err == nil && strings.Trim(u.Path, "/") != "", errClusterDB}); err != nil { // which go-redis does not read
+	var f faults
+	f.bad(o.ReadOnly || o.RouteByLatency || o.RouteRandomly, "%w", errReplicas)
+	f.bad(err == nil && strings.Trim(u.Path, "/") != "", "a Redis Cluster has no database but 0: leave it out") // which go-redis does not read
+	if err := p.suits(o.TLSConfig, o.Addrs, f); err != nil {
 		return nil, err
 	}
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
