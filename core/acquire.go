@@ -59,7 +59,7 @@ func (l *Locker) asked(ctx context.Context, key string, opts []CallOption) (*pol
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	return l.policy(opts)
+	return l.p.of(opts)
 }
 
 func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy) (*Lease, error) {

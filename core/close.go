@@ -50,9 +50,9 @@ func (l *Locker) Close(ctx context.Context) error {
 		e.tasks.Wait()
 		close(joined)
 	}()
-	if e.owned {
+	if e.hangUp != nil {
 		e.waitFor(joined, nil, l.p.nodeTimeout)
-		err = errors.Join(err, e.closeClients()) // breaks what is still under way
+		err = errors.Join(err, e.hangUp()) // breaks what is still under way
 	}
 	if !e.waitFor(joined, ctx.Done(), l.p.nodeTimeout) {
 		err = errors.Join(err, errUnderWay)

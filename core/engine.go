@@ -1,12 +1,10 @@
 package core
 
 import (
-	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,10 +17,9 @@ import (
 // An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
 type engine struct {
 	ensemble
-	lines         lines
-	watchdog      watchdog
-	owned         bool // Close closes the clients
-	clientsClosed sync.Once
+	lines    lines
+	watchdog watchdog
+	hangUp   func() error // closes the clients, once; nil = they are the caller's
 
 	// Calls under way, and leases. What acquires enters, and is refused once the engine is closing; any other call joins,
 	// and is refused once nothing is left that it could belong to.
@@ -92,14 +89,4 @@ func (e *engine) left() ([]*Lease, int) {
 	defer e.mu.Unlock()
 	left := slices.SortedFunc(maps.Keys(e.leases), func(a, b *Lease) int { return strings.Compare(a.key, b.key) })
 	return left, e.gate.Inside() - len(left)
-}
-
-// closeClients closes the clients, once.
-func (e *engine) closeClients() (err error) {
-	e.clientsClosed.Do(func() {
-		for _, n := range e.nodes {
-			err = errors.Join(err, n.client.Close())
-		}
-	})
-	return err
 }

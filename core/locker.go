@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -88,7 +89,7 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeClients(clients))
 	}
-	l.e.owned = true
+	l.e.hangUp = sync.OnceValue(func() error { return closeClients(clients) })
 	return l, nil
 }
 
@@ -114,19 +115,19 @@ func (l *Locker) With(opts ...CallOption) (*Locker, error) {
 
 // of is p with the options of a call, or of another Locker.
 func (p *policy) of(opts []CallOption) (*policy, error) {
-	own, missing := new(policy), 0
+	if len(opts) == 0 {
+		return p, nil
+	}
+	own := new(policy)
 	*own = *p
 	for _, o := range opts {
 		if o == nil {
-			missing++
+			own.missing++
 		} else {
 			o.ofCall(&own.options)
 		}
 	}
 	var f faults
-	if missing > 0 {
-		f.bad(true, "%d options are nil", missing)
-	}
 	if own.check(&f); f != nil {
 		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, errors.Join(f...))
 	}
@@ -137,14 +138,6 @@ func (p *policy) of(opts []CallOption) (*policy, error) {
 		own.derive()
 	}
 	return own, nil
-}
-
-// policy is what the options of a call make of the Locker's.
-func (l *Locker) policy(opts []CallOption) (*policy, error) {
-	if len(opts) == 0 {
-		return &l.p, nil
-	}
-	return l.p.of(opts)
 }
 
 // fit reports what makes a call impossible, whatever it is for.

@@ -133,7 +133,7 @@ func thisProcess() string {
 func (c config) with(opts []Option) config {
 	for _, o := range opts {
 		if o == nil {
-			c.nilOptions++
+			c.missing++
 		} else {
 			o.apply(&c)
 		}

@@ -201,7 +201,7 @@ func TestWith(t *testing.T) {
 // wantSameInACall checks that options mean to a call what they mean to With, which returned d and err.
 func (l *Locker) wantSameInACall(t *testing.T, opts []CallOption, d *Locker, err error) {
 	t.Helper()
-	call, of := l.policy(opts)
+	call, of := l.p.of(opts)
 	switch {
 	case (of == nil) != (err == nil) || err != nil && of.Error() != err.Error():
 		t.Errorf("With says %v, a call %v", err, of)

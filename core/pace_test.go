@@ -73,7 +73,7 @@ func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 		for i := range leases {
 			w.acquire(p, fmt.Sprint(i))
 		}
-		p.e.owned = true
+		p.e.hangUp = p.e.nodes[0].client.Close
 		p.e.nodes[0].connections = 1 // so that they are released one batch after the other
 		p.links[0].set(fate{replyDelay: p.p.nodeTimeout * 3 / 5}, batchScript, releaseScript)
 		start := time.Now()

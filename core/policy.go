@@ -32,6 +32,7 @@ type options struct {
 	ttl, maxWait, maxHold, retention time.Duration
 	detached, reentrant              bool
 	name, note                       string
+	missing                          int           // options that are nil
 	tune                             func(*timing) // for tests; nil = nothing
 }
 
@@ -49,7 +50,6 @@ const unset time.Duration = math.MinInt64
 type config struct {
 	settings
 	options
-	nilOptions int
 }
 
 // A policy is a config with everything derived and checked.
@@ -77,7 +77,6 @@ func (c config) policy(n int) (policy, error) {
 		p.guarded = *c.guard
 	}
 	var f faults
-	f.bad(c.nilOptions > 0, "%d options are nil", c.nilOptions)
 	f.bad(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
 	f.bad(len(c.prefix) < 1 || len(c.prefix) > 64 || strings.ContainsAny(c.prefix, "{}"),
 		"key prefix %q must have 1 to 64 bytes and no braces", c.prefix)
@@ -135,6 +134,7 @@ func (f *faults) notNegative(name string, d time.Duration) {
 
 // check names what is wrong with the options of a call.
 func (p *policy) check(f *faults) {
+	f.bad(p.missing > 0, "%d options are nil", p.missing)
 	before := len(*f)
 	f.between("TTL", p.ttl, time.Millisecond, slack)
 	if len(*f) == before && p.window <= slack/4 { // else it cannot be said whether they suit each other

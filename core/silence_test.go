@@ -130,7 +130,7 @@ func TestCloseBesideDeadConnections(t *testing.T) {
 		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
 		w.holdMany(p, 10, 0)
 		w.exhaust(p, 6)
-		p.e.owned = true
+		p.e.hangUp = p.e.nodes[0].client.Close
 		p.Close(over())
 		for i := range 10 {
 			w.wantFree(other, fmt.Sprint("held ", i))
