@@ -26,31 +26,15 @@ type breaker struct {
 	slots  *slots
 
 	inFlight int
-	waiting  bool    // something was sent since it last answered,
-	since    instant // first at this time
+	since    instant // when something was sent first since it last answered; never = nothing was
 	failures int     // in a row
 	probeAt  instant // while open: when the next request may pass, as a probe
 	cause    error   // why it does not answer: the last error that tells more than that time was up
 }
 
-// admit reports whether a request may be sent now.
-func (b *breaker) admit(now instant, timeout time.Duration, must bool) error {
-	if b.troubled(now, timeout) && !must {
-		if now < b.probeAt {
-			return b.because(errCircuitOpen)
-		}
-		b.probeAt = now.add(timeout)
-	}
-	if !b.waiting || b.inFlight == 0 {
-		b.waiting, b.since = true, now
-	}
-	b.inFlight++
-	return nil
-}
-
 // troubled reports whether requests fail in a row, or one has been unanswered for longer than the timeout.
 func (b *breaker) troubled(now instant, timeout time.Duration) bool {
-	return b.failures >= maxFailures || b.waiting && b.inFlight > 0 && now.since(b.since) > timeout
+	return b.failures >= maxFailures || b.inFlight > 0 && now.since(b.since) > timeout
 }
 
 // leave books the end of a request.
@@ -58,7 +42,7 @@ func (b *breaker) leave(err error) {
 	b.inFlight--
 	switch {
 	case answered(err):
-		b.waiting, b.failures, b.cause = false, 0, nil
+		b.since, b.failures, b.cause = never, 0, nil
 	case !unsent(err):
 		b.failures++
 		if b.cause == nil || !timeUp(err) {
@@ -108,7 +92,7 @@ func (n *node) breaker(bucket int) *breaker {
 	}
 	b := n.breakers[bucket]
 	if b == nil || b.master != master {
-		b = &breaker{master: master, slots: n.slots(master)}
+		b = &breaker{master: master, slots: n.slots(master), since: never}
 		n.breakers[bucket] = b
 	}
 	return b

@@ -95,7 +95,7 @@ func (f *flight) salvage(now instant) (lost []request) {
 			r.asker != nil && !r.asker.sends(r.script.op, f.l.n.index) {
 			continue
 		}
-		f.l.n.join(q.b)
+		f.l.n.count(q.b, 1)
 		q.again = true
 		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, weight: maxBatch / max(1, len(f.batch)/2)})
 	}
@@ -160,7 +160,7 @@ func (f *flight) hand(sent, now instant, clock time.Time) {
 	for i, q := range f.batch {
 		v := &f.votes[i]
 		if f.err != nil && i > 0 && q.b == f.batch[i-1].b || q.losses > 0 && !answered(v.err) {
-			n.leaveWith(q.b) // they failed as one, or with the batch that they were in before
+			n.count(q.b, -1) // they failed as one, or with the batch that they were in before
 		} else {
 			n.leave(q.b, now, v.err)
 		}

@@ -136,7 +136,6 @@ func (h *health) look() {
 // touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.
 func (h *health) touch(nodes nodeSet, bucket int) {
 	r := touching(h.e, h.p, bucket)
-	r.decided = func(*round) bool { return false }
 	r.send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
 	r.leave()                           // what they say is heard late
 }

@@ -90,20 +90,28 @@ func (n *node) admit(now instant, timeout time.Duration, must, bounded bool, buc
 	b := n.breaker(bucket)
 	if b.troubled(now, timeout) {
 		n.follow(now)
+		if !must {
+			if now < b.probeAt {
+				return nil, b.because(errCircuitOpen)
+			}
+			b.probeAt = now.add(timeout)
+		}
 	}
-	if err := b.admit(now, timeout, must); err != nil {
-		return nil, err
+	if b.inFlight == 0 {
+		b.since = never
 	}
+	b.since = min(b.since, now)
+	b.inFlight++
 	n.inFlight++
 	return b, nil
 }
 
-// join books a request that b admitted, which is sent once more.
-func (n *node) join(b *breaker) {
+// count books that so many requests more are under way that b admitted: one is sent again, or fails together with another.
+func (n *node) count(b *breaker, more int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.inFlight++
-	b.inFlight++
+	n.inFlight += more
+	b.inFlight += more
 }
 
 // leave books the end of a request that b admitted.
@@ -116,14 +124,6 @@ func (n *node) leave(b *breaker, now instant, err error) {
 	if moved(err) {
 		n.follow(now)
 	}
-}
-
-// leaveWith books the end of a request that failed together with another.
-func (n *node) leaveWith(b *breaker) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.inFlight--
-	b.inFlight--
 }
 
 // heardMemory notes what the node remembers.

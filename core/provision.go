@@ -29,11 +29,7 @@ func (l *Locker) Provision(ctx context.Context) error {
 	}
 	defer l.e.gate.Leave()
 	for bucket := range l.e.guards {
-		err := ErrClosed
-		if !l.e.isClosing() {
-			err = l.provision(ctx, bucket)
-		}
-		if err != nil {
+		if err := l.provision(ctx, bucket); err != nil {
 			return fmt.Errorf("lockkit: provision: %w", err)
 		}
 	}
@@ -43,6 +39,9 @@ func (l *Locker) Provision(ctx context.Context) error {
 // provision claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
 // forgets or grants something, so what all of them said when they were claimed still holds where it is declared.
 func (l *Locker) provision(ctx context.Context, bucket int) error {
+	if l.e.isClosing() {
+		return ErrClosed
+	}
 	found, err := l.claim(ctx, bucket, nil)
 	if err == nil && !slices.ContainsFunc(found, func(v vote) bool { return v.claim == "" }) {
 		found, err = l.claim(ctx, bucket, found)
@@ -76,8 +75,7 @@ func (l *Locker) claim(ctx context.Context, bucket int, found []vote) ([]vote, e
 				return []any{noMemory}
 			}
 			return []any{found[i].claim}
-		},
-		decided: func(*round) bool { return false }}
+		}}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	if !r.wait(ctx) {
 		return nil, endOf(ctx)

@@ -122,7 +122,7 @@ func (l *Locker) toAll(ctx context.Context, op OpKind, key string, s *script, ar
 		return nil, &OpError{Op: op, Key: key, Err: ErrClosed}
 	}
 	defer l.e.gate.Leave()
-	r := &round{e: &l.e.ensemble, p: &l.p, bucket: l.e.keys.Bucket(key), script: s, must: true, args: args, decided: func(*round) bool { return false }}
+	r := &round{e: &l.e.ensemble, p: &l.p, bucket: l.e.keys.Bucket(key), script: s, must: true, args: args}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	if !r.wait(ctx) {
 		return nil, &OpError{Op: op, Key: key, Err: endOf(ctx)}

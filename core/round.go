@@ -20,7 +20,7 @@ type round struct {
 	tail    func(i int) []any // for one node in addition; may be nil
 	stamped bool              // the script is told the client's wall clock
 	must    bool              // ask nodes in trouble too
-	decided func(*round) bool // more votes cannot change the outcome
+	decided func(*round) bool // more votes cannot change the outcome; nil = every one counts
 	onOver  func()            // called without the lock when the round is over; nil where somebody waits for it
 
 	nodeContext
@@ -163,7 +163,7 @@ func (r *round) hear(i int, v vote) {
 		return
 	}
 	r.take(i, v)
-	if r.pending == 0 || r.decided(r) {
+	if r.pending == 0 || r.decided != nil && r.decided(r) {
 		r.finish()
 	}
 }
