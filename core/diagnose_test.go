@@ -259,3 +259,18 @@ func TestDiagnoseAgreesWithNew(t *testing.T) {
 		})
 	}
 }
+
+// A right is given to the user that the client logs in as, and to nobody where it does not tell.
+func TestUserOf(t *testing.T) {
+	t.Parallel()
+	node := redis.NewClient(&redis.Options{})
+	server := redis.NewClient(&redis.Options{Username: "service"})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Username: "service"})
+	wrapped := struct{ redis.UniversalClient }{server}
+	for client, want := range map[redis.UniversalClient]string{node: "default", server: "service", cluster: "service", wrapped: "<user>"} {
+		if got := userOf(client); got != want {
+			t.Errorf("%T: %s, want %s", client, got, want)
+		}
+		client.Close()
+	}
+}

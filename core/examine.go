@@ -291,10 +291,7 @@ func (x *examination) outside() (out bool) {
 }
 
 func (x *examination) lacksRights() {
-	user, rules := "default", x.rights.String()
-	if c, ok := x.client.(interface{ Options() *redis.Options }); ok && c.Options().Username != "" {
-		user = c.Options().Username
-	}
+	user, rules := userOf(x.client), x.rights.String()
 	mend := fmt.Sprintf("add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe "+
 		"need Redis 7.0): ACL SETUSER %s %s", rules, user, rules)
 	switch {
@@ -304,4 +301,15 @@ func (x *examination) lacksRights() {
 	default:
 		x.add(SeverityFault, CodeRights, fmt.Sprintf("denies its user %s what nothing works without", user), mend)
 	}
+}
+
+// userOf is whom a client logs in as, as an ACL names it; "<user>" where it does not tell.
+func userOf(c redis.UniversalClient) string {
+	switch c := c.(type) {
+	case interface{ Options() *redis.Options }:
+		return cmp.Or(c.Options().Username, "default")
+	case interface{ Options() *redis.ClusterOptions }:
+		return cmp.Or(c.Options().Username, "default")
+	}
+	return "<user>"
 }

@@ -207,15 +207,17 @@ func TestInspectEnds(t *testing.T) {
 		w.nodes[1].Hang()
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		if _, err := p.Inspect(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable) {
+		s, err := p.Inspect(ctx, "k")
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable) {
 			t.Errorf("too soon to tell: %v", err)
 		}
+		wantState(t, s, nil, nil, VerdictPending, VerdictPending, VerdictHeld)
 		w.nodes[1].Up()
 		why := errors.New("why")
 		gone, leave := context.WithCancelCause(t.Context())
 		leave(why)
 		before := w.nodes[1].Calls()["TIME"]
-		_, err := p.Inspect(gone, "k")
+		_, err = p.Inspect(gone, "k")
 		synctest.Wait()
 		if n := w.nodes[1].Calls()["TIME"] - before; n > 0 {
 			t.Error("a node was asked for nobody")

@@ -77,8 +77,10 @@ func TestRevokeSaysWhatItCannotKnow(t *testing.T) {
 		w.pass(10 * time.Millisecond)
 		_, err = operator.Revoke(t.Context(), "k", lease.FencingToken())
 		wantErr(t, err, ErrUnavailable)
-		_, err = operator.Revoke(t.Context(), "k", lease.FencingToken()+1)
-		wantErr(t, err, ErrTokenMismatch)
+		for _, wrong := range []uint64{0, lease.FencingToken() + 1} {
+			_, err = operator.Revoke(t.Context(), "k", wrong)
+			wantErr(t, err, ErrTokenMismatch)
+		}
 		wantValid(t, lease)
 		w.nodes[0].Up()
 		w.pass(time.Second)
