@@ -56,14 +56,14 @@ func (f *fleet) add(concurrency int, locks []string, handler asynq.Handler, opts
 		if w.locker, err = openLocks(locks); err != nil {
 			return err
 		}
-		runner, err := queuelock.New(w.locker, opts...)
+		ql, err := queuelock.New(w.locker, opts...)
 		if err != nil {
 			return err
 		}
-		if err := runner.Configure(&cfg); err != nil {
+		if err := ql.Configure(&cfg); err != nil {
 			return err
 		}
-		handler = runner.Middleware(handler)
+		handler = ql.Middleware(handler)
 	}
 	w.server = asynq.NewServer(asynq.RedisClientOpt{Addr: f.addr}, cfg)
 	w.serve = asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {

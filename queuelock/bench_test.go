@@ -49,14 +49,14 @@ func benchmarkTask(b *testing.B, workers, nodes int, opts []Option) {
 		if err := locker.Provision(b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		runner, err := New(locker, opts...)
+		m, err := New(locker, opts...)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := runner.Configure(&cfg); err != nil {
+		if err := m.Configure(&cfg); err != nil {
 			b.Fatal(err)
 		}
-		handler = runner.Middleware(handler)
+		handler = m.Middleware(handler)
 	}
 	counted := asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		err := handler.ProcessTask(ctx, t)

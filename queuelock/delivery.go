@@ -1,116 +1,204 @@
 package queuelock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // A delivery is one arrival of a task at a handler.
 type delivery struct {
-	*policy
-	r        *Runner
-	task     *asynq.Task
-	keys     []string // of the task, and of what it works on, if it has one
-	name     string   // of the task's type, for observers
-	pace     *pace    // of that type
-	retried  int      // failures counted so far
-	last     bool     // asynq archives the task whatever the error is
-	deadline deadline
-	lease    []core.CallOption
-	wiring   *wiring
-	worker   *worker
-	abandon  []func() // ends the contexts of the leases
+	*Middleware
+	state      state
+	task       *asynq.Task
+	keys       []string  // of its leases: of the identity of the task, and of what it works on, if it has one
+	remembered bool      // the completion is to be recorded
+	atLast     bool      // asynq archives the task whatever the error is
+	half       time.Time // until when the task may wait if it can come back
+	last       time.Time // … and if it cannot. At its deadline asynq takes it for failed, and hears nothing any more
+	server     *server
+	hold       context.Context // of the leases
+	abandon    func()          // ends it
+}
+
+// delivery returns that of a task. The error is what asynq is told if the task cannot be run.
+func (m *Middleware) delivery(ctx context.Context, t *asynq.Task) (*delivery, error) {
+	if err := misused(ctx); err != nil {
+		m.complain(err.Error())
+		return nil, err
+	}
+	retried, _ := asynq.GetRetryCount(ctx)
+	most, _ := asynq.GetMaxRetry(ctx)
+	d := &delivery{Middleware: m, task: t, atLast: retried >= most, server: m.server(ctx)}
+	at, _ := ctx.Deadline()
+	left := time.Until(at)
+	d.half, d.last = at.Add(-left/2), at.Add(-min(left/10, time.Second))
+	if err := d.findKeys(ctx); err != nil {
+		d.happens(wrong)
+		return nil, d.tell(ctx, err)
+	}
+	d.warnOfForeignID(ctx)
+	return d, nil
 }
 
 // misused returns what is wrong with the way to the middleware.
 func misused(ctx context.Context) error {
 	if _, nested := FromContext(ctx); nested {
-		return errors.New("queuelock: the middleware is in use twice on the way to this handler: remove one")
+		return errors.New("queuelock: two middlewares are on the way to this handler: remove one")
 	}
-	if _, ok := asynq.GetRetryCount(ctx); !ok {
-		return errors.New("queuelock: the context is not that of a task which an asynq.Server delivered: to test a handler without one, call it without the middleware, with a context made by NewContext")
+	_, delivered := asynq.GetRetryCount(ctx)
+	if _, limited := ctx.Deadline(); !delivered || !limited {
+		return errors.New("queuelock: no asynq.Server has made this context, or its deadline is gone: test handlers without the middleware, in a context of NewContext")
 	}
 	return nil
 }
 
-func (r *Runner) delivery(ctx context.Context, t *asynq.Task, w *wiring, by *worker) (*delivery, error) {
-	retried, _ := asynq.GetRetryCount(ctx)
-	most, _ := asynq.GetMaxRetry(ctx)
-	d := &delivery{policy: r.conf.of(t.Type()), r: r, task: t, retried: retried, last: retried >= most, wiring: w, worker: by}
-	d.name, d.pace = r.types.of(t.Type())
-	d.deadline, d.lease = newDeadline(ctx, d.pace), d.leaseOptions(d.name, w.redelivery(retried, t))
-	var err error
-	d.keys, err = d.policy.keys(ctx, t)
-	d.lookForStamp(ctx)
-	return d, err
+// maxForeign bounds of how many types it is said that their ids are foreign: types may be made up at run time.
+const maxForeign = 256
+
+// warnOfForeignID says, at the first task of a type, that its completions are not remembered.
+func (d *delivery) warnOfForeignID(ctx context.Context) {
+	if d.remembered || d.types.Load() >= maxForeign {
+		return
+	}
+	if _, said := d.foreign.LoadOrStore(d.task.Type(), true); said {
+		return
+	}
+	d.types.Add(1)
+	d.count(ctx, EventForeignID)
+	d.log(ctx).Warn("queuelock: tasks of this type have ids of their producer's making: such a task may run again although it has completed, because another task may reuse its id. If no other task does, make the id by queuelock.ID")
 }
 
-func (d *delivery) event(ctx context.Context, kind core.EventKind) {
-	d.r.locker.Event(ctx, core.Event{Source: "queuelock", Name: d.name, Kind: kind})
-}
-
-// log returns a logger that names the task, and by the words of WithIdentity and WithKey its keys.
+// log returns a logger that names the task and its keys.
 func (d *delivery) log(ctx context.Context) *slog.Logger {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	log := d.r.locker.Logger().With("type", d.task.Type(), "queue", queue, "id", id)
+	log := d.locker.Logger().With("type", d.task.Type(), "queue", queue, "id", id)
 	for i, key := range d.keys {
 		log = log.With([]string{"identity", "key"}[i], key)
 	}
 	return log
 }
 
-// A deadline bounds how long a task may wait before its handler is called.
-type deadline struct {
-	wait time.Time // if it can come back later
-	last time.Time // if it cannot
-	tell time.Time // until when asynq can be told something: at its deadline it takes the task for failed, and stores that instead
+// leases are those of one delivery, in the order of its keys: the second is nil if it has one key.
+type leases [2]*core.Lease
+
+func (l leases) innermost() *core.Lease { return cmp.Or(l[1], l[0]) }
+
+// lost returns why one of them was lost, or nil.
+func (l leases) lost() error { return cmp.Or(l[0].Lost(), l[1].Lost()) }
+
+// release gives the leases back. What could not be confirmed core logs, goes on trying and lets run out.
+func (l leases) release(ctx context.Context) {
+	l[1].Release(ctx) // which does nothing if there is none
+	l[0].Release(ctx)
 }
 
-// newDeadline leaves the handler the time that it needs, going by those of its type that have run: at least half of what
-// is left now, where it can come back.
-func newDeadline(ctx context.Context, p *pace) deadline {
-	at, ok := ctx.Deadline()
-	if !ok { // other middleware has taken it off
-		at = time.Now().AddDate(1, 0, 0)
+// acquire takes the leases of a delivery: first that of the identity, then that of the key. Everybody takes them in this
+// order, and a task works on one thing, so nobody waits for somebody who waits for them. The identity comes first because a
+// duplicate of a completed task must not wait for what is busy. A last attempt that loses it while it waits for the key
+// begins anew, and one whose Locker is closed, which waits for its leases, gives it back.
+func (d *delivery) acquire(ctx context.Context) (held leases, err error) {
+	d.hold, d.abandon = context.WithCancel(context.WithoutCancel(ctx))
+	for i := 0; i < len(d.keys); i++ {
+		if held[i], err = d.take(ctx, held, d.keys[i]); d.state == running {
+			continue
+		}
+		held.release(ctx)
+		if d.state != persisting {
+			return leases{}, err
+		}
+		if core.ClassOf(err) == core.ClassClosed { // asynq may put the task back meanwhile
+			pause.For(ctx, time.Until(d.last))
+		}
+		held, i = leases{}, -1
 	}
-	left, needs := time.Until(at), p.needs()
-	telling := min(left/10, time.Second)
-	return deadline{
-		wait: at.Add(-max(min(needs, left), left/2)),
-		last: at.Add(-max(min(needs, left/2), telling)),
-		tell: at.Add(-telling),
+	return held, nil
+}
+
+// take tries to take one key, and waits for it once if that is of use. Only a last attempt goes on waiting.
+func (d *delivery) take(ctx context.Context, before leases, key string) (lease *core.Lease, err error) {
+	d.state = trying
+	if d.atLast {
+		d.state = persisting
+	}
+	for {
+		lease, err = d.ask(ctx, key)
+		if err == nil {
+			err = errors.Join(ctx.Err(), before.lost()) // the first lease, while it waited for the second
+		}
+		what := d.hears(ctx, err)
+		if d.state == waiting {
+			<-d.server.places
+		}
+		if !d.happens(what).waits() || what == lost || what == closed {
+			return lease, err
+		}
 	}
 }
 
-// maxTypes bounds how many types of tasks observers see by name. asynq matches handlers by prefix, so types
-// may be made up at run time.
-const maxTypes = 256
-
-// types are the types of tasks that observers see.
-type types struct {
-	mu    sync.Mutex
-	known map[string]*pace
+// ask asks for a key, and waits for as long as the state allows. The end of ctx ends the wait, and not the lease: asynq ends
+// ctx and hands the task to somebody else while the handler is still at work.
+func (d *delivery) ask(ctx context.Context, key string) (*core.Lease, error) {
+	defer context.AfterFunc(ctx, d.abandon)()
+	name := core.Name(d.task.Type())
+	if d.state == trying {
+		return d.locker.TryAcquire(d.hold, key, name)
+	}
+	patience := time.Until(d.half)
+	switch d.state {
+	case stranded:
+		patience = min(patience, d.server.outage.patience(d.keys[0]))
+	case persisting:
+		patience = time.Until(d.last)
+	}
+	return d.locker.Acquire(d.hold, key, name, core.MaxWait(max(patience, time.Millisecond)))
 }
 
-// of returns the name of a type of tasks, and their pace.
-func (n *types) of(typ string) (string, *pace) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.known[typ] == nil && len(n.known) >= maxTypes {
-		typ = "other"
+// meaning is what the classes of errors mean to a delivery that asks for a lease.
+var meaning = map[core.Class]happening{
+	core.ClassHeld:        held,
+	core.ClassUnavailable: unreachable,
+	core.ClassClosed:      closed,
+	core.ClassLost:        lost,
+}
+
+// hears returns what the answer of the nodes means. If the key is held, it takes a waiting place.
+func (d *delivery) hears(ctx context.Context, err error) happening {
+	op, _ := errors.AsType[*core.OpError](err)
+	class := core.ClassOf(err)
+	what, known := meaning[class]
+	switch {
+	case err == nil:
+		return granted
+	case ctx.Err() != nil:
+		return ended
+	case class == core.ClassDone && op.Key == d.keys[0]:
+		return completed
+	case !known:
+		return wrong
+	case d.state == persisting && what != lost && !time.Now().Before(d.last):
+		return late
+	case d.state == trying && what == held && (restOf(err) > time.Second || !d.server.takePlace()):
+		return crowded
 	}
-	p := n.known[typ]
-	if p == nil {
-		p = &pace{}
-		n.known[typ] = p
+	return what
+}
+
+// restOf returns for how long nobody is granted the key, if that is known: asynq delivers the task again after that.
+func restOf(err error) time.Duration {
+	if cool, ok := errors.AsType[*cooldownError](err); ok {
+		return cool.d
 	}
-	return typ, p
+	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldRests {
+		return op.RetryAfter
+	}
+	return 0
 }

@@ -23,12 +23,12 @@ var doublings = []struct {
 }{
 	{"timeout", func(t *testing.T, r *rig, s setup) {
 		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 90*time.Second) })
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"), asynq.Timeout(5*time.Second))
+		r.enqueue(asynq.NewTask("task", nil), ID("t"), asynq.Timeout(5*time.Second))
 	}},
 	{"lease lost to a partition", func(t *testing.T, r *rig, s setup) {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 150*time.Second) }
 		first := r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 		r.pass(10 * time.Second)
 		r.serve(s, handler)
 		first.link.Cut()
@@ -36,7 +36,7 @@ var doublings = []struct {
 	{"shutdown", func(t *testing.T, r *rig, s setup) {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) }
 		first := r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 		r.pass(10 * time.Second)
 		r.serve(s, handler)
 		first.Shutdown()
@@ -44,17 +44,17 @@ var doublings = []struct {
 	{"completion write fails once", func(t *testing.T, r *rig, s setup) {
 		srv := r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
 		srv.link.OnRequest(once(isDone))
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 	}},
 	{"retained completion write fails once", func(t *testing.T, r *rig, s setup) {
 		srv := r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
 		srv.link.OnRequest(once(isDone))
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"), asynq.Retention(time.Hour))
+		r.enqueue(asynq.NewTask("task", nil), ID("t"), asynq.Retention(time.Hour))
 	}},
 	{"process dies before asynq hears", func(t *testing.T, r *rig, s setup) {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 10*time.Second) }
 		first := r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 		r.pass(5 * time.Second)
 		first.link.Cut() // for ever
 		r.serve(s, handler)
@@ -62,18 +62,18 @@ var doublings = []struct {
 	{"clock skew", func(t *testing.T, r *rig, s setup) { // leases look expired to others
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 2*time.Minute) }
 		r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 		r.pass(7 * time.Second)
-		r.exec("ZADD", "asynq:{default}:lease", 1, "t")
+		r.exec("ZADD", "asynq:{default}:lease", 1, theID)
 		r.serve(s, handler) // recovers at once
 	}},
 	{"two recoverers", func(t *testing.T, r *rig, s setup) {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 2*time.Minute) }
 		r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 		for range 2 {
 			r.pass(7 * time.Second)
-			r.exec("ZADD", "asynq:{default}:lease", 1, "t")
+			r.exec("ZADD", "asynq:{default}:lease", 1, theID)
 			r.serve(s, handler)
 			r.serve(s, handler)
 			r.pass(time.Minute)
@@ -81,15 +81,14 @@ var doublings = []struct {
 	}},
 	{"failover forgets the delivery", func(t *testing.T, r *rig, s setup) {
 		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) })
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 		r.pass(10 * time.Second)
-		r.exec("LREM", "asynq:{default}:active", 0, "t")
-		r.exec("ZREM", "asynq:{default}:lease", "t")
-		r.exec("HSET", "asynq:{default}:t:t", "state", "pending")
-		r.exec("LPUSH", "asynq:{default}:pending", "t")
+		r.exec("LREM", "asynq:{default}:active", 0, theID)
+		r.exec("ZREM", "asynq:{default}:lease", theID)
+		r.exec("HSET", "asynq:{default}:t:"+theID, "state", "pending")
+		r.exec("LPUSH", "asynq:{default}:pending", theID)
 	}},
 	{"aggregated twice", func(t *testing.T, r *rig, s setup) {
-		s.opts = append(s.opts, WithIdentity(func(_ context.Context, t *asynq.Task) (string, error) { return string(t.Payload()), nil }))
 		s.adjust = func(cfg *asynq.Config) {
 			cfg.GroupGracePeriod, cfg.GroupMaxSize = 10*time.Second, 2
 			cfg.GroupAggregator = asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
@@ -98,7 +97,8 @@ var doublings = []struct {
 					members = append(members, string(t.Payload()))
 				}
 				slices.Sort(members)
-				return asynq.NewTask("task:sum", []byte(group+":"+strings.Join(members, ",")))
+				all := strings.Join(members, ",")
+				return asynq.NewTask("task:sum", []byte(group+":"+all), ID(group, all))
 			})
 		}
 		srv := r.serve(s, func(ctx context.Context, t *asynq.Task) error {
@@ -112,13 +112,13 @@ var doublings = []struct {
 		r.pass(5 * time.Minute) // the set is back in its group, which asynq looks at when a member joins
 		r.enqueue(asynq.NewTask("task:one", []byte("c")), asynq.Group("all"))
 	}},
-	{"produced twice", func(t *testing.T, r *rig, s setup) { // as by two schedulers, under two ids
-		s.opts = append(s.opts, WithIdentity(ByPayloadField("report")))
+	{"produced twice", func(t *testing.T, r *rig, s setup) { // once more, when the first is completed
 		r.serve(s, func(ctx context.Context, t *asynq.Task) error {
 			return r.ledger.run(string(t.Payload()), func() error { time.Sleep(10 * time.Second); return nil })
 		})
 		for range 2 {
-			r.enqueue(asynq.NewTask("task", []byte(`{"report":"daily"}`)))
+			r.enqueue(asynq.NewTask("task", []byte(`{"report":"daily"}`)), ID("report", "2026-11-25"))
+			r.pass(time.Minute)
 		}
 	}},
 }

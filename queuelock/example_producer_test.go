@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"sync"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -68,43 +69,36 @@ func ExampleScheduler() {
 
 	client := asynq.NewClientFromRedisClient(queue.Client())
 	for range 3 {
-		scheduler, err := queuelock.NewScheduler(client, locker, "billing")
+		scheduler, err := ql.NewScheduler(client, "billing", time.UTC)
 		if err != nil {
 			log.Fatal(err)
 		}
-		if _, err := scheduler.Register("@every 1s", asynq.NewTask("invoices", []byte("everybody")), asynq.MaxRetry(5)); err != nil {
-			log.Fatal(err)
-		}
-		if err := scheduler.Start(); err != nil {
-			log.Fatal(err)
-		}
 		defer scheduler.Shutdown()
+		if err := scheduler.Register("invoices", "@every 1s", asynq.NewTask("invoices", []byte("everybody")), asynq.MaxRetry(5)); err != nil {
+			log.Fatal(err)
+		}
 	}
 	<-ran
 	// Output: invoices for everybody
 }
 
-// An order is charged once, whoever asks for it and by whatever queue.
-func ExampleRunner_Enqueue() {
-	locker, queue, end := standIns()
+// An order is charged once, however often that is asked for.
+func ExampleID() {
+	_, queue, end := standIns()
 	defer end()
-	ql, err := queuelock.New(locker, queuelock.WithIdentity(queuelock.ByPayloadField("order_id"))) // as the servers have it
-	if err != nil {
-		log.Fatal(err)
-	}
 	client := asynq.NewClientFromRedisClient(queue.Client())
-	for _, name := range []string{"default", "critical"} {
-		info, err := ql.Enqueue(context.Background(), client, asynq.NewTask("charge", []byte(`{"order_id":42}`)), asynq.Queue(name))
+	for range 2 {
+		info, err := client.Enqueue(asynq.NewTask("charge", []byte(`{"order_id":42}`)), queuelock.ID("charge", "42"))
 		switch {
-		case errors.Is(err, queuelock.ErrEnqueued), errors.Is(err, queuelock.ErrCompleted):
+		case errors.Is(err, asynq.ErrTaskIDConflict):
 			fmt.Println("nothing to do")
 		case err != nil:
 			log.Fatal(err)
 		default:
-			fmt.Println("enqueued into", info.Queue)
+			fmt.Println("enqueued as", info.ID)
 		}
 	}
 	// Output:
-	// enqueued into default
+	// enqueued as lockkit:6:charge/2:42
 	// nothing to do
 }

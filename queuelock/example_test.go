@@ -41,17 +41,17 @@ func ExampleNew() {
 	mux := asynq.NewServeMux()
 	mux.Use(ql.Middleware)
 	mux.HandleFunc("charge", func(ctx context.Context, t *asynq.Task) error {
-		e, _ := queuelock.FromContext(ctx)
-		fmt.Println("charging under", e.Identity)
+		run, _ := queuelock.FromContext(ctx)
+		fmt.Println("charging under", run.Identity)
 		close(done)
-		return nil // pass e.FencingToken or e.Identity on to whatever is charged
+		return nil // pass run.FencingToken or run.Identity on to whatever is charged
 	})
 	srv := asynq.NewServerFromRedisClient(queue, cfg)
 	if err := srv.Start(mux); err != nil {
 		log.Fatal(err)
 	}
 	client := asynq.NewClientFromRedisClient(queue)
-	if _, err := client.Enqueue(asynq.NewTask("charge", []byte(`{"order_id":42}`)), asynq.TaskID("charge-42")); err != nil {
+	if _, err := client.Enqueue(asynq.NewTask("charge", []byte(`{"order_id":42}`)), queuelock.ID("charge", "42")); err != nil {
 		log.Fatal(err)
 	}
 	<-done
@@ -59,17 +59,17 @@ func ExampleNew() {
 	if err := locker.Close(context.Background()); err != nil {
 		log.Fatal(err)
 	}
-	// Output: charging under 5:queue/4:task/7:default/9:charge-42
+	// Output: charging under 5:queue/4:task/21:lockkit:6:charge/2:42
 }
 
 // A handler's own unit test calls the handler, in a context of NewContext.
 func ExampleNewContext() {
 	charge := func(ctx context.Context, t *asynq.Task) error {
-		e, _ := queuelock.FromContext(ctx)
-		fmt.Printf("%s: charged with key %s and token %d\n", t.Payload(), e.Identity, e.FencingToken)
+		run, _ := queuelock.FromContext(ctx)
+		fmt.Printf("%s: charged with key %s and token %d\n", t.Payload(), run.Identity, run.FencingToken)
 		return nil
 	}
-	ctx := queuelock.NewContext(context.Background(), queuelock.Execution{Identity: "charge-42", FencingToken: 7})
+	ctx := queuelock.NewContext(context.Background(), queuelock.Run{Identity: "charge-42", FencingToken: 7})
 	if err := charge(ctx, asynq.NewTask("charge", []byte(`{"order_id":42}`))); err != nil {
 		log.Fatal(err)
 	}

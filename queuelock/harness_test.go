@@ -107,11 +107,11 @@ func (r *rig) locker() *core.Locker {
 	return l
 }
 
-// A server is an asynq server, as in a process of its own.
-type server struct {
+// A process is one that runs an asynq server.
+type process struct {
 	*asynq.Server
 	link   *testutil.Link // to asynq's Redis
-	runner *Runner
+	m      *Middleware
 	locker *core.Locker
 }
 
@@ -124,9 +124,9 @@ type setup struct {
 }
 
 // serve starts a server that runs h.
-func (r *rig) serve(s setup, h asynq.HandlerFunc) *server {
+func (r *rig) serve(s setup, h asynq.HandlerFunc) *process {
 	r.t.Helper()
-	srv := &server{link: &testutil.Link{}}
+	srv := &process{link: &testutil.Link{}}
 	c := r.dialQueue()
 	c.AddHook(srv.link)
 	cfg := asynq.Config{Concurrency: 8, TaskCheckInterval: 3 * time.Second, DelayedTaskCheckInterval: 3 * time.Second, Logger: silent{}, LogLevel: asynq.FatalLevel}
@@ -143,9 +143,9 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *server {
 		if srv.locker = s.locker; srv.locker == nil {
 			srv.locker = r.locker()
 		}
-		srv.runner = r.runner(srv.locker, s.opts...)
-		mux.Use(srv.runner.Middleware)
-		if err := srv.runner.Configure(&cfg); err != nil {
+		srv.m = r.middleware(srv.locker, s.opts...)
+		mux.Use(srv.m.Middleware)
+		if err := srv.m.Configure(&cfg); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -158,13 +158,13 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *server {
 	return srv
 }
 
-func (r *rig) runner(l *core.Locker, opts ...Option) *Runner {
+func (r *rig) middleware(l *core.Locker, opts ...Option) *Middleware {
 	r.t.Helper()
-	runner, err := New(l, opts...)
+	m, err := New(l, opts...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return runner
+	return m
 }
 
 func (r *rig) enqueue(task *asynq.Task, opts ...asynq.Option) *asynq.TaskInfo {
@@ -282,6 +282,21 @@ func (l *ledger) count(of *map[string]int, key string) int {
 	defer l.mu.Unlock()
 	return (*of)[key]
 }
+
+// take has somebody else hold the key of an order until back is called.
+func (r *rig) take(n int) (back func()) {
+	r.t.Helper()
+	lease, err := r.locker().Acquire(context.Background(), core.Key("order", fmt.Sprint(n)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	back = sync.OnceFunc(func() { lease.Release(context.Background()) })
+	r.t.Cleanup(back)
+	return back
+}
+
+// theID is that of ID("t"), for tests with one task.
+const theID = "lockkit:1:t"
 
 func taskID(ctx context.Context) string { id, _ := asynq.GetTaskID(ctx); return id }
 

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/lockkit/lockkit/core"
 )
 
 // only has a server take tasks from one queue.
@@ -21,7 +19,7 @@ func only(queue string) func(*asynq.Config) {
 // warm sends many requests, some at once and some while others are under way. Then all nodes know the script for those
 // that travel together, whose first run takes a round trip more, and the server has connections for those that overlap,
 // as renewals do with releases: to make one takes a round trip, too.
-func (s *server) warm(t *testing.T) {
+func (s *process) warm(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
 	for i := range 50 {
@@ -46,10 +44,10 @@ func TestWaitsInPlaceInOrder(t *testing.T) {
 		var mu sync.Mutex
 		var served []string
 		var began, ended []time.Time
-		var servers []*server
+		var servers []*process
 		for _, queue := range []string{"a", "b"} {
-			servers = append(servers, r.serve(setup{opts: []Option{field("order"), WithWait(10 * time.Minute)}, adjust: only(queue)}, func(ctx context.Context, _ *asynq.Task) error {
-				id := taskID(ctx)
+			servers = append(servers, r.serve(setup{opts: []Option{field("order"), WithWaiters(8)}, adjust: only(queue)}, func(ctx context.Context, _ *asynq.Task) error {
+				id := taskID(ctx)[len("lockkit:1:"):]
 				mu.Lock()
 				served, began = append(served, id), append(began, time.Now())
 				mu.Unlock()
@@ -71,7 +69,7 @@ func TestWaitsInPlaceInOrder(t *testing.T) {
 		for i := range tasks {
 			id := fmt.Sprint(i)
 			want.WriteString(id)
-			r.enqueue(order(1), asynq.TaskID(id), asynq.Queue([]string{"a", "b"}[i%2]))
+			r.enqueue(order(1), ID(id), asynq.Queue([]string{"a", "b"}[i%2]))
 			r.pass(7 * time.Second) // asynq looks for tasks every three
 		}
 		r.pass(9 * time.Minute)
@@ -94,13 +92,9 @@ func TestWaitsInPlaceInOrder(t *testing.T) {
 // A task that is given back has left the queue of those who wait for its key.
 func TestGivesUpInPlace(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		hot, err := r.locker().Acquire(t.Context(), core.Key("order", "1"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer hot.Release(context.Background())
-		r.serve(setup{opts: []Option{field("order"), WithWait(3 * time.Second)}}, func(context.Context, *asynq.Task) error { return nil })
-		r.enqueue(order(1))
+		defer r.take(1)()
+		r.serve(setup{opts: []Option{field("order")}}, func(context.Context, *asynq.Task) error { return nil })
+		r.enqueue(order(1), asynq.Timeout(6*time.Second))
 		queued := func() int { return r.nodesWith("}w:5:order/") }
 		waited := 0
 		for start := time.Now(); r.count(EventContended) == 0; r.pass(10 * time.Millisecond) {

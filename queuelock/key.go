@@ -2,35 +2,31 @@ package queuelock
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/jsonfield"
 )
 
-// ExecutionHeader is the header of a task in which Stamp puts the execution id.
-const ExecutionHeader = "lockkit-execution"
-
-// A KeyFunc derives a key from a task, for WithKey and WithIdentity. It is called on each delivery, before
-// anything is locked, and may be called concurrently. An empty key means that there is nothing to lock. If
-// it fails, the task is not run, and retried like any that failed. Make keys by [core.Key] of all that comes from
-// outside: a payload that can name a key as a whole can name that of anything else.
+// A KeyFunc returns the key of what a task works on, for WithKey. It is called at each delivery, maybe concurrently, before
+// anything is locked. If the key is empty, there is nothing to lock. If it fails, the task is not run and counts as failed.
+// Make keys by [core.Key] of all that comes from outside: a payload that can name a whole key can name that of anything else.
 type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 
-// ByPayloadField takes the key from a field of a JSON payload, by the path to it: ByPayloadField("order",
-// "id") reads 42 from {"order":{"id":42}} and yields core.Key("order.id", "42"), which a call of [core.Locker.Do], a
-// route or a job can use as well. ByPayloadField("order.id") reads {"order.id":42}. The field must be a string, a number or a boolean, and not empty; a number counts as it
-// is written, so 42 and 42.0 are two keys, while 42 and "42" are one. A field that is there twice, also in another case, is an
-// error: of those who decode the payload some take the one and some the other. So is a string that is not all Unicode, as
-// with half of a surrogate pair: decoders have one character for all of that. An empty path, or an empty name in it, is an
-// error of New.
+// ByPayloadField returns the key of a field of a JSON payload, by the path to it. ByPayloadField("order", "id") reads 42 from
+// {"order":{"id":42}} and returns core.Key("order.id", "42"), which a call of [core.Locker.Do], a route or a job can use as
+// well. ByPayloadField("order.id") reads {"order.id":42}. If the path is empty or has an empty name, New fails.
+//
+// The field must be a string, a number or a boolean, and not empty. A number counts as it is written: 42 and 42.0 are two
+// keys, 42 and "42" are one. A field that is there twice, also in another case, is an error, because decoders differ in
+// which of them they take. A string that is not all Unicode, as with half of a surrogate pair, is an error, because decoders
+// read the same character for all of that.
 func ByPayloadField(path ...string) KeyFunc {
 	if len(path) == 0 || slices.Contains(path, "") {
 		return nil // an error of New
@@ -45,8 +41,8 @@ func ByPayloadField(path ...string) KeyFunc {
 	}
 }
 
-// ByHeader takes the key from a header of the task (asynq.NewTaskWithHeaders), and yields
-// core.Key(name, value). A header that is missing or empty is an error; an empty name is an error of New.
+// ByHeader returns core.Key(name, value) of a header of the task (asynq.NewTaskWithHeaders). A header that is missing or
+// empty is an error. If the name is empty, New fails.
 func ByHeader(name string) KeyFunc {
 	if name == "" {
 		return nil // an error of New
@@ -63,8 +59,8 @@ func ByHeader(name string) KeyFunc {
 	}
 }
 
-// Optional is key for tasks some of which have nothing to make it of: those have none, where ByPayloadField does not find
-// its field, or ByHeader its header.
+// Optional returns a KeyFunc for tasks some of which have no key: where ByPayloadField does not find its field, or ByHeader
+// its header.
 func Optional(key KeyFunc) KeyFunc {
 	if key == nil {
 		return nil // an error of New
@@ -78,58 +74,54 @@ func Optional(key KeyFunc) KeyFunc {
 	}
 }
 
-// Stamp returns a copy of headers with a new execution id, for a task that is enqueued under an id which was
-// in use before:
+// idPrefix begins the ids that ID makes.
+const idPrefix = "lockkit:"
+
+// ID returns an option for a task that is known by these parts, such as a type and the number of an order:
 //
-//	asynq.NewTaskWithHeaders("report", payload, queuelock.Stamp(nil), asynq.TaskID("report:daily"))
+//	client.Enqueue(asynq.NewTask("charge", payload), queuelock.ID("charge", orderID))
 //
-// Two tasks of one id but different execution ids are two tasks: without it the second one is taken for a
-// redelivery of the first and, once that is completed, not run within the retention. Call it for each
-// Enqueue; a task that an asynq.Scheduler enqueues again and again carries the same headers each time, and
-// must not have a fixed id: use a [Scheduler], whose tasks need no stamp.
-func Stamp(headers map[string]string) map[string]string {
-	stamped := make(map[string]string, len(headers)+1)
-	maps.Copy(stamped, headers)
-	stamped[ExecutionHeader] = rand.Text()
-	return stamped
+// Tasks of one ID are one task, in whatever queue: asynq refuses a second one with asynq.ErrTaskIDConflict while it has the
+// first in the same queue, and one that is enqueued later is not run while the completion of the first is remembered
+// ([WithRetention]). If there are no parts or one of them is empty, Enqueue fails: "task ID cannot be empty".
+//
+// Other producers make the same id of "lockkit:" and the parts, each as its number of bytes, a colon and itself, with slashes
+// between them: "lockkit:6:charge/2:42". Where the parts take more than 512 bytes, "sha256:" and the SHA-256 sum of that in
+// hex stand for them.
+func ID(parts ...string) asynq.Option {
+	if len(parts) == 0 || slices.Contains(parts, "") {
+		return asynq.TaskID("")
+	}
+	return asynq.TaskID(idPrefix + core.Key(parts...))
 }
 
-// keys are those of the leases that a task is run under: its own, then that of what it works on, if it has one.
-func (p *policy) keys(ctx context.Context, t *asynq.Task) ([]string, error) {
-	own, err := p.ownKey(ctx, t)
-	if err != nil {
-		return nil, fmt.Errorf("identity of the task: %w", err)
+// remembers reports whether the completion of a task with this id is recorded: no other task gets the id, because asynq
+// made it up, or none is to run under it again.
+func remembers(id string) bool {
+	if strings.HasPrefix(id, idPrefix) {
+		return true
 	}
-	if p.key == nil {
-		return []string{own}, nil
-	}
-	key, err := p.key(ctx, t)
-	if err != nil {
-		return nil, fmt.Errorf("key of the task: %w", err)
-	}
-	if key == "" {
-		return []string{own}, nil
-	}
-	return []string{own, key}, nil
+	u, err := uuid.Parse(id)
+	return err == nil && u.Version() == 4 && u.String() == id // Parse also takes other forms
 }
 
-// ownKey is the key under which the completion of a task is recorded.
-func (p *policy) ownKey(ctx context.Context, t *asynq.Task) (string, error) {
-	if p.identity != nil && !ofTick(ctx) {
-		id, err := p.identity(ctx, t)
-		if err == nil && id == "" {
-			err = errors.New("it is empty")
-		}
-		if p.shared {
-			return core.Key("queue", "identity", "", id), err
-		}
-		return core.Key("queue", "identity", t.Type(), id), err
-	}
+// findKeys finds the keys of the leases that the task runs under: of its identity, and of what it works on, if it has one.
+func (d *delivery) findKeys(ctx context.Context) error {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	parts := []string{"queue", "task", queue, id}
-	if execution := t.Headers()[ExecutionHeader]; execution != "" {
-		parts = append(parts, execution)
+	d.keys, d.remembered = []string{core.Key("queue", "task", queue, id)}, remembers(id)
+	if d.remembered { // whatever the queue
+		d.keys[0] = core.Key("queue", "task", id)
 	}
-	return core.Key(parts...), nil
+	key, err := d.key(ctx, d.task)
+	if err != nil {
+		return fmt.Errorf("key of the task: %w", err)
+	}
+	if key != "" {
+		d.keys = append(d.keys, key)
+	}
+	return nil
 }
+
+// noKey is the default of WithKey.
+func noKey(context.Context, *asynq.Task) (string, error) { return "", nil }

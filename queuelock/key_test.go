@@ -3,6 +3,7 @@ package queuelock
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,55 +16,83 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
 )
 
-// No task takes the key of another by its id, its queue, its execution id or its identity, and none has a key that is too
-// long.
+// No task takes the key of another by its id or its queue, and none has a key that is too long. Tasks of one ID are one in
+// all queues.
 func TestKeysCannotBeForged(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var mu sync.Mutex
 		tasks := map[string]string{} // by identity
-		note := func(ctx context.Context, task *asynq.Task) error {
+		long := strings.Repeat("x", 600)
+		ids := []string{"a", "a/1:b", "a/1:b/0:", "ab", "a/b", "1:a", "0:", "b", "b/1:c", long, long + "x", "sha256:" + strings.Repeat("0", 64)}
+		queues := []string{"default", "default/1:a", "a"}
+		adjust := func(c *asynq.Config) { c.Queues = map[string]int{queues[0]: 1, queues[1]: 1, queues[2]: 1} }
+		r.serve(setup{adjust: adjust}, func(ctx context.Context, _ *asynq.Task) error {
 			mu.Lock()
 			defer mu.Unlock()
 			queue, _ := asynq.GetQueueName(ctx)
-			name := fmt.Sprintf("%q %q %q %q", queue, taskID(ctx), task.Headers(), task.Payload())
-			e, _ := FromContext(ctx)
-			if other, taken := tasks[e.Identity]; taken || len(e.Identity) > 512 {
-				t.Errorf("%.100s has %.100q, of %.100s", name, e.Identity, other)
+			name := fmt.Sprintf("%q %q", queue, taskID(ctx))
+			run, _ := FromContext(ctx)
+			if other, taken := tasks[run.Identity]; taken || len(run.Identity) > 512 {
+				t.Errorf("%.100s has %.100q, of %.100s", name, run.Identity, other)
 			}
-			tasks[e.Identity] = name
+			tasks[run.Identity] = name
 			return nil
-		}
-		long := strings.Repeat("x", 600)
-		ids := []string{"a", "a/1:b", "a/1:b/0:", "ab", "a/b", "1:a", "0:", "a/1:b/1:c", "b", "b/1:c", long, long + "x", "sha256:" + strings.Repeat("0", 64)}
-		queues := []string{"default", "default/1:a", "a"}
-		of := func(c *asynq.Config) { c.Queues = map[string]int{queues[0]: 1, queues[1]: 1, queues[2]: 1} }
-		r.serve(setup{adjust: of}, note)
-		tell := func(_ context.Context, t *asynq.Task) (string, error) { return string(t.Payload()), nil }
-		r.serve(setup{adjust: only("identities"), opts: []Option{WithIdentity(tell)}}, note)
-		all := func(enqueue func(id, queue string)) {
-			for _, id := range ids {
-				for _, queue := range queues {
-					enqueue(id, queue)
-				}
-			}
-			r.pass(time.Minute) // the ids are free again
-		}
-		for _, execution := range []string{"", "b", "b/0:", long} {
-			all(func(id, queue string) {
-				r.enqueue(asynq.NewTaskWithHeaders("task", nil, map[string]string{ExecutionHeader: execution}), asynq.TaskID(id), asynq.Queue(queue))
-			})
-		}
-		all(func(id, queue string) {
-			r.enqueue(asynq.NewTask("task", []byte(queue+"/"+id)), asynq.Queue("identities"))
 		})
+		for _, queue := range queues {
+			for _, id := range ids {
+				r.enqueue(asynq.NewTask("task", nil), asynq.TaskID(id), asynq.Queue(queue))
+				r.enqueue(asynq.NewTask("task", nil), ID(id), asynq.Queue(queue))
+			}
+			r.enqueue(asynq.NewTask("task", nil), asynq.Queue(queue))
+		}
+		r.pass(2 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		if n := len(ids) * len(queues) * 5; len(tasks) != n || r.count(EventDuplicate) > 0 {
+		if n := len(ids)*len(queues) + len(ids) + len(queues); len(tasks) != n || r.count(EventDuplicate) != 2*len(ids) {
 			t.Errorf("%d identities of %d tasks, events %v", len(tasks), n, r.events.Counts())
 		}
 	})
+}
+
+// ID makes ids that producers in other languages can make as well, and none of nothing.
+func TestID(t *testing.T) {
+	for _, c := range []struct {
+		parts []string
+		want  string
+	}{
+		{[]string{"charge", "42"}, "lockkit:6:charge/2:42"},
+		{[]string{"caf\u00e9"}, "lockkit:5:caf\u00e9"},
+		{[]string{strings.Repeat("x", 508)}, "lockkit:508:" + strings.Repeat("x", 508)},
+		{[]string{strings.Repeat("x", 509)}, fmt.Sprintf("lockkit:sha256:%x", sha256.Sum256([]byte("509:"+strings.Repeat("x", 509))))},
+		{nil, ""},
+		{[]string{"charge", ""}, ""},
+	} {
+		if got := ID(c.parts...); got.Type() != asynq.TaskIDOpt || got.Value() != c.want {
+			t.Errorf("%.50q: %v", c.parts, got)
+		}
+	}
+	_, err := asynq.NewClientFromRedisClient(testutil.NewNodes(t, 1)[0].Client()).Enqueue(asynq.NewTask("charge", nil), ID("charge", ""))
+	if err == nil || !strings.Contains(err.Error(), "task ID cannot be empty") {
+		t.Error(err)
+	}
+}
+
+// What is remembered is a task of asynq's own id, or of ID.
+func TestRemembers(t *testing.T) {
+	own := "3f0c1e9a-6d5b-4c1e-9f6a-0123456789ab"
+	for id, want := range map[string]bool{
+		own: true, ID("a").Value().(string): true,
+		strings.ToUpper(own): false, "urn:uuid:" + own: false, "{" + own + "}": false, strings.ReplaceAll(own, "-", ""): false,
+		"018f0c1e-9a6d-7b4c-9e9f-6a0123456789": false, // version 7: of somebody else's making
+		"":                                     false, "charge:42": false, "locket": false,
+	} {
+		if got := remembers(id); got != want {
+			t.Errorf("%q: %v", id, got)
+		}
+	}
 }
 
 // What a task works on is locked by the key as it is: a task and a call of core exclude each other, and share tokens.
@@ -71,10 +100,10 @@ func TestKeyIsSharedWithCore(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		key := core.Key("order.id", "42")
 		var tokens []uint64
-		r.serve(setup{opts: []Option{WithKey(ByPayloadField("order", "id")), WithWait(time.Minute)}}, func(ctx context.Context, _ *asynq.Task) error {
+		r.serve(setup{opts: []Option{WithKey(ByPayloadField("order", "id"))}}, func(ctx context.Context, _ *asynq.Task) error {
 			return r.ledger.run(key, func() error {
-				e, _ := FromContext(ctx)
-				tokens = append(tokens, e.FencingToken)
+				run, _ := FromContext(ctx)
+				tokens = append(tokens, run.FencingToken)
 				time.Sleep(10 * time.Second)
 				return nil
 			})
@@ -157,140 +186,87 @@ func TestByHeader(t *testing.T) {
 	}
 }
 
-// A task without a key is not run, is retried like any that failed, and nothing is locked.
-func TestKeyFails(t *testing.T) {
-	failure := errors.New("no key")
-	fails := func(context.Context, *asynq.Task) (string, error) { return "", failure }
-	empty := func(context.Context, *asynq.Task) (string, error) { return "", nil }
-	for _, c := range []struct {
-		name string
-		opt  Option
-		runs bool
-	}{{"key fails", WithKey(fails), false}, {"no key", WithKey(empty), true}, {"identity fails", WithIdentity(fails), false}, {"no identity", WithIdentity(empty), false}} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				var user told
-				r.serve(setup{adjust: user.adjust, opts: []Option{c.opt}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
-				info := r.enqueue(order(1), asynq.MaxRetry(1))
-				r.pass(time.Minute)
-				if c.runs {
-					if r.ledger.done[info.ID] != 1 {
-						t.Errorf("%+v", &r.ledger)
-					}
-					return
-				}
-				if len(r.ledger.runs) != 0 || r.state(info) != "archived" || len(user.handled) != 2 {
-					t.Errorf("%+v, %s, %+v", &r.ledger, r.state(info), &user)
-				}
-			})
+// A task whose key is empty has none. A function that fails is in TestUnfit.
+func TestEmptyKey(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{opts: []Option{WithKey(func(context.Context, *asynq.Task) (string, error) { return "", nil })}}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.work(ctx, time.Second)
 		})
-	}
+		info := r.enqueue(order(1))
+		r.pass(time.Minute)
+		if r.ledger.done[info.ID] != 1 {
+			t.Errorf("%+v", &r.ledger)
+		}
+	})
 }
 
-// An id that is used again is another task if it is stamped; else it counts as the same, and that is said.
-func TestReusedIDs(t *testing.T) {
-	for _, c := range []struct {
-		name                   string
-		headers                func(map[string]string) map[string]string
-		runs, suppressed, said int
-	}{
-		{"stamped", Stamp, 3, 0, 0},
-		{"not stamped", func(h map[string]string) map[string]string { return h }, 1, 2, 1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-				for range 3 {
-					r.enqueue(asynq.NewTaskWithHeaders("task", nil, c.headers(map[string]string{"mine": "1"})), asynq.TaskID("t"))
-					r.pass(time.Minute)
-				}
-				if r.ledger.runs["t"] != c.runs || r.count(EventDuplicate) != c.suppressed {
-					t.Errorf("ran %d times, events %v", r.ledger.runs["t"], r.events.Counts())
-				}
-				if got := r.logs.count("a new task under an id that was used before needs a stamp"); got != c.suppressed {
-					t.Errorf("a stamp is asked for %d times:\n%s", got, &r.logs)
-				}
-				if got := r.logs.count("WARN queuelock: tasks of this type have ids"); got != c.said || r.count(EventUnstamped) != c.said {
-					t.Errorf("said %d times:\n%s", got, &r.logs)
-				}
-			})
-		})
-	}
-}
-
-func TestStamp(t *testing.T) {
-	mine := map[string]string{"a": "b"}
-	one, two := Stamp(mine), Stamp(nil)
-	if len(mine) != 1 || one["a"] != "b" || one[ExecutionHeader] == "" || one[ExecutionHeader] == two[ExecutionHeader] {
-		t.Error(mine, one, two)
-	}
+// Deliveries of a task with a foreign id keep apart, and its completion is not remembered: it runs again if it is delivered
+// again, and so does another task that reuses the id. That is said once for each type.
+func TestForeignIDs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 10*time.Second) })
+		for range 3 {
+			r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("report:daily"))
+			r.pass(time.Minute)
+		}
+		if r.ledger.runs["report:daily"] != 3 {
+			t.Errorf("%+v", &r.ledger)
+		}
+		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("charge:42"), asynq.Timeout(5*time.Second), asynq.MaxRetry(1))
+		r.enqueue(asynq.NewTask("task:other", nil), asynq.TaskID("1"))
+		r.enqueue(asynq.NewTask("task:none", nil))
+		r.pass(5 * time.Minute)
+		if r.ledger.runs["charge:42"] != 2 || r.ledger.overlaps > 0 || r.count(EventDuplicate) > 0 {
+			t.Errorf("%+v, %v", &r.ledger, r.events.Counts())
+		}
+		if got := r.logs.count("WARN queuelock: tasks of this type have ids of their producer's making"); got != 2 || r.count(EventForeignID) != 2 {
+			t.Errorf("said %d times, %v\n%s", got, r.events.Counts(), &r.logs)
+		}
+	})
 }
 
 // Misuse is an error that says what to do, and loses nothing.
 func TestMisuse(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var user told
-		runner := r.runner(r.locker())
-		if err := runner.Middleware(asynq.NotFoundHandler()).ProcessTask(t.Context(), order(1)); err == nil || !strings.Contains(err.Error(), "without the middleware") {
-			t.Error(err)
-		}
+		m := r.middleware(r.locker())
+		wantFaults(t, m.Middleware(asynq.NotFoundHandler()).ProcessTask(t.Context(), order(1)), "test handlers without the middleware")
 		r.serve(setup{adjust: user.adjust, opts: nil}, func(ctx context.Context, task *asynq.Task) error {
-			return runner.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })).ProcessTask(ctx, task)
+			return m.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })).ProcessTask(ctx, task)
 		})
 		info := r.enqueue(order(1), asynq.MaxRetry(0))
 		r.pass(10 * time.Second)
-		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "in use twice") || r.state(info) != "archived" {
+		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "two middlewares") || r.state(info) != "archived" {
 			t.Errorf("%+v, %s", &user, r.state(info))
 		}
-		if n := r.logs.count("ERROR queuelock: the middleware is in use twice"); n != 1 {
+		if n := r.logs.count("ERROR queuelock: two middlewares are on the way"); n != 1 {
 			t.Errorf("said %d times\n%s", n, &r.logs)
 		}
 	})
 }
 
 // Types made up at run time do not fill the memory.
-func TestNamesAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		var (
-			mu    sync.Mutex
-			tasks = map[string]int{} // by the name that observers see
-		)
-		r.locks = r.locks.Replica(core.WithObserver(core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-			mu.Lock()
-			defer mu.Unlock()
-			if op.Kind == core.OpAcquire {
-				tasks[op.Name]++
-			}
-			return ctx, nil
-		}}))
-		r.serve(setup{}, func(context.Context, *asynq.Task) error { return nil })
-		const types = 300
-		for range 2 {
-			for i := range types {
-				r.enqueue(asynq.NewTask(fmt.Sprintf("task%d", i), nil))
-			}
-			r.pass(time.Minute)
-		}
-		if n := tasks["other"]; n != 2*(types-256) {
-			t.Errorf("%d tasks under a common name", n)
-		}
-		delete(tasks, "other")
-		for name, n := range tasks {
-			if n != 2 {
-				t.Errorf("%d tasks under the name %s", n, name)
-			}
-		}
-		if len(tasks) != 256 {
-			t.Errorf("%d names", len(tasks))
-		}
-	})
+func TestForeignTypesAreBounded(t *testing.T) {
+	m, err := New(testLocker(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * maxForeign {
+		d := delivery{Middleware: m, task: asynq.NewTask(fmt.Sprint(i), nil)}
+		d.warnOfForeignID(t.Context())
+	}
+	n := 0
+	m.foreign.Range(func(any, any) bool { n++; return true })
+	if n != maxForeign {
+		t.Errorf("%d types are remembered", n)
+	}
 }
 
 // The log calls the keys of a task what the options call them.
 func TestLogNamesTheKeys(t *testing.T) {
 	var out bytes.Buffer
 	l := testLocker(t, core.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
-	d := &delivery{r: &Runner{locker: l}, task: asynq.NewTask("charge", nil), keys: []string{"own", "order"}}
+	d := &delivery{Middleware: &Middleware{locker: l}, task: asynq.NewTask("charge", nil), keys: []string{"own", "order"}}
 	d.log(t.Context()).Info("x")
 	if !strings.Contains(out.String(), "type=charge") || !strings.Contains(out.String(), "identity=own key=order") {
 		t.Error(out.String())

@@ -24,23 +24,21 @@ func (r *rig) hide() (back func()) {
 	return func() { seen.Store(true) }
 }
 
-// A last attempt waits for locks that are out of reach, or were lost, for as long as its deadline lets it, also where it is
-// dropped if its key is held. If that is not long enough, asynq archives it, and that is said, even if ErrorHandler has
-// heard of locks out of reach a moment ago.
+// A last attempt waits for locks that are out of reach, or were lost, for as long as its deadline lets it. If that is
+// not long enough, asynq archives it, and that is said.
 func TestLastAttemptWhateverIsMissing(t *testing.T) {
 	for name, c := range map[string]lastAttempt{
-		"Skip, out of reach": {opts: []Option{WithConflict(Skip)}},
-		"Wait, out of reach": {},
-		"its own lease is lost": {miss: func(r *rig, _ *server) func() {
+		"out of reach": {},
+		"its own lease is lost": {miss: func(r *rig, _ *process) func() {
 			free := r.take(1)
 			r.enqueueLast()
 			r.events.UntilRunning(r.t, core.OpAcquire, 1)
 			r.pass(time.Second)
-			r.steal(core.Key("queue", "task", "default", "t"))()
+			r.steal(core.Key("queue", "task", theID))()
 			r.pass(5 * time.Second) // a renewal
 			return free
 		}},
-		"Locker closed": {forGood: true, miss: func(r *rig, srv *server) func() {
+		"Locker closed": {forGood: true, miss: func(r *rig, srv *process) func() {
 			if err := srv.locker.Close(r.t.Context()); err != nil {
 				r.t.Error(err)
 			}
@@ -59,19 +57,18 @@ const lastTimeout = 2 * time.Minute
 
 // enqueueLast enqueues a task that has but one attempt.
 func (r *rig) enqueueLast() {
-	r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(0), asynq.Timeout(lastTimeout))
+	r.enqueue(order(1), ID("t"), asynq.MaxRetry(0), asynq.Timeout(lastTimeout))
 }
 
 // A lastAttempt is one that locks are missing for: out of reach, if miss does not say otherwise.
 type lastAttempt struct {
-	opts    []Option
-	miss    func(r *rig, srv *server) (back func()) // enqueues the task
+	miss    func(r *rig, srv *process) (back func()) // enqueues the task
 	forGood bool
 }
 
 // begin lets half a minute pass in which the locks are missing.
 func (c lastAttempt) begin(r *rig) (back func()) {
-	srv := r.serve(setup{opts: append(c.opts, field("order"))}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+	srv := r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
 	if c.miss != nil {
 		back = c.miss(r, srv)
 	} else {
@@ -90,7 +87,7 @@ func (r *rig) ended() (archived, told int) {
 
 func (c lastAttempt) inTime(t *testing.T, r *rig) {
 	c.begin(r)()
-	if archived, told := r.ended(); r.ledger.done["t"] != 1 || archived+told > 0 {
+	if archived, told := r.ended(); r.ledger.done[theID] != 1 || archived+told > 0 {
 		t.Errorf("%+v, %v\n%s", &r.ledger, r.events.Counts(), &r.logs)
 	}
 }

@@ -16,17 +16,21 @@ func TestOwnLeaseLostWhileWaiting(t *testing.T) {
 		retries int
 		ended   func(*rig, *asynq.TaskInfo) bool // as it should
 	}{
-		"waits in its turn": {5, func(r *rig, _ *asynq.TaskInfo) bool { return r.ledger.done["t"] == 1 && r.count(EventUnavailable) > 0 }},
-		"last attempt":      {0, func(r *rig, _ *asynq.TaskInfo) bool { return r.ledger.done["t"] == 1 && r.count(EventUnavailable) == 0 }}, // begins anew
+		"waits in its turn": {5, func(r *rig, _ *asynq.TaskInfo) bool {
+			return r.ledger.done[theID] == 1 && r.count(EventUnavailable) > 0
+		}},
+		"last attempt": {0, func(r *rig, _ *asynq.TaskInfo) bool {
+			return r.ledger.done[theID] == 1 && r.count(EventUnavailable) == 0
+		}}, // begins anew
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				r.serve(setup{opts: []Option{field("order"), WithWait(10 * time.Minute)}}, r.neverRetried)
+				r.serve(setup{opts: []Option{field("order")}}, r.neverRetried)
 				back := r.take(1)
-				info := r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(c.retries))
+				info := r.enqueue(order(1), ID("t"), asynq.MaxRetry(c.retries))
 				r.events.UntilRunning(t, core.OpAcquire, 1)
 				r.pass(time.Second)
-				giveBack := r.steal(core.Key("queue", "task", "default", "t"))
+				giveBack := r.steal(core.Key("queue", "task", theID))
 				r.pass(5 * time.Second) // a renewal
 				if n := r.events.Count("hold lost"); n != 1 {
 					t.Fatalf("%d leases lost", n)

@@ -1,56 +1,42 @@
 package queuelock
 
 import (
-	"maps"
 	"sync"
 	"time"
 )
 
-// outagePatience is how long a task waits in place for locks that are out of reach. A server that has lost sight of them
-// keeps its workers waiting, and so leaves tasks to those that have not: in that time, it takes as many as it has workers.
+// outagePatience is how long a task waits for locks that are out of reach. A server that cannot reach them keeps its workers
+// waiting, and so leaves the tasks to those that can: it takes as many as it has workers in that time.
 const outagePatience = 5 * time.Second
 
-// An outage is what a server has given back because the locks were out of reach.
+// An outage is what a server gave back because the locks were out of reach.
 type outage struct {
 	mu    sync.Mutex
-	given map[string]bounce // by task
+	given map[string]bounce // by the key of the identity
 }
 
-// A bounce is a task that came back to the server that had given it back.
+// A bounce is a task that was given back, maybe several times.
 type bounce struct {
 	times int
-	at    time.Time // last
+	last  time.Time
 }
 
-// patience is how long a task waits. One that is back at once has met no other task in the queue: a server that can run
-// it has nothing else to do, and was only slower to fetch it. It is given back soon, though not as soon each time, in case
-// that there is none.
+// patience returns how long a task waits. One that comes straight back has met no server that took it: those that could run
+// it have nothing else to do, and were only slower to fetch it. So it is given back soon, though each time less soon, in
+// case that there is none.
 func (o *outage) patience(task string) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now, patience := time.Now(), outagePatience
 	b := o.given[task]
-	if b.times == 0 || time.Since(b.at) > outagePatience {
-		return outagePatience
-	}
-	return min(outagePatience/32<<min(b.times, 5), outagePatience/4)
-}
-
-func (o *outage) givenBack(task string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	b, now := o.given[task], time.Now()
-	if now.Sub(b.at) > 2*outagePatience {
+	if b.times > 0 && now.Sub(b.last) < outagePatience {
+		patience = min(outagePatience/32<<min(b.times, 5), outagePatience/4)
+	} else {
 		b.times = 0
 	}
-	remember(o.given, task, bounce{b.times + 1, now}, func(b bounce) bool { return now.Sub(b.at) > outagePatience })
-}
-
-// remember sets an entry of a map that is to have no more than maxAbsent of them: where it has, those that are over go first.
-func remember[V any](in map[string]V, key string, v V, over func(V) bool) {
-	if len(in) >= maxAbsent {
-		maps.DeleteFunc(in, func(_ string, v V) bool { return over(v) })
+	if len(o.given) >= 1000 {
+		clear(o.given)
 	}
-	if len(in) < maxAbsent {
-		in[key] = v
-	}
+	o.given[task] = bounce{b.times + 1, now.Add(patience)}
+	return patience
 }

@@ -2,8 +2,10 @@ package queuelock
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -50,4 +52,32 @@ func (r *rig) doneWithin(tasks int, start time.Time, limit time.Duration) {
 			r.t.Fatalf("%d of %d tasks done after %v", r.ledger.count(&r.ledger.done, ""), tasks, limit)
 		}
 	}
+}
+
+// A task that comes straight back to a server without locks is given back sooner, though each time less soon; one that was
+// away for long, and others, are not. What is remembered is bounded.
+func TestPatienceInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := outage{given: map[string]bounce{}}
+		for i, want := range []time.Duration{5000, 312, 625, 1250, 1250, 1250} {
+			if got := o.patience("t"); got.Truncate(time.Millisecond) != want*time.Millisecond {
+				t.Errorf("delivery %d: %v, want %dms", i, got, want)
+			} else {
+				time.Sleep(got + time.Second)
+			}
+		}
+		if got := o.patience("other"); got != outagePatience {
+			t.Errorf("another task: %v", got)
+		}
+		time.Sleep(2 * outagePatience)
+		if got := o.patience("t"); got != outagePatience {
+			t.Errorf("after a while: %v", got)
+		}
+		for i := range 2500 {
+			o.patience(fmt.Sprint(i))
+		}
+		if n := len(o.given); n > 1000 {
+			t.Errorf("%d tasks are remembered", n)
+		}
+	})
 }

@@ -74,7 +74,7 @@ func TestSuccessAfterLossIsRecorded(t *testing.T) {
 		if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" {
 			t.Errorf("%+v, %s", &r.ledger, r.state(info))
 		}
-		_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.Queue, info.ID))
+		_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID))
 		if !errors.Is(err, core.ErrDone) {
 			t.Errorf("no record: %v", err)
 		}
@@ -94,7 +94,7 @@ func TestSuccessAfterTakeoverIsRefused(t *testing.T) {
 				<-ctx.Done()
 				back()
 				time.Sleep(10 * time.Second)
-				other, err := r.locker().Acquire(context.Background(), core.Key("queue", "task", "default", taskID(ctx)))
+				other, err := r.locker().Acquire(context.Background(), core.Key("queue", "task", taskID(ctx)))
 				if err != nil {
 					t.Error(err)
 					return err
@@ -148,7 +148,7 @@ func TestCompletionOutOfReach(t *testing.T) {
 				if unrecorded := r.logs.count("could not be recorded"); (unrecorded == 0) != c.recorded || r.count(EventUnrecorded) != unrecorded {
 					t.Errorf("logged %d times, events %v", unrecorded, r.events.Counts())
 				}
-				_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.Queue, info.ID))
+				_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID))
 				if errors.Is(err, core.ErrDone) != c.recorded {
 					t.Errorf("record: %v", err)
 				}
@@ -178,7 +178,7 @@ func TestOpenCompletionStays(t *testing.T) {
 			t.Errorf("%+v, %s, %v", &r.ledger, r.state(info), r.events.Counts())
 		}
 		r.nodes[1].Up() // a quorum with the one that has it
-		if _, err := r.locker().Acquire(t.Context(), core.Key("queue", "task", info.Queue, info.ID), core.MaxWait(time.Minute)); !errors.Is(err, core.ErrDone) {
+		if _, err := r.locker().Acquire(t.Context(), core.Key("queue", "task", info.ID), core.MaxWait(time.Minute)); !errors.Is(err, core.ErrDone) {
 			t.Errorf("the record is gone: %v", err)
 		}
 	})
@@ -245,7 +245,7 @@ func TestSkipAndRevoke(t *testing.T) {
 				if r.ledger.runs[info.ID] != 1 || r.state(info) != c.state {
 					t.Errorf("ran %d times, is %s", r.ledger.runs[info.ID], r.state(info))
 				}
-				_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.Queue, info.ID))
+				_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID))
 				if errors.Is(err, core.ErrDone) != c.recorded {
 					t.Errorf("record: %v", err)
 				}
@@ -298,19 +298,19 @@ func TestHandlerContext(t *testing.T) {
 			if left := time.Until(deadline); !ok || left < 15*time.Second || left > 20*time.Second {
 				t.Errorf("deadline in %v, %v", left, ok)
 			}
-			if ctx.Value(baseKey{}) != "base" || taskID(ctx) != "t" {
+			if ctx.Value(baseKey{}) != "base" || taskID(ctx) != theID {
 				t.Error("values of asynq's context are missing")
 			}
-			e, ok := FromContext(ctx)
+			run, ok := FromContext(ctx)
 			lease, _ := core.FromContext(ctx)
-			if !ok || e.Identity != "5:queue/4:task/7:default/1:t" || e.FencingToken != lease.FencingToken() || lease.Key() != "5:order/1:1" {
-				t.Errorf("%+v, lease on %s", e, lease.Key())
+			if !ok || run.Identity != "5:queue/4:task/11:lockkit:1:t" || run.FencingToken != lease.FencingToken() || lease.Key() != "5:order/1:1" {
+				t.Errorf("%+v, lease on %s", run, lease.Key())
 			}
 			<-ctx.Done()
 			told <- ended{ctx.Err(), context.Cause(ctx)}
 			return nil
 		})
-		r.enqueue(order(1), asynq.TaskID("t"), asynq.Timeout(20*time.Second))
+		r.enqueue(order(1), ID("t"), asynq.Timeout(20*time.Second))
 		if got := <-told; got.err != context.DeadlineExceeded || got.cause != context.DeadlineExceeded {
 			t.Errorf("%+v", got)
 		}
@@ -335,12 +335,12 @@ func TestSizeOfARecord(t *testing.T) {
 		return err == nil && r.Record != nil
 	})
 	size, err := node.MemoryUsage(t.Context(), keys[0]).Result()
-	if err != nil || size > 250 {
+	if err != nil || size > 260 {
 		t.Errorf("%d bytes, %v", size, err)
 	}
 	t.Logf("%d bytes", size)
 	rest, err := node.PTTL(t.Context(), keys[0]).Result()
-	if err != nil || rest < 10*time.Hour+2*time.Minute || rest > 10*time.Hour+4*time.Minute {
+	if err != nil || rest < 10*time.Hour-time.Minute || rest > 10*time.Hour {
 		t.Errorf("kept for %v, %v", rest, err)
 	}
 }
@@ -348,13 +348,13 @@ func TestSizeOfARecord(t *testing.T) {
 // The handler runs under two leases: the loss of either ends its context, and the other is kept until it
 // returns.
 func TestEitherLeaseLost(t *testing.T) {
-	task, entity := core.Key("queue", "task", "default", "t"), core.Key("order", "1")
+	task, entity := core.Key("queue", "task", theID), core.Key("order", "1")
 	for lost, kept := range map[string]string{task: entity, entity: task} {
 		t.Run(lost, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
-					return r.ledger.run("t", func() error {
-						if r.ledger.count(&r.ledger.runs, "t") > 1 {
+					return r.ledger.run(theID, func() error {
+						if r.ledger.count(&r.ledger.runs, theID) > 1 {
 							return nil
 						}
 						defer r.steal(lost)()
@@ -367,9 +367,9 @@ func TestEitherLeaseLost(t *testing.T) {
 						return ctx.Err()
 					})
 				})
-				r.enqueue(order(1), asynq.TaskID("t"))
+				r.enqueue(order(1), ID("t"))
 				r.pass(2 * time.Minute)
-				if r.ledger.runs["t"] != 2 || r.ledger.done["t"] != 1 {
+				if r.ledger.runs[theID] != 2 || r.ledger.done[theID] != 1 {
 					t.Errorf("%+v", &r.ledger)
 				}
 			})
@@ -415,7 +415,7 @@ func TestKeysAreFreeAtOnce(t *testing.T) {
 				r.begun(info)
 				r.pass(50 * time.Millisecond)
 				other := r.locker()
-				for key, done := range map[string]bool{core.Key("order", "1"): false, core.Key("queue", "task", info.Queue, info.ID): c.done} {
+				for key, done := range map[string]bool{core.Key("order", "1"): false, core.Key("queue", "task", info.ID): c.done} {
 					lease, err := other.TryAcquire(t.Context(), key)
 					switch {
 					case done && !errors.Is(err, core.ErrDone), !done && err != nil:

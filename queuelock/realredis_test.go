@@ -21,30 +21,30 @@ var realDoublings = []struct {
 }{
 	{"timeout", func(t *testing.T, r *rig, s setup) {
 		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) })
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"), asynq.Timeout(time.Second))
+		r.enqueue(asynq.NewTask("task", nil), ID("t"), asynq.Timeout(time.Second))
 	}},
 	{"cancelled by the inspector", func(t *testing.T, r *rig, s setup) {
 		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.untilDoubled(ctx) })
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
+		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, theID) == 1 })
 		testutil.Await(t, "cancelled", func() bool { // until its server has subscribed
-			info, err := r.inspector.GetTaskInfo("default", "t")
-			return r.inspector.CancelProcessing("t") == nil && err == nil && info.State == asynq.TaskStateRetry
+			info, err := r.inspector.GetTaskInfo("default", theID)
+			return r.inspector.CancelProcessing(theID) == nil && err == nil && info.State == asynq.TaskStateRetry
 		})
 	}},
 	{"redelivery forced by the lease's score", func(t *testing.T, r *rig, s setup) {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.untilDoubled(ctx) }
 		r.serve(s, handler).link.OnRequest(r.droppedUntilDoubled(extendsLeases)) // or it may take the score back before it is seen
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
-		r.exec("ZADD", "asynq:{default}:lease", 1, "t")
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
+		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, theID) == 1 })
+		r.exec("ZADD", "asynq:{default}:lease", 1, theID)
 		r.serve(s, handler) // recovers at once
 	}},
 	{"two servers in shutdown", func(t *testing.T, r *rig, s setup) {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.untilDoubled(ctx) }
 		first := r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, "t") == 1 })
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
+		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, theID) == 1 })
 		r.serve(s, handler)
 		first.Shutdown()
 	}},
@@ -52,13 +52,13 @@ var realDoublings = []struct {
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) }
 		srv := r.serve(s, handler)
 		srv.link.OnRequest(r.droppedUntilDoubled(isDone))
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("t"))
-		testutil.Await(t, "done", func() bool { return r.ledger.count(&r.ledger.done, "t") == 1 })
+		r.enqueue(asynq.NewTask("task", nil), ID("t"))
+		testutil.Await(t, "done", func() bool { return r.ledger.count(&r.ledger.done, theID) == 1 })
 		testutil.Await(t, "the worker idle", func() bool {
 			servers, err := r.inspector.Servers()
 			return err == nil && len(servers) == 1 && len(servers[0].ActiveWorkers) == 0
 		})
-		r.exec("ZADD", "asynq:{default}:lease", 1, "t")
+		r.exec("ZADD", "asynq:{default}:lease", 1, theID)
 		r.serve(s, handler)
 	}},
 }
@@ -100,12 +100,12 @@ func TestDoublingOnRealRedis(t *testing.T) {
 		})
 		t.Run(d.name+"/locked", func(t *testing.T) {
 			r := onRedis(t)
-			d.run(t, r, setup{opts: []Option{WithConflict(ComeBack)}}) // so that it is heard of while the first handler runs
+			d.run(t, r, setup{opts: []Option{WithWaiters(0)}}) // so that it is heard of while the first handler runs
 			testutil.Await(t, "a duplicate is suppressed", func() bool { return r.count(EventDuplicate) > 0 })
 			testutil.Await(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
 			r.ledger.mu.Lock()
 			defer r.ledger.mu.Unlock()
-			if r.ledger.overlaps+r.ledger.again > 0 || r.ledger.runs["t"] != 1 || r.ledger.done["t"] != 1 {
+			if r.ledger.overlaps+r.ledger.again > 0 || r.ledger.runs[theID] != 1 || r.ledger.done[theID] != 1 {
 				t.Errorf("overlaps %d, again %d, runs %v, done %v", r.ledger.overlaps, r.ledger.again, r.ledger.runs, r.ledger.done)
 			}
 		})

@@ -4,160 +4,176 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
+	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
+	"github.com/robfig/cron/v3"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
+	"github.com/lockkit/lockkit/internal/pause"
+)
+
+const (
+	tickPatience  = 10 * time.Minute // for how long a tick is tried to be enqueued, unless the next one comes first
+	tickRetention = time.Hour        // for how long asynq keeps the id of a tick, so that a late replica meets it
+	tickAgain     = time.Second / 4  // the pause after a try that failed
+	nap           = time.Minute      // the longest sleep, after which a clock that was set is noticed
 )
 
 // A Scheduler enqueues tasks by the clock, as an asynq.Scheduler does, but each tick once for all replicas of a service,
-// on which one runs each. It is safe for concurrent use. The package documentation says what becomes of a tick.
+// which run one each. It is safe for concurrent use. The package document says what becomes of a tick.
 type Scheduler struct {
+	m        *Middleware
 	client   *asynq.Client
-	locker   *core.Locker
 	service  string
 	location *time.Location
-	now      func() time.Time // by the nodes' clocks
+	now      func() time.Time
 
 	mu      sync.Mutex
-	entries map[string]*entry
-	started bool
+	names   map[string]bool // of entries
 	open    context.Context // ends with Shutdown
 	end     context.CancelFunc
 	running sync.WaitGroup // a goroutine per entry
 }
 
-// A SchedulerOption configures NewScheduler.
-type SchedulerOption interface{ applyScheduler(*Scheduler) }
-
-type schedulerOption func(*Scheduler)
-
-func (o schedulerOption) applyScheduler(s *Scheduler) { o(s) }
-
-// WithLocation sets the time zone of cronspecs that name none by CRON_TZ=. It must be the same on all replicas. Default
-// UTC, as in asynq.
-func WithLocation(l *time.Location) SchedulerOption {
-	return schedulerOption(func(s *Scheduler) { s.location = l })
+// An entry is one schedule of a Scheduler.
+type entry struct {
+	*Scheduler
+	name string
+	next func(time.Time) time.Time // the first tick after
+	task *asynq.Task
+	opts []asynq.Option
 }
 
-// NewScheduler returns a Scheduler that enqueues by client and takes its locks with locker; both stay the caller's, to be
-// closed after Shutdown. Replicas of one service share its name; others that use the same lock nodes have another one.
-// The error names every fault.
-func NewScheduler(client *asynq.Client, locker *core.Locker, service string, opts ...SchedulerOption) (*Scheduler, error) {
-	s := &Scheduler{client: client, locker: locker, service: service, location: time.UTC, entries: map[string]*entry{}}
-	s.now = func() time.Time {
-		ahead, _ := locker.ClockOffset()
-		return time.Now().Add(ahead)
-	}
-	c := newConfig(nil)
-	f := &c.faults
+// NewScheduler returns a Scheduler that enqueues with client, which the caller closes after Shutdown. Replicas of one service
+// use the same name, and services that share asynq's Redis different names. in is the time zone of cronspecs that name none
+// by CRON_TZ=, the same on all replicas. Only the logger and the observer of the Locker are used:
+// ticks are enqueued while the lock nodes are out of reach, too.
+func (m *Middleware) NewScheduler(client *asynq.Client, service string, in *time.Location) (*Scheduler, error) {
+	var f faults.List
 	f.Check(client == nil, "the client is nil")
-	c.checkLocker(locker)
-	f.Check(service == "", "the service's name is empty: it keeps the ticks of services apart that share lock nodes")
-	f.Check(!utf8.ValidString(service), "the service's name %q is not valid UTF-8: asynq takes no id that is made of it", service)
-	faults.Apply(f, opts, func(o SchedulerOption) { o.applyScheduler(s) })
-	f.Check(s.location == nil, "the location is nil")
+	f.Check(in == nil, "the location is nil: say time.UTC for what asynq does")
+	f.Check(service == "" || !utf8.ValidString(service), "the service name %q is empty or not valid UTF-8: it keeps the ticks of services apart", service)
 	if err := f.Err("queuelock: scheduler"); err != nil {
 		return nil, err
 	}
+	s := &Scheduler{m: m, client: client, service: service, location: in, now: time.Now, names: map[string]bool{}}
 	s.open, s.end = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Shutdown
 	return s, nil
 }
 
-// Register has a task enqueued whenever cronspec is due, and returns the entry's id. The cronspec is as in asynq; that of
-// "@every 30s" is due at the multiples of 30 s since 1970, whenever replicas start. Replicas know an entry by the type
-// and the payload of its task and its cronspec, which must be the same on all of them; where they are not, or two entries
-// share them, see [Scheduler.RegisterAs].
+// Register makes the Scheduler enqueue a task at each instant that cronspec names, from now on. Replicas know the entry
+// by its name. The cronspec is as in asynq, and "@every 30s" is due at the multiples of 30 s since 1970, whenever
+// replicas start.
 //
-// The task has an id made of the tick: the option asynq.TaskID is an error, and without effect if asynq.NewTask was given
-// it. With asynq.Unique, a tick is left out whose like is still in the queue. All other options of the task and opts are
-// asynq's. The error names every fault.
-func (s *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Option) (id string, err error) {
-	return s.RegisterAs(nameOf(cronspec, task), cronspec, task, opts...)
-}
-
-// RegisterAs is Register for an entry that replicas know by this name, which is its id. Entries under one name are one
-// for as long as their ticks fall on the same instants, also while a release changes task or cronspec.
-func (s *Scheduler) RegisterAs(name, cronspec string, task *asynq.Task, opts ...asynq.Option) (id string, err error) {
+// The options of the task and opts are asynq's, except that the id and the retention come from here: asynq.TaskID and
+// asynq.Unique are errors, and so is an asynq.Retention of less than an hour, the default. asynq.NewTask must not be given
+// these. The error names everything that is wrong.
+func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...asynq.Option) error {
 	var f faults.List
-	next, err := parse(cronspec, s.location, s.now())
+	next, err := parse(cronspec, s.location)
 	f.Check(err != nil, "cronspec %q: %w", cronspec, err)
-	f.Check(name == "", "the entry's name is empty: replicas know it by that")
-	f.Check(!utf8.ValidString(name), "the entry's name %q is not valid UTF-8: asynq takes no id that is made of it", name)
-	checkTask(&f, task, opts)
+	f.Check(name == "" || !utf8.ValidString(name), "the name is empty or not valid UTF-8: replicas know the entry by it")
+	f.Check(task == nil || task.Type() == "", "the task is nil or has no type")
+	for _, o := range opts {
+		f.Check(o == nil, "an option is nil")
+		if o != nil {
+			retention, ok := o.Value().(time.Duration)
+			f.Check(o.Type() == asynq.TaskIDOpt || o.Type() == asynq.UniqueOpt, "%v is among the options: a tick has an id that makes it unique", o)
+			f.Check(o.Type() == asynq.RetentionOpt && ok && retention < tickRetention, "%v is among the options: asynq must know the id of a tick for %v", o, tickRetention)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f.Check(s.entries[name] != nil, "entry %q is registered already, and replicas could not tell the two apart: give one of them another name (RegisterAs)", name)
+	f.Check(s.names[name], "another entry has this name, and both would count as one")
 	f.Check(s.open.Err() != nil, "the scheduler has been shut down")
-	if len(f) > 0 {
-		return "", f.Err("queuelock: not registered")
+	if err := f.Err(fmt.Sprintf("queuelock: entry %q", name)); err != nil {
+		return err
 	}
-	e := &entry{s: s, name: name, next: next, task: task, opts: slices.Clone(opts)}
-	e.open, e.end = context.WithCancel(s.open)
-	s.entries[name] = e
-	if s.started {
-		s.running.Go(e.run)
-	}
-	return name, nil
-}
-
-// Unregister removes an entry; a tick of it that is being enqueued may still be. An error says that there is none of this
-// id.
-func (s *Scheduler) Unregister(id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.entries[id]
-	if e == nil {
-		return fmt.Errorf("queuelock: no entry %q is registered", id)
-	}
-	e.end()
-	delete(s.entries, id)
+	s.names[name] = true
+	s.running.Go((&entry{s, name, next, task, append([]asynq.Option{asynq.Retention(tickRetention)}, opts...)}).run)
 	return nil
 }
 
-// Start starts the scheduler. An error says that it runs already, or has been shut down.
-func (s *Scheduler) Start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.open.Err() != nil:
-		return errors.New("queuelock: the scheduler has been shut down")
-	case s.started:
-		return errors.New("queuelock: the scheduler is running already")
-	}
-	s.started = true
-	for _, e := range s.entries {
-		s.running.Go(e.run)
-	}
-	return nil
-}
-
-// Shutdown stops the scheduler for good, and waits until it enqueues nothing any more. What is due from then on is left
-// to other replicas. It may be called again.
+// Shutdown stops the Scheduler for good, and waits until it enqueues nothing any more. What is due from then on is left to
+// other replicas.
 func (s *Scheduler) Shutdown() {
 	s.mu.Lock()
-	s.end() // nothing is started after it
+	s.end()
 	s.mu.Unlock()
 	s.running.Wait()
 }
 
-// Run starts the scheduler, waits for SIGTERM, an interrupt or a call of Shutdown, and shuts it down. The error is that of
-// Start.
-func (s *Scheduler) Run() error {
-	if err := s.Start(); err != nil {
-		return err
+// parse reads a cronspec as asynq does. What it returns names the same instants on all replicas.
+func parse(spec string, in *time.Location) (func(time.Time) time.Time, error) {
+	if strings.Contains(spec, "TZ=") && !strings.Contains(spec, " ") {
+		return nil, errors.New("nothing follows the time zone") // cron panics
 	}
-	ended, stop := signal.NotifyContext(s.open, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	<-ended.Done()
-	s.Shutdown()
-	return nil
+	schedule, err := cron.ParseStandard(spec)
+	if err != nil {
+		return nil, err
+	}
+	if every, ok := schedule.(cron.ConstantDelaySchedule); ok { // which counts from whenever it is asked
+		period := int64(every.Delay / time.Second)
+		return func(t time.Time) time.Time { return time.Unix((t.Unix()/period+1)*period, 0) }, nil
+	}
+	next := func(t time.Time) time.Time { return schedule.Next(t.In(in)) }
+	if next(time.Now()).IsZero() {
+		return nil, errors.New("is not due within five years")
+	}
+	return next, nil
 }
+
+// run enqueues the ticks that fall due from now on.
+func (e *entry) run() {
+	for last := e.now(); e.open.Err() == nil; {
+		if now := e.now(); now.Before(last) { // the clock was set back; asynq has the ids of what was enqueued
+			last = now
+		}
+		at := e.next(last)
+		if at.IsZero() {
+			return // five years without a tick
+		}
+		if early := at.Sub(e.now()); early > 0 {
+			pause.For(e.open, min(early, nap))
+			continue
+		}
+		last = at
+		if left := at.Add(min(tickPatience, e.next(at).Sub(at))).Sub(e.now()); left > 0 {
+			e.tick(at, left)
+		} else {
+			last = e.now()
+			e.m.locker.Logger().Warn("queuelock: ticks fell due while this process was suspended: they are left to other replicas",
+				"service", e.service, "entry", e.name, "first", instant(at))
+		}
+	}
+}
+
+// tick enqueues a tick in the time that is left, unless another replica has done so: then asynq knows its id.
+func (e *entry) tick(at time.Time, left time.Duration) {
+	ctx, cancel := context.WithTimeout(e.open, left)
+	defer cancel()
+	id := ID("tick", e.service, e.name, instant(at))
+	for {
+		_, err := e.client.EnqueueContext(ctx, e.task, append(slices.Clip(e.opts), id)...)
+		if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
+			return
+		}
+		if !errors.Is(err, asynq.ErrDuplicateTask) && pause.For(ctx, tickAgain) {
+			continue
+		}
+		if e.open.Err() == nil {
+			e.m.locker.Event(e.open, core.Event{Source: "queuelock", Name: e.task.Type(), Kind: EventTickMissed})
+			e.m.locker.Logger().Error("queuelock: a tick was not enqueued in time: enqueue it by hand, with this id. If the task exists already, asynq.NewTask was given asynq.Unique: remove it",
+				"service", e.service, "entry", e.name, "type", e.task.Type(), "id", id.Value(), "err", err)
+		}
+		return
+	}
+}
+
+func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }

@@ -11,7 +11,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
@@ -22,40 +21,36 @@ type replica struct {
 	r     *rig
 	locks *locktest.Locker
 	queue *testutil.Link            // to asynq's Redis
-	off   atomic.Int64              // by how much its idea of the nodes' clocks is wrong
+	off   atomic.Int64              // by how much its clock is wrong
 	slept atomic.Pointer[time.Time] // since when it has been asleep
 }
 
 // replica starts one, with an entry that is due each period.
-func (r *rig) replica(off, period time.Duration, opts ...core.Option) *replica {
+func (r *rig) replica(off, period time.Duration) *replica {
 	r.t.Helper()
-	p := r.idleReplica(opts...)
+	p := r.idleReplica()
 	p.off.Store(int64(off))
-	if _, err := p.RegisterAs("entry", "@every "+period.String(), asynq.NewTask("task", nil)); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
+	if err := p.Register("entry", "@every "+period.String(), asynq.NewTask("task", nil)); err != nil {
 		r.t.Fatal(err)
 	}
 	return p
 }
 
-// idleReplica is one that has no entry, and is not started.
-func (r *rig) idleReplica(opts ...core.Option) *replica {
+// idleReplica is one that has no entry.
+func (r *rig) idleReplica() *replica {
 	r.t.Helper()
-	p := &replica{r: r, locks: r.locks.Replica(opts...), queue: &testutil.Link{}}
+	p := &replica{r: r, locks: r.locks.Replica(), queue: &testutil.Link{}}
 	c := r.dialQueue()
 	c.AddHook(p.queue)
-	s, err := NewScheduler(asynq.NewClientFromRedisClient(c), p.locks.Locker, "billing")
+	s, err := r.middleware(p.locks.Locker).NewScheduler(asynq.NewClientFromRedisClient(c), "billing", time.UTC)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	now := s.now
 	s.now = func() time.Time {
 		if since := p.slept.Load(); since != nil {
 			return *since
 		}
-		return now().Add(time.Duration(p.off.Load()))
+		return time.Now().Add(time.Duration(p.off.Load()))
 	}
 	p.Scheduler = s
 	r.t.Cleanup(s.Shutdown)
@@ -70,7 +65,7 @@ func (p *replica) die() {
 }
 
 // isEnqueue reports whether with cmd asynq enqueues something under an id of this package's.
-func isEnqueue(cmd redis.Cmder) bool { return script(cmd, "", ":pending", ":t:lockkit-") }
+func isEnqueue(cmd redis.Cmder) bool { return script(cmd, "", ":pending", ":t:lockkit:") }
 
 // onEnqueue calls f when the replica enqueues.
 func (p *replica) onEnqueue(f func() testutil.Action) {
@@ -84,7 +79,7 @@ func (p *replica) onEnqueue(f func() testutil.Action) {
 
 // tickID is the id of the task of a tick.
 func tickID(at time.Time) string {
-	return tickPrefix + core.Key("billing", "entry", at.UTC().Format(time.RFC3339))
+	return ID("tick", "billing", "entry", at.UTC().Format(time.RFC3339)).Value().(string)
 }
 
 // ticks are the ids of n ticks from the first after now on.
@@ -148,12 +143,12 @@ type moments struct {
 func (m *moments) watch(r *rig) {
 	m.of = map[string]time.Time{}
 	r.queue.OnRequest(func(args []string) testutil.Action {
-		if _, id, ok := strings.Cut(fmt.Sprint(args), ":t:"+tickPrefix); ok && strings.Contains(id, ":pending") {
-			id, _, _ = strings.Cut(id, " ")
+		if _, id, ok := strings.Cut(fmt.Sprint(args), ":t:lockkit:"); ok && strings.Contains(id, ":pending") {
+			id, _, _ = strings.Cut("lockkit:"+id, " ")
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			if _, seen := m.of[tickPrefix+id]; !seen {
-				m.of[tickPrefix+id] = time.Now()
+			if _, seen := m.of[id]; !seen {
+				m.of[id] = time.Now()
 			}
 		}
 		return testutil.Action{}

@@ -12,77 +12,149 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// Cooldown returns an error by which a handler makes asynq deliver its task again after d, 0 to 24h, as when what it calls
+// asks it to come back later (status 429). No retry is counted, no worker is held, and nobody is granted the key (WithKey)
+// before d has passed, with the exceptions of [core.Cooldown]. The handler's error may wrap it. On the last attempt of its
+// task, asynq archives the task (EventArchived). If d is out of range, the error is like any other.
+func Cooldown(d time.Duration) error {
+	if d < 0 || d > 24*time.Hour {
+		return fmt.Errorf("queuelock: Cooldown(%v): must be at least 0 and at most 24h", d)
+	}
+	return &cooldownError{d}
+}
+
+type cooldownError struct{ d time.Duration }
+
+func (e *cooldownError) Error() string {
+	return fmt.Sprintf("queuelock: the handler returned Cooldown(%v)", e.d)
+}
+
 // settle ends the leases of a handler that has returned err, and returns what asynq is told.
 func (d *delivery) settle(ctx context.Context, held leases, err error) error {
-	if err == nil || errors.Is(err, asynq.RevokeTask) { // a revoked task is not to be run again either
-		if refused := d.complete(ctx, held); err == nil {
-			return refused
+	if err == nil || errors.Is(err, asynq.RevokeTask) { // a revoked task is not to run again either
+		d.happens(succeeded)
+		if refusal := d.complete(ctx, held); err == nil {
+			err = refusal
 		}
-		return err
+		return d.tell(ctx, err)
 	}
-	rest, err, cools := asksForRest(err)
+	cool, rests := errors.AsType[*cooldownError](err)
 	if loss := held.lost(); loss != nil {
 		err = fmt.Errorf("queuelock: %w; the handler: %w", loss, err)
 	}
-	if cools {
-		return d.cool(ctx, held, err, rest)
-	}
-	held.release(ctx)
-	return err
-}
-
-var errNilAfterCancel = errors.New("queuelock: the handler returned nil after its context had ended, and is to run again (WithNilAfterCancel)")
-
-// judge returns what is taken for the handler's error: nil that it returned after the end of its context may be one.
-func (d *delivery) judge(ctx context.Context, run context.Context, err error) error {
-	if err != nil || run.Err() == nil {
+	if !rests {
+		d.happens(failed)
+		held.release(ctx)
 		return err
 	}
-	d.event(ctx, EventNilAfterCancel)
-	log := d.log(ctx).With("cause", context.Cause(run))
-	if d.nilAfterCancel == NotDone {
-		log.Warn("queuelock: the handler returned nil after its context had ended: asynq runs the task again")
-		return fmt.Errorf("%w: %w", errNilAfterCancel, context.Cause(run))
+	what := asksForRest
+	if d.atLast {
+		what = cooledAtLast
 	}
-	log.Warn("queuelock: the handler returned nil after its context had ended: the task counts as done. If it left because of that, its work is not done: have it return an error, or say WithNilAfterCancel(NotDone)")
-	return nil
+	d.happens(what)
+	held[1].Release(ctx, core.Cooldown(cool.d))
+	held[0].Release(ctx)
+	return d.tell(ctx, err)
 }
 
 // recordFor is how long the write of a completion is tried.
 const recordFor = 30 * time.Second
 
-// complete records the task as done, with the release of its lease. What it works on is released at the same time: the
-// work on it is over, whatever becomes of the record.
+// complete records the task as done, with the release of the lease of its identity, if that is to be remembered. The lease
+// of the key is released at the same time: the work on it is over, whatever becomes of the record.
 //
-// A record that a later holder refuses is an error: that one decides. A record that could not be written is
-// none, since asynq would then run again what has just been done.
-func (d *delivery) complete(ctx context.Context, held leases) error {
+// The error is that of a record that is rejected, because a later holder decides. A record that could not be written is no
+// error, since asynq would then run again what has just been done.
+func (d *delivery) complete(ctx context.Context, held leases) (err error) {
+	var recording sync.WaitGroup
+	recording.Go(func() { err = d.record(ctx, held[0]) })
+	held[1].Release(ctx)
+	recording.Wait()
+	if errors.Is(err, core.ErrLost) {
+		d.happens(rejected)
+		return err
+	}
+	d.happens(recorded)
+	if err != nil {
+		d.count(ctx, EventUnrecorded)
+		d.log(ctx).Error("queuelock: the handler succeeded, but its completion could not be recorded: should asynq deliver the task again, it runs again", "err", err)
+	}
+	return nil
+}
+
+func (d *delivery) record(ctx context.Context, identity *core.Lease) error {
+	if !d.remembered {
+		identity.Release(ctx)
+		return nil
+	}
 	patience := recordFor
 	if ctx.Err() == nil {
-		patience = min(patience, time.Until(d.deadline.tell))
+		patience = min(patience, time.Until(d.last))
 	}
-	record := func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		defer cancel()
-		return held[0].Complete(ctx, []byte(time.Now().UTC().Format(time.RFC3339)))
-	}
-	var err error
-	if held[1] == nil {
-		err = record()
-	} else {
-		var recorded sync.WaitGroup
-		recorded.Go(func() { err = record() })
-		held[1].Release(ctx) // not in the goroutine: others wait for it, and a request waits for the batch before it
-		recorded.Wait()
-	}
-	switch {
-	case err == nil:
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	return identity.Complete(ctx, []byte(time.Now().UTC().Format(time.RFC3339)))
+}
+
+// ErrNotRun matches the error of a delivery whose handler was not called because a key was held ([core.ErrHeld]) or the locks
+// were out of reach ([core.ErrUnavailable], [core.ErrClosed]), or whose handler returned Cooldown. The task comes back and
+// no retry is counted; on its last attempt, asynq archives it instead.
+var ErrNotRun = errors.New("not run")
+
+// A notRunError is what asynq is told of a task that is given back. Configure makes asynq heed it.
+type notRunError struct {
+	error // matches ErrNotRun and says why
+	after time.Duration
+}
+
+func (e *notRunError) Unwrap() error { return e.error }
+
+// tell says how the delivery has ended, and returns what asynq is told. err is why it could not be run, or what its handler
+// returned.
+func (d *delivery) tell(ctx context.Context, err error) error {
+	op, _ := errors.AsType[*core.OpError](err)
+	switch d.state {
+	case duplicated:
+		d.count(ctx, EventDuplicate)
+		d.log(ctx).Info("queuelock: duplicate delivery of a completed task, not run", "completed", string(op.Record.Result))
 		return nil
-	case errors.Is(err, core.ErrLost):
-		d.event(ctx, EventRefused)
+	case contended:
+		return d.back(ctx, EventContended, err)
+	case cooled:
+		return d.back(ctx, EventCooldown, err)
+	case unavailable:
+		return d.back(ctx, EventUnavailable, err)
+	case archived:
+		d.count(ctx, EventArchived)
+		d.log(ctx).Error("queuelock: a task could not be run on its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this", "err", err)
+		return fmt.Errorf("queuelock: %w: %w", ErrNotRun, err)
+	case unfit:
+		d.count(ctx, EventNoKey)
+		d.log(ctx).Error("queuelock: a task cannot be run: it counts as failed, and is archived when its retries are used up. If tasks of this type need no key, use Optional or a Middleware without WithKey for them", "err", err)
+		return fmt.Errorf("queuelock: not run: %w", err)
+	case given:
+		d.log(ctx).Info("queuelock: asynq took a task back that waited: if its server has lost asynq's Redis, asynq's recoverer counts a retry, and archives a last attempt unrun", "cause", ctx.Err(), "last_attempt", d.atLast)
+		return fmt.Errorf("queuelock: not run: %w", ctx.Err())
+	case refused:
+		d.count(ctx, EventRefused)
 		return fmt.Errorf("queuelock: the handler succeeded, but its completion was refused: another delivery of the task has begun, which decides, or too many lock nodes forgot whether one has: %w", err)
 	}
-	d.event(ctx, EventUnrecorded)
-	d.log(ctx).Error("queuelock: the handler succeeded, but its completion could not be recorded: should asynq deliver the task again, it runs again", "err", err)
-	return nil
+	return err
+}
+
+// back returns what makes asynq deliver the task again: when its key does not rest any more, or at once. At once means as often
+// as the server's limiter lets it, which the worker waits for.
+func (d *delivery) back(ctx context.Context, kind core.EventKind, err error) error {
+	d.count(ctx, kind)
+	after := restOf(err)
+	if after > 0 {
+		after += time.Second // which asynq may cut off: it counts in whole seconds
+	} else {
+		_ = d.server.returns.Wait(ctx) // fails when the task is about to end
+	}
+	return &notRunError{fmt.Errorf("queuelock: %w, to be delivered again in %v: %w", ErrNotRun, after.Round(time.Millisecond), err), after}
+}
+
+func (d *delivery) count(ctx context.Context, kind core.EventKind) {
+	d.locker.Event(ctx, core.Event{Source: "queuelock", Name: d.task.Type(), Kind: kind})
 }

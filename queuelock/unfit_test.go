@@ -24,13 +24,11 @@ func TestUnfit(t *testing.T) {
 		opt Option
 		err string
 	}{
-		"key function fails":      {WithKey(fixed("", errors.New("no such order"))), "key of the task: no such order"},
-		"field is missing":        {WithKey(ByPayloadField("customer")), `key of the task: payload field "customer": it is missing`},
-		"header is missing":       {WithKey(ByHeader("tenant")), `key of the task: header "tenant" is missing`},
-		"key is too long":         {WithKey(fixed(long, nil)), core.ErrInvalid.Error()},
-		"identity function fails": {WithIdentity(fixed("", errors.New("no such order"))), "identity of the task: no such order"},
-		"identity is empty":       {WithIdentity(fixed("", nil)), "identity of the task: it is empty"},
-		"entity is completed":     {field("order"), core.ErrDone.Error()},
+		"key function fails":  {WithKey(fixed("", errors.New("no such order"))), "key of the task: no such order"},
+		"field is missing":    {WithKey(ByPayloadField("customer")), `key of the task: payload field "customer": it is missing`},
+		"header is missing":   {WithKey(ByHeader("tenant")), `key of the task: header "tenant" is missing`},
+		"key is too long":     {WithKey(fixed(long, nil)), core.ErrInvalid.Error()},
+		"entity is completed": {field("order"), core.ErrDone.Error()},
 	} {
 		for retries := range 2 {
 			t.Run(fmt.Sprintf("%s, %d retries", name, retries), func(t *testing.T) {
@@ -38,16 +36,16 @@ func TestUnfit(t *testing.T) {
 					r.completedByAnother(core.Key("order", "1"))
 					var user told
 					r.serve(setup{adjust: user.adjust, opts: []Option{c.opt}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-					info := r.enqueue(order(1), asynq.TaskID("t"), asynq.MaxRetry(retries))
+					info := r.enqueue(order(1), ID("t"), asynq.MaxRetry(retries))
 					r.pass(time.Minute)
 					got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
 					if err != nil || got.State != asynq.TaskStateArchived || got.Retried != retries || !strings.HasPrefix(got.LastErr, "queuelock: not run: ") || !strings.Contains(got.LastErr, c.err) {
 						t.Fatalf("%+v, %v", got, err)
 					}
-					if len(r.ledger.runs) > 0 || r.count(EventUnfit) != retries+1 || r.count(EventDuplicate) != 0 || r.logs.count("ERROR queuelock: a task cannot be run") != retries+1 || len(user.handled) != retries+1 {
+					if len(r.ledger.runs) > 0 || r.count(EventNoKey) != retries+1 || r.count(EventDuplicate) != 0 || r.logs.count("ERROR queuelock: a task cannot be run") != retries+1 || len(user.handled) != retries+1 {
 						t.Errorf("%+v, %v, %+v\n%s", &r.ledger, r.events.Counts(), &user, &r.logs)
 					}
-					r.neitherLockedNorRecorded(core.Key("queue", "task", "default", "t"))
+					r.neitherLockedNorRecorded(core.Key("queue", "task", theID))
 				})
 			})
 		}
@@ -105,7 +103,7 @@ func TestRecordOfTheEntityIsNotTheTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.pass(30 * time.Second)
-		if s := r.state(info); s == "gone" || s == "archived" || r.count(EventUnfit) == 0 || r.count(EventDuplicate) > 0 || len(r.ledger.runs) > 0 {
+		if s := r.state(info); s == "gone" || s == "archived" || r.count(EventNoKey) == 0 || r.count(EventDuplicate) > 0 || len(r.ledger.runs) > 0 {
 			t.Errorf("%s, %v, %+v", s, r.events.Counts(), &r.ledger)
 		}
 		r.pass(30 * time.Minute) // a retry after the record is over

@@ -19,8 +19,7 @@ type worker struct{ client *asynq.Client }
 
 // startQueue works on tasks of which one runs per account, and which producers enqueue twice now and then.
 func (r *replica) startQueue(node *testutil.Node) error {
-	runner, err := queuelock.New(r.locks, queuelock.WithKey(queuelock.ByPayloadField("account")),
-		queuelock.WithIdentity(queuelock.ByPayloadField("order")), queuelock.WithWait(100*time.Millisecond))
+	ql, err := queuelock.New(r.locks, queuelock.WithKey(queuelock.ByPayloadField("account")))
 	if err != nil {
 		return err
 	}
@@ -28,11 +27,11 @@ func (r *replica) startQueue(node *testutil.Node) error {
 		Concurrency: 4, TaskCheckInterval: 50 * time.Millisecond, DelayedTaskCheckInterval: 200 * time.Millisecond,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second }, LogLevel: asynq.FatalLevel,
 	}
-	if err := runner.Configure(&cfg); err != nil {
+	if err := ql.Configure(&cfg); err != nil {
 		return err
 	}
 	mux := asynq.NewServeMux()
-	mux.Use(r.traced, runner.Middleware)
+	mux.Use(r.traced, ql.Middleware)
 	mux.HandleFunc("charge", func(ctx context.Context, _ *asynq.Task) error {
 		return stage.Sleep(ctx, time.Duration(50+rand.IntN(300))*time.Millisecond)
 	})
@@ -44,15 +43,12 @@ func (r *replica) startQueue(node *testutil.Node) error {
 	}
 	r.stops = append(r.stops, func() error { server.Shutdown(); return nil })
 	r.queue = &worker{asynq.NewClientFromRedisClient(connect())}
-	scheduler, err := queuelock.NewScheduler(r.queue.client, r.locks, "example")
+	scheduler, err := ql.NewScheduler(r.queue.client, "example", time.UTC)
 	if err != nil {
 		return err
 	}
-	if _, err := scheduler.Register("@every 1s", asynq.NewTask("settle", []byte(`{"account":"account-0"}`))); err != nil {
-		return err
-	}
 	r.stops = append(r.stops, func() error { scheduler.Shutdown(); return nil })
-	return scheduler.Start()
+	return scheduler.Register("settle", "@every 1s", asynq.NewTask("settle", []byte(`{"account":"account-0"}`)))
 }
 
 // traced gives each task a span, as instrumentation of a queue does.
@@ -66,9 +62,9 @@ func (r *replica) traced(next asynq.Handler) asynq.Handler {
 
 func (r *replica) enqueue(ctx context.Context) {
 	for i := 0; stage.Sleep(ctx, 150*time.Millisecond) == nil; i++ {
-		payload := fmt.Appendf(nil, `{"account":"account-%d","order":"%s-%d"}`, rand.IntN(2), r.name, i-i%4/3) // each fourth repeats the third
-		var opts []asynq.Option
-		if i%10 == 9 { // has one attempt, and no patience
+		payload := fmt.Appendf(nil, `{"account":"account-%d"}`, rand.IntN(2))
+		opts := []asynq.Option{queuelock.ID("charge", r.name, fmt.Sprint(i-i%4/3))} // each fourth repeats the third
+		if i%10 == 9 {                                                              // has one attempt, and no patience
 			opts = append(opts, asynq.MaxRetry(0), asynq.Timeout(time.Second))
 		}
 		r.queue.client.Enqueue(asynq.NewTask("charge", payload), opts...)

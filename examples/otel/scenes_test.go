@@ -55,7 +55,7 @@ var scenes = []*scene{
 	{name: "quiet death", act: quietDeath, fires: []string{"LockkitNodeNotVoting", "LockkitNoNodeToSpare"}},
 	{name: "overloaded", act: overloaded, fires: []string{"LockkitOverloaded"}, quiet: []string{"LockkitUnavailable"}},
 	{name: "tasks dropped", act: tasksDropped, fires: []string{"LockkitTaskDropped"}, quiet: []string{"LockkitTaskAtRisk", "LockkitTickMissed", "LockkitUnavailable"},
-		seen: `lockkit_decisions_total{$job,lockkit_decision="archived_unrun"} and on (job) lockkit_decisions_total{$job,lockkit_decision="unfit"}`},
+		seen: `lockkit_decisions_total{$job,lockkit_decision="archived_unrun"} and on (job) lockkit_decisions_total{$job,lockkit_decision="no_key"}`},
 }
 
 // Each failure raises what it shall, and nothing that it shall not. "make dashboards" asks for it.

@@ -83,7 +83,7 @@ type charge struct{ Order string }
 
 // startQueue works on tasks, one at a time for each order.
 func (r *replica) startQueue(context.Context) error {
-	runner, err := queuelock.New(r.locks, queuelock.WithKey(func(_ context.Context, t *asynq.Task) (string, error) {
+	ql, err := queuelock.New(r.locks, queuelock.WithKey(func(_ context.Context, t *asynq.Task) (string, error) {
 		var c charge
 		err := json.Unmarshal(t.Payload(), &c)
 		return "order " + c.Order, err
@@ -95,11 +95,11 @@ func (r *replica) startQueue(context.Context) error {
 		Concurrency: 8, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 250 * time.Millisecond, ShutdownTimeout: 2 * time.Second,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second }, LogLevel: asynq.FatalLevel,
 	}
-	if err := runner.Configure(&cfg); err != nil {
+	if err := ql.Configure(&cfg); err != nil {
 		return err
 	}
 	mux := asynq.NewServeMux()
-	mux.Use(r.followed, runner.Middleware)
+	mux.Use(r.followed, ql.Middleware)
 	mux.HandleFunc("charge", r.charge)
 	queue := redis.NewClient(&redis.Options{Addr: r.Queue, DisableIdentity: true})
 	server := asynq.NewServerFromRedisClient(queue, cfg)

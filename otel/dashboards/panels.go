@@ -130,12 +130,10 @@ var sections = []section{
 	{"Queue", []chart{
 		{title: "Duplicates suppressed", help: "Completed tasks that were delivered again, and not run. By task type.",
 			queries: []query{{decisions("lockkit_name", "queuelock", "duplicate_suppressed"), "{{lockkit_name}}"}}},
-		{title: "Given back", help: "Tasks whose key was held (contended) or rests (cooldown), or whose locks were out of reach: delivered again later. Skipped: its key was held, dropped.",
-			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "contended|unavailable|cooldown|skipped"), "{{lockkit_name}} {{lockkit_decision}}"}}},
-		{title: "Tasks in trouble", help: "Archived unrun, no key to be made, handlers that do not return, or return nil after their context ended, completions not recorded or refused, ids that may be used again.",
-			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "archived_unrun|lease_abandoned|completion_unrecorded|completion_refused|nil_after_cancel|unfit|unstamped"), "{{lockkit_name}} {{lockkit_decision}}"}}},
-		{title: "Scheduled tasks", help: "Ticks enqueued, and those that were given up, which every replica counts that tried.",
-			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "tick_enqueued|tick_missed"), "{{lockkit_name}} {{lockkit_decision}}"}}},
+		{title: "Given back", help: "Tasks whose key was held (contended) or rests (cooldown), or whose locks were out of reach: delivered again later.",
+			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "contended|unavailable|cooldown"), "{{lockkit_name}} {{lockkit_decision}}"}}},
+		{title: "Tasks in trouble", help: "Archived unrun, no key to be made, handlers that do not return, or return nil after their context ended, completions not recorded, refused or not remembered, ticks of a Scheduler given up.",
+			queries: []query{{decisions("lockkit_name, lockkit_decision", "queuelock", "archived_unrun|lease_abandoned|completion_unrecorded|completion_refused|nil_after_cancel|no_key|foreign_id|tick_missed"), "{{lockkit_name}} {{lockkit_decision}}"}}},
 	}},
 	{"HTTP", []chart{
 		{title: "Busy", help: "Requests that were told to come back, by route.",

@@ -129,11 +129,11 @@ func (b *bank) deposit(ctx context.Context, t *asynq.Task) (err error) {
 		close(b.hung)
 		<-b.wake // does not look at ctx, which has ended long ago
 	}
-	e, _ := queuelock.FromContext(ctx)
-	if err := b.write(d.Account, e.FencingToken, `balance = ?`, balance+d.Amount); err != nil {
+	run, _ := queuelock.FromContext(ctx)
+	if err := b.write(d.Account, run.FencingToken, `balance = ?`, balance+d.Amount); err != nil {
 		return err
 	}
-	return b.write(d.Account, e.FencingToken, `deposits = deposits + 1`)
+	return b.write(d.Account, run.FencingToken, `deposits = deposits + 1`)
 }
 
 // write changes an account, unless a later holder has. It compares with <=: the row has the holder's own token

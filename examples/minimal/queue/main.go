@@ -53,15 +53,15 @@ func run(ctx context.Context) error {
 	mux.Use(ql.Middleware)
 	mux.HandleFunc("charge", charge)
 	server, client := asynq.NewServer(asynqs, cfg), asynq.NewClient(asynqs)
-	scheduler, err := queuelock.NewScheduler(client, locker, "shop") // each tick is enqueued once, whatever the replicas
+	if err := server.Start(mux); err != nil {
+		return err
+	}
+	scheduler, err := ql.NewScheduler(client, "shop", time.UTC)
 	if err != nil {
 		return err
 	}
-	if _, err := scheduler.Register("@every 5s", asynq.NewTask("charge", []byte(`{"order_id": 42}`))); err != nil {
-		return err
-	}
-	if err := errors.Join(server.Start(mux), scheduler.Start()); err != nil {
-		return err
+	if err := scheduler.Register("recharge", "@every 5s", asynq.NewTask("charge", []byte(`{"order_id": 42}`))); err != nil {
+		return err // each tick is enqueued once, whatever the replicas; other producers say queuelock.ID("charge", paymentID)
 	}
 	<-ctx.Done()
 	ending, cancel := context.WithTimeoutCause(context.Background(), 25*time.Second, errors.New("asynq has not shut down in time")) // shorter than the deployment waits

@@ -66,8 +66,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err // names every node that is unfit, and how to mend it
 	}
-	tasks, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order")), // one charge of an order at a time
-		queuelock.WithIdentity(queuelock.ByPayloadField("request"))) // and one for each request
+	tasks, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order"))) // one charge of an order at a time
 	if err != nil {
 		return err
 	}
@@ -103,7 +102,7 @@ func run(ctx context.Context) error {
 // A service is what its parts share.
 type service struct {
 	locker *core.Locker
-	tasks  *queuelock.Runner
+	tasks  *queuelock.Middleware
 	queue  asynq.RedisConnOpt
 	failed chan error // why it cannot go on
 }
@@ -122,9 +121,9 @@ func (s *service) serve() (end, error) {
 	r.GET("/health", func(c *gin.Context) { answer(c, s.locker.Ready(c.Request.Context())) })
 	r.POST("/orders/:id/charges", orders.Once, orders.Lock, func(c *gin.Context) {
 		run, _ := httplock.FromContext(c.Request.Context())
-		charge, _ := json.Marshal(map[string]string{"order": c.Param("id"), "request": run.Identity})
-		_, err := s.tasks.Enqueue(c.Request.Context(), client, asynq.NewTask("charge", charge))
-		if errors.Is(err, queuelock.ErrEnqueued) || errors.Is(err, queuelock.ErrCompleted) {
+		charge, _ := json.Marshal(map[string]string{"order": c.Param("id")})
+		_, err := client.EnqueueContext(c.Request.Context(), asynq.NewTask("charge", charge), queuelock.ID("charge", run.Identity)) // one for each request
+		if errors.Is(err, asynq.ErrTaskIDConflict) {
 			err = nil // it was asked for before, and the answer did not arrive
 		}
 		answer(c, err)

@@ -1,0 +1,28 @@
+package queuelock
+
+import "context"
+
+// A Run describes the run of a handler that a context belongs to.
+type Run struct {
+	// Identity names the task, the same in each of its deliveries. It is the key for whatever is idempotent by key, such as
+	// the API of a payment provider. If the task has a foreign id, tasks that reuse the id have the same Identity.
+	Identity string
+	// FencingToken grows from run to run: of all that works under the same key (WithKey), or of this task if there is no
+	// key. Make the stores that the handler writes to reject a token smaller than the largest they have seen.
+	FencingToken uint64
+}
+
+type runKey struct{}
+
+// NewContext returns a context that belongs to r, for the unit test of a handler that calls [FromContext]. It holds no
+// lease.
+func NewContext(ctx context.Context, r Run) context.Context {
+	return context.WithValue(ctx, runKey{}, r)
+}
+
+// FromContext returns the run that ctx belongs to, in a handler behind a Middleware. core.FromContext returns its lease:
+// that of the key if there is one, else that of the identity.
+func FromContext(ctx context.Context) (Run, bool) {
+	r, ok := ctx.Value(runKey{}).(Run)
+	return r, ok
+}
