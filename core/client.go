@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/layout"
 )
 
 // checkClients finds what is wrong with a list of clients without asking anybody.
@@ -19,7 +21,8 @@ func checkClients(clients []redis.UniversalClient) error {
 			f.bad(true, "node %d: client is nil", i)
 			continue
 		}
-		f.bad(isA[*redis.Ring](c), "node %d: a Ring spreads keys over several servers; pass its servers as nodes", i)
+		_, ring := embedded(v, reflect.TypeFor[*redis.Ring]())
+		f.bad(ring, "node %d: a Ring spreads keys over several servers; pass its servers as nodes", i)
 		if v.Comparable() {
 			first := slices.Index(clients, c)
 			f.bad(first < i, "node %d: the same client as node %d", i, first)
@@ -28,16 +31,18 @@ func checkClients(clients []redis.UniversalClient) error {
 	return errors.Join(f...)
 }
 
+// keysOver are the keys on nodes behind clients: with a Redis Cluster among them, spread over its shards.
+func keysOver(clients []redis.UniversalClient, prefix string) keyspace {
+	if slices.ContainsFunc(clients, func(c redis.UniversalClient) bool { return clusterOf(c) != nil }) {
+		return layout.New(prefix, clusterBuckets)
+	}
+	return layout.New(prefix, 1)
+}
+
 // A sentinelClient is the client of a primary that Sentinels watch, which by itself does not say whom it asks.
 type sentinelClient struct {
 	*redis.Client
 	sentinels string
-}
-
-// isA reports whether a client is a T, or a struct that embeds one, however deep.
-func isA[T redis.UniversalClient](c redis.UniversalClient) bool {
-	_, ok := embedded(reflect.ValueOf(c), reflect.TypeFor[T]())
-	return ok
 }
 
 // clusterOf returns the ClusterClient that a client is or embeds, nil if there is none.
@@ -51,6 +56,7 @@ func clusterOf(c redis.UniversalClient) *redis.ClusterClient {
 
 var goRedis = reflect.TypeFor[redis.Client]().PkgPath()
 
+// embedded returns the value of a type that v is, or that it embeds, however deep.
 func embedded(v reflect.Value, want reflect.Type) (found reflect.Value, ok bool) {
 	for v.IsValid() && v.Type() != want && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) {
 		v = v.Elem()

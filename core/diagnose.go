@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/lockkit/lockkit/core/internal/layout"
 )
 
 // A Diagnosis is what [Diagnose] found out.
@@ -41,20 +40,14 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...Option
 	if err := errors.Join(err, checkClients(nodes)); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
-	buckets := 1
-	if slices.ContainsFunc(nodes, func(c redis.UniversalClient) bool { return clusterOf(c) != nil }) {
-		buckets = clusterBuckets
-	}
-	keys := layout.New(p.prefix, buckets)
-	found := make([]chan []*examination, len(nodes))
+	keys := keysOver(nodes, p.prefix)
+	found := make([][]*examination, len(nodes))
+	var examined sync.WaitGroup
 	for i, c := range nodes {
-		found[i] = make(chan []*examination, 1)
-		go func() { found[i] <- examineNode(ctx, i, c, &p, keys) }()
+		examined.Go(func() { found[i] = examineNode(ctx, i, c, &p, keys) })
 	}
-	d := diagnosis{p: &p}
-	for i := range nodes {
-		d.servers = append(d.servers, <-found[i]...) // soon, also when ctx has ended
-	}
+	examined.Wait() // soon, also when ctx has ended
+	d := diagnosis{p: &p, servers: slices.Concat(found...)}
 	if err := endOf(ctx); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: diagnose: %w", err)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core/internal/layout"
 	"github.com/lockkit/lockkit/internal/gate"
 )
 
@@ -35,21 +34,16 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 		leases:   map[*Lease]struct{}{},
 	}
 	e.quiet = e.gate.Empty()
-	buckets := 1
+	e.keys = keysOver(clients, p.prefix)
+	buckets := e.keys.Buckets()
 	for i, c := range clients {
 		n := newNode(i, bounded(c, p.nodeTimeout))
 		e.nodes = append(e.nodes, n)
-		if n.cluster != nil {
-			buckets = clusterBuckets
-		}
-	}
-	for _, n := range e.nodes {
 		n.memories = make([]atomic.Pointer[string], buckets)
 		for range buckets {
 			n.lanes = append(n.lanes, &lane{e: &e.ensemble, n: n, idle: make(chan *flight)})
 		}
 	}
-	e.keys = layout.New(p.prefix, buckets)
 	for b := range buckets {
 		e.guards = append(e.guards, e.keys.Guard(b))
 	}

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -140,9 +139,9 @@ func by(op OpKind, err error) error {
 
 // replies are what the nodes said, without the key.
 func (s KeyState) replies() []NodeReply {
-	replies := make([]NodeReply, 0, len(s.Nodes))
-	for _, n := range s.Nodes {
-		replies = append(replies, n.NodeReply)
+	replies := make([]NodeReply, len(s.Nodes))
+	for i, n := range s.Nodes {
+		replies[i] = n.NodeReply
 	}
-	return slices.Clip(replies)
+	return replies
 }
