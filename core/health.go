@@ -28,7 +28,7 @@ var (
 	//go:embed lua/probe.lua
 	probeLua string
 
-	touchScript = newScript(OpTouch, touchReplies, intLua, resourceLua, requestLua, headCode.inline(), touchLua)
+	touchScript = newScript(OpTouch, touchReplies, intLua, resourceLua, lifeLua, requestLua, headCode.inline(), touchLua)
 	probeScript = newScript(opProbe, probeReplies, probeLua)
 )
 

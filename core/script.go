@@ -15,6 +15,8 @@ var (
 	intLua string
 	//go:embed lua/resource.lua
 	resourceLua string
+	//go:embed lua/life.lua
+	lifeLua string
 	//go:embed lua/queue.lua
 	queueLua string
 	//go:embed lua/request.lua
@@ -44,13 +46,14 @@ var (
 	completeCode = code{"complete", "resource, tombstone, id, lease, own", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 7", completeLua}
 	releaseCode  = code{"release", "resource, tombstone, id, lease, own, buried, stay, idleMs, undo, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], 0, 3, ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[7], ARGV[8]", releaseLua}
 
-	acquireScript  = newScript(OpAcquire, acquireReplies, intLua, resourceLua, queueLua, requestLua, headCode.inline(), acquireCode.inline()).batched("A", []int{0, 2, 3, 4, 5}, []int{1})
-	renewScript    = newScript(OpRenew, renewReplies, intLua, resourceLua, requestLua, headCode.inline(), renewCode.inline()).batched("R", []int{2, 3, 4, 5}, []int{0, 1})
-	completeScript = newScript(OpComplete, completeReplies, intLua, resourceLua, queueLua, requestLua, headCode.inline(), completeCode.inline()).batched("C", nil, []int{0, 1, 2, 3, 4, 5, 6, 7})
-	releaseScript  = newScript(OpRelease, releaseReplies, intLua, resourceLua, queueLua, releaseCode.inline()).batched("E", []int{0, 1, 3, 4, 5, 6}, []int{2})
-	batchScript    = newScript(opBatch, nil, intLua, resourceLua, queueLua, requestLua, headCode.function(), acquireCode.function(), renewCode.function(), completeCode.function(), releaseCode.function(), batchLua)
+	acquireScript  = newScript(OpAcquire, acquireReplies, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.inline(), acquireCode.inline()).batched("A", []int{0, 2, 3, 4, 5}, []int{1})
+	renewScript    = newScript(OpRenew, renewReplies, intLua, resourceLua, lifeLua, requestLua, headCode.inline(), renewCode.inline()).batched("R", []int{2, 3, 4, 5}, []int{0, 1})
+	completeScript = newScript(OpComplete, completeReplies, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.inline(), completeCode.inline()).batched("C", nil, []int{0, 1, 2, 3, 4, 5, 6, 7})
+	// A release needs life.lua for a cooldown alone: what a script makes costs the server, used or not.
+	releaseScript = newScript(OpRelease, releaseReplies, intLua, resourceLua, "if ARGV[3] ~= '0' then\n"+lifeLua+"end\n", queueLua, releaseCode.inline()).batched("E", []int{0, 1, 3, 4, 5, 6}, []int{2})
+	batchScript   = newScript(opBatch, nil, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.function(), acquireCode.function(), renewCode.function(), completeCode.function(), releaseCode.function(), batchLua)
 
-	revokeScript    = newScript(OpRevoke, revokeReplies, intLua, resourceLua, queueLua, revokeLua)
+	revokeScript    = newScript(OpRevoke, revokeReplies, intLua, resourceLua, lifeLua, queueLua, revokeLua)
 	forgetScript    = newScript(OpForget, forgetReplies, intLua, resourceLua, forgetLua)
 	provisionScript = newScript(opProvision, provisionReplies, intLua, provisionLua)
 )

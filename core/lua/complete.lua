@@ -39,7 +39,7 @@ local function over(reply)
       press(tombstone, resource, v, 'KEEPTTL')
     end
     -- What Revoke has ended stays so.
-    if taken and ours or call('GET', tombstone) ~= 'r' then bury(tombstone, '1', ARGV[own + 5]) end
+    if taken and ours or call('GET', tombstone) ~= 'r' then press(tombstone, tombstone, '1', 'PX', ARGV[own + 5]) end
   end
   if taken then write() else pcall(write) end
   if first and i == '' then queues().wake(resource, first) end

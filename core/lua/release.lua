@@ -3,7 +3,7 @@
 -- buried: life of the tombstone (ms), '0' = none: all requests of the attempt have been answered.  One in any case costs
 -- the server 15 to 28 % more instructions for a release, and a key for as long
 -- stay: keep the resource taken for (ms), '0' = it is free
--- idleMs: see resource.lua
+-- idleMs: see life.lua
 -- undo '1' = nobody has seen the attempt's token: put the counter back
 -- wait: of the call that made the attempt; '' or nil = none   ticket: it goes on, and gets its place back; '' or nil =
 -- it is over
@@ -12,16 +12,17 @@
 --          REVOKED = nor was it ours any more: see revoke.lua
 --          LATE = it is over here, and was before: the resource does not stay taken
 local e, f, p, i, r, u, c, d = load(resource)
-local stays, mine, drop = stay ~= '0', i == id and e > 0, tonumber(ARGV[own + 1])
+local stays, mine, drop = stay ~= '0', i == id and e > 0, ARGV[own + 1]
 local ballot, kept, changed = 0, 0, mine
 local reply, expiry = 'OK', e
-if stays then
-  idle = tonumber(idleMs)
-  if not now then readClock() end
+if stays then idle = tonumber(idleMs) end
+if (stays or waited) and not now then
+  local t = call('TIME')
+  now = t[1] * 1000 + math.floor(t[2] / 1000)
 end
 if d ~= '' then
   ballot, kept = unpack('<dd', d)
-  if ballot < drop then d, ballot, kept, changed = '', 0, 0, true end
+  if ballot < tonumber(drop) then d, ballot, kept, changed = '', 0, 0, true end
 end
 if r == id then r, u, changed = '', 0, true end
 if mine then
@@ -54,8 +55,7 @@ if waited then
   first = queues().heads(resource)
   if #first == 0 then
     waited, changed = false, true
-  elseif mine and drop > 0 then
-    if not now then readClock() end
+  elseif mine and drop ~= '0' then
     z = math.min(now, expiry) -- no later than the lease's end: the clock may have jumped
   elseif not quits or (i ~= '' and e > 0) then
     first = nil -- an attempt that failed, or one of many that wait
@@ -70,6 +70,6 @@ elseif mine and d == '' then
 elseif changed then
   press(tombstone, resource, packed(e, f, p, i, r, u, c, d), 'KEEPTTL')
 end
-if buried ~= '0' then bury(tombstone, '1', buried) end
+if buried ~= '0' then press(tombstone, tombstone, '1', 'PX', buried) end
 if first then queues().wake(resource, first) end
 return reply

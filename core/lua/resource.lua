@@ -12,23 +12,7 @@ local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.s
 local waited, z -- of the resource loaded last
 local now -- server ms
 local idle -- life of an idle fencing counter (ms)
--- For who did not come by head.lua.
-local function readClock()
-  local t = call('TIME')
-  now = t[1] * 1000 + math.floor(t[2] / 1000)
-end
--- How long Redis keeps a resource (ms, as SET takes it) that is taken until e, with a counter at f and a record until
--- kept: 0 = nothing of that.  Scripts judge them by their own times.  Redis keeps what is taken for a day more, and the
--- others for 2h (in idle, for the counter), so that a clock that jumps ahead by less, and back, drops none.
-local lifeOf, lifeText
-local function life(e, f, kept)
-  local ms = idle
-  if f / 1000 > now then ms = ms + math.floor(f / 1000) - now end
-  if e + 86400000 - now > ms then ms = e + 86400000 - now end
-  if kept + 7200000 - now > ms then ms = kept + 7200000 - now end
-  if ms ~= lifeOf then lifeOf, lifeText = ms, int(ms) end
-  return lifeText
-end
+local life -- see life.lua
 local function load(resource)
   local v = call('GET', resource)
   waited, z = false, 0
@@ -50,15 +34,13 @@ local function packed(e, f, p, i, r, u, c, d)
   if r == '' and c == '' and d == '' then return v end
   return v .. pack('<Bc0dBc0', #r, r, u, #c, c) .. d
 end
--- For what must get through: SET with these arguments.  A server that is out of memory refuses it, unless the
--- script has written before.
+-- SET with these arguments, for what must get through, such as the tombstone of an attempt ('1' = it is over, 'r' = it was
+-- revoked).  A server that is out of memory refuses it, unless the script has written before.
 local function press(tombstone, ...)
   if not redis.pcall('SET', ...).err then return end
   call('DEL', tombstone)
   call('SET', ...)
 end
--- Remembers what became of the attempt: '1' = it is over, 'r' = it was revoked.
-local function bury(tombstone, as, ms) press(tombstone, tombstone, as, 'PX', ms) end
 local function record(d)
   local ballot, kept, origin, rest = unpack('<ddd', d)
   return ballot, kept, origin, sub(d, rest)

@@ -4,7 +4,8 @@
 -- Replies  ENDED rest: the attempt had the resource, for so long   GONE = it did not have it
 local e, f, p, i, r, u, c, d = load(KEYS[1])
 idle = tonumber(ARGV[3])
-readClock()
+local t = call('TIME')
+now = t[1] * 1000 + math.floor(t[2] / 1000)
 local ended, rest, first = i == ARGV[1] and e > 0, 0, nil
 if ended then
   rest = math.max(e + 1 - now, 0)
@@ -25,6 +26,6 @@ if ended then
 elseif turned then
   press(KEYS[2], KEYS[1], packed(e, f, p, i, r, u, c, d), 'KEEPTTL')
 end
-bury(KEYS[2], 'r', ARGV[2]) -- by which renewals, releases and completions know of it
+press(KEYS[2], KEYS[2], 'r', 'PX', ARGV[2]) -- by which renewals, releases and completions know of it
 if first then queues().wake(KEYS[1], first) end
 return ended and 'ENDED ' .. int(rest) or 'GONE'
