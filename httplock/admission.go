@@ -3,8 +3,8 @@ package httplock
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
-	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/gate"
@@ -16,11 +16,9 @@ type admission struct {
 	draining context.Context // ends when the server drains
 	drain    context.CancelCauseFunc
 
-	bodies     chan struct{} // that are being read
-	maxWaiters int           // for any key
-	mu         sync.Mutex
-	waiters    map[string]int           // by key; anyKey has all of them
-	runs       map[string]time.Duration // how long those of a route take, the latest ones above all
+	mu      sync.Mutex
+	waiters map[string]int // by key; anyKey has all of them
+	memory  int            // that is left for bodies and answers, in bytes
 }
 
 const anyKey = "" // is the key of none
@@ -28,50 +26,55 @@ const anyKey = "" // is the key of none
 // errDraining is of class closed: this process takes no more requests.
 var errDraining = fmt.Errorf("httplock: draining: %w", core.ErrClosed)
 
-func newAdmission(maxWaiters, maxBodies int) *admission {
-	a := &admission{maxWaiters: maxWaiters, bodies: make(chan struct{}, max(maxBodies, 0)), waiters: map[string]int{}, runs: map[string]time.Duration{}}
+func newAdmission(memory int) *admission {
+	a := &admission{waiters: map[string]int{}, memory: memory}
 	a.draining, a.drain = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
 	return a
 }
 
-// addWaiter counts one more that waits for key, or returns why it must not.
-func (a *admission) addWaiter(key string, most int) core.EventKind {
+// join counts one more that waits for key, if that makes no more than most, and reports whether it does.
+func (a *admission) join(key string, most int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case a.waiters[anyKey] >= a.maxWaiters:
-		return EventOverloaded
-	case a.waiters[key] >= most:
-		return EventQueueFull
+	if a.waiters[key] >= most {
+		return false
 	}
-	a.waiters[anyKey]++
 	a.waiters[key]++
-	return ""
+	return true
 }
 
-// removeWaiter takes addWaiter back.
-func (a *admission) removeWaiter(key string) {
+// leave takes join back.
+func (a *admission) leave(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.waiters[anyKey]--
 	if a.waiters[key]--; a.waiters[key] == 0 {
 		delete(a.waiters, key)
 	}
 }
 
-// noteRun notes how long a run took.
-func (a *admission) noteRun(route string, d time.Duration) {
+// use takes memory for the request, until its end or until it is given back, and reports whether there was so much.
+func (x *exchange) use(bytes int) (enough bool) {
+	if x == nil {
+		return true
+	}
+	a := x.m.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if before, known := a.runs[route]; known {
-		d = (3*before + d) / 4
-	}
-	a.runs[route] = d
+	x.memory += bytes
+	a.memory -= bytes
+	return a.memory >= 0
 }
 
-// usualRun returns how long a run of the route takes, and 0 where none has been seen.
-func (a *admission) usualRun(route string) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.runs[route]
+// A metered body takes memory for what has come of it, and not for what its client has announced.
+type metered struct {
+	io.Reader
+	x *exchange
+}
+
+func (b metered) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if !b.x.use(n) {
+		return n, overloaded
+	}
+	return n, err
 }

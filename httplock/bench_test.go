@@ -52,9 +52,9 @@ func BenchmarkRequest(b *testing.B) {
 			benchmarkRequests(b, r)
 		})
 		b.Run(fmt.Sprintf("idempotent/nodes=%d", n), func(b *testing.B) {
-			m := middleware(b, realLocker(b, n))
+			m := middleware(b, realLocker(b, n), WithIdempotency(true))
 			r := gin.New()
-			r.PUT("/orders/:id", m.Once, text("done"))
+			r.PUT("/orders/:id", m.Lock, text("done"))
 			benchmarkRequests(b, r, "Idempotency-Key")
 		})
 		b.Run(fmt.Sprintf("core/nodes=%d", n), func(b *testing.B) {

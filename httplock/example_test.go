@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net/http"
 	"net/http/httptest"
-	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/redis/go-redis/v9"
@@ -36,8 +36,8 @@ func Example() {
 	r := gin.New()
 	r.Use(gin.Recovery())
 	r.PUT("/orders/:id", byID.Lock, func(c *gin.Context) {
-		lease, _ := core.FromContext(c.Request.Context())
-		c.String(200, "order %s, with a fencing token: %v", c.Param("id"), lease.FencingToken() > 0)
+		run, _ := httplock.FromContext(c.Request.Context())
+		c.String(200, "order %s, with a fencing token: %v", c.Param("id"), run.FencingToken > 0)
 	})
 
 	w := httptest.NewRecorder()
@@ -48,7 +48,7 @@ func Example() {
 }
 
 // The first request with an Idempotency-Key runs; a repetition gets its answer.
-func ExampleMiddleware_Once() {
+func ExampleWithIdempotency() {
 	gin.SetMode(gin.ReleaseMode)
 	ctx := context.Background()
 	node := testutil.StartNode()
@@ -59,8 +59,11 @@ func ExampleMiddleware_Once() {
 	}
 	defer locker.Close(ctx)
 
-	m, err := httplock.New(locker, "payments", httplock.WithRetention(time.Hour),
-		httplock.WithTenant(func(c *gin.Context) (string, error) { return c.GetString("user"), nil }))
+	m, err := httplock.New(locker, "payments", httplock.WithIdempotency(true),
+		httplock.WithTenant(func(r *http.Request) (string, error) {
+			c, _ := httplock.GinContext(r)
+			return c.GetString("user"), nil
+		}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,7 +72,7 @@ func ExampleMiddleware_Once() {
 	payments := 0
 	r := gin.New()
 	r.Use(func(c *gin.Context) { c.Set("user", "alice") }) // authentication
-	r.POST("/payments", m.Once, func(c *gin.Context) {
+	r.POST("/payments", m.Lock, func(c *gin.Context) {
 		payments++
 		c.String(201, "payment %d", payments)
 	})

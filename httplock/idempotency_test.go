@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,13 +25,9 @@ type shop struct {
 }
 
 func (s *shop) replica(t testing.TB, locks *core.Locker, opts ...Option) (*gin.Engine, *Middleware) {
-	m := middleware(t, locks, opts...)
+	m := middleware(t, locks, append([]Option{WithIdempotency(false)}, opts...)...)
 	r := router()
-	handlers := []gin.HandlerFunc{m.Once, m.Lock, s.handle}
-	if m.parts == nil {
-		handlers = slices.Delete(handlers, 1, 2)
-	}
-	r.POST("/orders/:id/payments", handlers...)
+	r.POST("/orders/:id/payments", m.Lock, s.handle)
 	return r, m
 }
 
@@ -109,7 +104,7 @@ func (r reply) replays(t testing.TB, first reply) {
 func TestIdempotencyKeyOfAnotherRequest(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		s := &shop{status: 201}
-		r, _ := s.replica(w, w.locker, WithTenant(func(c *gin.Context) (string, error) { return c.GetHeader("X-Tenant"), nil }))
+		r, _ := s.replica(w, w.locker, WithTenant(func(r *http.Request) (string, error) { return r.Header.Get("X-Tenant"), nil }))
 		send := func(path, body, tenant string) reply {
 			return call(r, "POST", path, body, "Idempotency-Key", "k", "X-Tenant", tenant)
 		}
@@ -148,13 +143,13 @@ func TestIdempotencyInFlight(t *testing.T) {
 func TestIdempotencyKeysThatAreNone(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		s := &shop{status: 201}
-		r, _ := s.replica(w, w.locker, WithIdempotencyKeyRequired(true), WithBodyLimit(100), WithMaxBodies(1)) // none is left behind
-		call(r, "POST", path, "").expect(w, 400, EventIdempotencyMissing)
+		r, _ := s.replica(w, w.locker, WithIdempotency(true), WithBodyLimit(100))
+		call(r, "POST", path, "").expect(w, 400, EventIdempotencyKey)
 		for _, key := range []string{"", `""`, `"`, `"a`, `a"`, `"a"b"`, `"a\"`, `"a\x"`, "a b", "a,b", "a\tb", "é", `"é"`, "a\x7f",
 			strings.Repeat("k", 256), `"` + strings.Repeat("k", 256) + `"`, strings.Repeat("k", 100_000), `"a";p=1`} {
-			pay(r, key).expect(w, 400, EventIdempotencyMalformed)
+			pay(r, key).expect(w, 400, EventIdempotencyKey)
 		}
-		pay(r, "a", "Idempotency-Key", "b").expect(w, 400, EventIdempotencyMalformed)
+		pay(r, "a", "Idempotency-Key", "b").expect(w, 400, EventIdempotencyKey)
 		call(r, "POST", path, strings.Repeat("x", 101), "Idempotency-Key", "k").expect(w, 413, EventBodyTooLarge)
 		s.expect(w, 0)
 		for i, key := range []string{strings.Repeat("k", 255), `"` + strings.Repeat("k", 254) + `"`, `"a b,\"\\"`, "8e03978e-40d5-43dd-bc93-6894a57f9324", "{k}:*"} {
@@ -174,37 +169,17 @@ func TestNotRecorded(t *testing.T) {
 				before(c)
 			}
 		}
-		r, m := s.replica(w, w.locker, ByParam("id"), WithScope("orders"), WithMaxWait(0))
-		// The resource is locked by the same Lock, or by one further in.
-		other := with(w, m, WithScope("others"))
-		inner := r.Group("/inner/:id", m.Once, with(w, m, WithScope("groups")).Lock)
-		inner.POST("", other.Lock, text("paid"))
-		r.POST("/header", m.Once, with(w, m, ByHeader("X-Order")).Lock, text("paid"))
-
-		busy := func(key string) *core.Lease {
-			lease, err := w.locker.Acquire(w.Context(), key)
-			if err != nil {
-				w.Fatal(err)
-			}
-			return lease
+		r, _ := s.replica(w, w.locker, ByParam("id"), WithMaxWait(0))
+		lease, err := w.locker.Acquire(w.Context(), routeKey("/orders/:id/payments", "1"))
+		if err != nil {
+			w.Fatal(err)
 		}
-		lease := busy(scopeKey("orders", "1"))
 		pay(r, "k").expect(w, 409, EventBusy)
 		lease.Release(w.Context())
 		if got := pay(r, "k"); got.status != 201 || got.header.Get("Idempotent-Replayed") != "" {
 			w.Errorf("after a refusal: %+v", got)
 		}
 		s.expect(w, 1)
-
-		lease = busy(scopeKey("others", "1"))
-		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").expect(w, 409, EventBusy)
-		lease.Release(w.Context())
-		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
-		call(r, "POST", "/inner/1", "", "Idempotency-Key", "k").ok(w, "paid")
-
-		// Nor is one that does not ask for another try.
-		call(r, "POST", "/header", "", "Idempotency-Key", "k").expect(w, 400, EventKeyMissing)
-		call(r, "POST", "/header", "", "Idempotency-Key", "k", "X-Order", "1").ok(w, "paid")
 
 		before = func(*gin.Context) { panic("a bug") }
 		if got := pay(r, "panics"); got.status != 500 {
@@ -225,36 +200,6 @@ func TestNotRecorded(t *testing.T) {
 	})
 }
 
-// A Recovery between Once and Lock makes no outcome of a panic, nor of an answer that was broken off.
-func TestNotRecordedBehindRecovery(t *testing.T) {
-	for name, end := range map[string]func(w *world, c *gin.Context){
-		"panic": func(*world, *gin.Context) { panic("a bug") },
-		"lost": func(w *world, c *gin.Context) {
-			inParts(c.Writer, 2, kept)
-			w.lose(c.Request.Context())
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 1, func(w *world) {
-				m := middleware(w, w.locker, ByParam("id"))
-				runs := 0
-				r := gin.New()
-				r.POST("/orders/:id", m.Once, gin.Recovery(), m.Lock, func(c *gin.Context) {
-					runs++
-					end(w, c)
-				})
-				for range 2 {
-					call(r, "POST", "/orders/1", "", "Idempotency-Key", "k")
-					time.Sleep(2 * ttl) // of the bubble
-				}
-				if runs != 2 || w.events.count(EventRecorded) != 0 {
-					w.Errorf("%d runs, %d recorded", runs, w.events.count(EventRecorded))
-				}
-			})
-		})
-	}
-}
-
 // What the nodes refuse to record, because the lease was lost, is no outcome either.
 func TestRecordRefused(t *testing.T) {
 	bubble(t, 1, func(w *world) {
@@ -263,7 +208,7 @@ func TestRecordRefused(t *testing.T) {
 		s := &shop{status: 201, before: func(*gin.Context) {
 			w.nodes[0].Flush() // the node forgets the lease, and grants the key again
 			var err error
-			if usurper, err = other.Acquire(w.Context(), core.Key("http/idempotent", service, "", "POST", "/orders/:id/payments", "k")); err != nil {
+			if usurper, err = other.Acquire(w.Context(), onceKey("POST", "/orders/:id/payments", "k")); err != nil {
 				w.Error(err)
 			}
 		}}
@@ -331,7 +276,7 @@ func TestIdempotentRequestOutlivesItsClient(t *testing.T) {
 	first()
 	<-noticed // net/http has seen it
 	close(goOn)
-	seen.untilKind(t, EventRecorded)
+	seen.Until(t, "complete ok", 1)
 	got := do(t.Context(), "POST", server.URL+path, "x", "Idempotency-Key", "k")
 	if got.status != 201 || got.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("%+v", got)
@@ -352,15 +297,9 @@ func TestRecordFollowsWhenNodesAreBack(t *testing.T) {
 			w.Error("not counted")
 		}
 		time.Sleep(5 * time.Second) // of the bubble
-		if w.events.count(EventRecorded) != 0 {
-			w.Error("recorded without a quorum")
-		}
 		w.nodes[0].Up()
 		w.nodes[1].Up()
 		time.Sleep(2 * time.Second)
-		if w.events.count(EventRecorded) != 1 {
-			w.Error("not recorded in the end")
-		}
 		if got := pay(r, "k"); got.header.Get("Idempotent-Replayed") != "true" {
 			w.Errorf("%+v", got)
 		}
@@ -383,15 +322,14 @@ func TestDrainEndsRepetitionOfRecords(t *testing.T) {
 		if took := time.Since(start); took > 2*time.Second {
 			w.Errorf("Close took %v", took)
 		}
-		if w.events.count(EventRecorded) != 0 || w.events.count(EventRecordOpen) != 1 {
-			w.Errorf("%d recorded, %d open", w.events.count(EventRecorded), w.events.count(EventRecordOpen))
+		if w.events.count(EventRecordOpen) != 1 {
+			w.Errorf("%d open", w.events.count(EventRecordOpen))
 		}
 	})
 }
 
 // The context of an idempotent request ends as that of any other, but not with its client.
 func TestWhatEndsAnIdempotentRequest(t *testing.T) {
-	stopped := errors.New("stopped by a middleware")
 	around := func(end func(ctx context.Context) (context.Context, context.CancelFunc)) func(*world) gin.HandlerFunc {
 		return func(*world) gin.HandlerFunc {
 			return func(c *gin.Context) {
@@ -410,26 +348,24 @@ func TestWhatEndsAnIdempotentRequest(t *testing.T) {
 		"its deadline": {around(func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Minute)
 		}), context.DeadlineExceeded, context.DeadlineExceeded, 200},
-		"somebody who says why": {around(func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancelCause(ctx)
-			stop := time.AfterFunc(time.Minute, func() { cancel(stopped) }).Stop
-			return ctx, func() { stop() }
-		}), context.Canceled, stopped, 200},
 		"not its client": {around(func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			time.AfterFunc(time.Minute, cancel)
 			return ctx, cancel
 		}), nil, nil, 200},
 		"a Lock around it": {func(w *world) gin.HandlerFunc {
-			all := ByFunc(func(*gin.Context) (string, error) { return "all", nil })
-			return middleware(w, w.locker, all, WithMaxHold(time.Minute)).Lock
+			short, err := w.locker.With(core.MaxHold(time.Minute))
+			if err != nil {
+				w.Fatal(err)
+			}
+			return middleware(w, short, ByFunc(func(*http.Request) (string, error) { return "all", nil })).Lock
 		}, context.Canceled, core.ErrLost, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(w *world) {
 				r := router()
-				m := middleware(w, w.locker, ByParam("id"))
-				r.PUT("/orders/:id", c.around(w), m.Once, m.Lock, func(g *gin.Context) {
+				m := middleware(w, w.locker, ByParam("id"), WithIdempotency(true))
+				r.PUT("/orders/:id", c.around(w), m.Lock, func(g *gin.Context) {
 					ctx := g.Request.Context()
 					select {
 					case <-ctx.Done():
@@ -446,22 +382,6 @@ func TestWhatEndsAnIdempotentRequest(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Nested Locks that both heed the header see to it once.
-func TestNestedIdempotency(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"))
-		runs := 0
-		r := router()
-		r.POST("/pay/:id", m.Once, with(w, m, WithMaxWait(0)).Once, m.Lock, func(c *gin.Context) { runs++; c.String(200, "paid") })
-		for range 2 {
-			call(r, "POST", "/pay/1", "", "Idempotency-Key", "k").ok(w, "paid")
-		}
-		if runs != 1 {
-			w.Errorf("%d runs", runs)
-		}
-	})
 }
 
 // A key that a handler has completed takes no more requests.
@@ -482,36 +402,56 @@ func TestDone(t *testing.T) {
 	})
 }
 
-// The handler of an idempotent request stops when either of its leases is lost.
-func TestIdempotencyKeyLostWhileRunning(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Hour), WithMaxHold(time.Minute))
-		taken, err := w.replica().Acquire(w.Context(), routeKey("/orders/:id", "1"))
-		if err != nil {
-			w.Fatal(err)
-		}
-		time.AfterFunc(30*time.Second, func() { taken.Release(context.Background()) }) // so that the resource comes later, and lasts longer
-		r := router()
-		r.PUT("/orders/:id", m.Once, m.Lock, func(c *gin.Context) {
-			ctx := c.Request.Context()
-			<-ctx.Done()
-			lease, _ := core.FromContext(ctx)
-			if err := lease.Context().Err(); err != nil || !errors.Is(context.Cause(ctx), core.ErrLost) {
-				w.Errorf("the resource's lease: %v; the handler's context: %v", err, context.Cause(ctx))
-			}
-			c.String(200, "late")
+// A request stops when either of its leases is lost, while it waits for the other and while it runs.
+func TestIdempotencyKeyIsLost(t *testing.T) {
+	for name, free := range map[string]time.Duration{"waiting": time.Hour, "running": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(w *world) {
+				m := middleware(w, w.locker, ByParam("id"), WithIdempotency(true), WithMaxWait(time.Hour))
+				taken, err := w.replica().Acquire(w.Context(), routeKey("/orders/:id", "1"))
+				if err != nil {
+					w.Fatal(err)
+				}
+				release := time.AfterFunc(free, func() { taken.Release(context.Background()) })
+				ran := false
+				r := router()
+				r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+					ran = true
+					ctx := c.Request.Context()
+					<-ctx.Done()
+					if lease, _ := core.FromContext(ctx); lease.Context().Err() != nil || !errors.Is(context.Cause(ctx), core.ErrLost) {
+						w.Errorf("the resource's lease: %v; the handler's context: %v", lease.Context().Err(), context.Cause(ctx))
+					}
+				})
+				got := background(func() reply { return call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k") })
+				time.Sleep(2 * time.Second) // of the bubble
+				key := onceKey("PUT", "/orders/:id", "k")
+				state, err := w.locker.Inspect(w.Context(), key)
+				if err != nil || state.Holder == nil {
+					w.Fatalf("%+v, %v", state, err)
+				}
+				if _, err := w.locker.Revoke(w.Context(), key, state.Holder.Token); err != nil {
+					w.Error(err)
+				}
+				got().expect(w, 503, EventLost)
+				if ran != (name == "running") {
+					w.Errorf("ran: %v", ran)
+				}
+				if release.Stop() {
+					taken.Release(context.Background())
+				}
+			})
 		})
-		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
-	})
+	}
 }
 
 // One Idempotency-Key may be used for each method of a route.
 func TestIdempotencyKeyBelongsToAMethod(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker)
+		m := middleware(w, w.locker, WithIdempotency(true))
 		r := router()
-		r.POST("/orders", m.Once, text("posted"))
-		r.PUT("/orders", m.Once, text("put"))
+		r.POST("/orders", m.Lock, text("posted"))
+		r.PUT("/orders", m.Lock, text("put"))
 		for range 2 {
 			call(r, "POST", "/orders", "", "Idempotency-Key", "k").ok(w, "posted")
 			call(r, "PUT", "/orders", "", "Idempotency-Key", "k").ok(w, "put")

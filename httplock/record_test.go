@@ -1,47 +1,37 @@
 package httplock
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/logbook"
 )
 
 // An answer that asks for another try gets one; what else has failed may have done something, and is repeated.
 func TestAnswersThatAskForAnotherTry(t *testing.T) {
-	all := func(int) bool { return true }
 	for _, c := range []struct {
 		status     int
 		retryAfter string
-		opts       []Option
 		recorded   bool
 	}{
-		{429, "", nil, false},
-		{503, "", nil, false},
-		{503, "1", nil, false},
-		{409, "1", nil, false},
-		{500, "1", nil, false},
-		{201, "1", nil, true},
-		{409, "", nil, true},
-		{500, "", nil, true},
-		{504, "", nil, true},
-		{503, "1", []Option{WithRecord(all)}, true},
-		{201, "", []Option{WithRecord(func(status int) bool { return status >= 500 })}, false},
+		{429, "", false}, {503, "", false}, {503, "1", false}, {409, "1", false}, {500, "1", false},
+		{201, "1", true}, {409, "", true}, {500, "", true}, {504, "", true},
 	} {
-		t.Run(fmt.Sprintf("%d, after %q, %d options", c.status, c.retryAfter, len(c.opts)), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d, after %q", c.status, c.retryAfter), func(t *testing.T) {
 			bubble(t, 1, func(w *world) {
 				s := &shop{status: c.status, before: func(g *gin.Context) { g.Header("Retry-After", c.retryAfter) }}
-				r, _ := s.replica(w, w.locker, c.opts...)
+				r, _ := s.replica(w, w.locker)
 				first := pay(r, "k")
-				if first.status != c.status || first.header.Get("Retry-After") != c.retryAfter {
-					w.Errorf("%+v", first)
-				}
 				again := pay(r, "k")
 				if c.recorded {
 					again.replays(w, first)
@@ -54,31 +44,16 @@ func TestAnswersThatAskForAnotherTry(t *testing.T) {
 	}
 }
 
-// A handler that knows that it has done nothing says so.
-func TestDiscard(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		Discard(w.Context()) // does nothing
-		s := &shop{status: 400, before: func(c *gin.Context) { Discard(c.Request.Context()) }}
-		r, _ := s.replica(w, w.locker, ByParam("id"))
-		pay(r, "k")
-		pay(r, "k")
-		s.expect(w, 2)
-	})
-}
-
-// The identity is the same for each run of a request, and that of no other; a UNIQUE column of it makes one effect of two
-// runs. The token grows.
+// The identity is the same for each run of a request, and that of no other. The token grows.
 func TestIdentity(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		var runs []Execution
-		unique := map[string]int{}
+		var runs []Run
 		s := &shop{status: 201, before: func(c *gin.Context) {
-			e, ok := FromContext(c.Request.Context())
-			if !ok || len(e.Identity) != 64 {
-				w.Errorf("%+v %v", e, ok)
+			run, ok := FromContext(c.Request.Context())
+			if !ok || len(run.Identity) != 64 {
+				w.Errorf("%+v %v", run, ok)
 			}
-			runs = append(runs, e)
-			unique[e.Identity]++
+			runs = append(runs, run)
 			if c.GetHeader("X-Lose") != "" {
 				w.nodes[0].Flush() // the effect is there, and the record will not be
 			}
@@ -91,96 +66,97 @@ func TestIdentity(t *testing.T) {
 		if len(runs) != 3 || runs[0].Identity != runs[1].Identity || runs[1].Identity == runs[2].Identity || runs[1].FencingToken <= runs[0].FencingToken {
 			w.Errorf("%+v", runs)
 		}
-		if len(unique) != 2 {
-			w.Errorf("%d effects of two requests", len(unique))
-		}
 		if _, ok := FromContext(w.Context()); ok {
-			w.Error("an execution outside of Once")
+			w.Error("a run outside of a handler")
 		}
-		e := Execution{Identity: "id", FencingToken: 7}
-		if got, ok := FromContext(NewContext(w.Context(), e)); got != e || !ok {
+		run := Run{Identity: "id", FencingToken: 7}
+		if got, ok := FromContext(NewContext(w.Context(), run)); got != run || !ok {
 			w.Errorf("%+v %v", got, ok)
 		}
 	})
 }
 
-// Large answers are recorded in parts, up to the limit, and are whole in a replay, or not sent at all.
-func TestReplayInParts(t *testing.T) {
-	bubble(t, 3, func(w *world) {
+// An answer is repeated as it was, or a repetition is told that it cannot be: of what does not fit into a record, of what
+// broke off, and of what could not even be sent.
+func TestReplayOfLargeAnswers(t *testing.T) {
+	bubble(t, 1, func(w *world) {
 		runs := 0
-		handle := func(c *gin.Context) {
+		r := router()
+		r.POST("/large", middleware(w, w.locker, WithIdempotency(true)).Lock, func(c *gin.Context) {
 			runs++
 			var n int
 			fmt.Sscan(c.Query("n"), &n)
-			var b strings.Builder
-			for b.Len() < n {
-				fmt.Fprintf(&b, "%d %d,", runs, b.Len()) // nothing repeats
+			c.Header("Link", strings.Repeat("l", len(c.Query("links"))*61<<10))
+			c.String(201, strings.Repeat("x", n))
+		})
+		for query, omitted := range map[string]bool{
+			"n=0": false, "n=60000": false, "n=61440": true, "n=16777216": true, "n=5&links=1": true,
+		} {
+			first := call(r, "POST", "/large?"+query, "", "Idempotency-Key", query)
+			again := call(r, "POST", "/large?"+query, "", "Idempotency-Key", query)
+			if first.status != 201 || first.err != nil {
+				w.Errorf("%s: first %d, %d bytes", query, first.status, len(first.body))
 			}
-			c.Header("Location", "/made")
-			c.String(201, b.String()[:n])
-		}
-		replica := func(l *core.Locker) *gin.Engine {
-			r := router()
-			m := middleware(w, l)
-			r.POST("/reports", m.Once, handle)
-			r.POST("/larger", with(w, m, WithRecordLimit(2<<20)).Once, handle)
-			return r
-		}
-		one, other := replica(w.locker), replica(w.replica())
-		for path, n := range map[string]int{"/reports?n=61441": 60<<10 + 1, "/reports?n=122880": 120 << 10, "/reports?n=1048576": 1 << 20, "/larger?n=2097152": 2 << 20} {
-			first := call(one, "POST", path, "", "Idempotency-Key", path)
-			if first.status != 201 || len(first.body) != n {
-				w.Errorf("%s: %d, %d bytes", path, first.status, len(first.body))
+			if !omitted {
+				again.replays(w, first)
+				continue
 			}
-			call(other, "POST", path, "", "Idempotency-Key", path).replays(w, first)
+			again.expect(w, 410, EventIdempotencyOmitted)
+			if h := again.header; h.Get("Idempotent-Replayed") != "true" || h.Get("Idempotent-Status") != "201" {
+				w.Errorf("%s: again %v", query, h)
+			}
 		}
-		call(one, "POST", "/reports?n=1048577", "", "Idempotency-Key", "k")
-		call(other, "POST", "/reports?n=1048577", "", "Idempotency-Key", "k").expect(w, 410, EventIdempotencyOmitted)
-		if runs != 5 {
+		call(r, "POST", "/large?n=16777217", "", "Idempotency-Key", "k").expect(w, 500, EventAnswerTooLarge)
+		call(r, "POST", "/large?n=16777217", "", "Idempotency-Key", "k").expect(w, 410, EventIdempotencyOmitted)
+		if runs != 6 {
 			w.Errorf("%d runs", runs)
-		}
-
-		w.nodes[0].Down()
-		w.nodes[1].Down()
-		got := call(other, "POST", "/larger?n=2097152", "", "Idempotency-Key", "/larger?n=2097152")
-		if got.status != 503 || runs != 5 {
-			w.Errorf("without a quorum: %+v, %d runs", got.status, runs)
 		}
 	})
 }
 
-// A part that cannot be recorded, or is not there any more, makes no short answer.
-func TestPartsThatAreMissing(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker)
-		var taken *core.Lease
-		r := router()
-		r.POST("/reports", m.Once, func(c *gin.Context) {
-			lease, _ := core.FromContext(c.Request.Context())
-			var err error // whoever took it: the key of a part is one as any other
-			if taken, err = w.locker.TryAcquire(w.Context(), partKey(lease.Key(), lease.FencingToken(), 1)); err != nil {
-				w.Error(err)
-			}
-			c.String(201, strings.Repeat("x", 61<<10))
+// A repetition gets what the first got: bytes that are not UTF-8, the headers that its status demands, and no cookie.
+func TestReplayIsWhatWasSent(t *testing.T) {
+	for status, header := range map[int][]string{
+		200: {"X-Name", "caf\xe9"}, 206: {"Content-Range", "bytes 0-3/9"}, 401: {"Www-Authenticate", `Basic realm="x"`},
+		405: {"Allow", "GET, PUT"}, 407: {"Proxy-Authenticate", "Basic"}, 422: {"Content-Encoding", "x"},
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			bubble(t, 1, func(w *world) {
+				s := &shop{status: status, before: func(c *gin.Context) {
+					c.Writer.Header().Set(header[0], header[1])
+					c.Writer.Header()["X-Two"] = []string{"1", "2"}
+				}}
+				r, _ := s.replica(w, w.locker)
+				first := pay(r, "k")
+				again := pay(r, "k")
+				again.replays(w, first)
+				if again.header.Get(header[0]) != header[1] || len(again.header["X-Two"]) != 2 || again.header.Get("Set-Cookie") != "" {
+					w.Errorf("%q", again.header)
+				}
+			})
 		})
-		if got := call(r, "POST", "/reports", "", "Idempotency-Key", "k"); got.status != 201 || len(got.body) != 61<<10 {
-			w.Errorf("%d, %d bytes", got.status, len(got.body))
-		}
-		taken.Release(w.Context())
-		call(r, "POST", "/reports", "", "Idempotency-Key", "k").expect(w, 410, EventIdempotencyOmitted)
+	}
+}
 
-		key := core.Key(idempotent, service, "", "POST", "/reports", "gone")
-		lease, err := w.locker.TryAcquire(w.Context(), key)
-		if err != nil {
-			w.Fatal(err)
-		}
-		x := &exchange{m: m, r: newRequest("POST", "/reports"), body: &body{whole: true}}
-		o := outcome{Fingerprint: x.fingerprint(), Status: 201, Parts: 2}
-		if err := lease.Complete(w.Context(), o.encode()); err != nil {
-			w.Fatal(err)
-		}
-		for range 2 { // and a look does not take it
-			call(r, "POST", "/reports", "", "Idempotency-Key", "gone").expect(w, 410, EventIdempotencyOmitted)
+// What a middleware further out has set is that of each request, and not of the record.
+func TestReplayLeavesToOthersWhatIsTheirs(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		n := 0
+		r := router()
+		r.Use(func(c *gin.Context) {
+			n++
+			c.Header("X-Request-Id", fmt.Sprint(n))
+			c.Header("X-Overwritten", "outer")
+		})
+		r.POST("/orders", middleware(w, w.locker, WithIdempotency(true)).Lock, func(c *gin.Context) {
+			c.Header("X-Overwritten", "inner")
+			c.String(201, "made")
+		})
+		for _, id := range []string{"1", "2"} {
+			got := call(r, "POST", "/orders", "", "Idempotency-Key", "k")
+			if got.header.Get("X-Request-Id") != id || got.header.Get("X-Overwritten") != "inner" || got.body != "made" {
+				w.Errorf("%+v", got)
+			}
 		}
 	})
 }
@@ -188,67 +164,147 @@ func TestPartsThatAreMissing(t *testing.T) {
 // What is read from the nodes is checked: it may have been written by something else.
 func TestRecordsThatNobodyWrites(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker)
+		m := middleware(w, w.locker, WithIdempotency(true))
 		r := router()
-		r.POST("/orders", m.Once, text("ran"))
-		x := &exchange{m: m, r: newRequest("POST", "/orders"), body: &body{whole: true}}
-		good := outcome{Fingerprint: x.fingerprint(), Status: 201, Header: http.Header{"Location": {"/made"}, "Set-Cookie": {"session=mine"}, "Content-Length": {"1"}}, body: []byte("body")}
-		for i, change := range []func(o *outcome){
-			func(o *outcome) { o.Status = 0 }, func(o *outcome) { o.Status = 99 }, func(o *outcome) { o.Status = 101 }, func(o *outcome) { o.Status = 1000 },
-			func(o *outcome) { o.Parts = -1 }, func(o *outcome) { o.Parts = 1 << 30 }, nil,
+		r.POST("/orders", m.Lock, text("ran"))
+		x := &exchange{m: m, r: newRequest("POST", "/orders"), route: "/orders"}
+		x.r.Header.Set("Idempotency-Key", "x")
+		if err := x.makeOnceKey(""); err != nil {
+			w.Fatal(err)
+		}
+		for i, c := range []struct {
+			record string
+			status int
+			kind   core.EventKind
+		}{
+			{"", 422, EventIdempotencyMismatch}, {strings.Repeat("x", 32), 422, EventIdempotencyMismatch},
+			{string(x.fingerprint[:]) + "HTTP/1.1 banana\r\n\r\n", 500, EventMisconfigured},
+			{string(x.fingerprint[:]) + "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", 500, EventMisconfigured},
 		} {
-			lease, err := w.locker.TryAcquire(w.Context(), core.Key(idempotent, service, "", "POST", "/orders", fmt.Sprint(i)))
+			lease, err := w.locker.TryAcquire(w.Context(), onceKey("POST", "/orders", fmt.Sprint(i)))
 			if err != nil {
 				w.Fatal(err)
 			}
-			o := good
-			if change != nil {
-				change(&o)
-			}
-			if err := lease.Complete(w.Context(), o.encode()); err != nil {
+			if err := lease.Complete(w.Context(), []byte(c.record)); err != nil {
 				w.Fatal(err)
 			}
-			got := call(r, "POST", "/orders", "", "Idempotency-Key", fmt.Sprint(i))
-			if change != nil {
-				got.expect(w, 500, EventMisconfigured)
-				continue
-			}
-			if got.status != 201 || got.body != "body" || got.header.Get("Location") != "/made" || got.header.Get("Set-Cookie") != "" || got.header.Get("Content-Length") != "" {
-				w.Errorf("%+v", got)
-			}
+			call(r, "POST", "/orders", "", "Idempotency-Key", fmt.Sprint(i)).expect(w, c.status, c.kind)
 		}
 	})
 }
 
-// How long to wait for the first request is what such requests have taken.
-func TestRetryAfterOfWhatIsInFlight(t *testing.T) {
+// A record tells by a hash alone who has sent the first request.
+func TestRecordsHaveNoCredentials(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		g := newTurnstile()
-		m := middleware(w, w.locker)
-		r := router()
-		r.POST("/reports", m.Once, g.handle)
-		for i, want := range []string{"1", "30", "25"} { // nothing is known; 30s; a quarter of the way to 10s
-			key := fmt.Sprint(i)
-			first := background(func() reply { return call(r, "POST", "/reports", "", "Idempotency-Key", key) })
-			<-g.runs
-			got := call(r, "POST", "/reports", "", "Idempotency-Key", key)
-			got.expect(w, 409, EventIdempotencyInFlight)
-			if after := got.header.Get("Retry-After"); after != want {
-				w.Errorf("Retry-After %s, want %s", after, want)
-			}
-			time.Sleep(time.Duration(30-20*i) * time.Second) // of the bubble
-			g.goOn <- struct{}{}
-			first()
+		s := &shop{status: 201}
+		r, _ := s.replica(w, w.locker)
+		pay(r, "k", "Authorization", "Bearer hunter2", "Cookie", "session=hunter2", "X-Api-Key", "hunter2")
+		_, err := w.locker.TryAcquire(w.Context(), onceKey("POST", "/orders/:id/payments", "k"))
+		op, ok := errors.AsType[*core.OpError](err)
+		if !ok || op.Record == nil || strings.Contains(string(op.Record.Result), "hunter2") {
+			w.Fatalf("%v", err)
 		}
 	})
 }
 
-// Outcomes are written as they are read.
-func TestOutcomeRoundTrip(t *testing.T) {
-	o := outcome{Fingerprint: []byte("f"), Status: 201, Header: http.Header{"Location": {"/x"}}, Parts: 3}
-	got, err := parseOutcome(o.encode())
-	a, _ := json.Marshal(o)
-	if b, _ := json.Marshal(got); err != nil || string(a) != string(b) {
-		t.Errorf("%s, %s, %v", a, b, err)
+// serveOne serves one request with an Idempotency-Key, and returns the body of the answer.
+func serveOne(h http.Handler, r *http.Request, key string) string {
+	r.Header.Set("Idempotency-Key", key)
+	w := recorder{httptest.NewRecorder()}
+	h.ServeHTTP(w, r)
+	return w.Body.String()
+}
+
+// One tenant does not get another's answer because they send the same to different hosts; one target is one, however it is
+// written.
+func TestHostIsPartOfTheIdentity(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, WithIdempotency(true))
+		n := 0
+		mux := http.NewServeMux()
+		mux.Handle("POST /payments", m.LockHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n++
+			fmt.Fprintf(w, "%d for %s", n, strings.ToLower(r.Host))
+		})))
+		for _, c := range []struct{ target, want string }{
+			{"http://alice.example/payments", "1 for alice.example"}, {"http://bob.example/payments", "2 for bob.example"},
+			{"http://ALICE.example/payments", "1 for alice.example"},
+		} {
+			call(mux, "POST", c.target, "", "Idempotency-Key", "k").ok(w, c.want)
+		}
+		req := newRequest("POST", "/payments")
+		req.Host, req.RequestURI = "bob.example", "http://bob.example/payments"
+		absolute := serveOne(mux, req, "k")
+		req = newRequest("POST", "/payments")
+		req.Host = "bob.example"
+		if origin := serveOne(mux, req, "k"); origin != absolute || origin != "2 for bob.example" {
+			w.Errorf("%q, %q", origin, absolute)
+		}
+	})
+}
+
+// What becomes of a record that too few nodes confirm is logged, without the key.
+func TestOpenRecordIsLogged(t *testing.T) {
+	for name, up := range map[string]bool{"recorded in the end": true, "not recorded": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(w *world) {
+				log := &logbook.Book{}
+				s := &shop{status: 201, before: func(*gin.Context) { w.nodes[0].Down(); w.nodes[1].Down() }}
+				r, _ := s.replica(w, w.replica(core.WithLogger(log.Logger())))
+				if got := pay(r, "secret"); got.status != 201 {
+					w.Errorf("%+v", got)
+				}
+				log.Want(w, 1, "level=WARN", "httplock: ", "may not be recorded", "route=/orders/:id/payments", "identity=")
+				if up {
+					w.nodes[0].Up()
+					w.nodes[1].Up()
+				}
+				time.Sleep(time.Minute) // of the bubble
+				log.Want(w, map[bool]int{false: 1, true: 0}[up], "level=ERROR", "httplock: ", "was not recorded")
+				log.Want(w, 0, "secret")
+			})
+		})
+	}
+}
+
+// One lost request makes one warning, and its own lease is not waited for.
+func TestLossIsLoggedOnce(t *testing.T) {
+	for _, key := range []string{"", "secret"} {
+		for _, flush := range []bool{false, true} {
+			t.Run(fmt.Sprintf("key %q, stream %v", key, flush), func(t *testing.T) {
+				bubble(t, 1, func(w *world) {
+					log := &logbook.Book{}
+					l := newReplica(w, w.nodes, core.WithLogger(log.Logger()), core.WithObserver(w.events.Observer()))
+					m := middleware(w, l.Locker, ByParam("id"), WithIdempotency(false))
+					var lost time.Time
+					r := router()
+					r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+						if c.String(200, "half"); flush {
+							c.Writer.Flush()
+						}
+						l.Lose(c.Request.Context())
+						w.nodes[0].SlowReplies(700 * time.Millisecond)
+						lost = time.Now()
+					})
+					s := w.serve(r)
+					got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/secret", "", "Idempotency-Key", key)
+					limit := time.Duration(0)
+					if key != "" { // whose lease is not lost
+						limit = settling
+					}
+					if took := time.Since(lost); got.whole() || took > limit {
+						w.Errorf("%+v after %v", got, took)
+					}
+					w.nodes[0].Up()
+					synctest.Wait()
+					log.Want(w, 1, "level=WARN")
+					log.Want(w, 1, "level=WARN", "lease lost", "name=/orders/:id", "reason=")
+					log.Want(w, 0, "secret")
+					if n := w.events.count(EventLost); n != 1 {
+						w.Errorf("counted %d times", n)
+					}
+				})
+			})
+		}
 	}
 }

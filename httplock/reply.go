@@ -1,153 +1,148 @@
 package httplock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"os"
 	"strconv"
 	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
 )
 
-// A Refusal is a reply of the middleware in place of the handler's.
+// A Refusal is an answer of the middleware in place of the handler's.
 type Refusal struct {
 	Kind       core.EventKind
 	Status     int
-	RetryAfter time.Duration // when trying again may succeed; 0 = there is no saying, or no use
+	RetryAfter time.Duration // when another try may succeed; 0 if unknown or pointless
 	Title      string        // what happened, for people; the same for all of a kind
 	Detail     string        // what to do about it
-	Err        error         // why, for logs; nil where Kind says it all. It may name the key, so it must not be sent
+	Err        error         // why, for logs; nil if Kind says it all. It may name the key: do not send it
 }
 
 // Write sends r as application/problem+json (RFC 9457). Neither key nor holder are in it.
 func (r Refusal) Write(w http.ResponseWriter) {
-	problem := struct {
-		Type       string `json:"type"`
-		Title      string `json:"title"`
-		Status     int    `json:"status"`
-		Detail     string `json:"detail,omitempty"`
-		RetryAfter int    `json:"retry_after,omitempty"`
-	}{"urn:lockkit:httplock:" + string(r.Kind), r.Title, r.Status, r.Detail, seconds(r.RetryAfter)}
-	text, _ := json.Marshal(problem) // strings and numbers: it cannot fail
+	kind := "urn:lockkit:httplock:" + string(r.Kind)
+	text, _ := json.Marshal(map[string]any{"type": kind, "title": r.Title, "status": r.Status, "detail": r.Detail})
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(r.Status)
 	_, _ = w.Write(text) // the client may be gone
 }
 
-// seconds rounds up: Retry-After has whole seconds, and 0 would say at once.
-func seconds(d time.Duration) int {
-	return int((d + time.Second - 1) / time.Second)
-}
+// again is when to try again where nothing better is known.
+const again = time.Second
 
-// soon is when to try again where nothing better is known.
-const soon = time.Second
-
+// refusals are the refusals of each kind.
 var refusals = map[core.EventKind]Refusal{
-	EventBusy:          {Status: http.StatusConflict, RetryAfter: soon, Title: "Resource is busy", Detail: "Another request is working on this resource. Try again."},
-	EventDone:          {Status: http.StatusConflict, Title: "Resource is closed", Detail: "It takes no more requests of this kind."},
-	EventQueueFull:     {Status: http.StatusTooManyRequests, RetryAfter: soon, Title: "Too many requests wait for this resource", Detail: "Try again later, and fewer at once."},
-	EventOverloaded:    {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Too many requests wait", Detail: "Try again later."},
-	EventDraining:      {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Server is shutting down", Detail: "Try again: another server will answer."},
-	EventUnavailable:   {Status: http.StatusServiceUnavailable, RetryAfter: soon, Title: "Locks are unavailable", Detail: "Nothing was done. Try again later."},
-	EventLost:          {Status: http.StatusServiceUnavailable, Title: "Lock was lost", Detail: "The request was stopped while it was being worked on. Find out what became of it before you repeat it."},
-	EventKeyMissing:    {Status: http.StatusBadRequest, Title: "Request does not name its resource"},
-	EventMisconfigured: {Status: http.StatusInternalServerError, Title: "Server is misconfigured"},
-	EventBodyBroken:    {Status: http.StatusBadRequest, Title: "Body could not be read"},
-	EventBodyTimeout:   {Status: http.StatusRequestTimeout, RetryAfter: soon, Title: "Body did not come in time"},
-	EventBodyTooLarge:  {Status: http.StatusRequestEntityTooLarge, Title: "Body is too large"},
+	EventBusy:           {"", 409, again, "Resource is busy", "Another request is working on it. Try again.", nil},
+	EventDone:           {"", 409, 0, "Resource is closed", "It takes no more requests of this kind.", nil},
+	EventQueueFull:      {"", 429, again, "Too many requests wait for this resource", "Send fewer at once.", nil},
+	EventOverloaded:     {"", 503, again, "Too many requests", "Nothing was done. Try again later.", nil},
+	EventDraining:       {"", 503, again, "Server is shutting down", "Nothing was done. Try again.", nil},
+	EventUnavailable:    {"", 503, again, "Locks are unavailable", "Nothing was done. Try again later.", nil},
+	EventGone:           {"", 503, again, "Request was cancelled", "Nothing was done. Try again.", nil},
+	EventLost:           {"", 503, 0, "Lock was lost", "Find out what became of the request before you repeat it.", nil},
+	EventKeyMissing:     {"", 400, 0, "Request does not name its resource", "", nil},
+	EventMisconfigured:  {"", 500, 0, "Server is misconfigured", "", nil},
+	EventBodyBroken:     {"", 400, 0, "Body could not be read", "", nil},
+	EventBodyTooLarge:   {"", 413, 0, "Body is too large", "", nil},
+	EventAnswerTooLarge: {"", 500, 0, "Answer is too large", "The request was carried out.", nil},
 
-	EventAnswerTooLarge: {Status: http.StatusInternalServerError, Title: "Answer is too large", Detail: "The request was carried out. Its answer could not be sent."},
-
-	EventIdempotencyMissing:   {Status: http.StatusBadRequest, Title: "Idempotency-Key is missing", Detail: "This operation requires a request header Idempotency-Key."},
-	EventIdempotencyMalformed: {Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed", Detail: "Send one key of 1 to 255 visible ASCII characters, in double quotes."},
-	EventIdempotencyInFlight:  {Status: http.StatusConflict, RetryAfter: soon, Title: "A request with this Idempotency-Key is under way", Detail: "Try again to get its answer."},
-	EventIdempotencyMismatch:  {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request", Detail: "That one had another path, query or body, or another sender. Repeat it as it was, or use a new key."},
-	EventIdempotencyOmitted:   {Status: http.StatusGone, Title: "Answer cannot be repeated", Detail: "The first request with this Idempotency-Key was carried out. Idempotent-Status has the status of its answer."},
+	EventIdempotencyKey:      {"", 400, 0, "Idempotency-Key is missing or malformed", "", nil},
+	EventIdempotencyInFlight: {"", 409, again, "First request is under way", "Try again to get its answer.", nil},
+	EventIdempotencyMismatch: {"", 422, 0, "Idempotency-Key is of another request", "Use a new one.", nil},
+	EventIdempotencyOmitted:  {"", 410, 0, "Answer cannot be repeated", "The request was carried out.", nil},
 }
 
-// statusGone is what nginx logs when a client went away. It reaches nobody.
-const statusGone = 499
+// A rejection is why a request is refused. It is an error so that what makes a key can return it.
+type rejection struct {
+	kind   core.EventKind
+	detail string // for the client; empty: that of the kind
+	err    error  // for logs; nil if kind says it all
+}
 
-// refuse answers in place of the handler, and reports that the request does not go on: false.
-func (x *exchange) refuse(kind core.EventKind, err error) bool {
-	x.count(kind)
-	if kind != EventAnswerTooLarge { // the handler has done its work
-		x.disown()
+func (r *rejection) Error() string { return fmt.Sprintf("httplock: %s: %v", r.kind, r.err) }
+
+var overloaded = &rejection{kind: EventOverloaded}
+
+func misconfigured(format string, args ...any) *rejection {
+	return &rejection{kind: EventMisconfigured, err: fmt.Errorf(format, args...)}
+}
+
+var denials = map[core.Class]core.EventKind{
+	core.ClassInvalid:     EventMisconfigured,
+	core.ClassClosed:      EventDraining,
+	core.ClassDone:        EventDone,
+	core.ClassLost:        EventLost, // of a lease that the request had already
+	core.ClassUnavailable: EventUnavailable,
+}
+
+// denied is the rejection of a request that got no lease, where held is the kind if somebody else has it.
+func denied(err error, held core.EventKind) *rejection {
+	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldByCaller {
+		return misconfigured("the request has this key already, by a Lock further out: %w", err)
 	}
-	if kind == EventGone {
-		x.host.answer(statusGone, nil)
-		return false
+	kind := cmp.Or(denials[core.ClassOf(err)], EventGone)
+	switch {
+	case core.ClassOf(err) == core.ClassHeld:
+		kind = held
+	case errors.Is(err, context.DeadlineExceeded): // by which no quorum has answered
+		kind = EventUnavailable
 	}
-	r := refusals[kind]
-	r.Kind, r.Err = kind, err
-	if text, ok := errors.AsType[clientError](err); ok {
-		r.Detail = string(text)
+	return &rejection{kind: kind, err: err}
+}
+
+// report counts why a request is refused, and logs it if nothing but a look at the route helps.
+func (x *exchange) report(why *rejection) {
+	x.count(why.kind)
+	if refusals[why.kind].Status == http.StatusInternalServerError {
+		x.m.locker.Logger().Error("httplock: "+string(why.kind), "route", x.route, "err", why.err)
 	}
-	if op, ok := errors.AsType[*core.OpError](err); ok && op.RetryAfter > 0 {
+}
+
+// count counts an event, also after the request.
+func (x *exchange) count(kind core.EventKind) {
+	x.m.locker.Event(x.r.Context(), core.Event{Source: "httplock", Name: x.route, Kind: kind})
+}
+
+// refuse answers in place of the handler.
+func (x *exchange) refuse(err error) {
+	why, ok := errors.AsType[*rejection](err)
+	if !ok {
+		why = denied(err, EventBusy)
+	}
+	x.report(why)
+	r := refusals[why.kind]
+	r.Kind, r.Err = why.kind, why.err
+	if why.detail != "" {
+		r.Detail = why.detail
+	}
+	if op, ok := errors.AsType[*core.OpError](why.err); ok && op.RetryAfter > 0 {
 		r.RetryAfter = op.RetryAfter
 	}
-	switch kind {
-	case EventBusy:
-		r.Status = x.m.busyStatus
-	case EventBodyTooLarge:
-		if r.Detail == "" {
-			r.Detail = fmt.Sprintf("It must have no more than %d bytes.", largest(err, x.m.bodyLimit))
-		}
-	case EventQueueFull:
-		r.RetryAfter = max(r.RetryAfter, x.m.maxWait) // by then all that wait have been answered
-	case EventIdempotencyInFlight:
-		r.RetryAfter = max(x.m.admission.usualRun(x.route), soon)
-	default: // as it is
+	h := http.Header{}
+	if r.RetryAfter > 0 { // in whole seconds, and 0 would say at once
+		h.Set("Retry-After", strconv.Itoa(int((r.RetryAfter+time.Second-1)/time.Second)))
 	}
-	if s := seconds(r.RetryAfter); s > 0 {
-		x.w.Header().Set("Retry-After", strconv.Itoa(s))
-	}
-	x.host.refuse(x, r)
-	return false
+	x.answer(r.Status, h, func(w *response, request *http.Request) { x.m.reply(w, request, r) })
 }
 
-// largest returns how large a body may be that was refused as too large: limit is ours.
-func largest(err error, limit int) int64 {
-	if e, ok := errors.AsType[*http.MaxBytesError](err); ok && e.Limit > 0 { // somebody else's
-		return e.Limit
+// answer sends an answer that is not the handler's.
+func (x *exchange) answer(status int, h http.Header, write func(*response, *http.Request)) {
+	w := newResponse(x, x.request(), status)
+	maps.Copy(w.header, h)
+	if c := x.gin; c != nil {
+		c.Abort()
+		defer func(w gin.ResponseWriter) { c.Writer = w }(c.Writer)
+		c.Writer = w
 	}
-	return int64(limit)
-}
-
-// refuseKey refuses a request whose key cannot be made.
-func (x *exchange) refuseKey(err error) bool {
-	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
-	switch {
-	case tooLarge:
-		return x.refuse(EventBodyTooLarge, err)
-	case errors.Is(err, errRoute):
-		return x.refuse(EventMisconfigured, err)
-	}
-	return x.refuse(EventKeyMissing, err)
-}
-
-// read reads the body, and reports whether the request goes on. Otherwise it was answered.
-func (x *exchange) read(within time.Duration) bool {
-	if !x.takeBody() {
-		return true
-	}
-	err := x.readBody(within)
-	_, tooLarge := errors.AsType[*http.MaxBytesError](err) // a limit that somebody else has set
-	switch {
-	case err == nil:
-		return true
-	case errors.Is(err, errBodies):
-		return x.refuse(EventOverloaded, nil)
-	case errors.Is(err, os.ErrDeadlineExceeded): // with which net/http cancels the context as well
-		return x.refuse(EventBodyTimeout, err)
-	case errors.Is(x.r.Context().Err(), context.Canceled):
-		return x.refuse(EventGone, err)
-	case tooLarge:
-		return x.refuse(EventBodyTooLarge, err)
-	}
-	return x.refuse(EventBodyBroken, err)
+	write(w, w.r)
+	w.on(begun)
+	w.on(returned)
 }

@@ -2,7 +2,9 @@ package httplock
 
 import (
 	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -10,62 +12,37 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-
-	"github.com/lockkit/lockkit/core"
 )
 
-// A response is what the handlers write to. It sends nothing once the lease is lost.
+// How much of an answer is kept back: of one that may be streamed then, and of one that may not.
+const (
+	streamsFrom = 1 << 20
+	mostKept    = 16 << 20
+)
+
+// A response is what a handler writes its answer to. What becomes of the answer is in the table of life.
 type response struct {
 	outer http.ResponseWriter
-	gin   gin.ResponseWriter // outer, if it is one: WriteHeader then only notes the status; nil = it begins the answer
-	x     *exchange
+	r     *http.Request // that of the handler
+	noted bool          // gin has WriteHeader only note the status
+	run   *exchange     // nil: it is not a handler's answer
 
-	state  responseState
-	begun  bool        // the handler has begun its answer: status and headers stand
-	old    http.Header // what the headers were, for a reply in place of the handler's
-	status int
-	size   int
-
-	limit int  // of what is kept back
-	all   bool // an answer that is larger must not be sent
-	body  []byte
+	state     state
+	header    http.Header // the handler's own, so that nothing of a dropped answer is left
+	fixed     http.Header // as it was when the answer began
+	status    int
+	announced int64 // by the handler's Content-Length; -1 = not at all
+	size      int64 // of what was written
+	body      []byte
+	streams   bool // the answer may be streamed
 }
 
-type responseState uint8
-
-const (
-	keeping   responseState = iota // the answer is kept back
-	streaming                      // it goes out as it comes
-	hijacked                       // the handler has taken the connection over
-	oversized                      // more should have been kept back than may be
-	broken                         // its connection is, after a loss
-)
-
-// kept is how much of an answer is kept back if nothing else is said.
-const kept = 1 << 20
-
-// newResponse keeps the answer back if that was asked for, if the request is idempotent, and if its connection could not be
-// broken after a loss.
-func newResponse(x *exchange, least int) *response {
-	w := &response{outer: x.w, x: x, status: http.StatusOK, old: x.w.Header().Clone(), limit: max(x.m.buffer, least)}
-	if g, ok := x.w.(gin.ResponseWriter); ok {
-		w.gin, w.begun, w.status, w.size = g, g.Written(), g.Status(), max(g.Size(), 0)
-	}
-	if x.around != nil {
-		w.limit = max(w.limit, x.around.keeps)
-	}
-	w.all = !breakable(x.w)
-	if w.all && w.limit == 0 {
-		w.limit = kept
-	}
-	if w.limit == 0 || w.begun {
-		w.state = streaming
-	}
-	return w
+func newResponse(x *exchange, r *http.Request, status int) *response {
+	return &response{outer: x.w, r: r, noted: x.gin != nil, header: x.w.Header().Clone(), status: status, announced: -1}
 }
 
 // breakable reports whether a connection can be broken from w: not if there is something between us and net/http that
-// cannot be looked through.
+// cannot be looked through, as the writers of gzip middlewares and of http.TimeoutHandler.
 func breakable(w http.ResponseWriter) bool {
 	for {
 		switch v := w.(type) {
@@ -79,140 +56,197 @@ func breakable(w http.ResponseWriter) bool {
 	}
 }
 
-// whole reports whether what is kept back is as long as the handler has said. What is shorter, as where a copy broke off,
-// has net/http break the connection.
-func (w *response) whole() bool {
-	said, err := strconv.ParseInt(w.Header().Get("Content-Length"), 10, 64)
-	bodiless := w.x.r.Method == http.MethodHead || w.status == http.StatusNoContent || w.status == http.StatusNotModified
-	return err != nil || said == int64(len(w.body)) || bodiless
-}
-
-// sent reports whether something of an answer that goes out as it comes has been sent.
-func (w *response) sent() bool { return w.state == streaming && w.begun }
-
-var errAnswerTooLarge = errors.New("httplock: the answer is larger than what can be kept back (WithBuffer), and its connection could not be broken if the lease were lost")
-
-func (w *response) Header() http.Header { return w.outer.Header() }
-
-func (w *response) Write(b []byte) (int, error) {
-	switch {
-	case w.state == keeping && len(w.body)+len(b) <= w.limit:
-		w.begun = true
-		w.body = append(w.body, b...)
-		return len(b), nil
-	case w.state == oversized || w.state == keeping && w.all:
-		w.state, w.body = oversized, nil
-		return 0, errAnswerTooLarge
-	case w.x.loss() != nil:
-		return 0, core.ErrLost
+// on changes the state, and does what that is for.
+func (w *response) on(h happening) {
+	was := w.state
+	switch w.state = was.after(h); w.state {
+	case was:
+	case kept:
+		w.begin()
+	case streaming:
+		w.send()
+	case sent:
+		w.finish(was)
+	case broken:
+		w.breakOff()
+	default:
+		w.forget()
 	}
-	w.send()
-	w.WriteHeaderNow()
-	n, err := w.outer.Write(b)
-	w.size += n
-	return n, err
 }
 
-func (w *response) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
+// begin fixes the header: what is set from now on is no part of the answer, except trailers.
+func (w *response) begin() {
+	if w.status < 100 || w.status > 999 {
+		panic(fmt.Sprintf("httplock: invalid status code %d", w.status)) // as net/http does, but before it is recorded
+	}
+	w.fixed = w.header.Clone()
+	if n, err := strconv.ParseInt(w.fixed.Get("Content-Length"), 10, 64); err == nil {
+		w.announced = n
+	}
+	w.streams = w.streams && bodyAllowed(w.status)
+}
+
+// bodyAllowed reports whether the client expects a body.
+func bodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// send sends the header and what was kept back.
+func (w *response) send() {
+	h := w.outer.Header()
+	clear(h)
+	maps.Copy(h, w.fixed)
+	h.Del("Transfer-Encoding") // with "identity" the end of the connection would end the body
+	if w.state == streaming {
+		h.Del("Content-Length") // with it the client might have all before the lease is settled
+	}
+	w.outer.WriteHeader(w.status)
+	if len(w.body) > 0 {
+		_, _ = w.outer.Write(w.body) // the client may be gone
+	}
+	w.forget()
+}
+
+// finish sends what is left, now that nothing more comes.
+func (w *response) finish(was state) {
+	if was == open {
+		w.begin()
+	}
+	if was != streaming {
+		w.send()
+	}
+	if g, ok := w.outer.(gin.ResponseWriter); ok && was != open { // where nothing has begun, error handlers may answer
+		g.WriteHeaderNow()
+	}
+	for name, values := range w.header {
+		if _, before := w.fixed[name]; !before { // a trailer, or nothing that net/http sends
+			w.outer.Header()[name] = values
+		}
+	}
+}
+
+// forget drops what is kept back.
+func (w *response) forget() {
+	w.run.use(-len(w.body))
+	w.body = nil
+}
+
+// breakOff breaks the connection. Panic afterwards: the panic alone would not do where gin.Recovery swallows it and net/http
+// then ends the answer as if it were whole; the deadline alone would have everything further out believe that all went well.
+func (w *response) breakOff() {
+	w.forget()
+	if err := http.NewResponseController(w.outer).SetWriteDeadline(time.Unix(1, 0)); err != nil {
+		w.run.report(misconfigured("the connection of an answer that is not whole could not be broken: %w", err))
+	}
+}
+
+// short reports whether the handler has written less than it announced.
+func (w *response) short() bool {
+	return w.announced > w.size && bodyAllowed(w.status)
+}
+
+var (
+	errTooLarge = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be kept back", mostKept>>20)
+	errEnded    = errors.New("httplock: the handler has returned")
+)
+
+func (w *response) Header() http.Header { return w.header }
 
 func (w *response) WriteHeader(status int) {
-	switch {
-	case w.begun || status <= 0:
-	case w.gin == nil && informational(status):
-		if w.x.loss() == nil {
-			w.outer.WriteHeader(status)
-		}
-	case w.gin == nil:
-		w.status = status
-		w.WriteHeaderNow()
-	default:
-		if w.status = status; w.state == streaming {
-			w.gin.WriteHeader(status)
-		}
-	}
-}
-
-// informational reports whether another status follows.
-func informational(status int) bool {
-	return status >= 100 && status < 200 && status != http.StatusSwitchingProtocols
-}
-
-// WriteHeaderNow begins the answer, which is sent unless it is kept back.
-func (w *response) WriteHeaderNow() {
-	if w.begun || w.state == streaming && w.x.loss() != nil {
+	hint := status/100 == 1 && status != http.StatusSwitchingProtocols // of an answer to come; none is sent
+	if w.state != open || hint || w.noted && status <= 0 {
 		return
 	}
-	if w.begun = true; w.state == streaming {
-		w.sendHeader()
+	if w.status = status; !w.noted {
+		w.on(begun)
 	}
 }
 
-func (w *response) Flush() {
-	w.WriteHeaderNow()
-	if w.state == streaming && w.x.loss() == nil {
-		_ = http.NewResponseController(w.outer).Flush() // not everything can
+func (w *response) Write(b []byte) (int, error) {
+	w.on(begun)
+	n, err := int64(len(b)), w.run.lost()
+	switch {
+	case err != nil:
+		return 0, err
+	case n > 0 && !bodyAllowed(w.status):
+		return 0, http.ErrBodyNotAllowed
+	case w.announced >= 0 && w.size+n > w.announced:
+		return 0, http.ErrContentLength
+	case w.state != kept:
+	case w.streams && w.size+n > streamsFrom:
+		w.on(outgrown)
+	case w.size+n > mostKept:
+		w.on(overflow)
 	}
+	w.size += n
+	switch w.state {
+	case kept:
+		w.body = append(w.body, b...)
+		w.run.use(len(b))
+		return len(b), nil
+	case streaming:
+		return w.outer.Write(b)
+	case oversized:
+		return 0, errTooLarge
+	}
+	return 0, errEnded
+}
+
+func (w *response) Flush() { _ = w.FlushError() } // http.Flusher has no error
+
+func (w *response) FlushError() error {
+	w.on(begun)
+	if err := w.run.lost(); err != nil {
+		return err
+	}
+	if w.streams {
+		w.on(flushed)
+	}
+	if w.state != streaming {
+		return nil
+	}
+	return http.NewResponseController(w.outer).Flush()
+}
+
+// SetWriteDeadline is for http.ResponseController. There is no Unwrap, which would lead past the response.
+func (w *response) SetWriteDeadline(t time.Time) error {
+	if w.state >= sent { // it may be broken
+		return errEnded
+	}
+	return http.NewResponseController(w.outer).SetWriteDeadline(t)
+}
+
+// answered returns the header of the answer.
+func (w *response) answered() http.Header {
+	if w.state == open {
+		return w.header
+	}
+	return w.fixed
+}
+
+// The rest is for gin.
+var _ gin.ResponseWriter = (*response)(nil)
+
+func (w *response) WriteHeaderNow()                   { w.on(begun) }
+func (w *response) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
+func (w *response) Status() int                       { return w.status }
+func (w *response) Written() bool                     { return w.state != open }
+func (w *response) Pusher() http.Pusher               { return nil }
+
+func (w *response) Size() int {
+	if w.state == open {
+		return -1
+	}
+	return int(w.size)
+}
+
+// CloseNotify ends gin's Context.Stream with the context of the handler.
+func (w *response) CloseNotify() <-chan bool {
+	gone := make(chan bool, 1)
+	context.AfterFunc(w.r.Context(), func() { gone <- true })
+	return gone
 }
 
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if w.x.loss() != nil {
-		return nil, nil, core.ErrLost
-	}
-	conn, buffered, err := http.NewResponseController(w.outer).Hijack()
-	if err == nil {
-		w.state = hijacked
-	}
-	return conn, buffered, err
-}
-
-func (w *response) Status() int   { return w.status }
-func (w *response) Written() bool { return w.begun }
-
-func (w *response) Size() int {
-	if !w.begun {
-		return -1
-	}
-	return w.size + len(w.body)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *response) Unwrap() http.ResponseWriter { return w.outer }
-
-// send sends what was kept back, and keeps nothing more.
-func (w *response) send() {
-	if w.state != keeping {
-		return
-	}
-	w.state = streaming
-	switch {
-	case w.begun:
-		w.sendHeader()
-		w.size, _ = w.outer.Write(w.body) // the client may be gone; nobody is left to tell
-		w.body = nil
-	case w.gin != nil:
-		w.gin.WriteHeader(w.status)
-	}
-}
-
-func (w *response) sendHeader() {
-	w.outer.WriteHeader(w.status)
-	if w.gin != nil {
-		w.gin.WriteHeaderNow()
-	}
-}
-
-// discard drops the handler's answer, of which nothing was sent, headers included.
-func (w *response) discard() {
-	w.state, w.body = streaming, nil
-	h := w.Header()
-	clear(h)
-	maps.Copy(h, w.old)
-}
-
-// abort breaks the connection, so that the client does not take the answer for complete. Panic afterwards. The panic alone
-// would not do it where gin.Recovery swallows it and net/http then ends the answer as if nothing had happened; the deadline
-// alone would have everything further out believe that all went well.
-func (w *response) abort() error {
-	w.state = broken
-	return http.NewResponseController(w.outer).SetWriteDeadline(time.Unix(1, 0))
+	return nil, nil, http.ErrNotSupported
 }

@@ -1,306 +1,292 @@
 package httplock
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"math"
+	"io"
 	"net/http"
-	"slices"
-	"strings"
-	"sync/atomic"
 	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-// A host is what a router adds to a request.
-type host interface {
-	template() string // of the route
-	param(name string) (value string, ok bool)
-	unmatched() (skip bool) // what to do where there is no template
-
-	proceed()                         // runs the handlers as if the middleware were not there
-	run(w *response, r *http.Request) // runs them
-	refuse(x *exchange, r Refusal)    // answers in their place
-	answer(status int, body []byte)   // answers in their place, with the headers that are set
-}
-
-// An exchange is one request on its way through Lock or Once.
+// An exchange is one request on its way through a Middleware.
 type exchange struct {
 	m     *Middleware
-	host  host
+	gin   *gin.Context // nil: it came by net/http
 	w     http.ResponseWriter
 	r     *http.Request
-	route string
-	asked time.Time
+	route string // its template
+	came  time.Time
 
-	around *execution // the Once around it
-	body   *body
+	body   []byte
+	memory int // that it has taken
 
-	lease    *core.Lease
-	response *response
-	settled  bool        // the lease was given back or recorded, or somebody else goes on recording it
-	overdue  atomic.Bool // the max hold is over
+	key         string // of the resource; empty: nothing makes one
+	once        bool   // it runs once, under an Idempotency-Key
+	onceKey     string
+	identity    string
+	fingerprint [sha256.Size]byte
+
+	leases []*core.Lease // not settled yet: that of the Idempotency-Key, that of the resource
 }
 
-// lock is Lock, from whichever entrance.
-func (m *Middleware) lock(h host, w http.ResponseWriter, r *http.Request) {
-	x := m.enter(h, w, r)
-	if x == nil {
+// serve serves the request: run runs the handlers, and pass does so as if the middleware were not there.
+func (x *exchange) serve(pass func(), run func(*response, *http.Request)) {
+	m := x.m
+	x.came = time.Now()
+	x.once = m.idempotency && (m.required || x.r.Header[idempotencyKey] != nil)
+	switch x.r.Method { // no header can make a request safe
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		pass()
+		return
+	}
+	switch {
+	case x.route == "" && x.gin != nil, !x.once && !m.hasKey(): // gin also serves what has no route
+		pass()
+		return
+	case x.route == "":
+		x.refuse(misconfigured("the request has no pattern: put the middleware inside the router, around the handler " +
+			"of a route (chi: by r.With, of v5.3 or later); other routers must set r.Pattern"))
+		return
+	}
+	defer func() { x.use(-x.memory) }()
+	err := x.readBody()
+	if err == nil {
+		err = x.makeKeys()
+	}
+	if err == nil && !m.admission.inside.Enter() {
+		err = errDraining
+	}
+	if err != nil {
+		x.refuse(err)
 		return
 	}
 	defer m.admission.inside.Leave()
-	if m.maxWait > 0 && !x.read(m.maxWait) || m.maxWait == 0 && m.readsBody && !x.read(m.bodyTimeout) {
-		return
-	}
-	key, err := x.lockKey()
-	if err != nil {
-		x.refuseKey(err)
-		return
-	}
-	if _, held := m.locker.Holding(r.Context(), key); held {
-		x.count(EventNested)
-		h.proceed()
-		return
-	}
-	if !x.wait(key) {
-		return
-	}
-	defer x.end()
-	ctx, stop := x.handlerContext(r.Context())
-	defer stop()
-	x.response = newResponse(x, 0)
-	h.run(x.response, r.WithContext(ctx))
-	x.conclude(x.giveBack())
-}
-
-// enter admits a request, or returns nil: it was answered, or is none of ours.
-func (m *Middleware) enter(h host, w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{m: m, host: h, w: w, r: r, route: h.template(), asked: time.Now()}
-	x.around, _ = r.Context().Value(executionKey{}).(*execution)
+	defer func() { _ = x.release(x.leases) }() // what is not settled
+	granted, err := x.acquire()
 	switch {
-	case m.skips(r), x.route == "" && h.unmatched():
-		h.proceed()
-		return nil
-	case x.route == "":
-		x.refuse(EventMisconfigured, fmt.Errorf("%w: the request has no pattern: put the middleware inside the router, around the handler of a route (with chi, of v5.3 or newer, by r.With and not by r.Use); other routers must set r.Pattern", errRoute))
-		return nil
-	case !m.admission.inside.Enter():
-		x.refuse(EventDraining, nil)
+	case err != nil:
+		x.refuse(err)
+	case granted:
+		x.handle(run)
+	}
+}
+
+// readBody reads the body. net/http looks out for the client's leaving only once that is done.
+func (x *exchange) readBody() (err error) {
+	if !x.use(0) {
+		return overloaded
+	}
+	if x.r.Body == nil || x.r.Body == http.NoBody {
 		return nil
 	}
-	return x
-}
-
-// skips reports whether the request is not to be locked. No header can make that of a method that changes something.
-func (m *Middleware) skips(r *http.Request) bool {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return !m.safeMethods || m.maxHold == 0 && lasts(r)
+	x.body, err = io.ReadAll(metered{http.MaxBytesReader(x.w, x.r.Body, int64(x.m.bodyLimit)), x})
+	tooLarge, is := errors.AsType[*http.MaxBytesError](err) // ours, or somebody else's
+	switch {
+	case err == nil || errors.Is(err, overloaded):
+		return err
+	case is:
+		return &rejection{EventBodyTooLarge, fmt.Sprintf("It must have no more than %d bytes.", tooLarge.Limit), err}
 	}
-	return false
+	return &rejection{kind: EventBodyBroken, err: err}
 }
 
-// lasts reports whether the request is for a WebSocket or server-sent events.
-func lasts(r *http.Request) bool {
-	return r.Header.Get("Upgrade") != "" || strings.Contains(r.Header.Get("Accept"), "text/event-stream")
-}
-
-// count may also be called after the request.
-func (x *exchange) count(kind core.EventKind) {
-	x.m.locker.Event(x.r.Context(), core.Event{Source: source, Name: x.route, Kind: kind})
-}
-
-// wait waits for the key, and reports whether the request goes on. Otherwise it was answered.
-func (x *exchange) wait(key string) bool {
-	if kind := x.m.admission.addWaiter(key, x.m.maxWaiters); kind != "" {
-		return x.refuse(kind, nil)
+// rewind makes what reads the body next begin at its beginning.
+func (x *exchange) rewind() {
+	if x.body != nil {
+		x.r.Body = io.NopCloser(bytes.NewReader(x.body))
 	}
-	defer x.m.admission.removeWaiter(key)
-	patience := max(x.left(x.m.maxWait), min(x.m.maxWait, time.Millisecond)) // 0 only where nobody waits
-	err := x.acquire(key, patience)
-	return err == nil || x.refuse(denied(err, EventBusy), err)
 }
 
-// left returns how much of d is left since the request came, for all that is before its handler: a key that comes when
-// there is no time to use it is worse than none.
-func (x *exchange) left(d time.Duration) time.Duration {
-	left := d - time.Since(x.asked)
+// acquire takes the leases. It returns false without an error if the request was answered from a record.
+func (x *exchange) acquire() (granted bool, err error) {
+	a, m := x.m.admission, x.m
+	if !a.join(anyKey, m.maxWaitersTotal) {
+		return false, overloaded
+	}
+	defer a.leave(anyKey)
+	until := time.Now().Add(x.patience())
+	if x.once {
+		err := x.take(x.onceKey, time.Time{}) // whoever repeats has given up waiting before
+		if op, ok := errors.AsType[*core.OpError](err); ok && op.Record != nil {
+			return false, x.replay(op.Record.Result)
+		}
+		if err != nil {
+			return false, denied(err, EventIdempotencyInFlight)
+		}
+	}
+	if x.key != "" {
+		if !a.join(x.key, m.maxWaiters) {
+			return false, &rejection{kind: EventQueueFull}
+		}
+		defer a.leave(x.key)
+		err = x.take(x.key, until)
+	}
+	return err == nil, err
+}
+
+// patience returns how long the request waits: a key that comes when there is no time to use it is worse than none.
+func (x *exchange) patience() time.Duration {
+	d := x.m.maxWait
 	if deadline, ok := x.r.Context().Deadline(); ok {
-		left = min(left, time.Until(deadline)*3/4)
+		d = min(d, time.Until(deadline)*3/4)
 	}
-	if s := x.server(); s != nil && s.WriteTimeout > 0 {
-		left = min(left, (s.WriteTimeout-time.Since(x.asked))*3/4)
+	if s, ok := x.r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout > 0 {
+		d = min(d, (s.WriteTimeout-time.Since(x.came))*3/4)
 	}
-	return left
+	return d
 }
 
-func (x *exchange) server() *http.Server {
-	s, _ := x.r.Context().Value(http.ServerContextKey).(*http.Server)
-	return s
-}
-
-// acquire waits for key, until the request ends, the client leaves or the server drains. The error of such an end is its
-// cause, unless more is known.
-func (x *exchange) acquire(key string, patience time.Duration) error {
+// take takes the lease of key. It waits until then, or until the request ends, the server drains, or a lease is lost that
+// the request has already; the error of such an end is its cause.
+func (x *exchange) take(key string, until time.Time) error {
+	outer := x.r.Context()
+	if len(x.leases) > 0 {
+		outer = x.leases[0].Context()
+	}
+	ctx, stop := join.Contexts(outer, x.r.Context(), x.m.admission.draining)
+	defer stop()
 	get := x.m.locker.Acquire
-	if patience == 0 {
+	if until.IsZero() || x.m.maxWait == 0 {
 		get = x.m.locker.TryAcquire
 	}
-	ends := []context.Context{x.m.admission.draining}
-	for e := x.around; e != nil; e = e.around {
-		ends = append(ends, e.client)
+	lease, err := get(ctx, key, core.Name(x.route), core.MaxWait(max(time.Until(until), time.Millisecond)))
+	if err == nil {
+		x.leases = append(x.leases, lease)
 	}
-	ctx, stop := join.Contexts(x.r.Context(), ends...)
-	defer stop()
-	lease, err := get(ctx, key, append(slices.Clip(x.m.opts), core.Name(x.route), core.MaxWait(patience))...)
-	x.lease = lease
-	if err == nil && ctx.Err() != nil { // at the same moment
-		_ = x.release(releaseWait)
-		err = ctx.Err()
-	}
-	if core.ClassOf(err) == core.ClassCancelled {
+	if err == nil && ctx.Err() != nil || core.ClassOf(err) == core.ClassCancelled {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// denials are the replies to a request that got no lease, but for one that somebody else has.
-var denials = map[core.Class]core.EventKind{
-	core.ClassInvalid:     EventMisconfigured,
-	core.ClassClosed:      EventDraining,
-	core.ClassDone:        EventDone,
-	core.ClassLost:        EventLost, // of a Lock or Once around this one, while it waited
-	core.ClassUnavailable: EventUnavailable,
+// handle runs the handlers under the leases.
+func (x *exchange) handle(run func(*response, *http.Request)) {
+	ctx, stop := x.context()
+	defer stop()
+	x.rewind()
+	r := x.r.WithContext(ctx)
+	w := newResponse(x, r, http.StatusOK)
+	w.run, w.streams = x, !x.once && r.ProtoAtLeast(1, 1) && breakable(x.w)
+	panicked := true
+	defer func() {
+		if x.r.MultipartForm == nil { // its files are removed at the end of the request, by net/http
+			x.r.MultipartForm = r.MultipartForm
+		}
+		x.end(w, panicked)
+	}()
+	run(w, r)
+	panicked = false
 }
 
-// denied returns the kind of the reply to a request that got no lease, where held is that of one which somebody else has.
-func denied(err error, held core.EventKind) core.EventKind {
-	switch class := core.ClassOf(err); {
-	case class == core.ClassHeld:
-		return held
-	case denials[class] != "":
-		return denials[class]
-	case errors.Is(err, context.DeadlineExceeded): // by which no quorum has answered
-		return EventUnavailable
+// context returns the context of the handlers. It ends with the leases and with that of the request; but a request that
+// runs once is not over when its client has left, which will ask for the answer.
+func (x *exchange) context() (ctx context.Context, stop func()) {
+	request, free := x.r.Context(), func() {}
+	inner, ends := x.leases[len(x.leases)-1], []context.Context{x.leases[0].Context(), request}
+	if x.once {
+		ends[1] = context.WithoutCancel(request)
+		if deadline, ok := request.Deadline(); ok {
+			ends[1], free = context.WithDeadline(ends[1], deadline)
+		}
+		if outer, ok := core.FromContext(request); ok { // of a Lock further out
+			ends = append(ends, outer.Context())
+		}
 	}
-	return EventGone
+	ctx, leave := join.Contexts(inner.Context(), ends...)
+	return NewContext(ctx, Run{x.identity, inner.FencingToken()}), func() { leave(); free() }
 }
 
-// errMaxHold is of class lost.
-var errMaxHold = fmt.Errorf("httplock: held for longer than WithMaxHold: %w", core.ErrLost)
-
-// handlerContext returns a context that ends with the lease, when the max hold is over, and when outer does.
-func (x *exchange) handlerContext(outer context.Context) (ctx context.Context, stop func()) {
-	ctx, leave := join.Contexts(x.lease.Context(), outer)
-	if x.m.maxHold == 0 {
-		return ctx, leave
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(x.m.maxHold, func() {
-		x.overdue.Store(true)
-		cancel(errMaxHold)
-	})
-	return ctx, func() {
-		timer.Stop()
-		cancel(nil)
-		leave()
-	}
-}
-
-// How long an answer waits for the nodes to confirm that its key is free. A client that goes on with another
-// request then finds it free, wherever that request goes; a node that is slow delays nobody.
-const (
-	releaseWait               = 100 * time.Millisecond
-	forever     time.Duration = math.MaxInt64
-)
-
-// giveBack gives the key back after the handler has returned. The error is that of its loss before.
-func (x *exchange) giveBack() (loss error) {
-	loss = x.loss()
-	wait := releaseWait
-	if x.response.state == keeping {
-		wait = forever // what is kept back is not sent before
-	}
-	if err := x.release(wait); loss == nil && errors.Is(err, core.ErrLost) {
-		return err // the nodes know of a holder that this process has not heard of
-	}
-	return loss
-}
-
-// loss returns why the lease ended before the handler returned, and nil if the handler gave it back.
-func (x *exchange) loss() error {
-	if x.overdue.Load() {
-		return errMaxHold
-	}
-	return x.lease.Lost()
-}
-
-// conclude answers, once the handlers have returned.
-func (x *exchange) conclude(loss error) {
-	w := x.response
-	switch {
-	case loss == nil && w.state == oversized:
-		w.discard()
-		x.refuse(EventAnswerTooLarge, nil)
-	case loss == nil:
-		w.send()
-	case w.state == hijacked:
-		x.disown()
-		x.count(EventLost) // the handler has the connection
-		x.warn("the lease was lost before the handler returned, which has taken the connection over", loss)
-	case w.sent():
-		x.abort(loss)
-		panic(http.ErrAbortHandler)
-	default:
-		x.warn("the lease was lost before the handler returned: its answer is dropped", loss)
-		w.discard()
-		x.refuse(EventLost, core.ErrLost)
-	}
-}
-
-// abort has the client not take for complete what it has of an answer.
-func (x *exchange) abort(loss error) {
-	x.disown()
-	x.count(EventAborted)
-	x.warn("the lease was lost after the answer had begun: its connection is broken", loss)
-	if err := x.response.abort(); err != nil {
-		x.m.locker.Logger().Error("httplock: the connection of an answer could not be broken whose lock was lost", "route", x.route, "err", err)
-	}
-}
-
-// end gives back what is left, whatever happened. After a panic it runs before anything recovers, which would end an answer
-// that has begun as if it were whole.
-func (x *exchange) end() {
-	if x.settled {
-		return
-	}
-	loss := x.loss()
-	x.disown()
-	_ = x.release(releaseWait)
-	if loss != nil && x.response != nil && x.response.sent() {
-		x.abort(loss)
-	}
-}
-
-// disown has no Once around the request record the answer: it is no outcome of the handler's.
-func (x *exchange) disown() { x.around.discard() }
-
-// release settles the lease by giving it back. It waits for at most wait for the outcome; the rest is in the background.
-func (x *exchange) release(wait time.Duration) error {
-	x.settled = true
-	lease := x.lease
-	if wait == forever {
-		return lease.Release(lease.Context())
-	}
-	released := make(chan error, 1)
-	x.m.admission.inside.Go(func() { released <- lease.Release(lease.Context()) })
-	select {
-	case err := <-released:
-		return err
-	case <-time.After(wait):
+// lost returns why a lease of the request ended before the handlers have returned.
+func (x *exchange) lost() error {
+	if x == nil {
 		return nil
 	}
+	for _, lease := range x.leases {
+		if err := lease.Lost(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end settles the leases and sends the answer, once the handlers have returned or panicked. After a panic that is before
+// anything recovers it, which would end a stream as if it were whole.
+func (x *exchange) end(w *response, panicked bool) {
+	outer, ok := x.w.(gin.ResponseWriter) // net/http does not tell
+	past := ok && outer.Written() && w.state != streaming
+	loss := x.settle(w, !panicked && !past)
+	h, why := returned, &rejection{kind: EventAnswerTooLarge, err: errTooLarge}
+	switch {
+	case past:
+		h, why = bypassed, misconfigured("an answer was written past the middleware, as by Engine.HandleContext")
+	case loss != nil:
+		h, why = lost, &rejection{kind: EventLost, err: loss}
+	case panicked, w.state == streaming && w.short():
+		h = cutShort
+	}
+	switch w.on(h); w.state {
+	case refused:
+		x.refuse(why)
+	case broken:
+		if h != cutShort {
+			x.report(why)
+		}
+		if !panicked {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// settle ends the leases, and records an answer that is whole. The error is that of the loss of a lease before.
+func (x *exchange) settle(w *response, whole bool) error {
+	leases, loss := x.leases, x.lost()
+	x.leases = nil
+	if x.once && whole && loss == nil && !asksAgain(w.status, w.answered()) {
+		if loss = x.release(leases[1:]); loss == nil {
+			return x.record(leases[0], x.encode(w))
+		}
+		leases = leases[:1]
+	}
+	return cmp.Or(loss, x.release(leases))
+}
+
+// settling is how long an answer waits for the nodes to confirm that its key is free. A client that goes on with another
+// request then finds it free, wherever that request goes; a node that is slow delays nobody.
+const settling = 100 * time.Millisecond
+
+// release gives leases back, and waits for a while for that to be confirmed, except of those that are lost. The error is
+// that of a loss before.
+func (x *exchange) release(leases []*core.Lease) (loss error) {
+	released, enough := make(chan error, len(leases)), time.After(settling)
+	for _, lease := range leases {
+		lost := lease.Lost()
+		if lost != nil {
+			released <- lost
+		}
+		x.m.admission.inside.Go(func() {
+			if err := lease.Release(lease.Context()); lost == nil {
+				released <- err
+			}
+		})
+	}
+	for range leases {
+		select {
+		case err := <-released:
+			if errors.Is(err, core.ErrLost) {
+				loss = err
+			}
+		case <-enough:
+			return loss
+		}
+	}
+	return loss
 }

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 
 	"github.com/gin-gonic/gin"
-
-	"github.com/lockkit/lockkit/core"
 )
 
 // Services on the same nodes share nothing, whatever their routes, but for keys of ByKey.
@@ -19,19 +17,18 @@ func TestServicesShareNothing(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		g := newTurnstile()
 		serviceOf := func(name string) *gin.Engine {
-			m, err := New(w.replica(), name, ByParam("id"), WithMaxWait(0))
+			m, err := New(w.replica(), name, ByParam("id"), WithMaxWait(0), WithIdempotency(false))
 			if err != nil {
 				w.Fatal(err)
 			}
 			r := router()
 			r.PUT("/orders/:id", m.Lock, g.handle)
-			r.PUT("/scoped/:id", with(w, m, WithScope("orders")).Lock, g.handle)
 			r.PUT("/shared/:id", with(w, m, ByKey(order)).Lock, g.handle)
-			r.POST("/payments", m.Once, text("paid by "+name))
+			r.POST("/payments/:id", m.Lock, text("paid by "+name))
 			return r
 		}
 		billing, refunds := serviceOf("billing"), serviceOf("refunds")
-		for path, want := range map[string]int{"/orders/1": 2, "/scoped/1": 2, "/shared/1": 1} {
+		for path, want := range map[string]int{"/orders/1": 2, "/shared/1": 1} {
 			both := []func() reply{background(func() reply { return call(billing, "PUT", path, "") }), background(func() reply { return call(refunds, "PUT", path, "") })}
 			synctest.Wait()
 			running := len(g.runs)
@@ -50,8 +47,8 @@ func TestServicesShareNothing(t *testing.T) {
 				w.Errorf("%s: %d refused", path, refused)
 			}
 		}
-		call(billing, "POST", "/payments", "", "Idempotency-Key", "k").ok(w, "paid by billing")
-		call(refunds, "POST", "/payments", "", "Idempotency-Key", "k").ok(w, "paid by refunds")
+		call(billing, "POST", "/payments/1", "", "Idempotency-Key", "k").ok(w, "paid by billing")
+		call(refunds, "POST", "/payments/1", "", "Idempotency-Key", "k").ok(w, "paid by refunds")
 	})
 }
 
@@ -98,31 +95,14 @@ func TestReplayOnlyToTheSameUser(t *testing.T) {
 	})
 }
 
-// Lockers that were derived from one another are one: what a request holds by one of them it holds.
-func TestNestedLocksOfDerivedLockers(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		longer, err := w.locker.With(core.TTL(ttl / 2))
-		if err != nil {
-			w.Fatal(err)
-		}
-		r := router()
-		outer, inner := middleware(w, w.locker, ByParam("id")), middleware(w, longer, ByParam("id"))
-		r.PUT("/orders/:id", outer.Once, outer.Lock, inner.Once, inner.Lock, keyOf)
-		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").ok(w, routeKey("/orders/:id", "1"))
-		if n := w.events.count(EventNested); n != 2 {
-			w.Errorf("%d nested", n)
-		}
-	})
-}
-
 // Nor does one of two routers that are mounted side by side answer for the other: both have the same pattern and path.
 func TestMountedRoutersShareNoAnswer(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker)
+		m := middleware(w, w.locker, WithIdempotency(true))
 		mux := http.NewServeMux()
 		for _, name := range []string{"/billing", "/refunds"} {
 			inner := http.NewServeMux()
-			inner.Handle("POST /orders/{id}", m.OnceHandler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(name)) })))
+			inner.Handle("POST /orders/{id}", m.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(name)) })))
 			mux.Handle(name+"/", http.StripPrefix(name, inner))
 		}
 		for range 2 {

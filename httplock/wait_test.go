@@ -83,14 +83,13 @@ func oneAtATime(t *testing.T, replica func() *core.Locker) {
 func TestWaiterLeavesWithItsClient(t *testing.T) {
 	body := strings.Repeat("x", 10_000)
 	for name, request := range map[string]string{
-		"GET":                "GET /orders/1 HTTP/1.1\r\nHost: x\r\n\r\n",
 		"POST without body":  "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
 		"POST, unread body":  "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n" + body,
 		"POST, chunked body": "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := &events{}
-			m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"), WithSafeMethods(true), WithMaxWait(time.Minute))
+			m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"), WithMaxWait(time.Minute))
 			g := newTurnstile()
 			r := router()
 			r.Any("/orders/:id", m.Lock, g.handle)
@@ -172,7 +171,7 @@ func TestDeadlineWithoutQuorum(t *testing.T) {
 	for name, handler := range map[string]func(w *world) gin.HandlerFunc{
 		"waiting":         func(w *world) gin.HandlerFunc { return middleware(w, w.locker, ByParam("id")).Lock },
 		"without waiting": func(w *world) gin.HandlerFunc { return middleware(w, w.locker, ByParam("id"), WithMaxWait(0)).Lock },
-		"idempotent":      func(w *world) gin.HandlerFunc { return middleware(w, w.locker).Once },
+		"idempotent":      func(w *world) gin.HandlerFunc { return middleware(w, w.locker, WithIdempotency(true)).Lock },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(w *world) {
@@ -206,7 +205,7 @@ func TestHandlerGetsTheBody(t *testing.T) {
 		c.String(200, "%d %s", len(b), b)
 	})
 	s := serve(t, r)
-	for _, n := range []int{0, 1, 999, 1000, 1001, 100_000} {
+	for _, n := range []int{0, 1, 999, 1000} {
 		body := strings.Repeat("b", n)
 		do(t.Context(), "POST", s.URL+"/echo/1", body).ok(t, fmt.Sprintf("%d %s", n, body))
 		// Chunked, so that the length is not known before.
@@ -249,7 +248,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	}
 	fmt.Fprintf(gone, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
 	gone.Close()
-	seen.untilKind(t, EventGone)
+	seen.Until(t, "httplock body_broken", 2)
 }
 
 // onGrant calls f when an acquisition has succeeded, before who asked hears of it.
@@ -268,7 +267,7 @@ func onGrant(f func()) core.Observer {
 
 // A request that ends at the moment of its grant does not run, and gives the key back.
 func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
-	for name, status := range map[string]int{"client gone": 499, "draining": 503} {
+	for name, kind := range map[string]core.EventKind{"client gone": EventGone, "draining": EventDraining} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(w *world) {
 				leave := func() {}
@@ -281,9 +280,7 @@ func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
 				if name == "draining" {
 					leave = m.Drain
 				}
-				if got := callWith(ctx, r, "PUT", "/orders/1", ""); got.status != status {
-					w.Errorf("%+v", got)
-				}
+				callWith(ctx, r, "PUT", "/orders/1", "").expect(w, 503, kind)
 				leave = func() {}
 				synctest.Wait()
 				lease, err := w.locker.TryAcquire(w.Context(), routeKey("/orders/:id", "1"))
@@ -296,60 +293,23 @@ func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
 	}
 }
 
-// Who waits further in while the outer lease is lost learns of it, and so does the client.
-func TestOuterLeaseLostWhileWaiting(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		outer := middleware(w, w.locker, ByParam("id"), WithMaxHold(time.Second), WithScope("outer"))
-		inner := middleware(w, w.replica(), ByParam("id"), WithMaxWait(time.Hour), WithScope("inner"))
-		taken, err := w.locker.Acquire(w.Context(), scopeKey("inner", "1"))
-		if err != nil {
-			w.Fatal(err)
-		}
-		r := router()
-		r.PUT("/orders/:id", outer.Lock, inner.Lock, func(c *gin.Context) { w.Error("the handler ran") })
-		start := time.Now()
-		call(r, "PUT", "/orders/1", "").expect(w, 503, EventLost)
-		if took := time.Since(start); took > time.Minute {
-			w.Errorf("after %v", took)
-		}
-		taken.Release(w.Context())
-	})
-}
-
 // An idempotent request goes on without its client once it runs; while it waits, it leaves.
 func TestIdempotentRequestLeavesWithItsClient(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Hour))
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false), WithMaxWait(time.Hour))
 		g := newTurnstile()
 		r := router()
-		r.PUT("/orders/:id", m.Once, m.Lock, g.handle)
+		r.PUT("/orders/:id", m.Lock, g.handle)
 		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
 		<-g.runs
 		ctx, hangUp := context.WithCancel(context.Background())
 		waiter := background(func() reply { return callWith(ctx, r, "PUT", "/orders/1", "", "Idempotency-Key", "k") })
 		synctest.Wait()
 		hangUp()
-		if got := waiter(); got.status != 499 {
-			w.Errorf("%+v", got)
-		}
+		waiter().expect(w, 503, EventGone)
 		g.goOn <- struct{}{}
 		holder().ok(w, "done")
 		g.goOn <- struct{}{}
 		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").ok(w, "done")
-	})
-}
-
-// While an idempotent request waits for its resource, it can lose its Idempotency-Key.
-func TestIdempotencyKeyLostWhileWaiting(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Hour), WithMaxHold(time.Second))
-		taken, err := w.replica().Acquire(w.Context(), routeKey("/orders/:id", "1"))
-		if err != nil {
-			w.Fatal(err)
-		}
-		r := router()
-		r.PUT("/orders/:id", m.Once, m.Lock, func(c *gin.Context) { w.Error("the handler ran") })
-		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
-		taken.Release(w.Context())
 	})
 }

@@ -281,9 +281,9 @@ func quietDeath(ctx context.Context, s *scene) {
 	s.nodes[2].Down()
 }
 
-// One key takes all the places that there are for requests that wait.
+// A few keys take all the places that there are for requests that wait.
 func overloaded(ctx context.Context, s *scene) {
-	locks, err := httplock.New(s.locks, "orders", httplock.ByParam("id"), httplock.WithMaxWaitersTotal(1), httplock.WithMaxWait(time.Minute))
+	locks, err := httplock.New(s.locks, "orders", httplock.ByParam("id"), httplock.WithMaxWaiters(1), httplock.WithMaxWait(time.Minute))
 	if err != nil {
 		panic(err)
 	}
@@ -293,7 +293,7 @@ func overloaded(ctx context.Context, s *scene) {
 	w := &web{router}
 	var all sync.WaitGroup
 	defer all.Wait()
-	for stage.Sleep(ctx, 100*time.Millisecond) == nil { // the first is served, the second waits
-		all.Go(func() { w.send(ctx, http.MethodPut, "/orders/1", "") })
+	for i := 0; stage.Sleep(ctx, 100*time.Millisecond) == nil; i++ { // of each key the first is served, and the second waits
+		all.Go(func() { w.send(ctx, http.MethodPut, fmt.Sprint("/orders/", i%20), "") })
 	}
 }

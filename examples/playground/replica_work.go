@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"path"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -57,7 +58,7 @@ func (r *replica) update(ctx context.Context, work time.Duration, stubborn bool)
 // startWeb serves updates of counters, under a lock and without.
 func (r *replica) startWeb(context.Context) error {
 	byID, err := httplock.New(r.locks, service, httplock.WithMaxWait(2*time.Second),
-		httplock.ByKey(func(c *gin.Context) (string, error) { return "counter " + c.Param("id"), nil }))
+		httplock.ByKey(func(r *http.Request) (string, error) { return "counter " + path.Base(r.URL.Path), nil }))
 	if err != nil {
 		return err
 	}

@@ -138,9 +138,9 @@ var sections = []section{
 	{"HTTP", []chart{
 		{title: "Busy", help: "Requests that were told to come back, by route.",
 			queries: []query{{decisions("lockkit_name, lockkit_decision", "httplock", "busy|queue_full|overloaded|done|draining"), "{{lockkit_name}} {{lockkit_decision}}"}}},
-		{title: "Idempotent requests", help: "Recorded, answered from the record, or refused.",
-			queries: []query{{decisions("lockkit_decision", "httplock", "recorded|replayed|idempotency_.*"), "{{lockkit_decision}}"}}},
-		{title: "Requests in trouble", help: "Without quorum, lost on the way, broken off, not recorded; clients that went away while waiting.",
-			queries: []query{{decisions("lockkit_decision", "httplock", "unavailable|lost|aborted|record_open|misconfigured|client_gone|nested|key_missing|body_.*|answer_too_large"), "{{lockkit_decision}}"}}},
+		{title: "Idempotent requests", help: "Answered from the record, or refused.",
+			queries: []query{{decisions("lockkit_decision", "httplock", "replayed|idempotency_.*"), "{{lockkit_decision}}"}}},
+		{title: "Requests in trouble", help: "Without quorum, lost on the way, not recorded; clients that went away while waiting.",
+			queries: []query{{decisions("lockkit_decision", "httplock", "unavailable|lost|record_open|misconfigured|client_gone|key_missing|body_.*|answer_too_large"), "{{lockkit_decision}}"}}},
 	}},
 }

@@ -35,15 +35,15 @@ func main() {
 // A router makes the routes of a shop.
 type router func(m *httplock.Middleware, update, pay http.Handler) http.Handler
 
-// withChi has the middlewares inline, after the router has found the route: chi then has set pattern and path values.
+// withChi has the middleware inline, after the router has found the route: chi then has set pattern and path values.
 func withChi(m *httplock.Middleware, update, pay http.Handler) http.Handler {
 	r := chi.NewRouter()
 	r.With(m.LockHandler).Method("PUT", "/orders/{id}", update)
-	r.With(m.OnceHandler, m.LockHandler).Method("POST", "/orders/{id}/payments", pay)
+	r.With(m.LockHandler).Method("POST", "/orders/{id}/payments", pay)
 	return r
 }
 
-// withEcho tells net/http what echo knows of the route, and runs echo's handlers inside the middlewares.
+// withEcho tells net/http what echo knows of the route, and runs echo's handlers inside the middleware.
 func withEcho(m *httplock.Middleware, update, pay http.Handler) http.Handler {
 	e := echo.New()
 	route := func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -57,7 +57,7 @@ func withEcho(m *httplock.Middleware, update, pay http.Handler) http.Handler {
 		}
 	}
 	e.PUT("/orders/:id", echo.WrapHandler(update), route, echo.WrapMiddleware(m.LockHandler))
-	e.POST("/orders/:id/payments", echo.WrapHandler(pay), route, echo.WrapMiddleware(m.OnceHandler), echo.WrapMiddleware(m.LockHandler))
+	e.POST("/orders/:id/payments", echo.WrapHandler(pay), route, echo.WrapMiddleware(m.LockHandler))
 	return e
 }
 
@@ -69,7 +69,7 @@ func demo(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, locker.Close(ctx)) }()
-	m, err := httplock.New(locker, "orders", httplock.ByParam("id"), httplock.WithMaxWait(0))
+	m, err := httplock.New(locker, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false), httplock.WithMaxWait(0))
 	if err != nil {
 		return err
 	}

@@ -42,13 +42,13 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err // names every node that is unfit, and how to mend it
 	}
-	byID, err := httplock.New(locker, "shop", httplock.ByParam("id"))
+	byID, err := httplock.New(locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(false))
 	if err != nil {
 		return err
 	}
 	r := gin.Default() // authentication goes here, before the locks
 	r.PUT("/orders/:id", byID.Lock, update)
-	r.POST("/orders/:id/payments", byID.Once, byID.Lock, pay)
+	r.POST("/orders/:id/payments", byID.Lock, pay)
 
 	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
 	server.RegisterOnShutdown(byID.Drain) // requests that wait are answered with 503
@@ -65,15 +65,13 @@ func run(ctx context.Context) error {
 
 // update changes an order. The context of the request ends if the lease is lost: hand it to the database.
 func update(c *gin.Context) {
-	lease, _ := core.FromContext(c.Request.Context())
-	c.JSON(http.StatusOK, gin.H{"order": c.Param("id"), "token": lease.FencingToken()}) // UPDATE … WHERE token <= $token
+	run, _ := httplock.FromContext(c.Request.Context())
+	c.JSON(http.StatusOK, gin.H{"order": c.Param("id"), "token": run.FencingToken}) // UPDATE … WHERE token <= $token
 }
 
 // pay makes a payment. A repetition of the request, by its Idempotency-Key, gets the same answer, and pay does not run.
 func pay(c *gin.Context) {
-	payment := gin.H{"order": c.Param("id"), "at": time.Now()}
-	if run, ok := httplock.FromContext(c.Request.Context()); ok { // not without an Idempotency-Key
-		payment["request"] = run.Identity // store it beside the payment, in a column that is UNIQUE
-	}
-	c.JSON(http.StatusCreated, payment)
+	run, _ := httplock.FromContext(c.Request.Context())
+	// Store run.Identity beside the payment, in a column that is UNIQUE. It is empty without an Idempotency-Key.
+	c.JSON(http.StatusCreated, gin.H{"order": c.Param("id"), "at": time.Now(), "request": run.Identity})
 }

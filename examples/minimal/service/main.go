@@ -111,7 +111,7 @@ type service struct {
 type end func(ctx context.Context) error
 
 func (s *service) serve() (end, error) {
-	orders, err := httplock.New(s.locker, "shop", httplock.ByParam("id"), httplock.WithIdempotencyKeyRequired(true))
+	orders, err := httplock.New(s.locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(true))
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (s *service) serve() (end, error) {
 	r := gin.Default() // authentication goes here, before the locks
 	r.GET("/metrics", gin.WrapH(promhttp.Handler()))
 	r.GET("/health", func(c *gin.Context) { answer(c, s.locker.Ready(c.Request.Context())) })
-	r.POST("/orders/:id/charges", orders.Once, orders.Lock, func(c *gin.Context) {
+	r.POST("/orders/:id/charges", orders.Lock, func(c *gin.Context) {
 		run, _ := httplock.FromContext(c.Request.Context())
 		charge, _ := json.Marshal(map[string]string{"order": c.Param("id")})
 		_, err := client.EnqueueContext(c.Request.Context(), asynq.NewTask("charge", charge), queuelock.ID("charge", run.Identity)) // one for each request

@@ -1,0 +1,366 @@
+package httplock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+var large = strings.Repeat("0123456789", 20_000)
+
+// answers are how handlers answer.
+var answers = map[string]http.HandlerFunc{
+	"nothing": func(w http.ResponseWriter, r *http.Request) {},
+	"short":   func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "short") },
+	"large":   func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, large) },
+	"outgrowing": func(w http.ResponseWriter, r *http.Request) {
+		for range 11 {
+			io.WriteString(w, large[:100_000])
+		}
+	},
+	"status 204": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) },
+	"status 304": func(w http.ResponseWriter, r *http.Request) { w.Header().Set("ETag", `"1"`); w.WriteHeader(304) },
+	"204, body": func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(204)
+		fmt.Fprint(w, "x")
+		w.(http.Flusher).Flush()
+	},
+	"two statuses": func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(201)
+		w.WriteHeader(500)
+		io.WriteString(w, "made")
+	},
+	"error": func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusForbidden) },
+	"flushes": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "200000")
+		for i := range 4 {
+			io.WriteString(w, large[:50_000])
+			if i%2 == 0 {
+				w.(http.Flusher).Flush()
+			} else if err := http.NewResponseController(w).Flush(); err != nil {
+				panic(err)
+			}
+		}
+	},
+	"hints": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</style.css>")
+		w.WriteHeader(103)
+		w.WriteHeader(201)
+		io.WriteString(w, "made")
+	},
+	"deadline": func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)))
+	},
+	"copy": func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(w, io.LimitReader(strings.NewReader(large), 100_000))
+	},
+	"trailers": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Sum, X-None")
+		io.WriteString(w, "body")
+		w.Header().Set("X-Sum", "sum")
+		w.Header().Set(http.TrailerPrefix+"X-Late", "late")
+	},
+	"trailers of a stream": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		io.WriteString(w, "body")
+		w.(http.Flusher).Flush()
+		w.Header().Set("X-Sum", "sum")
+	},
+	"late header": func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "body")
+		w.Header().Set("X-Late", "late")
+	},
+	"length": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		io.WriteString(w, "body")
+	},
+	"less than its length": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		io.WriteString(w, "half")
+	},
+	"less than its length, streamed": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		io.WriteString(w, "half")
+		w.(http.Flusher).Flush()
+	},
+	"more than its length": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		io.WriteString(w, "body")
+		if _, err := io.WriteString(w, "more"); err == nil {
+			panic(err)
+		}
+	},
+	"no type": func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Type"] = nil
+		io.WriteString(w, "<html>")
+	},
+	"identity": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Transfer-Encoding", "identity")
+		w.Header().Set("Content-Type", "text/x")
+		io.WriteString(w, "body")
+	},
+	"panic":          func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
+	"invalid status": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(99); panic("not reached") },
+}
+
+// differs are headers that may differ: a stream has no length, and an answer that is kept back may have one.
+var differs = []string{"Date", "Content-Length", "Transfer-Encoding", "Connection", "Idempotent-Replayed"}
+
+func (r reply) comparable() string {
+	h := r.header.Clone()
+	for _, name := range differs {
+		h.Del(name)
+	}
+	body := r.body
+	if r.err != nil {
+		body = "broken"
+	}
+	return fmt.Sprintf("%d %v %.30q of %d, whole %v", r.status, h, body, len(body), r.err == nil)
+}
+
+// A handler may answer as it likes, as if the middleware were not there; and a repetition gets the same answer.
+func TestAnswers(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false))
+		for name, answer := range answers {
+			for _, host := range hosts {
+				bare := w.serve(host.handler(nil, answer))
+				locked := w.serve(host.handler(m, answer))
+				want := ""
+				for _, protocol := range protocols {
+					of := fmt.Sprintf("%s, %s, %s", name, host.name, protocol)
+					send := func(s *server, header ...string) reply {
+						return s.do(context.Background(), protocol, "PUT", "/orders/1", "body", header...)
+					}
+					if name != "more than its length" || protocol != "HTTP/2.0" { // net/http lets it through there, and breaks it off later
+						want = send(bare).comparable()
+					}
+					if got := send(locked).comparable(); got != want {
+						w.Errorf("%s: %s, bare %s", of, got, want)
+					}
+					first := send(locked, "Idempotency-Key", `"`+of+`"`)
+					if got := first.comparable(); got != want {
+						w.Errorf("%s, idempotent: %s, bare %s", of, got, want)
+					}
+					wantReplay(w, of, first, send(locked, "Idempotency-Key", `"`+of+`"`))
+				}
+			}
+		}
+	})
+}
+
+// wantReplay checks what a repetition gets: the answer of the first, if that was whole and fits into a record.
+func wantReplay(w *world, of string, first, again reply) {
+	switch {
+	case first.err != nil && first.status == 0, strings.HasPrefix(of, "panic"), strings.HasPrefix(of, "invalid"): // not recorded
+		if again.header.Get("Idempotent-Replayed") != "" {
+			w.Errorf("%s: replayed: %+v", of, again)
+		}
+	case first.err != nil || len(first.body) > largestRecord-1<<10:
+		again.expect(w, 410, EventIdempotencyOmitted)
+		if again.header.Get("Idempotent-Status") != fmt.Sprint(first.status) {
+			w.Errorf("%s: %v", of, again.header)
+		}
+	case strings.HasPrefix(of, "no type"): // a record does not tell it from one that net/http finds out
+		again.ok(w, first.body)
+	default:
+		maps.DeleteFunc(first.header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Trailer") })
+		if got, want := again.comparable(), first.comparable(); got != want || again.header.Get("Idempotent-Replayed") != "true" {
+			w.Errorf("%s, again: %s, first %s", of, got, want)
+		}
+	}
+}
+
+// Safe methods are none of the middleware's business.
+func TestSafeMethodsPass(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(true))
+		w.nodes[0].Down()
+		everywhere(w, m, func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Own", "1") }, func(of string, _ host, s *server, protocol string) {
+			for _, method := range []string{"GET", "HEAD", "OPTIONS"} {
+				if got := s.do(context.Background(), protocol, method, "/orders/1", ""); !got.whole() || got.header.Get("X-Own") == "" {
+					w.Errorf("%s, %s: %+v", of, method, got)
+				}
+			}
+		})
+		w.nodes[0].Up()
+	})
+}
+
+// A connection cannot be taken over under a lock: take the lock inside.
+func TestHijack(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"))
+		everywhere(w, m, func(w http.ResponseWriter, r *http.Request) {
+			_, _, err := http.NewResponseController(w).Hijack()
+			fmt.Fprint(w, errors.Is(err, http.ErrNotSupported))
+		}, func(of string, _ host, s *server, protocol string) {
+			s.do(context.Background(), protocol, "PUT", "/orders/1", "").ok(w, "true")
+		})
+	})
+}
+
+// What gin tells its handlers of their answer is so, and Context.Stream ends with the lease.
+func TestGinWriter(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.holding(), ByParam("id"))
+		r := router()
+		status := 0
+		r.Use(func(c *gin.Context) { c.Next(); status = c.Writer.Status() })
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			c.Writer.WriteHeader(-1)
+			c.Status(201)
+			c.Status(202)
+			if c.Writer.Written() || c.Writer.Size() != -1 || c.Writer.Status() != 202 || c.Writer.Pusher() != nil {
+				w.Errorf("%v, %d, %d", c.Writer.Written(), c.Writer.Size(), c.Writer.Status())
+			}
+			c.Writer.WriteString("four")
+			if !c.Writer.Written() || c.Writer.Size() != 4 {
+				w.Errorf("%v, %d", c.Writer.Written(), c.Writer.Size())
+			}
+		})
+		r.PUT("/stream/:id", m.Lock, func(c *gin.Context) {
+			n := 0
+			gone := c.Stream(func(to io.Writer) bool {
+				if n++; n == 3 {
+					expire(c.Request.Context())
+				}
+				fmt.Fprint(to, n)
+				time.Sleep(time.Second) // of the bubble
+				return n < 10
+			})
+			if !gone || n > 4 {
+				w.Errorf("gone %v after %d", gone, n)
+			}
+		})
+		// Where a handler has not begun its answer, an error handler further out makes one.
+		r.PUT("/error/:id", func(c *gin.Context) {
+			if c.Next(); len(c.Errors) > 0 && !c.Writer.Written() {
+				c.String(418, c.Errors.Last().Error())
+			}
+		}, m.Lock, func(c *gin.Context) { c.Error(errors.New("teapot")) })
+		s := w.serve(r)
+		if got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", ""); got.status != 202 || got.body != "four" || status != 202 {
+			w.Errorf("%+v, logged %d", got, status)
+		}
+		if got := s.do(context.Background(), "HTTP/1.1", "PUT", "/stream/1", ""); got.err == nil {
+			w.Errorf("a clean answer: %+v", got)
+		}
+		if got := s.do(context.Background(), "HTTP/1.1", "PUT", "/error/1", ""); got.status != 418 || got.body != "teapot" {
+			w.Errorf("%+v", got)
+		}
+	})
+}
+
+// A stream goes out as it comes, over HTTP/1.1 and 2, while the handler runs.
+func TestStreamsGoOutAsTheyCome(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		goOn := make(chan struct{})
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false))
+		s := w.serve(hosts[0].handler(m, func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, "first")
+			w.(http.Flusher).Flush()
+			<-goOn
+			fmt.Fprint(w, "last")
+		}))
+		for _, protocol := range protocols {
+			for _, key := range []string{"", "k"} {
+				streamed := protocol != "HTTP/1.0" && key == ""
+				body := make(chan io.ReadCloser, 1)
+				go func() { body <- s.open(protocol, key) }()
+				var b io.ReadCloser
+				select {
+				case b = <-body:
+				case <-time.After(time.Second): // of the bubble
+				}
+				if (b != nil) != streamed {
+					w.Errorf("%s, key %q: streamed %v", protocol, key, b != nil)
+				}
+				goOn <- struct{}{}
+				if b == nil {
+					b = <-body
+				}
+				if all, err := io.ReadAll(b); string(all) != "firstlast" || err != nil {
+					w.Errorf("%s: %q, %v", protocol, all, err)
+				}
+				b.Close()
+			}
+		}
+	})
+}
+
+// Headers of a dropped answer are not sent, nor those of one whose handler panics.
+func TestNothingIsLeftOfADroppedAnswer(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.holding(), ByParam("id"))
+		r := gin.New()
+		r.Use(func(c *gin.Context) {
+			c.Header("X-Outer", "1")
+			before, request := c.Writer, c.Request
+			defer func() {
+				if c.Writer != before || c.Request != request {
+					w.Error("writer or request were not put back")
+				}
+			}()
+			c.Next()
+		}, gin.RecoveryWithWriter(io.Discard))
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			c.Header("Set-Cookie", "made=1")
+			c.Header("X-Outer", "2")
+			c.Data(201, "text/x", bytes.Repeat([]byte("x"), 100))
+			if c.Query("lose") != "" {
+				expire(c.Request.Context())
+				return
+			}
+			panic(errors.New("a bug"))
+		})
+		s := w.serve(r)
+		for _, protocol := range protocols {
+			lost := s.do(context.Background(), protocol, "PUT", "/orders/1?lose=1", "")
+			lost.expect(w, 503, EventLost)
+			bug := s.do(context.Background(), protocol, "PUT", "/orders/1", "")
+			for _, got := range []reply{lost, bug} {
+				if got.header.Get("Set-Cookie") != "" || got.header.Get("X-Outer") != "1" || got.header.Get("Content-Type") == "text/x" || got.err != nil {
+					w.Errorf("%s: %+v", protocol, got)
+				}
+			}
+			if bug.status != 500 || bug.body != "" {
+				w.Errorf("%s: %+v", protocol, bug)
+			}
+		}
+		if n := w.events.count(EventLost); n != 3 {
+			w.Errorf("counted %d times", n)
+		}
+	})
+}
+
+// However a handler ends, its key is free at once.
+func TestReleasedHoweverTheHandlerEnds(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(0), WithIdempotency(false))
+		for _, name := range slices.Sorted(maps.Keys(answers)) {
+			s := w.serve(hosts[2].handler(m, answers[name]))
+			for _, key := range []string{"", `"` + name + `"`} {
+				s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", key)
+				lease, err := w.locker.TryAcquire(w.Context(), routeKey(hostPath, "1"))
+				if err != nil {
+					w.Fatalf("%s: %v", name, err)
+				}
+				lease.Release(w.Context())
+			}
+		}
+		w.events.UntilRunning(w, core.OpHold, 0)
+	})
+}

@@ -1,0 +1,195 @@
+package httplock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// follows is what the rules say of a state and of what happens to it.
+func follows(h happening, s state) state {
+	switch {
+	case s >= sent: // is final
+		return s
+	case h == bypassed && s != streaming: // nobody knows what the client has
+		return broken
+	case s == streaming && (h == lost || h == cutShort): // the client has a part, and must see that
+		return broken
+	case h == lost: // the client has nothing
+		return refused
+	case h == cutShort: // whoever recovers the panic answers
+		return dropped
+	case h == returned && s == oversized: // a part is gone
+		return refused
+	case h == returned:
+		return sent
+	case h == begun && s == open:
+		return kept
+	case h == begun: // has been
+		return s
+	case (h == flushed || h == outgrown) && s == kept, h == flushed && s == streaming:
+		return streaming
+	case h == overflow && (s == kept || s == oversized):
+		return oversized
+	}
+	return impossible
+}
+
+// The table says of every state and happening what the rules say.
+func TestLife(t *testing.T) {
+	for h := range happenings {
+		for s := range states {
+			if got, want := s.after(h), follows(h, s); got != want {
+				t.Errorf("state %d, happening %d: %d, want %d", s, h, got, want)
+			}
+		}
+	}
+}
+
+// A script is a handler that brings its answer to a state, and then has something happen to it.
+type script struct {
+	state     state
+	happening happening
+	panics    bool // after the loss
+	engine    *gin.Engine
+}
+
+func (s *script) once() bool { return s.state == oversized || s.happening == overflow }
+
+func (s *script) run(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Own", "1")
+	switch s.state {
+	case kept:
+		w.Write([]byte("half"))
+	case streaming:
+		w.Write([]byte("half"))
+		w.(http.Flusher).Flush()
+	case oversized:
+		w.Write(bytes.Repeat([]byte("x"), mostKept+1))
+	}
+	switch s.happening {
+	case begun:
+		w.Write([]byte("more"))
+	case flushed:
+		w.(http.Flusher).Flush()
+	case outgrown:
+		w.Write(bytes.Repeat([]byte("x"), streamsFrom))
+	case overflow:
+		w.Write(bytes.Repeat([]byte("x"), mostKept))
+	case cutShort:
+		panic(http.ErrAbortHandler)
+	case lost:
+		expire(r.Context())
+		if _, err := w.Write([]byte("late")); !errors.Is(err, core.ErrLost) {
+			panic("written after the loss")
+		}
+		if s.panics {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// Every cell of the table, as a client sees it: by every host, over every protocol.
+func TestLifeAsClientsSeeIt(t *testing.T) {
+	for st := open; st < sent; st++ {
+		for h := range happenings {
+			if life[h][st] == impossible || h == bypassed {
+				continue
+			}
+			for _, panics := range []bool{false, true} {
+				if panics && h != lost {
+					continue
+				}
+				t.Run(fmt.Sprintf("state %d, happening %d, panics %v", st, h, panics), func(t *testing.T) {
+					bubble(t, 1, func(w *world) { seen(w, &script{state: st, happening: h, panics: panics}) })
+				})
+			}
+		}
+	}
+}
+
+func seen(w *world, s *script) {
+	m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false))
+	everywhere(w, m, s.run, func(of string, host host, server *server, protocol string) {
+		var header []string
+		if s.once() {
+			header = []string{"Idempotency-Key", `"` + of + `"`}
+		}
+		st := s.state
+		if protocol == "HTTP/1.0" && st == streaming { // there it is kept back
+			st = kept
+		}
+		end := st.after(s.happening)
+		if protocol == "HTTP/1.0" && end == streaming {
+			end = kept
+		}
+		if end < sent {
+			end = end.after(returned)
+		}
+		got := server.do(context.Background(), protocol, "PUT", "/orders/1", "body", header...)
+		own := got.header.Get("X-Own") != ""
+		switch {
+		case end == sent && (!got.whole() || !own):
+			w.Errorf("%s: %d %.20q %v, want a whole answer", of, got.status, got.body, got.err)
+		case end == broken && got.err == nil:
+			w.Errorf("%s: %d %.20q, want a broken connection", of, got.status, got.body)
+		case end == refused && s.panics && host.plain: // the panic goes on to net/http
+			if got.err == nil {
+				w.Errorf("%s: %d %.20q, want a broken connection", of, got.status, got.body)
+			}
+		case end == refused && (got.status < 500 || got.kind(w) == "" || own):
+			w.Errorf("%s: %d %.20q %v, want a refusal", of, got.status, got.body, got.header)
+		case end == dropped && (got.whole() && !swallowed(host) || own):
+			w.Errorf("%s: %d %.20q %v, want nothing of the answer", of, got.status, got.body, got.header)
+		}
+	})
+}
+
+// swallowed: what such a Recovery makes of http.ErrAbortHandler is an empty answer, with or without the middleware.
+func swallowed(h host) bool { return strings.HasSuffix(h.name, "swallows") }
+
+// What is written past the middleware breaks the connection, with or without a loss, and is not recorded.
+func TestBypassed(t *testing.T) {
+	for _, how := range []string{"", "write", "lose"} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, 1, func(w *world) {
+				m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false))
+				runs := 0
+				r := gin.New()
+				r.Use(recovery)
+				r.PUT("/other", func(c *gin.Context) { c.String(200, "hello") })
+				r.PUT(hostPath, m.Lock, func(c *gin.Context) {
+					runs++
+					if how == "write" {
+						c.String(201, "own")
+					}
+					if how == "lose" {
+						expire(c.Request.Context())
+					}
+					c.Request.URL.Path = "/other"
+					r.HandleContext(c)
+				})
+				s := w.serve(r)
+				for _, protocol := range protocols {
+					for range 2 {
+						got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", "k"+protocol[5:])
+						if got.err == nil {
+							w.Errorf("%s: a clean answer: %d %q", protocol, got.status, got.body)
+						}
+					}
+				}
+				if runs != 6 || w.events.count(EventMisconfigured) != 6 {
+					w.Errorf("%d runs, counted %d times", runs, w.events.count(EventMisconfigured))
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,209 @@
+package httplock
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+)
+
+// A server serves a handler in a bubble, over pipes.
+type server struct {
+	*http.Server
+	conns chan net.Conn
+	over  chan struct{}
+	h2    http.Transport
+}
+
+// serve serves h until the end of the bubble.
+func (w *world) serve(h http.Handler) *server {
+	s := &server{conns: make(chan net.Conn), over: make(chan struct{})}
+	s.Server = &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols)}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	s.h2.Protocols = new(http.Protocols)
+	s.h2.Protocols.SetUnencryptedHTTP2(true)
+	s.h2.DialContext = func(context.Context, string, string) (net.Conn, error) { return s.dial() }
+	go s.Serve(s)
+	w.Cleanup(func() {
+		s.h2.CloseIdleConnections()
+		s.Server.Close()
+	})
+	return s
+}
+
+func (s *server) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.conns:
+		return c, nil
+	case <-s.over:
+		return nil, net.ErrClosed
+	}
+}
+
+func (s *server) Close() error   { close(s.over); return nil }
+func (s *server) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (s *server) dial() (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case s.conns <- theirs:
+		return ours, nil
+	case <-s.over:
+		return nil, net.ErrClosed
+	}
+}
+
+// protocols are those that clients speak.
+var protocols = []string{"HTTP/1.0", "HTTP/1.1", "HTTP/2.0"}
+
+// do sends a request over a protocol.
+func (s *server) do(ctx context.Context, protocol, method, path, body string, header ...string) reply {
+	req, err := http.NewRequestWithContext(ctx, method, "http://example.com"+path, strings.NewReader(body))
+	if err != nil {
+		return reply{err: err}
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i+1] != "" {
+			req.Header.Add(header[i], header[i+1])
+		}
+	}
+	if protocol == "HTTP/2.0" {
+		return replyOf(s.h2.RoundTrip(req))
+	}
+	conn, err := s.dial()
+	if err != nil {
+		return reply{err: err}
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	var out bytes.Buffer
+	req.Close = true
+	req.Write(&out)
+	sent := bytes.Replace(out.Bytes(), []byte("HTTP/1.1\r\n"), []byte(protocol+"\r\n"), 1)
+	go conn.Write(sent)
+	in := bufio.NewReader(conn)
+	res, err := http.ReadResponse(in, req)
+	for err == nil && res.StatusCode < 200 { // hints
+		res, err = http.ReadResponse(in, req)
+	}
+	return replyOf(res, err)
+}
+
+// open sends a request, and returns the body of the answer when its header has come.
+func (s *server) open(protocol, key string) io.ReadCloser {
+	req, _ := http.NewRequest("PUT", "http://example.com/orders/1", nil)
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key+protocol)
+	}
+	if protocol == "HTTP/2.0" {
+		res, err := s.h2.RoundTrip(req)
+		if err != nil {
+			return io.NopCloser(strings.NewReader(err.Error()))
+		}
+		return res.Body
+	}
+	conn, err := s.dial()
+	if err != nil {
+		return io.NopCloser(strings.NewReader(err.Error()))
+	}
+	var out bytes.Buffer
+	req.Close = true
+	req.Write(&out)
+	go conn.Write(bytes.Replace(out.Bytes(), []byte("HTTP/1.1\r\n"), []byte(protocol+"\r\n"), 1))
+	res, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		return io.NopCloser(strings.NewReader(err.Error()))
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{res.Body, conn}
+}
+
+func replyOf(res *http.Response, err error) reply {
+	if err != nil {
+		return reply{err: err}
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	for name, values := range res.Trailer {
+		res.Header["Trailer: "+name] = values
+	}
+	return reply{res.StatusCode, res.Header, string(b), err, res.Proto}
+}
+
+// A host is how a handler is served: by a router, and by what is around the middleware.
+type host struct {
+	name    string
+	plain   bool // without Recovery
+	handler func(m *Middleware, h http.HandlerFunc) http.Handler
+}
+
+// recovery is gin's, which swallows http.ErrAbortHandler from 1.12 on, as here.
+func recovery(c *gin.Context) {
+	defer func() {
+		if p := recover(); p != nil {
+			if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+				c.AbortWithStatus(http.StatusInternalServerError)
+			}
+			c.Abort()
+		}
+	}()
+	c.Next()
+}
+
+// lockOf is the middleware, or none.
+func lockOf(m *Middleware) gin.HandlerFunc {
+	if m == nil {
+		return func(*gin.Context) {}
+	}
+	return m.Lock
+}
+
+const hostPath = "/orders/:id"
+
+var hosts = []host{
+	{"net/http", true, func(m *Middleware, h http.HandlerFunc) http.Handler {
+		mux := http.NewServeMux()
+		if m == nil {
+			return h
+		}
+		mux.Handle("/orders/{id}", m.LockHandler(h))
+		return mux
+	}},
+	{"gin", true, func(m *Middleware, h http.HandlerFunc) http.Handler {
+		r := gin.New()
+		r.Any(hostPath, lockOf(m), gin.WrapF(h))
+		return r
+	}},
+	{"gin, Recovery", false, func(m *Middleware, h http.HandlerFunc) http.Handler {
+		r := gin.New()
+		r.Any(hostPath, gin.RecoveryWithWriter(io.Discard), lockOf(m), gin.WrapF(h))
+		return r
+	}},
+	{"gin, Recovery that swallows", false, func(m *Middleware, h http.HandlerFunc) http.Handler {
+		r := gin.New()
+		r.Any(hostPath, recovery, lockOf(m), gin.WrapF(h))
+		return r
+	}},
+}
+
+// everywhere runs f for each host and protocol.
+func everywhere(w *world, m *Middleware, h http.HandlerFunc, f func(of string, host host, s *server, protocol string)) {
+	for _, host := range hosts {
+		s := w.serve(host.handler(m, h))
+		for _, protocol := range protocols {
+			f(fmt.Sprintf("%s, %s", host.name, protocol), host, s, protocol)
+		}
+	}
+}
