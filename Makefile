@@ -356,6 +356,11 @@ bench-queue: tools ## queuelock beside asynq alone, into docs/benchmarks/queue.m
 	@echo "==> bench-queue: queuelock beside asynq alone, on servers of its own; writes docs/benchmarks/queue.md"
 	cd bench && go run . -queue -docs ../docs
 
+.PHONY: bench-cron
+bench-cron: tools ## what ticks of cronlock cost, into docs/benchmarks/cron.md: about eight minutes
+	@echo "==> bench-cron: jobs of cronlock on three replicas, on servers of its own; writes docs/benchmarks/cron.md"
+	cd bench && go run . -cron -docs ../docs
+
 .PHONY: choose
 choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into docs/choose.md; installs what it needs
 	@missing=

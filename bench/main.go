@@ -3,6 +3,7 @@
 //	make bench               # all cases, and docs/benchmarks.md
 //	make bench BENCH=short   # a look, in about three minutes
 //	make bench-queue         # queuelock beside asynq alone, and docs/benchmarks/queue.md
+//	make bench-cron          # what ticks of cronlock cost, and docs/benchmarks/cron.md
 //
 // It is a module of its own, so that what it compares with is a dependency of nothing else. It runs on Linux and macOS.
 package main
@@ -122,6 +123,8 @@ var queueCases = []benchCase{
 	{"cost", queueCost},
 }
 
+var cronCases = []benchCase{{"cron", cron}}
+
 func caseNames(cases []benchCase) string {
 	var names []string
 	for _, c := range cases {
@@ -142,7 +145,8 @@ func main() {
 	closeLeases := flag.Int("close-leases", 0, "likewise for the case close")
 	only := flag.String("case", "", "measure this case alone: "+caseNames(cases)+"; with -queue: "+caseNames(queueCases))
 	queue := flag.Bool("queue", false, "measure queuelock beside asynq alone")
-	docs := flag.String("docs", "", "directory to write benchmarks.md into, or benchmarks/queue.md; without it, tables are only printed")
+	cron := flag.Bool("cron", false, "measure cronlock alone")
+	docs := flag.String("docs", "", "directory to write benchmarks.md into, benchmarks/queue.md or benchmarks/cron.md; without it, tables are only printed")
 	flag.Parse()
 	c := full
 	if *isShort {
@@ -158,6 +162,10 @@ func main() {
 	if *queue {
 		what = report{cases: queueCases, peers: []string{lockkitQueue}, write: writeQueue}
 		c = config{name: "queue"}
+	}
+	if *cron {
+		what = report{cases: cronCases, peers: []string{lockkitCron}, write: writeCron}
+		c = config{name: "cron"}
 	}
 	if err := measure(ctx, what, c, *only, *docs); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -29,7 +29,8 @@ runs beside disturbs; min–max shows by how much.
   one of them (majority of 1 key, without tracking of its own changes, as its manual advises).
 - Raw is ` + "`SET NX PX`" + ` and a script that compares and deletes: what a lock costs at least, without renewal, fencing tokens, waiting
   or a word on loss. Auto-pipelined: callers share connections, and what comes at the same time travels together.
-- What queuelock makes of asynq's tasks is in [another file](benchmarks/queue.md).
+- What queuelock makes of asynq's tasks is in [another file](benchmarks/queue.md), and what ticks of cronlock cost in
+  [a third](benchmarks/cron.md).
 - lockkit renews, counts fencing tokens and checks clocks in all cases, and has its restart guard on for 3 and 5 nodes. Open:
   it has clients of its own. New: it was given clients with go-redis' defaults.
 
@@ -121,13 +122,31 @@ has its defaults, but for the key. What runs beside disturbs: ratios to bare asy
 
 `
 
+const cronIntro = `# What ticks of cronlock cost
+
+<!-- Written by make bench-cron. Do not edit. -->
+
+Jobs of cronlock in one run on one machine: the replicas are in this process, which shares the cores with the ` + "`redis-server`" + `
+processes that it starts. Requests say what a tick costs anywhere; CPU and lateness are those of this machine.
+
+`
+
 // writeQueue writes benchmarks/queue.md into the directory docs.
 func writeQueue(docs string, r run, sections []section) error {
+	return writeBelow(docs, "queue.md", queueIntro+r.markdown(sections, ""))
+}
+
+// writeCron writes benchmarks/cron.md.
+func writeCron(docs string, r run, sections []section) error {
+	return writeBelow(docs, "cron.md", cronIntro+r.markdown(sections, ""))
+}
+
+func writeBelow(docs, name, text string) error {
 	dir := filepath.Join(docs, "benchmarks")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "queue.md"), []byte(queueIntro+r.markdown(sections, "")), 0o644)
+	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)
 }
 
 // markdown is that of the run and its sections, with charts below the directory charts.

@@ -25,6 +25,31 @@ func TestNeverSucceeds(t *testing.T) {
 	})
 }
 
+// A job whose process dies in every run uses up its starts, and then it is the next tick's turn.
+func TestKilledInEveryRun(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		p := plan{schedule: Every(10 * time.Minute), job: []JobOption{AtLeastOnce(3)}, work: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		till(10*time.Minute - 2*time.Second)
+		for i := range 6 {
+			r := w.replica(fmt.Sprint(i), p)
+			if i == 3 {
+				till(19*time.Minute + 30*time.Second)
+				w.want(ticks(at(10*time.Minute), 0, 3)...)
+				till(20 * time.Minute)
+			}
+			time.Sleep(ttl + 5*time.Second) // the one before is dead, and its lease is over
+			r.crash()
+		}
+		till(25 * time.Minute)
+		w.want(append(ticks(at(10*time.Minute), 0, 3), ticks(at(20*time.Minute), 0, 3)...)...)
+		for i, r := range w.ran() {
+			if r.Attempt != i%3+1 {
+				t.Errorf("start %d is attempt %d of tick %v", i, r.Attempt, r.Tick)
+			}
+		}
+	})
+}
+
 // An error of the function's own completes the tick.
 func TestOwnErrorIsNotRetried(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
@@ -44,7 +69,7 @@ func TestStartsChangeInADeploy(t *testing.T) {
 	once, thrice := plan{}, plan{job: []JobOption{AtLeastOnce(3)}}
 	for name, plans := range map[string][2]plan{"raised": {once, thrice}, "lowered": {thrice, once}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+			bubble(t, 58*time.Minute, func(t *testing.T, w *world) {
 				before, after := plans[0], plans[1]
 				before.schedule, after.schedule = Every(time.Hour), Every(time.Hour)
 				before.work = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
@@ -52,7 +77,7 @@ func TestStartsChangeInADeploy(t *testing.T) {
 				till(time.Hour + time.Second)
 				a.crash()
 				w.replica("b", after)
-				till(time.Hour + 30*time.Minute)
+				till(time.Hour + 5*time.Minute)
 				w.want(at(time.Hour))
 			})
 		})
@@ -61,13 +86,13 @@ func TestStartsChangeInADeploy(t *testing.T) {
 
 // The last start that a tick may have ends it, whatever the policy of who makes it.
 func TestLastStartOfAnOlderPolicy(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+	bubble(t, 58*time.Minute, func(t *testing.T, w *world) {
 		dies := plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
 		a := w.replica("a", dies)
 		till(time.Hour + time.Second)
 		a.crash()
 		b := w.replica("b", plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(3)}, work: func(context.Context) error { panic("again") }})
-		till(time.Hour + 30*time.Minute)
+		till(time.Hour + 5*time.Minute)
 		w.want(at(time.Hour), at(time.Hour))
 		if past, err := b.History(t.Context(), 1); err != nil || past[0].Attempt != 2 || past[0].Ended.IsZero() || past[0].Error == "" {
 			t.Errorf("history: %+v, %v", past, err)
@@ -80,8 +105,8 @@ func TestMixedStarts(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		w.replica("a", plan{host: true})
 		w.replica("b", plan{host: true, job: []JobOption{AtLeastOnce(3)}})
-		till(22*time.Minute + 30*time.Second)
-		w.want(ticks(at(2*time.Minute), time.Minute, 21)...)
+		till(10*time.Minute + 30*time.Second)
+		w.want(ticks(at(2*time.Minute), time.Minute, 9)...)
 	})
 }
 
@@ -216,18 +241,18 @@ func TestEveryTickByPrevious(t *testing.T) {
 			}
 			return nil
 		}})
-		till(20 * time.Minute)
+		till(12 * time.Minute)
 		for _, n := range w.nodes {
 			n.Down()
 		}
-		till(32 * time.Minute)
+		till(16 * time.Minute)
 		for _, n := range w.nodes {
 			n.Up()
 		}
-		till(50*time.Minute + 30*time.Second)
+		till(26*time.Minute + 30*time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		for _, tick := range ticks(at(2*time.Minute), time.Minute, 48) {
+		for _, tick := range ticks(at(2*time.Minute), time.Minute, 24) {
 			if done[tick] == 0 {
 				t.Errorf("tick %v was not done", tick)
 			}
@@ -235,9 +260,50 @@ func TestEveryTickByPrevious(t *testing.T) {
 	})
 }
 
+// Previous is remembered for as long as the job fails.
+func TestPreviousOfAJobThatFails(t *testing.T) {
+	bubble(t, 2*time.Second, func(t *testing.T, w *world) {
+		w.replica("a", plan{schedule: Every(time.Second), work: func(ctx context.Context) error {
+			if r, _ := FromContext(ctx); r.Tick.After(at(5 * time.Second)) {
+				return errors.New("no paper")
+			}
+			return nil
+		}})
+		till(mostTicks*time.Second + 20*time.Second)
+		for _, r := range w.ran() {
+			want := min(r.Tick.Add(-time.Second).Unix(), at(5*time.Second).Unix())
+			if r.Tick.After(at(3*time.Second)) && r.Previous.Unix() != want {
+				t.Errorf("tick %v: the previous is %v", r.Tick, r.Previous)
+			}
+		}
+		if n := len(w.ran()); n < mostTicks+15 {
+			t.Errorf("%d runs", n)
+		}
+	})
+}
+
+// A run by hand waits for a look to end, and takes no tick away.
+func TestRunNowDuringALook(t *testing.T) {
+	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
+		for _, n := range w.nodes {
+			n.SlowReplies(20 * time.Millisecond)
+		}
+		r := w.replica("a", plan{schedule: Every(time.Hour)})
+		for range 20 { // a new job looks far back for ticks
+			time.Sleep(10 * time.Millisecond)
+			if err := r.RunNow(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, n := range w.nodes {
+			n.Up()
+		}
+	})
+}
+
 // A run by hand takes no tick away, and leaves no record.
 func TestRunNow(t *testing.T) {
-	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
+	bubble(t, 58*time.Minute, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{schedule: Every(time.Hour), work: hold(time.Second)})
 		if err := r.RunNow(t.Context()); err != nil {
 			t.Fatal(err)

@@ -16,15 +16,17 @@ import (
 // A Claim is the right to start a run: this replica holds the job's lease. Nothing is recorded yet. Call starts the run,
 // and End gives the lease back.
 type Claim struct {
-	job    *Job
-	ctx    context.Context // of the host, and of the term if there is an elector
-	leave  func()
-	lease  *core.Lease
-	choice choice // without a tick for a run by hand
-	state  state
-	work   context.Context // of the run
-	stop   func()
-	once   sync.Once
+	job   *Job
+	ctx   context.Context // of the host, and of the term if there is an elector
+	leave func()
+	lease *core.Lease
+	work  context.Context // of the run
+	stop  func()
+	once  sync.Once
+
+	entry                // of what is to start; none for a run by hand
+	last       time.Time // the last tick before it that is known to have completed without an error
+	superseded int       // ticks between it and the latest one before that was started
 
 	begun bool
 	err   error // the function's; errPanicked until it has returned
@@ -76,22 +78,32 @@ func (c *Claim) enter(byHand bool) error {
 const (
 	slack  = 50 * time.Millisecond // by how much a tick may be due later, for a call to be for it
 	spread = 50 * time.Millisecond // how long a replica leaves a tick to others, at most
+	aLook  = time.Second           // how long a run by hand waits for the lease, which a look may have for a moment
 )
+
+// due waits until the latest tick is due by the nodes' clocks. It also returns the tick that follows.
+func (c *Claim) due() (tick, next time.Time, err error) {
+	now := c.job.service.now()
+	tick, next = latest(c.job.schedule, now.Add(slack))
+	c.entry = entry{tick: tick}
+	switch {
+	case tick.IsZero():
+		err = ErrNotDue
+	case !pause.For(c.ctx, tick.Sub(now)):
+		err = context.Cause(c.ctx)
+	}
+	return tick, next, err
+}
 
 // await waits until the latest tick is due by the nodes' clocks, and for a random moment more, so that replicas share the
 // ticks. It fails where that tick is over: so of many replicas few ask for the job's lease.
 func (c *Claim) await() error {
-	j, now := c.job, c.job.service.now()
-	tick, next := latest(j.schedule, now.Add(slack))
-	if tick.IsZero() {
-		return ErrNotDue
+	j := c.job
+	tick, next, err := c.due()
+	if err != nil {
+		return err
 	}
-	c.choice.tick = tick
-	wait := max(tick.Sub(now), 0)
-	if j.service.elector == nil && !next.IsZero() {
-		wait += rand.N(min(next.Sub(tick)/20, spread) + 1)
-	}
-	if !pause.For(c.ctx, wait) {
+	if j.service.elector == nil && !next.IsZero() && !pause.For(c.ctx, rand.N(min(next.Sub(tick)/20, spread)+1)) {
 		return context.Cause(c.ctx)
 	}
 	final := j.startKey(tick, 1)
@@ -103,7 +115,7 @@ func (c *Claim) await() error {
 		return err
 	}
 	j.settle(tick)
-	if early := next.Sub(now); !next.IsZero() && early < min(next.Sub(tick)/2, time.Second) {
+	if early := next.Sub(j.service.now()); !next.IsZero() && early < min(next.Sub(tick)/2, time.Second) {
 		j.lookIn(early) // the call may have been for the tick to come
 	}
 	return core.ErrDone
@@ -112,8 +124,11 @@ func (c *Claim) await() error {
 // take takes the job's lease, and then chooses what to start. The nodes have answered by then, so their clocks are known;
 // and other replicas may have started ticks meanwhile.
 func (c *Claim) take(byHand bool) (err error) {
-	j := c.job
-	if c.lease, err = j.service.locker.TryAcquire(c.ctx, j.runKey(), core.Name(j.name)); err != nil {
+	j, acquire := c.job, c.job.service.locker.TryAcquire
+	if byHand {
+		acquire = j.service.locker.Acquire
+	}
+	if c.lease, err = acquire(c.ctx, j.runKey(), core.Name(j.name), core.MaxWait(aLook)); err != nil {
 		return err
 	}
 	run := Run{Job: j.name, FencingToken: c.lease.FencingToken()}
@@ -121,34 +136,60 @@ func (c *Claim) take(byHand bool) (err error) {
 		if err := c.choose(); err != nil {
 			return err
 		}
-		run.Tick, run.Previous, run.Next, run.Attempt = c.choice.tick, c.choice.previous, j.schedule.Next(c.choice.tick), c.choice.attempt()
+		run.Tick, run.Previous, run.Next, run.Attempt = c.tick, c.last, j.schedule.Next(c.tick), c.attempt()
 	}
 	c.work, c.stop = join.Contexts(NewContext(c.lease.Context(), run), c.ctx, c.lease.Context())
 	return nil
 }
 
-func (c *Claim) choose() (err error) {
-	j, now := c.job, c.job.service.now()
-	due, _ := latest(j.schedule, now.Add(slack))
-	if due.IsZero() {
-		c.choice = choice{}
-		return ErrNotDue
+// choose decides what is to start: the latest tick that was started, once more, if that is owed; otherwise the latest tick
+// that is due by the nodes' clocks. Runs do not overlap, and an orphan goes first, so nothing is owed of the ticks before
+// the latest that was started.
+func (c *Claim) choose() error {
+	j := c.job
+	due, _, err := c.due()
+	if err != nil {
+		return err
 	}
-	if !pause.For(c.ctx, due.Sub(now)) {
-		return context.Cause(c.ctx)
+	var started entry // the latest that was
+	waiting := 0      // so many are later
+	for e := range j.back(c.ctx, due, &err) {
+		if waiting == 0 {
+			c.entry = e
+		}
+		if e.state != free {
+			started = e
+			break
+		}
+		waiting++
 	}
-	if c.choice, err = j.choose(c.ctx, due); errors.Is(err, core.ErrDone) || errors.Is(err, ErrMissed) {
+	if err != nil {
+		return err
+	}
+	c.last = started.completed()
+	late := waiting > 0 && j.service.now().Sub(due) > j.grace
+	switch {
+	case started.state == orphan:
+		c.entry = started
+	case waiting == 0:
+		err = core.ErrDone
+	case late && started.start == nil && due.Before(j.added): // a new job has missed nothing
+		err = ErrNotDue
+	case late:
+		err = ErrMissed
+	case started.start != nil:
+		c.superseded = waiting - 1
+	}
+	if err != nil {
 		j.settle(due)
+		return err
 	}
-	if err == nil {
-		c.state = c.choice.state
-		c.happens(looked)
-	}
-	return err
+	c.happens(looked)
+	return nil
 }
 
 func (c *Claim) happens(h happening) {
-	c.state = c.state.after(h, c.choice.most-c.choice.attempt())
+	c.state = c.state.after(h, c.most-c.attempt())
 }
 
 // Call records the start, calls the function, and returns its error, which matches core.ErrLost if the lease was lost.
@@ -163,20 +204,19 @@ func (c *Claim) Call() error {
 	j.running.Add(1)
 	defer j.running.Add(-1)
 	c.event(EventRun)
-	if c.choice.attempt() > 1 {
+	if c.attempt() > 1 {
 		c.event(EventRerun)
 	}
-	for range c.choice.superseded {
+	for range c.superseded {
 		c.event(EventSuperseded)
 	}
 	end := stopped // where the function panics
 	defer func() { c.happens(end) }()
-	err := j.fn(c.work)
-	if err == nil || c.work.Err() == nil {
+	c.err = j.fn(c.work)
+	if c.err == nil || c.work.Err() == nil {
 		end = returned
 	}
-	c.err = err
-	return errors.Join(err, c.lease.Lost())
+	return errors.Join(c.err, c.lease.Lost())
 }
 
 // begin records the start of a tick.
@@ -185,7 +225,7 @@ func (c *Claim) begin() error {
 	if err := cmp.Or(context.Cause(c.work), context.Cause(j.service.closing)); err != nil || c.byHand() {
 		return err
 	}
-	mine, err := j.write(c.work, j.startKey(c.choice.tick, c.choice.attempt()), c.choice.tick, c.choice.attempt(), nil)
+	mine, err := c.write(c.work, j.startKey(c.tick, c.attempt()), nil)
 	if err = cmp.Or(err, context.Cause(c.work)); err != nil {
 		return err
 	}
@@ -197,7 +237,7 @@ func (c *Claim) begin() error {
 	return nil
 }
 
-func (c *Claim) byHand() bool { return c.choice.tick.IsZero() }
+func (c *Claim) byHand() bool { return c.tick.IsZero() }
 
 // End gives the job back. After Call it records the end of the run first, if the tick is not to be started again; without
 // Call the tick is free for others. The error says that the end could not be recorded. Calling End again does nothing.
@@ -209,7 +249,7 @@ func (c *Claim) End() (err error) {
 		if c.begun && !c.byHand() && c.state == over {
 			err = c.record()
 		}
-		if c.begun && c.work.Err() != nil && (c.lease.Lost() != nil || c.job.service.elector != nil && errors.Is(context.Cause(c.ctx), core.ErrLost)) {
+		if c.begun && errors.Is(errors.Join(context.Cause(c.work), c.lease.Lost()), core.ErrLost) {
 			c.event(EventLost)
 		}
 		c.give()
@@ -223,30 +263,27 @@ func (c *Claim) End() (err error) {
 // record records the end of the run. A job that is started once has nothing to lose but its history.
 func (c *Claim) record() error {
 	j := c.job
-	_, err := j.write(context.WithoutCancel(c.ctx), j.endKey(c.choice.tick), c.choice.tick, c.choice.attempt(), c.err)
+	_, err := c.write(context.WithoutCancel(c.ctx), j.endKey(c.tick), c.err)
 	if err == nil {
-		j.settle(c.choice.tick)
+		j.settle(c.tick)
 	} else if j.starts > 1 {
 		c.event(EventUnrecorded)
 		j.service.locker.Logger().Error("cronlock: the end of a run was not recorded: its tick may be started again",
-			"job", j.name, "tick", stamp(c.choice.tick), "attempt", c.choice.attempt(), "err", err)
+			"job", j.name, "tick", stamp(c.tick), "attempt", c.attempt(), "err", err)
 	}
 	return err
 }
 
 // refuse says why nothing starts, and sees to it that the job is looked at again when that may have changed.
 func (c *Claim) refuse(err error) error {
-	c.event(meaningOf(err).event)
-	op, _ := errors.AsType[*core.OpError](err)
-	switch class := core.ClassOf(err); {
-	case meaningOf(err).event == EventNotLeader, errors.Is(err, ErrNotDue), errors.Is(err, ErrMissed), class == core.ClassDone,
-		class == core.ClassClosed, class == core.ClassCancelled:
-	case class == core.ClassHeld && op != nil:
+	event, expected := meaningOf(err)
+	c.event(event)
+	if op, ok := errors.AsType[*core.OpError](err); ok && event == EventHeld {
 		c.job.lookIn(op.RetryAfter + jitter()) // the holder may die, or run an earlier tick
-	default:
+	} else if !expected && event != EventMissed {
 		c.job.lookIn(retry + jitter())
 	}
-	return &Error{Job: c.job.name, Tick: c.choice.tick, Err: err}
+	return &Error{Job: c.job.name, Tick: c.tick, Err: err}
 }
 
 // give ends the claim in this process.

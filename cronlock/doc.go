@@ -39,7 +39,7 @@
 //
 // The death of a replica that runs a job, or has claimed a tick, costs the job up to the TTL of the Locker. A job that takes
 // longer than its period runs back to back, the latest tick each time. The first replica of a new job starts the tick that
-// was due before, if that is within the grace. A replica whose clock differs from the nodes' by more than core's clock
+// was due before, if that is within the grace; an older one of a job that was never started is not missed. A replica whose clock differs from the nodes' by more than core's clock
 // window starts nothing, and logs why. Where replicas disagree about n, during a deploy, the smaller number counts. Another
 // schedule under the same name leaves unfinished ticks of the old one alone.
 //
@@ -54,8 +54,8 @@
 //	run, _ := cronlock.FromContext(ctx)
 //	for tick := schedule.Next(run.Previous); !tick.After(run.Tick); tick = schedule.Next(tick) { … }
 //
-// Previous is zero if none of the last 100 ticks is known to have completed. A watermark that the job stores with its work
-// is better still.
+// Previous is zero if none is known: in a new job, and where none of the last 100 ticks was started. A watermark that the
+// job stores with its work is better still.
 //
 // # Hosts
 //
@@ -68,6 +68,6 @@
 //
 // The keys of a job start with core.Key("cron", service, job): "run" is held while it runs; "start" with a tick and a number,
 // and "end" with a tick, are records. Records count for 100 ticks, at least an hour and at most a year, and Redis keeps them
-// for two hours more. A tick takes about 620 bytes on each node (TestFootprintOfATick): 140 kB for a job of every minute, 7 MB for
-// one of every second.
+// for two hours more. A tick takes about 700 bytes on each node (TestFootprintOfATick): 150 kB for a job of every minute,
+// 8 MB for one of every second.
 package cronlock

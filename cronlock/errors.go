@@ -15,7 +15,8 @@ import (
 var (
 	// ErrMissed means that the latest tick was not started, and that it is older than the grace.
 	ErrMissed = errors.New("tick missed")
-	// ErrNotDue means that no tick of the schedule has been due.
+	// ErrNotDue means that no tick of the schedule has been due. Of a job that was never started, ticks older than the grace
+	// and than this process's Add do not count.
 	ErrNotDue = errors.New("no tick is due")
 )
 
@@ -37,7 +38,10 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // IsExpected reports whether an error of RunDue, RunNow or Claim needs no attention: the run is left to another replica,
 // or this one is shutting down.
-func IsExpected(err error) bool { return meaningOf(err).expected }
+func IsExpected(err error) bool {
+	_, expected := meaningOf(err)
+	return expected
+}
 
 // Kinds of events that [core.Observer.Event] receives, with source "cronlock" and the job as name. Those of elections are in
 // package leader.
@@ -55,31 +59,22 @@ const (
 	EventUnrecorded  core.EventKind = "run_unrecorded"   // the end was not recorded: the tick may be started again
 )
 
-type meaning struct {
-	event    core.EventKind
-	expected bool
-}
-
-var ofClass = map[core.Class]meaning{
-	core.ClassDone:        {EventDone, true},
-	core.ClassHeld:        {EventHeld, true},
-	core.ClassClosed:      {EventRefused, true},
-	core.ClassCancelled:   {"", true},
-	core.ClassUnavailable: {EventUnavailable, false},
-}
-
 // meaningOf asks for the reasons of this package first, since one of them may come with one of core's.
-func meaningOf(err error) meaning {
-	switch {
+func meaningOf(err error) (event core.EventKind, expected bool) {
+	switch class := core.ClassOf(err); {
 	case errors.Is(err, leader.ErrNotLeader):
-		return meaning{EventNotLeader, true}
-	case errors.Is(err, ErrNotDue):
-		return meaning{"", true}
+		return EventNotLeader, true
 	case errors.Is(err, ErrMissed):
-		return meaning{EventMissed, false}
+		return EventMissed, false
+	case errors.Is(err, ErrNotDue), class == core.ClassCancelled:
+		return "", true
+	case class == core.ClassDone:
+		return EventDone, true
+	case class == core.ClassHeld:
+		return EventHeld, true
+	case class == core.ClassUnavailable:
+		return EventUnavailable, false
+	default:
+		return EventRefused, class == core.ClassClosed
 	}
-	if m, ok := ofClass[core.ClassOf(err)]; ok {
-		return m
-	}
-	return meaning{EventRefused, false}
 }

@@ -242,6 +242,12 @@ func ticks(first time.Time, period time.Duration, n int) (all []time.Time) {
 	return all
 }
 
+// before returns the latest instant before at.
+func before(s Schedule, at time.Time) time.Time {
+	at, _ = latest(s, at.Add(-1))
+	return at
+}
+
 // midnight is when bubbles begin.
 var midnight = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 

@@ -22,15 +22,13 @@ type Past struct {
 // History returns what the nodes know of the latest n ticks that were due, the latest first; n is 1 to 100. Records last
 // for 100 ticks, see the package document. History reads two or three keys for each tick and disturbs nobody. The error
 // is that of [core.Locker.Inspect].
-func (j *Job) History(ctx context.Context, n int) ([]Past, error) {
+func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 	if n < 1 || n > mostTicks {
 		return nil, fmt.Errorf("cronlock: %w: a history of %d ticks, must be 1 to %d", core.ErrInvalid, n, mostTicks)
 	}
 	due, _ := latest(j.schedule, j.service.now())
-	var past []Past
-	var err error
 	later := false
-	for _, e := range j.back(ctx, due, &err) {
+	for e := range j.back(ctx, due, &err) {
 		p := Past{Tick: e.tick, Superseded: e.start == nil && later}
 		if e.start != nil {
 			later = true

@@ -18,15 +18,16 @@ type Job struct {
 	name     string
 	schedule Schedule
 	fn       func(context.Context) error
+	added    time.Time
 	gone     context.Context // ends when the job is removed, or the Service closed
 	remove   context.CancelFunc
 	running  atomic.Int32
+	settled  atomic.Int64 // a tick for which there is nothing to do while it is the latest
+	warned   atomic.Bool
 
-	mu      sync.Mutex
-	timer   *time.Timer // of the next look,
-	when    time.Time   // and when that is; zero if there is none
-	settled time.Time   // a tick for which there is nothing to do while it is the latest
-	warned  bool
+	mu    sync.Mutex
+	timer *time.Timer // of the next look,
+	when  time.Time   // and when that is; zero if there is none
 }
 
 // A JobOption configures a job.
@@ -57,8 +58,8 @@ func WithGrace(d time.Duration) JobOption { return func(p *policy) { p.grace = d
 
 // WithHost makes the job run through a host, such as a cron library, that calls [Job.RunDue] or [Job.Claim] at the ticks.
 // When the job may have something to start beside that, because a tick is late or is to start again, the engine calls
-// call, on a goroutine of its own, maybe before Add has returned, and the host must then do the same once more. A call that the host drops or delays is
-// repeated after five seconds. By default the engine runs the job itself.
+// call, on a goroutine of its own, maybe before Add has returned, and the host must then do the same once more. A call that
+// the host drops or delays is repeated after five seconds. By default the engine runs the job itself.
 func WithHost(call func()) JobOption {
 	return func(p *policy) { p.host, p.hosts = call, p.hosts+1 }
 }
@@ -70,9 +71,6 @@ func (p *policy) check(f *faults.List, ttl time.Duration) {
 	f.Check(p.hosts > 0 && p.host == nil, "the host is nil")
 	f.Check(p.hosts > 1, "there are %d hosts", p.hosts)
 }
-
-// Name returns the name of the job.
-func (j *Job) Name() string { return j.name }
 
 // Next returns the next tick by the nodes' clocks, or the zero time if there is none.
 func (j *Job) Next() time.Time { return j.schedule.Next(j.service.now()) }
@@ -86,7 +84,8 @@ func (j *Job) Next() time.Time { return j.schedule.Next(j.service.now()) }
 func (j *Job) RunDue(ctx context.Context) error { return run(j.Claim(ctx)) }
 
 // RunNow runs the job by hand, without a tick, under the same lease: it fails with core.ErrHeld while another run goes on,
-// and takes no tick away. It is not bound to the leadership and leaves no record. The errors are those of RunDue.
+// and takes no tick away. It waits up to a second for the lease, since a look for ticks has it for a moment, too. It is not
+// bound to the leadership and leaves no record. The errors are those of RunDue.
 func (j *Job) RunNow(ctx context.Context) error { return run(j.ClaimNow(ctx)) }
 
 func run(c *Claim, err error) error {
@@ -122,10 +121,7 @@ func (j *Job) warn(err error) {
 	if refused && IsExpected(e) {
 		return
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if refused && !j.warned {
+	if before := j.warned.Swap(refused); refused && !before {
 		j.service.locker.Logger().Warn("cronlock: a tick cannot start", "job", j.name, "err", err)
 	}
-	j.warned = refused
 }

@@ -73,6 +73,35 @@ func (w *world) wantStarts(most int, apart bool) {
 	}
 }
 
+// Without a clock window, replicas whose clocks are wrong by any amount start ticks when they are due by the nodes' clocks.
+func TestClocksDifferWithoutAWindow(t *testing.T) {
+	for _, ahead := range []time.Duration{1500 * time.Millisecond, 5 * time.Second, time.Minute, -5 * time.Second, -time.Minute} {
+		for name, host := range map[string]bool{"engine": false, "hosts": true} {
+			t.Run(fmt.Sprintf("%v, %s", ahead, name), func(t *testing.T) {
+				bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
+					for _, n := range w.nodes {
+						n.StepClock(ahead)
+					}
+					w.replicas(2, plan{host: host, core: []core.Option{core.WithClockWindow(0)}})
+					till(37*time.Minute + 30*time.Second)
+					starts := map[time.Time]int{}
+					for _, r := range w.ran() {
+						starts[r.Tick]++
+						if late := r.start.Add(ahead).Sub(r.Tick); r.start.After(at(32*time.Minute)) && (late < 0 || late > 2*time.Second) {
+							t.Errorf("tick %v started %v late by the nodes' clocks", r.Tick, late)
+						}
+					}
+					for _, tick := range ticks(at(33*time.Minute), time.Minute, 3) {
+						if starts[tick] != 1 {
+							t.Errorf("tick %v started %d times", tick, starts[tick])
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
 // A replica whose clock is beyond the window starts nothing, and says why, once.
 func TestClockBeyondTheWindow(t *testing.T) {
 	for name, host := range map[string]bool{"engine": false, "host": true} { // which logs what it is told

@@ -28,19 +28,21 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // A record is what the nodes keep of a start, or of an end.
 type record struct {
-	By      string    `json:"by"`
-	At      time.Time `json:"at"` // by the nodes' clocks
-	Attempt int       `json:"attempt"`
-	Most    int       `json:"most"` // starts that the tick may have, by the policy of who started it
-	Error   string    `json:"error,omitempty"`
+	By       string    `json:"by"`
+	At       time.Time `json:"at"` // by the nodes' clocks
+	Attempt  int       `json:"attempt"`
+	Most     int       `json:"most"` // starts that the tick may have, by the policy of who started it
+	Previous time.Time `json:"previous,omitzero"`
+	Error    string    `json:"error,omitempty"`
 }
 
 // maxErrorText is how much of a function's error is recorded.
 const maxErrorText = 200
 
 // write records a start or an end, and reports whether this call did; if not, another has.
-func (j *Job) write(ctx context.Context, key string, tick time.Time, attempt int, failed error) (mine bool, err error) {
-	r := record{By: j.service.self, At: j.service.now().UTC(), Attempt: attempt, Most: j.starts}
+func (c *Claim) write(ctx context.Context, key string, failed error) (mine bool, err error) {
+	j := c.job
+	r := record{By: j.service.self, At: j.service.now().UTC(), Attempt: c.attempt(), Most: j.starts, Previous: c.last}
 	if failed != nil {
 		r.Error = failed.Error()
 		r.Error = r.Error[:min(len(r.Error), maxErrorText)]
@@ -48,7 +50,7 @@ func (j *Job) write(ctx context.Context, key string, tick time.Time, attempt int
 	_, err = j.service.locker.OnceResult(ctx, key, func(context.Context) ([]byte, error) {
 		mine = true
 		return json.Marshal(r)
-	}, core.Name(j.name), core.Retention(j.retention(tick)), core.MaxWait(time.Second))
+	}, core.Name(j.name), core.Retention(j.retention(c.tick)), core.MaxWait(time.Second))
 	return mine, err
 }
 
@@ -128,8 +130,16 @@ func (j *Job) entry(ctx context.Context, tick time.Time) (e entry, err error) {
 	return e, nil
 }
 
-// completed reports whether the tick has come to an end without an error.
-func (e entry) completed() bool { return e.end != nil && e.end.Error == "" }
+// completed returns the last tick, up to this one, that is known to have completed without an error.
+func (e entry) completed() time.Time {
+	switch {
+	case e.start == nil:
+		return time.Time{}
+	case e.end != nil && e.end.Error == "":
+		return e.tick
+	}
+	return e.start.Previous
+}
 
 // attempt is the next start.
 func (e entry) attempt() int {

@@ -96,17 +96,8 @@ func Every(d time.Duration) Schedule {
 	if d < time.Second {
 		return faulty{fmt.Errorf("every %v: the period must be at least a second", d)}
 	}
-	return scheduleFunc(func(after time.Time) time.Time {
-		since := after.Sub(epoch)
-		if since > 200*year {
-			return time.Time{} // beyond what a duration can tell
-		}
-		at := epoch.Add(since / d * d)
-		for !at.After(after) {
-			at = at.Add(d)
-		}
-		return at
-	})
+	first := epoch.Sub(epoch.Truncate(d)) // Truncate counts from the year 1
+	return scheduleFunc(func(after time.Time) time.Time { return after.UTC().Add(-first).Truncate(d).Add(first + d) })
 }
 
 // At returns the schedule of the given instants.
@@ -166,10 +157,4 @@ func latest(s Schedule, by time.Time) (at, next time.Time) {
 		}
 	}
 	return at, next
-}
-
-// before returns the latest instant before at.
-func before(s Schedule, at time.Time) time.Time {
-	at, _ = latest(s, at.Add(-1))
-	return at
 }

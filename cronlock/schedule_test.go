@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 func zone(t *testing.T, name string) *time.Location {
@@ -63,34 +65,45 @@ func TestSchedulesAccepted(t *testing.T) {
 
 // latest finds the same as a walk through all instants, wherever it is asked, in zones whose clocks go forward and back.
 func TestLatestIsWhatAWalkFinds(t *testing.T) {
+	race.Campaign(t)
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "America/Sao_Paulo", "America/Havana",
 		"Asia/Beirut", "America/Santiago", "Europe/Dublin", "Asia/Kathmandu", "Pacific/Chatham"}
+	from := time.Date(2024, 2, 1, 0, 0, 0, 0, time.UTC)
+	to := from.AddDate(1, 0, 0)
 	for _, name := range zones {
 		for _, tab := range []string{"30 1 * * *", "30 2 * * *", "0 0 * * *", "*/15 * * * *", "0 0 1 * *"} {
-			s, from := Crontab(tab, zone(t, name)), time.Date(2024, 2, 1, 0, 0, 0, 0, time.UTC)
-			var all []time.Time
-			for at := s.Next(from.AddDate(0, -2, 0)); at.Before(from.AddDate(1, 0, 0)); at = s.Next(at) {
-				all = append(all, at)
-			}
-			step := 13*time.Hour + 7*time.Minute
+			s, step := Crontab(tab, zone(t, name)), 13*time.Hour+7*time.Minute
 			if tab == "*/15 * * * *" {
-				step = 91*time.Hour + 7*time.Minute
+				step *= 7
 			}
-			for by := from; by.Before(from.AddDate(1, 0, 0)); by = by.Add(step) {
-				i, found := slices.BinarySearchFunc(all, by, time.Time.Compare)
-				if !found {
-					i--
-				}
-				if got, next := latest(s, by); !got.Equal(all[i]) || i+1 < len(all) && !next.Equal(all[i+1]) {
-					t.Errorf("%s in %s: the latest by %v is %v, next %v; a walk finds %v", tab, name, by, got, next, all[i])
-				}
-				if i > 0 {
-					if got := before(s, all[i]); !got.Equal(all[i-1]) {
-						t.Errorf("%s in %s: before %v is %v, a walk finds %v", tab, name, all[i], got, all[i-1])
-					}
-				}
+			all := walk(s, from.AddDate(0, -2, 0), to)
+			for by := from; by.Before(to); by = by.Add(step) {
+				wantLatest(t, s, all, by)
 			}
 		}
+	}
+}
+
+// walk returns all instants between two others.
+func walk(s Schedule, from, to time.Time) (all []time.Time) {
+	for at := s.Next(from); at.Before(to); at = s.Next(at) {
+		all = append(all, at)
+	}
+	return all
+}
+
+// wantLatest checks the latest of all instants, the one after it, and the one before it.
+func wantLatest(t *testing.T, s Schedule, all []time.Time, by time.Time) {
+	t.Helper()
+	i, found := slices.BinarySearchFunc(all, by, time.Time.Compare)
+	if !found {
+		i--
+	}
+	if got, next := latest(s, by); !got.Equal(all[i]) || i+1 < len(all) && !next.Equal(all[i+1]) {
+		t.Errorf("%v: the latest by %v is %v, next %v; a walk finds %v", s, by, got, next, all[i])
+	}
+	if got := before(s, all[i]); i > 0 && !got.Equal(all[i-1]) {
+		t.Errorf("%v: before %v is %v, a walk finds %v", s, all[i], got, all[i-1])
 	}
 }
 

@@ -22,7 +22,6 @@ const year = 366 * 24 * time.Hour
 type Service struct {
 	config
 	locker *core.Locker
-	ttl    time.Duration
 	name   string
 	self   string // in records
 
@@ -59,11 +58,10 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 		return nil, err
 	}
 	// A run outlasts the context of its host, which tells it to stop, until it has returned.
-	own, err := locker.With(core.Detached(true), core.MaxHold(0), core.MaxWait(0), core.Note(s.self))
-	if err != nil {
+	var err error
+	if s.locker, err = locker.With(core.Detached(true), core.MaxHold(0), core.MaxWait(0), core.Note(s.self)); err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
-	s.locker, s.ttl = own, locker.TTL()
 	s.closing, s.close = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
 	if s.elector != nil {
 		s.gate.Go(s.follow)
@@ -79,15 +77,16 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 // lease or the leadership was lost. [FromContext] returns the run. The error of Add names everything that is wrong with the
 // arguments, and then nothing is added; a name that another job of the Service has is wrong, too.
 func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
-	j := &Job{service: s, name: name, schedule: schedule, fn: fn, policy: policy{starts: 1, grace: max(time.Minute, 3*s.ttl)}}
+	ttl := s.locker.TTL()
+	j := &Job{service: s, name: name, schedule: schedule, fn: fn, added: s.now(), policy: policy{starts: 1, grace: max(time.Minute, 3*ttl)}}
 	var f faults.List
 	faults.Set(&f, &j.policy, opts)
 	f.Check(fn == nil, "the function is nil")
 	f.Check(name == "", "the job name is empty: replicas know the job by it")
-	if err := checkSchedule(schedule, s.now()); err != nil {
+	if err := checkSchedule(schedule, j.added); err != nil {
 		f = append(f, err)
 	}
-	j.check(&f, s.ttl)
+	j.check(&f, ttl)
 	if s.closing.Err() != nil {
 		f = append(f, core.ErrClosed)
 	}
@@ -105,20 +104,18 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 
 // follow makes all jobs be looked at when this process becomes leader.
 func (s *Service) follow() {
-	for {
+	for s.closing.Err() == nil {
 		began := s.elector.Began()
 		if s.leads() {
 			s.mu.Lock()
-			all := slices.Collect(maps.Values(s.jobs))
-			s.mu.Unlock()
-			for _, j := range all {
+			for _, j := range s.jobs {
 				j.lookIn(0)
 			}
+			s.mu.Unlock()
 		}
 		select {
 		case <-began:
 		case <-s.closing.Done():
-			return
 		}
 	}
 }
@@ -129,9 +126,9 @@ func (s *Service) leads() bool { return s.elector == nil || s.elector.IsLeader(s
 // now returns the time by the nodes' clocks, as far as they are known.
 func (s *Service) now() time.Time {
 	if ahead, known := s.locker.ClockOffset(); known {
-		return time.Now().Round(0).Add(ahead)
+		return time.Now().UTC().Add(ahead)
 	}
-	return s.clock().Round(0)
+	return s.clock().UTC()
 }
 
 // Close ends the Service: nothing starts from now on, for which the reason is core.ErrClosed. It waits for the runs of this
@@ -145,21 +142,9 @@ func (s *Service) Close(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if jobs := s.busy(); len(jobs) > 0 {
-		return fmt.Errorf("cronlock: runs have not ended, of %q: %w", jobs, err)
-	}
-	return fmt.Errorf("cronlock: requests to the nodes have not ended: %w", err)
-}
-
-// busy returns the names of the jobs that run here.
-func (s *Service) busy() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, j := range s.jobs {
-		if j.running.Load() > 0 {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	running := maps.Clone(s.jobs)
+	maps.DeleteFunc(running, func(_ string, j *Job) bool { return j.running.Load() == 0 })
+	return fmt.Errorf("cronlock: not everything has ended; jobs that run: %q: %w", slices.Sorted(maps.Keys(running)), err)
 }

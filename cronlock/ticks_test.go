@@ -43,15 +43,15 @@ func TestAtLeastOnce(t *testing.T) {
 			return nil
 		}
 		all := w.replicas(3, plan{work: hang, job: []JobOption{AtLeastOnce(3)}})
-		till(12*time.Minute + 10*time.Second)
+		till(5*time.Minute + 10*time.Second)
 		for _, r := range all {
 			if r.running.Load() > 0 {
 				first = r
 			}
 		}
 		first.crash()
-		till(14*time.Minute + 30*time.Second)
-		w.want(at(0), at(time.Minute), at(time.Minute), at(12*time.Minute), at(13*time.Minute), at(14*time.Minute))
+		till(7*time.Minute + 30*time.Second)
+		w.want(at(0), at(time.Minute), at(time.Minute), at(5*time.Minute), at(6*time.Minute), at(7*time.Minute))
 		if runs := w.ran(); runs[2].Attempt != 2 {
 			t.Errorf("the second start of the tick is attempt %d", runs[2].Attempt)
 		}

@@ -78,7 +78,7 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 		return nil, err
 	}
 	j.options = append(slices.Clone(c.gocron), gocron.WithName(name), gocron.WithDisabledDistributedJobLocker(false))
-	r := newRuns(j.Job.Claim, func() {})
+	r := &runs{j.Job.Claim, func() {}, make(chan *run, 1)}
 	handle, err := scheduler.NewJob(gocron.CronJob(name, false), gocron.NewTask(r.task),
 		slices.Concat(j.options, []gocron.JobOption{gocron.WithCronImplementation(instants{schedule}), gocron.WithDistributedJobLocker(r)})...)
 	if err == nil {
@@ -123,7 +123,7 @@ func (j *Job) callLate() {
 // call makes the scheduler run what claim takes, by a job of its own that runs once: RunNow of a job whose scheduler does
 // not run blocks gocron's loop for ever.
 func (j *Job) call(id uuid.UUID, claim claimFunc) error {
-	r := newRuns(claim, func() { _ = j.scheduler.RemoveJob(id) }) // gocron keeps jobs that will not run again
+	r := &runs{claim, func() { _ = j.scheduler.RemoveJob(id) }, make(chan *run, 1)} // gocron keeps jobs that will not run again
 	_, err := j.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(r.task),
 		append(slices.Clone(j.options), gocron.WithIdentifier(id), gocron.WithDistributedJobLocker(r))...)
 	return err
@@ -150,10 +150,6 @@ type runs struct {
 	claim   claimFunc
 	over    func()    // called after each
 	claimed chan *run // room for one
-}
-
-func newRuns(claim claimFunc, over func()) *runs {
-	return &runs{claim: claim, over: over, claimed: make(chan *run, 1)}
 }
 
 type run struct {

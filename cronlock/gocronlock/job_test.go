@@ -141,7 +141,7 @@ func TestRemove(t *testing.T) {
 		till(5 * time.Minute)
 		w.want(midnight, at(time.Minute))
 		again, err := Add(r.scheduler, r.service, "job", cronlock.Every(time.Minute), func(context.Context) error { return nil })
-		if err != nil || again.Name() != "job" {
+		if err != nil || again.Handle().Name() != "job" {
 			t.Errorf("adding it again: %v", err)
 		}
 	})

@@ -3,7 +3,6 @@ package leader
 import (
 	"cmp"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -18,7 +17,6 @@ const retryMin, retryMax = 250 * time.Millisecond, 1250 * time.Millisecond
 
 // campaign stands for election until Close, and reigns whenever it is elected.
 func (e *Elector) campaign() {
-	defer close(e.done)
 	for warned := false; e.closing.Err() == nil; {
 		lease, err := e.stand()
 		switch class := core.ClassOf(err); {
@@ -70,17 +68,15 @@ func (e *Elector) reign(lease *core.Lease) {
 		return
 	}
 	e.event(EventElected)
-	var elected sync.WaitGroup
-	elected.Go(func() {
+	go func() {
 		defer t.gate.Leave()
 		e.elected(t.notice, t.Term)
-	})
+	}()
 	err := t.last()
 	t.stop(cmp.Or(err, errResigned))
 	if err != nil {
 		e.note(err)
 		e.event(EventDeposed)
-		elected.Wait()
 		<-t.gate.Empty()
 		e.vacate(t)
 		return

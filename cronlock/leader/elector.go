@@ -1,12 +1,15 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
+	"github.com/lockkit/lockkit/internal/gate"
 	"github.com/lockkit/lockkit/internal/join"
 )
 
@@ -15,11 +18,12 @@ import (
 type Elector struct {
 	config
 	locker *core.Locker
+	group  string
 	key    string // of the leadership
 
-	closing context.Context
-	close   context.CancelFunc
-	done    chan struct{} // closed when the campaign has ended
+	closing    context.Context
+	close      context.CancelFunc
+	background gate.Gate // the campaign
 
 	mu      sync.Mutex
 	term    *term         // nil: another process leads, or none
@@ -33,11 +37,15 @@ type Elector struct {
 // as long as the TTL of the Locker. After a resignation, the candidate that has waited longest leads within two round trips
 // to the nodes.
 func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
-	e := &Elector{config: defaults(group), key: core.Key("cron-leader", group), done: make(chan struct{}), next: make(chan struct{})}
+	host, _ := os.Hostname()
+	e := &Elector{group: group, key: core.Key("cron-leader", group), next: make(chan struct{})}
+	e.candidate, e.elected = cmp.Or(host, "unknown"), func(context.Context, Term) {}
 	var f faults.List
 	faults.Set(&f, &e.config, opts)
 	f.Check(locker == nil, "locker is nil")
-	e.check(&f)
+	f.Check(group == "", "the group name is empty: it keeps services that share nodes apart")
+	f.Check(e.candidate == "" || len(e.candidate) > maxCandidate, "the candidate name has %d bytes, must have 1 to %d", len(e.candidate), maxCandidate)
+	f.Check(e.elected == nil, "OnElected is nil")
 	if err := f.Err("leader"); err != nil {
 		return nil, err
 	}
@@ -48,7 +56,7 @@ func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
 	e.closing, e.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
-	go e.campaign()
+	e.background.Go(e.campaign)
 	return e, nil
 }
 
@@ -108,20 +116,15 @@ func (e *Elector) Close(ctx context.Context) error {
 	t := e.term
 	e.mu.Unlock()
 	e.Resign()
-	select {
-	case <-e.done:
+	e.background.Close()
+	err := e.background.Wait(ctx)
+	if err == nil {
 		return nil
-	case <-ctx.Done():
-	}
-	select {
-	case <-e.done: // both have ended
-		return nil
-	default:
 	}
 	if t != nil {
 		t.stop(errResigned)
 	}
-	return fmt.Errorf("leader: work of the term, or OnElected, has not ended: %w", context.Cause(ctx))
+	return fmt.Errorf("leader: work of the term, or OnElected, has not ended: %w", err)
 }
 
 // Check is a probe for health endpoints. It returns an error while this process cannot lead: when no quorum of nodes has

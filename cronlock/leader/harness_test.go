@@ -78,6 +78,7 @@ type candidate struct {
 // A reign is a call of OnElected.
 type reign struct {
 	token uint64
+	lease *core.Lease
 	over  bool
 	cause error // of the end of its context
 }
@@ -111,7 +112,7 @@ func (w *world) electedDoes(name string, locks *locktest.Locker, f func(c *candi
 	c, ready := &candidate{name: name, locks: locks}, make(chan struct{})
 	e, err := leader.New(locks.Locker, "group", leader.WithCandidate(name), leader.OnElected(func(ctx context.Context, t leader.Term) {
 		<-ready
-		defer c.begin(t)(ctx)
+		defer c.begin(ctx, t)()
 		f(c, ctx, t)
 		<-ctx.Done()
 		c.lingers.Wait()
@@ -136,13 +137,14 @@ func (w *world) electedDoes(name string, locks *locktest.Locker, f func(c *candi
 }
 
 // begin notes that a call of OnElected has begun, and end that it has ended.
-func (c *candidate) begin(t leader.Term) (end func(ctx context.Context)) {
+func (c *candidate) begin(ctx context.Context, t leader.Term) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := len(c.terms)
 	c.wrong = c.wrong || i > 0 && (!c.terms[i-1].over || c.terms[i-1].token >= t.FencingToken)
-	c.terms = append(c.terms, reign{token: t.FencingToken})
-	return func(ctx context.Context) {
+	lease, _ := core.FromContext(ctx)
+	c.terms = append(c.terms, reign{token: t.FencingToken, lease: lease})
+	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.terms[i].over, c.terms[i].cause = true, context.Cause(ctx)

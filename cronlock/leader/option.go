@@ -1,29 +1,19 @@
 package leader
 
-import (
-	"cmp"
-	"context"
-	"os"
-
-	"github.com/lockkit/lockkit/internal/faults"
-)
+import "context"
 
 // An Option configures New.
 type Option func(*config)
 
 type config struct {
-	group, candidate string
-	elected          func(context.Context, Term)
-}
-
-func defaults(group string) config {
-	host, _ := os.Hostname()
-	return config{group: group, candidate: cmp.Or(host, "unknown"), elected: func(context.Context, Term) {}}
+	candidate string
+	elected   func(context.Context, Term)
 }
 
 // OnElected sets the function that is called when this process becomes leader. Its context ends when the term is lost, and
 // when the process starts to resign. If the function returns earlier, the term goes on. This process does not campaign
-// again before the function has returned, so a defer in it runs once per term. The default does nothing.
+// again before the function has returned, so a defer in it runs once per term. [core.FromContext] returns the lease of the
+// term. The default does nothing.
 func OnElected(f func(ctx context.Context, t Term)) Option {
 	return func(c *config) { c.elected = f }
 }
@@ -33,9 +23,3 @@ func OnElected(f func(ctx context.Context, t Term)) Option {
 func WithCandidate(name string) Option { return func(c *config) { c.candidate = name } }
 
 const maxCandidate = 128 // what core.Note takes
-
-func (c *config) check(f *faults.List) {
-	f.Check(c.group == "", "the group name is empty: it keeps services that share nodes apart")
-	f.Check(c.candidate == "" || len(c.candidate) > maxCandidate, "the candidate name has %d bytes, must have 1 to %d", len(c.candidate), maxCandidate)
-	f.Check(c.elected == nil, "OnElected is nil")
-}

@@ -14,21 +14,12 @@ type Term struct {
 	Group        string
 	FencingToken uint64    // greater than the tokens of all earlier terms of the group; it numbers the term
 	Since        time.Time // by this process's clock
-	lease        *core.Lease
-}
-
-// ValidUntil returns the time until which no other process can lead, unless a renewal extends it. See
-// [core.Lease.ValidUntil].
-func (t Term) ValidUntil() time.Time {
-	if t.lease == nil {
-		return time.Time{}
-	}
-	return t.lease.ValidUntil()
 }
 
 // A term is a Term with what goes on in it.
 type term struct {
 	Term
+	lease  *core.Lease
 	gate   gate.Gate       // work, and OnElected
 	work   context.Context // of those inside: ends when they must stop
 	stop   context.CancelCauseFunc
@@ -39,7 +30,7 @@ type term struct {
 
 // newTerm returns the term of a lease that was granted. OnElected is inside.
 func newTerm(group string, lease *core.Lease) *term {
-	t := &term{Term: Term{group, lease.FencingToken(), time.Now(), lease}}
+	t := &term{Term: Term{group, lease.FencingToken(), time.Now()}, lease: lease}
 	t.gate.Enter()
 	ctx, stop := context.WithCancelCause(lease.Context())
 	work, leaveWork := join.Contexts(ctx, lease.Context()) // looks at the clock, as the lease's context does

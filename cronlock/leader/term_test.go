@@ -302,11 +302,10 @@ func TestFirstLookOfALateLeader(t *testing.T) {
 			work, leave, err := e.Enter(w.Context())
 			isErr(w.T, "Enter", err, nil)
 			defer leave()
-			term, err := e.Term()
-			isErr(w.T, "Term", err, nil)
+			lease, _ := core.FromContext(notice)
 			w.each((*testutil.Node).Down)
 			synctest.Wait() // a renewal that was answered before counts
-			time.Sleep(time.Until(term.ValidUntil()))
+			time.Sleep(time.Until(lease.ValidUntil()))
 			leads, worked, told := e.IsLeader(w.Context()), work.Err(), notice.Err()
 			isErr(w.T, "at the end of its validity", leads, leader.ErrNotLeader)
 			if worked == nil || told == nil {

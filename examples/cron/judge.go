@@ -14,6 +14,8 @@ const (
 	margin = 2 * time.Second
 	// remembered is how many ticks back an unfinished one is started again.
 	remembered = 100
+	// reaching is how long the record of a start may be on a bare quorum of nodes, before it is on all of them.
+	reaching = 250 * time.Millisecond
 )
 
 // A judge knows the rules that the runs of a job must follow. It sees what processes did, and does not ask the nodes. Of
@@ -23,6 +25,8 @@ type judge struct {
 	all        []run
 	hits       []event       // kills, pauses and releases that may leave the lease, or the leadership, with nobody for as long as the TTL
 	hidden     []event       // those of them that may hide a start: it was recorded, and the process could not say so
+	struck     []event       // all kills and pauses
+	emptied    []event       // nodes
 	bound      time.Duration // for how long a job may be without a start
 	begin, end time.Time     // while replicas were up
 }
@@ -35,6 +39,12 @@ func newJudge(events []event, j job, m mode, begin, end time.Time) *judge {
 	has, leader := map[string]int{}, "" // a process may ask while it has it
 	for _, e := range events {
 		struck := e.Kind == isKilled || e.Kind == isStopped
+		if struck {
+			o.struck = append(o.struck, e)
+		}
+		if e.Kind == isEmptied {
+			o.emptied = append(o.emptied, e)
+		}
 		switch {
 		case e.Kind == isAsking && e.Job == j.name:
 			has[e.Replica]++
@@ -68,6 +78,15 @@ func (j *judge) hit(e event, has bool) {
 	}
 }
 
+// lost reports whether the nodes may have lost the record of a start by so long: its replica was struck before it could
+// write it to more than a bare quorum of nodes, and one of these lost its memory. That is the limit of what core promises.
+func (j *judge) lost(r run, by time.Time) bool {
+	soon, early := r.At.Add(reaching), r.At.Add(-reaching)
+	return slices.ContainsFunc(j.struck, func(e event) bool {
+		return e.Replica == r.Replica && e.At.After(r.At) && e.At.Before(soon)
+	}) && slices.ContainsFunc(j.emptied, func(e event) bool { return e.At.After(early) && e.At.Before(by) })
+}
+
 // violations returns where the rules were not followed.
 func (j *judge) violations() []string {
 	gaps, _ := j.gaps()
@@ -77,7 +96,13 @@ func (j *judge) violations() []string {
 // tooMany: a tick is started at most so many times.
 func (j *judge) tooMany() (found []string) {
 	for _, tick := range j.started() {
-		if n := len(j.of(tick)); n > j.attempts {
+		of, n := j.of(tick), 0
+		for i, r := range of {
+			if i+1 == len(of) || !j.lost(r, of[i+1].At) {
+				n++
+			}
+		}
+		if n > j.attempts {
 			found = append(found, fmt.Sprintf("tick %s was started %d times", clockTime(tick), n))
 		}
 	}
@@ -122,7 +147,7 @@ func (j *judge) forgotten() (found []string) {
 				starts++
 			}
 		}
-		if starts < j.attempts {
+		if starts < j.attempts && !j.lost(last, next) {
 			found = append(found, fmt.Sprintf("%s was not completed, and was forgotten after %d of %d starts", last.text(), len(of), j.attempts))
 		}
 	}

@@ -69,6 +69,13 @@ func TestJudge(t *testing.T) {
 		"a fourth start of three": {story: story(nil).run("a", 1, 1, 1, 1.1).fail(0).run("a", 1, 2, 1.2, 1.3).fail(0).run("a", 1, 3, 1.4, 1.5).fail(0).
 			run("a", 1, 4, 1.6, 1.7).ticks("a", 2, 20), attempts: 3, want: []string{"tick {1} was started 4 times"}},
 
+		"a second start after the first was lost with a node": {story: story(nil).ticks("a", 1, 4).run("a", 5, 1, 5.01, 0).tell(isKilled, "a", 5.1).
+			tell(isEmptied, "", 5.2).run("b", 5, 1, 9.3, 9.4).ticks("b", 10, 20), attempts: 1},
+		"a second start, and the first was on all nodes": {story: story(nil).ticks("a", 1, 4).run("a", 5, 1, 5.01, 0).tell(isKilled, "a", 5.5).
+			tell(isEmptied, "", 5.6).run("b", 5, 1, 9.3, 9.4).ticks("b", 10, 20), attempts: 1, want: []string{"tick {5} was started 2 times"}},
+		"an unfinished tick whose start was lost with a node": {story: story(nil).ticks("a", 1, 4).run("a", 5, 1, 5.01, 0).tell(isKilled, "a", 5.1).
+			tell(isEmptied, "", 5.2).ticks("b", 9, 20), attempts: 3},
+
 		"a run beside another": {story: story(nil).run("a", 1, 1, 1, 2.5).run("b", 2, 1, 2.1, 2.2).ticks("b", 3, 20), attempts: 1,
 			want: []string{"tick {2}, attempt 1 on b started beside tick {1}, attempt 1 on a"}},
 		"a run beside one that goes on": {story: story(nil).run("a", 1, 1, 1, 0).ticks("b", 2, 2), attempts: 1,

@@ -23,7 +23,8 @@ import (
 // startElector has the replica stand for election.
 func (r *replica) startElector(context.Context) error {
 	elector, err := leader.New(r.locks, service, leader.WithCandidate(r.Name), leader.OnElected(func(ctx context.Context, t leader.Term) {
-		over := r.holds("leader", t.FencingToken, t)
+		lease, _ := core.FromContext(ctx)
+		over := r.holds("leader", t.FencingToken, lease)
 		r.say(Event{Kind: isElected, Key: "leader", Token: t.FencingToken})
 		<-ctx.Done()
 		err := context.Cause(ctx)

@@ -24,7 +24,7 @@ type reporter struct {
 	nodes   []NodeStat
 }
 
-// A lasting thing is a lease, or a term that has one.
+// A lasting thing is a lease.
 type lasting interface{ ValidUntil() time.Time }
 
 type held struct {

@@ -1,0 +1,64 @@
+package cronlock
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/internal/race"
+)
+
+// A change is an instant at which the clocks of a zone go forward or back by an hour.
+type change struct {
+	at      time.Time
+	forward bool
+}
+
+// changes are those of the year 2000, in which bubbles begin.
+func changes(t *testing.T, zone *time.Location) (all []change) {
+	t.Helper()
+	for at := midnight.In(zone); ; {
+		_, end := at.ZoneBounds()
+		if end.IsZero() || end.Year() > 2000 {
+			return all
+		}
+		_, before := end.Add(-1).Zone()
+		if _, after := end.Zone(); after != before {
+			all = append(all, change{end, after > before})
+		}
+		at = end
+	}
+}
+
+// A time that clocks skip when they go forward is no tick, and one that they show twice when they go back is two.
+func TestClocksGoForwardAndBack(t *testing.T) {
+	race.Campaign(t)
+	for _, name := range []string{"Europe/Berlin", "Europe/London", "Europe/Dublin", "America/New_York", "America/Los_Angeles", "America/Havana",
+		"America/Sao_Paulo", "America/Santiago", "Africa/Cairo", "Asia/Beirut", "Australia/Sydney", "Pacific/Auckland", "Pacific/Chatham"} {
+		z := zone(t, name)
+		both := changes(t, z)
+		if len(both) != 2 || both[0].forward == both[1].forward {
+			t.Errorf("%s: the clocks change at %v", name, both)
+		}
+		for _, c := range both {
+			t.Run(fmt.Sprintf("%s, forward %v", name, c.forward), func(t *testing.T) {
+				bubble(t, c.at.Sub(midnight)-45*time.Minute, func(t *testing.T, w *world) {
+					_, offset := c.at.Add(-1).Zone() // by the clock as it was before
+					shown, want := c.at.Add(30*time.Minute), []time.Time(nil)
+					if !c.forward {
+						shown, want = c.at.Add(-30*time.Minute), []time.Time{c.at.Add(-30 * time.Minute), c.at.Add(30 * time.Minute)}
+					}
+					shown = shown.UTC().Add(time.Duration(offset) * time.Second)
+					w.replica("a", plan{schedule: Crontab(fmt.Sprintf("%d %d * * *", shown.Minute(), shown.Hour()), z)})
+					time.Sleep(90 * time.Minute)
+					w.want(want...)
+					for _, r := range w.ran() {
+						if r.Tick.Location() != time.UTC {
+							t.Errorf("tick %v is not in UTC", r.Tick)
+						}
+					}
+				})
+			})
+		}
+	}
+}
