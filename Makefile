@@ -357,7 +357,7 @@ bench-queue: tools ## queuelock beside asynq alone, into docs/benchmarks/queue.m
 	cd bench && go run . -queue -docs ../docs
 
 .PHONY: bench-cron
-bench-cron: tools ## what ticks of cronlock cost, into docs/benchmarks/cron.md: about eight minutes
+bench-cron: tools ## what ticks of cronlock cost, into docs/benchmarks/cron.md: about six minutes
 	@echo "==> bench-cron: jobs of cronlock on three replicas, on servers of its own; writes docs/benchmarks/cron.md"
 	cd bench && go run . -cron -docs ../docs
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/logbook"
 )
 
 // A function that is cut off in every run uses up its starts, and then it is the next tick's turn.
@@ -50,6 +51,30 @@ func TestKilledInEveryRun(t *testing.T) {
 	})
 }
 
+// The end of a run that no quorum records is told of, and the tick is started again.
+func TestEndThatIsNotRecorded(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		var log logbook.Book
+		w.replica("a", plan{core: []core.Option{core.WithLogger(log.Logger())}, job: []JobOption{AtLeastOnce(2)},
+			work: onlyFirst(at(3*time.Minute), func(context.Context) error {
+				for _, n := range w.nodes {
+					n.Down()
+				}
+				return nil
+			})})
+		till(3*time.Minute + 5*time.Second)
+		for _, n := range w.nodes {
+			n.Up()
+		}
+		till(3*time.Minute + 50*time.Second)
+		w.want(at(2*time.Minute), at(3*time.Minute), at(3*time.Minute))
+		if n := w.count(EventUnrecorded); n != 1 {
+			t.Errorf("%d events", n)
+		}
+		log.Want(t, 1, "the end of a run was not recorded", "attempt=1")
+	})
+}
+
 // An error of the function's own completes the tick.
 func TestOwnErrorIsNotRetried(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
@@ -69,16 +94,16 @@ func TestStartsChangeInADeploy(t *testing.T) {
 	once, thrice := plan{}, plan{job: []JobOption{AtLeastOnce(3)}}
 	for name, plans := range map[string][2]plan{"raised": {once, thrice}, "lowered": {thrice, once}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, 58*time.Minute, func(t *testing.T, w *world) {
+			bubble(t, 4*time.Minute, func(t *testing.T, w *world) {
 				before, after := plans[0], plans[1]
-				before.schedule, after.schedule = Every(time.Hour), Every(time.Hour)
+				before.schedule, after.schedule = Every(5*time.Minute), Every(5*time.Minute)
 				before.work = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 				a := w.replica("a", before)
-				till(time.Hour + time.Second)
+				till(5*time.Minute + time.Second)
 				a.crash()
 				w.replica("b", after)
-				till(time.Hour + 5*time.Minute)
-				w.want(at(time.Hour))
+				till(11 * time.Minute)
+				w.want(at(5*time.Minute), at(10*time.Minute))
 			})
 		})
 	}
@@ -286,7 +311,7 @@ func TestPreviousOfAJobThatFails(t *testing.T) {
 func TestRunNowDuringALook(t *testing.T) {
 	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
 		for _, n := range w.nodes {
-			n.SlowReplies(20 * time.Millisecond)
+			n.SlowReplies(5 * time.Millisecond)
 		}
 		r := w.replica("a", plan{schedule: Every(time.Hour)})
 		for range 20 { // a new job looks far back for ticks

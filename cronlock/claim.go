@@ -19,6 +19,7 @@ type Claim struct {
 	job   *Job
 	ctx   context.Context // of the host, and of the term if there is an elector
 	leave func()
+	turn  func() // ends that of this claim among those of other jobs
 	lease *core.Lease
 	work  context.Context // of the run
 	stop  func()
@@ -42,7 +43,7 @@ func (j *Job) Claim(ctx context.Context) (*Claim, error) { return j.claim(ctx, f
 func (j *Job) ClaimNow(ctx context.Context) (*Claim, error) { return j.claim(ctx, true) }
 
 func (j *Job) claim(ctx context.Context, byHand bool) (*Claim, error) {
-	c := &Claim{job: j, ctx: ctx, leave: func() {}, stop: func() {}}
+	c := &Claim{job: j, ctx: ctx, leave: func() {}, stop: func() {}, turn: func() {}}
 	err := c.enter(byHand)
 	if err == nil && !byHand {
 		err = c.await()
@@ -50,6 +51,7 @@ func (j *Job) claim(ctx context.Context, byHand bool) (*Claim, error) {
 	if err == nil {
 		err = c.take(byHand)
 	}
+	c.turn()
 	if err != nil {
 		c.give()
 		return nil, c.refuse(err)
@@ -96,7 +98,8 @@ func (c *Claim) due() (tick, next time.Time, err error) {
 }
 
 // await waits until the latest tick is due by the nodes' clocks, and for a random moment more, so that replicas share the
-// ticks. It fails where that tick is over: so of many replicas few ask for the job's lease.
+// ticks. It fails where that tick is over: so of many replicas few ask for the job's lease. Of many jobs that are due at
+// once, a few ask at a time: else requests would be late, and all would have to ask again.
 func (c *Claim) await() error {
 	j := c.job
 	tick, next, err := c.due()
@@ -104,6 +107,12 @@ func (c *Claim) await() error {
 		return err
 	}
 	if j.service.elector == nil && !next.IsZero() && !pause.For(c.ctx, rand.N(min(next.Sub(tick)/20, spread)+1)) {
+		return context.Cause(c.ctx)
+	}
+	select {
+	case j.service.turns <- struct{}{}:
+		c.turn = func() { <-j.service.turns }
+	case <-c.ctx.Done():
 		return context.Cause(c.ctx)
 	}
 	final := j.startKey(tick, 1)

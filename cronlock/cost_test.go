@@ -1,6 +1,8 @@
 package cronlock
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -16,26 +18,22 @@ func (w *world) requests() (n int) {
 
 // A job of every minute on three replicas and three nodes: what all nodes are asked for a tick.
 func TestRequestsPerTick(t *testing.T) {
-	for name, host := range map[string]bool{"engine": false, "hosts": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 90*time.Second, func(t *testing.T, w *world) {
-				w.replicas(3, plan{host: host})
-				if err := w.first.Close(t.Context()); err != nil { // it looks after its nodes, too
-					t.Fatal(err)
-				}
-				till(5*time.Minute + 30*time.Second)
-				before := w.requests()
-				const n = 30
-				time.Sleep(n * time.Minute)
-				w.want(ticks(at(time.Minute), time.Minute, 35)...)
-				each := (w.requests() - before) / n
-				if each > 180 {
-					t.Errorf("%d requests for each tick", each)
-				}
-				t.Logf("%d requests for each tick", each)
-			})
-		})
-	}
+	withAndWithoutHosts(t, 90*time.Second, func(t *testing.T, w *world, host bool) {
+		w.replicas(3, plan{host: host})
+		if err := w.first.Close(t.Context()); err != nil { // it looks after its nodes, too
+			t.Fatal(err)
+		}
+		till(5*time.Minute + 30*time.Second)
+		before := w.requests()
+		const n = 30
+		time.Sleep(n * time.Minute)
+		w.want(ticks(at(time.Minute), time.Minute, 35)...)
+		each := (w.requests() - before) / n
+		if each > 180 {
+			t.Errorf("%d requests for each tick", each)
+		}
+		t.Logf("%d requests for each tick", each)
+	})
 }
 
 // One slow job never delays another's look.
@@ -70,5 +68,41 @@ func TestManyJobs(t *testing.T) {
 		if on["slow"] != 1 {
 			t.Errorf("the slow job ran %d times", on["slow"])
 		}
+	})
+}
+
+// Of many jobs a few ask the nodes at a time, and a run that goes on, or one by hand, is none of them.
+func TestClaimsTakeTurns(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{host: true, work: func(context.Context) error { return nil }})
+		r.asleep.Store(true)
+		till(70 * time.Second)
+		for range atOnce {
+			r.service.turns <- struct{}{}
+		}
+		if err := r.RunNow(t.Context()); err != nil {
+			t.Errorf("RunNow: %v", err)
+		}
+		till(2*time.Minute + time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if err := r.RunDue(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("RunDue without a turn: %v", err)
+		}
+		<-r.service.turns
+		taken := 0 // while the nodes are asked
+		w.nodes[0].OnCall(func(int, []string) string { taken = max(taken, len(r.service.turns)); return "" })
+		c, err := r.Claim(t.Context())
+		w.nodes[0].OnCall(nil)
+		if err != nil || taken != atOnce || len(r.service.turns) != atOnce-1 {
+			t.Errorf("%v; %d turns were taken, and now %d", err, taken, len(r.service.turns))
+		}
+		if err := errors.Join(c.Call(), c.End()); err != nil {
+			t.Error(err)
+		}
+		for range atOnce - 1 {
+			<-r.service.turns
+		}
+		w.want(midnight, at(time.Minute), time.Time{}, at(2*time.Minute))
 	})
 }

@@ -42,23 +42,28 @@ func TestClocksGoForwardAndBack(t *testing.T) {
 		}
 		for _, c := range both {
 			t.Run(fmt.Sprintf("%s, forward %v", name, c.forward), func(t *testing.T) {
-				bubble(t, c.at.Sub(midnight)-45*time.Minute, func(t *testing.T, w *world) {
-					_, offset := c.at.Add(-1).Zone() // by the clock as it was before
-					shown, want := c.at.Add(30*time.Minute), []time.Time(nil)
-					if !c.forward {
-						shown, want = c.at.Add(-30*time.Minute), []time.Time{c.at.Add(-30 * time.Minute), c.at.Add(30 * time.Minute)}
-					}
-					shown = shown.UTC().Add(time.Duration(offset) * time.Second)
-					w.replica("a", plan{schedule: Crontab(fmt.Sprintf("%d %d * * *", shown.Minute(), shown.Hour()), z)})
-					time.Sleep(90 * time.Minute)
-					w.want(want...)
-					for _, r := range w.ran() {
-						if r.Tick.Location() != time.UTC {
-							t.Errorf("tick %v is not in UTC", r.Tick)
-						}
-					}
-				})
+				bubble(t, c.at.Sub(midnight)-45*time.Minute, func(t *testing.T, w *world) { w.runsAcross(c, z) })
 			})
+		}
+	}
+}
+
+// runsAcross runs a job of every day that is due half an hour after a change, or before it, by the clock as it was before.
+func (w *world) runsAcross(c change, z *time.Location) {
+	w.t.Helper()
+	shown, want := c.at.Add(30*time.Minute), []time.Time(nil)
+	if !c.forward {
+		shown = c.at.Add(-30 * time.Minute)
+		want = ticks(shown, time.Hour, 2)
+	}
+	_, offset := c.at.Add(-1).Zone()
+	clock := shown.UTC().Add(time.Duration(offset) * time.Second)
+	w.replica("a", plan{schedule: Crontab(fmt.Sprintf("%d %d * * *", clock.Minute(), clock.Hour()), z)})
+	time.Sleep(90 * time.Minute)
+	w.want(want...)
+	for _, r := range w.ran() {
+		if r.Tick.Location() != time.UTC {
+			w.t.Errorf("tick %v is not in UTC", r.Tick)
 		}
 	}
 }

@@ -64,68 +64,60 @@ func onlyFirst(tick time.Time, f func(context.Context) error) func(context.Conte
 
 // Only the leader starts ticks; the hosts of the others are told so.
 func TestOnlyTheLeaderStarts(t *testing.T) {
-	for name, host := range map[string]bool{"engine": false, "hosts": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 30*time.Second, func(t *testing.T, w *world) {
-				all := w.replicas(3, plan{elected: true, host: host})
-				first := w.leads(all...)
-				till(3*time.Minute + 30*time.Second)
-				first.elector.Resign()
-				second := w.leads(others(first, all)...)
-				till(6*time.Minute + 30*time.Second)
-				w.want(ticks(midnight, time.Minute, 7)...)
-				for _, r := range w.ran() {
-					leads := first
-					if r.Tick.After(at(3 * time.Minute)) {
-						leads = second
-					}
-					if r.replica != leads.name {
-						t.Errorf("tick %v ran on %s, and %s leads", r.Tick, r.replica, leads.name)
-					}
-				}
-				refused := w.refused()
-				for _, err := range refused {
-					if !errors.Is(err, leader.ErrNotLeader) && !errors.Is(err, core.ErrDone) || !IsExpected(err) {
-						t.Errorf("a host was told %v", err)
-					}
-				}
-				if n := w.count(EventNotLeader); host && (n < 12 || len(refused) < 12) || !host && n > 0 {
-					t.Errorf("%d events of hosts that do not lead, %d refusals", n, len(refused))
-				}
-			})
-		})
-	}
+	withAndWithoutHosts(t, 30*time.Second, func(t *testing.T, w *world, host bool) {
+		all := w.replicas(3, plan{elected: true, host: host})
+		first := w.leads(all...)
+		till(3*time.Minute + 30*time.Second)
+		first.elector.Resign()
+		second := w.leads(others(first, all)...)
+		till(6*time.Minute + 30*time.Second)
+		w.want(ticks(midnight, time.Minute, 7)...)
+		for _, r := range w.ran() {
+			leads := first
+			if r.Tick.After(at(3 * time.Minute)) {
+				leads = second
+			}
+			if r.replica != leads.name {
+				t.Errorf("tick %v ran on %s, and %s leads", r.Tick, r.replica, leads.name)
+			}
+		}
+		refused := w.refused()
+		for _, err := range refused {
+			if !errors.Is(err, leader.ErrNotLeader) && !errors.Is(err, core.ErrDone) || !IsExpected(err) {
+				t.Errorf("a host was told %v", err)
+			}
+		}
+		if n := w.count(EventNotLeader); host && (n < 12 || len(refused) < 12) || !host && n > 0 {
+			t.Errorf("%d events of hosts that do not lead, %d refusals", n, len(refused))
+		}
+	})
 }
 
 // A leader that is cut off seconds before a tick costs nothing but time: the next one looks as soon as it leads.
 func TestLeaderCutOffBeforeATick(t *testing.T) {
-	for name, host := range map[string]bool{"engine": false, "hosts": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 30*time.Second, func(t *testing.T, w *world) {
-				all := w.replicas(3, plan{elected: true, host: host})
-				for i := range 2 {
-					till(time.Duration(i+1)*2*time.Minute - 2*time.Second)
-					cut := w.leads(all...)
-					cut.locks.Link.Cut()
-					time.Sleep(ttl)
-					next := w.leads(others(cut, all)...)
-					term, err := next.elector.Term()
-					if err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(time.Second)
-					runs := w.ran()
-					last := runs[len(runs)-1]
-					if late := last.start.Sub(term.Since); last.replica != next.name || late < 0 || late > 500*time.Millisecond {
-						t.Errorf("tick %v started on %s, %v after %s was elected", last.Tick, last.replica, late, next.name)
-					}
-					cut.locks.Link.Mend()
-				}
-				till(5*time.Minute + 30*time.Second)
-				w.want(ticks(midnight, time.Minute, 6)...)
-			})
-		})
-	}
+	withAndWithoutHosts(t, 30*time.Second, func(t *testing.T, w *world, host bool) {
+		all := w.replicas(3, plan{elected: true, host: host})
+		for i := range 2 {
+			till(time.Duration(i+1)*2*time.Minute - 2*time.Second)
+			cut := w.leads(all...)
+			cut.locks.Link.Cut()
+			time.Sleep(ttl)
+			next := w.leads(others(cut, all)...)
+			term, err := next.elector.Term()
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			runs := w.ran()
+			last := runs[len(runs)-1]
+			if late := last.start.Sub(term.Since); last.replica != next.name || late < 0 || late > 500*time.Millisecond {
+				t.Errorf("tick %v started on %s, %v after %s was elected", last.Tick, last.replica, late, next.name)
+			}
+			cut.locks.Link.Mend()
+		}
+		till(5*time.Minute + 30*time.Second)
+		w.want(ticks(midnight, time.Minute, 6)...)
+	})
 }
 
 // A term that is lost in mid-run ends the run's context. The next leader starts the tick again while starts are left.

@@ -56,6 +56,16 @@ func bubble(t *testing.T, after time.Duration, f func(t *testing.T, w *world)) {
 	})
 }
 
+// withAndWithoutHosts runs f in two bubbles: the engine runs the jobs itself, and hosts call for them.
+func withAndWithoutHosts(t *testing.T, after time.Duration, f func(t *testing.T, w *world, host bool)) {
+	t.Helper()
+	for name, host := range map[string]bool{"engine": false, "hosts": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, after, func(t *testing.T, w *world) { f(t, w, host) })
+		})
+	}
+}
+
 // A plan is how a replica differs.
 type plan struct {
 	schedule Schedule // the default is every minute

@@ -2,40 +2,28 @@ package cronlock
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"math/rand/v2"
-	"sync"
 	"time"
 )
 
 // mostTicks is how many ticks a job looks back, and for how many the records last.
 const mostTicks = 100
 
-// back reads the entries of a tick and of those before it, at most mostTicks, more and more at once: usually the second was
-// started.
+// back reads the entries of a tick and of those before it, at most mostTicks, one after the other: usually the second was
+// started, and of many new jobs each reads far.
 func (j *Job) back(ctx context.Context, tick time.Time, failed *error) iter.Seq[entry] {
 	return func(yield func(entry) bool) {
-		for read := 0; read < mostTicks && !tick.IsZero(); {
-			var ticks []time.Time
-			for n := min(max(1, read), mostTicks-read); len(ticks) < n && !tick.IsZero(); tick, _ = latest(j.schedule, tick.Add(-1)) {
-				ticks = append(ticks, tick)
-			}
-			read += len(ticks)
-			entries, errs := make([]entry, len(ticks)), make([]error, len(ticks))
-			var wg sync.WaitGroup
-			for i, t := range ticks {
-				wg.Go(func() { entries[i], errs[i] = j.entry(ctx, t) })
-			}
-			wg.Wait()
-			if *failed = errors.Join(errs...); *failed != nil {
+		for n := 0; n < mostTicks && !tick.IsZero(); n++ {
+			e, err := j.entry(ctx, tick)
+			if err != nil {
+				*failed = err
 				return
 			}
-			for _, e := range entries {
-				if !yield(e) {
-					return
-				}
+			if !yield(e) {
+				return
 			}
+			tick, _ = latest(j.schedule, tick.Add(-1))
 		}
 	}
 }

@@ -18,6 +18,9 @@ import (
 
 const year = 366 * 24 * time.Hour
 
+// atOnce is how many claims of a Service ask the nodes at a time.
+const atOnce = 32
+
 // A Service has the jobs of one service on one replica. It is safe for concurrent use.
 type Service struct {
 	config
@@ -29,6 +32,7 @@ type Service struct {
 	close   context.CancelCauseFunc
 	gate    gate.Gate // claims, and looks
 	clock   func() time.Time
+	turns   chan struct{} // of claims that ask for what to start
 
 	mu   sync.Mutex
 	jobs map[string]*Job
@@ -49,7 +53,8 @@ func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector 
 // TTL of locker. The error names everything that is wrong with the arguments.
 func New(locker *core.Locker, service string, opts ...Option) (*Service, error) {
 	host, _ := os.Hostname()
-	s := &Service{name: service, jobs: map[string]*Job{}, clock: time.Now, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])}
+	s := &Service{name: service, jobs: map[string]*Job{}, turns: make(chan struct{}, atOnce), clock: time.Now}
+	s.self = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
 	var f faults.List
 	faults.Set(&f, &s.config, opts)
 	f.Check(locker == nil, "locker is nil")

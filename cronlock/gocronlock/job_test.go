@@ -103,12 +103,21 @@ func TestStoppedScheduler(t *testing.T) {
 	})
 }
 
-// A schedule without further instants does not make gocron loop.
+// A schedule without further instants does not make gocron loop, after the last one and from the beginning.
 func TestScheduleEnds(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, w *world) {
-		w.replica(cronlock.At(at(time.Minute)), nil, nil)
-		till(time.Hour)
+		r := w.replica(cronlock.At(at(time.Minute)), nil, nil)
+		till(10 * time.Minute)
+		if _, err := Add(r.scheduler, r.service, "over", cronlock.At(at(2*time.Minute)), func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		till(20 * time.Minute)
 		w.want(at(time.Minute))
+		for _, j := range r.scheduler.Jobs() {
+			if next, err := j.NextRun(); err != nil || next.Before(at(time.Hour)) {
+				t.Errorf("gocron runs %s next at %v, %v", j.Name(), next, err)
+			}
+		}
 	})
 }
 

@@ -36,37 +36,48 @@ func newJudge(events []event, j job, m mode, begin, end time.Time) *judge {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b event) int { return a.At.Compare(b.At) }) // of different processes
 	o := &judge{job: j, all: runs(events, j.name, m.ttl()), bound: m.ttl() + margin + j.period, begin: begin, end: end}
-	has, leader := map[string]int{}, "" // a process may ask while it has it
+	has, leader := map[string]int{}, ""
 	for _, e := range events {
-		struck := e.Kind == isKilled || e.Kind == isStopped
-		if struck {
+		switch e.Kind {
+		case isKilled, isStopped:
 			o.struck = append(o.struck, e)
-		}
-		if e.Kind == isEmptied {
+		case isEmptied:
 			o.emptied = append(o.emptied, e)
 		}
-		switch {
-		case e.Kind == isAsking && e.Job == j.name:
-			has[e.Replica]++
-		case e.Kind == isFree && e.Job == j.name:
-			if e.Text != "" {
-				o.hit(e, has[e.Replica] > 0)
-			}
-			has[e.Replica] = max(0, has[e.Replica]-1)
-		case struck && (has[e.Replica] > 0 || m.elector && (leader == e.Replica || leader == "")):
-			o.hit(e, has[e.Replica] > 0)
-		}
-		switch {
-		case e.Kind == isElected:
-			leader = e.Replica
-		case leader == e.Replica && (struck || e.Kind == isDeposed):
-			leader = ""
-		}
-		if e.Kind == isKilled {
-			has[e.Replica] = 0
-		}
+		o.hear(e, has, m.elector && (leader == e.Replica || leader == ""))
+		leader = leads(leader, e)
 	}
 	return o
+}
+
+// hear keeps hits. has is how often each process has asked for the lease and may have it; it may ask while it has it.
+func (j *judge) hear(e event, has map[string]int, leads bool) {
+	mine := e.Job == j.name
+	switch {
+	case e.Kind == isAsking && mine:
+		has[e.Replica]++
+	case e.Kind == isFree && mine:
+		if e.Text != "" {
+			j.hit(e, has[e.Replica] > 0)
+		}
+		has[e.Replica] = max(0, has[e.Replica]-1)
+	case (e.Kind == isKilled || e.Kind == isStopped) && (has[e.Replica] > 0 || leads):
+		j.hit(e, has[e.Replica] > 0)
+	}
+	if e.Kind == isKilled {
+		has[e.Replica] = 0
+	}
+}
+
+// leads returns who leads after an event; "" is nobody.
+func leads(leader string, e event) string {
+	switch {
+	case e.Kind == isElected:
+		return e.Replica
+	case leader == e.Replica && (e.Kind == isKilled || e.Kind == isStopped || e.Kind == isDeposed):
+		return ""
+	}
+	return leader
 }
 
 func (j *judge) hit(e event, has bool) {
