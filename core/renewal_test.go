@@ -48,6 +48,27 @@ func TestRenewalFailsOnceAndGoesOn(t *testing.T) {
 	})
 }
 
+// A lease that too few nodes have is over when they say so, and not only when it runs out.
+func TestLeaseThatAQuorumHasNot(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		lease := w.acquire(w.process(), "k")
+		over := func(node int) {
+			w.nodes[node].Exec("DEL", lease.resource.(string))
+			w.nodes[node].Exec("SET", lease.tombstone.(string), "1")
+		}
+		over(0)
+		time.Sleep(lease.p.renewEvery * 3 / 2)
+		wantValid(t, lease)
+		over(1)
+		until := lease.ValidUntil()
+		testutil.Receive(t, lease.Context().Done())
+		wantReason(t, lease.Lost(), LossTaken)
+		if left := time.Until(until); left < lease.p.ttl/4 {
+			t.Errorf("it ended %v before it would have run out", left)
+		}
+	})
+}
+
 // A node that answers only when the lease is over must not revive it.
 func TestNodeAnswersAfterTheLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
