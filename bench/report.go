@@ -29,7 +29,8 @@ runs beside disturbs; min–max shows by how much.
   one of them (majority of 1 key, without tracking of its own changes, as its manual advises).
 - Raw is ` + "`SET NX PX`" + ` and a script that compares and deletes: what a lock costs at least, without renewal, fencing tokens, waiting
   or a word on loss. Auto-pipelined: callers share connections, and what comes at the same time travels together.
-- What queuelock makes of asynq's tasks is in [another file](benchmarks/queue.md).
+- What queuelock makes of asynq's tasks is in [another file](benchmarks/queue.md), and what ticks of cronlock cost in
+  [a third](benchmarks/cron.md).
 - lockkit renews, counts fencing tokens and checks clocks in all cases, and has its restart guard on for 3 and 5 nodes. Open:
   it has clients of its own. New: it was given clients with go-redis' defaults.
 
