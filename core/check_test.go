@@ -161,7 +161,7 @@ func TestProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger()
 		synctest.Wait() // New has asked the nodes what they are, too
-		for range 2 { // repeating it is harmless
+		for range 2 {   // repeating it is harmless
 			if err := p.Provision(t.Context()); err != nil {
 				t.Fatal(err)
 			}
