@@ -41,16 +41,15 @@ func TestManyJobs(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		const jobs = 20
 		due := At(at(5*time.Minute), at(10*time.Minute))
-		for i := range 3 {
-			r := w.replica(fmt.Sprint(i), plan{schedule: At(at(time.Hour))})
+		for _, r := range w.replicas(3, plan{schedule: At(at(time.Hour))}) {
 			slow := replica{w: w, name: r.name, plan: plan{work: hold(8 * time.Minute)}}
-			if _, err := r.service.Add("slow", due, slow.work); err != nil {
-				t.Fatal(err)
-			}
+			_, err := r.service.Add("slow", due, slow.work)
 			for k := range jobs {
-				if _, err := r.service.Add(fmt.Sprint("job", k), due, r.work); err != nil {
-					t.Fatal(err)
-				}
+				_, added := r.service.Add(fmt.Sprint("job", k), due, r.work)
+				err = errors.Join(err, added)
+			}
+			if err != nil {
+				t.Fatal(err)
 			}
 		}
 		till(10*time.Minute + 30*time.Second)

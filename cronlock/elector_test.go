@@ -201,20 +201,26 @@ func TestResigningLeaderFinishesItsRun(t *testing.T) {
 				till(5*time.Minute + 30*time.Second)
 				resigned.Wait()
 				w.want(at(0), at(time.Minute), at(3*time.Minute), at(4*time.Minute), at(5*time.Minute))
-				runs := w.ran()
-				if end := runs[1].end; end.Sub(runs[1].start) < 150*time.Second {
-					t.Errorf("the run of the leader that resigned ended after %v", end.Sub(runs[1].start))
-				}
-				if late := runs[2].start.Sub(runs[1].end); late > 500*time.Millisecond {
-					t.Errorf("the next leader started %v after the end of the run", late)
-				}
-				for _, r := range runs[2:] {
-					if r.replica == first.name {
-						t.Errorf("tick %v ran on the leader that has resigned", r.Tick)
-					}
-				}
+				w.wantResigned(first)
 			})
 		})
+	}
+}
+
+// wantResigned checks that the second run was the last of that leader, and whole.
+func (w *world) wantResigned(first *replica) {
+	w.t.Helper()
+	runs := w.ran()
+	if end := runs[1].end; end.Sub(runs[1].start) < 150*time.Second {
+		w.t.Errorf("the run of the leader that resigned ended after %v", end.Sub(runs[1].start))
+	}
+	if late := runs[2].start.Sub(runs[1].end); late > 500*time.Millisecond {
+		w.t.Errorf("the next leader started %v after the end of the run", late)
+	}
+	for _, r := range runs[2:] {
+		if r.replica == first.name {
+			w.t.Errorf("tick %v ran on the leader that has resigned", r.Tick)
+		}
 	}
 }
 
@@ -272,17 +278,23 @@ func TestLeadersComeAndGo(t *testing.T) {
 				}
 				time.Sleep(20 * time.Second)
 				w.wantStarts(starts, true)
-				cut, last := map[time.Time]int{}, map[time.Time]error{}
-				for _, r := range w.ran() {
-					cut[r.Tick]++
-					last[r.Tick] = r.err
-				}
-				for tick, err := range last {
-					if err != nil && cut[tick] < starts {
-						t.Errorf("tick %v was cut off in start %d, and not started again", tick, cut[tick])
-					}
-				}
+				w.wantNoneForgotten(starts)
 			})
 		})
+	}
+}
+
+// wantNoneForgotten checks that each tick completed, or used up its starts.
+func (w *world) wantNoneForgotten(starts int) {
+	w.t.Helper()
+	cut, last := map[time.Time]int{}, map[time.Time]error{}
+	for _, r := range w.ran() {
+		cut[r.Tick]++
+		last[r.Tick] = r.err
+	}
+	for tick, err := range last {
+		if err != nil && cut[tick] < starts {
+			w.t.Errorf("tick %v was cut off in start %d, and not started again", tick, cut[tick])
+		}
 	}
 }
