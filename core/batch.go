@@ -33,7 +33,7 @@ type group struct {
 
 // add appends what a batch says of a round's request to a node.
 func (g *group) add(args []any, r *round, node int) []any {
-	tail := r.args[resourceArg+r.args[keysArg].(int):]
+	tail := r.common(node)[resourceArg+r.args[keysArg].(int):]
 	id, lease := tail[0], any(0)
 	if r.script == releaseScript {
 		tail = tail[1:]

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -106,13 +107,8 @@ func (a *attempt) releasing(stay time.Duration) *round {
 	case allNodes(len(a.nodes)):
 		args[head] = noTombstone
 	default:
-		buried := args[head:]
-		r.args, r.tail = args[:head:head], func(i int) []any {
-			if spared.has(i) {
-				return append([]any{noTombstone}, buried[1:]...)
-			}
-			return buried
-		}
+		r.others, r.spared = spared, slices.Clone(args)
+		r.spared[head] = noTombstone
 	}
 	return r
 }

@@ -16,7 +16,9 @@ type round struct {
 	bucket  int   // of the guard record that the script looks at
 	bulk    int   // bytes that a request brings along beside what each does
 	script  *script
-	args    []any             // for every node; the client's wall clock is filled in when a request leaves
+	args    []any             // for every node but others; the client's wall clock is filled in when a request leaves
+	others  nodeSet           // whose arguments are
+	spared  []any             // these
 	tail    func(i int) []any // for one node in addition; may be nil
 	stamped bool              // the script is told the client's wall clock
 	must    bool              // ask nodes in trouble too
@@ -129,7 +131,7 @@ func (r *round) request(i int, wall time.Time) []any {
 	if r.tail != nil {
 		tail = r.tail(i)
 	} else if !r.stamped {
-		return r.args
+		return r.common(i)
 	}
 	args := make([]any, len(r.args), len(r.args)+len(tail))
 	copy(args, r.args)
@@ -137,6 +139,14 @@ func (r *round) request(i int, wall time.Time) []any {
 		args[wallArg(args)] = stamp(wall)
 	}
 	return append(args, tail...)
+}
+
+// common is what a node is told that is not for it alone.
+func (r *round) common(i int) []any {
+	if r.others.has(i) {
+		return r.spared
+	}
+	return r.args
 }
 
 // Places in an argument list: how many keys there are, and the first of them.
