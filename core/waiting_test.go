@@ -221,12 +221,15 @@ func TestLostWakeUp(t *testing.T) {
 	})
 }
 
-// The last of the nodes that answer may be the one that tells.
+// One node that tells is enough, whichever it is.
 func TestOneNodeTells(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		lease, c := w.waited()
-		w.nodes[0].DropMessages(true)
-		w.nodes[1].DropMessages(true)
+		told := false
+		for i, n := range w.nodes { // one of them may not have been needed to refuse the call, and has it in no queue
+			n.DropMessages(told)
+			told = told || len(w.queue(c.p, i, "k")) > 0
+		}
 		w.handsOff(lease, c, tellWithin, tellWithin+time.Millisecond)
 	})
 }
