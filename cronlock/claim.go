@@ -197,12 +197,16 @@ func (c *Claim) choose() error {
 	return nil
 }
 
+// happens notes what becomes of the tick. A run by hand has none, and a Call too many changes nothing.
 func (c *Claim) happens(h happening) {
-	c.state = c.state.after(h, c.most-c.attempt())
+	if next := c.state.after(h, c.most-c.attempt()); next != impossible {
+		c.state = next
+	}
 }
 
 // Call records the start, calls the function, and returns its error, which matches core.ErrLost if the lease was lost.
-// If the run cannot start any more, the error is an [*Error].
+// If the run cannot start any more, the error is an [*Error]; after a first Call it matches core.ErrDone, but for a run by
+// hand, which starts again.
 func (c *Claim) Call() error {
 	if err := c.begin(); err != nil {
 		c.happens(refused)

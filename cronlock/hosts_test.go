@@ -110,6 +110,32 @@ func TestStartOfAnother(t *testing.T) {
 	})
 }
 
+// A host that calls a claim too often starts its tick once.
+func TestCalledTooOften(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{host: true})
+		r.asleep.Store(true)
+		till(3*time.Minute + 10*time.Millisecond)
+		for byHand, claim := range map[bool]func(context.Context) (*Claim, error){false: r.Claim, true: r.ClaimNow} {
+			c, err := claim(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 3 {
+				if err := c.Call(); errors.Is(err, core.ErrDone) != (i > 0 && !byHand) {
+					t.Errorf("by hand: %v: Call %d: %v", byHand, i, err)
+				}
+			}
+			if err := c.End(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := w.count(EventRun); n != 5 {
+			t.Errorf("%d runs", n)
+		}
+	})
+}
+
 // A replica that is cut off in a run ends its context before another one starts anything.
 func TestLeaseLostInARun(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
