@@ -268,7 +268,7 @@ sim-short: tools ## the simulations on a few hundred seeds, and the tests that t
 	$(check-simulation)
 	$(WITH_TOOLS) GOGC=400 go test -vet=off ./core -run '^TestSimulation' -count=1 -sim.seeds=$(SHORT_SEEDS) -timeout 20m -v | $(quiet)
 	# `unit` skips these: here they must have run.
-	for package in ./core ./otel; do
+	for package in ./core ./otel/otellock; do
 		counts=$$(go test -vet=off "$$package" -run '^TestAllocations' -count=1 -v) || { echo "$$counts" >&2; exit 1; }
 		if [[ "$$counts" != *"--- PASS: TestAllocations"* || "$$counts" == *"--- SKIP"* ]]; then
 			echo "$$package: the count of allocations did not run" >&2
@@ -317,7 +317,7 @@ servers: tools ## the tests on each server that SERVERS=DIR has, as DIR/NAME/bin
 		if [ "$$oldest" = $(MINIMUM_REDIS) ]; then
 			what="all tests"
 			run=.
-			packages="./core ./cronlock ./queuelock ./httplock ./otel ./testutil"
+			packages="./core ./cronlock ./queuelock ./httplock ./otel/otellock ./testutil"
 		else
 			what="refused"
 			run='^TestServerVersion$$'

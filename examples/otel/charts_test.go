@@ -17,11 +17,11 @@ import (
 // charted are the panels of each job that are drawn, by the name of the chart.
 var charted = map[string]map[string]string{
 	"example": {
-		"wait": "Wait, p95", "hand-offs": "Hand-offs", "ends": "Ends of locks", "lost": "Lost", "ticks": "Ticks run", "tasks": "Given back",
+		"wait": "Wait, p95", "ends": "Ends of locks", "lost": "Lost", "ticks": "Ticks run", "tasks": "Given back",
 	},
 	"stuck on a busy route": {"oldest-hold": "Oldest hold"},
 	"held by a stranger":    {"waiting": "Waiting"},
-	"quiet blip":            {"state-of-nodes": "State of the nodes"},
+	"quiet blip":            {"nodes-voting": "Nodes voting"},
 	"quiet death":           {"nodes-to-spare": "Nodes to spare"},
 	"overloaded":            {"busy": "Busy"},
 }

@@ -236,12 +236,12 @@ func TestQueriesNameWhatIsExported(t *testing.T) {
 
 // A query that names what is not there is found out.
 func TestDriftIsNoticed(t *testing.T) {
-	s := scrape{"lockkit_held": {"lockkit_name": true, "job": true}}
+	s := scrape{"lockkit_leases": {"lockkit_name": true, "job": true}}
 	for expr, want := range map[string]int{
-		`sum by (lockkit_name) (lockkit_held{job=~"x"})`: 0,
-		`sum(lockkit_hold)`:                       2, // and so there is none at all
-		`lockkit_held{lockkit_nmae="x"}`:          1, //nolint:misspell // meant to be wrong
-		`sum by (lockkit_outcome) (lockkit_held)`: 2, // nobody has that label
+		`sum by (lockkit_name) (lockkit_leases{job=~"x"})`: 0,
+		`sum(lockkit_hold)`:                         2, // and so there is none at all
+		`lockkit_leases{lockkit_nmae="x"}`:          1, //nolint:misspell // meant to be wrong
+		`sum by (lockkit_outcome) (lockkit_leases)`: 2, // nobody has that label
 		`vector(1)`: 1,
 	} {
 		if got := (use{"test", expr}).faults(s); len(got) != want {
@@ -264,7 +264,7 @@ func sources(t *testing.T, pkg string) (names []string) {
 func words(t *testing.T) (words []string) {
 	t.Helper()
 	quoted := regexp.MustCompile(`"([a-z_]+)"`)
-	for _, pkg := range []string{"core", "otel", "cronlock", "cronlock/leader", "queuelock", "httplock"} {
+	for _, pkg := range []string{"core", "otel/otellock", "cronlock", "cronlock/leader", "queuelock", "httplock"} {
 		for _, name := range sources(t, pkg) {
 			for _, m := range quoted.FindAllStringSubmatch(read(t, name), -1) {
 				words = append(words, m[1])
@@ -306,10 +306,10 @@ func TestQueriesNameValuesThatExist(t *testing.T) {
 	}
 }
 
-// Every kind of decision that an adapter counts is in a panel.
-func TestEveryDecisionIsInAPanel(t *testing.T) {
+// Every event of an adapter is in a panel.
+func TestEveryEventIsInAPanel(t *testing.T) {
 	constant := regexp.MustCompile(`(?m)^\tEvent\w+ +core\.EventKind += "([a-z_]+)"`)
-	shown := regexp.MustCompile(`lockkit_source="(\w+)",lockkit_decision=~"([^"]*)"`)
+	shown := regexp.MustCompile(`lockkit_source="(\w+)",lockkit_event=~"([^"]*)"`)
 	panels := map[string][]string{}
 	for _, u := range panelQueries(t) {
 		for _, m := range shown.FindAllStringSubmatch(u.expr, -1) {

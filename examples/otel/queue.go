@@ -63,8 +63,8 @@ func (r *replica) traced(next asynq.Handler) asynq.Handler {
 func (r *replica) enqueue(ctx context.Context) {
 	for i := 0; stage.Sleep(ctx, 150*time.Millisecond) == nil; i++ {
 		payload := fmt.Appendf(nil, `{"account":"account-%d"}`, rand.IntN(2))
-		opts := []asynq.Option{queuelock.ID("charge", r.name, fmt.Sprint(i-i%4/3))} // each fourth repeats the third
-		if i%10 == 9 {                                                              // has one attempt, and no patience
+		opts := []asynq.Option{queuelock.ID("charge", r.name, fmt.Sprint(i-i%4/3*101))} // each fourth repeats what is done by now
+		if i%10 == 9 {                                                                  // has one attempt, and no patience
 			opts = append(opts, asynq.MaxRetry(0), asynq.Timeout(time.Second))
 		}
 		r.queue.client.Enqueue(asynq.NewTask("charge", payload), opts...)

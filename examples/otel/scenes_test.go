@@ -49,13 +49,13 @@ var scenes = []*scene{
 	{name: "long and in nobody's way", act: longAndInNobodysWay, quiet: []string{"LockkitStuckHolder", "LockkitHolderUnknown"}, seen: `lockkit_hold_age_seconds{$job} > 35`},
 	{name: "held by a stranger", act: heldByAStranger, fires: []string{"LockkitHolderUnknown"}, quiet: []string{"LockkitStuckHolder"}},
 	{name: "no quorum", act: noQuorum, fires: []string{"LockkitNoNodeToSpare"}, quiet: []string{"LockkitStuckHolder", "LockkitHolderUnknown"},
-		seen: `min_over_time(lockkit_waiting{$job}[35s]) > 0 and lockkit_waiting{$job} offset 35s > 0`},
-	{name: "quiet blip", act: quietBlip, seen: `lockkit_node_status{$job,lockkit_node_state="voting"} < 1`,
-		after: `ALERTS{$job,alertstate="firing"} or lockkit_node_status{$job,lockkit_node_state="voting"} < 1`},
+		seen: `min_over_time(lockkit_waiters{$job}[35s]) > 0 and lockkit_waiters{$job} offset 35s > 0`},
+	{name: "quiet blip", act: quietBlip, seen: `lockkit_node_voting{$job} < 1`,
+		after: `ALERTS{$job,alertstate="firing"} or lockkit_node_voting{$job} < 1`},
 	{name: "quiet death", act: quietDeath, fires: []string{"LockkitNodeNotVoting", "LockkitNoNodeToSpare"}},
 	{name: "overloaded", act: overloaded, fires: []string{"LockkitOverloaded"}, quiet: []string{"LockkitUnavailable"}},
 	{name: "tasks dropped", act: tasksDropped, fires: []string{"LockkitTaskDropped"}, quiet: []string{"LockkitTaskAtRisk", "LockkitTickMissed", "LockkitUnavailable"},
-		seen: `lockkit_decisions_total{$job,lockkit_decision="archived_unrun"} and on (job) lockkit_decisions_total{$job,lockkit_decision="no_key"}`},
+		seen: `lockkit_events_total{$job,lockkit_event="archived_unrun"} and on (job) lockkit_events_total{$job,lockkit_event="no_key"}`},
 }
 
 // Each failure raises what it shall, and nothing that it shall not. "make dashboards" asks for it.

@@ -10,7 +10,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/lockkit/lockkit/otel"
+	"github.com/lockkit/lockkit/otel/otellock"
 )
 
 // A printer prints the spans of locks, one line each.

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/otel"
+	"github.com/lockkit/lockkit/otel/otellock"
 )
 
 // telemetry is the SDK of a service, as any would set it up: metrics for Prometheus to scrape, spans to the

@@ -11,7 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/examples/internal/stage"
-	"github.com/lockkit/lockkit/otel"
+	"github.com/lockkit/lockkit/otel/otellock"
 )
 
 // watch returns an observer that measures, as OpenTelemetry has it, and tells the playground.

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/api instead of comparing with it")
 
-var packages = []string{"core", "cronlock", "cronlock/gocronlock", "cronlock/leader", "httplock", "otel", "queuelock", "testutil", "testutil/history", "testutil/locktest"}
+var packages = []string{"core", "cronlock", "cronlock/gocronlock", "cronlock/leader", "httplock", "otel/otellock", "queuelock", "testutil", "testutil/history", "testutil/locktest"}
 
 func TestAPI(t *testing.T) {
 	for _, name := range packages {

@@ -23,7 +23,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/otel"
+	"github.com/lockkit/lockkit/otel/otellock"
 )
 
 func main() {

@@ -31,7 +31,7 @@ import (
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/gocronlock"
 	"github.com/lockkit/lockkit/httplock"
-	"github.com/lockkit/lockkit/otel"
+	"github.com/lockkit/lockkit/otel/otellock"
 	"github.com/lockkit/lockkit/queuelock"
 )
 

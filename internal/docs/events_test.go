@@ -14,12 +14,12 @@ import (
 )
 
 var (
-	decisionTable = regexp.MustCompile("(?m)^\\| `([a-z]+)`: .* \\| what happened \\|")
-	decisionRow   = regexp.MustCompile("^\\| `([a-z_]+)` \\| [^|]+ \\| [^|]+ \\|$")
+	eventTable = regexp.MustCompile("(?m)^\\| `([a-z]+)`: .* \\| what happened \\|")
+	eventRow   = regexp.MustCompile("^\\| `([a-z_]+)` \\| [^|]+ \\| [^|]+ \\|$")
 )
 
-// The manual explains each word that an adapter counts decisions by, and no other.
-func TestDecisions(t *testing.T) {
+// The manual explains each word of the events of an adapter, and no other.
+func TestEventsAreExplained(t *testing.T) {
 	t.Parallel()
 	want := map[string]bool{}
 	for dir, source := range map[string]string{"cronlock": "cronlock", "cronlock/leader": "cronlock", "queuelock": "queuelock", "httplock": "httplock"} {
@@ -32,14 +32,14 @@ func TestDecisions(t *testing.T) {
 		}
 	}
 	has := map[string]bool{}
-	_, section, _ := strings.Cut(text(t, "../../docs/operations.md"), "\n### Decisions\n")
+	_, section, _ := strings.Cut(text(t, "../../docs/operations.md"), "\n### Events\n")
 	section, _, _ = strings.Cut(section, "\n### ")
 	source := ""
 	for line := range strings.Lines(section) {
 		line = strings.TrimSpace(line)
-		if head := decisionTable.FindStringSubmatch(line); head != nil {
+		if head := eventTable.FindStringSubmatch(line); head != nil {
 			source = head[1]
-		} else if row := decisionRow.FindStringSubmatch(line); row != nil {
+		} else if row := eventRow.FindStringSubmatch(line); row != nil {
 			has[source+" "+row[1]] = true
 		}
 	}

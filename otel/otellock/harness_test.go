@@ -182,7 +182,7 @@ func (g *gauge) counted(metrics ...string) []string {
 	points := g.points()
 	for _, name := range slices.Sorted(maps.Keys(points)) {
 		metric, _, _ := strings.Cut(name, "{")
-		level := metric == "held" || metric == "waiting"
+		level := metric == "leases" || metric == "waiters"
 		if slices.Contains(metrics, metric) && (level || points[name] != 0) {
 			lines = append(lines, fmt.Sprintf("%s %v", name, points[name]))
 		}

@@ -3,8 +3,6 @@ package otellock
 import (
 	"context"
 	"fmt"
-	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -101,7 +99,6 @@ func TestTraceContextIsOptional(t *testing.T) {
 	}{
 		"by default":     {func(*gauge) []Option { return nil }, true, true},
 		"not sampled":    {func(*gauge) []Option { return nil }, false, false},
-		"switched off":   {func(*gauge) []Option { return []Option{WithHolderLinks(false)} }, true, false},
 		"without traces": {func(*gauge) []Option { return []Option{WithTracerProvider(tracenoop.NewTracerProvider())} }, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +135,7 @@ func FuzzTraceContext(f *testing.F) {
 		if !ok {
 			return
 		}
-		o := &observer{tracer: tracenoop.Tracer{}, conf: config{links: true}}
+		o := &observer{tracer: tracenoop.Tracer{}}
 		if again := o.hint(trace.ContextWithSpanContext(t.Context(), span)); again != s {
 			t.Errorf("%q becomes %q", s, again)
 		}
@@ -148,7 +145,7 @@ func FuzzTraceContext(f *testing.F) {
 // With a threshold of 0 all have a span: the acquisition under the caller's, the others linked to it.
 func TestEveryOperationHasASpanIfAsked(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		locks := w.locks(w.observer(WithSpanThreshold(0), WithHolderLinks(false)))
+		locks := w.locks(w.observer(WithSpanThreshold(0)))
 		ctx, caller := w.span("caller")
 		lease, err := locks.Acquire(ctx, "k")
 		if err != nil {
@@ -191,52 +188,76 @@ func checkPlace(t *testing.T, s sdktrace.ReadOnlySpan, caller trace.SpanContext)
 	}
 }
 
-// Then the spans of the Redis client are children of the operation.
-func TestNodeCallsNestUnderTheSpan(t *testing.T) {
-	g := newGauge(t)
-	ctx, end := g.observer(WithSpanThreshold(0)).Start(t.Context(), core.Op{Kind: core.OpAcquire})
-	inner := trace.SpanContextFromContext(ctx)
-	end(core.Outcome{})
-	if s := g.ended(); len(s) != 1 || s[0].SpanContext().SpanID() != inner.SpanID() || !inner.IsValid() {
-		t.Errorf("node calls run under %v, the spans are %v", inner, s)
-	}
-}
-
-// A loss shows in the trace of those who lost, and not only in one of its own, which a sampler may drop.
+// A loss shows in the trace of the holder: by an event on the span under which the lease was acquired, if that is still
+// open, and by a span of its own in any case, because a holder may end its span as soon as its context ends. A sampler
+// that drops spans without a parent keeps it.
 func TestLossShowsInTheHoldersTrace(t *testing.T) {
+	down := func(w *world, _ func(), _ *core.Lease) { w.each((*testutil.Node).Down) }
 	for name, c := range map[string]struct {
-		opts []Option
-		lose func(w *world, cancel func(), lease *core.Lease)
-		want string // the reason; empty: there was no loss
+		opts   []Option
+		lose   func(w *world, cancel func(), lease *core.Lease)
+		atOnce bool   // the holder ends its span as soon as its context ends
+		reason string // empty: there was no loss
+		span   string // of otellock
 	}{
-		"lost":                   {nil, func(w *world, _ func(), _ *core.Lease) { w.each((*testutil.Node).Down) }, "expired"},
-		"every operation a span": {[]Option{WithSpanThreshold(0)}, func(w *world, _ func(), _ *core.Lease) { w.each((*testutil.Node).Down) }, "expired"},
-		"abandoned":              {nil, func(_ *world, cancel func(), _ *core.Lease) { cancel() }, ""},
+		"lost":                   {nil, down, false, "expired", "lockkit.hold"},
+		"lost, holder quick":     {nil, down, true, "expired", "lockkit.hold"},
+		"every operation a span": {[]Option{WithSpanThreshold(0)}, down, false, "expired", "lockkit.hold"},
+		"abandoned":              {nil, func(_ *world, cancel func(), _ *core.Lease) { cancel() }, false, "", ""},
 		"found by the release": {nil, func(w *world, _ func(), lease *core.Lease) {
 			w.each((*testutil.Node).Flush)
 			lease.Release(lease.Context())
-		}, "taken"},
-		"no spans wanted": {[]Option{WithTracerProvider(tracenoop.NewTracerProvider())}, func(w *world, _ func(), _ *core.Lease) { w.each((*testutil.Node).Down) }, ""},
+		}, false, "taken", "lockkit.release"},
+		"no spans wanted": {[]Option{WithTracerProvider(tracenoop.NewTracerProvider())}, down, false, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
+				w.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans),
+					sdktrace.WithSampler(sdktrace.ParentBased(only("request"))))
 				ctx, request := w.span("request")
 				ctx, cancel := context.WithCancel(ctx)
 				defer cancel()
-				lease, err := w.locks(w.observer(append(c.opts, WithKeyHash([]byte("secret")))...)).Acquire(ctx, "k")
+				lease, err := w.locks(w.observer(c.opts...)).Acquire(ctx, "k")
 				if err != nil {
 					t.Fatal(err)
 				}
 				c.lose(w, cancel, lease)
 				<-lease.Context().Done()
+				if c.atOnce {
+					request.End()
+				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				request.End()
-				checkLoss(t, w.spanNamed("request"), c.want)
+				if !c.atOnce {
+					checkLoss(t, w.spanNamed("request"), c.reason)
+				}
+				lost := slices.DeleteFunc(w.ended(), func(s sdktrace.ReadOnlySpan) bool { return s.Name() == "lockkit.acquire" })
+				if (len(lost) == 1) != (c.span != "") {
+					t.Fatalf("%d spans of losses", len(lost))
+				}
+				for _, s := range lost {
+					checkLinks(t, s, linkHolder, request.SpanContext())
+					if s.Name() != c.span || s.Parent().SpanID() != request.SpanContext().SpanID() || attr(s, AttrErrorType) != c.reason {
+						t.Errorf("%s under %v: %v", s.Name(), s.Parent().SpanID(), s.Attributes())
+					}
+				}
 			})
 		})
 	}
 }
+
+// only samples spans of that name.
+type only string
+
+func (o only) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	if p.Name == string(o) {
+		return sdktrace.AlwaysSample().ShouldSample(p)
+	}
+	return sdktrace.NeverSample().ShouldSample(p)
+}
+
+func (only) Description() string { return "by name" }
 
 func (w *world) spanNamed(name string) sdktrace.ReadOnlySpan {
 	spans := w.spans.Ended()
@@ -260,37 +281,10 @@ func checkLoss(t *testing.T, s sdktrace.ReadOnlySpan, reason string) {
 		t.Fatalf("events %v", events)
 	}
 	got := fmt.Sprint(events[0].Attributes)
-	for _, want := range []string{reason, "jobs", string(AttrToken), string(AttrKeyHash)} {
+	for _, want := range []string{reason, "jobs", string(AttrToken)} {
 		if !strings.Contains(got, want) {
 			t.Errorf("attributes %s lack %s", got, want)
 		}
-	}
-}
-
-// A backend tells by the scope which release measured.
-func TestScopeHasAVersion(t *testing.T) {
-	g := newGauge(t)
-	_, end := g.observer(WithSpanThreshold(0)).Start(t.Context(), core.Op{Kind: core.OpAcquire})
-	end(core.Outcome{})
-	if v := g.ended()[0].InstrumentationScope().Version; v == "" {
-		t.Error("spans have no version")
-	}
-	if v := g.collect().ScopeMetrics[0].Scope.Version; v == "" {
-		t.Error("metrics have no version")
-	}
-	const path = "github.com/lockkit/lockkit"
-	for want, info := range map[string]*debug.BuildInfo{
-		"v1.2.3":  {Main: debug.Module{Path: "example.org/service", Version: "v9.0.0"}, Deps: []*debug.Module{{Path: path, Version: "v1.2.3"}}},
-		"v1.2.4":  {Deps: []*debug.Module{{Path: path, Version: "v1.2.3", Replace: &debug.Module{Path: "example.org/fork", Version: "v1.2.4"}}}},
-		"v1.3.0":  {Main: debug.Module{Path: path, Version: "v1.3.0"}},
-		"(devel)": {Deps: []*debug.Module{{Path: path, Version: "v1.2.3", Replace: &debug.Module{Path: "../lockkit"}}}},
-	} {
-		if got := versionIn(info); got != want {
-			t.Errorf("version %q, want %q", got, want)
-		}
-	}
-	if got := versionIn(&debug.BuildInfo{}); got != "(devel)" {
-		t.Errorf("version %q of a program that does not say", got)
 	}
 }
 
@@ -310,37 +304,28 @@ func TestSlowOperationsHaveSpans(t *testing.T) {
 	})
 }
 
-// Nothing that is exported has the key, unless asked for, and then hashed with a secret.
+// Nothing that is exported has the key.
 func TestKeysStayPrivate(t *testing.T) {
 	const key = "order:smith:jane@example.org"
-	for name, opts := range map[string][]Option{"by default": nil, "hashed": {WithKeyHash([]byte("secret"))}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				locks := w.locks(w.observer(append(opts, WithSpanThreshold(0))...))
-				lease := w.acquire(locks, key)
-				locks.TryAcquire(t.Context(), key)
-				w.each((*testutil.Node).Down)
-				<-lease.Context().Done()
-				lease.Complete(t.Context(), nil)
-				lease.Release(t.Context())
-				locks.TryAcquire(t.Context(), key)
-				synctest.Wait()
-				var all strings.Builder
-				for _, s := range w.ended() {
-					fmt.Fprintln(&all, s.Name(), s.Attributes(), s.Links(), s.Status(), s.Events())
-					if hash := attr(s, AttrKeyHash); (hash != "") != (opts != nil) || hash != "" && !regexp.MustCompile(`^[0-9a-f]{16}$`).MatchString(hash) {
-						t.Errorf("%s: hash %q", s.Name(), hash)
-					}
-				}
-				fmt.Fprintln(&all, w.points())
-				if text := all.String(); strings.Contains(text, "smith") || strings.Contains(text, "jane") || !strings.Contains(text, "unavailable") {
-					t.Errorf("exported: %s", text)
-				}
-			})
-		})
-	}
-	a, again, b := &observer{conf: config{secret: []byte("a")}}, &observer{conf: config{secret: []byte("a")}}, &observer{conf: config{secret: []byte("b")}}
-	if a.hash("k") == b.hash("k") || a.hash("k") == a.hash("l") || a.hash("k") != again.hash("k") {
-		t.Error("the hash does not depend on key and secret alone")
-	}
+	bubble(t, 3, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer(WithSpanThreshold(0)))
+		ctx, caller := w.span("caller")
+		lease := w.acquireIn(ctx, locks, key)
+		locks.TryAcquire(ctx, key)
+		w.each((*testutil.Node).Down)
+		<-lease.Context().Done()
+		lease.Complete(ctx, nil)
+		lease.Release(ctx)
+		locks.TryAcquire(ctx, key)
+		synctest.Wait()
+		caller.End()
+		var all strings.Builder
+		for _, s := range w.spans.Ended() {
+			fmt.Fprintln(&all, s.Name(), s.Attributes(), s.Links(), s.Status(), s.Events())
+		}
+		fmt.Fprintln(&all, w.points())
+		if text := all.String(); strings.Contains(text, "smith") || strings.Contains(text, "jane") || !strings.Contains(text, "unavailable") {
+			t.Errorf("exported: %s", text)
+		}
+	})
 }

@@ -18,8 +18,8 @@ type ending struct {
 
 var (
 	acquired    = ending{outcome: "acquired"}
-	held        = ending{outcome: "held"}     // somebody else has the key, and the caller would not wait
-	timeout     = ending{outcome: "timeout"}  // he would, and has for as long as he may
+	held        = ending{outcome: "held"}     // somebody else has the key, and the caller does not wait
+	timeout     = ending{outcome: "timeout"}  // the caller waited for as long as it may
 	canceled    = ending{outcome: "canceled"} // the caller went away
 	done        = ending{outcome: "done"}
 	closed      = ending{outcome: "closed"}
@@ -31,8 +31,10 @@ var (
 	completed   = ending{outcome: "completed"}
 )
 
-// lossReasons are what leases are lost for. LossForgotten is not: it is of completions alone.
-var lossReasons = []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossRevoked, core.LossClosed}
+// lossReasons are the reasons for which leases are lost. LossForgotten is one of completions alone.
+var lossReasons = []core.LossReason{
+	core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossRevoked, core.LossClosed,
+}
 
 // lost is the loss of a lease. Its error.type is the reason.
 func lost(reason core.LossReason) ending { return ending{"lost", string(reason)} }

@@ -1,0 +1,236 @@
+package otellock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// point is the name of a point about a node.
+func (w *world) point(metric string, node int, more string) string {
+	return fmt.Sprintf("%s{node.index=%d,server.address=%s%s}", metric, node, w.nodes[node].Name(), more)
+}
+
+// checkVoting checks what is said of each node: 1 if it votes.
+func (w *world) checkVoting(want ...float64) {
+	w.t.Helper()
+	synctest.Wait()
+	points := w.points()
+	for i, votes := range want {
+		if got, ok := points[w.point("node.voting", i, "")]; !ok || got != votes {
+			w.t.Errorf("node %d: voting is %v (%v), want %v", i, got, ok, votes)
+		}
+	}
+}
+
+func nothing(context.Context) error { return nil }
+
+func TestNodesAreCharted(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer())
+		lock := func() {
+			locks.Do(t.Context(), "k", nothing)
+			time.Sleep(2 * time.Second)
+		}
+		lock()
+		w.checkVoting(1, 1, 1)
+
+		w.nodes[1].SlowReplies(150 * time.Millisecond)
+		w.nodes[2].Down()
+		for range 4 {
+			lock()
+		}
+		locks.Do(t.Context(), "k", nothing)
+		w.checkVoting(1, 1, 0)
+		w.nodes[2].RestartEmpty()
+		w.nodes[2].Up()
+		lock()
+		w.checkVoting(1, 1, 0)
+		w.nodes[1].SlowReplies(0)
+		time.Sleep(10 * time.Second)
+		lock()
+		w.checkVoting(1, 1, 1)
+
+		points := w.points()
+		requests := func(node int, verdict string) (sum float64) {
+			for point, n := range points {
+				of := fmt.Sprintf("node.request.duration{node.index=%d,", node)
+				if strings.HasPrefix(point, of) && strings.Contains(point, "verdict="+verdict) {
+					sum += n
+				}
+			}
+			return sum
+		}
+		if n := requests(2, "failed"); n < 3 {
+			t.Errorf("%v failures of the node that was down", n)
+		}
+		if requests(2, "quarantined") == 0 || requests(2, "granted") == 0 || requests(2, "circuit_open") != 0 {
+			t.Errorf("verdicts on a node that was restarted: %v", points)
+		}
+		// The others decided without the slow node; it was heard all the same.
+		if slow, fast := requests(1, ""), requests(0, ""); slow < fast-2 || slow == 0 {
+			t.Errorf("%v requests of the slow node, %v of the quick one", slow, fast)
+		}
+	})
+}
+
+// A process that asks for nothing knows its nodes all the same: one that was away and is back, and one that is gone.
+func TestVotingWithoutTraffic(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer())
+		const touched = 6 * time.Second // every 5s, and the time to answer
+		time.Sleep(touched)
+		w.checkVoting(1, 1, 1) // never used
+		locks.Do(t.Context(), "k", nothing)
+
+		w.nodes[1].Down() // and a request notices it
+		for range 4 {
+			locks.Do(t.Context(), "k", nothing)
+			time.Sleep(time.Second)
+		}
+		w.checkVoting(1, 0, 1)
+		w.nodes[1].Up()
+		time.Sleep(touched)
+		w.checkVoting(1, 1, 1)
+
+		w.nodes[2].Down() // while nobody asks
+		time.Sleep(touched)
+		w.checkVoting(1, 1, 0)
+		w.nodes[2].Up()
+		time.Sleep(touched)
+		w.checkVoting(1, 1, 1)
+	})
+}
+
+// The check of a rolling restart that the manual describes, in a process that asks for nothing: each node is seen to
+// be away, and to vote again in the time that the manual says.
+func TestRollingRestartWithoutTraffic(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		const maxTTL = 10 * time.Second
+		w.locks(w.observer(), core.WithMaxTTL(maxTTL))
+		time.Sleep(6 * time.Second)
+		for i, n := range w.nodes {
+			voting := func() bool {
+				synctest.Wait()
+				return w.points()[w.point("node.voting", i, "")] == 1
+			}
+			if !voting() {
+				t.Fatalf("node %d does not vote before its restart", i)
+			}
+			n.RestartEmpty()
+			began := time.Now()
+			for voting() {
+				if time.Sleep(time.Second); time.Since(began) > 6*time.Second {
+					t.Fatalf("node %d was restarted, and is said to vote", i)
+				}
+			}
+			for !voting() {
+				if time.Sleep(time.Second); time.Since(began) > maxTTL+12*time.Second {
+					t.Fatalf("node %d does not vote %v after its restart", i, time.Since(began))
+				}
+			}
+		}
+	})
+}
+
+func TestClockOffset(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		locks := w.locks(w.observer())
+		w.nodes[1].StepClock(200 * time.Millisecond)
+		w.nodes[2].StepClock(-time.Minute)
+		lease := w.acquire(locks, "k")
+		synctest.Wait() // the third node is asked, too, although the others have decided
+		lease.Release(t.Context())
+		points := w.points()
+		for i, want := range []float64{0, 0.2, -60} {
+			got, ok := points[w.point("node.clock.offset", i, "")]
+			if !ok || got < want-0.01 || got > want+0.01 {
+				t.Errorf("node %d is %vs off, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+// Every verdict that says something of a node counts, and a node that only answers renewals is not said to vote.
+func TestVotesOfANode(t *testing.T) {
+	type said struct {
+		kind core.OpKind
+		v    core.Verdict
+	}
+	refused := said{core.OpTouch, core.VerdictQuarantined}
+	for _, c := range []struct {
+		before []said
+		last   said
+		want   string // the value; empty: nothing is known
+	}{
+		{nil, said{core.OpRenew, core.VerdictGranted}, "1"},
+		{nil, said{core.OpAcquire, core.VerdictHeld}, "1"},
+		{nil, said{core.OpAcquire, core.VerdictDone}, "1"},
+		{nil, said{core.OpRelease, core.VerdictGone}, "1"},
+		{nil, said{core.OpComplete, core.VerdictForgotten}, "1"},
+		{nil, said{core.OpRenew, core.VerdictHealed}, "1"},
+		{nil, said{core.OpRenew, core.VerdictPassed}, "1"},
+		{nil, said{core.OpRenew, core.VerdictUnconfirmed}, "1"},
+		{nil, said{core.OpRenew, core.VerdictFailed}, "0"},
+		{nil, said{core.OpAcquire, core.VerdictTimedOut}, "0"},
+		{nil, said{core.OpAcquire, core.VerdictCircuitOpen}, "0"},
+		{nil, said{core.OpRenew, core.VerdictQuarantined}, "0"},
+		{nil, said{core.OpAcquire, core.VerdictClockSkewed}, "0"},
+		{nil, said{core.OpAcquire, core.VerdictReplica}, "0"},
+		{nil, said{core.OpAcquire, core.VerdictUnguarded}, "0"},
+		{nil, said{core.OpAcquire, core.VerdictTooLate}, ""},
+		{nil, said{core.OpAcquire, core.VerdictPending}, ""},
+		{[]said{refused}, said{core.OpRenew, core.VerdictGranted}, "0"},
+		{[]said{refused}, said{core.OpRelease, core.VerdictGranted}, "0"},
+		{[]said{refused, {core.OpRenew, core.VerdictFailed}}, said{core.OpRenew, core.VerdictPassed}, "0"},
+		{[]said{refused}, said{core.OpAcquire, core.VerdictHeld}, "1"},
+		{[]said{refused}, said{core.OpTouch, core.VerdictGranted}, "1"},
+		{[]said{refused, {core.OpTouch, core.VerdictGranted}}, said{core.OpRenew, core.VerdictGranted}, "1"},
+		{[]said{{core.OpRenew, core.VerdictFailed}}, said{core.OpRenew, core.VerdictHealed}, "1"},
+	} {
+		g := newGauge(t)
+		o := g.observer()
+		for _, s := range c.before {
+			o.Node(t.Context(), s.kind, core.NodeReply{Verdict: s.v})
+		}
+		o.Node(t.Context(), c.last.kind, core.NodeReply{Verdict: c.last.v})
+		got, ok := g.points()["node.voting{node.index=0}"]
+		if ok != (c.want != "") || ok && fmt.Sprint(got) != c.want {
+			t.Errorf("after %v, %v answered %v: %v (%v), want %q", c.before, c.last.kind, c.last.v, got, ok, c.want)
+		}
+	}
+}
+
+func TestNodeNames(t *testing.T) {
+	for addr, want := range map[string]string{
+		"10.0.0.1:6379":       ",server.address=10.0.0.1,server.port=6379",
+		"[::1]:6379":          ",server.address=::1,server.port=6379",
+		"cluster [a:1 b:2]":   ",server.address=cluster [a:1 b:2]",
+		"/var/run/redis.sock": ",server.address=/var/run/redis.sock",
+		"":                    "",
+	} {
+		g := newGauge(t)
+		g.observer().Node(t.Context(), core.OpAcquire, core.NodeReply{Node: 4, Addr: addr, Verdict: core.VerdictGranted})
+		want = "node.request.duration{node.index=4" + want + ",verdict=granted} 1"
+		if got := g.counted("node.request.duration"); !slices.Equal(got, []string{want}) {
+			t.Errorf("%q: %q, want %q", addr, got, want)
+		}
+	}
+}
+
+// A node that is left alone takes no time.
+func TestRequestsThatAreNotSentAreNotTimed(t *testing.T) {
+	g := newGauge(t)
+	g.observer().Node(t.Context(), core.OpAcquire, core.NodeReply{Verdict: core.VerdictCircuitOpen})
+	for point := range g.points() {
+		if strings.HasPrefix(point, "node.request.") {
+			t.Errorf("%s was measured", point)
+		}
+	}
+}
