@@ -57,6 +57,7 @@ type worked struct {
 	finishes   map[string]finish // by kind
 	deliveries []int             // by server, that which is cut off last
 	enqueued   int
+	redis      float64 // CPU of asynq's Redis, of one core
 }
 
 // A finish is when the tasks of a kind were all done, or how many were left when time was up.
@@ -101,6 +102,10 @@ func (r queueRun) run(ctx context.Context) (w worked, err error) {
 	err = onNodes(1+r.nodes, 0, func(on *nodes) error {
 		f := newFleet(on.addrs()[0], "bench")
 		err := r.prepare(ctx, f, on.addrs()[1:])
+		if err != nil {
+			return errors.Join(err, f.close())
+		}
+		before, err := on.use(ctx, "")
 		if err == nil {
 			err = f.start()
 		}
@@ -108,7 +113,12 @@ func (r queueRun) run(ctx context.Context) (w worked, err error) {
 			err = f.await(ctx, r.limit)
 		}
 		w = r.worked(f)
-		return errors.Join(err, f.close())
+		took := time.Since(f.began)
+		after, failed := on.use(ctx, "")
+		if err == nil && failed == nil {
+			w.redis = float64(after[0].process-before[0].process) / float64(took)
+		}
+		return errors.Join(err, failed, f.close())
 	})
 	return w, err
 }

@@ -18,9 +18,10 @@ type delivery struct {
 	*Middleware
 	state      state
 	task       *asynq.Task
-	keys       []string  // of its leases: of the identity of the task, and of what it works on, if it has one
-	remembered bool      // the completion is to be recorded
-	atLast     bool      // asynq archives the task whatever the error is
+	keys       []string // of its leases: of the identity of the task, and of what it works on, if it has one
+	remembered bool     // the completion is to be recorded
+	atLast     bool     // asynq archives the task whatever the error is
+	began      time.Time
 	half       time.Time // until when the task may wait if it can come back
 	last       time.Time // … and if it cannot. At its deadline asynq takes it for failed, and hears nothing any more
 	server     *server
@@ -36,7 +37,7 @@ func (m *Middleware) delivery(ctx context.Context, t *asynq.Task) (*delivery, er
 	}
 	retried, _ := asynq.GetRetryCount(ctx)
 	most, _ := asynq.GetMaxRetry(ctx)
-	d := &delivery{Middleware: m, task: t, atLast: retried >= most, server: m.server(ctx)}
+	d := &delivery{Middleware: m, task: t, began: time.Now(), atLast: retried >= most, server: m.server(ctx)}
 	at, _ := ctx.Deadline()
 	left := time.Until(at)
 	d.half, d.last = at.Add(-left/2), at.Add(-min(left/10, time.Second))
@@ -155,7 +156,7 @@ func (d *delivery) ask(ctx context.Context, key string) (*core.Lease, error) {
 	patience := time.Until(d.half)
 	switch d.state {
 	case stranded:
-		patience = min(patience, d.server.outage.patience(d.keys[0]))
+		patience = min(patience, d.server.outage.patience(d.keys[0])-time.Since(d.began))
 	case persisting:
 		patience = time.Until(d.last)
 	}

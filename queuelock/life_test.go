@@ -193,7 +193,7 @@ func (r *rig) scene(atLast bool) *scene {
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	at, _ := ctx.Deadline()
 	return &scene{rig: r, ctx: ctx, cancel: cancel, d: &delivery{
-		Middleware: m, task: order(1), keys: []string{core.Key("queue", "task", theID), core.Key("order", "1")}, remembered: true, atLast: atLast,
+		Middleware: m, task: order(1), began: time.Now(), keys: []string{core.Key("queue", "task", theID), core.Key("order", "1")}, remembered: true, atLast: atLast,
 		half: at.Add(-20 * time.Second), last: at.Add(-time.Second), server: m.newServer(8),
 	}}
 }

@@ -22,15 +22,15 @@ type bounce struct {
 }
 
 // patience returns how long a task waits. One that comes straight back has met no server that took it: those that could run
-// it have nothing else to do, and were only slower to fetch it. So it is given back soon, though each time less soon, in
-// case that there is none.
+// it have nothing else to do, and were only slower to fetch it. So it is given back soon, though less soon with time, in case
+// that there is none.
 func (o *outage) patience(task string) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, patience := time.Now(), outagePatience
 	b := o.given[task]
 	if b.times > 0 && now.Sub(b.last) < outagePatience {
-		patience = min(outagePatience/32<<min(b.times, 5), outagePatience/4)
+		patience = outagePatience / 32 << min(b.times/4, 3)
 	} else {
 		b.times = 0
 	}

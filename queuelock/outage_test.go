@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -28,7 +29,7 @@ func TestOneServerCutOff(t *testing.T) {
 				start := time.Now()
 				r.serve(setup{adjust: defaults(10)}, work)
 				var took atomic.Int64
-				other := r.locks.Replica()
+				other := r.locks.Replica(core.TTL(10 * time.Second))
 				cut(other.Link)
 				r.serve(setup{adjust: func(cfg *asynq.Config) {
 					defaults(10)(cfg)
@@ -54,12 +55,12 @@ func (r *rig) doneWithin(tasks int, start time.Time, limit time.Duration) {
 	}
 }
 
-// A task that comes straight back to a server without locks is given back sooner, though each time less soon; one that was
+// A task that comes straight back to a server without locks is given back sooner, though less soon with time; one that was
 // away for long, and others, are not. What is remembered is bounded.
 func TestPatienceInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := outage{given: map[string]bounce{}}
-		for i, want := range []time.Duration{5000, 312, 625, 1250, 1250, 1250} {
+		for i, want := range []time.Duration{5000, 156, 156, 156, 312, 312, 312, 312, 625, 625, 625, 625, 1250, 1250, 1250, 1250, 1250} {
 			if got := o.patience("t"); got.Truncate(time.Millisecond) != want*time.Millisecond {
 				t.Errorf("delivery %d: %v, want %dms", i, got, want)
 			} else {

@@ -21,7 +21,6 @@ import (
 const (
 	tickPatience  = 10 * time.Minute // for how long a tick is tried to be enqueued, unless the next one comes first
 	tickRetention = time.Hour        // for how long asynq keeps the id of a tick, so that a late replica meets it
-	tickAgain     = time.Second / 4  // the pause after a try that failed
 	nap           = time.Minute      // the longest sleep, after which a clock that was set is noticed
 )
 
@@ -164,7 +163,7 @@ func (e *entry) tick(at time.Time, left time.Duration) {
 		if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
 			return
 		}
-		if !errors.Is(err, asynq.ErrDuplicateTask) && pause.For(ctx, tickAgain) {
+		if !errors.Is(err, asynq.ErrDuplicateTask) && pause.For(ctx, time.Second/4) {
 			continue
 		}
 		if e.open.Err() == nil {
