@@ -3,6 +3,7 @@ package queuelock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,6 +48,35 @@ func TestWaitLeavesTheHandlerHalfOfItsTime(t *testing.T) {
 				}
 				if r.count(EventContended) != 1 {
 					t.Error(r.events.Counts())
+				}
+			})
+		})
+	}
+}
+
+// Whatever the number of workers, a handler that needs less than half of the timeout has it, and no retry is counted.
+func TestHandlersHaveTheirTime(t *testing.T) {
+	for workers := 1; workers <= 3; workers++ {
+		t.Run(fmt.Sprint(workers), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				var user told
+				adjust := func(cfg *asynq.Config) { user.adjust(cfg); cfg.Concurrency = workers }
+				for range 2 {
+					r.serve(setup{adjust: adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+						err := r.work(ctx, 9*time.Second)
+						if ctx.Err() != nil {
+							t.Error("the time of a handler was not enough")
+						}
+						return err
+					})
+				}
+				const tasks = 10
+				for range tasks {
+					r.enqueue(order(1), asynq.Timeout(20*time.Second))
+				}
+				r.pass(5 * time.Minute)
+				if len(r.ledger.done) != tasks || len(r.ledger.runs) != tasks || len(user.handled)+len(user.judged) > 0 || r.count(EventContended) == 0 {
+					t.Errorf("%d of %d ran, %+v, %v", len(r.ledger.done), tasks, &user, r.events.Counts())
 				}
 			})
 		})

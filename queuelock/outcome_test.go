@@ -11,7 +11,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/testutil"
 )
 
 // hang cuts the locks off until the function it returns is called.
@@ -316,33 +315,6 @@ func TestHandlerContext(t *testing.T) {
 		}
 		r.pass(time.Minute)
 	})
-}
-
-// What a completed task leaves on a node until the retention is over.
-func TestSizeOfARecord(t *testing.T) {
-	r := onRedis(t)
-	r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-	info := r.enqueue(order(1))
-	testutil.Await(t, "done", func() bool { return r.state(info) == "gone" })
-	node := r.servers[0].Client()
-	var keys []string
-	testutil.Await(t, "recorded on the node", func() bool {
-		keys = node.Keys(t.Context(), "*5:queue/4:task*").Val()
-		if len(keys) != 1 {
-			return false
-		}
-		r, err := testutil.ParseResource(node.Get(t.Context(), keys[0]).Val())
-		return err == nil && r.Record != nil
-	})
-	size, err := node.MemoryUsage(t.Context(), keys[0]).Result()
-	if err != nil || size > 260 {
-		t.Errorf("%d bytes, %v", size, err)
-	}
-	t.Logf("%d bytes", size)
-	rest, err := node.PTTL(t.Context(), keys[0]).Result()
-	if err != nil || rest < 10*time.Hour-time.Minute || rest > 10*time.Hour {
-		t.Errorf("kept for %v, %v", rest, err)
-	}
 }
 
 // The handler runs under two leases: the loss of either ends its context, and the other is kept until it
