@@ -136,20 +136,26 @@ func TestCooldownOnTheLastAttempt(t *testing.T) {
 	})
 }
 
-// A task without a key rests by itself.
+// A task without a key rests by itself, and not too short, though asynq counts in whole seconds.
 func TestCooldownWithoutKey(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{}, r.cooling(0, 2*time.Minute))
-		info := r.enqueue(order(1), asynq.TaskID("cools"))
-		r.enqueue(order(1), asynq.TaskID("other"))
-		r.begun(info)
-		r.pass(2*time.Minute - time.Second)
-		if r.ledger.runs["cools"] != 1 || r.ledger.done["other"] != 1 || r.state(info) != "retry" {
-			t.Errorf("%+v, %s", &r.ledger, r.state(info))
+		const rest = 30 * time.Second
+		var began []time.Time
+		adjust := func(cfg *asynq.Config) {
+			cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = 10*time.Millisecond, 10*time.Millisecond
 		}
-		r.pass(30 * time.Second)
-		if r.ledger.done["cools"] != 1 || r.count(EventCooldown) != 1 {
-			t.Errorf("%+v, %v", &r.ledger, r.events.Counts())
+		r.serve(setup{adjust: adjust}, func(ctx context.Context, task *asynq.Task) error {
+			if taskID(ctx) == "cools" {
+				began = append(began, time.Now())
+			}
+			return r.cooling(0, rest)(ctx, task)
+		})
+		r.pass(time.Until(time.Now().Truncate(time.Second).Add(1900 * time.Millisecond)))
+		r.enqueue(order(1), asynq.TaskID("cools"))
+		r.enqueue(order(1), asynq.TaskID("other"))
+		r.pass(time.Minute)
+		if len(began) != 2 || !between(began[1].Sub(began[0]), rest, rest+1100*time.Millisecond) || r.ledger.done["other"] != 1 || r.count(EventCooldown) != 1 {
+			t.Errorf("%v, %+v, %v", began, &r.ledger, r.events.Counts())
 		}
 	})
 }
@@ -215,6 +221,12 @@ func TestCooldownSendsWaitersAway(t *testing.T) {
 		r.pass(time.Minute)
 		if n := r.events.Running(core.OpAcquire); n != 0 || r.count(EventCooldown) != 1 {
 			t.Errorf("%d wait in place for a key that rests, %v", n, r.events.Counts())
+		}
+		before := r.count(EventContended)
+		info := r.enqueue(order(1), asynq.Timeout(4*time.Hour)) // it could wait for as long
+		r.pass(time.Minute)
+		if n := r.events.Running(core.OpAcquire); n != 0 || r.count(EventContended) != before+1 || r.state(info) != "retry" {
+			t.Errorf("%d wait in place for a key that is known to rest, %v", n, r.events.Counts())
 		}
 	})
 }

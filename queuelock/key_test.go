@@ -231,6 +231,11 @@ func TestMisuse(t *testing.T) {
 		var user told
 		m := r.middleware(r.locker())
 		wantFaults(t, m.Middleware(asynq.NotFoundHandler()).ProcessTask(t.Context(), order(1)), "test handlers without the middleware")
+		stripped := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			return m.Middleware(asynq.NotFoundHandler()).ProcessTask(context.WithoutCancel(ctx), task)
+		})
+		r.serve(setup{bare: true, adjust: only("stripped")}, stripped)
+		r.enqueue(order(1), asynq.Queue("stripped"))
 		r.serve(setup{adjust: user.adjust, opts: nil}, func(ctx context.Context, task *asynq.Task) error {
 			return m.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })).ProcessTask(ctx, task)
 		})
@@ -239,8 +244,10 @@ func TestMisuse(t *testing.T) {
 		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "two middlewares") || r.state(info) != "archived" {
 			t.Errorf("%+v, %s", &user, r.state(info))
 		}
-		if n := r.logs.count("ERROR queuelock: two middlewares are on the way"); n != 1 {
-			t.Errorf("said %d times\n%s", n, &r.logs)
+		for _, said := range []string{"two middlewares are on the way", "no asynq.Server has made this context, or its deadline is gone"} {
+			if n := r.logs.count("ERROR queuelock: " + said); n != 1 {
+				t.Errorf("said %d times\n%s", n, &r.logs)
+			}
 		}
 	})
 }

@@ -82,3 +82,22 @@ func TestPatienceInAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// Locks that are out of reach are waited for for 5 s, with the first request, which silent nodes do not answer either.
+func TestLocksAreAwaitedFor5s(t *testing.T) {
+	for name, cut := range map[string]func(*testutil.Link){"refused": (*testutil.Link).Kill, "silent": (*testutil.Link).Cut} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				s := r.scene(false)
+				defer s.cancel()
+				locks := r.locks.Replica(core.TTL(10 * time.Second))
+				s.d.locker = locks.Locker
+				cut(locks.Link)
+				_, err := s.d.acquire(s.ctx)
+				if took := time.Since(s.d.began); s.d.state != unavailable || !between(took, outagePatience, outagePatience+200*time.Millisecond) {
+					t.Errorf("state %d after %v, %v", s.d.state, took, err)
+				}
+			})
+		})
+	}
+}

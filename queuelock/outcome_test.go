@@ -114,77 +114,6 @@ func TestSuccessAfterTakeoverIsRefused(t *testing.T) {
 	})
 }
 
-// The write of a completion is tried for a while; then the task counts as done all the same.
-func TestCompletionOutOfReach(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		takes    time.Duration
-		down     time.Duration
-		timeout  time.Duration
-		failures int // that asynq sees
-		recorded bool
-	}{
-		{"for a moment", 0, 10 * time.Second, 0, 0, true},
-		{"for long", 0, 2 * time.Minute, 0, 0, false},
-		{"until the deadline", 0, 2 * time.Minute, 20 * time.Second, 0, false},
-		{"for a moment after the deadline", 10 * time.Second, 10 * time.Second, 5 * time.Second, 1, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				var user told
-				r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
-					return r.ledger.run(taskID(ctx), func() error {
-						time.Sleep(c.takes)
-						time.AfterFunc(c.down, r.hang())
-						return nil
-					})
-				})
-				info := r.enqueue(order(1), asynq.Timeout(c.timeout))
-				r.pass(4 * time.Minute)
-				if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" || len(user.judged) != c.failures {
-					t.Errorf("%+v, %s, %+v", &r.ledger, r.state(info), &user)
-				}
-				if unrecorded := r.logs.count("could not be recorded"); (unrecorded == 0) != c.recorded || r.count(EventUnrecorded) != unrecorded {
-					t.Errorf("logged %d times, events %v", unrecorded, r.events.Counts())
-				}
-				_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID))
-				if errors.Is(err, core.ErrDone) != c.recorded {
-					t.Errorf("record: %v", err)
-				}
-				if lease, err := r.locker().TryAcquire(t.Context(), core.Key("order", "1")); err != nil {
-					t.Errorf("the entity is not free: %v", err)
-				} else {
-					lease.Release(t.Context())
-				}
-			})
-		})
-	}
-}
-
-// What reached too few nodes is not taken back: whoever asks for the key next finds it, and settles it.
-func TestOpenCompletionStays(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error {
-			return r.ledger.run(taskID(ctx), func() error {
-				r.nodes[1].Down()
-				r.nodes[2].Down()
-				return nil
-			})
-		})
-		info := r.enqueue(order(1))
-		r.pass(2 * time.Minute)
-		if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" || r.count(EventUnrecorded) != 1 {
-			t.Errorf("%+v, %s, %v", &r.ledger, r.state(info), r.events.Counts())
-		}
-		r.nodes[1].Up() // a quorum with the one that has it
-		if _, err := r.locker().Acquire(t.Context(), core.Key("queue", "task", info.ID), core.MaxWait(time.Minute)); !errors.Is(err, core.ErrDone) {
-			t.Errorf("the record is gone: %v", err)
-		}
-	})
-}
-
-func nilMap() map[int]int { return nil }
-
 // A panic reaches asynq as it was, with the handler's line; the task runs again, at once.
 func TestPanic(t *testing.T) {
 	for _, c := range []struct {
@@ -281,6 +210,35 @@ func TestOverstay(t *testing.T) {
 		}
 		close(release)
 		r.pass(time.Minute)
+	})
+}
+
+// The defaults of a Locker for its calls, of how long to hold and of what ends a hold, are not those of tasks.
+func TestDefaultsOfTheLocker(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		l := r.locks.Replica(core.Detached(true), core.MaxHold(2*time.Second), core.Retention(time.Second)).Locker
+		s := setup{locker: l, opts: []Option{WithGrace(20 * time.Second)}}
+		r.serve(s, func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(taskID(ctx), func() error {
+				if time.Sleep(5 * time.Second); ctx.Err() != nil {
+					t.Errorf("the lease has ended: %v", context.Cause(ctx))
+				}
+				if r.ledger.count(&r.ledger.runs, taskID(ctx)) == 1 {
+					time.Sleep(time.Minute)
+					return errors.New("gave up")
+				}
+				return nil
+			})
+		})
+		info := r.enqueue(order(1), asynq.Timeout(10*time.Second), asynq.MaxRetry(3))
+		r.pass(50 * time.Second) // the grace and the TTL are over
+		if r.ledger.done[info.ID] != 1 || r.ledger.runs[info.ID] != 2 {
+			t.Errorf("%+v", &r.ledger)
+		}
+		r.pass(time.Minute)
+		if _, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID)); !errors.Is(err, core.ErrDone) {
+			t.Errorf("the record is gone: %v", err)
+		}
 	})
 }
 
