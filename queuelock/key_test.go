@@ -235,7 +235,7 @@ func TestMisuse(t *testing.T) {
 			return m.Middleware(asynq.NotFoundHandler()).ProcessTask(context.WithoutCancel(ctx), task)
 		})
 		r.serve(setup{bare: true, adjust: only("stripped")}, stripped)
-		r.enqueue(order(1), asynq.Queue("stripped"))
+		without := r.enqueue(order(1), asynq.Queue("stripped"))
 		r.serve(setup{adjust: user.adjust, opts: nil}, func(ctx context.Context, task *asynq.Task) error {
 			return m.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })).ProcessTask(ctx, task)
 		})
@@ -243,6 +243,9 @@ func TestMisuse(t *testing.T) {
 		r.pass(10 * time.Second)
 		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "two middlewares") || r.state(info) != "archived" {
 			t.Errorf("%+v, %s", &user, r.state(info))
+		}
+		if got, err := r.inspector.GetTaskInfo("stripped", without.ID); err != nil || !strings.Contains(got.LastErr, "its deadline is gone") {
+			t.Errorf("%+v, %v", got, err)
 		}
 		for _, said := range []string{"two middlewares are on the way", "no asynq.Server has made this context, or its deadline is gone"} {
 			if n := r.logs.count("ERROR queuelock: " + said); n != 1 {
