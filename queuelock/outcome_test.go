@@ -217,7 +217,10 @@ func TestOverstay(t *testing.T) {
 func TestDefaultsOfTheLocker(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		l := r.locks.Replica(core.Detached(true), core.MaxHold(2*time.Second), core.Retention(time.Second)).Locker
-		s := setup{locker: l, opts: []Option{WithGrace(20 * time.Second)}}
+		soon := func(cfg *asynq.Config) {
+			cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
+		}
+		s := setup{locker: l, adjust: soon, opts: []Option{WithGrace(20 * time.Second)}}
 		r.serve(s, func(ctx context.Context, _ *asynq.Task) error {
 			return r.ledger.run(taskID(ctx), func() error {
 				if time.Sleep(5 * time.Second); ctx.Err() != nil {
