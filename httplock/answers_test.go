@@ -115,6 +115,9 @@ var answers = map[string]http.HandlerFunc{
 	"invalid status": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(99); panic("not reached") },
 }
 
+// plainly are those that all middlewares around a handler leave as they are.
+var plainly = []string{"nothing", "short", "large", "outgrowing", "status 204", "two statuses", "error", "copy", "panic"}
+
 // differs are headers that may differ: a stream has no length, and an answer that is kept back may have one.
 var differs = []string{"Date", "Content-Length", "Transfer-Encoding", "Connection", "Idempotent-Replayed"}
 
@@ -136,6 +139,9 @@ func TestAnswers(t *testing.T) {
 		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false))
 		for name, answer := range answers {
 			for _, host := range hosts {
+				if host.hides && !slices.Contains(plainly, name) {
+					continue
+				}
 				bare := w.serve(host.handler(nil, answer))
 				locked := w.serve(host.handler(m, answer))
 				want := ""
@@ -163,13 +169,16 @@ func TestAnswers(t *testing.T) {
 
 // wantReplay checks what a repetition gets: the answer of the first, if that was whole and fits into a record.
 func wantReplay(w *world, of string, first, again reply) {
+	panics := strings.HasPrefix(of, "panic") || strings.HasPrefix(of, "invalid")
 	switch {
-	case first.err != nil && first.status == 0, strings.HasPrefix(of, "panic"), strings.HasPrefix(of, "invalid"): // not recorded
+	case first.err != nil && first.status == 0, panics && !strings.Contains(of, "inside"): // not recorded
 		if again.header.Get("Idempotent-Replayed") != "" {
 			w.Errorf("%s: replayed: %+v", of, again)
 		}
 	case first.err != nil || len(first.body) > largestRecord-1<<10:
-		again.expect(w, 410, EventIdempotencyOmitted)
+		if again.status != 410 {
+			w.Errorf("%s: %+v, first %+v", of, again, first)
+		}
 		if again.header.Get("Idempotent-Status") != fmt.Sprint(first.status) {
 			w.Errorf("%s: %v", of, again.header)
 		}
@@ -223,7 +232,7 @@ func TestGinWriter(t *testing.T) {
 			c.Writer.WriteHeader(-1)
 			c.Status(201)
 			c.Status(202)
-			if c.Writer.Written() || c.Writer.Size() != -1 || c.Writer.Status() != 202 || c.Writer.Pusher() != nil {
+			if c.Writer.Written() || c.Writer.Size() != 0 || c.Writer.Status() != 202 || c.Writer.Pusher() != nil {
 				w.Errorf("%v, %d, %d", c.Writer.Written(), c.Writer.Size(), c.Writer.Status())
 			}
 			c.Writer.WriteString("four")
@@ -363,4 +372,34 @@ func TestReleasedHoweverTheHandlerEnds(t *testing.T) {
 		}
 		w.events.UntilRunning(w, core.OpHold, 0)
 	})
+}
+
+// A client that has all of an answer but its end does not take it for complete after a loss, whatever its header says.
+func TestLossAfterAllWasWritten(t *testing.T) {
+	for name, header := range map[string]http.HandlerFunc{
+		"no body": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) },
+		"length": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "4")
+			io.WriteString(w, "body")
+		},
+		"identity": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Transfer-Encoding", "identity")
+			io.WriteString(w, "body")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(w *world) {
+				m := middleware(w, w.holding(), ByParam("id"))
+				everywhere(w, m, func(w http.ResponseWriter, r *http.Request) {
+					header(w, r)
+					w.(http.Flusher).Flush()
+					expire(r.Context())
+				}, func(of string, _ host, s *server, protocol string) {
+					if got := s.do(context.Background(), protocol, "PUT", "/orders/1", ""); got.whole() {
+						w.Errorf("%s: a complete %d %q", of, got.status, got.body)
+					}
+				})
+			})
+		})
+	}
 }

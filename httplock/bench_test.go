@@ -1,8 +1,14 @@
 package httplock
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
+	"io"
+	"maps"
+	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -98,5 +104,54 @@ func BenchmarkHandOff(b *testing.B) {
 			close(turns)
 			all.Wait()
 		})
+	}
+}
+
+// BenchmarkAnswer is when a client has the first byte of an answer, and the last, over HTTP/1.1: of one that is kept back, of one as large
+// as the buffer, and of one that the handler flushes in eight parts with work of a millisecond before each.
+func BenchmarkAnswer(b *testing.B) {
+	locker := realLocker(b, 1)
+	part := bytes.Repeat([]byte("x"), 128<<10)
+	handlers := map[string]http.HandlerFunc{
+		"1kB":  func(w http.ResponseWriter, r *http.Request) { w.Write(part[:1000]) },
+		"1MiB": func(w http.ResponseWriter, r *http.Request) { w.Write(bytes.Repeat(part, 8)) },
+		"stream": func(w http.ResponseWriter, r *http.Request) {
+			for range 8 {
+				for began := time.Now(); time.Since(began) < time.Millisecond; {
+					sha256.Sum256(part[:1000])
+				}
+				w.Write(part)
+				w.(http.Flusher).Flush()
+			}
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(handlers)) {
+		m := middleware(b, locker, ByParam("id"), WithIdempotency(false))
+		for way, m := range map[string]*Middleware{"bare": nil, "locked": m, "idempotent": m} {
+			b.Run(name+"/"+way, func(b *testing.B) {
+				s := serve(b, hosts[0].handler(m, handlers[name]))
+				var first, last time.Duration
+				for b.Loop() {
+					req, _ := http.NewRequest("PUT", s.URL+"/orders/1", nil)
+					if way == "idempotent" {
+						req.Header.Set("Idempotency-Key", fmt.Sprint(time.Now().UnixNano()))
+					}
+					began := time.Now()
+					res, err := s.Client().Do(req)
+					if err != nil {
+						b.Fatal(err)
+					}
+					io.ReadFull(res.Body, make([]byte, 1))
+					first += time.Since(began)
+					if n, err := io.Copy(io.Discard, res.Body); err != nil || n < 999 || res.StatusCode != 200 {
+						b.Fatal(res.Status, n, err)
+					}
+					last += time.Since(began)
+					res.Body.Close()
+				}
+				b.ReportMetric(float64(first.Microseconds())/float64(b.N), "first-µs/op")
+				b.ReportMetric(float64(last.Microseconds())/float64(b.N), "last-µs/op")
+			})
+		}
 	}
 }

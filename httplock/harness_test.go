@@ -240,6 +240,12 @@ type world struct {
 func bubble(t *testing.T, nodes int, f func(w *world)) {
 	t.Helper()
 	t.Parallel()
+	alone(t, nodes, f)
+}
+
+// alone is bubble beside no other test, to measure.
+func alone(t *testing.T, nodes int, f func(w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, nodes: testutil.NewNodes(t, nodes), events: &events{}}
 		l := newReplica(w, w.nodes, core.WithObserver(w.events.Observer()))

@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -26,13 +27,8 @@ type Middleware struct {
 // set there. Keys belong to the service of that name, except those of [ByKey]. Replicas of one service use the same name,
 // and services that share nodes use different names. The error names everything that is wrong with the options.
 func New(locker *core.Locker, service string, opts ...Option) (*Middleware, error) {
-	m := &Middleware{config: defaults(), service: service, locker: locker}
-	var f faults.List
-	f.Check(service == "", "the service name is empty: it keeps the requests of services that share nodes apart")
-	m.apply(&f, opts)
-	m.maxWaitersTotal = 16 * m.maxWaiters
-	m.admission = newAdmission(m.memory)
-	return m.build(&f)
+	m := Middleware{config: defaults(), service: service, locker: locker, admission: newAdmission()}
+	return m.With(opts...)
 }
 
 // With returns a Middleware with other options. It shares service, memory, the bound on all waiting requests, Drain and Close
@@ -41,19 +37,15 @@ func (m *Middleware) With(opts ...Option) (*Middleware, error) {
 	d := *m
 	var f faults.List
 	d.apply(&f, opts)
-	f.Check(d.memory != m.memory, "WithMemory is an option of New: all that With returns shares it")
-	return d.build(&f)
-}
-
-func (m *Middleware) build(f *faults.List) (*Middleware, error) {
-	// A handler may outlast its request.
-	own, err := m.locker.With(core.Detached(true), core.Retention(max(m.retention, time.Second)))
+	f.Check(d.service == "", "the service name is empty: it keeps the requests of services that share nodes apart")
+	d.maxWaitersTotal = cmp.Or(m.maxWaitersTotal, 16*d.maxWaiters)
+	var err error // a handler may outlast its request
+	d.locker, err = m.locker.With(core.Detached(true), core.Retention(max(d.retention, time.Second)))
 	f.Check(err != nil, "%w", err)
 	if err := f.Err("httplock"); err != nil {
 		return nil, err
 	}
-	m.locker = own
-	return m, nil
+	return &d, nil
 }
 
 // Drain refuses requests from now on, and those that wait, with 503. Handlers that run are left alone. It does not wait, and
@@ -102,3 +94,115 @@ func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 		x.serve(func() { next.ServeHTTP(w, r) }, func(w *response, r *http.Request) { next.ServeHTTP(w, r) })
 	})
 }
+
+// A Run describes the run of a handler that a context belongs to.
+type Run struct {
+	// Identity is the same in each repetition of the request. It has 64 characters, for a column that is UNIQUE. It is
+	// empty without an Idempotency-Key.
+	Identity string
+	// FencingToken is that of the resource's lease, or of the Idempotency-Key's where nothing makes a key.
+	FencingToken uint64
+}
+
+type runKey struct{}
+
+// FromContext returns the run that ctx belongs to. core.FromContext returns its lease.
+func FromContext(ctx context.Context) (Run, bool) {
+	r, ok := ctx.Value(runKey{}).(Run)
+	return r, ok
+}
+
+// NewContext returns a context that belongs to r, for the unit test of a handler that calls [FromContext]. It holds no
+// lease.
+func NewContext(ctx context.Context, r Run) context.Context {
+	return context.WithValue(ctx, runKey{}, r)
+}
+
+// An Option configures New or With.
+type Option func(*config)
+
+// config is what the options said.
+type config struct {
+	key    part // all of it, in place of parts
+	parts  []part
+	tenant part
+
+	idempotency, required bool // Idempotency-Keys are heeded; no request goes without
+	retention             time.Duration
+
+	maxWait                     time.Duration
+	maxWaiters, maxWaitersTotal int
+	bodyLimit, memory           int
+	reply                       func(http.ResponseWriter, *http.Request, Refusal)
+
+	faults faults.List // of single options
+}
+
+func defaults() config {
+	return config{
+		retention:  24 * time.Hour,
+		maxWait:    5 * time.Second,
+		maxWaiters: 64,
+		bodyLimit:  1 << 20,
+		memory:     64 << 20,
+		reply:      func(w http.ResponseWriter, _ *http.Request, r Refusal) { r.Write(w) },
+	}
+}
+
+// WithIdempotency makes a request with the header Idempotency-Key run once: see "Idempotency-Key" in the package document.
+// Where a request has none, it is refused with 400 if required is true, and otherwise runs without. The default is that the
+// header is ignored.
+func WithIdempotency(required bool) Option {
+	return func(c *config) { c.idempotency, c.required = true, required }
+}
+
+// WithRetention sets how long the answer to an Idempotency-Key is kept, at least a second. The default is 24 hours.
+func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = d } }
+
+// WithMaxWait sets how long a request waits for its key, once its body is read. Zero: it does not wait. It waits for less
+// where its context has a deadline or the http.Server a WriteTimeout: three quarters of what they leave, so that there is
+// time for the handler. The default is 5 seconds.
+func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
+
+// WithMaxWaiters sets how many requests of this process wait for one key, the next one included; more are refused with 429.
+// 16 times as many as New was given may wait in this process for any key; more are refused with 503. The default is 64, and
+// so 1,024 for all.
+func WithMaxWaiters(n int) Option { return func(c *config) { c.maxWaiters = n } }
+
+// WithBodyLimit sets how large the body of a request may be, in bytes; a larger one is refused with 413. The default is 1
+// MiB.
+func WithBodyLimit(bytes int) Option { return func(c *config) { c.bodyLimit = bytes } }
+
+// WithMemory sets how many bytes the bodies of requests and the answers that are kept back may take in this process, of all
+// that New and With returned together. While they take more, a request is refused with 503 before its handler runs. The
+// answers of handlers that run are kept in any case: each adds at most 1 MiB, or 16 MiB where nothing is streamed. The
+// default is 64 MiB.
+func WithMemory(bytes int) Option { return func(c *config) { c.memory = bytes } }
+
+// WithReply replaces the answers to requests that are refused, also that to one whose lease was lost. The header Retry-After
+// is set, and the status is refusal.Status unless reply writes another one. Call refusal.Write for refusals that you do not
+// replace. In gin, [GinContext] returns the context, whose Writer is w.
+func WithReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusal)) Option {
+	return func(c *config) { c.reply = reply }
+}
+
+// apply changes c by opts. What makes the key replaces what made it before.
+func (c *config) apply(f *faults.List, opts []Option) {
+	key, parts := c.key, c.parts
+	c.key, c.parts, c.faults = nil, nil, nil
+	faults.Set(f, c, opts)
+	*f = append(*f, c.faults...)
+	f.Check(c.key != nil && c.parts != nil, "ByKey makes all of the key: give no other part of it")
+	f.Check(c.retention < time.Second, "a retention of %v: must be at least 1s", c.retention)
+	f.Check(c.maxWait < 0, "a max wait of %v: must not be negative", c.maxWait)
+	f.Check(c.maxWaiters < 1, "max waiters is %d: must be at least 1; for requests that do not wait, give WithMaxWait(0)", c.maxWaiters)
+	f.Check(c.bodyLimit < 0, "a body limit of %d bytes: must not be negative", c.bodyLimit)
+	f.Check(c.memory < c.bodyLimit, "a memory of %d bytes is less than one body may take, %d", c.memory, c.bodyLimit)
+	f.Check(c.reply == nil, "WithReply: the function is nil")
+	if !c.hasKey() {
+		c.key, c.parts = key, parts
+	}
+	f.Check(!c.hasKey() && !c.idempotency, "nothing makes a key: give ByParam, ByJSON, ByFunc, ByKey or WithIdempotency")
+}
+
+func (c *config) hasKey() bool { return c.key != nil || c.parts != nil }

@@ -2,9 +2,12 @@ package httplock
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -118,36 +121,67 @@ func GinContext(r *http.Request) (*gin.Context, bool) {
 
 // makeKeys makes the keys that the request locks. Its body is read.
 func (x *exchange) makeKeys() (err error) {
-	m, tenant := x.m, ""
+	m, parts := x.m, []string{"http/route", x.m.service, "", x.route}
 	if m.tenant != nil {
-		tenant, err = x.value("tenant", m.tenant)
+		parts[2], err = x.value(m.tenant)
 	}
 	if err == nil && x.once {
-		err = x.makeOnceKey(tenant)
+		err = x.makeOnceKey(parts[2])
 	}
-	if err == nil && m.key != nil {
-		x.key, err = x.value("resource", m.key)
+	for i := 0; i < len(m.parts) && err == nil; i++ {
+		parts = append(parts, "")
+		parts[len(parts)-1], err = x.value(m.parts[i])
 	}
-	if err != nil || m.parts == nil {
-		return err
+	switch {
+	case m.key != nil && err == nil:
+		x.key, err = x.value(m.key)
+	case m.parts != nil:
+		x.key = core.Key(parts...)
 	}
-	parts := []string{"http/route", m.service, tenant, x.route}
-	for _, part := range m.parts {
-		value, err := x.value("resource", part)
-		if err != nil {
-			return err
-		}
-		parts = append(parts, value)
-	}
-	x.key = core.Key(parts...)
-	return nil
+	return err
 }
 
 // value returns what f makes of the request, and an error if that is nothing.
-func (x *exchange) value(what string, f part) (string, error) {
+func (x *exchange) value(f part) (string, error) {
 	value, err := f(x)
 	if _, rejected := errors.AsType[*rejection](err); rejected || err == nil && value != "" {
 		return value, err
 	}
-	return "", &rejection{EventKeyMissing, "The request does not name its " + what + ".", err}
+	return "", &rejection{kind: EventKeyMissing, err: err}
+}
+
+const idempotencyKey = "Idempotency-Key"
+
+// idempotencyKeys are a string of RFC 8941, as the draft has it, or visible characters, as many clients send it. Both ways
+// of writing it are the same key.
+var idempotencyKeys = regexp.MustCompile(`^(?:"((?:[ !#-\[\]-~]|\\["\\])*)"|([!#-+\--\[\]-~]*))$`)
+
+// makeOnceKey makes the key under which the request runs once, and what else tells it from others with that key.
+func (x *exchange) makeOnceKey(tenant string) error {
+	r := x.r
+	key := ""
+	if given := idempotencyKeys.FindStringSubmatch(strings.Join(r.Header[idempotencyKey], ",")); given != nil {
+		key = strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(given[1]) + given[2]
+	}
+	if key == "" || len(key) > 255 {
+		return &rejection{kind: EventIdempotencyKey}
+	}
+	x.onceKey = core.Key("http/idempotent", x.m.service, tenant, r.Method, strings.ToLower(r.Host), x.route, key)
+	x.identity = fmt.Sprintf("%x", sha256.Sum256([]byte(x.onceKey)))
+
+	target := r.RequestURI // which http.StripPrefix leaves as it was
+	if u, err := url.ParseRequestURI(target); err == nil && u.Host != "" {
+		target = u.RequestURI() // the same target in absolute form
+	}
+	parts := []string{target, r.URL.EscapedPath(), r.URL.RawQuery, string(x.body)}
+	if x.m.tenant == nil { // who sends it
+		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
+			parts = append(parts, core.Key(r.Header[name]...))
+		}
+		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+			parts = append(parts, string(r.TLS.PeerCertificates[0].Raw))
+		}
+	}
+	x.fingerprint = sha256.Sum256([]byte(core.Key(parts...)))
+	return nil
 }

@@ -268,13 +268,6 @@ func TestBadConfiguration(t *testing.T) {
 		if _, err := New(locks, service); err == nil || !strings.Contains(err.Error(), "nothing makes a key") {
 			t.Errorf("without a key: %v", err)
 		}
-		m, err := New(locks, service, ByParam("id"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := m.With(WithMemory(128 << 20)); err == nil {
-			t.Error("With changed the memory")
-		}
 	})
 }
 

@@ -27,7 +27,6 @@ const (
 	cutShort                  // it panics, or ends a stream before its Content-Length; its leases are settled
 	lost                      // it has returned or panicked, and a lease was lost
 	bypassed                  // it has returned or panicked, and something was sent that was not written to the response
-	happenings
 )
 
 // impossible is where nothing of the kind can happen.
@@ -36,7 +35,7 @@ const impossible = states
 // life is the life of an answer: what follows from each state of it by all that can happen. An answer may be streamed over
 // HTTP/1.1 and later, on a connection that can be broken, without an Idempotency-Key, and with a status that allows a body:
 // only then has the client more to come, and sees that it is missing. The states from sent on are final.
-var life = [happenings][sent]state{
+var life = [...][sent]state{
 	//         open        kept        streaming   oversized
 	begun:    {kept, kept, streaming, oversized},
 	flushed:  {impossible, streaming, streaming, impossible},

@@ -2,10 +2,17 @@ package httplock
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
+	"github.com/gin-gonic/gin"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/testutil"
@@ -42,4 +49,88 @@ func TestMemoryOfARequest(t *testing.T) {
 	if most := 4*requests + 1; len(keys) > most || bytes/requests > 1<<10 {
 		t.Errorf("%d keys and %d bytes of %d requests, want at most 4 and 1 kB of each", len(keys), bytes, requests)
 	}
+}
+
+// Zeros are a body without end that takes no memory.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// 5,000 requests with bodies of 100 KiB come at once: what is kept of them takes no more memory than WithMemory says, and the
+// others are refused before they run.
+func TestMemoryOfBodies(t *testing.T) {
+	alone(t, 1, func(w *world) {
+		const requests, size = 5000, 100 << 10
+		m := middleware(w, w.locker, ByParam("id"), WithMaxWaiters(requests))
+		goOn := make(chan struct{})
+		var running, refused, used atomic.Int64
+		r := router()
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			running.Add(1)
+			<-goOn
+			n, _ := io.Copy(io.Discard, c.Request.Body)
+			c.String(200, "%d", n)
+		})
+		before := heap()
+		var all sync.WaitGroup
+		for i := range requests {
+			all.Go(func() {
+				req := httptest.NewRequest("PUT", fmt.Sprint("/orders/", i), io.LimitReader(zeros{}, size))
+				out := recorder{httptest.NewRecorder()}
+				r.ServeHTTP(out, req)
+				got := reply{out.Code, out.Header(), out.Body.String(), nil, ""}
+				if got.status == 200 {
+					got.ok(w, fmt.Sprint(size))
+					return
+				}
+				got.expect(w, 503, EventOverloaded)
+				refused.Add(1)
+			})
+		}
+		synctest.Wait()
+		used.Store(int64(heap() - before))
+		if n := running.Load(); n+refused.Load() != requests || n < 500 || n > int64(m.memory)/size {
+			w.Errorf("%d run, %d were refused", n, refused.Load())
+		}
+		if most := int64(m.memory) * 3 / 2; used.Load() > most {
+			w.Errorf("%d MiB in use", used.Load()>>20)
+		}
+		w.Logf("%d run, %d MiB in use", running.Load(), used.Load()>>20)
+		close(goOn)
+		all.Wait()
+		if n := len(m.admission.used); n != 0 {
+			w.Errorf("left in use: %v", m.admission.used)
+		}
+	})
+}
+
+// heap is what is in use.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Answers count as well: a handler that runs may keep what it likes, and what comes meanwhile is refused, bodies or not.
+func TestMemoryOfAnswers(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(1000), WithMemory(1000))
+		r := router()
+		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+			if c.Param("id") == "1" {
+				c.String(200, strings.Repeat("x", 2000))
+				call(r, "PUT", "/orders/2", "").expect(w, 503, EventOverloaded)
+				c.Writer.Flush() // it is a stream now, and kept no more
+				call(r, "PUT", "/orders/2", "").ok(w, "2")
+			} else {
+				c.String(200, "2")
+			}
+		})
+		call(r, "PUT", "/orders/1", strings.Repeat("b", 1001)).expect(w, 413, EventBodyTooLarge)
+		call(r, "PUT", "/orders/1", strings.Repeat("b", 500)).ok(w, strings.Repeat("x", 2000))
+		if n := len(m.admission.used); n != 0 {
+			w.Errorf("left in use: %v", m.admission.used)
+		}
+	})
 }

@@ -185,3 +185,31 @@ func (d delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return next(ctx, cmd)
 	}
 }
+
+// Requests that wait for nodes which do not answer are bounded, too, those with an Idempotency-Key included.
+func TestQueueBoundsWhileNodesHang(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false), WithMaxWaiters(1))
+		r := router()
+		r.PUT("/orders/:id", m.Lock, text("done"))
+		call(r, "PUT", "/orders/0", "").ok(w, "done")
+		w.nodes[0].Hang()
+		start := time.Now()
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		kinds := map[string]int{}
+		for i := range 100 {
+			all.Go(func() {
+				got := call(r, "PUT", fmt.Sprint("/orders/", i), "", "Idempotency-Key", fmt.Sprint(i))
+				mu.Lock()
+				defer mu.Unlock()
+				kinds[fmt.Sprint(got.kind(w), time.Since(start) > 0)]++
+			})
+		}
+		all.Wait()
+		if kinds["overloadedfalse"] != 100-16 || kinds["unavailabletrue"] != 16 {
+			w.Errorf("%v", kinds)
+		}
+		w.nodes[0].Up()
+	})
+}

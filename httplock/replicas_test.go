@@ -20,22 +20,31 @@ func TestServedInOrderOverReplicas(t *testing.T) {
 	} {
 		for _, nodes := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s, %d nodes", name, nodes), func(t *testing.T) {
-				bubble(t, nodes, func(w *world) { servedInOrder(w, replica) })
+				bubble(t, nodes, func(w *world) { servedInOrder(w, replica, 24, func() {}) })
 			})
 		}
 	}
 }
 
-func servedInOrder(w *world, replica func(i int) int) {
-	const requests, hold = 24, 5 * time.Millisecond
+// 500 clients want one key at five replicas, and a node hangs: they are served in order, one right after the other.
+func TestServedInOrderWhileANodeHangs(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		servedInOrder(w, func(i int) int { return i % 5 }, 500, w.nodes[2].Hang)
+		w.nodes[2].Up()
+	})
+}
+
+func servedInOrder(w *world, replica func(i int) int, requests int, then func()) {
+	const hold = 5 * time.Millisecond
 	s := &hotRoute{hold: hold, replicas: map[int]*gin.Engine{}}
 	for i := range requests {
 		s.start(w, replica(i))
 	}
-	for _, n := range w.nodes {
+	for _, n := range w.nodes[:max(1, len(w.nodes)-1)] { // the last may hang
 		n.Slow(100 * time.Microsecond)
 		n.SlowReplies(100 * time.Microsecond)
 	}
+	then()
 	inOrder := make([]int, requests)
 	for i := range inOrder {
 		inOrder[i] = i
@@ -55,7 +64,7 @@ func servedInOrder(w *world, replica func(i int) int) {
 		start := time.Now()
 		holder.Release(w.Context())
 		all.Wait()
-		if took, ideal := time.Since(start), requests*hold; took > ideal*13/10 {
+		if took, ideal := time.Since(start), time.Duration(requests)*hold; took > ideal*13/10 {
 			w.Errorf("%d holds of %v took %v", requests, hold, took)
 		}
 		if !slices.Equal(s.served, inOrder) {
@@ -75,7 +84,7 @@ type hotRoute struct {
 func (s *hotRoute) start(w *world, replica int) {
 	if s.replicas[replica] == nil {
 		s.replicas[replica] = router()
-		s.replicas[replica].PUT("/orders/:id", middleware(w, w.replica(), ByParam("id")).Lock, s.handle)
+		s.replicas[replica].PUT("/orders/:id", middleware(w, w.replica(), ByParam("id"), WithMaxWaiters(500), WithMaxWait(time.Minute)).Lock, s.handle)
 	}
 }
 

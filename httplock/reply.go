@@ -16,6 +16,33 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// Kinds of events that [core.Observer.Event] receives, with source "httplock" and the template of the route as name. All
+// but the last two are refusals: answers in place of the handler's, with the status that stands here unless [WithReply]
+// writes another. Of a stream that has begun, the connection is broken instead.
+const (
+	EventBusy           core.EventKind = "busy"             // 409: somebody else had the key for all of the wait
+	EventDone           core.EventKind = "done"             // 409: the key was completed for good (core.Lease.Complete)
+	EventQueueFull      core.EventKind = "queue_full"       // 429: as many requests as may wait for this key already
+	EventOverloaded     core.EventKind = "overloaded"       // 503: as many requests as may wait for any, or no memory is left
+	EventDraining       core.EventKind = "draining"         // 503: the server is shutting down
+	EventUnavailable    core.EventKind = "unavailable"      // 503: no quorum of lock nodes
+	EventGone           core.EventKind = "client_gone"      // 503: the context of the request ended before its handler ran
+	EventLost           core.EventKind = "lost"             // 503: a lease was lost; what the handler did is open
+	EventKeyMissing     core.EventKind = "key_missing"      // 400: the request lacks what makes the key
+	EventMisconfigured  core.EventKind = "misconfigured"    // 500: the log says what is wrong with the route
+	EventBodyBroken     core.EventKind = "body_broken"      // 400: the body could not be read to its end
+	EventBodyTooLarge   core.EventKind = "body_too_large"   // 413: see WithBodyLimit
+	EventAnswerTooLarge core.EventKind = "answer_too_large" // 500: the handler's answer cannot be kept back; see the log
+
+	EventIdempotencyKey      core.EventKind = "idempotency_key"       // 400: missing where it is required, or malformed
+	EventIdempotencyInFlight core.EventKind = "idempotency_in_flight" // 409: the first request with this key is not over
+	EventIdempotencyMismatch core.EventKind = "idempotency_mismatch"  // 422: the key belongs to a different request
+	EventIdempotencyOmitted  core.EventKind = "idempotency_omitted"   // 410: the answer to the first was not recorded whole
+
+	EventReplayed   core.EventKind = "replayed"    // a request was answered from the record of its Idempotency-Key
+	EventRecordOpen core.EventKind = "record_open" // too few nodes answered: whether an answer is recorded is open
+)
+
 // A Refusal is an answer of the middleware in place of the handler's.
 type Refusal struct {
 	Kind       core.EventKind
@@ -75,49 +102,41 @@ func misconfigured(format string, args ...any) *rejection {
 	return &rejection{kind: EventMisconfigured, err: fmt.Errorf(format, args...)}
 }
 
-var denials = map[core.Class]core.EventKind{
-	core.ClassInvalid:     EventMisconfigured,
-	core.ClassClosed:      EventDraining,
-	core.ClassDone:        EventDone,
-	core.ClassLost:        EventLost, // of a lease that the request had already
-	core.ClassUnavailable: EventUnavailable,
-}
-
 // denied is the rejection of a request that got no lease, where held is the kind if somebody else has it.
 func denied(err error, held core.EventKind) *rejection {
 	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldByCaller {
 		return misconfigured("the request has this key already, by a Lock further out: %w", err)
 	}
-	kind := cmp.Or(denials[core.ClassOf(err)], EventGone)
-	switch {
-	case core.ClassOf(err) == core.ClassHeld:
-		kind = held
-	case errors.Is(err, context.DeadlineExceeded): // by which no quorum has answered
+	kind := map[core.Class]core.EventKind{
+		core.ClassInvalid:     EventMisconfigured,
+		core.ClassClosed:      EventDraining,
+		core.ClassDone:        EventDone,
+		core.ClassHeld:        held,
+		core.ClassLost:        EventLost, // of a lease that the request had already
+		core.ClassUnavailable: EventUnavailable,
+	}[core.ClassOf(err)]
+	if kind == "" && errors.Is(err, context.DeadlineExceeded) { // by which no quorum has answered
 		kind = EventUnavailable
 	}
-	return &rejection{kind: kind, err: err}
+	return &rejection{kind: cmp.Or(kind, EventGone), err: err}
 }
 
-// report counts why a request is refused, and logs it if nothing but a look at the route helps.
-func (x *exchange) report(why *rejection) {
-	x.count(why.kind)
-	if refusals[why.kind].Status == http.StatusInternalServerError {
-		x.m.locker.Logger().Error("httplock: "+string(why.kind), "route", x.route, "err", why.err)
+// report counts an event, also after the request, and logs one that nothing but a look at the route helps against.
+func (x *exchange) report(kind core.EventKind, err error) {
+	x.m.locker.Event(x.r.Context(), core.Event{Source: "httplock", Name: x.route, Kind: kind})
+	if refusals[kind].Status == http.StatusInternalServerError {
+		x.m.locker.Logger().Error("httplock: "+string(kind), "route", x.route, "err", err)
 	}
 }
 
-// count counts an event, also after the request.
-func (x *exchange) count(kind core.EventKind) {
-	x.m.locker.Event(x.r.Context(), core.Event{Source: "httplock", Name: x.route, Kind: kind})
-}
-
-// refuse answers in place of the handler.
+// refuse answers in place of the handler, which is over or does not run.
 func (x *exchange) refuse(err error) {
+	x.leases, _ = nil, x.release(x.leases)
 	why, ok := errors.AsType[*rejection](err)
 	if !ok {
 		why = denied(err, EventBusy)
 	}
-	x.report(why)
+	x.report(why.kind, why.err)
 	r := refusals[why.kind]
 	r.Kind, r.Err = why.kind, why.err
 	if why.detail != "" {
@@ -130,19 +149,20 @@ func (x *exchange) refuse(err error) {
 	if r.RetryAfter > 0 { // in whole seconds, and 0 would say at once
 		h.Set("Retry-After", strconv.Itoa(int((r.RetryAfter+time.Second-1)/time.Second)))
 	}
-	x.answer(r.Status, h, func(w *response, request *http.Request) { x.m.reply(w, request, r) })
+	x.answer(r.Status, h, func(w http.ResponseWriter, request *http.Request) { x.m.reply(w, request, r) })
 }
 
 // answer sends an answer that is not the handler's.
-func (x *exchange) answer(status int, h http.Header, write func(*response, *http.Request)) {
-	w := newResponse(x, x.request(), status)
+func (x *exchange) answer(status int, h http.Header, write func(http.ResponseWriter, *http.Request)) {
+	r := x.request()
+	w := newResponse(r.Context(), x, status)
 	maps.Copy(w.header, h)
 	if c := x.gin; c != nil {
 		c.Abort()
 		defer func(w gin.ResponseWriter) { c.Writer = w }(c.Writer)
 		c.Writer = w
 	}
-	write(w, w.r)
+	write(w, r)
 	w.on(begun)
 	w.on(returned)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -20,40 +21,33 @@ const (
 	mostKept    = 16 << 20
 )
 
-// A response is what a handler writes its answer to. What becomes of the answer is in the table of life.
+// A response is what an answer is written to, by a handler or in its place. What becomes of it is in the table of life.
 type response struct {
-	outer http.ResponseWriter
-	r     *http.Request // that of the handler
-	noted bool          // gin has WriteHeader only note the status
-	run   *exchange     // nil: it is not a handler's answer
+	x   *exchange
+	ctx context.Context // of who writes
 
 	state     state
-	header    http.Header // the handler's own, so that nothing of a dropped answer is left
+	header    http.Header // of its own, so that nothing of a dropped answer is left
 	fixed     http.Header // as it was when the answer began
 	status    int
-	announced int64 // by the handler's Content-Length; -1 = not at all
+	announced int64 // by the Content-Length; -1 = not at all
 	size      int64 // of what was written
 	body      []byte
 	streams   bool // the answer may be streamed
 }
 
-func newResponse(x *exchange, r *http.Request, status int) *response {
-	return &response{outer: x.w, r: r, noted: x.gin != nil, header: x.w.Header().Clone(), status: status, announced: -1}
+func newResponse(ctx context.Context, x *exchange, status int) *response {
+	return &response{x: x, ctx: ctx, header: maps.Clone(x.w.Header()), status: status, announced: -1}
 }
 
 // breakable reports whether a connection can be broken from w: not if there is something between us and net/http that
 // cannot be looked through, as the writers of gzip middlewares and of http.TimeoutHandler.
 func breakable(w http.ResponseWriter) bool {
-	for {
-		switch v := w.(type) {
-		case interface{ SetWriteDeadline(t time.Time) error }:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = v.Unwrap()
-		default:
-			return false
-		}
+	if _, ok := w.(interface{ SetWriteDeadline(t time.Time) error }); ok {
+		return true
 	}
+	outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+	return ok && breakable(outer.Unwrap())
 }
 
 // on changes the state, and does what that is for.
@@ -64,9 +58,16 @@ func (w *response) on(h happening) {
 	case kept:
 		w.begin()
 	case streaming:
-		w.send()
+		w.send(was)
 	case sent:
-		w.finish(was)
+		if was != streaming {
+			w.send(was)
+		}
+		for name, values := range w.header {
+			if _, before := w.fixed[name]; !before { // a trailer, or nothing that net/http sends
+				w.x.w.Header()[name] = values
+			}
+		}
 	case broken:
 		w.breakOff()
 	default:
@@ -77,9 +78,10 @@ func (w *response) on(h happening) {
 // begin fixes the header: what is set from now on is no part of the answer, except trailers.
 func (w *response) begin() {
 	if w.status < 100 || w.status > 999 {
+		w.state = open
 		panic(fmt.Sprintf("httplock: invalid status code %d", w.status)) // as net/http does, but before it is recorded
 	}
-	w.fixed = w.header.Clone()
+	w.fixed = maps.Clone(w.header)
 	if n, err := strconv.ParseInt(w.fixed.Get("Content-Length"), 10, 64); err == nil {
 		w.announced = n
 	}
@@ -92,42 +94,26 @@ func bodyAllowed(status int) bool {
 }
 
 // send sends the header and what was kept back.
-func (w *response) send() {
-	h := w.outer.Header()
+func (w *response) send(was state) {
+	h := w.x.w.Header()
 	clear(h)
 	maps.Copy(h, w.fixed)
 	h.Del("Transfer-Encoding") // with "identity" the end of the connection would end the body
 	if w.state == streaming {
 		h.Del("Content-Length") // with it the client might have all before the lease is settled
 	}
-	w.outer.WriteHeader(w.status)
-	if len(w.body) > 0 {
-		_, _ = w.outer.Write(w.body) // the client may be gone
+	if w.x.gin != nil || was != open { // where nothing has begun, whoever is further out may answer
+		w.x.w.WriteHeader(w.status)
+	}
+	if was != open {
+		_, _ = w.x.w.Write(w.body) // also of nothing, so that gin counts it as written; the client may be gone
 	}
 	w.forget()
 }
 
-// finish sends what is left, now that nothing more comes.
-func (w *response) finish(was state) {
-	if was == open {
-		w.begin()
-	}
-	if was != streaming {
-		w.send()
-	}
-	if g, ok := w.outer.(gin.ResponseWriter); ok && was != open { // where nothing has begun, error handlers may answer
-		g.WriteHeaderNow()
-	}
-	for name, values := range w.header {
-		if _, before := w.fixed[name]; !before { // a trailer, or nothing that net/http sends
-			w.outer.Header()[name] = values
-		}
-	}
-}
-
 // forget drops what is kept back.
 func (w *response) forget() {
-	w.run.use(-len(w.body))
+	w.x.m.admission.use(memory, -len(w.body), 0)
 	w.body = nil
 }
 
@@ -135,8 +121,8 @@ func (w *response) forget() {
 // then ends the answer as if it were whole; the deadline alone would have everything further out believe that all went well.
 func (w *response) breakOff() {
 	w.forget()
-	if err := http.NewResponseController(w.outer).SetWriteDeadline(time.Unix(1, 0)); err != nil {
-		w.run.report(misconfigured("the connection of an answer that is not whole could not be broken: %w", err))
+	if err := http.NewResponseController(w.x.w).SetWriteDeadline(time.Unix(1, 0)); err != nil {
+		w.x.report(EventMisconfigured, fmt.Errorf("a connection that is to be broken could not be: %w", err))
 	}
 }
 
@@ -154,17 +140,17 @@ func (w *response) Header() http.Header { return w.header }
 
 func (w *response) WriteHeader(status int) {
 	hint := status/100 == 1 && status != http.StatusSwitchingProtocols // of an answer to come; none is sent
-	if w.state != open || hint || w.noted && status <= 0 {
-		return
-	}
-	if w.status = status; !w.noted {
-		w.on(begun)
+	if w.state == open && !hint && (status > 0 || w.x.gin == nil) {
+		w.status = status
+		if w.x.gin == nil {
+			w.on(begun)
+		}
 	}
 }
 
 func (w *response) Write(b []byte) (int, error) {
 	w.on(begun)
-	n, err := int64(len(b)), w.run.lost()
+	n, err := int64(len(b)), w.x.lost()
 	switch {
 	case err != nil:
 		return 0, err
@@ -182,10 +168,10 @@ func (w *response) Write(b []byte) (int, error) {
 	switch w.state {
 	case kept:
 		w.body = append(w.body, b...)
-		w.run.use(len(b))
+		w.x.m.admission.use(memory, len(b), math.MaxInt) // what a handler that runs has done is not refused
 		return len(b), nil
 	case streaming:
-		return w.outer.Write(b)
+		return w.x.w.Write(b)
 	case oversized:
 		return 0, errTooLarge
 	}
@@ -196,32 +182,19 @@ func (w *response) Flush() { _ = w.FlushError() } // http.Flusher has no error
 
 func (w *response) FlushError() error {
 	w.on(begun)
-	if err := w.run.lost(); err != nil {
-		return err
-	}
-	if w.streams {
+	err := w.x.lost()
+	if err == nil && w.streams {
 		w.on(flushed)
 	}
-	if w.state != streaming {
-		return nil
+	if err == nil && w.state == streaming {
+		err = http.NewResponseController(w.x.w).Flush()
 	}
-	return http.NewResponseController(w.outer).Flush()
+	return err
 }
 
 // SetWriteDeadline is for http.ResponseController. There is no Unwrap, which would lead past the response.
 func (w *response) SetWriteDeadline(t time.Time) error {
-	if w.state >= sent { // it may be broken
-		return errEnded
-	}
-	return http.NewResponseController(w.outer).SetWriteDeadline(t)
-}
-
-// answered returns the header of the answer.
-func (w *response) answered() http.Header {
-	if w.state == open {
-		return w.header
-	}
-	return w.fixed
+	return http.NewResponseController(w.x.w).SetWriteDeadline(t)
 }
 
 // The rest is for gin.
@@ -231,19 +204,13 @@ func (w *response) WriteHeaderNow()                   { w.on(begun) }
 func (w *response) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 func (w *response) Status() int                       { return w.status }
 func (w *response) Written() bool                     { return w.state != open }
+func (w *response) Size() int                         { return int(w.size) }
 func (w *response) Pusher() http.Pusher               { return nil }
-
-func (w *response) Size() int {
-	if w.state == open {
-		return -1
-	}
-	return int(w.size)
-}
 
 // CloseNotify ends gin's Context.Stream with the context of the handler.
 func (w *response) CloseNotify() <-chan bool {
 	gone := make(chan bool, 1)
-	context.AfterFunc(w.r.Context(), func() { gone <- true })
+	context.AfterFunc(w.ctx, func() { gone <- true })
 	return gone
 }
 

@@ -2,18 +2,20 @@ package httplock
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/gate"
 	"github.com/lockkit/lockkit/internal/join"
 )
 
@@ -26,8 +28,7 @@ type exchange struct {
 	route string // its template
 	came  time.Time
 
-	body   []byte
-	memory int // that it has taken
+	body []byte
 
 	key         string // of the resource; empty: nothing makes one
 	once        bool   // it runs once, under an Idempotency-Key
@@ -35,21 +36,18 @@ type exchange struct {
 	identity    string
 	fingerprint [sha256.Size]byte
 
-	leases []*core.Lease // not settled yet: that of the Idempotency-Key, that of the resource
+	leases []*core.Lease   // not settled yet: that of the Idempotency-Key, that of the resource
+	inner  context.Context // of the last of them, or of the request
 }
 
 // serve serves the request: run runs the handlers, and pass does so as if the middleware were not there.
 func (x *exchange) serve(pass func(), run func(*response, *http.Request)) {
 	m := x.m
-	x.came = time.Now()
+	x.came, x.inner = time.Now(), x.r.Context()
 	x.once = m.idempotency && (m.required || x.r.Header[idempotencyKey] != nil)
-	switch x.r.Method { // no header can make a request safe
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		pass()
-		return
-	}
+	safe := slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, x.r.Method) // whatever its headers say
 	switch {
-	case x.route == "" && x.gin != nil, !x.once && !m.hasKey(): // gin also serves what has no route
+	case safe, x.route == "" && x.gin != nil, !x.once && !m.hasKey(): // gin also serves what has no route
 		pass()
 		return
 	case x.route == "":
@@ -57,46 +55,46 @@ func (x *exchange) serve(pass func(), run func(*response, *http.Request)) {
 			"of a route (chi: by r.With, of v5.3 or later); other routers must set r.Pattern"))
 		return
 	}
-	defer func() { x.use(-x.memory) }()
+	if !m.admission.inside.Enter() {
+		x.refuse(errDraining)
+		return
+	}
+	defer m.admission.inside.Leave()
+	defer func() {
+		m.admission.use(memory, -len(x.body), 0)
+		_ = x.release(x.leases) // after a panic of an observer
+	}()
 	err := x.readBody()
 	if err == nil {
 		err = x.makeKeys()
 	}
-	if err == nil && !m.admission.inside.Enter() {
-		err = errDraining
+	if err == nil {
+		err = x.acquire()
 	}
-	if err != nil {
-		x.refuse(err)
-		return
-	}
-	defer m.admission.inside.Leave()
-	defer func() { _ = x.release(x.leases) }() // what is not settled
-	granted, err := x.acquire()
 	switch {
-	case err != nil:
-		x.refuse(err)
-	case granted:
+	case err == nil:
 		x.handle(run)
+	case !errors.Is(err, errAnswered):
+		x.refuse(err)
 	}
 }
 
 // readBody reads the body. net/http looks out for the client's leaving only once that is done.
 func (x *exchange) readBody() (err error) {
-	if !x.use(0) {
+	if !x.m.admission.use(memory, 0, x.m.memory) {
 		return overloaded
 	}
 	if x.r.Body == nil || x.r.Body == http.NoBody {
 		return nil
 	}
-	x.body, err = io.ReadAll(metered{http.MaxBytesReader(x.w, x.r.Body, int64(x.m.bodyLimit)), x})
-	tooLarge, is := errors.AsType[*http.MaxBytesError](err) // ours, or somebody else's
-	switch {
-	case err == nil || errors.Is(err, overloaded):
-		return err
-	case is:
-		return &rejection{EventBodyTooLarge, fmt.Sprintf("It must have no more than %d bytes.", tooLarge.Limit), err}
+	x.body, err = io.ReadAll(metered{http.MaxBytesReader(x.w, x.r.Body, int64(x.m.bodyLimit)), x.m})
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok { // ours, or somebody else's
+		return &rejection{EventBodyTooLarge, fmt.Sprintf("It must have no more than %d bytes.", large.Limit), err}
 	}
-	return &rejection{kind: EventBodyBroken, err: err}
+	if err != nil && !errors.Is(err, overloaded) {
+		err = &rejection{kind: EventBodyBroken, err: err}
+	}
+	return err
 }
 
 // rewind makes what reads the body next begin at its beginning.
@@ -106,31 +104,34 @@ func (x *exchange) rewind() {
 	}
 }
 
-// acquire takes the leases. It returns false without an error if the request was answered from a record.
-func (x *exchange) acquire() (granted bool, err error) {
+// errAnswered says that the request was answered from a record.
+var errAnswered = errors.New("httplock: answered")
+
+// acquire takes the leases.
+func (x *exchange) acquire() error {
 	a, m := x.m.admission, x.m
-	if !a.join(anyKey, m.maxWaitersTotal) {
-		return false, overloaded
+	if !a.use(waiters, 1, m.maxWaitersTotal) {
+		return overloaded
 	}
-	defer a.leave(anyKey)
+	defer a.use(waiters, -1, 0)
 	until := time.Now().Add(x.patience())
 	if x.once {
 		err := x.take(x.onceKey, time.Time{}) // whoever repeats has given up waiting before
 		if op, ok := errors.AsType[*core.OpError](err); ok && op.Record != nil {
-			return false, x.replay(op.Record.Result)
+			return x.replay(op.Record.Result)
 		}
 		if err != nil {
-			return false, denied(err, EventIdempotencyInFlight)
+			return denied(err, EventIdempotencyInFlight)
 		}
 	}
-	if x.key != "" {
-		if !a.join(x.key, m.maxWaiters) {
-			return false, &rejection{kind: EventQueueFull}
-		}
-		defer a.leave(x.key)
-		err = x.take(x.key, until)
+	if x.key == "" {
+		return nil
 	}
-	return err == nil, err
+	if !a.use(x.key, 1, m.maxWaiters) {
+		return &rejection{kind: EventQueueFull}
+	}
+	defer a.use(x.key, -1, 0)
+	return x.take(x.key, until)
 }
 
 // patience returns how long the request waits: a key that comes when there is no time to use it is worse than none.
@@ -148,11 +149,8 @@ func (x *exchange) patience() time.Duration {
 // take takes the lease of key. It waits until then, or until the request ends, the server drains, or a lease is lost that
 // the request has already; the error of such an end is its cause.
 func (x *exchange) take(key string, until time.Time) error {
-	outer := x.r.Context()
-	if len(x.leases) > 0 {
-		outer = x.leases[0].Context()
-	}
-	ctx, stop := join.Contexts(outer, x.r.Context(), x.m.admission.draining)
+	ends := []context.Context{x.m.admission.draining, x.r.Context()} // which inner is, if there is no lease
+	ctx, stop := join.Contexts(x.inner, ends[:1+len(x.leases)]...)
 	defer stop()
 	get := x.m.locker.Acquire
 	if until.IsZero() || x.m.maxWait == 0 {
@@ -160,7 +158,7 @@ func (x *exchange) take(key string, until time.Time) error {
 	}
 	lease, err := get(ctx, key, core.Name(x.route), core.MaxWait(max(time.Until(until), time.Millisecond)))
 	if err == nil {
-		x.leases = append(x.leases, lease)
+		x.leases, x.inner = append(x.leases, lease), lease.Context()
 	}
 	if err == nil && ctx.Err() != nil || core.ClassOf(err) == core.ClassCancelled {
 		return context.Cause(ctx)
@@ -174,8 +172,8 @@ func (x *exchange) handle(run func(*response, *http.Request)) {
 	defer stop()
 	x.rewind()
 	r := x.r.WithContext(ctx)
-	w := newResponse(x, r, http.StatusOK)
-	w.run, w.streams = x, !x.once && r.ProtoAtLeast(1, 1) && breakable(x.w)
+	w := newResponse(ctx, x, http.StatusOK)
+	w.streams = !x.once && r.ProtoAtLeast(1, 1) && breakable(x.w)
 	panicked := true
 	defer func() {
 		if x.r.MultipartForm == nil { // its files are removed at the end of the request, by net/http
@@ -191,102 +189,71 @@ func (x *exchange) handle(run func(*response, *http.Request)) {
 // runs once is not over when its client has left, which will ask for the answer.
 func (x *exchange) context() (ctx context.Context, stop func()) {
 	request, free := x.r.Context(), func() {}
-	inner, ends := x.leases[len(x.leases)-1], []context.Context{x.leases[0].Context(), request}
+	ends := []context.Context{request, x.leases[0].Context()}[:len(x.leases)]
 	if x.once {
-		ends[1] = context.WithoutCancel(request)
+		ends[0] = context.WithoutCancel(request)
 		if deadline, ok := request.Deadline(); ok {
-			ends[1], free = context.WithDeadline(ends[1], deadline)
+			ends[0], free = context.WithDeadline(ends[0], deadline)
 		}
 		if outer, ok := core.FromContext(request); ok { // of a Lock further out
 			ends = append(ends, outer.Context())
 		}
 	}
-	ctx, leave := join.Contexts(inner.Context(), ends...)
-	return NewContext(ctx, Run{x.identity, inner.FencingToken()}), func() { leave(); free() }
+	ctx, leave := join.Contexts(x.inner, ends...)
+	token := x.leases[len(x.leases)-1].FencingToken()
+	return NewContext(ctx, Run{x.identity, token}), func() { leave(); free() }
 }
 
-// lost returns why a lease of the request ended before the handlers have returned.
-func (x *exchange) lost() error {
-	if x == nil {
-		return nil
-	}
-	for _, lease := range x.leases {
-		if err := lease.Lost(); err != nil {
-			return err
-		}
-	}
-	return nil
+// An admission bounds, counts and drains the requests of all Middlewares derived from one New.
+type admission struct {
+	inside   gate.Gate       // requests, and what goes on in the background after them
+	draining context.Context // ends when the server drains
+	drain    context.CancelCauseFunc
+
+	mu   sync.Mutex
+	used map[any]int // waiting requests by key, and of all; bytes of memory
 }
 
-// end settles the leases and sends the answer, once the handlers have returned or panicked. After a panic that is before
-// anything recovers it, which would end a stream as if it were whole.
-func (x *exchange) end(w *response, panicked bool) {
-	outer, ok := x.w.(gin.ResponseWriter) // net/http does not tell
-	past := ok && outer.Written() && w.state != streaming
-	loss := x.settle(w, !panicked && !past)
-	h, why := returned, &rejection{kind: EventAnswerTooLarge, err: errTooLarge}
-	switch {
-	case past:
-		h, why = bypassed, misconfigured("an answer was written past the middleware, as by Engine.HandleContext")
-	case loss != nil:
-		h, why = lost, &rejection{kind: EventLost, err: loss}
-	case panicked, w.state == streaming && w.short():
-		h = cutShort
-	}
-	switch w.on(h); w.state {
-	case refused:
-		x.refuse(why)
-	case broken:
-		if h != cutShort {
-			x.report(why)
-		}
-		if !panicked {
-			panic(http.ErrAbortHandler)
-		}
-	}
+// A total is what is counted beside the keys.
+type total int
+
+const (
+	waiters total = iota
+	memory        // of bodies and answers
+)
+
+// errDraining is of class closed: this process takes no more requests.
+var errDraining = fmt.Errorf("httplock: draining: %w", core.ErrClosed)
+
+func newAdmission() *admission {
+	a := &admission{used: map[any]int{}}
+	a.draining, a.drain = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
+	return a
 }
 
-// settle ends the leases, and records an answer that is whole. The error is that of the loss of a lease before.
-func (x *exchange) settle(w *response, whole bool) error {
-	leases, loss := x.leases, x.lost()
-	x.leases = nil
-	if x.once && whole && loss == nil && !asksAgain(w.status, w.answered()) {
-		if loss = x.release(leases[1:]); loss == nil {
-			return x.record(leases[0], x.encode(w))
-		}
-		leases = leases[:1]
+// use takes n of what, or gives -n back, and reports whether that leaves no more than most in use. If not, nothing is taken.
+func (a *admission) use(what any, n, most int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n >= 0 && a.used[what] > most-n {
+		return false
 	}
-	return cmp.Or(loss, x.release(leases))
+	if a.used[what] += n; a.used[what] == 0 {
+		delete(a.used, what)
+	}
+	return true
 }
 
-// settling is how long an answer waits for the nodes to confirm that its key is free. A client that goes on with another
-// request then finds it free, wherever that request goes; a node that is slow delays nobody.
-const settling = 100 * time.Millisecond
+// A metered body takes memory for what has come of it, and not for what its client has announced.
+type metered struct {
+	io.Reader
+	m *Middleware
+}
 
-// release gives leases back, and waits for a while for that to be confirmed, except of those that are lost. The error is
-// that of a loss before.
-func (x *exchange) release(leases []*core.Lease) (loss error) {
-	released, enough := make(chan error, len(leases)), time.After(settling)
-	for _, lease := range leases {
-		lost := lease.Lost()
-		if lost != nil {
-			released <- lost
-		}
-		x.m.admission.inside.Go(func() {
-			if err := lease.Release(lease.Context()); lost == nil {
-				released <- err
-			}
-		})
+func (b metered) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if !b.m.admission.use(memory, n, b.m.memory) {
+		return 0, overloaded
 	}
-	for range leases {
-		select {
-		case err := <-released:
-			if errors.Is(err, core.ErrLost) {
-				loss = err
-			}
-		case <-enough:
-			return loss
-		}
-	}
-	return loss
+	return n, err
 }

@@ -3,6 +3,7 @@ package httplock
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 )
@@ -24,9 +26,12 @@ type server struct {
 }
 
 // serve serves h until the end of the bubble.
-func (w *world) serve(h http.Handler) *server {
+func (w *world) serve(h http.Handler) *server { return w.serveWith(&http.Server{Handler: h}) }
+
+func (w *world) serveWith(h *http.Server) *server {
 	s := &server{conns: make(chan net.Conn), over: make(chan struct{})}
-	s.Server = &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols)}
+	s.Server = h
+	s.ErrorLog, s.Protocols = log.New(io.Discard, "", 0), new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
 	s.h2.Protocols = new(http.Protocols)
@@ -139,13 +144,15 @@ func replyOf(res *http.Response, err error) reply {
 	for name, values := range res.Trailer {
 		res.Header["Trailer: "+name] = values
 	}
-	return reply{res.StatusCode, res.Header, string(b), err, res.Proto}
+	return reply{res.StatusCode, res.Header, string(b), err, res.Proto}.unzipped()
 }
 
 // A host is how a handler is served: by a router, and by what is around the middleware.
 type host struct {
 	name    string
 	plain   bool // without Recovery
+	hides   bool // the connection
+	inside  bool // a Recovery is
 	handler func(m *Middleware, h http.HandlerFunc) http.Handler
 }
 
@@ -173,7 +180,7 @@ func lockOf(m *Middleware) gin.HandlerFunc {
 const hostPath = "/orders/:id"
 
 var hosts = []host{
-	{"net/http", true, func(m *Middleware, h http.HandlerFunc) http.Handler {
+	{"net/http", true, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
 		mux := http.NewServeMux()
 		if m == nil {
 			return h
@@ -181,21 +188,70 @@ var hosts = []host{
 		mux.Handle("/orders/{id}", m.LockHandler(h))
 		return mux
 	}},
-	{"gin", true, func(m *Middleware, h http.HandlerFunc) http.Handler {
+	{"gin", true, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
 		r := gin.New()
 		r.Any(hostPath, lockOf(m), gin.WrapF(h))
 		return r
 	}},
-	{"gin, Recovery", false, func(m *Middleware, h http.HandlerFunc) http.Handler {
+	{"gin, Recovery", false, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
 		r := gin.New()
 		r.Any(hostPath, gin.RecoveryWithWriter(io.Discard), lockOf(m), gin.WrapF(h))
 		return r
 	}},
-	{"gin, Recovery that swallows", false, func(m *Middleware, h http.HandlerFunc) http.Handler {
+	{"gin, Recovery that swallows", false, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
 		r := gin.New()
 		r.Any(hostPath, recovery, lockOf(m), gin.WrapF(h))
 		return r
 	}},
+	{"gin, Recovery inside", true, false, true, func(m *Middleware, h http.HandlerFunc) http.Handler {
+		r := gin.New()
+		r.Any(hostPath, lockOf(m), gin.RecoveryWithWriter(io.Discard), gin.WrapF(h))
+		return r
+	}},
+	{"gin, gzip", false, true, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
+		r := gin.New()
+		r.Any(hostPath, compress, gin.RecoveryWithWriter(io.Discard), lockOf(m), gin.WrapF(h))
+		return r
+	}},
+	{"http.TimeoutHandler", true, true, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
+		if m == nil {
+			return http.TimeoutHandler(h, time.Hour, "late")
+		}
+		mux := http.NewServeMux()
+		mux.Handle("/orders/{id}", m.LockHandler(h))
+		return http.TimeoutHandler(mux, time.Hour, "late")
+	}},
+}
+
+// A compressing writer is one as gin-contrib/gzip has it: it has no Unwrap.
+type compressing struct {
+	gin.ResponseWriter
+	zip *gzip.Writer
+}
+
+func (w *compressing) Write(b []byte) (int, error)       { return w.zip.Write(b) }
+func (w *compressing) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
+
+func compress(c *gin.Context) {
+	w := &compressing{c.Writer, gzip.NewWriter(c.Writer)}
+	c.Header("Content-Encoding", "gzip")
+	c.Writer = w
+	c.Next()
+	c.Writer.Header().Del("Content-Length")
+	w.zip.Close()
+}
+
+// unzipped is an answer as a client sees it that decompresses.
+func (r reply) unzipped() reply {
+	if r.header.Get("Content-Encoding") == "gzip" && r.err == nil && r.body != "" {
+		if z, err := gzip.NewReader(strings.NewReader(r.body)); err != nil {
+			r.err = err
+		} else {
+			b, err := io.ReadAll(z)
+			r.body, r.err = string(b), err
+		}
+	}
+	return r
 }
 
 // everywhere runs f for each host and protocol.

@@ -3,65 +3,109 @@ package httplock
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-const idempotencyKey = "Idempotency-Key"
-
-// idempotencyKeys are a string of RFC 8941, as the draft has it, or visible characters, as many clients send it. Both ways
-// of writing it are the same key.
-var idempotencyKeys = regexp.MustCompile(`^(?:"((?:[ !#-\[\]-~]|\\["\\])*)"|([!#-+\--\[\]-~]*))$`)
-
-// makeOnceKey makes the key under which the request runs once, and what else tells it from others with that key.
-func (x *exchange) makeOnceKey(tenant string) error {
-	r := x.r
-	key := ""
-	if given := idempotencyKeys.FindStringSubmatch(strings.Join(r.Header[idempotencyKey], ",")); given != nil {
-		key = strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(given[1]) + given[2]
+// lost returns why a lease of the request ended before the handlers have returned.
+func (x *exchange) lost() (err error) {
+	for _, lease := range x.leases {
+		err = cmp.Or(err, lease.Lost())
 	}
-	if key == "" || len(key) > 255 {
-		return &rejection{kind: EventIdempotencyKey}
-	}
-	x.onceKey = core.Key("http/idempotent", x.m.service, tenant, r.Method, strings.ToLower(r.Host), x.route, key)
-	identity := sha256.Sum256([]byte(x.onceKey))
-	x.identity = hex.EncodeToString(identity[:])
+	return err
+}
 
-	target := r.RequestURI // which http.StripPrefix leaves as it was
-	if u, err := url.ParseRequestURI(target); err == nil && u.Host != "" {
-		target = u.RequestURI() // the same target in absolute form
+// end settles the leases and sends the answer, once the handlers have returned or panicked. After a panic that is before
+// anything recovers it, which would end a stream as if it were whole.
+func (x *exchange) end(w *response, panicked bool) {
+	outer, ok := x.w.(gin.ResponseWriter) // net/http does not tell
+	past := ok && outer.Written() && w.state != streaming
+	if w.state == open && !panicked {
+		w.begin()
 	}
-	parts := []string{target, r.URL.EscapedPath(), r.URL.RawQuery, string(x.body)}
-	if x.m.tenant == nil { // who sends it
-		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
-			parts = append(parts, core.Key(r.Header[name]...))
+	loss := x.settle(w, !panicked && !past)
+	h, why := returned, &rejection{kind: EventAnswerTooLarge, err: errTooLarge}
+	switch {
+	case past:
+		h, why = bypassed, misconfigured("an answer was written past the middleware, as by Engine.HandleContext")
+	case loss != nil:
+		h, why = lost, &rejection{kind: EventLost, err: loss}
+	case panicked, w.state == streaming && w.short():
+		h = cutShort
+	}
+	switch w.on(h); w.state {
+	case refused:
+		x.refuse(why)
+	case broken:
+		if h != cutShort {
+			x.report(why.kind, why.err)
 		}
-		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-			parts = append(parts, string(r.TLS.PeerCertificates[0].Raw))
+		if !panicked {
+			panic(http.ErrAbortHandler)
 		}
 	}
-	x.fingerprint = sha256.Sum256([]byte(core.Key(parts...)))
-	return nil
+}
+
+// settle ends the leases, and records an answer that is whole. The error is that of the loss of a lease before.
+func (x *exchange) settle(w *response, whole bool) error {
+	leases, loss := x.leases, x.lost()
+	x.leases = nil
+	if x.once && whole && loss == nil && !asksAgain(w) {
+		if loss = x.release(leases[1:]); loss == nil {
+			return x.record(leases[0], x.encode(w))
+		}
+		leases = leases[:1]
+	}
+	return cmp.Or(loss, x.release(leases))
+}
+
+// settling is how long an answer waits for the nodes to confirm that its key is free. A client that goes on with another
+// request then finds it free, wherever that request goes; a node that is slow delays nobody.
+const settling = 100 * time.Millisecond
+
+// release gives leases back, and waits for a while for that to be confirmed, except of those that are lost. The error is
+// that of a loss before.
+func (x *exchange) release(leases []*core.Lease) (loss error) {
+	released, waiting := make(chan error, len(leases)), len(leases)
+	for _, lease := range leases {
+		if lost := lease.Lost(); lost != nil {
+			loss, waiting = lost, waiting-1
+		}
+		x.m.admission.inside.Go(func() { released <- lease.Release(lease.Context()) })
+	}
+	if waiting == 0 {
+		return loss
+	}
+	for enough := time.After(settling); waiting > 0; waiting-- {
+		select {
+		case err := <-released:
+			if errors.Is(err, core.ErrLost) {
+				loss = err
+			}
+		case <-enough:
+			return loss
+		}
+	}
+	return loss
 }
 
 // asksAgain reports whether an answer asks for another try, so that a repetition is to run again.
-func asksAgain(status int, h http.Header) bool {
-	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
-		status >= 400 && h.Get("Retry-After") != ""
+func asksAgain(w *response) bool {
+	again := w.status >= 400 && w.fixed.Get("Retry-After") != ""
+	return again || w.status == http.StatusTooManyRequests || w.status == http.StatusServiceUnavailable
 }
 
 const (
@@ -78,7 +122,7 @@ func (x *exchange) record(lease *core.Lease, answer []byte) (loss error) {
 	if err == nil || errors.Is(err, core.ErrLost) {
 		return err
 	}
-	x.count(EventRecordOpen)
+	x.report(EventRecordOpen, err)
 	log := x.m.locker.Logger().With("route", x.route, "identity", x.identity)
 	log.Warn("httplock: an answer may not be recorded: a repetition of its request may run again", "err", err)
 	x.m.admission.inside.Go(func() {
@@ -96,16 +140,17 @@ func (x *exchange) record(lease *core.Lease, answer []byte) (loss error) {
 // encode returns what is recorded of an answer. What was set further out is left out: it is set again for a repetition, or
 // not for a reason, as by a middleware that compresses for those who accept it. So is what belongs to one answer only.
 func (x *exchange) encode(w *response) []byte {
-	h := w.answered().Clone()
+	h := maps.Clone(w.fixed)
 	maps.DeleteFunc(h, func(name string, values []string) bool { return slices.Equal(values, x.w.Header()[name]) })
 	for _, name := range []string{"Connection", "Date", "Keep-Alive", "Set-Cookie", "Upgrade"} {
 		h.Del(name)
 	}
-	b := x.wire(w.status, h, w.body)
-	if len(b) > largestRecord || w.state == oversized || w.short() {
-		return x.wire(w.status, http.Header{omitted: {"true"}}, nil)
+	if len(w.body) <= largestRecord && w.state != oversized && !w.short() {
+		if b := x.wire(w.status, h, w.body); len(b) <= largestRecord {
+			return b
+		}
 	}
-	return b
+	return x.wire(w.status, http.Header{omitted: {"true"}}, nil)
 }
 
 // wire returns the fingerprint of the request, and an answer in HTTP's own format.
@@ -135,8 +180,8 @@ func (x *exchange) replay(record []byte) error {
 		x.w.Header().Set("Idempotent-Status", strconv.Itoa(answer.StatusCode))
 		return &rejection{kind: EventIdempotencyOmitted}
 	}
-	x.count(EventReplayed)
+	x.report(EventReplayed, nil)
 	answer.Header.Del("Content-Length") // what is further out may change it
-	x.answer(answer.StatusCode, answer.Header, func(w *response, _ *http.Request) { _, _ = w.Write(body) })
-	return nil
+	x.answer(answer.StatusCode, answer.Header, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
+	return errAnswered
 }
