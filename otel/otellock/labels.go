@@ -73,7 +73,7 @@ type ended struct {
 	named
 	ending
 	kind      core.OpKind
-	contended bool // only with OpAcquire
+	contended bool // of an acquisition
 }
 
 func (e ended) attrs() []attribute.KeyValue {

@@ -98,8 +98,7 @@ func (p *operation) end(out core.Outcome) {
 		p.level.Add(ctx, -1, o.series(name))
 	}
 	if p.Kind != core.OpHold || r.ending != closed { // else the Locker was closed before it returned the lease
-		contended := r.Contended && p.Kind == core.OpAcquire
-		k.took.Record(ctx, took.Seconds(), o.series(ended{name, r.ending, p.Kind, contended}))
+		k.took.Record(ctx, took.Seconds(), o.series(ended{name, r.ending, p.Kind, r.Contended}))
 	}
 	switch {
 	case p.Kind == core.OpRenew:

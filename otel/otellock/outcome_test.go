@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
@@ -175,6 +176,44 @@ func TestUnknownOutcome(t *testing.T) {
 	want := []string{"acquire.duration{contended=false,error.type=_OTHER,name=jobs,outcome=error} 1", "operation.duration{error.type=another,name=jobs,operation=renew,outcome=lost} 1"}
 	if got := g.counted("acquire.duration", "operation.duration"); !slices.Equal(got, want) {
 		t.Errorf("measured %q, want %q", got, want)
+	}
+}
+
+// Whoever is refused a key was in somebody's way, also where core does not say so: alerts ask for that.
+func TestRefusalIsContended(t *testing.T) {
+	g := newGauge(t)
+	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: "jobs", Try: true})
+	end(core.Outcome{Err: core.ErrHeld})
+	want := []string{"acquire.duration{contended=true,name=jobs,outcome=held} 1"}
+	if got := g.counted("acquire.duration"); !slices.Equal(got, want) {
+		t.Errorf("measured %q, want %q", got, want)
+	}
+}
+
+// A provider that is installed while an operation is in progress sees the end of it alone: that is no level below 0.
+func TestProviderComesWhileWaiting(t *testing.T) {
+	g := newGauge(t)
+	o, err := New(WithTracerProvider(g.tracers)) // the global meter provider
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, end := o.Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: "jobs"})
+	otel.SetMeterProvider(g.meters)
+	end(core.Outcome{})
+	if points := g.points(); points["waiters{name=jobs}"] != 0 || points["acquire.duration{contended=false,name=jobs,outcome=acquired}"] != 1 {
+		t.Errorf("measured %v", points)
+	}
+}
+
+// A renewal that begins too late has no margin, which no histogram takes below 0.
+func TestMarginIsNotNegative(t *testing.T) {
+	g := newGauge(t)
+	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpRenew, Name: "jobs"})
+	end(core.Outcome{Margin: -time.Second})
+	for _, m := range g.collect().ScopeMetrics[0].Metrics {
+		if h, ok := m.Data.(metricdata.Histogram[float64]); ok && m.Name == MetricRenewMargin && h.DataPoints[0].Sum != 0 {
+			t.Errorf("a margin of %v", h.DataPoints[0].Sum)
+		}
 	}
 }
 

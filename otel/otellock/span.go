@@ -27,8 +27,7 @@ type result struct {
 // even if that span has ended: a sampler decides on a trace of its own without knowing whom the loss hit.
 func (p *operation) trace(r result) context.Context {
 	slow := p.Kind != core.OpHold && r.took >= p.o.threshold || p.o.threshold == 0
-	blocked := p.Kind == core.OpAcquire && r.Contended
-	if p.o.tracer == nil || r.failure == "" && !slow && !blocked {
+	if p.o.tracer == nil || r.failure == "" && !slow && !r.Contended {
 		return p.ctx
 	}
 	attrs := p.attributes(r)
