@@ -46,7 +46,7 @@ func TestSpanOfAWait(t *testing.T) {
 		if votes := attr(s, AttrVotes); strings.Count(votes, "granted") < 2 || len(strings.Fields(votes)) != 3 {
 			t.Errorf("votes %s", votes)
 		}
-		if attr(s, AttrToken) != fmt.Sprint(next.FencingToken()) || attr(s, AttrOutcome) != "acquired" || attr(s, AttrName) != "jobs" || attr(s, AttrContended) != "true" {
+		if attr(s, AttrToken) != fmt.Sprint(next.FencingToken()) || attr(s, AttrOutcome) != "acquired" || attr(s, AttrName) != "jobs" || attr(s, AttrContended) != "true" || attr(s, AttrMargin) == "" {
 			t.Errorf("attributes %v", s.Attributes())
 		}
 		checkLinks(t, s, linkBlockedBy, holder.SpanContext())
@@ -291,6 +291,16 @@ func checkLoss(t *testing.T, s sdktrace.ReadOnlySpan, reason string) {
 		if !strings.Contains(got, want) {
 			t.Errorf("attributes %s lack %s", got, want)
 		}
+	}
+}
+
+// The token of a lease is on the spans of all that happens to it, and on a renewal's what it had left.
+func TestSpanOfARenewal(t *testing.T) {
+	g := newGauge(t)
+	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpRenew, Token: 7})
+	end(core.Outcome{Err: core.ErrUnavailable, Margin: 2 * time.Second})
+	if s := g.ended()[0]; attr(s, AttrToken) != "7" || attr(s, AttrMargin) != "2" {
+		t.Errorf("attributes %v", s.Attributes())
 	}
 }
 
