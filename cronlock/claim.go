@@ -44,6 +44,12 @@ func (j *Job) ClaimNow(ctx context.Context) (*Claim, error) { return j.claim(ctx
 
 func (j *Job) claim(ctx context.Context, byHand bool) (*Claim, error) {
 	c := &Claim{job: j, ctx: ctx, leave: func() {}, stop: func() {}, turn: func() {}}
+	defer func() { // also when an observer, or the schedule, panics
+		c.turn()
+		if c.work == nil {
+			c.give()
+		}
+	}()
 	err := c.enter(byHand)
 	if err == nil && !byHand {
 		err = c.await()
@@ -51,9 +57,7 @@ func (j *Job) claim(ctx context.Context, byHand bool) (*Claim, error) {
 	if err == nil {
 		err = c.take(byHand)
 	}
-	c.turn()
 	if err != nil {
-		c.give()
 		return nil, c.refuse(err)
 	}
 	return c, nil
@@ -235,7 +239,7 @@ func (c *Claim) Call() error {
 // begin records the start of a tick.
 func (c *Claim) begin() error {
 	j := c.job
-	if err := cmp.Or(context.Cause(c.work), context.Cause(j.service.closing)); err != nil || c.byHand() {
+	if err := cmp.Or(context.Cause(c.work), context.Cause(j.gone)); err != nil || c.tick.IsZero() { // by hand
 		return err
 	}
 	mine, err := c.write(c.work, j.startKey(c.tick, c.attempt()), nil)
@@ -250,24 +254,17 @@ func (c *Claim) begin() error {
 	return nil
 }
 
-func (c *Claim) byHand() bool { return c.tick.IsZero() }
-
 // End gives the job back. After Call it records the end of the run first, if the tick is not to be started again; without
 // Call the tick is free for others. The error says that the end could not be recorded. Calling End again does nothing.
 func (c *Claim) End() (err error) {
 	c.once.Do(func() {
-		if c.state == taken || c.state == retaken {
-			c.happens(givenBack)
-		}
-		if c.begun && !c.byHand() && c.state == over {
+		defer c.give()
+		c.happens(givenBack) // unless it was called
+		if c.begun && c.state == over {
 			err = c.record()
 		}
 		if c.begun && errors.Is(errors.Join(context.Cause(c.work), c.lease.Lost()), core.ErrLost) {
 			c.event(EventLost)
-		}
-		c.give()
-		if c.begun {
-			c.job.lookIn(0) // a tick may have fallen due meanwhile
 		}
 	})
 	return err
@@ -301,11 +298,14 @@ func (c *Claim) refuse(err error) error {
 
 // give ends the claim in this process.
 func (c *Claim) give() {
+	defer c.leave()
 	c.stop()
 	if c.lease != nil {
 		c.lease.Release(context.WithoutCancel(c.ctx))
 	}
-	c.leave()
+	if c.begun {
+		c.job.lookIn(0) // a tick may have fallen due meanwhile
+	}
 }
 
 func (c *Claim) event(kind core.EventKind) {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
@@ -20,7 +21,7 @@ type Job struct {
 	fn       func(context.Context) error
 	added    time.Time
 	gone     context.Context // ends when the job is removed, or the Service closed
-	remove   context.CancelFunc
+	remove   context.CancelCauseFunc
 	running  atomic.Int32
 	settled  atomic.Int64 // a tick for which there is nothing to do while it is the latest
 	warned   atomic.Bool
@@ -99,7 +100,7 @@ func run(c *Claim, err error) error {
 // Remove removes the job from its Service: no run starts on this replica from now on, and the name may be used again. Runs
 // under way go on.
 func (j *Job) Remove() {
-	j.remove()
+	j.remove(core.ErrClosed)
 	s := j.service
 	s.mu.Lock()
 	defer s.mu.Unlock()

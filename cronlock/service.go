@@ -101,7 +101,7 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 	if err := f.Err(fmt.Sprintf("cronlock: job %q", name)); err != nil {
 		return nil, err
 	}
-	j.gone, j.remove = context.WithCancel(s.closing)
+	j.gone, j.remove = context.WithCancelCause(s.closing)
 	s.jobs[name] = j
 	j.lookIn(jitter() / 5)
 	return j, nil

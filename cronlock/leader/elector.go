@@ -111,10 +111,8 @@ func (e *Elector) Resign() {
 // and returns an error; the leadership then ends when the work has ended. OnElected and work of the term must not call
 // Close.
 func (e *Elector) Close(ctx context.Context) error {
-	e.mu.Lock()
 	e.close()
-	t := e.term
-	e.mu.Unlock()
+	t := e.current() // the last one
 	e.Resign()
 	e.background.Close()
 	err := e.background.Wait(ctx)
