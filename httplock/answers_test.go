@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -349,6 +350,7 @@ func TestNothingIsLeftOfADroppedAnswer(t *testing.T) {
 				w.Errorf("%s: %+v", protocol, bug)
 			}
 		}
+		synctest.Wait()
 		if n := w.events.count(EventLost); n != 3 {
 			w.Errorf("counted %d times", n)
 		}

@@ -94,7 +94,9 @@ func (c *campaign) request(rnd *rand.Rand, servers []*server, route string, swal
 	}
 	key := ""
 	if rnd.IntN(2) == 0 {
+		c.mu.Lock()
 		key = fmt.Sprint("k", rnd.IntN(c.runs/3+10))
+		c.mu.Unlock()
 	}
 	id := rnd.IntN(4)
 	if key != "" {
