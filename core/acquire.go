@@ -74,8 +74,11 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy)
 	}
 	lease, err := a.run(ctx)
 	if end != nil {
+		untold := lease // which nobody gets where the observer panics
+		defer func() { untold.Release(ctx) }()
 		a.out.Err = err
 		end(a.out)
+		untold = nil
 	}
 	return lease, err
 }

@@ -195,7 +195,7 @@ func (x *examination) denied(inScripts rights) error {
 		deadline, _ := ctx.Deadline()
 		pubsub, err := listenTo(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], ""))
 		if err == nil {
-			_, err = pubsub.ReceiveTimeout(notAnew, time.Until(deadline))
+			_, err = pubsub.ReceiveTimeout(notAnew, max(time.Until(deadline), time.Millisecond)) // 0 or less is for ever
 		}
 		pubsub.Close()
 		return err

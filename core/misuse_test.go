@@ -16,32 +16,38 @@ import (
 
 // An observer that panics, where somebody recovers as net/http does, leaves neither a turn nor a lease behind.
 func TestObserverPanics(t *testing.T) {
-	kinds := map[string]OpKind{}
-	for _, kind := range []OpKind{OpAcquire, OpHold, OpRelease} {
-		kinds[kind.String()] = kind
-	}
-	bubbles(t, 3, kinds, func(t *testing.T, w *world, kind OpKind) {
-		panics := true
-		p := w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
-			if panics && op.Kind == kind {
-				panics = false
-				panic("observer")
+	ends := map[string]bool{"at the start": false, "at the end": true}
+	for when, atEnd := range ends {
+		kinds := map[string]OpKind{}
+		for _, kind := range []OpKind{OpAcquire, OpHold, OpRelease} {
+			kinds[kind.String()+" "+when] = kind
+		}
+		bubbles(t, 3, kinds, func(t *testing.T, w *world, kind OpKind) {
+			panics := true
+			boom := func(op Op, end bool) {
+				if panics && op.Kind == kind && end == atEnd {
+					panics = false
+					panic("observer")
+				}
 			}
-			return ctx, nil
-		}}))
-		panicked, _ := recovered(func() error {
-			return p.Do(t.Context(), "k", func(context.Context) error { return nil })
+			p := w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+				boom(op, false)
+				return ctx, func(Outcome) { boom(op, true) }
+			}}))
+			panicked, _ := recovered(func() error {
+				return p.Do(t.Context(), "k", func(context.Context) error { return nil })
+			})
+			if panicked == nil {
+				t.Error("no panic")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			w.release(w.awaitUnder(ctx, p, "k"))
+			if err := p.Close(ctx); err != nil {
+				t.Errorf("Close: %v", err)
+			}
 		})
-		if panicked == nil {
-			t.Error("no panic")
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		w.release(w.awaitUnder(ctx, p, "k"))
-		if err := p.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
+	}
 }
 
 func TestObserverWithoutEnd(t *testing.T) {
