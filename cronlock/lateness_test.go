@@ -108,11 +108,11 @@ func TestClaimantDies(t *testing.T) {
 		a := w.replica("a", plan{schedule: Every(time.Hour), host: true})
 		a.asleep.Store(true)
 		till(time.Hour + time.Millisecond)
-		w.replica("b", plan{schedule: Every(time.Hour)}).asleep.Store(true)
 		c, err := a.Claim(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+		w.replica("b", plan{schedule: Every(time.Hour)}).asleep.Store(true)
 		a.crash()
 		till(time.Hour + ttl + 2*time.Second)
 		w.want(at(time.Hour))
