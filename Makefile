@@ -20,9 +20,12 @@ FUZZTIME ?= 30s
 # How much `bench` measures: all, or little (short). LEASES is how many it holds, 100000 unless told (short: 3000).
 BENCH ?=
 LEASES ?=
-# How many seeds `sim` tries.
-SEEDS ?= 100000
+# How many seeds of each simulation `sim` tries, and from which on.
+SEEDS ?= 20000
+FROM ?= 0
 SHORT_SEEDS := 250
+# The packages beside core that have a simulation.
+SIMULATED :=
 
 # The oldest Redis that core.New accepts: on older servers `servers` expects it to refuse.
 MINIMUM_REDIS := 6.2.7
@@ -91,11 +94,13 @@ endef
 
 # A renamed test would make `go test -run` match nothing and still pass.
 define check-simulation
-found=$$(go test -vet=off ./core -list '^TestSimulation') || { echo "$$found" >&2; exit 1; }
-if [[ "$$found" != *TestSimulation* ]]; then
-	echo "no TestSimulation in ./core: nothing to run" >&2
-	exit 1
-fi
+for package in ./core $(SIMULATED); do
+	found=$$(go test -vet=off $$package -list '^TestSimulation') || { echo "$$found" >&2; exit 1; }
+	if [[ "$$found" != *TestSimulation* ]]; then
+		echo "no TestSimulation in $$package: nothing to run" >&2
+		exit 1
+	fi
+done
 endef
 
 # Of a simulation's -v: what failed, and the counts of faults and outcomes that show what it reached.
@@ -267,6 +272,9 @@ sim-short: tools ## the simulations on a few hundred seeds, and the tests that t
 	@echo "==> sim-short: the simulation on $(SHORT_SEEDS) seeds and the count of allocations, without the race detector"
 	$(check-simulation)
 	$(WITH_TOOLS) GOGC=400 go test -vet=off ./core -run '^TestSimulation' -count=1 -sim.seeds=$(SHORT_SEEDS) -timeout 20m -v | $(quiet)
+	for package in $(SIMULATED); do
+		GOGC=400 go test -vet=off $$package -run '^TestSimulation' -count=1 -sim.seeds=100 -sim.for=20s -timeout 20m -v | $(quiet)
+	done
 	# `unit` skips these: here they must have run.
 	for package in ./core ./otel/otellock; do
 		counts=$$(go test -vet=off "$$package" -run '^TestAllocations' -count=1 -v) || { echo "$$counts" >&2; exit 1; }
@@ -278,10 +286,12 @@ sim-short: tools ## the simulations on a few hundred seeds, and the tests that t
 	done
 
 .PHONY: sim
-sim: ## the simulation, long campaign (SEEDS=100000)
-	@echo "==> sim: the simulation on $(SEEDS) seeds"
+sim: ## the simulations, long campaign (SEEDS=20000, FROM=0)
+	@echo "==> sim: the simulations on $(SEEDS) seeds each, from $(FROM) on"
 	$(check-simulation)
-	GOGC=400 go test ./core -run '^TestSimulation' -count=1 -sim.seeds=$(SEEDS) -timeout 0 -v | $(quiet)
+	for package in ./core $(SIMULATED); do
+		GOGC=400 go test $$package -run '^TestSimulation' -count=1 -sim.seeds=$(SEEDS) -sim.from=$(FROM) -timeout 0 -v | $(quiet)
+	done
 
 .PHONY: soak
 soak: tools ## the core tests 20 times over, with the race detector

@@ -37,6 +37,12 @@ type process struct {
 func bubble(t *testing.T, n int, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
+	bubbleNow(t, n, f)
+}
+
+// bubbleNow is bubble for tests that are not parallel.
+func bubbleNow(t *testing.T, n int, f func(t *testing.T, w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f(t, &world{t: t, nodes: testutil.NewNodes(t, n)})
 	})

@@ -19,7 +19,7 @@ type simProcess struct {
 	cut    []time.Time // by node: until when it is out of reach
 }
 
-func (s *sim) newProcess(i int, p *process) *simProcess {
+func (s *simulation) newProcess(i int, p *process) *simProcess {
 	sp := &simProcess{process: p, cut: make([]time.Time, s.mixture.nodes)}
 	random := rand.New(rand.NewPCG(s.seed, uint64(1000+i)))
 	var mu sync.Mutex
@@ -44,7 +44,7 @@ func (s *sim) newProcess(i int, p *process) *simProcess {
 	return sp
 }
 
-func (s *sim) latency(r *rand.Rand) time.Duration {
+func (s *simulation) latency(r *rand.Rand) time.Duration {
 	d := exponential(r, s.delay)
 	if r.Float64() < s.tail {
 		d += exponential(r, s.ttl()*7/10)
@@ -72,7 +72,7 @@ func (p *simProcess) cutOff(d time.Duration, from func() bool) {
 func always() bool { return true }
 
 // start counts what only an observer sees.
-func (s *sim) start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+func (s *simulation) start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
 	return ctx, func(out Outcome) {
 		if op.Kind == OpHold && errors.Is(out.Err, ErrLost) {
 			s.count("lost")
@@ -86,7 +86,7 @@ func (s *sim) start(ctx context.Context, op Op) (context.Context, func(Outcome))
 const simJobs = 6 // keys that are completed, one after the other
 
 // client is one goroutine of a process that locks, works and writes until the end.
-func (s *sim) client(p *simProcess, i, line int) {
+func (s *simulation) client(p *simProcess, i, line int) {
 	r := rand.New(rand.NewPCG(s.seed, uint64(10*(i+1)+line)))
 	for n := 0; time.Now().Before(s.end); n++ {
 		time.Sleep(exponential(r, s.think))
@@ -124,7 +124,7 @@ func (s *sim) client(p *simProcess, i, line int) {
 
 func jobKey(i int) string { return fmt.Sprintf("job-%d", i) }
 
-func (s *sim) refused(key string, err error) {
+func (s *simulation) refused(key string, err error) {
 	op, ok := errors.AsType[*OpError](err)
 	switch {
 	case !ok:
@@ -137,7 +137,7 @@ func (s *sim) refused(key string, err error) {
 
 // A work is what one holder does under its lease.
 type work struct {
-	s      *sim
+	s      *simulation
 	p      *simProcess
 	r      *rand.Rand
 	key    string
@@ -226,7 +226,7 @@ func (w *work) complete(lease *Lease) {
 }
 
 // recovers checks that after the last fault every key becomes free again.
-func (s *sim) recovers() {
+func (s *simulation) recovers() {
 	p := s.stranger(s.options(s.ttl())...)
 	for _, key := range []string{"key-0", "key-1"} {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*s.ttl())

@@ -2,25 +2,24 @@ package core
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/sim"
 )
 
 // TestSimulationOfHandOns has the calls of few processes come, hold a key, hand it on, give up, and release it twice,
 // over links that lose and delay what they carry: at no time do two of them trust their leases, tokens grow, and no
 // turn, lease or wait is left.
 func TestSimulationOfHandOns(t *testing.T) {
-	for seed := range uint64(*simSeeds+99) / 100 { // each takes as long as a hundred of the other simulation
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 77))
-			bubble(t, []int{1, 2, 3, 3, 5}[r.IntN(5)], func(t *testing.T, w *world) { handOnUnderFaults(t, w, r) })
-		})
-	}
+	sim.Seeds(t, 100, nil, func(t *testing.T, seed uint64, _ sim.Counts) {
+		r := rand.New(rand.NewPCG(seed, 77))
+		bubbleNow(t, []int{1, 2, 3, 3, 5}[r.IntN(5)], func(t *testing.T, w *world) { handOnUnderFaults(t, w, r) })
+	})
 }
 
 func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {

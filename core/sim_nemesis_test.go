@@ -12,7 +12,7 @@ import (
 // A nemesis breaks things until the end of the simulation, and mends them then. All of its faults come from
 // one goroutine, so that each sees the nodes as they are.
 type nemesis struct {
-	s       *sim
+	s       *simulation
 	r       *rand.Rand
 	plan    []planned
 	wishes  chan planned         // of holders
@@ -91,7 +91,7 @@ var faultKinds = map[string]faultKind{
 	}},
 }
 
-func (m *nemesis) prepare(s *sim, r *rand.Rand) {
+func (m *nemesis) prepare(s *simulation, r *rand.Rand) {
 	m.s, m.r = s, r
 	m.dials = rand.New(rand.NewPCG(s.seed, 1))
 	m.wishes = make(chan planned, 100)

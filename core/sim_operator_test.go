@@ -37,7 +37,7 @@ func (o *simOperators) lease(hold simHold) *Lease {
 }
 
 // operator looks at keys now and then, and ends what it sees.
-func (s *sim) operator(p *simProcess) {
+func (s *simulation) operator(p *simProcess) {
 	r := rand.New(rand.NewPCG(s.seed, 5))
 	keys := []string{"key-0", "key-1"}
 	for i := range simJobs {
@@ -66,7 +66,7 @@ func (s *sim) operator(p *simProcess) {
 	}
 }
 
-func (s *sim) revokes(p *simProcess, hold simHold) {
+func (s *simulation) revokes(p *simProcess, hold simHold) {
 	forgot := s.operators.forgot.Load()
 	r, err := p.Revoke(context.Background(), hold.key, hold.token)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *sim) revokes(p *simProcess, hold simHold) {
 }
 
 // steps reports whether clocks of nodes step by more than the window: then what is left of a lease is not known.
-func (s *sim) steps() bool {
+func (s *simulation) steps() bool {
 	for _, k := range s.faults {
 		if k == "step" || k == "jump" {
 			return true
@@ -102,7 +102,7 @@ func (s *sim) steps() bool {
 }
 
 // forgets drops a record. Whether it stays away is not checked: others may be about to bring it to all nodes.
-func (s *sim) forgets(p *simProcess, key string, token uint64) {
+func (s *simulation) forgets(p *simProcess, key string, token uint64) {
 	s.records.excuse(s, key)
 	err := p.ForgetRecord(context.Background(), key, token)
 	switch {

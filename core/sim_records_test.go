@@ -24,17 +24,17 @@ type simRecord struct {
 	token       uint64
 }
 
-func (c *simRecords) completed(s *sim, key, holder string, token uint64) {
+func (c *simRecords) completed(s *simulation, key, holder string, token uint64) {
 	c.tell(s, simRecord{key, holder, token}, true)
 }
 
 // seen books what somebody was told who asked for the key. A result always comes with the token under which
 // it was completed, whatever was lost.
-func (c *simRecords) seen(s *sim, key string, rec *Record) {
+func (c *simRecords) seen(s *simulation, key string, rec *Record) {
 	c.tell(s, simRecord{key, string(rec.Result), rec.Token}, false)
 }
 
-func (c *simRecords) tell(s *sim, rec simRecord, holder bool) {
+func (c *simRecords) tell(s *simulation, rec simRecord, holder bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.told == nil {
@@ -56,7 +56,7 @@ func (c *simRecords) tell(s *sim, rec simRecord, holder bool) {
 }
 
 // settled counts records that others completed for a holder that was never told.
-func (s *sim) settled() {
+func (s *simulation) settled() {
 	for _, told := range s.records.told {
 		if !told {
 			s.count("settled")
@@ -65,7 +65,7 @@ func (s *sim) settled() {
 }
 
 // forget has node i lose memory, and excuses what that may do to records.
-func (s *sim) forget(i int, lose func()) {
+func (s *simulation) forget(i int, lose func()) {
 	synctest.Wait() // nothing else happens at this instant
 	s.operators.forgot.Add(1)
 	before := s.recorded()
@@ -88,13 +88,13 @@ func (s *sim) forget(i int, lose func()) {
 }
 
 // excuse has nothing promised any more about the record of key.
-func (c *simRecords) excuse(s *sim, key string) {
+func (c *simRecords) excuse(s *simulation, key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.excuseLocked(s, key)
 }
 
-func (c *simRecords) excuseLocked(s *sim, key string) {
+func (c *simRecords) excuseLocked(s *simulation, key string) {
 	if c.excused == nil {
 		c.excused = map[string]bool{}
 	}
@@ -125,7 +125,7 @@ func covered(before, after []string) bool {
 }
 
 // recorded is the result that each node has, by job. While an old primary serves, it counts as well.
-func (s *sim) recorded() [simJobs][]string {
+func (s *simulation) recorded() [simJobs][]string {
 	var all [simJobs][]string
 	for j := range simJobs {
 		name := s.processes[0].e.keys.Resource(jobKey(j))

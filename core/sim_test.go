@@ -1,103 +1,42 @@
 package core
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
-	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/internal/sim"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/history"
 )
-
-var simSeeds = flag.Int("sim.seeds", 8, "how many seeds TestSimulation runs")
 
 // TestSimulation runs the real client and scripts on embedded nodes, in bubbles, under faults drawn from a
 // seed: lost, late and duplicated messages; processes that are paused, die, or reach only some of the nodes;
 // nodes that are down, hung, slow, restarted with all of their memory, an older snapshot or none, flushed, or
 // failed over to a replica that lags while the old primary serves on; clocks that step within the window, and
 // by hours; in each third seed, an operator who ends leases and drops records. Each seed draws its own mixture, because a run with everything at once never reaches some states.
-// SEED=n runs that seed alone. Goroutines that are ready at the same instant run in any order, so a seed fixes
+// Goroutines that are ready at the same instant run in any order, so a seed fixes
 // the faults, not every step.
 func TestSimulation(t *testing.T) {
-	if s := os.Getenv("SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
+	sim.Seeds(t, 1, append(slices.Clone(outcomes), slices.Collect(maps.Keys(faultKinds))...), func(t *testing.T, seed uint64, reached sim.Counts) {
+		text := simulate(t, seed, reached)
+		if t.Name() == "TestSimulation" { // SEED=n
+			t.Log("\n" + text)
 		}
-		t.Log("\n" + simulate(t, seed, counts{}))
-		return
-	}
-	seeds := make(chan uint64)
-	var mu sync.Mutex
-	total, ran := counts{}, 0
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for seed := range seeds {
-				t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-					defer func() {
-						if t.Failed() {
-							t.Logf("again: SEED=%d go test ./core -run TestSimulation -count=1 -v", seed)
-						}
-					}()
-					own := counts{}
-					simulate(t, seed, own)
-					mu.Lock()
-					defer mu.Unlock()
-					ran++
-					total.add(own)
-				})
-			}
-		})
-	}
-	for seed := range uint64(*simSeeds) {
-		seeds <- seed
-	}
-	close(seeds)
-	workers.Wait()
-	t.Logf("%d seeds: %v", ran, total)
-	if *simSeeds >= 100 {
-		for _, what := range append(slices.Clone(outcomes), slices.Collect(maps.Keys(faultKinds))...) {
-			if total[what] == 0 {
-				t.Errorf("the simulation has gone blind: no %s", what)
-			}
-		}
-	}
+	})
 }
-
-// counts shows that a simulation reaches what it is for: how often each fault and each outcome came about.
-type counts map[string]int
 
 // outcomes are those that each run of many seeds must have.
 var outcomes = []string{
 	"grants", "lost", "completed", "completed late", "completed again", "refused completion", "done", "settled",
 	"healed", "quarantined", "unconfirmed", "record kept", "record excused", "reserved",
 	"revoked", "not revoked", "told of revocation", "record dropped",
-}
-
-func (c counts) add(d counts) {
-	for what, n := range d {
-		c[what] += n
-	}
-}
-
-func (c counts) String() string {
-	var parts []string
-	for _, what := range slices.Sorted(maps.Keys(c)) {
-		parts = append(parts, fmt.Sprintf("%s %d", what, c[what]))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // A mixture is what one seed draws.
@@ -168,8 +107,8 @@ func exponential(r *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(r.ExpFloat64() * float64(mean))
 }
 
-// A sim is one run.
-type sim struct {
+// A simulation is one run.
+type simulation struct {
 	mixture
 	*world
 	seed      uint64
@@ -182,17 +121,17 @@ type sim struct {
 	end       time.Time
 
 	mu     sync.Mutex
-	counts counts
+	counts sim.Counts
 }
 
 const simTime = 20 * time.Second
 
-func simulate(t *testing.T, seed uint64, total counts) string {
+func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 	t.Helper()
 	var text string
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		s := &sim{mixture: draw(r), seed: seed, end: time.Now().Add(simTime), counts: total}
+		s := &simulation{mixture: draw(r), seed: seed, end: time.Now().Add(simTime), counts: total}
 		s.operators.holds = map[simHold]*Lease{}
 		s.world = &world{t: t, nodes: testutil.NewNodes(t, s.mixture.nodes)}
 		s.nemesis.prepare(s, r)
@@ -221,7 +160,7 @@ func simulate(t *testing.T, seed uint64, total counts) string {
 	return text
 }
 
-func (s *sim) options(ttl time.Duration) []Option {
+func (s *simulation) options(ttl time.Duration) []Option {
 	options := []Option{TTL(ttl), WithMaxTTL(s.ttl()), WithRestartGuard(true), WithReplicaLag(s.lag),
 		WithClockWindow(s.window), Retention(s.retention),
 		withRetryDelay(50*time.Millisecond, 500*time.Millisecond), WithObserver(Observer{Start: s.start})}
@@ -231,7 +170,7 @@ func (s *sim) options(ttl time.Duration) []Option {
 	return options
 }
 
-func (s *sim) count(what string) {
+func (s *simulation) count(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts[what]++

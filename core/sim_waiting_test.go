@@ -3,12 +3,13 @@ package core
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/sim"
 )
 
 // TestSimulationOfWaiting has the processes of a throng wait for one key over and over, under faults drawn from a seed:
@@ -16,13 +17,11 @@ import (
 // give up while they wait. Nobody starves: without faults everybody comes in order; and soon after the last fault
 // everybody who has waited through them has had the key, and all come in order again.
 func TestSimulationOfWaiting(t *testing.T) {
-	for seed := range uint64(*simSeeds+59) / 60 { // each takes as long as sixty of the other simulation
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 13))
-			c := throng{t: t, r: r, size: 2 + r.IntN(12), hold: time.Duration(8+r.IntN(20)) * time.Millisecond, faulty: r.IntN(3) > 0}
-			bubble(t, []int{1, 2, 3, 3, 5}[r.IntN(5)], c.run)
-		})
-	}
+	sim.Seeds(t, 60, nil, func(t *testing.T, seed uint64, _ sim.Counts) {
+		r := rand.New(rand.NewPCG(seed, 13))
+		c := throng{t: t, r: r, size: 2 + r.IntN(12), hold: time.Duration(8+r.IntN(20)) * time.Millisecond, faulty: r.IntN(3) > 0}
+		bubbleNow(t, []int{1, 2, 3, 3, 5}[r.IntN(5)], c.run)
+	})
 }
 
 // A throng waits for one key.

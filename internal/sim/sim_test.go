@@ -1,0 +1,76 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A program that fails for two of its steps and one number is shrunk to those.
+func TestShrink(t *testing.T) {
+	p := Program{Plan: map[string]int{"replicas": 4, "grace": 7}}
+	for i := range 60 {
+		p.Steps = append(p.Steps, Step{At: time.Duration(i) * time.Second, Do: fmt.Sprint("step ", i), Who: i, For: time.Minute, N: 5})
+	}
+	tried := 0
+	got := Shrink(p, 1000, func(p Program) bool {
+		tried++
+		has := func(do string) bool { return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Do == do }) }
+		return has("step 17") && has("step 44") && p.Plan["replicas"] >= 2
+	})
+	if len(got.Steps) != 2 || got.Steps[0].Do != "step 17" || got.Steps[1].Do != "step 44" {
+		t.Errorf("steps %v", got.Steps)
+	}
+	if got.Plan["replicas"] != 2 || got.Plan["grace"] != 0 || got.Steps[0].For != 0 || got.Steps[0].N != 0 {
+		t.Errorf("%v", got)
+	}
+	if len(p.Steps) != 60 || p.Plan["grace"] != 7 {
+		t.Error("the program itself was changed")
+	}
+	tries := 0
+	if Shrink(p, 3, func(Program) bool { tries++; return true }); tries != 3 {
+		t.Errorf("%d tries", tries)
+	}
+}
+
+// Steps happen at their times, whatever is not over by the end does not.
+func TestFollow(t *testing.T) {
+	c := Campaign{
+		Draw: func(*rand.Rand) Program {
+			return Program{Steps: []Step{{At: 3 * time.Second, Do: "b"}, {At: time.Second, Do: "a"}, {At: time.Minute, Do: "c"}}}
+		},
+		Run: func(t *Trial) {
+			var did []string
+			t.Follow(10*time.Second, func(s Step) { did = append(did, s.Do+time.Since(t.Began).String()) })
+			if !slices.Equal(did, []string{"a1s", "b3s"}) || time.Since(t.Began) != 10*time.Second {
+				t.Errorf("%v", did)
+			}
+		},
+	}
+	reached := Counts{}
+	if trial := c.run(t, c.Draw(nil).sorted(), reached); trial.violations != nil || reached["a"] != 1 || reached["c"] != 0 {
+		t.Errorf("%v, %v", trial.violations, reached)
+	}
+}
+
+// Two who hold a key are a violation, unless the context of the first has ended, or the first has left.
+func TestExclusion(t *testing.T) {
+	trial := &Trial{T: t, reached: Counts{}}
+	var e Exclusion
+	ctx, end := context.WithCancel(t.Context())
+	e.Enter(trial, ctx, "key", "first")
+	e.Enter(trial, t.Context(), "other key", "first")()
+	e.Enter(trial, t.Context(), "other key", "second")
+	end()
+	e.Enter(trial, t.Context(), "key", "second")
+	if len(trial.violations) != 0 || trial.reached["overlap after the end"] != 1 {
+		t.Errorf("%v, %v", trial.violations, trial.reached)
+	}
+	e.Enter(trial, t.Context(), "key", "third")
+	if !slices.Equal(trial.violations, []string{"key: second and third at once"}) {
+		t.Error(trial.violations)
+	}
+}
