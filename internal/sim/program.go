@@ -24,6 +24,8 @@ type Step struct {
 	Who int           // whom it happens to
 	For time.Duration // how long it lasts
 	N   int           // what Do takes it for
+	// With says more, in numbers by name, as Plan does.
+	With map[string]int
 }
 
 func (s Step) String() string {
@@ -34,18 +36,23 @@ func (s Step) String() string {
 	if s.N != 0 {
 		text += fmt.Sprintf(" (%d)", s.N)
 	}
-	return text
+	return strings.TrimRight(text+"  "+numbers(s.With), " ")
+}
+
+// numbers are those that are not 0.
+func numbers(all map[string]int) string {
+	var text []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if n := all[name]; n != 0 {
+			text = append(text, fmt.Sprintf("%s=%d", name, n))
+		}
+	}
+	return strings.Join(text, " ")
 }
 
 // String returns the program as lines: its plan, and a line for each step.
 func (p Program) String() string {
-	plan := make([]string, 0, len(p.Plan))
-	for _, name := range slices.Sorted(maps.Keys(p.Plan)) {
-		if n := p.Plan[name]; n != 0 {
-			plan = append(plan, fmt.Sprintf("%s=%d", name, n))
-		}
-	}
-	lines := []string{fmt.Sprintf("seed %d: %s", p.Seed, strings.Join(plan, " "))}
+	lines := []string{fmt.Sprintf("seed %d: %s", p.Seed, numbers(p.Plan))}
 	for _, s := range p.Steps {
 		lines = append(lines, s.String())
 	}
@@ -76,5 +83,13 @@ func (p Program) shorter(i int) Program {
 	p.Steps = slices.Clone(p.Steps)
 	s := &p.Steps[i]
 	s.For, s.N = (s.For / 2).Truncate(time.Millisecond), s.N/2
+	return p
+}
+
+// lacking is p with a step that has 0 for the number of that name.
+func (p Program) lacking(i int, name string) Program {
+	p.Steps = slices.Clone(p.Steps)
+	p.Steps[i].With = maps.Clone(p.Steps[i].With)
+	delete(p.Steps[i].With, name)
 	return p
 }

@@ -75,6 +75,9 @@ func (s *shrinker) lengths() (progress bool) {
 			}
 			progress = true
 		}
+		for _, name := range slices.Sorted(maps.Keys(s.least.Steps[i].With)) {
+			progress = s.take(s.least.lacking(i, name)) || progress
+		}
 	}
 	return progress
 }

@@ -86,7 +86,8 @@ func (t *Trial) Follow(end time.Duration, do func(Step)) {
 			break
 		}
 		time.Sleep(time.Until(t.Began.Add(s.At)))
-		t.Tracef("%s", strings.TrimSpace(strings.SplitN(s.String(), "  ", 2)[1]))
+		_, what, _ := strings.Cut(strings.TrimSpace(s.String()), "  ")
+		t.Tracef("%s", what)
 		t.Count(s.Do)
 		do(s)
 	}
