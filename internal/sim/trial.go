@@ -42,7 +42,7 @@ func (c Campaign) Test(t *testing.T) {
 			return
 		}
 		last := first
-		Shrink(first.Program, shrinks, func(p Program) bool {
+		Shrink(first.Program, *shrinks, func(p Program) bool {
 			for range 2 { // see the package's document
 				if again := c.run(t, p, Counts{}); again.violations != nil {
 					last = again
@@ -55,9 +55,6 @@ func (c Campaign) Test(t *testing.T) {
 			len(first.Steps), first.violations[0])
 	})
 }
-
-// shrinks is how many programs are tried to make one that fails smaller.
-const shrinks = 150
 
 func (c Campaign) run(t *testing.T, p Program, reached Counts) *Trial {
 	trial := &Trial{Program: p, reached: reached}
