@@ -164,13 +164,13 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 	if a.blocked(); a.tryOnly || a.outlasted(wait) {
 		return false
 	}
-	since := e.clock.now()
+	since := e.clock.Now()
 	a.since = time.Now()
 	s := &successor{call: a.call, ctx: ctx}
 	s.turn.ask = s.ask
 	entered := e.lines.enter(wait, e.closing, a.resource, &s.turn)
 	a.wait, a.lease, a.asked = s.wait, s.lease, s.asked
-	a.waited, a.out.LocalWait = WaitedInLine, e.clock.now().since(since)
+	a.waited, a.out.LocalWait = WaitedInLine, e.clock.Now().Since(since)
 	if a.blocked(); a.last.silent != 0 {
 		a.last.silent = max(a.last.silent, since)
 	}
@@ -223,7 +223,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 
 // attempted notes how an attempt ended.
 func (a *acquisition) attempted(res result) {
-	res.at = a.e.clock.now()
+	res.at = a.e.clock.Now()
 	if res.pause == pauseOutOfReach {
 		res.silent = cmp.Or(a.last.silent, res.at)
 	}
@@ -253,7 +253,7 @@ func (a *acquisition) givesUp(wait context.Context) bool {
 // outlasted reports whether the key rests for longer than the call may wait.
 func (a *acquisition) outlasted(wait context.Context) bool {
 	until, ends := wait.Deadline()
-	return ends && a.last.rests > 0 && a.last.rests-a.e.clock.now().since(a.last.at) > time.Until(until)
+	return ends && a.last.rests > 0 && a.last.rests-a.e.clock.Now().Since(a.last.at) > time.Until(until)
 }
 
 // undecided reports whether the votes were split between contenders, so that none of them may have got the key.
@@ -267,7 +267,7 @@ const maxTries = 5
 // silentForTTL reports whether no quorum has been reachable for a full TTL. A holder would have lost its lease by
 // then, so a waiter gives up, too.
 func (a *acquisition) silentForTTL() bool {
-	return a.last.silent != 0 && a.e.clock.now().since(a.last.silent) >= a.p.ttl
+	return a.last.silent != 0 && a.e.clock.Now().Since(a.last.silent) >= a.p.ttl
 }
 
 // join has the nodes listened to for when it is this call's turn.
@@ -315,7 +315,7 @@ func (a *acquisition) fail(err error) *OpError {
 		failure.Held = a.last.held
 	}
 	if retry := a.last.retry; retry > 0 && (held || errors.Is(err, ErrUnavailable)) {
-		failure.RetryAfter = max(retry-a.e.clock.now().since(a.last.at), time.Millisecond)
+		failure.RetryAfter = max(retry-a.e.clock.Now().Since(a.last.at), time.Millisecond)
 	}
 	return failure
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // An attempt asks the nodes for a key under a name of its own. It is known to the nodes by that name until they
@@ -24,14 +26,14 @@ type attempt struct {
 	ended      bool       // nothing of it may be sent any more but its end
 	token      uint64
 	nodes      []nodeState
-	only       [1]nodeState  // room for one
-	reached    nodeSet       // once it is a lease: nodes that were sent anything; they may have it
-	notBefore  atomicInstant // nobody gets the key sooner, because of Cooldown; 0 = there is none. Read without the lock
-	proposed   *nodeRecord   // by the first Complete
-	completing bool          // some node was sent a completion under the attempt's token
-	queued     bool          // some node has the call in its queue
-	quits      bool          // the call has ended
-	seen       bool          // a quorum may have granted it, so others may have seen its token
+	only       [1]nodeState        // room for one
+	reached    nodeSet             // once it is a lease: nodes that were sent anything; they may have it
+	notBefore  clock.AtomicInstant // nobody gets the key sooner, because of Cooldown; 0 = there is none. Read without the lock
+	proposed   *nodeRecord         // by the first Complete
+	completing bool                // some node was sent a completion under the attempt's token
+	queued     bool                // some node has the call in its queue
+	quits      bool                // the call has ended
+	seen       bool                // a quorum may have granted it, so others may have seen its token
 }
 
 // init names a new attempt. What the nodes remember is noted before the first request is sent.
@@ -65,8 +67,8 @@ func (a *attempt) args(s *script, n int) []any {
 }
 
 // trusted reports whether what was asked for at that time can be trusted still. It is looked at after every wait.
-func (a *attempt) trusted(sent instant) bool {
-	return sent.add(a.p.validity-a.p.margin) > a.e.clock.now()
+func (a *attempt) trusted(sent clock.Instant) bool {
+	return sent.Add(a.p.validity-a.p.margin) > a.e.clock.Now()
 }
 
 // over ends the attempt: nothing of it is sent any more but its end.
@@ -241,7 +243,7 @@ func (a *attempt) confirm(got reply) (has, slept bool) {
 	s := &a.nodes[got.node]
 	if window := a.p.window; window > 0 && s.clock != 0 {
 		there := got.clock.since(s.clock)
-		here := got.sent.since(s.sent) + got.latency
+		here := got.sent.Since(s.sent) + got.latency
 		slept = there-here > window
 	}
 	s.confirm(got)

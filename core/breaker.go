@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // maxFailures is how many requests in a row may fail before a node is left alone for a while.
@@ -26,15 +28,15 @@ type breaker struct {
 	slots  *slots
 
 	inFlight int
-	since    instant // when something was sent first since it last answered; never = nothing was
-	failures int     // in a row
-	probeAt  instant // while open: when the next request may pass, as a probe
-	cause    error   // why it does not answer: the last error that tells more than that time was up
+	since    clock.Instant // when something was sent first since it last answered; never = nothing was
+	failures int           // in a row
+	probeAt  clock.Instant // while open: when the next request may pass, as a probe
+	cause    error         // why it does not answer: the last error that tells more than that time was up
 }
 
 // troubled reports whether requests fail in a row, or one has been unanswered for longer than the timeout.
-func (b *breaker) troubled(now instant, timeout time.Duration) bool {
-	return b.failures >= maxFailures || b.inFlight > 0 && now.since(b.since) > timeout
+func (b *breaker) troubled(now clock.Instant, timeout time.Duration) bool {
+	return b.failures >= maxFailures || b.inFlight > 0 && now.Since(b.since) > timeout
 }
 
 // leave books the end of a request.
@@ -42,7 +44,7 @@ func (b *breaker) leave(err error) {
 	b.inFlight--
 	switch {
 	case answered(err):
-		b.since, b.failures, b.cause = never, 0, nil
+		b.since, b.failures, b.cause = clock.Never, 0, nil
 	case !unsent(err):
 		b.failures++
 		if b.cause == nil || !timeUp(err) {
@@ -92,7 +94,7 @@ func (n *node) breaker(bucket int) *breaker {
 	}
 	b := n.breakers[bucket]
 	if b == nil || b.master != master {
-		b = &breaker{master: master, slots: n.slots(master), since: never}
+		b = &breaker{master: master, slots: n.slots(master), since: clock.Never}
 		n.breakers[bucket] = b
 	}
 	return b
@@ -112,10 +114,10 @@ func moved(err error) bool {
 
 // follow has a Cluster client ask for the topology anew. By itself it does so only once a minute and when it
 // is redirected, and nobody redirects from a master that is dead. Called with the node's lock.
-func (n *node) follow(now instant) {
+func (n *node) follow(now clock.Instant) {
 	if n.cluster == nil || now < n.reloadAt {
 		return
 	}
-	n.reloadAt = now.add(reloadEvery)
+	n.reloadAt = now.Add(reloadEvery)
 	n.cluster.ReloadState(context.Background()) //nolint:forbidigo // on a goroutine of the client
 }

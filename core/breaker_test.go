@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // A fakeCluster is a Cluster of two shards of which only the topology exists.
@@ -54,7 +56,7 @@ func (f *fakeCluster) node(t *testing.T) (n *node, first, second int) {
 	return n, first, second
 }
 
-func (n *node) mustAdmit(t *testing.T, now instant, bucket int) *breaker {
+func (n *node) mustAdmit(t *testing.T, now clock.Instant, bucket int) *breaker {
 	t.Helper()
 	b, err := n.admit(now, time.Second, false, true, bucket)
 	if err != nil {
@@ -87,13 +89,13 @@ func TestBreakerOfAShard(t *testing.T) {
 		synctest.Wait() // the client has asked once
 		f.first.Store("192.0.2.3:3")
 		time.Sleep(time.Second)
-		if _, err := n.admit(instant(time.Second-1), time.Second, false, true, first); !errors.Is(err, errCircuitOpen) {
+		if _, err := n.admit(clock.Instant(time.Second-1), time.Second, false, true, first); !errors.Is(err, errCircuitOpen) {
 			t.Fatalf("before the topology is known: %v", err)
 		}
 		time.Sleep(time.Second)
 		for range 2 * maxFailures {
-			n.mustAdmit(t, instant(time.Second-1), first)
-			n.leave(stuck, instant(time.Second), errRefused)
+			n.mustAdmit(t, clock.Instant(time.Second-1), first)
+			n.leave(stuck, clock.Instant(time.Second), errRefused)
 			stuck.inFlight++
 		}
 	})
@@ -105,7 +107,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 		f := newFakeCluster(t)
 		n, bucket, _ := f.node(t)
 		f.down.Store(true)
-		var now instant
+		var now clock.Instant
 		for _, c := range []struct {
 			err  error
 			want int32
@@ -113,14 +115,14 @@ func TestTopologyIsAskedFor(t *testing.T) {
 			{nil, 0}, {redisError{}, 0}, {redis.ErrPoolTimeout, 0}, {errOverloaded, 0},
 			{replied("CLUSTERDOWN The cluster is down"), 1}, {replied("MOVED 1 c:3"), 1}, {errRefused, 1},
 		} {
-			now = now.add(reloadEvery)
+			now = now.Add(reloadEvery)
 			f.reloads.Store(0)
 			for i := range 9 {
 				b, err := n.admit(now, time.Hour, true, false, bucket)
 				if err != nil {
 					t.Fatal(err)
 				}
-				n.leave(b, now+instant(i), c.err)
+				n.leave(b, now+clock.Instant(i), c.err)
 				synctest.Wait()
 			}
 			if got := f.reloads.Load(); got != c.want {
@@ -130,7 +132,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 		n.leave(n.mustAdmit(t, now, bucket), now, nil)
 		n.mustAdmit(t, now, bucket) // is not answered
 		f.reloads.Store(0)
-		now = now.add(2 * time.Second)
+		now = now.Add(2 * time.Second)
 		n.admit(now, time.Second, false, true, bucket)
 		synctest.Wait()
 		if got := f.reloads.Load(); got != 1 {

@@ -40,7 +40,7 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 		lease := p.newLease(t.Context(), "k")
 		r := round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true, args: lease.acquiring(false).args,
 			decided: func(*round) bool { return false }}
-		r.sent = p.e.clock.now()
+		r.sent = p.e.clock.Now()
 		proposal := r.args[proposalArg(r.args)]
 		for i := range w.nodes {
 			time.Sleep(time.Second) // each request leaves later than the one before
@@ -52,7 +52,7 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 				t.Errorf("request %d is stamped %v, and leaves at %v", i, wall, time.Now().UnixMicro())
 			}
 		}
-		if p.e.clock.now().since(r.sent) != 3*time.Second {
+		if p.e.clock.Now().Since(r.sent) != 3*time.Second {
 			t.Error("trust does not start before the first of them")
 		}
 	})

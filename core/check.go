@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 var errSameServer = errors.New("the same server is listed twice")
@@ -54,13 +56,13 @@ func (h *health) check(n *node) {
 	}
 	n.mu.Lock()
 	was := n.fault
-	n.unsure, n.checkAt = err, h.e.clock.now().add(recheckEvery)
+	n.unsure, n.checkAt = err, h.e.clock.Now().Add(recheckEvery)
 	n.away = runID == "" && !answered(err)
 	if err == nil {
 		n.fault, n.runID = fault, runID
 	}
 	if err == nil && fault == nil {
-		n.checkAt = never
+		n.checkAt = clock.Never
 	}
 	n.mu.Unlock()
 	h.mu.Unlock()
@@ -80,7 +82,7 @@ func (h *health) twin(n *node, runID string) (fault error) {
 		other.mu.Lock()
 		if other != n && n.cluster == nil && runID != "" && other.runID == runID && other.fault == nil {
 			fault = fmt.Errorf("%w, it is also %v", errSameServer, other)
-			other.checkAt = min(other.checkAt, h.e.clock.now())
+			other.checkAt = min(other.checkAt, h.e.clock.Now())
 		}
 		other.mu.Unlock()
 	}

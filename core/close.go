@@ -105,13 +105,13 @@ func (e *ensemble) waitFor(joined, stop <-chan struct{}, grace time.Duration) bo
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
-	began := e.clock.now()
+	began := e.clock.Now()
 	for {
 		select {
 		case <-joined:
 			return true
 		case <-timer.C:
-			rest := max(began, e.answered.load()).since(e.clock.now()) + grace
+			rest := max(began, e.answered.Load()).Since(e.clock.Now()) + grace
 			if rest <= 0 {
 				return false
 			}

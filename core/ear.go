@@ -35,7 +35,7 @@ var (
 // listen subscribes, and again after each failure.
 func (e *ear) listen() {
 	for pause := time.Duration(0); pause == 0 || e.sleep(pause); {
-		began := e.s.e.clock.now()
+		began := e.s.e.clock.Now()
 		err := e.session()
 		switch {
 		case errors.Is(err, errNeedless):
@@ -43,7 +43,7 @@ func (e *ear) listen() {
 		case mayNot(err):
 			pause = recheckEvery
 			e.s.e.health.doubt(e.n)
-		case e.s.e.clock.now().since(began) > relistenMax:
+		case e.s.e.clock.Now().Since(began) > relistenMax:
 			pause = relistenMin
 		default:
 			pause = min(max(2*pause, relistenMin), relistenMax)

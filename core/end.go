@@ -60,7 +60,7 @@ func (a *attempt) goesOn() bool {
 
 // stay is what is left of the cooldown of a lease that was released with one.
 func (a *attempt) stay() time.Duration {
-	return max(a.notBefore.load().since(a.e.clock.now()), 0)
+	return max(a.notBefore.Load().Since(a.e.clock.Now()), 0)
 }
 
 // Boxed once.

@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/internal/gate"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
@@ -29,7 +31,7 @@ type engine struct {
 // newEngine makes an engine over the servers behind clients, which it has not talked to yet.
 func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	e := &engine{
-		ensemble: ensemble{clock: newStopwatch(), jitter: rand.Int64N, pace: minPace, closing: make(chan struct{})},
+		ensemble: ensemble{clock: clock.New(), jitter: rand.Int64N, pace: minPace, closing: make(chan struct{})},
 		lines:    lines{m: map[string]line{}},
 		leases:   map[*Lease]struct{}{},
 	}
@@ -49,7 +51,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	}
 	e.waits.init(&e.ensemble, buckets)
 	e.watchdog.e = e
-	e.health.e, e.health.p, e.health.asked = &e.ensemble, p, make([]atomicInstant, buckets)
+	e.health.e, e.health.p, e.health.asked = &e.ensemble, p, make([]clock.AtomicInstant, buckets)
 	e.unheard = resend{e: &e.ensemble, pending: map[*time.Timer]struct{}{}}
 	return e
 }

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // An ensemble is the nodes that vote together, and what all who ask them share.
@@ -11,7 +13,7 @@ type ensemble struct {
 	nodes    []*node
 	keys     keyspace
 	guards   []any // guard keys by bucket, boxed
-	clock    stopwatch
+	clock    clock.Stopwatch
 	health   health
 	unheard  resend
 	waits    waits
@@ -23,10 +25,10 @@ type ensemble struct {
 	waiters sync.Pool // each of one ensemble, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
-	tasks    sync.WaitGroup  // every goroutine of the Locker, and what is to be sent later
-	answered atomicInstant   // when a node last answered, by clock
-	quiet    <-chan struct{} // closed when nothing is left to be done
-	joining  bool            // Close waits for the tasks, and there are no new ones
+	tasks    sync.WaitGroup      // every goroutine of the Locker, and what is to be sent later
+	answered clock.AtomicInstant // when a node last answered, by clock
+	quiet    <-chan struct{}     // closed when nothing is left to be done
+	joining  bool                // Close waits for the tasks, and there are no new ones
 	closing  chan struct{}
 }
 

@@ -3,6 +3,8 @@ package core
 import (
 	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // A flight is a batch under way.
@@ -60,17 +62,17 @@ func (l *lane) fly(f *flight) {
 // run sends the batch and hands out the answers.
 func (f *flight) run() {
 	l := f.l
-	sent, wall := l.e.clock.now(), time.Now()
+	sent, wall := l.e.clock.Now(), time.Now()
 	f.board(sent)
 	f.call(sent, wall)
-	now, clock := l.e.clock.now(), time.Now()
+	now, clock := l.e.clock.Now(), time.Now()
 	answered := len(f.votes) > 0 && answered(f.votes[0].err) // all are, or none
 	l.landed(f, now, answered)
 	if f.slots != nil {
 		f.slots.exit()
 	}
 	if answered {
-		l.e.answered.store(now)
+		l.e.answered.Store(now)
 	}
 	f.hand(sent, now, clock)
 
@@ -84,14 +86,14 @@ func (f *flight) run() {
 // fewer at a time: a network that breaks connections must not cost the leases that happened to travel together. Scripts
 // are idempotent per attempt, and trust counts from when the round began, whichever request is answered. What was sent
 // before may arrive yet, so the attempt has one request more unanswered.
-func (f *flight) salvage(now instant) (lost []request) {
+func (f *flight) salvage(now clock.Instant) (lost []request) {
 	if len(f.votes) == 0 || !broken(f.votes[0].err) {
 		return nil
 	}
 	for i := range f.batch {
 		q := &f.batch[i]
 		r := q.r
-		if r.script.word == nil || r.script == acquireScript || q.losses == maxLosses || now.since(r.sent) >= r.p.nodeTimeout ||
+		if r.script.word == nil || r.script == acquireScript || q.losses == maxLosses || now.Since(r.sent) >= r.p.nodeTimeout ||
 			r.asker != nil && !r.asker.sends(r.script.op, f.l.n.index) {
 			continue
 		}
@@ -104,7 +106,7 @@ func (f *flight) salvage(now instant) (lost []request) {
 
 // board leaves out what is not to be sent any more. The wall clock has been read: what is sent after the end of
 // its attempt looks older to the node than the tombstone.
-func (f *flight) board(now instant) {
+func (f *flight) board(now clock.Instant) {
 	n, kept := f.l.n, f.batch[:0]
 	for _, q := range f.batch {
 		if q.r.stale(now) || !q.r.depart(n.index) {
@@ -118,7 +120,7 @@ func (f *flight) board(now instant) {
 }
 
 // call sends the requests, together unless there is only one.
-func (f *flight) call(sent instant, wall time.Time) {
+func (f *flight) call(sent clock.Instant, wall time.Time) {
 	n := f.l.n
 	switch len(f.batch) {
 	case 0:
@@ -126,7 +128,7 @@ func (f *flight) call(sent instant, wall time.Time) {
 	case 1:
 		r := f.batch[0].r
 		ctx := &r.nodeContext
-		if sent.since(r.sent) > r.p.nodeTimeout/4 { // it has waited for its turn
+		if sent.Since(r.sent) > r.p.nodeTimeout/4 { // it has waited for its turn
 			ctx = &nodeContext{r.values, wall.Add(r.p.nodeTimeout)}
 		}
 		f.votes = append(f.votes, n.call(ctx, r.script, r.request(n.index, wall)))
@@ -154,7 +156,7 @@ func (f *flight) call(sent instant, wall time.Time) {
 }
 
 // hand gives the answers to those who wait for them.
-func (f *flight) hand(sent, now instant, clock time.Time) {
+func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
 	n := f.l.n
 	var longest time.Duration // the max TTL that a node was the first to tell of
 	for i, q := range f.batch {
@@ -167,7 +169,7 @@ func (f *flight) hand(sent, now instant, clock time.Time) {
 		if q.again {
 			continue
 		}
-		v.waited, v.latency = sent.since(q.r.sent), now.since(sent)
+		v.waited, v.latency = sent.Since(q.r.sent), now.Since(sent)
 		if f.read(v, q.r, clock) {
 			longest = v.longest
 		}
@@ -214,12 +216,12 @@ func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
 
 // stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt
 // always is.
-func (r *round) stale(now instant) bool {
+func (r *round) stale(now clock.Instant) bool {
 	switch r.script {
 	case acquireScript: // half the time is for the answer
-		return r.asker.isEnded() || now.since(r.sent) > r.p.nodeTimeout/2
+		return r.asker.isEnded() || now.Since(r.sent) > r.p.nodeTimeout/2
 	case renewScript:
-		return r.asker.isEnded() || now.since(r.sent) > r.p.nodeTimeout
+		return r.asker.isEnded() || now.Since(r.sent) > r.p.nodeTimeout
 	}
 	return false
 }

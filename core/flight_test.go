@@ -38,7 +38,7 @@ func TestNotEveryRequestBoards(t *testing.T) {
 				r.send(t.Context(), allNodes(1))
 				f := n.lanes[0].loaded()
 				meanwhile(r, lease)
-				if f.board(p.e.clock.now()); len(f.batch) != 0 {
+				if f.board(p.e.clock.Now()); len(f.batch) != 0 {
 					t.Error("sent all the same")
 				}
 				if n.inFlight != 0 {
@@ -70,7 +70,7 @@ func TestNotEveryRenewalBoards(t *testing.T) {
 				r.send(t.Context(), allNodes(1))
 				f := n.lanes[0].loaded()
 				meanwhile(r, lease)
-				if f.board(p.e.clock.now()); len(f.batch) != 0 {
+				if f.board(p.e.clock.Now()); len(f.batch) != 0 {
 					t.Error("sent all the same")
 				}
 				n.connections = connections

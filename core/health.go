@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // A health looks after nodes when nobody asks them. A node begins its quarantine when it is asked for the first
@@ -15,8 +17,8 @@ import (
 // It is a timer: while nothing is due it takes no goroutine.
 type health struct {
 	e     *ensemble
-	p     *policy         // of the Locker made by New
-	asked []atomicInstant // by guard bucket: when nodes were last asked something that begins a quarantine
+	p     *policy               // of the Locker made by New
+	asked []clock.AtomicInstant // by guard bucket: when nodes were last asked something that begins a quarantine
 
 	mu    sync.Mutex  // of two nodes that are one server, only one is found to be the second
 	timer *time.Timer // nil once stopped
@@ -48,9 +50,9 @@ func (h *health) every() time.Duration { return touchEvery(h.p.maxTTL, len(h.ask
 
 // start has the nodes looked after until stop. The guard records of a Cluster get their turns evenly.
 func (h *health) start() {
-	now, every := h.e.clock.now(), h.every()
+	now, every := h.e.clock.Now(), h.every()
 	for b := range h.asked {
-		h.asked[b].store(now.add(every * time.Duration(b) / time.Duration(len(h.asked))))
+		h.asked[b].Store(now.Add(every * time.Duration(b) / time.Duration(len(h.asked))))
 	}
 	h.mu.Lock()
 	h.timer = time.AfterFunc(time.Hour, func() { h.e.spawn(h.look) })
@@ -65,7 +67,7 @@ func (h *health) plan() {
 	if h.timer == nil {
 		return
 	}
-	next := never
+	next := clock.Never
 	if h.touches() {
 		_, next = h.idlest()
 	}
@@ -74,11 +76,11 @@ func (h *health) plan() {
 		next = min(next, n.checkAt)
 		n.mu.Unlock()
 	}
-	if next == never {
+	if next == clock.Never {
 		h.timer.Stop()
 		return
 	}
-	h.timer.Reset(max(next.since(h.e.clock.now()), h.every()/time.Duration(2*len(h.asked))))
+	h.timer.Reset(max(next.Since(h.e.clock.Now()), h.every()/time.Duration(2*len(h.asked))))
 }
 
 func (h *health) stop() {
@@ -94,14 +96,14 @@ func (h *health) stop() {
 func (h *health) touches() bool { return h.p.guarded && !h.p.looking }
 
 // idlest is the bucket that nodes have not been asked about for longest, and when they are to be touched.
-func (h *health) idlest() (bucket int, due instant) {
-	oldest := never
+func (h *health) idlest() (bucket int, due clock.Instant) {
+	oldest := clock.Never
 	for b := range h.asked {
-		if at := h.asked[b].load(); at < oldest {
+		if at := h.asked[b].Load(); at < oldest {
 			bucket, oldest = b, at
 		}
 	}
-	return bucket, oldest.add(h.every())
+	return bucket, oldest.Add(h.every())
 }
 
 // look does what is due. Of the guard records of a Cluster, it takes one at a time.
@@ -110,13 +112,13 @@ func (h *health) look() {
 	if e.isClosing() {
 		return
 	}
-	now := e.clock.now()
+	now := e.clock.Now()
 	var fit nodeSet
 	for _, n := range e.nodes {
 		n.mu.Lock()
 		due := n.checkAt <= now
 		if due {
-			n.checkAt = never
+			n.checkAt = clock.Never
 		}
 		if n.fault == nil {
 			fit = fit.with(n.index)
@@ -127,7 +129,7 @@ func (h *health) look() {
 		}
 	}
 	if bucket, due := h.idlest(); h.touches() && due <= now {
-		h.asked[bucket].store(now)
+		h.asked[bucket].Store(now)
 		h.touch(fit, bucket)
 	}
 	h.plan()

@@ -15,6 +15,8 @@ import (
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // Schedules of an adversary: clocks that are wrong, servers that change places, max TTLs and retentions that differ,
@@ -243,7 +245,7 @@ func TestCloseWaitsForProvision(t *testing.T) {
 			p.e.guards = append(p.e.guards, fmt.Sprintf("lockkit:{%d}g", len(p.e.guards)))
 		}
 		p.e.health.stop()
-		p.e.health.asked = make([]atomicInstant, clusterBuckets)
+		p.e.health.asked = make([]clock.AtomicInstant, clusterBuckets)
 		for _, n := range p.e.nodes {
 			n.mu.Lock()
 			n.memories = append(n.memories, make([]atomic.Pointer[string], clusterBuckets)...)

@@ -110,18 +110,18 @@ func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 // lookAt asks a node. It may take longer than the timeout.
 func (l *Locker) lookAt(ctx context.Context, n *node, key string) (got KeyOnNode) {
 	e := l.e
-	sent := e.clock.now()
+	sent := e.clock.Now()
 	b, err := n.admit(sent, l.p.nodeTimeout, false, true, e.keys.Bucket(key))
 	if err != nil {
 		got.Verdict = VerdictCircuitOpen
 	} else {
 		err = l.read(&nodeContext{ctx, time.Now().Add(l.p.nodeTimeout)}, n, key, &got)
-		now := e.clock.now()
+		now := e.clock.Now()
 		n.leave(b, now, err)
 		if answered(err) {
-			e.answered.store(now)
+			e.answered.Store(now)
 		}
-		got.Latency = now.since(sent)
+		got.Latency = now.Since(sent)
 	}
 	got.Node, got.Addr, got.Err = n.index, n.addr, cmp.Or(got.Err, err)
 	return got

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 const (
@@ -35,14 +37,14 @@ type lane struct {
 	urgent  []request
 	asking  []request     // acquisitions
 	flights int           // batches under way
-	left    instant       // when the last one left
+	left    clock.Instant // when the last one left
 	timeout time.Duration // least node timeout of those that ask
 	slots   *slots
 	inLine  *slots       // waits for one of these
 	idle    chan *flight // to a goroutine that waits for one
 	waits   atomic.Bool  // there is one
 	timer   *time.Timer
-	wakes   instant // when the timer fires; 0 = it does not run
+	wakes   clock.Instant // when the timer fires; 0 = it does not run
 }
 
 // A request is what a round asks of one node.
@@ -80,7 +82,7 @@ func (l *lane) submit(requests ...request) {
 
 // next has a batch leave if one may. Called with the lane's lock.
 func (l *lane) next() {
-	now := l.e.clock.now()
+	now := l.e.clock.Now()
 	for len(l.asking) > 0 && l.asking[0].r.stale(now) { // they would only take room
 		l.asking[0].r.drop(l.n, l.asking[0].b)
 		l.asking[0] = request{}
@@ -89,8 +91,8 @@ func (l *lane) next() {
 	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.connections {
 		return
 	}
-	if at := l.left.add(l.pace()); at > now {
-		l.wakeAt(at, at.since(now))
+	if at := l.left.Add(l.pace()); at > now {
+		l.wakeAt(at, at.Since(now))
 		return
 	}
 	var s *slots
@@ -136,7 +138,7 @@ func (l *lane) pace() time.Duration {
 	return l.e.pace * time.Duration(max(1, busy*busy/4))
 }
 
-func (l *lane) wakeAt(at instant, in time.Duration) {
+func (l *lane) wakeAt(at clock.Instant, in time.Duration) {
 	switch {
 	case l.wakes != 0 && l.wakes <= at:
 		return
@@ -149,7 +151,7 @@ func (l *lane) wakeAt(at instant, in time.Duration) {
 }
 
 // landed notes that a batch is not under way any more, and has the next one leave.
-func (l *lane) landed(f *flight, now instant, answered bool) {
+func (l *lane) landed(f *flight, now clock.Instant, answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flights--

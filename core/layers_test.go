@@ -13,7 +13,7 @@ import (
 // layers are the files of this package from the ground up. A file uses what its own layer and those below declare.
 var layers = [][]string{
 	{ // what is said to one node, and what it answers
-		"class", "client", "clock", "clock_linux", "clock_other", "errors", "finding", "held", "key", "lasting", "observer", "policy", "quorum", "rights", "script", "stored", "times", "unfit", "validity",
+		"class", "client", "errors", "finding", "held", "key", "lasting", "observer", "policy", "quorum", "rights", "script", "stored", "times", "unfit", "validity",
 		"verdict", "vote",
 	},
 	{ // the nodes, and asking them

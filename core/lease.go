@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // A Lease is the right to act alone on a key until its context ends. The watchdog renews it until it is
@@ -16,24 +18,24 @@ type Lease struct {
 
 	// until is when the context ends unless a renewal succeeds: the earlier of trustedUntil and holdUntil. Read
 	// without the lock, because looking at a context must not wait.
-	until atomicInstant
-	kept  atomicInstant // until when the nodes keep the key if the holder vanishes
+	until clock.AtomicInstant
+	kept  clock.AtomicInstant // until when the nodes keep the key if the holder vanishes
 
 	// Guarded by the attempt's lock.
 	state            leaseState
-	released         bool       // Release was called
-	freed, completed bool       // a quorum has confirmed Release, Complete
-	rejoining        bool       // the next round is early, for a node that others were in
-	reason           LossReason // it was lost, or a release found it lost
-	since            instant    // when it was reported
-	renewAt          instant
-	trustedUntil     instant  // end of validity less the margin, unless a renewal succeeds
-	holdUntil        instant  // its end for MaxHold
-	renewing         *renewal // under way
+	released         bool          // Release was called
+	freed, completed bool          // a quorum has confirmed Release, Complete
+	rejoining        bool          // the next round is early, for a node that others were in
+	reason           LossReason    // it was lost, or a release found it lost
+	since            clock.Instant // when it was reported
+	renewAt          clock.Instant
+	trustedUntil     clock.Instant // end of validity less the margin, unless a renewal succeeds
+	holdUntil        clock.Instant // its end for MaxHold
+	renewing         *renewal      // under way
 	onEnd            func(Outcome)
 
-	next  instant // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
-	place int     // watchdog: index in its heap, -1 = not in it
+	next  clock.Instant // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
+	place int           // watchdog: index in its heap, -1 = not in it
 }
 
 type leaseState uint8
@@ -50,37 +52,37 @@ func (lease *Lease) turn() string { return lease.resource.(string) }
 
 // trust sets how long the lease may be trusted when a request was sent at that time. It never takes trust back, and
 // lifts no end that MaxHold has set.
-func (lease *Lease) trust(sent instant) {
-	lease.trustedUntil = max(lease.trustedUntil, sent.add(lease.p.validity-lease.p.margin))
-	lease.until.store(min(lease.trustedUntil, lease.holdUntil))
-	lease.kept.store(max(lease.kept.load(), sent.add(lease.p.ttl)))
+func (lease *Lease) trust(sent clock.Instant) {
+	lease.trustedUntil = max(lease.trustedUntil, sent.Add(lease.p.validity-lease.p.margin))
+	lease.until.Store(min(lease.trustedUntil, lease.holdUntil))
+	lease.kept.Store(max(lease.kept.Load(), sent.Add(lease.p.ttl)))
 }
 
 // holdFor has the lease end that long from now, or when its trust does. Called with the lock.
 func (lease *Lease) holdFor(d time.Duration) {
-	lease.holdUntil = lease.engine.clock.now().add(d)
-	lease.until.store(min(lease.trustedUntil, lease.holdUntil))
+	lease.holdUntil = lease.engine.clock.Now().Add(d)
+	lease.until.Store(min(lease.trustedUntil, lease.holdUntil))
 }
 
 // left is for how long the lease can still be trusted.
 func (lease *Lease) left() time.Duration {
-	return lease.until.load().since(lease.engine.clock.now())
+	return lease.until.Load().Since(lease.engine.clock.Now())
 }
 
 // inTheWay is what the lease is to who asks for its key.
 func (lease *Lease) inTheWay() result {
-	return result{err: ErrHeld, held: HeldByOther, hint: carried(lease.carries).hint, at: lease.e.clock.now(), retry: max(lease.freedAfter(), 0)}
+	return result{err: ErrHeld, held: HeldByOther, hint: carried(lease.carries).hint, at: lease.e.clock.Now(), retry: max(lease.freedAfter(), 0)}
 }
 
 // freedAfter is how long the nodes keep the key if its holder vanishes now.
 func (lease *Lease) freedAfter() time.Duration {
-	return max(lease.kept.load(), lease.notBefore.load()).since(lease.engine.clock.now())
+	return max(lease.kept.Load(), lease.notBefore.Load()).Since(lease.engine.clock.Now())
 }
 
 // start turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
 // and the Locker is not closing.
-func (lease *Lease) start(t *tally, sent instant) bool {
-	lease.holdUntil = never
+func (lease *Lease) start(t *tally, sent clock.Instant) bool {
+	lease.holdUntil = clock.Never
 	lease.trust(sent)
 	if lease.left() <= 0 {
 		return false
@@ -93,7 +95,7 @@ func (lease *Lease) start(t *tally, sent instant) bool {
 	return held
 }
 
-func (lease *Lease) begin(t *tally, sent instant, ended func(Outcome)) bool {
+func (lease *Lease) begin(t *tally, sent clock.Instant, ended func(Outcome)) bool {
 	e := lease.engine
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
@@ -106,8 +108,8 @@ func (lease *Lease) begin(t *tally, sent instant, ended func(Outcome)) bool {
 		}
 	}
 	lease.state, lease.onEnd = leaseHeld, ended
-	lease.since = e.clock.now()
-	lease.renewAt = sent.add(lease.renewalPeriod())
+	lease.since = e.clock.Now()
+	lease.renewAt = sent.Add(lease.renewalPeriod())
 	if lease.p.maxHold > 0 {
 		lease.holdFor(lease.p.maxHold)
 	}
@@ -254,7 +256,7 @@ func (lease *Lease) lose(reason LossReason) {
 
 // logLoss says that a lease was lost, which its holder may not look for.
 func (lease *Lease) logLoss(reason LossReason) {
-	held := lease.until.load().since(lease.since) // not a pause beyond it
+	held := lease.until.Load().Since(lease.since) // not a pause beyond it
 	lease.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", held)
 }
 
@@ -265,7 +267,7 @@ func (lease *Lease) endAs(state leaseState, cause error) {
 		lease.cancel(cause)
 	}
 	lease.state, lease.ended = state, true
-	lease.until.store(min(lease.until.load(), lease.engine.clock.now()))
+	lease.until.Store(min(lease.until.Load(), lease.engine.clock.Now()))
 }
 
 func (lease *Lease) lossReason() LossReason {

@@ -221,15 +221,15 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 			nets = append(nets, &connBreaker{breaks: c.breaks(), arrive: c.arrive})
 			n.client.(*redis.Client).AddHook(nets[len(nets)-1])
 		}
-		began := p.e.clock.now()
+		began := p.e.clock.Now()
 		for _, lease := range leases {
 			lease.renew()
 		}
 		time.Sleep(p.p.nodeTimeout / 2)
 		for _, lease := range leases {
-			until, want := lease.until.load(), began.add(p.p.validity-p.p.margin)
+			until, want := lease.until.Load(), began.Add(p.p.validity-p.p.margin)
 			if until > want || (until == want) != c.confirmed {
-				t.Errorf("%q is trusted until %v after the renewal began, which would be confirmed until %v", lease.key, until.since(began), want.since(began))
+				t.Errorf("%q is trusted until %v after the renewal began, which would be confirmed until %v", lease.key, until.Since(began), want.Since(began))
 			}
 			lease.mu.Lock()
 			if lease == leases[25] && lease.nodes[0].unanswered == 0 {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // maxInFlight bounds the requests to one node that are under way or wait for their turn, abandoned ones included:
@@ -30,14 +32,14 @@ type node struct {
 
 	mu       sync.Mutex
 	inFlight int
-	breakers []*breaker // by guard bucket; one where the node is no Cluster
-	routed   bool       // it has answered, so a Cluster client knows a topology
-	reloadAt instant    // when a Cluster may be asked for it again
+	breakers []*breaker    // by guard bucket; one where the node is no Cluster
+	routed   bool          // it has answered, so a Cluster client knows a topology
+	reloadAt clock.Instant // when a Cluster may be asked for it again
 	clock    clockFilter
 
-	unsure  error   // why nothing is known of its server yet, or again; nil = it was examined
-	away    bool    // because it did not answer: it is examined at its first answer
-	checkAt instant // when it is examined next; never while that is under way, and where it is fit
+	unsure  error         // why nothing is known of its server yet, or again; nil = it was examined
+	away    bool          // because it did not answer: it is examined at its first answer
+	checkAt clock.Instant // when it is examined next; never while that is under way, and where it is fit
 	runID   string
 	fault   error // the server is unfit: the node must not take part
 	voting  voting
@@ -59,7 +61,7 @@ func bounded(c redis.UniversalClient, timeout time.Duration) redis.UniversalClie
 
 func newNode(i int, c redis.UniversalClient) *node {
 	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), connections: connections(c),
-		unsure: errNodeTimeout, checkAt: never, voting: voting{now: VerdictGranted}}
+		unsure: errNodeTimeout, checkAt: clock.Never, voting: voting{now: VerdictGranted}}
 	switch c.(type) {
 	case *redis.Client, *sentinelClient: // which heed NoRetry
 	default:
@@ -78,7 +80,7 @@ func (n *node) String() string { return nodeName(n.index, n.addr) }
 // admit reports whether a request about keys of a bucket may be sent now, and books it. A server that fails
 // requests, or has left one unanswered for longer than the timeout, gets one probe per timeout until it
 // answers; and what must be sent in any case: the end of an attempt that it may have granted.
-func (n *node) admit(now instant, timeout time.Duration, must, bounded bool, bucket int) (*breaker, error) {
+func (n *node) admit(now clock.Instant, timeout time.Duration, must, bounded bool, bucket int) (*breaker, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -94,11 +96,11 @@ func (n *node) admit(now instant, timeout time.Duration, must, bounded bool, buc
 			if now < b.probeAt {
 				return nil, b.because(errCircuitOpen)
 			}
-			b.probeAt = now.add(timeout)
+			b.probeAt = now.Add(timeout)
 		}
 	}
 	if b.inFlight == 0 {
-		b.since = never
+		b.since = clock.Never
 	}
 	b.since = min(b.since, now)
 	b.inFlight++
@@ -115,7 +117,7 @@ func (n *node) count(b *breaker, more int) {
 }
 
 // leave books the end of a request that b admitted.
-func (n *node) leave(b *breaker, now instant, err error) {
+func (n *node) leave(b *breaker, now clock.Instant, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight--

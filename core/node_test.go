@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // aloneNode is a node whose client nobody uses.
@@ -35,13 +37,13 @@ func TestCircuit(t *testing.T) {
 		n := aloneNode(t)
 		for i, s := range steps {
 			if s.end != errNone {
-				n.leave(n.breakers[0], instant(s.at), s.end)
+				n.leave(n.breakers[0], clock.Instant(s.at), s.end)
 			}
-			if _, err := n.admit(instant(s.at), timeout, false, true, 0); !errors.Is(err, s.want) {
+			if _, err := n.admit(clock.Instant(s.at), timeout, false, true, 0); !errors.Is(err, s.want) {
 				t.Fatalf("%s, step %d at %v: %v, want %v", name, i, s.at, err, s.want)
 			}
 		}
-		if _, err := n.admit(instant(99*timeout), timeout, true, false, 0); err != nil {
+		if _, err := n.admit(clock.Instant(99*timeout), timeout, true, false, 0); err != nil {
 			t.Errorf("%s: what must be sent: %v", name, err)
 		}
 	}
@@ -54,7 +56,7 @@ func TestCircuitForgetsALostRequest(t *testing.T) {
 	n.admit(1, time.Second, false, true, 0)
 	n.leave(n.breakers[0], 0, nil)
 	for i := range 3 {
-		if _, err := n.admit(instant(9*time.Second), time.Second, false, true, 0); err != nil {
+		if _, err := n.admit(clock.Instant(9*time.Second), time.Second, false, true, 0); err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}

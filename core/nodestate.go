@@ -1,10 +1,12 @@
 package core
 
+import "github.com/lockkit/lockkit/core/internal/clock"
+
 // nodeState is what an attempt knows of one node.
 type nodeState struct {
-	expiry nodeTime // logical expiry last confirmed; 0 = never
-	clock  nodeTime // the node's clock with it
-	sent   instant  // when the request was sent that it answered
+	expiry nodeTime      // logical expiry last confirmed; 0 = never
+	clock  nodeTime      // the node's clock with it
+	sent   clock.Instant // when the request was sent that it answered
 	// memory names what the node remembered when it last vouched for the attempt: when the attempt asked, was
 	// granted, or had a renewal confirmed that it could still trust. What the node forgets later may be the grant
 	// of a later holder, so it accepts a completion only in that memory.

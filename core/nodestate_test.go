@@ -16,7 +16,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		"healed":               {func(*Lease) {}, VerdictHealed, "new"},
 		"passed":               {func(*Lease) {}, VerdictPassed, "new"},
 		"refused":              {func(*Lease) {}, VerdictGone, "old"},
-		"not trusted any more": {func(lease *Lease) { lease.until.store(lease.engine.clock.now()) }, VerdictHealed, "old"},
+		"not trusted any more": {func(lease *Lease) { lease.until.Store(lease.engine.clock.Now()) }, VerdictHealed, "old"},
 		"completing":           {func(lease *Lease) { lease.completing = true }, VerdictHealed, "old"},
 		"not reported yet":     {func(lease *Lease) { lease.state = leasePending }, VerdictGranted, "old"},
 		"over":                 {func(lease *Lease) { lease.state = leaseOver }, VerdictGranted, "old"},

@@ -53,10 +53,10 @@ func TestAnswersOfNodes(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
 				p := w.process()
 				time.Sleep(time.Second)
-				now := p.e.clock.now()
+				now := p.e.clock.Now()
 				c.prepare(w, p)
 				p.TryAcquire(t.Context(), "k")
-				if got := p.e.answered.load() >= now; got != c.want {
+				if got := p.e.answered.Load() >= now; got != c.want {
 					t.Errorf("answered: %v", got)
 				}
 			})

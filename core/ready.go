@@ -42,7 +42,7 @@ func (l *Locker) Ready(ctx context.Context) error {
 	if t.count(VerdictGranted) >= t.q && !same {
 		return nil
 	}
-	a.last = result{err: ErrUnavailable, retry: t.retryAfter(), at: l.e.clock.now(), nodes: l.e.report(t, true), open: t.count(VerdictGranted)+t.count(VerdictPending) >= t.q}
+	a.last = result{err: ErrUnavailable, retry: t.retryAfter(), at: l.e.clock.Now(), nodes: l.e.report(t, true), open: t.count(VerdictGranted)+t.count(VerdictPending) >= t.q}
 	if same {
 		a.last.err = fmt.Errorf("%w: %w", ErrUnavailable, errSameServer)
 	}

@@ -123,7 +123,7 @@ func (lease *Lease) markReleased(keep time.Duration) nodeSet {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	if keep > 0 && !lease.released && lease.reason == "" {
-		lease.notBefore.store(lease.e.clock.now().add(keep))
+		lease.notBefore.Store(lease.e.clock.Now().Add(keep))
 	}
 	lease.released = true
 	return lease.reached

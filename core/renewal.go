@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // A renewal is a round that extends a lease. Nobody waits for the watchdog's: whoever brings the vote that decides it
@@ -12,7 +14,7 @@ type renewal struct {
 	lease     *Lease
 	margin    time.Duration // of the lease when it began
 	end       func(Outcome) // nil where nobody observes
-	expiresAt instant       // when it has had its time; 0 = it is not on its way. Guarded by the lease's lock
+	expiresAt clock.Instant // when it has had its time; 0 = it is not on its way. Guarded by the lease's lock
 }
 
 // renewable reports whether the lease lives on only if it is renewed, and its holder still wants it. Called with the lock.
@@ -23,7 +25,7 @@ func (lease *Lease) renewable() bool {
 // plan has the lease looked at when it is to be renewed, when the renewal under way has had its time, or when
 // the lease's trusted time is over. Called with the lock.
 func (lease *Lease) plan() {
-	at := lease.until.load()
+	at := lease.until.Load()
 	switch r := lease.renewing; {
 	case r != nil && r.expiresAt != 0:
 		at = min(at, r.expiresAt)
@@ -34,7 +36,7 @@ func (lease *Lease) plan() {
 }
 
 // inspect does what is due, and returns the renewal that is, by then, which is to be sent.
-func (lease *Lease) inspect(now, then instant) (due *renewal) {
+func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 	lease.expire()
 	lease.mu.Lock()
 	if lease.state != leaseHeld {
@@ -98,7 +100,7 @@ func (r *renewal) sendOff(ctx context.Context) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	if lease.renewing == r && lease.state == leaseHeld { // it is not over yet
-		r.expiresAt = r.sent.add(r.p.nodeTimeout)
+		r.expiresAt = r.sent.Add(r.p.nodeTimeout)
 		lease.plan()
 	}
 }
@@ -162,18 +164,18 @@ func (r *renewal) conclude() {
 
 // renewed notes the end of a round that was sent at that time, and plans the next. A node that others
 // were in keeps a turn for this lease, so the next round comes before that ends; but every other one at most is early.
-func (lease *Lease) renewed(sent instant, ok, occupied bool) {
+func (lease *Lease) renewed(sent clock.Instant, ok, occupied bool) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.renewing = nil
 	if lease.state != leaseHeld {
 		return
 	}
-	lease.renewAt = lease.e.clock.now().add(lease.p.ttl / 20)
+	lease.renewAt = lease.e.clock.Now().Add(lease.p.ttl / 20)
 	if ok && lease.left() > 0 { // a reply that comes after validity extends nothing
 		lease.trust(sent)
 		if lease.rejoining = occupied && !lease.rejoining; !lease.rejoining {
-			lease.renewAt = sent.add(lease.renewalPeriod())
+			lease.renewAt = sent.Add(lease.renewalPeriod())
 		}
 	}
 	lease.plan()

@@ -158,7 +158,7 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		lease := w.acquire(p, "k")
 		p.stopTimers()
 		time.Sleep(time.Second)
-		now := p.e.clock.now()
+		now := p.e.clock.Now()
 		if lease.inspect(now, lease.renewAt-1) != nil {
 			t.Error("renewed before it is due")
 		}
@@ -169,8 +169,8 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		p.links[0].set(fate{delay: time.Second / 2})
 		r.start()
 		time.Sleep(time.Millisecond)
-		until := lease.until.load()
-		twice := lease.inspect(p.e.clock.now(), until.add(time.Second)) != nil
+		until := lease.until.Load()
+		twice := lease.inspect(p.e.clock.Now(), until.Add(time.Second)) != nil
 		r.mu.Lock()
 		if twice || r.over {
 			t.Error("renewed twice, or given up")
@@ -178,7 +178,7 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		r.mu.Unlock()
 		wantValid(t, lease)
 		time.Sleep(2 * time.Second)
-		if got := lease.until.load(); got <= until {
+		if got := lease.until.Load(); got <= until {
 			t.Errorf("trusted until %v, before the renewal until %v", got, until)
 		}
 	})
@@ -209,7 +209,7 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 			p.e.nodes[2].mu.Lock()
 			p.e.nodes[2].fault = errRefused
 			p.e.nodes[2].mu.Unlock()
-			r := lease.inspect(p.e.clock.now(), lease.renewAt)
+			r := lease.inspect(p.e.clock.Now(), lease.renewAt)
 			began := time.Now()
 			r.start()
 			if took := time.Since(began); took > 0 {
@@ -228,9 +228,9 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 			lease := w.acquire(p, "k")
 			time.Sleep(time.Second)
 			p.stopTimers()
-			r := lease.inspect(p.e.clock.now(), lease.renewAt)
+			r := lease.inspect(p.e.clock.Now(), lease.renewAt)
 			time.Sleep(2 * p.p.nodeTimeout)
-			if lease.inspect(p.e.clock.now(), p.e.clock.now()) != nil {
+			if lease.inspect(p.e.clock.Now(), p.e.clock.Now()) != nil {
 				t.Error("renewed twice")
 			}
 			until := lease.ValidUntil()

@@ -1,6 +1,10 @@
 package core
 
-import "time"
+import (
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+)
 
 // A result is how one attempt ended: a lease, or why there is none.
 type result struct {
@@ -8,16 +12,16 @@ type result struct {
 	err     error // sentinel
 	held    HeldKind
 	hint    string        // of the holder that is in the way
-	at      instant       // when it ended
+	at      clock.Instant // when it ended
 	retry   time.Duration // from then on
 	rests   time.Duration // from then on nobody gets the key for so long
 	record  *Record
 	nodes   []NodeReply
 	pause   pause
-	silent  instant // since when no quorum has been reachable; 0 = one is
-	recover bool    // try again at once, settling the completion record
-	again   bool    // try again at once, with what was learnt
-	open    bool    // nodes that have not answered might have made it another
+	silent  clock.Instant // since when no quorum has been reachable; 0 = one is
+	recover bool          // try again at once, settling the completion record
+	again   bool          // try again at once, with what was learnt
+	open    bool          // nodes that have not answered might have made it another
 }
 
 // A pause says what an attempt failed for, and so how long to wait before the next.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // A round is one script on its way to some nodes, all at once, and the votes that come back. It is over as
@@ -26,8 +28,8 @@ type round struct {
 	onOver  func()            // called without the lock when the round is over; nil where somebody waits for it
 
 	nodeContext
-	sent    instant // when the round began: trust starts here
-	unasked []reply // of nodes that are left alone, for the observer
+	sent    clock.Instant // when the round began: trust starts here
+	unasked []reply       // of nodes that are left alone, for the observer
 
 	mu sync.Mutex
 	tally
@@ -54,7 +56,7 @@ type asker interface {
 type reply struct {
 	vote
 	node int
-	sent instant
+	sent clock.Instant
 }
 
 // send starts the round. Values of ctx reach the hooks of the clients; its end does not.
@@ -84,7 +86,7 @@ func dispatch(rounds ...*round) {
 
 // begin sets out to ask some nodes: trust starts.
 func (r *round) begin(ctx context.Context, to nodeSet) {
-	r.sent = r.e.clock.now()
+	r.sent = r.e.clock.Now()
 	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.p.nodeTimeout)}
 	r.tally = newTally(r.only[:0], len(r.e.nodes), to)
 	r.queued = to
@@ -167,7 +169,7 @@ func (r *round) hear(i int, v vote) {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.asker != nil {
-		v.verdict, v.slept = r.asker.hear(r.script.op, reply{v, i, r.sent.add(v.waited)})
+		v.verdict, v.slept = r.asker.hear(r.script.op, reply{v, i, r.sent.Add(v.waited)})
 	}
 	if r.over {
 		return

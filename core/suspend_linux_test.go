@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // sleepThrough makes a process believe that its machine was suspended for d: Go's clock and timers stand
@@ -13,8 +15,7 @@ func (p *process) sleepThrough(d time.Duration) {
 	synctest.Wait() // nobody reads the clock meanwhile
 	p.e.watchdog.mu.Lock()
 	defer p.e.watchdog.mu.Unlock()
-	p.e.clock.suspension.boot -= d
-	p.e.clock.suspension.ahead.Add(-int64(d))
+	p.e.clock.Suspend(d)
 }
 
 // A machine that was suspended past a lease finds the context ended on the first look, and at the latest
@@ -26,7 +27,7 @@ func TestSuspendedPastTheLease(t *testing.T) {
 		"Value of a child": func(l *Lease) bool { // which cannot look, but is told
 			child, cancel := context.WithCancel(l.Context())
 			defer cancel()
-			time.Sleep(longestNap)
+			time.Sleep(clock.MaxTimer)
 			return child.Err() != nil
 		},
 	} {
@@ -70,24 +71,4 @@ func TestSuspensionShorterThanTheLease(t *testing.T) {
 		}
 		w.release(lease)
 	})
-}
-
-// The kernel is asked when wall clock and monotonic clock part, whichever way. What it once said stands.
-func TestKernelIsAskedWhenClocksPart(t *testing.T) {
-	now := time.Now()
-	s := newSuspension(now)
-	for i, step := range []struct{ boot, wall, want time.Duration }{
-		{0, 0, 0},
-		{time.Hour, 0, 0}, // nothing tells of it
-		{0, apart, time.Hour},
-		{time.Hour, -apart, 2 * time.Hour},
-		{-time.Hour, apart, 2 * time.Hour},
-		{0, 5 * time.Hour, 2 * time.Hour}, // a clock that is set
-	} {
-		s.boot -= step.boot
-		s.ahead.Add(-int64(step.wall))
-		if got := s.total(now); (got - step.want).Abs() > wobble {
-			t.Errorf("step %d: %v, want %v", i, got, step.want)
-		}
-	}
 }

@@ -2,10 +2,8 @@ package core
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/testutil"
@@ -94,50 +92,6 @@ func TestSlowMessagesAreNoSuspension(t *testing.T) {
 		}
 		w.release(lease)
 	})
-}
-
-// wobble is by how much two readings of a stopwatch may disagree with Go's clock: it knows the time in
-// suspension to the millisecond.
-const wobble = time.Millisecond
-
-func TestStopwatchFollowsTheBubble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		watch := newStopwatch()
-		for _, d := range []time.Duration{0, 1, time.Second, time.Hour, 1000 * time.Hour} {
-			time.Sleep(d)
-			if diff := (watch.now().since(0) - time.Since(start)).Abs(); diff > wobble {
-				t.Errorf("%v off after %v", diff, time.Since(start))
-			}
-		}
-	})
-}
-
-func TestStopwatchRunsForward(t *testing.T) {
-	t.Parallel()
-	start := time.Now()
-	watch := newStopwatch()
-	var readers sync.WaitGroup
-	for range 4 {
-		readers.Go(func() {
-			var last time.Duration
-			for range 20_000 {
-				before := time.Since(start)
-				now := watch.now().since(0)
-				after := time.Since(start)
-				if now < last-wobble {
-					t.Errorf("%v after %v", now, last)
-					return
-				}
-				if now < before-wobble || now > after+wobble {
-					t.Errorf("%v, by Go's clock it is %v to %v", now, before, after)
-					return
-				}
-				last = max(last, now)
-			}
-		})
-	}
-	readers.Wait()
 }
 
 // stuckContext is the context of a caller whose Err may block.

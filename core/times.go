@@ -2,49 +2,8 @@ package core
 
 import (
 	"math"
-	"sync/atomic"
 	"time"
 )
-
-// Three clocks meet in this package, and no two can be compared. Each has a type, and what turns one into another, or
-// into what scripts and replies have, is in this file: a time of one clock only ever meets an interval of another.
-//
-//	type       clock                                 what is in it
-//	instant    this process's stopwatch, since it    round, reply and nodeState: sent; Lease: until, kept,
-//	           was made: monotonic, and runs on      since, renewAt, trustedUntil, holdUntil; renewal.expiresAt;
-//	           while the machine is suspended        attempt.notBefore; result: at, silent; breaker: since,
-//	                                                 probeAt; node: checkAt, reloadAt; health.asked; lane: left, heard,
-//	                                                 wakes; ensemble.answered; the watchdog's heap
-//	nodeTime   one node's wall clock, µs             vote: clock, expiry; nodeState: clock, expiry; stored: expiry, kept
-//	           (of two nodes: two clocks)
-//	uint64     the same, but never goes back         vote.token, Lease.token, ballots. The times in them are compared
-//	                                                 by leads and date alone
-//	time.Time  this machine's: as a wall clock       stamps of requests and tickets, by stamp
-//	           Go's monotonic clock in it            timers and deadlines of contexts; Lease.ValidUntil
-//
-// Intervals are a time.Duration, whatever clock has measured them: vote.rest, left and nodeRecord.rest are what is left at
-// the moment of the answer, and are worth less by the latency when it is here.
-type instant int64
-
-// never is the last instant there is.
-const never instant = math.MaxInt64
-
-// add is the time d later, or never.
-func (t instant) add(d time.Duration) instant {
-	if d > time.Duration(never-t) {
-		return never
-	}
-	return t + instant(d)
-}
-
-// since is how much later t is than u.
-func (t instant) since(u instant) time.Duration { return time.Duration(t - u) }
-
-// An atomicInstant is read without a lock.
-type atomicInstant struct{ v atomic.Int64 }
-
-func (a *atomicInstant) load() instant   { return instant(a.v.Load()) }
-func (a *atomicInstant) store(t instant) { a.v.Store(int64(t)) }
 
 type nodeTime int64
 

@@ -25,7 +25,7 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 	case won && !recorded && wait.Err() == nil && lease.start(t, r.sent):
 		return result{lease: lease, nodes: a.e.report(t, a.observed)}
 	case done >= t.q:
-		return a.done(ctx, &lease.attempt, t, rec.aged(a.e.clock.now().since(r.sent)))
+		return a.done(ctx, &lease.attempt, t, rec.aged(a.e.clock.Now().Since(r.sent)))
 	}
 	return a.failed(ctx, wait, &lease.attempt, r, spoilt)
 }
@@ -124,7 +124,7 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *nod
 // the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
 func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, r *round) result {
-	rec := r.record().aged(a.e.clock.now().since(r.sent))
+	rec := r.record().aged(a.e.clock.Now().Since(r.sent))
 	nodes, err := own.propose(ctx, wait, rec, own.token, true)
 	if err == nil {
 		own.over()

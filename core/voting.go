@@ -35,7 +35,7 @@ func (s *voting) see(v Verdict, proof bool) (news bool) {
 // an operator is told when trouble with a node begins and ends.
 func (e *ensemble) observeVote(n *node, v vote, r *round) {
 	if answered(v.err) && r.asker != nil && r.script != releaseScript {
-		e.health.asked[r.bucket].store(e.clock.now())
+		e.health.asked[r.bucket].Store(e.clock.Now())
 	}
 	news := false
 	n.mu.Lock()

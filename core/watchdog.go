@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // A watchdog looks after all leases of an engine: one timer, set for the lease that is due first. When a
@@ -23,7 +25,7 @@ const (
 )
 
 // watch has a lease looked at at that time.
-func (w *watchdog) watch(lease *Lease, at instant) {
+func (w *watchdog) watch(lease *Lease, at clock.Instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lease.next = at
@@ -52,7 +54,7 @@ func (w *watchdog) remove(lease *Lease) {
 // set starts the timer for the first lease. Timers stand still while the machine is suspended, so none runs
 // for long.
 func (w *watchdog) set() {
-	d := min(max(w.due[0].at.since(w.e.clock.now()), 0), longestNap)
+	d := min(max(w.due[0].at.Since(w.e.clock.Now()), 0), clock.MaxTimer)
 	if w.timer == nil {
 		w.timer = time.AfterFunc(d, w.run)
 	} else {
@@ -63,10 +65,10 @@ func (w *watchdog) set() {
 // run looks at every lease that is due.
 func (w *watchdog) run() {
 	w.mu.Lock()
-	now := w.e.clock.now()
+	now := w.e.clock.Now()
 	until := now
 	if len(w.due) >= manyLeases {
-		until = now.add(lookAhead)
+		until = now.Add(lookAhead)
 	}
 	var due []*Lease
 	for len(w.due) > 0 && w.due[0].at <= until {
@@ -92,7 +94,7 @@ type leaseHeap []watched
 
 // A watched is a lease, and when it is due: here, too, because the heap compares often.
 type watched struct {
-	at    instant
+	at    clock.Instant
 	lease *Lease
 }
 

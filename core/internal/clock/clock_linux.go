@@ -1,4 +1,4 @@
-package core
+package clock
 
 import (
 	"math"
@@ -46,6 +46,12 @@ func (s *suspension) total(now time.Time) time.Duration {
 	}
 	s.ahead.Store(ahead) // after the sum: who finds this finds that
 	return time.Duration(s.sum.Load())
+}
+
+// Suspend makes the stopwatch believe that the machine has just been suspended for d. It is for tests.
+func (s Stopwatch) Suspend(d time.Duration) {
+	s.suspension.boot -= d
+	s.suspension.ahead.Add(-int64(d))
 }
 
 func suspendedSinceBoot() time.Duration {
