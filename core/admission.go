@@ -6,24 +6,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// assumedPool is how many connections a client has that does not tell.
-const assumedPool = 10
-
-// connections is how many connections one pool of c has.
-func connections(c redis.UniversalClient) int {
-	pool, limit := assumedPool, 0
-	switch c := c.(type) {
-	case interface{ Options() *redis.Options }:
-		pool, limit = c.Options().PoolSize, c.Options().MaxActiveConns
-	case interface{ Options() *redis.ClusterOptions }: // for each server
-		pool, limit = c.Options().PoolSize, c.Options().MaxActiveConns
-	}
-	if limit > 0 {
-		pool = min(pool, limit)
-	}
-	return max(1, pool)
-}
-
 // A slots bounds the batches of nothing but acquisitions over the connections to one server: they use half of
 // them, so that those who ask for keys leave connections for what holders need, which is renewals, releases and
 // completions. Over a single connection a renewal waits for one batch at most.

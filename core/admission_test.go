@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/internal/race"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // A fewConns lets so many requests of a client be under way as it has connections, first come, first served,
@@ -96,33 +98,6 @@ func hotLoop(ctx context.Context, p *process, key string, granted *atomic.Int64)
 	}
 }
 
-func TestConnections(t *testing.T) {
-	client := func(pool, limit int) redis.UniversalClient {
-		c := redis.NewClient(&redis.Options{PoolSize: pool, MaxActiveConns: limit})
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, PoolSize: 12})
-	t.Cleanup(func() { cluster.Close() })
-	for name, c := range map[string]struct {
-		client redis.UniversalClient
-		want   int
-	}{
-		"one connection":  {client(1, 0), 1},
-		"two":             {client(2, 0), 2},
-		"three":           {client(3, 0), 3},
-		"twenty":          {client(20, 0), 20},
-		"fewer at a time": {client(20, 4), 4},
-		"a cluster":       {cluster, 12},
-		"embedded":        {struct{ *redis.Client }{client(8, 0).(*redis.Client)}, 8},
-		"unknown":         {struct{ redis.UniversalClient }{client(99, 0)}, assumedPool},
-	} {
-		if got := connections(c.client); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
 // crowded is a process with one slot for acquisitions, which one that takes d has.
 func crowded(t *testing.T, w *world, d time.Duration) *process {
 	p := w.process(TTL(20*time.Second), WithClockWindow(100*time.Millisecond))
@@ -190,7 +165,7 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 			t.Errorf("refused after %v", d)
 		}
 		wantErr(t, err, ErrUnavailable)
-		wantErr(t, err, errOverloaded)
+		wantErr(t, err, goredis.ErrOverloaded)
 		synctest.Wait() // the end of the slow attempt has left, and has taken nobody along
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // An attempt asks the nodes for a key under a name of its own. It is known to the nodes by that name until they
@@ -164,7 +166,7 @@ func (a *attempt) sends(op OpKind, node int) bool {
 
 // noteAnswer notes that a node has answered a request, if it has. Called with the lock.
 func (a *attempt) noteAnswer(op OpKind, got reply) {
-	if got.verdict == VerdictCircuitOpen || !answered(got.err) {
+	if got.verdict == VerdictCircuitOpen || !goredis.Answered(got.err) {
 		return
 	}
 	s := &a.nodes[got.node]

@@ -12,6 +12,8 @@ import (
 
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // realLocker is a Locker on n redis-server processes, with stock clients.
@@ -115,19 +117,19 @@ func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		completeScript: "OK 1795000000000", releaseScript: "OK", touchScript: "OK 1795000000000 " + a.memory, probeScript: "OK",
 	}
 	return func(_ context.Context, cmd redis.Cmder) error {
-		if cmd, ok := cmd.(onceList); ok {
+		if cmd, ok := cmd.(goredis.OnceList); ok {
 			var all []string
 			for _, q := range requestsOf(cmd.Args()) {
 				all = append(all, replies[q.s])
 			}
 			cmd.SetVal(all)
 		}
-		if asked, ok := cmd.(onceAny); ok {
+		if asked, ok := cmd.(goredis.OnceAny); ok {
 			if info, ok := asked.Cmder.(*redis.StringCmd); ok {
-				cmd = once{info}
+				cmd = goredis.Once{StringCmd: info}
 			}
 		}
-		if cmd, ok := cmd.(once); ok {
+		if cmd, ok := cmd.(goredis.Once); ok {
 			if s := scriptOf(cmd.Args()); s != nil {
 				cmd.SetVal(replies[s])
 			} else {

@@ -2,16 +2,15 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // maxFailures is how many requests in a row may fail before a node is left alone for a while.
@@ -43,11 +42,11 @@ func (b *breaker) troubled(now clock.Instant, timeout time.Duration) bool {
 func (b *breaker) leave(err error) {
 	b.inFlight--
 	switch {
-	case answered(err):
+	case goredis.Answered(err):
 		b.since, b.failures, b.cause = clock.Never, 0, nil
-	case !unsent(err):
+	case !goredis.Unsent(err):
 		b.failures++
-		if b.cause == nil || !timeUp(err) {
+		if b.cause == nil || !goredis.TimedOut(err) {
 			b.cause = err
 		}
 	}
@@ -58,31 +57,10 @@ func (b *breaker) because(err error) error {
 	switch {
 	case b.cause == nil:
 		return err
-	case timeUp(b.cause): // which must not be taken for the end of the caller's time
+	case goredis.TimedOut(b.cause): // which must not be taken for the end of the caller's time
 		return fmt.Errorf("%w: %v", err, b.cause) //nolint:errorlint // its text only
 	}
 	return fmt.Errorf("%w: %w", err, b.cause)
-}
-
-// answered reports whether a request was: an error that Redis replied is an answer.
-func answered(err error) bool {
-	if err == nil {
-		return true
-	}
-	var reply redis.Error
-	return errors.As(err, &reply)
-}
-
-// unsent reports whether a request failed for want of a connection to send it on, which says nothing about
-// the node.
-func unsent(err error) bool {
-	return errors.Is(err, errOverloaded) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
-}
-
-// broken reports whether a connection was made, and ended before the answer. Where none can be made, or nobody answers
-// in time, it is of no use to ask again at once. go-redis shows of a greeting that failed what is in the error only.
-func broken(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // breaker returns the breaker of a guard bucket. Called with the node's lock.
@@ -98,18 +76,6 @@ func (n *node) breaker(bucket int) *breaker {
 		n.breakers[bucket] = b
 	}
 	return b
-}
-
-// moved reports whether a request failed in a way that may mean that another server has taken over. go-redis
-// follows a redirection by itself, unless there were too many of them.
-func moved(err error) bool {
-	switch {
-	case err == nil || unsent(err):
-		return false
-	case answered(err):
-		return redis.HasErrorPrefix(err, "CLUSTERDOWN") || redis.HasErrorPrefix(err, "MOVED")
-	}
-	return true
 }
 
 // follow has a Cluster client ask for the topology anew. By itself it does so only once a minute and when it

@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // A fakeCluster is a Cluster of two shards of which only the topology exists.
@@ -112,7 +114,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 			err  error
 			want int32
 		}{
-			{nil, 0}, {redisError{}, 0}, {redis.ErrPoolTimeout, 0}, {errOverloaded, 0},
+			{nil, 0}, {redisError{}, 0}, {redis.ErrPoolTimeout, 0}, {goredis.ErrOverloaded, 0},
 			{replied("CLUSTERDOWN The cluster is down"), 1}, {replied("MOVED 1 c:3"), 1}, {errRefused, 1},
 		} {
 			now = now.Add(reloadEvery)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 var errSameServer = errors.New("the same server is listed twice")
@@ -47,7 +49,7 @@ func (h *health) checkNodes() error {
 // check examines a server. One that could not be examined stays what it was.
 func (h *health) check(n *node) {
 	runID, fault, err := h.examine(n)
-	if lasts := lasting(err); lasts != nil {
+	if lasts := goredis.Lasting(err); lasts != nil {
 		fault, err = lasts, nil
 	}
 	h.mu.Lock()
@@ -57,7 +59,7 @@ func (h *health) check(n *node) {
 	n.mu.Lock()
 	was := n.fault
 	n.unsure, n.checkAt = err, h.e.clock.Now().Add(recheckEvery)
-	n.away = runID == "" && !answered(err)
+	n.away = runID == "" && !goredis.Answered(err)
 	if err == nil {
 		n.fault, n.runID = fault, runID
 	}

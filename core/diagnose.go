@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // A Diagnosis is what [Diagnose] found out.
@@ -37,7 +39,7 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...Option
 		return Diagnosis{}, errNoContext
 	}
 	p, err := defaults().with(opts).policy(len(nodes))
-	if err := errors.Join(err, checkClients(nodes)); err != nil {
+	if err := errors.Join(append(goredis.Check(nodes, maxNodes), err)...); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
 	keys := keysOver(nodes, p.prefix)

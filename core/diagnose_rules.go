@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // A diagnosis is a Diagnosis that is being made: what the servers told is held against the rules below.
@@ -49,7 +51,7 @@ func (d *diagnosis) listedTwice(x *examination) bool {
 
 func (x *examination) refusesWrites() {
 	if x.refusal != nil {
-		x.add(SeverityFault, CodeWritesRefused, "takes no writes: "+x.refusal.Error(), cmp.Or(troubleOf(x.refusal).mend, "look at the server's log"))
+		x.add(SeverityFault, CodeWritesRefused, "takes no writes: "+x.refusal.Error(), cmp.Or(goredis.TroubleOf(x.refusal).Mend, "look at the server's log"))
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // What Diagnose says of nodes, by embedded ones; realdiagnose_test.go has what only real servers tell.
@@ -268,7 +270,7 @@ func TestUserOf(t *testing.T) {
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Username: "service"})
 	wrapped := struct{ redis.UniversalClient }{server}
 	for client, want := range map[redis.UniversalClient]string{node: "default", server: "service", cluster: "service", wrapped: "<user>"} {
-		if got := userOf(client); got != want {
+		if got := goredis.UserOf(client); got != want {
 			t.Errorf("%T: %s, want %s", client, got, want)
 		}
 		client.Close()

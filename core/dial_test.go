@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // What is wrong with a URL is said, and nothing of what it contains.
@@ -87,7 +89,7 @@ func TestDialledClients(t *testing.T) {
 	want := must(defaults().with([]Option{TTL(time.Minute), WithClockWindow(0)}).policy(3)).nodeTimeout
 	names := []string{"host:6379", "sentinel mymaster [host:26379 b:26379]", "cluster [host:7000 b:7000]"}
 	for i, c := range clients {
-		if got := addrOf(c); got != names[i] {
+		if got := goredis.AddrOf(c); got != names[i] {
 			t.Errorf("%s, want %s", got, names[i])
 		}
 		var o *redis.Options
@@ -249,25 +251,6 @@ func TestOpenSentinelTLS(t *testing.T) {
 	wantWork(t, opened(t, url, append(opts, WithTLS(ca.trusting()))...), 2)
 }
 
-// A certificate is for the name or address that is dialled, but where only the URL has a name.
-func TestCertified(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ addr, host, want string }{
-		{"redis-1.internal:6379", "redis-1.internal", "redis-1.internal"},
-		{"redis-2.internal:6379", "redis-1.internal", "redis-2.internal"},
-		{"10.0.0.2:6379", "redis-1.internal", "redis-1.internal"},
-		{"[fd00::2]:6379", "redis-1.internal", "redis-1.internal"},
-		{"10.0.0.2:6379", "10.0.0.1", "10.0.0.2"},
-		{"redis-2.internal:6379", "10.0.0.1", "redis-2.internal"},
-		{"10.0.0.2:6379", "", "10.0.0.2"},
-		{"/run/redis.sock", "", "/run/redis.sock"},
-	} {
-		if got := certified(c.addr, c.host); got != c.want {
-			t.Errorf("%s of a URL with %s: %s, want %s", c.addr, c.host, got, c.want)
-		}
-	}
-}
-
 // serverWithTLS is no Redis, and has a certificate that nobody trusts.
 func serverWithTLS(t *testing.T, conf *tls.Config) *httptest.Server {
 	t.Helper()
@@ -277,27 +260,6 @@ func serverWithTLS(t *testing.T, conf *tls.Config) *httptest.Server {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server
-}
-
-// Where there is no configuration of the caller's, a server is asked for by the same name.
-func TestDialledNames(t *testing.T) {
-	t.Parallel()
-	asked := make(chan string, 2)
-	server := serverWithTLS(t, &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		asked <- hello.ServerName
-		return nil, nil
-	}})
-	p := must(defaults().with([]Option{unhurried}).policy(1))
-	dial := p.dialer(&tls.Config{ServerName: "redis-1.internal"})
-	port := fmt.Sprint(portOf(server.Listener.Addr().String()))
-	for host, want := range map[string]string{"localhost": "localhost", "127.0.0.1": "redis-1.internal"} {
-		if _, err := dial(t.Context(), "tcp", host+":"+port); err == nil {
-			t.Error("no error")
-		}
-		if name := <-asked; name != want {
-			t.Errorf("%s is asked for a certificate of %s, want %s", host, name, want)
-		}
-	}
 }
 
 // A server that wants to see the client's certificate.

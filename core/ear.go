@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // An ear listens to what a node publishes for the waits of a Locker, on a connection of its own, from when the first of
@@ -40,7 +42,7 @@ func (e *ear) listen() {
 		switch {
 		case errors.Is(err, errNeedless):
 			return
-		case mayNot(err):
+		case goredis.Denied(err):
 			pause = recheckEvery
 			e.s.e.health.doubt(e.n)
 		case e.s.e.clock.Now().Since(began) > relistenMax:
@@ -67,7 +69,7 @@ func (e *ear) sleep(d time.Duration) bool {
 func (e *ear) session() error {
 	ctx, cancel := context.WithCancel(e.s.ctx)
 	how, channel, _ := strings.Cut(e.s.channels[e.bucket].(string), " ")
-	pubsub, err := listenTo(ctx, e.n.client, how == "S", channel)
+	pubsub, err := goredis.Subscribe(ctx, e.n.client, how == "S", channel)
 	if err != nil {
 		cancel()
 		pubsub.Close()
@@ -84,14 +86,14 @@ func (e *ear) session() error {
 	}()
 	pinged := true // the subscription is to be confirmed
 	for {
-		message, err := pubsub.ReceiveTimeout(notAnew, silentFor)
+		message, err := pubsub.ReceiveTimeout(goredis.NotAnew, silentFor)
 		var late net.Error
 		switch {
 		case errors.As(err, &late) && late.Timeout() && !pinged:
 			if e.s.dismiss(e) {
 				return errNeedless
 			}
-			if err := pubsub.Ping(notAnew); err != nil {
+			if err := pubsub.Ping(goredis.NotAnew); err != nil {
 				return err
 			}
 			pinged = true

@@ -13,6 +13,8 @@ import (
 	"github.com/lockkit/lockkit/internal/gate"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
@@ -39,7 +41,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	e.keys = keysOver(clients, p.prefix)
 	buckets := e.keys.Buckets()
 	for i, c := range clients {
-		n := newNode(i, bounded(c, p.nodeTimeout))
+		n := newNode(i, goredis.Bounded(c, p.nodeTimeout))
 		e.nodes = append(e.nodes, n)
 		n.memories = make([]atomic.Pointer[string], buckets)
 		for range buckets {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // Sentinels say what to do. Match them with [errors.Is]; [OpError] says what happened.
@@ -132,7 +134,7 @@ func (e *OpError) Unwrap() []error {
 	}
 	for _, n := range e.Nodes {
 		// The timeout of a dial is a context.DeadlineExceeded, too, but not the caller's.
-		if n.Err != nil && !timeUp(n.Err) {
+		if n.Err != nil && !goredis.TimedOut(n.Err) {
 			errs = append(errs, n.Err)
 		}
 	}
@@ -174,7 +176,7 @@ func (n NodeReply) said() string {
 		return "does not report its replication history"
 	default:
 		if n.Err != nil {
-			return cmp.Or(lasting(n.Err), n.Err).Error() // with how to mend it, where that is known
+			return cmp.Or(goredis.Lasting(n.Err), n.Err).Error() // with how to mend it, where that is known
 		}
 	}
 	return n.Verdict.String()
@@ -188,7 +190,6 @@ var (
 
 	errNodeTimeout = errors.New("no answer within the node timeout")
 	errCircuitOpen = errors.New("not asked, because it has not been answering")
-	errOverloaded  = errors.New("not asked, because too many requests are under way")
 )
 
 func nodeName(index int, addr string) string {
@@ -196,11 +197,6 @@ func nodeName(index int, addr string) string {
 		return fmt.Sprintf("node %d", index)
 	}
 	return fmt.Sprintf("node %d (%s)", index, addr)
-}
-
-// timeUp reports whether err reads like the end of a context.
-func timeUp(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // endOf is why ctx has ended, nil if it has not: its error, and the cause where that says more.

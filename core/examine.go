@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // So many node timeouts a slow server has for all that it is asked.
@@ -38,7 +40,7 @@ type examination struct {
 
 // newExamination is one of a server that has the keys of all buckets.
 func newExamination(ctx context.Context, client redis.UniversalClient, p *policy, keys keyspace) *examination {
-	x := &examination{ctx: ctx, p: p, keys: keys, client: client, asCluster: clusterOf(client) != nil, maxLag: -1}
+	x := &examination{ctx: ctx, p: p, keys: keys, client: client, asCluster: goredis.ClusterOf(client) != nil, maxLag: -1}
 	for b := range keys.Buckets() {
 		x.buckets = append(x.buckets, b)
 	}
@@ -50,8 +52,8 @@ func examineNode(ctx context.Context, index int, client redis.UniversalClient, p
 	ctx, cancel := context.WithTimeout(ctx, patience*p.nodeTimeout)
 	defer cancel()
 	x := newExamination(ctx, client, p, keys)
-	x.Node, x.Addr = index, addrOf(client)
-	cluster := clusterOf(client)
+	x.Node, x.Addr = index, goredis.AddrOf(client)
+	cluster := goredis.ClusterOf(client)
 	if cluster == nil {
 		x.run()
 		return []*examination{x}
@@ -63,14 +65,14 @@ func examineNode(ctx context.Context, index int, client redis.UniversalClient, p
 		}
 		return err
 	})
-	if x.Reached = answered(x.Err); x.Err != nil {
+	if x.Reached = goredis.Answered(x.Err); x.Err != nil {
 		return []*examination{x}
 	}
 	for b, master := range masters { // each has the guard buckets whose keys it has
 		i := slices.IndexFunc(all, func(m *examination) bool { return m.client == master })
 		if i < 0 {
 			m := newExamination(ctx, master, p, keys)
-			m.Node, m.Addr, m.asCluster, m.buckets = index, addrOf(master), true, nil
+			m.Node, m.Addr, m.asCluster, m.buckets = index, goredis.AddrOf(master), true, nil
 			i, all = len(all), append(all, m)
 		}
 		all[i].buckets = append(all[i].buckets, b)
@@ -101,7 +103,7 @@ func (x *examination) within(f func(context.Context) error) (err error) {
 	case <-ctx.Done():
 		err = errNodeTimeout
 	}
-	if timeUp(err) {
+	if goredis.TimedOut(err) {
 		err = errNodeTimeout
 	}
 	return err
@@ -109,8 +111,8 @@ func (x *examination) within(f func(context.Context) error) (err error) {
 
 // ask sends a command. Its value is to be read only where the error is nil.
 func (x *examination) ask(cmd redis.Cmder) error {
-	err := x.within(func(ctx context.Context) error { return x.client.Process(ctx, onceAny{cmd}) })
-	if !answered(err) {
+	err := x.within(func(ctx context.Context) error { return x.client.Process(ctx, goredis.OnceAny{Cmder: cmd}) })
+	if !goredis.Answered(err) {
 		x.silent = err
 	}
 	return err
@@ -120,7 +122,7 @@ func (x *examination) ask(cmd redis.Cmder) error {
 func (x *examination) lookAtInfo() error {
 	info := redis.NewStringCmd(x.ctx, "info")
 	err := x.ask(info)
-	if mayNot(err) {
+	if goredis.Denied(err) {
 		return nil
 	}
 	if err == nil {
@@ -132,7 +134,7 @@ func (x *examination) lookAtInfo() error {
 // run finds out all that the server tells.
 func (x *examination) run() {
 	x.Err = x.lookAtInfo()
-	if x.Reached = answered(x.Err); x.Err != nil {
+	if x.Reached = goredis.Answered(x.Err); x.Err != nil {
 		return
 	}
 	if x.info.mode() == "sentinel" || x.info.mode() == "cluster" && !x.asCluster {
@@ -174,9 +176,9 @@ func (x *examination) tryRights() {
 	switch err := x.ask(cmd); {
 	case err == nil:
 		inScripts = parseRights(cmd.Val(), x.p.prefix)
-	case mayNot(err) && strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key"):
+	case goredis.Denied(err) && strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key"):
 		inScripts = rights{"~" + x.p.prefix + "*"}
-	case mayNot(err):
+	case goredis.Denied(err):
 		inScripts = rights{"+eval"}
 	default:
 		return
@@ -193,15 +195,15 @@ func (x *examination) denied(inScripts rights) error {
 	}
 	err := x.within(func(ctx context.Context) error { // on a connection of its own, so its silence says nothing
 		deadline, _ := ctx.Deadline()
-		pubsub, err := listenTo(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], ""))
+		pubsub, err := goredis.Subscribe(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], ""))
 		if err == nil {
-			_, err = pubsub.ReceiveTimeout(notAnew, max(time.Until(deadline), time.Millisecond)) // 0 or less is for ever
+			_, err = pubsub.ReceiveTimeout(goredis.NotAnew, max(time.Until(deadline), time.Millisecond)) // 0 or less is for ever
 		}
 		pubsub.Close()
 		return err
 	})
 	switch {
-	case !mayNot(err):
+	case !goredis.Denied(err):
 		return err
 	case strings.Contains(err.Error(), "channel"):
 		x.rights = append(x.rights, "&"+x.p.prefix+"*")
@@ -233,10 +235,10 @@ func (x *examination) guards() (records [][]any) {
 		cmds[i] = askGuard(x.ctx, x.keys.Guard(b))
 	}
 	err := x.within(func(ctx context.Context) error {
-		pipelined(ctx, x.client, cmds)
+		goredis.Pipeline(ctx, x.client, cmds)
 		return cmds[0].Err() // if it is not answered, none is
 	})
-	if !answered(err) {
+	if !goredis.Answered(err) {
 		x.silent = err
 		return nil
 	}
@@ -257,8 +259,8 @@ func (x *examination) tryWrites() {
 		err = x.ask(redis.NewStringCmd(x.ctx, touchScript.inFull(args)...))
 	}
 	switch {
-	case err == nil || !answered(err):
-	case !mayNot(err):
+	case err == nil || !goredis.Answered(err):
+	case !goredis.Denied(err):
 		x.refusal = err
 	case strings.Contains(err.Error(), "evalsha"):
 		x.rights = append(x.rights, "+evalsha")
@@ -272,11 +274,11 @@ func (x *examination) add(severity Severity, code FindingCode, what, mend string
 // outside reports whether a server cannot be a node, whatever else is to be said of it.
 func (x *examination) outside() (out bool) {
 	if x.Err != nil && x.info == nil {
-		t, code, mend := troubleOf(x.Err), CodeUnreachable, "start the server, check its address, and what is between (firewall; TLS on one side only)"
+		t, code, mend := goredis.TroubleOf(x.Err), CodeUnreachable, "start the server, check its address, and what is between (firewall; TLS on one side only)"
 		if x.Reached {
 			code, mend = CodeRefused, "it may pass by itself (BUSY, LOADING); if it does not, look at the server's log"
 		}
-		x.add(SeverityFault, cmp.Or(t.code, code), "does not answer: "+x.Err.Error(), cmp.Or(t.mend, mend))
+		x.add(SeverityFault, cmp.Or(FindingCode(t.Kind), code), "does not answer: "+x.Err.Error(), cmp.Or(t.Mend, mend))
 		return true
 	}
 	for _, f := range x.info.unfit(x.p.guarded, x.asCluster) {
@@ -291,7 +293,7 @@ func (x *examination) outside() (out bool) {
 }
 
 func (x *examination) lacksRights() {
-	user, rules := userOf(x.client), x.rights.String()
+	user, rules := goredis.UserOf(x.client), x.rights.String()
 	mend := fmt.Sprintf("add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe "+
 		"need Redis 7.0): ACL SETUSER %s %s", rules, user, rules)
 	switch {
@@ -301,15 +303,4 @@ func (x *examination) lacksRights() {
 	default:
 		x.add(SeverityFault, CodeRights, fmt.Sprintf("denies its user %s what nothing works without", user), mend)
 	}
-}
-
-// userOf is whom a client logs in as, as an ACL names it; "<user>" where it does not tell.
-func userOf(c redis.UniversalClient) string {
-	switch c := c.(type) {
-	case interface{ Options() *redis.Options }:
-		return cmp.Or(c.Options().Username, "default")
-	case interface{ Options() *redis.ClusterOptions }:
-		return cmp.Or(c.Options().Username, "default")
-	}
-	return "<user>"
 }

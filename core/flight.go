@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // A flight is a batch under way.
@@ -66,7 +68,7 @@ func (f *flight) run() {
 	f.board(sent)
 	f.call(sent, wall)
 	now, clock := l.e.clock.Now(), time.Now()
-	answered := len(f.votes) > 0 && answered(f.votes[0].err) // all are, or none
+	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].err) // all are, or none
 	l.landed(f, now, answered)
 	if f.slots != nil {
 		f.slots.exit()
@@ -87,7 +89,7 @@ func (f *flight) run() {
 // are idempotent per attempt, and trust counts from when the round began, whichever request is answered. What was sent
 // before may arrive yet, so the attempt has one request more unanswered.
 func (f *flight) salvage(now clock.Instant) (lost []request) {
-	if len(f.votes) == 0 || !broken(f.votes[0].err) {
+	if len(f.votes) == 0 || !goredis.Broken(f.votes[0].err) {
 		return nil
 	}
 	for i := range f.batch {
@@ -161,7 +163,7 @@ func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
 	var longest time.Duration // the max TTL that a node was the first to tell of
 	for i, q := range f.batch {
 		v := &f.votes[i]
-		if f.err != nil && i > 0 && q.b == f.batch[i-1].b || q.losses > 0 && !answered(v.err) {
+		if f.err != nil && i > 0 && q.b == f.batch[i-1].b || q.losses > 0 && !goredis.Answered(v.err) {
 			n.count(q.b, -1) // they failed as one, or with the batch that they were in before
 		} else {
 			n.leave(q.b, now, v.err)
@@ -228,12 +230,12 @@ func (r *round) stale(now clock.Instant) bool {
 
 // drop votes for a node that is not asked.
 func (r *round) drop(n *node, b *breaker) {
-	n.leave(b, 0, errOverloaded)
+	n.leave(b, 0, goredis.ErrOverloaded)
 	r.mu.Lock()
 	over := r.over
 	r.mu.Unlock()
 	if !over {
-		r.hear(n.index, vote{verdict: VerdictCircuitOpen, err: errOverloaded})
+		r.hear(n.index, vote{verdict: VerdictCircuitOpen, err: goredis.ErrOverloaded})
 	}
 }
 

@@ -33,20 +33,6 @@ func askGuard(ctx context.Context, guard string) *redis.SliceCmd {
 	return redis.NewSliceCmd(ctx, "hmget", guard, "h", "s", "m", "n", "v")
 }
 
-// pipelined sends commands together, each of which has its error then.
-func pipelined(ctx context.Context, client redis.UniversalClient, cmds []redis.Cmder) {
-	pipe := client.Pipeline()
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, onceAny{cmd}) // Exec says it
-	}
-	_, _ = pipe.Exec(ctx)
-}
-
-// onceAny is once for any command.
-type onceAny struct{ redis.Cmder }
-
-func (onceAny) NoRetry() bool { return true }
-
 // readGuard reads a guard record, as head.lua does. history and now are the node's.
 func (p *policy) readGuard(record []any, history string, now nodeTime) guardFacts {
 	if len(record) != 5 || history == "" {

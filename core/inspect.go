@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // A KeyState is what the nodes say of a key.
@@ -118,7 +120,7 @@ func (l *Locker) lookAt(ctx context.Context, n *node, key string) (got KeyOnNode
 		err = l.read(&nodeContext{ctx, time.Now().Add(l.p.nodeTimeout)}, n, key, &got)
 		now := e.clock.Now()
 		n.leave(b, now, err)
-		if answered(err) {
+		if goredis.Answered(err) {
 			e.answered.Store(now)
 		}
 		got.Latency = now.Since(sent)
@@ -140,7 +142,7 @@ func (l *Locker) read(ctx context.Context, n *node, key string, into *KeyOnNode)
 	if l.p.guarded {
 		cmds = append(cmds, askGuard(ctx, guard), redis.NewStringCmd(ctx, "info", "replication"))
 	}
-	pipelined(ctx, client, cmds)
+	goredis.Pipeline(ctx, client, cmds)
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) { // which says that nothing is stored
 			return err

@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/internal/race"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // turnTime is how long no request waits for its turn while most of the connections are free.
@@ -224,7 +226,7 @@ type shortReplies struct{ commandsOnly }
 func (shortReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if list, ok := cmd.(onceList); ok && err == nil {
+		if list, ok := cmd.(goredis.OnceList); ok && err == nil {
 			list.SetVal(list.Val()[1:])
 		}
 		return err

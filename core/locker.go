@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // A Locker acquires leases on a set of nodes. It is safe for concurrent use, and its options never change:
@@ -49,7 +52,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 	conf := defaults().with(opts)
 	p, err := conf.policy(len(nodes))
-	if err := errors.Join(err, checkClients(nodes)); err != nil {
+	if err := errors.Join(append(goredis.Check(nodes, maxNodes), err)...); err != nil {
 		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
 	l := &Locker{p: p}
@@ -127,7 +130,7 @@ func (p *policy) of(opts []CallOption) (*policy, error) {
 			o.ofCall(&own.options)
 		}
 	}
-	var f faults
+	var f faults.List
 	if own.check(&f); f != nil {
 		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, errors.Join(f...))
 	}

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // maxInFlight bounds the requests to one node that are under way or wait for their turn, abandoned ones included:
@@ -50,23 +51,9 @@ func (n *node) attrs() slog.Attr {
 	return slog.Group("", slog.Int("node", n.index), slog.String("addr", n.addr))
 }
 
-// bounded is a client whose reads end. One without a timeout would lose a connection of its pool for good to each request
-// that is swallowed.
-func bounded(c redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
-	if own, ok := c.(*redis.Client); ok && own.Options().ReadTimeout <= 0 && !own.Options().ContextTimeoutEnabled {
-		return own.WithTimeout(timeout) // of the same pool
-	}
-	return c
-}
-
 func newNode(i int, c redis.UniversalClient) *node {
-	n := &node{index: i, addr: addrOf(c), client: c, cluster: clusterOf(c), connections: connections(c),
-		unsure: errNodeTimeout, checkAt: clock.Never, voting: voting{now: VerdictGranted}}
-	switch c.(type) {
-	case *redis.Client, *sentinelClient: // which heed NoRetry
-	default:
-		n.repeats = true
-	}
+	n := &node{index: i, addr: goredis.AddrOf(c), client: c, cluster: goredis.ClusterOf(c), connections: goredis.Connections(c),
+		repeats: goredis.Repeats(c), unsure: errNodeTimeout, checkAt: clock.Never, voting: voting{now: VerdictGranted}}
 	n.breakers = make([]*breaker, 1)
 	if n.cluster != nil {
 		n.breakers = make([]*breaker, clusterBuckets)
@@ -87,7 +74,7 @@ func (n *node) admit(now clock.Instant, timeout time.Duration, must, bounded boo
 	case n.fault != nil && !must: // it may have granted something before it was found out
 		return nil, n.fault
 	case n.inFlight >= maxInFlight && bounded:
-		return nil, errOverloaded
+		return nil, goredis.ErrOverloaded
 	}
 	b := n.breaker(bucket)
 	if b.troubled(now, timeout) {
@@ -123,7 +110,7 @@ func (n *node) leave(b *breaker, now clock.Instant, err error) {
 	n.inFlight--
 	b.leave(err)
 	n.routed = n.routed || err == nil
-	if moved(err) {
+	if goredis.Moved(err) {
 		n.follow(now)
 	}
 }
@@ -179,17 +166,4 @@ func (c *nodeContext) Value(key any) any {
 		return nil
 	}
 	return c.values.Value(key)
-}
-
-// addrOf names a client for messages; empty where it does not tell.
-func addrOf(c redis.UniversalClient) string {
-	switch c := c.(type) {
-	case *redis.Client:
-		return c.Options().Addr
-	case *sentinelClient:
-		return c.sentinels
-	case *redis.ClusterClient:
-		return fmt.Sprintf("cluster %v", c.Options().Addrs)
-	}
-	return ""
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // aloneNode is a node whose client nobody uses.
@@ -74,7 +76,7 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 			t.Fatalf("request %d: %v", i, err)
 		}
 	}
-	if _, err := n.admit(0, time.Second, false, true, 0); !errors.Is(err, errOverloaded) {
+	if _, err := n.admit(0, time.Second, false, true, 0); !errors.Is(err, goredis.ErrOverloaded) {
 		t.Errorf("one more: %v", err)
 	}
 	for range maxInFlight {

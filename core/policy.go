@@ -3,11 +3,12 @@ package core
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"strings"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // Places in static of what nodes may know better.
@@ -76,20 +77,20 @@ func (c config) policy(n int) (policy, error) {
 	if c.guard != nil {
 		p.guarded = *c.guard
 	}
-	var f faults
-	f.bad(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
-	f.bad(len(c.prefix) < 1 || len(c.prefix) > 64 || strings.ContainsAny(c.prefix, "{}"),
+	var f faults.List
+	f.Check(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
+	f.Check(len(c.prefix) < 1 || len(c.prefix) > 64 || strings.ContainsAny(c.prefix, "{}"),
 		"key prefix %q must have 1 to 64 bytes and no braces", c.prefix)
 	if c.maxTTL == unset {
 		c.settings.maxTTL = c.ttl
 	} else {
-		f.between("max TTL", c.maxTTL, time.Millisecond, slack)
+		between(&f, "max TTL", c.maxTTL, time.Millisecond, slack)
 	}
 	if c.window != 0 { // off
-		f.between("clock window", c.window, time.Millisecond, slack/4)
+		between(&f, "clock window", c.window, time.Millisecond, slack/4)
 	}
-	f.between("replica lag", c.lag, 0, slack)
-	f.bad(c.lag > 0 && !p.guarded, "replica lag is set, but the restart guard is off")
+	between(&f, "replica lag", c.lag, 0, slack)
+	f.Check(c.lag > 0 && !p.guarded, "replica lag is set, but the restart guard is off")
 	p.check(&f)
 	p.derive()
 	return p, errors.Join(f...)
@@ -111,44 +112,41 @@ func (p *policy) derive() {
 		idleLife(p.maxTTL).Milliseconds()}
 }
 
-// faults are what is wrong with options.
-type faults []error
-
-func (f *faults) bad(is bool, format string, args ...any) {
-	if is {
-		*f = append(*f, fmt.Errorf(format, args...))
+// check names what is wrong with the options of a call. It is on the path of each that has options, so it allocates only
+// where something is.
+func (p *policy) check(f *faults.List) {
+	if p.missing > 0 {
+		f.Check(true, "%d options are nil", p.missing)
 	}
-}
-
-func (f *faults) between(name string, d, least, most time.Duration) {
-	if d < least || d > most {
-		f.bad(true, "%s is %v, must be between %v and %v", name, d, least, most)
-	}
-}
-
-func (f *faults) notNegative(name string, d time.Duration) {
-	if d < 0 {
-		f.bad(true, "%s is %v, must not be negative", name, d)
-	}
-}
-
-// check names what is wrong with the options of a call.
-func (p *policy) check(f *faults) {
-	f.bad(p.missing > 0, "%d options are nil", p.missing)
 	before := len(*f)
-	f.between("TTL", p.ttl, time.Millisecond, slack)
-	if len(*f) == before && p.window <= slack/4 { // else it cannot be said whether they suit each other
-		if p.ttl > p.maxTTL {
-			f.bad(true, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first", p.ttl, p.maxTTL)
-		}
-		if !suits(p.ttl, p.window) {
-			f.bad(true, "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.window, leastTTL(p.window))
-		}
+	between(f, "TTL", p.ttl, time.Millisecond, slack)
+	switch {
+	case len(*f) > before || p.window > slack/4: // it cannot be said whether they suit each other
+	case p.ttl > p.maxTTL:
+		f.Check(true, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first", p.ttl, p.maxTTL)
+		fallthrough
+	case !suits(p.ttl, p.window):
+		f.Check(!suits(p.ttl, p.window), "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.window, leastTTL(p.window))
 	}
-	f.between("retention", p.retention, time.Millisecond, maxRetention)
-	f.notNegative("max wait", p.maxWait)
-	f.notNegative("max hold", p.maxHold)
-	f.bad(len(p.note) > maxNote, "the note has %d bytes, must have at most %d", len(p.note), maxNote)
+	between(f, "retention", p.retention, time.Millisecond, maxRetention)
+	notNegative(f, "max wait", p.maxWait)
+	notNegative(f, "max hold", p.maxHold)
+	if len(p.note) > maxNote {
+		f.Check(true, "the note has %d bytes, must have at most %d", len(p.note), maxNote)
+	}
+}
+
+// between notes a duration that is out of its range.
+func between(f *faults.List, name string, d, least, most time.Duration) {
+	if d < least || d > most {
+		f.Check(true, "%s is %v, must be between %v and %v", name, d, least, most)
+	}
+}
+
+func notNegative(f *faults.List, name string, d time.Duration) {
+	if d < 0 {
+		f.Check(true, "%s is %v, must not be negative", name, d)
+	}
 }
 
 // suits reports whether a lease of that TTL can be trusted for long enough to be renewed.

@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // What Diagnose says of real servers, which it asks as the manual's operator.
@@ -179,7 +181,7 @@ func (h wrongClock) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 func (h wrongClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if a, ok := cmd.(onceAny); ok && cmd.Name() == "time" {
+		if a, ok := cmd.(goredis.OnceAny); ok && cmd.Name() == "time" {
 			at := a.Cmder.(*redis.TimeCmd)
 			at.SetVal(at.Val().Add(time.Duration(h)))
 		}

@@ -2,11 +2,8 @@ package core
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // rights are the rules that a server's ACL lacks for its user: "+command", and "~prefix*" or "&prefix*" where it is the keys
@@ -31,21 +28,4 @@ func (r rights) String() string {
 	order := func(rule string) int { return strings.Index("+~&", rule[:1]) }
 	slices.SortFunc(r, func(a, b string) int { return cmp.Or(order(a)-order(b), strings.Compare(a, b)) })
 	return strings.Join(slices.Compact(r), " ")
-}
-
-// notAnew is a context in which go-redis makes no new connection in place of one that failed.
-var notAnew = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended at once
-	cancel()
-	return ctx
-}()
-
-// listenTo subscribes c to a channel. The subscriber is there, and to be closed, whatever the error.
-func listenTo(ctx context.Context, c redis.UniversalClient, sharded bool, channel string) (*redis.PubSub, error) {
-	if sharded {
-		pubsub := c.SSubscribe(ctx)
-		return pubsub, pubsub.SSubscribe(ctx, channel)
-	}
-	pubsub := c.Subscribe(ctx)
-	return pubsub, pubsub.Subscribe(ctx, channel)
 }

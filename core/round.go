@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // A round is one script on its way to some nodes, all at once, and the votes that come back. It is over as
@@ -266,7 +268,7 @@ func (r *round) expire() {
 					r.asker.hear(r.script.op, reply{v, i, r.sent})
 				}
 			case !r.ends(): // it is not sent any more
-				v = vote{verdict: VerdictCircuitOpen, err: errOverloaded}
+				v = vote{verdict: VerdictCircuitOpen, err: goredis.ErrOverloaded}
 			}
 			r.take(i, v)
 		}

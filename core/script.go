@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 var (
@@ -107,23 +109,13 @@ func (s *script) args(n int, keys ...any) []any {
 
 var evalsha any = "evalsha"
 
-// once is a command that go-redis must not send again by itself: a retry would spend the node timeout
-// on a node that is in trouble, and deliver late.
-type once struct{ *redis.StringCmd } // of one pointer, so that it is not allocated
-
-func (once) NoRetry() bool { return true }
-
-type onceList struct{ *redis.StringSliceCmd }
-
-func (onceList) NoRetry() bool { return true }
-
 // run evaluates s on client. It may block for as long as the client's own timeouts allow, whatever ctx says.
 func (s *script) run(ctx context.Context, client redis.UniversalClient, args []any) (string, error) {
 	cmd := redis.NewStringCmd(ctx, args...)
-	err := client.Process(ctx, once{cmd})
+	err := client.Process(ctx, goredis.Once{StringCmd: cmd})
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = redis.NewStringCmd(ctx, s.inFull(args)...)
-		err = client.Process(ctx, once{cmd})
+		err = client.Process(ctx, goredis.Once{StringCmd: cmd})
 	}
 	if err != nil {
 		return "", err
@@ -134,10 +126,10 @@ func (s *script) run(ctx context.Context, client redis.UniversalClient, args []a
 // runBatch is run for the script that answers with a list.
 func (s *script) runBatch(ctx context.Context, client redis.UniversalClient, args []any) ([]string, error) {
 	cmd := redis.NewStringSliceCmd(ctx, args...)
-	err := client.Process(ctx, onceList{cmd})
+	err := client.Process(ctx, goredis.OnceList{StringSliceCmd: cmd})
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = redis.NewStringSliceCmd(ctx, s.inFull(args)...)
-		err = client.Process(ctx, onceList{cmd})
+		err = client.Process(ctx, goredis.OnceList{StringSliceCmd: cmd})
 	}
 	return cmd.Val(), err
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // What New finds out: what lasts is its error, what passes is logged and looked at again, and what cannot be
@@ -87,7 +89,7 @@ func (h rewriteInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if cmd.Name() == "info" {
-			if any, ok := cmd.(onceAny); ok {
+			if any, ok := cmd.(goredis.OnceAny); ok {
 				cmd = any.Cmder
 			}
 			info := cmd.(interface {
@@ -192,33 +194,6 @@ func TestProbeWritesNothing(t *testing.T) {
 			}
 		}
 	})
-}
-
-type (
-	ringInside    struct{ *redis.Ring }
-	anyInside     struct{ redis.UniversalClient }
-	pointerInside struct{ *anyInside }
-)
-
-func TestClientsInWrappers(t *testing.T) {
-	t.Parallel()
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
-	defer ring.Close()
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	defer cluster.Close()
-	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer plain.Close()
-	for _, c := range []redis.UniversalClient{ring, ringInside{ring}, &ringInside{ring}, anyInside{ring}, pointerInside{&anyInside{ring}}} {
-		wantInError(t, checkClients([]redis.UniversalClient{c}), "a Ring spreads keys")
-	}
-	for _, c := range []redis.UniversalClient{plain, anyInside{plain}, cluster, anyInside{cluster}} {
-		if err := checkClients([]redis.UniversalClient{c}); err != nil {
-			t.Error(err)
-		}
-		if _, want := c.(*redis.ClusterClient); (newNode(0, c).cluster != nil) != (want || c == anyInside{cluster}) {
-			t.Errorf("%T is taken for the wrong kind of client", c)
-		}
-	}
 }
 
 func TestLastingFaultsOnRealServers(t *testing.T) { //nolint:tparallel // its cases share a server

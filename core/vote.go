@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // A vote is what one node answered in one round.
@@ -232,7 +234,7 @@ var errAhead = errors.New("its fencing counter of this key is more than a day ah
 
 // failed is the vote of a node that answers with an error, or not at all.
 func failed(err error) vote {
-	if says(err, "READONLY") {
+	if goredis.Says(err, "READONLY") {
 		return vote{verdict: VerdictReplica, err: err}
 	}
 	return vote{verdict: VerdictFailed, err: err}

@@ -1,6 +1,10 @@
 package core
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
+)
 
 // A voting is what an operator knows of whether a node votes. Each change is logged once, with the reason; a lost
 // connection now and then is none.
@@ -34,12 +38,12 @@ func (s *voting) see(v Verdict, proof bool) (news bool) {
 // observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
 // an operator is told when trouble with a node begins and ends.
 func (e *ensemble) observeVote(n *node, v vote, r *round) {
-	if answered(v.err) && r.asker != nil && r.script != releaseScript {
+	if goredis.Answered(v.err) && r.asker != nil && r.script != releaseScript {
 		e.health.asked[r.bucket].Store(e.clock.Now())
 	}
 	news := false
 	n.mu.Lock()
-	back := n.away && answered(v.err)
+	back := n.away && goredis.Answered(v.err)
 	n.away = n.away && !back
 	if v.claim == "" && !aboutKey(v.err) { // Provision knows best whether a new node shall vote
 		news = n.voting.see(v.verdict, r.script == acquireScript || r.script == touchScript)
@@ -60,5 +64,5 @@ func (e *ensemble) observeVote(n *node, v vote, r *round) {
 
 // aboutKey reports whether a request failed because of what the node stores for its key: for all other keys the node votes.
 func aboutKey(err error) bool {
-	return err != nil && (says(err, "WRONGTYPE") || strings.Contains(err.Error(), "LAYOUT the key"))
+	return err != nil && (goredis.Says(err, "WRONGTYPE") || strings.Contains(err.Error(), "LAYOUT the key"))
 }

@@ -1,0 +1,130 @@
+package goredis
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/internal/faults"
+	"github.com/redis/go-redis/v9"
+)
+
+// Check finds what is wrong with a list of clients without asking anybody.
+func Check(clients []redis.UniversalClient, most int) (f faults.List) {
+	f.Check(len(clients) == 0 || len(clients) > most, "%d nodes, must be 1 to %d", len(clients), most)
+	for i, c := range clients {
+		v := reflect.ValueOf(c)
+		if c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+			f.Check(true, "node %d: client is nil", i)
+			continue
+		}
+		_, ring := embedded(v, reflect.TypeFor[*redis.Ring]())
+		f.Check(ring, "node %d: a Ring spreads keys over several servers; pass its servers as nodes", i)
+		if v.Comparable() {
+			first := slices.Index(clients, c)
+			f.Check(first < i, "node %d: the same client as node %d", i, first)
+		}
+	}
+	return f
+}
+
+// assumedPool is how many connections a client has that does not tell.
+const assumedPool = 10
+
+// Connections is how many connections one pool of c has.
+func Connections(c redis.UniversalClient) int {
+	pool, limit := assumedPool, 0
+	switch c := c.(type) {
+	case interface{ Options() *redis.Options }:
+		pool, limit = c.Options().PoolSize, c.Options().MaxActiveConns
+	case interface{ Options() *redis.ClusterOptions }: // for each server
+		pool, limit = c.Options().PoolSize, c.Options().MaxActiveConns
+	}
+	if limit > 0 {
+		pool = min(pool, limit)
+	}
+	return max(1, pool)
+}
+
+// A Sentinel is the client of a primary that Sentinels watch, which by itself does not say whom it asks.
+type Sentinel struct {
+	*redis.Client
+	sentinels string
+}
+
+// ClusterOf returns the ClusterClient that a client is or embeds, nil if there is none.
+func ClusterOf(c redis.UniversalClient) *redis.ClusterClient {
+	v, ok := embedded(reflect.ValueOf(c), reflect.TypeFor[*redis.ClusterClient]())
+	if !ok || !v.CanInterface() {
+		return nil
+	}
+	return v.Interface().(*redis.ClusterClient)
+}
+
+var goRedis = reflect.TypeFor[redis.Client]().PkgPath()
+
+// embedded returns the value of a type that v is, or that it embeds, however deep.
+func embedded(v reflect.Value, want reflect.Type) (found reflect.Value, ok bool) {
+	for v.IsValid() && v.Type() != want && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) {
+		v = v.Elem()
+	}
+	if !v.IsValid() || v.Type() == want {
+		return v, v.IsValid()
+	}
+	if v.Kind() != reflect.Struct || strings.HasPrefix(v.Type().PkgPath(), goRedis) {
+		return v, false // what go-redis' own types are made of says nothing
+	}
+	for i := range v.NumField() {
+		if v.Type().Field(i).Anonymous {
+			if found, ok := embedded(v.Field(i), want); ok {
+				return found, true
+			}
+		}
+	}
+	return v, false
+}
+
+// UserOf is whom a client logs in as, as an ACL names it; "<user>" where it does not tell.
+func UserOf(c redis.UniversalClient) string {
+	switch c := c.(type) {
+	case interface{ Options() *redis.Options }:
+		return cmp.Or(c.Options().Username, "default")
+	case interface{ Options() *redis.ClusterOptions }:
+		return cmp.Or(c.Options().Username, "default")
+	}
+	return "<user>"
+}
+
+// Bounded is a client whose reads end. One without a timeout would lose a connection of its pool for good to each request
+// that is swallowed.
+func Bounded(c redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
+	if own, ok := c.(*redis.Client); ok && own.Options().ReadTimeout <= 0 && !own.Options().ContextTimeoutEnabled {
+		return own.WithTimeout(timeout) // of the same pool
+	}
+	return c
+}
+
+// AddrOf names a client for messages; empty where it does not tell.
+func AddrOf(c redis.UniversalClient) string {
+	switch c := c.(type) {
+	case *redis.Client:
+		return c.Options().Addr
+	case *Sentinel:
+		return c.sentinels
+	case *redis.ClusterClient:
+		return fmt.Sprintf("cluster %v", c.Options().Addrs)
+	}
+	return ""
+}
+
+// Repeats reports whether a client may send a request again by itself, whatever the request says.
+func Repeats(c redis.UniversalClient) bool {
+	switch c.(type) {
+	case *redis.Client, *Sentinel: // which heed NoRetry
+		return false
+	}
+	return true
+}
