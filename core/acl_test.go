@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -243,9 +244,8 @@ func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
 
 // renewOnce is one round of renewal, with what comes of it.
 func (lease *Lease) renewOnce() error {
-	r := round{e: lease.e, p: lease.p, asker: &lease.attempt, script: renewScript, stamped: true, must: true, args: lease.args(renewScript, 0),
-		tail:    func(int) []any { return []any{lease.token, 0, 0, noMemory, lease.p.turnMs} },
-		decided: func(r *round) bool { return r.settled() }}
+	r := lease.round(wire.OpRenew, (*round).settled)
+	r.must, r.each = true, lease.lock.Renew(lease.p.lease, len(lease.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.token, Turn: lease.p.turn} })
 	lease.mu.Lock()
 	was, ended := lease.state, lease.ended
 	lease.state, lease.ended = leaseHeld, false // whatever becomes of it at the nodes

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Acquire returns a lease on key, waiting for it until ctx ends, MaxWait has passed or the Locker is
@@ -70,7 +72,7 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy)
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
 	a.observed, a.carries = end != nil, p.carries
 	if hint := p.hint(ctx); hint != "" {
-		a.carries = carriage{p.note, p.name, hint}.packed()
+		a.carries = wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
 	}
 	lease, err := a.run(ctx)
 	if end != nil {
@@ -97,7 +99,7 @@ func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 		if !ok {
 			return nil, false
 		}
-		if lease := c.lease; lease.engine == l.e && lease.key == key && lease.ctx.Err() == nil {
+		if lease := c.lease; lease.engine == l.e && lease.lock.Key == key && lease.ctx.Err() == nil {
 			return lease, true
 		}
 		ctx = c.parent

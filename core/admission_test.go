@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A fewConns lets so many requests of a client be under way as it has connections, first come, first served,
@@ -27,7 +28,7 @@ type fewConns struct {
 
 func (f fewConns) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if scriptOf(cmd.Args()) == nil { // a part of dialling
+		if _, ours := scriptOf(cmd.Args()); !ours { // a part of dialling
 			return next(ctx, cmd)
 		}
 		f.conns <- struct{}{}
@@ -105,7 +106,7 @@ func crowded(t *testing.T, w *world, d time.Duration) *process {
 		n.connections, n.breakers = 2, make([]*breaker, 1)
 	}
 	for _, k := range p.links {
-		k.next(fate{replyDelay: d}, acquireScript)
+		k.next(fate{replyDelay: d}, wire.OpAcquire)
 	}
 	go p.TryAcquire(t.Context(), "slow")
 	synctest.Wait()
@@ -134,8 +135,8 @@ func TestAcquisitionsTakeTurns(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := crowded(t, w, 400*time.Millisecond)
 		var order, want []any
-		p.links[0].decide(func(s *script, args []any) fate {
-			if s == acquireScript {
+		p.links[0].decide(func(s wire.Op, args []any) fate {
+			if s == wire.OpAcquire {
 				order = append(order, args[resourceArg])
 			}
 			return fate{}
@@ -192,11 +193,11 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 func TestEndedAttemptSendsNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		asked := p.counting(acquireScript)
+		asked := p.counting(wire.OpAcquire)
 		lease := p.newLease(t.Context(), "k")
 		lease.over()
-		r := round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true,
-			args: lease.acquiring(false).args, decided: func(*round) bool { return false }}
+		r := lease.acquiring(false)
+		r.decided = func(*round) bool { return false }
 		r.send(t.Context(), allNodes(len(w.nodes)))
 		r.leave()
 		synctest.Wait()

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Records that are not decided: cut short, overtaken, adopted, repaired.
@@ -31,7 +33,7 @@ func TestCutShortIsAdopted(t *testing.T) {
 		want := w.cutShort(w.process(), "k", "result")
 		p := w.process().reaches(0, 1)
 		for _, k := range p.links[:2] {
-			k.set(fate{refuse: true}, completeScript)
+			k.set(fate{refuse: true}, wire.OpComplete)
 		}
 		_, err := p.TryAcquire(t.Context(), "k") // sees it, and cannot settle it
 		if err == nil || errors.Is(err, ErrDone) {
@@ -71,7 +73,7 @@ func TestWaitEndsWhileARecordIsSettled(t *testing.T) {
 		want := w.cutShort(w.process(), "k", "result")
 		p := w.process().reaches(0, 1)
 		for _, k := range p.links[:2] {
-			k.set(fate{replyDelay: 2 * wait}, completeScript)
+			k.set(fate{replyDelay: 2 * wait}, wire.OpComplete)
 		}
 		start := time.Now()
 		if err := acquire(t.Context(), p); err == nil || errors.Is(err, ErrDone) {
@@ -109,8 +111,8 @@ func TestCutShortIsAdoptedAfterTheLease(t *testing.T) {
 // answered after the outcome was decided, or could not be reached at that time.
 func TestCutShortIsOvertakenAndReleased(t *testing.T) {
 	for name, prepare := range map[string]func(p *process){
-		"seen after the grant": func(p *process) { p.links[0].next(fate{delay: 50 * time.Millisecond}, acquireScript) },
-		"not seen":             func(p *process) { p.links[0].next(fate{refuse: true}, acquireScript) },
+		"seen after the grant": func(p *process) { p.links[0].next(fate{delay: 50 * time.Millisecond}, wire.OpAcquire) },
+		"not seen":             func(p *process) { p.links[0].next(fate{refuse: true}, wire.OpAcquire) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
@@ -135,8 +137,8 @@ func TestCutShortIsSettledOnSight(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		want := w.cutShort(w.process(), "k", "result")
 		p := w.process()
-		p.links[1].next(fate{replyDelay: time.Millisecond}, acquireScript)
-		p.links[2].next(fate{replyDelay: time.Millisecond}, acquireScript)
+		p.links[1].next(fate{replyDelay: time.Millisecond}, wire.OpAcquire)
+		p.links[2].next(fate{replyDelay: time.Millisecond}, wire.OpAcquire)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		w.wantDoneEverywhere("k", want)
@@ -156,7 +158,7 @@ func TestTwoCutShort(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		p := w.process().reaches(0, 1)
 		for _, k := range p.links {
-			k.decide(func(s *script, _ []any) fate { return fate{refuse: s == completeScript || k == p.links[2]} })
+			k.decide(func(s wire.Op, _ []any) fate { return fate{refuse: s == wire.OpComplete || k == p.links[2]} })
 		}
 		if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
 			t.Fatalf("two records on one node each: %v", err)
@@ -174,13 +176,13 @@ func TestAdoptionIsRefusedByALiveHolder(t *testing.T) {
 		late := WithClockWindow(0)
 		w.cutShort(w.process(late), "k", "stale")
 		c, b := w.process(late).reaches(0, 1), w.process(late).reaches(1, 2)
-		c.links[0].set(fate{refuse: true}, completeScript)
-		c.links[1].set(fate{delay: 5 * time.Second}, completeScript)
+		c.links[0].set(fate{refuse: true}, wire.OpComplete)
+		c.links[1].set(fate{delay: 5 * time.Second}, wire.OpComplete)
 		_, err := c.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
 		lease := w.acquire(b, "k")
 		time.Sleep(10 * time.Second) // c's COMPLETE has arrived
-		if owner, record := w.owner(b, 1, "k"), w.recordOn(b, 1, "k"); owner != lease.id || record != "" {
+		if owner, record := w.owner(b, 1, "k"), w.recordOn(b, 1, "k"); owner != lease.name() || record != "" {
 			t.Fatalf("node 1 belongs to %q, with record %q", owner, record)
 		}
 		wantValid(t, lease)

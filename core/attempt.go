@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
@@ -16,13 +17,11 @@ import (
 type attempt struct {
 	e       *ensemble
 	p       *policy
-	key     string
-	bucket  int    // of the guard record that the scripts look at
-	carries string // see carrying
-	waits   bool   // it is of a call that waits
-	wait    *wait  // that call, once an attempt before has failed; nil = it is called as this one
-	// What scripts are told, boxed once.
-	resource, tombstone, id any
+	lock    wire.Lock
+	carries string
+	waits   bool       // it is of a call that waits
+	wait    *wait      // that call, once an attempt before has failed; nil = it is called as this one
+	asked   wire.Stamp // when the key was asked for last
 
 	mu         sync.Mutex // guards a lease's state, too
 	ended      bool       // nothing of it may be sent any more but its end
@@ -31,7 +30,7 @@ type attempt struct {
 	only       [1]nodeState        // room for one
 	reached    nodeSet             // once it is a lease: nodes that were sent anything; they may have it
 	notBefore  clock.AtomicInstant // nobody gets the key sooner, because of Cooldown; 0 = there is none. Read without the lock
-	proposed   *nodeRecord         // by the first Complete
+	proposed   *wire.Record        // by the first Complete
 	completing bool                // some node was sent a completion under the attempt's token
 	queued     bool                // some node has the call in its queue
 	quits      bool                // the call has ended
@@ -39,33 +38,20 @@ type attempt struct {
 }
 
 // init names a new attempt. What the nodes remember is noted before the first request is sent.
-func (a *attempt) init(e *ensemble, p *policy, key, resource, carries string) {
-	tombstone, id := e.keys.Tombstone(key, e.attempts.Add(1))
-	a.e, a.p, a.key, a.bucket, a.carries = e, p, key, e.keys.Bucket(key), carries
-	a.resource, a.tombstone, a.id = resource, tombstone, id
+func (a *attempt) init(e *ensemble, p *policy, key, resource string, carries string) {
+	a.e, a.p, a.carries, a.lock = e, p, carries, e.keys.Lock(key, resource, e.attempts.Add(1))
 	a.nodes = a.only[:0]
 	if len(e.nodes) > 1 {
 		a.nodes = make([]nodeState, 0, len(e.nodes))
 	}
 	for _, n := range e.nodes {
-		a.nodes = append(a.nodes, nodeState{memory: n.memory(a.bucket)})
+		a.nodes = append(a.nodes, nodeState{memory: n.memory(a.lock.Bucket)})
 	}
 }
 
 // attrs names the attempt's key in a log line.
 func (a *attempt) attrs() slog.Attr {
-	return slog.Group("", slog.String("name", a.p.name), slog.String("key_hash", keyHash(a.key)))
-}
-
-// args is the head of every argument list: what all scripts but release are told.
-func (a *attempt) args(s *script, n int) []any {
-	var list []any
-	if a.p.guarded {
-		list = s.args(7+n, a.resource, a.tombstone, a.e.guards[a.bucket])
-	} else {
-		list = s.args(7+n, a.resource, a.tombstone)
-	}
-	return a.e.head(a.p, append(list, a.id))
+	return slog.Group("", slog.String("name", a.p.name), slog.String("key_hash", keyHash(a.lock.Key)))
 }
 
 // trusted reports whether what was asked for at that time can be trusted still. It is looked at after every wait.
@@ -86,36 +72,34 @@ func (a *attempt) isEnded() bool {
 	return a.ended
 }
 
-// round is a round of the attempt that runs s.
-func (a *attempt) round(s *script, args []any, decided func(*round) bool) *round {
+// round is a round of the attempt.
+func (a *attempt) round(op wire.Op, decided func(*round) bool) *round {
 	r := new(round)
-	a.prepare(r, s, args, decided)
+	a.prepare(r, op, decided)
 	return r
 }
 
-func (a *attempt) prepare(r *round, s *script, args []any, decided func(*round) bool) {
-	r.e, r.p, r.asker, r.bucket = a.e, a.p, a, a.bucket
-	r.script, r.stamped, r.args, r.decided = s, s != releaseScript, args, decided
+func (a *attempt) prepare(r *round, op wire.Op, decided func(*round) bool) {
+	r.e, r.p, r.asker, r.bucket, r.op, r.decided = a.e, a.p, a, a.lock.Bucket, op, decided
 }
 
-// acquiring is the round that asks for the key; to settle a record that is not decided, if recovering.
+// acquiring is the round that asks for the key; to settle a record that is not decided, if recovering: who comes for that
+// waits for a node that shows it.
 func (a *attempt) acquiring(recovering bool) *round {
-	args, decided := a.args(acquireScript, 3), (*round).acquireDecided
-	if recovering { // who comes to settle a record waits for a node that shows it
-		args, decided = append(args, "1"), (*round).recoverDecided
-	} else {
-		args = append(args, "0")
+	r := a.round(wire.OpAcquire, (*round).acquireDecided)
+	if recovering {
+		r.decided = (*round).recoverDecided
 	}
-	args = append(args, stamp(time.Now()))
-	switch {
-	case a.wait != nil:
-		args = append(args, a.carries, a.e.waits.channels[a.bucket], a.wait.name, a.wait.ticket)
-	case a.waits:
-		args = append(args, a.carries, a.e.waits.channels[a.bucket])
-	case a.carries != "":
-		args = append(args, a.carries)
+	a.asked = wire.StampOf(time.Now())
+	ask := wire.Acquire{Settle: recovering, Propose: a.asked, Carried: a.carries}
+	if a.waits || a.wait != nil {
+		ask.Channel = a.e.waits.channels[a.lock.Bucket]
 	}
-	return a.round(acquireScript, args, decided)
+	if a.wait != nil {
+		ask.Waiter = a.wait.name
+	}
+	r.request = a.lock.Acquire(a.p.lease, ask)
+	return r
 }
 
 // settleToken fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts
@@ -129,19 +113,17 @@ func (a *attempt) settleToken(ctx, wait context.Context, t *tally) (settled bool
 	if stored.len() >= t.q {
 		return true, nil
 	}
-	tails := make([][]any, len(t.votes))
-	for i := range t.votes {
-		tails[i] = []any{token, 0, t.votes[i].token, t.votes[i].memory, 0}
-	}
-	r := a.round(renewScript, a.args(renewScript, 0), func(r *round) bool { return r.count(VerdictGranted)+stored.len() >= r.q })
-	r.must, r.tail = true, func(i int) []any { return tails[i] }
-	r.send(ctx, t.of(VerdictGranted)&^stored)
+	r := a.round(wire.OpRenew, func(r *round) bool { return r.count(wire.Granted)+stored.len() >= r.q })
+	r.must, r.each = true, a.lock.Renew(a.p.lease, len(t.votes), func(i int) wire.Renew {
+		return wire.Renew{Token: token, Granted: t.votes[i].Token, Memory: t.votes[i].Memory}
+	})
+	r.send(ctx, t.of(wire.Granted)&^stored)
 	r.wait(wait)
-	if r.count(VerdictGranted)+stored.len() >= t.q {
+	if r.count(wire.Granted)+stored.len() >= t.q {
 		return true, nil
 	}
 	for i, v := range r.votes {
-		if r.asked.has(i) && v.verdict != VerdictGranted {
+		if r.asked.has(i) && v.Verdict != wire.Granted {
 			spoilt = append(spoilt, reply{vote: v, node: i})
 		}
 	}
@@ -150,56 +132,56 @@ func (a *attempt) settleToken(ctx, wait context.Context, t *tally) (settled bool
 
 // sends books a request that is about to be sent to a node, and reports whether it may be: when the attempt has
 // ended nothing is sent any more but its end. What the nodes are told then depends on what was sent before.
-func (a *attempt) sends(op OpKind, node int) bool {
+func (a *attempt) sends(op wire.Op, node int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ended && (op == OpAcquire || op == OpRenew) {
+	if a.ended && (op == wire.OpAcquire || op == wire.OpRenew) {
 		return false
 	}
 	s := &a.nodes[node]
 	s.unanswered++
-	if op == OpRelease {
+	if op == wire.OpRelease {
 		s.ends++
 	}
 	return true
 }
 
 // noteAnswer notes that a node has answered a request, if it has. Called with the lock.
-func (a *attempt) noteAnswer(op OpKind, got reply) {
-	if got.verdict == VerdictCircuitOpen || !goredis.Answered(got.err) {
+func (a *attempt) noteAnswer(op wire.Op, got reply) {
+	if got.Verdict == wire.CircuitOpen || !goredis.Answered(got.err) {
 		return
 	}
 	s := &a.nodes[got.node]
 	s.unanswered--
-	if op == OpRelease {
+	if op == wire.OpRelease {
 		s.ends--
 	}
 }
 
 // hear books a reply to one of the attempt's rounds.
-func (a *attempt) hear(op OpKind, got reply) (v Verdict, slept bool) {
+func (a *attempt) hear(op wire.Op, got reply) (v wire.Verdict, slept bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.noteAnswer(op, got)
 	switch op {
-	case OpAcquire:
-		a.queued = a.queued || got.place > 0
-		if got.verdict == VerdictGranted {
+	case wire.OpAcquire:
+		a.queued = a.queued || got.Place > 0
+		if got.Verdict == wire.Granted {
 			a.granted(got)
 		}
-	case OpRenew:
+	case wire.OpRenew:
 		_, slept = a.confirm(got)
-	case OpRelease:
+	case wire.OpRelease:
 		// A release before this one has ended the attempt there, or may have, if its answer is missing; then nobody
 		// can tell whether the key was taken before that or since; a cooldown is there, or is not.
 		s := &a.nodes[got.node]
-		if got.verdict == VerdictGone && !got.revoked && (s.owed == owedNoMore || s.ends > 0 && a.stay() == 0) {
-			got.verdict = VerdictGranted
+		if got.Verdict == wire.Gone && !got.Revoked && (s.owed == owedNoMore || s.ends > 0 && a.stay() == 0) {
+			got.Verdict = wire.Granted
 		}
 		a.noteEnd(got)
 	default: // whoever sent the others keeps what they said
 	}
-	return got.verdict, slept
+	return got.Verdict, slept
 }
 
 // granted books a grant, which may come after the outcome was decided. Called with the lock.
@@ -222,29 +204,29 @@ func (a *attempt) unqueue() {
 	a.mu.Unlock()
 }
 
-// quitting is the name of the call in the queues of the nodes, which leave it out from then on; empty while it goes
-// on waiting, or never did. Called with the lock.
-func (a *attempt) quitting() any {
+// quitting is the call in the queues of the nodes, which leave it out from then on; none while it goes on waiting, or
+// never did. Called with the lock.
+func (a *attempt) quitting() wire.Waiter {
 	switch {
 	case !a.queued || !a.quits && a.reached == 0:
-		return ""
+		return wire.Waiter{}
 	case a.wait != nil:
-		return a.e.waits.member(a.bucket, a.wait.name)
+		return a.wait.name.Quits()
 	}
-	return a.e.waits.member(a.bucket, a.id)
+	return a.lock.Waiter()
 }
 
 // confirm books whether a node has the lease, and says whether that shows that this machine's clock stood still
 // since the confirmation before: more time has passed on the node than can have passed here. Called with the lock.
 func (a *attempt) confirm(got reply) (has, slept bool) {
-	switch got.verdict {
-	case VerdictGranted, VerdictHealed, VerdictPassed:
+	switch got.Verdict {
+	case wire.Granted, wire.Healed, wire.Passed:
 	default:
 		return false, false
 	}
 	s := &a.nodes[got.node]
 	if window := a.p.window; window > 0 && s.clock != 0 {
-		there := got.clock.since(s.clock)
+		there := got.Clock.Since(s.clock)
 		here := got.sent.Since(s.sent) + got.latency
 		slept = there-here > window
 	}

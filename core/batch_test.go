@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // What the requests of a batch have in common is said once, and each still gets what it asked for: leases of two
@@ -14,19 +16,19 @@ func TestGroupsOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		short := must(p.With(TTL(p.p.ttl / 2)))
-		send := func(batch []request) []string {
-			return must(batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now())))
+		send := func(batch []wire.Request) []string {
+			return must(sendTogether(p.e.nodes[0].client, p.Locker, batch, time.Now()))
 		}
 		var leases []*Lease
-		var batch []request
+		var batch []wire.Request
 		for i, l := range []*Locker{p.Locker, p.Locker, short, p.Locker, short, short} {
 			lease := l.newLease(t.Context(), fmt.Sprint("k", i))
-			lease.carries = []string{"", "", "", "carried", "carried", ""}[i]
+			lease.carries = wire.Holder{Hint: []string{"", "", "", "carried", "carried", ""}[i]}.Carried()
 			leases = append(leases, lease)
-			batch = append(batch, request{r: lease.acquiring(false)})
+			batch = append(batch, lease.acquiring(false).to(0))
 		}
 		for i, reply := range send(batch) {
-			w.wantGrant(p, leases[i], reply)
+			w.wantGrant(p, leases[i], must(batch[i].DecodeInBatch(reply)))
 		}
 		buried := []int{1, 4}
 		for _, i := range buried {
@@ -34,7 +36,7 @@ func TestGroupsOfABatch(t *testing.T) {
 		}
 		batch = nil
 		for _, lease := range leases {
-			batch = append(batch, request{r: lease.releasing(0)})
+			batch = append(batch, lease.releasing(0).to(0))
 		}
 		if replies := send(batch); !slices.Equal(replies, slices.Repeat([]string{"OK"}, len(leases))) {
 			t.Errorf("the ends are answered %q", replies)
@@ -50,36 +52,35 @@ func TestBatchBringsBackWhatIsShown(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		var leases []*Lease
-		var batch []request
+		var batch []wire.Request
 		for i, text := range []string{"", "one", "one", "two", ""} {
 			lease := must(p.TryAcquire(t.Context(), fmt.Sprint("k", i), Note(text)))
-			w.forget(p, 0, lease.key)
+			w.forget(p, 0, lease.lock.Key)
 			lease.mu.Lock()
 			r := lease.renewal()
 			lease.mu.Unlock()
-			leases, batch = append(leases, lease), append(batch, request{r: &r.round})
+			leases, batch = append(leases, lease), append(batch, r.to(0))
 		}
-		replies := must(batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now())))
+		replies := must(sendTogether(p.e.nodes[0].client, p.Locker, batch, time.Now()))
 		for i, lease := range leases {
-			if v := renewScript.parseInBatch(replies[i]); v.verdict != VerdictHealed {
-				t.Errorf("%s: %+v", lease.key, v)
+			if v, err := batch[i].DecodeInBatch(replies[i]); err != nil || v.Verdict != wire.Healed {
+				t.Errorf("%s: %+v", lease.lock.Key, v)
 			}
-			if h := w.inspect(p, lease.key).Holder; h == nil || h.Note != lease.p.note {
-				t.Errorf("%s: %+v, want %q", lease.key, h, lease.p.note)
+			if h := w.inspect(p, lease.lock.Key).Holder; h == nil || h.Note != lease.p.note {
+				t.Errorf("%s: %+v, want %q", lease.lock.Key, h, lease.p.note)
 			}
 		}
 	})
 }
 
 // wantGrant checks that node 0 has granted a lease in a batch, for as long as it was asked for, and with what it carries.
-func (w *world) wantGrant(p *process, lease *Lease, reply string) {
+func (w *world) wantGrant(p *process, lease *Lease, v wire.Reply) {
 	w.t.Helper()
-	v := acquireScript.parseInBatch(reply)
-	if got := v.expiry.skew(time.Now().Truncate(time.Millisecond)); v.verdict != VerdictGranted || got != lease.p.ttl {
-		w.t.Errorf("%s: %+v, a lease of %v, want one of %v", lease.key, v, got, lease.p.ttl)
+	if got := v.Expiry.Skew(time.Now().Truncate(time.Millisecond)); v.Verdict != wire.Granted || got != lease.p.ttl {
+		w.t.Errorf("%s: %+v, a lease of %v, want one of %v", lease.lock.Key, v, got, lease.p.ttl)
 	}
-	if r := w.resource(p, 0, lease.key); r.Owner != lease.id || r.Carried != lease.carries {
-		w.t.Errorf("%s: stored %+v", lease.key, r)
+	if r := w.resource(p, 0, lease.lock.Key); r.Owner != lease.name() || r.Carried != lease.carries {
+		w.t.Errorf("%s: stored %+v", lease.lock.Key, r)
 	}
 }
 
@@ -88,26 +89,24 @@ func TestLivesOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		short := must(p.With(TTL(p.p.ttl / 2)))
-		var batch []request
+		var batch []wire.Request
 		var leases []*Lease
 		for i, l := range []*Locker{short, p.Locker, short} {
 			leases = append(leases, l.newLease(t.Context(), fmt.Sprint("k", i)))
-			batch = append(batch, request{r: leases[i].acquiring(false)})
+			batch = append(batch, leases[i].acquiring(false).to(0))
 		}
 		done := p.newLease(t.Context(), "done")
-		r := done.offering(&nodeRecord{rest: 72 * time.Hour}, 7, true)
-		args := append(r.args, r.tail(0)...)
-		batch = append(batch, request{r: &round{e: r.e, p: r.p, script: completeScript, args: args}})
-		must(batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now())))
+		batch = append(batch, done.offering(&wire.Record{Rest: 72 * time.Hour}, 7, true).to(0))
+		must(sendTogether(p.e.nodes[0].client, p.Locker, batch, time.Now()))
 		life := func(key string) time.Duration {
 			return time.Duration(must(w.nodes[0].Exec("PTTL", p.e.keys.Resource(key))).(int)) * time.Millisecond
 		}
 		for _, lease := range leases {
-			if got, want := life(lease.key), lease.p.ttl+slack; got != want {
-				t.Errorf("%v is kept for %v, want %v", lease.key, got, want)
+			if got, want := life(lease.lock.Key), lease.p.ttl+wire.Slack; got != want {
+				t.Errorf("%v is kept for %v, want %v", lease.lock.Key, got, want)
 			}
 		}
-		if got, want := life("done"), 72*time.Hour+clockJump; got != want {
+		if got, want := life("done"), 72*time.Hour+wire.ClockJump; got != want {
 			t.Errorf("the record is kept for %v, want %v", got, want)
 		}
 	})
@@ -119,11 +118,11 @@ func TestEndsInABatchWithoutAGuard(t *testing.T) {
 		p := w.process(WithRestartGuard(true))
 		lease := w.acquire(p, "held")
 		synctest.Wait()
-		guard := p.e.guards[0].(string)
+		guard := p.e.keys.Guard(0)
 		must(w.nodes[0].Exec("DEL", guard))
 		must(w.nodes[0].Exec("SET", guard, "of another type"))
-		batch := []request{{r: p.newLease(t.Context(), "k").acquiring(false)}, {r: lease.releasing(0)}}
-		replies, err := batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now()))
+		batch := []wire.Request{p.newLease(t.Context(), "k").acquiring(false).to(0), lease.releasing(0).to(0)}
+		replies, err := sendTogether(p.e.nodes[0].client, p.Locker, batch, time.Now())
 		if err != nil || len(replies) != 2 || replies[0][0] != '-' || replies[1] != "OK" {
 			t.Errorf("the batch answers %q, %v", replies, err)
 		}
@@ -141,24 +140,24 @@ func TestWriteBacksInABatch(t *testing.T) {
 			renewal bool
 			granted func(token uint64) uint64
 			memory  string // "" = the node's
-			want    Verdict
+			want    wire.Verdict
 		}{
-			{"renewal", true, nil, "", VerdictGranted},
-			{"write-back", false, func(token uint64) uint64 { return token }, "", VerdictGranted},
-			{"write-back of another grant", false, func(token uint64) uint64 { return token - 1 }, "", VerdictGone},
-			{"write-back after memory was lost", false, func(token uint64) uint64 { return token }, "00000000.1", VerdictGone},
-			{"second renewal", true, nil, "", VerdictGranted},
-			{"third renewal", true, nil, "", VerdictGranted},
-			{"second write-back", false, func(token uint64) uint64 { return token }, "", VerdictGranted},
+			{"renewal", true, nil, "", wire.Granted},
+			{"write-back", false, func(token uint64) uint64 { return token }, "", wire.Granted},
+			{"write-back of another grant", false, func(token uint64) uint64 { return token - 1 }, "", wire.Gone},
+			{"write-back after memory was lost", false, func(token uint64) uint64 { return token }, "00000000.1", wire.Gone},
+			{"second renewal", true, nil, "", wire.Granted},
+			{"third renewal", true, nil, "", wire.Granted},
+			{"second write-back", false, func(token uint64) uint64 { return token }, "", wire.Granted},
 		}
-		var batch []request
+		var batch []wire.Request
 		var leases []*Lease
 		for i, c := range cases {
 			lease := w.acquire(p, fmt.Sprint("k", i))
 			leases = append(leases, lease)
 			if c.renewal {
 				lease.mu.Lock()
-				batch = append(batch, request{r: &lease.renewal().round})
+				batch = append(batch, lease.renewal().to(0))
 				lease.mu.Unlock()
 				continue
 			}
@@ -166,19 +165,18 @@ func TestWriteBacksInABatch(t *testing.T) {
 			if remembered == "" {
 				remembered = memory()
 			}
-			r := lease.round(renewScript, lease.args(renewScript, 0), nil)
-			tail := []any{lease.token + raise, 0, c.granted(lease.token), remembered, 0}
-			r.tail = func(int) []any { return tail }
-			batch = append(batch, request{r: r})
+			batch = append(batch, lease.lock.Renew(lease.p.lease, 1, func(int) wire.Renew {
+				return wire.Renew{Token: lease.token + raise, Granted: c.granted(lease.token), Memory: remembered}
+			})(0))
 		}
-		replies := must(batchScript.runBatch(t.Context(), p.e.nodes[0].client, together(0, batch, time.Now())))
+		replies := must(sendTogether(p.e.nodes[0].client, p.Locker, batch, time.Now()))
 		for i, c := range cases {
 			token := leases[i].token
-			if !c.renewal && c.want == VerdictGranted {
+			if !c.renewal && c.want == wire.Granted {
 				token += raise
 			}
-			got := renewScript.parseInBatch(replies[i]).verdict
-			if counter := w.resource(p, 0, leases[i].key).Counter; got != c.want || counter != int64(token) {
+			got := must(batch[i].DecodeInBatch(replies[i])).Verdict
+			if counter := w.resource(p, 0, leases[i].lock.Key).Counter; got != c.want || counter != int64(token) {
 				t.Errorf("%s: %v, the counter moved by %d", c.name, got, counter-int64(leases[i].token))
 			}
 		}

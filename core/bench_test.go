@@ -14,6 +14,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // realLocker is a Locker on n redis-server processes, with stock clients.
@@ -91,14 +92,13 @@ func BenchmarkRedisSetDel(b *testing.B) {
 // goroutine between.
 func BenchmarkScripts(b *testing.B) {
 	l := realLocker(b, 1)
-	n := l.e.nodes[0]
 	for b.Loop() {
 		lease := l.newLease(b.Context(), "key")
 		r := lease.acquiring(false)
-		if v := n.call(b.Context(), acquireScript, r.request(0, time.Now())); v.verdict != VerdictGranted {
+		if v := r.alone(0); v.Verdict != wire.Granted {
 			b.Fatal(v)
 		}
-		if v := n.call(b.Context(), releaseScript, lease.releasing(0).request(0, time.Now())); v.verdict != VerdictGranted {
+		if v := lease.releasing(0).alone(0); v.Verdict != wire.Granted {
 			b.Fatal(v)
 		}
 	}
@@ -112,15 +112,15 @@ type answerer struct {
 }
 
 func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	replies := map[*script]string{
-		acquireScript: "OK 1795000000000 1795000000000001 1795000060000 " + a.memory, renewScript: "OK 1795000000000 1795000060000 " + a.memory,
-		completeScript: "OK 1795000000000", releaseScript: "OK", touchScript: "OK 1795000000000 " + a.memory, probeScript: "OK",
+	replies := map[wire.Op]string{
+		wire.OpAcquire: "OK 1795000000000 1795000000000001 1795000060000 " + a.memory, wire.OpRenew: "OK 1795000000000 1795000060000 " + a.memory,
+		wire.OpComplete: "OK 1795000000000", wire.OpRelease: "OK", wire.OpTouch: "OK 1795000000000 " + a.memory, wire.OpProbe: "OK",
 	}
 	return func(_ context.Context, cmd redis.Cmder) error {
 		if cmd, ok := cmd.(goredis.OnceList); ok {
 			var all []string
 			for _, q := range requestsOf(cmd.Args()) {
-				all = append(all, replies[q.s])
+				all = append(all, replies[q.op])
 			}
 			cmd.SetVal(all)
 		}
@@ -130,8 +130,8 @@ func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 			}
 		}
 		if cmd, ok := cmd.(goredis.Once); ok {
-			if s := scriptOf(cmd.Args()); s != nil {
-				cmd.SetVal(replies[s])
+			if s, ours := scriptOf(cmd.Args()); ours {
+				cmd.SetVal(replies[s.Op])
 			} else {
 				cmd.SetVal("redis_version:8.0.0\nrole:master\nmaster_replid:0\nmaxmemory:0\nrun_id:" + a.memory)
 			}

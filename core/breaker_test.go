@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
@@ -47,7 +48,7 @@ func (f *fakeCluster) node(t *testing.T) (n *node, first, second int) {
 		t.Fatal(err)
 	}
 	n.routed = true
-	for bucket := range clusterBuckets {
+	for bucket := range wire.Buckets {
 		if n.breaker(bucket).master.Options().Addr == "192.0.2.1:1" {
 			first = bucket
 		} else {
@@ -156,7 +157,7 @@ func TestAdmissionDoesNotWaitForTheTopology(t *testing.T) {
 func TestBucketsShareTheConnectionsOfAServer(t *testing.T) {
 	f := newFakeCluster(t)
 	n, first, second := f.node(t)
-	for bucket := range clusterBuckets {
+	for bucket := range wire.Buckets {
 		want := n.breakers[first]
 		if b := n.breakers[bucket]; b.master == n.breakers[second].master {
 			want = n.breakers[second]

@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A call is a call of Acquire, and what its attempts have in common.
@@ -24,7 +26,7 @@ func (c *call) newLease() *Lease {
 	lease.attempt.init(&c.e.ensemble, c.p, c.key, c.resource, c.carries)
 	lease.ctx.lease, lease.ctx.parent = lease, c.parent
 	if lease.waits = !c.tryOnly; lease.waits && c.wait == nil && !c.since.IsZero() {
-		c.wait = newWait(lease.id, stamp(c.since), quorum(len(c.e.nodes)))
+		c.wait = newWait(lease.lock.Waiter(), wire.StampOf(c.since), quorum(len(c.e.nodes)))
 	}
 	lease.wait, lease.queued = c.wait, c.wait != nil
 	return lease

@@ -50,7 +50,7 @@ func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a 
 			s := &scene{client: server.Client()}
 			s.open(t, "calls-"+strconv.Itoa(i)+":", c.opts)
 			s.play(c.prepare)
-			s.send(newScript(opProvision, provisionReplies, "return 'OK'"), []any{evalsha, newScript(opProvision, provisionReplies, "return 'OK'").sha, 0}) // connects
+			s.client.Eval(t.Context(), "return 'OK'", nil) // connects
 			s.count = func() map[string]int { return commandCounts(t, s) }
 			s.play(c.step)
 			if s.calls != c.calls {

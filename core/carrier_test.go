@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -97,17 +98,17 @@ func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 func TestCarriedIsBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		o, forged := &recording{}, &recording{}
-		for _, says := range []string{"", strings.Repeat("x", maxHint), strings.Repeat("x", maxHint+1), " two words\x00\xff\n ", "\x00begins like a mark", "\x00"} {
+		for _, says := range []string{"", strings.Repeat("x", wire.MaxHint), strings.Repeat("x", wire.MaxHint+1), " two words\x00\xff\n ", "\x00begins like a mark", "\x00"} {
 			lease := w.acquire(w.process(WithObserver((&bearer{says: says}).observer())), "k")
 			w.process(WithObserver(o.observer())).TryAcquire(t.Context(), "k")
 			p := w.process(WithObserver(forged.observer()))
 			// What another has put there is not believed either.
-			w.change(p, 0, "k", func(r *testutil.Resource) { r.Carried = strings.Repeat("y", maxHint+1) })
+			w.change(p, 0, "k", func(r *testutil.Resource) { r.Carried = strings.Repeat("y", wire.MaxHint+1) })
 			p.TryAcquire(t.Context(), "k")
 			w.release(lease)
 		}
 		_, outs := o.of(t, OpAcquire)
-		for i, want := range []string{"", strings.Repeat("x", maxHint), "", " two words\x00\xff\n ", "\x00begins like a mark", "\x00"} {
+		for i, want := range []string{"", strings.Repeat("x", wire.MaxHint), "", " two words\x00\xff\n ", "\x00begins like a mark", "\x00"} {
 			if outs[i].HolderHint != want {
 				t.Errorf("%d: carried %q, want %q", i, outs[i].HolderHint, want)
 			}
@@ -120,7 +121,7 @@ func TestCarriedIsBounded(t *testing.T) {
 
 // What a lease shows is seen by who looks, the hint by who waits as well.
 func TestNote(t *testing.T) {
-	long := strings.Repeat("ö", maxNote/2)
+	long := strings.Repeat("ö", wire.MaxNote/2)
 	bubbles(t, 3, map[string]struct {
 		opts       []Option
 		note, name string
@@ -131,8 +132,8 @@ func TestNote(t *testing.T) {
 		"a name":            {opts: []Option{Note(""), Name("invoices")}, name: "invoices"},
 		"a hint":            {opts: []Option{Note("")}, hint: "hint", seen: "hint"},
 		"all":               {opts: []Option{Note("web-1"), Name("invoices")}, note: "web-1", name: "invoices", hint: "hint", seen: "hint"},
-		"all that there is": {opts: []Option{Note(long), Name(long[:maxName])}, note: long, name: long[:maxName], hint: long[:maxHint], seen: long[:maxHint]},
-		"more than that":    {opts: []Option{Note("\x00"), Name("x" + long)}, note: "\x00", name: "x" + long[:maxName-2], hint: long[:maxHint+2]},
+		"all that there is": {opts: []Option{Note(long), Name(long[:wire.MaxName])}, note: long, name: long[:wire.MaxName], hint: long[:wire.MaxHint], seen: long[:wire.MaxHint]},
+		"more than that":    {opts: []Option{Note("\x00"), Name("x" + long)}, note: "\x00", name: "x" + long[:wire.MaxName-2], hint: long[:wire.MaxHint+2]},
 	}, func(t *testing.T, w *world, c struct {
 		opts       []Option
 		note, name string
@@ -168,22 +169,8 @@ func TestNote(t *testing.T) {
 		}
 		w.release(next)
 	})
-	_, err := New(nil, Note(strings.Repeat("x", maxNote+1)))
+	_, err := New(nil, Note(strings.Repeat("x", wire.MaxNote+1)))
 	if wantErr(t, err, ErrInvalid); !strings.Contains(err.Error(), "129 bytes") {
 		t.Error(err)
-	}
-}
-
-// What another wrote is not taken for more than it is.
-func TestCarriedByAnother(t *testing.T) {
-	t.Parallel()
-	all := carriage{"note", "name", "hint"}
-	for text, want := range map[string]carriage{
-		"": {}, all.packed(): all, all.packed()[:14]: {}, all.packed() + "x": {}, "hint": {}, "\x00\x00": {}, "\x00\x00\x00": {}, "\x00\x00\x02ab": {hint: "ab"},
-		"\x00\x00\x41" + strings.Repeat("x", 65): {}, strings.Repeat("x", 256): {},
-	} {
-		if c := carried(text); c != want {
-			t.Errorf("%q is %+v", text, c)
-		}
 	}
 }

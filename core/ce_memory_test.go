@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -36,7 +37,7 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 				a.refused()
 				time.Sleep(a.p.ttl + time.Second)
 				lease := w.acquire(b.reaches(1, 2), "k")
-				b.links[1].set(fate{refuse: true}, renewScript) // B does not bring its lease back
+				b.links[1].set(fate{refuse: true}, wire.OpRenew) // B does not bring its lease back
 				forget(w.nodes[1], old)
 				third.TryAcquire(t.Context(), "other") // the quarantine begins
 				a.mend()
@@ -97,7 +98,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 			other.TryAcquire(t.Context(), "another")
 			time.Sleep(11 * time.Second)
 			for _, i := range []int{1, 2} {
-				other.links[i].set(fate{replyDelay: time.Millisecond}, acquireScript)
+				other.links[i].set(fate{replyDelay: time.Millisecond}, wire.OpAcquire)
 			}
 			_, err := other.TryAcquire(t.Context(), "k")
 			wantDone(t, err, want)
@@ -138,15 +139,15 @@ func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 		bLease := w.acquire(b, "k") // on all; runs out on 0 at 10s
 		synctest.Wait()
 		old := w.nodes[0].Snapshot()
-		b.links[0].set(fate{refuse: true}, renewScript)
+		b.links[0].set(fate{refuse: true}, wire.OpRenew)
 		time.Sleep(8 * time.Second)
-		b.set(fate{refuse: true}, renewScript) // on 1 and 2 it runs out by 18s
+		b.set(fate{refuse: true}, wire.OpRenew) // on 1 and 2 it runs out by 18s
 		time.Sleep(6 * time.Second)
-		a.links[1].next(fate{delay: 4500 * time.Millisecond}, acquireScript)
+		a.links[1].next(fate{delay: 4500 * time.Millisecond}, wire.OpAcquire)
 		a.links[2].set(fate{refuse: true})
 		late := trying(a.Locker, t.Context(), "k")
 		time.Sleep(50 * time.Millisecond)
-		if w.owner(a, 0, "k") == bLease.id {
+		if w.owner(a, 0, "k") == bLease.name() {
 			t.Fatal("the schedule is off: A was not granted node 0")
 		}
 		w.nodes[0].RestartFrom(old)
@@ -166,7 +167,7 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(WithRestartGuard(true)), w.process(WithRestartGuard(true))
 		lease := w.acquire(p, "k") // until 10s
-		p.links[0].set(fate{refuse: true}, renewScript)
+		p.links[0].set(fate{refuse: true}, wire.OpRenew)
 		time.Sleep(9600 * time.Millisecond)
 		w.nodes[0].StepClock(450 * time.Millisecond)
 		w.acquire(other, "k") // its clock reads 10.05s
@@ -175,12 +176,12 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 		w.nodes[0].StepClock(-900 * time.Millisecond) // and now 9.15s
 		p.mend()
 		lease.mu.Lock()
-		expiry := lease.nodes[0].expiry.millis()
+		expiry := lease.nodes[0].expiry
 		lease.mu.Unlock()
 		// As if the request had been sent before the loss: node 0 judges it.
-		v := p.e.nodes[0].call(t.Context(), renewScript, stamped(append(lease.args(renewScript, 5), lease.token, expiry, 0, noMemory, 0)))
-		if v.verdict != VerdictQuarantined {
-			t.Fatalf("the lease is %v", v.verdict)
+		v := lease.renewAlone(expiry)
+		if v.Verdict != wire.Quarantined {
+			t.Fatalf("the lease is %v", Verdict(v.Verdict))
 		}
 	})
 }
@@ -192,9 +193,9 @@ func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 		opts := []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), unrenewed}
 		a, b := w.process(opts...), w.process(opts...)
 		stale := w.acquire(a.reaches(0, 2), "k")
-		a.links[2].set(fate{refuse: true}, renewScript)
+		a.links[2].set(fate{refuse: true}, wire.OpRenew)
 		time.Sleep(7500 * time.Millisecond)
-		a.links[0].next(fate{delay: 16 * time.Second}, renewScript)
+		a.links[0].next(fate{delay: 16 * time.Second}, wire.OpRenew)
 		go stale.renew() // sent in trust
 		time.Sleep(3 * time.Second)
 		wantErr(t, context.Cause(stale.Context()), ErrLost)
@@ -203,7 +204,7 @@ func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 		w.stranger(opts...).TryAcquire(t.Context(), "other")
 		b.refused()
 		time.Sleep(14 * time.Second) // node 0 is out of quarantine, and A's renewal has arrived
-		if w.owner(a, 0, "k") != stale.id {
+		if w.owner(a, 0, "k") != stale.name() {
 			t.Fatal("the schedule is off: the renewal did not take node 0")
 		}
 		a.mend()
@@ -223,7 +224,7 @@ func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 		opts := []Option{WithClockWindow(0)}
 		a, b := w.process(opts...), w.process(opts...)
 		stale := w.acquire(a.reaches(0, 1), "k")
-		a.links[0].next(fate{delay: 3 * time.Second}, completeScript)
+		a.links[0].next(fate{delay: 3 * time.Second}, wire.OpComplete)
 		wantErr(t, stale.Complete(over(), []byte("stale")), ErrUnavailable) // node 1 has it
 		w.release(stale)
 		w.acquire(b.reaches(0, 2), "k")
@@ -243,12 +244,12 @@ func TestCE28_SettlingTakesTooLong(t *testing.T) {
 		p := w.process(append(slowly, withNodeTimeout(6*time.Second))...)
 		w.setCounter(p, 1, "k", time.Now().Add(time.Hour).UnixMicro()) // so that the settling attempt has to write back
 		p.links[2].set(fate{refuse: true})
-		p.links[0].set(fate{replyDelay: 5 * time.Second}, acquireScript, renewScript)
-		p.links[1].decide(func(s *script, _ []any) fate {
+		p.links[0].set(fate{replyDelay: 5 * time.Second}, wire.OpAcquire, wire.OpRenew)
+		p.links[1].decide(func(s wire.Op, _ []any) fate {
 			switch s {
-			case acquireScript, renewScript:
+			case wire.OpAcquire, wire.OpRenew:
 				return fate{replyDelay: 5 * time.Second}
-			case releaseScript: // of the attempt that found the record
+			case wire.OpRelease: // of the attempt that found the record
 				w.setCounter(p, 1, "k", time.Now().Add(2*time.Hour).UnixMicro())
 			}
 			return fate{}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Schedules of clocks, of what is left behind, and of what others write.
@@ -38,13 +40,16 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := p.newLease(t.Context(), "k")
-		r := round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true, args: lease.acquiring(false).args,
-			decided: func(*round) bool { return false }}
+		r := lease.acquiring(false)
+		r.decided = func(*round) bool { return false }
 		r.sent = p.e.clock.Now()
-		proposal := r.args[proposalArg(r.args)]
+		var proposal any
 		for i := range w.nodes {
 			time.Sleep(time.Second) // each request leaves later than the one before
-			args := r.request(i, time.Now())
+			args := p.e.head.Load().Encode(r.to(i), time.Now()).Args()
+			if i == 0 {
+				proposal = args[proposalArg(args)]
+			}
 			if args[proposalArg(args)] != proposal {
 				t.Errorf("request %d proposes a token of its own, so that the nodes cannot agree in one round", i)
 			}
@@ -76,14 +81,14 @@ func TestCE34_ContendedLeaseReturns(t *testing.T) {
 				a.links[0].set(fate{refuse: true})
 				time.Sleep(a.p.ttl + 5*time.Second) // B is granted node 0 again and again
 				if !c.shortly {
-					b.links[0].set(fate{refuse: true}, releaseScript)
+					b.links[0].set(fate{refuse: true}, wire.OpRelease)
 					time.Sleep(2 * time.Second)
 				}
 				a.links[0].mend()
 				b.links[0].mend()
 				time.Sleep(a.p.ttl + a.p.renewEvery + 5*time.Second)
-				if owner := w.owner(a, 0, "k"); owner != lease.id {
-					t.Fatalf("node 0 belongs to %q, the holder is %v", owner, lease.id)
+				if owner := w.owner(a, 0, "k"); owner != lease.name() {
+					t.Fatalf("node 0 belongs to %q, the holder is %v", owner, lease.name())
 				}
 				a.links[1].set(fate{refuse: true}) // the next outage
 				time.Sleep(2 * a.p.ttl)
@@ -139,7 +144,7 @@ func TestCE36_LateAcquireAfterARefusedCompletion(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0))
 		w.setCounter(p, 1, "k", time.Now().Add(time.Minute).UnixMicro())
-		p.links[1].next(fate{delay: 500 * time.Millisecond}, acquireScript)
+		p.links[1].next(fate{delay: 500 * time.Millisecond}, wire.OpAcquire)
 		lease := w.acquire(p, "k") // from 0 and 2
 		time.Sleep(100 * time.Millisecond)
 		w.complete(lease, "result")
@@ -172,7 +177,7 @@ func TestCE37_RepeatedAfterItWasSettled(t *testing.T) {
 func TestCE38_PoisonedCounter(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		w.setCounter(p, 1, "k", int64(maxNumber)-10)
+		w.setCounter(p, 1, "k", (1<<53-1)-10)
 		for range 3 {
 			lease := w.acquire(p, "k")
 			if ahead := time.Until(time.UnixMicro(int64(lease.FencingToken()))); ahead > time.Minute {

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -20,11 +21,11 @@ var slowly = []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), with
 func (w *world) partly(p *process, i int, key string) {
 	w.t.Helper()
 	lease := p.newLease(w.t.Context(), key)
-	if v := p.e.nodes[i].call(w.t.Context(), acquireScript, stamped(lease.acquiring(false).args)); v.verdict != VerdictGranted {
-		w.t.Fatalf("node %d: %v %v", i, v.verdict, v.err)
+	if v := lease.acquiring(false).alone(i); v.Verdict != wire.Granted {
+		w.t.Fatalf("node %d: %v %v", i, Verdict(v.Verdict), v.err)
 	}
 	lease.completing = true
-	p.e.nodes[i].call(w.t.Context(), releaseScript, lease.releasing(0).args)
+	lease.releasing(0).alone(i)
 }
 
 // Without write-back a token from one node only is not known to the next quorum.
@@ -47,14 +48,14 @@ func TestCE2_WriteBackCountsOnlyOwnNodes(t *testing.T) {
 		x, a, b := w.process(), w.process(), w.process()
 		w.partly(x, 0, "k")
 		a.links[2].set(fate{refuse: true})
-		a.links[1].next(fate{delay: 300 * time.Millisecond}, renewScript) // within the clock window
+		a.links[1].next(fate{delay: 300 * time.Millisecond}, wire.OpRenew) // within the clock window
 		first := trying(a.Locker, t.Context(), "k")
 		synctest.Wait() // granted by 0 and 1, its write-back is under way to 1
 		w.forget(a, 1, "k")
 		b.links[0].set(fate{refuse: true})
 		second := w.acquire(b, "k")
 		wantErr(t, testutil.Receive(t, first).err, ErrHeld)
-		if w.owner(b, 1, "k") != second.id {
+		if w.owner(b, 1, "k") != second.name() {
 			t.Fatal("the write-back took the node from its holder")
 		}
 	})
@@ -66,13 +67,13 @@ func TestCE3_WriteBackTakesNoNode(t *testing.T) {
 		x, a := w.process(), w.process()
 		w.partly(x, 0, "k")
 		a.links[2].set(fate{refuse: true})
-		a.links[1].next(fate{delay: 300 * time.Millisecond}, renewScript)
+		a.links[1].next(fate{delay: 300 * time.Millisecond}, wire.OpRenew)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		first := trying(patientTry(a.Locker), ctx, "k")
 		synctest.Wait()
 		w.forget(a, 1, "k")
-		a.links[1].set(fate{lose: true}, releaseScript) // so that what the write-back did stays to be seen
+		a.links[1].set(fate{lose: true}, wire.OpRelease) // so that what the write-back did stays to be seen
 		wantErr(t, testutil.Receive(t, first).err, context.DeadlineExceeded)
 		if got := w.owner(a, 1, "k"); got != "" {
 			t.Fatalf("the write-back took the node for %s", got)
@@ -184,10 +185,10 @@ func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 		b.links[0].set(fate{refuse: true})
 		bLease := w.acquire(b, "k") // on 1 and 2, expiring there at 10s
 		synctest.Wait()             // node 0 has refused, too
-		b.set(fate{refuse: true}, renewScript)
+		b.set(fate{refuse: true}, wire.OpRenew)
 		time.Sleep(6 * time.Second)
 
-		a.links[1].next(fate{delay: 4200 * time.Millisecond}, acquireScript)
+		a.links[1].next(fate{delay: 4200 * time.Millisecond}, wire.OpAcquire)
 		a.links[2].set(fate{refuse: true})
 		late := trying(a.Locker, t.Context(), "k")
 		time.Sleep(50 * time.Millisecond)
@@ -208,16 +209,16 @@ func TestCE13_HealingJudgedByTheNode(t *testing.T) {
 		b, a := w.process(slowly...), w.process(slowly...)
 		b.e.jitter = func(n int64) int64 { return n / 2 } // a renewal at each full second
 		lease := w.acquire(b, "k")                        // expires on node 0 at 10s, never renewed there
-		b.links[0].set(fate{refuse: true}, renewScript)
+		b.links[0].set(fate{refuse: true}, wire.OpRenew)
 		time.Sleep(8500 * time.Millisecond)
-		b.links[0].sequence(renewScript, fate{delay: 3 * time.Second}, fate{refuse: true}) // sent at 9s, arrives at 12s
+		b.links[0].sequence(wire.OpRenew, fate{delay: 3 * time.Second}, fate{refuse: true}) // sent at 9s, arrives at 12s
 		time.Sleep(2 * time.Second)
 		a.links[1].set(fate{refuse: true})
 		a.links[2].set(fate{refuse: true})
-		a.links[0].set(fate{lose: true}, releaseScript)
+		a.links[0].set(fate{lose: true}, wire.OpRelease)
 		go a.TryAcquire(t.Context(), "k") // granted by node 0, which then forgets it
 		synctest.Wait()
-		if owner := w.owner(a, 0, "k"); owner == "" || owner == lease.id {
+		if owner := w.owner(a, 0, "k"); owner == "" || owner == lease.name() {
 			t.Fatalf("the schedule is off: node 0 belongs to %q", owner)
 		}
 		w.nodes[0].Flush() // a restart would break the connection that the late renewal comes over
@@ -226,7 +227,7 @@ func TestCE13_HealingJudgedByTheNode(t *testing.T) {
 		if after := w.nodes[0].Calls(); after["EVALSHA"] == before["EVALSHA"] {
 			t.Fatalf("the schedule is off: the late renewal has not arrived: %v, then %v", before, after)
 		}
-		if owner := w.owner(b, 0, "k"); owner == lease.id {
+		if owner := w.owner(b, 0, "k"); owner == lease.name() {
 			t.Fatal("a renewal that came late took a node that had forgotten another's grant")
 		}
 	})
@@ -278,7 +279,7 @@ func TestCE15_TransientClockStep(t *testing.T) {
 func TestCE16_LateAcquireAfterRelease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.links[1].next(fate{delay: 300 * time.Millisecond}, acquireScript)
+		p.links[1].next(fate{delay: 300 * time.Millisecond}, wire.OpAcquire)
 		w.release(w.acquire(p, "k")) // on 0 and 2; the release reaches 1 first
 		time.Sleep(time.Second)
 		w.wantFree(p, "k", 1)
@@ -288,7 +289,7 @@ func TestCE16_LateAcquireAfterRelease(t *testing.T) {
 func TestCE16_LateAcquireAfterGivingUp(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.next(fate{delay: 400 * time.Millisecond}, acquireScript)
+		p.next(fate{delay: 400 * time.Millisecond}, wire.OpAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err := p.Acquire(ctx, "k")
@@ -302,7 +303,7 @@ func TestCE16_LateAcquireAfterGivingUp(t *testing.T) {
 func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		p.links[0].next(fate{delay: 400 * time.Millisecond}, releaseScript)
+		p.links[0].next(fate{delay: 400 * time.Millisecond}, wire.OpRelease)
 		first := w.acquire(p, "k")
 		go first.Release(t.Context())
 		synctest.Wait()
@@ -310,7 +311,7 @@ func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 		p.e.lines.leave(first.turn()) // its turn would last as long as the release
 		second := w.acquire(p, "k")
 		time.Sleep(time.Second)
-		if w.owner(p, 0, "k") != second.id {
+		if w.owner(p, 0, "k") != second.name() {
 			t.Fatal("a late release freed a younger lease")
 		}
 	})
@@ -323,18 +324,18 @@ func TestCE18_TokenClamp(t *testing.T) {
 		p := w.process(WithRestartGuard(true), WithClockWindow(0))
 		ask := func(key string, ahead time.Duration) vote {
 			lease := p.newLease(t.Context(), key)
-			args := stamped(lease.acquiring(false).args)
-			args[wallArg(args)] = time.Now().Add(ahead).UnixMicro()
-			args[proposalArg(args)] = args[wallArg(args)]
-			return p.e.nodes[0].call(t.Context(), acquireScript, args)
+			wall := time.Now().Add(ahead)
+			q := lease.lock.Acquire(p.p.lease, wire.Acquire{Propose: wire.StampOf(wall)})
+			reply, err := run(t.Context(), p.e.nodes[0].client, p.e.head.Load().Encode(q, wall))
+			return voteOf(q, reply, err, wire.Request.Decode)
 		}
 		before := ask("k", time.Hour)
 		w.nodes[0].RestartEmpty()
 		ask("other", 0)
 		time.Sleep(p.p.maxTTL + time.Millisecond)
 		after := ask("k", -time.Hour)
-		if before.verdict != VerdictGranted || after.verdict != VerdictGranted || after.token <= before.token {
-			t.Fatalf("tokens %d (%v), then %d (%v)", before.token, before.verdict, after.token, after.verdict)
+		if before.Verdict != wire.Granted || after.Verdict != wire.Granted || after.Token <= before.Token {
+			t.Fatalf("tokens %d (%v), then %d (%v)", before.Token, before.Verdict, after.Token, after.Verdict)
 		}
 	})
 }

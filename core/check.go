@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
@@ -111,9 +112,9 @@ func (h *health) examine(n *node) (runID string, fault, err error) {
 		return "", nil, err
 	}
 	if x.outside(); x.Findings == nil {
-		reply, err := probeScript.run(ctx, n.client, x.probing())
+		reply, err := run(ctx, n.client, x.probing())
 		if err == nil {
-			err = x.denied(parseRights(reply, h.p.prefix))
+			err = x.denied(wire.ParseRights(reply, h.p.prefix))
 		}
 		if err != nil {
 			return x.info["run_id"], nil, err
@@ -128,7 +129,7 @@ func (h *health) examine(n *node) (runID string, fault, err error) {
 	}
 	if faults == nil && h.p.guarded { // where that fails, the node's replies tell later
 		for _, record := range x.guards() {
-			if longest := longestOf(record); longest > 0 && h.e.learn(longest, h.p) {
+			if longest := wire.LongestOf(record); longest > 0 && h.e.learn(longest, h.p) {
 				h.p.tellLongest(longest, n)
 			}
 		}

@@ -78,7 +78,7 @@ func (l *Locker) drained(ctx context.Context) bool {
 			leases, calls := e.left()
 			var held []string
 			for _, lease := range leases[:min(len(leases), named)] {
-				held = append(held, strings.TrimSpace(lease.p.name+" "+keyHash(lease.key)))
+				held = append(held, strings.TrimSpace(lease.p.name+" "+keyHash(lease.lock.Key)))
 			}
 			l.p.logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
 		}
@@ -89,7 +89,7 @@ func (l *Locker) drained(ctx context.Context) bool {
 func stillHeld(cause error, leases []*Lease, calls int) error {
 	var keys []string
 	for _, lease := range leases[:min(len(leases), named)] {
-		keys = append(keys, strconv.Quote(lease.key))
+		keys = append(keys, strconv.Quote(lease.lock.Key))
 	}
 	return fmt.Errorf("lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)", cause, calls, len(leases), strings.Join(keys, ", "))
 }

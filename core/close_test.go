@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -46,7 +47,7 @@ func TestCloseWaitsForLeases(t *testing.T) {
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("not renewed while Close waits: %v", context.Cause(lease.Context()))
 		}
-		asked := p.counting(acquireScript)
+		asked := p.counting(wire.OpAcquire)
 		_, err := p.Acquire(t.Context(), "other")
 		wantErr(t, err, ErrClosed)
 		if n := asked.Load(); n > 0 {
@@ -146,7 +147,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 }
 
 func slowGrant(_ *world, p *process) {
-	p.set(fate{replyDelay: 500 * time.Millisecond}, acquireScript)
+	p.set(fate{replyDelay: 500 * time.Millisecond}, wire.OpAcquire)
 }
 
 // An observer runs between the grant and the lease: who closes meanwhile must not wait for that lease.

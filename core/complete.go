@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Complete records the key as done, with result, and releases it, in one step on each node. For as long as
@@ -62,7 +64,7 @@ func (lease *Lease) pauses(ctx context.Context, d time.Duration) bool {
 
 // spent reports whether the counters that would tell of a later holder may be gone.
 func (lease *Lease) spent() bool {
-	return float64(-lease.left()) > float64(idleFence)*(1-lease.p.drift)
+	return float64(-lease.left()) > float64(wire.IdleFence)*(1-lease.p.drift)
 }
 
 // completeOnce is one round of Complete.
@@ -82,15 +84,15 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	case completed:
 		return nil
 	case released:
-		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrReleased}
+		return &OpError{Op: OpComplete, Key: lease.lock.Key, Err: ErrReleased}
 	case lease.spent():
-		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrLost, Reason: LossExpired}
+		return &OpError{Op: OpComplete, Key: lease.lock.Key, Err: ErrLost, Reason: LossExpired}
 	}
 	if !e.gate.Join() {
-		return &OpError{Op: OpComplete, Key: lease.key, Err: ErrClosed}
+		return &OpError{Op: OpComplete, Key: lease.lock.Key, Err: ErrClosed}
 	}
 	defer e.gate.Leave()
-	ctx, end := p.observe(ctx, OpComplete, lease.key, false, lease.token)
+	ctx, end := p.observe(ctx, OpComplete, lease.lock.Key, false, lease.token)
 	forIt := context.Background() //nolint:forbidigo // bounded by the node timeout
 	nodes, err := lease.propose(ctx, forIt, lease.proposal(result), lease.token, end != nil)
 	if err == nil {

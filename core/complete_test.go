@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -163,7 +164,7 @@ func TestRetentionOfAnAdoptedRecord(t *testing.T) {
 		want := w.cutShort(w.process(Retention(time.Minute)), "k", "result")
 		p := w.process(Retention(time.Hour)).reaches(0, 1)
 		for _, k := range p.links[:2] {
-			k.set(fate{replyDelay: 500 * time.Millisecond}, acquireScript)
+			k.set(fate{replyDelay: 500 * time.Millisecond}, wire.OpAcquire)
 		}
 		time.Sleep(30 * time.Second)
 		_, err := p.TryAcquire(t.Context(), "k")
@@ -273,7 +274,7 @@ func TestCompleteLongAfterTheLeaseWasLost(t *testing.T) {
 		a, b := w.process(), w.process()
 		stale := w.loses(a, "k")
 		w.release(w.acquire(b, "k"))
-		time.Sleep(idleFence + clockJump + time.Minute)
+		time.Sleep(wire.IdleFence + wire.ClockJump + time.Minute)
 		a.reaches(0, 1, 2)
 		wantErr(t, stale.Complete(t.Context(), nil), ErrLost)
 		w.release(w.acquire(b, "k"))
@@ -299,7 +300,7 @@ func TestCompleteRepeated(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
-		p.next(fate{loseReply: true}, completeScript)
+		p.next(fate{loseReply: true}, wire.OpComplete)
 		wantErr(t, lease.Complete(over(), []byte("first")), ErrUnavailable)
 		for range 2 { // the first result stays
 			if err := lease.Complete(t.Context(), []byte("second")); err != nil {
@@ -316,7 +317,7 @@ func TestResultIsCopied(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		lease := w.acquire(p, "k")
-		p.links[2].set(fate{delay: 100 * time.Millisecond}, completeScript)
+		p.links[2].set(fate{delay: 100 * time.Millisecond}, wire.OpComplete)
 		result := []byte("result")
 		if err := lease.Complete(t.Context(), result); err != nil {
 			t.Fatal(err)
@@ -327,7 +328,7 @@ func TestResultIsCopied(t *testing.T) {
 		w.wantDoneEverywhere("k", want)
 
 		w.change(p, 2, "k", func(r *testutil.Resource) { r.Record = nil })
-		other.links[2].set(fate{delay: 100 * time.Millisecond}, completeScript)
+		other.links[2].set(fate{delay: 100 * time.Millisecond}, wire.OpComplete)
 		_, err := other.TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		op, _ := errors.AsType[*OpError](err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -18,23 +19,21 @@ import (
 
 func (s *scene) checkVote(line string, want map[string]string, v vote) {
 	s.t.Helper()
-	if _, ok := want[v.verdict.String()]; !ok {
-		s.t.Fatalf("%s\n\tgot %v: %+v", line, v.verdict, v)
+	if _, ok := want[Verdict(v.Verdict).String()]; !ok {
+		s.t.Fatalf("%s\n\tgot %v: %+v", line, Verdict(v.Verdict), v)
 	}
-	delete(want, v.verdict.String())
-	got := map[string]int64{"token": int64(v.token), "expiry": v.expiry.millis(), "rest": v.rest.Milliseconds(), "place": int64(v.place)}
-	text := map[string]string{"carried": v.hint, "claim": v.claim}
-	if v.memory != "" && v.memory != s.memory() {
-		s.t.Errorf("%s\n\tmemory is %s, want %s", line, v.memory, s.memory())
+	delete(want, Verdict(v.Verdict).String())
+	got := map[string]int64{"token": int64(v.Token), "expiry": v.Expiry.Millis(), "rest": v.Rest.Milliseconds(), "place": int64(v.Place)}
+	text := map[string]string{"carried": v.Hint, "claim": v.Claim}
+	if v.Memory != "" && v.Memory != s.memory() {
+		s.t.Errorf("%s\n\tmemory is %s, want %s", line, v.Memory, s.memory())
 	}
 	if want["longest"] != "" {
-		got["longest"] = v.longest.Milliseconds()
+		got["longest"] = v.Longest.Milliseconds()
 	}
-	if r := v.record; r != nil {
-		maps.Copy(got, map[string]int64{"ballot": int64(r.ballot), "kept": r.rest.Milliseconds(), "origin": int64(r.Token)})
+	if r := v.Record; r != nil {
+		maps.Copy(got, map[string]int64{"ballot": int64(r.Ballot), "kept": r.Rest.Milliseconds(), "origin": int64(r.Token)})
 		text["result"] = string(r.Result)
-		if v.verdict == VerdictDone {
-		}
 	}
 	s.compare(line, want, got, text)
 }
@@ -53,15 +52,15 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 	for name, str := range text {
 		expect := want[name]
 		switch {
-		case (name == "i" || name == "r") && strings.Trim(expect, keptTaken) != "":
-			whose, rests := strings.CutPrefix(expect, keptTaken)
-			expect = s.lease(whose).id.(string)
+		case (name == "i" || name == "r") && strings.Trim(expect, wire.KeptTaken) != "":
+			whose, rests := strings.CutPrefix(expect, wire.KeptTaken)
+			expect = s.lease(whose).name()
 			if rests {
-				expect = keptTaken + expect
+				expect = wire.KeptTaken + expect
 			}
 		case name == "c" && expect != "":
 			owner, carried, _ := strings.Cut(expect, ":")
-			expect = s.lease(owner).id.(string) + " " + carriage{hint: carried}.packed()
+			expect = s.lease(owner).name() + " " + carriedHint(carried)
 		case name == "result":
 			expect = conformanceResults[expect]
 		case expect == "live":
@@ -86,9 +85,9 @@ func (s *scene) history() string {
 // memory is what the node remembers, as its replies name it.
 func (s *scene) memory() string {
 	if !s.l.p.guarded {
-		return noMemory
+		return wire.NoMemory
 	}
-	return s.history()[:8] + "." + s.client.HGet(context.Background(), s.l.e.guards[0].(string), "s").Val()
+	return s.history()[:8] + "." + s.client.HGet(context.Background(), s.l.e.keys.Guard(0), "s").Val()
 }
 
 func (s *scene) checkResource(line string, want map[string]string) {
@@ -136,7 +135,7 @@ func (s *scene) checkQueue(line string, want []string) {
 	key := s.l.e.keys.Waiters(conformanceKey)
 	got := must(s.client.ZRange(context.Background(), key, 0, -1).Result())
 	for i, name := range want {
-		want[i] = s.l.e.waits.member(0, s.lease(name).id)
+		want[i] = s.member(name)
 	}
 	if !slices.Equal(got, want) {
 		s.t.Errorf("%s\n\tthe queue is %q, want %q", line, got, want)
@@ -179,7 +178,7 @@ func (s *scene) checkGuard(line string, want map[string]string) {
 func (s *scene) checkTombstones(line string, want map[string]string) {
 	s.t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(s.leases)) {
-		key := s.leases[name].tombstone.(string)
+		key := s.tombstone(name)
 		expr, expected := want[name]
 		exists := must(s.client.Exists(context.Background(), key).Result()) == 1
 		if exists != expected {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -34,15 +34,16 @@ import (
 // node's clock when the case began (ms, µs); now, us = when the last script ran; wall = the client's clock in
 // it (µs); a, b = the token granted to that attempt. Results are names of conformanceResults.
 type scene struct {
-	t       *testing.T
-	l       *Locker
-	client  redis.UniversalClient
-	replica func(on bool) // REPLICAOF, or a switch
-	way     delivery
-	leases  map[string]*Lease
-	names   map[string]span
-	count   func() map[string]int // of the commands the node ran; may be nil
-	calls   string                // of the last script, if counted
+	t         *testing.T
+	l         *Locker
+	client    redis.UniversalClient
+	replica   func(on bool) // REPLICAOF, or a switch
+	way       delivery
+	nohistory bool // the server hides its replication history
+	leases    map[string]*Lease
+	names     map[string]span
+	count     func() map[string]int // of the commands the node ran; may be nil
+	calls     string                // of the last script, if counted
 }
 
 // A delivery is how requests reach the node, which must make no difference.
@@ -165,8 +166,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// request builds what production code sends.
-func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*script, []any) {
+// request builds what production code sends; of an acquisition, the wall clock is what it proposes, too.
+func (s *scene) request(lease *Lease, who, verb string, f map[string]string) func(wall time.Time) wire.Request {
 	_, flag := f["recover"]
 	_, decided := f["decided"]
 	memory := f["memory"] // of the grant
@@ -176,17 +177,29 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*s
 	case ok: // of the same history, and begun then
 		memory = s.history()[:8] + "." + fmt.Sprint(s.eval("T"+since).lo)
 	}
+	carried := wire.Holder{Hint: f["carry"]}.Carried()
+	always := func(q wire.Request) func(time.Time) wire.Request { return func(time.Time) wire.Request { return q } }
 	switch verb {
 	case "acquire":
-		lease.carries = carriage{hint: f["carry"]}.packed()
-		_, lease.waits = f["wait"]
 		if ticket, name := f["ticket"], cmp.Or(f["for"], who); ticket != "" {
-			lease.wait = newWait(s.lease(name).id, s.number(f, "ticket"), 1)
+			lease.wait = newWait(s.lease(name).lock.Waiter(), wire.StampOf(time.UnixMicro(s.number(f, "ticket"))), 1)
 		}
-		return acquireScript, lease.acquiring(flag).args
+		ask := wire.Acquire{Settle: flag, Carried: carried}
+		if _, waits := f["wait"]; waits || lease.wait != nil {
+			ask.Channel = s.l.e.waits.channels[0]
+		}
+		if lease.wait != nil {
+			ask.Waiter = lease.wait.name
+		}
+		return func(wall time.Time) wire.Request {
+			ask.Propose = wire.StampOf(wall)
+			return lease.lock.Acquire(s.l.p.lease, ask)
+		}
 	case "renew":
-		return renewScript, append(lease.args(renewScript, 5), uint64(s.number(f, "token")), s.number(f, "confirmed"),
-			uint64(s.number(f, "wb")), memory, s.l.p.turnMs, carriage{hint: f["carry"]}.packed())
+		return always(lease.lock.Renew(s.l.p.lease, 1, func(int) wire.Renew {
+			return wire.Renew{Token: uint64(s.number(f, "token")), Confirmed: wire.NodeMillis(s.number(f, "confirmed")), Granted: uint64(s.number(f, "wb")), Memory: memory,
+				Turn: s.l.p.turn, Carried: carried}
+		})(0))
 	case "release":
 		_, undo := f["undo"]
 		_, lease.queued = f["waited"]
@@ -200,27 +213,25 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) (*s
 		if _, goesOn := f["waits"]; lease.wait != nil {
 			lease.wait.over = !goesOn
 		}
-		return releaseScript, lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond).args
+		return always(lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond).to(0))
 	case "complete":
 		_, lease.queued = f["waited"]
 		lease.reached, lease.nodes[0].memory = 1, memory
-		rec := &nodeRecord{rest: s.l.p.retention}
-		rec.Token, rec.Result = uint64(s.number(f, "origin")), []byte(conformanceResults[f["result"]])
-		r := lease.offering(rec, uint64(s.number(f, "ballot")), decided)
-		return completeScript, append(r.args, r.tail(0)...)
+		rec := &wire.Record{Rest: s.l.p.retention, Token: uint64(s.number(f, "origin")), Result: []byte(conformanceResults[f["result"]])}
+		return always(lease.offering(rec, uint64(s.number(f, "ballot")), decided).to(0))
 	case "revoke":
-		return revokeScript, s.l.revoking(conformanceKey, lease.id.(string))
+		return always(s.l.revoking(conformanceKey, lease.name()))
 	case "forget":
-		return forgetScript, s.l.forgetting(conformanceKey, uint64(s.number(f, "token")))
+		return always(s.l.e.keys.Forget(conformanceKey, uint64(s.number(f, "token"))))
 	case "provision":
 		claim, ok := f["claim"]
 		if !ok {
-			claim = noMemory
+			claim = wire.NoMemory
 		}
-		return provisionScript, append(provisionScript.args(6, s.l.e.guards[0]), "fresh", unstamped, s.l.p.window.Milliseconds(), s.l.p.maxTTL.Milliseconds(), s.l.p.lag.Milliseconds(), claim)
+		return always(s.l.e.keys.Provision(0, "fresh", claim))
 	}
 	s.t.Fatalf("no script %q", verb)
-	return nil, nil
+	return nil
 }
 
 // withoutHistory hides the replication history, as servers do that are not quite Redis.
@@ -236,12 +247,10 @@ func (s *scene) step(line, who, rest string) {
 	order, expect, _ := strings.Cut(rest, "->")
 	verb, options, _ := strings.Cut(strings.TrimSpace(order), " ")
 	f := fieldsOf(options)
-	code, args := s.request(s.lease(who), who, verb, f)
-	if _, ok := f["nohistory"]; ok {
-		code = newScript(code.op, code.replies, withoutHistory, code.source)
-		args[1] = code.sha
-	}
+	request := s.request(s.lease(who), who, verb, f)
+	_, s.nohistory = f["nohistory"]
 	_, given := f["wall"]
+	var wall time.Time
 	var v vote
 	var before, after int64
 	// Where the machine pauses between the stamp and the request, the node refuses it, and nothing has happened.
@@ -250,22 +259,17 @@ func (s *scene) step(line, who, rest string) {
 		if !given {
 			f["wall"] = fmt.Sprint(stamp.UnixMicro())
 		}
-		if !timeless[verb] {
-			args[wallArg(args)] = s.number(f, "wall")
-		}
-		if verb == "acquire" {
-			args[proposalArg(args)] = s.number(f, "wall")
-		}
+		wall = time.UnixMicro(s.number(f, "wall"))
 		before = s.time()
-		v = s.counted(code, args)
+		v = s.counted(request(wall), wall)
 		after = s.time()
-		refused = v.verdict == VerdictClockSkewed && !given && time.Since(stamp) > s.l.p.window
+		refused = v.Verdict == wire.ClockSkewed && !given && time.Since(stamp) > s.l.p.window
 	}
 	if s.way == twice {
-		s.send(code, args)
+		s.send(request(wall), wall)
 	}
 	s.names["us"], s.names["now"] = span{before, after}, span{before / 1000, after / 1000}
-	switch clock := int64(v.clock); {
+	switch clock := int64(v.Clock); {
 	case clock != 0 && (clock < before/1000*1000 || clock > after):
 		s.t.Errorf("%s\n\tclock %d, want %d to %d", line, clock, before, after)
 	case clock != 0:
@@ -277,57 +281,82 @@ func (s *scene) step(line, who, rest string) {
 	}
 	s.names["wall"] = s.eval(f["wall"])
 	s.checkVote(line, fieldsOf(expect), v)
-	if v.verdict == VerdictGranted && v.token != 0 {
-		s.names[who] = span{int64(v.token), int64(v.token)}
+	if v.Verdict == wire.Granted && v.Token != 0 {
+		s.names[who] = span{int64(v.Token), int64(v.Token)}
 	}
 }
 
-func (s *scene) counted(code *script, args []any) vote {
+func (s *scene) counted(q wire.Request, wall time.Time) vote {
 	if s.count == nil {
-		return s.send(code, args)
+		return s.send(q, wall)
 	}
 	before := s.count()
 	defer func() { s.calls = callsBetween(before, s.count()) }()
-	return s.send(code, args)
+	return s.send(q, wall)
 }
 
-func (s *scene) send(code *script, args []any) vote {
-	if s.way == inBatch && code.word != nil && code.isOriginal() {
-		return s.sendBetween(code, args)
+func (s *scene) send(q wire.Request, wall time.Time) vote {
+	if s.way == inBatch && !q.Op().Alone() && !s.nohistory {
+		return s.sendBetween(q, wall)
 	}
-	reply, err := code.run(context.Background(), s.client, args)
-	if err != nil {
-		return failed(err)
+	call := s.l.e.head.Load().Encode(q, wall)
+	reply, err := "", error(nil)
+	if s.nohistory {
+		args := call.InFull()
+		args[1] = withoutHistory + args[1].(string)
+		reply, err = s.client.Do(context.Background(), args...).Text()
+	} else {
+		reply, err = run(context.Background(), s.client, call)
 	}
-	return code.parse(reply)
+	return voteOf(q, reply, err, wire.Request.Decode)
 }
 
 // sendBetween sends a request between one that fails, unless the key of another type was flushed, and one for
 // which the node does what it likes.
-func (s *scene) sendBetween(code *script, args []any) vote {
+func (s *scene) sendBetween(q wire.Request, wall time.Time) vote {
 	s.t.Helper()
-	wall := time.Now()
-	if code != releaseScript {
-		wall = time.UnixMicro(args[wallArg(args)].(int64))
+	if q.Op() == wire.OpRelease {
+		wall = time.Now()
 	}
 	other := func(key string) *Lease { return s.l.newLease(context.Background(), key) }
-	batch := []request{
-		{r: other(wrongType).releasing(0)},
-		{r: &round{e: &s.l.e.ensemble, p: &s.l.p, script: code, args: args}},
-		{r: other("of nobody").offering(&nodeRecord{}, 1, false)},
-	}
-	replies, err := batchScript.runBatch(context.Background(), s.client, together(0, batch, wall))
+	batch := []wire.Request{other(wrongType).releasing(0).to(0), q, other("of nobody").offering(&wire.Record{}, 1, false).to(0)}
+	replies, err := sendTogether(s.client, s.l, batch, wall)
 	switch {
 	case err != nil:
 		return failed(err)
 	case len(replies) != 3 || !strings.HasPrefix(replies[0], "-WRONGTYPE ") && replies[0] != "GONE" || replies[2][0] == '-':
 		s.t.Fatalf("the batch answers %q", replies)
 	}
-	return code.parseInBatch(replies[1])
+	return voteOf(q, replies[1], nil, wire.Request.DecodeInBatch)
 }
 
-// isOriginal reports whether s is what is sent, not made up for a test.
-func (s *script) isOriginal() bool { return slices.Contains(allScripts, s) }
+// sendTogether sends requests as a batch.
+func sendTogether(c redis.UniversalClient, l *Locker, batch []wire.Request, wall time.Time) ([]string, error) {
+	return runBatch(context.Background(), c, l.e.head.Load().EncodeBatch(len(batch), func(i int) wire.Request { return batch[i] }, wall))
+}
+
+// member is what a call that waits is named in the queue.
+func (s *scene) member(name string) string {
+	c := s.l.e.waits.channels[0]
+	how := "P "
+	if c.Sharded {
+		how = "S "
+	}
+	return how + c.Name + " " + s.lease(name).name()
+}
+
+// tombstone is the key of an attempt's.
+func (s *scene) tombstone(name string) string {
+	return strings.TrimSuffix(s.l.e.keys.Guard(0), "g") + "x:" + s.lease(name).name()
+}
+
+// carriedHint is what a lease stores that carries no more than a hint.
+func carriedHint(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "\x00\x00" + string(rune(len(text))) + text
+}
 
 // set writes fields of the resource, the others stay.
 func (s *scene) set(f map[string]string) error {
@@ -345,16 +374,16 @@ func (s *scene) set(f map[string]string) error {
 	for name, to := range map[string]*string{"i": &r.Owner, "r": &r.Next} {
 		switch whose := f[name]; whose {
 		case "":
-		case keptTaken:
+		case wire.KeptTaken:
 			*to = whose
-		case keptTaken + "a":
-			*to = keptTaken + s.lease("a").id.(string)
+		case wire.KeptTaken + "a":
+			*to = wire.KeptTaken + s.lease("a").name()
 		default:
-			*to = s.lease(whose).id.(string)
+			*to = s.lease(whose).name()
 		}
 	}
 	if _, text, ok := strings.Cut(f["c"], ":"); ok {
-		r.Carried = carriage{hint: text}.packed()
+		r.Carried = carriedHint(text)
 	}
 	if _, waited := f["waited"]; waited {
 		r.Waited = true

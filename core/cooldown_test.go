@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // How long a key stays taken after a release with a cooldown, whoever asks for it and whatever becomes of the release.
@@ -62,7 +64,7 @@ func TestRetryAfterACooldown(t *testing.T) {
 		if _, err := other.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) || isKept(err) {
 			t.Errorf("while it is held: %v", err)
 		}
-		p.set(fate{delay: oneWay, replyDelay: oneWay}, releaseScript)
+		p.set(fate{delay: oneWay, replyDelay: oneWay}, wire.OpRelease)
 		free := time.Now().Add(time.Minute)
 		go w.releaseFor(lease, time.Minute)
 		for _, at := range []time.Duration{0, 3 * oneWay, 30 * time.Second} {
@@ -115,7 +117,7 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 				lease := w.holds(p, "k")
 				next := w.waits(other, "k")
 				if c.lost {
-					p.next(fate{refuse: true}, releaseScript)
+					p.next(fate{refuse: true}, wire.OpRelease)
 				}
 				released := time.Now()
 				if err := lease.Release(t.Context(), Cooldown(d)); c.lost != errors.Is(err, ErrUnavailable) {
@@ -144,7 +146,7 @@ func TestCooldownInDo(t *testing.T) {
 					synctest.Wait()
 					next = w.waits(other, "k")
 					if lost {
-						p.next(fate{refuse: true}, releaseScript)
+						p.next(fate{refuse: true}, wire.OpRelease)
 					}
 					lease, _ := FromContext(ctx)
 					released = time.Now()
@@ -188,17 +190,17 @@ func TestUnfitReleaseOptions(t *testing.T) {
 		p := w.process()
 		lease := w.acquire(p, "k")
 		for name, opts := range map[string][]ReleaseOption{
-			"nil": {nil}, "negative": {Cooldown(-1)}, "too long": {Cooldown(slack + 1)}, "one of two": {Cooldown(1), nil},
+			"nil": {nil}, "negative": {Cooldown(-1)}, "too long": {Cooldown(wire.Slack + 1)}, "one of two": {Cooldown(1), nil},
 		} {
 			if err := lease.Release(t.Context(), opts...); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: error is %v", name, err)
 			}
 			wantValid(t, lease)
 		}
-		w.releaseFor(lease, slack)
+		w.releaseFor(lease, wire.Slack)
 		_, err := p.TryAcquire(t.Context(), "k")
 		op, _ := errors.AsType[*OpError](err)
-		wantBetween(t, "retry after", op.RetryAfter, slack, slack+time.Millisecond)
+		wantBetween(t, "retry after", op.RetryAfter, wire.Slack, wire.Slack+time.Millisecond)
 	})
 }
 
@@ -212,8 +214,8 @@ func TestNothingIsHandedOnInACooldown(t *testing.T) {
 		next := w.waits(p, "k")
 		var asked atomic.Int64
 		for _, k := range p.links {
-			k.decide(func(s *script, _ []any) fate {
-				if s == acquireScript {
+			k.decide(func(s wire.Op, _ []any) fate {
+				if s == wire.OpAcquire {
 					asked.Add(1)
 				}
 				return fate{delay: oneWay, replyDelay: oneWay}

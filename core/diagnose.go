@@ -39,10 +39,10 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...Option
 		return Diagnosis{}, errNoContext
 	}
 	p, err := defaults().with(opts).policy(len(nodes))
-	if err := errors.Join(append(goredis.Check(nodes, maxNodes), err)...); err != nil {
+	if err := errors.Join(append([]error{err}, goredis.Check(nodes, maxNodes)...)...); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
-	keys := keysOver(nodes, p.prefix)
+	keys := keysOver(nodes, &p)
 	found := make([][]*examination, len(nodes))
 	var examined sync.WaitGroup
 	for i, c := range nodes {

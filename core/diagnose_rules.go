@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A diagnosis is a Diagnosis that is being made: what the servers told is held against the rules below.
@@ -85,7 +86,7 @@ func (d *diagnosis) clocks(fit []*examination) {
 // inUse reports whether any node has a guard record.
 func (d *diagnosis) inUse() bool {
 	return slices.ContainsFunc(d.servers, func(x *examination) bool {
-		return x.guard.state != guardUnknown && x.guard.state != guardMissing && !x.guard.fresh
+		return x.guard.State != wire.GuardUnknown && x.guard.State != wire.GuardMissing && !x.guard.Fresh
 	})
 }
 
@@ -93,15 +94,15 @@ func inRound(d time.Duration) string { return d.Round(100 * time.Millisecond).St
 
 // guarded says why a node does not vote that may have forgotten leases. inUse: another has a guard record.
 func (x *examination) guarded(inUse bool) {
-	left := inRound(x.guard.left)
+	left := inRound(x.guard.Left)
 	switch {
-	case x.guard.state == guardMissing && inUse:
+	case x.guard.State == wire.GuardMissing && inUse:
 		x.add(SeverityWarning, CodeQuarantined, "has no guard record, beside nodes that have one: it has lost its memory (flushed, restarted without its data), or is new",
 			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; find out what emptied it, and empty no other node before then", left))
-	case x.guard.state == guardChanged:
+	case x.guard.State == wire.GuardChanged:
 		x.add(SeverityWarning, CodeQuarantined, "its guard record is of another replication history: it was restarted or promoted, or its first replica was attached (as redis-cli --rdb does, too)",
 			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; restart, attach or back up one node at a time", left))
-	case x.guard.state == guardQuarantined && (inUse || !x.guard.fresh):
+	case x.guard.State == wire.GuardQuarantined && (inUse || !x.guard.Fresh):
 		x.add(SeverityWarning, CodeQuarantined, "is quarantined, because it is new, was restarted, or may have forgotten locks: it does not vote",
 			fmt.Sprintf("nothing, it votes by itself in %s; restart no other node before", left))
 	}
@@ -111,8 +112,8 @@ func (x *examination) guarded(inUse bool) {
 func (d *diagnosis) notProvisioned() bool {
 	left := time.Duration(-1)
 	for _, x := range d.servers {
-		if x.guard.state != guardUnknown {
-			left = max(left, x.guard.left)
+		if x.guard.State != wire.GuardUnknown {
+			left = max(left, x.guard.Left)
 		}
 	}
 	if left < 0 || d.inUse() {

@@ -16,6 +16,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // What Diagnose says of nodes, by embedded ones; realdiagnose_test.go has what only real servers tell.
@@ -132,7 +133,7 @@ func TestDiagnoseGuardsOfACluster(t *testing.T) {
 		if err := l.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.nodes[0].Exec("HDEL", l.e.guards[clusterBuckets-1].(string), "v", "n")
+		w.nodes[0].Exec("HDEL", l.e.keys.Guard(wire.Buckets-1), "v", "n")
 		wantFindings(t, w.diagnoseClients([]redis.UniversalClient{client}, WithRestartGuard(true)), found{SeverityWarning, CodeQuarantined, 0})
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -68,8 +67,8 @@ func (e *ear) sleep(d time.Duration) bool {
 // session is one subscription, until it fails.
 func (e *ear) session() error {
 	ctx, cancel := context.WithCancel(e.s.ctx)
-	how, channel, _ := strings.Cut(e.s.channels[e.bucket].(string), " ")
-	pubsub, err := goredis.Subscribe(ctx, e.n.client, how == "S", channel)
+	channel := e.s.channels[e.bucket]
+	pubsub, err := goredis.Subscribe(ctx, e.n.client, channel.Sharded, channel.Name)
 	if err != nil {
 		cancel()
 		pubsub.Close()

@@ -2,8 +2,9 @@ package core
 
 import (
 	"context"
-	"slices"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // How an attempt ends on the nodes, as a lease or without having become one. A node that is late is told only where it
@@ -14,7 +15,7 @@ import (
 // over. abandon waits for the nodes that granted, because the next attempt would find its own traces there; not for a
 // caller who has given up.
 func (a *attempt) abandon(ctx, wait context.Context, t *tally) {
-	touched, granted := t.mayHold(), t.of(VerdictGranted)
+	touched, granted := t.mayHold(), t.of(wire.Granted)
 	a.mu.Lock()
 	a.ended = true
 	a.seen = a.seen || touched.len() >= quorum(len(a.nodes))
@@ -63,17 +64,10 @@ func (a *attempt) stay() time.Duration {
 	return max(a.notBefore.Load().Since(a.e.clock.Now()), 0)
 }
 
-// Boxed once.
-var (
-	notUndo, doUndo any = "0", "1"
-	noTombstone     any = "0"
-)
-
 // releasing is a round that ends the attempt, and keeps the resource taken for stay, in whole milliseconds and no
 // shorter. The call that made the attempt gets its place in the queues back while it goes on. A node that has
 // answered all that it was sent needs no tombstone: nothing can arrive there any more.
 func (a *attempt) releasing(stay time.Duration) *round {
-	_, idle := a.e.longestLease(a.p)
 	a.mu.Lock()
 	spared := nodeSet(0)
 	for i := range a.nodes {
@@ -81,34 +75,33 @@ func (a *attempt) releasing(stay time.Duration) *round {
 			spared = spared.with(i)
 		}
 	}
-	drop, undo := any(0), notUndo
+	end := wire.Release{Bury: a.p.bury, Stay: stay, Channel: a.e.waits.channels[a.lock.Bucket], Waiter: a.quitting()}
 	// Whether the attempt became a lease, or has sent a completion: either makes its token known. Neither can come
 	// to be after the first release.
 	switch {
 	case a.reached != 0:
-		drop = a.token // no record with a smaller ballot can be decided any more
+		end.DropBelow = a.token // no record with a smaller ballot can be decided any more
 	case !a.completing && !a.seen:
-		undo = doUndo // nobody has seen the token, so the node may give it out again
+		end.Undo = true // nobody has seen the token, so the node may give it out again
 	}
-	args := append(releaseScript.args(8, a.resource, a.tombstone), a.id)
-	head := len(args)
-	args = append(args, a.p.tombstoneMs, (stay + time.Millisecond - 1).Milliseconds(), drop, idle, undo)
-	if member := a.quitting(); member != "" {
-		args = append(args, member)
-	} else if a.goesOn() {
-		args = append(args, a.e.waits.member(a.bucket, a.wait.name), a.wait.ticket)
+	if end.Waiter.Name == "" && a.goesOn() {
+		end.Waiter = a.wait.name
 	}
 	a.mu.Unlock()
 
-	r := a.round(releaseScript, args, (*round).settled)
-	r.must = true
-	switch spared {
-	case 0:
-	case allNodes(len(a.nodes)):
-		args[head] = noTombstone
-	default:
-		r.others, r.spared = spared, slices.Clone(args)
-		r.spared[head] = noTombstone
+	r := a.round(wire.OpRelease, (*round).settled)
+	if spared == allNodes(len(a.nodes)) {
+		end.Bury = wire.Millis{}
+	}
+	r.must, r.request = true, a.lock.Release(a.e.head.Load(), end)
+	if spared != 0 && end.Bury != (wire.Millis{}) {
+		buried, without := r.request, r.request.WithoutTombstone()
+		r.each = func(i int) wire.Request {
+			if spared.has(i) {
+				return without
+			}
+			return buried
+		}
 	}
 	return r
 }
@@ -126,10 +119,10 @@ func (a *attempt) free() {
 // noteEnd books what a node made of being told that the attempt is over. A node that has refused to write it down, or
 // has not answered, is told once more. Called with the lock.
 func (a *attempt) noteEnd(got reply) {
-	switch s := &a.nodes[got.node]; got.verdict {
-	case VerdictGranted:
+	switch s := &a.nodes[got.node]; got.Verdict {
+	case wire.Granted:
 		s.owed = owedNoMore
-	case VerdictGone, VerdictTooLate: // the attempt does not have the key there
+	case wire.Gone, wire.TooLate: // the attempt does not have the key there
 	default:
 		switch s.owed {
 		case owedNothing, owedInVain:

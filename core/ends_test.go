@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestLateRequestToAServerOutOfMemory(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
-		p.links[0].next(fate{delay: 300 * time.Millisecond}, acquireScript)
+		p.links[0].next(fate{delay: 300 * time.Millisecond}, wire.OpAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		w.refuse(0, refusingWrites{outOfMemory, 0})
@@ -36,10 +37,10 @@ func TestRevokedHolderReleasesAgain(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				p, operator := w.process(), w.process()
 				lease := w.holds(p, "k")
-				operator.links[2].set(fate{refuse: true}, revokeScript)
+				operator.links[2].set(fate{refuse: true}, wire.OpRevoke)
 				must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
-				p.links[0].next(first, releaseScript)
-				p.links[1].next(first, releaseScript)
+				p.links[0].next(first, wire.OpRelease)
+				p.links[1].next(first, wire.OpRelease)
 				for range 3 {
 					err := lease.Release(t.Context())
 					if err == nil {
@@ -58,7 +59,7 @@ func TestReleaseAfterClose(t *testing.T) {
 		p := w.process()
 		lease, released := w.holds(p, "k"), w.holds(p, "other")
 		w.release(released)
-		p.set(fate{refuse: true}, releaseScript)
+		p.set(fate{refuse: true}, wire.OpRelease)
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 		if err := p.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -112,7 +113,7 @@ func TestNoCooldownAfterACompletion(t *testing.T) {
 		w.release(lease)
 
 		lease = w.holds(p, "unanswered") // it reaches nobody, and the cooldown is kept
-		p.set(fate{refuse: true}, completeScript)
+		p.set(fate{refuse: true}, wire.OpComplete)
 		wantErr(t, lease.Complete(over(), nil), ErrUnavailable)
 		w.releaseFor(lease, time.Minute)
 		w.pass(59 * time.Second)
@@ -171,7 +172,7 @@ func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process()
 			for _, k := range p.links {
-				k.next(fate{replyDelay: 300 * time.Millisecond}, acquireScript)
+				k.next(fate{replyDelay: 300 * time.Millisecond}, wire.OpAcquire)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/lockkit/lockkit/internal/gate"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
@@ -38,7 +39,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 		leases:   map[*Lease]struct{}{},
 	}
 	e.quiet = e.gate.Empty()
-	e.keys = keysOver(clients, p.prefix)
+	e.keys = keysOver(clients, p)
 	buckets := e.keys.Buckets()
 	for i, c := range clients {
 		n := newNode(i, goredis.Bounded(c, p.nodeTimeout))
@@ -48,9 +49,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 			n.lanes = append(n.lanes, &lane{e: &e.ensemble, n: n, idle: make(chan *flight)})
 		}
 	}
-	for b := range buckets {
-		e.guards = append(e.guards, e.keys.Guard(b))
-	}
+	e.head.Store(wire.NewHead(p.window, p.maxTTL, p.lag))
 	e.waits.init(&e.ensemble, buckets)
 	e.watchdog.e = e
 	e.health.e, e.health.p, e.health.asked = &e.ensemble, p, make([]clock.AtomicInstant, buckets)
@@ -85,6 +84,6 @@ func (e *engine) retire(l *Lease) {
 func (e *engine) left() ([]*Lease, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	left := slices.SortedFunc(maps.Keys(e.leases), func(a, b *Lease) int { return strings.Compare(a.key, b.key) })
+	left := slices.SortedFunc(maps.Keys(e.leases), func(a, b *Lease) int { return strings.Compare(a.lock.Key, b.lock.Key) })
 	return left, e.gate.Inside() - len(left)
 }

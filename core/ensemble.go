@@ -6,21 +6,21 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // An ensemble is the nodes that vote together, and what all who ask them share.
 type ensemble struct {
 	nodes    []*node
-	keys     keyspace
-	guards   []any // guard keys by bucket, boxed
+	keys     *wire.Keyspace
 	clock    clock.Stopwatch
 	health   health
 	unheard  resend
 	waits    waits
-	pace     time.Duration                // of batches, at least
-	jitter   func(n int64) int64          // uniform in [0, n)
-	attempts atomic.Uint64                // made so far, to name them
-	longest  atomic.Pointer[longestLease] // in use, where a node knows of a longer one than this process's
+	pace     time.Duration             // of batches, at least
+	jitter   func(n int64) int64       // uniform in [0, n)
+	attempts atomic.Uint64             // made so far, to name them
+	head     atomic.Pointer[wire.Head] // with the longest lease in use
 
 	waiters sync.Pool // each of one ensemble, since timers must not leave their synctest bubble
 
@@ -65,17 +65,6 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// head appends what all scripts but release and provision are told after the attempt's name.
-func (e *ensemble) head(p *policy, a []any) []any {
-	a = append(append(a, unstamped), p.static[:]...)
-	at := len(a) - len(p.static)
-	a[at+maxTTLArg], a[at+idleArg] = e.longestLease(p)
-	return a
-}
-
-// unstamped stands for the client's wall clock until the request leaves.
-var unstamped any = 0
-
 // report lists the votes for errors and observers. Nobody looks at those of a success that is not observed.
 func (e *ensemble) report(t *tally, observed bool) []NodeReply {
 	if !observed && t.confirmed() {
@@ -89,5 +78,5 @@ func (e *ensemble) report(t *tally, observed bool) []NodeReply {
 }
 
 func (v *vote) report(n *node) NodeReply {
-	return NodeReply{Node: n.index, Addr: n.addr, Verdict: v.verdict, Rest: v.rest, Skew: v.skew, Latency: v.latency, Err: v.err}
+	return NodeReply{Node: n.index, Addr: n.addr, Verdict: Verdict(v.Verdict), Rest: v.Rest, Skew: v.skew, Latency: v.latency, Err: v.err}
 }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Sentinels say what to do. Match them with [errors.Is]; [OpError] says what happened.
@@ -60,6 +62,9 @@ type Record struct {
 	Token  uint64 // fencing token of the lease that completed the key
 	Result []byte // what it passed to Complete
 }
+
+// recordOf is a record for the caller, who may change it while requests that carry it are under way.
+func recordOf(r *wire.Record) *Record { return &Record{r.Token, slices.Clone(r.Result)} }
 
 // An OpError says what happened to an operation, node by node. By [errors.Is] it matches Err, Ended where that is set,
 // and the errors of the nodes.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // So many node timeouts a slow server has for all that it is asked.
@@ -22,7 +24,7 @@ type examination struct {
 	NodeDiagnosis
 	ctx       context.Context
 	p         *policy
-	keys      keyspace
+	keys      *wire.Keyspace
 	client    redis.UniversalClient
 	buckets   []int // whose keys it has
 	asCluster bool  // the client treats it as a Redis Cluster's
@@ -33,13 +35,13 @@ type examination struct {
 	clocked       bool
 	offset, exact time.Duration // its clock minus this machine's, to within so much
 	maxLag        time.Duration // min-replicas-max-lag; -1 = not known
-	guard         guardFacts    // of the guard record that it takes longest to vote by
-	rights        rights        // that it denies
+	guard         wire.Guard    // of the guard record that it takes longest to vote by
+	rights        wire.Rights   // that it denies
 	refusal       error         // of writes
 }
 
 // newExamination is one of a server that has the keys of all buckets.
-func newExamination(ctx context.Context, client redis.UniversalClient, p *policy, keys keyspace) *examination {
+func newExamination(ctx context.Context, client redis.UniversalClient, p *policy, keys *wire.Keyspace) *examination {
 	x := &examination{ctx: ctx, p: p, keys: keys, client: client, asCluster: goredis.ClusterOf(client) != nil, maxLag: -1}
 	for b := range keys.Buckets() {
 		x.buckets = append(x.buckets, b)
@@ -48,7 +50,7 @@ func newExamination(ctx context.Context, client redis.UniversalClient, p *policy
 }
 
 // examineNode examines the servers behind a client: one, or the masters of a Redis Cluster.
-func examineNode(ctx context.Context, index int, client redis.UniversalClient, p *policy, keys keyspace) (all []*examination) {
+func examineNode(ctx context.Context, index int, client redis.UniversalClient, p *policy, keys *wire.Keyspace) (all []*examination) {
 	ctx, cancel := context.WithTimeout(ctx, patience*p.nodeTimeout)
 	defer cancel()
 	x := newExamination(ctx, client, p, keys)
@@ -143,7 +145,9 @@ func (x *examination) run() {
 	x.lookAtClock()
 	lag := redis.NewMapStringStringCmd(x.ctx, "config", "get", "min-replicas-max-lag")
 	if x.ask(lag) == nil {
-		x.maxLag = time.Duration(number(lag.Val()["min-replicas-max-lag"])) * time.Second
+		if seconds, err := strconv.Atoi(lag.Val()["min-replicas-max-lag"]); err == nil {
+			x.maxLag = time.Duration(seconds) * time.Second
+		}
 	}
 	x.tryRights()
 	x.lookAtGuard()
@@ -156,30 +160,29 @@ func (x *examination) lookAtClock() {
 	cmd, sent := redis.NewTimeCmd(x.ctx, "time"), time.Now()
 	if x.ask(cmd) == nil {
 		x.exact = time.Since(sent) / 2
-		x.clocked, x.offset = true, nodeTimeOf(cmd.Val()).skew(sent.Add(x.exact))
+		x.clocked, x.offset = true, wire.NodeTimeOf(cmd.Val()).Skew(sent.Add(x.exact))
 	}
 }
 
-// probing is the script that tries what scripts call.
-func (x *examination) probing() []any {
-	publish, bucket := "publish", x.buckets[0]
-	if x.asCluster {
-		publish = "spublish"
-	}
-	return append(probeScript.args(2, x.keys.Probe(bucket)), publish, x.keys.Channel(bucket, ""))
+// probing tries what scripts call.
+func (x *examination) probing() wire.Call {
+	return x.head().Encode(x.keys.Probe(x.buckets[0], x.asCluster), time.Now())
 }
+
+// head is without the clock window, so that nothing is refused for that.
+func (x *examination) head() *wire.Head { return wire.NewHead(0, x.p.maxTTL, x.p.lag) }
 
 // tryRights tries all that lockkit calls. A replica takes no writes, but says what it would deny.
 func (x *examination) tryRights() {
-	cmd := redis.NewStringCmd(x.ctx, probeScript.inFull(x.probing())...)
-	var inScripts rights
+	cmd := redis.NewStringCmd(x.ctx, x.probing().InFull()...)
+	var inScripts wire.Rights
 	switch err := x.ask(cmd); {
 	case err == nil:
-		inScripts = parseRights(cmd.Val(), x.p.prefix)
+		inScripts = wire.ParseRights(cmd.Val(), x.p.prefix)
 	case goredis.Denied(err) && strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key"):
-		inScripts = rights{"~" + x.p.prefix + "*"}
+		inScripts = wire.Rights{"~" + x.p.prefix + "*"}
 	case goredis.Denied(err):
-		inScripts = rights{"+eval"}
+		inScripts = wire.Rights{"+eval"}
 	default:
 		return
 	}
@@ -188,14 +191,14 @@ func (x *examination) tryRights() {
 
 // denied books what scripts were denied, and what no script can find out: INFO, and whether the user may subscribe. The
 // error is why that cannot be told.
-func (x *examination) denied(inScripts rights) error {
+func (x *examination) denied(inScripts wire.Rights) error {
 	x.rights = inScripts
 	if x.info == nil {
 		x.rights = append(x.rights, "+info")
 	}
 	err := x.within(func(ctx context.Context) error { // on a connection of its own, so its silence says nothing
 		deadline, _ := ctx.Deadline()
-		pubsub, err := goredis.Subscribe(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], ""))
+		pubsub, err := goredis.Subscribe(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], "").Name)
 		if err == nil {
 			_, err = pubsub.ReceiveTimeout(goredis.NotAnew, max(time.Until(deadline), time.Millisecond)) // 0 or less is for ever
 		}
@@ -221,8 +224,8 @@ func (x *examination) lookAtGuard() {
 		return
 	}
 	for _, record := range x.guards() {
-		g := x.p.readGuard(record, x.info["master_replid"], nodeTimeOf(time.Now().Add(x.offset)))
-		if g.state > x.guard.state || g.state == x.guard.state && g.left > x.guard.left {
+		g := wire.ParseGuard(record, x.info["master_replid"], wire.NodeTimeOf(time.Now().Add(x.offset)), x.p.maxTTL, x.p.lag)
+		if g.State > x.guard.State || g.State == x.guard.State && g.Left > x.guard.Left {
 			x.guard = g
 		}
 	}
@@ -232,7 +235,7 @@ func (x *examination) lookAtGuard() {
 func (x *examination) guards() (records [][]any) {
 	cmds := make([]redis.Cmder, len(x.buckets))
 	for i, b := range x.buckets {
-		cmds[i] = askGuard(x.ctx, x.keys.Guard(b))
+		cmds[i] = redis.NewSliceCmd(x.ctx, x.keys.GuardQuery(b)...)
 	}
 	err := x.within(func(ctx context.Context) error {
 		goredis.Pipeline(ctx, x.client, cmds)
@@ -251,12 +254,10 @@ func (x *examination) guards() (records [][]any) {
 // tryWrites finds out whether the server takes what every lock is. Without the guard, so that it begins no quarantine;
 // without the clock window, so that it is not refused for another reason.
 func (x *examination) tryWrites() {
-	probe := x.keys.Probe(x.buckets[0])
-	args := append(touchScript.args(8, probe, probe), "-", unstamped)
-	args = append(append(args, 0), x.p.static[1:]...)
-	err := x.ask(redis.NewStringCmd(x.ctx, args...))
+	call := x.head().Encode(wire.NewKeyspace(x.p.prefix, x.keys.Buckets(), false).Touch(x.buckets[0]), time.Now())
+	err := x.ask(redis.NewStringCmd(x.ctx, call.Args()...))
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		err = x.ask(redis.NewStringCmd(x.ctx, touchScript.inFull(args)...))
+		err = x.ask(redis.NewStringCmd(x.ctx, call.InFull()...))
 	}
 	switch {
 	case err == nil || !goredis.Answered(err):

@@ -17,9 +17,9 @@ func (lease *Lease) Extend(d time.Duration) error {
 	case lease == nil || lease.engine == nil:
 		return errNoLease
 	case lease.p.maxHold == 0:
-		return fmt.Errorf("lockkit: extend %q: %w: the lease has no end that could be moved: acquire it with MaxHold", lease.key, ErrInvalid)
+		return fmt.Errorf("lockkit: extend %q: %w: the lease has no end that could be moved: acquire it with MaxHold", lease.lock.Key, ErrInvalid)
 	case d <= 0:
-		return fmt.Errorf("lockkit: extend %q: %w: by %v: must be more than 0", lease.key, ErrInvalid, d)
+		return fmt.Errorf("lockkit: extend %q: %w: by %v: must be more than 0", lease.lock.Key, ErrInvalid, d)
 	}
 	if !lease.holdOn(d) {
 		return lease.ending()
@@ -48,7 +48,7 @@ func (lease *Lease) ending() error {
 	case lease.reason != "":
 		return lease.loss(OpHold, lease.reason)
 	case lease.state == leaseHeld: // the context that it ran under has ended, and it has not run out yet
-		return &OpError{Op: OpHold, Key: lease.key, Err: fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))} //nolint:errorlint // the cause is not what ended this lease
+		return &OpError{Op: OpHold, Key: lease.lock.Key, Err: fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))} //nolint:errorlint // the cause is not what ended this lease
 	}
-	return &OpError{Op: OpHold, Key: lease.key, Err: ErrReleased}
+	return &OpError{Op: OpHold, Key: lease.lock.Key, Err: ErrReleased}
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -25,7 +26,7 @@ func TestMaxHold(t *testing.T) {
 		"a moment":             {1, 0},
 	}, func(t *testing.T, w *world, c hold) {
 		p, other := w.process(MaxHold(c.d)), w.process(patient)
-		renewals := p.counting(renewScript)
+		renewals := p.counting(wire.OpRenew)
 		start := time.Now()
 		lease := w.acquire(p, "k")
 		testutil.Receive(t, lease.Context().Done())
@@ -174,7 +175,7 @@ func TestNoRenewalLeavesAfterTheEnd(t *testing.T) {
 			}
 			return ctx, nil
 		}}))
-		renewals := p.counting(renewScript)
+		renewals := p.counting(wire.OpRenew)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		lease := w.awaitUnder(ctx, p, "k", MaxHold(time.Minute))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
@@ -95,8 +96,8 @@ func (f *flight) salvage(now clock.Instant) (lost []request) {
 	for i := range f.batch {
 		q := &f.batch[i]
 		r := q.r
-		if r.script.word == nil || r.script == acquireScript || q.losses == maxLosses || now.Since(r.sent) >= r.p.nodeTimeout ||
-			r.asker != nil && !r.asker.sends(r.script.op, f.l.n.index) {
+		if r.op.Alone() || r.op == wire.OpAcquire || q.losses == maxLosses || now.Since(r.sent) >= r.p.nodeTimeout ||
+			r.asker != nil && !r.asker.sends(r.op, f.l.n.index) {
 			continue
 		}
 		f.l.n.count(q.b, 1)
@@ -123,7 +124,7 @@ func (f *flight) board(now clock.Instant) {
 
 // call sends the requests, together unless there is only one.
 func (f *flight) call(sent clock.Instant, wall time.Time) {
-	n := f.l.n
+	l, n := f.l, f.l.n
 	switch len(f.batch) {
 	case 0:
 		return
@@ -133,7 +134,9 @@ func (f *flight) call(sent clock.Instant, wall time.Time) {
 		if sent.Since(r.sent) > r.p.nodeTimeout/4 { // it has waited for its turn
 			ctx = &nodeContext{r.values, wall.Add(r.p.nodeTimeout)}
 		}
-		f.votes = append(f.votes, n.call(ctx, r.script, r.request(n.index, wall)))
+		request := r.to(n.index)
+		reply, err := run(ctx, n.client, l.e.head.Load().Encode(request, wall))
+		f.votes = append(f.votes, voteOf(request, reply, err, wire.Request.Decode))
 		return
 	}
 	ctx := &nodeContext{}
@@ -142,19 +145,31 @@ func (f *flight) call(sent clock.Instant, wall time.Time) {
 			ctx.deadline = deadline
 		}
 	}
-	args := together(n.index, f.batch, wall)
-	replies, err := batchScript.runBatch(ctx, n.client, args)
+	request := func(i int) wire.Request { return f.batch[i].r.to(n.index) }
+	replies, err := runBatch(ctx, n.client, l.e.head.Load().EncodeBatch(len(f.batch), request, wall))
 	if err == nil && len(replies) != len(f.batch) {
-		err = errBadReply
+		err = wire.ErrBadReply
 	}
 	f.err = err
-	for i, q := range f.batch {
-		if err != nil {
-			f.votes = append(f.votes, failed(err))
-		} else {
-			f.votes = append(f.votes, q.r.script.parseInBatch(replies[i]))
+	for i := range f.batch {
+		reply := ""
+		if err == nil {
+			reply = replies[i]
 		}
+		f.votes = append(f.votes, voteOf(request(i), reply, err, wire.Request.DecodeInBatch))
 	}
+}
+
+// voteOf is the vote that a reply is, or an error.
+func voteOf(r wire.Request, text string, err error, decode func(wire.Request, string) (wire.Reply, error)) vote {
+	var reply wire.Reply
+	if err == nil {
+		reply, err = decode(r, text)
+	}
+	if err != nil {
+		return failed(err)
+	}
+	return vote{Reply: reply}
 }
 
 // hand gives the answers to those who wait for them.
@@ -173,7 +188,7 @@ func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
 		}
 		v.waited, v.latency = sent.Since(q.r.sent), now.Since(sent)
 		if f.read(v, q.r, clock) {
-			longest = v.longest
+			longest = v.Longest
 		}
 		q.r.hear(n.index, *v)
 	}
@@ -198,20 +213,20 @@ func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
 // first to tell of a longer max TTL.
 func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
 	n := f.l.n
-	if v.clock != 0 {
-		v.skew = v.clock.skew(clock)
+	if v.Clock != 0 {
+		v.skew = v.Clock.Skew(clock)
 		n.heardClock(v.skew, v.latency)
-		if v.verdict == VerdictClockSkewed && v.skew.Abs() <= r.p.window { // the clocks agree
-			v.verdict = VerdictTooLate
+		if v.Verdict == wire.ClockSkewed && v.skew.Abs() <= r.p.window { // the clocks agree
+			v.Verdict = wire.TooLate
 		}
 	}
-	n.heardMemory(r.bucket, v.memory)
-	if known := n.memory(r.bucket); v.memory == known {
-		v.memory = known // a lease keeps it, and would keep all of the reply
+	n.heardMemory(r.bucket, v.Memory)
+	if known := n.memory(r.bucket); v.Memory == known {
+		v.Memory = known // a lease keeps it, and would keep all of the reply
 	}
-	first = v.longest > 0 && f.l.e.learn(v.longest, r.p)
-	if r.script == acquireScript && v.verdict == VerdictGranted && leads(v.token, v.clock) > slack {
-		v.verdict, v.err = VerdictFailed, errAhead
+	first = v.Longest > 0 && f.l.e.learn(v.Longest, r.p)
+	if r.op == wire.OpAcquire && v.Verdict == wire.Granted && wire.Leads(v.Token, v.Clock) > wire.Slack {
+		v.Verdict, v.err = wire.Failed, errAhead
 	}
 	return first
 }
@@ -219,10 +234,10 @@ func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
 // stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt
 // always is.
 func (r *round) stale(now clock.Instant) bool {
-	switch r.script {
-	case acquireScript: // half the time is for the answer
+	switch r.op {
+	case wire.OpAcquire: // half the time is for the answer
 		return r.asker.isEnded() || now.Since(r.sent) > r.p.nodeTimeout/2
-	case renewScript:
+	case wire.OpRenew:
 		return r.asker.isEnded() || now.Since(r.sent) > r.p.nodeTimeout
 	}
 	return false
@@ -235,7 +250,7 @@ func (r *round) drop(n *node, b *breaker) {
 	over := r.over
 	r.mu.Unlock()
 	if !over {
-		r.hear(n.index, vote{verdict: VerdictCircuitOpen, err: goredis.ErrOverloaded})
+		r.hear(n.index, said(wire.CircuitOpen, goredis.ErrOverloaded))
 	}
 }
 
@@ -244,7 +259,7 @@ func (r *round) drop(n *node, b *breaker) {
 func (r *round) depart(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.ends() && r.votes[node].verdict != VerdictPending {
+	if !r.ends() && r.votes[node].Verdict != wire.Pending {
 		return false
 	}
 	r.queued = r.queued.without(node)
@@ -252,4 +267,4 @@ func (r *round) depart(node int) bool {
 }
 
 // ends reports whether the round ends an attempt: it is sent however late.
-func (r *round) ends() bool { return r.script != acquireScript && r.script != renewScript }
+func (r *round) ends() bool { return r.op != wire.OpAcquire && r.op != wire.OpRenew }

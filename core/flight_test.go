@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -33,8 +34,8 @@ func TestNotEveryRequestBoards(t *testing.T) {
 				n := p.e.nodes[0]
 				n.connections = 0 // nothing leaves by itself
 				lease := p.newLease(t.Context(), "k")
-				r := &round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true, args: lease.acquiring(false).args,
-					decided: func(*round) bool { return false }}
+				r := lease.acquiring(false)
+				r.decided = func(*round) bool { return false }
 				r.send(t.Context(), allNodes(1))
 				f := n.lanes[0].loaded()
 				meanwhile(r, lease)
@@ -104,7 +105,7 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		r.asker = pausing{&lease.attempt, &looked}
 		r.send(t.Context(), allNodes(1))
 		r.wait(t.Context())
-		if r.count(VerdictGranted) != 1 || looked.IsZero() {
+		if r.count(wire.Granted) != 1 || looked.IsZero() {
 			t.Fatalf("%v", r.votes)
 		}
 		args := m.batches[0][0].args

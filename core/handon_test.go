@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A release, and the request of the next in line of its process, in one batch.
@@ -56,7 +58,7 @@ func TestHandOnWakesNobody(t *testing.T) {
 		lease := w.holds(p, "k")
 		second := w.waits(p, "k")
 		third := w.waits(other, "k")
-		asked := other.counting(acquireScript)
+		asked := other.counting(wire.OpAcquire)
 		w.handsOff(lease, second, 0, time.Millisecond)
 		time.Sleep(2 * aTurn)
 		if n := asked.Load(); n > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -76,8 +77,8 @@ func (w *world) stranger(opts ...Option) *process {
 	p := &process{}
 	var clients []redis.UniversalClient
 	for i, n := range w.nodes {
-		for _, s := range allScripts { // loading them later would take a message more
-			if _, err := n.Exec("SCRIPT", "LOAD", s.source); err != nil {
+		for _, s := range scripts { // loading them later would take a message more
+			if _, err := n.Exec("SCRIPT", "LOAD", s.Source); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -193,12 +194,6 @@ func wantErr(t *testing.T, err, target error) {
 	}
 }
 
-// stamped fills in the client's wall clock, as a round does when a request leaves.
-func stamped(args []any) []any {
-	args[wallArg(args)] = time.Now().UnixMicro()
-	return args
-}
-
 // commandsOnly is what hooks have in common that look at commands alone.
 type commandsOnly struct{}
 
@@ -212,7 +207,7 @@ func (commandsOnly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 type link struct {
 	commandsOnly
 	mu       sync.Mutex
-	rule     func(s *script, args []any) fate
+	rule     func(op wire.Op, args []any) fate
 	together func()        // called with each batch; may be nil
 	wake     chan struct{} // closed by mend: what is lost fails now
 }
@@ -252,9 +247,9 @@ func refusalsHeard() {
 const patienceOfClient = 6 * time.Second
 
 // set makes f the fate of requests that run one of scripts, or all when none is named.
-func (k *link) set(f fate, scripts ...*script) {
-	k.decide(func(s *script, _ []any) fate {
-		if len(scripts) == 0 || slices.Contains(scripts, s) {
+func (k *link) set(f fate, ops ...wire.Op) {
+	k.decide(func(op wire.Op, _ []any) fate {
+		if len(ops) == 0 || slices.Contains(ops, op) {
 			return f
 		}
 		return fate{}
@@ -262,11 +257,11 @@ func (k *link) set(f fate, scripts ...*script) {
 }
 
 // next gives the next request that runs s its fate; the others pass.
-func (k *link) next(f fate, s *script) { k.sequence(s, f, fate{}) }
+func (k *link) next(f fate, s wire.Op) { k.sequence(s, f, fate{}) }
 
 // sequence gives the coming requests that run s their fates, one after the other; the last is for all others.
-func (k *link) sequence(s *script, fates ...fate) {
-	k.decide(func(got *script, _ []any) fate {
+func (k *link) sequence(s wire.Op, fates ...fate) {
+	k.decide(func(got wire.Op, _ []any) fate {
 		if got != s {
 			return fate{}
 		}
@@ -276,7 +271,7 @@ func (k *link) sequence(s *script, fates ...fate) {
 	})
 }
 
-func (k *link) decide(rule func(*script, []any) fate) {
+func (k *link) decide(rule func(wire.Op, []any) fate) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.rule = rule
@@ -327,7 +322,7 @@ func (k *link) fateOf(args []any) (f fate, wake <-chan struct{}) {
 	}
 	all := requestsOf(args)
 	for _, q := range all {
-		f = f.with(k.rule(q.s, q.args))
+		f = f.with(k.rule(q.op, q.args))
 	}
 	if len(all) > 1 && k.together != nil {
 		k.together()
@@ -345,60 +340,97 @@ func unanswered(cmd redis.Cmder, wake <-chan struct{}) error {
 	return errLostMsg
 }
 
-var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, provisionScript, touchScript, probeScript, revokeScript, forgetScript, batchScript}
+var scripts = wire.Scripts()
 
-func scriptOf(args []any) *script {
-	for _, s := range allScripts {
-		if len(args) > 1 && (args[1] == s.sha || args[1] == s.source) {
-			return s
+// scriptOf is what a command runs.
+func scriptOf(args []any) (s wire.Script, ok bool) {
+	for _, s := range scripts {
+		if len(args) > 1 && (args[1] == any(s.SHA) || args[1] == any(s.Source)) {
+			return s, true
 		}
 	}
-	return nil
+	return wire.Script{}, false
 }
 
 // A sentRequest is a request with its arguments as if it had been sent alone.
 type sentRequest struct {
-	s    *script
+	op   wire.Op
 	args []any
 }
 
+// Places in the arguments of a request: how many keys there are, and the first of them.
+const (
+	keysArg = 2 + iota
+	resourceArg
+	tombstoneArg
+)
+
+// wallArg is the place of the client's wall clock.
+func wallArg(args []any) int { return resourceArg + args[keysArg].(int) + 1 }
+
+// proposalArg is the place of the token that an acquisition proposes.
+func proposalArg(args []any) int { return wallArg(args) + 7 }
+
 // requestsOf takes a command apart.
 func requestsOf(args []any) (all []sentRequest) {
-	s := scriptOf(args)
+	s, ok := scriptOf(args)
 	switch {
-	case s == nil:
+	case !ok:
 		return nil
-	case s != batchScript:
-		return []sentRequest{{s, args}}
+	case s.Op != wire.OpBatch:
+		return []sentRequest{{s.Op, args}}
 	}
 	n := args[keysArg].(int)
 	keys, argv := args[resourceArg:resourceArg+n], args[resourceArg+n:]
 	head, rest := argv[:7], argv[7:]
 	for k := 0; k+1 < n; {
-		s := allScripts[slices.IndexFunc(allScripts, func(s *script) bool { return s.word == rest[0] })]
-		count, lease, shared := rest[1].(int), rest[2], rest[3:3+len(s.shared)]
-		rest = rest[3+len(s.shared):]
+		s := scripts[slices.IndexFunc(scripts, func(s wire.Script) bool { return s.Word == rest[0] })]
+		count, lease, shared := rest[1].(int), rest[2], rest[3:3+len(s.Shared)]
+		rest = rest[3+len(s.Shared):]
 		for range count {
-			q := sentRequest{s: s, args: s.args(0, keys[k], keys[k+1])}
-			if n%2 == 1 && s != releaseScript {
-				q.args = s.args(0, keys[k], keys[k+1], keys[n-1])
+			own := []any{keys[k], keys[k+1]}
+			if n%2 == 1 && s.Op != wire.OpRelease {
+				own = append(own, keys[n-1])
 			}
-			q.args = append(q.args, rest[0])
-			if s != releaseScript {
+			q := sentRequest{op: s.Op, args: append([]any{"evalsha", s.SHA, len(own)}, append(own, rest[0])...)}
+			if s.Op != wire.OpRelease {
 				q.args = append(append(append(q.args, head[1:3]...), lease), head[4:]...)
 			}
-			tail := make([]any, len(s.shared)+len(s.own))
-			for i, at := range s.shared {
+			tail := make([]any, len(s.Shared)+len(s.Own))
+			for i, at := range s.Shared {
 				tail[at] = shared[i]
 			}
-			for i, at := range s.own {
+			for i, at := range s.Own {
 				tail[at] = rest[1+i]
 			}
 			q.args = append(q.args, tail...)
-			rest = rest[1+len(s.own):]
+			rest = rest[1+len(s.Own):]
 			all = append(all, q)
 			k += 2
 		}
 	}
 	return all
+}
+
+// name is what the nodes call the attempt.
+func (a *attempt) name() string { return a.lock.Waiter().Name }
+
+// alone asks a node what the round asks of it, and nothing else of the round happens.
+func (r *round) alone(node int) vote { return r.e.askAlone(node, r.to(node)) }
+
+// askAlone sends a request to a node.
+func (e *ensemble) askAlone(node int, q wire.Request) vote {
+	reply, err := run(context.Background(), e.nodes[node].client, e.head.Load().Encode(q, time.Now()))
+	return voteOf(q, reply, err, wire.Request.Decode)
+}
+
+// renewAlone renews on node 0 as if it had last confirmed that expiry.
+func (lease *Lease) renewAlone(confirmed wire.NodeTime) vote {
+	q := lease.lock.Renew(lease.p.lease, 1, func(int) wire.Renew { return wire.Renew{Token: lease.token, Confirmed: confirmed, Turn: lease.p.turn} })(0)
+	return lease.e.askAlone(0, q)
+}
+
+// sourceOf is the script for an op.
+func sourceOf(op wire.Op) string {
+	return scripts[slices.IndexFunc(scripts, func(s wire.Script) bool { return s.Op == op })].Source
 }

@@ -2,11 +2,11 @@ package core
 
 import (
 	"context"
-	_ "embed"
 	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A health looks after nodes when nobody asks them. A node begins its quarantine when it is asked for the first
@@ -23,16 +23,6 @@ type health struct {
 	mu    sync.Mutex  // of two nodes that are one server, only one is found to be the second
 	timer *time.Timer // nil once stopped
 }
-
-var (
-	//go:embed lua/touch.lua
-	touchLua string
-	//go:embed lua/probe.lua
-	probeLua string
-
-	touchScript = newScript(OpTouch, touchReplies, intLua, resourceLua, lifeLua, requestLua, headCode.inline(), touchLua)
-	probeScript = newScript(opProbe, probeReplies, probeLua)
-)
 
 // recheckEvery is how long a server that was found unfit, or could not be examined, is left alone.
 const recheckEvery = 10 * time.Second
@@ -144,10 +134,5 @@ func (h *health) touch(nodes nodeSet, bucket int) {
 
 // touching is a round that asks nodes whether they would grant a key of the bucket.
 func touching(e *ensemble, p *policy, bucket int) *round {
-	probe := e.keys.Probe(bucket)
-	args := touchScript.args(7, probe, probe)
-	if p.guarded {
-		args = touchScript.args(7, probe, probe, e.guards[bucket])
-	}
-	return &round{e: e, p: p, bucket: bucket, script: touchScript, stamped: true, args: e.head(p, append(args, "-"))}
+	return &round{e: e, p: p, bucket: bucket, op: wire.OpTouch, request: e.keys.Touch(bucket)}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
@@ -156,7 +157,7 @@ func clusterOfOne(n *testutil.Node) *redis.ClusterClient {
 func TestTouchesOfACluster(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		n := w.nodes[0]
-		if _, err := n.Exec("SCRIPT", "LOAD", touchScript.source); err != nil {
+		if _, err := n.Exec("SCRIPT", "LOAD", sourceOf(wire.OpTouch)); err != nil {
 			t.Fatal(err)
 		}
 		client := clusterOfOne(n)
@@ -167,7 +168,7 @@ func TestTouchesOfACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close(over())
-		pass := touchEvery(l.p.maxTTL, clusterBuckets)
+		pass := touchEvery(l.p.maxTTL, wire.Buckets)
 		if pass < 16*time.Second {
 			t.Errorf("a pass takes %v", pass)
 		}
@@ -188,10 +189,10 @@ func TestTouchesOfACluster(t *testing.T) {
 				guards++
 			}
 		}
-		if guards != clusterBuckets {
+		if guards != wire.Buckets {
 			t.Errorf("%d guard records", guards)
 		}
-		if got := len(o.verdicts(OpTouch, 0)); got < clusterBuckets || got > 2*clusterBuckets+2 {
+		if got := len(o.verdicts(OpTouch, 0)); got < wire.Buckets || got > 2*wire.Buckets+2 {
 			t.Errorf("%d touches", got)
 		}
 	})
@@ -209,7 +210,7 @@ func oneRefusalInAHundred(t *testing.T, w *world) {
 	p := w.process(WithLogger(log.Logger()))
 	for i, k := range p.links {
 		n := i * 33
-		k.decide(func(*script, []any) fate { n++; return fate{refuse: n%100 == 0} })
+		k.decide(func(wire.Op, []any) fate { n++; return fate{refuse: n%100 == 0} })
 	}
 	for range 1000 {
 		if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -167,19 +168,21 @@ func TestRestIsToldInLine(t *testing.T) {
 // What is not told of yet counts as free: a quorum may grant before the nodes that were heard.
 func TestRestsOfNodes(t *testing.T) {
 	t.Parallel()
-	kept := func(s time.Duration) vote { return vote{verdict: VerdictHeld, owner: keptTaken + "a", rest: s} }
-	other := vote{verdict: VerdictHeld, owner: "b", rest: time.Hour}
+	kept := func(s time.Duration) vote {
+		return vote{Reply: wire.Reply{Verdict: wire.Held, Owner: wire.KeptTaken + "a", Rest: s}}
+	}
+	other := vote{Reply: wire.Reply{Verdict: wire.Held, Owner: "b", Rest: time.Hour}}
 	for _, c := range []struct {
 		votes []vote
 		want  time.Duration
 	}{
 		{[]vote{kept(9), kept(5), kept(7)}, 7},
-		{[]vote{kept(9), kept(5), {verdict: VerdictPending}}, 5},
-		{[]vote{kept(9), {verdict: VerdictFailed}, {verdict: VerdictGranted}}, 0},
+		{[]vote{kept(9), kept(5), said(wire.Pending, nil)}, 5},
+		{[]vote{kept(9), said(wire.Failed, nil), said(wire.Granted, nil)}, 0},
 		{[]vote{kept(9), kept(8), other}, 8},
 		{[]vote{kept(9), other, other}, 0},
 		{[]vote{kept(4)}, 4},
-		{[]vote{kept(1), kept(2), kept(3), kept(4), {verdict: VerdictPending}}, 2},
+		{[]vote{kept(1), kept(2), kept(3), kept(4), said(wire.Pending, nil)}, 2},
 	} {
 		ta := newTally(nil, len(c.votes), allNodes(len(c.votes)))
 		for i, v := range c.votes {

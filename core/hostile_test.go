@@ -17,6 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Schedules of an adversary: clocks that are wrong, servers that change places, max TTLs and retentions that differ,
@@ -62,7 +63,7 @@ func TestRetentionOfARepeatedCompletion(t *testing.T) {
 		}
 		done := time.Now()
 		time.Sleep(11 * time.Minute)
-		b.links[1].set(fate{replyDelay: 100 * time.Millisecond}, acquireScript)
+		b.links[1].set(fate{replyDelay: 100 * time.Millisecond}, wire.OpAcquire)
 		if _, err := b.TryAcquire(t.Context(), "k"); err == nil {
 			t.Fatalf("granted %v after Complete had returned nil, of a retention of %v", time.Since(done), a.p.retention)
 		}
@@ -76,7 +77,7 @@ func TestProvisionBesideARenewedLease(t *testing.T) {
 		lease := w.acquire(a.reaches(0, 1), "k")
 		a.mend()
 		time.Sleep(4 * time.Second) // a renewal: the lease is on node 2
-		if w.owner(a, 2, "k") != lease.id {
+		if w.owner(a, 2, "k") != lease.name() {
 			t.Fatal("the schedule is off: node 2 does not have the lease")
 		}
 		w.nodes[0].Flush()
@@ -116,8 +117,8 @@ func TestTokenGoesBack(t *testing.T) {
 		w.release(w.acquire(x, "other"))
 		w.release(w.acquire(y, "other")) // hears of 2h
 		for _, k := range y.links {
-			k.decide(func(s *script, args []any) fate {
-				if s == acquireScript {
+			k.decide(func(s wire.Op, args []any) fate {
+				if s == wire.OpAcquire {
 					i := wallArg(args)
 					args[i] = time.Now().Add(30 * time.Minute).UnixMicro() // y's clock is ahead
 				}
@@ -208,7 +209,7 @@ func TestHugeLongest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		for _, n := range w.nodes {
-			n.Exec("HSET", p.e.guards[0], "m", "90000000")
+			n.Exec("HSET", p.e.keys.Guard(0), "m", "90000000")
 		}
 		w.acquire(p, "k")
 	})
@@ -240,15 +241,13 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 func TestCloseWaitsForProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger()
-		synctest.Wait()                        // it claims its nodes
-		for len(p.e.guards) < clusterBuckets { // as a Cluster has
-			p.e.guards = append(p.e.guards, fmt.Sprintf("lockkit:{%d}g", len(p.e.guards)))
-		}
+		synctest.Wait()                                                    // it claims its nodes
+		p.e.keys = wire.NewKeyspace(p.p.prefix, wire.Buckets, p.p.guarded) // as a Cluster has them
 		p.e.health.stop()
-		p.e.health.asked = make([]clock.AtomicInstant, clusterBuckets)
+		p.e.health.asked = make([]clock.AtomicInstant, wire.Buckets)
 		for _, n := range p.e.nodes {
 			n.mu.Lock()
-			n.memories = append(n.memories, make([]atomic.Pointer[string], clusterBuckets)...)
+			n.memories = append(n.memories, make([]atomic.Pointer[string], wire.Buckets)...)
 			n.mu.Unlock()
 		}
 		p.links[0].set(fate{replyDelay: 900 * time.Millisecond})

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A KeyState is what the nodes say of a key.
@@ -132,7 +133,7 @@ func (l *Locker) lookAt(ctx context.Context, n *node, key string) (got KeyOnNode
 // read reads what is stored for a key, and what the guard and the clock of the server say of it. In a Cluster it is the
 // one that has the key. All goes over one connection, the guard last: nothing is forgotten in between.
 func (l *Locker) read(ctx context.Context, n *node, key string, into *KeyOnNode) (err error) {
-	client, resource, guard := n.client, l.e.keys.Resource(key), l.e.keys.Guard(l.e.keys.Bucket(key))
+	client, resource := n.client, l.e.keys.Resource(key)
 	if n.cluster != nil {
 		if client, err = n.cluster.MasterForKey(ctx, resource); err != nil {
 			return err
@@ -140,7 +141,7 @@ func (l *Locker) read(ctx context.Context, n *node, key string, into *KeyOnNode)
 	}
 	cmds := []redis.Cmder{redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", resource)}
 	if l.p.guarded {
-		cmds = append(cmds, askGuard(ctx, guard), redis.NewStringCmd(ctx, "info", "replication"))
+		cmds = append(cmds, redis.NewSliceCmd(ctx, l.e.keys.GuardQuery(l.e.keys.Bucket(key))...), redis.NewStringCmd(ctx, "info", "replication"))
 	}
 	goredis.Pipeline(ctx, client, cmds)
 	for _, cmd := range cmds {
@@ -148,42 +149,41 @@ func (l *Locker) read(ctx context.Context, n *node, key string, into *KeyOnNode)
 			return err
 		}
 	}
-	clock, text := nodeTimeOf(cmds[0].(*redis.TimeCmd).Val()), cmds[1].(*redis.StringCmd).Val()
+	clock, text := wire.NodeTimeOf(cmds[0].(*redis.TimeCmd).Val()), cmds[1].(*redis.StringCmd).Val()
 	if text == "" && cmds[1].Err() == nil {
 		text = "\x00" // an empty text is as foreign as this
 	}
 	into.read(text, clock)
-	into.Skew = clock.skew(time.Now())
+	into.Skew = clock.Skew(time.Now())
 	if into.Verdict == VerdictGone && l.p.guarded {
 		info := parseInfo(cmds[3].(*redis.StringCmd).Val())
-		if g := l.p.readGuard(cmds[2].(*redis.SliceCmd).Val(), info["master_replid"], clock); g.state > guardVoting {
-			into.Verdict, into.Rest = VerdictQuarantined, g.left
+		if g := wire.ParseGuard(cmds[2].(*redis.SliceCmd).Val(), info["master_replid"], clock, l.p.maxTTL, l.p.lag); g.State > wire.GuardVoting {
+			into.Verdict, into.Rest = VerdictQuarantined, g.Left
 		}
 	}
 	return nil
 }
 
 // read says what text, which is stored for the key if it is not empty, amounts to at a time of the node's clock.
-func (k *KeyOnNode) read(text string, clock nodeTime) {
+func (k *KeyOnNode) read(text string, clock wire.NodeTime) {
 	if k.Verdict = VerdictGone; text == "" {
 		return
 	}
-	s, err := parseStored(text)
+	s, err := wire.ParseStored(text)
 	if err != nil {
 		k.Verdict, k.Err = VerdictFailed, err
 		return
 	}
-	now := nodeMillis(clock.millis()) // as scripts count
-	if s.record != nil && now < s.kept {
-		k.Verdict, k.Record, k.ballot = VerdictDone, &s.record.Record, s.record.ballot
+	now := wire.NodeMillis(clock.Millis()) // as scripts count
+	if s.Record != nil && now < s.Kept {
+		k.Verdict, k.Record, k.ballot = VerdictDone, &Record{s.Record.Token, s.Record.Result}, s.Record.Ballot
 	}
-	if s.owner != "" && now <= s.expiry {
-		k.Verdict, k.Rest = VerdictHeld, s.expiry.since(now)+time.Millisecond
-		if !strings.HasPrefix(s.owner, keptTaken) {
-			c := carried(s.carried)
-			k.Holder = &Holder{Token: s.counter, Left: k.Rest, Note: c.note, Name: c.name, Hint: c.hint, Attempt: s.owner}
-			if s.counter != 0 {
-				k.Holder.Since = date(s.counter)
+	if s.Owner != "" && now <= s.Expiry {
+		k.Verdict, k.Rest = VerdictHeld, s.Expiry.Since(now)+time.Millisecond
+		if !strings.HasPrefix(s.Owner, wire.KeptTaken) {
+			k.Holder = &Holder{Token: s.Counter, Left: k.Rest, Note: s.Holder.Note, Name: s.Holder.Name, Hint: s.Holder.Hint, Attempt: s.Owner}
+			if s.Counter != 0 {
+				k.Holder.Since = wire.Date(s.Counter)
 			}
 		}
 	}
@@ -229,7 +229,7 @@ func settle(nodes []KeyOnNode) KeyState {
 		}
 		same := func(other KeyOnNode) bool { return other.ballot == n.ballot }
 		if n.Record != nil && s.Record == nil && s.count(same) >= q {
-			s.Record = (&nodeRecord{Record: *n.Record}).clone()
+			s.Record = &Record{n.Record.Token, slices.Clone(n.Record.Result)}
 		}
 	}
 	if slices.Sort(left); left != nil {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -42,8 +43,8 @@ func wantState(t *testing.T, s KeyState, lease *Lease, want *Record, verdicts ..
 	case (h != nil) != (lease != nil):
 		t.Errorf("holder %+v", h)
 	case h == nil:
-	case h.Token != lease.FencingToken() || h.Attempt != lease.id || h.Left <= 0 || h.Left > lease.p.ttl+time.Millisecond:
-		t.Errorf("holder %+v, want token %d of %v", h, lease.FencingToken(), lease.id)
+	case h.Token != lease.FencingToken() || h.Attempt != lease.name() || h.Left <= 0 || h.Left > lease.p.ttl+time.Millisecond:
+		t.Errorf("holder %+v, want token %d of %v", h, lease.FencingToken(), lease.name())
 	}
 	switch r := s.Record; {
 	case (r != nil) != (want != nil):
@@ -224,7 +225,7 @@ func TestInspectEnds(t *testing.T) {
 		}
 		wantErr(t, err, why)
 		wantErr(t, err, context.Canceled)
-		for _, key := range []string{"", strings.Repeat("k", maxKeyLen+1)} {
+		for _, key := range []string{"", strings.Repeat("k", wire.MaxKey+1)} {
 			_, err = p.Inspect(t.Context(), key)
 			wantErr(t, err, ErrInvalid)
 		}
@@ -241,8 +242,8 @@ func TestInspectMinorities(t *testing.T) {
 		a, b, other := w.process(), w.process(), w.process()
 		for i, p := range []*process{a, b} {
 			lease := p.newLease(t.Context(), "k")
-			if v := p.e.nodes[i].call(t.Context(), acquireScript, stamped(lease.acquiring(false).args)); v.verdict != VerdictGranted {
-				t.Fatal(v.verdict)
+			if v := lease.acquiring(false).alone(i); v.Verdict != wire.Granted {
+				t.Fatal(v.Verdict)
 			}
 		}
 		s := w.inspect(other, "k")
@@ -279,7 +280,7 @@ func TestInspectToken(t *testing.T) {
 		counter(2, -7)
 		wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, VerdictHeld)
 		w.nodes[0].Down()
-		if h := w.inspect(other, "k").Holder; h.Token != 0 || !h.Since.IsZero() || h.Attempt != lease.id {
+		if h := w.inspect(other, "k").Holder; h.Token != 0 || !h.Since.IsZero() || h.Attempt != lease.name() {
 			t.Errorf("%+v", h)
 		}
 	})

@@ -6,20 +6,12 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/lockkit/lockkit/core/internal/layout"
-)
-
-// A keyspace makes Redis keys.
-type keyspace = layout.Keys
-
-const (
-	maxKeyLen      = layout.MaxKey
-	clusterBuckets = layout.Buckets
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 func checkKey(key string) error {
-	if len(key) < 1 || len(key) > maxKeyLen {
-		return fmt.Errorf("lockkit: %w: a key must have 1 to %d bytes, this one has %d", ErrInvalid, maxKeyLen, len(key))
+	if len(key) < 1 || len(key) > wire.MaxKey {
+		return fmt.Errorf("lockkit: %w: a key must have 1 to %d bytes, this one has %d", ErrInvalid, wire.MaxKey, len(key))
 	}
 	return nil
 }
@@ -39,7 +31,7 @@ func Key(parts ...string) string {
 		key = append(key, ':')
 		key = append(key, part...)
 	}
-	if len(key) <= maxKeyLen {
+	if len(key) <= wire.MaxKey {
 		return string(key)
 	}
 	sum := sha256.Sum256(key)

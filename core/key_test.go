@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/lockkit/lockkit/core/internal/layout"
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -61,8 +62,8 @@ func FuzzKeys(f *testing.F) {
 		if acceptedNames(prefix, key, other) != nil {
 			t.Skip("keys or a prefix that are refused")
 		}
-		for _, buckets := range []int{1, clusterBuckets} {
-			n := namesOf(layout.New(prefix, buckets), key)
+		for _, buckets := range []int{1, wire.Buckets} {
+			n := namesOf(wire.NewKeyspace(prefix, buckets, true), key)
 			n.wantOneSlot(t)
 			n.wantPrefix(t, prefix)
 			n.wantDistinct(t, n.resource)
@@ -91,16 +92,22 @@ func acceptedNames(prefix string, keys ...string) error {
 
 // keyNames are the names that nodes know a key by.
 type keyNames struct {
-	k                          keyspace
+	k                          *wire.Keyspace
 	key                        string
 	resource, tombstone, guard string
 	id                         string // of the attempt that the tombstone is for
 }
 
-func namesOf(k keyspace, key string) keyNames {
+func namesOf(k *wire.Keyspace, key string) keyNames {
 	n := keyNames{k: k, key: key, resource: k.Resource(key), guard: k.Guard(k.Bucket(key))}
-	n.tombstone, n.id = k.Tombstone(key, 7)
+	n.tombstone, n.id = tombstoneOf(k.Lock(key, n.resource, 7))
 	return n
+}
+
+// tombstoneOf is the key of an attempt's tombstone, as a request names it, and the attempt.
+func tombstoneOf(l wire.Lock) (tombstone, id string) {
+	args := wire.NewHead(0, time.Second, 0).Encode(l.Acquire(wire.Millis{}, wire.Acquire{}), time.Now()).Args()
+	return args[tombstoneArg].(string), l.Waiter().Name
 }
 
 // wantOneSlot checks that a script may use all of them on a cluster.
@@ -129,17 +136,17 @@ func (n keyNames) wantDistinct(t *testing.T, resource string) {
 			t.Errorf("%q is a guard record", resource)
 		}
 	}
-	if tag := strings.TrimSuffix(n.k.Probe(n.k.Bucket(n.key)), "p") + "x:"; strings.HasPrefix(resource, tag) || !strings.HasPrefix(n.tombstone, tag) {
+	if tag := strings.TrimSuffix(n.guard, "g") + "x:"; strings.HasPrefix(resource, tag) || !strings.HasPrefix(n.tombstone, tag) {
 		t.Errorf("%q may be a tombstone, and %q is one", resource, n.tombstone)
 	}
 }
 
 // wantAttempts checks that the tombstone is named for its attempt, and that no other attempt has that name.
 func (n keyNames) wantAttempts(t *testing.T) {
-	if strings.ContainsAny(n.id, " \n") || strings.HasPrefix(n.id, keptTaken) || n.tombstone[len(n.tombstone)-len(n.id):] != n.id {
+	if strings.ContainsAny(n.id, " \n") || strings.HasPrefix(n.id, wire.KeptTaken) || n.tombstone[len(n.tombstone)-len(n.id):] != n.id {
 		t.Errorf("attempt %q has tombstone %q", n.id, n.tombstone)
 	}
-	if _, next := n.k.Tombstone(n.key, 8); next == n.id {
+	if _, next := tombstoneOf(n.k.Lock(n.key, n.resource, 8)); next == n.id {
 		t.Errorf("two attempts are called %q", n.id)
 	}
 }
@@ -147,15 +154,15 @@ func (n keyNames) wantAttempts(t *testing.T) {
 // Keys of a cluster must not crowd a few of its buckets.
 func TestBucketsSpread(t *testing.T) {
 	t.Parallel()
-	k := layout.New("lockkit:", clusterBuckets)
-	counts := make([]int, clusterBuckets)
+	k := wire.NewKeyspace("lockkit:", wire.Buckets, false)
+	counts := make([]int, wire.Buckets)
 	const perBucket = 100
-	for i := range perBucket * clusterBuckets {
+	for i := range perBucket * wire.Buckets {
 		counts[k.Bucket(fmt.Sprintf("job/%d", i))]++
 	}
 	for b, n := range counts {
 		if n < perBucket/4 || n > perBucket*4 {
-			t.Errorf("bucket %d has %d keys of %d", b, n, perBucket*clusterBuckets)
+			t.Errorf("bucket %d has %d keys of %d", b, n, perBucket*wire.Buckets)
 		}
 	}
 }

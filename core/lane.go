@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 const (
@@ -67,11 +68,11 @@ func (l *lane) submit(requests ...request) {
 			l.timeout = timeout
 		}
 		switch {
-		case q.r.script.word == nil: // it travels alone
+		case q.r.op.Alone(): // it travels alone
 			f := hangar.Get().(*flight)
 			f.batch = append(f.batch, q)
 			l.launch(f, nil)
-		case q.r.script == acquireScript:
+		case q.r.op == wire.OpAcquire:
 			l.asking = append(l.asking, q)
 		default:
 			l.urgent = append(l.urgent, q)

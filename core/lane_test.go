@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // turnTime is how long no request waits for its turn while most of the connections are free.
@@ -99,7 +100,7 @@ func TestRequestsTravelTogether(t *testing.T) {
 			t.Errorf("sent in batches of %d", sizes)
 		}
 		for i, lease := range leases {
-			if lease == nil || w.owner(p, 0, lease.Key()) != lease.id {
+			if lease == nil || w.owner(p, 0, lease.Key()) != lease.name() {
 				t.Fatalf("lease %d: %+v", i, lease)
 			}
 		}
@@ -147,8 +148,8 @@ func TestLeasesGoFirst(t *testing.T) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		second := m.batches[1]
-		if a, b := second[0].s, second[1].s; len(second) != maxBatch || a == acquireScript || b == acquireScript {
-			t.Errorf("a batch of %d begins with %v and %v", len(second), a.op, b.op)
+		if a, b := second[0].op, second[1].op; len(second) != maxBatch || a == wire.OpAcquire || b == wire.OpAcquire {
+			t.Errorf("a batch of %d begins with %v and %v", len(second), a, b)
 		}
 	})
 }
@@ -189,9 +190,8 @@ func TestRealBatchOnAReplica(t *testing.T) {
 	if err := client.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil { // nobody answers there
 		t.Fatal(err)
 	}
-	batch := []request{{r: lease.releasing(0)}, {r: lease.releasing(0)}}
-	_, err := batchScript.runBatch(t.Context(), client, together(0, batch, time.Now()))
-	if !redis.IsReadOnlyError(err) || failed(err).verdict != VerdictReplica {
+	_, err := sendTogether(client, p.Locker, []wire.Request{lease.releasing(0).to(0), lease.releasing(0).to(0)}, time.Now())
+	if !redis.IsReadOnlyError(err) || failed(err).Verdict != wire.Replica {
 		t.Errorf("the batch has the error %v", err)
 	}
 	if err := client.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
@@ -212,7 +212,7 @@ func TestBatchAnsweredInPart(t *testing.T) {
 		for i := range 2 {
 			go func() {
 				_, err := p.TryAcquire(t.Context(), fmt.Sprint("k", i))
-				wantErr(t, err, errBadReply)
+				wantErr(t, err, wire.ErrBadReply)
 			}()
 		}
 		time.Sleep(time.Second)
@@ -301,7 +301,7 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		start := time.Now()
 		for _, k := range p.links {
-			k.decide(func(*script, []any) fate {
+			k.decide(func(wire.Op, []any) fate {
 				return fate{delay: max(rtt/2, stop-time.Since(start)), replyDelay: rtt / 2}
 			})
 		}
@@ -348,18 +348,18 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 			l.mu.Unlock()
 		}
 		lease := p.newLease(t.Context(), "k")
-		r := &round{e: &p.e.ensemble, p: &p.p, asker: &lease.attempt, script: acquireScript, stamped: true, args: lease.acquiring(false).args,
-			decided: func(*round) bool { return false }}
+		r := lease.acquiring(false)
+		r.decided = func(*round) bool { return false }
 		r.send(t.Context(), 0)
 		n.inFlight++
 		b.inFlight++
 		lanes[1].submit(request{r: r, b: b})
 		b.slots.exit()
 		synctest.Wait()
-		if owner := w.owner(p, 0, "k"); owner != lease.id {
+		if owner := w.owner(p, 0, "k"); owner != lease.name() {
 			t.Errorf("the second lane has not sent: the node has %q", owner)
 		}
-		p.e.nodes[0].call(t.Context(), releaseScript, lease.releasing(0).args)
+		lease.releasing(0).alone(0)
 	})
 }
 
@@ -369,7 +369,7 @@ func TestLostBatchIsOneFailure(t *testing.T) {
 		p := w.process()
 		_, free := p.jam(t.Context())
 		defer free()
-		p.links[0].next(fate{refuse: true}, acquireScript)
+		p.links[0].next(fate{refuse: true}, wire.OpAcquire)
 		_, wait := p.crowd(t.Context(), 20)
 		wait()
 		n := p.e.nodes[0]
@@ -393,10 +393,10 @@ func TestLanesOfAMixedList(t *testing.T) {
 	defer l.Close(over())
 	for _, n := range l.e.nodes {
 		seen := map[*lane]bool{}
-		for b := range l.e.guards {
+		for b := range l.e.keys.Buckets() {
 			seen[n.lane(b)] = true
 		}
-		if len(seen) != clusterBuckets {
+		if len(seen) != wire.Buckets {
 			t.Errorf("%v: %d lanes", n, len(seen))
 		}
 	}

@@ -1,11 +1,11 @@
 package core
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -32,15 +32,10 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		lease.token = 8
 		must(write(w.nodes[0], resource))
 		before := w.dump(t, resource)
-		r := lease.offering(&nodeRecord{rest: time.Hour}, 8, true)
-		for _, q := range []sentRequest{
-			{acquireScript, stamped(lease.acquiring(false).args)},
-			{renewScript, stamped(append(lease.args(renewScript, 5), uint64(8), time.Now().Add(time.Hour).UnixMilli(), 0, noMemory, 1000))},
-			{releaseScript, lease.releasing(0).args},
-			{completeScript, stamped(append(r.args, r.tail(0)...))},
-		} {
-			if v := p.e.nodes[0].call(context.Background(), q.s, q.args); v.verdict != VerdictFailed {
-				t.Errorf("%v: %v", q.s.op, v.verdict)
+		soon := wire.NodeTimeOf(time.Now().Add(time.Hour))
+		for _, v := range []vote{lease.acquiring(false).alone(0), lease.renewAlone(soon), lease.releasing(0).alone(0), lease.offering(&wire.Record{Rest: time.Hour}, 8, true).alone(0)} {
+			if v.Verdict != wire.Failed {
+				t.Errorf("%+v", v)
 			}
 		}
 		if after := w.dump(t, resource); after != before {

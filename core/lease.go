@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A Lease is the right to act alone on a key until its context ends. The watchdog renews it until it is
@@ -48,7 +49,7 @@ const (
 )
 
 // turn is what the local queue knows the lease's key by.
-func (lease *Lease) turn() string { return lease.resource.(string) }
+func (lease *Lease) turn() string { return lease.lock.Resource() }
 
 // trust sets how long the lease may be trusted when a request was sent at that time. It never takes trust back, and
 // lifts no end that MaxHold has set.
@@ -71,7 +72,7 @@ func (lease *Lease) left() time.Duration {
 
 // inTheWay is what the lease is to who asks for its key.
 func (lease *Lease) inTheWay() result {
-	return result{err: ErrHeld, held: HeldByOther, hint: carried(lease.carries).hint, at: lease.e.clock.Now(), retry: max(lease.freedAfter(), 0)}
+	return result{err: ErrHeld, held: HeldByOther, hint: wire.ParseCarried(lease.carries).Hint, at: lease.e.clock.Now(), retry: max(lease.freedAfter(), 0)}
 }
 
 // freedAfter is how long the nodes keep the key if its holder vanishes now.
@@ -87,7 +88,7 @@ func (lease *Lease) start(t *tally, sent clock.Instant) bool {
 	if lease.left() <= 0 {
 		return false
 	}
-	_, ended := lease.p.observe(lease.ctx.parent, OpHold, lease.key, false, lease.token)
+	_, ended := lease.p.observe(lease.ctx.parent, OpHold, lease.lock.Key, false, lease.token)
 	held := lease.begin(t, sent, ended)
 	if !held && ended != nil {
 		ended(Outcome{Err: ErrClosed, Token: lease.token})
@@ -103,7 +104,7 @@ func (lease *Lease) begin(t *tally, sent clock.Instant, ended func(Outcome)) boo
 		return false
 	}
 	for i := range t.votes {
-		if t.votes[i].verdict != VerdictCircuitOpen {
+		if t.votes[i].Verdict != wire.CircuitOpen {
 			lease.reached = lease.reached.with(i)
 		}
 	}
@@ -119,7 +120,7 @@ func (lease *Lease) begin(t *tally, sent clock.Instant, ended func(Outcome)) boo
 }
 
 // Key returns the key.
-func (lease *Lease) Key() string { return lease.key }
+func (lease *Lease) Key() string { return lease.lock.Key }
 
 // FencingToken returns a number strictly greater than every token that was granted for the key before this
 // lease was asked for, by anybody. Pass it along with each write to a resource that refuses a smaller one
@@ -278,7 +279,7 @@ func (lease *Lease) lossReason() LossReason {
 
 // loss is the error of an operation on the lease, once it is lost.
 func (lease *Lease) loss(op OpKind, reason LossReason) *OpError {
-	return &OpError{Op: op, Key: lease.key, Err: ErrLost, Reason: reason}
+	return &OpError{Op: op, Key: lease.lock.Key, Err: ErrLost, Reason: reason}
 }
 
 // end ends a held lease because its holder says so. It returns the state the lease was in.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -28,7 +29,7 @@ func TestLineOfAHundred(t *testing.T) {
 		p := w.process()
 		holder := w.acquire(p, "k")
 		synctest.Wait() // the third node has answered, too
-		before, attempts := w.requests(), p.counting(acquireScript)
+		before, attempts := w.requests(), p.counting(wire.OpAcquire)
 		const waiters = 100
 		var order []int // whoever appends holds the key
 		var waiting sync.WaitGroup
@@ -194,8 +195,8 @@ func TestPollingWithJitter(t *testing.T) {
 		least, most := 100*time.Millisecond, 300*time.Millisecond
 		p := w.process(withRetryDelay(least, most))
 		var asked []time.Time
-		p.links[0].decide(func(s *script, _ []any) fate {
-			if s == acquireScript {
+		p.links[0].decide(func(s wire.Op, _ []any) fate {
+			if s == wire.OpAcquire {
 				asked = append(asked, time.Now())
 			}
 			return fate{}

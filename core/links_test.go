@@ -2,19 +2,21 @@ package core
 
 import (
 	"slices"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // What happens to the requests of a process, whichever node they go to.
 
 // set makes f the fate of requests that run one of scripts, or all when none is named.
-func (p *process) set(f fate, scripts ...*script) {
+func (p *process) set(f fate, scripts ...wire.Op) {
 	for _, k := range p.links {
 		k.set(f, scripts...)
 	}
 }
 
 // next gives the next request to each node that runs s its fate; the others pass.
-func (p *process) next(f fate, s *script) {
+func (p *process) next(f fate, s wire.Op) {
 	for _, k := range p.links {
 		k.next(f, s)
 	}
@@ -49,7 +51,7 @@ func (p *process) records(nodes ...int) *process {
 	for i, k := range p.links {
 		k.mend()
 		if !slices.Contains(nodes, i) {
-			k.set(fate{refuse: true}, completeScript)
+			k.set(fate{refuse: true}, wire.OpComplete)
 		}
 	}
 	return p

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
@@ -42,7 +43,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	l.e.health.start()
-	if l.p.guarded && !l.p.looking && len(l.e.guards) == 1 {
+	if l.p.guarded && !l.p.looking && l.e.keys.Buckets() == 1 {
 		l.e.spawn(l.beginQuarantines)
 	}
 	return l, nil
@@ -52,7 +53,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 	conf := defaults().with(opts)
 	p, err := conf.policy(len(nodes))
-	if err := errors.Join(append(goredis.Check(nodes, maxNodes), err)...); err != nil {
+	if err := errors.Join(append([]error{err}, goredis.Check(nodes, maxNodes)...)...); err != nil {
 		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
 	l := &Locker{p: p}
@@ -73,7 +74,7 @@ func (l *Locker) beginQuarantines() {
 	said, err := l.claim(ctx, 0, nil)
 	var lost nodeSet
 	for i := range said {
-		if said[i].verdict == VerdictQuarantined && said[i].claim == "" {
+		if said[i].Verdict == wire.Quarantined && said[i].Claim == "" {
 			lost = lost.with(i)
 		}
 	}
@@ -135,7 +136,7 @@ func (p *policy) of(opts []CallOption) (*policy, error) {
 		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, errors.Join(f...))
 	}
 	if own.name != p.name || own.note != p.note {
-		own.carries = carriage{note: own.note, name: own.name}.packed()
+		own.carries = wire.Holder{Note: own.note, Name: own.name}.Carried()
 	}
 	if own.ttl != p.ttl || own.tune != nil {
 		own.derive()

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A process that has not heard of the longest lease may be granted a key by nodes that have forgotten it: as soon
@@ -17,8 +19,8 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 		w.acquire(long, "another key")
 		synctest.Wait() // on all nodes
 		var asked atomic.Int64
-		short.links[0].decide(func(s *script, args []any) fate {
-			if s == acquireScript {
+		short.links[0].decide(func(s wire.Op, args []any) fate {
+			if s == wire.OpAcquire {
 				asked.Add(1)
 			}
 			return fate{}
@@ -61,7 +63,7 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 			k.set(fate{lose: true})
 		}
 		w.everywhere(long, "another") // all nodes know of 20s
-		long.links[2].set(fate{lose: true}, acquireScript)
+		long.links[2].set(fate{lose: true}, wire.OpAcquire)
 		held := w.acquire(long, "k") // on nodes 0 and 1
 		long.set(fate{lose: true})
 		w.nodes[0].RestartEmpty()
@@ -73,7 +75,7 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 			short.e.nodes[1+i].connections = 1
 			k.set(fate{delay: time.Millisecond})
 		}
-		if short.e.longest.Load() != nil {
+		if short.e.head.Load().MaxTTL != short.p.maxTTL {
 			t.Fatal("the schedule is off: short has heard of it")
 		}
 		var all sync.WaitGroup

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -92,7 +93,7 @@ func TestManualsFieldsOfTheKeys(t *testing.T) {
 func (c *cli) held(lease *Lease, other *Locker) {
 	c.Helper()
 	held := c.read("invoice:42")
-	c.want(slices.Equal(held, []any{int64(2), held[1], int64(lease.FencingToken()), int64(0), int64(0), lease.id, "", int64(0), "\rweb-7f9c/4711\binvoices\x00"}), "held", held)
+	c.want(slices.Equal(held, []any{int64(2), held[1], int64(lease.FencingToken()), int64(0), int64(0), lease.name(), "", int64(0), "\rweb-7f9c/4711\binvoices\x00"}), "held", held)
 	c.within("end of the lease", held[1], time.Hour)
 	c.lasts("r:invoice:42", 25*time.Hour)
 
@@ -132,7 +133,7 @@ func (c *cli) ended(holder *Locker) {
 		c.Error(err)
 	}
 	kept := c.read("invoice:43")
-	c.want(kept[5] == keptTaken+lease.id.(string), "kept taken", kept)
+	c.want(kept[5] == wire.KeptTaken+lease.name(), "kept taken", kept)
 	c.within("kept taken", kept[1], time.Hour)
 	lease = must(holder.Acquire(ctx, "invoice:44", Retention(5*time.Hour)))
 	if err := lease.Complete(ctx, []byte("sent")); err != nil {
@@ -142,7 +143,7 @@ func (c *cli) ended(holder *Locker) {
 	c.want(len(done) == 13 && done[1] == int64(0) && done[9] == token && done[11] == token && done[12] == "sent", "completed", done)
 	c.within("record", done[10], 5*time.Hour)
 	c.lasts("r:invoice:44", 7*time.Hour)
-	tombstone := "lockkit:{0}x:" + lease.id.(string)
+	tombstone := "lockkit:{0}x:" + lease.name()
 	c.want(c.Get(ctx, tombstone).Val() == "1" && c.PTTL(ctx, tombstone).Val() <= time.Minute, "tombstone", c.Keys(ctx, "*").Val())
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil/history"
 )
@@ -186,7 +187,7 @@ func (m *moving) start(nodes ...int) {
 	away := m.random.IntN(len(nodes))
 	for i, k := range p.links {
 		r := rand.New(rand.NewPCG(uint64(m.started), uint64(i)))
-		k.decide(func(*script, []any) fate {
+		k.decide(func(wire.Op, []any) fate {
 			return fate{delay: exponential(r, 2*time.Millisecond), lose: r.IntN(300) == 0, loseReply: r.IntN(300) == 0, refuse: i == away && time.Now().Second()%8 < 2}
 		})
 	}

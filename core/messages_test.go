@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestReplyOfAcquireLost(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		p.links[0].next(fate{loseReply: true}, acquireScript)
+		p.links[0].next(fate{loseReply: true}, wire.OpAcquire)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
 		time.Sleep(2 * p.p.nodeTimeout) // released in the background
@@ -41,8 +42,8 @@ func TestRequestArrivesTwice(t *testing.T) {
 func TestLateGrantAfterGivingUp(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0))
-		p.links[0].decide(func(s *script, _ []any) fate {
-			if s == acquireScript {
+		p.links[0].decide(func(s wire.Op, _ []any) fate {
+			if s == wire.OpAcquire {
 				return fate{delay: 5 * time.Second}
 			}
 			return fate{refuse: true}
@@ -60,7 +61,7 @@ func TestLateGrantAfterGivingUp(t *testing.T) {
 func TestReplyAfterValidity(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(unrenewed, withNodeTimeout(7*time.Second))
-		p.links[0].next(fate{replyDelay: 6900 * time.Millisecond}, acquireScript)
+		p.links[0].next(fate{replyDelay: 6900 * time.Millisecond}, wire.OpAcquire)
 		lease := w.acquire(p, "k")
 		if left := time.Until(lease.ValidUntil()); left > time.Second {
 			t.Errorf("%v left of a lease that took 6.9s to get: trust starts with the reply", left)
@@ -72,7 +73,7 @@ func TestReplyAfterValidity(t *testing.T) {
 			w.partly(w.process(), 0, "k")
 			p := w.process(unrenewed, withNodeTimeout(5*time.Second))
 			p.links[2].set(fate{refuse: true})
-			p.links[1].set(fate{replyDelay: 4 * time.Second}, acquireScript, renewScript)
+			p.links[1].set(fate{replyDelay: 4 * time.Second}, wire.OpAcquire, wire.OpRenew)
 			if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
 				t.Fatalf("a lease that is %v over", -time.Until(lease.ValidUntil()))
 			}
@@ -84,7 +85,7 @@ func TestReplyAfterValidity(t *testing.T) {
 
 // Redisson, redsync: a renewal that meets a release brings the lock back. Both orders.
 func TestRenewalRacesRelease(t *testing.T) {
-	for name, late := range map[string]*script{"renewal late": renewScript, "release late": releaseScript} {
+	for name, late := range map[string]wire.Op{"renewal late": wire.OpRenew, "release late": wire.OpRelease} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				p := w.process()
@@ -92,8 +93,8 @@ func TestRenewalRacesRelease(t *testing.T) {
 				begun := make(chan struct{})
 				var once sync.Once
 				for _, k := range p.links {
-					k.decide(func(s *script, _ []any) (f fate) {
-						if s == renewScript {
+					k.decide(func(s wire.Op, _ []any) (f fate) {
+						if s == wire.OpRenew {
 							once.Do(func() { close(begun) })
 						}
 						if s == late {
@@ -116,7 +117,7 @@ func TestReleaseRepeated(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
-		p.links[0].next(fate{loseReply: true}, releaseScript)
+		p.links[0].next(fate{loseReply: true}, wire.OpRelease)
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 		if err := lease.Release(t.Context()); err != nil {
 			t.Errorf("repeated: %v", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -171,16 +172,14 @@ func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
 	if err := client.Del(t.Context(), resource).Err(); err != nil {
 		t.Fatal(err)
 	}
-	args := func() []any {
-		return stamped(append(lease.args(renewScript, 5), lease.token, time.Now().Add(time.Minute).UnixMilli(), 0, noMemory, 0))
-	}
-	l.e.nodes[0].call(t.Context(), renewScript, args()) // so that the server knows the script
+	renew := func() vote { return lease.renewAlone(wire.NodeTimeOf(time.Now().Add(time.Minute))) }
+	renew() // so that the server knows the script
 	if err := client.Del(t.Context(), resource).Err(); err != nil {
 		t.Fatal(err)
 	}
 	useUp(t, client)
-	if v := l.e.nodes[0].call(t.Context(), renewScript, args()); v.verdict != VerdictHealed {
-		t.Errorf("the renewal is %v: %v", v.verdict, v.err)
+	if v := renew(); v.Verdict != wire.Healed {
+		t.Errorf("the renewal is %v: %v", v.Verdict, v.err)
 	}
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
@@ -53,10 +54,10 @@ func (n *node) attrs() slog.Attr {
 
 func newNode(i int, c redis.UniversalClient) *node {
 	n := &node{index: i, addr: goredis.AddrOf(c), client: c, cluster: goredis.ClusterOf(c), connections: goredis.Connections(c),
-		repeats: goredis.Repeats(c), unsure: errNodeTimeout, checkAt: clock.Never, voting: voting{now: VerdictGranted}}
+		repeats: goredis.Repeats(c), unsure: errNodeTimeout, checkAt: clock.Never, voting: voting{now: wire.Granted}}
 	n.breakers = make([]*breaker, 1)
 	if n.cluster != nil {
-		n.breakers = make([]*breaker, clusterBuckets)
+		n.breakers = make([]*breaker, wire.Buckets)
 	}
 	return n
 }
@@ -128,7 +129,7 @@ func (n *node) memory(bucket int) string {
 	if m := n.memories[bucket].Load(); m != nil {
 		return *m
 	}
-	return noMemory
+	return wire.NoMemory
 }
 
 // noAnswer is the error of a request about keys of a bucket that was not answered in time.
@@ -138,13 +139,29 @@ func (n *node) noAnswer(bucket int) error {
 	return n.breaker(bucket).because(errNodeTimeout)
 }
 
-// call evaluates s on the node. It returns when the client does, which may be long after the timeout.
-func (n *node) call(ctx context.Context, s *script, args []any) vote {
-	reply, err := s.run(ctx, n.client, args)
-	if err != nil {
-		return failed(err)
+// run evaluates a call on client. It may block for as long as the client's own timeouts allow, whatever ctx says.
+func run(ctx context.Context, client redis.UniversalClient, call wire.Call) (string, error) {
+	cmd := redis.NewStringCmd(ctx, call.Args()...)
+	err := client.Process(ctx, goredis.Once{StringCmd: cmd})
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = redis.NewStringCmd(ctx, call.InFull()...)
+		err = client.Process(ctx, goredis.Once{StringCmd: cmd})
 	}
-	return s.parse(reply)
+	if err != nil {
+		return "", err
+	}
+	return cmd.Val(), nil
+}
+
+// runBatch is run for a batch, which is answered with a list.
+func runBatch(ctx context.Context, client redis.UniversalClient, call wire.Call) ([]string, error) {
+	cmd := redis.NewStringSliceCmd(ctx, call.Args()...)
+	err := client.Process(ctx, goredis.OnceList{StringSliceCmd: cmd})
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = redis.NewStringSliceCmd(ctx, call.InFull()...)
+		err = client.Process(ctx, goredis.OnceList{StringSliceCmd: cmd})
+	}
+	return cmd.Val(), err
 }
 
 // lane is the way to what a guard bucket holds.

@@ -1,11 +1,14 @@
 package core
 
-import "github.com/lockkit/lockkit/core/internal/clock"
+import (
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
 
 // nodeState is what an attempt knows of one node.
 type nodeState struct {
-	expiry nodeTime      // logical expiry last confirmed; 0 = never
-	clock  nodeTime      // the node's clock with it
+	expiry wire.NodeTime // logical expiry last confirmed; 0 = never
+	clock  wire.NodeTime // the node's clock with it
 	sent   clock.Instant // when the request was sent that it answered
 	// memory names what the node remembered when it last vouched for the attempt: when the attempt asked, was
 	// granted, or had a renewal confirmed that it could still trust. What the node forgets later may be the grant
@@ -39,14 +42,14 @@ const (
 // granted notes that the node granted the attempt. Heard of after a renewal, it says nothing new.
 func (s *nodeState) granted(got reply) {
 	if s.expiry == 0 {
-		s.memory = got.memory
+		s.memory = got.Memory
 	}
 	s.confirm(got)
 }
 
 // confirm notes that the lease is on the node until the expiry it named.
 func (s *nodeState) confirm(got reply) {
-	if got.expiry >= s.expiry {
-		s.expiry, s.clock, s.sent = got.expiry, got.clock, got.sent
+	if got.Expiry >= s.expiry {
+		s.expiry, s.clock, s.sent = got.Expiry, got.Clock, got.sent
 	}
 }

@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // An OpKind names an operation.
@@ -122,7 +124,7 @@ func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool,
 // hint is what the observer has the lease carry that is being acquired.
 func (p *policy) hint(ctx context.Context) string {
 	if p.observer.Hint != nil {
-		if s := p.observer.Hint(ctx); len(s) <= maxHint {
+		if s := p.observer.Hint(ctx); len(s) <= wire.MaxHint {
 			return s
 		}
 	}

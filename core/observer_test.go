@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -253,8 +254,8 @@ func (h *kindHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		kind, _ := ctx.Value(opKey{}).(OpKind)
 		caller, _ := ctx.Value(callerKey{}).(string)
-		for name, s := range map[string]*script{"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "complete": completeScript} {
-			if slices.ContainsFunc(requestsOf(cmd.Args()), func(q sentRequest) bool { return q.s == s }) {
+		for name, s := range map[string]wire.Op{"acquire": wire.OpAcquire, "renew": wire.OpRenew, "release": wire.OpRelease, "complete": wire.OpComplete} {
+			if slices.ContainsFunc(requestsOf(cmd.Args()), func(q sentRequest) bool { return q.op == s }) {
 				h.mu.Lock()
 				h.seen[name+" in "+kind.String()+" of "+caller] = true
 				h.mu.Unlock()
@@ -323,8 +324,8 @@ func TestEvents(t *testing.T) {
 func TestNoObserverNoReport(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		votes := newTally(nil, 3, allNodes(3))
-		votes.take(0, vote{verdict: VerdictGranted})
-		votes.take(1, vote{verdict: VerdictGranted})
+		votes.take(0, vote{Reply: wire.Reply{Verdict: wire.Granted}})
+		votes.take(1, vote{Reply: wire.Reply{Verdict: wire.Granted}})
 		p := w.process()
 		if got := p.e.report(&votes, false); got != nil {
 			t.Errorf("reported %v to nobody", got)
@@ -332,7 +333,7 @@ func TestNoObserverNoReport(t *testing.T) {
 		if got := p.e.report(&votes, true); len(got) != 3 {
 			t.Errorf("an observer is told of %d nodes", len(got))
 		}
-		votes.take(1, vote{verdict: VerdictFailed})
+		votes.take(1, vote{Reply: wire.Reply{Verdict: wire.Failed}})
 		if got := p.e.report(&votes, false); len(got) != 3 {
 			t.Errorf("the error of a failure has %d nodes", len(got))
 		}

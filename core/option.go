@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // An Option configures a Locker, in New or Open. Those named With… belong to all that share the nodes; the others are
@@ -127,7 +129,7 @@ func Note(text string) CallOption { return callOption(func(c *options) { c.note 
 // thisProcess is what leases show of their holder where Note does not say otherwise.
 func thisProcess() string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("%s/%d", host[:min(len(host), maxNote/2)], os.Getpid())
+	return fmt.Sprintf("%s/%d", host[:min(len(host), wire.MaxNote/2)], os.Getpid())
 }
 
 func (c config) with(opts []Option) config {

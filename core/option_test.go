@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -128,28 +129,14 @@ func TestDefaults(t *testing.T) {
 		if got != want || p.guarded != c.guarded {
 			t.Errorf("%s: %v guarded %v\nwant %v guarded %v", c.name, got, p.guarded, want, c.guarded)
 		}
-		for i, want := range []time.Duration{c.window, c.ttl, c.maxTTL, 0, idleFence + clockJump} {
-			if p.static[i] != want.Milliseconds() {
-				t.Errorf("%s: static argument %d is %v, want %v", c.name, i, p.static[i], want)
-			}
+		if p.lease != wire.MillisOf(c.ttl) || p.bury != wire.MillisOf(c.tombstone) {
+			t.Errorf("%s: requests say a lease of %v and a tombstone of %v", c.name, p.lease, p.bury)
 		}
 	}
 	p, _ := defaults().policy(1)
 	if p.drift != 0.10 || p.retention != 24*time.Hour || p.prefix != "lockkit:" || p.logger != slog.Default() ||
 		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 {
 		t.Errorf("defaults are %+v", p)
-	}
-}
-
-// What the Locker believes of the clock window and what scripts enforce must be the same: without a window
-// tombstones have to last longer.
-func TestWindowReachesScripts(t *testing.T) {
-	t.Parallel()
-	for _, window := range []time.Duration{0, 1, 500 * time.Microsecond, 999_999, time.Millisecond, 100 * time.Millisecond} {
-		p, err := defaults().with([]Option{WithClockWindow(window)}).policy(1)
-		if err == nil && (p.static[0].(int64) > 0) != (p.window > 0) {
-			t.Errorf("window %v: scripts are told %vms", window, p.static[0])
-		}
 	}
 }
 
@@ -191,7 +178,7 @@ func TestWith(t *testing.T) {
 			if want := afresh(l, c.n, c.base, c.derived); d.e != l.e || !samePolicy(d.p, want) {
 				t.Errorf("policy %+v\nwant %+v", d.p, want)
 			}
-			if l.p.static != before.static || l.p.ttl != before.ttl {
+			if l.p.lease != before.lease || l.p.ttl != before.ttl {
 				t.Error("With changed the Locker it derives from")
 			}
 		})
@@ -206,7 +193,7 @@ func (l *Locker) wantSameInACall(t *testing.T, opts []CallOption, d *Locker, err
 	case (of == nil) != (err == nil) || err != nil && of.Error() != err.Error():
 		t.Errorf("With says %v, a call %v", err, of)
 	case of == nil:
-		if call.static != d.p.static || call.validity != d.p.validity {
+		if call.lease != d.p.lease || call.validity != d.p.validity {
 			t.Errorf("policy %+v of a call\nwant %+v", call, d.p)
 		}
 	}
@@ -222,6 +209,6 @@ func afresh(l *Locker, n int, base []Option, derived []CallOption) policy {
 }
 
 func samePolicy(a, b policy) bool {
-	return a.static == b.static && a.validity == b.validity && a.nodeTimeout == b.nodeTimeout &&
+	return a.lease == b.lease && a.window == b.window && a.maxTTL == b.maxTTL && a.validity == b.validity && a.nodeTimeout == b.nodeTimeout &&
 		a.renewEvery == b.renewEvery && a.tombstone == b.tombstone && a.guarded == b.guarded
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 const crowd = 1100
@@ -65,7 +67,7 @@ func TestCloseFreesACrowd(t *testing.T) {
 		for i := range crowd {
 			w.acquire(p, fmt.Sprint("k", i))
 		}
-		p.set(fate{delay: 10 * time.Millisecond}, releaseScript)
+		p.set(fate{delay: 10 * time.Millisecond}, wire.OpRelease)
 		wantErr(t, p.Close(over()), context.Canceled)
 		time.Sleep(time.Second)
 		for i := range crowd {
@@ -78,7 +80,7 @@ func TestCloseFreesACrowd(t *testing.T) {
 func TestOneLostRequestDoesNotOpenTheCircuit(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		p.links[0].next(fate{lose: true}, acquireScript)
+		p.links[0].next(fate{lose: true}, wire.OpAcquire)
 		p.TryAcquire(t.Context(), "lost")
 		time.Sleep(1500 * time.Millisecond)
 		p.links[0].set(fate{delay: time.Millisecond})

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A batch is bounded in what it brings along, too, so that large results do not keep a server busy for long; one
@@ -75,7 +77,7 @@ func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 		}
 		p.e.hangUp = p.e.nodes[0].client.Close
 		p.e.nodes[0].connections = 1 // so that they are released one batch after the other
-		p.links[0].set(fate{replyDelay: p.p.nodeTimeout * 3 / 5}, batchScript, releaseScript)
+		p.links[0].set(fate{replyDelay: p.p.nodeTimeout * 3 / 5}, wire.OpBatch, wire.OpRelease)
 		start := time.Now()
 		p.Close(over())
 		if d := time.Since(start); d < 2*p.p.nodeTimeout {

@@ -8,11 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/faults"
 )
-
-// Places in static of what nodes may know better.
-const maxTTLArg, idleArg = 2, 4
 
 const maxResult = 64 << 10 // bytes
 
@@ -63,12 +61,11 @@ type policy struct {
 	validity  time.Duration // from sending a request until its lease is not trusted any more
 	margin    time.Duration // the context ends this much earlier
 	tombstone time.Duration
-	carries   string // by leases whose holder has no hint
 
-	// Arguments of scripts, boxed once. static are those that follow the attempt's own in all but release.
-	static      [5]any // with the max TTL at maxTTLArg
-	tombstoneMs any
-	turnMs      any // for how long a node that refuses a renewal keeps others out, so that the next one finds it free
+	// What requests say, boxed once.
+	lease, bury wire.Millis // the TTL; the life of a tombstone
+	turn        wire.Millis // for how long a node that refuses a renewal keeps others out, so that the next one finds it free
+	carries     string      // by leases whose holder has no hint
 }
 
 // policy checks c for n nodes and names every fault.
@@ -84,12 +81,12 @@ func (c config) policy(n int) (policy, error) {
 	if c.maxTTL == unset {
 		c.settings.maxTTL = c.ttl
 	} else {
-		between(&f, "max TTL", c.maxTTL, time.Millisecond, slack)
+		between(&f, "max TTL", c.maxTTL, time.Millisecond, wire.Slack)
 	}
 	if c.window != 0 { // off
-		between(&f, "clock window", c.window, time.Millisecond, slack/4)
+		between(&f, "clock window", c.window, time.Millisecond, wire.Slack/4)
 	}
-	between(&f, "replica lag", c.lag, 0, slack)
+	between(&f, "replica lag", c.lag, 0, wire.Slack)
 	f.Check(c.lag > 0 && !p.guarded, "replica lag is set, but the restart guard is off")
 	p.check(&f)
 	p.derive()
@@ -105,11 +102,8 @@ func (p *policy) derive() {
 	p.validity = validity(p.ttl, p.drift, p.window)
 	p.margin = cancelMargin(p.ttl)
 	p.tombstone = tombstoneTTL(p.window, p.nodeTimeout, p.maxTTL)
-	p.tombstoneMs = p.tombstone.Milliseconds()
-	p.carries = carriage{note: p.note, name: p.name}.packed()
-	p.turnMs = (p.ttl/20 + p.nodeTimeout).Milliseconds()
-	p.static = [5]any{p.window.Milliseconds(), p.ttl.Milliseconds(), p.maxTTL.Milliseconds(), p.lag.Milliseconds(),
-		idleLife(p.maxTTL).Milliseconds()}
+	p.lease, p.bury, p.turn = wire.MillisOf(p.ttl), wire.MillisOf(p.tombstone), wire.MillisOf(p.ttl/20+p.nodeTimeout)
+	p.carries = wire.Holder{Note: p.note, Name: p.name}.Carried()
 }
 
 // check names what is wrong with the options of a call. It is on the path of each that has options, so it allocates only
@@ -119,9 +113,9 @@ func (p *policy) check(f *faults.List) {
 		f.Check(true, "%d options are nil", p.missing)
 	}
 	before := len(*f)
-	between(f, "TTL", p.ttl, time.Millisecond, slack)
+	between(f, "TTL", p.ttl, time.Millisecond, wire.Slack)
 	switch {
-	case len(*f) > before || p.window > slack/4: // it cannot be said whether they suit each other
+	case len(*f) > before || p.window > wire.Slack/4: // it cannot be said whether they suit each other
 	case p.ttl > p.maxTTL:
 		f.Check(true, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first", p.ttl, p.maxTTL)
 		fallthrough
@@ -131,8 +125,8 @@ func (p *policy) check(f *faults.List) {
 	between(f, "retention", p.retention, time.Millisecond, maxRetention)
 	notNegative(f, "max wait", p.maxWait)
 	notNegative(f, "max hold", p.maxHold)
-	if len(p.note) > maxNote {
-		f.Check(true, "the note has %d bytes, must have at most %d", len(p.note), maxNote)
+	if len(p.note) > wire.MaxNote {
+		f.Check(true, "the note has %d bytes, must have at most %d", len(p.note), wire.MaxNote)
 	}
 }
 

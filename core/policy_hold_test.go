@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -33,10 +34,10 @@ func (w *world) freeAfter(other *process, key string) time.Duration {
 }
 
 // counting counts the requests of p that run s.
-func (p *process) counting(s *script) *atomic.Int64 {
+func (p *process) counting(s wire.Op) *atomic.Int64 {
 	n := new(atomic.Int64)
 	for _, k := range p.links {
-		k.decide(func(got *script, _ []any) fate {
+		k.decide(func(got wire.Op, _ []any) fate {
 			if got == s {
 				n.Add(1)
 			}
@@ -83,7 +84,7 @@ func TestParentContextEnds(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process(patient)
 			lease := ended(t, p)
-			renewals := p.counting(renewScript)
+			renewals := p.counting(wire.OpRenew)
 			wantBetween(t, "free after", w.freeAfter(other, "k"), 5*time.Second, 10*time.Second+soon)
 			if n := renewals.Load(); n > 0 {
 				t.Errorf("%d renewals that nobody wants", n)

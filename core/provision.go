@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Provision declares nodes that have never been used to be new, so that they vote at once instead of after the
@@ -28,7 +30,7 @@ func (l *Locker) Provision(ctx context.Context) error {
 		return fmt.Errorf("lockkit: provision: %w", ErrClosed)
 	}
 	defer l.e.gate.Leave()
-	for bucket := range l.e.guards {
+	for bucket := range l.e.keys.Buckets() {
 		if err := l.provision(ctx, bucket); err != nil {
 			return fmt.Errorf("lockkit: provision: %w", err)
 		}
@@ -43,7 +45,7 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 		return ErrClosed
 	}
 	found, err := l.claim(ctx, bucket, nil)
-	if err == nil && !slices.ContainsFunc(found, func(v vote) bool { return v.claim == "" }) {
+	if err == nil && !slices.ContainsFunc(found, func(v vote) bool { return v.Claim == "" }) {
 		found, err = l.claim(ctx, bucket, found)
 	}
 	if err != nil {
@@ -52,8 +54,8 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 	var faults []error
 	for i := range found {
 		switch v := &found[i]; {
-		case v.verdict == VerdictGranted:
-		case v.claim != "":
+		case v.Verdict == wire.Granted:
+		case v.Claim != "":
 			faults = append(faults, fmt.Errorf("%v: not declared new, since not all nodes are: it may have forgotten what it granted, and votes by itself after the max TTL", l.e.nodes[i]))
 		default:
 			faults = append(faults, errors.New(v.report(l.e.nodes[i]).String()))
@@ -67,15 +69,14 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 
 // claim asks all nodes what they are. Those that were found new are declared so.
 func (l *Locker) claim(ctx context.Context, bucket int, found []vote) ([]vote, error) {
-	longest, _ := l.e.longestLease(&l.p)
-	r := round{e: &l.e.ensemble, p: &l.p, bucket: bucket, script: provisionScript, stamped: true, must: true,
-		args: append(provisionScript.args(6, l.e.guards[bucket]), rand.Text(), unstamped, l.p.window.Milliseconds(), longest, l.p.lag.Milliseconds()),
-		tail: func(i int) []any {
-			if found == nil {
-				return []any{noMemory}
-			}
-			return []any{found[i].claim}
-		}}
+	claim := rand.Text()
+	r := round{e: &l.e.ensemble, p: &l.p, bucket: bucket, op: wire.OpProvision, must: true, each: func(i int) wire.Request {
+		was := wire.NoMemory
+		if found != nil {
+			was = found[i].Claim
+		}
+		return l.e.keys.Provision(bucket, claim, was)
+	}}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	if !r.wait(ctx) {
 		return nil, endOf(ctx)

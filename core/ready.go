@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"fmt"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Ready reports whether a lock could be had: nil means that just now a quorum of nodes would have granted a key that
@@ -30,19 +32,19 @@ func (l *Locker) Ready(ctx context.Context) error {
 		return by(OpReady, a.fail(ErrClosed))
 	}
 	defer l.e.gate.Leave()
-	r := touching(&l.e.ensemble, &l.p, int(l.e.jitter(int64(len(l.e.guards)))))
+	r := touching(&l.e.ensemble, &l.p, int(l.e.jitter(int64(l.e.keys.Buckets()))))
 	r.decided = func(r *round) bool {
-		granted := r.count(VerdictGranted)
+		granted := r.count(wire.Granted)
 		return granted >= r.q || granted+r.pending < r.q
 	}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	r.wait(ctx)
 	t := &r.tally
 	_, _, same := t.sameServer()
-	if t.count(VerdictGranted) >= t.q && !same {
+	if t.count(wire.Granted) >= t.q && !same {
 		return nil
 	}
-	a.last = result{err: ErrUnavailable, retry: t.retryAfter(), at: l.e.clock.Now(), nodes: l.e.report(t, true), open: t.count(VerdictGranted)+t.count(VerdictPending) >= t.q}
+	a.last = result{err: ErrUnavailable, retry: t.retryAfter(), at: l.e.clock.Now(), nodes: l.e.report(t, true), open: t.count(wire.Granted)+t.count(wire.Pending) >= t.q}
 	if same {
 		a.last.err = fmt.Errorf("%w: %w", ErrUnavailable, errSameServer)
 	}

@@ -62,7 +62,7 @@ func (r *rig) behind(opts ...Option) (*process, []*testutil.Proxy) {
 	p := r.with(clients, opts...)
 	lease := r.acquire(p, "warm "+r.Name()) // the servers may be shared
 	for i := range r.servers {
-		testutil.Await(r, "every node knows the scripts", func() bool { return r.owner(i, lease.Key()) == lease.id })
+		testutil.Await(r, "every node knows the scripts", func() bool { return r.owner(i, lease.Key()) == lease.name() })
 	}
 	testutil.Await(r, "the release is confirmed", func() bool { return lease.Release(r.Context()) == nil })
 	for i := range r.servers {
@@ -225,7 +225,7 @@ func TestRealRollingRestart(t *testing.T) {
 			if err := lease.Context().Err(); err != nil {
 				t.Fatalf("lost while node %d restarts: %v", i, context.Cause(lease.Context()))
 			}
-			return r.owner(i, "k") == lease.id
+			return r.owner(i, "k") == lease.name()
 		})
 	}
 	if err := lease.Context().Err(); err != nil {
@@ -248,7 +248,7 @@ func TestRealFlush(t *testing.T) {
 			if err == nil {
 				t.Fatal("a second holder")
 			}
-			return r.owner(i, "k") == lease.id
+			return r.owner(i, "k") == lease.name()
 		})
 	}
 	must0(r, lease.Release(t.Context()))

@@ -3,15 +3,17 @@ package core
 import (
 	"context"
 	"slices"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // proposal is the one record that an attempt ever offers: a ballot must not stand for two, so what a first
 // call may have left on a node is what every further call repeats.
-func (a *attempt) proposal(result []byte) *nodeRecord {
+func (a *attempt) proposal(result []byte) *wire.Record {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.proposed == nil {
-		a.proposed = &nodeRecord{rest: a.p.retention, Record: Record{Token: a.token, Result: slices.Clone(result)}}
+		a.proposed = &wire.Record{Rest: a.p.retention, Token: a.token, Result: slices.Clone(result)}
 	}
 	return a.proposed
 }
@@ -19,7 +21,7 @@ func (a *attempt) proposal(result []byte) *nodeRecord {
 // propose has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
 // decided. A quorum that holds the same record under another ballot, because somebody settled it, is as good. When wait
 // is over it is open what becomes of the record: what was offered may stand.
-func (a *attempt) propose(ctx, wait context.Context, rec *nodeRecord, ballot uint64, observed bool) ([]NodeReply, error) {
+func (a *attempt) propose(ctx, wait context.Context, rec *wire.Record, ballot uint64, observed bool) ([]NodeReply, error) {
 	r := a.offering(rec, ballot, false)
 	r.send(ctx, allNodes(len(a.nodes)))
 	r.wait(wait)
@@ -27,9 +29,9 @@ func (a *attempt) propose(ctx, wait context.Context, rec *nodeRecord, ballot uin
 	done, other := t.doneVotes()
 	var err *OpError
 	switch {
-	case t.count(VerdictGranted) >= t.q:
+	case t.count(wire.Granted) >= t.q:
 	case done >= t.q && other.Token == rec.Token:
-	case done >= t.q || t.count(VerdictGone)+t.count(VerdictDone) > len(t.votes)-t.q:
+	case done >= t.q || t.count(wire.Gone)+t.count(wire.Done) > len(t.votes)-t.q:
 		err = &OpError{Err: ErrLost, Reason: LossTaken}
 	case t.recordRefused():
 		err = &OpError{Err: ErrLost, Reason: LossForgotten}
@@ -39,26 +41,21 @@ func (a *attempt) propose(ctx, wait context.Context, rec *nodeRecord, ballot uin
 	if err == nil {
 		return a.e.report(t, observed), nil
 	}
-	err.Op, err.Key, err.Nodes = OpComplete, a.key, a.e.report(t, true)
+	err.Op, err.Key, err.Nodes = OpComplete, a.lock.Key, a.e.report(t, true)
 	return err.Nodes, err
 }
 
 // offering is the round that hands a record to nodes and ends the attempt there. A record that is known to be
 // decided is accepted by nodes that have promised a later token, or forgotten one, too.
-func (a *attempt) offering(rec *nodeRecord, ballot uint64, decided bool) *round {
-	flag := "0"
-	if decided {
-		flag = "1"
-	}
+func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *round {
 	a.mu.Lock()
 	a.completing = true
-	tails := make([][]any, len(a.nodes))
-	for i := range tails {
-		tails[i] = []any{ballot, a.nodes[i].memory, rec.rest.Milliseconds(), rec.Token, a.p.tombstoneMs, flag, rec.Result, a.quitting()}
-	}
+	each := a.lock.Complete(a.p.lease, len(a.nodes), func(i int) wire.Complete {
+		return wire.Complete{Ballot: ballot, Memory: a.nodes[i].memory, Rest: rec.Rest, Token: rec.Token, Result: rec.Result, Bury: a.p.bury,
+			Decided: decided, Channel: a.e.waits.channels[a.lock.Bucket], Quits: a.quitting()}
+	})
 	a.mu.Unlock()
-	r := a.round(completeScript, a.args(completeScript, 0), (*round).recordDecided)
-	r.bulk = len(rec.Result)
-	r.must, r.tail = true, func(i int) []any { return tails[i] }
+	r := a.round(wire.OpComplete, (*round).recordDecided)
+	r.must, r.each, r.bulk = true, each, len(rec.Result)
 	return r
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -150,13 +151,13 @@ var refusedCalls = map[string]refusedCall{
 	},
 	"release, where something may still arrive": {
 		call: func(s *refusedScene) error {
-			s.p.links[0].next(fate{loseReply: true}, renewScript)
+			s.p.links[0].next(fate{loseReply: true}, wire.OpRenew)
 			s.lease.renew()
 			synctest.Wait()
 			return s.lease.Release(s.t.Context())
 		},
 		check: func(s *refusedScene) {
-			s.lease.e.nodes[0].call(s.t.Context(), renewScript, stamped(append(s.lease.args(renewScript, 6), s.lease.token, time.Now().Add(time.Minute).UnixMilli(), 0, noMemory, 0, "")))
+			s.lease.renewAlone(wire.NodeTimeOf(time.Now().Add(time.Minute)))
 			s.release(s.acquire(s.other, "k"))
 		},
 		frees: true,
@@ -264,7 +265,7 @@ func TestReleaseIsToldTwice(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
-		told := p.counting(releaseScript)
+		told := p.counting(wire.OpRelease)
 		w.refuse(0, refusingWrites{outOfMemory, -1})
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 		w.pass(10 * p.p.nodeTimeout)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -18,9 +19,9 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 			r.Owner, r.Expiry = "another", time.Now().Add(time.Hour).UnixMilli()
 		})
 		var sent []time.Time
-		p.set(fate{replyDelay: time.Millisecond}, renewScript) // after node 2 has refused
-		p.links[2].decide(func(s *script, _ []any) fate {
-			if s == renewScript {
+		p.set(fate{replyDelay: time.Millisecond}, wire.OpRenew) // after node 2 has refused
+		p.links[2].decide(func(s wire.Op, _ []any) fate {
+			if s == wire.OpRenew {
 				sent = append(sent, time.Now())
 			}
 			return fate{}
@@ -38,7 +39,7 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 				t.Errorf("renewal %d comes after %v, want %v", i+1, got, want)
 			}
 		}
-		want := sent[len(sent)-1].UnixMilli() + p.p.turnMs.(int64)
+		want := sent[len(sent)-1].UnixMilli() + (p.p.ttl/20 + p.p.nodeTimeout).Milliseconds()
 		if turn := w.resource(p, 2, "k").TurnUntil; turn != want {
 			t.Errorf("the turn lasts until %d, want %d", turn, want)
 		}

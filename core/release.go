@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A ReleaseOption is for a single Release.
@@ -33,8 +35,8 @@ func cooldown(opts []ReleaseOption) (time.Duration, error) {
 		}
 		opt(&o)
 	}
-	if o.cooldown < 0 || o.cooldown > slack {
-		return 0, fmt.Errorf("lockkit: release: %w: cooldown is %v, must be at least 0 and at most %v", ErrInvalid, o.cooldown, slack)
+	if o.cooldown < 0 || o.cooldown > wire.Slack {
+		return 0, fmt.Errorf("lockkit: release: %w: cooldown is %v, must be at least 0 and at most %v", ErrInvalid, o.cooldown, wire.Slack)
 	}
 	return o.cooldown, nil
 }
@@ -66,7 +68,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	e := lease.engine
 	switch {
 	case completed && keep > 0:
-		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrReleased}
+		return &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrReleased}
 	case !over && e.gate.Join():
 		defer e.gate.Leave()
 	case reason != "":
@@ -74,9 +76,9 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	case over:
 		return nil
 	default:
-		return &OpError{Op: OpRelease, Key: lease.key, Err: ErrClosed}
+		return &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrClosed}
 	}
-	ctx, end := lease.p.observe(ctx, OpRelease, lease.key, false, lease.token)
+	ctx, end := lease.p.observe(ctx, OpRelease, lease.lock.Key, false, lease.token)
 
 	to := lease.markReleased(keep)
 	stay := lease.stay()
@@ -106,7 +108,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 		failure = lease.loss(OpRelease, reason)
 	case !t.confirmed():
 		lease.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
-		failure = &OpError{Op: OpRelease, Key: lease.key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter())}
+		failure = &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter())}
 	}
 	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.token, Nodes: e.report(t, failure != nil || end != nil)}
 	if failure != nil {

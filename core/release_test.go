@@ -5,14 +5,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // saidAtRelease returns where what releases of p tell node 0 will stand: below which ballot records are dropped, and
 // whether the counter is put back.
 func (p *process) saidAtRelease() *[][2]any {
 	said := new([][2]any)
-	p.links[0].decide(func(s *script, args []any) fate {
-		if s == releaseScript {
+	p.links[0].decide(func(s wire.Op, args []any) fate {
+		if s == wire.OpRelease {
 			*said = append(*said, [2]any{args[8], args[10]})
 		}
 		return fate{}
@@ -40,12 +42,12 @@ func TestWhatReleasesSay(t *testing.T) {
 			p := w.process()
 			said := p.saidAtRelease()
 			for _, k := range p.links[1:] {
-				k.set(fate{replyDelay: time.Millisecond}, acquireScript) // node 0 grants before they refuse
+				k.set(fate{replyDelay: time.Millisecond}, wire.OpAcquire) // node 0 grants before they refuse
 			}
 			l := patientTry(p.Locker)
 			go l.TryAcquire(t.Context(), "k")
 			w.pass(2 * time.Millisecond)
-			wantSaid(t, *said, [2]any{0, "1"})
+			wantSaid(t, *said, [2]any{uint64(0), "1"})
 			p.Close(over())
 		})
 	})
@@ -55,15 +57,15 @@ func TestWhatReleasesSay(t *testing.T) {
 			p := w.process()
 			said := p.saidAtRelease()
 			for _, k := range p.links[1:] { // node 0 shows the record in time, and is the only one that is told of it again
-				k.decide(func(s *script, _ []any) fate {
-					return fate{refuse: s == completeScript, replyDelay: time.Millisecond}
+				k.decide(func(s wire.Op, _ []any) fate {
+					return fate{refuse: s == wire.OpComplete, replyDelay: time.Millisecond}
 				})
 			}
 			if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
 				t.Fatalf("the schedule is off: %v", err)
 			}
 			synctest.Wait()
-			wantSaid(t, (*said)[max(len(*said)-1, 0):], [2]any{0, "0"}) // in the end
+			wantSaid(t, (*said)[max(len(*said)-1, 0):], [2]any{uint64(0), "0"}) // in the end
 		})
 	})
 }
@@ -112,7 +114,7 @@ func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 		}
 		p.links[2].mend()
 		time.Sleep(15 * time.Second)
-		if owner := w.owner(p, 2, "k"); owner != lease.id {
+		if owner := w.owner(p, 2, "k"); owner != lease.name() {
 			t.Fatalf("the schedule is off: node 2 belongs to %q", owner)
 		}
 		w.release(lease)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A renewal is a round that extends a lease. Nobody waits for the watchdog's: whoever brings the vote that decides it
@@ -62,15 +63,12 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 // renewal makes the round of a renewal. Called with the lock.
 func (lease *Lease) renewal() *renewal {
 	r := &renewal{lease: lease}
-	lease.prepare(&r.round, renewScript, lease.args(renewScript, 0), (*round).settled)
+	lease.prepare(&r.round, wire.OpRenew, (*round).settled)
 	r.asker = r
 	lease.reached = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
-	const width = 6
-	tails, token, carries := make([]any, 0, width*len(lease.nodes)), any(lease.token), any(lease.p.carries)
-	for i := range lease.nodes {
-		tails = append(tails, token, lease.nodes[i].expiry.millis(), 0, noMemory, lease.p.turnMs, carries)
-	}
-	r.tail = func(i int) []any { return tails[width*i : width*(i+1)] }
+	r.each = lease.lock.Renew(lease.p.lease, len(lease.nodes), func(i int) wire.Renew {
+		return wire.Renew{Token: lease.token, Confirmed: lease.nodes[i].expiry, Turn: lease.p.turn, Carried: lease.p.carries}
+	})
 	return r
 }
 
@@ -87,7 +85,7 @@ func (r *renewal) start() {
 	r.e.spawn(func() {
 		r.margin = r.lease.left()
 		var ctx context.Context
-		ctx, r.end = r.p.observe(context.WithoutCancel(r.lease.ctx.parent), OpRenew, r.lease.key, false, r.lease.token)
+		ctx, r.end = r.p.observe(context.WithoutCancel(r.lease.ctx.parent), OpRenew, r.lease.lock.Key, false, r.lease.token)
 		r.sendOff(ctx)
 	})
 }
@@ -113,12 +111,12 @@ func (r *renewal) isEnded() bool {
 	return lease.ended || lease.left() <= 0 || lease.ctx.Context.Err() != nil
 }
 
-func (r *renewal) sends(op OpKind, node int) bool { return !r.isEnded() && r.lease.sends(op, node) }
+func (r *renewal) sends(op wire.Op, node int) bool { return !r.isEnded() && r.lease.sends(op, node) }
 
 // hear books a reply. Who is revoked by one node need not hear it of others: they may have forgotten it.
-func (r *renewal) hear(op OpKind, got reply) (v Verdict, slept bool) {
+func (r *renewal) hear(op wire.Op, got reply) (v wire.Verdict, slept bool) {
 	lease := r.lease
-	if got.revoked {
+	if got.Revoked {
 		lease.lose(LossRevoked)
 	}
 	lease.mu.Lock()
@@ -128,9 +126,9 @@ func (r *renewal) hear(op OpKind, got reply) (v Verdict, slept bool) {
 	// act on it, as long as this lease is trusted when it hears of it.
 	has, slept := lease.confirm(got)
 	if has && lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
-		lease.nodes[got.node].memory = got.memory
+		lease.nodes[got.node].memory = got.Memory
 	}
-	return got.verdict, slept
+	return got.Verdict, slept
 }
 
 // conclude ends a round of the watchdog's: the lease is extended from the moment the round began if a quorum confirms it,
@@ -150,13 +148,13 @@ func (r *renewal) conclude() {
 	if failure != nil && failure.Reason != "" {
 		lease.lose(failure.Reason)
 	}
-	lease.renewed(r.sent, failure == nil, t.count(VerdictGone) > 0)
+	lease.renewed(r.sent, failure == nil, t.count(wire.Gone) > 0)
 	if r.end == nil {
 		return
 	}
 	out := Outcome{Token: lease.token, Margin: r.margin, Nodes: r.e.report(t, true)}
 	if failure != nil {
-		failure.Op, failure.Key, failure.Nodes = OpRenew, lease.key, out.Nodes
+		failure.Op, failure.Key, failure.Nodes = OpRenew, lease.lock.Key, out.Nodes
 		out.Err, out.Reason = failure, failure.Reason
 	}
 	r.e.spawn(func() { r.end(out) })

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -20,8 +21,8 @@ func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
 		lease := w.acquire(p, "k")
 		var sent atomic.Int64
 		for _, k := range p.links {
-			k.decide(func(s *script, _ []any) fate {
-				if s != renewScript {
+			k.decide(func(s wire.Op, _ []any) fate {
+				if s != wire.OpRenew {
 					return fate{}
 				}
 				sent.Store(time.Now().UnixNano())
@@ -41,7 +42,7 @@ func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
 func TestRenewalFailsOnceAndGoesOn(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.next(fate{lose: true}, renewScript)
+		p.next(fate{lose: true}, wire.OpRenew)
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
@@ -53,8 +54,9 @@ func TestLeaseThatAQuorumHasNot(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		lease := w.acquire(w.process(), "k")
 		over := func(node int) {
-			w.nodes[node].Exec("DEL", lease.resource.(string))
-			w.nodes[node].Exec("SET", lease.tombstone.(string), "1")
+			w.nodes[node].Exec("DEL", lease.lock.Resource())
+			tombstone, _ := tombstoneOf(lease.lock)
+			w.nodes[node].Exec("SET", tombstone, "1")
 		}
 		over(0)
 		time.Sleep(lease.p.renewEvery * 3 / 2)
@@ -74,7 +76,7 @@ func TestNodeAnswersAfterTheLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0))
 		lease := w.acquire(p, "k")
-		p.links[0].set(fate{replyDelay: 9 * time.Second}, renewScript)
+		p.links[0].set(fate{replyDelay: 9 * time.Second}, wire.OpRenew)
 		until := lease.ValidUntil()
 		testutil.Receive(t, lease.Context().Done())
 		wantErr(t, context.Cause(lease.Context()), ErrLost)
@@ -94,7 +96,7 @@ func TestRenewalHeardAfterTheLease(t *testing.T) {
 		p := w.process(WithClockWindow(0), withRenewEvery(3500*time.Millisecond), withNodeTimeout(5*time.Second))
 		lease := w.acquire(p, "k")
 		for _, k := range p.links {
-			k.sequence(renewScript, fate{refuse: true}, fate{refuse: true}, fate{replyDelay: 4900 * time.Millisecond})
+			k.sequence(wire.OpRenew, fate{refuse: true}, fate{refuse: true}, fate{replyDelay: 4900 * time.Millisecond})
 		}
 		time.Sleep(6 * time.Second) // the third renewal is under way
 		p.stopTimers()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A completion is repeated while its outcome is open, and for as long as its context says.
@@ -60,7 +62,7 @@ func TestCompletionIsNotRepeatedForEver(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		wantOnly(t, lease.Complete(ctx, nil), ErrUnavailable)
-		wantBetween(t, "until it counts no more", time.Since(began), idleFence*8/10, idleFence)
+		wantBetween(t, "until it counts no more", time.Since(began), wire.IdleFence*8/10, wire.IdleFence)
 
 		p = w.process()
 		lease = w.acquire(p, "another")

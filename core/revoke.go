@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A Revocation is what became of a lease that somebody other than its holder ended.
@@ -47,23 +49,22 @@ func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocati
 		}
 		return Revocation{}, &OpError{Op: OpRevoke, Key: key, Err: err, Nodes: state.replies()}
 	}
-	t, err := l.toAll(ctx, OpRevoke, key, revokeScript, l.revoking(key, h.Attempt))
+	t, err := l.toAll(ctx, OpRevoke, key, l.revoking(key, h.Attempt))
 	if err != nil {
 		return Revocation{}, err
 	}
 	r := Revocation{Holder: *h, Nodes: l.e.report(t, true)}
 	for i := range t.votes {
-		r.Left = max(r.Left, t.votes[i].rest)
+		r.Left = max(r.Left, t.votes[i].Rest)
 	}
-	if t.count(VerdictGranted) <= len(t.votes)-t.q {
+	if t.count(wire.Granted) <= len(t.votes)-t.q {
 		// The quorum that confirmed last may be of nodes that have not said for how long: they are away, or have forgotten.
-		longest, _ := l.e.longestLease(&l.p)
-		r.Left = max(r.Left, time.Duration(longest.(int64))*time.Millisecond)
+		r.Left = max(r.Left, l.e.head.Load().MaxTTL)
 	}
 	switch {
-	case t.count(VerdictGranted)+t.count(VerdictGone) < t.q:
+	case t.count(wire.Granted)+t.count(wire.Gone) < t.q:
 		err = &OpError{Op: OpRevoke, Key: key, Err: ErrUnavailable, Nodes: r.Nodes}
-	case t.count(VerdictGranted) == 0: // it has ended since the look
+	case t.count(wire.Granted) == 0: // it has ended since the look
 		err = &OpError{Op: OpRevoke, Key: key, Err: ErrTokenMismatch, Nodes: r.Nodes}
 	default:
 		l.p.logger.Warn("lockkit: lease revoked", "key_hash", keyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left)
@@ -72,12 +73,11 @@ func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocati
 	return Revocation{}, err
 }
 
-// revoking are the arguments of what ends an attempt.
-func (l *Locker) revoking(key, attempt string) []any {
-	_, idle := l.e.longestLease(&l.p)
-	// Longer than any lease, whatever the holder's options are: it may be renewed until a node tells it.
-	buried := slack + l.p.tombstone
-	return append(revokeScript.args(3, l.e.keys.Resource(key), l.e.keys.TombstoneOf(key, attempt)), attempt, buried.Milliseconds(), idle)
+// revoking ends an attempt. It is remembered for longer than any lease, whatever the holder's options are: it may be renewed
+// until a node tells it.
+func (l *Locker) revoking(key, attempt string) wire.Request {
+	lock := l.e.keys.LockOf(key, attempt)
+	return lock.Revoke(l.e.head.Load(), wire.Slack+l.p.tombstone)
 }
 
 // ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who
@@ -92,16 +92,16 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 	if _, err := l.asked(ctx, key, nil); err != nil {
 		return err
 	}
-	t, err := l.toAll(ctx, OpForget, key, forgetScript, l.forgetting(key, token))
+	t, err := l.toAll(ctx, OpForget, key, l.e.keys.Forget(key, token))
 	if err != nil {
 		return err
 	}
-	dropped, other := t.count(VerdictGranted), t.count(VerdictDone)
+	dropped, other := t.count(wire.Granted), t.count(wire.Done)
 	if dropped > 0 {
 		l.p.logger.Warn("lockkit: completion record dropped", "key_hash", keyHash(key), "token", token, "nodes", dropped)
 	}
 	switch {
-	case dropped+t.count(VerdictGone)+other < len(t.votes):
+	case dropped+t.count(wire.Gone)+other < len(t.votes):
 		err = ErrUnavailable
 	case dropped == 0:
 		err = ErrTokenMismatch
@@ -111,17 +111,13 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 	return &OpError{Op: OpForget, Key: key, Err: err, Nodes: l.e.report(t, true)}
 }
 
-func (l *Locker) forgetting(key string, token uint64) []any {
-	return append(forgetScript.args(1, l.e.keys.Resource(key)), token)
-}
-
-// toAll runs a script on all nodes, those in trouble too, and waits for each.
-func (l *Locker) toAll(ctx context.Context, op OpKind, key string, s *script, args []any) (*tally, error) {
+// toAll asks all nodes, those in trouble too, and waits for each.
+func (l *Locker) toAll(ctx context.Context, op OpKind, key string, q wire.Request) (*tally, error) {
 	if !l.e.gate.Enter() {
 		return nil, &OpError{Op: op, Key: key, Err: ErrClosed}
 	}
 	defer l.e.gate.Leave()
-	r := &round{e: &l.e.ensemble, p: &l.p, bucket: l.e.keys.Bucket(key), script: s, must: true, args: args}
+	r := &round{e: &l.e.ensemble, p: &l.p, bucket: l.e.keys.Bucket(key), op: q.Op(), request: q, must: true}
 	r.send(ctx, allNodes(len(l.e.nodes)))
 	if !r.wait(ctx) {
 		return nil, &OpError{Op: op, Key: key, Err: endOf(ctx)}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // What an operator has ended stays so, whatever is lost, late, or tried again.
@@ -30,7 +32,7 @@ func TestFreedHolderDoesNotComeBack(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.pass(6500 * time.Millisecond)
 		for _, k := range operator.links {
-			k.set(fate{delay: 500 * time.Millisecond}, revokeScript)
+			k.set(fate{delay: 500 * time.Millisecond}, wire.OpRevoke)
 		}
 		extended := make(chan error, 1)
 		time.AfterFunc(250*time.Millisecond, func() { extended <- lease.Extend(7600 * time.Millisecond) })
@@ -53,7 +55,7 @@ func TestOneNodeTellsTheRevokedHolder(t *testing.T) {
 		p, operator := w.process(), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
-		operator.links[2].set(fate{refuse: true}, revokeScript)
+		operator.links[2].set(fate{refuse: true}, wire.OpRevoke)
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
 		w.nodes[0].RestartEmpty() // its renewal brings the lease back there
 		time.Sleep(r.Left)
@@ -67,8 +69,8 @@ func TestRevokeSaysWhatItCannotKnow(t *testing.T) {
 		p, operator := w.process(unrenewed), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
-		operator.links[0].set(fate{refuse: true}, revokeScript)
-		operator.links[1].set(fate{refuse: true}, revokeScript)
+		operator.links[0].set(fate{refuse: true}, wire.OpRevoke)
+		operator.links[1].set(fate{refuse: true}, wire.OpRevoke)
 		_, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
 		wantErr(t, err, ErrUnavailable)
 		operator.links[0].mend()
@@ -95,7 +97,7 @@ func TestLateRevocation(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
 		for _, k := range operator.links {
-			k.set(fate{twice: true, delay: 12 * time.Second}, revokeScript)
+			k.set(fate{twice: true, delay: 12 * time.Second}, wire.OpRevoke)
 		}
 		_, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
 		wantErr(t, err, ErrUnavailable) // the answers that are heard are those of the second time
@@ -115,8 +117,8 @@ func TestTwoOperators(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
 		for i, k := range one.links { // each is the first on some node
-			k.set(fate{delay: time.Duration(i) * time.Millisecond}, revokeScript)
-			two.links[i].set(fate{delay: time.Duration(2-i) * time.Millisecond}, revokeScript)
+			k.set(fate{delay: time.Duration(i) * time.Millisecond}, wire.OpRevoke)
+			two.links[i].set(fate{delay: time.Duration(2-i) * time.Millisecond}, wire.OpRevoke)
 		}
 		errs := make(chan error, 2)
 		for _, p := range []*process{one, two} {
@@ -139,7 +141,7 @@ func TestForgottenRecordStaysAway(t *testing.T) {
 		p, operator := w.process(), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
-		p.links[2].set(fate{refuse: true}, completeScript)
+		p.links[2].set(fate{refuse: true}, wire.OpComplete)
 		if err := lease.Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -159,9 +161,9 @@ func TestForgottenRecordStaysAway(t *testing.T) {
 func TestRevokedHolderCompletesNothingElsewhere(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
-		p.links[2].next(fate{refuse: true}, acquireScript)
+		p.links[2].next(fate{refuse: true}, wire.OpAcquire)
 		lease := w.holds(p, "k")
-		operator.links[1].set(fate{refuse: true}, revokeScript)
+		operator.links[1].set(fate{refuse: true}, wire.OpRevoke)
 		must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
 		wantErr(t, lease.Complete(over(), nil), ErrLost)
 	})
@@ -192,11 +194,11 @@ func TestRevocationLeftWhereNodesForgot(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
 		lease := w.holds(p, "k")
-		p.links[2].set(fate{refuse: true}, renewScript)
+		p.links[2].set(fate{refuse: true}, wire.OpRenew)
 		w.pass(5 * time.Second)
-		operator.links[1].set(fate{refuse: true}, revokeScript)
-		operator.links[2].set(fate{delay: 500 * time.Millisecond}, revokeScript)
-		operator.links[0].set(fate{delay: 500 * time.Millisecond}, revokeScript)
+		operator.links[1].set(fate{refuse: true}, wire.OpRevoke)
+		operator.links[2].set(fate{delay: 500 * time.Millisecond}, wire.OpRevoke)
+		operator.links[0].set(fate{delay: 500 * time.Millisecond}, wire.OpRevoke)
 		time.AfterFunc(250*time.Millisecond, w.nodes[0].Flush)
 		p.cut()
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))

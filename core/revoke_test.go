@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // What is revoked is renewed no more, and nobody has it while its holder may act on it.
@@ -96,7 +98,7 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 		token := lease.FencingToken()
 		var next *Lease
 		for _, k := range operator.links {
-			k.next(fate{delay: 500 * time.Millisecond}, revokeScript)
+			k.next(fate{delay: 500 * time.Millisecond}, wire.OpRevoke)
 		}
 		time.AfterFunc(100*time.Millisecond, func() {
 			w.release(lease)
@@ -122,7 +124,7 @@ func TestRevokeNeedsAQuorum(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		w.nodes[1].Up()
-		operator.links[1].next(fate{lose: true}, revokeScript)
+		operator.links[1].next(fate{lose: true}, wire.OpRevoke)
 		if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("%v", err)
 		}
@@ -158,7 +160,7 @@ func TestRevokeEnds(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
 		for _, k := range operator.links {
-			k.set(fate{lose: true}, revokeScript, forgetScript)
+			k.set(fate{lose: true}, wire.OpRevoke, wire.OpForget)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/wire"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
@@ -19,12 +20,10 @@ type round struct {
 	asker   asker // nil where nobody wants the replies but who waits for the round
 	bucket  int   // of the guard record that the script looks at
 	bulk    int   // bytes that a request brings along beside what each does
-	script  *script
-	args    []any             // for every node but others; the client's wall clock is filled in when a request leaves
-	others  nodeSet           // whose arguments are
-	spared  []any             // these
-	tail    func(i int) []any // for one node in addition; may be nil
-	stamped bool              // the script is told the client's wall clock
+	request wire.Request
+	each    wire.Each         // in its place, where nodes are asked differently; may be nil
+	op      wire.Op           // of both
+	head    *wire.Head        // when the round began
 	must    bool              // ask nodes in trouble too
 	decided func(*round) bool // more votes cannot change the outcome; nil = every one counts
 	onOver  func()            // called without the lock when the round is over; nil where somebody waits for it
@@ -46,10 +45,10 @@ type round struct {
 // an attempt or a lease has under way all have the same one.
 type asker interface {
 	// sends books a request that is about to be sent to a node, and reports whether it may be.
-	sends(op OpKind, node int) bool
+	sends(op wire.Op, node int) bool
 	// hear books a reply. It returns what the node's verdict amounts to, in the light of what the node was sent
 	// before, and whether the reply shows that this machine's clock stood still.
-	hear(op OpKind, got reply) (v Verdict, slept bool)
+	hear(op wire.Op, got reply) (v wire.Verdict, slept bool)
 	// isEnded reports whether nothing of the attempt may be sent any more but its end.
 	isEnded() bool
 }
@@ -88,7 +87,7 @@ func dispatch(rounds ...*round) {
 
 // begin sets out to ask some nodes: trust starts.
 func (r *round) begin(ctx context.Context, to nodeSet) {
-	r.sent = r.e.clock.Now()
+	r.sent, r.head = r.e.clock.Now(), r.e.head.Load()
 	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.p.nodeTimeout)}
 	r.tally = newTally(r.only[:0], len(r.e.nodes), to)
 	r.queued = to
@@ -100,14 +99,14 @@ func (r *round) ask(i int) (q request, ok bool) {
 		return request{}, false
 	}
 	n := r.e.nodes[i]
-	b, err := n.admit(r.sent, r.p.nodeTimeout, r.must, r.script == acquireScript, r.bucket)
+	b, err := n.admit(r.sent, r.p.nodeTimeout, r.must, r.op == wire.OpAcquire, r.bucket)
 	if err != nil {
-		v := vote{verdict: VerdictCircuitOpen, err: err}
+		v := said(wire.CircuitOpen, err)
 		r.hear(i, v)
 		r.unasked = append(r.unasked, reply{v, i, 0})
 		return request{}, false
 	}
-	if r.asker != nil && !r.asker.sends(r.script.op, i) {
+	if r.asker != nil && !r.asker.sends(r.op, i) {
 		r.drop(n, b)
 		return request{}, false
 	}
@@ -127,51 +126,20 @@ func (r *round) begun() {
 	}
 }
 
-// request is the argument list for one node. The wall clock is read when the request is sent, after the time
-// from which it is trusted: however long this process pauses in between, and whatever becomes of its clock
-// meanwhile, the node then judges the request by a clock that is not older than the trust.
-func (r *round) request(i int, wall time.Time) []any {
-	var tail []any
-	if r.tail != nil {
-		tail = r.tail(i)
-	} else if !r.stamped {
-		return r.common(i)
+// to is what a node is asked.
+func (r *round) to(node int) wire.Request {
+	if r.each != nil {
+		return r.each(node)
 	}
-	args := make([]any, len(r.args), len(r.args)+len(tail))
-	copy(args, r.args)
-	if r.stamped {
-		args[wallArg(args)] = stamp(wall)
-	}
-	return append(args, tail...)
+	return r.request
 }
-
-// common is what a node is told that is not for it alone.
-func (r *round) common(i int) []any {
-	if r.others.has(i) {
-		return r.spared
-	}
-	return r.args
-}
-
-// Places in an argument list: how many keys there are, and the first of them.
-const (
-	keysArg = 2 + iota
-	resourceArg
-	tombstoneArg
-)
-
-// wallArg is the place of the client's wall clock in an argument list.
-func wallArg(args []any) int { return resourceArg + args[keysArg].(int) + 1 }
-
-// proposalArg is the place of the token that an acquisition proposes.
-func proposalArg(args []any) int { return wallArg(args) + 7 }
 
 // hear counts a vote, unless it comes late.
 func (r *round) hear(i int, v vote) {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.asker != nil {
-		v.verdict, v.slept = r.asker.hear(r.script.op, reply{v, i, r.sent.Add(v.waited)})
+		v.Verdict, v.slept = r.asker.hear(r.op, reply{v, i, r.sent.Add(v.waited)})
 	}
 	if r.over {
 		return
@@ -260,15 +228,16 @@ func (r *round) expire() {
 		if r.over {
 			return
 		}
-		if r.asked.has(i) && r.votes[i].verdict == VerdictPending {
-			v := vote{verdict: VerdictTimedOut, err: r.e.nodes[i].noAnswer(r.bucket), latency: r.p.nodeTimeout}
+		if r.asked.has(i) && r.votes[i].Verdict == wire.Pending {
+			v := said(wire.TimedOut, r.e.nodes[i].noAnswer(r.bucket))
+			v.latency = r.p.nodeTimeout
 			switch {
 			case !r.queued.has(i):
 				if r.asker != nil {
-					r.asker.hear(r.script.op, reply{v, i, r.sent})
+					r.asker.hear(r.op, reply{v, i, r.sent})
 				}
 			case !r.ends(): // it is not sent any more
-				v = vote{verdict: VerdictCircuitOpen, err: goredis.ErrOverloaded}
+				v = said(wire.CircuitOpen, goredis.ErrOverloaded)
 			}
 			r.take(i, v)
 		}
@@ -278,7 +247,10 @@ func (r *round) expire() {
 
 // tellReply tells the observer what a node made of a request.
 func (p *policy) tellReply(n *node, v vote, r *round) {
-	if p.observer.Node != nil && r.script.op != opProvision && r.script.op != OpRevoke && r.script.op != OpForget {
-		p.observer.Node(&r.nodeContext, r.script.op, v.report(n))
+	if p.observer.Node != nil && int(r.op) < len(kinds) {
+		p.observer.Node(&r.nodeContext, kinds[r.op], v.report(n))
 	}
 }
+
+// kinds are those of the requests that observers hear of.
+var kinds = [...]OpKind{wire.OpAcquire: OpAcquire, wire.OpRenew: OpRenew, wire.OpRelease: OpRelease, wire.OpComplete: OpComplete, wire.OpTouch: OpTouch}

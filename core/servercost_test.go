@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -56,12 +57,12 @@ func BenchmarkServer(b *testing.B) {
 }
 
 // batches are requests that acquire leases on n keys, and such that end them, so many of them together.
-func (l *Locker) batches(b *testing.B, n, size int) (acquisitions, ends [][]request) {
+func (l *Locker) batches(b *testing.B, n, size int) (acquisitions, ends [][]wire.Request) {
 	for i := range n {
 		lease := l.newLease(b.Context(), strconv.Itoa(i))
-		acquisition := request{r: lease.acquiring(false)}
+		acquisition := lease.acquiring(false).to(0)
 		lease.reached, lease.token = 1, 1
-		end := request{r: lease.releasing(0)}
+		end := lease.releasing(0).to(0)
 		if i%size == 0 {
 			acquisitions, ends = append(acquisitions, nil), append(ends, nil)
 		}
@@ -79,6 +80,7 @@ func (s *countedServer) report(b *testing.B, n int, run func()) {
 // A countedServer is a redis-server under callgrind.
 type countedServer struct {
 	client *redis.Client
+	head   *wire.Head
 	pid    string
 	dir    string
 	dumps  int
@@ -117,19 +119,20 @@ func (s *countedServer) locker(b *testing.B, guard bool) *Locker {
 	if err := l.Provision(b.Context()); err != nil {
 		b.Fatal(err)
 	}
+	s.head = l.e.head.Load()
 	return l
 }
 
-func (s *countedServer) send(b *testing.B, batches [][]request) {
+func (s *countedServer) send(b *testing.B, batches [][]wire.Request) {
 	for _, batch := range batches {
 		var replies []string
 		var err error
-		if r := batch[0].r; len(batch) == 1 {
+		if len(batch) == 1 {
 			var reply string
-			reply, err = r.script.run(b.Context(), s.client, r.request(0, time.Now()))
+			reply, err = run(b.Context(), s.client, s.head.Encode(batch[0], time.Now()))
 			replies = []string{reply}
 		} else {
-			replies, err = batchScript.runBatch(b.Context(), s.client, together(0, batch, time.Now()))
+			replies, err = runBatch(b.Context(), s.client, s.head.EncodeBatch(len(batch), func(i int) wire.Request { return batch[i] }, time.Now()))
 		}
 		if err != nil || slices.ContainsFunc(replies, func(s string) bool { return s[:2] != "OK" }) {
 			b.Fatal(replies, err)

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // What the processes of the simulation do.
@@ -32,7 +34,7 @@ func (s *simulation) newProcess(i int, p *process) *simProcess {
 	for j, k := range p.links {
 		k.together = func() { s.count("sent together") }
 		r := rand.New(rand.NewPCG(s.seed, uint64(100*(i+1)+j)))
-		k.decide(func(*script, []any) fate { // called with the link's lock
+		k.decide(func(wire.Op, []any) fate { // called with the link's lock
 			f := fate{delay: s.latency(r), replyDelay: s.latency(r), lose: r.Float64() < s.loss, loseReply: r.Float64() < s.loss, twice: r.Float64() < s.twin}
 			sp.mu.Lock()
 			defer sp.mu.Unlock()

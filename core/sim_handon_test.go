@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
@@ -91,7 +92,7 @@ func (s *handOnSim) granted() int {
 func (s *handOnSim) start() *process {
 	p := s.process(TTL(4 * time.Second))
 	for _, k := range p.links {
-		k.decide(func(*script, []any) fate { return s.fate() })
+		k.decide(func(wire.Op, []any) fate { return s.fate() })
 	}
 	return p
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
@@ -164,14 +165,14 @@ func (c *throng) trouble(w *world, until time.Time) {
 			n.Restart()
 		case 5:
 			p := w.stranger() // waits, and dies
-			p.set(fate{loseReply: true}, releaseScript)
+			p.set(fate{loseReply: true}, wire.OpRelease)
 			go func() {
 				if lease, err := p.Acquire(w.t.Context(), "k"); err == nil {
 					lease.Release(w.t.Context())
 				}
 			}()
 			synctest.Wait()
-			p.set(fate{lose: true}, acquireScript)
+			p.set(fate{lose: true}, wire.OpAcquire)
 		}
 	}
 }

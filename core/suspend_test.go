@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -83,7 +84,7 @@ func TestSlowMessagesAreNoSuspension(t *testing.T) {
 		p := w.process(withNodeTimeout(2 * time.Second))
 		lease := w.acquire(p, "k")
 		for _, k := range p.links {
-			k.sequence(renewScript, fate{}, fate{delay: 450 * time.Millisecond, replyDelay: 900 * time.Millisecond},
+			k.sequence(wire.OpRenew, fate{}, fate{delay: 450 * time.Millisecond, replyDelay: 900 * time.Millisecond},
 				fate{}, fate{replyDelay: 900 * time.Millisecond}, fate{delay: 450 * time.Millisecond}, fate{})
 		}
 		time.Sleep(time.Minute)

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A tally counts the votes of one round and knows when more of them cannot change the outcome.
@@ -20,7 +22,7 @@ func newTally(room []vote, n int, asked nodeSet) tally {
 	}
 	t := tally{q: quorum(n), asked: asked, votes: room[:n], pending: asked.len()}
 	for i := range t.votes {
-		t.votes[i].verdict = VerdictPending
+		t.votes[i].Verdict = wire.Pending
 	}
 	return t
 }
@@ -42,9 +44,9 @@ func (t *tally) where(so func(*vote) bool) (s nodeSet) {
 }
 
 // of are the nodes with one of these verdicts.
-func (t *tally) of(verdicts ...Verdict) (s nodeSet) {
+func (t *tally) of(verdicts ...wire.Verdict) (s nodeSet) {
 	for i := range t.votes {
-		if slices.Contains(verdicts, t.votes[i].verdict) {
+		if slices.Contains(verdicts, t.votes[i].Verdict) {
 			s = s.with(i)
 		}
 	}
@@ -52,13 +54,13 @@ func (t *tally) of(verdicts ...Verdict) (s nodeSet) {
 }
 
 // count is how many nodes have one of these verdicts.
-func (t *tally) count(verdicts ...Verdict) int { return t.of(verdicts...).len() }
+func (t *tally) count(verdicts ...wire.Verdict) int { return t.of(verdicts...).len() }
 
 // acquireDecided reports whether more votes cannot change the outcome of a round that acquires: a quorum granted, or
 // agrees that the key is done; or neither can come about, and it is known whether the key is held or no quorum can be
 // reached.
 func (t *tally) acquireDecided() bool {
-	granted := t.count(VerdictGranted)
+	granted := t.count(wire.Granted)
 	done, _ := t.doneVotes()
 	if granted >= t.q || done >= t.q {
 		return true
@@ -66,7 +68,7 @@ func (t *tally) acquireDecided() bool {
 	if granted+t.pending >= t.q || done > 0 && done+t.pending >= t.q {
 		return false
 	}
-	if known := t.count(VerdictGranted, VerdictDone); granted < known && known < t.q && known+t.pending >= t.q {
+	if known := t.count(wire.Granted, wire.Done); granted < known && known < t.q && known+t.pending >= t.q {
 		return false // a record that is not decided could be settled
 	}
 	voters := t.voters()
@@ -79,21 +81,21 @@ func (t *tally) recoverDecided() bool { return t.acquireDecided() && t.record() 
 
 // voters are the nodes that would grant the key if nobody had it, or had taken it meanwhile.
 func (t *tally) voters() int {
-	return t.count(VerdictGranted, VerdictHeld, VerdictReserved, VerdictDone, VerdictGone)
+	return t.count(wire.Granted, wire.Held, wire.Reserved, wire.Done, wire.Gone)
 }
 
 // split reports whether no attempt is known to hold a quorum, so that each of several contenders may have a part of
 // the votes.
 func (t *tally) split() bool {
 	return t.where(func(v *vote) bool {
-		same := t.where(func(w *vote) bool { return w.verdict == v.verdict && w.owner == v.owner })
-		return (v.verdict == VerdictHeld || v.verdict == VerdictReserved) && same.len() >= t.q
+		same := t.where(func(w *vote) bool { return w.Verdict == v.Verdict && w.Owner == v.Owner })
+		return (v.Verdict == wire.Held || v.Verdict == wire.Reserved) && same.len() >= t.q
 	}) == 0
 }
 
 // held is the kind of held that a refusal is.
 func (t *tally) held() HeldKind {
-	switch kept, holders := t.kept(), t.of(VerdictHeld); {
+	switch kept, holders := t.kept(), t.of(wire.Held); {
 	case kept != 0 && kept == holders:
 		return HeldRests
 	case t.split():
@@ -107,7 +109,7 @@ func (t *tally) held() HeldKind {
 
 // kept are the nodes that keep the key for nobody: its last holder left it taken.
 func (t *tally) kept() nodeSet {
-	return t.where(func(v *vote) bool { return v.verdict == VerdictHeld && strings.HasPrefix(v.owner, keptTaken) })
+	return t.where(func(v *vote) bool { return v.Verdict == wire.Held && strings.HasPrefix(v.Owner, wire.KeptTaken) })
 }
 
 // rests is for how long no quorum can grant the key to anybody, whatever the nodes say that have not answered.
@@ -116,7 +118,7 @@ func (t *tally) rests() time.Duration {
 	kept := t.kept()
 	for i := range t.votes {
 		if kept.has(i) {
-			rests = append(rests, t.votes[i].rest)
+			rests = append(rests, t.votes[i].Rest)
 		}
 	}
 	free := len(t.votes) - t.q // so many may refuse
@@ -128,19 +130,19 @@ func (t *tally) rests() time.Duration {
 }
 
 // queued are the nodes that have the call in their queues.
-func (t *tally) queued() nodeSet { return t.where(func(v *vote) bool { return v.place > 0 }) }
+func (t *tally) queued() nodeSet { return t.where(func(v *vote) bool { return v.Place > 0 }) }
 
 // doneVotes is the most nodes that hold the same completion record, and that record. Only a record that a
 // quorum holds under one ballot is decided.
-func (t *tally) doneVotes() (most int, rec *nodeRecord) {
+func (t *tally) doneVotes() (most int, rec *wire.Record) {
 	for i := range t.votes {
 		v := &t.votes[i]
 		if !v.done() {
 			continue
 		}
-		same := t.where(func(w *vote) bool { return w.done() && w.record.ballot == v.record.ballot }).len()
-		if same > most || same == most && v.record.beats(rec) {
-			most, rec = same, v.record
+		same := t.where(func(w *vote) bool { return w.done() && w.Record.Ballot == v.Record.Ballot }).len()
+		if same > most || same == most && v.Record.Beats(rec) {
+			most, rec = same, v.Record
 		}
 	}
 	return most, rec
@@ -149,29 +151,24 @@ func (t *tally) doneVotes() (most int, rec *nodeRecord) {
 // done reports whether the node holds a record. One in quarantine does too, whatever else it has forgotten: that
 // it accepted the record once is enough.
 func (v *vote) done() bool {
-	return v.record != nil && (v.verdict == VerdictDone || v.verdict == VerdictQuarantined)
+	return v.Record != nil && (v.Verdict == wire.Done || v.Verdict == wire.Quarantined)
 }
 
 // record is the completion record with the greatest ballot that any node showed, nil if none did.
-func (t *tally) record() *nodeRecord {
-	var best *nodeRecord
+func (t *tally) record() *wire.Record {
+	var best *wire.Record
 	for i := range t.votes {
-		if r := t.votes[i].record; r != nil && r.beats(best) {
+		if r := t.votes[i].Record; r != nil && r.Beats(best) {
 			best = r
 		}
 	}
 	return best
 }
 
-// beats reports whether r has the greater ballot, or is kept for longer, which somebody may have been promised.
-func (r *nodeRecord) beats(other *nodeRecord) bool {
-	return other == nil || r.ballot > other.ballot || r.ballot == other.ballot && r.rest > other.rest
-}
-
 // hint is that of the holder that kept this attempt from the key; empty where no node told.
 func (t *tally) hint() string {
 	for i := range t.votes {
-		if hint := t.votes[i].hint; hint != "" {
+		if hint := t.votes[i].Hint; hint != "" {
 			return hint
 		}
 	}
@@ -179,43 +176,40 @@ func (t *tally) hint() string {
 }
 
 // unheard are the nodes that have not answered.
-func (t *tally) unheard() nodeSet { return t.asked & t.of(VerdictPending) }
+func (t *tally) unheard() nodeSet { return t.asked & t.of(wire.Pending) }
 
 // token is the greatest token granted, and the nodes that store it already.
 func (t *tally) token() (token uint64, stored nodeSet) {
-	granted := t.of(VerdictGranted)
+	granted := t.of(wire.Granted)
 	for i := range t.votes {
 		if granted.has(i) {
-			token = max(token, t.votes[i].token)
+			token = max(token, t.votes[i].Token)
 		}
 	}
-	return token, granted & t.where(func(v *vote) bool { return v.token == token })
+	return token, granted & t.where(func(v *vote) bool { return v.Token == token })
 }
 
 // lacking are the nodes that were asked and do not hold the record: they never had it, or have forgotten it, or
 // may own the key for the attempt that asked.
-func (t *tally) lacking(rec *nodeRecord) nodeSet {
+func (t *tally) lacking(rec *wire.Record) nodeSet {
 	return t.asked &^ t.where(func(v *vote) bool {
-		return v.verdict == VerdictCircuitOpen || v.done() && v.record.ballot == rec.ballot
+		return v.Verdict == wire.CircuitOpen || v.done() && v.Record.Ballot == rec.Ballot
 	})
 }
 
 // sameServer finds two nodes that granted out of one replication history: they are one server, or a server
 // and its replica.
 func (t *tally) sameServer() (a, b int, found bool) {
-	granted := t.of(VerdictGranted) & t.where(func(v *vote) bool { return v.memory != noMemory })
+	granted := t.of(wire.Granted) & t.where(func(v *vote) bool { return v.Memory != wire.NoMemory })
 	for b := range t.votes {
 		for a := range b {
-			if granted.has(a) && granted.has(b) && historyOf(t.votes[a].memory) == historyOf(t.votes[b].memory) {
+			if granted.has(a) && granted.has(b) && historyOf(t.votes[a].Memory) == historyOf(t.votes[b].Memory) {
 				return a, b, true
 			}
 		}
 	}
 	return 0, 0, false
 }
-
-// noMemory stands for memory that nobody can name: there is no guard.
-const noMemory = "-"
 
 // historyOf is the replication history in the name of what a node remembers.
 func historyOf(memory string) string {
@@ -228,14 +222,14 @@ func historyOf(memory string) string {
 func (t *tally) retryAfter() time.Duration {
 	var rests []time.Duration
 	for i := range t.votes {
-		switch v := &t.votes[i]; v.verdict {
-		case VerdictHeld, VerdictReserved, VerdictQuarantined:
-			rests = append(rests, v.rest)
+		switch v := &t.votes[i]; v.Verdict {
+		case wire.Held, wire.Reserved, wire.Quarantined:
+			rests = append(rests, v.Rest)
 		default:
 		}
 	}
 	slices.Sort(rests)
-	if last := max(t.q-t.count(VerdictGranted), 1); last <= len(rests) {
+	if last := max(t.q-t.count(wire.Granted), 1); last <= len(rests) {
 		return rests[last-1]
 	}
 	return 0
@@ -244,7 +238,7 @@ func (t *tally) retryAfter() time.Duration {
 // mayHold are the nodes on which the attempt may own the key, now or when a late request arrives. All others have
 // refused, or were not asked.
 func (t *tally) mayHold() nodeSet {
-	return t.of(VerdictGranted, VerdictPending, VerdictTimedOut, VerdictFailed)
+	return t.of(wire.Granted, wire.Pending, wire.TimedOut, wire.Failed)
 }
 
 // taken is why a lease is lost that is outvoted.
@@ -256,14 +250,14 @@ func (t *tally) taken() LossReason {
 }
 
 // revoked reports whether a node knows that the attempt was revoked.
-func (t *tally) revoked() bool { return t.where(func(v *vote) bool { return v.revoked }) != 0 }
+func (t *tally) revoked() bool { return t.where(func(v *vote) bool { return v.Revoked }) != 0 }
 
 // outvoted reports whether so many nodes do not have the lease that no quorum can.
-func (t *tally) outvoted() bool { return t.count(VerdictGone) > len(t.votes)-t.q }
+func (t *tally) outvoted() bool { return t.count(wire.Gone) > len(t.votes)-t.q }
 
 // confirmed reports whether a quorum confirmed what it was asked for.
 func (t *tally) confirmed() bool {
-	return t.count(VerdictGranted, VerdictHealed, VerdictPassed) >= t.q
+	return t.count(wire.Granted, wire.Healed, wire.Passed) >= t.q
 }
 
 // settled reports whether enough nodes confirmed, or enough cannot.
@@ -272,7 +266,7 @@ func (t *tally) settled() bool { return t.confirmed() || t.outvoted() }
 // recordDecided reports whether further votes cannot change the outcome of a completion.
 func (t *tally) recordDecided() bool {
 	done, _ := t.doneVotes()
-	if t.count(VerdictGranted) >= t.q || done >= t.q {
+	if t.count(wire.Granted) >= t.q || done >= t.q {
 		return true
 	}
 	return t.recordRefused() && (done == 0 || done+t.pending < t.q)
@@ -280,7 +274,7 @@ func (t *tally) recordDecided() bool {
 
 // recordRefused reports whether no quorum can accept the record.
 func (t *tally) recordRefused() bool {
-	return t.count(VerdictGone, VerdictForgotten, VerdictDone) > len(t.votes)-t.q
+	return t.count(wire.Gone, wire.Forgotten, wire.Done) > len(t.votes)-t.q
 }
 
 // slept is on how many nodes more time has passed since the last round than on this machine.

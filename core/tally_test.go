@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // ballotOf is a vote in short: g granted, h held, d and e done under two ballots, q quarantined, x failed,
@@ -11,22 +13,22 @@ import (
 func ballotOf(symbol byte) vote {
 	switch symbol {
 	case 'g':
-		return vote{verdict: VerdictGranted, token: 9, memory: "-"}
+		return vote{Reply: wire.Reply{Verdict: wire.Granted, Token: 9, Memory: "-"}}
 	case 'h':
-		return vote{verdict: VerdictHeld, rest: time.Second}
+		return vote{Reply: wire.Reply{Verdict: wire.Held, Rest: time.Second}}
 	case 'd', 'e':
 		ballot := uint64(symbol)
-		return vote{verdict: VerdictDone, record: &nodeRecord{ballot: ballot, Record: Record{Token: 3}}}
+		return vote{Reply: wire.Reply{Verdict: wire.Done, Record: &wire.Record{Ballot: ballot, Token: 3}}}
 	case 'q':
-		return vote{verdict: VerdictQuarantined, rest: time.Minute}
+		return vote{Reply: wire.Reply{Verdict: wire.Quarantined, Rest: time.Minute}}
 	case 'x':
-		return vote{verdict: VerdictTimedOut}
+		return vote{Reply: wire.Reply{Verdict: wire.TimedOut}}
 	case 'o':
-		return vote{verdict: VerdictGone}
+		return vote{Reply: wire.Reply{Verdict: wire.Gone}}
 	case 'l':
-		return vote{verdict: VerdictHealed}
+		return vote{Reply: wire.Reply{Verdict: wire.Healed}}
 	}
-	return vote{verdict: VerdictPending}
+	return vote{Reply: wire.Reply{Verdict: wire.Pending}}
 }
 
 func tallyOf(ballots string) tally {
@@ -45,7 +47,7 @@ func doneIn(t *tally) int { n, _ := t.doneVotes(); return n }
 // completion records next.
 func outcomeOf(a *acquisition, t *tally) string {
 	switch {
-	case t.count(VerdictGranted) >= t.q && t.record() == nil:
+	case t.count(wire.Granted) >= t.q && t.record() == nil:
 		return "won"
 	case doneIn(t) >= t.q:
 		return "done"
@@ -153,7 +155,7 @@ func TestSettledIsFinal(t *testing.T) {
 			if outvoted && possible {
 				t.Errorf("%s: outvoted, and confirmed in the end", ballots)
 			}
-			if gone := tally.count(VerdictGone); gone+tally.pending == n && !possible && !outvoted {
+			if gone := tally.count(wire.Gone); gone+tally.pending == n && !possible && !outvoted {
 				t.Errorf("%s: no quorum can confirm, which is not seen", ballots)
 			}
 		})
@@ -202,7 +204,7 @@ func TestRoundEndsWithTheLastVote(t *testing.T) {
 			t.Fatalf("%d nodes: not over after all votes", n)
 		}
 		r.hear(0, ballotOf('g'))
-		if got := r.count(VerdictGranted); got != 0 || r.pending != 0 {
+		if got := r.count(wire.Granted); got != 0 || r.pending != 0 {
 			t.Errorf("%d nodes: a late vote counts: %d granted, %d pending", n, got, r.pending)
 		}
 	}
@@ -211,13 +213,15 @@ func TestRoundEndsWithTheLastVote(t *testing.T) {
 func TestTallyFindings(t *testing.T) {
 	t.Parallel()
 	granted := func(token uint64, memory string) vote {
-		return vote{verdict: VerdictGranted, token: token, memory: memory}
+		return vote{Reply: wire.Reply{Verdict: wire.Granted, Token: token, Memory: memory}}
 	}
 	done := func(ballot uint64) vote {
-		return vote{verdict: VerdictDone, record: &nodeRecord{ballot: ballot}}
+		return vote{Reply: wire.Reply{Verdict: wire.Done, Record: &wire.Record{Ballot: ballot}}}
 	}
-	waits := func(v Verdict, s int) vote { return vote{verdict: v, rest: time.Duration(s) * time.Second} }
-	failed, free := vote{verdict: VerdictFailed}, granted(5, "-")
+	waits := func(v wire.Verdict, s int) vote {
+		return vote{Reply: wire.Reply{Verdict: v, Rest: time.Duration(s) * time.Second}}
+	}
+	failed, free := vote{Reply: wire.Reply{Verdict: wire.Failed}}, granted(5, "-")
 	for _, c := range []struct {
 		name  string
 		votes []vote
@@ -228,28 +232,28 @@ func TestTallyFindings(t *testing.T) {
 		{"token: stored by several", []vote{granted(7, "-"), failed, granted(7, "-"), granted(6, "-")}, tokenOf, "7 stored by 101"},
 		{"token: a ballot is none", []vote{done(9), granted(6, "-")}, tokenOf, "6 stored by 10"},
 		{"token: 16 digits", []vote{granted(1812345678901233, "-"), granted(1812345678901234, "-")}, tokenOf, "1812345678901234 stored by 10"},
-		{"record: the greatest ballot", []vote{done(5), done(7), failed, done(6)}, func(t *tally) any { return t.record().ballot }, uint64(7)},
+		{"record: the greatest ballot", []vote{done(5), done(7), failed, done(6)}, func(t *tally) any { return t.record().Ballot }, uint64(7)},
 		{"record: none", []vote{failed, granted(5, "-")}, func(t *tally) any { return t.record() == nil }, true},
-		{"done: the most of one ballot", []vote{done(5), done(7), done(7), done(5), done(7)}, func(t *tally) any { n, rec := t.doneVotes(); return fmt.Sprint(n, " of ", rec.ballot) }, "3 of 7"},
-		{"done: a node in quarantine has accepted once", []vote{done(5), {verdict: VerdictQuarantined, record: &nodeRecord{ballot: 5}}, failed},
-			func(t *tally) any { n, rec := t.doneVotes(); return fmt.Sprint(n, " of ", rec.ballot) }, "2 of 5"},
+		{"done: the most of one ballot", []vote{done(5), done(7), done(7), done(5), done(7)}, func(t *tally) any { n, rec := t.doneVotes(); return fmt.Sprint(n, " of ", rec.Ballot) }, "3 of 7"},
+		{"done: a node in quarantine has accepted once", []vote{done(5), {Reply: wire.Reply{Verdict: wire.Quarantined, Record: &wire.Record{Ballot: 5}}}, failed},
+			func(t *tally) any { n, rec := t.doneVotes(); return fmt.Sprint(n, " of ", rec.Ballot) }, "2 of 5"},
 		{"done: ballots are not added up", []vote{done(5), done(6), failed}, func(t *tally) any { n, _ := t.doneVotes(); return n }, 1},
-		{"lacking: all but those that hold the record", []vote{done(5), done(4), granted(5, "-"), waits(VerdictHeld, 1), failed, waits(VerdictQuarantined, 1),
-			{verdict: VerdictQuarantined, record: &nodeRecord{ballot: 5}}, {verdict: VerdictCircuitOpen}, {verdict: VerdictPending}},
-			func(t *tally) any { return fmt.Sprintf("%b", t.lacking(&nodeRecord{ballot: 5})) }, "100111110"},
+		{"lacking: all but those that hold the record", []vote{done(5), done(4), granted(5, "-"), waits(wire.Held, 1), failed, waits(wire.Quarantined, 1),
+			{Reply: wire.Reply{Verdict: wire.Quarantined, Record: &wire.Record{Ballot: 5}}}, {Reply: wire.Reply{Verdict: wire.CircuitOpen}}, {Reply: wire.Reply{Verdict: wire.Pending}}},
+			func(t *tally) any { return fmt.Sprintf("%b", t.lacking(&wire.Record{Ballot: 5})) }, "100111110"},
 		{"same server", []vote{granted(5, "aa.1"), failed, granted(5, "aa.2")}, sameOf, "0 2 true"},
-		{"not the same", []vote{granted(5, "aa"), granted(5, "bb"), {verdict: VerdictHeld, memory: "aa"}}, sameOf, "0 0 false"},
+		{"not the same", []vote{granted(5, "aa"), granted(5, "bb"), {Reply: wire.Reply{Verdict: wire.Held, Memory: "aa"}}}, sameOf, "0 0 false"},
 		{"not the same, unguarded", []vote{granted(5, "-"), granted(5, "-")}, sameOf, "0 0 false"},
-		{"wait: second of three", []vote{waits(VerdictHeld, 3), waits(VerdictHeld, 1), waits(VerdictHeld, 2)}, waitOf, 2 * time.Second},
-		{"wait: free nodes count", []vote{free, waits(VerdictHeld, 1), waits(VerdictHeld, 2)}, waitOf, time.Second},
-		{"wait: quarantine counts", []vote{failed, waits(VerdictQuarantined, 9), waits(VerdictHeld, 2)}, waitOf, 9 * time.Second},
-		{"wait: unknown", []vote{failed, failed, waits(VerdictHeld, 2)}, waitOf, time.Duration(0)},
-		{"wait: done nodes never grant", []vote{done(5), failed, waits(VerdictHeld, 2)}, waitOf, time.Duration(0)},
+		{"wait: second of three", []vote{waits(wire.Held, 3), waits(wire.Held, 1), waits(wire.Held, 2)}, waitOf, 2 * time.Second},
+		{"wait: free nodes count", []vote{free, waits(wire.Held, 1), waits(wire.Held, 2)}, waitOf, time.Second},
+		{"wait: quarantine counts", []vote{failed, waits(wire.Quarantined, 9), waits(wire.Held, 2)}, waitOf, 9 * time.Second},
+		{"wait: unknown", []vote{failed, failed, waits(wire.Held, 2)}, waitOf, time.Duration(0)},
+		{"wait: done nodes never grant", []vote{done(5), failed, waits(wire.Held, 2)}, waitOf, time.Duration(0)},
 		{"may hold: all but those that refused, or were not asked", everyVerdict(), func(t *tally) any { return fmt.Sprintf("%b", t.mayHold()) }, "10000000000000111"},
-		{"outvoted", []vote{{verdict: VerdictGone}, failed, {verdict: VerdictGone}}, outvotedOf, true},
-		{"outvoted: not by nodes that forgot", []vote{waits(VerdictQuarantined, 9), waits(VerdictQuarantined, 9), {verdict: VerdictGone}}, outvotedOf, false},
-		{"outvoted: not by nodes promoted lately", []vote{{verdict: VerdictUnconfirmed}, {verdict: VerdictUnconfirmed}, {verdict: VerdictGone}}, outvotedOf, false},
-		{"confirmed: not by nodes promoted lately", []vote{{verdict: VerdictUnconfirmed}, {verdict: VerdictUnconfirmed}, granted(5, "-")}, func(t *tally) any { return t.confirmed() }, false},
+		{"outvoted", []vote{{Reply: wire.Reply{Verdict: wire.Gone}}, failed, {Reply: wire.Reply{Verdict: wire.Gone}}}, outvotedOf, true},
+		{"outvoted: not by nodes that forgot", []vote{waits(wire.Quarantined, 9), waits(wire.Quarantined, 9), {Reply: wire.Reply{Verdict: wire.Gone}}}, outvotedOf, false},
+		{"outvoted: not by nodes promoted lately", []vote{{Reply: wire.Reply{Verdict: wire.Unconfirmed}}, {Reply: wire.Reply{Verdict: wire.Unconfirmed}}, {Reply: wire.Reply{Verdict: wire.Gone}}}, outvotedOf, false},
+		{"confirmed: not by nodes promoted lately", []vote{{Reply: wire.Reply{Verdict: wire.Unconfirmed}}, {Reply: wire.Reply{Verdict: wire.Unconfirmed}}, granted(5, "-")}, func(t *tally) any { return t.confirmed() }, false},
 		{"slept", []vote{{slept: true}, {}, {slept: true}}, func(t *tally) any { return t.slept() }, 2},
 	} {
 		tally := newTally(nil, len(c.votes), allNodes(len(c.votes)))
@@ -269,7 +273,7 @@ func tokenOf(t *tally) any {
 
 func everyVerdict() (votes []vote) {
 	for v := range verdictNames {
-		votes = append(votes, vote{verdict: Verdict(v)})
+		votes = append(votes, vote{Reply: wire.Reply{Verdict: wire.Verdict(v)}})
 	}
 	return votes
 }
@@ -307,7 +311,7 @@ func TestQuorum(t *testing.T) {
 	}
 	tally.take(1, ballotOf('x'))
 	tally.take(3, ballotOf('g'))
-	if tally.pending != 0 || tally.unheard() != 0 || tally.count(VerdictGranted) != 1 {
+	if tally.pending != 0 || tally.unheard() != 0 || tally.count(wire.Granted) != 1 {
 		t.Errorf("two answered: %+v", tally)
 	}
 }

@@ -2,11 +2,13 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -27,10 +29,10 @@ func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 		want    [3]int
 	}{
 		"all has been answered": {want: [3]int{0, 0, 0}},
-		"an answer is missing":  {prepare: func(p *process) { p.links[1].next(fate{loseReply: true}, acquireScript) }, want: [3]int{0, 1, 0}},
-		"a request is missing":  {prepare: func(p *process) { p.links[2].next(fate{lose: true}, acquireScript) }, want: [3]int{0, 0, 1}},
-		"a renewal is missing":  {prepare: func(p *process) { p.links[0].next(fate{lose: true}, renewScript) }, want: [3]int{1, 0, 0}},
-		"the connection broke":  {prepare: func(p *process) { p.links[1].next(fate{refuse: true}, renewScript) }, want: [3]int{0, 1, 0}},
+		"an answer is missing":  {prepare: func(p *process) { p.links[1].next(fate{loseReply: true}, wire.OpAcquire) }, want: [3]int{0, 1, 0}},
+		"a request is missing":  {prepare: func(p *process) { p.links[2].next(fate{lose: true}, wire.OpAcquire) }, want: [3]int{0, 0, 1}},
+		"a renewal is missing":  {prepare: func(p *process) { p.links[0].next(fate{lose: true}, wire.OpRenew) }, want: [3]int{1, 0, 0}},
+		"the connection broke":  {prepare: func(p *process) { p.links[1].next(fate{refuse: true}, wire.OpRenew) }, want: [3]int{0, 1, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
@@ -67,7 +69,7 @@ func TestLateRequestAfterOtherOwners(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		a, b := w.process(WithClockWindow(0)), w.process(WithClockWindow(0))
 		lease := w.acquire(a, "k")
-		a.links[0].next(fate{delay: 2 * time.Second}, renewScript) // answered long after the release
+		a.links[0].next(fate{delay: 2 * time.Second}, wire.OpRenew) // answered long after the release
 		go lease.renew()
 		synctest.Wait()
 		lease.Release(t.Context())
@@ -96,7 +98,7 @@ func TestRepeatedRelease(t *testing.T) {
 				lease := w.acquire(p, "k")
 				synctest.Wait() // on all nodes
 				for _, k := range p.links[1:] {
-					k.sequence(releaseScript, fate{loseReply: true}, fate{})
+					k.sequence(wire.OpRelease, fate{loseReply: true}, fate{})
 				}
 				wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 				time.Sleep(c.later)
@@ -127,7 +129,7 @@ func TestNothingIsSentAfterTheEnd(t *testing.T) {
 				r := lease.renewalNow() // the watchdog is about to send it
 				end(lease)
 				synctest.Wait()
-				renewals := p.counting(renewScript)
+				renewals := p.counting(wire.OpRenew)
 				r.start()
 				synctest.Wait()
 				if n := renewals.Load(); n > 0 {
@@ -166,10 +168,10 @@ func TestTombstoneOnANodeThatWasUnfit(t *testing.T) {
 			defer n.mu.Unlock()
 			n.fault = fault
 		}
-		unfit(fmt.Errorf("unfit: %w", replyError("NOPERM")))
+		unfit(fmt.Errorf("unfit: %w", errors.New("NOPERM")))
 		lease := w.acquire(p, "k")
 		unfit(nil)
-		p.links[2].next(fate{lose: true}, renewScript)
+		p.links[2].next(fate{lose: true}, wire.OpRenew)
 		time.Sleep(lease.p.renewEvery * 3 / 2)
 		w.release(lease)
 		synctest.Wait()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // try asks all nodes once for the key and settles the outcome. It leaves nothing behind on the nodes
@@ -25,7 +27,7 @@ func (a *acquisition) try(ctx, wait context.Context) result {
 	case won && !recorded && wait.Err() == nil && lease.start(t, r.sent):
 		return result{lease: lease, nodes: a.e.report(t, a.observed)}
 	case done >= t.q:
-		return a.done(ctx, &lease.attempt, t, rec.aged(a.e.clock.Now().Since(r.sent)))
+		return a.done(ctx, &lease.attempt, t, rec.Aged(a.e.clock.Now().Since(r.sent)))
 	}
 	return a.failed(ctx, wait, &lease.attempt, r, spoilt)
 }
@@ -46,7 +48,7 @@ func (a *acquisition) ask(ctx context.Context) (lease *Lease, r *round) {
 // bring that along does not count.
 func (a *attempt) wins(ctx, wait context.Context, r *round) (won bool, spoilt []reply) {
 	t := &r.tally
-	if _, _, same := t.sameServer(); same || r.outdated() || t.count(VerdictGranted) < t.q {
+	if _, _, same := t.sameServer(); same || r.outdated() || t.count(wire.Granted) < t.q {
 		return false, nil
 	}
 	return a.settleToken(ctx, wait, t)
@@ -56,7 +58,7 @@ func (a *attempt) wins(ctx, wait context.Context, r *round) (won bool, spoilt []
 func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *round, spoilt []reply) result {
 	t := &r.tally
 	if a.wait == nil && t.queued() != 0 {
-		a.wait = newWait(own.id, r.args[proposalArg(r.args)], t.q)
+		a.wait = newWait(own.lock.Waiter(), own.asked, t.q)
 	}
 	if a.wait == nil && !a.tryOnly {
 		own.unqueue() // a node whose answer is missing may have it in its queue, under a name that is not used again
@@ -65,8 +67,8 @@ func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *round, 
 	first, second, same := t.sameServer()
 	switch {
 	case same:
-		spoilt = []reply{{vote: vote{verdict: VerdictFailed, err: fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)}, node: second}}
-	case r.outdated() && t.count(VerdictGranted) >= t.q:
+		spoilt = []reply{{vote: said(wire.Failed, fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)), node: second}}
+	case r.outdated() && t.count(wire.Granted) >= t.q:
 		return result{err: ErrUnavailable, again: true, nodes: a.e.report(t, true)}
 	}
 	for _, later := range spoilt {
@@ -85,10 +87,10 @@ var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than
 func (a *acquisition) refused(t *tally) result {
 	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.retryAfter(), nodes: a.e.report(t, true)}
 	res.hint = t.hint()
-	granted := t.count(VerdictGranted)
-	res.open = t.voters() < t.q && t.voters()+t.count(VerdictPending) >= t.q
+	granted := t.count(wire.Granted)
+	res.open = t.voters() < t.q && t.voters()+t.count(wire.Pending) >= t.q
 	switch {
-	case granted+t.count(VerdictDone) >= t.q && t.record() != nil:
+	case granted+t.count(wire.Done) >= t.q && t.record() != nil:
 		res.err, res.held, res.pause, res.recover = ErrHeld, HeldSplit, pauseSplit, true
 	case granted >= t.q:
 		res.err = errTooSlow
@@ -103,32 +105,32 @@ func (a *acquisition) refused(t *tally) result {
 		case t.split():
 			res.pause = pauseSplit
 		}
-	case t.voters()+t.count(VerdictQuarantined) >= t.q:
+	case t.voters()+t.count(wire.Quarantined) >= t.q:
 		res.pause = pauseQuarantined
 	}
 	return res
 }
 
 // done reports a key that a quorum agrees is completed, and hands the record to nodes that lack it.
-func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *nodeRecord) result {
+func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *wire.Record) result {
 	own.over()
 	if lacking := t.lacking(rec); lacking != 0 {
-		r := own.offering(rec, rec.ballot, true)
+		r := own.offering(rec, rec.Ballot, true)
 		r.send(ctx, lacking)
 		r.leave()
 	}
-	return result{err: ErrDone, record: rec.clone(), nodes: a.e.report(t, true)}
+	return result{err: ErrDone, record: recordOf(rec), nodes: a.e.report(t, true)}
 }
 
 // adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
 // the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
 func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, r *round) result {
-	rec := r.record().aged(a.e.clock.Now().Since(r.sent))
+	rec := r.record().Aged(a.e.clock.Now().Since(r.sent))
 	nodes, err := own.propose(ctx, wait, rec, own.token, true)
 	if err == nil {
 		own.over()
-		return result{err: ErrDone, record: rec.clone(), nodes: nodes}
+		return result{err: ErrDone, record: recordOf(rec), nodes: nodes}
 	}
 	own.abandon(ctx, wait, &r.tally)
 	if errors.Is(err, ErrLost) {

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A node that has not answered yet when it is clear that others hold the key.
@@ -13,8 +15,8 @@ func TestRefusalThatComesLate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.holds(w.process(unrenewed), "k")
 		p := w.process()
-		released := p.counting(releaseScript)
-		p.links[2].set(fate{replyDelay: 20 * time.Millisecond}, acquireScript)
+		released := p.counting(wire.OpRelease)
+		p.links[2].set(fate{replyDelay: 20 * time.Millisecond}, wire.OpAcquire)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
 		time.Sleep(time.Minute)
@@ -28,11 +30,11 @@ func TestRefusalThatComesLate(t *testing.T) {
 func TestGrantThatComesLate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder := w.process(unrenewed)
-		holder.links[2].set(fate{refuse: true}, acquireScript)
+		holder.links[2].set(fate{refuse: true}, wire.OpAcquire)
 		w.holds(holder, "k")
 		p := w.process()
-		p.set(fate{replyDelay: time.Millisecond}, acquireScript) // all have been asked by then
-		p.links[2].set(fate{replyDelay: 20 * time.Millisecond}, acquireScript)
+		p.set(fate{replyDelay: time.Millisecond}, wire.OpAcquire) // all have been asked by then
+		p.links[2].set(fate{replyDelay: 20 * time.Millisecond}, wire.OpAcquire)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
 		synctest.Wait()
@@ -55,11 +57,11 @@ func TestGrantWithoutAnAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				holder := w.process(unrenewed)
-				holder.links[2].set(fate{refuse: true}, acquireScript)
+				holder.links[2].set(fate{refuse: true}, wire.OpAcquire)
 				w.holds(holder, "k")
 				p := w.process()
-				p.set(fate{replyDelay: time.Millisecond}, acquireScript)
-				p.links[2].set(f, acquireScript)
+				p.set(fate{replyDelay: time.Millisecond}, wire.OpAcquire)
+				p.links[2].set(f, wire.OpAcquire)
 				_, err := p.TryAcquire(t.Context(), "k")
 				wantErr(t, err, ErrHeld)
 				time.Sleep(3 * time.Second)

@@ -9,16 +9,8 @@ const (
 	roundTrip = 2 * time.Millisecond
 	// clockDrift is by what part of a lease the clock of this machine may be too slow.
 	clockDrift = 0.10
-	// slack is by how much a lease outlives its logical expiry in Redis: a server clock that steps forward
-	// by less than this, and back, destroys nothing.
-	slack = 24 * time.Hour
-	// clockJump is by how much a clock may jump ahead, and back, without Redis dropping a record or a counter.
-	clockJump = 2 * time.Hour
 	// maxRetention keeps the end of a record a date that every reply can tell.
 	maxRetention = 10 * 365 * 24 * time.Hour
-	// idleFence is how long a fencing counter at least outlives the last use of its key. It may vanish
-	// then: the next one starts from the clock, which has passed it.
-	idleFence = time.Hour
 	// defaultWindow is wide enough for NTP and slow requests. It does not depend on the TTL, because all
 	// processes must have the same.
 	defaultWindow = 500 * time.Millisecond
@@ -33,10 +25,6 @@ func validity(ttl time.Duration, drift float64, window time.Duration) time.Durat
 	}
 	return v
 }
-
-// idleLife is how long Redis keeps an idle fencing counter. Tokens may be ahead of a node's clock by a part of the
-// max TTL.
-func idleLife(maxTTL time.Duration) time.Duration { return max(idleFence, maxTTL) + clockJump }
 
 // clientSkew is by how much the wall clocks of clients are assumed to differ, each from true time.
 func clientSkew(window time.Duration) time.Duration { return window / 10 }

@@ -4,31 +4,32 @@ import (
 	"strings"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A voting is what an operator knows of whether a node votes. Each change is logged once, with the reason; a lost
 // connection now and then is none.
 type voting struct {
-	failed int     // requests in a row
-	now    Verdict // why the node does not vote, as logged; VerdictGranted = it votes
+	failed int          // requests in a row
+	now    wire.Verdict // why the node does not vote, as logged; VerdictGranted = it votes
 }
 
 // see books a verdict, and reports whether it is news. proof: it comes from a script that only a node that votes grants.
-func (s *voting) see(v Verdict, proof bool) (news bool) {
+func (s *voting) see(v wire.Verdict, proof bool) (news bool) {
 	switch v {
-	case VerdictFailed:
+	case wire.Failed:
 		s.failed++
 		if s.failed < maxFailures {
 			return false
 		}
-	case VerdictQuarantined, VerdictClockSkewed, VerdictReplica, VerdictUnguarded:
+	case wire.Quarantined, wire.ClockSkewed, wire.Replica, wire.Unguarded:
 		s.failed = 0
 	default:
 		s.failed = 0
 		if !proof {
 			return false
 		}
-		v = VerdictGranted
+		v = wire.Granted
 	}
 	news = s.now != v
 	s.now = v
@@ -38,15 +39,15 @@ func (s *voting) see(v Verdict, proof bool) (news bool) {
 // observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
 // an operator is told when trouble with a node begins and ends.
 func (e *ensemble) observeVote(n *node, v vote, r *round) {
-	if goredis.Answered(v.err) && r.asker != nil && r.script != releaseScript {
+	if goredis.Answered(v.err) && r.asker != nil && r.op != wire.OpRelease {
 		e.health.asked[r.bucket].Store(e.clock.Now())
 	}
 	news := false
 	n.mu.Lock()
 	back := n.away && goredis.Answered(v.err)
 	n.away = n.away && !back
-	if v.claim == "" && !aboutKey(v.err) { // Provision knows best whether a new node shall vote
-		news = n.voting.see(v.verdict, r.script == acquireScript || r.script == touchScript)
+	if v.Claim == "" && !aboutKey(v.err) { // Provision knows best whether a new node shall vote
+		news = n.voting.see(v.Verdict, r.op == wire.OpAcquire || r.op == wire.OpTouch)
 	}
 	now := n.voting.now
 	n.mu.Unlock()
@@ -55,10 +56,10 @@ func (e *ensemble) observeVote(n *node, v vote, r *round) {
 	}
 	switch {
 	case !news:
-	case now == VerdictGranted:
+	case now == wire.Granted:
 		r.p.logger.Info("lockkit: node votes again", n.attrs())
 	default:
-		r.p.logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", now.String(), "why", v.report(n).said())
+		r.p.logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", Verdict(now).String(), "why", v.report(n).said())
 	}
 }
 

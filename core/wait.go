@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // The queue of a key is on its nodes (lua/queue.lua), and each of them tells the first two of it when the key becomes
@@ -21,8 +23,7 @@ const (
 
 // A wait is one call of Acquire that waits, under the name of its first attempt.
 type wait struct {
-	name   any // on the nodes
-	ticket any // when it began, by the wall clock, µs
+	name   wire.Waiter // on the nodes, and when it began
 	quorum int
 	try    chan bool // room for one: it is to try; whether a node said so
 
@@ -33,8 +34,9 @@ type wait struct {
 	at    time.Time // when the timer fires; zero = it does not run
 }
 
-func newWait(name, ticket any, quorum int) *wait {
-	return &wait{name: name, ticket: ticket, quorum: quorum, try: make(chan bool, 1)}
+func newWait(name wire.Waiter, began wire.Stamp, quorum int) *wait {
+	name.Ticket = began
+	return &wait{name: name, quorum: quorum, try: make(chan bool, 1)}
 }
 
 // tell notes what a node tells the wait.
@@ -121,7 +123,7 @@ func (w *wait) trying() {
 // waits are the calls of a Locker that wait, and what nodes tell them.
 type waits struct {
 	e        *ensemble
-	channels []any // by guard bucket: how to publish, and where
+	channels []wire.Channel // by guard bucket
 
 	ctx  context.Context // of the subscriptions
 	stop func()          // has nobody listen any more
@@ -146,24 +148,15 @@ func (s *waits) init(e *ensemble, buckets int) {
 	s.ctx, s.stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
 	process := rand.Text()[:13]                              // short enough for a queue to be packed by Redis, which takes up to 64 bytes
 	for b := range buckets {
-		how := "P "
-		if buckets > 1 {
-			how = "S "
-		}
-		s.channels = append(s.channels, how+e.keys.Channel(b, process))
+		s.channels = append(s.channels, e.keys.Channel(b, process))
 	}
-}
-
-// member is what a wait is called in the queues.
-func (s *waits) member(bucket int, name any) string {
-	return s.channels[bucket].(string) + " " + name.(string)
 }
 
 // begin books a wait, and has the nodes listened to. A wait hears what it was told before it was booked.
 func (s *waits) begin(w *wait, bucket int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := w.name.(string)
+	name := w.name.Name
 	s.byName[name] = w
 	for i, t := range s.lately {
 		if t.name == name {
@@ -194,7 +187,7 @@ func (s *waits) dismiss(e *ear) bool {
 func (s *waits) end(w *wait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.byName, w.name.(string))
+	delete(s.byName, w.name.Name)
 }
 
 // hear takes what a node published: a place, and a name.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // waiting starts a call of Acquire, and returns how long after that it got the key; 0 = it has not.
@@ -42,7 +44,7 @@ func TestHolderOnABareQuorumIsNotPolled(t *testing.T) {
 		lease := w.acquire(holder, "k")
 		synctest.Wait()
 		w.forget(holder, 2, "k")
-		asked := p.counting(acquireScript)
+		asked := p.counting(wire.OpAcquire)
 		got := w.waiting(t.Context(), p, "k")
 		time.Sleep(3 * time.Second)
 		if n := asked.Load(); n > 3*8 {
@@ -104,7 +106,7 @@ func TestCancelledInTheFirstRound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
 		lease := w.acquire(holder, "k")
-		p.set(fate{replyDelay: 100 * time.Millisecond}, acquireScript)
+		p.set(fate{replyDelay: 100 * time.Millisecond}, wire.OpAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		p.Acquire(ctx, "k")
@@ -151,7 +153,7 @@ func TestCloseWhileSubscribing(t *testing.T) {
 func TestLeftAtTheMomentOfTheGrant(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
-		a.set(fate{replyDelay: 100 * time.Millisecond}, acquireScript)
+		a.set(fate{replyDelay: 100 * time.Millisecond}, wire.OpAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		go a.Acquire(ctx, "k")
@@ -171,10 +173,10 @@ func TestPlaceIsGivenBack(t *testing.T) {
 		lease := w.holds(holder, "k")
 		c := w.waits(p, "k")
 		for _, i := range slow {
-			p.links[i].set(fate{replyDelay: 2 * time.Millisecond}, acquireScript)
+			p.links[i].set(fate{replyDelay: 2 * time.Millisecond}, wire.OpAcquire)
 		}
 		for _, k := range holder.links[1:] {
-			k.set(fate{lose: true}, releaseScript)
+			k.set(fate{lose: true}, wire.OpRelease)
 		}
 		lease.Release(t.Context()) // on node 0
 		for _, granted := range []bool{true, false} {
@@ -196,10 +198,10 @@ func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 		lease := w.holds(holder, "k")
 		c := w.waits(p, "k")
 		w.waits(other, "k")
-		other.links[0].set(fate{lose: true}, acquireScript)
-		p.links[0].set(fate{replyDelay: 20 * time.Millisecond}, acquireScript)
+		other.links[0].set(fate{lose: true}, wire.OpAcquire)
+		p.links[0].set(fate{replyDelay: 20 * time.Millisecond}, wire.OpAcquire)
 		for _, k := range holder.links[1:] {
-			k.set(fate{lose: true}, releaseScript)
+			k.set(fate{lose: true}, wire.OpRelease)
 		}
 		lease.Release(t.Context()) // on node 0
 		for w.owner(p, 0, "k") == "" {
@@ -232,12 +234,12 @@ func TestTurnThatIsNobodys(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i < len(w.nodes); i++ {
 			dead := w.process()
-			if v := dead.e.nodes[i].call(t.Context(), acquireScript, stamped(dead.newLease(t.Context(), "k").acquiring(false).args)); v.verdict != VerdictGranted {
-				t.Fatalf("node %d: %v %v", i, v.verdict, v.err)
+			if v := dead.newLease(t.Context(), "k").acquiring(false).alone(i); v.Verdict != wire.Granted {
+				t.Fatalf("node %d: %v %v", i, v.Verdict, v.err)
 			}
 		}
 		p := w.process()
-		asked := p.counting(acquireScript)
+		asked := p.counting(wire.OpAcquire)
 		c := w.waits(p, "k")
 		time.Sleep(8 * time.Second)
 		if n := asked.Load() / 3; n > maxTurns+8*time.Second.Milliseconds()/20 {

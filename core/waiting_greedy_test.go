@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Several processes that ask for one key again and again, beginning at the same time: nobody waits much longer than
@@ -21,7 +23,7 @@ func TestNobodyIsOvertakenForLong(t *testing.T) {
 			p := w.process()
 			r := rand.New(rand.NewPCG(uint64(k), 7))
 			for _, l := range p.links {
-				l.decide(func(*script, []any) fate { // called with the link's lock
+				l.decide(func(wire.Op, []any) fate { // called with the link's lock
 					mu.Lock()
 					defer mu.Unlock()
 					return fate{delay: time.Duration(50+r.IntN(150)) * time.Microsecond, replyDelay: time.Duration(50+r.IntN(150)) * time.Microsecond}

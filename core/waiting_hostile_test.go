@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Releases that travel together tell whoever waits, also where one of them is a repetition.
@@ -162,16 +164,16 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder := w.process(unrenewed)
-		holder.links[2].set(fate{refuse: true}, acquireScript)
+		holder.links[2].set(fate{refuse: true}, wire.OpAcquire)
 		keys := []string{"a", "b", "c"}
 		for _, key := range keys {
 			w.holds(holder, key)
 			time.Sleep(time.Second) // the circuit
 		}
 		p := w.process()
-		p.set(fate{replyDelay: time.Millisecond}, acquireScript) // all have been asked by then
-		p.links[2].decide(func(s *script, _ []any) fate {
-			if s == acquireScript {
+		p.set(fate{replyDelay: time.Millisecond}, wire.OpAcquire) // all have been asked by then
+		p.links[2].decide(func(s wire.Op, _ []any) fate {
+			if s == wire.OpAcquire {
 				return fate{loseReply: true}
 			}
 			return fate{delay: 20 * time.Millisecond, replyDelay: 20 * time.Millisecond}
@@ -204,7 +206,7 @@ func TestRequestThatComesLateEntersNoQueue(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p, next := w.process(), w.process(), w.process()
 		lease := w.holds(holder, "k")
-		p.set(fate{delay: 100 * time.Millisecond}, acquireScript)
+		p.set(fate{delay: 100 * time.Millisecond}, wire.OpAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		p.Acquire(ctx, "k")

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Faults at each moment of a hand-off between processes, and waiters that are not alike.
@@ -42,10 +44,10 @@ func TestHeadStopsAtTheGrant(t *testing.T) {
 		least, most time.Duration
 	}{
 		"dies after asking": {func(p *process) {
-			p.set(fate{loseReply: true}, acquireScript)
-			p.set(fate{lose: true}, releaseScript, renewScript)
+			p.set(fate{loseReply: true}, wire.OpAcquire)
+			p.set(fate{lose: true}, wire.OpRelease, wire.OpRenew)
 		}, queueTurn, 3*time.Second + aTurn + time.Second},
-		"pauses": {func(p *process) { p.set(fate{replyDelay: 100 * time.Millisecond}, acquireScript) }, 100 * time.Millisecond, 101*time.Millisecond + aTurn},
+		"pauses": {func(p *process) { p.set(fate{replyDelay: 100 * time.Millisecond}, wire.OpAcquire) }, 100 * time.Millisecond, 101*time.Millisecond + aTurn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
@@ -122,7 +124,7 @@ func TestQueuesThatDiffer(t *testing.T) {
 			p := w.process()
 			for n, link := range p.links { // each is unknown to another node
 				if n == i%len(p.links) && len(p.links) > 2 {
-					link.set(fate{refuse: true}, acquireScript)
+					link.set(fate{refuse: true}, wire.OpAcquire)
 				}
 			}
 			callers = append(callers, w.waits(p, "k"))

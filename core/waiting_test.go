@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -99,7 +100,7 @@ func onNodes(t *testing.T, sizes []int, f func(t *testing.T, w *world)) {
 // of what is asked.
 func (w *world) waitsSilently(p *process) (*caller, *atomic.Int64) {
 	w.t.Helper()
-	asked := p.counting(acquireScript)
+	asked := p.counting(wire.OpAcquire)
 	c := w.waits(p, "k")
 	before := asked.Load()
 	time.Sleep(700 * time.Millisecond)
@@ -139,7 +140,7 @@ func TestWokenAtOnce(t *testing.T) {
 func TestNoPollingBesideAMinority(t *testing.T) {
 	onNodes(t, []int{3, 5}, func(t *testing.T, w *world) {
 		holder, p := w.process(unrenewed), w.process()
-		holder.links[0].set(fate{refuse: true}, acquireScript)
+		holder.links[0].set(fate{refuse: true}, wire.OpAcquire)
 		lease := w.holds(holder, "k")
 		c, _ := w.waitsSilently(p)
 		w.handsOff(lease, c, 0, time.Millisecond)
@@ -188,8 +189,8 @@ func TestServedInOrder(t *testing.T) {
 // countHolds counts the requests of p that acquire and release, over a network that takes them some time.
 func (p *process) countHolds(n *atomic.Int64) {
 	for _, k := range p.links {
-		k.decide(func(s *script, _ []any) fate {
-			if s == acquireScript || s == releaseScript {
+		k.decide(func(s wire.Op, _ []any) fate {
+			if s == wire.OpAcquire || s == wire.OpRelease {
 				n.Add(1)
 			}
 			return fate{delay: 100 * time.Microsecond, replyDelay: 100 * time.Microsecond}
@@ -243,7 +244,7 @@ func TestToldBeforeTheRefusal(t *testing.T) {
 		w.release(first)
 		w.gets(c, time.Now())
 		lease := w.holds(holder, "k")
-		p.set(fate{replyDelay: 20 * time.Millisecond}, acquireScript)
+		p.set(fate{replyDelay: 20 * time.Millisecond}, wire.OpAcquire)
 		d := w.waits(p, "k")
 		w.handsOff(lease, d, 20*time.Millisecond, 45*time.Millisecond)
 	})
@@ -253,7 +254,7 @@ func TestToldBeforeTheRefusal(t *testing.T) {
 func TestToldDuringATry(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		lease, c := w.waited()
-		c.p.set(fate{replyDelay: 30 * time.Millisecond}, acquireScript)
+		c.p.set(fate{replyDelay: 30 * time.Millisecond}, wire.OpAcquire)
 		c.p.e.waits.all() // the key is held still
 		time.Sleep(10 * time.Millisecond)
 		w.handsOff(lease, c, 30*time.Millisecond, 60*time.Millisecond)
@@ -333,8 +334,8 @@ func TestWaiterIsCancelledWhenTold(t *testing.T) {
 		holder, first, second, third := w.process(), w.process(), w.process(), w.process()
 		lease := w.holds(holder, "k")
 		c, d, e := w.waits(first, "k"), w.waits(second, "k"), w.waits(third, "k")
-		first.set(fate{delay: 10 * time.Millisecond}, acquireScript)
-		second.set(fate{delay: 10 * time.Millisecond}, acquireScript)
+		first.set(fate{delay: 10 * time.Millisecond}, wire.OpAcquire)
+		second.set(fate{delay: 10 * time.Millisecond}, wire.OpAcquire)
 		released := time.Now()
 		w.release(lease)
 		c.cancel()
@@ -365,7 +366,7 @@ func TestTryWhileOthersWait(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, dead, p := w.process(), w.process(), w.process()
 		lease := w.holds(holder, "k")
-		dead.set(fate{delay: time.Millisecond}, acquireScript) // so that all are asked before two have refused
+		dead.set(fate{delay: time.Millisecond}, wire.OpAcquire) // so that all are asked before two have refused
 		w.waits(dead, "k")
 		time.Sleep(10 * time.Millisecond) // it asks again once it listens
 		for i := range w.nodes {
@@ -450,7 +451,7 @@ func TestToldBeforeTheWaitIsBooked(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		for places, want := range map[string]time.Duration{"11": 0, "1": tellWithin, "2": queueTurn} {
-			own := newWait("name"+places, 0, 2)
+			own := newWait(wire.Waiter{Name: "name" + places}, wire.Stamp{}, 2)
 			for node, place := range places {
 				p.e.waits.hear(node, string(place)+" name"+places)
 			}

@@ -2,9 +2,11 @@ package core
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -55,9 +57,9 @@ func TestWriteBackLeavesNothing(t *testing.T) {
 func (w *world) writeBacks(do testutil.Action) {
 	w.t.Helper()
 	for _, n := range w.nodes {
-		must(n.Exec("SCRIPT", "LOAD", renewScript.source)) // one request per write-back
+		must(n.Exec("SCRIPT", "LOAD", sourceOf(wire.OpRenew))) // one request per write-back
 		n.OnRequest(func(args []string) testutil.Action {
-			if len(args) > 1 && args[1] == renewScript.sha {
+			if len(args) > 1 && slices.ContainsFunc(scripts, func(s wire.Script) bool { return s.Op == wire.OpRenew && s.SHA == args[1] }) {
 				return do
 			}
 			return testutil.Action{}

@@ -18,8 +18,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/layout"
 	"github.com/lockkit/lockkit/core/internal/tool"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // An app is one call of lockctl.
@@ -98,7 +98,7 @@ func flags() []cli.Flag {
 type fleet struct {
 	*core.Locker
 	clients []redis.UniversalClient
-	keys    layout.Keys
+	keys    *wire.Keyspace
 }
 
 // urls are those of the nodes.
@@ -204,9 +204,9 @@ func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
 	}
 	buckets := 1
 	if slices.ContainsFunc(f.clients, func(c redis.UniversalClient) bool { _, is := c.(*redis.ClusterClient); return is }) {
-		buckets = layout.Buckets
+		buckets = wire.Buckets
 	}
-	f.keys = layout.New(a.prefix(cmd), buckets)
+	f.keys = wire.NewKeyspace(a.prefix(cmd), buckets, false)
 	if f.Locker, err = core.New(f.clients, append(a.options(cmd), opts...)...); err != nil {
 		f.closeClients()
 		return nil, fmt.Errorf("%w (doctor looks at nodes one by one)", err)

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
-	"github.com/lockkit/lockkit/core/internal/layout"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Why a key is a leak. It is the why field of the JSON.
@@ -68,9 +68,9 @@ func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 		kind, _ := f.keys.Kind(r.name)
 		why := leakEndless
 		switch {
-		case kind == layout.Foreign:
+		case kind == wire.KindForeign:
 			why = leakForeign
-		case kind == layout.Guard || r.got.(*redis.DurationCmd).Val() != -1: // of PTTL: none
+		case kind == wire.KindGuard || r.got.(*redis.DurationCmd).Val() != -1: // of PTTL: none
 			return
 		}
 		at := place{r.node, r.name}

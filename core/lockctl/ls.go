@@ -12,8 +12,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/layout"
 	"github.com/lockkit/lockkit/core/internal/tool"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 func (a *app) ls() *cli.Command {
@@ -91,7 +91,7 @@ func (f *fleet) held(ctx context.Context, pattern string) ([]*keyState, map[int]
 	}, func(r reading) {
 		kind, key := f.keys.Kind(r.name)
 		n := judge(r.got.(*redis.StringCmd).Val(), r.clock)
-		if kind != layout.Resource || n.Holder == nil {
+		if kind != wire.KindResource || n.Holder == nil {
 			return
 		}
 		if found[key] == nil {

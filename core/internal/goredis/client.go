@@ -49,8 +49,8 @@ func Connections(c redis.UniversalClient) int {
 	return max(1, pool)
 }
 
-// A Sentinel is the client of a primary that Sentinels watch, which by itself does not say whom it asks.
-type Sentinel struct {
+// A sentinel is the client of a primary that Sentinels watch, which by itself does not say whom it asks.
+type sentinel struct {
 	*redis.Client
 	sentinels string
 }
@@ -112,7 +112,7 @@ func AddrOf(c redis.UniversalClient) string {
 	switch c := c.(type) {
 	case *redis.Client:
 		return c.Options().Addr
-	case *Sentinel:
+	case *sentinel:
 		return c.sentinels
 	case *redis.ClusterClient:
 		return fmt.Sprintf("cluster %v", c.Options().Addrs)
@@ -123,7 +123,7 @@ func AddrOf(c redis.UniversalClient) string {
 // Repeats reports whether a client may send a request again by itself, whatever the request says.
 func Repeats(c redis.UniversalClient) bool {
 	switch c.(type) {
-	case *redis.Client, *Sentinel: // which heed NoRetry
+	case *redis.Client, *sentinel: // which heed NoRetry
 		return false
 	}
 	return true

@@ -72,7 +72,7 @@ func (d Dialer) dialSentinel(address string) (redis.UniversalClient, error) {
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = d.Timeout, d.Timeout, d.Timeout
 	o.Dialer = d.dialer(o.TLSConfig)
-	return &Sentinel{redis.NewFailoverClient(o), fmt.Sprintf("sentinel %s %v", o.MasterName, o.SentinelAddrs)}, nil
+	return &sentinel{redis.NewFailoverClient(o), fmt.Sprintf("sentinel %s %v", o.MasterName, o.SentinelAddrs)}, nil
 }
 
 func (d Dialer) dialCluster(address string) (redis.UniversalClient, error) {

@@ -10,18 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What Trouble.Kind is, beside nothing.
-const (
-	Credentials = "credentials" // user or password are refused
-	TLS         = "tls"         // the TLS handshake fails
-)
-
 // A Trouble is what a server's error says about it.
 type Trouble struct {
 	replies []string // how it begins
-	Kind    string
-	Mend    string // empty = nobody knows
-	passes  bool   // by itself (BUSY, LOADING, MASTERDOWN, no connection), or while it is a node
+	Kind    string   // "credentials", "tls", or empty
+	Mend    string   // empty = nobody knows
+	passes  bool     // by itself (BUSY, LOADING, MASTERDOWN, no connection), or while it is a node
 }
 
 // badLogin is how a server refuses credentials.
@@ -29,7 +23,7 @@ var badLogin = []string{"NOAUTH", "WRONGPASS", "AUTH <password> called without",
 	"Protocol error: unauthenticated"}
 
 var troubles = []Trouble{
-	{replies: badLogin, Kind: Credentials, Mend: "give the client the server's user and password"},
+	{replies: badLogin, Kind: "credentials", Mend: "give the client the server's user and password"},
 	{replies: []string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
 		Mend: "give the client a database that the server has"},
 	{replies: []string{"MOVED"}, Mend: "the server belongs to a Redis Cluster: pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"},
@@ -46,7 +40,7 @@ var troubles = []Trouble{
 // TroubleOf says what is wrong with a server that answers err.
 func TroubleOf(err error) Trouble {
 	if tlsFails, lasts := badTLS(err); tlsFails {
-		return Trouble{Kind: TLS, passes: !lasts,
+		return Trouble{Kind: "tls", passes: !lasts,
 			Mend: "check the server's certificate and port, and the CA and name that the client asks for (WithTLS; lockctl --ca, --server-name); it may ask for the client's, too (--cert)"}
 	}
 	if err != nil && strings.Contains(err.Error(), "all sentinels specified") { // go-redis has no type for it
@@ -54,7 +48,7 @@ func TroubleOf(err error) Trouble {
 		case errors.Is(err, redis.Nil):
 			return Trouble{Mend: "no Sentinel knows a primary of that name: check master_name"}
 		case Says(err, badLogin...):
-			return Trouble{Kind: Credentials, Mend: "give the client the Sentinels' user and password, which are not the server's: SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"}
+			return Trouble{Kind: "credentials", Mend: "give the client the Sentinels' user and password, which are not the server's: SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"}
 		}
 	}
 	if i := slices.IndexFunc(troubles, func(t Trouble) bool { return Says(err, t.replies...) }); i >= 0 {

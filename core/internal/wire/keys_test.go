@@ -1,4 +1,4 @@
-package layout
+package wire
 
 import (
 	"slices"
@@ -12,24 +12,25 @@ import (
 func TestKind(t *testing.T) {
 	t.Parallel()
 	for _, buckets := range []int{1, Buckets} {
-		k := New("lockkit:", buckets)
+		k := NewKeyspace("lockkit:", buckets, false)
 		b := k.Bucket("order:1")
-		tombstone, id := k.Tombstone("order:1", 7)
-		if tombstone != k.TombstoneOf("order:1", id) {
-			t.Errorf("%q is not of %q", tombstone, id)
+		l := k.Lock("order:1", k.Resource("order:1"), 7)
+		tombstone := l.tombstone.(string)
+		if other := k.LockOf("order:1", l.id.(string)); other != l {
+			t.Errorf("%+v is not %+v", other, l)
 		}
 		for name, want := range map[string]Kind{
-			k.Resource("order:1"): Resource, k.Waiters("order:1"): Waiters, tombstone: Tombstone, k.Guard(b): Guard, k.Probe(b): Probe,
-			k.Resource(strings.Repeat("k", MaxKey)): Resource, k.Resource(strings.Repeat("k", MaxKey+1)): Foreign, k.Resource(""): Foreign,
-			k.Channel(b, "p"): Foreign, "lockkit:mine": Foreign, "lockkit:{64}r:order:1": Foreign, "lockkit:{0}y:order": Foreign, "other:{0}r:order:1": Foreign, "": Foreign,
+			k.Resource("order:1"): KindResource, k.Waiters("order:1"): KindWaiters, tombstone: KindTombstone, k.Guard(b): KindGuard, k.probe(b): KindProbe,
+			k.Resource(strings.Repeat("k", MaxKey)): KindResource, k.Resource(strings.Repeat("k", MaxKey+1)): KindForeign, k.Resource(""): KindForeign,
+			k.Channel(b, "p").Name: KindForeign, "lockkit:mine": KindForeign, "lockkit:{64}r:order:1": KindForeign, "lockkit:{0}y:order": KindForeign, "other:{0}r:order:1": KindForeign, "": KindForeign,
 		} {
 			kind, key := k.Kind(name)
-			if kind != want || (key == "order:1") != (strings.HasSuffix(name, "order:1") && want != Foreign) {
+			if kind != want || (key == "order:1") != (strings.HasSuffix(name, "order:1") && want != KindForeign) {
 				t.Errorf("%q is %s of %q, want %s", name, kind, key, want)
 			}
 		}
 	}
-	if kind, _ := New("lockkit:", Buckets).Kind("lockkit:{" + map[bool]string{true: "0", false: "1"}[New("", Buckets).Bucket("k") == 1] + "}r:k"); kind != Foreign {
+	if kind, _ := NewKeyspace("lockkit:", Buckets, false).Kind("lockkit:{" + map[bool]string{true: "0", false: "1"}[NewKeyspace("", Buckets, false).Bucket("k") == 1] + "}r:k"); kind != KindForeign {
 		t.Error("a key in another bucket is taken for one of ours")
 	}
 }
@@ -50,7 +51,7 @@ func TestPatterns(t *testing.T) {
 	}
 	for _, prefix := range []string{"lockkit:", "a*b:", "a?b:", "a[b]c:", `a\b:`, `a\*[^-]?:`, "*", "[", `\`} {
 		for _, buckets := range []int{1, Buckets} {
-			k, n := New(prefix, buckets), testutil.StartNode()
+			k, n := NewKeyspace(prefix, buckets, false), testutil.StartNode()
 			defer n.Close()
 			for _, name := range []string{"a-b:{0}r:order:1", "ab:{0}r:order:1", "abc:{0}r:order:1", "x"} {
 				if _, err := n.Exec("SET", name, "x"); err != nil {

@@ -1,4 +1,4 @@
-package core
+package wire
 
 import (
 	"cmp"
@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// rights are the rules that a server's ACL lacks for its user: "+command", and "~prefix*" or "&prefix*" where it is the keys
+// Rights are the rules that a server's ACL lacks for its user: "+command", and "~prefix*" or "&prefix*" where it is the keys
 // or the channels of the prefix that are denied.
-type rights []string
+type Rights []string
 
-// parseRights reads what probe.lua answered.
-func parseRights(reply, prefix string) (r rights) {
+// ParseRights reads the reply to a Probe.
+func ParseRights(reply, prefix string) (r Rights) {
 	for word := range strings.FieldsSeq(strings.TrimPrefix(reply, "OK")) {
 		switch of := word[len(word)-1:]; of {
 		case "~", "&":
@@ -24,7 +24,7 @@ func parseRights(reply, prefix string) (r rights) {
 }
 
 // String is the rules, each once.
-func (r rights) String() string {
+func (r Rights) String() string {
 	order := func(rule string) int { return strings.Index("+~&", rule[:1]) }
 	slices.SortFunc(r, func(a, b string) int { return cmp.Or(order(a)-order(b), strings.Compare(a, b)) })
 	return strings.Join(slices.Compact(r), " ")

@@ -1,15 +1,10 @@
-package core
+package wire
 
 import (
-	"context"
 	"crypto/sha1" // what EVALSHA names scripts by; nothing depends on its strength
 	_ "embed"
 	"encoding/hex"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 var (
@@ -41,6 +36,10 @@ var (
 	revokeLua string
 	//go:embed lua/forget.lua
 	forgetLua string
+	//go:embed lua/touch.lua
+	touchLua string
+	//go:embed lua/probe.lua
+	probeLua string
 
 	headCode     = code{"head", "", "", headLua}
 	acquireCode  = code{"acquire", "resource, tombstone, id, lease, own, settle, carried, channel, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 8, ARGV[8], ARGV[10], ARGV[11], ARGV[12], ARGV[13]", acquireLua}
@@ -48,16 +47,18 @@ var (
 	completeCode = code{"complete", "resource, tombstone, id, lease, own", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 7", completeLua}
 	releaseCode  = code{"release", "resource, tombstone, id, lease, own, buried, stay, idleMs, undo, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], 0, 3, ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[7], ARGV[8]", releaseLua}
 
-	acquireScript  = newScript(OpAcquire, acquireReplies, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.inline(), acquireCode.inline()).batched("A", []int{0, 2, 3, 4, 5}, []int{1})
-	renewScript    = newScript(OpRenew, renewReplies, intLua, resourceLua, lifeLua, requestLua, headCode.inline(), renewCode.inline()).batched("R", []int{2, 3, 4, 5}, []int{0, 1})
-	completeScript = newScript(OpComplete, completeReplies, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.inline(), completeCode.inline()).batched("C", nil, []int{0, 1, 2, 3, 4, 5, 6, 7})
+	acquireScript  = newScript(OpAcquire, whole, acquireReplies, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.inline(), acquireCode.inline()).batched("A", []int{0, 2, 3, 4, 5}, []int{1})
+	renewScript    = newScript(OpRenew, whole, renewReplies, intLua, resourceLua, lifeLua, requestLua, headCode.inline(), renewCode.inline()).batched("R", []int{2, 3, 4, 5}, []int{0, 1})
+	completeScript = newScript(OpComplete, whole, completeReplies, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.inline(), completeCode.inline()).batched("C", nil, []int{0, 1, 2, 3, 4, 5, 6, 7})
 	// A release needs life.lua for a cooldown alone: what a script makes costs the server, used or not.
-	releaseScript = newScript(OpRelease, releaseReplies, intLua, resourceLua, "if ARGV[3] ~= '0' then\n"+lifeLua+"end\n", queueLua, releaseCode.inline()).batched("E", []int{0, 1, 3, 4, 5, 6}, []int{2})
-	batchScript   = newScript(opBatch, nil, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.function(), acquireCode.function(), renewCode.function(), completeCode.function(), releaseCode.function(), batchLua)
+	releaseScript = newScript(OpRelease, bare, releaseReplies, intLua, resourceLua, "if ARGV[3] ~= '0' then\n"+lifeLua+"end\n", queueLua, releaseCode.inline()).batched("E", []int{0, 1, 3, 4, 5, 6}, []int{2})
+	batchScript   = newScript(OpBatch, whole, nil, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.function(), acquireCode.function(), renewCode.function(), completeCode.function(), releaseCode.function(), batchLua)
 
-	revokeScript    = newScript(OpRevoke, revokeReplies, intLua, resourceLua, lifeLua, queueLua, revokeLua)
-	forgetScript    = newScript(OpForget, forgetReplies, intLua, resourceLua, forgetLua)
-	provisionScript = newScript(opProvision, provisionReplies, intLua, provisionLua)
+	revokeScript    = newScript(OpRevoke, bare, revokeReplies, intLua, resourceLua, lifeLua, queueLua, revokeLua)
+	forgetScript    = newScript(OpForget, bare, forgetReplies, intLua, resourceLua, forgetLua)
+	provisionScript = newScript(OpProvision, declares, provisionReplies, intLua, provisionLua)
+	touchScript     = newScript(OpTouch, whole, touchReplies, intLua, resourceLua, lifeLua, requestLua, headCode.inline(), touchLua)
+	probeScript     = newScript(OpProbe, bare, nil, probeLua)
 )
 
 // A code is what a request does on a node: a function in a batch; in the script that is for it alone the last
@@ -76,12 +77,22 @@ func (c code) inline() string {
 	return "local " + c.params + " = " + c.args + "\n" + c.body
 }
 
+// A form is what an argument list has between the name of the script and what is the request's own.
+type form uint8
+
+const (
+	bare     form = iota // keys and the attempt
+	whole                // those, the guard record, and all of the Head
+	declares             // the guard record alone, a claim, and the Head without lease and idle time
+)
+
 // A script runs atomically on one node; see the head of each .lua file for its contract. Scripts are
 // idempotent per attempt, so a request may arrive twice.
 type script struct {
 	source  string
 	sha     any // boxed once: it goes into every argument list
-	op      OpKind
+	op      Op
+	form    form
 	replies grammar
 
 	word any // for what it does in a batch; nil = it is always sent alone
@@ -89,10 +100,10 @@ type script struct {
 	shared, own []int
 }
 
-func newScript(op OpKind, replies grammar, parts ...string) *script {
+func newScript(op Op, form form, replies grammar, parts ...string) *script {
 	source := strings.Join(parts, "")
 	sum := sha1.Sum([]byte(source))
-	return &script{source: source, sha: hex.EncodeToString(sum[:]), op: op, replies: replies}
+	return &script{source: source, sha: hex.EncodeToString(sum[:]), op: op, form: form, replies: replies}
 }
 
 func (s *script) batched(word string, shared, own []int) *script {
@@ -100,41 +111,23 @@ func (s *script) batched(word string, shared, own []int) *script {
 	return s
 }
 
-// args is the argument list of EVALSHA with room for n script arguments.
-func (s *script) args(n int, keys ...any) []any {
-	a := make([]any, 0, 3+len(keys)+n)
-	a = append(a, evalsha, s.sha, len(keys)) // small integers are not allocated
-	return append(a, keys...)
-}
-
 var evalsha any = "evalsha"
 
-// run evaluates s on client. It may block for as long as the client's own timeouts allow, whatever ctx says.
-func (s *script) run(ctx context.Context, client redis.UniversalClient, args []any) (string, error) {
-	cmd := redis.NewStringCmd(ctx, args...)
-	err := client.Process(ctx, goredis.Once{StringCmd: cmd})
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = redis.NewStringCmd(ctx, s.inFull(args)...)
-		err = client.Process(ctx, goredis.Once{StringCmd: cmd})
-	}
-	if err != nil {
-		return "", err
-	}
-	return cmd.Val(), nil
+// A Script is what those who stand between a Locker and its nodes, as tests do, have to know of a command: which it is, and
+// where in a batch the arguments are that a request would have alone, by their place after the head.
+type Script struct {
+	Op          Op
+	Source, SHA string
+	Word        any
+	Shared, Own []int
 }
 
-// runBatch is run for the script that answers with a list.
-func (s *script) runBatch(ctx context.Context, client redis.UniversalClient, args []any) ([]string, error) {
-	cmd := redis.NewStringSliceCmd(ctx, args...)
-	err := client.Process(ctx, goredis.OnceList{StringSliceCmd: cmd})
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = redis.NewStringSliceCmd(ctx, s.inFull(args)...)
-		err = client.Process(ctx, goredis.OnceList{StringSliceCmd: cmd})
-	}
-	return cmd.Val(), err
-}
+var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, batchScript, touchScript, provisionScript, revokeScript, forgetScript, probeScript}
 
-// inFull is the argument list for a node that does not know the script yet.
-func (s *script) inFull(args []any) []any {
-	return append([]any{"eval", s.source}, args[2:]...)
+// Scripts are all that there are.
+func Scripts() (all []Script) {
+	for _, s := range allScripts {
+		all = append(all, Script{s.op, s.source, s.sha.(string), s.word, s.shared, s.own})
+	}
+	return all
 }

@@ -1,0 +1,78 @@
+package core
+
+import (
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// floors are the packages that core is made of, from the ground up, and how many names each may export. One imports only those
+// of floors below its own.
+var floors = [][]floor{
+	{{"clock", 25}, {"goredis", 25}, {"wire", 60}},
+	{{"tool", 25}},
+}
+
+type floor struct {
+	name string
+	door int
+}
+
+// Each package is on a floor, imports nothing of its own floor or above, and has a small door.
+func TestHouse(t *testing.T) {
+	t.Parallel()
+	var found []string
+	for _, dir := range must(filepath.Glob("internal/*")) {
+		found = append(found, filepath.Base(dir))
+	}
+	const inside = "github.com/lockkit/lockkit/core/internal/"
+	var below []string
+	for _, f := range floors {
+		for _, p := range f {
+			if !slices.Contains(found, p.name) {
+				t.Errorf("there is no package %s", p.name)
+				continue
+			}
+			for _, imported := range must(build.ImportDir(filepath.Join("internal", p.name), 0)).Imports {
+				name, ours := strings.CutPrefix(imported, inside)
+				if strings.HasPrefix(imported, path.Dir(path.Dir(inside))) && !ours || ours && !slices.Contains(below, name) {
+					t.Errorf("%s imports %s, which is not below it", p.name, imported)
+				}
+			}
+			if n := doorOf(t, p.name); n > p.door {
+				t.Errorf("%s exports %d names, %d at most", p.name, n, p.door)
+			}
+		}
+		for _, p := range f {
+			below = append(below, p.name)
+		}
+	}
+	for _, name := range found {
+		if !slices.Contains(below, name) {
+			t.Errorf("%s is on no floor", name)
+		}
+	}
+}
+
+// doorOf is how many names a package exports, methods and values of its own types not counted.
+func doorOf(t *testing.T, name string) (n int) {
+	t.Helper()
+	for _, file := range must(filepath.Glob(filepath.Join("internal", name, "*.go"))) {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f := must(parser.ParseFile(token.NewFileSet(), file, nil, 0))
+		for id, o := range f.Scope.Objects {
+			if ast.IsExported(id) && !(o.Kind == ast.Con && o.Data.(int) > 0) { // of a group of constants, the first counts
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,173 @@
+package wire
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// How Redis keys are named, and what a name stands for. Everything about one key of the user's lives under one hash tag,
+// because a script's keys must share a slot:
+//
+//	<prefix>{<bucket>}r:<key>      the resource: lease, fencing counter, completion record
+//	<prefix>{<bucket>}w:<key>      who waits for it
+//	<prefix>{<bucket>}x:<attempt>  tombstone of an attempt
+//	<prefix>{<bucket>}g            guard record of the node
+//	<prefix>{<bucket>}p            nothing: what the start-up checks try their rights on
+//
+// and <prefix>{<bucket>}c:<process> is the channel on which a process is told that its turn has come.
+//
+// The tag stands before the user's key, so no key can change the slot, and each kind has its own letter, so no key can name
+// another kind. A plain server has one bucket; a Redis Cluster has Buckets, to spread the load, and a guard record in each.
+
+const (
+	MaxKey  = 512 // bytes of a user's key
+	Buckets = 64  // of a Redis Cluster
+)
+
+// A Keyspace makes Redis keys, and the requests that name them.
+type Keyspace struct {
+	tags    []string // "<prefix>{<bucket>}"
+	guards  []any    // by bucket, boxed
+	guarded bool
+}
+
+// NewKeyspace is the one under a prefix, which has no braces. guarded: requests name the guard record of their bucket.
+func NewKeyspace(prefix string, buckets int, guarded bool) *Keyspace {
+	k := &Keyspace{guarded: guarded}
+	for b := range buckets {
+		tag := prefix + "{" + strconv.Itoa(b) + "}"
+		k.tags, k.guards = append(k.tags, tag), append(k.guards, tag+"g")
+	}
+	return k
+}
+
+func (k *Keyspace) Buckets() int { return len(k.tags) }
+
+func (k *Keyspace) Bucket(key string) int {
+	if len(k.tags) == 1 {
+		return 0
+	}
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return int(h.Sum32() % uint32(len(k.tags)))
+}
+
+func (k *Keyspace) Resource(key string) string { return k.tags[k.Bucket(key)] + "r:" + key }
+func (k *Keyspace) Waiters(key string) string  { return k.tags[k.Bucket(key)] + "w:" + key }
+func (k *Keyspace) Guard(bucket int) string    { return k.tags[bucket] + "g" }
+func (k *Keyspace) probe(bucket int) string    { return k.tags[bucket] + "p" }
+
+// Channel is where a process is told that its turn has come, as requests name it: how to publish, and where.
+func (k *Keyspace) Channel(bucket int, process string) Channel {
+	sharded := len(k.tags) > 1
+	how, name := "P ", k.tags[bucket]+"c:"+process
+	if sharded {
+		how = "S "
+	}
+	return Channel{Name: name, Sharded: sharded, boxed: how + name}
+}
+
+// A Channel is one of Redis' publish and subscribe; sharded ones are where the keys of their bucket are.
+type Channel struct {
+	Name    string
+	Sharded bool
+	boxed   any // nil = none
+}
+
+// A Lock is an attempt, and what it asks for.
+type Lock struct {
+	Key    string
+	Bucket int
+
+	resource, tombstone, guard, id any // boxed once; guard is nil without one
+}
+
+// Lock names a new attempt, the n-th of this process. resource is that of the key. An attempt's id is random across
+// processes and never the same twice within one: reusing it would let a late request of an old attempt act for a new one.
+func (k *Keyspace) Lock(key, resource string, n uint64) Lock {
+	var random [16]byte
+	rand.Read(random[:])
+	tag := k.tags[k.Bucket(key)]
+	var room [128]byte // enough, since a prefix has at most 64 bytes
+	buf := append(append(room[:0], tag...), "x:"...)
+	start := len(buf)
+	buf = base64.RawURLEncoding.AppendEncode(buf, random[:]) // short: servers hash names by the byte
+	tombstone := string(strconv.AppendUint(buf, n, 36))
+	return k.lock(key, resource, tombstone, tombstone[start:])
+}
+
+// LockOf names somebody else's attempt.
+func (k *Keyspace) LockOf(key, attempt string) Lock {
+	return k.lock(key, k.Resource(key), k.tags[k.Bucket(key)]+"x:"+attempt, attempt)
+}
+
+func (k *Keyspace) lock(key, resource, tombstone, id string) Lock {
+	l := Lock{Key: key, Bucket: k.Bucket(key), resource: resource, tombstone: tombstone, id: id}
+	if k.guarded {
+		l.guard = k.guards[l.Bucket]
+	}
+	return l
+}
+
+// Resource is the key's name in Redis.
+func (l *Lock) Resource() string { return l.resource.(string) }
+
+// Waiter names the call that made the attempt, in the queues of the nodes.
+func (l *Lock) Waiter() Waiter { return Waiter{Name: l.id.(string), name: l.id} }
+
+// A Kind says what a key in Redis is for.
+type Kind string
+
+const (
+	KindResource  Kind = "lock"
+	KindWaiters   Kind = "waiters"
+	KindTombstone Kind = "tombstone"
+	KindGuard     Kind = "guard" // it has no expiry on purpose
+	KindProbe     Kind = "probe"
+	KindForeign   Kind = "foreign" // nothing that a Locker with this prefix on these nodes reads
+)
+
+// Kind says what a name under the prefix stands for, and of which of the user's keys.
+func (k *Keyspace) Kind(name string) (kind Kind, key string) {
+	at := strings.IndexByte(name, '}') + 1
+	bucket := slices.Index(k.tags, name[:at])
+	if bucket < 0 {
+		return KindForeign, ""
+	}
+	switch rest := name[at:]; {
+	case rest == "g":
+		return KindGuard, ""
+	case rest == "p":
+		return KindProbe, ""
+	case strings.HasPrefix(rest, "x:"):
+		return KindTombstone, ""
+	case len(rest) < 3 || len(rest) > 2+MaxKey || k.Bucket(rest[2:]) != bucket:
+		return KindForeign, ""
+	case rest[:2] == "r:":
+		return KindResource, rest[2:]
+	case rest[:2] == "w:":
+		return KindWaiters, rest[2:]
+	}
+	return KindForeign, ""
+}
+
+// Everything is the glob of Redis that all names under the prefix match.
+func (k *Keyspace) Everything() string {
+	return globEscaper.Replace(strings.TrimSuffix(k.tags[0], "{0}")) + "*"
+}
+
+// Resources are the globs of Redis that the resources of those of the user's keys match that match a glob.
+func (k *Keyspace) Resources(glob string) []string {
+	prefix := strings.TrimSuffix(k.Everything(), "*")
+	if len(k.tags) == 1 {
+		return []string{prefix + "{0}r:" + glob}
+	}
+	// Not {*}, which would also match a key that contains "}r:".
+	return []string{prefix + "{[0-9]}r:" + glob, prefix + "{[0-9][0-9]}r:" + glob}
+}
+
+var globEscaper = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`)

@@ -1,0 +1,227 @@
+package wire
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Reply is what a node answered. Which fields a verdict sets is said by the script's grammar.
+type Reply struct {
+	Verdict Verdict
+	Clock   NodeTime      // 0 where the reply has none
+	Longest time.Duration // the longest lease in use, where the node knows of a longer one than this process
+	Token   uint64        // granted: token on that node
+	Expiry  NodeTime      // granted, renewed: logical expiry
+	Rest    time.Duration // held, quarantined: time left
+	Memory  string        // granted, renewed: what the node remembers, "<history>.<since>"; NoMemory without guard
+	Place   int           // held, reserved: of the call in the queue, the first is 1; 0 = it is not in it
+	Owner   string        // held: the attempt that holds it,
+	Hint    string        // and the hint of its holder
+	Claim   string        // provisioned: the node is new, under this claim
+	Record  *Record       // the completion record on that node, where the reply shows one
+	Revoked bool          // the attempt was ended by Revoke
+}
+
+// NoMemory stands for memory that nobody can name: there is no guard.
+const NoMemory = "-"
+
+// A Record is a completion record as one node holds it.
+type Record struct {
+	Ballot uint64
+	Rest   time.Duration
+	Token  uint64
+	Result []byte
+}
+
+// Aged is the record that a reply showed to a request of so long ago.
+func (r *Record) Aged(ago time.Duration) *Record {
+	older := *r
+	older.Rest = max(r.Rest-ago, time.Millisecond)
+	return &older
+}
+
+// Beats reports whether r has the greater ballot, or is kept for longer, which somebody may have been promised.
+func (r *Record) Beats(other *Record) bool {
+	return other == nil || r.Ballot > other.Ballot || r.Ballot == other.Ballot && r.Rest > other.Rest
+}
+
+// A grammar is what a script may answer: for each first word, the verdict, and what follows, as the head of its .lua file
+// says it.
+type grammar map[string]struct {
+	verdict Verdict
+	follows string
+}
+
+// revokedWord is the first word of what is said to an attempt that Revoke has ended.
+const revokedWord = "REVOKED"
+
+var (
+	acquireReplies = grammar{
+		"OK": {Granted, "now token expiry memory [record]"}, "HELD": {Held, "now rest owner place [carried]"}, "RESERVED": {Reserved, "now rest place"}, "DONE": {Done, "now record"}, "QUARANTINED": {Quarantined, "now rest [record]"},
+		"TOMBSTONE": {Gone, "now"}, "LOST": {Gone, "now"},
+		"CLOCK": {ClockSkewed, "us"}, "REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"},
+	}
+	renewReplies = grammar{
+		"OK": {Granted, "now expiry memory"}, "HEALED": {Healed, "now expiry memory"}, "PASSED": {Passed, "now expiry memory"}, "WAIT": {Unconfirmed, "now"},
+		"LOST": {Gone, "now"}, "TOMBSTONE": {Gone, "now"}, revokedWord: {Gone, "now"},
+		"QUARANTINED": {Quarantined, "now rest [record]"},
+		"CLOCK":       {ClockSkewed, "us"}, "REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"},
+	}
+	completeReplies = grammar{
+		"OK": {Granted, "now"}, "DONE": {Done, "now ballot"}, "LOST": {Gone, "now"}, "FORGOT": {Forgotten, "now"}, "WAIT": {Unconfirmed, "now"},
+		"CLOCK": {ClockSkewed, "us"}, "REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"},
+	}
+	releaseReplies = grammar{
+		"OK": {Granted, ""}, "AGAIN": {Granted, ""}, "GONE": {Gone, ""}, revokedWord: {Gone, ""},
+		"LATE": {TooLate, ""},
+	}
+	revokeReplies = grammar{"ENDED": {Granted, "rest"}, "GONE": {Gone, ""}}
+	forgetReplies = grammar{"OK": {Granted, ""}, "NONE": {Gone, ""}, "OTHER": {Done, ""}}
+	touchReplies  = grammar{
+		"OK": {Granted, "now memory"}, "QUARANTINED": {Quarantined, "now rest [record]"},
+		"CLOCK": {ClockSkewed, "us"}, "REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"},
+	}
+	provisionReplies = grammar{
+		"OK": {Granted, "memory"}, "UNUSED": {Granted, "memory claim"}, "NEW": {Quarantined, "claim"},
+		"QUARANTINED": {Quarantined, "now rest [record]"}, "CLOCK": {ClockSkewed, "us"},
+		"REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"},
+	}
+)
+
+// ErrBadReply is the error of what is not a reply.
+var ErrBadReply = errors.New("not a reply of lockkit's script: does something between here and Redis answer for it?")
+
+// Decode reads a reply. What is not exactly one is a failure of the node.
+func (r Request) Decode(reply string) (Reply, error) {
+	word, rest, _ := strings.Cut(reply, " ")
+	form, ok := r.script.replies[word]
+	if !ok {
+		return Reply{}, ErrBadReply
+	}
+	v, f := Reply{Verdict: form.verdict, Revoked: word == revokedWord}, fields{rest: rest}
+	for name, more, _ := strings.Cut(form.follows, " "); name != ""; name, more, _ = strings.Cut(more, " ") {
+		v.read(name, &f)
+	}
+	if f.bad || f.rest != "" {
+		return Reply{}, ErrBadReply
+	}
+	return v, nil
+}
+
+// DecodeInBatch reads one reply of a batch.
+func (r Request) DecodeInBatch(reply string) (Reply, error) {
+	if text, isError := strings.CutPrefix(reply, "-"); isError {
+		return Reply{}, replyError(text)
+	}
+	return r.Decode(reply)
+}
+
+// A replyError is what Redis answered to one request of a batch.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+
+// RedisError makes it a [redis.Error].
+func (replyError) RedisError() {}
+
+// read reads a field of a reply.
+func (v *Reply) read(name string, f *fields) {
+	switch name {
+	case "us":
+		v.Clock = NodeTime(f.number())
+	case "now":
+		v.readClock(f)
+	case "token":
+		v.Token = uint64(f.number())
+		f.bad = f.bad || v.Token == 0
+	case "expiry": // which is never past
+		v.Expiry = NodeMillis(f.number())
+		f.bad = f.bad || v.Expiry < v.Clock
+	case "memory":
+		v.Memory = f.word()
+	case "claim":
+		v.Claim = f.word()
+	case "rest":
+		v.Rest = f.ms()
+	case "place":
+		v.Place = int(f.number())
+	case "owner":
+		v.Owner = f.word()
+	case "[carried]":
+		v.Hint, f.rest = ParseCarried(f.rest).Hint, ""
+	case "ballot":
+		v.Record = f.ballot()
+	case "record":
+		v.Record = f.record()
+	case "[record]":
+		if f.rest != "" {
+			v.Record = f.record()
+		}
+	}
+}
+
+// readClock reads the node's clock, and the longest lease where the node names it.
+func (v *Reply) readClock(f *fields) {
+	clock, longest, told := strings.Cut(f.word(), ":")
+	v.Clock = NodeMillis(f.parse(clock))
+	if told {
+		v.Longest = time.Duration(f.parse(longest)) * time.Millisecond
+		f.bad = f.bad || v.Longest > Slack
+	}
+	f.bad = f.bad || v.Clock <= 0
+}
+
+// fields cuts a reply at its spaces.
+type fields struct {
+	rest string
+	more bool // a space followed the last word, so that rest is what is there, though it may be empty
+	bad  bool
+}
+
+func (f *fields) word() string {
+	w, rest, more := strings.Cut(f.rest, " ")
+	f.rest, f.more = rest, more
+	f.bad = f.bad || w == ""
+	return w
+}
+
+// maxNumber is the greatest whole number that Lua counts exactly.
+const maxNumber = 1<<53 - 1
+
+func (f *fields) number() int64 { return f.parse(f.word()) }
+
+func (f *fields) parse(s string) int64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	f.bad = f.bad || err != nil || n > maxNumber
+	return int64(n)
+}
+
+// ms reads a time left. Centuries do not fit a Duration, and nothing lasts that long.
+func (f *fields) ms() time.Duration {
+	n := f.number()
+	f.bad = f.bad || n > int64(maxRest/time.Millisecond)
+	return time.Duration(n) * time.Millisecond
+}
+
+const maxRest = 100 * 365 * 24 * time.Hour
+
+// ballot reads a record without its result.
+func (f *fields) ballot() *Record {
+	r := &Record{Ballot: uint64(f.number()), Rest: f.ms()}
+	r.Token = uint64(f.number())
+	f.bad = f.bad || r.Ballot == 0
+	return r
+}
+
+// record reads a record, whose result is all that is left.
+func (f *fields) record() *Record {
+	r := f.ballot()
+	f.bad = f.bad || !f.more
+	if f.rest != "" {
+		r.Result = []byte(f.rest)
+	}
+	f.rest = ""
+	return r
+}

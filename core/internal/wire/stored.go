@@ -1,0 +1,110 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"strings"
+)
+
+// A Stored is what a node stores for a key, see lua/resource.lua.
+type Stored struct {
+	Expiry  NodeTime // of the lease; 0 = it was ended
+	Counter uint64   // the last fencing token
+	Owner   string
+	Holder  Holder
+	Kept    NodeTime // until when the record counts
+	Record  *Record  // nil = none
+}
+
+// KeptTaken begins the name of the owner that is left where a key stays taken and nobody holds it: after it comes the
+// attempt that was released so, or nothing where it was revoked. No name of an attempt begins so.
+const KeptTaken = "~"
+
+var ErrLayout = errors.New("what the node stores for the key was not written by this version of lockkit")
+
+// ParseStored reads what a node stores for a key.
+func ParseStored(text string) (s Stored, err error) {
+	in := packed{rest: text}
+	mark := in.take(1)
+	s.Expiry, s.Counter = NodeMillis(int64(in.number())), in.number()
+	in.take(8) // the counter before
+	if mark == "\x03" {
+		in.take(8) // when the last hold ended
+	}
+	s.Owner = in.text()
+	if in.rest != "" {
+		in.text()  // who has the next turn,
+		in.take(8) // and until when
+		s.Holder = ParseCarried(in.text())
+	}
+	if in.rest != "" {
+		s.Record = &Record{Ballot: in.number()}
+		s.Kept = NodeMillis(int64(in.number()))
+		s.Record.Token, s.Record.Result = in.number(), []byte(in.rest)
+	}
+	if in.bad || mark != "\x02" && mark != "\x03" {
+		return Stored{}, ErrLayout
+	}
+	return s, nil
+}
+
+// A packed is what Lua's struct.pack wrote. What cannot be read is zero, and noted.
+type packed struct {
+	rest string
+	bad  bool
+}
+
+func (p *packed) take(n int) string {
+	if len(p.rest) < n {
+		p.bad, p.rest = true, ""
+		return strings.Repeat("\x00", n)
+	}
+	taken := p.rest[:n]
+	p.rest = p.rest[n:]
+	return taken
+}
+
+// number reads a double that is a whole number.
+func (p *packed) number() uint64 {
+	f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(p.take(8))))
+	if !(0 <= f && f <= maxNumber && f == math.Trunc(f)) {
+		p.bad = true
+		return 0
+	}
+	return uint64(f)
+}
+
+// text reads a text behind its length.
+func (p *packed) text() string { return p.take(int(p.take(1)[0])) }
+
+// A Holder is what a lease carries of its holder: three texts, each behind its length; nothing where all are empty.
+type Holder struct{ Note, Name, Hint string }
+
+// Together they fit into the 255 bytes that there are.
+const MaxNote, MaxName, MaxHint = 128, 60, 64
+
+// Carried packs what a lease carries, for requests. A name that is too long is cut.
+func (c Holder) Carried() string {
+	if c == (Holder{}) {
+		return ""
+	}
+	c.Name = strings.ToValidUTF8(c.Name[:min(len(c.Name), MaxName)], "")
+	text := make([]byte, 0, 3+len(c.Note)+len(c.Name)+len(c.Hint))
+	for _, s := range []string{c.Note, c.Name, c.Hint} {
+		text = append(append(text, byte(len(s))), s...)
+	}
+	return string(text)
+}
+
+// ParseCarried takes apart what a lease carries. What was not written by this package is empty.
+func ParseCarried(text string) (c Holder) {
+	in := packed{rest: text}
+	if text != "" {
+		c = Holder{in.text(), in.text(), in.text()}
+	}
+	if in.bad || in.rest != "" || len(c.Note) > MaxNote || len(c.Name) > MaxName || len(c.Hint) > MaxHint {
+		return Holder{}
+	}
+	return c
+}

@@ -1,0 +1,54 @@
+package wire
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// Slack is by how much a lease outlives its logical expiry in Redis: a server clock that steps forward
+	// by less than this, and back, destroys nothing.
+	Slack = 24 * time.Hour
+	// ClockJump is by how much a clock may jump ahead, and back, without Redis dropping a record or a counter.
+	ClockJump = 2 * time.Hour
+	// IdleFence is how long a fencing counter at least outlives the last use of its key. It may vanish
+	// then: the next one starts from the clock, which has passed it.
+	IdleFence = time.Hour
+)
+
+// A NodeTime is a time of one node's wall clock, in µs. Times of two nodes cannot be compared; nor can those of a node and
+// this machine, but by Skew.
+type NodeTime int64
+
+// NodeMillis is the time that scripts and records have in ms, at most maxNumber.
+func NodeMillis(ms int64) NodeTime { return NodeTime(1000 * ms) }
+
+// NodeTimeOf is a time that a node told.
+func NodeTimeOf(t time.Time) NodeTime { return NodeTime(t.UnixMicro()) }
+
+func (t NodeTime) Millis() int64 { return int64(t) / 1000 }
+
+// Since is how much later t is than u, on the same node, or centuries.
+func (t NodeTime) Since(u NodeTime) time.Duration {
+	const most = NodeTime(math.MaxInt64 / time.Microsecond)
+	return time.Duration(max(-most, min(t-u, most))) * time.Microsecond
+}
+
+// Skew is by how much the node's clock is ahead of this machine's.
+func (t NodeTime) Skew(wall time.Time) time.Duration { return t.Since(NodeTimeOf(wall)) }
+
+// Leads is by how much the time in a token is ahead of the clock of the node that gave it out.
+func Leads(token uint64, clock NodeTime) time.Duration { return NodeTime(token).Since(clock) }
+
+// Date is when a token was given out, as far as the clocks of nodes are right.
+func Date(token uint64) time.Time { return time.UnixMicro(int64(token)) }
+
+// A Stamp is a time of this machine's wall clock, as requests say it.
+type Stamp struct{ µs any }
+
+func StampOf(wall time.Time) Stamp { return Stamp{wall.UnixMicro()} }
+
+// Millis is a duration, as requests say it.
+type Millis struct{ ms any }
+
+func MillisOf(d time.Duration) Millis { return Millis{d.Milliseconds()} }

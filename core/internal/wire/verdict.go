@@ -1,0 +1,44 @@
+package wire
+
+// A Verdict is what one node made of one request. core.Verdict says what each means.
+type Verdict uint8
+
+const (
+	Failed Verdict = iota
+	Pending
+	Granted
+	Healed
+	Passed
+	Unconfirmed
+	Held
+	Reserved
+	Done
+	Gone
+	Forgotten
+	Quarantined
+	ClockSkewed
+	TooLate
+	Replica
+	Unguarded
+	TimedOut
+	CircuitOpen
+)
+
+// An Op is what a request is for.
+type Op uint8
+
+const (
+	OpAcquire Op = iota
+	OpRenew
+	OpRelease
+	OpComplete
+	OpTouch
+	OpProvision
+	OpRevoke
+	OpForget
+	OpProbe
+	OpBatch // of several requests
+)
+
+// Alone reports whether requests for it are never sent together with others.
+func (o Op) Alone() bool { return o > OpComplete }
