@@ -121,7 +121,7 @@ func (w *response) forget() {
 // then ends the answer as if it were whole; the deadline alone would have everything further out believe that all went well.
 func (w *response) breakOff() {
 	w.forget()
-	if err := http.NewResponseController(w.x.w).SetWriteDeadline(time.Unix(1, 0)); err != nil {
+	if err := http.NewResponseController(w.x.w).SetWriteDeadline(time.Unix(1, 0)); errors.Is(err, http.ErrNotSupported) {
 		w.x.report(EventMisconfigured, fmt.Errorf("a connection that is to be broken could not be: %w", err))
 	}
 }

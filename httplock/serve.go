@@ -110,6 +110,9 @@ var errAnswered = errors.New("httplock: answered")
 // acquire takes the leases.
 func (x *exchange) acquire() error {
 	a, m := x.m.admission, x.m
+	if x.inner.Err() != nil { // while the body came; no node was asked
+		return &rejection{kind: EventGone, err: context.Cause(x.inner)}
+	}
 	if !a.use(waiters, 1, m.maxWaitersTotal) {
 		return overloaded
 	}

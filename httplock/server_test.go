@@ -81,7 +81,17 @@ func (s *server) do(ctx context.Context, protocol, method, path, body string, he
 			req.Header.Add(header[i], header[i+1])
 		}
 	}
+	return s.roundTrip(protocol, req, 0)
+}
+
+// roundTrip sends req, and stalls for a while in the middle of its body.
+func (s *server) roundTrip(protocol string, req *http.Request, stall time.Duration) reply {
+	half := int(req.ContentLength) / 2
 	if protocol == "HTTP/2.0" {
+		if stall > 0 {
+			body := req.Body
+			req.Body = io.NopCloser(io.MultiReader(io.LimitReader(body, int64(half)), pausing(stall), body))
+		}
 		return replyOf(s.h2.RoundTrip(req))
 	}
 	conn, err := s.dial()
@@ -89,13 +99,17 @@ func (s *server) do(ctx context.Context, protocol, method, path, body string, he
 		return reply{err: err}
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(req.Context(), func() { conn.Close() })
 	defer stop()
 	var out bytes.Buffer
 	req.Close = true
 	req.Write(&out)
 	sent := bytes.Replace(out.Bytes(), []byte("HTTP/1.1\r\n"), []byte(protocol+"\r\n"), 1)
-	go conn.Write(sent)
+	go func() {
+		conn.Write(sent[:len(sent)-half])
+		time.Sleep(stall)
+		conn.Write(sent[len(sent)-half:])
+	}()
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, req)
 	for err == nil && res.StatusCode < 200 { // hints
@@ -103,6 +117,11 @@ func (s *server) do(ctx context.Context, protocol, method, path, body string, he
 	}
 	return replyOf(res, err)
 }
+
+// A pausing reader is empty, after a while.
+type pausing time.Duration
+
+func (p pausing) Read([]byte) (int, error) { time.Sleep(time.Duration(p)); return 0, io.EOF }
 
 // open sends a request, and returns the body of the answer when its header has come.
 func (s *server) open(protocol, key string) io.ReadCloser {
@@ -179,49 +198,48 @@ func lockOf(m *Middleware) gin.HandlerFunc {
 
 const hostPath = "/orders/:id"
 
+// mount serves handlers on two routes.
+func mount(handlers ...gin.HandlerFunc) http.Handler {
+	r := gin.New()
+	r.Any(hostPath, handlers...)
+	r.Any("/refunds/:id", handlers...)
+	return r
+}
+
+func mux(m *Middleware, h http.HandlerFunc) http.Handler {
+	if m == nil {
+		return h
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/orders/{id}", m.LockHandler(h))
+	mux.Handle("/refunds/{id}", m.LockHandler(h))
+	return mux
+}
+
 var hosts = []host{
-	{"net/http", true, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
-		mux := http.NewServeMux()
-		if m == nil {
-			return h
-		}
-		mux.Handle("/orders/{id}", m.LockHandler(h))
-		return mux
-	}},
+	{"net/http", true, false, false, mux},
 	{"gin", true, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
-		r := gin.New()
-		r.Any(hostPath, lockOf(m), gin.WrapF(h))
-		return r
+		return mount(lockOf(m), gin.WrapF(h))
 	}},
 	{"gin, Recovery", false, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
-		r := gin.New()
-		r.Any(hostPath, gin.RecoveryWithWriter(io.Discard), lockOf(m), gin.WrapF(h))
-		return r
+		return mount(gin.RecoveryWithWriter(io.Discard), lockOf(m), gin.WrapF(h))
 	}},
 	{"gin, Recovery that swallows", false, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
-		r := gin.New()
-		r.Any(hostPath, recovery, lockOf(m), gin.WrapF(h))
-		return r
+		return mount(recovery, lockOf(m), gin.WrapF(h))
 	}},
 	{"gin, Recovery inside", true, false, true, func(m *Middleware, h http.HandlerFunc) http.Handler {
-		r := gin.New()
-		r.Any(hostPath, lockOf(m), gin.RecoveryWithWriter(io.Discard), gin.WrapF(h))
-		return r
+		return mount(lockOf(m), gin.RecoveryWithWriter(io.Discard), gin.WrapF(h))
 	}},
 	{"gin, gzip", false, true, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
-		r := gin.New()
-		r.Any(hostPath, compress, gin.RecoveryWithWriter(io.Discard), lockOf(m), gin.WrapF(h))
-		return r
+		return mount(compress, gin.RecoveryWithWriter(io.Discard), lockOf(m), gin.WrapF(h))
 	}},
 	{"http.TimeoutHandler", true, true, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
-		if m == nil {
-			return http.TimeoutHandler(h, time.Hour, "late")
-		}
-		mux := http.NewServeMux()
-		mux.Handle("/orders/{id}", m.LockHandler(h))
-		return http.TimeoutHandler(mux, time.Hour, "late")
+		return http.TimeoutHandler(mux(m, h), timeout, "late")
 	}},
 }
+
+// timeout is that of http.TimeoutHandler.
+const timeout = time.Hour
 
 // A compressing writer is one as gin-contrib/gzip has it: it has no Unwrap.
 type compressing struct {
@@ -229,7 +247,11 @@ type compressing struct {
 	zip *gzip.Writer
 }
 
-func (w *compressing) Write(b []byte) (int, error)       { return w.zip.Write(b) }
+func (w *compressing) Write(b []byte) (int, error) {
+	w.Header().Del("Content-Length")
+	return w.zip.Write(b)
+}
+
 func (w *compressing) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
 func compress(c *gin.Context) {

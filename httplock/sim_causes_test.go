@@ -1,0 +1,158 @@
+package httplock
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/sim"
+)
+
+// cause reports whether there is a reason for a refusal.
+func (q *request) cause(kind core.EventKind, got reply) bool {
+	now := time.Now()
+	switch kind {
+	case EventBusy:
+		if q.Is("wait") > 0 && now.Sub(q.whole()) < q.patience()-instant {
+			if !q.anyRevoked() {
+				return false
+			}
+			q.Count("excused: the key rests for longer")
+		}
+		return slices.ContainsFunc(q.Steps, func(s sim.Step) bool { return s.Do == "job" || s.Do == "complete" }) ||
+			q.others(now, func(o *request) bool { return o.resource == q.resource }) > 0
+	case EventDone:
+		return slices.ContainsFunc(q.Steps, func(s sim.Step) bool { return s.Do == "complete" })
+	case EventQueueFull:
+		return q.others(now, func(o *request) bool { return o.resource == q.resource && o.replica == q.replica }) >= q.maxWaiters()
+	case EventOverloaded:
+		return q.Is("small") > 0 || q.others(now, func(o *request) bool { return o.replica == q.replica }) >= 16*q.maxWaiters()
+	case EventDraining:
+		d := q.when(&q.replica.drained)
+		return !d.IsZero() && (now.Sub(d) <= settling+instant+q.slow || now.Sub(q.whole()) <= settling+instant+q.slow)
+	case EventUnavailable:
+		return q.inTrouble(now)
+	case EventGone:
+		return !q.when(&q.left).IsZero() || !q.when(&q.replica.over).IsZero() || q.With["deadline"] > 0 && now.Sub(q.sent) >= time.Duration(q.With["deadline"])*time.Millisecond
+	case EventLost:
+		return !q.when(&q.lost).IsZero() && (q.struck || q.anyTrouble())
+	case EventBodyBroken:
+		return q.ms("read timeout") > 0 && q.stall() >= q.ms("read timeout") || !q.when(&q.left).IsZero()
+	case EventKeyMissing, EventBodyTooLarge, EventIdempotencyKey:
+		for _, k := range q.invalid() {
+			if k == kind {
+				return true
+			}
+		}
+		return false
+	case EventAnswerTooLarge:
+		return !q.streams() && q.run != nil && q.With["kilobytes"] > 16<<10
+	case EventIdempotencyInFlight:
+		return q.others(now, func(o *request) bool { return o.identity == q.identity }) > 0
+	}
+	return q.causeOfRecord(kind, got)
+}
+
+// causeOfRecord is that of what a record refuses.
+func (q *request) causeOfRecord(kind core.EventKind, got reply) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	id := q.identityOf(q)
+	for _, c := range id.proposed {
+		if id.valid(q.sent) && id.recorded != c {
+			continue
+		}
+		large := len(c.written) > largestRecord-1<<10 || c.With["kilobytes"] > largestRecord>>10 || c.With["length"] == 2 || c.panicked && c.With["length"] > 0
+		same := c.content == q.content
+		if kind == EventIdempotencyMismatch && !same || kind == EventIdempotencyOmitted && same && large && got.header.Get("Idempotent-Status") != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// others counts the requests that may have been in the way.
+func (q *request) others(now time.Time, like func(*request) bool) (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	grace := instant
+	if q.anyTroubleLocked() {
+		grace = q.ttl() + 2*time.Second
+	}
+	for _, o := range q.requests {
+		if o.number == q.number || o.sent.IsZero() || !like(o) {
+			continue
+		}
+		over := o.over
+		if o.run != nil && !over.IsZero() { // http.TimeoutHandler does not wait for it
+			over = o.run.ended
+		}
+		if over.IsZero() || over.Add(grace+settling).After(q.whole()) {
+			n++
+		}
+	}
+	return n
+}
+
+// anyRevoked reports whether a key may rest because an operator ended its lease.
+func (q *request) anyRevoked() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, o := range q.requests {
+		if o.revoked {
+			return true
+		}
+	}
+	return false
+}
+
+// anyTrouble reports whether anything may have come in between of holders and nodes.
+func (q *request) anyTrouble() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.anyTroubleLocked()
+}
+
+func (q *request) anyTroubleLocked() bool {
+	if len(q.troubles) > 0 || q.Is("late")+q.Is("lost") > 0 {
+		return true
+	}
+	for _, s := range q.Steps {
+		if s.Do != "request" {
+			return true
+		}
+	}
+	for _, o := range q.requests {
+		if o.struck || o.revoked {
+			return true
+		}
+	}
+	return false
+}
+
+// inTrouble reports whether a quorum of nodes may have been out of reach since the request came.
+func (q *request) inTrouble(now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.Is("late")+q.Is("lost") > 0 || !q.replica.over.IsZero() {
+		return true
+	}
+	most := 0
+	for _, a := range q.troubles { // the most at once are at the beginning of one, or of the request
+		at := a.from
+		if at.Before(q.sent) {
+			at = q.sent
+		}
+		bad := map[int]bool{}
+		for _, b := range q.troubles {
+			if !b.from.After(at) && !b.to.Before(at) {
+				bad[b.node] = true
+			}
+		}
+		if bad[-1] {
+			return true
+		}
+		most = max(most, len(bad))
+	}
+	return most > (len(q.nodes)-1)/2
+}

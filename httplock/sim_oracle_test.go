@@ -1,0 +1,578 @@
+package httplock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// instant is what may happen at once in any order.
+const instant = 2 * time.Millisecond
+
+// A wait is one for a key within a replica.
+type wait struct {
+	*request
+	ctx   context.Context
+	op    core.Op
+	line  string
+	since time.Time
+}
+
+// arrives: queues are bounded.
+func (s *simulation) arrives(ctx context.Context, q *request, op core.Op) *wait {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &wait{q, ctx, op, q.replica.name + op.Key, time.Now()}
+	s.waiting[w.line] = append(s.waiting[w.line], w)
+	if n := len(s.waiting[w.line]); n > s.maxWaiters() && !strings.Contains(op.Key, "http/idempotent") {
+		s.Violation("%v: %d wait for its key", q, n)
+	}
+	return w
+}
+
+func (s *simulation) maxWaiters() int {
+	if n := s.Is("waiters"); n > 0 {
+		return n
+	}
+	return 64
+}
+
+// served: who came first within a replica is served first.
+func (s *simulation) served(w *wait, err error) {
+	s.mu.Lock()
+	line := s.waiting[w.line]
+	line = slices.DeleteFunc(line, func(other *wait) bool { return other == w })
+	s.waiting[w.line] = line
+	line = slices.Clone(line)
+	s.mu.Unlock()
+	if err != nil || w.op.Try {
+		return
+	}
+	for _, other := range line {
+		if !other.op.Try && other.since.Add(instant).Before(w.since) && other.ctx.Err() == nil && time.Since(other.since) < other.patience() {
+			s.Violation("%v was overtaken by %v", other.request, w.request)
+		}
+	}
+	if len(line) > 0 {
+		s.Count("served in order")
+	}
+}
+
+// nodeTimeout is documented as a tenth of the TTL.
+func (s *simulation) nodeTimeout() time.Duration { return min(s.ttl()/10, time.Second) }
+
+// whole is when the server has the request.
+func (q *request) whole() time.Time { return q.sent.Add(q.stall()) }
+
+// patience is for how long the request waits for its key.
+func (q *request) patience() time.Duration {
+	d := q.ms("wait")
+	for _, limit := range []time.Duration{time.Duration(q.With["deadline"]) * time.Millisecond, q.ms("write timeout")} {
+		if limit > 0 {
+			d = min(d, max(0, limit-q.stall())*3/4)
+		}
+	}
+	return d
+}
+
+// invalid is the kinds of refusals that the request asks for by itself.
+func (q *request) invalid() (kinds []core.EventKind) {
+	if q.method == "GET" {
+		return nil
+	}
+	given := q.key()
+	if q.onceOn() && (q.With["malformed"] > 0 && given != "" || given == "" && q.Is("once") == 2) {
+		kinds = append(kinds, EventIdempotencyKey)
+	}
+	locked := q.Is("key") != noKey || q.onceOn() && (given != "" || q.Is("once") == 2)
+	if q.lacksTenant() && q.Is("tenants") > 0 && locked || q.lacksKey() && q.Is("key") > byParam && q.Is("key") != noKey {
+		kinds = append(kinds, EventKeyMissing)
+	}
+	if len(q.body) > smallBody && q.Is("small") > 0 && locked {
+		kinds = append(kinds, EventBodyTooLarge)
+	}
+	return kinds
+}
+
+// starts: a handler runs in time, for a request that may, with leases of its own, alone, and not again.
+func (s *simulation) starts(q *request, w http.ResponseWriter, r *http.Request) *run {
+	now := time.Now()
+	c := &run{request: q, ctx: r.Context(), w: w, began: now, status: 200}
+	s.mu.Lock()
+	s.runs++
+	c.id = s.runs
+	again := q.run != nil
+	q.run = c
+	s.mu.Unlock()
+	s.Tracef("%v: run %d", q, c.id)
+	lease, ok := core.FromContext(c.ctx)
+	info, _ := FromContext(c.ctx)
+	if q.free() {
+		if ok {
+			s.Violation("%v: runs under a lease", q)
+		}
+		s.Count("passed")
+		return c
+	}
+	q.holds(c.ctx)
+	leases := q.held()
+	left, drained := s.when(&q.left), s.when(&q.replica.drained)
+	switch limit := q.pre(); {
+	case again:
+		s.Violation("%v: a second handler", q)
+	case len(q.invalid()) > 0:
+		s.Violation("%v: runs, and is to be refused: %v", q, q.invalid())
+	case !ok || q.identity != "" && q.resource != "" && len(leases) < 2:
+		s.Violation("%v: runs under %d leases", q, len(leases))
+		return c
+	case now.Sub(q.whole()) > limit:
+		s.Violation("%v: its handler begins after %v, which may be %v", q, now.Sub(q.whole()), limit)
+	case !left.IsZero() && now.Sub(left) > instant+q.delay():
+		s.Violation("%v: its handler begins %v after the client left", q, now.Sub(left))
+	case !drained.IsZero() && now.Sub(drained) > instant+q.delay():
+		s.Violation("%v: its handler begins %v after the drain", q, now.Sub(drained))
+	}
+	c.alone(lease, info)
+	for _, lease := range leases {
+		context.AfterFunc(lease.Context(), func() { s.begin(&c.unheard) })
+	}
+	return c
+}
+
+// pre is how long it may take until the handler begins.
+func (q *request) pre() time.Duration {
+	d := q.patience() + instant + q.delay()
+	request := q.nodeTimeout() // of one that does not wait
+	if q.anyTrouble() {
+		request *= 5 // see the package document
+	}
+	if q.Is("wait") == 0 {
+		d += request
+	}
+	if q.identity != "" {
+		d += request
+	}
+	return d
+}
+
+// alone: one handler at a time, with a greater token each, and none again whose answer is recorded.
+func (c *run) alone(lease *core.Lease, info Run) {
+	who := fmt.Sprintf("run %d of %v", c.id, c.request)
+	resource := c.resource
+	if resource == "" {
+		resource = c.identity
+	}
+	// Who goes on after its return does so until its context ends.
+	context.AfterFunc(c.ctx, c.keys.Enter(c.Trial, c.ctx, resource, who))
+	context.AfterFunc(lease.Context(), c.simulation.leases.Enter(c.Trial, lease.Context(), resource, who))
+	if c.identity != "" {
+		context.AfterFunc(c.ctx, c.once.Enter(c.Trial, c.ctx, c.identity, who))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last := c.tokens[resource]; info.FencingToken <= last || info.FencingToken != lease.FencingToken() {
+		c.Violation("%s: token %d of %d after %d", who, info.FencingToken, lease.FencingToken(), last)
+	}
+	c.tokens[resource] = info.FencingToken
+	c.sameName("resource", resource, lease.Key())
+	if (info.Identity == "") != (c.identity == "") {
+		c.Violation("%s: identity %q", who, info.Identity)
+	}
+	if c.identity == "" {
+		return
+	}
+	c.sameName("identity", c.identity, info.Identity)
+	id := c.identityOf(c.request)
+	if id.valid(time.Now()) {
+		c.Violation("%s: runs again after run %d was recorded", who, id.recorded.id)
+	}
+}
+
+// sameName: one thing has one key, and another thing another.
+func (s *simulation) sameName(kind, name, key string) {
+	for _, pair := range [][2]string{{kind + name, key}, {"of " + kind + key, name}} {
+		if was, ok := s.named[pair[0]]; ok && was != pair[1] {
+			s.Violation("%s: %q, and before %q", pair[0], pair[1], was)
+		}
+		s.named[pair[0]] = pair[1]
+	}
+}
+
+// toldWhy: the context of a handler ends for a reason that is documented.
+func (c *run) toldWhy() {
+	at := time.Now()
+	time.Sleep(instant)
+	why := ""
+	lost := c.anyLost() != nil
+	switch {
+	case c.With["deadline"] > 0 && at.Sub(c.when(&c.came)) >= time.Duration(c.With["deadline"])*time.Millisecond:
+		why = "its deadline"
+	case lost:
+		why = "a loss"
+		if !errors.Is(context.Cause(c.ctx), core.ErrLost) {
+			c.Violation("%v: the cause of a loss is %v", c.request, context.Cause(c.ctx))
+		}
+	case c.identity == "" && c.cutOff(at) != "":
+		why = c.cutOff(at)
+	default:
+		c.Violation("%v: its context ended: %v", c.request, context.Cause(c.ctx))
+	}
+	c.Count("told of " + why)
+}
+
+// returns: a handler that went on knew of the loss.
+func (s *simulation) returns(c *run) {
+	p := recover()
+	now := time.Now()
+	lost := c.anyLost() != nil
+	s.mu.Lock()
+	c.lost = lost
+	c.panicked, c.ended, c.header = p != nil, now, c.w.Header().Clone()
+	if c.panicked && c.host.inside && c.With["panic"] == 1 {
+		c.status = http.StatusInternalServerError
+	}
+	unheard := c.unheard
+	if c.identity == "" && !c.left.IsZero() && (unheard.IsZero() || c.left.Before(unheard)) {
+		unheard = c.left
+	}
+	s.mu.Unlock()
+	if lost {
+		s.begin(&c.request.lost)
+	}
+	if c.resource+c.identity != "" && !unheard.IsZero() && now.Sub(unheard) > instant+c.delay() && c.ctx.Err() == nil {
+		s.Violation("%v: its context has not ended since %v", c.request, now.Sub(unheard))
+	}
+	if p != nil {
+		panic(p)
+	}
+}
+
+// An identity is what requests have that are one by their Idempotency-Key.
+type identity struct {
+	proposed  []*run // whose answers were to be recorded
+	recorded  *run
+	since     time.Time
+	retention time.Duration
+	key       string
+}
+
+// valid reports whether the record must be there.
+func (id *identity) valid(at time.Time) bool {
+	return id.recorded != nil && at.Sub(id.since) < id.retention-time.Second
+}
+
+// identityOf returns that of a request. Called with the lock.
+func (s *simulation) identityOf(q *request) *identity {
+	id := s.identities[q.identity]
+	if id == nil {
+		id = &identity{retention: 24 * time.Hour}
+		if n := s.Is("retention"); n > 0 {
+			id.retention = time.Duration(n) * time.Second
+		}
+		s.identities[q.identity] = id
+	}
+	return id
+}
+
+// asksAgain: such an answer is not recorded.
+func (c *run) asksAgain() bool {
+	return c.status == 429 || c.status == 503 || c.status >= 400 && c.With["again"] > 0
+}
+
+// proposes: only the outcome of a handler is recorded.
+func (q *request) proposes(op core.Op) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.run
+	if c == nil || c.lost || c.panicked && !q.host.inside || c.asksAgain() || c.ended.IsZero() {
+		q.Violation("%v: something is recorded that is no outcome", q)
+		return
+	}
+	id := q.identityOf(q)
+	id.key = op.Key
+	if !slices.Contains(id.proposed, c) {
+		id.proposed = append(id.proposed, c)
+	}
+}
+
+// recorded: at most one outcome is.
+func (q *request) recorded(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err != nil {
+		return
+	}
+	id := q.identityOf(q)
+	if id.valid(time.Now()) && id.recorded != q.run {
+		q.Violation("%v: recorded after run %d", q, id.recorded.id)
+	}
+	if q.done.IsZero() {
+		q.Tracef("%v: recorded", q)
+		q.Count("recorded")
+		q.done = time.Now()
+	}
+	id.recorded, id.since = q.run, time.Now()
+}
+
+// forgot excuses records of which too few nodes are left.
+func (s *simulation) forgot() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range s.identities {
+		if id.recorded == nil {
+			continue
+		}
+		left := 0
+		for _, n := range s.nodes {
+			v, _ := n.Exec("GET", s.operator.KeyPrefix()+"{0}r:"+id.key)
+			text, _ := v.(string)
+			if r, err := testutil.ParseResource(text); err == nil && r.Record != nil {
+				left++
+			}
+		}
+		if left < len(s.nodes)/2+1 {
+			id.recorded = nil
+			s.Count("excused: record forgotten")
+		}
+	}
+}
+
+// repeatable are the requests whose answers are recorded.
+func (s *simulation) repeatable() (all []*request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.requests {
+		if q.identity != "" && q.run != nil && s.identityOf(q).recorded == q.run && s.identityOf(q).valid(time.Now().Add(time.Minute)) {
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+// closed: Close waits for handlers and leases, for as long as it may.
+func (s *simulation) closed(p *replica, stopped, err error, late bool) {
+	if err != nil && !late {
+		s.Violation("closing replica %s: %v", p.name, err)
+	}
+	if err != nil {
+		s.Count("close in vain")
+		return
+	}
+	s.Count("closed")
+	s.mu.Lock()
+	all := slices.Clone(s.requests)
+	s.mu.Unlock()
+	for _, q := range all {
+		if q.replica != p {
+			continue
+		}
+		if q := q.seen(); q.run != nil && q.resource+q.identity != "" && q.run.ended.IsZero() {
+			s.Violation("%v: replica %s is closed, and its handler runs", q, p.name)
+		}
+		for _, lease := range q.held() {
+			if lease.Context().Err() == nil {
+				s.Violation("%v: replica %s is closed, and it holds %q", q, p.name, lease.Key())
+			}
+		}
+	}
+}
+
+// documented are the refusals: their status, and whether another try may succeed.
+var documented = map[core.EventKind]struct {
+	status int
+	again  bool
+}{
+	EventBusy: {409, true}, EventDone: {409, false}, EventQueueFull: {429, true}, EventOverloaded: {503, true}, EventDraining: {503, true},
+	EventUnavailable: {503, true}, EventGone: {503, true}, EventLost: {503, false}, EventKeyMissing: {400, false},
+	EventBodyBroken: {400, false}, EventBodyTooLarge: {413, false}, EventAnswerTooLarge: {500, false},
+	EventIdempotencyKey: {400, false}, EventIdempotencyInFlight: {409, true}, EventIdempotencyMismatch: {422, false},
+	EventIdempotencyOmitted: {410, false},
+}
+
+// judge: what the client got is what it had to get, in time.
+func (q *request) judge(got reply) {
+	now := time.Now()
+	q.Tracef("%v: %d %v after %v: %.60q %v", q, got.status, got.header["X-Run"], now.Sub(q.sent), got.body, got.err)
+	if slices.Contains(q.events, EventMisconfigured) {
+		q.Violation("%v: nothing is wrong with the route", q)
+	}
+	if q.free() {
+		if q.run == nil && q.mayBreak(now) == "" {
+			q.Violation("%v: does not pass", q)
+		}
+		return
+	}
+	q.inTime(now)
+	kind := core.EventKind(got.header.Get("X-Kind"))
+	problem := got.header.Get("Content-Type") == "application/problem+json"
+	if problem && got.err == nil {
+		kind = got.kind(q.T)
+	}
+	switch {
+	case got.err != nil:
+		if q.mayBreak(now) == "" {
+			q.Violation("%v: %v, for no reason", q, got.err)
+		}
+		q.Count("broken: " + q.mayBreak(now))
+	case kind != "":
+		q.refused(kind, got, problem)
+	case got.header.Get("Idempotent-Replayed") != "":
+		q.replayed(got)
+	case got.header.Get("X-Run") != "":
+		q.answered(got)
+	case strings.HasSuffix(q.host.name, "TimeoutHandler") && got.status == 503 && (q.With["deadline"] > 0 || q.mayBreak(now) != ""):
+		q.Count("timeout handler")
+	case q.run == nil || !q.run.panicked || q.host.plain || got.status != 500 && !swallowed(q.host):
+		q.Violation("%v: %d %.60q is nobody's answer", q, got.status, got.body)
+	}
+	if q.With["last"] > 0 && !(got.whole() || q.identity != "" && (got.header.Get("Idempotent-Replayed") != "" || kind == EventIdempotencyOmitted)) {
+		q.Violation("%v: all is well, and it gets %d %.60q %v", q, got.status, got.body, got.err)
+	}
+}
+
+// inTime: each request is answered within its documented time.
+func (q *request) inTime(now time.Time) {
+	took, limit := now.Sub(q.whole()), q.pre()+settling
+	if q.run != nil && !q.run.ended.IsZero() {
+		took, limit = now.Sub(q.run.ended), settling+instant+q.slow
+		if q.identity != "" {
+			limit += q.nodeTimeout()
+		}
+	} else if q.run != nil { // and goes on without its client
+		return
+	}
+	if took > limit {
+		q.Violation("%v: answered after %v, which may be %v", q, took, limit)
+	}
+}
+
+// streams: an answer that goes out as it comes.
+func (q *request) streams() bool {
+	bodyless := q.With["status"] == noContent
+	return q.identity == "" && (q.With["protocol"]+1)%3 > 0 && !q.host.hides && !bodyless && (q.With["flush"] > 0 || q.With["kilobytes"] >= 1<<10)
+}
+
+// cutOff is what has ended the connection of the request from without.
+func (q *request) cutOff(now time.Time) string {
+	switch {
+	case !q.when(&q.left).IsZero():
+		return "its client left"
+	case !q.when(&q.replica.over).IsZero():
+		return "its replica died"
+	case q.ms("write timeout") > 0 && now.Sub(q.sent) >= q.ms("write timeout"):
+		return "write timeout"
+	case q.ms("read timeout") > 0 && q.stall() >= q.ms("read timeout"):
+		return "read timeout"
+	}
+	return ""
+}
+
+// mayBreak is why the connection of the request may break.
+func (q *request) mayBreak(now time.Time) string {
+	c := q.run
+	if why := q.cutOff(now); why != "" || c == nil {
+		return why
+	}
+	switch {
+	case c.panicked && !q.host.inside && (q.host.plain || q.streams()):
+		return "panic"
+	case !q.when(&q.lost).IsZero() && q.streams():
+		return "lost stream"
+	case c.panicked && !q.when(&q.lost).IsZero() && q.host.plain:
+		return "lost and panicked"
+	case q.With["length"] == 2 && c.status != 204, c.panicked && q.With["length"] > 0:
+		return "short"
+	}
+	return ""
+}
+
+// refused: a refusal is as documented, and has a cause.
+func (q *request) refused(kind core.EventKind, got reply, problem bool) {
+	want, ok := documented[kind]
+	status := want.status
+	if q.Is("reply") > 0 && kind == EventBusy {
+		status, problem = http.StatusLocked, true
+	}
+	after := got.header.Get("Retry-After")
+	counted := 0
+	for _, k := range q.events {
+		if k != EventRecordOpen {
+			counted++
+		}
+	}
+	seconds, _ := strconv.Atoi(after)
+	switch {
+	case !ok || got.status != status || !problem || (after != "") != want.again || got.header.Get("X-Run") != "":
+		q.Violation("%v: %s is refused with %d %v %q", q, kind, got.status, got.header, got.body)
+	case counted != 1 || !slices.Contains(q.events, kind):
+		q.Violation("%v: refused as %s, and counted as %v", q, kind, q.events)
+	case seconds > int(q.ttl()/time.Second)+1:
+		q.Violation("%v: Retry-After %s", q, after)
+	case !q.cause(kind, got):
+		q.Violation("%v: refused as %s for no reason", q, kind)
+	}
+	if q.run != nil && kind != EventLost && kind != EventAnswerTooLarge {
+		q.Violation("%v: refused as %s, and its handler ran", q, kind)
+	}
+}
+
+// answered: an answer is whole, that of the request's own run, which was trusted to its end, and recorded.
+func (q *request) answered(got reply) {
+	c := q.run
+	if c == nil || got.header.Get("X-Run") != strconv.Itoa(c.id) {
+		q.Violation("%v: gets the answer of run %s", q, got.header.Get("X-Run"))
+		return
+	}
+	body := c.written
+	if got.status == 204 {
+		body = nil
+	}
+	switch {
+	case got.status != c.status || !bytes.Equal([]byte(got.body), body):
+		q.Violation("%v: %d with %d bytes, and the handler wrote %d with %d", q, got.status, len(got.body), c.status, len(body))
+	case c.lost || !q.when(&q.refuted).IsZero() && time.Since(q.refuted) > instant && q.refuted.Before(c.ended.Add(settling)):
+		q.Violation("%v: a whole answer, and its lease was lost", q)
+	case c.panicked && !q.host.inside:
+		q.Violation("%v: a whole answer of a panic", q)
+	case q.identity != "" && !c.asksAgain() && q.when(&q.done).IsZero() && !slices.Contains(q.events, EventRecordOpen):
+		q.Violation("%v: answered before it was recorded", q)
+	}
+	q.Count("answered " + got.proto)
+}
+
+// replayed: a repetition is answered as the first request was, and only to whom it is.
+func (q *request) replayed(got reply) {
+	limit := q.pre()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	id := q.identityOf(q)
+	number := got.header.Get("X-Run")
+	at := slices.IndexFunc(id.proposed, func(c *run) bool { return strconv.Itoa(c.id) == number })
+	if q.run != nil || at < 0 || id.recorded != nil && id.recorded != id.proposed[at] && id.valid(q.sent) {
+		q.Violation("%v: repeated run %s, and recorded is %v", q, number, id.recorded)
+		return
+	}
+	c := id.proposed[at]
+	body := c.written
+	if c.status == 204 {
+		body = nil
+	}
+	switch {
+	case got.status != c.status || !bytes.Equal([]byte(got.body), body) || got.header.Get("Set-Cookie") != "":
+		q.Violation("%v: %d with %d bytes repeats %d with %d", q, got.status, len(got.body), c.status, len(body))
+	case c.content != q.content:
+		q.Violation("%v: the answer to another request is repeated", q)
+	case id.recorded == c && time.Since(id.since) > id.retention+time.Second+limit:
+		q.Violation("%v: repeated %v after it was recorded", q, time.Since(id.since))
+	}
+	q.Count("repeated")
+}

@@ -1,0 +1,463 @@
+package httplock
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/sim"
+)
+
+// A request is what a client sends, and what becomes of it.
+type request struct {
+	sim.Step
+	*simulation
+	number  int
+	replica *replica
+	cancel  context.CancelFunc
+
+	// What the rules make of it; empty = not locked.
+	method, resource, identity, content string
+	body                                string
+
+	sent    time.Time
+	left    time.Time // its client
+	came    time.Time // to the server; the body may not have
+	over    time.Time // answered, as the server sees it
+	run     *run
+	leases  []*core.Lease
+	lost    time.Time // a lease
+	refuted time.Time // its trust, by what was to settle it
+	struck  bool
+	revoked bool
+	slow    time.Duration // what a blow took
+	events  []core.EventKind
+	done    time.Time // recorded
+}
+
+// A run is one of a handler.
+type run struct {
+	*request
+	id           int
+	ctx          context.Context
+	w            http.ResponseWriter
+	began, ended time.Time
+	lost         bool // when it returned
+	panicked     bool
+	status       int
+	written      []byte // what was taken
+	header       http.Header
+	unheard      time.Time // when a lease or the client was gone
+}
+
+type requestKey struct{}
+
+// others is how many ways there are for a request to differ from the first with its Idempotency-Key.
+const others = 10
+
+var statuses = []int{200, 201, 204, 400, 404, 429, 500, 503}
+
+const noContent = 2 // of statuses
+
+func (s *simulation) onceOn() bool { return s.Is("once") > 0 || s.Is("key") == noKey }
+
+// newRequest prepares what a step says.
+func (s *simulation) newRequest(step sim.Step, p *replica) *request {
+	q := &request{Step: step, simulation: s, replica: p, method: []string{"PUT", "POST", "GET"}[step.With["method"]]}
+	id := strconv.Itoa(q.With["id"])
+	if q.With["other"] == 5 && q.method == "PUT" {
+		q.method = "POST"
+	}
+	name := id
+	if q.lacksKey() {
+		name = ""
+	}
+	q.body = fmt.Sprintf(`{"order":{"id":%q},"other":%d,"pad":%q}`, name, q.With["other"]/2, strings.Repeat("x", q.With["upload"]))
+	s.mu.Lock()
+	q.number = len(s.requests)
+	s.requests = append(s.requests, q)
+	s.mu.Unlock()
+	if q.method == "GET" {
+		return q
+	}
+	tenant := ""
+	if s.Is("tenants") > 0 {
+		tenant = q.tenant()
+	}
+	switch s.Is("key") {
+	case noKey:
+	case byKey:
+		q.resource = "order " + id
+	default:
+		q.resource = fmt.Sprint(p.service, tenant, q.path(), id)
+	}
+	if s.onceOn() && q.key() != "" {
+		host := strings.ToLower(cmp.Or(q.hostname(), "example.com"))
+		q.identity = fmt.Sprintf("%s %q %s %s %s %d", p.service, tenant, q.method, host, q.path(), q.With["once"])
+		q.content = fmt.Sprint(q.target(), q.body)
+		if s.Is("tenants") == 0 {
+			q.content += q.credentials().Encode()
+		}
+	}
+	return q
+}
+
+// free: it does not lock.
+func (q *request) free() bool { return q.resource+q.identity == "" && len(q.invalid()) == 0 }
+
+func (q *request) lacksKey() bool    { return q.With["lacks"] == 1 }
+func (q *request) lacksTenant() bool { return q.With["lacks"] == 2 }
+
+func (q *request) path() string {
+	if q.With["route"] > 0 {
+		return "/refunds/"
+	}
+	return "/orders/"
+}
+
+func (q *request) target() string {
+	target := q.path() + strconv.Itoa(q.With["id"])
+	if q.With["other"] == 3 {
+		target += "?x=1"
+	}
+	return target
+}
+
+func (q *request) hostname() string {
+	return map[int]string{6: "other.example", 7: "Example.COM"}[q.With["other"]]
+}
+
+func (q *request) tenant() string {
+	if q.lacksTenant() {
+		return ""
+	}
+	return []string{"alice", "bob"}[q.With["tenant"]]
+}
+
+// key is the header of its Idempotency-Key.
+func (q *request) key() string {
+	k := q.With["once"]
+	switch {
+	case k == 0 || q.With["lacks"] == 3:
+		return ""
+	case q.With["malformed"] > 0:
+		return []string{`"open`, strings.Repeat("x", 256), `""`}[q.With["malformed"]-1]
+	case q.With["other"] == 8:
+		return fmt.Sprintf(`"k%d"`, k)
+	}
+	return fmt.Sprint("k", k)
+}
+
+type credentials [3]string
+
+func (c credentials) Encode() string { return fmt.Sprintf("%q", c) }
+
+func (q *request) credentials() (c credentials) {
+	switch q.With["other"] {
+	case 9:
+		c[0] = "Bearer x"
+	case 10:
+		c[1] = "a=b"
+	case 4:
+		c[2] = "x"
+	}
+	return c
+}
+
+// send sends the request, and has what comes back judged.
+func (q *request) send() {
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), requestKey{}, q))
+	defer cancel()
+	q.cancel = cancel
+	req, err := http.NewRequestWithContext(ctx, q.method, "http://example.com"+q.target(), strings.NewReader(q.body))
+	if err != nil {
+		q.Fatal(err)
+	}
+	req.Host = cmp.Or(q.hostname(), req.Host)
+	c := q.credentials()
+	order := strconv.Itoa(q.With["id"])
+	if q.lacksKey() {
+		order = ""
+	}
+	for name, value := range map[string]string{"X-Request": strconv.Itoa(q.number), "Idempotency-Key": q.key(), "X-Tenant": q.tenant(),
+		"Authorization": c[0], "Cookie": c[1], "X-Api-Key": c[2], "X-Order": order} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	q.begin(&q.sent)
+	if ms := q.With["leave"]; ms > 0 {
+		defer time.AfterFunc(time.Duration(ms)*time.Millisecond, q.leave).Stop()
+	}
+	got := q.replica.server.roundTrip(protocols[(q.With["protocol"]+1)%3], req, q.stall())
+	q.seen().judge(got)
+}
+
+// seen is the request as it is now.
+func (q *request) seen() *request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := *q
+	if q.run != nil {
+		run := *q.run
+		now.run = &run
+	}
+	return &now
+}
+
+// delay is what a blow took.
+func (q *request) delay() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.slow
+}
+
+func (q *request) stall() time.Duration { return time.Duration(q.With["stall"]) * time.Millisecond }
+
+// leave has the client go.
+func (q *request) leave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.left.IsZero() {
+		q.left = time.Now()
+		q.cancel()
+	}
+}
+
+// around is further out than everything else.
+func (s *simulation) around(p *replica, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := s.request(r)
+		ctx := context.WithValue(r.Context(), requestKey{}, q)
+		if ms := q.With["deadline"]; ms > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
+			defer cancel()
+		}
+		s.begin(&q.came)
+		defer s.begin(&q.over)
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// handle is the handler of all requests.
+func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
+	q := r.Context().Value(requestKey{}).(*request)
+	c := s.starts(q, w, r)
+	if q.free() {
+		return
+	}
+	defer s.returns(c)
+	if body, err := io.ReadAll(r.Body); err != nil || string(body) != q.body {
+		c.Violation("%v: its handler gets the body %.50q, %v", q, body, err)
+	}
+	h := w.Header()
+	h.Set("X-Run", strconv.Itoa(c.id))
+	h.Set("Set-Cookie", "secret=1")
+	if q.With["again"] > 0 {
+		h.Set("Retry-After", "1")
+	}
+	text := bytes.Repeat(fmt.Appendf(nil, "run %d, ", c.id), 2+q.With["kilobytes"]*128)
+	if n := q.With["length"]; n > 0 && q.With["status"] != noContent { // the second is too much
+		h.Set("Content-Length", strconv.Itoa(len(text)*n))
+	}
+	q.blow(begins)
+	if q.With["panic"] == 1 {
+		panic("nothing was written")
+	}
+	if status := statuses[q.With["status"]]; status != 200 {
+		s.mu.Lock()
+		c.status = status
+		s.mu.Unlock()
+		w.WriteHeader(status)
+	}
+	c.write(text[:len(text)/2])
+	if q.With["flush"] > 0 {
+		w.(http.Flusher).Flush()
+	}
+	c.works()
+	q.blow(works)
+	if q.With["panic"] == 2 {
+		panic(http.ErrAbortHandler)
+	}
+	c.write(text[len(text)/2:])
+	q.blow(ends)
+	if q.With["panic"] == 3 {
+		panic("all was written")
+	}
+}
+
+func (c *run) write(b []byte) {
+	n, err := c.w.Write(b)
+	c.mu.Lock()
+	c.written = append(c.written, b[:n]...)
+	c.mu.Unlock()
+	if err == nil && c.anyLost() != nil {
+		c.Violation("%v: written after the loss", c)
+	}
+}
+
+// works takes a while, and less if it is told that it is over.
+func (c *run) works() {
+	over := time.After(c.For)
+	select {
+	case <-over:
+		return
+	case <-c.ctx.Done():
+		c.toldWhy()
+	}
+	if c.With["ignores"] > 0 {
+		<-over
+	}
+}
+
+func (c *run) anyLost() error {
+	for _, lease := range c.held() {
+		if err := lease.Lost(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blow is what happens to the request at a moment.
+func (q *request) blow(m moment) {
+	q.mu.Lock()
+	if !q.at(m) || q.struck {
+		q.mu.Unlock()
+		return
+	}
+	q.struck = true
+	q.mu.Unlock()
+	leases := q.held()
+	what := blows[q.With["blow"]]
+	began := time.Now()
+	q.Tracef("%v: %s at moment %d", q, what, m)
+	switch what {
+	case "lose", "lose the first", "revoke", "revoke the first":
+		if len(leases) == 0 {
+			return
+		}
+		lease := leases[len(leases)-1]
+		if strings.HasSuffix(what, "first") {
+			lease = leases[0]
+		}
+		q.takeAway(lease, strings.HasPrefix(what, "revoke"))
+	case "leave":
+		q.leave()
+	case "drain":
+		q.replica.drain()
+	case "cut off":
+		q.replica.cutOff(q.For)
+	case "kill":
+		q.replica.kill()
+	case "refuse writes":
+		q.refuseWrites(q.number%len(q.nodes), q.For)
+	}
+	q.Count(what)
+	q.Count(fmt.Sprint("moment ", m))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.slow += time.Since(began)
+}
+
+// takeAway ends a lease as lost; revoked, its holder may be the last to know.
+func (q *request) takeAway(lease *core.Lease, revoke bool) {
+	if revoke {
+		q.mu.Lock()
+		q.revoked = true
+		q.mu.Unlock()
+		_, _ = q.operator.Revoke(context.Background(), lease.Key(), lease.FencingToken()) // or it is over
+	} else if lease.Extend(1) == nil {
+		<-lease.Context().Done()
+	}
+}
+
+// held are the leases of the request so far.
+func (q *request) held() []*core.Lease {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.leases)
+}
+
+// holds keeps the lease that ctx runs under.
+func (q *request) holds(ctx context.Context) {
+	lease, ok := core.FromContext(ctx)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ok && !slices.Contains(q.leases, lease) {
+		q.leases = append(q.leases, lease)
+	}
+}
+
+// operation is what observers hear, by the contexts of requests.
+func (s *simulation) operation(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+	q, ok := ctx.Value(requestKey{}).(*request)
+	if !ok {
+		return ctx, nil
+	}
+	q.holds(ctx)
+	switch op.Kind {
+	case core.OpAcquire:
+		second := q.identity != "" && !strings.Contains(op.Key, "http/idempotent")
+		if second {
+			q.blow(waits)
+		}
+		arrived := s.arrives(ctx, q, op)
+		return ctx, func(out core.Outcome) {
+			s.served(arrived, out.Err)
+			if out.Err == nil && (second || q.identity == "" || q.resource == "") {
+				q.blow(granted)
+			}
+		}
+	case core.OpHold:
+		return ctx, func(out core.Outcome) { q.ended(out, &q.lost) }
+	case core.OpRelease:
+		q.blow(releases)
+		return ctx, func(out core.Outcome) { q.ended(out, &q.lost, &q.refuted); q.blow(released) }
+	case core.OpComplete:
+		q.proposes(op)
+		q.blow(completes)
+		return ctx, func(out core.Outcome) { q.recorded(out.Err); q.ended(out, &q.lost, &q.refuted); q.blow(completed) }
+	}
+	return ctx, nil
+}
+
+// ended notes a loss.
+func (q *request) ended(out core.Outcome, notes ...*time.Time) {
+	if errors.Is(out.Err, core.ErrLost) {
+		for _, at := range notes {
+			q.begin(at)
+		}
+	}
+}
+
+// event is what observers hear of refusals.
+func (s *simulation) event(ctx context.Context, e core.Event) {
+	if q, ok := ctx.Value(requestKey{}).(*request); ok {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.events = append(q.events, e.Kind)
+		s.Count(string(e.Kind))
+	}
+}
+
+func (q *request) String() string {
+	text := fmt.Sprintf("request %d at %s", q.number, q.replica.name)
+	if q.resource != "" {
+		text += fmt.Sprintf(" for %q", q.resource)
+	}
+	if q.identity != "" {
+		text += fmt.Sprintf(", once %q", q.identity)
+	}
+	return text
+}
