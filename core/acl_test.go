@@ -15,6 +15,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // The manual's ACL is enough for all that a Locker does, and nothing in it is too much.
@@ -244,7 +246,7 @@ func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
 
 // renewOnce is one round of renewal, with what comes of it.
 func (lease *Lease) renewOnce() error {
-	r := lease.round(wire.OpRenew, (*round).settled)
+	r := lease.round(wire.OpRenew, (*round).Settled)
 	r.must, r.each = true, lease.lock.Renew(lease.p.lease, len(lease.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.token, Turn: lease.p.turn} })
 	lease.mu.Lock()
 	was, ended := lease.state, lease.ended
@@ -255,13 +257,13 @@ func (lease *Lease) renewOnce() error {
 		defer lease.mu.Unlock()
 		lease.state, lease.ended = was, ended
 	}()
-	r.send(lease.ctx.parent, allNodes(len(lease.engine.nodes)))
+	r.send(lease.ctx.parent, quorum.All(len(lease.engine.nodes)))
 	r.wait(context.Background())
 	switch {
-	case r.confirmed():
+	case r.Confirmed():
 		return nil
-	case r.outvoted():
+	case r.Outvoted():
 		return ErrLost
 	}
-	return fmt.Errorf("%w: %v", ErrUnavailable, r.votes[0].err)
+	return fmt.Errorf("%w: %v", ErrUnavailable, r.Votes[0].Err)
 }

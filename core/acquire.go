@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // Acquire returns a lease on key, waiting for it until ctx ends, MaxWait has passed or the Locker is
@@ -112,7 +114,6 @@ type acquisition struct {
 	observed bool // somebody wants to know its outcome
 	booked   bool // the wait is
 	turns    int  // in a row that it shared with others
-	waited   Waited
 
 	lease *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
 	asked *round
@@ -172,7 +173,6 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 	s.turn.ask = s.ask
 	entered := e.lines.enter(wait, e.closing, a.resource, &s.turn)
 	a.wait, a.lease, a.asked = s.wait, s.lease, s.asked
-	a.waited, a.out.LocalWait = WaitedInLine, e.clock.Now().Since(since)
 	if a.blocked(); a.last.silent != 0 {
 		a.last.silent = max(a.last.silent, since)
 	}
@@ -216,7 +216,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 			return nil, a.fail(a.last.err)
 		}
 		a.e.lines.fails(a.resource, a.last)
-		a.recovering = a.recovering && a.last.pause == pauseSplit
+		a.recovering = a.recovering && a.last.split()
 		if !a.sleep(wait) {
 			return nil, a.stopped(ctx)
 		}
@@ -226,21 +226,21 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 // attempted notes how an attempt ended.
 func (a *acquisition) attempted(res result) {
 	res.at = a.e.clock.Now()
-	if res.pause == pauseOutOfReach {
+	if res.lease == nil && (res.outcome == quorum.OutOfReach || res.outcome == quorum.Won) {
 		res.silent = cmp.Or(a.last.silent, res.at)
 	}
 	a.ended(res)
 	a.out.Nodes = res.nodes
 	a.out.Contended = a.out.Contended || errors.Is(res.err, ErrHeld)
 	if res.lease != nil {
-		a.out.Token, a.out.Margin, a.out.Waited = res.lease.token, res.lease.left(), a.waited
+		a.out.Token, a.out.Margin = res.lease.token, res.lease.left()
 	}
 }
 
 // triesAtOnce reports whether the next attempt needs no pause: it settles a completion record, once, or uses what
 // the last one learnt.
 func (a *acquisition) triesAtOnce() bool {
-	if a.last.recover && !a.recovering {
+	if a.last.outcome == quorum.Unsettled && !a.recovering {
 		a.recovering = true
 		return true
 	}
@@ -260,7 +260,7 @@ func (a *acquisition) outlasted(wait context.Context) bool {
 
 // undecided reports whether the votes were split between contenders, so that none of them may have got the key.
 func (a *acquisition) undecided() bool {
-	return a.last.pause == pauseSplit && a.out.Attempts < maxTries
+	return a.last.split() && a.out.Attempts < maxTries
 }
 
 // maxTries bounds how often TryAcquire asks while the votes are split.
@@ -290,7 +290,7 @@ func (a *acquisition) quit(ctx context.Context) {
 	own.unqueue()
 	own.over()
 	r := own.releasing(0)
-	r.send(ctx, allNodes(len(a.e.nodes)))
+	r.send(ctx, quorum.All(len(a.e.nodes)))
 	r.leave()
 }
 
@@ -320,4 +320,29 @@ func (a *acquisition) fail(err error) *OpError {
 		failure.RetryAfter = max(retry-a.e.clock.Now().Since(a.last.at), time.Millisecond)
 	}
 	return failure
+}
+
+// A call is a call of Acquire, and what its attempts have in common.
+type call struct {
+	e        *engine
+	p        *policy
+	key      string
+	resource string // the key's name in Redis, and in the local queue
+	parent   context.Context
+	tryOnly  bool
+	carries  string    // what the lease carries
+	since    time.Time // when it began, where it had to wait for its turn in this process
+	wait     *wait     // from the first attempt on that failed; nil = none has
+}
+
+// newLease makes a lease to be, with an attempt of its own.
+func (c *call) newLease() *Lease {
+	lease := &Lease{engine: c.e, place: -1}
+	lease.attempt.init(&c.e.ensemble, c.p, c.key, c.resource, c.carries)
+	lease.ctx.lease, lease.ctx.parent = lease, c.parent
+	if lease.waits = !c.tryOnly; lease.waits && c.wait == nil && !c.since.IsZero() {
+		c.wait = newWait(lease.lock.Waiter(), wire.StampOf(c.since), quorum.Of(len(c.e.nodes)))
+	}
+	lease.wait, lease.queued = c.wait, c.wait != nil
+	return lease
 }

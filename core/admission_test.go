@@ -16,6 +16,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A fewConns lets so many requests of a client be under way as it has connections, first come, first served,
@@ -198,7 +200,7 @@ func TestEndedAttemptSendsNothing(t *testing.T) {
 		lease.over()
 		r := lease.acquiring(false)
 		r.decided = func(*round) bool { return false }
-		r.send(t.Context(), allNodes(len(w.nodes)))
+		r.send(t.Context(), quorum.All(len(w.nodes)))
 		r.leave()
 		synctest.Wait()
 		if n := asked.Load(); n > 0 {

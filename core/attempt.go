@@ -10,6 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // An attempt asks the nodes for a key under a name of its own. It is known to the nodes by that name until they
@@ -28,7 +30,7 @@ type attempt struct {
 	token      uint64
 	nodes      []nodeState
 	only       [1]nodeState        // room for one
-	reached    nodeSet             // once it is a lease: nodes that were sent anything; they may have it
+	reached    quorum.Set          // once it is a lease: nodes that were sent anything; they may have it
 	notBefore  clock.AtomicInstant // nobody gets the key sooner, because of Cooldown; 0 = there is none. Read without the lock
 	proposed   *wire.Record        // by the first Complete
 	completing bool                // some node was sent a completion under the attempt's token
@@ -86,9 +88,9 @@ func (a *attempt) prepare(r *round, op wire.Op, decided func(*round) bool) {
 // acquiring is the round that asks for the key; to settle a record that is not decided, if recovering: who comes for that
 // waits for a node that shows it.
 func (a *attempt) acquiring(recovering bool) *round {
-	r := a.round(wire.OpAcquire, (*round).acquireDecided)
+	r := a.round(wire.OpAcquire, (*round).AcquireDecided)
 	if recovering {
-		r.decided = (*round).recoverDecided
+		r.decided = (*round).RecoverDecided
 	}
 	a.asked = wire.StampOf(time.Now())
 	ask := wire.Acquire{Settle: recovering, Propose: a.asked, Carried: a.carries}
@@ -105,26 +107,26 @@ func (a *attempt) acquiring(recovering bool) *round {
 // settleToken fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts
 // only while the lease is on it, for then its next grant must be greater. Where that fails, spoilt are the votes of
 // nodes that do not have the lease any more, or are not known to.
-func (a *attempt) settleToken(ctx, wait context.Context, t *tally) (settled bool, spoilt []reply) {
-	token, stored := t.token()
+func (a *attempt) settleToken(ctx, wait context.Context, t *quorum.Tally) (settled bool, spoilt []reply) {
+	token, stored := t.Token()
 	a.mu.Lock()
 	a.token = token
 	a.mu.Unlock()
-	if stored.len() >= t.q {
+	if stored.Len() >= t.Q {
 		return true, nil
 	}
-	r := a.round(wire.OpRenew, func(r *round) bool { return r.count(wire.Granted)+stored.len() >= r.q })
-	r.must, r.each = true, a.lock.Renew(a.p.lease, len(t.votes), func(i int) wire.Renew {
-		return wire.Renew{Token: token, Granted: t.votes[i].Token, Memory: t.votes[i].Memory}
+	r := a.round(wire.OpRenew, func(r *round) bool { return r.Count(wire.Granted)+stored.Len() >= r.Q })
+	r.must, r.each = true, a.lock.Renew(a.p.lease, len(t.Votes), func(i int) wire.Renew {
+		return wire.Renew{Token: token, Granted: t.Votes[i].Token, Memory: t.Votes[i].Memory}
 	})
-	r.send(ctx, t.of(wire.Granted)&^stored)
+	r.send(ctx, t.With(wire.Granted)&^stored)
 	r.wait(wait)
-	if r.count(wire.Granted)+stored.len() >= t.q {
+	if r.Count(wire.Granted)+stored.Len() >= t.Q {
 		return true, nil
 	}
-	for i, v := range r.votes {
-		if r.asked.has(i) && v.Verdict != wire.Granted {
-			spoilt = append(spoilt, reply{vote: v, node: i})
+	for i, v := range r.Votes {
+		if r.Asked.Has(i) && v.Verdict != wire.Granted {
+			spoilt = append(spoilt, reply{Vote: v, node: i})
 		}
 	}
 	return false, spoilt
@@ -148,7 +150,7 @@ func (a *attempt) sends(op wire.Op, node int) bool {
 
 // noteAnswer notes that a node has answered a request, if it has. Called with the lock.
 func (a *attempt) noteAnswer(op wire.Op, got reply) {
-	if got.Verdict == wire.CircuitOpen || !goredis.Answered(got.err) {
+	if got.Verdict == wire.CircuitOpen || !goredis.Answered(got.Err) {
 		return
 	}
 	s := &a.nodes[got.node]
@@ -227,9 +229,58 @@ func (a *attempt) confirm(got reply) (has, slept bool) {
 	s := &a.nodes[got.node]
 	if window := a.p.window; window > 0 && s.clock != 0 {
 		there := got.Clock.Since(s.clock)
-		here := got.sent.Since(s.sent) + got.latency
+		here := got.sent.Since(s.sent) + got.Latency
 		slept = there-here > window
 	}
 	s.confirm(got)
 	return true, slept
+}
+
+// nodeState is what an attempt knows of one node.
+type nodeState struct {
+	expiry wire.NodeTime // logical expiry last confirmed; 0 = never
+	clock  wire.NodeTime // the node's clock with it
+	sent   clock.Instant // when the request was sent that it answered
+	// memory names what the node remembered when it last vouched for the attempt: when the attempt asked, was
+	// granted, or had a renewal confirmed that it could still trust. What the node forgets later may be the grant
+	// of a later holder, so it accepts a completion only in that memory.
+	memory     string
+	unanswered int32 // requests sent that the node has not answered, and may never: they may still arrive
+	ends       int32 // releases among them
+	owed       owed
+}
+
+// An owed is what a node is still to hear of the end of an attempt, beside the releases under way.
+//
+//	              a release is confirmed   refused, or not answered   a late grant is heard of
+//	owedNothing   owedNoMore               owedAgain                  a release comes after it
+//	owedLater     owedNoMore               stays                      is told at once
+//	owedAgain     owedNoMore               stays                      stays
+//	owedLast      owedNoMore               owedInVain                 stays
+//	owedInVain    owedNoMore               owedAgain                  owedAgain, at once
+//	owedNoMore    stays                    stays                      stays
+type owed uint8
+
+const (
+	owedNothing owed = iota
+	owedLater        // it is told that the attempt is over, unless it answers by then that it does not have it
+	owedAgain        // it is told once more: it has not confirmed it
+	owedLast         // that is under way
+	owedInVain       // it is told no more
+	owedNoMore       // it has confirmed it
+)
+
+// granted notes that the node granted the attempt. Heard of after a renewal, it says nothing new.
+func (s *nodeState) granted(got reply) {
+	if s.expiry == 0 {
+		s.memory = got.Memory
+	}
+	s.confirm(got)
+}
+
+// confirm notes that the lease is on the node until the expiry it named.
+func (s *nodeState) confirm(got reply) {
+	if got.Expiry >= s.expiry {
+		s.expiry, s.clock, s.sent = got.Expiry, got.Clock, got.sent
+	}
 }

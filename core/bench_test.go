@@ -131,7 +131,7 @@ func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		}
 		if cmd, ok := cmd.(goredis.Once); ok {
 			if s, ours := scriptOf(cmd.Args()); ours {
-				cmd.SetVal(replies[s.Op])
+				cmd.SetVal(replies[s.op])
 			} else {
 				cmd.SetVal("redis_version:8.0.0\nrole:master\nmaster_replid:0\nmaxmemory:0\nrun_id:" + a.memory)
 			}

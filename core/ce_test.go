@@ -8,6 +8,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // The counterexamples of the protocol, each as a schedule that breaks a plausible variant of it. Nodes are
@@ -22,7 +24,7 @@ func (w *world) partly(p *process, i int, key string) {
 	w.t.Helper()
 	lease := p.newLease(w.t.Context(), key)
 	if v := lease.acquiring(false).alone(i); v.Verdict != wire.Granted {
-		w.t.Fatalf("node %d: %v %v", i, Verdict(v.Verdict), v.err)
+		w.t.Fatalf("node %d: %v %v", i, Verdict(v.Verdict), v.Err)
 	}
 	lease.completing = true
 	lease.releasing(0).alone(i)
@@ -322,7 +324,7 @@ func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 func TestCE18_TokenClamp(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithRestartGuard(true), WithClockWindow(0))
-		ask := func(key string, ahead time.Duration) vote {
+		ask := func(key string, ahead time.Duration) quorum.Vote {
 			lease := p.newLease(t.Context(), key)
 			wall := time.Now().Add(ahead)
 			q := lease.lock.Acquire(p.p.lease, wire.Acquire{Propose: wire.StampOf(wall)})

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // Complete records the key as done, with result, and releases it, in one step on each node. For as long as
@@ -104,4 +107,46 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 		end(Outcome{Err: err, Token: lease.token, Nodes: nodes})
 	}
 	return err
+}
+
+// proposal is the one record that an attempt ever offers: a ballot must not stand for two, so what a first
+// call may have left on a node is what every further call repeats.
+func (a *attempt) proposal(result []byte) *wire.Record {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.proposed == nil {
+		a.proposed = &wire.Record{Rest: a.p.retention, Token: a.token, Result: slices.Clone(result)}
+	}
+	return a.proposed
+}
+
+// propose has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
+// decided. When wait is over it is open what becomes of the record: what was offered may stand.
+func (a *attempt) propose(ctx, wait context.Context, rec *wire.Record, ballot uint64, observed bool) ([]NodeReply, error) {
+	r := a.offering(rec, ballot, false)
+	r.send(ctx, quorum.All(len(a.nodes)))
+	r.wait(wait)
+	t := &r.Tally
+	fate := t.Recorded(rec.Token)
+	if fate == quorum.Confirmed {
+		return a.e.report(t, observed), nil
+	}
+	err := a.fateError(OpComplete, fate)
+	err.Nodes = a.e.report(t, true)
+	return err.Nodes, err
+}
+
+// offering is the round that hands a record to nodes and ends the attempt there. A record that is known to be
+// decided is accepted by nodes that have promised a later token, or forgotten one, too.
+func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *round {
+	a.mu.Lock()
+	a.completing = true
+	each := a.lock.Complete(a.p.lease, len(a.nodes), func(i int) wire.Complete {
+		return wire.Complete{Ballot: ballot, Memory: a.nodes[i].memory, Rest: rec.Rest, Token: rec.Token, Result: rec.Result, Bury: a.p.bury,
+			Decided: decided, Channel: a.e.waits.channels[a.lock.Bucket], Quits: a.quitting()}
+	})
+	a.mu.Unlock()
+	r := a.round(wire.OpComplete, (*round).RecordDecided)
+	r.must, r.each, r.bulk = true, each, len(rec.Result)
+	return r
 }

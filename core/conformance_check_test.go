@@ -13,11 +13,13 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // What a scene compares: votes, and what is in Redis.
 
-func (s *scene) checkVote(line string, want map[string]string, v vote) {
+func (s *scene) checkVote(line string, want map[string]string, v quorum.Vote) {
 	s.t.Helper()
 	if _, ok := want[Verdict(v.Verdict).String()]; !ok {
 		s.t.Fatalf("%s\n\tgot %v: %+v", line, Verdict(v.Verdict), v)

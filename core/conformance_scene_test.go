@@ -16,6 +16,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // The language of the conformance table. A case is a list of lines about one key on one node:
@@ -209,7 +211,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 			lease.nodes[0].unanswered = 0
 		}
 		lease.completing = !undo
-		lease.token, lease.reached = uint64(s.number(f, "drop")), map[bool]nodeSet{true: 1}[f["drop"] != ""]
+		lease.token, lease.reached = uint64(s.number(f, "drop")), map[bool]quorum.Set{true: 1}[f["drop"] != ""]
 		if _, goesOn := f["waits"]; lease.wait != nil {
 			lease.wait.over = !goesOn
 		}
@@ -251,7 +253,7 @@ func (s *scene) step(line, who, rest string) {
 	_, s.nohistory = f["nohistory"]
 	_, given := f["wall"]
 	var wall time.Time
-	var v vote
+	var v quorum.Vote
 	var before, after int64
 	// Where the machine pauses between the stamp and the request, the node refuses it, and nothing has happened.
 	for refused := true; refused; {
@@ -286,7 +288,7 @@ func (s *scene) step(line, who, rest string) {
 	}
 }
 
-func (s *scene) counted(q wire.Request, wall time.Time) vote {
+func (s *scene) counted(q wire.Request, wall time.Time) quorum.Vote {
 	if s.count == nil {
 		return s.send(q, wall)
 	}
@@ -295,7 +297,7 @@ func (s *scene) counted(q wire.Request, wall time.Time) vote {
 	return s.send(q, wall)
 }
 
-func (s *scene) send(q wire.Request, wall time.Time) vote {
+func (s *scene) send(q wire.Request, wall time.Time) quorum.Vote {
 	if s.way == inBatch && !q.Op().Alone() && !s.nohistory {
 		return s.sendBetween(q, wall)
 	}
@@ -313,7 +315,7 @@ func (s *scene) send(q wire.Request, wall time.Time) vote {
 
 // sendBetween sends a request between one that fails, unless the key of another type was flushed, and one for
 // which the node does what it likes.
-func (s *scene) sendBetween(q wire.Request, wall time.Time) vote {
+func (s *scene) sendBetween(q wire.Request, wall time.Time) quorum.Vote {
 	s.t.Helper()
 	if q.Op() == wire.OpRelease {
 		wall = time.Now()

@@ -9,6 +9,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A diagnosis is a Diagnosis that is being made: what the servers told is held against the rules below.
@@ -157,7 +159,7 @@ func (d *diagnosis) noQuorum() {
 			out[x.Node] = true
 		}
 	}
-	if votes := d.p.nodes - len(out); d.p.nodes > 1 && votes < quorum(d.p.nodes) {
+	if votes := d.p.nodes - len(out); d.p.nodes > 1 && votes < quorum.Of(d.p.nodes) {
 		d.Findings = append(d.Findings, Finding{SeverityFault, CodeNoQuorum, fmt.Sprintf("%d of %d nodes would vote, too few to grant a key", votes, d.p.nodes), "mend what is said of each of the others"})
 	}
 }

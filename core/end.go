@@ -2,9 +2,12 @@ package core
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // How an attempt ends on the nodes, as a lease or without having become one. A node that is late is told only where it
@@ -14,18 +17,18 @@ import (
 // granted, those that have not answered need not be told yet. The call keeps its place in their queues until wait is
 // over. abandon waits for the nodes that granted, because the next attempt would find its own traces there; not for a
 // caller who has given up.
-func (a *attempt) abandon(ctx, wait context.Context, t *tally) {
-	touched, granted := t.mayHold(), t.of(wire.Granted)
+func (a *attempt) abandon(ctx, wait context.Context, t *quorum.Tally) {
+	touched, granted := t.MayHold(), t.With(wire.Granted)
 	a.mu.Lock()
 	a.ended = true
-	a.seen = a.seen || touched.len() >= quorum(len(a.nodes))
+	a.seen = a.seen || touched.Len() >= quorum.Of(len(a.nodes))
 	a.quits = a.quits || a.wait != nil && wait.Err() != nil
 	a.mu.Unlock()
 	if granted == 0 && !a.quits && wait.Err() == nil {
-		touched &^= a.awaiting(t.unheard())
+		touched &^= a.awaiting(t.Unheard())
 	}
 	r := a.releasing(0)
-	r.decided = func(r *round) bool { return granted&r.unheard() == 0 }
+	r.decided = func(r *round) bool { return granted&r.Unheard() == 0 }
 	r.send(ctx, touched)
 	if granted == 0 {
 		r.leave()
@@ -36,19 +39,19 @@ func (a *attempt) abandon(ctx, wait context.Context, t *tally) {
 
 // awaiting are those of the nodes that will most likely answer yet that they did not grant the attempt, or have. If
 // they did, or do not answer within the node timeout, they are told then that it is over.
-func (a *attempt) awaiting(nodes nodeSet) (s nodeSet) {
+func (a *attempt) awaiting(nodes quorum.Set) (s quorum.Set) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.nodes {
 		n := &a.nodes[i]
-		if !nodes.has(i) || n.expiry != 0 {
+		if !nodes.Has(i) || n.expiry != 0 {
 			continue
 		}
 		if n.unanswered > 0 && a.e.unheard.push(a, i, a.p.nodeTimeout) {
 			n.owed = owedLater
 		}
 		if n.unanswered == 0 || n.owed == owedLater {
-			s = s.with(i)
+			s = s.With(i)
 		}
 	}
 	return s
@@ -69,10 +72,10 @@ func (a *attempt) stay() time.Duration {
 // answered all that it was sent needs no tombstone: nothing can arrive there any more.
 func (a *attempt) releasing(stay time.Duration) *round {
 	a.mu.Lock()
-	spared := nodeSet(0)
+	spared := quorum.Set(0)
 	for i := range a.nodes {
 		if a.nodes[i].unanswered == 0 && !a.e.nodes[i].repeats {
-			spared = spared.with(i)
+			spared = spared.With(i)
 		}
 	}
 	end := wire.Release{Bury: a.p.bury, Stay: stay, Channel: a.e.waits.channels[a.lock.Bucket], Waiter: a.quitting()}
@@ -89,15 +92,15 @@ func (a *attempt) releasing(stay time.Duration) *round {
 	}
 	a.mu.Unlock()
 
-	r := a.round(wire.OpRelease, (*round).settled)
-	if spared == allNodes(len(a.nodes)) {
+	r := a.round(wire.OpRelease, (*round).Settled)
+	if spared == quorum.All(len(a.nodes)) {
 		end.Bury = wire.Millis{}
 	}
 	r.must, r.request = true, a.lock.Release(a.e.head.Load(), end)
 	if spared != 0 && end.Bury != (wire.Millis{}) {
 		buried, without := r.request, r.request.WithoutTombstone()
 		r.each = func(i int) wire.Request {
-			if spared.has(i) {
+			if spared.Has(i) {
 				return without
 			}
 			return buried
@@ -161,5 +164,46 @@ func (a *attempt) resend(node int) {
 	}
 	r := a.releasing(a.stay())
 	r.must, r.onOver = !again, a.e.tasks.Done
-	r.send(context.Background(), nodeSet(0).with(node)) //nolint:forbidigo // an end is sent whatever became of its caller
+	r.send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
+}
+
+// A resend tells nodes once more that attempts are over, which have not answered that they were told. These are timers:
+// however many wait for their time, they take no goroutine.
+type resend struct {
+	e       *ensemble
+	mu      sync.Mutex
+	pending map[*time.Timer]struct{}
+}
+
+// push has a node told after a delay; at once when the Locker is being closed, so that Close does not wait for a
+// node that is down. It reports false when nobody would wait for it any more.
+func (q *resend) push(of interface{ resend(node int) }, node int, after time.Duration) bool {
+	if !q.e.enlist() {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.e.isClosing() {
+		after = 0
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(after, func() {
+		q.mu.Lock()
+		delete(q.pending, timer)
+		q.mu.Unlock()
+		of.resend(node)
+	})
+	q.pending[timer] = struct{}{}
+	return true
+}
+
+// hurry has nodes told what they are still to be told.
+func (q *resend) hurry() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for timer := range q.pending {
+		if timer.Stop() {
+			timer.Reset(0)
+		}
+	}
 }

@@ -87,3 +87,11 @@ func (e *engine) left() ([]*Lease, int) {
 	left := slices.SortedFunc(maps.Keys(e.leases), func(a, b *Lease) int { return strings.Compare(a.lock.Key, b.lock.Key) })
 	return left, e.gate.Inside() - len(left)
 }
+
+// keysOver are the keys on nodes behind clients: with a Redis Cluster among them, spread over its shards.
+func keysOver(clients []redis.UniversalClient, p *policy) *wire.Keyspace {
+	if slices.ContainsFunc(clients, func(c redis.UniversalClient) bool { return goredis.ClusterOf(c) != nil }) {
+		return wire.NewKeyspace(p.prefix, wire.Buckets, p.guarded)
+	}
+	return wire.NewKeyspace(p.prefix, 1, p.guarded)
+}

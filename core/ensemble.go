@@ -7,6 +7,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // An ensemble is the nodes that vote together, and what all who ask them share.
@@ -66,17 +68,41 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // report lists the votes for errors and observers. Nobody looks at those of a success that is not observed.
-func (e *ensemble) report(t *tally, observed bool) []NodeReply {
-	if !observed && t.confirmed() {
+func (e *ensemble) report(t *quorum.Tally, observed bool) []NodeReply {
+	if !observed && t.Confirmed() {
 		return nil
 	}
-	replies := make([]NodeReply, len(t.votes))
-	for i := range t.votes {
-		replies[i] = t.votes[i].report(e.nodes[i])
+	replies := make([]NodeReply, len(t.Votes))
+	for i := range t.Votes {
+		replies[i] = replyOf(e.nodes[i], &t.Votes[i])
 	}
 	return replies
 }
 
-func (v *vote) report(n *node) NodeReply {
-	return NodeReply{Node: n.index, Addr: n.addr, Verdict: Verdict(v.Verdict), Rest: v.Rest, Skew: v.skew, Latency: v.latency, Err: v.err}
+func replyOf(n *node, v *quorum.Vote) NodeReply {
+	return NodeReply{Node: n.index, Addr: n.addr, Verdict: Verdict(v.Verdict), Rest: v.Rest, Skew: v.Skew, Latency: v.Latency, Err: v.Err}
+}
+
+// Guarantee 1 needs the longest max TTL of all processes: a node that lost its memory grants nothing for so long. A user
+// with failovers beyond the default sets WithMaxTTL, in one process after the other, so each learns it from the nodes.
+
+// learn notes the longest lease in use, as a node knows it. From then on all requests bring it along, so that
+// nodes that have forgotten it wait for it, too. It reports whether an operator is to be told: the first time.
+func (e *ensemble) learn(longest time.Duration, p *policy) (first bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	known := e.head.Load()
+	if longest <= known.MaxTTL {
+		return false
+	}
+	e.head.Store(known.WithMaxTTL(longest))
+	return known.MaxTTL == p.maxTTL
+}
+
+// outdated reports whether a longer lease is known by now than when the round began.
+func (r *round) outdated() bool { return r.e.head.Load() != r.head }
+
+func (p *policy) tellLongest(longest time.Duration, from *node) {
+	p.logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
+		from.attrs(), "longest", longest, "own", p.maxTTL)
 }

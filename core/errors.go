@@ -13,6 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // Sentinels say what to do. Match them with [errors.Is]; [OpError] says what happened.
@@ -214,4 +216,74 @@ func endOf(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", err, cause)
 	}
 	return err
+}
+
+// A HeldKind says what keeps a key from who asks for it, as far as the nodes that answered tell.
+type HeldKind uint8
+
+const (
+	HeldUnknown   HeldKind = iota // the error is not ErrHeld, or nobody can tell
+	HeldByOther                   // somebody else has it on a quorum of nodes, or in this process
+	HeldSplit                     // others ask for it at the same time, and none is known to have a quorum: try again soon
+	HeldRests                     // nobody has it: it stays taken after its release or revocation for OpError.RetryAfter (Cooldown, Revoke)
+	HeldByCaller                  // the caller itself: its context runs under a lease on the key
+	HeldForWaiter                 // it may be free, but it is the turn of somebody who has waited for longer
+)
+
+// String says it in plain words, as an error does after "held".
+func (k HeldKind) String() string {
+	if words := [...]string{"unknown", "by another holder", "by several that ask for it, none with a quorum", "by nobody: the key rests after its last holder",
+		"by the caller itself", "for somebody who has waited for longer"}; int(k) < len(words) {
+		return words[k]
+	}
+	return "unknown"
+}
+
+// A Verdict is what one node made of one request.
+type Verdict uint8
+
+const (
+	VerdictFailed      Verdict = iota // no usable answer; Err says why
+	VerdictPending                    // not answered when the outcome was decided without it
+	VerdictGranted                    // yes: granted, renewed, released or recorded
+	VerdictHealed                     // renewed, after the node had lost its memory or the lease
+	VerdictPassed                     // renewed, where others have been granted the key since: Complete does not count there
+	VerdictUnconfirmed                // promoted so lately that the old primary may still serve: not counted
+	VerdictHeld                       // another attempt holds the key
+	VerdictReserved                   // the key is free, and it is the turn of somebody who has waited for longer
+	VerdictDone                       // a completion record stands
+	VerdictGone                       // the lease is not, or no longer, on this node
+	VerdictForgotten                  // cannot record a completion: the node may have forgotten a later holder
+	VerdictQuarantined                // the node lost its memory and waits until every lease it may have forgotten is over
+	VerdictClockSkewed                // the clocks of node and client differ by more than the clock window
+	VerdictTooLate                    // the request was under way for longer than the clock window, or came when no cooldown could begin any more
+	VerdictReplica                    // the node is not a master
+	VerdictUnguarded                  // the server does not report its replication history
+	VerdictTimedOut                   // no answer within the node timeout
+	VerdictCircuitOpen                // not asked: the node has not been answering
+)
+
+var verdictNames = [...]string{"failed", "pending", "granted", "healed", "passed", "unconfirmed", "held", "reserved", "done", "gone", "forgotten", "quarantined",
+	"clock_skewed", "too_late", "replica", "unguarded", "timed_out", "circuit_open"}
+
+// String returns the verdict in snake_case, fit for a metric attribute.
+func (v Verdict) String() string {
+	if int(v) < len(verdictNames) {
+		return verdictNames[v]
+	}
+	return "unknown"
+}
+
+// held is the kind of held that a refusal is.
+func heldAs(t *quorum.Tally) HeldKind {
+	switch kept, holders := t.Kept(), t.With(wire.Held); {
+	case kept != 0 && kept == holders:
+		return HeldRests
+	case t.Split():
+		return HeldSplit
+	case holders.Len() >= t.Q:
+		return HeldByOther
+	default:
+		return HeldForWaiter
+	}
 }

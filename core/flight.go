@@ -8,6 +8,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A flight is a batch under way.
@@ -16,7 +18,7 @@ type flight struct {
 	slots  *slots // one is taken; nil = it needs none
 	batch  []request
 	weight int
-	votes  []vote
+	votes  []quorum.Vote
 	err    error // nothing was answered, or not one reply to each request
 }
 
@@ -69,7 +71,7 @@ func (f *flight) run() {
 	f.board(sent)
 	f.call(sent, wall)
 	now, clock := l.e.clock.Now(), time.Now()
-	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].err) // all are, or none
+	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].Err) // all are, or none
 	l.landed(f, now, answered)
 	if f.slots != nil {
 		f.slots.exit()
@@ -90,7 +92,7 @@ func (f *flight) run() {
 // are idempotent per attempt, and trust counts from when the round began, whichever request is answered. What was sent
 // before may arrive yet, so the attempt has one request more unanswered.
 func (f *flight) salvage(now clock.Instant) (lost []request) {
-	if len(f.votes) == 0 || !goredis.Broken(f.votes[0].err) {
+	if len(f.votes) == 0 || !goredis.Broken(f.votes[0].Err) {
 		return nil
 	}
 	for i := range f.batch {
@@ -161,7 +163,7 @@ func (f *flight) call(sent clock.Instant, wall time.Time) {
 }
 
 // voteOf is the vote that a reply is, or an error.
-func voteOf(r wire.Request, text string, err error, decode func(wire.Request, string) (wire.Reply, error)) vote {
+func voteOf(r wire.Request, text string, err error, decode func(wire.Request, string) (wire.Reply, error)) quorum.Vote {
 	var reply wire.Reply
 	if err == nil {
 		reply, err = decode(r, text)
@@ -169,7 +171,7 @@ func voteOf(r wire.Request, text string, err error, decode func(wire.Request, st
 	if err != nil {
 		return failed(err)
 	}
-	return vote{Reply: reply}
+	return quorum.Vote{Reply: reply}
 }
 
 // hand gives the answers to those who wait for them.
@@ -178,15 +180,15 @@ func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
 	var longest time.Duration // the max TTL that a node was the first to tell of
 	for i, q := range f.batch {
 		v := &f.votes[i]
-		if f.err != nil && i > 0 && q.b == f.batch[i-1].b || q.losses > 0 && !goredis.Answered(v.err) {
+		if f.err != nil && i > 0 && q.b == f.batch[i-1].b || q.losses > 0 && !goredis.Answered(v.Err) {
 			n.count(q.b, -1) // they failed as one, or with the batch that they were in before
 		} else {
-			n.leave(q.b, now, v.err)
+			n.leave(q.b, now, v.Err)
 		}
 		if q.again {
 			continue
 		}
-		v.waited, v.latency = sent.Since(q.r.sent), now.Since(sent)
+		v.Waited, v.Latency = sent.Since(q.r.sent), now.Since(sent)
 		if f.read(v, q.r, clock) {
 			longest = v.Longest
 		}
@@ -211,12 +213,12 @@ func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
 
 // read notes what a vote says of its node, and refuses a grant that cannot be. It reports whether the vote is the
 // first to tell of a longer max TTL.
-func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
+func (f *flight) read(v *quorum.Vote, r *round, clock time.Time) (first bool) {
 	n := f.l.n
 	if v.Clock != 0 {
-		v.skew = v.Clock.Skew(clock)
-		n.heardClock(v.skew, v.latency)
-		if v.Verdict == wire.ClockSkewed && v.skew.Abs() <= r.p.window { // the clocks agree
+		v.Skew = v.Clock.Skew(clock)
+		n.heardClock(v.Skew, v.Latency)
+		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= r.p.window { // the clocks agree
 			v.Verdict = wire.TooLate
 		}
 	}
@@ -226,7 +228,7 @@ func (f *flight) read(v *vote, r *round, clock time.Time) (first bool) {
 	}
 	first = v.Longest > 0 && f.l.e.learn(v.Longest, r.p)
 	if r.op == wire.OpAcquire && v.Verdict == wire.Granted && wire.Leads(v.Token, v.Clock) > wire.Slack {
-		v.Verdict, v.err = wire.Failed, errAhead
+		v.Verdict, v.Err = wire.Failed, errAhead
 	}
 	return first
 }
@@ -250,7 +252,7 @@ func (r *round) drop(n *node, b *breaker) {
 	over := r.over
 	r.mu.Unlock()
 	if !over {
-		r.hear(n.index, said(wire.CircuitOpen, goredis.ErrOverloaded))
+		r.hear(n.index, quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded))
 	}
 }
 
@@ -259,10 +261,10 @@ func (r *round) drop(n *node, b *breaker) {
 func (r *round) depart(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.ends() && r.votes[node].Verdict != wire.Pending {
+	if !r.ends() && r.Votes[node].Verdict != wire.Pending {
 		return false
 	}
-	r.queued = r.queued.without(node)
+	r.queued = r.queued.Without(node)
 	return true
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // loaded is a flight with all that waits in the lane, before it leaves.
@@ -36,7 +38,7 @@ func TestNotEveryRequestBoards(t *testing.T) {
 				lease := p.newLease(t.Context(), "k")
 				r := lease.acquiring(false)
 				r.decided = func(*round) bool { return false }
-				r.send(t.Context(), allNodes(1))
+				r.send(t.Context(), quorum.All(1))
 				f := n.lanes[0].loaded()
 				meanwhile(r, lease)
 				if f.board(p.e.clock.Now()); len(f.batch) != 0 {
@@ -68,7 +70,7 @@ func TestNotEveryRenewalBoards(t *testing.T) {
 				n.connections = 0 // nothing leaves by itself
 				p.stopTimers()
 				r := lease.renewalNow()
-				r.send(t.Context(), allNodes(1))
+				r.send(t.Context(), quorum.All(1))
 				f := n.lanes[0].loaded()
 				meanwhile(r, lease)
 				if f.board(p.e.clock.Now()); len(f.batch) != 0 {
@@ -103,14 +105,35 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		r := lease.acquiring(false)
 		var looked time.Time
 		r.asker = pausing{&lease.attempt, &looked}
-		r.send(t.Context(), allNodes(1))
+		r.send(t.Context(), quorum.All(1))
 		r.wait(t.Context())
-		if r.count(wire.Granted) != 1 || looked.IsZero() {
-			t.Fatalf("%v", r.votes)
+		if r.Count(wire.Granted) != 1 || looked.IsZero() {
+			t.Fatalf("%v", r.Votes)
 		}
 		args := m.batches[0][0].args
 		if stamp := time.UnixMicro(args[wallArg(args)].(int64)); stamp.After(looked) {
 			t.Errorf("stamped %v after the last look", stamp.Sub(looked))
 		}
 	})
+}
+
+// A round ends with the last vote, whatever its outcome; and a vote that comes later is not counted.
+func TestRoundEndsWithTheLastVote(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 5; n++ {
+		r := round{decided: func(*round) bool { return false }, Tally: quorum.New(nil, n, quorum.All(n))}
+		for i := range n {
+			if r.over {
+				t.Fatalf("%d nodes: over after %d votes", n, i)
+			}
+			r.hear(i, quorum.Said(wire.TimedOut, nil))
+		}
+		if !r.over {
+			t.Fatalf("%d nodes: not over after all votes", n)
+		}
+		r.hear(0, quorum.Said(wire.Granted, nil))
+		if got := r.Count(wire.Granted); got != 0 || r.Pending != 0 {
+			t.Errorf("%d nodes: a late vote counts: %d granted, %d pending", n, got, r.Pending)
+		}
+	}
 }

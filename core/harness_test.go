@@ -16,6 +16,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 func init() { logging.Disable() } // go-redis prints each failed dial
@@ -78,7 +80,7 @@ func (w *world) stranger(opts ...Option) *process {
 	var clients []redis.UniversalClient
 	for i, n := range w.nodes {
 		for _, s := range scripts { // loading them later would take a message more
-			if _, err := n.Exec("SCRIPT", "LOAD", s.Source); err != nil {
+			if _, err := n.Exec("SCRIPT", "LOAD", s.source); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -340,16 +342,43 @@ func unanswered(cmd redis.Cmder, wake <-chan struct{}) error {
 	return errLostMsg
 }
 
-var scripts = wire.Scripts()
+// A script is what a command runs, and where in a batch the arguments are that a request has alone.
+type script struct {
+	op          wire.Op
+	sha, source string
+	word        string // "" = it is sent alone
+	shared, own []int  // by their place after the head; see batch.lua
+}
+
+var scripts = func() (all []script) {
+	k := wire.NewKeyspace("p", 1, false)
+	l, h := k.LockOf("key", "attempt"), wire.NewHead(0, 1, 0)
+	for _, s := range []struct {
+		q           wire.Request
+		word        string
+		shared, own []int
+	}{
+		{l.Acquire(wire.Millis{}, wire.Acquire{}), "A", []int{0, 2, 3, 4, 5}, []int{1}},
+		{l.Renew(wire.Millis{}, 1, func(int) wire.Renew { return wire.Renew{} })(0), "R", []int{2, 3, 4, 5}, []int{0, 1}},
+		{l.Complete(wire.Millis{}, 1, func(int) wire.Complete { return wire.Complete{} })(0), "C", nil, []int{0, 1, 2, 3, 4, 5, 6, 7}},
+		{l.Release(h, wire.Release{}), "E", []int{0, 1, 3, 4, 5, 6}, []int{2}},
+		{q: k.Touch(0)}, {q: k.Provision(0, "", "")}, {q: l.Revoke(h, 0)}, {q: k.Forget("key", 1)}, {q: k.Probe(0, false)},
+	} {
+		args, full := h.Encode(s.q, time.Time{}).Args(), h.Encode(s.q, time.Time{}).InFull()
+		all = append(all, script{s.q.Op(), args[1].(string), full[1].(string), s.word, s.shared, s.own})
+	}
+	batch := h.EncodeBatch(0, nil, time.Time{})
+	return append(all, script{op: wire.OpBatch, sha: batch.Args()[1].(string), source: batch.InFull()[1].(string)})
+}()
 
 // scriptOf is what a command runs.
-func scriptOf(args []any) (s wire.Script, ok bool) {
+func scriptOf(args []any) (s script, ok bool) {
 	for _, s := range scripts {
-		if len(args) > 1 && (args[1] == any(s.SHA) || args[1] == any(s.Source)) {
+		if len(args) > 1 && (args[1] == any(s.sha) || args[1] == any(s.source)) {
 			return s, true
 		}
 	}
-	return wire.Script{}, false
+	return script{}, false
 }
 
 // A sentRequest is a request with its arguments as if it had been sent alone.
@@ -377,34 +406,34 @@ func requestsOf(args []any) (all []sentRequest) {
 	switch {
 	case !ok:
 		return nil
-	case s.Op != wire.OpBatch:
-		return []sentRequest{{s.Op, args}}
+	case s.op != wire.OpBatch:
+		return []sentRequest{{s.op, args}}
 	}
 	n := args[keysArg].(int)
 	keys, argv := args[resourceArg:resourceArg+n], args[resourceArg+n:]
 	head, rest := argv[:7], argv[7:]
 	for k := 0; k+1 < n; {
-		s := scripts[slices.IndexFunc(scripts, func(s wire.Script) bool { return s.Word == rest[0] })]
-		count, lease, shared := rest[1].(int), rest[2], rest[3:3+len(s.Shared)]
-		rest = rest[3+len(s.Shared):]
+		s := scripts[slices.IndexFunc(scripts, func(s script) bool { return s.word != "" && s.word == rest[0] })]
+		count, lease, shared := rest[1].(int), rest[2], rest[3:3+len(s.shared)]
+		rest = rest[3+len(s.shared):]
 		for range count {
 			own := []any{keys[k], keys[k+1]}
-			if n%2 == 1 && s.Op != wire.OpRelease {
+			if n%2 == 1 && s.op != wire.OpRelease {
 				own = append(own, keys[n-1])
 			}
-			q := sentRequest{op: s.Op, args: append([]any{"evalsha", s.SHA, len(own)}, append(own, rest[0])...)}
-			if s.Op != wire.OpRelease {
+			q := sentRequest{op: s.op, args: append([]any{"evalsha", s.sha, len(own)}, append(own, rest[0])...)}
+			if s.op != wire.OpRelease {
 				q.args = append(append(append(q.args, head[1:3]...), lease), head[4:]...)
 			}
-			tail := make([]any, len(s.Shared)+len(s.Own))
-			for i, at := range s.Shared {
+			tail := make([]any, len(s.shared)+len(s.own))
+			for i, at := range s.shared {
 				tail[at] = shared[i]
 			}
-			for i, at := range s.Own {
+			for i, at := range s.own {
 				tail[at] = rest[1+i]
 			}
 			q.args = append(q.args, tail...)
-			rest = rest[1+len(s.Own):]
+			rest = rest[1+len(s.own):]
 			all = append(all, q)
 			k += 2
 		}
@@ -416,21 +445,21 @@ func requestsOf(args []any) (all []sentRequest) {
 func (a *attempt) name() string { return a.lock.Waiter().Name }
 
 // alone asks a node what the round asks of it, and nothing else of the round happens.
-func (r *round) alone(node int) vote { return r.e.askAlone(node, r.to(node)) }
+func (r *round) alone(node int) quorum.Vote { return r.e.askAlone(node, r.to(node)) }
 
 // askAlone sends a request to a node.
-func (e *ensemble) askAlone(node int, q wire.Request) vote {
+func (e *ensemble) askAlone(node int, q wire.Request) quorum.Vote {
 	reply, err := run(context.Background(), e.nodes[node].client, e.head.Load().Encode(q, time.Now()))
 	return voteOf(q, reply, err, wire.Request.Decode)
 }
 
 // renewAlone renews on node 0 as if it had last confirmed that expiry.
-func (lease *Lease) renewAlone(confirmed wire.NodeTime) vote {
+func (lease *Lease) renewAlone(confirmed wire.NodeTime) quorum.Vote {
 	q := lease.lock.Renew(lease.p.lease, 1, func(int) wire.Renew { return wire.Renew{Token: lease.token, Confirmed: confirmed, Turn: lease.p.turn} })(0)
 	return lease.e.askAlone(0, q)
 }
 
 // sourceOf is the script for an op.
 func sourceOf(op wire.Op) string {
-	return scripts[slices.IndexFunc(scripts, func(s wire.Script) bool { return s.Op == op })].Source
+	return scripts[slices.IndexFunc(scripts, func(s script) bool { return s.op == op })].source
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A health looks after nodes when nobody asks them. A node begins its quarantine when it is asked for the first
@@ -103,7 +105,7 @@ func (h *health) look() {
 		return
 	}
 	now := e.clock.Now()
-	var fit nodeSet
+	var fit quorum.Set
 	for _, n := range e.nodes {
 		n.mu.Lock()
 		due := n.checkAt <= now
@@ -111,7 +113,7 @@ func (h *health) look() {
 			n.checkAt = clock.Never
 		}
 		if n.fault == nil {
-			fit = fit.with(n.index)
+			fit = fit.With(n.index)
 		}
 		n.mu.Unlock()
 		if due {
@@ -126,7 +128,7 @@ func (h *health) look() {
 }
 
 // touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.
-func (h *health) touch(nodes nodeSet, bucket int) {
+func (h *health) touch(nodes quorum.Set, bucket int) {
 	r := touching(h.e, h.p, bucket)
 	r.send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
 	r.leave()                           // what they say is heard late

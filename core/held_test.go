@@ -11,6 +11,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // Who is refused learns what keeps the key from it.
@@ -168,27 +170,27 @@ func TestRestIsToldInLine(t *testing.T) {
 // What is not told of yet counts as free: a quorum may grant before the nodes that were heard.
 func TestRestsOfNodes(t *testing.T) {
 	t.Parallel()
-	kept := func(s time.Duration) vote {
-		return vote{Reply: wire.Reply{Verdict: wire.Held, Owner: wire.KeptTaken + "a", Rest: s}}
+	kept := func(s time.Duration) quorum.Vote {
+		return quorum.Vote{Reply: wire.Reply{Verdict: wire.Held, Owner: wire.KeptTaken + "a", Rest: s}}
 	}
-	other := vote{Reply: wire.Reply{Verdict: wire.Held, Owner: "b", Rest: time.Hour}}
+	other := quorum.Vote{Reply: wire.Reply{Verdict: wire.Held, Owner: "b", Rest: time.Hour}}
 	for _, c := range []struct {
-		votes []vote
+		votes []quorum.Vote
 		want  time.Duration
 	}{
-		{[]vote{kept(9), kept(5), kept(7)}, 7},
-		{[]vote{kept(9), kept(5), said(wire.Pending, nil)}, 5},
-		{[]vote{kept(9), said(wire.Failed, nil), said(wire.Granted, nil)}, 0},
-		{[]vote{kept(9), kept(8), other}, 8},
-		{[]vote{kept(9), other, other}, 0},
-		{[]vote{kept(4)}, 4},
-		{[]vote{kept(1), kept(2), kept(3), kept(4), said(wire.Pending, nil)}, 2},
+		{[]quorum.Vote{kept(9), kept(5), kept(7)}, 7},
+		{[]quorum.Vote{kept(9), kept(5), quorum.Said(wire.Pending, nil)}, 5},
+		{[]quorum.Vote{kept(9), quorum.Said(wire.Failed, nil), quorum.Said(wire.Granted, nil)}, 0},
+		{[]quorum.Vote{kept(9), kept(8), other}, 8},
+		{[]quorum.Vote{kept(9), other, other}, 0},
+		{[]quorum.Vote{kept(4)}, 4},
+		{[]quorum.Vote{kept(1), kept(2), kept(3), kept(4), quorum.Said(wire.Pending, nil)}, 2},
 	} {
-		ta := newTally(nil, len(c.votes), allNodes(len(c.votes)))
+		ta := quorum.New(nil, len(c.votes), quorum.All(len(c.votes)))
 		for i, v := range c.votes {
-			ta.take(i, v)
+			ta.Take(i, v)
 		}
-		if got := ta.rests(); got != c.want {
+		if got := ta.Rests(); got != c.want {
 			t.Errorf("%v: %d, want %d", c.votes, got, c.want)
 		}
 	}

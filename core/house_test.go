@@ -16,6 +16,7 @@ import (
 // of floors below its own.
 var floors = [][]floor{
 	{{"clock", 25}, {"goredis", 25}, {"wire", 60}},
+	{{"quorum", 14}},
 	{{"tool", 25}},
 }
 

@@ -8,10 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/tool"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A KeyState is what the nodes say of a key.
@@ -72,7 +76,7 @@ func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 	}
 	defer l.e.gate.Leave()
 	state := settle(l.look(ctx, key))
-	if state.count(KeyOnNode.told) >= quorum(len(state.Nodes)) {
+	if state.count(KeyOnNode.told) >= quorum.Of(len(state.Nodes)) {
 		return state, nil
 	}
 	err := endOf(ctx)
@@ -213,7 +217,7 @@ func (s KeyState) having(attempt string, token uint64) int {
 
 // settle is what a quorum of nodes agrees on.
 func settle(nodes []KeyOnNode) KeyState {
-	s, q := KeyState{Nodes: nodes}, quorum(len(nodes))
+	s, q := KeyState{Nodes: nodes}, quorum.Of(len(nodes))
 	var left []time.Duration
 	var all Holder
 	for _, n := range nodes {
@@ -248,5 +252,16 @@ func (s KeyState) Unknown() bool {
 		}
 	}
 	untold := s.count(func(k KeyOnNode) bool { return k.Holder == nil && (!k.told() || k.Verdict == VerdictQuarantined) })
-	return s.Holder == nil && most+untold >= quorum(len(s.Nodes))
+	return s.Holder == nil && most+untold >= quorum.Of(len(s.Nodes))
+}
+
+func init() {
+	tool.Looking = option(func(c *config) { c.looking = true })
+	tool.Stored = func(text string, clock time.Time) (k KeyOnNode) {
+		if k.read(text, wire.NodeTimeOf(clock)); k.Record != nil {
+			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known
+		}
+		return k
+	}
+	tool.Settled = settle
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // inspect is Inspect of a key that a quorum tells of.
@@ -74,7 +76,7 @@ func TestInspect(t *testing.T) {
 				waited++
 			}
 		}
-		if waited < quorum(len(w.nodes)) {
+		if waited < quorum.Of(len(w.nodes)) {
 			t.Errorf("%d nodes know that somebody waits", waited)
 		}
 		wantState(t, w.inspect(p, "k"), lease, nil, all(VerdictHeld)...)

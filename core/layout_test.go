@@ -7,6 +7,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // What a script does not know it refuses, never takes for free: it may be somebody's lease.
@@ -33,7 +35,7 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		must(write(w.nodes[0], resource))
 		before := w.dump(t, resource)
 		soon := wire.NodeTimeOf(time.Now().Add(time.Hour))
-		for _, v := range []vote{lease.acquiring(false).alone(0), lease.renewAlone(soon), lease.releasing(0).alone(0), lease.offering(&wire.Record{Rest: time.Hour}, 8, true).alone(0)} {
+		for _, v := range []quorum.Vote{lease.acquiring(false).alone(0), lease.renewAlone(soon), lease.releasing(0).alone(0), lease.offering(&wire.Record{Rest: time.Hour}, 8, true).alone(0)} {
 			if v.Verdict != wire.Failed {
 				t.Errorf("%+v", v)
 			}

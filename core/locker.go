@@ -14,6 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/faults"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A Locker acquires leases on a set of nodes. It is safe for concurrent use, and its options never change:
@@ -53,7 +55,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 	conf := defaults().with(opts)
 	p, err := conf.policy(len(nodes))
-	if err := errors.Join(append([]error{err}, goredis.Check(nodes, maxNodes)...)...); err != nil {
+	if err := errors.Join(append([]error{err}, goredis.Check(nodes, quorum.MaxNodes)...)...); err != nil {
 		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
 	l := &Locker{p: p}
@@ -72,10 +74,10 @@ func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 func (l *Locker) beginQuarantines() {
 	ctx := context.Background() //nolint:forbidigo // nobody waits for it; bounded by the node timeout
 	said, err := l.claim(ctx, 0, nil)
-	var lost nodeSet
+	var lost quorum.Set
 	for i := range said {
 		if said[i].Verdict == wire.Quarantined && said[i].Claim == "" {
-			lost = lost.with(i)
+			lost = lost.With(i)
 		}
 	}
 	if err == nil && lost != 0 {

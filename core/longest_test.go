@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A process that has not heard of the longest lease may be granted a key by nodes that have forgotten it: as soon
@@ -67,7 +69,7 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 		held := w.acquire(long, "k") // on nodes 0 and 1
 		long.set(fate{lose: true})
 		w.nodes[0].RestartEmpty()
-		short.e.health.touch(nodeSet(0).with(0), 0) // a quarantine of 5s begins, for all that short knows
+		short.e.health.touch(quorum.Set(0).With(0), 0) // a quarantine of 5s begins, for all that short knows
 		time.Sleep(7 * time.Second)
 		short.mend()
 		time.Sleep(2 * time.Second) // nothing is under way that could still fail

@@ -13,6 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // An observer that panics, where somebody recovers as net/http does, leaves neither a turn nor a lease behind.
@@ -172,14 +174,14 @@ func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
 	if err := client.Del(t.Context(), resource).Err(); err != nil {
 		t.Fatal(err)
 	}
-	renew := func() vote { return lease.renewAlone(wire.NodeTimeOf(time.Now().Add(time.Minute))) }
+	renew := func() quorum.Vote { return lease.renewAlone(wire.NodeTimeOf(time.Now().Add(time.Minute))) }
 	renew() // so that the server knows the script
 	if err := client.Del(t.Context(), resource).Err(); err != nil {
 		t.Fatal(err)
 	}
 	useUp(t, client)
 	if v := renew(); v.Verdict != wire.Healed {
-		t.Errorf("the renewal is %v: %v", v.Verdict, v.err)
+		t.Errorf("the renewal is %v: %v", v.Verdict, v.Err)
 	}
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)

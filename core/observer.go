@@ -98,20 +98,9 @@ type Outcome struct {
 	Attempts   int           // OpAcquire: rounds it took
 	Contended  bool          // OpAcquire: somebody else held the key
 	HolderHint string        // OpAcquire: what the holder's Hint returned, of the last one that was in the way
-	LocalWait  time.Duration // OpAcquire: the part spent behind others of this process
-	Waited     Waited        // OpAcquire: how the turn came of a call that was granted the key
 	Margin     time.Duration // OpAcquire: trusted time left; OpRenew: what was left before this round
 	Nodes      []NodeReply   // the last round, node by node; stragglers are Pending
 }
-
-// Waited says how the turn of a call came that had to wait for the key. It is empty where it did not have to.
-type Waited string
-
-const (
-	WaitedInLine Waited = "local"  // the caller before it in its process was done
-	WaitedTold   Waited = "told"   // a node said that it was its turn
-	WaitedPolled Waited = "polled" // nobody did: it asked again by itself
-)
 
 // observe starts an operation; end is nil if nobody wants to know how it ends, so that nothing need be gathered for it.
 func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool, token uint64) (context.Context, func(Outcome)) {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // What an observer is told.
@@ -169,7 +171,7 @@ func TestOutcomeOfAcquire(t *testing.T) {
 		first := w.acquire(p, "k")
 		ops, outs := r.of(t, OpAcquire)
 		out := outs[0]
-		if !ops[0].Try || out.Token != first.FencingToken() || out.Attempts != 1 || out.Contended || out.LocalWait != 0 {
+		if !ops[0].Try || out.Token != first.FencingToken() || out.Attempts != 1 || out.Contended {
 			t.Errorf("granted at once: %+v %+v", ops[0], out)
 		}
 		if want := p.p.validity - p.p.margin - 9*time.Millisecond; out.Margin != want {
@@ -193,10 +195,10 @@ func TestOutcomeOfAcquire(t *testing.T) {
 		if len(outs) != 3 {
 			t.Fatalf("%d acquisitions observed", len(outs))
 		}
-		if out := outs[1]; ops[1].Try || !out.Contended || out.LocalWait != time.Second || out.Attempts != 1 || out.Token != lease.FencingToken() {
+		if out := outs[1]; ops[1].Try || !out.Contended || out.Attempts != 1 || out.Token != lease.FencingToken() {
 			t.Errorf("granted after a local wait: %+v", out)
 		}
-		if out := outs[2]; !out.Contended || out.LocalWait != 0 || out.Attempts < 2 || out.Token != second.FencingToken() {
+		if out := outs[2]; !out.Contended || out.Attempts < 2 || out.Token != second.FencingToken() {
 			t.Errorf("granted when another process released it: %+v", out)
 		}
 	})
@@ -323,9 +325,9 @@ func TestEvents(t *testing.T) {
 // With nobody to look at them, the votes of a success are not gathered.
 func TestNoObserverNoReport(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		votes := newTally(nil, 3, allNodes(3))
-		votes.take(0, vote{Reply: wire.Reply{Verdict: wire.Granted}})
-		votes.take(1, vote{Reply: wire.Reply{Verdict: wire.Granted}})
+		votes := quorum.New(nil, 3, quorum.All(3))
+		votes.Take(0, quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted}})
+		votes.Take(1, quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted}})
 		p := w.process()
 		if got := p.e.report(&votes, false); got != nil {
 			t.Errorf("reported %v to nobody", got)
@@ -333,7 +335,7 @@ func TestNoObserverNoReport(t *testing.T) {
 		if got := p.e.report(&votes, true); len(got) != 3 {
 			t.Errorf("an observer is told of %d nodes", len(got))
 		}
-		votes.take(1, vote{Reply: wire.Reply{Verdict: wire.Failed}})
+		votes.Take(1, quorum.Vote{Reply: wire.Reply{Verdict: wire.Failed}})
 		if got := p.e.report(&votes, false); len(got) != 3 {
 			t.Errorf("the error of a failure has %d nodes", len(got))
 		}

@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // maxTurns bounds how often a call asks again at once: turns last for 150 ms at most.
@@ -11,33 +13,33 @@ const maxTurns = 50
 // sleep waits before the next attempt.
 func (a *acquisition) sleep(wait context.Context) bool {
 	p := a.p
-	if a.turns++; a.last.pause != pauseTurn {
+	if a.turns++; a.last.outcome != quorum.SharedTurn {
 		a.turns = 0
 	}
-	var told <-chan bool
+	var told <-chan struct{}
 	if a.join(); a.wait != nil {
 		told = a.wait.try
 	}
 	d := a.between(p.retryMin, p.retryMax)
-	switch a.last.pause {
-	case pauseSplit:
+	switch a.last.outcome {
+	case quorum.Split, quorum.Unsettled:
 		d = a.between(0, p.retryMin)
-	case pauseQuarantined:
+	case quorum.Quarantined:
 		// Not for all of it: another node may come back before.
 		d = min(a.last.retry, max(p.retryMax, p.ttl/10)) + a.between(0, p.retryMin)
-	case pauseTurn:
+	case quorum.SharedTurn:
 		if d = a.between(0, tellWithin); a.turns > maxTurns { // nobody's
 			d = a.between(0, p.retryMin)
 		}
-	case pauseHeld:
+	case quorum.Held:
 		if a.last.retry > 0 {
 			d = min(d, a.last.retry+a.between(0, p.retryMin))
 		}
-	case pauseQueued:
+	case quorum.Queued:
 		if d = a.between(fallbackMin, fallbackMax); a.last.retry > 0 {
 			d = min(d, a.last.retry)
 		}
-	case pauseOutOfReach:
+	default: // the nodes are asked again
 	}
 	return a.pause(wait, d, told)
 }
@@ -48,19 +50,13 @@ func (a *acquisition) between(least, most time.Duration) time.Duration {
 }
 
 // pause waits for d, or until the call is told to try; it reports false where the call is over.
-func (a *acquisition) pause(wait context.Context, d time.Duration, told <-chan bool) bool {
+func (a *acquisition) pause(wait context.Context, d time.Duration, told <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		if a.last.pause == pauseHeld || a.last.pause == pauseQueued { // else its turn is not over, or nobody's comes
-			a.waited = WaitedPolled
-		}
 		return true
-	case byNode := <-told:
-		if a.waited = WaitedPolled; byNode {
-			a.waited = WaitedTold
-		}
+	case <-told:
 		return true
 	case <-wait.Done():
 	case <-a.e.closing:

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // Provision declares nodes that have never been used to be new, so that they vote at once instead of after the
@@ -45,7 +47,7 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 		return ErrClosed
 	}
 	found, err := l.claim(ctx, bucket, nil)
-	if err == nil && !slices.ContainsFunc(found, func(v vote) bool { return v.Claim == "" }) {
+	if err == nil && !slices.ContainsFunc(found, func(v quorum.Vote) bool { return v.Claim == "" }) {
 		found, err = l.claim(ctx, bucket, found)
 	}
 	if err != nil {
@@ -58,7 +60,7 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 		case v.Claim != "":
 			faults = append(faults, fmt.Errorf("%v: not declared new, since not all nodes are: it may have forgotten what it granted, and votes by itself after the max TTL", l.e.nodes[i]))
 		default:
-			faults = append(faults, errors.New(v.report(l.e.nodes[i]).String()))
+			faults = append(faults, errors.New(replyOf(l.e.nodes[i], v).String()))
 		}
 	}
 	if faults == nil {
@@ -68,7 +70,7 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 }
 
 // claim asks all nodes what they are. Those that were found new are declared so.
-func (l *Locker) claim(ctx context.Context, bucket int, found []vote) ([]vote, error) {
+func (l *Locker) claim(ctx context.Context, bucket int, found []quorum.Vote) ([]quorum.Vote, error) {
 	claim := rand.Text()
 	r := round{e: &l.e.ensemble, p: &l.p, bucket: bucket, op: wire.OpProvision, must: true, each: func(i int) wire.Request {
 		was := wire.NoMemory
@@ -77,9 +79,9 @@ func (l *Locker) claim(ctx context.Context, bucket int, found []vote) ([]vote, e
 		}
 		return l.e.keys.Provision(bucket, claim, was)
 	}}
-	r.send(ctx, allNodes(len(l.e.nodes)))
+	r.send(ctx, quorum.All(len(l.e.nodes)))
 	if !r.wait(ctx) {
 		return nil, endOf(ctx)
 	}
-	return r.votes, nil
+	return r.Votes, nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // Ready reports whether a lock could be had: nil means that just now a quorum of nodes would have granted a key that
@@ -34,17 +36,17 @@ func (l *Locker) Ready(ctx context.Context) error {
 	defer l.e.gate.Leave()
 	r := touching(&l.e.ensemble, &l.p, int(l.e.jitter(int64(l.e.keys.Buckets()))))
 	r.decided = func(r *round) bool {
-		granted := r.count(wire.Granted)
-		return granted >= r.q || granted+r.pending < r.q
+		granted := r.Count(wire.Granted)
+		return granted >= r.Q || granted+r.Pending < r.Q
 	}
-	r.send(ctx, allNodes(len(l.e.nodes)))
+	r.send(ctx, quorum.All(len(l.e.nodes)))
 	r.wait(ctx)
-	t := &r.tally
-	_, _, same := t.sameServer()
-	if t.count(wire.Granted) >= t.q && !same {
+	t := &r.Tally
+	_, _, same := t.SameServer()
+	if t.Count(wire.Granted) >= t.Q && !same {
 		return nil
 	}
-	a.last = result{err: ErrUnavailable, retry: t.retryAfter(), at: l.e.clock.Now(), nodes: l.e.report(t, true), open: t.count(wire.Granted)+t.count(wire.Pending) >= t.q}
+	a.last = result{err: ErrUnavailable, retry: t.RetryAfter(), at: l.e.clock.Now(), nodes: l.e.report(t, true), open: t.Count(wire.Granted)+t.Count(wire.Pending) >= t.Q}
 	if same {
 		a.last.err = fmt.Errorf("%w: %w", ErrUnavailable, errSameServer)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // wantNotReady checks an error of Ready.
@@ -26,7 +28,7 @@ func wantNotReady(t *testing.T, err error, parts ...string) {
 func TestReady(t *testing.T) {
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
 		p := w.process(WithRestartGuard(true))
-		for i := range len(w.nodes) - quorum(len(w.nodes)) {
+		for i := range len(w.nodes) - quorum.Of(len(w.nodes)) {
 			if err := p.Ready(t.Context()); err != nil {
 				t.Fatalf("with %d nodes down: %v", i, err)
 			}

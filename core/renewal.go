@@ -6,6 +6,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A renewal is a round that extends a lease. Nobody waits for the watchdog's: whoever brings the vote that decides it
@@ -63,9 +65,9 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 // renewal makes the round of a renewal. Called with the lock.
 func (lease *Lease) renewal() *renewal {
 	r := &renewal{lease: lease}
-	lease.prepare(&r.round, wire.OpRenew, (*round).settled)
+	lease.prepare(&r.round, wire.OpRenew, (*round).Settled)
 	r.asker = r
-	lease.reached = allNodes(len(lease.nodes)) // from now on a release has to reach all of them
+	lease.reached = quorum.All(len(lease.nodes)) // from now on a release has to reach all of them
 	r.each = lease.lock.Renew(lease.p.lease, len(lease.nodes), func(i int) wire.Renew {
 		return wire.Renew{Token: lease.token, Confirmed: lease.nodes[i].expiry, Turn: lease.p.turn, Carried: lease.p.carries}
 	})
@@ -93,7 +95,7 @@ func (r *renewal) start() {
 // sendOff sends the round. Its time begins now, and not when it was made: in between, this process may have been busy
 // elsewhere, or paused.
 func (r *renewal) sendOff(ctx context.Context) {
-	r.send(ctx, allNodes(len(r.e.nodes)))
+	r.send(ctx, quorum.All(len(r.e.nodes)))
 	lease := r.lease
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
@@ -134,27 +136,18 @@ func (r *renewal) hear(op wire.Op, got reply) (v wire.Verdict, slept bool) {
 // conclude ends a round of the watchdog's: the lease is extended from the moment the round began if a quorum confirms it,
 // lost if no quorum can, and tried again soon otherwise.
 func (r *renewal) conclude() {
-	lease, t := r.lease, &r.tally
-	var failure *OpError
-	switch {
-	case t.confirmed() && t.slept() >= t.q:
-		failure = &OpError{Err: ErrLost, Reason: LossClock}
-	case t.confirmed():
-	case t.outvoted():
-		failure = &OpError{Err: ErrLost, Reason: t.taken()}
-	default:
-		failure = &OpError{Err: ErrUnavailable}
-	}
+	lease, t := r.lease, &r.Tally
+	failure := lease.fateError(OpRenew, t.Renewed())
 	if failure != nil && failure.Reason != "" {
 		lease.lose(failure.Reason)
 	}
-	lease.renewed(r.sent, failure == nil, t.count(wire.Gone) > 0)
+	lease.renewed(r.sent, failure == nil, t.Count(wire.Gone) > 0)
 	if r.end == nil {
 		return
 	}
 	out := Outcome{Token: lease.token, Margin: r.margin, Nodes: r.e.report(t, true)}
 	if failure != nil {
-		failure.Op, failure.Key, failure.Nodes = OpRenew, lease.lock.Key, out.Nodes
+		failure.Nodes = out.Nodes
 		out.Err, out.Reason = failure, failure.Reason
 	}
 	r.e.spawn(func() { r.end(out) })

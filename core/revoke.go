@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A Revocation is what became of a lease that somebody other than its holder ended.
@@ -54,17 +56,17 @@ func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocati
 		return Revocation{}, err
 	}
 	r := Revocation{Holder: *h, Nodes: l.e.report(t, true)}
-	for i := range t.votes {
-		r.Left = max(r.Left, t.votes[i].Rest)
+	for i := range t.Votes {
+		r.Left = max(r.Left, t.Votes[i].Rest)
 	}
-	if t.count(wire.Granted) <= len(t.votes)-t.q {
+	if t.Count(wire.Granted) <= len(t.Votes)-t.Q {
 		// The quorum that confirmed last may be of nodes that have not said for how long: they are away, or have forgotten.
 		r.Left = max(r.Left, l.e.head.Load().MaxTTL)
 	}
 	switch {
-	case t.count(wire.Granted)+t.count(wire.Gone) < t.q:
+	case t.Count(wire.Granted)+t.Count(wire.Gone) < t.Q:
 		err = &OpError{Op: OpRevoke, Key: key, Err: ErrUnavailable, Nodes: r.Nodes}
-	case t.count(wire.Granted) == 0: // it has ended since the look
+	case t.Count(wire.Granted) == 0: // it has ended since the look
 		err = &OpError{Op: OpRevoke, Key: key, Err: ErrTokenMismatch, Nodes: r.Nodes}
 	default:
 		l.p.logger.Warn("lockkit: lease revoked", "key_hash", keyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left)
@@ -96,12 +98,12 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 	if err != nil {
 		return err
 	}
-	dropped, other := t.count(wire.Granted), t.count(wire.Done)
+	dropped, other := t.Count(wire.Granted), t.Count(wire.Done)
 	if dropped > 0 {
 		l.p.logger.Warn("lockkit: completion record dropped", "key_hash", keyHash(key), "token", token, "nodes", dropped)
 	}
 	switch {
-	case dropped+t.count(wire.Gone)+other < len(t.votes):
+	case dropped+t.Count(wire.Gone)+other < len(t.Votes):
 		err = ErrUnavailable
 	case dropped == 0:
 		err = ErrTokenMismatch
@@ -112,17 +114,17 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 }
 
 // toAll asks all nodes, those in trouble too, and waits for each.
-func (l *Locker) toAll(ctx context.Context, op OpKind, key string, q wire.Request) (*tally, error) {
+func (l *Locker) toAll(ctx context.Context, op OpKind, key string, q wire.Request) (*quorum.Tally, error) {
 	if !l.e.gate.Enter() {
 		return nil, &OpError{Op: op, Key: key, Err: ErrClosed}
 	}
 	defer l.e.gate.Leave()
 	r := &round{e: &l.e.ensemble, p: &l.p, bucket: l.e.keys.Bucket(key), op: q.Op(), request: q, must: true}
-	r.send(ctx, allNodes(len(l.e.nodes)))
+	r.send(ctx, quorum.All(len(l.e.nodes)))
 	if !r.wait(ctx) {
 		return nil, &OpError{Op: op, Key: key, Err: endOf(ctx)}
 	}
-	return &r.tally, nil
+	return &r.Tally, nil
 }
 
 // by is err as one of op.

@@ -9,6 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A round is one script on its way to some nodes, all at once, and the votes that come back. It is over as
@@ -33,12 +35,12 @@ type round struct {
 	unasked []reply       // of nodes that are left alone, for the observer
 
 	mu sync.Mutex
-	tally
-	queued nodeSet // requests that wait for their turn
+	quorum.Tally
+	queued quorum.Set // requests that wait for their turn
 	over   bool
-	told   bool    // onOver was called
-	waiter *waiter // nil where nobody waits
-	only   [1]vote // room for one
+	told   bool           // onOver was called
+	waiter *waiter        // nil where nobody waits
+	only   [1]quorum.Vote // room for one
 }
 
 // An asker is whose round it is. It hears each reply, also those that come when the round is over; the rounds that
@@ -55,13 +57,13 @@ type asker interface {
 
 // A reply is a vote with its origin.
 type reply struct {
-	vote
+	quorum.Vote
 	node int
 	sent clock.Instant
 }
 
 // send starts the round. Values of ctx reach the hooks of the clients; its end does not.
-func (r *round) send(ctx context.Context, to nodeSet) {
+func (r *round) send(ctx context.Context, to quorum.Set) {
 	r.begin(ctx, to)
 	dispatch(r)
 }
@@ -86,22 +88,22 @@ func dispatch(rounds ...*round) {
 }
 
 // begin sets out to ask some nodes: trust starts.
-func (r *round) begin(ctx context.Context, to nodeSet) {
+func (r *round) begin(ctx context.Context, to quorum.Set) {
 	r.sent, r.head = r.e.clock.Now(), r.e.head.Load()
 	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.p.nodeTimeout)}
-	r.tally = newTally(r.only[:0], len(r.e.nodes), to)
+	r.Tally = quorum.New(r.only[:0], len(r.e.nodes), to)
 	r.queued = to
 }
 
 // ask is what the round asks of a node, if it may.
 func (r *round) ask(i int) (q request, ok bool) {
-	if !r.asked.has(i) {
+	if !r.Asked.Has(i) {
 		return request{}, false
 	}
 	n := r.e.nodes[i]
 	b, err := n.admit(r.sent, r.p.nodeTimeout, r.must, r.op == wire.OpAcquire, r.bucket)
 	if err != nil {
-		v := said(wire.CircuitOpen, err)
+		v := quorum.Said(wire.CircuitOpen, err)
 		r.hear(i, v)
 		r.unasked = append(r.unasked, reply{v, i, 0})
 		return request{}, false
@@ -117,12 +119,12 @@ func (r *round) ask(i int) (q request, ok bool) {
 // so it comes last.
 func (r *round) begun() {
 	r.mu.Lock()
-	if r.asked == 0 {
+	if r.Asked == 0 {
 		r.finish()
 	}
 	r.unlock()
 	for _, got := range r.unasked {
-		r.p.tellReply(r.e.nodes[got.node], got.vote, r)
+		r.p.tellReply(r.e.nodes[got.node], got.Vote, r)
 	}
 }
 
@@ -135,17 +137,17 @@ func (r *round) to(node int) wire.Request {
 }
 
 // hear counts a vote, unless it comes late.
-func (r *round) hear(i int, v vote) {
+func (r *round) hear(i int, v quorum.Vote) {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.asker != nil {
-		v.Verdict, v.slept = r.asker.hear(r.op, reply{v, i, r.sent.Add(v.waited)})
+		v.Verdict, v.Slept = r.asker.hear(r.op, reply{v, i, r.sent.Add(v.Waited)})
 	}
 	if r.over {
 		return
 	}
-	r.take(i, v)
-	if r.pending == 0 || r.decided != nil && r.decided(r) {
+	r.Take(i, v)
+	if r.Pending == 0 || r.decided != nil && r.decided(r) {
 		r.finish()
 	}
 }
@@ -224,31 +226,31 @@ func (r *round) leave() {
 func (r *round) expire() {
 	r.mu.Lock()
 	defer r.unlock()
-	for i := range r.votes {
+	for i := range r.Votes {
 		if r.over {
 			return
 		}
-		if r.asked.has(i) && r.votes[i].Verdict == wire.Pending {
-			v := said(wire.TimedOut, r.e.nodes[i].noAnswer(r.bucket))
-			v.latency = r.p.nodeTimeout
+		if r.Asked.Has(i) && r.Votes[i].Verdict == wire.Pending {
+			v := quorum.Said(wire.TimedOut, r.e.nodes[i].noAnswer(r.bucket))
+			v.Latency = r.p.nodeTimeout
 			switch {
-			case !r.queued.has(i):
+			case !r.queued.Has(i):
 				if r.asker != nil {
 					r.asker.hear(r.op, reply{v, i, r.sent})
 				}
 			case !r.ends(): // it is not sent any more
-				v = said(wire.CircuitOpen, goredis.ErrOverloaded)
+				v = quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded)
 			}
-			r.take(i, v)
+			r.Take(i, v)
 		}
 	}
 	r.finish()
 }
 
 // tellReply tells the observer what a node made of a request.
-func (p *policy) tellReply(n *node, v vote, r *round) {
+func (p *policy) tellReply(n *node, v quorum.Vote, r *round) {
 	if p.observer.Node != nil && int(r.op) < len(kinds) {
-		p.observer.Node(&r.nodeContext, kinds[r.op], v.report(n))
+		p.observer.Node(&r.nodeContext, kinds[r.op], replyOf(n, &v))
 	}
 }
 

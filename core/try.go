@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // try asks all nodes once for the key and settles the outcome. It leaves nothing behind on the nodes
@@ -17,16 +22,15 @@ import (
 func (a *acquisition) try(ctx, wait context.Context) result {
 	lease, r := a.ask(ctx)
 	r.wait(wait)
-	t := &r.tally
+	t := &r.Tally
 	won, spoilt := lease.wins(ctx, wait, r)
-	recorded := t.record() != nil
-	done, rec := t.doneVotes()
-	switch {
-	case won && recorded && a.recovering && lease.trusted(r.sent):
+	switch o := t.Acquired(); {
+	case won && o == quorum.Unsettled && a.recovering && lease.trusted(r.sent):
 		return a.adopt(ctx, wait, &lease.attempt, r)
-	case won && !recorded && wait.Err() == nil && lease.start(t, r.sent):
+	case won && o == quorum.Won && wait.Err() == nil && lease.start(t, r.sent):
 		return result{lease: lease, nodes: a.e.report(t, a.observed)}
-	case done >= t.q:
+	case o == quorum.Done:
+		_, rec := t.DoneVotes()
 		return a.done(ctx, &lease.attempt, t, rec.Aged(a.e.clock.Now().Since(r.sent)))
 	}
 	return a.failed(ctx, wait, &lease.attempt, r, spoilt)
@@ -38,7 +42,7 @@ func (a *acquisition) ask(ctx context.Context) (lease *Lease, r *round) {
 	if a.lease, a.asked = nil, nil; lease == nil {
 		lease = a.newLease()
 		r = lease.acquiring(a.recovering)
-		r.send(ctx, allNodes(len(a.e.nodes)))
+		r.send(ctx, quorum.All(len(a.e.nodes)))
 	}
 	return lease, r
 }
@@ -47,8 +51,8 @@ func (a *acquisition) ask(ctx context.Context) (lease *Lease, r *round) {
 // granted. A node that had forgotten the longest lease may have voted too soon: what it granted to those who did not
 // bring that along does not count.
 func (a *attempt) wins(ctx, wait context.Context, r *round) (won bool, spoilt []reply) {
-	t := &r.tally
-	if _, _, same := t.sameServer(); same || r.outdated() || t.count(wire.Granted) < t.q {
+	t := &r.Tally
+	if _, _, same := t.SameServer(); same || r.outdated() || t.Count(wire.Granted) < t.Q {
 		return false, nil
 	}
 	return a.settleToken(ctx, wait, t)
@@ -56,23 +60,23 @@ func (a *attempt) wins(ctx, wait context.Context, r *round) (won bool, spoilt []
 
 // failed ends an attempt that did not get the key, and says why it did not.
 func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *round, spoilt []reply) result {
-	t := &r.tally
-	if a.wait == nil && t.queued() != 0 {
-		a.wait = newWait(own.lock.Waiter(), own.asked, t.q)
+	t := &r.Tally
+	if a.wait == nil && t.Queued() != 0 {
+		a.wait = newWait(own.lock.Waiter(), own.asked, t.Q)
 	}
 	if a.wait == nil && !a.tryOnly {
 		own.unqueue() // a node whose answer is missing may have it in its queue, under a name that is not used again
 	}
 	own.abandon(ctx, wait, t)
-	first, second, same := t.sameServer()
+	first, second, same := t.SameServer()
 	switch {
 	case same:
-		spoilt = []reply{{vote: said(wire.Failed, fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)), node: second}}
-	case r.outdated() && t.count(wire.Granted) >= t.q:
+		spoilt = []reply{{Vote: quorum.Said(wire.Failed, fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)), node: second}}
+	case r.outdated() && t.Count(wire.Granted) >= t.Q:
 		return result{err: ErrUnavailable, again: true, nodes: a.e.report(t, true)}
 	}
 	for _, later := range spoilt {
-		t.votes[later.node] = later.vote
+		t.Votes[later.node] = later.Vote
 	}
 	res := a.refused(t)
 	if same {
@@ -83,38 +87,28 @@ func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *round, 
 
 var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than the lease can be trusted", ErrUnavailable)
 
+// refusals are the errors of an attempt that ended so.
+var refusals = [...]error{quorum.Held: ErrHeld, quorum.Queued: ErrHeld, quorum.SharedTurn: ErrHeld, quorum.Split: ErrHeld, quorum.Unsettled: ErrHeld,
+	quorum.Quarantined: ErrUnavailable, quorum.OutOfReach: ErrUnavailable, quorum.Done: ErrDone, quorum.Won: errTooSlow}
+
 // refused says why the attempt failed.
-func (a *acquisition) refused(t *tally) result {
-	res := result{err: ErrUnavailable, pause: pauseOutOfReach, retry: t.retryAfter(), nodes: a.e.report(t, true)}
-	res.hint = t.hint()
-	granted := t.count(wire.Granted)
-	res.open = t.voters() < t.q && t.voters()+t.count(wire.Pending) >= t.q
+func (a *acquisition) refused(t *quorum.Tally) result {
+	o := t.Acquired()
+	res := result{outcome: o, err: refusals[o], retry: t.RetryAfter(), hint: t.Hint(), nodes: a.e.report(t, true),
+		open: t.Voters() < t.Q && t.Voters()+t.Count(wire.Pending) >= t.Q}
 	switch {
-	case granted+t.count(wire.Done) >= t.q && t.record() != nil:
-		res.err, res.held, res.pause, res.recover = ErrHeld, HeldSplit, pauseSplit, true
-	case granted >= t.q:
-		res.err = errTooSlow
-	case t.voters() >= t.q:
-		res.err, res.held, res.rests, res.pause = ErrHeld, t.held(), t.rests(), pauseHeld
-		queued := t.queued().len()
-		switch {
-		case queued+granted >= t.q && granted > 0 && t.split():
-			res.pause = pauseTurn
-		case queued >= t.q:
-			res.pause = pauseQueued
-		case t.split():
-			res.pause = pauseSplit
-		}
-	case t.voters()+t.count(wire.Quarantined) >= t.q:
-		res.pause = pauseQuarantined
+	case o == quorum.Unsettled:
+		res.held = HeldSplit
+	case res.err == ErrHeld: //nolint:errorlint // of the table
+		res.held, res.rests = heldAs(t), t.Rests()
 	}
 	return res
 }
 
 // done reports a key that a quorum agrees is completed, and hands the record to nodes that lack it.
-func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *wire.Record) result {
+func (a *acquisition) done(ctx context.Context, own *attempt, t *quorum.Tally, rec *wire.Record) result {
 	own.over()
-	if lacking := t.lacking(rec); lacking != 0 {
+	if lacking := t.Lacking(rec); lacking != 0 {
 		r := own.offering(rec, rec.Ballot, true)
 		r.send(ctx, lacking)
 		r.leave()
@@ -126,15 +120,35 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *tally, rec *wir
 // the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
 func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, r *round) result {
-	rec := r.record().Aged(a.e.clock.Now().Since(r.sent))
+	rec := r.Record().Aged(a.e.clock.Now().Since(r.sent))
 	nodes, err := own.propose(ctx, wait, rec, own.token, true)
 	if err == nil {
 		own.over()
 		return result{err: ErrDone, record: recordOf(rec), nodes: nodes}
 	}
-	own.abandon(ctx, wait, &r.tally)
+	own.abandon(ctx, wait, &r.Tally)
 	if errors.Is(err, ErrLost) {
-		return result{err: ErrHeld, held: HeldSplit, pause: pauseSplit, nodes: nodes}
+		return result{outcome: quorum.Split, err: ErrHeld, held: HeldSplit, nodes: nodes}
 	}
-	return result{err: ErrUnavailable, pause: pauseOutOfReach, nodes: nodes}
+	return result{outcome: quorum.OutOfReach, err: ErrUnavailable, nodes: nodes}
 }
+
+// A result is how one attempt ended: a lease, or why there is none.
+type result struct {
+	lease   *Lease
+	outcome quorum.Outcome // of one that failed
+	err     error          // sentinel
+	held    HeldKind
+	hint    string        // of the holder that is in the way
+	at      clock.Instant // when it ended
+	retry   time.Duration // from then on
+	rests   time.Duration // from then on nobody gets the key for so long
+	record  *Record
+	nodes   []NodeReply
+	silent  clock.Instant // since when no quorum has been reachable; 0 = one is
+	again   bool          // try again at once, with what was learnt
+	open    bool          // nodes that have not answered might have made it another
+}
+
+// split reports whether a short random time may break the tie.
+func (r *result) split() bool { return r.outcome == quorum.Split || r.outcome == quorum.Unsettled }

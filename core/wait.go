@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // The queue of a key is on its nodes (lua/queue.lua), and each of them tells the first two of it when the key becomes
@@ -25,18 +27,18 @@ const (
 type wait struct {
 	name   wire.Waiter // on the nodes, and when it began
 	quorum int
-	try    chan bool // room for one: it is to try; whether a node said so
+	try    chan struct{} // room for one: it is to try
 
 	mu    sync.Mutex
-	over  bool    // the call is
-	told  nodeSet // since it last tried
+	over  bool       // the call is
+	told  quorum.Set // since it last tried
 	timer *time.Timer
 	at    time.Time // when the timer fires; zero = it does not run
 }
 
 func newWait(name wire.Waiter, began wire.Stamp, quorum int) *wait {
 	name.Ticket = began
-	return &wait{name: name, quorum: quorum, try: make(chan bool, 1)}
+	return &wait{name: name, quorum: quorum, try: make(chan struct{}, 1)}
 }
 
 // tell notes what a node tells the wait.
@@ -47,11 +49,11 @@ func (w *wait) tell(t told) {
 		w.after(queueTurn)
 		return
 	}
-	if w.told = w.told.with(t.node); w.told.len() < w.quorum {
+	if w.told = w.told.With(t.node); w.told.Len() < w.quorum {
 		w.after(tellWithin)
 		return
 	}
-	w.now(true)
+	w.now()
 }
 
 // after has the wait try then, unless it is to try before. Called with the lock.
@@ -72,19 +74,17 @@ func (w *wait) fire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.at.IsZero() {
-		w.now(true)
+		w.now()
 	}
 }
 
-// now has the wait try; told says whether a node had it do so. Called with the lock.
-func (w *wait) now(told bool) {
+// now has the wait try. Called with the lock.
+func (w *wait) now() {
 	w.stop()
 	select {
-	case before := <-w.try:
-		told = told || before
-	default:
+	case w.try <- struct{}{}:
+	default: // it is to try already
 	}
-	w.try <- told
 }
 
 // stop forgets what was told. Called with the lock.
@@ -210,7 +210,7 @@ func (s *waits) all() {
 	defer s.mu.Unlock()
 	for _, w := range s.byName {
 		w.mu.Lock()
-		w.now(false)
+		w.now()
 		w.mu.Unlock()
 	}
 }

@@ -235,7 +235,7 @@ func TestTurnThatIsNobodys(t *testing.T) {
 		for i := 1; i < len(w.nodes); i++ {
 			dead := w.process()
 			if v := dead.newLease(t.Context(), "k").acquiring(false).alone(i); v.Verdict != wire.Granted {
-				t.Fatalf("node %d: %v %v", i, v.Verdict, v.err)
+				t.Fatalf("node %d: %v %v", i, v.Verdict, v.Err)
 			}
 		}
 		p := w.process()

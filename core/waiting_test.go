@@ -13,6 +13,8 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // ahead is how many of a queue have a turn; those behind them have none before these.
@@ -59,7 +61,7 @@ func (w *world) awaitPlaces(p *process, key string) {
 		for i := range w.nodes {
 			places += len(w.queue(p, i, key))
 		}
-		return places >= quorum(len(w.nodes))
+		return places >= quorum.Of(len(w.nodes))
 	})
 }
 
@@ -321,7 +323,7 @@ func TestWaiterThatIsCancelled(t *testing.T) {
 			}
 			left += len(q)
 		}
-		if left < quorum(len(w.nodes)) { // nodes that were not needed for the refusal may not have heard of it
+		if left < quorum.Of(len(w.nodes)) { // nodes that were not needed for the refusal may not have heard of it
 			t.Errorf("only %d nodes have the other in their queues", left)
 		}
 		w.handsOff(lease, d, 0, time.Millisecond)

@@ -59,7 +59,7 @@ func (w *world) writeBacks(do testutil.Action) {
 	for _, n := range w.nodes {
 		must(n.Exec("SCRIPT", "LOAD", sourceOf(wire.OpRenew))) // one request per write-back
 		n.OnRequest(func(args []string) testutil.Action {
-			if len(args) > 1 && slices.ContainsFunc(scripts, func(s wire.Script) bool { return s.Op == wire.OpRenew && s.SHA == args[1] }) {
+			if len(args) > 1 && slices.ContainsFunc(scripts, func(s script) bool { return s.op == wire.OpRenew && s.sha == args[1] }) {
 				return do
 			}
 			return testutil.Action{}

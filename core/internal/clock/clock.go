@@ -2,7 +2,11 @@
 // machine is suspended. What it shows is an [Instant], which only ever meets an interval, or another Instant.
 package clock
 
-import "time"
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
 
 // A Stopwatch is monotonic, and runs on while the machine is suspended, which Go's monotonic clock does not do everywhere
 // (golang/go#24595).
@@ -26,3 +30,26 @@ func (s Stopwatch) Now() Instant {
 // MaxTimer bounds how late the timers of a machine that was suspended notice that time has passed: they
 // run on the clock that stood still.
 const MaxTimer = time.Second
+
+// An Instant is a time of a [Stopwatch], since it was made.
+type Instant int64
+
+// Never is the last instant there is.
+const Never Instant = math.MaxInt64
+
+// Add is the time d later, or Never.
+func (t Instant) Add(d time.Duration) Instant {
+	if d > time.Duration(Never-t) {
+		return Never
+	}
+	return t + Instant(d)
+}
+
+// Since is how much later t is than u.
+func (t Instant) Since(u Instant) time.Duration { return time.Duration(t - u) }
+
+// An AtomicInstant is read without a lock.
+type AtomicInstant struct{ v atomic.Int64 }
+
+func (a *AtomicInstant) Load() Instant   { return Instant(a.v.Load()) }
+func (a *AtomicInstant) Store(t Instant) { a.v.Store(int64(t)) }

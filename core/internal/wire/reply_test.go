@@ -150,6 +150,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, batchScript, touchScript, provisionScript, revokeScript, forgetScript, probeScript}
+
 // requestOf is a request for op, to read its reply.
 func requestOf(op Op) Request {
 	return Request{script: allScripts[slices.IndexFunc(allScripts, func(s *script) bool { return s.op == op })]}

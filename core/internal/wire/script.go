@@ -112,22 +112,3 @@ func (s *script) batched(word string, shared, own []int) *script {
 }
 
 var evalsha any = "evalsha"
-
-// A Script is what those who stand between a Locker and its nodes, as tests do, have to know of a command: which it is, and
-// where in a batch the arguments are that a request would have alone, by their place after the head.
-type Script struct {
-	Op          Op
-	Source, SHA string
-	Word        any
-	Shared, Own []int
-}
-
-var allScripts = []*script{acquireScript, renewScript, releaseScript, completeScript, batchScript, touchScript, provisionScript, revokeScript, forgetScript, probeScript}
-
-// Scripts are all that there are.
-func Scripts() (all []Script) {
-	for _, s := range allScripts {
-		all = append(all, Script{s.op, s.source, s.sha.(string), s.word, s.shared, s.own})
-	}
-	return all
-}

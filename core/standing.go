@@ -2,9 +2,12 @@ package core
 
 import (
 	"strings"
+	"time"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A voting is what an operator knows of whether a node votes. Each change is logged once, with the reason; a lost
@@ -38,15 +41,15 @@ func (s *voting) see(v wire.Verdict, proof bool) (news bool) {
 
 // observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
 // an operator is told when trouble with a node begins and ends.
-func (e *ensemble) observeVote(n *node, v vote, r *round) {
-	if goredis.Answered(v.err) && r.asker != nil && r.op != wire.OpRelease {
+func (e *ensemble) observeVote(n *node, v quorum.Vote, r *round) {
+	if goredis.Answered(v.Err) && r.asker != nil && r.op != wire.OpRelease {
 		e.health.asked[r.bucket].Store(e.clock.Now())
 	}
 	news := false
 	n.mu.Lock()
-	back := n.away && goredis.Answered(v.err)
+	back := n.away && goredis.Answered(v.Err)
 	n.away = n.away && !back
-	if v.Claim == "" && !aboutKey(v.err) { // Provision knows best whether a new node shall vote
+	if v.Claim == "" && !aboutKey(v.Err) { // Provision knows best whether a new node shall vote
 		news = n.voting.see(v.Verdict, r.op == wire.OpAcquire || r.op == wire.OpTouch)
 	}
 	now := n.voting.now
@@ -59,11 +62,45 @@ func (e *ensemble) observeVote(n *node, v vote, r *round) {
 	case now == wire.Granted:
 		r.p.logger.Info("lockkit: node votes again", n.attrs())
 	default:
-		r.p.logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", Verdict(now).String(), "why", v.report(n).said())
+		r.p.logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", Verdict(now).String(), "why", replyOf(n, &v).said())
 	}
 }
 
 // aboutKey reports whether a request failed because of what the node stores for its key: for all other keys the node votes.
 func aboutKey(err error) bool {
 	return err != nil && (goredis.Says(err, "WRONGTYPE") || strings.Contains(err.Error(), "LAYOUT the key"))
+}
+
+// A clockFilter estimates by how much the wall clock of a node is ahead, from what its replies show. A reply
+// that was long under way says little, so the quickest of the last few counts, as in NTP (RFC 5905, section 10).
+type clockFilter struct {
+	samples [8]clockSample
+	next    int
+}
+
+type clockSample struct {
+	taken   bool
+	ahead   time.Duration // the node's clock less this process's in the middle between request and answer,
+	latency time.Duration // and how long that was
+}
+
+func (f *clockFilter) add(s clockSample) {
+	f.samples[f.next] = s
+	f.next = (f.next + 1) % len(f.samples)
+}
+
+func (f *clockFilter) best() (best clockSample) {
+	for _, s := range f.samples {
+		if s.taken && (!best.taken || s.latency < best.latency) {
+			best = s
+		}
+	}
+	return best
+}
+
+// heardClock books by how much the node's wall clock was ahead when the answer came.
+func (n *node) heardClock(ahead, latency time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.clock.add(clockSample{true, ahead + latency/2, latency})
 }

@@ -1,0 +1,254 @@
+package quorum
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// A Tally counts the votes of one round and knows when more of them cannot change the outcome.
+type Tally struct {
+	Q       int
+	Asked   Set
+	Votes   []Vote // by node; Pending where no answer has come, or none was asked for
+	Pending int
+}
+
+// New is the tally of a round that asks some of n nodes. room is for the votes, if it is large enough.
+func New(room []Vote, n int, asked Set) Tally {
+	if cap(room) < n {
+		room = make([]Vote, n)
+	}
+	t := Tally{Q: Of(n), Asked: asked, Votes: room[:n], Pending: asked.Len()}
+	for i := range t.Votes {
+		t.Votes[i].Verdict = wire.Pending
+	}
+	return t
+}
+
+// Take books the vote of a node.
+func (t *Tally) Take(i int, v Vote) {
+	t.Votes[i] = v
+	t.Pending--
+}
+
+// Where are the nodes whose votes are so.
+func (t *Tally) Where(so func(*Vote) bool) (s Set) {
+	for i := range t.Votes {
+		if so(&t.Votes[i]) {
+			s = s.With(i)
+		}
+	}
+	return s
+}
+
+// With are the nodes with one of these verdicts.
+func (t *Tally) With(verdicts ...wire.Verdict) (s Set) {
+	for i := range t.Votes {
+		if slices.Contains(verdicts, t.Votes[i].Verdict) {
+			s = s.With(i)
+		}
+	}
+	return s
+}
+
+// Count is how many nodes have one of these verdicts.
+func (t *Tally) Count(verdicts ...wire.Verdict) int { return t.With(verdicts...).Len() }
+
+// AcquireDecided reports whether more votes cannot change the outcome of a round that acquires: a quorum granted, or
+// agrees that the key is done; or neither can come about, and it is known whether the key is held or no quorum can be
+// reached.
+func (t *Tally) AcquireDecided() bool {
+	granted := t.Count(wire.Granted)
+	done, _ := t.DoneVotes()
+	if granted >= t.Q || done >= t.Q {
+		return true
+	}
+	if granted+t.Pending >= t.Q || done > 0 && done+t.Pending >= t.Q {
+		return false
+	}
+	if known := t.Count(wire.Granted, wire.Done); granted < known && known < t.Q && known+t.Pending >= t.Q {
+		return false // a record that is not decided could be settled
+	}
+	voters := t.Voters()
+	return voters >= t.Q || voters+t.Pending < t.Q
+}
+
+// RecoverDecided reports whether an attempt that came to settle a record is decided: a quorum without the record
+// is not the one that it waits for.
+func (t *Tally) RecoverDecided() bool { return t.AcquireDecided() && t.Record() != nil }
+
+// Voters are the nodes that would grant the key if nobody had it, or had taken it meanwhile.
+func (t *Tally) Voters() int {
+	return t.Count(wire.Granted, wire.Held, wire.Reserved, wire.Done, wire.Gone)
+}
+
+// Split reports whether no attempt is known to hold a quorum, so that each of several contenders may have a part of
+// the votes.
+func (t *Tally) Split() bool {
+	return t.Where(func(v *Vote) bool {
+		same := t.Where(func(w *Vote) bool { return w.Verdict == v.Verdict && w.Owner == v.Owner })
+		return (v.Verdict == wire.Held || v.Verdict == wire.Reserved) && same.Len() >= t.Q
+	}) == 0
+}
+
+// Kept are the nodes that keep the key for nobody: its last holder left it taken.
+func (t *Tally) Kept() Set {
+	return t.Where(func(v *Vote) bool { return v.Verdict == wire.Held && strings.HasPrefix(v.Owner, wire.KeptTaken) })
+}
+
+// Rests is for how long no quorum can grant the key to anybody, whatever the nodes say that have not answered.
+func (t *Tally) Rests() time.Duration {
+	var rests []time.Duration
+	kept := t.Kept()
+	for i := range t.Votes {
+		if kept.Has(i) {
+			rests = append(rests, t.Votes[i].Rest)
+		}
+	}
+	free := len(t.Votes) - t.Q // so many may refuse
+	if len(rests) <= free {
+		return 0
+	}
+	slices.Sort(rests)
+	return rests[len(rests)-1-free]
+}
+
+// Queued are the nodes that have the call in their queues.
+func (t *Tally) Queued() Set { return t.Where(func(v *Vote) bool { return v.Place > 0 }) }
+
+// DoneVotes is the most nodes that hold the same completion record, and that record. Only a record that a
+// quorum holds under one ballot is decided.
+func (t *Tally) DoneVotes() (most int, rec *wire.Record) {
+	for i := range t.Votes {
+		v := &t.Votes[i]
+		if !v.done() {
+			continue
+		}
+		same := t.Where(func(w *Vote) bool { return w.done() && w.Record.Ballot == v.Record.Ballot }).Len()
+		if same > most || same == most && v.Record.Beats(rec) {
+			most, rec = same, v.Record
+		}
+	}
+	return most, rec
+}
+
+// Record is the completion record with the greatest ballot that any node showed, nil if none did.
+func (t *Tally) Record() *wire.Record {
+	var best *wire.Record
+	for i := range t.Votes {
+		if r := t.Votes[i].Record; r != nil && r.Beats(best) {
+			best = r
+		}
+	}
+	return best
+}
+
+// Hint is that of the holder that kept this attempt from the key; empty where no node told.
+func (t *Tally) Hint() string {
+	for i := range t.Votes {
+		if hint := t.Votes[i].Hint; hint != "" {
+			return hint
+		}
+	}
+	return ""
+}
+
+// Unheard are the nodes that have not answered.
+func (t *Tally) Unheard() Set { return t.Asked & t.With(wire.Pending) }
+
+// Token is the greatest token granted, and the nodes that store it already.
+func (t *Tally) Token() (token uint64, stored Set) {
+	granted := t.With(wire.Granted)
+	for i := range t.Votes {
+		if granted.Has(i) {
+			token = max(token, t.Votes[i].Token)
+		}
+	}
+	return token, granted & t.Where(func(v *Vote) bool { return v.Token == token })
+}
+
+// Lacking are the nodes that were asked and do not hold the record: they never had it, or have forgotten it, or
+// may own the key for the attempt that asked.
+func (t *Tally) Lacking(rec *wire.Record) Set {
+	return t.Asked &^ t.Where(func(v *Vote) bool {
+		return v.Verdict == wire.CircuitOpen || v.done() && v.Record.Ballot == rec.Ballot
+	})
+}
+
+// SameServer finds two nodes that granted out of one replication history: they are one server, or a server
+// and its replica.
+func (t *Tally) SameServer() (a, b int, found bool) {
+	granted := t.With(wire.Granted) & t.Where(func(v *Vote) bool { return v.Memory != wire.NoMemory })
+	for b := range t.Votes {
+		for a := range b {
+			if granted.Has(a) && granted.Has(b) && historyOf(t.Votes[a].Memory) == historyOf(t.Votes[b].Memory) {
+				return a, b, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// historyOf is the replication history in the name of what a node remembers.
+func historyOf(memory string) string {
+	history, _, _ := strings.Cut(memory, ".")
+	return history
+}
+
+// RetryAfter is when a quorum could grant at the earliest, from what the nodes said: as many of those that will grant
+// by themselves as it takes, beside those that granted. Zero when it is not known.
+func (t *Tally) RetryAfter() time.Duration {
+	var rests []time.Duration
+	for i := range t.Votes {
+		switch v := &t.Votes[i]; v.Verdict {
+		case wire.Held, wire.Reserved, wire.Quarantined:
+			rests = append(rests, v.Rest)
+		default:
+		}
+	}
+	slices.Sort(rests)
+	if last := max(t.Q-t.Count(wire.Granted), 1); last <= len(rests) {
+		return rests[last-1]
+	}
+	return 0
+}
+
+// MayHold are the nodes on which the attempt may own the key, now or when a late request arrives. All others have
+// refused, or were not asked.
+func (t *Tally) MayHold() Set {
+	return t.With(wire.Granted, wire.Pending, wire.TimedOut, wire.Failed)
+}
+
+// Revoked reports whether a node knows that the attempt was revoked.
+func (t *Tally) Revoked() bool { return t.Where(func(v *Vote) bool { return v.Revoked }) != 0 }
+
+// Outvoted reports whether so many nodes do not have the lease that no quorum can.
+func (t *Tally) Outvoted() bool { return t.Count(wire.Gone) > len(t.Votes)-t.Q }
+
+// Confirmed reports whether a quorum confirmed what it was asked for.
+func (t *Tally) Confirmed() bool {
+	return t.Count(wire.Granted, wire.Healed, wire.Passed) >= t.Q
+}
+
+// Settled reports whether enough nodes confirmed, or enough cannot.
+func (t *Tally) Settled() bool { return t.Confirmed() || t.Outvoted() }
+
+// RecordDecided reports whether further votes cannot change the outcome of a completion.
+func (t *Tally) RecordDecided() bool {
+	done, _ := t.DoneVotes()
+	if t.Count(wire.Granted) >= t.Q || done >= t.Q {
+		return true
+	}
+	return t.RecordRefused() && (done == 0 || done+t.Pending < t.Q)
+}
+
+// RecordRefused reports whether no quorum can accept the record.
+func (t *Tally) RecordRefused() bool {
+	return t.Count(wire.Gone, wire.Forgotten, wire.Done) > len(t.Votes)-t.Q
+}
+
+// Slept is on how many nodes more time has passed since the last round than on this machine.
+func (t *Tally) Slept() int { return t.Where(func(v *Vote) bool { return v.Slept }).Len() }
