@@ -1,7 +1,6 @@
 package httplock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/gin-gonic/gin"
-
-	"github.com/lockkit/lockkit/core"
 )
 
 var large = strings.Repeat("0123456789", 20_000)
@@ -193,22 +189,6 @@ func wantReplay(w *world, of string, first, again reply) {
 	}
 }
 
-// Safe methods are none of the middleware's business.
-func TestSafeMethodsPass(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(true))
-		w.nodes[0].Down()
-		everywhere(w, m, func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Own", "1") }, func(of string, _ host, s *server, protocol string) {
-			for _, method := range []string{"GET", "HEAD", "OPTIONS"} {
-				if got := s.do(context.Background(), protocol, method, "/orders/1", ""); !got.whole() || got.header.Get("X-Own") == "" {
-					w.Errorf("%s, %s: %+v", of, method, got)
-				}
-			}
-		})
-		w.nodes[0].Up()
-	})
-}
-
 // A connection cannot be taken over under a lock: take the lock inside.
 func TestHijack(t *testing.T) {
 	bubble(t, 1, func(w *world) {
@@ -309,99 +289,4 @@ func TestStreamsGoOutAsTheyCome(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Headers of a dropped answer are not sent, nor those of one whose handler panics.
-func TestNothingIsLeftOfADroppedAnswer(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.holding(), ByParam("id"))
-		r := gin.New()
-		r.Use(func(c *gin.Context) {
-			c.Header("X-Outer", "1")
-			before, request := c.Writer, c.Request
-			defer func() {
-				if c.Writer != before || c.Request != request {
-					w.Error("writer or request were not put back")
-				}
-			}()
-			c.Next()
-		}, gin.RecoveryWithWriter(io.Discard))
-		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
-			c.Header("Set-Cookie", "made=1")
-			c.Header("X-Outer", "2")
-			c.Data(201, "text/x", bytes.Repeat([]byte("x"), 100))
-			if c.Query("lose") != "" {
-				expire(c.Request.Context())
-				return
-			}
-			panic(errors.New("a bug"))
-		})
-		s := w.serve(r)
-		for _, protocol := range protocols {
-			lost := s.do(context.Background(), protocol, "PUT", "/orders/1?lose=1", "")
-			lost.expect(w, 503, EventLost)
-			bug := s.do(context.Background(), protocol, "PUT", "/orders/1", "")
-			for _, got := range []reply{lost, bug} {
-				if got.header.Get("Set-Cookie") != "" || got.header.Get("X-Outer") != "1" || got.header.Get("Content-Type") == "text/x" || got.err != nil {
-					w.Errorf("%s: %+v", protocol, got)
-				}
-			}
-			if bug.status != 500 || bug.body != "" {
-				w.Errorf("%s: %+v", protocol, bug)
-			}
-		}
-		synctest.Wait()
-		if n := w.events.count(EventLost); n != 3 {
-			w.Errorf("counted %d times", n)
-		}
-	})
-}
-
-// However a handler ends, its key is free at once.
-func TestReleasedHoweverTheHandlerEnds(t *testing.T) {
-	bubble(t, 3, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(0), WithIdempotency(false))
-		for _, name := range slices.Sorted(maps.Keys(answers)) {
-			s := w.serve(hosts[2].handler(m, answers[name]))
-			for _, key := range []string{"", `"` + name + `"`} {
-				s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", key)
-				lease, err := w.locker.TryAcquire(w.Context(), routeKey(hostPath, "1"))
-				if err != nil {
-					w.Fatalf("%s: %v", name, err)
-				}
-				lease.Release(w.Context())
-			}
-		}
-		w.events.UntilRunning(w, core.OpHold, 0)
-	})
-}
-
-// A client that has all of an answer but its end does not take it for complete after a loss, whatever its header says.
-func TestLossAfterAllWasWritten(t *testing.T) {
-	for name, header := range map[string]http.HandlerFunc{
-		"no body": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) },
-		"length": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Length", "4")
-			io.WriteString(w, "body")
-		},
-		"identity": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Transfer-Encoding", "identity")
-			io.WriteString(w, "body")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 1, func(w *world) {
-				m := middleware(w, w.holding(), ByParam("id"))
-				everywhere(w, m, func(w http.ResponseWriter, r *http.Request) {
-					header(w, r)
-					w.(http.Flusher).Flush()
-					expire(r.Context())
-				}, func(of string, _ host, s *server, protocol string) {
-					if got := s.do(context.Background(), protocol, "PUT", "/orders/1", ""); got.whole() {
-						w.Errorf("%s: a complete %d %q", of, got.status, got.body)
-					}
-				})
-			})
-		})
-	}
 }

@@ -20,8 +20,8 @@
 //     Idempotency-Key, nothing is streamed: the answer is kept back whole, up to 16 MiB, and beyond that refused with 500
 //     and a log line that names the route.
 //  5. With an Idempotency-Key the answer is recorded before it is sent. What asks for another try (429, 503, an error with
-//     Retry-After) is not recorded. What is too large for a record (60 KiB) is recorded without its body: repetitions get
-//     410 that says so.
+//     Retry-After) is not recorded. What is too large for a record (60 KiB) or to be kept back, and what broke off before
+//     its Content-Length, is recorded without its body: repetitions get 410 that says so.
 //  6. Every refusal has a status and a problem+json body, and Retry-After where another try may succeed; one function
 //     replaces them all ([WithReply]). The statuses are listed at [EventBusy].
 //
@@ -45,9 +45,9 @@
 // Where credentials change, as tokens do that are renewed, use [WithTenant]. Cookies, dates and trailers are not repeated.
 //
 // The context of such a request does not end when its client leaves, because the client will ask again. Nothing is recorded
-// of a request that was refused, that panicked or whose lease was lost: its effects are open, and a repetition runs again.
-// So it does if the process dies before the record, once the leases are over. Store the identity of the request beside its
-// effect, in one transaction, and let the database refuse a second one:
+// of a request whose handler did not run, or panicked, or whose lease was lost: its effects are open, and a repetition runs
+// again. So it does if the process dies before the record, once the leases are over. Store the identity of the request
+// beside its effect, in one transaction, and let the database refuse a second one:
 //
 //	CREATE TABLE payments (…, request char(64) UNIQUE)
 //
@@ -60,9 +60,10 @@
 // # How long a request takes
 //
 // Reading the body takes as long as http.Server.ReadTimeout allows. Then the request waits for up to [WithMaxWait], or for
-// three quarters of what its deadline or http.Server.WriteTimeout leaves; an Idempotency-Key adds a request to the nodes,
-// which answer within the node timeout of a second. After the handler come at most 100 ms, and another second for a record.
-// Retry-After of a key that is held is what is left of the holder's lease: most keys are free sooner.
+// three quarters of what its deadline or http.Server.WriteTimeout leaves. An Idempotency-Key, or WithMaxWait(0), adds a
+// request to the nodes, which answer within the node timeout of a second; up to five where they fail or disagree. After the
+// handler come at most 100 ms, and another second for a record. Retry-After of a key that is held is what is left of the
+// holder's lease: most keys are free sooner.
 //
 // # Where to put it
 //

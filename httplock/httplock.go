@@ -27,7 +27,8 @@ type Middleware struct {
 // set there. Keys belong to the service of that name, except those of [ByKey]. Replicas of one service use the same name,
 // and services that share nodes use different names. The error names everything that is wrong with the options.
 func New(locker *core.Locker, service string, opts ...Option) (*Middleware, error) {
-	m := Middleware{config: defaults(), service: service, locker: locker, admission: newAdmission()}
+	m := Middleware{config: defaults(), service: service, locker: locker, admission: &admission{used: map[any]int{}}}
+	m.admission.draining, m.admission.drain = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
 	return m.With(opts...)
 }
 

@@ -31,22 +31,19 @@ func ByParam(names ...string) Option {
 		for _, name := range names {
 			bare := strings.Trim(name, ":*{}.")
 			c.faults.Check(bare != name || name == "", "ByParam(%q): give the name as c.Param and r.PathValue take it: ByParam(%q)", name, bare)
-			c.parts = append(c.parts, func(x *exchange) (string, error) { return x.param(name) })
+			c.parts = append(c.parts, func(x *exchange) (string, error) {
+				value := x.r.PathValue(name)
+				known := value != "" || strings.Contains(x.r.Pattern, "{"+name) // {id}, {id...}, {id:regexp}
+				if x.gin != nil {
+					value, known = x.gin.Params.Get(name)
+				}
+				if !known {
+					return "", misconfigured("route %s has no parameter %q", x.route, name)
+				}
+				return value, nil
+			})
 		}
 	}
-}
-
-// param returns the value of a path parameter.
-func (x *exchange) param(name string) (string, error) {
-	value := x.r.PathValue(name)
-	known := value != "" || strings.Contains(x.r.Pattern, "{"+name) // {id}, {id...}, {id:regexp}
-	if x.gin != nil {
-		value, known = x.gin.Params.Get(name)
-	}
-	if !known {
-		return "", misconfigured("route %s has no parameter %q", x.route, name)
-	}
-	return value, nil
 }
 
 // ByJSON makes the key of a field of a JSON body, by the path to it: ByJSON("order", "id") reads 42 from

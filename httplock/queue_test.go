@@ -54,28 +54,6 @@ func queueBounds(w *world, g *turnstile, put func(path string) func() reply) {
 	}
 }
 
-// Requests are served in the order in which they came.
-func TestServedInOrder(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Minute))
-		var order []string
-		r := router()
-		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
-			order = append(order, c.Query("n"))
-			time.Sleep(time.Second)
-		})
-		var all sync.WaitGroup
-		for i := range 10 {
-			all.Go(func() { call(r, "PUT", fmt.Sprintf("/orders/1?n=%d", i), "body") })
-			synctest.Wait()
-		}
-		all.Wait()
-		if got := strings.Join(order, ""); got != "0123456789" {
-			w.Errorf("served in the order %s", got)
-		}
-	})
-}
-
 func TestDrain(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Minute))
@@ -115,24 +93,6 @@ func TestDrain(t *testing.T) {
 		} else {
 			lease.Release(w.Context())
 		}
-	})
-}
-
-// Where the nodes cannot be reached, nothing runs.
-func TestUnavailable(t *testing.T) {
-	bubble(t, 3, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Second))
-		atOnce := with(w, m, WithMaxWait(0))
-		r := router()
-		r.PUT("/orders/:id", m.Lock, text("ran"))
-		r.PUT("/at-once/:id", atOnce.Lock, text("ran"))
-		w.nodes[0].Down()
-		w.nodes[1].Hang()
-		call(r, "PUT", "/orders/1", "").expect(w, 503, EventUnavailable)
-		call(r, "PUT", "/at-once/1", "").expect(w, 503, EventUnavailable)
-		w.nodes[0].Up()
-		time.Sleep(ttl) // of the bubble: a node that did not answer is left alone for a while
-		call(r, "PUT", "/orders/1", "").ok(w, "ran")
 	})
 }
 

@@ -17,65 +17,6 @@ import (
 	"github.com/lockkit/lockkit/internal/logbook"
 )
 
-// An answer that asks for another try gets one; what else has failed may have done something, and is repeated.
-func TestAnswersThatAskForAnotherTry(t *testing.T) {
-	for _, c := range []struct {
-		status     int
-		retryAfter string
-		recorded   bool
-	}{
-		{429, "", false}, {503, "", false}, {503, "1", false}, {409, "1", false}, {500, "1", false},
-		{201, "1", true}, {409, "", true}, {500, "", true}, {504, "", true},
-	} {
-		t.Run(fmt.Sprintf("%d, after %q", c.status, c.retryAfter), func(t *testing.T) {
-			bubble(t, 1, func(w *world) {
-				s := &shop{status: c.status, before: func(g *gin.Context) { g.Header("Retry-After", c.retryAfter) }}
-				r, _ := s.replica(w, w.locker)
-				first := pay(r, "k")
-				again := pay(r, "k")
-				if c.recorded {
-					again.replays(w, first)
-					s.expect(w, 1)
-				} else {
-					s.expect(w, 2)
-				}
-			})
-		})
-	}
-}
-
-// The identity is the same for each run of a request, and that of no other. The token grows.
-func TestIdentity(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		var runs []Run
-		s := &shop{status: 201, before: func(c *gin.Context) {
-			run, ok := FromContext(c.Request.Context())
-			if !ok || len(run.Identity) != 64 {
-				w.Errorf("%+v %v", run, ok)
-			}
-			runs = append(runs, run)
-			if c.GetHeader("X-Lose") != "" {
-				w.nodes[0].Flush() // the effect is there, and the record will not be
-			}
-		}}
-		r, _ := s.replica(w, w.locker, ByParam("id"))
-		pay(r, "a", "X-Lose", "1").expect(w, 503, EventLost)
-		time.Sleep(ttl) // of the bubble
-		pay(r, "a")
-		pay(r, "b")
-		if len(runs) != 3 || runs[0].Identity != runs[1].Identity || runs[1].Identity == runs[2].Identity || runs[1].FencingToken <= runs[0].FencingToken {
-			w.Errorf("%+v", runs)
-		}
-		if _, ok := FromContext(w.Context()); ok {
-			w.Error("a run outside of a handler")
-		}
-		run := Run{Identity: "id", FencingToken: 7}
-		if got, ok := FromContext(NewContext(w.Context(), run)); got != run || !ok {
-			w.Errorf("%+v %v", got, ok)
-		}
-	})
-}
-
 // An answer is repeated as it was, or a repetition is told that it cannot be: of what does not fit into a record, of what
 // broke off, and of what could not even be sent.
 func TestReplayOfLargeAnswers(t *testing.T) {

@@ -138,10 +138,7 @@ func (x *exchange) refuse(err error) {
 	}
 	x.report(why.kind, why.err)
 	r := refusals[why.kind]
-	r.Kind, r.Err = why.kind, why.err
-	if why.detail != "" {
-		r.Detail = why.detail
-	}
+	r.Kind, r.Err, r.Detail = why.kind, why.err, cmp.Or(why.detail, r.Detail)
 	if op, ok := errors.AsType[*core.OpError](why.err); ok && op.RetryAfter > 0 {
 		r.RetryAfter = op.RetryAfter
 	}

@@ -16,10 +16,7 @@ import (
 )
 
 // How much of an answer is kept back: of one that may be streamed then, and of one that may not.
-const (
-	streamsFrom = 1 << 20
-	mostKept    = 16 << 20
-)
+const streamsFrom, mostKept = 1 << 20, 16 << 20
 
 // A response is what an answer is written to, by a handler or in its place. What becomes of it is in the table of life.
 type response struct {
@@ -131,10 +128,9 @@ func (w *response) short() bool {
 	return w.announced > w.size && bodyAllowed(w.status)
 }
 
-var (
-	errTooLarge = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be kept back", mostKept>>20)
-	errEnded    = errors.New("httplock: the handler has returned")
-)
+var errTooLarge = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be kept back", mostKept>>20)
+
+var errEnded = errors.New("httplock: the handler has returned")
 
 func (w *response) Header() http.Header { return w.header }
 

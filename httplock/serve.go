@@ -45,17 +45,17 @@ func (x *exchange) serve(pass func(), run func(*response, *http.Request)) {
 	m := x.m
 	x.came, x.inner = time.Now(), x.r.Context()
 	x.once = m.idempotency && (m.required || x.r.Header[idempotencyKey] != nil)
-	safe := slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, x.r.Method) // whatever its headers say
 	switch {
-	case safe, x.route == "" && x.gin != nil, !x.once && !m.hasKey(): // gin also serves what has no route
+	case slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, x.r.Method), // whatever its headers say
+		x.route == "" && x.gin != nil, // gin also serves what has no route
+		!x.once && !m.hasKey():
 		pass()
 		return
 	case x.route == "":
 		x.refuse(misconfigured("the request has no pattern: put the middleware inside the router, around the handler " +
 			"of a route (chi: by r.With, of v5.3 or later); other routers must set r.Pattern"))
 		return
-	}
-	if !m.admission.inside.Enter() {
+	case !m.admission.inside.Enter():
 		x.refuse(errDraining)
 		return
 	}
@@ -64,19 +64,15 @@ func (x *exchange) serve(pass func(), run func(*response, *http.Request)) {
 		m.admission.use(memory, -len(x.body), 0)
 		_ = x.release(x.leases) // after a panic of an observer
 	}()
-	err := x.readBody()
-	if err == nil {
-		err = x.makeKeys()
+	for _, step := range []func() error{x.readBody, x.makeKeys, x.acquire} {
+		if err := step(); err == errAnswered { //nolint:errorlint // never wrapped
+			return
+		} else if err != nil {
+			x.refuse(err)
+			return
+		}
 	}
-	if err == nil {
-		err = x.acquire()
-	}
-	switch {
-	case err == nil:
-		x.handle(run)
-	case !errors.Is(err, errAnswered):
-		x.refuse(err)
-	}
+	x.handle(run)
 }
 
 // readBody reads the body. net/http looks out for the client's leaving only once that is done.
@@ -218,21 +214,12 @@ type admission struct {
 }
 
 // A total is what is counted beside the keys.
-type total int
+type total string
 
-const (
-	waiters total = iota
-	memory        // of bodies and answers
-)
+const waiters, memory total = "waiters", "memory" // of bodies and answers
 
 // errDraining is of class closed: this process takes no more requests.
 var errDraining = fmt.Errorf("httplock: draining: %w", core.ErrClosed)
-
-func newAdmission() *admission {
-	a := &admission{used: map[any]int{}}
-	a.draining, a.drain = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
-	return a
-}
 
 // use takes n of what, or gives -n back, and reports whether that leaves no more than most in use. If not, nothing is taken.
 func (a *admission) use(what any, n, most int) bool {

@@ -86,9 +86,6 @@ func (x *exchange) release(leases []*core.Lease) (loss error) {
 		}
 		x.m.admission.inside.Go(func() { released <- lease.Release(lease.Context()) })
 	}
-	if waiting == 0 {
-		return loss
-	}
 	for enough := time.After(settling); waiting > 0; waiting-- {
 		select {
 		case err := <-released:
@@ -104,15 +101,16 @@ func (x *exchange) release(leases []*core.Lease) (loss error) {
 
 // asksAgain reports whether an answer asks for another try, so that a repetition is to run again.
 func asksAgain(w *response) bool {
-	again := w.status >= 400 && w.fixed.Get("Retry-After") != ""
-	return again || w.status == http.StatusTooManyRequests || w.status == http.StatusServiceUnavailable
+	return w.status >= 400 && w.fixed.Get("Retry-After") != "" || w.status == 429 || w.status == 503
 }
 
-const (
-	largestRecord = 60 << 10
-	recordFor     = 30 * time.Second     // for how long a record is tried that no quorum has confirmed
-	omitted       = "Idempotent-Omitted" // a header of records without a body
-)
+const largestRecord = 60 << 10
+
+// recordFor is for how long a record is tried that no quorum has confirmed.
+const recordFor = 30 * time.Second
+
+// omitted is a header of records without a body.
+const omitted = "Idempotent-Omitted"
 
 // record records an answer, and returns the error of a lease that was lost before. Where too few nodes answer, the answer
 // counts all the same, since the key was held to the end, and the record is tried in the background: to release the key

@@ -29,7 +29,7 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 		return q.Is("small") > 0 || q.others(now, func(o *request) bool { return o.replica == q.replica }) >= 16*q.maxWaiters()
 	case EventDraining:
 		d := q.when(&q.replica.drained)
-		return !d.IsZero() && (now.Sub(d) <= settling+instant+q.slow || now.Sub(q.whole()) <= settling+instant+q.slow)
+		return !d.IsZero() && (now.Sub(d) <= settled+instant+q.slow || now.Sub(q.whole()) <= settled+instant+q.slow)
 	case EventUnavailable:
 		return q.inTrouble(now)
 	case EventGone:
@@ -62,7 +62,7 @@ func (q *request) causeOfRecord(kind core.EventKind, got reply) bool {
 		if id.valid(q.sent) && id.recorded != c {
 			continue
 		}
-		large := len(c.written) > largestRecord-1<<10 || c.With["kilobytes"] > largestRecord>>10 || c.With["length"] == 2 || c.panicked && c.With["length"] > 0
+		large := len(c.written) > (60<<10)-1<<10 || c.With["kilobytes"] > 60 || c.With["length"] == 2 || c.panicked && c.With["length"] > 0
 		same := c.content == q.content
 		if kind == EventIdempotencyMismatch && !same || kind == EventIdempotencyOmitted && same && large && got.header.Get("Idempotent-Status") != "" {
 			return true
@@ -87,7 +87,7 @@ func (q *request) others(now time.Time, like func(*request) bool) (n int) {
 		if o.run != nil && !over.IsZero() { // http.TimeoutHandler does not wait for it
 			over = o.run.ended
 		}
-		if over.IsZero() || over.Add(grace+settling).After(q.whole()) {
+		if over.IsZero() || over.Add(grace+settled).After(q.whole()) {
 			n++
 		}
 	}

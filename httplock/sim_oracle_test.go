@@ -15,6 +15,9 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
+// settled is for how long an answer waits for its release.
+const settled = 100 * time.Millisecond
+
 // instant is what may happen at once in any order.
 const instant = 2 * time.Millisecond
 
@@ -86,7 +89,7 @@ func (q *request) patience() time.Duration {
 
 // invalid is the kinds of refusals that the request asks for by itself.
 func (q *request) invalid() (kinds []core.EventKind) {
-	if q.method == "GET" {
+	if q.safe() {
 		return nil
 	}
 	given := q.key()
@@ -134,6 +137,8 @@ func (s *simulation) starts(q *request, w http.ResponseWriter, r *http.Request) 
 	case !ok || q.identity != "" && q.resource != "" && len(leases) < 2:
 		s.Violation("%v: runs under %d leases", q, len(leases))
 		return c
+	case q.struck && q.at(granted) && blows[q.With["blow"]] == "drain":
+		s.Violation("%v: its handler begins, and its replica was drained before", q)
 	case now.Sub(q.whole()) > limit:
 		s.Violation("%v: its handler begins after %v, which may be %v", q, now.Sub(q.whole()), limit)
 	case !left.IsZero() && now.Sub(left) > instant+q.delay():
@@ -364,6 +369,9 @@ func (s *simulation) closed(p *replica, stopped, err error, late bool) {
 		s.Violation("closing replica %s: %v", p.name, err)
 	}
 	if err != nil {
+		if s.calm {
+			s.Violation("replica %s is not closed: %v", p.name, err)
+		}
 		s.Count("close in vain")
 		return
 	}
@@ -441,9 +449,9 @@ func (q *request) judge(got reply) {
 
 // inTime: each request is answered within its documented time.
 func (q *request) inTime(now time.Time) {
-	took, limit := now.Sub(q.whole()), q.pre()+settling
+	took, limit := now.Sub(q.whole()), q.pre()+settled
 	if q.run != nil && !q.run.ended.IsZero() {
-		took, limit = now.Sub(q.run.ended), settling+instant+q.slow
+		took, limit = now.Sub(q.run.ended), settled+instant+q.slow
 		if q.identity != "" {
 			limit += q.nodeTimeout()
 		}
@@ -539,7 +547,7 @@ func (q *request) answered(got reply) {
 	switch {
 	case got.status != c.status || !bytes.Equal([]byte(got.body), body):
 		q.Violation("%v: %d with %d bytes, and the handler wrote %d with %d", q, got.status, len(got.body), c.status, len(body))
-	case c.lost || !q.when(&q.refuted).IsZero() && time.Since(q.refuted) > instant && q.refuted.Before(c.ended.Add(settling)):
+	case c.lost || !q.when(&q.refuted).IsZero() && time.Since(q.refuted) > instant && q.refuted.Before(c.ended.Add(settled)):
 		q.Violation("%v: a whole answer, and its lease was lost", q)
 	case c.panicked && !q.host.inside:
 		q.Violation("%v: a whole answer of a panic", q)

@@ -72,7 +72,7 @@ func (s *simulation) onceOn() bool { return s.Is("once") > 0 || s.Is("key") == n
 
 // newRequest prepares what a step says.
 func (s *simulation) newRequest(step sim.Step, p *replica) *request {
-	q := &request{Step: step, simulation: s, replica: p, method: []string{"PUT", "POST", "GET"}[step.With["method"]]}
+	q := &request{Step: step, simulation: s, replica: p, method: []string{"PUT", "POST", "GET", "HEAD", "OPTIONS", "TRACE"}[step.With["method"]]}
 	id := strconv.Itoa(q.With["id"])
 	if q.With["other"] == 5 && q.method == "PUT" {
 		q.method = "POST"
@@ -86,7 +86,7 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 	q.number = len(s.requests)
 	s.requests = append(s.requests, q)
 	s.mu.Unlock()
-	if q.method == "GET" {
+	if q.safe() {
 		return q
 	}
 	tenant := ""
@@ -110,6 +110,8 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 	}
 	return q
 }
+
+func (q *request) safe() bool { return q.With["method"] > 1 }
 
 // free: it does not lock.
 func (q *request) free() bool { return q.resource+q.identity == "" && len(q.invalid()) == 0 }
@@ -267,7 +269,10 @@ func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
 		h.Set("Retry-After", "1")
 	}
 	text := bytes.Repeat(fmt.Appendf(nil, "run %d, ", c.id), 2+q.With["kilobytes"]*128)
-	if n := q.With["length"]; n > 0 && q.With["status"] != noContent { // the second is too much
+	switch n := q.With["length"]; {
+	case n == 3:
+		h.Set("Transfer-Encoding", "identity") // with which the end of the connection would end the body
+	case n > 0 && q.With["status"] != noContent: // the second is too much
 		h.Set("Content-Length", strconv.Itoa(len(text)*n))
 	}
 	q.blow(begins)

@@ -92,9 +92,9 @@ func drawProgram(r *rand.Rand) sim.Program {
 func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.Step {
 	rarely := func(in, n int) int { return n * ((r.IntN(in) + 1) / in) }
 	s := sim.Step{At: at, Do: "request", Who: r.IntN(4), With: map[string]int{
-		"id": r.IntN(3) * r.IntN(2), "protocol": r.IntN(3), "method": sim.Pick(r, 0, 0, 0, 0, 0, 0, 1, 2), "route": rarely(8, 1),
+		"id": r.IntN(3) * r.IntN(2), "protocol": r.IntN(3), "method": sim.Pick(r, 0, 0, 0, 0, 0, 0, 1, 2+r.IntN(4)), "route": rarely(8, 1),
 		"status": r.IntN(3) / 2 * r.IntN(len(statuses)), "kilobytes": rarely(6, sim.Pick(r, 3, 55, 61, 1100)), "flush": rarely(4, 1),
-		"length": rarely(6, 1+r.IntN(2)), "panic": rarely(10, 1+r.IntN(3)), "ignores": r.IntN(2), "again": rarely(8, 1),
+		"length": rarely(6, 1+r.IntN(3)), "panic": rarely(10, 1+r.IntN(3)), "ignores": r.IntN(2), "again": rarely(8, 1),
 		"leave": rarely(8, 1+r.IntN(1000)), "deadline": rarely(8, 50+r.IntN(2000)),
 		"stall": rarely(10, 1+r.IntN(3000)), "upload": rarely(10, 500), "lacks": rarely(20, 1+r.IntN(2)), "tenant": r.IntN(2),
 	}}
@@ -432,7 +432,10 @@ func (s *simulation) options() []Option {
 			return id, err
 		}),
 	}
-	opts := []Option{WithMaxWait(s.ms("wait"))}
+	var opts []Option
+	if s.ms("wait") != defaults().maxWait {
+		opts = append(opts, WithMaxWait(s.ms("wait")))
+	}
 	if by := by[s.Is("key")]; by != nil {
 		opts = append(opts, by)
 	}

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -79,93 +76,6 @@ func oneAtATime(t *testing.T, replica func() *core.Locker) {
 	}
 }
 
-// A client that goes away while it waits leaves the queue, also when nobody has read its body yet.
-func TestWaiterLeavesWithItsClient(t *testing.T) {
-	body := strings.Repeat("x", 10_000)
-	for name, request := range map[string]string{
-		"POST without body":  "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
-		"POST, unread body":  "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n" + body,
-		"POST, chunked body": "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			seen := &events{}
-			m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"), WithMaxWait(time.Minute))
-			g := newTurnstile()
-			r := router()
-			r.Any("/orders/:id", m.Lock, g.handle)
-			s := serve(t, r)
-
-			holder := background(func() reply { return do(t.Context(), "PUT", s.URL+"/orders/1", "") })
-			<-g.runs
-			conn, err := net.Dial("tcp", s.Listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := conn.Write([]byte(request)); err != nil {
-				t.Fatal(err)
-			}
-			seen.UntilRunning(t, core.OpAcquire, 1)
-			left := time.Now()
-			conn.Close()
-			seen.untilKind(t, EventGone)
-			t.Logf("left after %v", time.Since(left))
-			seen.UntilRunning(t, core.OpAcquire, 0)
-			g.goOn <- struct{}{}
-			holder().ok(t, "done")
-			if len(g.runs) != 0 {
-				t.Error("the handler of a client that had left has run")
-			}
-		})
-	}
-}
-
-func TestWaitEndsInTime(t *testing.T) {
-	for name, c := range map[string]struct {
-		opts []Option
-		ctx  func(context.Context) context.Context
-		want time.Duration
-	}{
-		"by default": {want: 5 * time.Second},
-		"by option":  {opts: []Option{WithMaxWait(700 * time.Millisecond)}, want: 700 * time.Millisecond},
-		"at once":    {opts: []Option{WithMaxWait(0)}, want: 0},
-		"three quarters of what the request's deadline leaves": {ctx: func(ctx context.Context) context.Context {
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-			context.AfterFunc(ctx, cancel)
-			return ctx
-		}, want: 1500 * time.Millisecond},
-		"three quarters of the server's write timeout": {ctx: func(ctx context.Context) context.Context {
-			return context.WithValue(ctx, http.ServerContextKey, &http.Server{WriteTimeout: 4 * time.Second})
-		}, want: 3 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(w *world) {
-				m := middleware(w, w.locker, append(c.opts, ByParam("id"))...)
-				g := newTurnstile()
-				r := router()
-				r.PUT("/orders/:id", m.Lock, g.handle)
-				holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
-				<-g.runs
-
-				ctx := context.Background()
-				if c.ctx != nil {
-					ctx = c.ctx(ctx)
-				}
-				start := time.Now()
-				got := callWith(ctx, r, "PUT", "/orders/1", "body")
-				got.expect(w, 409, EventBusy)
-				if after, _ := strconv.Atoi(got.header.Get("Retry-After")); after < 4 || after > 10 {
-					w.Errorf("Retry-After %d, the holder's lease lasts up to 10s and is renewed every third", after)
-				}
-				if took := time.Since(start); took != c.want {
-					w.Errorf("refused after %v, want %v", took, c.want)
-				}
-				g.goOn <- struct{}{}
-				holder().ok(w, "done")
-			})
-		})
-	}
-}
-
 // Where no quorum answers before a request's deadline, nobody knows of a holder: the locks are what is unavailable.
 func TestDeadlineWithoutQuorum(t *testing.T) {
 	for name, handler := range map[string]func(w *world) gin.HandlerFunc{
@@ -190,34 +100,6 @@ func TestDeadlineWithoutQuorum(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// A body is handed on whole, whether it was read before or not.
-func TestHandlerGetsTheBody(t *testing.T) {
-	m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1)), ByParam("id"), WithBodyLimit(1000))
-	r := router()
-	r.POST("/echo/:id", m.Lock, func(c *gin.Context) {
-		b, err := c.GetRawData()
-		if err != nil {
-			t.Error(err)
-		}
-		c.String(200, "%d %s", len(b), b)
-	})
-	s := serve(t, r)
-	for _, n := range []int{0, 1, 999, 1000} {
-		body := strings.Repeat("b", n)
-		do(t.Context(), "POST", s.URL+"/echo/1", body).ok(t, fmt.Sprintf("%d %s", n, body))
-		// Chunked, so that the length is not known before.
-		req, _ := http.NewRequest("POST", s.URL+"/echo/1", struct{ *strings.Reader }{strings.NewReader(body)})
-		res, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := int64(len(fmt.Sprint(n)) + 1 + n); res.ContentLength != want && res.ContentLength != -1 {
-			t.Errorf("chunked %d: answer of %d bytes, want %d", n, res.ContentLength, want)
-		}
-		res.Body.Close()
 	}
 }
 
@@ -249,67 +131,4 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	fmt.Fprintf(gone, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
 	gone.Close()
 	seen.Until(t, "httplock body_broken", 2)
-}
-
-// onGrant calls f when an acquisition has succeeded, before who asked hears of it.
-func onGrant(f func()) core.Observer {
-	return core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-		if op.Kind != core.OpAcquire {
-			return ctx, nil
-		}
-		return ctx, func(o core.Outcome) {
-			if o.Err == nil {
-				f()
-			}
-		}
-	}}
-}
-
-// A request that ends at the moment of its grant does not run, and gives the key back.
-func TestLeavingAtTheMomentOfTheGrant(t *testing.T) {
-	for name, kind := range map[string]core.EventKind{"client gone": EventGone, "draining": EventDraining} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 1, func(w *world) {
-				leave := func() {}
-				m := middleware(w, w.replica(core.WithObserver(onGrant(func() { leave() }))), ByParam("id"))
-				r := router()
-				r.PUT("/orders/:id", m.Lock, func(c *gin.Context) { w.Error("the handler ran") })
-				ctx, cancel := context.WithCancel(context.Background())
-				defer cancel()
-				leave = cancel
-				if name == "draining" {
-					leave = m.Drain
-				}
-				callWith(ctx, r, "PUT", "/orders/1", "").expect(w, 503, kind)
-				leave = func() {}
-				synctest.Wait()
-				lease, err := w.locker.TryAcquire(w.Context(), routeKey("/orders/:id", "1"))
-				if err != nil {
-					w.Fatal(err)
-				}
-				lease.Release(w.Context())
-			})
-		})
-	}
-}
-
-// An idempotent request goes on without its client once it runs; while it waits, it leaves.
-func TestIdempotentRequestLeavesWithItsClient(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false), WithMaxWait(time.Hour))
-		g := newTurnstile()
-		r := router()
-		r.PUT("/orders/:id", m.Lock, g.handle)
-		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
-		<-g.runs
-		ctx, hangUp := context.WithCancel(context.Background())
-		waiter := background(func() reply { return callWith(ctx, r, "PUT", "/orders/1", "", "Idempotency-Key", "k") })
-		synctest.Wait()
-		hangUp()
-		waiter().expect(w, 503, EventGone)
-		g.goOn <- struct{}{}
-		holder().ok(w, "done")
-		g.goOn <- struct{}{}
-		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").ok(w, "done")
-	})
 }
