@@ -13,10 +13,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // The manual's ACL is enough for all that a Locker does, and nothing in it is too much.
@@ -174,7 +174,7 @@ var unhurried = option(func(c *config) {
 // everyScript goes along every path of the scripts that calls something else.
 func everyScript(t *testing.T, l *Locker) error {
 	ctx := t.Context()
-	if l.e.nodes[0].runID == "" {
+	if l.e.Nodes[0].RunID() == "" {
 		return errors.New("the server does not say who it is")
 	}
 	if err := l.Provision(ctx); err != nil {
@@ -246,8 +246,8 @@ func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
 
 // renewOnce is one round of renewal, with what comes of it.
 func (lease *Lease) renewOnce() error {
-	r := lease.round(wire.OpRenew, (*round).Settled)
-	r.must, r.each = true, lease.lock.Renew(lease.p.lease, len(lease.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.token, Turn: lease.p.turn} })
+	r := lease.round(wire.OpRenew, (*node.Round).Settled)
+	r.Must, r.Each = true, lease.lock.Renew(lease.p.lease, len(lease.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.token, Turn: lease.p.turn} })
 	lease.mu.Lock()
 	was, ended := lease.state, lease.ended
 	lease.state, lease.ended = leaseHeld, false // whatever becomes of it at the nodes
@@ -257,8 +257,8 @@ func (lease *Lease) renewOnce() error {
 		defer lease.mu.Unlock()
 		lease.state, lease.ended = was, ended
 	}()
-	r.send(lease.ctx.parent, quorum.All(len(lease.engine.nodes)))
-	r.wait(context.Background())
+	r.Send(lease.ctx.parent, quorum.All(len(lease.engine.Nodes)))
+	r.Wait(context.Background())
 	switch {
 	case r.Confirmed():
 		return nil

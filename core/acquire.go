@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Acquire returns a lease on key, waiting for it until ctx ends, MaxWait has passed or the Locker is
@@ -67,7 +69,7 @@ func (l *Locker) asked(ctx context.Context, key string, opts []CallOption) (*pol
 }
 
 func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy) (*Lease, error) {
-	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.keys.Resource(key), parent: ctx, tryOnly: try}}
+	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.Keys.Resource(key), parent: ctx, tryOnly: try}}
 	if p.detached {
 		a.parent = context.WithoutCancel(ctx)
 	}
@@ -116,7 +118,7 @@ type acquisition struct {
 	turns    int  // in a row that it shared with others
 
 	lease *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
-	asked *round
+	asked *node.Round
 
 	recovering bool // the next attempt settles a completion record that is not decided
 	last       result
@@ -145,12 +147,12 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	var lease *Lease
 	defer func() { // also when an observer panics
 		if a.wait != nil {
-			a.wait.end()
-			e.waits.end(a.wait)
+			a.wait.End()
+			e.waits.End(a.wait)
 		}
 		if lease == nil {
 			a.quit(ctx)
-			e.lines.leave(a.resource)
+			e.lines.Leave(a.resource)
 		}
 	}()
 	lease, err := a.contend(ctx, wait)
@@ -160,18 +162,18 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 // enter takes the key's turn in this process.
 func (a *acquisition) enter(ctx, wait context.Context) bool {
 	e := a.e
-	if e.lines.tryEnter(a.resource) {
+	if e.lines.TryEnter(a.resource) {
 		return true
 	}
 	a.out.Contended = true
 	if a.blocked(); a.tryOnly || a.outlasted(wait) {
 		return false
 	}
-	since := e.clock.Now()
+	since := e.Clock.Now()
 	a.since = time.Now()
 	s := &successor{call: a.call, ctx: ctx}
-	s.turn.ask = s.ask
-	entered := e.lines.enter(wait, e.closing, a.resource, &s.turn)
+	s.turn.Ask = s.ask
+	entered := e.lines.Enter(wait, e.Closing, a.resource, &s.turn)
 	a.wait, a.lease, a.asked = s.wait, s.lease, s.asked
 	if a.blocked(); a.last.silent != 0 {
 		a.last.silent = max(a.last.silent, since)
@@ -180,7 +182,11 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 }
 
 // blocked notes why the key's turn in this process belongs to somebody else, or did until now.
-func (a *acquisition) blocked() { a.ended(a.e.lines.why(a.resource)) }
+func (a *acquisition) blocked() {
+	res := a.e.lines.Why(a.resource)
+	res.nodes = slices.Clone(res.nodes) // whose error has them may change them
+	a.ended(res)
+}
 
 // ended notes how an attempt ended, or what those before in line know.
 func (a *acquisition) ended(res result) {
@@ -196,7 +202,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 	for {
 		a.out.Attempts++
 		if a.wait != nil {
-			a.wait.trying()
+			a.wait.Trying()
 		}
 		res := a.try(ctx, wait)
 		if res.lease == nil && wait.Err() != nil && a.last.err != nil {
@@ -208,14 +214,16 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 			return a.last.lease, nil
 		case wait.Err() != nil:
 			return nil, a.stopped(ctx)
-		case a.e.isClosing():
+		case a.e.IsClosing():
 			return nil, a.fail(ErrClosed)
 		case a.triesAtOnce():
 			continue
 		case a.givesUp(wait):
 			return nil, a.fail(a.last.err)
 		}
-		a.e.lines.fails(a.resource, a.last)
+		told := a.last
+		told.nodes = slices.Clone(told.nodes)
+		a.e.lines.Fails(a.resource, told)
 		a.recovering = a.recovering && a.last.split()
 		if !a.sleep(wait) {
 			return nil, a.stopped(ctx)
@@ -225,7 +233,7 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 
 // attempted notes how an attempt ended.
 func (a *acquisition) attempted(res result) {
-	res.at = a.e.clock.Now()
+	res.at = a.e.Clock.Now()
 	if res.lease == nil && (res.outcome == quorum.OutOfReach || res.outcome == quorum.Won) {
 		res.silent = cmp.Or(a.last.silent, res.at)
 	}
@@ -255,7 +263,7 @@ func (a *acquisition) givesUp(wait context.Context) bool {
 // outlasted reports whether the key rests for longer than the call may wait.
 func (a *acquisition) outlasted(wait context.Context) bool {
 	until, ends := wait.Deadline()
-	return ends && a.last.rests > 0 && a.last.rests-a.e.clock.Now().Since(a.last.at) > time.Until(until)
+	return ends && a.last.rests > 0 && a.last.rests-a.e.Clock.Now().Since(a.last.at) > time.Until(until)
 }
 
 // undecided reports whether the votes were split between contenders, so that none of them may have got the key.
@@ -269,14 +277,14 @@ const maxTries = 5
 // silentForTTL reports whether no quorum has been reachable for a full TTL. A holder would have lost its lease by
 // then, so a waiter gives up, too.
 func (a *acquisition) silentForTTL() bool {
-	return a.last.silent != 0 && a.e.clock.Now().Since(a.last.silent) >= a.p.ttl
+	return a.last.silent != 0 && a.e.Clock.Now().Since(a.last.silent) >= a.p.ttl
 }
 
 // join has the nodes listened to for when it is this call's turn.
 func (a *acquisition) join() {
 	if a.wait != nil && !a.booked {
 		a.booked = true
-		a.e.waits.begin(a.wait, a.e.keys.Bucket(a.key))
+		a.e.waits.Begin(a.wait, a.e.Keys.Bucket(a.key))
 	}
 }
 
@@ -290,8 +298,8 @@ func (a *acquisition) quit(ctx context.Context) {
 	own.unqueue()
 	own.over()
 	r := own.releasing(0)
-	r.send(ctx, quorum.All(len(a.e.nodes)))
-	r.leave()
+	r.Send(ctx, quorum.All(len(a.e.Nodes)))
+	r.Leave()
 }
 
 // stopped is the error of an acquisition that something other than the nodes put an end to.
@@ -304,7 +312,7 @@ func (a *acquisition) stopped(ctx context.Context) error {
 		}
 		return a.fail(err)
 	}
-	if a.e.isClosing() {
+	if a.e.IsClosing() {
 		return a.fail(ErrClosed)
 	}
 	return a.fail(a.last.err) // try, or MaxWait has passed
@@ -317,7 +325,7 @@ func (a *acquisition) fail(err error) *OpError {
 		failure.Held = a.last.held
 	}
 	if retry := a.last.retry; retry > 0 && (held || errors.Is(err, ErrUnavailable)) {
-		failure.RetryAfter = max(retry-a.e.clock.Now().Since(a.last.at), time.Millisecond)
+		failure.RetryAfter = max(retry-a.e.Clock.Now().Since(a.last.at), time.Millisecond)
 	}
 	return failure
 }
@@ -330,18 +338,18 @@ type call struct {
 	resource string // the key's name in Redis, and in the local queue
 	parent   context.Context
 	tryOnly  bool
-	carries  string    // what the lease carries
-	since    time.Time // when it began, where it had to wait for its turn in this process
-	wait     *wait     // from the first attempt on that failed; nil = none has
+	carries  string        // what the lease carries
+	since    time.Time     // when it began, where it had to wait for its turn in this process
+	wait     *queue.Waiter // from the first attempt on that failed; nil = none has
 }
 
 // newLease makes a lease to be, with an attempt of its own.
 func (c *call) newLease() *Lease {
 	lease := &Lease{engine: c.e, place: -1}
-	lease.attempt.init(&c.e.ensemble, c.p, c.key, c.resource, c.carries)
+	lease.attempt.init(c.e, c.p, c.key, c.resource, c.carries)
 	lease.ctx.lease, lease.ctx.parent = lease, c.parent
 	if lease.waits = !c.tryOnly; lease.waits && c.wait == nil && !c.since.IsZero() {
-		c.wait = newWait(lease.lock.Waiter(), wire.StampOf(c.since), quorum.Of(len(c.e.nodes)))
+		c.wait = queue.NewWaiter(lease.lock.Waiter(), wire.StampOf(c.since), quorum.Of(len(c.e.Nodes)))
 	}
 	lease.wait, lease.queued = c.wait, c.wait != nil
 	return lease

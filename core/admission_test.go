@@ -12,25 +12,25 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/internal/race"
-
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/goredis"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // A fewConns lets so many requests of a client be under way as it has connections, first come, first served,
 // each for a while. It stands for the client's own pool, which does not work in bubbles when it has to wait.
 type fewConns struct {
-	commandsOnly
+	coretest.CommandsOnly
 	conns chan struct{}
 	each  time.Duration
 }
 
 func (f fewConns) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if _, ours := scriptOf(cmd.Args()); !ours { // a part of dialling
+		if _, ours := coretest.ScriptOf(cmd.Args()); !ours { // a part of dialling
 			return next(ctx, cmd)
 		}
 		f.conns <- struct{}{}
@@ -104,11 +104,11 @@ func hotLoop(ctx context.Context, p *process, key string, granted *atomic.Int64)
 // crowded is a process with one slot for acquisitions, which one that takes d has.
 func crowded(t *testing.T, w *world, d time.Duration) *process {
 	p := w.process(TTL(20*time.Second), WithClockWindow(100*time.Millisecond))
-	for _, n := range p.e.nodes {
-		n.connections, n.breakers = 2, make([]*breaker, 1)
+	for _, n := range p.e.Nodes {
+		n.SetConnections(2)
 	}
 	for _, k := range p.links {
-		k.next(fate{replyDelay: d}, wire.OpAcquire)
+		k.Next(coretest.Fate{ReplyDelay: d}, wire.OpAcquire)
 	}
 	go p.TryAcquire(t.Context(), "slow")
 	synctest.Wait()
@@ -137,16 +137,16 @@ func TestAcquisitionsTakeTurns(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := crowded(t, w, 400*time.Millisecond)
 		var order, want []any
-		p.links[0].decide(func(s wire.Op, args []any) fate {
+		p.links[0].Decide(func(s wire.Op, args []any) coretest.Fate {
 			if s == wire.OpAcquire {
-				order = append(order, args[resourceArg])
+				order = append(order, args[coretest.ResourceArg])
 			}
-			return fate{}
+			return coretest.Fate{}
 		})
 		var all sync.WaitGroup
 		for i := range 5 {
 			key := fmt.Sprint("k", i)
-			want = append(want, p.e.keys.Resource(key))
+			want = append(want, p.e.Keys.Resource(key))
 			all.Go(func() { w.acquire(p, key) })
 			synctest.Wait()
 		}
@@ -175,17 +175,15 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 		_, err = p.TryAcquire(ctx, "k")
 		wantErr(t, err, context.DeadlineExceeded)
 		synctest.Wait()
-		if n, err := w.nodes[0].Exec("EXISTS", p.e.keys.Resource("k")); n != 0 || err != nil {
+		if n, err := w.nodes[0].Exec("EXISTS", p.e.Keys.Resource("k")); n != 0 || err != nil {
 			t.Errorf("the node was asked: %v, %v", n, err)
 		}
-		n := p.e.nodes[0]
-		n.mu.Lock()
-		if n.inFlight != 1 { // the slow one
-			t.Errorf("%d requests under way", n.inFlight)
+		n := p.e.Nodes[0]
+		if got := n.InFlight(); got != 1 { // the slow one
+			t.Errorf("%d requests under way", got)
 		}
-		n.mu.Unlock()
 		for _, k := range p.links {
-			k.mend()
+			k.Mend()
 		}
 	})
 }
@@ -199,29 +197,17 @@ func TestEndedAttemptSendsNothing(t *testing.T) {
 		lease := p.newLease(t.Context(), "k")
 		lease.over()
 		r := lease.acquiring(false)
-		r.decided = func(*round) bool { return false }
-		r.send(t.Context(), quorum.All(len(w.nodes)))
-		r.leave()
+		r.Decided = func(*node.Round) bool { return false }
+		r.Send(t.Context(), quorum.All(len(w.nodes)))
+		r.Leave()
 		synctest.Wait()
 		if n := asked.Load(); n > 0 {
 			t.Errorf("%d requests sent", n)
 		}
-		for _, n := range p.e.nodes {
-			if free := n.breaker(0).slots.free; n.inFlight != 0 || free != n.connections/2 {
-				t.Errorf("%v: %d requests booked, %d slots free", n, n.inFlight, free)
+		for _, n := range p.e.Nodes {
+			if free := n.FreeSlots(); n.InFlight() != 0 || free != n.Connections/2 {
+				t.Errorf("%v: %d requests booked, %d slots free", n, n.InFlight(), free)
 			}
 		}
 	})
-}
-
-// Connections that are all in use are no failure of the node.
-func TestPoolTimeoutsDoNotOpenTheCircuit(t *testing.T) {
-	n := aloneNode(t)
-	for range 9 {
-		b, err := n.admit(0, time.Second, false, true, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.leave(b, 0, fmt.Errorf("acquire: %w", redis.ErrPoolTimeout))
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -33,7 +34,7 @@ func TestCutShortIsAdopted(t *testing.T) {
 		want := w.cutShort(w.process(), "k", "result")
 		p := w.process().reaches(0, 1)
 		for _, k := range p.links[:2] {
-			k.set(fate{refuse: true}, wire.OpComplete)
+			k.Set(coretest.Fate{Refuse: true}, wire.OpComplete)
 		}
 		_, err := p.TryAcquire(t.Context(), "k") // sees it, and cannot settle it
 		if err == nil || errors.Is(err, ErrDone) {
@@ -73,7 +74,7 @@ func TestWaitEndsWhileARecordIsSettled(t *testing.T) {
 		want := w.cutShort(w.process(), "k", "result")
 		p := w.process().reaches(0, 1)
 		for _, k := range p.links[:2] {
-			k.set(fate{replyDelay: 2 * wait}, wire.OpComplete)
+			k.Set(coretest.Fate{ReplyDelay: 2 * wait}, wire.OpComplete)
 		}
 		start := time.Now()
 		if err := acquire(t.Context(), p); err == nil || errors.Is(err, ErrDone) {
@@ -111,8 +112,8 @@ func TestCutShortIsAdoptedAfterTheLease(t *testing.T) {
 // answered after the outcome was decided, or could not be reached at that time.
 func TestCutShortIsOvertakenAndReleased(t *testing.T) {
 	for name, prepare := range map[string]func(p *process){
-		"seen after the grant": func(p *process) { p.links[0].next(fate{delay: 50 * time.Millisecond}, wire.OpAcquire) },
-		"not seen":             func(p *process) { p.links[0].next(fate{refuse: true}, wire.OpAcquire) },
+		"seen after the grant": func(p *process) { p.links[0].Next(coretest.Fate{Delay: 50 * time.Millisecond}, wire.OpAcquire) },
+		"not seen":             func(p *process) { p.links[0].Next(coretest.Fate{Refuse: true}, wire.OpAcquire) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
@@ -137,8 +138,8 @@ func TestCutShortIsSettledOnSight(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		want := w.cutShort(w.process(), "k", "result")
 		p := w.process()
-		p.links[1].next(fate{replyDelay: time.Millisecond}, wire.OpAcquire)
-		p.links[2].next(fate{replyDelay: time.Millisecond}, wire.OpAcquire)
+		p.links[1].Next(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire)
+		p.links[2].Next(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		w.wantDoneEverywhere("k", want)
@@ -153,12 +154,14 @@ func TestTwoCutShort(t *testing.T) {
 		b := w.process()
 		lease := w.acquire(b.reaches(1, 2), "k")
 		b.records(1)
-		b.links[0].set(fate{refuse: true})
+		b.links[0].Set(coretest.Fate{Refuse: true})
 		wantErr(t, lease.Complete(over(), []byte("second")), ErrUnavailable)
 		time.Sleep(11 * time.Second)
 		p := w.process().reaches(0, 1)
 		for _, k := range p.links {
-			k.decide(func(s wire.Op, _ []any) fate { return fate{refuse: s == wire.OpComplete || k == p.links[2]} })
+			k.Decide(func(s wire.Op, _ []any) coretest.Fate {
+				return coretest.Fate{Refuse: s == wire.OpComplete || k == p.links[2]}
+			})
 		}
 		if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
 			t.Fatalf("two records on one node each: %v", err)
@@ -176,8 +179,8 @@ func TestAdoptionIsRefusedByALiveHolder(t *testing.T) {
 		late := WithClockWindow(0)
 		w.cutShort(w.process(late), "k", "stale")
 		c, b := w.process(late).reaches(0, 1), w.process(late).reaches(1, 2)
-		c.links[0].set(fate{refuse: true}, wire.OpComplete)
-		c.links[1].set(fate{delay: 5 * time.Second}, wire.OpComplete)
+		c.links[0].Set(coretest.Fate{Refuse: true}, wire.OpComplete)
+		c.links[1].Set(coretest.Fate{Delay: 5 * time.Second}, wire.OpComplete)
 		_, err := c.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
 		lease := w.acquire(b, "k")

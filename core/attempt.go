@@ -7,23 +7,23 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
 	"github.com/lockkit/lockkit/core/internal/goredis"
-
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // An attempt asks the nodes for a key under a name of its own. It is known to the nodes by that name until they
 // are told that it is over, whether it became a lease or not.
 type attempt struct {
-	e       *ensemble
+	e       *engine
 	p       *policy
 	lock    wire.Lock
 	carries string
-	waits   bool       // it is of a call that waits
-	wait    *wait      // that call, once an attempt before has failed; nil = it is called as this one
-	asked   wire.Stamp // when the key was asked for last
+	waits   bool          // it is of a call that waits
+	wait    *queue.Waiter // that call, once an attempt before has failed; nil = it is called as this one
+	asked   wire.Stamp    // when the key was asked for last
 
 	mu         sync.Mutex // guards a lease's state, too
 	ended      bool       // nothing of it may be sent any more but its end
@@ -40,14 +40,14 @@ type attempt struct {
 }
 
 // init names a new attempt. What the nodes remember is noted before the first request is sent.
-func (a *attempt) init(e *ensemble, p *policy, key, resource string, carries string) {
-	a.e, a.p, a.carries, a.lock = e, p, carries, e.keys.Lock(key, resource, e.attempts.Add(1))
+func (a *attempt) init(e *engine, p *policy, key, resource string, carries string) {
+	a.e, a.p, a.carries, a.lock = e, p, carries, e.Keys.Lock(key, resource, e.attempts.Add(1))
 	a.nodes = a.only[:0]
-	if len(e.nodes) > 1 {
-		a.nodes = make([]nodeState, 0, len(e.nodes))
+	if len(e.Nodes) > 1 {
+		a.nodes = make([]nodeState, 0, len(e.Nodes))
 	}
-	for _, n := range e.nodes {
-		a.nodes = append(a.nodes, nodeState{memory: n.memory(a.lock.Bucket)})
+	for _, n := range e.Nodes {
+		a.nodes = append(a.nodes, nodeState{memory: n.Memory(a.lock.Bucket)})
 	}
 }
 
@@ -58,7 +58,7 @@ func (a *attempt) attrs() slog.Attr {
 
 // trusted reports whether what was asked for at that time can be trusted still. It is looked at after every wait.
 func (a *attempt) trusted(sent clock.Instant) bool {
-	return sent.Add(a.p.validity-a.p.margin) > a.e.clock.Now()
+	return sent.Add(a.p.validity-a.p.margin) > a.e.Clock.Now()
 }
 
 // over ends the attempt: nothing of it is sent any more but its end.
@@ -75,39 +75,35 @@ func (a *attempt) isEnded() bool {
 }
 
 // round is a round of the attempt.
-func (a *attempt) round(op wire.Op, decided func(*round) bool) *round {
-	r := new(round)
-	a.prepare(r, op, decided)
+func (a *attempt) round(op wire.Op, decided func(*node.Round) bool) *node.Round {
+	r := new(node.Round)
+	r.Init(a.e.Group, op, a.lock.Bucket, a.p.nodeTimeout, (*asking)(a), decided)
 	return r
-}
-
-func (a *attempt) prepare(r *round, op wire.Op, decided func(*round) bool) {
-	r.e, r.p, r.asker, r.bucket, r.op, r.decided = a.e, a.p, a, a.lock.Bucket, op, decided
 }
 
 // acquiring is the round that asks for the key; to settle a record that is not decided, if recovering: who comes for that
 // waits for a node that shows it.
-func (a *attempt) acquiring(recovering bool) *round {
-	r := a.round(wire.OpAcquire, (*round).AcquireDecided)
+func (a *attempt) acquiring(recovering bool) *node.Round {
+	r := a.round(wire.OpAcquire, (*node.Round).AcquireDecided)
 	if recovering {
-		r.decided = (*round).RecoverDecided
+		r.Decided = (*node.Round).RecoverDecided
 	}
 	a.asked = wire.StampOf(time.Now())
 	ask := wire.Acquire{Settle: recovering, Propose: a.asked, Carried: a.carries}
 	if a.waits || a.wait != nil {
-		ask.Channel = a.e.waits.channels[a.lock.Bucket]
+		ask.Channel = a.e.waits.Channels[a.lock.Bucket]
 	}
 	if a.wait != nil {
-		ask.Waiter = a.wait.name
+		ask.Waiter = a.wait.Name
 	}
-	r.request = a.lock.Acquire(a.p.lease, ask)
+	r.Request = a.lock.Acquire(a.p.lease, ask)
 	return r
 }
 
 // settleToken fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts
 // only while the lease is on it, for then its next grant must be greater. Where that fails, spoilt are the votes of
 // nodes that do not have the lease any more, or are not known to.
-func (a *attempt) settleToken(ctx, wait context.Context, t *quorum.Tally) (settled bool, spoilt []reply) {
+func (a *attempt) settleToken(ctx, wait context.Context, t *quorum.Tally) (settled bool, spoilt []node.Reply) {
 	token, stored := t.Token()
 	a.mu.Lock()
 	a.token = token
@@ -115,18 +111,18 @@ func (a *attempt) settleToken(ctx, wait context.Context, t *quorum.Tally) (settl
 	if stored.Len() >= t.Q {
 		return true, nil
 	}
-	r := a.round(wire.OpRenew, func(r *round) bool { return r.Count(wire.Granted)+stored.Len() >= r.Q })
-	r.must, r.each = true, a.lock.Renew(a.p.lease, len(t.Votes), func(i int) wire.Renew {
+	r := a.round(wire.OpRenew, func(r *node.Round) bool { return r.Count(wire.Granted)+stored.Len() >= r.Q })
+	r.Must, r.Each = true, a.lock.Renew(a.p.lease, len(t.Votes), func(i int) wire.Renew {
 		return wire.Renew{Token: token, Granted: t.Votes[i].Token, Memory: t.Votes[i].Memory}
 	})
-	r.send(ctx, t.With(wire.Granted)&^stored)
-	r.wait(wait)
+	r.Send(ctx, t.With(wire.Granted)&^stored)
+	r.Wait(wait)
 	if r.Count(wire.Granted)+stored.Len() >= t.Q {
 		return true, nil
 	}
 	for i, v := range r.Votes {
 		if r.Asked.Has(i) && v.Verdict != wire.Granted {
-			spoilt = append(spoilt, reply{Vote: v, node: i})
+			spoilt = append(spoilt, node.Reply{Vote: v, Node: i})
 		}
 	}
 	return false, spoilt
@@ -149,11 +145,11 @@ func (a *attempt) sends(op wire.Op, node int) bool {
 }
 
 // noteAnswer notes that a node has answered a request, if it has. Called with the lock.
-func (a *attempt) noteAnswer(op wire.Op, got reply) {
+func (a *attempt) noteAnswer(op wire.Op, got node.Reply) {
 	if got.Verdict == wire.CircuitOpen || !goredis.Answered(got.Err) {
 		return
 	}
-	s := &a.nodes[got.node]
+	s := &a.nodes[got.Node]
 	s.unanswered--
 	if op == wire.OpRelease {
 		s.ends--
@@ -161,7 +157,7 @@ func (a *attempt) noteAnswer(op wire.Op, got reply) {
 }
 
 // hear books a reply to one of the attempt's rounds.
-func (a *attempt) hear(op wire.Op, got reply) (v wire.Verdict, slept bool) {
+func (a *attempt) hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.noteAnswer(op, got)
@@ -176,7 +172,7 @@ func (a *attempt) hear(op wire.Op, got reply) (v wire.Verdict, slept bool) {
 	case wire.OpRelease:
 		// A release before this one has ended the attempt there, or may have, if its answer is missing; then nobody
 		// can tell whether the key was taken before that or since; a cooldown is there, or is not.
-		s := &a.nodes[got.node]
+		s := &a.nodes[got.Node]
 		if got.Verdict == wire.Gone && !got.Revoked && (s.owed == owedNoMore || s.ends > 0 && a.stay() == 0) {
 			got.Verdict = wire.Granted
 		}
@@ -187,15 +183,15 @@ func (a *attempt) hear(op wire.Op, got reply) (v wire.Verdict, slept bool) {
 }
 
 // granted books a grant, which may come after the outcome was decided. Called with the lock.
-func (a *attempt) granted(got reply) {
-	s := &a.nodes[got.node]
+func (a *attempt) granted(got node.Reply) {
+	s := &a.nodes[got.Node]
 	s.granted(got)
 	switch {
 	case !a.ended:
 	case s.owed == owedLater:
-		a.e.unheard.push(a, got.node, 0) // sooner than that
+		a.e.unheard.push(a, got.Node, 0) // sooner than that
 	case s.owed == owedInVain:
-		a.endAgain(got.node, 0)
+		a.endAgain(got.Node, 0)
 	}
 }
 
@@ -213,23 +209,23 @@ func (a *attempt) quitting() wire.Waiter {
 	case !a.queued || !a.quits && a.reached == 0:
 		return wire.Waiter{}
 	case a.wait != nil:
-		return a.wait.name.Quits()
+		return a.wait.Name.Quits()
 	}
 	return a.lock.Waiter()
 }
 
 // confirm books whether a node has the lease, and says whether that shows that this machine's clock stood still
 // since the confirmation before: more time has passed on the node than can have passed here. Called with the lock.
-func (a *attempt) confirm(got reply) (has, slept bool) {
+func (a *attempt) confirm(got node.Reply) (has, slept bool) {
 	switch got.Verdict {
 	case wire.Granted, wire.Healed, wire.Passed:
 	default:
 		return false, false
 	}
-	s := &a.nodes[got.node]
+	s := &a.nodes[got.Node]
 	if window := a.p.window; window > 0 && s.clock != 0 {
 		there := got.Clock.Since(s.clock)
-		here := got.sent.Since(s.sent) + got.Latency
+		here := got.Sent.Since(s.sent) + got.Latency
 		slept = there-here > window
 	}
 	s.confirm(got)
@@ -271,7 +267,7 @@ const (
 )
 
 // granted notes that the node granted the attempt. Heard of after a renewal, it says nothing new.
-func (s *nodeState) granted(got reply) {
+func (s *nodeState) granted(got node.Reply) {
 	if s.expiry == 0 {
 		s.memory = got.Memory
 	}
@@ -279,8 +275,17 @@ func (s *nodeState) granted(got reply) {
 }
 
 // confirm notes that the lease is on the node until the expiry it named.
-func (s *nodeState) confirm(got reply) {
+func (s *nodeState) confirm(got node.Reply) {
 	if got.Expiry >= s.expiry {
-		s.expiry, s.clock, s.sent = got.Expiry, got.Clock, got.sent
+		s.expiry, s.clock, s.sent = got.Expiry, got.Clock, got.Sent
 	}
+}
+
+// asking is an attempt as its rounds see it.
+type asking attempt
+
+func (a *asking) Sends(op wire.Op, node int) bool { return (*attempt)(a).sends(op, node) }
+func (a *asking) IsEnded() bool                   { return (*attempt)(a).isEnded() }
+func (a *asking) Hear(op wire.Op, got node.Reply) (wire.Verdict, bool) {
+	return (*attempt)(a).hear(op, got)
 }

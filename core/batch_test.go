@@ -17,7 +17,7 @@ func TestGroupsOfABatch(t *testing.T) {
 		p := w.process()
 		short := must(p.With(TTL(p.p.ttl / 2)))
 		send := func(batch []wire.Request) []string {
-			return must(sendTogether(p.e.nodes[0].client, p.Locker, batch, time.Now()))
+			return must(sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now()))
 		}
 		var leases []*Lease
 		var batch []wire.Request
@@ -25,7 +25,7 @@ func TestGroupsOfABatch(t *testing.T) {
 			lease := l.newLease(t.Context(), fmt.Sprint("k", i))
 			lease.carries = wire.Holder{Hint: []string{"", "", "", "carried", "carried", ""}[i]}.Carried()
 			leases = append(leases, lease)
-			batch = append(batch, lease.acquiring(false).to(0))
+			batch = append(batch, to(lease.acquiring(false), 0))
 		}
 		for i, reply := range send(batch) {
 			w.wantGrant(p, leases[i], must(batch[i].DecodeInBatch(reply)))
@@ -36,7 +36,7 @@ func TestGroupsOfABatch(t *testing.T) {
 		}
 		batch = nil
 		for _, lease := range leases {
-			batch = append(batch, lease.releasing(0).to(0))
+			batch = append(batch, to(lease.releasing(0), 0))
 		}
 		if replies := send(batch); !slices.Equal(replies, slices.Repeat([]string{"OK"}, len(leases))) {
 			t.Errorf("the ends are answered %q", replies)
@@ -59,9 +59,9 @@ func TestBatchBringsBackWhatIsShown(t *testing.T) {
 			lease.mu.Lock()
 			r := lease.renewal()
 			lease.mu.Unlock()
-			leases, batch = append(leases, lease), append(batch, r.to(0))
+			leases, batch = append(leases, lease), append(batch, to(&r.Round, 0))
 		}
-		replies := must(sendTogether(p.e.nodes[0].client, p.Locker, batch, time.Now()))
+		replies := must(sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now()))
 		for i, lease := range leases {
 			if v, err := batch[i].DecodeInBatch(replies[i]); err != nil || v.Verdict != wire.Healed {
 				t.Errorf("%s: %+v", lease.lock.Key, v)
@@ -93,13 +93,13 @@ func TestLivesOfABatch(t *testing.T) {
 		var leases []*Lease
 		for i, l := range []*Locker{short, p.Locker, short} {
 			leases = append(leases, l.newLease(t.Context(), fmt.Sprint("k", i)))
-			batch = append(batch, leases[i].acquiring(false).to(0))
+			batch = append(batch, to(leases[i].acquiring(false), 0))
 		}
 		done := p.newLease(t.Context(), "done")
-		batch = append(batch, done.offering(&wire.Record{Rest: 72 * time.Hour}, 7, true).to(0))
-		must(sendTogether(p.e.nodes[0].client, p.Locker, batch, time.Now()))
+		batch = append(batch, to(done.offering(&wire.Record{Rest: 72 * time.Hour}, 7, true), 0))
+		must(sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now()))
 		life := func(key string) time.Duration {
-			return time.Duration(must(w.nodes[0].Exec("PTTL", p.e.keys.Resource(key))).(int)) * time.Millisecond
+			return time.Duration(must(w.nodes[0].Exec("PTTL", p.e.Keys.Resource(key))).(int)) * time.Millisecond
 		}
 		for _, lease := range leases {
 			if got, want := life(lease.lock.Key), lease.p.ttl+wire.Slack; got != want {
@@ -118,11 +118,11 @@ func TestEndsInABatchWithoutAGuard(t *testing.T) {
 		p := w.process(WithRestartGuard(true))
 		lease := w.acquire(p, "held")
 		synctest.Wait()
-		guard := p.e.keys.Guard(0)
+		guard := p.e.Keys.Guard(0)
 		must(w.nodes[0].Exec("DEL", guard))
 		must(w.nodes[0].Exec("SET", guard, "of another type"))
-		batch := []wire.Request{p.newLease(t.Context(), "k").acquiring(false).to(0), lease.releasing(0).to(0)}
-		replies, err := sendTogether(p.e.nodes[0].client, p.Locker, batch, time.Now())
+		batch := []wire.Request{to(p.newLease(t.Context(), "k").acquiring(false), 0), to(lease.releasing(0), 0)}
+		replies, err := sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now())
 		if err != nil || len(replies) != 2 || replies[0][0] != '-' || replies[1] != "OK" {
 			t.Errorf("the batch answers %q, %v", replies, err)
 		}
@@ -133,7 +133,7 @@ func TestEndsInABatchWithoutAGuard(t *testing.T) {
 func TestWriteBacksInABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithRestartGuard(true))
-		memory := func() string { return p.e.nodes[0].memory(0) }
+		memory := func() string { return p.e.Nodes[0].Memory(0) }
 		const raise = 1000
 		cases := []struct {
 			name    string
@@ -157,7 +157,7 @@ func TestWriteBacksInABatch(t *testing.T) {
 			leases = append(leases, lease)
 			if c.renewal {
 				lease.mu.Lock()
-				batch = append(batch, lease.renewal().to(0))
+				batch = append(batch, to(&lease.renewal().Round, 0))
 				lease.mu.Unlock()
 				continue
 			}
@@ -169,7 +169,7 @@ func TestWriteBacksInABatch(t *testing.T) {
 				return wire.Renew{Token: lease.token + raise, Granted: c.granted(lease.token), Memory: remembered}
 			})(0))
 		}
-		replies := must(sendTogether(p.e.nodes[0].client, p.Locker, batch, time.Now()))
+		replies := must(sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now()))
 		for i, c := range cases {
 			token := leases[i].token
 			if !c.renewal && c.want == wire.Granted {

@@ -10,11 +10,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/internal/race"
-	"github.com/lockkit/lockkit/testutil"
-
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/race"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // realLocker is a Locker on n redis-server processes, with stock clients.
@@ -95,10 +95,10 @@ func BenchmarkScripts(b *testing.B) {
 	for b.Loop() {
 		lease := l.newLease(b.Context(), "key")
 		r := lease.acquiring(false)
-		if v := r.alone(0); v.Verdict != wire.Granted {
+		if v := askOf(r, 0); v.Verdict != wire.Granted {
 			b.Fatal(v)
 		}
-		if v := lease.releasing(0).alone(0); v.Verdict != wire.Granted {
+		if v := askOf(lease.releasing(0), 0); v.Verdict != wire.Granted {
 			b.Fatal(v)
 		}
 	}
@@ -107,7 +107,7 @@ func BenchmarkScripts(b *testing.B) {
 // An answerer answers in the place of a server, so that nothing is counted but what this package and the
 // commands of go-redis allocate: no dials, no timeouts, no buffers.
 type answerer struct {
-	commandsOnly
+	coretest.CommandsOnly
 	memory string
 }
 
@@ -119,8 +119,8 @@ func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
 		if cmd, ok := cmd.(goredis.OnceList); ok {
 			var all []string
-			for _, q := range requestsOf(cmd.Args()) {
-				all = append(all, replies[q.op])
+			for _, q := range coretest.RequestsOf(cmd.Args()) {
+				all = append(all, replies[q.Op])
 			}
 			cmd.SetVal(all)
 		}
@@ -130,8 +130,8 @@ func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 			}
 		}
 		if cmd, ok := cmd.(goredis.Once); ok {
-			if s, ours := scriptOf(cmd.Args()); ours {
-				cmd.SetVal(replies[s.op])
+			if s, ours := coretest.ScriptOf(cmd.Args()); ours {
+				cmd.SetVal(replies[s.Op])
 			} else {
 				cmd.SetVal("redis_version:8.0.0\nrole:master\nmaster_replid:0\nmaxmemory:0\nrun_id:" + a.memory)
 			}
@@ -165,13 +165,8 @@ func answeredLocker(tb testing.TB, n int, opts ...Option) *Locker {
 // answered waits until nothing is under way, and the goroutines of the lanes wait for the next batch: otherwise it would
 // be another one's, with a timer of its own.
 func (l *Locker) answered() {
-	busy := func(n *node) bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return n.inFlight > 0 || !n.lanes[0].waits.Load()
-	}
-	for _, n := range l.e.nodes {
-		for busy(n) {
+	for _, n := range l.e.Nodes {
+		for !n.Idle() {
 			runtime.Gosched()
 		}
 	}
@@ -226,7 +221,7 @@ func TestOneRoundTrip(t *testing.T) {
 				p := w.process()
 				w.release(w.acquire(p, "warm"))
 				for _, k := range p.links {
-					k.set(fate{delay: 10 * time.Millisecond, replyDelay: 10 * time.Millisecond})
+					k.Set(coretest.Fate{Delay: 10 * time.Millisecond, ReplyDelay: 10 * time.Millisecond})
 				}
 				start := time.Now()
 				lease := w.acquire(p, "key")

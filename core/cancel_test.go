@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/coretest"
 )
 
 // Bugs of other lock libraries with callers who cancel, and what has to happen instead.
@@ -18,7 +20,7 @@ func TestCancelledAtEveryInstant(t *testing.T) {
 		p := w.process()
 		for i, k := range p.links {
 			d := time.Duration(i+1) * 3 * time.Millisecond
-			k.set(fate{delay: d, replyDelay: d})
+			k.Set(coretest.Fate{Delay: d, ReplyDelay: d})
 		}
 		for after := time.Duration(0); after < 40*time.Millisecond; after += time.Millisecond {
 			key := fmt.Sprint("cancelled after ", after)

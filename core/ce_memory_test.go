@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -37,7 +38,7 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 				a.refused()
 				time.Sleep(a.p.ttl + time.Second)
 				lease := w.acquire(b.reaches(1, 2), "k")
-				b.links[1].set(fate{refuse: true}, wire.OpRenew) // B does not bring its lease back
+				b.links[1].Set(coretest.Fate{Refuse: true}, wire.OpRenew) // B does not bring its lease back
 				forget(w.nodes[1], old)
 				third.TryAcquire(t.Context(), "other") // the quarantine begins
 				a.mend()
@@ -98,7 +99,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 			other.TryAcquire(t.Context(), "another")
 			time.Sleep(11 * time.Second)
 			for _, i := range []int{1, 2} {
-				other.links[i].set(fate{replyDelay: time.Millisecond}, wire.OpAcquire)
+				other.links[i].Set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire)
 			}
 			_, err := other.TryAcquire(t.Context(), "k")
 			wantDone(t, err, want)
@@ -139,20 +140,20 @@ func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 		bLease := w.acquire(b, "k") // on all; runs out on 0 at 10s
 		synctest.Wait()
 		old := w.nodes[0].Snapshot()
-		b.links[0].set(fate{refuse: true}, wire.OpRenew)
+		b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(8 * time.Second)
-		b.set(fate{refuse: true}, wire.OpRenew) // on 1 and 2 it runs out by 18s
+		b.set(coretest.Fate{Refuse: true}, wire.OpRenew) // on 1 and 2 it runs out by 18s
 		time.Sleep(6 * time.Second)
-		a.links[1].next(fate{delay: 4500 * time.Millisecond}, wire.OpAcquire)
-		a.links[2].set(fate{refuse: true})
+		a.links[1].Next(coretest.Fate{Delay: 4500 * time.Millisecond}, wire.OpAcquire)
+		a.links[2].Set(coretest.Fate{Refuse: true})
 		late := trying(a.Locker, t.Context(), "k")
 		time.Sleep(50 * time.Millisecond)
 		if w.owner(a, 0, "k") == bLease.name() {
 			t.Fatal("the schedule is off: A was not granted node 0")
 		}
 		w.nodes[0].RestartFrom(old)
-		b.links[0].mend()
-		b.links[2].mend() // B's next renewal reaches 0 and 2
+		b.links[0].Mend()
+		b.links[2].Mend() // B's next renewal reaches 0 and 2
 		aLease := testutil.Receive(t, late).lease
 		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
@@ -167,7 +168,7 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(WithRestartGuard(true)), w.process(WithRestartGuard(true))
 		lease := w.acquire(p, "k") // until 10s
-		p.links[0].set(fate{refuse: true}, wire.OpRenew)
+		p.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(9600 * time.Millisecond)
 		w.nodes[0].StepClock(450 * time.Millisecond)
 		w.acquire(other, "k") // its clock reads 10.05s
@@ -193,9 +194,9 @@ func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 		opts := []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), unrenewed}
 		a, b := w.process(opts...), w.process(opts...)
 		stale := w.acquire(a.reaches(0, 2), "k")
-		a.links[2].set(fate{refuse: true}, wire.OpRenew)
+		a.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(7500 * time.Millisecond)
-		a.links[0].next(fate{delay: 16 * time.Second}, wire.OpRenew)
+		a.links[0].Next(coretest.Fate{Delay: 16 * time.Second}, wire.OpRenew)
 		go stale.renew() // sent in trust
 		time.Sleep(3 * time.Second)
 		wantErr(t, context.Cause(stale.Context()), ErrLost)
@@ -224,7 +225,7 @@ func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 		opts := []Option{WithClockWindow(0)}
 		a, b := w.process(opts...), w.process(opts...)
 		stale := w.acquire(a.reaches(0, 1), "k")
-		a.links[0].next(fate{delay: 3 * time.Second}, wire.OpComplete)
+		a.links[0].Next(coretest.Fate{Delay: 3 * time.Second}, wire.OpComplete)
 		wantErr(t, stale.Complete(over(), []byte("stale")), ErrUnavailable) // node 1 has it
 		w.release(stale)
 		w.acquire(b.reaches(0, 2), "k")
@@ -243,16 +244,16 @@ func TestCE28_SettlingTakesTooLong(t *testing.T) {
 		w.cutShort(w.process(), "k", "result")
 		p := w.process(append(slowly, withNodeTimeout(6*time.Second))...)
 		w.setCounter(p, 1, "k", time.Now().Add(time.Hour).UnixMicro()) // so that the settling attempt has to write back
-		p.links[2].set(fate{refuse: true})
-		p.links[0].set(fate{replyDelay: 5 * time.Second}, wire.OpAcquire, wire.OpRenew)
-		p.links[1].decide(func(s wire.Op, _ []any) fate {
+		p.links[2].Set(coretest.Fate{Refuse: true})
+		p.links[0].Set(coretest.Fate{ReplyDelay: 5 * time.Second}, wire.OpAcquire, wire.OpRenew)
+		p.links[1].Decide(func(s wire.Op, _ []any) coretest.Fate {
 			switch s {
 			case wire.OpAcquire, wire.OpRenew:
-				return fate{replyDelay: 5 * time.Second}
+				return coretest.Fate{ReplyDelay: 5 * time.Second}
 			case wire.OpRelease: // of the attempt that found the record
 				w.setCounter(p, 1, "k", time.Now().Add(2*time.Hour).UnixMicro())
 			}
-			return fate{}
+			return coretest.Fate{}
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
@@ -310,7 +311,7 @@ func TestCE30_ProvisionOfANodeThatForgot(t *testing.T) {
 				a.refused()
 				w.nodes[2].RestartEmpty()
 				for _, i := range c.away {
-					b.links[i].set(fate{refuse: true})
+					b.links[i].Set(coretest.Fate{Refuse: true})
 				}
 				wantErr(t, b.Provision(t.Context()), ErrUnavailable)
 				w.refusedUntilOver(b, lease, 500*time.Millisecond)
@@ -359,7 +360,7 @@ func TestCE33_TwoTTLs(t *testing.T) {
 			w.nodes[0].Flush()
 			w.nodes[1].Flush()
 			hears(y)
-			y.e.health.stop()
+			y.e.Health.Stop()
 			overlap := false
 			for lease.Context().Err() == nil && !overlap {
 				if _, err := y.TryAcquire(t.Context(), "k"); err == nil {

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -41,23 +43,23 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 		p := w.process()
 		lease := p.newLease(t.Context(), "k")
 		r := lease.acquiring(false)
-		r.decided = func(*round) bool { return false }
-		r.sent = p.e.clock.Now()
+		r.Decided = func(*node.Round) bool { return false }
+		r.Sent = p.e.Clock.Now()
 		var proposal any
 		for i := range w.nodes {
 			time.Sleep(time.Second) // each request leaves later than the one before
-			args := p.e.head.Load().Encode(r.to(i), time.Now()).Args()
+			args := p.e.Head.Load().Encode(to(r, i), time.Now()).Args()
 			if i == 0 {
-				proposal = args[proposalArg(args)]
+				proposal = args[coretest.ProposalArg(args)]
 			}
-			if args[proposalArg(args)] != proposal {
+			if args[coretest.ProposalArg(args)] != proposal {
 				t.Errorf("request %d proposes a token of its own, so that the nodes cannot agree in one round", i)
 			}
-			if wall := args[wallArg(args)]; wall != time.Now().UnixMicro() {
+			if wall := args[coretest.WallArg(args)]; wall != time.Now().UnixMicro() {
 				t.Errorf("request %d is stamped %v, and leaves at %v", i, wall, time.Now().UnixMicro())
 			}
 		}
-		if p.e.clock.Now().Since(r.sent) != 3*time.Second {
+		if p.e.Clock.Now().Since(r.Sent) != 3*time.Second {
 			t.Error("trust does not start before the first of them")
 		}
 	})
@@ -78,19 +80,19 @@ func TestCE34_ContendedLeaseReturns(t *testing.T) {
 					waits <- err
 				}()
 				time.Sleep(time.Second)
-				a.links[0].set(fate{refuse: true})
+				a.links[0].Set(coretest.Fate{Refuse: true})
 				time.Sleep(a.p.ttl + 5*time.Second) // B is granted node 0 again and again
 				if !c.shortly {
-					b.links[0].set(fate{refuse: true}, wire.OpRelease)
+					b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRelease)
 					time.Sleep(2 * time.Second)
 				}
-				a.links[0].mend()
-				b.links[0].mend()
+				a.links[0].Mend()
+				b.links[0].Mend()
 				time.Sleep(a.p.ttl + a.p.renewEvery + 5*time.Second)
 				if owner := w.owner(a, 0, "k"); owner != lease.name() {
 					t.Fatalf("node 0 belongs to %q, the holder is %v", owner, lease.name())
 				}
-				a.links[1].set(fate{refuse: true}) // the next outage
+				a.links[1].Set(coretest.Fate{Refuse: true}) // the next outage
 				time.Sleep(2 * a.p.ttl)
 				wantValid(t, lease)
 				cancel()
@@ -130,7 +132,7 @@ func TestCE35_RenewalAtTheRelease(t *testing.T) {
 		p := w.process()
 		w.avoids(p, 2)
 		lease := w.acquire(p, "k") // node 2 is not asked
-		p.links[2].mend()
+		p.links[2].Mend()
 		time.Sleep(p.p.nodeTimeout)
 		w.release(lease)
 		lease.renew() // as the watchdog had begun it
@@ -144,7 +146,7 @@ func TestCE36_LateAcquireAfterARefusedCompletion(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0))
 		w.setCounter(p, 1, "k", time.Now().Add(time.Minute).UnixMicro())
-		p.links[1].next(fate{delay: 500 * time.Millisecond}, wire.OpAcquire)
+		p.links[1].Next(coretest.Fate{Delay: 500 * time.Millisecond}, wire.OpAcquire)
 		lease := w.acquire(p, "k") // from 0 and 2
 		time.Sleep(100 * time.Millisecond)
 		w.complete(lease, "result")
@@ -186,7 +188,7 @@ func TestCE38_PoisonedCounter(t *testing.T) {
 			w.release(lease)
 			time.Sleep(time.Second)
 		}
-		p.links[0].set(fate{refuse: true})
+		p.links[0].Set(coretest.Fate{Refuse: true})
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
 		wantInError(t, err, "fencing counter", "delete what this node has")

@@ -6,10 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // The counterexamples of the protocol, each as a schedule that breaks a plausible variant of it. Nodes are
@@ -23,11 +23,11 @@ var slowly = []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), with
 func (w *world) partly(p *process, i int, key string) {
 	w.t.Helper()
 	lease := p.newLease(w.t.Context(), key)
-	if v := lease.acquiring(false).alone(i); v.Verdict != wire.Granted {
+	if v := askOf(lease.acquiring(false), i); v.Verdict != wire.Granted {
 		w.t.Fatalf("node %d: %v %v", i, Verdict(v.Verdict), v.Err)
 	}
 	lease.completing = true
-	lease.releasing(0).alone(i)
+	askOf(lease.releasing(0), i)
 }
 
 // Without write-back a token from one node only is not known to the next quorum.
@@ -35,10 +35,10 @@ func TestCE1_TokenIsWrittenBack(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		x, a, b := w.process(), w.process(), w.process()
 		w.partly(x, 0, "k")
-		a.links[2].set(fate{refuse: true})
+		a.links[2].Set(coretest.Fate{Refuse: true})
 		first := w.acquire(a, "k")
 		w.release(first)
-		b.links[0].set(fate{refuse: true})
+		b.links[0].Set(coretest.Fate{Refuse: true})
 		second := w.acquire(b, "k")
 		wantLaterToken(t, second, first)
 	})
@@ -49,12 +49,12 @@ func TestCE2_WriteBackCountsOnlyOwnNodes(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		x, a, b := w.process(), w.process(), w.process()
 		w.partly(x, 0, "k")
-		a.links[2].set(fate{refuse: true})
-		a.links[1].next(fate{delay: 300 * time.Millisecond}, wire.OpRenew) // within the clock window
+		a.links[2].Set(coretest.Fate{Refuse: true})
+		a.links[1].Next(coretest.Fate{Delay: 300 * time.Millisecond}, wire.OpRenew) // within the clock window
 		first := trying(a.Locker, t.Context(), "k")
 		synctest.Wait() // granted by 0 and 1, its write-back is under way to 1
 		w.forget(a, 1, "k")
-		b.links[0].set(fate{refuse: true})
+		b.links[0].Set(coretest.Fate{Refuse: true})
 		second := w.acquire(b, "k")
 		wantErr(t, testutil.Receive(t, first).err, ErrHeld)
 		if w.owner(b, 1, "k") != second.name() {
@@ -68,14 +68,14 @@ func TestCE3_WriteBackTakesNoNode(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		x, a := w.process(), w.process()
 		w.partly(x, 0, "k")
-		a.links[2].set(fate{refuse: true})
-		a.links[1].next(fate{delay: 300 * time.Millisecond}, wire.OpRenew)
+		a.links[2].Set(coretest.Fate{Refuse: true})
+		a.links[1].Next(coretest.Fate{Delay: 300 * time.Millisecond}, wire.OpRenew)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		first := trying(patientTry(a.Locker), ctx, "k")
 		synctest.Wait()
 		w.forget(a, 1, "k")
-		a.links[1].set(fate{lose: true}, wire.OpRelease) // so that what the write-back did stays to be seen
+		a.links[1].Set(coretest.Fate{Lose: true}, wire.OpRelease) // so that what the write-back did stays to be seen
 		wantErr(t, testutil.Receive(t, first).err, context.DeadlineExceeded)
 		if got := w.owner(a, 1, "k"); got != "" {
 			t.Fatalf("the write-back took the node for %s", got)
@@ -87,13 +87,13 @@ func TestCE3_WriteBackTakesNoNode(t *testing.T) {
 func TestCE4_TokenIsTheGreatest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, a := w.process(), w.process()
-		p.links[2].set(fate{refuse: true})
+		p.links[2].Set(coretest.Fate{Refuse: true})
 		var last *Lease
 		for range 3 {
 			last = w.acquire(p, "k")
 			w.release(last)
 		}
-		a.links[0].set(fate{refuse: true})
+		a.links[0].Set(coretest.Fate{Refuse: true})
 		wantLaterToken(t, w.acquire(a, "k"), last)
 	})
 }
@@ -102,11 +102,11 @@ func TestCE4_TokenIsTheGreatest(t *testing.T) {
 func TestCE5_LostCounterStartsFromTheClock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
-		a.links[2].set(fate{refuse: true})
+		a.links[2].Set(coretest.Fate{Refuse: true})
 		first := w.acquire(a, "k")
 		w.release(first)
 		w.nodes[1].RestartEmpty()
-		b.links[0].set(fate{refuse: true})
+		b.links[0].Set(coretest.Fate{Refuse: true})
 		second := w.await(b, "k")
 		wantLaterToken(t, second, first)
 	})
@@ -117,11 +117,11 @@ func emptied(t *testing.T, lose func(w *world, holder *process)) {
 	t.Helper()
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, other := w.process(), w.process()
-		holder.links[2].set(fate{refuse: true})
+		holder.links[2].Set(coretest.Fate{Refuse: true})
 		lease := w.acquire(holder, "k")
 		holder.cut() // it cannot heal what is lost
 		lose(w, holder)
-		other.links[0].set(fate{refuse: true})
+		other.links[0].Set(coretest.Fate{Refuse: true})
 		w.refusedUntilOver(other, lease, 100*time.Millisecond)
 		holder.mend()
 		w.await(other, "k")
@@ -140,7 +140,7 @@ func TestCE6_SecondRestartInsideTheQuarantine(t *testing.T) {
 func contact(w *world) {
 	third := w.stranger()
 	for _, i := range []int{0, 2} {
-		third.links[i].set(fate{refuse: true})
+		third.links[i].Set(coretest.Fate{Refuse: true})
 	}
 	third.TryAcquire(w.t.Context(), "other")
 }
@@ -184,19 +184,19 @@ func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		opts := append(slowly, WithMaxTTL(40*time.Second)) // so that the token clamp spans A's delay
 		b, a := w.process(opts...), w.process(opts...)
-		b.links[0].set(fate{refuse: true})
+		b.links[0].Set(coretest.Fate{Refuse: true})
 		bLease := w.acquire(b, "k") // on 1 and 2, expiring there at 10s
 		synctest.Wait()             // node 0 has refused, too
-		b.set(fate{refuse: true}, wire.OpRenew)
+		b.set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(6 * time.Second)
 
-		a.links[1].next(fate{delay: 4200 * time.Millisecond}, wire.OpAcquire)
-		a.links[2].set(fate{refuse: true})
+		a.links[1].Next(coretest.Fate{Delay: 4200 * time.Millisecond}, wire.OpAcquire)
+		a.links[2].Set(coretest.Fate{Refuse: true})
 		late := trying(a.Locker, t.Context(), "k")
 		time.Sleep(50 * time.Millisecond)
 		w.nodes[0].RestartEmpty() // forgets that it granted A
-		b.links[0].mend()
-		b.links[2].mend() // B's next renewal reaches 0 and 2
+		b.links[0].Mend()
+		b.links[2].Mend() // B's next renewal reaches 0 and 2
 		aLease := testutil.Receive(t, late).lease
 		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
@@ -211,13 +211,13 @@ func TestCE13_HealingJudgedByTheNode(t *testing.T) {
 		b, a := w.process(slowly...), w.process(slowly...)
 		b.e.jitter = func(n int64) int64 { return n / 2 } // a renewal at each full second
 		lease := w.acquire(b, "k")                        // expires on node 0 at 10s, never renewed there
-		b.links[0].set(fate{refuse: true}, wire.OpRenew)
+		b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(8500 * time.Millisecond)
-		b.links[0].sequence(wire.OpRenew, fate{delay: 3 * time.Second}, fate{refuse: true}) // sent at 9s, arrives at 12s
+		b.links[0].Sequence(wire.OpRenew, coretest.Fate{Delay: 3 * time.Second}, coretest.Fate{Refuse: true}) // sent at 9s, arrives at 12s
 		time.Sleep(2 * time.Second)
-		a.links[1].set(fate{refuse: true})
-		a.links[2].set(fate{refuse: true})
-		a.links[0].set(fate{lose: true}, wire.OpRelease)
+		a.links[1].Set(coretest.Fate{Refuse: true})
+		a.links[2].Set(coretest.Fate{Refuse: true})
+		a.links[0].Set(coretest.Fate{Lose: true}, wire.OpRelease)
 		go a.TryAcquire(t.Context(), "k") // granted by node 0, which then forgets it
 		synctest.Wait()
 		if owner := w.owner(a, 0, "k"); owner == "" || owner == lease.name() {
@@ -281,7 +281,7 @@ func TestCE15_TransientClockStep(t *testing.T) {
 func TestCE16_LateAcquireAfterRelease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.links[1].next(fate{delay: 300 * time.Millisecond}, wire.OpAcquire)
+		p.links[1].Next(coretest.Fate{Delay: 300 * time.Millisecond}, wire.OpAcquire)
 		w.release(w.acquire(p, "k")) // on 0 and 2; the release reaches 1 first
 		time.Sleep(time.Second)
 		w.wantFree(p, "k", 1)
@@ -291,7 +291,7 @@ func TestCE16_LateAcquireAfterRelease(t *testing.T) {
 func TestCE16_LateAcquireAfterGivingUp(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.next(fate{delay: 400 * time.Millisecond}, wire.OpAcquire)
+		p.next(coretest.Fate{Delay: 400 * time.Millisecond}, wire.OpAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err := p.Acquire(ctx, "k")
@@ -305,12 +305,12 @@ func TestCE16_LateAcquireAfterGivingUp(t *testing.T) {
 func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		p.links[0].next(fate{delay: 400 * time.Millisecond}, wire.OpRelease)
+		p.links[0].Next(coretest.Fate{Delay: 400 * time.Millisecond}, wire.OpRelease)
 		first := w.acquire(p, "k")
 		go first.Release(t.Context())
 		synctest.Wait()
 		w.forget(p, 0, "k")
-		p.e.lines.leave(first.turn()) // its turn would last as long as the release
+		p.e.lines.Leave(first.turn()) // its turn would last as long as the release
 		second := w.acquire(p, "k")
 		time.Sleep(time.Second)
 		if w.owner(p, 0, "k") != second.name() {
@@ -328,8 +328,8 @@ func TestCE18_TokenClamp(t *testing.T) {
 			lease := p.newLease(t.Context(), key)
 			wall := time.Now().Add(ahead)
 			q := lease.lock.Acquire(p.p.lease, wire.Acquire{Propose: wire.StampOf(wall)})
-			reply, err := run(t.Context(), p.e.nodes[0].client, p.e.head.Load().Encode(q, wall))
-			return voteOf(q, reply, err, wire.Request.Decode)
+			reply, err := coretest.Run(p.e.Nodes[0].Client, p.e.Head.Load().Encode(q, wall))
+			return coretest.VoteOf(q, reply, err, wire.Request.Decode)
 		}
 		before := ask("k", time.Hour)
 		w.nodes[0].RestartEmpty()

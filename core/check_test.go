@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -94,7 +96,7 @@ func TestImitationWithoutTheGuard(t *testing.T) {
 // A node that is away when a process starts does not keep it from starting, and is checked when it is back.
 func TestNodeAwayAtTheStart(t *testing.T) {
 	for name, away := range map[string]func(*testutil.Node){"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang} {
-		pause := recheckEvery // what hung is over
+		pause := node.RecheckEvery // what hung is over
 		if name == "down" {
 			pause = 0 // its first answer comes before
 		}
@@ -146,12 +148,12 @@ func (w *world) sameServerTwice() *process {
 func TestSameServerTwiceFoundLate(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		p := w.sameServerTwice()
-		p.links[2].set(fate{refuse: true})
+		p.links[2].Set(coretest.Fate{Refuse: true})
 		lease, err := p.TryAcquire(t.Context(), "k")
 		if err == nil {
 			t.Fatalf("one server of two granted a lease until %v", lease.ValidUntil())
 		}
-		wantErr(t, err, errSameServer)
+		wantErr(t, err, node.ErrSameServer)
 		time.Sleep(5 * time.Second)
 		w.wantFree(p, "k", 0)
 	})
@@ -216,7 +218,7 @@ func TestWithoutProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger(WithMaxTTL(12 * time.Second))
 		const way = time.Millisecond
-		p.set(fate{delay: way}) // so that all nodes are asked before the first has answered
+		p.set(coretest.Fate{Delay: way}) // so that all nodes are asked before the first has answered
 		start := time.Now()
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)

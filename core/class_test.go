@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/internal/logbook"
 )
 
@@ -30,26 +31,32 @@ func wantOnly(t *testing.T, err error, want ...error) {
 // A wait that the deadline of its context ends says what was known; one that is cancelled does not, since a caller that
 // leaves is no outage.
 func TestDeadlineKeepsWhatIsKnown(t *testing.T) {
-	everywhere := func(f fate) func(w *world, p *process) {
+	everywhere := func(f coretest.Fate) func(w *world, p *process) {
 		return func(_ *world, p *process) {
 			for _, k := range p.links {
-				k.set(f)
+				k.Set(f)
 			}
 		}
 	}
 	const long = 5 * time.Second
 	for name, c := range map[string]inTheWay{
-		"held":                    {func(w *world, _ *process) { w.acquire(w.process(), "k") }, long, ErrHeld, ClassHeld},
-		"held by this process":    {func(w *world, p *process) { w.acquire(p, "k") }, long, ErrHeld, ClassHeld},
-		"down":                    {everywhere(fate{refuse: true}), long, ErrUnavailable, ClassUnavailable},
-		"hung":                    {everywhere(fate{lose: true}), long, ErrUnavailable, ClassUnavailable},
-		"replicas":                {func(w *world, _ *process) { w.nodes[0].SetReplica(true); w.nodes[2].SetReplica(true) }, long, ErrUnavailable, ClassUnavailable},
-		"clocks off":              {func(w *world, _ *process) { w.nodes[0].StepClock(time.Hour); w.nodes[1].StepClock(-time.Hour) }, long, ErrUnavailable, ClassUnavailable},
-		"quarantined":             {func(w *world, _ *process) { w.nodes[0].Flush(); w.nodes[1].Flush() }, long, ErrUnavailable, ClassUnavailable},
-		"no time to find out":     {everywhere(fate{lose: true}), 100 * time.Millisecond, nil, ClassCancelled},
-		"answers under way":       {everywhere(fate{replyDelay: 500 * time.Millisecond}), 100 * time.Millisecond, nil, ClassCancelled},
-		"one refusal is no proof": {func(_ *world, p *process) { everywhere(fate{lose: true})(nil, p); p.links[0].set(fate{refuse: true}) }, 100 * time.Millisecond, nil, ClassCancelled},
-		"two are":                 {func(_ *world, p *process) { everywhere(fate{refuse: true})(nil, p); p.links[0].set(fate{lose: true}) }, 100 * time.Millisecond, ErrUnavailable, ClassUnavailable},
+		"held":                 {func(w *world, _ *process) { w.acquire(w.process(), "k") }, long, ErrHeld, ClassHeld},
+		"held by this process": {func(w *world, p *process) { w.acquire(p, "k") }, long, ErrHeld, ClassHeld},
+		"down":                 {everywhere(coretest.Fate{Refuse: true}), long, ErrUnavailable, ClassUnavailable},
+		"hung":                 {everywhere(coretest.Fate{Lose: true}), long, ErrUnavailable, ClassUnavailable},
+		"replicas":             {func(w *world, _ *process) { w.nodes[0].SetReplica(true); w.nodes[2].SetReplica(true) }, long, ErrUnavailable, ClassUnavailable},
+		"clocks off":           {func(w *world, _ *process) { w.nodes[0].StepClock(time.Hour); w.nodes[1].StepClock(-time.Hour) }, long, ErrUnavailable, ClassUnavailable},
+		"quarantined":          {func(w *world, _ *process) { w.nodes[0].Flush(); w.nodes[1].Flush() }, long, ErrUnavailable, ClassUnavailable},
+		"no time to find out":  {everywhere(coretest.Fate{Lose: true}), 100 * time.Millisecond, nil, ClassCancelled},
+		"answers under way":    {everywhere(coretest.Fate{ReplyDelay: 500 * time.Millisecond}), 100 * time.Millisecond, nil, ClassCancelled},
+		"one refusal is no proof": {func(_ *world, p *process) {
+			everywhere(coretest.Fate{Lose: true})(nil, p)
+			p.links[0].Set(coretest.Fate{Refuse: true})
+		}, 100 * time.Millisecond, nil, ClassCancelled},
+		"two are": {func(_ *world, p *process) {
+			everywhere(coretest.Fate{Refuse: true})(nil, p)
+			p.links[0].Set(coretest.Fate{Lose: true})
+		}, 100 * time.Millisecond, ErrUnavailable, ClassUnavailable},
 	} {
 		t.Run(name+", deadline", func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {

@@ -23,14 +23,9 @@ func (l *Locker) Close(ctx context.Context) error {
 		return err
 	}
 	e := l.e
-	e.mu.Lock()
-	if !e.isClosing() {
-		close(e.closing)
-	}
-	e.mu.Unlock()
+	e.BeginClose()
 	e.gate.Close()
-	e.health.stop()
-	e.waits.stop()
+	e.waits.Stop()
 	e.unheard.hurry()
 
 	var err error
@@ -40,21 +35,14 @@ func (l *Locker) Close(ctx context.Context) error {
 		for _, lease := range left {
 			lease.lose(LossClosed)
 		}
-		<-e.quiet // nothing waits for the network any more: the rest of them sees that the engine is closing
+		<-e.gate.Empty() // nothing waits for the network any more: the rest of them sees that the engine is closing
 	}
-	e.mu.Lock()
-	e.joining = true
-	e.mu.Unlock()
-	joined := make(chan struct{})
-	go func() {
-		e.tasks.Wait()
-		close(joined)
-	}()
+	joined := e.Join()
 	if e.hangUp != nil {
-		e.waitFor(joined, nil, l.p.nodeTimeout)
+		e.WaitFor(joined, nil, l.p.nodeTimeout)
 		err = errors.Join(err, e.hangUp()) // breaks what is still under way
 	}
-	if !e.waitFor(joined, ctx.Done(), l.p.nodeTimeout) {
+	if !e.WaitFor(joined, ctx.Done(), l.p.nodeTimeout) {
 		err = errors.Join(err, errUnderWay)
 	}
 	return err
@@ -70,10 +58,15 @@ func (l *Locker) drained(ctx context.Context) bool {
 	defer timer.Stop()
 	for {
 		select {
-		case <-e.quiet:
+		case <-e.gate.Empty():
 			return true
 		case <-ctx.Done():
-			return e.isQuiet()
+			select {
+			case <-e.gate.Empty():
+				return true
+			default:
+				return false
+			}
 		case <-timer.C:
 			leases, calls := e.left()
 			var held []string
@@ -92,30 +85,4 @@ func stillHeld(cause error, leases []*Lease, calls int) error {
 		keys = append(keys, strconv.Quote(lease.lock.Key))
 	}
 	return fmt.Errorf("lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)", cause, calls, len(leases), strings.Join(keys, ", "))
-}
-
-// waitFor waits for joined, and once stop is closed (nil = at once) until no node has answered for grace.
-func (e *ensemble) waitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
-	if stop != nil {
-		select {
-		case <-joined:
-			return true
-		case <-stop:
-		}
-	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	began := e.clock.Now()
-	for {
-		select {
-		case <-joined:
-			return true
-		case <-timer.C:
-			rest := max(began, e.answered.Load()).Since(e.clock.Now()) + grace
-			if rest <= 0 {
-				return false
-			}
-			timer.Reset(rest)
-		}
-	}
 }

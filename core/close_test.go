@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
@@ -120,7 +121,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 	}{
 		"in the local queue":           {prepare: func(w *world, p *process) { w.acquire(p, "k") }},
 		"between attempts":             {prepare: func(w *world, _ *process) { w.acquire(w.process(), "k") }},
-		"on nodes out of reach":        {prepare: func(_ *world, p *process) { p.refused() }, within: refusing},
+		"on nodes out of reach":        {prepare: func(_ *world, p *process) { p.refused() }, within: coretest.Refusing},
 		"on hung nodes":                {prepare: func(_ *world, p *process) { p.cut() }, within: time.Second},
 		"on hung nodes, not to wait":   {try: true, prepare: func(_ *world, p *process) { p.cut() }, within: time.Second},
 		"granted at the last moment":   {prepare: slowGrant, within: time.Second},
@@ -147,7 +148,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 }
 
 func slowGrant(_ *world, p *process) {
-	p.set(fate{replyDelay: 500 * time.Millisecond}, wire.OpAcquire)
+	p.set(coretest.Fate{ReplyDelay: 500 * time.Millisecond}, wire.OpAcquire)
 }
 
 // An observer runs between the grant and the lease: who closes meanwhile must not wait for that lease.
@@ -241,8 +242,8 @@ func TestCloseWithAHungNode(t *testing.T) {
 		if err := l.Close(t.Context()); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		if n := l.e.nodes[1]; n.inFlight > 0 {
-			t.Errorf("Close returned with %d requests under way", n.inFlight)
+		if n := l.e.Nodes[1].InFlight(); n > 0 {
+			t.Errorf("Close returned with %d requests under way", n)
 		}
 	})
 }
@@ -262,8 +263,8 @@ func TestOpen(t *testing.T) {
 	}
 	err = l.Do(t.Context(), "k", func(ctx context.Context) error {
 		found := int64(0)
-		for _, n := range l.e.nodes {
-			found += n.client.Exists(ctx, "lockkit:{0}r:k").Val()
+		for _, n := range l.e.Nodes {
+			found += n.Client.Exists(ctx, "lockkit:{0}r:k").Val()
 		}
 		if found < 2 { // the third node may still be asked
 			t.Errorf("%d nodes have the key in the database that the URL names", found)
@@ -278,8 +279,8 @@ func TestOpen(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 	}
-	for _, n := range l.e.nodes {
-		wantErr(t, n.client.Ping(t.Context()).Err(), redis.ErrClosed)
+	for _, n := range l.e.Nodes {
+		wantErr(t, n.Client.Ping(t.Context()).Err(), redis.ErrClosed)
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Complete records the key as done, with result, and releases it, in one step on each node. For as long as
@@ -60,9 +60,9 @@ func (lease *Lease) pauses(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-pause.C:
 	case <-ctx.Done():
-	case <-lease.e.closing:
+	case <-lease.e.Closing:
 	}
-	return ctx.Err() == nil && !lease.e.isClosing()
+	return ctx.Err() == nil && !lease.e.IsClosing()
 }
 
 // spent reports whether the counters that would tell of a later holder may be gone.
@@ -124,8 +124,8 @@ func (a *attempt) proposal(result []byte) *wire.Record {
 // decided. When wait is over it is open what becomes of the record: what was offered may stand.
 func (a *attempt) propose(ctx, wait context.Context, rec *wire.Record, ballot uint64, observed bool) ([]NodeReply, error) {
 	r := a.offering(rec, ballot, false)
-	r.send(ctx, quorum.All(len(a.nodes)))
-	r.wait(wait)
+	r.Send(ctx, quorum.All(len(a.nodes)))
+	r.Wait(wait)
 	t := &r.Tally
 	fate := t.Recorded(rec.Token)
 	if fate == quorum.Confirmed {
@@ -138,15 +138,15 @@ func (a *attempt) propose(ctx, wait context.Context, rec *wire.Record, ballot ui
 
 // offering is the round that hands a record to nodes and ends the attempt there. A record that is known to be
 // decided is accepted by nodes that have promised a later token, or forgotten one, too.
-func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *round {
+func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *node.Round {
 	a.mu.Lock()
 	a.completing = true
 	each := a.lock.Complete(a.p.lease, len(a.nodes), func(i int) wire.Complete {
 		return wire.Complete{Ballot: ballot, Memory: a.nodes[i].memory, Rest: rec.Rest, Token: rec.Token, Result: rec.Result, Bury: a.p.bury,
-			Decided: decided, Channel: a.e.waits.channels[a.lock.Bucket], Quits: a.quitting()}
+			Decided: decided, Channel: a.e.waits.Channels[a.lock.Bucket], Quits: a.quitting()}
 	})
 	a.mu.Unlock()
-	r := a.round(wire.OpComplete, (*round).RecordDecided)
-	r.must, r.each, r.bulk = true, each, len(rec.Result)
+	r := a.round(wire.OpComplete, (*node.Round).RecordDecided)
+	r.Must, r.Each, r.Bulk = true, each, len(rec.Result)
 	return r
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -141,7 +142,7 @@ func TestRetention(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				p := w.process(c.opts...)
-				p.e.health.stop() // weeks of touches take minutes
+				p.e.Health.Stop() // weeks of touches take minutes
 				want := w.complete(w.acquire(p, "k"), "result")
 				time.Sleep(c.want - time.Millisecond)
 				_, err := p.TryAcquire(t.Context(), "k")
@@ -164,14 +165,14 @@ func TestRetentionOfAnAdoptedRecord(t *testing.T) {
 		want := w.cutShort(w.process(Retention(time.Minute)), "k", "result")
 		p := w.process(Retention(time.Hour)).reaches(0, 1)
 		for _, k := range p.links[:2] {
-			k.set(fate{replyDelay: 500 * time.Millisecond}, wire.OpAcquire)
+			k.Set(coretest.Fate{ReplyDelay: 500 * time.Millisecond}, wire.OpAcquire)
 		}
 		time.Sleep(30 * time.Second)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
-		time.Sleep(time.Minute - time.Since(start) - 10*refusing)
+		time.Sleep(time.Minute - time.Since(start) - 10*coretest.Refusing)
 		w.wantDoneEverywhere("k", want)
-		time.Sleep(10 * refusing)
+		time.Sleep(10 * coretest.Refusing)
 		w.release(w.acquire(w.process().reaches(0, 1), "k"))
 	})
 }
@@ -183,7 +184,7 @@ func TestRetentionWhileSomebodyAsks(t *testing.T) {
 		var callers []*process
 		for range 6 {
 			p := w.process(Retention(time.Minute))
-			p.set(fate{delay: 100 * time.Millisecond, replyDelay: 100 * time.Millisecond})
+			p.set(coretest.Fate{Delay: 100 * time.Millisecond, ReplyDelay: 100 * time.Millisecond})
 			callers = append(callers, p)
 		}
 		lease := w.acquire(callers[0], "k")
@@ -300,7 +301,7 @@ func TestCompleteRepeated(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
-		p.next(fate{loseReply: true}, wire.OpComplete)
+		p.next(coretest.Fate{LoseReply: true}, wire.OpComplete)
 		wantErr(t, lease.Complete(over(), []byte("first")), ErrUnavailable)
 		for range 2 { // the first result stays
 			if err := lease.Complete(t.Context(), []byte("second")); err != nil {
@@ -317,7 +318,7 @@ func TestResultIsCopied(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		lease := w.acquire(p, "k")
-		p.links[2].set(fate{delay: 100 * time.Millisecond}, wire.OpComplete)
+		p.links[2].Set(coretest.Fate{Delay: 100 * time.Millisecond}, wire.OpComplete)
 		result := []byte("result")
 		if err := lease.Complete(t.Context(), result); err != nil {
 			t.Fatal(err)
@@ -328,7 +329,7 @@ func TestResultIsCopied(t *testing.T) {
 		w.wantDoneEverywhere("k", want)
 
 		w.change(p, 2, "k", func(r *testutil.Resource) { r.Record = nil })
-		other.links[2].set(fate{delay: 100 * time.Millisecond}, wire.OpComplete)
+		other.links[2].Set(coretest.Fate{Delay: 100 * time.Millisecond}, wire.OpComplete)
 		_, err := other.TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		op, _ := errors.AsType[*OpError](err)

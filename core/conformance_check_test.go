@@ -11,10 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // What a scene compares: votes, and what is in Redis.
@@ -89,12 +88,12 @@ func (s *scene) memory() string {
 	if !s.l.p.guarded {
 		return wire.NoMemory
 	}
-	return s.history()[:8] + "." + s.client.HGet(context.Background(), s.l.e.keys.Guard(0), "s").Val()
+	return s.history()[:8] + "." + s.client.HGet(context.Background(), s.l.e.Keys.Guard(0), "s").Val()
 }
 
 func (s *scene) checkResource(line string, want map[string]string) {
 	s.t.Helper()
-	key := s.l.e.keys.Resource(conformanceKey)
+	key := s.l.e.Keys.Resource(conformanceKey)
 	value, err := s.client.Get(context.Background(), key).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		s.t.Fatal(err)
@@ -134,7 +133,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 // checkQueue demands the calls that wait, the first first.
 func (s *scene) checkQueue(line string, want []string) {
 	s.t.Helper()
-	key := s.l.e.keys.Waiters(conformanceKey)
+	key := s.l.e.Keys.Waiters(conformanceKey)
 	got := must(s.client.ZRange(context.Background(), key, 0, -1).Result())
 	for i, name := range want {
 		want[i] = s.member(name)
@@ -160,7 +159,7 @@ func (s *scene) checkTTL(line, key, expr string) {
 
 func (s *scene) checkGuard(line string, want map[string]string) {
 	s.t.Helper()
-	hash := must(s.client.HGetAll(context.Background(), s.l.e.keys.Guard(0)).Result())
+	hash := must(s.client.HGetAll(context.Background(), s.l.e.Keys.Guard(0)).Result())
 	if _, none := want["none"]; none {
 		if len(hash) != 0 {
 			s.t.Errorf("%s\n\tthe guard record is %q", line, hash)
@@ -172,7 +171,7 @@ func (s *scene) checkGuard(line string, want map[string]string) {
 		got[name], _ = strconv.ParseInt(hash[name], 10, 64)
 	}
 	s.compare(line, want, got, map[string]string{"h": hash["h"], "n": hash["n"]})
-	if ttl := must(s.client.PTTL(context.Background(), s.l.e.keys.Guard(0)).Result()); ttl != -1 {
+	if ttl := must(s.client.PTTL(context.Background(), s.l.e.Keys.Guard(0)).Result()); ttl != -1 {
 		s.t.Errorf("%s\n\tthe guard record ends in %v, want never", line, ttl)
 	}
 }

@@ -14,10 +14,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/queue"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // The language of the conformance table. A case is a list of lines about one key on one node:
@@ -85,7 +86,7 @@ func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 	t.Cleanup(func() { s.l.Close(context.Background()) })
 	s.t, s.leases = t, map[string]*Lease{}
 	if s.way == inBatch {
-		if err := s.client.HSet(t.Context(), s.l.e.keys.Resource(wrongType), "a", "hash").Err(); err != nil {
+		if err := s.client.HSet(t.Context(), s.l.e.Keys.Resource(wrongType), "a", "hash").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -184,14 +185,14 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 	switch verb {
 	case "acquire":
 		if ticket, name := f["ticket"], cmp.Or(f["for"], who); ticket != "" {
-			lease.wait = newWait(s.lease(name).lock.Waiter(), wire.StampOf(time.UnixMicro(s.number(f, "ticket"))), 1)
+			lease.wait = queue.NewWaiter(s.lease(name).lock.Waiter(), wire.StampOf(time.UnixMicro(s.number(f, "ticket"))), 1)
 		}
 		ask := wire.Acquire{Settle: flag, Carried: carried}
 		if _, waits := f["wait"]; waits || lease.wait != nil {
-			ask.Channel = s.l.e.waits.channels[0]
+			ask.Channel = s.l.e.waits.Channels[0]
 		}
 		if lease.wait != nil {
-			ask.Waiter = lease.wait.name
+			ask.Waiter = lease.wait.Name
 		}
 		return func(wall time.Time) wire.Request {
 			ask.Propose = wire.StampOf(wall)
@@ -212,25 +213,25 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 		}
 		lease.completing = !undo
 		lease.token, lease.reached = uint64(s.number(f, "drop")), map[bool]quorum.Set{true: 1}[f["drop"] != ""]
-		if _, goesOn := f["waits"]; lease.wait != nil {
-			lease.wait.over = !goesOn
+		if _, goesOn := f["waits"]; lease.wait != nil && !goesOn {
+			lease.wait.End()
 		}
-		return always(lease.releasing(time.Duration(s.number(f, "stay")) * time.Millisecond).to(0))
+		return always(to(lease.releasing(time.Duration(s.number(f, "stay"))*time.Millisecond), 0))
 	case "complete":
 		_, lease.queued = f["waited"]
 		lease.reached, lease.nodes[0].memory = 1, memory
 		rec := &wire.Record{Rest: s.l.p.retention, Token: uint64(s.number(f, "origin")), Result: []byte(conformanceResults[f["result"]])}
-		return always(lease.offering(rec, uint64(s.number(f, "ballot")), decided).to(0))
+		return always(to(lease.offering(rec, uint64(s.number(f, "ballot")), decided), 0))
 	case "revoke":
 		return always(s.l.revoking(conformanceKey, lease.name()))
 	case "forget":
-		return always(s.l.e.keys.Forget(conformanceKey, uint64(s.number(f, "token"))))
+		return always(s.l.e.Keys.Forget(conformanceKey, uint64(s.number(f, "token"))))
 	case "provision":
 		claim, ok := f["claim"]
 		if !ok {
 			claim = wire.NoMemory
 		}
-		return always(s.l.e.keys.Provision(0, "fresh", claim))
+		return always(s.l.e.Keys.Provision(0, "fresh", claim))
 	}
 	s.t.Fatalf("no script %q", verb)
 	return nil
@@ -301,16 +302,16 @@ func (s *scene) send(q wire.Request, wall time.Time) quorum.Vote {
 	if s.way == inBatch && !q.Op().Alone() && !s.nohistory {
 		return s.sendBetween(q, wall)
 	}
-	call := s.l.e.head.Load().Encode(q, wall)
+	call := s.l.e.Head.Load().Encode(q, wall)
 	reply, err := "", error(nil)
 	if s.nohistory {
 		args := call.InFull()
 		args[1] = withoutHistory + args[1].(string)
 		reply, err = s.client.Do(context.Background(), args...).Text()
 	} else {
-		reply, err = run(context.Background(), s.client, call)
+		reply, err = coretest.Run(s.client, call)
 	}
-	return voteOf(q, reply, err, wire.Request.Decode)
+	return coretest.VoteOf(q, reply, err, wire.Request.Decode)
 }
 
 // sendBetween sends a request between one that fails, unless the key of another type was flushed, and one for
@@ -321,25 +322,25 @@ func (s *scene) sendBetween(q wire.Request, wall time.Time) quorum.Vote {
 		wall = time.Now()
 	}
 	other := func(key string) *Lease { return s.l.newLease(context.Background(), key) }
-	batch := []wire.Request{other(wrongType).releasing(0).to(0), q, other("of nobody").offering(&wire.Record{}, 1, false).to(0)}
+	batch := []wire.Request{to(other(wrongType).releasing(0), 0), q, to(other("of nobody").offering(&wire.Record{}, 1, false), 0)}
 	replies, err := sendTogether(s.client, s.l, batch, wall)
 	switch {
 	case err != nil:
-		return failed(err)
+		return quorum.Said(wire.Failed, err)
 	case len(replies) != 3 || !strings.HasPrefix(replies[0], "-WRONGTYPE ") && replies[0] != "GONE" || replies[2][0] == '-':
 		s.t.Fatalf("the batch answers %q", replies)
 	}
-	return voteOf(q, replies[1], nil, wire.Request.DecodeInBatch)
+	return coretest.VoteOf(q, replies[1], nil, wire.Request.DecodeInBatch)
 }
 
 // sendTogether sends requests as a batch.
 func sendTogether(c redis.UniversalClient, l *Locker, batch []wire.Request, wall time.Time) ([]string, error) {
-	return runBatch(context.Background(), c, l.e.head.Load().EncodeBatch(len(batch), func(i int) wire.Request { return batch[i] }, wall))
+	return coretest.RunBatch(c, l.e.Head.Load().EncodeBatch(len(batch), func(i int) wire.Request { return batch[i] }, wall))
 }
 
 // member is what a call that waits is named in the queue.
 func (s *scene) member(name string) string {
-	c := s.l.e.waits.channels[0]
+	c := s.l.e.waits.Channels[0]
 	how := "P "
 	if c.Sharded {
 		how = "S "
@@ -349,7 +350,7 @@ func (s *scene) member(name string) string {
 
 // tombstone is the key of an attempt's.
 func (s *scene) tombstone(name string) string {
-	return strings.TrimSuffix(s.l.e.keys.Guard(0), "g") + "x:" + s.lease(name).name()
+	return strings.TrimSuffix(s.l.e.Keys.Guard(0), "g") + "x:" + s.lease(name).name()
 }
 
 // carriedHint is what a lease stores that carries no more than a hint.
@@ -362,7 +363,7 @@ func carriedHint(text string) string {
 
 // set writes fields of the resource, the others stay.
 func (s *scene) set(f map[string]string) error {
-	ctx, key := context.Background(), s.l.e.keys.Resource(conformanceKey)
+	ctx, key := context.Background(), s.l.e.Keys.Resource(conformanceKey)
 	value, err := s.client.Get(ctx, key).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return err
@@ -423,9 +424,9 @@ func (s *scene) happen(line, rest string) {
 		if f["n"] != "" {
 			hash["n"] = f["n"]
 		}
-		err = s.client.HSet(ctx, s.l.e.keys.Guard(0), hash).Err()
+		err = s.client.HSet(ctx, s.l.e.Keys.Guard(0), hash).Err()
 	case "noqueue": // but something else under its name
-		err = s.client.Set(ctx, s.l.e.keys.Waiters(conformanceKey), "x", 0).Err()
+		err = s.client.Set(ctx, s.l.e.Keys.Waiters(conformanceKey), "x", 0).Err()
 	case "flush":
 		err = s.client.FlushAll(ctx).Err()
 	case "replica":

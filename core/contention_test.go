@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -39,7 +40,7 @@ func TestSplitVotesSettle(t *testing.T) {
 				a, b := w.process(), w.process()
 				for i := range n { // each is first at one half
 					slow := []*process{a, b}[i%2]
-					slow.links[i].next(fate{delay: 10 * time.Millisecond}, wire.OpAcquire)
+					slow.links[i].Next(coretest.Fate{Delay: 10 * time.Millisecond}, wire.OpAcquire)
 				}
 				start := time.Now()
 				holders := contend(t, "k", a, b)
@@ -64,7 +65,7 @@ func TestThreeContendersSettle(t *testing.T) {
 		for i := range 3 {
 			p := w.process()
 			for n := range 3 { // each is first at another node
-				p.links[n].next(fate{delay: time.Duration(1+(n-i+3)%3) * time.Millisecond}, wire.OpAcquire)
+				p.links[n].Next(coretest.Fate{Delay: time.Duration(1+(n-i+3)%3) * time.Millisecond}, wire.OpAcquire)
 			}
 			all = append(all, p)
 		}
@@ -78,8 +79,8 @@ func TestThreeContendersSettle(t *testing.T) {
 func TestOwnTracesDoNotBlock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.links[1].sequence(wire.OpAcquire, fate{refuse: true}, fate{})
-		p.links[2].set(fate{refuse: true})
+		p.links[1].Sequence(wire.OpAcquire, coretest.Fate{Refuse: true}, coretest.Fate{})
+		p.links[2].Set(coretest.Fate{Refuse: true})
 		w.release(w.await(p, "k"))
 	})
 }

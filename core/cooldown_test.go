@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -64,7 +65,7 @@ func TestRetryAfterACooldown(t *testing.T) {
 		if _, err := other.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) || isKept(err) {
 			t.Errorf("while it is held: %v", err)
 		}
-		p.set(fate{delay: oneWay, replyDelay: oneWay}, wire.OpRelease)
+		p.set(coretest.Fate{Delay: oneWay, ReplyDelay: oneWay}, wire.OpRelease)
 		free := time.Now().Add(time.Minute)
 		go w.releaseFor(lease, time.Minute)
 		for _, at := range []time.Duration{0, 3 * oneWay, 30 * time.Second} {
@@ -117,7 +118,7 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 				lease := w.holds(p, "k")
 				next := w.waits(other, "k")
 				if c.lost {
-					p.next(fate{refuse: true}, wire.OpRelease)
+					p.next(coretest.Fate{Refuse: true}, wire.OpRelease)
 				}
 				released := time.Now()
 				if err := lease.Release(t.Context(), Cooldown(d)); c.lost != errors.Is(err, ErrUnavailable) {
@@ -146,7 +147,7 @@ func TestCooldownInDo(t *testing.T) {
 					synctest.Wait()
 					next = w.waits(other, "k")
 					if lost {
-						p.next(fate{refuse: true}, wire.OpRelease)
+						p.next(coretest.Fate{Refuse: true}, wire.OpRelease)
 					}
 					lease, _ := FromContext(ctx)
 					released = time.Now()
@@ -214,11 +215,11 @@ func TestNothingIsHandedOnInACooldown(t *testing.T) {
 		next := w.waits(p, "k")
 		var asked atomic.Int64
 		for _, k := range p.links {
-			k.decide(func(s wire.Op, _ []any) fate {
+			k.Decide(func(s wire.Op, _ []any) coretest.Fate {
 				if s == wire.OpAcquire {
 					asked.Add(1)
 				}
-				return fate{delay: oneWay, replyDelay: oneWay}
+				return coretest.Fate{Delay: oneWay, ReplyDelay: oneWay}
 			})
 		}
 		released := time.Now()

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
@@ -44,20 +44,28 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...Option
 	if err := errors.Join(append([]error{err}, goredis.Check(nodes, quorum.MaxNodes)...)...); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
-	keys := keysOver(nodes, &p)
-	found := make([][]*examination, len(nodes))
+	conf := p.nodeConfig()
+	keys := node.KeysOver(nodes, &conf)
+	found := make([][]*node.Examination, len(nodes))
 	var examined sync.WaitGroup
 	for i, c := range nodes {
-		examined.Go(func() { found[i] = examineNode(ctx, i, c, &p, keys) })
+		examined.Go(func() { found[i] = node.Examine(ctx, i, c, &conf, keys) })
 	}
 	examined.Wait() // soon, also when ctx has ended
-	d := diagnosis{p: &p, servers: slices.Concat(found...)}
+	d := diagnosis{p: &p}
+	for _, x := range slices.Concat(found...) {
+		d.servers = append(d.servers, server{x})
+	}
 	if err := endOf(ctx); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: diagnose: %w", err)
 	}
 	d.judge()
 	for _, x := range d.servers {
-		d.Nodes = append(d.Nodes, x.NodeDiagnosis)
+		n := NodeDiagnosis{Node: x.Node, Addr: x.Addr, Reached: x.Reached, Err: x.Err}
+		for _, f := range x.Flaws {
+			n.Findings = append(n.Findings, Finding{Severity(f.Severity), FindingCode(f.Code), f.What, f.Mend})
+		}
+		d.Nodes = append(d.Nodes, n)
 	}
 	return d.Diagnosis, nil
 }

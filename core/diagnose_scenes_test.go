@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -143,7 +144,7 @@ func (h deafTo) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func (h deafTo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.Contains(string(h), cmd.Name()) {
-			return unanswered(cmd, nil)
+			return coretest.Unanswered(cmd, nil)
 		}
 		return next(ctx, cmd)
 	}

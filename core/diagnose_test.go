@@ -13,10 +13,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/testutil"
-
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // What Diagnose says of nodes, by embedded ones; realdiagnose_test.go has what only real servers tell.
@@ -133,7 +134,7 @@ func TestDiagnoseGuardsOfACluster(t *testing.T) {
 		if err := l.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.nodes[0].Exec("HDEL", l.e.keys.Guard(wire.Buckets-1), "v", "n")
+		w.nodes[0].Exec("HDEL", l.e.Keys.Guard(wire.Buckets-1), "v", "n")
 		wantFindings(t, w.diagnoseClients([]redis.UniversalClient{client}, WithRestartGuard(true)), found{SeverityWarning, CodeQuarantined, 0})
 	})
 }
@@ -148,7 +149,7 @@ func TestDiagnoseBeforeProvision(t *testing.T) {
 			}
 		}
 		p := w.stranger()
-		p.links[2].set(fate{refuse: true})
+		p.links[2].Set(coretest.Fate{Refuse: true})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := p.Provision(ctx); err == nil {
@@ -219,7 +220,7 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 		}
 		start = time.Now()
 		w.diagnose()
-		wantBetween(t, "slow nodes took", time.Since(start), 0, patience*time.Second)
+		wantBetween(t, "slow nodes took", time.Since(start), 0, node.Patience*time.Second)
 		time.Sleep(time.Minute)
 	})
 }

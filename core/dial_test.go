@@ -14,9 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/testutil"
-
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // What is wrong with a URL is said, and nothing of what it contains.
@@ -112,7 +111,7 @@ func TestDialledClients(t *testing.T) {
 		if i < 2 && o.DB != 3 {
 			t.Errorf("%s: database %d", names[i], o.DB)
 		}
-		if repeats := newNode(i, c).repeats; repeats != (i == 2) {
+		if repeats := goredis.Repeats(c); repeats != (i == 2) {
 			t.Errorf("%s: repeats %v", names[i], repeats)
 		}
 	}

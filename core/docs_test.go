@@ -24,7 +24,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 		}
 		return text
 	}
-	code := read("../*/*_test.go") + read("../*/*/*_test.go")
+	code := read("../*/*_test.go") + read("../*/*/*_test.go") + read("../*/*/*/*_test.go")
 	name := regexp.MustCompile("`(Test[A-Z][A-Za-z0-9_]*)(…?)")
 	named := name.FindAllStringSubmatch(read("../docs/*.md")+read("../*.md"), -1)
 	if len(named) < 30 {

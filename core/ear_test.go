@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -22,18 +24,18 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 		for round := range 2 {
 			lease := w.holds(holder, "k")
 			c := w.waits(p, "k")
-			time.Sleep(time.Duration(round)*silentFor + silentFor/2)
+			time.Sleep(time.Duration(round)*queue.SilentFor + queue.SilentFor/2)
 			w.handsOff(lease, c, 0, time.Millisecond)
 			if n := calls("SUBSCRIBE") - atStart; n != (round+1)*len(w.nodes) {
 				t.Errorf("subscribed %d times by round %d", n, round)
 			}
 			w.release(c.lease)
-			w.pass(2*silentFor + time.Second)
-			if n := len(p.e.waits.byName); n > 0 {
+			w.pass(2*queue.SilentFor + time.Second)
+			if n := p.e.waits.Len(); n > 0 {
 				t.Errorf("%d calls wait", n)
 			}
 			before := calls("PING")
-			time.Sleep(5 * silentFor)
+			time.Sleep(5 * queue.SilentFor)
 			if n := calls("PING") - before; n > 0 {
 				t.Errorf("pinged %d times while nobody waits", n)
 			}
@@ -48,9 +50,9 @@ func TestSilentSubscription(t *testing.T) {
 		hangs  bool            // the node, after that
 		after  time.Duration
 	}{
-		"request lost": {action: testutil.Action{DropRequest: true}, after: silentFor},
-		"reply lost":   {action: testutil.Action{DropReply: true}, after: silentFor},
-		"hung":         {hangs: true, after: 2 * silentFor},
+		"request lost": {action: testutil.Action{DropRequest: true}, after: queue.SilentFor},
+		"reply lost":   {action: testutil.Action{DropReply: true}, after: queue.SilentFor},
+		"hung":         {hangs: true, after: 2 * queue.SilentFor},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
@@ -69,13 +71,13 @@ func TestSilentSubscription(t *testing.T) {
 				if c.hangs {
 					n.Hang()
 				}
-				time.Sleep(c.after + relistenMax)
+				time.Sleep(c.after + queue.RelistenMax)
 				n.Up()
-				w.pass(relistenMax)
+				w.pass(queue.RelistenMax)
 				if subscribed != 2 {
 					t.Errorf("it was asked %d times for a subscription", subscribed)
 				}
-				w.handsOff(lease, waiter, 0, tellWithin)
+				w.handsOff(lease, waiter, 0, queue.TellWithin)
 			})
 		})
 	}
@@ -88,13 +90,13 @@ func TestSubscriptionThatIsDenied(t *testing.T) {
 		lease, waiter := w.waited(WithLogger(log.Logger()))
 		w.nodes[2].Refuse("SUBSCRIBE", "NOPERM No permissions to access a channel")
 		w.nodes[2].BreakSubscriptions()
-		w.pass(relistenMax)
+		w.pass(queue.RelistenMax)
 		log.Want(t, 1, "level=ERROR", "unfit", "node=2", "add &lockkit:* to its ACL")
-		w.pass(5 * recheckEvery)
+		w.pass(5 * node.RecheckEvery)
 		log.Want(t, 1, "unfit")
 		w.nodes[2].Refuse("SUBSCRIBE", "")
-		w.pass(recheckEvery)
+		w.pass(node.RecheckEvery)
 		log.Want(t, 1, "takes part again", "node=2")
-		w.handsOff(lease, waiter, 0, tellWithin)
+		w.handsOff(lease, waiter, 0, queue.TellWithin)
 	})
 }

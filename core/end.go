@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // How an attempt ends on the nodes, as a lease or without having become one. A node that is late is told only where it
@@ -28,13 +28,13 @@ func (a *attempt) abandon(ctx, wait context.Context, t *quorum.Tally) {
 		touched &^= a.awaiting(t.Unheard())
 	}
 	r := a.releasing(0)
-	r.decided = func(r *round) bool { return granted&r.Unheard() == 0 }
-	r.send(ctx, touched)
+	r.Decided = func(r *node.Round) bool { return granted&r.Unheard() == 0 }
+	r.Send(ctx, touched)
 	if granted == 0 {
-		r.leave()
+		r.Leave()
 		return
 	}
-	r.wait(wait)
+	r.Wait(wait)
 }
 
 // awaiting are those of the nodes that will most likely answer yet that they did not grant the attempt, or have. If
@@ -59,26 +59,26 @@ func (a *attempt) awaiting(nodes quorum.Set) (s quorum.Set) {
 
 // goesOn reports whether the call that made the attempt goes on waiting, and did so before it. Called with the lock.
 func (a *attempt) goesOn() bool {
-	return a.wait != nil && !a.quits && a.reached == 0 && a.wait.goesOn()
+	return a.wait != nil && !a.quits && a.reached == 0 && a.wait.GoesOn()
 }
 
 // stay is what is left of the cooldown of a lease that was released with one.
 func (a *attempt) stay() time.Duration {
-	return max(a.notBefore.Load().Since(a.e.clock.Now()), 0)
+	return max(a.notBefore.Load().Since(a.e.Clock.Now()), 0)
 }
 
 // releasing is a round that ends the attempt, and keeps the resource taken for stay, in whole milliseconds and no
 // shorter. The call that made the attempt gets its place in the queues back while it goes on. A node that has
 // answered all that it was sent needs no tombstone: nothing can arrive there any more.
-func (a *attempt) releasing(stay time.Duration) *round {
+func (a *attempt) releasing(stay time.Duration) *node.Round {
 	a.mu.Lock()
 	spared := quorum.Set(0)
 	for i := range a.nodes {
-		if a.nodes[i].unanswered == 0 && !a.e.nodes[i].repeats {
+		if a.nodes[i].unanswered == 0 && !a.e.Nodes[i].Repeats {
 			spared = spared.With(i)
 		}
 	}
-	end := wire.Release{Bury: a.p.bury, Stay: stay, Channel: a.e.waits.channels[a.lock.Bucket], Waiter: a.quitting()}
+	end := wire.Release{Bury: a.p.bury, Stay: stay, Channel: a.e.waits.Channels[a.lock.Bucket], Waiter: a.quitting()}
 	// Whether the attempt became a lease, or has sent a completion: either makes its token known. Neither can come
 	// to be after the first release.
 	switch {
@@ -88,18 +88,18 @@ func (a *attempt) releasing(stay time.Duration) *round {
 		end.Undo = true // nobody has seen the token, so the node may give it out again
 	}
 	if end.Waiter.Name == "" && a.goesOn() {
-		end.Waiter = a.wait.name
+		end.Waiter = a.wait.Name
 	}
 	a.mu.Unlock()
 
-	r := a.round(wire.OpRelease, (*round).Settled)
+	r := a.round(wire.OpRelease, (*node.Round).Settled)
 	if spared == quorum.All(len(a.nodes)) {
 		end.Bury = wire.Millis{}
 	}
-	r.must, r.request = true, a.lock.Release(a.e.head.Load(), end)
+	r.Must, r.Request = true, a.lock.Release(a.e.Head.Load(), end)
 	if spared != 0 && end.Bury != (wire.Millis{}) {
-		buried, without := r.request, r.request.WithoutTombstone()
-		r.each = func(i int) wire.Request {
+		buried, without := r.Request, r.Request.WithoutTombstone()
+		r.Each = func(i int) wire.Request {
 			if spared.Has(i) {
 				return without
 			}
@@ -115,21 +115,21 @@ func (a *attempt) free() {
 	to := a.reached
 	a.mu.Unlock()
 	r := a.releasing(0)
-	r.send(context.Background(), to) //nolint:forbidigo // an end is sent whatever became of its caller
-	r.leave()
+	r.Send(context.Background(), to) //nolint:forbidigo // an end is sent whatever became of its caller
+	r.Leave()
 }
 
 // noteEnd books what a node made of being told that the attempt is over. A node that has refused to write it down, or
 // has not answered, is told once more. Called with the lock.
-func (a *attempt) noteEnd(got reply) {
-	switch s := &a.nodes[got.node]; got.Verdict {
+func (a *attempt) noteEnd(got node.Reply) {
+	switch s := &a.nodes[got.Node]; got.Verdict {
 	case wire.Granted:
 		s.owed = owedNoMore
 	case wire.Gone, wire.TooLate: // the attempt does not have the key there
 	default:
 		switch s.owed {
 		case owedNothing, owedInVain:
-			a.endAgain(got.node, a.p.nodeTimeout)
+			a.endAgain(got.Node, a.p.nodeTimeout)
 		case owedLast:
 			s.owed = owedInVain
 		default:
@@ -159,18 +159,18 @@ func (a *attempt) resend(node int) {
 	}
 	a.mu.Unlock()
 	if !due {
-		a.e.tasks.Done()
+		a.e.Done()
 		return
 	}
 	r := a.releasing(a.stay())
-	r.must, r.onOver = !again, a.e.tasks.Done
-	r.send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
+	r.Must, r.OnOver = !again, a.e.Done
+	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
 }
 
 // A resend tells nodes once more that attempts are over, which have not answered that they were told. These are timers:
 // however many wait for their time, they take no goroutine.
 type resend struct {
-	e       *ensemble
+	e       *node.Group
 	mu      sync.Mutex
 	pending map[*time.Timer]struct{}
 }
@@ -178,12 +178,12 @@ type resend struct {
 // push has a node told after a delay; at once when the Locker is being closed, so that Close does not wait for a
 // node that is down. It reports false when nobody would wait for it any more.
 func (q *resend) push(of interface{ resend(node int) }, node int, after time.Duration) bool {
-	if !q.e.enlist() {
+	if !q.e.Enlist() {
 		return false
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.e.isClosing() {
+	if q.e.IsClosing() {
 		after = 0
 	}
 	var timer *time.Timer

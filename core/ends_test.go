@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -16,7 +17,7 @@ import (
 func TestLateRequestToAServerOutOfMemory(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
-		p.links[0].next(fate{delay: 300 * time.Millisecond}, wire.OpAcquire)
+		p.links[0].Next(coretest.Fate{Delay: 300 * time.Millisecond}, wire.OpAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		w.refuse(0, refusingWrites{outOfMemory, 0})
@@ -32,15 +33,15 @@ func TestLateRequestToAServerOutOfMemory(t *testing.T) {
 // However often a holder that was revoked releases, it hears of it: where a node forgot, where an answer is lost, and
 // where other nodes do not know.
 func TestRevokedHolderReleasesAgain(t *testing.T) {
-	for name, first := range map[string]fate{"the first is answered": {}, "an answer is lost": {loseReply: true}, "a request is lost": {refuse: true}} {
+	for name, first := range map[string]coretest.Fate{"the first is answered": {}, "an answer is lost": {LoseReply: true}, "a request is lost": {Refuse: true}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				p, operator := w.process(), w.process()
 				lease := w.holds(p, "k")
-				operator.links[2].set(fate{refuse: true}, wire.OpRevoke)
+				operator.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
 				must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
-				p.links[0].next(first, wire.OpRelease)
-				p.links[1].next(first, wire.OpRelease)
+				p.links[0].Next(first, wire.OpRelease)
+				p.links[1].Next(first, wire.OpRelease)
 				for range 3 {
 					err := lease.Release(t.Context())
 					if err == nil {
@@ -59,7 +60,7 @@ func TestReleaseAfterClose(t *testing.T) {
 		p := w.process()
 		lease, released := w.holds(p, "k"), w.holds(p, "other")
 		w.release(released)
-		p.set(fate{refuse: true}, wire.OpRelease)
+		p.set(coretest.Fate{Refuse: true}, wire.OpRelease)
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 		if err := p.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -74,14 +75,14 @@ func TestNoCooldownWhereTheLeaseRanOut(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		lease := w.holds(p, "k")
-		p.links[1].set(fate{refuse: true})
+		p.links[1].Set(coretest.Fate{Refuse: true})
 		w.pass(time.Minute)
-		p.links[1].mend()
-		p.links[2].set(fate{refuse: true})
+		p.links[1].Mend()
+		p.links[2].Set(coretest.Fate{Refuse: true})
 		for range 3 {
 			wantErr(t, lease.Release(t.Context(), Cooldown(time.Minute)), ErrUnavailable)
 		}
-		p.links[2].mend()
+		p.links[2].Mend()
 		w.pass(2 * p.p.nodeTimeout) // and in the background
 		if err := lease.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -113,7 +114,7 @@ func TestNoCooldownAfterACompletion(t *testing.T) {
 		w.release(lease)
 
 		lease = w.holds(p, "unanswered") // it reaches nobody, and the cooldown is kept
-		p.set(fate{refuse: true}, wire.OpComplete)
+		p.set(coretest.Fate{Refuse: true}, wire.OpComplete)
 		wantErr(t, lease.Complete(over(), nil), ErrUnavailable)
 		w.releaseFor(lease, time.Minute)
 		w.pass(59 * time.Second)
@@ -143,7 +144,7 @@ func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
 				p.cut()
 				if name == "released with a cooldown" {
 					for _, k := range p.links {
-						k.mend()
+						k.Mend()
 					}
 				}
 				end(w, other, lease)
@@ -154,7 +155,7 @@ func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
 				w.pass(time.Second)
 				other.TryAcquire(t.Context(), "another key") // Redis looks at what is over
 				for _, n := range w.nodes[1:] {
-					if _, err := n.Exec("GET", p.e.keys.Resource("k")); err != nil {
+					if _, err := n.Exec("GET", p.e.Keys.Resource("k")); err != nil {
 						t.Error(err)
 					}
 					n.StepClock(-23 * time.Hour)
@@ -172,7 +173,7 @@ func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			p, other := w.process(), w.process()
 			for _, k := range p.links {
-				k.next(fate{replyDelay: 300 * time.Millisecond}, wire.OpAcquire)
+				k.Next(coretest.Fate{ReplyDelay: 300 * time.Millisecond}, wire.OpAcquire)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()

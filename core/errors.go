@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +11,9 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Sentinels say what to do. Match them with [errors.Is]; [OpError] says what happened.
@@ -160,33 +159,11 @@ type NodeReply struct {
 }
 
 // String describes the reply for a log line.
-func (n NodeReply) String() string { return nodeName(n.Node, n.Addr) + ": " + n.said() }
+func (n NodeReply) String() string { return node.Name(n.Node, n.Addr) + ": " + n.said() }
 
 // said is what the node said, without its name.
 func (n NodeReply) said() string {
-	switch n.Verdict {
-	case VerdictHeld:
-		return fmt.Sprintf("held for another %v", n.Rest.Round(time.Millisecond))
-	case VerdictQuarantined:
-		return fmt.Sprintf("quarantined for another %v, because it may have lost its memory", n.Rest.Round(time.Millisecond))
-	case VerdictForgotten:
-		return "has lost its memory since it confirmed the lease"
-	case VerdictUnconfirmed:
-		return "was promoted a moment ago, and does not count yet"
-	case VerdictClockSkewed:
-		return fmt.Sprintf("its clock is off by %v: check NTP on both machines", n.Skew.Round(time.Millisecond))
-	case VerdictTooLate:
-		return "the request arrived too late"
-	case VerdictReplica:
-		return "is a replica, not a master"
-	case VerdictUnguarded:
-		return "does not report its replication history"
-	default:
-		if n.Err != nil {
-			return cmp.Or(goredis.Lasting(n.Err), n.Err).Error() // with how to mend it, where that is known
-		}
-	}
-	return n.Verdict.String()
+	return (&quorum.Vote{Reply: wire.Reply{Verdict: wire.Verdict(n.Verdict), Rest: n.Rest}, Skew: n.Skew, Err: n.Err}).Why()
 }
 
 var (
@@ -194,17 +171,7 @@ var (
 	errNoLease    = fmt.Errorf("lockkit: %w: the Lease was not made by Acquire", ErrInvalid)
 	errNoContext  = fmt.Errorf("lockkit: %w: the context is nil", ErrInvalid)
 	errNoFunction = fmt.Errorf("lockkit: %w: the function is nil", ErrInvalid)
-
-	errNodeTimeout = errors.New("no answer within the node timeout")
-	errCircuitOpen = errors.New("not asked, because it has not been answering")
 )
-
-func nodeName(index int, addr string) string {
-	if addr == "" {
-		return fmt.Sprintf("node %d", index)
-	}
-	return fmt.Sprintf("node %d (%s)", index, addr)
-}
 
 // endOf is why ctx has ended, nil if it has not: its error, and the cause where that says more.
 func endOf(ctx context.Context) error {
@@ -263,16 +230,8 @@ const (
 	VerdictCircuitOpen                // not asked: the node has not been answering
 )
 
-var verdictNames = [...]string{"failed", "pending", "granted", "healed", "passed", "unconfirmed", "held", "reserved", "done", "gone", "forgotten", "quarantined",
-	"clock_skewed", "too_late", "replica", "unguarded", "timed_out", "circuit_open"}
-
 // String returns the verdict in snake_case, fit for a metric attribute.
-func (v Verdict) String() string {
-	if int(v) < len(verdictNames) {
-		return verdictNames[v]
-	}
-	return "unknown"
-}
+func (v Verdict) String() string { return wire.Verdict(v).String() }
 
 // held is the kind of held that a refusal is.
 func heldAs(t *quorum.Tally) HeldKind {
@@ -286,4 +245,20 @@ func heldAs(t *quorum.Tally) HeldKind {
 	default:
 		return HeldForWaiter
 	}
+}
+
+// report lists the votes for errors and observers. Nobody looks at those of a success that is not observed.
+func (e *engine) report(t *quorum.Tally, observed bool) []NodeReply {
+	if !observed && t.Confirmed() {
+		return nil
+	}
+	replies := make([]NodeReply, len(t.Votes))
+	for i := range t.Votes {
+		replies[i] = replyOf(e.Nodes[i], &t.Votes[i])
+	}
+	return replies
+}
+
+func replyOf(n *node.Node, v *quorum.Vote) NodeReply {
+	return NodeReply{Node: n.Index, Addr: n.Addr, Verdict: Verdict(v.Verdict), Rest: v.Rest, Skew: v.Skew, Latency: v.Latency, Err: v.Err}
 }

@@ -3,6 +3,8 @@ package core
 import (
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/coretest"
 )
 
 // Whoever is on call has to learn from the error which nodes failed, and why.
@@ -20,9 +22,9 @@ func TestErrorNamesNodes(t *testing.T) {
 			w.nodes[1].Flush()
 		}, []string{"node 0", "node 1", "quarantined for another 10s", "retry after 10s"}},
 		"network": {func(w *world, p *process) {
-			p.links[0].set(fate{refuse: true})
-			p.links[2].set(fate{lose: true})
-			p.links[1].set(fate{lose: true})
+			p.links[0].Set(coretest.Fate{Refuse: true})
+			p.links[2].Set(coretest.Fate{Lose: true})
+			p.links[1].Set(coretest.Fate{Lose: true})
 		}, []string{"node 0", "connection refused", "node 1", "no answer within the node timeout"}},
 		"replica": {func(w *world, p *process) {
 			w.nodes[0].SetReplica(true)

@@ -6,48 +6,39 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
-
-// loaded is a flight with all that waits in the lane, before it leaves.
-func (l *lane) loaded() *flight {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := &flight{l: l}
-	l.urgent = f.load(l.urgent)
-	l.asking = f.load(l.asking)
-	return f
-}
 
 // Between a batch's leaving the queue and its leaving the process, a request that was counted as not sent, or whose
 // attempt has ended, is left out: nobody would release what it grants.
 func TestNotEveryRequestBoards(t *testing.T) {
-	for name, meanwhile := range map[string]func(r *round, lease *Lease){
-		"it was counted as not sent": func(r *round, _ *Lease) { r.wait(context.Background()) },
-		"its attempt has ended":      func(_ *round, lease *Lease) { lease.over() },
-		"it is too old":              func(r *round, _ *Lease) { time.Sleep(r.p.nodeTimeout/2 + 1) },
+	for name, meanwhile := range map[string]func(r *node.Round, lease *Lease){
+		"it was counted as not sent": func(r *node.Round, _ *Lease) { r.Wait(context.Background()) },
+		"its attempt has ended":      func(_ *node.Round, lease *Lease) { lease.over() },
+		"it is too old":              func(r *node.Round, _ *Lease) { time.Sleep(r.Timeout/2 + 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
 				p := w.process()
-				n := p.e.nodes[0]
-				n.connections = 0 // nothing leaves by itself
+				n := p.e.Nodes[0]
+				n.Connections = 0 // nothing leaves by itself
 				lease := p.newLease(t.Context(), "k")
 				r := lease.acquiring(false)
-				r.decided = func(*round) bool { return false }
-				r.send(t.Context(), quorum.All(1))
-				f := n.lanes[0].loaded()
+				r.Decided = func(*node.Round) bool { return false }
+				r.Send(t.Context(), quorum.All(1))
 				meanwhile(r, lease)
-				if f.board(p.e.clock.Now()); len(f.batch) != 0 {
+				if n.Boards(p.e.Clock.Now()) != 0 {
 					t.Error("sent all the same")
 				}
-				if n.inFlight != 0 {
-					t.Errorf("%d requests booked", n.inFlight)
+				if n.InFlight() != 0 {
+					t.Errorf("%d requests booked", n.InFlight())
 				}
-				n.connections = 1
+				n.Connections = 1
 			})
 		})
 	}
@@ -56,27 +47,26 @@ func TestNotEveryRequestBoards(t *testing.T) {
 // Nor does every renewal.
 func TestNotEveryRenewalBoards(t *testing.T) {
 	for name, meanwhile := range map[string]func(r *renewal, lease *Lease){
-		"it was counted as not sent": func(r *renewal, _ *Lease) { r.expire() },
+		"it was counted as not sent": func(r *renewal, _ *Lease) { r.Expire() },
 		"its attempt has ended":      func(_ *renewal, lease *Lease) { lease.over() },
-		"it is too old":              func(r *renewal, _ *Lease) { time.Sleep(r.p.nodeTimeout + 1) },
+		"it is too old":              func(r *renewal, _ *Lease) { time.Sleep(r.Timeout + 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
 				p := w.process()
-				n := p.e.nodes[0]
+				n := p.e.Nodes[0]
 				lease := w.acquire(p, "k")
 				synctest.Wait()
-				connections := n.connections
-				n.connections = 0 // nothing leaves by itself
+				connections := n.Connections
+				n.Connections = 0 // nothing leaves by itself
 				p.stopTimers()
 				r := lease.renewalNow()
-				r.send(t.Context(), quorum.All(1))
-				f := n.lanes[0].loaded()
+				r.Send(t.Context(), quorum.All(1))
 				meanwhile(r, lease)
-				if f.board(p.e.clock.Now()); len(f.batch) != 0 {
+				if n.Boards(p.e.Clock.Now()) != 0 {
 					t.Error("sent all the same")
 				}
-				n.connections = connections
+				n.Connections = connections
 			})
 		})
 	}
@@ -84,14 +74,14 @@ func TestNotEveryRenewalBoards(t *testing.T) {
 
 // pausing is an attempt whose process is stopped whenever the lane looks whether it is over.
 type pausing struct {
-	*attempt
+	*asking
 	looked *time.Time
 }
 
-func (p pausing) isEnded() bool {
+func (p pausing) IsEnded() bool {
 	*p.looked = time.Now()
 	time.Sleep(10 * time.Millisecond)
-	return p.attempt.isEnded()
+	return p.asking.IsEnded()
 }
 
 // A request bears a time from before the last look whether its attempt is over: what ends after that look, while the
@@ -100,40 +90,19 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		m := &manifest{}
-		p.e.nodes[0].client.(*redis.Client).AddHook(m)
+		p.e.Nodes[0].Client.(*redis.Client).AddHook(m)
 		lease := p.newLease(t.Context(), "k")
 		r := lease.acquiring(false)
 		var looked time.Time
-		r.asker = pausing{&lease.attempt, &looked}
-		r.send(t.Context(), quorum.All(1))
-		r.wait(t.Context())
+		r.Init(p.e.Group, wire.OpAcquire, 0, r.Timeout, pausing{(*asking)(&lease.attempt), &looked}, r.Decided)
+		r.Send(t.Context(), quorum.All(1))
+		r.Wait(t.Context())
 		if r.Count(wire.Granted) != 1 || looked.IsZero() {
 			t.Fatalf("%v", r.Votes)
 		}
-		args := m.batches[0][0].args
-		if stamp := time.UnixMicro(args[wallArg(args)].(int64)); stamp.After(looked) {
+		args := m.batches[0][0].Args
+		if stamp := time.UnixMicro(args[coretest.WallArg(args)].(int64)); stamp.After(looked) {
 			t.Errorf("stamped %v after the last look", stamp.Sub(looked))
 		}
 	})
-}
-
-// A round ends with the last vote, whatever its outcome; and a vote that comes later is not counted.
-func TestRoundEndsWithTheLastVote(t *testing.T) {
-	t.Parallel()
-	for n := 1; n <= 5; n++ {
-		r := round{decided: func(*round) bool { return false }, Tally: quorum.New(nil, n, quorum.All(n))}
-		for i := range n {
-			if r.over {
-				t.Fatalf("%d nodes: over after %d votes", n, i)
-			}
-			r.hear(i, quorum.Said(wire.TimedOut, nil))
-		}
-		if !r.over {
-			t.Fatalf("%d nodes: not over after all votes", n)
-		}
-		r.hear(0, quorum.Said(wire.Granted, nil))
-		if got := r.Count(wire.Granted); got != 0 || r.Pending != 0 {
-			t.Errorf("%d nodes: a late vote counts: %d granted, %d pending", n, got, r.Pending)
-		}
-	}
 }

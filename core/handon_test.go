@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -18,7 +20,7 @@ func TestHandOnInOneRoundTrip(t *testing.T) {
 		p := w.process()
 		lease := w.holds(p, "k")
 		c := w.waits(p, "k")
-		p.set(fate{delay: oneWay, replyDelay: oneWay})
+		p.set(coretest.Fate{Delay: oneWay, ReplyDelay: oneWay})
 		before := w.requests()
 		released := time.Now()
 		go lease.Release(t.Context())
@@ -44,7 +46,7 @@ func TestHandOnGivesWay(t *testing.T) {
 		third := w.waits(w.process(), "k")
 		fourth := w.waits(p, "k")
 		for _, next := range []*caller{first, second, third, fourth} {
-			w.handsOff(lease, next, 0, tellWithin+time.Millisecond) // p has just begun to listen
+			w.handsOff(lease, next, 0, queue.TellWithin+time.Millisecond) // p has just begun to listen
 			lease = next.lease
 		}
 		w.release(lease)
@@ -85,7 +87,7 @@ func TestHandOnToOneWhoLeaves(t *testing.T) {
 				lease := w.holds(p, "k")
 				next := w.waits(p, "k")
 				after := w.waits(other, "k")
-				p.set(fate{delay: 2 * time.Millisecond, replyDelay: 2 * time.Millisecond})
+				p.set(coretest.Fate{Delay: 2 * time.Millisecond, ReplyDelay: 2 * time.Millisecond})
 				released := time.Now()
 				go lease.Release(t.Context())
 				leave(p, next)
@@ -113,11 +115,11 @@ func TestHandOnThatIsLost(t *testing.T) {
 		p := w.process(TTL(3 * time.Second))
 		lease := w.holds(p, "k")
 		next := w.waits(p, "k")
-		p.set(fate{lose: true})
+		p.set(coretest.Fate{Lose: true})
 		go lease.Release(t.Context())
 		synctest.Wait()
 		time.Sleep(10 * time.Millisecond)
-		p.set(fate{})
+		p.set(coretest.Fate{})
 		lost := time.Now()
 		wantBetween(t, "hand-off", w.gets(next, lost), 0, 4*time.Second)
 		w.release(next.lease)

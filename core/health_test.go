@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/internal/race"
@@ -40,7 +42,7 @@ func TestUnfitNodeComesBack(t *testing.T) {
 		wantInError(t, err, "slave of another server")
 
 		w.nodes[1].SetReplica(false)
-		time.Sleep(recheckEvery + time.Second)
+		time.Sleep(node.RecheckEvery + time.Second)
 		log.Want(t, 1, "level=INFO", "fit and takes part again", "node=1 ")
 		w.release(w.acquire(p, "k"))
 	})
@@ -51,14 +53,12 @@ func TestSameServerTwiceStaysOne(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		p := w.sameServerTwice()
 		for range 20 {
-			time.Sleep(recheckEvery / 2)
+			time.Sleep(node.RecheckEvery / 2)
 			fit := 0
-			for _, n := range p.e.nodes[:2] {
-				n.mu.Lock()
-				if n.unsure == nil && n.fault == nil {
+			for _, n := range p.e.Nodes[:2] {
+				if n.Fit() {
 					fit++
 				}
-				n.mu.Unlock()
 			}
 			if fit > 1 {
 				t.Fatalf("one server takes part as %d nodes", fit)
@@ -78,7 +78,7 @@ func TestQuietRollingRestart(t *testing.T) {
 				p := w.process()
 				w.release(w.acquire(p, "k"))
 				for _, n := range w.nodes {
-					time.Sleep(p.p.maxTTL + touchEvery(p.p.maxTTL, 1))
+					time.Sleep(p.p.maxTTL + node.TouchEvery(p.p.maxTTL, 1))
 					restart(n)
 				}
 				time.Sleep(time.Second) // the last one is in quarantine yet
@@ -157,7 +157,7 @@ func clusterOfOne(n *testutil.Node) *redis.ClusterClient {
 func TestTouchesOfACluster(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		n := w.nodes[0]
-		if _, err := n.Exec("SCRIPT", "LOAD", sourceOf(wire.OpTouch)); err != nil {
+		if _, err := n.Exec("SCRIPT", "LOAD", coretest.SourceOf(wire.OpTouch)); err != nil {
 			t.Fatal(err)
 		}
 		client := clusterOfOne(n)
@@ -168,7 +168,7 @@ func TestTouchesOfACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close(over())
-		pass := touchEvery(l.p.maxTTL, wire.Buckets)
+		pass := node.TouchEvery(l.p.maxTTL, wire.Buckets)
 		if pass < 16*time.Second {
 			t.Errorf("a pass takes %v", pass)
 		}
@@ -210,7 +210,7 @@ func oneRefusalInAHundred(t *testing.T, w *world) {
 	p := w.process(WithLogger(log.Logger()))
 	for i, k := range p.links {
 		n := i * 33
-		k.decide(func(wire.Op, []any) fate { n++; return fate{refuse: n%100 == 0} })
+		k.Decide(func(wire.Op, []any) coretest.Fate { n++; return coretest.Fate{Refuse: n%100 == 0} })
 	}
 	for range 1000 {
 		if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
@@ -229,7 +229,7 @@ func upAndDown(t *testing.T, w *world) {
 	p := w.process(WithLogger(log.Logger()))
 	for range 3 {
 		for _, refuse := range []bool{true, false} {
-			p.links[1].set(fate{refuse: refuse})
+			p.links[1].Set(coretest.Fate{Refuse: refuse})
 			for range 12 { // each for longer than the pause between two probes
 				w.everywhere(p, "k")
 				time.Sleep(250 * time.Millisecond)
@@ -246,49 +246,28 @@ func TestCauseIsKept(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		p.refused()
-		for range maxFailures {
+		for range node.MaxFailures {
 			p.TryAcquire(t.Context(), "k")
-			refusalsHeard()
+			coretest.RefusalsHeard()
 		}
 		_, err := p.TryAcquire(t.Context(), "k")
-		wantErr(t, err, errCircuitOpen)
-		wantErr(t, err, errRefused)
+		wantErr(t, err, node.ErrNotAsked)
+		wantErr(t, err, coretest.ErrRefused)
 		p.cut()
 		time.Sleep(2 * p.p.nodeTimeout)
 		_, err = p.TryAcquire(t.Context(), "k")
-		wantErr(t, err, errNodeTimeout)
-		wantErr(t, err, errRefused)
+		wantErr(t, err, node.ErrNoAnswer)
+		wantErr(t, err, coretest.ErrRefused)
 		p.mend()
 		time.Sleep(time.Minute)
 		w.release(w.acquire(p, "k"))
 		synctest.Wait()
-		for _, n := range p.e.nodes {
-			if err := n.noAnswer(0); errors.Is(err, errRefused) {
+		for _, n := range p.e.Nodes {
+			if err := n.NoAnswer(0); errors.Is(err, coretest.ErrRefused) {
 				t.Errorf("%v remembers what is over: %v", n, err)
 			}
 		}
 	})
-}
-
-// The end of a dial's own time explains, and is not the end of the caller's.
-func TestCauseIsNotTheCallersDeadline(t *testing.T) {
-	t.Parallel()
-	n := aloneNode(t)
-	fails := func(err error) {
-		b, _ := n.admit(0, time.Second, true, false, 0)
-		n.leave(b, 0, err)
-	}
-	fails(context.DeadlineExceeded)
-	if err := n.noAnswer(0); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "deadline") {
-		t.Errorf("error is %v", err)
-	}
-	fails(errRefused)
-	fails(context.DeadlineExceeded)
-	wantErr(t, n.noAnswer(0), errRefused)
-	fails(nil)
-	if err := n.noAnswer(0); err != errNodeTimeout {
-		t.Errorf("after an answer: %v", err)
-	}
 }
 
 // Replies that were long under way say little of a node's clock.
@@ -322,10 +301,10 @@ func TestForeignKeyIsNoTroubleOfTheNode(t *testing.T) {
 		var log logbook.Book
 		p := w.process(WithLogger(log.Logger()))
 		for _, n := range w.nodes {
-			n.Exec("HSET", p.e.keys.Resource("type"), "a", "hash")
-			n.Exec("SET", p.e.keys.Resource("layout"), "\x09foreign")
+			n.Exec("HSET", p.e.Keys.Resource("type"), "a", "hash")
+			n.Exec("SET", p.e.Keys.Resource("layout"), "\x09foreign")
 		}
-		for range 2 * maxFailures {
+		for range 2 * node.MaxFailures {
 			for key, want := range map[string]string{"type": "WRONGTYPE", "layout": "LAYOUT"} {
 				_, err := p.TryAcquire(t.Context(), key)
 				wantErr(t, err, ErrUnavailable)

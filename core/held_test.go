@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // Who is refused learns what keeps the key from it.
@@ -70,7 +70,7 @@ func TestKindsOfHeld(t *testing.T) {
 			return nil
 		}, HeldForWaiter, "held for somebody who has waited for longer, retry after 50ms"},
 		"for who asks in this process": {func(w *world, _, asker *process) context.Context {
-			asker.set(fate{delay: 10 * time.Millisecond})
+			asker.set(coretest.Fate{Delay: 10 * time.Millisecond})
 			go func() {
 				if lease, err := asker.TryAcquire(w.t.Context(), "k"); err == nil {
 					w.release(lease)

@@ -12,12 +12,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Schedules of an adversary: clocks that are wrong, servers that change places, max TTLs and retentions that differ,
@@ -42,7 +41,7 @@ func TestProvisionWhileTheClockIsBehind(t *testing.T) {
 func TestProvisionWhileTheClockIsAhead(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		b := w.stranger()
-		b.links[2].set(fate{refuse: true})
+		b.links[2].Set(coretest.Fate{Refuse: true})
 		w.nodes[0].StepClock(2 * time.Hour)
 		b.Provision(t.Context())
 		w.nodes[0].StepClock(-2 * time.Hour)
@@ -63,7 +62,7 @@ func TestRetentionOfARepeatedCompletion(t *testing.T) {
 		}
 		done := time.Now()
 		time.Sleep(11 * time.Minute)
-		b.links[1].set(fate{replyDelay: 100 * time.Millisecond}, wire.OpAcquire)
+		b.links[1].Set(coretest.Fate{ReplyDelay: 100 * time.Millisecond}, wire.OpAcquire)
 		if _, err := b.TryAcquire(t.Context(), "k"); err == nil {
 			t.Fatalf("granted %v after Complete had returned nil, of a retention of %v", time.Since(done), a.p.retention)
 		}
@@ -117,12 +116,12 @@ func TestTokenGoesBack(t *testing.T) {
 		w.release(w.acquire(x, "other"))
 		w.release(w.acquire(y, "other")) // hears of 2h
 		for _, k := range y.links {
-			k.decide(func(s wire.Op, args []any) fate {
+			k.Decide(func(s wire.Op, args []any) coretest.Fate {
 				if s == wire.OpAcquire {
-					i := wallArg(args)
+					i := coretest.WallArg(args)
 					args[i] = time.Now().Add(30 * time.Minute).UnixMicro() // y's clock is ahead
 				}
-				return fate{}
+				return coretest.Fate{}
 			})
 		}
 		first := w.acquire(y, "k")
@@ -137,13 +136,13 @@ func TestTokenGoesBack(t *testing.T) {
 // expiredCert fails every request: because the certificate of the server has expired or, while dead, because nobody
 // answers.
 type expiredCert struct {
-	link
+	coretest.Link
 	dead atomic.Bool
 }
 
 func (h *expiredCert) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := errRefused
+		err := coretest.ErrRefused
 		if !h.dead.Load() {
 			err = &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired,
 				Detail: fmt.Sprintf("current time %s is after %s", time.Now().Format(time.RFC3339), "2026-01-01T00:00:00Z")}}
@@ -194,12 +193,10 @@ func TestSameServerThatMoved(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		p.TryAcquire(t.Context(), "k")
 		time.Sleep(10 * time.Minute)
-		for _, n := range p.e.nodes {
-			n.mu.Lock()
-			if n.fault != nil {
-				t.Errorf("%v: %v", n, n.fault)
+		for _, n := range p.e.Nodes {
+			if err := n.Fault(); err != nil {
+				t.Errorf("%v: %v", n, err)
 			}
-			n.mu.Unlock()
 		}
 	})
 }
@@ -209,7 +206,7 @@ func TestHugeLongest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		for _, n := range w.nodes {
-			n.Exec("HSET", p.e.keys.Guard(0), "m", "90000000")
+			n.Exec("HSET", p.e.Keys.Guard(0), "m", "90000000")
 		}
 		w.acquire(p, "k")
 	})
@@ -241,16 +238,9 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 func TestCloseWaitsForProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger()
-		synctest.Wait()                                                    // it claims its nodes
-		p.e.keys = wire.NewKeyspace(p.p.prefix, wire.Buckets, p.p.guarded) // as a Cluster has them
-		p.e.health.stop()
-		p.e.health.asked = make([]clock.AtomicInstant, wire.Buckets)
-		for _, n := range p.e.nodes {
-			n.mu.Lock()
-			n.memories = append(n.memories, make([]atomic.Pointer[string], wire.Buckets)...)
-			n.mu.Unlock()
-		}
-		p.links[0].set(fate{replyDelay: 900 * time.Millisecond})
+		synctest.Wait()              // it claims its nodes
+		p.e.SetBuckets(wire.Buckets) // as a Cluster has them
+		p.links[0].Set(coretest.Fate{ReplyDelay: 900 * time.Millisecond})
 		go p.Provision(context.Background())
 		time.Sleep(time.Second)
 		start := time.Now()

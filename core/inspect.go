@@ -8,14 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/tool"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/tool"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A KeyState is what the nodes say of a key.
@@ -89,12 +88,12 @@ func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 // look asks all nodes.
 func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 	e, timeout := l.e, l.p.nodeTimeout
-	nodes := make([]KeyOnNode, len(e.nodes))
+	nodes := make([]KeyOnNode, len(e.Nodes))
 	answers := make(chan KeyOnNode, len(nodes))
-	for i, n := range e.nodes {
-		nodes[i].NodeReply = NodeReply{Node: i, Addr: n.addr, Verdict: VerdictPending}
+	for i, n := range e.Nodes {
+		nodes[i].NodeReply = NodeReply{Node: i, Addr: n.Addr, Verdict: VerdictPending}
 		if ctx.Err() == nil {
-			e.spawn(func() { answers <- l.lookAt(ctx, n, key) })
+			e.Go(func() { answers <- l.lookAt(ctx, n, key) })
 		}
 	}
 	wait, cancel := context.WithTimeout(ctx, timeout)
@@ -106,46 +105,36 @@ func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 		case <-wait.Done():
 		}
 	}
-	for i, n := range e.nodes {
+	for i, n := range e.Nodes {
 		if nodes[i].Verdict == VerdictPending && ctx.Err() == nil {
-			nodes[i].Verdict, nodes[i].Err, nodes[i].Latency = VerdictTimedOut, n.noAnswer(e.keys.Bucket(key)), timeout
+			nodes[i].Verdict, nodes[i].Err, nodes[i].Latency = VerdictTimedOut, n.NoAnswer(e.Keys.Bucket(key)), timeout
 		}
 	}
 	return nodes
 }
 
 // lookAt asks a node. It may take longer than the timeout.
-func (l *Locker) lookAt(ctx context.Context, n *node, key string) (got KeyOnNode) {
-	e := l.e
-	sent := e.clock.Now()
-	b, err := n.admit(sent, l.p.nodeTimeout, false, true, e.keys.Bucket(key))
-	if err != nil {
+func (l *Locker) lookAt(ctx context.Context, n *node.Node, key string) (got KeyOnNode) {
+	asked, latency, err := l.e.Look(ctx, n, l.e.Keys.Bucket(key), l.p.nodeTimeout, func(ctx context.Context) error { return l.read(ctx, n, key, &got) })
+	if got.Latency = latency; !asked {
 		got.Verdict = VerdictCircuitOpen
-	} else {
-		err = l.read(&nodeContext{ctx, time.Now().Add(l.p.nodeTimeout)}, n, key, &got)
-		now := e.clock.Now()
-		n.leave(b, now, err)
-		if goredis.Answered(err) {
-			e.answered.Store(now)
-		}
-		got.Latency = now.Since(sent)
 	}
-	got.Node, got.Addr, got.Err = n.index, n.addr, cmp.Or(got.Err, err)
+	got.Node, got.Addr, got.Err = n.Index, n.Addr, cmp.Or(got.Err, err)
 	return got
 }
 
 // read reads what is stored for a key, and what the guard and the clock of the server say of it. In a Cluster it is the
 // one that has the key. All goes over one connection, the guard last: nothing is forgotten in between.
-func (l *Locker) read(ctx context.Context, n *node, key string, into *KeyOnNode) (err error) {
-	client, resource := n.client, l.e.keys.Resource(key)
-	if n.cluster != nil {
-		if client, err = n.cluster.MasterForKey(ctx, resource); err != nil {
+func (l *Locker) read(ctx context.Context, n *node.Node, key string, into *KeyOnNode) (err error) {
+	client, resource := n.Client, l.e.Keys.Resource(key)
+	if n.Cluster != nil {
+		if client, err = n.Cluster.MasterForKey(ctx, resource); err != nil {
 			return err
 		}
 	}
 	cmds := []redis.Cmder{redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", resource)}
 	if l.p.guarded {
-		cmds = append(cmds, redis.NewSliceCmd(ctx, l.e.keys.GuardQuery(l.e.keys.Bucket(key))...), redis.NewStringCmd(ctx, "info", "replication"))
+		cmds = append(cmds, redis.NewSliceCmd(ctx, l.e.Keys.GuardQuery(l.e.Keys.Bucket(key))...), redis.NewStringCmd(ctx, "info", "replication"))
 	}
 	goredis.Pipeline(ctx, client, cmds)
 	for _, cmd := range cmds {
@@ -160,7 +149,7 @@ func (l *Locker) read(ctx context.Context, n *node, key string, into *KeyOnNode)
 	into.read(text, clock)
 	into.Skew = clock.Skew(time.Now())
 	if into.Verdict == VerdictGone && l.p.guarded {
-		info := parseInfo(cmds[3].(*redis.StringCmd).Val())
+		info := node.ParseInfo(cmds[3].(*redis.StringCmd).Val())
 		if g := wire.ParseGuard(cmds[2].(*redis.SliceCmd).Val(), info["master_replid"], clock, l.p.maxTTL, l.p.lag); g.State > wire.GuardVoting {
 			into.Verdict, into.Rest = VerdictQuarantined, g.Left
 		}

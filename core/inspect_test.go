@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // inspect is Inspect of a key that a quorum tells of.
@@ -185,14 +185,12 @@ func TestInspectOfUnfitNodes(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		synctest.Wait() // late answers to Provision
-		for _, n := range p.e.nodes[1:] {
-			n.mu.Lock()
-			n.fault = errSameServer
-			n.mu.Unlock()
+		for _, n := range p.e.Nodes[1:] {
+			n.SetFault(node.ErrSameServer)
 		}
 		_, err := p.Inspect(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
-		wantErr(t, err, errSameServer)
+		wantErr(t, err, node.ErrSameServer)
 	})
 }
 
@@ -244,7 +242,7 @@ func TestInspectMinorities(t *testing.T) {
 		a, b, other := w.process(), w.process(), w.process()
 		for i, p := range []*process{a, b} {
 			lease := p.newLease(t.Context(), "k")
-			if v := lease.acquiring(false).alone(i); v.Verdict != wire.Granted {
+			if v := askOf(lease.acquiring(false), i); v.Verdict != wire.Granted {
 				t.Fatal(v.Verdict)
 			}
 		}
@@ -298,11 +296,11 @@ func TestInspectForeign(t *testing.T) {
 	}, func(t *testing.T, w *world, text string) {
 		p := w.process()
 		if strings.HasSuffix(t.Name(), "hash") {
-			must(w.nodes[0].Exec("HSET", p.e.keys.Resource("k"), "e", "0"))
+			must(w.nodes[0].Exec("HSET", p.e.Keys.Resource("k"), "e", "0"))
 		} else {
-			must(w.nodes[0].Exec("SET", p.e.keys.Resource("k"), text))
+			must(w.nodes[0].Exec("SET", p.e.Keys.Resource("k"), text))
 		}
-		for range 2 * maxFailures { // the node is in no trouble
+		for range 2 * node.MaxFailures { // the node is in no trouble
 			_, err := p.Inspect(t.Context(), "k")
 			wantErr(t, err, ErrUnavailable)
 			if !strings.Contains(err.Error(), "this version") && !strings.Contains(err.Error(), "WRONGTYPE") {
@@ -380,12 +378,10 @@ func TestInspectDisturbsNobody(t *testing.T) {
 		close(stop)
 		looking.Wait()
 		synctest.Wait()
-		for _, n := range other.e.nodes {
-			n.mu.Lock()
-			if n.inFlight != 0 {
-				t.Errorf("%v: %d requests under way", n, n.inFlight)
+		for _, n := range other.e.Nodes {
+			if got := n.InFlight(); got != 0 {
+				t.Errorf("%v: %d requests under way", n, got)
 			}
-			n.mu.Unlock()
 		}
 	})
 }

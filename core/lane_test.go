@@ -12,10 +12,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/internal/race"
-
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // turnTime is how long no request waits for its turn while most of the connections are free.
@@ -23,21 +24,21 @@ const turnTime = 10 * time.Millisecond
 
 // A manifest notes what travelled together.
 type manifest struct {
-	commandsOnly
+	coretest.CommandsOnly
 	mu      sync.Mutex
-	batches [][]sentRequest
+	batches [][]coretest.Sent
 	hold    map[int]chan struct{} // batches that are held up, by their number
 }
 
 func (m *manifest) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		all := requestsOf(cmd.Args())
+		all := coretest.RequestsOf(cmd.Args())
 		if len(all) == 0 {
 			return next(ctx, cmd)
 		}
 		m.mu.Lock()
 		for i := range all {
-			all[i].args = slices.Clone(all[i].args) // the lane uses its list again
+			all[i].Args = slices.Clone(all[i].Args) // the lane uses its list again
 		}
 		hold := m.hold[len(m.batches)]
 		m.batches = append(m.batches, all)
@@ -54,11 +55,11 @@ func (m *manifest) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (p *process) jam(ctx context.Context) (m *manifest, free func()) {
 	hold := make(chan struct{})
 	m = &manifest{hold: map[int]chan struct{}{}}
-	busy := min(2, p.e.nodes[0].connections)
+	busy := min(2, p.e.Nodes[0].Connections)
 	for i := range busy {
 		m.hold[i] = hold
 	}
-	p.e.nodes[0].client.(*redis.Client).AddHook(m)
+	p.e.Nodes[0].Client.(*redis.Client).AddHook(m)
 	for i := range busy {
 		go p.TryAcquire(ctx, fmt.Sprint("slow ", i))
 	}
@@ -111,7 +112,7 @@ func TestRequestsTravelTogether(t *testing.T) {
 // A crowd is cut into batches that keep the server for a millisecond or so.
 func TestBatchesAreBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
-		const crowd = 5*maxBatch + 1
+		const crowd = 5*node.MaxBatch + 1
 		p := w.process()
 		m, free := p.jam(t.Context())
 		defer free()
@@ -120,7 +121,7 @@ func TestBatchesAreBounded(t *testing.T) {
 		sent := 0
 		for _, size := range m.sizes()[2:] {
 			sent += size
-			if size > maxBatch {
+			if size > node.MaxBatch {
 				t.Errorf("%d requests in a batch", size)
 			}
 		}
@@ -136,19 +137,19 @@ func TestLeasesGoFirst(t *testing.T) {
 		p := w.process()
 		held := w.acquire(p, "held")
 		ended := w.acquire(p, "ended")
-		p.e.nodes[0].connections = 1
+		p.e.Nodes[0].Connections = 1
 		m, free := p.jam(t.Context())
-		_, wait := p.crowd(t.Context(), maxBatch)
+		_, wait := p.crowd(t.Context(), node.MaxBatch)
 		synctest.Wait() // in line
-		p.e.spawn(held.renew)
-		p.e.spawn(func() { ended.Release(t.Context()) })
+		p.e.Go(held.renew)
+		p.e.Go(func() { ended.Release(t.Context()) })
 		synctest.Wait()
 		free()
 		wait()
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		second := m.batches[1]
-		if a, b := second[0].op, second[1].op; len(second) != maxBatch || a == wire.OpAcquire || b == wire.OpAcquire {
+		if a, b := second[0].Op, second[1].Op; len(second) != node.MaxBatch || a == wire.OpAcquire || b == wire.OpAcquire {
 			t.Errorf("a batch of %d begins with %v and %v", len(second), a, b)
 		}
 	})
@@ -158,7 +159,7 @@ func TestLeasesGoFirst(t *testing.T) {
 func TestErrorsInABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		if _, err := w.nodes[0].Exec("HSET", p.e.keys.Resource("crowd 3"), "a", "hash"); err != nil {
+		if _, err := w.nodes[0].Exec("HSET", p.e.Keys.Resource("crowd 3"), "a", "hash"); err != nil {
 			t.Fatal(err)
 		}
 		_, free := p.jam(t.Context())
@@ -190,8 +191,8 @@ func TestRealBatchOnAReplica(t *testing.T) {
 	if err := client.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil { // nobody answers there
 		t.Fatal(err)
 	}
-	_, err := sendTogether(client, p.Locker, []wire.Request{lease.releasing(0).to(0), lease.releasing(0).to(0)}, time.Now())
-	if !redis.IsReadOnlyError(err) || failed(err).Verdict != wire.Replica {
+	_, err := sendTogether(client, p.Locker, []wire.Request{to(lease.releasing(0), 0), to(lease.releasing(0), 0)}, time.Now())
+	if !redis.IsReadOnlyError(err) || coretest.VoteOf(wire.Request{}, "", err, nil).Verdict != wire.Replica {
 		t.Errorf("the batch has the error %v", err)
 	}
 	if err := client.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
@@ -208,7 +209,7 @@ func TestBatchAnsweredInPart(t *testing.T) {
 		p := w.process()
 		short := shortReplies{}
 		_, free := p.jam(t.Context())
-		p.e.nodes[0].client.(*redis.Client).AddHook(short)
+		p.e.Nodes[0].Client.(*redis.Client).AddHook(short)
 		for i := range 2 {
 			go func() {
 				_, err := p.TryAcquire(t.Context(), fmt.Sprint("k", i))
@@ -221,7 +222,7 @@ func TestBatchAnsweredInPart(t *testing.T) {
 }
 
 // shortReplies leaves out the last answer of each batch.
-type shortReplies struct{ commandsOnly }
+type shortReplies struct{ coretest.CommandsOnly }
 
 func (shortReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -237,16 +238,16 @@ func (shortReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestFewBatchesToASilentServer(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(unhurried)
-		p.set(fate{delay: time.Millisecond})
+		p.set(coretest.Fate{Delay: time.Millisecond})
 		const crowd = 24
-		p.e.nodes[0].connections = crowd
+		p.e.Nodes[0].Connections = crowd
 		leases, wait := p.crowd(t.Context(), crowd)
 		wait()
 		m, hung := &manifest{hold: map[int]chan struct{}{}}, make(chan struct{})
 		for i := range crowd {
 			m.hold[i] = hung
 		}
-		p.e.nodes[0].client.(*redis.Client).AddHook(m)
+		p.e.Nodes[0].Client.(*redis.Client).AddHook(m)
 		var all sync.WaitGroup
 		for _, lease := range leases {
 			all.Go(func() { w.release(lease) })
@@ -264,7 +265,7 @@ func TestFewBatchesToASilentServer(t *testing.T) {
 func TestStampOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		p.e.nodes[0].connections = 1
+		p.e.Nodes[0].Connections = 1
 		m, free := p.jam(t.Context())
 		asked := time.Now()
 		leases, wait := p.crowd(t.Context(), 2)
@@ -275,7 +276,7 @@ func TestStampOfABatch(t *testing.T) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for _, q := range m.batches[1] {
-			if wall := q.args[wallArg(q.args)]; wall != asked.Add(line).UnixMicro() {
+			if wall := q.Args[coretest.WallArg(q.Args)]; wall != asked.Add(line).UnixMicro() {
 				t.Errorf("stamped %v, and left at %v", wall, asked.Add(line).UnixMicro())
 			}
 		}
@@ -293,16 +294,16 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		const leases, rtt, stop = 600, 10 * time.Millisecond, 1500 * time.Millisecond
 		p := w.process()
-		for _, n := range p.e.nodes {
-			n.connections = 20
+		for _, n := range p.e.Nodes {
+			n.Connections = 20
 		}
-		p.set(fate{delay: rtt / 2, replyDelay: rtt / 2})
+		p.set(coretest.Fate{Delay: rtt / 2, ReplyDelay: rtt / 2})
 		held := w.holdMany(p, leases, 0)
 		time.Sleep(5 * time.Second)
 		start := time.Now()
 		for _, k := range p.links {
-			k.decide(func(wire.Op, []any) fate {
-				return fate{delay: max(rtt/2, stop-time.Since(start)), replyDelay: rtt / 2}
+			k.Decide(func(wire.Op, []any) coretest.Fate {
+				return coretest.Fate{Delay: max(rtt/2, stop-time.Since(start)), ReplyDelay: rtt / 2}
 			})
 		}
 		time.Sleep(12 * time.Second)
@@ -334,70 +335,18 @@ func (w *world) wantHeld(leases []*Lease) {
 	}
 }
 
-// A slot that the first lane in line has no use for any more goes to the next.
-func TestSlotsGoToWhoCanUseThem(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process()
-		n := p.e.nodes[0]
-		b := n.breaker(0)
-		b.slots = &slots{}
-		lanes := []*lane{{e: &p.e.ensemble, n: n}, {e: &p.e.ensemble, n: n}}
-		for _, l := range lanes {
-			l.mu.Lock()
-			b.slots.enter(l)
-			l.mu.Unlock()
-		}
-		lease := p.newLease(t.Context(), "k")
-		r := lease.acquiring(false)
-		r.decided = func(*round) bool { return false }
-		r.send(t.Context(), 0)
-		n.inFlight++
-		b.inFlight++
-		lanes[1].submit(request{r: r, b: b})
-		b.slots.exit()
-		synctest.Wait()
-		if owner := w.owner(p, 0, "k"); owner != lease.name() {
-			t.Errorf("the second lane has not sent: the node has %q", owner)
-		}
-		lease.releasing(0).alone(0)
-	})
-}
-
 // A batch that is lost is one failure of the node, not one for each request.
 func TestLostBatchIsOneFailure(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		_, free := p.jam(t.Context())
 		defer free()
-		p.links[0].next(fate{refuse: true}, wire.OpAcquire)
+		p.links[0].Next(coretest.Fate{Refuse: true}, wire.OpAcquire)
 		_, wait := p.crowd(t.Context(), 20)
 		wait()
-		n := p.e.nodes[0]
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if failures := n.breaker(0).failures; failures > 1 || n.voting.failed > 1 {
-			t.Errorf("%d failures, %d in the log", failures, n.voting.failed)
+		n := p.e.Nodes[0]
+		if failures := n.Failures(0); failures > 1 {
+			t.Errorf("%d failures", failures)
 		}
 	})
-}
-
-// Each guard bucket has a lane of its own on each node, also where a Cluster stands beside a plain server.
-func TestLanesOfAMixedList(t *testing.T) {
-	cluster := newFakeCluster(t)
-	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { plain.Close() })
-	l, err := New([]redis.UniversalClient{cluster, plain}, quietly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(over())
-	for _, n := range l.e.nodes {
-		seen := map[*lane]bool{}
-		for b := range l.e.keys.Buckets() {
-			seen[n.lane(b)] = true
-		}
-		if len(seen) != wire.Buckets {
-			t.Errorf("%v: %d lanes", n, len(seen))
-		}
-	}
 }

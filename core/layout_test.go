@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // What a script does not know it refuses, never takes for free: it may be somebody's lease.
@@ -29,13 +29,13 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		"an empty string":    func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "") },
 	}, func(t *testing.T, w *world, write func(n *testutil.Node, resource string) (any, error)) {
 		p := w.process()
-		resource := p.e.keys.Resource("k")
+		resource := p.e.Keys.Resource("k")
 		lease := p.newLease(t.Context(), "k")
 		lease.token = 8
 		must(write(w.nodes[0], resource))
 		before := w.dump(t, resource)
 		soon := wire.NodeTimeOf(time.Now().Add(time.Hour))
-		for _, v := range []quorum.Vote{lease.acquiring(false).alone(0), lease.renewAlone(soon), lease.releasing(0).alone(0), lease.offering(&wire.Record{Rest: time.Hour}, 8, true).alone(0)} {
+		for _, v := range []quorum.Vote{askOf(lease.acquiring(false), 0), lease.renewAlone(soon), askOf(lease.releasing(0), 0), askOf(lease.offering(&wire.Record{Rest: time.Hour}, 8, true), 0)} {
 			if v.Verdict != wire.Failed {
 				t.Errorf("%+v", v)
 			}
@@ -53,7 +53,7 @@ func TestAnotherPrefixOnNodesInUse(t *testing.T) {
 		before := w.process()
 		died := w.acquire(before, "k")
 		for _, k := range before.links { // its process dies: nothing more is heard of it
-			k.set(fate{refuse: true})
+			k.Set(coretest.Fate{Refuse: true})
 		}
 		p := w.stranger(WithKeyPrefix("lockkit2:"))
 		start := time.Now()

@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A Lease is the right to act alone on a key until its context ends. The watchdog renews it until it is
@@ -64,23 +65,27 @@ func (lease *Lease) trust(sent clock.Instant) {
 
 // holdFor has the lease end that long from now, or when its trust does. Called with the lock.
 func (lease *Lease) holdFor(d time.Duration) {
-	lease.holdUntil = lease.engine.clock.Now().Add(d)
+	lease.holdUntil = lease.engine.Clock.Now().Add(d)
 	lease.until.Store(min(lease.trustedUntil, lease.holdUntil))
 }
 
 // left is for how long the lease can still be trusted.
 func (lease *Lease) left() time.Duration {
-	return lease.until.Load().Since(lease.engine.clock.Now())
+	return lease.until.Load().Since(lease.engine.Clock.Now())
 }
 
-// inTheWay is what the lease is to who asks for its key.
-func (lease *Lease) inTheWay() result {
-	return result{err: ErrHeld, held: HeldByOther, hint: wire.ParseCarried(lease.carries).Hint, at: lease.e.clock.Now(), retry: max(lease.freedAfter(), 0)}
+// blocking is a lease to who asks for its key.
+type blocking Lease
+
+// InTheWay is why they do not have it.
+func (b *blocking) InTheWay() result {
+	lease := (*Lease)(b)
+	return result{err: ErrHeld, held: HeldByOther, hint: wire.ParseCarried(lease.carries).Hint, at: lease.e.Clock.Now(), retry: max(lease.freedAfter(), 0)}
 }
 
 // freedAfter is how long the nodes keep the key if its holder vanishes now.
 func (lease *Lease) freedAfter() time.Duration {
-	return max(lease.kept.Load(), lease.notBefore.Load()).Since(lease.engine.clock.Now())
+	return max(lease.kept.Load(), lease.notBefore.Load()).Since(lease.engine.Clock.Now())
 }
 
 // start turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
@@ -112,7 +117,7 @@ func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant, ended func(Outcom
 		}
 	}
 	lease.state, lease.onEnd = leaseHeld, ended
-	lease.since = e.clock.Now()
+	lease.since = e.Clock.Now()
 	lease.renewAt = sent.Add(lease.renewalPeriod())
 	if lease.p.maxHold > 0 {
 		lease.holdFor(lease.p.maxHold)
@@ -242,9 +247,9 @@ func (lease *Lease) lose(reason LossReason) {
 	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
 	e := lease.engine
 	e.watchdog.remove(lease)
-	e.lines.leave(lease.turn())
+	e.lines.Leave(lease.turn())
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
-	e.spawn(func() {
+	e.Go(func() {
 		if !parentGone {
 			lease.logLoss(reason)
 		}
@@ -271,7 +276,7 @@ func (lease *Lease) endAs(state leaseState, cause error) {
 		lease.cancel(cause)
 	}
 	lease.state, lease.ended = state, true
-	lease.until.Store(min(lease.until.Load(), lease.engine.clock.Now()))
+	lease.until.Store(min(lease.until.Load(), lease.engine.Clock.Now()))
 }
 
 func (lease *Lease) lossReason() LossReason {
@@ -356,7 +361,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	}
 	lease.expire()
 	was := lease.end()
-	var next *turn
+	var next *queue.Turn
 	defer func() { lease.letGo(was, next != nil) }()
 	lease.tellEnd(was)
 	lease.mu.Lock()
@@ -380,13 +385,13 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	to := lease.markReleased(keep)
 	stay := lease.stay()
 	r := lease.releasing(stay)
-	r.begin(ctx, to)
+	r.Begin(ctx, to)
 	if next = lease.successor(was, stay); next != nil {
 		lease.handOn(next, r)
 	} else {
-		dispatch(r)
+		node.Dispatch(r)
 	}
-	r.wait(context.Background()) //nolint:forbidigo // a release goes on without its caller, bounded by the node timeout
+	r.Wait(context.Background()) //nolint:forbidigo // a release goes on without its caller, bounded by the node timeout
 	t := &r.Tally
 	lease.mu.Lock()
 	lease.freed = lease.freed || t.Confirmed()
@@ -422,7 +427,7 @@ func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	if keep > 0 && !lease.released && lease.reason == "" {
-		lease.notBefore.Store(lease.e.clock.Now().Add(keep))
+		lease.notBefore.Store(lease.e.Clock.Now().Add(keep))
 	}
 	lease.released = true
 	return lease.reached
@@ -434,7 +439,7 @@ func (lease *Lease) letGo(was leaseState, handedOn bool) {
 		return
 	}
 	if !handedOn {
-		lease.engine.lines.leave(lease.turn())
+		lease.engine.lines.Leave(lease.turn())
 	}
 	lease.engine.retire(lease)
 }

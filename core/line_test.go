@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -62,8 +63,8 @@ func TestLineOfAHundred(t *testing.T) {
 		if n := attempts.Load(); n != 3*waiters {
 			t.Errorf("%d requests, with one contender at a time it takes %d", n, 3*waiters)
 		}
-		if len(p.e.lines.m) > 0 {
-			t.Errorf("%d lines are left", len(p.e.lines.m))
+		if n := p.e.lines.Len(); n > 0 {
+			t.Errorf("%d lines are left", n)
 		}
 	})
 }
@@ -123,7 +124,7 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 		start := time.Now()
 		cancel()
 		synctest.Wait()
-		if n := len(p.e.lines.m[holder.turn()].waiters); n != 2 {
+		if n := p.e.lines.Waiting(holder.turn()); n != 2 {
 			t.Errorf("%d are in line, want 2", n)
 		}
 		w.release(holder)
@@ -131,59 +132,6 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 		if !slices.Equal(got, []string{"first", "last"}) || time.Since(start) != 0 {
 			t.Errorf("granted to %q within %v", got, time.Since(start))
 		}
-	})
-}
-
-// Whoever is given the turn while leaving passes it on.
-func TestTurnComesWhileLeaving(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		taken := 0
-		for i := range 200 {
-			q := lines{m: map[string]line{}}
-			q.tryEnter("k")
-			entered := make(chan bool, 1)
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() { entered <- q.enter(ctx, nil, "k", &turn{}) }()
-			synctest.Wait()
-			if i%2 == 0 { // both before the waiter runs, in either order
-				q.leave("k")
-				cancel()
-			} else {
-				cancel()
-				q.leave("k")
-			}
-			if testutil.Receive(t, entered) {
-				taken++
-				q.leave("k")
-			}
-			if !q.tryEnter("k") {
-				t.Fatalf("round %d: the turn is lost", i)
-			}
-		}
-		if taken != 100 {
-			t.Errorf("%d of 200 took the turn, want those whose turn came first", taken)
-		}
-	})
-}
-
-// A turn with which the nodes have been asked is taken also by one who leaves: somebody must end what was asked.
-func TestTurnThatAskedIsTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := lines{m: map[string]line{}}
-		q.tryEnter("k")
-		entered := make(chan bool, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { entered <- q.enter(ctx, nil, "k", &turn{}) }()
-		synctest.Wait()
-		next := q.next("k")
-		next.asked = true
-		cancel()
-		synctest.Wait()
-		close(next.come)
-		if !testutil.Receive(t, entered) {
-			t.Error("nobody has what was asked")
-		}
-		q.leave("k")
 	})
 }
 
@@ -195,11 +143,11 @@ func TestPollingWithJitter(t *testing.T) {
 		least, most := 100*time.Millisecond, 300*time.Millisecond
 		p := w.process(withRetryDelay(least, most))
 		var asked []time.Time
-		p.links[0].decide(func(s wire.Op, _ []any) fate {
+		p.links[0].Decide(func(s wire.Op, _ []any) coretest.Fate {
 			if s == wire.OpAcquire {
 				asked = append(asked, time.Now())
 			}
-			return fate{}
+			return coretest.Fate{}
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()

@@ -3,34 +3,36 @@ package core
 import (
 	"slices"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // What happens to the requests of a process, whichever node they go to.
 
 // set makes f the fate of requests that run one of scripts, or all when none is named.
-func (p *process) set(f fate, scripts ...wire.Op) {
+func (p *process) set(f coretest.Fate, scripts ...wire.Op) {
 	for _, k := range p.links {
-		k.set(f, scripts...)
+		k.Set(f, scripts...)
 	}
 }
 
 // next gives the next request to each node that runs s its fate; the others pass.
-func (p *process) next(f fate, s wire.Op) {
+func (p *process) next(f coretest.Fate, s wire.Op) {
 	for _, k := range p.links {
-		k.next(f, s)
+		k.Next(f, s)
 	}
 }
 
 // mend lets all requests pass. What is lost fails now.
 func (p *process) mend() {
 	for _, k := range p.links {
-		k.mend()
+		k.Mend()
 	}
 }
 
 // cut swallows all that p sends, until mend: it falls silent, as a process that was killed.
-func (p *process) cut() { p.set(fate{lose: true}) }
+func (p *process) cut() { p.set(coretest.Fate{Lose: true}) }
 
 // refused has every node refuse p at once, until mend.
 func (p *process) refused() { p.reaches() }
@@ -38,9 +40,9 @@ func (p *process) refused() { p.reaches() }
 // reaches has p reach these nodes, and no other, from now on.
 func (p *process) reaches(nodes ...int) *process {
 	for i, k := range p.links {
-		k.mend()
+		k.Mend()
 		if !slices.Contains(nodes, i) {
-			k.set(fate{refuse: true})
+			k.Set(coretest.Fate{Refuse: true})
 		}
 	}
 	return p
@@ -49,9 +51,9 @@ func (p *process) reaches(nodes ...int) *process {
 // records has COMPLETE of p reach these nodes, and no other.
 func (p *process) records(nodes ...int) *process {
 	for i, k := range p.links {
-		k.mend()
+		k.Mend()
 		if !slices.Contains(nodes, i) {
-			k.set(fate{refuse: true}, wire.OpComplete)
+			k.Set(coretest.Fate{Refuse: true}, wire.OpComplete)
 		}
 	}
 	return p
@@ -66,9 +68,9 @@ func (p *process) completeOn(lease *Lease, result string, nodes ...int) error {
 // avoids has p fail at node i until it no longer asks it.
 func (w *world) avoids(p *process, i int) {
 	w.t.Helper()
-	p.links[i].set(fate{refuse: true})
-	for range maxFailures {
+	p.links[i].Set(coretest.Fate{Refuse: true})
+	for range node.MaxFailures {
 		w.release(w.acquire(p, "another key"))
-		refusalsHeard()
+		coretest.RefusalsHeard()
 	}
 }

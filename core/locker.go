@@ -12,10 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/faults"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // A Locker acquires leases on a set of nodes. It is safe for concurrent use, and its options never change:
@@ -44,9 +43,9 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.e.health.start()
-	if l.p.guarded && !l.p.looking && l.e.keys.Buckets() == 1 {
-		l.e.spawn(l.beginQuarantines)
+	l.e.Health.Start()
+	if l.p.guarded && !l.p.looking && l.e.Keys.Buckets() == 1 {
+		l.e.Go(l.beginQuarantines)
 	}
 	return l, nil
 }
@@ -60,7 +59,7 @@ func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 	}
 	l := &Locker{p: p}
 	l.e = newEngine(nodes, &l.p)
-	if err := l.e.health.checkNodes(); err != nil && !p.looking {
+	if err := l.e.Health.Check(); err != nil && !p.looking {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	if p.ttl > time.Minute {
@@ -81,7 +80,7 @@ func (l *Locker) beginQuarantines() {
 		}
 	}
 	if err == nil && lost != 0 {
-		l.e.health.touch(lost, 0)
+		l.e.Health.Touch(lost, 0)
 	}
 }
 
@@ -187,12 +186,10 @@ func (l *Locker) ClockOffset() (time.Duration, bool) {
 		return 0, false
 	}
 	var ahead []time.Duration
-	for _, n := range l.e.nodes {
-		n.mu.Lock()
-		if best := n.clock.best(); best.taken {
-			ahead = append(ahead, best.ahead)
+	for _, n := range l.e.Nodes {
+		if by, known := n.Ahead(); known {
+			ahead = append(ahead, by)
 		}
-		n.mu.Unlock()
 	}
 	if len(ahead) == 0 {
 		return 0, false

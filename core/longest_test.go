@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A process that has not heard of the longest lease may be granted a key by nodes that have forgotten it: as soon
@@ -21,11 +21,11 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 		w.acquire(long, "another key")
 		synctest.Wait() // on all nodes
 		var asked atomic.Int64
-		short.links[0].decide(func(s wire.Op, args []any) fate {
+		short.links[0].Decide(func(s wire.Op, args []any) coretest.Fate {
 			if s == wire.OpAcquire {
 				asked.Add(1)
 			}
-			return fate{}
+			return coretest.Fate{}
 		})
 		lease := w.acquire(short, "k")
 		synctest.Wait()
@@ -45,11 +45,11 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 func TestProvisionTellsTheLongestLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.stranger(WithRestartGuard(true))
-		p.e.learn(20*time.Second, &p.p)
+		p.e.Learn(20 * time.Second)
 		if err := p.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := w.nodes[0].Exec("HGET", p.e.keys.Guard(0), "m"); m != "20000" {
+		if m, err := w.nodes[0].Exec("HGET", p.e.Keys.Guard(0), "m"); m != "20000" {
 			t.Errorf("the longest lease is %v, %v", m, err)
 		}
 	})
@@ -62,22 +62,22 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 		short := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond))
 		long := w.process(TTL(20*time.Second), WithClockWindow(100*time.Millisecond), unrenewed)
 		for _, k := range short.links[1:] {
-			k.set(fate{lose: true})
+			k.Set(coretest.Fate{Lose: true})
 		}
 		w.everywhere(long, "another") // all nodes know of 20s
-		long.links[2].set(fate{lose: true}, wire.OpAcquire)
+		long.links[2].Set(coretest.Fate{Lose: true}, wire.OpAcquire)
 		held := w.acquire(long, "k") // on nodes 0 and 1
-		long.set(fate{lose: true})
+		long.set(coretest.Fate{Lose: true})
 		w.nodes[0].RestartEmpty()
-		short.e.health.touch(quorum.Set(0).With(0), 0) // a quarantine of 5s begins, for all that short knows
+		short.e.Health.Touch(quorum.Set(0).With(0), 0) // a quarantine of 5s begins, for all that short knows
 		time.Sleep(7 * time.Second)
 		short.mend()
 		time.Sleep(2 * time.Second) // nothing is under way that could still fail
 		for i, k := range short.links[1:] {
-			short.e.nodes[1+i].connections = 1
-			k.set(fate{delay: time.Millisecond})
+			short.e.Nodes[1+i].Connections = 1
+			k.Set(coretest.Fate{Delay: time.Millisecond})
 		}
-		if short.e.head.Load().MaxTTL != short.p.maxTTL {
+		if short.e.Head.Load().MaxTTL != short.p.maxTTL {
 			t.Fatal("the schedule is off: short has heard of it")
 		}
 		var all sync.WaitGroup

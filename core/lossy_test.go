@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/coretest"
 )
 
 var lossySeeds = flag.Uint64("lossy.seeds", 0, "how many lossy networks TestLossyNetwork measures for each number of nodes")
@@ -150,16 +152,16 @@ func TestLossyNetwork(t *testing.T) {
 
 // A connBreaker resets connections under requests, after a while.
 type connBreaker struct {
-	commandsOnly
+	coretest.CommandsOnly
 	mu     sync.Mutex
-	breaks func(batch []sentRequest) bool
+	breaks func(batch []coretest.Sent) bool
 	arrive bool // what is lost is the answer
 	sent   int  // batches
 }
 
 func (b *connBreaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		batch := requestsOf(cmd.Args())
+		batch := coretest.RequestsOf(cmd.Args())
 		b.mu.Lock()
 		b.sent++
 		broken := b.breaks != nil && len(batch) > 0 && b.breaks(batch)
@@ -178,11 +180,11 @@ func (b *connBreaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // firstOf breaks the connection of every batch in which an attempt is heard of for the first time.
-func firstOf() func([]sentRequest) bool {
+func firstOf() func([]coretest.Sent) bool {
 	seen := map[any]bool{}
-	return func(batch []sentRequest) (first bool) {
+	return func(batch []coretest.Sent) (first bool) {
 		for _, q := range batch {
-			id := q.args[resourceArg]
+			id := q.Args[coretest.ResourceArg]
 			first = first || !seen[id]
 			seen[id] = true
 		}
@@ -193,20 +195,20 @@ func firstOf() func([]sentRequest) bool {
 // Renewals whose connection breaks go again at once, in smaller batches: they are confirmed in the round in which they
 // were lost, and trusted from its beginning. The node may get what was lost all the same.
 func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
-	always := func([]sentRequest) bool { return true }
+	always := func([]coretest.Sent) bool { return true }
 	bubbles(t, 3, map[string]struct {
-		breaks    func() func([]sentRequest) bool
+		breaks    func() func([]coretest.Sent) bool
 		arrive    bool
 		confirmed bool
 	}{
-		"under large batches": {func() func([]sentRequest) bool {
-			return func(batch []sentRequest) bool { return len(batch) > 13 }
+		"under large batches": {func() func([]coretest.Sent) bool {
+			return func(batch []coretest.Sent) bool { return len(batch) > 13 }
 		}, false, true},
 		"before requests": {firstOf, false, true},
 		"before answers":  {firstOf, true, true},
-		"always":          {func() func([]sentRequest) bool { return always }, false, false},
+		"always":          {func() func([]coretest.Sent) bool { return always }, false, false},
 	}, func(t *testing.T, w *world, c struct {
-		breaks    func() func([]sentRequest) bool
+		breaks    func() func([]coretest.Sent) bool
 		arrive    bool
 		confirmed bool
 	}) {
@@ -217,11 +219,11 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 		p.stopTimers()
 		time.Sleep(time.Second)
 		var nets []*connBreaker
-		for _, n := range p.e.nodes {
+		for _, n := range p.e.Nodes {
 			nets = append(nets, &connBreaker{breaks: c.breaks(), arrive: c.arrive})
-			n.client.(*redis.Client).AddHook(nets[len(nets)-1])
+			n.Client.(*redis.Client).AddHook(nets[len(nets)-1])
 		}
-		began := p.e.clock.Now()
+		began := p.e.Clock.Now()
 		for _, lease := range leases {
 			lease.renew()
 		}
@@ -237,12 +239,10 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 			}
 			lease.mu.Unlock()
 		}
-		for i, n := range p.e.nodes {
-			n.mu.Lock()
-			if failures := n.breaker(0).failures; failures > 2 || n.inFlight != 0 || n.breaker(0).inFlight != 0 { // of the first request, and of the others
-				t.Errorf("node %d: %d failures, %d and %d requests booked", i, failures, n.inFlight, n.breaker(0).inFlight)
+		for i, n := range p.e.Nodes {
+			if failures := n.Failures(0); failures > 2 || n.InFlight() != 0 { // of the first request, and of the others
+				t.Errorf("node %d: %d failures, %d requests booked", i, failures, n.InFlight())
 			}
-			n.mu.Unlock()
 			if nets[i].sent > 20 {
 				t.Errorf("node %d was sent %d batches", i, nets[i].sent)
 			}
@@ -258,7 +258,7 @@ func TestEndsOverConnectionsThatBreak(t *testing.T) {
 	}, func(t *testing.T, w *world, end func(*Lease) error) {
 		p := w.process()
 		lease := w.acquire(p, "k")
-		p.e.nodes[0].client.(*redis.Client).AddHook(&connBreaker{breaks: firstOf(), arrive: true})
+		p.e.Nodes[0].Client.(*redis.Client).AddHook(&connBreaker{breaks: firstOf(), arrive: true})
 		start := time.Now()
 		if err := end(lease); err != nil || time.Since(start) > p.p.nodeTimeout/2 {
 			t.Errorf("%v after %v", err, time.Since(start))

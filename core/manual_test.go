@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -80,7 +81,7 @@ func TestManualsFieldsOfTheKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	guard := c.HGetAll(t.Context(), "lockkit:{0}g").Val()
-	c.want(guard["h"] == parseInfo(c.Info(t.Context()).Val())["master_replid"] && guard["v"] == "1" && guard["n"] != "" && guard["m"] == "3600000" &&
+	c.want(guard["h"] == node.ParseInfo(c.Info(t.Context()).Val())["master_replid"] && guard["v"] == "1" && guard["n"] != "" && guard["m"] == "3600000" &&
 		len(guard) == 5 && c.PTTL(t.Context(), "lockkit:{0}g").Val() == -1, "guard record", guard)
 	lease := must(holder.Acquire(t.Context(), "invoice:42", Name("invoices")))
 	guard = c.HGetAll(t.Context(), "lockkit:{0}g").Val()

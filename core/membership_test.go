@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil/history"
@@ -121,7 +122,7 @@ func quorums(nodes []int) (all [][]int) {
 func (p *process) cutOff(from func(i int) bool) {
 	for i, k := range p.links {
 		if from(i) {
-			k.set(fate{refuse: true})
+			k.Set(coretest.Fate{Refuse: true})
 		}
 	}
 }
@@ -187,8 +188,8 @@ func (m *moving) start(nodes ...int) {
 	away := m.random.IntN(len(nodes))
 	for i, k := range p.links {
 		r := rand.New(rand.NewPCG(uint64(m.started), uint64(i)))
-		k.decide(func(wire.Op, []any) fate {
-			return fate{delay: exponential(r, 2*time.Millisecond), lose: r.IntN(300) == 0, loseReply: r.IntN(300) == 0, refuse: i == away && time.Now().Second()%8 < 2}
+		k.Decide(func(wire.Op, []any) coretest.Fate {
+			return coretest.Fate{Delay: exponential(r, 2*time.Millisecond), Lose: r.IntN(300) == 0, LoseReply: r.IntN(300) == 0, Refuse: i == away && time.Now().Second()%8 < 2}
 		})
 	}
 	ctx, quit := context.WithCancel(context.Background())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -17,7 +18,7 @@ import (
 func TestReplyOfAcquireLost(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		p.links[0].next(fate{loseReply: true}, wire.OpAcquire)
+		p.links[0].Next(coretest.Fate{LoseReply: true}, wire.OpAcquire)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
 		time.Sleep(2 * p.p.nodeTimeout) // released in the background
@@ -29,7 +30,7 @@ func TestReplyOfAcquireLost(t *testing.T) {
 func TestRequestArrivesTwice(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.set(fate{twice: true})
+		p.set(coretest.Fate{Twice: true})
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
@@ -42,16 +43,16 @@ func TestRequestArrivesTwice(t *testing.T) {
 func TestLateGrantAfterGivingUp(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0))
-		p.links[0].decide(func(s wire.Op, _ []any) fate {
+		p.links[0].Decide(func(s wire.Op, _ []any) coretest.Fate {
 			if s == wire.OpAcquire {
-				return fate{delay: 5 * time.Second}
+				return coretest.Fate{Delay: 5 * time.Second}
 			}
-			return fate{refuse: true}
+			return coretest.Fate{Refuse: true}
 		})
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
 		time.Sleep(3500 * time.Millisecond)
-		p.links[0].mend()
+		p.links[0].Mend()
 		time.Sleep(2 * time.Second)
 		w.wantFree(p, "k", 0)
 	})
@@ -61,7 +62,7 @@ func TestLateGrantAfterGivingUp(t *testing.T) {
 func TestReplyAfterValidity(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(unrenewed, withNodeTimeout(7*time.Second))
-		p.links[0].next(fate{replyDelay: 6900 * time.Millisecond}, wire.OpAcquire)
+		p.links[0].Next(coretest.Fate{ReplyDelay: 6900 * time.Millisecond}, wire.OpAcquire)
 		lease := w.acquire(p, "k")
 		if left := time.Until(lease.ValidUntil()); left > time.Second {
 			t.Errorf("%v left of a lease that took 6.9s to get: trust starts with the reply", left)
@@ -72,8 +73,8 @@ func TestReplyAfterValidity(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			w.partly(w.process(), 0, "k")
 			p := w.process(unrenewed, withNodeTimeout(5*time.Second))
-			p.links[2].set(fate{refuse: true})
-			p.links[1].set(fate{replyDelay: 4 * time.Second}, wire.OpAcquire, wire.OpRenew)
+			p.links[2].Set(coretest.Fate{Refuse: true})
+			p.links[1].Set(coretest.Fate{ReplyDelay: 4 * time.Second}, wire.OpAcquire, wire.OpRenew)
 			if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
 				t.Fatalf("a lease that is %v over", -time.Until(lease.ValidUntil()))
 			}
@@ -93,12 +94,12 @@ func TestRenewalRacesRelease(t *testing.T) {
 				begun := make(chan struct{})
 				var once sync.Once
 				for _, k := range p.links {
-					k.decide(func(s wire.Op, _ []any) (f fate) {
+					k.Decide(func(s wire.Op, _ []any) (f coretest.Fate) {
 						if s == wire.OpRenew {
 							once.Do(func() { close(begun) })
 						}
 						if s == late {
-							f.delay = 200 * time.Millisecond
+							f.Delay = 200 * time.Millisecond
 						}
 						return f
 					})
@@ -117,7 +118,7 @@ func TestReleaseRepeated(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
-		p.links[0].next(fate{loseReply: true}, wire.OpRelease)
+		p.links[0].Next(coretest.Fate{LoseReply: true}, wire.OpRelease)
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 		if err := lease.Release(t.Context()); err != nil {
 			t.Errorf("repeated: %v", err)

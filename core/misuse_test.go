@@ -11,10 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // An observer that panics, where somebody recovers as net/http does, leaves neither a turn nor a lease behind.
@@ -161,7 +160,7 @@ func TestReleaseOnAServerOutOfMemory(t *testing.T) {
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if r := must(testutil.ParseResource(client.Get(t.Context(), l.e.keys.Resource("k")).Val())); r.Expiry != 0 {
+	if r := must(testutil.ParseResource(client.Get(t.Context(), l.e.Keys.Resource("k")).Val())); r.Expiry != 0 {
 		t.Errorf("held by %s", r.Owner)
 	}
 }
@@ -170,7 +169,7 @@ func TestReleaseOnAServerOutOfMemory(t *testing.T) {
 func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	client, l, lease := heldOnAServer(t)
-	resource := l.e.keys.Resource("k")
+	resource := l.e.Keys.Resource("k")
 	if err := client.Del(t.Context(), resource).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -55,7 +57,7 @@ func TestHungQuorumIsBoundedByTheNodeTimeout(t *testing.T) {
 		start := time.Now()
 		_, err = p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
-		wantErr(t, err, errNodeTimeout)
+		wantErr(t, err, node.ErrNoAnswer)
 		if d := time.Since(start); d > p.p.nodeTimeout {
 			t.Errorf("TryAcquire took %v, the node timeout is %v", d, p.p.nodeTimeout)
 		}
@@ -134,12 +136,10 @@ func TestManyLeasesWithADeadNode(t *testing.T) {
 				}
 			}
 		}
-		n := p.e.nodes[2]
-		n.mu.Lock()
-		if n.inFlight > 20 {
-			t.Errorf("%d requests pile up at the dead node", n.inFlight)
+		n := p.e.Nodes[2]
+		if got := n.InFlight(); got > 20 {
+			t.Errorf("%d requests pile up at the dead node", got)
 		}
-		n.mu.Unlock()
 		w.nodes[2].Up()
 	})
 }
@@ -172,7 +172,7 @@ func TestTokensGrowOverNodeLosses(t *testing.T) {
 		var last, grants uint64
 		for i := range 300 {
 			for j, k := range p.links {
-				k.set(fate{refuse: i%3 == j && i%2 == 0})
+				k.Set(coretest.Fate{Refuse: i%3 == j && i%2 == 0})
 			}
 			if i%30 == 17 {
 				w.nodes[i/30%3].RestartEmpty()

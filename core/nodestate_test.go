@@ -3,9 +3,9 @@ package core
 import (
 	"testing"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // What an attempt knows of a node: a confirmation counts for COMPLETE only where the lease was trusted when it was
@@ -20,7 +20,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		"healed":               {func(*Lease) {}, wire.Healed, "new"},
 		"passed":               {func(*Lease) {}, wire.Passed, "new"},
 		"refused":              {func(*Lease) {}, wire.Gone, "old"},
-		"not trusted any more": {func(lease *Lease) { lease.until.Store(lease.engine.clock.Now()) }, wire.Healed, "old"},
+		"not trusted any more": {func(lease *Lease) { lease.until.Store(lease.engine.Clock.Now()) }, wire.Healed, "old"},
 		"completing":           {func(lease *Lease) { lease.completing = true }, wire.Healed, "old"},
 		"not reported yet":     {func(lease *Lease) { lease.state = leasePending }, wire.Granted, "old"},
 		"over":                 {func(lease *Lease) { lease.state = leaseOver }, wire.Granted, "old"},
@@ -34,7 +34,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 				lease.nodes[0].memory = "old"
 				c.prepare(lease)
 				lease.mu.Unlock()
-				lease.renewalNow().hear(wire.OpRenew, reply{quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.nodes[0].expiry + 1}}, 0, 0})
+				lease.renewalNow().Hear(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
 				lease.mu.Lock()
 				got := lease.nodes[0].memory
 				lease.state = was
@@ -50,16 +50,16 @@ func TestMemoryOfConfirmations(t *testing.T) {
 // Replies may overtake each other.
 func TestExpiryOnlyGrows(t *testing.T) {
 	var s nodeState
-	s.granted(reply{quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "granted"}}, 0, 2})
+	s.granted(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "granted"}}, Node: 0, Sent: 2})
 	if s.expiry != 20 || s.clock != 2000 || s.sent != 2 || s.memory != "granted" {
 		t.Errorf("after the grant: %+v", s)
 	}
-	s.confirm(reply{quorum.Vote{Reply: wire.Reply{Expiry: 10, Clock: 1000}}, 0, 1})
+	s.confirm(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 10, Clock: 1000}}, Node: 0, Sent: 1})
 	if s.expiry != 20 || s.clock != 2000 || s.sent != 2 {
 		t.Errorf("after an older confirmation: %+v", s)
 	}
-	s.confirm(reply{quorum.Vote{Reply: wire.Reply{Expiry: 30, Clock: 3000}}, 0, 3})
-	s.granted(reply{quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "late"}}, 0, 2})
+	s.confirm(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 30, Clock: 3000}}, Node: 0, Sent: 3})
+	s.granted(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "late"}}, Node: 0, Sent: 2})
 	if s.expiry != 30 || s.memory != "granted" {
 		t.Errorf("after a newer confirmation, and a late grant: %+v", s)
 	}

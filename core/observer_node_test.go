@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 )
 
 // A pollster is an observer that keeps what nodes make of requests.
@@ -41,20 +44,20 @@ func TestNodeObserver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &pollster{}
 		p := w.process(WithObserver(o.observer()))
-		p.links[1].set(fate{replyDelay: 70 * time.Millisecond})
-		p.links[2].set(fate{refuse: true})
-		for range maxFailures {
+		p.links[1].Set(coretest.Fate{ReplyDelay: 70 * time.Millisecond})
+		p.links[2].Set(coretest.Fate{Refuse: true})
+		for range node.MaxFailures {
 			lease := w.acquire(p, "k")
-			p.links[1].set(fate{replyDelay: 20 * time.Millisecond}) // not needed any more
+			p.links[1].Set(coretest.Fate{ReplyDelay: 20 * time.Millisecond}) // not needed any more
 			w.release(lease)
-			refusalsHeard()
+			coretest.RefusalsHeard()
 		}
-		p.links[1].set(fate{})
+		p.links[1].Set(coretest.Fate{})
 		lease := w.acquire(p, "k")
 		if err := lease.Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		refusalsHeard()
+		coretest.RefusalsHeard()
 		all := func(v Verdict, n int) []Verdict { return slices.Repeat([]Verdict{v}, n) }
 		for _, c := range []struct {
 			kind OpKind
@@ -71,7 +74,7 @@ func TestNodeObserver(t *testing.T) {
 		if got := o.verdicts(OpAcquire, 2); len(got) != 4 || got[0] != VerdictFailed || got[3] != VerdictCircuitOpen {
 			t.Errorf("acquire, the node that is down: %v", got)
 		}
-		if n := len(o.verdicts(OpRelease, 0)); n != maxFailures {
+		if n := len(o.verdicts(OpRelease, 0)); n != node.MaxFailures {
 			t.Errorf("%d releases heard on node 0", n)
 		}
 		o.mu.Lock()
@@ -90,7 +93,7 @@ func TestNodeObserverHearsStragglers(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &pollster{}
 		p := w.process(WithObserver(o.observer()))
-		p.links[1].set(fate{replyDelay: 50 * time.Millisecond})
+		p.links[1].Set(coretest.Fate{ReplyDelay: 50 * time.Millisecond})
 		lease := w.acquire(p, "k")
 		if _, outs := o.of(t, OpAcquire); outs[0].Nodes[1].Verdict != VerdictPending {
 			t.Fatalf("the outcome waited for %v", outs[0].Nodes[1])

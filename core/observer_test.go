@@ -11,10 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // What an observer is told.
@@ -165,9 +165,9 @@ func TestOutcomeOfAcquire(t *testing.T) {
 		var r recording
 		p, other := w.process(WithObserver(r.observer()), withRetryDelay(100*time.Millisecond, 100*time.Millisecond)), w.process()
 		w.release(w.acquire(other, "warm")) // loads the scripts
-		p.links[0].set(fate{replyDelay: 5 * time.Millisecond})
-		p.links[1].set(fate{replyDelay: 9 * time.Millisecond})
-		p.links[2].set(fate{refuse: true})
+		p.links[0].Set(coretest.Fate{ReplyDelay: 5 * time.Millisecond})
+		p.links[1].Set(coretest.Fate{ReplyDelay: 9 * time.Millisecond})
+		p.links[2].Set(coretest.Fate{Refuse: true})
 		first := w.acquire(p, "k")
 		ops, outs := r.of(t, OpAcquire)
 		out := outs[0]
@@ -180,12 +180,12 @@ func TestOutcomeOfAcquire(t *testing.T) {
 		wantReplies(t, out.Nodes, []NodeReply{
 			{Verdict: VerdictGranted, Latency: 5 * time.Millisecond},
 			{Verdict: VerdictGranted, Latency: 9 * time.Millisecond},
-			{Verdict: VerdictFailed, Latency: refusing},
+			{Verdict: VerdictFailed, Latency: coretest.Refusing},
 		})
 
 		// One second behind another of this process, then behind another process.
-		p.links[0].set(fate{})
-		p.links[1].set(fate{})
+		p.links[0].Set(coretest.Fate{})
+		p.links[1].Set(coretest.Fate{})
 		elsewhere := w.acquire(other, "elsewhere")
 		time.AfterFunc(time.Second, func() { first.Release(t.Context()) })
 		time.AfterFunc(1150*time.Millisecond, func() { elsewhere.Release(t.Context()) })
@@ -212,7 +212,7 @@ func wantReplies(t *testing.T, got, want []NodeReply) {
 	}
 	for i, w := range want {
 		n := got[i]
-		if n.Node != i || n.Addr == "" || n.Verdict != w.Verdict || n.Latency != w.Latency || errors.Is(n.Err, errRefused) != (w.Verdict == VerdictFailed) {
+		if n.Node != i || n.Addr == "" || n.Verdict != w.Verdict || n.Latency != w.Latency || errors.Is(n.Err, coretest.ErrRefused) != (w.Verdict == VerdictFailed) {
 			t.Errorf("node %d: %+v", i, n)
 		}
 	}
@@ -245,7 +245,7 @@ func TestOutcomeOfRenewal(t *testing.T) {
 
 // kindHook notes under which operation scripts are sent, and whether the caller's values are there.
 type kindHook struct {
-	link
+	coretest.Link
 	mu   sync.Mutex
 	seen map[string]bool
 }
@@ -257,7 +257,7 @@ func (h *kindHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		kind, _ := ctx.Value(opKey{}).(OpKind)
 		caller, _ := ctx.Value(callerKey{}).(string)
 		for name, s := range map[string]wire.Op{"acquire": wire.OpAcquire, "renew": wire.OpRenew, "release": wire.OpRelease, "complete": wire.OpComplete} {
-			if slices.ContainsFunc(requestsOf(cmd.Args()), func(q sentRequest) bool { return q.op == s }) {
+			if slices.ContainsFunc(coretest.RequestsOf(cmd.Args()), func(q coretest.Sent) bool { return q.Op == s }) {
 				h.mu.Lock()
 				h.seen[name+" in "+kind.String()+" of "+caller] = true
 				h.mu.Unlock()
@@ -272,7 +272,7 @@ func TestContextReachesTheClient(t *testing.T) {
 		var r recording
 		p := w.process(WithObserver(r.observer()))
 		hook := &kindHook{seen: map[string]bool{}}
-		p.e.nodes[1].client.(*redis.Client).AddHook(hook)
+		p.e.Nodes[1].Client.(*redis.Client).AddHook(hook)
 		ctx := context.WithValue(t.Context(), callerKey{}, "caller")
 		lease, err := p.Acquire(ctx, "k")
 		if err != nil {

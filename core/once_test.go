@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -161,7 +162,7 @@ func TestOnceCannotRecord(t *testing.T) {
 		var start time.Time
 		err := p.Once(t.Context(), "k", func(context.Context) error {
 			for _, k := range p.links[1:] {
-				k.set(fate{refuse: true})
+				k.Set(coretest.Fate{Refuse: true})
 			}
 			start = time.Now()
 			return nil

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -38,7 +39,7 @@ func atOnce(f func(key string) error) (failed int64, example error) {
 func TestCrowd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.set(fate{delay: 10 * time.Millisecond})
+		p.set(coretest.Fate{Delay: 10 * time.Millisecond})
 		var leases sync.Map
 		if n, err := atOnce(func(key string) error {
 			lease, err := p.TryAcquire(t.Context(), key)
@@ -67,7 +68,7 @@ func TestCloseFreesACrowd(t *testing.T) {
 		for i := range crowd {
 			w.acquire(p, fmt.Sprint("k", i))
 		}
-		p.set(fate{delay: 10 * time.Millisecond}, wire.OpRelease)
+		p.set(coretest.Fate{Delay: 10 * time.Millisecond}, wire.OpRelease)
 		wantErr(t, p.Close(over()), context.Canceled)
 		time.Sleep(time.Second)
 		for i := range crowd {
@@ -80,10 +81,10 @@ func TestCloseFreesACrowd(t *testing.T) {
 func TestOneLostRequestDoesNotOpenTheCircuit(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
-		p.links[0].next(fate{lose: true}, wire.OpAcquire)
+		p.links[0].Next(coretest.Fate{Lose: true}, wire.OpAcquire)
 		p.TryAcquire(t.Context(), "lost")
 		time.Sleep(1500 * time.Millisecond)
-		p.links[0].set(fate{delay: time.Millisecond})
+		p.links[0].Set(coretest.Fate{Delay: time.Millisecond})
 		var all sync.WaitGroup
 		for i := range 3 {
 			all.Go(func() {
@@ -101,8 +102,8 @@ func TestQuarantineIsNotSleptThrough(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithMaxTTL(time.Hour))
 		w.nodes[1].RestartEmpty()
-		p.links[0].set(fate{refuse: true})
-		time.AfterFunc(time.Second, p.links[0].mend)
+		p.links[0].Set(coretest.Fate{Refuse: true})
+		time.AfterFunc(time.Second, p.links[0].Mend)
 		start := time.Now()
 		lease, err := p.Acquire(t.Context(), "k")
 		if err != nil {
@@ -120,7 +121,7 @@ func TestMaxWaitEndsInsideARound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process(MaxWait(5*time.Second))
 		lease := w.acquire(holder, "k")
-		p.set(fate{delay: 20 * time.Millisecond})
+		p.set(coretest.Fate{Delay: 20 * time.Millisecond})
 		for range 20 {
 			_, err := p.Acquire(t.Context(), "k")
 			wantErr(t, err, ErrHeld)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
@@ -18,7 +19,7 @@ func (a *acquisition) sleep(wait context.Context) bool {
 	}
 	var told <-chan struct{}
 	if a.join(); a.wait != nil {
-		told = a.wait.try
+		told = a.wait.Try
 	}
 	d := a.between(p.retryMin, p.retryMax)
 	switch a.last.outcome {
@@ -28,7 +29,7 @@ func (a *acquisition) sleep(wait context.Context) bool {
 		// Not for all of it: another node may come back before.
 		d = min(a.last.retry, max(p.retryMax, p.ttl/10)) + a.between(0, p.retryMin)
 	case quorum.SharedTurn:
-		if d = a.between(0, tellWithin); a.turns > maxTurns { // nobody's
+		if d = a.between(0, queue.TellWithin); a.turns > maxTurns { // nobody's
 			d = a.between(0, p.retryMin)
 		}
 	case quorum.Held:
@@ -36,7 +37,7 @@ func (a *acquisition) sleep(wait context.Context) bool {
 			d = min(d, a.last.retry+a.between(0, p.retryMin))
 		}
 	case quorum.Queued:
-		if d = a.between(fallbackMin, fallbackMax); a.last.retry > 0 {
+		if d = a.between(queue.FallbackMin, queue.FallbackMax); a.last.retry > 0 {
 			d = min(d, a.last.retry)
 		}
 	default: // the nodes are asked again
@@ -59,7 +60,7 @@ func (a *acquisition) pause(wait context.Context, d time.Duration, told <-chan s
 	case <-told:
 		return true
 	case <-wait.Done():
-	case <-a.e.closing:
+	case <-a.e.Closing:
 	}
 	return false
 }

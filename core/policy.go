@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/faults"
 )
@@ -105,6 +108,22 @@ func (p *policy) derive() {
 	p.lease, p.bury, p.turn = wire.MillisOf(p.ttl), wire.MillisOf(p.tombstone), wire.MillisOf(p.ttl/20+p.nodeTimeout)
 	p.carries = wire.Holder{Note: p.note, Name: p.name}.Carried()
 }
+
+// nodeConfig is what the Locker says of its nodes.
+func (p *policy) nodeConfig() node.Config {
+	conf := node.Config{Timeout: p.nodeTimeout, Window: p.window, MaxTTL: p.maxTTL, Lag: p.lag, Guarded: p.guarded, Looking: p.looking, Prefix: p.prefix, Logger: p.logger}
+	if observe := p.observer.Node; observe != nil {
+		conf.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
+			if int(op) < len(kinds) {
+				observe(ctx, kinds[op], replyOf(n, v))
+			}
+		}
+	}
+	return conf
+}
+
+// kinds are those of the requests that observers hear of.
+var kinds = [...]OpKind{wire.OpAcquire: OpAcquire, wire.OpRenew: OpRenew, wire.OpRelease: OpRelease, wire.OpComplete: OpComplete, wire.OpTouch: OpTouch}
 
 // check names what is wrong with the options of a call. It is on the path of each that has options, so it allocates only
 // where something is.

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -37,11 +38,11 @@ func (w *world) freeAfter(other *process, key string) time.Duration {
 func (p *process) counting(s wire.Op) *atomic.Int64 {
 	n := new(atomic.Int64)
 	for _, k := range p.links {
-		k.decide(func(got wire.Op, _ []any) fate {
+		k.Decide(func(got wire.Op, _ []any) coretest.Fate {
 			if got == s {
 				n.Add(1)
 			}
-			return fate{}
+			return coretest.Fate{}
 		})
 	}
 	return n

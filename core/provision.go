@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Provision declares nodes that have never been used to be new, so that they vote at once instead of after the
@@ -32,7 +32,7 @@ func (l *Locker) Provision(ctx context.Context) error {
 		return fmt.Errorf("lockkit: provision: %w", ErrClosed)
 	}
 	defer l.e.gate.Leave()
-	for bucket := range l.e.keys.Buckets() {
+	for bucket := range l.e.Keys.Buckets() {
 		if err := l.provision(ctx, bucket); err != nil {
 			return fmt.Errorf("lockkit: provision: %w", err)
 		}
@@ -43,7 +43,7 @@ func (l *Locker) Provision(ctx context.Context) error {
 // provision claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
 // forgets or grants something, so what all of them said when they were claimed still holds where it is declared.
 func (l *Locker) provision(ctx context.Context, bucket int) error {
-	if l.e.isClosing() {
+	if l.e.IsClosing() {
 		return ErrClosed
 	}
 	found, err := l.claim(ctx, bucket, nil)
@@ -58,9 +58,9 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 		switch v := &found[i]; {
 		case v.Verdict == wire.Granted:
 		case v.Claim != "":
-			faults = append(faults, fmt.Errorf("%v: not declared new, since not all nodes are: it may have forgotten what it granted, and votes by itself after the max TTL", l.e.nodes[i]))
+			faults = append(faults, fmt.Errorf("%v: not declared new, since not all nodes are: it may have forgotten what it granted, and votes by itself after the max TTL", l.e.Nodes[i]))
 		default:
-			faults = append(faults, errors.New(replyOf(l.e.nodes[i], v).String()))
+			faults = append(faults, fmt.Errorf("%v: %s", l.e.Nodes[i], v.Why()))
 		}
 	}
 	if faults == nil {
@@ -72,15 +72,17 @@ func (l *Locker) provision(ctx context.Context, bucket int) error {
 // claim asks all nodes what they are. Those that were found new are declared so.
 func (l *Locker) claim(ctx context.Context, bucket int, found []quorum.Vote) ([]quorum.Vote, error) {
 	claim := rand.Text()
-	r := round{e: &l.e.ensemble, p: &l.p, bucket: bucket, op: wire.OpProvision, must: true, each: func(i int) wire.Request {
+	var r node.Round
+	r.Init(l.e.Group, wire.OpProvision, bucket, l.p.nodeTimeout, nil, nil)
+	r.Must, r.Each = true, func(i int) wire.Request {
 		was := wire.NoMemory
 		if found != nil {
 			was = found[i].Claim
 		}
-		return l.e.keys.Provision(bucket, claim, was)
-	}}
-	r.send(ctx, quorum.All(len(l.e.nodes)))
-	if !r.wait(ctx) {
+		return l.e.Keys.Provision(bucket, claim, was)
+	}
+	r.Send(ctx, quorum.All(len(l.e.Nodes)))
+	if !r.Wait(ctx) {
 		return nil, endOf(ctx)
 	}
 	return r.Votes, nil

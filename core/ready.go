@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Ready reports whether a lock could be had: nil means that just now a quorum of nodes would have granted a key that
@@ -34,21 +34,21 @@ func (l *Locker) Ready(ctx context.Context) error {
 		return by(OpReady, a.fail(ErrClosed))
 	}
 	defer l.e.gate.Leave()
-	r := touching(&l.e.ensemble, &l.p, int(l.e.jitter(int64(l.e.keys.Buckets()))))
-	r.decided = func(r *round) bool {
+	r := l.e.Touching(int(l.e.jitter(int64(l.e.Keys.Buckets()))))
+	r.Decided = func(r *node.Round) bool {
 		granted := r.Count(wire.Granted)
 		return granted >= r.Q || granted+r.Pending < r.Q
 	}
-	r.send(ctx, quorum.All(len(l.e.nodes)))
-	r.wait(ctx)
+	r.Send(ctx, quorum.All(len(l.e.Nodes)))
+	r.Wait(ctx)
 	t := &r.Tally
 	_, _, same := t.SameServer()
 	if t.Count(wire.Granted) >= t.Q && !same {
 		return nil
 	}
-	a.last = result{err: ErrUnavailable, retry: t.RetryAfter(), at: l.e.clock.Now(), nodes: l.e.report(t, true), open: t.Count(wire.Granted)+t.Count(wire.Pending) >= t.Q}
+	a.last = result{err: ErrUnavailable, retry: t.RetryAfter(), at: l.e.Clock.Now(), nodes: l.e.report(t, true), open: t.Count(wire.Granted)+t.Count(wire.Pending) >= t.Q}
 	if same {
-		a.last.err = fmt.Errorf("%w: %w", ErrUnavailable, errSameServer)
+		a.last.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
 	}
 	return by(OpReady, a.stopped(ctx))
 }

@@ -9,9 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/testutil"
-
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // wantNotReady checks an error of Ready.
@@ -85,11 +86,11 @@ func TestReadyWaitsForNobody(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		for _, i := range []int{0, 2} {
-			p.links[i].set(fate{refuse: true})
+			p.links[i].Set(coretest.Fate{Refuse: true})
 		}
 		start = time.Now()
 		wantNotReady(t, p.Ready(t.Context()), "node 0 (", "node 2 (")
-		wantBetween(t, "not ready after", time.Since(start), 0, refusing)
+		wantBetween(t, "not ready after", time.Since(start), 0, coretest.Refusing)
 	})
 }
 
@@ -148,8 +149,8 @@ func TestReadyBeginsTheQuarantine(t *testing.T) {
 func TestReadyWithOneServerTwice(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		p := w.sameServerTwice()
-		p.links[2].set(fate{refuse: true})
-		wantErr(t, p.Ready(t.Context()), errSameServer)
+		p.links[2].Set(coretest.Fate{Refuse: true})
+		wantErr(t, p.Ready(t.Context()), node.ErrSameServer)
 	})
 }
 

@@ -14,9 +14,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/testutil"
-
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // What Diagnose says of real servers, which it asks as the manual's operator.
@@ -307,7 +307,7 @@ func TestRealBackups(t *testing.T) {
 	c := newClinic(t, 1) // skips where there is no redis-server, with which redis-cli comes
 	c.provision()
 	server := c.servers[0].Client()
-	about := func(field string) string { return parseInfo(server.Info(t.Context()).Val())[field] }
+	about := func(field string) string { return node.ParseInfo(server.Info(t.Context()).Val())[field] }
 	dump := func() {
 		t.Helper()
 		if out, err := exec.Command("redis-cli", "-p", fmt.Sprint(portOf(c.servers[0].Addr())), "--rdb", filepath.Join(t.TempDir(), "rdb")).CombinedOutput(); err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -183,10 +185,10 @@ func TestRealPausedNodes(t *testing.T) {
 	must0(r, r.servers[2].Pause())
 	_, err := p.TryAcquire(t.Context(), "k")
 	wantErr(t, err, ErrUnavailable)
-	wantErr(t, err, errNodeTimeout)
+	wantErr(t, err, node.ErrNoAnswer)
 	err = held.Release(t.Context())
 	wantErr(t, err, ErrUnavailable)
-	wantErr(t, err, errNodeTimeout)
+	wantErr(t, err, node.ErrNoAnswer)
 	must0(r, r.servers[1].Resume())
 	must0(r, r.servers[2].Resume()) // both now execute what has been waiting
 	for i := range r.servers {
@@ -276,7 +278,7 @@ func TestRealFailoverAndBack(t *testing.T) {
 	dial := func(reach *atomic.Bool) func(context.Context, string, string) (net.Conn, error) {
 		return func(ctx context.Context, network, _ string) (net.Conn, error) {
 			if !reach.Load() {
-				return nil, errRefused
+				return nil, coretest.ErrRefused
 			}
 			return (&net.Dialer{}).DialContext(ctx, network, r.servers[primary.Load()].Addr())
 		}
@@ -323,11 +325,11 @@ func TestRealDamagedConnections(t *testing.T) {
 	for name, c := range map[string]damage{
 		"reply dropped": {damage: (*testutil.Proxy).DropNextReply},
 		"requests black-holed": {func(p *testutil.Proxy) { p.BlackHole(testutil.ToServer, true) },
-			func(p *testutil.Proxy) { p.BlackHole(testutil.ToServer, false) }, errNodeTimeout},
+			func(p *testutil.Proxy) { p.BlackHole(testutil.ToServer, false) }, node.ErrNoAnswer},
 		"replies black-holed": {func(p *testutil.Proxy) { p.BlackHole(testutil.ToClient, true) },
-			func(p *testutil.Proxy) { p.BlackHole(testutil.ToClient, false) }, errNodeTimeout},
+			func(p *testutil.Proxy) { p.BlackHole(testutil.ToClient, false) }, node.ErrNoAnswer},
 		"requests late": {func(p *testutil.Proxy) { p.Delay(testutil.ToServer, time.Second) },
-			func(p *testutil.Proxy) { p.Delay(testutil.ToServer, 0) }, errNodeTimeout},
+			func(p *testutil.Proxy) { p.Delay(testutil.ToServer, 0) }, node.ErrNoAnswer},
 		"half-closed towards the server": {damage: func(p *testutil.Proxy) { p.HalfClose(testutil.ToServer) }},
 		"half-closed towards the client": {damage: func(p *testutil.Proxy) { p.HalfClose(testutil.ToClient) }},
 		"cut and refused": {func(p *testutil.Proxy) { p.Refuse(true); p.Cut() },

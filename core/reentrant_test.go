@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -248,8 +249,8 @@ func TestReentrantOnlyUnderALeaseThatIsHeld(t *testing.T) {
 			if got, _ := FromContext(ctx); got == lease {
 				t.Error("runs under the lease of another key")
 			}
-			return errRefused
-		}), errRefused)
+			return coretest.ErrRefused
+		}), coretest.ErrRefused)
 		w.release(lease)
 	})
 }

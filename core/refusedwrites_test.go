@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -151,7 +152,7 @@ var refusedCalls = map[string]refusedCall{
 	},
 	"release, where something may still arrive": {
 		call: func(s *refusedScene) error {
-			s.p.links[0].next(fate{loseReply: true}, wire.OpRenew)
+			s.p.links[0].Next(coretest.Fate{LoseReply: true}, wire.OpRenew)
 			s.lease.renew()
 			synctest.Wait()
 			return s.lease.Release(s.t.Context())

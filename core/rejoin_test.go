@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -19,12 +20,12 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 			r.Owner, r.Expiry = "another", time.Now().Add(time.Hour).UnixMilli()
 		})
 		var sent []time.Time
-		p.set(fate{replyDelay: time.Millisecond}, wire.OpRenew) // after node 2 has refused
-		p.links[2].decide(func(s wire.Op, _ []any) fate {
+		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpRenew) // after node 2 has refused
+		p.links[2].Decide(func(s wire.Op, _ []any) coretest.Fate {
 			if s == wire.OpRenew {
 				sent = append(sent, time.Now())
 			}
-			return fate{}
+			return coretest.Fate{}
 		})
 		w.pass(time.Minute)
 		if len(sent) < 10 {

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -13,11 +14,11 @@ import (
 // whether the counter is put back.
 func (p *process) saidAtRelease() *[][2]any {
 	said := new([][2]any)
-	p.links[0].decide(func(s wire.Op, args []any) fate {
+	p.links[0].Decide(func(s wire.Op, args []any) coretest.Fate {
 		if s == wire.OpRelease {
 			*said = append(*said, [2]any{args[8], args[10]})
 		}
-		return fate{}
+		return coretest.Fate{}
 	})
 	return said
 }
@@ -42,7 +43,7 @@ func TestWhatReleasesSay(t *testing.T) {
 			p := w.process()
 			said := p.saidAtRelease()
 			for _, k := range p.links[1:] {
-				k.set(fate{replyDelay: time.Millisecond}, wire.OpAcquire) // node 0 grants before they refuse
+				k.Set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // node 0 grants before they refuse
 			}
 			l := patientTry(p.Locker)
 			go l.TryAcquire(t.Context(), "k")
@@ -57,8 +58,8 @@ func TestWhatReleasesSay(t *testing.T) {
 			p := w.process()
 			said := p.saidAtRelease()
 			for _, k := range p.links[1:] { // node 0 shows the record in time, and is the only one that is told of it again
-				k.decide(func(s wire.Op, _ []any) fate {
-					return fate{refuse: s == wire.OpComplete, replyDelay: time.Millisecond}
+				k.Decide(func(s wire.Op, _ []any) coretest.Fate {
+					return coretest.Fate{Refuse: s == wire.OpComplete, ReplyDelay: time.Millisecond}
 				})
 			}
 			if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
@@ -112,7 +113,7 @@ func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 		if asked() {
 			t.Fatal("the schedule is off: node 2 was asked")
 		}
-		p.links[2].mend()
+		p.links[2].Mend()
 		time.Sleep(15 * time.Second)
 		if owner := w.owner(p, 2, "k"); owner != lease.name() {
 			t.Fatalf("the schedule is off: node 2 belongs to %q", owner)

@@ -5,15 +5,15 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A renewal is a round that extends a lease. Nobody waits for the watchdog's: whoever brings the vote that decides it
 // goes on from there, and the watchdog ends it when its time is up.
 type renewal struct {
-	round
+	node.Round
 	lease     *Lease
 	margin    time.Duration // of the lease when it began
 	end       func(Outcome) // nil where nobody observes
@@ -57,7 +57,7 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 	lease.plan()
 	lease.mu.Unlock()
 	if late != nil {
-		late.expire() // which plans the next
+		late.Expire() // which plans the next
 	}
 	return due
 }
@@ -65,10 +65,9 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 // renewal makes the round of a renewal. Called with the lock.
 func (lease *Lease) renewal() *renewal {
 	r := &renewal{lease: lease}
-	lease.prepare(&r.round, wire.OpRenew, (*round).Settled)
-	r.asker = r
+	r.Init(lease.e.Group, wire.OpRenew, lease.lock.Bucket, lease.p.nodeTimeout, r, (*node.Round).Settled)
 	lease.reached = quorum.All(len(lease.nodes)) // from now on a release has to reach all of them
-	r.each = lease.lock.Renew(lease.p.lease, len(lease.nodes), func(i int) wire.Renew {
+	r.Each = lease.lock.Renew(lease.p.lease, len(lease.nodes), func(i int) wire.Renew {
 		return wire.Renew{Token: lease.token, Confirmed: lease.nodes[i].expiry, Turn: lease.p.turn, Carried: lease.p.carries}
 	})
 	return r
@@ -76,18 +75,18 @@ func (lease *Lease) renewal() *renewal {
 
 // start sends a round of the watchdog's. An observer is the user's code, which its timer does not wait for.
 func (r *renewal) start() {
-	r.onOver = r.conclude
-	if r.p.observer.Start == nil && r.p.observer.Node == nil {
-		if r.e.enlist() {
-			defer r.e.tasks.Done()
+	r.OnOver = r.conclude
+	if r.lease.p.observer.Start == nil && r.lease.p.observer.Node == nil {
+		if r.Group.Enlist() {
+			defer r.Group.Done()
 			r.sendOff(r.lease.ctx.parent)
 		}
 		return
 	}
-	r.e.spawn(func() {
+	r.Group.Go(func() {
 		r.margin = r.lease.left()
 		var ctx context.Context
-		ctx, r.end = r.p.observe(context.WithoutCancel(r.lease.ctx.parent), OpRenew, r.lease.lock.Key, false, r.lease.token)
+		ctx, r.end = r.lease.p.observe(context.WithoutCancel(r.lease.ctx.parent), OpRenew, r.lease.lock.Key, false, r.lease.token)
 		r.sendOff(ctx)
 	})
 }
@@ -95,28 +94,28 @@ func (r *renewal) start() {
 // sendOff sends the round. Its time begins now, and not when it was made: in between, this process may have been busy
 // elsewhere, or paused.
 func (r *renewal) sendOff(ctx context.Context) {
-	r.send(ctx, quorum.All(len(r.e.nodes)))
+	r.Send(ctx, quorum.All(len(r.Group.Nodes)))
 	lease := r.lease
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	if lease.renewing == r && lease.state == leaseHeld { // it is not over yet
-		r.expiresAt = r.sent.Add(r.p.nodeTimeout)
+		r.expiresAt = r.Sent.Add(r.Timeout)
 		lease.plan()
 	}
 }
 
 // isEnded is asked when a request is about to be sent: since it was made, the lease may have ended in any way.
-func (r *renewal) isEnded() bool {
+func (r *renewal) IsEnded() bool {
 	lease := r.lease
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	return lease.ended || lease.left() <= 0 || lease.ctx.Context.Err() != nil
 }
 
-func (r *renewal) sends(op wire.Op, node int) bool { return !r.isEnded() && r.lease.sends(op, node) }
+func (r *renewal) Sends(op wire.Op, node int) bool { return !r.IsEnded() && r.lease.sends(op, node) }
 
 // hear books a reply. Who is revoked by one node need not hear it of others: they may have forgotten it.
-func (r *renewal) hear(op wire.Op, got reply) (v wire.Verdict, slept bool) {
+func (r *renewal) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
 	lease := r.lease
 	if got.Revoked {
 		lease.lose(LossRevoked)
@@ -128,7 +127,7 @@ func (r *renewal) hear(op wire.Op, got reply) (v wire.Verdict, slept bool) {
 	// act on it, as long as this lease is trusted when it hears of it.
 	has, slept := lease.confirm(got)
 	if has && lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
-		lease.nodes[got.node].memory = got.Memory
+		lease.nodes[got.Node].memory = got.Memory
 	}
 	return got.Verdict, slept
 }
@@ -141,16 +140,16 @@ func (r *renewal) conclude() {
 	if failure != nil && failure.Reason != "" {
 		lease.lose(failure.Reason)
 	}
-	lease.renewed(r.sent, failure == nil, t.Count(wire.Gone) > 0)
+	lease.renewed(r.Sent, failure == nil, t.Count(wire.Gone) > 0)
 	if r.end == nil {
 		return
 	}
-	out := Outcome{Token: lease.token, Margin: r.margin, Nodes: r.e.report(t, true)}
+	out := Outcome{Token: lease.token, Margin: r.margin, Nodes: r.lease.engine.report(t, true)}
 	if failure != nil {
 		failure.Nodes = out.Nodes
 		out.Err, out.Reason = failure, failure.Reason
 	}
-	r.e.spawn(func() { r.end(out) })
+	r.Group.Go(func() { r.end(out) })
 }
 
 // renewed notes the end of a round that was sent at that time, and plans the next. A node that others
@@ -162,7 +161,7 @@ func (lease *Lease) renewed(sent clock.Instant, ok, occupied bool) {
 	if lease.state != leaseHeld {
 		return
 	}
-	lease.renewAt = lease.e.clock.Now().Add(lease.p.ttl / 20)
+	lease.renewAt = lease.e.Clock.Now().Add(lease.p.ttl / 20)
 	if ok && lease.left() > 0 { // a reply that comes after validity extends nothing
 		lease.trust(sent)
 		if lease.rejoining = occupied && !lease.rejoining; !lease.rejoining {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
@@ -21,12 +22,12 @@ func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
 		lease := w.acquire(p, "k")
 		var sent atomic.Int64
 		for _, k := range p.links {
-			k.decide(func(s wire.Op, _ []any) fate {
+			k.Decide(func(s wire.Op, _ []any) coretest.Fate {
 				if s != wire.OpRenew {
-					return fate{}
+					return coretest.Fate{}
 				}
 				sent.Store(time.Now().UnixNano())
-				return fate{replyDelay: 900 * time.Millisecond}
+				return coretest.Fate{ReplyDelay: 900 * time.Millisecond}
 			})
 		}
 		for range 100 {
@@ -42,7 +43,7 @@ func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
 func TestRenewalFailsOnceAndGoesOn(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.next(fate{lose: true}, wire.OpRenew)
+		p.next(coretest.Fate{Lose: true}, wire.OpRenew)
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
@@ -76,7 +77,7 @@ func TestNodeAnswersAfterTheLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0))
 		lease := w.acquire(p, "k")
-		p.links[0].set(fate{replyDelay: 9 * time.Second}, wire.OpRenew)
+		p.links[0].Set(coretest.Fate{ReplyDelay: 9 * time.Second}, wire.OpRenew)
 		until := lease.ValidUntil()
 		testutil.Receive(t, lease.Context().Done())
 		wantErr(t, context.Cause(lease.Context()), ErrLost)
@@ -96,7 +97,7 @@ func TestRenewalHeardAfterTheLease(t *testing.T) {
 		p := w.process(WithClockWindow(0), withRenewEvery(3500*time.Millisecond), withNodeTimeout(5*time.Second))
 		lease := w.acquire(p, "k")
 		for _, k := range p.links {
-			k.sequence(wire.OpRenew, fate{refuse: true}, fate{refuse: true}, fate{replyDelay: 4900 * time.Millisecond})
+			k.Sequence(wire.OpRenew, coretest.Fate{Refuse: true}, coretest.Fate{Refuse: true}, coretest.Fate{ReplyDelay: 4900 * time.Millisecond})
 		}
 		time.Sleep(6 * time.Second) // the third renewal is under way
 		p.stopTimers()
@@ -160,7 +161,7 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		lease := w.acquire(p, "k")
 		p.stopTimers()
 		time.Sleep(time.Second)
-		now := p.e.clock.Now()
+		now := p.e.Clock.Now()
 		if lease.inspect(now, lease.renewAt-1) != nil {
 			t.Error("renewed before it is due")
 		}
@@ -168,16 +169,14 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		if r == nil {
 			t.Fatal("not renewed when it is due")
 		}
-		p.links[0].set(fate{delay: time.Second / 2})
+		p.links[0].Set(coretest.Fate{Delay: time.Second / 2})
 		r.start()
 		time.Sleep(time.Millisecond)
 		until := lease.until.Load()
-		twice := lease.inspect(p.e.clock.Now(), until.Add(time.Second)) != nil
-		r.mu.Lock()
-		if twice || r.over {
+		twice := lease.inspect(p.e.Clock.Now(), until.Add(time.Second)) != nil
+		if twice || r.IsOver() {
 			t.Error("renewed twice, or given up")
 		}
-		r.mu.Unlock()
 		wantValid(t, lease)
 		time.Sleep(2 * time.Second)
 		if got := lease.until.Load(); got <= until {
@@ -208,10 +207,8 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 			}}))
 			lease := w.acquire(p, "k")
 			p.stopTimers()
-			p.e.nodes[2].mu.Lock()
-			p.e.nodes[2].fault = errRefused
-			p.e.nodes[2].mu.Unlock()
-			r := lease.inspect(p.e.clock.Now(), lease.renewAt)
+			p.e.Nodes[2].SetFault(coretest.ErrRefused)
+			r := lease.inspect(p.e.Clock.Now(), lease.renewAt)
 			began := time.Now()
 			r.start()
 			if took := time.Since(began); took > 0 {
@@ -230,9 +227,9 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 			lease := w.acquire(p, "k")
 			time.Sleep(time.Second)
 			p.stopTimers()
-			r := lease.inspect(p.e.clock.Now(), lease.renewAt)
+			r := lease.inspect(p.e.Clock.Now(), lease.renewAt)
 			time.Sleep(2 * p.p.nodeTimeout)
-			if lease.inspect(p.e.clock.Now(), p.e.clock.Now()) != nil {
+			if lease.inspect(p.e.Clock.Now(), p.e.Clock.Now()) != nil {
 				t.Error("renewed twice")
 			}
 			until := lease.ValidUntil()

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A Revocation is what became of a lease that somebody other than its holder ended.
@@ -61,7 +61,7 @@ func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocati
 	}
 	if t.Count(wire.Granted) <= len(t.Votes)-t.Q {
 		// The quorum that confirmed last may be of nodes that have not said for how long: they are away, or have forgotten.
-		r.Left = max(r.Left, l.e.head.Load().MaxTTL)
+		r.Left = max(r.Left, l.e.Head.Load().MaxTTL)
 	}
 	switch {
 	case t.Count(wire.Granted)+t.Count(wire.Gone) < t.Q:
@@ -78,8 +78,8 @@ func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocati
 // revoking ends an attempt. It is remembered for longer than any lease, whatever the holder's options are: it may be renewed
 // until a node tells it.
 func (l *Locker) revoking(key, attempt string) wire.Request {
-	lock := l.e.keys.LockOf(key, attempt)
-	return lock.Revoke(l.e.head.Load(), wire.Slack+l.p.tombstone)
+	lock := l.e.Keys.LockOf(key, attempt)
+	return lock.Revoke(l.e.Head.Load(), wire.Slack+l.p.tombstone)
 }
 
 // ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who
@@ -94,7 +94,7 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 	if _, err := l.asked(ctx, key, nil); err != nil {
 		return err
 	}
-	t, err := l.toAll(ctx, OpForget, key, l.e.keys.Forget(key, token))
+	t, err := l.toAll(ctx, OpForget, key, l.e.Keys.Forget(key, token))
 	if err != nil {
 		return err
 	}
@@ -119,9 +119,11 @@ func (l *Locker) toAll(ctx context.Context, op OpKind, key string, q wire.Reques
 		return nil, &OpError{Op: op, Key: key, Err: ErrClosed}
 	}
 	defer l.e.gate.Leave()
-	r := &round{e: &l.e.ensemble, p: &l.p, bucket: l.e.keys.Bucket(key), op: q.Op(), request: q, must: true}
-	r.send(ctx, quorum.All(len(l.e.nodes)))
-	if !r.wait(ctx) {
+	r := new(node.Round)
+	r.Init(l.e.Group, q.Op(), l.e.Keys.Bucket(key), l.p.nodeTimeout, nil, nil)
+	r.Request, r.Must = q, true
+	r.Send(ctx, quorum.All(len(l.e.Nodes)))
+	if !r.Wait(ctx) {
 		return nil, &OpError{Op: op, Key: key, Err: endOf(ctx)}
 	}
 	return &r.Tally, nil

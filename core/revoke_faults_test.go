@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -32,7 +33,7 @@ func TestFreedHolderDoesNotComeBack(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.pass(6500 * time.Millisecond)
 		for _, k := range operator.links {
-			k.set(fate{delay: 500 * time.Millisecond}, wire.OpRevoke)
+			k.Set(coretest.Fate{Delay: 500 * time.Millisecond}, wire.OpRevoke)
 		}
 		extended := make(chan error, 1)
 		time.AfterFunc(250*time.Millisecond, func() { extended <- lease.Extend(7600 * time.Millisecond) })
@@ -55,7 +56,7 @@ func TestOneNodeTellsTheRevokedHolder(t *testing.T) {
 		p, operator := w.process(), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
-		operator.links[2].set(fate{refuse: true}, wire.OpRevoke)
+		operator.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
 		w.nodes[0].RestartEmpty() // its renewal brings the lease back there
 		time.Sleep(r.Left)
@@ -69,12 +70,12 @@ func TestRevokeSaysWhatItCannotKnow(t *testing.T) {
 		p, operator := w.process(unrenewed), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
-		operator.links[0].set(fate{refuse: true}, wire.OpRevoke)
-		operator.links[1].set(fate{refuse: true}, wire.OpRevoke)
+		operator.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
+		operator.links[1].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
 		_, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
 		wantErr(t, err, ErrUnavailable)
-		operator.links[0].mend()
-		operator.links[1].mend()
+		operator.links[0].Mend()
+		operator.links[1].Mend()
 		w.nodes[0].Down()
 		w.pass(10 * time.Millisecond)
 		_, err = operator.Revoke(t.Context(), "k", lease.FencingToken())
@@ -97,7 +98,7 @@ func TestLateRevocation(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
 		for _, k := range operator.links {
-			k.set(fate{twice: true, delay: 12 * time.Second}, wire.OpRevoke)
+			k.Set(coretest.Fate{Twice: true, Delay: 12 * time.Second}, wire.OpRevoke)
 		}
 		_, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
 		wantErr(t, err, ErrUnavailable) // the answers that are heard are those of the second time
@@ -117,8 +118,8 @@ func TestTwoOperators(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
 		for i, k := range one.links { // each is the first on some node
-			k.set(fate{delay: time.Duration(i) * time.Millisecond}, wire.OpRevoke)
-			two.links[i].set(fate{delay: time.Duration(2-i) * time.Millisecond}, wire.OpRevoke)
+			k.Set(coretest.Fate{Delay: time.Duration(i) * time.Millisecond}, wire.OpRevoke)
+			two.links[i].Set(coretest.Fate{Delay: time.Duration(2-i) * time.Millisecond}, wire.OpRevoke)
 		}
 		errs := make(chan error, 2)
 		for _, p := range []*process{one, two} {
@@ -141,13 +142,13 @@ func TestForgottenRecordStaysAway(t *testing.T) {
 		p, operator := w.process(), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
-		p.links[2].set(fate{refuse: true}, wire.OpComplete)
+		p.links[2].Set(coretest.Fate{Refuse: true}, wire.OpComplete)
 		if err := lease.Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		w.pass(p.p.maxTTL + 3*p.p.nodeTimeout)
 		for _, k := range p.links {
-			k.mend()
+			k.Mend()
 		}
 		if err := operator.ForgetRecord(t.Context(), "k", lease.FencingToken()); err != nil {
 			t.Fatal(err)
@@ -161,9 +162,9 @@ func TestForgottenRecordStaysAway(t *testing.T) {
 func TestRevokedHolderCompletesNothingElsewhere(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
-		p.links[2].next(fate{refuse: true}, wire.OpAcquire)
+		p.links[2].Next(coretest.Fate{Refuse: true}, wire.OpAcquire)
 		lease := w.holds(p, "k")
-		operator.links[1].set(fate{refuse: true}, wire.OpRevoke)
+		operator.links[1].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
 		must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
 		wantErr(t, lease.Complete(over(), nil), ErrLost)
 	})
@@ -194,11 +195,11 @@ func TestRevocationLeftWhereNodesForgot(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
 		lease := w.holds(p, "k")
-		p.links[2].set(fate{refuse: true}, wire.OpRenew)
+		p.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		w.pass(5 * time.Second)
-		operator.links[1].set(fate{refuse: true}, wire.OpRevoke)
-		operator.links[2].set(fate{delay: 500 * time.Millisecond}, wire.OpRevoke)
-		operator.links[0].set(fate{delay: 500 * time.Millisecond}, wire.OpRevoke)
+		operator.links[1].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
+		operator.links[2].Set(coretest.Fate{Delay: 500 * time.Millisecond}, wire.OpRevoke)
+		operator.links[0].Set(coretest.Fate{Delay: 500 * time.Millisecond}, wire.OpRevoke)
 		time.AfterFunc(250*time.Millisecond, w.nodes[0].Flush)
 		p.cut()
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -98,7 +99,7 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 		token := lease.FencingToken()
 		var next *Lease
 		for _, k := range operator.links {
-			k.next(fate{delay: 500 * time.Millisecond}, wire.OpRevoke)
+			k.Next(coretest.Fate{Delay: 500 * time.Millisecond}, wire.OpRevoke)
 		}
 		time.AfterFunc(100*time.Millisecond, func() {
 			w.release(lease)
@@ -124,7 +125,7 @@ func TestRevokeNeedsAQuorum(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		w.nodes[1].Up()
-		operator.links[1].next(fate{lose: true}, wire.OpRevoke)
+		operator.links[1].Next(coretest.Fate{Lose: true}, wire.OpRevoke)
 		if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("%v", err)
 		}
@@ -160,7 +161,7 @@ func TestRevokeEnds(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
 		for _, k := range operator.links {
-			k.set(fate{lose: true}, wire.OpRevoke, wire.OpForget)
+			k.Set(coretest.Fate{Lose: true}, wire.OpRevoke, wire.OpForget)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -60,9 +61,9 @@ func BenchmarkServer(b *testing.B) {
 func (l *Locker) batches(b *testing.B, n, size int) (acquisitions, ends [][]wire.Request) {
 	for i := range n {
 		lease := l.newLease(b.Context(), strconv.Itoa(i))
-		acquisition := lease.acquiring(false).to(0)
+		acquisition := to(lease.acquiring(false), 0)
 		lease.reached, lease.token = 1, 1
-		end := lease.releasing(0).to(0)
+		end := to(lease.releasing(0), 0)
 		if i%size == 0 {
 			acquisitions, ends = append(acquisitions, nil), append(ends, nil)
 		}
@@ -119,7 +120,7 @@ func (s *countedServer) locker(b *testing.B, guard bool) *Locker {
 	if err := l.Provision(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	s.head = l.e.head.Load()
+	s.head = l.e.Head.Load()
 	return l
 }
 
@@ -129,10 +130,10 @@ func (s *countedServer) send(b *testing.B, batches [][]wire.Request) {
 		var err error
 		if len(batch) == 1 {
 			var reply string
-			reply, err = run(b.Context(), s.client, s.head.Encode(batch[0], time.Now()))
+			reply, err = coretest.Run(s.client, s.head.Encode(batch[0], time.Now()))
 			replies = []string{reply}
 		} else {
-			replies, err = runBatch(b.Context(), s.client, s.head.EncodeBatch(len(batch), func(i int) wire.Request { return batch[i] }, time.Now()))
+			replies, err = coretest.RunBatch(s.client, s.head.EncodeBatch(len(batch), func(i int) wire.Request { return batch[i] }, time.Now()))
 		}
 		if err != nil || slices.ContainsFunc(replies, func(s string) bool { return s[:2] != "OK" }) {
 			b.Fatal(replies, err)

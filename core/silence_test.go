@@ -12,13 +12,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/internal/race"
 )
 
 // deadConnections are connections of a pool that lead nowhere, as after a firewall on the way has forgotten them: who
 // is given one waits for the client's read timeout, after which the client drops it. The server is well.
 type deadConnections struct {
-	commandsOnly
+	coretest.CommandsOnly
 	mu   sync.Mutex
 	left int
 }
@@ -37,15 +39,15 @@ func (d *deadConnections) ProcessHook(next redis.ProcessHook) redis.ProcessHook 
 			return next(ctx, cmd)
 		}
 		time.Sleep(readTimeout)
-		cmd.SetErr(errLostMsg)
-		return errLostMsg
+		cmd.SetErr(coretest.ErrLost)
+		return coretest.ErrLost
 	}
 }
 
 // forget has the way to each node lead nowhere over n connections of its pool.
 func (p *process) forget(n int) {
-	for _, node := range p.e.nodes {
-		node.client.(*redis.Client).AddHook(&deadConnections{left: n})
+	for _, node := range p.e.Nodes {
+		node.Client.(*redis.Client).AddHook(&deadConnections{left: n})
 	}
 }
 
@@ -59,14 +61,14 @@ func linger() {
 func TestDeadConnectionHoldsUpNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.set(fate{delay: minPace / 4, replyDelay: minPace / 4}) // a server next door
+		p.set(coretest.Fate{Delay: node.MinPace / 4, ReplyDelay: node.MinPace / 4}) // a server next door
 		w.release(w.acquire(p, "warm"))
 		time.Sleep(time.Second)
 		p.forget(1)
 		go p.TryAcquire(t.Context(), "lost")
 		time.Sleep(400 * time.Millisecond)
 		go p.TryAcquire(t.Context(), "first")
-		time.Sleep(minPace / 8)
+		time.Sleep(node.MinPace / 8)
 		start := time.Now()
 		_, err := p.TryAcquire(t.Context(), "second")
 		if took := time.Since(start); err != nil || took > turnTime {
@@ -81,7 +83,7 @@ func TestPoolOfDeadConnectionsCostsNoLease(t *testing.T) {
 	race.Campaign(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
+		p.set(coretest.Fate{Delay: time.Millisecond, ReplyDelay: time.Millisecond})
 		held := w.holdMany(p, 300, 10*time.Millisecond)
 		time.Sleep(10 * time.Second)
 		p.forget(12)
@@ -110,7 +112,7 @@ func (w *world) exhaust(p *process, dead int) {
 func TestReleaseBesideDeadConnections(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
-		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
+		p.set(coretest.Fate{Delay: time.Millisecond, ReplyDelay: time.Millisecond})
 		lease := w.acquire(p, "k")
 		w.exhaust(p, 6)
 		start := time.Now()
@@ -127,10 +129,10 @@ func TestReleaseBesideDeadConnections(t *testing.T) {
 func TestCloseBesideDeadConnections(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(TTL(3*time.Second), WithMaxTTL(10*time.Second)), w.process()
-		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
+		p.set(coretest.Fate{Delay: time.Millisecond, ReplyDelay: time.Millisecond})
 		w.holdMany(p, 10, 0)
 		w.exhaust(p, 6)
-		p.e.hangUp = p.e.nodes[0].client.Close
+		p.e.hangUp = p.e.Nodes[0].Client.Close
 		p.Close(over())
 		for i := range 10 {
 			w.wantFree(other, fmt.Sprint("held ", i))
@@ -142,7 +144,7 @@ func TestCloseBesideDeadConnections(t *testing.T) {
 func TestShortLeaseBesideDeadConnections(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(TTL(time.Second), WithMaxTTL(10*time.Second), WithClockWindow(50*time.Millisecond))
-		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
+		p.set(coretest.Fate{Delay: time.Millisecond, ReplyDelay: time.Millisecond})
 		held := w.holdMany(p, 100, 3*time.Millisecond)
 		time.Sleep(2 * time.Second)
 		p.forget(8)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -30,16 +32,16 @@ func (s *simulation) newProcess(i int, p *process) *simProcess {
 		defer mu.Unlock()
 		return random.Int64N(n)
 	}
-	p.e.pace = max(minPace, s.mixture.pace)
+	p.e.Pace = max(node.MinPace, s.mixture.pace)
 	for j, k := range p.links {
-		k.together = func() { s.count("sent together") }
+		k.Together = func() { s.count("sent together") }
 		r := rand.New(rand.NewPCG(s.seed, uint64(100*(i+1)+j)))
-		k.decide(func(wire.Op, []any) fate { // called with the link's lock
-			f := fate{delay: s.latency(r), replyDelay: s.latency(r), lose: r.Float64() < s.loss, loseReply: r.Float64() < s.loss, twice: r.Float64() < s.twin}
+		k.Decide(func(wire.Op, []any) coretest.Fate { // called with the link's lock
+			f := coretest.Fate{Delay: s.latency(r), ReplyDelay: s.latency(r), Lose: r.Float64() < s.loss, LoseReply: r.Float64() < s.loss, Twice: r.Float64() < s.twin}
 			sp.mu.Lock()
 			defer sp.mu.Unlock()
-			f.delay += max(0, time.Until(sp.paused))
-			f.refuse = time.Now().Before(sp.cut[j])
+			f.Delay += max(0, time.Until(sp.paused))
+			f.Refuse = time.Now().Before(sp.cut[j])
 			return f
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/sim"
 )
@@ -52,7 +53,7 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 	}
 	for i, n := range w.nodes {
 		if q := w.queue(s.procs[0], i, "k"); len(q) > 0 {
-			ms, _ := n.Exec("PTTL", s.procs[0].e.keys.Waiters("k"))
+			ms, _ := n.Exec("PTTL", s.procs[0].e.Keys.Waiters("k"))
 			t.Logf("node %d has %d in its queue, for %v", i, len(q), ms)
 		}
 	}
@@ -92,28 +93,28 @@ func (s *handOnSim) granted() int {
 func (s *handOnSim) start() *process {
 	p := s.process(TTL(4 * time.Second))
 	for _, k := range p.links {
-		k.decide(func(wire.Op, []any) fate { return s.fate() })
+		k.Decide(func(wire.Op, []any) coretest.Fate { return s.fate() })
 	}
 	return p
 }
 
 // fate is what becomes of the next request.
-func (s *handOnSim) fate() fate {
-	f := fate{delay: s.drawTime(500, time.Microsecond), replyDelay: s.drawTime(500, time.Microsecond)}
+func (s *handOnSim) fate() coretest.Fate {
+	f := coretest.Fate{Delay: s.drawTime(500, time.Microsecond), ReplyDelay: s.drawTime(500, time.Microsecond)}
 	if s.calm.Load() {
 		return f
 	}
 	switch s.draw(40) {
 	case 0:
-		f.lose = true
+		f.Lose = true
 	case 1:
-		f.loseReply = true
+		f.LoseReply = true
 	case 2:
-		f.twice, f.delay = true, s.drawTime(50, time.Millisecond)
+		f.Twice, f.Delay = true, s.drawTime(50, time.Millisecond)
 	case 3:
-		f.delay = s.drawTime(300, time.Millisecond)
+		f.Delay = s.drawTime(300, time.Millisecond)
 	case 4:
-		f.replyDelay = s.drawTime(300, time.Millisecond)
+		f.ReplyDelay = s.drawTime(300, time.Millisecond)
 	}
 	return f
 }

@@ -128,7 +128,7 @@ func covered(before, after []string) bool {
 func (s *simulation) recorded() [simJobs][]string {
 	var all [simJobs][]string
 	for j := range simJobs {
-		name := s.processes[0].e.keys.Resource(jobKey(j))
+		name := s.processes[0].e.Keys.Resource(jobKey(j))
 		for i, n := range s.world.nodes {
 			result := ""
 			for _, n := range append(s.nemesis.former[i], n) {

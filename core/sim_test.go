@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/internal/sim"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/history"
@@ -85,7 +86,7 @@ func draw(r *rand.Rand) mixture {
 		m.lag = time.Duration(r.Int64N(int64(ttl)))
 	}
 	if r.IntN(2) == 0 {
-		m.pace = logUniform(r, minPace, ttl/20)
+		m.pace = logUniform(r, node.MinPace, ttl/20)
 	}
 	for _, k := range slices.Sorted(maps.Keys(faultKinds)) {
 		f := faultKinds[k]

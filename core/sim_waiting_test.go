@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/sim"
 )
@@ -46,7 +48,7 @@ type throngCall struct {
 const (
 	throngFault = time.Second // how long a fault lasts, at most
 	// After the last fault, a node that was emptied votes again, and who waits has asked again.
-	throngCalms = 12*time.Second + fallbackMax
+	throngCalms = 12*time.Second + queue.FallbackMax
 )
 
 func (c *throng) run(t *testing.T, w *world) {
@@ -56,7 +58,7 @@ func (c *throng) run(t *testing.T, w *world) {
 		p := w.process()
 		delay := time.Duration(20+c.r.IntN(200)) * time.Microsecond
 		seed := c.r.Uint64()
-		p.set(fate{delay: delay, replyDelay: delay})
+		p.set(coretest.Fate{Delay: delay, ReplyDelay: delay})
 		all.Go(func() { c.member(t, p, rand.New(rand.NewPCG(seed, uint64(i))), over) })
 	}
 	calm := time.Now()
@@ -93,7 +95,7 @@ func (c *throng) run(t *testing.T, w *world) {
 	if most > 2 || overtaken > max(1, calls*35/1000) {
 		t.Errorf("%d of %d calls were overtaken, one by %d", overtaken, calls, most)
 	}
-	if longest > 2*ideal+queueTurn {
+	if longest > 2*ideal+queue.TurnTime {
 		t.Errorf("somebody waited for %v, where it takes %v", longest, ideal)
 	}
 }
@@ -165,14 +167,14 @@ func (c *throng) trouble(w *world, until time.Time) {
 			n.Restart()
 		case 5:
 			p := w.stranger() // waits, and dies
-			p.set(fate{loseReply: true}, wire.OpRelease)
+			p.set(coretest.Fate{LoseReply: true}, wire.OpRelease)
 			go func() {
 				if lease, err := p.Acquire(w.t.Context(), "k"); err == nil {
 					lease.Release(w.t.Context())
 				}
 			}()
 			synctest.Wait()
-			p.set(fate{lose: true}, wire.OpAcquire)
+			p.set(coretest.Fate{Lose: true}, wire.OpAcquire)
 		}
 	}
 }

@@ -10,10 +10,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // What New finds out: what lasts is its error, what passes is logged and looked at again, and what cannot be
@@ -81,7 +82,7 @@ func TestLastingFaults(t *testing.T) {
 
 // rewriteInfo replaces a line of INFO.
 type rewriteInfo struct {
-	commandsOnly
+	coretest.CommandsOnly
 	line, by string
 }
 
@@ -118,7 +119,7 @@ func TestNilAtTheStart(t *testing.T) {
 	})
 }
 
-type nilInfo struct{ commandsOnly }
+type nilInfo struct{ coretest.CommandsOnly }
 
 func (nilInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -156,7 +157,7 @@ func TestPassingFaults(t *testing.T) {
 				for _, n := range w.nodes[1:] {
 					n.Refuse(command, "")
 				}
-				time.Sleep(recheckEvery + time.Second)
+				time.Sleep(node.RecheckEvery + time.Second)
 				log.Want(t, 1, "level=ERROR", "unfit", "node=1 ", "allkeys-lru")
 				log.Want(t, 0, "unfit", "node=2 ")
 				if n := w.nodes[2].Calls()["INFO"]; n < 4 || n > 6 {

@@ -44,7 +44,7 @@ func trying(l *Locker, ctx context.Context, key string) <-chan tryResult {
 
 // newLease makes an attempt as Acquire makes it.
 func (l *Locker) newLease(ctx context.Context, key string) *Lease {
-	c := call{e: l.e, p: &l.p, key: key, resource: l.e.keys.Resource(key), parent: ctx, tryOnly: true}
+	c := call{e: l.e, p: &l.p, key: key, resource: l.e.Keys.Resource(key), parent: ctx, tryOnly: true}
 	return c.newLease()
 }
 
@@ -101,16 +101,12 @@ func (w *world) wantFree(p *process, key string, nodes ...int) {
 func (p *process) wantNothingLeft(t *testing.T) {
 	t.Helper()
 	e := p.e
-	e.lines.mu.Lock()
-	if n := len(e.lines.m); n > 0 {
-		t.Errorf("%d turns are left: %+v", n, e.lines.m)
+	if n := e.lines.Len(); n > 0 {
+		t.Errorf("%d turns are left", n)
 	}
-	e.lines.mu.Unlock()
-	e.waits.mu.Lock()
-	if n := len(e.waits.byName); n > 0 {
+	if n := e.waits.Len(); n > 0 {
 		t.Errorf("%d waits are left", n)
 	}
-	e.waits.mu.Unlock()
 	e.mu.Lock()
 	if n := len(e.leases); n > 0 {
 		t.Errorf("%d leases are left", n)

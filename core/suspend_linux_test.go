@@ -15,7 +15,7 @@ func (p *process) sleepThrough(d time.Duration) {
 	synctest.Wait() // nobody reads the clock meanwhile
 	p.e.watchdog.mu.Lock()
 	defer p.e.watchdog.mu.Unlock()
-	p.e.clock.Suspend(d)
+	p.e.Clock.Suspend(d)
 }
 
 // A machine that was suspended past a lease finds the context ended on the first look, and at the latest

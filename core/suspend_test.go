@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -84,8 +85,8 @@ func TestSlowMessagesAreNoSuspension(t *testing.T) {
 		p := w.process(withNodeTimeout(2 * time.Second))
 		lease := w.acquire(p, "k")
 		for _, k := range p.links {
-			k.sequence(wire.OpRenew, fate{}, fate{delay: 450 * time.Millisecond, replyDelay: 900 * time.Millisecond},
-				fate{}, fate{replyDelay: 900 * time.Millisecond}, fate{delay: 450 * time.Millisecond}, fate{})
+			k.Sequence(wire.OpRenew, coretest.Fate{}, coretest.Fate{Delay: 450 * time.Millisecond, ReplyDelay: 900 * time.Millisecond},
+				coretest.Fate{}, coretest.Fate{ReplyDelay: 900 * time.Millisecond}, coretest.Fate{Delay: 450 * time.Millisecond}, coretest.Fate{})
 		}
 		time.Sleep(time.Minute)
 		if err := lease.Context().Err(); err != nil {

@@ -8,8 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // tombstones is how many attempts have left one on node i.
@@ -29,10 +32,10 @@ func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 		want    [3]int
 	}{
 		"all has been answered": {want: [3]int{0, 0, 0}},
-		"an answer is missing":  {prepare: func(p *process) { p.links[1].next(fate{loseReply: true}, wire.OpAcquire) }, want: [3]int{0, 1, 0}},
-		"a request is missing":  {prepare: func(p *process) { p.links[2].next(fate{lose: true}, wire.OpAcquire) }, want: [3]int{0, 0, 1}},
-		"a renewal is missing":  {prepare: func(p *process) { p.links[0].next(fate{lose: true}, wire.OpRenew) }, want: [3]int{1, 0, 0}},
-		"the connection broke":  {prepare: func(p *process) { p.links[1].next(fate{refuse: true}, wire.OpRenew) }, want: [3]int{0, 1, 0}},
+		"an answer is missing":  {prepare: func(p *process) { p.links[1].Next(coretest.Fate{LoseReply: true}, wire.OpAcquire) }, want: [3]int{0, 1, 0}},
+		"a request is missing":  {prepare: func(p *process) { p.links[2].Next(coretest.Fate{Lose: true}, wire.OpAcquire) }, want: [3]int{0, 0, 1}},
+		"a renewal is missing":  {prepare: func(p *process) { p.links[0].Next(coretest.Fate{Lose: true}, wire.OpRenew) }, want: [3]int{1, 0, 0}},
+		"the connection broke":  {prepare: func(p *process) { p.links[1].Next(coretest.Fate{Refuse: true}, wire.OpRenew) }, want: [3]int{0, 1, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
@@ -58,7 +61,9 @@ func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 func TestClientsThatRepeat(t *testing.T) {
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer cluster.Close()
-	if !newNode(0, cluster).repeats || aloneNode(t).repeats {
+	plain := redis.NewClient(&redis.Options{})
+	defer plain.Close()
+	if !goredis.Repeats(cluster) || goredis.Repeats(plain) {
 		t.Error("it is the client of the Cluster that repeats")
 	}
 }
@@ -69,7 +74,7 @@ func TestLateRequestAfterOtherOwners(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		a, b := w.process(WithClockWindow(0)), w.process(WithClockWindow(0))
 		lease := w.acquire(a, "k")
-		a.links[0].next(fate{delay: 2 * time.Second}, wire.OpRenew) // answered long after the release
+		a.links[0].Next(coretest.Fate{Delay: 2 * time.Second}, wire.OpRenew) // answered long after the release
 		go lease.renew()
 		synctest.Wait()
 		lease.Release(t.Context())
@@ -98,7 +103,7 @@ func TestRepeatedRelease(t *testing.T) {
 				lease := w.acquire(p, "k")
 				synctest.Wait() // on all nodes
 				for _, k := range p.links[1:] {
-					k.sequence(wire.OpRelease, fate{loseReply: true}, fate{})
+					k.Sequence(wire.OpRelease, coretest.Fate{LoseReply: true}, coretest.Fate{})
 				}
 				wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 				time.Sleep(c.later)
@@ -162,16 +167,11 @@ func TestReleaseOfATakenKey(t *testing.T) {
 func TestTombstoneOnANodeThatWasUnfit(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		n := p.e.nodes[2]
-		unfit := func(fault error) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.fault = fault
-		}
-		unfit(fmt.Errorf("unfit: %w", errors.New("NOPERM")))
+		n := p.e.Nodes[2]
+		n.SetFault(fmt.Errorf("unfit: %w", errors.New("NOPERM")))
 		lease := w.acquire(p, "k")
-		unfit(nil)
-		p.links[2].next(fate{lose: true}, wire.OpRenew)
+		n.SetFault(nil)
+		p.links[2].Next(coretest.Fate{Lose: true}, wire.OpRenew)
 		time.Sleep(lease.p.renewEvery * 3 / 2)
 		w.release(lease)
 		synctest.Wait()

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // try asks all nodes once for the key and settles the outcome. It leaves nothing behind on the nodes
@@ -21,28 +21,28 @@ import (
 // clock is looked at last, after every wait.
 func (a *acquisition) try(ctx, wait context.Context) result {
 	lease, r := a.ask(ctx)
-	r.wait(wait)
+	r.Wait(wait)
 	t := &r.Tally
 	won, spoilt := lease.wins(ctx, wait, r)
 	switch o := t.Acquired(); {
-	case won && o == quorum.Unsettled && a.recovering && lease.trusted(r.sent):
+	case won && o == quorum.Unsettled && a.recovering && lease.trusted(r.Sent):
 		return a.adopt(ctx, wait, &lease.attempt, r)
-	case won && o == quorum.Won && wait.Err() == nil && lease.start(t, r.sent):
+	case won && o == quorum.Won && wait.Err() == nil && lease.start(t, r.Sent):
 		return result{lease: lease, nodes: a.e.report(t, a.observed)}
 	case o == quorum.Done:
 		_, rec := t.DoneVotes()
-		return a.done(ctx, &lease.attempt, t, rec.Aged(a.e.clock.Now().Since(r.sent)))
+		return a.done(ctx, &lease.attempt, t, rec.Aged(a.e.Clock.Now().Since(r.Sent)))
 	}
 	return a.failed(ctx, wait, &lease.attempt, r, spoilt)
 }
 
 // ask asks all nodes, unless they were asked on behalf of the call.
-func (a *acquisition) ask(ctx context.Context) (lease *Lease, r *round) {
+func (a *acquisition) ask(ctx context.Context) (lease *Lease, r *node.Round) {
 	lease, r = a.lease, a.asked
 	if a.lease, a.asked = nil, nil; lease == nil {
 		lease = a.newLease()
 		r = lease.acquiring(a.recovering)
-		r.send(ctx, quorum.All(len(a.e.nodes)))
+		r.Send(ctx, quorum.All(len(a.e.Nodes)))
 	}
 	return lease, r
 }
@@ -50,19 +50,19 @@ func (a *acquisition) ask(ctx context.Context) (lease *Lease, r *round) {
 // wins reports whether the grants of a round make a lease, and settles its token. spoilt are later votes of nodes that
 // granted. A node that had forgotten the longest lease may have voted too soon: what it granted to those who did not
 // bring that along does not count.
-func (a *attempt) wins(ctx, wait context.Context, r *round) (won bool, spoilt []reply) {
+func (a *attempt) wins(ctx, wait context.Context, r *node.Round) (won bool, spoilt []node.Reply) {
 	t := &r.Tally
-	if _, _, same := t.SameServer(); same || r.outdated() || t.Count(wire.Granted) < t.Q {
+	if _, _, same := t.SameServer(); same || r.Outdated() || t.Count(wire.Granted) < t.Q {
 		return false, nil
 	}
 	return a.settleToken(ctx, wait, t)
 }
 
 // failed ends an attempt that did not get the key, and says why it did not.
-func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *round, spoilt []reply) result {
+func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *node.Round, spoilt []node.Reply) result {
 	t := &r.Tally
 	if a.wait == nil && t.Queued() != 0 {
-		a.wait = newWait(own.lock.Waiter(), own.asked, t.Q)
+		a.wait = queue.NewWaiter(own.lock.Waiter(), own.asked, t.Q)
 	}
 	if a.wait == nil && !a.tryOnly {
 		own.unqueue() // a node whose answer is missing may have it in its queue, under a name that is not used again
@@ -71,16 +71,16 @@ func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *round, 
 	first, second, same := t.SameServer()
 	switch {
 	case same:
-		spoilt = []reply{{Vote: quorum.Said(wire.Failed, fmt.Errorf("%w: it shares its replication history with node %d", errSameServer, first)), node: second}}
-	case r.outdated() && t.Count(wire.Granted) >= t.Q:
+		spoilt = []node.Reply{{Vote: quorum.Said(wire.Failed, fmt.Errorf("%w: it shares its replication history with node %d", node.ErrSameServer, first)), Node: second}}
+	case r.Outdated() && t.Count(wire.Granted) >= t.Q:
 		return result{err: ErrUnavailable, again: true, nodes: a.e.report(t, true)}
 	}
 	for _, later := range spoilt {
-		t.Votes[later.node] = later.Vote
+		t.Votes[later.Node] = later.Vote
 	}
 	res := a.refused(t)
 	if same {
-		res.err = fmt.Errorf("%w: %w", ErrUnavailable, errSameServer)
+		res.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
 	}
 	return res
 }
@@ -110,8 +110,8 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *quorum.Tally, r
 	own.over()
 	if lacking := t.Lacking(rec); lacking != 0 {
 		r := own.offering(rec, rec.Ballot, true)
-		r.send(ctx, lacking)
-		r.leave()
+		r.Send(ctx, lacking)
+		r.Leave()
 	}
 	return result{err: ErrDone, record: recordOf(rec), nodes: a.e.report(t, true)}
 }
@@ -119,8 +119,8 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *quorum.Tally, r
 // adopt completes what another attempt began to record: the key is done if a quorum confirms that, under
 // the token of this attempt. Single-decree Paxos with tokens as ballots: having been granted the key by a
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
-func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, r *round) result {
-	rec := r.Record().Aged(a.e.clock.Now().Since(r.sent))
+func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, r *node.Round) result {
+	rec := r.Record().Aged(a.e.Clock.Now().Since(r.Sent))
 	nodes, err := own.propose(ctx, wait, rec, own.token, true)
 	if err == nil {
 		own.over()
@@ -152,3 +152,6 @@ type result struct {
 
 // split reports whether a short random time may break the tie.
 func (r *result) split() bool { return r.outcome == quorum.Split || r.outcome == quorum.Unsettled }
+
+// forWaiter is why a key is not had whose turn somebody else has, behind a holder with that hint.
+func forWaiter(hint string) result { return result{err: ErrHeld, held: HeldForWaiter, hint: hint} }

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -16,7 +17,7 @@ func TestRefusalThatComesLate(t *testing.T) {
 		w.holds(w.process(unrenewed), "k")
 		p := w.process()
 		released := p.counting(wire.OpRelease)
-		p.links[2].set(fate{replyDelay: 20 * time.Millisecond}, wire.OpAcquire)
+		p.links[2].Set(coretest.Fate{ReplyDelay: 20 * time.Millisecond}, wire.OpAcquire)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
 		time.Sleep(time.Minute)
@@ -30,11 +31,11 @@ func TestRefusalThatComesLate(t *testing.T) {
 func TestGrantThatComesLate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder := w.process(unrenewed)
-		holder.links[2].set(fate{refuse: true}, wire.OpAcquire)
+		holder.links[2].Set(coretest.Fate{Refuse: true}, wire.OpAcquire)
 		w.holds(holder, "k")
 		p := w.process()
-		p.set(fate{replyDelay: time.Millisecond}, wire.OpAcquire) // all have been asked by then
-		p.links[2].set(fate{replyDelay: 20 * time.Millisecond}, wire.OpAcquire)
+		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // all have been asked by then
+		p.links[2].Set(coretest.Fate{ReplyDelay: 20 * time.Millisecond}, wire.OpAcquire)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
 		synctest.Wait()
@@ -50,18 +51,18 @@ func TestGrantThatComesLate(t *testing.T) {
 
 // If it does not answer, it is told after the node timeout: the request may arrive yet.
 func TestGrantWithoutAnAnswer(t *testing.T) {
-	for name, f := range map[string]fate{
-		"arrived":   {loseReply: true},
-		"under way": {delay: time.Second},
+	for name, f := range map[string]coretest.Fate{
+		"arrived":   {LoseReply: true},
+		"under way": {Delay: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
 				holder := w.process(unrenewed)
-				holder.links[2].set(fate{refuse: true}, wire.OpAcquire)
+				holder.links[2].Set(coretest.Fate{Refuse: true}, wire.OpAcquire)
 				w.holds(holder, "k")
 				p := w.process()
-				p.set(fate{replyDelay: time.Millisecond}, wire.OpAcquire)
-				p.links[2].set(f, wire.OpAcquire)
+				p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire)
+				p.links[2].Set(f, wire.OpAcquire)
 				_, err := p.TryAcquire(t.Context(), "k")
 				wantErr(t, err, ErrHeld)
 				time.Sleep(3 * time.Second)

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -29,7 +31,7 @@ func (w *world) waiting(ctx context.Context, p *process, key string) (got func()
 // queue is who waits for key on node i.
 func (w *world) queue(p *process, i int, key string) []any {
 	w.t.Helper()
-	v, err := w.nodes[i].Exec("ZRANGE", p.e.keys.Waiters(key), "0", "-1")
+	v, err := w.nodes[i].Exec("ZRANGE", p.e.Keys.Waiters(key), "0", "-1")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -106,7 +108,7 @@ func TestCancelledInTheFirstRound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
 		lease := w.acquire(holder, "k")
-		p.set(fate{replyDelay: 100 * time.Millisecond}, wire.OpAcquire)
+		p.set(coretest.Fate{ReplyDelay: 100 * time.Millisecond}, wire.OpAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		p.Acquire(ctx, "k")
@@ -153,7 +155,7 @@ func TestCloseWhileSubscribing(t *testing.T) {
 func TestLeftAtTheMomentOfTheGrant(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
-		a.set(fate{replyDelay: 100 * time.Millisecond}, wire.OpAcquire)
+		a.set(coretest.Fate{ReplyDelay: 100 * time.Millisecond}, wire.OpAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		go a.Acquire(ctx, "k")
@@ -173,10 +175,10 @@ func TestPlaceIsGivenBack(t *testing.T) {
 		lease := w.holds(holder, "k")
 		c := w.waits(p, "k")
 		for _, i := range slow {
-			p.links[i].set(fate{replyDelay: 2 * time.Millisecond}, wire.OpAcquire)
+			p.links[i].Set(coretest.Fate{ReplyDelay: 2 * time.Millisecond}, wire.OpAcquire)
 		}
 		for _, k := range holder.links[1:] {
-			k.set(fate{lose: true}, wire.OpRelease)
+			k.Set(coretest.Fate{Lose: true}, wire.OpRelease)
 		}
 		lease.Release(t.Context()) // on node 0
 		for _, granted := range []bool{true, false} {
@@ -198,10 +200,10 @@ func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 		lease := w.holds(holder, "k")
 		c := w.waits(p, "k")
 		w.waits(other, "k")
-		other.links[0].set(fate{lose: true}, wire.OpAcquire)
-		p.links[0].set(fate{replyDelay: 20 * time.Millisecond}, wire.OpAcquire)
+		other.links[0].Set(coretest.Fate{Lose: true}, wire.OpAcquire)
+		p.links[0].Set(coretest.Fate{ReplyDelay: 20 * time.Millisecond}, wire.OpAcquire)
 		for _, k := range holder.links[1:] {
-			k.set(fate{lose: true}, wire.OpRelease)
+			k.Set(coretest.Fate{Lose: true}, wire.OpRelease)
 		}
 		lease.Release(t.Context()) // on node 0
 		for w.owner(p, 0, "k") == "" {
@@ -234,7 +236,7 @@ func TestTurnThatIsNobodys(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i < len(w.nodes); i++ {
 			dead := w.process()
-			if v := dead.newLease(t.Context(), "k").acquiring(false).alone(i); v.Verdict != wire.Granted {
+			if v := askOf(dead.newLease(t.Context(), "k").acquiring(false), i); v.Verdict != wire.Granted {
 				t.Fatalf("node %d: %v %v", i, v.Verdict, v.Err)
 			}
 		}
@@ -257,10 +259,10 @@ func TestFullQueue(t *testing.T) {
 		lease := w.holds(w.process(unrenewed), "k")
 		w.waits(w.process(), "k").cancel() // marks the key
 		synctest.Wait()
-		queue := p.e.keys.Waiters("k")
+		zset := p.e.Keys.Waiters("k")
 		for _, n := range w.nodes {
 			for i := range full {
-				if _, err := n.Exec("ZADD", queue, "1", fmt.Sprintf("P nobody %d", i)); err != nil {
+				if _, err := n.Exec("ZADD", zset, "1", fmt.Sprintf("P nobody %d", i)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -271,6 +273,6 @@ func TestFullQueue(t *testing.T) {
 				t.Errorf("%d wait on node %d", n, i)
 			}
 		}
-		w.handsOff(lease, c, 0, ahead*queueTurn+p.p.retryMax)
+		w.handsOff(lease, c, 0, ahead*queue.TurnTime+p.p.retryMax)
 	})
 }

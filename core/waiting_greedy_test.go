@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -23,10 +24,10 @@ func TestNobodyIsOvertakenForLong(t *testing.T) {
 			p := w.process()
 			r := rand.New(rand.NewPCG(uint64(k), 7))
 			for _, l := range p.links {
-				l.decide(func(wire.Op, []any) fate { // called with the link's lock
+				l.Decide(func(wire.Op, []any) coretest.Fate { // called with the link's lock
 					mu.Lock()
 					defer mu.Unlock()
-					return fate{delay: time.Duration(50+r.IntN(150)) * time.Microsecond, replyDelay: time.Duration(50+r.IntN(150)) * time.Microsecond}
+					return coretest.Fate{Delay: time.Duration(50+r.IntN(150)) * time.Microsecond, ReplyDelay: time.Duration(50+r.IntN(150)) * time.Microsecond}
 				})
 			}
 			all.Go(func() {

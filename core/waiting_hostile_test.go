@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -16,12 +17,12 @@ func TestReleasedTwiceInOneBatch(t *testing.T) {
 		p, other := w.process(), w.process()
 		lease, busy := w.holds(p, "k"), w.holds(p, "busy")
 		c := w.waits(other, "k")
-		p.set(fate{delay: time.Millisecond, replyDelay: time.Millisecond})
+		p.set(coretest.Fate{Delay: time.Millisecond, ReplyDelay: time.Millisecond})
 		go busy.Release(t.Context()) // what comes now leaves together
 		synctest.Wait()
 		var together atomic.Int32
 		for _, k := range p.links {
-			k.together = func() { together.Add(1) }
+			k.Together = func() { together.Add(1) }
 		}
 		released := time.Now()
 		go lease.Release(t.Context())
@@ -98,7 +99,7 @@ func TestObserverPanicsAtTheEndOfAHold(t *testing.T) {
 // The context of a lease ends whether or not its observer is done with being told of that.
 func TestEndOfAContextWaitsForNoObserver(t *testing.T) {
 	for name, end := range map[string]func(lease *Lease, p *process){
-		"lost":     func(_ *Lease, p *process) { p.set(fate{lose: true}) },
+		"lost":     func(_ *Lease, p *process) { p.set(coretest.Fate{Lose: true}) },
 		"released": func(lease *Lease, _ *process) { go lease.Release(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,25 +135,18 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 		p := w.process(WithObserver(o.observer()))
 		lease := w.holds(p, "k")
 		a, b := w.waits(p, "k"), w.waits(p, "k")
-		p.e.nodes[1].mu.Lock()
-		p.e.nodes[1].fault = errRefused
-		p.e.nodes[1].mu.Unlock()
+		p.e.Nodes[1].SetFault(coretest.ErrRefused)
 		on.Store(true)
-		p.set(fate{delay: 20 * time.Millisecond})
+		p.set(coretest.Fate{Delay: 20 * time.Millisecond})
 		quietRelease(lease)
 		if on.Load() {
 			t.Fatal("it did not panic")
 		}
 		synctest.Wait()
-		p.e.lines.mu.Lock()
-		waiting := len(p.e.lines.m["lockkit:{0}r:k"].waiters)
-		p.e.lines.mu.Unlock()
-		if waiting != 1 {
+		if waiting := p.e.lines.Waiting("lockkit:{0}r:k"); waiting != 1 {
 			t.Errorf("%d in line, after one of two was let in", waiting)
 		}
-		p.e.nodes[1].mu.Lock()
-		p.e.nodes[1].fault = nil
-		p.e.nodes[1].mu.Unlock()
+		p.e.Nodes[1].SetFault(nil)
 		a.cancel()
 		b.cancel()
 		<-a.done
@@ -164,19 +158,19 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder := w.process(unrenewed)
-		holder.links[2].set(fate{refuse: true}, wire.OpAcquire)
+		holder.links[2].Set(coretest.Fate{Refuse: true}, wire.OpAcquire)
 		keys := []string{"a", "b", "c"}
 		for _, key := range keys {
 			w.holds(holder, key)
 			time.Sleep(time.Second) // the circuit
 		}
 		p := w.process()
-		p.set(fate{replyDelay: time.Millisecond}, wire.OpAcquire) // all have been asked by then
-		p.links[2].decide(func(s wire.Op, _ []any) fate {
+		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // all have been asked by then
+		p.links[2].Decide(func(s wire.Op, _ []any) coretest.Fate {
 			if s == wire.OpAcquire {
-				return fate{loseReply: true}
+				return coretest.Fate{LoseReply: true}
 			}
-			return fate{delay: 20 * time.Millisecond, replyDelay: 20 * time.Millisecond}
+			return coretest.Fate{Delay: 20 * time.Millisecond, ReplyDelay: 20 * time.Millisecond}
 		})
 		for _, key := range keys {
 			_, err := p.TryAcquire(t.Context(), key)
@@ -206,7 +200,7 @@ func TestRequestThatComesLateEntersNoQueue(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p, next := w.process(), w.process(), w.process()
 		lease := w.holds(holder, "k")
-		p.set(fate{delay: 100 * time.Millisecond}, wire.OpAcquire)
+		p.set(coretest.Fate{Delay: 100 * time.Millisecond}, wire.OpAcquire)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		p.Acquire(ctx, "k")

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -20,7 +22,7 @@ func TestSubscriptionDroppedAtEveryPoint(t *testing.T) {
 			key := fmt.Sprint("key ", at)
 			lease := w.holds(holder, key)
 			p := w.process()
-			p.set(fate{delay: oneWay, replyDelay: oneWay})
+			p.set(coretest.Fate{Delay: oneWay, ReplyDelay: oneWay})
 			began := time.Now()
 			time.AfterFunc(at, func() {
 				for _, n := range w.nodes {
@@ -29,7 +31,7 @@ func TestSubscriptionDroppedAtEveryPoint(t *testing.T) {
 			})
 			time.AfterFunc(5*oneWay, func() { lease.Release(t.Context()) })
 			c := w.waits(p, key)
-			wantBetween(t, "broken after "+at.String(), w.gets(c, began), 0, fallbackMax+5*time.Millisecond)
+			wantBetween(t, "broken after "+at.String(), w.gets(c, began), 0, queue.FallbackMax+5*time.Millisecond)
 			w.release(c.lease)
 			p.Close(t.Context())
 		}
@@ -44,10 +46,10 @@ func TestHeadStopsAtTheGrant(t *testing.T) {
 		least, most time.Duration
 	}{
 		"dies after asking": {func(p *process) {
-			p.set(fate{loseReply: true}, wire.OpAcquire)
-			p.set(fate{lose: true}, wire.OpRelease, wire.OpRenew)
-		}, queueTurn, 3*time.Second + aTurn + time.Second},
-		"pauses": {func(p *process) { p.set(fate{replyDelay: 100 * time.Millisecond}, wire.OpAcquire) }, 100 * time.Millisecond, 101*time.Millisecond + aTurn},
+			p.set(coretest.Fate{LoseReply: true}, wire.OpAcquire)
+			p.set(coretest.Fate{Lose: true}, wire.OpRelease, wire.OpRenew)
+		}, queue.TurnTime, 3*time.Second + aTurn + time.Second},
+		"pauses": {func(p *process) { p.set(coretest.Fate{ReplyDelay: 100 * time.Millisecond}, wire.OpAcquire) }, 100 * time.Millisecond, 101*time.Millisecond + aTurn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
@@ -124,7 +126,7 @@ func TestQueuesThatDiffer(t *testing.T) {
 			p := w.process()
 			for n, link := range p.links { // each is unknown to another node
 				if n == i%len(p.links) && len(p.links) > 2 {
-					link.set(fate{refuse: true}, wire.OpAcquire)
+					link.Set(coretest.Fate{Refuse: true}, wire.OpAcquire)
 				}
 			}
 			callers = append(callers, w.waits(p, "k"))
@@ -143,7 +145,7 @@ func TestQueuesThatDiffer(t *testing.T) {
 			released := time.Now()
 			w.release(lease)
 			c := <-done
-			wantBetween(t, "hand-off", w.gets(c, released), 0, (ahead+1)*queueTurn)
+			wantBetween(t, "hand-off", w.gets(c, released), 0, (ahead+1)*queue.TurnTime)
 			lease = c.lease
 		}
 		w.release(lease)

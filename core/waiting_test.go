@@ -11,10 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/queue"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
-
-	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
 // ahead is how many of a queue have a turn; those behind them have none before these.
@@ -112,7 +113,7 @@ func (w *world) waitsSilently(p *process) (*caller, *atomic.Int64) {
 	return c, asked
 }
 
-const aTurn = queueTurn + tellWithin
+const aTurn = queue.TurnTime + queue.TellWithin
 
 // Who waits in another process is told when the key is free, and asks at once; until then it does not poll.
 func TestWokenAtOnce(t *testing.T) {
@@ -142,7 +143,7 @@ func TestWokenAtOnce(t *testing.T) {
 func TestNoPollingBesideAMinority(t *testing.T) {
 	onNodes(t, []int{3, 5}, func(t *testing.T, w *world) {
 		holder, p := w.process(unrenewed), w.process()
-		holder.links[0].set(fate{refuse: true}, wire.OpAcquire)
+		holder.links[0].Set(coretest.Fate{Refuse: true}, wire.OpAcquire)
 		lease := w.holds(holder, "k")
 		c, _ := w.waitsSilently(p)
 		w.handsOff(lease, c, 0, time.Millisecond)
@@ -191,11 +192,11 @@ func TestServedInOrder(t *testing.T) {
 // countHolds counts the requests of p that acquire and release, over a network that takes them some time.
 func (p *process) countHolds(n *atomic.Int64) {
 	for _, k := range p.links {
-		k.decide(func(s wire.Op, _ []any) fate {
+		k.Decide(func(s wire.Op, _ []any) coretest.Fate {
 			if s == wire.OpAcquire || s == wire.OpRelease {
 				n.Add(1)
 			}
-			return fate{delay: 100 * time.Microsecond, replyDelay: 100 * time.Microsecond}
+			return coretest.Fate{Delay: 100 * time.Microsecond, ReplyDelay: 100 * time.Microsecond}
 		})
 	}
 }
@@ -220,7 +221,7 @@ func TestLostWakeUp(t *testing.T) {
 			n.DropMessages(true)
 		}
 		time.Sleep(100 * time.Millisecond)
-		w.handsOff(lease, c, fallbackMin-200*time.Millisecond, fallbackMax)
+		w.handsOff(lease, c, queue.FallbackMin-200*time.Millisecond, queue.FallbackMax)
 	})
 }
 
@@ -233,7 +234,7 @@ func TestOneNodeTells(t *testing.T) {
 			n.DropMessages(told)
 			told = told || len(w.queue(c.p, i, "k")) > 0
 		}
-		w.handsOff(lease, c, tellWithin, tellWithin+time.Millisecond)
+		w.handsOff(lease, c, queue.TellWithin, queue.TellWithin+time.Millisecond)
 	})
 }
 
@@ -246,7 +247,7 @@ func TestToldBeforeTheRefusal(t *testing.T) {
 		w.release(first)
 		w.gets(c, time.Now())
 		lease := w.holds(holder, "k")
-		p.set(fate{replyDelay: 20 * time.Millisecond}, wire.OpAcquire)
+		p.set(coretest.Fate{ReplyDelay: 20 * time.Millisecond}, wire.OpAcquire)
 		d := w.waits(p, "k")
 		w.handsOff(lease, d, 20*time.Millisecond, 45*time.Millisecond)
 	})
@@ -256,8 +257,8 @@ func TestToldBeforeTheRefusal(t *testing.T) {
 func TestToldDuringATry(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		lease, c := w.waited()
-		c.p.set(fate{replyDelay: 30 * time.Millisecond}, wire.OpAcquire)
-		c.p.e.waits.all() // the key is held still
+		c.p.set(coretest.Fate{ReplyDelay: 30 * time.Millisecond}, wire.OpAcquire)
+		c.p.e.waits.All() // the key is held still
 		time.Sleep(10 * time.Millisecond)
 		w.handsOff(lease, c, 30*time.Millisecond, 60*time.Millisecond)
 	})
@@ -267,13 +268,13 @@ func TestToldDuringATry(t *testing.T) {
 func TestSubscriptionThatBreaks(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		lease, c := w.waited()
-		time.Sleep(2 * relistenMax)
+		time.Sleep(2 * queue.RelistenMax)
 		broken := time.Now()
 		for _, n := range w.nodes {
 			n.BreakSubscriptions()
 		}
 		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, broken), 0, relistenMin+time.Millisecond)
+		wantBetween(t, "hand-off", w.gets(c, broken), 0, queue.RelistenMin+time.Millisecond)
 	})
 }
 
@@ -285,7 +286,7 @@ func TestFirstInTheQueueIsDead(t *testing.T) {
 		w.waits(dead, "k")
 		c := w.waits(p, "k")
 		dead.cut()
-		w.handsOff(lease, c, queueTurn, aTurn)
+		w.handsOff(lease, c, queue.TurnTime, aTurn)
 		w.handsOff(c.lease, w.waits(holder, "k"), 0, time.Millisecond)
 	})
 }
@@ -301,7 +302,7 @@ func TestFirstTwoInTheQueueAreDead(t *testing.T) {
 			dead.cut()
 		}
 		c := w.waits(w.process(), "k")
-		w.handsOff(lease, c, 2*queueTurn, fallbackMax)
+		w.handsOff(lease, c, 2*queue.TurnTime, queue.FallbackMax)
 	})
 }
 
@@ -336,8 +337,8 @@ func TestWaiterIsCancelledWhenTold(t *testing.T) {
 		holder, first, second, third := w.process(), w.process(), w.process(), w.process()
 		lease := w.holds(holder, "k")
 		c, d, e := w.waits(first, "k"), w.waits(second, "k"), w.waits(third, "k")
-		first.set(fate{delay: 10 * time.Millisecond}, wire.OpAcquire)
-		second.set(fate{delay: 10 * time.Millisecond}, wire.OpAcquire)
+		first.set(coretest.Fate{Delay: 10 * time.Millisecond}, wire.OpAcquire)
+		second.set(coretest.Fate{Delay: 10 * time.Millisecond}, wire.OpAcquire)
 		released := time.Now()
 		w.release(lease)
 		c.cancel()
@@ -356,7 +357,7 @@ func TestQueueOnNodesInTrouble(t *testing.T) {
 				lease, c := w.waited()
 				trouble(w.nodes[1])
 				time.Sleep(10 * time.Millisecond)
-				w.handsOff(lease, c, 0, tellWithin+5*time.Millisecond)
+				w.handsOff(lease, c, 0, queue.TellWithin+5*time.Millisecond)
 				w.nodes[1].Up()
 			})
 		})
@@ -368,7 +369,7 @@ func TestTryWhileOthersWait(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, dead, p := w.process(), w.process(), w.process()
 		lease := w.holds(holder, "k")
-		dead.set(fate{delay: time.Millisecond}, wire.OpAcquire) // so that all are asked before two have refused
+		dead.set(coretest.Fate{Delay: time.Millisecond}, wire.OpAcquire) // so that all are asked before two have refused
 		w.waits(dead, "k")
 		time.Sleep(10 * time.Millisecond) // it asks again once it listens
 		for i := range w.nodes {
@@ -382,7 +383,7 @@ func TestTryWhileOthersWait(t *testing.T) {
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
 		op, _ := errors.AsType[*OpError](err)
-		wantBetween(t, "retry after", op.RetryAfter, queueTurn-time.Millisecond, queueTurn)
+		wantBetween(t, "retry after", op.RetryAfter, queue.TurnTime-time.Millisecond, queue.TurnTime)
 		if !slices.ContainsFunc(op.Nodes, func(n NodeReply) bool { return n.Verdict == VerdictReserved }) {
 			t.Errorf("it does not say why: %v", op.Nodes)
 		}
@@ -439,9 +440,9 @@ func TestManyInTheQueueAreDead(t *testing.T) {
 			synctest.Wait()
 		}
 		w.release(lease)
-		w.pass(3 * fallbackMax)
+		w.pass(3 * queue.FallbackMax)
 		for i, got := range live {
-			if after := got(); after == 0 || after > fallbackMax+2*queueTurn {
+			if after := got(); after == 0 || after > queue.FallbackMax+2*queue.TurnTime {
 				t.Errorf("live waiter %d got it after %v", i, after)
 			}
 		}
@@ -452,21 +453,21 @@ func TestManyInTheQueueAreDead(t *testing.T) {
 func TestToldBeforeTheWaitIsBooked(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		for places, want := range map[string]time.Duration{"11": 0, "1": tellWithin, "2": queueTurn} {
-			own := newWait(wire.Waiter{Name: "name" + places}, wire.Stamp{}, 2)
+		for places, want := range map[string]time.Duration{"11": 0, "1": queue.TellWithin, "2": queue.TurnTime} {
+			own := queue.NewWaiter(wire.Waiter{Name: "name" + places}, wire.Stamp{}, 2)
 			for node, place := range places {
-				p.e.waits.hear(node, string(place)+" name"+places)
+				p.e.waits.Hear(node, string(place)+" name"+places)
 			}
 			began := time.Now()
-			p.e.waits.begin(own, 0)
-			p.e.waits.end(own)
+			p.e.waits.Begin(own, 0)
+			p.e.waits.End(own)
 			select {
-			case <-own.try:
+			case <-own.Try:
 				wantBetween(t, places, time.Since(began), want, want)
-			case <-time.After(fallbackMin):
+			case <-time.After(queue.FallbackMin):
 				t.Errorf("told %q in vain", places)
 			}
-			own.end()
+			own.End()
 		}
 	})
 }

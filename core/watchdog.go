@@ -54,7 +54,7 @@ func (w *watchdog) remove(lease *Lease) {
 // set starts the timer for the first lease. Timers stand still while the machine is suspended, so none runs
 // for long.
 func (w *watchdog) set() {
-	d := min(max(w.due[0].at.Since(w.e.clock.Now()), 0), clock.MaxTimer)
+	d := min(max(w.due[0].at.Since(w.e.Clock.Now()), 0), clock.MaxTimer)
 	if w.timer == nil {
 		w.timer = time.AfterFunc(d, w.run)
 	} else {
@@ -65,7 +65,7 @@ func (w *watchdog) set() {
 // run looks at every lease that is due.
 func (w *watchdog) run() {
 	w.mu.Lock()
-	now := w.e.clock.Now()
+	now := w.e.Clock.Now()
 	until := now
 	if len(w.due) >= manyLeases {
 		until = now.Add(lookAhead)

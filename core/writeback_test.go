@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -57,9 +58,9 @@ func TestWriteBackLeavesNothing(t *testing.T) {
 func (w *world) writeBacks(do testutil.Action) {
 	w.t.Helper()
 	for _, n := range w.nodes {
-		must(n.Exec("SCRIPT", "LOAD", sourceOf(wire.OpRenew))) // one request per write-back
+		must(n.Exec("SCRIPT", "LOAD", coretest.SourceOf(wire.OpRenew))) // one request per write-back
 		n.OnRequest(func(args []string) testutil.Action {
-			if len(args) > 1 && slices.ContainsFunc(scripts, func(s script) bool { return s.op == wire.OpRenew && s.sha == args[1] }) {
+			if len(args) > 1 && slices.ContainsFunc(coretest.Scripts, func(s coretest.Script) bool { return s.Op == wire.OpRenew && s.SHA == args[1] }) {
 				return do
 			}
 			return testutil.Action{}

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/internal/faults"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // Check finds what is wrong with a list of clients without asking anybody.

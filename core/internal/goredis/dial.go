@@ -10,9 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/internal/faults"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // A Dialer makes clients with settings that suit locks.

@@ -24,6 +24,17 @@ const (
 	CircuitOpen
 )
 
+var verdictNames = [...]string{"failed", "pending", "granted", "healed", "passed", "unconfirmed", "held", "reserved", "done", "gone", "forgotten", "quarantined",
+	"clock_skewed", "too_late", "replica", "unguarded", "timed_out", "circuit_open"}
+
+// String returns the verdict in snake_case.
+func (v Verdict) String() string {
+	if int(v) < len(verdictNames) {
+		return verdictNames[v]
+	}
+	return "unknown"
+}
+
 // An Op is what a request is for.
 type Op uint8
 

@@ -1,4 +1,4 @@
-package core
+package queue
 
 import (
 	"context"
@@ -9,23 +9,24 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/node"
 )
 
 // An ear listens to what a node publishes for the waits of a Locker, on a connection of its own, from when the first of
 // them comes until none is left and nothing has been heard for a while, or the Locker is closed. In a Cluster there is
 // one for each guard bucket, whose channel is where the bucket's keys are.
-type ear struct {
-	s      *waits
-	n      *node
+type subscription struct {
+	s      *Board
+	n      *node.Node
 	bucket int
 }
 
 const (
 	// A connection that is silent for so long is closed where nobody waits. Else it is tried, and given up if that is
 	// not answered.
-	silentFor = 10 * time.Second
+	SilentFor = 10 * time.Second
 	// After a failure, so long until the next subscription.
-	relistenMin, relistenMax = 50 * time.Millisecond, time.Second
+	RelistenMin, RelistenMax = 50 * time.Millisecond, time.Second
 )
 
 var (
@@ -34,26 +35,26 @@ var (
 )
 
 // listen subscribes, and again after each failure.
-func (e *ear) listen() {
+func (e *subscription) listen() {
 	for pause := time.Duration(0); pause == 0 || e.sleep(pause); {
-		began := e.s.e.clock.Now()
+		began := e.s.e.Clock.Now()
 		err := e.session()
 		switch {
 		case errors.Is(err, errNeedless):
 			return
 		case goredis.Denied(err):
-			pause = recheckEvery
-			e.s.e.health.doubt(e.n)
-		case e.s.e.clock.Now().Since(began) > relistenMax:
-			pause = relistenMin
+			pause = node.RecheckEvery
+			e.s.e.Health.Doubt(e.n)
+		case e.s.e.Clock.Now().Since(began) > RelistenMax:
+			pause = RelistenMin
 		default:
-			pause = min(max(2*pause, relistenMin), relistenMax)
+			pause = min(max(2*pause, RelistenMin), RelistenMax)
 		}
 	}
 }
 
 // sleep reports false when nobody is to listen any more.
-func (e *ear) sleep(d time.Duration) bool {
+func (e *subscription) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -65,10 +66,10 @@ func (e *ear) sleep(d time.Duration) bool {
 }
 
 // session is one subscription, until it fails.
-func (e *ear) session() error {
+func (e *subscription) session() error {
 	ctx, cancel := context.WithCancel(e.s.ctx)
-	channel := e.s.channels[e.bucket]
-	pubsub, err := goredis.Subscribe(ctx, e.n.client, channel.Sharded, channel.Name)
+	channel := e.s.Channels[e.bucket]
+	pubsub, err := goredis.Subscribe(ctx, e.n.Client, channel.Sharded, channel.Name)
 	if err != nil {
 		cancel()
 		pubsub.Close()
@@ -85,7 +86,7 @@ func (e *ear) session() error {
 	}()
 	pinged := true // the subscription is to be confirmed
 	for {
-		message, err := pubsub.ReceiveTimeout(goredis.NotAnew, silentFor)
+		message, err := pubsub.ReceiveTimeout(goredis.NotAnew, SilentFor)
 		var late net.Error
 		switch {
 		case errors.As(err, &late) && late.Timeout() && !pinged:
@@ -105,9 +106,9 @@ func (e *ear) session() error {
 		pinged = false
 		switch message := message.(type) {
 		case *redis.Subscription:
-			e.s.all()
+			e.s.All()
 		case *redis.Message:
-			e.s.hear(e.n.index, message.Payload)
+			e.s.Hear(e.n.Index, message.Payload)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package core
+package node
 
 import (
 	"context"
@@ -9,12 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
-// maxFailures is how many requests in a row may fail before a node is left alone for a while.
-const maxFailures = 3
+// MaxFailures is how many requests in a row may fail before a node is left alone for a while.
+const MaxFailures = 3
 
 // reloadEvery is how often at most a Cluster in trouble is asked for its topology.
 const reloadEvery = 250 * time.Millisecond
@@ -35,7 +34,7 @@ type breaker struct {
 
 // troubled reports whether requests fail in a row, or one has been unanswered for longer than the timeout.
 func (b *breaker) troubled(now clock.Instant, timeout time.Duration) bool {
-	return b.failures >= maxFailures || b.inFlight > 0 && now.Since(b.since) > timeout
+	return b.failures >= MaxFailures || b.inFlight > 0 && now.Since(b.since) > timeout
 }
 
 // leave books the end of a request.
@@ -64,11 +63,11 @@ func (b *breaker) because(err error) error {
 }
 
 // breaker returns the breaker of a guard bucket. Called with the node's lock.
-func (n *node) breaker(bucket int) *breaker {
+func (n *Node) breaker(bucket int) *breaker {
 	bucket %= len(n.breakers)
 	var master *redis.Client
-	if n.cluster != nil && n.routed { // before, asking for the master might wait for the network
-		master, _ = n.cluster.MasterForKey(context.Background(), "{"+strconv.Itoa(bucket)+"}") //nolint:forbidigo // the topology is in memory
+	if n.Cluster != nil && n.routed { // before, asking for the master might wait for the network
+		master, _ = n.Cluster.MasterForKey(context.Background(), "{"+strconv.Itoa(bucket)+"}") //nolint:forbidigo // the topology is in memory
 	}
 	b := n.breakers[bucket]
 	if b == nil || b.master != master {
@@ -80,10 +79,10 @@ func (n *node) breaker(bucket int) *breaker {
 
 // follow has a Cluster client ask for the topology anew. By itself it does so only once a minute and when it
 // is redirected, and nobody redirects from a master that is dead. Called with the node's lock.
-func (n *node) follow(now clock.Instant) {
-	if n.cluster == nil || now < n.reloadAt {
+func (n *Node) follow(now clock.Instant) {
+	if n.Cluster == nil || now < n.reloadAt {
 		return
 	}
 	n.reloadAt = now.Add(reloadEvery)
-	n.cluster.ReloadState(context.Background()) //nolint:forbidigo // on a goroutine of the client
+	n.Cluster.ReloadState(context.Background()) //nolint:forbidigo // on a goroutine of the client
 }

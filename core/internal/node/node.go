@@ -1,7 +1,9 @@
-package core
+package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -11,23 +13,27 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // maxInFlight bounds the requests to one node that are under way or wait for their turn, abandoned ones included:
 // beyond, acquisitions are refused. Of others there are at most a few for each lease.
 const maxInFlight = 4096
 
-// A node is one independent Redis master, with what is needed not to waste work on it while it is in trouble.
-type node struct {
-	index       int
-	addr        string
-	client      redis.UniversalClient
-	cluster     *redis.ClusterClient // the client, if it is one
-	connections int                  // to one server
-	repeats     bool                 // the client may send a request again by itself
+var (
+	ErrNoAnswer = errors.New("no answer within the node timeout")
+	ErrNotAsked = errors.New("not asked, because it has not been answering")
+)
+
+// A Node is one independent Redis master, with what is needed not to waste work on it while it is in trouble.
+type Node struct {
+	Index       int
+	Addr        string
+	Client      redis.UniversalClient
+	Cluster     *redis.ClusterClient // the client, if it is one
+	Connections int                  // to one server
+	Repeats     bool                 // the client may send a request again by itself
 	lanes       []*lane              // by guard bucket
 	// memories is what the node remembers, as last heard: by guard bucket, nil = not heard yet.
 	memories []atomic.Pointer[string]
@@ -48,27 +54,27 @@ type node struct {
 }
 
 // attrs names the node in a log line.
-func (n *node) attrs() slog.Attr {
-	return slog.Group("", slog.Int("node", n.index), slog.String("addr", n.addr))
+func (n *Node) attrs() slog.Attr {
+	return slog.Group("", slog.Int("node", n.Index), slog.String("addr", n.Addr))
 }
 
-func newNode(i int, c redis.UniversalClient) *node {
-	n := &node{index: i, addr: goredis.AddrOf(c), client: c, cluster: goredis.ClusterOf(c), connections: goredis.Connections(c),
-		repeats: goredis.Repeats(c), unsure: errNodeTimeout, checkAt: clock.Never, voting: voting{now: wire.Granted}}
+func newNode(i int, c redis.UniversalClient) *Node {
+	n := &Node{Index: i, Addr: goredis.AddrOf(c), Client: c, Cluster: goredis.ClusterOf(c), Connections: goredis.Connections(c),
+		Repeats: goredis.Repeats(c), unsure: ErrNoAnswer, checkAt: clock.Never, voting: voting{now: wire.Granted}}
 	n.breakers = make([]*breaker, 1)
-	if n.cluster != nil {
+	if n.Cluster != nil {
 		n.breakers = make([]*breaker, wire.Buckets)
 	}
 	return n
 }
 
 // String names the node for a message.
-func (n *node) String() string { return nodeName(n.index, n.addr) }
+func (n *Node) String() string { return Name(n.Index, n.Addr) }
 
 // admit reports whether a request about keys of a bucket may be sent now, and books it. A server that fails
 // requests, or has left one unanswered for longer than the timeout, gets one probe per timeout until it
 // answers; and what must be sent in any case: the end of an attempt that it may have granted.
-func (n *node) admit(now clock.Instant, timeout time.Duration, must, bounded bool, bucket int) (*breaker, error) {
+func (n *Node) admit(now clock.Instant, timeout time.Duration, must, bounded bool, bucket int) (*breaker, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -82,7 +88,7 @@ func (n *node) admit(now clock.Instant, timeout time.Duration, must, bounded boo
 		n.follow(now)
 		if !must {
 			if now < b.probeAt {
-				return nil, b.because(errCircuitOpen)
+				return nil, b.because(ErrNotAsked)
 			}
 			b.probeAt = now.Add(timeout)
 		}
@@ -97,7 +103,7 @@ func (n *node) admit(now clock.Instant, timeout time.Duration, must, bounded boo
 }
 
 // count books that so many requests more are under way that b admitted: one is sent again, or fails together with another.
-func (n *node) count(b *breaker, more int) {
+func (n *Node) count(b *breaker, more int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight += more
@@ -105,7 +111,7 @@ func (n *node) count(b *breaker, more int) {
 }
 
 // leave books the end of a request that b admitted.
-func (n *node) leave(b *breaker, now clock.Instant, err error) {
+func (n *Node) leave(b *breaker, now clock.Instant, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight--
@@ -117,26 +123,26 @@ func (n *node) leave(b *breaker, now clock.Instant, err error) {
 }
 
 // heardMemory notes what the node remembers.
-func (n *node) heardMemory(bucket int, memory string) {
-	if memory != "" && memory != n.memory(bucket) {
+func (n *Node) heardMemory(bucket int, memory string) {
+	if memory != "" && memory != n.Memory(bucket) {
 		heard := strings.Clone(memory) // not all of the reply
 		n.memories[bucket].Store(&heard)
 	}
 }
 
-// memory is what the node was last heard to remember.
-func (n *node) memory(bucket int) string {
+// Memory is what the node was last heard to remember.
+func (n *Node) Memory(bucket int) string {
 	if m := n.memories[bucket].Load(); m != nil {
 		return *m
 	}
 	return wire.NoMemory
 }
 
-// noAnswer is the error of a request about keys of a bucket that was not answered in time.
-func (n *node) noAnswer(bucket int) error {
+// NoAnswer is the error of a request about keys of a bucket that was not answered in time.
+func (n *Node) NoAnswer(bucket int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.breaker(bucket).because(errNodeTimeout)
+	return n.breaker(bucket).because(ErrNoAnswer)
 }
 
 // run evaluates a call on client. It may block for as long as the client's own timeouts allow, whatever ctx says.
@@ -165,7 +171,7 @@ func runBatch(ctx context.Context, client redis.UniversalClient, call wire.Call)
 }
 
 // lane is the way to what a guard bucket holds.
-func (n *node) lane(bucket int) *lane { return n.lanes[bucket] }
+func (n *Node) lane(bucket int) *lane { return n.lanes[bucket] }
 
 // A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of
 // the round, for clients that heed it. It is never cancelled: a request whose fate is unknown costs more
@@ -183,4 +189,12 @@ func (c *nodeContext) Value(key any) any {
 		return nil
 	}
 	return c.values.Value(key)
+}
+
+// Name names a node for a message.
+func Name(index int, addr string) string {
+	if addr == "" {
+		return fmt.Sprintf("node %d", index)
+	}
+	return fmt.Sprintf("node %d (%s)", index, addr)
 }

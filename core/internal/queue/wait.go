@@ -1,4 +1,4 @@
-package core
+package queue
 
 import (
 	"context"
@@ -7,27 +7,27 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // The queue of a key is on its nodes (lua/queue.lua), and each of them tells the first two of it when the key becomes
 // free. Who is told is the wait, not the process, nor an attempt.
 const (
 	// A quorum of the nodes has told, or so much time has passed since the first.
-	tellWithin = 5 * time.Millisecond
+	TellWithin = 5 * time.Millisecond
 	// The turn of the first on a node, which the second waits for.
-	queueTurn = 50 * time.Millisecond
+	TurnTime = 50 * time.Millisecond
 	// A wait that a quorum has in its queue asks by itself so often, at least.
-	fallbackMin, fallbackMax = 750 * time.Millisecond, time.Second
+	FallbackMin, FallbackMax = 750 * time.Millisecond, time.Second
 )
 
-// A wait is one call of Acquire that waits, under the name of its first attempt.
-type wait struct {
-	name   wire.Waiter // on the nodes, and when it began
+// A Waiter is one call of Acquire that waits, under the name of its first attempt.
+type Waiter struct {
+	Name   wire.Waiter // on the nodes, and when it began
 	quorum int
-	try    chan struct{} // room for one: it is to try
+	Try    chan struct{} // room for one: it is to try
 
 	mu    sync.Mutex
 	over  bool       // the call is
@@ -36,28 +36,28 @@ type wait struct {
 	at    time.Time // when the timer fires; zero = it does not run
 }
 
-func newWait(name wire.Waiter, began wire.Stamp, quorum int) *wait {
+func NewWaiter(name wire.Waiter, began wire.Stamp, quorum int) *Waiter {
 	name.Ticket = began
-	return &wait{name: name, quorum: quorum, try: make(chan struct{}, 1)}
+	return &Waiter{Name: name, quorum: quorum, Try: make(chan struct{}, 1)}
 }
 
 // tell notes what a node tells the wait.
-func (w *wait) tell(t told) {
+func (w *Waiter) tell(t told) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !t.first {
-		w.after(queueTurn)
+		w.after(TurnTime)
 		return
 	}
 	if w.told = w.told.With(t.node); w.told.Len() < w.quorum {
-		w.after(tellWithin)
+		w.after(TellWithin)
 		return
 	}
 	w.now()
 }
 
 // after has the wait try then, unless it is to try before. Called with the lock.
-func (w *wait) after(d time.Duration) {
+func (w *Waiter) after(d time.Duration) {
 	at := time.Now().Add(d)
 	switch {
 	case !w.at.IsZero() && !at.Before(w.at):
@@ -70,7 +70,7 @@ func (w *wait) after(d time.Duration) {
 	w.at = at
 }
 
-func (w *wait) fire() {
+func (w *Waiter) fire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.at.IsZero() {
@@ -79,61 +79,61 @@ func (w *wait) fire() {
 }
 
 // now has the wait try. Called with the lock.
-func (w *wait) now() {
+func (w *Waiter) now() {
 	w.stop()
 	select {
-	case w.try <- struct{}{}:
+	case w.Try <- struct{}{}:
 	default: // it is to try already
 	}
 }
 
 // stop forgets what was told. Called with the lock.
-func (w *wait) stop() {
+func (w *Waiter) stop() {
 	w.told, w.at = 0, time.Time{}
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 }
 
-// end notes that the call is over.
-func (w *wait) end() {
+// End notes that the call is over.
+func (w *Waiter) End() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
 	w.stop()
 }
 
-func (w *wait) goesOn() bool {
+func (w *Waiter) GoesOn() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.over
 }
 
-// trying notes that the wait tries now. What it is told from now on has it try once more.
-func (w *wait) trying() {
+// Trying notes that the wait tries now. What it is told from now on has it try once more.
+func (w *Waiter) Trying() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.told = 0
 	select {
-	case <-w.try:
+	case <-w.Try:
 	default:
 	}
 }
 
-// waits are the calls of a Locker that wait, and what nodes tell them.
-type waits struct {
-	e        *ensemble
-	channels []wire.Channel // by guard bucket
+// Board are the calls of a Locker that wait, and what nodes tell them.
+type Board struct {
+	e        *node.Group
+	Channels []wire.Channel // by guard bucket
 
 	ctx  context.Context // of the subscriptions
-	stop func()          // has nobody listen any more
+	Stop func()          // has nobody listen any more
 
 	mu     sync.Mutex
-	byName map[string]*wait
+	byName map[string]*Waiter
 	// lately is what waits were told that are not known: the answer that makes one of them wait may be on its way.
 	lately [256]told
 	next   int
-	ears   []*ear // by guard bucket and node
+	ears   []*subscription // by guard bucket and node
 }
 
 // A told is what a node tells a wait.
@@ -143,20 +143,20 @@ type told struct {
 	first bool // in its queue; else it is the second
 }
 
-func (s *waits) init(e *ensemble, buckets int) {
-	s.e, s.byName, s.ears = e, map[string]*wait{}, make([]*ear, buckets*len(e.nodes))
-	s.ctx, s.stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
+func (s *Board) Init(e *node.Group, buckets int) {
+	s.e, s.byName, s.ears = e, map[string]*Waiter{}, make([]*subscription, buckets*len(e.Nodes))
+	s.ctx, s.Stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
 	process := rand.Text()[:13]                              // short enough for a queue to be packed by Redis, which takes up to 64 bytes
 	for b := range buckets {
-		s.channels = append(s.channels, e.keys.Channel(b, process))
+		s.Channels = append(s.Channels, e.Keys.Channel(b, process))
 	}
 }
 
-// begin books a wait, and has the nodes listened to. A wait hears what it was told before it was booked.
-func (s *waits) begin(w *wait, bucket int) {
+// Begin books a wait, and has the nodes listened to. A wait hears what it was told before it was booked.
+func (s *Board) Begin(w *Waiter, bucket int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := w.name.Name
+	name := w.Name.Name
 	s.byName[name] = w
 	for i, t := range s.lately {
 		if t.name == name {
@@ -164,34 +164,34 @@ func (s *waits) begin(w *wait, bucket int) {
 			w.tell(t)
 		}
 	}
-	for i, n := range s.e.nodes {
-		if at := bucket*len(s.e.nodes) + i; s.ears[at] == nil {
-			s.ears[at] = &ear{s: s, n: n, bucket: bucket}
-			s.e.spawn(s.ears[at].listen)
+	for i, n := range s.e.Nodes {
+		if at := bucket*len(s.e.Nodes) + i; s.ears[at] == nil {
+			s.ears[at] = &subscription{s: s, n: n, bucket: bucket}
+			s.e.Go(s.ears[at].listen)
 		}
 	}
 }
 
 // dismiss lets go of an ear if nobody waits, and reports whether it did. The next wait makes another.
-func (s *waits) dismiss(e *ear) bool {
+func (s *Board) dismiss(e *subscription) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.byName) > 0 {
 		return false
 	}
-	s.ears[e.bucket*len(s.e.nodes)+e.n.index] = nil
+	s.ears[e.bucket*len(s.e.Nodes)+e.n.Index] = nil
 	return true
 }
 
-// end has nobody listened to for a wait.
-func (s *waits) end(w *wait) {
+// End has nobody listened to for a wait.
+func (s *Board) End(w *Waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.byName, w.name.Name)
+	delete(s.byName, w.Name.Name)
 }
 
-// hear takes what a node published: a place, and a name.
-func (s *waits) hear(node int, message string) {
+// Hear takes what a node published: a place, and a name.
+func (s *Board) Hear(node int, message string) {
 	place, name, _ := strings.Cut(message, " ")
 	t := told{name, node, place == "1"}
 	s.mu.Lock()
@@ -204,8 +204,8 @@ func (s *waits) hear(node int, message string) {
 	s.next = (s.next + 1) % len(s.lately)
 }
 
-// all has every wait try: nobody knows what they were told while nobody listened.
-func (s *waits) all() {
+// All has every wait try: nobody knows what they were told while nobody listened.
+func (s *Board) All() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.byName {
@@ -213,4 +213,11 @@ func (s *waits) all() {
 		w.now()
 		w.mu.Unlock()
 	}
+}
+
+// Len is how many calls wait.
+func (s *Board) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byName)
 }

@@ -1,13 +1,12 @@
-package core
+package node
 
 import (
 	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A voting is what an operator knows of whether a node votes. Each change is logged once, with the reason; a lost
@@ -22,7 +21,7 @@ func (s *voting) see(v wire.Verdict, proof bool) (news bool) {
 	switch v {
 	case wire.Failed:
 		s.failed++
-		if s.failed < maxFailures {
+		if s.failed < MaxFailures {
 			return false
 		}
 	case wire.Quarantined, wire.ClockSkewed, wire.Replica, wire.Unguarded:
@@ -41,9 +40,9 @@ func (s *voting) see(v wire.Verdict, proof bool) (news bool) {
 
 // observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
 // an operator is told when trouble with a node begins and ends.
-func (e *ensemble) observeVote(n *node, v quorum.Vote, r *round) {
+func (e *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	if goredis.Answered(v.Err) && r.asker != nil && r.op != wire.OpRelease {
-		e.health.asked[r.bucket].Store(e.clock.Now())
+		e.Health.asked[r.bucket].Store(e.Clock.Now())
 	}
 	news := false
 	n.mu.Lock()
@@ -55,14 +54,14 @@ func (e *ensemble) observeVote(n *node, v quorum.Vote, r *round) {
 	now := n.voting.now
 	n.mu.Unlock()
 	if back {
-		e.spawn(func() { e.health.check(n) })
+		e.Go(func() { e.Health.check(n) })
 	}
 	switch {
 	case !news:
 	case now == wire.Granted:
-		r.p.logger.Info("lockkit: node votes again", n.attrs())
+		e.Conf.Logger.Info("lockkit: node votes again", n.attrs())
 	default:
-		r.p.logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", Verdict(now).String(), "why", replyOf(n, &v).said())
+		e.Conf.Logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", now.String(), "why", v.Why())
 	}
 }
 
@@ -99,8 +98,16 @@ func (f *clockFilter) best() (best clockSample) {
 }
 
 // heardClock books by how much the node's wall clock was ahead when the answer came.
-func (n *node) heardClock(ahead, latency time.Duration) {
+func (n *Node) heardClock(ahead, latency time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.clock.add(clockSample{true, ahead + latency/2, latency})
+}
+
+// Ahead is by how much the node's wall clock is ahead of this process's.
+func (n *Node) Ahead() (by time.Duration, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	best := n.clock.best()
+	return best.ahead, best.taken
 }

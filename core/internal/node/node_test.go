@@ -1,19 +1,21 @@
-package core
+package node
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // aloneNode is a node whose client nobody uses.
-func aloneNode(t *testing.T) *node {
+func aloneNode(t *testing.T) *Node {
 	c := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { c.Close() })
 	return newNode(0, c)
@@ -32,8 +34,8 @@ func TestCircuit(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"healthy":                        {{0, errNone, nil}, {0, nil, nil}, {9 * timeout, nil, nil}},
 		"fails a little":                 {{0, errNone, nil}, {1, broken, nil}, {2, broken, nil}, {3, nil, nil}},
-		"fails in a row":                 {{0, errNone, nil}, {1, broken, nil}, {2, broken, nil}, {3, broken, nil}, {4, errNone, errCircuitOpen}, {5, broken, errCircuitOpen}, {3 + timeout, errNone, nil}, {4 + timeout, errNone, errCircuitOpen}, {5 + timeout, nil, nil}, {6 + timeout, errNone, nil}},
-		"does not answer":                {{0, errNone, nil}, {timeout, errNone, nil}, {timeout + 1, errNone, nil}, {timeout + 2, errNone, errCircuitOpen}, {2*timeout + 1, errNone, nil}, {2*timeout + 2, nil, nil}},
+		"fails in a row":                 {{0, errNone, nil}, {1, broken, nil}, {2, broken, nil}, {3, broken, nil}, {4, errNone, ErrNotAsked}, {5, broken, ErrNotAsked}, {3 + timeout, errNone, nil}, {4 + timeout, errNone, ErrNotAsked}, {5 + timeout, nil, nil}, {6 + timeout, errNone, nil}},
+		"does not answer":                {{0, errNone, nil}, {timeout, errNone, nil}, {timeout + 1, errNone, nil}, {timeout + 2, errNone, ErrNotAsked}, {2*timeout + 1, errNone, nil}, {2*timeout + 2, nil, nil}},
 		"an error of Redis is an answer": {{0, errNone, nil}, {1, redisError{}, nil}, {2, redisError{}, nil}, {3, redisError{}, nil}, {4, redisError{}, nil}, {5, errNone, nil}},
 	} {
 		n := aloneNode(t)
@@ -89,5 +91,28 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 	}
 	if _, err := n.admit(0, time.Second, false, true, 0); err != nil {
 		t.Errorf("after so many have ended: %v", err)
+	}
+}
+
+// The end of a dial's own time explains, and is not the end of the caller's.
+func TestCauseIsNotTheCallersDeadline(t *testing.T) {
+	t.Parallel()
+	n := aloneNode(t)
+	fails := func(err error) {
+		b, _ := n.admit(0, time.Second, true, false, 0)
+		n.leave(b, 0, err)
+	}
+	fails(context.DeadlineExceeded)
+	if err := n.NoAnswer(0); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "deadline") {
+		t.Errorf("error is %v", err)
+	}
+	fails(coretest.ErrRefused)
+	fails(context.DeadlineExceeded)
+	if err := n.NoAnswer(0); !errors.Is(err, coretest.ErrRefused) {
+		t.Errorf("error is %v", err)
+	}
+	fails(nil)
+	if err := n.NoAnswer(0); err != ErrNoAnswer {
+		t.Errorf("after an answer: %v", err)
 	}
 }

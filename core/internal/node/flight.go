@@ -1,15 +1,14 @@
-package core
+package node
 
 import (
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
 	"github.com/lockkit/lockkit/core/internal/goredis"
-
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A flight is a batch under way.
@@ -28,8 +27,8 @@ var hangar = sync.Pool{New: func() any { return new(flight) }}
 func (f *flight) load(queue []request) []request {
 	n := 0
 	for ; n < len(queue); n++ {
-		weight := max(1+queue[n].r.bulk/bulkOfOne, queue[n].weight)
-		if f.weight += weight; f.weight > maxBatch && f.weight > weight {
+		weight := max(1+queue[n].r.Bulk/bulkOfOne, queue[n].weight)
+		if f.weight += weight; f.weight > MaxBatch && f.weight > weight {
 			break
 		}
 	}
@@ -58,7 +57,7 @@ func (l *lane) fly(f *flight) {
 		select {
 		case f = <-l.idle:
 		case <-timer.C:
-		case <-l.e.closing:
+		case <-l.e.Closing:
 		}
 		l.waits.Store(false)
 	}
@@ -67,10 +66,10 @@ func (l *lane) fly(f *flight) {
 // run sends the batch and hands out the answers.
 func (f *flight) run() {
 	l := f.l
-	sent, wall := l.e.clock.Now(), time.Now()
+	sent, wall := l.e.Clock.Now(), time.Now()
 	f.board(sent)
 	f.call(sent, wall)
-	now, clock := l.e.clock.Now(), time.Now()
+	now, clock := l.e.Clock.Now(), time.Now()
 	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].Err) // all are, or none
 	l.landed(f, now, answered)
 	if f.slots != nil {
@@ -98,13 +97,13 @@ func (f *flight) salvage(now clock.Instant) (lost []request) {
 	for i := range f.batch {
 		q := &f.batch[i]
 		r := q.r
-		if r.op.Alone() || r.op == wire.OpAcquire || q.losses == maxLosses || now.Since(r.sent) >= r.p.nodeTimeout ||
-			r.asker != nil && !r.asker.sends(r.op, f.l.n.index) {
+		if r.op.Alone() || r.op == wire.OpAcquire || q.losses == maxLosses || now.Since(r.Sent) >= r.Timeout ||
+			r.asker != nil && !r.asker.Sends(r.op, f.l.n.Index) {
 			continue
 		}
 		f.l.n.count(q.b, 1)
 		q.again = true
-		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, weight: maxBatch / max(1, len(f.batch)/2)})
+		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, weight: MaxBatch / max(1, len(f.batch)/2)})
 	}
 	return lost
 }
@@ -114,7 +113,7 @@ func (f *flight) salvage(now clock.Instant) (lost []request) {
 func (f *flight) board(now clock.Instant) {
 	n, kept := f.l.n, f.batch[:0]
 	for _, q := range f.batch {
-		if q.r.stale(now) || !q.r.depart(n.index) {
+		if q.r.stale(now) || !q.r.depart(n.Index) {
 			q.r.drop(n, q.b)
 			continue
 		}
@@ -133,22 +132,22 @@ func (f *flight) call(sent clock.Instant, wall time.Time) {
 	case 1:
 		r := f.batch[0].r
 		ctx := &r.nodeContext
-		if sent.Since(r.sent) > r.p.nodeTimeout/4 { // it has waited for its turn
-			ctx = &nodeContext{r.values, wall.Add(r.p.nodeTimeout)}
+		if sent.Since(r.Sent) > r.Timeout/4 { // it has waited for its turn
+			ctx = &nodeContext{r.values, wall.Add(r.Timeout)}
 		}
-		request := r.to(n.index)
-		reply, err := run(ctx, n.client, l.e.head.Load().Encode(request, wall))
+		request := r.to(n.Index)
+		reply, err := run(ctx, n.Client, l.e.Head.Load().Encode(request, wall))
 		f.votes = append(f.votes, voteOf(request, reply, err, wire.Request.Decode))
 		return
 	}
 	ctx := &nodeContext{}
 	for _, q := range f.batch {
-		if deadline := wall.Add(q.r.p.nodeTimeout); deadline.After(ctx.deadline) {
+		if deadline := wall.Add(q.r.Timeout); deadline.After(ctx.deadline) {
 			ctx.deadline = deadline
 		}
 	}
-	request := func(i int) wire.Request { return f.batch[i].r.to(n.index) }
-	replies, err := runBatch(ctx, n.client, l.e.head.Load().EncodeBatch(len(f.batch), request, wall))
+	request := func(i int) wire.Request { return f.batch[i].r.to(n.Index) }
+	replies, err := runBatch(ctx, n.Client, l.e.Head.Load().EncodeBatch(len(f.batch), request, wall))
 	if err == nil && len(replies) != len(f.batch) {
 		err = wire.ErrBadReply
 	}
@@ -188,15 +187,15 @@ func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
 		if q.again {
 			continue
 		}
-		v.Waited, v.Latency = sent.Since(q.r.sent), now.Since(sent)
+		v.Waited, v.Latency = sent.Since(q.r.Sent), now.Since(sent)
 		if f.read(v, q.r, clock) {
 			longest = v.Longest
 		}
-		q.r.hear(n.index, *v)
+		q.r.hear(n.Index, *v)
 	}
 	// What follows may log, which is the user's code: the votes must not wait for it.
 	if longest > 0 {
-		f.batch[0].r.p.tellLongest(longest, n)
+		f.l.e.tellLongest(longest, n)
 	}
 	observed := false
 	for i, q := range f.batch {
@@ -207,26 +206,26 @@ func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
 			f.l.e.observeVote(n, f.votes[i], q.r)
 		}
 		observed = true
-		q.r.p.tellReply(n, f.votes[i], q.r)
+		q.r.tellReply(n, &f.votes[i])
 	}
 }
 
 // read notes what a vote says of its node, and refuses a grant that cannot be. It reports whether the vote is the
 // first to tell of a longer max TTL.
-func (f *flight) read(v *quorum.Vote, r *round, clock time.Time) (first bool) {
+func (f *flight) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
 	n := f.l.n
 	if v.Clock != 0 {
 		v.Skew = v.Clock.Skew(clock)
 		n.heardClock(v.Skew, v.Latency)
-		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= r.p.window { // the clocks agree
+		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= f.l.e.Conf.Window { // the clocks agree
 			v.Verdict = wire.TooLate
 		}
 	}
 	n.heardMemory(r.bucket, v.Memory)
-	if known := n.memory(r.bucket); v.Memory == known {
+	if known := n.Memory(r.bucket); v.Memory == known {
 		v.Memory = known // a lease keeps it, and would keep all of the reply
 	}
-	first = v.Longest > 0 && f.l.e.learn(v.Longest, r.p)
+	first = v.Longest > 0 && f.l.e.Learn(v.Longest)
 	if r.op == wire.OpAcquire && v.Verdict == wire.Granted && wire.Leads(v.Token, v.Clock) > wire.Slack {
 		v.Verdict, v.Err = wire.Failed, errAhead
 	}
@@ -235,30 +234,30 @@ func (f *flight) read(v *quorum.Vote, r *round, clock time.Time) (first bool) {
 
 // stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt
 // always is.
-func (r *round) stale(now clock.Instant) bool {
+func (r *Round) stale(now clock.Instant) bool {
 	switch r.op {
 	case wire.OpAcquire: // half the time is for the answer
-		return r.asker.isEnded() || now.Since(r.sent) > r.p.nodeTimeout/2
+		return r.asker.IsEnded() || now.Since(r.Sent) > r.Timeout/2
 	case wire.OpRenew:
-		return r.asker.isEnded() || now.Since(r.sent) > r.p.nodeTimeout
+		return r.asker.IsEnded() || now.Since(r.Sent) > r.Timeout
 	}
 	return false
 }
 
 // drop votes for a node that is not asked.
-func (r *round) drop(n *node, b *breaker) {
+func (r *Round) drop(n *Node, b *breaker) {
 	n.leave(b, 0, goredis.ErrOverloaded)
 	r.mu.Lock()
 	over := r.over
 	r.mu.Unlock()
 	if !over {
-		r.hear(n.index, quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded))
+		r.hear(n.Index, quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded))
 	}
 }
 
 // depart notes that the request to a node is sent. It reports false if the node has its vote already, for not
 // having been asked in time: nobody would release what it grants then.
-func (r *round) depart(node int) bool {
+func (r *Round) depart(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ends() && r.Votes[node].Verdict != wire.Pending {
@@ -269,4 +268,16 @@ func (r *round) depart(node int) bool {
 }
 
 // ends reports whether the round ends an attempt: it is sent however late.
-func (r *round) ends() bool { return r.op != wire.OpAcquire && r.op != wire.OpRenew }
+func (r *Round) ends() bool { return r.op != wire.OpAcquire && r.op != wire.OpRenew }
+
+// errAhead is what a granted token means that is more than a day ahead of the node's clock, which no counter comes to by
+// itself. Taken for good, it would leave the key without tokens.
+var errAhead = errors.New("its fencing counter of this key is more than a day ahead of its clock: delete what this node has of the key when nobody holds it")
+
+// failed is the vote of a node that answers with an error, or not at all.
+func failed(err error) quorum.Vote {
+	if goredis.Says(err, "READONLY") {
+		return quorum.Said(wire.Replica, err)
+	}
+	return quorum.Said(wire.Failed, err)
+}

@@ -1,4 +1,4 @@
-package core
+package node
 
 import (
 	"sync"
@@ -54,11 +54,11 @@ func (s *slots) exit() {
 
 // slots returns what bounds the acquisitions over the connections to one server: to the master of a shard,
 // or to the node that has no shards, nil. Called with the node's lock.
-func (n *node) slots(master *redis.Client) *slots {
+func (n *Node) slots(master *redis.Client) *slots {
 	for _, b := range n.breakers { // shards have many buckets
 		if b != nil && b.master == master {
 			return b.slots
 		}
 	}
-	return newSlots(n.connections)
+	return newSlots(n.Connections)
 }

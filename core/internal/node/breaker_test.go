@@ -1,4 +1,4 @@
-package core
+package node
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A fakeCluster is a Cluster of two shards of which only the topology exists.
@@ -30,7 +30,7 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	f.ClusterClient = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 		f.reloads.Add(1)
 		if f.down.Load() {
-			return nil, errRefused
+			return nil, coretest.ErrRefused
 		}
 		return []redis.ClusterSlot{
 			{Start: 0, End: 8191, Nodes: []redis.ClusterNode{{Addr: f.first.Load().(string)}}},
@@ -42,7 +42,7 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 }
 
 // node is a node over f that has answered, and a bucket of each shard.
-func (f *fakeCluster) node(t *testing.T) (n *node, first, second int) {
+func (f *fakeCluster) node(t *testing.T) (n *Node, first, second int) {
 	n = newNode(0, f.ClusterClient)
 	if _, err := f.MasterForKey(t.Context(), "{0}"); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func (f *fakeCluster) node(t *testing.T) (n *node, first, second int) {
 	return n, first, second
 }
 
-func (n *node) mustAdmit(t *testing.T, now clock.Instant, bucket int) *breaker {
+func (n *Node) mustAdmit(t *testing.T, now clock.Instant, bucket int) *breaker {
 	t.Helper()
 	b, err := n.admit(now, time.Second, false, true, bucket)
 	if err != nil {
@@ -75,30 +75,30 @@ func TestBreakerOfAShard(t *testing.T) {
 		f := newFakeCluster(t)
 		n, first, second := f.node(t)
 		stuck := n.mustAdmit(t, 0, first)
-		for range maxFailures {
-			n.leave(n.mustAdmit(t, 0, first), 0, errRefused)
+		for range MaxFailures {
+			n.leave(n.mustAdmit(t, 0, first), 0, coretest.ErrRefused)
 		}
 		n.mustAdmit(t, 0, first) // the probe
-		if _, err := n.admit(0, time.Second, false, true, first); !errors.Is(err, errCircuitOpen) {
+		if _, err := n.admit(0, time.Second, false, true, first); !errors.Is(err, ErrNotAsked) {
 			t.Fatalf("a shard that fails: %v", err)
 		}
 		for range 9 {
 			n.leave(n.mustAdmit(t, 0, second), 0, nil)
 		}
-		if _, err := n.admit(0, time.Second, false, true, first); !errors.Is(err, errCircuitOpen) {
+		if _, err := n.admit(0, time.Second, false, true, first); !errors.Is(err, ErrNotAsked) {
 			t.Errorf("when the other shard has answered: %v", err)
 		}
 
 		synctest.Wait() // the client has asked once
 		f.first.Store("192.0.2.3:3")
 		time.Sleep(time.Second)
-		if _, err := n.admit(clock.Instant(time.Second-1), time.Second, false, true, first); !errors.Is(err, errCircuitOpen) {
+		if _, err := n.admit(clock.Instant(time.Second-1), time.Second, false, true, first); !errors.Is(err, ErrNotAsked) {
 			t.Fatalf("before the topology is known: %v", err)
 		}
 		time.Sleep(time.Second)
-		for range 2 * maxFailures {
+		for range 2 * MaxFailures {
 			n.mustAdmit(t, clock.Instant(time.Second-1), first)
-			n.leave(stuck, clock.Instant(time.Second), errRefused)
+			n.leave(stuck, clock.Instant(time.Second), coretest.ErrRefused)
 			stuck.inFlight++
 		}
 	})
@@ -116,7 +116,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 			want int32
 		}{
 			{nil, 0}, {redisError{}, 0}, {redis.ErrPoolTimeout, 0}, {goredis.ErrOverloaded, 0},
-			{replied("CLUSTERDOWN The cluster is down"), 1}, {replied("MOVED 1 c:3"), 1}, {errRefused, 1},
+			{replied("CLUSTERDOWN The cluster is down"), 1}, {replied("MOVED 1 c:3"), 1}, {coretest.ErrRefused, 1},
 		} {
 			now = now.Add(reloadEvery)
 			f.reloads.Store(0)

@@ -1,4 +1,4 @@
-package core
+package node
 
 import (
 	"sync"
@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// maxBatch keeps a batch at about a millisecond of the server's time, where each request counts for one, and for
+	// MaxBatch keeps a batch at about a millisecond of the server's time, where each request counts for one, and for
 	// one more per bulkOfOne bytes that it brings along.
-	maxBatch  = 128
+	MaxBatch  = 128
 	bulkOfOne = 512
 	// While a batch is under way the next one waits for so long, at least, to have company.
-	minPace = 200 * time.Microsecond
+	MinPace = 200 * time.Microsecond
 	// So often a request is sent again at once because its connection broke.
 	maxLosses = 2
 	// So long a goroutine waits for the next batch.
@@ -31,8 +31,8 @@ const (
 // go first: load must not cost a lease. The batches under way use as many connections as the client has;
 // acquisitions alone no more than half of them.
 type lane struct {
-	e *ensemble
-	n *node
+	e *Group
+	n *Node
 
 	mu      sync.Mutex
 	urgent  []request
@@ -50,7 +50,7 @@ type lane struct {
 
 // A request is what a round asks of one node.
 type request struct {
-	r *round
+	r *Round
 	b *breaker // that has admitted it
 
 	losses int  // how often the connection broke that it was sent over
@@ -64,7 +64,7 @@ func (l *lane) submit(requests ...request) {
 	defer l.mu.Unlock()
 	for _, q := range requests {
 		l.slots = q.b.slots
-		if timeout := q.r.p.nodeTimeout; l.timeout == 0 || timeout < l.timeout {
+		if timeout := q.r.Timeout; l.timeout == 0 || timeout < l.timeout {
 			l.timeout = timeout
 		}
 		switch {
@@ -83,13 +83,13 @@ func (l *lane) submit(requests ...request) {
 
 // next has a batch leave if one may. Called with the lane's lock.
 func (l *lane) next() {
-	now := l.e.clock.Now()
+	now := l.e.Clock.Now()
 	for len(l.asking) > 0 && l.asking[0].r.stale(now) { // they would only take room
 		l.asking[0].r.drop(l.n, l.asking[0].b)
 		l.asking[0] = request{}
 		l.asking = l.asking[1:]
 	}
-	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.connections {
+	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.Connections {
 		return
 	}
 	if at := l.left.Add(l.pace()); at > now {
@@ -127,16 +127,16 @@ func (l *lane) launch(f *flight, s *slots) {
 // wait there, too, but it may be connections that hang, and the server answers over others.
 func (l *lane) pace() time.Duration {
 	busy := l.flights
-	if len(l.e.nodes) == 1 {
+	if len(l.e.Nodes) == 1 {
 		busy-- // two keep a server busy that need not share the client with others
 	}
 	switch {
 	case busy <= 0:
 		return 0
-	case l.flights > l.n.connections/2:
+	case l.flights > l.n.Connections/2:
 		return l.timeout / latePart
 	}
-	return l.e.pace * time.Duration(max(1, busy*busy/4))
+	return l.e.Pace * time.Duration(max(1, busy*busy/4))
 }
 
 func (l *lane) wakeAt(at clock.Instant, in time.Duration) {

@@ -1,4 +1,4 @@
-package core
+package node
 
 import (
 	"context"
@@ -6,9 +6,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/wire"
-
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A health looks after nodes when nobody asks them. A node begins its quarantine when it is asked for the first
@@ -18,36 +17,35 @@ import (
 //
 // It is a timer: while nothing is due it takes no goroutine.
 type health struct {
-	e     *ensemble
-	p     *policy               // of the Locker made by New
+	e     *Group
 	asked []clock.AtomicInstant // by guard bucket: when nodes were last asked something that begins a quarantine
 
 	mu    sync.Mutex  // of two nodes that are one server, only one is found to be the second
 	timer *time.Timer // nil once stopped
 }
 
-// recheckEvery is how long a server that was found unfit, or could not be examined, is left alone.
-const recheckEvery = 10 * time.Second
+// RecheckEvery is how long a server that was found unfit, or could not be examined, is left alone.
+const RecheckEvery = 10 * time.Second
 
-// touchEvery is how long nodes may go without being asked. A node that restarts votes again after at most
+// TouchEvery is how long nodes may go without being asked. A node that restarts votes again after at most
 // this and the max TTL: half a max TTL keeps that near the least there can be, within bounds that make the
 // requests few and the wait short. A Redis Cluster is spared more than four per second for its many guard
 // records.
-func touchEvery(maxTTL time.Duration, buckets int) time.Duration {
+func TouchEvery(maxTTL time.Duration, buckets int) time.Duration {
 	every := min(max(maxTTL/2, 5*time.Second), 30*time.Second)
 	return max(every, time.Duration(buckets)*250*time.Millisecond)
 }
 
-func (h *health) every() time.Duration { return touchEvery(h.p.maxTTL, len(h.asked)) }
+func (h *health) every() time.Duration { return TouchEvery(h.e.Conf.MaxTTL, len(h.asked)) }
 
-// start has the nodes looked after until stop. The guard records of a Cluster get their turns evenly.
-func (h *health) start() {
-	now, every := h.e.clock.Now(), h.every()
+// Start has the nodes looked after until stop. The guard records of a Cluster get their turns evenly.
+func (h *health) Start() {
+	now, every := h.e.Clock.Now(), h.every()
 	for b := range h.asked {
 		h.asked[b].Store(now.Add(every * time.Duration(b) / time.Duration(len(h.asked))))
 	}
 	h.mu.Lock()
-	h.timer = time.AfterFunc(time.Hour, func() { h.e.spawn(h.look) })
+	h.timer = time.AfterFunc(time.Hour, func() { h.e.Go(h.look) })
 	h.mu.Unlock()
 	h.plan()
 }
@@ -63,7 +61,7 @@ func (h *health) plan() {
 	if h.touches() {
 		_, next = h.idlest()
 	}
-	for _, n := range h.e.nodes {
+	for _, n := range h.e.Nodes {
 		n.mu.Lock()
 		next = min(next, n.checkAt)
 		n.mu.Unlock()
@@ -72,10 +70,10 @@ func (h *health) plan() {
 		h.timer.Stop()
 		return
 	}
-	h.timer.Reset(max(next.Since(h.e.clock.Now()), h.every()/time.Duration(2*len(h.asked))))
+	h.timer.Reset(max(next.Since(h.e.Clock.Now()), h.every()/time.Duration(2*len(h.asked))))
 }
 
-func (h *health) stop() {
+func (h *health) Stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.timer != nil {
@@ -85,7 +83,7 @@ func (h *health) stop() {
 }
 
 // touches reports whether nodes are touched when nobody asks them.
-func (h *health) touches() bool { return h.p.guarded && !h.p.looking }
+func (h *health) touches() bool { return h.e.Conf.Guarded && !h.e.Conf.Looking }
 
 // idlest is the bucket that nodes have not been asked about for longest, and when they are to be touched.
 func (h *health) idlest() (bucket int, due clock.Instant) {
@@ -101,40 +99,42 @@ func (h *health) idlest() (bucket int, due clock.Instant) {
 // look does what is due. Of the guard records of a Cluster, it takes one at a time.
 func (h *health) look() {
 	e := h.e
-	if e.isClosing() {
+	if e.IsClosing() {
 		return
 	}
-	now := e.clock.Now()
+	now := e.Clock.Now()
 	var fit quorum.Set
-	for _, n := range e.nodes {
+	for _, n := range e.Nodes {
 		n.mu.Lock()
 		due := n.checkAt <= now
 		if due {
 			n.checkAt = clock.Never
 		}
 		if n.fault == nil {
-			fit = fit.With(n.index)
+			fit = fit.With(n.Index)
 		}
 		n.mu.Unlock()
 		if due {
-			e.spawn(func() { h.check(n) })
+			e.Go(func() { h.check(n) })
 		}
 	}
 	if bucket, due := h.idlest(); h.touches() && due <= now {
 		h.asked[bucket].Store(now)
-		h.touch(fit, bucket)
+		h.Touch(fit, bucket)
 	}
 	h.plan()
 }
 
-// touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.
-func (h *health) touch(nodes quorum.Set, bucket int) {
-	r := touching(h.e, h.p, bucket)
-	r.send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
-	r.leave()                           // what they say is heard late
+// Touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.
+func (h *health) Touch(nodes quorum.Set, bucket int) {
+	r := h.e.Touching(bucket)
+	r.Send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
+	r.Leave()                           // what they say is heard late
 }
 
-// touching is a round that asks nodes whether they would grant a key of the bucket.
-func touching(e *ensemble, p *policy, bucket int) *round {
-	return &round{e: e, p: p, bucket: bucket, op: wire.OpTouch, request: e.keys.Touch(bucket)}
+// Touching is a round that asks nodes whether they would grant a key of the bucket.
+func (e *Group) Touching(bucket int) *Round {
+	r := &Round{Request: e.Keys.Touch(bucket)}
+	r.Init(e, wire.OpTouch, bucket, e.Conf.Timeout, nil, nil)
+	return r
 }

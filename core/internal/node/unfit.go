@@ -1,4 +1,4 @@
-package core
+package node
 
 import (
 	"cmp"
@@ -10,8 +10,8 @@ import (
 // A serverInfo is what a server says of itself; nil = nothing.
 type serverInfo map[string]string
 
-// parseInfo reads the fields of INFO.
-func parseInfo(text string) serverInfo {
+// ParseInfo reads the fields of INFO.
+func ParseInfo(text string) serverInfo {
 	fields := serverInfo{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -22,30 +22,30 @@ func parseInfo(text string) serverInfo {
 }
 
 // unfit says why a server that told this of itself cannot be a node. asCluster: the client treats it as a Redis Cluster's.
-func (info serverInfo) unfit(guarded, asCluster bool) (faults []Finding) {
+func (info serverInfo) unfit(guarded, asCluster bool) (faults []Flaw) {
 	if info == nil {
 		return nil
 	}
 	if info.mode() == "sentinel" {
-		return []Finding{{SeverityFault, CodeNoNode, "is a Sentinel, not a server of data", "pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master"}}
+		return []Flaw{{severe, noNode, "is a Sentinel, not a server of data", "pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master"}}
 	}
 	if info.mode() == "cluster" && !asCluster {
 		// Its keys may all be on this server now, and elsewhere after a failover or a resharding.
-		return []Finding{{SeverityFault, CodeNoNode, "belongs to a Redis Cluster", "pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"}}
+		return []Flaw{{severe, noNode, "belongs to a Redis Cluster", "pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"}}
 	}
-	bad := func(is bool, code FindingCode, what, mend string) {
+	bad := func(is bool, code string, what, mend string) {
 		if is {
-			faults = append(faults, Finding{SeverityFault, code, what, mend})
+			faults = append(faults, Flaw{severe, code, what, mend})
 		}
 	}
 	role, policy := info["role"], info["maxmemory_policy"]
-	bad(role != "" && role != "master", CodeReplica, fmt.Sprintf("is a %s of another server", role),
+	bad(role != "" && role != "master", isReplica, fmt.Sprintf("is a %s of another server", role),
 		"a node must be a master of its own")
-	bad(policy != "" && policy != "noeviction" && info["maxmemory"] != "0", CodeEvicting,
+	bad(policy != "" && policy != "noeviction" && info["maxmemory"] != "0", evicting,
 		fmt.Sprintf("maxmemory-policy is %s, under which Redis may evict a held lock", policy), "set it to noeviction")
-	bad(guarded && info["master_replid"] == "", CodeNoNode, "INFO has no master_replid, which the restart guard needs",
+	bad(guarded && info["master_replid"] == "", noNode, "INFO has no master_replid, which the restart guard needs",
 		"turn the guard off knowing what it protects from")
-	bad(tooOld(info["redis_version"]), CodeTooOld, fmt.Sprintf("is Redis %s, whose scripts do not heed min-replicas-to-write", info["redis_version"]),
+	bad(tooOld(info["redis_version"]), oldServer, fmt.Sprintf("is Redis %s, whose scripts do not heed min-replicas-to-write", info["redis_version"]),
 		"it must be 6.2.7 or newer")
 	return faults
 }

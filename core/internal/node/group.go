@@ -1,0 +1,202 @@
+// Package node is the nodes, and asking them: who may be asked and who is spared, how requests travel together, and a [Round] of
+// one question to all of them, until votes decide it. It knows neither leases nor errors of package core.
+//
+// A [Group] is the nodes that vote together. A Round asks them, for an [Asker] that hears every reply, also those that come
+// when the round is over. [Examine] finds out what is wrong with a server.
+package node
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// A Config is what a Locker says of its nodes.
+type Config struct {
+	Timeout             time.Duration // of a request, where it has none of its own
+	Window, MaxTTL, Lag time.Duration
+	Guarded             bool // with the restart guard
+	Looking             bool // nodes are not touched, and may be unfit
+	Prefix              string
+	Logger              *slog.Logger
+	Observe             func(ctx context.Context, op wire.Op, n *Node, v *quorum.Vote) // hears of each request; nil = nobody does
+}
+
+// A Group is the nodes that vote together, and what all who ask them share.
+type Group struct {
+	Conf   Config
+	Nodes  []*Node
+	Keys   *wire.Keyspace
+	Clock  clock.Stopwatch
+	Health health
+	Pace   time.Duration             // of batches, at least
+	Head   atomic.Pointer[wire.Head] // with the longest lease in use
+
+	waiters sync.Pool // each of one ensemble, since timers must not leave their synctest bubble
+
+	mu       sync.Mutex
+	tasks    sync.WaitGroup      // every goroutine of the Locker, and what is to be sent later
+	answered clock.AtomicInstant // when a node last answered, by clock
+	joining  bool                // Close waits for the tasks, and there are no new ones
+	Closing  chan struct{}
+}
+
+// New makes one of the servers behind clients, which it has not talked to yet.
+func New(clients []redis.UniversalClient, conf Config) *Group {
+	e := &Group{Conf: conf, Clock: clock.New(), Pace: MinPace, Closing: make(chan struct{}), Keys: KeysOver(clients, &conf)}
+	buckets := e.Keys.Buckets()
+	for i, c := range clients {
+		n := newNode(i, goredis.Bounded(c, conf.Timeout))
+		e.Nodes = append(e.Nodes, n)
+		n.memories = make([]atomic.Pointer[string], buckets)
+		for range buckets {
+			n.lanes = append(n.lanes, &lane{e: e, n: n, idle: make(chan *flight)})
+		}
+	}
+	e.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))
+	e.Health.e, e.Health.asked = e, make([]clock.AtomicInstant, buckets)
+	return e
+}
+
+// KeysOver are the keys on nodes behind clients: with a Redis Cluster among them, spread over its shards.
+func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
+	if slices.ContainsFunc(clients, func(c redis.UniversalClient) bool { return goredis.ClusterOf(c) != nil }) {
+		return wire.NewKeyspace(conf.Prefix, wire.Buckets, conf.Guarded)
+	}
+	return wire.NewKeyspace(conf.Prefix, 1, conf.Guarded)
+}
+
+// Go runs f on a goroutine that Close waits for, unless Close has stopped waiting for more.
+func (e *Group) Go(f func()) {
+	if e.Enlist() {
+		go func() {
+			defer e.tasks.Done()
+			f()
+		}()
+	}
+}
+
+// Enlist books a task that Close waits for, and reports whether it still does.
+func (e *Group) Enlist() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.joining {
+		return false
+	}
+	e.tasks.Add(1)
+	return true
+}
+
+// Done books the end of a task that was enlisted.
+func (e *Group) Done() { e.tasks.Done() }
+
+// BeginClose has what waits for the network, and what is asked by itself, come to its end.
+func (e *Group) BeginClose() {
+	e.mu.Lock()
+	if !e.IsClosing() {
+		close(e.Closing)
+	}
+	e.mu.Unlock()
+	e.Health.Stop()
+}
+
+// Join allows no more tasks, and returns what is closed when none is left.
+func (e *Group) Join() <-chan struct{} {
+	e.mu.Lock()
+	e.joining = true
+	e.mu.Unlock()
+	joined := make(chan struct{})
+	go func() {
+		e.tasks.Wait()
+		close(joined)
+	}()
+	return joined
+}
+
+// WaitFor waits for joined, and once stop is closed (nil = at once) until no node has answered for grace.
+func (e *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
+	if stop != nil {
+		select {
+		case <-joined:
+			return true
+		case <-stop:
+		}
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	began := e.Clock.Now()
+	for {
+		select {
+		case <-joined:
+			return true
+		case <-timer.C:
+			rest := max(began, e.answered.Load()).Since(e.Clock.Now()) + grace
+			if rest <= 0 {
+				return false
+			}
+			timer.Reset(rest)
+		}
+	}
+}
+
+func (e *Group) IsClosing() bool { return isClosed(e.Closing) }
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Guarantee 1 needs the longest max TTL of all processes: a node that lost its memory grants nothing for so long. A user
+// with failovers beyond the default sets WithMaxTTL, in one process after the other, so each learns it from the nodes.
+
+// Learn notes the longest lease in use, as a node knows it. From then on all requests bring it along, so that
+// nodes that have forgotten it wait for it, too. It reports whether an operator is to be told: the first time.
+func (e *Group) Learn(longest time.Duration) (first bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	known := e.Head.Load()
+	if longest <= known.MaxTTL {
+		return false
+	}
+	e.Head.Store(known.WithMaxTTL(longest))
+	return known.MaxTTL == e.Conf.MaxTTL
+}
+
+// Outdated reports whether a longer lease is known by now than when the round began.
+func (r *Round) Outdated() bool { return r.Group.Head.Load() != r.head }
+
+func (e *Group) tellLongest(longest time.Duration, from *Node) {
+	e.Conf.Logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
+		from.attrs(), "longest", longest, "own", e.Conf.MaxTTL)
+}
+
+// Look asks a node for what a bucket has, beside all rounds. ask has a context that ends with the timeout, for clients that heed
+// it; a node in trouble is not asked.
+func (e *Group) Look(ctx context.Context, n *Node, bucket int, timeout time.Duration, ask func(context.Context) error) (asked bool, latency time.Duration, err error) {
+	sent := e.Clock.Now()
+	b, err := n.admit(sent, timeout, false, true, bucket)
+	if err != nil {
+		return false, 0, err
+	}
+	err = ask(&nodeContext{ctx, time.Now().Add(timeout)})
+	now := e.Clock.Now()
+	n.leave(b, now, err)
+	if goredis.Answered(err) {
+		e.answered.Store(now)
+	}
+	return true, now.Since(sent), err
+}

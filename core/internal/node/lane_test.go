@@ -1,0 +1,156 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A batch is bounded in what it brings along, too, so that large results do not keep a server busy for long; one
+// request goes whatever its size.
+func TestBatchesAreBoundedInBulk(t *testing.T) {
+	sizes := func(bulks ...int) (loads []int) {
+		var queue []request
+		for _, b := range bulks {
+			queue = append(queue, request{r: &Round{Bulk: b}})
+		}
+		for len(queue) > 0 {
+			var f flight
+			queue = f.load(queue)
+			loads = append(loads, len(f.batch))
+		}
+		return loads
+	}
+	for _, c := range []struct{ bulks, want []int }{
+		{make([]int, MaxBatch), []int{MaxBatch}},
+		{make([]int, MaxBatch+1), []int{MaxBatch, 1}},
+		{[]int{64 << 10, 0, 64 << 10, 64 << 10}, []int{1, 1, 1, 1}},
+		{[]int{30 << 10, 30 << 10, 0, 0, 30 << 10}, []int{4, 1}},
+	} {
+		if got := sizes(c.bulks...); !slices.Equal(got, c.want) {
+			t.Errorf("bulks of %d requests travel as %v, want %v", len(c.bulks), got, c.want)
+		}
+	}
+	var f flight
+	urgent := f.load([]request{{r: &Round{Bulk: 64 << 10}}})
+	if asking := f.load([]request{{r: &Round{}}}); len(urgent) != 0 || len(asking) != 1 {
+		t.Errorf("%d and %d are left behind a batch that is full", len(urgent), len(asking))
+	}
+}
+
+// The more batches are under way, the longer the next one waits; the second half of the connections goes slowly.
+func TestPace(t *testing.T) {
+	const timeout = time.Second
+	for _, c := range []struct {
+		nodes, flights int
+		want           time.Duration
+	}{
+		{3, 0, 0}, {3, 1, MinPace}, {3, 2, MinPace}, {3, 4, 4 * MinPace}, {3, 10, 25 * MinPace}, {3, 11, timeout / latePart},
+		{1, 0, 0}, {1, 1, 0}, {1, 2, MinPace}, {1, 5, 4 * MinPace}, {1, 11, timeout / latePart},
+	} {
+		l := lane{e: &Group{Pace: MinPace, Nodes: make([]*Node, c.nodes)}, n: &Node{Connections: 20}, flights: c.flights, timeout: timeout}
+		if got := l.pace(); got != c.want {
+			t.Errorf("%d nodes, %d batches under way: %v, want %v", c.nodes, c.flights, got, c.want)
+		}
+	}
+}
+
+// Connections that are all in use are no failure of the
+func TestPoolTimeoutsDoNotOpenTheCircuit(t *testing.T) {
+	n := aloneNode(t)
+	for range 9 {
+		b, err := n.admit(0, time.Second, false, true, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.leave(b, 0, fmt.Errorf("acquire: %w", redis.ErrPoolTimeout))
+	}
+}
+
+// A round ends with the last vote, whatever its outcome; and a vote that comes later is not counted.
+func TestRoundEndsWithTheLastVote(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 5; n++ {
+		r := Round{Decided: func(*Round) bool { return false }, Tally: quorum.New(nil, n, quorum.All(n))}
+		for i := range n {
+			if r.over {
+				t.Fatalf("%d nodes: over after %d votes", n, i)
+			}
+			r.hear(i, quorum.Said(wire.TimedOut, nil))
+		}
+		if !r.over {
+			t.Fatalf("%d nodes: not over after all votes", n)
+		}
+		r.hear(0, quorum.Said(wire.Granted, nil))
+		if got := r.Count(wire.Granted); got != 0 || r.Pending != 0 {
+			t.Errorf("%d nodes: a late vote counts: %d granted, %d pending", n, got, r.Pending)
+		}
+	}
+}
+
+// A consenting asker has all of its requests sent.
+type consenting struct{}
+
+func (consenting) Sends(wire.Op, int) bool                        { return true }
+func (consenting) Hear(_ wire.Op, got Reply) (wire.Verdict, bool) { return got.Verdict, false }
+func (consenting) IsEnded() bool                                  { return false }
+
+// A slot that the first lane in line has no use for any more goes to the next.
+func TestSlotsGoToWhoCanUseThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := testutil.NewNodes(t, 1)[0]
+		g := New([]redis.UniversalClient{server.ClientWith(nil)}, config)
+		defer func() {
+			g.BeginClose()
+			g.WaitFor(g.Join(), nil, time.Second)
+		}()
+		n := g.Nodes[0]
+		b := n.breaker(0)
+		b.slots = &slots{}
+		lanes := []*lane{{e: g, n: n}, {e: g, n: n}}
+		for _, l := range lanes {
+			l.mu.Lock()
+			b.slots.enter(l)
+			l.mu.Unlock()
+		}
+		lock := g.Keys.Lock("k", g.Keys.Resource("k"), 1)
+		r := &Round{Request: lock.Acquire(wire.MillisOf(time.Minute), wire.Acquire{Propose: wire.StampOf(time.Now())})}
+		r.Init(g, wire.OpAcquire, 0, time.Second, consenting{}, func(*Round) bool { return false })
+		r.Send(t.Context(), 0)
+		n.inFlight++
+		b.inFlight++
+		lanes[1].submit(request{r: r, b: b})
+		b.slots.exit()
+		synctest.Wait()
+		if stored, err := server.Exec("EXISTS", lock.Resource()); stored != 1 || err != nil {
+			t.Errorf("the second lane has not sent: %v, %v", stored, err)
+		}
+	})
+}
+
+var config = Config{Timeout: time.Second, Window: 500 * time.Millisecond, MaxTTL: time.Minute, Prefix: "lockkit:", Logger: slog.New(slog.DiscardHandler)}
+
+// Each guard bucket has a lane of its own on each node, also where a Cluster stands beside a plain server.
+func TestLanesOfAMixedList(t *testing.T) {
+	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { plain.Close() })
+	g := New([]redis.UniversalClient{newFakeCluster(t), plain}, config)
+	for _, n := range g.Nodes {
+		seen := map[*lane]bool{}
+		for b := range g.Keys.Buckets() {
+			seen[n.lane(b)] = true
+		}
+		if len(seen) != wire.Buckets {
+			t.Errorf("%v: %d lanes", n, len(seen))
+		}
+	}
+}

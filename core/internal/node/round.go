@@ -1,0 +1,258 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// A Round is one script on its way to some nodes, all at once, and the votes that come back. It is over as
+// soon as its outcome is decided, whichever way, or at the node timeout; requests that are still under way
+// then go on, and their replies are heard late.
+type Round struct {
+	Group   *Group
+	Timeout time.Duration
+	asker   Asker // nil where nobody wants the replies but who waits for the round
+	bucket  int   // of the guard record that the script looks at
+	Bulk    int   // bytes that a request brings along beside what each does
+	Request wire.Request
+	Each    wire.Each         // in its place, where nodes are asked differently; may be nil
+	op      wire.Op           // of both
+	head    *wire.Head        // when the round began
+	Must    bool              // ask nodes in trouble too
+	Decided func(*Round) bool // more votes cannot change the outcome; nil = every one counts
+	OnOver  func()            // called without the lock when the round is over; nil where somebody waits for it
+
+	nodeContext
+	Sent    clock.Instant // when the round began: trust starts here
+	unasked []Reply       // of nodes that are left alone, for the observer
+
+	mu sync.Mutex
+	quorum.Tally
+	queued quorum.Set // requests that wait for their turn
+	over   bool
+	told   bool           // onOver was called
+	waiter *waiter        // nil where nobody waits
+	only   [1]quorum.Vote // room for one
+}
+
+// An Asker is whose round it is. It hears each reply, also those that come when the round is over; the rounds that
+// an attempt or a lease has under way all have the same one.
+type Asker interface {
+	// sends books a request that is about to be sent to a node, and reports whether it may be.
+	Sends(op wire.Op, node int) bool
+	// hear books a reply. It returns what the node's verdict amounts to, in the light of what the node was sent
+	// before, and whether the reply shows that this machine's clock stood still.
+	Hear(op wire.Op, got Reply) (v wire.Verdict, slept bool)
+	// isEnded reports whether nothing of the attempt may be sent any more but its end.
+	IsEnded() bool
+}
+
+// A Reply is a vote with its origin.
+type Reply struct {
+	quorum.Vote
+	Node int
+	Sent clock.Instant
+}
+
+// Init sets what the round is about. asker is nil where nobody wants the replies but who waits for the round.
+func (r *Round) Init(e *Group, op wire.Op, bucket int, timeout time.Duration, asker Asker, decided func(*Round) bool) {
+	r.Group, r.op, r.bucket, r.Timeout, r.asker, r.Decided = e, op, bucket, timeout, asker, decided
+}
+
+// Send starts the round. Values of ctx reach the hooks of the clients; its end does not.
+func (r *Round) Send(ctx context.Context, to quorum.Set) {
+	r.Begin(ctx, to)
+	Dispatch(r)
+}
+
+// Dispatch asks the nodes. What rounds about one key ask of a node leaves in one batch, in their order.
+func Dispatch(rounds ...*Round) {
+	for i, n := range rounds[0].Group.Nodes {
+		var room [2]request
+		requests := room[:0]
+		for _, r := range rounds {
+			if q, ok := r.ask(i); ok {
+				requests = append(requests, q)
+			}
+		}
+		if len(requests) > 0 {
+			n.lane(rounds[0].bucket).submit(requests...)
+		}
+	}
+	for _, r := range rounds {
+		r.begun()
+	}
+}
+
+// Begin sets out to ask some nodes: trust starts.
+func (r *Round) Begin(ctx context.Context, to quorum.Set) {
+	r.Sent, r.head = r.Group.Clock.Now(), r.Group.Head.Load()
+	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.Timeout)}
+	r.Tally = quorum.New(r.only[:0], len(r.Group.Nodes), to)
+	r.queued = to
+}
+
+// ask is what the round asks of a node, if it may.
+func (r *Round) ask(i int) (q request, ok bool) {
+	if !r.Asked.Has(i) {
+		return request{}, false
+	}
+	n := r.Group.Nodes[i]
+	b, err := n.admit(r.Sent, r.Timeout, r.Must, r.op == wire.OpAcquire, r.bucket)
+	if err != nil {
+		v := quorum.Said(wire.CircuitOpen, err)
+		r.hear(i, v)
+		r.unasked = append(r.unasked, Reply{v, i, 0})
+		return request{}, false
+	}
+	if r.asker != nil && !r.asker.Sends(r.op, i) {
+		r.drop(n, b)
+		return request{}, false
+	}
+	return request{r: r, b: b}, true
+}
+
+// begun notes that all nodes have been asked, and tells the observer of those that were not: it is the user's code,
+// so it comes last.
+func (r *Round) begun() {
+	r.mu.Lock()
+	if r.Asked == 0 {
+		r.finish()
+	}
+	r.unlock()
+	for i := range r.unasked {
+		r.tellReply(r.Group.Nodes[r.unasked[i].Node], &r.unasked[i].Vote)
+	}
+}
+
+// to is what a node is asked.
+func (r *Round) to(node int) wire.Request {
+	if r.Each != nil {
+		return r.Each(node)
+	}
+	return r.Request
+}
+
+// hear counts a vote, unless it comes late.
+func (r *Round) hear(i int, v quorum.Vote) {
+	r.mu.Lock()
+	defer r.unlock()
+	if r.asker != nil {
+		v.Verdict, v.Slept = r.asker.Hear(r.op, Reply{v, i, r.Sent.Add(v.Waited)})
+	}
+	if r.over {
+		return
+	}
+	r.Take(i, v)
+	if r.Pending == 0 || r.Decided != nil && r.Decided(r) {
+		r.finish()
+	}
+}
+
+// finish ends the round. Called with its lock.
+func (r *Round) finish() {
+	if r.over {
+		return
+	}
+	r.over = true
+	if r.waiter != nil {
+		r.waiter.over <- struct{}{}
+	}
+}
+
+// unlock unlocks the round, and tells that it is over if it is.
+func (r *Round) unlock() {
+	tell := r.over && !r.told && r.OnOver != nil
+	r.told = r.told || tell
+	r.mu.Unlock()
+	if tell {
+		r.OnOver()
+	}
+}
+
+// A waiter is what somebody waits for a round with. It is used again.
+type waiter struct {
+	over  chan struct{} // has room for one
+	timer *time.Timer
+}
+
+func (e *Group) waiter(d time.Duration) *waiter {
+	w, _ := e.waiters.Get().(*waiter)
+	if w == nil {
+		return &waiter{make(chan struct{}, 1), time.NewTimer(d)}
+	}
+	w.timer.Reset(d)
+	return w
+}
+
+// Wait returns when the round is over; false if ctx ended first, which ends the round. The votes are the
+// caller's from then on.
+func (r *Round) Wait(ctx context.Context) bool {
+	w := r.Group.waiter(r.Timeout)
+	r.mu.Lock()
+	if !r.over {
+		r.waiter = w
+	} else {
+		w.over <- struct{}{}
+	}
+	r.mu.Unlock()
+	cancelled := false
+	select {
+	case <-w.over:
+	case <-w.timer.C:
+		r.Expire()
+		<-w.over
+	case <-ctx.Done():
+		r.Leave()
+		<-w.over
+		cancelled = true
+	}
+	w.timer.Stop()
+	r.Group.waiters.Put(w)
+	return !cancelled
+}
+
+// Leave ends the round without waiting for it.
+func (r *Round) Leave() {
+	r.mu.Lock()
+	defer r.unlock()
+	r.finish()
+}
+
+// Expire counts nodes that have not answered by the node timeout as timed out.
+func (r *Round) Expire() {
+	r.mu.Lock()
+	defer r.unlock()
+	for i := range r.Votes {
+		if r.over {
+			return
+		}
+		if r.Asked.Has(i) && r.Votes[i].Verdict == wire.Pending {
+			v := quorum.Said(wire.TimedOut, r.Group.Nodes[i].NoAnswer(r.bucket))
+			v.Latency = r.Timeout
+			switch {
+			case !r.queued.Has(i):
+				if r.asker != nil {
+					r.asker.Hear(r.op, Reply{v, i, r.Sent})
+				}
+			case !r.ends(): // it is not sent any more
+				v = quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded)
+			}
+			r.Take(i, v)
+		}
+	}
+	r.finish()
+}
+
+// tellReply tells the observer what a node made of a request.
+func (r *Round) tellReply(n *Node, v *quorum.Vote) {
+	if observe := r.Group.Conf.Observe; observe != nil {
+		observe(&r.nodeContext, r.op, n, v)
+	}
+}
