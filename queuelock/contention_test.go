@@ -63,7 +63,7 @@ func TestContentionBurnsNoRetry(t *testing.T) {
 		})
 		info := r.enqueue(order(1), asynq.MaxRetry(1))
 		r.pass(10 * time.Second)
-		if n := r.count(EventContended); n < 80 || n > 104 {
+		if n := r.count(EventContended); n < 80 || n > 110 { // ten a second, and what the limiter lets through at once
 			t.Errorf("given back %d times in 10s", n)
 		}
 		if got, _ := r.inspector.GetTaskInfo(info.Queue, info.ID); got.Retried != 0 || !strings.Contains(got.LastErr, "delivered again in 0s") {
