@@ -19,5 +19,13 @@ func TestClockOffset(t *testing.T) {
 		if want := 200 * time.Millisecond; !ok || offset != want {
 			t.Errorf("offset %v, %v, want %v", offset, ok, want)
 		}
+		for _, n := range w.nodes[:2] { // what was known of their clocks counts no more
+			n.StepClock(-200 * time.Millisecond)
+		}
+		w.release(w.holds(p, "k"))
+		synctest.Wait()
+		if offset, _ := p.ClockOffset(); offset != 0 {
+			t.Errorf("offset %v after the clocks were set", offset)
+		}
 	})
 }

@@ -118,6 +118,8 @@ func (l *Locker) lookAt(ctx context.Context, n *node.Node, key string) (got KeyO
 	asked, latency, err := l.e.Look(ctx, n, l.e.Keys.Bucket(key), l.p.nodeTimeout, func(ctx context.Context) error { return l.read(ctx, n, key, &got) })
 	if got.Latency = latency; !asked {
 		got.Verdict = VerdictCircuitOpen
+	} else if err == nil {
+		n.HeardClock(got.Skew, latency)
 	}
 	got.Node, got.Addr, got.Err = n.Index, n.Addr, cmp.Or(got.Err, err)
 	return got

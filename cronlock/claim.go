@@ -18,6 +18,7 @@ import (
 type Claim struct {
 	job   *Job
 	ctx   context.Context // of the host, and of the term if there is an elector
+	wait  context.Context // ctx, until the job is removed or the Service closed
 	leave func()
 	turn  func() // ends that of this claim among those of other jobs
 	lease *core.Lease
@@ -44,13 +45,16 @@ func (j *Job) ClaimNow(ctx context.Context) (*Claim, error) { return j.claim(ctx
 
 func (j *Job) claim(ctx context.Context, byHand bool) (*Claim, error) {
 	c := &Claim{job: j, ctx: ctx, leave: func() {}, stop: func() {}, turn: func() {}}
+	hurry := func() {}
 	defer func() { // also when an observer, or the schedule, panics
+		hurry()
 		c.turn()
 		if c.work == nil {
 			c.give()
 		}
 	}()
 	err := c.enter(byHand)
+	c.wait, hurry = join.Contexts(c.ctx, j.gone)
 	if err == nil && !byHand {
 		err = c.await()
 	}
@@ -95,8 +99,8 @@ func (c *Claim) due() (tick, next time.Time, err error) {
 	switch {
 	case tick.IsZero():
 		err = ErrNotDue
-	case !pause.For(c.ctx, tick.Sub(now)):
-		err = context.Cause(c.ctx)
+	case !pause.For(c.wait, tick.Sub(now)):
+		err = context.Cause(c.wait)
 	}
 	return tick, next, err
 }
@@ -110,14 +114,14 @@ func (c *Claim) await() error {
 	if err != nil {
 		return err
 	}
-	if j.service.elector == nil && !next.IsZero() && !pause.For(c.ctx, rand.N(min(next.Sub(tick)/20, spread)+1)) {
-		return context.Cause(c.ctx)
+	if j.service.elector == nil && !next.IsZero() && !pause.For(c.wait, rand.N(min(next.Sub(tick)/20, spread)+1)) {
+		return context.Cause(c.wait)
 	}
 	select {
 	case j.service.turns <- struct{}{}:
 		c.turn = func() { <-j.service.turns }
-	case <-c.ctx.Done():
-		return context.Cause(c.ctx)
+	case <-c.wait.Done():
+		return context.Cause(c.wait)
 	}
 	final := j.startKey(tick, 1)
 	if j.starts > 1 {

@@ -26,7 +26,8 @@
 //
 // No tick is started more than n times, and no two runs of a job whose contexts have not ended overlap, under the
 // assumptions of package core. While a replica and a quorum of nodes are well during its grace, the latest tick that is due
-// starts, unless the job runs longer than that.
+// starts, unless the job runs longer than that: within two seconds and what its requests take, and at most the TTL and ten
+// seconds after the last fault. One that is to be started again starts as soon.
 //
 // # Non-guarantee
 //
@@ -42,6 +43,8 @@
 // was due before, if that is within the grace; an older one of a job that was never started is not missed. A replica whose clock differs from the nodes' by more than core's clock
 // window starts nothing, and logs why. Where replicas disagree about n, during a deploy, the smaller number counts. Another
 // schedule under the same name leaves unfinished ticks of the old one alone.
+//
+// A run whose start is being recorded when the job is removed, or the Service closed, is under way.
 //
 // An error that the function returns while its context has not ended completes the tick, as nil does. A panic, or an error
 // after the context has ended, does not. A panic of a run that the engine began is logged with its stack.

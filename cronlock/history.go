@@ -11,7 +11,7 @@ import (
 // A Past is what the nodes know of a tick that was due.
 type Past struct {
 	Tick       time.Time
-	Attempt    int       // how often it was started; 0 if it was not
+	Attempt    int       // how often it was started, or which start completed it; 0 if it was not
 	By         string    // the process of the last start: host name, process id and a random part
 	Started    time.Time // when that was, by the nodes' clocks
 	Ended      time.Time // zero if no end is recorded: the run goes on, its process died, or it is to be started again

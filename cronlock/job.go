@@ -109,10 +109,11 @@ func (j *Job) Remove() {
 	}
 }
 
-// recovered keeps a panic of a run that the engine began from ending the process.
+// recovered keeps a panic of a run that the engine began, of the schedule or of the host from ending the process.
 func (j *Job) recovered() {
 	if p := recover(); p != nil {
 		j.service.locker.Logger().Error("cronlock: a run panicked", "job", j.name, "panic", p, "stack", string(debug.Stack()))
+		j.lookIn(lookAnyway)
 	}
 }
 

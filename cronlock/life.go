@@ -53,7 +53,7 @@ var life = [happenings][states]state{
 // after returns the state that follows, for a tick that has so many starts left.
 func (s state) after(h happening, left int) state {
 	next := life[h][s]
-	if next == orphan && left == 0 {
+	if next == orphan && left <= 0 {
 		return over
 	}
 	return next

@@ -35,6 +35,8 @@ const (
 	lookAgain = 5 * time.Second
 	// retry is the pause after a failure.
 	retry = time.Second
+	// lookAnyway is the longest pause: a timer does not see that its machine sleeps, or that a clock was set.
+	lookAnyway = time.Minute
 )
 
 // jitter keeps looks of replicas and jobs apart.
@@ -63,8 +65,10 @@ func (j *Job) lookAtNext() {
 		return
 	}
 	wait := next.Sub(now)
-	if j.host != nil {
+	if j.host != nil && wait <= lookAnyway {
 		wait += lookLate + jitter()
+	} else {
+		wait = min(wait, lookAnyway)
 	}
 	j.lookIn(wait)
 }
@@ -74,12 +78,12 @@ func (j *Job) look() {
 	j.mu.Lock()
 	j.when = time.Time{}
 	j.mu.Unlock()
+	defer j.recovered()
 	defer j.lookAtNext()
 	due, _ := latest(j.schedule, j.service.now().Add(slack))
 	if due.IsZero() || j.settled.Load() == due.UnixNano() || j.running.Load() > 0 || j.gone.Err() != nil || !j.service.leads() {
 		return
 	}
-	defer j.recovered()
 	if j.host == nil {
 		j.warn(j.RunDue(context.WithoutCancel(j.gone))) // which looks again where that is worth it
 		return

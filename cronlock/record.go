@@ -115,8 +115,9 @@ func (j *Job) entry(ctx context.Context, tick time.Time) (e entry, err error) {
 	if e.end, err = j.read(ctx, j.endKey(tick)); err != nil || e.end != nil {
 		return e, err
 	}
-	e.most = min(j.starts, e.start.Most)
-	for n := 2; n <= e.most; n++ {
+	most := e.start.Most // by which it may have been started again elsewhere
+	e.most = min(j.starts, most)
+	for n := 2; n <= most; n++ {
 		again, err := j.read(ctx, j.startKey(tick, n))
 		if err != nil {
 			return e, err

@@ -32,7 +32,8 @@ var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron
 // first, as robfig/cron reads them. The zone is in, or, if in is nil, the one that the expression starts with (CRON_TZ=…).
 // When clocks go back, a time that they show twice is two ticks; when they go forward, a time that they skip is none. The
 // local time zone is an error, because it may differ between replicas. So is a zone whose clocks change by other than an
-// hour, such as Australia/Lord_Howe: the parser names different instants there, depending on when it is asked.
+// hour, such as Australia/Lord_Howe, or in mid-hour, as in Pacific/Chatham: the parser names different instants there,
+// depending on when it is asked.
 func Crontab(expression string, in *time.Location) Schedule {
 	s, err := crontab(expression, in)
 	if err != nil {
@@ -66,12 +67,12 @@ func crontab(expression string, in *time.Location) (*cron.SpecSchedule, error) {
 		return nil, errors.New("the local time zone may differ between replicas: pass time.UTC or one of time.LoadLocation")
 	}
 	if uneven(s.Location) {
-		return nil, fmt.Errorf("the clocks of %v change by other than an hour: use UTC", s.Location)
+		return nil, fmt.Errorf("the clocks of %v change by other than an hour, or in mid-hour: use UTC", s.Location)
 	}
 	return s, nil
 }
 
-// uneven reports whether one of the next two changes of a zone's clocks is by other than an hour.
+// uneven reports whether one of the next two changes of a zone's clocks is by other than an hour, or in mid-hour.
 func uneven(zone *time.Location) bool {
 	at := time.Now().In(zone)
 	for range 2 {
@@ -80,7 +81,8 @@ func uneven(zone *time.Location) bool {
 			return false
 		}
 		_, before := change.Add(-1).Zone()
-		if _, after := change.Zone(); after != before && after-before != 3600 && before-after != 3600 {
+		_, after := change.Zone()
+		if after != before && (after-before != 3600 && before-after != 3600 || (change.Unix()+int64(before))%3600 != 0) {
 			return true
 		}
 		at = change

@@ -24,19 +24,20 @@ func TestSchedulesRefused(t *testing.T) {
 		schedule Schedule
 		word     string
 	}{
-		"nil":                 {nil, "is nil"},
-		"no crontab":          {Crontab("61 * * * *", time.UTC), "above maximum"},
-		"an interval":         {Crontab("@every 90s", time.UTC), "use Every"},
-		"no zone":             {Crontab("0 3 * * *", nil), "no time zone"},
-		"two zones":           {Crontab("CRON_TZ=Asia/Tokyo 0 3 * * *", time.UTC), "another one is given"},
-		"a zone alone":        {Crontab("CRON_TZ=Asia/Tokyo", nil), "no fields"},
-		"the local zone":      {Crontab("0 3 * * *", time.Local), "may differ between replicas"},
-		"half an hour of DST": {Crontab("0 3 * * *", zone(t, "Australia/Lord_Howe")), "other than an hour"},
-		"two hours of DST":    {Crontab("0 3 * * *", zone(t, "Antarctica/Troll")), "other than an hour"},
-		"no period":           {Every(0), "at least a second"},
-		"a short period":      {Every(999 * time.Millisecond), "at least a second"},
-		"no instants":         {At(), "must be an instant"},
-		"a zero instant":      {At(time.Time{}), "none may be zero"},
+		"nil":                  {nil, "is nil"},
+		"no crontab":           {Crontab("61 * * * *", time.UTC), "above maximum"},
+		"an interval":          {Crontab("@every 90s", time.UTC), "use Every"},
+		"no zone":              {Crontab("0 3 * * *", nil), "no time zone"},
+		"two zones":            {Crontab("CRON_TZ=Asia/Tokyo 0 3 * * *", time.UTC), "another one is given"},
+		"a zone alone":         {Crontab("CRON_TZ=Asia/Tokyo", nil), "no fields"},
+		"the local zone":       {Crontab("0 3 * * *", time.Local), "may differ between replicas"},
+		"half an hour of DST":  {Crontab("0 3 * * *", zone(t, "Australia/Lord_Howe")), "other than an hour"},
+		"a change in mid-hour": {Crontab("0 3 * * *", zone(t, "Pacific/Chatham")), "in mid-hour"},
+		"two hours of DST":     {Crontab("0 3 * * *", zone(t, "Antarctica/Troll")), "other than an hour"},
+		"no period":            {Every(0), "at least a second"},
+		"a short period":       {Every(999 * time.Millisecond), "at least a second"},
+		"no instants":          {At(), "must be an instant"},
+		"a zero instant":       {At(time.Time{}), "none may be zero"},
 		"from when it is asked": {scheduleFunc(func(after time.Time) time.Time { return after.Add(time.Minute) }),
 			"other instants when it is asked at another time"},
 		"the past": {scheduleFunc(func(after time.Time) time.Time { return after.Add(-time.Minute) }), "returns"},
@@ -67,7 +68,7 @@ func TestSchedulesAccepted(t *testing.T) {
 func TestLatestIsWhatAWalkFinds(t *testing.T) {
 	race.Campaign(t)
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "America/Sao_Paulo", "America/Havana",
-		"Asia/Beirut", "America/Santiago", "Europe/Dublin", "Asia/Kathmandu", "Pacific/Chatham"}
+		"Asia/Beirut", "America/Santiago", "Europe/Dublin", "Asia/Kathmandu"}
 	from := time.Date(2024, 2, 1, 0, 0, 0, 0, time.UTC)
 	to := from.AddDate(1, 0, 0)
 	for _, name := range zones {

@@ -22,6 +22,7 @@ type Job struct {
 	scheduler gocron.Scheduler
 	handle    gocron.Job
 	options   []gocron.JobOption // of every call
+	tag       string             // of every call
 
 	mu   sync.Mutex
 	late uuid.UUID // the last call of the engine, as gocron knows it
@@ -33,6 +34,7 @@ type Option func(*config)
 type config struct {
 	policy []cronlock.JobOption
 	gocron []gocron.JobOption
+	tags   []string
 }
 
 // Policy sets options of the [cronlock.Job], except WithHost: the host is the scheduler.
@@ -46,9 +48,9 @@ func Listeners(listeners ...gocron.EventListener) Option {
 	return func(c *config) { c.gocron = append(c.gocron, gocron.WithEventListeners(listeners...)) }
 }
 
-// Tags adds tags of gocron.
+// Tags adds tags of gocron. The job has one more, of its own.
 func Tags(tags ...string) Option {
-	return func(c *config) { c.gocron = append(c.gocron, gocron.WithTags(tags...)) }
+	return func(c *config) { c.tags = append(c.tags, tags...) }
 }
 
 // Add adds a job to the service and has the scheduler run it, from its start on. The errors are those of
@@ -65,7 +67,7 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 	if err := f.Err(fmt.Sprintf("gocronlock: job %q", name)); err != nil {
 		return nil, err
 	}
-	j := &Job{scheduler: scheduler}
+	j := &Job{scheduler: scheduler, tag: uuid.NewString()}
 	added := make(chan struct{}) // closed when j is complete
 	defer close(added)
 	host := cronlock.WithHost(func() {
@@ -77,7 +79,7 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 	if j.Job, err = service.Add(name, schedule, fn, append(c.policy, host)...); err != nil {
 		return nil, err
 	}
-	j.options = append(slices.Clone(c.gocron), gocron.WithName(name), gocron.WithDisabledDistributedJobLocker(false))
+	j.options = append(slices.Clone(c.gocron), gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithDisabledDistributedJobLocker(false))
 	r := &runs{j.Job.Claim, func() {}, make(chan *run, 1)}
 	handle, err := scheduler.NewJob(gocron.CronJob(name, false), gocron.NewTask(r.task),
 		slices.Concat(j.options, []gocron.JobOption{gocron.WithCronImplementation(instants{schedule}), gocron.WithDistributedJobLocker(r)})...)
@@ -103,10 +105,12 @@ func (j *Job) RunNow() error { return j.call(uuid.New(), j.Job.ClaimNow) }
 // look like any other call. RunNow before the scheduler is started, or after its StopJobs, blocks the scheduler for ever.
 func (j *Job) Handle() gocron.Job { return j.handle }
 
-// Remove removes the job from the scheduler and from its service. gocron ends the context of a run under way.
+// Remove removes the job from the scheduler and from its service. gocron ends the context of a run under way, also of one
+// that started late or by hand.
 func (j *Job) Remove() error {
+	j.Job.Remove() // first, or the engine would call once more
 	err := j.scheduler.RemoveJob(j.handle.ID())
-	j.Job.Remove()
+	j.scheduler.RemoveByTags(j.tag)
 	return err
 }
 

@@ -139,6 +139,44 @@ type always struct{}
 
 func (always) IsLeader(context.Context) error { return nil }
 
+// Remove ends the context of a run, also of one that started late or by hand.
+func TestRemoveEndsRuns(t *testing.T) {
+	for name, start := range map[string]func(r *replica) error{
+		"at the tick": func(*replica) error { till(time.Hour + time.Second); return nil },
+		"late":        func(r *replica) error { return nil },
+		"by hand":     func(r *replica) error { till(30 * time.Minute); return r.RunNow() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, time.Second, func(t *testing.T, w *world) {
+				ended := make(chan time.Time, 1)
+				r := w.replica(cronlock.Every(time.Hour), func(ctx context.Context) error {
+					if len(w.ran()) == 1 && name != "late" {
+						return nil // of midnight
+					}
+					<-ctx.Done()
+					ended <- time.Now()
+					return ctx.Err()
+				}, nil, Tags("one"), Tags("two"))
+				if tags := r.Handle().Tags(); len(tags) != 3 || tags[0] != "one" || tags[1] != "two" {
+					t.Errorf("tags %v", tags)
+				}
+				time.Sleep(time.Second)
+				if err := start(r); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second)
+				now := time.Now()
+				if err := r.Remove(); err != nil {
+					t.Error(err)
+				}
+				if at := <-ended; at != now {
+					t.Errorf("the context ended after %v", at.Sub(now))
+				}
+			})
+		})
+	}
+}
+
 // Remove leaves nothing behind, and the name can be used again.
 func TestRemove(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {

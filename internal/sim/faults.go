@@ -24,7 +24,7 @@ var Faults = map[string]Fault{
 	"restart empty": func(n *testutil.Node, _ Step) func() { n.RestartEmpty(); return nil },
 	"flush":         func(n *testutil.Node, _ Step) func() { n.Flush(); return nil },
 	"promote":       func(n *testutil.Node, _ Step) func() { n.Promote(); return nil },
-	"drop replies":  func(n *testutil.Node, s Step) func() { n.DropReplies(s.N); return nil },
+	"drop replies":  func(n *testutil.Node, s Step) func() { n.DropReplies(s.N); return func() { n.DropReplies(0) } },
 	"step clock": func(n *testutil.Node, s Step) func() {
 		d := time.Duration(s.N) * time.Millisecond
 		n.StepClock(d)

@@ -216,7 +216,7 @@ func (f *flight) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
 	n := f.l.n
 	if v.Clock != 0 {
 		v.Skew = v.Clock.Skew(clock)
-		n.heardClock(v.Skew, v.Latency)
+		n.HeardClock(v.Skew, v.Latency)
 		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= f.l.e.Conf.Window { // the clocks agree
 			v.Verdict = wire.TooLate
 		}

@@ -77,13 +77,20 @@ type clockFilter struct {
 	next    int
 }
 
+// clockSlack is by how much clocks may drift apart between samples, and their readings be off.
+const clockSlack = 5 * time.Millisecond
+
 type clockSample struct {
 	taken   bool
 	ahead   time.Duration // the node's clock less this process's in the middle between request and answer,
 	latency time.Duration // and how long that was
 }
 
+// add forgets what was seen before one of the clocks was set: it differs from now by more than the ways of the replies explain.
 func (f *clockFilter) add(s clockSample) {
+	if b := f.best(); (s.ahead - b.ahead).Abs() > (s.latency+b.latency)/2+clockSlack {
+		*f = clockFilter{}
+	}
 	f.samples[f.next] = s
 	f.next = (f.next + 1) % len(f.samples)
 }
@@ -97,8 +104,8 @@ func (f *clockFilter) best() (best clockSample) {
 	return best
 }
 
-// heardClock books by how much the node's wall clock was ahead when the answer came.
-func (n *Node) heardClock(ahead, latency time.Duration) {
+// HeardClock books by how much the node's wall clock was ahead when the answer came.
+func (n *Node) HeardClock(ahead, latency time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.clock.add(clockSample{true, ahead + latency/2, latency})

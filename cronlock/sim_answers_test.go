@@ -1,0 +1,120 @@
+package cronlock_test
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// forget is told before a node loses its memory. A record that is on so few others that a quorum is without it does not count
+// any more: guarantee 7 of core.
+func (w *world) forget(node int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.oracle.ticks {
+		for n := 1; n <= t.begun+1; n++ {
+			key := []string{"cron", "service", "job", "start", t.at.Format(time.RFC3339Nano), string('0' + rune(n))}
+			if n == 10 {
+				key[5] = "10"
+			}
+			if n > t.begun {
+				key = append(key[:3], "end", key[4])
+			}
+			if with := w.records(core.Key(key...), node); with > 0 && len(w.nodes)-with > len(w.nodes)/2 {
+				t.forgotten = true
+			}
+		}
+	}
+}
+
+// records is on how many nodes beside one a key is completed; zero if on none at all.
+func (w *world) records(key string, but int) (with int) {
+	had := false
+	for i, n := range w.nodes {
+		v, err := n.Exec("GET", w.first.KeyPrefix()+"{0}r:"+key)
+		w.must(err)
+		text, _ := v.(string)
+		if r, err := testutil.ParseResource(text); err == nil && r.Record != nil {
+			had = true
+			if i != but {
+				with++
+			}
+		}
+	}
+	if had && with == 0 {
+		return 1 // all the same too few
+	}
+	return with
+}
+
+// told judges why nothing starts.
+func (p *process) told(err error) {
+	refused, ok := err.(*cronlock.Error) //nolint:errorlint // the function's error may wrap one
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead {
+		return
+	}
+	t := p.oracle.ticks[refused.Tick.UnixNano()]
+	_, ahead := p.clocks()
+	switch {
+	case errors.Is(err, leader.ErrNotLeader):
+		if p.elector == nil {
+			p.Violation("%s: %v, without an elector", p.name, err)
+		}
+	case errors.Is(err, cronlock.ErrMissed):
+		if late := time.Now().Add(ahead).Sub(refused.Tick); t != nil && t.sure > 0 && !t.forgotten || late < p.grace-time.Second {
+			p.Violation("%s: %v, which is %v late", p.name, err, late)
+		}
+	case errors.Is(err, cronlock.ErrNotDue):
+		if p.last != nil && !p.last.tick.forgotten {
+			p.Violation("%s: %v, and ticks were started", p.name, err)
+		}
+	case errors.Is(err, core.ErrDone):
+		if !refused.Tick.IsZero() && (t == nil || t.begun == 0) {
+			p.Violation("%s: %v, and it was not started", p.name, err)
+		}
+	case errors.Is(err, core.ErrClosed):
+		if p.left.IsZero() {
+			p.Violation("%s: %v, and it is open", p.name, err)
+		}
+	}
+}
+
+// judgeHistory: each replica can say what became of the latest ticks.
+func (w *world) judgeHistory() {
+	w.mu.Lock()
+	i := slices.IndexFunc(w.replicas, func(p *process) bool { return p != nil && p.job != nil })
+	if i < 0 || !w.quiet(time.Now()) {
+		w.mu.Unlock()
+		return
+	}
+	job, latest := w.replicas[i].job, w.last
+	w.mu.Unlock()
+	past, err := job.History(w.Context(), 30)
+	w.must(err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range past {
+		t := w.oracle.ticks[h.Tick.UnixNano()]
+		if t == nil {
+			t = &tick{}
+		}
+		w.Count("history")
+		if t.forgotten || latest == nil || !h.Tick.Before(latest.Tick) { // the latest may be running
+			continue
+		}
+		if h.Attempt < t.sure && (!t.ended || h.Attempt == 0) || h.Attempt > t.begun || t.ended && h.Ended.IsZero() || !t.ending && !h.Ended.IsZero() ||
+			t.ended && (h.Error != "") != t.wrong || h.Superseded != (h.Attempt == 0) {
+			w.Violation("the history of %s is %+v, and it is %+v", clock(h.Tick), h, *t)
+		}
+	}
+}

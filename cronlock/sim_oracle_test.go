@@ -1,0 +1,408 @@
+package cronlock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/sim"
+)
+
+// An oracle knows what the nodes were asked to record and what ran, and says what may run by the rules of the package
+// document. It is guarded by world.mu, but for the spans.
+type oracle struct {
+	ticks  map[int64]*tick // that were started, or may have been
+	last   *visit          // the latest run of a tick
+	visits []*visit        // all runs
+	runs   sim.Exclusion
+	token  uint64
+	leads  *process // the last that was elected
+	term   uint64
+	fewest int // starts that any replica allows
+	spans
+}
+
+// A tick is what is known of one.
+type tick struct {
+	at          time.Time
+	least, most int         // starts that it may have by those who may have recorded the first
+	begun, sure int         // the last start that may be recorded, and that is
+	when        []time.Time // a start may be recorded since, by its number
+	forgotten   bool
+	ending      bool // its end may be recorded
+	ended       bool // it is
+	wrong       bool // with an error
+	unrecorded  bool // it was told not to be
+}
+
+// A visit is one run of the function.
+type visit struct {
+	cronlock.Run
+	p           *process
+	tick        *tick // nil: by hand
+	ctx         context.Context
+	leave       func()
+	began, over time.Time
+	completed   bool
+	err         error
+}
+
+func (w *world) tick(at time.Time) *tick {
+	t := w.oracle.ticks[at.UnixNano()]
+	if t == nil {
+		t = &tick{at: at}
+		w.oracle.ticks[at.UnixNano()] = t
+	}
+	return t
+}
+
+// recording is told when a start may be recorded from now on, and recorded when it is.
+func (w *world) recording(p *process, at time.Time, attempt int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.dead {
+		return
+	}
+	t := w.tick(at)
+	if last := w.last; last != nil && at.After(last.Tick) && w.owes(last.tick, p) {
+		if n, doubt := w.between(last.tick, at); !doubt && n < 99 && !t.forgotten {
+			w.Violation("%s starts %s, and %s was not completed", p.name, clock(at), clock(last.Tick))
+		}
+	}
+	if attempt == 1 && t.begun == 0 {
+		t.least, t.most = p.starts, p.starts
+	} else if attempt == 1 {
+		t.least, t.most = min(t.least, p.starts), max(t.most, p.starts)
+	}
+	for t.begun < attempt {
+		t.begun++
+		t.when = append(t.when, time.Now())
+	}
+	p.writing = at
+}
+
+func (w *world) recorded(p *process, at time.Time, attempt int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.tick(at); !p.dead {
+		if t.sure = max(t.sure, attempt); attempt == 1 {
+			t.least, t.most = p.starts, p.starts
+		}
+	}
+}
+
+// ending is told when an end may be recorded from now on, and ended when it is.
+func (w *world) ending(p *process, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.tick(at); !p.dead {
+		t.ending = true
+		if v := w.visit(p, t); v == nil || !v.completed && v.Attempt < min(t.most, p.starts) {
+			w.Violation("%s records the end of tick %v, which did not complete", p.name, at)
+		}
+	}
+}
+
+func (w *world) ended(p *process, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t, v := w.tick(at), w.visit(p, w.tick(at)); !p.dead && v != nil {
+		t.ended, t.wrong = true, v.err != nil
+	}
+}
+
+// visit is the run of a tick on a process that has ended last.
+func (w *world) visit(p *process, t *tick) (last *visit) {
+	for _, v := range w.visits {
+		if v.p == p && v.tick == t && !v.over.IsZero() && (last == nil || !v.over.Before(last.over)) {
+			last = v
+		}
+	}
+	return last
+}
+
+// held notes when a process was granted the lease of the job.
+func (w *world) held(p *process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.granted = time.Now()
+}
+
+// heard is told of the events of a process that lives.
+func (w *world) heard(p *process, kind core.EventKind) {
+	switch kind {
+	case cronlock.EventRun:
+		p.superseded = 0
+	case cronlock.EventSuperseded:
+		p.superseded++
+	case cronlock.EventUnrecorded:
+		if w.last != nil && w.last.p == p {
+			w.last.tick.unrecorded = true
+		}
+		w.mustHaveAReason(p, w.ttl, "an end is not recorded")
+	case cronlock.EventUnavailable:
+		w.mustHaveAReason(p, w.ttl, string(kind))
+	}
+}
+
+// mustHaveAReason demands that a process is not told to stop, or refused, while all is well.
+func (w *world) mustHaveAReason(p *process, within time.Duration, what string) {
+	if w.quiet(time.Now().Add(-within)) {
+		w.Violation("%s: %s, and all is well", p.name, what)
+	}
+}
+
+// begin is told that a run starts, and judges that. It returns nil where the process is dead.
+func (w *world) begin(p *process, ctx context.Context, run cronlock.Run) *visit {
+	w.reach("running", p)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.dead {
+		return nil
+	}
+	v := &visit{Run: run, p: p, ctx: ctx, began: time.Now()}
+	w.Tracef("%s runs %s, attempt %d, previous %s", p.name, clock(run.Tick), run.Attempt, clock(run.Previous))
+	p.running++
+	v.leave = w.runs.Enter(w.Trial, ctx, "job", p.name+" "+clock(run.Tick))
+	if run.FencingToken <= w.token {
+		w.Violation("fencing token %d after %d", run.FencingToken, w.token)
+	}
+	w.token = max(w.token, run.FencingToken)
+	if !p.left.IsZero() && v.began.After(p.left) && !(p.writing.Equal(run.Tick) && p.wrote) {
+		w.Violation("%s runs %s after Close or Remove", p.name, clock(run.Tick))
+	}
+	w.visits = append(w.visits, v)
+	if run.Tick.IsZero() {
+		w.Count("by hand")
+		if run.Attempt != 0 || !run.Previous.IsZero() || !run.Next.IsZero() {
+			w.Violation("a run by hand is %+v", run)
+		}
+		return v
+	}
+	v.tick = w.tick(run.Tick)
+	w.judgeInstant(v)
+	w.judgeStarts(v)
+	w.judgeOrder(v)
+	w.judgePrevious(v)
+	w.judgeTerm(v)
+	if w.last == nil || !v.Tick.Before(w.last.Tick) {
+		w.last = v
+	}
+	return v
+}
+
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Format("15:04:05.999")
+}
+
+// judgeInstant: a tick is an instant of the schedule, due by the nodes' clocks, the latest, and no older than the grace.
+func (w *world) judgeInstant(v *visit) {
+	if !w.schedule.Next(v.Tick.Add(-1)).Equal(v.Tick) || v.Tick.Location() != time.UTC || !v.Next.Equal(w.schedule.Next(v.Tick)) {
+		w.Violation("%v, with %v next, is no tick of the schedule", v.Tick, v.Next)
+	}
+	behind, ahead := w.clocks()
+	slack := 5*time.Millisecond + 10*w.delay()
+	if v.began.Add(ahead + slack).Before(v.Tick) {
+		w.Violation("tick %s starts %v early", clock(v.Tick), v.Tick.Sub(v.began.Add(ahead)))
+	}
+	if v.Attempt > 1 {
+		return
+	}
+	if late := v.p.granted.Add(behind).Sub(v.Tick); late > w.grace+slack {
+		w.Violation("tick %s is claimed %v late, the grace is %v", clock(v.Tick), late, w.grace)
+	} else if late > 2*time.Second {
+		w.Count("late")
+	}
+	if !v.Next.IsZero() && v.Next.Before(v.p.granted.Add(behind-slack)) {
+		w.Violation("tick %s starts, and %s was due when the lease was granted", clock(v.Tick), clock(v.Next))
+	}
+}
+
+// judgeStarts: a tick is started n times at most, each start is recorded before, and completed ticks are not started again.
+func (w *world) judgeStarts(v *visit) {
+	t := v.tick
+	if t.forgotten {
+		w.Count("excused: forgotten")
+		return
+	}
+	if v.Attempt > v.p.starts || v.Attempt > 1 && v.Attempt > t.most || v.Attempt < 1 {
+		w.Violation("tick %s: start %d, and it may have %d by this replica, %d by the first", clock(v.Tick), v.Attempt, v.p.starts, t.most)
+	}
+	if v.Attempt > t.sure {
+		w.Violation("tick %s: start %d is not recorded", clock(v.Tick), v.Attempt)
+	}
+	if v.Attempt == 1 {
+		return
+	}
+	w.Count("again")
+	switch before := w.last; {
+	case t.ended:
+		w.Violation("tick %s is started again after its end was recorded", clock(v.Tick))
+	case before != nil && before.tick == t && before.completed && !t.unrecorded && !before.p.dead:
+		if !t.ending {
+			w.Violation("tick %s is started again, and it has completed", clock(v.Tick))
+		}
+		w.Count("again: the end is in doubt")
+	}
+}
+
+// judgeOrder: ticks start in their order, and one that is owed another start goes first.
+func (w *world) judgeOrder(v *visit) {
+	before := w.last
+	if before == nil || v.tick.forgotten || before.tick.forgotten {
+		return
+	}
+	if v.Tick.Before(before.Tick) || v.tick == before.tick && v.Attempt <= before.Attempt {
+		w.Violation("start %d of tick %s after start %d of %s", v.Attempt, clock(v.Tick), before.Attempt, clock(before.Tick))
+	}
+	between, doubt := w.between(before.tick, v.Tick)
+	if v.tick == before.tick || between >= 99 {
+		return
+	}
+	if !doubt && v.p.running == 1 && v.Attempt == 1 && v.p.superseded != between {
+		w.Violation("tick %s: %d ticks are superseded, %d told", clock(v.Tick), between, v.p.superseded)
+	}
+}
+
+// between returns how many ticks are between two, and whether one of them may have been started.
+func (w *world) between(before *tick, after time.Time) (n int, doubt bool) {
+	for at := w.schedule.Next(before.at); at.Before(after); at = w.schedule.Next(at) {
+		n++
+		t := w.oracle.ticks[at.UnixNano()]
+		doubt = doubt || t != nil && t.begun > 0
+	}
+	return n, doubt
+}
+
+// owes reports whether a tick is to be started again for sure, by p.
+func (w *world) owes(t *tick, p *process) bool {
+	left := min(t.least, p.starts) - t.begun
+	if left > 0 && !t.ending && t.sure < t.begun {
+		w.Count("in doubt: a start")
+	}
+	if t.ending && !t.ended {
+		w.Count("in doubt: an end")
+	}
+	if !t.ending && p.starts > t.begun && left <= 0 {
+		w.Count("fewer starts by another policy")
+	}
+	return left > 0 && t.sure == t.begun && !t.ending && !t.forgotten
+}
+
+// judgePrevious: Previous is the last tick before that is known to have completed without an error.
+func (w *world) judgePrevious(v *visit) {
+	allowed := []time.Time{{}}
+	for i := len(w.visits) - 2; i >= 0; i-- { // the last is v
+		before := w.visits[i]
+		if before.tick == nil {
+			continue
+		}
+		if before.tick.forgotten || v.tick.forgotten {
+			return
+		}
+		t := before.tick
+		switch done := t.ending && before.err == nil; {
+		case t == v.tick || !done:
+			allowed = []time.Time{before.Previous}
+			w.Count("previous after failures")
+		case t.ended:
+			allowed = []time.Time{t.at}
+			w.Count("previous")
+		default:
+			allowed = []time.Time{before.Previous, t.at}
+		}
+		n := 1
+		for at := w.schedule.Next(t.at); at.Before(v.Tick) && n < 100; at = w.schedule.Next(at) {
+			n++
+		}
+		if n >= 99 {
+			allowed = append(allowed, time.Time{})
+		}
+		break
+	}
+	if !slices.ContainsFunc(allowed, v.Previous.Equal) {
+		w.Violation("tick %s: Previous is %s, must be one of %v", clock(v.Tick), clock(v.Previous), allowed)
+	}
+}
+
+// judgeTerm: only the leader starts ticks.
+func (w *world) judgeTerm(v *visit) {
+	if v.p.elector != nil && w.leads != v.p && v.ctx.Err() == nil {
+		w.Violation("tick %s starts on %s, which does not lead", clock(v.Tick), v.p.name)
+	}
+}
+
+// elected is told when a process becomes leader: what runs of another's term has ended by then.
+func (p *process) elected(_ context.Context, t leader.Term) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead {
+		return
+	}
+	p.Tracef("%s leads", p.name)
+	if t.FencingToken <= p.term {
+		p.Violation("term %d after %d", t.FencingToken, p.term)
+	}
+	p.leads, p.term = p, t.FencingToken
+	for _, v := range p.visits {
+		if v.tick != nil && v.p != p && v.over.IsZero() && !v.p.dead && v.ctx.Err() == nil {
+			p.Violation("%s is elected, and tick %s of %s runs", p.name, clock(v.Tick), v.p.name)
+		}
+	}
+}
+
+// end is told that a run has ended.
+func (v *visit) end(err error) {
+	v.p.reach("returned", v.p)
+	w := v.p.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v.p.running--
+	v.leave()
+	v.over, v.err = time.Now(), err
+	if v.p.dead {
+		return
+	}
+	ended := v.ctx.Err() != nil
+	v.completed = err == nil || !ended && !errors.Is(err, errPanic)
+	w.Tracef("%s ends %s: %v", v.p.name, clock(v.Tick), err)
+	switch {
+	case ended && err == nil:
+		w.Count("returned after the end")
+	case ended:
+		w.Count("told to stop")
+	case err != nil && v.completed:
+		w.Count("own error")
+	}
+	if ended && v.p.left.IsZero() {
+		w.mustHaveAReason(v.p, v.over.Sub(v.began), "the context of a run ended")
+		if cause := context.Cause(v.ctx); !errors.Is(cause, core.ErrLost) && !errors.Is(cause, leader.ErrNotLeader) && !errors.Is(cause, context.Canceled) {
+			w.Violation("the context of a run ended with %v", cause)
+		}
+	}
+}
+
+// leaves is told that Close or Remove is about to be called. A run whose start is being recorded is under way.
+func (w *world) leaves(p *process) {
+	p.left = time.Now()
+	t := w.oracle.ticks[p.writing.UnixNano()]
+	p.wrote = t != nil && (w.last == nil || w.last.tick != t || w.last.p != p)
+}
+
+// removed is told that gocron has removed the job: the contexts of its runs have ended.
+func (w *world) removed(p *process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, v := range w.visits {
+		if v.p == p && v.over.IsZero() && v.ctx.Err() == nil && v.began.Before(p.left) {
+			w.Violation("the context of %s has not ended with Remove", clock(v.Tick))
+		}
+	}
+}

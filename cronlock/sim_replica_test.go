@@ -1,0 +1,354 @@
+package cronlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/jonboulle/clockwork"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/gocronlock"
+	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/pause"
+	"github.com/lockkit/lockkit/internal/sim"
+	"github.com/lockkit/lockkit/testutil/locktest"
+)
+
+// A process is one replica from its start to its end.
+type process struct {
+	*world
+	who     int
+	number  int // of all processes
+	name    string
+	locks   *locktest.Locker
+	elector *leader.Elector
+	service *cronlock.Service
+	ahead   atomic.Int64 // by which its host's clock is, as a duration
+
+	looks atomic.Int64 // of gocron at the clock
+
+	host   context.Context // ends with the host
+	stop   context.CancelFunc
+	calls  sync.WaitGroup
+	asleep atomic.Bool // the host drops calls
+	died   chan struct{}
+
+	// guarded by world.mu
+	job       *cronlock.Job // nil: removed
+	starts    int           // of the job
+	scheduler gocron.Scheduler
+	under     *gocronlock.Job
+	dead      bool // killed
+	closed    bool
+	running   int
+
+	granted       time.Time // the lease of the job, the last time
+	left, arrived time.Time // without the job since, and with it since
+	writing       time.Time // the tick whose start was recorded last
+	wrote         bool      // as it left
+	superseded    int       // ticks, as the events say
+}
+
+// start starts a process of replica who, if none lives.
+func (w *world) start(who int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over || w.replicas[who] != nil {
+		return
+	}
+	w.incarnations++
+	p := &process{world: w, who: who, number: w.incarnations, died: make(chan struct{})}
+	w.tasks.Go(p.launch)
+}
+
+// launch makes the process, which may take time.
+func (p *process) launch() {
+	w := p.world
+	p.name = fmt.Sprintf("%d.%d", p.who, p.number)
+	p.ahead.Store(int64(time.Duration(w.Is(fmt.Sprint("ahead ", p.who))) * time.Millisecond))
+	p.host, p.stop = context.WithCancel(context.Background())
+	opts := []core.Option{core.TTL(w.ttl), core.WithObserver(core.Observer{Start: p.operation, Event: p.event})}
+	if w.Is("no window") == 1 {
+		opts = append(opts, core.WithClockWindow(0))
+	}
+	p.locks = w.first.Replica(opts...)
+	var with []cronlock.Option
+	var err error
+	if w.Is("elector") == 1 {
+		p.elector, err = leader.New(p.locks.Locker, "group", leader.OnElected(p.elected))
+		w.must(err)
+		with = append(with, cronlock.WithElector(p.elector))
+	}
+	p.service, err = cronlock.New(p.locks.Locker, "service", with...)
+	w.must(err)
+	if off := w.off().Abs(); off > 0 { // which it knows when a node has answered
+		w.trouble(off, "a clock that is not known")
+	}
+	if w.Is(fmt.Sprint("host ", p.who)) == 1 {
+		options := []gocron.SchedulerOption{gocron.WithClock(skewed{clockwork.NewRealClock(), p})}
+		if limit := w.Is("limit"); limit > 0 {
+			options = append(options, gocron.WithLimitConcurrentJobs(1, map[int]gocron.LimitMode{1: gocron.LimitModeReschedule, 2: gocron.LimitModeWait}[limit]))
+		}
+		p.scheduler, err = gocron.NewScheduler(options...)
+		w.must(err)
+		p.scheduler.Start()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.network(p)
+	w.replicas[p.who] = p
+	if p.add(); w.over {
+		p.shut()
+		w.tasks.Go(func() { p.end(true) })
+	}
+}
+
+func (p *process) now() time.Time { return time.Now().Add(time.Duration(p.ahead.Load())) }
+
+// skewed is the clock of a process, for gocron. It shows no time twice: else gocron, which after a jump may run a job at the
+// very instant of a tick, would do so for ever.
+type skewed struct {
+	clockwork.Clock
+	p *process
+}
+
+func (s skewed) Now() time.Time { return s.p.now().Add(time.Duration(s.p.looks.Add(1))) }
+
+// add adds the job. It is called with the lock.
+func (p *process) add() {
+	p.starts = max(1, p.Is("starts"))
+	var opts []cronlock.JobOption
+	if others := p.Is("others"); others > 0 && p.number%2 == 0 {
+		p.starts = others
+	}
+	if p.starts > 1 || p.Is("starts") > 0 {
+		opts = append(opts, cronlock.AtLeastOnce(p.starts))
+	}
+	if p.Is("grace") > 0 {
+		opts = append(opts, cronlock.WithGrace(p.grace))
+	}
+	p.fewest = min(p.fewest, p.starts)
+	p.asleep.Store(false)
+	var err error
+	switch p.Is(fmt.Sprint("host ", p.who)) {
+	case 1:
+		p.Count("gocron")
+		p.under, err = gocronlock.Add(p.scheduler, p.service, "job", p.schedule, p.work, gocronlock.Policy(opts...), gocronlock.Listeners(
+			gocron.BeforeJobRunsSkipIfBeforeFuncErrors(p.listener),
+			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { p.told(err) }),
+			gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) {})))
+		p.must(err)
+		p.job = p.under.Job
+	case 2:
+		p.Count("host")
+		added := make(chan struct{})
+		p.job, err = p.service.Add("job", p.schedule, p.work, append(opts, cronlock.WithHost(func() {
+			if <-added; !p.drops() {
+				p.call(p.host)
+			}
+		}))...)
+		p.must(err)
+		close(added)
+		p.calls.Go(func() { p.hosted(p.job) })
+	default:
+		p.Count("engine")
+		p.job, err = p.service.Add("job", p.schedule, p.work, opts...)
+		p.must(err)
+	}
+	p.present(p)
+}
+
+// hosted does what a cron library does, as long as its job is there: it calls at each tick, by its clock.
+func (p *process) hosted(job *cronlock.Job) {
+	for {
+		now := p.now()
+		next := p.schedule.Next(now)
+		if next.IsZero() || !pause.For(p.host, next.Sub(now)) || p.current() != job {
+			return
+		}
+		if !p.drops() {
+			p.calls.Go(func() { p.call(p.host) })
+		}
+	}
+}
+
+// drops reports whether the host drops a call, which costs a look.
+func (p *process) drops() bool {
+	if p.asleep.Load() {
+		p.trouble(0, "host drops a call")
+		return true
+	}
+	return false
+}
+
+func (p *process) current() *cronlock.Job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.job
+}
+
+func (p *process) call(ctx context.Context) {
+	defer func() { _ = recover() }() // the host's business
+	p.mu.Lock()
+	job, under := p.job, p.under
+	p.mu.Unlock()
+	switch {
+	case job == nil:
+	case under != nil:
+		_ = under.Handle().RunNow()
+	default:
+		p.told(job.RunDue(ctx))
+	}
+}
+
+// byHand runs the job by hand.
+func (p *process) byHand() {
+	defer func() { _ = recover() }()
+	p.mu.Lock()
+	job, under := p.job, p.under
+	p.mu.Unlock()
+	switch {
+	case job == nil:
+	case under != nil:
+		p.must(under.RunNow())
+	default:
+		p.told(job.RunNow(p.host))
+	}
+}
+
+var errSkipped, errOwn, errPanic = errors.New("not here"), errors.New("no paper"), errors.New("boom")
+
+// listener refuses some of gocron's runs.
+func (p *process) listener(uuid.UUID, string) error {
+	p.mu.Lock()
+	skip := p.rng.IntN(1000) < p.Is("skipped")
+	p.mu.Unlock()
+	if !skip {
+		return nil
+	}
+	p.Count("skipped by a listener")
+	time.Sleep(300 * time.Millisecond)
+	p.trouble(0, "a listener skips")
+	return errSkipped
+}
+
+// kill is what the death of the process looks like to everybody else: what goes on in it counts for nothing.
+func (p *process) kill(s sim.Step) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead || p.closed || p.over {
+		return
+	}
+	p.Tracef("%s dies", p.name)
+	p.locks.Link.Kill()
+	p.absent(p)
+	p.dead, p.job = true, nil
+	close(p.died)
+	p.trouble(0, "killed")
+	p.tasks.Go(func() { p.end(true) })
+	p.replicas[p.who] = nil
+	time.AfterFunc(s.For, func() { p.start(p.who) })
+}
+
+// close is a shutdown.
+func (p *process) close(s sim.Step) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead || p.closed || p.over {
+		return
+	}
+	p.Tracef("%s shuts down", p.name)
+	p.shut()
+	p.tasks.Go(func() {
+		p.end(s.N == 0)
+		p.mu.Lock()
+		p.replicas[p.who] = nil
+		p.mu.Unlock()
+		time.AfterFunc(s.For, func() { p.start(p.who) })
+	})
+}
+
+// shut says that the process is about to end. It is called with the lock.
+func (p *process) shut() {
+	p.absent(p)
+	p.closed, p.job = true, nil
+	p.trouble(0, "shut down")
+}
+
+// end ends the process, the host before the service or after it.
+func (p *process) end(hostFirst bool) {
+	if hostFirst {
+		p.endHost()
+	}
+	p.mu.Lock()
+	p.leaves(p)
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	err := p.service.Close(ctx)
+	p.mu.Lock()
+	if !p.dead && (err != nil || p.running > 0) {
+		p.Violation("%s: Close returns %v, and %d runs go on", p.name, err, p.running)
+	}
+	p.mu.Unlock()
+	p.endHost()
+	if p.scheduler != nil {
+		time.Sleep(time.Second) // what Shutdown waits for ends without time passing
+		p.must(p.scheduler.Shutdown())
+	}
+	if p.elector != nil {
+		p.must(p.elector.Close(ctx))
+	}
+	time.Sleep(90 * time.Second) // go-redis holds a mutex while it dials for a subscription, for which Close would stop the clock
+	_ = p.locks.Close(ctx)
+}
+
+// endHost ends what calls. gocron's Shutdown spins while it waits for a run, and no time passes: so its runs are told to
+// stop, as it would tell them, and Shutdown is called when they have ended.
+func (p *process) endHost() {
+	p.stop()
+	p.calls.Wait()
+	if p.scheduler != nil {
+		for _, j := range p.scheduler.Jobs() {
+			_ = p.scheduler.RemoveJob(j.ID())
+		}
+	}
+}
+
+// remove removes the job for a time.
+func (p *process) remove(s sim.Step) {
+	p.mu.Lock()
+	job, under := p.job, p.under
+	if job == nil || p.over {
+		p.mu.Unlock()
+		return
+	}
+	p.absent(p)
+	p.job, p.under = nil, nil
+	p.leaves(p)
+	p.trouble(time.Duration(p.Is("elector"))*s.For, "removed") // nobody else leads meanwhile
+	p.mu.Unlock()
+	if under != nil {
+		p.must(under.Remove())
+		time.Sleep(time.Millisecond) // gocron does it when it comes to it
+		p.removed(p)
+	} else {
+		job.Remove()
+	}
+	time.AfterFunc(s.For, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.dead && !p.closed && !p.over {
+			p.incarnations++
+			p.number = p.incarnations
+			p.add()
+		}
+	})
+}

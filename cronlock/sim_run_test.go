@@ -1,0 +1,117 @@
+package cronlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+)
+
+// work is the job's function.
+func (p *process) work(ctx context.Context) (err error) {
+	run, _ := cronlock.FromContext(ctx)
+	v := p.begin(p, ctx, run)
+	if v == nil { // the process is dead
+		return core.ErrClosed
+	}
+	defer func() { v.end(err) }()
+	r := rand.New(rand.NewPCG(p.Seed^uint64(run.Tick.UnixNano()), uint64(run.Attempt)))
+	is := func(what string) bool { return r.IntN(1000) < p.Is(what) }
+	long, until := time.Duration(r.ExpFloat64()*float64(p.Is("work")))*time.Millisecond, ctx.Done()
+	hangs, ignores := is("hang"), is("ignore")
+	switch {
+	case hangs && r.IntN(2) == 0:
+		long = 2 * p.ttl
+	case hangs:
+		long = 30 * time.Second
+	}
+	if ignores {
+		until = nil
+	}
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-until:
+		return context.Cause(ctx)
+	case <-p.died:
+		return core.ErrClosed
+	}
+	if ctx.Err() != nil {
+		p.Count("ignored its end")
+	}
+	switch {
+	case is("panic"):
+		err = errPanic
+		p.Count("panicked")
+		panic(err)
+	case is("error"):
+		return errOwn
+	}
+	return nil
+}
+
+// operation is what the observer of the process is told: it is where faults hit that chance would not.
+func (p *process) operation(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+	what, tick, attempt := parse(op.Key)
+	switch {
+	case what == "run" && op.Kind == core.OpAcquire:
+		p.reach("asking", p)
+	case what == "run" && op.Kind == core.OpHold:
+		p.held(p)
+		p.reach("claimed", p)
+	case op.Kind == core.OpComplete && what == "start":
+		p.recording(p, tick, attempt)
+		p.reach("start being recorded", p)
+		return ctx, func(out core.Outcome) {
+			if out.Err == nil {
+				p.recorded(p, tick, attempt)
+				p.reach("start recorded", p)
+			} else {
+				p.Count("in doubt: a start")
+			}
+		}
+	case op.Kind == core.OpComplete && what == "end":
+		p.ending(p, tick)
+		p.reach("end being recorded", p)
+		return ctx, func(out core.Outcome) {
+			if out.Err == nil {
+				p.ended(p, tick)
+				p.reach("end recorded", p)
+			}
+		}
+	}
+	return ctx, nil
+}
+
+func (p *process) event(_ context.Context, e core.Event) {
+	p.Count(string(e.Kind))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.dead {
+		p.Tracef("%s: %s", p.name, e.Kind)
+		p.heard(p, e.Kind)
+	}
+}
+
+// parse takes the key of a job apart.
+func parse(key string) (what string, tick time.Time, attempt int) {
+	parts := strings.Split(key, "/")
+	for i, part := range parts {
+		_, parts[i], _ = strings.Cut(part, ":")
+	}
+	if len(parts) < 4 || parts[0] != "cron" {
+		return "", tick, 0
+	}
+	if len(parts) > 4 {
+		tick, _ = time.Parse(time.RFC3339Nano, parts[4])
+	}
+	if len(parts) > 5 {
+		_, _ = fmt.Sscan(parts[5], &attempt)
+	}
+	return parts[3], tick, attempt
+}

@@ -1,0 +1,193 @@
+package cronlock_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/internal/sim"
+)
+
+// TestSimulation runs a job on up to four replicas, whose hosts are the engine, gocron, or a cron library that calls early,
+// late, twice or not at all. Nodes and replicas fail, at the ticks and at given points of a claim, and the function takes
+// long, fails, panics and ignores its context. What runs is judged by the rules of the package document: sim_oracle_test.go.
+func TestSimulation(t *testing.T) {
+	sim.Campaign{Draw: draw, Run: simulate, MustReach: mustReach}.Test(t)
+}
+
+var mustReach = []string{
+	"down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "step clock", "storm",
+	"cut", "kill", "close", "remove", "run now", "resign", "revoke", "jump", "call", "host sleeps",
+	"tick_run", "tick_rerun", "tick_superseded", "tick_held", "tick_done", "tick_missed", "tick_not_leader", "tick_unavailable",
+	"tick_refused", "run_lost", "run_unrecorded", "leader_elected", "leader_lost", "leader_resigned",
+	"engine", "gocron", "host", "schedule 0", "schedule 1", "schedule 2", "schedule 3", "schedule 4",
+	"asking", "claimed", "start being recorded", "start recorded", "running", "returned", "end being recorded", "end recorded",
+	"panicked", "told to stop", "returned after the end", "own error", "ignored its end", "skipped by a listener",
+	"again", "previous", "previous after failures", "progress", "late", "history",
+	"in doubt: a start", "in doubt: an end", "fewer starts by another policy",
+}
+
+// The numbers of a plan are named here; 0 is the plainest.
+//
+//	more            replicas beyond the first
+//	nodes           1 is a single node, 2 are five; else three
+//	schedule        0 Every, 1 seconds of a crontab, 2 a crontab across a change of clocks, 3 At, 4 a Schedule of the user's
+//	period          seconds
+//	ttl, grace      seconds; a grace is beyond the least
+//	starts, others  AtLeastOnce, and that of each second replica
+//	elector         1 is one
+//	host 0, …       of a replica: 0 the engine, 1 gocron, 2 a library that calls RunDue
+//	ahead 0, …      by how much a replica's clock is ahead, ms
+//	limit           of gocron: 1 reschedules, 2 waits
+//	work            how long the function takes, ms on average; of a thousand runs so many end in an "error" or a "panic",
+//	                "hang" until they are told to stop, "ignore" that, or are "skipped" by a listener
+//	no window       1: the nodes' clocks are ahead by "nodes ahead", ms
+func draw(r *rand.Rand) sim.Program {
+	plan := map[string]int{
+		"more":     sim.Pick(r, 0, 1, 1, 2, 3),
+		"nodes":    sim.Pick(r, 0, 0, 0, 0, 0, 1, 2),
+		"schedule": r.IntN(5),
+		"period":   sim.Pick(r, 1, 2, 5, 10, 15, 20),
+		"ttl":      sim.Pick(r, 3, 3, 5, 10),
+		"grace":    sim.Pick(r, 0, 1, 1, 5, 20, 90),
+		"starts":   sim.Pick(r, 0, 0, 1, 2, 3, 10),
+		"limit":    sim.Pick(r, 0, 0, 0, 1, 2),
+		"work":     sim.Pick(r, 0, 0, 100, 1000, 5000, 15000),
+		"delay":    sim.Pick(r, 0, 0, 1, 5),
+		"late":     sim.Pick(r, 0, 20, 100),
+		"lost":     sim.Pick(r, 0, 20, 100),
+	}
+	for _, name := range []string{"error", "panic", "hang", "ignore", "skipped"} {
+		plan[name] = sim.Pick(r, 0, 0, 50, 300)
+	}
+	if r.IntN(3) == 0 {
+		plan["elector"], plan["period"] = 1, min(plan["period"], 8)
+	}
+	if r.IntN(4) == 0 {
+		plan["others"] = sim.Pick(r, 1, 2, 3)
+	}
+	if r.IntN(6) == 0 {
+		plan["no window"], plan["nodes ahead"] = 1, sim.Pick(r, 0, 1500, -5000, 60000, -60000)
+	}
+	if plan["nodes"] == 1 && plan["elector"] == 0 && r.IntN(2) == 0 {
+		plan["period"] = sim.Pick(r, 61, 3600, 24*3600)
+	}
+	hosts := sim.Pick(r, 0, 1, 2, 3)
+	for i := range 1 + plan["more"] {
+		plan[fmt.Sprint("host ", i)] = hosts
+		if hosts == 3 {
+			plan[fmt.Sprint("host ", i)] = r.IntN(3)
+		}
+		plan[fmt.Sprint("ahead ", i)] = sim.Pick(r, 0, 0, 0, 40, 400, 1500, 5000, 60000, -400, -5000, -60000)
+	}
+	p := sim.Program{Plan: plan}
+	instants := ticks(p)
+	for range r.IntN(12) {
+		p.Steps = append(p.Steps, happening(r, p, instants[r.IntN(len(instants)*2/3)]))
+	}
+	return p
+}
+
+// happening draws what happens around a tick.
+func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
+	s := sim.Step{
+		At:  max(0, tick.Sub(began(p))+sim.Pick[time.Duration](r, -2, -1, 1, 1)*sim.Between(r, time.Millisecond, min(period(p), 30*time.Second))),
+		Who: r.IntN(1 + p.Plan["more"]),
+		For: sim.Between(r, time.Second, min(time.Minute, 10*time.Second+3*period(p))),
+	}
+	kinds := []string{"cut", "kill", "close", "remove", "run now", "jump", "call", "host sleeps", "storm", "down", "hang", "slow",
+		"restart", "promote", "drop replies", "revoke"}
+	if p.Plan["nodes"] != 1 { // a single node must not forget
+		kinds = append(kinds, "restart empty", "flush")
+	}
+	if p.Plan["no window"] == 0 { // clocks that step are what the window is for
+		kinds = append(kinds, "step clock")
+	}
+	if p.Plan["elector"] == 1 {
+		kinds = append(kinds, "resign", "resign", "revoke")
+	}
+	if s.Do = sim.Pick(r, kinds...); r.IntN(3) == 0 {
+		s.Do = sim.Pick(r, "kill", "kill", "cut", "close", "remove", "lose", "no nodes", "resign", "revoke", "storm") + "@" + sim.Pick(r, phases...)
+	}
+	switch s.Do {
+	case "slow":
+		s.N = sim.Pick(r, 10, 100, 1500)
+	case "drop replies", "call", "lose":
+		s.N = 1 + r.IntN(8)
+	case "step clock", "jump":
+		s.N = sim.Pick(r, -1, 1) * int(sim.Between(r, 10*time.Millisecond, time.Minute).Milliseconds())
+	case "close", "kill", "remove", "revoke":
+		s.N = r.IntN(2)
+	}
+	return s
+}
+
+// began is when a program begins: before clocks go forward in Berlin, where that matters.
+func began(p sim.Program) time.Time {
+	if p.Plan["schedule"] == 2 {
+		return time.Date(2000, 3, 26, 0, 59, 10, 0, time.UTC)
+	}
+	return time.Date(2000, 1, 1, 0, 0, 10, 0, time.UTC)
+}
+
+func period(p sim.Program) time.Duration {
+	return max(time.Duration(p.Plan["period"])*time.Second, time.Second)
+}
+
+// often is how many ticks a program has, at least.
+const often = 21
+
+// schedule is that of a program.
+func schedule(p sim.Program) cronlock.Schedule {
+	d := period(p)
+	switch p.Plan["schedule"] {
+	case 1:
+		if d < time.Minute {
+			return cronlock.Crontab(fmt.Sprintf("*/%d * * * * *", int(d.Seconds())), time.UTC)
+		}
+	case 2:
+		if d < time.Minute { // until 1:59:59, and from 3:00 on, which is the next second
+			return cronlock.Crontab(fmt.Sprintf("CRON_TZ=Europe/Berlin */%d * 1,2,3 * * *", int(d.Seconds())), nil)
+		}
+	case 3:
+		var all []time.Time
+		for i, at := 0, began(p); i < 3*often; i++ {
+			at = at.Add(d/4 + d*time.Duration(i*i%7)/4)
+			all = append(all, at)
+		}
+		return cronlock.At(all...)
+	case 4:
+		return uneven(d)
+	}
+	return cronlock.Every(d)
+}
+
+// An uneven schedule has pairs of ticks that are close together, and leaves some out.
+type uneven time.Duration
+
+func (u uneven) Next(after time.Time) time.Time {
+	every := cronlock.Every(max(time.Duration(u), time.Second))
+	for at := every.Next(after.Add(-time.Duration(u)/3 - time.Second)); ; at = every.Next(at) {
+		k := at.Unix() / max(int64(time.Duration(u)/time.Second), 1)
+		if k%4 == 2 {
+			continue
+		}
+		if at.After(after) {
+			return at
+		}
+		if second := at.Add(time.Duration(u) / 3); k%4 == 0 && second.After(after) {
+			return second
+		}
+	}
+}
+
+// ticks are those of a program.
+func ticks(p sim.Program) (all []time.Time) {
+	s := schedule(p)
+	for at := s.Next(began(p)); len(all) < often; at = s.Next(at) {
+		all = append(all, at)
+	}
+	return all
+}

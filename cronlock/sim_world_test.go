@@ -1,0 +1,228 @@
+package cronlock_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/internal/sim"
+	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/locktest"
+)
+
+// A world is what a program happens in.
+type world struct {
+	*sim.Trial
+	nodes      []*testutil.Node
+	first      *locktest.Locker
+	schedule   cronlock.Schedule
+	ttl, grace time.Duration
+	tasks      sync.WaitGroup
+
+	mu           sync.Mutex
+	rng          *rand.Rand
+	replicas     []*process // those that live
+	incarnations int
+	storms       int
+	ambushes     []sim.Step
+	over         bool
+	oracle
+}
+
+// simulate runs a program.
+func simulate(t *sim.Trial) {
+	time.Sleep(time.Until(began(t.Program)))
+	t.Began = time.Now()
+	w := &world{
+		Trial: t, schedule: schedule(t.Program), ttl: max(3, time.Duration(t.Is("ttl"))) * time.Second, rng: t.Random(0),
+		nodes: testutil.NewNodes(t, map[int]int{0: 3, 1: 1, 2: 5}[t.Is("nodes")]), replicas: make([]*process, 1+t.Is("more")),
+	}
+	if w.grace = max(time.Minute, 3*w.ttl); t.Is("grace") > 0 {
+		w.grace = w.ttl + time.Duration(t.Is("grace"))*time.Second
+	}
+	w.oracle.ticks, w.fewest = map[int64]*tick{}, 10
+	t.Count("schedule " + string('0'+rune(t.Is("schedule"))))
+	for _, n := range w.nodes {
+		n.StepClock(w.off())
+	}
+	opts := []core.Option{core.TTL(w.ttl)}
+	if t.Is("no window") == 1 {
+		opts = append(opts, core.WithClockWindow(0))
+	}
+	w.first = locktest.NewOn(t, w.nodes, opts...)
+	w.must(w.first.Close(t.Context()))
+	for who := range w.replicas {
+		w.start(who)
+	}
+	instants := ticks(t.Program)
+	end := instants[len(instants)-1].Sub(t.Began) + 3*time.Second
+	for _, s := range t.Steps {
+		end = max(end, s.At+s.For+w.tail()+bound+3*time.Second)
+	}
+	t.Follow(end, w.happens)
+	w.finish()
+}
+
+// off is by how much the nodes' clocks are ahead for good.
+func (w *world) off() time.Duration {
+	return time.Duration(w.Is("no window")*w.Is("nodes ahead")) * time.Millisecond
+}
+
+// finish ends the program, and judges it as a whole.
+func (w *world) finish() {
+	w.judgeProgress()
+	w.judgeHistory()
+	w.mu.Lock()
+	w.over = true
+	for _, p := range w.replicas {
+		if p != nil && !p.closed {
+			p.shut()
+			w.tasks.Go(func() { p.end(true) })
+		}
+	}
+	w.mu.Unlock()
+	w.tasks.Wait()
+}
+
+func (w *world) must(err error) {
+	if err != nil {
+		w.Violation("%v", err)
+	}
+}
+
+// happens does a step.
+func (w *world) happens(s sim.Step) {
+	switch s.Do {
+	case "restart empty", "flush":
+		w.forget(s.Who % len(w.nodes))
+	}
+	if w.Strike(w.nodes, s) {
+		w.struck(s)
+		return
+	}
+	if do, _, later := strings.Cut(s.Do, "@"); later {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.ambushes = append(w.ambushes, s)
+		w.Count(do + "@")
+		return
+	}
+	w.mu.Lock()
+	p := w.replicas[s.Who%len(w.replicas)]
+	w.mu.Unlock()
+	if p != nil {
+		p.meets(s.Do, s)
+	}
+}
+
+// phases are the points of a claim and of a run at which something may happen.
+var phases = []string{"asking", "claimed", "start being recorded", "start recorded", "running", "returned", "end being recorded", "end recorded"}
+
+// reach tells that a process has come to a point, where something may be laid for it.
+func (w *world) reach(phase string, p *process) {
+	w.Count(phase)
+	w.mu.Lock()
+	i := slices.IndexFunc(w.ambushes, func(s sim.Step) bool { return strings.HasSuffix(s.Do, "@"+phase) })
+	if i < 0 || p.dead || w.over {
+		w.mu.Unlock()
+		return
+	}
+	s := w.ambushes[i]
+	w.ambushes = slices.Delete(w.ambushes, i, i+1)
+	w.mu.Unlock()
+	do, _, _ := strings.Cut(s.Do, "@")
+	w.Tracef("%s at %s: %s", p.name, phase, s)
+	p.meets(do, s)
+}
+
+// meets has something happen to a process.
+func (p *process) meets(do string, s sim.Step) {
+	switch do {
+	case "cut":
+		p.locks.Link.Cut()
+		p.trouble(0, "cut")
+		p.ill(p.who, s.For)
+		time.AfterFunc(s.For, p.locks.Link.Mend)
+	case "lose":
+		p.locks.Link.Lose(s.N)
+		p.trouble(s.For, "replies lost")
+		time.AfterFunc(s.For, func() { p.locks.Link.Lose(0) })
+	case "kill":
+		p.kill(s)
+	case "close":
+		p.close(s)
+	case "remove":
+		p.tasks.Go(func() { p.remove(s) })
+	case "run now":
+		p.tasks.Go(p.byHand)
+	case "jump":
+		p.ahead.Add(int64(time.Duration(s.N) * time.Millisecond))
+		p.trouble(0, "jump")
+	case "call":
+		for range s.N {
+			p.calls.Go(func() { p.call(p.host) })
+		}
+	case "host sleeps":
+		p.asleep.Store(true)
+		time.AfterFunc(s.For, func() { p.asleep.Store(false) })
+	case "resign":
+		if p.elector != nil {
+			p.trouble(0, "resigns")
+			p.elector.Resign()
+		}
+	case "revoke":
+		p.tasks.Go(func() { p.revoke(s) })
+	case "storm":
+		p.storm(s)
+	case "no nodes":
+		for i := range p.nodes {
+			p.Strike(p.nodes, sim.Step{Do: "down", Who: i, For: s.For})
+		}
+		p.trouble(s.For, "no nodes")
+	}
+}
+
+// storm makes messages of all processes late and lost for a time.
+func (w *world) storm(s sim.Step) {
+	w.trouble(s.For, "storm")
+	w.blow(1)
+	time.AfterFunc(s.For, func() { w.blow(-1) })
+}
+
+func (w *world) blow(more int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.storms += more
+	for _, p := range w.replicas {
+		if p != nil {
+			w.network(p)
+		}
+	}
+}
+
+// network gives a process the network of now. It is called with the lock.
+func (w *world) network(p *process) {
+	p.locks.Link.OnRequest(nil)
+	of := w.Trial
+	if w.storms == 0 {
+		of = &sim.Trial{Program: sim.Program{Seed: w.Seed, Plan: map[string]int{"delay": w.Is("delay")}}}
+	}
+	of.Network(p.locks.Link, uint64(1+w.storms+16*p.number))
+}
+
+// revoke takes the lease of the run away, or that of the leader.
+func (p *process) revoke(s sim.Step) {
+	key := core.Key("cron", "service", "job", "run")
+	if p.elector != nil && s.N == 0 {
+		key = core.Key("cron-leader", "group")
+	}
+	state, err := p.locks.Inspect(p.host, key)
+	if err == nil && state.Holder != nil {
+		p.trouble(0, "revoked")
+		_, _ = p.locks.Revoke(p.host, key, state.Holder.Token)
+	}
+}
