@@ -116,7 +116,11 @@ func TestLockAroundAnIdempotentRequest(t *testing.T) {
 		r := router()
 		all := middleware(w, short, ByFunc(func(*http.Request) (string, error) { return "all", nil }))
 		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(true))
+		runs := 0
 		r.PUT("/orders/:id", all.Lock, m.Lock, func(g *gin.Context) {
+			if runs++; runs > 1 {
+				return
+			}
 			ctx := g.Request.Context()
 			<-ctx.Done()
 			if ctx.Err() != context.Canceled || !errors.Is(context.Cause(ctx), core.ErrLost) {
@@ -124,6 +128,10 @@ func TestLockAroundAnIdempotentRequest(t *testing.T) {
 			}
 		})
 		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
+		synctest.Wait()
+		if got := call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k"); got.status != 200 || runs != 2 {
+			w.Errorf("%d after %d runs: what lost a lease was recorded", got.status, runs)
+		}
 	})
 }
 

@@ -199,3 +199,19 @@ func TestBypassed(t *testing.T) {
 		})
 	}
 }
+
+// A Lock around another keeps back, where the connection cannot be broken, what that one would stream.
+func TestStreamWithinALock(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		l := w.holding()
+		outer, inner := middleware(w, l, ByFunc(func(*http.Request) (string, error) { return "all", nil })), middleware(w, l, ByParam("id"))
+		s := w.serve(mount(compress, outer.Lock, recovery, inner.Lock, func(c *gin.Context) {
+			c.String(200, "half")
+			c.Writer.Flush()
+			expire(c.Request.Context())
+		}))
+		for _, protocol := range protocols {
+			s.do(context.Background(), protocol, "PUT", "/orders/1", "").expect(w, 503, EventLost)
+		}
+	})
+}

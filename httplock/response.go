@@ -40,6 +40,9 @@ func newResponse(ctx context.Context, x *exchange, status int) *response {
 // breakable reports whether a connection can be broken from w: not if there is something between us and net/http that
 // cannot be looked through, as the writers of gzip middlewares and of http.TimeoutHandler.
 func breakable(w http.ResponseWriter) bool {
+	if outer, ok := w.(*response); ok { // of a Lock further out, which may keep it back
+		return outer.streams
+	}
 	if _, ok := w.(interface{ SetWriteDeadline(t time.Time) error }); ok {
 		return true
 	}

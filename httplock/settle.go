@@ -63,7 +63,8 @@ func (x *exchange) end(w *response, panicked bool) {
 func (x *exchange) settle(w *response, whole bool) error {
 	leases, loss := x.leases, x.lost()
 	x.leases = nil
-	if x.once && whole && loss == nil && !asksAgain(w) {
+	outer, _ := core.FromContext(x.r.Context()) // of a Lock further out, which refuses what has lost it
+	if x.once && whole && cmp.Or(loss, outer.Lost()) == nil && !asksAgain(w) {
 		if loss = x.release(leases[1:]); loss == nil {
 			return x.record(leases[0], x.encode(w))
 		}

@@ -20,16 +20,16 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 			q.Count("excused: the key rests for longer")
 		}
 		return slices.ContainsFunc(q.Steps, func(s sim.Step) bool { return s.Do == "job" || s.Do == "complete" }) ||
-			q.others(now, func(o *request) bool { return o.resource == q.resource }) > 0
+			q.others(now, q.alike) > 0
 	case EventDone:
 		return slices.ContainsFunc(q.Steps, func(s sim.Step) bool { return s.Do == "complete" })
 	case EventQueueFull:
-		return q.others(now, func(o *request) bool { return o.resource == q.resource && o.replica == q.replica }) >= q.maxWaiters()
+		return q.others(now, func(o *request) bool { return q.alike(o) && o.replica == q.replica }) >= q.maxWaiters()
 	case EventOverloaded:
 		return q.Is("small") > 0 || q.others(now, func(o *request) bool { return o.replica == q.replica }) >= 16*q.maxWaiters()
 	case EventDraining:
 		d := q.when(&q.replica.drained)
-		return !d.IsZero() && (now.Sub(d) <= settled+instant+q.slow || now.Sub(q.whole()) <= settled+instant+q.slow)
+		return !d.IsZero() && (now.Sub(d) <= 2*settled+instant+q.slow || now.Sub(q.whole()) <= 2*settled+instant+q.slow)
 	case EventUnavailable:
 		return q.inTrouble(now)
 	case EventGone:
@@ -53,6 +53,11 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 	return q.causeOfRecord(kind, got)
 }
 
+// alike reports whether another request locks the same key.
+func (q *request) alike(o *request) bool {
+	return q.resource != "" && o.resource == q.resource || q.group != "" && o.group == q.group
+}
+
 // causeOfRecord is that of what a record refuses.
 func (q *request) causeOfRecord(kind core.EventKind, got reply) bool {
 	q.mu.Lock()
@@ -62,7 +67,7 @@ func (q *request) causeOfRecord(kind core.EventKind, got reply) bool {
 		if id.valid(q.sent) && id.recorded != c {
 			continue
 		}
-		large := len(c.written) > (60<<10)-1<<10 || c.With["kilobytes"] > 60 || c.With["length"] == 2 || c.panicked && c.With["length"] > 0
+		large := c.omitted() || len(c.written) > 59<<10 // with its header
 		same := c.content == q.content
 		if kind == EventIdempotencyMismatch && !same || kind == EventIdempotencyOmitted && same && large && got.header.Get("Idempotent-Status") != "" {
 			return true

@@ -26,13 +26,14 @@ type request struct {
 	cancel  context.CancelFunc
 
 	// What the rules make of it; empty = not locked.
-	method, resource, identity, content string
-	body                                string
+	method, group, resource, identity, content string
+	body                                       string
 
 	sent    time.Time
 	left    time.Time // its client
 	came    time.Time // to the server; the body may not have
 	over    time.Time // answered, as the server sees it
+	aborted time.Time // by a panic that came out of all
 	run     *run
 	leases  []*core.Lease
 	lost    time.Time // a lease
@@ -41,6 +42,7 @@ type request struct {
 	revoked bool
 	slow    time.Duration // what a blow took
 	events  []core.EventKind
+	open    time.Time // whether it is recorded is
 	done    time.Time // recorded
 }
 
@@ -89,6 +91,9 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 	if q.safe() {
 		return q
 	}
+	if s.nested() {
+		q.group = fmt.Sprint("group ", p.service, q.path(), id)
+	}
 	tenant := ""
 	if s.Is("tenants") > 0 {
 		tenant = q.tenant()
@@ -114,7 +119,7 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 func (q *request) safe() bool { return q.With["method"] > 1 }
 
 // free: it does not lock.
-func (q *request) free() bool { return q.resource+q.identity == "" && len(q.invalid()) == 0 }
+func (q *request) free() bool { return q.group+q.resource+q.identity == "" && len(q.invalid()) == 0 }
 
 func (q *request) lacksKey() bool    { return q.With["lacks"] == 1 }
 func (q *request) lacksTenant() bool { return q.With["lacks"] == 2 }
@@ -191,7 +196,7 @@ func (q *request) send() {
 		order = ""
 	}
 	for name, value := range map[string]string{"X-Request": strconv.Itoa(q.number), "Idempotency-Key": q.key(), "X-Tenant": q.tenant(),
-		"Authorization": c[0], "Cookie": c[1], "X-Api-Key": c[2], "X-Order": order} {
+		"Authorization": c[0], "Cookie": c[1], "X-Api-Key": c[2], "X-Order": order, "X-Group": fmt.Sprint("g", q.With["id"])} {
 		if value != "" {
 			req.Header.Set(name, value)
 		}
@@ -246,7 +251,14 @@ func (s *simulation) around(p *replica, next http.Handler) http.Handler {
 			defer cancel()
 		}
 		s.begin(&q.came)
-		defer s.begin(&q.over)
+		defer func() {
+			p := recover()
+			s.begin(&q.over)
+			if p != nil {
+				s.begin(&q.aborted)
+				panic(p)
+			}
+		}()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -306,7 +318,7 @@ func (c *run) write(b []byte) {
 	c.mu.Lock()
 	c.written = append(c.written, b[:n]...)
 	c.mu.Unlock()
-	if err == nil && c.anyLost() != nil {
+	if err == nil && c.group == "" && c.anyLost() != nil {
 		c.Violation("%v: written after the loss", c)
 	}
 }
@@ -413,14 +425,14 @@ func (s *simulation) operation(ctx context.Context, op core.Op) (context.Context
 	q.holds(ctx)
 	switch op.Kind {
 	case core.OpAcquire:
-		second := q.identity != "" && !strings.Contains(op.Key, "http/idempotent")
+		second := q.group == "" && q.identity != "" && !strings.Contains(op.Key, "http/idempotent")
 		if second {
 			q.blow(waits)
 		}
 		arrived := s.arrives(ctx, q, op)
 		return ctx, func(out core.Outcome) {
 			s.served(arrived, out.Err)
-			if out.Err == nil && (second || q.identity == "" || q.resource == "") {
+			if out.Err == nil && (second || q.identity == "" || q.resource == "" || q.group != "") {
 				q.blow(granted)
 			}
 		}
@@ -452,6 +464,9 @@ func (s *simulation) event(ctx context.Context, e core.Event) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.events = append(q.events, e.Kind)
+		if e.Kind == EventRecordOpen {
+			q.open = time.Now()
+		}
 		s.Count(string(e.Kind))
 	}
 }

@@ -2,14 +2,15 @@ package httplock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -51,7 +52,7 @@ func drawProgram(r *rand.Rand) sim.Program {
 	one := func(in int) int { return (r.IntN(in) + 1) / in } // 1 once in so many
 	p := sim.Program{Plan: map[string]int{
 		"replicas": r.IntN(4), "nodes": 2 * r.IntN(2), "host": r.IntN(len(hosts)), "key": r.IntN(keyKinds), "once": r.IntN(3),
-		"services": one(6), "tenants": one(2), "wait": sim.Pick(r, 0, 300, 1000, 3000, 5000), "waiters": sim.Pick(r, 0, 0, 1, 2, 4),
+		"services": one(6), "around": one(4), "tenants": one(2), "wait": sim.Pick(r, 0, 300, 1000, 3000, 5000), "waiters": sim.Pick(r, 0, 0, 1, 2, 4),
 		"retention": sim.Pick(r, 0, 0, 2, 6), "small": one(5), "reply": one(4), "ttl": sim.Pick(r, 0, 2000, 3000, 6000),
 		"write timeout": sim.Pick(r, 0, 0, 0, 4000), "read timeout": sim.Pick(r, 0, 0, 0, 2000),
 	}}
@@ -93,7 +94,7 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 	rarely := func(in, n int) int { return n * ((r.IntN(in) + 1) / in) }
 	s := sim.Step{At: at, Do: "request", Who: r.IntN(4), With: map[string]int{
 		"id": r.IntN(3) * r.IntN(2), "protocol": r.IntN(3), "method": sim.Pick(r, 0, 0, 0, 0, 0, 0, 1, 2+r.IntN(4)), "route": rarely(8, 1),
-		"status": r.IntN(3) / 2 * r.IntN(len(statuses)), "kilobytes": rarely(6, sim.Pick(r, 3, 55, 61, 1100)), "flush": rarely(4, 1),
+		"status": r.IntN(3) / 2 * r.IntN(len(statuses)), "kilobytes": rarely(6, sim.Pick(r, 3, 55, 75, 1100)), "flush": rarely(4, 1),
 		"length": rarely(6, 1+r.IntN(3)), "panic": rarely(10, 1+r.IntN(3)), "ignores": r.IntN(2), "again": rarely(8, 1),
 		"leave": rarely(8, 1+r.IntN(1000)), "deadline": rarely(8, 50+r.IntN(2000)),
 		"stall": rarely(10, 1+r.IntN(3000)), "upload": rarely(10, 500), "lacks": rarely(20, 1+r.IntN(2)), "tenant": r.IntN(2),
@@ -123,6 +124,7 @@ type replica struct {
 	name    string
 	service string
 	m       *Middleware
+	around  *Middleware // further out; nil = none
 	server  *server
 	begun   time.Time
 	drained time.Time // refuses requests
@@ -166,6 +168,11 @@ func (s *simulation) ttl() time.Duration {
 	return max(2*time.Second, time.Duration(s.Is("ttl"))*time.Millisecond)
 }
 
+// nested: there is a Lock around the middleware, on a key of its own.
+func (s *simulation) nested() bool {
+	return s.Is("around") > 0 && !strings.HasPrefix(s.host.name, "gin")
+}
+
 // ms is a number of the plan as a time.
 func (s *simulation) ms(name string) time.Duration {
 	return time.Duration(s.Is(name)) * time.Millisecond
@@ -191,7 +198,7 @@ func simulate(t *sim.Trial) {
 		p.Link.OnRequest(nil)
 	}
 	s.all.Wait()
-	time.Sleep(s.ttl() + 20*time.Second) // what was cut off and killed is back; leases of the dead and quarantines are over
+	time.Sleep(s.ttl() + 30*time.Second) // what was cut off and killed is back; leases of the dead and quarantines are over
 	s.atLast()
 }
 
@@ -209,8 +216,15 @@ func (s *simulation) start(first *locktest.Locker, i, generation int) *replica {
 	if p.m, err = New(p.Locker.Locker, p.service, s.opts...); err != nil {
 		s.Fatal(err)
 	}
-	h := &http.Server{Handler: s.around(p, s.host.handler(p.m, s.handle)), WriteTimeout: s.ms("write timeout"), ReadTimeout: s.ms("read timeout")}
-	h.RegisterOnShutdown(p.m.Drain)
+	m, handler := p.m, http.HandlerFunc(s.handle)
+	if s.nested() {
+		if p.around, err = New(p.Locker.Locker, p.service, append(s.limits(), ByFunc(header("X-Group")))...); err != nil {
+			s.Fatal(err)
+		}
+		m, handler = p.around, p.m.LockHandler(handler).ServeHTTP
+	}
+	h := &http.Server{Handler: s.around(p, s.host.handler(m, handler)), WriteTimeout: s.ms("write timeout"), ReadTimeout: s.ms("read timeout")}
+	h.RegisterOnShutdown(p.drainAll)
 	p.server = s.world.serveWith(h)
 	return p
 }
@@ -280,7 +294,13 @@ func (s *simulation) replace(at int, after time.Duration) {
 
 func (p *replica) drain() {
 	if p.of.begin(&p.drained) {
-		p.m.Drain()
+		p.drainAll()
+	}
+}
+
+func (p *replica) drainAll() {
+	if p.m.Drain(); p.around != nil {
+		p.around.Drain()
 	}
 }
 
@@ -303,9 +323,12 @@ func (p *replica) shutDown(patience time.Duration) {
 	s := p.of
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	stopped := p.server.Shutdown(ctx)
+	_ = p.server.Shutdown(ctx) // for as long as it may
 	err := p.m.Close(ctx)
-	s.closed(p, stopped, err, ctx.Err() != nil)
+	if p.around != nil {
+		err = errors.Join(err, p.around.Close(ctx))
+	}
+	s.closed(p, err, ctx.Err() != nil && patience < time.Minute)
 	s.Tracef("replica %s is shut down: %v", p.name, err)
 	s.begin(&p.over)
 	_ = p.Locker.Close(ctx) // is core's
@@ -378,7 +401,7 @@ func (s *simulation) note(node int, d time.Duration) {
 
 // atLast sends what must succeed now that all is well, and closes the replicas.
 func (s *simulation) atLast() {
-	synctest.Wait()
+	s.followed()
 	for i, p := range s.replicas {
 		if !s.when(&p.drained).IsZero() { // by a blow
 			s.replace(i, 0)
@@ -405,8 +428,10 @@ func (s *simulation) atLast() {
 	s.all.Wait()
 	for _, p := range s.replicas {
 		p.shutDown(time.Minute)
-		if used := p.m.admission.used; len(used) > 0 {
-			s.Violation("replica %s: %v are left in use", p.name, used)
+		for _, m := range []*Middleware{p.m, p.around} {
+			if m != nil && len(m.admission.used) > 0 {
+				s.Violation("replica %s: %v are left in use", p.name, m.admission.used)
+			}
 		}
 	}
 }
@@ -432,15 +457,9 @@ func (s *simulation) options() []Option {
 			return id, err
 		}),
 	}
-	var opts []Option
-	if s.ms("wait") != defaults().maxWait {
-		opts = append(opts, WithMaxWait(s.ms("wait")))
-	}
+	opts := s.limits()
 	if by := by[s.Is("key")]; by != nil {
 		opts = append(opts, by)
-	}
-	if n := s.Is("waiters"); n > 0 {
-		opts = append(opts, WithMaxWaiters(n))
 	}
 	if s.Is("once") > 0 || s.Is("key") == noKey {
 		opts = append(opts, WithIdempotency(s.Is("once") == 2))
@@ -453,6 +472,17 @@ func (s *simulation) options() []Option {
 	}
 	if s.Is("small") > 0 {
 		opts = append(opts, WithBodyLimit(smallBody), WithMemory(smallMemory))
+	}
+	return opts
+}
+
+// limits are the options that a Lock around has, too.
+func (s *simulation) limits() (opts []Option) {
+	if s.ms("wait") != defaults().maxWait {
+		opts = append(opts, WithMaxWait(s.ms("wait")))
+	}
+	if n := s.Is("waiters"); n > 0 {
+		opts = append(opts, WithMaxWaiters(n))
 	}
 	if s.Is("reply") > 0 {
 		opts = append(opts, WithReply(func(w http.ResponseWriter, r *http.Request, refusal Refusal) {
