@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,42 +13,6 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/logbook"
 )
-
-// A function that is cut off in every run uses up its starts, and then it is the next tick's turn.
-func TestNeverSucceeds(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		w.replica("a", plan{schedule: Every(10 * time.Minute), job: []JobOption{AtLeastOnce(3)}, work: func(ctx context.Context) error {
-			panic("always")
-		}})
-		till(25 * time.Minute)
-		w.want(at(10*time.Minute), at(10*time.Minute), at(10*time.Minute), at(20*time.Minute), at(20*time.Minute), at(20*time.Minute))
-	})
-}
-
-// A job whose process dies in every run uses up its starts, and then it is the next tick's turn.
-func TestKilledInEveryRun(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		p := plan{schedule: Every(10 * time.Minute), job: []JobOption{AtLeastOnce(3)}, work: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
-		till(10*time.Minute - 2*time.Second)
-		for i := range 6 {
-			r := w.replica(fmt.Sprint(i), p)
-			if i == 3 {
-				till(19*time.Minute + 30*time.Second)
-				w.want(ticks(at(10*time.Minute), 0, 3)...)
-				till(20 * time.Minute)
-			}
-			time.Sleep(ttl + 5*time.Second) // the one before is dead, and its lease is over
-			r.crash()
-		}
-		till(25 * time.Minute)
-		w.want(append(ticks(at(10*time.Minute), 0, 3), ticks(at(20*time.Minute), 0, 3)...)...)
-		for i, r := range w.ran() {
-			if r.Attempt != i%3+1 {
-				t.Errorf("start %d is attempt %d of tick %v", i, r.Attempt, r.Tick)
-			}
-		}
-	})
-}
 
 // The end of a run that no quorum records is told of, and the tick is started again.
 func TestEndThatIsNotRecorded(t *testing.T) {
@@ -72,66 +35,6 @@ func TestEndThatIsNotRecorded(t *testing.T) {
 			t.Errorf("%d events", n)
 		}
 		log.Want(t, 1, "the end of a run was not recorded", "attempt=1")
-	})
-}
-
-// An error of the function's own completes the tick.
-func TestOwnErrorIsNotRetried(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{schedule: Every(10 * time.Minute), job: []JobOption{AtLeastOnce(3)},
-			work: func(context.Context) error { return errors.New("no paper") }})
-		till(25 * time.Minute)
-		w.want(at(10*time.Minute), at(20*time.Minute))
-		past, err := r.History(t.Context(), 2)
-		if err != nil || past[1].Error != "no paper" || past[1].Ended.IsZero() || past[1].Attempt != 1 {
-			t.Errorf("history: %+v, %v", past, err)
-		}
-	})
-}
-
-// How often a tick may start is settled by who started it first, and by who would start it again: the smaller number.
-func TestStartsChangeInADeploy(t *testing.T) {
-	once, thrice := plan{}, plan{job: []JobOption{AtLeastOnce(3)}}
-	for name, plans := range map[string][2]plan{"raised": {once, thrice}, "lowered": {thrice, once}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 4*time.Minute, func(t *testing.T, w *world) {
-				before, after := plans[0], plans[1]
-				before.schedule, after.schedule = Every(5*time.Minute), Every(5*time.Minute)
-				before.work = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-				a := w.replica("a", before)
-				till(5*time.Minute + time.Second)
-				a.crash()
-				w.replica("b", after)
-				till(11 * time.Minute)
-				w.want(at(5*time.Minute), at(10*time.Minute))
-			})
-		})
-	}
-}
-
-// The last start that a tick may have ends it, whatever the policy of who makes it.
-func TestLastStartOfAnOlderPolicy(t *testing.T) {
-	bubble(t, 58*time.Minute, func(t *testing.T, w *world) {
-		dies := plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
-		a := w.replica("a", dies)
-		till(time.Hour + time.Second)
-		a.crash()
-		b := w.replica("b", plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(3)}, work: func(context.Context) error { panic("again") }})
-		till(time.Hour + 5*time.Minute)
-		w.want(at(time.Hour), at(time.Hour))
-		if past, err := b.History(t.Context(), 1); err != nil || past[0].Attempt != 2 || past[0].Ended.IsZero() || past[0].Error == "" {
-			t.Errorf("history: %+v, %v", past, err)
-		}
-	})
-}
-
-// Replicas that disagree about n run no completed tick again.
-func TestMixedStarts(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		w.replica("a", plan{host: true})
-		w.replica("b", plan{host: true, job: []JobOption{AtLeastOnce(3)}})
-		till(10*time.Minute + 30*time.Second)
-		w.want(ticks(at(2*time.Minute), time.Minute, 9)...)
 	})
 }
 
@@ -226,65 +129,6 @@ func TestRecordOnABareQuorum(t *testing.T) {
 	})
 }
 
-// A panic of a run that the engine began is logged, not passed on; the tick counts as not completed.
-func TestPanicInARun(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{schedule: Every(10 * time.Minute), job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
-			if r, _ := FromContext(ctx); r.Attempt == 1 {
-				panic("boom")
-			}
-			return nil
-		}})
-		till(15 * time.Minute)
-		w.want(at(10*time.Minute), at(10*time.Minute))
-		past, err := r.History(t.Context(), 1)
-		if err != nil || past[0].Attempt != 2 || past[0].Error != "" {
-			t.Errorf("history: %+v, %v", past, err)
-		}
-	})
-}
-
-// Previous lets one run do all ticks that were not done.
-func TestEveryTickByPrevious(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		var mu sync.Mutex
-		done, n := map[time.Time]int{}, 0
-		s := Every(time.Minute)
-		w.replicas(3, plan{job: []JobOption{AtLeastOnce(3)}, work: func(ctx context.Context) error {
-			run, _ := FromContext(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			if n++; n%7 == 0 {
-				return errors.New("every seventh fails")
-			}
-			from := run.Previous
-			if from.IsZero() {
-				from = run.Tick.Add(-time.Minute)
-			}
-			for at := s.Next(from); !at.After(run.Tick); at = s.Next(at) {
-				done[at]++
-			}
-			return nil
-		}})
-		till(12 * time.Minute)
-		for _, n := range w.nodes {
-			n.Down()
-		}
-		till(16 * time.Minute)
-		for _, n := range w.nodes {
-			n.Up()
-		}
-		till(26*time.Minute + 30*time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		for _, tick := range ticks(at(2*time.Minute), time.Minute, 24) {
-			if done[tick] == 0 {
-				t.Errorf("tick %v was not done", tick)
-			}
-		}
-	})
-}
-
 // Previous is remembered for as long as the job fails.
 func TestPreviousOfAJobThatFails(t *testing.T) {
 	bubble(t, 2*time.Second, func(t *testing.T, w *world) {
@@ -323,18 +167,6 @@ func TestRunNowDuringALook(t *testing.T) {
 		for _, n := range w.nodes {
 			n.Up()
 		}
-	})
-}
-
-// A run by hand takes no tick away, and leaves no record.
-func TestRunNow(t *testing.T) {
-	bubble(t, 58*time.Minute, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{schedule: Every(time.Hour), work: hold(time.Second)})
-		if err := r.RunNow(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		till(time.Hour + time.Minute)
-		w.want(time.Time{}, at(time.Hour))
 	})
 }
 

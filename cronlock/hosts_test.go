@@ -59,31 +59,6 @@ func TestHostALittleAhead(t *testing.T) {
 	})
 }
 
-// A host that ends its context ends the run: the tick is not completed, and is started again.
-func TestHostEndsARun(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		why := errors.New("the host stops")
-		var cause error
-		r := w.replica("a", plan{host: true, job: []JobOption{AtLeastOnce(2)}, work: onlyFirst(at(3*time.Minute), func(ctx context.Context) error {
-			<-ctx.Done()
-			cause = context.Cause(ctx)
-			return ctx.Err()
-		})})
-		r.asleep.Store(true)
-		till(3*time.Minute + time.Millisecond)
-		ctx, stop := context.WithCancelCause(t.Context())
-		time.AfterFunc(5*time.Second, func() { stop(why) })
-		if err := r.RunDue(ctx); !errors.Is(err, context.Canceled) || !errors.Is(cause, why) {
-			t.Errorf("the run ended with %v, and its context with %v", err, cause)
-		}
-		till(3*time.Minute + 30*time.Second)
-		w.want(at(2*time.Minute), at(3*time.Minute), at(3*time.Minute))
-		if n := w.count(EventLost); n != 0 {
-			t.Errorf("%d events of a lost run", n)
-		}
-	})
-}
-
 // A start that another process has recorded first is not this one's.
 func TestStartOfAnother(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
@@ -133,54 +108,6 @@ func TestCalledTooOften(t *testing.T) {
 		if n := w.count(EventRun); n != 5 {
 			t.Errorf("%d runs", n)
 		}
-	})
-}
-
-// A replica that is cut off in a run ends its context before another one starts anything.
-func TestLeaseLostInARun(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		var ended time.Time
-		all := w.replicas(2, plan{job: []JobOption{AtLeastOnce(2)}, work: onlyFirst(at(3*time.Minute), func(ctx context.Context) error {
-			<-ctx.Done()
-			if ended = time.Now(); !errors.Is(context.Cause(ctx), core.ErrLost) {
-				t.Errorf("the run's context ended with %v", context.Cause(ctx))
-			}
-			return ctx.Err()
-		})})
-		till(3*time.Minute + 20*time.Second)
-		for _, r := range all {
-			if r.running.Load() > 0 {
-				r.locks.Link.Cut()
-				defer r.locks.Link.Mend()
-			}
-		}
-		till(3*time.Minute + 50*time.Second)
-		w.want(at(2*time.Minute), at(3*time.Minute), at(3*time.Minute))
-		if runs := w.ran(); len(runs) == 3 && (ended.IsZero() || runs[2].start.Before(ended) || runs[2].replica == runs[1].replica) {
-			t.Errorf("the context ended at %v, and then %+v", ended, runs[2])
-		}
-		if n := w.count(EventLost); n != 1 {
-			t.Errorf("%d events of a lost run", n)
-		}
-	})
-}
-
-// A tight loop of calls runs nothing twice.
-func TestTightLoop(t *testing.T) {
-	bubble(t, 115*time.Second, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{})
-		ctx, stop := context.WithCancel(t.Context())
-		for range 3 {
-			r.calls.Go(func() {
-				for ctx.Err() == nil {
-					r.call(ctx)
-					time.Sleep(20 * time.Millisecond)
-				}
-			})
-		}
-		till(2*time.Minute + 5*time.Second)
-		stop()
-		w.want(ticks(at(time.Minute), time.Minute, 2)...)
 	})
 }
 

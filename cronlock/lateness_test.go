@@ -3,8 +3,6 @@ package cronlock
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,45 +21,6 @@ func hold(d time.Duration) func(context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-}
-
-// A job that takes longer than its period runs back to back, the latest tick each time; the others are superseded.
-func TestBackToBack(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		w.replicas(3, plan{work: hold(90 * time.Second)})
-		till(10 * time.Minute)
-		w.want(at(2*time.Minute), at(3*time.Minute), at(5*time.Minute), at(6*time.Minute), at(8*time.Minute), at(9*time.Minute))
-		if n := w.count(EventSuperseded); n != 2 {
-			t.Errorf("%d events of superseded ticks, want 2", n)
-		}
-	})
-}
-
-// A tick starts late while it is within the grace, and is missed afterwards.
-func TestNodesAway(t *testing.T) {
-	for _, c := range []struct {
-		away time.Duration
-		runs []time.Time
-	}{{40 * time.Second, []time.Time{at(time.Hour)}}, {90 * time.Second, nil}} {
-		t.Run(c.away.String(), func(t *testing.T) {
-			withAndWithoutHosts(t, 55*time.Minute, func(t *testing.T, w *world, host bool) {
-				w.replicas(3, plan{schedule: Every(time.Hour), host: host})
-				till(time.Hour - time.Second)
-				for _, n := range w.nodes {
-					n.Down()
-				}
-				time.Sleep(c.away)
-				for _, n := range w.nodes {
-					n.Up()
-				}
-				till(time.Hour + 10*time.Minute)
-				w.want(c.runs...)
-				if missed := w.count(EventMissed) > 0; missed == (c.runs != nil) {
-					t.Errorf("an event of a missed tick: %v", missed)
-				}
-			})
-		})
 	}
 }
 
@@ -102,101 +61,6 @@ func TestNodesEmptied(t *testing.T) {
 	})
 }
 
-// The death of a replica that has claimed a tick, and not recorded its start, costs the job a TTL.
-func TestClaimantDies(t *testing.T) {
-	bubble(t, 58*time.Minute, func(t *testing.T, w *world) {
-		a := w.replica("a", plan{schedule: Every(time.Hour), host: true})
-		a.asleep.Store(true)
-		till(time.Hour + time.Millisecond)
-		c, err := a.Claim(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.replica("b", plan{schedule: Every(time.Hour)}).asleep.Store(true)
-		a.crash()
-		till(time.Hour + ttl + 2*time.Second)
-		w.want(at(time.Hour))
-		if runs := w.ran(); len(runs) == 1 && runs[0].replica != "b" {
-			t.Errorf("it ran on %s", runs[0].replica)
-		}
-		c.End()
-	})
-}
-
-// A replica that waits while later ticks fall due starts the latest.
-func TestTickIsChosenUnderTheLease(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		w.replica("a", plan{host: true}).asleep.Store(true)
-		w.replica("b", plan{host: true, work: hold(70 * time.Second)})
-		till(10 * time.Minute)
-		last := time.Time{}
-		for _, r := range w.ran() {
-			if !r.Tick.After(last) {
-				t.Errorf("tick %v started after %v", r.Tick, last)
-			}
-			last = r.Tick
-		}
-	})
-}
-
-// Host clocks that are ahead, by more than a period too, delay nothing and start nothing early.
-func TestHostAhead(t *testing.T) {
-	for _, ahead := range []time.Duration{1500 * time.Millisecond, 5 * time.Second, time.Minute} {
-		for name, others := range map[string]int{"alone": 0, "beside others": 2} {
-			t.Run(fmt.Sprintf("%v, %s", ahead, name), func(t *testing.T) {
-				bubble(t, 300*time.Millisecond, func(t *testing.T, w *world) {
-					w.replica("a", plan{schedule: Every(time.Second), host: true, ahead: ahead})
-					w.replicas(others, plan{schedule: Every(time.Second), host: true})
-					till(time.Minute + time.Second/2)
-					runs := w.ran()
-					w.want(ticks(runs[0].Tick, time.Second, len(runs))...)
-					if n := len(runs); n < 58 {
-						t.Errorf("%d runs in a minute", n)
-					}
-				})
-			})
-		}
-	}
-}
-
-// A host that never calls costs a second for each tick.
-func TestHostNeverCalls(t *testing.T) {
-	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{host: true})
-		r.asleep.Store(true) // but the engine's calls come through
-		till(10*time.Minute + 30*time.Second)
-		w.want(ticks(midnight, time.Minute, 11)...)
-		for _, run := range w.ran()[1:] {
-			if late := run.start.Sub(run.Tick); late > 2*time.Second {
-				t.Errorf("tick %v started %v late", run.Tick, late)
-			}
-		}
-	})
-}
-
-// A host that drops the engine's call is called again.
-func TestHostDropsCalls(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		a := w.replica("a", plan{})
-		a.Remove()
-		var calls atomic.Int32
-		added := make(chan *Job, 1)
-		job, err := a.service.Add("dropping", Every(10*time.Minute), a.work, WithHost(func() {
-			if calls.Add(1)%3 == 0 {
-				job := <-added
-				added <- job
-				_ = job.RunDue(t.Context())
-			}
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		added <- job
-		till(31 * time.Minute)
-		w.want(at(10*time.Minute), at(20*time.Minute), at(30*time.Minute))
-	})
-}
-
 // After Close nothing starts; runs that the engine began end by themselves, and Close waits for them.
 func TestCloseWaitsForLateRuns(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
@@ -220,28 +84,6 @@ func TestCloseWaitsForLateRuns(t *testing.T) {
 			t.Errorf("Add after Close: %v", err)
 		}
 		r.ended = true
-	})
-}
-
-// Close between Claim and Call leaves the tick to others, and says why.
-func TestCloseBetweenClaimAndCall(t *testing.T) {
-	bubble(t, 58*time.Minute, func(t *testing.T, w *world) {
-		a := w.replica("a", plan{schedule: Every(time.Hour), host: true})
-		a.asleep.Store(true)
-		till(time.Hour + 10*time.Millisecond)
-		c, err := a.Claim(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		go a.service.Close(t.Context())
-		time.Sleep(time.Millisecond)
-		if err := c.Call(); !errors.Is(err, core.ErrClosed) {
-			t.Errorf("Call after Close: %v", err)
-		}
-		c.End()
-		w.replica("b", plan{schedule: Every(time.Hour)})
-		till(time.Hour + 30*time.Second)
-		w.want(at(time.Hour))
 	})
 }
 

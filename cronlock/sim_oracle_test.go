@@ -340,7 +340,7 @@ func (w *world) judgeTerm(v *visit) {
 }
 
 // elected is told when a process becomes leader: what runs of another's term has ended by then.
-func (p *process) elected(_ context.Context, t leader.Term) {
+func (p *process) elected(ctx context.Context, t leader.Term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dead {
@@ -351,6 +351,11 @@ func (p *process) elected(_ context.Context, t leader.Term) {
 		p.Violation("term %d after %d", t.FencingToken, p.term)
 	}
 	p.leads, p.term = p, t.FencingToken
+	for _, other := range p.replicas {
+		if other != nil && other != p && other.elector.IsLeader(ctx) == nil {
+			p.Violation("%s is elected, and %s leads", p.name, other.name)
+		}
+	}
 	for _, v := range p.visits {
 		if v.tick != nil && v.p != p && v.over.IsZero() && !v.p.dead && v.ctx.Err() == nil {
 			p.Violation("%s is elected, and tick %s of %s runs", p.name, clock(v.Tick), v.p.name)

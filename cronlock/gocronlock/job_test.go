@@ -21,17 +21,6 @@ func clock(ahead time.Duration) []gocron.SchedulerOption {
 	return []gocron.SchedulerOption{gocron.WithClock(skewed{clockwork.NewRealClock(), ahead})}
 }
 
-// Schedulers of three replicas run each tick once, whatever their clocks.
-func TestEachTickOnce(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		for _, ahead := range []time.Duration{0, 1500 * time.Millisecond, -5 * time.Second} {
-			w.replica(cronlock.Every(time.Minute), nil, clock(ahead))
-		}
-		till(12*time.Minute + 30*time.Second)
-		w.want(every(2*time.Minute, time.Minute, 11)...)
-	})
-}
-
 // Listeners hear of a run by tick, of one by hand and of one that starts late; afterwards gocron has one job.
 func TestListeners(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
@@ -53,32 +42,6 @@ func TestListeners(t *testing.T) {
 		if jobs := r.scheduler.Jobs(); len(jobs) != 1 || jobs[0].ID() != r.Handle().ID() || r.Handle().Tags()[0] != "nightly" {
 			t.Errorf("gocron's jobs are %v", jobs)
 		}
-	})
-}
-
-// A tick that a listener of one replica refuses runs on another one.
-func TestListenerRefuses(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		slow := gocron.BeforeJobRunsSkipIfBeforeFuncErrors(func(uuid.UUID, string) error {
-			time.Sleep(300 * time.Millisecond)
-			return errors.New("not here")
-		})
-		w.replica(cronlock.Every(time.Minute), nil, nil, Listeners(slow))
-		w.replica(cronlock.Every(time.Minute), nil, nil)
-		till(22*time.Minute + 30*time.Second)
-		w.want(every(2*time.Minute, time.Minute, 21)...)
-	})
-}
-
-// Limits of the scheduler drop calls, which costs no tick.
-func TestSchedulerLimits(t *testing.T) {
-	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
-		r := w.replica(cronlock.Every(time.Hour), nil, []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeReschedule)})
-		if _, err := r.scheduler.NewJob(gocron.CronJob("59 * * * *", false), gocron.NewTask(func() { time.Sleep(70 * time.Second) })); err != nil {
-			t.Fatal(err)
-		}
-		till(4*time.Hour + 2*time.Minute)
-		w.want(every(time.Hour, time.Hour, 4)...)
 	})
 }
 
