@@ -136,23 +136,14 @@ func (a *attempt) sends(op wire.Op, node int) bool {
 	if a.ended && (op == wire.OpAcquire || op == wire.OpRenew) {
 		return false
 	}
-	s := &a.nodes[node]
-	s.unanswered++
-	if op == wire.OpRelease {
-		s.ends++
-	}
+	a.nodes[node].sends(op)
 	return true
 }
 
 // noteAnswer notes that a node has answered a request, if it has. Called with the lock.
 func (a *attempt) noteAnswer(op wire.Op, got node.Reply) {
-	if got.Verdict == wire.CircuitOpen || !goredis.Answered(got.Err) {
-		return
-	}
-	s := &a.nodes[got.Node]
-	s.unanswered--
-	if op == wire.OpRelease {
-		s.ends--
+	if got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err) {
+		a.nodes[got.Node].answers(op)
 	}
 }
 
@@ -168,15 +159,12 @@ func (a *attempt) hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 			a.granted(got)
 		}
 	case wire.OpRenew:
-		_, slept = a.confirm(got)
+		_, slept = a.nodes[got.Node].confirms(got, a.p.window)
 	case wire.OpRelease:
-		// A release before this one has ended the attempt there, or may have, if its answer is missing; then nobody
-		// can tell whether the key was taken before that or since; a cooldown is there, or is not.
-		s := &a.nodes[got.Node]
-		if got.Verdict == wire.Gone && !got.Revoked && (s.owed == owedNoMore || s.ends > 0 && a.stay() == 0) {
-			got.Verdict = wire.Granted
+		var again bool
+		if got.Verdict, again = a.nodes[got.Node].ended(got, a.stay() > 0); again {
+			a.endAgain(got.Node, a.p.nodeTimeout)
 		}
-		a.noteEnd(got)
 	default: // whoever sent the others keeps what they said
 	}
 	return got.Verdict, slept
@@ -186,11 +174,13 @@ func (a *attempt) hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 func (a *attempt) granted(got node.Reply) {
 	s := &a.nodes[got.Node]
 	s.granted(got)
-	switch {
-	case !a.ended:
-	case s.owed == owedLater:
-		a.e.unheard.push(a, got.Node, 0) // sooner than that
-	case s.owed == owedInVain:
+	if !a.ended {
+		return
+	}
+	switch hasten, again := s.late(); {
+	case hasten:
+		a.e.unheard.push(a, got.Node, 0)
+	case again:
 		a.endAgain(got.Node, 0)
 	}
 }
@@ -212,73 +202,6 @@ func (a *attempt) quitting() wire.Waiter {
 		return a.wait.Name.Quits()
 	}
 	return a.lock.Waiter()
-}
-
-// confirm books whether a node has the lease, and says whether that shows that this machine's clock stood still
-// since the confirmation before: more time has passed on the node than can have passed here. Called with the lock.
-func (a *attempt) confirm(got node.Reply) (has, slept bool) {
-	switch got.Verdict {
-	case wire.Granted, wire.Healed, wire.Passed:
-	default:
-		return false, false
-	}
-	s := &a.nodes[got.Node]
-	if window := a.p.window; window > 0 && s.clock != 0 {
-		there := got.Clock.Since(s.clock)
-		here := got.Sent.Since(s.sent) + got.Latency
-		slept = there-here > window
-	}
-	s.confirm(got)
-	return true, slept
-}
-
-// nodeState is what an attempt knows of one node.
-type nodeState struct {
-	expiry wire.NodeTime // logical expiry last confirmed; 0 = never
-	clock  wire.NodeTime // the node's clock with it
-	sent   clock.Instant // when the request was sent that it answered
-	// memory names what the node remembered when it last vouched for the attempt: when the attempt asked, was
-	// granted, or had a renewal confirmed that it could still trust. What the node forgets later may be the grant
-	// of a later holder, so it accepts a completion only in that memory.
-	memory     string
-	unanswered int32 // requests sent that the node has not answered, and may never: they may still arrive
-	ends       int32 // releases among them
-	owed       owed
-}
-
-// An owed is what a node is still to hear of the end of an attempt, beside the releases under way.
-//
-//	              a release is confirmed   refused, or not answered   a late grant is heard of
-//	owedNothing   owedNoMore               owedAgain                  a release comes after it
-//	owedLater     owedNoMore               stays                      is told at once
-//	owedAgain     owedNoMore               stays                      stays
-//	owedLast      owedNoMore               owedInVain                 stays
-//	owedInVain    owedNoMore               owedAgain                  owedAgain, at once
-//	owedNoMore    stays                    stays                      stays
-type owed uint8
-
-const (
-	owedNothing owed = iota
-	owedLater        // it is told that the attempt is over, unless it answers by then that it does not have it
-	owedAgain        // it is told once more: it has not confirmed it
-	owedLast         // that is under way
-	owedInVain       // it is told no more
-	owedNoMore       // it has confirmed it
-)
-
-// granted notes that the node granted the attempt. Heard of after a renewal, it says nothing new.
-func (s *nodeState) granted(got node.Reply) {
-	if s.expiry == 0 {
-		s.memory = got.Memory
-	}
-	s.confirm(got)
-}
-
-// confirm notes that the lease is on the node until the expiry it named.
-func (s *nodeState) confirm(got node.Reply) {
-	if got.Expiry >= s.expiry {
-		s.expiry, s.clock, s.sent = got.Expiry, got.Clock, got.Sent
-	}
 }
 
 // asking is an attempt as its rounds see it.

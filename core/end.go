@@ -119,24 +119,6 @@ func (a *attempt) free() {
 	r.Leave()
 }
 
-// noteEnd books what a node made of being told that the attempt is over. A node that has refused to write it down, or
-// has not answered, is told once more. Called with the lock.
-func (a *attempt) noteEnd(got node.Reply) {
-	switch s := &a.nodes[got.Node]; got.Verdict {
-	case wire.Granted:
-		s.owed = owedNoMore
-	case wire.Gone, wire.TooLate: // the attempt does not have the key there
-	default:
-		switch s.owed {
-		case owedNothing, owedInVain:
-			a.endAgain(got.Node, a.p.nodeTimeout)
-		case owedLast:
-			s.owed = owedInVain
-		default:
-		}
-	}
-}
-
 // endAgain has a node told once more, in the background, after a delay. Called with the lock.
 func (a *attempt) endAgain(i int, after time.Duration) {
 	if a.e.unheard.push(a, i, after) {
@@ -148,22 +130,14 @@ func (a *attempt) endAgain(i int, after time.Duration) {
 // the lease runs out by itself, and the clock window refuses what is still under way.
 func (a *attempt) resend(node int) {
 	a.mu.Lock()
-	s := &a.nodes[node]
-	again := s.owed == owedAgain
-	due := (again || s.owed == owedLater) && (s.unanswered > 0 || s.expiry != 0)
-	switch {
-	case again && due:
-		s.owed = owedLast
-	case again || s.owed == owedLater:
-		s.owed = owedNothing
-	}
+	tell, first := a.nodes[node].due()
 	a.mu.Unlock()
-	if !due {
+	if !tell {
 		a.e.Done()
 		return
 	}
 	r := a.releasing(a.stay())
-	r.Must, r.OnOver = !again, a.e.Done
+	r.Must, r.OnOver = first, a.e.Done
 	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
 }
 

@@ -27,30 +27,13 @@ type Lease struct {
 	kept  clock.AtomicInstant // until when the nodes keep the key if the holder vanishes
 
 	// Guarded by the attempt's lock.
-	state            leaseState
-	released         bool          // Release was called
-	freed, completed bool          // a quorum has confirmed Release, Complete
-	rejoining        bool          // the next round is early, for a node that others were in
-	reason           LossReason    // it was lost, or a release found it lost
-	since            clock.Instant // when it was reported
-	renewAt          clock.Instant
-	trustedUntil     clock.Instant // end of validity less the margin, unless a renewal succeeds
-	holdUntil        clock.Instant // its end for MaxHold
-	renewing         *renewal      // under way
-	onEnd            func(Outcome)
+	lifecycle
+	renewing *renewal // under way
+	onEnd    func(Outcome)
 
 	next  clock.Instant // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
 	place int           // watchdog: index in its heap, -1 = not in it
 }
-
-type leaseState uint8
-
-const (
-	leasePending leaseState = iota // the attempt is under way
-	leaseHeld
-	leaseLost // ended before its holder ended it
-	leaseOver // released or completed
-)
 
 // turn is what the local queue knows the lease's key by.
 func (lease *Lease) turn() string { return lease.lock.Resource() }
@@ -59,14 +42,14 @@ func (lease *Lease) turn() string { return lease.lock.Resource() }
 // lifts no end that MaxHold has set.
 func (lease *Lease) trust(sent clock.Instant) {
 	lease.trustedUntil = max(lease.trustedUntil, sent.Add(lease.p.validity-lease.p.margin))
-	lease.until.Store(min(lease.trustedUntil, lease.holdUntil))
+	lease.until.Store(lease.endsAt())
 	lease.kept.Store(max(lease.kept.Load(), sent.Add(lease.p.ttl)))
 }
 
 // holdFor has the lease end that long from now, or when its trust does. Called with the lock.
 func (lease *Lease) holdFor(d time.Duration) {
 	lease.holdUntil = lease.engine.Clock.Now().Add(d)
-	lease.until.Store(min(lease.trustedUntil, lease.holdUntil))
+	lease.until.Store(lease.endsAt())
 }
 
 // left is for how long the lease can still be trusted.
@@ -116,9 +99,8 @@ func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant, ended func(Outcom
 			lease.reached = lease.reached.With(i)
 		}
 	}
-	lease.state, lease.onEnd = leaseHeld, ended
-	lease.since = e.Clock.Now()
-	lease.renewAt = sent.Add(lease.renewalPeriod())
+	lease.onEnd = ended
+	lease.held(e.Clock.Now(), sent.Add(lease.renewalPeriod()))
 	if lease.p.maxHold > 0 {
 		lease.holdFor(lease.p.maxHold)
 	}
@@ -232,16 +214,13 @@ func (lease *Lease) expire() {
 // noticed yet, and the nodes let it run out.
 func (lease *Lease) lose(reason LossReason) {
 	lease.mu.Lock()
-	if lease.state != leaseHeld {
+	reason, was := lease.lost(reason)
+	if !was {
 		lease.mu.Unlock()
 		return
 	}
-	if reason == LossExpired && lease.holdUntil <= lease.trustedUntil {
-		reason = LossMaxHold
-	}
-	lease.reason = reason
 	ended, err := lease.onEnd, lease.loss(OpHold, reason)
-	lease.endAs(leaseLost, err)
+	lease.stop(err)
 	lease.mu.Unlock()
 
 	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
@@ -269,13 +248,13 @@ func (lease *Lease) logLoss(reason LossReason) {
 	lease.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", held)
 }
 
-// endAs ends a lease, and its context, so that nobody sees one without the other: nothing is sent any more but its end, for
-// a renewal would only keep the key from others. Called with the lock.
-func (lease *Lease) endAs(state leaseState, cause error) {
-	if lease.state == leaseHeld {
+// stop ends the lease's context with the lease, so that nobody sees one without the other: nothing is sent any more but its
+// end, for a renewal would only keep the key from others. Called with the lock.
+func (lease *Lease) stop(cause error) {
+	if lease.cancel != nil { // else it was never held
 		lease.cancel(cause)
 	}
-	lease.state, lease.ended = state, true
+	lease.ended = true
 	lease.until.Store(min(lease.until.Load(), lease.engine.Clock.Now()))
 }
 
@@ -293,8 +272,8 @@ func (lease *Lease) loss(op OpKind, reason LossReason) *OpError {
 // end ends a held lease because its holder says so. It returns the state the lease was in.
 func (lease *Lease) end() leaseState {
 	lease.mu.Lock()
-	was := lease.state
-	lease.endAs(leaseOver, ErrReleased)
+	was := lease.finish()
+	lease.stop(ErrReleased)
 	lease.mu.Unlock()
 	if was == leaseHeld {
 		lease.engine.watchdog.remove(lease)
@@ -395,10 +374,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	t := &r.Tally
 	lease.mu.Lock()
 	lease.freed = lease.freed || t.Confirmed()
-	unnoticed := false
-	if fate := t.Released(); lease.reason == "" && (fate == quorum.Taken || fate == quorum.Revoked) {
-		lease.reason, unnoticed = losses[fate], was == leaseHeld
-	}
+	unnoticed := lease.outvoted(losses[t.Released()]) && was == leaseHeld
 	reason = lease.reason
 	lease.mu.Unlock()
 	if unnoticed {
@@ -426,10 +402,9 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	if keep > 0 && !lease.released && lease.reason == "" {
+	if lease.rests() && keep > 0 {
 		lease.notBefore.Store(lease.e.Clock.Now().Add(keep))
 	}
-	lease.released = true
 	return lease.reached
 }
 

@@ -2,7 +2,9 @@ package core
 
 import (
 	"testing"
+	"time"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
@@ -62,5 +64,94 @@ func TestExpiryOnlyGrows(t *testing.T) {
 	s.granted(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "late"}}, Node: 0, Sent: 2})
 	if s.expiry != 30 || s.memory != "granted" {
 		t.Errorf("after a newer confirmation, and a late grant: %+v", s)
+	}
+}
+
+// Every event in every state: what is owed after it, and what it asks for.
+func TestNodeStateTable(t *testing.T) {
+	t.Parallel()
+	states := []owed{owedNothing, owedLater, owedAgain, owedLast, owedInVain, owedNoMore}
+	said := func(v wire.Verdict) node.Reply { return node.Reply{Vote: quorum.Said(v, nil)} }
+	revoked := said(wire.Gone)
+	revoked.Revoked = true
+	type outcome struct {
+		owed [6]owed // by the state before
+		asks [6]bool
+	}
+	same := [6]owed{owedNothing, owedLater, owedAgain, owedLast, owedInVain, owedNoMore}
+	confirmed := [6]owed{owedNoMore, owedNoMore, owedNoMore, owedNoMore, owedNoMore, owedNoMore}
+	unwritten := outcome{[6]owed{owedNothing, owedLater, owedAgain, owedInVain, owedInVain, owedNoMore}, [6]bool{true, false, false, false, true, false}}
+	ended := func(got node.Reply, under int32, cooldown bool) func(*nodeState) bool {
+		return func(s *nodeState) bool {
+			s.ends = under
+			_, again := s.ended(got, cooldown)
+			return again
+		}
+	}
+	for name, c := range map[string]struct {
+		event func(s *nodeState) (asks bool)
+		want  outcome
+	}{
+		"an end is confirmed":            {ended(said(wire.Granted), 0, false), outcome{owed: confirmed}},
+		"an end is not answered":         {ended(said(wire.TimedOut), 0, false), unwritten},
+		"an end is refused":              {ended(said(wire.Failed), 0, false), unwritten},
+		"it is not there":                {ended(said(wire.Gone), 0, false), outcome{owed: same}},
+		"… and another end is under way": {ended(said(wire.Gone), 1, false), outcome{owed: confirmed}},
+		"… and a cooldown was to begin":  {ended(said(wire.Gone), 1, true), outcome{owed: same}},
+		"… for it was revoked":           {ended(revoked, 1, false), outcome{owed: same}},
+		"it comes too late to rest":      {ended(said(wire.TooLate), 0, true), outcome{owed: same}},
+		"a late grant, told later":       {func(s *nodeState) bool { hasten, _ := s.late(); return hasten }, outcome{same, [6]bool{1: true}}},
+		"a late grant, told in vain":     {func(s *nodeState) bool { _, again := s.late(); return again }, outcome{same, [6]bool{4: true}}},
+		"due, and nothing can be there":  {func(s *nodeState) bool { tell, _ := s.due(); return tell }, outcome{owed: [6]owed{owedNothing, owedNothing, owedNothing, owedLast, owedInVain, owedNoMore}}},
+		"due, and something may arrive":  {func(s *nodeState) bool { s.unanswered = 1; tell, _ := s.due(); return tell }, outcome{[6]owed{owedNothing, owedNothing, owedLast, owedLast, owedInVain, owedNoMore}, [6]bool{1: true, 2: true}}},
+		"due, and it has it":             {func(s *nodeState) bool { s.expiry = 1; tell, _ := s.due(); return tell }, outcome{[6]owed{owedNothing, owedNothing, owedLast, owedLast, owedInVain, owedNoMore}, [6]bool{1: true, 2: true}}},
+		"due for the first time":         {func(s *nodeState) bool { _, first := s.due(); return first }, outcome{[6]owed{owedNothing, owedNothing, owedNothing, owedLast, owedInVain, owedNoMore}, [6]bool{1: true}}},
+		"a request is sent, and answered": {func(s *nodeState) bool {
+			s.sends(wire.OpRelease)
+			s.answers(wire.OpRelease)
+			return s.unanswered+s.ends != 0
+		}, outcome{owed: same}},
+	} {
+		for i, before := range states {
+			s := nodeState{owed: before}
+			if asks := c.event(&s); s.owed != c.want.owed[i] || asks != c.want.asks[i] {
+				t.Errorf("%s, in state %d: state %d, asks %v, want state %d, %v", name, before, s.owed, asks, c.want.owed[i], c.want.asks[i])
+			}
+		}
+	}
+	for op, ends := range map[wire.Op]int32{wire.OpAcquire: 0, wire.OpRenew: 0, wire.OpComplete: 0, wire.OpRelease: 1} {
+		var s nodeState
+		if s.sends(op); s.unanswered != 1 || s.ends != ends {
+			t.Errorf("op %d under way: %+v", op, s)
+		}
+	}
+}
+
+// A confirmation shows that this machine slept where the node's clock went on by more than the window beyond what passed here.
+func TestNodeStateSlept(t *testing.T) {
+	t.Parallel()
+	const window, second = 400 * time.Millisecond, 1_000_000
+	for _, c := range []struct {
+		verdict    wire.Verdict
+		window     time.Duration
+		there      wire.NodeTime // since the confirmation before, at 1 s
+		here       time.Duration
+		has, slept bool
+	}{
+		{wire.Granted, window, 10 * second, 10 * time.Second, true, false},
+		{wire.Granted, window, 10*second + 400_000, 10 * time.Second, true, false},
+		{wire.Healed, window, 10*second + 400_001, 10 * time.Second, true, true},
+		{wire.Passed, 0, 99 * second, 10 * time.Second, true, false},
+		{wire.Gone, window, 99 * second, 10 * time.Second, false, false},
+	} {
+		s := nodeState{expiry: 1, clock: second, sent: clock.Instant(time.Second)}
+		got := node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Clock: second + c.there, Expiry: 2}, Latency: 100 * time.Millisecond}, Sent: clock.Instant(time.Second + c.here - 100*time.Millisecond)}
+		if has, slept := s.confirms(got, c.window); has != c.has || slept != c.slept {
+			t.Errorf("%+v: has %v, slept %v", c, has, slept)
+		}
+	}
+	s := nodeState{}
+	if _, slept := s.confirms(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted, Clock: 99 * second}}}, window); slept {
+		t.Error("the first confirmation shows nothing")
 	}
 }

@@ -21,9 +21,7 @@ type renewal struct {
 }
 
 // renewable reports whether the lease lives on only if it is renewed, and its holder still wants it. Called with the lock.
-func (lease *Lease) renewable() bool {
-	return lease.trustedUntil < lease.holdUntil && lease.ctx.Context.Err() == nil
-}
+func (lease *Lease) renewable() bool { return lease.outlivesTrust() && lease.ctx.Context.Err() == nil }
 
 // plan has the lease looked at when it is to be renewed, when the renewal under way has had its time, or when
 // the lease's trusted time is over. Called with the lock.
@@ -125,7 +123,7 @@ func (r *renewal) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 	lease.noteAnswer(op, got)
 	// A node that was taken again may have forgotten who was granted the key meanwhile; but nobody was who could
 	// act on it, as long as this lease is trusted when it hears of it.
-	has, slept := lease.confirm(got)
+	has, slept := lease.nodes[got.Node].confirms(got, lease.p.window)
 	if has && lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
 		lease.nodes[got.Node].memory = got.Memory
 	}
@@ -140,7 +138,7 @@ func (r *renewal) conclude() {
 	if failure != nil && failure.Reason != "" {
 		lease.lose(failure.Reason)
 	}
-	lease.renewed(r.Sent, failure == nil, t.Count(wire.Gone) > 0)
+	lease.replan(r.Sent, failure == nil, t.Count(wire.Gone) > 0)
 	if r.end == nil {
 		return
 	}
@@ -152,22 +150,20 @@ func (r *renewal) conclude() {
 	r.Group.Go(func() { r.end(out) })
 }
 
-// renewed notes the end of a round that was sent at that time, and plans the next. A node that others
+// replan notes the end of a round that was sent at that time, and plans the next. A node that others
 // were in keeps a turn for this lease, so the next round comes before that ends; but every other one at most is early.
-func (lease *Lease) renewed(sent clock.Instant, ok, occupied bool) {
+func (lease *Lease) replan(sent clock.Instant, ok, occupied bool) {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.renewing = nil
 	if lease.state != leaseHeld {
 		return
 	}
-	lease.renewAt = lease.e.Clock.Now().Add(lease.p.ttl / 20)
-	if ok && lease.left() > 0 { // a reply that comes after validity extends nothing
+	soon := lease.e.Clock.Now().Add(lease.p.ttl / 20)
+	if ok = ok && lease.left() > 0; ok { // a reply that comes after validity extends nothing
 		lease.trust(sent)
-		if lease.rejoining = occupied && !lease.rejoining; !lease.rejoining {
-			lease.renewAt = sent.Add(lease.renewalPeriod())
-		}
 	}
+	lease.renewed(ok, occupied, soon, sent.Add(lease.renewalPeriod()))
 	lease.plan()
 }
 

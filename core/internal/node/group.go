@@ -42,7 +42,7 @@ type Group struct {
 	Pace   time.Duration             // of batches, at least
 	Head   atomic.Pointer[wire.Head] // with the longest lease in use
 
-	waiters sync.Pool // each of one ensemble, since timers must not leave their synctest bubble
+	waiters sync.Pool // each of one Group, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
 	tasks    sync.WaitGroup      // every goroutine of the Locker, and what is to be sent later
@@ -60,7 +60,7 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 		e.Nodes = append(e.Nodes, n)
 		n.memories = make([]atomic.Pointer[string], buckets)
 		for range buckets {
-			n.lanes = append(n.lanes, &lane{e: e, n: n, idle: make(chan *flight)})
+			n.lanes = append(n.lanes, &lane{e: e, n: n, idle: make(chan *batch)})
 		}
 	}
 	e.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))

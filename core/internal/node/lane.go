@@ -34,18 +34,18 @@ type lane struct {
 	e *Group
 	n *Node
 
-	mu      sync.Mutex
-	urgent  []request
-	asking  []request     // acquisitions
-	flights int           // batches under way
-	left    clock.Instant // when the last one left
-	timeout time.Duration // least node timeout of those that ask
-	slots   *slots
-	inLine  *slots       // waits for one of these
-	idle    chan *flight // to a goroutine that waits for one
-	waits   atomic.Bool  // there is one
-	timer   *time.Timer
-	wakes   clock.Instant // when the timer fires; 0 = it does not run
+	mu       sync.Mutex
+	urgent   []request
+	asking   []request     // acquisitions
+	underWay int           // batches under way
+	left     clock.Instant // when the last one left
+	timeout  time.Duration // least node timeout of those that ask
+	slots    *slots
+	inLine   *slots      // waits for one of these
+	idle     chan *batch // to a goroutine that waits for one
+	waits    atomic.Bool // there is one
+	timer    *time.Timer
+	wakes    clock.Instant // when the timer fires; 0 = it does not run
 }
 
 // A request is what a round asks of one node.
@@ -69,8 +69,8 @@ func (l *lane) submit(requests ...request) {
 		}
 		switch {
 		case q.r.op.Alone(): // it travels alone
-			f := hangar.Get().(*flight)
-			f.batch = append(f.batch, q)
+			f := batchPool.Get().(*batch)
+			f.requests = append(f.requests, q)
 			l.launch(f, nil)
 		case q.r.op == wire.OpAcquire:
 			l.asking = append(l.asking, q)
@@ -89,7 +89,7 @@ func (l *lane) next() {
 		l.asking[0] = request{}
 		l.asking = l.asking[1:]
 	}
-	if len(l.urgent)+len(l.asking) == 0 || l.flights >= l.n.Connections {
+	if len(l.urgent)+len(l.asking) == 0 || l.underWay >= l.n.Connections {
 		return
 	}
 	if at := l.left.Add(l.pace()); at > now {
@@ -102,7 +102,7 @@ func (l *lane) next() {
 			return
 		}
 	}
-	f := hangar.Get().(*flight)
+	f := batchPool.Get().(*batch)
 	l.urgent = f.load(l.urgent)
 	l.asking = f.load(l.asking)
 	l.launch(f, s)
@@ -110,14 +110,14 @@ func (l *lane) next() {
 }
 
 // launch sends a batch. Called with the lane's lock.
-func (l *lane) launch(f *flight, s *slots) {
+func (l *lane) launch(f *batch, s *slots) {
 	f.l, f.slots = l, s
-	l.flights++
+	l.underWay++
 	select {
 	case l.idle <- f:
 	default:
 		l.e.tasks.Add(1)
-		go l.fly(f)
+		go l.serve(f)
 	}
 }
 
@@ -126,14 +126,14 @@ func (l *lane) launch(f *flight, s *slots) {
 // do. One that has gone silent is sent half of the connections' worth soon and the rest slowly: what goes there would
 // wait there, too, but it may be connections that hang, and the server answers over others.
 func (l *lane) pace() time.Duration {
-	busy := l.flights
+	busy := l.underWay
 	if len(l.e.Nodes) == 1 {
 		busy-- // two keep a server busy that need not share the client with others
 	}
 	switch {
 	case busy <= 0:
 		return 0
-	case l.flights > l.n.Connections/2:
+	case l.underWay > l.n.Connections/2:
 		return l.timeout / latePart
 	}
 	return l.e.Pace * time.Duration(max(1, busy*busy/4))
@@ -151,11 +151,11 @@ func (l *lane) wakeAt(at clock.Instant, in time.Duration) {
 	l.wakes = at
 }
 
-// landed notes that a batch is not under way any more, and has the next one leave.
-func (l *lane) landed(f *flight, now clock.Instant, answered bool) {
+// done notes that a batch is not under way any more, and has the next one leave.
+func (l *lane) done(f *batch, now clock.Instant, answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.flights--
+	l.underWay--
 	if !answered {
 		l.urgent = append(l.urgent, f.salvage(now)...)
 	}

@@ -24,9 +24,9 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 			queue = append(queue, request{r: &Round{Bulk: b}})
 		}
 		for len(queue) > 0 {
-			var f flight
+			var f batch
 			queue = f.load(queue)
-			loads = append(loads, len(f.batch))
+			loads = append(loads, len(f.requests))
 		}
 		return loads
 	}
@@ -40,7 +40,7 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 			t.Errorf("bulks of %d requests travel as %v, want %v", len(c.bulks), got, c.want)
 		}
 	}
-	var f flight
+	var f batch
 	urgent := f.load([]request{{r: &Round{Bulk: 64 << 10}}})
 	if asking := f.load([]request{{r: &Round{}}}); len(urgent) != 0 || len(asking) != 1 {
 		t.Errorf("%d and %d are left behind a batch that is full", len(urgent), len(asking))
@@ -57,7 +57,7 @@ func TestPace(t *testing.T) {
 		{3, 0, 0}, {3, 1, MinPace}, {3, 2, MinPace}, {3, 4, 4 * MinPace}, {3, 10, 25 * MinPace}, {3, 11, timeout / latePart},
 		{1, 0, 0}, {1, 1, 0}, {1, 2, MinPace}, {1, 5, 4 * MinPace}, {1, 11, timeout / latePart},
 	} {
-		l := lane{e: &Group{Pace: MinPace, Nodes: make([]*Node, c.nodes)}, n: &Node{Connections: 20}, flights: c.flights, timeout: timeout}
+		l := lane{e: &Group{Pace: MinPace, Nodes: make([]*Node, c.nodes)}, n: &Node{Connections: 20}, underWay: c.flights, timeout: timeout}
 		if got := l.pace(); got != c.want {
 			t.Errorf("%d nodes, %d batches under way: %v, want %v", c.nodes, c.flights, got, c.want)
 		}

@@ -43,13 +43,13 @@ func (n *Node) Failures(bucket int) int {
 // Boards is how many of the requests that wait for their turn would be sent now; they are not.
 func (n *Node) Boards(now clock.Instant) int {
 	l := n.lanes[0]
-	f := &flight{l: l}
+	f := &batch{l: l}
 	l.mu.Lock()
 	l.urgent = f.load(l.urgent)
 	l.asking = f.load(l.asking)
 	l.mu.Unlock()
-	f.board(now)
-	return len(f.batch)
+	f.filter(now)
+	return len(f.requests)
 }
 
 // SetConnections has the node take its client for one of so many connections.

@@ -44,12 +44,12 @@ type Round struct {
 // An Asker is whose round it is. It hears each reply, also those that come when the round is over; the rounds that
 // an attempt or a lease has under way all have the same one.
 type Asker interface {
-	// sends books a request that is about to be sent to a node, and reports whether it may be.
+	// Sends books a request that is about to be sent to a node, and reports whether it may be.
 	Sends(op wire.Op, node int) bool
-	// hear books a reply. It returns what the node's verdict amounts to, in the light of what the node was sent
+	// Hear books a reply. It returns what the node's verdict amounts to, in the light of what the node was sent
 	// before, and whether the reply shows that this machine's clock stood still.
 	Hear(op wire.Op, got Reply) (v wire.Verdict, slept bool)
-	// isEnded reports whether nothing of the attempt may be sent any more but its end.
+	// IsEnded reports whether nothing of the attempt may be sent any more but its end.
 	IsEnded() bool
 }
 
@@ -182,7 +182,7 @@ type waiter struct {
 	timer *time.Timer
 }
 
-func (e *Group) waiter(d time.Duration) *waiter {
+func (e *Group) newWaiter(d time.Duration) *waiter {
 	w, _ := e.waiters.Get().(*waiter)
 	if w == nil {
 		return &waiter{make(chan struct{}, 1), time.NewTimer(d)}
@@ -194,7 +194,7 @@ func (e *Group) waiter(d time.Duration) *waiter {
 // Wait returns when the round is over; false if ctx ended first, which ends the round. The votes are the
 // caller's from then on.
 func (r *Round) Wait(ctx context.Context) bool {
-	w := r.Group.waiter(r.Timeout)
+	w := r.Group.newWaiter(r.Timeout)
 	r.mu.Lock()
 	if !r.over {
 		r.waiter = w

@@ -29,11 +29,11 @@ type Waiter struct {
 	quorum int
 	Try    chan struct{} // room for one: it is to try
 
-	mu    sync.Mutex
-	over  bool       // the call is
-	told  quorum.Set // since it last tried
-	timer *time.Timer
-	at    time.Time // when the timer fires; zero = it does not run
+	mu       sync.Mutex
+	over     bool       // the call is
+	notified quorum.Set // since it last tried
+	timer    *time.Timer
+	at       time.Time // when the timer fires; zero = it does not run
 }
 
 func NewWaiter(name wire.Waiter, began wire.Stamp, quorum int) *Waiter {
@@ -42,14 +42,14 @@ func NewWaiter(name wire.Waiter, began wire.Stamp, quorum int) *Waiter {
 }
 
 // tell notes what a node tells the wait.
-func (w *Waiter) tell(t told) {
+func (w *Waiter) notify(t notice) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !t.first {
 		w.after(TurnTime)
 		return
 	}
-	if w.told = w.told.With(t.node); w.told.Len() < w.quorum {
+	if w.notified = w.notified.With(t.node); w.notified.Len() < w.quorum {
 		w.after(TellWithin)
 		return
 	}
@@ -89,7 +89,7 @@ func (w *Waiter) now() {
 
 // stop forgets what was told. Called with the lock.
 func (w *Waiter) stop() {
-	w.told, w.at = 0, time.Time{}
+	w.notified, w.at = 0, time.Time{}
 	if w.timer != nil {
 		w.timer.Stop()
 	}
@@ -113,14 +113,14 @@ func (w *Waiter) GoesOn() bool {
 func (w *Waiter) Trying() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = 0
+	w.notified = 0
 	select {
 	case <-w.Try:
 	default:
 	}
 }
 
-// Board are the calls of a Locker that wait, and what nodes tell them.
+// A Board is the calls of a Locker that wait, and what nodes tell them.
 type Board struct {
 	e        *node.Group
 	Channels []wire.Channel // by guard bucket
@@ -131,20 +131,20 @@ type Board struct {
 	mu     sync.Mutex
 	byName map[string]*Waiter
 	// lately is what waits were told that are not known: the answer that makes one of them wait may be on its way.
-	lately [256]told
-	next   int
-	ears   []*subscription // by guard bucket and node
+	lately        [256]notice
+	next          int
+	subscriptions []*subscription // by guard bucket and node
 }
 
 // A told is what a node tells a wait.
-type told struct {
+type notice struct {
 	name  string
 	node  int
 	first bool // in its queue; else it is the second
 }
 
 func (s *Board) Init(e *node.Group, buckets int) {
-	s.e, s.byName, s.ears = e, map[string]*Waiter{}, make([]*subscription, buckets*len(e.Nodes))
+	s.e, s.byName, s.subscriptions = e, map[string]*Waiter{}, make([]*subscription, buckets*len(e.Nodes))
 	s.ctx, s.Stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
 	process := rand.Text()[:13]                              // short enough for a queue to be packed by Redis, which takes up to 64 bytes
 	for b := range buckets {
@@ -160,26 +160,26 @@ func (s *Board) Begin(w *Waiter, bucket int) {
 	s.byName[name] = w
 	for i, t := range s.lately {
 		if t.name == name {
-			s.lately[i] = told{}
-			w.tell(t)
+			s.lately[i] = notice{}
+			w.notify(t)
 		}
 	}
 	for i, n := range s.e.Nodes {
-		if at := bucket*len(s.e.Nodes) + i; s.ears[at] == nil {
-			s.ears[at] = &subscription{s: s, n: n, bucket: bucket}
-			s.e.Go(s.ears[at].listen)
+		if at := bucket*len(s.e.Nodes) + i; s.subscriptions[at] == nil {
+			s.subscriptions[at] = &subscription{s: s, n: n, bucket: bucket}
+			s.e.Go(s.subscriptions[at].listen)
 		}
 	}
 }
 
-// dismiss lets go of an ear if nobody waits, and reports whether it did. The next wait makes another.
+// dismiss lets go of a subscription if nobody waits, and reports whether it did. The next waiter makes another.
 func (s *Board) dismiss(e *subscription) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.byName) > 0 {
 		return false
 	}
-	s.ears[e.bucket*len(s.e.Nodes)+e.n.Index] = nil
+	s.subscriptions[e.bucket*len(s.e.Nodes)+e.n.Index] = nil
 	return true
 }
 
@@ -193,11 +193,11 @@ func (s *Board) End(w *Waiter) {
 // Hear takes what a node published: a place, and a name.
 func (s *Board) Hear(node int, message string) {
 	place, name, _ := strings.Cut(message, " ")
-	t := told{name, node, place == "1"}
+	t := notice{name, node, place == "1"}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.byName[name]; w != nil {
-		w.tell(t)
+		w.notify(t)
 		return
 	}
 	s.lately[s.next] = t

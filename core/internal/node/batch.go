@@ -11,20 +11,20 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A flight is a batch under way.
-type flight struct {
-	l      *lane
-	slots  *slots // one is taken; nil = it needs none
-	batch  []request
-	weight int
-	votes  []quorum.Vote
-	err    error // nothing was answered, or not one reply to each request
+// A batch is requests that travel to a node together.
+type batch struct {
+	l        *lane
+	slots    *slots // one is taken; nil = it needs none
+	requests []request
+	weight   int
+	votes    []quorum.Vote
+	err      error // nothing was answered, or not one reply to each request
 }
 
-var hangar = sync.Pool{New: func() any { return new(flight) }}
+var batchPool = sync.Pool{New: func() any { return new(batch) }}
 
 // load takes requests from a queue, and returns what is left of it.
-func (f *flight) load(queue []request) []request {
+func (f *batch) load(queue []request) []request {
 	n := 0
 	for ; n < len(queue); n++ {
 		weight := max(1+queue[n].r.Bulk/bulkOfOne, queue[n].weight)
@@ -32,15 +32,15 @@ func (f *flight) load(queue []request) []request {
 			break
 		}
 	}
-	f.batch = append(f.batch, queue[:n]...)
+	f.requests = append(f.requests, queue[:n]...)
 	left := copy(queue, queue[n:])
 	clear(queue[left:])
 	return queue[:left]
 }
 
-// fly runs a flight, and then those of the lane that come before long: a goroutine that has done it once has a stack
-// of the size that it takes. A new one for each flight would be 0.93 of the locks per second of a single caller.
-func (l *lane) fly(f *flight) {
+// serve runs a batch, and then those of the lane that come before long: a goroutine that has done it once has a stack
+// of the size that it takes. A new one for each batch would be 0.93 of the locks per second of a single caller.
+func (l *lane) serve(f *batch) {
 	defer l.e.tasks.Done()
 	var timer *time.Timer
 	for f != nil {
@@ -64,38 +64,38 @@ func (l *lane) fly(f *flight) {
 }
 
 // run sends the batch and hands out the answers.
-func (f *flight) run() {
+func (f *batch) run() {
 	l := f.l
 	sent, wall := l.e.Clock.Now(), time.Now()
-	f.board(sent)
+	f.filter(sent)
 	f.call(sent, wall)
 	now, clock := l.e.Clock.Now(), time.Now()
 	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].Err) // all are, or none
-	l.landed(f, now, answered)
+	l.done(f, now, answered)
 	if f.slots != nil {
 		f.slots.exit()
 	}
 	if answered {
 		l.e.answered.Store(now)
 	}
-	f.hand(sent, now, clock)
+	f.deliver(sent, now, clock)
 
-	clear(f.batch)
+	clear(f.requests)
 	clear(f.votes)
-	*f = flight{batch: f.batch[:0], votes: f.votes[:0]}
-	hangar.Put(f)
+	*f = batch{requests: f.requests[:0], votes: f.votes[:0]}
+	batchPool.Put(f)
 }
 
 // salvage returns the requests of a batch whose connection broke that are to be sent again, over other connections and
 // fewer at a time: a network that breaks connections must not cost the leases that happened to travel together. Scripts
 // are idempotent per attempt, and trust counts from when the round began, whichever request is answered. What was sent
 // before may arrive yet, so the attempt has one request more unanswered.
-func (f *flight) salvage(now clock.Instant) (lost []request) {
+func (f *batch) salvage(now clock.Instant) (lost []request) {
 	if len(f.votes) == 0 || !goredis.Broken(f.votes[0].Err) {
 		return nil
 	}
-	for i := range f.batch {
-		q := &f.batch[i]
+	for i := range f.requests {
+		q := &f.requests[i]
 		r := q.r
 		if r.op.Alone() || r.op == wire.OpAcquire || q.losses == maxLosses || now.Since(r.Sent) >= r.Timeout ||
 			r.asker != nil && !r.asker.Sends(r.op, f.l.n.Index) {
@@ -103,34 +103,34 @@ func (f *flight) salvage(now clock.Instant) (lost []request) {
 		}
 		f.l.n.count(q.b, 1)
 		q.again = true
-		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, weight: MaxBatch / max(1, len(f.batch)/2)})
+		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, weight: MaxBatch / max(1, len(f.requests)/2)})
 	}
 	return lost
 }
 
 // board leaves out what is not to be sent any more. The wall clock has been read: what is sent after the end of
 // its attempt looks older to the node than the tombstone.
-func (f *flight) board(now clock.Instant) {
-	n, kept := f.l.n, f.batch[:0]
-	for _, q := range f.batch {
+func (f *batch) filter(now clock.Instant) {
+	n, kept := f.l.n, f.requests[:0]
+	for _, q := range f.requests {
 		if q.r.stale(now) || !q.r.depart(n.Index) {
 			q.r.drop(n, q.b)
 			continue
 		}
 		kept = append(kept, q)
 	}
-	clear(f.batch[len(kept):])
-	f.batch = kept
+	clear(f.requests[len(kept):])
+	f.requests = kept
 }
 
 // call sends the requests, together unless there is only one.
-func (f *flight) call(sent clock.Instant, wall time.Time) {
+func (f *batch) call(sent clock.Instant, wall time.Time) {
 	l, n := f.l, f.l.n
-	switch len(f.batch) {
+	switch len(f.requests) {
 	case 0:
 		return
 	case 1:
-		r := f.batch[0].r
+		r := f.requests[0].r
 		ctx := &r.nodeContext
 		if sent.Since(r.Sent) > r.Timeout/4 { // it has waited for its turn
 			ctx = &nodeContext{r.values, wall.Add(r.Timeout)}
@@ -141,18 +141,18 @@ func (f *flight) call(sent clock.Instant, wall time.Time) {
 		return
 	}
 	ctx := &nodeContext{}
-	for _, q := range f.batch {
+	for _, q := range f.requests {
 		if deadline := wall.Add(q.r.Timeout); deadline.After(ctx.deadline) {
 			ctx.deadline = deadline
 		}
 	}
-	request := func(i int) wire.Request { return f.batch[i].r.to(n.Index) }
-	replies, err := runBatch(ctx, n.Client, l.e.Head.Load().EncodeBatch(len(f.batch), request, wall))
-	if err == nil && len(replies) != len(f.batch) {
+	request := func(i int) wire.Request { return f.requests[i].r.to(n.Index) }
+	replies, err := runBatch(ctx, n.Client, l.e.Head.Load().EncodeBatch(len(f.requests), request, wall))
+	if err == nil && len(replies) != len(f.requests) {
 		err = wire.ErrBadReply
 	}
 	f.err = err
-	for i := range f.batch {
+	for i := range f.requests {
 		reply := ""
 		if err == nil {
 			reply = replies[i]
@@ -174,12 +174,12 @@ func voteOf(r wire.Request, text string, err error, decode func(wire.Request, st
 }
 
 // hand gives the answers to those who wait for them.
-func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
+func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
 	n := f.l.n
 	var longest time.Duration // the max TTL that a node was the first to tell of
-	for i, q := range f.batch {
+	for i, q := range f.requests {
 		v := &f.votes[i]
-		if f.err != nil && i > 0 && q.b == f.batch[i-1].b || q.losses > 0 && !goredis.Answered(v.Err) {
+		if f.err != nil && i > 0 && q.b == f.requests[i-1].b || q.losses > 0 && !goredis.Answered(v.Err) {
 			n.count(q.b, -1) // they failed as one, or with the batch that they were in before
 		} else {
 			n.leave(q.b, now, v.Err)
@@ -198,7 +198,7 @@ func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
 		f.l.e.tellLongest(longest, n)
 	}
 	observed := false
-	for i, q := range f.batch {
+	for i, q := range f.requests {
 		if q.again {
 			continue
 		}
@@ -212,7 +212,7 @@ func (f *flight) hand(sent, now clock.Instant, clock time.Time) {
 
 // read notes what a vote says of its node, and refuses a grant that cannot be. It reports whether the vote is the
 // first to tell of a longer max TTL.
-func (f *flight) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
+func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
 	n := f.l.n
 	if v.Clock != 0 {
 		v.Skew = v.Clock.Skew(clock)

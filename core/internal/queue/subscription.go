@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/node"
 )
 
-// An ear listens to what a node publishes for the waits of a Locker, on a connection of its own, from when the first of
+// A subscription listens to what a node publishes for the calls of a Locker that wait, on a connection of its own, from when the first of
 // them comes until none is left and nothing has been heard for a while, or the Locker is closed. In a Cluster there is
 // one for each guard bucket, whose channel is where the bucket's keys are.
 type subscription struct {

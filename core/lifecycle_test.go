@@ -1,0 +1,79 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+)
+
+// Every event in every state of a lease: the state after it, and what it reports.
+func TestLifecycleTable(t *testing.T) {
+	t.Parallel()
+	states := [...]leaseState{leasePending, leaseHeld, leaseLost, leaseOver}
+	for name, c := range map[string]struct {
+		event   func(*lifecycle) bool
+		after   [4]leaseState // by the state before
+		reports [4]bool
+		reason  [4]LossReason // of a lease that was lost as taken
+	}{
+		"held": {func(l *lifecycle) bool { l.held(1, 2); return l.since == 1 && l.renewAt == 2 }, [4]leaseState{leaseHeld, leaseHeld, leaseHeld, leaseHeld},
+			[4]bool{true, true, true, true}, [4]LossReason{2: LossTaken}},
+		"lost": {func(l *lifecycle) bool { _, was := l.lost(LossRevoked); return was }, [4]leaseState{leasePending, leaseLost, leaseLost, leaseOver},
+			[4]bool{1: true}, [4]LossReason{1: LossRevoked, 2: LossTaken}},
+		"over": {func(l *lifecycle) bool { return l.finish() == leaseHeld }, [4]leaseState{leaseOver, leaseOver, leaseOver, leaseOver},
+			[4]bool{1: true}, [4]LossReason{2: LossTaken}},
+		"released, and found lost": {func(l *lifecycle) bool { return l.outvoted(LossRevoked) }, states,
+			[4]bool{true, true, false, true}, [4]LossReason{LossRevoked, LossRevoked, LossTaken, LossRevoked}},
+		"released, and confirmed": {func(l *lifecycle) bool { return l.outvoted("") }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
+		"released first":          {func(l *lifecycle) bool { return l.rests() && l.released }, states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
+		"released again":          {func(l *lifecycle) bool { l.rests(); return l.rests() }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
+	} {
+		for i, before := range states {
+			l := lifecycle{state: before, trustedUntil: 1, holdUntil: clock.Never}
+			if before == leaseLost {
+				l.reason = LossTaken
+			}
+			reports := c.event(&l)
+			if l.state != c.after[i] || reports != c.reports[i] || l.reason != c.reason[i] {
+				t.Errorf("%s, in state %d: state %d, reports %v, reason %q; want %d, %v, %q", name, before, l.state, reports, l.reason, c.after[i], c.reports[i], c.reason[i])
+			}
+		}
+	}
+}
+
+// What has expired was held for as long as MaxHold allows, if its end came first; no other reason is changed.
+func TestWhyALeaseHasRunOut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		trusted, hold clock.Instant
+		reason, want  LossReason
+	}{
+		{5, clock.Never, LossExpired, LossExpired}, {5, 6, LossExpired, LossExpired}, {5, 5, LossExpired, LossMaxHold}, {6, 5, LossExpired, LossMaxHold},
+		{6, 5, LossTaken, LossTaken}, {6, 5, LossClosed, LossClosed},
+	} {
+		l := lifecycle{state: leaseHeld, trustedUntil: c.trusted, holdUntil: c.hold}
+		if end := l.endsAt(); end != min(c.trusted, c.hold) {
+			t.Errorf("%+v: ends at %d", c, end)
+		}
+		if why, _ := l.lost(c.reason); why != c.want {
+			t.Errorf("%+v: %s", c, why)
+		}
+	}
+}
+
+// A renewal that failed is tried again soon; one that found a node taken has an early one after it, but no two in a row.
+func TestWhenALeaseIsRenewed(t *testing.T) {
+	t.Parallel()
+	const soon, period = 1, 9
+	var l lifecycle
+	for i, c := range []struct {
+		ok, occupied bool
+		want         clock.Instant
+	}{
+		{true, false, period}, {false, false, soon}, {false, true, soon}, {true, true, soon}, {true, true, period}, {true, true, soon}, {true, false, period}, {true, true, soon},
+	} {
+		if l.renewed(c.ok, c.occupied, soon, period); l.renewAt != c.want {
+			t.Errorf("renewal %d: the next is at %d, want %d", i, l.renewAt, c.want)
+		}
+	}
+}
