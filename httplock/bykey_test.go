@@ -1,13 +1,10 @@
 package httplock
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -25,66 +22,6 @@ func order(r *http.Request) (string, error) {
 		return core.Key("order", id), nil
 	}
 	return "", nil
-}
-
-// A route and whoever else uses its key exclude each other, in whatever process, and share fencing tokens.
-func TestByKeySharesWithOthers(t *testing.T) {
-	bubble(t, 3, func(w *world) {
-		var tokens []uint64
-		note := func(ctx context.Context) {
-			lease, _ := core.FromContext(ctx)
-			tokens = append(tokens, lease.FencingToken())
-		}
-		inHandler, goOn := make(chan struct{}, 1), make(chan struct{})
-		r := router()
-		r.PUT("/orders/:id", middleware(w, w.locker, ByKey(order)).Lock, func(c *gin.Context) {
-			note(c.Request.Context())
-			inHandler <- struct{}{}
-			<-goOn
-			c.String(200, "done")
-		})
-		request := func() func() reply { return background(func() reply { return call(r, "PUT", "/orders/42", "") }) }
-		other, key := w.replica(), core.Key("order", "42")
-		do := func(ctx context.Context) error { note(ctx); return nil }
-
-		for range 2 {
-			answer := request()
-			<-inHandler
-			if err := other.TryDo(w.Context(), key, do); !errors.Is(err, core.ErrHeld) {
-				w.Errorf("while the handler runs: %v", err)
-			}
-			waited := background(func() error { return other.Do(w.Context(), key, do) })
-			synctest.Wait()
-			goOn <- struct{}{}
-			answer().ok(w, "done")
-			if err := waited(); err != nil {
-				w.Error(err)
-			}
-		}
-		err := other.Do(w.Context(), key, func(ctx context.Context) error {
-			note(ctx)
-			answer := request()
-			time.Sleep(time.Second) // of the bubble
-			if len(inHandler) != 0 {
-				w.Error("the handler runs under a key that is held")
-			}
-			go func() { goOn <- struct{}{}; answer().ok(w, "done") }()
-			return nil
-		})
-		if err != nil {
-			w.Error(err)
-		}
-		<-inHandler
-		synctest.Wait()
-		if len(tokens) != 6 {
-			w.Errorf("tokens %v", tokens)
-		}
-		for i := 1; i < len(tokens); i++ {
-			if tokens[i] <= tokens[i-1] {
-				w.Errorf("tokens %v, which must increase", tokens)
-			}
-		}
-	})
 }
 
 // The key is core's as it is, of any route; an Idempotency-Key is one beside it.

@@ -130,6 +130,7 @@ type reply struct {
 	body   string
 	err    error
 	proto  string
+	began  time.Time // its header came
 }
 
 // whole reports whether a client takes the answer for a complete success.
@@ -198,7 +199,7 @@ func doWith(client *http.Client, ctx context.Context, method, url, body string, 
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	return reply{res.StatusCode, res.Header, string(b), err, res.Proto}
+	return reply{status: res.StatusCode, header: res.Header, body: string(b), err: err, proto: res.Proto}
 }
 
 var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}}
@@ -216,7 +217,7 @@ func callWith(ctx context.Context, r http.Handler, method, path, body string, he
 	w := recorder{httptest.NewRecorder()}
 	r.ServeHTTP(w, req)
 	res := w.Result()
-	return reply{res.StatusCode, res.Header, w.Body.String(), nil, res.Proto}
+	return reply{status: res.StatusCode, header: res.Header, body: w.Body.String(), proto: res.Proto}
 }
 
 // newRequest is one without a body, as call has it.
@@ -299,7 +300,7 @@ func onceKey(method, route, given string) string {
 
 // byHeader makes a part of a key of a request header.
 func byHeader(name string) Option {
-	return ByFunc(func(r *http.Request) (string, error) { return r.Header.Get(name), nil })
+	return ByFunc(header(name))
 }
 
 // keyOf answers with the key that the request holds, or "none".

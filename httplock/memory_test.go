@@ -78,7 +78,7 @@ func TestMemoryOfBodies(t *testing.T) {
 				req := httptest.NewRequest("PUT", fmt.Sprint("/orders/", i), io.LimitReader(zeros{}, size))
 				out := recorder{httptest.NewRecorder()}
 				r.ServeHTTP(out, req)
-				got := reply{out.Code, out.Header(), out.Body.String(), nil, ""}
+				got := reply{status: out.Code, header: out.Header(), body: out.Body.String()}
 				if got.status == 200 {
 					got.ok(w, fmt.Sprint(size))
 					return

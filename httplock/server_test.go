@@ -123,47 +123,17 @@ type pausing time.Duration
 
 func (p pausing) Read([]byte) (int, error) { time.Sleep(time.Duration(p)); return 0, io.EOF }
 
-// open sends a request, and returns the body of the answer when its header has come.
-func (s *server) open(protocol, key string) io.ReadCloser {
-	req, _ := http.NewRequest("PUT", "http://example.com/orders/1", nil)
-	if key != "" {
-		req.Header.Set("Idempotency-Key", key+protocol)
-	}
-	if protocol == "HTTP/2.0" {
-		res, err := s.h2.RoundTrip(req)
-		if err != nil {
-			return io.NopCloser(strings.NewReader(err.Error()))
-		}
-		return res.Body
-	}
-	conn, err := s.dial()
-	if err != nil {
-		return io.NopCloser(strings.NewReader(err.Error()))
-	}
-	var out bytes.Buffer
-	req.Close = true
-	req.Write(&out)
-	go conn.Write(bytes.Replace(out.Bytes(), []byte("HTTP/1.1\r\n"), []byte(protocol+"\r\n"), 1))
-	res, err := http.ReadResponse(bufio.NewReader(conn), req)
-	if err != nil {
-		return io.NopCloser(strings.NewReader(err.Error()))
-	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{res.Body, conn}
-}
-
 func replyOf(res *http.Response, err error) reply {
 	if err != nil {
 		return reply{err: err}
 	}
 	defer res.Body.Close()
+	began := time.Now()
 	b, err := io.ReadAll(res.Body)
 	for name, values := range res.Trailer {
 		res.Header["Trailer: "+name] = values
 	}
-	return reply{res.StatusCode, res.Header, string(b), err, res.Proto}.unzipped()
+	return reply{res.StatusCode, res.Header, string(b), err, res.Proto, began}.unzipped()
 }
 
 // A host is how a handler is served: by a router, and by what is around the middleware.

@@ -31,9 +31,13 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 		d := q.when(&q.replica.drained)
 		return !d.IsZero() && (now.Sub(d) <= 2*settled+instant+q.slow || now.Sub(q.whole()) <= 2*settled+instant+q.slow)
 	case EventUnavailable:
+		if q.Is("delay") > 0 && q.patience() < 100*time.Millisecond {
+			q.Count("excused: no time to ask")
+			return true
+		}
 		return q.inTrouble(now)
 	case EventGone:
-		return !q.when(&q.left).IsZero() || !q.when(&q.replica.over).IsZero() || q.With["deadline"] > 0 && now.Sub(q.sent) >= time.Duration(q.With["deadline"])*time.Millisecond
+		return !q.when(&q.left).IsZero() || !q.when(&q.replica.over).IsZero() || q.With["deadline"] > 0 && q.With["stall"] >= q.With["deadline"]
 	case EventLost:
 		return !q.when(&q.lost).IsZero() && (q.struck || q.anyTrouble())
 	case EventBodyBroken:

@@ -313,7 +313,7 @@ func (c *run) asksAgain() bool {
 // omitted: such an answer is recorded without its body.
 func (c *run) omitted() bool {
 	large := len(c.written) > 60<<10 || c.With["kilobytes"] > 16<<10
-	return large || c.status != 204 && (c.With["length"] == 2 || c.panicked && c.With["length"] == 1)
+	return large || c.announced > len(c.written)
 }
 
 // proposes: only the outcome of a handler is recorded.
@@ -591,6 +591,10 @@ func (q *request) answered(got reply) {
 		q.Violation("%v: %d with %d bytes, and the handler wrote %d with %d", q, got.status, len(got.body), c.status, len(body))
 	case c.lost || !q.when(&q.refuted).IsZero() && q.refuted.Before(c.ended.Add(settled)):
 		q.Violation("%v: a whole answer, and its lease was lost", q)
+	case q.streams() && !c.flushed.IsZero() && got.began.Sub(c.flushed) > instant:
+		q.Violation("%v: a stream that goes out %v late", q, got.began.Sub(c.flushed))
+	case !q.streams() && got.began.Before(c.ended):
+		q.Violation("%v: sent before the handler has returned", q)
 	case c.panicked && !q.host.inside:
 		q.Violation("%v: a whole answer of a panic", q)
 	case q.identity != "" && !c.asksAgain() && q.when(&q.done).IsZero() && !slices.Contains(q.events, EventRecordOpen):

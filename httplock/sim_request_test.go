@@ -53,9 +53,11 @@ type run struct {
 	ctx          context.Context
 	w            http.ResponseWriter
 	began, ended time.Time
+	flushed      time.Time
 	lost         bool // when it returned
 	panicked     bool
 	status       int
+	announced    int    // by its Content-Length
 	written      []byte // what was taken
 	header       http.Header
 	unheard      time.Time // when a lease or the client was gone
@@ -83,7 +85,8 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 	if q.lacksKey() {
 		name = ""
 	}
-	q.body = fmt.Sprintf(`{"order":{"id":%q},"other":%d,"pad":%q}`, name, q.With["other"]/2, strings.Repeat("x", q.With["upload"]))
+	different := map[int]int{1: 1, 2: 2}[q.With["other"]]
+	q.body = fmt.Sprintf(`{"order":{"id":%q},"other":%d,"pad":%q}`, name, different, strings.Repeat("x", q.With["upload"]))
 	s.mu.Lock()
 	q.number = len(s.requests)
 	s.requests = append(s.requests, q)
@@ -110,7 +113,7 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 		q.identity = fmt.Sprintf("%s %q %s %s %s %d", p.service, tenant, q.method, host, q.path(), q.With["once"])
 		q.content = fmt.Sprint(q.target(), q.body)
 		if s.Is("tenants") == 0 {
-			q.content += q.credentials().Encode()
+			q.content += fmt.Sprintf("%q", q.credentials())
 		}
 	}
 	return q
@@ -164,11 +167,7 @@ func (q *request) key() string {
 	return fmt.Sprint("k", k)
 }
 
-type credentials [3]string
-
-func (c credentials) Encode() string { return fmt.Sprintf("%q", c) }
-
-func (q *request) credentials() (c credentials) {
+func (q *request) credentials() (c [3]string) {
 	switch q.With["other"] {
 	case 9:
 		c[0] = "Bearer x"
@@ -285,7 +284,10 @@ func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
 	case n == 3:
 		h.Set("Transfer-Encoding", "identity") // with which the end of the connection would end the body
 	case n > 0 && q.With["status"] != noContent: // the second is too much
-		h.Set("Content-Length", strconv.Itoa(len(text)*n))
+		s.mu.Lock()
+		c.announced = len(text) * n
+		s.mu.Unlock()
+		h.Set("Content-Length", strconv.Itoa(c.announced))
 	}
 	q.blow(begins)
 	if q.With["panic"] == 1 {
@@ -300,6 +302,7 @@ func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
 	c.write(text[:len(text)/2])
 	if q.With["flush"] > 0 {
 		w.(http.Flusher).Flush()
+		s.begin(&c.flushed)
 	}
 	c.works()
 	q.blow(works)

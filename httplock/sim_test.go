@@ -91,7 +91,8 @@ func drawProgram(r *rand.Rand) sim.Program {
 
 // drawRequest draws a client's request, its handler, and what happens to it.
 func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.Step {
-	rarely := func(in, n int) int { return n * ((r.IntN(in) + 1) / in) }
+	one := func(in int) int { return (r.IntN(in) + 1) / in } // 1 once in so many
+	rarely := func(in, n int) int { return n * one(in) }
 	s := sim.Step{At: at, Do: "request", Who: r.IntN(4), With: map[string]int{
 		"id": r.IntN(3) * r.IntN(2), "protocol": r.IntN(3), "method": sim.Pick(r, 0, 0, 0, 0, 0, 0, 1, 2+r.IntN(4)), "route": rarely(8, 1),
 		"status": r.IntN(3) / 2 * r.IntN(len(statuses)), "kilobytes": rarely(6, sim.Pick(r, 3, 55, 75, 1100)), "flush": rarely(4, 1),
@@ -105,7 +106,9 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 	if r.IntN(4) > 0 && (p.Plan["once"] > 1 || r.IntN(2) == 0) {
 		k := 1 + r.IntN(6)
 		s.With["once"], s.With["id"], s.With["route"], s.With["tenant"] = k, k%3, k%4/3, k%2 // repetitions are alike
-		s.With["other"] = rarely(3, 1+r.IntN(others))
+		s.With["other"] = rarely(2, 1+r.IntN(others))
+		s.With["route"] ^= one(10)
+		s.With["tenant"] ^= one(10)
 		s.With["malformed"] = rarely(20, 1+r.IntN(3))
 		if r.IntN(200) == 0 {
 			s.With["kilobytes"] = 17 << 10
@@ -368,6 +371,12 @@ func (s *simulation) job(step sim.Step) {
 	}
 	s.Count("job")
 	s.keys.Enter(s.Trial, lease.Context(), "order "+id, "the job")
+	s.mu.Lock()
+	if last := s.tokens["order "+id]; lease.FencingToken() <= last {
+		s.Violation("a job has token %d after %d", lease.FencingToken(), last)
+	}
+	s.tokens["order "+id] = lease.FencingToken()
+	s.mu.Unlock()
 	if time.Sleep(step.For); step.Do == "job" {
 		_ = lease.Release(s.Context()) // or it is lost
 		return

@@ -1,7 +1,6 @@
 package httplock
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -18,25 +17,16 @@ import (
 	"github.com/lockkit/lockkit/testutil/history"
 )
 
-// 200 requests for one order over three replicas: one at a time, and all of them served.
+// 200 requests for one order over three replicas on real servers: one at a time, and all of them served.
 func TestOneAtATimeOverReplicas(t *testing.T) {
-	t.Run("embedded", func(t *testing.T) {
-		nodes := testutil.NewNodes(t, 3)
-		oneAtATime(t, func() *core.Locker { return patientLocker(t, nodes) })
-	})
-	t.Run("redis", func(t *testing.T) {
-		servers := testutil.NewServers(t, 3)
-		oneAtATime(t, func() *core.Locker {
-			var clients []redis.UniversalClient
-			for _, s := range servers {
-				clients = append(clients, s.Client())
-			}
-			return lockerOn(t, clients, patient...)
-		})
-	})
-}
-
-func oneAtATime(t *testing.T, replica func() *core.Locker) {
+	servers := testutil.NewServers(t, 3)
+	replica := func() *core.Locker {
+		var clients []redis.UniversalClient
+		for _, s := range servers {
+			clients = append(clients, s.Client())
+		}
+		return lockerOn(t, clients, patient...)
+	}
 	var history history.History
 	var inside, most, value atomic.Int32
 	var replicas []string
@@ -73,33 +63,6 @@ func oneAtATime(t *testing.T, replica func() *core.Locker) {
 	}
 	if err := history.Check(); err != nil {
 		t.Error(err)
-	}
-}
-
-// Where no quorum answers before a request's deadline, nobody knows of a holder: the locks are what is unavailable.
-func TestDeadlineWithoutQuorum(t *testing.T) {
-	for name, handler := range map[string]func(w *world) gin.HandlerFunc{
-		"waiting":         func(w *world) gin.HandlerFunc { return middleware(w, w.locker, ByParam("id")).Lock },
-		"without waiting": func(w *world) gin.HandlerFunc { return middleware(w, w.locker, ByParam("id"), WithMaxWait(0)).Lock },
-		"idempotent":      func(w *world) gin.HandlerFunc { return middleware(w, w.locker, WithIdempotency(true)).Lock },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(w *world) {
-				r := router()
-				r.PUT("/orders/:id", handler(w), text("ran"))
-				w.nodes[0].Hang()
-				w.nodes[1].Hang()
-				for _, left := range []time.Duration{20 * time.Millisecond, 3 * time.Second} {
-					ctx, cancel := context.WithTimeout(context.Background(), left)
-					start := time.Now()
-					callWith(ctx, r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, EventUnavailable)
-					if took := time.Since(start); took > left {
-						w.Errorf("took %v, with %v left", took, left)
-					}
-					cancel()
-				}
-			})
-		})
 	}
 }
 
