@@ -142,6 +142,9 @@ func (d *delivery) take(ctx context.Context, before leases, key string) (lease *
 		if !d.happens(what).waits() || what == lost || what == closed {
 			return lease, err
 		}
+		if d.state == persisting { // core refuses at once who cannot wait until a key does not rest any more
+			pause.For(ctx, min(restOf(err), time.Until(d.last)))
+		}
 	}
 }
 

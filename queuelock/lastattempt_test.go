@@ -99,3 +99,25 @@ func (c lastAttempt) inVain(t *testing.T, r *rig) {
 		t.Errorf("%+v, %v\n%s", &r.ledger, r.events.Counts(), &r.logs)
 	}
 }
+
+// A last attempt that cannot wait until its key does not rest any more asks once more when it is to end, and not all the time.
+func TestLastAttemptOfAKeyThatRests(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		lease, err := r.locker().Acquire(t.Context(), core.Key("order", "1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(t.Context(), core.Cooldown(2*lastTimeout)); err != nil {
+			t.Fatal(err)
+		}
+		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+		before := r.events.Count("acquire held")
+		r.enqueueLast()
+		if archived, told := r.ended(); len(r.ledger.runs) > 0 || archived != 1 || told != 1 {
+			t.Errorf("%+v, %v\n%s", &r.ledger, r.events.Counts(), &r.logs)
+		}
+		if n := r.events.Count("acquire held") - before; n > 3 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
