@@ -1,0 +1,217 @@
+package queuelock
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/sim"
+)
+
+// simTasks are what handlers of tasks do.
+var simTasks = []string{
+	"works",     // and returns when its context ends
+	"fails",     // the first times
+	"leaves",    // returns nil when its context ends
+	"ignores",   // its context
+	"panics",    // the first time
+	"exits",     // its goroutine, the first time
+	"skips",     // returns asynq.SkipRetry
+	"revokes",   // returns asynq.RevokeTask
+	"cools",     // returns Cooldown the first times
+	"overstays", // does not return within the grace, the first time
+	"unfit",     // has no key
+}
+
+// A simSpec is what a step says of a task.
+type simSpec struct {
+	number int
+	sim.Step
+}
+
+// What the numbers of a step stand for; ids are made up by asynq, by ID, or by nobody (TaskID).
+const byAsynq, byID, byTaskID = 0, 1, 2
+
+func (t *simSpec) id() int { return t.With["id"] }
+
+func (t *simSpec) retries() int { return []int{8, 0, 1, 3}[t.With["retries"]] }
+
+func (t *simSpec) timeout() time.Duration {
+	return []time.Duration{0, 10 * time.Second, 16 * time.Second, 30 * time.Second}[t.With["timeout"]]
+}
+
+func (t *simSpec) times() int { return t.With["times"] } // how often it fails or cools
+
+func (t *simSpec) deadline() bool { return t.With["deadline"] == 1 }
+
+// drawTask draws a task and what its handler does.
+func drawTask(r *rand.Rand, keys int) sim.Step {
+	s := sim.Step{At: time.Duration(r.Int64N(int64(simSteps * 3 / 4))), Do: "works", With: map[string]int{
+		"id": r.IntN(3), "retries": r.IntN(4), "timeout": r.IntN(4), "queue": r.IntN(2), "times": r.IntN(3),
+	}}
+	switch r.IntN(8) {
+	case 0:
+		s.With["deadline"] = 1
+	case 1, 2:
+		s.With["again"] = 1
+	}
+	if r.IntN(2) == 0 {
+		s.Do = sim.Pick(r, simTasks...)
+	}
+	if keys > 0 {
+		s.Who = r.IntN(keys) * min(r.IntN(4), 1) // the first is hot
+	}
+	s.For = sim.Between(r, 10*time.Millisecond, 3*time.Second)
+	if s.Do == "leaves" || s.Do == "ignores" {
+		s.For = sim.Between(r, 3*time.Second, 15*time.Second)
+	}
+	return s
+}
+
+// simKey is the key of core of a task's key.
+func simKey(n int) string { return core.Key("key", fmt.Sprint(n)) }
+
+type simPayload struct {
+	N   int    `json:"n"`
+	Key string `json:"key,omitempty"`
+}
+
+// newTask books a task that a step enqueues.
+func (s *simulation) newTask(step sim.Step) *simSpec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &simSpec{number: len(s.specs), Step: step}
+	s.specs = append(s.specs, t)
+	return t
+}
+
+// produce enqueues a task, maybe twice.
+func (s *simulation) produce(t *simSpec) {
+	queue := simQueues[t.With["queue"]*s.Is("queues")]
+	payload := simPayload{N: t.number, Key: fmt.Sprint(t.Who)}
+	if t.Do == "unfit" {
+		payload.Key = ""
+	}
+	body, _ := json.Marshal(payload)
+	opts := []asynq.Option{asynq.MaxRetry(t.retries()), asynq.Queue(queue)}
+	if d := t.timeout(); d > 0 {
+		opts = append(opts, asynq.Timeout(d))
+	}
+	if t.deadline() {
+		opts = append(opts, asynq.Deadline(time.Now().Add(30*time.Second)))
+	}
+	switch t.id() {
+	case byID:
+		opts = append(opts, ID("task", fmt.Sprint(t.number)))
+	case byTaskID:
+		opts = append(opts, asynq.TaskID(fmt.Sprint("task:", t.number)))
+	}
+	s.enqueue(asynq.NewTask("task:"+t.Do, body), opts)
+	if t.With["again"] == 0 || t.id() == byAsynq {
+		return
+	}
+	time.Sleep(time.Duration(4+12*t.times()) * time.Second)
+	s.Count("enqueued again")
+	s.enqueue(asynq.NewTask("task:"+t.Do, body), append(opts, asynq.Queue(simQueues[s.Is("queues")])))
+}
+
+// enqueue enqueues a task, as soon as asynq's Redis takes it.
+func (s *simulation) enqueue(t *asynq.Task, opts []asynq.Option) {
+	for {
+		info, err := s.client.Enqueue(t, opts...)
+		switch {
+		case err == nil:
+			s.exists(info.ID, info.Queue, t)
+			return
+		case errors.Is(err, asynq.ErrTaskIDConflict):
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+var errSim = errors.New("failed")
+
+// handle is the handler of all tasks.
+func (p *simProcess) handle(ctx context.Context, _ *asynq.Task) (err error) {
+	d := delivered(ctx)
+	run, err := p.s.begins(d, ctx)
+	if err != nil {
+		return err
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			p.s.returns(d, errSim, true)
+		}
+	}()
+	err = p.work(ctx, d, run)
+	returned = true
+	p.s.returns(d, err, false)
+	return err
+}
+
+// work is what the handler does in its run of that number, from 1.
+func (p *simProcess) work(ctx context.Context, d *simDelivery, run int) error {
+	t := d.task.spec
+	if t == nil {
+		return p.sleep(ctx, 200*time.Millisecond) // of a tick
+	}
+	switch {
+	case t.Do == "overstays" && run == 1:
+		at, _ := d.ctx.Deadline()
+		if t.timeout() == 0 {
+			at = time.Now()
+		}
+		return p.sleep(context.Background(), time.Until(at)+p.grace+10*time.Second)
+	case t.Do == "ignores" && run <= t.times():
+		return cmp.Or(p.sleep(context.Background(), t.For), errSim)
+	case t.Do == "ignores":
+		return p.sleep(context.Background(), t.For)
+	}
+	err := p.sleep(ctx, t.For)
+	switch {
+	case err != nil && t.Do == "leaves" && !errors.Is(err, errSim):
+		return nil
+	case err != nil:
+		return err
+	case t.Do == "fails" && run <= 1+t.times():
+		return errSim
+	case t.Do == "panics" && run == 1:
+		panic(errSim)
+	case t.Do == "exits" && run == 1 && t.timeout() > 0:
+		runtime.Goexit()
+	case t.Do == "skips":
+		return fmt.Errorf("%w: %w", errSim, asynq.SkipRetry)
+	case t.Do == "revokes":
+		return fmt.Errorf("%w: %w", errSim, asynq.RevokeTask)
+	case t.Do == "cools" && run <= 1+t.times()%2:
+		return fmt.Errorf("%w: %w", errSim, Cooldown(d.rest()))
+	}
+	return nil
+}
+
+// rest is what a handler that cools asks for.
+func (d *simDelivery) rest() time.Duration {
+	return []time.Duration{0, 2500 * time.Millisecond, 12 * time.Second}[d.task.spec.times()]
+}
+
+// sleep fails when ctx ends, or when the process dies.
+func (p *simProcess) sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.gone:
+		return errSim
+	}
+}

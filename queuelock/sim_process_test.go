@@ -1,0 +1,336 @@
+package queuelock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/locktest"
+)
+
+// A simProcess runs an asynq server and, by the plan, a Scheduler.
+type simProcess struct {
+	s         *simulation
+	place     int
+	workers   int
+	places    int // to wait for keys on
+	grace     time.Duration
+	retention time.Duration
+	locks     *locktest.Locker
+	link      *testutil.Link // to asynq's Redis
+	server    *asynq.Server
+	scheduler *Scheduler
+	skew      atomic.Int64 // of its clock, for ticks
+	set       atomic.Bool  // its clock was set
+	up        time.Time
+	down      time.Time // when its Scheduler ended; guarded by the oracle's mutex
+	gone      chan struct{}
+	stream    uint64
+
+	mu   sync.Mutex
+	aims []simAim
+	over bool // it ends, or has ended
+
+	simCounts // guarded by the oracle's mutex
+}
+
+// A simAim is what happens at the next moment of a kind.
+type simAim struct {
+	moment, what string
+	long         time.Duration
+}
+
+var simQueues = []string{"default", "low"}
+
+// start starts a process.
+func (s *simulation) start(place int) {
+	if s.ended() {
+		return
+	}
+	p := &simProcess{s: s, place: place, workers: simWorkers[s.Is("workers")], grace: simGraces[s.Is("grace")],
+		retention: simRetentions[s.Is("retention")], link: &testutil.Link{}, gone: make(chan struct{}), up: time.Now()}
+	p.places = min(p.workers-1, []int{(p.workers + 3) / 4, 0, 1, 9}[s.Is("waiters")])
+	p.locks = s.locks.Replica(core.WithObserver(core.Observer{Start: p.operation, Event: p.event}))
+	p.stream = s.arises(p)
+	s.Network(p.locks.Link, p.stream)
+	opts := append([]Option{WithGrace(p.grace), WithRetention(p.retention)}, simWaiters[s.Is("waiters")]...)
+	switch {
+	case s.Is("keys") > 0 && s.Is("optional") > 0:
+		opts = append(opts, WithKey(Optional(ByPayloadField("key"))))
+	case s.Is("keys") > 0:
+		opts = append(opts, field("key"))
+	}
+	m, err := New(p.locks.Locker, opts...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	c := s.dialQueue()
+	c.AddHook(p.link)
+	p.loseCompletions(0)
+	p.serve(m, c)
+	p.schedule(m)
+	s.serves(p)
+}
+
+func (p *simProcess) serve(m *Middleware, c *redis.Client) {
+	poll := simPolls[p.s.Is("poll")]
+	cfg := asynq.Config{Concurrency: p.workers, TaskCheckInterval: poll, DelayedTaskCheckInterval: poll, Logger: silent{}, LogLevel: asynq.FatalLevel}
+	if p.s.Is("queues") > 0 {
+		cfg.Queues = map[string]int{"default": 2, "low": 1}
+	}
+	heard := func(kind string, err error) {
+		if errors.Is(err, ErrNotRun) {
+			p.s.Violation("%s hears of a task that was given back: %v", kind, err)
+		}
+	}
+	cfg.RetryDelayFunc = func(n int, err error, _ *asynq.Task) time.Duration {
+		heard("RetryDelayFunc", err)
+		return time.Duration(1+n%3) * time.Second
+	}
+	cfg.IsFailure = func(err error) bool { heard("IsFailure", err); return true }
+	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, _ *asynq.Task, err error) {
+		retried, _ := asynq.GetRetryCount(ctx)
+		if most, _ := asynq.GetMaxRetry(ctx); retried < most {
+			heard("ErrorHandler", err)
+		}
+	})
+	if err := m.Configure(&cfg); err != nil {
+		p.s.Fatal(err)
+	}
+	p.s.listen(p, &cfg)
+	mux := asynq.NewServeMux()
+	mux.Use(p.outside, m.Middleware)
+	mux.HandleFunc("task", p.handle)
+	p.server = asynq.NewServerFromRedisClient(subscribing{c, p.s.dialQueue()}, cfg)
+	if err := p.server.Start(mux); err != nil {
+		p.s.Fatal(err)
+	}
+}
+
+// subscribing is a client whose subscriptions do without its network. go-redis dials for one under a mutex, which nobody can wait
+// for in a bubble while the connection does not answer.
+type subscribing struct {
+	*redis.Client
+	direct *redis.Client
+}
+
+func (c subscribing) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return c.direct.Subscribe(ctx, channels...)
+}
+
+func (p *simProcess) schedule(m *Middleware) {
+	if p.s.Is("ticks") == 0 || p.s.healed() {
+		return
+	}
+	c := p.s.queue.ClientWith(func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = 500, true })
+	c.AddHook(p.link)
+	var err error
+	if p.scheduler, err = m.NewScheduler(asynq.NewClientFromRedisClient(c), "simulation", time.UTC); err != nil {
+		p.s.Fatal(err)
+	}
+	if skew := p.s.Is("skew"); skew > 0 {
+		p.skew.Store(int64(time.Duration((p.place*1237)%(2*skew)-skew) * time.Millisecond))
+	}
+	p.scheduler.now = func() time.Time { return time.Now().Add(time.Duration(p.skew.Load())) }
+	task := asynq.NewTask("task:tick", []byte(`{"n":-1,"key":"0"}`))
+	if err := p.scheduler.Register("tick", "@every "+simPeriod.String(), task, asynq.MaxRetry(3), asynq.Timeout(20*time.Second)); err != nil {
+		p.s.Fatal(err)
+	}
+}
+
+// loseCompletions has the process lose for a while what asynq writes of tasks that succeeded, and some of all it writes by the
+// plan.
+func (p *simProcess) loseCompletions(long time.Duration) {
+	r, until := p.s.Random(p.stream+1), time.Now().Add(long)
+	var mu sync.Mutex
+	lost := func() bool { mu.Lock(); defer mu.Unlock(); return r.IntN(1000) < p.s.Is("asynq lost") && !p.s.healed() }
+	p.link.OnRequest(func(cmd redis.Cmder) testutil.Action {
+		return testutil.Action{DropRequest: lost() || isDone(cmd) && time.Now().Before(until), DropReply: lost()}
+	})
+}
+
+// aim has something happen to the process at a moment.
+func (p *simProcess) aim(moment, what string, long time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.aims = append(p.aims, simAim{moment, what, long})
+}
+
+// reach is called at a moment of a delivery.
+func (p *simProcess) reach(moment string, d *simDelivery) {
+	p.mu.Lock()
+	var hit *simAim
+	for i, a := range p.aims {
+		if a.moment == moment {
+			hit = &a
+			p.aims = append(p.aims[:i:i], p.aims[i+1:]...)
+			break
+		}
+	}
+	p.mu.Unlock()
+	if hit != nil && !p.s.healed() {
+		p.s.Tracef("%s: %s at %q", d.who, hit.what, moment)
+		p.s.Count("at " + moment)
+		p.suffer(hit.what, hit.long, d)
+	}
+}
+
+// suffer does something to the process, or to a delivery of it, if there is one.
+func (p *simProcess) suffer(what string, long time.Duration, d *simDelivery) {
+	switch what {
+	case "cut locks":
+		p.locks.Link.Cut()
+		time.AfterFunc(long, p.locks.Link.Mend)
+	case "cut asynq":
+		p.link.Cut()
+		time.AfterFunc(long, p.link.Mend)
+	case "lose":
+		p.locks.Link.Lose(3)
+	case "kill":
+		p.ends(long, p.die)
+	case "shutdown":
+		p.ends(long, p.shutdown)
+	case "close early":
+		p.s.closes(p)
+		p.s.background.Go(func() { _ = p.locks.Close(p.cancelled()) })
+		p.ends(long/4+time.Second, func() { time.Sleep(long); p.shutdown() })
+	case "cancel":
+		if d != nil {
+			p.s.cancels(d)
+			p.s.background.Go(func() { _ = p.s.inspector.CancelProcessing(d.id) })
+		}
+	case "revoke":
+		if d != nil {
+			p.s.background.Go(func() { p.s.revoke(d) })
+		}
+	}
+}
+
+func (p *simProcess) cancelled() context.Context {
+	ctx, cancel := context.WithCancel(p.s.Context())
+	cancel()
+	return ctx
+}
+
+// ends ends the process in some way, if it has not begun to end, and starts another one a while after.
+func (p *simProcess) ends(long time.Duration, how func()) {
+	p.mu.Lock()
+	over := p.over
+	p.over = true
+	p.mu.Unlock()
+	if over {
+		return
+	}
+	p.s.vanishes(p)
+	p.s.background.Go(func() {
+		how()
+		time.Sleep(long)
+		p.s.start(p.place)
+	})
+}
+
+// die is what the death of the process looks like to everybody else.
+func (p *simProcess) die() {
+	p.locks.Link.Kill()
+	p.link.Kill()
+	p.s.dies(p)
+	close(p.gone)
+	if p.scheduler != nil {
+		p.scheduler.Shutdown()
+	}
+	p.server.Shutdown()
+}
+
+// shutdown shuts down as the package document says; then the process ends.
+func (p *simProcess) shutdown() {
+	p.server.Shutdown()
+	if p.scheduler != nil {
+		p.scheduler.Shutdown()
+	}
+	p.s.closes(p)
+	ctx, cancel := context.WithTimeout(p.s.Context(), 5*time.Second)
+	defer cancel()
+	_ = p.locks.Close(ctx)
+	p.die()
+}
+
+// mend ends what has happened to the process's network, and its Scheduler.
+func (p *simProcess) mend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.scheduler != nil {
+		p.scheduler.Shutdown()
+	}
+	if !p.over {
+		p.link.Mend()
+		p.locks.Link.Mend()
+		p.locks.Link.OnRequest(nil)
+	}
+}
+
+// stop ends the process for good.
+func (p *simProcess) stop() {
+	p.mu.Lock()
+	over := p.over
+	p.over = true
+	p.mu.Unlock()
+	if !over {
+		p.shutdown()
+	}
+}
+
+// revoke has an operator end a lease of a delivery.
+func (s *simulation) revoke(d *simDelivery) {
+	key := d.keys[s.turn()%len(d.keys)]
+	state, err := s.locks.Inspect(s.Context(), key)
+	if err == nil && state.Holder != nil {
+		_, _ = s.locks.Revoke(s.Context(), key, state.Holder.Token)
+	}
+}
+
+// operation hears of what the process does with leases.
+func (p *simProcess) operation(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+	d := delivered(ctx)
+	if d == nil {
+		return ctx, nil
+	}
+	switch op.Kind {
+	case core.OpAcquire:
+		p.reach("acquire", d)
+		if p.s.asks(d, op) {
+			p.reach("waits", d)
+		}
+		return ctx, func(out core.Outcome) {
+			p.s.answered(d, op, out)
+			switch {
+			case out.Err != nil:
+			case op.Key == d.keys[0]:
+				p.reach("identity granted", d)
+			default:
+				p.reach("key granted", d)
+			}
+		}
+	case core.OpHold:
+		p.s.holds(d, op.Key)
+		return ctx, func(out core.Outcome) { p.s.holdEnds(d, op.Key, out) }
+	case core.OpComplete:
+		p.reach("returned", d)
+		p.s.completes(d)
+		return ctx, func(out core.Outcome) {
+			p.s.completed(d, out)
+			p.reach("completed", d)
+		}
+	case core.OpRelease:
+		p.reach("release", d)
+		at := time.Now()
+		return ctx, func(out core.Outcome) { p.s.released(d, op.Key, at, out) }
+	}
+	return ctx, nil
+}

@@ -1,0 +1,262 @@
+package queuelock
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/sim"
+	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/locktest"
+)
+
+// TestSimulation runs asynq's client, servers and handlers, and Schedulers, on embedded nodes: one to four processes, tasks of
+// all kinds, and what may happen to them. The oracle judges by the package document; see sim_oracle_test.go.
+func TestSimulation(t *testing.T) {
+	sim.Campaign{Draw: drawSim, Run: runSim, MustReach: simReaches}.Test(t)
+}
+
+// simReaches is what a hundred programs must have reached.
+var simReaches = slices.Concat(simTasks, simFaults, simAims, []string{
+	"duplicate_suppressed", "contended", "unavailable", "cooldown", "no_key", "nil_after_cancel", "archived_unrun",
+	"lease_abandoned", "completion_unrecorded", "completion_refused", "foreign_id", "tick_missed",
+	"quiet", "waits in place", "waits for locks", "no place", "last attempt waits", "key rests", "record",
+	"recovered", "archived", "tick", "lost while waiting", "lease lost", "overlap after a loss", "taken back while waiting",
+	"runs again after the retention", "a backlog is given back",
+})
+
+const (
+	simSteps  = 45 * time.Second // in which steps happen
+	simPeriod = 15 * time.Second // of ticks
+	simSettle = 15 * time.Minute // within which all tasks must have ended
+	simTTL    = 6 * time.Second
+)
+
+// What the numbers of the plan stand for.
+var (
+	simWorkers    = []int{4, 1, 2, 8, 9}
+	simWaiters    = [][]Option{nil, {WithWaiters(0)}, {WithWaiters(1)}, {WithWaiters(9)}}
+	simGraces     = []time.Duration{2 * time.Minute, 0, 5 * time.Second, 12 * time.Second}
+	simRetentions = []time.Duration{8 * time.Hour, 12 * time.Second, 2 * time.Minute}
+	simPolls      = []time.Duration{2 * time.Second, time.Second, 3 * time.Second, 10 * time.Millisecond}
+)
+
+// simFaults happen to nodes, asynq's Redis, processes and keys.
+var simFaults = []string{
+	"down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "step clock", "blackout",
+	"cut locks", "cut asynq", "kill", "shutdown", "close early", "hold", "complete", "cancel", "lose completions", "set clock",
+	"asynq down", "revoke",
+}
+
+// A simAim happens to a process, or to a delivery of it, at the next moment of a kind.
+var simAims = []string{"aim kill", "aim cut locks", "aim cut asynq", "aim lose", "aim cancel", "aim shutdown", "aim revoke"}
+
+// simMoments are the moments: N of a step says which.
+var simMoments = []string{"acquire", "identity granted", "key granted", "returned", "completed", "waits", "release"}
+
+func drawSim(r *rand.Rand) sim.Program {
+	p := sim.Program{Plan: map[string]int{
+		"processes": sim.Pick(r, 0, 1, 1, 2, 2, 3), "workers": r.IntN(len(simWorkers)), "waiters": r.IntN(len(simWaiters)), "keys": sim.Pick(r, 0, 1, 2, 3, 5, 8),
+		"grace": sim.Pick(r, 0, 1, 1, 2, 2, 2, 3, 3), "retention": r.IntN(len(simRetentions)), "poll": sim.Pick(r, 0, 0, 1, 2),
+		"ticks": r.IntN(2), "queues": r.IntN(2), "optional": r.IntN(2),
+	}}
+	for n := 30 + r.IntN(5); n > 0; n-- {
+		p.Steps = append(p.Steps, drawTask(r, p.Plan["keys"]))
+	}
+	if r.IntN(2) == 0 {
+		p.Plan["skew"] = r.IntN(4000)
+	}
+	if r.IntN(4) == 0 {
+		return p // a quiet program: whatever goes wrong in it is a violation
+	}
+	if r.IntN(3) == 0 {
+		p.Plan["delay"], p.Plan["late"], p.Plan["lost"] = r.IntN(60), r.IntN(30), r.IntN(8)
+	}
+	if r.IntN(3) == 0 {
+		p.Plan["asynq lost"] = r.IntN(15)
+	}
+	if r.IntN(20) == 0 {
+		p.Plan["poll"], p.Plan["workers"] = len(simPolls)-1, 1 // as often as the limiter lets it
+	}
+	for _, what := range sim.Some(r, slices.Concat(simFaults, simAims)) {
+		for n := 1 + r.IntN(3); n > 0 && r.IntN(3) > 0; n-- {
+			p.Steps = append(p.Steps, drawFault(r, what))
+		}
+	}
+	return p
+}
+
+func drawFault(r *rand.Rand, what string) sim.Step {
+	s := sim.Step{At: time.Duration(r.Int64N(int64(simSteps))), Do: what, Who: r.IntN(12), For: sim.Between(r, 500*time.Millisecond, 25*time.Second)}
+	switch what {
+	case "slow", "step clock":
+		s.N = r.IntN(1500)
+	case "drop replies":
+		s.N = 1 + r.IntN(5)
+	case "cut asynq", "lose completions", "asynq down":
+		s.For = sim.Between(r, time.Second, 80*time.Second)
+	case "hold":
+		s.For = sim.Between(r, time.Second, 20*time.Second)
+	case "set clock":
+		s.N = r.IntN(9000)
+	}
+	if strings.HasPrefix(what, "aim") {
+		s.N = r.IntN(len(simMoments))
+	}
+	return s
+}
+
+// A simulation is one run of a program.
+type simulation struct {
+	*sim.Trial
+	simOracle
+	queue      *testutil.Node
+	locks      *locktest.Locker // of somebody who runs no tasks
+	client     *asynq.Client
+	inspector  *asynq.Inspector
+	background sync.WaitGroup
+	producers  sync.WaitGroup
+	processes  []*simProcess // by place; guarded by the oracle's mutex
+}
+
+func runSim(t *sim.Trial) {
+	s := &simulation{Trial: t, queue: testutil.NewNodes(t, 1)[0]}
+	s.simOracle.begin(s)
+	nodes := testutil.NewNodes(t, 3)
+	s.locks = locktest.NewOn(t, nodes, core.TTL(simTTL), core.WithClockWindow(simTTL/10))
+	c := s.dialQueue()
+	s.client, s.inspector = asynq.NewClientFromRedisClient(c), asynq.NewInspectorFromRedisClient(c)
+	s.queue.OnRequest(s.archives)
+	s.processes = make([]*simProcess, 1+t.Is("processes"))
+	for place := range s.processes {
+		s.start(place)
+	}
+	t.Follow(simSteps+10*time.Second, s.do)
+	s.heals()
+	sim.Heal(append(nodes, s.queue))
+	for place := range s.processes {
+		s.process(place).mend()
+	}
+	s.producers.Wait()
+	s.settles()
+	s.ends()
+	for place := range s.processes {
+		s.process(place).stop()
+	}
+	s.background.Wait()
+	s.verdict()
+}
+
+func (s *simulation) dialQueue() *redis.Client {
+	return s.queue.ClientWith(func(o *redis.Options) { o.PoolSize = 500 })
+}
+
+// do does a step.
+func (s *simulation) do(step sim.Step) {
+	p := s.process(step.Who)
+	switch step.Do {
+	case "restart empty", "flush":
+		s.forgets(s.locks.Nodes, step.Who%len(s.locks.Nodes))
+	case "step clock":
+		step.N -= 750
+		s.restsNot() // for as long as it was to
+	}
+	if s.Strike(s.locks.Nodes, step) {
+		return
+	}
+	node := s.locks.Nodes[step.Who%len(s.locks.Nodes)]
+	switch step.Do {
+	case "blackout":
+		for _, n := range s.locks.Nodes {
+			if n != node {
+				n.Down()
+				time.AfterFunc(step.For, n.Up)
+			}
+		}
+	case "asynq down":
+		s.queue.Down()
+		time.AfterFunc(step.For, s.queue.Up)
+	case "hold", "complete":
+		s.background.Go(func() { s.outsider(step) })
+	case "lose completions":
+		p.loseCompletions(step.For)
+	case "set clock":
+		p.set.Store(true)
+		p.skew.Store(int64(time.Duration(step.N-4500) * time.Millisecond))
+	default:
+		if what, aims := strings.CutPrefix(step.Do, "aim "); aims {
+			p.aim(simMoments[step.N%len(simMoments)], what, step.For)
+		} else if slices.Contains(simTasks, step.Do) {
+			s.producers.Go(func() { s.produce(s.newTask(step)) })
+		} else {
+			p.suffer(step.Do, step.For, s.someDelivery(p, step.Who))
+		}
+	}
+}
+
+// outsider holds or completes a key of tasks.
+func (s *simulation) outsider(step sim.Step) {
+	key := simKey(step.Who % max(s.Is("keys"), 1))
+	lease, err := s.locks.TryAcquire(s.Context(), key, core.Retention(15*time.Second))
+	if err != nil {
+		return
+	}
+	if step.Do == "complete" {
+		s.keyIsDone(key)
+		_ = lease.Complete(s.Context(), nil)
+		return
+	}
+	leave := s.enters(&simDelivery{who: "somebody else", ctx: lease.Context(), work: lease.Context()}, key, lease.FencingToken())
+	select {
+	case <-time.After(step.For):
+	case <-lease.Context().Done():
+	}
+	leave()
+	_ = lease.Release(s.Context())
+}
+
+// settles waits until asynq has no task that is to run.
+func (s *simulation) settles() {
+	for began := time.Now(); ; time.Sleep(2 * time.Second) {
+		left := s.unfinished()
+		if left == 0 {
+			return
+		}
+		if time.Since(began) > simSettle {
+			s.Violation("%d tasks have not ended", left)
+			return
+		}
+	}
+}
+
+// unfinished is how many tasks asynq has to run, and handlers that run.
+func (s *simulation) unfinished() (n int) {
+	for _, queue := range simQueues {
+		for list, size := range map[string]string{"pending": "LLEN", "active": "LLEN", "retry": "ZCARD", "scheduled": "ZCARD"} {
+			v, _ := s.queue.Exec(size, "asynq:{"+queue+"}:"+list)
+			if k, ok := v.(int); ok {
+				n += k
+			}
+		}
+	}
+	if running := s.running(); running >= 0 {
+		return n + running
+	}
+	return 0
+}
+
+// delivered is the delivery that a context belongs to, or nil.
+func delivered(ctx context.Context) *simDelivery {
+	d, _ := ctx.Value(simDeliveryKey{}).(*simDelivery)
+	return d
+}
+
+type simDeliveryKey struct{}

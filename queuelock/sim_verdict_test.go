@@ -1,0 +1,504 @@
+package queuelock
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// outside is a middleware around the one that is judged: it sees what asynq is told.
+func (p *simProcess) outside(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) (err error) {
+		d := p.s.arrives(p, ctx, t)
+		err = errSim
+		defer func() { p.s.leaves(d, err) }()
+		err = next.ProcessTask(context.WithValue(ctx, simDeliveryKey{}, d), t)
+		return err
+	})
+}
+
+// event hears what the middleware tells of a delivery, and the Scheduler of a tick.
+func (p *simProcess) event(ctx context.Context, e core.Event) {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	if p.dead || e.Source != "queuelock" {
+		return
+	}
+	p.s.Count(string(e.Kind))
+	d := delivered(ctx)
+	if p.s.quiet && (e.Kind == EventTickMissed || e.Kind == EventDuplicate && d.task.spec == nil) {
+		p.s.Violation("%s, of a tick", e.Kind)
+	}
+	switch {
+	case e.Kind == EventTickMissed:
+		p.missed = append(p.missed, time.Now())
+		if after := p.scheduler.now().UnixNano() % int64(simPeriod); !p.set.Load() && after > int64(time.Second) {
+			p.s.Violation("a tick was given up %v before the next one", simPeriod-time.Duration(after))
+		}
+	case d == nil:
+		p.s.Violation("%s of no delivery", e.Kind)
+	case e.Kind == EventForeignID:
+		if p.foreign == nil {
+			p.foreign = map[string]int{}
+		}
+		if p.foreign[e.Name]++; p.foreign[e.Name] > 1 || d.remembered {
+			p.s.wrong(d, "%s", e.Kind)
+		}
+	default:
+		d.events = append(d.events, e.Kind)
+		p.s.Tracef("%s: %s", d.who, e.Kind)
+	}
+}
+
+// listen hears what asynq asks the configuration.
+func (s *simulation) listen(p *simProcess, cfg *asynq.Config) {
+	delay, isFailure := cfg.RetryDelayFunc, cfg.IsFailure
+	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
+		d := delay(n, err, t)
+		rest := restOf(err)
+		switch {
+		case errors.Is(err, asynq.ErrLeaseExpired):
+			s.recovered(t)
+		case errors.Is(err, ErrNotRun) && (d < rest || d > rest+2*time.Second || rest == 0 && d > 0):
+			s.Violation("given back for %v: %v", d, err)
+		}
+		return d
+	}
+	cfg.IsFailure = func(err error) bool {
+		failure := isFailure(err)
+		if failure == errors.Is(err, ErrNotRun) {
+			s.Violation("failure=%v: %v", failure, err)
+		}
+		return failure
+	}
+}
+
+// archives hears that asynq's recoverer archives a task.
+func (s *simulation) archives(args []string) (pass testutil.Action) {
+	const keys = 9
+	if len(args) < 3+keys+2 || !strings.HasSuffix(args[6], ":archived") || !strings.Contains(args[3+keys+1], "task lease expired") {
+		return pass
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tasks {
+		if t.id == args[3+keys] {
+			s.Count("archived by the recoverer")
+			t.mayArchive = true
+		}
+	}
+	return pass
+}
+
+// recovered hears that asynq's recoverer counts a retry of a task.
+func (s *simulation) recovered(t *asynq.Task) {
+	var payload simPayload
+	_ = json.Unmarshal(t.Payload(), &payload)
+	s.Count("recovered")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recoveries[payload.N]++
+	for _, task := range s.tasks {
+		if task.number() == payload.N {
+			task.notBefore = time.Time{}
+		}
+	}
+}
+
+// cancels books that somebody cancels a task, which may fail before it arrives.
+func (o *simOracle) cancels(d *simDelivery) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.recoveries[d.task.number()]++
+}
+
+// exists books a task that asynq has.
+func (o *simOracle) exists(id, queue string, t *asynq.Task) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.existsLocked(id, queue, t)
+}
+
+func (o *simOracle) existsLocked(id, queue string, t *asynq.Task) *simTask {
+	task := o.tasks[queue+"/"+id]
+	if task == nil {
+		var payload simPayload
+		_ = json.Unmarshal(t.Payload(), &payload)
+		task = &simTask{queue: queue, id: id}
+		if payload.N >= 0 {
+			task.spec = o.specs[payload.N]
+		} else {
+			o.s.Count("tick")
+		}
+		o.tasks[queue+"/"+id] = task
+	}
+	return task
+}
+
+// leaves judges what asynq is told of a delivery.
+func (o *simOracle) leaves(d *simDelivery, told error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.active, d)
+	o.s.Tracef("%s: asynq is told %v", d.who, told)
+	for _, key := range d.keys {
+		delete(o.holders[key], d) // of a handler that a panic has ended
+	}
+	if d.p.dead {
+		return
+	}
+	if len(d.held) > 0 {
+		time.AfterFunc(time.Millisecond, func() { o.keeps(d) }) // that one is lost is heard late
+	}
+	want, fault := o.unrun(d, told)
+	if d.ran {
+		want, fault = o.ran(d, told)
+	}
+	if fault != "" {
+		o.wrong(d, "%s: asynq is told %v", fault, told)
+	}
+	got := slices.DeleteFunc(slices.Clone(d.events), func(k core.EventKind) bool { return k == EventAbandoned })
+	if !slices.Equal(got, want) {
+		o.wrong(d, "events %v, want %v; asynq is told %v", got, want, told)
+	}
+	o.overstayed(d)
+	givenBack := errors.Is(told, ErrNotRun) && !slices.Contains(d.events, EventArchived)
+	if told != nil && !givenBack && !errors.Is(told, asynq.RevokeTask) {
+		o.failsLocked(d)
+		d.task.mayArchive = d.task.mayArchive || errors.Is(told, asynq.SkipRetry)
+	}
+	if givenBack && d.ctxEnded.IsZero() {
+		o.givenBack(d, told)
+	}
+}
+
+// keeps judges that a delivery that has ended has no leases. Close takes them away.
+func (o *simOracle) keeps(d *simDelivery) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(d.held) > 0 && !d.p.closed {
+		o.wrong(d, "keeps leases: %v", slices.Collect(maps.Keys(d.held)))
+	}
+}
+
+// givenBack judges when a task that is given back may come again, and how many are.
+func (o *simOracle) givenBack(d *simDelivery, told error) {
+	rest := restOf(told)
+	d.task.notBefore = time.Now().Add(rest - time.Millisecond)
+	if rest > 0 {
+		return
+	}
+	p := d.p
+	p.returns = append(p.returns, time.Now())
+	const span = 5
+	most := 10*p.workers*span + 4*p.workers + 1
+	if i := len(p.returns) - 1 - most; i >= 0 && time.Since(p.returns[i]) < span*time.Second {
+		o.wrong(d, "%d tasks were given back within %v", most, time.Since(p.returns[i]))
+	}
+	if len(p.returns) > 100 {
+		o.s.Count("a backlog is given back")
+	}
+}
+
+// unrun is what is to be told of a delivery whose handler has not run.
+func (o *simOracle) unrun(d *simDelivery, told error) (events []core.EventKind, fault string) {
+	key := o.lastKey(d)
+	switch {
+	case told == nil:
+		rec := o.records[d.keys[0]]
+		if !d.remembered || rec == nil || !rec.begun {
+			fault = "no duplicate of a completed task"
+		}
+		return []core.EventKind{EventDuplicate}, fault
+	case slices.Contains(d.events, EventNoKey):
+		unfit := d.task.spec != nil && d.task.spec.Do == "unfit" && o.s.Is("keys") > 0 && o.s.Is("optional") == 0
+		if done := errors.Is(told, core.ErrDone) && time.Now().Before(o.doneTil[key]); !unfit && !done {
+			fault = "has a key"
+		}
+		return []core.EventKind{EventNoKey}, fault
+	case !errors.Is(told, ErrNotRun):
+		if d.ctx.Err() == nil || !errors.Is(told, d.ctx.Err()) {
+			fault = "not run, and its context has not ended"
+		}
+		return nil, fault
+	case d.atLast:
+		if time.Until(d.last) > time.Millisecond {
+			fault = fmt.Sprintf("archived %v too early", time.Until(d.last))
+		}
+		return []core.EventKind{EventArchived}, fault
+	case errors.Is(told, core.ErrHeld):
+		return []core.EventKind{EventContended}, o.contended(d, told, key)
+	}
+	if o.quiet {
+		fault = "the locks are within reach"
+	}
+	return []core.EventKind{EventUnavailable}, fault
+}
+
+// lastKey is the key that a delivery has asked for last.
+func (o *simOracle) lastKey(d *simDelivery) string {
+	if len(d.keys) > 1 && d.asked[d.keys[1]] != nil {
+		return d.keys[1]
+	}
+	return d.keys[0]
+}
+
+// contended judges that a task is given back because a key is held: when half of its time is over, or when there is no place to
+// wait on, or when the key rests.
+func (o *simOracle) contended(d *simDelivery, told error, key string) (fault string) {
+	a := d.asked[key]
+	now := time.Now()
+	switch {
+	case a == nil || !errors.Is(a.last, core.ErrHeld):
+		return "the key is not held"
+	case restOf(told) > 0:
+		return ""
+	case a.place && now.Before(d.half.Add(-slack)):
+		return fmt.Sprintf("given back %v before half of its time is over", d.half.Sub(now))
+	case a.waits == 0:
+		o.s.Count("no place")
+		if a.free > 0 && !slices.ContainsFunc(d.p.moves, a.heard.Equal) {
+			return fmt.Sprintf("does not wait although %d of %d places are free", a.free, d.p.places)
+		}
+	}
+	return ""
+}
+
+// ran is what is to be told of a delivery whose handler has run.
+func (o *simOracle) ran(d *simDelivery, told error) (events []core.EventKind, fault string) {
+	var cool *cooldownError
+	switch err := d.returned; {
+	case d.abrupt:
+		return nil, ""
+	case err == nil || errors.Is(err, asynq.RevokeTask):
+		return o.succeeded(d, told)
+	case errors.As(err, &cool) && d.atLast:
+		return []core.EventKind{EventArchived}, ""
+	case errors.As(err, &cool):
+		if !errors.Is(told, ErrNotRun) || restOf(told) != cool.d {
+			fault = "the handler has returned a Cooldown"
+		}
+		return []core.EventKind{EventCooldown}, fault
+	case !errors.Is(told, err) || errors.Is(told, ErrNotRun):
+		fault = "not what the handler has returned"
+	}
+	if d.lost && !errors.Is(told, core.ErrLost) && !slices.Contains(d.events, EventAbandoned) { // then asynq has given up on it
+		fault = "does not say that the lease is lost"
+	}
+	return nil, fault
+}
+
+func (o *simOracle) succeeded(d *simDelivery, told error) (events []core.EventKind, fault string) {
+	if d.returned == nil && d.ended {
+		events = append(events, EventNilAfterCancel)
+	}
+	took, tried := time.Since(d.returnedAt), 30*time.Second
+	if d.ctxEnd().After(d.returnedAt) {
+		tried = min(tried, d.last.Sub(d.returnedAt))
+	}
+	switch {
+	case d.remembered && !d.begunCompletion && d.p.closed:
+		events = append(events, EventUnrecorded)
+	case d.begunCompletion != d.remembered:
+		return events, "only completions of remembered tasks are recorded"
+	case !d.remembered:
+	case d.completion == nil:
+		if took > tried+slack {
+			fault = fmt.Sprintf("its completion was tried for %v, not %v", took, tried)
+		}
+	case errors.Is(d.completion, core.ErrLost):
+		if o.quiet && !d.ended {
+			fault = "refused without a reason"
+		}
+		if want := cmp.Or(d.returned, core.ErrLost); !errors.Is(told, want) { // a task that is revoked stays so
+			fault = "its completion was refused"
+		}
+		return append(events, EventRefused), fault
+	default:
+		events = append(events, EventUnrecorded)
+		if !d.p.closed && took < tried-time.Second || took > tried+slack {
+			fault = fmt.Sprintf("its completion was tried for %v, not %v", took, tried)
+		}
+	}
+	if told != d.returned && !errors.Is(told, d.returned) {
+		fault = "not what the handler has returned"
+	}
+	return events, fault
+}
+
+// overstayed judges the event of a handler that does not return within the grace.
+func (o *simOracle) overstayed(d *simDelivery) {
+	if !d.ran {
+		return
+	}
+	over := d.returnedAt.Sub(d.ctxEnd())
+	if told := slices.Contains(d.events, EventAbandoned); over != d.p.grace && told != (over > d.p.grace) {
+		o.wrong(d, "returned %v after its context had ended; told=%v", over, told)
+	}
+}
+
+// forgets books that a node is about to lose its memory: which records a quorum may not hear of any more.
+func (o *simOracle) forgets(nodes []*testutil.Node, lost int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for identity, rec := range o.records {
+		has := 0
+		for i, n := range nodes {
+			v, _ := n.Exec("GET", o.s.locks.KeyPrefix()+"{0}r:"+identity)
+			text, _ := v.(string)
+			if r, err := testutil.ParseResource(text); err == nil && r.Record != nil && i != lost {
+				has++
+			}
+		}
+		rec.lost = rec.lost || has < 2
+	}
+	clear(o.rests)
+}
+
+// restsNot books that a key may be granted before its rest is over.
+func (o *simOracle) restsNot() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.rests)
+}
+
+// keyIsDone books that somebody completes a key, for 15s.
+func (o *simOracle) keyIsDone(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.doneTil[key] = time.Now().Add(15*time.Second + slack)
+}
+
+// arises, serves, vanishes, dies and closes book what becomes of a process.
+func (o *simOracle) arises(p *simProcess) (stream uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.alive = append(o.alive, p)
+	return 2 * uint64(len(o.alive))
+}
+
+func (s *simulation) serves(p *simProcess) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.processes[p.place] = p
+}
+
+// process is that of a place.
+func (s *simulation) process(place int) *simProcess {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.processes[place%len(s.processes)]
+}
+
+func (o *simOracle) vanishes(p *simProcess) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p.down = time.Now()
+}
+
+func (o *simOracle) dies(p *simProcess) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p.dead = true
+}
+
+func (o *simOracle) closes(p *simProcess) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p.closed = true
+}
+
+// running is how many deliveries have not ended, in processes that live. After a violation it is -1.
+func (o *simOracle) running() (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed {
+		return -1
+	}
+	for d := range o.active {
+		if !d.p.dead {
+			n++
+		}
+	}
+	return n
+}
+
+// someDelivery returns one of a process that is under way, or nil.
+func (o *simOracle) someDelivery(p *simProcess, which int) *simDelivery {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	of := slices.DeleteFunc(slices.Collect(maps.Keys(o.active)), func(d *simDelivery) bool { return d.p != p })
+	if len(of) == 0 {
+		return nil
+	}
+	slices.SortFunc(of, func(a, b *simDelivery) int { return strings.Compare(a.who, b.who) })
+	return of[which%len(of)]
+}
+
+func (o *simOracle) turn() int    { o.mu.Lock(); defer o.mu.Unlock(); o.turns++; return o.turns }
+func (o *simOracle) heals()       { o.mu.Lock(); defer o.mu.Unlock(); o.mended = true }
+func (o *simOracle) ends()        { o.mu.Lock(); defer o.mu.Unlock(); o.ending = true }
+func (o *simOracle) ended() bool  { o.mu.Lock(); defer o.mu.Unlock(); return o.ending }
+func (o *simOracle) healed() bool { o.mu.Lock(); defer o.mu.Unlock(); return o.mended }
+
+// verdict judges what has become of all tasks.
+func (s *simulation) verdict() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed {
+		return
+	}
+	for _, t := range s.tasks {
+		v, _ := s.queue.Exec("HGET", "asynq:{"+t.queue+"}:t:"+t.id, "state")
+		overdue := t.spec != nil && t.spec.deadline()
+		switch state := fmt.Sprint(v); state {
+		case "<nil>", "completed":
+			if !s.done[t.identity()] {
+				s.Violation("%s is gone, and no handler has succeeded", t.id)
+			}
+		case "archived":
+			s.Count("archived")
+			if !t.mayArchive && !overdue {
+				s.Violation("%s is archived", t.id)
+			}
+		default:
+			s.Violation("%s is %s", t.id, state)
+		}
+	}
+	if s.Is("ticks") > 0 {
+		s.judgeTicks()
+	}
+}
+
+// judgeTicks judges that each tick that fell due while some process lived is one task.
+func (s *simulation) judgeTicks() {
+	skew := 5 * time.Second
+	for at := s.Began.Truncate(simPeriod).Add(simPeriod); at.Before(s.Began.Add(simSteps)); at = at.Add(simPeriod) {
+		id := ID("tick", "simulation", "tick", at.UTC().Format(time.RFC3339)).Value().(string)
+		if s.tasks["default/"+id] != nil {
+			continue
+		}
+		missed, some := false, false
+		for _, p := range s.alive {
+			missed = missed || slices.ContainsFunc(p.missed, func(t time.Time) bool { return t.Sub(at).Abs() < simPeriod+2*skew })
+			some = some || p.up.Before(at.Add(-skew)) && (p.down.IsZero() || p.down.After(at.Add(simPeriod+skew)))
+		}
+		switch {
+		case missed:
+			s.Count("excused: a tick was missed")
+		case some:
+			s.Violation("no task of the tick at %v", at.Sub(s.Began))
+		}
+	}
+}
