@@ -25,7 +25,7 @@ SEEDS ?= 20000
 FROM ?= 0
 SHORT_SEEDS := 250
 # The packages beside core that have a simulation.
-SIMULATED := ./cronlock ./httplock
+SIMULATED := ./cronlock ./httplock ./queuelock
 
 # The oldest Redis that core.New accepts: on older servers `servers` expects it to refuse.
 MINIMUM_REDIS := 6.2.7

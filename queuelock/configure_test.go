@@ -54,69 +54,6 @@ func wantFaults(t *testing.T, err error, want ...string) {
 	}
 }
 
-// notRun returns what middleware outside of this one sees of a task whose key is held, and of the same task once the
-// locks are out of reach.
-func (r *rig) notRun() (held, outOfReach error) {
-	r.t.Helper()
-	if _, err := r.locker().Acquire(r.t.Context(), core.Key("order", "1"), core.Detached(true)); err != nil {
-		r.t.Fatal(err)
-	}
-	m := r.middleware(r.locker(), field("order"))
-	inner := m.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return errors.New("the handler ran") }))
-	seen := make(chan error, 100)
-	cfg := asynq.Config{Logger: silent{}}
-	if err := m.Configure(&cfg); err != nil {
-		r.t.Fatal(err)
-	}
-	srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
-	if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
-		err := inner.ProcessTask(ctx, t)
-		seen <- err
-		return err
-	})); err != nil {
-		r.t.Fatal(err)
-	}
-	defer srv.Shutdown()
-	r.enqueue(order(1))
-	held = <-seen
-	for _, n := range r.nodes {
-		n.Down()
-	}
-	return held, <-seen
-}
-
-// What is not run is no failure, comes back when its error says, and ErrorHandler does not hear of it.
-func TestConfigureKnowsWhatWasNotRun(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		held, outOfReach := r.notRun()
-		var heard []error
-		cfg := asynq.Config{
-			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 42 * time.Hour },
-			IsFailure:      func(error) bool { return true },
-			ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { heard = append(heard, err) }),
-		}
-		if err := r.middleware(r.locker(), WithRetention(50*time.Hour)).Configure(&cfg); err != nil {
-			t.Fatal(err)
-		}
-		for want, err := range map[error]error{core.ErrHeld: held, core.ErrUnavailable: outOfReach} {
-			if !errors.Is(err, ErrNotRun) || !errors.Is(err, want) {
-				t.Errorf("%v does not match %v", err, want)
-			}
-			after := cfg.RetryDelayFunc(0, err, order(1)).Round(time.Millisecond)
-			if says := fmt.Sprintf("to be delivered again in %v:", after); !strings.Contains(err.Error(), says) {
-				t.Errorf("%v: comes back after %v", err, after)
-			}
-			if cfg.IsFailure(err) || cfg.IsFailure(fmt.Errorf("wrapped: %w", err)) {
-				t.Errorf("%v counts as a failure", err)
-			}
-			cfg.ErrorHandler.HandleError(t.Context(), order(1), err)
-		}
-		if len(heard) > 0 {
-			t.Errorf("heard %v", heard)
-		}
-	})
-}
-
 // Configure keeps what the user has, and asynq's defaults.
 func TestConfigureWraps(t *testing.T) {
 	r, err := New(testLocker(t))

@@ -55,8 +55,9 @@
 //	handler returns Cooldown     given back; the key rests              EventCooldown
 //	handler does not return      leases run out after the grace         EventAbandoned
 //
-// asynq lists what was given back among the retries, with an error that begins "queuelock: not run" and says who holds the
-// key. Middleware outside of this one sees it as [ErrNotRun]. asynq's ErrorHandler does not hear of it.
+// A task that is revoked (asynq.RevokeTask) stays so, whatever becomes of its record. No record is tried again once the Locker is
+// closed. asynq lists what was given back among the retries, with an error that begins "queuelock: not run" and says who holds
+// the key. Middleware outside of this one sees it as [ErrNotRun]. asynq's ErrorHandler does not hear of it.
 //
 // A handler that returns nil when its context ends, as in "case <-ctx.Done(): return nil", has its task recorded as done. Let
 // it return ctx.Err(). The context is asynq's; it also ends when a lease is lost, with a cause that matches [core.ErrLost]. A

@@ -15,50 +15,12 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Every way in which asynq hands a task to a second handler, or runs again what is done. Each is shown to
-// do so without the middleware, and not to with it.
+// Ways in which asynq hands a task to a second handler, or runs again what is done, that the simulation does not have. Each is
+// shown to do so without the middleware, and not to with it.
 var doublings = []struct {
 	name string
 	run  func(t *testing.T, r *rig, s setup)
 }{
-	{"timeout", func(t *testing.T, r *rig, s setup) {
-		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 90*time.Second) })
-		r.enqueue(asynq.NewTask("task", nil), ID("t"), asynq.Timeout(5*time.Second))
-	}},
-	{"lease lost to a partition", func(t *testing.T, r *rig, s setup) {
-		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 150*time.Second) }
-		first := r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), ID("t"))
-		r.pass(10 * time.Second)
-		r.serve(s, handler)
-		first.link.Cut()
-	}},
-	{"shutdown", func(t *testing.T, r *rig, s setup) {
-		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) }
-		first := r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), ID("t"))
-		r.pass(10 * time.Second)
-		r.serve(s, handler)
-		first.Shutdown()
-	}},
-	{"completion write fails once", func(t *testing.T, r *rig, s setup) {
-		srv := r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
-		srv.link.OnRequest(once(isDone))
-		r.enqueue(asynq.NewTask("task", nil), ID("t"))
-	}},
-	{"retained completion write fails once", func(t *testing.T, r *rig, s setup) {
-		srv := r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
-		srv.link.OnRequest(once(isDone))
-		r.enqueue(asynq.NewTask("task", nil), ID("t"), asynq.Retention(time.Hour))
-	}},
-	{"process dies before asynq hears", func(t *testing.T, r *rig, s setup) {
-		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 10*time.Second) }
-		first := r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), ID("t"))
-		r.pass(5 * time.Second)
-		first.link.Cut() // for ever
-		r.serve(s, handler)
-	}},
 	{"clock skew", func(t *testing.T, r *rig, s setup) { // leases look expired to others
 		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 2*time.Minute) }
 		r.serve(s, handler)
@@ -66,27 +28,6 @@ var doublings = []struct {
 		r.pass(7 * time.Second)
 		r.exec("ZADD", "asynq:{default}:lease", 1, theID)
 		r.serve(s, handler) // recovers at once
-	}},
-	{"two recoverers", func(t *testing.T, r *rig, s setup) {
-		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 2*time.Minute) }
-		r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), ID("t"))
-		for range 2 {
-			r.pass(7 * time.Second)
-			r.exec("ZADD", "asynq:{default}:lease", 1, theID)
-			r.serve(s, handler)
-			r.serve(s, handler)
-			r.pass(time.Minute)
-		}
-	}},
-	{"failover forgets the delivery", func(t *testing.T, r *rig, s setup) {
-		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) })
-		r.enqueue(asynq.NewTask("task", nil), ID("t"))
-		r.pass(10 * time.Second)
-		r.exec("LREM", "asynq:{default}:active", 0, theID)
-		r.exec("ZREM", "asynq:{default}:lease", theID)
-		r.exec("HSET", "asynq:{default}:t:"+theID, "state", "pending")
-		r.exec("LPUSH", "asynq:{default}:pending", theID)
 	}},
 	{"aggregated twice", func(t *testing.T, r *rig, s setup) {
 		s.adjust = func(cfg *asynq.Config) {
@@ -111,15 +52,6 @@ var doublings = []struct {
 		r.enqueue(asynq.NewTask("task:one", []byte("b")), asynq.Group("all"))
 		r.pass(5 * time.Minute) // the set is back in its group, which asynq looks at when a member joins
 		r.enqueue(asynq.NewTask("task:one", []byte("c")), asynq.Group("all"))
-	}},
-	{"produced twice", func(t *testing.T, r *rig, s setup) { // once more, when the first is completed
-		r.serve(s, func(ctx context.Context, t *asynq.Task) error {
-			return r.ledger.run(string(t.Payload()), func() error { time.Sleep(10 * time.Second); return nil })
-		})
-		for range 2 {
-			r.enqueue(asynq.NewTask("task", []byte(`{"report":"daily"}`)), ID("report", "2026-11-25"))
-			r.pass(time.Minute)
-		}
 	}},
 }
 

@@ -18,36 +18,6 @@ import (
 
 // Schedules that lost tasks before, each with its outcome now.
 
-// The handler of a tick enqueues several tasks: each has an identity of its own, whatever the identity of the tick.
-func TestTickThatFansOut(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{}, func(ctx context.Context, task *asynq.Task) error {
-			return r.ledger.run(task.Type(), func() error {
-				if task.Type() != "task" {
-					return nil
-				}
-				for i := range 3 {
-					id := fmt.Sprint(i)
-					if _, err := r.client.EnqueueContext(ctx, asynq.NewTask("task:"+id, nil), ID("charge", id)); err != nil {
-						t.Error(err)
-					}
-				}
-				return nil
-			})
-		})
-		r.untilNext(half, time.Second)
-		p := r.replica(0, half)
-		r.pass(5 * time.Second)
-		p.Shutdown()
-		r.pass(20 * time.Second)
-		for _, typ := range []string{"task", "task:0", "task:1", "task:2"} {
-			if r.ledger.done[typ] != 1 {
-				t.Errorf("%+v", &r.ledger)
-			}
-		}
-	})
-}
-
 // dropping is a handler that drops its task if another one runs under the key, as the package document has it.
 func dropping(locker func(ctx context.Context) *core.Locker, key string, work func(context.Context) error) asynq.HandlerFunc {
 	return func(ctx context.Context, _ *asynq.Task) error {
@@ -92,41 +62,6 @@ func TestDropMeetsItsOwnLease(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// A server is shut down and killed while it runs the last attempt of a task. The next server waits for both leases, whichever
-// runs out first.
-func TestLastAttemptAfterAKill(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		s := setup{opts: []Option{field("order")}}
-		first := r.serve(s, func(ctx context.Context, _ *asynq.Task) error {
-			if r.ledger.count(&r.ledger.runs, taskID(ctx)) > 0 {
-				return r.work(ctx, time.Second)
-			}
-			return r.ledger.run(taskID(ctx), func() error { time.Sleep(2 * time.Minute); return errors.New("killed") })
-		})
-		info := r.enqueue(order(1), asynq.MaxRetry(0))
-		r.begun(info)
-		s.locker = r.locks.Replica().Locker
-		first.Shutdown()
-		for _, key := range []string{core.Key("queue", "task", info.ID), core.Key("order", "1")} { // the process is gone, and renews nothing
-			r.expire(key)
-		}
-		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) })
-		r.pass(time.Minute)
-		if r.ledger.done[info.ID] != 1 || r.state(info) != "gone" {
-			t.Errorf("%+v, %s", &r.ledger, r.state(info))
-		}
-	})
-}
-
-// expire lets the lease on a key end on the nodes.
-func (r *rig) expire(key string) {
-	for _, n := range r.nodes {
-		if _, err := n.Exec("DEL", "lockkit:{0}r:"+key); err != nil {
-			r.t.Error(err)
-		}
 	}
 }
 
@@ -243,45 +178,4 @@ func TestWaitingTaskWhoseServerLosesAsynq(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A RetryDelayFunc that indexes a slice by the number of the retry is asked of retries that there are.
-func TestRetryDelayOfASlice(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		delays := []time.Duration{time.Second, 2 * time.Second}
-		r.serve(setup{adjust: func(cfg *asynq.Config) {
-			cfg.RetryDelayFunc = func(n int, _ error, _ *asynq.Task) time.Duration { return delays[n] }
-		}}, func(ctx context.Context, _ *asynq.Task) error {
-			n, _ := asynq.GetRetryCount(ctx)
-			return r.ledger.run(taskID(ctx), func() error {
-				if n < len(delays) {
-					return errors.New("failed")
-				}
-				return nil
-			})
-		})
-		info := r.enqueue(order(1), asynq.MaxRetry(len(delays)))
-		r.pass(time.Minute)
-		if r.ledger.runs[info.ID] != 3 || r.ledger.done[info.ID] != 1 || r.state(info) != "gone" {
-			t.Errorf("%+v, %s", &r.ledger, r.state(info))
-		}
-	})
-}
-
-// A replica whose clock is a few milliseconds ahead, or jumps about, loses no tick.
-func TestReplicaIsEarly(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{}, r.note)
-		at := r.untilNext(10*time.Second, time.Second)
-		p := r.replica(5*time.Millisecond, 10*time.Second)
-		for i := range 50 {
-			r.pass(10 * time.Second)
-			p.off.Store(int64(time.Duration(i%11-5) * time.Millisecond))
-		}
-		r.pass(5 * time.Second)
-		r.wantOnce(ticksFrom(at.Add(-1), 10*time.Second, 51))
-		if r.count(EventTickMissed)+r.count(EventDuplicate) > 0 {
-			t.Error(r.events.Counts())
-		}
-	})
 }

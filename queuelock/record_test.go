@@ -2,33 +2,14 @@ package queuelock
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
-
-// What comes within the retention is a duplicate, what comes later runs again, as the documentation says.
-func TestRetentionEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		now := func(cfg *asynq.Config) {
-			cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
-		}
-		r.serve(setup{adjust: now, opts: []Option{WithRetention(10 * time.Minute)}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-		for i, want := range []int{1, 1, 2} { // a duplicate does not make it last longer
-			r.enqueue(order(1), ID("t"))
-			r.pass(9*time.Minute - time.Duration(i)*time.Minute)
-			if n := r.ledger.runs[theID]; n != want {
-				t.Errorf("delivery %d: %d runs", i, n)
-			}
-		}
-	})
-}
 
 // What a completed task takes on a node: key and value, by the server's own count. The manual adds up to 150 bytes for its part
 // in the tables of keys and of times, which grow in steps.
@@ -117,75 +98,6 @@ func TestSizeOfARecord(t *testing.T) {
 	if err != nil || rest < 10*time.Hour-time.Minute || rest > 10*time.Hour {
 		t.Errorf("kept for %v, %v", rest, err)
 	}
-}
-
-// The write of a completion is tried for a while; then the task counts as done all the same.
-func TestCompletionOutOfReach(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		takes    time.Duration
-		down     time.Duration
-		timeout  time.Duration
-		failures int // that asynq sees
-		recorded bool
-	}{
-		{"for a moment", 0, 10 * time.Second, 0, 0, true},
-		{"for long", 0, 2 * time.Minute, 0, 0, false},
-		{"until the deadline", 0, 2 * time.Minute, 20 * time.Second, 0, false},
-		{"for a moment after the deadline", 10 * time.Second, 10 * time.Second, 5 * time.Second, 1, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				var user told
-				r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
-					return r.ledger.run(taskID(ctx), func() error {
-						time.Sleep(c.takes)
-						time.AfterFunc(c.down, r.hang())
-						return nil
-					})
-				})
-				info := r.enqueue(order(1), asynq.Timeout(c.timeout))
-				r.pass(4 * time.Minute)
-				if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" || len(user.judged) != c.failures {
-					t.Errorf("%+v, %s, %+v", &r.ledger, r.state(info), &user)
-				}
-				if unrecorded := r.logs.count("could not be recorded"); (unrecorded == 0) != c.recorded || r.count(EventUnrecorded) != unrecorded {
-					t.Errorf("logged %d times, events %v", unrecorded, r.events.Counts())
-				}
-				_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID))
-				if errors.Is(err, core.ErrDone) != c.recorded {
-					t.Errorf("record: %v", err)
-				}
-				if lease, err := r.locker().TryAcquire(t.Context(), core.Key("order", "1")); err != nil {
-					t.Errorf("the entity is not free: %v", err)
-				} else {
-					lease.Release(t.Context())
-				}
-			})
-		})
-	}
-}
-
-// What reached too few nodes is not taken back: whoever asks for the key next finds it, and settles it.
-func TestOpenCompletionStays(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error {
-			return r.ledger.run(taskID(ctx), func() error {
-				r.nodes[1].Down()
-				r.nodes[2].Down()
-				return nil
-			})
-		})
-		info := r.enqueue(order(1))
-		r.pass(2 * time.Minute)
-		if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" || r.count(EventUnrecorded) != 1 {
-			t.Errorf("%+v, %s, %v", &r.ledger, r.state(info), r.events.Counts())
-		}
-		r.nodes[1].Up() // a quorum with the one that has it
-		if _, err := r.locker().Acquire(t.Context(), core.Key("queue", "task", info.ID), core.MaxWait(time.Minute)); !errors.Is(err, core.ErrDone) {
-			t.Errorf("the record is gone: %v", err)
-		}
-	})
 }
 
 func nilMap() map[int]int { return nil }

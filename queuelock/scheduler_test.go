@@ -2,16 +2,11 @@ package queuelock
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/lockkit/lockkit/internal/race"
-	"github.com/lockkit/lockkit/testutil"
 )
 
 const half = 30 * time.Second
@@ -48,52 +43,6 @@ func TestSchedulersEnqueueOnce(t *testing.T) {
 	}
 }
 
-// The same with asynq's own, which enqueues each tick on each replica: the control.
-func TestSchedulersOfAsynqEnqueueThrice(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		for range 2 {
-			r.serve(setup{}, r.note)
-		}
-		for range 3 {
-			s := asynq.NewSchedulerFromRedisClient(r.dialQueue(), &asynq.SchedulerOpts{Logger: silent{}, LogLevel: asynq.FatalLevel})
-			if _, err := s.Register("@every 30s", asynq.NewTask("task", nil)); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(s.Shutdown)
-		}
-		r.pass(20*half + 10*time.Second)
-		if n := len(r.ledger.runs); n != 3*20 {
-			t.Errorf("%d tasks of 20 ticks", n)
-		}
-	})
-}
-
-// Ticks are enqueued while the lock nodes are out of reach, and with a Locker that is closed. Their tasks run when the nodes
-// are back.
-func TestTickWhileNodesAreDown(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{}, r.note)
-		at := r.untilNext(half, 5*time.Second)
-		for range 3 {
-			r.replica(0, half).locks.Close(t.Context())
-		}
-		back := r.hang()
-		r.pass(4 * half)
-		if n := len(r.ledger.runs); n > 0 {
-			t.Fatalf("%d ran without locks", n)
-		}
-		back()
-		r.pass(2*half - 10*time.Second)
-		r.wantOnce(ticksFrom(at.Add(-1), half, 6))
-		if r.count(EventTickMissed) > 0 {
-			t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
-		}
-	})
-}
-
 // While asynq's Redis is away, a tick is tried until the next one is due, and for ten minutes at most. Then the log tells.
 func TestPatienceOfATick(t *testing.T) {
 	for _, c := range []struct {
@@ -120,88 +69,6 @@ func TestPatienceOfATick(t *testing.T) {
 				r.wantOnce(ticksFrom(at.Add(time.Duration(c.missed)*c.period-1), c.period, 1+int(c.down/c.period)-c.missed))
 				id := fmt.Sprintf("id=%s ", tickID(at))
 				if r.count(EventTickMissed) != c.missed || r.logs.count("ERROR queuelock: a tick was not enqueued in time") != c.missed || r.logs.count(id) != c.missed {
-					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
-				}
-			})
-		})
-	}
-}
-
-// A replica dies before it has enqueued, or after: another one enqueues, or meets the task, also if that was completed
-// meanwhile, and the tick is processed once.
-func TestReplicaDiesAtATick(t *testing.T) {
-	for _, unsent := range []bool{true, false} {
-		for _, served := range []bool{true, false} {
-			t.Run(fmt.Sprintf("before it enqueues=%v, served at once=%v", unsent, served), func(t *testing.T) {
-				bubble(t, func(t *testing.T, r *rig) { r.replicaDies(unsent, served) })
-			})
-		}
-	}
-}
-
-func (r *rig) replicaDies(unsent, served bool) {
-	serve := func() {
-		r.serve(setup{adjust: func(c *asynq.Config) { c.TaskCheckInterval = 200 * time.Millisecond }}, r.note)
-	}
-	if served {
-		serve()
-	}
-	at := r.untilNext(half, 10*time.Second)
-	var once sync.Once
-	for _, off := range []time.Duration{0, -500 * time.Millisecond, -5 * time.Second} {
-		p := r.replica(off, half)
-		p.onEnqueue(func() (a testutil.Action) {
-			once.Do(func() {
-				a.DropRequest = unsent
-				p.end()
-			})
-			return a
-		})
-	}
-	r.pass(3 * half)
-	if !served {
-		serve()
-		r.pass(5 * time.Second)
-	}
-	r.wantOnce(ticksFrom(at.Add(-1), half, 3))
-	if r.count(EventTickMissed) > 0 || served && r.count(EventDuplicate) > 0 {
-		r.t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
-	}
-}
-
-// Property: while replicas die at random moments, lose answers and are replaced, and one lives on, each tick is processed once.
-func TestSchedulersAndRandomKills(t *testing.T) {
-	seeds := uint64(5)
-	if race.Enabled {
-		seeds = 2
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				random := rand.New(rand.NewPCG(seed, 1))
-				for range 2 {
-					r.serve(setup{}, r.note)
-				}
-				r.untilNext(10*time.Second, time.Second)
-				start := time.Now()
-				r.replica(0, 10*time.Second)
-				mortal := []*replica{r.replica(0, 10*time.Second), r.replica(0, 10*time.Second)}
-				for range 30 {
-					r.untilNext(10*time.Second, time.Millisecond)
-					i := random.IntN(2)
-					p := mortal[i]
-					switch random.IntN(3) {
-					case 0:
-						p.queue.Lose(random.IntN(3))
-					}
-					r.pass(time.Duration(random.IntN(60)) * time.Millisecond)
-					p.die()
-					mortal[i] = r.replica(time.Duration(random.IntN(700)-350)*time.Millisecond, 10*time.Second)
-				}
-				r.untilNext(10*time.Second, time.Second)
-				n := int(time.Since(start) / (10 * time.Second))
-				r.wantOnce(ticksFrom(start, 10*time.Second, n))
-				if r.count(EventTickMissed) > 0 {
 					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
 				}
 			})

@@ -32,10 +32,8 @@ type simOracle struct {
 	rests      map[string]time.Time             // until when a key rests
 	doneTil    map[string]time.Time             // until when a key is completed by somebody else
 	alive      []*simProcess                    // all that there have been
-	ending     bool
-	mended     bool
-	failed     bool // a rule has been broken
-	turns      int
+	over       bool                             // no more processes
+	failed     bool                             // a rule has been broken
 }
 
 // A simTask is a task of asynq.
@@ -45,6 +43,7 @@ type simTask struct {
 	failures   int       // that asynq may have counted
 	mayArchive bool      // a last attempt has failed, or SkipRetry
 	notBefore  time.Time // it rests
+	doubled    bool      // it may be delivered twice at a time
 }
 
 // number is that of the spec; ticks have one together.
@@ -66,10 +65,9 @@ func (t *simTask) identity() string {
 
 // A simRecord is the completion of an identity.
 type simRecord struct {
-	at     time.Time
-	begun  bool // it may be there
-	lost   bool // so many nodes have forgotten it that a quorum has not heard of it
-	stands bool
+	at   time.Time
+	by   *simDelivery // nil: it may be there
+	lost bool         // so many nodes have forgotten it that a quorum has not heard of it
 }
 
 // A simDelivery is one arrival of a task at the middleware, or somebody else who holds a key.
@@ -109,18 +107,8 @@ type simAsk struct {
 	place bool // it waits in place
 }
 
-// simCounts are of one process.
-type simCounts struct {
-	dead, closed bool
-	inPlace      int            // how many wait on places
-	moves        []time.Time    // of inPlace
-	foreign      map[string]int // how often it is said that a type's ids are
-	returns      []time.Time    // of what was given back without a rest
-	missed       []time.Time    // ticks
-}
-
-// slack is how late what is bounded by the rules may be: requests that are under way end within the node timeout, and some are
-// sent again.
+// slack is how late what is bounded by the rules may be: requests that are under way end within the node timeout, and some
+// are sent again.
 const slack = 2500 * time.Millisecond
 
 func (o *simOracle) begin(s *simulation) {
@@ -136,6 +124,13 @@ func (o *simOracle) begin(s *simulation) {
 	}
 }
 
+// locked does something with the mutex held.
+func (o *simOracle) locked(do func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	do()
+}
+
 // wrong reports a violation.
 func (o *simOracle) wrong(d *simDelivery, format string, args ...any) {
 	if d.p == nil || !d.p.dead {
@@ -148,10 +143,11 @@ func (o *simOracle) wrong(d *simDelivery, format string, args ...any) {
 func (o *simOracle) arrives(p *simProcess, ctx context.Context, t *asynq.Task) *simDelivery {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	d := &simDelivery{p: p, at: time.Now(), ctx: ctx, asked: map[string]*simAsk{}, held: map[string]bool{}, lostAt: map[string]time.Time{}}
+	d := &simDelivery{p: p, at: time.Now(), ctx: ctx, asked: map[string]*simAsk{}}
+	d.held, d.lostAt = map[string]bool{}, map[string]time.Time{}
 	d.id, _ = asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	d.task = o.existsLocked(d.id, queue, t)
+	d.task = o.exists(d.id, queue, t)
 	d.retried, _ = asynq.GetRetryCount(ctx)
 	most, _ := asynq.GetMaxRetry(ctx)
 	d.atLast = d.retried >= most
@@ -175,7 +171,7 @@ func (o *simOracle) arrives(p *simProcess, ctx context.Context, t *asynq.Task) *
 	if fair := d.task.failures + o.recoveries[d.task.number()]; d.retried > fair && !overdue {
 		o.wrong(d, "%d retries counted, and only %d failures", d.retried, fair)
 	}
-	if d.at.Before(d.task.notBefore) {
+	if d.at.Before(d.task.notBefore) && !d.task.doubled {
 		o.wrong(d, "delivered %v before its rest is over", d.task.notBefore.Sub(d.at))
 	}
 	context.AfterFunc(ctx, func() { o.contextEnds(d) })
@@ -265,7 +261,7 @@ func (o *simOracle) answered(d *simDelivery, op core.Op, out core.Outcome) {
 	a.last, a.heard, a.free = out.Err, now, d.p.places-d.p.inPlace
 	o.s.Tracef("%s: %s %v", d.who, op.Key, out.Err)
 	late := func(until time.Time, what string) {
-		if over := now.Sub(until); over > slack {
+		if over := now.Sub(until); over > slack && now.Sub(a.at) > slack {
 			o.wrong(d, "waited for %s for %v, %v too long", what, now.Sub(a.at), over)
 		}
 	}
@@ -278,15 +274,8 @@ func (o *simOracle) answered(d *simDelivery, op core.Op, out core.Outcome) {
 		d.p.moves = append(d.p.moves, now)
 		late(d.half, "a held key")
 	default:
-		late(earlier(d.at.Add(5*time.Second), d.half), "locks")
+		late(d.at.Add(min(5*time.Second, d.half.Sub(d.at))), "locks")
 	}
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // holds hears of a lease.
@@ -374,7 +363,7 @@ func (o *simOracle) beginsLocked(d *simDelivery, ctx context.Context) (run int, 
 			o.wrong(d, "runs without the lease of %s", key)
 		}
 	}
-	if rec := o.records[d.keys[0]]; rec != nil && rec.stands && d.remembered {
+	if rec := o.records[d.keys[0]]; rec != nil && rec.by != nil && d.remembered {
 		switch {
 		case rec.lost:
 			o.s.Count("excused: nodes forgot the record")
@@ -437,8 +426,11 @@ func (o *simOracle) returns(d *simDelivery, err error, abrupt bool) {
 			o.wrong(d, "holds %s %v after its context has ended", key, now.Sub(d.ctxEnd()))
 		}
 	}
-	if now.After(d.ctxEnd()) && !d.ended {
+	switch over := now.After(d.ctxEnd()); {
+	case over && !d.ended:
 		o.wrong(d, "its context has not ended, and asynq's has")
+	case over && len(d.lostAt) == 0 && d.p.grace > 0 && (d.work.Err() != d.ctx.Err() || context.Cause(d.work) != d.ctx.Err()):
+		o.wrong(d, "its context ended with %v (%v), and asynq's with %v", d.work.Err(), context.Cause(d.work), d.ctx.Err())
 	}
 	d.lost = errors.Is(context.Cause(d.work), core.ErrLost) || !d.lossAt.IsZero() && d.lossAt.Before(now)
 	if !abrupt && (err == nil || errors.Is(err, asynq.RevokeTask)) {
@@ -457,7 +449,6 @@ func (o *simOracle) completes(d *simDelivery) {
 	if o.records[d.keys[0]] == nil {
 		o.records[d.keys[0]] = &simRecord{}
 	}
-	o.records[d.keys[0]].begun = true
 }
 
 func (o *simOracle) completed(d *simDelivery, out core.Outcome) {
@@ -465,10 +456,15 @@ func (o *simOracle) completed(d *simDelivery, out core.Outcome) {
 	defer o.mu.Unlock()
 	d.completion = out.Err
 	o.s.Tracef("%s: completion: %v", d.who, out.Err)
-	if out.Err == nil {
-		o.s.Count("record")
-		o.records[d.keys[0]] = &simRecord{at: time.Now(), begun: true, stands: true}
+	if out.Err != nil {
+		return
 	}
+	o.s.Count("record")
+	rec := o.records[d.keys[0]]
+	if rec.by != nil && rec.by != d && !rec.lost && time.Since(rec.at) < d.p.retention-slack {
+		o.wrong(d, "its completion is recorded again, %v after that of %s", time.Since(rec.at), rec.by.who)
+	}
+	o.records[d.keys[0]] = &simRecord{at: time.Now(), by: d}
 }
 
 // released hears of a release that began at some time: the key may rest from then on.

@@ -30,7 +30,6 @@ type simProcess struct {
 	skew      atomic.Int64 // of its clock, for ticks
 	set       atomic.Bool  // its clock was set
 	up        time.Time
-	down      time.Time // when its Scheduler ended; guarded by the oracle's mutex
 	gone      chan struct{}
 	stream    uint64
 
@@ -38,7 +37,14 @@ type simProcess struct {
 	aims []simAim
 	over bool // it ends, or has ended
 
-	simCounts // guarded by the oracle's mutex
+	// Guarded by the oracle's mutex.
+	down         time.Time // when it began to end
+	dead, closed bool
+	inPlace      int            // how many wait on places
+	moves        []time.Time    // of inPlace
+	foreign      map[string]int // how often it is said that a type's ids are
+	returns      []time.Time    // of what was given back without a rest
+	missed       []time.Time    // ticks
 }
 
 // A simAim is what happens at the next moment of a kind.
@@ -51,14 +57,20 @@ var simQueues = []string{"default", "low"}
 
 // start starts a process.
 func (s *simulation) start(place int) {
-	if s.ended() {
-		return
-	}
 	p := &simProcess{s: s, place: place, workers: simWorkers[s.Is("workers")], grace: simGraces[s.Is("grace")],
 		retention: simRetentions[s.Is("retention")], link: &testutil.Link{}, gone: make(chan struct{}), up: time.Now()}
 	p.places = min(p.workers-1, []int{(p.workers + 3) / 4, 0, 1, 9}[s.Is("waiters")])
 	p.locks = s.locks.Replica(core.WithObserver(core.Observer{Start: p.operation, Event: p.event}))
-	p.stream = s.arises(p)
+	over := false
+	s.locked(func() {
+		if over = s.over; !over {
+			s.alive = append(s.alive, p)
+			p.stream = 2 * uint64(len(s.alive))
+		}
+	})
+	if over {
+		return
+	}
 	s.Network(p.locks.Link, p.stream)
 	opts := append([]Option{WithGrace(p.grace), WithRetention(p.retention)}, simWaiters[s.Is("waiters")]...)
 	switch {
@@ -76,12 +88,13 @@ func (s *simulation) start(place int) {
 	p.loseCompletions(0)
 	p.serve(m, c)
 	p.schedule(m)
-	s.serves(p)
+	s.locked(func() { s.processes[place] = p })
 }
 
 func (p *simProcess) serve(m *Middleware, c *redis.Client) {
 	poll := simPolls[p.s.Is("poll")]
-	cfg := asynq.Config{Concurrency: p.workers, TaskCheckInterval: poll, DelayedTaskCheckInterval: poll, Logger: silent{}, LogLevel: asynq.FatalLevel}
+	cfg := asynq.Config{Concurrency: p.workers, TaskCheckInterval: poll, DelayedTaskCheckInterval: poll}
+	cfg.Logger, cfg.LogLevel = silent{}, asynq.FatalLevel
 	if p.s.Is("queues") > 0 {
 		cfg.Queues = map[string]int{"default": 2, "low": 1}
 	}
@@ -114,8 +127,8 @@ func (p *simProcess) serve(m *Middleware, c *redis.Client) {
 	}
 }
 
-// subscribing is a client whose subscriptions do without its network. go-redis dials for one under a mutex, which nobody can wait
-// for in a bubble while the connection does not answer.
+// subscribing is a client whose subscriptions do without its network. go-redis dials for one under a mutex, which nobody can
+// wait for in a bubble while the connection does not answer.
 type subscribing struct {
 	*redis.Client
 	direct *redis.Client
@@ -126,7 +139,7 @@ func (c subscribing) Subscribe(ctx context.Context, channels ...string) *redis.P
 }
 
 func (p *simProcess) schedule(m *Middleware) {
-	if p.s.Is("ticks") == 0 || p.s.healed() {
+	if p.s.Is("ticks") == 0 || time.Since(p.s.Began) > simSteps {
 		return
 	}
 	c := p.s.queue.ClientWith(func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = 500, true })
@@ -140,18 +153,25 @@ func (p *simProcess) schedule(m *Middleware) {
 	}
 	p.scheduler.now = func() time.Time { return time.Now().Add(time.Duration(p.skew.Load())) }
 	task := asynq.NewTask("task:tick", []byte(`{"n":-1,"key":"0"}`))
-	if err := p.scheduler.Register("tick", "@every "+simPeriod.String(), task, asynq.MaxRetry(3), asynq.Timeout(20*time.Second)); err != nil {
+	err = p.scheduler.Register("tick", "@every "+simPeriod.String(), task, asynq.MaxRetry(3), asynq.Timeout(20*time.Second))
+	if err != nil {
 		p.s.Fatal(err)
 	}
 }
 
-// loseCompletions has the process lose for a while what asynq writes of tasks that succeeded, and some of all it writes by the
-// plan.
+// loseCompletions has the process lose for a while what asynq writes of tasks that succeeded, and some of all by the plan.
 func (p *simProcess) loseCompletions(long time.Duration) {
 	r, until := p.s.Random(p.stream+1), time.Now().Add(long)
 	var mu sync.Mutex
-	lost := func() bool { mu.Lock(); defer mu.Unlock(); return r.IntN(1000) < p.s.Is("asynq lost") && !p.s.healed() }
+	lost := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return r.IntN(1000) < p.s.Is("asynq lost") && time.Since(p.s.Began) < simSteps
+	}
 	p.link.OnRequest(func(cmd redis.Cmder) testutil.Action {
+		if isEnqueue(cmd) {
+			p.reach("tick", nil)
+		}
 		return testutil.Action{DropRequest: lost() || isDone(cmd) && time.Now().Before(until), DropReply: lost()}
 	})
 }
@@ -175,8 +195,8 @@ func (p *simProcess) reach(moment string, d *simDelivery) {
 		}
 	}
 	p.mu.Unlock()
-	if hit != nil && !p.s.healed() {
-		p.s.Tracef("%s: %s at %q", d.who, hit.what, moment)
+	if hit != nil && time.Since(p.s.Began) < simSteps {
+		p.s.Tracef("%s on %d at %q", hit.what, p.place, moment)
 		p.s.Count("at " + moment)
 		p.suffer(hit.what, hit.long, d)
 	}
@@ -198,12 +218,12 @@ func (p *simProcess) suffer(what string, long time.Duration, d *simDelivery) {
 	case "shutdown":
 		p.ends(long, p.shutdown)
 	case "close early":
-		p.s.closes(p)
+		p.s.locked(func() { p.closed = true })
 		p.s.background.Go(func() { _ = p.locks.Close(p.cancelled()) })
 		p.ends(long/4+time.Second, func() { time.Sleep(long); p.shutdown() })
 	case "cancel":
 		if d != nil {
-			p.s.cancels(d)
+			p.s.locked(func() { p.s.recoveries[d.task.number()]++ }) // it may fail before it arrives
 			p.s.background.Go(func() { _ = p.s.inspector.CancelProcessing(d.id) })
 		}
 	case "revoke":
@@ -228,7 +248,7 @@ func (p *simProcess) ends(long time.Duration, how func()) {
 	if over {
 		return
 	}
-	p.s.vanishes(p)
+	p.s.locked(func() { p.down = time.Now() })
 	p.s.background.Go(func() {
 		how()
 		time.Sleep(long)
@@ -240,7 +260,7 @@ func (p *simProcess) ends(long time.Duration, how func()) {
 func (p *simProcess) die() {
 	p.locks.Link.Kill()
 	p.link.Kill()
-	p.s.dies(p)
+	p.s.locked(func() { p.dead = true })
 	close(p.gone)
 	if p.scheduler != nil {
 		p.scheduler.Shutdown()
@@ -254,7 +274,7 @@ func (p *simProcess) shutdown() {
 	if p.scheduler != nil {
 		p.scheduler.Shutdown()
 	}
-	p.s.closes(p)
+	p.s.locked(func() { p.closed = true })
 	ctx, cancel := context.WithTimeout(p.s.Context(), 5*time.Second)
 	defer cancel()
 	_ = p.locks.Close(ctx)
@@ -263,11 +283,11 @@ func (p *simProcess) shutdown() {
 
 // mend ends what has happened to the process's network, and its Scheduler.
 func (p *simProcess) mend() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.scheduler != nil {
 		p.scheduler.Shutdown()
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if !p.over {
 		p.link.Mend()
 		p.locks.Link.Mend()
@@ -288,7 +308,7 @@ func (p *simProcess) stop() {
 
 // revoke has an operator end a lease of a delivery.
 func (s *simulation) revoke(d *simDelivery) {
-	key := d.keys[s.turn()%len(d.keys)]
+	key := d.keys[(d.retried+len(d.id))%len(d.keys)]
 	state, err := s.locks.Inspect(s.Context(), key)
 	if err == nil && state.Holder != nil {
 		_, _ = s.locks.Revoke(s.Context(), key, state.Holder.Token)

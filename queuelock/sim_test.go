@@ -29,7 +29,7 @@ var simReaches = slices.Concat(simTasks, simFaults, simAims, []string{
 	"duplicate_suppressed", "contended", "unavailable", "cooldown", "no_key", "nil_after_cancel", "archived_unrun",
 	"lease_abandoned", "completion_unrecorded", "completion_refused", "foreign_id", "tick_missed",
 	"quiet", "waits in place", "waits for locks", "no place", "last attempt waits", "key rests", "record",
-	"recovered", "archived", "tick", "lost while waiting", "lease lost", "overlap after a loss", "taken back while waiting",
+	"recovered", "delivered twice", "archived", "tick", "lost while waiting", "lease lost", "overlap after a loss", "taken back while waiting",
 	"runs again after the retention", "a backlog is given back",
 })
 
@@ -52,7 +52,7 @@ var (
 // simFaults happen to nodes, asynq's Redis, processes and keys.
 var simFaults = []string{
 	"down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "step clock", "blackout",
-	"cut locks", "cut asynq", "kill", "shutdown", "close early", "hold", "complete", "cancel", "lose completions", "set clock",
+	"cut locks", "cut asynq", "asynq forgets", "kill", "shutdown", "close early", "hold", "complete", "cancel", "lose completions", "set clock",
 	"asynq down", "revoke",
 }
 
@@ -60,7 +60,7 @@ var simFaults = []string{
 var simAims = []string{"aim kill", "aim cut locks", "aim cut asynq", "aim lose", "aim cancel", "aim shutdown", "aim revoke"}
 
 // simMoments are the moments: N of a step says which.
-var simMoments = []string{"acquire", "identity granted", "key granted", "returned", "completed", "waits", "release"}
+var simMoments = []string{"acquire", "identity granted", "key granted", "returned", "completed", "waits", "release", "tick"}
 
 func drawSim(r *rand.Rand) sim.Program {
 	p := sim.Program{Plan: map[string]int{
@@ -140,14 +140,13 @@ func runSim(t *sim.Trial) {
 		s.start(place)
 	}
 	t.Follow(simSteps+10*time.Second, s.do)
-	s.heals()
 	sim.Heal(append(nodes, s.queue))
 	for place := range s.processes {
 		s.process(place).mend()
 	}
 	s.producers.Wait()
 	s.settles()
-	s.ends()
+	s.locked(func() { s.over = true })
 	for place := range s.processes {
 		s.process(place).stop()
 	}
@@ -159,6 +158,13 @@ func (s *simulation) dialQueue() *redis.Client {
 	return s.queue.ClientWith(func(o *redis.Options) { o.PoolSize = 500 })
 }
 
+// process is that of a place.
+func (s *simulation) process(place int) *simProcess {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.processes[place%len(s.processes)]
+}
+
 // do does a step.
 func (s *simulation) do(step sim.Step) {
 	p := s.process(step.Who)
@@ -167,7 +173,7 @@ func (s *simulation) do(step sim.Step) {
 		s.forgets(s.locks.Nodes, step.Who%len(s.locks.Nodes))
 	case "step clock":
 		step.N -= 750
-		s.restsNot() // for as long as it was to
+		s.locked(func() { clear(s.rests) }) // for as long as they were to
 	}
 	if s.Strike(s.locks.Nodes, step) {
 		return
@@ -184,6 +190,8 @@ func (s *simulation) do(step sim.Step) {
 	case "asynq down":
 		s.queue.Down()
 		time.AfterFunc(step.For, s.queue.Up)
+	case "asynq forgets":
+		s.forgetsDelivery(s.someDelivery(p, step.Who))
 	case "hold", "complete":
 		s.background.Go(func() { s.outsider(step) })
 	case "lose completions":
@@ -210,7 +218,7 @@ func (s *simulation) outsider(step sim.Step) {
 		return
 	}
 	if step.Do == "complete" {
-		s.keyIsDone(key)
+		s.locked(func() { s.doneTil[key] = time.Now().Add(15*time.Second + slack) })
 		_ = lease.Complete(s.Context(), nil)
 		return
 	}
@@ -223,11 +231,27 @@ func (s *simulation) outsider(step sim.Step) {
 	_ = lease.Release(s.Context())
 }
 
+// forgetsDelivery has asynq deliver a task once more, as after a failover of its Redis.
+func (s *simulation) forgetsDelivery(d *simDelivery) {
+	if d == nil {
+		return
+	}
+	s.locked(func() { d.task.doubled = true })
+	queue := "asynq:{" + d.task.queue + "}:"
+	if v, _ := s.queue.Exec("LREM", queue+"active", 0, d.id); v != 1 {
+		return
+	}
+	for _, args := range [][]any{{"ZREM", queue + "lease", d.id}, {"HSET", queue + "t:" + d.id, "state", "pending"}, {"LPUSH", queue + "pending", d.id}} {
+		_, _ = s.queue.Exec(args...)
+	}
+	s.Count("delivered twice")
+}
+
 // settles waits until asynq has no task that is to run.
 func (s *simulation) settles() {
 	for began := time.Now(); ; time.Sleep(2 * time.Second) {
 		left := s.unfinished()
-		if left == 0 {
+		if left <= 0 {
 			return
 		}
 		if time.Since(began) > simSettle {
@@ -247,10 +271,7 @@ func (s *simulation) unfinished() (n int) {
 			}
 		}
 	}
-	if running := s.running(); running >= 0 {
-		return n + running
-	}
-	return 0
+	return n + s.running()
 }
 
 // delivered is the delivery that a context belongs to, or nil.

@@ -87,28 +87,3 @@ func (r *rig) neitherLockedNorRecorded(key string) {
 	}
 	lease.Release(r.t.Context())
 }
-
-// A record of somebody else's under a key of that form is the task's own, wherever it stands: that of the entity is not.
-func TestRecordOfTheEntityIsNotTheTasks(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-		l := r.locker()
-		lease, err := l.Acquire(t.Context(), core.Key("order", "1"), core.Retention(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		info := r.enqueue(order(1)) // waits in place, or will be back
-		r.pass(10 * time.Second)
-		if err := lease.Complete(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		r.pass(30 * time.Second)
-		if s := r.state(info); s == "gone" || s == "archived" || r.count(EventNoKey) == 0 || r.count(EventDuplicate) > 0 || len(r.ledger.runs) > 0 {
-			t.Errorf("%s, %v, %+v", s, r.events.Counts(), &r.ledger)
-		}
-		r.pass(30 * time.Minute) // a retry after the record is over
-		if r.ledger.done[info.ID] != 1 {
-			t.Errorf("%s, %+v", r.state(info), &r.ledger)
-		}
-	})
-}
