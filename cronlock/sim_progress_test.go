@@ -29,7 +29,7 @@ const bound = 3 * time.Second
 
 // tail is how long a fault is felt after its end: a lease or a term runs out, a node does not vote, a host that dropped a
 // call is called again.
-func (w *world) tail() time.Duration { return w.ttl + 10*time.Second }
+func (w *world) tail() time.Duration { return w.ttl + 7*time.Second }
 
 func (w *world) delay() time.Duration { return time.Duration(w.Is("delay")) * time.Millisecond }
 

@@ -182,7 +182,7 @@ func (p *process) hosted(job *cronlock.Job) {
 // drops reports whether the host drops a call, which costs a look.
 func (p *process) drops() bool {
 	if p.asleep.Load() {
-		p.trouble(0, "host drops a call")
+		p.trouble(6*time.Second-p.tail(), "host drops a call") // it is called again after five
 		return true
 	}
 	return false
@@ -235,7 +235,7 @@ func (p *process) listener(uuid.UUID, string) error {
 	}
 	p.Count("skipped by a listener")
 	time.Sleep(300 * time.Millisecond)
-	p.trouble(0, "a listener skips")
+	p.trouble(6*time.Second-p.tail(), "a listener skips")
 	return errSkipped
 }
 

@@ -63,7 +63,9 @@ func draw(r *rand.Rand) sim.Program {
 		plan[name] = sim.Pick(r, 0, 0, 50, 300)
 	}
 	if r.IntN(3) == 0 {
-		plan["elector"], plan["period"] = 1, min(plan["period"], 8)
+		if plan["elector"] = 1; plan["ttl"] > 3 || r.IntN(4) > 0 { // an election asks every second
+			plan["period"] = min(plan["period"], 8)
+		}
 	}
 	if r.IntN(4) == 0 {
 		plan["others"] = sim.Pick(r, 1, 2, 3)
