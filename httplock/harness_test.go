@@ -36,11 +36,6 @@ type events struct{ locktest.Events }
 
 func (e *events) count(k core.EventKind) int { return e.Count("httplock " + string(k)) }
 
-func (e *events) untilKind(t *testing.T, k core.EventKind) {
-	t.Helper()
-	e.Until(t, "httplock "+string(k), 1)
-}
-
 // newLocker makes a Locker on embedded nodes as a replica has it, whose leases must be given back by the end of the test.
 func newLocker(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *core.Locker {
 	t.Helper()
@@ -179,10 +174,6 @@ func (r reply) ok(t testing.TB, body string) {
 // do sends a request over TCP. Header fields come in pairs.
 func do(ctx context.Context, method, url, body string, header ...string) reply {
 	return doWith(client, ctx, method, url, body, header...)
-}
-
-func put(s *httptest.Server, path string) reply {
-	return doWith(s.Client(), context.Background(), "PUT", s.URL+path, "body")
 }
 
 func doWith(client *http.Client, ctx context.Context, method, url, body string, header ...string) reply {

@@ -37,7 +37,10 @@ func (s *simulation) arrives(ctx context.Context, q *request, op core.Op) *wait 
 	defer s.mu.Unlock()
 	w := &wait{q, ctx, op, q.replica.name + op.Key, time.Now()}
 	s.waiting[w.line] = append(s.waiting[w.line], w)
-	if n := len(s.waiting[w.line]); n > s.maxWaiters() && !strings.Contains(op.Key, "http/idempotent") {
+	switch n, once := len(s.waiting[w.line]), strings.Contains(op.Key, "http/idempotent"); {
+	case once && !op.Try:
+		s.Violation("%v: a repetition waits", q)
+	case !once && n > s.maxWaiters():
 		s.Violation("%v: %d wait for its key", q, n)
 	}
 	return w
@@ -266,6 +269,9 @@ func (s *simulation) returns(c *run) {
 	if c.identity == "" && !c.left.IsZero() && (unheard.IsZero() || c.left.Before(unheard)) {
 		unheard = c.left
 	}
+	if ms := c.With["deadline"]; ms > 0 && unheard.IsZero() {
+		unheard = c.came.Add(time.Duration(ms) * time.Millisecond)
+	}
 	s.mu.Unlock()
 	if lost {
 		s.begin(&c.request.lost)
@@ -312,7 +318,7 @@ func (c *run) asksAgain() bool {
 
 // omitted: such an answer is recorded without its body.
 func (c *run) omitted() bool {
-	large := len(c.written) > 60<<10 || c.With["kilobytes"] > 16<<10
+	large := len(c.written) > 60<<10 || c.With["kilobytes"] > 16<<10 && c.status != 204
 	return large || c.announced > len(c.written)
 }
 

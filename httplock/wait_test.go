@@ -86,7 +86,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
-	seen.untilKind(t, EventBodyBroken)
+	seen.Until(t, "httplock body_broken", 1)
 	gone, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
