@@ -167,7 +167,7 @@ func manualsUser(t *testing.T, user string) []string {
 
 // unhurried gives servers time to answer, and requests to arrive: a busy machine is no fault of the ACL.
 var unhurried = option(func(c *config) {
-	c.ttl, c.window = time.Minute, 5*time.Second
+	c.ttl, c.Window = time.Minute, 5*time.Second
 	withNodeTimeout(10 * time.Second).ofCall(&c.options)
 })
 

@@ -204,7 +204,7 @@ func TestReadRepair(t *testing.T) {
 		outlive := func(i int) { // node i loses its memory, and votes again
 			w.nodes[i].RestartEmpty()
 			w.stranger().TryAcquire(t.Context(), "another key")
-			time.Sleep(p.p.maxTTL + time.Second)
+			time.Sleep(p.p.MaxTTL + time.Second)
 		}
 		outlive(2)
 		if w.recordOn(p, 2, "k") != "" {

@@ -159,7 +159,7 @@ func (a *attempt) hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 			a.granted(got)
 		}
 	case wire.OpRenew:
-		_, slept = a.nodes[got.Node].confirms(got, a.p.window)
+		_, slept = a.nodes[got.Node].confirms(got, a.p.Window)
 	case wire.OpRelease:
 		var again bool
 		if got.Verdict, again = a.nodes[got.Node].ended(got, a.stay() > 0); again {

@@ -334,7 +334,7 @@ func TestCE18_TokenClamp(t *testing.T) {
 		before := ask("k", time.Hour)
 		w.nodes[0].RestartEmpty()
 		ask("other", 0)
-		time.Sleep(p.p.maxTTL + time.Millisecond)
+		time.Sleep(p.p.MaxTTL + time.Millisecond)
 		after := ask("k", -time.Hour)
 		if before.Verdict != wire.Granted || after.Verdict != wire.Granted || after.Token <= before.Token {
 			t.Fatalf("tokens %d (%v), then %d (%v)", before.Token, before.Verdict, after.Token, after.Verdict)

@@ -73,7 +73,7 @@ func (l *Locker) drained(ctx context.Context) bool {
 			for _, lease := range leases[:min(len(leases), named)] {
 				held = append(held, strings.TrimSpace(lease.p.name+" "+keyHash(lease.lock.Key)))
 			}
-			l.p.logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
+			l.p.Logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
 		}
 	}
 }

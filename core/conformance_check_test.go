@@ -85,7 +85,7 @@ func (s *scene) history() string {
 
 // memory is what the node remembers, as its replies name it.
 func (s *scene) memory() string {
-	if !s.l.p.guarded {
+	if !s.l.p.Guarded {
 		return wire.NoMemory
 	}
 	return s.history()[:8] + "." + s.client.HGet(context.Background(), s.l.e.Keys.Guard(0), "s").Val()
@@ -141,7 +141,7 @@ func (s *scene) checkQueue(line string, want []string) {
 	if !slices.Equal(got, want) {
 		s.t.Errorf("%s\n\tthe queue is %q, want %q", line, got, want)
 	}
-	if left := must(s.client.PTTL(context.Background(), key).Result()); len(got) > 0 && (left <= 0 || left > s.l.p.maxTTL) {
+	if left := must(s.client.PTTL(context.Background(), key).Result()); len(got) > 0 && (left <= 0 || left > s.l.p.MaxTTL) {
 		s.t.Errorf("%s\n\tthe queue lives for %v", line, left)
 	}
 }

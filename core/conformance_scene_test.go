@@ -266,7 +266,7 @@ func (s *scene) step(line, who, rest string) {
 		before = s.time()
 		v = s.counted(request(wall), wall)
 		after = s.time()
-		refused = v.Verdict == wire.ClockSkewed && !given && time.Since(stamp) > s.l.p.window
+		refused = v.Verdict == wire.ClockSkewed && !given && time.Since(stamp) > s.l.p.Window
 	}
 	if s.way == twice {
 		s.send(request(wall), wall)

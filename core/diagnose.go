@@ -44,12 +44,11 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...Option
 	if err := errors.Join(append([]error{err}, goredis.Check(nodes, quorum.MaxNodes)...)...); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
-	conf := p.nodeConfig()
-	keys := node.KeysOver(nodes, &conf)
+	keys := node.KeysOver(nodes, &p.Config)
 	found := make([][]*node.Examination, len(nodes))
 	var examined sync.WaitGroup
 	for i, c := range nodes {
-		examined.Go(func() { found[i] = node.Examine(ctx, i, c, &conf, keys) })
+		examined.Go(func() { found[i] = node.Examine(ctx, i, c, &p.Config, keys) })
 	}
 	examined.Wait() // soon, also when ctx has ended
 	d := diagnosis{p: &p}

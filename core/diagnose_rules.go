@@ -75,7 +75,7 @@ func (d *diagnosis) clocks(fit []server) {
 		if x.Clocked {
 			known++
 		}
-		if x.Clocked && d.p.window > 0 && x.Offset.Abs()-x.Exact > d.p.window {
+		if x.Clocked && d.p.Window > 0 && x.Offset.Abs()-x.Exact > d.p.Window {
 			off = append(off, x)
 			if x.Offset > 0 {
 				ahead++
@@ -83,12 +83,12 @@ func (d *diagnosis) clocks(fit []server) {
 		}
 	}
 	if known > 2 && 2*max(ahead, len(off)-ahead) > known {
-		d.Findings = append(d.Findings, Finding{SeverityFault, CodeClockOff, fmt.Sprintf("the clock of this machine differs from those of most nodes by more than the clock window of %v: they do not vote for it", d.p.window),
+		d.Findings = append(d.Findings, Finding{SeverityFault, CodeClockOff, fmt.Sprintf("the clock of this machine differs from those of most nodes by more than the clock window of %v: they do not vote for it", d.p.Window),
 			"mend NTP on this machine"})
 		return
 	}
 	for _, x := range off {
-		x.finds(SeverityFault, CodeClockOff, fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", x.Offset.Round(time.Millisecond), d.p.window),
+		x.finds(SeverityFault, CodeClockOff, fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", x.Offset.Round(time.Millisecond), d.p.Window),
 			"mend NTP on its machine, and do not widen the window")
 	}
 }

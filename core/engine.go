@@ -37,7 +37,7 @@ type engine struct {
 // newEngine makes an engine over the servers behind clients, which it has not talked to yet.
 func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	e := &engine{
-		Group:  node.New(clients, p.nodeConfig()),
+		Group:  node.New(clients, p.Config),
 		jitter: rand.Int64N,
 		lines:  queue.NewLocal(forWaiter(""), func(why result) result { return forWaiter(why.hint) }),
 		leases: map[*Lease]struct{}{},

@@ -78,7 +78,7 @@ func TestQuietRollingRestart(t *testing.T) {
 				p := w.process()
 				w.release(w.acquire(p, "k"))
 				for _, n := range w.nodes {
-					time.Sleep(p.p.maxTTL + node.TouchEvery(p.p.maxTTL, 1))
+					time.Sleep(p.p.MaxTTL + node.TouchEvery(p.p.MaxTTL, 1))
 					restart(n)
 				}
 				time.Sleep(time.Second) // the last one is in quarantine yet
@@ -168,7 +168,7 @@ func TestTouchesOfACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close(over())
-		pass := node.TouchEvery(l.p.maxTTL, wire.Buckets)
+		pass := node.TouchEvery(l.p.MaxTTL, wire.Buckets)
 		if pass < 16*time.Second {
 			t.Errorf("a pass takes %v", pass)
 		}

@@ -135,7 +135,7 @@ func (l *Locker) read(ctx context.Context, n *node.Node, key string, into *KeyOn
 		}
 	}
 	cmds := []redis.Cmder{redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", resource)}
-	if l.p.guarded {
+	if l.p.Guarded {
 		cmds = append(cmds, redis.NewSliceCmd(ctx, l.e.Keys.GuardQuery(l.e.Keys.Bucket(key))...), redis.NewStringCmd(ctx, "info", "replication"))
 	}
 	goredis.Pipeline(ctx, client, cmds)
@@ -150,9 +150,9 @@ func (l *Locker) read(ctx context.Context, n *node.Node, key string, into *KeyOn
 	}
 	into.read(text, clock)
 	into.Skew = clock.Skew(time.Now())
-	if into.Verdict == VerdictGone && l.p.guarded {
+	if into.Verdict == VerdictGone && l.p.Guarded {
 		info := node.ParseInfo(cmds[3].(*redis.StringCmd).Val())
-		if g := wire.ParseGuard(cmds[2].(*redis.SliceCmd).Val(), info["master_replid"], clock, l.p.maxTTL, l.p.lag); g.State > wire.GuardVoting {
+		if g := wire.ParseGuard(cmds[2].(*redis.SliceCmd).Val(), info["master_replid"], clock, l.p.MaxTTL, l.p.Lag); g.State > wire.GuardVoting {
 			into.Verdict, into.Rest = VerdictQuarantined, g.Left
 		}
 	}
@@ -247,7 +247,7 @@ func (s KeyState) Unknown() bool {
 }
 
 func init() {
-	tool.Looking = option(func(c *config) { c.looking = true })
+	tool.Looking = option(func(c *config) { c.Looking = true })
 	tool.Stored = func(text string, clock time.Time) (k KeyOnNode) {
 		if k.read(text, wire.NodeTimeOf(clock)); k.Record != nil {
 			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known

@@ -61,8 +61,8 @@ func TestAnotherPrefixOnNodesInUse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if died.Context().Err() == nil || time.Since(start) < p.p.maxTTL {
-			t.Errorf("granted after %v, max TTL %v", time.Since(start), p.p.maxTTL)
+		if died.Context().Err() == nil || time.Since(start) < p.p.MaxTTL {
+			t.Errorf("granted after %v, max TTL %v", time.Since(start), p.p.MaxTTL)
 		}
 		if lease.FencingToken() <= died.FencingToken() {
 			t.Errorf("token %d after %d", lease.FencingToken(), died.FencingToken())

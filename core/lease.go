@@ -245,7 +245,7 @@ func (lease *Lease) lose(reason LossReason) {
 // logLoss says that a lease was lost, which its holder may not look for.
 func (lease *Lease) logLoss(reason LossReason) {
 	held := lease.until.Load().Since(lease.since) // not a pause beyond it
-	lease.p.logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", held)
+	lease.p.Logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", held)
 }
 
 // stop ends the lease's context with the lease, so that nobody sees one without the other: nothing is sent any more but its
@@ -385,7 +385,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	case reason != "":
 		failure = lease.loss(OpRelease, reason)
 	case !t.Confirmed():
-		lease.p.logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
+		lease.p.Logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
 		failure = &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter())}
 	}
 	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.token, Nodes: e.report(t, failure != nil || end != nil)}

@@ -44,7 +44,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	l.e.Health.Start()
-	if l.p.guarded && !l.p.looking && l.e.Keys.Buckets() == 1 {
+	if l.p.Guarded && !l.p.Looking && l.e.Keys.Buckets() == 1 {
 		l.e.Go(l.beginQuarantines)
 	}
 	return l, nil
@@ -59,11 +59,11 @@ func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 	}
 	l := &Locker{p: p}
 	l.e = newEngine(nodes, &l.p)
-	if err := l.e.Health.Check(); err != nil && !p.looking {
+	if err := l.e.Health.Check(); err != nil && !p.Looking {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	if p.ttl > time.Minute {
-		p.logger.Warn("lockkit: TTL is above a minute: the key of a holder that dies or is revoked stays taken for that long, and nothing frees it sooner", "ttl", p.ttl)
+		p.Logger.Warn("lockkit: TTL is above a minute: the key of a holder that dies or is revoked stays taken for that long, and nothing frees it sooner", "ttl", p.ttl)
 	}
 	return l, nil
 }
@@ -164,7 +164,7 @@ func (l *Locker) KeyPrefix() string {
 	if !l.made() {
 		return ""
 	}
-	return l.p.prefix
+	return l.p.Prefix
 }
 
 // Logger returns where l logs, see WithLogger. It is for packages built on this one, which log there as well.
@@ -172,7 +172,7 @@ func (l *Locker) Logger() *slog.Logger {
 	if !l.made() {
 		return slog.Default()
 	}
-	return l.p.logger
+	return l.p.Logger
 }
 
 // TTL returns how long a key stays taken after the death of its holder.

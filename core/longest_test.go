@@ -77,7 +77,7 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 			short.e.Nodes[1+i].Connections = 1
 			k.Set(coretest.Fate{Delay: time.Millisecond})
 		}
-		if short.e.Head.Load().MaxTTL != short.p.maxTTL {
+		if short.e.Head.Load().MaxTTL != short.p.MaxTTL {
 			t.Fatal("the schedule is off: short has heard of it")
 		}
 		var all sync.WaitGroup

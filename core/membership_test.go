@@ -61,7 +61,7 @@ func TestOneNodeMoreOrLess(t *testing.T) {
 			lease := w.acquire(holder, key)
 			newcomer.cutOff(func(i int) bool { return slices.Contains(quorum, c.after[i]) })
 			newcomer.TryAcquire(t.Context(), "another key") // nodes that are new to it are in quarantine from now on
-			w.pass(newcomer.p.maxTTL + 2*time.Second)
+			w.pass(newcomer.p.MaxTTL + 2*time.Second)
 			other, err := newcomer.TryAcquire(t.Context(), key)
 			if lease.Context().Err() != nil {
 				t.Fatalf("the holder on %v lost its lease", quorum)
@@ -88,7 +88,7 @@ func TestGuardIsTurnedOn(t *testing.T) {
 		if _, err := with.TryAcquire(t.Context(), "free"); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("beside a node without a guard record: %v", err)
 		}
-		if _, err := with.Acquire(t.Context(), "free"); err != nil || time.Since(start) < with.p.maxTTL {
+		if _, err := with.Acquire(t.Context(), "free"); err != nil || time.Since(start) < with.p.MaxTTL {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		if _, err := with.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -32,28 +33,28 @@ func (o callOption) ofCall(c *options) { o(c) }
 
 func defaults() config {
 	return config{
-		settings: settings{maxTTL: unset, window: defaultWindow, prefix: "lockkit:", logger: slog.Default()},
+		settings: settings{Config: node.Config{MaxTTL: unset, Window: defaultWindow, Prefix: "lockkit:", Logger: slog.Default()}},
 		options:  options{ttl: 10 * time.Second, retention: 24 * time.Hour, note: thisProcess()},
 	}
 }
 
 // WithKeyPrefix sets what all Redis keys start with: 1 to 64 bytes without braces. Processes that share
 // locks share the prefix. Default "lockkit:".
-func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.prefix = prefix }) }
+func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.Prefix = prefix }) }
 
 // WithMaxTTL sets the longest TTL that any process uses on these nodes: a node that lost its
 // memory does not vote for this long. It is to be the same everywhere. Where it is not, nodes and processes tell
 // one another the longest and go by that; only if no node that answers knows it may a process be granted a key
 // too soon. To use a longer TTL, raise WithMaxTTL in every process first. At most 24h. Default: the TTL
 // of the Locker made by New.
-func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }
+func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.MaxTTL = d }) }
 
 // WithClockWindow sets by how much the wall clocks of a node and this process may differ, request delay
 // included; a node outside of it does not take part. It makes steps of the nodes' clocks harmless and
 // refuses old requests, at the price of 2.2 windows of each lease. At most a quarter of the TTL; with other
 // options at their defaults, a TTL below 2.5s needs a smaller one. It must be the same in all processes. Default
 // 500ms; 0 turns it off.
-func WithClockWindow(d time.Duration) Option { return option(func(c *config) { c.window = d }) }
+func WithClockWindow(d time.Duration) Option { return option(func(c *config) { c.Window = d }) }
 
 // WithRestartGuard turns the restart guard on or off. With it, a node that lost its memory (restarted empty,
 // flushed, failed over) does not vote until every lease it may have forgotten is over, and accepts completions
@@ -66,7 +67,7 @@ func WithRestartGuard(on bool) Option { return option(func(c *config) { c.guard 
 // (min-replicas-max-lag). For so long, a node that was promoted or restarted confirms no renewal and accepts no
 // completion, and its quarantine lasts longer by as much. Only with the restart guard, for nodes with replicas.
 // Default 0.
-func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.lag = d }) }
+func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.Lag = d }) }
 
 // WithTLS sets how Open and Dial speak TLS with nodes: a CA of one's own (RootCAs), a certificate of the client
 // (Certificates), all that a tls.Config has. It is used for every URL, and all of these must be with TLS (rediss://,
@@ -82,7 +83,7 @@ func WithObserver(o Observer) Option { return option(func(c *config) { c.observe
 // WithLogger sets where the few things go that an operator must know: lost leases, releases that could not
 // be confirmed, nodes in trouble, a Close that waits. Keys are hashed in these. Packages built on this one log there as
 // well, see [Locker.Logger]. Default: slog.Default().
-func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.logger = l }) }
+func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.Logger = l }) }
 
 // TTL sets how long a lease lasts on the nodes without renewal, and so how long a key stays taken after
 // its holder dies. Default 10s.

@@ -124,17 +124,17 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		got := [...]time.Duration{p.ttl, p.maxTTL, p.renewEvery, p.nodeTimeout, p.window, p.validity, p.tombstone}
+		got := [...]time.Duration{p.ttl, p.MaxTTL, p.renewEvery, p.nodeTimeout, p.Window, p.validity, p.tombstone}
 		want := [...]time.Duration{c.ttl, c.maxTTL, c.renew, c.timeout, c.window, c.valid, c.tombstone}
-		if got != want || p.guarded != c.guarded {
-			t.Errorf("%s: %v guarded %v\nwant %v guarded %v", c.name, got, p.guarded, want, c.guarded)
+		if got != want || p.Guarded != c.guarded {
+			t.Errorf("%s: %v guarded %v\nwant %v guarded %v", c.name, got, p.Guarded, want, c.guarded)
 		}
 		if p.lease != wire.MillisOf(c.ttl) || p.bury != wire.MillisOf(c.tombstone) {
 			t.Errorf("%s: requests say a lease of %v and a tombstone of %v", c.name, p.lease, p.bury)
 		}
 	}
 	p, _ := defaults().policy(1)
-	if p.drift != 0.10 || p.retention != 24*time.Hour || p.prefix != "lockkit:" || p.logger != slog.Default() ||
+	if p.drift != 0.10 || p.retention != 24*time.Hour || p.Prefix != "lockkit:" || p.Logger != slog.Default() ||
 		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 {
 		t.Errorf("defaults are %+v", p)
 	}
@@ -201,7 +201,7 @@ func (l *Locker) wantSameInACall(t *testing.T, opts []CallOption, d *Locker, err
 
 // afresh is the policy of a Locker made with the options of l and others, and with the max TTL of its nodes.
 func afresh(l *Locker, n int, base []Option, derived []CallOption) policy {
-	opts := append(slices.Clone(base), WithMaxTTL(l.p.maxTTL))
+	opts := append(slices.Clone(base), WithMaxTTL(l.p.MaxTTL))
 	for _, o := range derived {
 		opts = append(opts, o)
 	}
@@ -209,6 +209,6 @@ func afresh(l *Locker, n int, base []Option, derived []CallOption) policy {
 }
 
 func samePolicy(a, b policy) bool {
-	return a.lease == b.lease && a.window == b.window && a.maxTTL == b.maxTTL && a.validity == b.validity && a.nodeTimeout == b.nodeTimeout &&
-		a.renewEvery == b.renewEvery && a.tombstone == b.tombstone && a.guarded == b.guarded
+	return a.lease == b.lease && a.Window == b.Window && a.MaxTTL == b.MaxTTL && a.validity == b.validity && a.nodeTimeout == b.nodeTimeout &&
+		a.renewEvery == b.renewEvery && a.tombstone == b.tombstone && a.Guarded == b.Guarded
 }

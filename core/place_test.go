@@ -15,7 +15,7 @@ func TestPlaceOfALongWait(t *testing.T) {
 		lease := w.acquire(holder, "k")
 		first := acquiring(early.Locker, t.Context(), "k")
 		synctest.Wait()
-		time.Sleep(2 * early.p.maxTTL)
+		time.Sleep(2 * early.p.MaxTTL)
 		second := acquiring(late.Locker, t.Context(), "k")
 		synctest.Wait()
 		time.Sleep(3 * time.Second)

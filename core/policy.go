@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"math"
 	"strings"
 	"time"
@@ -19,14 +18,10 @@ const maxResult = 64 << 10 // bytes
 
 // settings belong to a Locker made by New and to all that are derived from it.
 type settings struct {
-	maxTTL      time.Duration // until it is checked: unset, for that of the TTL
-	window, lag time.Duration
+	node.Config       // its MaxTTL is unset until it is checked, for that of the TTL
 	guard       *bool // nil = by the number of nodes
-	prefix      string
-	looking     bool // see tool.Looking
 	tls         *tls.Config
 	observer    Observer
-	logger      *slog.Logger
 }
 
 // options are those of a call: a Locker's own are the defaults.
@@ -60,7 +55,6 @@ type policy struct {
 	options
 	timing
 	nodes     int
-	guarded   bool
 	validity  time.Duration // from sending a request until its lease is not trusted any more
 	margin    time.Duration // the context ends this much earlier
 	tombstone time.Duration
@@ -73,26 +67,29 @@ type policy struct {
 
 // policy checks c for n nodes and names every fault.
 func (c config) policy(n int) (policy, error) {
-	p := policy{settings: &c.settings, options: c.options, nodes: n, guarded: n >= 3}
+	p := policy{settings: &c.settings, options: c.options, nodes: n}
+	p.Guarded = n >= 3
 	if c.guard != nil {
-		p.guarded = *c.guard
+		p.Guarded = *c.guard
 	}
 	var f faults.List
-	f.Check(c.logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
-	f.Check(len(c.prefix) < 1 || len(c.prefix) > 64 || strings.ContainsAny(c.prefix, "{}"),
-		"key prefix %q must have 1 to 64 bytes and no braces", c.prefix)
-	if c.maxTTL == unset {
-		c.settings.maxTTL = c.ttl
+	f.Check(c.Logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
+	f.Check(len(c.Prefix) < 1 || len(c.Prefix) > 64 || strings.ContainsAny(c.Prefix, "{}"),
+		"key prefix %q must have 1 to 64 bytes and no braces", c.Prefix)
+	if c.MaxTTL == unset {
+		c.settings.MaxTTL = c.ttl
 	} else {
-		between(&f, "max TTL", c.maxTTL, time.Millisecond, wire.Slack)
+		between(&f, "max TTL", c.MaxTTL, time.Millisecond, wire.Slack)
 	}
-	if c.window != 0 { // off
-		between(&f, "clock window", c.window, time.Millisecond, wire.Slack/4)
+	if c.Window != 0 { // off
+		between(&f, "clock window", c.Window, time.Millisecond, wire.Slack/4)
 	}
-	between(&f, "replica lag", c.lag, 0, wire.Slack)
-	f.Check(c.lag > 0 && !p.guarded, "replica lag is set, but the restart guard is off")
+	between(&f, "replica lag", c.Lag, 0, wire.Slack)
+	f.Check(c.Lag > 0 && !p.Guarded, "replica lag is set, but the restart guard is off")
 	p.check(&f)
 	p.derive()
+	p.Timeout = p.nodeTimeout
+	p.observeNodes()
 	return p, errors.Join(f...)
 }
 
@@ -102,24 +99,22 @@ func (p *policy) derive() {
 	if p.tune != nil {
 		p.tune(&p.timing)
 	}
-	p.validity = validity(p.ttl, p.drift, p.window)
+	p.validity = validity(p.ttl, p.drift, p.Window)
 	p.margin = cancelMargin(p.ttl)
-	p.tombstone = tombstoneTTL(p.window, p.nodeTimeout, p.maxTTL)
+	p.tombstone = tombstoneTTL(p.Window, p.nodeTimeout, p.MaxTTL)
 	p.lease, p.bury, p.turn = wire.MillisOf(p.ttl), wire.MillisOf(p.tombstone), wire.MillisOf(p.ttl/20+p.nodeTimeout)
 	p.carries = wire.Holder{Note: p.note, Name: p.name}.Carried()
 }
 
-// nodeConfig is what the Locker says of its nodes.
-func (p *policy) nodeConfig() node.Config {
-	conf := node.Config{Timeout: p.nodeTimeout, Window: p.window, MaxTTL: p.maxTTL, Lag: p.lag, Guarded: p.guarded, Looking: p.looking, Prefix: p.prefix, Logger: p.logger}
+// observeNodes sets what nodes tell the observer.
+func (p *policy) observeNodes() {
 	if observe := p.observer.Node; observe != nil {
-		conf.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
+		p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
 			if int(op) < len(kinds) {
 				observe(ctx, kinds[op], replyOf(n, v))
 			}
 		}
 	}
-	return conf
 }
 
 // kinds are those of the requests that observers hear of.
@@ -134,12 +129,12 @@ func (p *policy) check(f *faults.List) {
 	before := len(*f)
 	between(f, "TTL", p.ttl, time.Millisecond, wire.Slack)
 	switch {
-	case len(*f) > before || p.window > wire.Slack/4: // it cannot be said whether they suit each other
-	case p.ttl > p.maxTTL:
-		f.Check(true, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first", p.ttl, p.maxTTL)
+	case len(*f) > before || p.Window > wire.Slack/4: // it cannot be said whether they suit each other
+	case p.ttl > p.MaxTTL:
+		f.Check(true, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first", p.ttl, p.MaxTTL)
 		fallthrough
-	case !suits(p.ttl, p.window):
-		f.Check(!suits(p.ttl, p.window), "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.window, leastTTL(p.window))
+	case !suits(p.ttl, p.Window):
+		f.Check(!suits(p.ttl, p.Window), "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.Window, leastTTL(p.Window))
 	}
 	between(f, "retention", p.retention, time.Millisecond, maxRetention)
 	notNegative(f, "max wait", p.maxWait)

@@ -25,7 +25,7 @@ func (l *Locker) Provision(ctx context.Context) error {
 	if err := l.fit(ctx); err != nil {
 		return err
 	}
-	if !l.p.guarded {
+	if !l.p.Guarded {
 		return nil
 	}
 	if !l.e.gate.Enter() {

@@ -123,7 +123,7 @@ func (r *renewal) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 	lease.noteAnswer(op, got)
 	// A node that was taken again may have forgotten who was granted the key meanwhile; but nobody was who could
 	// act on it, as long as this lease is trusted when it hears of it.
-	has, slept := lease.nodes[got.Node].confirms(got, lease.p.window)
+	has, slept := lease.nodes[got.Node].confirms(got, lease.p.Window)
 	if has && lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
 		lease.nodes[got.Node].memory = got.Memory
 	}

@@ -69,7 +69,7 @@ func (l *Locker) Revoke(ctx context.Context, key string, token uint64) (Revocati
 	case t.Count(wire.Granted) == 0: // it has ended since the look
 		err = &OpError{Op: OpRevoke, Key: key, Err: ErrTokenMismatch, Nodes: r.Nodes}
 	default:
-		l.p.logger.Warn("lockkit: lease revoked", "key_hash", keyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left)
+		l.p.Logger.Warn("lockkit: lease revoked", "key_hash", keyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left)
 		return r, nil
 	}
 	return Revocation{}, err
@@ -100,7 +100,7 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 	}
 	dropped, other := t.Count(wire.Granted), t.Count(wire.Done)
 	if dropped > 0 {
-		l.p.logger.Warn("lockkit: completion record dropped", "key_hash", keyHash(key), "token", token, "nodes", dropped)
+		l.p.Logger.Warn("lockkit: completion record dropped", "key_hash", keyHash(key), "token", token, "nodes", dropped)
 	}
 	switch {
 	case dropped+t.Count(wire.Gone)+other < len(t.Votes):

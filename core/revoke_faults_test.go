@@ -146,7 +146,7 @@ func TestForgottenRecordStaysAway(t *testing.T) {
 		if err := lease.Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		w.pass(p.p.maxTTL + 3*p.p.nodeTimeout)
+		w.pass(p.p.MaxTTL + 3*p.p.nodeTimeout)
 		for _, k := range p.links {
 			k.Mend()
 		}
@@ -223,7 +223,7 @@ func TestForgetARecordThatLooksOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.nodes[2].StepClock(-90 * time.Minute)
-		w.pass(2 * p.p.maxTTL)
+		w.pass(2 * p.p.MaxTTL)
 		w.release(w.acquire(p, "k"))
 	})
 }

@@ -119,7 +119,7 @@ func (s durations) wantShorterThanTTL(t *testing.T) {
 func (s durations) wantOutlivedByNodes(t *testing.T, p *policy) {
 	told := p.ttl.Truncate(time.Millisecond)
 	// Two clocks may differ by a window each; this one may run slow while the node's runs true.
-	if trusted := p.validity + time.Duration(s.drift*float64(s.ttl)) + 2*p.window; trusted >= told {
+	if trusted := p.validity + time.Duration(s.drift*float64(s.ttl)) + 2*p.Window; trusted >= told {
 		t.Fatalf("trusted for %v with drift and window, nodes keep it for %v", trusted, told)
 	}
 	if p.validity-p.margin <= p.nodeTimeout+p.renewEvery {
@@ -129,14 +129,14 @@ func (s durations) wantOutlivedByNodes(t *testing.T, p *policy) {
 
 // wantTombstonesOutliveRequests checks that no request of an attempt is let in after its tombstone has gone.
 func wantTombstonesOutliveRequests(t *testing.T, p *policy) {
-	if p.window > p.maxTTL/4 {
-		t.Fatalf("window %v beyond a quarter of %v", p.window, p.maxTTL)
+	if p.Window > p.MaxTTL/4 {
+		t.Fatalf("window %v beyond a quarter of %v", p.Window, p.MaxTTL)
 	}
 	// A request may be as far ahead of a node's clock as the window, and be let in a window later still.
-	if p.window > 0 && p.tombstone <= 2*p.window || p.tombstone.Milliseconds() < 1 {
-		t.Fatalf("a tombstone lives %v, the window is %v", p.tombstone, p.window)
+	if p.Window > 0 && p.tombstone <= 2*p.Window || p.tombstone.Milliseconds() < 1 {
+		t.Fatalf("a tombstone lives %v, the window is %v", p.tombstone, p.Window)
 	}
-	if p.window == 0 && p.tombstone < 4*p.maxTTL {
-		t.Fatalf("without a window a tombstone lives %v, the max TTL is %v", p.tombstone, p.maxTTL)
+	if p.Window == 0 && p.tombstone < 4*p.MaxTTL {
+		t.Fatalf("without a window a tombstone lives %v, the max TTL is %v", p.tombstone, p.MaxTTL)
 	}
 }

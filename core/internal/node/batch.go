@@ -41,7 +41,7 @@ func (f *batch) load(queue []request) []request {
 // serve runs a batch, and then those of the lane that come before long: a goroutine that has done it once has a stack
 // of the size that it takes. A new one for each batch would be 0.93 of the locks per second of a single caller.
 func (l *lane) serve(f *batch) {
-	defer l.e.tasks.Done()
+	defer l.g.tasks.Done()
 	var timer *time.Timer
 	for f != nil {
 		f.run()
@@ -57,7 +57,7 @@ func (l *lane) serve(f *batch) {
 		select {
 		case f = <-l.idle:
 		case <-timer.C:
-		case <-l.e.Closing:
+		case <-l.g.Closing:
 		}
 		l.waits.Store(false)
 	}
@@ -66,17 +66,17 @@ func (l *lane) serve(f *batch) {
 // run sends the batch and hands out the answers.
 func (f *batch) run() {
 	l := f.l
-	sent, wall := l.e.Clock.Now(), time.Now()
+	sent, wall := l.g.Clock.Now(), time.Now()
 	f.filter(sent)
 	f.call(sent, wall)
-	now, clock := l.e.Clock.Now(), time.Now()
+	now, clock := l.g.Clock.Now(), time.Now()
 	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].Err) // all are, or none
 	l.done(f, now, answered)
 	if f.slots != nil {
 		f.slots.exit()
 	}
 	if answered {
-		l.e.answered.Store(now)
+		l.g.answered.Store(now)
 	}
 	f.deliver(sent, now, clock)
 
@@ -136,7 +136,7 @@ func (f *batch) call(sent clock.Instant, wall time.Time) {
 			ctx = &nodeContext{r.values, wall.Add(r.Timeout)}
 		}
 		request := r.to(n.Index)
-		reply, err := run(ctx, n.Client, l.e.Head.Load().Encode(request, wall))
+		reply, err := run(ctx, n.Client, l.g.Head.Load().Encode(request, wall))
 		f.votes = append(f.votes, voteOf(request, reply, err, wire.Request.Decode))
 		return
 	}
@@ -147,7 +147,7 @@ func (f *batch) call(sent clock.Instant, wall time.Time) {
 		}
 	}
 	request := func(i int) wire.Request { return f.requests[i].r.to(n.Index) }
-	replies, err := runBatch(ctx, n.Client, l.e.Head.Load().EncodeBatch(len(f.requests), request, wall))
+	replies, err := runBatch(ctx, n.Client, l.g.Head.Load().EncodeBatch(len(f.requests), request, wall))
 	if err == nil && len(replies) != len(f.requests) {
 		err = wire.ErrBadReply
 	}
@@ -195,7 +195,7 @@ func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
 	}
 	// What follows may log, which is the user's code: the votes must not wait for it.
 	if longest > 0 {
-		f.l.e.tellLongest(longest, n)
+		f.l.g.tellLongest(longest, n)
 	}
 	observed := false
 	for i, q := range f.requests {
@@ -203,7 +203,7 @@ func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
 			continue
 		}
 		if f.err == nil || !observed {
-			f.l.e.observeVote(n, f.votes[i], q.r)
+			f.l.g.observeVote(n, f.votes[i], q.r)
 		}
 		observed = true
 		q.r.tellReply(n, &f.votes[i])
@@ -217,7 +217,7 @@ func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
 	if v.Clock != 0 {
 		v.Skew = v.Clock.Skew(clock)
 		n.HeardClock(v.Skew, v.Latency)
-		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= f.l.e.Conf.Window { // the clocks agree
+		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= f.l.g.Conf.Window { // the clocks agree
 			v.Verdict = wire.TooLate
 		}
 	}
@@ -225,7 +225,7 @@ func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
 	if known := n.Memory(r.bucket); v.Memory == known {
 		v.Memory = known // a lease keeps it, and would keep all of the reply
 	}
-	first = v.Longest > 0 && f.l.e.Learn(v.Longest)
+	first = v.Longest > 0 && f.l.g.Learn(v.Longest)
 	if r.op == wire.OpAcquire && v.Verdict == wire.Granted && wire.Leads(v.Token, v.Clock) > wire.Slack {
 		v.Verdict, v.Err = wire.Failed, errAhead
 	}

@@ -53,19 +53,19 @@ type Group struct {
 
 // New makes one of the servers behind clients, which it has not talked to yet.
 func New(clients []redis.UniversalClient, conf Config) *Group {
-	e := &Group{Conf: conf, Clock: clock.New(), Pace: MinPace, Closing: make(chan struct{}), Keys: KeysOver(clients, &conf)}
-	buckets := e.Keys.Buckets()
+	g := &Group{Conf: conf, Clock: clock.New(), Pace: MinPace, Closing: make(chan struct{}), Keys: KeysOver(clients, &conf)}
+	buckets := g.Keys.Buckets()
 	for i, c := range clients {
 		n := newNode(i, goredis.Bounded(c, conf.Timeout))
-		e.Nodes = append(e.Nodes, n)
+		g.Nodes = append(g.Nodes, n)
 		n.memories = make([]atomic.Pointer[string], buckets)
 		for range buckets {
-			n.lanes = append(n.lanes, &lane{e: e, n: n, idle: make(chan *batch)})
+			n.lanes = append(n.lanes, &lane{g: g, n: n, idle: make(chan *batch)})
 		}
 	}
-	e.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))
-	e.Health.e, e.Health.asked = e, make([]clock.AtomicInstant, buckets)
-	return e
+	g.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))
+	g.Health.g, g.Health.asked = g, make([]clock.AtomicInstant, buckets)
+	return g
 }
 
 // KeysOver are the keys on nodes behind clients: with a Redis Cluster among them, spread over its shards.
@@ -77,54 +77,54 @@ func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
 }
 
 // Go runs f on a goroutine that Close waits for, unless Close has stopped waiting for more.
-func (e *Group) Go(f func()) {
-	if e.Enlist() {
+func (g *Group) Go(f func()) {
+	if g.Enlist() {
 		go func() {
-			defer e.tasks.Done()
+			defer g.tasks.Done()
 			f()
 		}()
 	}
 }
 
 // Enlist books a task that Close waits for, and reports whether it still does.
-func (e *Group) Enlist() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.joining {
+func (g *Group) Enlist() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.joining {
 		return false
 	}
-	e.tasks.Add(1)
+	g.tasks.Add(1)
 	return true
 }
 
 // Done books the end of a task that was enlisted.
-func (e *Group) Done() { e.tasks.Done() }
+func (g *Group) Done() { g.tasks.Done() }
 
 // BeginClose has what waits for the network, and what is asked by itself, come to its end.
-func (e *Group) BeginClose() {
-	e.mu.Lock()
-	if !e.IsClosing() {
-		close(e.Closing)
+func (g *Group) BeginClose() {
+	g.mu.Lock()
+	if !g.IsClosing() {
+		close(g.Closing)
 	}
-	e.mu.Unlock()
-	e.Health.Stop()
+	g.mu.Unlock()
+	g.Health.Stop()
 }
 
 // Join allows no more tasks, and returns what is closed when none is left.
-func (e *Group) Join() <-chan struct{} {
-	e.mu.Lock()
-	e.joining = true
-	e.mu.Unlock()
+func (g *Group) Join() <-chan struct{} {
+	g.mu.Lock()
+	g.joining = true
+	g.mu.Unlock()
 	joined := make(chan struct{})
 	go func() {
-		e.tasks.Wait()
+		g.tasks.Wait()
 		close(joined)
 	}()
 	return joined
 }
 
 // WaitFor waits for joined, and once stop is closed (nil = at once) until no node has answered for grace.
-func (e *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
+func (g *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
 	if stop != nil {
 		select {
 		case <-joined:
@@ -134,13 +134,13 @@ func (e *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool 
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
-	began := e.Clock.Now()
+	began := g.Clock.Now()
 	for {
 		select {
 		case <-joined:
 			return true
 		case <-timer.C:
-			rest := max(began, e.answered.Load()).Since(e.Clock.Now()) + grace
+			rest := max(began, g.answered.Load()).Since(g.Clock.Now()) + grace
 			if rest <= 0 {
 				return false
 			}
@@ -149,7 +149,7 @@ func (e *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool 
 	}
 }
 
-func (e *Group) IsClosing() bool { return isClosed(e.Closing) }
+func (g *Group) IsClosing() bool { return isClosed(g.Closing) }
 
 func isClosed(c <-chan struct{}) bool {
 	select {
@@ -165,38 +165,38 @@ func isClosed(c <-chan struct{}) bool {
 
 // Learn notes the longest lease in use, as a node knows it. From then on all requests bring it along, so that
 // nodes that have forgotten it wait for it, too. It reports whether an operator is to be told: the first time.
-func (e *Group) Learn(longest time.Duration) (first bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	known := e.Head.Load()
+func (g *Group) Learn(longest time.Duration) (first bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	known := g.Head.Load()
 	if longest <= known.MaxTTL {
 		return false
 	}
-	e.Head.Store(known.WithMaxTTL(longest))
-	return known.MaxTTL == e.Conf.MaxTTL
+	g.Head.Store(known.WithMaxTTL(longest))
+	return known.MaxTTL == g.Conf.MaxTTL
 }
 
 // Outdated reports whether a longer lease is known by now than when the round began.
 func (r *Round) Outdated() bool { return r.Group.Head.Load() != r.head }
 
-func (e *Group) tellLongest(longest time.Duration, from *Node) {
-	e.Conf.Logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
-		from.attrs(), "longest", longest, "own", e.Conf.MaxTTL)
+func (g *Group) tellLongest(longest time.Duration, from *Node) {
+	g.Conf.Logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
+		from.attrs(), "longest", longest, "own", g.Conf.MaxTTL)
 }
 
 // Look asks a node for what a bucket has, beside all rounds. ask has a context that ends with the timeout, for clients that heed
 // it; a node in trouble is not asked.
-func (e *Group) Look(ctx context.Context, n *Node, bucket int, timeout time.Duration, ask func(context.Context) error) (asked bool, latency time.Duration, err error) {
-	sent := e.Clock.Now()
+func (g *Group) Look(ctx context.Context, n *Node, bucket int, timeout time.Duration, ask func(context.Context) error) (asked bool, latency time.Duration, err error) {
+	sent := g.Clock.Now()
 	b, err := n.admit(sent, timeout, false, true, bucket)
 	if err != nil {
 		return false, 0, err
 	}
 	err = ask(&nodeContext{ctx, time.Now().Add(timeout)})
-	now := e.Clock.Now()
+	now := g.Clock.Now()
 	n.leave(b, now, err)
 	if goredis.Answered(err) {
-		e.answered.Store(now)
+		g.answered.Store(now)
 	}
 	return true, now.Since(sent), err
 }

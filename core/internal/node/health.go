@@ -17,7 +17,7 @@ import (
 //
 // It is a timer: while nothing is due it takes no goroutine.
 type health struct {
-	e     *Group
+	g     *Group
 	asked []clock.AtomicInstant // by guard bucket: when nodes were last asked something that begins a quarantine
 
 	mu    sync.Mutex  // of two nodes that are one server, only one is found to be the second
@@ -36,16 +36,16 @@ func TouchEvery(maxTTL time.Duration, buckets int) time.Duration {
 	return max(every, time.Duration(buckets)*250*time.Millisecond)
 }
 
-func (h *health) every() time.Duration { return TouchEvery(h.e.Conf.MaxTTL, len(h.asked)) }
+func (h *health) every() time.Duration { return TouchEvery(h.g.Conf.MaxTTL, len(h.asked)) }
 
 // Start has the nodes looked after until stop. The guard records of a Cluster get their turns evenly.
 func (h *health) Start() {
-	now, every := h.e.Clock.Now(), h.every()
+	now, every := h.g.Clock.Now(), h.every()
 	for b := range h.asked {
 		h.asked[b].Store(now.Add(every * time.Duration(b) / time.Duration(len(h.asked))))
 	}
 	h.mu.Lock()
-	h.timer = time.AfterFunc(time.Hour, func() { h.e.Go(h.look) })
+	h.timer = time.AfterFunc(time.Hour, func() { h.g.Go(h.look) })
 	h.mu.Unlock()
 	h.plan()
 }
@@ -61,7 +61,7 @@ func (h *health) plan() {
 	if h.touches() {
 		_, next = h.idlest()
 	}
-	for _, n := range h.e.Nodes {
+	for _, n := range h.g.Nodes {
 		n.mu.Lock()
 		next = min(next, n.checkAt)
 		n.mu.Unlock()
@@ -70,7 +70,7 @@ func (h *health) plan() {
 		h.timer.Stop()
 		return
 	}
-	h.timer.Reset(max(next.Since(h.e.Clock.Now()), h.every()/time.Duration(2*len(h.asked))))
+	h.timer.Reset(max(next.Since(h.g.Clock.Now()), h.every()/time.Duration(2*len(h.asked))))
 }
 
 func (h *health) Stop() {
@@ -83,7 +83,7 @@ func (h *health) Stop() {
 }
 
 // touches reports whether nodes are touched when nobody asks them.
-func (h *health) touches() bool { return h.e.Conf.Guarded && !h.e.Conf.Looking }
+func (h *health) touches() bool { return h.g.Conf.Guarded && !h.g.Conf.Looking }
 
 // idlest is the bucket that nodes have not been asked about for longest, and when they are to be touched.
 func (h *health) idlest() (bucket int, due clock.Instant) {
@@ -98,7 +98,7 @@ func (h *health) idlest() (bucket int, due clock.Instant) {
 
 // look does what is due. Of the guard records of a Cluster, it takes one at a time.
 func (h *health) look() {
-	e := h.e
+	e := h.g
 	if e.IsClosing() {
 		return
 	}
@@ -127,14 +127,14 @@ func (h *health) look() {
 
 // Touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.
 func (h *health) Touch(nodes quorum.Set, bucket int) {
-	r := h.e.Touching(bucket)
+	r := h.g.Touching(bucket)
 	r.Send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
 	r.Leave()                           // what they say is heard late
 }
 
 // Touching is a round that asks nodes whether they would grant a key of the bucket.
-func (e *Group) Touching(bucket int) *Round {
-	r := &Round{Request: e.Keys.Touch(bucket)}
-	r.Init(e, wire.OpTouch, bucket, e.Conf.Timeout, nil, nil)
+func (g *Group) Touching(bucket int) *Round {
+	r := &Round{Request: g.Keys.Touch(bucket)}
+	r.Init(g, wire.OpTouch, bucket, g.Conf.Timeout, nil, nil)
 	return r
 }

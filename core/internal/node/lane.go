@@ -31,7 +31,7 @@ const (
 // go first: load must not cost a lease. The batches under way use as many connections as the client has;
 // acquisitions alone no more than half of them.
 type lane struct {
-	e *Group
+	g *Group
 	n *Node
 
 	mu       sync.Mutex
@@ -83,7 +83,7 @@ func (l *lane) submit(requests ...request) {
 
 // next has a batch leave if one may. Called with the lane's lock.
 func (l *lane) next() {
-	now := l.e.Clock.Now()
+	now := l.g.Clock.Now()
 	for len(l.asking) > 0 && l.asking[0].r.stale(now) { // they would only take room
 		l.asking[0].r.drop(l.n, l.asking[0].b)
 		l.asking[0] = request{}
@@ -116,7 +116,7 @@ func (l *lane) launch(f *batch, s *slots) {
 	select {
 	case l.idle <- f:
 	default:
-		l.e.tasks.Add(1)
+		l.g.tasks.Add(1)
 		go l.serve(f)
 	}
 }
@@ -127,7 +127,7 @@ func (l *lane) launch(f *batch, s *slots) {
 // wait there, too, but it may be connections that hang, and the server answers over others.
 func (l *lane) pace() time.Duration {
 	busy := l.underWay
-	if len(l.e.Nodes) == 1 {
+	if len(l.g.Nodes) == 1 {
 		busy-- // two keep a server busy that need not share the client with others
 	}
 	switch {
@@ -136,7 +136,7 @@ func (l *lane) pace() time.Duration {
 	case l.underWay > l.n.Connections/2:
 		return l.timeout / latePart
 	}
-	return l.e.Pace * time.Duration(max(1, busy*busy/4))
+	return l.g.Pace * time.Duration(max(1, busy*busy/4))
 }
 
 func (l *lane) wakeAt(at clock.Instant, in time.Duration) {

@@ -57,7 +57,7 @@ func TestPace(t *testing.T) {
 		{3, 0, 0}, {3, 1, MinPace}, {3, 2, MinPace}, {3, 4, 4 * MinPace}, {3, 10, 25 * MinPace}, {3, 11, timeout / latePart},
 		{1, 0, 0}, {1, 1, 0}, {1, 2, MinPace}, {1, 5, 4 * MinPace}, {1, 11, timeout / latePart},
 	} {
-		l := lane{e: &Group{Pace: MinPace, Nodes: make([]*Node, c.nodes)}, n: &Node{Connections: 20}, underWay: c.flights, timeout: timeout}
+		l := lane{g: &Group{Pace: MinPace, Nodes: make([]*Node, c.nodes)}, n: &Node{Connections: 20}, underWay: c.flights, timeout: timeout}
 		if got := l.pace(); got != c.want {
 			t.Errorf("%d nodes, %d batches under way: %v, want %v", c.nodes, c.flights, got, c.want)
 		}
@@ -116,7 +116,7 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 		n := g.Nodes[0]
 		b := n.breaker(0)
 		b.slots = &slots{}
-		lanes := []*lane{{e: g, n: n}, {e: g, n: n}}
+		lanes := []*lane{{g: g, n: n}, {g: g, n: n}}
 		for _, l := range lanes {
 			l.mu.Lock()
 			b.slots.enter(l)

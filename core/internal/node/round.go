@@ -182,8 +182,8 @@ type waiter struct {
 	timer *time.Timer
 }
 
-func (e *Group) newWaiter(d time.Duration) *waiter {
-	w, _ := e.waiters.Get().(*waiter)
+func (g *Group) newWaiter(d time.Duration) *waiter {
+	w, _ := g.waiters.Get().(*waiter)
 	if w == nil {
 		return &waiter{make(chan struct{}, 1), time.NewTimer(d)}
 	}

@@ -40,9 +40,9 @@ func (s *voting) see(v wire.Verdict, proof bool) (news bool) {
 
 // observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
 // an operator is told when trouble with a node begins and ends.
-func (e *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
+func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	if goredis.Answered(v.Err) && r.asker != nil && r.op != wire.OpRelease {
-		e.Health.asked[r.bucket].Store(e.Clock.Now())
+		g.Health.asked[r.bucket].Store(g.Clock.Now())
 	}
 	news := false
 	n.mu.Lock()
@@ -54,14 +54,14 @@ func (e *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	now := n.voting.now
 	n.mu.Unlock()
 	if back {
-		e.Go(func() { e.Health.check(n) })
+		g.Go(func() { g.Health.check(n) })
 	}
 	switch {
 	case !news:
 	case now == wire.Granted:
-		e.Conf.Logger.Info("lockkit: node votes again", n.attrs())
+		g.Conf.Logger.Info("lockkit: node votes again", n.attrs())
 	default:
-		e.Conf.Logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", now.String(), "why", v.Why())
+		g.Conf.Logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", now.String(), "why", v.Why())
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // them comes until none is left and nothing has been heard for a while, or the Locker is closed. In a Cluster there is
 // one for each guard bucket, whose channel is where the bucket's keys are.
 type subscription struct {
-	s      *Board
+	board  *Board
 	n      *node.Node
 	bucket int
 }
@@ -37,15 +37,15 @@ var (
 // listen subscribes, and again after each failure.
 func (e *subscription) listen() {
 	for pause := time.Duration(0); pause == 0 || e.sleep(pause); {
-		began := e.s.e.Clock.Now()
+		began := e.board.g.Clock.Now()
 		err := e.session()
 		switch {
 		case errors.Is(err, errNeedless):
 			return
 		case goredis.Denied(err):
 			pause = node.RecheckEvery
-			e.s.e.Health.Doubt(e.n)
-		case e.s.e.Clock.Now().Since(began) > RelistenMax:
+			e.board.g.Health.Doubt(e.n)
+		case e.board.g.Clock.Now().Since(began) > RelistenMax:
 			pause = RelistenMin
 		default:
 			pause = min(max(2*pause, RelistenMin), RelistenMax)
@@ -60,15 +60,15 @@ func (e *subscription) sleep(d time.Duration) bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-e.s.ctx.Done():
+	case <-e.board.ctx.Done():
 		return false
 	}
 }
 
 // session is one subscription, until it fails.
 func (e *subscription) session() error {
-	ctx, cancel := context.WithCancel(e.s.ctx)
-	channel := e.s.Channels[e.bucket]
+	ctx, cancel := context.WithCancel(e.board.ctx)
+	channel := e.board.Channels[e.bucket]
 	pubsub, err := goredis.Subscribe(ctx, e.n.Client, channel.Sharded, channel.Name)
 	if err != nil {
 		cancel()
@@ -90,7 +90,7 @@ func (e *subscription) session() error {
 		var late net.Error
 		switch {
 		case errors.As(err, &late) && late.Timeout() && !pinged:
-			if e.s.dismiss(e) {
+			if e.board.dismiss(e) {
 				return errNeedless
 			}
 			if err := pubsub.Ping(goredis.NotAnew); err != nil {
@@ -106,9 +106,9 @@ func (e *subscription) session() error {
 		pinged = false
 		switch message := message.(type) {
 		case *redis.Subscription:
-			e.s.All()
+			e.board.All()
 		case *redis.Message:
-			e.s.Hear(e.n.Index, message.Payload)
+			e.board.Hear(e.n.Index, message.Payload)
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (w *Waiter) Trying() {
 
 // A Board is the calls of a Locker that wait, and what nodes tell them.
 type Board struct {
-	e        *node.Group
+	g        *node.Group
 	Channels []wire.Channel // by guard bucket
 
 	ctx  context.Context // of the subscriptions
@@ -143,72 +143,72 @@ type notice struct {
 	first bool // in its queue; else it is the second
 }
 
-func (s *Board) Init(e *node.Group, buckets int) {
-	s.e, s.byName, s.subscriptions = e, map[string]*Waiter{}, make([]*subscription, buckets*len(e.Nodes))
-	s.ctx, s.Stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
+func (b *Board) Init(g *node.Group, buckets int) {
+	b.g, b.byName, b.subscriptions = g, map[string]*Waiter{}, make([]*subscription, buckets*len(g.Nodes))
+	b.ctx, b.Stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
 	process := rand.Text()[:13]                              // short enough for a queue to be packed by Redis, which takes up to 64 bytes
-	for b := range buckets {
-		s.Channels = append(s.Channels, e.Keys.Channel(b, process))
+	for bucket := range buckets {
+		b.Channels = append(b.Channels, g.Keys.Channel(bucket, process))
 	}
 }
 
 // Begin books a wait, and has the nodes listened to. A wait hears what it was told before it was booked.
-func (s *Board) Begin(w *Waiter, bucket int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (b *Board) Begin(w *Waiter, bucket int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	name := w.Name.Name
-	s.byName[name] = w
-	for i, t := range s.lately {
+	b.byName[name] = w
+	for i, t := range b.lately {
 		if t.name == name {
-			s.lately[i] = notice{}
+			b.lately[i] = notice{}
 			w.notify(t)
 		}
 	}
-	for i, n := range s.e.Nodes {
-		if at := bucket*len(s.e.Nodes) + i; s.subscriptions[at] == nil {
-			s.subscriptions[at] = &subscription{s: s, n: n, bucket: bucket}
-			s.e.Go(s.subscriptions[at].listen)
+	for i, n := range b.g.Nodes {
+		if at := bucket*len(b.g.Nodes) + i; b.subscriptions[at] == nil {
+			b.subscriptions[at] = &subscription{board: b, n: n, bucket: bucket}
+			b.g.Go(b.subscriptions[at].listen)
 		}
 	}
 }
 
 // dismiss lets go of a subscription if nobody waits, and reports whether it did. The next waiter makes another.
-func (s *Board) dismiss(e *subscription) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.byName) > 0 {
+func (b *Board) dismiss(e *subscription) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.byName) > 0 {
 		return false
 	}
-	s.subscriptions[e.bucket*len(s.e.Nodes)+e.n.Index] = nil
+	b.subscriptions[e.bucket*len(b.g.Nodes)+e.n.Index] = nil
 	return true
 }
 
 // End has nobody listened to for a wait.
-func (s *Board) End(w *Waiter) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.byName, w.Name.Name)
+func (b *Board) End(w *Waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.byName, w.Name.Name)
 }
 
 // Hear takes what a node published: a place, and a name.
-func (s *Board) Hear(node int, message string) {
+func (b *Board) Hear(node int, message string) {
 	place, name, _ := strings.Cut(message, " ")
 	t := notice{name, node, place == "1"}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w := s.byName[name]; w != nil {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.byName[name]; w != nil {
 		w.notify(t)
 		return
 	}
-	s.lately[s.next] = t
-	s.next = (s.next + 1) % len(s.lately)
+	b.lately[b.next] = t
+	b.next = (b.next + 1) % len(b.lately)
 }
 
 // All has every wait try: nobody knows what they were told while nobody listened.
-func (s *Board) All() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.byName {
+func (b *Board) All() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.byName {
 		w.mu.Lock()
 		w.now()
 		w.mu.Unlock()
@@ -216,8 +216,8 @@ func (s *Board) All() {
 }
 
 // Len is how many calls wait.
-func (s *Board) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.byName)
+func (b *Board) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.byName)
 }
