@@ -172,7 +172,7 @@ func (w *world) begin(p *process, ctx context.Context, run cronlock.Run) *visit 
 		w.Violation("fencing token %d after %d", run.FencingToken, w.token)
 	}
 	w.token = max(w.token, run.FencingToken)
-	if !p.left.IsZero() && v.began.After(p.left) && !(p.writing.Equal(run.Tick) && p.wrote) {
+	if !p.left.IsZero() && v.began.After(p.left) && (run.Tick.IsZero() || !run.Tick.Equal(p.wrote)) {
 		w.Violation("%s runs %s after Close or Remove", p.name, clock(run.Tick))
 	}
 	w.visits = append(w.visits, v)
@@ -388,7 +388,7 @@ func (v *visit) end(err error) {
 	}
 	if ended && v.p.left.IsZero() {
 		w.mustHaveAReason(v.p, v.over.Sub(v.began), "the context of a run ended")
-		if cause := context.Cause(v.ctx); !errors.Is(cause, core.ErrLost) && !errors.Is(cause, leader.ErrNotLeader) && !errors.Is(cause, context.Canceled) {
+		if cause := context.Cause(v.ctx); !errors.Is(cause, core.ErrLost) && !errors.Is(cause, context.Canceled) {
 			w.Violation("the context of a run ended with %v", cause)
 		}
 	}
@@ -397,8 +397,10 @@ func (v *visit) end(err error) {
 // leaves is told that Close or Remove is about to be called. A run whose start is being recorded is under way.
 func (w *world) leaves(p *process) {
 	p.left = time.Now()
-	t := w.oracle.ticks[p.writing.UnixNano()]
-	p.wrote = t != nil && (w.last == nil || w.last.tick != t || w.last.p != p)
+	p.wrote = p.writing
+	if slices.ContainsFunc(w.visits, func(v *visit) bool { return v.p == p && v.Tick.Equal(p.writing) }) {
+		p.wrote = time.Time{}
+	}
 }
 
 // removed is told that gocron has removed the job: the contexts of its runs have ended.

@@ -52,7 +52,7 @@ type process struct {
 	granted       time.Time // the lease of the job, the last time
 	left, arrived time.Time // without the job since, and with it since
 	writing       time.Time // the tick whose start was recorded last
-	wrote         bool      // as it left
+	wrote         time.Time // the one whose start was being recorded when it left
 	superseded    int       // ticks, as the events say
 }
 
