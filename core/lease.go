@@ -371,11 +371,19 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 		node.Dispatch(r)
 	}
 	r.Wait(context.Background()) //nolint:forbidigo // a release goes on without its caller, bounded by the node timeout
-	t := &r.Tally
+	out := lease.concludeRelease(&r.Tally, was, end != nil)
+	if end != nil {
+		end(out)
+	}
+	return out.Err
+}
+
+// concludeRelease says what a release came to, by the answers to it.
+func (lease *Lease) concludeRelease(t *quorum.Tally, was leaseState, observed bool) Outcome {
 	lease.mu.Lock()
 	lease.freed = lease.freed || t.Confirmed()
 	unnoticed := lease.outvoted(losses[t.Released()]) && was == leaseHeld
-	reason = lease.reason
+	reason := lease.reason
 	lease.mu.Unlock()
 	if unnoticed {
 		lease.logLoss(reason)
@@ -388,14 +396,11 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 		lease.p.Logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
 		failure = &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter())}
 	}
-	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.token, Nodes: e.report(t, failure != nil || end != nil)}
+	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.token, Nodes: lease.engine.report(t, failure != nil || observed)}
 	if failure != nil {
 		failure.Nodes, out.Err = out.Nodes, failure
 	}
-	if end != nil {
-		end(out)
-	}
-	return out.Err
+	return out
 }
 
 // markReleased notes the release, and a cooldown unless there was one before. It returns the nodes to ask.
@@ -429,6 +434,7 @@ func (a *attempt) fateError(op OpKind, fate quorum.Fate) *OpError {
 		return nil
 	case quorum.Undecided:
 		return &OpError{Op: op, Key: a.lock.Key, Err: ErrUnavailable}
+	default:
+		return &OpError{Op: op, Key: a.lock.Key, Err: ErrLost, Reason: losses[fate]}
 	}
-	return &OpError{Op: op, Key: a.lock.Key, Err: ErrLost, Reason: losses[fate]}
 }

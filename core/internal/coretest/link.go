@@ -18,8 +18,10 @@ import (
 // CommandsOnly is what hooks have in common that look at commands alone.
 type CommandsOnly struct{}
 
+// DialHook implements redis.Hook.
 func (CommandsOnly) DialHook(next redis.DialHook) redis.DialHook { return next }
 
+// ProcessPipelineHook implements redis.Hook.
 func (CommandsOnly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
@@ -92,6 +94,7 @@ func (k *Link) Sequence(s wire.Op, fates ...Fate) {
 	})
 }
 
+// Decide makes rule decide the fate of each request.
 func (k *Link) Decide(rule func(wire.Op, []any) Fate) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -101,6 +104,7 @@ func (k *Link) Decide(rule func(wire.Op, []any) Fate) {
 	}
 }
 
+// Mend lets all requests pass. What is lost fails now.
 func (k *Link) Mend() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -111,6 +115,7 @@ func (k *Link) Mend() {
 	}
 }
 
+// ProcessHook implements redis.Hook.
 func (k *Link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		f, wake := k.fateOf(cmd.Args())

@@ -15,6 +15,7 @@ type Script struct {
 	shared, own []int  // by their place after the head; see batch.lua
 }
 
+// Scripts are all that nodes run.
 var Scripts = func() (all []Script) {
 	k := wire.NewKeyspace("p", 1, false)
 	l, h := k.LockOf("key", "attempt"), wire.NewHead(0, 1, 0)

@@ -18,6 +18,7 @@ func Pipeline(ctx context.Context, client redis.UniversalClient, cmds []redis.Cm
 // OnceAny is Once for any command.
 type OnceAny struct{ redis.Cmder }
 
+// NoRetry is what go-redis asks.
 func (OnceAny) NoRetry() bool { return true }
 
 // NotAnew is a context in which go-redis makes no new connection in place of one that failed.
@@ -41,9 +42,11 @@ func Subscribe(ctx context.Context, c redis.UniversalClient, sharded bool, chann
 // on a node that is in trouble, and deliver late.
 type Once struct{ *redis.StringCmd } // of one pointer, so that it is not allocated
 
+// NoRetry is what go-redis asks.
 func (Once) NoRetry() bool { return true }
 
 // OnceList is Once for a command whose reply is a list.
 type OnceList struct{ *redis.StringSliceCmd }
 
+// NoRetry is what go-redis asks.
 func (OnceList) NoRetry() bool { return true }

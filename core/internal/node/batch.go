@@ -240,8 +240,9 @@ func (r *Round) stale(now clock.Instant) bool {
 		return r.asker.IsEnded() || now.Since(r.Sent) > r.Timeout/2
 	case wire.OpRenew:
 		return r.asker.IsEnded() || now.Since(r.Sent) > r.Timeout
+	default:
+		return false
 	}
-	return false
 }
 
 // drop votes for a node that is not asked.

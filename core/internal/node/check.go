@@ -11,6 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
+// ErrSameServer is why a server has no second vote.
 var ErrSameServer = errors.New("the same server is listed twice")
 
 // Check examines all nodes at once, and names those that are unfit. Nodes that do not answer within the

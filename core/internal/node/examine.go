@@ -312,6 +312,7 @@ func (x *Examination) Outside() (out bool) {
 	return out
 }
 
+// LacksRights notes what the user of the client may not do.
 func (x *Examination) LacksRights() {
 	user, rules := goredis.UserOf(x.client), x.rights.String()
 	mend := fmt.Sprintf("add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe "+

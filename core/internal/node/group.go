@@ -149,6 +149,7 @@ func (g *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool 
 	}
 }
 
+// IsClosing reports whether BeginClose was called.
 func (g *Group) IsClosing() bool { return isClosed(g.Closing) }
 
 func isClosed(c <-chan struct{}) bool {

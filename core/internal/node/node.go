@@ -21,6 +21,7 @@ import (
 // beyond, acquisitions are refused. Of others there are at most a few for each lease.
 const maxInFlight = 4096
 
+// Why a node has no vote: it was asked and did not answer in time, or was left alone.
 var (
 	ErrNoAnswer = errors.New("no answer within the node timeout")
 	ErrNotAsked = errors.New("not asked, because it has not been answering")

@@ -28,6 +28,7 @@ type line[W any] struct {
 	waiters []*Turn
 }
 
+// NewLocal makes an empty queue.
 func NewLocal[W any](free W, after func(W) W) *Local[W] {
 	return &Local[W]{free: free, after: after, m: map[string]line[W]{}}
 }

@@ -36,6 +36,7 @@ type Waiter struct {
 	at       time.Time // when the timer fires; zero = it does not run
 }
 
+// NewWaiter is a call that began then, under the name of its first attempt.
 func NewWaiter(name wire.Waiter, began wire.Stamp, quorum int) *Waiter {
 	name.Ticket = began
 	return &Waiter{Name: name, quorum: quorum, Try: make(chan struct{}, 1)}
@@ -103,6 +104,7 @@ func (w *Waiter) End() {
 	w.stop()
 }
 
+// GoesOn reports whether the call has not ended.
 func (w *Waiter) GoesOn() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,6 +145,7 @@ type notice struct {
 	first bool // in its queue; else it is the second
 }
 
+// Init makes the channels that nodes are to publish on.
 func (b *Board) Init(g *node.Group, buckets int) {
 	b.g, b.byName, b.subscriptions = g, map[string]*Waiter{}, make([]*subscription, buckets*len(g.Nodes))
 	b.ctx, b.Stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close

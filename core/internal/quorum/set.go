@@ -16,7 +16,12 @@ func All(n int) Set { return Set(1)<<n - 1 }
 // Of is how many of n nodes are a quorum.
 func Of(n int) int { return n/2 + 1 }
 
-func (s Set) Has(i int) bool    { return s>>i&1 == 1 }
+// Has reports whether a node is in the set.
+func (s Set) Has(i int) bool { return s>>i&1 == 1 }
+
+// With and Without are the set with a node, and without it.
 func (s Set) With(i int) Set    { return s | 1<<i }
 func (s Set) Without(i int) Set { return s &^ (1 << i) }
-func (s Set) Len() int          { return bits.OnesCount64(uint64(s)) }
+
+// Len is how many nodes are in the set.
+func (s Set) Len() int { return bits.OnesCount64(uint64(s)) }

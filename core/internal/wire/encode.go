@@ -38,6 +38,7 @@ func (h *Head) Encode(r Request, wall time.Time) Call {
 		args = h.append(args, r.lease.ms, wall)
 	case declares:
 		args = append(args, wall.UnixMicro(), h.window, h.maxTTL, h.lag)
+	case bare:
 	}
 	return Call{append(args, r.tail...), s.source}
 }

@@ -85,7 +85,7 @@ func written(args []any, f form) string {
 			text = append(text, "|")
 		}
 		for _, a := range part {
-			word := strings.ReplaceAll(fmt.Sprintf("%s", fmt.Append(nil, a)), " ", "+")
+			word := strings.ReplaceAll(fmt.Sprint(a), " ", "+")
 			if b, ok := a.([]byte); ok {
 				word = string(b)
 			}

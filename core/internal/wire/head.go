@@ -9,6 +9,7 @@ type Head struct {
 	window, maxTTL, lag, idle any // ms
 }
 
+// NewHead is that of a Locker with these settings.
 func NewHead(window, maxTTL, lag time.Duration) *Head {
 	h := &Head{window: window.Milliseconds(), lag: lag.Milliseconds()}
 	h.know(maxTTL)

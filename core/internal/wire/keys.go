@@ -45,8 +45,10 @@ func NewKeyspace(prefix string, buckets int, guarded bool) *Keyspace {
 	return k
 }
 
+// Buckets is how many there are.
 func (k *Keyspace) Buckets() int { return len(k.tags) }
 
+// Bucket is that of a key of the user's.
 func (k *Keyspace) Bucket(key string) int {
 	if len(k.tags) == 1 {
 		return 0
@@ -56,6 +58,7 @@ func (k *Keyspace) Bucket(key string) int {
 	return int(h.Sum32() % uint32(len(k.tags)))
 }
 
+// Resource, Waiters and Guard are names of keys, as above.
 func (k *Keyspace) Resource(key string) string { return k.tags[k.Bucket(key)] + "r:" + key }
 func (k *Keyspace) Waiters(key string) string  { return k.tags[k.Bucket(key)] + "w:" + key }
 func (k *Keyspace) Guard(bucket int) string    { return k.tags[bucket] + "g" }

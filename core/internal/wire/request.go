@@ -44,6 +44,7 @@ type Acquire struct {
 	Waiter  Waiter  // zero = it is called as the attempt
 }
 
+// Acquire is a request for the key, for so long a lease.
 func (l *Lock) Acquire(lease Millis, a Acquire) Request {
 	settle := no
 	if a.Settle { // who comes to settle a record waits for a node that shows it
@@ -138,6 +139,7 @@ type Release struct {
 	Waiter    Waiter // leaves the queues, or, with a Ticket, goes on waiting; zero = neither
 }
 
+// Release is a request that ends the attempt.
 func (l *Lock) Release(h *Head, r Release) Request {
 	bury, undo := r.Bury.ms, no
 	if bury == nil {

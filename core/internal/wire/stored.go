@@ -23,6 +23,7 @@ type Stored struct {
 // attempt that was released so, or nothing where it was revoked. No name of an attempt begins so.
 const KeptTaken = "~"
 
+// ErrLayout is the error of what this version cannot read.
 var ErrLayout = errors.New("what the node stores for the key was not written by this version of lockkit")
 
 // ParseStored reads what a node stores for a key.

@@ -26,6 +26,7 @@ func NodeMillis(ms int64) NodeTime { return NodeTime(1000 * ms) }
 // NodeTimeOf is a time that a node told.
 func NodeTimeOf(t time.Time) NodeTime { return NodeTime(t.UnixMicro()) }
 
+// Millis is the time in ms, as scripts and records have it.
 func (t NodeTime) Millis() int64 { return int64(t) / 1000 }
 
 // Since is how much later t is than u, on the same node, or centuries.
@@ -46,9 +47,11 @@ func Date(token uint64) time.Time { return time.UnixMicro(int64(token)) }
 // A Stamp is a time of this machine's wall clock, as requests say it.
 type Stamp struct{ µs any }
 
+// StampOf is a time of this machine's wall clock.
 func StampOf(wall time.Time) Stamp { return Stamp{wall.UnixMicro()} }
 
 // Millis is a duration, as requests say it.
 type Millis struct{ ms any }
 
+// MillisOf is d in whole milliseconds.
 func MillisOf(d time.Duration) Millis { return Millis{d.Milliseconds()} }
