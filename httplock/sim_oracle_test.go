@@ -473,7 +473,7 @@ func (q *request) judge(got reply) {
 			q.Violation("%v: %v, for no reason", q, got.err)
 		}
 		q.Count("broken: " + q.mayBreak(now))
-		if q.mayBreak(now) == "lost stream" && q.host.plain && q.aborted.IsZero() {
+		if q.mayBreak(now) == "lost stream" && q.host.plain && !q.over.IsZero() && q.aborted.IsZero() {
 			q.Violation("%v: who is further out is not told", q)
 		}
 	case kind != "":

