@@ -522,8 +522,8 @@ func (q *request) cutOff(now time.Time) string {
 	switch {
 	case !q.when(&q.left).IsZero():
 		return "its client left"
-	case !q.when(&q.replica.over).IsZero():
-		return "its replica died"
+	case !q.when(&q.replica.over).IsZero(), !q.when(&q.replica.drained).IsZero() && q.sent.Sub(q.when(&q.replica.drained)).Abs() <= instant:
+		return "its replica died" // or net/http has shut the connection down that it has just accepted
 	case q.ms("write timeout") > 0 && now.Sub(q.sent) >= q.ms("write timeout"):
 		return "write timeout"
 	case q.ms("read timeout") > 0 && q.stall() >= q.ms("read timeout"):
