@@ -173,7 +173,9 @@ func (s *simulation) do(step sim.Step) {
 		s.forgets(s.locks.Nodes, step.Who%len(s.locks.Nodes))
 	case "step clock":
 		step.N -= 750
-		s.locked(func() { clear(s.rests) }) // for as long as they were to
+		forget := func() { s.locked(func() { clear(s.rests) }) } // nodes count by their clocks
+		forget()
+		time.AfterFunc(step.For, forget)
 	}
 	if s.Strike(s.locks.Nodes, step) {
 		return
