@@ -100,7 +100,7 @@ func (s *script) run(w http.ResponseWriter, r *http.Request) {
 
 // Every cell of the table, as a client sees it: by every host, over every protocol.
 func TestLifeAsClientsSeeIt(t *testing.T) {
-	for st := open; st < sent; st++ {
+	for st := range sent {
 		for h := range happening(len(life)) {
 			if life[h][st] == impossible || h == bypassed {
 				continue

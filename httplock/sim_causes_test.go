@@ -43,12 +43,7 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 	case EventBodyBroken:
 		return q.ms("read timeout") > 0 && q.stall() >= q.ms("read timeout") || !q.when(&q.left).IsZero()
 	case EventKeyMissing, EventBodyTooLarge, EventIdempotencyKey:
-		for _, k := range q.invalid() {
-			if k == kind {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(q.invalid(), kind)
 	case EventAnswerTooLarge:
 		return !q.streams() && q.run != nil && q.With["kilobytes"] > 16<<10
 	case EventIdempotencyInFlight:
