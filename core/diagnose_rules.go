@@ -137,8 +137,8 @@ func (d *diagnosis) notProvisioned() bool {
 // forgets says what a restart or a failover of the server would forget that nothing guards against.
 func (x server) forgets() {
 	if x.Info["aof_enabled"] == "0" && !x.Conf.Guarded {
-		x.finds(SeverityRisk, CodeNotDurable, "keeps no append-only file, and the restart guard is off: after a restart it grants keys that are held",
-			"set appendonly yes and appendfsync always, or turn the guard on (WithRestartGuard) in all processes")
+		x.finds(SeverityRisk, CodeNotDurable, "keeps no append-only file, and the restart guard is off: after a restart it grants keys that are held, and knows of nothing done before",
+			"set appendonly yes and appendfsync always; or, which saves no completion records, turn the guard on (WithRestartGuard) in all processes")
 	}
 	replicas, _ := strconv.Atoi(x.Info["connected_slaves"])
 	_, stops := x.Info["min_slaves_good_slaves"] // of a primary that stops without its replicas, INFO tells how many are good

@@ -32,6 +32,7 @@ func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 		"redis-socket://:hunter2@h":             bad,
 		"hunter2-sentinel://host?master_name=m": bad,
 		" redis://:hunter2@host:6379":           bad,
+		"redis://:hunter2@host:6379 ":           "no space, not even at its ends",
 		"redis://:hunter2@a:1,redis://b:2":      bad,
 		"redis://hunter2,b:1":                   bad,
 		"redis-sentinel://hunter2,other:1?master_name=m":   bad,
