@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -76,6 +77,8 @@ func (l *Locker) end() {
 	cancel()                                                // what is still held is taken away
 	_ = l.Close(ctx)
 	l.Link.Kill()
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // a Link keeps a request for as long as it was told to
+	defer cancel()
 	if err := l.Close(ctx); err != nil {
 		l.tb.Errorf("locktest: closing the Locker: %v", err)
 	}
