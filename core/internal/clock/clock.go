@@ -51,6 +51,8 @@ func (t Instant) Since(u Instant) time.Duration { return time.Duration(t - u) }
 // An AtomicInstant is read without a lock.
 type AtomicInstant struct{ v atomic.Int64 }
 
-// Load and Store are those of package sync/atomic.
-func (a *AtomicInstant) Load() Instant   { return Instant(a.v.Load()) }
+// Load is that of package sync/atomic.
+func (a *AtomicInstant) Load() Instant { return Instant(a.v.Load()) }
+
+// Store is that of package sync/atomic.
 func (a *AtomicInstant) Store(t Instant) { a.v.Store(int64(t)) }

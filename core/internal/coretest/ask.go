@@ -19,7 +19,7 @@ func RunBatch(c redis.UniversalClient, call wire.Call) ([]string, error) {
 }
 
 func run(c redis.UniversalClient, call wire.Call) *redis.Cmd {
-	ctx := context.Background() //nolint:forbidigo // bounded by the client's timeouts
+	ctx := context.Background() // bounded by the client's timeouts
 	cmd := c.Do(ctx, call.Args()...)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		cmd = c.Do(ctx, call.InFull()...)

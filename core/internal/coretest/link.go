@@ -51,6 +51,7 @@ func (f Fate) with(g Fate) Fate {
 		LoseReply: f.LoseReply || g.LoseReply, ReplyDelay: max(f.ReplyDelay, g.ReplyDelay)}
 }
 
+// What a Link's requests fail with.
 var (
 	ErrRefused = errors.New("connection refused")
 	ErrLost    = errors.New("i/o timeout")

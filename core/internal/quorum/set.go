@@ -19,8 +19,10 @@ func Of(n int) int { return n/2 + 1 }
 // Has reports whether a node is in the set.
 func (s Set) Has(i int) bool { return s>>i&1 == 1 }
 
-// With and Without are the set with a node, and without it.
-func (s Set) With(i int) Set    { return s | 1<<i }
+// With is the set with a node.
+func (s Set) With(i int) Set { return s | 1<<i }
+
+// Without is the set without a node.
 func (s Set) Without(i int) Set { return s &^ (1 << i) }
 
 // Len is how many nodes are in the set.

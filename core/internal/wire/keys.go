@@ -58,11 +58,16 @@ func (k *Keyspace) Bucket(key string) int {
 	return int(h.Sum32() % uint32(len(k.tags)))
 }
 
-// Resource, Waiters and Guard are names of keys, as above.
+// Resource names the hash of a key of the user's, as above.
 func (k *Keyspace) Resource(key string) string { return k.tags[k.Bucket(key)] + "r:" + key }
-func (k *Keyspace) Waiters(key string) string  { return k.tags[k.Bucket(key)] + "w:" + key }
-func (k *Keyspace) Guard(bucket int) string    { return k.tags[bucket] + "g" }
-func (k *Keyspace) probe(bucket int) string    { return k.tags[bucket] + "p" }
+
+// Waiters names the queue of those who wait for a key.
+func (k *Keyspace) Waiters(key string) string { return k.tags[k.Bucket(key)] + "w:" + key }
+
+// Guard names the guard record of a bucket.
+func (k *Keyspace) Guard(bucket int) string { return k.tags[bucket] + "g" }
+
+func (k *Keyspace) probe(bucket int) string { return k.tags[bucket] + "p" }
 
 // Channel is where a process is told that its turn has come, as requests name it: how to publish, and where.
 func (k *Keyspace) Channel(bucket int, process string) Channel {
