@@ -42,7 +42,8 @@
 // The header is that of draft-ietf-httpapi-idempotency-key-header-07, in quotes or without. Its key belongs to service,
 // tenant, method, host and route. A repetition with the same path, query, body and credentials is answered from the record,
 // with the header Idempotent-Replayed: true; while the first request is under way, with 409; any other request, with 422.
-// Where credentials change, as tokens do that are renewed, use [WithTenant]. Cookies, dates and trailers are not repeated.
+// A client whose credentials change between repetitions, as tokens do that are renewed, needs [WithTenant]: without, it gets
+// that 422, and a new key would make the request run again. Cookies, dates and trailers are not repeated.
 //
 // The context of such a request does not end when its client leaves, because the client will ask again. Nothing is recorded
 // of a request whose handler did not run, or panicked, or whose lease was lost: its effects are open, and a repetition runs
@@ -55,7 +56,8 @@
 //	_, err := tx.Exec("INSERT INTO payments (…, request) VALUES (…, ?)", run.Identity)
 //	// if that violates UNIQUE, the payment was made before: read it, and answer with it
 //
-// If too few nodes confirm the record within a second, the answer is sent, and the record is tried for 30 s more.
+// If too few nodes confirm the record within a second, the answer is sent, and the record is tried for 30 s more. Records are
+// as durable as the Redis servers: if these forget their memory, a repetition runs again (docs/deploy.md says how they keep it).
 //
 // # How long a request takes
 //

@@ -145,7 +145,7 @@ func (r reply) kind(t testing.TB) core.EventKind {
 		t.Fatal(err)
 	}
 	kind, ok := strings.CutPrefix(p.Type, "urn:lockkit:httplock:")
-	if !ok || p.Title == "" || p.Status != r.status {
+	if !ok || p.Title == "" || p.Detail == "" || p.Status != r.status {
 		t.Errorf("%d: %s", r.status, r.body)
 	}
 	after := r.header.Get("Retry-After")

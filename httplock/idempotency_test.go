@@ -85,6 +85,27 @@ func TestIdempotencyKeysThatAreNone(t *testing.T) {
 	})
 }
 
+// Who is refused over an Idempotency-Key is not told to send a new one with what may be the same request: it would run again.
+func TestIdempotencyRefusalsSayWhatToDo(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		r, _ := (&shop{status: 201}).replica(w, w.locker, WithIdempotency(true))
+		says := func(got reply, status int, kind core.EventKind, texts ...string) {
+			got.expect(w, status, kind)
+			for _, text := range texts {
+				if !strings.Contains(got.body, text) {
+					w.Errorf("%s does not say %q", got.body, text)
+				}
+			}
+		}
+		for _, none := range []reply{call(r, "POST", path, ""), pay(r, "a b")} {
+			says(none, 400, EventIdempotencyKey, "Send one", "unique to the operation", "UUID", "255 visible ASCII characters")
+		}
+		pay(r, "k", "Authorization", "Bearer old")
+		says(pay(r, "k", "Authorization", "Bearer renewed"), 422, EventIdempotencyMismatch,
+			"other credentials", "Repeat a request as it was", "a new key only for a new request")
+	})
+}
+
 // A record that cannot be confirmed holds up nobody's shutdown: it is tried a last time.
 func TestDrainEndsRepetitionOfRecords(t *testing.T) {
 	bubble(t, 3, func(w *world) {

@@ -36,7 +36,7 @@ const (
 
 	EventIdempotencyKey      core.EventKind = "idempotency_key"       // 400: missing where it is required, or malformed
 	EventIdempotencyInFlight core.EventKind = "idempotency_in_flight" // 409: the first request with this key is not over
-	EventIdempotencyMismatch core.EventKind = "idempotency_mismatch"  // 422: the key belongs to a different request
+	EventIdempotencyMismatch core.EventKind = "idempotency_mismatch"  // 422: the key belongs to a different request or sender
 	EventIdempotencyOmitted  core.EventKind = "idempotency_omitted"   // 410: the answer to the first was not recorded whole
 
 	EventReplayed   core.EventKind = "replayed"    // a request was answered from the record of its Idempotency-Key
@@ -75,16 +75,18 @@ var refusals = map[core.EventKind]Refusal{
 	EventUnavailable:    {"", 503, again, "Locks are unavailable", "Nothing was done. Try again later.", nil},
 	EventGone:           {"", 503, again, "Request was cancelled", "Nothing was done. Try again.", nil},
 	EventLost:           {"", 503, 0, "Lock was lost", "Find out what became of the request before you repeat it.", nil},
-	EventKeyMissing:     {"", 400, 0, "Request does not name its resource", "", nil},
-	EventMisconfigured:  {"", 500, 0, "Server is misconfigured", "", nil},
-	EventBodyBroken:     {"", 400, 0, "Body could not be read", "", nil},
+	EventKeyMissing:     {"", 400, 0, "Request does not name its resource", "Nothing was done. Correct the request.", nil},
+	EventMisconfigured:  {"", 500, 0, "Server is misconfigured", "Tell those who run it.", nil},
+	EventBodyBroken:     {"", 400, 0, "Body could not be read", "Nothing was done. Send all of it.", nil},
 	EventBodyTooLarge:   {"", 413, 0, "Body is too large", "", nil},
 	EventAnswerTooLarge: {"", 500, 0, "Answer is too large", "The request was carried out.", nil},
 
-	EventIdempotencyKey:      {"", 400, 0, "Idempotency-Key is missing or malformed", "", nil},
+	EventIdempotencyKey: {"", 400, 0, "Idempotency-Key is missing or malformed",
+		"Send one, unique to the operation, such as a UUID: 1 to 255 visible ASCII characters without \", comma and \\, or a quoted string.", nil},
 	EventIdempotencyInFlight: {"", 409, again, "First request is under way", "Try again to get its answer.", nil},
-	EventIdempotencyMismatch: {"", 422, 0, "Idempotency-Key is of another request", "Use a new one.", nil},
-	EventIdempotencyOmitted:  {"", 410, 0, "Answer cannot be repeated", "The request was carried out.", nil},
+	EventIdempotencyMismatch: {"", 422, 0, "Idempotency-Key was used with another request or other credentials",
+		"Repeat a request as it was, with the same credentials. Use a new key only for a new request, whose effect is wanted as well.", nil},
+	EventIdempotencyOmitted: {"", 410, 0, "Answer cannot be repeated", "The request was carried out.", nil},
 }
 
 // A rejection is why a request is refused. It is an error so that what makes a key can return it.
