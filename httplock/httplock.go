@@ -27,7 +27,7 @@ type Middleware struct {
 // set there. Keys belong to the service of that name, except those of [ByKey]. Replicas of one service use the same name,
 // and services that share nodes use different names. The error names everything that is wrong with the options.
 func New(locker *core.Locker, service string, opts ...Option) (*Middleware, error) {
-	m := Middleware{config: defaults(), service: service, locker: locker, admission: &admission{used: map[any]int{}}}
+	m := Middleware{config: defaults, service: service, locker: locker, admission: &admission{used: map[any]int{}}}
 	m.admission.draining, m.admission.drain = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
 	return m.With(opts...)
 }
@@ -36,14 +36,25 @@ func New(locker *core.Locker, service string, opts ...Option) (*Middleware, erro
 // with m.
 func (m *Middleware) With(opts ...Option) (*Middleware, error) {
 	d := *m
-	var f faults.List
-	d.apply(&f, opts)
-	f.Check(d.service == "", "the service name is empty: it keeps the requests of services that share nodes apart")
+	d.key, d.parts = nil, nil // what makes the key replaces what made it before
+	faults.Set(&d.faults, &d.config, opts)
+	d.faults.Check(d.key != nil && d.parts != nil, "ByKey makes all of the key: give no other part of it")
+	d.faults.Check(d.retention < time.Second, "a retention of %v: must be at least 1s", d.retention)
+	d.faults.Check(d.maxWait < 0, "a max wait of %v: must not be negative", d.maxWait)
+	d.faults.Check(d.maxWaiters < 1, "max waiters is %d: must be at least 1; if none is to wait, give WithMaxWait(0)", d.maxWaiters)
+	d.faults.Check(d.bodyLimit < 0, "a body limit of %d bytes: must not be negative", d.bodyLimit)
+	d.faults.Check(d.memory < d.bodyLimit, "a memory of %d bytes is less than one body may take, %d", d.memory, d.bodyLimit)
+	d.faults.Check(d.reply == nil, "WithReply: the function is nil")
+	if !d.hasKey() {
+		d.key, d.parts = m.key, m.parts
+	}
+	d.faults.Check(!d.hasKey() && !d.idempotency, "nothing makes a key: give ByParam, ByJSON, ByFunc, ByKey or WithIdempotency")
+	d.faults.Check(d.service == "", "the service name is empty: it keeps the requests of services that share nodes apart")
 	d.maxWaitersTotal = cmp.Or(m.maxWaitersTotal, 16*d.maxWaiters)
 	var err error // a handler may outlast its request
 	d.locker, err = m.locker.With(core.Detached(true), core.Retention(max(d.retention, time.Second)))
-	f.Check(err != nil, "%w", err)
-	if err := f.Err("httplock"); err != nil {
+	d.faults.Check(err != nil, "%w", err)
+	if err := d.faults.Err("httplock"); err != nil {
 		return nil, err
 	}
 	return &d, nil
@@ -73,8 +84,8 @@ func (m *Middleware) Close(ctx context.Context) error {
 func (m *Middleware) Lock(c *gin.Context) {
 	x := exchange{m: m, gin: c, w: c.Writer, r: c.Request, route: c.FullPath()}
 	x.serve(c.Next, func(w *response, r *http.Request) {
-		writer, request := c.Writer, c.Request
-		defer func() { c.Writer, c.Request = writer, request }() // also for what recovers from a panic further out
+		// Also for what recovers from a panic further out.
+		defer func(w gin.ResponseWriter, r *http.Request) { c.Writer, c.Request = w, r }(c.Writer, c.Request)
 		c.Writer, c.Request = w, r
 		c.Next()
 	})
@@ -139,15 +150,13 @@ type config struct {
 	faults faults.List // of single options
 }
 
-func defaults() config {
-	return config{
-		retention:  24 * time.Hour,
-		maxWait:    5 * time.Second,
-		maxWaiters: 64,
-		bodyLimit:  1 << 20,
-		memory:     64 << 20,
-		reply:      func(w http.ResponseWriter, _ *http.Request, r Refusal) { r.Write(w) },
-	}
+var defaults = config{
+	retention:  24 * time.Hour,
+	maxWait:    5 * time.Second,
+	maxWaiters: 64,
+	bodyLimit:  1 << 20,
+	memory:     64 << 20,
+	reply:      func(w http.ResponseWriter, _ *http.Request, r Refusal) { r.Write(w) },
 }
 
 // WithIdempotency makes a request with the header Idempotency-Key run once: see "Idempotency-Key" in the package document.
@@ -185,25 +194,6 @@ func WithMemory(bytes int) Option { return func(c *config) { c.memory = bytes } 
 // replace. In gin, [GinContext] returns the context, whose Writer is w.
 func WithReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusal)) Option {
 	return func(c *config) { c.reply = reply }
-}
-
-// apply changes c by opts. What makes the key replaces what made it before.
-func (c *config) apply(f *faults.List, opts []Option) {
-	key, parts := c.key, c.parts
-	c.key, c.parts, c.faults = nil, nil, nil
-	faults.Set(f, c, opts)
-	*f = append(*f, c.faults...)
-	f.Check(c.key != nil && c.parts != nil, "ByKey makes all of the key: give no other part of it")
-	f.Check(c.retention < time.Second, "a retention of %v: must be at least 1s", c.retention)
-	f.Check(c.maxWait < 0, "a max wait of %v: must not be negative", c.maxWait)
-	f.Check(c.maxWaiters < 1, "max waiters is %d: must be at least 1; for requests that do not wait, give WithMaxWait(0)", c.maxWaiters)
-	f.Check(c.bodyLimit < 0, "a body limit of %d bytes: must not be negative", c.bodyLimit)
-	f.Check(c.memory < c.bodyLimit, "a memory of %d bytes is less than one body may take, %d", c.memory, c.bodyLimit)
-	f.Check(c.reply == nil, "WithReply: the function is nil")
-	if !c.hasKey() {
-		c.key, c.parts = key, parts
-	}
-	f.Check(!c.hasKey() && !c.idempotency, "nothing makes a key: give ByParam, ByJSON, ByFunc, ByKey or WithIdempotency")
 }
 
 func (c *config) hasKey() bool { return c.key != nil || c.parts != nil }

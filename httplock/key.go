@@ -149,20 +149,18 @@ func (x *exchange) value(f part) (string, error) {
 
 const idempotencyKey = "Idempotency-Key"
 
-// idempotencyKeys are a string of RFC 8941, as the draft has it, or visible characters, as many clients send it. Both ways
-// of writing it are the same key.
-var idempotencyKeys = regexp.MustCompile(`^(?:"((?:[ !#-\[\]-~]|\\["\\])*)"|([!#-+\--\[\]-~]*))$`)
+// idempotencyKeys are a string of RFC 8941, as the draft has it, or visible characters, as many clients send it, of 1 to 255
+// characters. Both ways of writing it are the same key.
+var idempotencyKeys = regexp.MustCompile(`^(?:"((?:[ !#-\[\]-~]|\\["\\]){1,255})"|([!#-+\--\[\]-~]{1,255}))$`)
 
 // makeOnceKey makes the key under which the request runs once, and what else tells it from others with that key.
 func (x *exchange) makeOnceKey(tenant string) error {
 	r := x.r
-	key := ""
-	if given := idempotencyKeys.FindStringSubmatch(strings.Join(r.Header[idempotencyKey], ",")); given != nil {
-		key = strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(given[1]) + given[2]
-	}
-	if key == "" || len(key) > 255 {
+	given := idempotencyKeys.FindStringSubmatch(strings.Join(r.Header[idempotencyKey], ","))
+	if given == nil {
 		return &rejection{kind: EventIdempotencyKey}
 	}
+	key := strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(given[1]) + given[2]
 	x.onceKey = core.Key("http/idempotent", x.m.service, tenant, r.Method, strings.ToLower(r.Host), x.route, key)
 	x.identity = fmt.Sprintf("%x", sha256.Sum256([]byte(x.onceKey)))
 

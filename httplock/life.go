@@ -4,15 +4,15 @@ package httplock
 type state int
 
 const (
-	open      state = iota // the handler has not begun it
-	kept                   // it has begun, and is kept back
-	streaming              // it goes out as it comes
-	oversized              // it is larger than what may be kept back, and must not be streamed
-	sent                   // it was sent whole
-	refused                // none of it was sent: a refusal is, in its place
-	dropped                // none of it was sent, and nothing is in its place: whoever recovers the panic answers
-	broken                 // its connection is broken, so that nobody takes it for whole
-	states
+	open       state = iota // the handler has not begun it
+	kept                    // it has begun, and is kept back
+	streaming               // it goes out as it comes
+	oversized               // it is larger than what may be kept back, and must not be streamed
+	sent                    // it was sent whole
+	refused                 // none of it was sent: a refusal is, in its place
+	dropped                 // none of it was sent, and nothing is in its place: whoever recovers the panic answers
+	broken                  // its connection is broken, so that nobody takes it for whole
+	impossible              // no state: nothing of the kind can happen
 )
 
 // A happening is what changes the state of an answer.
@@ -28,9 +28,6 @@ const (
 	lost                      // it has returned or panicked, and a lease was lost
 	bypassed                  // it has returned or panicked, and something was sent that was not written to the response
 )
-
-// impossible is where nothing of the kind can happen.
-const impossible = states
 
 // life is the life of an answer: what follows from each state of it by all that can happen. An answer may be streamed over
 // HTTP/1.1 and later, on a connection that can be broken, without an Idempotency-Key, and with a status that allows a body:

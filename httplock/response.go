@@ -27,7 +27,7 @@ type response struct {
 	header    http.Header // of its own, so that nothing of a dropped answer is left
 	fixed     http.Header // as it was when the answer began
 	status    int
-	announced int64 // by the Content-Length; -1 = not at all
+	announced int64 // by the Content-Length of a body; -1 = not at all
 	size      int64 // of what was written
 	body      []byte
 	streams   bool // the answer may be streamed
@@ -69,7 +69,12 @@ func (w *response) on(h happening) {
 			}
 		}
 	case broken:
-		w.breakOff()
+		// Panic afterwards: the panic alone would not do where gin.Recovery swallows it and net/http then ends the answer as
+		// if it were whole; the deadline alone would have everything further out believe that all went well.
+		w.forget()
+		if err := w.SetWriteDeadline(time.Unix(1, 0)); errors.Is(err, http.ErrNotSupported) {
+			w.x.report(EventMisconfigured, fmt.Errorf("a connection that is to be broken could not be: %w", err))
+		}
 	default:
 		w.forget()
 	}
@@ -82,7 +87,7 @@ func (w *response) begin() {
 		panic(fmt.Sprintf("httplock: invalid status code %d", w.status)) // as net/http does, but before it is recorded
 	}
 	w.fixed = maps.Clone(w.header)
-	if n, err := strconv.ParseInt(w.fixed.Get("Content-Length"), 10, 64); err == nil {
+	if n, err := strconv.ParseInt(w.fixed.Get("Content-Length"), 10, 64); err == nil && bodyAllowed(w.status) {
 		w.announced = n
 	}
 	w.streams = w.streams && bodyAllowed(w.status)
@@ -115,20 +120,6 @@ func (w *response) send(was state) {
 func (w *response) forget() {
 	w.x.m.admission.use(memory, -len(w.body), 0)
 	w.body = nil
-}
-
-// breakOff breaks the connection. Panic afterwards: the panic alone would not do where gin.Recovery swallows it and net/http
-// then ends the answer as if it were whole; the deadline alone would have everything further out believe that all went well.
-func (w *response) breakOff() {
-	w.forget()
-	if err := http.NewResponseController(w.x.w).SetWriteDeadline(time.Unix(1, 0)); errors.Is(err, http.ErrNotSupported) {
-		w.x.report(EventMisconfigured, fmt.Errorf("a connection that is to be broken could not be: %w", err))
-	}
-}
-
-// short reports whether the handler has written less than it announced.
-func (w *response) short() bool {
-	return w.announced > w.size && bodyAllowed(w.status)
 }
 
 var errTooLarge = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be kept back", mostKept>>20)
@@ -181,14 +172,13 @@ func (w *response) Flush() { _ = w.FlushError() } // http.Flusher has no error
 
 func (w *response) FlushError() error {
 	w.on(begun)
-	err := w.x.lost()
-	if err == nil && w.streams {
-		w.on(flushed)
+	if err := w.x.lost(); err != nil || !w.streams {
+		return err
 	}
-	if err == nil && w.state == streaming {
-		err = http.NewResponseController(w.x.w).Flush()
+	if w.on(flushed); w.state != streaming {
+		return nil
 	}
-	return err
+	return http.NewResponseController(w.x.w).Flush()
 }
 
 // SetWriteDeadline is for http.ResponseController. There is no Unwrap, which would lead past the response.

@@ -148,8 +148,7 @@ func (x *exchange) patience() time.Duration {
 // take takes the lease of key. It waits until then, or until the request ends, the server drains, or a lease is lost that
 // the request has already; the error of such an end is its cause.
 func (x *exchange) take(key string, until time.Time) error {
-	ends := []context.Context{x.m.admission.draining, x.r.Context()} // which inner is, if there is no lease
-	ctx, stop := join.Contexts(x.inner, ends[:1+len(x.leases)]...)
+	ctx, stop := join.Contexts(x.inner, x.m.admission.draining, x.r.Context()) // inner is the last, if there is no lease
 	defer stop()
 	get := x.m.locker.Acquire
 	if until.IsZero() || x.m.maxWait == 0 {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"maps"
@@ -43,7 +42,7 @@ func (x *exchange) end(w *response, panicked bool) {
 		h, why = bypassed, misconfigured("an answer was written past the middleware, as by Engine.HandleContext")
 	case loss != nil:
 		h, why = lost, &rejection{kind: EventLost, err: loss}
-	case panicked, w.state == streaming && w.short():
+	case panicked, w.state == streaming && w.announced > w.size:
 		h = cutShort
 	}
 	switch w.on(h); w.state {
@@ -59,12 +58,14 @@ func (x *exchange) end(w *response, panicked bool) {
 	}
 }
 
-// settle ends the leases, and records an answer that is whole. The error is that of the loss of a lease before.
+// settle ends the leases, and records an answer that is whole, unless it asks for another try, which is to run again. The
+// error is that of the loss of a lease before.
 func (x *exchange) settle(w *response, whole bool) error {
 	leases, loss := x.leases, x.lost()
 	x.leases = nil
 	outer, _ := core.FromContext(x.r.Context()) // of a Lock further out, which refuses what has lost it
-	if x.once && whole && cmp.Or(loss, outer.Lost()) == nil && !asksAgain(w) {
+	asksAgain := w.status >= 400 && w.fixed.Get("Retry-After") != "" || w.status == 429 || w.status == 503
+	if x.once && whole && cmp.Or(loss, outer.Lost()) == nil && !asksAgain {
 		if loss = x.release(leases[1:]); loss == nil {
 			return x.record(leases[0], x.encode(w))
 		}
@@ -98,11 +99,6 @@ func (x *exchange) release(leases []*core.Lease) (loss error) {
 		}
 	}
 	return loss
-}
-
-// asksAgain reports whether an answer asks for another try, so that a repetition is to run again.
-func asksAgain(w *response) bool {
-	return w.status >= 400 && w.fixed.Get("Retry-After") != "" || w.status == 429 || w.status == 503
 }
 
 const largestRecord = 60 << 10
@@ -139,12 +135,11 @@ func (x *exchange) record(lease *core.Lease, answer []byte) (loss error) {
 // encode returns what is recorded of an answer. What was set further out is left out: it is set again for a repetition, or
 // not for a reason, as by a middleware that compresses for those who accept it. So is what belongs to one answer only.
 func (x *exchange) encode(w *response) []byte {
-	h := maps.Clone(w.fixed)
-	maps.DeleteFunc(h, func(name string, values []string) bool { return slices.Equal(values, x.w.Header()[name]) })
-	for _, name := range []string{"Connection", "Date", "Keep-Alive", "Set-Cookie", "Upgrade"} {
-		h.Del(name)
-	}
-	if len(w.body) <= largestRecord && w.state != oversized && !w.short() {
+	h, own := maps.Clone(w.fixed), []string{"Connection", "Date", "Keep-Alive", "Set-Cookie", "Upgrade"}
+	maps.DeleteFunc(h, func(name string, values []string) bool {
+		return slices.Contains(own, name) || slices.Equal(values, x.w.Header()[name])
+	})
+	if len(w.body) <= largestRecord && w.state != oversized && w.announced <= w.size {
 		if b := x.wire(w.status, h, w.body); len(b) <= largestRecord {
 			return b
 		}
@@ -163,10 +158,11 @@ func (x *exchange) wire(status int, h http.Header, body []byte) []byte {
 
 // replay answers with a record once more.
 func (x *exchange) replay(record []byte) error {
-	if len(record) < sha256.Size || [sha256.Size]byte(record) != x.fingerprint {
+	recorded, same := bytes.CutPrefix(record, x.fingerprint[:])
+	if !same {
 		return &rejection{kind: EventIdempotencyMismatch}
 	}
-	answer, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(record[sha256.Size:])), nil)
+	answer, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(recorded)), nil)
 	var body []byte
 	if err == nil {
 		body, err = io.ReadAll(answer.Body)

@@ -489,7 +489,7 @@ func (s *simulation) options() []Option {
 
 // limits are the options that a Lock around has, too.
 func (s *simulation) limits() (opts []Option) {
-	if s.ms("wait") != defaults().maxWait {
+	if s.ms("wait") != defaults.maxWait {
 		opts = append(opts, WithMaxWait(s.ms("wait")))
 	}
 	if n := s.Is("waiters"); n > 0 {
