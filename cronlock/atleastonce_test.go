@@ -170,6 +170,31 @@ func TestRunNowDuringALook(t *testing.T) {
 	})
 }
 
+// What the history tells of a tick that was started again is of one start.
+func TestHistoryOfASecondStart(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		p := plan{job: []JobOption{AtLeastOnce(2)}, work: onlyFirst(at(3*time.Minute), hold(time.Minute))}
+		a := w.replica("a", p)
+		till(3*time.Minute + 5*time.Second)
+		a.crash()
+		p.work = hold(5 * time.Second)
+		b := w.replica("b", p)
+		for i, after := range []time.Duration{15 * time.Second, 30 * time.Second} { // it runs, and has completed
+			till(3*time.Minute + after)
+			past, err := b.History(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs := w.ran()
+			again := runs[len(runs)-1]
+			got := past[0]
+			if got.Attempt != 2 || again.Attempt != 2 || got.By != b.service.self || again.start.Sub(got.Started).Abs() > time.Second || got.Ended.IsZero() != (i == 0) {
+				t.Errorf("%v after the tick: %+v of %+v", after, got, again)
+			}
+		}
+	})
+}
+
 // The history of a job tells what became of its ticks.
 func TestHistory(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {

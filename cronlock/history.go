@@ -12,7 +12,7 @@ import (
 type Past struct {
 	Tick       time.Time
 	Attempt    int       // how often it was started, or which start completed it; 0 if it was not
-	By         string    // the process of the last start: host name, process id and a random part
+	By         string    // the process of that start: host name, process id and a random part
 	Started    time.Time // when that was, by the nodes' clocks
 	Ended      time.Time // zero if no end is recorded: the run goes on, its process died, or it is to be started again
 	Error      string    // what the function returned, its first 200 bytes; empty if it completed
@@ -20,8 +20,9 @@ type Past struct {
 }
 
 // History returns what the nodes know of the latest n ticks that were due, the latest first; n is 1 to 100. Records last
-// for 100 ticks, see the package document. History reads two or three keys for each tick and disturbs nobody. The error
-// is that of [core.Locker.Inspect].
+// for 100 ticks, see the package document. Nobody knows when a job was new: ticks from before its first start are shown as
+// superseded. History reads two keys for most ticks, and one more for each start that AtLeastOnce allows a tick beside
+// the first; it disturbs nobody. The error is that of [core.Locker.Inspect].
 func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 	if n < 1 || n > mostTicks {
 		return nil, fmt.Errorf("cronlock: %w: a history of %d ticks, must be 1 to %d", core.ErrInvalid, n, mostTicks)

@@ -100,7 +100,7 @@ func (j *Job) read(ctx context.Context, key string) (*record, error) {
 type entry struct {
 	tick       time.Time
 	state      state   // free, orphan or over
-	start, end *record // the latest start; the end
+	start, end *record // the latest start, or the one that completed it; the end
 	most       int     // starts that the tick may have
 }
 
@@ -111,13 +111,15 @@ func (j *Job) entry(ctx context.Context, tick time.Time) (e entry, err error) {
 	if e.start, err = j.read(ctx, j.startKey(tick, 1)); err != nil || e.start == nil {
 		return e, err
 	}
-	e.state = over
-	if e.end, err = j.read(ctx, j.endKey(tick)); err != nil || e.end != nil {
+	if e.end, err = j.read(ctx, j.endKey(tick)); err != nil {
 		return e, err
 	}
-	most := e.start.Most // by which it may have been started again elsewhere
-	e.most = min(j.starts, most)
-	for n := 2; n <= most; n++ {
+	last, fate := e.start.Most, died // by that policy it may have been started again elsewhere
+	if e.end != nil {
+		last, fate = e.end.Attempt, returned
+	}
+	e.most = min(j.starts, e.start.Most)
+	for n := 2; n <= last; n++ {
 		again, err := j.read(ctx, j.startKey(tick, n))
 		if err != nil {
 			return e, err
@@ -127,7 +129,7 @@ func (j *Job) entry(ctx context.Context, tick time.Time) (e entry, err error) {
 		}
 		e.start = again
 	}
-	e.state = running.after(died, e.most-e.start.Attempt)
+	e.state = running.after(fate, e.most-e.start.Attempt)
 	return e, nil
 }
 
