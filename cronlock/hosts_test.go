@@ -59,6 +59,28 @@ func TestHostALittleAhead(t *testing.T) {
 	})
 }
 
+// A host that drops the engine's calls is called again.
+func TestHostDropsCalls(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{schedule: Every(time.Hour)})
+		var calls int
+		added := make(chan struct{})
+		var job *Job
+		job, err := r.service.Add("dropping", Every(10*time.Minute), r.work, WithHost(func() {
+			if calls++; calls%3 == 0 {
+				<-added
+				_ = job.RunDue(t.Context())
+			}
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		close(added)
+		till(31 * time.Minute)
+		w.want(at(10*time.Minute), at(20*time.Minute), at(30*time.Minute))
+	})
+}
+
 // A start that another process has recorded first is not this one's.
 func TestStartOfAnother(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
