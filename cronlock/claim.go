@@ -95,7 +95,7 @@ const (
 func (c *Claim) due() (tick, next time.Time, err error) {
 	now := c.job.service.now()
 	tick, next = latest(c.job.schedule, now.Add(slack))
-	c.entry = entry{tick: tick}
+	c.entry = entry{tick: tick, most: c.job.starts}
 	switch {
 	case tick.IsZero():
 		err = ErrNotDue
@@ -170,18 +170,15 @@ func (c *Claim) choose() error {
 	}
 	var started entry // the latest that was
 	waiting := 0      // so many are later
-	for e := range j.back(c.ctx, due, &err) {
-		if waiting == 0 {
-			c.entry = e
+	for e, err := range j.back(c.ctx, due) {
+		if err != nil {
+			return err
 		}
 		if e.state != free {
 			started = e
 			break
 		}
 		waiting++
-	}
-	if err != nil {
-		return err
 	}
 	c.last = started.completed()
 	late := waiting > 0 && j.service.now().Sub(due) > j.grace

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // A Job is a function with a schedule, whose ticks run on one of the replicas of its Service. It is safe for concurrent
@@ -63,14 +62,6 @@ func WithGrace(d time.Duration) JobOption { return func(p *policy) { p.grace = d
 // the host drops or delays is repeated after five seconds. By default the engine runs the job itself.
 func WithHost(call func()) JobOption {
 	return func(p *policy) { p.host, p.hosts = call, p.hosts+1 }
-}
-
-func (p *policy) check(f *faults.List, ttl time.Duration) {
-	f.Check(p.starts < 1 || p.starts > maxStarts, "AtLeastOnce(%d): must be 1 to %d", p.starts, maxStarts)
-	f.Check(p.grace < ttl+time.Second, "a grace of %v is shorter than the TTL %v plus 1s: a tick whose replica dies would be lost", p.grace, ttl)
-	f.Check(p.grace > year-24*time.Hour, "a grace of %v is longer than 365 days, for which records last", p.grace)
-	f.Check(p.hosts > 0 && p.host == nil, "the host is nil")
-	f.Check(p.hosts > 1, "there are %d hosts", p.hosts)
 }
 
 // Next returns the next tick by the nodes' clocks, or the zero time if there is none.

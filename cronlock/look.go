@@ -12,15 +12,11 @@ const mostTicks = 100
 
 // back reads the entries of a tick and of those before it, at most mostTicks, one after the other: usually the second was
 // started, and of many new jobs each reads far.
-func (j *Job) back(ctx context.Context, tick time.Time, failed *error) iter.Seq[entry] {
-	return func(yield func(entry) bool) {
+func (j *Job) back(ctx context.Context, tick time.Time) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
 		for n := 0; n < mostTicks && !tick.IsZero(); n++ {
 			e, err := j.entry(ctx, tick)
-			if err != nil {
-				*failed = err
-				return
-			}
-			if !yield(e) {
+			if !yield(e, err) || err != nil {
 				return
 			}
 			tick, _ = latest(j.schedule, tick.Add(-1))
@@ -50,11 +46,8 @@ func (j *Job) lookIn(d time.Duration) {
 	if j.gone.Err() != nil || !j.when.IsZero() && j.when.Before(when) {
 		return
 	}
-	if j.timer != nil {
-		j.timer.Stop()
-	}
 	j.when = when
-	j.timer = time.AfterFunc(max(d, 0), func() { j.service.gate.Go(j.look) })
+	j.timer.Reset(max(d, 0))
 }
 
 // lookAtNext makes the job be looked at when its next tick is due, or a moment later where a host calls for it.

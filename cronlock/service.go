@@ -91,7 +91,11 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 	if err := checkSchedule(schedule, j.added); err != nil {
 		f = append(f, err)
 	}
-	j.check(&f, ttl)
+	f.Check(j.starts < 1 || j.starts > maxStarts, "AtLeastOnce(%d): must be 1 to %d", j.starts, maxStarts)
+	f.Check(j.grace < ttl+time.Second, "a grace of %v is shorter than the TTL %v plus 1s: a tick whose replica dies would be lost", j.grace, ttl)
+	f.Check(j.grace > year-24*time.Hour, "a grace of %v is longer than 365 days, for which records last", j.grace)
+	f.Check(j.hosts > 0 && j.host == nil, "the host is nil")
+	f.Check(j.hosts > 1, "there are %d hosts", j.hosts)
 	if s.closing.Err() != nil {
 		f = append(f, core.ErrClosed)
 	}
@@ -103,6 +107,7 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 	}
 	j.gone, j.remove = context.WithCancelCause(s.closing)
 	s.jobs[name] = j
+	j.timer = time.AfterFunc(lookAnyway, func() { s.gate.Go(j.look) })
 	j.lookIn(jitter() / 5)
 	return j, nil
 }
@@ -111,13 +116,11 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 func (s *Service) follow() {
 	for s.closing.Err() == nil {
 		began := s.elector.Began()
-		if s.leads() {
-			s.mu.Lock()
-			for _, j := range s.jobs {
-				j.lookIn(0)
-			}
-			s.mu.Unlock()
+		s.mu.Lock()
+		for _, j := range s.jobs {
+			j.lookIn(0)
 		}
+		s.mu.Unlock()
 		select {
 		case <-began:
 		case <-s.closing.Done():

@@ -112,14 +112,13 @@ func (e *Elector) Resign() {
 // Close.
 func (e *Elector) Close(ctx context.Context) error {
 	e.close()
-	t := e.current() // the last one
 	e.Resign()
 	e.background.Close()
 	err := e.background.Wait(ctx)
 	if err == nil {
 		return nil
 	}
-	if t != nil {
+	if t := e.current(); t != nil { // the last one
 		t.stop(errResigned)
 	}
 	return fmt.Errorf("leader: work of the term, or OnElected, has not ended: %w", err)
