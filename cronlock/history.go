@@ -23,12 +23,11 @@ type Past struct {
 // for 100 ticks, see the package document. Nobody knows when a job was new: ticks from before its first start are shown as
 // superseded. History reads two keys for most ticks, and one more for each start that AtLeastOnce allows a tick beside
 // the first; it disturbs nobody. The error is that of [core.Locker.Inspect].
-func (j *Job) History(ctx context.Context, n int) ([]Past, error) {
+func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 	if n < 1 || n > mostTicks {
 		return nil, fmt.Errorf("cronlock: %w: a history of %d ticks, must be 1 to %d", core.ErrInvalid, n, mostTicks)
 	}
 	due, _ := latest(j.schedule, j.service.now())
-	var past []Past
 	later := false
 	for e, err := range j.back(ctx, due) {
 		if err != nil {
