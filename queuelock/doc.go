@@ -13,15 +13,18 @@
 //
 // # The rules
 //
-//  1. A task's identity is its id, if asynq made it up (a UUID), or [ID], or a [Scheduler]; the completion of such a task is
-//     remembered ([WithRetention]). Any other id keeps deliveries of the task apart, and remembers nothing.
+//  1. A task's identity is its id. If asynq made it (a UUID), or [ID], or a [Scheduler], the task's completion is remembered
+//     ([WithRetention]). A completed task with any other, foreign id may run again, but not two deliveries of it at a time.
 //  2. A handler runs under two leases: that of the identity, then that of the key ([WithKey]). They are held until it returns,
 //     or until a grace after its context has ended ([WithGrace]).
-//  3. A delivery tries once and waits once: for a held key on one of the server's waiting places while more than half of the
-//     task's time is left, for locks out of reach up to 5 s, on a last attempt for either until shortly before its deadline.
-//     Waiting places are a quarter of the workers, rounded up, and never all of them ([WithWaiters]).
-//  4. What is given back counts no retry and comes back at once, ten times a second per worker at most, or when the key does
-//     not rest any more ([Cooldown]). Only a last attempt can be archived for waiting, when its deadline comes.
+//  3. A delivery that gets no lease waits for it once, and is then given back to asynq. For a held key it waits until half of
+//     the task's time is over, if the server has a waiting place left; for locks out of reach, up to 5 s. A last attempt needs
+//     no place, and waits for either until shortly before its deadline. Waiting places are a quarter of the workers, rounded
+//     up, and never all of them ([WithWaiters]).
+//  4. A task that is given back counts no retry. It comes again at once, or when its key has rested ([Cooldown]). A server gives
+//     back ten tasks a second per worker at most. A last attempt is archived if its deadline comes before its turn.
+//     When a server dies, its keys are free within the TTL. Its tasks come later: asynq's recoverer finds them after one to
+//     two minutes and counts a retry of each, even of those that only waited. The delay of that retry comes on top.
 //  5. Nil and asynq.RevokeTask are recorded before asynq hears of them; every other error is asynq's business.
 //  6. A tick is a task whose id is made of service, name and instant.
 //
@@ -56,8 +59,9 @@
 //	handler does not return      leases run out after the grace         EventAbandoned
 //
 // A task that is revoked (asynq.RevokeTask) stays so, whatever becomes of its record. No record is tried again once the Locker is
-// closed. asynq lists what was given back among the retries, with an error that begins "queuelock: not run" and says who holds
-// the key. Middleware outside of this one sees it as [ErrNotRun]. asynq's ErrorHandler does not hear of it.
+// closed. asynq lists a task that was given back as a retry until it is due, and then as pending. Its last error begins with
+// "queuelock: not run" and says why; who holds a key, [core.Locker.Inspect] and lockctl tell. Middleware outside of this one
+// sees [ErrNotRun]. asynq's ErrorHandler does not hear of it.
 //
 // A handler that returns nil when its context ends, as in "case <-ctx.Done(): return nil", has its task recorded as done. Let
 // it return ctx.Err(). The context is asynq's; it also ends when a lease is lost, with a cause that matches [core.ErrLost]. A
@@ -90,9 +94,9 @@
 // # Last attempts
 //
 // asynq archives a task on its last attempt (MaxRetry(0), or retries used up) whatever the error is. So there the middleware
-// waits in place, without regard to waiting places, until a second before the deadline. Give tasks with contended keys a
-// MaxRetry of 1 or more: waiting then costs them no retry. If a server loses asynq's Redis, asynq's recoverer counts a retry
-// of each task that waits there, as of those that run, and archives last attempts unrun.
+// waits in place, without regard to waiting places, until a second before the deadline. If the server dies or loses asynq's
+// Redis meanwhile, asynq archives the task with "asynq: task lease expired", though its handler has not been called: the
+// recoverer cannot tell a task that waits from one that runs. So give tasks with contended keys a MaxRetry of 1 or more.
 //
 // # Schedules
 //
