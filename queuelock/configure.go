@@ -36,12 +36,9 @@ func (m *Middleware) Configure(cfg *asynq.Config) error {
 		return delay(n, err, t)
 	}
 	isFailure := cfg.IsFailure
-	if isFailure == nil {
-		isFailure = func(err error) bool { return err != nil } // as in asynq
-	}
 	cfg.IsFailure = func(err error) bool {
 		_, notRun := errors.AsType[*notRunError](err)
-		return !notRun && isFailure(err)
+		return err != nil && !notRun && (isFailure == nil || isFailure(err))
 	}
 	if handler := cfg.ErrorHandler; handler != nil {
 		cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
@@ -88,8 +85,7 @@ func (m *Middleware) server(ctx context.Context) *server {
 	if s, ok := ctx.Value(serverKey{m.shared}).(*server); ok {
 		return s
 	}
-	const missing = "queuelock: a server was made without Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)"
-	m.complain(missing)
+	m.complain("queuelock: a server was made without Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)")
 	return m.newServer(1)
 }
 
