@@ -33,13 +33,12 @@ func TestLastAttemptOfAKeyThatRests(t *testing.T) {
 		if err := lease.Release(t.Context(), core.Cooldown(2*lastTimeout)); err != nil {
 			t.Fatal(err)
 		}
+		r.enqueueLast() // before the server asks asynq for tasks, which it does again only seconds later
 		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-		before := r.events.Count("acquire held")
-		r.enqueueLast()
 		if archived, told := r.ended(); len(r.ledger.runs) > 0 || archived != 1 || told != 1 {
 			t.Errorf("%+v, %v\n%s", &r.ledger, r.events.Counts(), &r.logs)
 		}
-		if n := r.events.Count("acquire held") - before; n > 3 {
+		if n := r.events.Count("acquire held"); n > 3 {
 			t.Errorf("asked %d times", n)
 		}
 	})
