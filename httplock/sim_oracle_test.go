@@ -541,7 +541,7 @@ func (q *request) mayBreak(now time.Time) string {
 	switch {
 	case c.panicked && !q.host.inside && (q.host.plain || q.streams()):
 		return "panic"
-	case !q.when(&q.lost).IsZero() && q.streams():
+	case !q.when(&q.lost).IsZero() && (q.streams() || q.Is("around") > 0 && q.With["kilobytes"] >= 1<<10): // the Lock around streams
 		return "lost stream"
 	case c.panicked && !q.when(&q.lost).IsZero() && q.host.plain:
 		return "lost and panicked"
