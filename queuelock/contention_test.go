@@ -88,3 +88,31 @@ func (r *rig) countScripts() (asked func() []int64) {
 		return got
 	}
 }
+
+// When its deadline comes, asynq archives it: with the reason, loudly, and fit to be run from there.
+func TestLastAttemptArchivedUnrun(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var user told
+		r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.work(ctx, 90*time.Second)
+		})
+		r.begun(r.enqueue(order(1)))
+		second := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Timeout(40*time.Second))
+		r.pass(time.Minute)
+		got, err := r.inspector.GetTaskInfo(second.Queue, second.ID)
+		if err != nil || got.State != asynq.TaskStateArchived || !strings.HasPrefix(got.LastErr, `queuelock: not run: lockkit: acquire "5:order/1:1": held by another holder`) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if len(user.handled) != 1 || r.count(EventArchived) != 1 || r.logs.count("ERROR queuelock: a task could not be run") != 1 {
+			t.Errorf("told %+v, events %v\n%s", &user, r.events.Counts(), &r.logs)
+		}
+		r.pass(time.Minute)
+		if err := r.inspector.RunTask(second.Queue, second.ID); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(2 * time.Minute) // it does not look at its deadline
+		if r.ledger.done[second.ID] != 1 || r.ledger.overlaps != 0 {
+			t.Errorf("%+v", &r.ledger)
+		}
+	})
+}

@@ -3,10 +3,13 @@ package queuelock
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/testutil"
 )
 
 const half = 30 * time.Second
@@ -141,4 +144,46 @@ func TestOptionsOfATick(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A replica dies before it has enqueued, or after: another one enqueues, or meets the task, also if that was completed
+// meanwhile, and the tick is processed once.
+func TestReplicaDiesAtATick(t *testing.T) {
+	for _, unsent := range []bool{true, false} {
+		for _, served := range []bool{true, false} {
+			t.Run(fmt.Sprintf("before it enqueues=%v, served at once=%v", unsent, served), func(t *testing.T) {
+				bubble(t, func(t *testing.T, r *rig) { r.replicaDies(unsent, served) })
+			})
+		}
+	}
+}
+
+func (r *rig) replicaDies(unsent, served bool) {
+	serve := func() {
+		r.serve(setup{adjust: func(c *asynq.Config) { c.TaskCheckInterval = 200 * time.Millisecond }}, r.note)
+	}
+	if served {
+		serve()
+	}
+	at := r.untilNext(half, 10*time.Second)
+	var once sync.Once
+	for _, off := range []time.Duration{0, -500 * time.Millisecond, -5 * time.Second} {
+		p := r.replica(off, half)
+		p.onEnqueue(func() (a testutil.Action) {
+			once.Do(func() {
+				a.DropRequest = unsent
+				p.end()
+			})
+			return a
+		})
+	}
+	r.pass(3 * half)
+	if !served {
+		serve()
+		r.pass(5 * time.Second)
+	}
+	r.wantOnce(ticksFrom(at.Add(-1), half, 3))
+	if r.count(EventTickMissed) > 0 || served && r.count(EventDuplicate) > 0 {
+		r.t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
+	}
 }
