@@ -239,3 +239,48 @@ func TestHistory(t *testing.T) {
 		}
 	})
 }
+
+// A job whose process dies in every run uses up its starts, and then it is the next tick's turn.
+func TestKilledInEveryRun(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		p := plan{schedule: Every(10 * time.Minute), job: []JobOption{AtLeastOnce(3)}, work: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		till(10*time.Minute - 2*time.Second)
+		for i := range 6 {
+			r := w.replica(fmt.Sprint(i), p)
+			if i == 3 {
+				till(19*time.Minute + 30*time.Second)
+				w.want(ticks(at(10*time.Minute), 0, 3)...)
+				till(20 * time.Minute)
+			}
+			time.Sleep(ttl + 5*time.Second) // the one before is dead, and its lease is over
+			r.crash()
+		}
+		till(25 * time.Minute)
+		w.want(append(ticks(at(10*time.Minute), 0, 3), ticks(at(20*time.Minute), 0, 3)...)...)
+		for i, r := range w.ran() {
+			if r.Attempt != i%3+1 {
+				t.Errorf("start %d is attempt %d of tick %v", i, r.Attempt, r.Tick)
+			}
+		}
+	})
+}
+
+// How often a tick may start is settled by who started it first, and by who would start it again: the smaller number.
+func TestStartsChangeInADeploy(t *testing.T) {
+	once, thrice := plan{}, plan{job: []JobOption{AtLeastOnce(3)}}
+	for name, plans := range map[string][2]plan{"raised": {once, thrice}, "lowered": {thrice, once}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 4*time.Minute, func(t *testing.T, w *world) {
+				before, after := plans[0], plans[1]
+				before.schedule, after.schedule = Every(5*time.Minute), Every(5*time.Minute)
+				before.work = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+				a := w.replica("a", before)
+				till(5*time.Minute + time.Second)
+				a.crash()
+				w.replica("b", after)
+				till(11 * time.Minute)
+				w.want(at(5*time.Minute), at(10*time.Minute))
+			})
+		})
+	}
+}

@@ -3,6 +3,7 @@ package cronlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -21,6 +22,33 @@ func hold(d time.Duration) func(context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// A tick starts late while it is within the grace, and is missed afterwards.
+func TestNodesAway(t *testing.T) {
+	for _, c := range []struct {
+		away time.Duration
+		runs []time.Time
+	}{{40 * time.Second, []time.Time{at(time.Hour)}}, {90 * time.Second, nil}} {
+		t.Run(c.away.String(), func(t *testing.T) {
+			withAndWithoutHosts(t, 55*time.Minute, func(t *testing.T, w *world, host bool) {
+				w.replicas(3, plan{schedule: Every(time.Hour), host: host})
+				till(time.Hour - time.Second)
+				for _, n := range w.nodes {
+					n.Down()
+				}
+				time.Sleep(c.away)
+				for _, n := range w.nodes {
+					n.Up()
+				}
+				till(time.Hour + 10*time.Minute)
+				w.want(c.runs...)
+				if missed := w.count(EventMissed) > 0; missed == (c.runs != nil) {
+					t.Errorf("an event of a missed tick: %v", missed)
+				}
+			})
+		})
 	}
 }
 
@@ -58,6 +86,62 @@ func TestNodesEmptied(t *testing.T) {
 		}
 		till(time.Hour + 30*time.Second)
 		w.want(at(time.Hour))
+	})
+}
+
+// The death of a replica that has claimed a tick, and not recorded its start, costs the job a TTL.
+func TestClaimantDies(t *testing.T) {
+	bubble(t, 58*time.Minute, func(t *testing.T, w *world) {
+		a := w.replica("a", plan{schedule: Every(time.Hour), host: true})
+		a.asleep.Store(true)
+		till(time.Hour + time.Millisecond)
+		c, err := a.Claim(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.replica("b", plan{schedule: Every(time.Hour)}).asleep.Store(true)
+		a.crash()
+		till(time.Hour + ttl + 2*time.Second)
+		w.want(at(time.Hour))
+		if runs := w.ran(); len(runs) == 1 && runs[0].replica != "b" {
+			t.Errorf("it ran on %s", runs[0].replica)
+		}
+		c.End()
+	})
+}
+
+// Host clocks that are ahead, by more than a period too, delay nothing and start nothing early.
+func TestHostAhead(t *testing.T) {
+	for _, ahead := range []time.Duration{1500 * time.Millisecond, 5 * time.Second, time.Minute} {
+		for name, others := range map[string]int{"alone": 0, "beside others": 2} {
+			t.Run(fmt.Sprintf("%v, %s", ahead, name), func(t *testing.T) {
+				bubble(t, 300*time.Millisecond, func(t *testing.T, w *world) {
+					w.replica("a", plan{schedule: Every(time.Second), host: true, ahead: ahead})
+					w.replicas(others, plan{schedule: Every(time.Second), host: true})
+					till(time.Minute + time.Second/2)
+					runs := w.ran()
+					w.want(ticks(runs[0].Tick, time.Second, len(runs))...)
+					if n := len(runs); n < 58 {
+						t.Errorf("%d runs in a minute", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A host that never calls costs a second for each tick.
+func TestHostNeverCalls(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{host: true})
+		r.asleep.Store(true) // but the engine's calls come through
+		till(10*time.Minute + 30*time.Second)
+		w.want(ticks(midnight, time.Minute, 11)...)
+		for _, run := range w.ran()[1:] {
+			if late := run.start.Sub(run.Tick); late > 2*time.Second {
+				t.Errorf("tick %v started %v late", run.Tick, late)
+			}
+		}
 	})
 }
 

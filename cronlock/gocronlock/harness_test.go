@@ -112,3 +112,10 @@ var midnight = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 func at(d time.Duration) time.Time { return midnight.Add(d) }
 
 func till(d time.Duration) { time.Sleep(time.Until(at(d))) }
+
+func every(from, period time.Duration, n int) (all []time.Time) {
+	for i := range n {
+		all = append(all, at(from+time.Duration(i)*period))
+	}
+	return all
+}

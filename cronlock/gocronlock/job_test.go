@@ -186,3 +186,29 @@ func bubbleAdd(t *testing.T) {
 		}
 	})
 }
+
+// A tick that a listener of one replica refuses runs on another one.
+func TestListenerRefuses(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		slow := gocron.BeforeJobRunsSkipIfBeforeFuncErrors(func(uuid.UUID, string) error {
+			time.Sleep(300 * time.Millisecond)
+			return errors.New("not here")
+		})
+		w.replica(cronlock.Every(time.Minute), nil, nil, Listeners(slow))
+		w.replica(cronlock.Every(time.Minute), nil, nil)
+		till(22*time.Minute + 30*time.Second)
+		w.want(every(2*time.Minute, time.Minute, 21)...)
+	})
+}
+
+// Limits of the scheduler drop calls, which costs no tick.
+func TestSchedulerLimits(t *testing.T) {
+	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
+		r := w.replica(cronlock.Every(time.Hour), nil, []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeReschedule)})
+		if _, err := r.scheduler.NewJob(gocron.CronJob("59 * * * *", false), gocron.NewTask(func() { time.Sleep(70 * time.Second) })); err != nil {
+			t.Fatal(err)
+		}
+		till(4*time.Hour + 2*time.Minute)
+		w.want(every(time.Hour, time.Hour, 4)...)
+	})
+}
