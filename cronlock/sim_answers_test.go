@@ -54,7 +54,7 @@ func (w *world) records(key string, but int) (with int) {
 
 // told judges why nothing starts.
 func (p *process) told(err error) {
-	refused, ok := err.(*cronlock.Error) //nolint:errorlint // the function's error may wrap one
+	refused, ok := err.(*cronlock.Error) // the function's error may wrap one
 	if !ok {
 		return
 	}
