@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -115,4 +116,37 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 			t.Errorf("%+v", &r.ledger)
 		}
 	})
+}
+
+// A server that shuts down puts the task that waits back, last attempt or not; also when its locker was
+// closed too early.
+func TestShutdownWhileWaiting(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("locker closed=%v", closed), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) }
+				opts := []Option{field("order")}
+				r.serve(setup{opts: opts}, handler)
+				r.begun(r.enqueue(order(1)))
+				first := r.serve(setup{opts: opts, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"other": 1} }}, handler)
+				info := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Queue("other"))
+				r.pass(5 * time.Second)
+				if closed {
+					if err := first.locker.Close(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				first.Shutdown()
+				synctest.Wait()
+				if s := r.state(info); s != "pending" {
+					t.Fatalf("is %s", s)
+				}
+				r.serve(setup{opts: opts, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"other": 1} }}, handler)
+				r.pass(150 * time.Second)
+				if r.ledger.done[info.ID] != 1 || r.ledger.overlaps > 0 {
+					t.Errorf("%+v", &r.ledger)
+				}
+			})
+		})
+	}
 }

@@ -2,6 +2,7 @@ package queuelock
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -185,5 +187,45 @@ func (r *rig) replicaDies(unsent, served bool) {
 	r.wantOnce(ticksFrom(at.Add(-1), half, 3))
 	if r.count(EventTickMissed) > 0 || served && r.count(EventDuplicate) > 0 {
 		r.t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
+	}
+}
+
+// Property: while replicas die at random moments, lose answers and are replaced, and one lives on, each tick is processed once.
+func TestSchedulersAndRandomKills(t *testing.T) {
+	seeds := uint64(5)
+	if race.Enabled {
+		seeds = 2
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				random := rand.New(rand.NewPCG(seed, 1))
+				for range 2 {
+					r.serve(setup{}, r.note)
+				}
+				r.untilNext(10*time.Second, time.Second)
+				start := time.Now()
+				r.replica(0, 10*time.Second)
+				mortal := []*replica{r.replica(0, 10*time.Second), r.replica(0, 10*time.Second)}
+				for range 30 {
+					r.untilNext(10*time.Second, time.Millisecond)
+					i := random.IntN(2)
+					p := mortal[i]
+					switch random.IntN(3) {
+					case 0:
+						p.queue.Lose(random.IntN(3))
+					}
+					r.pass(time.Duration(random.IntN(60)) * time.Millisecond)
+					p.die()
+					mortal[i] = r.replica(time.Duration(random.IntN(700)-350)*time.Millisecond, 10*time.Second)
+				}
+				r.untilNext(10*time.Second, time.Second)
+				n := int(time.Since(start) / (10 * time.Second))
+				r.wantOnce(ticksFrom(start, 10*time.Second, n))
+				if r.count(EventTickMissed) > 0 {
+					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
+				}
+			})
+		})
 	}
 }
