@@ -1,0 +1,230 @@
+package whathappens
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/httplock"
+	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/testutil/locktest"
+)
+
+// A page is docs/what-happens.md.
+type page string
+
+func open(t *testing.T) page {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/what-happens.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page(text)
+}
+
+// says checks that the page has the figures in the row that names a test.
+func (p page) says(t *testing.T, test string, figures ...string) {
+	t.Helper()
+	for line := range strings.Lines(string(p)) {
+		if !strings.Contains(line, test) {
+			continue
+		}
+		for _, figure := range figures {
+			if !strings.Contains(line, figure) {
+				t.Errorf("the row of %s does not say %q", test, figure)
+			}
+		}
+		return
+	}
+	t.Errorf("no row names %s", test)
+}
+
+// HTTP clients while the nodes are away: 409 or 503 after the wait, and 200 once these are back.
+func TestRequestsWhileRedisIsAway(t *testing.T) {
+	open(t).says(t, "`TestRequestsWhileRedisIsAway`", "503 after 5 s", "200")
+	synctest.Test(t, func(t *testing.T) {
+		l := locktest.New(t)
+		m, err := httplock.New(l.Locker, "shop", httplock.ByFunc(func(*http.Request) (string, error) { return "42", nil }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := http.NewServeMux()
+		inside := make(chan bool)
+		mux.Handle("PUT /order", m.LockHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery == "stay" {
+				close(inside)
+				<-r.Context().Done()
+			}
+		})))
+		ask := func(url string, want int, within span) {
+			began, w := time.Now(), httptest.NewRecorder()
+			mux.ServeHTTP(w, httptest.NewRequest(http.MethodPut, url, nil))
+			took := time.Since(began)
+			if t.Log(w.Code, took); w.Code != want || took < within.from || took > within.to {
+				t.Errorf("%s: %d after %v, want %d within %v", url, w.Code, took, want, within)
+			}
+		}
+		ask("/order", http.StatusOK, atOnce)
+		stays := make(chan bool)
+		go func() {
+			defer close(stays)
+			ask("/order?stay", http.StatusServiceUnavailable, span{9300 * time.Millisecond, 12900 * time.Millisecond}) // lost
+		}()
+		<-inside
+		wait := span{5 * time.Second, 5100 * time.Millisecond}
+		ask("/order", http.StatusConflict, wait)
+		away(30 * time.Second)(l)
+		ask("/order", http.StatusConflict, wait) // the holder is known
+		<-stays
+		for range 3 {
+			ask("/order", http.StatusServiceUnavailable, wait)
+		}
+		time.Sleep(10 * time.Second)
+		ask("/order", http.StatusOK, span{0, time.Second})
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Ticks that fall due while the nodes are away: the latest one starts when these are back, the others are superseded.
+func TestTicksWhileRedisIsAway(t *testing.T) {
+	open(t).says(t, "`TestTicksWhileRedisIsAway`", "within 2 s")
+	synctest.Test(t, func(t *testing.T) {
+		l := locktest.New(t)
+		cron, err := cronlock.New(l.Locker, "billing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		type start struct{ tick, at time.Duration }
+		starts := make(chan start, 100)
+		_, err = cron.Add("invoices", cronlock.Every(10*time.Second), func(ctx context.Context) error {
+			run, _ := cronlock.FromContext(ctx)
+			starts <- start{run.Tick.Sub(began), time.Since(began)}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Second)
+		away(30 * time.Second)(l) // ticks fall due at 30, 40 and 50 s
+		time.Sleep(40 * time.Second)
+		if err := cron.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		close(starts)
+		var ticks []time.Duration
+		for s := range starts {
+			t.Log(s)
+			ticks = append(ticks, s.tick)
+			if s.tick == 50*time.Second && (s.at < 55*time.Second || s.at > 57*time.Second) {
+				t.Errorf("the tick of 50 s started at %v", s.at)
+			}
+		}
+		if len(ticks) != 5 || ticks[3] != 50*time.Second {
+			t.Errorf("started: %v", ticks)
+		}
+	})
+}
+
+// The first lock on new nodes waits for the max TTL, unless they are declared new.
+func TestNewNodes(t *testing.T) {
+	open(t).says(t, "`TestNewNodes`", "10 s")
+	synctest.Test(t, func(t *testing.T) {
+		first := func(l *core.Locker, want span) {
+			t.Helper()
+			began := time.Now()
+			lease, err := l.Acquire(t.Context(), "account")
+			took := time.Since(began)
+			if t.Log(took, err); err != nil || took < want.from || took > want.to {
+				t.Fatalf("the first lock: %v after %v", err, took)
+			}
+			if err := lease.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		l, err := core.New(testutil.Clients(testutil.NewNodes(t, 3)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.TryAcquire(t.Context(), "account")
+		if op, _ := errors.AsType[*core.OpError](err); !errors.Is(err, core.ErrUnavailable) || op.RetryAfter < 9*time.Second {
+			t.Errorf("on new nodes: %v", err)
+		}
+		first(l, span{9 * time.Second, 11 * time.Second})
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		first(locktest.New(t).Locker, atOnce) // which are declared new
+	})
+}
+
+// A holder that is stuck keeps its key, unless MaxHold bounds it.
+func TestStuckHolder(t *testing.T) {
+	open(t).says(t, "`TestStuckHolder`", "10 s", "for ever")
+	synctest.Test(t, func(t *testing.T) {
+		l := locktest.New(t)
+		ctx := context.WithoutCancel(t.Context())
+		taken := func(key string) bool {
+			err := l.TryDo(ctx, key, func(context.Context) error { return nil })
+			if err != nil && !errors.Is(err, core.ErrHeld) {
+				t.Errorf("%s: %v", key, err)
+			}
+			return err != nil
+		}
+		if _, err := l.Acquire(ctx, "unbounded"); err != nil {
+			t.Fatal(err)
+		}
+		stuck, err := l.Acquire(ctx, "bounded", core.MaxHold(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if !errors.Is(context.Cause(stuck.Context()), core.ErrLost) {
+			t.Error("MaxHold does not end the context")
+		}
+		time.Sleep(10 * time.Second)
+		if taken("bounded") {
+			t.Error("the key of a bounded hold is taken 10 s after its end")
+		}
+		time.Sleep(time.Hour)
+		if !taken("unbounded") {
+			t.Error("the key of an unbounded hold is free")
+		}
+	})
+}
+
+// One server without the guard that restarts empty grants a held key again; the first holder learns of it by its renewal.
+func TestSingleServerRestartsEmpty(t *testing.T) {
+	open(t).says(t, "`TestSingleServerRestartsEmpty`", "at once", "4 s")
+	synctest.Test(t, func(t *testing.T) {
+		l := locktest.NewOn(t, testutil.NewNodes(t, 1))
+		ctx := context.WithoutCancel(t.Context())
+		first, err := l.Acquire(ctx, "account")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Nodes[0].RestartEmpty()
+		began := time.Now()
+		second, err := l.Replica().TryAcquire(ctx, "account")
+		if err != nil {
+			t.Fatalf("not granted again: %v", err)
+		}
+		<-first.Context().Done()
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("the first holder learnt of it after %v", took)
+		}
+		if err := second.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
