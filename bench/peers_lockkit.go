@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 )
 
 type lockkitLocker struct {
@@ -64,7 +65,7 @@ func lockkitOptions(ttl time.Duration) []core.Option {
 
 // provisioned declares the nodes new, so that no quarantine is measured.
 func provisioned(ctx context.Context, l lockkitLocker) (locker, error) {
-	if err := l.Provision(ctx); err != nil {
+	if err := admin.Provision(ctx, l.Locker); err != nil {
 		l.close()
 		return nil, err
 	}

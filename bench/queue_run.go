@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/queuelock"
 )
 
@@ -155,7 +156,7 @@ func provision(ctx context.Context, locks []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(locker.Provision(ctx), locker.Close(ctx))
+	return errors.Join(admin.Provision(ctx, locker), locker.Close(ctx))
 }
 
 func (r queueRun) worked(f *fleet) worked {

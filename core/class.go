@@ -54,6 +54,6 @@ var classes = []struct {
 	{ClassHeld, []error{ErrHeld}},
 	{ClassClosed, []error{ErrClosed}},
 	{ClassUnavailable, []error{ErrUnavailable}},
-	{ClassInvalid, []error{ErrInvalid, ErrReleased, ErrTokenMismatch}},
+	{ClassInvalid, []error{ErrInvalid, ErrReleased}},
 	{ClassCancelled, []error{context.Canceled, context.DeadlineExceeded}},
 }

@@ -7,7 +7,7 @@ var conformanceRevoke = []conformanceCase{
 		a acquire carry=text -> granted token=wall expiry=now+10s
 		a revoke -> granted rest=10s+1
 		= e=T+10s i=~ f=a ttl=24h+10s
-		=x a=24h+3s
+		=x a=48h
 		a renew token=a confirmed=T+10s -> gone
 		a renew wb=a token=a confirmed=T+10s -> gone
 		a acquire -> held rest=10s+1
@@ -47,7 +47,7 @@ var conformanceRevoke = []conformanceCase{
 		! set e=T+60s i=b f=9 r=c u=T+1h
 		a revoke -> gone
 		= e=T+60s i=b f=9 r=c u=T+1h
-		=x a=24h+3s
+		=x a=48h
 		b revoke -> granted rest=T+60s+1-now
 		= e=T+60s i=~ f=9 r=c u=T+1h
 		a renew token=7 confirmed=0 -> gone
@@ -55,7 +55,7 @@ var conformanceRevoke = []conformanceCase{
 	{name: "revoke: of nobody, where nothing is known", play: `
 		a revoke -> gone
 		= none
-		=x a=24h+3s
+		=x a=48h
 		a acquire -> gone
 		= none`},
 	{name: "revoke: the attempt's turn ends with it", play: `

@@ -223,7 +223,8 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 		rec := &wire.Record{Rest: s.l.p.retention, Token: uint64(s.number(f, "origin")), Result: []byte(conformanceResults[f["result"]])}
 		return always(to(lease.offering(rec, uint64(s.number(f, "ballot")), decided), 0))
 	case "revoke":
-		return always(s.l.revoking(conformanceKey, lease.name()))
+		lock := s.l.e.Keys.LockOf(conformanceKey, lease.name())
+		return always(lock.Revoke(s.l.e.Head.Load()))
 	case "forget":
 		return always(s.l.e.Keys.Forget(conformanceKey, uint64(s.number(f, "token"))))
 	case "provision":

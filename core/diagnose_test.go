@@ -24,8 +24,8 @@ import (
 
 // A found is what tests look at of a finding.
 type found struct {
-	severity Severity
-	code     FindingCode
+	severity string
+	code     string
 	node     int
 }
 
@@ -39,7 +39,7 @@ func (d Diagnosis) brief() (all []found) {
 			all = append(all, found{f.Severity, f.Code, n.Node})
 		}
 	}
-	rank := func(f found) int { return strings.Index("fault risk warning", string(f.severity)) }
+	rank := func(f found) int { return strings.Index("fault risk warning", f.severity) }
 	slices.SortStableFunc(all, func(a, b found) int { return cmp.Or(rank(a)-rank(b), a.node-b.node) })
 	return all
 }
@@ -60,7 +60,7 @@ func wantFindings(t *testing.T, d Diagnosis, want ...found) {
 		t.Errorf("findings are %v, want %v:\n%s", got, want, d.text())
 	}
 	for _, f := range d.all() {
-		if f.What == "" || f.Mend == "" || strings.Contains(f.What+f.Mend, "\n") || !slices.Contains([]Severity{SeverityFault, SeverityRisk, SeverityWarning}, f.Severity) {
+		if f.What == "" || f.Mend == "" || strings.Contains(f.What+f.Mend, "\n") || !slices.Contains([]string{"fault", "risk", "warning"}, f.Severity) {
 			t.Errorf("unfinished: %+v", f)
 		}
 	}
@@ -93,7 +93,7 @@ func (w *world) diagnose(opts ...Option) Diagnosis {
 
 func (w *world) diagnoseClients(clients []redis.UniversalClient, opts ...Option) Diagnosis {
 	w.t.Helper()
-	d, err := Diagnose(w.t.Context(), clients, opts...)
+	d, err := Operators.Diagnose(w.t.Context(), clients, opts...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -135,14 +135,14 @@ func TestDiagnoseGuardsOfACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.nodes[0].Exec("HDEL", l.e.Keys.Guard(wire.Buckets-1), "v", "n")
-		wantFindings(t, w.diagnoseClients([]redis.UniversalClient{client}, WithRestartGuard(true)), found{SeverityWarning, CodeQuarantined, 0})
+		wantFindings(t, w.diagnoseClients([]redis.UniversalClient{client}, WithRestartGuard(true)), found{"warning", "quarantined", 0})
 	})
 }
 
 // To look at nodes begins no quarantine: what Provision may declare new before, it may after.
 func TestDiagnoseBeforeProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		wantFindings(t, w.diagnose(), found{SeverityWarning, CodeNotProvisioned, -1})
+		wantFindings(t, w.diagnose(), found{"warning", "not_provisioned", -1})
 		for i, n := range w.nodes {
 			if keys := n.Keys(); len(keys) > 0 {
 				t.Errorf("node %d has %v", i, keys)
@@ -155,7 +155,7 @@ func TestDiagnoseBeforeProvision(t *testing.T) {
 		if err := p.Provision(ctx); err == nil {
 			t.Fatal("declared new without node 2")
 		}
-		wantFindings(t, w.diagnose(), found{SeverityWarning, CodeNotProvisioned, -1})
+		wantFindings(t, w.diagnose(), found{"warning", "not_provisioned", -1})
 		p.mend()
 		if err := p.Provision(t.Context()); err != nil {
 			t.Fatal(err)
@@ -177,7 +177,7 @@ func TestDiagnoseQuarantine(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		d := w.diagnose(WithReplicaLag(3 * time.Second))
-		wantFindings(t, d, found{SeverityWarning, CodeQuarantined, 1})
+		wantFindings(t, d, found{"warning", "quarantined", 1})
 		wantAdvice(t, d, "votes by itself in 11s")
 		time.Sleep(11 * time.Second)
 		wantFindings(t, w.diagnose(WithReplicaLag(3*time.Second)))
@@ -201,7 +201,7 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(300*time.Millisecond, func() { cancel(errGone) })
 		start = time.Now()
-		_, err := Diagnose(ctx, testutil.Clients(w.nodes))
+		_, err := Operators.Diagnose(ctx, testutil.Clients(w.nodes))
 		wantErr(t, err, context.Canceled)
 		wantErr(t, err, errGone)
 		wantBetween(t, "ended after", time.Since(start), 300*time.Millisecond, 300*time.Millisecond)
@@ -228,13 +228,13 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 func TestDiagnoseRefuses(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		client := w.nodes[0].Client()
-		_, err := Diagnose(t.Context(), []redis.UniversalClient{client, nil, client}, TTL(-1))
+		_, err := Operators.Diagnose(t.Context(), []redis.UniversalClient{client, nil, client}, TTL(-1))
 		wantErr(t, err, ErrInvalid)
 		wantInError(t, err, "TTL", "node 1: client is nil", "same client")
 		var none context.Context
-		_, err = Diagnose(none, []redis.UniversalClient{client})
+		_, err = Operators.Diagnose(none, []redis.UniversalClient{client})
 		wantErr(t, err, ErrInvalid)
-		_, err = Diagnose(t.Context(), nil)
+		_, err = Operators.Diagnose(t.Context(), nil)
 		wantErr(t, err, ErrInvalid)
 	})
 }
@@ -256,7 +256,7 @@ func TestDiagnoseAgreesWithNew(t *testing.T) {
 					t.Error("New starts")
 				}
 				d := w.diagnose()
-				if got := d.brief(); len(got) != 1 || got[0].severity != SeverityFault || got[0].node != 2 {
+				if got := d.brief(); len(got) != 1 || got[0].severity != "fault" || got[0].node != 2 {
 					t.Errorf("findings are %v", got)
 				}
 			})

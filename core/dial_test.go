@@ -55,19 +55,19 @@ func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 		cluster + "?route_randomly=true":                   "a node is a primary",
 		cluster + "/3":                                     "no database but 0",
 	} {
-		_, err := Dial([]string{url})
+		_, err := Operators.Dial([]string{url})
 		wantErr(t, err, ErrInvalid)
 		wantInError(t, err, "node 0: ", want)
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: the error shows a password: %v", url, err)
 		}
 	}
-	_, err := Dial([]string{"redis-sentinel://a,b:1?route_randomly=true", "redis-cluster://a,b:1/1?read_only=true"}, WithTLS(newCA(t).trusting()))
+	_, err := Operators.Dial([]string{"redis-sentinel://a,b:1?route_randomly=true", "redis-cluster://a,b:1/1?read_only=true"}, WithTLS(newCA(t).trusting()))
 	if n := strings.Count(err.Error(), "\n") + 1; n != 8 {
 		t.Errorf("%d faults of 8: %v", n, err)
 	}
 	mixed := []string{"redis://host", "rediss://host", "redis-sentinel://host?master_name=m", "redis-cluster://host"}
-	_, err = Dial(mixed, WithTLS(newCA(t).trusting()))
+	_, err = Operators.Dial(mixed, WithTLS(newCA(t).trusting()))
 	wantInError(t, err, "node 0: it is without TLS", "node 2: it is without TLS", "node 3: it is without TLS")
 	if strings.Contains(err.Error(), "node 1") {
 		t.Error(err)
@@ -77,7 +77,7 @@ func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 // Whatever a node is, its client has the settings that suit locks, and says in messages whom it asks.
 func TestDialledClients(t *testing.T) {
 	t.Parallel()
-	clients, err := Dial([]string{
+	clients, err := Operators.Dial([]string{
 		"redis://host:6379/3?max_retries=5&read_timeout=1h",
 		"redis-sentinel://watcher:one@host:26379/3?addr=b:26379&master_name=mymaster&username=u&password=two&max_retries=5&dial_timeout=1h&min_idle_conns=0",
 		"REDISS-CLUSTER://u:two@host:7000?addr=b:7000&write_timeout=1h&dialer_retries=7",
@@ -281,7 +281,7 @@ func TestDialResolvesNothing(t *testing.T) {
 		return nil, net.ErrClosed
 	}}
 	t.Cleanup(func() { net.DefaultResolver = system })
-	clients, err := Dial([]string{"redis://nowhere.example:6379", "rediss://nowhere.example:6379", "redis-cluster://nowhere.example:6379"})
+	clients, err := Operators.Dial([]string{"redis://nowhere.example:6379", "rediss://nowhere.example:6379", "redis-cluster://nowhere.example:6379"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@
 //	Once, OnceResult      the same, and never again once it has succeeded, within Retention: later calls get the result
 //	Acquire, TryAcquire   a Lease, which Release or Complete ends
 //	With                  another policy on the same nodes
-//	Provision, Close      declare nodes new; drain, and end
+//	Close                 drain, and end
 //
 // [New] takes go-redis clients that the program has; their timeouts and retries do not matter. [Open] makes clients. go-redis
 // prints failed dials to stderr; logging.Disable() of its package logging ends that for the whole process.
@@ -59,8 +59,6 @@
 //	                      not recorded, OpError.Reason says why
 //	ErrClosed             the Locker is closed: the process is ending
 //	ErrReleased           only the cause of a context whose lease was given back, or of the use of such a lease
-//	ErrTokenMismatch      only from Revoke and ForgetRecord: the key has another token now, and nothing was
-//	                      changed: look again
 //	ErrInvalid
 //	                      a bug in the caller: a key that is empty or too long, a result that is too large, options or
 //	                      arguments that are unfit
@@ -79,7 +77,7 @@
 // An even number works, and tolerates no more failures than one node less.
 //
 // With the guard, a node that has never been used cannot be told from one that lost everything, and does not vote for the max
-// TTL. Call [Locker.Provision] once, from the script that sets the nodes up, right after Open and before any other process
+// TTL. Call Provision of package admin once, from the script that sets the nodes up, right after Open and before any other process
 // runs: idle nodes are touched, and a quarantine begins with the first request. Provision refuses where a node is out of reach
 // or in use. It cannot tell whether all nodes have lost their memory: do not call it then.
 //

@@ -33,10 +33,6 @@ var (
 	// ErrClosed: the Locker is closed.
 	ErrClosed = errors.New("locker closed")
 
-	// ErrTokenMismatch: the key is not held, or not recorded as completed, under that token: things have changed since
-	// somebody looked. Nothing has changed; look again.
-	ErrTokenMismatch = errors.New("not the token of the key")
-
 	// ErrInvalid: an argument is unfit: a key that is empty or longer than 512 bytes, a result of more than 64 KiB, options,
 	// the list of nodes, a nil context or function, a Locker or Lease that this package did not make. The error names every
 	// fault, and nothing has changed.
@@ -55,7 +51,7 @@ const (
 	LossClock     LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
 	LossMaxHold   LossReason = "max_hold" // MaxHold, or Extend, ended it
 	LossClosed    LossReason = "closed"   // the Locker was closed
-	LossRevoked   LossReason = "revoked"  // somebody ended it: see Locker.Revoke
+	LossRevoked   LossReason = "revoked"  // somebody ended it: see package admin
 )
 
 // A Record is a completion record: the proof that a key is done.
@@ -252,9 +248,14 @@ func (e *engine) report(t *quorum.Tally, observed bool) []NodeReply {
 	if !observed && t.Confirmed() {
 		return nil
 	}
+	return replies(e.Group, t)
+}
+
+// replies are all votes.
+func replies(g *node.Group, t *quorum.Tally) []NodeReply {
 	replies := make([]NodeReply, len(t.Votes))
 	for i := range t.Votes {
-		replies[i] = replyOf(e.Nodes[i], &t.Votes[i])
+		replies[i] = replyOf(g.Nodes[i], &t.Votes[i])
 	}
 	return replies
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -80,7 +81,7 @@ func ExampleLocker_Do() {
 		log.Fatal(err)
 	}
 	defer locker.Close(ctx)
-	if err := locker.Provision(ctx); err != nil { // once, because these nodes are new
+	if err := admin.Provision(ctx, locker); err != nil { // once, because these nodes are new
 		log.Fatal(err)
 	}
 	pay := func(_ context.Context, invoice int, token uint64) error {
@@ -324,7 +325,7 @@ func ExampleLocker_Ready() {
 		log.Fatal(err)
 	}
 	defer locker.Close(ctx)
-	if err := locker.Provision(ctx); err != nil {
+	if err := admin.Provision(ctx, locker); err != nil {
 		log.Fatal(err)
 	}
 
@@ -341,34 +342,4 @@ func ExampleLocker_Ready() {
 	// Output:
 	// locks: available
 	// locks: unavailable
-}
-
-// A check before a rollout: nothing worse than a warning.
-func ExampleDiagnose() {
-	ctx := context.Background()
-	nodes := []*testutil.Node{testutil.StartNode(), testutil.StartNode(), testutil.StartNode()}
-	for _, n := range nodes {
-		defer n.Close()
-	}
-	locker, err := core.New(testutil.Clients(nodes))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer locker.Close(ctx)
-	if err := locker.Provision(ctx); err != nil {
-		log.Fatal(err)
-	}
-
-	nodes[2].SetEvictionPolicy("allkeys-lru", 1<<30)
-	found, err := core.Diagnose(ctx, testutil.Clients(nodes))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, n := range found.Nodes {
-		for _, f := range n.Findings {
-			fmt.Printf("%s: node %d %s: %s\n", f.Severity, n.Node, f.What, f.Mend)
-		}
-	}
-	// Output:
-	// fault: node 2 maxmemory-policy is allkeys-lru, under which Redis may evict a held lock: set it to noeviction
 }

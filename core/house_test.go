@@ -5,7 +5,6 @@ import (
 	"go/build"
 	"go/parser"
 	"go/token"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,7 +18,7 @@ var floors = [][]floor{
 	{{"quorum", 14}},
 	{{"node", 25}},
 	{{"queue", 15}},
-	{{"tool", 25}},
+	{{"inside", 10}},
 }
 
 type floor struct {
@@ -57,15 +56,24 @@ func TestHouse(t *testing.T) {
 			t.Errorf("%s is on no floor", name)
 		}
 	}
+	// Core stands on them, and admin on core; nothing of core imports admin but lockctl.
+	for dir, above := range map[string][]string{".": {}, "admin": {"core"}, "lockctl": {"core", "core/admin"}} {
+		for _, imported := range must(build.ImportDir(dir, 0)).Imports {
+			if other, ours := strings.CutPrefix(imported, module); ours && strings.HasPrefix(other, "core") && !strings.HasPrefix(other, "core/internal/") && !slices.Contains(above, other) {
+				t.Errorf("%s imports %s, which is not below it", dir, imported)
+			}
+		}
+	}
 }
+
+const module = "github.com/lockkit/lockkit/"
 
 // leansOn fails where a package imports one of this module that is none of these.
 func leansOn(t *testing.T, name string, below []string) {
 	t.Helper()
-	const inside = "github.com/lockkit/lockkit/core/internal/"
 	for _, imported := range must(build.ImportDir(filepath.Join("internal", name), 0)).Imports {
-		other, ours := strings.CutPrefix(imported, inside)
-		if strings.HasPrefix(imported, path.Dir(path.Dir(inside))) && !ours || ours && !slices.Contains(below, other) {
+		other, ours := strings.CutPrefix(imported, module+"core/internal/")
+		if strings.HasPrefix(imported, module+"core") && !ours || ours && !slices.Contains(below, other) {
 			t.Errorf("%s imports %s, which is not below it", name, imported)
 		}
 	}

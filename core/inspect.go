@@ -13,7 +13,6 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
-	"github.com/lockkit/lockkit/core/internal/tool"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -28,20 +27,17 @@ type KeyState struct {
 	Nodes  []KeyOnNode // what each node says, in the order given to New
 }
 
-// A Holder is who holds a key, as far as the nodes know.
+// A Holder is who holds a key, as far as the nodes know. Nodes that others have passed, or that have granted less, have another
+// token than the rest; of a lease that is just being granted it may be smaller than what the holder is told. Since is what the
+// token tells, which is taken from the holder's wall clock and always grows: after that was set back, it is too late.
 type Holder struct {
-	// Token is the fencing token; 0 = not known, because the nodes do not agree on it: those that others have passed, or
-	// that have granted less, have another. Of a lease that is just being granted it may be smaller than what the holder is told.
-	Token uint64
-	// Since is about when the key was granted, as the token tells, which is taken from the holder's wall clock; zero
-	// where there is no token. Tokens always grow, so after a clock was set back it is later than that.
-	Since time.Time
-	// Left is for how long a quorum of nodes keeps the key for the holder if nothing is heard of it any more, as of the answers.
-	Left    time.Duration
-	Note    string // who it is, see the option Note; empty where it is not known
-	Name    string // what for, see Name
-	Hint    string // what the holder's Observer.Hint returned; empty where it is not known
-	Attempt string // the nodes' name for the lease
+	Token   uint64        // the fencing token; 0 = not known, because the nodes do not agree on it
+	Since   time.Time     // about when the key was granted; zero where there is no token
+	Left    time.Duration // for how long a quorum of nodes keeps the key if nothing is heard of the holder any more, as of the answers
+	Note    string        // who it is, see the option Note; empty where it is not known
+	Name    string        // what for, see Name
+	Hint    string        // what the holder's Observer.Hint returned; empty where it is not known
+	Attempt string        // the nodes' name for the lease
 }
 
 // A KeyOnNode is what one node says of a key.
@@ -246,13 +242,11 @@ func (s KeyState) Unknown() bool {
 	return s.Holder == nil && most+untold >= quorum.Of(len(s.Nodes))
 }
 
-func init() {
-	tool.Looking = option(func(c *config) { c.Looking = true })
-	tool.Stored = func(text string, clock time.Time) (k KeyOnNode) {
-		if k.read(text, wire.NodeTimeOf(clock)); k.Record != nil {
-			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known
-		}
-		return k
+// replies are what the nodes said, without the key.
+func (s KeyState) replies() []NodeReply {
+	replies := make([]NodeReply, len(s.Nodes))
+	for i, n := range s.Nodes {
+		replies[i] = n.NodeReply
 	}
-	tool.Settled = settle
+	return replies
 }

@@ -44,18 +44,14 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	l.e.Health.Start()
-	if l.p.Guarded && !l.p.Looking && l.e.Keys.Buckets() == 1 {
-		l.e.Go(l.beginQuarantines)
-	}
 	return l, nil
 }
 
 // newLocker returns a Locker whose nodes are fit, and looked after by nobody yet.
 func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
-	conf := defaults().with(opts)
-	p, err := conf.policy(len(nodes))
-	if err := errors.Join(append([]error{err}, goredis.Check(nodes, quorum.MaxNodes)...)...); err != nil {
-		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
+	p, err := policyFor(nodes, opts)
+	if err != nil {
+		return nil, err
 	}
 	l := &Locker{p: p}
 	l.e = newEngine(nodes, &l.p)
@@ -68,25 +64,31 @@ func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 	return l, nil
 }
 
-// beginQuarantines has nodes notice that they are new, or have lost their memory, before anybody asks for a key. The new
-// ones stay so for Provision. The buckets of a Cluster are touched in turn instead.
-func (l *Locker) beginQuarantines() {
-	ctx := context.Background() //nolint:forbidigo // nobody waits for it; bounded by the node timeout
-	said, err := l.claim(ctx, 0, nil)
-	var lost quorum.Set
-	for i := range said {
-		if said[i].Verdict == wire.Quarantined && said[i].Claim == "" {
-			lost = lost.With(i)
-		}
+// policyFor is what opts say of nodes, if both are fit.
+func policyFor(nodes []redis.UniversalClient, opts []Option) (policy, error) {
+	p, err := defaults().with(opts).policy(len(nodes))
+	if err = errors.Join(append([]error{err}, goredis.Check(nodes, quorum.MaxNodes)...)...); err != nil {
+		err = fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
-	if err == nil && lost != 0 {
-		l.e.Health.Touch(lost, 0)
-	}
+	return p, err
 }
 
-// Open is New with clients that Dial makes. Close closes them.
+// Open is New with clients of its own, which Close closes. Their settings suit locks: no retries, contexts heeded, timeouts of
+// the order of the node timeout, which follows from the TTL; of Sentinels and servers of a Redis Cluster as well. Each URL is
+// one node, which is
+//
+//   - a server: "redis://user:password@host:6379/0", as redis.ParseURL reads it;
+//   - a primary that Sentinels watch: "redis-sentinel://host1:26379/0?addr=host2:26379&addr=host3:26379&master_name=mymaster",
+//     as redis.ParseFailoverURL reads it: a user and a password before the host are for the Sentinels, and those for the
+//     servers are parameters, &username=user&password=secret;
+//   - a Redis Cluster, all of it: "redis-cluster://user:password@host1:7000?addr=host2:7000", as redis.ParseClusterURL reads
+//     it, some of its servers being enough.
+//
+// "rediss://", "rediss-sentinel://" and "rediss-cluster://" are the same over TLS, see WithTLS. The error names every fault of
+// URLs and options, which match ErrInvalid, and shows nothing of what an unreadable URL contains. A parameter that is not known,
+// or would make clients ask a replica, is a fault.
 func Open(urls []string, opts ...Option) (*Locker, error) {
-	clients, err := Dial(urls, opts...)
+	clients, err := dial(urls, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ const (
 	OpTouch                  // one request to a node that nobody has asked for a while, or of Ready; only Observer.Node hears of it
 	OpInspect                // one look; only errors name it
 	OpReady                  // one call of Ready; only errors name it
-	OpRevoke                 // one Revoke, likewise
-	OpForget                 // one ForgetRecord, likewise
+	OpRevoke                 // one revocation by package admin, likewise
+	OpForget                 // one completion record dropped by it, likewise
 
 	opProvision // of nodes, which is not observed
 	opProbe     // at the start, likewise

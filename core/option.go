@@ -69,7 +69,7 @@ func WithRestartGuard(on bool) Option { return option(func(c *config) { c.guard 
 // Default 0.
 func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.Lag = d }) }
 
-// WithTLS sets how Open and Dial speak TLS with nodes: a CA of one's own (RootCAs), a certificate of the client
+// WithTLS sets how Open speaks TLS with nodes: a CA of one's own (RootCAs), a certificate of the client
 // (Certificates), all that a tls.Config has. It is used for every URL, and all of these must be with TLS (rediss://,
 // rediss-sentinel://, rediss-cluster://). A server must have a certificate for what it is dialled by; where Sentinels or a
 // Cluster name it by an IP address, for the host of the URL, if that is a name; but for ServerName in any case, if that is

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/lockkit/lockkit/core/internal/node"
@@ -51,4 +52,12 @@ func (l *Locker) Ready(ctx context.Context) error {
 		a.last.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
 	}
 	return by(OpReady, a.stopped(ctx))
+}
+
+// by is err as one of op.
+func by(op OpKind, err error) error {
+	if e, ok := errors.AsType[*OpError](err); ok {
+		e.Op = op
+	}
+	return err
 }

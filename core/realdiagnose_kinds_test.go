@@ -17,31 +17,31 @@ func TestRealServersThatAreNoNodes(t *testing.T) {
 	diagnose := func(c redis.UniversalClient) Diagnosis {
 		t.Helper()
 		t.Cleanup(func() { c.Close() })
-		return must(Diagnose(t.Context(), []redis.UniversalClient{c}, quietly, unhurried))
+		return must(Operators.Diagnose(t.Context(), []redis.UniversalClient{c}, quietly, unhurried))
 	}
 	sentinel := testutil.NewSentinel(t, 1, time.Minute)
 	d := diagnose(redis.NewClient(&redis.Options{Addr: sentinel.Addr()}))
-	wantFindings(t, d, found{SeverityFault, CodeNoNode, 0})
+	wantFindings(t, d, found{"fault", "no_node", 0})
 	wantAdvice(t, d, "NewFailoverClient")
-	d = must(Diagnose(t.Context(), []redis.UniversalClient{sentinel.Client()}, quietly, unhurried, WithRestartGuard(true)))
-	wantFindings(t, d, found{SeverityRisk, CodeReplicaLag, 0}, found{SeverityWarning, CodeNotProvisioned, -1})
+	d = must(Operators.Diagnose(t.Context(), []redis.UniversalClient{sentinel.Client()}, quietly, unhurried, WithRestartGuard(true)))
+	wantFindings(t, d, found{"risk", "replica_lag", 0}, found{"warning", "not_provisioned", -1})
 
 	plain := testutil.NewServers(t, 1)[0]
 	hello := redis.NewClient(&redis.Options{Addr: plain.Addr(), TLSConfig: &tls.Config{ServerName: "localhost"}})
 	defer hello.Close()
-	d = must(Diagnose(t.Context(), []redis.UniversalClient{hello}, quietly)) // Redis waits for the rest of it
-	wantFindings(t, d, found{SeverityFault, CodeUnreachable, 0})
+	d = must(Operators.Diagnose(t.Context(), []redis.UniversalClient{hello}, quietly)) // Redis waits for the rest of it
+	wantFindings(t, d, found{"fault", "unreachable", 0})
 	wantAdvice(t, d, "TLS on one side only")
 	secret := serverWithTLS(t, nil)
 	for _, name := range []string{"localhost", "example.com"} {
 		d = diagnose(redis.NewClient(&redis.Options{Addr: secret.Listener.Addr().String(), TLSConfig: &tls.Config{ServerName: name}}))
-		wantFindings(t, d, found{SeverityFault, CodeTLS, 0})
+		wantFindings(t, d, found{"fault", "tls", 0})
 		wantAdvice(t, d, "the CA and name that the client asks for")
 	}
 
 	both := []redis.UniversalClient{plain.Client(), testutil.NewServers(t, 1)[0].Client(), plain.Client()}
-	d = must(Diagnose(t.Context(), both, quietly, unhurried, WithRestartGuard(false)))
-	if !slices.Contains(d.brief(), found{SeverityFault, CodeSameServer, 2}) {
+	d = must(Operators.Diagnose(t.Context(), both, quietly, unhurried, WithRestartGuard(false)))
+	if !slices.Contains(d.brief(), found{"fault", "same_server", 2}) {
 		t.Errorf("findings:\n%s", d.text())
 	}
 }
@@ -52,8 +52,8 @@ func TestRealClusterDiagnosis(t *testing.T) {
 	c := testutil.NewCluster(t, 3, 5*time.Second)
 	opts := []Option{quietly, unhurried, WithReplicaLag(15 * time.Second), WithRestartGuard(true)}
 	client := []redis.UniversalClient{c.Client()}
-	d := must(Diagnose(t.Context(), client, opts...))
-	if len(d.Nodes) != 3 || !slices.Contains(d.brief(), found{SeverityWarning, CodeNotProvisioned, -1}) {
+	d := must(Operators.Diagnose(t.Context(), client, opts...))
+	if len(d.Nodes) != 3 || !slices.Contains(d.brief(), found{"warning", "not_provisioned", -1}) {
 		t.Errorf("%d servers:\n%s", len(d.Nodes), d.text())
 	}
 	l, err := New(client, opts...)
@@ -75,7 +75,7 @@ func TestRealClusterDiagnosis(t *testing.T) {
 		}
 		s.Client().ConfigSet(t.Context(), "appendonly", "yes")
 	}
-	d = must(Diagnose(t.Context(), client, opts...))
+	d = must(Operators.Diagnose(t.Context(), client, opts...))
 	wantFindings(t, d)
 	for _, n := range d.Nodes {
 		if n.Node != 0 || !n.Reached || n.Err != nil {
@@ -84,14 +84,14 @@ func TestRealClusterDiagnosis(t *testing.T) {
 	}
 	nowhere := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer nowhere.Close()
-	wantFindings(t, must(Diagnose(t.Context(), []redis.UniversalClient{nowhere}, opts...)), found{SeverityFault, CodeUnreachable, 0})
-	wantFindings(t, must(Diagnose(t.Context(), []redis.UniversalClient{c.Servers[0].Client()}, opts...)), found{SeverityFault, CodeNoNode, 0})
+	wantFindings(t, must(Operators.Diagnose(t.Context(), []redis.UniversalClient{nowhere}, opts...)), found{"fault", "unreachable", 0})
+	wantFindings(t, must(Operators.Diagnose(t.Context(), []redis.UniversalClient{c.Servers[0].Client()}, opts...)), found{"fault", "no_node", 0})
 	bad := c.Master(c.Servers[0], "lockkit:{5}p")
 	if err := bad.Client().Del(t.Context(), "lockkit:{5}g").Err(); err != nil {
 		t.Fatal(err)
 	}
-	d = must(Diagnose(t.Context(), client, opts...))
-	wantFindings(t, d, found{SeverityWarning, CodeQuarantined, 0})
+	d = must(Operators.Diagnose(t.Context(), client, opts...))
+	wantFindings(t, d, found{"warning", "quarantined", 0})
 	for _, n := range d.Nodes {
 		if len(n.Findings) > 0 && n.Addr != bad.Addr() {
 			t.Errorf("%+v", n)

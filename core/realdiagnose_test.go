@@ -87,7 +87,7 @@ func (c *clinic) provision() {
 
 func (c *clinic) diagnose(clients []redis.UniversalClient, opts ...Option) Diagnosis {
 	c.Helper()
-	d, err := Diagnose(c.Context(), clients, append(slices.Clone(c.opts), opts...)...)
+	d, err := Operators.Diagnose(c.Context(), clients, append(slices.Clone(c.opts), opts...)...)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -114,20 +114,20 @@ func (c *clinic) sicknesses(i int, outside *testutil.Server) []sickness {
 	}
 	return []sickness{
 		{name: "emptied", breaks: func() { c.do(i, "FLUSHALL") }, mends: c.provision,
-			want: found{SeverityWarning, CodeQuarantined, i}, says: []string{"has no guard record", "votes by itself"}},
+			want: found{"warning", "quarantined", i}, says: []string{"has no guard record", "votes by itself"}},
 		{name: "replica", breaks: func() { c.do(i, "REPLICAOF", host, port) }, mends: func() { c.do(i, "REPLICAOF", "NO", "ONE"); c.provision() },
-			want: found{SeverityFault, CodeReplica, i}, says: []string{"must be a master of its own"}},
+			want: found{"fault", "replica", i}, says: []string{"must be a master of its own"}},
 		{name: "evicting", breaks: memory("100mb", "allkeys-lru"), mends: memory("0", "noeviction"),
-			want: found{SeverityFault, CodeEvicting, i}, says: []string{"allkeys-lru", "set it to noeviction"}},
+			want: found{"fault", "evicting", i}, says: []string{"allkeys-lru", "set it to noeviction"}},
 		{name: "clock", clients: func(all []redis.UniversalClient) { all[i].(*redis.Client).AddHook(wrongClock(7 * time.Second)) },
-			want: found{SeverityFault, CodeClockOff, i}, says: []string{"its clock is off by ", "NTP"}},
+			want: found{"fault", "clock_off", i}, says: []string{"its clock is off by ", "NTP"}},
 		{name: "right", breaks: func() { c.enrol(i, only("+hset", "+zadd")) }, mends: func() { c.enrol(i, nil) },
-			want: found{SeverityFault, CodeRights, i}, says: []string{"denies its user operator", "hset", "ACL SETUSER operator +hset +zadd"}},
+			want: found{"fault", "rights", i}, says: []string{"denies its user operator", "hset", "ACL SETUSER operator +hset +zadd"}},
 		{name: "password", clients: func(all []redis.UniversalClient) {
 			all[i] = c.servers[i].ClientWith(func(o *redis.Options) { o.Username, o.Password = "operator", "guess" })
-		}, want: found{SeverityFault, CodeCredentials, i}, says: []string{"WRONGPASS", "user and password"}},
+		}, want: found{"fault", "credentials", i}, says: []string{"WRONGPASS", "user and password"}},
 		{name: "down", breaks: func() { c.servers[i].Kill() },
-			want: found{SeverityFault, CodeUnreachable, i}, says: []string{"refused", "start the server"}},
+			want: found{"fault", "unreachable", i}, says: []string{"refused", "start the server"}},
 	}
 }
 
@@ -159,7 +159,7 @@ func (c *clinic) suffers(s sickness) {
 		s.clients(clients)
 	}
 	if len(c.servers) == 1 && s.name == "emptied" { // there are no others to tell that it was used
-		s.want, s.says = found{SeverityWarning, CodeNotProvisioned, -1}, []string{"Locker.Provision"}
+		s.want, s.says = found{"warning", "not_provisioned", -1}, []string{"admin.Provision"}
 	}
 	d := c.diagnose(clients)
 	wantFindings(c.T, d, s.want)
@@ -220,7 +220,7 @@ func TestDiagnoseNamesEachRight(t *testing.T) {
 		c.do(0, "SCRIPT", "FLUSH")
 		c.enrol(0, only(rule))
 		d := c.diagnose(c.clients())
-		wantFindings(t, d, found{SeverityFault, CodeRights, 0})
+		wantFindings(t, d, found{"fault", "rights", 0})
 		shown := line.FindString(d.text())
 		if given := strings.TrimPrefix(shown, "ACL SETUSER operator "); given != rule {
 			t.Fatalf("without %s: %s", rule, d.text())
@@ -250,7 +250,7 @@ func TestRealServersThatTakeNoWrites(t *testing.T) {
 	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
 	c.do(2, "CONFIG", "SET", "maxmemory", "1gb")
 	d := c.diagnose(c.clients())
-	wantFindings(t, d, found{SeverityFault, CodeNoQuorum, -1}, found{SeverityFault, CodeWritesRefused, 0}, found{SeverityFault, CodeWritesRefused, 1})
+	wantFindings(t, d, found{"fault", "no_quorum", -1}, found{"fault", "writes_refused", 0}, found{"fault", "writes_refused", 1})
 	wantAdvice(t, d, "OOM", "raise maxmemory", "NOREPLICAS", "bring its replicas back")
 	l, err := New(c.clients()[2:], c.opts...)
 	if err != nil {
@@ -285,20 +285,20 @@ func TestRealFirstReplica(t *testing.T) {
 	})
 	lag := WithReplicaLag(12 * time.Second)
 	d := c.diagnose(c.clients())
-	wantFindings(t, d, found{SeverityRisk, CodeReplicaLag, 1}, found{SeverityWarning, CodeQuarantined, 1})
+	wantFindings(t, d, found{"risk", "replica_lag", 1}, found{"warning", "quarantined", 1})
 	wantAdvice(t, d, "its first replica was attached", "set WithReplicaLag")
 	services := c.clients()
 	services[1] = c.service(1)
-	serves := []found{{SeverityRisk, CodeReplicaLag, 1}, {SeverityWarning, CodeQuarantined, 1}}
+	serves := []found{{"risk", "replica_lag", 1}, {"warning", "quarantined", 1}}
 	wantFindings(t, c.diagnose(c.clients(), lag), serves...)
 	wantFindings(t, c.diagnose(services, lag), serves...)
 	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
-	wantFindings(t, c.diagnose(c.clients(), lag), found{SeverityWarning, CodeQuarantined, 1})
-	wantFindings(t, c.diagnose(services, lag), found{SeverityWarning, CodeQuarantined, 1})
+	wantFindings(t, c.diagnose(c.clients(), lag), found{"warning", "quarantined", 1})
+	wantFindings(t, c.diagnose(services, lag), found{"warning", "quarantined", 1})
 	c.do(1, "CONFIG", "SET", "min-replicas-max-lag", "0")
 	wantFindings(t, c.diagnose(c.clients(), lag), serves...)
 	c.do(1, "CONFIG", "SET", "min-replicas-max-lag", "10")
-	wantFindings(t, c.diagnose(c.clients(), WithReplicaLag(5*time.Second)), found{SeverityRisk, CodeReplicaLag, 1}, found{SeverityWarning, CodeQuarantined, 1})
+	wantFindings(t, c.diagnose(c.clients(), WithReplicaLag(5*time.Second)), found{"risk", "replica_lag", 1}, found{"warning", "quarantined", 1})
 }
 
 // A backup over the network changes the history of a node twice, at once and repl-backlog-ttl later, but where that is 0;
@@ -327,7 +327,7 @@ func TestRealBackups(t *testing.T) {
 		t.Error("the history is the same")
 	}
 	d := c.diagnose(c.clients())
-	wantFindings(t, d, found{SeverityWarning, CodeQuarantined, 0})
+	wantFindings(t, d, found{"warning", "quarantined", 0})
 	wantAdvice(t, d, "as redis-cli --rdb does, too")
 	before = about("master_replid")
 	c.do(0, "CONFIG", "SET", "repl-backlog-ttl", "1")
@@ -350,6 +350,6 @@ func TestRealPersistence(t *testing.T) {
 	wantFindings(t, c.diagnose(c.clients()))
 	c.do(0, "CONFIG", "SET", "appendonly", "no")
 	d := c.diagnose(c.clients())
-	wantFindings(t, d, found{SeverityRisk, CodeNotDurable, 0})
+	wantFindings(t, d, found{"risk", "not_durable", 0})
 	wantAdvice(t, d, "appendonly yes", "WithRestartGuard")
 }

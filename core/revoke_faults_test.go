@@ -82,7 +82,7 @@ func TestRevokeSaysWhatItCannotKnow(t *testing.T) {
 		wantErr(t, err, ErrUnavailable)
 		for _, wrong := range []uint64{0, lease.FencingToken() + 1} {
 			_, err = operator.Revoke(t.Context(), "k", wrong)
-			wantErr(t, err, ErrTokenMismatch)
+			wantErr(t, err, Operators.TokenMismatch)
 		}
 		wantValid(t, lease)
 		w.nodes[0].Up()
@@ -128,7 +128,7 @@ func TestTwoOperators(t *testing.T) {
 				errs <- err
 			}()
 		}
-		if a, b := <-errs, <-errs; a != nil && b != nil || a != nil && !errors.Is(a, ErrTokenMismatch) || b != nil && !errors.Is(b, ErrTokenMismatch) {
+		if a, b := <-errs, <-errs; a != nil && b != nil || a != nil && !errors.Is(a, Operators.TokenMismatch) || b != nil && !errors.Is(b, Operators.TokenMismatch) {
 			t.Errorf("%v, %v", a, b)
 		}
 		<-lease.Context().Done()
@@ -181,7 +181,7 @@ func TestRevokeWhereTokensDiffer(t *testing.T) {
 					w.setCounter(p, i, "k", int64(lease.token)+1+int64(i))
 				}
 				_, err := operator.Revoke(t.Context(), "k", lease.token+3)
-				wantErr(t, err, ErrTokenMismatch)
+				wantErr(t, err, Operators.TokenMismatch)
 				must(operator.Revoke(t.Context(), "k", uint64(w.resource(p, of, "k").Counter)))
 				w.pass(5 * time.Second)
 				wantReason(t, lease.Lost(), LossRevoked)

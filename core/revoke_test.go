@@ -83,9 +83,9 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 			token uint64
 			want  error
 		}{
-			"another token": {"k", lease.FencingToken() + 1, ErrTokenMismatch},
-			"no token":      {"k", 0, ErrTokenMismatch},
-			"nobody holds":  {"other", 0, ErrTokenMismatch},
+			"another token": {"k", lease.FencingToken() + 1, Operators.TokenMismatch},
+			"no token":      {"k", 0, Operators.TokenMismatch},
+			"nobody holds":  {"other", 0, Operators.TokenMismatch},
 			"bad key":       {"", 1, ErrInvalid},
 		} {
 			if _, err := operator.Revoke(t.Context(), c.key, c.token); !errors.Is(err, c.want) {
@@ -105,7 +105,7 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 			w.release(lease)
 			next = w.acquire(p, "k")
 		})
-		if _, err := operator.Revoke(t.Context(), "k", token); !errors.Is(err, ErrTokenMismatch) {
+		if _, err := operator.Revoke(t.Context(), "k", token); !errors.Is(err, Operators.TokenMismatch) {
 			t.Errorf("of a lease that has ended: %v", err)
 		}
 		w.pass(time.Minute)
@@ -150,7 +150,7 @@ func TestRevokeOfARemnant(t *testing.T) {
 		w.forget(holder, 1, "k")
 		w.forget(holder, 2, "k")
 		_, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
-		wantErr(t, err, ErrTokenMismatch)
+		wantErr(t, err, Operators.TokenMismatch)
 	})
 }
 
@@ -193,9 +193,9 @@ func TestForgetRecord(t *testing.T) {
 		w.pass(time.Second)
 		token := lease.FencingToken()
 		for _, wrong := range []uint64{0, token + 1} {
-			wantErr(t, operator.ForgetRecord(t.Context(), "k", wrong), ErrTokenMismatch)
+			wantErr(t, operator.ForgetRecord(t.Context(), "k", wrong), Operators.TokenMismatch)
 		}
-		wantErr(t, operator.ForgetRecord(t.Context(), "none", token), ErrTokenMismatch)
+		wantErr(t, operator.ForgetRecord(t.Context(), "none", token), Operators.TokenMismatch)
 		w.wantRefused(operator, "k", ErrDone)
 
 		w.nodes[0].Down()

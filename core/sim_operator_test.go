@@ -70,7 +70,7 @@ func (s *simulation) revokes(p *simProcess, hold simHold) {
 	forgot := s.operators.forgot.Load()
 	r, err := p.Revoke(context.Background(), hold.key, hold.token)
 	if err != nil {
-		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTokenMismatch) {
+		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, Operators.TokenMismatch) {
 			s.t.Errorf("revoke: %v", err)
 		}
 		s.count("not revoked")
@@ -108,7 +108,7 @@ func (s *simulation) forgets(p *simProcess, key string, token uint64) {
 	switch {
 	case err == nil:
 		s.count("record dropped")
-	case !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTokenMismatch):
+	case !errors.Is(err, ErrUnavailable) && !errors.Is(err, Operators.TokenMismatch):
 		s.t.Errorf("forget: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
@@ -44,7 +45,7 @@ func (w *world) revoke() {
 	if err != nil || state.Holder == nil {
 		w.t.Fatalf("nobody to revoke: %v", err)
 	}
-	if _, err := w.first.Revoke(w.t.Context(), key, state.Holder.Token); err != nil {
+	if _, err := admin.Revoke(w.t.Context(), w.first.Locker, key, state.Holder.Token); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/internal/sim"
 	"github.com/lockkit/lockkit/testutil"
@@ -223,6 +224,6 @@ func (p *process) revoke(s sim.Step) {
 	state, err := p.locks.Inspect(p.host, key)
 	if err == nil && state.Holder != nil {
 		p.trouble(0, "revoked")
-		_, _ = p.locks.Revoke(p.host, key, state.Holder.Token)
+		_, _ = admin.Revoke(p.host, p.locks.Locker, key, state.Holder.Token)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
@@ -66,7 +67,7 @@ func lockerOn(t testing.TB, clients []redis.UniversalClient, opts ...core.Option
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Provision(t.Context()); err != nil {
+	if err := admin.Provision(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}
 	closeAtEnd(t, "Locker", l)

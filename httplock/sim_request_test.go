@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
@@ -397,7 +398,7 @@ func (q *request) takeAway(lease *core.Lease, revoke bool) {
 		q.mu.Lock()
 		q.revoked = true
 		q.mu.Unlock()
-		_, _ = q.operator.Revoke(context.Background(), lease.Key(), lease.FencingToken()) // or it is over
+		_, _ = admin.Revoke(context.Background(), q.operator, lease.Key(), lease.FencingToken()) // or it is over
 	} else if lease.Extend(1) == nil {
 		<-lease.Context().Done()
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -46,7 +47,7 @@ func benchmarkTask(b *testing.B, workers, nodes int, opts []Option) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := locker.Provision(b.Context()); err != nil {
+		if err := admin.Provision(b.Context(), locker); err != nil {
 			b.Fatal(err)
 		}
 		m, err := New(locker, opts...)

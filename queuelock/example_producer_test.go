@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/queuelock"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -25,7 +26,7 @@ func standIns() (locker *core.Locker, queue *testutil.Node, end func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := locker.Provision(context.Background()); err != nil { // once, because these nodes are new
+	if err := admin.Provision(context.Background(), locker); err != nil { // once, because these nodes are new
 		log.Fatal(err)
 	}
 	return locker, nodes[3], func() {

@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/queuelock"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -24,7 +25,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := locker.Provision(context.Background()); err != nil { // once, because these nodes are new
+	if err := admin.Provision(context.Background(), locker); err != nil { // once, because these nodes are new
 		log.Fatal(err)
 	}
 	queue := nodes[3].Client()

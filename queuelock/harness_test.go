@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
@@ -66,7 +67,7 @@ func onRedis(t *testing.T) *rig {
 	t.Helper()
 	t.Parallel()
 	r := &rig{t: t, servers: testutil.NewServers(t, 4)}
-	if err := r.locker().Provision(t.Context()); err != nil {
+	if err := admin.Provision(t.Context(), r.locker()); err != nil {
 		t.Fatal(err)
 	}
 	r.open()

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
@@ -311,7 +312,7 @@ func (s *simulation) revoke(d *simDelivery) {
 	key := d.keys[(d.retried+len(d.id))%len(d.keys)]
 	state, err := s.locks.Inspect(s.Context(), key)
 	if err == nil && state.Holder != nil {
-		_, _ = s.locks.Revoke(s.Context(), key, state.Holder.Token)
+		_, _ = admin.Revoke(s.Context(), s.locks.Locker, key, state.Holder.Token)
 	}
 }
 

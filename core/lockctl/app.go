@@ -18,7 +18,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/tool"
+	"github.com/lockkit/lockkit/core/internal/inside"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -215,7 +215,9 @@ func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
 }
 
 // look is open for what has to work when nodes are broken, and leaves them as they are.
-func (a *app) look(cmd *cli.Command) (*fleet, error) { return a.open(cmd, tool.Looking.(core.Option)) }
+func (a *app) look(cmd *cli.Command) (*fleet, error) {
+	return a.open(cmd, inside.Looking.(core.Option))
+}
 
 func (f *fleet) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) //nolint:forbidigo // the command's own may have ended

@@ -7,9 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/urfave/cli/v3"
-
-	"github.com/lockkit/lockkit/core"
 )
 
 func (a *app) doctor() *cli.Command {
@@ -23,7 +22,7 @@ func (a *app) doctor() *cli.Command {
 				return usagef("doctor takes no arguments: it looks at all nodes")
 			}
 			return a.with(ctx, cmd, a.clients, func(ctx context.Context, f *fleet) error {
-				d, err := core.Diagnose(ctx, f.clients, a.options(cmd)...)
+				d, err := admin.Diagnose(ctx, f.clients, a.options(cmd)...)
 				if err != nil {
 					return err
 				}
@@ -51,7 +50,7 @@ type doctorJSON struct {
 
 type findingJSON struct {
 	Severity string `json:"severity"` // fault, risk, warning
-	Code     string `json:"code"`     // core.FindingCode
+	Code     string `json:"code"`     // kinds of admin.Finding
 	Node     int    `json:"node"`     // -1 = all, or several that what names
 	Addr     string `json:"addr,omitempty"`
 	What     string `json:"what"`
@@ -66,16 +65,16 @@ type nodeHealthJSON struct {
 	Error   string `json:"error,omitempty"`
 }
 
-func newDoctorJSON(d core.Diagnosis) doctorJSON {
+func newDoctorJSON(d admin.Diagnosis) doctorJSON {
 	j := doctorJSON{Healthy: true, Findings: []findingJSON{}}
 	fresh := false
-	add := func(node int, addr string, findings []core.Finding) (votes bool) {
+	add := func(node int, addr string, findings []admin.Finding) (votes bool) {
 		votes = true
 		for _, f := range findings {
-			j.Findings = append(j.Findings, findingJSON{string(f.Severity), string(f.Code), node, addr, f.What, f.Mend})
-			j.Healthy = j.Healthy && f.Severity == core.SeverityWarning
-			votes = votes && f.Severity != core.SeverityFault && f.Code != core.CodeQuarantined
-			fresh = fresh || f.Code == core.CodeNotProvisioned
+			j.Findings = append(j.Findings, findingJSON{f.Severity, f.Code, node, addr, f.What, f.Mend})
+			j.Healthy = j.Healthy && f.Severity == admin.SeverityWarning
+			votes = votes && f.Severity != admin.SeverityFault && f.Code != admin.CodeQuarantined
+			fresh = fresh || f.Code == admin.CodeNotProvisioned
 		}
 		return votes
 	}
@@ -87,7 +86,7 @@ func newDoctorJSON(d core.Diagnosis) doctorJSON {
 		}
 		j.Nodes = append(j.Nodes, h)
 	}
-	grave := []string{string(core.SeverityFault), string(core.SeverityRisk), string(core.SeverityWarning)}
+	grave := []string{admin.SeverityFault, admin.SeverityRisk, admin.SeverityWarning}
 	slices.SortStableFunc(j.Findings, func(a, b findingJSON) int {
 		return slices.Index(grave, a.Severity) - slices.Index(grave, b.Severity)
 	})

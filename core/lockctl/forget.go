@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 )
 
 func (a *app) forgetRecord() *cli.Command {
@@ -24,7 +25,7 @@ func (a *app) forgetRecord() *cli.Command {
 				return err
 			}
 			return a.with(ctx, cmd, a.act, func(ctx context.Context, f *fleet) error {
-				if err := f.ForgetRecord(ctx, key, token); err != nil {
+				if err := admin.ForgetRecord(ctx, f.Locker, key, token); err != nil {
 					return f.notForgotten(ctx, key, err)
 				}
 				if asJSON(cmd) {

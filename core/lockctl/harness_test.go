@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -69,7 +70,7 @@ func (d *desk) service(opts ...core.Option) *core.Locker {
 		l.Close(ctx)
 		synctest.Wait()
 	})
-	if err := l.Provision(d.t.Context()); err != nil {
+	if err := admin.Provision(d.t.Context(), l); err != nil {
 		d.t.Fatal(err)
 	}
 	return l
@@ -144,7 +145,7 @@ func (d *desk) startTo(ctx context.Context, to io.Writer, stdout *bytes.Buffer, 
 	var stderr bytes.Buffer
 	a := &app{stdout: &output{w: to}, stderr: &stderr, getenv: func(name string) string { return d.env[name] }}
 	a.dial = func(urls []string, opts ...core.Option) ([]redis.UniversalClient, error) {
-		checked, err := core.Dial(urls, opts...) // what is wrong with them is to be found
+		checked, err := admin.Dial(urls, opts...) // what is wrong with them is to be found
 		for _, c := range checked {
 			c.Close()
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/tool"
+	"github.com/lockkit/lockkit/core/internal/inside"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -83,7 +83,7 @@ func (a *app) list(ctx context.Context, cmd *cli.Command, f *fleet) error {
 
 // held are the keys of which a node has a lease, sorted, and why nodes were not read.
 func (f *fleet) held(ctx context.Context, pattern string) ([]*keyState, map[int]error) {
-	judge, settle := tool.Stored.(func(string, time.Time) core.KeyOnNode), tool.Settled.(func([]core.KeyOnNode) core.KeyState)
+	judge, settle := inside.Stored.(func(string, time.Time) core.KeyOnNode), inside.Settled.(func([]core.KeyOnNode) core.KeyState)
 	found := map[string][]core.KeyOnNode{}
 	const most = 1024 // bytes of a lock: all but the result of its record
 	silent := f.walk(ctx, f.keys.Resources(pattern), func(pipe redis.Pipeliner, name string) redis.Cmder {

@@ -36,6 +36,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 )
 
 func main() {
@@ -49,7 +50,7 @@ func main() {
 
 // run is lockctl, and returns its exit status. args are without the program's name.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv func(string) string) int {
-	return (&app{stdout: &output{w: stdout}, stderr: stderr, getenv: getenv, dial: core.Dial}).run(ctx, args)
+	return (&app{stdout: &output{w: stdout}, stderr: stderr, getenv: getenv, dial: admin.Dial}).run(ctx, args)
 }
 
 // Exit statuses.

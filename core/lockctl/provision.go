@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 )
 
 func (a *app) provision() *cli.Command {
@@ -26,7 +27,7 @@ func (a *app) provision() *cli.Command {
 				return a.open(cmd, core.WithRestartGuard(true))
 			}
 			return a.with(ctx, cmd, open, func(ctx context.Context, f *fleet) error {
-				if err := f.Provision(ctx); err != nil {
+				if err := admin.Provision(ctx, f.Locker); err != nil {
 					return err
 				}
 				if asJSON(cmd) {

@@ -10,7 +10,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/tool"
+	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/core/internal/inside"
 )
 
 func (a *app) release() *cli.Command {
@@ -54,7 +55,7 @@ func keyAndToken(cmd *cli.Command) (string, uint64, error) {
 // act is look for what changes something: it is logged.
 func (a *app) act(cmd *cli.Command) (*fleet, error) {
 	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return a.open(cmd, tool.Looking.(core.Option), core.WithLogger(log))
+	return a.open(cmd, inside.Looking.(core.Option), core.WithLogger(log))
 }
 
 // releaseJSON is what release prints.
@@ -66,7 +67,7 @@ type releaseJSON struct {
 }
 
 func (a *app) take(ctx context.Context, cmd *cli.Command, f *fleet, key string, token uint64) error {
-	r, err := f.Revoke(ctx, key, token)
+	r, err := admin.Revoke(ctx, f.Locker, key, token)
 	if err != nil {
 		return f.refused(ctx, key, err, "released")
 	}
@@ -108,7 +109,7 @@ func unconfirmed(nodes []core.NodeReply) (list []nodeJSON) {
 // refused is the error of what was not done, with what show would say.
 func (f *fleet) refused(ctx context.Context, key string, err error, done string) error {
 	switch {
-	case errors.Is(err, core.ErrTokenMismatch):
+	case errors.Is(err, admin.ErrTokenMismatch):
 		s, look := f.key(ctx, key)
 		if look != nil {
 			return fmt.Errorf("not %s: the token is another", done)

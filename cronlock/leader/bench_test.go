@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -51,7 +52,7 @@ func benchmarkSuccession(b *testing.B, nodes, followers int) {
 		if lockers[i], err = core.New(clients, core.WithLogger(quiet)); err != nil {
 			b.Fatal(err)
 		}
-		if err := lockers[i].Provision(b.Context()); err != nil {
+		if err := admin.Provision(b.Context(), lockers[i]); err != nil {
 			b.Fatal(err)
 		}
 		defer lockers[i].Close(context.Background())

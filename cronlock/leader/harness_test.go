@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
@@ -183,7 +184,7 @@ func (w *world) revoke() {
 	if err != nil || state.Holder == nil {
 		w.Fatalf("nobody to revoke: %v", err)
 	}
-	if _, err := w.first.Revoke(w.Context(), key, state.Holder.Token); err != nil {
+	if _, err := admin.Revoke(w.Context(), w.first.Locker, key, state.Holder.Token); err != nil {
 		w.Fatal(err)
 	}
 }

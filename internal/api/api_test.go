@@ -20,8 +20,8 @@ import (
 var update = flag.Bool("update", false, "write docs/api instead of comparing with it")
 
 var (
-	packages = []string{"core", "cronlock", "cronlock/gocronlock", "cronlock/leader", "httplock", "otel/otellock", "queuelock", "testutil", "testutil/history", "testutil/locktest"}
-	inCore   = []string{"clock", "goredis", "node", "queue", "quorum", "tool", "wire"} // what core is made of
+	packages = []string{"core", "core/admin", "cronlock", "cronlock/gocronlock", "cronlock/leader", "httplock", "otel/otellock", "queuelock", "testutil", "testutil/history", "testutil/locktest"}
+	inCore   = []string{"clock", "goredis", "inside", "node", "queue", "quorum", "wire"} // what core is made of
 )
 
 func TestAPI(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -54,7 +55,7 @@ func (w *world) locks(o core.Observer, opts ...core.Option) *core.Locker {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := locks.Provision(w.t.Context()); err != nil {
+	if err := admin.Provision(w.t.Context(), locks); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -36,7 +37,7 @@ func New(tb testing.TB, opts ...core.Option) *Locker {
 func NewOn(tb testing.TB, nodes []*testutil.Node, opts ...core.Option) *Locker {
 	tb.Helper()
 	l := start(tb, nodes, opts)
-	if err := l.Provision(tb.Context()); err != nil {
+	if err := admin.Provision(tb.Context(), l.Locker); err != nil {
 		tb.Fatal(err)
 	}
 	return l

@@ -28,7 +28,7 @@ var Scripts = func() (all []Script) {
 		{l.Renew(wire.Millis{}, 1, func(int) wire.Renew { return wire.Renew{} })(0), "R", []int{2, 3, 4, 5}, []int{0, 1}},
 		{l.Complete(wire.Millis{}, 1, func(int) wire.Complete { return wire.Complete{} })(0), "C", nil, []int{0, 1, 2, 3, 4, 5, 6, 7}},
 		{l.Release(h, wire.Release{}), "E", []int{0, 1, 3, 4, 5, 6}, []int{2}},
-		{q: k.Touch(0)}, {q: k.Provision(0, "", "")}, {q: l.Revoke(h, 0)}, {q: k.Forget("key", 1)}, {q: k.Probe(0, false)},
+		{q: k.Touch(0)}, {q: k.Provision(0, "", "")}, {q: l.Revoke(h)}, {q: k.Forget("key", 1)}, {q: k.Probe(0, false)},
 	} {
 		args, full := h.Encode(s.q, time.Time{}).Args(), h.Encode(s.q, time.Time{}).InFull()
 		all = append(all, Script{s.q.Op(), args[1].(string), full[1].(string), s.word, s.shared, s.own})

@@ -48,6 +48,9 @@ func (h *health) Start() {
 	h.timer = time.AfterFunc(time.Hour, func() { h.g.Go(h.look) })
 	h.mu.Unlock()
 	h.plan()
+	if h.touches() && len(h.asked) == 1 { // those of a Cluster are touched in turn
+		h.g.Go(h.beginQuarantines)
+	}
 }
 
 // plan sets the timer for what is due next. It is called again when something new may have become due.

@@ -25,7 +25,7 @@ var argumentLists = map[string]string{
 	"release, waiting on":         "p{0}r:k p{0}x:a | a | 3000 0 0 10800000 0 P+p{0}c:me+b 6000000",
 	"touch":                       "p{0}p p{0}p p{0}g | - 7000001 500 0 20000 1000 10800000 |",
 	"provision":                   "p{0}g | claim 7000001 500 20000 1000 | -",
-	"revoke":                      "p{0}r:k p{0}x:a | a | 86400000 10800000",
+	"revoke":                      "p{0}r:k p{0}x:a | a | 172800000 10800000",
 	"forget":                      "p{0}r:k | | 9",
 	"probe":                       "p{0}p | | publish p{0}c:",
 }
@@ -58,7 +58,7 @@ func TestArgumentLists(t *testing.T) {
 		"release, with a cooldown":   l.Release(h, Release{Bury: bury, DropBelow: 9, Stay: 250*time.Millisecond + 1, Channel: me}),
 		"release, leaving the queue": l.Release(h, Release{Bury: bury, Channel: me, Waiter: waiter.Quits()}),
 		"release, waiting on":        l.Release(h, Release{Bury: bury, Channel: me, Waiter: waiter}),
-		"touch":                      k.Touch(0), "provision": k.Provision(0, "claim", NoMemory), "revoke": l.Revoke(h, 24*time.Hour),
+		"touch":                      k.Touch(0), "provision": k.Provision(0, "claim", NoMemory), "revoke": l.Revoke(h),
 		"forget": k.Forget("k", 9), "probe": k.Probe(0, false),
 	}
 	for name, want := range argumentLists {

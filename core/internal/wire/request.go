@@ -184,9 +184,10 @@ func (k *Keyspace) Provision(bucket int, claim, found string) Request {
 	return Request{script: provisionScript, lock: &Lock{Bucket: bucket, resource: k.guards[bucket], id: claim}, tail: []any{found}}
 }
 
-// Revoke ends somebody else's attempt. Its tombstone is kept for bury.
-func (l *Lock) Revoke(h *Head, bury time.Duration) Request {
-	return Request{script: revokeScript, lock: l, tail: []any{bury.Milliseconds(), h.idle}}
+// Revoke ends somebody else's attempt. Its tombstone outlives every lease, whatever the holder's options are, which may be
+// renewed until a node tells it, and what of that is under way.
+func (l *Lock) Revoke(h *Head) Request {
+	return Request{script: revokeScript, lock: l, tail: []any{(2 * Slack).Milliseconds(), h.idle}}
 }
 
 // Forget drops the completion record of a key that has this token.

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 )
 
 // Run runs a demo until it returns, and exits with status 1 if it fails. Its context ends with the first Ctrl-C.
@@ -39,7 +40,7 @@ func Provision(ctx context.Context, urls []string, opts ...core.Option) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(locker.Provision(ctx), locker.Close(ctx))
+	return errors.Join(admin.Provision(ctx, locker), locker.Close(ctx))
 }
 
 // Sleep returns early, with an error, when ctx ends.

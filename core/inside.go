@@ -1,0 +1,49 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/inside"
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// What operators' calls get of a Locker, in package admin and in lockctl.
+func init() {
+	inside.Enter = func(ctx context.Context, locker any, key *string) (*node.Group, func(), error) {
+		l := locker.(*Locker)
+		if err := l.fit(ctx); err != nil {
+			return nil, nil, err
+		}
+		if key != nil {
+			if err := checkKey(*key); err != nil {
+				return nil, nil, err
+			}
+		}
+		if !l.e.gate.Enter() {
+			return nil, nil, ErrClosed
+		}
+		return l.e.Group, l.e.gate.Leave, nil
+	}
+	inside.Config = func(nodes []redis.UniversalClient, options any) (*node.Config, error) {
+		p, err := policyFor(nodes, options.([]Option))
+		return &p.Config, err
+	}
+	inside.Dial = func(urls []string, options any) ([]redis.UniversalClient, error) {
+		return dial(urls, options.([]Option))
+	}
+	inside.Replies = func(g *node.Group, t *quorum.Tally) any { return replies(g, t) }
+	inside.EndOf, inside.KeyHash = endOf, keyHash
+	inside.Looking = option(func(c *config) { c.Looking = true })
+	inside.Stored = func(text string, clock time.Time) (k KeyOnNode) {
+		if k.read(text, wire.NodeTimeOf(clock)); k.Record != nil {
+			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known
+		}
+		return k
+	}
+	inside.Settled = settle
+}
