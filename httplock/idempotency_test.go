@@ -88,7 +88,9 @@ func TestIdempotencyKeysThatAreNone(t *testing.T) {
 // Who is refused over an Idempotency-Key is not told to send a new one with what may be the same request: it would run again.
 func TestIdempotencyRefusalsSayWhatToDo(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		r, _ := (&shop{status: 201}).replica(w, w.locker, WithIdempotency(true))
+		lost := (&shop{status: 201, before: func(c *gin.Context) { expire(c.Request.Context()) }}).handle
+		r, m := (&shop{status: 201}).replica(w, w.holding(), WithIdempotency(true))
+		r.POST("/lost", m.Lock, lost)
 		says := func(got reply, status int, kind core.EventKind, texts ...string) {
 			got.expect(w, status, kind)
 			for _, text := range texts {
@@ -103,6 +105,7 @@ func TestIdempotencyRefusalsSayWhatToDo(t *testing.T) {
 		pay(r, "k", "Authorization", "Bearer old")
 		says(pay(r, "k", "Authorization", "Bearer renewed"), 422, EventIdempotencyMismatch,
 			"other credentials", "Repeat a request as it was", "a new key only for a new request")
+		says(call(r, "POST", "/lost", "", "Idempotency-Key", "k"), 503, EventLost, "runs again, also with the same Idempotency-Key")
 	})
 }
 

@@ -208,6 +208,36 @@ func TestOpenRecordIsLogged(t *testing.T) {
 	}
 }
 
+// Two of three nodes are away for 3 s while an answer is recorded. The record follows, and has all of an answer that fits.
+func TestRecordFollows(t *testing.T) {
+	for size, omitted := range map[int]bool{50 << 10: false, 100 << 10: true} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			bubble(t, 3, func(w *world) {
+				r := router()
+				r.POST("/orders", middleware(w, w.locker, WithIdempotency(true)).Lock, func(c *gin.Context) {
+					w.nodes[0].Down()
+					w.nodes[1].Down()
+					c.String(201, strings.Repeat("x", size))
+				})
+				first := call(r, "POST", "/orders", "", "Idempotency-Key", "k")
+				time.Sleep(3 * time.Second) // of the bubble
+				w.nodes[0].Up()
+				w.nodes[1].Up()
+				time.Sleep(recordFor)
+				again := call(r, "POST", "/orders", "", "Idempotency-Key", "k")
+				if first.status != 201 || len(first.body) != size || w.events.count(EventRecordOpen) != 1 {
+					w.Errorf("first %d, %d bytes", first.status, len(first.body))
+				}
+				if omitted {
+					again.expect(w, 410, EventIdempotencyOmitted)
+				} else {
+					again.replays(w, first)
+				}
+			})
+		})
+	}
+}
+
 // One lost request makes one warning, and its own lease is not waited for.
 func TestLossIsLoggedOnce(t *testing.T) {
 	for _, key := range []string{"", "secret"} {

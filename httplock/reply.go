@@ -74,7 +74,7 @@ var refusals = map[core.EventKind]Refusal{
 	EventDraining:       {"", 503, again, "Server is shutting down", "Nothing was done. Try again.", nil},
 	EventUnavailable:    {"", 503, again, "Locks are unavailable", "Nothing was done. Try again later.", nil},
 	EventGone:           {"", 503, again, "Request was cancelled", "Nothing was done. Try again.", nil},
-	EventLost:           {"", 503, 0, "Lock was lost", "Find out what became of the request before you repeat it.", nil},
+	EventLost:           {"", 503, 0, "Lock was lost", "Find out what it did before you repeat it: a repetition runs again, also with the same Idempotency-Key.", nil},
 	EventKeyMissing:     {"", 400, 0, "Request does not name its resource", "Nothing was done. Correct the request.", nil},
 	EventMisconfigured:  {"", 500, 0, "Server is misconfigured", "Tell those who run it.", nil},
 	EventBodyBroken:     {"", 400, 0, "Body could not be read", "Nothing was done. Send all of it.", nil},
@@ -98,7 +98,7 @@ type rejection struct {
 
 func (r *rejection) Error() string { return fmt.Sprintf("httplock: %s: %v", r.kind, r.err) }
 
-var overloaded = &rejection{kind: EventOverloaded}
+var overloaded, tooLarge = &rejection{kind: EventOverloaded}, &rejection{kind: EventAnswerTooLarge, err: errTooLarge}
 
 func misconfigured(format string, args ...any) *rejection {
 	return &rejection{kind: EventMisconfigured, err: fmt.Errorf(format, args...)}

@@ -148,7 +148,8 @@ func (x *exchange) patience() time.Duration {
 // take takes the lease of key. It waits until then, or until the request ends, the server drains, or a lease is lost that
 // the request has already; the error of such an end is its cause.
 func (x *exchange) take(key string, until time.Time) error {
-	ctx, stop := join.Contexts(x.inner, x.m.admission.draining, x.r.Context()) // inner is the last, if there is no lease
+	// Without a lease, the request's context is inner already.
+	ctx, stop := join.Contexts(x.inner, []context.Context{x.m.admission.draining, x.r.Context()}[:1+len(x.leases)]...)
 	defer stop()
 	get := x.m.locker.Acquire
 	if until.IsZero() || x.m.maxWait == 0 {

@@ -36,7 +36,7 @@ func (x *exchange) end(w *response, panicked bool) {
 		w.begin()
 	}
 	loss := x.settle(w, !panicked && !past)
-	h, why := returned, &rejection{kind: EventAnswerTooLarge, err: errTooLarge}
+	h, why := returned, tooLarge
 	switch {
 	case past:
 		h, why = bypassed, misconfigured("an answer was written past the middleware, as by Engine.HandleContext")

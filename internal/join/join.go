@@ -3,6 +3,7 @@ package join
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -14,7 +15,7 @@ import (
 // process that the lease has run out, as the lease's own context does. Its deadline is the earliest, and what ends at
 // it has the error context.DeadlineExceeded. Call stop when the work is over; it waits for nothing.
 func Contexts(ctx context.Context, others ...context.Context) (joint context.Context, stop func()) {
-	j := &jointContext{all: append([]context.Context{ctx}, others...)}
+	j := &jointContext{all: slices.Concat([]context.Context{ctx}, others)}
 	j.Context, j.cancel = context.WithCancelCause(ctx)
 	free := func() {}
 	if at, limited := j.Deadline(); limited {
