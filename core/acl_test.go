@@ -166,7 +166,7 @@ func manualsUser(t *testing.T, user string) []string {
 }
 
 // unhurried gives servers time to answer, and requests to arrive: a busy machine is no fault of the ACL.
-var unhurried = option(func(c *config) {
+var unhurried = option(func(c *policy) {
 	c.ttl, c.Window = time.Minute, 5*time.Second
 	withNodeTimeout(10 * time.Second).ofCall(&c.options)
 })
@@ -257,7 +257,7 @@ func (lease *Lease) renewOnce() error {
 		defer lease.mu.Unlock()
 		lease.state, lease.ended = was, ended
 	}()
-	r.Send(lease.ctx.parent, quorum.All(len(lease.engine.Nodes)))
+	r.Send(lease.ctx.parent, quorum.All(len(lease.e.Nodes)))
 	r.Wait(context.Background())
 	switch {
 	case r.Confirmed():

@@ -1,15 +1,11 @@
 package core
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/node"
-	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
@@ -103,26 +99,11 @@ func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 		if !ok {
 			return nil, false
 		}
-		if lease := c.lease; lease.engine == l.e && lease.lock.Key == key && lease.ctx.Err() == nil {
+		if lease := c.lease; lease.e == l.e && lease.lock.Key == key && lease.ctx.Err() == nil {
 			return lease, true
 		}
 		ctx = c.parent
 	}
-}
-
-// An acquisition is what becomes of a call: a place in the local queue, then attempts until one succeeds.
-type acquisition struct {
-	call
-	observed bool // somebody wants to know its outcome
-	booked   bool // the wait is
-	turns    int  // in a row that it shared with others
-
-	lease *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
-	asked *node.Round
-
-	recovering bool // the next attempt settles a completion record that is not decided
-	last       result
-	out        Outcome
 }
 
 func (a *acquisition) run(ctx context.Context) (*Lease, error) {
@@ -188,106 +169,6 @@ func (a *acquisition) blocked() {
 	a.ended(res)
 }
 
-// ended notes how an attempt ended, or what those before in line know.
-func (a *acquisition) ended(res result) {
-	a.last = res
-	a.out.HolderHint = cmp.Or(res.hint, a.out.HolderHint)
-}
-
-// contend tries until it has a lease or a reason to stop.
-func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
-	if a.silentForTTL() { // the one before had to find out for all
-		return nil, a.fail(a.last.err)
-	}
-	for {
-		a.out.Attempts++
-		if a.wait != nil {
-			a.wait.Trying()
-		}
-		res := a.try(ctx, wait)
-		if res.lease == nil && wait.Err() != nil && a.last.err != nil {
-			return nil, a.stopped(ctx) // a round cut short knows less than the one before
-		}
-		a.attempted(res)
-		switch {
-		case a.last.lease != nil:
-			return a.last.lease, nil
-		case wait.Err() != nil:
-			return nil, a.stopped(ctx)
-		case a.e.IsClosing():
-			return nil, a.fail(ErrClosed)
-		case a.triesAtOnce():
-			continue
-		case a.givesUp(wait):
-			return nil, a.fail(a.last.err)
-		}
-		told := a.last
-		told.nodes = slices.Clone(told.nodes)
-		a.e.lines.Fails(a.resource, told)
-		a.recovering = a.recovering && a.last.split()
-		if !a.sleep(wait) {
-			return nil, a.stopped(ctx)
-		}
-	}
-}
-
-// attempted notes how an attempt ended.
-func (a *acquisition) attempted(res result) {
-	res.at = a.e.Clock.Now()
-	if res.lease == nil && (res.outcome == quorum.OutOfReach || res.outcome == quorum.Won) {
-		res.silent = cmp.Or(a.last.silent, res.at)
-	}
-	a.ended(res)
-	a.out.Nodes = res.nodes
-	a.out.Contended = a.out.Contended || errors.Is(res.err, ErrHeld)
-	if res.lease != nil {
-		a.out.Token, a.out.Margin = res.lease.token, res.lease.left()
-	}
-}
-
-// triesAtOnce reports whether the next attempt needs no pause: it settles a completion record, once, or uses what
-// the last one learnt.
-func (a *acquisition) triesAtOnce() bool {
-	if a.last.outcome == quorum.Unsettled && !a.recovering {
-		a.recovering = true
-		return true
-	}
-	return a.last.again
-}
-
-// givesUp reports whether what the nodes said ends the call.
-func (a *acquisition) givesUp(wait context.Context) bool {
-	return errors.Is(a.last.err, ErrDone) || a.tryOnly && !a.undecided() || a.silentForTTL() || a.outlasted(wait)
-}
-
-// outlasted reports whether the key rests for longer than the call may wait.
-func (a *acquisition) outlasted(wait context.Context) bool {
-	until, ends := wait.Deadline()
-	return ends && a.last.rests > 0 && a.last.rests-a.e.Clock.Now().Since(a.last.at) > time.Until(until)
-}
-
-// undecided reports whether the votes were split between contenders, so that none of them may have got the key.
-func (a *acquisition) undecided() bool {
-	return a.last.split() && a.out.Attempts < maxTries
-}
-
-// maxTries bounds how often TryAcquire asks while the votes are split.
-const maxTries = 5
-
-// silentForTTL reports whether no quorum has been reachable for a full TTL. A holder would have lost its lease by
-// then, so a waiter gives up, too.
-func (a *acquisition) silentForTTL() bool {
-	return a.last.silent != 0 && a.e.Clock.Now().Since(a.last.silent) >= a.p.ttl
-}
-
-// join has the nodes listened to for when it is this call's turn.
-func (a *acquisition) join() {
-	if a.wait != nil && !a.booked {
-		a.booked = true
-		a.e.waits.Begin(a.wait, a.e.Keys.Bucket(a.key))
-	}
-}
-
 // quit has the nodes leave the call out of their queues. Nobody waits for that: where it fails, those behind it wait
 // for its turn, once.
 func (a *acquisition) quit(ctx context.Context) {
@@ -300,57 +181,4 @@ func (a *acquisition) quit(ctx context.Context) {
 	r := own.releasing(0)
 	r.Send(ctx, quorum.All(len(a.e.Nodes)))
 	r.Leave()
-}
-
-// stopped is the error of an acquisition that something other than the nodes put an end to.
-func (a *acquisition) stopped(ctx context.Context) error {
-	if err := endOf(ctx); err != nil {
-		if ctx.Err() == context.DeadlineExceeded && a.last.err != nil && !a.last.open {
-			failure := a.fail(a.last.err)
-			failure.Ended = err
-			return failure
-		}
-		return a.fail(err)
-	}
-	if a.e.IsClosing() {
-		return a.fail(ErrClosed)
-	}
-	return a.fail(a.last.err) // try, or MaxWait has passed
-}
-
-func (a *acquisition) fail(err error) *OpError {
-	failure := &OpError{Op: OpAcquire, Key: a.key, Err: err, Record: a.last.record, Nodes: a.last.nodes}
-	held := errors.Is(err, ErrHeld)
-	if held {
-		failure.Held = a.last.held
-	}
-	if retry := a.last.retry; retry > 0 && (held || errors.Is(err, ErrUnavailable)) {
-		failure.RetryAfter = max(retry-a.e.Clock.Now().Since(a.last.at), time.Millisecond)
-	}
-	return failure
-}
-
-// A call is a call of Acquire, and what its attempts have in common.
-type call struct {
-	e        *engine
-	p        *policy
-	key      string
-	resource string // the key's name in Redis, and in the local queue
-	parent   context.Context
-	tryOnly  bool
-	carries  string        // what the lease carries
-	since    time.Time     // when it began, where it had to wait for its turn in this process
-	wait     *queue.Waiter // from the first attempt on that failed; nil = none has
-}
-
-// newLease makes a lease to be, with an attempt of its own.
-func (c *call) newLease() *Lease {
-	lease := &Lease{engine: c.e, place: -1}
-	lease.attempt.init(c.e, c.p, c.key, c.resource, c.carries)
-	lease.ctx.lease, lease.ctx.parent = lease, c.parent
-	if lease.waits = !c.tryOnly; lease.waits && c.wait == nil && !c.since.IsZero() {
-		c.wait = queue.NewWaiter(lease.lock.Waiter(), wire.StampOf(c.since), quorum.Of(len(c.e.Nodes)))
-	}
-	lease.wait, lease.queued = c.wait, c.wait != nil
-	return lease
 }

@@ -185,6 +185,18 @@ func (a *attempt) granted(got node.Reply) {
 	}
 }
 
+// stay is what is left of the cooldown of a lease that was released with one.
+func (a *attempt) stay() time.Duration {
+	return max(a.notBefore.Load().Since(a.e.Clock.Now()), 0)
+}
+
+// endAgain has a node told once more, in the background, after a delay. Called with the lock.
+func (a *attempt) endAgain(i int, after time.Duration) {
+	if a.e.unheard.push(a, i, after) {
+		a.nodes[i].owed = owedAgain
+	}
+}
+
 // unqueue has the end of the attempt take the call out of the queues, where it is called as this attempt.
 func (a *attempt) unqueue() {
 	a.mu.Lock()

@@ -79,7 +79,7 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	was := lease.end()
 	defer lease.letGo(was, false)
 	lease.tellEnd(was)
-	e := lease.engine
+	e := lease.e
 	lease.mu.Lock()
 	released, completed := lease.released, lease.completed
 	lease.mu.Unlock()
@@ -129,10 +129,10 @@ func (a *attempt) propose(ctx, wait context.Context, rec *wire.Record, ballot ui
 	t := &r.Tally
 	fate := t.Recorded(rec.Token)
 	if fate == quorum.Confirmed {
-		return a.e.report(t, observed), nil
+		return report(a.e.Group, t, observed), nil
 	}
 	err := a.fateError(OpComplete, fate)
-	err.Nodes = a.e.report(t, true)
+	err.Nodes = report(a.e.Group, t, true)
 	return err.Nodes, err
 }
 

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/node"
@@ -62,11 +61,6 @@ func (a *attempt) goesOn() bool {
 	return a.wait != nil && !a.quits && a.reached == 0 && a.wait.GoesOn()
 }
 
-// stay is what is left of the cooldown of a lease that was released with one.
-func (a *attempt) stay() time.Duration {
-	return max(a.notBefore.Load().Since(a.e.Clock.Now()), 0)
-}
-
 // releasing is a round that ends the attempt, and keeps the resource taken for stay, in whole milliseconds and no
 // shorter. The call that made the attempt gets its place in the queues back while it goes on. A node that has
 // answered all that it was sent needs no tombstone: nothing can arrive there any more.
@@ -119,13 +113,6 @@ func (a *attempt) free() {
 	r.Leave()
 }
 
-// endAgain has a node told once more, in the background, after a delay. Called with the lock.
-func (a *attempt) endAgain(i int, after time.Duration) {
-	if a.e.unheard.push(a, i, after) {
-		a.nodes[i].owed = owedAgain
-	}
-}
-
 // resend tells a node that the attempt is over, if it is still owed that. If it is told again, and that fails, too,
 // the lease runs out by itself, and the clock window refuses what is still under way.
 func (a *attempt) resend(node int) {
@@ -139,45 +126,4 @@ func (a *attempt) resend(node int) {
 	r := a.releasing(a.stay())
 	r.Must, r.OnOver = first, a.e.Done
 	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
-}
-
-// A resend tells nodes once more that attempts are over, which have not answered that they were told. These are timers:
-// however many wait for their time, they take no goroutine.
-type resend struct {
-	e       *node.Group
-	mu      sync.Mutex
-	pending map[*time.Timer]struct{}
-}
-
-// push has a node told after a delay; at once when the Locker is being closed, so that Close does not wait for a
-// node that is down. It reports false when nobody would wait for it any more.
-func (q *resend) push(of interface{ resend(node int) }, node int, after time.Duration) bool {
-	if !q.e.Enlist() {
-		return false
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.e.IsClosing() {
-		after = 0
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(after, func() {
-		q.mu.Lock()
-		delete(q.pending, timer)
-		q.mu.Unlock()
-		of.resend(node)
-	})
-	q.pending[timer] = struct{}{}
-	return true
-}
-
-// hurry has nodes told what they are still to be told.
-func (q *resend) hurry() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for timer := range q.pending {
-		if timer.Stop() {
-			timer.Reset(0)
-		}
-	}
 }

@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -143,6 +145,40 @@ func (e *OpError) Unwrap() []error {
 	return errs
 }
 
+// keyHash is what stands for a key in log lines: the keys themselves may be secrets of clients.
+func keyHash(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
+
+// An OpKind names an operation.
+type OpKind uint8
+
+const (
+	OpAcquire  OpKind = iota // from the call to the grant or the error, waiting included
+	OpHold                   // from the grant to the release, completion or loss
+	OpRenew                  // one round of renewal
+	OpRelease                // one release
+	OpComplete               // one completion
+	OpTouch                  // one request to a node that nobody has asked for a while, or of Ready; only Observer.Node hears of it
+	OpInspect                // one look; only errors name it
+	OpReady                  // one call of Ready; only errors name it
+	OpRevoke                 // one revocation by package admin, likewise
+	OpForget                 // one completion record dropped by it, likewise
+
+	opProvision // of nodes, which is not observed
+	opProbe     // at the start, likewise
+	opBatch     // of several operations, which are observed
+)
+
+// String returns the operation's name in lower case.
+func (k OpKind) String() string {
+	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget"}; int(k) < len(names) {
+		return names[k]
+	}
+	return "unknown"
+}
+
 // A NodeReply is what one node made of the last round of an operation.
 type NodeReply struct {
 	Node    int    // index in the list given to New
@@ -229,26 +265,12 @@ const (
 // String returns the verdict in snake_case, fit for a metric attribute.
 func (v Verdict) String() string { return wire.Verdict(v).String() }
 
-// held is the kind of held that a refusal is.
-func heldAs(t *quorum.Tally) HeldKind {
-	switch kept, holders := t.Kept(), t.With(wire.Held); {
-	case kept != 0 && kept == holders:
-		return HeldRests
-	case t.Split():
-		return HeldSplit
-	case holders.Len() >= t.Q:
-		return HeldByOther
-	default:
-		return HeldForWaiter
-	}
-}
-
 // report lists the votes for errors and observers. Nobody looks at those of a success that is not observed.
-func (e *engine) report(t *quorum.Tally, observed bool) []NodeReply {
+func report(g *node.Group, t *quorum.Tally, observed bool) []NodeReply {
 	if !observed && t.Confirmed() {
 		return nil
 	}
-	return replies(e.Group, t)
+	return replies(g, t)
 }
 
 // replies are all votes.

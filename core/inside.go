@@ -38,7 +38,7 @@ func init() {
 	}
 	inside.Replies = func(g *node.Group, t *quorum.Tally) any { return replies(g, t) }
 	inside.EndOf, inside.KeyHash = endOf, keyHash
-	inside.Looking = option(func(c *config) { c.Looking = true })
+	inside.Looking = option(func(p *policy) { p.Looking = true })
 	inside.Stored = func(text string, clock time.Time) (k KeyOnNode) {
 		if k.read(text, wire.NodeTimeOf(clock)); k.Record != nil {
 			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known

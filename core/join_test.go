@@ -78,7 +78,7 @@ func TestLossIsSeenWithItsCause(t *testing.T) {
 		joint, stop := join.Contexts(t.Context(), lease.Context())
 		defer stop()
 		lease.mu.Lock()
-		lease.until.Store(lease.engine.Clock.Now()) // before its timer
+		lease.until.Store(lease.e.Clock.Now()) // before its timer
 		var lookers sync.WaitGroup
 		for range 9 {
 			lookers.Go(func() {

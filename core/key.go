@@ -37,9 +37,3 @@ func Key(parts ...string) string {
 	sum := sha256.Sum256(key)
 	return "sha256:" + hex.EncodeToString(sum[:]) // the others begin with a digit
 }
-
-// keyHash is what stands for a key in log lines: the keys themselves may be secrets of clients.
-func keyHash(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:8])
-}

@@ -87,7 +87,7 @@ func acceptedNames(prefix string, keys ...string) error {
 			return err
 		}
 	}
-	_, err := defaults().with([]Option{WithKeyPrefix(prefix)}).policy(1)
+	_, err := defaults().with([]Option{WithKeyPrefix(prefix)}).checked(1)
 	return err
 }
 

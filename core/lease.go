@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/node"
-	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
@@ -17,7 +15,6 @@ import (
 // released, its holder's context ends, or no quorum confirms it in time. It is safe for concurrent use.
 type Lease struct {
 	attempt
-	engine *engine
 	ctx    leaseContext
 	cancel context.CancelCauseFunc
 
@@ -48,13 +45,13 @@ func (lease *Lease) trust(sent clock.Instant) {
 
 // holdFor has the lease end that long from now, or when its trust does. Called with the lock.
 func (lease *Lease) holdFor(d time.Duration) {
-	lease.holdUntil = lease.engine.Clock.Now().Add(d)
+	lease.holdUntil = lease.e.Clock.Now().Add(d)
 	lease.until.Store(lease.endsAt())
 }
 
 // left is for how long the lease can still be trusted.
 func (lease *Lease) left() time.Duration {
-	return lease.until.Load().Since(lease.engine.Clock.Now())
+	return lease.until.Load().Since(lease.e.Clock.Now())
 }
 
 // blocking is a lease to who asks for its key.
@@ -68,7 +65,7 @@ func (b *blocking) InTheWay() result {
 
 // freedAfter is how long the nodes keep the key if its holder vanishes now.
 func (lease *Lease) freedAfter() time.Duration {
-	return max(lease.kept.Load(), lease.notBefore.Load()).Since(lease.engine.Clock.Now())
+	return max(lease.kept.Load(), lease.notBefore.Load()).Since(lease.e.Clock.Now())
 }
 
 // start turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
@@ -88,7 +85,7 @@ func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 }
 
 func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant, ended func(Outcome)) bool {
-	e := lease.engine
+	e := lease.e
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	if !e.keep(lease) {
@@ -127,7 +124,7 @@ func (lease *Lease) ValidUntil() time.Time { return time.Now().Add(lease.left())
 // the network does. After a pause or suspension past it, Err and Done of this context know at the first look,
 // because they look at the clock; contexts derived from it, once its timer has fired.
 func (lease *Lease) Context() context.Context {
-	if lease == nil || lease.engine == nil {
+	if lease == nil || lease.e == nil {
 		return ended
 	}
 	return &lease.ctx
@@ -142,7 +139,7 @@ var ended = func() context.Context {
 
 // fit reports what makes a call impossible, whatever it is for.
 func (lease *Lease) fit(ctx context.Context) error {
-	if lease == nil || lease.engine == nil {
+	if lease == nil || lease.e == nil {
 		return errNoLease
 	}
 	if ctx == nil {
@@ -155,7 +152,7 @@ func (lease *Lease) fit(ctx context.Context) error {
 // with another lease, under which the context given to Acquire ran. It is nil while the lease is held, and of one that
 // was released or completed, or ended with that context for another reason. It looks at the clock, as Context does.
 func (lease *Lease) Lost() error {
-	if lease == nil || lease.engine == nil || lease.ctx.Err() == nil {
+	if lease == nil || lease.e == nil || lease.ctx.Err() == nil {
 		return nil
 	}
 	if cause := context.Cause(lease.ctx.Context); errors.Is(cause, ErrLost) {
@@ -224,7 +221,7 @@ func (lease *Lease) lose(reason LossReason) {
 	lease.mu.Unlock()
 
 	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
-	e := lease.engine
+	e := lease.e
 	e.watchdog.remove(lease)
 	e.lines.Leave(lease.turn())
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
@@ -255,7 +252,7 @@ func (lease *Lease) stop(cause error) {
 		lease.cancel(cause)
 	}
 	lease.ended = true
-	lease.until.Store(min(lease.until.Load(), lease.engine.Clock.Now()))
+	lease.until.Store(min(lease.until.Load(), lease.e.Clock.Now()))
 }
 
 func (lease *Lease) lossReason() LossReason {
@@ -276,7 +273,7 @@ func (lease *Lease) end() leaseState {
 	lease.stop(ErrReleased)
 	lease.mu.Unlock()
 	if was == leaseHeld {
-		lease.engine.watchdog.remove(lease)
+		lease.e.watchdog.remove(lease)
 	}
 	return was
 }
@@ -289,139 +286,51 @@ func (lease *Lease) tellEnd(was leaseState) {
 	}
 }
 
-// A ReleaseOption is for a single Release.
-type ReleaseOption func(*releaseOptions)
-
-type releaseOptions struct{ cooldown time.Duration }
-
-// Cooldown keeps the key taken until d has passed since the release; at most 24h. Who asks for it meanwhile is told when to come (OpError.RetryAfter), or waits. The cooldown of the first
-// Release counts, however often it has to be repeated: a later one, and that of Do, neither shortens nor extends it.
+// Extend moves the end that MaxHold has set to d from now, later or sooner, and has the lease renewed until then. No
+// request is sent for it, so nil promises nothing of the nodes: the lease still ends where too few of them confirm it, and
+// ValidUntil tells until when they have.
 //
-// The key stays taken if Release returns nil. Where no quorum confirms the release before the TTL is over, the key is
-// free then, and of a lease that was lost no cooldown begins. A node on which the lease has run out confirms none. After
-// Complete has succeeded there is none, and the error of Release matches ErrReleased. Nodes that lose their memory forget
-// the rest of it.
-func Cooldown(d time.Duration) ReleaseOption {
-	return func(o *releaseOptions) { o.cooldown = d }
-}
-
-func cooldown(opts []ReleaseOption) (time.Duration, error) {
-	if len(opts) == 0 {
-		return 0, nil
-	}
-	var o releaseOptions
-	for _, opt := range opts {
-		if opt == nil {
-			return 0, fmt.Errorf("lockkit: release: %w: an option is nil", ErrInvalid)
-		}
-		opt(&o)
-	}
-	if o.cooldown < 0 || o.cooldown > wire.Slack {
-		return 0, fmt.Errorf("lockkit: release: %w: cooldown is %v, must be at least 0 and at most %v", ErrInvalid, o.cooldown, wire.Slack)
-	}
-	return o.cooldown, nil
-}
-
-// Release gives the key back, with Cooldown when that is over. The lease's context ends at once, with
-// cause ErrReleased. Release works with a cancelled ctx, which only lends its values; it takes at most the node
-// timeout and may be repeated. After it, or Complete, has succeeded there is nothing left to do.
-//
-// A nil error means that a quorum confirmed it. ErrLost: the lease had ended before, so the holder was not
-// alone to its end. ErrUnavailable: no quorum confirmed it; the key may stay taken until its TTL is over,
-// and Release is still being tried in the background. An error
-// matching ErrInvalid changes nothing: the lease goes on. ErrClosed: it was not confirmed before the Locker was closed.
-func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
-	if err := lease.fit(ctx); err != nil {
-		return err
-	}
-	keep, err := cooldown(opts)
-	if err != nil {
-		return err
-	}
-	lease.expire()
-	was := lease.end()
-	var next *queue.Turn
-	defer func() { lease.letGo(was, next != nil) }()
-	lease.tellEnd(was)
-	lease.mu.Lock()
-	over, completed, reason := lease.freed || lease.completed, lease.completed, lease.reason
-	lease.mu.Unlock()
-	e := lease.engine
+// It is ErrInvalid without MaxHold and for a d of 0 or less. ErrLost: the lease has ended. ErrReleased: Release or Complete
+// was called before. If the lease has ended with the context given to Acquire, the error matches that of the context.
+func (lease *Lease) Extend(d time.Duration) error {
 	switch {
-	case completed && keep > 0:
-		return &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrReleased}
-	case !over && e.gate.Join():
-		defer e.gate.Leave()
-	case reason != "":
-		return lease.loss(OpRelease, reason)
-	case over:
-		return nil
-	default:
-		return &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrClosed}
+	case lease == nil || lease.e == nil:
+		return errNoLease
+	case lease.p.maxHold == 0:
+		return fmt.Errorf("lockkit: extend %q: %w: the lease has no end that could be moved: acquire it with MaxHold", lease.lock.Key, ErrInvalid)
+	case d <= 0:
+		return fmt.Errorf("lockkit: extend %q: %w: by %v: must be more than 0", lease.lock.Key, ErrInvalid, d)
 	}
-	ctx, end := lease.p.observe(ctx, OpRelease, lease.lock.Key, false, lease.token)
-
-	to := lease.markReleased(keep)
-	stay := lease.stay()
-	r := lease.releasing(stay)
-	r.Begin(ctx, to)
-	if next = lease.successor(was, stay); next != nil {
-		lease.handOn(next, r)
-	} else {
-		node.Dispatch(r)
+	if !lease.holdOn(d) {
+		return lease.ending()
 	}
-	r.Wait(context.Background()) //nolint:forbidigo // a release goes on without its caller, bounded by the node timeout
-	out := lease.concludeRelease(&r.Tally, was, end != nil)
-	if end != nil {
-		end(out)
-	}
-	return out.Err
+	return nil
 }
 
-// concludeRelease says what a release came to, by the answers to it.
-func (lease *Lease) concludeRelease(t *quorum.Tally, was leaseState, observed bool) Outcome {
-	lease.mu.Lock()
-	lease.freed = lease.freed || t.Confirmed()
-	unnoticed := lease.outvoted(losses[t.Released()]) && was == leaseHeld
-	reason := lease.reason
-	lease.mu.Unlock()
-	if unnoticed {
-		lease.logLoss(reason)
-	}
-	var failure *OpError
-	switch {
-	case reason != "":
-		failure = lease.loss(OpRelease, reason)
-	case !t.Confirmed():
-		lease.p.Logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
-		failure = &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter())}
-	}
-	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.token, Nodes: lease.engine.report(t, failure != nil || observed)}
-	if failure != nil {
-		failure.Nodes, out.Err = out.Nodes, failure
-	}
-	return out
-}
-
-// markReleased notes the release, and a cooldown unless there was one before. It returns the nodes to ask.
-func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
+// holdOn moves the end of the lease, if it has not come.
+func (lease *Lease) holdOn(d time.Duration) bool {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	if lease.rests() && keep > 0 {
-		lease.notBefore.Store(lease.e.Clock.Now().Add(keep))
+	if lease.state != leaseHeld || lease.left() <= 0 || lease.ctx.Context.Err() != nil {
+		return false
 	}
-	return lease.reached
+	lease.holdFor(d)
+	lease.plan()
+	return true
 }
 
-// letGo lets the next contender of this process have its turn, unless it has it.
-func (lease *Lease) letGo(was leaseState, handedOn bool) {
-	if was != leaseHeld {
-		return
+// ending is the error of who would go on with a lease that has ended.
+func (lease *Lease) ending() error {
+	ended := lease.ctx.Err() // which notices the end
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	switch {
+	case lease.reason != "":
+		return lease.loss(OpHold, lease.reason)
+	case lease.state == leaseHeld: // the context that it ran under has ended, and it has not run out yet
+		return &OpError{Op: OpHold, Key: lease.lock.Key, Err: fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))} //nolint:errorlint // the cause is not what ended this lease
 	}
-	if !handedOn {
-		lease.engine.lines.Leave(lease.turn())
-	}
-	lease.engine.retire(lease)
+	return &OpError{Op: OpHold, Key: lease.lock.Key, Err: ErrReleased}
 }
 
 // losses are why a lease is lost that has such a fate.

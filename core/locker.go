@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/faults"
@@ -66,7 +67,7 @@ func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 
 // policyFor is what opts say of nodes, if both are fit.
 func policyFor(nodes []redis.UniversalClient, opts []Option) (policy, error) {
-	p, err := defaults().with(opts).policy(len(nodes))
+	p, err := defaults().with(opts).checked(len(nodes))
 	if err = errors.Join(append([]error{err}, goredis.Check(nodes, quorum.MaxNodes)...)...); err != nil {
 		err = fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
@@ -98,6 +99,25 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 	}
 	l.e.hangUp = sync.OnceValue(func() error { return closeClients(clients) })
 	return l, nil
+}
+
+// dial makes the clients of Open.
+func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
+	p, err := defaults().with(opts).checked(len(urls))
+	d, faults := goredis.Dialer{Timeout: p.nodeTimeout, TLS: p.tls}, []error{err}
+	clients := make([]redis.UniversalClient, 0, len(urls))
+	for i, address := range urls {
+		client, err := d.Dial(address)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("node %d: %w", i, err))
+			continue
+		}
+		clients = append(clients, client)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, errors.Join(fmt.Errorf("lockkit: %w: %w", ErrInvalid, err), closeClients(clients))
+	}
+	return clients, nil
 }
 
 func closeClients(clients []redis.UniversalClient) error {
@@ -160,22 +180,20 @@ func (l *Locker) fit(ctx context.Context) error {
 
 func (l *Locker) made() bool { return l != nil && l.e != nil }
 
-// KeyPrefix returns what all Redis keys of l start with, see WithKeyPrefix. It is for packages whose host has
-// keys of its own in the same Redis.
-func (l *Locker) KeyPrefix() string {
+// set is how l was set up; as little as can be where it was not made.
+func (l *Locker) set() *settings {
 	if !l.made() {
-		return ""
+		return &settings{Config: node.Config{Logger: slog.Default()}}
 	}
-	return l.p.Prefix
+	return l.p.settings
 }
 
+// KeyPrefix returns what all Redis keys of l start with, see WithKeyPrefix. It is for packages whose host has
+// keys of its own in the same Redis.
+func (l *Locker) KeyPrefix() string { return l.set().Prefix }
+
 // Logger returns where l logs, see WithLogger. It is for packages built on this one, which log there as well.
-func (l *Locker) Logger() *slog.Logger {
-	if !l.made() {
-		return slog.Default()
-	}
-	return l.p.Logger
-}
+func (l *Locker) Logger() *slog.Logger { return l.set().Logger }
 
 // TTL returns how long a key stays taken after the death of its holder.
 func (l *Locker) TTL() time.Duration { return l.p.ttl }
@@ -203,7 +221,7 @@ func (l *Locker) ClockOffset() (time.Duration, bool) {
 // Event calls the Event of the Locker's [Observer]. It is for packages that translate a lock into the words of
 // another library.
 func (l *Locker) Event(ctx context.Context, ev Event) {
-	if l.made() && l.p.observer.Event != nil {
-		l.p.observer.Event(ctx, ev)
+	if tell := l.set().observer.Event; tell != nil {
+		tell(ctx, ev)
 	}
 }

@@ -22,7 +22,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		"healed":               {func(*Lease) {}, wire.Healed, "new"},
 		"passed":               {func(*Lease) {}, wire.Passed, "new"},
 		"refused":              {func(*Lease) {}, wire.Gone, "old"},
-		"not trusted any more": {func(lease *Lease) { lease.until.Store(lease.engine.Clock.Now()) }, wire.Healed, "old"},
+		"not trusted any more": {func(lease *Lease) { lease.until.Store(lease.e.Clock.Now()) }, wire.Healed, "old"},
 		"completing":           {func(lease *Lease) { lease.completing = true }, wire.Healed, "old"},
 		"not reported yet":     {func(lease *Lease) { lease.state = leasePending }, wire.Granted, "old"},
 		"over":                 {func(lease *Lease) { lease.state = leaseOver }, wire.Granted, "old"},

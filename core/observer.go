@@ -3,37 +3,7 @@ package core
 import (
 	"context"
 	"time"
-
-	"github.com/lockkit/lockkit/core/internal/wire"
 )
-
-// An OpKind names an operation.
-type OpKind uint8
-
-const (
-	OpAcquire  OpKind = iota // from the call to the grant or the error, waiting included
-	OpHold                   // from the grant to the release, completion or loss
-	OpRenew                  // one round of renewal
-	OpRelease                // one release
-	OpComplete               // one completion
-	OpTouch                  // one request to a node that nobody has asked for a while, or of Ready; only Observer.Node hears of it
-	OpInspect                // one look; only errors name it
-	OpReady                  // one call of Ready; only errors name it
-	OpRevoke                 // one revocation by package admin, likewise
-	OpForget                 // one completion record dropped by it, likewise
-
-	opProvision // of nodes, which is not observed
-	opProbe     // at the start, likewise
-	opBatch     // of several operations, which are observed
-)
-
-// String returns the operation's name in lower case.
-func (k OpKind) String() string {
-	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget"}; int(k) < len(names) {
-		return names[k]
-	}
-	return "unknown"
-}
 
 // An Observer watches operations. It has a function for each thing that it wants to know; those that are nil are not
 // called, and cost nothing. The zero Observer watches nothing.
@@ -100,22 +70,4 @@ type Outcome struct {
 	HolderHint string        // OpAcquire: what the holder's Hint returned, of the last one that was in the way
 	Margin     time.Duration // OpAcquire: trusted time left; OpRenew: what was left before this round
 	Nodes      []NodeReply   // the last round, node by node; stragglers are Pending
-}
-
-// observe starts an operation; end is nil if nobody wants to know how it ends, so that nothing need be gathered for it.
-func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool, token uint64) (context.Context, func(Outcome)) {
-	if p.observer.Start == nil {
-		return ctx, nil
-	}
-	return p.observer.Start(ctx, Op{Kind: kind, Name: p.name, Key: key, Nodes: p.nodes, Try: try, Token: token})
-}
-
-// hint is what the observer has the lease carry that is being acquired.
-func (p *policy) hint(ctx context.Context) string {
-	if p.observer.Hint != nil {
-		if s := p.observer.Hint(ctx); len(s) <= wire.MaxHint {
-			return s
-		}
-	}
-	return ""
 }

@@ -329,14 +329,14 @@ func TestNoObserverNoReport(t *testing.T) {
 		votes.Take(0, quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted}})
 		votes.Take(1, quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted}})
 		p := w.process()
-		if got := p.e.report(&votes, false); got != nil {
+		if got := report(p.e.Group, &votes, false); got != nil {
 			t.Errorf("reported %v to nobody", got)
 		}
-		if got := p.e.report(&votes, true); len(got) != 3 {
+		if got := report(p.e.Group, &votes, true); len(got) != 3 {
 			t.Errorf("an observer is told of %d nodes", len(got))
 		}
 		votes.Take(1, quorum.Vote{Reply: wire.Reply{Verdict: wire.Failed}})
-		if got := p.e.report(&votes, false); len(got) != 3 {
+		if got := report(p.e.Group, &votes, false); len(got) != 3 {
 			t.Errorf("the error of a failure has %d nodes", len(got))
 		}
 	})

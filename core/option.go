@@ -13,7 +13,7 @@ import (
 
 // An Option configures a Locker, in New or Open. Those named With… belong to all that share the nodes; the others are
 // CallOptions, which New makes the default of every call.
-type Option interface{ apply(*config) }
+type Option interface{ apply(*policy) }
 
 // A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo or Once; or, in New, Open and With, for all of
 // a Locker's.
@@ -22,52 +22,52 @@ type CallOption interface {
 	ofCall(*options)
 }
 
-type option func(*config)
+type option func(*policy)
 
-func (o option) apply(c *config) { o(c) }
+func (o option) apply(c *policy) { o(c) }
 
 type callOption func(*options)
 
-func (o callOption) apply(c *config)   { o(&c.options) }
+func (o callOption) apply(c *policy)   { o(&c.options) }
 func (o callOption) ofCall(c *options) { o(c) }
 
-func defaults() config {
-	return config{
-		settings: settings{Config: node.Config{MaxTTL: unset, Window: defaultWindow, Prefix: "lockkit:", Logger: slog.Default()}},
+func defaults() policy {
+	return policy{
+		settings: &settings{Config: node.Config{MaxTTL: unset, Window: defaultWindow, Prefix: "lockkit:", Logger: slog.Default()}},
 		options:  options{ttl: 10 * time.Second, retention: 24 * time.Hour, note: thisProcess()},
 	}
 }
 
 // WithKeyPrefix sets what all Redis keys start with: 1 to 64 bytes without braces. Processes that share
 // locks share the prefix. Default "lockkit:".
-func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.Prefix = prefix }) }
+func WithKeyPrefix(prefix string) Option { return option(func(c *policy) { c.Prefix = prefix }) }
 
 // WithMaxTTL sets the longest TTL that any process uses on these nodes: a node that lost its
 // memory does not vote for this long. It is to be the same everywhere. Where it is not, nodes and processes tell
 // one another the longest and go by that; only if no node that answers knows it may a process be granted a key
 // too soon. To use a longer TTL, raise WithMaxTTL in every process first. At most 24h. Default: the TTL
 // of the Locker made by New.
-func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.MaxTTL = d }) }
+func WithMaxTTL(d time.Duration) Option { return option(func(c *policy) { c.MaxTTL = d }) }
 
 // WithClockWindow sets by how much the wall clocks of a node and this process may differ, request delay
 // included; a node outside of it does not take part. It makes steps of the nodes' clocks harmless and
 // refuses old requests, at the price of 2.2 windows of each lease. At most a quarter of the TTL; with other
 // options at their defaults, a TTL below 2.5s needs a smaller one. It must be the same in all processes. Default
 // 500ms; 0 turns it off.
-func WithClockWindow(d time.Duration) Option { return option(func(c *config) { c.Window = d }) }
+func WithClockWindow(d time.Duration) Option { return option(func(c *policy) { c.Window = d }) }
 
 // WithRestartGuard turns the restart guard on or off. With it, a node that lost its memory (restarted empty,
 // flushed, failed over) does not vote until every lease it may have forgotten is over, and accepts completions
 // only of leases that it has confirmed since. Default: on for three nodes and more; off for one or two, where a
 // newcomer's first lock would have to wait for it. Turn it on for a primary with replicas, and see
 // WithReplicaLag. Must be the same in all processes.
-func WithRestartGuard(on bool) Option { return option(func(c *config) { c.guard = &on }) }
+func WithRestartGuard(on bool) Option { return option(func(c *policy) { c.guard = &on }) }
 
 // WithReplicaLag sets for how long an old primary may go on serving after one of its replicas was promoted
 // (min-replicas-max-lag). For so long, a node that was promoted or restarted confirms no renewal and accepts no
 // completion, and its quarantine lasts longer by as much. Only with the restart guard, for nodes with replicas.
 // Default 0.
-func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.Lag = d }) }
+func WithReplicaLag(d time.Duration) Option { return option(func(c *policy) { c.Lag = d }) }
 
 // WithTLS sets how Open speaks TLS with nodes: a CA of one's own (RootCAs), a certificate of the client
 // (Certificates), all that a tls.Config has. It is used for every URL, and all of these must be with TLS (rediss://,
@@ -75,15 +75,15 @@ func WithReplicaLag(d time.Duration) Option { return option(func(c *config) { c.
 // Cluster name it by an IP address, for the host of the URL, if that is a name; but for ServerName in any case, if that is
 // set. New does not use it: its clients are made. Default, and nil: what crypto/tls has by default, with the CAs of the
 // system.
-func WithTLS(conf *tls.Config) Option { return option(func(c *config) { c.tls = conf }) }
+func WithTLS(conf *tls.Config) Option { return option(func(c *policy) { c.tls = conf }) }
 
 // WithObserver sets who watches operations. Default: nobody.
-func WithObserver(o Observer) Option { return option(func(c *config) { c.observer = o }) }
+func WithObserver(o Observer) Option { return option(func(c *policy) { c.observer = o }) }
 
 // WithLogger sets where the few things go that an operator must know: lost leases, releases that could not
 // be confirmed, nodes in trouble, a Close that waits. Keys are hashed in these. Packages built on this one log there as
 // well, see [Locker.Logger]. Default: slog.Default().
-func WithLogger(l *slog.Logger) Option { return option(func(c *config) { c.Logger = l }) }
+func WithLogger(l *slog.Logger) Option { return option(func(c *policy) { c.Logger = l }) }
 
 // TTL sets how long a lease lasts on the nodes without renewal, and so how long a key stays taken after
 // its holder dies. Default 10s.
@@ -133,13 +133,14 @@ func thisProcess() string {
 	return fmt.Sprintf("%s/%d", host[:min(len(host), wire.MaxNote/2)], os.Getpid())
 }
 
-func (c config) with(opts []Option) config {
+// with is p with these options.
+func (p policy) with(opts []Option) policy {
 	for _, o := range opts {
 		if o == nil {
-			c.missing++
+			p.missing++
 		} else {
-			o.apply(&c)
+			o.apply(&p)
 		}
 	}
-	return c
+	return p
 }

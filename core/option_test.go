@@ -53,7 +53,7 @@ func TestOptionFaults(t *testing.T) {
 		{"relations beside what has nothing to do with them", []Option{TTL(time.Second), MaxWait(-1), WithKeyPrefix("")},
 			[]string{"TTL 1s is too short for a clock window of 500ms", "max wait is -1ns", "key prefix"}},
 	} {
-		_, err := defaults().with(c.opts).policy(n)
+		_, err := defaults().with(c.opts).checked(n)
 		if (err == nil) != (c.faults == nil) {
 			t.Errorf("%s: error %v", c.name, err)
 			continue
@@ -119,7 +119,7 @@ func TestDefaults(t *testing.T) {
 		{"as told", 3, []Option{WithMaxTTL(time.Minute), withRenewEvery(time.Second), withNodeTimeout(2 * time.Second), WithClockWindow(1e9)},
 			10e9, 60e9, 1e9, 2e9, 1e9, 6798e6, 6e9, true},
 	} {
-		p, err := defaults().with(c.opts).policy(c.n)
+		p, err := defaults().with(c.opts).checked(c.n)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -133,7 +133,7 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("%s: requests say a lease of %v and a tombstone of %v", c.name, p.lease, p.bury)
 		}
 	}
-	p, _ := defaults().policy(1)
+	p, _ := defaults().checked(1)
 	if p.drift != 0.10 || p.retention != 24*time.Hour || p.Prefix != "lockkit:" || p.Logger != slog.Default() ||
 		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 {
 		t.Errorf("defaults are %+v", p)
@@ -205,7 +205,7 @@ func afresh(l *Locker, n int, base []Option, derived []CallOption) policy {
 	for _, o := range derived {
 		opts = append(opts, o)
 	}
-	return must(defaults().with(opts).policy(n))
+	return must(defaults().with(opts).checked(n))
 }
 
 func samePolicy(a, b policy) bool {

@@ -43,13 +43,7 @@ type timing struct {
 // unset is no value of an option.
 const unset time.Duration = math.MinInt64
 
-// config is what the options said.
-type config struct {
-	settings
-	options
-}
-
-// A policy is a config with everything derived and checked.
+// A policy is what the options say; once it is checked, with all that follows from them.
 type policy struct {
 	*settings
 	options
@@ -65,27 +59,26 @@ type policy struct {
 	carries     string      // by leases whose holder has no hint
 }
 
-// policy checks c for n nodes and names every fault.
-func (c config) policy(n int) (policy, error) {
-	p := policy{settings: &c.settings, options: c.options, nodes: n}
-	p.Guarded = n >= 3
-	if c.guard != nil {
-		p.Guarded = *c.guard
+// checked is p for n nodes. The error names every fault.
+func (p policy) checked(n int) (policy, error) {
+	p.nodes, p.Guarded = n, n >= 3
+	if p.guard != nil {
+		p.Guarded = *p.guard
 	}
 	var f faults.List
-	f.Check(c.Logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
-	f.Check(len(c.Prefix) < 1 || len(c.Prefix) > 64 || strings.ContainsAny(c.Prefix, "{}"),
-		"key prefix %q must have 1 to 64 bytes and no braces", c.Prefix)
-	if c.MaxTTL == unset {
-		c.settings.MaxTTL = c.ttl
+	f.Check(p.Logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
+	f.Check(len(p.Prefix) < 1 || len(p.Prefix) > 64 || strings.ContainsAny(p.Prefix, "{}"),
+		"key prefix %q must have 1 to 64 bytes and no braces", p.Prefix)
+	if p.MaxTTL == unset {
+		p.MaxTTL = p.ttl
 	} else {
-		between(&f, "max TTL", c.MaxTTL, time.Millisecond, wire.Slack)
+		between(&f, "max TTL", p.MaxTTL, time.Millisecond, wire.Slack)
 	}
-	if c.Window != 0 { // off
-		between(&f, "clock window", c.Window, time.Millisecond, wire.Slack/4)
+	if p.Window != 0 { // off
+		between(&f, "clock window", p.Window, time.Millisecond, wire.Slack/4)
 	}
-	between(&f, "replica lag", c.Lag, 0, wire.Slack)
-	f.Check(c.Lag > 0 && !p.Guarded, "replica lag is set, but the restart guard is off")
+	between(&f, "replica lag", p.Lag, 0, wire.Slack)
+	f.Check(p.Lag > 0 && !p.Guarded, "replica lag is set, but the restart guard is off")
 	p.check(&f)
 	p.derive()
 	p.Timeout = p.nodeTimeout
@@ -170,4 +163,67 @@ func leastTTL(window time.Duration) time.Duration {
 		ttl += 10 * time.Millisecond
 	}
 	return ttl
+}
+
+// observe starts an operation; end is nil if nobody wants to know how it ends, so that nothing need be gathered for it.
+func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool, token uint64) (context.Context, func(Outcome)) {
+	if p.observer.Start == nil {
+		return ctx, nil
+	}
+	return p.observer.Start(ctx, Op{Kind: kind, Name: p.name, Key: key, Nodes: p.nodes, Try: try, Token: token})
+}
+
+// hint is what the observer has the lease carry that is being acquired.
+func (p *policy) hint(ctx context.Context) string {
+	if p.observer.Hint != nil {
+		if s := p.observer.Hint(ctx); len(s) <= wire.MaxHint {
+			return s
+		}
+	}
+	return ""
+}
+
+// The arithmetic of trust. All of it is pure, so that it can be fuzzed.
+
+const (
+	// roundTrip pays for the millisecond resolution of Redis expiries, at both ends (Redlock's constant).
+	roundTrip = 2 * time.Millisecond
+	// clockDrift is by what part of a lease the clock of this machine may be too slow.
+	clockDrift = 0.10
+	// maxRetention keeps the end of a record a date that every reply can tell.
+	maxRetention = 10 * 365 * 24 * time.Hour
+	// defaultWindow is wide enough for NTP and slow requests. It does not depend on the TTL, because all
+	// processes must have the same.
+	defaultWindow = 500 * time.Millisecond
+)
+
+// validity is how long a lease may be trusted, from the moment the request was sent, when the nodes were
+// told ttl: less the drift of the client's clock, and less what the clock window lets clocks differ.
+func validity(ttl time.Duration, drift float64, window time.Duration) time.Duration {
+	v := ttl - time.Duration(float64(ttl)*drift) - roundTrip
+	if window > 0 {
+		v -= 2*window + 2*clientSkew(window)
+	}
+	return v
+}
+
+// clientSkew is by how much the wall clocks of clients are assumed to differ, each from true time.
+func clientSkew(window time.Duration) time.Duration { return window / 10 }
+
+// defaultNodeTimeout is long for a healthy node, short beside the lease.
+func defaultNodeTimeout(ttl time.Duration) time.Duration {
+	return min(max(ttl/10, 50*time.Millisecond), time.Second)
+}
+
+// cancelMargin is how much earlier than the end of validity the context ends, so that the holder has
+// stopped by then.
+func cancelMargin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/50) }
+
+// tombstoneTTL is how long a node remembers that an attempt is over: until the clock window refuses its
+// requests, or, without a window, longer than they can plausibly be under way.
+func tombstoneTTL(window, nodeTimeout, maxTTL time.Duration) time.Duration {
+	if window > 0 {
+		return 2*window + 2*nodeTimeout
+	}
+	return 4 * maxTTL
 }

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/lockkit/lockkit/core/internal/node"
@@ -27,12 +26,12 @@ func (l *Locker) Ready(ctx context.Context) error {
 	if err := l.fit(ctx); err != nil {
 		return err
 	}
-	a := acquisition{call: call{e: l.e, p: &l.p}, last: result{err: ErrUnavailable, open: true}}
-	switch {
-	case ctx.Err() != nil:
-		return by(OpReady, a.stopped(ctx))
-	case !l.e.gate.Enter():
-		return by(OpReady, a.fail(ErrClosed))
+	failure := &OpError{Op: OpReady, Err: endOf(ctx)}
+	if failure.Err == nil && !l.e.gate.Enter() {
+		failure.Err = ErrClosed
+	}
+	if failure.Err != nil {
+		return failure
 	}
 	defer l.e.gate.Leave()
 	r := l.e.Touching(int(l.e.jitter(int64(l.e.Keys.Buckets()))))
@@ -47,17 +46,9 @@ func (l *Locker) Ready(ctx context.Context) error {
 	if t.Count(wire.Granted) >= t.Q && !same {
 		return nil
 	}
-	a.last = result{err: ErrUnavailable, retry: t.RetryAfter(), at: l.e.Clock.Now(), nodes: l.e.report(t, true), open: t.Count(wire.Granted)+t.Count(wire.Pending) >= t.Q}
+	known := result{err: ErrUnavailable, retry: t.RetryAfter(), at: l.e.Clock.Now(), nodes: replies(l.e.Group, t), open: t.Count(wire.Granted)+t.Count(wire.Pending) >= t.Q}
 	if same {
-		a.last.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
+		known.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
 	}
-	return by(OpReady, a.stopped(ctx))
-}
-
-// by is err as one of op.
-func by(op OpKind, err error) error {
-	if e, ok := errors.AsType[*OpError](err); ok {
-		e.Op = op
-	}
-	return err
+	return known.stopped(ctx, l.e, OpReady, "")
 }

@@ -35,7 +35,7 @@ var brief = []Option{quietly, TTL(3 * time.Second), WithClockWindow(300 * time.M
 	withNodeTimeout(500 * time.Millisecond)}
 
 // sturdy, after brief, is for tests that wait for no lease to run out: a busy machine may be seconds late.
-var sturdy = option(func(c *config) {
+var sturdy = option(func(c *policy) {
 	c.ttl, c.Window = 12*time.Second, time.Second
 	withNodeTimeout(3 * time.Second).ofCall(&c.options)
 })

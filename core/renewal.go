@@ -33,7 +33,7 @@ func (lease *Lease) plan() {
 	case r == nil && lease.renewable():
 		at = min(at, lease.renewAt)
 	}
-	lease.engine.watchdog.watch(lease, at)
+	lease.e.watchdog.watch(lease, at)
 }
 
 // inspect does what is due, and returns the renewal that is, by then, which is to be sent.
@@ -142,7 +142,7 @@ func (r *renewal) conclude() {
 	if r.end == nil {
 		return
 	}
-	out := Outcome{Token: lease.token, Margin: r.margin, Nodes: r.lease.engine.report(t, true)}
+	out := Outcome{Token: lease.token, Margin: r.margin, Nodes: report(r.lease.e.Group, t, true)}
 	if failure != nil {
 		failure.Nodes = out.Nodes
 		out.Err, out.Reason = failure, failure.Reason
