@@ -2,6 +2,7 @@
 import { $, setAttr, setText } from './dom.js';
 import { follow } from './stream.js';
 import { Timeline } from './timeline.js';
+import { First } from './first.js';
 import { showCards } from './cards.js';
 import { showCounters } from './counters.js';
 import { showWait } from './wait.js';
@@ -10,6 +11,7 @@ import { hear, showPlay, startPlay } from './play.js';
 import { clearLog, note, showLog } from './log.js';
 
 const timeline = new Timeline();
+const first = new First(timeline);
 const words = { connecting: 'Connecting', live: 'Live', lost: 'The connection is lost; trying again' };
 
 let latest, asked = false;
@@ -19,6 +21,7 @@ function show() {
   showLog();
   if (!latest) return;
   showVerdict(latest);
+  first.show(latest);
   showPlay(latest);
   showCards(latest);
   showCounters(latest.counters);
@@ -37,6 +40,7 @@ startPlay();
 follow({
   begins() {
     timeline.clear();
+    first.clear();
     clearLog();
   },
   state(state) {
@@ -47,6 +51,7 @@ follow({
   events(events) {
     for (const event of events) {
       timeline.add(event);
+      first.hear(event);
       hear(event);
       note(event);
     }

@@ -56,6 +56,7 @@ export class Painter {
       for (const lease of lane.leases) this.#bar(lease, p, i, scene);
       for (const both of lane.overlaps) this.#overlap(both, p, i);
     });
+    this.#mark(scene, p);
     c.restore();
     this.#names(scene, p);
   }
@@ -159,6 +160,33 @@ export class Painter {
     c.lineWidth = 1;
     c.font = font(11, 'bold');
     c.fillText('two holders', left + width + 4, y + 11);
+  }
+
+  // mark is an arrow under the bars of a key, from an instant to another, or to now, with a text.
+  #mark({ lanes, mark, from, to, at: now }, { x, top, lane, gutter, width }) {
+    const i = mark ? lanes.findIndex(({ key }) => key === mark.key) : -1;
+    if (i < 0 || (mark.to ?? now) < from || mark.at > to) return;
+    const c = this.#context, left = x(Math.max(mark.at, from)), right = Math.max(x(mark.to ?? now), left + 10);
+    const y = top + i * lane + lane / 2 + (gutter ? 0 : nameHeight / 2);
+    c.strokeStyle = c.fillStyle = this.#colors.text;
+    c.lineWidth = 2;
+    c.beginPath();
+    c.moveTo(left, y);
+    c.lineTo(right - 2, y);
+    c.moveTo(right - 8, y - 5);
+    c.lineTo(right - 1, y);
+    c.lineTo(right - 8, y + 5);
+    c.stroke();
+    c.lineWidth = 1;
+    c.font = font(12, 'bold');
+    const wide = c.measureText(mark.text).width;
+    const at = Math.max(gutter + 4, Math.min(left + 4, width - wide - 4));
+    c.fillStyle = this.#colors.card;
+    c.globalAlpha = .85;
+    c.fillRect(at - 3, y - 19, wide + 6, 15);
+    c.globalAlpha = 1;
+    c.fillStyle = this.#colors.text;
+    c.fillText(mark.text, at, y - 7);
   }
 
   #names({ lanes, paused }, { gutter, top, lane, width }) {

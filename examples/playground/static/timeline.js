@@ -12,6 +12,7 @@ const ahead = 1 / 10; // of the width: how long leases may be trusted yet
 export class Timeline {
   leases = new Leases();
   faults = new Faults();
+  mark; // what an arrow points to: { key, at, to, text }
   #span;
   #paused = 0; // the instant that is shown as now, if it is paused
   #ahead; // of this browser's clock, the playground's
@@ -91,7 +92,7 @@ export class Timeline {
     }
     const { lanes, more } = this.leases.within(from, at);
     for (const lane of lanes) lane.overlaps = overlaps(lane.leases, at).filter(o => o.to >= from);
-    this.#scene = { from, to, at, lanes, faults: this.faults.within(from, at), paused: this.#paused > 0 };
+    this.#scene = { from, to, at, lanes, faults: this.faults.within(from, at), mark: this.mark, paused: this.#paused > 0 };
     this.#painter.paint(this.#scene);
     this.#tell(more);
   }
@@ -106,7 +107,7 @@ export class Timeline {
       both += lane.overlaps.length;
     }
     const seen = $('seen');
-    for (const [name, n] of Object.entries({ keys: lanes.length, leases: held, lost, faults: faults.length, overlaps: both, kept: this.leases.all.length })) {
+    for (const [name, n] of Object.entries({ keys: lanes.length, leases: held, lost, faults: faults.length, overlaps: both, kept: this.leases.all.length, marks: this.mark ? 1 : 0 })) {
       setAttr(seen, `data-${name}`, n);
     }
     setText(seen, `${this.#paused ? 'Paused: ' : ''}${held} leases of ${lanes.length}${more ? ` (and ${more} more)` : ''} keys, ${lost} lost; ${faults.length} faults` +
