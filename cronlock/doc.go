@@ -20,7 +20,7 @@
 //  5. A run holds the job's lease: no two runs overlap, by hand or by tick, and the run's context ends with the lease, the
 //     leadership or the host's context.
 //  6. A host's call says "look", never "run this": calls may be late, early, double or dropped. The engine also looks by
-//     itself, a second after each tick and five after each call of the host.
+//     itself: a second after each tick, five after each call of the host, and when a run ends, also one by hand.
 //
 // # Guarantee
 //
