@@ -24,7 +24,8 @@
 //  4. A task that is given back counts no retry. It comes again at once, or when its key has rested ([Cooldown]). A server gives
 //     back ten tasks a second per worker at most. A last attempt is archived if its deadline comes before its turn.
 //     When a server dies, its keys are free within the TTL. Its tasks come later: asynq's recoverer finds them after one to
-//     two minutes and counts a retry of each, even of those that only waited. The delay of that retry comes on top.
+//     two minutes and counts a retry of each, even of those that only waited. The delay of that retry comes on top. A server that
+//     is cut off from asynq's Redis holds back what it has fetched, and counts a retry of each task whose timeout passes meanwhile.
 //  5. Nil and asynq.RevokeTask are recorded before asynq hears of them; every other error is asynq's business.
 //  6. A tick is a task whose id is made of service, name and instant.
 //
@@ -48,6 +49,7 @@
 //	key held                     waits, or is given back                EventContended
 //	locks out of reach           waits, then is given back; never run   EventUnavailable
 //	no key can be made of it     a failure, and an error in the log     EventNoKey
+//	its key is completed         likewise                               EventNoKey
 //	last attempt, in vain        archived, and an error in the log      EventArchived
 //	handler returns nil          recorded, then nil
 //	… after its context ended    likewise, and a warning in the log     EventNilAfterCancel
@@ -58,7 +60,8 @@
 //	handler returns Cooldown     given back; the key rests              EventCooldown
 //	handler does not return      leases run out after the grace         EventAbandoned
 //
-// A task that is revoked (asynq.RevokeTask) stays so, whatever becomes of its record. No record is tried again once the Locker is
+// A key is completed if somebody else has called Complete or Once for it: nobody is granted it within the retention of that. A
+// task that is revoked (asynq.RevokeTask) stays so, whatever becomes of its record. No record is tried again once the Locker is
 // closed. asynq lists a task that was given back as a retry until it is due, and then as pending. Its last error begins with
 // "queuelock: not run" and says why; who holds a key, [core.Locker.Inspect] and lockctl tell. Middleware outside of this one
 // sees [ErrNotRun]. asynq's ErrorHandler does not hear of it.

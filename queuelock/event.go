@@ -8,7 +8,7 @@ const (
 	EventContended      core.EventKind = "contended"             // a key was held; the task was given back
 	EventUnavailable    core.EventKind = "unavailable"           // the locks were out of reach; the task was given back
 	EventCooldown       core.EventKind = "cooldown"              // a handler returned Cooldown; the task was given back
-	EventNoKey          core.EventKind = "no_key"                // no key could be made of the task, which counts as failed
+	EventNoKey          core.EventKind = "no_key"                // no key could be made of the task, or its key is completed; it counts as failed
 	EventNilAfterCancel core.EventKind = "nil_after_cancel"      // a handler returned nil after its context had ended
 	EventArchived       core.EventKind = "archived_unrun"        // a last attempt could not be run in time; asynq archives it
 	EventAbandoned      core.EventKind = "lease_abandoned"       // a handler did not return within the grace

@@ -26,6 +26,7 @@ type simOracle struct {
 	runs       map[string]int      // by identity
 	recoveries map[int]int         // retries that asynq's recoverer has counted, by number
 	active     map[*simDelivery]bool
+	seen       map[context.Context]*simDelivery // all that have arrived, by asynq's context
 	holders    map[string]map[*simDelivery]bool // whose handlers run, by key
 	tokens     map[string]uint64                // the last, by key
 	records    map[string]*simRecord            // by identity
@@ -113,7 +114,7 @@ const slack = 2500 * time.Millisecond
 
 func (o *simOracle) begin(s *simulation) {
 	o.s = s
-	o.tasks, o.active = map[string]*simTask{}, map[*simDelivery]bool{}
+	o.tasks, o.active, o.seen = map[string]*simTask{}, map[*simDelivery]bool{}, map[context.Context]*simDelivery{}
 	o.done, o.runs, o.recoveries = map[string]bool{}, map[string]int{}, map[int]int{}
 	o.holders, o.tokens, o.records = map[string]map[*simDelivery]bool{}, map[string]uint64{}, map[string]*simRecord{}
 	o.rests, o.doneTil = map[string]time.Time{}, map[string]time.Time{}
@@ -143,15 +144,8 @@ func (o *simOracle) wrong(d *simDelivery, format string, args ...any) {
 func (o *simOracle) arrives(p *simProcess, ctx context.Context, t *asynq.Task) *simDelivery {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	d := &simDelivery{p: p, at: time.Now(), ctx: ctx, asked: map[string]*simAsk{}}
-	d.held, d.lostAt = map[string]bool{}, map[string]time.Time{}
-	d.id, _ = asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
-	d.task = o.exists(d.id, queue, t)
-	d.retried, _ = asynq.GetRetryCount(ctx)
-	most, _ := asynq.GetMaxRetry(ctx)
-	d.atLast = d.retried >= most
-	d.who = fmt.Sprintf("%s on %d, retry %d/%d", d.id, p.place, d.retried, most)
+	d := o.delivery(p, ctx, t)
+	o.active[d], o.seen[ctx] = true, d
 	at, _ := ctx.Deadline()
 	left := time.Until(at)
 	d.half, d.last = at.Add(-left/2), at.Add(-min(left/10, time.Second))
@@ -165,10 +159,8 @@ func (o *simOracle) arrives(p *simProcess, ctx context.Context, t *asynq.Task) *
 		}
 		d.keys = append(d.keys, simKey(n))
 	}
-	o.active[d] = true
 	o.s.Tracef("%s: %s arrives, %v left", d.who, t.Type(), left)
-	overdue := spec != nil && spec.deadline()
-	if fair := d.task.failures + o.recoveries[d.task.number()]; d.retried > fair && !overdue {
+	if fair := d.task.failures + o.recoveries[d.task.number()]; d.retried > fair {
 		o.wrong(d, "%d retries counted, and only %d failures", d.retried, fair)
 	}
 	if d.at.Before(d.task.notBefore) && !d.task.doubled {
@@ -176,6 +168,33 @@ func (o *simOracle) arrives(p *simProcess, ctx context.Context, t *asynq.Task) *
 	}
 	context.AfterFunc(ctx, func() { o.contextEnds(d) })
 	return d
+}
+
+// delivery returns what the context of a task says.
+func (o *simOracle) delivery(p *simProcess, ctx context.Context, t *asynq.Task) *simDelivery {
+	d := &simDelivery{p: p, at: time.Now(), ctx: ctx, asked: map[string]*simAsk{}}
+	d.held, d.lostAt = map[string]bool{}, map[string]time.Time{}
+	d.id, _ = asynq.GetTaskID(ctx)
+	queue, _ := asynq.GetQueueName(ctx)
+	d.task = o.exists(d.id, queue, t)
+	d.retried, _ = asynq.GetRetryCount(ctx)
+	most, _ := asynq.GetMaxRetry(ctx)
+	d.atLast = d.retried >= most
+	d.who = fmt.Sprintf("%s on %d, retry %d/%d", d.id, p.place, d.retried, most)
+	return d
+}
+
+// gaveUp hears that asynq takes a task for failed because its context has ended, maybe without having delivered it.
+func (o *simOracle) gaveUp(p *simProcess, ctx context.Context, t *asynq.Task) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d := o.seen[ctx]
+	if d == nil {
+		d = o.delivery(p, ctx, t)
+		o.s.Count("fails undelivered")
+	}
+	o.s.Tracef("%s: asynq gives up, %v", d.who, ctx.Err())
+	o.failsLocked(d)
 }
 
 // contextEnds hears that asynq has given up on a delivery.
@@ -187,7 +206,6 @@ func (o *simOracle) contextEnds(d *simDelivery) {
 	}
 	d.ctxEnded = time.Now()
 	o.s.Tracef("%s: context ends, %v", d.who, d.ctx.Err())
-	o.failsLocked(d)
 	if d.ctx.Err() == context.DeadlineExceeded && !d.ran && !d.atLast && d.last.Sub(d.at) > 8*time.Second {
 		o.wrong(d, "waited until its deadline, which counts a retry")
 	}

@@ -109,10 +109,13 @@ func (p *simProcess) serve(m *Middleware, c *redis.Client) {
 		return time.Duration(1+n%3) * time.Second
 	}
 	cfg.IsFailure = func(err error) bool { heard("IsFailure", err); return true }
-	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, _ *asynq.Task, err error) {
+	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
 		retried, _ := asynq.GetRetryCount(ctx)
 		if most, _ := asynq.GetMaxRetry(ctx); retried < most {
 			heard("ErrorHandler", err)
+		}
+		if err == ctx.Err() { // a handler's error is wrapped
+			p.s.gaveUp(p, ctx, t)
 		}
 	})
 	if err := m.Configure(&cfg); err != nil {
@@ -224,7 +227,6 @@ func (p *simProcess) suffer(what string, long time.Duration, d *simDelivery) {
 		p.ends(long/4+time.Second, func() { time.Sleep(long); p.shutdown() })
 	case "cancel":
 		if d != nil {
-			p.s.locked(func() { p.s.recoveries[d.task.number()]++ }) // it may fail before it arrives
 			p.s.background.Go(func() { _ = p.s.inspector.CancelProcessing(d.id) })
 		}
 	case "revoke":
