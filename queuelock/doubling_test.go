@@ -15,44 +15,31 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Ways in which asynq hands a task to a second handler, or runs again what is done, that the simulation does not have. Each is
-// shown to do so without the middleware, and not to with it.
-var doublings = []struct {
-	name string
-	run  func(t *testing.T, r *rig, s setup)
-}{
-	{"clock skew", func(t *testing.T, r *rig, s setup) { // leases look expired to others
-		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 2*time.Minute) }
-		r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), ID("t"))
-		r.pass(7 * time.Second)
-		r.exec("ZADD", "asynq:{default}:lease", 1, theID)
-		r.serve(s, handler) // recovers at once
-	}},
-	{"aggregated twice", func(t *testing.T, r *rig, s setup) {
-		s.adjust = func(cfg *asynq.Config) {
-			cfg.GroupGracePeriod, cfg.GroupMaxSize = 10*time.Second, 2
-			cfg.GroupAggregator = asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
-				var members []string
-				for _, t := range tasks {
-					members = append(members, string(t.Payload()))
-				}
-				slices.Sort(members)
-				all := strings.Join(members, ",")
-				return asynq.NewTask("task:sum", []byte(group+":"+all), ID(group, all))
-			})
-		}
-		srv := r.serve(s, func(ctx context.Context, t *asynq.Task) error {
-			return r.ledger.run(string(t.Payload()), func() error { time.Sleep(time.Second); return nil })
+// aggregateTwice has asynq aggregate two tasks twice, which the simulation does not.
+func (r *rig) aggregateTwice(s setup) {
+	s.adjust = func(cfg *asynq.Config) {
+		cfg.GroupGracePeriod, cfg.GroupMaxSize = 10*time.Second, 2
+		cfg.GroupAggregator = asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
+			var members []string
+			for _, t := range tasks {
+				members = append(members, string(t.Payload()))
+			}
+			slices.Sort(members)
+			all := strings.Join(members, ",")
+			return asynq.NewTask("task:sum", []byte(group+":"+all), ID(group, all))
 		})
-		srv.link.OnRequest(once(func(cmd redis.Cmder) bool { // the deletion of the set
-			return script(cmd, ":groups", ":aggregation_sets", ":t:", ":g:all:")
-		}))
-		r.enqueue(asynq.NewTask("task:one", []byte("a")), asynq.Group("all"))
-		r.enqueue(asynq.NewTask("task:one", []byte("b")), asynq.Group("all"))
-		r.pass(5 * time.Minute) // the set is back in its group, which asynq looks at when a member joins
-		r.enqueue(asynq.NewTask("task:one", []byte("c")), asynq.Group("all"))
-	}},
+	}
+	srv := r.serve(s, func(ctx context.Context, t *asynq.Task) error {
+		return r.ledger.run(string(t.Payload()), func() error { time.Sleep(time.Second); return nil })
+	})
+	srv.link.OnRequest(once(func(cmd redis.Cmder) bool { // the deletion of the set
+		return script(cmd, ":groups", ":aggregation_sets", ":t:", ":g:all:")
+	}))
+	r.enqueue(asynq.NewTask("task:one", []byte("a")), asynq.Group("all"))
+	r.enqueue(asynq.NewTask("task:one", []byte("b")), asynq.Group("all"))
+	r.pass(5 * time.Minute) // the set is back in its group, which asynq looks at when a member joins
+	r.enqueue(asynq.NewTask("task:one", []byte("c")), asynq.Group("all"))
+	r.pass(8 * time.Minute)
 }
 
 // work is a handler that does not look at its context.
@@ -68,30 +55,27 @@ func once(is func(redis.Cmder) bool) func(redis.Cmder) testutil.Action {
 	}
 }
 
-func TestDoubling(t *testing.T) {
+// What is aggregated twice runs twice, and once with the middleware if its id is made of its members.
+func TestAggregatedTwice(t *testing.T) {
 	race.Campaign(t)
-	for _, d := range doublings {
-		t.Run(d.name+"/bare", func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				d.run(t, r, setup{bare: true})
-				r.pass(8 * time.Minute)
-				if r.ledger.overlaps+r.ledger.again == 0 {
-					t.Errorf("asynq alone does not double: %+v", &r.ledger)
-				}
-			})
-		})
-		t.Run(d.name+"/locked", func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				d.run(t, r, setup{})
-				r.pass(8 * time.Minute)
-				r.ranOnce()
-				if r.count(EventDuplicate) == 0 {
-					t.Errorf("no duplicate was suppressed: %v", r.events.Counts())
-				}
-				r.isEmpty()
-			})
-		})
-	}
+	bubble(t, func(t *testing.T, r *rig) {
+		r.aggregateTwice(setup{bare: true})
+		if r.ledger.overlaps+r.ledger.again == 0 {
+			t.Errorf("asynq alone does not double: %+v", &r.ledger)
+		}
+	})
+}
+
+func TestAggregatedTwiceLocked(t *testing.T) {
+	race.Campaign(t)
+	bubble(t, func(t *testing.T, r *rig) {
+		r.aggregateTwice(setup{})
+		r.ranOnce()
+		if r.count(EventDuplicate) == 0 {
+			t.Errorf("no duplicate was suppressed: %v", r.events.Counts())
+		}
+		r.isEmpty()
+	})
 }
 
 // ranOnce checks that every task has run once, and none beside or after another of its kind.

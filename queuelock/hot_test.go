@@ -20,7 +20,6 @@ func TestHotKey(t *testing.T) {
 	}{
 		{60, 2, 10, 100 * time.Millisecond},
 		{60, 4, 10, 100 * time.Millisecond},
-		{300, 4, 10, 100 * time.Millisecond},
 		{12, 2, 10, 3 * time.Second},
 		{300, 2, 10, 10 * time.Millisecond},
 		{5, 2, 10, time.Minute}, // longer than a wait in place

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -95,46 +93,6 @@ func TestRemembers(t *testing.T) {
 	}
 }
 
-// What a task works on is locked by the key as it is: a task and a call of core exclude each other, and share tokens.
-func TestKeyIsSharedWithCore(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		key := core.Key("order.id", "42")
-		var tokens []uint64
-		r.serve(setup{opts: []Option{WithKey(ByPayloadField("order", "id"))}}, func(ctx context.Context, _ *asynq.Task) error {
-			return r.ledger.run(key, func() error {
-				run, _ := FromContext(ctx)
-				tokens = append(tokens, run.FencingToken)
-				time.Sleep(10 * time.Second)
-				return nil
-			})
-		})
-		l := r.locker()
-		for i := range 3 {
-			r.enqueue(asynq.NewTask("task", []byte(`{"order":{"id":42}}`)), asynq.TaskID(fmt.Sprint(i)))
-			r.pass(5 * time.Second) // the task runs
-			if err := l.TryDo(t.Context(), key, func(context.Context) error { return nil }); !errors.Is(err, core.ErrHeld) {
-				t.Errorf("beside a task: %v", err)
-			}
-			err := l.Do(t.Context(), key, func(ctx context.Context) error {
-				return r.ledger.run(key, func() error {
-					lease, _ := core.FromContext(ctx)
-					tokens = append(tokens, lease.FencingToken())
-					r.enqueue(asynq.NewTask("task", []byte(`{"order":{"id":"42"}}`)))
-					r.pass(20 * time.Second)
-					return nil
-				})
-			})
-			if err != nil {
-				t.Error(err)
-			}
-			r.pass(30 * time.Second)
-		}
-		if n := r.ledger.done[key]; n != 9 || r.ledger.overlaps > 0 || !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != n {
-			t.Errorf("%d of 9 have run, %d overlaps, tokens %d", n, r.ledger.overlaps, tokens)
-		}
-	})
-}
-
 func TestByPayloadField(t *testing.T) {
 	for _, c := range []struct {
 		path    []string
@@ -184,45 +142,6 @@ func TestByHeader(t *testing.T) {
 	if got, err := Optional(ByHeader("order"))(t.Context(), task); got != "" || err != nil {
 		t.Error(got, err)
 	}
-}
-
-// A task whose key is empty has none. A function that fails is in TestUnfit.
-func TestEmptyKey(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{opts: []Option{WithKey(func(context.Context, *asynq.Task) (string, error) { return "", nil })}}, func(ctx context.Context, _ *asynq.Task) error {
-			return r.work(ctx, time.Second)
-		})
-		info := r.enqueue(order(1))
-		r.pass(time.Minute)
-		if r.ledger.done[info.ID] != 1 {
-			t.Errorf("%+v", &r.ledger)
-		}
-	})
-}
-
-// Deliveries of a task with a foreign id keep apart, and its completion is not remembered: it runs again if it is delivered
-// again, and so does another task that reuses the id. That is said once for each type.
-func TestForeignIDs(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 10*time.Second) })
-		for range 3 {
-			r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("report:daily"))
-			r.pass(time.Minute)
-		}
-		if r.ledger.runs["report:daily"] != 3 {
-			t.Errorf("%+v", &r.ledger)
-		}
-		r.enqueue(asynq.NewTask("task", nil), asynq.TaskID("charge:42"), asynq.Timeout(5*time.Second), asynq.MaxRetry(1))
-		r.enqueue(asynq.NewTask("task:other", nil), asynq.TaskID("1"))
-		r.enqueue(asynq.NewTask("task:none", nil))
-		r.pass(5 * time.Minute)
-		if r.ledger.runs["charge:42"] != 2 || r.ledger.overlaps > 0 || r.count(EventDuplicate) > 0 {
-			t.Errorf("%+v, %v", &r.ledger, r.events.Counts())
-		}
-		if got := r.logs.count("WARN queuelock: tasks of this type have ids of their producer's making"); got != 2 || r.count(EventForeignID) != 2 {
-			t.Errorf("said %d times, %v\n%s", got, r.events.Counts(), &r.logs)
-		}
-	})
 }
 
 // Misuse is an error that says what to do, and loses nothing.

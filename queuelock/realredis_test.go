@@ -19,10 +19,6 @@ var realDoublings = []struct {
 	name string
 	run  func(t *testing.T, r *rig, s setup)
 }{
-	{"timeout", func(t *testing.T, r *rig, s setup) {
-		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 3*time.Second) })
-		r.enqueue(asynq.NewTask("task", nil), ID("t"), asynq.Timeout(time.Second))
-	}},
 	{"cancelled by the inspector", func(t *testing.T, r *rig, s setup) {
 		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.untilDoubled(ctx) })
 		r.enqueue(asynq.NewTask("task", nil), ID("t"))
@@ -39,27 +35,6 @@ var realDoublings = []struct {
 		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, theID) == 1 })
 		r.exec("ZADD", "asynq:{default}:lease", 1, theID)
 		r.serve(s, handler) // recovers at once
-	}},
-	{"two servers in shutdown", func(t *testing.T, r *rig, s setup) {
-		handler := func(ctx context.Context, _ *asynq.Task) error { return r.untilDoubled(ctx) }
-		first := r.serve(s, handler)
-		r.enqueue(asynq.NewTask("task", nil), ID("t"))
-		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, theID) == 1 })
-		r.serve(s, handler)
-		first.Shutdown()
-	}},
-	{"completion write fails", func(t *testing.T, r *rig, s setup) {
-		handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) }
-		srv := r.serve(s, handler)
-		srv.link.OnRequest(r.droppedUntilDoubled(isDone))
-		r.enqueue(asynq.NewTask("task", nil), ID("t"))
-		testutil.Await(t, "done", func() bool { return r.ledger.count(&r.ledger.done, theID) == 1 })
-		testutil.Await(t, "the worker idle", func() bool {
-			servers, err := r.inspector.Servers()
-			return err == nil && len(servers) == 1 && len(servers[0].ActiveWorkers) == 0
-		})
-		r.exec("ZADD", "asynq:{default}:lease", 1, theID)
-		r.serve(s, handler)
 	}},
 }
 
@@ -109,21 +84,5 @@ func TestDoublingOnRealRedis(t *testing.T) {
 				t.Errorf("overlaps %d, again %d, runs %v, done %v", r.ledger.overlaps, r.ledger.again, r.ledger.runs, r.ledger.done)
 			}
 		})
-	}
-}
-
-// Two tasks of one key without retries, on real servers.
-func TestLastAttemptOnRealRedis(t *testing.T) {
-	r := onRedis(t)
-	for range 2 {
-		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 2*time.Second) })
-	}
-	infos := []*asynq.TaskInfo{r.enqueue(order(1), asynq.MaxRetry(0)), r.enqueue(order(1), asynq.MaxRetry(0))}
-	for _, info := range infos {
-		testutil.Await(t, "done", func() bool { return r.ledger.count(&r.ledger.done, info.ID) == 1 })
-	}
-	testutil.Await(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
-	if r.ledger.overlaps > 0 {
-		t.Error("at the same time")
 	}
 }

@@ -57,13 +57,6 @@ func (r *rig) idleReplica() *replica {
 	return p
 }
 
-// die is what the death of the process looks like to everybody else.
-func (p *replica) die() {
-	p.locks.Link.Kill()
-	p.queue.Kill()
-	p.end()
-}
-
 // isEnqueue reports whether with cmd asynq enqueues something under an id of this package's.
 func isEnqueue(cmd redis.Cmder) bool { return script(cmd, "", ":pending", ":t:lockkit:") }
 

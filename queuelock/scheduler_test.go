@@ -2,16 +2,11 @@ package queuelock
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/lockkit/lockkit/internal/race"
-	"github.com/lockkit/lockkit/testutil"
 )
 
 const half = 30 * time.Second
@@ -19,7 +14,7 @@ const half = 30 * time.Second
 // Three replicas, whose clocks differ, enqueue each tick once, and two servers process it once. A tick is as early as the
 // earliest clock.
 func TestSchedulersEnqueueOnce(t *testing.T) {
-	for _, offs := range [][]time.Duration{{0, 0, 0}, {350 * time.Millisecond, -350 * time.Millisecond, 5 * time.Second}, {0, 45 * time.Second, -45 * time.Second}} {
+	for _, offs := range [][]time.Duration{{350 * time.Millisecond, -350 * time.Millisecond, 5 * time.Second}, {0, 45 * time.Second, -45 * time.Second}} {
 		t.Run(fmt.Sprint(offs), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				for range 2 {
@@ -27,17 +22,17 @@ func TestSchedulersEnqueueOnce(t *testing.T) {
 				}
 				var arrived moments
 				arrived.watch(r)
-				const period = 5 * time.Minute
+				const period, ticks = 3 * time.Minute, 3
 				at := r.untilNext(period, time.Minute)
 				for _, off := range offs {
 					r.replica(off, period)
 				}
-				r.pass(10 * period)
-				r.wantOnce(ticksFrom(at.Add(-1), period, 10))
+				r.pass(ticks * period)
+				r.wantOnce(ticksFrom(at.Add(-1), period, ticks))
 				if r.count(EventTickMissed)+r.count(EventForeignID)+r.count(EventDuplicate) > 0 || r.logs.count("ERROR") > 0 {
 					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
 				}
-				for i := range 10 {
+				for i := range ticks {
 					tick := at.Add(time.Duration(i) * period)
 					if early := tick.Sub(arrived.of[tickID(tick)]); !between(early, slices.Max(offs)-10*time.Millisecond, slices.Max(offs)) {
 						t.Errorf("%v was enqueued %v before its time", tick, early)
@@ -54,10 +49,8 @@ func TestPatienceOfATick(t *testing.T) {
 		period, down time.Duration
 		missed       int
 	}{
-		{half, 20 * time.Second, 0},
 		{half, 50 * time.Second, 1},
-		{time.Hour, tickPatience - time.Minute, 0},
-		{time.Hour, tickPatience + time.Minute, 1},
+		{20 * time.Minute, tickPatience + time.Minute, 1},
 	} {
 		t.Run(fmt.Sprint(c.period, c.down), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
@@ -83,36 +76,28 @@ func TestPatienceOfATick(t *testing.T) {
 
 // A process that slept over three ticks does not make up for them. It leaves them to others, and says so.
 func TestReplicaSleeps(t *testing.T) {
-	const period = 5 * time.Minute
-	for _, others := range []int{0, 1} {
-		t.Run(fmt.Sprint(others), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				r.serve(setup{}, r.note)
-				at := r.untilNext(period, time.Minute)
-				p := r.replica(0, period)
-				for range others {
-					r.replica(0, period)
-				}
-				now := time.Now()
-				p.slept.Store(&now)
-				r.pass(12 * time.Minute)
-				p.slept.Store(nil)
-				r.pass(2 * time.Minute)
-				want := ticksFrom(at.Add(-1), period, 3*others)
-				r.wantOnce(want)
-				if r.count(EventTickMissed) > 0 || r.logs.count("WARN queuelock: ticks fell due while this process was suspended") != 1 {
-					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
-				}
-				r.pass(period)
-				r.wantOnce(append(want, tickID(at.Add(3*period))))
-			})
-		})
-	}
+	const period = 3 * time.Minute
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{}, r.note)
+		at := r.untilNext(period, time.Minute)
+		p := r.replica(0, period)
+		now := time.Now()
+		p.slept.Store(&now)
+		r.pass(7 * time.Minute)
+		p.slept.Store(nil)
+		r.pass(2 * time.Minute)
+		r.wantOnce(nil)
+		if r.count(EventTickMissed) > 0 || r.logs.count("WARN queuelock: ticks fell due while this process was suspended") != 1 {
+			t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
+		}
+		r.pass(period)
+		r.wantOnce([]string{tickID(at.Add(3 * period))})
+	})
 }
 
 // A clock that is set, forth or back, brings no tick twice, and loses none for long.
 func TestClockOfAReplicaIsSet(t *testing.T) {
-	for _, off := range []time.Duration{time.Minute, -time.Minute, 30 * 24 * time.Hour} {
+	for _, off := range []time.Duration{-time.Minute, 30 * 24 * time.Hour} {
 		t.Run(fmt.Sprint(off), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.serve(setup{}, r.note)
@@ -120,8 +105,8 @@ func TestClockOfAReplicaIsSet(t *testing.T) {
 				p := r.replica(off, 5*time.Minute)
 				r.pass(90 * time.Second)
 				p.off.Store(0)
-				r.pass(15 * time.Minute)
-				r.wantOnce(ticksFrom(at.Add(-1), 5*time.Minute, 3))
+				r.pass(10 * time.Minute)
+				r.wantOnce(ticksFrom(at.Add(-1), 5*time.Minute, 2))
 			})
 		})
 	}
@@ -146,86 +131,4 @@ func TestOptionsOfATick(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A replica dies before it has enqueued, or after: another one enqueues, or meets the task, also if that was completed
-// meanwhile, and the tick is processed once.
-func TestReplicaDiesAtATick(t *testing.T) {
-	for _, unsent := range []bool{true, false} {
-		for _, served := range []bool{true, false} {
-			t.Run(fmt.Sprintf("before it enqueues=%v, served at once=%v", unsent, served), func(t *testing.T) {
-				bubble(t, func(t *testing.T, r *rig) { r.replicaDies(unsent, served) })
-			})
-		}
-	}
-}
-
-func (r *rig) replicaDies(unsent, served bool) {
-	serve := func() {
-		r.serve(setup{adjust: func(c *asynq.Config) { c.TaskCheckInterval = 200 * time.Millisecond }}, r.note)
-	}
-	if served {
-		serve()
-	}
-	at := r.untilNext(half, 10*time.Second)
-	var once sync.Once
-	for _, off := range []time.Duration{0, -500 * time.Millisecond, -5 * time.Second} {
-		p := r.replica(off, half)
-		p.onEnqueue(func() (a testutil.Action) {
-			once.Do(func() {
-				a.DropRequest = unsent
-				p.end()
-			})
-			return a
-		})
-	}
-	r.pass(3 * half)
-	if !served {
-		serve()
-		r.pass(5 * time.Second)
-	}
-	r.wantOnce(ticksFrom(at.Add(-1), half, 3))
-	if r.count(EventTickMissed) > 0 || served && r.count(EventDuplicate) > 0 {
-		r.t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
-	}
-}
-
-// Property: while replicas die at random moments, lose answers and are replaced, and one lives on, each tick is processed once.
-func TestSchedulersAndRandomKills(t *testing.T) {
-	seeds := uint64(5)
-	if race.Enabled {
-		seeds = 2
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				random := rand.New(rand.NewPCG(seed, 1))
-				for range 2 {
-					r.serve(setup{}, r.note)
-				}
-				r.untilNext(10*time.Second, time.Second)
-				start := time.Now()
-				r.replica(0, 10*time.Second)
-				mortal := []*replica{r.replica(0, 10*time.Second), r.replica(0, 10*time.Second)}
-				for range 30 {
-					r.untilNext(10*time.Second, time.Millisecond)
-					i := random.IntN(2)
-					p := mortal[i]
-					switch random.IntN(3) {
-					case 0:
-						p.queue.Lose(random.IntN(3))
-					}
-					r.pass(time.Duration(random.IntN(60)) * time.Millisecond)
-					p.die()
-					mortal[i] = r.replica(time.Duration(random.IntN(700)-350)*time.Millisecond, 10*time.Second)
-				}
-				r.untilNext(10*time.Second, time.Second)
-				n := int(time.Since(start) / (10 * time.Second))
-				r.wantOnce(ticksFrom(start, 10*time.Second, n))
-				if r.count(EventTickMissed) > 0 {
-					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
-				}
-			})
-		})
-	}
 }

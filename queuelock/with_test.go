@@ -9,33 +9,31 @@ import (
 )
 
 // A mux with two types, one of which does not have the field of the key, runs both.
-func TestTypesWithoutTheField(t *testing.T) {
-	for name, mux := range map[string]func(t *testing.T, m *Middleware, h asynq.Handler) *asynq.ServeMux{
-		"optional": func(t *testing.T, m *Middleware, h asynq.Handler) *asynq.ServeMux {
-			return routes(h, with(t, m, WithKey(Optional(ByPayloadField("order")))), nil)
-		},
-		"key of one type": func(t *testing.T, m *Middleware, h asynq.Handler) *asynq.ServeMux {
-			return routes(h, m, with(t, m, field("order")))
-		},
-		"keys of their own": func(t *testing.T, m *Middleware, h asynq.Handler) *asynq.ServeMux {
-			return routes(h, with(t, m, field("to")), with(t, m, field("order")))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				m := r.middleware(r.locker())
-				r.serveWired(m, 8, mux(t, m, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })))
-				r.take(1)
-				mail := r.enqueue(asynq.NewTask("task:mail", []byte(`{"to":"a"}`)), asynq.MaxRetry(0))
-				charge := r.enqueue(asynq.NewTask("task:charge", []byte(`{"order":1}`)))
-				other := r.enqueue(asynq.NewTask("task:charge", []byte(`{"order":2}`)))
-				r.pass(20 * time.Second)
-				if r.ledger.done[mail.ID] != 1 || r.ledger.done[other.ID] != 1 || r.ledger.runs[charge.ID] != 0 || r.count(EventNoKey) > 0 || r.logs.count("ERROR") > 0 {
-					t.Errorf("%+v, %s, %v\n%s", &r.ledger, r.state(mail), r.events.Counts(), &r.logs)
-				}
-			})
-		})
-	}
+func TestKeyOfOneType(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		m := r.middleware(r.locker())
+		work := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+		mux := asynq.NewServeMux()
+		mux.Handle("task:", m.Middleware(work))
+		mux.Handle("task:charge", with(t, m, field("order")).Middleware(work))
+		cfg := asynq.Config{Concurrency: 8, Logger: silent{}}
+		if err := m.Configure(&cfg); err != nil {
+			t.Fatal(err)
+		}
+		srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
+		if err := srv.Start(mux); err != nil {
+			t.Fatal(err)
+		}
+		defer srv.Shutdown()
+		r.take(1)
+		mail := r.enqueue(asynq.NewTask("task:mail", []byte(`{"to":"a"}`)), asynq.MaxRetry(0))
+		charge := r.enqueue(asynq.NewTask("task:charge", []byte(`{"order":1}`)))
+		other := r.enqueue(asynq.NewTask("task:charge", []byte(`{"order":2}`)))
+		r.pass(20 * time.Second)
+		if r.ledger.done[mail.ID] != 1 || r.ledger.done[other.ID] != 1 || r.ledger.runs[charge.ID] != 0 || r.count(EventNoKey) > 0 || r.logs.count("ERROR") > 0 {
+			t.Errorf("%+v, %s, %v\n%s", &r.ledger, r.state(mail), r.events.Counts(), &r.logs)
+		}
+	})
 }
 
 func with(t *testing.T, m *Middleware, opts ...Option) *Middleware {
@@ -45,30 +43,6 @@ func with(t *testing.T, m *Middleware, opts ...Option) *Middleware {
 		t.Fatal(err)
 	}
 	return w
-}
-
-// routes returns a mux that runs h behind a middleware for all types, or behind another for some.
-func routes(h asynq.Handler, all, charges *Middleware) *asynq.ServeMux {
-	mux := asynq.NewServeMux()
-	mux.Handle("task:", all.Middleware(h))
-	if charges != nil {
-		mux.Handle("task:charge", charges.Middleware(h))
-	}
-	return mux
-}
-
-// serveWired starts a server that runs h, and that m was configured for.
-func (r *rig) serveWired(m *Middleware, workers int, h asynq.Handler) {
-	r.t.Helper()
-	cfg := asynq.Config{Concurrency: workers, Logger: silent{}}
-	if err := m.Configure(&cfg); err != nil {
-		r.t.Fatal(err)
-	}
-	srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
-	if err := srv.Start(h); err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(srv.Shutdown)
 }
 
 // What With makes has the options of both, and the waiting places and the limiter of the server.
