@@ -27,7 +27,7 @@ type Middleware struct {
 // set there. Keys belong to the service of that name, except those of [ByKey]. Replicas of one service use the same name,
 // and services that share nodes use different names. The error names everything that is wrong with the options.
 func New(locker *core.Locker, service string, opts ...Option) (*Middleware, error) {
-	m := Middleware{config: defaults, service: service, locker: locker, admission: &admission{used: map[any]int{}}}
+	m := Middleware{config: defaults, service: service, locker: locker, admission: &admission{used: map[counted]int{}}}
 	m.admission.draining, m.admission.drain = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
 	return m.With(opts...)
 }
@@ -101,8 +101,7 @@ func (m *Middleware) Lock(c *gin.Context) {
 // same pattern there share keys, unless they use [ByKey].
 func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path := r.Pattern[strings.IndexAny(r.Pattern, " \t")+1:]
-		x := exchange{m: m, w: w, r: r, route: strings.TrimLeft(path, " \t")}
+		x := exchange{m: m, w: w, r: r, route: strings.TrimLeft(r.Pattern[strings.IndexAny(r.Pattern, " \t")+1:], " \t")}
 		x.serve(func() { next.ServeHTTP(w, r) }, func(w *response, r *http.Request) { next.ServeHTTP(w, r) })
 	})
 }

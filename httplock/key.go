@@ -118,7 +118,7 @@ func GinContext(r *http.Request) (*gin.Context, bool) {
 
 // makeKeys makes the keys that the request locks. Its body is read.
 func (x *exchange) makeKeys() (err error) {
-	m, parts := x.m, []string{"http/route", x.m.service, "", x.route}
+	m, parts := x.m, append(make([]string, 0, 8), "http/route", x.m.service, "", x.route) // most keys need no more
 	if m.tenant != nil {
 		parts[2], err = x.value(m.tenant)
 	}
@@ -153,28 +153,29 @@ const idempotencyKey = "Idempotency-Key"
 // characters. Both ways of writing it are the same key.
 var idempotencyKeys = regexp.MustCompile(`^(?:"((?:[ !#-\[\]-~]|\\["\\]){1,255})"|([!#-+\--\[\]-~]{1,255}))$`)
 
+var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
+
 // makeOnceKey makes the key under which the request runs once, and what else tells it from others with that key.
 func (x *exchange) makeOnceKey(tenant string) error {
-	r := x.r
-	given := idempotencyKeys.FindStringSubmatch(strings.Join(r.Header[idempotencyKey], ","))
+	given := idempotencyKeys.FindStringSubmatch(strings.Join(x.r.Header[idempotencyKey], ","))
 	if given == nil {
 		return &rejection{kind: EventIdempotencyKey}
 	}
-	key := strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(given[1]) + given[2]
-	x.onceKey = core.Key("http/idempotent", x.m.service, tenant, r.Method, strings.ToLower(r.Host), x.route, key)
+	key := unescape.Replace(given[1]) + given[2]
+	x.onceKey = core.Key("http/idempotent", x.m.service, tenant, x.r.Method, strings.ToLower(x.r.Host), x.route, key)
 	x.identity = fmt.Sprintf("%x", sha256.Sum256([]byte(x.onceKey)))
 
-	target := r.RequestURI // which http.StripPrefix leaves as it was
+	target := x.r.RequestURI // which http.StripPrefix leaves as it was
 	if u, err := url.ParseRequestURI(target); err == nil && u.Host != "" {
 		target = u.RequestURI() // the same target in absolute form
 	}
-	parts := []string{target, r.URL.EscapedPath(), r.URL.RawQuery, string(x.body)}
+	parts := []string{target, x.r.URL.EscapedPath(), x.r.URL.RawQuery, string(x.body)}
 	if x.m.tenant == nil { // who sends it
 		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
-			parts = append(parts, core.Key(r.Header[name]...))
+			parts = append(parts, core.Key(x.r.Header[name]...))
 		}
-		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-			parts = append(parts, string(r.TLS.PeerCertificates[0].Raw))
+		if x.r.TLS != nil && len(x.r.TLS.PeerCertificates) > 0 {
+			parts = append(parts, string(x.r.TLS.PeerCertificates[0].Raw))
 		}
 	}
 	x.fingerprint = sha256.Sum256([]byte(core.Key(parts...)))

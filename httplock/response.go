@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,7 +88,8 @@ func (w *response) begin() {
 		panic(fmt.Sprintf("httplock: invalid status code %d", w.status)) // as net/http does, but before it is recorded
 	}
 	w.fixed = maps.Clone(w.header)
-	if n, err := strconv.ParseInt(w.fixed.Get("Content-Length"), 10, 64); err == nil && bodyAllowed(w.status) {
+	length := cmp.Or(w.fixed.Get("Content-Length"), "-1") // an error would cost more
+	if n, err := strconv.ParseInt(length, 10, 64); err == nil && bodyAllowed(w.status) {
 		w.announced = n
 	}
 	w.streams = w.streams && bodyAllowed(w.status)
@@ -122,17 +124,14 @@ func (w *response) forget() {
 	w.body = nil
 }
 
-var errTooLarge = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be kept back", mostKept>>20)
-
-var errEnded = errors.New("httplock: the handler has returned")
+var errTooLarge, errEnded = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be kept back", mostKept>>20), errors.New("httplock: the handler has returned")
 
 func (w *response) Header() http.Header { return w.header }
 
 func (w *response) WriteHeader(status int) {
 	hint := status/100 == 1 && status != http.StatusSwitchingProtocols // of an answer to come; none is sent
 	if w.state == open && !hint && (status > 0 || w.x.gin == nil) {
-		w.status = status
-		if w.x.gin == nil {
+		if w.status = status; w.x.gin == nil {
 			w.on(begun)
 		}
 	}

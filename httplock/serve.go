@@ -37,13 +37,14 @@ type exchange struct {
 	fingerprint [sha256.Size]byte
 
 	leases []*core.Lease   // not settled yet: that of the Idempotency-Key, that of the resource
+	room   [2]*core.Lease  // for them
 	inner  context.Context // of the last of them, or of the request
 }
 
 // serve serves the request: run runs the handlers, and pass does so as if the middleware were not there.
 func (x *exchange) serve(pass func(), run func(*response, *http.Request)) {
 	m := x.m
-	x.came, x.inner = time.Now(), x.r.Context()
+	x.came, x.inner, x.leases = time.Now(), x.r.Context(), x.room[:0]
 	x.once = m.idempotency && (m.required || x.r.Header[idempotencyKey] != nil)
 	switch {
 	case slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, x.r.Method), // whatever its headers say
@@ -52,8 +53,7 @@ func (x *exchange) serve(pass func(), run func(*response, *http.Request)) {
 		pass()
 		return
 	case x.route == "":
-		x.refuse(misconfigured("the request has no pattern: put the middleware inside the router, around the handler " +
-			"of a route (chi: by r.With, of v5.3 or later); other routers must set r.Pattern"))
+		x.refuse(misconfigured("the request has no pattern: put the middleware around the handler of a route (chi: by r.With, of v5.3 or later); other routers must set r.Pattern"))
 		return
 	case !m.admission.inside.Enter():
 		x.refuse(errDraining)
@@ -126,10 +126,10 @@ func (x *exchange) acquire() error {
 	if x.key == "" {
 		return nil
 	}
-	if !a.use(x.key, 1, m.maxWaiters) {
+	if !a.use(counted{key: x.key}, 1, m.maxWaiters) {
 		return &rejection{kind: EventQueueFull}
 	}
-	defer a.use(x.key, -1, 0)
+	defer a.use(counted{key: x.key}, -1, 0)
 	return x.take(x.key, until)
 }
 
@@ -187,21 +187,23 @@ func (x *exchange) handle(run func(*response, *http.Request)) {
 // context returns the context of the handlers. It ends with the leases and with that of the request; but a request that
 // runs once is not over when its client has left, which will ask for the answer.
 func (x *exchange) context() (ctx context.Context, stop func()) {
-	request, free := x.r.Context(), func() {}
+	request := x.r.Context()
 	ends := []context.Context{request, x.leases[0].Context()}[:len(x.leases)]
 	if x.once {
-		ends[0] = context.WithoutCancel(request)
-		if deadline, ok := request.Deadline(); ok {
-			ends[0], free = context.WithDeadline(ends[0], deadline)
-		}
+		ends[0] = lasting{request}
 		if outer, ok := core.FromContext(request); ok { // of a Lock further out
 			ends = append(ends, outer.Context())
 		}
 	}
-	ctx, leave := join.Contexts(x.inner, ends...)
-	token := x.leases[len(x.leases)-1].FencingToken()
-	return NewContext(ctx, Run{x.identity, token}), func() { leave(); free() }
+	ctx, stop = join.Contexts(x.inner, ends...)
+	return NewContext(ctx, Run{x.identity, x.leases[len(x.leases)-1].FencingToken()}), stop
 }
+
+// A lasting context has the values and the deadline of another, and never ends: what it is joined with ends at the deadline.
+type lasting struct{ context.Context }
+
+func (lasting) Done() <-chan struct{} { return nil }
+func (lasting) Err() error            { return nil }
 
 // An admission bounds, counts and drains the requests of all Middlewares derived from one New.
 type admission struct {
@@ -210,19 +212,19 @@ type admission struct {
 	drain    context.CancelCauseFunc
 
 	mu   sync.Mutex
-	used map[any]int // waiting requests by key, and of all; bytes of memory
+	used map[counted]int // waiting requests by key, and of all; bytes of memory
 }
 
-// A total is what is counted beside the keys.
-type total string
+// What is counted is the waiting requests of a key, or a total.
+type counted struct{ key, total string }
 
-const waiters, memory total = "waiters", "memory" // of bodies and answers
+var waiters, memory = counted{total: "waiters"}, counted{total: "memory"} // of bodies and answers
 
 // errDraining is of class closed: this process takes no more requests.
 var errDraining = fmt.Errorf("httplock: draining: %w", core.ErrClosed)
 
 // use takes n of what, or gives -n back, and reports whether that leaves no more than most in use. If not, nothing is taken.
-func (a *admission) use(what any, n, most int) bool {
+func (a *admission) use(what counted, n, most int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if n >= 0 && a.used[what] > most-n {

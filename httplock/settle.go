@@ -81,6 +81,9 @@ const settling = 100 * time.Millisecond
 // release gives leases back, and waits for a while for that to be confirmed, except of those that are lost. The error is
 // that of a loss before.
 func (x *exchange) release(leases []*core.Lease) (loss error) {
+	if len(leases) == 0 {
+		return nil
+	}
 	released, waiting := make(chan error, len(leases)), len(leases)
 	for _, lease := range leases {
 		if lost := lease.Lost(); lost != nil {
@@ -149,9 +152,8 @@ func (x *exchange) encode(w *response) []byte {
 
 // wire returns the fingerprint of the request, and an answer in HTTP's own format.
 func (x *exchange) wire(status int, h http.Header, body []byte) []byte {
-	b := bytes.NewBuffer(slices.Clone(x.fingerprint[:]))
-	answer := http.Response{StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: int64(len(body))}
-	answer.Body = io.NopCloser(bytes.NewReader(body))
+	b := bytes.NewBuffer(append(make([]byte, 0, 2<<10+len(body)), x.fingerprint[:]...)) // most headers fit
+	answer := http.Response{StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body))}
 	_ = answer.Write(b) // to memory
 	return b.Bytes()
 }

@@ -3,7 +3,6 @@ package join
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -15,30 +14,40 @@ import (
 // process that the lease has run out, as the lease's own context does. Its deadline is the earliest, and what ends at
 // it has the error context.DeadlineExceeded. Call stop when the work is over; it waits for nothing.
 func Contexts(ctx context.Context, others ...context.Context) (joint context.Context, stop func()) {
-	j := &jointContext{all: slices.Concat([]context.Context{ctx}, others)}
+	j := &jointContext{}
+	j.all = append(append(j.room[:0], ctx), others...)
+	j.stops = j.stopsRoom[:0]
 	j.Context, j.cancel = context.WithCancelCause(ctx)
-	free := func() {}
 	if at, limited := j.Deadline(); limited {
-		j.Context, free = context.WithDeadline(j.Context, at)
+		j.Context, j.free = context.WithDeadline(j.Context, at)
 	}
-	stops := make([]func() bool, len(others))
-	for i, other := range others {
-		stops[i] = context.AfterFunc(other, func() { j.endWith(other) })
+	for _, other := range others {
+		j.stops = append(j.stops, context.AfterFunc(other, func() { j.endWith(other) }))
 	}
-	return j, func() {
-		for _, stop := range stops {
-			stop()
-		}
-		free()
-		j.cancel(nil)
-	}
+	return j, j.stop
 }
 
 // A jointContext ends with each of several.
 type jointContext struct {
 	context.Context // cancelled by the first of them that is seen to end
 	cancel          context.CancelCauseFunc
+	free            context.CancelFunc // nil: it has no deadline
 	all             []context.Context
+	stops           []func() bool
+
+	// Each request and task joins contexts, and mostly two of them: one allocation holds both lists.
+	room      [3]context.Context
+	stopsRoom [2]func() bool
+}
+
+func (j *jointContext) stop() {
+	for _, stop := range j.stops {
+		stop()
+	}
+	if j.free != nil {
+		j.free()
+	}
+	j.cancel(nil)
 }
 
 // endWith ends the context because that one has, unless it is about to: their deadline has come.
