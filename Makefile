@@ -371,6 +371,11 @@ bench-cron: tools ## what ticks of cronlock cost, into docs/benchmarks/cron.md: 
 	@echo "==> bench-cron: jobs of cronlock on three replicas, on servers of its own; writes docs/benchmarks/cron.md"
 	cd bench && go run . -cron -docs ../docs
 
+.PHONY: bench-http
+bench-http: tools ## what requests through httplock cost beside a bare handler, into docs/benchmarks/http.md: a minute
+	@echo "==> bench-http: requests through httplock beside a bare handler, on servers of its own; writes docs/benchmarks/http.md"
+	cd bench && go run . -http -docs ../docs
+
 .PHONY: choose
 choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into docs/choose.md; installs what it needs
 	@missing=
@@ -386,9 +391,10 @@ choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into
 	go run ./choose -docs ../../docs
 
 .PHONY: microbench
-microbench: tools ## the benchmarks of core, queuelock and httplock
-	@echo "==> microbench: the benchmarks of core, queuelock and httplock"
-	go test -run '^$$' -bench . -benchmem ./core ./queuelock ./httplock
+microbench: tools ## the benchmarks of core and queuelock, and of a request beside other lockers
+	@echo "==> microbench: the benchmarks of core and queuelock, and of a request beside other lockers"
+	go test -run '^$$' -bench . -benchmem ./core ./queuelock
+	cd bench && go test -run '^$$' -bench . -benchmem .
 
 .PHONY: servercost
 servercost: tools ## the instructions that a server executes for a lock: needs valgrind

@@ -4,6 +4,7 @@
 //	make bench BENCH=short   # a look, in about three minutes
 //	make bench-queue         # queuelock beside asynq alone, and docs/benchmarks/queue.md
 //	make bench-cron          # what ticks of cronlock cost, and docs/benchmarks/cron.md
+//	make bench-http          # when a client has an answer through httplock, and docs/benchmarks/http.md
 //
 // It is a module of its own, so that what it compares with is a dependency of nothing else. It runs on Linux and macOS.
 package main
@@ -125,6 +126,8 @@ var queueCases = []benchCase{
 
 var cronCases = []benchCase{{"cron", cron}}
 
+var httpCases = []benchCase{{"http", httpCost}}
+
 func caseNames(cases []benchCase) string {
 	var names []string
 	for _, c := range cases {
@@ -146,7 +149,8 @@ func main() {
 	only := flag.String("case", "", "measure this case alone: "+caseNames(cases)+"; with -queue: "+caseNames(queueCases))
 	queue := flag.Bool("queue", false, "measure queuelock beside asynq alone")
 	cron := flag.Bool("cron", false, "measure cronlock alone")
-	docs := flag.String("docs", "", "directory to write benchmarks.md into, benchmarks/queue.md or benchmarks/cron.md; without it, tables are only printed")
+	http := flag.Bool("http", false, "measure httplock beside a bare handler")
+	docs := flag.String("docs", "", "directory to write benchmarks.md into, or a file of benchmarks; without it, tables are only printed")
 	flag.Parse()
 	c := full
 	if *isShort {
@@ -166,6 +170,10 @@ func main() {
 	if *cron {
 		what = report{cases: cronCases, peers: []string{lockkitCron}, write: writeCron}
 		c = config{name: "cron"}
+	}
+	if *http {
+		what = report{cases: httpCases, peers: []string{lockkitHTTP}, write: writeHTTP}
+		c = config{name: "http"}
 	}
 	if err := measure(ctx, what, c, *only, *docs); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -29,8 +29,8 @@ runs beside disturbs; min–max shows by how much.
   one of them (majority of 1 key, without tracking of its own changes, as its manual advises).
 - Raw is ` + "`SET NX PX`" + ` and a script that compares and deletes: what a lock costs at least, without renewal, fencing tokens, waiting
   or a word on loss. Auto-pipelined: callers share connections, and what comes at the same time travels together.
-- What queuelock makes of asynq's tasks is in [another file](benchmarks/queue.md), and what ticks of cronlock cost in
-  [a third](benchmarks/cron.md).
+- What queuelock makes of asynq's tasks is in [another file](benchmarks/queue.md), what ticks of cronlock cost in
+  [a third](benchmarks/cron.md), and what requests through httplock cost in [a fourth](benchmarks/http.md).
 - lockkit renews, counts fencing tokens and checks clocks in all cases, and has its restart guard on for 3 and 5 nodes. Open:
   it has clients of its own. New: it was given clients with go-redis' defaults.
 
@@ -131,6 +131,16 @@ processes that it starts. Requests say what a tick costs anywhere; CPU and laten
 
 `
 
+const httpIntro = `# What requests through httplock cost
+
+<!-- Written by make bench-http. Do not edit. -->
+
+Requests for net/http with httplock and without it, in one run on one machine: clients and servers are in this process, which shares
+the cores with the ` + "`redis-server`" + ` processes that it starts. What runs beside disturbs: differences to the bare handler in the same run
+say more than times.
+
+`
+
 // writeQueue writes benchmarks/queue.md into the directory docs.
 func writeQueue(docs string, r run, sections []section) error {
 	return writeBelow(docs, "queue.md", queueIntro+r.markdown(sections, ""))
@@ -139,6 +149,11 @@ func writeQueue(docs string, r run, sections []section) error {
 // writeCron writes benchmarks/cron.md.
 func writeCron(docs string, r run, sections []section) error {
 	return writeBelow(docs, "cron.md", cronIntro+r.markdown(sections, ""))
+}
+
+// writeHTTP writes benchmarks/http.md.
+func writeHTTP(docs string, r run, sections []section) error {
+	return writeBelow(docs, "http.md", httpIntro+r.markdown(sections, ""))
 }
 
 func writeBelow(docs, name, text string) error {

@@ -206,6 +206,10 @@ func callWith(ctx context.Context, r http.Handler, method, path, body string, he
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
+	return serveWith(r, req)
+}
+
+func serveWith(r http.Handler, req *http.Request) reply {
 	w := recorder{httptest.NewRecorder()}
 	r.ServeHTTP(w, req)
 	res := w.Result()

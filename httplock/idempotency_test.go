@@ -1,15 +1,11 @@
 package httplock
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -106,73 +102,5 @@ func TestIdempotencyRefusalsSayWhatToDo(t *testing.T) {
 		says(pay(r, "k", "Authorization", "Bearer renewed"), 422, EventIdempotencyMismatch,
 			"other credentials", "Repeat a request as it was", "a new key only for a new request")
 		says(call(r, "POST", "/lost", "", "Idempotency-Key", "k"), 503, EventLost, "runs again, also with the same Idempotency-Key")
-	})
-}
-
-// A record that cannot be confirmed holds up nobody's shutdown: it is tried a last time.
-func TestDrainEndsRepetitionOfRecords(t *testing.T) {
-	bubble(t, 3, func(w *world) {
-		s := &shop{status: 201, before: func(*gin.Context) { w.nodes[0].Down(); w.nodes[1].Down() }}
-		r, m := s.replica(w, w.locker)
-		if got := pay(r, "k"); got.status != 201 {
-			w.Errorf("%+v", got)
-		}
-		start := time.Now()
-		if err := m.Close(w.Context()); err != nil {
-			w.Error(err)
-		}
-		if took := time.Since(start); took > 2*time.Second {
-			w.Errorf("Close took %v", took)
-		}
-		if w.events.count(EventRecordOpen) != 1 {
-			w.Errorf("%d open", w.events.count(EventRecordOpen))
-		}
-	})
-}
-
-// The context of an idempotent request, which does not end with its client, ends with the lease of a Lock around it.
-func TestLockAroundAnIdempotentRequest(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		short, err := w.locker.With(core.MaxHold(time.Minute))
-		if err != nil {
-			w.Fatal(err)
-		}
-		r := router()
-		all := middleware(w, short, ByFunc(func(*http.Request) (string, error) { return "all", nil }))
-		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(true))
-		runs := 0
-		r.PUT("/orders/:id", all.Lock, m.Lock, func(g *gin.Context) {
-			if runs++; runs > 1 {
-				return
-			}
-			ctx := g.Request.Context()
-			<-ctx.Done()
-			if ctx.Err() != context.Canceled || !errors.Is(context.Cause(ctx), core.ErrLost) {
-				w.Errorf("the context ended with %v, %v", ctx.Err(), context.Cause(ctx))
-			}
-		})
-		call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
-		synctest.Wait()
-		if got := call(r, "PUT", "/orders/1", "", "Idempotency-Key", "k"); got.status != 200 || runs != 2 {
-			w.Errorf("%d after %d runs: what lost a lease was recorded", got.status, runs)
-		}
-	})
-}
-
-// A key that a handler has completed takes no more requests.
-func TestDone(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"))
-		r := router()
-		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
-			lease, _ := core.FromContext(c.Request.Context())
-			if err := lease.Complete(c.Request.Context(), nil); err != nil {
-				w.Error(err)
-			}
-			c.String(200, "closed")
-		})
-		call(r, "PUT", "/orders/1", "").ok(w, "closed")
-		call(r, "PUT", "/orders/1", "").expect(w, 409, EventDone)
-		synctest.Wait()
 	})
 }

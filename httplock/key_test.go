@@ -16,6 +16,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -76,6 +77,7 @@ func TestKeys(t *testing.T) {
 			"PUT /nowhere":            "none",
 			"PUT /orders/":            "none", // gin: not found
 			"PUT /files/a/b":          routeKey("/files/*path", "/a/b"),
+			"PUT /files/":             routeKey("/files/*path", "/"),
 			"PUT /no-parameter":       "500 misconfigured",
 			"PUT /function?q=z":       routeKey("/function", "z"),
 			"PUT /function":           "400 key_missing",
@@ -152,60 +154,6 @@ func TestRawPath(t *testing.T) {
 			w.Errorf("an empty parameter made the key %s", got.body)
 		}
 	})
-}
-
-// No values make the key of other values, whatever is in them, nor one of another kind.
-func TestKeysCannotBeForged(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		r := router()
-		headers := []Option{byHeader("A"), byHeader("B"), byHeader("C")}
-		tenant := WithTenant(func(r *http.Request) (string, error) { return r.Header.Get("A"), nil })
-		r.PUT("/once", middleware(w, w.locker, tenant, WithIdempotency(true)).Lock, gin.WrapF(keyOf))
-		for n := 1; n <= 3; n++ {
-			r.PUT(fmt.Sprint("/route", n), middleware(w, w.locker, headers[:n]...).Lock, gin.WrapF(keyOf))
-			if n > 1 {
-				r.PUT(fmt.Sprint("/tenant", n), middleware(w, w.locker, append([]Option{tenant}, headers[1:n]...)...).Lock, gin.WrapF(keyOf))
-			}
-		}
-		seen := map[string]string{}
-		add := func(path string, header ...string) {
-			key, of := call(r, "PUT", path, "", header...).body, fmt.Sprintf("%s %q", path, header)
-			if other, ok := seen[key]; ok || key == "none" || key == "" || len(key) > 512 {
-				w.Errorf("%s and %s both make %q", other, of, key)
-			}
-			seen[key] = of
-		}
-		for _, values := range tuples(3, "0", "1:", ":", "0:", "1:a", "a", "2:0:", "sha256:", "/", "http/route") {
-			header := []string{"A", values[0]}
-			for i, v := range values[1:] {
-				header = append(header, string('B'+rune(i)), v)
-			}
-			add(fmt.Sprint("/route", len(values)), header...)
-			if len(values) > 1 {
-				add(fmt.Sprint("/tenant", len(values)), header...)
-			}
-			if len(values) == 2 {
-				add("/once", "A", values[0], "Idempotency-Key", values[1])
-			}
-		}
-		add("/route1", "A", strings.Repeat("x", 600))
-		add("/route1", "A", strings.Repeat("x", 601))
-	})
-}
-
-// tuples are all of 1 to most of the values.
-func tuples(most int, values ...string) (all [][]string) {
-	last := [][]string{nil}
-	for range most {
-		var next [][]string
-		for _, t := range last {
-			for _, v := range values {
-				next = append(next, append(slices.Clip(t), v))
-			}
-		}
-		all, last = append(all, next...), next
-	}
-	return all
 }
 
 // A request that asks for a key once more that it has is told what is wrong, at once, and the token never goes back.
@@ -385,5 +333,56 @@ func TestLargestLimits(t *testing.T) {
 			g.goOn <- struct{}{}
 			done().ok(w, "done")
 		}
+	})
+}
+
+// order is the key of an order, for whoever works on one.
+func order(r *http.Request) (string, error) {
+	c, _ := GinContext(r)
+	if c.Param("id") == "secret" {
+		return "", errors.New("secret")
+	}
+	if id := c.Param("id"); id != "none" {
+		return core.Key("order", id), nil
+	}
+	return "", nil
+}
+
+// The key is core's as it is, of any route; an Idempotency-Key is one beside it.
+func TestByKeyIsTheKeyAsItIs(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByKey(order))
+		parts := with(w, m, ByParam("id"))
+		r := router()
+		r.PUT("/orders/:id", m.Lock, gin.WrapF(keyOf))
+		r.PUT("/a/:id", with(w, m, WithMaxWait(0)).Lock, gin.WrapF(keyOf))
+		r.PUT("/parts/:id", parts.Lock, gin.WrapF(keyOf))
+		r.PUT("/again/:id", with(w, parts, ByKey(order)).Lock, gin.WrapF(keyOf))
+		r.PUT("/once/:id", with(w, m, WithIdempotency(true)).Lock, gin.WrapF(keyOf))
+		key := core.Key("order", "42")
+		for path, want := range map[string]string{
+			"/orders/42": key, "/a/42": key, "/again/42": key, "/once/42": key, "/parts/42": routeKey("/parts/:id", "42"),
+			"/orders/" + strings.Repeat("4", 600): core.Key("order", strings.Repeat("4", 600)),
+		} {
+			call(r, "PUT", path, "", "Idempotency-Key", "k").ok(w, want)
+		}
+		call(r, "PUT", "/orders/none", "").expect(w, 400, EventKeyMissing)
+		refused := call(r, "PUT", "/orders/secret", "")
+		if refused.expect(w, 400, EventKeyMissing); strings.Contains(refused.body, "secret") {
+			w.Errorf("the text of an error was sent: %s", refused.body)
+		}
+	})
+}
+
+// A key that core refuses is a fault of the program, and not of the request.
+func TestByKeyThatCoreRefuses(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		log := &logbook.Book{}
+		id := func(r *http.Request) (string, error) { return strings.TrimPrefix(r.URL.Path, "/orders/"), nil }
+		r := router()
+		r.PUT("/orders/:id", middleware(w, w.replica(core.WithLogger(log.Logger())), ByKey(id)).Lock, gin.WrapF(keyOf))
+		call(r, "PUT", "/orders/"+strings.Repeat("4", 512), "").ok(w, strings.Repeat("4", 512))
+		call(r, "PUT", "/orders/"+strings.Repeat("4", 513), "").expect(w, 500, EventMisconfigured)
+		log.Want(w, 1, "level=ERROR", "misconfigured", "route=/orders/:id", core.ErrInvalid.Error())
 	})
 }

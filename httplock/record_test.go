@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +13,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/internal/logbook"
 )
 
@@ -148,14 +148,6 @@ func TestRecordsHaveNoCredentials(t *testing.T) {
 	})
 }
 
-// serveOne serves one request with an Idempotency-Key, and returns the body of the answer.
-func serveOne(h http.Handler, r *http.Request, key string) string {
-	r.Header.Set("Idempotency-Key", key)
-	w := recorder{httptest.NewRecorder()}
-	h.ServeHTTP(w, r)
-	return w.Body.String()
-}
-
 // One tenant does not get another's answer because they send the same to different hosts; one target is one, however it is
 // written.
 func TestHostIsPartOfTheIdentity(t *testing.T) {
@@ -173,13 +165,11 @@ func TestHostIsPartOfTheIdentity(t *testing.T) {
 		} {
 			call(mux, "POST", c.target, "", "Idempotency-Key", "k").ok(w, c.want)
 		}
-		req := newRequest("POST", "/payments")
-		req.Host, req.RequestURI = "bob.example", "http://bob.example/payments"
-		absolute := serveOne(mux, req, "k")
-		req = newRequest("POST", "/payments")
-		req.Host = "bob.example"
-		if origin := serveOne(mux, req, "k"); origin != absolute || origin != "2 for bob.example" {
-			w.Errorf("%q, %q", origin, absolute)
+		for _, target := range []string{"http://bob.example/payments", "/payments"} {
+			req := newRequest("POST", "/payments")
+			req.Host, req.RequestURI = "bob.example", target
+			req.Header.Set("Idempotency-Key", "k")
+			serveWith(mux, req).ok(w, "2 for bob.example")
 		}
 	})
 }
@@ -278,4 +268,32 @@ func TestLossIsLoggedOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A lease that is lost while the answer is recorded makes a refusal, which arrives whole and is counted once; a repetition runs.
+func TestLossWhileRecorded(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		o := w.events.Observer()
+		o.Start = func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+			if lease, _ := core.FromContext(ctx); op.Kind == core.OpComplete {
+				_, _ = admin.Revoke(context.WithoutCancel(ctx), w.locker, lease.Key(), lease.FencingToken())
+			}
+			return ctx, nil
+		}
+		l := newReplica(w, w.nodes, core.MaxHold(time.Hour), core.WithObserver(o))
+		runs := 0
+		everywhere(w, middleware(w, l.Locker, ByParam("id"), WithIdempotency(true)), func(to http.ResponseWriter, _ *http.Request) {
+			runs++
+			fmt.Fprint(to, "whole")
+		}, func(of string, _ host, s *server, protocol string) {
+			before, ran := w.events.count(EventLost), runs
+			for range 2 {
+				s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", `"`+of+`"`).expect(w, 503, EventLost)
+				time.Sleep(2 * ttl) // of the bubble: a key rests after a revocation
+			}
+			if n := w.events.count(EventLost) - before; n != 2 || runs != ran+2 {
+				w.Errorf("%s: counted %d times, %d runs", of, n, runs-ran)
+			}
+		})
+	})
 }

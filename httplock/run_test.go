@@ -4,57 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
-
-// gin pools its contexts: nothing of the middleware may touch one after its request. For the race detector.
-func TestPooledContexts(t *testing.T) {
-	nodes := testutil.NewNodes(t, 1)
-	m := middleware(t, patientLocker(t, nodes), ByParam("id"), WithIdempotency(false), WithMaxWait(20*time.Millisecond), WithMaxWaiters(3))
-	r := router()
-	r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
-		if c.Query("panic") != "" {
-			panic("a bug")
-		}
-		c.String(200, c.Param("id")+c.Query("n"))
-	})
-	s := serve(t, r)
-	var all sync.WaitGroup
-	for i := range 16 {
-		all.Go(func() {
-			for j := range 20 {
-				ctx, cancel := context.WithCancel(t.Context())
-				if j%5 == 4 {
-					time.AfterFunc(time.Duration(i*j)*20*time.Microsecond, cancel)
-				}
-				id := fmt.Sprint(j % 3)
-				url := fmt.Sprintf("%s/orders/%s?n=%d.%d", s.URL, id, i, j)
-				if j%7 == 6 {
-					url += "&panic=1"
-				}
-				got := do(ctx, "PUT", url, "body", "Idempotency-Key", fmt.Sprintf("%d-%d", i, j))
-				if got.status == 200 && got.body != fmt.Sprintf("%s%d.%d", id, i, j) {
-					t.Errorf("%s answered %q", url, got.body)
-				}
-				cancel()
-			}
-		})
-	}
-	all.Wait()
-}
 
 // The files of an upload are removed when its request is over, as without the middleware.
 func TestUploadsLeaveNoFiles(t *testing.T) {
@@ -98,26 +63,100 @@ func TestUploadsLeaveNoFiles(t *testing.T) {
 	}
 }
 
-// The end of a request's context for whatever reason is told to a client that is there.
+// The end of a request's context for whatever reason is told to a client that is there: of the server's by a shutdown, and of
+// its own at a deadline with a cause.
 func TestContextEndsWhileWaiting(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Hour))
+		h := hosts[0].handler(middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Hour)), keyOf)
 		ctx, shutDown := context.WithCancelCause(context.Background())
-		s := w.serveWith(&http.Server{Handler: hosts[0].handler(m, keyOf), BaseContext: func(net.Listener) context.Context { return ctx }})
+		down := w.serveWith(&http.Server{Handler: h, BaseContext: func(net.Listener) context.Context { return ctx }})
+		slow := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeoutCause(r.Context(), 100*time.Millisecond, errors.New("slow"))
+			defer cancel()
+			h.ServeHTTP(rw, r.WithContext(ctx))
+		}))
 		lease, err := w.locker.Acquire(w.Context(), routeKey("/orders/{id}", "1"))
 		if err != nil {
 			w.Fatal(err)
 		}
 		var waiting []func() reply
 		for _, protocol := range protocols {
-			waiting = append(waiting, background(func() reply { return s.do(context.Background(), protocol, "PUT", "/orders/1", "") }))
+			waiting = append(waiting, background(func() reply { return down.do(context.Background(), protocol, "PUT", "/orders/1", "") }))
 		}
 		synctest.Wait()
 		shutDown(errors.New("terminated"))
 		for _, got := range waiting {
 			got().expect(w, 503, EventGone)
 		}
+		w.nodes[0].Hang()
+		for _, protocol := range protocols {
+			slow.do(context.Background(), protocol, "PUT", "/orders/2", "").expect(w, 503, EventUnavailable)
+		}
+		w.nodes[0].Up()
 		lease.Release(w.Context())
+	})
+}
+
+// A client that does not read a stream keeps its key until the server's write timeout, and no longer.
+func TestStreamThatNobodyReads(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Minute))
+		s := w.serveWith(&http.Server{WriteTimeout: 10 * time.Second, Handler: hosts[0].handler(m, answers["flushes"])})
+		conn, err := s.dial()
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "PUT /orders/1 HTTP/1.1\r\nHost: x\r\n\r\n")
+		synctest.Wait()
+		start := time.Now()
+		got := call(s.Handler, "PUT", "/orders/1", "")
+		if took := time.Since(start); !got.whole() || took < 9*time.Second || took > 11*time.Second {
+			w.Errorf("%d after %v", got.status, took)
+		}
+	})
+}
+
+// Bodies that stall take no place from others: what counts is what has come of them.
+func TestStalledBodies(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		h := hosts[0].handler(middleware(w, w.locker, ByParam("id"), WithMaxWaiters(1)), keyOf)
+		var stalled []func() reply
+		for i := range 1000 {
+			in, out := io.Pipe()
+			req := newRequest("PUT", fmt.Sprint("/orders/", i%3))
+			req.Body, req.ContentLength = in, 1<<20
+			stalled = append(stalled, background(func() reply { return serveWith(h, req) }))
+			defer out.CloseWithError(errors.New("reset"))
+		}
+		synctest.Wait()
+		call(h, "PUT", "/orders/1", "body").ok(w, routeKey("/orders/{id}", "1"))
+		_ = stalled
+	})
+}
+
+// Each of two locks around a handler has its own limit of the body, whether its length is announced or not.
+func TestBodyLimitsOfNestedLocks(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(100))
+		all := func(limit int) *Middleware {
+			return with(w, m, ByKey(func(*http.Request) (string, error) { return "all", nil }), WithBodyLimit(limit))
+		}
+		r := router()
+		echo := func(c *gin.Context) { b, err := c.GetRawData(); c.String(200, "%d %v", len(b), err) }
+		r.PUT("/less/:id", m.Lock, all(10).Lock, echo)
+		r.PUT("/more/:id", m.Lock, all(1000).Lock, echo)
+		for path, most := range map[string]int{"/less/1": 10, "/more/1": 100} {
+			for _, length := range []int64{-1, int64(most) + 1} {
+				req := httptest.NewRequest("PUT", path, strings.NewReader(strings.Repeat("x", most+1)))
+				req.ContentLength = length
+				got := serveWith(r, req)
+				if got.expect(w, 413, EventBodyTooLarge); !strings.Contains(got.body, fmt.Sprintf("no more than %d bytes", most)) {
+					w.Errorf("%s: %s", path, got.body)
+				}
+			}
+			call(r, "PUT", path, strings.Repeat("x", most)).ok(w, fmt.Sprintf("%d <nil>", most))
+		}
 	})
 }
 
@@ -142,4 +181,35 @@ func TestReadDeadlineIsLeftAlone(t *testing.T) {
 			w.Errorf("set %d times, %d", d.set, d.Code)
 		}
 	})
+}
+
+// What cannot be read to its end is refused, whoever bounds it, and counted as such.
+func TestBodyThatBreaksOff(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"))
+		r := router()
+		r.Use(func(c *gin.Context) { c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, 10) })
+		r.POST("/orders/:id", m.Lock, text("ran"))
+		call(r, "POST", "/orders/1", "0123456789").ok(w, "ran")
+		call(r, "POST", "/orders/1", "0123456789a").expect(w, 413, EventBodyTooLarge)
+	})
+	seen := &events{}
+	m := middleware(t, patientLocker(t, testutil.NewNodes(t, 1), core.WithObserver(seen.Observer())), ByParam("id"))
+	r := router()
+	r.POST("/orders/:id", m.Lock, text("ran"))
+	s := serve(t, r)
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
+	seen.Until(t, "httplock body_broken", 1)
+	gone, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(gone, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+	gone.Close()
+	seen.Until(t, "httplock body_broken", 2)
 }

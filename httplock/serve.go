@@ -146,7 +146,7 @@ func (x *exchange) patience() time.Duration {
 }
 
 // take takes the lease of key. It waits until then, or until the request ends, the server drains, or a lease is lost that
-// the request has already; the error of such an end is its cause.
+// the request has already; the error of such an end matches its cause.
 func (x *exchange) take(key string, until time.Time) error {
 	// Without a lease, the request's context is inner already.
 	ctx, stop := join.Contexts(x.inner, []context.Context{x.m.admission.draining, x.r.Context()}[:1+len(x.leases)]...)
@@ -160,7 +160,7 @@ func (x *exchange) take(key string, until time.Time) error {
 		x.leases, x.inner = append(x.leases, lease), lease.Context()
 	}
 	if err == nil && ctx.Err() != nil || core.ClassOf(err) == core.ClassCancelled {
-		return context.Cause(ctx)
+		return errors.Join(ctx.Err(), context.Cause(ctx)) // a cause may hide a deadline
 	}
 	return err
 }
