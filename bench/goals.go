@@ -65,9 +65,8 @@ func (g *goal) verdict() string {
 func goalsOf(sections []section, peers ...string) section {
 	s := section{
 		title: "Goals",
-		text: `What lockkit is to reach, and what it reached in this run; the sections below have the rest of the figures and say how
-they were measured. A goal that is missed fails nothing: on a busy machine, and in a short run, figures vary by a quarter
-and more. "–": this run measured less than the goal is about; in parentheses, what.`,
+		text: `A goal that is missed fails nothing: on a busy machine, and in a short run, figures vary by a quarter and more. "–": this run
+measured less than the goal is about; in parentheses, what.`,
 	}
 	t := table{head: slices.Concat([]string{"case", "goal"}, peers, []string{"met"}), text: 0}
 	for i := range sections {

@@ -185,7 +185,7 @@ func main() {
 type report struct {
 	cases []benchCase
 	peers []string // that goals are about
-	write func(docs string, r run, sections []section) error
+	write func(docs string, r run, goals section, sections []section) error
 }
 
 func measure(ctx context.Context, what report, c config, only, docs string) error {
@@ -223,5 +223,5 @@ func measure(ctx context.Context, what report, c config, only, docs string) erro
 	if docs == "" {
 		return nil
 	}
-	return what.write(docs, r, append([]section{goals}, sections...))
+	return what.write(docs, r, goals, sections)
 }

@@ -10,32 +10,6 @@ import (
 	"time"
 )
 
-const intro = `# Benchmarks
-
-<!-- Written by make bench. Do not edit. -->
-
-lockkit beside other ways to lock with Redis, in one run on one machine: this process and the ` + "`redis-server`" + ` processes
-share its cores, so numbers show what work costs, not what a larger set of machines can do. Compare within a table. What
-runs beside disturbs; min–max shows by how much.
-
-- Loops are closed: each goroutine begins a pair when its last one has ended. A slice lasts until each goroutine has had
-  %d pairs on average, if that takes longer than planned, and up to five times as long.
-- Peers take turns in short slices, round after round. A rate is the median of the rounds; "to redsync" is the median of
-  the ratios within a round; percentiles are over all rounds. The first round is not counted. Nor is one in which calls of a
-  peer did not return within %v after its end: the table says that it hung. Calls of lockkit that hang fail the run.
-- All use a TTL of %v, the defaults of their libraries and of their clients, and connections of their own. redislock and the
-  raw ones ask once and never wait; nobody holds their keys, but in the cases about waiting, which say how peers wait.
-- A peer for a single Redis is in the tables of one node only. rueidislock spreads keys of one client, not nodes, so it is
-  one of them (majority of 1 key, without tracking of its own changes, as its manual advises).
-- Raw is ` + "`SET NX PX`" + ` and a script that compares and deletes: what a lock costs at least, without renewal, fencing tokens, waiting
-  or a word on loss. Auto-pipelined: callers share connections, and what comes at the same time travels together.
-- What queuelock makes of asynq's tasks is in [another file](benchmarks/queue.md), what ticks of cronlock cost in
-  [a third](benchmarks/cron.md), and what requests through httplock cost in [a fourth](benchmarks/http.md).
-- lockkit renews, counts fencing tokens and checks clocks in all cases, and has its restart guard on for 3 and 5 nodes. Open:
-  it has clients of its own. New: it was given clients with go-redis' defaults.
-
-`
-
 // A run is when and where measuring took place.
 type run struct {
 	config config
@@ -86,7 +60,7 @@ func processor() string {
 }
 
 // writeLockers writes benchmarks.md into the directory docs, and the charts into benchmarks below it.
-func writeLockers(docs string, r run, sections []section) error {
+func writeLockers(docs string, r run, _ section, sections []section) error {
 	const below = "benchmarks"
 	charts := filepath.Join(docs, below)
 	old, err := filepath.Glob(filepath.Join(charts, "*.svg"))
@@ -108,7 +82,7 @@ func writeLockers(docs string, r run, sections []section) error {
 			}
 		}
 	}
-	text := fmt.Sprintf(intro, waves, patience, ttl) + r.markdown(sections, below)
+	text := document(r, runtime.NumCPU(), sections, below)
 	return os.WriteFile(filepath.Join(docs, "benchmarks.md"), []byte(text), 0o644)
 }
 
@@ -118,7 +92,7 @@ const queueIntro = `# queuelock beside asynq
 
 The tasks of asynq behind queuelock and without it, in one run on one machine: the asynq servers are in this process, which
 shares the cores with the ` + "`redis-server`" + ` processes that it starts, one for the queue and others for locks. queuelock
-has its defaults, but for the key. What runs beside disturbs: ratios to bare asynq in the same run say more than times.
+has its defaults, except for the key. What runs beside disturbs: ratios to bare asynq in the same run say more than times.
 
 `
 
@@ -142,18 +116,18 @@ say more than times.
 `
 
 // writeQueue writes benchmarks/queue.md into the directory docs.
-func writeQueue(docs string, r run, sections []section) error {
-	return writeBelow(docs, "queue.md", queueIntro+r.markdown(sections, ""))
+func writeQueue(docs string, r run, goals section, sections []section) error {
+	return writeBelow(docs, "queue.md", queueIntro+r.markdown(append(sections, goals)))
 }
 
 // writeCron writes benchmarks/cron.md.
-func writeCron(docs string, r run, sections []section) error {
-	return writeBelow(docs, "cron.md", cronIntro+r.markdown(sections, ""))
+func writeCron(docs string, r run, goals section, sections []section) error {
+	return writeBelow(docs, "cron.md", cronIntro+r.markdown(append(sections, goals)))
 }
 
 // writeHTTP writes benchmarks/http.md.
-func writeHTTP(docs string, r run, sections []section) error {
-	return writeBelow(docs, "http.md", httpIntro+r.markdown(sections, ""))
+func writeHTTP(docs string, r run, goals section, sections []section) error {
+	return writeBelow(docs, "http.md", httpIntro+r.markdown(append(sections, goals)))
 }
 
 func writeBelow(docs, name, text string) error {
@@ -164,12 +138,11 @@ func writeBelow(docs, name, text string) error {
 	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)
 }
 
-// markdown is that of the run and its sections, with charts below the directory charts.
-func (r run) markdown(sections []section, charts string) string {
+// markdown is that of the sections, and of the run.
+func (r run) markdown(sections []section) string {
 	var text strings.Builder
-	text.WriteString(r.String())
 	for _, s := range sections {
-		text.WriteString("\n" + s.markdown(charts))
+		text.WriteString(s.markdown("") + "\n")
 	}
-	return text.String()
+	return text.String() + r.String()
 }

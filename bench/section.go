@@ -40,8 +40,11 @@ func (s *section) markdown(charts string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n%s\n", s.title, s.text)
 	if charts != "" {
-		for _, c := range s.charts {
-			fmt.Fprintf(&b, "\n![%s](%s)\n", c.title, path.Join(charts, c.file))
+		for i, c := range s.charts {
+			if i == 0 {
+				b.WriteString("\n")
+			}
+			fmt.Fprintf(&b, "![%s](%s)\n", c.title, path.Join(charts, c.file))
 		}
 	}
 	for _, p := range s.parts {
