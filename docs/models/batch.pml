@@ -40,6 +40,11 @@
  *   -DSPARE -DNAMELESS   a release without a tombstone leaves no name
  *   -DGONELOST           GONE is a loss although another release was sent; also with SPARE
  *   -DSPARE -DFIRSTLOST  GONE is a loss in the answer to the first release, although that was repeated
+ *
+ * GONELOST: GONE may mean that an earlier release was there. A releases; the node ends the lease, and the answer is lost. B is
+ * granted the key there. A repeats the release. Without a tombstone, or when it has ended, the node knows nothing of A any more and answers
+ * GONE, as it would if A had lost the lease. So it says nothing, and the release stays unconfirmed. If nobody was granted the key, the node
+ * still names A and says that it was over: the release is confirmed. A tombstone says so only as long as it lasts.
  */
 #ifndef FLIGHTS
 #define FLIGHTS 3

@@ -34,6 +34,29 @@
  *   -DLATE          requests to acquire still arrive after their attempt has its quorum
  *   -DDUPACQ        requests to acquire may arrive twice: refutes, too
  *   -DWBTOKEN       a node confirms a write-back only if F still is the token it granted: mends DUPACQ
+ *
+ * Why four of them break it:
+ *
+ * FDROP: a greater F proves nothing. A contender that gets a single node and gives up raises F there. The
+ * record it passes may be decided on the two other nodes.
+ *
+ * OWNF: owning the lease does not excuse F. Attempt A gets nodes 1 and 2 with token 1 and becomes holder;
+ * its request to node 3 is still under way. A completes at node 2 and then its lease expires. B gets
+ * nodes 1 and 3 with token 2 and becomes holder. B completes at 1 and 2: decided. Its lease at 3 expires,
+ * too, and A's first request arrives there and is granted, with token 3. Now A's COMPLETE with ballot 1
+ * reaches node 3, which finds A's lease and takes it. A counts nodes 2 and 3 and reports a second value.
+ * So a node refuses whenever F is above the ballot.
+ *
+ * DUPACQ: the owner alone does not identify a grant. A gets node 1 with token 1. B gets node 1 with
+ * token 2 and node 2 with token 1. A gets node 2 with token 2. A copy of B's request takes node 2 again
+ * with token 3, and B's write-back of token 2 finds B's lease there and counts. The same happens to A at
+ * node 1. Both are holders with token 2. The copies must arrive after leases have expired, so a window on the
+ * age of requests prevents it too, if it is shorter than the lease; without one, a write-back must name
+ * the token of the grant, and the node must confirm it only while F still is that token.
+ *
+ * WBSPENT: a node that took a record must not confirm older grants. An attempt was granted a node, its
+ * lease there expired, and COMPLETE put a record there. If the lease stays in place, the attempt can still
+ * write back its greater token, counts the node, and never learns of the record.
  */
 #ifndef A
 #define A 3

@@ -49,6 +49,20 @@
  *   -DKNOWN      memory also covers while the expiry that it confirmed lies ahead (with RELEASED)           CE-27
  *   -DNOAGE      an attempt settles a record although its validity is over                                  CE-28
  *   -DUNDOSENT   a settling attempt that sent COMPLETE puts the fence back
+ *
+ * Schedules, as the tests of core number them:
+ *
+ * CE-26. A holds nodes 0 and 2. Its lease on 0 runs out; a settling client is granted 0 and 1 with a greater token; node 0 forgets
+ * that. When its quarantine is over, a late renewal of A takes it. If that covers, A's COMPLETE is confirmed by 0 and 2, the other's by 1 and 0
+ * or 1 and 2: two results. While A is trusted this cannot be: an attempt that was granted the node before the loss is past its validity when
+ * the quarantine ends, and an attempt that was ready before would have been valid together with A.
+ *
+ * CE-27. A holds 0 and 2 and calls Complete; the request to 2 is delayed, and A releases. B is granted 1 and 2 with a greater token.
+ * Node 2 forgets, while the expiry that it once confirmed to A still lies ahead. A's COMPLETE arrives there: with an expiry as
+ * cover it is accepted, and with node 0 that is a result; B completes on 1 and 2. The name of the memory has changed, so it refuses.
+ *
+ * CE-28. A settling attempt is granted node 0 with the greatest token; node 0 forgets; A, trusted, renews there after the quarantine and
+ * completes on 0 and another node. The old attempt gets the third node only now, where an older undecided record stands, and settles it.
  */
 #ifdef UNDOSENT
 #define UNDO
