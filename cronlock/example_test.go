@@ -34,6 +34,14 @@ func ExampleEvery() {
 	// 03:45:00
 }
 
+// At names instants; a job with it ends after the last.
+func ExampleAt() {
+	noon := time.Date(2030, 5, 1, 12, 0, 0, 0, time.UTC)
+	once := cronlock.At(noon)
+	fmt.Println(once.Next(noon.Add(-time.Hour)).Format(time.TimeOnly), once.Next(noon).IsZero())
+	// Output: 12:00:00 true
+}
+
 func ExampleCrontab() {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {

@@ -1,0 +1,129 @@
+package cronlock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// replica is a replica of a service on an embedded node, which stands for Redis.
+func replica(opts ...cronlock.Option) (service *cronlock.Service, end func()) {
+	node := testutil.StartNode()
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	service, err = cronlock.New(locker, "billing", opts...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return service, func() {
+		ctx := context.Background()
+		if err := service.Close(ctx); err != nil {
+			log.Fatal(err)
+		}
+		if err := locker.Close(ctx); err != nil {
+			log.Fatal(err)
+		}
+		node.Close()
+	}
+}
+
+// A tick whose replica dies starts again elsewhere, up to three times in all.
+func ExampleAtLeastOnce() {
+	service, end := replica()
+	defer end()
+	ran := make(chan int, 1)
+	_, err := service.Add("invoices", cronlock.At(time.Now()), func(ctx context.Context) error {
+		run, _ := cronlock.FromContext(ctx)
+		ran <- run.Attempt // above 1 if it was started before
+		return nil
+	}, cronlock.AtLeastOnce(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("attempt", <-ran)
+	// Output: attempt 1
+}
+
+// A job of every hour may start up to 15 minutes late, after an outage or a deploy.
+func ExampleWithGrace() {
+	service, end := replica()
+	defer end()
+	tick := time.Now().Add(-10 * time.Minute) // no replica was alive then
+	ran := make(chan time.Time, 1)
+	_, err := service.Add("invoices", cronlock.At(tick), func(ctx context.Context) error {
+		run, _ := cronlock.FromContext(ctx)
+		ran <- run.Tick
+		return nil
+	}, cronlock.WithGrace(15*time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println((<-ran).Equal(tick))
+	// Output: true
+}
+
+// A cron library that calls at the ticks; the engine calls once more for what is late.
+func ExampleWithHost() {
+	service, end := replica()
+	defer end()
+	var job *cronlock.Job
+	added, ran := make(chan struct{}), make(chan struct{}, 1)
+	job, err := service.Add("invoices", cronlock.At(time.Now()), func(context.Context) error {
+		ran <- struct{}{}
+		return nil
+	}, cronlock.WithHost(func() {
+		<-added
+		_ = job.RunDue(context.Background()) // as the library does at each tick; errors are logged
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	close(added)
+	<-ran
+	fmt.Println("ran")
+	// Output: ran
+}
+
+// Only the leader of the group starts ticks.
+func ExampleWithElector() {
+	ctx, node := context.Background(), testutil.StartNode()
+	defer node.Close()
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+	elector, err := leader.New(locker, "billing", leader.WithCandidate("billing-1"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer elector.Close(ctx)
+	service, err := cronlock.New(locker, "billing", cronlock.WithElector(elector))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer service.Close(ctx)
+
+	ran := make(chan struct{}, 1)
+	_, err = service.Add("invoices", cronlock.At(time.Now()), func(context.Context) error {
+		ran <- struct{}{}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	<-ran
+	now, err := elector.Leader(ctx)
+	fmt.Println(now.Candidate, err)
+	// Output: billing-1 <nil>
+}

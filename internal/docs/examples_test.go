@@ -1,0 +1,39 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+var optionLine = regexp.MustCompile(`(?m)^func (\w+)\(.*\) (?:Option|CallOption|ReleaseOption|JobOption|KeyFunc|Schedule)$`)
+
+// Each option of the packages that users call has an example.
+func TestOptionsHaveExamples(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range []string{"core", "cronlock", "queuelock", "httplock"} {
+		api := text(t, "../../docs/api/"+pkg+".txt")
+		files, err := filepath.Glob("../../" + pkg + "/example*_test.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples := ""
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			examples += string(source)
+		}
+		options := optionLine.FindAllStringSubmatch(api, -1)
+		if len(options) < 4 {
+			t.Errorf("%s has %d options only", pkg, len(options))
+		}
+		for _, option := range options {
+			if !regexp.MustCompile(`(?m)^func Example` + option[1] + `\(\)`).MatchString(examples) {
+				t.Errorf("%s.%s has no example", pkg, option[1])
+			}
+		}
+	}
+}
