@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// An Option configures a Locker, in New or Open. Those named With… belong to all that share the nodes; the others are
-// CallOptions, which New makes the default of every call.
+// An Option configures a Locker, in New or Open. Options named With… apply to all Lockers that share the nodes; the others
+// are CallOptions, which New makes the default of every call.
 type Option interface{ apply(*policy) }
 
 // A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo or Once; or, in New, Open and With, for all of
@@ -38,96 +38,89 @@ func defaults() policy {
 	}
 }
 
-// WithKeyPrefix sets what all Redis keys start with: 1 to 64 bytes without braces. Processes that share
-// locks share the prefix. Default "lockkit:".
+// WithKeyPrefix sets the beginning of all Redis keys: 1 to 64 bytes without braces. Processes with different prefixes do
+// not exclude each other. The default is "lockkit:".
 func WithKeyPrefix(prefix string) Option { return option(func(c *policy) { c.Prefix = prefix }) }
 
-// WithMaxTTL sets the longest TTL that any process uses on these nodes: a node that lost its
-// memory does not vote for this long. It is to be the same everywhere. Where it is not, nodes and processes tell
-// one another the longest and go by that; only if no node that answers knows it may a process be granted a key
-// too soon. To use a longer TTL, raise WithMaxTTL in every process first. At most 24h. Default: the TTL
-// of the Locker made by New.
+// WithMaxTTL sets the longest TTL that any process uses on these nodes, at most 24h: a node that lost its memory does not
+// vote for this long. It must be the same in all processes. Nodes report the longest value to processes that know less, but
+// a process that no answering node has told may be granted a key too soon. To use a longer TTL, raise WithMaxTTL in every
+// process first. The default is the TTL of the Locker.
 func WithMaxTTL(d time.Duration) Option { return option(func(c *policy) { c.MaxTTL = d }) }
 
-// WithClockWindow sets by how much the wall clocks of a node and this process may differ, request delay
-// included; a node outside of it does not take part. It makes steps of the nodes' clocks harmless and
-// refuses old requests, at the price of 2.2 windows of each lease. At most a quarter of the TTL; with other
-// options at their defaults, a TTL below 2.5s needs a smaller one. It must be the same in all processes. Default
-// 500ms; 0 turns it off.
+// WithClockWindow sets how much the wall clocks of a node and this process may differ, request delay included. A node
+// outside of the window does not vote. A lease is trusted for 2.2 windows less than the TTL, so the window is at most a
+// quarter of the TTL, and a TTL below 2.5s needs a smaller one. It must be the same in all processes. If it is 0, clocks
+// are not checked. The default is 500ms.
 func WithClockWindow(d time.Duration) Option { return option(func(c *policy) { c.Window = d }) }
 
-// WithRestartGuard turns the restart guard on or off. With it, a node that lost its memory (restarted empty,
-// flushed, failed over) does not vote until every lease it may have forgotten is over, and accepts completions
-// only of leases that it has confirmed since. Default: on for three nodes and more; off for one or two, where a
-// newcomer's first lock would have to wait for it. Turn it on for a primary with replicas, and see
-// WithReplicaLag. Must be the same in all processes.
+// WithRestartGuard turns the restart guard on or off. With the guard, a node that lost its memory (restarted empty,
+// flushed, failed over) does not vote until every lease that it may have forgotten has ended, and accepts completions only
+// of leases that it has confirmed since. It must be the same in all processes. Turn it on for a primary with replicas; see
+// [WithReplicaLag]. The default is on for three nodes or more, and off for one or two, so that the first lock on a new node
+// need not wait.
 func WithRestartGuard(on bool) Option { return option(func(c *policy) { c.guard = &on }) }
 
-// WithReplicaLag sets for how long an old primary may go on serving after one of its replicas was promoted
-// (min-replicas-max-lag). For so long, a node that was promoted or restarted confirms no renewal and accepts no
-// completion, and its quarantine lasts longer by as much. Only with the restart guard, for nodes with replicas.
-// Default 0.
+// WithReplicaLag sets how long an old primary may go on serving after one of its replicas was promoted
+// (min-replicas-max-lag and a second). For this long, a node that was promoted or restarted confirms no renewal and no
+// completion, and its quarantine is longer by as much. It requires the restart guard. The default is 0, for nodes without
+// replicas.
 func WithReplicaLag(d time.Duration) Option { return option(func(c *policy) { c.Lag = d }) }
 
-// WithTLS sets how Open speaks TLS with nodes: a CA of one's own (RootCAs), a certificate of the client
-// (Certificates), all that a tls.Config has. It is used for every URL, and all of these must be with TLS (rediss://,
-// rediss-sentinel://, rediss-cluster://). A server must have a certificate for what it is dialled by; where Sentinels or a
-// Cluster name it by an IP address, for the host of the URL, if that is a name; but for ServerName in any case, if that is
-// set. New does not use it: its clients are made. Default, and nil: what crypto/tls has by default, with the CAs of the
-// system.
+// WithTLS sets the TLS configuration for Open, such as a private CA (RootCAs) or a client certificate (Certificates). All
+// URLs must then use TLS (rediss://, rediss-sentinel://, rediss-cluster://). The server certificate must match, in this
+// order: ServerName, if it is set; the URL's host, if a Sentinel or Cluster reports an IP address; otherwise the address
+// dialed. New does not use it. The default is that of crypto/tls, with the CAs of the system.
 func WithTLS(conf *tls.Config) Option { return option(func(c *policy) { c.tls = conf }) }
 
-// WithObserver sets who watches operations. Default: nobody.
+// WithObserver sets the Observer of all operations, for metrics and traces. The default is none.
 func WithObserver(o Observer) Option { return option(func(c *policy) { c.observer = o }) }
 
-// WithLogger sets where the few things go that an operator must know: lost leases, releases that could not
-// be confirmed, nodes in trouble, a Close that waits. Keys are hashed in these. Packages built on this one log there as
-// well, see [Locker.Logger]. Default: slog.Default().
+// WithLogger sets the logger, also for the packages built on this one; see [Locker.Logger]. lockkit logs lost leases,
+// unconfirmed releases, nodes in trouble and a Close that waits, with hashes in place of keys. The default is
+// slog.Default().
 func WithLogger(l *slog.Logger) Option { return option(func(c *policy) { c.Logger = l }) }
 
-// TTL sets how long a lease lasts on the nodes without renewal, and so how long a key stays taken after
-// its holder dies. Default 10s.
+// TTL sets how long a lease lasts on the nodes without renewal, and so how long a key stays taken after its holder dies. It
+// must not exceed [WithMaxTTL]. A lease is renewed every third of it. The default is 10s.
 func TTL(d time.Duration) CallOption { return callOption(func(c *options) { c.ttl = d }) }
 
-// Detached makes the context of an acquisition bound the wait alone: the lease keeps its values, but not its end, and
-// lives until it is released, completed, lost or taken away by Close. It is for those whose context may end before their
-// work has: a cancelled request, a task whose handler has to clean up, a scheduler that shuts down. Do and Once then run
-// fn in a context that does not end with the caller's. A holder that may hang wants MaxHold, too. Default: the lease's
-// context ends with that of the acquisition.
+// Detached keeps the lease when the context of its acquisition ends: that context limits only the wait. The lease keeps the
+// context's values but not its cancellation, and lasts until it is released, completed, lost, or taken away by Close. Do
+// and Once then run fn in such a context. Combine it with MaxHold if the holder may hang. The default is off.
 func Detached(on bool) CallOption { return callOption(func(c *options) { c.detached = on }) }
 
-// MaxWait bounds how long Acquire, Do and Once wait, without bounding the lease as a deadline of their
-// context would. Then they fail with ErrHeld or ErrUnavailable. Default 0: the context decides.
+// MaxWait limits how long Acquire, Do and Once wait, without limiting the lease as a deadline of the context would. After
+// that they return ErrHeld or ErrUnavailable. If it is 0 (the default), the context decides.
 func MaxWait(d time.Duration) CallOption { return callOption(func(c *options) { c.maxWait = d }) }
 
-// MaxHold ends a lease that long after the grant, though its holder lives: the lease's context ends then, and the lease
-// is lost with reason [LossMaxHold]. Nodes free the key when it is released, or a TTL after the last renewal at the
-// latest. The holder may move that end: see [Lease.Extend]. Default 0: no end.
+// MaxHold ends a lease that long after its grant even if its holder works: the lease is lost with reason [LossMaxHold]. The
+// key is free when it is released, and at the latest a TTL after the last renewal. [Lease.Extend] moves the end. If it is 0
+// (the default), leases have no end.
 func MaxHold(d time.Duration) CallOption { return callOption(func(c *options) { c.maxHold = d }) }
 
-// Retention sets for how long a completed key is not granted again. Nodes keep the record for two hours
-// more, so that a clock that jumps ahead by less, and back, drops none. At most ten years. Default 24h.
+// Retention sets how long a completed key is not granted again, at most ten years. Nodes keep the record for two hours
+// more, in case a clock jumps ahead and back. The default is 24h.
 func Retention(d time.Duration) CallOption { return callOption(func(c *options) { c.retention = d }) }
 
-// Reentrant is for code that does not know whether its caller holds the key already: Do and TryDo with a ctx that
-// runs under a lease on key, also through leases on other keys, run fn under that lease instead of failing with ErrHeld,
-// and leave its release to whoever acquired it. Nothing is asked of the nodes or told to the observer, and no other option
-// counts. The context of fn ends with ctx and with the lease; if the lease was lost while fn ran, the error also
-// matches ErrLost. A lease that is over does not count: the key is acquired as ever.
+// Reentrant makes Do and TryDo run fn under the lease on the key that ctx already holds, instead of returning ErrHeld. That
+// lease is not released afterwards. No request is sent, the observer is not called, and all other options are ignored. The
+// context of fn ends with ctx and with the lease; if the lease is lost meanwhile, the error also matches ErrLost. If ctx
+// holds no live lease on the key, the key is acquired as usual.
 //
-// It keeps nobody apart: goroutines that share a ctx run fn under the lease at the same time. Acquire, TryAcquire and
-// Once stay refused, because the release or completion of what they return would end the caller's lease. Default: off.
+// Goroutines that share a ctx do not exclude each other. Acquire, TryAcquire and Once ignore Reentrant, because ending the
+// lease that they return would end the caller's. The default is off.
 func Reentrant(on bool) CallOption { return callOption(func(c *options) { c.reentrant = on }) }
 
-// Name names the class of keys (job, task type, route) for observers, which must not use keys as labels.
+// Name sets the class of keys (job, task type, route) that observers report in place of the key. Names must be few. The
+// default is none.
 func Name(name string) CallOption { return callOption(func(c *options) { c.name = name }) }
 
-// Note is a text of at most 128 bytes that leases show to whoever looks at the key, beside the name of the call: Holder.Note
-// of [Locker.Inspect]. It says who holds the key, and is as long-lived as the lease. Default: host name and process id, as
-// in "web-7f9c/4711".
+// Note attaches a text of at most 128 bytes to leases; [Locker.Inspect] returns it as Holder.Note. The default is host name
+// and process id, such as "web-7f9c/4711".
 func Note(text string) CallOption { return callOption(func(c *options) { c.note = text }) }
 
-// thisProcess is what leases show of their holder where Note does not say otherwise.
+// thisProcess is the note of leases by default.
 func thisProcess() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s/%d", host[:min(len(host), wire.MaxNote/2)], os.Getpid())

@@ -16,13 +16,10 @@ type ReleaseOption func(*releaseOptions)
 
 type releaseOptions struct{ cooldown time.Duration }
 
-// Cooldown keeps the key taken until d has passed since the release; at most 24h. Who asks for it meanwhile is told when to come (OpError.RetryAfter), or waits. The cooldown of the first
-// Release counts, however often it has to be repeated: a later one, and that of Do, neither shortens nor extends it.
-//
-// The key stays taken if Release returns nil. Where no quorum confirms the release before the TTL is over, the key is
-// free then, and of a lease that was lost no cooldown begins. A node on which the lease has run out confirms none. After
-// Complete has succeeded there is none, and the error of Release matches ErrReleased. Nodes that lose their memory forget
-// the rest of it.
+// Cooldown keeps the key taken for d after the release, at most 24h. Acquirers wait, or get ErrHeld with the time left in
+// OpError.RetryAfter. The cooldown of the first Release counts: repeating it, in Do as well, neither shortens nor extends
+// it. If no quorum confirms the release before the TTL ends, if the lease was lost, or after Complete, there is no
+// cooldown. Nodes that lose their memory forget it. The default is 0: the key is free at once.
 func Cooldown(d time.Duration) ReleaseOption {
 	return func(o *releaseOptions) { o.cooldown = d }
 }

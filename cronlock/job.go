@@ -43,23 +43,22 @@ type policy struct {
 // maxStarts bounds AtLeastOnce.
 const maxStarts = 10
 
-// AtLeastOnce makes a tick start up to n times, 1 to 10, until a run of it completes: until the function returns nil, or an
-// error although its context has not ended. A tick is started again when its replica died, when the function panicked, or
-// when the run was told to stop (a shutdown, a lost lease or leadership) and returned an error. An error of the function's
-// own is not retried. While replicas disagree about n, the smaller number counts. The default is 1: at most once.
+// AtLeastOnce makes a tick start up to n times, 1 to 10, until a run of it completes. A run completes when the function
+// returns nil, or an error while its context is live. A tick is started again when its replica died, when the function
+// panicked, or when the run was stopped (a shutdown, a lost lease or leadership) and returned an error. If replicas
+// disagree about n, the smaller number counts. The default is 1: at most once.
 func AtLeastOnce(n int) JobOption { return func(p *policy) { p.starts = n } }
 
-// WithGrace sets how late a tick may start for the first time; a job that takes longer than its period runs back to back,
-// and a grace shorter than the period makes it nearly skip the ticks that fall due while it runs, provided that the period
-// is longer than the TTL of the Locker plus one second. The default is one minute, or three TTLs if that is longer. The
-// grace must be at least the TTL plus one second, so that a tick is not lost when the replica that claims it dies, and at
-// most 365 days. For jobs that run every hour or less often, 15 minutes is a good choice.
+// WithGrace sets how late a tick may start for the first time: at least the TTL of the Locker plus one second, at most 365
+// days. Later ticks are missed. If the grace is shorter than the period, a job that runs for longer than its period skips
+// most ticks that fall due meanwhile. For jobs that run every hour or less often, 15 minutes is a good choice. The default
+// is one minute, or three TTLs if that is longer.
 func WithGrace(d time.Duration) JobOption { return func(p *policy) { p.grace = d } }
 
-// WithHost makes the job run through a host, such as a cron library, that calls [Job.RunDue] or [Job.Claim] at the ticks.
-// When the job may have something to start beside that, because a tick is late or is to start again, the engine calls
-// call, on a goroutine of its own, maybe before Add has returned, and the host must then do the same once more. A call that
-// the host drops or delays is repeated after five seconds. By default the engine runs the job itself.
+// WithHost makes a host, such as a cron library, run the job: the host calls [Job.RunDue] or [Job.Claim] at the ticks. If a
+// tick is late or starts again, the engine calls call, on a goroutine of its own, possibly before Add has returned; the
+// host must then call once more. A call that the host drops or delays is repeated after five seconds. It cannot be given
+// twice. By default the engine runs the job.
 func WithHost(call func()) JobOption {
 	return func(p *policy) { p.host, p.hosts = call, p.hosts+1 }
 }

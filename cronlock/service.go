@@ -43,8 +43,8 @@ type Option func(*config)
 
 type config struct{ elector *leader.Elector }
 
-// WithElector makes only the leader start ticks. A new leader starts what is left at once, and the context of a run ends
-// when the leadership is lost. A leader that resigns finishes its runs first. The default is no elector: the replicas share
+// WithElector makes only the leader start ticks. A new leader starts at once what is left. If the leadership is lost, the
+// context of a run ends; a leader that resigns finishes its runs first. By default there is no elector: the replicas share
 // the ticks.
 func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector = e } }
 

@@ -158,39 +158,38 @@ var defaults = config{
 	reply:      func(w http.ResponseWriter, _ *http.Request, r Refusal) { r.Write(w) },
 }
 
-// WithIdempotency makes a request with the header Idempotency-Key run once: see "Idempotency-Key" in the package document.
-// Where a request has none, it is refused with 400 if required is true, and otherwise runs without. The default is that the
-// header is ignored.
+// WithIdempotency makes a request with the header Idempotency-Key run once; see "Idempotency-Key" in the package document.
+// If required is true, requests without the header are refused with 400. By default the header is ignored.
 func WithIdempotency(required bool) Option {
 	return func(c *config) { c.idempotency, c.required = true, required }
 }
 
-// WithRetention sets how long the answer to an Idempotency-Key is kept, at least a second. The default is 24 hours.
+// WithRetention sets how long the response to an Idempotency-Key is kept, at least a second. The default is 24 hours.
 func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = d } }
 
-// WithMaxWait sets how long a request waits for its key, once its body is read. Zero: it does not wait. It waits for less
-// where its context has a deadline or the http.Server a WriteTimeout: three quarters of what they leave, so that there is
-// time for the handler. The default is 5 seconds.
+// WithMaxWait limits the time that a request spends waiting for its key, after its body was read. If it is 0, the request
+// does not wait. If the request's context has a deadline, or the http.Server a WriteTimeout, the limit is three quarters of
+// what they leave, if that is less. The default is 5 seconds.
 func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
 
-// WithMaxWaiters sets how many requests of this process wait for one key, the next one included; more are refused with 429.
-// 16 times as many as New was given may wait in this process for any key; more are refused with 503. The default is 64, and
-// so 1,024 for all.
+// WithMaxWaiters sets how many requests of this process may wait for one key, at least 1; more are refused with 429. For
+// all keys together, 16 times as many as New was given may wait; more are refused with 503. The default is 64, and so 1,024
+// for all keys.
 func WithMaxWaiters(n int) Option { return func(c *config) { c.maxWaiters = n } }
 
-// WithBodyLimit sets how large the body of a request may be, in bytes; a larger one is refused with 413. The default is 1
-// MiB.
+// WithBodyLimit sets how large the body of a request may be, in bytes, at most what [WithMemory] sets. A larger one is
+// refused with 413. The default is 1 MiB.
 func WithBodyLimit(bytes int) Option { return func(c *config) { c.bodyLimit = bytes } }
 
-// WithMemory sets how many bytes the bodies of requests and the answers that are kept back may take in this process, of all
-// that New and With returned together. While they take more, a request is refused with 503 before its handler runs. The
-// answers of handlers that run are kept in any case: each adds at most 1 MiB, or 16 MiB where nothing is streamed. The
-// default is 64 MiB.
+// WithMemory sets how many bytes the bodies of requests and the responses that are kept back may take in this process, over
+// all Middlewares that New and With returned together. While they take more, requests are refused with 503 before their
+// handlers run. Responses of handlers that run are kept in any case: each adds at most 1 MiB, or 16 MiB if it is not
+// streamed. The default is 64 MiB.
 func WithMemory(bytes int) Option { return func(c *config) { c.memory = bytes } }
 
-// WithReply replaces the answers to requests that are refused, also that to one whose lease was lost. The header Retry-After
-// is set, and the status is refusal.Status unless reply writes another one. Call refusal.Write for refusals that you do not
-// replace. In gin, [GinContext] returns the context, whose Writer is w.
+// WithReply sets the function that answers requests that are refused, including those whose lease was lost. The header
+// Retry-After is set, and the status is refusal.Status unless reply writes another one. Call refusal.Write for refusals
+// that you do not replace. In gin, [GinContext] returns the context, whose Writer is w. By default Refusal.Write answers.
 func WithReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusal)) Option {
 	return func(c *config) { c.reply = reply }
 }

@@ -66,28 +66,27 @@ func ByJSON(path ...string) Option {
 	}
 }
 
-// ByFunc makes the key of what f returns. An error, or an empty string, is refused with 400; its text is not sent, and
-// [WithReply] finds it in Refusal.Err. f may read the body, which the handler gets whole all the same. In gin, [GinContext]
-// returns the context.
+// ByFunc makes the key of what f returns. An error or an empty string is refused with 400; its text is not sent, and
+// [WithReply] gets it as Refusal.Err. f may read the body; the handler gets it whole. In gin, [GinContext] returns the
+// context.
 func ByFunc(f func(r *http.Request) (string, error)) Option {
 	return func(c *config) { c.parts = append(c.parts, function(c, "ByFunc", f)) }
 }
 
-// ByKey makes f return the key itself: neither service nor route is added. Make it with core.Key. What locks the same key
-// elsewhere (another route or service, a task, a job, core.Locker.Do) and the request exclude each other, and share the
-// key's fencing tokens. f is called as with ByFunc; a key that core refuses is refused with 500.
-//
-// ByKey is all of the key: it goes with no other part, and [WithTenant] is then a part of the Idempotency-Key alone.
+// ByKey makes f return the key itself, without service and route; build it with core.Key. Requests and other users of the
+// key (another route or service, a task, a job, core.Locker.Do) exclude each other, and share its fencing tokens. f is
+// called as with ByFunc; a key that core refuses is refused with 500. ByKey cannot be combined with other parts of a key;
+// [WithTenant] is then part of the Idempotency-Key only.
 func ByKey(f func(r *http.Request) (string, error)) Option {
 	return func(c *config) { c.key = function(c, "ByKey", f) }
 }
 
-// WithTenant makes what f returns a part of all keys, so that tenants share nothing. f is called as with ByFunc: the
-// middleware that finds out who sends the request goes before Lock. An error or an empty tenant is refused with 400.
+// WithTenant makes what f returns part of all keys, so that tenants share nothing. f is called as with ByFunc: put the
+// authentication before Lock. An error or an empty tenant is refused with 400. If credentials change between repetitions,
+// as tokens do that are renewed, let f return the user they stand for.
 //
-// By default there are no tenants, and a repetition must carry the credentials of the first request, or is refused with 422:
-// the headers Authorization, Cookie and X-Api-Key, and the client's certificate. If these change, as tokens do that are
-// renewed, let f return whom they stand for.
+// By default there are no tenants, and a repetition with other credentials (the headers Authorization, Cookie and
+// X-Api-Key, and the client's certificate) is refused with 422.
 func WithTenant(f func(r *http.Request) (string, error)) Option {
 	return func(c *config) { c.tenant = function(c, "WithTenant", f) }
 }

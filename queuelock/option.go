@@ -19,22 +19,23 @@ type config struct {
 const aQuarter = -1
 
 // WithKey sets the key of what a task works on, such as an order: tasks with the same key run one at a time, across types,
-// queues and servers. The key is one of core as it is, so tasks also exclude whatever else uses it on the same nodes with the
-// same prefix (a call of core.Locker.Do, a route of httplock), and share its fencing tokens. By default a task has no key,
-// and only deliveries of the same task exclude each other.
+// queues and servers. The key is one of core without a prefix of its own, so tasks also exclude other users of the key on
+// the same nodes (core.Locker.Do, a route of httplock), and share its fencing tokens. Without WithKey (the default), only
+// redeliveries of the same task exclude each other.
 func WithKey(key KeyFunc) Option { return func(c *config) { c.key = key } }
 
-// WithWaiters sets how many tasks may wait in place for held keys on each server, 0 or more. They are never all of the
-// server's workers. The default is a quarter of them, rounded up: one of two to four workers, and none of one.
+// WithWaiters sets how many tasks may wait in place for held keys on each server, 0 or more, but never all of its workers.
+// Other tasks whose key is held are given back to asynq. The default is a quarter of the workers, rounded up: one of two to
+// four workers, and none of one.
 func WithWaiters(n int) Option { return func(c *config) { c.waiters = n } }
 
-// WithGrace sets for how long a handler that does not return after its context has ended keeps its leases, 0 or more. Then
-// they run out within the TTL, and another delivery may run beside it. The default is 2 minutes.
+// WithGrace sets how long a handler keeps its leases after its context has ended, 0 or more. If it has not returned by
+// then, they expire within the TTL, and another delivery may run beside it. The default is 2 minutes.
 func WithGrace(d time.Duration) Option { return func(c *config) { c.grace = d } }
 
-// WithRetention sets for how long the completion of a task is remembered, up to ten years. A delivery that comes
-// later runs again. asynq's default delays pass 8 hours, the default, before the 13th retry. A record takes about 400
-// bytes on each node, which keeps it for two hours longer.
+// WithRetention sets how long the completion of a task is remembered, at most ten years. A later delivery runs again. A
+// record takes about 400 bytes on each node, which keeps it for two hours more. The default is 8 hours: asynq's default
+// delays reach that with the 13th retry.
 func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = d } }
 
 func (c *config) check(f *faults.List) {
