@@ -419,9 +419,37 @@ charts: tools ## draw what panels show of the otel example and of failures, into
 capacity: tools ## measure what locks, records and ticks take of each node
 	@$(WITH_TOOLS) go test ./core ./cronlock -run '^TestFootprint' -count=1 -v | grep -E '^ +[a-z_]+\.go|FAIL'
 
+# Shows on one line what is compiled, and all that was said if that failed; nothing is where nothing had to be.
+define compiling
+{
+	said=
+	packages=0
+	while IFS= read -r line; do
+		said+="$$line"$$'\n'
+		packages=$$((packages + 1))
+		if [ "$$line" = failed ]; then
+			printf '\n%s' "$$said" >&2
+			exit 1
+		elif [ -t 1 ]; then
+			printf '\r\033[K==> demo: compiling, %d s, package %d: %s' "$$SECONDS" "$$packages" "$$line"
+		elif [ $$((packages % 50)) -eq 1 ]; then
+			printf '==> demo: compiling, %d s, package %d: %s\n' "$$SECONDS" "$$packages" "$$line"
+		fi
+	done
+	if [ "$$packages" -gt 0 ]; then
+		printf '\n'
+	fi
+}
+endef
+
 .PHONY: demo
 demo: ## the playground: a page on which to watch locks work, and to break what they stand on
-	@go run ./examples/playground
+	@program=$$(mktemp -d)
+	trap 'rm -rf "$$program"' EXIT
+	# What is compiled only for this is not optimized, which halves the time; the interpreter of embedded nodes is.
+	{ go build -v -tags nomsgpack -ldflags='-s -w' -gcflags='github.com/...=-N -l' -gcflags='google.golang.org/...=-N -l' \
+		-gcflags='github.com/yuin/...=' -o "$$program/playground" ./examples/playground 2>&1 || echo failed; } | $(compiling)
+	"$$program/playground"
 
 .PHONY: quickstart
 quickstart: ## three contenders, five nodes, one killed and one emptied, in the terminal
