@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -15,11 +14,9 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
@@ -59,20 +56,6 @@ func newReplica(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *lock
 
 // patient is for real time, in tests that do not wait for a lease to run out: a machine may be slow.
 var patient = []core.Option{core.TTL(time.Minute), core.WithClockWindow(5 * time.Second)}
-
-// lockerOn is for clients of a test's own.
-func lockerOn(t testing.TB, clients []redis.UniversalClient, opts ...core.Option) *core.Locker {
-	t.Helper()
-	l, err := core.New(clients, append([]core.Option{core.TTL(ttl), core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := admin.Provision(t.Context(), l); err != nil {
-		t.Fatal(err)
-	}
-	closeAtEnd(t, "Locker", l)
-	return l
-}
 
 func closeAtEnd(t testing.TB, what string, c interface{ Close(context.Context) error }) {
 	t.Cleanup(func() {
@@ -174,10 +157,6 @@ func (r reply) ok(t testing.TB, body string) {
 
 // do sends a request over TCP. Header fields come in pairs.
 func do(ctx context.Context, method, url, body string, header ...string) reply {
-	return doWith(client, ctx, method, url, body, header...)
-}
-
-func doWith(client *http.Client, ctx context.Context, method, url, body string, header ...string) reply {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return reply{err: err}
@@ -198,11 +177,7 @@ var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}}
 
 // call serves a request without a network, as bubbles need it.
 func call(r http.Handler, method, path, body string, header ...string) reply {
-	return callWith(context.Background(), r, method, path, body, header...)
-}
-
-func callWith(ctx context.Context, r http.Handler, method, path, body string, header ...string) reply {
-	req := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
+	req := httptest.NewRequest(method, path, strings.NewReader(body))
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
@@ -292,11 +267,6 @@ func routeKey(route string, values ...string) string {
 // onceKey is the key of a request by its Idempotency-Key.
 func onceKey(method, route, given string) string {
 	return core.Key("http/idempotent", service, "", method, "example.com", route, given)
-}
-
-// byHeader makes a part of a key of a request header.
-func byHeader(name string) Option {
-	return ByFunc(header(name))
 }
 
 // keyOf answers with the key that the request holds, or "none".

@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -24,7 +25,12 @@ func TestMemoryOfARequest(t *testing.T) {
 	t.Parallel()
 	server := testutil.NewServers(t, 1)[0]
 	client := server.Client()
-	m := middleware(t, lockerOn(t, []redis.UniversalClient{client}, patient...), ByParam("id"), WithIdempotency(true))
+	locker, err := core.New([]redis.UniversalClient{client}, patient...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAtEnd(t, "Locker", locker)
+	m := middleware(t, locker, ByParam("id"), WithIdempotency(true))
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}", m.LockHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
@@ -34,10 +40,8 @@ func TestMemoryOfARequest(t *testing.T) {
 	for i := range requests {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprint("/orders/", i), nil)
 		r.Header.Set("Idempotency-Key", fmt.Sprintf("%0200d", i))
-		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, r)
-		if w.Code != http.StatusCreated {
-			t.Fatalf("%d %s", w.Code, w.Body)
+		if got := serveWith(mux, r); got.status != http.StatusCreated {
+			t.Fatalf("%+v", got)
 		}
 	}
 	keys := client.Keys(t.Context(), "lockkit:*").Val()

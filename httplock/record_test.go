@@ -2,6 +2,8 @@ package httplock
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -171,6 +173,46 @@ func TestHostIsPartOfTheIdentity(t *testing.T) {
 			req.Header.Set("Idempotency-Key", "k")
 			serveWith(mux, req).ok(w, "2 for bob.example")
 		}
+	})
+}
+
+// One of two routers that are mounted side by side does not answer for the other: both have the same pattern and path.
+func TestMountedRoutersShareNoAnswer(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, WithIdempotency(true))
+		mux := http.NewServeMux()
+		for _, name := range []string{"/billing", "/refunds"} {
+			inner := http.NewServeMux()
+			inner.Handle("POST /orders/{id}", m.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(name)) })))
+			mux.Handle(name+"/", http.StripPrefix(name, inner))
+		}
+		for range 2 {
+			call(mux, "POST", "/billing/orders/1", "", "Idempotency-Key", "k").ok(w, "/billing")
+			call(mux, "POST", "/refunds/orders/1", "", "Idempotency-Key", "k").expect(w, 422, EventIdempotencyMismatch)
+		}
+	})
+}
+
+// A client's certificate is a credential.
+func TestReplayOnlyToTheSameCertificate(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		s := &shop{status: 201}
+		r, _ := s.replica(w, w.locker)
+		for _, c := range []struct {
+			certificate string
+			want        int
+		}{{"alice", 201}, {"alice", 201}, {"bob", 422}, {"", 422}} {
+			req := newRequest("POST", path)
+			req.Header.Set("Idempotency-Key", "k")
+			req.TLS = &tls.ConnectionState{}
+			if c.certificate != "" {
+				req.TLS.PeerCertificates = []*x509.Certificate{{Raw: []byte(c.certificate)}}
+			}
+			if got := serveWith(r, req); got.status != c.want {
+				w.Errorf("%q: %+v", c.certificate, got)
+			}
+		}
+		s.expect(w, 1)
 	})
 }
 
