@@ -347,20 +347,19 @@ func TestCE33_TwoTTLs(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, w *world) {
 			var y *process
 			if !late {
-				y = w.process(short)
+				y = w.process(short, untouched)
 			}
 			x := w.process(long)
 			w.release(w.acquire(x.reaches(1, 2), "before")) // node 2 knows of 20s
 			synctest.Wait()
 			if late {
-				y = w.process(short)
+				y = w.process(short, untouched)
 			}
 			lease := w.acquire(x.reaches(0, 1), "k")
 			x.refused()
 			w.nodes[0].Flush()
 			w.nodes[1].Flush()
 			hears(y)
-			y.e.Health.Stop()
 			overlap := false
 			for lease.Context().Err() == nil && !overlap {
 				if _, err := y.TryAcquire(t.Context(), "k"); err == nil {

@@ -141,8 +141,7 @@ func TestRetention(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process(c.opts...)
-				p.e.Health.Stop() // weeks of touches take minutes
+				p := w.process(append(c.opts, untouched)...) // weeks of touches take minutes
 				want := w.complete(w.acquire(p, "k"), "result")
 				time.Sleep(c.want - time.Millisecond)
 				_, err := p.TryAcquire(t.Context(), "k")

@@ -1,10 +1,12 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +28,8 @@ type world struct {
 	t     *testing.T
 	nodes []*testutil.Node
 	// serving is the server of a node that a new connection reaches, where that is not always the same.
-	serving func(i int) *testutil.Node
+	serving     func(i int) *testutil.Node
+	connections int // of each client; 0 = many
 }
 
 // A process is a Locker with network links of its own to the nodes.
@@ -60,7 +63,10 @@ func bubbles[C any](t *testing.T, n int, cases map[string]C, f func(t *testing.T
 	}
 }
 
-var quietly = WithLogger(slog.New(slog.DiscardHandler))
+var (
+	quietly   = WithLogger(slog.New(slog.DiscardHandler))
+	untouched = option(func(p *policy) { p.Looking = true }) // nodes are not looked after while nobody asks them
+)
 
 // process makes a Locker and declares nodes that have no guard record to be new.
 func (w *world) process(opts ...Option) *process {
@@ -85,7 +91,7 @@ func (w *world) stranger(opts ...Option) *process {
 		}
 		k := &coretest.Link{}
 		c := n.ClientWith(func(o *redis.Options) {
-			o.PoolSize = 2000
+			o.PoolSize = cmp.Or(w.connections, 2000)
 			o.MaxRetries = -1
 			if w.serving != nil {
 				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -110,6 +116,38 @@ func (w *world) stranger(opts ...Option) *process {
 		p.e.WaitFor(p.e.Join(), nil, time.Hour)
 	})
 	return p
+}
+
+// unfit has a process find out that node i refuses its password, until the function it returns is called.
+func (w *world) unfit(p *process, i int) (fit func()) {
+	w.nodes[i].Refuse("INFO", "WRONGPASS invalid username-password pair")
+	p.e.Check()
+	return func() {
+		w.nodes[i].Refuse("INFO", "")
+		p.e.Check()
+	}
+}
+
+// wantAtEase fails where a process takes a node for one in trouble, which gets one probe at a time: of two requests at once the
+// second is not sent. What has ended and is booked still looks like trouble when a node timeout has passed.
+func (w *world) wantAtEase(p *process) {
+	w.t.Helper()
+	time.Sleep(2 * p.p.nodeTimeout)
+	for _, n := range w.nodes {
+		n.Slow(time.Millisecond)
+	}
+	var looks sync.WaitGroup
+	for range 2 {
+		looks.Go(func() {
+			state, _ := p.Inspect(w.t.Context(), "nobody's")
+			for _, n := range state.Nodes {
+				if n.Verdict == VerdictCircuitOpen {
+					w.t.Errorf("node %d is left alone: %v", n.Node, n.Err)
+				}
+			}
+		})
+	}
+	looks.Wait()
 }
 
 func (w *world) acquire(p *process, key string) *Lease {

@@ -193,11 +193,7 @@ func TestSameServerThatMoved(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		p.TryAcquire(t.Context(), "k")
 		time.Sleep(10 * time.Minute)
-		for _, n := range p.e.Nodes {
-			if err := n.Fault(); err != nil {
-				t.Errorf("%v: %v", n, err)
-			}
-		}
+		w.release(w.acquire(p.reaches(0, 1), "both"))
 	})
 }
 
@@ -236,15 +232,15 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 
 // Close does not wait for Provision of all guard records of a slow Cluster.
 func TestCloseWaitsForProvision(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.stranger()
-		synctest.Wait()              // it claims its nodes
-		p.e.SetBuckets(wire.Buckets) // as a Cluster has them
-		p.links[0].Set(coretest.Fate{ReplyDelay: 900 * time.Millisecond})
-		go p.Provision(context.Background())
+	bubble(t, 1, func(t *testing.T, w *world) {
+		client := clusterOfOne(w.nodes[0])
+		defer client.Close()
+		l := must(New([]redis.UniversalClient{client}, WithRestartGuard(true), untouched, quietly))
+		w.nodes[0].SlowReplies(900 * time.Millisecond)
+		go l.Provision(context.Background())
 		time.Sleep(time.Second)
 		start := time.Now()
-		p.Close(over())
+		l.Close(over())
 		if d := time.Since(start); d > 5*time.Second {
 			t.Fatalf("Close took %v after its context had ended", d)
 		}

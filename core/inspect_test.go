@@ -185,12 +185,11 @@ func TestInspectOfUnfitNodes(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		synctest.Wait() // late answers to Provision
-		for _, n := range p.e.Nodes[1:] {
-			n.SetFault(node.ErrSameServer)
-		}
+		w.unfit(p, 1)
+		w.unfit(p, 2)
 		_, err := p.Inspect(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
-		wantErr(t, err, node.ErrSameServer)
+		wantInError(t, err, "WRONGPASS")
 	})
 }
 
@@ -377,12 +376,7 @@ func TestInspectDisturbsNobody(t *testing.T) {
 		}
 		close(stop)
 		looking.Wait()
-		synctest.Wait()
-		for _, n := range other.e.Nodes {
-			if got := n.InFlight(); got != 0 {
-				t.Errorf("%v: %d requests under way", n, got)
-			}
-		}
+		w.wantAtEase(other)
 	})
 }
 

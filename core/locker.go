@@ -44,7 +44,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.e.Health.Start()
+	l.e.LookAfter()
 	return l, nil
 }
 
@@ -56,7 +56,7 @@ func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 	}
 	l := &Locker{p: p}
 	l.e = newEngine(nodes, &l.p)
-	if err := l.e.Health.Check(); err != nil && !p.Looking {
+	if err := l.e.Check(); err != nil && !p.Looking {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	if p.ttl > time.Minute {

@@ -136,10 +136,6 @@ func TestManyLeasesWithADeadNode(t *testing.T) {
 				}
 			}
 		}
-		n := p.e.Nodes[2]
-		if got := n.InFlight(); got > 20 {
-			t.Errorf("%d requests pile up at the dead node", got)
-		}
 		w.nodes[2].Up()
 	})
 }

@@ -10,31 +10,6 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// What failed, or was not sent, is no answer that Close would go on waiting for.
-func TestAnswersOfNodes(t *testing.T) {
-	for name, c := range map[string]struct {
-		prepare func(w *world, p *process)
-		want    bool
-	}{
-		"granted":  {func(*world, *process) {}, true},
-		"refused":  {func(_ *world, p *process) { p.refused() }, false},
-		"an error": {func(w *world, p *process) { w.nodes[0].Exec("HSET", p.e.Keys.Resource("k"), "f", "v") }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, w *world) {
-				p := w.process()
-				time.Sleep(time.Second)
-				now := p.e.Clock.Now()
-				c.prepare(w, p)
-				p.TryAcquire(t.Context(), "k")
-				if got := p.e.Answered() >= now; got != c.want {
-					t.Errorf("answered: %v", got)
-				}
-			})
-		})
-	}
-}
-
 // Close waits for releases for as long as nodes answer, however many there are: it closes clients that are its own
 // when none has answered for the node timeout.
 func TestCloseWaitsWhileNodesAnswer(t *testing.T) {

@@ -174,9 +174,11 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		until := lease.until.Load()
 		twice := lease.inspect(p.e.Clock.Now(), until.Add(time.Second)) != nil
-		if twice || r.IsOver() {
+		lease.mu.Lock()
+		if twice || lease.renewing != r {
 			t.Error("renewed twice, or given up")
 		}
+		lease.mu.Unlock()
 		wantValid(t, lease)
 		time.Sleep(2 * time.Second)
 		if got := lease.until.Load(); got <= until {
@@ -207,7 +209,7 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 			}}))
 			lease := w.acquire(p, "k")
 			p.stopTimers()
-			p.e.Nodes[2].SetFault(coretest.ErrRefused)
+			w.unfit(p, 2)
 			r := lease.inspect(p.e.Clock.Now(), lease.renewAt)
 			began := time.Now()
 			r.start()

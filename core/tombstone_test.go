@@ -2,8 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,10 +165,9 @@ func TestReleaseOfATakenKey(t *testing.T) {
 func TestTombstoneOnANodeThatWasUnfit(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		n := p.e.Nodes[2]
-		n.SetFault(fmt.Errorf("unfit: %w", errors.New("NOPERM")))
+		fit := w.unfit(p, 2)
 		lease := w.acquire(p, "k")
-		n.SetFault(nil)
+		fit()
 		p.links[2].Next(coretest.Fate{Lose: true}, wire.OpRenew)
 		time.Sleep(lease.p.renewEvery * 3 / 2)
 		w.release(lease)

@@ -135,7 +135,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 		p := w.process(WithObserver(o.observer()))
 		lease := w.holds(p, "k")
 		a, b := w.waits(p, "k"), w.waits(p, "k")
-		p.e.Nodes[1].SetFault(coretest.ErrRefused)
+		fit := w.unfit(p, 1)
 		on.Store(true)
 		p.set(coretest.Fate{Delay: 20 * time.Millisecond})
 		quietRelease(lease)
@@ -146,7 +146,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 		if waiting := p.e.lines.Waiting("lockkit:{0}r:k"); waiting != 1 {
 			t.Errorf("%d in line, after one of two was let in", waiting)
 		}
-		p.e.Nodes[1].SetFault(nil)
+		fit()
 		a.cancel()
 		b.cancel()
 		<-a.done

@@ -55,7 +55,7 @@ type Examination struct {
 	MaxLag        time.Duration // min-replicas-max-lag; -1 = not known
 	Guard         wire.Guard    // of the guard record that it takes longest to vote by
 	rights        wire.Rights   // that it denies
-	Refusal       error         // of writes
+	Refusal       error         // of writes, unless that is a right
 }
 
 // newExamination is one of a server that has the keys of all buckets.
@@ -129,19 +129,29 @@ func (x *Examination) within(f func(context.Context) error) (err error) {
 	return err
 }
 
-// ask sends a command. Its value is to be read only where the error is nil.
-func (x *Examination) ask(cmd redis.Cmder) error {
-	err := x.within(func(ctx context.Context) error { return x.client.Process(ctx, goredis.OnceAny{Cmder: cmd}) })
+// ask is within, and notes a silence.
+func (x *Examination) ask(f func(context.Context) error) error {
+	err := x.within(f)
 	if !goredis.Answered(err) {
 		x.silent = err
 	}
 	return err
 }
 
+// do sends a command. Its value is to be read only where the error is nil.
+func (x *Examination) do(cmd redis.Cmder) error {
+	return x.ask(func(ctx context.Context) error { return x.client.Process(ctx, goredis.OnceAny{Cmder: cmd}) })
+}
+
+// call is a request without the clock window, so that it is not refused for that.
+func (x *Examination) call(r wire.Request) wire.Call {
+	return wire.NewHead(0, x.Conf.MaxTTL, x.Conf.Lag).Encode(r, time.Now())
+}
+
 // lookAtInfo reads what the server says of itself, unless its user may not ask.
 func (x *Examination) lookAtInfo() error {
 	info := redis.NewStringCmd(x.ctx, "info")
-	err := x.ask(info)
+	err := x.do(info)
 	if goredis.Denied(err) {
 		return nil
 	}
@@ -162,7 +172,7 @@ func (x *Examination) run() {
 	}
 	x.lookAtClock()
 	lag := redis.NewMapStringStringCmd(x.ctx, "config", "get", "min-replicas-max-lag")
-	if x.ask(lag) == nil {
+	if x.do(lag) == nil {
 		if seconds, err := strconv.Atoi(lag.Val()["min-replicas-max-lag"]); err == nil {
 			x.MaxLag = time.Duration(seconds) * time.Second
 		}
@@ -176,27 +186,26 @@ func (x *Examination) run() {
 // lookAtClock asks for the time.
 func (x *Examination) lookAtClock() {
 	cmd, sent := redis.NewTimeCmd(x.ctx, "time"), time.Now()
-	if x.ask(cmd) == nil {
+	if x.do(cmd) == nil {
 		x.Exact = time.Since(sent) / 2
 		x.Clocked, x.Offset = true, wire.NodeTimeOf(cmd.Val()).Skew(sent.Add(x.Exact))
 	}
 }
 
-// probing tries what scripts call.
-func (x *Examination) probing() wire.Call {
-	return x.head().Encode(x.keys.Probe(x.buckets[0], x.asCluster), time.Now())
+// probe returns which of the rights that scripts need the user lacks.
+func (x *Examination) probe() (wire.Rights, error) {
+	cmd := redis.NewStringCmd(x.ctx, x.call(x.keys.Probe(x.buckets[0], x.asCluster)).InFull()...)
+	if err := x.do(cmd); err != nil {
+		return nil, err
+	}
+	return wire.ParseRights(cmd.Val(), x.Conf.Prefix), nil
 }
-
-// head is without the clock window, so that nothing is refused for that.
-func (x *Examination) head() *wire.Head { return wire.NewHead(0, x.Conf.MaxTTL, x.Conf.Lag) }
 
 // tryRights tries all that lockkit calls. A replica takes no writes, but says what it would deny.
 func (x *Examination) tryRights() {
-	cmd := redis.NewStringCmd(x.ctx, x.probing().InFull()...)
-	var inScripts wire.Rights
-	switch err := x.ask(cmd); {
+	inScripts, err := x.probe()
+	switch {
 	case err == nil:
-		inScripts = wire.ParseRights(cmd.Val(), x.Conf.Prefix)
 	case goredis.Denied(err) && strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key"):
 		inScripts = wire.Rights{"~" + x.Conf.Prefix + "*"}
 	case goredis.Denied(err):
@@ -255,12 +264,11 @@ func (x *Examination) guards() (records [][]any) {
 	for i, b := range x.buckets {
 		cmds[i] = redis.NewSliceCmd(x.ctx, x.keys.GuardQuery(b)...)
 	}
-	err := x.within(func(ctx context.Context) error {
+	err := x.ask(func(ctx context.Context) error {
 		goredis.Pipeline(ctx, x.client, cmds)
 		return cmds[0].Err() // if it is not answered, none is
 	})
 	if !goredis.Answered(err) {
-		x.silent = err
 		return nil
 	}
 	for _, cmd := range cmds {
@@ -269,16 +277,15 @@ func (x *Examination) guards() (records [][]any) {
 	return records
 }
 
-// tryWrites finds out whether the server takes what every lock is. Without the guard, so that it begins no quarantine;
-// without the clock window, so that it is not refused for another reason.
+// tryWrites finds out whether the server takes what every lock is. Without the guard, so that it begins no quarantine.
 func (x *Examination) tryWrites() {
-	call := x.head().Encode(wire.NewKeyspace(x.Conf.Prefix, x.keys.Buckets(), false).Touch(x.buckets[0]), time.Now())
-	err := x.ask(redis.NewStringCmd(x.ctx, call.Args()...))
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		err = x.ask(redis.NewStringCmd(x.ctx, call.InFull()...))
-	}
+	call := x.call(wire.NewKeyspace(x.Conf.Prefix, x.keys.Buckets(), false).Touch(x.buckets[0]))
+	err := x.ask(func(ctx context.Context) error {
+		_, err := run(ctx, x.client, call)
+		return err
+	})
 	switch {
-	case err == nil || !goredis.Answered(err):
+	case !goredis.Answered(err):
 	case !goredis.Denied(err):
 		x.Refusal = err
 	case strings.Contains(err.Error(), "evalsha"):

@@ -34,17 +34,18 @@ type Config struct {
 
 // A Group is the nodes that vote together, and what all who ask them share.
 type Group struct {
-	Conf   Config
-	Nodes  []*Node
-	Keys   *wire.Keyspace
-	Clock  clock.Stopwatch
-	Health health
-	Pace   time.Duration             // of batches, at least
-	Head   atomic.Pointer[wire.Head] // with the longest lease in use
+	Conf  Config
+	Nodes []*Node
+	Keys  *wire.Keyspace
+	Clock clock.Stopwatch
+	Pace  time.Duration             // of batches, at least
+	Head  atomic.Pointer[wire.Head] // with the longest lease in use
 
-	waiters sync.Pool // each of one Group, since timers must not leave their synctest bubble
+	asked   []clock.AtomicInstant // by guard bucket: when nodes were last asked something that begins a quarantine
+	waiters sync.Pool             // each of one Group, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
+	due      *time.Timer         // when something is to be done about nodes that nobody asks; nil = nobody looks after them
 	tasks    sync.WaitGroup      // every goroutine of the Locker, and what is to be sent later
 	answered clock.AtomicInstant // when a node last answered, by clock
 	joining  bool                // Close waits for the tasks, and there are no new ones
@@ -55,6 +56,7 @@ type Group struct {
 func New(clients []redis.UniversalClient, conf Config) *Group {
 	g := &Group{Conf: conf, Clock: clock.New(), Pace: MinPace, Closing: make(chan struct{}), Keys: KeysOver(clients, &conf)}
 	buckets := g.Keys.Buckets()
+	g.asked = make([]clock.AtomicInstant, buckets)
 	for i, c := range clients {
 		n := newNode(i, goredis.Bounded(c, conf.Timeout))
 		g.Nodes = append(g.Nodes, n)
@@ -64,7 +66,6 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 		}
 	}
 	g.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))
-	g.Health.g, g.Health.asked = g, make([]clock.AtomicInstant, buckets)
 	return g
 }
 
@@ -103,11 +104,14 @@ func (g *Group) Done() { g.tasks.Done() }
 // BeginClose has what waits for the network, and what is asked by itself, come to its end.
 func (g *Group) BeginClose() {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	if !g.IsClosing() {
 		close(g.Closing)
 	}
-	g.mu.Unlock()
-	g.Health.Stop()
+	if g.due != nil {
+		g.due.Stop()
+		g.due = nil
+	}
 }
 
 // Join allows no more tasks, and returns what is closed when none is left.
@@ -176,9 +180,6 @@ func (g *Group) Learn(longest time.Duration) (first bool) {
 	g.Head.Store(known.WithMaxTTL(longest))
 	return known.MaxTTL == g.Conf.MaxTTL
 }
-
-// Outdated reports whether a longer lease is known by now than when the round began.
-func (r *Round) Outdated() bool { return r.Group.Head.Load() != r.head }
 
 func (g *Group) tellLongest(longest time.Duration, from *Node) {
 	g.Conf.Logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",

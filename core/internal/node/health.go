@@ -2,27 +2,24 @@ package node
 
 import (
 	"context"
-	"sync"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A health looks after nodes when nobody asks them. A node begins its quarantine when it is asked for the first
+// How nodes are looked after when nobody asks them. A node begins its quarantine when it is asked for the first
 // time after it lost its memory, so one that has not been asked for a while is touched: however quiet the
 // process is, the next lock need not wait for nodes that were restarted long ago. Servers that were unfit, or
 // could not be examined, are examined again.
 //
 // It is a timer: while nothing is due it takes no goroutine.
-type health struct {
-	g     *Group
-	asked []clock.AtomicInstant // by guard bucket: when nodes were last asked something that begins a quarantine
-
-	mu    sync.Mutex  // of two nodes that are one server, only one is found to be the second
-	timer *time.Timer // nil once stopped
-}
 
 // RecheckEvery is how long a server that was found unfit, or could not be examined, is left alone.
 const RecheckEvery = 10 * time.Second
@@ -36,101 +33,80 @@ func TouchEvery(maxTTL time.Duration, buckets int) time.Duration {
 	return max(every, time.Duration(buckets)*250*time.Millisecond)
 }
 
-func (h *health) every() time.Duration { return TouchEvery(h.g.Conf.MaxTTL, len(h.asked)) }
+func (g *Group) touchEvery() time.Duration { return TouchEvery(g.Conf.MaxTTL, len(g.asked)) }
 
-// Start has the nodes looked after until stop. The guard records of a Cluster get their turns evenly.
-func (h *health) Start() {
-	now, every := h.g.Clock.Now(), h.every()
-	for b := range h.asked {
-		h.asked[b].Store(now.Add(every * time.Duration(b) / time.Duration(len(h.asked))))
+// LookAfter has the nodes looked after until BeginClose. The guard records of a Cluster get their turns evenly.
+func (g *Group) LookAfter() {
+	now, every := g.Clock.Now(), g.touchEvery()
+	for b := range g.asked {
+		g.asked[b].Store(now.Add(every * time.Duration(b) / time.Duration(len(g.asked))))
 	}
-	h.mu.Lock()
-	h.timer = time.AfterFunc(time.Hour, func() { h.g.Go(h.look) })
-	h.mu.Unlock()
-	h.plan()
-	if h.touches() && len(h.asked) == 1 { // those of a Cluster are touched in turn
-		h.g.Go(h.beginQuarantines)
+	g.mu.Lock()
+	g.due = time.AfterFunc(time.Hour, func() { g.Go(g.look) })
+	g.mu.Unlock()
+	g.plan()
+	if g.touches() && len(g.asked) == 1 { // those of a Cluster are touched in turn
+		g.Go(g.beginQuarantines)
 	}
 }
 
 // plan sets the timer for what is due next. It is called again when something new may have become due.
-func (h *health) plan() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.timer == nil {
-		return
-	}
-	next := clock.Never
-	if h.touches() {
-		_, next = h.idlest()
-	}
-	for _, n := range h.g.Nodes {
+func (g *Group) plan() {
+	_, next := g.idlest()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, n := range g.Nodes {
 		n.mu.Lock()
 		next = min(next, n.checkAt)
 		n.mu.Unlock()
 	}
-	if next == clock.Never {
-		h.timer.Stop()
-		return
-	}
-	h.timer.Reset(max(next.Since(h.g.Clock.Now()), h.every()/time.Duration(2*len(h.asked))))
-}
-
-func (h *health) Stop() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.timer != nil {
-		h.timer.Stop()
-		h.timer = nil
+	switch {
+	case g.due == nil:
+	case next == clock.Never:
+		g.due.Stop()
+	default:
+		g.due.Reset(max(next.Since(g.Clock.Now()), g.touchEvery()/time.Duration(2*len(g.asked))))
 	}
 }
 
 // touches reports whether nodes are touched when nobody asks them.
-func (h *health) touches() bool { return h.g.Conf.Guarded && !h.g.Conf.Looking }
+func (g *Group) touches() bool { return g.Conf.Guarded && !g.Conf.Looking }
 
 // idlest is the bucket that nodes have not been asked about for longest, and when they are to be touched.
-func (h *health) idlest() (bucket int, due clock.Instant) {
+func (g *Group) idlest() (bucket int, due clock.Instant) {
 	oldest := clock.Never
-	for b := range h.asked {
-		if at := h.asked[b].Load(); at < oldest {
+	for b := range g.asked {
+		if at := g.asked[b].Load(); g.touches() && at < oldest {
 			bucket, oldest = b, at
 		}
 	}
-	return bucket, oldest.Add(h.every())
+	return bucket, oldest.Add(g.touchEvery())
 }
 
 // look does what is due. Of the guard records of a Cluster, it takes one at a time.
-func (h *health) look() {
-	e := h.g
-	if e.IsClosing() {
-		return
-	}
-	now := e.Clock.Now()
-	var fit quorum.Set
-	for _, n := range e.Nodes {
+func (g *Group) look() {
+	now := g.Clock.Now()
+	for _, n := range g.Nodes {
 		n.mu.Lock()
 		due := n.checkAt <= now
 		if due {
 			n.checkAt = clock.Never
 		}
-		if n.fault == nil {
-			fit = fit.With(n.Index)
-		}
 		n.mu.Unlock()
 		if due {
-			e.Go(func() { h.check(n) })
+			g.Go(func() { g.check(n) })
 		}
 	}
-	if bucket, due := h.idlest(); h.touches() && due <= now {
-		h.asked[bucket].Store(now)
-		h.Touch(fit, bucket)
+	if bucket, due := g.idlest(); due <= now {
+		g.asked[bucket].Store(now)
+		g.Touch(quorum.All(len(g.Nodes)), bucket)
 	}
-	h.plan()
+	g.plan()
 }
 
 // Touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.
-func (h *health) Touch(nodes quorum.Set, bucket int) {
-	r := h.g.Touching(bucket)
+func (g *Group) Touch(nodes quorum.Set, bucket int) {
+	r := g.Touching(bucket)
 	r.Send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
 	r.Leave()                           // what they say is heard late
 }
@@ -140,4 +116,197 @@ func (g *Group) Touching(bucket int) *Round {
 	r := &Round{Request: g.Keys.Touch(bucket)}
 	r.Init(g, wire.OpTouch, bucket, g.Conf.Timeout, nil, nil)
 	return r
+}
+
+// Claim asks all nodes what they remember of a bucket: those that have never granted anything keep the claim until they do, or
+// forget it. Given what all of them said, it declares those to be new that still have the claim. It reports false where ctx ended
+// first.
+func (g *Group) Claim(ctx context.Context, bucket int, found []quorum.Vote) ([]quorum.Vote, bool) {
+	claim := rand.Text()
+	var r Round
+	r.Init(g, wire.OpProvision, bucket, g.Conf.Timeout, nil, nil)
+	r.Must, r.Each = true, func(i int) wire.Request {
+		was := wire.NoMemory
+		if found != nil {
+			was = found[i].Claim
+		}
+		return g.Keys.Provision(bucket, claim, was)
+	}
+	r.Send(ctx, quorum.All(len(g.Nodes)))
+	ok := r.Wait(ctx)
+	return r.Votes, ok
+}
+
+// beginQuarantines makes nodes notice that they have lost their memory before anybody asks for a key. Those that are new stay so
+// for Provision.
+func (g *Group) beginQuarantines() {
+	said, ok := g.Claim(context.Background(), 0, nil) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
+	var lost quorum.Set
+	for i := range said {
+		if said[i].Verdict == wire.Quarantined && said[i].Claim == "" {
+			lost = lost.With(i)
+		}
+	}
+	if ok && lost != 0 {
+		g.Touch(lost, 0)
+	}
+}
+
+// ErrSameServer is why a server has no second vote.
+var ErrSameServer = errors.New("the same server is listed twice")
+
+// Check examines all nodes at once, and names those that are unfit. Nodes that do not answer within the
+// node timeout are examined later.
+func (g *Group) Check() error {
+	ctx, cancel := context.WithTimeout(context.Background(), g.Conf.Timeout) //nolint:forbidigo // New has no context
+	defer cancel()
+	checked := make(chan struct{}, len(g.Nodes))
+	for _, n := range g.Nodes {
+		g.Go(func() {
+			g.check(n)
+			checked <- struct{}{}
+		})
+	}
+	for range g.Nodes {
+		select {
+		case <-checked:
+		case <-ctx.Done():
+		}
+	}
+	var faults []error
+	for _, n := range g.Nodes {
+		n.mu.Lock()
+		fault, unsure := n.fault, n.unsure
+		n.mu.Unlock()
+		switch {
+		case fault != nil:
+			faults = append(faults, fmt.Errorf("%v: %w", n, fault))
+		case unsure != nil:
+			g.Conf.Logger.Warn("lockkit: node cannot be checked, starting without it", n.attrs(), "err", unsure)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// check examines a server. One that could not be examined stays what it was.
+func (g *Group) check(n *Node) {
+	runID, fault, err := g.examine(n)
+	if lasts := goredis.Lasting(err); lasts != nil {
+		fault, err = lasts, nil
+	}
+	g.mu.Lock()
+	if err == nil && fault == nil {
+		fault = g.twin(n, runID)
+	}
+	n.mu.Lock()
+	was := n.fault
+	n.unsure, n.checkAt = err, g.Clock.Now().Add(RecheckEvery)
+	n.away = runID == "" && !goredis.Answered(err)
+	if err == nil {
+		n.fault, n.runID = fault, runID
+	}
+	if err == nil && fault == nil {
+		n.checkAt = clock.Never
+	}
+	n.mu.Unlock()
+	g.mu.Unlock()
+	switch {
+	case err != nil:
+	case fault != nil && was == nil:
+		g.Conf.Logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
+	case fault == nil && was != nil:
+		g.Conf.Logger.Info("lockkit: node is fit and takes part again", n.attrs())
+	}
+	g.plan()
+}
+
+// twin says which other node that takes part is the same server. That one is examined, too: the two may have changed places.
+// Called with the lock, so that of two nodes that are one server only one is found to be the second.
+func (g *Group) twin(n *Node, runID string) (fault error) {
+	for _, other := range g.Nodes {
+		other.mu.Lock()
+		if other != n && n.Cluster == nil && runID != "" && other.runID == runID && other.fault == nil {
+			fault = fmt.Errorf("%w, it is also %v", ErrSameServer, other)
+			other.checkAt = min(other.checkAt, g.Clock.Now())
+		}
+		other.mu.Unlock()
+	}
+	return fault
+}
+
+// Doubt has a node that refused something examined at once, unless it is known to be unfit.
+func (g *Group) Doubt(n *Node) {
+	n.mu.Lock()
+	fit := n.fault == nil
+	n.mu.Unlock()
+	if fit {
+		g.Go(func() { g.check(n) })
+	}
+}
+
+// examine asks a server who it is, and whether it runs what lockkit's scripts call. A fault lasts until somebody mends it;
+// with an error, not all is known.
+func (g *Group) examine(n *Node) (runID string, fault, err error) {
+	ctx := &nodeContext{context.Background(), time.Now().Add(g.Conf.Timeout)} //nolint:forbidigo // bounded by the node timeout
+	x := newExamination(ctx, n.Client, &g.Conf, g.Keys)
+	x.waits = true
+	if err := x.lookAtInfo(); err != nil {
+		return "", nil, err
+	}
+	if x.Outside(); x.Flaws == nil {
+		denied, err := x.probe()
+		if err == nil {
+			err = x.denied(denied)
+		}
+		if err != nil {
+			return x.Info["run_id"], nil, err
+		}
+		x.LacksRights()
+	}
+	var faults []error
+	for _, f := range x.Flaws {
+		if f.Severity == severe {
+			faults = append(faults, fmt.Errorf("%s: %s", f.What, f.Mend))
+		}
+	}
+	if faults == nil && g.Conf.Guarded { // where that fails, the node's replies tell later
+		for _, record := range x.guards() {
+			if longest := wire.LongestOf(record); longest > 0 && g.Learn(longest) {
+				g.tellLongest(longest, n)
+			}
+		}
+	}
+	return x.Info["run_id"], errors.Join(faults...), nil
+}
+
+// observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
+// an operator is told when trouble with a node begins and ends.
+func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
+	if goredis.Answered(v.Err) && r.asker != nil && r.op != wire.OpRelease {
+		g.asked[r.bucket].Store(g.Clock.Now())
+	}
+	news := false
+	n.mu.Lock()
+	back := n.away && goredis.Answered(v.Err)
+	n.away = n.away && !back
+	if v.Claim == "" && !aboutKey(v.Err) { // Provision knows best whether a new node shall vote
+		news = n.voting.see(v.Verdict, r.op == wire.OpAcquire || r.op == wire.OpTouch)
+	}
+	now := n.voting.now
+	n.mu.Unlock()
+	if back {
+		g.Go(func() { g.check(n) })
+	}
+	switch {
+	case !news:
+	case now == wire.Granted:
+		g.Conf.Logger.Info("lockkit: node votes again", n.attrs())
+	default:
+		g.Conf.Logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", now.String(), "why", v.Why())
+	}
+}
+
+// aboutKey reports whether a request failed because of what the node stores for its key: for all other keys the node votes.
+func aboutKey(err error) bool {
+	return err != nil && (goredis.Says(err, "WRONGTYPE") || strings.Contains(err.Error(), "LAYOUT the key"))
 }

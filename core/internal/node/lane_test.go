@@ -108,11 +108,8 @@ func (consenting) IsEnded() bool                                  { return false
 func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := testutil.NewNodes(t, 1)[0]
-		g := New([]redis.UniversalClient{server.ClientWith(nil)}, config)
-		defer func() {
-			g.BeginClose()
-			g.WaitFor(g.Join(), nil, time.Second)
-		}()
+		g := newGroup(server)
+		defer g.end()
 		n := g.Nodes[0]
 		b := n.breaker(0)
 		b.slots = &slots{}
@@ -137,7 +134,40 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 	})
 }
 
+// newGroup is one over a server, to be ended.
+func newGroup(server *testutil.Node) *Group {
+	return New([]redis.UniversalClient{server.ClientWith(func(o *redis.Options) { o.MaxRetries = -1 })}, config)
+}
+
+func (g *Group) end() {
+	g.BeginClose()
+	g.WaitFor(g.Join(), nil, time.Second)
+}
+
 var config = Config{Timeout: time.Second, Window: 500 * time.Millisecond, MaxTTL: time.Minute, Prefix: "lockkit:", Logger: slog.New(slog.DiscardHandler)}
+
+// What failed, or was not sent, is no answer that Close would go on waiting for.
+func TestAnswersOfNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := testutil.NewNodes(t, 1)[0]
+		g := newGroup(server)
+		defer g.end()
+		answers := func(prepare func()) bool {
+			time.Sleep(time.Second)
+			prepare()
+			before := g.Clock.Now()
+			g.Touch(1, 0)
+			synctest.Wait()
+			return g.answered.Load() >= before
+		}
+		if !answers(func() {}) || !answers(func() { server.Refuse("EVALSHA", "MISCONF") }) {
+			t.Error("an answer is none")
+		}
+		if answers(server.Down) {
+			t.Error("a refused connection is an answer")
+		}
+	})
+}
 
 // Each guard bucket has a lane of its own on each node, also where a Cluster stands beside a plain server.
 func TestLanesOfAMixedList(t *testing.T) {

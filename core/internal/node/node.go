@@ -146,6 +146,21 @@ func (n *Node) NoAnswer(bucket int) error {
 	return n.breaker(bucket).because(ErrNoAnswer)
 }
 
+// HeardClock books by how much the node's wall clock was ahead when the answer came.
+func (n *Node) HeardClock(ahead, latency time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.clock.add(clockSample{ahead + latency/2, latency})
+}
+
+// Ahead is by how much the node's wall clock is ahead of this process's.
+func (n *Node) Ahead() (by time.Duration, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	best, known := n.clock.best()
+	return best.ahead, known
+}
+
 // run evaluates a call on client. It may block for as long as the client's own timeouts allow, whatever ctx says.
 func run(ctx context.Context, client redis.UniversalClient, call wire.Call) (string, error) {
 	cmd := redis.NewStringCmd(ctx, call.Args()...)

@@ -250,6 +250,9 @@ func (r *Round) Expire() {
 	r.finish()
 }
 
+// Outdated reports whether a longer lease is known by now than when the round began.
+func (r *Round) Outdated() bool { return r.Group.Head.Load() != r.head }
+
 // tellReply tells the observer what a node made of a request.
 func (r *Round) tellReply(n *Node, v *quorum.Vote) {
 	if observe := r.Group.Conf.Observe; observe != nil {

@@ -44,7 +44,7 @@ func (e *subscription) listen() {
 			return
 		case goredis.Denied(err):
 			pause = node.RecheckEvery
-			e.board.g.Health.Doubt(e.n)
+			e.board.g.Doubt(e.n)
 		case e.board.g.Clock.Now().Since(began) > RelistenMax:
 			pause = RelistenMin
 		default:
