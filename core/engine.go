@@ -42,7 +42,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 		lines:  queue.NewLocal(forWaiter(""), func(why result) result { return forWaiter(why.hint) }),
 		leases: map[*Lease]struct{}{},
 	}
-	e.waits.Init(e.Group, e.Keys.Buckets())
+	e.waits.Init(e.Group)
 	e.watchdog.e = e
 	e.unheard = resend{e: e.Group, pending: map[*time.Timer]struct{}{}}
 	return e

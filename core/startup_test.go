@@ -37,15 +37,15 @@ func TestLastingFaults(t *testing.T) {
 		"database":       {refuse("INFO", "ERR DB index is out of range"), []string{"out of range", "database"}},
 		"INFO denied":    {refuse("INFO", "NOPERM this user has no permissions to run the 'info' command"), []string{"+info", "restart guard"}},
 		"INFO renamed":   {refuse("INFO", "ERR unknown command 'INFO'"), []string{"+info", "restart guard"}},
-		"right of a script, before Redis 7": {refuse("EVAL", "ERR Error running script (call to f_0123): @user_script:5: @user_script: 5: The user executing the script can't run this command or subcommand"),
+		"right of a script, before Redis 7": {refuse("EVALSHA", "ERR Error running script (call to f_0123): @user_script:5: @user_script: 5: The user executing the script can't run this command or subcommand"),
 			[]string{"lacks a right"}},
 		"queues":                        {refuse("ZADD", "NOPERM this user has no permissions to run the 'zadd' command"), []string{"add +zadd to its ACL"}},
 		"publish":                       {refuse("PUBLISH", "ERR ACL failure in script: No permissions to access one of the channels used as arguments"), []string{"add &lockkit:* to its ACL"}},
 		"subscribe":                     {refuse("SUBSCRIBE", "NOPERM this user has no permissions to run the 'subscribe' command"), []string{"add +subscribe to its ACL"}},
 		"channels":                      {refuse("SUBSCRIBE", "NOPERM No permissions to access a channel"), []string{"add &lockkit:* to its ACL"}},
-		"Cluster behind a plain client": {refuse("EVAL", "MOVED 13907 10.0.0.1:6379"), []string{"ClusterClient"}},
+		"Cluster behind a plain client": {refuse("EVALSHA", "MOVED 13907 10.0.0.1:6379"), []string{"ClusterClient"}},
 		"several plain servers":         {refuse("INFO", "ERR This instance has cluster support disabled"), []string{"for each server"}},
-		"no scripts":                    {refuse("EVAL", "ERR unknown command 'EVAL'"), []string{"does not know a command"}},
+		"no scripts":                    {refuse("EVALSHA", "ERR unknown command 'EVALSHA'"), []string{"does not know a command"}},
 		"Sentinel": {func(_ *testutil.Node, c *redis.Client) {
 			c.AddHook(rewriteInfo{line: "redis_mode:standalone", by: "redis_mode:sentinel"})
 		}, []string{"Sentinel", "NewFailoverClient"}},

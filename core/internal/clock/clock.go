@@ -11,8 +11,8 @@ import (
 // A Stopwatch is monotonic, and runs on while the machine is suspended, which Go's monotonic clock does not do everywhere
 // (golang/go#24595).
 type Stopwatch struct {
-	base       time.Time
-	suspension *suspension
+	base time.Time
+	*suspension
 }
 
 // New starts one.
@@ -24,7 +24,7 @@ func New() Stopwatch {
 // Now is the time since the stopwatch was made.
 func (s Stopwatch) Now() Instant {
 	now := time.Now()
-	return Instant(now.Sub(s.base) + s.suspension.total(now))
+	return Instant(now.Sub(s.base) + s.total(now))
 }
 
 // MaxTimer bounds how late the timers of a machine that was suspended notice that time has passed: they

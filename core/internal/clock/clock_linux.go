@@ -48,10 +48,10 @@ func (s *suspension) total(now time.Time) time.Duration {
 	return time.Duration(s.sum.Load())
 }
 
-// Suspend makes the stopwatch believe that the machine has just been suspended for d. It is for tests.
-func (s Stopwatch) Suspend(d time.Duration) {
-	s.suspension.boot -= d
-	s.suspension.ahead.Add(-int64(d))
+// Suspend makes a stopwatch believe that the machine has just been suspended for d. It is for tests.
+func (s *suspension) Suspend(d time.Duration) {
+	s.boot -= d
+	s.ahead.Add(-int64(d))
 }
 
 func suspendedSinceBoot() time.Duration {

@@ -35,19 +35,29 @@ func Check(clients []redis.UniversalClient, most int) (f faults.List) {
 // assumedPool is how many connections a client has that does not tell.
 const assumedPool = 10
 
-// Connections is how many connections one pool of c has.
-func Connections(c redis.UniversalClient) int {
-	pool, limit := assumedPool, 0
+// optionsOf is what a client tells of itself: whom it logs in as, and how many connections a pool of it has, and may have.
+func optionsOf(c redis.UniversalClient) (user string, pool, limit int) {
 	switch c := c.(type) {
 	case interface{ Options() *redis.Options }:
-		pool, limit = c.Options().PoolSize, c.Options().MaxActiveConns
+		o := c.Options()
+		return cmp.Or(o.Username, "default"), o.PoolSize, o.MaxActiveConns
 	case interface{ Options() *redis.ClusterOptions }: // for each server
-		pool, limit = c.Options().PoolSize, c.Options().MaxActiveConns
+		o := c.Options()
+		return cmp.Or(o.Username, "default"), o.PoolSize, o.MaxActiveConns
 	}
-	if limit > 0 {
-		pool = min(pool, limit)
-	}
-	return max(1, pool)
+	return "<user>", assumedPool, 0
+}
+
+// Connections is how many connections one pool of c has.
+func Connections(c redis.UniversalClient) int {
+	_, pool, limit := optionsOf(c)
+	return max(1, min(pool, cmp.Or(limit, pool)))
+}
+
+// UserOf is whom a client logs in as, as an ACL names it; "<user>" where it does not tell.
+func UserOf(c redis.UniversalClient) string {
+	user, _, _ := optionsOf(c)
+	return user
 }
 
 // A sentinel is the client of a primary that Sentinels watch, which by itself does not say whom it asks.
@@ -86,17 +96,6 @@ func embedded(v reflect.Value, want reflect.Type) (found reflect.Value, ok bool)
 		}
 	}
 	return v, false
-}
-
-// UserOf is whom a client logs in as, as an ACL names it; "<user>" where it does not tell.
-func UserOf(c redis.UniversalClient) string {
-	switch c := c.(type) {
-	case interface{ Options() *redis.Options }:
-		return cmp.Or(c.Options().Username, "default")
-	case interface{ Options() *redis.ClusterOptions }:
-		return cmp.Or(c.Options().Username, "default")
-	}
-	return "<user>"
 }
 
 // Bounded is a client whose reads end. One without a timeout would lose a connection of its pool for good to each request

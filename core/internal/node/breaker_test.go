@@ -61,7 +61,7 @@ func (f *fakeCluster) node(t *testing.T) (n *Node, first, second int) {
 
 func (n *Node) mustAdmit(t *testing.T, now clock.Instant, bucket int) *breaker {
 	t.Helper()
-	b, err := n.admit(now, time.Second, false, true, bucket)
+	b, err := n.admit(now, time.Second, false, bucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,20 +79,20 @@ func TestBreakerOfAShard(t *testing.T) {
 			n.leave(n.mustAdmit(t, 0, first), 0, coretest.ErrRefused)
 		}
 		n.mustAdmit(t, 0, first) // the probe
-		if _, err := n.admit(0, time.Second, false, true, first); !errors.Is(err, ErrNotAsked) {
+		if _, err := n.admit(0, time.Second, false, first); !errors.Is(err, ErrNotAsked) {
 			t.Fatalf("a shard that fails: %v", err)
 		}
 		for range 9 {
 			n.leave(n.mustAdmit(t, 0, second), 0, nil)
 		}
-		if _, err := n.admit(0, time.Second, false, true, first); !errors.Is(err, ErrNotAsked) {
+		if _, err := n.admit(0, time.Second, false, first); !errors.Is(err, ErrNotAsked) {
 			t.Errorf("when the other shard has answered: %v", err)
 		}
 
 		synctest.Wait() // the client has asked once
 		f.first.Store("192.0.2.3:3")
 		time.Sleep(time.Second)
-		if _, err := n.admit(clock.Instant(time.Second-1), time.Second, false, true, first); !errors.Is(err, ErrNotAsked) {
+		if _, err := n.admit(clock.Instant(time.Second-1), time.Second, false, first); !errors.Is(err, ErrNotAsked) {
 			t.Fatalf("before the topology is known: %v", err)
 		}
 		time.Sleep(time.Second)
@@ -121,7 +121,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 			now = now.Add(reloadEvery)
 			f.reloads.Store(0)
 			for i := range 9 {
-				b, err := n.admit(now, time.Hour, true, false, bucket)
+				b, err := n.admit(now, time.Hour, true, bucket)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -136,7 +136,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 		n.mustAdmit(t, now, bucket) // is not answered
 		f.reloads.Store(0)
 		now = now.Add(2 * time.Second)
-		n.admit(now, time.Second, false, true, bucket)
+		n.admit(now, time.Second, false, bucket)
 		synctest.Wait()
 		if got := f.reloads.Load(); got != 1 {
 			t.Errorf("asked %d times about a shard that hangs", got)

@@ -192,20 +192,16 @@ func (x *Examination) lookAtClock() {
 	}
 }
 
-// probe returns which of the rights that scripts need the user lacks.
-func (x *Examination) probe() (wire.Rights, error) {
-	cmd := redis.NewStringCmd(x.ctx, x.call(x.keys.Probe(x.buckets[0], x.asCluster)).InFull()...)
-	if err := x.do(cmd); err != nil {
-		return nil, err
-	}
-	return wire.ParseRights(cmd.Val(), x.Conf.Prefix), nil
-}
+// probing tries what scripts call.
+func (x *Examination) probing() wire.Call { return x.call(x.keys.Probe(x.buckets[0], x.asCluster)) }
 
 // tryRights tries all that lockkit calls. A replica takes no writes, but says what it would deny.
 func (x *Examination) tryRights() {
-	inScripts, err := x.probe()
-	switch {
+	cmd := redis.NewStringCmd(x.ctx, x.probing().InFull()...)
+	var inScripts wire.Rights
+	switch err := x.do(cmd); {
 	case err == nil:
+		inScripts = wire.ParseRights(cmd.Val(), x.Conf.Prefix)
 	case goredis.Denied(err) && strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key"):
 		inScripts = wire.Rights{"~" + x.Conf.Prefix + "*"}
 	case goredis.Denied(err):

@@ -190,7 +190,7 @@ func (g *Group) tellLongest(longest time.Duration, from *Node) {
 // it; a node in trouble is not asked.
 func (g *Group) Look(ctx context.Context, n *Node, bucket int, timeout time.Duration, ask func(context.Context) error) (asked bool, latency time.Duration, err error) {
 	sent := g.Clock.Now()
-	b, err := n.admit(sent, timeout, false, true, bucket)
+	b, err := n.admit(sent, timeout, false, bucket)
 	if err != nil {
 		return false, 0, err
 	}

@@ -254,9 +254,9 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 		return "", nil, err
 	}
 	if x.Outside(); x.Flaws == nil {
-		denied, err := x.probe()
+		reply, err := run(ctx, n.Client, x.probing())
 		if err == nil {
-			err = x.denied(denied)
+			err = x.denied(wire.ParseRights(reply, g.Conf.Prefix))
 		}
 		if err != nil {
 			return x.Info["run_id"], nil, err

@@ -68,7 +68,7 @@ func TestPace(t *testing.T) {
 func TestPoolTimeoutsDoNotOpenTheCircuit(t *testing.T) {
 	n := aloneNode(t)
 	for range 9 {
-		b, err := n.admit(0, time.Second, false, true, 0)
+		b, err := n.admit(0, time.Second, false, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,6 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 		r := &Round{Request: lock.Acquire(wire.MillisOf(time.Minute), wire.Acquire{Propose: wire.StampOf(time.Now())})}
 		r.Init(g, wire.OpAcquire, 0, time.Second, consenting{}, func(*Round) bool { return false })
 		r.Send(t.Context(), 0)
-		n.inFlight++
 		b.inFlight++
 		lanes[1].submit(request{r: r, b: b})
 		b.slots.exit()
@@ -167,6 +166,46 @@ func TestAnswersOfNodes(t *testing.T) {
 			t.Error("a refused connection is an answer")
 		}
 	})
+}
+
+// mayEnd is an asker whose attempt ends.
+type mayEnd struct {
+	consenting
+	ended bool
+}
+
+func (m *mayEnd) IsEnded() bool { return m.ended }
+
+// Between a batch's leaving the queue and its leaving the process, a request that was counted as not sent, or whose
+// attempt has ended, is left out: nobody would release what it grants.
+func TestNotEveryRequestBoards(t *testing.T) {
+	for name, meanwhile := range map[string]func(r *Round, a *mayEnd){
+		"it was counted as not sent": func(r *Round, _ *mayEnd) { r.Expire() },
+		"its attempt has ended":      func(_ *Round, a *mayEnd) { a.ended = true },
+		"it is too old":              func(r *Round, _ *mayEnd) { time.Sleep(r.Timeout + 1) },
+	} {
+		for _, op := range []wire.Op{wire.OpAcquire, wire.OpRenew} {
+			t.Run(fmt.Sprint(name, "/", op), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					g := newGroup(testutil.NewNodes(t, 1)[0])
+					defer g.end()
+					var r Round
+					a := &mayEnd{}
+					r.Init(g, op, 0, time.Second, a, func(*Round) bool { return false })
+					r.Begin(t.Context(), 1)
+					q, _ := r.ask(0)
+					meanwhile(&r, a)
+					f := &batch{l: g.Nodes[0].lane(0), requests: []request{q}}
+					if f.filter(g.Clock.Now()); len(f.requests) > 0 {
+						t.Error("sent all the same")
+					}
+					if q.b.inFlight != 0 {
+						t.Error("it is booked still")
+					}
+				})
+			})
+		}
+	}
 }
 
 // Each guard bucket has a lane of its own on each node, also where a Cluster stands beside a plain server.

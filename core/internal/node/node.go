@@ -17,10 +17,6 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// maxInFlight bounds the requests to one node that are under way or wait for their turn, abandoned ones included:
-// beyond, acquisitions are refused. Of others there are at most a few for each lease.
-const maxInFlight = 4096
-
 // Why a node has no vote: it was asked and did not answer in time, or was left alone.
 var (
 	ErrNoAnswer = errors.New("no answer within the node timeout")
@@ -40,7 +36,6 @@ type Node struct {
 	memories []atomic.Pointer[string]
 
 	mu       sync.Mutex
-	inFlight int
 	breakers []*breaker    // by guard bucket; one where the node is no Cluster
 	routed   bool          // it has answered, so a Cluster client knows a topology
 	reloadAt clock.Instant // when a Cluster may be asked for it again
@@ -75,14 +70,11 @@ func (n *Node) String() string { return Name(n.Index, n.Addr) }
 // admit reports whether a request about keys of a bucket may be sent now, and books it. A server that fails
 // requests, or has left one unanswered for longer than the timeout, gets one probe per timeout until it
 // answers; and what must be sent in any case: the end of an attempt that it may have granted.
-func (n *Node) admit(now clock.Instant, timeout time.Duration, must, bounded bool, bucket int) (*breaker, error) {
+func (n *Node) admit(now clock.Instant, timeout time.Duration, must bool, bucket int) (*breaker, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch {
-	case n.fault != nil && !must: // it may have granted something before it was found out
+	if n.fault != nil && !must { // it may have granted something before it was found out
 		return nil, n.fault
-	case n.inFlight >= maxInFlight && bounded:
-		return nil, goredis.ErrOverloaded
 	}
 	b := n.breaker(bucket)
 	if b.troubled(now, timeout) {
@@ -99,7 +91,6 @@ func (n *Node) admit(now clock.Instant, timeout time.Duration, must, bounded boo
 	}
 	b.since = min(b.since, now)
 	b.inFlight++
-	n.inFlight++
 	return b, nil
 }
 
@@ -107,7 +98,6 @@ func (n *Node) admit(now clock.Instant, timeout time.Duration, must, bounded boo
 func (n *Node) count(b *breaker, more int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.inFlight += more
 	b.inFlight += more
 }
 
@@ -115,7 +105,6 @@ func (n *Node) count(b *breaker, more int) {
 func (n *Node) leave(b *breaker, now clock.Instant, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.inFlight--
 	b.leave(err)
 	n.routed = n.routed || err == nil
 	if goredis.Moved(err) {

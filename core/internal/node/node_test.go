@@ -11,7 +11,6 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/coretest"
-	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // aloneNode is a node whose client nobody uses.
@@ -43,11 +42,11 @@ func TestCircuit(t *testing.T) {
 			if s.end != errNone {
 				n.leave(n.breakers[0], clock.Instant(s.at), s.end)
 			}
-			if _, err := n.admit(clock.Instant(s.at), timeout, false, true, 0); !errors.Is(err, s.want) {
+			if _, err := n.admit(clock.Instant(s.at), timeout, false, 0); !errors.Is(err, s.want) {
 				t.Fatalf("%s, step %d at %v: %v, want %v", name, i, s.at, err, s.want)
 			}
 		}
-		if _, err := n.admit(clock.Instant(99*timeout), timeout, true, false, 0); err != nil {
+		if _, err := n.admit(clock.Instant(99*timeout), timeout, true, 0); err != nil {
 			t.Errorf("%s: what must be sent: %v", name, err)
 		}
 	}
@@ -56,11 +55,11 @@ func TestCircuit(t *testing.T) {
 // A request that was lost makes a node look hung only until it answers another.
 func TestCircuitForgetsALostRequest(t *testing.T) {
 	n := aloneNode(t)
-	n.admit(0, time.Second, false, true, 0) // lost
-	n.admit(1, time.Second, false, true, 0)
+	n.admit(0, time.Second, false, 0) // lost
+	n.admit(1, time.Second, false, 0)
 	n.leave(n.breakers[0], 0, nil)
 	for i := range 3 {
-		if _, err := n.admit(clock.Instant(9*time.Second), time.Second, false, true, 0); err != nil {
+		if _, err := n.admit(clock.Instant(9*time.Second), time.Second, false, 0); err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}
@@ -71,35 +70,12 @@ type redisError struct{}
 func (redisError) Error() string { return "ERR" }
 func (redisError) RedisError()   {}
 
-func TestRequestsUnderWayAreBounded(t *testing.T) {
-	n := aloneNode(t)
-	for i := range maxInFlight {
-		if _, err := n.admit(0, time.Second, false, true, 0); err != nil {
-			t.Fatalf("request %d: %v", i, err)
-		}
-	}
-	if _, err := n.admit(0, time.Second, false, true, 0); !errors.Is(err, goredis.ErrOverloaded) {
-		t.Errorf("one more: %v", err)
-	}
-	for range maxInFlight {
-		if _, err := n.admit(0, time.Second, true, false, 0); err != nil {
-			t.Fatalf("one that must be sent: %v", err)
-		}
-	}
-	for range maxInFlight + 1 {
-		n.leave(n.breakers[0], 0, nil)
-	}
-	if _, err := n.admit(0, time.Second, false, true, 0); err != nil {
-		t.Errorf("after so many have ended: %v", err)
-	}
-}
-
 // The end of a dial's own time explains, and is not the end of the caller's.
 func TestCauseIsNotTheCallersDeadline(t *testing.T) {
 	t.Parallel()
 	n := aloneNode(t)
 	fails := func(err error) {
-		b, _ := n.admit(0, time.Second, true, false, 0)
+		b, _ := n.admit(0, time.Second, true, 0)
 		n.leave(b, 0, err)
 	}
 	fails(context.DeadlineExceeded)

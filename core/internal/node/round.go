@@ -36,7 +36,6 @@ type Round struct {
 	quorum.Tally
 	queued quorum.Set // requests that wait for their turn
 	over   bool
-	told   bool           // onOver was called
 	waiter *waiter        // nil where nobody waits
 	only   [1]quorum.Vote // room for one
 }
@@ -104,7 +103,7 @@ func (r *Round) ask(i int) (q request, ok bool) {
 		return request{}, false
 	}
 	n := r.Group.Nodes[i]
-	b, err := n.admit(r.Sent, r.Timeout, r.Must, r.op == wire.OpAcquire, r.bucket)
+	b, err := n.admit(r.Sent, r.Timeout, r.Must, r.bucket)
 	if err != nil {
 		v := quorum.Said(wire.CircuitOpen, err)
 		r.hear(i, v)
@@ -168,11 +167,13 @@ func (r *Round) finish() {
 
 // unlock unlocks the round, and tells that it is over if it is.
 func (r *Round) unlock() {
-	tell := r.over && !r.told && r.OnOver != nil
-	r.told = r.told || tell
+	var tell func()
+	if r.over {
+		tell, r.OnOver = r.OnOver, nil
+	}
 	r.mu.Unlock()
-	if tell {
-		r.OnOver()
+	if tell != nil {
+		tell()
 	}
 }
 

@@ -1,13 +1,9 @@
 package queue
 
 import (
-	"context"
-	"crypto/rand"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
@@ -42,7 +38,14 @@ func NewWaiter(name wire.Waiter, began wire.Stamp, quorum int) *Waiter {
 	return &Waiter{Name: name, quorum: quorum, Try: make(chan struct{}, 1)}
 }
 
-// tell notes what a node tells the wait.
+// A notice is what a node tells a wait.
+type notice struct {
+	name  string
+	node  int
+	first bool // in its queue; else it is the second
+}
+
+// notify notes what a node tells the wait.
 func (w *Waiter) notify(t notice) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,107 +123,4 @@ func (w *Waiter) Trying() {
 	case <-w.Try:
 	default:
 	}
-}
-
-// A Board is the calls of a Locker that wait, and what nodes tell them.
-type Board struct {
-	g        *node.Group
-	Channels []wire.Channel // by guard bucket
-
-	ctx  context.Context // of the subscriptions
-	Stop func()          // has nobody listen any more
-
-	mu     sync.Mutex
-	byName map[string]*Waiter
-	// lately is what waits were told that are not known: the answer that makes one of them wait may be on its way.
-	lately        [256]notice
-	next          int
-	subscriptions []*subscription // by guard bucket and node
-}
-
-// A told is what a node tells a wait.
-type notice struct {
-	name  string
-	node  int
-	first bool // in its queue; else it is the second
-}
-
-// Init makes the channels that nodes are to publish on.
-func (b *Board) Init(g *node.Group, buckets int) {
-	b.g, b.byName, b.subscriptions = g, map[string]*Waiter{}, make([]*subscription, buckets*len(g.Nodes))
-	b.ctx, b.Stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
-	process := rand.Text()[:13]                              // short enough for a queue to be packed by Redis, which takes up to 64 bytes
-	for bucket := range buckets {
-		b.Channels = append(b.Channels, g.Keys.Channel(bucket, process))
-	}
-}
-
-// Begin books a wait, and has the nodes listened to. A wait hears what it was told before it was booked.
-func (b *Board) Begin(w *Waiter, bucket int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	name := w.Name.Name
-	b.byName[name] = w
-	for i, t := range b.lately {
-		if t.name == name {
-			b.lately[i] = notice{}
-			w.notify(t)
-		}
-	}
-	for i, n := range b.g.Nodes {
-		if at := bucket*len(b.g.Nodes) + i; b.subscriptions[at] == nil {
-			b.subscriptions[at] = &subscription{board: b, n: n, bucket: bucket}
-			b.g.Go(b.subscriptions[at].listen)
-		}
-	}
-}
-
-// dismiss lets go of a subscription if nobody waits, and reports whether it did. The next waiter makes another.
-func (b *Board) dismiss(e *subscription) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.byName) > 0 {
-		return false
-	}
-	b.subscriptions[e.bucket*len(b.g.Nodes)+e.n.Index] = nil
-	return true
-}
-
-// End has nobody listened to for a wait.
-func (b *Board) End(w *Waiter) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.byName, w.Name.Name)
-}
-
-// Hear takes what a node published: a place, and a name.
-func (b *Board) Hear(node int, message string) {
-	place, name, _ := strings.Cut(message, " ")
-	t := notice{name, node, place == "1"}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w := b.byName[name]; w != nil {
-		w.notify(t)
-		return
-	}
-	b.lately[b.next] = t
-	b.next = (b.next + 1) % len(b.lately)
-}
-
-// All has every wait try: nobody knows what they were told while nobody listened.
-func (b *Board) All() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, w := range b.byName {
-		w.mu.Lock()
-		w.now()
-		w.mu.Unlock()
-	}
-}
-
-// Len is how many calls wait.
-func (b *Board) Len() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.byName)
 }

@@ -1,20 +1,12 @@
 package quorum
 
-import "github.com/lockkit/lockkit/core/internal/wire"
+import (
+	"cmp"
+	"fmt"
+	"time"
 
-// An Outcome is what the votes of a round come to that asked for a key.
-type Outcome uint8
-
-const (
-	Held        Outcome = iota // somebody holds it
-	Queued                     // likewise, and a quorum has the call in its queue, and tells when it is its turn
-	SharedTurn                 // it was the turn of this call and of another
-	Split                      // several contenders have a part of the votes each
-	Unsettled                  // there is a record that is not decided, and may be settled
-	Quarantined                // too few nodes vote yet
-	OutOfReach                 // too few nodes answer, or can vote
-	Done                       // a quorum holds one completion record
-	Won                        // a quorum granted the key
+	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Acquired says what came of a round that asked for a key.
@@ -41,18 +33,6 @@ func (t *Tally) Acquired() Outcome {
 	}
 	return Held
 }
-
-// A Fate is what the votes of a round come to that was about a lease.
-type Fate uint8
-
-const (
-	Undecided Fate = iota // too few nodes answered
-	Confirmed             // a quorum confirmed it
-	Slept                 // likewise, and shows that this machine's clock stood still
-	Taken                 // so many nodes do not have the lease that no quorum can
-	Revoked               // somebody has ended it
-	Forgotten             // so many nodes lost their memory that no quorum can tell
-)
 
 // Renewed says what came of a renewal.
 func (t *Tally) Renewed() Fate {
@@ -98,4 +78,31 @@ func (t *Tally) Recorded(token uint64) Fate {
 		return Forgotten
 	}
 	return Undecided
+}
+
+// Why is what the node said, in plain words.
+func (v *Vote) Why() string {
+	switch v.Verdict {
+	case wire.Held:
+		return fmt.Sprintf("held for another %v", v.Rest.Round(time.Millisecond))
+	case wire.Quarantined:
+		return fmt.Sprintf("quarantined for another %v, because it may have lost its memory", v.Rest.Round(time.Millisecond))
+	case wire.Forgotten:
+		return "has lost its memory since it confirmed the lease"
+	case wire.Unconfirmed:
+		return "was promoted a moment ago, and does not count yet"
+	case wire.ClockSkewed:
+		return fmt.Sprintf("its clock is off by %v: check NTP on both machines", v.Skew.Round(time.Millisecond))
+	case wire.TooLate:
+		return "the request arrived too late"
+	case wire.Replica:
+		return "is a replica, not a master"
+	case wire.Unguarded:
+		return "does not report its replication history"
+	default:
+		if v.Err != nil {
+			return cmp.Or(goredis.Lasting(v.Err), v.Err).Error() // with how to mend it, where that is known
+		}
+	}
+	return v.Verdict.String()
 }

@@ -1,11 +1,11 @@
+// Package quorum counts what nodes vote, and judges what that comes to. It does no I/O and knows no clock: who has the votes
+// of a round asks [Tally] whether more of them could change the outcome, and what the outcome is.
 package quorum
 
 import (
-	"cmp"
-	"fmt"
+	"math/bits"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -28,29 +28,53 @@ func (v *Vote) done() bool {
 	return v.Record != nil && (v.Verdict == wire.Done || v.Verdict == wire.Quarantined)
 }
 
-// Why is what the node said, in plain words.
-func (v *Vote) Why() string {
-	switch v.Verdict {
-	case wire.Held:
-		return fmt.Sprintf("held for another %v", v.Rest.Round(time.Millisecond))
-	case wire.Quarantined:
-		return fmt.Sprintf("quarantined for another %v, because it may have lost its memory", v.Rest.Round(time.Millisecond))
-	case wire.Forgotten:
-		return "has lost its memory since it confirmed the lease"
-	case wire.Unconfirmed:
-		return "was promoted a moment ago, and does not count yet"
-	case wire.ClockSkewed:
-		return fmt.Sprintf("its clock is off by %v: check NTP on both machines", v.Skew.Round(time.Millisecond))
-	case wire.TooLate:
-		return "the request arrived too late"
-	case wire.Replica:
-		return "is a replica, not a master"
-	case wire.Unguarded:
-		return "does not report its replication history"
-	default:
-		if v.Err != nil {
-			return cmp.Or(goredis.Lasting(v.Err), v.Err).Error() // with how to mend it, where that is known
-		}
-	}
-	return v.Verdict.String()
-}
+// A Set is a set of nodes, by their indexes.
+type Set uint64
+
+// MaxNodes fits a Set; nobody votes with more.
+const MaxNodes = 64
+
+// All are n nodes.
+func All(n int) Set { return Set(1)<<n - 1 }
+
+// Of is how many of n nodes are a quorum.
+func Of(n int) int { return n/2 + 1 }
+
+// Has reports whether a node is in the set.
+func (s Set) Has(i int) bool { return s>>i&1 == 1 }
+
+// With is the set with a node.
+func (s Set) With(i int) Set { return s | 1<<i }
+
+// Without is the set without a node.
+func (s Set) Without(i int) Set { return s &^ (1 << i) }
+
+// Len is how many nodes are in the set.
+func (s Set) Len() int { return bits.OnesCount64(uint64(s)) }
+
+// An Outcome is what the votes of a round come to that asked for a key.
+type Outcome uint8
+
+const (
+	Held        Outcome = iota // somebody holds it
+	Queued                     // likewise, and a quorum has the call in its queue, and tells when it is its turn
+	SharedTurn                 // it was the turn of this call and of another
+	Split                      // several contenders have a part of the votes each
+	Unsettled                  // there is a record that is not decided, and may be settled
+	Quarantined                // too few nodes vote yet
+	OutOfReach                 // too few nodes answer, or can vote
+	Done                       // a quorum holds one completion record
+	Won                        // a quorum granted the key
+)
+
+// A Fate is what the votes of a round come to that was about a lease.
+type Fate uint8
+
+const (
+	Undecided Fate = iota // too few nodes answered
+	Confirmed             // a quorum confirmed it
+	Slept                 // likewise, and shows that this machine's clock stood still
+	Taken                 // so many nodes do not have the lease that no quorum can
+	Revoked               // somebody has ended it
+	Forgotten             // so many nodes lost their memory that no quorum can tell
+)

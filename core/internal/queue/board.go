@@ -1,0 +1,210 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+const (
+	// A connection that is silent for so long is closed where nobody waits. Else it is tried, and given up if that is
+	// not answered.
+	SilentFor = 10 * time.Second
+	// After a failure, so long until the next subscription.
+	RelistenMin, RelistenMax = 50 * time.Millisecond, time.Second
+	// So much of what waits were told that are not known is kept: the answer that makes one of them wait may be on its way.
+	lately = 256
+)
+
+var (
+	errSilent   = errors.New("no answer on the connection of the subscription")
+	errNeedless = errors.New("nobody waits")
+)
+
+// A Board is the calls of a Locker that wait, and what nodes tell them. It listens to what a node publishes for them on a
+// connection of its own, from when the first of them comes until none is left and nothing has been heard for a while, or the
+// Locker is closed. In a Cluster there is one for each guard bucket, whose channel is where the bucket's keys are.
+type Board struct {
+	g        *node.Group
+	Channels []wire.Channel // by guard bucket
+
+	ctx  context.Context // of the subscriptions
+	Stop func()          // has nobody listen any more
+
+	mu        sync.Mutex
+	byName    map[string]*Waiter
+	unclaimed []notice
+	listening map[source]bool
+}
+
+// A source is what a subscription is to.
+type source struct {
+	n      *node.Node
+	bucket int
+}
+
+// Init makes the channels that nodes are to publish on.
+func (b *Board) Init(g *node.Group) {
+	b.g, b.byName, b.listening = g, map[string]*Waiter{}, map[source]bool{}
+	b.ctx, b.Stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
+	process := rand.Text()[:13]                              // short enough for a queue to be packed by Redis, which takes up to 64 bytes
+	for bucket := range g.Keys.Buckets() {
+		b.Channels = append(b.Channels, g.Keys.Channel(bucket, process))
+	}
+}
+
+// Begin books a wait, and has the nodes listened to. A wait hears what it was told before it was booked.
+func (b *Board) Begin(w *Waiter, bucket int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.byName[w.Name.Name] = w
+	b.unclaimed = slices.DeleteFunc(b.unclaimed, func(t notice) bool {
+		if t.name != w.Name.Name {
+			return false
+		}
+		w.notify(t)
+		return true
+	})
+	for _, n := range b.g.Nodes {
+		if s := (source{n, bucket}); !b.listening[s] {
+			b.listening[s] = true
+			b.g.Go(func() { b.listen(s) })
+		}
+	}
+}
+
+// End has nobody listened to for a wait.
+func (b *Board) End(w *Waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.byName, w.Name.Name)
+}
+
+// Hear takes what a node published: a place, and a name.
+func (b *Board) Hear(node int, message string) {
+	place, name, _ := strings.Cut(message, " ")
+	t := notice{name, node, place == "1"}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.byName[name]; w != nil {
+		w.notify(t)
+		return
+	}
+	b.unclaimed = append(b.unclaimed[max(0, len(b.unclaimed)+1-lately):], t)
+}
+
+// All has every wait try: nobody knows what they were told while nobody listened.
+func (b *Board) All() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.byName {
+		w.mu.Lock()
+		w.now()
+		w.mu.Unlock()
+	}
+}
+
+// Len is how many calls wait.
+func (b *Board) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.byName)
+}
+
+// listen subscribes, and again after each failure.
+func (b *Board) listen(s source) {
+	for pause := time.Duration(0); pause == 0 || b.sleep(pause); {
+		began := b.g.Clock.Now()
+		err := b.session(s)
+		switch {
+		case errors.Is(err, errNeedless):
+			return
+		case goredis.Denied(err):
+			pause = node.RecheckEvery
+			b.g.Doubt(s.n)
+		case b.g.Clock.Now().Since(began) > RelistenMax:
+			pause = RelistenMin
+		default:
+			pause = min(max(2*pause, RelistenMin), RelistenMax)
+		}
+	}
+}
+
+// sleep reports false when nobody is to listen any more.
+func (b *Board) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-b.ctx.Done():
+		return false
+	}
+}
+
+// dismiss lets go of a subscription if nobody waits, and reports whether it did. The next waiter makes another.
+func (b *Board) dismiss(s source) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.byName) > 0 {
+		return false
+	}
+	delete(b.listening, s)
+	return true
+}
+
+// session is one subscription, until it fails.
+func (b *Board) session(s source) error {
+	ctx, cancel := context.WithCancel(b.ctx)
+	channel := b.Channels[s.bucket]
+	pubsub, err := goredis.Subscribe(ctx, s.n.Client, channel.Sharded, channel.Name)
+	if err != nil {
+		cancel()
+		pubsub.Close()
+		return err
+	}
+	closed := make(chan struct{})
+	context.AfterFunc(ctx, func() { // not before: Close would wait for the connection to be made
+		pubsub.Close()
+		close(closed)
+	})
+	defer func() {
+		cancel()
+		<-closed
+	}()
+	pinged := true // the subscription is to be confirmed
+	for {
+		message, err := pubsub.ReceiveTimeout(goredis.NotAnew, SilentFor)
+		var late net.Error
+		silent := errors.As(err, &late) && late.Timeout()
+		switch {
+		case silent && pinged:
+			return errSilent
+		case silent && b.dismiss(s):
+			return errNeedless
+		case silent:
+			err = pubsub.Ping(goredis.NotAnew)
+		}
+		if err != nil {
+			return err
+		}
+		pinged = silent
+		switch message := message.(type) {
+		case *redis.Subscription:
+			b.All()
+		case *redis.Message:
+			b.Hear(s.n.Index, message.Payload)
+		}
+	}
+}
