@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,12 +37,6 @@ func (e *events) count(k core.EventKind) int { return e.Count("httplock " + stri
 func newLocker(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *core.Locker {
 	t.Helper()
 	return newReplica(t, nodes, opts...).Locker
-}
-
-// patientLocker is newLocker for real time.
-func patientLocker(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *core.Locker {
-	t.Helper()
-	return newLocker(t, nodes, slices.Concat(patient, opts)...)
 }
 
 // newReplica is newLocker with a network that can be cut.
@@ -93,13 +86,6 @@ func router() *gin.Engine {
 	r := gin.New()
 	r.Use(gin.Recovery())
 	return r
-}
-
-// serve serves r over TCP.
-func serve(t testing.TB, r http.Handler) *httptest.Server {
-	s := httptest.NewServer(r)
-	t.Cleanup(s.Close)
-	return s
 }
 
 // A reply is what a client got.
@@ -154,26 +140,6 @@ func (r reply) ok(t testing.TB, body string) {
 		t.Errorf("%d %.100q (%v), want 200 %.100q", r.status, r.body, r.err, body)
 	}
 }
-
-// do sends a request over TCP. Header fields come in pairs.
-func do(ctx context.Context, method, url, body string, header ...string) reply {
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return reply{err: err}
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Add(header[i], header[i+1])
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		return reply{err: err}
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	return reply{status: res.StatusCode, header: res.Header, body: string(b), err: err, proto: res.Proto}
-}
-
-var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}}
 
 // call serves a request without a network, as bubbles need it.
 func call(r http.Handler, method, path, body string, header ...string) reply {
