@@ -120,7 +120,7 @@ func TestEndsInABatchWithoutAGuard(t *testing.T) {
 		synctest.Wait()
 		guard := p.e.Keys.Guard(0)
 		must(w.nodes[0].Exec("DEL", guard))
-		must(w.nodes[0].Exec("SET", guard, "of another type"))
+		must(w.nodes[0].Exec("HSET", guard, "of", "another type"))
 		batch := []wire.Request{to(p.newLease(t.Context(), "k").acquiring(false), 0), to(lease.releasing(0), 0)}
 		replies, err := sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now())
 		if err != nil || len(replies) != 2 || replies[0][0] != '-' || replies[1] != "OK" {

@@ -26,25 +26,25 @@ func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a 
 		calls   string // sorted
 	}{
 		{"acquire granted", nil, "", "a acquire -> granted token=wall expiry=now+10s", "exists get set time"},
-		{"acquire granted, guarded", conformGuarded, guardKnown, "a acquire -> granted token=wall expiry=now+10s", "exists get hmget info set time"},
+		{"acquire granted, guarded", conformGuarded, guardKnown, "a acquire -> granted token=wall expiry=now+10s", "exists get get info set time"},
 		{"acquire granted, with what the holder carries", nil, "", "a acquire carry=text -> granted token=wall expiry=now+10s", "exists get set time"},
 		{"acquire held", nil, own, "b acquire -> held rest=T+60s+1-now", "get time"},
-		{"acquire held, guarded", conformGuarded, guardKnown + "\n" + own, "b acquire -> held rest=T+60s+1-now", "get hmget info time"},
+		{"acquire held, guarded", conformGuarded, guardKnown + "\n" + own, "b acquire -> held rest=T+60s+1-now", "get get info time"},
 		{"acquire done", nil, "! set f=7 ballot=7 kept=T+60s origin=7", "a acquire -> done ballot=7 kept=T+60s-now origin=7", "get time"},
 		{"acquire outside the clock window", conformGuarded, guardKnown, "a acquire wall=5 -> clock_skewed", "time"},
-		{"acquire, first contact", conformGuarded, "", "a acquire -> quarantined rest=10s", "get hmget hset info time"},
-		{"acquire in quarantine", conformGuarded, "! guard h=live s=T+60s-10s m=10s", "a acquire -> quarantined rest=T+60s-now", "get hmget info time"},
+		{"acquire, first contact", conformGuarded, "", "a acquire -> quarantined rest=10s", "get get info set time"},
+		{"acquire in quarantine", conformGuarded, "! guard h=live s=T+60s-10s m=10s", "a acquire -> quarantined rest=T+60s-now", "get get info time"},
 		{"renew own", nil, own, "a renew token=7 confirmed=T+60s -> granted expiry=T+60s", "get set time"},
-		{"renew own, guarded", conformGuarded, guardKnown + "\n" + own, "a renew token=7 confirmed=T+60s -> granted expiry=T+60s", "get hmget info set time"},
+		{"renew own, guarded", conformGuarded, guardKnown + "\n" + own, "a renew token=7 confirmed=T+60s -> granted expiry=T+60s", "get get info set time"},
 		{"renew, healing", nil, "", "a renew token=7 confirmed=T+60s -> healed expiry=now+10s", "get get set time"},
 		{"renew, lost", nil, own, "b renew token=7 confirmed=0 -> gone", "get get set time"},
 		{"release own", conformGuarded, own, "a release -> granted", "get set set"},
 		{"release own, with a cooldown", nil, own, "a release stay=5s -> granted", "get set set time"},
 		{"release another's", nil, own, "b release -> gone", "get get set"},
 		{"complete own", nil, own, "a complete ballot=7 origin=7 -> granted", "get set set time"},
-		{"complete own, guarded", conformGuarded, guardKnown + "\n" + own, "a complete ballot=7 origin=7 -> granted", "get hmget info set set time"},
+		{"complete own, guarded", conformGuarded, guardKnown + "\n" + own, "a complete ballot=7 origin=7 -> granted", "get get info set set time"},
 		{"complete, lost", nil, own, "b complete ballot=7 origin=7 -> gone", "get get set time"},
-		{"provision", conformGuarded, "", "p provision -> quarantined claim=fresh", "hmget hset info time"},
+		{"provision", conformGuarded, "", "p provision -> quarantined claim=fresh", "get info set time"},
 	} {
 		t.Run(c.path, func(t *testing.T) {
 			s := &scene{client: server.Client()}

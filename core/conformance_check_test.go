@@ -88,7 +88,8 @@ func (s *scene) memory() string {
 	if !s.l.p.Guarded {
 		return wire.NoMemory
 	}
-	return s.history()[:8] + "." + s.client.HGet(context.Background(), s.l.e.Keys.Guard(0), "s").Val()
+	g, _ := s.guard()
+	return s.history() + "." + g.Since + g.New
 }
 
 func (s *scene) checkResource(line string, want map[string]string) {
@@ -159,18 +160,17 @@ func (s *scene) checkTTL(line, key, expr string) {
 
 func (s *scene) checkGuard(line string, want map[string]string) {
 	s.t.Helper()
-	hash := must(s.client.HGetAll(context.Background(), s.l.e.Keys.Guard(0)).Result())
+	g, ok := s.guard()
 	if _, none := want["none"]; none {
-		if len(hash) != 0 {
-			s.t.Errorf("%s\n\tthe guard record is %q", line, hash)
+		if ok {
+			s.t.Errorf("%s\n\tthe guard record is %q", line, g)
 		}
 		return
 	}
-	got := map[string]int64{}
-	for _, name := range []string{"s", "m", "v"} {
-		got[name], _ = strconv.ParseInt(hash[name], 10, 64)
-	}
-	s.compare(line, want, got, map[string]string{"h": hash["h"], "n": hash["n"]})
+	got := map[string]int64{"v": int64(len(g.New))}
+	got["s"], _ = strconv.ParseInt(g.Since, 10, 64)
+	got["m"], _ = strconv.ParseInt(g.Longest, 10, 64)
+	s.compare(line, want, got, map[string]string{"h": g.History, "n": g.Claim})
 	if ttl := must(s.client.PTTL(context.Background(), s.l.e.Keys.Guard(0)).Result()); ttl != -1 {
 		s.t.Errorf("%s\n\tthe guard record ends in %v, want never", line, ttl)
 	}

@@ -178,7 +178,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 	case memory == "":
 		memory = s.memory()
 	case ok: // of the same history, and begun then
-		memory = s.history()[:8] + "." + fmt.Sprint(s.eval("T"+since).lo)
+		memory = s.history() + "." + fmt.Sprint(s.eval("T"+since).lo)
 	}
 	carried := wire.Holder{Hint: f["carry"]}.Carried()
 	always := func(q wire.Request) func(time.Time) wire.Request { return func(time.Time) wire.Request { return q } }
@@ -402,6 +402,42 @@ func (s *scene) set(f map[string]string) error {
 	return s.client.Set(ctx, key, r.String(), life).Err()
 }
 
+// A guardRecord is the guard record of a node, taken apart as in wire/lua/guard.lua.
+type guardRecord struct {
+	History, Since, New, Longest, Claim string
+}
+
+var guardText = regexp.MustCompile(`^(\w+)\.(\d*)(!?) (\d+) ?(\S*)$`)
+
+func (s *scene) guard() (g guardRecord, ok bool) {
+	text := s.client.Get(context.Background(), s.l.e.Keys.Guard(0)).Val()
+	if m := guardText.FindStringSubmatch(text); m != nil {
+		return guardRecord{m[1], m[2], m[3], m[4], m[5]}, true
+	}
+	return guardRecord{}, text != ""
+}
+
+// setGuard writes fields of the guard record, the others stay.
+func (s *scene) setGuard(f map[string]string) error {
+	g, _ := s.guard()
+	for name, to := range map[string]*string{"s": &g.Since, "m": &g.Longest} {
+		if f[name] != "" {
+			*to = fmt.Sprint(s.number(f, name))
+		}
+	}
+	if h := f["h"]; h != "" {
+		g.History = map[string]string{"live": s.history(), "old": strings.Repeat("0123456789", 4)}[h]
+	}
+	if f["v"] != "" {
+		g.New = "!"
+	}
+	text := g.History + "." + g.Since + g.New + " " + g.Longest
+	if g.Claim = cmp.Or(f["n"], g.Claim); g.Claim != "" {
+		text += " " + g.Claim
+	}
+	return s.client.Set(context.Background(), s.l.e.Keys.Guard(0), text, 0).Err()
+}
+
 // happen is what others, or fate, do to the node.
 func (s *scene) happen(line, rest string) {
 	s.t.Helper()
@@ -413,19 +449,7 @@ func (s *scene) happen(line, rest string) {
 	case "set":
 		err = s.set(f)
 	case "guard":
-		hash := map[string]any{}
-		for _, name := range []string{"s", "m", "v"} {
-			if f[name] != "" {
-				hash[name] = s.number(f, name)
-			}
-		}
-		if h := f["h"]; h != "" {
-			hash["h"] = map[string]string{"live": s.history(), "old": strings.Repeat("0123456789", 4)}[h]
-		}
-		if f["n"] != "" {
-			hash["n"] = f["n"]
-		}
-		err = s.client.HSet(ctx, s.l.e.Keys.Guard(0), hash).Err()
+		err = s.setGuard(f)
 	case "noqueue": // but something else under its name
 		err = s.client.Set(ctx, s.l.e.Keys.Waiters(conformanceKey), "x", 0).Err()
 	case "flush":

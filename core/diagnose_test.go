@@ -134,7 +134,10 @@ func TestDiagnoseGuardsOfACluster(t *testing.T) {
 		if err := l.Provision(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.nodes[0].Exec("HDEL", l.e.Keys.Guard(wire.Buckets-1), "v", "n")
+		guard := l.e.Keys.Guard(wire.Buckets - 1)
+		memory, rest, _ := strings.Cut(must(w.nodes[0].Exec("GET", guard)).(string), "! ")
+		longest, _, _ := strings.Cut(rest, " ")
+		w.nodes[0].Exec("SET", guard, memory+" "+longest)
 		wantFindings(t, w.diagnoseClients([]redis.UniversalClient{client}, WithRestartGuard(true)), found{"warning", "quarantined", 0})
 	})
 }
@@ -245,7 +248,7 @@ func TestDiagnoseAgreesWithNew(t *testing.T) {
 		"replica":  func(n *testutil.Node) { n.SetReplica(true) },
 		"evicting": func(n *testutil.Node) { n.SetEvictionPolicy("allkeys-lru", 1) },
 		"old":      func(n *testutil.Node) { n.SetVersion("6.2.6") },
-		"right":    func(n *testutil.Node) { n.Refuse("HDEL", "NOPERM x") },
+		"right":    func(n *testutil.Node) { n.Refuse("ZREM", "NOPERM x") },
 		"login":    func(n *testutil.Node) { n.Refuse("INFO", "NOAUTH Authentication required.") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -202,7 +203,8 @@ func TestHugeLongest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		for _, n := range w.nodes {
-			n.Exec("HSET", p.e.Keys.Guard(0), "m", "90000000")
+			memory, _, _ := strings.Cut(must(n.Exec("GET", p.e.Keys.Guard(0))).(string), " ")
+			n.Exec("SET", p.e.Keys.Guard(0), memory+" 90000000")
 		}
 		w.acquire(p, "k")
 	})

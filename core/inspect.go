@@ -132,7 +132,7 @@ func (l *Locker) read(ctx context.Context, n *node.Node, key string, into *KeyOn
 	}
 	cmds := []redis.Cmder{redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", resource)}
 	if l.p.Guarded {
-		cmds = append(cmds, redis.NewSliceCmd(ctx, l.e.Keys.GuardQuery(l.e.Keys.Bucket(key))...), redis.NewStringCmd(ctx, "info", "replication"))
+		cmds = append(cmds, redis.NewStringCmd(ctx, l.e.Keys.GuardQuery(l.e.Keys.Bucket(key))...), redis.NewStringCmd(ctx, "info", "replication"))
 	}
 	goredis.Pipeline(ctx, client, cmds)
 	for _, cmd := range cmds {
@@ -148,7 +148,7 @@ func (l *Locker) read(ctx context.Context, n *node.Node, key string, into *KeyOn
 	into.Skew = clock.Skew(time.Now())
 	if into.Verdict == VerdictGone && l.p.Guarded {
 		info := node.ParseInfo(cmds[3].(*redis.StringCmd).Val())
-		if g := wire.ParseGuard(cmds[2].(*redis.SliceCmd).Val(), info["master_replid"], clock, l.p.MaxTTL, l.p.Lag); g.State > wire.GuardVoting {
+		if g := wire.ParseGuard(cmds[2].(*redis.StringCmd).Val(), info["master_replid"], clock, l.p.MaxTTL, l.p.Lag); g.State > wire.GuardVoting {
 			into.Verdict, into.Rest = VerdictQuarantined, g.Left
 		}
 	}

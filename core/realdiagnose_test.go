@@ -121,8 +121,8 @@ func (c *clinic) sicknesses(i int, outside *testutil.Server) []sickness {
 			want: found{"fault", "evicting", i}, says: []string{"allkeys-lru", "set it to noeviction"}},
 		{name: "clock", clients: func(all []redis.UniversalClient) { all[i].(*redis.Client).AddHook(wrongClock(7 * time.Second)) },
 			want: found{"fault", "clock_off", i}, says: []string{"its clock is off by ", "NTP"}},
-		{name: "right", breaks: func() { c.enrol(i, only("+hset", "+zadd")) }, mends: func() { c.enrol(i, nil) },
-			want: found{"fault", "rights", i}, says: []string{"denies its user operator", "hset", "ACL SETUSER operator +hset +zadd"}},
+		{name: "right", breaks: func() { c.enrol(i, only("+exists", "+zadd")) }, mends: func() { c.enrol(i, nil) },
+			want: found{"fault", "rights", i}, says: []string{"denies its user operator", "exists", "ACL SETUSER operator +exists +zadd"}},
 		{name: "password", clients: func(all []redis.UniversalClient) {
 			all[i] = c.servers[i].ClientWith(func(o *redis.Options) { o.Username, o.Password = "operator", "guess" })
 		}, want: found{"fault", "credentials", i}, says: []string{"WRONGPASS", "user and password"}},

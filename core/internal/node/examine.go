@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -254,11 +255,11 @@ func (x *Examination) lookAtGuard() {
 	}
 }
 
-// guards are the guard records; none where the server does not answer.
-func (x *Examination) guards() (records [][]any) {
+// guards are the guard records that the server shows; none where it does not answer.
+func (x *Examination) guards() (records []string) {
 	cmds := make([]redis.Cmder, len(x.buckets))
 	for i, b := range x.buckets {
-		cmds[i] = redis.NewSliceCmd(x.ctx, x.keys.GuardQuery(b)...)
+		cmds[i] = redis.NewStringCmd(x.ctx, x.keys.GuardQuery(b)...)
 	}
 	err := x.ask(func(ctx context.Context) error {
 		goredis.Pipeline(ctx, x.client, cmds)
@@ -268,7 +269,9 @@ func (x *Examination) guards() (records [][]any) {
 		return nil
 	}
 	for _, cmd := range cmds {
-		records = append(records, cmd.(*redis.SliceCmd).Val())
+		if err := cmd.Err(); err == nil || errors.Is(err, redis.Nil) { // which says that there is none
+			records = append(records, cmd.(*redis.StringCmd).Val())
+		}
 	}
 	return records
 }

@@ -15,7 +15,7 @@ type Reply struct {
 	Token   uint64        // granted: token on that node
 	Expiry  NodeTime      // granted, renewed: logical expiry
 	Rest    time.Duration // held, quarantined: time left
-	Memory  string        // granted, renewed: what the node remembers, "<history>.<since>"; NoMemory without guard
+	Memory  string        // granted, renewed: what the node remembers, see lua/guard.lua; NoMemory without guard
 	Place   int           // held, reserved: of the call in the queue, the first is 1; 0 = it is not in it
 	Owner   string        // held: the attempt that holds it,
 	Hint    string        // and the hint of its holder

@@ -18,6 +18,8 @@ var (
 	queueLua string
 	//go:embed lua/request.lua
 	requestLua string
+	//go:embed lua/guard.lua
+	guardLua string
 	//go:embed lua/head.lua
 	headLua string
 	//go:embed lua/acquire.lua
@@ -47,17 +49,17 @@ var (
 	completeCode = code{"complete", "resource, tombstone, id, lease, own", "KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[4]), 7", completeLua}
 	releaseCode  = code{"release", "resource, tombstone, id, lease, own, buried, stay, idleMs, undo, wait, ticket", "KEYS[1], KEYS[2], ARGV[1], 0, 3, ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[7], ARGV[8]", releaseLua}
 
-	acquireScript  = newScript(OpAcquire, whole, acquireReplies, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.inline(), acquireCode.inline()).batched("A", []int{0, 2, 3, 4, 5}, []int{1})
-	renewScript    = newScript(OpRenew, whole, renewReplies, intLua, resourceLua, lifeLua, requestLua, headCode.inline(), renewCode.inline()).batched("R", []int{2, 3, 4, 5}, []int{0, 1})
-	completeScript = newScript(OpComplete, whole, completeReplies, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.inline(), completeCode.inline()).batched("C", nil, []int{0, 1, 2, 3, 4, 5, 6, 7})
+	acquireScript  = newScript(OpAcquire, whole, acquireReplies, intLua, resourceLua, lifeLua, queueLua, guardLua, requestLua, headCode.inline(), acquireCode.inline()).batched("A", []int{0, 2, 3, 4, 5}, []int{1})
+	renewScript    = newScript(OpRenew, whole, renewReplies, intLua, resourceLua, lifeLua, guardLua, requestLua, headCode.inline(), renewCode.inline()).batched("R", []int{2, 3, 4, 5}, []int{0, 1})
+	completeScript = newScript(OpComplete, whole, completeReplies, intLua, resourceLua, lifeLua, queueLua, guardLua, requestLua, headCode.inline(), completeCode.inline()).batched("C", nil, []int{0, 1, 2, 3, 4, 5, 6, 7})
 	// A release needs life.lua for a cooldown alone: what a script makes costs the server, used or not.
 	releaseScript = newScript(OpRelease, bare, releaseReplies, intLua, resourceLua, "if ARGV[3] ~= '0' then\n"+lifeLua+"end\n", queueLua, releaseCode.inline()).batched("E", []int{0, 1, 3, 4, 5, 6}, []int{2})
-	batchScript   = newScript(OpBatch, whole, nil, intLua, resourceLua, lifeLua, queueLua, requestLua, headCode.function(), acquireCode.function(), renewCode.function(), completeCode.function(), releaseCode.function(), batchLua)
+	batchScript   = newScript(OpBatch, whole, nil, intLua, resourceLua, lifeLua, queueLua, guardLua, requestLua, headCode.function(), acquireCode.function(), renewCode.function(), completeCode.function(), releaseCode.function(), batchLua)
 
 	revokeScript    = newScript(OpRevoke, bare, revokeReplies, intLua, resourceLua, lifeLua, queueLua, revokeLua)
 	forgetScript    = newScript(OpForget, bare, forgetReplies, intLua, resourceLua, forgetLua)
-	provisionScript = newScript(OpProvision, declares, provisionReplies, intLua, provisionLua)
-	touchScript     = newScript(OpTouch, whole, touchReplies, intLua, resourceLua, lifeLua, requestLua, headCode.inline(), touchLua)
+	provisionScript = newScript(OpProvision, declares, provisionReplies, intLua, guardLua, provisionLua)
+	touchScript     = newScript(OpTouch, whole, touchReplies, intLua, resourceLua, lifeLua, guardLua, requestLua, headCode.inline(), touchLua)
 	probeScript     = newScript(OpProbe, bare, nil, probeLua)
 )
 

@@ -133,41 +133,36 @@ const (
 )
 
 // GuardQuery is the command that reads a guard record.
-func (k *Keyspace) GuardQuery(bucket int) []any {
-	return []any{"hmget", k.guards[bucket], "h", "s", "m", "n", "v"}
-}
+func (k *Keyspace) GuardQuery(bucket int) []any { return []any{"get", k.guards[bucket]} }
 
-// ParseGuard reads a guard record, as head.lua does. history and now are the node's, maxTTL and lag the Locker's.
-func ParseGuard(record []any, history string, now NodeTime, maxTTL, lag time.Duration) Guard {
-	if len(record) != 5 || history == "" {
+// ParseGuard reads a guard record, as lua/guard.lua has it. history and now are the node's, maxTTL and lag the Locker's.
+func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration) Guard {
+	if history == "" {
 		return Guard{} // what answers is no Redis
 	}
-	var text [5]string
-	for i, v := range record {
-		text[i], _ = v.(string)
-	}
 	quarantine := max(maxTTL, LongestOf(record)) + lag
-	since := number(text[1])
+	memory, rest, _ := strings.Cut(record, " ")
+	of, began, _ := strings.Cut(memory, ".")
+	began, declared := strings.CutSuffix(began, "!")
+	since := number(began)
 	switch {
-	case text[0] == "":
+	case record == "":
 		return Guard{State: GuardMissing, Left: quarantine}
-	case text[0] != history || since < 0:
+	case of != history || since < 0:
 		return Guard{State: GuardChanged, Left: quarantine}
 	}
 	left := quarantine - now.Since(NodeMillis(since))
-	if text[4] != "" || left <= 0 {
+	if declared || left <= 0 {
 		return Guard{State: GuardVoting}
 	}
-	return Guard{State: GuardQuarantined, Fresh: text[3] != "", Left: left}
+	return Guard{State: GuardQuarantined, Fresh: strings.Contains(rest, " "), Left: left}
 }
 
 // LongestOf is the longest lease in use that a guard record knows of; 0 if it does not.
-func LongestOf(record []any) time.Duration {
-	if len(record) != 5 {
-		return 0
-	}
-	text, _ := record[2].(string)
-	if ms := number(text); 0 < ms && ms <= Slack.Milliseconds() {
+func LongestOf(record string) time.Duration {
+	_, rest, _ := strings.Cut(record, " ")
+	longest, _, _ := strings.Cut(rest, " ")
+	if ms := number(longest); 0 < ms && ms <= Slack.Milliseconds() {
 		return time.Duration(ms) * time.Millisecond
 	}
 	return 0

@@ -14,22 +14,15 @@ if guard then
   local h = at and string.match(info, '^%x+', at + 1)
   if not h then return 'NOGUARD ' .. int(now) end
   if not string.find(info, 'role:master', 1, true) then return 'REPLICA ' .. int(now) end
-  local g = call('HMGET', guard, 'h', 's', 'm', 'n', 'v')
-  local known = g[1] == h and tonumber(g[2] or '')
-  local text, m = g[2], tonumber(g[3] or '') or 0
+  local text, of, s, new, m, claim = guarding(call('GET', guard))
+  m = tonumber(m or 0)
   longest = math.max(maxttl, math.min(m, 86400000)) -- nobody may use more
-  if known then
-    since, claimed = known, g[4]
-    if longest ~= m then call('HSET', guard, 'm', int(longest)) end
-  else
-    since, text = now, int(now)
-    call('HSET', guard, 'h', h, 's', text, 'm', int(longest))
-    if g[4] or g[5] then call('HDEL', guard, 'n', 'v') end
-  end
+  local known = of == h
+  if not known then s, new, claim, text = now, '', '', h .. '.' .. int(now) end
+  since, claimed, memory, unclaimed = tonumber(s), claim ~= '', text, text .. ' ' .. int(longest)
+  if not known or longest ~= m then call('SET', guard, unclaimed .. (claimed and ' ' .. claim or '')) end
   -- Not fixed at the first contact: the longest lease may become known later.
-  if not (known and g[5]) then quarantine = since + longest + lag end
-  -- s may repeat, h may too after a flush; together they name what the node remembers.
-  memory = string.sub(h, 1, 8) .. '.' .. text
+  if new == '' then quarantine = since + longest + lag end
 end
 -- The node was promoted so lately that the primary before it may still be serving.
 doubled = lag > 0 and quarantine > 0 and now < since + lag

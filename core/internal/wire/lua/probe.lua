@@ -20,9 +20,6 @@ local function try(command, ...)
 end
 try('DEL', key) -- what a probe left that could not be finished
 try('TIME')
-try('HSET', key, 'p', '1')
-try('HMGET', key, 'p')
-try('HDEL', key, 'p')
 try('ZADD', key, '1', 'p')
 try('ZCARD', key)
 try('ZRANK', key, 'p')

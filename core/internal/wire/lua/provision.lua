@@ -16,19 +16,19 @@ local info = redis.call('INFO', 'replication')
 local h = string.match(info, 'master_replid:(%x+)')
 if not h then return 'NOGUARD ' .. int(now) end
 if not string.find(info, 'role:master', 1, true) then return 'REPLICA ' .. int(now) end
-local g = redis.call('HMGET', KEYS[1], 'h', 's', 'm', 'n', 'v')
-if not g[1] then
-  redis.call('HSET', KEYS[1], 'h', h, 's', int(now), 'm', ARGV[4], 'n', ARGV[1])
+local g = redis.call('GET', KEYS[1])
+if not g then
+  redis.call('SET', KEYS[1], h .. '.' .. int(now) .. ' ' .. ARGV[4] .. ' ' .. ARGV[1])
   return 'NEW ' .. ARGV[1]
 end
-local longest = math.max(tonumber(ARGV[4]), math.min(tonumber(g[3] or '') or 0, 86400000))
-local since = g[1] == h and tonumber(g[2] or '') or now
-local memory = string.sub(h, 1, 8) .. '.' .. int(since)
-local rest = since + longest + tonumber(ARGV[5]) - now
-if g[1] == h and (g[5] or rest <= 0) then return g[4] and 'UNUSED ' .. memory .. ' ' .. g[4] or 'OK ' .. memory end
-if g[1] == h and g[4] then
-  if ARGV[6] ~= g[4] then return 'NEW ' .. g[4] end
-  redis.call('HSET', KEYS[1], 'v', '1')
-  return 'UNUSED ' .. memory .. ' ' .. g[4]
+local memory, of, since, new, m, claim = guarding(g)
+local known = of == h
+if not known then since = now end
+local rest = since + math.max(tonumber(ARGV[4]), math.min(tonumber(m or 0), 86400000)) + tonumber(ARGV[5]) - now
+if known and (new ~= '' or rest <= 0) then return claim ~= '' and 'UNUSED ' .. memory .. ' ' .. claim or 'OK ' .. memory end
+if known and claim ~= '' then
+  if ARGV[6] ~= claim then return 'NEW ' .. claim end
+  redis.call('SET', KEYS[1], memory .. '! ' .. m .. ' ' .. claim)
+  return 'UNUSED ' .. memory .. '! ' .. claim
 end
 return 'QUARANTINED ' .. int(now) .. ' ' .. int(rest)

@@ -2,9 +2,7 @@
 -- own text; in a batch, it is a function.
 -- resource: see resource.lua
 -- tombstone of the attempt: string
--- guard: record of the node: hash  h = history it was written under
---                 s = since when the node's memory lasts (server ms)   m = longest lease in use (ms)
---                 n = claimed by Provision, and nothing granted since  v = '1': declared new, no quarantine
+-- guard: record of the node, see guard.lua
 -- KEYS of a request that is sent alone: 1 resource  2 tombstone  3 guard, only where the restart guard is on
 -- ARGV 1 attempt  2 client wall clock (us)  3 clock window (ms, 0 = off)  4 lease (ms)
 --      5 longest lease in use (ms)  6 replica lag (ms)  7 life of an idle fencing counter (ms)
@@ -14,7 +12,7 @@
 -- Numbers go through int(): tostring and .. keep 14 digits, a token has 16.  It takes its time, so what was read
 -- or is passed on as it is stays a string.
 local guard = #KEYS % 2 == 1 and KEYS[#KEYS]
-local margin, quarantine, memory, claimed, doubled, clock, earliest, latest
+local margin, quarantine, memory, claimed, unclaimed, doubled, clock, earliest, latest
 local maxttl = tonumber(ARGV[5])
 idle = tonumber(ARGV[7])
 -- When a lease ends that is granted now, as a reply has it.  Mostly it is the same for all of a batch.
@@ -25,6 +23,6 @@ local function ends(lease)
 end
 -- From now on the node has granted something.
 local function used()
-  call('HDEL', guard, 'n')
+  call('SET', guard, unclaimed)
   claimed = false
 end
