@@ -340,60 +340,6 @@ func (d *simDelivery) ctxEnd() time.Time {
 	return d.ctxEnded
 }
 
-// begins judges the beginning of a handler, and returns which run of its task it is.
-func (o *simOracle) begins(d *simDelivery, ctx context.Context) (run int, err error) {
-	run, err = o.beginsLocked(d, ctx)
-	if err != nil {
-		return 0, err
-	}
-	r, _ := FromContext(ctx)
-	for i, key := range d.keys {
-		token := uint64(0)
-		if i == len(d.keys)-1 {
-			token = r.FencingToken
-		}
-		o.enters(d, key, token)
-	}
-	return run, nil
-}
-
-func (o *simOracle) beginsLocked(d *simDelivery, ctx context.Context) (run int, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if d.p.dead {
-		return 0, errSim
-	}
-	d.work, d.ran = ctx, true
-	o.runs[d.keys[0]]++
-	o.s.Tracef("%s: runs", d.who)
-	r, _ := FromContext(ctx)
-	lease, _ := core.FromContext(ctx)
-	switch {
-	case r.Identity != d.keys[0]:
-		o.wrong(d, "the identity is %q", r.Identity)
-	case lease == nil || lease.Key() != d.keys[len(d.keys)-1] || lease.FencingToken() != r.FencingToken:
-		o.wrong(d, "the lease is not that of its key: %+v", r)
-	case !d.atLast && d.half.Before(time.Now().Add(-slack)):
-		o.wrong(d, "begins with less than half of its time left")
-	}
-	for _, key := range d.keys {
-		if !d.held[key] && d.lostAt[key].IsZero() || !d.lostAt[key].IsZero() && d.lostAt[key].Before(time.Now()) {
-			o.wrong(d, "runs without the lease of %s", key)
-		}
-	}
-	if rec := o.records[d.keys[0]]; rec != nil && rec.by != nil && d.remembered {
-		switch {
-		case rec.lost:
-			o.s.Count("excused: nodes forgot the record")
-		case time.Since(rec.at) < d.p.retention-slack:
-			o.wrong(d, "runs %v after its completion was recorded", time.Since(rec.at))
-		default:
-			o.s.Count("runs again after the retention")
-		}
-	}
-	return o.runs[d.keys[0]], nil
-}
-
 // enters judges who holds a key beside whom. leave is for those who run no handler.
 func (o *simOracle) enters(d *simDelivery, key string, token uint64) (leave func()) {
 	o.mu.Lock()
@@ -424,35 +370,6 @@ func (o *simOracle) enters(d *simDelivery, key string, token uint64) (leave func
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		delete(o.holders[key], d)
-	}
-}
-
-// returns judges the end of a handler.
-func (o *simOracle) returns(d *simDelivery, err error, abrupt bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now := time.Now()
-	d.returned, d.abrupt, d.returnedAt, d.ended = err, abrupt, now, d.work.Err() != nil
-	o.s.Tracef("%s: returns %v", d.who, err)
-	for _, key := range d.keys {
-		delete(o.holders[key], d)
-		lost := d.lostAt[key]
-		switch {
-		case !lost.IsZero() && lost.Before(now) && !d.ended:
-			o.wrong(d, "its context has not ended, and the lease on %s has", key)
-		case d.held[key] && now.Sub(d.ctxEnd()) > d.p.grace+simTTL+slack:
-			o.wrong(d, "holds %s %v after its context has ended", key, now.Sub(d.ctxEnd()))
-		}
-	}
-	switch over := now.After(d.ctxEnd()); {
-	case over && !d.ended:
-		o.wrong(d, "its context has not ended, and asynq's has")
-	case over && len(d.lostAt) == 0 && d.p.grace > 0 && (d.work.Err() != d.ctx.Err() || context.Cause(d.work) != d.ctx.Err()):
-		o.wrong(d, "its context ended with %v (%v), and asynq's with %v", d.work.Err(), context.Cause(d.work), d.ctx.Err())
-	}
-	d.lost = errors.Is(context.Cause(d.work), core.ErrLost) || !d.lossAt.IsZero() && d.lossAt.Before(now)
-	if !abrupt && (err == nil || errors.Is(err, asynq.RevokeTask)) {
-		o.done[d.keys[0]] = o.done[d.keys[0]] || !d.p.dead
 	}
 }
 

@@ -2,6 +2,7 @@ package queuelock
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -285,3 +286,53 @@ func delivered(ctx context.Context) *simDelivery {
 }
 
 type simDeliveryKey struct{}
+
+// verdict judges what has become of all tasks.
+func (s *simulation) verdict() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed {
+		return
+	}
+	for _, t := range s.tasks {
+		v, _ := s.queue.Exec("HGET", "asynq:{"+t.queue+"}:t:"+t.id, "state")
+		switch state := fmt.Sprint(v); state {
+		case "<nil>", "completed":
+			if !s.done[t.identity()] {
+				s.Violation("%s is gone, and no handler has succeeded", t.id)
+			}
+		case "archived":
+			s.Count("archived")
+			if !t.mayArchive {
+				s.Violation("%s is archived", t.id)
+			}
+		default:
+			s.Violation("%s is %s", t.id, state)
+		}
+	}
+	if s.Is("ticks") > 0 {
+		s.judgeTicks()
+	}
+}
+
+// judgeTicks judges that each tick that fell due while some process lived is one task.
+func (s *simulation) judgeTicks() {
+	skew := 5 * time.Second
+	for at := s.Began.Truncate(simPeriod).Add(simPeriod); at.Before(s.Began.Add(simSteps)); at = at.Add(simPeriod) {
+		id := ID("tick", "simulation", "tick", at.UTC().Format(time.RFC3339)).Value().(string)
+		if s.tasks["default/"+id] != nil {
+			continue
+		}
+		missed, some := false, false
+		for _, p := range s.alive {
+			missed = missed || slices.ContainsFunc(p.missed, func(t time.Time) bool { return t.Sub(at).Abs() < simPeriod+2*skew })
+			some = some || p.up.Before(at.Add(-skew)) && (p.down.IsZero() || p.down.After(at.Add(simPeriod+skew)))
+		}
+		switch {
+		case missed:
+			s.Count("excused: a tick was missed")
+		case some:
+			s.Violation("no task of the tick at %v", at.Sub(s.Began))
+		}
+	}
+}
