@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-var errUnderWay = errors.New("requests to nodes are still under way: they do not heed their contexts")
+var errUnderWay = errors.New("requests to nodes are still in progress: the client ignores contexts")
 
 // Close ends l and every Locker derived from it or that it was derived from. New acquisitions fail with
 // ErrClosed at once, those that wait as soon as the round they are in is over. Close waits until all leases

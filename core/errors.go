@@ -231,8 +231,8 @@ const (
 
 // String says it in plain words, as an error does after "held".
 func (k HeldKind) String() string {
-	if words := [...]string{"unknown", "by another holder", "by several that ask for it, none with a quorum", "by nobody: the key rests after its last holder",
-		"by the caller itself", "for somebody who has waited for longer"}; int(k) < len(words) {
+	if words := [...]string{"unknown", "by another holder", "by several that ask for it, none with a quorum", "by no holder: the key rests after its last one",
+		"by the caller itself", "for a waiter that came earlier"}; int(k) < len(words) {
 		return words[k]
 	}
 	return "unknown"

@@ -47,14 +47,14 @@ func TestKindsOfHeld(t *testing.T) {
 			w.releaseFor(w.holds(holder, "k"), time.Minute)
 			synctest.Wait()
 			return nil
-		}, HeldRests, "held by nobody: the key rests after its last holder, retry after 1m0"},
+		}, HeldRests, "held by no holder: the key rests after its last one, retry after 1m0"},
 		"after a revocation": {func(w *world, holder, asker *process) context.Context {
 			lease := w.holds(holder, "k")
 			if _, err := asker.Revoke(w.t.Context(), "k", lease.FencingToken()); err != nil {
 				w.t.Error(err)
 			}
 			return nil
-		}, HeldRests, "held by nobody: the key rests after its last holder, retry after 10"},
+		}, HeldRests, "held by no holder: the key rests after its last one, retry after 10"},
 		"under the lease": {func(w *world, _, asker *process) context.Context { return under(w.acquire(asker, "k")) }, HeldByCaller, "the caller itself"},
 		"under a lease under it": {func(w *world, _, asker *process) context.Context {
 			return under(w.awaitUnder(under(w.acquire(asker, "k")), asker, "l"))
@@ -68,7 +68,7 @@ func TestKindsOfHeld(t *testing.T) {
 			w.release(lease)
 			synctest.Wait()
 			return nil
-		}, HeldForWaiter, "held for somebody who has waited for longer, retry after 50ms"},
+		}, HeldForWaiter, "held for a waiter that came earlier, retry after 50ms"},
 		"for who asks in this process": {func(w *world, _, asker *process) context.Context {
 			asker.set(coretest.Fate{Delay: 10 * time.Millisecond})
 			go func() {
@@ -78,7 +78,7 @@ func TestKindsOfHeld(t *testing.T) {
 			}()
 			synctest.Wait()
 			return nil
-		}, HeldForWaiter, "held for somebody who has waited for longer"},
+		}, HeldForWaiter, "held for a waiter that came earlier"},
 		"nothing is known": {func(w *world, _, _ *process) context.Context {
 			for _, n := range w.nodes {
 				n.Down()

@@ -74,7 +74,7 @@ func (w *response) on(h happening) {
 		// if it were whole; the deadline alone would have everything further out believe that all went well.
 		w.forget()
 		if err := w.SetWriteDeadline(time.Unix(1, 0)); errors.Is(err, http.ErrNotSupported) {
-			w.x.report(EventMisconfigured, fmt.Errorf("a connection that is to be broken could not be: %w", err))
+			w.x.report(EventMisconfigured, fmt.Errorf("the response must be cut off, and the connection could not be closed: %w", err))
 		}
 	default:
 		w.forget()

@@ -117,7 +117,7 @@ func (d *delivery) watch(ctx, returned context.Context) {
 	if pause.For(returned, d.grace) {
 		d.abandon()
 		d.count(ctx, EventAbandoned)
-		d.log(ctx).Error("queuelock: the handler has not returned although its context has ended: its leases are not renewed any more, and another delivery may run beside it",
+		d.log(ctx).Error("queuelock: the handler has not returned although its context has ended: its leases are no longer renewed, and another delivery may run beside it",
 			"after", d.grace, "cause", context.Cause(ctx))
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 func (a *app) doctor() *cli.Command {
 	return &cli.Command{
-		Name: "doctor", Usage: "what is wrong with the nodes, and how to mend it",
+		Name: "doctor", Usage: "what is wrong with the nodes, and how to fix it",
 		Description: "Asks each node what it is, what its clock says, whether it votes and takes writes, and what this user may do.\n" +
 			"It changes nothing. Run it with the user and password of the services, to see what they may do. Give --max-ttl, --clock-window,\n" +
 			"--guard and --replica-lag where the services set them. Exit status 1: there are faults or risks; warnings leave it 0.",

@@ -20,8 +20,8 @@ const (
 var leakWords = map[string]string{leakEndless: "no expiry", leakForeign: "not lockkit's"}
 
 var leakAdvice = map[string]string{
-	leakEndless: "somebody has taken their expiry away (PERSIST, RESTORE, a copy). Give it back, which harms no lock: PEXPIRE KEY 864000000 (ten days).",
-	leakForeign: "somebody else writes under the prefix, or other services use a prefix that begins with this one. Find out who before you delete anything.",
+	leakEndless: "their expiry was removed (PERSIST, RESTORE, a copy). Set it again, which harms no lock: PEXPIRE KEY 864000000 (ten days).",
+	leakForeign: "another program writes under the prefix, or uses a prefix that begins with this one. Find out which before you delete anything.",
 }
 
 func (a *app) leaks() *cli.Command {

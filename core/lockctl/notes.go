@@ -31,7 +31,7 @@ func (s *keyState) noteSilence(note func(string, ...any)) {
 	switch mute := s.which(silent); {
 	case len(mute) == 0:
 	case 2*len(mute) >= len(s.Nodes):
-		note("With %s silent lockctl has no quorum. If services have none either, nobody can be granted a key, and holders lose theirs at the end of the TTL. lockctl doctor says what is wrong.", nodeList(mute))
+		note("With %s silent lockctl has no quorum. If services have none either, no key is granted, and holders lose theirs at the end of the TTL. lockctl doctor says what is wrong.", nodeList(mute))
 	default:
 		note("Without %s the others are still a quorum. lockctl doctor says what is wrong.", nodeList(mute))
 	}
@@ -52,7 +52,7 @@ func (s *keyState) noteLeases(note func(string, ...any)) {
 		note("The holder's lease is not on %s: it was not needed there, or the node lost its memory. A renewal brings it back.", nodeList(without))
 	}
 	if others := s.which(func(n *core.KeyOnNode) bool { return n.Holder != nil && !mine(n) }); len(others) > 0 {
-		note("On %s somebody else has a lease: who asks for the key gets some nodes, too few, and gives them back.", nodeList(others))
+		note("On %s another process has a lease: a request for the key is granted by too few nodes, and taken back.", nodeList(others))
 	}
 	if s.Holder.Token == 0 {
 		var tokens []string

@@ -9,7 +9,7 @@ import (
 func (a *app) ready() *cli.Command {
 	return &cli.Command{
 		Name: "ready", Usage: "whether a lock could be had now: exit status 0 or 1, for probes",
-		Description: "Asks each node whether it would grant a key that nobody holds. For scripts that wait for nodes to come up. As the liveness\n" +
+		Description: "Asks each node whether it would grant a free key. For scripts that wait for nodes to come up. As the liveness\n" +
 			"probe of a service it does harm: restarts mend no node.",
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {

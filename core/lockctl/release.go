@@ -18,8 +18,8 @@ func (a *app) release() *cli.Command {
 	return &cli.Command{
 		Name: "release", Usage: "take a key from a holder that is stuck", ArgsUsage: "KEY --token TOKEN",
 		Description: "Ends the lease that has this fencing token, as show prints it: a lease that came after it is left alone. The lease is renewed no\n" +
-			"more, and the key is free when what was confirmed last has run out, so that nobody holds it beside a holder who still trusts it.\n" +
-			"The holder's context ends at its next renewal. Mend why the holder is stuck, too: it may ask for the key again.",
+			"more, and the key is free when what was confirmed last has run out, so it is never granted while the old holder still trusts its lease.\n" +
+			"The holder's context ends at its next renewal. Find out why the holder is stuck, too: it may ask for the key again.",
 		Flags: []cli.Flag{partsFlag(), tokenFlag()},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			key, token, err := keyAndToken(cmd)
@@ -43,7 +43,7 @@ func keyAndToken(cmd *cli.Command) (string, uint64, error) {
 	}
 	text := cmd.String("token")
 	if text == "" {
-		return "", 0, usagef("--token is missing: give the token that lockctl show prints, so that it is this holder's and nobody else's")
+		return "", 0, usagef("--token is missing: give the token that lockctl show prints, so that only this lease is ended")
 	}
 	token, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || token == 0 {
@@ -83,7 +83,7 @@ func (a *app) take(ctx context.Context, cmd *cli.Command, f *fleet, key string, 
 	case r.Left <= 0:
 		a.say("%s is free. The lease of its holder (%s) was over.", plain(key), who)
 	default:
-		a.say("%s is taken from its holder (%s), and free in %s: until then the old holder may still act, and nobody else is granted it.",
+		a.say("%s is taken from its holder (%s), and free in %s: until then the old holder may still act, and the key is not granted.",
 			plain(key), who, brief(r.Left))
 	}
 	for _, n := range silent {

@@ -174,11 +174,11 @@ func (s *keyState) sentence() string {
 	case stateUnknown:
 		return ": ownership unknown; " + s.doubt()
 	case statePartial:
-		return " is held by nobody: some nodes have a lease, and no quorum the same one"
+		return " has no holder: some nodes have a lease, but no quorum has the same one"
 	case stateKept:
-		return fmt.Sprintf(" is held by nobody, and stays taken for another %s (Cooldown, or it was revoked)", brief(s.Left))
+		return fmt.Sprintf(" has no holder, and stays taken for another %s (Cooldown, or it was revoked)", brief(s.Left))
 	case stateCompleted:
-		return " is completed: nobody is granted it until the record's retention is over"
+		return " is completed: it is not granted until the record's retention is over"
 	}
 	if !s.Known {
 		return " is free: no node knows this key"

@@ -70,8 +70,8 @@ func TestShowStates(t *testing.T) {
 		d.release(d.acquire(l, "kept"), core.Cooldown(time.Hour))
 		d.release(d.acquire(l, "free"))
 		for key, want := range map[string][]string{
-			"done":  {"done is completed: nobody is granted it", `result "sent \"it\""`, "completed with token 946684800000000"},
-			"kept":  {"kept is held by nobody, and stays taken for another 1h (Cooldown", "kept taken"},
+			"done":  {"done is completed: it is not granted", `result "sent \"it\""`, "completed with token 946684800000000"},
+			"kept":  {"kept has no holder, and stays taken for another 1h (Cooldown", "kept taken"},
 			"free":  {"free is free.", "free"},
 			"never": {"never is free: no node knows this key.", "lockctl ls lists the keys", "lockctl show --parts"},
 		} {
@@ -116,11 +116,11 @@ var disagreements = map[string]disagreement{
 		d.holds("k")
 		d.exec(1, "DEL", "lockkit:{0}r:k")
 		d.exec(2, "DEL", "lockkit:{0}r:k")
-	}, exitWell, []string{"k is held by nobody", "A lease on node 0 only", "ends by itself within 10s"}},
+	}, exitWell, []string{"k has no holder", "A lease on node 0 only", "ends by itself within 10s"}},
 	"another on a node": {func(d *desk) {
 		d.holds("k")
 		d.change(1, "k", func(r *testutil.Resource) { r.Owner, r.Counter = "other", r.Counter+1 })
-	}, exitWell, []string{"k is held.", "held by another (other)", "On node 1 somebody else has a lease"}},
+	}, exitWell, []string{"k is held.", "held by another (other)", "On node 1 another process has a lease"}},
 	"tokens differ":            {rewritten(func(i int, r *testutil.Resource) { r.Counter = int64(100 + i) }), exitWell, []string{"k is held.", "unknown", "do not agree on the fencing token (100, 101, 102)", "release takes any of them"}},
 	"leases of unequal length": {rewritten(func(i int, r *testutil.Resource) { r.Expiry = time.Now().UnixMilli() + int64(1+i)*1000 - 1 }), exitWell, []string{"2s, if nothing more"}},
 	"a record on one": {func(d *desk) {

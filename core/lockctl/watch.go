@@ -118,7 +118,7 @@ func (s *keyState) turn(before *keyState) string {
 	case s.State == statePartial:
 		return "some nodes have a lease, and no quorum the same one"
 	case s.State == stateKept:
-		return "held by nobody, taken for another " + brief(s.Left)
+		return "no holder, taken for another " + brief(s.Left)
 	case s.State == stateCompleted:
 		return fmt.Sprintf("completed, token %d", s.recorded())
 	case s.State == stateUnknown:

@@ -77,7 +77,7 @@ var sections = []section{
 			queries: []query{{`sum by (lockkit_name) (lockkit_waiters{` + l + `})`, "{{lockkit_name}}"}}},
 		{title: "Acquisitions by outcome", unit: "ops", help: "held and timeout are contention; unavailable is trouble with the nodes.",
 			queries: []query{{`sum by (lockkit_outcome) (` + rate("lockkit_acquire_duration_seconds_count", l) + `)`, "{{lockkit_outcome}}"}}},
-		{title: "Contended", unit: "percentunit", help: "Share of acquisitions that somebody else was in the way of.",
+		{title: "Contended", unit: "percentunit", help: "Share of acquisitions that found the key held.",
 			queries: []query{{`sum by (lockkit_name) (` + rate("lockkit_acquire_duration_seconds_count", l+`,lockkit_contended="true"`) + `) / sum by (lockkit_name) (` + rate("lockkit_acquire_duration_seconds_count", l) + `)`, "{{lockkit_name}}"}}},
 	}},
 	{"Holding", []chart{

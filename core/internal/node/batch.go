@@ -273,7 +273,7 @@ func (r *Round) ends() bool { return r.op != wire.OpAcquire && r.op != wire.OpRe
 
 // errAhead is what a granted token means that is more than a day ahead of the node's clock, which no counter comes to by
 // itself. Taken for good, it would leave the key without tokens.
-var errAhead = errors.New("its fencing counter of this key is more than a day ahead of its clock: delete what this node has of the key when nobody holds it")
+var errAhead = errors.New("its fencing counter of this key is more than a day ahead of its clock: delete this node's data of the key when no process holds it")
 
 // failed is the vote of a node that answers with an error, or not at all.
 func failed(err error) quorum.Vote {

@@ -370,7 +370,7 @@ func (info serverInfo) unfit(guarded, asCluster bool) (faults []Flaw) {
 		fmt.Sprintf("maxmemory-policy is %s, under which Redis may evict a held lock", policy), "set it to noeviction")
 	bad(guarded && info["master_replid"] == "", noNode, "INFO has no master_replid, which the restart guard needs",
 		"turn the guard off knowing what it protects from")
-	bad(tooOld(info["redis_version"]), oldServer, fmt.Sprintf("is Redis %s, whose scripts do not heed min-replicas-to-write", info["redis_version"]),
+	bad(tooOld(info["redis_version"]), oldServer, fmt.Sprintf("is Redis %s, which does not apply min-replicas-to-write to scripts", info["redis_version"]),
 		"it must be 6.2.7 or newer")
 	return faults
 }
