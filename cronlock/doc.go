@@ -12,8 +12,8 @@
 //  1. A tick is an instant that the job's schedule names, the same on every replica; it is due by the nodes' clocks.
 //  2. A tick is started at most n times (1 by default, [AtLeastOnce]); each start is recorded by a quorum before the
 //     function is called.
-//  3. When nobody runs the job, the replica that has its lease may start the latest tick that is due by the clocks of the
-//     nodes that granted the lease and that was not started, if it is no older than the grace ([WithGrace]). Older ones are
+//  3. While the job does not run, the replica that has its lease may start the latest tick that is due, by the clocks of the
+//     nodes that granted the lease, and that was not started, if it is no older than the grace ([WithGrace]). Older ones are
 //     superseded.
 //  4. Before that, a tick that was started under AtLeastOnce and not completed is started again, while starts are left, if
 //     it is among the last 100 ticks of the schedule as it is now.
@@ -27,7 +27,7 @@
 // No tick is started more than n times, and no two runs of a job whose contexts have not ended overlap, under the
 // assumptions of package core. While a replica and a quorum of nodes are well during its grace, the latest tick that is due
 // starts, unless the job runs longer than that: within two seconds and what its requests take, and at most the TTL and ten
-// seconds after the last fault. One that is to be started again starts as soon.
+// seconds after the last fault. A tick that must start again starts as soon.
 //
 // # Non-guarantee
 //
@@ -51,8 +51,8 @@
 //
 // # Every tick
 //
-// Ticks that nobody started in time are superseded, not queued. A job that has to do something for each of them does so in
-// one run, from [Run.Previous], the last tick that completed without an error, on:
+// Ticks that did not start in time are superseded, not queued. A job that must act for each of them does so in one run, from
+// [Run.Previous] on, the last tick that completed without an error:
 //
 //	run, _ := cronlock.FromContext(ctx)
 //	for tick := schedule.Next(run.Previous); !tick.After(run.Tick); tick = schedule.Next(tick) { … }

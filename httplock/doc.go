@@ -12,24 +12,24 @@
 //     then under that of its resource. GET, HEAD, OPTIONS and TRACE pass.
 //  2. Its body is read, up to the limit, before anything is asked for. It waits in a bounded first-come queue, and leaves
 //     it with its client, its deadline or the drain.
-//  3. The answer, headers included, is kept back until the handler has returned and the leases are settled; then it is
-//     sent. Settled: the lease was trusted when the handler returned, and its release was sent; the answer waits for the
-//     confirmation for at most 100 ms. If a lease was lost, a 503 problem is sent in its place.
+//  3. The response, headers included, is kept back until the handler has returned and the leases are settled; then it is
+//     sent. A lease is settled when it was trusted at the handler's return and its release was sent; the response waits for
+//     the confirmation for at most 100 ms. If a lease was lost, a 503 problem is sent instead.
 //  4. An answer that outgrows the buffer (1 MiB), or that the handler flushes, becomes a stream: it goes out as it comes,
 //     and a loss breaks the connection. Below HTTP/1.1, where the connection cannot be broken, or with an
 //     Idempotency-Key, nothing is streamed: the answer is kept back whole, up to 16 MiB, and beyond that refused with 500
 //     and a log line that names the route.
-//  5. With an Idempotency-Key the answer is recorded before it is sent. What asks for another try (429, 503, an error with
-//     Retry-After) is not recorded. What is too large for a record (60 KiB) or to be kept back, and what broke off before
-//     its Content-Length, is recorded without its body: repetitions get 410 that says so.
+//  5. With an Idempotency-Key the response is recorded before it is sent. Responses that ask for another try (429, 503, an
+//     error with Retry-After) are not recorded. A response that is too large for a record (60 KiB) or for the buffer, or that
+//     broke off before its Content-Length, is recorded without its body: repetitions get 410.
 //  6. Every refusal has a status and a problem+json body, and Retry-After where another try may succeed; one function
 //     replaces them all ([WithReply]). The statuses are listed at [EventBusy].
 //
 // # Guarantee
 //
 // While a handler runs and its context has not ended, no other handler with the same key runs with a context that has not
-// ended, in any process that locks on the same nodes. The context ends when a lease is lost, before anybody else can have
-// the key, with a cause that matches [core.ErrLost]; it also ends when the client leaves, and with its deadline. A client
+// ended, in any process that locks on the same nodes. The context ends when a lease is lost, before the key can be
+// granted again, with a cause that matches [core.ErrLost]; it also ends when the client leaves, and with its deadline. A client
 // that takes an answer for a complete success got it from a handler whose leases were trusted to its end.
 //
 // # Non-guarantee
@@ -85,7 +85,7 @@
 //
 // With net/http it goes inside the router, around the handler of a route. In chi (v5.3 or later) that is r.With, or r.Use in
 // an r.Group. By r.Use in an r.Route("/orders/{id}", …) it knows only /orders/{id}/*, so that all routes in there share
-// their keys. What http.StripPrefix has removed is unknown inside of it.
+// their keys. A prefix that http.StripPrefix has removed is unknown inside of it.
 //
 // A request must not take one key twice: a second Lock with the same key is refused with 500. Locks with different keys may
 // be nested, in the same order on all routes.

@@ -60,11 +60,10 @@
 //	handler returns Cooldown     given back; the key rests              EventCooldown
 //	handler does not return      leases run out after the grace         EventAbandoned
 //
-// A key is completed if somebody else has called Complete or Once for it: nobody is granted it within the retention of that. A
-// task that is revoked (asynq.RevokeTask) stays so, whatever becomes of its record. No record is tried again once the Locker is
-// closed. asynq lists a task that was given back as a retry until it is due, and then as pending. Its last error begins with
-// "queuelock: not run" and says why; who holds a key, [core.Locker.Inspect] and lockctl tell. Middleware outside of this one
-// sees [ErrNotRun]. asynq's ErrorHandler does not hear of it.
+// A key is completed if Complete or Once was called for it elsewhere: it is not granted within that retention. A task that is
+// revoked (asynq.RevokeTask) stays revoked. asynq lists a task that was given back as a retry until it is due, and then as
+// pending; its last error begins with "queuelock: not run" and gives the reason. [core.Locker.Inspect] and lockctl show the
+// holder. Middleware outside of this one sees [ErrNotRun]; asynq's ErrorHandler is not called.
 //
 // A handler that returns nil when its context ends, as in "case <-ctx.Done(): return nil", has its task recorded as done. Let
 // it return ctx.Err(). The context is asynq's; it also ends when a lease is lost, with a cause that matches [core.ErrLost]. A
@@ -72,8 +71,8 @@
 //
 // # Ids
 //
-// Where two tasks are the same work, let their producer say so: ID("charge", paymentID) instead of asynq.Unique, of a look into
-// a table, or of a key from the payload. An aggregator gives the task that it returns such an id, too, made of its members:
+// Producers give two tasks that are the same work the same id: ID("charge", paymentID), instead of asynq.Unique or a key from
+// the payload. An aggregator gives the task that it returns such an id, too, made of its members:
 // asynq may aggregate them twice. At the first task of a type with a foreign id, such as TaskID("report:daily"), the log warns
 // that its completions are not remembered (EventForeignID). Applications that share lock nodes, but not asynq's Redis, need
 // key prefixes of their own (core.WithKeyPrefix) or a part of ID that tells them apart.
@@ -96,14 +95,13 @@
 //
 // # Last attempts
 //
-// asynq archives a task on its last attempt (MaxRetry(0), or retries used up) whatever the error is. So there the middleware
-// waits in place, without regard to waiting places, until a second before the deadline. If the server dies or loses asynq's
-// Redis meanwhile, asynq archives the task with "asynq: task lease expired", though its handler has not been called: the
-// recoverer cannot tell a task that waits from one that runs. So give tasks with contended keys a MaxRetry of 1 or more.
+// asynq archives a task on its last attempt (MaxRetry(0), or retries used up) whatever the error is. There the middleware
+// waits in place, beyond the waiting places, until a second before the deadline. If the server dies meanwhile, asynq archives
+// the task with "asynq: task lease expired", although it has not run. Give tasks with contended keys a MaxRetry of 1 or more.
 //
 // # Schedules
 //
-// An asynq.Scheduler on every replica enqueues each tick as often as there are replicas. A [Scheduler] enqueues it once:
+// asynq's own Scheduler enqueues each tick once per replica. A [Scheduler] enqueues it once:
 //
 //	scheduler, err := ql.NewScheduler(client, "billing", time.UTC)
 //	…
@@ -117,7 +115,6 @@
 //
 // # Shutdown
 //
-// First srv.Shutdown, then locker.Close(ctx) with a deadline: it waits for handlers that asynq has given up on, and then frees
-// their keys, whatever WithGrace says; so let the process end then. If asynq's Redis does not answer, srv.Shutdown takes
-// minutes: call it in a goroutine.
+// First srv.Shutdown, then locker.Close(ctx) with a deadline: it waits for handlers that asynq has given up on, then frees their
+// keys; the process must end then. If asynq's Redis is away, srv.Shutdown takes minutes: call it in a goroutine.
 package queuelock

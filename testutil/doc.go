@@ -11,7 +11,7 @@
 //     leases that are lost when a test says so, observers. Start there to test
 //     code that locks;
 //   - [github.com/lockkit/lockkit/testutil/history]: decides whether a correct
-//     lock could have told its users what they were told.
+//     lock could have returned what its users got.
 //
 // Embedded nodes need neither a network nor a redis-server, and work inside a
 // testing/synctest bubble, where their clocks and expiries follow the bubble's
