@@ -168,7 +168,7 @@ func manualsUser(t *testing.T, user string) []string {
 // unhurried gives servers time to answer, and requests to arrive: a busy machine is no fault of the ACL.
 var unhurried = option(func(c *policy) {
 	c.ttl, c.Window = time.Minute, 5*time.Second
-	withNodeTimeout(10 * time.Second).ofCall(&c.options)
+	withNodeTimeout(10 * time.Second).apply(c)
 })
 
 // everyScript goes along every path of the scripts that calls something else.
@@ -247,7 +247,7 @@ func (lease *Lease) renewOnce() error {
 	r.Must, r.Each = true, lease.lock.Renew(lease.p.lease, len(lease.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.token, Turn: lease.p.turn} })
 	lease.mu.Lock()
 	was, ended := lease.state, lease.ended
-	lease.state, lease.ended = leaseHeld, false // whatever becomes of it at the nodes
+	lease.state, lease.ended = leasePending, false // whatever becomes of it at the nodes
 	lease.mu.Unlock()
 	defer func() {
 		lease.mu.Lock()

@@ -3,9 +3,10 @@ package core
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
@@ -53,6 +54,13 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallO
 	return l.acquireAs(ctx, key, try, p)
 }
 
+func checkKey(key string) error {
+	if len(key) < 1 || len(key) > wire.MaxKey {
+		return fmt.Errorf("lockkit: %w: a key must have 1 to %d bytes, this one has %d", ErrInvalid, wire.MaxKey, len(key))
+	}
+	return nil
+}
+
 // asked is the policy of a call, if that is fit.
 func (l *Locker) asked(ctx context.Context, key string, opts []CallOption) (*policy, error) {
 	if err := l.fit(ctx); err != nil {
@@ -71,8 +79,10 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy)
 	}
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
 	a.observed, a.carries = end != nil, p.carries
-	if hint := p.hint(ctx); hint != "" {
-		a.carries = wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
+	if p.observer.Hint != nil {
+		if hint := p.observer.Hint(ctx); hint != "" && len(hint) <= wire.MaxHint {
+			a.carries = wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
+		}
 	}
 	lease, err := a.run(ctx)
 	if end != nil {
@@ -108,11 +118,8 @@ func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 
 func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	e := a.e
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil || !e.gate.Enter() {
 		return nil, a.stopped(ctx)
-	}
-	if !e.gate.Enter() {
-		return nil, a.fail(ErrClosed)
 	}
 	defer e.gate.Leave()
 
@@ -147,38 +154,35 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 		return true
 	}
 	a.out.Contended = true
-	if a.blocked(); a.tryOnly || a.outlasted(wait) {
+	if a.ended(e.lines.Why(a.resource)); a.tryOnly || a.outlasted(wait) {
 		return false
 	}
 	since := e.Clock.Now()
 	a.since = time.Now()
-	s := &successor{call: a.call, ctx: ctx}
-	s.turn.Ask = s.ask
-	entered := e.lines.Enter(wait, e.Closing, a.resource, &s.turn)
-	a.wait, a.lease, a.asked = s.wait, s.lease, s.asked
-	if a.blocked(); a.last.silent != 0 {
+	next := struct { // not a itself, which would leave the stack
+		call
+		lease *Lease
+		asked *node.Round
+	}{call: a.call}
+	entered := e.lines.Enter(wait, e.Closing, a.resource, &queue.Turn{Ask: func(release *node.Round) {
+		next.lease = next.newLease()
+		next.asked = next.lease.acquiring(false)
+		next.asked.Begin(ctx, quorum.All(len(e.Nodes)))
+		node.Dispatch(release, next.asked)
+	}})
+	a.wait, a.lease, a.asked = next.wait, next.lease, next.asked
+	if a.ended(e.lines.Why(a.resource)); a.last.silent != 0 {
 		a.last.silent = max(a.last.silent, since)
 	}
 	return entered
 }
 
-// blocked notes why the key's turn in this process belongs to somebody else, or did until now.
-func (a *acquisition) blocked() {
-	res := a.e.lines.Why(a.resource)
-	res.nodes = slices.Clone(res.nodes) // whose error has them may change them
-	a.ended(res)
-}
-
 // quit has the nodes leave the call out of their queues. Nobody waits for that: where it fails, those behind it wait
 // for its turn, once.
 func (a *acquisition) quit(ctx context.Context) {
-	if a.wait == nil {
-		return
+	if a.wait != nil {
+		own := a.newLease()
+		own.unqueue()
+		own.free(ctx)
 	}
-	own := &a.newLease().attempt
-	own.unqueue()
-	own.over()
-	r := own.releasing(0)
-	r.Send(ctx, quorum.All(len(a.e.Nodes)))
-	r.Leave()
 }

@@ -2,11 +2,8 @@ package core
 
 import (
 	"context"
-	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/queue"
@@ -14,105 +11,86 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// An attempt asks the nodes for a key under a name of its own. It is known to the nodes by that name until they
-// are told that it is over, whether it became a lease or not.
-type attempt struct {
-	e       *engine
-	p       *policy
-	lock    wire.Lock
-	carries string
-	waits   bool          // it is of a call that waits
-	wait    *queue.Waiter // that call, once an attempt before has failed; nil = it is called as this one
-	asked   wire.Stamp    // when the key was asked for last
-
-	mu         sync.Mutex // guards a lease's state, too
-	ended      bool       // nothing of it may be sent any more but its end
-	token      uint64
-	nodes      []nodeState
-	only       [1]nodeState        // room for one
-	reached    quorum.Set          // once it is a lease: nodes that were sent anything; they may have it
-	notBefore  clock.AtomicInstant // nobody gets the key sooner, because of Cooldown; 0 = there is none. Read without the lock
-	proposed   *wire.Record        // by the first Complete
-	completing bool                // some node was sent a completion under the attempt's token
-	queued     bool                // some node has the call in its queue
-	quits      bool                // the call has ended
-	seen       bool                // a quorum may have granted it, so others may have seen its token
+// A call is a call of Acquire, and what its attempts have in common.
+type call struct {
+	e        *engine
+	p        *policy
+	key      string
+	resource string // the key's name in Redis, and in the local queue
+	parent   context.Context
+	tryOnly  bool
+	carries  string        // what the lease carries
+	since    time.Time     // when it began, where it had to wait for its turn in this process
+	wait     *queue.Waiter // from the first attempt on that failed; nil = none has
 }
 
-// init names a new attempt. What the nodes remember is noted before the first request is sent.
-func (a *attempt) init(e *engine, p *policy, key, resource string, carries string) {
-	a.e, a.p, a.carries, a.lock = e, p, carries, e.Keys.Lock(key, resource, e.attempts.Add(1))
-	a.nodes = a.only[:0]
+// newLease makes a lease to be: an attempt, which asks the nodes for a key under a name of its own. It is known to the nodes by
+// that name until they are told that it is over, whether it became a lease or not. What the nodes remember is noted before the
+// first request is sent.
+func (c *call) newLease() *Lease {
+	e := c.e
+	lease := &Lease{e: e, p: c.p, lock: e.Keys.Lock(c.key, c.resource, e.attempts.Add(1)), carries: c.carries, waits: !c.tryOnly}
+	lease.ctx.lease, lease.ctx.parent = lease, c.parent
+	lease.nodes = lease.only[:0]
 	if len(e.Nodes) > 1 {
-		a.nodes = make([]nodeState, 0, len(e.Nodes))
+		lease.nodes = make([]nodeState, 0, len(e.Nodes))
 	}
 	for _, n := range e.Nodes {
-		a.nodes = append(a.nodes, nodeState{memory: n.Memory(a.lock.Bucket)})
+		lease.nodes = append(lease.nodes, nodeState{memory: n.Memory(lease.lock.Bucket)})
 	}
-}
-
-// attrs names the attempt's key in a log line.
-func (a *attempt) attrs() slog.Attr {
-	return slog.Group("", slog.String("name", a.p.name), slog.String("key_hash", keyHash(a.lock.Key)))
-}
-
-// trusted reports whether what was asked for at that time can be trusted still. It is looked at after every wait.
-func (a *attempt) trusted(sent clock.Instant) bool {
-	return sent.Add(a.p.validity-a.p.margin) > a.e.Clock.Now()
+	if lease.waits && c.wait == nil && !c.since.IsZero() {
+		c.wait = queue.NewWaiter(lease.lock.Waiter(), wire.StampOf(c.since), quorum.Of(len(e.Nodes)))
+	}
+	lease.wait, lease.queued = c.wait, c.wait != nil
+	return lease
 }
 
 // over ends the attempt: nothing of it is sent any more but its end.
-func (a *attempt) over() {
-	a.mu.Lock()
-	a.ended = true
-	a.mu.Unlock()
-}
-
-func (a *attempt) isEnded() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.ended
+func (lease *Lease) over() {
+	lease.mu.Lock()
+	lease.ended = true
+	lease.mu.Unlock()
 }
 
 // round is a round of the attempt.
-func (a *attempt) round(op wire.Op, decided func(*node.Round) bool) *node.Round {
+func (lease *Lease) round(op wire.Op, decided func(*node.Round) bool) *node.Round {
 	r := new(node.Round)
-	r.Init(a.e.Group, op, a.lock.Bucket, a.p.nodeTimeout, (*asking)(a), decided)
+	r.Init(lease.e.Group, op, lease.lock.Bucket, lease.p.nodeTimeout, (*asking)(lease), decided)
 	return r
 }
 
 // acquiring is the round that asks for the key; to settle a record that is not decided, if recovering: who comes for that
 // waits for a node that shows it.
-func (a *attempt) acquiring(recovering bool) *node.Round {
-	r := a.round(wire.OpAcquire, (*node.Round).AcquireDecided)
+func (lease *Lease) acquiring(recovering bool) *node.Round {
+	r := lease.round(wire.OpAcquire, (*node.Round).AcquireDecided)
 	if recovering {
 		r.Decided = (*node.Round).RecoverDecided
 	}
-	a.asked = wire.StampOf(time.Now())
-	ask := wire.Acquire{Settle: recovering, Propose: a.asked, Carried: a.carries}
-	if a.waits || a.wait != nil {
-		ask.Channel = a.e.waits.Channels[a.lock.Bucket]
+	lease.asked = wire.StampOf(time.Now())
+	ask := wire.Acquire{Settle: recovering, Propose: lease.asked, Carried: lease.carries}
+	if lease.waits {
+		ask.Channel = lease.e.waits.Channels[lease.lock.Bucket]
 	}
-	if a.wait != nil {
-		ask.Waiter = a.wait.Name
+	if lease.wait != nil {
+		ask.Waiter = lease.wait.Name
 	}
-	r.Request = a.lock.Acquire(a.p.lease, ask)
+	r.Request = lease.lock.Acquire(lease.p.lease, ask)
 	return r
 }
 
 // settleToken fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts
 // only while the lease is on it, for then its next grant must be greater. Where that fails, spoilt are the votes of
 // nodes that do not have the lease any more, or are not known to.
-func (a *attempt) settleToken(ctx, wait context.Context, t *quorum.Tally) (settled bool, spoilt []node.Reply) {
+func (lease *Lease) settleToken(ctx, wait context.Context, t *quorum.Tally) (settled bool, spoilt []node.Reply) {
 	token, stored := t.Token()
-	a.mu.Lock()
-	a.token = token
-	a.mu.Unlock()
+	lease.mu.Lock()
+	lease.token = token
+	lease.mu.Unlock()
 	if stored.Len() >= t.Q {
 		return true, nil
 	}
-	r := a.round(wire.OpRenew, func(r *node.Round) bool { return r.Count(wire.Granted)+stored.Len() >= r.Q })
-	r.Must, r.Each = true, a.lock.Renew(a.p.lease, len(t.Votes), func(i int) wire.Renew {
+	r := lease.round(wire.OpRenew, func(r *node.Round) bool { return r.Count(wire.Granted)+stored.Len() >= r.Q })
+	r.Must, r.Each = true, lease.lock.Renew(lease.p.lease, len(t.Votes), func(i int) wire.Renew {
 		return wire.Renew{Token: token, Granted: t.Votes[i].Token, Memory: t.Votes[i].Memory}
 	})
 	r.Send(ctx, t.With(wire.Granted)&^stored)
@@ -128,99 +106,194 @@ func (a *attempt) settleToken(ctx, wait context.Context, t *quorum.Tally) (settl
 	return false, spoilt
 }
 
-// sends books a request that is about to be sent to a node, and reports whether it may be: when the attempt has
-// ended nothing is sent any more but its end. What the nodes are told then depends on what was sent before.
-func (a *attempt) sends(op wire.Op, node int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ended && (op == wire.OpAcquire || op == wire.OpRenew) {
+// asking is a lease, or one to be, as its rounds see it.
+type asking Lease
+
+// Sends books a request that is about to be sent to a node, and reports whether it may be. What the nodes are told at the end
+// depends on what was sent before.
+func (a *asking) Sends(op wire.Op, node int) bool {
+	lease := (*Lease)(a)
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if (op == wire.OpAcquire || op == wire.OpRenew) && lease.isOver() {
 		return false
 	}
-	a.nodes[node].sends(op)
+	lease.nodes[node].sends(op)
 	return true
 }
 
-// noteAnswer notes that a node has answered a request, if it has. Called with the lock.
-func (a *attempt) noteAnswer(op wire.Op, got node.Reply) {
-	if got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err) {
-		a.nodes[got.Node].answers(op)
-	}
+// IsEnded is asked when a request is about to be sent: since it was made, the lease may have ended in any way.
+func (a *asking) IsEnded() bool {
+	lease := (*Lease)(a)
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	return lease.isOver()
 }
 
-// hear books a reply to one of the attempt's rounds.
-func (a *attempt) hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.noteAnswer(op, got)
+// isOver reports whether nothing may be sent any more but the end of the lease. Called with the lock.
+func (lease *Lease) isOver() bool {
+	return lease.ended || lease.state == leaseHeld && (lease.left() <= 0 || lease.ctx.Context.Err() != nil)
+}
+
+// Hear books a reply to one of the rounds. Who is revoked by one node need not hear it of others: they may have forgotten it.
+func (a *asking) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
+	lease := (*Lease)(a)
+	if got.Revoked {
+		lease.lose(LossRevoked)
+	}
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	n := &lease.nodes[got.Node]
+	if got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err) {
+		n.answers(op)
+	}
 	switch op {
 	case wire.OpAcquire:
-		a.queued = a.queued || got.Place > 0
+		lease.queued = lease.queued || got.Place > 0
 		if got.Verdict == wire.Granted {
-			a.granted(got)
+			n.granted(got)
+			if what, now := n.late(); now && lease.ended {
+				lease.tellLater(got.Node, what, 0)
+			}
 		}
 	case wire.OpRenew:
-		_, slept = a.nodes[got.Node].confirms(got, a.p.Window)
+		// A node that was taken again may have forgotten who was granted the key meanwhile; but nobody was who could
+		// act on it, as long as this lease is trusted when it hears of it.
+		var has bool
+		if has, slept = n.confirms(got, lease.p.Window); has && lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
+			n.memory = got.Memory
+		}
 	case wire.OpRelease:
 		var again bool
-		if got.Verdict, again = a.nodes[got.Node].ended(got, a.stay() > 0); again {
-			a.endAgain(got.Node, a.p.nodeTimeout)
+		if got.Verdict, again = n.ended(got, lease.stay() > 0); again {
+			lease.tellLater(got.Node, owedAgain, lease.p.nodeTimeout)
 		}
 	default: // whoever sent the others keeps what they said
 	}
 	return got.Verdict, slept
 }
 
-// granted books a grant, which may come after the outcome was decided. Called with the lock.
-func (a *attempt) granted(got node.Reply) {
-	s := &a.nodes[got.Node]
-	s.granted(got)
-	if !a.ended {
-		return
-	}
-	switch hasten, again := s.late(); {
-	case hasten:
-		a.e.unheard.push(a, got.Node, 0)
-	case again:
-		a.endAgain(got.Node, 0)
+// tellLater has a node told in the background, after a delay, that the attempt is over. Called with the lock.
+func (lease *Lease) tellLater(i int, what owed, after time.Duration) {
+	if lease.e.Later(after, func() { lease.resend(i) }) {
+		lease.nodes[i].owed = what
 	}
 }
 
-// stay is what is left of the cooldown of a lease that was released with one.
-func (a *attempt) stay() time.Duration {
-	return max(a.notBefore.Load().Since(a.e.Clock.Now()), 0)
-}
-
-// endAgain has a node told once more, in the background, after a delay. Called with the lock.
-func (a *attempt) endAgain(i int, after time.Duration) {
-	if a.e.unheard.push(a, i, after) {
-		a.nodes[i].owed = owedAgain
-	}
-}
-
-// unqueue has the end of the attempt take the call out of the queues, where it is called as this attempt.
-func (a *attempt) unqueue() {
-	a.mu.Lock()
-	a.queued, a.quits = true, true
-	a.mu.Unlock()
+// unqueue ends the attempt, and has its end take the call out of the queues, where it is called as this attempt.
+func (lease *Lease) unqueue() {
+	lease.mu.Lock()
+	lease.queued, lease.quits, lease.ended = true, true, true
+	lease.mu.Unlock()
 }
 
 // quitting is the call in the queues of the nodes, which leave it out from then on; none while it goes on waiting, or
 // never did. Called with the lock.
-func (a *attempt) quitting() wire.Waiter {
+func (lease *Lease) quitting() wire.Waiter {
 	switch {
-	case !a.queued || !a.quits && a.reached == 0:
+	case !lease.queued || !lease.quits && lease.reached == 0:
 		return wire.Waiter{}
-	case a.wait != nil:
-		return a.wait.Name.Quits()
+	case lease.wait != nil:
+		return lease.wait.Name.Quits()
 	}
-	return a.lock.Waiter()
+	return lease.lock.Waiter()
 }
 
-// asking is an attempt as its rounds see it.
-type asking attempt
+// goesOn reports whether the call that made the attempt goes on waiting, and did so before it. Called with the lock.
+func (lease *Lease) goesOn() bool {
+	return lease.wait != nil && !lease.quits && lease.reached == 0 && lease.wait.GoesOn()
+}
 
-func (a *asking) Sends(op wire.Op, node int) bool { return (*attempt)(a).sends(op, node) }
-func (a *asking) IsEnded() bool                   { return (*attempt)(a).isEnded() }
-func (a *asking) Hear(op wire.Op, got node.Reply) (wire.Verdict, bool) {
-	return (*attempt)(a).hear(op, got)
+// releasing is a round that ends the attempt, and keeps the resource taken for stay, in whole milliseconds and no
+// shorter. The call that made the attempt gets its place in the queues back while it goes on. A node that has
+// answered all that it was sent needs no tombstone: nothing can arrive there any more.
+func (lease *Lease) releasing(stay time.Duration) *node.Round {
+	lease.mu.Lock()
+	spared := quorum.Set(0)
+	for i := range lease.nodes {
+		if lease.nodes[i].unanswered == 0 && !lease.e.Nodes[i].Repeats {
+			spared = spared.With(i)
+		}
+	}
+	end := wire.Release{Bury: lease.p.bury, Stay: stay, Channel: lease.e.waits.Channels[lease.lock.Bucket], Waiter: lease.quitting()}
+	// Whether the attempt became a lease, or has sent a completion: either makes its token known. Neither can come
+	// to be after the first release.
+	switch {
+	case lease.reached != 0:
+		end.DropBelow = lease.token // no record with a smaller ballot can be decided any more
+	case !lease.completing && !lease.seen:
+		end.Undo = true // nobody has seen the token, so the node may give it out again
+	}
+	if end.Waiter.Name == "" && lease.goesOn() {
+		end.Waiter = lease.wait.Name
+	}
+	lease.mu.Unlock()
+
+	r := lease.round(wire.OpRelease, (*node.Round).Settled)
+	if spared == quorum.All(len(lease.nodes)) {
+		end.Bury = wire.Millis{}
+	}
+	r.Must, r.Request = true, lease.lock.Release(lease.e.Head.Load(), end)
+	if spared != 0 && end.Bury != (wire.Millis{}) {
+		buried, without := r.Request, r.Request.WithoutTombstone()
+		r.Each = func(i int) wire.Request {
+			if spared.Has(i) {
+				return without
+			}
+			return buried
+		}
+	}
+	return r
+}
+
+// free tells all nodes, without waiting for them, that the lease is over.
+func (lease *Lease) free(ctx context.Context) {
+	r := lease.releasing(0)
+	r.Send(ctx, quorum.All(len(lease.nodes)))
+	r.Leave()
+}
+
+// resend tells a node that the attempt is over, if it is still owed that. If it is told again, and that fails, too,
+// the lease runs out by itself, and the clock window refuses what is still under way.
+func (lease *Lease) resend(node int) {
+	lease.mu.Lock()
+	tell, first := lease.nodes[node].due()
+	lease.mu.Unlock()
+	if !tell {
+		lease.e.Done()
+		return
+	}
+	r := lease.releasing(lease.stay())
+	r.Must, r.OnOver = first, lease.e.Done
+	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
+}
+
+// propose has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
+// decided. When wait is over it is open what becomes of the record: what was offered may stand.
+func (lease *Lease) propose(ctx, wait context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
+	r := lease.offering(rec, ballot, false)
+	r.Send(ctx, quorum.All(len(lease.nodes)))
+	r.Wait(wait)
+	t := &r.Tally
+	nodes := replies(lease.e.Group, t)
+	if err := fateError(OpComplete, lease.lock.Key, t.Recorded(rec.Token)); err != nil {
+		err.Nodes = nodes
+		return nodes, err
+	}
+	return nodes, nil
+}
+
+// offering is the round that hands a record to nodes and ends the attempt there. A record that is known to be
+// decided is accepted by nodes that have promised a later token, or forgotten one, too.
+func (lease *Lease) offering(rec *wire.Record, ballot uint64, decided bool) *node.Round {
+	lease.mu.Lock()
+	lease.completing = true
+	each := lease.lock.Complete(lease.p.lease, len(lease.nodes), func(i int) wire.Complete {
+		return wire.Complete{Ballot: ballot, Memory: lease.nodes[i].memory, Rest: rec.Rest, Token: rec.Token, Result: rec.Result, Bury: lease.p.bury,
+			Decided: decided, Channel: lease.e.waits.Channels[lease.lock.Bucket], Quits: lease.quitting()}
+	})
+	lease.mu.Unlock()
+	r := lease.round(wire.OpComplete, (*node.Round).RecordDecided)
+	r.Must, r.Each, r.Bulk = true, each, len(rec.Result)
+	return r
 }

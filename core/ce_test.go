@@ -310,7 +310,7 @@ func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 		go first.Release(t.Context())
 		synctest.Wait()
 		w.forget(p, 0, "k")
-		p.e.lines.Leave(first.turn()) // its turn would last as long as the release
+		p.e.lines.Leave(first.lock.Resource()) // its turn would last as long as the release
 		second := w.acquire(p, "k")
 		time.Sleep(time.Second)
 		if w.owner(p, 0, "k") != second.name() {

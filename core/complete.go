@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
-	"github.com/lockkit/lockkit/core/internal/node"
-	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -47,22 +44,10 @@ func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 		ctx, stop = context.WithTimeout(ctx, lease.p.ttl)
 		defer stop()
 	}
-	for errors.Is(err, ErrUnavailable) && lease.pauses(ctx, lease.p.retryMax) && !lease.spent() {
+	for errors.Is(err, ErrUnavailable) && lease.e.pause(ctx, lease.p.retryMax, nil) && !lease.spent() {
 		err = lease.completeOnce(ctx, result)
 	}
 	return err
-}
-
-// pauses waits for d, and reports whether neither ctx nor the Locker has ended meanwhile.
-func (lease *Lease) pauses(ctx context.Context, d time.Duration) bool {
-	pause := time.NewTimer(d)
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-	case <-ctx.Done():
-	case <-lease.e.Closing:
-	}
-	return ctx.Err() == nil && !lease.e.IsClosing()
 }
 
 // spent reports whether the counters that would tell of a later holder may be gone.
@@ -72,14 +57,12 @@ func (lease *Lease) spent() bool {
 
 // completeOnce is one round of Complete.
 func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
-	p := lease.p
 	if len(result) > maxResult {
 		return fmt.Errorf("lockkit: %w: the result has %d bytes, may have at most %d", ErrInvalid, len(result), maxResult)
 	}
-	was := lease.end()
-	defer lease.letGo(was, false)
-	lease.tellEnd(was)
-	e := lease.e
+	held := lease.end()
+	defer lease.letGo(held, false)
+	lease.tellEnd(held)
 	lease.mu.Lock()
 	released, completed := lease.released, lease.completed
 	lease.mu.Unlock()
@@ -91,13 +74,13 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	case lease.spent():
 		return &OpError{Op: OpComplete, Key: lease.lock.Key, Err: ErrLost, Reason: LossExpired}
 	}
-	if !e.gate.Join() {
+	if !lease.e.gate.Join() {
 		return &OpError{Op: OpComplete, Key: lease.lock.Key, Err: ErrClosed}
 	}
-	defer e.gate.Leave()
-	ctx, end := p.observe(ctx, OpComplete, lease.lock.Key, false, lease.token)
+	defer lease.e.gate.Leave()
+	ctx, end := lease.p.observe(ctx, OpComplete, lease.lock.Key, false, lease.token)
 	forIt := context.Background() //nolint:forbidigo // bounded by the node timeout
-	nodes, err := lease.propose(ctx, forIt, lease.proposal(result), lease.token, end != nil)
+	nodes, err := lease.propose(ctx, forIt, lease.proposal(result), lease.token)
 	if err == nil {
 		lease.mu.Lock()
 		lease.completed = true
@@ -111,42 +94,11 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 
 // proposal is the one record that an attempt ever offers: a ballot must not stand for two, so what a first
 // call may have left on a node is what every further call repeats.
-func (a *attempt) proposal(result []byte) *wire.Record {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.proposed == nil {
-		a.proposed = &wire.Record{Rest: a.p.retention, Token: a.token, Result: slices.Clone(result)}
+func (lease *Lease) proposal(result []byte) *wire.Record {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.proposed == nil {
+		lease.proposed = &wire.Record{Rest: lease.p.retention, Token: lease.token, Result: slices.Clone(result)}
 	}
-	return a.proposed
-}
-
-// propose has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
-// decided. When wait is over it is open what becomes of the record: what was offered may stand.
-func (a *attempt) propose(ctx, wait context.Context, rec *wire.Record, ballot uint64, observed bool) ([]NodeReply, error) {
-	r := a.offering(rec, ballot, false)
-	r.Send(ctx, quorum.All(len(a.nodes)))
-	r.Wait(wait)
-	t := &r.Tally
-	fate := t.Recorded(rec.Token)
-	if fate == quorum.Confirmed {
-		return report(a.e.Group, t, observed), nil
-	}
-	err := a.fateError(OpComplete, fate)
-	err.Nodes = report(a.e.Group, t, true)
-	return err.Nodes, err
-}
-
-// offering is the round that hands a record to nodes and ends the attempt there. A record that is known to be
-// decided is accepted by nodes that have promised a later token, or forgotten one, too.
-func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *node.Round {
-	a.mu.Lock()
-	a.completing = true
-	each := a.lock.Complete(a.p.lease, len(a.nodes), func(i int) wire.Complete {
-		return wire.Complete{Ballot: ballot, Memory: a.nodes[i].memory, Rest: rec.Rest, Token: rec.Token, Result: rec.Result, Bury: a.p.bury,
-			Decided: decided, Channel: a.e.waits.Channels[a.lock.Bucket], Quits: a.quitting()}
-	})
-	a.mu.Unlock()
-	r := a.round(wire.OpComplete, (*node.Round).RecordDecided)
-	r.Must, r.Each, r.Bulk = true, each, len(rec.Result)
-	return r
+	return lease.proposed
 }

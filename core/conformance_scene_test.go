@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/inside"
 	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
@@ -79,7 +80,7 @@ const conformanceKey = "a key {with} braces\n"
 // open sets the stage: a Locker on the node alone.
 func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 	var err error
-	s.l, err = newLocker([]redis.UniversalClient{s.client}, append([]Option{WithKeyPrefix(prefix)}, opts...))
+	s.l, err = New([]redis.UniversalClient{s.client}, append([]Option{WithKeyPrefix(prefix), inside.Looking.(Option)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func (l *Locker) TryDo(ctx context.Context, key string, fn func(ctx context.Cont
 	return l.do(ctx, key, true, fn, opts)
 }
 
-func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.Context) error, opts []CallOption) error {
+func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.Context) error, opts []CallOption) (err error) {
 	if fn == nil {
 		return errNoFunction
 	}
@@ -44,7 +44,8 @@ func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.C
 	if err != nil {
 		return err
 	}
-	return lease.do(fn)
+	defer func() { err = lease.doneWith(ctx, err) }()
+	return fn(&lease.ctx)
 }
 
 // doAgain runs fn under a lease that ctx runs under already, and leaves the release to whoever acquired it.
@@ -55,17 +56,11 @@ func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error)
 	joint, stop := join.Contexts(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
 	defer stop()
 	err := fn(&leaseContext{Context: joint, parent: ctx, lease: lease})
-	lease.expire()
-	if reason := lease.lossReason(); reason != "" {
+	if loss := lease.Lost(); loss != nil {
 		cancelled := ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost)
-		err = joinLoss(err, lease.loss(OpHold, reason), cancelled)
+		err = joinLoss(err, loss, cancelled)
 	}
 	return err
-}
-
-func (lease *Lease) do(fn func(context.Context) error) (err error) {
-	defer func() { err = lease.doneWith(lease.ctx.parent, err) }()
-	return fn(&lease.ctx)
 }
 
 // doneWith gives the key back, and joins the error of what ran under the lease with that of a loss.
@@ -131,18 +126,18 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 		}
 	}()
 	result, err = fn(&lease.ctx)
-	switch own, completed := lease.recorded(); {
-	case completed: // by fn itself
-		result = own
-	case err == nil:
+	_, completed := lease.recorded() // by fn itself
+	switch {
+	case completed:
+	case err != nil:
+		err = lease.doneWith(ctx, err)
+	default:
 		if err = lease.Complete(context.WithoutCancel(ctx), result); errors.Is(err, ErrInvalid) {
 			return result, err
 		}
-		if own, completed := lease.recorded(); completed { // fn may have begun to record another
-			result = own
-		}
-	default:
-		err = lease.doneWith(ctx, err)
+	}
+	if own, completed := lease.recorded(); completed { // fn may have begun to record another
+		result = own
 	}
 	ended = true
 	return result, err

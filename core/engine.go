@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -21,7 +22,6 @@ type engine struct {
 	*node.Group
 	lines    *queue.Local[result]
 	waits    queue.Board
-	unheard  resend
 	jitter   func(n int64) int64 // uniform in [0, n)
 	attempts atomic.Uint64       // made so far, to name them
 	watchdog watchdog
@@ -43,8 +43,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 		leases: map[*Lease]struct{}{},
 	}
 	e.waits.Init(e.Group)
-	e.watchdog.e = e
-	e.unheard = resend{e: e.Group, pending: map[*time.Timer]struct{}{}}
+	e.watchdog.e = e.Group
 	return e
 }
 
@@ -56,8 +55,21 @@ func (e *engine) keep(lease *Lease) bool {
 		return false
 	}
 	e.leases[lease] = struct{}{}
-	e.lines.Holds(lease.turn(), (*blocking)(lease))
+	e.lines.Holds(lease.lock.Resource(), (*blocking)(lease))
 	return true
+}
+
+// pause waits for d, or until somebody tells; it reports false where ctx or the engine has ended.
+func (e *engine) pause(ctx context.Context, d time.Duration, told <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-told:
+	case <-ctx.Done():
+	case <-e.Closing:
+	}
+	return ctx.Err() == nil && !e.IsClosing()
 }
 
 // retire books that a lease is over.

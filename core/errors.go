@@ -2,8 +2,6 @@ package core
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -131,8 +129,7 @@ func (e *OpError) text(key string) string {
 
 // Unwrap returns the sentinel or context error, and those of the nodes, but for those that read like the end of the caller's context.
 func (e *OpError) Unwrap() []error {
-	errs := make([]error, 1, 2+len(e.Nodes))
-	errs[0] = e.Err
+	errs := append(make([]error, 0, 2+len(e.Nodes)), e.Err)
 	if e.Ended != nil {
 		errs = append(errs, e.Ended)
 	}
@@ -143,12 +140,6 @@ func (e *OpError) Unwrap() []error {
 		}
 	}
 	return errs
-}
-
-// keyHash is what stands for a key in log lines: the keys themselves may be secrets of clients.
-func keyHash(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:8])
 }
 
 // An OpKind names an operation.
@@ -165,16 +156,17 @@ const (
 	OpReady                  // one call of Ready; only errors name it
 	OpRevoke                 // one revocation by package admin, likewise
 	OpForget                 // one completion record dropped by it, likewise
-
-	opProvision // of nodes, which is not observed
-	opProbe     // at the start, likewise
-	opBatch     // of several operations, which are observed
 )
 
 // String returns the operation's name in lower case.
 func (k OpKind) String() string {
-	if names := [...]string{"acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget"}; int(k) < len(names) {
-		return names[k]
+	return word(k, "acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget")
+}
+
+// word is the k-th.
+func word[K ~uint8](k K, words ...string) string {
+	if int(k) < len(words) {
+		return words[k]
 	}
 	return "unknown"
 }
@@ -191,11 +183,9 @@ type NodeReply struct {
 }
 
 // String describes the reply for a log line.
-func (n NodeReply) String() string { return node.Name(n.Node, n.Addr) + ": " + n.said() }
-
-// said is what the node said, without its name.
-func (n NodeReply) said() string {
-	return (&quorum.Vote{Reply: wire.Reply{Verdict: wire.Verdict(n.Verdict), Rest: n.Rest}, Skew: n.Skew, Err: n.Err}).Why()
+func (n NodeReply) String() string {
+	v := quorum.Vote{Reply: wire.Reply{Verdict: wire.Verdict(n.Verdict), Rest: n.Rest}, Skew: n.Skew, Err: n.Err}
+	return node.Name(n.Node, n.Addr) + ": " + v.Why()
 }
 
 var (
@@ -204,6 +194,17 @@ var (
 	errNoContext  = fmt.Errorf("lockkit: %w: the context is nil", ErrInvalid)
 	errNoFunction = fmt.Errorf("lockkit: %w: the function is nil", ErrInvalid)
 )
+
+// fit reports what makes a call impossible, whatever it is for.
+func fit(ctx context.Context, made bool, unmade error) error {
+	switch {
+	case !made:
+		return unmade
+	case ctx == nil:
+		return errNoContext
+	}
+	return nil
+}
 
 // endOf is why ctx has ended, nil if it has not: its error, and the cause where that says more.
 func endOf(ctx context.Context) error {
@@ -231,11 +232,8 @@ const (
 
 // String says it in plain words, as an error does after "held".
 func (k HeldKind) String() string {
-	if words := [...]string{"unknown", "by another holder", "by several that ask for it, none with a quorum", "by no holder: the key rests after its last one",
-		"by the caller itself", "for a waiter that came earlier"}; int(k) < len(words) {
-		return words[k]
-	}
-	return "unknown"
+	return word(k, "unknown", "by another holder", "by several that ask for it, none with a quorum", "by no holder: the key rests after its last one",
+		"by the caller itself", "for a waiter that came earlier")
 }
 
 // A Verdict is what one node made of one request.
@@ -265,15 +263,7 @@ const (
 // String returns the verdict in snake_case, fit for a metric attribute.
 func (v Verdict) String() string { return wire.Verdict(v).String() }
 
-// report lists the votes for errors and observers. Nobody looks at those of a success that is not observed.
-func report(g *node.Group, t *quorum.Tally, observed bool) []NodeReply {
-	if !observed && t.Confirmed() {
-		return nil
-	}
-	return replies(g, t)
-}
-
-// replies are all votes.
+// replies are all votes, for errors and observers.
 func replies(g *node.Group, t *quorum.Tally) []NodeReply {
 	replies := make([]NodeReply, len(t.Votes))
 	for i := range t.Votes {
@@ -284,4 +274,47 @@ func replies(g *node.Group, t *quorum.Tally) []NodeReply {
 
 func replyOf(n *node.Node, v *quorum.Vote) NodeReply {
 	return NodeReply{Node: n.Index, Addr: n.Addr, Verdict: Verdict(v.Verdict), Rest: v.Rest, Skew: v.Skew, Latency: v.Latency, Err: v.Err}
+}
+
+// A Class is what an error of this package means to whoever has to decide what to do next.
+type Class uint8
+
+const (
+	ClassNone        Class = iota // no error
+	ClassInvalid                  // a key, a result or options that are unfit: mend the program
+	ClassClosed                   // the Locker is closed: this process is ending
+	ClassDone                     // the key is recorded as completed: nothing is left to do
+	ClassHeld                     // somebody else holds the key: skip, or try again
+	ClassLost                     // the lease ended before its holder ended it: stop, find out what became of the work
+	ClassUnavailable              // no quorum of nodes: alert, try again later
+	ClassCancelled                // the caller's context ended, and nothing else is known
+	ClassOther                    // none of this package's, such as that of a function given to Do
+)
+
+// String returns the class in lower case.
+func (c Class) String() string {
+	return word(c, "none", "invalid", "closed", "done", "held", "lost", "unavailable", "cancelled", "other")
+}
+
+// ClassOf returns the class of err, whatever it is wrapped in. An error that matches several is of the first of:
+// lost, done, held, closed, unavailable, invalid, cancelled. So the loss of a lease counts for more than what its
+// holder returned, and what is known of a key for more than the deadline that ended the wait for it.
+func ClassOf(err error) Class {
+	if err == nil {
+		return ClassNone
+	}
+	for _, c := range classes {
+		if errors.Is(err, c.sentinel) {
+			return c.class
+		}
+	}
+	return ClassOther
+}
+
+var classes = []struct {
+	class    Class
+	sentinel error
+}{
+	{ClassLost, ErrLost}, {ClassDone, ErrDone}, {ClassHeld, ErrHeld}, {ClassClosed, ErrClosed}, {ClassUnavailable, ErrUnavailable},
+	{ClassInvalid, ErrInvalid}, {ClassInvalid, ErrReleased}, {ClassCancelled, context.Canceled}, {ClassCancelled, context.DeadlineExceeded},
 }

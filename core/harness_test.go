@@ -234,7 +234,7 @@ func wantErr(t *testing.T, err, target error) {
 }
 
 // name is what the nodes call the attempt.
-func (a *attempt) name() string { return a.lock.Waiter().Name }
+func (lease *Lease) name() string { return lease.lock.Waiter().Name }
 
 // to is what a round asks of a node.
 func to(r *node.Round, i int) wire.Request {

@@ -16,16 +16,15 @@ import (
 func init() {
 	inside.Enter = func(ctx context.Context, locker any, key *string) (*node.Group, func(), error) {
 		l := locker.(*Locker)
-		if err := l.fit(ctx); err != nil {
-			return nil, nil, err
-		}
+		err := l.fit(ctx)
 		if key != nil {
-			if err := checkKey(*key); err != nil {
-				return nil, nil, err
-			}
+			_, err = l.asked(ctx, *key, nil)
 		}
-		if !l.e.gate.Enter() {
-			return nil, nil, ErrClosed
+		if err == nil && !l.e.gate.Enter() {
+			err = ErrClosed
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 		return l.e.Group, l.e.gate.Leave, nil
 	}
@@ -40,6 +39,7 @@ func init() {
 	inside.EndOf, inside.KeyHash = endOf, keyHash
 	inside.Looking = option(func(p *policy) { p.Looking = true })
 	inside.Stored = func(text string, clock time.Time) (k KeyOnNode) {
+		k.Verdict = VerdictGone
 		if k.read(text, wire.NodeTimeOf(clock)); k.Record != nil {
 			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known
 		}

@@ -1,16 +1,12 @@
 package core
 
 import (
-	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
@@ -66,19 +62,19 @@ func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 	if _, err := l.asked(ctx, key, nil); err != nil {
 		return KeyState{}, err
 	}
+	known := result{err: ErrUnavailable, open: true}
 	if !l.e.gate.Enter() {
-		return KeyState{}, &OpError{Op: OpInspect, Key: key, Err: ErrClosed}
+		return KeyState{}, known.stopped(ctx, l.e.Group, OpInspect, key)
 	}
 	defer l.e.gate.Leave()
 	state := settle(l.look(ctx, key))
 	if state.count(KeyOnNode.told) >= quorum.Of(len(state.Nodes)) {
 		return state, nil
 	}
-	err := endOf(ctx)
-	if err == nil {
-		err = ErrUnavailable
+	for _, n := range state.Nodes {
+		known.nodes = append(known.nodes, n.NodeReply)
 	}
-	return state, &OpError{Op: OpInspect, Key: key, Err: err, Nodes: state.replies()}
+	return state, known.stopped(ctx, l.e.Group, OpInspect, key)
 }
 
 // look asks all nodes.
@@ -111,63 +107,26 @@ func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 
 // lookAt asks a node. It may take longer than the timeout.
 func (l *Locker) lookAt(ctx context.Context, n *node.Node, key string) (got KeyOnNode) {
-	asked, latency, err := l.e.Look(ctx, n, l.e.Keys.Bucket(key), l.p.nodeTimeout, func(ctx context.Context) error { return l.read(ctx, n, key, &got) })
-	if got.Latency = latency; !asked {
-		got.Verdict = VerdictCircuitOpen
-	} else if err == nil {
-		n.HeardClock(got.Skew, latency)
-	}
-	got.Node, got.Addr, got.Err = n.Index, n.Addr, cmp.Or(got.Err, err)
+	text, clock, v := l.e.Look(ctx, n, key, l.p.nodeTimeout)
+	got.NodeReply = replyOf(n, &v)
+	got.read(text, clock)
 	return got
-}
-
-// read reads what is stored for a key, and what the guard and the clock of the server say of it. In a Cluster it is the
-// one that has the key. All goes over one connection, the guard last: nothing is forgotten in between.
-func (l *Locker) read(ctx context.Context, n *node.Node, key string, into *KeyOnNode) (err error) {
-	client, resource := n.Client, l.e.Keys.Resource(key)
-	if n.Cluster != nil {
-		if client, err = n.Cluster.MasterForKey(ctx, resource); err != nil {
-			return err
-		}
-	}
-	cmds := []redis.Cmder{redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", resource)}
-	if l.p.Guarded {
-		cmds = append(cmds, redis.NewStringCmd(ctx, l.e.Keys.GuardQuery(l.e.Keys.Bucket(key))...), redis.NewStringCmd(ctx, "info", "replication"))
-	}
-	goredis.Pipeline(ctx, client, cmds)
-	for _, cmd := range cmds {
-		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) { // which says that nothing is stored
-			return err
-		}
-	}
-	clock, text := wire.NodeTimeOf(cmds[0].(*redis.TimeCmd).Val()), cmds[1].(*redis.StringCmd).Val()
-	if text == "" && cmds[1].Err() == nil {
-		text = "\x00" // an empty text is as foreign as this
-	}
-	into.read(text, clock)
-	into.Skew = clock.Skew(time.Now())
-	if into.Verdict == VerdictGone && l.p.Guarded {
-		info := node.ParseInfo(cmds[3].(*redis.StringCmd).Val())
-		if g := wire.ParseGuard(cmds[2].(*redis.StringCmd).Val(), info["master_replid"], clock, l.p.MaxTTL, l.p.Lag); g.State > wire.GuardVoting {
-			into.Verdict, into.Rest = VerdictQuarantined, g.Left
-		}
-	}
-	return nil
 }
 
 // read says what text, which is stored for the key if it is not empty, amounts to at a time of the node's clock.
 func (k *KeyOnNode) read(text string, clock wire.NodeTime) {
-	if k.Verdict = VerdictGone; text == "" {
+	if text == "" {
 		return
 	}
 	s, err := wire.ParseStored(text)
 	if err != nil {
-		k.Verdict, k.Err = VerdictFailed, err
+		k.Verdict, k.Rest, k.Err = VerdictFailed, 0, err
 		return
 	}
 	now := wire.NodeMillis(clock.Millis()) // as scripts count
 	if s.Record != nil && now < s.Kept {
-		k.Verdict, k.Record, k.ballot = VerdictDone, &Record{s.Record.Token, s.Record.Result}, s.Record.Ballot
+		k.Verdict, k.Rest = VerdictDone, 0
+		k.Record, k.ballot = &Record{s.Record.Token, s.Record.Result}, s.Record.Ballot
 	}
 	if s.Owner != "" && now <= s.Expiry {
 		k.Verdict, k.Rest = VerdictHeld, s.Expiry.Since(now)+time.Millisecond
@@ -195,10 +154,10 @@ func (s KeyState) count(so func(KeyOnNode) bool) (n int) {
 	return n
 }
 
-// having is how many nodes have a lease of an attempt ("" = of any) under a token (0 = any).
+// having is how many nodes have a lease of an attempt under a token (0 = any).
 func (s KeyState) having(attempt string, token uint64) int {
 	return s.count(func(k KeyOnNode) bool {
-		return k.Holder != nil && (attempt == "" || k.Holder.Attempt == attempt) && (token == 0 || k.Holder.Token == token)
+		return k.Holder != nil && k.Holder.Attempt == attempt && (token == 0 || k.Holder.Token == token)
 	})
 }
 
@@ -242,11 +201,43 @@ func (s KeyState) Unknown() bool {
 	return s.Holder == nil && most+untold >= quorum.Of(len(s.Nodes))
 }
 
-// replies are what the nodes said, without the key.
-func (s KeyState) replies() []NodeReply {
-	replies := make([]NodeReply, len(s.Nodes))
-	for i, n := range s.Nodes {
-		replies[i] = n.NodeReply
+// Ready reports whether a lock could be had: nil means that just now a quorum of nodes would have granted a key that
+// nobody holds. It is for health endpoints and dashboards, and cheap enough for them: one request to each node, which
+// changes nothing but that a node that lost its memory begins its quarantine, as it does with any request. It returns when
+// a quorum agrees, or cannot any more, and waits for no more than the node timeout.
+//
+// Beware of making it a readiness probe. Where the nodes are in trouble, no replica of a service is ready, all of them are
+// taken out at once, and what needs no lock is down as well; and a replica that is not ready is none the better for it. Let
+// it decide whether a replica gets work that cannot be done without a lock, and nothing else; and never make it a liveness
+// probe: restarts mend no node.
+//
+// The error is an [*OpError] without a key. It matches ErrUnavailable, with what each node said (RetryAfter is when a quorum
+// votes again, where that is known); ErrClosed, once Close was called; or the context's error and cause. Nil is no promise:
+// the next acquisition may find otherwise. Of a Redis Cluster each call asks one shard, which it picks at random.
+func (l *Locker) Ready(ctx context.Context) error {
+	if err := l.fit(ctx); err != nil {
+		return err
 	}
-	return replies
+	var known result
+	if ctx.Err() != nil || !l.e.gate.Enter() {
+		return known.stopped(ctx, l.e.Group, OpReady, "")
+	}
+	defer l.e.gate.Leave()
+	r := l.e.Touching(int(l.e.jitter(int64(l.e.Keys.Buckets()))))
+	r.Decided = func(r *node.Round) bool {
+		granted := r.Count(wire.Granted)
+		return granted >= r.Q || granted+r.Pending < r.Q
+	}
+	r.Send(ctx, quorum.All(len(l.e.Nodes)))
+	r.Wait(ctx)
+	t := &r.Tally
+	_, _, same := t.SameServer()
+	if t.Count(wire.Granted) >= t.Q && !same {
+		return nil
+	}
+	known = result{err: ErrUnavailable, retry: t.RetryAfter(), at: l.e.Clock.Now(), nodes: replies(l.e.Group, t), open: t.Count(wire.Granted)+t.Count(wire.Pending) >= t.Q}
+	if same {
+		known.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
+	}
+	return known.stopped(ctx, l.e.Group, OpReady, "")
 }

@@ -3,18 +3,10 @@ package core
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"strconv"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
-
-func checkKey(key string) error {
-	if len(key) < 1 || len(key) > wire.MaxKey {
-		return fmt.Errorf("lockkit: %w: a key must have 1 to %d bytes, this one has %d", ErrInvalid, wire.MaxKey, len(key))
-	}
-	return nil
-}
 
 // Key makes a key of parts, so that different parts make different keys, whatever they contain: "5:order/2:42" of "order"
 // and "42". What would be longer than a key may be is hashed, which no other key made of parts can be taken for. The
@@ -36,4 +28,10 @@ func Key(parts ...string) string {
 	}
 	sum := sha256.Sum256(key)
 	return "sha256:" + hex.EncodeToString(sum[:]) // the others begin with a digit
+}
+
+// keyHash is what stands for a key in log lines: the keys themselves may be secrets of clients.
+func keyHash(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
 }

@@ -87,7 +87,7 @@ func acceptedNames(prefix string, keys ...string) error {
 			return err
 		}
 	}
-	_, err := defaults().with([]Option{WithKeyPrefix(prefix)}).checked(1)
+	_, err := checked([]Option{WithKeyPrefix(prefix)}, 1)
 	return err
 }
 

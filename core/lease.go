@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
@@ -14,26 +17,52 @@ import (
 // A Lease is the right to act alone on a key until its context ends. The watchdog renews it until it is
 // released, its holder's context ends, or no quorum confirms it in time. It is safe for concurrent use.
 type Lease struct {
-	attempt
-	ctx    leaseContext
-	cancel context.CancelCauseFunc
+	e       *engine
+	p       *policy
+	lock    wire.Lock
+	carries string
+	waits   bool          // it is of a call that waits
+	wait    *queue.Waiter // that call, once an attempt before has failed; nil = it is called as this one
+	asked   wire.Stamp    // when the key was asked for last
+	ctx     leaseContext
+	cancel  context.CancelCauseFunc
 
 	// until is when the context ends unless a renewal succeeds: the earlier of trustedUntil and holdUntil. Read
 	// without the lock, because looking at a context must not wait.
 	until clock.AtomicInstant
 	kept  clock.AtomicInstant // until when the nodes keep the key if the holder vanishes
+	// notBefore is when somebody gets the key at the earliest, because of Cooldown; 0 = there is none. Read without the lock.
+	notBefore clock.AtomicInstant
 
-	// Guarded by the attempt's lock.
+	mu         sync.Mutex
+	ended      bool // nothing of it may be sent any more but its end
+	token      uint64
+	nodes      []nodeState
+	only       [1]nodeState // room for one
+	reached    quorum.Set   // once it is granted: nodes that were sent anything; they may have it
+	proposed   *wire.Record // by the first Complete
+	completing bool         // some node was sent a completion under its token
+	queued     bool         // some node has the call in its queue
+	quits      bool         // the call has ended
+	seen       bool         // a quorum may have granted it, so others may have seen its token
 	lifecycle
 	renewing *renewal // under way
 	onEnd    func(Outcome)
 
-	next  clock.Instant // watchdog: when to look at the lease; guarded by the watchdog's lock, like place
-	place int           // watchdog: index in its heap, -1 = not in it
+	// Guarded by the watchdog's lock.
+	lookAt clock.Instant
+	place  int // in its heap, from 1 on; 0 = it is not in it
 }
 
-// turn is what the local queue knows the lease's key by.
-func (lease *Lease) turn() string { return lease.lock.Resource() }
+// attrs names the lease's key in a log line.
+func (lease *Lease) attrs() slog.Attr {
+	return slog.Group("", slog.String("name", lease.p.name), slog.String("key_hash", keyHash(lease.lock.Key)))
+}
+
+// stay is what is left of the cooldown of a lease that was released with one.
+func (lease *Lease) stay() time.Duration {
+	return max(lease.notBefore.Load().Since(lease.e.Clock.Now()), 0)
+}
 
 // trust sets how long the lease may be trusted when a request was sent at that time. It never takes trust back, and
 // lifts no end that MaxHold has set.
@@ -76,28 +105,22 @@ func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 	if lease.left() <= 0 {
 		return false
 	}
-	_, ended := lease.p.observe(lease.ctx.parent, OpHold, lease.lock.Key, false, lease.token)
-	held := lease.begin(t, sent, ended)
-	if !held && ended != nil {
-		ended(Outcome{Err: ErrClosed, Token: lease.token})
+	_, lease.onEnd = lease.p.observe(lease.ctx.parent, OpHold, lease.lock.Key, false, lease.token)
+	held := lease.begin(t, sent)
+	if !held && lease.onEnd != nil {
+		lease.onEnd(Outcome{Err: ErrClosed, Token: lease.token})
 	}
 	return held
 }
 
-func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant, ended func(Outcome)) bool {
-	e := lease.e
+func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant) bool {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	if !e.keep(lease) {
+	if !lease.e.keep(lease) {
 		return false
 	}
-	for i := range t.Votes {
-		if t.Votes[i].Verdict != wire.CircuitOpen {
-			lease.reached = lease.reached.With(i)
-		}
-	}
-	lease.onEnd = ended
-	lease.held(e.Clock.Now(), sent.Add(lease.renewalPeriod()))
+	lease.reached = t.Asked &^ t.With(wire.CircuitOpen)
+	lease.held(lease.e.Clock.Now(), sent.Add(lease.renewalPeriod()))
 	if lease.p.maxHold > 0 {
 		lease.holdFor(lease.p.maxHold)
 	}
@@ -124,7 +147,7 @@ func (lease *Lease) ValidUntil() time.Time { return time.Now().Add(lease.left())
 // the network does. After a pause or suspension past it, Err and Done of this context know at the first look,
 // because they look at the clock; contexts derived from it, once its timer has fired.
 func (lease *Lease) Context() context.Context {
-	if lease == nil || lease.e == nil {
+	if !lease.made() {
 		return ended
 	}
 	return &lease.ctx
@@ -137,22 +160,14 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// fit reports what makes a call impossible, whatever it is for.
-func (lease *Lease) fit(ctx context.Context) error {
-	if lease == nil || lease.e == nil {
-		return errNoLease
-	}
-	if ctx == nil {
-		return errNoContext
-	}
-	return nil
-}
+func (lease *Lease) fit(ctx context.Context) error { return fit(ctx, lease.made(), errNoLease) }
+func (lease *Lease) made() bool                    { return lease != nil && lease.e != nil }
 
 // Lost returns why the lease ended before its holder ended it: an *OpError matching [ErrLost]; likewise where it ended
 // with another lease, under which the context given to Acquire ran. It is nil while the lease is held, and of one that
 // was released or completed, or ended with that context for another reason. It looks at the clock, as Context does.
 func (lease *Lease) Lost() error {
-	if lease == nil || lease.e == nil || lease.ctx.Err() == nil {
+	if !lease.made() || lease.ctx.Err() == nil {
 		return nil
 	}
 	if cause := context.Cause(lease.ctx.Context); errors.Is(cause, ErrLost) {
@@ -207,14 +222,14 @@ func (lease *Lease) expire() {
 	}
 }
 
-// lose ends a held lease before its holder did. It does not free the key: whoever acted on it may not have
+// lose ends a held lease before its holder did, and reports whether it was held. It does not free the key: whoever acted on it may not have
 // noticed yet, and the nodes let it run out.
-func (lease *Lease) lose(reason LossReason) {
+func (lease *Lease) lose(reason LossReason) bool {
 	lease.mu.Lock()
 	reason, was := lease.lost(reason)
 	if !was {
 		lease.mu.Unlock()
-		return
+		return false
 	}
 	ended, err := lease.onEnd, lease.loss(OpHold, reason)
 	lease.stop(err)
@@ -223,7 +238,7 @@ func (lease *Lease) lose(reason LossReason) {
 	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
 	e := lease.e
 	e.watchdog.remove(lease)
-	e.lines.Leave(lease.turn())
+	e.lines.Leave(lease.lock.Resource())
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
 	e.Go(func() {
 		if !parentGone {
@@ -233,10 +248,8 @@ func (lease *Lease) lose(reason LossReason) {
 			ended(Outcome{Err: err, Reason: reason, Token: lease.token})
 		}
 	})
-	if reason == LossClosed {
-		lease.free()
-	}
 	e.retire(lease)
+	return true
 }
 
 // logLoss says that a lease was lost, which its holder may not look for.
@@ -255,33 +268,27 @@ func (lease *Lease) stop(cause error) {
 	lease.until.Store(min(lease.until.Load(), lease.e.Clock.Now()))
 }
 
-func (lease *Lease) lossReason() LossReason {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	return lease.reason
-}
-
 // loss is the error of an operation on the lease, once it is lost.
 func (lease *Lease) loss(op OpKind, reason LossReason) *OpError {
 	return &OpError{Op: op, Key: lease.lock.Key, Err: ErrLost, Reason: reason}
 }
 
-// end ends a held lease because its holder says so. It returns the state the lease was in.
-func (lease *Lease) end() leaseState {
+// end ends a lease because its holder says so, and reports whether it was held.
+func (lease *Lease) end() (held bool) {
 	lease.mu.Lock()
-	was := lease.finish()
+	held = lease.finish()
 	lease.stop(ErrReleased)
 	lease.mu.Unlock()
-	if was == leaseHeld {
+	if held {
 		lease.e.watchdog.remove(lease)
 	}
-	return was
+	return held
 }
 
-// tellEnd tells the observer that the holder has ended the lease, if it was held. It is the user's code: whatever must
+// tellEnd tells the observer that the holder has ended the lease. It is the user's code: whatever must
 // happen comes before, or is deferred.
-func (lease *Lease) tellEnd(was leaseState) {
-	if was == leaseHeld && lease.onEnd != nil {
+func (lease *Lease) tellEnd(held bool) {
+	if held && lease.onEnd != nil {
 		lease.onEnd(Outcome{Err: ErrReleased, Token: lease.token})
 	}
 }
@@ -294,56 +301,25 @@ func (lease *Lease) tellEnd(was leaseState) {
 // was called before. If the lease has ended with the context given to Acquire, the error matches that of the context.
 func (lease *Lease) Extend(d time.Duration) error {
 	switch {
-	case lease == nil || lease.e == nil:
+	case !lease.made():
 		return errNoLease
 	case lease.p.maxHold == 0:
 		return fmt.Errorf("lockkit: extend %q: %w: the lease has no end that could be moved: acquire it with MaxHold", lease.lock.Key, ErrInvalid)
 	case d <= 0:
 		return fmt.Errorf("lockkit: extend %q: %w: by %v: must be more than 0", lease.lock.Key, ErrInvalid, d)
 	}
-	if !lease.holdOn(d) {
-		return lease.ending()
-	}
-	return nil
-}
-
-// holdOn moves the end of the lease, if it has not come.
-func (lease *Lease) holdOn(d time.Duration) bool {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	if lease.state != leaseHeld || lease.left() <= 0 || lease.ctx.Context.Err() != nil {
-		return false
-	}
-	lease.holdFor(d)
-	lease.plan()
-	return true
-}
-
-// ending is the error of who would go on with a lease that has ended.
-func (lease *Lease) ending() error {
 	ended := lease.ctx.Err() // which notices the end
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	switch {
 	case lease.reason != "":
 		return lease.loss(OpHold, lease.reason)
-	case lease.state == leaseHeld: // the context that it ran under has ended, and it has not run out yet
+	case lease.state != leaseHeld:
+		return &OpError{Op: OpHold, Key: lease.lock.Key, Err: ErrReleased}
+	case ended != nil: // with the context that it ran under; it has not run out yet
 		return &OpError{Op: OpHold, Key: lease.lock.Key, Err: fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))} //nolint:errorlint // the cause is not what ended this lease
 	}
-	return &OpError{Op: OpHold, Key: lease.lock.Key, Err: ErrReleased}
-}
-
-// losses are why a lease is lost that has such a fate.
-var losses = [...]LossReason{quorum.Slept: LossClock, quorum.Taken: LossTaken, quorum.Revoked: LossRevoked, quorum.Forgotten: LossForgotten}
-
-// fateError is the error of an operation that ended so, nil where it is confirmed.
-func (a *attempt) fateError(op OpKind, fate quorum.Fate) *OpError {
-	switch fate {
-	case quorum.Confirmed:
-		return nil
-	case quorum.Undecided:
-		return &OpError{Op: op, Key: a.lock.Key, Err: ErrUnavailable}
-	default:
-		return &OpError{Op: op, Key: a.lock.Key, Err: ErrLost, Reason: losses[fate]}
-	}
+	lease.holdFor(d)
+	lease.plan()
+	return nil
 }

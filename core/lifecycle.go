@@ -55,10 +55,10 @@ func (l *lifecycle) lost(reason LossReason) (why LossReason, was bool) {
 	return reason, true
 }
 
-// finish notes that the holder has ended the lease, and returns what it was.
-func (l *lifecycle) finish() (was leaseState) {
-	was, l.state = l.state, leaseOver
-	return was
+// finish notes that the holder has ended the lease, and reports whether it was held.
+func (l *lifecycle) finish() (held bool) {
+	held, l.state = l.state == leaseHeld, leaseOver
+	return held
 }
 
 // rests notes a release, and reports whether a cooldown may begin with it: with the first, of a lease that was not lost.

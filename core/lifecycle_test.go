@@ -20,7 +20,7 @@ func TestLifecycleTable(t *testing.T) {
 			[4]bool{true, true, true, true}, [4]LossReason{2: LossTaken}},
 		"lost": {func(l *lifecycle) bool { _, was := l.lost(LossRevoked); return was }, [4]leaseState{leasePending, leaseLost, leaseLost, leaseOver},
 			[4]bool{1: true}, [4]LossReason{1: LossRevoked, 2: LossTaken}},
-		"over": {func(l *lifecycle) bool { return l.finish() == leaseHeld }, [4]leaseState{leaseOver, leaseOver, leaseOver, leaseOver},
+		"over": {(*lifecycle).finish, [4]leaseState{leaseOver, leaseOver, leaseOver, leaseOver},
 			[4]bool{1: true}, [4]LossReason{2: LossTaken}},
 		"released, and found lost": {func(l *lifecycle) bool { return l.outvoted(LossRevoked) }, states,
 			[4]bool{true, true, false, true}, [4]LossReason{LossRevoked, LossRevoked, LossTaken, LossRevoked}},

@@ -124,7 +124,7 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 		start := time.Now()
 		cancel()
 		synctest.Wait()
-		if n := p.e.lines.Waiting(holder.turn()); n != 2 {
+		if n := p.e.lines.Waiting(holder.lock.Resource()); n != 2 {
 			t.Errorf("%d are in line, want 2", n)
 		}
 		w.release(holder)

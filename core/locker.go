@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,8 +16,6 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
-	"github.com/lockkit/lockkit/core/internal/wire"
-	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // A Locker acquires leases on a set of nodes. It is safe for concurrent use, and its options never change:
@@ -40,34 +40,24 @@ type Locker struct {
 // A redis.Client without a read timeout is used with the node timeout as one, so that a connection that swallows requests is
 // given back. Give a Cluster client a ReadTimeout.
 func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
-	l, err := newLocker(nodes, opts)
-	if err != nil {
-		return nil, err
-	}
-	l.e.LookAfter()
-	return l, nil
-}
-
-// newLocker returns a Locker whose nodes are fit, and looked after by nobody yet.
-func newLocker(nodes []redis.UniversalClient, opts []Option) (*Locker, error) {
 	p, err := policyFor(nodes, opts)
 	if err != nil {
 		return nil, err
 	}
-	l := &Locker{p: p}
-	l.e = newEngine(nodes, &l.p)
+	l := &Locker{newEngine(nodes, &p), p}
 	if err := l.e.Check(); err != nil && !p.Looking {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	if p.ttl > time.Minute {
 		p.Logger.Warn("lockkit: TTL is above a minute: the key of a holder that dies or is revoked stays taken for that long, and nothing frees it sooner", "ttl", p.ttl)
 	}
+	l.e.LookAfter()
 	return l, nil
 }
 
 // policyFor is what opts say of nodes, if both are fit.
 func policyFor(nodes []redis.UniversalClient, opts []Option) (policy, error) {
-	p, err := defaults().with(opts).checked(len(nodes))
+	p, err := checked(opts, len(nodes))
 	if err = errors.Join(append([]error{err}, goredis.Check(nodes, quorum.MaxNodes)...)...); err != nil {
 		err = fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
@@ -103,7 +93,7 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 
 // dial makes the clients of Open.
 func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
-	p, err := defaults().with(opts).checked(len(urls))
+	p, err := checked(opts, len(urls))
 	d, faults := goredis.Dialer{Timeout: p.nodeTimeout, TLS: p.tls}, []error{err}
 	clients := make([]redis.UniversalClient, 0, len(urls))
 	for i, address := range urls {
@@ -140,45 +130,8 @@ func (l *Locker) With(opts ...CallOption) (*Locker, error) {
 	return &Locker{l.e, *p}, nil
 }
 
-// of is p with the options of a call, or of another Locker.
-func (p *policy) of(opts []CallOption) (*policy, error) {
-	if len(opts) == 0 {
-		return p, nil
-	}
-	own := new(policy)
-	*own = *p
-	for _, o := range opts {
-		if o == nil {
-			own.missing++
-		} else {
-			o.ofCall(&own.options)
-		}
-	}
-	var f faults.List
-	if own.check(&f); f != nil {
-		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, errors.Join(f...))
-	}
-	if own.name != p.name || own.note != p.note {
-		own.carries = wire.Holder{Note: own.note, Name: own.name}.Carried()
-	}
-	if own.ttl != p.ttl || own.tune != nil {
-		own.derive()
-	}
-	return own, nil
-}
-
-// fit reports what makes a call impossible, whatever it is for.
-func (l *Locker) fit(ctx context.Context) error {
-	if !l.made() {
-		return errNoLocker
-	}
-	if ctx == nil {
-		return errNoContext
-	}
-	return nil
-}
-
-func (l *Locker) made() bool { return l != nil && l.e != nil }
+func (l *Locker) fit(ctx context.Context) error { return fit(ctx, l.made(), errNoLocker) }
+func (l *Locker) made() bool                    { return l != nil && l.e != nil }
 
 // set is how l was set up; as little as can be where it was not made.
 func (l *Locker) set() *settings {
@@ -202,19 +155,17 @@ func (l *Locker) TTL() time.Duration { return l.p.ttl }
 // the nodes, of each what the quickest of its last eight replies showed, which is exact to half the time it
 // took. It is false before any node has replied.
 func (l *Locker) ClockOffset() (time.Duration, bool) {
-	if !l.made() {
-		return 0, false
-	}
 	var ahead []time.Duration
-	for _, n := range l.e.Nodes {
-		if by, known := n.Ahead(); known {
-			ahead = append(ahead, by)
+	if l.made() {
+		for _, n := range l.e.Nodes {
+			if by, known := n.Ahead(); known {
+				ahead = append(ahead, by)
+			}
 		}
 	}
-	if len(ahead) == 0 {
+	if slices.Sort(ahead); ahead == nil {
 		return 0, false
 	}
-	slices.Sort(ahead)
 	return ahead[len(ahead)/2], true
 }
 
@@ -223,5 +174,74 @@ func (l *Locker) ClockOffset() (time.Duration, bool) {
 func (l *Locker) Event(ctx context.Context, ev Event) {
 	if tell := l.set().observer.Event; tell != nil {
 		tell(ctx, ev)
+	}
+}
+
+var errUnderWay = errors.New("requests to nodes are still in progress: the client ignores contexts")
+
+// Close ends l and every Locker derived from it or that it was derived from. New acquisitions fail with
+// ErrClosed at once, those that wait as soon as the round they are in is over. Close waits until all leases
+// are released, and logs which while it waits: a lease that nobody releases keeps it from returning. So give
+// ctx a deadline. When ctx ends first, Close takes the leases away (their contexts end with ErrLost, reason
+// closed), frees their keys, and returns an error that matches the cause of ctx and names the keys. Either way
+// it waits for requests under way: when ctx has ended, until for the node timeout no node has
+// answered any.
+func (l *Locker) Close(ctx context.Context) error {
+	if err := l.fit(ctx); err != nil {
+		return err
+	}
+	e := l.e
+	e.BeginClose()
+	e.gate.Close()
+	e.waits.Stop()
+
+	var err error
+	if !l.drained(ctx) {
+		left, calls := e.left()
+		var keys []string
+		for _, lease := range left[:min(len(left), named)] {
+			keys = append(keys, strconv.Quote(lease.lock.Key))
+		}
+		err = fmt.Errorf("lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)", context.Cause(ctx), calls, len(left), strings.Join(keys, ", "))
+		for _, lease := range left {
+			if lease.lose(LossClosed) {
+				lease.free(context.Background()) //nolint:forbidigo // an end is sent whatever became of its caller
+			}
+		}
+		<-e.gate.Empty() // nothing waits for the network any more: the rest of them sees that the engine is closing
+	}
+	joined := e.Join()
+	if e.hangUp != nil {
+		e.WaitFor(joined, nil, l.p.nodeTimeout)
+		err = errors.Join(err, e.hangUp()) // breaks what is still under way
+	}
+	if !e.WaitFor(joined, ctx.Done(), l.p.nodeTimeout) {
+		err = errors.Join(err, errUnderWay)
+	}
+	return err
+}
+
+// named is how many leases Close names of those that it waits for.
+const named = 10
+
+// drained waits until there are neither leases nor calls, and reports whether that came before the end of ctx.
+func (l *Locker) drained(ctx context.Context) bool {
+	e := l.e
+	timer := time.NewTimer(10 * time.Second)
+	defer timer.Stop()
+	for {
+		select {
+		case <-e.gate.Empty():
+			return true
+		case <-ctx.Done():
+			return e.gate.Inside() == 0
+		case <-timer.C:
+			leases, calls := e.left()
+			var held []string
+			for _, lease := range leases[:min(len(leases), named)] {
+				held = append(held, strings.TrimSpace(lease.p.name+" "+keyHash(lease.lock.Key)))
+			}
+			l.p.Logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
+		}
 	}
 }

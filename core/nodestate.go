@@ -91,9 +91,14 @@ func (s *nodeState) confirms(got node.Reply, window time.Duration) (has, slept b
 	return true, slept
 }
 
-// late says what a grant asks for that is heard of when the attempt is over: to tell the node now that it is, which was to be
-// told later; or to tell it again.
-func (s *nodeState) late() (hasten, again bool) { return s.owed == owedLater, s.owed == owedInVain }
+// late says what the node is owed of whose grant one hears when the attempt is over, and whether it is told now: what it was to
+// be told later, or was told in vain.
+func (s *nodeState) late() (what owed, now bool) {
+	if s.owed == owedInVain {
+		return owedAgain, true
+	}
+	return s.owed, s.owed == owedLater
+}
 
 // ended notes what the node made of being told that the attempt is over: the verdict that this amounts to, and whether the
 // node is told once more, because it has refused to write it down, or has not answered. A refusal counts as a confirmation

@@ -36,7 +36,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 				lease.nodes[0].memory = "old"
 				c.prepare(lease)
 				lease.mu.Unlock()
-				lease.renewalNow().Hear(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
+				(*asking)(lease).Hear(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
 				lease.mu.Lock()
 				got := lease.nodes[0].memory
 				lease.state = was
@@ -100,8 +100,8 @@ func TestNodeStateTable(t *testing.T) {
 		"… and a cooldown was to begin":  {ended(said(wire.Gone), 1, true), outcome{owed: same}},
 		"… for it was revoked":           {ended(revoked, 1, false), outcome{owed: same}},
 		"it comes too late to rest":      {ended(said(wire.TooLate), 0, true), outcome{owed: same}},
-		"a late grant, told later":       {func(s *nodeState) bool { hasten, _ := s.late(); return hasten }, outcome{same, [6]bool{1: true}}},
-		"a late grant, told in vain":     {func(s *nodeState) bool { _, again := s.late(); return again }, outcome{same, [6]bool{4: true}}},
+		"a late grant, told later":       {func(s *nodeState) bool { what, now := s.late(); return now && what == owedLater }, outcome{same, [6]bool{1: true}}},
+		"a late grant, told in vain":     {func(s *nodeState) bool { what, now := s.late(); return now && what == owedAgain }, outcome{same, [6]bool{4: true}}},
 		"due, and nothing can be there":  {func(s *nodeState) bool { tell, _ := s.due(); return tell }, outcome{owed: [6]owed{owedNothing, owedNothing, owedNothing, owedLast, owedInVain, owedNoMore}}},
 		"due, and something may arrive":  {func(s *nodeState) bool { s.unanswered = 1; tell, _ := s.due(); return tell }, outcome{[6]owed{owedNothing, owedNothing, owedLast, owedLast, owedInVain, owedNoMore}, [6]bool{1: true, 2: true}}},
 		"due, and it has it":             {func(s *nodeState) bool { s.expiry = 1; tell, _ := s.due(); return tell }, outcome{[6]owed{owedNothing, owedNothing, owedLast, owedLast, owedInVain, owedNoMore}, [6]bool{1: true, 2: true}}},

@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
-	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -320,24 +319,4 @@ func TestEvents(t *testing.T) {
 	if got := heard.events; !slices.Equal(got, []Event{want}) {
 		t.Fatalf("heard %v", got)
 	}
-}
-
-// With nobody to look at them, the votes of a success are not gathered.
-func TestNoObserverNoReport(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		votes := quorum.New(nil, 3, quorum.All(3))
-		votes.Take(0, quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted}})
-		votes.Take(1, quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted}})
-		p := w.process()
-		if got := report(p.e.Group, &votes, false); got != nil {
-			t.Errorf("reported %v to nobody", got)
-		}
-		if got := report(p.e.Group, &votes, true); len(got) != 3 {
-			t.Errorf("an observer is told of %d nodes", len(got))
-		}
-		votes.Take(1, quorum.Vote{Reply: wire.Reply{Verdict: wire.Failed}})
-		if got := report(p.e.Group, &votes, false); len(got) != 3 {
-			t.Errorf("the error of a failure has %d nodes", len(got))
-		}
-	})
 }

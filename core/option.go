@@ -2,41 +2,9 @@ package core
 
 import (
 	"crypto/tls"
-	"fmt"
 	"log/slog"
-	"os"
 	"time"
-
-	"github.com/lockkit/lockkit/core/internal/node"
-	"github.com/lockkit/lockkit/core/internal/wire"
 )
-
-// An Option configures a Locker, in New or Open. Options named With… apply to all Lockers that share the nodes; the others
-// are CallOptions, which New makes the default of every call.
-type Option interface{ apply(*policy) }
-
-// A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo or Once; or, in New, Open and With, for all of
-// a Locker's.
-type CallOption interface {
-	Option
-	ofCall(*options)
-}
-
-type option func(*policy)
-
-func (o option) apply(c *policy) { o(c) }
-
-type callOption func(*options)
-
-func (o callOption) apply(c *policy)   { o(&c.options) }
-func (o callOption) ofCall(c *options) { o(c) }
-
-func defaults() policy {
-	return policy{
-		settings: &settings{Config: node.Config{MaxTTL: unset, Window: defaultWindow, Prefix: "lockkit:", Logger: slog.Default()}},
-		options:  options{ttl: 10 * time.Second, retention: 24 * time.Hour, note: thisProcess()},
-	}
-}
 
 // WithKeyPrefix sets the beginning of all Redis keys: 1 to 64 bytes without braces. Processes with different prefixes do
 // not exclude each other. The default is "lockkit:".
@@ -119,21 +87,3 @@ func Name(name string) CallOption { return callOption(func(c *options) { c.name 
 // Note attaches a text of at most 128 bytes to leases; [Locker.Inspect] returns it as Holder.Note. The default is host name
 // and process id, such as "web-7f9c/4711".
 func Note(text string) CallOption { return callOption(func(c *options) { c.note = text }) }
-
-// thisProcess is the note of leases by default.
-func thisProcess() string {
-	host, _ := os.Hostname()
-	return fmt.Sprintf("%s/%d", host[:min(len(host), wire.MaxNote/2)], os.Getpid())
-}
-
-// with is p with these options.
-func (p policy) with(opts []Option) policy {
-	for _, o := range opts {
-		if o == nil {
-			p.missing++
-		} else {
-			o.apply(&p)
-		}
-	}
-	return p
-}

@@ -24,7 +24,7 @@ func TestOptionFaults(t *testing.T) {
 		faults []string // nil: none
 	}{
 		{"none", nil, nil},
-		{"nil option", []Option{nil, Name("x"), nil}, []string{"2 options are nil"}},
+		{"nil option", []Option{nil, Name("x"), nil}, []string{"an option is nil"}},
 		{"nil logger", []Option{WithLogger(nil)}, []string{"logger is nil"}},
 		{"zero durations", []Option{TTL(0), WithMaxTTL(0), Retention(0)},
 			[]string{"TTL is 0s", "max TTL is 0s", "retention is 0s"}},
@@ -53,7 +53,7 @@ func TestOptionFaults(t *testing.T) {
 		{"relations beside what has nothing to do with them", []Option{TTL(time.Second), MaxWait(-1), WithKeyPrefix("")},
 			[]string{"TTL 1s is too short for a clock window of 500ms", "max wait is -1ns", "key prefix"}},
 	} {
-		_, err := defaults().with(c.opts).checked(n)
+		_, err := checked(c.opts, n)
 		if (err == nil) != (c.faults == nil) {
 			t.Errorf("%s: error %v", c.name, err)
 			continue
@@ -80,7 +80,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, fault := range []string{"node 1: client is nil", "node 2: client is nil", "node 3: the same client as node 0", "node 4: a Ring",
-		"TTL is -1ns", "1 options are nil", "logger is nil", `key prefix "{}"`} {
+		"TTL is -1ns", "an option is nil", "logger is nil", `key prefix "{}"`} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("the error does not say %q:\n%v", fault, err)
 		}
@@ -94,7 +94,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 		}
 	}
 	if _, err := Open([]string{"redis://127.0.0.1:1", "http://x", "redis://127.0.0.1:2"}, TTL(0), nil); err == nil ||
-		!strings.Contains(err.Error(), "node 1") || !strings.Contains(err.Error(), "TTL is 0s") || !strings.Contains(err.Error(), "options are nil") {
+		!strings.Contains(err.Error(), "node 1") || !strings.Contains(err.Error(), "TTL is 0s") || !strings.Contains(err.Error(), "an option is nil") {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestDefaults(t *testing.T) {
 		{"as told", 3, []Option{WithMaxTTL(time.Minute), withRenewEvery(time.Second), withNodeTimeout(2 * time.Second), WithClockWindow(1e9)},
 			10e9, 60e9, 1e9, 2e9, 1e9, 6798e6, 6e9, true},
 	} {
-		p, err := defaults().with(c.opts).checked(c.n)
+		p, err := checked(c.opts, c.n)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -133,7 +133,7 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("%s: requests say a lease of %v and a tombstone of %v", c.name, p.lease, p.bury)
 		}
 	}
-	p, _ := defaults().checked(1)
+	p, _ := checked(nil, 1)
 	if p.drift != 0.10 || p.retention != 24*time.Hour || p.Prefix != "lockkit:" || p.Logger != slog.Default() ||
 		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 {
 		t.Errorf("defaults are %+v", p)
@@ -154,7 +154,7 @@ func TestWith(t *testing.T) {
 		{"longer TTL, guarded", 3, nil, []CallOption{TTL(11 * time.Second)}, "more than the max TTL 10s"},
 		{"longer TTL within the max TTL", 3, []Option{WithMaxTTL(20 * time.Second)}, []CallOption{TTL(11 * time.Second)}, ""},
 		{"longer TTL, unguarded", 1, nil, []CallOption{TTL(11 * time.Second)}, "more than the max TTL 10s"},
-		{"nil option", 1, nil, []CallOption{nil}, "options are nil"},
+		{"nil option", 1, nil, []CallOption{nil}, "an option is nil"},
 		{"every fault", 3, nil, []CallOption{MaxHold(-1), TTL(0)}, "TTL is 0s"},
 		{"derived values follow the new TTL", 3, []Option{WithClockWindow(100 * time.Millisecond)}, []CallOption{TTL(time.Second)}, ""},
 		{"what was set stays set", 3, []Option{withNodeTimeout(300 * time.Millisecond)}, []CallOption{TTL(5 * time.Second)}, ""},
@@ -205,7 +205,7 @@ func afresh(l *Locker, n int, base []Option, derived []CallOption) policy {
 	for _, o := range derived {
 		opts = append(opts, o)
 	}
-	return must(defaults().with(opts).checked(n))
+	return must(checked(opts, n))
 }
 
 func samePolicy(a, b policy) bool {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math"
+	"os"
 	"strings"
 	"time"
 
@@ -15,6 +18,26 @@ import (
 )
 
 const maxResult = 64 << 10 // bytes
+
+// An Option configures a Locker, in New or Open. Options named With… apply to all Lockers that share the nodes; the others
+// are CallOptions, which New makes the default of every call.
+type Option interface{ apply(*policy) }
+
+// A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo or Once; or, in New, Open and With, for all of
+// a Locker's.
+type CallOption interface {
+	Option
+	ofCall()
+}
+
+type option func(*policy)
+
+func (o option) apply(c *policy) { o(c) }
+
+type callOption func(*options)
+
+func (o callOption) apply(c *policy) { o(&c.options) }
+func (callOption) ofCall()           {}
 
 // settings belong to a Locker made by New and to all that are derived from it.
 type settings struct {
@@ -29,7 +52,6 @@ type options struct {
 	ttl, maxWait, maxHold, retention time.Duration
 	detached, reentrant              bool
 	name, note                       string
-	missing                          int           // options that are nil
 	tune                             func(*timing) // for tests; nil = nothing
 }
 
@@ -48,10 +70,10 @@ type policy struct {
 	*settings
 	options
 	timing
+	tombstone time.Duration
 	nodes     int
 	validity  time.Duration // from sending a request until its lease is not trusted any more
 	margin    time.Duration // the context ends this much earlier
-	tombstone time.Duration
 
 	// What requests say, boxed once.
 	lease, bury wire.Millis // the TTL; the life of a tombstone
@@ -59,13 +81,28 @@ type policy struct {
 	carries     string      // by leases whose holder has no hint
 }
 
-// checked is p for n nodes. The error names every fault.
-func (p policy) checked(n int) (policy, error) {
+func defaults() policy {
+	return policy{
+		settings: &settings{Config: node.Config{MaxTTL: unset, Window: defaultWindow, Prefix: "lockkit:", Logger: slog.Default()}},
+		options:  options{ttl: 10 * time.Second, retention: 24 * time.Hour, note: thisProcess()},
+	}
+}
+
+// thisProcess is the note of leases by default.
+func thisProcess() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s/%d", host[:min(len(host), wire.MaxNote/2)], os.Getpid())
+}
+
+// checked is the policy of a Locker over n nodes. The error names every fault.
+func checked(opts []Option, n int) (policy, error) {
+	var f faults.List
+	p := defaults()
+	faults.Apply(&f, opts, func(o Option) { o.apply(&p) })
 	p.nodes, p.Guarded = n, n >= 3
 	if p.guard != nil {
 		p.Guarded = *p.guard
 	}
-	var f faults.List
 	f.Check(p.Logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
 	f.Check(len(p.Prefix) < 1 || len(p.Prefix) > 64 || strings.ContainsAny(p.Prefix, "{}"),
 		"key prefix %q must have 1 to 64 bytes and no braces", p.Prefix)
@@ -82,8 +119,33 @@ func (p policy) checked(n int) (policy, error) {
 	p.check(&f)
 	p.derive()
 	p.Timeout = p.nodeTimeout
-	p.observeNodes()
+	if observe := p.observer.Node; observe != nil {
+		p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
+			if int(op) < len(kinds) {
+				observe(ctx, kinds[op], replyOf(n, v))
+			}
+		}
+	}
 	return p, errors.Join(f...)
+}
+
+// of is p with the options of a call, or of another Locker.
+func (p *policy) of(opts []CallOption) (*policy, error) {
+	if len(opts) == 0 {
+		return p, nil
+	}
+	own, f := *p, faults.List(nil)
+	faults.Apply(&f, opts, func(o CallOption) { o.apply(&own) })
+	if own.check(&f); f != nil {
+		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, errors.Join(f...))
+	}
+	if own.name != p.name || own.note != p.note {
+		own.carries = wire.Holder{Note: own.note, Name: own.name}.Carried()
+	}
+	if own.ttl != p.ttl || own.tune != nil {
+		own.derive()
+	}
+	return &own, nil
 }
 
 // derive sets what follows from settings and options.
@@ -99,26 +161,12 @@ func (p *policy) derive() {
 	p.carries = wire.Holder{Note: p.note, Name: p.name}.Carried()
 }
 
-// observeNodes sets what nodes tell the observer.
-func (p *policy) observeNodes() {
-	if observe := p.observer.Node; observe != nil {
-		p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
-			if int(op) < len(kinds) {
-				observe(ctx, kinds[op], replyOf(n, v))
-			}
-		}
-	}
-}
-
 // kinds are those of the requests that observers hear of.
 var kinds = [...]OpKind{wire.OpAcquire: OpAcquire, wire.OpRenew: OpRenew, wire.OpRelease: OpRelease, wire.OpComplete: OpComplete, wire.OpTouch: OpTouch}
 
 // check names what is wrong with the options of a call. It is on the path of each that has options, so it allocates only
 // where something is.
 func (p *policy) check(f *faults.List) {
-	if p.missing > 0 {
-		f.Check(true, "%d options are nil", p.missing)
-	}
 	before := len(*f)
 	between(f, "TTL", p.ttl, time.Millisecond, wire.Slack)
 	switch {
@@ -171,16 +219,6 @@ func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool,
 		return ctx, nil
 	}
 	return p.observer.Start(ctx, Op{Kind: kind, Name: p.name, Key: key, Nodes: p.nodes, Try: try, Token: token})
-}
-
-// hint is what the observer has the lease carry that is being acquired.
-func (p *policy) hint(ctx context.Context) string {
-	if p.observer.Hint != nil {
-		if s := p.observer.Hint(ctx); len(s) <= wire.MaxHint {
-			return s
-		}
-	}
-	return ""
 }
 
 // The arithmetic of trust. All of it is pure, so that it can be fuzzed.

@@ -37,7 +37,7 @@ var brief = []Option{quietly, TTL(3 * time.Second), WithClockWindow(300 * time.M
 // sturdy, after brief, is for tests that wait for no lease to run out: a busy machine may be seconds late.
 var sturdy = option(func(c *policy) {
 	c.ttl, c.Window = 12*time.Second, time.Second
-	withNodeTimeout(3 * time.Second).ofCall(&c.options)
+	withNodeTimeout(3 * time.Second).apply(c)
 })
 
 // process makes a Locker with clients as they come.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // A ReleaseOption is for a single Release.
@@ -29,14 +31,11 @@ func cooldown(opts []ReleaseOption) (time.Duration, error) {
 		return 0, nil
 	}
 	var o releaseOptions
-	for _, opt := range opts {
-		if opt == nil {
-			return 0, fmt.Errorf("lockkit: release: %w: an option is nil", ErrInvalid)
-		}
-		opt(&o)
-	}
-	if o.cooldown < 0 || o.cooldown > wire.Slack {
-		return 0, fmt.Errorf("lockkit: release: %w: cooldown is %v, must be at least 0 and at most %v", ErrInvalid, o.cooldown, wire.Slack)
+	var f faults.List
+	faults.Set(&f, &o, opts)
+	between(&f, "cooldown", o.cooldown, 0, wire.Slack)
+	if f != nil {
+		return 0, fmt.Errorf("lockkit: release: %w: %w", ErrInvalid, errors.Join(f...))
 	}
 	return o.cooldown, nil
 }
@@ -58,10 +57,10 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 		return err
 	}
 	lease.expire()
-	was := lease.end()
+	held := lease.end()
 	var next *queue.Turn
-	defer func() { lease.letGo(was, next != nil) }()
-	lease.tellEnd(was)
+	defer func() { lease.letGo(held, next != nil) }()
+	lease.tellEnd(held)
 	lease.mu.Lock()
 	over, completed, reason := lease.freed || lease.completed, lease.completed, lease.reason
 	lease.mu.Unlock()
@@ -84,13 +83,16 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	stay := lease.stay()
 	r := lease.releasing(stay)
 	r.Begin(ctx, to)
-	if next = lease.successor(was, stay); next != nil {
-		lease.handOn(next, r)
+	if held && stay == 0 && !e.IsClosing() {
+		next = e.lines.Next(lease.lock.Resource())
+	}
+	if next != nil {
+		handOn(next, r)
 	} else {
 		node.Dispatch(r)
 	}
 	r.Wait(context.Background()) //nolint:forbidigo // a release goes on without its caller, bounded by the node timeout
-	out := lease.concludeRelease(&r.Tally, was, end != nil)
+	out := lease.concludeRelease(&r.Tally, held, end != nil)
 	if end != nil {
 		end(out)
 	}
@@ -98,10 +100,10 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 }
 
 // concludeRelease says what a release came to, by the answers to it.
-func (lease *Lease) concludeRelease(t *quorum.Tally, was leaseState, observed bool) Outcome {
+func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcome {
 	lease.mu.Lock()
 	lease.freed = lease.freed || t.Confirmed()
-	unnoticed := lease.outvoted(losses[t.Released()]) && was == leaseHeld
+	unnoticed := lease.outvoted(fates[t.Released()].reason) && held
 	reason := lease.reason
 	lease.mu.Unlock()
 	if unnoticed {
@@ -115,7 +117,10 @@ func (lease *Lease) concludeRelease(t *quorum.Tally, was leaseState, observed bo
 		lease.p.Logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
 		failure = &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter())}
 	}
-	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.token, Nodes: report(lease.e.Group, t, failure != nil || observed)}
+	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.token}
+	if failure != nil || observed {
+		out.Nodes = replies(lease.e.Group, t)
+	}
 	if failure != nil {
 		failure.Nodes, out.Err = out.Nodes, failure
 	}
@@ -133,31 +138,21 @@ func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
 }
 
 // letGo lets the next contender of this process have its turn, unless it has it.
-func (lease *Lease) letGo(was leaseState, handedOn bool) {
-	if was != leaseHeld {
-		return
+func (lease *Lease) letGo(held, handedOn bool) {
+	if held && !handedOn {
+		lease.e.lines.Leave(lease.lock.Resource())
 	}
-	if !handedOn {
-		lease.e.lines.Leave(lease.turn())
+	if held {
+		lease.e.retire(lease)
 	}
-	lease.e.retire(lease)
 }
 
 // Where a process has somebody in line for a key, its release and their request leave in one batch: the key goes from
 // hand to hand in one round trip. They obey the queues of the nodes like anybody else. These lines and a
 // part of the line pay by 1.3 times the holds per second of a hot key next door, and twice as many over a network.
 
-// successor is the next contender of this process, whose turn it is from now on; nil if there is none, or nothing is to
-// be asked together with a release.
-func (lease *Lease) successor(was leaseState, stay time.Duration) *queue.Turn {
-	if e := lease.e; was == leaseHeld && stay == 0 && !e.IsClosing() {
-		return e.lines.Next(lease.turn())
-	}
-	return nil
-}
-
 // handOn sends the release, and has the next contender's request leave with it.
-func (lease *Lease) handOn(next *queue.Turn, release *node.Round) {
+func handOn(next *queue.Turn, release *node.Round) {
 	defer close(next.Come)
 	next.Asked = true
 	next.Ask(release)

@@ -82,11 +82,12 @@ func (s *simulation) revokes(p *simProcess, hold simHold) {
 	}
 	time.Sleep(r.Left)
 	lease := s.operators.lease(hold)
+	lost, _ := errors.AsType[*OpError](lease.Lost())
 	switch {
 	case lease == nil: // its holder was told nothing, or died
 	case lease.Context().Err() == nil && s.operators.forgot.Load() == forgot && !s.steps():
 		s.t.Errorf("%+v\n%s is held with token %d although it was revoked %v ago", s.mixture, hold.key, hold.token, r.Left)
-	case errors.Is(lease.Lost(), ErrLost) && lease.lossReason() == LossRevoked:
+	case lost != nil && lost.Reason == LossRevoked:
 		s.count("told of revocation")
 	}
 }

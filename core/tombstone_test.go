@@ -123,7 +123,7 @@ func TestRepeatedRelease(t *testing.T) {
 func TestNothingIsSentAfterTheEnd(t *testing.T) {
 	for name, end := range map[string]func(*Lease){
 		"released": func(lease *Lease) { lease.Release(context.Background()) },
-		"lost":     func(lease *Lease) { lease.lose(LossClosed) },
+		"lost":     func(lease *Lease) { lease.lose(LossClosed); lease.free(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {

@@ -98,8 +98,8 @@ func (s durations) accepted() bool {
 }
 
 func (s durations) policy() (policy, error) {
-	return defaults().with([]Option{TTL(s.ttl), withDrift(s.drift), WithClockWindow(s.window),
-		withNodeTimeout(s.timeout)}).checked(3)
+	return checked([]Option{TTL(s.ttl), withDrift(s.drift), WithClockWindow(s.window),
+		withNodeTimeout(s.timeout)}, 3)
 }
 
 // wantShorterThanTTL checks that drift, window and margin all shorten a lease's validity.

@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,49 +24,213 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// ErrTokenMismatch: the key is not held, or not recorded as completed, under that token: it has changed since somebody looked.
-// This call has changed nothing; look again. It matches [core.ErrInvalid].
-var ErrTokenMismatch = fmt.Errorf("%w: not the token of the key", core.ErrInvalid)
-
 // Dial makes the clients that core.Open makes for these URLs. It talks to nobody, and the caller closes the clients. The error
 // matches core.ErrInvalid.
 func Dial(urls []string, opts ...core.Option) ([]redis.UniversalClient, error) {
 	return inside.Dial(urls, opts)
 }
 
+// Provision declares nodes that have never been used to be new, so that they vote at once instead of after the
+// max TTL. Call it when nodes are set up, before anything locks on them; never for nodes that may have lost
+// their memory. It may be called by several processes at once, and again.
+//
+// A nil error means that every node votes. Any other matches core.ErrUnavailable, core.ErrClosed, or the error and cause of ctx.
+// A node that does not answer within the node timeout is an error: call it again. Nodes that do not vote yet wait for the
+// max TTL, as they would have without, or for another call. Provision declares no node new unless every node was reached
+// and none of them has ever granted anything: a node without a guard record beside one that is in use, or out of reach,
+// may have forgotten what it granted. Without the restart guard it does nothing.
+func Provision(ctx context.Context, l *core.Locker) error {
+	g, leave, err := inside.Enter(ctx, l, nil)
+	if errors.Is(err, core.ErrInvalid) {
+		return err
+	}
+	if err == nil {
+		defer leave()
+		for bucket := 0; err == nil && g.Conf.Guarded && bucket < g.Keys.Buckets(); bucket++ {
+			err = provision(ctx, g, bucket)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("lockkit: provision: %w", err)
+	}
+	return err
+}
+
+// provision claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
+// forgets or grants something, so what all of them said when they were claimed still holds where it is declared.
+func provision(ctx context.Context, g *node.Group, bucket int) error {
+	if g.IsClosing() {
+		return core.ErrClosed
+	}
+	found, ok := g.Claim(ctx, bucket, nil)
+	if ok && !slices.ContainsFunc(found, func(v quorum.Vote) bool { return v.Claim == "" }) {
+		found, ok = g.Claim(ctx, bucket, found)
+	}
+	if !ok {
+		return inside.EndOf(ctx)
+	}
+	var faults []error
+	for i := range found {
+		switch v := &found[i]; {
+		case v.Verdict == wire.Granted:
+		case v.Claim != "":
+			faults = append(faults, fmt.Errorf("%v: not declared new, since not all nodes are: it may have forgotten what it granted, and votes by itself after the max TTL", g.Nodes[i]))
+		default:
+			faults = append(faults, fmt.Errorf("%v: %s", g.Nodes[i], v.Why()))
+		}
+	}
+	if faults != nil {
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, errors.Join(faults...))
+	}
+	return nil
+}
+
+// ErrTokenMismatch: the key is not held, or not recorded as completed, under that token: it has changed since somebody looked.
+// This call has changed nothing; look again. It matches [core.ErrInvalid].
+var ErrTokenMismatch = fmt.Errorf("%w: not the token of the key", core.ErrInvalid)
+
+// A Revocation is what became of a lease that somebody other than its holder ended.
+type Revocation struct {
+	Holder core.Holder // who had the key
+	// Left is for how long the old holder may still take itself for the holder, if it hears nothing: until it looks at its
+	// lease's context, or its next renewal is refused, at most. That is when the key is free.
+	Left  time.Duration
+	Nodes []core.NodeReply // VerdictGranted: it had the lease; VerdictGone: it had not, and will refuse it; or why it has not answered
+}
+
+// Revoke ends the lease on key that has this fencing token, so that it is renewed no more: the key is free when what was
+// confirmed last has run out, after Revocation.Left at most, so that nobody else holds it while the old holder may still
+// act on it. The holder's context ends at its next renewal, with reason [core.LossRevoked], when the first node tells it; its
+// release and completion are refused. The next fencing token is greater, as ever.
+//
+// It is for operators: a holder that is stuck and renews for ever. The token is the one that [core.Locker.Inspect] shows, as
+// proof that the lease is the one that was looked at; where the nodes do not agree on one, any that a node has for this
+// holder.
+//
+// A nil error means that a quorum of nodes has ended it, or does not have it. A [*core.OpError] matches ErrTokenMismatch: the key is not held under
+// that token, and nothing has changed; ErrUnavailable: no quorum has confirmed it, but some nodes may have ended it: look,
+// and call again; ErrClosed, or the context's error and cause, after which some nodes may have ended it, too. Or the error
+// matches ErrInvalid. ctx ends
+// the call, which takes two node timeouts at most. What is revoked is logged, with the hash of the key; observers hear
+// nothing of it.
+//
+// A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it and
+// those that forget it before Left is over are no quorum together, and as the clocks of nodes are within the clock window.
+// Where too few nodes have the lease to tell, it is the max TTL.
+func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revocation, error) {
+	state, err := l.Inspect(ctx, key)
+	if op, ok := errors.AsType[*core.OpError](err); ok {
+		op.Op = core.OpRevoke
+	}
+	if err != nil {
+		return Revocation{}, err
+	}
+	q := question{OpError: core.OpError{Op: core.OpRevoke, Key: key}}
+	if err := held(&state, token); err != nil {
+		for _, n := range state.Nodes {
+			q.Nodes = append(q.Nodes, n.NodeReply)
+		}
+		return Revocation{}, q.fails(err)
+	}
+	h := state.Holder
+	err = q.ask(ctx, l, func(g *node.Group) wire.Request {
+		lock := g.Keys.LockOf(key, h.Attempt)
+		return lock.Revoke(g.Head.Load())
+	})
+	if err != nil {
+		return Revocation{}, err
+	}
+	r := Revocation{Holder: *h, Nodes: q.Nodes}
+	for i := range q.Votes {
+		r.Left = max(r.Left, q.Votes[i].Rest)
+	}
+	ended := q.Count(wire.Granted)
+	if ended <= len(q.Votes)-q.Q {
+		// The quorum that confirmed last may be of nodes that have not said for how long: they are away, or have forgotten.
+		r.Left = max(r.Left, q.group.Head.Load().MaxTTL)
+	}
+	switch {
+	case ended+q.Count(wire.Gone) < q.Q:
+		return Revocation{}, q.fails(core.ErrUnavailable)
+	case ended == 0: // it has ended since the look
+		return Revocation{}, q.fails(ErrTokenMismatch)
+	}
+	q.group.Conf.Logger.Warn("lockkit: lease revoked", "key_hash", inside.KeyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left)
+	return r, nil
+}
+
+// held is why the lease under that token cannot be ended, nil where it can.
+func held(state *core.KeyState, token uint64) error {
+	shown := func(n core.KeyOnNode) bool {
+		return n.Holder != nil && n.Holder.Token == token && (state.Holder == nil || n.Holder.Attempt == state.Holder.Attempt)
+	}
+	switch h, known := state.Holder, slices.ContainsFunc(state.Nodes, shown); {
+	case token != 0 && h != nil && (h.Token == token || h.Token == 0 && known):
+		return nil
+	case token != 0 && h == nil && known && state.Unknown():
+		return core.ErrUnavailable
+	}
+	return ErrTokenMismatch
+}
+
+// ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who
+// comes next. It is for operators who know that what is recorded as done has to be done again.
+//
+// A nil error means that no node has the record. A [*core.OpError] matches ErrTokenMismatch: the nodes have no record, or
+// another; nothing has changed. ErrUnavailable: not all nodes have answered. One that has not may have the record still,
+// and who asks for the key then takes it for decided and brings it back: call again when the node is back. Else as
+// Revoke. Whoever is told of the record brings it to nodes that lack it, so one that others are just settling, or being told
+// of, may come back. Look again, and drop it again.
+func ForgetRecord(ctx context.Context, l *core.Locker, key string, token uint64) error {
+	q := question{OpError: core.OpError{Op: core.OpForget, Key: key}}
+	if err := q.ask(ctx, l, func(g *node.Group) wire.Request { return g.Keys.Forget(key, token) }); err != nil {
+		return err
+	}
+	dropped, other := q.Count(wire.Granted), q.Count(wire.Done)
+	if dropped > 0 {
+		q.group.Conf.Logger.Warn("lockkit: completion record dropped", "key_hash", inside.KeyHash(key), "token", token, "nodes", dropped)
+	}
+	switch {
+	case dropped+q.Count(wire.Gone)+other < len(q.Votes):
+		return q.fails(core.ErrUnavailable)
+	case dropped == 0:
+		return q.fails(ErrTokenMismatch)
+	}
+	return nil
+}
+
 // A question is one request to all nodes, those in trouble too.
 type question struct {
-	op    core.OpKind
-	key   string
-	group *node.Group
+	core.OpError // that it would end with
 	quorum.Tally
-	nodes []core.NodeReply
+	group *node.Group
 }
 
 // ask waits for the answer of each node.
-func ask(ctx context.Context, l *core.Locker, op core.OpKind, key string, request func(*node.Group) wire.Request) (*question, error) {
-	q := &question{op: op, key: key}
-	g, leave, err := inside.Enter(ctx, l, &key)
+func (q *question) ask(ctx context.Context, l *core.Locker, request func(*node.Group) wire.Request) error {
+	g, leave, err := inside.Enter(ctx, l, &q.Key)
 	switch {
 	case errors.Is(err, core.ErrClosed):
-		return nil, q.fails(err)
+		return q.fails(err)
 	case err != nil:
-		return nil, err
+		return err
 	}
 	defer leave()
 	asked := request(g)
 	var r node.Round
-	r.Init(g, asked.Op(), g.Keys.Bucket(key), g.Conf.Timeout, nil, nil)
+	r.Init(g, asked.Op(), g.Keys.Bucket(q.Key), g.Conf.Timeout, nil, nil)
 	r.Request, r.Must = asked, true
 	r.Send(ctx, quorum.All(len(g.Nodes)))
 	if !r.Wait(ctx) {
-		return nil, q.fails(inside.EndOf(ctx))
+		q.Nodes = nil
+		return q.fails(inside.EndOf(ctx))
 	}
-	q.group, q.Tally, q.nodes = g, r.Tally, inside.Replies(g, &r.Tally).([]core.NodeReply)
-	return q, nil
+	q.group, q.Tally, q.Nodes = g, r.Tally, inside.Replies(g, &r.Tally).([]core.NodeReply)
+	return nil
 }
 
-// fails is the error of an operation that ended so.
+// fails is the error of a question that ended so.
 func (q *question) fails(err error) error {
-	return &core.OpError{Op: q.op, Key: q.key, Err: err, Nodes: q.nodes}
+	q.Err = err
+	return &q.OpError
 }

@@ -1,16 +1,22 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/inside"
 	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A Diagnosis is what [Diagnose] found out.
@@ -43,9 +49,8 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.O
 	if err != nil {
 		return Diagnosis{}, err
 	}
-	keys := node.KeysOver(nodes, conf)
 	found := make([][]*node.Examination, len(nodes))
-	var examined sync.WaitGroup
+	keys, examined := node.KeysOver(nodes, conf), sync.WaitGroup{}
 	for i, c := range nodes {
 		examined.Go(func() { found[i] = node.Examine(ctx, i, c, conf, keys) })
 	}
@@ -109,4 +114,152 @@ type NodeDiagnosis struct {
 	Reached  bool   // it answered, be it with an error
 	Err      error  // why nothing is known of it, or not all
 	Findings []Finding
+}
+
+// A diagnosis is a Diagnosis that is being made: what the servers told is held against the rules below.
+type diagnosis struct {
+	Diagnosis
+	nodes   int
+	conf    *node.Config
+	servers []*node.Examination
+}
+
+func (d *diagnosis) judge() {
+	var fit []*node.Examination
+	for _, x := range d.servers {
+		if !x.Outside() && !d.listedTwice(x) {
+			fit = append(fit, x)
+		}
+	}
+	d.clocks(fit)
+	for _, x := range fit {
+		x.LacksRights()
+		if x.Refusal != nil {
+			x.Add(SeverityFault, CodeWritesRefused, "takes no writes: "+x.Refusal.Error(), cmp.Or(goredis.TroubleOf(x.Refusal).Mend, "look at the server's log"))
+		}
+		guarded(x, d.inUse())
+		forgets(x)
+	}
+	if !d.notProvisioned() {
+		d.noQuorum()
+	}
+}
+
+// listedTwice finds the server among those before it.
+func (d *diagnosis) listedTwice(x *node.Examination) bool {
+	i := slices.IndexFunc(d.servers, func(other *node.Examination) bool {
+		return other == x || x.Info["run_id"] != "" && other.Info["run_id"] == x.Info["run_id"]
+	})
+	first := d.servers[i]
+	if first != x {
+		x.Add(SeverityFault, CodeSameServer, fmt.Sprintf("is the same server as %s, which would have two votes", node.Name(first.Node, first.Addr)),
+			"list each server once, under one address")
+	}
+	return first != x
+}
+
+// clocks finds those that are off for certain, given how long their answers took. Where most are, and to the same side, it
+// is this machine's.
+func (d *diagnosis) clocks(fit []*node.Examination) {
+	var off []*node.Examination
+	known, ahead := 0, 0
+	for _, x := range fit {
+		if x.Clocked {
+			known++
+		}
+		if x.Clocked && d.conf.Window > 0 && x.Offset.Abs()-x.Exact > d.conf.Window {
+			off = append(off, x)
+			if x.Offset > 0 {
+				ahead++
+			}
+		}
+	}
+	if known > 2 && 2*max(ahead, len(off)-ahead) > known {
+		d.Findings = append(d.Findings, Finding{SeverityFault, CodeClockOff, fmt.Sprintf("the clock of this machine differs from those of most nodes by more than the clock window of %v: they do not vote for it", d.conf.Window),
+			"mend NTP on this machine"})
+		return
+	}
+	for _, x := range off {
+		x.Add(SeverityFault, CodeClockOff, fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", x.Offset.Round(time.Millisecond), d.conf.Window),
+			"mend NTP on its machine, and do not widen the window")
+	}
+}
+
+// inUse reports whether any node has a guard record.
+func (d *diagnosis) inUse() bool {
+	return slices.ContainsFunc(d.servers, func(x *node.Examination) bool {
+		return x.Guard.State != wire.GuardUnknown && x.Guard.State != wire.GuardMissing && !x.Guard.Fresh
+	})
+}
+
+func inRound(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
+
+// guarded says why a node does not vote that may have forgotten leases. inUse: another has a guard record.
+func guarded(x *node.Examination, inUse bool) {
+	left := inRound(x.Guard.Left)
+	switch {
+	case x.Guard.State == wire.GuardMissing && inUse:
+		x.Add(SeverityWarning, CodeQuarantined, "has no guard record, beside nodes that have one: it has lost its memory (flushed, restarted without its data), or is new",
+			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; find out what emptied it, and empty no other node before then", left))
+	case x.Guard.State == wire.GuardChanged:
+		x.Add(SeverityWarning, CodeQuarantined, "its guard record is of another replication history: it was restarted or promoted, or its first replica was attached (as redis-cli --rdb does, too)",
+			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; restart, attach or back up one node at a time", left))
+	case x.Guard.State == wire.GuardQuarantined && (inUse || !x.Guard.Fresh):
+		x.Add(SeverityWarning, CodeQuarantined, "is quarantined, because it is new, was restarted, or may have forgotten locks: it does not vote",
+			fmt.Sprintf("nothing, it votes by itself in %s; restart no other node before", left))
+	}
+}
+
+// notProvisioned finds nodes that are all new.
+func (d *diagnosis) notProvisioned() bool {
+	left := time.Duration(-1)
+	for _, x := range d.servers {
+		if x.Guard.State != wire.GuardUnknown {
+			left = max(left, x.Guard.Left)
+		}
+	}
+	if left < 0 || d.inUse() {
+		return false
+	}
+	d.Findings = append(d.Findings, Finding{SeverityWarning, CodeNotProvisioned, "no node that was reached has a guard record: they are new, or all have lost their memory",
+		fmt.Sprintf("if they are new, declare them so (lockctl provision, or admin.Provision); otherwise they vote by themselves %s after they are first asked", inRound(left))})
+	return true
+}
+
+// forgets says what a restart or a failover of the server would forget that nothing guards against.
+func forgets(x *node.Examination) {
+	if x.Info["aof_enabled"] == "0" && !x.Conf.Guarded {
+		x.Add(SeverityRisk, CodeNotDurable, "keeps no append-only file, and the restart guard is off: after a restart it grants keys that are held, and knows of nothing done before",
+			"set appendonly yes and appendfsync always; or, which saves no completion records, turn the guard on (WithRestartGuard) in all processes")
+	}
+	replicas, _ := strconv.Atoi(x.Info["connected_slaves"])
+	_, stops := x.Info["min_slaves_good_slaves"] // of a primary that stops without its replicas, INFO tells how many are good
+	switch {
+	case replicas == 0:
+	case !x.Conf.Guarded:
+		x.Add(SeverityRisk, CodeUnguarded, fmt.Sprintf("has replicas (%d), and the restart guard is off: one that is promoted grants keys that are held", replicas),
+			"set WithRestartGuard(true) and WithReplicaLag in all processes, unless nothing ever promotes one")
+	case x.Conf.Lag == 0:
+		x.Add(SeverityRisk, CodeReplicaLag, fmt.Sprintf("has replicas (%d), and there is no replica lag: when one is promoted, this server may go on confirming leases beside it", replicas),
+			"set WithReplicaLag to min-replicas-max-lag and a second more, in all processes, unless nothing ever promotes one")
+	case !stops:
+		x.Add(SeverityRisk, CodeReplicaLag, "min-replicas-to-write or min-replicas-max-lag is 0: cut off from its replicas it goes on serving, beside the one that is promoted",
+			"set min-replicas-to-write 1 and min-replicas-max-lag 2, with two replicas for each primary")
+	case x.MaxLag >= 0 && x.Conf.Lag < x.MaxLag+time.Second:
+		x.Add(SeverityRisk, CodeReplicaLag, fmt.Sprintf("min-replicas-max-lag is %v, so without its replicas it may serve for longer than the replica lag of %v", x.MaxLag, x.Conf.Lag),
+			fmt.Sprintf("set WithReplicaLag to %v, in all processes", x.MaxLag+time.Second))
+	}
+}
+
+// noQuorum counts the nodes that would vote. What is wrong with a single node says it all.
+func (d *diagnosis) noQuorum() {
+	out := map[int]bool{}
+	for _, x := range d.servers {
+		if slices.ContainsFunc(x.Flaws, func(f node.Flaw) bool { return f.Severity == SeverityFault || f.Code == CodeQuarantined }) {
+			out[x.Node] = true
+		}
+	}
+	if votes := d.nodes - len(out); d.nodes > 1 && votes < quorum.Of(d.nodes) {
+		d.Findings = append(d.Findings, Finding{SeverityFault, CodeNoQuorum, fmt.Sprintf("%d of %d nodes would vote, too few to grant a key", votes, d.nodes), "mend what is said of each of the others"})
+	}
 }

@@ -45,8 +45,9 @@ type Group struct {
 	waiters sync.Pool             // each of one Group, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
-	due      *time.Timer         // when something is to be done about nodes that nobody asks; nil = nobody looks after them
-	tasks    sync.WaitGroup      // every goroutine of the Locker, and what is to be sent later
+	due      *time.Timer    // when something is to be done about nodes that nobody asks; nil = nobody looks after them
+	tasks    sync.WaitGroup // every goroutine of the Locker, and what is to be sent later
+	later    map[*time.Timer]struct{}
 	answered clock.AtomicInstant // when a node last answered, by clock
 	joining  bool                // Close waits for the tasks, and there are no new ones
 	Closing  chan struct{}
@@ -54,7 +55,7 @@ type Group struct {
 
 // New makes one of the servers behind clients, which it has not talked to yet.
 func New(clients []redis.UniversalClient, conf Config) *Group {
-	g := &Group{Conf: conf, Clock: clock.New(), Pace: MinPace, Closing: make(chan struct{}), Keys: KeysOver(clients, &conf)}
+	g := &Group{Conf: conf, Clock: clock.New(), Pace: MinPace, Closing: make(chan struct{}), later: map[*time.Timer]struct{}{}, Keys: KeysOver(clients, &conf)}
 	buckets := g.Keys.Buckets()
 	g.asked = make([]clock.AtomicInstant, buckets)
 	for i, c := range clients {
@@ -101,6 +102,28 @@ func (g *Group) Enlist() bool {
 // Done books the end of a task that was enlisted.
 func (g *Group) Done() { g.tasks.Done() }
 
+// Later runs f after a delay; at once when the Locker is being closed, so that Close does not wait for a node that is down. It is
+// a task that was enlisted: f says when it is done. These are timers: however many wait for their time, they take no goroutine.
+func (g *Group) Later(after time.Duration, f func()) bool {
+	if !g.Enlist() {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.IsClosing() {
+		after = 0
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(after, func() {
+		g.mu.Lock()
+		delete(g.later, timer)
+		g.mu.Unlock()
+		f()
+	})
+	g.later[timer] = struct{}{}
+	return true
+}
+
 // BeginClose has what waits for the network, and what is asked by itself, come to its end.
 func (g *Group) BeginClose() {
 	g.mu.Lock()
@@ -111,6 +134,11 @@ func (g *Group) BeginClose() {
 	if g.due != nil {
 		g.due.Stop()
 		g.due = nil
+	}
+	for timer := range g.later {
+		if timer.Stop() {
+			timer.Reset(0)
+		}
 	}
 }
 
@@ -184,21 +212,4 @@ func (g *Group) Learn(longest time.Duration) (first bool) {
 func (g *Group) tellLongest(longest time.Duration, from *Node) {
 	g.Conf.Logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
 		from.attrs(), "longest", longest, "own", g.Conf.MaxTTL)
-}
-
-// Look asks a node for what a bucket has, beside all rounds. ask has a context that ends with the timeout, for clients that heed
-// it; a node in trouble is not asked.
-func (g *Group) Look(ctx context.Context, n *Node, bucket int, timeout time.Duration, ask func(context.Context) error) (asked bool, latency time.Duration, err error) {
-	sent := g.Clock.Now()
-	b, err := n.admit(sent, timeout, false, bucket)
-	if err != nil {
-		return false, 0, err
-	}
-	err = ask(&nodeContext{ctx, time.Now().Add(timeout)})
-	now := g.Clock.Now()
-	n.leave(b, now, err)
-	if goredis.Answered(err) {
-		g.answered.Store(now)
-	}
-	return true, now.Since(sent), err
 }
