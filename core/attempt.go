@@ -55,7 +55,7 @@ func (lease *Lease) over() {
 // round is a round of the attempt.
 func (lease *Lease) round(op wire.Op, decided func(*node.Round) bool) *node.Round {
 	r := new(node.Round)
-	r.Init(lease.e.Group, op, lease.lock.Bucket, lease.p.nodeTimeout, (*asking)(lease), decided)
+	r.Init(lease.e.Group, op, lease.lock.Bucket, lease.p.nodeTimeout, asking{lease}, decided)
 	return r
 }
 
@@ -107,27 +107,25 @@ func (lease *Lease) settleToken(ctx, wait context.Context, t *quorum.Tally) (set
 }
 
 // asking is a lease, or one to be, as its rounds see it.
-type asking Lease
+type asking struct{ *Lease }
 
 // Sends books a request that is about to be sent to a node, and reports whether it may be. What the nodes are told at the end
 // depends on what was sent before.
-func (a *asking) Sends(op wire.Op, node int) bool {
-	lease := (*Lease)(a)
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	if (op == wire.OpAcquire || op == wire.OpRenew) && lease.isOver() {
+func (a asking) Sends(op wire.Op, node int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if (op == wire.OpAcquire || op == wire.OpRenew) && a.isOver() {
 		return false
 	}
-	lease.nodes[node].sends(op)
+	a.nodes[node].sends(op)
 	return true
 }
 
 // IsEnded is asked when a request is about to be sent: since it was made, the lease may have ended in any way.
-func (a *asking) IsEnded() bool {
-	lease := (*Lease)(a)
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	return lease.isOver()
+func (a asking) IsEnded() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.isOver()
 }
 
 // isOver reports whether nothing may be sent any more but the end of the lease. Called with the lock.
@@ -136,37 +134,36 @@ func (lease *Lease) isOver() bool {
 }
 
 // Hear books a reply to one of the rounds. Who is revoked by one node need not hear it of others: they may have forgotten it.
-func (a *asking) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
-	lease := (*Lease)(a)
+func (a asking) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
 	if got.Revoked {
-		lease.lose(LossRevoked)
+		a.lose(LossRevoked)
 	}
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	n := &lease.nodes[got.Node]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := &a.nodes[got.Node]
 	if got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err) {
 		n.answers(op)
 	}
 	switch op {
 	case wire.OpAcquire:
-		lease.queued = lease.queued || got.Place > 0
+		a.queued = a.queued || got.Place > 0
 		if got.Verdict == wire.Granted {
 			n.granted(got)
-			if what, now := n.late(); now && lease.ended {
-				lease.tellLater(got.Node, what, 0)
+			if what, now := n.late(); now && a.ended {
+				a.tellLater(got.Node, what, 0)
 			}
 		}
 	case wire.OpRenew:
 		// A node that was taken again may have forgotten who was granted the key meanwhile; but nobody was who could
 		// act on it, as long as this lease is trusted when it hears of it.
 		var has bool
-		if has, slept = n.confirms(got, lease.p.Window); has && lease.state == leaseHeld && !lease.completing && lease.left() > 0 {
+		if has, slept = n.confirms(got, a.p.Window); has && a.state == leaseHeld && !a.completing && a.left() > 0 {
 			n.memory = got.Memory
 		}
 	case wire.OpRelease:
 		var again bool
-		if got.Verdict, again = n.ended(got, lease.stay() > 0); again {
-			lease.tellLater(got.Node, owedAgain, lease.p.nodeTimeout)
+		if got.Verdict, again = n.ended(got, a.stay() > 0); again {
+			a.tellLater(got.Node, owedAgain, a.p.nodeTimeout)
 		}
 	default: // whoever sent the others keeps what they said
 	}

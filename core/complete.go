@@ -60,16 +60,13 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	if len(result) > maxResult {
 		return fmt.Errorf("lockkit: %w: the result has %d bytes, may have at most %d", ErrInvalid, len(result), maxResult)
 	}
-	held := lease.end()
+	held, life := lease.end()
 	defer lease.letGo(held, false)
 	lease.tellEnd(held)
-	lease.mu.Lock()
-	released, completed := lease.released, lease.completed
-	lease.mu.Unlock()
 	switch {
-	case completed:
+	case life.completed:
 		return nil
-	case released:
+	case life.released:
 		return &OpError{Op: OpComplete, Key: lease.lock.Key, Err: ErrReleased}
 	case lease.spent():
 		return &OpError{Op: OpComplete, Key: lease.lock.Key, Err: ErrLost, Reason: LossExpired}

@@ -55,7 +55,7 @@ func (e *engine) keep(lease *Lease) bool {
 		return false
 	}
 	e.leases[lease] = struct{}{}
-	e.lines.Holds(lease.lock.Resource(), (*blocking)(lease))
+	e.lines.Holds(lease.lock.Resource(), blocking{lease})
 	return true
 }
 

@@ -13,7 +13,7 @@ import (
 
 // pausing is an attempt whose process is stopped whenever the lane looks whether it is over.
 type pausing struct {
-	*asking
+	asking
 	looked *time.Time
 }
 
@@ -33,7 +33,7 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		lease := p.newLease(t.Context(), "k")
 		r := lease.acquiring(false)
 		var looked time.Time
-		r.Init(p.e.Group, wire.OpAcquire, 0, r.Timeout, pausing{(*asking)(lease), &looked}, r.Decided)
+		r.Init(p.e.Group, wire.OpAcquire, 0, r.Timeout, pausing{asking{lease}, &looked}, r.Decided)
 		r.Send(t.Context(), quorum.All(1))
 		r.Wait(t.Context())
 		if r.Count(wire.Granted) != 1 || looked.IsZero() {

@@ -84,12 +84,11 @@ func (lease *Lease) left() time.Duration {
 }
 
 // blocking is a lease to who asks for its key.
-type blocking Lease
+type blocking struct{ *Lease }
 
 // InTheWay is why they do not have it.
-func (b *blocking) InTheWay() result {
-	lease := (*Lease)(b)
-	return result{err: ErrHeld, held: HeldByOther, hint: wire.ParseCarried(lease.carries).Hint, at: lease.e.Clock.Now(), retry: max(lease.freedAfter(), 0)}
+func (b blocking) InTheWay() result {
+	return result{err: ErrHeld, held: HeldByOther, hint: wire.ParseCarried(b.carries).Hint, at: b.e.Clock.Now(), retry: max(b.freedAfter(), 0)}
 }
 
 // freedAfter is how long the nodes keep the key if its holder vanishes now.
@@ -160,8 +159,18 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-func (lease *Lease) fit(ctx context.Context) error { return fit(ctx, lease.made(), errNoLease) }
-func (lease *Lease) made() bool                    { return lease != nil && lease.e != nil }
+// fit reports what makes a call impossible, whatever it is for.
+func (lease *Lease) fit(ctx context.Context) error {
+	switch {
+	case !lease.made():
+		return errNoLease
+	case ctx == nil:
+		return errNoContext
+	}
+	return nil
+}
+
+func (lease *Lease) made() bool { return lease != nil && lease.e != nil }
 
 // Lost returns why the lease ended before its holder ended it: an *OpError matching [ErrLost]; likewise where it ended
 // with another lease, under which the context given to Acquire ran. It is nil while the lease is held, and of one that
@@ -273,16 +282,17 @@ func (lease *Lease) loss(op OpKind, reason LossReason) *OpError {
 	return &OpError{Op: op, Key: lease.lock.Key, Err: ErrLost, Reason: reason}
 }
 
-// end ends a lease because its holder says so, and reports whether it was held.
-func (lease *Lease) end() (held bool) {
+// end ends a lease because its holder says so, and reports whether it was held, and what its life was.
+func (lease *Lease) end() (held bool, life lifecycle) {
 	lease.mu.Lock()
 	held = lease.finish()
 	lease.stop(ErrReleased)
+	life = lease.lifecycle
 	lease.mu.Unlock()
 	if held {
 		lease.e.watchdog.remove(lease)
 	}
-	return held
+	return held, life
 }
 
 // tellEnd tells the observer that the holder has ended the lease. It is the user's code: whatever must

@@ -130,8 +130,18 @@ func (l *Locker) With(opts ...CallOption) (*Locker, error) {
 	return &Locker{l.e, *p}, nil
 }
 
-func (l *Locker) fit(ctx context.Context) error { return fit(ctx, l.made(), errNoLocker) }
-func (l *Locker) made() bool                    { return l != nil && l.e != nil }
+// fit reports what makes a call impossible, whatever it is for.
+func (l *Locker) fit(ctx context.Context) error {
+	switch {
+	case !l.made():
+		return errNoLocker
+	case ctx == nil:
+		return errNoContext
+	}
+	return nil
+}
+
+func (l *Locker) made() bool { return l != nil && l.e != nil }
 
 // set is how l was set up; as little as can be where it was not made.
 func (l *Locker) set() *settings {

@@ -36,7 +36,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 				lease.nodes[0].memory = "old"
 				c.prepare(lease)
 				lease.mu.Unlock()
-				(*asking)(lease).Hear(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
+				asking{lease}.Hear(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
 				lease.mu.Lock()
 				got := lease.nodes[0].memory
 				lease.state = was

@@ -57,21 +57,18 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 		return err
 	}
 	lease.expire()
-	held := lease.end()
+	held, life := lease.end()
 	var next *queue.Turn
 	defer func() { lease.letGo(held, next != nil) }()
 	lease.tellEnd(held)
-	lease.mu.Lock()
-	over, completed, reason := lease.freed || lease.completed, lease.completed, lease.reason
-	lease.mu.Unlock()
-	e := lease.e
+	e, over := lease.e, life.freed || life.completed
 	switch {
-	case completed && keep > 0:
+	case life.completed && keep > 0:
 		return &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrReleased}
 	case !over && e.gate.Join():
 		defer e.gate.Leave()
-	case reason != "":
-		return lease.loss(OpRelease, reason)
+	case life.reason != "":
+		return lease.loss(OpRelease, life.reason)
 	case over:
 		return nil
 	default:
