@@ -191,6 +191,6 @@ func TestCE38_PoisonedCounter(t *testing.T) {
 		p.links[0].Set(coretest.Fate{Refuse: true})
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
-		wantInError(t, err, "fencing counter", "delete what this node has")
+		wantInError(t, err, "fencing counter", "delete this node's data")
 	})
 }
