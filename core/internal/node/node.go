@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,9 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
+
+// reloadEvery is how often at most a Cluster in trouble is asked for its topology.
+const reloadEvery = 250 * time.Millisecond
 
 // Why a node has no vote: it was asked and did not answer in time, or was left alone.
 var (
@@ -92,6 +96,42 @@ func (n *Node) admit(now clock.Instant, timeout time.Duration, must bool, bucket
 	b.since = min(b.since, now)
 	b.inFlight++
 	return b, nil
+}
+
+// breaker returns the breaker of a guard bucket. Called with the node's lock.
+func (n *Node) breaker(bucket int) *breaker {
+	bucket %= len(n.breakers)
+	var master *redis.Client
+	if n.Cluster != nil && n.routed { // before, asking for the master might wait for the network
+		master, _ = n.Cluster.MasterForKey(context.Background(), "{"+strconv.Itoa(bucket)+"}") //nolint:forbidigo // the topology is in memory
+	}
+	b := n.breakers[bucket]
+	if b == nil || b.master != master {
+		b = &breaker{master: master, slots: n.slots(master), since: clock.Never}
+		n.breakers[bucket] = b
+	}
+	return b
+}
+
+// follow has a Cluster client ask for the topology anew. By itself it does so only once a minute and when it
+// is redirected, and nobody redirects from a master that is dead. Called with the node's lock.
+func (n *Node) follow(now clock.Instant) {
+	if n.Cluster == nil || now < n.reloadAt {
+		return
+	}
+	n.reloadAt = now.Add(reloadEvery)
+	n.Cluster.ReloadState(context.Background()) //nolint:forbidigo // on a goroutine of the client
+}
+
+// slots returns what bounds the acquisitions over the connections to one server: to the master of a shard,
+// or to the node that has no shards, nil. Called with the node's lock.
+func (n *Node) slots(master *redis.Client) *slots {
+	for _, b := range n.breakers { // shards have many buckets
+		if b != nil && b.master == master {
+			return b.slots
+		}
+	}
+	return newSlots(n.Connections)
 }
 
 // count books that so many requests more are under way that b admitted: one is sent again, or fails together with another.

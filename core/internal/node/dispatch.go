@@ -1,0 +1,66 @@
+package node
+
+import (
+	"context"
+
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// Send starts the round. Values of ctx reach the hooks of the clients; its end does not.
+func (r *Round) Send(ctx context.Context, to quorum.Set) {
+	r.Begin(ctx, to)
+	Dispatch(r)
+}
+
+// Dispatch asks the nodes. What rounds about one key ask of a node leaves in one batch, in their order.
+func Dispatch(rounds ...*Round) {
+	for i, n := range rounds[0].Group.Nodes {
+		var room [2]request
+		requests := room[:0]
+		for _, r := range rounds {
+			if q, ok := r.ask(i); ok {
+				requests = append(requests, q)
+			}
+		}
+		if len(requests) > 0 {
+			n.lane(rounds[0].bucket).submit(requests...)
+		}
+	}
+	for _, r := range rounds {
+		r.begun()
+	}
+}
+
+// ask is what the round asks of a node, if it may.
+func (r *Round) ask(i int) (q request, ok bool) {
+	if !r.Asked.Has(i) {
+		return request{}, false
+	}
+	n := r.Group.Nodes[i]
+	b, err := n.admit(r.Sent, r.Timeout, r.Must, r.bucket)
+	if err != nil {
+		v := quorum.Said(wire.CircuitOpen, err)
+		r.hear(i, v)
+		r.unasked = append(r.unasked, Reply{v, i, 0})
+		return request{}, false
+	}
+	if r.asker != nil && !r.asker.Sends(r.op, i) {
+		r.drop(n, b)
+		return request{}, false
+	}
+	return request{r: r, b: b}, true
+}
+
+// begun notes that all nodes have been asked, and tells the observer of those that were not: it is the user's code,
+// so it comes last.
+func (r *Round) begun() {
+	r.mu.Lock()
+	if r.Asked == 0 {
+		r.finish()
+	}
+	r.unlock()
+	for i := range r.unasked {
+		r.tellReply(r.Group.Nodes[r.unasked[i].Node], &r.unasked[i].Vote)
+	}
+}
