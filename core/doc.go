@@ -18,7 +18,7 @@
 //
 // The context passed to a call governs the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the wait
 // alone. A context that holds a key cannot lock it again (ErrHeld), except with [Reentrant]. [New] takes go-redis clients,
-// whose timeouts and retries do not matter; [Open] makes them.
+// whose timeouts and retries do not matter; [Open] makes them. A key has 1 to 512 bytes; [Key] builds one from parts.
 //
 // # Guarantee
 //

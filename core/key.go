@@ -8,10 +8,9 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Key makes a key of parts, so that different parts make different keys, whatever they contain: "5:order/2:42" of "order"
-// and "42". What would be longer than a key may be is hashed, which no other key made of parts can be taken for. The
-// adapters make their keys by it, and take keys that were made by it as they are, so that a route, a task, a job and a call
-// of Do that work on the same thing exclude one another and share its fencing tokens.
+// Key builds a key from parts, so that different parts make different keys: "5:order/2:42" from "order" and "42". A key has 1
+// to 512 bytes; a longer one is hashed. The adapters build their keys with it, and use keys built with it unchanged, so a
+// route, a task, a job and a call of Do with the same key exclude each other and share its fencing tokens.
 func Key(parts ...string) string {
 	var room [128]byte
 	key := room[:0]

@@ -131,10 +131,9 @@ func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant) bool {
 // Key returns the key.
 func (lease *Lease) Key() string { return lease.lock.Key }
 
-// FencingToken returns a number strictly greater than every token that was granted for the key before this
-// lease was asked for, by anybody. Pass it along with each write to a resource that refuses a smaller one
-// than it has seen: that holds even where time fails (Kleppmann 2016; here by a quorum of counters, as the
-// timestamps of ABD).
+// FencingToken returns a number greater than every token reported for the key before this lease was requested. Pass it with
+// each write to a store that rejects a token smaller than the largest it has seen. Tokens begin with the microseconds since
+// 1970, so they fit a signed 64-bit column.
 func (lease *Lease) FencingToken() uint64 { return lease.token }
 
 // ValidUntil returns the local instant at which the context ends unless a renewal succeeds before. Until
