@@ -9,7 +9,7 @@ import (
 // The TTL that all peers use, but where leases are held.
 const ttl = 10 * time.Second
 
-// errHeld is what tryLock fails with when somebody else has the key.
+// errHeld: another holder has the key.
 var errHeld = errors.New("held by somebody else")
 
 // An unlock gives a key back. It fails if the lock was lost before, as far as the peer tells.
@@ -19,7 +19,7 @@ type unlock func(context.Context) error
 type locker interface {
 	// lock waits until it has the key.
 	lock(ctx context.Context, key string) (unlock, error)
-	// tryLock asks once, and fails with errHeld if somebody else has the key.
+	// tryLock asks once, and fails with errHeld if the key is held.
 	tryLock(ctx context.Context, key string) (unlock, error)
 	close()
 }

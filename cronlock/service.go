@@ -75,7 +75,7 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 }
 
 // Add adds a job. Replicas know a job by its name, which must be the same on all of them and in all releases. From now on the
-// engine looks after the job's ticks; the latest tick that is due starts at once if nobody has started it and it is within
+// engine looks after the job's ticks; the latest tick that is due starts at once if it was not started and is within
 // the grace.
 //
 // The context of fn ends when fn must stop: with the host's context, or with a cause that matches core.ErrLost when the

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// errBusy is what callers are told where somebody else has the lock.
+// errBusy: another holder has the lock.
 var errBusy = errors.New("somebody else is at it")
 
 // pay is the work that must not be done by two at a time.
@@ -20,7 +20,7 @@ var pay func(ctx context.Context, invoice int) error
 func open(client redis.UniversalClient) (*core.Locker, error) {
 	locker, err := core.New([]redis.UniversalClient{client}) // once, in main: the client that you have
 	if err != nil {
-		return nil, err // names what is wrong with the node, and how to mend it
+		return nil, err // names what is wrong with the node, and how to fix it
 	}
 	return locker, nil
 }

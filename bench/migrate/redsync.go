@@ -15,7 +15,7 @@ func redsyncBefore(ctx context.Context, client redis.UniversalClient) error {
 	rs := redsync.New(goredis.NewPool(client))
 	mutex := rs.NewMutex("invoice:42", redsync.WithExpiry(8*time.Second))
 	if err := mutex.LockContext(ctx); err != nil {
-		return err // somebody has it, ctx has ended, or Redis is down
+		return err // it is held, ctx has ended, or Redis is down
 	}
 	defer mutex.UnlockContext(context.WithoutCancel(ctx))
 	return pay(ctx, 42) // must be over within 8s, or extend the lock

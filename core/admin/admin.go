@@ -24,7 +24,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Dial makes the clients that core.Open makes for these URLs. It talks to nobody, and the caller closes the clients. The error
+// Dial makes the clients that core.Open makes for these URLs. It sends nothing, and the caller closes the clients. The error
 // matches core.ErrInvalid.
 func Dial(urls []string, opts ...core.Option) ([]redis.UniversalClient, error) {
 	return inside.Dial(urls, opts)
@@ -85,11 +85,11 @@ func provision(ctx context.Context, g *node.Group, bucket int) error {
 	return nil
 }
 
-// ErrTokenMismatch: the key is not held, or not recorded as completed, under that token: it has changed since somebody looked.
+// ErrTokenMismatch: the key is not held, or not recorded as completed, under that token: it has changed meanwhile.
 // This call has changed nothing; look again. It matches [core.ErrInvalid].
 var ErrTokenMismatch = fmt.Errorf("%w: not the token of the key", core.ErrInvalid)
 
-// A Revocation is what became of a lease that somebody other than its holder ended.
+// A Revocation is the result of ending another process's lease.
 type Revocation struct {
 	Holder core.Holder // who had the key
 	// Left is for how long the old holder may still take itself for the holder, if it hears nothing: until it looks at its
@@ -99,7 +99,7 @@ type Revocation struct {
 }
 
 // Revoke ends the lease on key that has this fencing token, so that it is renewed no more: the key is free when what was
-// confirmed last has run out, after Revocation.Left at most, so that nobody else holds it while the old holder may still
+// confirmed last has run out, after Revocation.Left at most, so that it is not granted while the old holder may still
 // act on it. The holder's context ends at its next renewal, with reason [core.LossRevoked], when the first node tells it; its
 // release and completion are refused. The next fencing token is greater, as ever.
 //
@@ -111,7 +111,7 @@ type Revocation struct {
 // that token, and nothing has changed; ErrUnavailable: no quorum has confirmed it, but some nodes may have ended it: look,
 // and call again; ErrClosed, or the context's error and cause, after which some nodes may have ended it, too. Or the error
 // matches ErrInvalid. ctx ends
-// the call, which takes two node timeouts at most. What is revoked is logged, with the hash of the key; observers hear
+// the call, which takes two node timeouts at most. The revocation is logged, with the hash of the key; observers hear
 // nothing of it.
 //
 // A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it and

@@ -25,7 +25,7 @@ type Diagnosis struct {
 	Findings []Finding       // about several nodes, or all
 }
 
-// Diagnose examines the servers behind nodes, and says what is wrong with them and how to mend it: whether they can be
+// Diagnose examines the servers behind nodes, and says what is wrong with them and how to fix it: whether they can be
 // reached and may be nodes, what their users may do, whether clocks, guards and replicas let them vote, whether they take
 // writes, and what a restart would forget. It is for people and checks that look at the nodes before, or while, Lockers are
 // at work on them: it needs no Locker, so also servers that New refuses can be looked at. opts are those of the Lockers:
@@ -33,13 +33,13 @@ type Diagnosis struct {
 //
 // It asks all servers at once, each about a dozen short requests, and does not wait for the answer to any of them for longer
 // than the node timeout; of a server that does not answer one, nothing more is asked. Where servers are slow it takes ten node
-// timeouts at most. A client that heeds no contexts may go on with such a request by itself, until its own timeouts.
+// timeouts at most. A client that ignores contexts may continue such a request until its own timeouts.
 //
 // It begins no quarantine and changes nothing, but that it tries the rights of the client's user on a key of its own, which
 // it deletes, and subscribes once. What the user may not ask (CONFIG GET) is not known then; the rights are those of the
 // client's user: to check those of a service, run it with the service's.
 //
-// A server that is down, or in whatever trouble, is a finding and no error. The error matches ErrInvalid, where options or
+// A server that is down or in trouble is a finding, not an error. The error matches ErrInvalid, where options or
 // clients are unfit, or is the error and cause of ctx, when that has ended.
 func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.Option) (Diagnosis, error) {
 	if ctx == nil {
@@ -72,8 +72,8 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.O
 
 // How bad a [Finding] is.
 const (
-	SeverityFault   = "fault"   // the node cannot take part until somebody mends it, or nobody can be granted a key
-	SeverityRisk    = "risk"    // everything works, and a fault that is to be expected can make two holders of a key
+	SeverityFault   = "fault"   // the node cannot take part until it is fixed, or no key can be granted
+	SeverityRisk    = "risk"    // everything works, but an expected fault can make two holders of a key
 	SeverityWarning = "warning" // something works less well than it could, or passes by itself
 )
 
@@ -107,7 +107,7 @@ type Finding struct {
 	Mend     string // what to do
 }
 
-// A NodeDiagnosis is what is wrong with a server. What it does not tell, or its user may not ask, is not guessed.
+// A NodeDiagnosis is what is wrong with a server. Values that the server does not report, or the user may not read, are not guessed.
 type NodeDiagnosis struct {
 	Node     int    // index in the list given; all masters of a Redis Cluster have the same
 	Addr     string // where the client tells

@@ -42,7 +42,7 @@ func Policy(opts ...cronlock.JobOption) Option {
 	return func(c *config) { c.policy = append(c.policy, opts...) }
 }
 
-// Listeners adds event listeners of gocron. They are told of every run, also of those that start late or by hand. A
+// Listeners adds event listeners of gocron. They are called for every run, including those that start late or by hand. A
 // BeforeJobRunsSkipIfBeforeFuncErrors that returns an error leaves the tick to another replica.
 func Listeners(listeners ...gocron.EventListener) Option {
 	return func(c *config) { c.gocron = append(c.gocron, gocron.WithEventListeners(listeners...)) }
@@ -53,7 +53,7 @@ func Tags(tags ...string) Option {
 	return func(c *config) { c.tags = append(c.tags, tags...) }
 }
 
-// Add adds a job to the service and has the scheduler run it, from its start on. The errors are those of
+// Add adds a job to the service and makes the scheduler run it, from its start on. The errors are those of
 // [cronlock.Service.Add] and of gocron's NewJob, or core.ErrClosed if the scheduler is shut down; then nothing is added.
 //
 // The schedule is the job's own. The scheduler's options on start and stop times, intervals, and limits of runs are not

@@ -98,7 +98,7 @@ func (e *Elector) Enter(ctx context.Context) (work context.Context, leave func()
 	}), nil
 }
 
-// Resign starts to give up the leadership and returns at once: no work enters the term any more, and when all work has left
+// Resign starts to give up the leadership and returns at once: no more work enters the term, and when all work has left
 // and OnElected has returned, another process may lead. This process campaigns again after three seconds. If it does not
 // lead, Resign does nothing.
 func (e *Elector) Resign() {

@@ -76,7 +76,7 @@ func arrival(c *gin.Context) {
 	c.Next()
 }
 
-// update adds one to an order: it reads, works, and writes. That is right only if nobody else does so meanwhile.
+// update adds one to an order: it reads, works, and writes. That is right only if no other request does so meanwhile.
 func update(store remote) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		waited := time.Since(c.GetTime("arrival"))

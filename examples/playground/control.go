@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
-// A control is the page's server. Whoever can use it can kill processes, if only those of the playground: so it serves this
+// A control is the page's server. Its users can kill processes of the playground: so it serves this
 // machine alone, and no page but its own.
 type control struct {
 	p       *playground

@@ -12,7 +12,7 @@ import (
 // etcdWay locks with etcd's mutex: a key that belongs to a session, whose lease the client keeps alive.
 //
 // The token is the revision at which the mutex was acquired: etcd's revision grows with every change of anything.
-// A lost session ends ctx when the client notices, which may be after somebody else has got the key; Do then says so.
+// A lost session ends ctx when the client notices, which may be after another process got the key; Do then says so.
 type etcdWay struct {
 	client  *clientv3.Client
 	ttl     time.Duration

@@ -9,7 +9,7 @@ import (
 
 // lockkitWay locks on one Redis, or on a majority of several.
 //
-// A lease is renewed for as long as the work goes on. ctx ends when it is lost, before anybody else gets the key.
+// A lease is renewed for as long as the work goes on. ctx ends when it is lost, before the key is granted again.
 type lockkitWay struct{ locker *core.Locker }
 
 func openLockkit(urls []string, ttl time.Duration) (*lockkitWay, error) {

@@ -1,4 +1,4 @@
-// Core pays an invoice under a lock, on however many machines it is run at once. It is to be copied.
+// Core pays an invoice under a lock, on any number of machines. Copy it.
 //
 //	export LOCKKIT_NODES=redis://localhost:6379   # or several, with commas
 //	go run ./examples/minimal/core 42
@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	locker, err := core.Open(strings.Split(nodes, ","))
 	if err != nil {
-		return err // names every node that is unfit, and how to mend it
+		return err // names every unfit node, and how to fix it
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string) (err error) {
 		err = errors.Join(err, locker.Close(ctx))
 	}()
 
-	// Once: whoever comes later, within the retention, is told that it is done. Do would pay again.
+	// Once: later calls within the retention return ErrDone. Do would pay again.
 	err = locker.Once(ctx, core.Key("invoice", args[0]), func(ctx context.Context) error {
 		lease, _ := core.FromContext(ctx)
 		return pay(ctx, args[0], lease.FencingToken())

@@ -1,4 +1,4 @@
-// Cron runs a job once per tick, on however many replicas of the service. It is to be copied.
+// Cron runs a job once per tick, on any number of replicas of the service. Copy it.
 //
 //	export LOCKKIT_NODES=redis://localhost:6379   # or several, with commas
 //	go run ./examples/minimal/cron                # in two terminals: each tick runs in one of them
@@ -34,7 +34,7 @@ func run(ctx context.Context) error {
 	}
 	locker, err := core.Open(strings.Split(nodes, ","))
 	if err != nil {
-		return err // names every node that is unfit, and how to mend it
+		return err // names every unfit node, and how to fix it
 	}
 	cron, err := cronlock.New(locker, "billing") // the replicas of a service share its jobs
 	if err != nil {

@@ -40,7 +40,7 @@ func run(ctx context.Context) error {
 	}
 	locker, err := core.Open(strings.Split(nodes, ","))
 	if err != nil {
-		return err // names every node that is unfit, and how to mend it
+		return err // names every unfit node, and how to fix it
 	}
 	byID, err := httplock.New(locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(false))
 	if err != nil {

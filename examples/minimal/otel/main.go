@@ -1,4 +1,4 @@
-// Otel takes a lock now and then, and serves the metrics of that for Prometheus. It is to be copied.
+// Otel takes a lock now and then, and serves its metrics for Prometheus. Copy it.
 //
 //	export LOCKKIT_NODES=redis://localhost:6379   # or several, with commas
 //	go run ./examples/minimal/otel
@@ -52,7 +52,7 @@ func run(ctx context.Context) error {
 	}
 	locker, err := core.Open(strings.Split(nodes, ","), core.WithObserver(observer))
 	if err != nil {
-		return err // names every node that is unfit, and how to mend it
+		return err // names every unfit node, and how to fix it
 	}
 	http.Handle("/metrics", promhttp.Handler())
 	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":9464"), ReadTimeout: 10 * time.Second}

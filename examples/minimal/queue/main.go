@@ -1,4 +1,4 @@
-// Queue works on asynq tasks one at a time per order, and completes each of them once. It is to be copied.
+// Queue works on asynq tasks one at a time per order, and completes each of them once. Copy it.
 //
 //	export LOCKKIT_NODES=redis://localhost:6379 REDIS_URL=redis://localhost:6379   # the nodes for locks; asynq's Redis
 //	go run ./examples/minimal/queue                                                # in two terminals
@@ -39,7 +39,7 @@ func run(ctx context.Context) error {
 	}
 	locker, err := core.Open(strings.Split(nodes, ","))
 	if err != nil {
-		return err // names every node that is unfit, and how to mend it
+		return err // names every unfit node, and how to fix it
 	}
 	ql, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order_id"))) // one at a time per order
 	if err != nil {
@@ -74,7 +74,7 @@ func run(ctx context.Context) error {
 
 // charge is the handler. Its context also ends if the lease is lost.
 func charge(ctx context.Context, t *asynq.Task) error {
-	run, _ := queuelock.FromContext(ctx) // have the database refuse a smaller token than it has seen, or an identity that it knows
+	run, _ := queuelock.FromContext(ctx) // make the database reject a smaller token than it has seen, or an identity that it knows
 	slog.InfoContext(ctx, "charged", "task", string(t.Payload()), "identity", run.Identity, "token", run.FencingToken)
 	return nil
 }

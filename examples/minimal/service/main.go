@@ -1,4 +1,4 @@
-// Service has all adapters on one Locker, and ends them in order. It is to be copied.
+// Service has all adapters on one Locker, and ends them in order. Copy it.
 //
 //	export LOCKKIT_NODES=redis://localhost:6379   # or several, with commas
 //	export REDIS_URL=redis://localhost:6379       # of asynq
@@ -64,7 +64,7 @@ func run(ctx context.Context) error {
 	}
 	locker, err := core.Open(strings.Split(nodes, ","), core.WithObserver(observer))
 	if err != nil {
-		return err // names every node that is unfit, and how to mend it
+		return err // names every unfit node, and how to fix it
 	}
 	tasks, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order"))) // one charge of an order at a time
 	if err != nil {
@@ -95,7 +95,7 @@ func run(ctx context.Context) error {
 	for range ends {
 		err = errors.Join(err, <-ended)
 	}
-	// Then the Locker, which frees what is still held; and what it has counted is told last.
+	// Then the Locker, which frees what is still held; and the observer's counts last.
 	return errors.Join(err, locker.Close(ending), meters.Shutdown(ending))
 }
 
