@@ -2,6 +2,7 @@ package cronlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -60,24 +61,44 @@ func wantWords(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// A removed job starts nothing, and its name can be used again.
+// Another job may use the name of one that was removed, and removing that one again does nothing to it.
 func TestRemove(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{})
-		till(90 * time.Second)
 		r.Remove()
-		till(5 * time.Minute)
-		w.want(midnight, at(time.Minute))
-		if err := r.RunDue(t.Context()); core.ClassOf(err) != core.ClassClosed {
-			t.Errorf("RunDue of a removed job: %v", err)
-		}
 		again, err := r.service.Add("job", Every(time.Minute), r.work)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Remove() // of the one before
-		till(7*time.Minute + 30*time.Second)
-		w.want(midnight, at(time.Minute), at(5*time.Minute), at(6*time.Minute), at(7*time.Minute))
-		again.Remove()
+		r.Remove()
+		if r.service.jobs["job"] != again {
+			t.Error("the second Remove has removed the other job")
+		}
+	})
+}
+
+// An end of its context that Close's caller sets bounds the wait, and the error names the jobs that run.
+func TestCloseNamesRuns(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{work: hold(time.Minute)})
+		till(31 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := r.service.Close(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || err.Error() != `cronlock: not everything has ended; jobs that run: ["job"]: context deadline exceeded` {
+			t.Errorf("Close: %v", err)
+		}
+		if _, err := r.service.Add("other", Every(time.Minute), r.work); !errors.Is(err, core.ErrClosed) {
+			t.Errorf("Add after Close: %v", err)
+		}
+		idle, err := New(w.first.Replica().Locker, "other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := idle.Close(gone); err != nil {
+			t.Errorf("Close of a service without runs: %v", err)
+		}
 	})
 }

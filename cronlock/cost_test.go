@@ -25,9 +25,9 @@ func TestRequestsPerTick(t *testing.T) {
 		}
 		till(5*time.Minute + 30*time.Second)
 		before := w.requests()
-		const n = 30
+		const n = 10
 		time.Sleep(n * time.Minute)
-		w.want(ticks(at(time.Minute), time.Minute, 35)...)
+		w.want(ticks(at(time.Minute), time.Minute, 15)...)
 		each := (w.requests() - before) / n
 		if each > 180 {
 			t.Errorf("%d requests for each tick", each)

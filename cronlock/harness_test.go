@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/internal/pause"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
@@ -72,7 +71,6 @@ type plan struct {
 	host     bool     // a host calls at the ticks
 	ahead    time.Duration
 	work     func(ctx context.Context) error
-	elected  bool
 	job      []JobOption
 	core     []core.Option
 }
@@ -80,11 +78,10 @@ type plan struct {
 // A replica is one process of the service: a Service with one job, and maybe a host that calls for its ticks.
 type replica struct {
 	*Job
-	w       *world
-	name    string
-	locks   *locktest.Locker
-	elector *leader.Elector
-	plan    plan
+	w     *world
+	name  string
+	locks *locktest.Locker
+	plan  plan
 
 	asleep atomic.Bool
 	stop   context.CancelFunc // of the host
@@ -99,15 +96,7 @@ func (w *world) replica(name string, p plan) *replica {
 	if p.schedule == nil {
 		r.plan.schedule = Every(time.Minute)
 	}
-	var opts []Option
-	if p.elected {
-		e, err := leader.New(r.locks.Locker, "group")
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		r.elector, opts = e, append(opts, WithElector(e))
-	}
-	s, err := New(r.locks.Locker, "service", opts...)
+	s, err := New(r.locks.Locker, "service")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -195,11 +184,6 @@ func (r *replica) end() {
 	defer cancel()
 	if err := r.service.Close(ctx); err != nil {
 		r.w.t.Errorf("%s: %v", r.name, err)
-	}
-	if r.elector != nil {
-		if err := r.elector.Close(ctx); err != nil {
-			r.w.t.Errorf("%s: %v", r.name, err)
-		}
 	}
 }
 

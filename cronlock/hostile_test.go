@@ -101,24 +101,3 @@ func TestClocksAreSetAhead(t *testing.T) {
 		}
 	})
 }
-
-// No run of a removed job starts, however long its claim has waited.
-func TestRemoveWhileAClaimIsUnderWay(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{schedule: Every(10 * time.Minute)})
-		till(5 * time.Minute)
-		n := len(w.ran()) // of the tick before
-		for range atOnce {
-			r.service.turns <- struct{}{}
-		}
-		till(10*time.Minute + 10*time.Second)
-		r.Remove()
-		for range atOnce {
-			<-r.service.turns
-		}
-		till(15 * time.Minute)
-		if ran := w.ran(); len(ran) > n {
-			t.Errorf("ran after Remove: %+v", ran[n:])
-		}
-	})
-}

@@ -29,21 +29,6 @@ func TestRobfigCron(t *testing.T) {
 	})
 }
 
-// A call just before a tick is for it, and waits until it is due.
-func TestCallJustBeforeATick(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{host: true})
-		r.asleep.Store(true)
-		for i := range 5 {
-			till(time.Duration(3+i)*time.Minute - 30*time.Millisecond)
-			if err := r.RunDue(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-		w.want(ticks(at(2*time.Minute), time.Minute, 6)...)
-	})
-}
-
 // A host that is ahead by less than the engine waits for it costs nothing: its early calls count.
 func TestHostALittleAhead(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
@@ -55,28 +40,6 @@ func TestHostALittleAhead(t *testing.T) {
 				t.Errorf("tick %v started %v late", r.Tick, late)
 			}
 		}
-	})
-}
-
-// A host that drops the engine's calls is called again.
-func TestHostDropsCalls(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{schedule: Every(time.Hour)})
-		var calls int
-		added := make(chan struct{})
-		var job *Job
-		job, err := r.service.Add("dropping", Every(10*time.Minute), r.work, WithHost(func() {
-			if calls++; calls%3 == 0 {
-				<-added
-				_ = job.RunDue(t.Context())
-			}
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		close(added)
-		till(31 * time.Minute)
-		w.want(at(10*time.Minute), at(20*time.Minute), at(30*time.Minute))
 	})
 }
 

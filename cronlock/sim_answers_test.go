@@ -74,6 +74,9 @@ func (p *process) told(err error) {
 		if late := time.Now().Add(ahead).Sub(refused.Tick); t != nil && t.sure > 0 && !t.forgotten || late < p.grace-time.Second {
 			p.Violation("%s: %v, which is %v late", p.name, err, late)
 		}
+		if behind, _ := p.clocks(); len(p.oracle.ticks) == 0 && !p.arrived.IsZero() && refused.Tick.Before(p.arrived.Add(min(0, behind))) {
+			p.Violation("%s: %v, and the job is new", p.name, err)
+		}
 	case errors.Is(err, cronlock.ErrNotDue):
 		if p.last != nil && !p.last.tick.forgotten {
 			p.Violation("%s: %v, and ticks were started", p.name, err)

@@ -20,8 +20,7 @@ type oracle struct {
 	visits []*visit        // all runs
 	runs   sim.Exclusion
 	token  uint64
-	leads  *process // the last that was elected
-	term   uint64
+	reign      // of who was elected last
 	fewest int // starts that any replica allows
 	spans
 }
@@ -146,6 +145,12 @@ func (w *world) heard(p *process, kind core.EventKind) {
 		w.mustHaveAReason(p, w.ttl, "an end is not recorded")
 	case cronlock.EventUnavailable:
 		w.mustHaveAReason(p, w.ttl, string(kind))
+	case leader.EventDeposed:
+		w.mustHaveAReason(p, w.ttl, string(kind))
+	case leader.EventResigned:
+		if !p.asked {
+			w.Violation("%s resigned, and nobody asked it to", p.name)
+		}
 	}
 }
 
@@ -167,6 +172,11 @@ func (w *world) begin(p *process, ctx context.Context, run cronlock.Run) *visit 
 	v := &visit{Run: run, p: p, ctx: ctx, began: time.Now()}
 	w.Tracef("%s runs %s, attempt %d, previous %s", p.name, clock(run.Tick), run.Attempt, clock(run.Previous))
 	p.running++
+	if p.under != nil || p.scheduler != nil {
+		if p.listened--; p.listened < 0 {
+			w.Violation("%s runs %s, and its listeners have not heard of that", p.name, clock(run.Tick))
+		}
+	}
 	v.leave = w.runs.Enter(w.Trial, ctx, "job", p.name+" "+clock(run.Tick))
 	if run.FencingToken <= w.token {
 		w.Violation("fencing token %d after %d", run.FencingToken, w.token)
@@ -332,37 +342,6 @@ func (w *world) judgePrevious(v *visit) {
 	}
 }
 
-// judgeTerm: only the leader starts ticks.
-func (w *world) judgeTerm(v *visit) {
-	if v.p.elector != nil && w.leads != v.p && v.ctx.Err() == nil {
-		w.Violation("tick %s starts on %s, which does not lead", clock(v.Tick), v.p.name)
-	}
-}
-
-// elected is told when a process becomes leader: what runs of another's term has ended by then.
-func (p *process) elected(ctx context.Context, t leader.Term) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.dead {
-		return
-	}
-	p.Tracef("%s leads", p.name)
-	if t.FencingToken <= p.term {
-		p.Violation("term %d after %d", t.FencingToken, p.term)
-	}
-	p.leads, p.term = p, t.FencingToken
-	for _, other := range p.replicas {
-		if other != nil && other != p && other.elector.IsLeader(ctx) == nil {
-			p.Violation("%s is elected, and %s leads", p.name, other.name)
-		}
-	}
-	for _, v := range p.visits {
-		if v.tick != nil && v.p != p && v.over.IsZero() && !v.p.dead && v.ctx.Err() == nil {
-			p.Violation("%s is elected, and tick %s of %s runs", p.name, clock(v.Tick), v.p.name)
-		}
-	}
-}
-
 // end is told that a run has ended.
 func (v *visit) end(err error) {
 	v.p.reach("returned", v.p)
@@ -403,13 +382,13 @@ func (w *world) leaves(p *process) {
 	}
 }
 
-// removed is told that gocron has removed the job: the contexts of its runs have ended.
-func (w *world) removed(p *process) {
+// stopped is told that the host has ended, or that gocron has removed the job: the contexts of its runs have ended.
+func (w *world) stopped(p *process, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, v := range w.visits {
-		if v.p == p && v.over.IsZero() && v.ctx.Err() == nil && v.began.Before(p.left) {
-			w.Violation("the context of %s has not ended with Remove", clock(v.Tick))
+		if v.p == p && v.over.IsZero() && v.ctx.Err() == nil && v.began.Before(at) {
+			w.Violation("the context of %s has not ended with its host", clock(v.Tick))
 		}
 	}
 }

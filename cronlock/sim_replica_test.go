@@ -54,6 +54,10 @@ type process struct {
 	writing       time.Time // the tick whose start was recorded last
 	wrote         time.Time // the one whose start was being recorded when it left
 	superseded    int       // ticks, as the events say
+	listened      int       // runs that gocron's listeners were told of, beyond those that began
+	reigns        int       // calls of OnElected that go on
+	asked         bool      // to resign
+	cut           time.Time // since when
 }
 
 // start starts a process of replica who, if none lives.
@@ -82,7 +86,7 @@ func (p *process) launch() {
 	var with []cronlock.Option
 	var err error
 	if w.Is("elector") == 1 {
-		p.elector, err = leader.New(p.locks.Locker, "group", leader.OnElected(p.elected))
+		p.elector, err = leader.New(p.locks.Locker, "group", leader.WithCandidate(p.name), leader.OnElected(p.elected))
 		w.must(err)
 		with = append(with, cronlock.WithElector(p.elector))
 	}
@@ -219,7 +223,10 @@ func (p *process) byHand() {
 	case under != nil:
 		p.must(under.RunNow())
 	default:
-		p.told(job.RunNow(p.host))
+		err := job.RunNow(p.host)
+		if p.told(err); errors.Is(err, leader.ErrNotLeader) {
+			p.Violation("%s: by hand: %v", p.name, err)
+		}
 	}
 }
 
@@ -229,6 +236,9 @@ var errSkipped, errOwn, errPanic = errors.New("not here"), errors.New("no paper"
 func (p *process) listener(uuid.UUID, string) error {
 	p.mu.Lock()
 	skip := p.rng.IntN(1000) < p.Is("skipped")
+	if !skip {
+		p.listened++
+	}
 	p.mu.Unlock()
 	if !skip {
 		return nil
@@ -304,7 +314,15 @@ func (p *process) end(hostFirst bool) {
 		p.must(p.scheduler.Shutdown())
 	}
 	if p.elector != nil {
-		p.must(p.elector.Close(ctx))
+		p.mu.Lock()
+		p.asked = true
+		p.mu.Unlock()
+		err := p.elector.Close(ctx)
+		p.mu.Lock()
+		if !p.dead && (err != nil || p.reigns > 0) {
+			p.Violation("%s: the elector's Close returns %v, and OnElected goes on %d times", p.name, err, p.reigns)
+		}
+		p.mu.Unlock()
 	}
 	time.Sleep(90 * time.Second) // go-redis holds a mutex while it dials for a subscription, for which Close would stop the clock
 	_ = p.locks.Close(ctx)
@@ -314,12 +332,17 @@ func (p *process) end(hostFirst bool) {
 // stop, as it would tell them, and Shutdown is called when they have ended.
 func (p *process) endHost() {
 	p.stop()
-	p.calls.Wait()
 	if p.scheduler != nil {
 		for _, j := range p.scheduler.Jobs() {
 			_ = p.scheduler.RemoveJob(j.ID())
 		}
 	}
+	if p.Is(fmt.Sprint("host ", p.who)) > 0 {
+		now := time.Now()
+		time.Sleep(time.Millisecond)
+		p.stopped(p, now)
+	}
+	p.calls.Wait()
 }
 
 // remove removes the job for a time.
@@ -336,9 +359,10 @@ func (p *process) remove(s sim.Step) {
 	p.trouble(time.Duration(p.Is("elector"))*s.For, "removed") // nobody else leads meanwhile
 	p.mu.Unlock()
 	if under != nil {
+		now := time.Now()
 		p.must(under.Remove())
 		time.Sleep(time.Millisecond) // gocron does it when it comes to it
-		p.removed(p)
+		p.stopped(p, now)
 	} else {
 		job.Remove()
 	}

@@ -26,7 +26,7 @@ var mustReach = []string{
 	"asking", "claimed", "start being recorded", "start recorded", "running", "returned", "end being recorded", "end recorded",
 	"panicked", "told to stop", "returned after the end", "own error", "ignored its end", "skipped by a listener",
 	"again", "previous", "previous after failures", "progress", "late", "history",
-	"in doubt: a start", "in doubt: an end", "fewer starts by another policy",
+	"healthy", "sick", "in doubt: a start", "in doubt: an end", "fewer starts by another policy",
 }
 
 // The numbers of a plan are named here; 0 is the plainest.

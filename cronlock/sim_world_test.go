@@ -77,6 +77,7 @@ func (w *world) off() time.Duration {
 func (w *world) finish() {
 	w.judgeProgress()
 	w.judgeHistory()
+	w.judgeElection()
 	w.mu.Lock()
 	w.over = true
 	for _, p := range w.replicas {
@@ -147,7 +148,15 @@ func (p *process) meets(do string, s sim.Step) {
 		p.locks.Link.Cut()
 		p.trouble(0, "cut")
 		p.ill(p.who, s.For)
-		time.AfterFunc(s.For, p.locks.Link.Mend)
+		p.mu.Lock()
+		if p.cut.IsZero() {
+			p.cut = time.Now()
+		}
+		p.mu.Unlock()
+		time.AfterFunc(s.For, func() {
+			p.sick()
+			p.locks.Link.Mend()
+		})
 	case "lose":
 		p.locks.Link.Lose(s.N)
 		p.trouble(s.For, "replies lost")
@@ -172,8 +181,7 @@ func (p *process) meets(do string, s sim.Step) {
 		time.AfterFunc(s.For, func() { p.asleep.Store(false) })
 	case "resign":
 		if p.elector != nil {
-			p.trouble(0, "resigns")
-			p.elector.Resign()
+			p.resign()
 		}
 	case "revoke":
 		p.tasks.Go(func() { p.revoke(s) })

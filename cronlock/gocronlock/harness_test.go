@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/jonboulle/clockwork"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/cronlock"
@@ -43,14 +42,6 @@ type replica struct {
 	service   *cronlock.Service
 	scheduler gocron.Scheduler
 }
-
-// skewed is a clock that is ahead.
-type skewed struct {
-	clockwork.Clock
-	ahead time.Duration
-}
-
-func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.ahead) }
 
 // replica starts one. The job's function is to return what work does; nil does nothing.
 func (w *world) replica(schedule cronlock.Schedule, work func(ctx context.Context) error, scheduler []gocron.SchedulerOption, opts ...Option) *replica {
@@ -112,10 +103,3 @@ var midnight = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 func at(d time.Duration) time.Time { return midnight.Add(d) }
 
 func till(d time.Duration) { time.Sleep(time.Until(at(d))) }
-
-func every(from, period time.Duration, n int) (all []time.Time) {
-	for i := range n {
-		all = append(all, at(from+time.Duration(i)*period))
-	}
-	return all
-}

@@ -3,6 +3,7 @@ package gocronlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,21 +12,16 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
-	"github.com/jonboulle/clockwork"
 
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-func clock(ahead time.Duration) []gocron.SchedulerOption {
-	return []gocron.SchedulerOption{gocron.WithClock(skewed{clockwork.NewRealClock(), ahead})}
-}
-
 // Listeners hear of a run by tick, of one by hand and of one that starts late; afterwards gocron has one job.
 func TestListeners(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		var before, after, refused atomic.Int32
-		r := w.replica(cronlock.Every(time.Hour), nil, nil, Tags("nightly"), Listeners(
+		r := w.replica(cronlock.Every(time.Hour), nil, nil, Tags("nightly", "billing"), Listeners(
 			gocron.BeforeJobRuns(func(uuid.UUID, string) { before.Add(1) }),
 			gocron.AfterJobRuns(func(uuid.UUID, string) { after.Add(1) }),
 			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused.Add(1) }),
@@ -39,7 +35,7 @@ func TestListeners(t *testing.T) {
 		if before.Load() != 3 || after.Load() != 3 {
 			t.Errorf("listeners heard of %d begins and %d ends of 3 runs", before.Load(), after.Load())
 		}
-		if jobs := r.scheduler.Jobs(); len(jobs) != 1 || jobs[0].ID() != r.Handle().ID() || r.Handle().Tags()[0] != "nightly" {
+		if jobs := r.scheduler.Jobs(); len(jobs) != 1 || jobs[0].ID() != r.Handle().ID() || !slices.Equal(r.Handle().Tags()[:2], []string{"nightly", "billing"}) {
 			t.Errorf("gocron's jobs are %v", jobs)
 		}
 	})
@@ -102,61 +98,6 @@ type always struct{}
 
 func (always) IsLeader(context.Context) error { return nil }
 
-// Remove ends the context of a run, also of one that started late or by hand.
-func TestRemoveEndsRuns(t *testing.T) {
-	for name, start := range map[string]func(r *replica) error{
-		"at the tick": func(*replica) error { till(time.Hour + time.Second); return nil },
-		"late":        func(r *replica) error { return nil },
-		"by hand":     func(r *replica) error { till(30 * time.Minute); return r.RunNow() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, time.Second, func(t *testing.T, w *world) {
-				ended := make(chan time.Time, 1)
-				r := w.replica(cronlock.Every(time.Hour), func(ctx context.Context) error {
-					if len(w.ran()) == 1 && name != "late" {
-						return nil // of midnight
-					}
-					<-ctx.Done()
-					ended <- time.Now()
-					return ctx.Err()
-				}, nil, Tags("one"), Tags("two"))
-				if tags := r.Handle().Tags(); len(tags) != 3 || tags[0] != "one" || tags[1] != "two" {
-					t.Errorf("tags %v", tags)
-				}
-				time.Sleep(time.Second)
-				if err := start(r); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(time.Second)
-				now := time.Now()
-				if err := r.Remove(); err != nil {
-					t.Error(err)
-				}
-				if at := <-ended; at != now {
-					t.Errorf("the context ended after %v", at.Sub(now))
-				}
-			})
-		})
-	}
-}
-
-// Remove leaves nothing behind, and the name can be used again.
-func TestRemove(t *testing.T) {
-	bubble(t, time.Second, func(t *testing.T, w *world) {
-		r := w.replica(cronlock.Every(time.Minute), nil, nil)
-		till(90 * time.Second)
-		if err := r.Remove(); err != nil {
-			t.Fatal(err)
-		}
-		till(5 * time.Minute)
-		w.want(midnight, at(time.Minute))
-		again, err := Add(r.scheduler, r.service, "job", cronlock.Every(time.Minute), func(context.Context) error { return nil })
-		if err != nil || again.Handle().Name() != "job" {
-			t.Errorf("adding it again: %v", err)
-		}
-	})
-}
-
 // Add names what is wrong, and adds nothing.
 func TestAddRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -184,31 +125,5 @@ func bubbleAdd(t *testing.T) {
 		if _, err := r.service.Add("third", cronlock.Every(time.Minute), func(context.Context) error { return nil }); err != nil {
 			t.Errorf("the service kept a job that gocron refused: %v", err)
 		}
-	})
-}
-
-// A tick that a listener of one replica refuses runs on another one.
-func TestListenerRefuses(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		slow := gocron.BeforeJobRunsSkipIfBeforeFuncErrors(func(uuid.UUID, string) error {
-			time.Sleep(300 * time.Millisecond)
-			return errors.New("not here")
-		})
-		w.replica(cronlock.Every(time.Minute), nil, nil, Listeners(slow))
-		w.replica(cronlock.Every(time.Minute), nil, nil)
-		till(22*time.Minute + 30*time.Second)
-		w.want(every(2*time.Minute, time.Minute, 21)...)
-	})
-}
-
-// Limits of the scheduler drop calls, which costs no tick.
-func TestSchedulerLimits(t *testing.T) {
-	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
-		r := w.replica(cronlock.Every(time.Hour), nil, []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeReschedule)})
-		if _, err := r.scheduler.NewJob(gocron.CronJob("59 * * * *", false), gocron.NewTask(func() { time.Sleep(70 * time.Second) })); err != nil {
-			t.Fatal(err)
-		}
-		till(4*time.Hour + 2*time.Minute)
-		w.want(every(time.Hour, time.Hour, 4)...)
 	})
 }

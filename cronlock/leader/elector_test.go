@@ -56,29 +56,6 @@ func TestAnswersLocally(t *testing.T) {
 	})
 }
 
-// A leader that is cut off has stopped leading when the next one begins to, which is when its lease ends.
-func TestLeaderCutOff(t *testing.T) {
-	bubble(t, 3, func(w *world) {
-		all := w.candidates(3)
-		for range 5 {
-			old := w.leader(ttl+taking, all...)
-			term := old.mustTerm(w.T)
-			time.Sleep(3 * time.Second)
-			old.locks.Link.Cut()
-			cut := time.Now()
-			await(w.T, ttl+taking, "it leads no more", func() bool { return !old.leads() })
-			next := w.leader(ttl+taking, all...)
-			if got := next.mustTerm(w.T).FencingToken; next == old || got <= term.FencingToken {
-				w.Errorf("%s leads after %s, token %d after %d", next.name, old.name, got, term.FencingToken)
-			}
-			if d := time.Since(cut); d > ttl+100*time.Millisecond {
-				w.Errorf("it took %v", d)
-			}
-			old.locks.Link.Mend()
-		}
-	})
-}
-
 // Groups know nothing of each other, whatever they are called. By default a leader is shown under the name of its host.
 func TestGroupsApart(t *testing.T) {
 	names := []string{"a", "A", "a/b", "a%2Fb", "b", "..", " ", "{a}", "\x00\xff", "a\n", "é",

@@ -47,28 +47,6 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// Trouble with a minority of nodes does not fail the probe, nor does a short outage.
-func TestHealthOfAQuorum(t *testing.T) {
-	bubble(t, 3, func(w *world) {
-		l, f := w.pair()
-		for i := range 15 {
-			n := w.nodes[i%3]
-			n.Down()
-			if i%5 == 0 {
-				f.locks.Link.Cut()
-			}
-			for range 5 {
-				time.Sleep(time.Second)
-				isErr(w.T, "the leader", l.Check(w.Context()), nil)
-				isErr(w.T, "the follower", f.Check(w.Context()), nil)
-			}
-			n.Up()
-			f.locks.Link.Mend()
-			time.Sleep(ttl)
-		}
-	})
-}
-
 // A process that has never reached a quorum fails the probe after a TTL, and logs once that nobody can be elected.
 func TestWithoutNodes(t *testing.T) {
 	bubble(t, 3, func(w *world) {
@@ -87,42 +65,4 @@ func TestWithoutNodes(t *testing.T) {
 		w.healthy(c, 5*time.Second)
 		w.leader(taking, c)
 	})
-}
-
-// An election goes on, whatever made a round of it fail.
-func TestElectionGoesOn(t *testing.T) {
-	for fault, begin := range map[string]func(w *world, all []*candidate){
-		"nodes down":      func(w *world, _ []*candidate) { w.each((*testutil.Node).Down) },
-		"nodes hang":      func(w *world, _ []*candidate) { w.each((*testutil.Node).Hang) },
-		"nodes emptied":   func(w *world, _ []*candidate) { w.each((*testutil.Node).RestartEmpty) },
-		"nodes flushed":   func(w *world, _ []*candidate) { w.each((*testutil.Node).Flush) },
-		"nodes restarted": func(w *world, _ []*candidate) { w.each((*testutil.Node).Restart) },
-		"scripts refused": func(w *world, _ []*candidate) {
-			w.each(func(n *testutil.Node) { n.Refuse("EVALSHA", "NOPERM no permission") })
-		},
-		"replies lost": func(_ *world, all []*candidate) {
-			for _, c := range all {
-				c.locks.Link.Lose(1000)
-			}
-		},
-	} {
-		t.Run(fault, func(t *testing.T) {
-			bubble(t, 3, func(w *world) {
-				all := w.candidates(3)
-				w.leader(taking, all...)
-				begin(w, all)
-				time.Sleep(time.Minute)
-				w.heal()
-				w.each(func(n *testutil.Node) { n.Refuse("EVALSHA", "") })
-				for _, c := range all {
-					c.locks.Link.Lose(0)
-				}
-				time.Sleep(2 * time.Minute)
-				l := w.leader(0, all...)
-				time.Sleep(time.Minute)
-				w.known(l, all...)
-				isErr(w.T, "its health", l.Check(w.Context()), nil)
-			})
-		})
-	}
 }

@@ -1,11 +1,9 @@
 package leader_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
@@ -54,24 +52,5 @@ func TestLeaderThatHasGone(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		w.known(l, l)
-	})
-}
-
-// A term can be revoked from anywhere: it is then lost, the process that has waited longest leads next, and the other
-// campaigns again.
-func TestRevoke(t *testing.T) {
-	bubble(t, 3, func(w *world) {
-		l, f := w.pair()
-		time.Sleep(time.Minute)
-		work, leave := w.enter(l)
-		w.revoke()
-		await(w.T, ttl, "the term is lost", func() bool { return !l.leads() })
-		isErr(w.T, "the work's end", context.Cause(work), core.ErrLost)
-		leave()
-		await(w.T, ttl+taking, "the other one leads", f.leads)
-		w.known(f, l)
-		time.Sleep(ttl)
-		f.Resign()
-		await(w.T, taking, "the first leads again", l.leads)
 	})
 }

@@ -189,7 +189,7 @@ func TestClose(t *testing.T) {
 // Resign and Close may be called by anybody, at any time, any number of times.
 func TestResignAndCloseAtOnce(t *testing.T) {
 	t.Parallel()
-	for i := range 20 {
+	for i := range 6 {
 		bubbleNow(t, 3, func(w *world) {
 			c := w.candidate("c")
 			if i%2 == 0 { // else it may be about to be elected
@@ -289,7 +289,7 @@ func TestWorkThatIgnoresTheLoss(t *testing.T) {
 // in the process had time to notice, as after a pause. An OnElected that has returned ended no term.
 func TestFirstLookOfALateLeader(t *testing.T) {
 	t.Parallel()
-	for range 20 {
+	for range 6 {
 		bubbleNow(t, 3, func(w *world) {
 			elected := make(chan context.Context, 1)
 			e, err := leader.New(w.first.Locker, "group", leader.OnElected(func(ctx context.Context, _ leader.Term) { elected <- ctx }))
