@@ -110,8 +110,7 @@ const httpIntro = `# What requests through httplock cost
 <!-- Written by make bench-http. Do not edit. -->
 
 Requests for net/http with httplock and without it, in one run on one machine: clients and servers are in this process, which shares
-the cores with the ` + "`redis-server`" + ` processes that it starts. What runs beside disturbs: differences to the bare handler in the same run
-say more than times.
+the cores with the ` + "`redis-server`" + ` processes that it starts. What runs beside disturbs times most, and CPU least: compare within the run.
 
 `
 

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // The files of an upload are removed when its request is over, as without the middleware.
@@ -185,5 +187,24 @@ func TestBodyThatBreaksOff(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprintf(conn, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
 		replyOf(http.ReadResponse(bufio.NewReader(conn), nil)).expect(w, 400, EventBodyBroken)
+	})
+}
+
+// The context of an idempotent request, which does not end with its client, ends with the lease of a Lock around it.
+func TestLockAroundAnIdempotentRequest(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		all := middleware(w, w.holding(), ByKey(func(*http.Request) (string, error) { return "all", nil }))
+		h := all.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, outer *http.Request) {
+			outer.Pattern = "/inner"
+			middleware(w, w.locker, WithIdempotency(true)).LockHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				expire(outer.Context())
+				if cause := context.Cause(r.Context()); r.Context().Err() == nil || !errors.Is(cause, core.ErrLost) {
+					w.Errorf("the context ended with %v, %v", r.Context().Err(), cause)
+				}
+			})).ServeHTTP(rw, outer)
+		}))
+		mux := http.NewServeMux()
+		mux.Handle("PUT /orders", h)
+		call(mux, "PUT", "/orders", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
 	})
 }

@@ -433,6 +433,9 @@ func (s *simulation) closed(p *replica, err error, late bool) {
 				s.Violation("%v: replica %s is closed, and it holds %q", q, p.name, lease.Key())
 			}
 		}
+		if q := q.seen(); q.ending > 0 {
+			s.Violation("%v: replica %s is closed, and %d releases and records are under way", q, p.name, q.ending)
+		}
 	}
 }
 

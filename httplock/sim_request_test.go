@@ -45,6 +45,7 @@ type request struct {
 	events  []core.EventKind
 	open    time.Time // whether it is recorded is
 	done    time.Time // recorded
+	ending  int       // releases and records under way
 }
 
 // A run is one of a handler.
@@ -444,14 +445,27 @@ func (s *simulation) operation(ctx context.Context, op core.Op) (context.Context
 	case core.OpHold:
 		return ctx, func(out core.Outcome) { q.ended(out, &q.lost) }
 	case core.OpRelease:
+		q.ends(1)
 		q.blow(releases)
-		return ctx, func(out core.Outcome) { q.ended(out, &q.lost, &q.refuted); q.blow(released) }
+		return ctx, func(out core.Outcome) { q.ends(-1); q.ended(out, &q.lost, &q.refuted); q.blow(released) }
 	case core.OpComplete:
 		q.proposes(op)
+		q.ends(1)
 		q.blow(completes)
-		return ctx, func(out core.Outcome) { q.recorded(out.Err); q.ended(out, &q.lost, &q.refuted); q.blow(completed) }
+		return ctx, func(out core.Outcome) {
+			q.ends(-1)
+			q.recorded(out.Err)
+			q.ended(out, &q.lost, &q.refuted)
+			q.blow(completed)
+		}
 	}
 	return ctx, nil
+}
+
+func (q *request) ends(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ending += n
 }
 
 // ended notes a loss.
