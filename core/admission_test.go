@@ -30,7 +30,7 @@ type fewConns struct {
 
 func (f fewConns) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if _, ours := coretest.ScriptOf(cmd.Args()); !ours { // a part of dialling
+		if coretest.RequestsOf(cmd.Args()) == nil { // a part of dialling
 			return next(ctx, cmd)
 		}
 		f.conns <- struct{}{}
@@ -135,9 +135,9 @@ func TestAcquisitionsTakeTurns(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := crowded(t, w, 400*time.Millisecond)
 		var order, want []any
-		p.links[0].Decide(func(s wire.Op, args []any) coretest.Fate {
+		p.links[0].Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire {
-				order = append(order, args[coretest.ResourceArg])
+				order = append(order, q.Resource)
 			}
 			return coretest.Fate{}
 		})

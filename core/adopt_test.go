@@ -159,7 +159,7 @@ func TestTwoCutShort(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		p := w.process().reaches(0, 1)
 		for _, k := range p.links {
-			k.Decide(func(s wire.Op, _ []any) coretest.Fate {
+			k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 				return coretest.Fate{Refuse: s == wire.OpComplete || k == p.links[2]}
 			})
 		}

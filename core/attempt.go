@@ -230,9 +230,10 @@ func (lease *Lease) releasing(stay time.Duration) *node.Round {
 	if spared == quorum.All(len(lease.nodes)) {
 		end.Bury = wire.Millis{}
 	}
-	r.Must, r.Request = true, lease.lock.Release(lease.e.Head.Load(), end)
+	r.Must, r.Request = true, lease.lock.Release(end)
 	if spared != 0 && end.Bury != (wire.Millis{}) {
-		buried, without := r.Request, r.Request.WithoutTombstone()
+		end.Bury = wire.Millis{}
+		buried, without := r.Request, lease.lock.Release(end)
 		r.Each = func(i int) wire.Request {
 			if spared.Has(i) {
 				return without
@@ -285,7 +286,7 @@ func (lease *Lease) propose(ctx, wait context.Context, rec *wire.Record, ballot 
 func (lease *Lease) offering(rec *wire.Record, ballot uint64, decided bool) *node.Round {
 	lease.mu.Lock()
 	lease.completing = true
-	each := lease.lock.Complete(lease.p.lease, len(lease.nodes), func(i int) wire.Complete {
+	each := lease.lock.Complete(len(lease.nodes), func(i int) wire.Complete {
 		return wire.Complete{Ballot: ballot, Memory: lease.nodes[i].memory, Rest: rec.Rest, Token: rec.Token, Result: rec.Result, Bury: lease.p.bury,
 			Decided: decided, Channel: lease.e.waits.Channels[lease.lock.Bucket], Quits: lease.quitting()}
 	})

@@ -2,11 +2,11 @@ package core
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -16,7 +16,7 @@ func TestGroupsOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		short := must(p.With(TTL(p.p.ttl / 2)))
-		send := func(batch []wire.Request) []string {
+		send := func(batch []wire.Request) []quorum.Vote {
 			return must(sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now()))
 		}
 		var leases []*Lease
@@ -28,7 +28,7 @@ func TestGroupsOfABatch(t *testing.T) {
 			batch = append(batch, to(lease.acquiring(false), 0))
 		}
 		for i, reply := range send(batch) {
-			w.wantGrant(p, leases[i], must(batch[i].DecodeInBatch(reply)))
+			w.wantGrant(p, leases[i], reply.Reply)
 		}
 		buried := []int{1, 4}
 		for _, i := range buried {
@@ -38,8 +38,10 @@ func TestGroupsOfABatch(t *testing.T) {
 		for _, lease := range leases {
 			batch = append(batch, to(lease.releasing(0), 0))
 		}
-		if replies := send(batch); !slices.Equal(replies, slices.Repeat([]string{"OK"}, len(leases))) {
-			t.Errorf("the ends are answered %q", replies)
+		for _, v := range send(batch) {
+			if v.Verdict != wire.Granted {
+				t.Errorf("an end is answered %+v", v)
+			}
 		}
 		if n := w.tombstones(p, 0); n != len(buried) {
 			t.Errorf("%d tombstones, want %d", n, len(buried))
@@ -63,7 +65,7 @@ func TestBatchBringsBackWhatIsShown(t *testing.T) {
 		}
 		replies := must(sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now()))
 		for i, lease := range leases {
-			if v, err := batch[i].DecodeInBatch(replies[i]); err != nil || v.Verdict != wire.Healed {
+			if v := replies[i]; v.Verdict != wire.Healed {
 				t.Errorf("%s: %+v", lease.lock.Key, v)
 			}
 			if h := w.inspect(p, lease.lock.Key).Holder; h == nil || h.Note != lease.p.note {
@@ -123,8 +125,8 @@ func TestEndsInABatchWithoutAGuard(t *testing.T) {
 		must(w.nodes[0].Exec("HSET", guard, "of", "another type"))
 		batch := []wire.Request{to(p.newLease(t.Context(), "k").acquiring(false), 0), to(lease.releasing(0), 0)}
 		replies, err := sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now())
-		if err != nil || len(replies) != 2 || replies[0][0] != '-' || replies[1] != "OK" {
-			t.Errorf("the batch answers %q, %v", replies, err)
+		if err != nil || len(replies) != 2 || replies[0].Verdict != wire.Failed || replies[1].Verdict != wire.Granted {
+			t.Errorf("the batch answers %+v, %v", replies, err)
 		}
 	})
 }
@@ -175,7 +177,7 @@ func TestWriteBacksInABatch(t *testing.T) {
 			if !c.renewal && c.want == wire.Granted {
 				token += raise
 			}
-			got := must(batch[i].DecodeInBatch(replies[i])).Verdict
+			got := replies[i].Verdict
 			if counter := w.resource(p, 0, leases[i].lock.Key).Counter; got != c.want || counter != int64(token) {
 				t.Errorf("%s: %v, the counter moved by %d", c.name, got, counter-int64(leases[i].token))
 			}

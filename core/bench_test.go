@@ -117,27 +117,36 @@ func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		wire.OpComplete: "OK 1795000000000", wire.OpRelease: "OK", wire.OpTouch: "OK 1795000000000 " + a.memory, wire.OpProbe: "OK",
 	}
 	return func(_ context.Context, cmd redis.Cmder) error {
-		if cmd, ok := cmd.(goredis.OnceList); ok {
-			var all []string
-			for _, q := range coretest.RequestsOf(cmd.Args()) {
-				all = append(all, replies[q.Op])
-			}
-			cmd.SetVal(all)
-		}
 		if asked, ok := cmd.(goredis.OnceAny); ok {
 			if info, ok := asked.Cmder.(*redis.StringCmd); ok {
-				cmd = goredis.Once{StringCmd: info}
+				info.SetVal("redis_version:8.0.0\nrole:master\nmaster_replid:0\nmaxmemory:0\nrun_id:" + a.memory)
 			}
 		}
 		if cmd, ok := cmd.(goredis.Once); ok {
-			if s, ours := coretest.ScriptOf(cmd.Args()); ours {
-				cmd.SetVal(replies[s.Op])
-			} else {
-				cmd.SetVal("redis_version:8.0.0\nrole:master\nmaster_replid:0\nmaxmemory:0\nrun_id:" + a.memory)
-			}
+			cmd.SetVal(a.answers(cmd.Args(), replies))
 		}
 		return nil
 	}
+}
+
+var granted any = time.Now().UnixMilli()
+
+// answers are those to the requests of a command. It must not cost what is counted, so it looks only where something else may
+// be asked than locks and their ends.
+func (answerer) answers(args []any, replies map[wire.Op]string) any {
+	if keys := args[2].(int); keys != 2 {
+		if _, packed := args[len(args)-1].([]byte); packed {
+			return granted
+		}
+	}
+	all := coretest.RequestsOf(args)
+	switch op := all[0].Op; {
+	case op == wire.OpTouch:
+		return []any{granted, int64(1), replies[op]}
+	case op.Alone():
+		return replies[op]
+	}
+	return granted
 }
 
 // answeredLocker is a Locker on n nodes that answer at once.
@@ -195,7 +204,7 @@ func TestAllocations(t *testing.T) {
 		}
 		return least
 	}
-	for n, bar := range map[int]float64{1: 20, 3: 35, 5: 50} {
+	for n, bar := range map[int]float64{1: 22, 3: 42, 5: 60} {
 		l := answeredLocker(t, n)
 		got := count(l)
 		if got > bar {

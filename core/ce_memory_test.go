@@ -246,7 +246,7 @@ func TestCE28_SettlingTakesTooLong(t *testing.T) {
 		w.setCounter(p, 1, "k", time.Now().Add(time.Hour).UnixMicro()) // so that the settling attempt has to write back
 		p.links[2].Set(coretest.Fate{Refuse: true})
 		p.links[0].Set(coretest.Fate{ReplyDelay: 5 * time.Second}, wire.OpAcquire, wire.OpRenew)
-		p.links[1].Decide(func(s wire.Op, _ []any) coretest.Fate {
+		p.links[1].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 			switch s {
 			case wire.OpAcquire, wire.OpRenew:
 				return coretest.Fate{ReplyDelay: 5 * time.Second}

@@ -45,18 +45,19 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 		r := lease.acquiring(false)
 		r.Decided = func(*node.Round) bool { return false }
 		r.Sent = p.e.Clock.Now()
-		var proposal any
+		var proposal time.Time
 		for i := range w.nodes {
 			time.Sleep(time.Second) // each request leaves later than the one before
-			args := p.e.Head.Load().Encode(to(r, i), time.Now()).Args()
+			call := p.e.Head.Load().Encode(1, wire.One(to(r, i)), wire.NoMemory, time.Now())
+			sent := wire.SentIn(call.Args())[0]
 			if i == 0 {
-				proposal = args[coretest.ProposalArg(args)]
+				proposal = sent.Proposes
 			}
-			if args[coretest.ProposalArg(args)] != proposal {
+			if sent.Proposes != proposal {
 				t.Errorf("request %d proposes a token of its own, so that the nodes cannot agree in one round", i)
 			}
-			if wall := args[coretest.WallArg(args)]; wall != time.Now().UnixMicro() {
-				t.Errorf("request %d is stamped %v, and leaves at %v", i, wall, time.Now().UnixMicro())
+			if sent.Wall.UnixMicro() != time.Now().UnixMicro() {
+				t.Errorf("request %d is stamped %v, and leaves at %v", i, sent.Wall, time.Now())
 			}
 		}
 		if p.e.Clock.Now().Since(r.Sent) != 3*time.Second {

@@ -328,8 +328,7 @@ func TestCE18_TokenClamp(t *testing.T) {
 			lease := p.newLease(t.Context(), key)
 			wall := time.Now().Add(ahead)
 			q := lease.lock.Acquire(p.p.lease, wire.Acquire{Propose: wire.StampOf(wall)})
-			reply, err := coretest.Run(p.e.Nodes[0].Client, p.e.Head.Load().Encode(q, wall))
-			return coretest.VoteOf(q, reply, err, wire.Request.Decode)
+			return must(coretest.Ask(p.e.Nodes[0].Client, p.e.Head.Load(), wire.NoMemory, wall, q))[0]
 		}
 		before := ask("k", time.Hour)
 		w.nodes[0].RestartEmpty()

@@ -48,6 +48,7 @@ type scene struct {
 	names     map[string]span
 	count     func() map[string]int // of the commands the node ran; may be nil
 	calls     string                // of the last script, if counted
+	known     string                // what the client takes the node to remember
 }
 
 // A delivery is how requests reach the node, which must make no difference.
@@ -241,7 +242,8 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 
 // withoutHistory hides the replication history, as servers do that are not quite Redis.
 const withoutHistory = `local real = redis
-local redis = {call = function(c, ...) if c == 'INFO' then return 'role:master' end return real.call(c, ...) end}
+local function without(call) return function(c, ...) if c == 'INFO' then return 'role:master' end return call(c, ...) end end
+local redis = {call = without(real.call), pcall = without(real.pcall)}
 `
 
 // timeless is what looks at no clock of the client's, and tells none of the node's.
@@ -292,7 +294,7 @@ func (s *scene) step(line, who, rest string) {
 }
 
 func (s *scene) counted(q wire.Request, wall time.Time) quorum.Vote {
-	if s.count == nil {
+	if s.known = s.memory(); s.count == nil {
 		return s.send(q, wall)
 	}
 	before := s.count()
@@ -304,16 +306,15 @@ func (s *scene) send(q wire.Request, wall time.Time) quorum.Vote {
 	if s.way == inBatch && !q.Op().Alone() && !s.nohistory {
 		return s.sendBetween(q, wall)
 	}
-	call := s.l.e.Head.Load().Encode(q, wall)
-	reply, err := "", error(nil)
+	before := ""
 	if s.nohistory {
-		args := call.InFull()
-		args[1] = withoutHistory + args[1].(string)
-		reply, err = s.client.Do(context.Background(), args...).Text()
-	} else {
-		reply, err = coretest.Run(s.client, call)
+		before = withoutHistory
 	}
-	return coretest.VoteOf(q, reply, err, wire.Request.Decode)
+	votes, err := coretest.AskAs(s.client, s.l.e.Head.Load(), s.known, wall, before, q)
+	if err != nil {
+		return coretest.VoteOf(wire.Reply{}, err)
+	}
+	return votes[0]
 }
 
 // sendBetween sends a request between one that fails, unless the key of another type was flushed, and one for
@@ -325,19 +326,19 @@ func (s *scene) sendBetween(q wire.Request, wall time.Time) quorum.Vote {
 	}
 	other := func(key string) *Lease { return s.l.newLease(context.Background(), key) }
 	batch := []wire.Request{to(other(wrongType).releasing(0), 0), q, to(other("of nobody").offering(&wire.Record{}, 1, false), 0)}
-	replies, err := sendTogether(s.client, s.l, batch, wall)
+	votes, err := sendTogether(s.client, s.l, batch, wall)
 	switch {
 	case err != nil:
 		return quorum.Said(wire.Failed, err)
-	case len(replies) != 3 || !strings.HasPrefix(replies[0], "-WRONGTYPE ") && replies[0] != "GONE" || replies[2][0] == '-':
-		s.t.Fatalf("the batch answers %q", replies)
+	case !redis.HasErrorPrefix(votes[0].Err, "WRONGTYPE") && votes[0].Verdict != wire.Gone || votes[2].Verdict == wire.Failed:
+		s.t.Fatalf("the batch answers %+v", votes)
 	}
-	return coretest.VoteOf(q, replies[1], nil, wire.Request.DecodeInBatch)
+	return votes[1]
 }
 
 // sendTogether sends requests as a batch.
-func sendTogether(c redis.UniversalClient, l *Locker, batch []wire.Request, wall time.Time) ([]string, error) {
-	return coretest.RunBatch(c, l.e.Head.Load().EncodeBatch(len(batch), func(i int) wire.Request { return batch[i] }, wall))
+func sendTogether(c redis.UniversalClient, l *Locker, batch []wire.Request, wall time.Time) ([]quorum.Vote, error) {
+	return coretest.Ask(c, l.e.Head.Load(), l.e.Nodes[0].Memory(0), wall, batch...)
 }
 
 // member is what a call that waits is named in the queue.

@@ -215,7 +215,7 @@ func TestNothingIsHandedOnInACooldown(t *testing.T) {
 		next := w.waits(p, "k")
 		var asked atomic.Int64
 		for _, k := range p.links {
-			k.Decide(func(s wire.Op, _ []any) coretest.Fate {
+			k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 				if s == wire.OpAcquire {
 					asked.Add(1)
 				}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
@@ -39,8 +38,7 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		if r.Count(wire.Granted) != 1 || looked.IsZero() {
 			t.Fatalf("%v", r.Votes)
 		}
-		args := m.batches[0][0].Args
-		if stamp := time.UnixMicro(args[coretest.WallArg(args)].(int64)); stamp.After(looked) {
+		if stamp := m.batches[0][0].Wall; stamp.After(looked) {
 			t.Errorf("stamped %v after the last look", stamp.Sub(looked))
 		}
 	})

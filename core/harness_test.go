@@ -84,8 +84,8 @@ func (w *world) stranger(opts ...Option) *process {
 	p := &process{}
 	var clients []redis.UniversalClient
 	for i, n := range w.nodes {
-		for _, s := range coretest.Scripts { // loading them later would take a message more
-			if _, err := n.Exec("SCRIPT", "LOAD", s.Source); err != nil {
+		for _, source := range wire.Sources() { // loading them later would take a message more
+			if _, err := n.Exec("SCRIPT", "LOAD", source); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -249,8 +249,11 @@ func askOf(r *node.Round, i int) quorum.Vote { return askAlone(r.Group, i, to(r,
 
 // askAlone sends a request to a node.
 func askAlone(g *node.Group, i int, q wire.Request) quorum.Vote {
-	reply, err := coretest.Run(g.Nodes[i].Client, g.Head.Load().Encode(q, time.Now()))
-	return coretest.VoteOf(q, reply, err, wire.Request.Decode)
+	votes, err := coretest.Ask(g.Nodes[i].Client, g.Head.Load(), g.Nodes[i].Memory(0), time.Now(), q)
+	if err != nil {
+		return coretest.VoteOf(wire.Reply{}, err)
+	}
+	return votes[0]
 }
 
 // isClosed reports whether a channel is.

@@ -152,8 +152,8 @@ func clusterOfOne(n *testutil.Node) *redis.ClusterClient {
 func TestTouchesOfACluster(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		n := w.nodes[0]
-		if _, err := n.Exec("SCRIPT", "LOAD", coretest.SourceOf(wire.OpTouch)); err != nil {
-			t.Fatal(err)
+		for _, source := range wire.Sources() {
+			must(n.Exec("SCRIPT", "LOAD", source))
 		}
 		client := clusterOfOne(n)
 		defer client.Close()
@@ -205,7 +205,7 @@ func oneRefusalInAHundred(t *testing.T, w *world) {
 	p := w.process(WithLogger(log.Logger()))
 	for i, k := range p.links {
 		n := i * 33
-		k.Decide(func(wire.Op, []any) coretest.Fate { n++; return coretest.Fate{Refuse: n%100 == 0} })
+		k.Decide(func(wire.Op, coretest.Sent) coretest.Fate { n++; return coretest.Fate{Refuse: n%100 == 0} })
 	}
 	for range 1000 {
 		if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {

@@ -1,10 +1,13 @@
 package core
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -117,10 +120,9 @@ func TestTokenGoesBack(t *testing.T) {
 		w.release(w.acquire(x, "other"))
 		w.release(w.acquire(y, "other")) // hears of 2h
 		for _, k := range y.links {
-			k.Decide(func(s wire.Op, args []any) coretest.Fate {
+			k.Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
 				if s == wire.OpAcquire {
-					i := coretest.WallArg(args)
-					args[i] = time.Now().Add(30 * time.Minute).UnixMicro() // y's clock is ahead
+					proposeLater(q, 30*time.Minute) // y's clock is
 				}
 				return coretest.Fate{}
 			})
@@ -266,4 +268,13 @@ func TestCooldownAndAClockJump(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.release(w.acquire(b, "k"))
 	})
+}
+
+// proposeLater changes what an acquisition proposes.
+func proposeLater(q coretest.Sent, by time.Duration) {
+	number := func(t time.Time) []byte {
+		return binary.LittleEndian.AppendUint64(nil, math.Float64bits(float64(t.UnixMicro())))
+	}
+	last := len(q.Args) - 1
+	q.Args[last] = bytes.ReplaceAll(q.Args[last].([]byte), number(q.Proposes), number(q.Proposes.Add(by)))
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -107,8 +106,9 @@ func namesOf(k *wire.Keyspace, key string) keyNames {
 
 // tombstoneOf is the key of an attempt's tombstone, as a request names it, and the attempt.
 func tombstoneOf(l wire.Lock) (tombstone, id string) {
-	args := wire.NewHead(0, time.Second, 0).Encode(l.Acquire(wire.Millis{}, wire.Acquire{}), time.Now()).Args()
-	return args[coretest.TombstoneArg].(string), l.Waiter().Name
+	request := l.Acquire(wire.Millis{}, wire.Acquire{})
+	call := wire.NewHead(0, time.Second, 0).Encode(1, wire.One(request), wire.NoMemory, time.Now())
+	return wire.SentIn(call.Args())[0].Tombstone, l.Waiter().Name
 }
 
 // wantOneSlot checks that a script may use all of them on a cluster.

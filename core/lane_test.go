@@ -37,9 +37,6 @@ func (m *manifest) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 		m.mu.Lock()
-		for i := range all {
-			all[i].Args = slices.Clone(all[i].Args) // the lane uses its list again
-		}
 		hold := m.hold[len(m.batches)]
 		m.batches = append(m.batches, all)
 		m.mu.Unlock()
@@ -192,7 +189,7 @@ func TestRealBatchOnAReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := sendTogether(client, p.Locker, []wire.Request{to(lease.releasing(0), 0), to(lease.releasing(0), 0)}, time.Now())
-	if !redis.IsReadOnlyError(err) || coretest.VoteOf(wire.Request{}, "", err, nil).Verdict != wire.Replica {
+	if !redis.IsReadOnlyError(err) || coretest.VoteOf(wire.Reply{}, err).Verdict != wire.Replica {
 		t.Errorf("the batch has the error %v", err)
 	}
 	if err := client.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
@@ -227,8 +224,8 @@ type shortReplies struct{ coretest.CommandsOnly }
 func (shortReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if list, ok := cmd.(goredis.OnceList); ok && err == nil {
-			list.SetVal(list.Val()[1:])
+		if once, ok := cmd.(goredis.Once); ok && err == nil && len(coretest.RequestsOf(cmd.Args())) > 1 {
+			once.SetVal([]any{once.Val(), int64(2)})
 		}
 		return err
 	}
@@ -276,8 +273,8 @@ func TestStampOfABatch(t *testing.T) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for _, q := range m.batches[1] {
-			if wall := q.Args[coretest.WallArg(q.Args)]; wall != asked.Add(line).UnixMicro() {
-				t.Errorf("stamped %v, and left at %v", wall, asked.Add(line).UnixMicro())
+			if !q.Wall.Equal(asked.Add(line).Truncate(time.Microsecond)) {
+				t.Errorf("stamped %v, and left at %v", q.Wall, asked.Add(line))
 			}
 		}
 		for _, lease := range leases {
@@ -302,7 +299,7 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		start := time.Now()
 		for _, k := range p.links {
-			k.Decide(func(wire.Op, []any) coretest.Fate {
+			k.Decide(func(wire.Op, coretest.Sent) coretest.Fate {
 				return coretest.Fate{Delay: max(rtt/2, stop-time.Since(start)), ReplyDelay: rtt / 2}
 			})
 		}

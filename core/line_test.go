@@ -143,7 +143,7 @@ func TestPollingWithJitter(t *testing.T) {
 		least, most := 100*time.Millisecond, 300*time.Millisecond
 		p := w.process(withRetryDelay(least, most))
 		var asked []time.Time
-		p.links[0].Decide(func(s wire.Op, _ []any) coretest.Fate {
+		p.links[0].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire {
 				asked = append(asked, time.Now())
 			}

@@ -21,7 +21,7 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 		w.acquire(long, "another key")
 		synctest.Wait() // on all nodes
 		var asked atomic.Int64
-		short.links[0].Decide(func(s wire.Op, args []any) coretest.Fate {
+		short.links[0].Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire {
 				asked.Add(1)
 			}

@@ -184,7 +184,7 @@ func firstOf() func([]coretest.Sent) bool {
 	seen := map[any]bool{}
 	return func(batch []coretest.Sent) (first bool) {
 		for _, q := range batch {
-			id := q.Args[coretest.ResourceArg]
+			id := q.Resource
 			first = first || !seen[id]
 			seen[id] = true
 		}

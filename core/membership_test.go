@@ -188,7 +188,7 @@ func (m *moving) start(nodes ...int) {
 	away := m.random.IntN(len(nodes))
 	for i, k := range p.links {
 		r := rand.New(rand.NewPCG(uint64(m.started), uint64(i)))
-		k.Decide(func(wire.Op, []any) coretest.Fate {
+		k.Decide(func(wire.Op, coretest.Sent) coretest.Fate {
 			return coretest.Fate{Delay: exponential(r, 2*time.Millisecond), Lose: r.IntN(300) == 0, LoseReply: r.IntN(300) == 0, Refuse: i == away && time.Now().Second()%8 < 2}
 		})
 	}

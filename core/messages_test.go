@@ -43,7 +43,7 @@ func TestRequestArrivesTwice(t *testing.T) {
 func TestLateGrantAfterGivingUp(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0))
-		p.links[0].Decide(func(s wire.Op, _ []any) coretest.Fate {
+		p.links[0].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire {
 				return coretest.Fate{Delay: 5 * time.Second}
 			}
@@ -94,7 +94,7 @@ func TestRenewalRacesRelease(t *testing.T) {
 				begun := make(chan struct{})
 				var once sync.Once
 				for _, k := range p.links {
-					k.Decide(func(s wire.Op, _ []any) (f coretest.Fate) {
+					k.Decide(func(s wire.Op, _ coretest.Sent) (f coretest.Fate) {
 						if s == wire.OpRenew {
 							once.Do(func() { close(begun) })
 						}

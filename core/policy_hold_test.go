@@ -38,7 +38,7 @@ func (w *world) freeAfter(other *process, key string) time.Duration {
 func (p *process) counting(s wire.Op) *atomic.Int64 {
 	n := new(atomic.Int64)
 	for _, k := range p.links {
-		k.Decide(func(got wire.Op, _ []any) coretest.Fate {
+		k.Decide(func(got wire.Op, _ coretest.Sent) coretest.Fate {
 			if got == s {
 				n.Add(1)
 			}

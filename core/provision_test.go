@@ -30,8 +30,8 @@ func TestProvisionAgain(t *testing.T) {
 func TestProvisionWithoutTheDeclaration(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger(TTL(5*time.Second), WithMaxTTL(time.Minute)) // after which it would vote by itself
-		p.links[1].Decide(func(s wire.Op, args []any) coretest.Fate {
-			return coretest.Fate{Refuse: s == wire.OpProvision && args[len(args)-1] != wire.NoMemory} // the claim arrives, the declaration does not
+		p.links[1].Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
+			return coretest.Fate{Refuse: s == wire.OpProvision && q.Args[len(q.Args)-1] != wire.NoMemory} // the claim arrives, the declaration does not
 		})
 		err := p.Provision(t.Context())
 		wantErr(t, err, ErrUnavailable)

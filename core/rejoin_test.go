@@ -21,7 +21,7 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 		})
 		var sent []time.Time
 		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpRenew) // after node 2 has refused
-		p.links[2].Decide(func(s wire.Op, _ []any) coretest.Fate {
+		p.links[2].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 			if s == wire.OpRenew {
 				sent = append(sent, time.Now())
 			}

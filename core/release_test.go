@@ -14,9 +14,9 @@ import (
 // whether the counter is put back.
 func (p *process) saidAtRelease() *[][2]any {
 	said := new([][2]any)
-	p.links[0].Decide(func(s wire.Op, args []any) coretest.Fate {
+	p.links[0].Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
 		if s == wire.OpRelease {
-			*said = append(*said, [2]any{args[8], args[10]})
+			*said = append(*said, [2]any{q.DropBelow, q.Undo})
 		}
 		return coretest.Fate{}
 	})
@@ -34,7 +34,7 @@ func TestWhatReleasesSay(t *testing.T) {
 			synctest.Wait() // node 0 has granted
 			w.release(lease)
 			synctest.Wait() // and heard of the end
-			wantSaid(t, *said, [2]any{lease.FencingToken(), "0"})
+			wantSaid(t, *said, [2]any{lease.FencingToken(), false})
 		})
 	})
 	t.Run("not granted by a quorum", func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestWhatReleasesSay(t *testing.T) {
 			l := patientTry(p.Locker)
 			go l.TryAcquire(t.Context(), "k")
 			w.pass(2 * time.Millisecond)
-			wantSaid(t, *said, [2]any{uint64(0), "1"})
+			wantSaid(t, *said, [2]any{uint64(0), true})
 			p.Close(over())
 		})
 	})
@@ -58,7 +58,7 @@ func TestWhatReleasesSay(t *testing.T) {
 			p := w.process()
 			said := p.saidAtRelease()
 			for _, k := range p.links[1:] { // node 0 shows the record in time, and is the only one that is told of it again
-				k.Decide(func(s wire.Op, _ []any) coretest.Fate {
+				k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 					return coretest.Fate{Refuse: s == wire.OpComplete, ReplyDelay: time.Millisecond}
 				})
 			}
@@ -66,7 +66,7 @@ func TestWhatReleasesSay(t *testing.T) {
 				t.Fatalf("the schedule is off: %v", err)
 			}
 			synctest.Wait()
-			wantSaid(t, (*said)[max(len(*said)-1, 0):], [2]any{uint64(0), "0"}) // in the end
+			wantSaid(t, (*said)[max(len(*said)-1, 0):], [2]any{uint64(0), false}) // in the end
 		})
 	})
 }

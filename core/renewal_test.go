@@ -22,7 +22,7 @@ func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
 		lease := w.acquire(p, "k")
 		var sent atomic.Int64
 		for _, k := range p.links {
-			k.Decide(func(s wire.Op, _ []any) coretest.Fate {
+			k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 				if s != wire.OpRenew {
 					return coretest.Fate{}
 				}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -30,7 +31,7 @@ func BenchmarkServer(b *testing.B) {
 		name  string
 		size  int
 		guard bool
-	}{{"alone, no guard", 1, false}, {"alone", 1, true}, {"batches of 16", 16, true}, {"batches of 64", 64, true}} {
+	}{{"alone, no guard", 1, false}, {"alone", 1, true}, {"batches of 4", 4, true}, {"batches of 16", 16, true}, {"batches of 64", 64, true}} {
 		locks := srv.locker(b, c.guard)
 		const requests = 640
 		acquisitions, ends := locks.batches(b, requests, c.size)
@@ -82,6 +83,7 @@ func (s *countedServer) report(b *testing.B, n int, run func()) {
 type countedServer struct {
 	client *redis.Client
 	head   *wire.Head
+	memory string
 	pid    string
 	dir    string
 	dumps  int
@@ -96,7 +98,7 @@ func startCounted(b *testing.B) *countedServer {
 	l.Close()
 	s := &countedServer{dir: b.TempDir()}
 	server := exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+filepath.Join(s.dir, "out"),
-		"redis-server", "--port", port, "--save", "", "--dir", s.dir)
+		"redis-server", "--port", port, "--save", "", "--dir", s.dir, "--hz", "1", "--dynamic-hz", "no") // so that time costs little
 	if err := server.Start(); err != nil {
 		b.Fatalf("valgrind: %v", err)
 	}
@@ -120,23 +122,15 @@ func (s *countedServer) locker(b *testing.B, guard bool) *Locker {
 	if err := l.Provision(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	s.head = l.e.Head.Load()
+	s.head, s.memory = l.e.Head.Load(), l.e.Nodes[0].Memory(0)
 	return l
 }
 
 func (s *countedServer) send(b *testing.B, batches [][]wire.Request) {
 	for _, batch := range batches {
-		var replies []string
-		var err error
-		if len(batch) == 1 {
-			var reply string
-			reply, err = coretest.Run(s.client, s.head.Encode(batch[0], time.Now()))
-			replies = []string{reply}
-		} else {
-			replies, err = coretest.RunBatch(s.client, s.head.EncodeBatch(len(batch), func(i int) wire.Request { return batch[i] }, time.Now()))
-		}
-		if err != nil || slices.ContainsFunc(replies, func(s string) bool { return s[:2] != "OK" }) {
-			b.Fatal(replies, err)
+		votes, err := coretest.Ask(s.client, s.head, s.memory, time.Now(), batch...)
+		if err != nil || slices.ContainsFunc(votes, func(v quorum.Vote) bool { return v.Verdict != wire.Granted }) {
+			b.Fatal(votes, err)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (s *simulation) newProcess(i int, p *process) *simProcess {
 	for j, k := range p.links {
 		k.Together = func() { s.count("sent together") }
 		r := rand.New(rand.NewPCG(s.seed, uint64(100*(i+1)+j)))
-		k.Decide(func(wire.Op, []any) coretest.Fate { // called with the link's lock
+		k.Decide(func(wire.Op, coretest.Sent) coretest.Fate { // called with the link's lock
 			f := coretest.Fate{Delay: s.latency(r), ReplyDelay: s.latency(r), Lose: r.Float64() < s.loss, LoseReply: r.Float64() < s.loss, Twice: r.Float64() < s.twin}
 			sp.mu.Lock()
 			defer sp.mu.Unlock()

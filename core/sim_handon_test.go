@@ -93,7 +93,7 @@ func (s *handOnSim) granted() int {
 func (s *handOnSim) start() *process {
 	p := s.process(TTL(4 * time.Second))
 	for _, k := range p.links {
-		k.Decide(func(wire.Op, []any) coretest.Fate { return s.fate() })
+		k.Decide(func(wire.Op, coretest.Sent) coretest.Fate { return s.fate() })
 	}
 	return p
 }

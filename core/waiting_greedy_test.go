@@ -24,7 +24,7 @@ func TestNobodyIsOvertakenForLong(t *testing.T) {
 			p := w.process()
 			r := rand.New(rand.NewPCG(uint64(k), 7))
 			for _, l := range p.links {
-				l.Decide(func(wire.Op, []any) coretest.Fate { // called with the link's lock
+				l.Decide(func(wire.Op, coretest.Sent) coretest.Fate { // called with the link's lock
 					mu.Lock()
 					defer mu.Unlock()
 					return coretest.Fate{Delay: time.Duration(50+r.IntN(150)) * time.Microsecond, ReplyDelay: time.Duration(50+r.IntN(150)) * time.Microsecond}

@@ -166,7 +166,7 @@ func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 		}
 		p := w.process()
 		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // all have been asked by then
-		p.links[2].Decide(func(s wire.Op, _ []any) coretest.Fate {
+		p.links[2].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire {
 				return coretest.Fate{LoseReply: true}
 			}

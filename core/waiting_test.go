@@ -192,7 +192,7 @@ func TestServedInOrder(t *testing.T) {
 // countHolds counts the requests of p that acquire and release, over a network that takes them some time.
 func (p *process) countHolds(n *atomic.Int64) {
 	for _, k := range p.links {
-		k.Decide(func(s wire.Op, _ []any) coretest.Fate {
+		k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire || s == wire.OpRelease {
 				n.Add(1)
 			}

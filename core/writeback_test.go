@@ -58,9 +58,11 @@ func TestWriteBackLeavesNothing(t *testing.T) {
 func (w *world) writeBacks(do testutil.Action) {
 	w.t.Helper()
 	for _, n := range w.nodes {
-		must(n.Exec("SCRIPT", "LOAD", coretest.SourceOf(wire.OpRenew))) // one request per write-back
+		for _, source := range wire.Sources() { // one request per write-back
+			must(n.Exec("SCRIPT", "LOAD", source))
+		}
 		n.OnRequest(func(args []string) testutil.Action {
-			if len(args) > 1 && slices.ContainsFunc(coretest.Scripts, func(s coretest.Script) bool { return s.Op == wire.OpRenew && s.SHA == args[1] }) {
+			if slices.ContainsFunc(coretest.RequestsOfText(args), func(q coretest.Sent) bool { return q.Op == wire.OpRenew }) {
 				return do
 			}
 			return testutil.Action{}

@@ -35,7 +35,7 @@ func structUnpack(l *lua.LState) int {
 	data := l.CheckString(2)
 	at, pushed, length := l.OptInt(3, 1)-1, 0, 0
 	take := func(n int) string {
-		if len(data)-at < n {
+		if n < 0 || len(data)-at < n {
 			l.RaiseError("data string too short")
 		}
 		at += n
@@ -47,14 +47,16 @@ func structUnpack(l *lua.LState) int {
 		switch option {
 		case 'B':
 			length = int(take(1)[0])
-			if i+1 < len(options) && options[i+1] == 'c' {
-				continue // it is only the length of what follows
-			}
 			v = lua.LNumber(length)
 		case 'd':
-			v = lua.LNumber(math.Float64frombits(binary.LittleEndian.Uint64([]byte(take(8)))))
+			n := math.Float64frombits(binary.LittleEndian.Uint64([]byte(take(8))))
+			length = int(n)
+			v = lua.LNumber(n)
 		case 'c':
 			v = lua.LString(take(length))
+		}
+		if option != 'c' && i+1 < len(options) && options[i+1] == 'c' {
+			continue // it is only the length of what follows
 		}
 		l.Push(v)
 		pushed++

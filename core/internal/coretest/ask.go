@@ -2,6 +2,7 @@ package coretest
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -10,32 +11,44 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Run evaluates a call that is answered with a text.
-func Run(c redis.UniversalClient, call wire.Call) (string, error) { return run(c, call).Text() }
-
-// RunBatch evaluates a call that is answered with a list.
-func RunBatch(c redis.UniversalClient, call wire.Call) ([]string, error) {
-	return run(c, call).StringSlice()
+// Ask sends requests in one command, and returns their votes.
+func Ask(c redis.UniversalClient, h *wire.Head, memory string, wall time.Time, requests ...wire.Request) ([]quorum.Vote, error) {
+	return AskAs(c, h, memory, wall, "", requests...)
 }
 
-func run(c redis.UniversalClient, call wire.Call) *redis.Cmd {
+// AskAs is Ask with a piece of Lua before the script.
+func AskAs(c redis.UniversalClient, h *wire.Head, memory string, wall time.Time, before string, requests ...wire.Request) ([]quorum.Vote, error) {
 	ctx := context.Background() // bounded by the client's timeouts
-	cmd := c.Do(ctx, call.Args()...)
+	call := h.Encode(len(requests), func(i int) wire.Request { return requests[i] }, memory, wall)
+	args := call.Args()
+	if before != "" {
+		args = call.InFull()
+		args[1] = before + args[1].(string)
+	}
+	cmd := c.Do(ctx, args...)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		cmd = c.Do(ctx, call.InFull()...)
 	}
-	return cmd
+	if cmd.Err() != nil {
+		return nil, cmd.Err()
+	}
+	answers, err := call.Answers(cmd.Val())
+	if err != nil {
+		return nil, err
+	}
+	votes := make([]quorum.Vote, len(requests))
+	for i, q := range requests {
+		v, err := answers.Next(q)
+		votes[i] = VoteOf(v, err)
+	}
+	return votes, nil
 }
 
 // VoteOf is the vote that a reply is, or an error.
-func VoteOf(q wire.Request, text string, err error, decode func(wire.Request, string) (wire.Reply, error)) quorum.Vote {
-	var reply wire.Reply
-	if err == nil {
-		reply, err = decode(q, text)
-	}
+func VoteOf(v wire.Reply, err error) quorum.Vote {
 	switch {
 	case err == nil:
-		return quorum.Vote{Reply: reply}
+		return quorum.Vote{Reply: v}
 	case goredis.Says(err, "READONLY"):
 		return quorum.Said(wire.Replica, err)
 	}

@@ -30,7 +30,7 @@ func (CommandsOnly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 type Link struct {
 	CommandsOnly
 	mu       sync.Mutex
-	rule     func(op wire.Op, args []any) Fate
+	rule     func(op wire.Op, q Sent) Fate
 	Together func()        // called with each batch; may be nil
 	wake     chan struct{} // closed by mend: what is lost fails now
 }
@@ -72,7 +72,7 @@ const Patience = 6 * time.Second
 
 // Set makes f the fate of requests that run one of scripts, or all when none is named.
 func (k *Link) Set(f Fate, ops ...wire.Op) {
-	k.Decide(func(op wire.Op, _ []any) Fate {
+	k.Decide(func(op wire.Op, _ Sent) Fate {
 		if len(ops) == 0 || slices.Contains(ops, op) {
 			return f
 		}
@@ -85,7 +85,7 @@ func (k *Link) Next(f Fate, s wire.Op) { k.Sequence(s, f, Fate{}) }
 
 // Sequence gives the coming requests that run s their fates, one after the other; the last is for all others.
 func (k *Link) Sequence(s wire.Op, fates ...Fate) {
-	k.Decide(func(got wire.Op, _ []any) Fate {
+	k.Decide(func(got wire.Op, _ Sent) Fate {
 		if got != s {
 			return Fate{}
 		}
@@ -96,7 +96,7 @@ func (k *Link) Sequence(s wire.Op, fates ...Fate) {
 }
 
 // Decide makes rule decide the fate of each request.
-func (k *Link) Decide(rule func(wire.Op, []any) Fate) {
+func (k *Link) Decide(rule func(wire.Op, Sent) Fate) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.rule = rule
@@ -149,7 +149,7 @@ func (k *Link) fateOf(args []any) (f Fate, wake <-chan struct{}) {
 	}
 	all := RequestsOf(args)
 	for _, q := range all {
-		f = f.with(k.rule(q.Op, q.Args))
+		f = f.with(k.rule(q.Op, q))
 	}
 	if len(all) > 1 && k.Together != nil {
 		k.Together()

@@ -40,13 +40,7 @@ func Subscribe(ctx context.Context, c redis.UniversalClient, sharded bool, chann
 
 // Once is a command that go-redis must not send again by itself: a retry would spend the node timeout
 // on a node that is in trouble, and deliver late.
-type Once struct{ *redis.StringCmd } // of one pointer, so that it is not allocated
+type Once struct{ *redis.Cmd } // of one pointer, so that it is not allocated
 
 // NoRetry is what go-redis asks.
 func (Once) NoRetry() bool { return true }
-
-// OnceList is Once for a command whose reply is a list.
-type OnceList struct{ *redis.StringSliceCmd }
-
-// NoRetry is what go-redis asks.
-func (OnceList) NoRetry() bool { return true }

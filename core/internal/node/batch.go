@@ -123,54 +123,42 @@ func (f *batch) filter(now clock.Instant) {
 	f.requests = kept
 }
 
-// call sends the requests, together unless there is only one.
+// call sends the requests.
 func (f *batch) call(sent clock.Instant, wall time.Time) {
 	l, n := f.l, f.l.n
-	switch len(f.requests) {
-	case 0:
-		return
-	case 1:
-		r := f.requests[0].r
-		ctx := &r.nodeContext
-		if sent.Since(r.Sent) > r.Timeout/4 { // it has waited for its turn
-			ctx = &nodeContext{r.values, wall.Add(r.Timeout)}
-		}
-		request := r.to(n.Index)
-		reply, err := run(ctx, n.Client, l.g.Head.Load().Encode(request, wall))
-		f.votes = append(f.votes, voteOf(request, reply, err, wire.Request.Decode))
+	if len(f.requests) == 0 {
 		return
 	}
-	ctx := &nodeContext{}
-	for _, q := range f.requests {
-		if deadline := wall.Add(q.r.Timeout); deadline.After(ctx.deadline) {
-			ctx.deadline = deadline
+	first := f.requests[0].r
+	ctx := &first.nodeContext
+	if len(f.requests) > 1 || sent.Since(first.Sent) > first.Timeout/4 { // it has waited for its turn
+		ctx = &nodeContext{}
+		if len(f.requests) == 1 {
+			ctx.values = first.values
+		}
+		for _, q := range f.requests {
+			if deadline := wall.Add(q.r.Timeout); deadline.After(ctx.deadline) {
+				ctx.deadline = deadline
+			}
 		}
 	}
 	request := func(i int) wire.Request { return f.requests[i].r.to(n.Index) }
-	replies, err := runBatch(ctx, n.Client, l.g.Head.Load().EncodeBatch(len(f.requests), request, wall))
-	if err == nil && len(replies) != len(f.requests) {
-		err = wire.ErrBadReply
+	call := l.g.Head.Load().Encode(len(f.requests), request, n.Memory(first.bucket), wall)
+	reply, err := run(ctx, n.Client, call)
+	var answers wire.Answers
+	if err == nil {
+		answers, err = call.Answers(reply)
 	}
 	f.err = err
 	for i := range f.requests {
-		reply := ""
-		if err == nil {
-			reply = replies[i]
+		if err != nil {
+			f.votes = append(f.votes, failed(err))
+		} else if reply, err := answers.Next(request(i)); err != nil {
+			f.votes = append(f.votes, failed(err))
+		} else {
+			f.votes = append(f.votes, quorum.Vote{Reply: reply})
 		}
-		f.votes = append(f.votes, voteOf(request(i), reply, err, wire.Request.DecodeInBatch))
 	}
-}
-
-// voteOf is the vote that a reply is, or an error.
-func voteOf(r wire.Request, text string, err error, decode func(wire.Request, string) (wire.Reply, error)) quorum.Vote {
-	var reply wire.Reply
-	if err == nil {
-		reply, err = decode(r, text)
-	}
-	if err != nil {
-		return failed(err)
-	}
-	return quorum.Vote{Reply: reply}
 }
 
 // hand gives the answers to those who wait for them.

@@ -146,7 +146,7 @@ func (x *Examination) do(cmd redis.Cmder) error {
 
 // call is a request without the clock window, so that it is not refused for that.
 func (x *Examination) call(r wire.Request) wire.Call {
-	return wire.NewHead(0, x.Conf.MaxTTL, x.Conf.Lag).Encode(r, time.Now())
+	return wire.NewHead(0, x.Conf.MaxTTL, x.Conf.Lag).Encode(1, wire.One(r), wire.NoMemory, time.Now())
 }
 
 // lookAtInfo reads what the server says of itself, unless its user may not ask.
@@ -278,9 +278,17 @@ func (x *Examination) guards() (records []string) {
 
 // tryWrites finds out whether the server takes what every lock is. Without the guard, so that it begins no quarantine.
 func (x *Examination) tryWrites() {
-	call := x.call(wire.NewKeyspace(x.Conf.Prefix, x.keys.Buckets(), false).Touch(x.buckets[0]))
+	touch := wire.NewKeyspace(x.Conf.Prefix, x.keys.Buckets(), false).Touch(x.buckets[0])
+	call := x.call(touch)
 	err := x.ask(func(ctx context.Context) error {
-		_, err := run(ctx, x.client, call)
+		reply, err := run(ctx, x.client, call)
+		if err != nil {
+			return err
+		}
+		answers, err := call.Answers(reply)
+		if err == nil {
+			_, err = answers.Next(touch)
+		}
 		return err
 	})
 	switch {

@@ -256,7 +256,8 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 	if x.Outside(); x.Flaws == nil {
 		reply, err := run(ctx, n.Client, x.probing())
 		if err == nil {
-			err = x.denied(wire.ParseRights(reply, g.Conf.Prefix))
+			text, _ := reply.(string)
+			err = x.denied(wire.ParseRights(text, g.Conf.Prefix))
 		}
 		if err != nil {
 			return x.Info["run_id"], nil, err

@@ -191,26 +191,12 @@ func (n *Node) Ahead() (by time.Duration, known bool) {
 }
 
 // run evaluates a call on client. It may block for as long as the client's own timeouts allow, whatever ctx says.
-func run(ctx context.Context, client redis.UniversalClient, call wire.Call) (string, error) {
-	cmd := redis.NewStringCmd(ctx, call.Args()...)
-	err := client.Process(ctx, goredis.Once{StringCmd: cmd})
+func run(ctx context.Context, client redis.UniversalClient, call wire.Call) (any, error) {
+	cmd := redis.NewCmd(ctx, call.Args()...)
+	err := client.Process(ctx, goredis.Once{Cmd: cmd})
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = redis.NewStringCmd(ctx, call.InFull()...)
-		err = client.Process(ctx, goredis.Once{StringCmd: cmd})
-	}
-	if err != nil {
-		return "", err
-	}
-	return cmd.Val(), nil
-}
-
-// runBatch is run for a batch, which is answered with a list.
-func runBatch(ctx context.Context, client redis.UniversalClient, call wire.Call) ([]string, error) {
-	cmd := redis.NewStringSliceCmd(ctx, call.Args()...)
-	err := client.Process(ctx, goredis.OnceList{StringSliceCmd: cmd})
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = redis.NewStringSliceCmd(ctx, call.InFull()...)
-		err = client.Process(ctx, goredis.OnceList{StringSliceCmd: cmd})
+		cmd = redis.NewCmd(ctx, call.InFull()...)
+		err = client.Process(ctx, goredis.Once{Cmd: cmd})
 	}
 	return cmd.Val(), err
 }

@@ -1,11 +1,18 @@
 package wire
 
-import "time"
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // A Call is a command that runs requests on a node.
 type Call struct {
 	args   []any
 	source string
+	memory string // what the node is taken to remember: see Answers
 }
 
 // Args is the command, for a node that knows the script.
@@ -14,102 +21,175 @@ func (c Call) Args() []any { return c.args }
 // InFull is the command for a node that does not know the script yet.
 func (c Call) InFull() []any { return append([]any{"eval", c.source}, c.args[2:]...) }
 
-// Encode makes a command of one request. The wall clock is read when the request is about to leave, after the time from which
-// it is trusted: however long this process pauses in between, and whatever becomes of its clock meanwhile, the node then judges
-// the request by a clock that is not older than the trust.
-func (h *Head) Encode(r Request, wall time.Time) Call {
-	s, l := r.script, r.lock
-	if r.args != nil {
-		return Call{r.args, s.source}
-	}
-	args := append(make([]any, 0, 14+len(r.tail)), evalsha, s.sha, nil, l.resource)
-	if l.tombstone != nil {
-		args = append(args, l.tombstone)
-	}
-	if s.form == whole && l.guard != nil {
-		args = append(args, l.guard)
-	}
-	args[2] = len(args) - 3 // small integers are not allocated
-	if l.id != nil {
-		args = append(args, l.id)
-	}
-	switch s.form {
-	case whole:
-		args = h.append(args, r.lease.ms, wall)
-	case declares:
-		args = append(args, wall.UnixMicro(), h.window, h.maxTTL, h.lag)
-	case bare:
-	}
-	return Call{append(args, r.tail...), s.source}
-}
+// How requests stand in a command: see lua/run.lua. Those of one kind that are plain, follow one another and have their lease
+// in common are a group.
+const (
+	plainAcquire, acquires = 'A', 'a'
+	plainRenew, renews     = 'R', 'r'
+	plainRelease, releases = 'E', 'e'
+	completes, touches     = 'c', 't'
 
-// append appends what all requests say.
-func (h *Head) append(args []any, lease any, wall time.Time) []any {
-	return append(args, wall.UnixMicro(), h.window, lease, h.maxTTL, h.lag, h.idle)
-}
+	maxGroup = math.MaxUint8
+)
 
-// EncodeBatch makes a command of n requests, none of which is to be sent alone. Those that follow one another and have much in
-// common are a group.
-func (h *Head) EncodeBatch(n int, request func(i int) Request, wall time.Time) Call {
-	args := append(make([]any, 0, 16+8*n), evalsha, batchScript.sha, nil)
+// Encode makes a command of n requests, none of which is to be sent alone if there are more. memory is what the node was last
+// heard to remember. The wall clock is read when they are about to leave, after the time from which they are trusted: however
+// long this process pauses in between, and whatever becomes of its clock meanwhile, the node then judges them by a clock that
+// is not older than the trust.
+func (h *Head) Encode(n int, request func(i int) Request, memory string, wall time.Time) Call {
+	first := request(0)
+	if first.kind == 0 {
+		return h.alone(first, wall)
+	}
 	var guard any
+	size := 48 + 64*n
 	for i := range n {
-		l := request(i).lock
-		args, guard = append(args, l.resource, l.tombstone), l.guard
+		r := request(i)
+		if r.op != OpRelease && r.lock.guard != nil {
+			guard = r.lock.guard
+		}
+		size += len(r.own)
+	}
+	if guard != nil {
+		size += 2*len(memory) + 48
+	}
+	if guard == nil {
+		memory = NoMemory
+	}
+	args := append(make([]any, 0, 5+2*n), evalsha, nil, nil)
+	text := h.append(make([]byte, 0, size), wall, guard != nil, memory)
+	for i := 0; i < n; {
+		count := 1
+		r := request(i)
+		for i+count < n && count < maxGroup && r.goesWith(request(i+count)) {
+			count++
+		}
+		text = h.group(text, &r, count, wall)
+		for j := range count {
+			r := request(i + j)
+			args, text = append(args, r.lock.resource), append(text, r.own...)
+			if r.kind >= 'a' && r.kind != touches {
+				args = append(args, r.lock.tombstone)
+			}
+		}
+		for j := range count {
+			if r.kind == plainAcquire {
+				args = append(args, request(i+j).lock.tombstone)
+			}
+		}
+		i += count
 	}
 	if guard != nil {
 		args = append(args, guard)
 	}
-	args[2] = len(args) - 3
-	args = h.append(append(args, NoMemory), 0, wall)
-	var g group
-	for i := range n {
-		args = g.add(args, request(i))
+	script := runScript
+	switch {
+	case n > 1:
+	case first.kind == plainRelease:
+		script = releaseScript
+	case first.kind == plainAcquire && guard != nil:
+		script = guardedScript
+	case first.kind == plainAcquire:
+		script = acquireScript
 	}
-	return Call{args, batchScript.source}
+	args[1], args[2] = script.sha, len(args)-3
+	return Call{append(args, text), script.source, memory}
 }
 
-// A group is what stands in a batch once for requests that have it in common.
-type group struct {
-	of    Request // its first
-	count int     // place of how many there are
+// alone makes a command of a request that has a script of its own.
+func (h *Head) alone(r Request, wall time.Time) Call {
+	args := append(make([]any, 0, 9+len(r.tail)), evalsha, r.script.sha, 1, r.lock.resource)
+	if r.lock.tombstone != nil {
+		args[2] = 2
+		args = append(args, r.lock.tombstone)
+	}
+	if r.lock.id != "" {
+		args = append(args, r.lock.id)
+	}
+	if r.op == OpProvision {
+		args = append(args, wall.UnixMicro(), h.window, h.maxTTL, h.lag)
+	}
+	return Call{append(args, r.tail...), r.script.source, ""}
 }
 
-// add appends what a batch says of a request.
-func (g *group) add(args []any, r Request) []any {
-	if g.has(r) {
-		args[g.count] = args[g.count].(int) + 1
-	} else {
-		*g = group{r, len(args) + 1}
-		args = append(args, r.script.word, 1, r.lease.ms)
-		for _, i := range r.script.shared {
-			args = append(args, r.place(i))
+// append packs what all requests of a command share.
+func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []byte {
+	b = append(b, oneOrZero(guarded))
+	for _, n := range [...]int64{wall.UnixMicro(), h.window, h.maxTTL, h.lag, h.idle} {
+		b = appendNumber(b, n)
+	}
+	if !guarded {
+		return b
+	}
+	// The guard record of a node that remembers that, has not been claimed, and knows of no longer lease.
+	history, began, _ := strings.Cut(memory, ".")
+	began, declared := strings.CutSuffix(began, "!")
+	votes := float64(0)
+	if since := number(began); since < 0 {
+		votes = math.Inf(1)
+	} else if !declared {
+		votes = float64(since + h.maxTTL + h.lag)
+	}
+	const line = "master_replid:"
+	b = append(append(append(b, byte(len(line)+len(history))), line...), history...)
+	at := len(b)
+	b = append(append(append(b, 0), memory...), ' ')
+	b = strconv.AppendInt(b, h.maxTTL, 10)
+	b[at] = byte(len(b) - at - 1)
+	return appendFloat(b, votes)
+}
+
+// group packs what stands before count requests that are like r.
+func (h *Head) group(b []byte, r *Request, count int, wall time.Time) []byte {
+	b = append(b, r.kind)
+	life := h.idle
+	switch r.kind {
+	case plainAcquire, plainRenew:
+		near := h.maxTTL * 250
+		least, most := math.Inf(-1), math.Inf(1)
+		if h.window > 0 {
+			least, most = float64(wall.UnixMicro()-h.window*1000), float64(wall.UnixMicro()+h.window*1000)
 		}
-	}
-	args = append(args, r.lock.id)
-	for _, i := range r.script.own {
-		args = append(args, r.tail[i])
-	}
-	return args
-}
-
-// has reports whether a request goes with the group.
-func (g *group) has(r Request) bool {
-	if g.of.script != r.script || g.of.lease != r.lease {
-		return false
-	}
-	for _, i := range r.script.shared {
-		if g.of.place(i) != r.place(i) {
-			return false
+		life = r.lease.ms + Slack.Milliseconds()
+		if life <= h.idle+near/1000 { // it is not always the same: none is plain
+			least = math.Inf(1)
 		}
+		b = append(b, byte(count))
+		b = appendFloat(appendFloat(b, least), most)
+		b = appendNumber(appendNumber(b, near), r.lease.ms)
+	case plainRelease:
+		b = append(b, byte(count))
+	default:
+		return b
 	}
-	return true
+	at := len(b)
+	b = strconv.AppendInt(append(b, 0), life, 10)
+	b[at] = byte(len(b) - at - 1)
+	return b
 }
 
-// place is one of the request's own arguments, "" if it was left out.
-func (r Request) place(i int) any {
-	if i < len(r.tail) {
-		return r.tail[i]
+// goesWith reports whether another request goes into the group of r.
+func (r *Request) goesWith(other Request) bool {
+	return r.kind == other.kind && r.kind < 'a' && r.lease == other.lease
+}
+
+// What Lua's struct.unpack reads: a number ('d'), a text behind its length in a byte ('Bc0'), and 0 or 1 ('B').
+
+func appendFloat(b []byte, f float64) []byte {
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+}
+
+func appendNumber(b []byte, n int64) []byte { return appendFloat(b, float64(n)) }
+
+// appendText cuts a text that is too long, which no attempt, waiter or memory is.
+func appendText(b []byte, s string) []byte {
+	s = s[:min(len(s), math.MaxUint8)]
+	return append(append(b, byte(len(s))), s...)
+}
+
+func oneOrZero(on bool) byte {
+	if on {
+		return 1
 	}
-	return ""
+	return 0
 }

@@ -8,27 +8,35 @@ import (
 	"time"
 )
 
-// What nodes are told, word for word: a change of this is a change of the protocol between releases.
+// What nodes are told, word for word: a change of this is a change of the protocol between releases. Numbers stand as text
+// between braces, and what is text behind its length as it is: "5:hello".
 var argumentLists = map[string]string{
-	"acquire":                     "p{0}r:k p{0}x:a p{0}g | a 7000001 500 10000 20000 1000 10800000 | 0 7000000",
-	"acquire, carrying":           "p{0}r:k p{0}x:a p{0}g | a 7000001 500 10000 20000 1000 10800000 | 0 7000000 \x00\x00\x04hint",
-	"acquire, waiting":            "p{0}r:k p{0}x:a p{0}g | a 7000001 500 10000 20000 1000 10800000 | 0 7000000 _ P+p{0}c:me",
-	"acquire, waiting as another": "p{0}r:k p{0}x:a p{0}g | a 7000001 500 10000 20000 1000 10800000 | 1 7000000 _ P+p{0}c:me b 6000000",
-	"renew":                       "p{0}r:k p{0}x:a p{0}g | a 7000001 500 10000 20000 1000 10800000 | 9 8000 0 - 1500 \x04note\x00\x00",
-	"settle the token":            "p{0}r:k p{0}x:a p{0}g | a 7000001 500 10000 20000 1000 10800000 | 9 0 8 abc.1 0 _",
-	"complete":                    "p{0}r:k p{0}x:a p{0}g | a 7000001 500 10000 20000 1000 10800000 | 9 abc.1 3600000 8 3000 0 done _",
-	"complete, decided":           "p{0}r:k p{0}x:a p{0}g | a 7000001 500 10000 20000 1000 10800000 | 9 - 3600000 8 3000 1 _ P+p{0}c:me+b",
-	"release":                     "p{0}r:k p{0}x:a | a | 3000 0 9 10800000 0",
-	"release, undone":             "p{0}r:k p{0}x:a | a | 0 0 0 10800000 1",
-	"release, with a cooldown":    "p{0}r:k p{0}x:a | a | 3000 251 9 10800000 0",
-	"release, leaving the queue":  "p{0}r:k p{0}x:a | a | 3000 0 0 10800000 0 P+p{0}c:me+b",
-	"release, waiting on":         "p{0}r:k p{0}x:a | a | 3000 0 0 10800000 0 P+p{0}c:me+b 6000000",
-	"touch":                       "p{0}p p{0}p p{0}g | - 7000001 500 0 20000 1000 10800000 |",
-	"provision":                   "p{0}g | claim 7000001 500 20000 1000 | -",
-	"revoke":                      "p{0}r:k p{0}x:a | a | 172800000 10800000",
-	"forget":                      "p{0}r:k | | 9",
-	"probe":                       "p{0}p | | publish p{0}c:",
+	"acquire":                           "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {0} {0}",
+	"acquire, carrying":                 "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {17} 0: {0} 7:\x00\x00\x04hint {0}",
+	"acquire, waiting":                  "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {0} {20} 10:P+p{0}c:me 0: {0}",
+	"acquire, waiting as another":       "p{0}r:k p{0}x:a p{0}g | head a {7000000} 1:a {0} {21} 10:P+p{0}c:me 1:b {6000000} {10000}",
+	"renew":                             "p{0}r:k p{0}g | head R 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {9} 1:a {8000} {1500} 7:\x04note\x00\x00",
+	"settle the token":                  "p{0}r:k p{0}x:a p{0}g | head r {9} 1:a {0} {0} 0: {10000} {8} 5:abc.1",
+	"complete":                          "p{0}r:k p{0}x:a p{0}g | head c {9} 1:a 5:abc.1 {3600000} {8} {3000} 0 0: {4} done",
+	"complete, decided":                 "p{0}r:k p{0}x:a p{0}g | head c {9} 1:a 1:- {3600000} {8} {3000} 1 12:P+p{0}c:me+b {0}",
+	"release":                           "p{0}r:k p{0}x:a | bare e 1:a {9} {3000} {0} 0 0: {0}",
+	"release, of which nothing is left": "p{0}r:k | bare E 1 8:10800000 1:a {9}",
+	"release, undone":                   "p{0}r:k p{0}x:a | bare e 1:a {0} {0} {0} 1 0: {0}",
+	"release, with a cooldown":          "p{0}r:k p{0}x:a | bare e 1:a {9} {3000} {251} 0 0: {0}",
+	"release, leaving the queue":        "p{0}r:k p{0}x:a | bare e 1:a {0} {3000} {0} 0 12:P+p{0}c:me+b {0}",
+	"release, waiting on":               "p{0}r:k p{0}x:a | bare e 1:a {0} {3000} {0} 0 12:P+p{0}c:me+b {6000000}",
+	"touch":                             "p{0}p p{0}g | head t",
+	"provision":                         "p{0}g | claim 7000001 500 20000 1000 -",
+	"revoke":                            "p{0}r:k p{0}x:a | a 172800000 10800000",
+	"forget":                            "p{0}r:k | 9",
+	"probe":                             "p{0}p | publish p{0}c:",
 }
+
+// The heads of commands with the guard record, and of those without.
+const (
+	argumentHead = "1 {7000001} {500} {20000} {1000} {10800000} 22:master_replid:0123abcd 17:0123abcd.77+20000 {21077}"
+	argumentBare = "0 {7000001} {500} {20000} {1000} {10800000}"
+)
 
 func TestArgumentLists(t *testing.T) {
 	t.Parallel()
@@ -47,22 +55,24 @@ func TestArgumentLists(t *testing.T) {
 			return Renew{Token: 9, Confirmed: NodeMillis(8000), Turn: MillisOf(1500 * time.Millisecond), Carried: Holder{Note: "note"}.Carried()}
 		})(0),
 		"settle the token": l.Renew(lease, 1, func(int) Renew { return Renew{Token: 9, Granted: 8, Memory: "abc.1"} })(0),
-		"complete": l.Complete(lease, 1, func(int) Complete {
+		"complete": l.Complete(1, func(int) Complete {
 			return Complete{Ballot: 9, Memory: "abc.1", Rest: time.Hour, Token: 8, Result: []byte("done"), Bury: bury, Channel: me}
 		})(0),
-		"complete, decided": l.Complete(lease, 1, func(int) Complete {
+		"complete, decided": l.Complete(1, func(int) Complete {
 			return Complete{Ballot: 9, Memory: NoMemory, Rest: time.Hour, Token: 8, Bury: bury, Decided: true, Channel: me, Quits: waiter.Quits()}
 		})(0),
-		"release":                    l.Release(h, Release{Bury: bury, DropBelow: 9, Channel: me}),
-		"release, undone":            l.Release(h, Release{Bury: bury, Undo: true, Channel: me}).WithoutTombstone(),
-		"release, with a cooldown":   l.Release(h, Release{Bury: bury, DropBelow: 9, Stay: 250*time.Millisecond + 1, Channel: me}),
-		"release, leaving the queue": l.Release(h, Release{Bury: bury, Channel: me, Waiter: waiter.Quits()}),
-		"release, waiting on":        l.Release(h, Release{Bury: bury, Channel: me, Waiter: waiter}),
-		"touch":                      k.Touch(0), "provision": k.Provision(0, "claim", NoMemory), "revoke": l.Revoke(h),
+		"release":                           l.Release(Release{Bury: bury, DropBelow: 9, Channel: me}),
+		"release, of which nothing is left": l.Release(Release{DropBelow: 9, Channel: me}),
+		"release, undone":                   l.Release(Release{Undo: true, Channel: me}),
+		"release, with a cooldown":          l.Release(Release{Bury: bury, DropBelow: 9, Stay: 250*time.Millisecond + 1, Channel: me}),
+		"release, leaving the queue":        l.Release(Release{Bury: bury, Channel: me, Waiter: waiter.Quits()}),
+		"release, waiting on":               l.Release(Release{Bury: bury, Channel: me, Waiter: waiter}),
+		"touch":                             k.Touch(0), "provision": k.Provision(0, "claim", NoMemory), "revoke": l.Revoke(h),
 		"forget": k.Forget("k", 9), "probe": k.Probe(0, false),
 	}
 	for name, want := range argumentLists {
-		if got := written(h.Encode(requests[name], time.UnixMicro(7_000_001)).Args(), requests[name].script.form); got != want {
+		want = strings.Replace(strings.Replace(want, "| head", "| "+argumentHead, 1), "| bare", "| "+argumentBare, 1)
+		if got := written(h.Encode(1, One(requests[name]), "0123abcd.77", time.UnixMicro(7_000_001)).Args()); got != want {
 			t.Errorf("%s\n got %q\nwant %q", name, got, want)
 		}
 	}
@@ -71,64 +81,111 @@ func TestArgumentLists(t *testing.T) {
 	}
 }
 
-// written is a command without the name of its script: keys, what all such requests have, and what is the request's own.
-func written(args []any, f form) string {
+// written is a command without the name of its script: keys, and what follows.
+func written(args []any) string {
 	keys := args[2].(int)
-	shared := 3 + keys + map[form]int{bare: 1, whole: 7, declares: 5}[f]
-	if f == bare && args[1] == forgetScript.sha || args[1] == probeScript.sha {
-		shared = 3 + keys // they are about no attempt
+	var words []string
+	for _, key := range args[3 : 3+keys] {
+		words = append(words, key.(string))
 	}
-	parts := [][]any{args[3 : 3+keys], args[3+keys : shared], args[shared:]}
-	var text []string
-	for i, part := range parts {
-		if i > 0 {
-			text = append(text, "|")
+	words = append(words, "|")
+	for _, a := range args[3+keys:] {
+		packed, ok := a.([]byte)
+		if !ok {
+			words = append(words, fmt.Sprint(a))
+			continue
 		}
-		for _, a := range part {
-			word := strings.ReplaceAll(fmt.Sprint(a), " ", "+")
-			if b, ok := a.([]byte); ok {
-				word = string(b)
+		words = append(words, unpacked(packed)...)
+	}
+	for i, word := range words {
+		words[i] = strings.ReplaceAll(word, " ", "+")
+	}
+	return strings.Join(words, " ")
+}
+
+// The formats of what follows a kind, and of each request in it: B is a byte, d a number, s a text behind its length, and S
+// one behind a number.
+var packedFormats = map[byte][2]string{
+	'A': {"Bdddds", "dsTW"}, 'R': {"Bdddds", "dsdds"}, 'E': {"Bs", "sd"}, 'a': {"", "dsTWd"}, 'r': {"", "dsddsdds"},
+	'e': {"", "sdddBsd"}, 'c': {"", "dssdddBsS"}, 't': {"", ""},
+}
+
+func unpacked(text []byte) (words []string) {
+	in := &packed{rest: string(text)}
+	var read func(format string)
+	read = func(format string) {
+		for _, c := range format {
+			switch c {
+			case 'B':
+				words = append(words, fmt.Sprint(in.take(1)[0]))
+			case 'd':
+				words = append(words, fmt.Sprintf("{%d}", in.number()))
+			case 's':
+				s := in.text()
+				words = append(words, fmt.Sprintf("%d:%s", len(s), s))
+			case 'W':
+				n := int(in.number())
+				words = append(words, fmt.Sprintf("{%d}", n))
+				if n > 0 {
+					read("ssd")
+				}
+			case 'S', 'T':
+				n := int(in.number())
+				words = append(words, fmt.Sprintf("{%d}", n))
+				if n > 0 && c == 'S' {
+					words = append(words, in.take(n))
+				} else if n > 0 {
+					words = append(words, fmt.Sprint(in.take(1)[0])+":")
+					words = append(words, fmt.Sprintf("{%d}", in.number()))
+					s := in.text()
+					words = append(words, fmt.Sprintf("%d:%s", len(s), s))
+				}
 			}
-			if word == "" {
-				word = "_"
-			}
-			text = append(text, word)
 		}
 	}
-	return strings.Join(text, " ")
+	read("Bddddd")
+	if text[0] == 1 {
+		read("ssd")
+	}
+	for in.rest != "" && !in.bad {
+		kind := in.take(1)[0]
+		words = append(words, string(rune(kind)))
+		read(packedFormats[kind][0])
+		read(packedFormats[kind][1])
+	}
+	return words
 }
 
 // A batch says what its requests have in common once, keeps their order, and stamps them all with one time.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	k := NewKeyspace("p", 1, true)
-	h, wall := NewHead(500*time.Millisecond, 10*time.Second, 0), time.UnixMicro(7)
+	h, wall := NewHead(500*time.Millisecond, 10*time.Second, 0), time.UnixMicro(7_000_000)
 	lock := func(n int) *Lock { l := k.LockOf(fmt.Sprint("k", n), fmt.Sprint("a", n)); return &l }
 	short, long := MillisOf(time.Second), MillisOf(10*time.Second)
 	renew := func(n int) Request {
-		return lock(n).Renew(long, 1, func(int) Renew { return Renew{Token: uint64(n), Turn: short, Carried: "x"} })(0)
+		return lock(n).Renew(long, 1, func(int) Renew { return Renew{Token: uint64(n), Turn: short} })(0)
 	}
 	batch := []Request{
 		lock(0).Acquire(short, Acquire{Propose: StampOf(wall)}), lock(1).Acquire(short, Acquire{Propose: StampOf(wall)}),
-		lock(2).Acquire(long, Acquire{Propose: StampOf(wall)}), renew(3), renew(4), lock(5).Release(h, Release{}),
+		lock(2).Acquire(long, Acquire{Propose: StampOf(wall)}), renew(3), renew(4), lock(5).Release(Release{}), lock(6).Release(Release{Undo: true}),
+		lock(7).Release(Release{}),
 	}
-	args := h.EncodeBatch(len(batch), func(i int) Request { return batch[i] }, wall).Args()
-	keys := args[2].(int)
-	if want := 2*len(batch) + 1; keys != want || args[3] != "p{0}r:k0" || args[4] != "p{0}x:a0" || args[2+keys] != "p{0}g" {
-		t.Errorf("%d keys, want %d: %v", keys, want, args[3:3+keys])
+	args := h.Encode(len(batch), func(i int) Request { return batch[i] }, "0123abcd.77!", wall).Args()
+	keys := args[3 : 3+args[2].(int)]
+	if want := []any{"p{0}r:k0", "p{0}r:k1", "p{0}x:a0", "p{0}x:a1", "p{0}r:k2", "p{0}x:a2", "p{0}r:k3", "p{0}r:k4", "p{0}r:k5", "p{0}r:k6", "p{0}x:a6", "p{0}r:k7", "p{0}g"}; !slices.Equal(keys, want) {
+		t.Errorf("keys %q, want %q", keys, want)
 	}
-	got := fmt.Sprintf("%q", args[3+keys:])
-	want := fmt.Sprintf("%q", []any{
-		"-", int64(7), int64(500), 0, int64(10000), int64(0), int64(10800000),
-		"A", 2, int64(1000), "0", "", "", "", "", "a0", int64(7), "a1", int64(7),
-		"A", 1, int64(10000), "0", "", "", "", "", "a2", int64(7),
-		"R", 2, int64(10000), uint64(0), "-", int64(1000), "x", "a3", uint64(3), int64(0), "a4", uint64(4), int64(0),
-		"E", 1, 0, "0", int64(0), int64(10800000), "0", "", "", "a5", uint64(0),
-	})
-	if got != want {
-		t.Errorf("the batch says\n%s, want\n%s", got, want)
+	groups, packed := "", args[len(args)-1].([]byte)
+	for _, q := range SentIn(args) {
+		groups += fmt.Sprint(q.Op, q.Resource[5:], q.Plain, q.Wall.UnixMicro(), " ")
 	}
-	if !slices.Equal(h.EncodeBatch(1, func(int) Request { return batch[0] }, wall).InFull()[2:], h.EncodeBatch(1, func(int) Request { return batch[0] }, wall).Args()[2:]) {
-		t.Error("in full, it says something else")
+	if want := "0:k0true 7000000 0:k1true 7000000 0:k2true 7000000 1:k3true 7000000 1:k4true 7000000 2:k5true 7000000 2:k6false 7000000 2:k7true 7000000 "; groups != want {
+		t.Errorf("the batch says\n%s, want\n%s", groups, want)
+	}
+	for kind, want := range map[byte]int{'A': 2, 'R': 1, 'E': 2, 'e': 1} {
+		if got := strings.Count(string(packed), string([]byte{kind, 1})) + strings.Count(string(packed), string([]byte{kind, 2})); got < want {
+			t.Errorf("%d groups %c, want %d", got, kind, want)
+		}
 	}
 }

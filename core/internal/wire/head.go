@@ -6,7 +6,7 @@ import "time"
 type Head struct {
 	MaxTTL time.Duration // the longest lease in use, as far as is known
 
-	window, maxTTL, lag, idle any // ms
+	window, maxTTL, lag, idle int64 // ms
 }
 
 // NewHead is that of a Locker with these settings.

@@ -76,14 +76,14 @@ func (k *Keyspace) Channel(bucket int, process string) Channel {
 	if sharded {
 		how = "S "
 	}
-	return Channel{Name: name, Sharded: sharded, boxed: how + name}
+	return Channel{Name: name, Sharded: sharded, how: how + name}
 }
 
 // A Channel is one of Redis' publish and subscribe; sharded ones are where the keys of their bucket are.
 type Channel struct {
 	Name    string
 	Sharded bool
-	boxed   any // nil = none
+	how     string // and where, as requests say it; "" = none
 }
 
 // A Lock is an attempt, and what it asks for.
@@ -91,7 +91,8 @@ type Lock struct {
 	Key    string
 	Bucket int
 
-	resource, tombstone, guard, id any // boxed once; guard is nil without one
+	resource, tombstone, guard any // boxed once; guard is nil without one
+	id                         string
 }
 
 // Lock names a new attempt, the n-th of this process. resource is that of the key. An attempt's id is random across
@@ -125,7 +126,7 @@ func (k *Keyspace) lock(key, resource, tombstone, id string) Lock {
 func (l *Lock) Resource() string { return l.resource.(string) }
 
 // Waiter names the call that made the attempt, in the queues of the nodes.
-func (l *Lock) Waiter() Waiter { return Waiter{Name: l.id.(string), name: l.id} }
+func (l *Lock) Waiter() Waiter { return Waiter{Name: l.id} }
 
 // A Kind says what a key in Redis is for.
 type Kind string

@@ -16,7 +16,7 @@ func TestKind(t *testing.T) {
 		b := k.Bucket("order:1")
 		l := k.Lock("order:1", k.Resource("order:1"), 7)
 		tombstone := l.tombstone.(string)
-		if other := k.LockOf("order:1", l.id.(string)); other != l {
+		if other := k.LockOf("order:1", l.id); other != l {
 			t.Errorf("%+v is not %+v", other, l)
 		}
 		for name, want := range map[string]Kind{

@@ -90,13 +90,17 @@ var (
 	}
 )
 
+// grammars are what the answers to requests are.
+var grammars = [...]grammar{OpAcquire: acquireReplies, OpRenew: renewReplies, OpRelease: releaseReplies, OpComplete: completeReplies,
+	OpTouch: touchReplies, OpProvision: provisionReplies, OpRevoke: revokeReplies, OpForget: forgetReplies, OpProbe: nil}
+
 // ErrBadReply is the error of what is not a reply.
 var ErrBadReply = errors.New("not a reply of lockkit's script: does something between here and Redis answer for it?")
 
-// Decode reads a reply. What is not exactly one is a failure of the node.
+// Decode reads an answer in full. What is not exactly one is a failure of the node.
 func (r Request) Decode(reply string) (Reply, error) {
 	word, rest, _ := strings.Cut(reply, " ")
-	form, ok := r.script.replies[word]
+	form, ok := grammars[r.op][word]
 	if !ok {
 		return Reply{}, ErrBadReply
 	}
@@ -109,22 +113,6 @@ func (r Request) Decode(reply string) (Reply, error) {
 	}
 	return v, nil
 }
-
-// DecodeInBatch reads one reply of a batch.
-func (r Request) DecodeInBatch(reply string) (Reply, error) {
-	if text, isError := strings.CutPrefix(reply, "-"); isError {
-		return Reply{}, replyError(text)
-	}
-	return r.Decode(reply)
-}
-
-// A replyError is what Redis answered to one request of a batch.
-type replyError string
-
-func (e replyError) Error() string { return string(e) }
-
-// RedisError makes it a [redis.Error].
-func (replyError) RedisError() {}
 
 // read reads a field of a reply.
 func (v *Reply) read(name string, f *fields) {

@@ -1,26 +1,28 @@
 package wire
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // A Request is what is asked of a node.
 type Request struct {
+	op    Op
+	kind  byte // how it stands in a command; 0 = it has a script of its own
+	lock  *Lock
+	lease Millis
+	own   []byte // what is its own in a command, packed
+
 	script *script
-	lock   *Lock
-	lease  Millis
-	tail   []any // what is its own, in the order of the script
-	args   []any // the command where it does not depend on when it is sent; tail is the end of it
+	tail   []any // what is its own in the arguments of its script
 }
 
 // Op is what the request is for.
-func (r Request) Op() Op { return r.script.op }
+func (r Request) Op() Op { return r.op }
+
+// One is a request for Encode.
+func One(r Request) func(i int) Request { return func(int) Request { return r } }
 
 // A Waiter names a call that waits, in the queues of the nodes. The zero Waiter is none.
 type Waiter struct {
 	Name   string
-	name   any
 	Ticket Stamp // when the call began
 }
 
@@ -28,11 +30,11 @@ type Waiter struct {
 func (w Waiter) Quits() Waiter { w.Ticket = Stamp{}; return w }
 
 // member is what a waiter is called in the queues: nodes tell it there.
-func (w Waiter) member(c Channel) any {
-	if w.name == nil {
+func (w Waiter) member(c Channel) string {
+	if w.Name == "" {
 		return ""
 	}
-	return c.boxed.(string) + " " + w.Name
+	return c.how + " " + w.Name
 }
 
 // An Acquire asks for the key.
@@ -46,20 +48,26 @@ type Acquire struct {
 
 // Acquire is a request for the key, for so long a lease.
 func (l *Lock) Acquire(lease Millis, a Acquire) Request {
-	settle := no
+	r := Request{op: OpAcquire, kind: plainAcquire, lock: l, lease: lease}
+	own := appendText(appendNumber(make([]byte, 0, 64+len(a.Carried)), a.Propose.µs), l.id)
+	if a.Carried == "" {
+		own = appendNumber(own, 0)
+	} else { // as it stands in a resource: no turn before it
+		own = appendNumber(own, int64(10+len(a.Carried)))
+		own = appendText(append(own, 0, 0, 0, 0, 0, 0, 0, 0, 0), a.Carried)
+	}
+	if a.Channel.how == "" {
+		own = appendNumber(own, 0)
+	} else {
+		own = appendNumber(own, int64(2+len(a.Channel.how)+len(a.Waiter.Name)+8))
+		own = appendNumber(appendText(appendText(own, a.Channel.how), a.Waiter.Name), a.Waiter.Ticket.µs)
+	}
 	if a.Settle { // who comes to settle a record waits for a node that shows it
-		settle = yes
+		r.kind = acquires
+		own = appendNumber(own, lease.ms)
 	}
-	tail := append(make([]any, 0, 6), settle, a.Propose.µs)
-	switch {
-	case a.Waiter.name != nil:
-		tail = append(tail, a.Carried, a.Channel.boxed, a.Waiter.name, a.Waiter.Ticket.µs)
-	case a.Channel.boxed != nil:
-		tail = append(tail, a.Carried, a.Channel.boxed)
-	case a.Carried != "":
-		tail = append(tail, a.Carried)
-	}
-	return Request{script: acquireScript, lock: l, lease: lease, tail: tail}
+	r.own = own
+	return r
 }
 
 // A Renew keeps a lease, or settles its token, on a node that granted it.
@@ -67,34 +75,26 @@ type Renew struct {
 	Token     uint64
 	Confirmed NodeTime // the expiry that the node last confirmed
 	Granted   uint64   // of what settles the token: that which the node granted,
-	Memory    string   // and what it remembered; "" = nothing is settled
+	Memory    string   // and what it remembered; 0 and "" = nothing is settled
 	Turn      Millis   // for how long a node that refuses keeps others out, so that the next one finds it free
 	Carried   string
 }
 
-// Renew makes a request for each of n nodes; those that are alike but for the node share what they can.
+// Renew makes a request for each of n nodes.
 func (l *Lock) Renew(lease Millis, n int, of func(node int) Renew) Each {
-	const width = 6
-	all := make([]any, 0, width*n)
-	var token, carried any
-	for i := range n {
-		r := of(i)
-		if i == 0 {
-			token, carried = r.Token, r.Carried
+	all := make([]Request, n)
+	packed := make([]byte, 0, n*128)
+	for i := range all {
+		r, start, kind := of(i), len(packed), byte(plainRenew)
+		packed = appendText(appendNumber(packed, int64(r.Token)), l.id)
+		packed = appendText(appendNumber(appendNumber(packed, r.Confirmed.Millis()), r.Turn.ms), r.Carried)
+		if r.Granted > 0 {
+			kind = renews
+			packed = appendText(appendNumber(appendNumber(packed, lease.ms), int64(r.Granted)), r.Memory)
 		}
-		memory := any(NoMemory)
-		if r.Memory != "" {
-			memory = r.Memory
-		}
-		turn := r.Turn.ms
-		if turn == nil {
-			turn = 0
-		}
-		all = append(all, token, r.Confirmed.Millis(), r.Granted, memory, turn, carried)
+		all[i] = Request{op: OpRenew, kind: kind, lock: l, lease: lease, own: packed[start:]}
 	}
-	return func(i int) Request {
-		return Request{script: renewScript, lock: l, lease: lease, tail: all[width*i : width*(i+1) : width*(i+1)]}
-	}
+	return func(i int) Request { return all[i] }
 }
 
 // An Each is what is asked of each node.
@@ -114,19 +114,16 @@ type Complete struct {
 }
 
 // Complete makes a request for each of n nodes.
-func (l *Lock) Complete(lease Millis, n int, of func(node int) Complete) Each {
-	tails := make([][]any, n)
-	for i := range tails {
+func (l *Lock) Complete(n int, of func(node int) Complete) Each {
+	all := make([][]byte, n)
+	for i := range all {
 		c := of(i)
-		decided := no
-		if c.Decided {
-			decided = yes
-		}
-		tails[i] = []any{c.Ballot, c.Memory, c.Rest.Milliseconds(), c.Token, c.Bury.ms, decided, c.Result, c.Quits.member(c.Channel)}
+		own := appendText(appendText(appendNumber(nil, int64(c.Ballot)), l.id), c.Memory)
+		own = appendNumber(appendNumber(appendNumber(own, c.Rest.Milliseconds()), int64(c.Token)), c.Bury.ms)
+		own = appendText(append(own, oneOrZero(c.Decided)), c.Quits.member(c.Channel))
+		all[i] = append(appendNumber(own, int64(len(c.Result))), c.Result...)
 	}
-	return func(i int) Request {
-		return Request{script: completeScript, lock: l, lease: lease, tail: tails[i]}
-	}
+	return func(i int) Request { return Request{op: OpComplete, kind: completes, lock: l, own: all[i]} }
 }
 
 // A Release ends an attempt.
@@ -140,59 +137,40 @@ type Release struct {
 }
 
 // Release is a request that ends the attempt.
-func (l *Lock) Release(h *Head, r Release) Request {
-	bury, undo := r.Bury.ms, no
-	if bury == nil {
-		bury = no
+func (l *Lock) Release(r Release) Request {
+	own := appendNumber(appendText(make([]byte, 0, 64), l.id), int64(r.DropBelow))
+	q := Request{op: OpRelease, kind: plainRelease, lock: l, own: own}
+	if r.Bury.ms > 0 || r.Stay > 0 || r.Undo || r.Waiter.Name != "" {
+		q.kind = releases
+		own = appendNumber(appendNumber(own, r.Bury.ms), (r.Stay + time.Millisecond - 1).Milliseconds())
+		q.own = appendNumber(appendText(append(own, oneOrZero(r.Undo)), r.Waiter.member(r.Channel)), r.Waiter.Ticket.µs)
 	}
-	if r.Undo {
-		undo = yes
-	}
-	const fixed = 6
-	args := append(make([]any, 0, fixed+7), evalsha, releaseScript.sha, 2, l.resource, l.tombstone, l.id,
-		bury, (r.Stay + time.Millisecond - 1).Milliseconds(), r.DropBelow, h.idle, undo)
-	if r.Waiter.name != nil {
-		args = append(args, r.Waiter.member(r.Channel))
-	}
-	if r.Waiter.Ticket.µs != nil {
-		args = append(args, r.Waiter.Ticket.µs)
-	}
-	return Request{script: releaseScript, lock: l, lease: Millis{0}, tail: args[fixed:], args: args}
-}
-
-// WithoutTombstone is a Release for a node where nothing of the attempt can arrive any more.
-func (r Request) WithoutTombstone() Request {
-	fixed := len(r.args) - len(r.tail)
-	r.args = slices.Clone(r.args)
-	r.tail = r.args[fixed:]
-	r.tail[0] = no
-	return r
+	return q
 }
 
 // Touch asks a node whether it would grant a key of the bucket.
 func (k *Keyspace) Touch(bucket int) Request {
-	probe := k.probe(bucket)
-	l := &Lock{Bucket: bucket, resource: probe, tombstone: probe, id: NoMemory}
+	l := &Lock{Bucket: bucket, resource: k.probe(bucket)}
 	if k.guarded {
 		l.guard = k.guards[bucket]
 	}
-	return Request{script: touchScript, lock: l, lease: MillisOf(0)}
+	return Request{op: OpTouch, kind: touches, lock: l}
 }
 
 // Provision asks a node what it is, and declares it new where it was found so under a claim; NoMemory = it is claimed.
 func (k *Keyspace) Provision(bucket int, claim, found string) Request {
-	return Request{script: provisionScript, lock: &Lock{Bucket: bucket, resource: k.guards[bucket], id: claim}, tail: []any{found}}
+	return Request{op: OpProvision, script: provisionScript, lock: &Lock{Bucket: bucket, resource: k.guards[bucket], id: claim}, tail: []any{found}}
 }
 
 // Revoke ends somebody else's attempt. Its tombstone outlives every lease, whatever the holder's options are, which may be
 // renewed until a node tells it, and what of that is under way.
 func (l *Lock) Revoke(h *Head) Request {
-	return Request{script: revokeScript, lock: l, tail: []any{(2 * Slack).Milliseconds(), h.idle}}
+	return Request{op: OpRevoke, script: revokeScript, lock: l, tail: []any{(2 * Slack).Milliseconds(), h.idle}}
 }
 
 // Forget drops the completion record of a key that has this token.
 func (k *Keyspace) Forget(key string, token uint64) Request {
-	return Request{script: forgetScript, lock: &Lock{Bucket: k.Bucket(key), resource: k.Resource(key)}, tail: []any{token}}
+	return Request{op: OpForget, script: forgetScript, lock: &Lock{Bucket: k.Bucket(key), resource: k.Resource(key)}, tail: []any{token}}
 }
 
 // Probe tries the rights that scripts need on a server that has the keys of the bucket. [ParseRights] reads the reply.
@@ -201,8 +179,5 @@ func (k *Keyspace) Probe(bucket int, sharded bool) Request {
 	if sharded {
 		publish = "spublish"
 	}
-	return Request{script: probeScript, lock: &Lock{Bucket: bucket, resource: k.probe(bucket)}, tail: []any{publish, k.Channel(bucket, "").Name}}
+	return Request{op: OpProbe, script: probeScript, lock: &Lock{Bucket: bucket, resource: k.probe(bucket)}, tail: []any{publish, k.Channel(bucket, "").Name}}
 }
-
-// Boxed once.
-var no, yes any = "0", "1"

@@ -45,13 +45,13 @@ func Leads(token uint64, clock NodeTime) time.Duration { return NodeTime(token).
 func Date(token uint64) time.Time { return time.UnixMicro(int64(token)) }
 
 // A Stamp is a time of this machine's wall clock, as requests say it.
-type Stamp struct{ µs any }
+type Stamp struct{ µs int64 }
 
 // StampOf is a time of this machine's wall clock.
 func StampOf(wall time.Time) Stamp { return Stamp{wall.UnixMicro()} }
 
 // Millis is a duration, as requests say it.
-type Millis struct{ ms any }
+type Millis struct{ ms int64 }
 
 // MillisOf is d in whole milliseconds.
 func MillisOf(d time.Duration) Millis { return Millis{d.Milliseconds()} }

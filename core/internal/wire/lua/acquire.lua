@@ -1,9 +1,9 @@
 -- Grants the resource to the attempt where nobody holds it and nothing is recorded as done.
--- settle '1' = grant although a record stands, and show it, to settle it
--- carried by the holder: shown to those it keeps waiting, and to who looks; '' or nil = nothing
--- channel: of a call that waits, to be woken ("<how> <channel>", see queue.lua); '' or nil = it does not wait
--- wait: what it is called, '' or nil = as this attempt   ticket: when it began (client wall clock, us)
--- ARGV own+1 token that the client proposes, the same to all nodes: so they agree in one round (its wall clock, us)
+-- proposed: token that the client proposes, the same to all nodes: so they agree in one round (its wall clock, us)
+-- settle = grant although a record stands, and show it, to settle it
+-- carried by the holder: shown to those it keeps waiting, and to who looks; '' = nothing
+-- channel: of a call that waits, to be woken ("<how> <channel>", see queue.lua); '' = it does not wait
+-- wait: what it is called, '' = as this attempt   ticket: when it began (client wall clock, us)
 -- place in the queue: the first is 1, 0 = it does not wait, or the queue cannot take it
 -- Replies  OK now token expiry memory [ballot rest origin result]   HELD now rest owner place [carried]
 --          RESERVED now rest place   DONE now ballot rest origin result   QUARANTINED now rest [ballot rest origin result]
@@ -25,10 +25,10 @@ if i == id then
   if p >= 0 and now <= e then return 'OK ' .. clock .. ' ' .. int(f) .. ' ' .. int(e) .. ' ' .. memory .. shown end
   return 'LOST ' .. clock
 end
-local held, waits = i ~= '' and now <= e, channel and channel ~= ''
+local held, waits = i ~= '' and now <= e, channel ~= ''
 if waits and (held or waited) then
-  if not wait or wait == '' then wait, ticket = id, ARGV[own + 1] end
-  wait = channel .. ' ' .. wait
+  if wait == '' then wait, ticket = id, proposed end
+  wait, ticket = channel .. ' ' .. wait, int(ticket)
 end
 if held then
   local place = waits and queues().join(resource, tombstone, wait, ticket, maxttl) or 0
@@ -38,7 +38,7 @@ if held then
   end
   return 'HELD ' .. clock .. ' ' .. int(e + 1 - now) .. ' ' .. i .. ' ' .. place .. (c ~= '' and ' ' .. c or '')
 end
-if ballot > 0 and settle ~= '1' then return 'DONE ' .. clock .. shown end
+if ballot > 0 and not settle then return 'DONE ' .. clock .. shown end
 if r ~= '' and r ~= id and now < u then return 'HELD ' .. clock .. ' ' .. int(u - now) .. ' ' .. r .. ' 0' end
 local before, place = 0, 0
 if waited then
@@ -50,18 +50,15 @@ if waited then
   if before > 0 and 0 < rest and rest <= ahead * turn then return 'RESERVED ' .. clock .. ' ' .. int(rest) .. ' ' .. place end
 end
 if call('EXISTS', tombstone) == 1 then return 'TOMBSTONE ' .. clock end
-local text = ARGV[own + 1]
-local proposed = tonumber(text)
 local token = proposed
 if token > latest then token = latest elseif token < earliest then token = earliest end
 if token <= f then token = f + 1 end
 if claimed then used() end
-if due then due[resource] = nil end -- it is free no more
+due[resource] = nil -- it is free no more
 if waited then
   if before > 0 and z > 0 then queues().pass(resource, place > 0 and before or math.min(before, ahead)) end -- their turns are over
   if waits then queues().leave(resource, wait) end
 end
-call('SET', resource, packed(now + lease, token, f, id, '', 0, sub(carried or '', 1, 255), d),
+call('SET', resource, packed(now + lease, token, f, id, '', 0, carried, d),
   'PX', life(now + lease, token, kept))
-if token ~= proposed then text = int(token) end
-return 'OK ' .. clock .. ' ' .. text .. ' ' .. ends(lease) .. ' ' .. memory .. shown
+return 'OK ' .. clock .. ' ' .. int(token) .. ' ' .. ends(lease) .. ' ' .. memory .. shown

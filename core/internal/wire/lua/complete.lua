@@ -1,12 +1,10 @@
 -- Accepts a completion record and ends the attempt, in one step.
--- ARGV own+1 ballot
---      own+2 what the node remembered when it last vouched for the attempt, '-' = it did not
---      own+3 keep the record for (ms)  own+4 token that completed  own+5 life of the tombstone (ms)
---      own+6 '1' = the record is known to be decided  own+7 result  own+8 wait that is over; '' = none
+-- remembered: what the node remembered when it last vouched for the attempt, '-' = it did not
+-- retention: keep the record for (ms)   by: token that completed   buried: life of the tombstone (ms)
+-- decided = the record is known to be   wait that is over; '' = none
 -- Replies  OK now   DONE now ballot rest origin: a record with a greater ballot stands   LOST now
 --          FORGOT now: the node may have forgotten a greater promise   WAIT now
 --          CLOCK us | REPLICA now | NOGUARD now
-local ballot, decided = tonumber(ARGV[own + 1]), ARGV[own + 6] == '1'
 local e, f, p, i, r, u, c, d = load(resource)
 local accepted, kept, origin = 0, 0
 if d ~= '' then
@@ -25,8 +23,8 @@ local function over(reply)
   if i ~= '' and (i == id or taken and not others) then e, i, c, p, changed = 0, '', '', -1, true end
   if r == id then r, u, changed = '', 0, true end
   local first
-  if waited and (changed or ARGV[own + 8] ~= '') then
-    if ARGV[own + 8] ~= '' then queues().leave(resource, ARGV[own + 8]) end
+  if waited and (changed or wait ~= '') then
+    if wait ~= '' then queues().leave(resource, wait) end
     first = queues().heads(resource)
     if ended then z = now end
     waited, changed = #first > 0, true
@@ -39,14 +37,13 @@ local function over(reply)
       press(tombstone, resource, v, 'KEEPTTL')
     end
     -- What Revoke has ended stays so.
-    if taken and ours or call('GET', tombstone) ~= 'r' then press(tombstone, tombstone, '1', 'PX', ARGV[own + 5]) end
+    if taken and ours or call('GET', tombstone) ~= 'r' then press(tombstone, tombstone, '1', 'PX', int(buried)) end
   end
   if taken then write() else pcall(write) end
   if first and i == '' then queues().wake(resource, first) end
   return reply .. clock
 end
 if accepted > ballot then return over('DONE ') .. ' ' .. int(accepted) .. ' ' .. int(kept - now) .. ' ' .. int(origin) end
-local retention = tonumber(ARGV[own + 3])
 if accepted == ballot then
   -- Again: who is told only now that it is recorded is promised all of the retention.
   if decided or now + retention <= kept then return over('OK ') end
@@ -56,10 +53,10 @@ else
     if others or f > ballot or i ~= id and call('GET', tombstone) == 'r' then return over('LOST ') end
     if doubled then return 'WAIT ' .. clock end
     -- Whoever owns the resource: it may be a snapshot that says so.
-    if ARGV[own + 2] ~= memory then return over('FORGOT ') end
+    if remembered ~= memory then return over('FORGOT ') end
   end
   f = math.max(f, ballot)
-  d = pack('<ddd', ballot, now + retention, tonumber(ARGV[own + 4])) .. ARGV[own + 7]
+  d = pack('<ddd', ballot, now + retention, by) .. result
   if claimed then used() end
 end
 kept, recorded = now + retention, true

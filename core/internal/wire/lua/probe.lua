@@ -30,6 +30,7 @@ try(ARGV[1], ARGV[2], '')
 try('PING')
 try('SET', key, '1', 'PX', '1000')
 try('GET', key)
+try('MGET', key)
 try('EXISTS', key)
 try('PEXPIRE', key, '0')
 if failure and denied == '' then return {err = failure} end

@@ -3,8 +3,8 @@
 -- called there.  It is one call of Acquire: the attempts that it makes come and go.
 -- A resource is marked (resource.lua) while somebody may wait for it.  The name of the set is made of the
 -- resource's, and only then, so that nothing is paid for it where nobody waits.
+-- due: whom to tell at the end of a command, by resource; nil = at once
 local ahead, turn = 3, 50 -- so many of a queue have a turn, of so long (ms)
-local due -- in a batch, whom to tell at its end, by resource
 local made
 -- What there is to do with queues: made where somebody waits, for it would cost each request a tenth of the server's
 -- time.

@@ -1,61 +1,55 @@
 -- Ends an attempt.  Without a tombstone its owner stays, spent, so that its end is known when it is told again.
 -- It looks at neither clock window nor guard, so it needs no head.
--- buried: life of the tombstone (ms), '0' = none: all requests of the attempt have been answered.  One in any case costs
+-- drop a record with a smaller ballot (0 = none); of a lease only
+-- buried: life of the tombstone (ms), 0 = none: all requests of the attempt have been answered.  One in any case costs
 -- the server 15 to 28 % more instructions for a release, and a key for as long
--- stay: keep the resource taken for (ms), '0' = it is free
--- idleMs: see life.lua
--- undo '1' = nobody has seen the attempt's token: put the counter back
--- wait: of the call that made the attempt; '' or nil = none   ticket: it goes on, and gets its place back; '' or nil =
--- it is over
--- ARGV own+1 drop a record with a smaller ballot (0 = none); of a lease only
+-- stay: keep the resource taken for (ms), 0 = it is free
+-- undo = nobody has seen the attempt's token: put the counter back
+-- wait: of the call that made the attempt; '' = none   ticket: it goes on, and gets its place back; 0 = it is over
 -- Replies  OK = it was ours   AGAIN = this attempt was over here already   GONE = it was not ours
 --          REVOKED = nor was it ours any more: see revoke.lua
 --          LATE = it is over here, and was before: the resource does not stay taken
 local e, f, p, i, r, u, c, d = load(resource)
-local stays, mine, drop = stay ~= '0', i == id and e > 0, ARGV[own + 1]
+local stays, mine = stay > 0, i == id and e > 0
 local ballot, kept, changed = 0, 0, mine
 local reply, expiry = 'OK', e
-if stays then idle = tonumber(idleMs) end
-if (stays or waited) and not now then
-  local t = call('TIME')
-  now = t[1] * 1000 + math.floor(t[2] / 1000)
-end
+if stays or waited then read() end
 if d ~= '' then
   ballot, kept = unpack('<dd', d)
-  if ballot < tonumber(drop) then d, ballot, kept, changed = '', 0, 0, true end
+  if ballot < drop then d, ballot, kept, changed = '', 0, 0, true end
 end
 if r == id then r, u, changed = '', 0, true end
 if mine then
-  if undo == '1' and p >= 0 then f = math.max(p, ballot) end
+  if undo and p >= 0 then f = math.max(p, ballot) end
   p, c = -1, ''
   if stays and now <= e then
-    e, i = now + tonumber(stay), '~' .. id -- no attempt is called that, so nobody can extend what stays
+    e, i = now + stay, '~' .. id -- no attempt is called that, so nobody can extend what stays
   else
     -- With a cooldown: past the lease's end others may have been here, on nodes that this one does not know of.
     if stays then reply, stays = 'LATE', false end
     e = 0
-    if buried ~= '0' then i = '' end -- the tombstone says it
+    if buried > 0 then i = '' end -- the tombstone says it
   end
 elseif i == '~' .. id then
   reply, stays = 'AGAIN', false
 else
   local tomb = i == id and '1' or call('GET', tombstone)
   reply = tomb == 'r' and 'REVOKED' or not tomb and 'GONE' or stays and 'LATE' or 'AGAIN'
-  if tomb == 'r' then buried = '0' end -- what Revoke has ended stays so
+  if tomb == 'r' then buried = 0 end -- what Revoke has ended stays so
   stays = false
 end
 local first
 if waited then
-  local quits = wait and wait ~= '' and (not ticket or ticket == '')
+  local quits = wait ~= '' and ticket == 0
   if quits then
     queues().leave(resource, wait)
-  elseif mine and wait and wait ~= '' then
-    queues().rejoin(resource, wait, ticket)
+  elseif mine and wait ~= '' then
+    queues().rejoin(resource, wait, int(ticket))
   end
   first = queues().heads(resource)
   if #first == 0 then
     waited, changed = false, true
-  elseif mine and drop ~= '0' then
+  elseif mine and drop > 0 then
     z = math.min(now, expiry) -- no later than the lease's end: the clock may have jumped
   elseif not quits or (i ~= '' and e > 0) then
     first = nil -- an attempt that failed, or one of many that wait
@@ -66,10 +60,10 @@ if stays then
 elseif mine and f == 0 and d == '' and r == '' and not waited then
   call('DEL', resource)
 elseif mine and d == '' then
-  press(tombstone, resource, packed(e, f, p, i, r, u, c, d), 'PX', idleMs)
+  press(tombstone, resource, packed(e, f, p, i, r, u, c, d), 'PX', int(idle))
 elseif changed then
   press(tombstone, resource, packed(e, f, p, i, r, u, c, d), 'KEEPTTL')
 end
-if buried ~= '0' then press(tombstone, tombstone, '1', 'PX', buried) end
+if buried > 0 then press(tombstone, tombstone, '1', 'PX', int(buried)) end
 if first then queues().wake(resource, first) end
 return reply

@@ -1,17 +1,14 @@
 -- Extends the attempt's lease, or brings it back where this node lost it or granted it to others meanwhile.
--- granted: token this node granted, '0' = a plain renewal.  Otherwise a write-back: only raise the counter, and only
+-- token, and the expiry this node last confirmed (server ms, 0 = never)
+-- granted: token this node granted, 0 = a plain renewal.  Otherwise a write-back: only raise the counter, and only
 --    where nothing has happened since that grant.  Not idempotent, on purpose: that the counter stands at
 --    the token already does not show that nobody else had the node in between
 -- remembered: what the node remembered when it granted
 -- turn: how long a renewal that is refused keeps its turn (ms)
--- carried by the holder, where the lease is brought back; '' or nil = nothing
--- ARGV own+1 token
---      own+2 expiry this node last confirmed (server ms, 0 = never)
+-- carried by the holder, where the lease is brought back; '' = nothing
 -- Replies  OK | HEALED | PASSED now expiry memory   WAIT now   LOST now   TOMBSTONE now   REVOKED now   QUARANTINED now rest
 --          CLOCK us | REPLICA now | NOGUARD now
 -- PASSED: the lease is here, but the counter is above its token, so no record of it can be accepted here.
-local token, confirmed = tonumber(ARGV[own + 1]), tonumber(ARGV[own + 2])
-granted = tonumber(granted)
 -- Our lease cannot have run out here yet, so nobody else can have been granted the resource since.
 local sure = now + margin < confirmed
 local recovering = now < quarantine
@@ -27,13 +24,13 @@ if i ~= id then
   -- In quarantine another's live lease is a ghost out of a snapshot, and gives way.
   if i ~= '' and now <= e and not recovering then
     if granted == 0 then
-      call('SET', resource, packed(e, f, p, i, id, now + tonumber(turn), c, d), 'KEEPTTL')
+      call('SET', resource, packed(e, f, p, i, id, now + turn, c, d), 'KEEPTTL')
     end
     return 'LOST ' .. clock
   end
   if granted > 0 then return 'LOST ' .. clock end
   if sure then status = 'HEALED ' end
-  i, p, r, u, c, back = id, -1, '', 0, carried or '', true
+  i, p, r, u, c, back = id, -1, '', 0, carried, true
   if claimed then used() end
 elseif e == 0 then -- it was ended
   return 'TOMBSTONE ' .. clock

@@ -7,7 +7,6 @@
 --   c = what the owner's holder carries   d = completion record, '' = none
 -- Its first byte marks the layout: 2, or 3 where somebody may wait, and then z stands before i: when the last hold
 -- ended here (server ms).  What has another mark, or another type, is refused: it may be a lease.
-local KEYS, ARGV = KEYS, ARGV -- faster than what is global
 local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.sub
 local waited, z -- of the resource loaded last
 local now -- server ms
