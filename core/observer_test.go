@@ -279,9 +279,11 @@ func TestContextReachesTheClient(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		lease.Release(ctx)
+		synctest.Wait() // so that what comes next does not travel together with it
 		if lease, err = p.Acquire(ctx, "k"); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait()
 		lease.Complete(ctx, nil)
 		synctest.Wait()
 		for _, want := range []string{"acquire in acquire of caller", "renew in renew of caller", "release in release of caller", "complete in complete of caller"} {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
@@ -54,7 +53,7 @@ func TestCrowd(t *testing.T) {
 		}); n > 0 {
 			t.Errorf("%d releases failed: %v", n, err)
 		}
-		synctest.Wait()
+		time.Sleep(time.Second) // the slowest node, too
 		for i := range crowd {
 			w.wantFree(p, fmt.Sprint("k", i), 0)
 		}

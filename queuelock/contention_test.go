@@ -51,8 +51,8 @@ func TestRequestsPerTask(t *testing.T) {
 					r.pass(2 * time.Second)
 				}
 				for i, got := range asked() {
-					if got > int64(10*n) || got < int64(5*n) { // two may travel together
-						t.Errorf("node %d: %d requests for 10 tasks, want at most %d", i, got, 10*n)
+					if got > int64(10*n) || got == 0 { // tasks that asynq starts together have theirs together
+						t.Errorf("node %d: %d requests for 10 tasks, want 1 to %d", i, got, 10*n)
 					}
 				}
 			})

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 type batch struct {
 	l        *lane
 	slots    *slots // one is taken; nil = it needs none
+	company  bool   // it waits a moment for that
 	requests []request
 	weight   int
 	votes    []quorum.Vote
@@ -28,6 +30,9 @@ func (f *batch) load(queue []request) []request {
 	n := 0
 	for ; n < len(queue); n++ {
 		weight := max(1+queue[n].r.Bulk/bulkOfOne, queue[n].weight)
+		if queue[n].r.op.Alone() {
+			weight = MaxBatch
+		}
 		if f.weight += weight; f.weight > MaxBatch && f.weight > weight {
 			break
 		}
@@ -38,45 +43,35 @@ func (f *batch) load(queue []request) []request {
 	return queue[:left]
 }
 
-// serve runs a batch, and then those of the lane that come before long: a goroutine that has done it once has a stack
-// of the size that it takes. A new one for each batch would be 0.93 of the locks per second of a single caller.
-func (l *lane) serve(f *batch) {
-	defer l.g.tasks.Done()
-	var timer *time.Timer
-	for f != nil {
-		f.run()
-		if f = nil; !l.waits.CompareAndSwap(false, true) {
-			return // one is enough
-		}
-		if timer == nil {
-			timer = time.NewTimer(idleTime)
-			defer timer.Stop()
-		} else {
-			timer.Reset(idleTime)
-		}
-		select {
-		case f = <-l.idle:
-		case <-timer.C:
-		case <-l.g.Closing:
-		}
-		l.waits.Store(false)
-	}
-}
-
-// run sends the batch and hands out the answers.
+// run sends what waits, and hands out the answers. Those that were answered together are about to ask again, and get the time
+// to: without it, four callers have 0.7 of the locks per second.
 func (f *batch) run() {
 	l := f.l
+	if f.company {
+		runtime.Gosched()
+	}
+	l.mu.Lock()
+	l.urgent = f.load(l.urgent)
+	if len(f.requests) > 0 || f.slots != nil { // what was urgent may have left meanwhile
+		l.asking = f.load(l.asking)
+	}
+	l.company = max(l.company-1, min(len(f.requests)-1, 1)*companyLasts)
+	l.mu.Unlock()
 	sent, wall := l.g.Clock.Now(), time.Now()
 	f.filter(sent)
 	f.call(sent, wall)
 	now, clock := l.g.Clock.Now(), time.Now()
 	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].Err) // all are, or none
-	l.done(f, now, answered)
+	l.mu.Lock()
+	l.took += (now.Since(sent) - l.took) / 4
+	if l.underWay--; answered {
+		l.g.answered.Store(now)
+	} else {
+		l.urgent = append(l.urgent, f.salvage(now)...)
+	}
+	l.mu.Unlock()
 	if f.slots != nil {
 		f.slots.exit()
-	}
-	if answered {
-		l.g.answered.Store(now)
 	}
 	f.deliver(sent, now, clock)
 

@@ -63,7 +63,7 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 		g.Nodes = append(g.Nodes, n)
 		n.memories = make([]atomic.Pointer[string], buckets)
 		for range buckets {
-			n.lanes = append(n.lanes, &lane{g: g, n: n, idle: make(chan *batch)})
+			n.lanes = append(n.lanes, newLane(g, n))
 		}
 	}
 	g.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))

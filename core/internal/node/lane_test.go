@@ -40,6 +40,13 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 			t.Errorf("bulks of %d requests travel as %v, want %v", len(c.bulks), got, c.want)
 		}
 	}
+	alone := request{r: &Round{op: wire.OpTouch}}
+	for _, queue := range [][]request{{alone, {r: &Round{}}}, {{r: &Round{}}, alone}, {alone, alone}} {
+		var f batch
+		if left := f.load(queue); len(f.requests) != 1 || len(left) != 1 {
+			t.Errorf("%d requests travel together, one of which is to be alone", len(f.requests))
+		}
+	}
 	var f batch
 	urgent := f.load([]request{{r: &Round{Bulk: 64 << 10}}})
 	if asking := f.load([]request{{r: &Round{}}}); len(urgent) != 0 || len(asking) != 1 {
@@ -47,19 +54,21 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 	}
 }
 
-// The more batches are under way, the longer the next one waits; the second half of the connections goes slowly.
+// The more batches are under way, the longer the next one waits; the second half of the connections goes slowly. A single
+// node that is far away has two without a wait.
 func TestPace(t *testing.T) {
-	const timeout = time.Second
+	const near, far = 2 * MinPace, 2*MinPace + 1
 	for _, c := range []struct {
-		nodes, flights int
-		want           time.Duration
+		nodes, underWay int
+		took, want      time.Duration
 	}{
-		{3, 0, 0}, {3, 1, MinPace}, {3, 2, MinPace}, {3, 4, 4 * MinPace}, {3, 10, 25 * MinPace}, {3, 11, timeout / latePart},
-		{1, 0, 0}, {1, 1, 0}, {1, 2, MinPace}, {1, 5, 4 * MinPace}, {1, 11, timeout / latePart},
+		{3, 0, far, 0}, {3, 1, far, MinPace}, {3, 2, far, MinPace}, {3, 4, far, 4 * MinPace}, {3, 10, far, 25 * MinPace}, {3, 11, far, config.Timeout / latePart},
+		{1, 0, near, 0}, {1, 1, near, MinPace}, {1, 4, near, 4 * MinPace}, {1, 11, near, config.Timeout / latePart},
+		{1, 0, far, 0}, {1, 1, far, 0}, {1, 2, far, MinPace}, {1, 5, far, 4 * MinPace}, {1, 11, far, config.Timeout / latePart},
 	} {
-		l := lane{g: &Group{Pace: MinPace, Nodes: make([]*Node, c.nodes)}, n: &Node{Connections: 20}, underWay: c.flights, timeout: timeout}
+		l := lane{g: &Group{Pace: MinPace, Conf: config, Nodes: make([]*Node, c.nodes)}, n: &Node{Connections: 20}, underWay: c.underWay, took: c.took}
 		if got := l.pace(); got != c.want {
-			t.Errorf("%d nodes, %d batches under way: %v, want %v", c.nodes, c.flights, got, c.want)
+			t.Errorf("%d nodes, %d batches under way, answered in %v: %v, want %v", c.nodes, c.underWay, c.took, got, c.want)
 		}
 	}
 }
