@@ -2,11 +2,13 @@ package queuelock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -18,19 +20,27 @@ func field(name string) Option { return WithKey(ByPayloadField(name)) }
 
 func order(n int) *asynq.Task { return asynq.NewTask("task", fmt.Appendf(nil, `{"order":%d}`, n)) }
 
-// told is what a user's own ErrorHandler hears.
+// told is what a user's own functions of the configuration hear.
 type told struct {
-	mu      sync.Mutex
-	handled []string
+	mu                       sync.Mutex
+	handled, judged, delayed []string
+}
+
+func (o *told) note(list *[]string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	*list = append(*list, err.Error())
 }
 
 func (o *told) adjust(cfg *asynq.Config) {
-	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.handled = append(o.handled, err.Error())
-	})
-	cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 10 * time.Second }
+	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { o.note(&o.handled, err) })
+	cfg.IsFailure = func(err error) bool { o.note(&o.judged, err); return true }
+	cfg.RetryDelayFunc = func(n int, err error, _ *asynq.Task) time.Duration {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			o.note(&o.delayed, err)
+		}
+		return 10 * time.Second
+	}
 }
 
 // A task costs one request to take its key and one to complete it, on each node, and as many for a key of
@@ -106,4 +116,37 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 			t.Errorf("%+v", &r.ledger)
 		}
 	})
+}
+
+// A server that shuts down puts the task that waits back, last attempt or not; also when its locker was
+// closed too early.
+func TestShutdownWhileWaiting(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("locker closed=%v", closed), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) }
+				opts := []Option{field("order")}
+				r.serve(setup{opts: opts}, handler)
+				r.begun(r.enqueue(order(1)))
+				first := r.serve(setup{opts: opts, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"other": 1} }}, handler)
+				info := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Queue("other"))
+				r.pass(5 * time.Second)
+				if closed {
+					if err := first.locker.Close(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				first.Shutdown()
+				synctest.Wait()
+				if s := r.state(info); s != "pending" {
+					t.Fatalf("is %s", s)
+				}
+				r.serve(setup{opts: opts, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"other": 1} }}, handler)
+				r.pass(150 * time.Second)
+				if r.ledger.done[info.ID] != 1 || r.ledger.overlaps > 0 {
+					t.Errorf("%+v", &r.ledger)
+				}
+			})
+		})
+	}
 }

@@ -79,3 +79,32 @@ func TestCooldownSendsWaitersAway(t *testing.T) {
 		}
 	})
 }
+
+// After a lost lease the key may be somebody else's, and does not rest; the task does.
+func TestCooldownAfterLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(taskID(ctx), func() error {
+				if taskID(ctx) != "cools" || r.ledger.count(&r.ledger.runs, "cools") > 1 {
+					return nil
+				}
+				back := r.hang()
+				<-ctx.Done()
+				back()
+				return Cooldown(time.Minute)
+			})
+		})
+		info := r.enqueue(order(1), asynq.TaskID("cools"))
+		r.begun(info)
+		r.pass(30 * time.Second)
+		got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
+		if err != nil || got.State != asynq.TaskStateRetry || got.Retried != 0 || !strings.Contains(got.LastErr, "lease lost") {
+			t.Errorf("%+v, %v", got, err)
+		}
+		r.waitsInPlace()
+		r.pass(2 * time.Minute)
+		if r.ledger.done[info.ID] != 1 || r.ledger.runs[info.ID] != 2 {
+			t.Errorf("%+v, %s", &r.ledger, r.state(info))
+		}
+	})
+}

@@ -2,11 +2,14 @@ package queuelock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
@@ -198,6 +201,59 @@ func (r *rig) scene(atLast bool) *scene {
 	}}
 }
 
+// Every cell of the table from when a handler runs.
+func TestLifeOfHandlers(t *testing.T) {
+	failure := errors.New("failed")
+	for name, c := range map[string]struct {
+		returns error
+		atLast  bool
+		lose    func(s *scene)
+		want    state
+	}{
+		"nil":                   {want: finished},
+		"RevokeTask":            {returns: asynq.RevokeTask, want: finished},
+		"an error":              {returns: failure, want: finished},
+		"Cooldown":              {returns: Cooldown(time.Minute), want: cooled},
+		"Cooldown at last":      {returns: Cooldown(time.Minute), atLast: true, want: archived},
+		"nil, lost to somebody": {lose: func(s *scene) { s.steal(s.d.keys[0]) }, want: refused},
+		"nil, key lost":         {lose: func(s *scene) { s.steal(s.d.keys[1]) }, want: finished},
+		"an error, lost":        {returns: failure, lose: func(s *scene) { s.steal(s.d.keys[0]) }, want: finished},
+		"nil, nodes away":       {lose: func(s *scene) { s.hang() }, want: finished},
+	} {
+		for _, overstays := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, overstays=%v", name, overstays), func(t *testing.T) {
+				bubble(t, func(t *testing.T, r *rig) {
+					s := r.scene(c.atLast)
+					defer s.cancel()
+					held, err := s.d.acquire(s.ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					in := running
+					got := s.d.run(s.ctx, held, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+						if overstays {
+							s.cancel()
+							in = overstaying
+						}
+						if c.lose != nil {
+							c.lose(s)
+							time.Sleep(5 * time.Second)
+						}
+						return c.returns
+					}))
+					if s.d.state != in {
+						t.Errorf("state %d after the handler, want %d", s.d.state, in)
+					}
+					told := s.d.settle(s.ctx, held, got)
+					if s.d.state != c.want || (told == nil) != (c.returns == nil && c.want == finished) || c.returns != nil && !errors.Is(told, c.returns) {
+						t.Errorf("state %d, want %d; asynq is told %v", s.d.state, c.want, told)
+					}
+				})
+			})
+		}
+	}
+}
+
 // steal has somebody else hold a key that is held, until back is called: its nodes are told to forget it, as an operator
 // might.
 func (r *rig) steal(key string) (back func()) {
@@ -223,4 +279,20 @@ func (r *rig) hide() (back func()) {
 		})
 	}
 	return func() { seen.Store(true) }
+}
+
+// waitsInPlace checks that a task waits in place for the key of order 1 while somebody else holds it, and runs then.
+func (r *rig) waitsInPlace() {
+	r.t.Helper()
+	back, before := r.take(1), r.count(EventContended)
+	info := r.enqueue(order(1))
+	r.pass(10 * time.Second)
+	if n := r.events.Running(core.OpAcquire); n != 1 || r.count(EventContended) != before {
+		r.t.Errorf("%d wait in place, %v", n, r.events.Counts())
+	}
+	back()
+	r.pass(time.Second)
+	if r.ledger.count(&r.ledger.done, info.ID) != 1 {
+		r.t.Errorf("not run: %s", r.state(info))
+	}
 }

@@ -130,3 +130,53 @@ func TestHandlerContext(t *testing.T) {
 		r.pass(time.Minute)
 	})
 }
+
+// A handler that succeeds although its lease was lost is recorded if nobody was granted the key since.
+func TestSuccessAfterLossIsRecorded(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(taskID(ctx), func() error {
+				back := r.hang()
+				<-ctx.Done()
+				time.Sleep(10 * time.Second)
+				back()
+				return nil
+			})
+		})
+		info := r.enqueue(order(1))
+		r.pass(2 * time.Minute)
+		if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" {
+			t.Errorf("%+v, %s", &r.ledger, r.state(info))
+		}
+		_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID))
+		if !errors.Is(err, core.ErrDone) {
+			t.Errorf("no record: %v", err)
+		}
+	})
+}
+
+// SkipRetry and RevokeTask mean what they mean in asynq.
+func TestSkipAndRevoke(t *testing.T) {
+	for _, c := range []struct {
+		err      error
+		state    string
+		recorded bool
+	}{{asynq.SkipRetry, "archived", false}, {asynq.RevokeTask, "gone", true}} {
+		t.Run(c.err.Error(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error {
+					return r.ledger.run(taskID(ctx), func() error { return errors.Join(errors.New("because"), c.err) })
+				})
+				info := r.enqueue(order(1))
+				r.pass(3 * time.Minute)
+				if r.ledger.runs[info.ID] != 1 || r.state(info) != c.state {
+					t.Errorf("ran %d times, is %s", r.ledger.runs[info.ID], r.state(info))
+				}
+				_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID))
+				if errors.Is(err, core.ErrDone) != c.recorded {
+					t.Errorf("record: %v", err)
+				}
+			})
+		})
+	}
+}
