@@ -137,7 +137,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim soak unit newest vuln fuzz dashboards chaos-cron choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, etcd and PostgreSQL
+campaign: sim lean soak unit newest vuln fuzz dashboards chaos-cron choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -292,6 +292,11 @@ sim: ## the simulations, long campaign (SEEDS=20000, FROM=0)
 	for package in ./core $(SIMULATED); do
 		go test $$package -run '^TestSimulation' -count=1 -sim.seeds=$(SEEDS) -sim.from=$(FROM) -timeout 0 -v | $(quiet)
 	done
+
+.PHONY: lean
+lean: tools ## what scripts do on a straight way beside their complete code, on 100000 random states of each kind of node
+	@echo "==> lean: the plain ways of the scripts beside the complete code, on 100000 random states"
+	$(WITH_TOOLS) go test -vet=off ./core/internal/wire -run '^TestPlainIsComplete$$' -count=1 -timeout 0 -v -lean.states=100000 | $(quiet)
 
 .PHONY: soak
 soak: tools ## the core tests 20 times over, with the race detector

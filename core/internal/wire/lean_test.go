@@ -56,7 +56,8 @@ type differential struct {
 	us      int64 // when all happens
 	history string
 	r       *rand.Rand
-	easy    bool           // states and requests are such as mostly go together
+	easy    bool           // states and requests are such as mostly go together,
+	spiced  bool           // but for one thing or another
 	focus   int            // what is mostly asked
 	plain   map[string]int // commands that were answered by the clock alone
 }
@@ -75,12 +76,12 @@ func one[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
 func (d *differential) rarely(n int) bool { return d.r.IntN(n) == 0 }
 
-// odd is rarely, and never where it is easy.
-func (d *differential) odd(n int) bool { return !d.easy && d.rarely(n) }
+// odd is rarely; where it is easy, seldom or never.
+func (d *differential) odd(n int) bool { return d.rarely(n) && (!d.easy || d.spiced && d.rarely(3)) }
 
 func (d *differential) try(seed uint64) {
 	d.r = rand.New(rand.NewPCG(seed, 0))
-	d.easy, d.focus = d.rarely(2), d.r.IntN(5)
+	d.easy, d.spiced, d.focus = !d.rarely(4), d.rarely(2), d.r.IntN(5)
 	guarded := d.rarely(2)
 	window, maxTTL, lag := one(d.r, 0, 500*time.Millisecond), one(d.r, 10*time.Second, 10*time.Second, 20*time.Second, 23*time.Hour), one(d.r, 0, 0, 2*time.Second)
 	if d.easy {
@@ -88,7 +89,7 @@ func (d *differential) try(seed uint64) {
 	}
 	h := NewHead(window, maxTTL, lag)
 	wall := time.UnixMicro(d.us + one(d.r, int64(0), 1, -499_999, 500_000, 500_001, -500_001))
-	if !d.odd(4) {
+	if !d.odd(2) {
 		wall = time.UnixMicro(d.us - 300)
 	}
 	memory, record := d.guard(maxTTL, lag)
