@@ -174,10 +174,8 @@ func answeredLocker(tb testing.TB, n int, opts ...Option) *Locker {
 // answered waits until nothing is under way, and the goroutines of the lanes wait for the next batch: otherwise it would
 // be another one's, with a timer of its own.
 func (l *Locker) answered() {
-	for _, n := range l.e.Nodes {
-		for !n.Idle() {
-			runtime.Gosched()
-		}
+	for !l.e.Idle() {
+		runtime.Gosched()
 	}
 }
 

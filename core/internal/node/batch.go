@@ -215,45 +215,6 @@ func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
 	return first
 }
 
-// stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt
-// always is.
-func (r *Round) stale(now clock.Instant) bool {
-	switch r.op {
-	case wire.OpAcquire: // half the time is for the answer
-		return r.asker.IsEnded() || now.Since(r.Sent) > r.Timeout/2
-	case wire.OpRenew:
-		return r.asker.IsEnded() || now.Since(r.Sent) > r.Timeout
-	default:
-		return false
-	}
-}
-
-// drop votes for a node that is not asked.
-func (r *Round) drop(n *Node, b *breaker) {
-	n.leave(b, 0, goredis.ErrOverloaded)
-	r.mu.Lock()
-	over := r.over
-	r.mu.Unlock()
-	if !over {
-		r.hear(n.Index, quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded))
-	}
-}
-
-// depart notes that the request to a node is sent. It reports false if the node has its vote already, for not
-// having been asked in time: nobody would release what it grants then.
-func (r *Round) depart(node int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.ends() && r.Votes[node].Verdict != wire.Pending {
-		return false
-	}
-	r.queued = r.queued.Without(node)
-	return true
-}
-
-// ends reports whether the round ends an attempt: it is sent however late.
-func (r *Round) ends() bool { return r.op != wire.OpAcquire && r.op != wire.OpRenew }
-
 // errAhead is what a granted token means that is more than a day ahead of the node's clock, which no counter comes to by
 // itself. Taken for good, it would leave the key without tokens.
 var errAhead = errors.New("its fencing counter of this key is more than a day ahead of its clock: delete this node's data of the key when no process holds it")

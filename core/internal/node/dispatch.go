@@ -15,7 +15,7 @@ func (r *Round) Send(ctx context.Context, to quorum.Set) {
 
 // Dispatch asks the nodes. What rounds about one key ask of a node leaves in one batch, in their order.
 func Dispatch(rounds ...*Round) {
-	for i, n := range rounds[0].Group.Nodes {
+	for i := range rounds[0].Group.Nodes {
 		var room [2]request
 		requests := room[:0]
 		for _, r := range rounds {
@@ -24,7 +24,7 @@ func Dispatch(rounds ...*Round) {
 			}
 		}
 		if len(requests) > 0 {
-			n.lane(rounds[0].bucket).submit(requests...)
+			rounds[0].Group.lanes[i][rounds[0].bucket].submit(requests...)
 		}
 	}
 	for _, r := range rounds {

@@ -19,6 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/gate"
 )
 
 // A Config is what a Locker says of its nodes.
@@ -42,14 +43,14 @@ type Group struct {
 	Head  atomic.Pointer[wire.Head] // with the longest lease in use
 
 	asked   []clock.AtomicInstant // by guard bucket: when nodes were last asked something that begins a quarantine
+	lanes   [][]*lane             // by node and guard bucket
 	waiters sync.Pool             // each of one Group, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
-	due      *time.Timer    // when something is to be done about nodes that nobody asks; nil = nobody looks after them
-	tasks    sync.WaitGroup // every goroutine of the Locker, and what is to be sent later
+	due      *time.Timer // when something is to be done about nodes that nobody asks; nil = nobody looks after them
+	tasks    gate.Gate   // every goroutine of the Locker, and what is to be sent later
 	later    map[*time.Timer]struct{}
 	answered clock.AtomicInstant // when a node last answered, by clock
-	joining  bool                // Close waits for the tasks, and there are no new ones
 	Closing  chan struct{}
 }
 
@@ -62,9 +63,11 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 		n := newNode(i, goredis.Bounded(c, conf.Timeout))
 		g.Nodes = append(g.Nodes, n)
 		n.memories = make([]atomic.Pointer[string], buckets)
+		var lanes []*lane
 		for range buckets {
-			n.lanes = append(n.lanes, newLane(g, n))
+			lanes = append(lanes, newLane(g, n))
 		}
+		g.lanes = append(g.lanes, lanes)
 	}
 	g.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))
 	return g
@@ -82,25 +85,17 @@ func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
 func (g *Group) Go(f func()) {
 	if g.Enlist() {
 		go func() {
-			defer g.tasks.Done()
+			defer g.Done()
 			f()
 		}()
 	}
 }
 
 // Enlist books a task that Close waits for, and reports whether it still does.
-func (g *Group) Enlist() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.joining {
-		return false
-	}
-	g.tasks.Add(1)
-	return true
-}
+func (g *Group) Enlist() bool { return g.tasks.Enter() }
 
 // Done books the end of a task that was enlisted.
-func (g *Group) Done() { g.tasks.Done() }
+func (g *Group) Done() { g.tasks.Leave() }
 
 // Later runs f after a delay; at once when the Locker is being closed, so that Close does not wait for a node that is down. It is
 // a task that was enlisted: f says when it is done. These are timers: however many wait for their time, they take no goroutine.
@@ -144,15 +139,8 @@ func (g *Group) BeginClose() {
 
 // Join allows no more tasks, and returns what is closed when none is left.
 func (g *Group) Join() <-chan struct{} {
-	g.mu.Lock()
-	g.joining = true
-	g.mu.Unlock()
-	joined := make(chan struct{})
-	go func() {
-		g.tasks.Wait()
-		close(joined)
-	}()
-	return joined
+	g.tasks.Close()
+	return g.tasks.Empty()
 }
 
 // WaitFor waits for joined, and once stop is closed (nil = at once) until no node has answered for grace.
@@ -182,11 +170,9 @@ func (g *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool 
 }
 
 // IsClosing reports whether BeginClose was called.
-func (g *Group) IsClosing() bool { return isClosed(g.Closing) }
-
-func isClosed(c <-chan struct{}) bool {
+func (g *Group) IsClosing() bool {
 	select {
-	case <-c:
+	case <-g.Closing:
 		return true
 	default:
 		return false

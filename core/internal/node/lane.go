@@ -46,21 +46,10 @@ type lane struct {
 	took     time.Duration // from there to the answer, lately
 	company  int           // so many more wait a moment for it; none if it is not positive
 	slots    *slots
-	inLine   *slots      // waits for one of these
 	idle     chan *batch // to a goroutine that waits to lead
 	waits    atomic.Bool // there is one
 	timer    *time.Timer
 	wakes    clock.Instant // when the timer fires; 0 = it does not run
-}
-
-// A request is what a round asks of one node.
-type request struct {
-	r *Round
-	b *breaker // that has admitted it
-
-	losses int  // how often the connection broke that it was sent over
-	weight int  // in a batch, at least: what was lost travels with fewer than before
-	again  bool // it was lost, and waits to be sent once more
 }
 
 func newLane(g *Group, n *Node) *lane {
@@ -175,4 +164,19 @@ func (l *lane) wake() {
 	defer l.mu.Unlock()
 	l.wakes = 0
 	l.next()
+}
+
+// Idle reports whether nothing is under way, and a goroutine waits to lead to each node for the first bucket. It is for
+// measurements of what a request costs.
+func (g *Group) Idle() bool {
+	for _, lanes := range g.lanes {
+		l := lanes[0]
+		l.mu.Lock()
+		idle := l.underWay == 0 && l.waits.Load()
+		l.mu.Unlock()
+		if !idle {
+			return false
+		}
+	}
+	return true
 }

@@ -204,7 +204,7 @@ func TestNotEveryRequestBoards(t *testing.T) {
 					r.Begin(t.Context(), 1)
 					q, _ := r.ask(0)
 					meanwhile(&r, a)
-					f := &batch{l: g.Nodes[0].lane(0), requests: []request{q}}
+					f := &batch{l: g.lanes[0][0], requests: []request{q}}
 					if f.filter(g.Clock.Now()); len(f.requests) > 0 {
 						t.Error("sent all the same")
 					}
@@ -222,13 +222,9 @@ func TestLanesOfAMixedList(t *testing.T) {
 	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { plain.Close() })
 	g := New([]redis.UniversalClient{newFakeCluster(t), plain}, config)
-	for _, n := range g.Nodes {
-		seen := map[*lane]bool{}
-		for b := range g.Keys.Buckets() {
-			seen[n.lane(b)] = true
-		}
-		if len(seen) != wire.Buckets {
-			t.Errorf("%v: %d lanes", n, len(seen))
+	for i, lanes := range g.lanes {
+		if len(lanes) != wire.Buckets {
+			t.Errorf("node %d: %d lanes", i, len(lanes))
 		}
 	}
 }

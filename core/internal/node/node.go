@@ -35,7 +35,6 @@ type Node struct {
 	Cluster     *redis.ClusterClient // the client, if it is one
 	Connections int                  // to one server
 	Repeats     bool                 // the client may send a request again by itself
-	lanes       []*lane              // by guard bucket
 	// memories is what the node remembers, as last heard: by guard bucket, nil = not heard yet.
 	memories []atomic.Pointer[string]
 
@@ -200,9 +199,6 @@ func run(ctx context.Context, client redis.UniversalClient, call wire.Call) (any
 	}
 	return cmd.Val(), err
 }
-
-// lane is the way to what a guard bucket holds.
-func (n *Node) lane(bucket int) *lane { return n.lanes[bucket] }
 
 // A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of
 // the round, for clients that heed it. It is never cancelled: a request whose fate is unknown costs more

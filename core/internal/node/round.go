@@ -59,6 +59,16 @@ type Reply struct {
 	Sent clock.Instant
 }
 
+// A request is what a round asks of one node.
+type request struct {
+	r *Round
+	b *breaker // that has admitted it
+
+	losses int  // how often the connection broke that it was sent over
+	weight int  // in a batch, at least: what was lost travels with fewer than before
+	again  bool // it was lost, and waits to be sent once more
+}
+
 // Init sets what the round is about. asker is nil where nobody wants the replies but who waits for the round.
 func (r *Round) Init(e *Group, op wire.Op, bucket int, timeout time.Duration, asker Asker, decided func(*Round) bool) {
 	r.Group, r.op, r.bucket, r.Timeout, r.asker, r.Decided = e, op, bucket, timeout, asker, decided
@@ -202,3 +212,42 @@ func (r *Round) tellReply(n *Node, v *quorum.Vote) {
 		observe(&r.nodeContext, r.op, n, v)
 	}
 }
+
+// stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt
+// always is.
+func (r *Round) stale(now clock.Instant) bool {
+	switch r.op {
+	case wire.OpAcquire: // half the time is for the answer
+		return r.asker.IsEnded() || now.Since(r.Sent) > r.Timeout/2
+	case wire.OpRenew:
+		return r.asker.IsEnded() || now.Since(r.Sent) > r.Timeout
+	default:
+		return false
+	}
+}
+
+// drop votes for a node that is not asked.
+func (r *Round) drop(n *Node, b *breaker) {
+	n.leave(b, 0, goredis.ErrOverloaded)
+	r.mu.Lock()
+	over := r.over
+	r.mu.Unlock()
+	if !over {
+		r.hear(n.Index, quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded))
+	}
+}
+
+// depart notes that the request to a node is sent. It reports false if the node has its vote already, for not
+// having been asked in time: nobody would release what it grants then.
+func (r *Round) depart(node int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ends() && r.Votes[node].Verdict != wire.Pending {
+		return false
+	}
+	r.queued = r.queued.Without(node)
+	return true
+}
+
+// ends reports whether the round ends an attempt: it is sent however late.
+func (r *Round) ends() bool { return r.op != wire.OpAcquire && r.op != wire.OpRenew }
