@@ -114,6 +114,6 @@ func (j *Job) warn(err error) {
 		return
 	}
 	if before := j.warned.Swap(refused); refused && !before {
-		j.service.locker.Logger().Warn("cronlock: a tick cannot start", "job", j.name, "err", err)
+		j.service.locker.Logger().Warn("cronlock: a tick cannot start", "job", j.name, "err", e.Err) // a key is in the text of e
 	}
 }

@@ -26,8 +26,8 @@ func (w *world) judgeTerm(v *visit) {
 
 // elected is OnElected. On each second process it lasts until its context ends, and some time more.
 func (p *process) elected(ctx context.Context, t leader.Term) {
-	linger, begun := p.accede(ctx, t)
-	if !begun || p.number%2 == 0 {
+	linger, lasts := p.accede(ctx, t)
+	if !lasts {
 		return
 	}
 	select {
@@ -44,8 +44,8 @@ func (p *process) elected(ctx context.Context, t leader.Term) {
 }
 
 // accede judges that a process becomes leader: the one before does not lead any more, and what runs in its term has ended,
-// unless the term was lost.
-func (p *process) accede(ctx context.Context, t leader.Term) (linger time.Duration, begun bool) {
+// unless the term was lost. It returns whether this call of OnElected lasts, and for how long after the end of its context.
+func (p *process) accede(ctx context.Context, t leader.Term) (linger time.Duration, lasts bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dead {
@@ -59,7 +59,8 @@ func (p *process) accede(ctx context.Context, t leader.Term) (linger time.Durati
 		p.Violation("%s is elected, and OnElected of %s goes on", p.name, last.leads.name)
 	}
 	lease, _ := core.FromContext(ctx)
-	p.reign = reign{leads: p, term: t.FencingToken, lease: lease, done: p.number%2 == 0}
+	lasts = p.number%2 == 1
+	p.reign = reign{leads: p, term: t.FencingToken, lease: lease, done: !lasts}
 	for _, other := range p.replicas {
 		if other != nil && other != p && other.elector.IsLeader(ctx) == nil {
 			p.Violation("%s is elected, and %s leads", p.name, other.name)
@@ -70,10 +71,10 @@ func (p *process) accede(ctx context.Context, t leader.Term) (linger time.Durati
 			p.Violation("%s is elected, and tick %s of %s runs", p.name, clock(v.Tick), v.p.name)
 		}
 	}
-	if p.number%2 == 1 {
+	if lasts {
 		p.reigns++
 	}
-	return time.Duration(p.rng.IntN(4)) * time.Second, true
+	return time.Duration(p.rng.IntN(4)) * time.Second, lasts
 }
 
 // resign makes a process give up its term: nothing enters it any more.

@@ -17,7 +17,7 @@ func (s *keyState) notes() (notes []string) {
 		note("A completion record is on %s only. It counts once a quorum has it: who asks for the key next settles that.", nodeList(some))
 	}
 	if s.State == stateFree && !s.Known {
-		note("lockctl ls lists the keys that are held. A key that an adapter made is given by its parts, lockctl show --parts …: docs/operations.md has those of each adapter.")
+		note("lockctl ls lists the keys that are held. A key that an adapter made is given by its parts, lockctl show --parts …: docs/troubleshooting.md has those of each adapter.")
 	}
 	for _, n := range s.Nodes {
 		if heard(&n) && max(n.Skew, -n.Skew) > 500*time.Millisecond+n.Latency {
