@@ -74,7 +74,7 @@
 // Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
 //
 //	TTL                10s                  how long a key stays taken after its holder dies
-//	WithClockWindow    500ms                how much clocks may differ; costs 2.2 windows of each lease
+//	WithClockWindow    500ms                how much clocks may differ; a lease is trusted for 2.2 times that less (1.1s)
 //	WithMaxTTL         the TTL              the longest TTL in use, and so the length of a quarantine
 //	MaxWait            until ctx ends       how long to wait for a key
 //	MaxHold            no limit             ends the lease of a holder that is stuck; Lease.Extend moves the end

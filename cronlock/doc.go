@@ -19,8 +19,9 @@
 //     it is among the last 100 ticks of the schedule as it is now.
 //  5. A run holds the job's lease: no two runs overlap, by hand or by tick, and the run's context ends with the lease, the
 //     leadership or the host's context.
-//  6. A host's call says "look", never "run this": calls may be late, early, double or dropped. The engine also looks by
-//     itself: a second after each tick, five after each call of the host, and when a run ends, also one by hand.
+//  6. A call by a host, such as gocron, makes the engine look for a tick that is due; it does not say which to run. So calls
+//     may be late, early, double or dropped. The engine also looks by itself: a second after each tick, five after each call
+//     of the host, and when a run ends, also one by hand.
 //
 // # Guarantee
 //

@@ -64,8 +64,8 @@
 // Reading the body takes as long as http.Server.ReadTimeout allows. Then the request waits for up to [WithMaxWait], or for
 // three quarters of what its deadline or http.Server.WriteTimeout leaves. An Idempotency-Key, or WithMaxWait(0), adds a
 // request to the nodes, which answer within the node timeout of a second; up to five where they fail or disagree. After the
-// handler come at most 100 ms, and another second for a record. Retry-After of a key that is held is what is left of the
-// holder's lease: most keys are free sooner.
+// handler come at most 100 ms, and another second for a record. For a key that is held, Retry-After is the rest of the
+// holder's lease. Most keys are free sooner.
 //
 // # Where to put it
 //
@@ -80,8 +80,9 @@
 // WebSockets, and reads that must be alone.
 //
 // A key is made of the route's template and the values of its parameters: /files/*path with an empty rest locks "/" in gin
-// and is refused with 400 in net/http; other names of parameters, or another router, make other keys, so that replicas of
-// two releases do not exclude each other. Use [ByKey] to keep a key, and to share it with other routes, tasks and jobs.
+// and is refused with 400 in net/http. If a release of your service renames a parameter or changes the router, the keys
+// change: while both releases run, their replicas do not exclude each other. [ByKey] keeps a key, and shares it with other
+// routes, tasks and jobs.
 //
 // With net/http it goes inside the router, around the handler of a route. In chi (v5.3 or later) that is r.With, or r.Use in
 // an r.Group. By r.Use in an r.Route("/orders/{id}", …) it knows only /orders/{id}/*, so that all routes in there share
