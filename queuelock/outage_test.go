@@ -36,10 +36,10 @@ func TestOneServerCutOff(t *testing.T) {
 					cfg.BaseContext = func() context.Context { took.Add(1); return context.Background() }
 				}, locker: other.Locker}, work)
 				r.doneWithin(tasks*9/10, start, 5*time.Second) // 2.1s is what the good server takes alone
-				r.doneWithin(tasks, start, 5*time.Minute)
-				if n := took.Load(); n > tasks/4 {
+				if n := took.Load(); n > tasks/10 {
 					t.Errorf("the server without locks took %d tasks in %v", n, time.Since(start))
 				}
+				r.doneWithin(tasks, start, 5*time.Minute) // the last may come back to it a few times
 			})
 		})
 	}
