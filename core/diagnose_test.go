@@ -172,9 +172,9 @@ func TestDiagnoseQuarantine(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithReplicaLag(3 * time.Second))
 		time.Sleep(time.Minute)
-		w.nodes[1].Flush()
 		const ahead = 200 * time.Millisecond
-		w.nodes[1].StepClock(ahead) // by its clock it counts
+		w.nodes[1].StepClock(ahead) // by its clock it counts, whoever asks it first
+		w.nodes[1].Flush()
 		if err := p.Ready(t.Context()); err != nil {
 			t.Fatal(err)
 		}
