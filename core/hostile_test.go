@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -276,5 +277,6 @@ func proposeLater(q coretest.Sent, by time.Duration) {
 		return binary.LittleEndian.AppendUint64(nil, math.Float64bits(float64(t.UnixMicro())))
 	}
 	last := len(q.Args) - 1
-	q.Args[last] = bytes.ReplaceAll(q.Args[last].([]byte), number(q.Proposes), number(q.Proposes.Add(by)))
+	body, _ := q.Args[last].(encoding.BinaryMarshaler).MarshalBinary()
+	q.Args[last] = bytes.ReplaceAll(body, number(q.Proposes), number(q.Proposes.Add(by)))
 }

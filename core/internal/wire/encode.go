@@ -15,6 +15,12 @@ type Call struct {
 	memory string // what the node is taken to remember: see Answers
 }
 
+// A body is the packed argument of a command. The arguments have a pointer to it, which takes no allocation of its own.
+type body []byte
+
+// MarshalBinary is what go-redis sends.
+func (b *body) MarshalBinary() ([]byte, error) { return *b, nil }
+
 // Args is the command, for a node that knows the script.
 func (c Call) Args() []any { return c.args }
 
@@ -56,7 +62,15 @@ func (h *Head) Encode(n int, request func(i int) Request, memory string, wall ti
 	if guard == nil {
 		memory = NoMemory
 	}
-	args := append(make([]any, 0, 5+2*n), evalsha, nil, nil)
+	c := new(struct { // what a command of one request needs, in one allocation
+		args [7]any
+		body body
+	})
+	args := c.args[:0]
+	if n > 1 {
+		args = make([]any, 0, 5+2*n)
+	}
+	args = append(args, evalsha, nil, nil)
 	text := h.append(make([]byte, 0, size), wall, guard != nil, memory)
 	for i := 0; i < n; {
 		count := 1
@@ -93,7 +107,8 @@ func (h *Head) Encode(n int, request func(i int) Request, memory string, wall ti
 		script = acquireScript
 	}
 	args[1], args[2] = script.sha, len(args)-3
-	return Call{append(args, text), script.source, memory}
+	c.body = text
+	return Call{append(args, &c.body), script.source, memory}
 }
 
 // alone makes a command of a request that has a script of its own.
@@ -122,13 +137,17 @@ func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []b
 		return b
 	}
 	// The guard record of a node that remembers that, has not been claimed, and knows of no longer lease.
-	history, began, _ := strings.Cut(memory, ".")
+	history, began, known := strings.Cut(memory, ".")
 	began, declared := strings.CutSuffix(began, "!")
-	votes := float64(0)
-	if since := number(began); since < 0 {
-		votes = math.Inf(1)
-	} else if !declared {
-		votes = float64(since + h.maxTTL + h.lag)
+	votes := math.Inf(1) // never
+	if known {
+		switch since := number(began); {
+		case since < 0:
+		case declared:
+			votes = 0
+		default:
+			votes = float64(since + h.maxTTL + h.lag)
+		}
 	}
 	const line = "master_replid:"
 	b = append(append(append(b, byte(len(line)+len(history))), line...), history...)

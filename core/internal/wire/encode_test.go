@@ -90,12 +90,12 @@ func written(args []any) string {
 	}
 	words = append(words, "|")
 	for _, a := range args[3+keys:] {
-		packed, ok := a.([]byte)
+		packed, ok := a.(*body)
 		if !ok {
 			words = append(words, fmt.Sprint(a))
 			continue
 		}
-		words = append(words, unpacked(packed)...)
+		words = append(words, unpacked(*packed)...)
 	}
 	for i, word := range words {
 		words[i] = strings.ReplaceAll(word, " ", "+")
@@ -176,7 +176,7 @@ func TestBatches(t *testing.T) {
 	if want := []any{"p{0}r:k0", "p{0}r:k1", "p{0}x:a0", "p{0}x:a1", "p{0}r:k2", "p{0}x:a2", "p{0}r:k3", "p{0}r:k4", "p{0}r:k5", "p{0}r:k6", "p{0}x:a6", "p{0}r:k7", "p{0}g"}; !slices.Equal(keys, want) {
 		t.Errorf("keys %q, want %q", keys, want)
 	}
-	groups, packed := "", args[len(args)-1].([]byte)
+	groups, packed := "", bodyIn(args)
 	for _, q := range SentIn(args) {
 		groups += fmt.Sprint(q.Op, q.Resource[5:], q.Plain, q.Wall.UnixMicro(), " ")
 	}
@@ -184,7 +184,7 @@ func TestBatches(t *testing.T) {
 		t.Errorf("the batch says\n%s, want\n%s", groups, want)
 	}
 	for kind, want := range map[byte]int{'A': 2, 'R': 1, 'E': 2, 'e': 1} {
-		if got := strings.Count(string(packed), string([]byte{kind, 1})) + strings.Count(string(packed), string([]byte{kind, 2})); got < want {
+		if got := strings.Count(packed, string([]byte{kind, 1})) + strings.Count(packed, string([]byte{kind, 2})); got < want {
 			t.Errorf("%d groups %c, want %d", got, kind, want)
 		}
 	}

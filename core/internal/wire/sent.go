@@ -28,7 +28,7 @@ func SentIn(args []any) (all []Sent) {
 		return []Sent{{Op: of.op, Resource: args[3].(string), Args: args}}
 	}
 	keys := args[3 : 3+args[2].(int)]
-	in := packed{rest: string(args[3+len(keys)].([]byte))}
+	in := packed{rest: bodyIn(args)}
 	guarded := in.take(1) == "\x01"
 	wall := NodeTime(in.number())
 	in.take(4 * 8)
@@ -66,6 +66,17 @@ func SentIn(args []any) (all []Sent) {
 		}
 	}
 	return all
+}
+
+// bodyIn is the packed argument of a command that Encode made, or "".
+func bodyIn(args []any) string {
+	switch last := args[len(args)-1].(type) {
+	case *body:
+		return string(*last)
+	case []byte: // as somebody has changed it
+		return string(last)
+	}
+	return ""
 }
 
 var opOf = map[byte]Op{plainAcquire: OpAcquire, acquires: OpAcquire, plainRenew: OpRenew, renews: OpRenew,
