@@ -103,7 +103,7 @@ func (f *batch) salvage(now clock.Instant) (lost []request) {
 	return lost
 }
 
-// board leaves out what is not to be sent any more. The wall clock has been read: what is sent after the end of
+// filter leaves out what is not to be sent any more. The wall clock has been read: what is sent after the end of
 // its attempt looks older to the node than the tombstone.
 func (f *batch) filter(now clock.Instant) {
 	n, kept := f.l.n, f.requests[:0]
@@ -156,7 +156,7 @@ func (f *batch) call(sent clock.Instant, wall time.Time) {
 	}
 }
 
-// hand gives the answers to those who wait for them.
+// deliver gives the answers to those who wait for them.
 func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
 	n := f.l.n
 	var longest time.Duration // the max TTL that a node was the first to tell of
