@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
-	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -32,7 +31,6 @@ func (s *simulation) newProcess(i int, p *process) *simProcess {
 		defer mu.Unlock()
 		return random.Int64N(n)
 	}
-	p.e.Pace = max(node.MinPace, s.mixture.pace)
 	for j, k := range p.links {
 		k.Together = func() { s.count("sent together") }
 		r := rand.New(rand.NewPCG(s.seed, uint64(100*(i+1)+j)))

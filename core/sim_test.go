@@ -164,7 +164,7 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 func (s *simulation) options(ttl time.Duration) []Option {
 	options := []Option{TTL(ttl), WithMaxTTL(s.ttl()), WithRestartGuard(true), WithReplicaLag(s.lag),
 		WithClockWindow(s.window), Retention(s.retention),
-		withRetryDelay(50*time.Millisecond, 500*time.Millisecond), WithObserver(Observer{Start: s.start})}
+		withRetryDelay(50*time.Millisecond, 500*time.Millisecond), option(func(p *policy) { p.Pace = s.pace }), WithObserver(Observer{Start: s.start})}
 	if s.patience > 0 {
 		options = append(options, withNodeTimeout(s.patience))
 	}

@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,8 +22,9 @@ type Locker struct {
 	Link  *testutil.Link   // from this process to all nodes
 	Links []*testutil.Link // to each of them, in the order of Nodes
 
-	tb   testing.TB
-	opts []core.Option
+	tb    testing.TB
+	opts  []core.Option
+	loses sync.WaitGroup // calls of Lose, which the nodes must outlive
 }
 
 // New returns a Locker on three embedded nodes, which are provisioned: the first
@@ -74,6 +76,7 @@ func start(tb testing.TB, nodes []*testutil.Node, opts []core.Option) *Locker {
 
 // end closes the Locker. What a fault keeps it waiting for fails once the process is dead, and has ended by then.
 func (l *Locker) end() {
+	l.loses.Wait()
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the test's context has ended
 	cancel()                                                // what is still held is taken away
 	_ = l.Close(ctx)

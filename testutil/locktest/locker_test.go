@@ -195,6 +195,21 @@ func TestLoseFreesTheKey(t *testing.T) {
 	})
 }
 
+// The holder ends with its lease, and the test with the holder: the nodes last until Lose has given the key free.
+func TestEndWaitsForLose(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			l := locktest.New(t)
+			err := l.Do(t.Context(), "k", func(ctx context.Context) error {
+				go l.Lose(ctx)
+				<-ctx.Done()
+				return nil
+			})
+			check(t, "the holder", err, core.ErrLost)
+		})
+	}
+}
+
 // Lose works whatever the nodes have, or have forgotten.
 func TestLoseOnNodesWithFaults(t *testing.T) {
 	for name, fault := range map[string]func(l *locktest.Locker){

@@ -16,11 +16,14 @@ import (
 // afterwards; who waits in the nodes' queue gets it when the lease would have run
 // out. The lease may be of any Locker on these nodes with l's key prefix.
 //
-// It may be called from any goroutine, also from the holder's own. It fails the
+// It may be called from any goroutine, also from the holder's own; the end of the
+// test waits for it. It fails the
 // test if ctx runs under no lease, or the lease ends in another way, or not at
 // all: where a quorum of nodes has lost its memory, these believe the holder.
 func (l *Locker) Lose(ctx context.Context) {
 	l.tb.Helper()
+	l.loses.Add(1)
+	defer l.loses.Done()
 	lease, ok := core.FromContext(ctx)
 	if !ok {
 		l.tb.Errorf("locktest: Lose of a context that runs under no lease")

@@ -26,8 +26,9 @@ import (
 type Config struct {
 	Timeout             time.Duration // of a request, where it has none of its own
 	Window, MaxTTL, Lag time.Duration
-	Guarded             bool // with the restart guard
-	Looking             bool // nodes are not touched, and may be unfit
+	Guarded             bool          // with the restart guard
+	Looking             bool          // nodes are not touched, and may be unfit
+	Pace                time.Duration // of batches; MinPace if that is more
 	Prefix              string
 	Logger              *slog.Logger
 	Observe             func(ctx context.Context, op wire.Op, n *Node, v *quorum.Vote) // hears of each request; nil = nobody does
@@ -39,7 +40,6 @@ type Group struct {
 	Nodes []*Node
 	Keys  *wire.Keyspace
 	Clock clock.Stopwatch
-	Pace  time.Duration             // of batches, at least
 	Head  atomic.Pointer[wire.Head] // with the longest lease in use
 
 	asked   []clock.AtomicInstant // by guard bucket: when nodes were last asked something that begins a quarantine
@@ -56,7 +56,8 @@ type Group struct {
 
 // New makes one of the servers behind clients, which it has not talked to yet.
 func New(clients []redis.UniversalClient, conf Config) *Group {
-	g := &Group{Conf: conf, Clock: clock.New(), Pace: MinPace, Closing: make(chan struct{}), later: map[*time.Timer]struct{}{}, Keys: KeysOver(clients, &conf)}
+	conf.Pace = max(conf.Pace, MinPace)
+	g := &Group{Conf: conf, Clock: clock.New(), Closing: make(chan struct{}), later: map[*time.Timer]struct{}{}, Keys: KeysOver(clients, &conf)}
 	buckets := g.Keys.Buckets()
 	g.asked = make([]clock.AtomicInstant, buckets)
 	for i, c := range clients {

@@ -146,7 +146,7 @@ func (l *lane) lead(f *batch) {
 // wait there, too, but it may be connections that hang, and the server answers over others.
 func (l *lane) pace() time.Duration {
 	busy := l.underWay
-	if len(l.g.Nodes) == 1 && l.took > 2*l.g.Pace {
+	if len(l.g.Nodes) == 1 && l.took > 2*l.g.Conf.Pace {
 		busy-- // two keep a server busy that is not next door, and need not share the client with others
 	}
 	switch {
@@ -155,7 +155,7 @@ func (l *lane) pace() time.Duration {
 	case l.underWay > l.n.Connections/2:
 		return l.g.Conf.Timeout / latePart
 	}
-	return l.g.Pace * time.Duration(max(1, busy*busy/4))
+	return l.g.Conf.Pace * time.Duration(max(1, busy*busy/4))
 }
 
 // wake is the timer's: it may be late, when nothing is left to do.

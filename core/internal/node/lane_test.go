@@ -58,6 +58,8 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 // node that is far away has two without a wait.
 func TestPace(t *testing.T) {
 	const near, far = 2 * MinPace, 2*MinPace + 1
+	conf := config
+	conf.Pace = MinPace
 	for _, c := range []struct {
 		nodes, underWay int
 		took, want      time.Duration
@@ -66,7 +68,7 @@ func TestPace(t *testing.T) {
 		{1, 0, near, 0}, {1, 1, near, MinPace}, {1, 4, near, 4 * MinPace}, {1, 11, near, config.Timeout / latePart},
 		{1, 0, far, 0}, {1, 1, far, 0}, {1, 2, far, MinPace}, {1, 5, far, 4 * MinPace}, {1, 11, far, config.Timeout / latePart},
 	} {
-		l := lane{g: &Group{Pace: MinPace, Conf: config, Nodes: make([]*Node, c.nodes)}, n: &Node{Connections: 20}, underWay: c.underWay, took: c.took}
+		l := lane{g: &Group{Conf: conf, Nodes: make([]*Node, c.nodes)}, n: &Node{Connections: 20}, underWay: c.underWay, took: c.took}
 		if got := l.pace(); got != c.want {
 			t.Errorf("%d nodes, %d batches under way, answered in %v: %v, want %v", c.nodes, c.underWay, c.took, got, c.want)
 		}
