@@ -49,7 +49,7 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 		for i := range w.nodes {
 			time.Sleep(time.Second) // each request leaves later than the one before
 			call := p.e.Head.Load().Encode(1, wire.One(to(r, i)), wire.NoMemory, time.Now())
-			sent := wire.SentIn(call.Args())[0]
+			sent := coretest.RequestsOf(call.Args())[0]
 			if i == 0 {
 				proposal = sent.Proposes
 			}

@@ -84,7 +84,7 @@ func (w *world) stranger(opts ...Option) *process {
 	p := &process{}
 	var clients []redis.UniversalClient
 	for i, n := range w.nodes {
-		for _, source := range wire.Sources() { // loading them later would take a message more
+		for _, source := range coretest.Sources() { // loading them later would take a message more
 			if _, err := n.Exec("SCRIPT", "LOAD", source); err != nil {
 				w.t.Fatal(err)
 			}

@@ -152,7 +152,7 @@ func clusterOfOne(n *testutil.Node) *redis.ClusterClient {
 func TestTouchesOfACluster(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		n := w.nodes[0]
-		for _, source := range wire.Sources() {
+		for _, source := range coretest.Sources() {
 			must(n.Exec("SCRIPT", "LOAD", source))
 		}
 		client := clusterOfOne(n)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -108,7 +109,7 @@ func namesOf(k *wire.Keyspace, key string) keyNames {
 func tombstoneOf(l wire.Lock) (tombstone, id string) {
 	request := l.Acquire(wire.Millis{}, wire.Acquire{})
 	call := wire.NewHead(0, time.Second, 0).Encode(1, wire.One(request), wire.NoMemory, time.Now())
-	return wire.SentIn(call.Args())[0].Tombstone, l.Waiter().Name
+	return coretest.RequestsOf(call.Args())[0].Tombstone, l.Waiter().Name
 }
 
 // wantOneSlot checks that a script may use all of them on a cluster.

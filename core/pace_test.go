@@ -21,7 +21,7 @@ func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 		}
 		p.e.hangUp = p.e.Nodes[0].Client.Close
 		p.e.Nodes[0].Connections = 1 // so that they are released one batch after the other
-		p.links[0].Set(coretest.Fate{ReplyDelay: p.p.nodeTimeout * 3 / 5}, wire.OpBatch, wire.OpRelease)
+		p.links[0].Set(coretest.Fate{ReplyDelay: p.p.nodeTimeout * 3 / 5}, wire.OpRelease)
 		start := time.Now()
 		p.Close(over())
 		if d := time.Since(start); d < 2*p.p.nodeTimeout {

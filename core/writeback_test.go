@@ -58,7 +58,7 @@ func TestWriteBackLeavesNothing(t *testing.T) {
 func (w *world) writeBacks(do testutil.Action) {
 	w.t.Helper()
 	for _, n := range w.nodes {
-		for _, source := range wire.Sources() { // one request per write-back
+		for _, source := range coretest.Sources() { // one request per write-back
 			must(n.Exec("SCRIPT", "LOAD", source))
 		}
 		n.OnRequest(func(args []string) testutil.Action {

@@ -1,16 +1,118 @@
 package coretest
 
 import (
+	"encoding"
+	"encoding/binary"
+	"math"
 	"strconv"
+	"time"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // A Sent is a request as it stands in a command.
-type Sent = wire.Sent
+type Sent struct {
+	Op                  wire.Op
+	Resource, Tombstone string    // "" = the command does not name it
+	Wall, Proposes      time.Time // zero where it says none
+	DropBelow           uint64    // of a release
+	Undo                bool
+	Plain               bool  // it may be answered by the clock alone
+	Args                []any // all of the command
+}
 
-// RequestsOf takes a command apart; none where it is not lockkit's.
-func RequestsOf(args []any) []Sent { return wire.SentIn(args) }
+// A script is one that nodes run.
+type script struct {
+	source string
+	op     wire.Op
+	packed bool // its requests stand in one argument, and say themselves what they are
+}
+
+// scripts are all that nodes run, by their names and by their sources.
+var scripts = func() map[string]*script {
+	guarded, bare := wire.NewKeyspace("p", 1, true), wire.NewKeyspace("p", 1, false)
+	lock, unguarded, h := guarded.LockOf("k", "a"), bare.LockOf("k", "a"), wire.NewHead(0, time.Second, 0)
+	all := map[string]*script{}
+	add := func(requests int, r wire.Request) {
+		call := h.Encode(requests, wire.One(r), wire.NoMemory, time.Time{})
+		s := &script{source: call.InFull()[1].(string), op: r.Op()}
+		_, s.packed = call.Args()[len(call.Args())-1].(encoding.BinaryMarshaler)
+		all[s.source], all[call.Args()[1].(string)] = s, s
+	}
+	add(2, guarded.Touch(0))
+	add(1, lock.Acquire(wire.Millis{}, wire.Acquire{}))
+	add(1, unguarded.Acquire(wire.Millis{}, wire.Acquire{}))
+	add(1, lock.Release(wire.Release{}))
+	add(1, lock.Revoke(h))
+	add(1, guarded.Forget("k", 1))
+	add(1, guarded.Provision(0, "claim", wire.NoMemory))
+	add(1, guarded.Probe(0, false))
+	return all
+}()
+
+// Sources are all scripts that nodes run.
+func Sources() (all []string) {
+	for name, s := range scripts {
+		if name == s.source {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// RequestsOf takes a command apart: its requests, in their order; none where it is not lockkit's.
+func RequestsOf(args []any) (all []Sent) {
+	if len(args) < 4 {
+		return nil
+	}
+	name, _ := args[1].(string)
+	of := scripts[name]
+	switch {
+	case of == nil:
+		return nil
+	case !of.packed:
+		return []Sent{{Op: of.op, Resource: args[3].(string), Args: args}}
+	}
+	keys := args[3 : 3+args[2].(int)]
+	in := &packed{rest: bodyIn(args)}
+	guarded := in.take(1)[0] == 1
+	wall := in.number()
+	in.take(4 * 8)
+	if guarded {
+		in.text()
+		in.text()
+		in.take(8)
+	}
+	for len(in.rest) > 0 && !in.bad {
+		kind, count := in.take(1)[0], 1
+		switch kind {
+		case 'A', 'R':
+			count = int(in.take(1)[0])
+			in.take(4 * 8)
+			in.text()
+		case 'E':
+			count = int(in.take(1)[0])
+			in.text()
+		}
+		for i := range count {
+			q := Sent{Op: opOf[kind], Plain: kind < 'a', Resource: keys[i].(string), Wall: time.UnixMicro(wall), Args: args}
+			switch kind {
+			case 'A':
+				q.Tombstone = keys[count+i].(string)
+			case 'R', 'E', 't':
+			default:
+				q.Tombstone = keys[1].(string)
+			}
+			in.skip(kind, &q)
+			all = append(all, q)
+		}
+		keys = keys[count:]
+		if kind == 'A' || kind >= 'a' && kind != 't' {
+			keys = keys[count:]
+		}
+	}
+	return all
+}
 
 // RequestsOfText takes a command apart as a node reads it.
 func RequestsOfText(args []string) []Sent {
@@ -25,4 +127,80 @@ func RequestsOfText(args []string) []Sent {
 	last := len(all) - 1
 	all[last] = []byte(args[last])
 	return RequestsOf(all)
+}
+
+// bodyIn is the packed argument of a command.
+func bodyIn(args []any) []byte {
+	switch last := args[len(args)-1].(type) {
+	case encoding.BinaryMarshaler:
+		text, _ := last.MarshalBinary()
+		return text
+	case []byte: // as somebody has changed it
+		return last
+	}
+	return nil
+}
+
+// opOf are the kinds of lua/run.lua.
+var opOf = map[byte]wire.Op{'A': wire.OpAcquire, 'a': wire.OpAcquire, 'R': wire.OpRenew, 'r': wire.OpRenew,
+	'E': wire.OpRelease, 'e': wire.OpRelease, 'c': wire.OpComplete, 't': wire.OpTouch}
+
+// A packed is what Lua's struct.unpack reads. What cannot be read is zero, and noted.
+type packed struct {
+	rest []byte
+	bad  bool
+}
+
+func (p *packed) take(n int) []byte {
+	if len(p.rest) < n {
+		p.bad, p.rest = true, nil
+		return make([]byte, max(n, 1))
+	}
+	taken := p.rest[:n]
+	p.rest = p.rest[n:]
+	return taken
+}
+
+func (p *packed) number() int64 {
+	return int64(math.Float64frombits(binary.LittleEndian.Uint64(p.take(8))))
+}
+
+func (p *packed) text() { p.take(int(p.take(1)[0])) }
+
+// skip reads what is a request's own.
+func (p *packed) skip(kind byte, q *Sent) {
+	switch kind {
+	case 'A', 'a':
+		q.Proposes = time.UnixMicro(p.number())
+		p.text()
+		p.take(int(p.number()))
+		p.take(int(p.number()))
+	case 'R', 'r':
+		p.take(8)
+		p.text()
+		p.take(2 * 8)
+		p.text()
+	case 'E', 'e':
+		p.text()
+		q.DropBelow = uint64(p.number())
+	case 'c':
+		p.take(8)
+		p.text()
+		p.text()
+		p.take(3*8 + 1)
+		p.text()
+		p.take(int(p.number()))
+	}
+	switch kind {
+	case 'a':
+		p.take(8)
+	case 'r':
+		p.take(2 * 8)
+		p.text()
+	case 'e':
+		p.take(2 * 8)
+		q.Undo = p.take(1)[0] == 1
+		p.text()
+		p.take(8)
+	}
 }

@@ -60,17 +60,15 @@ var (
 
 	// A plain request that travels alone has a script that does it before all else: as a batch of one it would cost the server
 	// 4 to 7 % more (make servercost).
-	runScript     = newScript(OpBatch, "local us, tried\n", run)
-	acquireScript = newScript(OpBatch, "local line, known, votes, at = nil, nil, nil, 43\n", oneAcquireLua, run)
-	guardedScript = newScript(OpBatch, "local line, known, votes, _, at = struct.unpack('<Bc0Bc0dB', ARGV[1], 42)\n", oneAcquireLua, run)
-	releaseScript = newScript(OpBatch, oneReleaseLua, run)
+	runScript     = newScript("local us, tried\n", run)
+	acquireScript = newScript("local line, known, votes, at = nil, nil, nil, 43\n", oneAcquireLua, run)
+	guardedScript = newScript("local line, known, votes, _, at = struct.unpack('<Bc0Bc0dB', ARGV[1], 42)\n", oneAcquireLua, run)
+	releaseScript = newScript(oneReleaseLua, run)
 
-	revokeScript    = newScript(OpRevoke, intLua, resourceLua, lifeLua, "local due\n", queueLua, revokeLua)
-	forgetScript    = newScript(OpForget, intLua, resourceLua, forgetLua)
-	provisionScript = newScript(OpProvision, intLua, guardLua, provisionLua)
-	probeScript     = newScript(OpProbe, probeLua)
-
-	scripts = []*script{runScript, acquireScript, guardedScript, releaseScript, revokeScript, forgetScript, provisionScript, probeScript}
+	revokeScript    = newScript(intLua, resourceLua, lifeLua, "local due\n", queueLua, revokeLua)
+	forgetScript    = newScript(intLua, resourceLua, forgetLua)
+	provisionScript = newScript(intLua, guardLua, provisionLua)
+	probeScript     = newScript(probeLua)
 )
 
 func function(name, params, body string) string {
@@ -82,13 +80,12 @@ func function(name, params, body string) string {
 type script struct {
 	source string
 	sha    any // boxed once: it goes into every argument list
-	op     Op
 }
 
-func newScript(op Op, parts ...string) *script {
+func newScript(parts ...string) *script {
 	source := strings.Join(parts, "")
 	sum := sha1.Sum([]byte(source))
-	return &script{source: source, sha: hex.EncodeToString(sum[:]), op: op}
+	return &script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
 var evalsha any = "evalsha"

@@ -48,7 +48,6 @@ const (
 	OpRevoke
 	OpForget
 	OpProbe
-	OpBatch // of several requests
 )
 
 // Alone reports whether requests for it are never sent together with others.
