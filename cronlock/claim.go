@@ -3,6 +3,7 @@ package cronlock
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -42,6 +43,27 @@ func (j *Job) Claim(ctx context.Context) (*Claim, error) { return j.claim(ctx, f
 
 // ClaimNow is Claim for a run by hand, see RunNow.
 func (j *Job) ClaimNow(ctx context.Context) (*Claim, error) { return j.claim(ctx, true) }
+
+// RunDue runs what is to start now, and returns when the run has ended. Usually that is the latest tick that is due; see
+// the rules in the package document. The context of the run has the values of ctx and ends with it.
+//
+// The error is the function's; or it is an [*Error], and nothing was started: core.ErrHeld if the job runs elsewhere,
+// core.ErrDone if the latest tick was started, ErrMissed, ErrNotDue, leader.ErrNotLeader, core.ErrUnavailable if no quorum
+// of nodes answered, core.ErrClosed, or that of ctx. The job is then looked at again by the engine when that is worth it.
+func (j *Job) RunDue(ctx context.Context) error { return run(j.Claim(ctx)) }
+
+// RunNow runs the job by hand, without a tick, under the same lease: it fails with core.ErrHeld while another run goes on,
+// and takes no tick away. It waits up to a second for the lease, since a look for ticks has it for a moment, too. It is not
+// bound to the leadership and leaves no record. The errors are those of RunDue.
+func (j *Job) RunNow(ctx context.Context) error { return run(j.ClaimNow(ctx)) }
+
+func run(c *Claim, err error) error {
+	if err != nil {
+		return err
+	}
+	defer c.End() // also of a function that panics; what it could not record is logged
+	return c.Call()
+}
 
 func (j *Job) claim(ctx context.Context, byHand bool) (*Claim, error) {
 	c := &Claim{job: j, ctx: ctx, leave: func() {}, stop: func() {}, turn: func() {}}
@@ -283,6 +305,24 @@ func (c *Claim) record() error {
 			"job", j.name, "tick", stamp(c.tick), "attempt", c.attempt(), "err", err)
 	}
 	return err
+}
+
+// maxErrorText is how much of a function's error is recorded.
+const maxErrorText = 200
+
+// write records a start or an end, and reports whether this call did; if not, another has.
+func (c *Claim) write(ctx context.Context, key string, failed error) (mine bool, err error) {
+	j := c.job
+	r := record{By: j.service.self, At: j.service.now().UTC(), Attempt: c.attempt(), Most: j.starts, Previous: c.last}
+	if failed != nil {
+		r.Error = failed.Error()
+		r.Error = r.Error[:min(len(r.Error), maxErrorText)]
+	}
+	_, err = j.service.locker.OnceResult(ctx, key, func(context.Context) ([]byte, error) {
+		mine = true
+		return json.Marshal(r)
+	}, core.Name(j.name), core.Retention(j.retention(c.tick)), core.MaxWait(time.Second))
+	return mine, err
 }
 
 // refuse says why nothing starts, and sees to it that the job is looked at again when that may have changed.

@@ -2,7 +2,7 @@ package cronlock
 
 import (
 	"context"
-	"runtime/debug"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,27 +66,6 @@ func WithHost(call func()) JobOption {
 // Next returns the next tick by the nodes' clocks, or the zero time if there is none.
 func (j *Job) Next() time.Time { return j.schedule.Next(j.service.now()) }
 
-// RunDue runs what is to start now, and returns when the run has ended. Usually that is the latest tick that is due; see
-// the rules in the package document. The context of the run has the values of ctx and ends with it.
-//
-// The error is the function's; or it is an [*Error], and nothing was started: core.ErrHeld if the job runs elsewhere,
-// core.ErrDone if the latest tick was started, ErrMissed, ErrNotDue, leader.ErrNotLeader, core.ErrUnavailable if no quorum
-// of nodes answered, core.ErrClosed, or that of ctx. The job is then looked at again by the engine when that is worth it.
-func (j *Job) RunDue(ctx context.Context) error { return run(j.Claim(ctx)) }
-
-// RunNow runs the job by hand, without a tick, under the same lease: it fails with core.ErrHeld while another run goes on,
-// and takes no tick away. It waits up to a second for the lease, since a look for ticks has it for a moment, too. It is not
-// bound to the leadership and leaves no record. The errors are those of RunDue.
-func (j *Job) RunNow(ctx context.Context) error { return run(j.ClaimNow(ctx)) }
-
-func run(c *Claim, err error) error {
-	if err != nil {
-		return err
-	}
-	defer c.End() // also of a function that panics; what it could not record is logged
-	return c.Call()
-}
-
 // Remove removes the job from its Service: no run starts on this replica from now on, and the name may be used again. Runs
 // under way go on.
 func (j *Job) Remove() {
@@ -99,21 +78,23 @@ func (j *Job) Remove() {
 	}
 }
 
-// recovered keeps a panic of a run that the engine began, of the schedule or of the host from ending the process.
-func (j *Job) recovered() {
-	if p := recover(); p != nil {
-		j.service.locker.Logger().Error("cronlock: a run panicked", "job", j.name, "panic", p, "stack", string(debug.Stack()))
-		j.lookIn(lookAnyway)
-	}
-}
+// retry is the pause after a failure.
+const retry = time.Second
 
-// warn logs why the engine could not start anything: once, until it can.
-func (j *Job) warn(err error) {
-	e, refused := err.(*Error) //nolint:errorlint // the function's error may wrap one
-	if refused && IsExpected(e) {
+// jitter keeps looks of replicas and jobs apart.
+func jitter() time.Duration { return rand.N(time.Second / 4) }
+
+// lookIn makes the job be looked at after d, unless it is anyway before that.
+func (j *Job) lookIn(d time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	when := time.Now().Add(d)
+	if j.gone.Err() != nil || !j.when.IsZero() && j.when.Before(when) {
 		return
 	}
-	if before := j.warned.Swap(refused); refused && !before {
-		j.service.locker.Logger().Warn("cronlock: a tick cannot start", "job", j.name, "err", e.Err) // a key is in the text of e
-	}
+	j.when = when
+	j.timer.Reset(max(d, 0))
 }
+
+// settle notes that there is nothing to do for a tick that is the latest, by what the nodes have said.
+func (j *Job) settle(tick time.Time) { j.settled.Store(tick.UnixNano()) }

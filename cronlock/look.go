@@ -2,53 +2,18 @@ package cronlock
 
 import (
 	"context"
-	"iter"
-	"math/rand/v2"
+	"runtime/debug"
 	"time"
 )
-
-// mostTicks is how many ticks a job looks back, and for how many the records last.
-const mostTicks = 100
-
-// back reads the entries of a tick and of those before it, at most mostTicks, one after the other: usually the second was
-// started, and of many new jobs each reads far.
-func (j *Job) back(ctx context.Context, tick time.Time) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
-		for n := 0; n < mostTicks && !tick.IsZero(); n++ {
-			e, err := j.entry(ctx, tick)
-			if !yield(e, err) || err != nil {
-				return
-			}
-			tick, _ = latest(j.schedule, tick.Add(-1))
-		}
-	}
-}
 
 const (
 	// lookLate is how long after a tick the job is looked at where a host should have called for it.
 	lookLate = time.Second
 	// lookAgain is how long after a call of the host it is looked at: the host may have dropped the call.
 	lookAgain = 5 * time.Second
-	// retry is the pause after a failure.
-	retry = time.Second
 	// lookAnyway is the longest pause: a timer does not see that its machine sleeps, or that a clock was set.
 	lookAnyway = time.Minute
 )
-
-// jitter keeps looks of replicas and jobs apart.
-func jitter() time.Duration { return rand.N(time.Second / 4) }
-
-// lookIn makes the job be looked at after d, unless it is anyway before that.
-func (j *Job) lookIn(d time.Duration) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	when := time.Now().Add(d)
-	if j.gone.Err() != nil || !j.when.IsZero() && j.when.Before(when) {
-		return
-	}
-	j.when = when
-	j.timer.Reset(max(d, 0))
-}
 
 // lookAtNext makes the job be looked at when its next tick is due, or a moment later where a host calls for it.
 func (j *Job) lookAtNext() {
@@ -94,5 +59,21 @@ func (j *Job) look() {
 	}
 }
 
-// settle notes that there is nothing to do for a tick that is the latest, by what the nodes have said.
-func (j *Job) settle(tick time.Time) { j.settled.Store(tick.UnixNano()) }
+// recovered keeps a panic of a run that the engine began, of the schedule or of the host from ending the process.
+func (j *Job) recovered() {
+	if p := recover(); p != nil {
+		j.service.locker.Logger().Error("cronlock: a run panicked", "job", j.name, "panic", p, "stack", string(debug.Stack()))
+		j.lookIn(lookAnyway)
+	}
+}
+
+// warn logs why the engine could not start anything: once, until it can.
+func (j *Job) warn(err error) {
+	e, refused := err.(*Error) //nolint:errorlint // the function's error may wrap one
+	if refused && IsExpected(e) {
+		return
+	}
+	if before := j.warned.Swap(refused); refused && !before {
+		j.service.locker.Logger().Warn("cronlock: a tick cannot start", "job", j.name, "err", e.Err) // a key is in the text of e
+	}
+}

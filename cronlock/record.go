@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -24,8 +25,6 @@ func (j *Job) startKey(tick time.Time, n int) string {
 }
 func (j *Job) endKey(tick time.Time) string { return j.key("end", stamp(tick)) }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
 // A record is what the nodes keep of a start, or of an end.
 type record struct {
 	By       string    `json:"by"`
@@ -36,23 +35,8 @@ type record struct {
 	Error    string    `json:"error,omitempty"`
 }
 
-// maxErrorText is how much of a function's error is recorded.
-const maxErrorText = 200
-
-// write records a start or an end, and reports whether this call did; if not, another has.
-func (c *Claim) write(ctx context.Context, key string, failed error) (mine bool, err error) {
-	j := c.job
-	r := record{By: j.service.self, At: j.service.now().UTC(), Attempt: c.attempt(), Most: j.starts, Previous: c.last}
-	if failed != nil {
-		r.Error = failed.Error()
-		r.Error = r.Error[:min(len(r.Error), maxErrorText)]
-	}
-	_, err = j.service.locker.OnceResult(ctx, key, func(context.Context) ([]byte, error) {
-		mine = true
-		return json.Marshal(r)
-	}, core.Name(j.name), core.Retention(j.retention(c.tick)), core.MaxWait(time.Second))
-	return mine, err
-}
+// mostTicks is how many ticks a job looks back, and for how many the records last.
+const mostTicks = 100
 
 // retention is how long the records of a tick last: for 100 ticks, at least an hour, at most a year, and always for longer
 // than the tick may be started for the first time.
@@ -150,4 +134,18 @@ func (e entry) attempt() int {
 		return 1
 	}
 	return e.start.Attempt + 1
+}
+
+// back reads the entries of a tick and of those before it, at most mostTicks, one after the other: usually the second was
+// started, and of many new jobs each reads far.
+func (j *Job) back(ctx context.Context, tick time.Time) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		for n := 0; n < mostTicks && !tick.IsZero(); n++ {
+			e, err := j.entry(ctx, tick)
+			if !yield(e, err) || err != nil {
+				return
+			}
+			tick, _ = latest(j.schedule, tick.Add(-1))
+		}
+	}
 }

@@ -17,6 +17,11 @@ type Schedule interface {
 	Next(after time.Time) time.Time
 }
 
+const year = 366 * 24 * time.Hour
+
+// stamp is a tick as keys and errors show it.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
 type scheduleFunc func(after time.Time) time.Time
 
 func (f scheduleFunc) Next(after time.Time) time.Time { return f(after) }

@@ -16,8 +16,6 @@ import (
 	"github.com/lockkit/lockkit/internal/gate"
 )
 
-const year = 366 * 24 * time.Hour
-
 // atOnce is how many claims of a Service ask the nodes at a time.
 const atOnce = 32
 
