@@ -5,10 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
-
-	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
@@ -76,57 +73,6 @@ func (m *Middleware) Close(ctx context.Context) error {
 		return fmt.Errorf("httplock: %w, with %d requests under way", err, m.admission.inside.Inside())
 	}
 	return nil
-}
-
-// Lock is the middleware for gin: a gin.HandlerFunc for a route or a group. The handlers after it run under the leases of the
-// request, with c.Request.Context() as the package document says. If the request cannot have them, Lock answers in their
-// place: see [EventBusy] and what follows it.
-func (m *Middleware) Lock(c *gin.Context) {
-	x := exchange{m: m, gin: c, w: c.Writer, r: c.Request, route: c.FullPath()}
-	x.serve(c.Next, func(w *response, r *http.Request) {
-		// Also for what recovers from a panic further out.
-		defer func(w gin.ResponseWriter, r *http.Request) { c.Writer, c.Request = w, r }(c.Writer, c.Request)
-		c.Writer, c.Request = w, r
-		c.Next()
-	})
-}
-
-// LockHandler is Lock for net/http. It goes inside the router, which must have set r.Pattern and what r.PathValue returns, as
-// http.ServeMux and chi (v5.3 or later) do:
-//
-//	mux.Handle("PUT /orders/{id}", m.LockHandler(update))
-//
-// Around a router, where neither is known, it answers every request that it would lock with 500. The method of a pattern is
-// not a part of the key. If routers are mounted in one another, the pattern is that of the innermost: routes that have the
-// same pattern there share keys, unless they use [ByKey].
-func (m *Middleware) LockHandler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchange{m: m, w: w, r: r, route: strings.TrimLeft(r.Pattern[strings.IndexAny(r.Pattern, " \t")+1:], " \t")}
-		x.serve(func() { next.ServeHTTP(w, r) }, func(w *response, r *http.Request) { next.ServeHTTP(w, r) })
-	})
-}
-
-// A Run describes the run of a handler that a context belongs to.
-type Run struct {
-	// Identity is the same in each repetition of the request. It has 64 characters, for a column that is UNIQUE. It is
-	// empty without an Idempotency-Key.
-	Identity string
-	// FencingToken is that of the resource's lease, or of the Idempotency-Key's where nothing makes a key.
-	FencingToken uint64
-}
-
-type runKey struct{}
-
-// FromContext returns the run that ctx belongs to. core.FromContext returns its lease.
-func FromContext(ctx context.Context) (Run, bool) {
-	r, ok := ctx.Value(runKey{}).(Run)
-	return r, ok
-}
-
-// NewContext returns a context that belongs to r, for the unit test of a handler that calls [FromContext]. It holds no
-// lease.
-func NewContext(ctx context.Context, r Run) context.Context {
-	return context.WithValue(ctx, runKey{}, r)
 }
 
 // An Option configures New or With.

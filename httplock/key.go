@@ -1,7 +1,6 @@
 package httplock
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -10,8 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/jsonfield"
@@ -95,24 +92,6 @@ func WithTenant(f func(r *http.Request) (string, error)) Option {
 func function(c *config, option string, f func(*http.Request) (string, error)) part {
 	c.faults.Check(f == nil, "%s: the function is nil", option)
 	return func(x *exchange) (string, error) { return f(x.request()) }
-}
-
-// request returns the request for a function of the user's, with its body at the beginning.
-func (x *exchange) request() *http.Request {
-	x.rewind()
-	if x.gin == nil {
-		return x.r
-	}
-	return x.r.WithContext(context.WithValue(x.r.Context(), ginKey{}, x.gin))
-}
-
-type ginKey struct{}
-
-// GinContext returns gin's context, for a function that [ByFunc], [ByKey], [WithTenant] or [WithReply] was given. It
-// returns false if the request did not come by gin.
-func GinContext(r *http.Request) (*gin.Context, bool) {
-	c, ok := r.Context().Value(ginKey{}).(*gin.Context)
-	return c, ok
 }
 
 // makeKeys makes the keys that the request locks. Its body is read.

@@ -126,6 +126,8 @@ func (w *response) forget() {
 
 var errTooLarge, errEnded = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be kept back", mostKept>>20), errors.New("httplock: the handler has returned")
 
+var tooLarge = &rejection{kind: EventAnswerTooLarge, err: errTooLarge}
+
 func (w *response) Header() http.Header { return w.header }
 
 func (w *response) WriteHeader(status int) {
@@ -188,12 +190,17 @@ func (w *response) SetWriteDeadline(t time.Time) error {
 // The rest is for gin.
 var _ gin.ResponseWriter = (*response)(nil)
 
-func (w *response) WriteHeaderNow()                   { w.on(begun) }
+func (w *response) WriteHeaderNow() { w.on(begun) }
+
 func (w *response) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
-func (w *response) Status() int                       { return w.status }
-func (w *response) Written() bool                     { return w.state != open }
-func (w *response) Size() int                         { return int(w.size) }
-func (w *response) Pusher() http.Pusher               { return nil }
+
+func (w *response) Status() int { return w.status }
+
+func (w *response) Written() bool { return w.state != open }
+
+func (w *response) Size() int { return int(w.size) }
+
+func (w *response) Pusher() http.Pusher { return nil }
 
 // CloseNotify ends gin's Context.Stream with the context of the handler.
 func (w *response) CloseNotify() <-chan bool {

@@ -1,44 +1,47 @@
 package httplock
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/internal/gate"
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-// An exchange is one request on its way through a Middleware.
-type exchange struct {
-	m     *Middleware
-	gin   *gin.Context // nil: it came by net/http
-	w     http.ResponseWriter
-	r     *http.Request
-	route string // its template
-	came  time.Time
+// Lock is the middleware for gin: a gin.HandlerFunc for a route or a group. The handlers after it run under the leases of the
+// request, with c.Request.Context() as the package document says. If the request cannot have them, Lock answers in their
+// place: see [EventBusy] and what follows it.
+func (m *Middleware) Lock(c *gin.Context) {
+	x := exchange{m: m, gin: c, w: c.Writer, r: c.Request, route: c.FullPath()}
+	x.serve(c.Next, func(w *response, r *http.Request) {
+		// Also for what recovers from a panic further out.
+		defer func(w gin.ResponseWriter, r *http.Request) { c.Writer, c.Request = w, r }(c.Writer, c.Request)
+		c.Writer, c.Request = w, r
+		c.Next()
+	})
+}
 
-	body []byte
-
-	key         string // of the resource; empty: nothing makes one
-	once        bool   // it runs once, under an Idempotency-Key
-	onceKey     string
-	identity    string
-	fingerprint [sha256.Size]byte
-
-	leases []*core.Lease   // not settled yet: that of the Idempotency-Key, that of the resource
-	room   [2]*core.Lease  // for them
-	inner  context.Context // of the last of them, or of the request
+// LockHandler is Lock for net/http. It goes inside the router, which must have set r.Pattern and what r.PathValue returns, as
+// http.ServeMux and chi (v5.3 or later) do:
+//
+//	mux.Handle("PUT /orders/{id}", m.LockHandler(update))
+//
+// Around a router, where neither is known, it answers every request that it would lock with 500. The method of a pattern is
+// not a part of the key. If routers are mounted in one another, the pattern is that of the innermost: routes that have the
+// same pattern there share keys, unless they use [ByKey].
+func (m *Middleware) LockHandler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchange{m: m, w: w, r: r, route: strings.TrimLeft(r.Pattern[strings.IndexAny(r.Pattern, " \t")+1:], " \t")}
+		x.serve(func() { next.ServeHTTP(w, r) }, func(w *response, r *http.Request) { next.ServeHTTP(w, r) })
+	})
 }
 
 // serve serves the request: run runs the handlers, and pass does so as if the middleware were not there.
@@ -93,15 +96,19 @@ func (x *exchange) readBody() (err error) {
 	return err
 }
 
-// rewind makes what reads the body next begin at its beginning.
-func (x *exchange) rewind() {
-	if x.body != nil {
-		x.r.Body = io.NopCloser(bytes.NewReader(x.body))
-	}
+// A metered body takes memory for what has come of it, and not for what its client has announced.
+type metered struct {
+	io.Reader
+	m *Middleware
 }
 
-// errAnswered says that the request was answered from a record.
-var errAnswered = errors.New("httplock: answered")
+func (b metered) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if !b.m.admission.use(memory, n, b.m.memory) {
+		return 0, overloaded
+	}
+	return n, err
+}
 
 // acquire takes the leases.
 func (x *exchange) acquire() error {
@@ -203,49 +210,5 @@ func (x *exchange) context() (ctx context.Context, stop func()) {
 type lasting struct{ context.Context }
 
 func (lasting) Done() <-chan struct{} { return nil }
-func (lasting) Err() error            { return nil }
 
-// An admission bounds, counts and drains the requests of all Middlewares derived from one New.
-type admission struct {
-	inside   gate.Gate       // requests, and what goes on in the background after them
-	draining context.Context // ends when the server drains
-	drain    context.CancelCauseFunc
-
-	mu   sync.Mutex
-	used map[counted]int // waiting requests by key, and of all; bytes of memory
-}
-
-// What is counted is the waiting requests of a key, or a total.
-type counted struct{ key, total string }
-
-var waiters, memory = counted{total: "waiters"}, counted{total: "memory"} // of bodies and answers
-
-// errDraining is of class closed: this process takes no more requests.
-var errDraining = fmt.Errorf("httplock: draining: %w", core.ErrClosed)
-
-// use takes n of what, or gives -n back, and reports whether that leaves no more than most in use. If not, nothing is taken.
-func (a *admission) use(what counted, n, most int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if n >= 0 && a.used[what] > most-n {
-		return false
-	}
-	if a.used[what] += n; a.used[what] == 0 {
-		delete(a.used, what)
-	}
-	return true
-}
-
-// A metered body takes memory for what has come of it, and not for what its client has announced.
-type metered struct {
-	io.Reader
-	m *Middleware
-}
-
-func (b metered) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if !b.m.admission.use(memory, n, b.m.memory) {
-		return 0, overloaded
-	}
-	return n, err
-}
+func (lasting) Err() error { return nil }

@@ -19,14 +19,6 @@ import (
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-// lost returns why a lease of the request ended before the handlers have returned.
-func (x *exchange) lost() (err error) {
-	for _, lease := range x.leases {
-		err = cmp.Or(err, lease.Lost())
-	}
-	return err
-}
-
 // end settles the leases and sends the answer, once the handlers have returned or panicked. After a panic that is before
 // anything recovers it, which would end a stream as if it were whole.
 func (x *exchange) end(w *response, panicked bool) {
@@ -72,36 +64,6 @@ func (x *exchange) settle(w *response, whole bool) error {
 		leases = leases[:1]
 	}
 	return cmp.Or(loss, x.release(leases))
-}
-
-// settling is how long an answer waits for the nodes to confirm that its key is free. A client that goes on with another
-// request then finds it free, wherever that request goes; a node that is slow delays nobody.
-const settling = 100 * time.Millisecond
-
-// release gives leases back, and waits for a while for that to be confirmed, except of those that are lost. The error is
-// that of a loss before.
-func (x *exchange) release(leases []*core.Lease) (loss error) {
-	if len(leases) == 0 {
-		return nil
-	}
-	released, waiting := make(chan error, len(leases)), len(leases)
-	for _, lease := range leases {
-		if lost := lease.Lost(); lost != nil {
-			loss, waiting = lost, waiting-1
-		}
-		x.m.admission.inside.Go(func() { released <- lease.Release(lease.Context()) })
-	}
-	for enough := time.After(settling); waiting > 0; waiting-- {
-		select {
-		case err := <-released:
-			if errors.Is(err, core.ErrLost) {
-				loss = err
-			}
-		case <-enough:
-			return loss
-		}
-	}
-	return loss
 }
 
 const largestRecord = 60 << 10
@@ -157,6 +119,9 @@ func (x *exchange) wire(status int, h http.Header, body []byte) []byte {
 	_ = answer.Write(b) // to memory
 	return b.Bytes()
 }
+
+// errAnswered says that the request was answered from a record.
+var errAnswered = errors.New("httplock: answered")
 
 // replay answers with a record once more.
 func (x *exchange) replay(record []byte) error {

@@ -3,14 +3,13 @@ package queuelock
 import (
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // A delivery is one arrival of a task at a handler.
@@ -29,52 +28,32 @@ type delivery struct {
 	abandon    func()          // ends it
 }
 
-// delivery returns that of a task. The error is what asynq is told if the task cannot be run.
-func (m *Middleware) delivery(ctx context.Context, t *asynq.Task) (*delivery, error) {
-	if err := misused(ctx); err != nil {
-		m.complain(err.Error())
-		return nil, err
+// findKeys finds the keys of the leases that the task runs under: of its identity, and of what it works on, if it has one.
+func (d *delivery) findKeys(ctx context.Context) error {
+	id, _ := asynq.GetTaskID(ctx)
+	queue, _ := asynq.GetQueueName(ctx)
+	d.keys, d.remembered = []string{core.Key("queue", "task", queue, id)}, remembers(id)
+	if d.remembered { // whatever the queue
+		d.keys[0] = core.Key("queue", "task", id)
 	}
-	retried, _ := asynq.GetRetryCount(ctx)
-	most, _ := asynq.GetMaxRetry(ctx)
-	d := &delivery{Middleware: m, task: t, began: time.Now(), atLast: retried >= most, server: m.server(ctx)}
-	at, _ := ctx.Deadline()
-	left := time.Until(at)
-	d.half, d.last = at.Add(-left/2), at.Add(-min(left/10, time.Second))
-	if err := d.findKeys(ctx); err != nil {
-		d.happens(wrong)
-		return nil, d.tell(ctx, err)
+	key, err := d.key(ctx, d.task)
+	if err != nil {
+		return fmt.Errorf("key of the task: %w", err)
 	}
-	d.warnOfForeignID(ctx)
-	return d, nil
-}
-
-// misused returns what is wrong with the way to the middleware.
-func misused(ctx context.Context) error {
-	if _, nested := FromContext(ctx); nested {
-		return errors.New("queuelock: two middlewares are on the way to this handler: remove one")
-	}
-	_, delivered := asynq.GetRetryCount(ctx)
-	if _, limited := ctx.Deadline(); !delivered || !limited {
-		return errors.New("queuelock: no asynq.Server has made this context, or its deadline is gone: test handlers without the middleware, in a context of NewContext")
+	if key != "" {
+		d.keys = append(d.keys, key)
 	}
 	return nil
 }
 
-// maxForeign bounds of how many types it is said that their ids are foreign: types may be made up at run time.
-const maxForeign = 256
+// happens changes the state, and returns what follows.
+func (d *delivery) happens(h happening) state {
+	d.state = life[h][d.state]
+	return d.state
+}
 
-// warnOfForeignID says, at the first task of a type, that its completions are not remembered.
-func (d *delivery) warnOfForeignID(ctx context.Context) {
-	if d.remembered || d.types.Load() >= maxForeign {
-		return
-	}
-	if _, said := d.foreign.LoadOrStore(d.task.Type(), true); said {
-		return
-	}
-	d.types.Add(1)
-	d.count(ctx, EventForeignID)
-	d.log(ctx).Warn("queuelock: tasks of this type have ids of their producer's making: such a task may run again although it has completed, because another task may reuse its id. If no other task does, make the id by queuelock.ID")
+func (d *delivery) count(ctx context.Context, kind core.EventKind) {
+	d.locker.Event(ctx, core.Event{Source: "queuelock", Name: d.task.Type(), Kind: kind})
 }
 
 // log returns a logger that names the task and its keys.
@@ -100,109 +79,4 @@ func (l leases) lost() error { return cmp.Or(l[0].Lost(), l[1].Lost()) }
 func (l leases) release(ctx context.Context) {
 	l[1].Release(ctx) // which does nothing if there is none
 	l[0].Release(ctx)
-}
-
-// acquire takes the leases of a delivery: first that of the identity, then that of the key. Everybody takes them in this
-// order, and a task works on one thing, so nobody waits for somebody who waits for them. The identity comes first because a
-// duplicate of a completed task must not wait for what is busy. A last attempt that loses it while it waits for the key
-// begins anew, and one whose Locker is closed, which waits for its leases, gives it back.
-func (d *delivery) acquire(ctx context.Context) (held leases, err error) {
-	d.hold, d.abandon = context.WithCancel(context.WithoutCancel(ctx))
-	for i := 0; i < len(d.keys); i++ {
-		if held[i], err = d.take(ctx, held, d.keys[i]); d.state == running {
-			continue
-		}
-		held.release(ctx)
-		if d.state != persisting {
-			return leases{}, err
-		}
-		if core.ClassOf(err) == core.ClassClosed { // asynq may put the task back meanwhile
-			pause.For(ctx, time.Until(d.last))
-		}
-		held, i = leases{}, -1
-	}
-	return held, nil
-}
-
-// take tries to take one key, and waits for it once if that is of use. Only a last attempt goes on waiting.
-func (d *delivery) take(ctx context.Context, before leases, key string) (lease *core.Lease, err error) {
-	d.state = trying
-	if d.atLast {
-		d.state = persisting
-	}
-	for {
-		lease, err = d.ask(ctx, key)
-		if err == nil {
-			err = errors.Join(ctx.Err(), before.lost()) // the first lease, while it waited for the second
-		}
-		what := d.hears(ctx, err)
-		if d.state == waiting {
-			<-d.server.places
-		}
-		if !d.happens(what).waits() || what == lost || what == closed {
-			return lease, err
-		}
-		if d.state == persisting { // core refuses at once who cannot wait until a key does not rest any more
-			pause.For(ctx, min(restOf(err), time.Until(d.last)))
-		}
-	}
-}
-
-// ask asks for a key, and waits for as long as the state allows. The end of ctx ends the wait, and not the lease: asynq ends
-// ctx and hands the task to somebody else while the handler is still at work.
-func (d *delivery) ask(ctx context.Context, key string) (*core.Lease, error) {
-	defer context.AfterFunc(ctx, d.abandon)()
-	name := core.Name(d.task.Type())
-	if d.state == trying {
-		return d.locker.TryAcquire(d.hold, key, name)
-	}
-	patience := time.Until(d.half)
-	switch d.state {
-	case stranded:
-		patience = min(patience, d.server.outage.patience(d.keys[0])-time.Since(d.began))
-	case persisting:
-		patience = time.Until(d.last)
-	}
-	return d.locker.Acquire(d.hold, key, name, core.MaxWait(max(patience, time.Millisecond)))
-}
-
-// meaning is what the classes of errors mean to a delivery that asks for a lease.
-var meaning = map[core.Class]happening{
-	core.ClassHeld:        held,
-	core.ClassUnavailable: unreachable,
-	core.ClassClosed:      closed,
-	core.ClassLost:        lost,
-}
-
-// hears returns what the answer of the nodes means. If the key is held, it takes a waiting place.
-func (d *delivery) hears(ctx context.Context, err error) happening {
-	op, _ := errors.AsType[*core.OpError](err)
-	class := core.ClassOf(err)
-	what, known := meaning[class]
-	switch {
-	case err == nil:
-		return granted
-	case ctx.Err() != nil:
-		return ended
-	case class == core.ClassDone && op.Key == d.keys[0]:
-		return completed
-	case !known:
-		return wrong
-	case d.state == persisting && what != lost && !time.Now().Before(d.last):
-		return late
-	case d.state == trying && what == held && (restOf(err) > time.Second || !d.server.takePlace()):
-		return crowded
-	}
-	return what
-}
-
-// restOf returns for how long nobody is granted the key, if that is known: asynq delivers the task again after that.
-func restOf(err error) time.Duration {
-	if cool, ok := errors.AsType[*cooldownError](err); ok {
-		return cool.d
-	}
-	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldRests {
-		return op.RetryAfter
-	}
-	return 0
 }

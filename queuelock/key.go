@@ -105,23 +105,5 @@ func remembers(id string) bool {
 	return err == nil && u.Version() == 4 && u.String() == id // Parse also takes other forms
 }
 
-// findKeys finds the keys of the leases that the task runs under: of its identity, and of what it works on, if it has one.
-func (d *delivery) findKeys(ctx context.Context) error {
-	id, _ := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
-	d.keys, d.remembered = []string{core.Key("queue", "task", queue, id)}, remembers(id)
-	if d.remembered { // whatever the queue
-		d.keys[0] = core.Key("queue", "task", id)
-	}
-	key, err := d.key(ctx, d.task)
-	if err != nil {
-		return fmt.Errorf("key of the task: %w", err)
-	}
-	if key != "" {
-		d.keys = append(d.keys, key)
-	}
-	return nil
-}
-
 // noKey is the default of WithKey.
 func noKey(context.Context, *asynq.Task) (string, error) { return "", nil }

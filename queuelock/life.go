@@ -72,11 +72,5 @@ var life = [happenings][duplicated]state{
 	rejected:     {impossible, impossible, impossible, impossible, impossible, impossible, refused},
 }
 
-// happens changes the state, and returns what follows.
-func (d *delivery) happens(h happening) state {
-	d.state = life[h][d.state]
-	return d.state
-}
-
 // waits reports whether a delivery in this state asks for its lease once more.
 func (s state) waits() bool { return s == waiting || s == stranded || s == persisting }

@@ -1,19 +1,14 @@
 package queuelock
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
-	"github.com/lockkit/lockkit/internal/join"
-	"github.com/lockkit/lockkit/internal/pause"
 )
 
 // A Middleware runs the tasks of asynq servers under leases. It is safe for concurrent use and may serve several servers.
@@ -61,65 +56,6 @@ func (m *Middleware) derive(opts []Option) (*Middleware, error) {
 	f.Check(strings.HasPrefix(m.locker.KeyPrefix(), "asynq:"), "the locker's key prefix, asynq:…, belongs to asynq: choose another (core.WithKeyPrefix)")
 	own.locker = locker
 	return own, f.Err("queuelock")
-}
-
-// Middleware runs each task of next under its leases. It is an asynq.MiddlewareFunc:
-//
-//	mux.Use(m.Middleware)
-//
-// Only one Middleware may be on the way to a handler. Put it around those that must see only tasks that are run. The package
-// document says what becomes of a task that cannot be run now.
-func (m *Middleware) Middleware(next asynq.Handler) asynq.Handler {
-	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
-		d, err := m.delivery(ctx, t)
-		if err != nil {
-			return err
-		}
-		held, err := d.acquire(ctx)
-		if err != nil {
-			return d.tell(ctx, err)
-		}
-		return d.settle(ctx, held, d.run(ctx, held, next))
-	})
-}
-
-// run calls the handler, in a context that also ends when a lease is lost. A panic of the handler passes through untouched,
-// because asynq finds its place by the stack above its own recover.
-func (d *delivery) run(ctx context.Context, held leases, next asynq.Handler) (err error) {
-	panicked := true
-	defer func() {
-		if panicked {
-			d.happens(failed)
-			held.release(ctx)
-		}
-	}()
-	work, stop := join.Contexts(held.innermost().Context(), ctx, held[0].Context())
-	defer stop()
-	returned, handlerReturned := context.WithCancel(context.WithoutCancel(ctx))
-	defer handlerReturned()
-	defer context.AfterFunc(ctx, func() { d.watch(ctx, returned) })()
-	err = next.ProcessTask(NewContext(work, Run{d.keys[0], held.innermost().FencingToken()}), d.task)
-	panicked = false
-	if ctx.Err() != nil {
-		d.happens(ended)
-	}
-	if err == nil && work.Err() != nil {
-		d.count(ctx, EventNilAfterCancel)
-		d.log(ctx).Warn("queuelock: the handler returned nil after its context had ended: the task counts as done. If the handler left because of that, its work is not done: let it return ctx.Err()",
-			"cause", context.Cause(work))
-	}
-	return err
-}
-
-// watch lets the leases of a handler run out that does not return within the grace after its context has ended. They are
-// not released, because the handler may still be at work.
-func (d *delivery) watch(ctx, returned context.Context) {
-	if pause.For(returned, d.grace) {
-		d.abandon()
-		d.count(ctx, EventAbandoned)
-		d.log(ctx).Error("queuelock: the handler has not returned although its context has ended: its leases are no longer renewed, and another delivery may run beside it",
-			"after", d.grace, "cause", context.Cause(ctx))
-	}
 }
 
 // complain logs what is wrong with the wiring, unless it has before.

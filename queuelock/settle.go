@@ -12,23 +12,6 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Cooldown returns an error by which a handler makes asynq deliver its task again after d, 0 to 24h, as when what it calls
-// asks it to come back later (status 429). No retry is counted, no worker is held, and nobody is granted the key (WithKey)
-// before d has passed, with the exceptions of [core.Cooldown]. The handler's error may wrap it. On the last attempt of its
-// task, asynq archives the task (EventArchived). If d is out of range, the error is like any other.
-func Cooldown(d time.Duration) error {
-	if d < 0 || d > 24*time.Hour {
-		return fmt.Errorf("queuelock: Cooldown(%v): must be at least 0 and at most 24h", d)
-	}
-	return &cooldownError{d}
-}
-
-type cooldownError struct{ d time.Duration }
-
-func (e *cooldownError) Error() string {
-	return fmt.Sprintf("queuelock: the handler returned Cooldown(%v)", e.d)
-}
-
 // settle ends the leases of a handler that has returned err, and returns what asynq is told.
 func (d *delivery) settle(ctx context.Context, held leases, err error) error {
 	if err == nil || errors.Is(err, asynq.RevokeTask) { // a revoked task is not to run again either
@@ -96,19 +79,6 @@ func (d *delivery) record(ctx context.Context, identity *core.Lease) error {
 	return identity.Complete(ctx, []byte(time.Now().UTC().Format(time.RFC3339)))
 }
 
-// ErrNotRun matches the error of a delivery whose handler was not called because a key was held ([core.ErrHeld]) or the locks
-// were out of reach ([core.ErrUnavailable], [core.ErrClosed]), or whose handler returned Cooldown. The task comes back and
-// no retry is counted; on its last attempt, asynq archives it instead.
-var ErrNotRun = errors.New("not run")
-
-// A notRunError is what asynq is told of a task that is given back. Configure makes asynq heed it.
-type notRunError struct {
-	error // matches ErrNotRun and says why
-	after time.Duration
-}
-
-func (e *notRunError) Unwrap() error { return e.error }
-
 // tell says how the delivery has ended, and returns what asynq is told. err is why it could not be run, or what its handler
 // returned.
 func (d *delivery) tell(ctx context.Context, err error) error {
@@ -153,8 +123,4 @@ func (d *delivery) back(ctx context.Context, kind core.EventKind, err error) err
 		_ = d.server.returns.Wait(ctx) // fails when the task is about to end
 	}
 	return &notRunError{fmt.Errorf("queuelock: %w, to be delivered again in %v: %w", ErrNotRun, after.Round(time.Millisecond), err), after}
-}
-
-func (d *delivery) count(ctx context.Context, kind core.EventKind) {
-	d.locker.Event(ctx, core.Event{Source: "queuelock", Name: d.task.Type(), Kind: kind})
 }

@@ -316,7 +316,7 @@ func TestEveryEventIsInAPanel(t *testing.T) {
 			panels[m[1]] = append(panels[m[1]], m[2])
 		}
 	}
-	for source, files := range map[string][]string{"cronlock": {"errors.go", "leader/errors.go"}, "queuelock": {"event.go"}, "httplock": {"reply.go"}} {
+	for source, files := range map[string][]string{"cronlock": {"errors.go", "leader/errors.go"}, "queuelock": {"event.go"}, "httplock": {"refusal.go"}} {
 		var kinds [][]string
 		for _, file := range files {
 			kinds = append(kinds, constant.FindAllStringSubmatch(read(t, "../../"+source+"/"+file), -1)...)

@@ -1,62 +1,16 @@
 package otellock
 
 import (
-	"context"
 	"net"
 	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/lockkit/lockkit/core"
 )
 
-// Names are meant to be few, and nothing else can be many. If names are many, those that come after maxNames others
-// are counted together. The SDK would drop series beyond 2000 of an instrument, whatever they count.
-const (
-	maxNames  = 128
-	otherName = "_other"
-)
-
-// A class is what is known of the operations of one name.
-type class struct {
-	name string
-	held map[*operation]struct{} // nil if nothing ever was
-}
-
-// class returns the class of a name. The first use of a name starts its losses at 0, so that the first loss is an
-// increase.
-func (o *observer) class(ctx context.Context, name string) *class {
-	o.mu.Lock()
-	if name != "" && o.classes[name] == nil && len(o.classes) >= maxNames {
-		name = otherName
-	}
-	c := o.classes[name]
-	isNew := c == nil
-	if isNew {
-		c = &class{name: name}
-		o.classes[name] = c
-	}
-	o.mu.Unlock()
-	if isNew {
-		for _, reason := range lossReasons {
-			o.in.losses.Add(ctx, 0, o.series(loss{named(name), string(reason)}))
-		}
-	}
-	return c
-}
-
 // Labels are what tells the series of an instrument apart: comparable values.
 type labels interface{ attrs() []attribute.KeyValue }
-
-// series returns the attribute set of labels. Each set is made once, because making one costs more than finding it.
-func (o *observer) series(l labels) metric.MeasurementOption {
-	set, ok := o.sets.Load(l)
-	if !ok {
-		set, _ = o.sets.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(l.attrs()...)))
-	}
-	return set.(metric.MeasurementOption)
-}
 
 // named are the labels of what is told apart by name alone.
 type named string

@@ -2,13 +2,12 @@ package otellock
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -25,36 +24,6 @@ type observer struct {
 	unfit   map[node]bool // nodes that refused to vote when they were asked to
 }
 
-// New returns an observer for [core.WithObserver] that turns the operations of Lockers into metrics and spans. It
-// serves any number of Lockers, and has nothing to close. Make one per process: of two with one meter provider that
-// see the same name, only the later one reports the age of its oldest hold. The error names every invalid option and
-// every instrument that the meter provider refuses.
-func New(opts ...Option) (core.Observer, error) {
-	o, err := newObserver(opts)
-	if err != nil {
-		return core.Observer{}, fmt.Errorf("otellock: %w", err)
-	}
-	return core.Observer{Start: o.start, Event: o.event, Node: o.node, Hint: o.hint}, nil
-}
-
-func newObserver(opts []Option) (*observer, error) {
-	conf, err := newConfig(opts)
-	if err != nil {
-		return nil, err
-	}
-	o := &observer{threshold: conf.threshold, classes: map[string]*class{}, unfit: map[node]bool{}}
-	switch conf.tracers.(type) {
-	case tracenoop.TracerProvider, *tracenoop.TracerProvider:
-	default:
-		o.tracer = conf.tracers.Tracer(ScopeName)
-	}
-	meter := conf.meters.Meter(ScopeName)
-	if o.in, err = newInstruments(meter); err != nil {
-		return nil, err
-	}
-	return o, o.registerAges(meter)
-}
-
 // An operation is one that has started.
 type operation struct {
 	core.Op
@@ -65,53 +34,46 @@ type operation struct {
 	level metric.Int64UpDownCounter // that counts it; nil if none does
 }
 
-// start is [core.Observer.Start].
-func (o *observer) start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-	k := &o.in.kinds[op.Kind]
-	if o.tracer == nil && !anyEnabled(ctx, k.all...) {
-		return ctx, nil
-	}
-	p := &operation{Op: op, o: o, ctx: ctx, began: time.Now(), class: o.class(ctx, op.Name)}
-	if op.Kind == core.OpHold {
-		o.hold(p)
-	}
-	if k.level != nil && k.level.Enabled(ctx) { // asked once: a provider may be installed before the operation ends
-		p.level = k.level
-		p.level.Add(ctx, 1, o.series(named(p.class.name)))
-	}
-	return ctx, p.end
+// Names are meant to be few, and nothing else can be many. If names are many, those that come after maxNames others
+// are counted together. The SDK would drop series beyond 2000 of an instrument, whatever they count.
+const (
+	maxNames  = 128
+	otherName = "_other"
+)
+
+// A class is what is known of the operations of one name.
+type class struct {
+	name string
+	held map[*operation]struct{} // nil if nothing ever was
 }
 
-// end records how the operation ended. If it has a span, measurements are made in a context with that span, so that
-// exemplars lead to it.
-func (p *operation) end(out core.Outcome) {
-	o, name, took := p.o, named(p.class.name), time.Since(p.began)
-	k := &o.in.kinds[p.Kind]
-	if p.Kind == core.OpHold {
-		o.unhold(p)
+// class returns the class of a name. The first use of a name starts its losses at 0, so that the first loss is an
+// increase.
+func (o *observer) class(ctx context.Context, name string) *class {
+	o.mu.Lock()
+	if name != "" && o.classes[name] == nil && len(o.classes) >= maxNames {
+		name = otherName
 	}
-	r := result{Outcome: out, ending: endingOf(p.ctx, p.Op, out, k.ok), took: took}
-	r.Contended = r.Contended || core.ClassOf(out.Err) == core.ClassHeld
-	r.lost = r.outcome == "lost" && (p.Kind == core.OpHold || out.Unnoticed)
-	ctx := p.trace(r)
-	if p.level != nil {
-		p.level.Add(ctx, -1, o.series(name))
+	c := o.classes[name]
+	isNew := c == nil
+	if isNew {
+		c = &class{name: name}
+		o.classes[name] = c
 	}
-	if p.Kind != core.OpHold || r.ending != closed { // else the Locker was closed before it returned the lease
-		k.took.Record(ctx, took.Seconds(), o.series(ended{name, r.ending, p.Kind, r.Contended}))
+	o.mu.Unlock()
+	if isNew {
+		for _, reason := range lossReasons {
+			o.in.losses.Add(ctx, 0, o.series(loss{named(name), string(reason)}))
+		}
 	}
-	switch {
-	case p.Kind == core.OpRenew:
-		o.in.margin.Record(ctx, max(out.Margin, 0).Seconds(), o.series(name))
-	case r.lost:
-		o.in.losses.Add(ctx, 1, o.series(loss{name, r.failure}))
-	}
+	return c
 }
 
-// event is [core.Observer.Event].
-func (o *observer) event(ctx context.Context, e core.Event) {
-	if o.in.events.Enabled(ctx) {
-		e.Name = o.class(ctx, e.Name).name
-		o.in.events.Add(ctx, 1, o.series(decision(e)))
+// series returns the attribute set of labels. Each set is made once, because making one costs more than finding it.
+func (o *observer) series(l labels) metric.MeasurementOption {
+	set, ok := o.sets.Load(l)
+	if !ok {
+		set, _ = o.sets.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(l.attrs()...)))
 	}
+	return set.(metric.MeasurementOption)
 }

@@ -1,0 +1,26 @@
+package httplock
+
+import "context"
+
+// A Run describes the run of a handler that a context belongs to.
+type Run struct {
+	// Identity is the same in each repetition of the request. It has 64 characters, for a column that is UNIQUE. It is
+	// empty without an Idempotency-Key.
+	Identity string
+	// FencingToken is that of the resource's lease, or of the Idempotency-Key's where nothing makes a key.
+	FencingToken uint64
+}
+
+type runKey struct{}
+
+// FromContext returns the run that ctx belongs to. core.FromContext returns its lease.
+func FromContext(ctx context.Context) (Run, bool) {
+	r, ok := ctx.Value(runKey{}).(Run)
+	return r, ok
+}
+
+// NewContext returns a context that belongs to r, for the unit test of a handler that calls [FromContext]. It holds no
+// lease.
+func NewContext(ctx context.Context, r Run) context.Context {
+	return context.WithValue(ctx, runKey{}, r)
+}
