@@ -138,8 +138,8 @@ func TestMissingConfigureIsSaidOnce(t *testing.T) {
 				if len(r.ledger.done) != 3 {
 					t.Errorf("%+v", &r.ledger)
 				}
-				if got := r.logs.count("ERROR queuelock: a server was made without Configure"); got != c.said {
-					t.Errorf("said %d times\n%s", got, &r.logs)
+				if got := r.logs.Count("level=ERROR", "queuelock: a server was made without Configure"); got != c.said {
+					t.Errorf("said %d times\n%s", got, r.logs.Lines())
 				}
 			})
 		})

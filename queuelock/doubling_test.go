@@ -2,6 +2,7 @@ package queuelock
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -58,46 +59,14 @@ func once(is func(redis.Cmder) bool) func(redis.Cmder) testutil.Action {
 // What is aggregated twice runs twice, and once with the middleware if its id is made of its members.
 func TestAggregatedTwice(t *testing.T) {
 	race.Campaign(t)
-	bubble(t, func(t *testing.T, r *rig) {
-		r.aggregateTwice(setup{bare: true})
-		if r.ledger.overlaps+r.ledger.again == 0 {
-			t.Errorf("asynq alone does not double: %+v", &r.ledger)
-		}
-	})
-}
-
-func TestAggregatedTwiceLocked(t *testing.T) {
-	race.Campaign(t)
-	bubble(t, func(t *testing.T, r *rig) {
-		r.aggregateTwice(setup{})
-		r.ranOnce()
-		if r.count(EventDuplicate) == 0 {
-			t.Errorf("no duplicate was suppressed: %v", r.events.Counts())
-		}
-		r.isEmpty()
-	})
-}
-
-// ranOnce checks that every task has run once, and none beside or after another of its kind.
-func (r *rig) ranOnce() {
-	r.t.Helper()
-	if r.ledger.overlaps+r.ledger.again > 0 || len(r.ledger.runs) == 0 {
-		r.t.Errorf("%+v", &r.ledger)
-	}
-	for key, n := range r.ledger.runs {
-		if n != 1 || r.ledger.done[key] != 1 {
-			r.t.Errorf("%s ran %d times and completed %d times", key, n, r.ledger.done[key])
-		}
-	}
-}
-
-// isEmpty checks that asynq has no task left in any state.
-func (r *rig) isEmpty() {
-	r.t.Helper()
-	for _, list := range []func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
-		r.inspector.ListPendingTasks, r.inspector.ListActiveTasks, r.inspector.ListRetryTasks, r.inspector.ListArchivedTasks} {
-		if left, err := list("default"); err != nil || len(left) > 0 {
-			r.t.Errorf("left in the queue: %d, %v", len(left), err)
-		}
+	for _, bare := range []bool{true, false} {
+		t.Run(fmt.Sprintf("bare %v", bare), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.aggregateTwice(setup{bare: bare})
+				if doubled := r.ledger.overlaps+r.ledger.again > 0; doubled != bare || len(r.ledger.done) == 0 || !bare && r.count(EventDuplicate) == 0 {
+					t.Errorf("%+v, %v", &r.ledger, r.events.Counts())
+				}
+			})
+		})
 	}
 }

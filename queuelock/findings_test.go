@@ -73,8 +73,8 @@ func TestTickOfAUniqueTask(t *testing.T) {
 			}
 		}
 		r.pass(3 * half)
-		if n := r.count(EventTickMissed); len(r.pending()) != 1 || n != 5 || r.logs.count("asynq.NewTask was given asynq.Unique") != n {
-			t.Errorf("%v, %v\n%s", r.pending(), r.events.Counts(), &r.logs)
+		if n := r.count(EventTickMissed); len(r.pending()) != 1 || n != 5 || r.logs.Count("asynq.NewTask was given asynq.Unique") != n {
+			t.Errorf("%v, %v\n%s", r.pending(), r.events.Counts(), r.logs.Lines())
 		}
 	})
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
@@ -39,7 +38,7 @@ type rig struct {
 
 	ledger ledger
 	events locktest.Events
-	logs   logs
+	logs   logbook.Book
 }
 
 // bubble runs f on embedded servers in a synctest bubble, where asynq's minutes pass in no time.
@@ -55,7 +54,7 @@ func bubbleNow(t *testing.T, f func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, nodes: testutil.NewNodes(t, 3), queue: testutil.NewNodes(t, 1)[0]}
 		t.Cleanup(r.idle) // the last of them
-		r.locks = locktest.NewOn(t, r.nodes, core.WithObserver(r.events.Observer()), core.WithLogger(slog.New(&r.logs)),
+		r.locks = locktest.NewOn(t, r.nodes, core.WithObserver(r.events.Observer()), core.WithLogger(r.logs.Logger()),
 			core.TTL(3*time.Second), core.WithClockWindow(50*time.Millisecond))
 		r.open()
 		f(t, r)
@@ -96,7 +95,7 @@ func (r *rig) locker() *core.Locker {
 	for _, s := range r.servers[:3] {
 		clients = append(clients, s.Client())
 	}
-	l, err := core.New(clients, core.WithLogger(slog.New(&r.logs)), core.WithObserver(r.events.Observer()))
+	l, err := core.New(clients, core.WithLogger(r.logs.Logger()), core.WithObserver(r.events.Observer()))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -284,6 +283,8 @@ func (l *ledger) count(of *map[string]int, key string) int {
 	return (*of)[key]
 }
 
+func between(d, least, most time.Duration) bool { return d >= least && d <= most }
+
 // take has somebody else hold the key of an order until back is called.
 func (r *rig) take(n int) (back func()) {
 	r.t.Helper()
@@ -320,37 +321,6 @@ func isDone(cmd redis.Cmder) bool { return script(cmd, ":failed", ":active", ":l
 
 // count is how often the Runners told of something.
 func (r *rig) count(kind core.EventKind) int { return r.events.Count("queuelock " + string(kind)) }
-
-// logs keeps what was logged.
-type logs struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
-func (l *logs) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *logs) WithGroup(string) slog.Handler            { return l }
-
-func (l *logs) Handle(_ context.Context, rec slog.Record) error {
-	line := rec.Level.String() + " " + rec.Message
-	rec.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, line)
-	return nil
-}
-
-func (l *logs) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(slices.DeleteFunc(slices.Clone(l.lines), func(s string) bool { return !strings.Contains(s, part) }))
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.lines, "\n")
-}
 
 type silent struct{}
 

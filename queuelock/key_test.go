@@ -167,8 +167,8 @@ func TestMisuse(t *testing.T) {
 			t.Errorf("%+v, %v", got, err)
 		}
 		for _, said := range []string{"two middlewares are on the way", "no asynq.Server has made this context, or its deadline is gone"} {
-			if n := r.logs.count("ERROR queuelock: " + said); n != 1 {
-				t.Errorf("said %d times\n%s", n, &r.logs)
+			if n := r.logs.Count("level=ERROR", "queuelock: "+said); n != 1 {
+				t.Errorf("said %d times\n%s", n, r.logs.Lines())
 			}
 		}
 	})

@@ -24,7 +24,7 @@ func TestLastAttemptOfAKeyThatRests(t *testing.T) {
 		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
 		r.pass(2 * time.Minute)
 		if len(r.ledger.runs) > 0 || r.count(EventArchived) != 1 {
-			t.Errorf("%+v, %v\n%s", &r.ledger, r.events.Counts(), &r.logs)
+			t.Errorf("%+v, %v\n%s", &r.ledger, r.events.Counts(), r.logs.Lines())
 		}
 		if n := r.events.Count("acquire held"); n > 3 {
 			t.Errorf("asked %d times", n)

@@ -91,14 +91,14 @@ func TestLocksAreAwaitedFor5s(t *testing.T) {
 	for name, cut := range map[string]func(*testutil.Link){"refused": (*testutil.Link).Kill, "silent": (*testutil.Link).Cut} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				s := r.scene(false)
-				defer s.cancel()
 				locks := r.locks.Replica(core.TTL(10 * time.Second))
-				s.d.locker = locks.Locker
 				cut(locks.Link)
-				_, err := s.d.acquire(s.ctx)
-				if took := time.Since(s.d.began); s.d.state != unavailable || !between(took, outagePatience, outagePatience+200*time.Millisecond) {
-					t.Errorf("state %d after %v, %v", s.d.state, took, err)
+				r.enqueue(order(1))
+				r.serve(setup{locker: locks.Locker}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+				r.pass(outagePatience - 100*time.Millisecond)
+				before := r.count(EventUnavailable)
+				if r.pass(300 * time.Millisecond); before > 0 || r.count(EventUnavailable) == 0 || len(r.ledger.runs) > 0 {
+					t.Errorf("%v, and %d before", r.events.Counts(), before)
 				}
 			})
 		})

@@ -131,30 +131,6 @@ func TestHandlerContext(t *testing.T) {
 	})
 }
 
-// A handler that succeeds although its lease was lost is recorded if nobody was granted the key since.
-func TestSuccessAfterLossIsRecorded(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error {
-			return r.ledger.run(taskID(ctx), func() error {
-				back := r.hang()
-				<-ctx.Done()
-				time.Sleep(10 * time.Second)
-				back()
-				return nil
-			})
-		})
-		info := r.enqueue(order(1))
-		r.pass(2 * time.Minute)
-		if r.ledger.runs[info.ID] != 1 || r.state(info) != "gone" {
-			t.Errorf("%+v, %s", &r.ledger, r.state(info))
-		}
-		_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID))
-		if !errors.Is(err, core.ErrDone) {
-			t.Errorf("no record: %v", err)
-		}
-	})
-}
-
 // SkipRetry and RevokeTask mean what they mean in asynq.
 func TestSkipAndRevoke(t *testing.T) {
 	for _, c := range []struct {

@@ -29,8 +29,8 @@ func TestSchedulersEnqueueOnce(t *testing.T) {
 				}
 				r.pass(ticks * period)
 				r.wantOnce(ticksFrom(at.Add(-1), period, ticks))
-				if r.count(EventTickMissed)+r.count(EventForeignID)+r.count(EventDuplicate) > 0 || r.logs.count("ERROR") > 0 {
-					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
+				if r.count(EventTickMissed)+r.count(EventForeignID)+r.count(EventDuplicate) > 0 || r.logs.Count("level=ERROR") > 0 {
+					t.Errorf("events %v\n%s", r.events.Counts(), r.logs.Lines())
 				}
 				for i := range ticks {
 					tick := at.Add(time.Duration(i) * period)
@@ -66,8 +66,8 @@ func TestPatienceOfATick(t *testing.T) {
 				r.pass(10 * time.Second)
 				r.wantOnce(ticksFrom(at.Add(time.Duration(c.missed)*c.period-1), c.period, 1+int(c.down/c.period)-c.missed))
 				id := fmt.Sprintf("id=%s ", tickID(at))
-				if r.count(EventTickMissed) != c.missed || r.logs.count("ERROR queuelock: a tick was not enqueued in time") != c.missed || r.logs.count(id) != c.missed {
-					t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
+				if r.count(EventTickMissed) != c.missed || r.logs.Count("level=ERROR", "queuelock: a tick was not enqueued in time") != c.missed || r.logs.Count(id) != c.missed {
+					t.Errorf("events %v\n%s", r.events.Counts(), r.logs.Lines())
 				}
 			})
 		})
@@ -87,8 +87,8 @@ func TestReplicaSleeps(t *testing.T) {
 		p.slept.Store(nil)
 		r.pass(2 * time.Minute)
 		r.wantOnce(nil)
-		if r.count(EventTickMissed) > 0 || r.logs.count("WARN queuelock: ticks fell due while this process was suspended") != 1 {
-			t.Errorf("events %v\n%s", r.events.Counts(), &r.logs)
+		if r.count(EventTickMissed) > 0 || r.logs.Count("level=WARN", "queuelock: ticks fell due while this process was suspended") != 1 {
+			t.Errorf("events %v\n%s", r.events.Counts(), r.logs.Lines())
 		}
 		r.pass(period)
 		r.wantOnce([]string{tickID(at.Add(3 * period))})

@@ -30,8 +30,8 @@ func TestKeyOfOneType(t *testing.T) {
 		charge := r.enqueue(asynq.NewTask("task:charge", []byte(`{"order":1}`)))
 		other := r.enqueue(asynq.NewTask("task:charge", []byte(`{"order":2}`)))
 		r.pass(20 * time.Second)
-		if r.ledger.done[mail.ID] != 1 || r.ledger.done[other.ID] != 1 || r.ledger.runs[charge.ID] != 0 || r.count(EventNoKey) > 0 || r.logs.count("ERROR") > 0 {
-			t.Errorf("%+v, %s, %v\n%s", &r.ledger, r.state(mail), r.events.Counts(), &r.logs)
+		if r.ledger.done[mail.ID] != 1 || r.ledger.done[other.ID] != 1 || r.ledger.runs[charge.ID] != 0 || r.count(EventNoKey) > 0 || r.logs.Count("level=ERROR") > 0 {
+			t.Errorf("%+v, %s, %v\n%s", &r.ledger, r.state(mail), r.events.Counts(), r.logs.Lines())
 		}
 	})
 }

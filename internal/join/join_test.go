@@ -92,3 +92,29 @@ func TestDeadline(t *testing.T) {
 		}
 	})
 }
+
+// A lateContext is one that has ended before it says so, as after a pause of the process: whoever asks is told.
+type lateContext struct {
+	context.Context
+	over *bool
+}
+
+func (c lateContext) Err() error {
+	if *c.over {
+		return context.DeadlineExceeded
+	}
+	return c.Context.Err()
+}
+
+// A joint context tells whoever asks that one of those it is made of has ended, although none has said so.
+func TestContextsAreAsked(t *testing.T) {
+	var over bool
+	joint, stop := Contexts(t.Context(), lateContext{t.Context(), &over})
+	defer stop()
+	if err := joint.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if over = true; joint.Err() == nil {
+		t.Error("it has ended, and does not say so")
+	}
+}
