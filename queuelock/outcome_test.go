@@ -130,29 +130,3 @@ func TestHandlerContext(t *testing.T) {
 		r.pass(time.Minute)
 	})
 }
-
-// SkipRetry and RevokeTask mean what they mean in asynq.
-func TestSkipAndRevoke(t *testing.T) {
-	for _, c := range []struct {
-		err      error
-		state    string
-		recorded bool
-	}{{asynq.SkipRetry, "archived", false}, {asynq.RevokeTask, "gone", true}} {
-		t.Run(c.err.Error(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error {
-					return r.ledger.run(taskID(ctx), func() error { return errors.Join(errors.New("because"), c.err) })
-				})
-				info := r.enqueue(order(1))
-				r.pass(3 * time.Minute)
-				if r.ledger.runs[info.ID] != 1 || r.state(info) != c.state {
-					t.Errorf("ran %d times, is %s", r.ledger.runs[info.ID], r.state(info))
-				}
-				_, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID))
-				if errors.Is(err, core.ErrDone) != c.recorded {
-					t.Errorf("record: %v", err)
-				}
-			})
-		})
-	}
-}

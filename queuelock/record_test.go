@@ -40,6 +40,12 @@ func TestMemoryOfATask(t *testing.T) {
 					t.Errorf("node %d: %d bytes for each task, want %d to %d", i, each, c.least, c.most)
 				}
 			}
+			node := r.servers[0].Client()
+			for _, key := range node.Keys(t.Context(), "*5:queue/4:task*").Val() {
+				if rest, err := node.PTTL(t.Context(), key).Result(); err != nil || rest < 10*time.Hour-5*time.Minute || rest > 10*time.Hour {
+					t.Errorf("a record is kept for %v, %v", rest, err)
+				}
+			}
 		})
 	}
 }
@@ -71,33 +77,6 @@ func (r *rig) memory(node int) (sum int) {
 		sum += int(n)
 	}
 	return sum
-}
-
-// What a completed task leaves on a node until the retention is over.
-func TestSizeOfARecord(t *testing.T) {
-	r := onRedis(t)
-	r.serve(setup{}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-	info := r.enqueue(order(1))
-	testutil.Await(t, "done", func() bool { return r.state(info) == "gone" })
-	node := r.servers[0].Client()
-	var keys []string
-	testutil.Await(t, "recorded on the node", func() bool {
-		keys = node.Keys(t.Context(), "*5:queue/4:task*").Val()
-		if len(keys) != 1 {
-			return false
-		}
-		r, err := testutil.ParseResource(node.Get(t.Context(), keys[0]).Val())
-		return err == nil && r.Record != nil
-	})
-	size, err := node.MemoryUsage(t.Context(), keys[0]).Result()
-	if err != nil || size > 260 {
-		t.Errorf("%d bytes, %v", size, err)
-	}
-	t.Logf("%d bytes", size)
-	rest, err := node.PTTL(t.Context(), keys[0]).Result()
-	if err != nil || rest < 10*time.Hour-time.Minute || rest > 10*time.Hour {
-		t.Errorf("kept for %v, %v", rest, err)
-	}
 }
 
 func nilMap() map[int]int { return nil }
