@@ -33,13 +33,7 @@ type events struct{ locktest.Events }
 
 func (e *events) count(k core.EventKind) int { return e.Count("httplock " + string(k)) }
 
-// newLocker makes a Locker on embedded nodes as a replica has it, whose leases must be given back by the end of the test.
-func newLocker(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *core.Locker {
-	t.Helper()
-	return newReplica(t, nodes, opts...).Locker
-}
-
-// newReplica is newLocker with a network that can be cut.
+// newReplica makes a Locker on embedded nodes as a replica has it, whose leases must be given back by the end of the test.
 func newReplica(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *locktest.Locker {
 	t.Helper()
 	l := locktest.NewOn(t, nodes, append([]core.Option{core.TTL(ttl), core.WithClockWindow(50 * time.Millisecond)}, opts...)...)
@@ -193,7 +187,9 @@ func alone(t *testing.T, nodes int, f func(w *world)) {
 }
 
 // replica is the Locker of one more.
-func (w *world) replica(opts ...core.Option) *core.Locker { return newLocker(w, w.nodes, opts...) }
+func (w *world) replica(opts ...core.Option) *core.Locker {
+	return newReplica(w, w.nodes, opts...).Locker
+}
 
 // holding is the Locker of one more, whose leases expire can end.
 func (w *world) holding() *core.Locker {

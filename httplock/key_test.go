@@ -109,6 +109,9 @@ func TestKeys(t *testing.T) {
 			"PUT /tenant/1?fail=1":    "400 key_missing",
 			"PUT /orders/" + long:     routeKey("/orders/:id", long),
 		})
+		for _, header := range [][]string{{"Upgrade", "websocket"}, {"Upgrade", "h2c"}, {"Accept", "text/event-stream"}, {"X-Http-Method-Override", "GET"}} {
+			wantKeys(w, r, map[string]string{"PUT /orders/1": routeKey("/orders/:id", "1"), "GET /orders/1": "none", "OPTIONS /orders/1": "none"}, header...)
+		}
 	})
 }
 
@@ -147,17 +150,6 @@ func TestKeysOfPatterns(t *testing.T) {
 		})
 		wantKeys(w, other, map[string]string{"PUT /orders/7": routeKey("/orders/:id", "7")})
 		wantKeys(w, m.LockHandler(mux), map[string]string{"PUT /orders/42": "500 misconfigured", "GET /orders/42": "none"})
-	})
-}
-
-// No header of a client makes a request that changes something go unlocked, and none locks one that does not.
-func TestHeadersDoNotSwitchTheLock(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		r := router()
-		r.Any("/orders/:id", middleware(w, w.locker, ByParam("id")).Lock, gin.WrapF(keyOf))
-		for _, header := range [][]string{{"Upgrade", "websocket"}, {"Upgrade", "h2c"}, {"Accept", "text/event-stream"}, {"X-Http-Method-Override", "GET"}} {
-			wantKeys(w, r, map[string]string{"PUT /orders/1": routeKey("/orders/:id", "1"), "GET /orders/1": "none", "OPTIONS /orders/1": "none"}, header...)
-		}
 	})
 }
 
@@ -219,7 +211,7 @@ func TestBadConfiguration(t *testing.T) {
 		t.Error("New without a Locker")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		locks := newLocker(t, testutil.NewNodes(t, 1))
+		locks := newReplica(t, testutil.NewNodes(t, 1)).Locker
 		_, err := New(locks, "", nil, ByParam(), ByParam(""), ByFunc(nil), WithTenant(nil), ByKey(nil), WithMaxWait(-1), WithMaxWaiters(0),
 			WithBodyLimit(-1), WithMemory(-2), WithReply(nil), WithRetention(0), ByJSON(), ByJSON("a", ""), ByParam(":order", "{path...}"))
 		for _, want := range []string{"an option is nil", "the service name is empty", "ByParam: no name", `ByParam("")`,

@@ -487,7 +487,7 @@ func (q *request) judge(got reply) {
 		q.answered(got)
 	case strings.HasSuffix(q.host.name, "TimeoutHandler") && got.status == 503 && (q.With["deadline"] > 0 || q.mayBreak(now) != ""):
 		q.Count("timeout handler")
-	case q.run == nil || !q.run.panicked || q.host.plain || got.status != 500 && !swallowed(q.host):
+	case q.run == nil || !q.run.panicked || q.host.plain || got.status != 500 && !swallowed(q.host), q.run.lost && !q.streams():
 		q.Violation("%v: %d %.60q is nobody's answer", q, got.status, got.body)
 	}
 	if q.With["last"] > 0 && !(got.whole() || q.identity != "" && (got.header.Get("Idempotent-Replayed") != "" || kind == EventIdempotencyOmitted)) {
