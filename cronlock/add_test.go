@@ -41,8 +41,11 @@ func TestAddRefuses(t *testing.T) {
 		if len(r.service.jobs) != 1 || r.service.jobs["job"] != r.Job {
 			t.Errorf("jobs: %v", r.service.jobs)
 		}
-		till(2 * time.Minute)
-		w.want(midnight)
+		for _, n := range []int{0, mostTicks + 1} {
+			if _, err := r.History(t.Context(), n); !errors.Is(err, core.ErrInvalid) {
+				t.Errorf("a history of %d: %v", n, err)
+			}
+		}
 		s, err := New(nil, "", nil)
 		if s != nil {
 			t.Error("a service of nothing")

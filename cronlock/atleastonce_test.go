@@ -2,10 +2,6 @@ package cronlock
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,20 +55,6 @@ func TestEndThatIsNotRecorded(t *testing.T) {
 			t.Errorf("%d events", n)
 		}
 		log.Want(t, 1, "the end of a run was not recorded", "attempt=1")
-	})
-}
-
-// The run of a rare job that dies is made good for, however long after.
-func TestRareJobDies(t *testing.T) {
-	bubble(t, 0, func(t *testing.T, w *world) {
-		p := plan{schedule: Crontab("0 0 1 1 *", time.UTC), job: []JobOption{AtLeastOnce(2)}, work: onlyFirst(midnight, hold(time.Hour))}
-		a := w.replica("a", p)
-		till(5 * time.Minute)
-		a.crash()
-		till(30 * time.Minute)
-		w.replica("b", p)
-		till(31 * time.Minute)
-		w.want(midnight, midnight)
 	})
 }
 
@@ -134,51 +116,6 @@ func TestRunNowDuringALook(t *testing.T) {
 		}
 		for _, n := range w.nodes {
 			n.Up()
-		}
-	})
-}
-
-// The history of a job tells what became of its ticks.
-func TestHistory(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
-			run, _ := FromContext(ctx)
-			switch {
-			case run.Tick.Equal(at(3 * time.Minute)):
-				return errors.New(strings.Repeat("é", 300))
-			case run.Tick.Equal(at(4 * time.Minute)):
-				return hold(190 * time.Second)(ctx)
-			case run.Tick.Equal(at(8 * time.Minute)):
-				return hold(time.Minute)(ctx)
-			}
-			return nil
-		}})
-		till(8*time.Minute + 30*time.Second)
-		past, err := r.History(t.Context(), 100)
-		if err != nil || len(past) != 100 {
-			t.Fatalf("%d ticks: %v", len(past), err)
-		}
-		var got []string
-		for _, p := range past[:8] {
-			got = append(got, fmt.Sprintf("%s attempt=%d by=%v ended=%v error=%d superseded=%v", p.Tick.Format("15:04"), p.Attempt, p.By != "", !p.Ended.IsZero(), len(p.Error), p.Superseded))
-		}
-		want := []string{
-			"00:08 attempt=1 by=true ended=false error=0 superseded=false",
-			"00:07 attempt=1 by=true ended=true error=0 superseded=false",
-			"00:06 attempt=0 by=false ended=false error=0 superseded=true",
-			"00:05 attempt=0 by=false ended=false error=0 superseded=true",
-			"00:04 attempt=1 by=true ended=true error=0 superseded=false",
-			"00:03 attempt=1 by=true ended=true error=200 superseded=false",
-			"00:02 attempt=1 by=true ended=true error=0 superseded=false",
-			"00:01 attempt=0 by=false ended=false error=0 superseded=true",
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("history:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
-		for _, n := range []int{0, 101} {
-			if _, err := r.History(t.Context(), n); !errors.Is(err, core.ErrInvalid) {
-				t.Errorf("a history of %d: %v", n, err)
-			}
 		}
 	})
 }

@@ -14,26 +14,29 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// replica is a replica of a service on an embedded node, which stands for Redis.
-func replica(opts ...cronlock.Option) (service *cronlock.Service, end func()) {
+// nodes returns a Locker on an embedded node, which stands for Redis.
+func nodes() (locker *core.Locker, end func()) {
 	node := testutil.StartNode()
 	locker, err := core.New([]redis.UniversalClient{node.Client()})
 	if err != nil {
 		log.Fatal(err)
 	}
-	service, err = cronlock.New(locker, "billing", opts...)
+	return locker, func() {
+		locker.Close(context.Background())
+		node.Close()
+	}
+}
+
+// replica is a replica of a service.
+func replica() (service *cronlock.Service, end func()) {
+	locker, stop := nodes()
+	service, err := cronlock.New(locker, "billing")
 	if err != nil {
 		log.Fatal(err)
 	}
 	return service, func() {
-		ctx := context.Background()
-		if err := service.Close(ctx); err != nil {
-			log.Fatal(err)
-		}
-		if err := locker.Close(ctx); err != nil {
-			log.Fatal(err)
-		}
-		node.Close()
+		service.Close(context.Background())
+		stop()
 	}
 }
 
@@ -96,13 +99,9 @@ func ExampleWithHost() {
 
 // Only the leader of the group starts ticks.
 func ExampleWithElector() {
-	ctx, node := context.Background(), testutil.StartNode()
-	defer node.Close()
-	locker, err := core.New([]redis.UniversalClient{node.Client()})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer locker.Close(ctx)
+	ctx := context.Background()
+	locker, end := nodes()
+	defer end()
 	elector, err := leader.New(locker, "billing", leader.WithCandidate("billing-1"))
 	if err != nil {
 		log.Fatal(err)

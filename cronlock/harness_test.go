@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,15 +31,12 @@ type world struct {
 
 	mu   sync.Mutex
 	runs []ran
-	errs []error // what hosts were told, but for nil
 }
 
 // A ran is one run of the job's function.
 type ran struct {
 	Run
-	replica    string
-	start, end time.Time // end is zero while it runs
-	err        error     // what it returned
+	start time.Time
 }
 
 // bubble runs f in a bubble, beside those of other tests, from so long after midnight on.
@@ -55,15 +51,8 @@ func bubble(t *testing.T, after time.Duration, f func(t *testing.T, w *world)) {
 	})
 }
 
-// withAndWithoutHosts runs f in two bubbles: the engine runs the jobs itself, and hosts call for them.
-func withAndWithoutHosts(t *testing.T, after time.Duration, f func(t *testing.T, w *world, host bool)) {
-	t.Helper()
-	for name, host := range map[string]bool{"engine": false, "hosts": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, after, func(t *testing.T, w *world) { f(t, w, host) })
-		})
-	}
-}
+// uncalled is for a job whose host never calls.
+var uncalled = []JobOption{WithHost(func() {})}
 
 // A plan is how a replica differs.
 type plan struct {
@@ -83,10 +72,9 @@ type replica struct {
 	locks *locktest.Locker
 	plan  plan
 
-	asleep atomic.Bool
-	stop   context.CancelFunc // of the host
-	calls  sync.WaitGroup
-	ended  bool
+	stop  context.CancelFunc // of the host
+	calls sync.WaitGroup
+	ended bool
 }
 
 // replica starts one.
@@ -106,7 +94,7 @@ func (w *world) replica(name string, p plan) *replica {
 	job := p.job
 	ready := make(chan struct{}) // closed when there is a Job to call
 	if p.host {
-		job = append(job, WithHost(func() { <-ready; r.call(ctx) }))
+		job = append(job, WithHost(func() { <-ready; _ = r.RunDue(ctx) }))
 	}
 	if r.Job, err = s.Add("job", r.plan.schedule, r.work, job...); err != nil {
 		w.t.Fatal(err)
@@ -138,33 +126,16 @@ func (r *replica) hosted(ctx context.Context) {
 		if !pause.For(ctx, r.plan.schedule.Next(now).Sub(now)) {
 			return
 		}
-		for r.asleep.Load() {
-			time.Sleep(10 * time.Millisecond)
-		}
-		r.calls.Go(func() { r.call(ctx) })
-	}
-}
-
-func (r *replica) call(ctx context.Context) {
-	if err := r.RunDue(ctx); err != nil {
-		r.w.mu.Lock()
-		defer r.w.mu.Unlock()
-		r.w.errs = append(r.w.errs, err)
+		r.calls.Go(func() { _ = r.RunDue(ctx) })
 	}
 }
 
 // work is the job's function.
-func (r *replica) work(ctx context.Context) (err error) {
+func (r *replica) work(ctx context.Context) error {
 	run, _ := FromContext(ctx)
 	r.w.mu.Lock()
-	n := len(r.w.runs)
-	r.w.runs = append(r.w.runs, ran{Run: run, replica: r.name, start: time.Now()})
+	r.w.runs = append(r.w.runs, ran{run, time.Now()})
 	r.w.mu.Unlock()
-	defer func() {
-		r.w.mu.Lock()
-		defer r.w.mu.Unlock()
-		r.w.runs[n].end, r.w.runs[n].err = time.Now(), err
-	}()
 	if r.plan.work != nil {
 		return r.plan.work(ctx)
 	}
@@ -178,7 +149,6 @@ func (r *replica) end() {
 	}
 	r.ended = true
 	r.stop()
-	r.asleep.Store(false)
 	r.calls.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -200,13 +170,6 @@ func (w *world) ran() []ran {
 	return slices.Clone(w.runs)
 }
 
-// refused returns what the hosts' calls have returned so far, but for nil.
-func (w *world) refused() []error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.errs)
-}
-
 // count is how often the replicas have told of an event.
 func (w *world) count(kind core.EventKind) int { return w.events.Count("cronlock " + string(kind)) }
 
@@ -217,14 +180,14 @@ func (w *world) want(ticks ...time.Time) {
 	for _, r := range w.ran() {
 		got = append(got, stamp(r.Tick))
 		if r.start.Before(r.Tick) {
-			w.t.Errorf("tick %s ran on %s %v early", stamp(r.Tick), r.replica, r.Tick.Sub(r.start))
+			w.t.Errorf("tick %s ran %v early", stamp(r.Tick), r.Tick.Sub(r.start))
 		}
 	}
 	for _, at := range ticks {
 		want = append(want, stamp(at))
 	}
 	if !slices.Equal(got, want) {
-		w.t.Errorf("ran %v,\nwant %v;\nhosts were told %v", got, want, w.refused())
+		w.t.Errorf("ran %v,\nwant %v", got, want)
 	}
 }
 

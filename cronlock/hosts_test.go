@@ -1,33 +1,14 @@
 package cronlock
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/robfig/cron/v3"
-
 	"github.com/lockkit/lockkit/core"
 )
-
-// Three replicas whose host is robfig/cron.
-func TestRobfigCron(t *testing.T) {
-	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		for _, name := range []string{"a", "b", "c"} {
-			r := w.replica(name, plan{host: true})
-			r.asleep.Store(true)
-			host := cron.New(cron.WithLocation(time.UTC))
-			if _, err := host.AddFunc("* * * * *", func() { r.call(t.Context()) }); err != nil {
-				t.Fatal(err)
-			}
-			host.Start()
-			t.Cleanup(func() { <-host.Stop().Done() })
-		}
-		till(7*time.Minute + 30*time.Second)
-		w.want(ticks(at(2*time.Minute), time.Minute, 6)...)
-	})
-}
 
 // A host that is ahead by less than the engine waits for it costs nothing: its early calls count.
 func TestHostALittleAhead(t *testing.T) {
@@ -46,11 +27,7 @@ func TestHostALittleAhead(t *testing.T) {
 // A start that another process has recorded first is not this one's.
 func TestStartOfAnother(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		a := w.replica("a", plan{host: true})
-		b := w.replica("b", plan{host: true})
-		a.asleep.Store(true)
-		b.asleep.Store(true)
-		till(3*time.Minute + 10*time.Millisecond)
+		a, b := w.replica("a", plan{job: uncalled}), w.replica("b", plan{job: uncalled})
 		c, err := a.Claim(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -59,13 +36,10 @@ func TestStartOfAnother(t *testing.T) {
 		if mine, err := other.write(t.Context(), b.startKey(c.tick, 1), nil); err != nil || !mine {
 			t.Fatalf("%v, %v", mine, err)
 		}
-		if err := c.Call(); !errors.Is(err, core.ErrDone) {
+		if err := errors.Join(c.Call(), c.End()); !errors.Is(err, core.ErrDone) {
 			t.Errorf("Call: %v", err)
 		}
-		if err := c.End(); err != nil {
-			t.Error(err)
-		}
-		w.want(at(2 * time.Minute))
+		w.want()
 	})
 }
 
@@ -73,9 +47,7 @@ func TestStartOfAnother(t *testing.T) {
 // and would take it.
 func TestCalledTooOften(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{host: true})
-		r.asleep.Store(true)
-		till(3*time.Minute + 10*time.Millisecond)
+		r := w.replica("a", plan{job: uncalled})
 		for _, byHand := range []bool{false, true} {
 			c, err := r.claim(t.Context(), byHand)
 			if err != nil {
@@ -90,9 +62,58 @@ func TestCalledTooOften(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := w.count(EventRun); n != 5 {
+		if n := w.count(EventRun); n != 4 {
 			t.Errorf("%d runs", n)
 		}
+	})
+}
+
+// A claim in which an observer panics leaves nothing behind: neither its turn among those of the jobs, nor the lease, nor
+// what Close waits for.
+func TestObserverPanicsInAClaim(t *testing.T) {
+	for name, kind := range map[string]core.OpKind{"acquire": core.OpAcquire, "hold": core.OpHold, "release": core.OpRelease} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+				var left atomic.Int32
+				left.Store(atOnce + 1)
+				observer := core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+					if op.Kind == kind && left.Add(-1) >= 0 {
+						panic("observer")
+					}
+					return ctx, nil
+				}}
+				r := w.replica("a", plan{schedule: Every(10 * time.Second), core: []core.Option{core.WithObserver(observer)}})
+				till(15 * time.Minute)
+				runs := len(w.ran())
+				till(16 * time.Minute)
+				if n := len(w.ran()) - runs; n < 5 || left.Load() > 0 {
+					t.Errorf("%d runs in the last minute, after all panics but %d", n, left.Load())
+				}
+				r.end()
+				if n := len(r.service.turns); n > 0 || time.Since(at(16*time.Minute)) > time.Minute {
+					t.Errorf("%d claims have their turn still, after %v", n, time.Since(at(16*time.Minute)))
+				}
+			})
+		})
+	}
+}
+
+// A schedule that panics for a time costs its job the ticks of that time, and no process.
+func TestScheduleThatPanics(t *testing.T) {
+	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		var wrong atomic.Bool
+		w.replica("a", plan{schedule: scheduleFunc(func(after time.Time) time.Time {
+			if wrong.Load() {
+				panic("schedule")
+			}
+			return Every(time.Minute).Next(after)
+		})})
+		for _, is := range []bool{true, false} {
+			time.Sleep(150 * time.Second)
+			wrong.Store(is)
+		}
+		till(9*time.Minute + 30*time.Second)
+		w.want(at(2*time.Minute), at(3*time.Minute), at(4*time.Minute), at(7*time.Minute), at(8*time.Minute), at(9*time.Minute))
 	})
 }
 

@@ -1,6 +1,7 @@
 package cronlock
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +124,29 @@ func TestLatest(t *testing.T) {
 		at, _ := latest(c.schedule, now)
 		if stamp(at) != c.at || c.before != "" && stamp(before(c.schedule, at)) != c.before {
 			t.Errorf("%s: the latest is %s, and before it %s; want %s, %s", name, stamp(at), stamp(before(c.schedule, at)), c.at, c.before)
+		}
+	}
+}
+
+// A time that clocks skip when they go forward is no tick, and one that they show twice when they go back is two. The
+// clocks of each zone change twice in 2000; the schedule is due half an hour into what is skipped, or shown twice.
+func TestClocksGoForwardAndBack(t *testing.T) {
+	for _, name := range []string{"Europe/Berlin", "Europe/London", "Europe/Dublin", "America/New_York", "America/Los_Angeles", "America/Havana",
+		"America/Sao_Paulo", "America/Santiago", "Africa/Cairo", "Asia/Beirut", "Australia/Sydney", "Pacific/Auckland"} {
+		z := zone(t, name)
+		for end, n := midnight.In(z), 0; n < 2; n++ {
+			_, end = end.ZoneBounds()
+			_, before := end.Add(-1).Zone()
+			shown, want := end.Add(30*time.Minute), 0
+			if _, after := end.Zone(); after < before {
+				shown, want = end.Add(-30*time.Minute), 2
+			}
+			clock := shown.UTC().Add(time.Duration(before) * time.Second)
+			s := Crontab(fmt.Sprintf("%d %d * * *", clock.Minute(), clock.Hour()), z)
+			got := walk(s, end.Add(-45*time.Minute), end.Add(45*time.Minute))
+			if end.Year() != 2000 || len(got) != want || want > 0 && !slices.EqualFunc(got, ticks(shown, time.Hour, 2), time.Time.Equal) {
+				t.Errorf("%s: ticks %v about %v", name, got, end)
+			}
 		}
 	}
 }

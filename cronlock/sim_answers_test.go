@@ -63,6 +63,9 @@ func (p *process) told(err error) {
 	if p.dead {
 		return
 	}
+	if refused.Tick.IsZero() {
+		p.answers++
+	}
 	t := p.oracle.ticks[refused.Tick.UnixNano()]
 	_, ahead := p.clocks()
 	switch {
@@ -80,6 +83,9 @@ func (p *process) told(err error) {
 	case errors.Is(err, cronlock.ErrNotDue):
 		if p.last != nil && !p.last.tick.forgotten {
 			p.Violation("%s: %v, and ticks were started", p.name, err)
+		}
+		if !p.arrived.IsZero() && !refused.Tick.Before(p.arrived.Add(max(0, ahead))) {
+			p.Violation("%s: %v, and the tick was due since the job was added", p.name, err)
 		}
 	case errors.Is(err, core.ErrDone):
 		if !refused.Tick.IsZero() && (t == nil || t.begun == 0) {
@@ -116,7 +122,7 @@ func (w *world) judgeHistory() {
 			continue
 		}
 		if h.Attempt < t.sure && (!t.ended || h.Attempt == 0) || h.Attempt > t.begun || t.ended && h.Ended.IsZero() || !t.ending && !h.Ended.IsZero() ||
-			t.ended && (h.Error != "") != t.wrong || h.Superseded != (h.Attempt == 0) {
+			t.ended && (h.Error != "") != t.wrong || h.Superseded != (h.Attempt == 0) || len(h.Error) > 200 {
 			w.Violation("the history of %s is %+v, and it is %+v", clock(h.Tick), h, *t)
 		}
 	}

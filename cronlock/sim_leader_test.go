@@ -26,14 +26,24 @@ func (w *world) judgeTerm(v *visit) {
 
 // elected is OnElected. On each second process it lasts until its context ends, and some time more.
 func (p *process) elected(ctx context.Context, t leader.Term) {
+	if now, err := p.elector.Term(); err == nil && now != t { // it may ask
+		p.Violation("%s is elected for %v, and leads in %v", p.name, t, now)
+	}
 	linger, lasts := p.accede(ctx, t)
 	if !lasts {
 		return
 	}
 	select {
 	case <-ctx.Done():
+		why := context.Cause(ctx)
+		if !errors.Is(why, core.ErrLost) && !(errors.Is(why, leader.ErrNotLeader) && p.asks()) {
+			p.Violation("%s: the context of OnElected ended with %v", p.name, why)
+		}
 		p.trouble(linger, "OnElected goes on")
 		time.Sleep(linger)
+		if linger > 0 && errors.Is(why, core.ErrLost) && p.elector.Check(ctx) == nil {
+			p.Violation("%s is well, and its lost term goes on", p.name)
+		}
 	case <-p.died:
 	}
 	p.mu.Lock()
@@ -58,6 +68,9 @@ func (p *process) accede(ctx context.Context, t leader.Term) (linger time.Durati
 	if last := p.reign; last.leads != nil && !last.done && !last.leads.dead && last.lease.Lost() == nil {
 		p.Violation("%s is elected, and OnElected of %s goes on", p.name, last.leads.name)
 	}
+	if since := time.Since(p.resigned); p.reigns > 0 || since < 3*time.Second {
+		p.Violation("%s is elected %v after it resigned, and OnElected goes on %d times", p.name, since, p.reigns)
+	}
 	lease, _ := core.FromContext(ctx)
 	lasts = p.number%2 == 1
 	p.reign = reign{leads: p, term: t.FencingToken, lease: lease, done: !lasts}
@@ -75,6 +88,13 @@ func (p *process) accede(ctx context.Context, t leader.Term) (linger time.Durati
 		p.reigns++
 	}
 	return time.Duration(p.rng.IntN(4)) * time.Second, lasts
+}
+
+// asks reports whether the process was asked to resign.
+func (p *process) asks() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
 }
 
 // resign makes a process give up its term: nothing enters it any more.

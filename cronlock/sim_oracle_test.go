@@ -148,7 +148,7 @@ func (w *world) heard(p *process, kind core.EventKind) {
 	case leader.EventDeposed:
 		w.mustHaveAReason(p, w.ttl, string(kind))
 	case leader.EventResigned:
-		if !p.asked {
+		if p.resigned = time.Now(); !p.asked {
 			w.Violation("%s resigned, and nobody asked it to", p.name)
 		}
 	}
@@ -188,6 +188,7 @@ func (w *world) begin(p *process, ctx context.Context, run cronlock.Run) *visit 
 	w.visits = append(w.visits, v)
 	if run.Tick.IsZero() {
 		w.Count("by hand")
+		p.answers++
 		if run.Attempt != 0 || !run.Previous.IsZero() || !run.Next.IsZero() {
 			w.Violation("a run by hand is %+v", run)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,9 @@ type process struct {
 	superseded    int       // ticks, as the events say
 	listened      int       // runs that gocron's listeners were told of, beyond those that began
 	reigns        int       // calls of OnElected that go on
+	answers       int       // runs by hand, and what else may have become of one
 	asked         bool      // to resign
+	resigned      time.Time // the last time
 	cut           time.Time // since when
 }
 
@@ -212,31 +215,15 @@ func (p *process) call(ctx context.Context) {
 	}
 }
 
-// byHand runs the job by hand.
-func (p *process) byHand() {
-	defer func() { _ = recover() }()
-	p.mu.Lock()
-	job, under := p.job, p.under
-	p.mu.Unlock()
-	switch {
-	case job == nil:
-	case under != nil:
-		p.must(under.RunNow())
-	default:
-		err := job.RunNow(p.host)
-		if p.told(err); errors.Is(err, leader.ErrNotLeader) {
-			p.Violation("%s: by hand: %v", p.name, err)
-		}
-	}
-}
-
-var errSkipped, errOwn, errPanic = errors.New("not here"), errors.New("no paper"), errors.New("boom")
+var errSkipped, errOwn, errPanic = errors.New("not here"), errors.New(strings.Repeat("no paper ", 30)), errors.New("boom")
 
 // listener refuses some of gocron's runs.
 func (p *process) listener(uuid.UUID, string) error {
 	p.mu.Lock()
 	skip := p.rng.IntN(1000) < p.Is("skipped")
-	if !skip {
+	if skip {
+		p.answers++
+	} else {
 		p.listened++
 	}
 	p.mu.Unlock()

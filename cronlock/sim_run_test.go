@@ -2,6 +2,7 @@ package cronlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
 // work is the job's function.
@@ -53,6 +55,33 @@ func (p *process) work(ctx context.Context) (err error) {
 		return errOwn
 	}
 	return nil
+}
+
+// byHand runs the job by hand, and judges that it runs, or says why it does not.
+func (p *process) byHand() {
+	defer func() { _ = recover() }()
+	p.mu.Lock()
+	job, under, answers := p.job, p.under, p.answers
+	p.mu.Unlock()
+	var err error
+	switch {
+	case job == nil:
+		return
+	case under != nil:
+		p.must(under.RunNow())
+		time.Sleep(15 * time.Second)
+	default:
+		err = job.RunNow(p.host)
+		p.told(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	refused, _ := err.(*cronlock.Error)
+	switch {
+	case p.dead || p.closed || p.job != job || p.Is("limit") > 0:
+	case refused != nil && (!refused.Tick.IsZero() || errors.Is(err, leader.ErrNotLeader)) || p.answers == answers:
+		p.Violation("%s: nothing runs by hand: %v", p.name, err)
+	}
 }
 
 // operation is what the observer of the process is told: it is where faults hit that chance would not.

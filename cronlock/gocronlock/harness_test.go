@@ -17,13 +17,13 @@ import (
 
 func init() { logging.Disable() } // go-redis prints each failed dial
 
-// A world is nodes, and what schedulers of several replicas ran.
+// A world is nodes, and the ticks that schedulers of several replicas ran; the zero time is a run by hand.
 type world struct {
 	t     *testing.T
 	first *locktest.Locker
 
-	mu   sync.Mutex
-	runs []cronlock.Run
+	mu    sync.Mutex
+	ticks []time.Time
 }
 
 func bubble(t *testing.T, after time.Duration, f func(t *testing.T, w *world)) {
@@ -38,33 +38,22 @@ func bubble(t *testing.T, after time.Duration, f func(t *testing.T, w *world)) {
 // A replica has one job on a scheduler.
 type replica struct {
 	*Job
-	locks     *locktest.Locker
 	service   *cronlock.Service
 	scheduler gocron.Scheduler
 }
 
-// replica starts one. The job's function is to return what work does; nil does nothing.
-func (w *world) replica(schedule cronlock.Schedule, work func(ctx context.Context) error, scheduler []gocron.SchedulerOption, opts ...Option) *replica {
+// replica starts one.
+func (w *world) replica(schedule cronlock.Schedule, scheduler []gocron.SchedulerOption, opts ...Option) *replica {
 	w.t.Helper()
-	r := &replica{locks: w.first.Replica()}
+	r := &replica{}
 	var err error
-	if r.service, err = cronlock.New(r.locks.Locker, "service"); err != nil {
+	if r.service, err = cronlock.New(w.first.Replica().Locker, "service"); err != nil {
 		w.t.Fatal(err)
 	}
 	if r.scheduler, err = gocron.NewScheduler(scheduler...); err != nil {
 		w.t.Fatal(err)
 	}
-	r.Job, err = Add(r.scheduler, r.service, "job", schedule, func(ctx context.Context) error {
-		run, _ := cronlock.FromContext(ctx)
-		w.mu.Lock()
-		w.runs = append(w.runs, run)
-		w.mu.Unlock()
-		if work != nil {
-			return work(ctx)
-		}
-		return nil
-	}, opts...)
-	if err != nil {
+	if r.Job, err = Add(r.scheduler, r.service, "job", schedule, w.work, opts...); err != nil {
 		w.t.Fatal(err)
 	}
 	r.scheduler.Start()
@@ -81,14 +70,20 @@ func (w *world) replica(schedule cronlock.Schedule, work func(ctx context.Contex
 	return r
 }
 
-// ran returns the ticks that ran so far, in order of their starts; the zero time is a run by hand.
-func (w *world) ran() (ticks []time.Time) {
+// work is the function of all jobs.
+func (w *world) work(ctx context.Context) error {
+	run, _ := cronlock.FromContext(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, r := range w.runs {
-		ticks = append(ticks, r.Tick)
-	}
-	return ticks
+	w.ticks = append(w.ticks, run.Tick)
+	return nil
+}
+
+// ran returns the ticks so far, in order of their starts.
+func (w *world) ran() []time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.ticks)
 }
 
 func (w *world) want(ticks ...time.Time) {

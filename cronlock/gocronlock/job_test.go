@@ -7,24 +7,21 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
 
 	"github.com/lockkit/lockkit/cronlock"
-	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
 // Listeners hear of a run by tick, of one by hand and of one that starts late; afterwards gocron has one job.
 func TestListeners(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
-		var before, after, refused atomic.Int32
-		r := w.replica(cronlock.Every(time.Hour), nil, nil, Tags("nightly", "billing"), Listeners(
+		var before, after atomic.Int32
+		r := w.replica(cronlock.Every(time.Hour), nil, Tags("nightly", "billing"), Listeners(
 			gocron.BeforeJobRuns(func(uuid.UUID, string) { before.Add(1) }),
 			gocron.AfterJobRuns(func(uuid.UUID, string) { after.Add(1) }),
-			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused.Add(1) }),
 		))
 		till(time.Minute) // midnight's tick, late
 		if err := r.RunNow(); err != nil {
@@ -44,7 +41,7 @@ func TestListeners(t *testing.T) {
 // RunNow of a scheduler that does not run, and runs of the engine meanwhile, block nothing.
 func TestStoppedScheduler(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
-		r := w.replica(cronlock.Every(time.Minute), nil, nil)
+		r := w.replica(cronlock.Every(time.Minute), nil)
 		till(30 * time.Second)
 		if err := r.scheduler.StopJobs(); err != nil {
 			t.Fatal(err)
@@ -65,9 +62,9 @@ func TestStoppedScheduler(t *testing.T) {
 // A schedule without further instants does not make gocron loop, after the last one and from the beginning.
 func TestScheduleEnds(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, w *world) {
-		r := w.replica(cronlock.At(at(time.Minute)), nil, nil)
+		r := w.replica(cronlock.At(at(time.Minute)), nil)
 		till(10 * time.Minute)
-		if _, err := Add(r.scheduler, r.service, "over", cronlock.At(at(2*time.Minute)), func(context.Context) error { return nil }); err != nil {
+		if _, err := Add(r.scheduler, r.service, "over", cronlock.At(at(2*time.Minute)), w.work); err != nil {
 			t.Fatal(err)
 		}
 		till(20 * time.Minute)
@@ -84,7 +81,7 @@ func TestScheduleEnds(t *testing.T) {
 func TestElectorOfTheScheduler(t *testing.T) {
 	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
 		var told atomic.Value
-		w.replica(cronlock.Every(time.Hour), nil, []gocron.SchedulerOption{gocron.WithDistributedElector(always{})},
+		w.replica(cronlock.Every(time.Hour), []gocron.SchedulerOption{gocron.WithDistributedElector(always{})},
 			Listeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { told.Store(err) })))
 		till(time.Hour + time.Second/2)
 		w.want()
@@ -100,29 +97,21 @@ func (always) IsLeader(context.Context) error { return nil }
 
 // Add names what is wrong, and adds nothing.
 func TestAddRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		if _, err := Add(nil, nil, "job", nil, nil); err == nil || !strings.Contains(err.Error(), "the scheduler is nil\n") {
-			t.Errorf("without scheduler and service: %v", err)
-		}
-	})
-	bubbleAdd(t)
-}
-
-func bubbleAdd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t}
-		w.first = locktest.New(t)
-		r := w.replica(cronlock.Every(time.Minute), nil, nil)
-		if _, err := Add(r.scheduler, r.service, "other", cronlock.Crontab("61 * * * *", time.UTC), nil); err == nil || len(r.scheduler.Jobs()) != 1 {
+	if _, err := Add(nil, nil, "job", nil, nil); err == nil || !strings.Contains(err.Error(), "the scheduler is nil\n") {
+		t.Errorf("without scheduler and service: %v", err)
+	}
+	bubble(t, 0, func(t *testing.T, w *world) {
+		r := w.replica(cronlock.Every(time.Minute), nil)
+		if _, err := Add(r.scheduler, r.service, "other", cronlock.Crontab("61 * * * *", time.UTC), w.work); err == nil || len(r.scheduler.Jobs()) != 1 {
 			t.Errorf("a bad job: %v, and gocron has %d jobs", err, len(r.scheduler.Jobs()))
 		}
 		if err := r.scheduler.Shutdown(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Add(r.scheduler, r.service, "third", cronlock.Every(time.Minute), func(context.Context) error { return nil }); err == nil {
+		if _, err := Add(r.scheduler, r.service, "third", cronlock.Every(time.Minute), w.work); err == nil {
 			t.Error("added to a scheduler that is shut down")
 		}
-		if _, err := r.service.Add("third", cronlock.Every(time.Minute), func(context.Context) error { return nil }); err != nil {
+		if _, err := r.service.Add("third", cronlock.Every(time.Minute), w.work); err != nil {
 			t.Errorf("the service kept a job that gocron refused: %v", err)
 		}
 	})

@@ -3,7 +3,6 @@ package leader_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -29,7 +28,9 @@ func TestAnswersLocally(t *testing.T) {
 		cancelled, cancel := context.WithCancel(w.Context())
 		cancel()
 		isErr(w.T, "the leader, just after the nodes went", l.IsLeader(cancelled), nil)
-		term, lease := l.mustTerm(w.T), l.last().lease
+		term := l.mustTerm(w.T)
+		leases, _ := l.reigns()
+		lease := leases[0]
 		if term.FencingToken == 0 || term.Group != "group" || term.FencingToken != lease.FencingToken() || term.Since.After(start) {
 			w.Errorf("its term is %+v", term)
 		}
@@ -50,40 +51,29 @@ func TestAnswersLocally(t *testing.T) {
 			w.Errorf("it stopped leading %v after the end of its validity", late)
 		}
 		synctest.Wait()
-		if r := l.last(); !r.over || r.token != term.FencingToken {
-			w.Errorf("its last term: %+v", r)
+		if leases, inside := l.reigns(); len(leases) != 1 || inside > 0 {
+			w.Errorf("OnElected was called %d times, and goes on %d times", len(leases), inside)
 		}
 	})
 }
 
 // Groups know nothing of each other, whatever they are called. By default a leader is shown under the name of its host.
 func TestGroupsApart(t *testing.T) {
-	names := []string{"a", "A", "a/b", "a%2Fb", "b", "..", " ", "{a}", "\x00\xff", "a\n", "é",
-		string(make([]byte, 600)), string(make([]byte, 601)), "cron-leader/a"}
 	host, _ := os.Hostname()
 	bubble(t, 1, func(w *world) {
-		for _, name := range names {
+		for _, name := range []string{"a", "A", "a/b", "a%2Fb", "..", " ", "{a}", "\x00\xff", string(make([]byte, 600)), string(make([]byte, 601)), "cron-leader/a"} {
 			e, err := leader.New(w.first.Locker, name)
 			if err != nil {
 				w.Fatalf("%q: %v", name, err)
 			}
 			w.Cleanup(func() { e.Close(context.Background()) })
-			await(w.T, taking, fmt.Sprintf("%q leads", name), func() bool { return e.IsLeader(w.Context()) == nil })
+			testutil.Receive(w.T, e.Began())
 			if h, err := e.Leader(w.Context()); err != nil || h.Candidate != host {
 				w.Errorf("%q: %+v, %v, want %q", name, h, err, host)
 			}
 			if term, err := e.Term(); err != nil || term.Group != name {
 				w.Errorf("%q leads group %q, %v", name, term.Group, err)
 			}
-			began := e.Began()
-			select {
-			case <-began:
-				w.Errorf("%q: its next term has begun", name)
-			default:
-			}
-			e.Resign()
-			testutil.Receive(w.T, began)
-			isErr(w.T, "its next term", e.IsLeader(w.Context()), nil)
 		}
 	})
 }
@@ -150,5 +140,71 @@ func TestLockerIsClosed(t *testing.T) {
 			}
 		}
 		w.leader(taking, w.candidate("next")) // the key was given back
+	})
+}
+
+// A process that has never reached a quorum fails the probe after a TTL, and logs once that nobody can be elected.
+func TestWithoutNodes(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		var log logbook.Book
+		locks := w.first.Replica(core.WithLogger(log.Logger()))
+		w.each((*testutil.Node).Down)
+		c := w.candidateOn("c", locks)
+		await(w.T, ttl+5*time.Second, "the probe fails", func() bool { return c.Check(w.Context()) != nil }) // the first round that fails has to time out, and the last one
+		isErr(w.T, "without nodes", c.Check(w.Context()), core.ErrUnavailable)
+		time.Sleep(5 * time.Minute)
+		isErr(w.T, "leading without nodes", c.IsLeader(w.Context()), leader.ErrNotLeader)
+		log.Want(w.T, 1, "no leader can be elected")
+		w.heal()
+		await(w.T, 5*time.Second, "the probe passes", func() bool { return c.Check(w.Context()) == nil })
+		w.leader(taking, c)
+	})
+}
+
+// known demands that all of them say that l leads.
+func (w *world) known(l *candidate, all ...*candidate) {
+	w.Helper()
+	term := l.mustTerm(w.T)
+	for _, c := range all {
+		h, err := c.Leader(w.Context())
+		if err != nil || h.Candidate != l.name || h.Term != term.FencingToken || h.Since.Sub(term.Since).Abs() > time.Second {
+			w.Errorf("%s says that %+v leads, %v; want %s in term %d since %v", c.name, h, err, l.name, term.FencingToken, term.Since)
+		}
+	}
+}
+
+// A leader that resigns is shown to others, and not by itself, until its work has ended; one that dies until its lease has.
+func TestLeaderThatHasGone(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		l, f := w.pair()
+		_, leave := w.enter(l)
+		l.Resign()
+		time.Sleep(time.Minute)
+		if h, err := f.Leader(w.Context()); err != nil || h.Candidate != l.name {
+			w.Errorf("while it finishes its work: %+v, %v", h, err)
+		}
+		h, err := l.Leader(w.Context())
+		if isErr(w.T, "by itself", err, leader.ErrNoLeader); h != (leader.Holder{}) {
+			w.Errorf("%+v", h)
+		}
+		leave()
+		await(w.T, taking, "the other one leads", f.leads)
+		newcomer := w.candidate("new")
+		w.known(f, l, newcomer)
+		isErr(w.T, "Close", newcomer.Close(w.Context()), nil)
+
+		f.locks.Link.Kill()
+		died := time.Now()
+		for !l.leads() {
+			h, err := l.Leader(w.Context())
+			if err != nil {
+				isErr(w.T, "after the end of its lease", err, leader.ErrNoLeader)
+			}
+			if since := time.Since(died); since > ttl+100*time.Millisecond {
+				w.Fatalf("%v after its death: %+v, %v", since, h, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		w.known(l, l)
 	})
 }

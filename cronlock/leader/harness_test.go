@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
@@ -32,24 +30,17 @@ var key = core.Key("cron-leader", "group")
 // A world is a set of nodes and the candidates on it, in a bubble of synctest.
 type world struct {
 	*testing.T
-	nodes  []*testutil.Node
-	first  *locktest.Locker
-	events locktest.Events // of all candidates
+	nodes []*testutil.Node
+	first *locktest.Locker
 }
 
 // bubble runs f in a bubble, beside those of other tests.
 func bubble(t *testing.T, nodes int, f func(w *world)) {
 	t.Helper()
 	t.Parallel()
-	bubbleNow(t, nodes, f)
-}
-
-// bubbleNow is for tests that measure the whole process, or have one bubble after the other.
-func bubbleNow(t *testing.T, nodes int, f func(w *world)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, nodes: testutil.NewNodes(t, nodes)}
-		w.first = locktest.NewOn(t, w.nodes, core.WithObserver(w.events.Observer()))
+		w.first = locktest.NewOn(t, w.nodes)
 		f(w)
 	})
 }
@@ -67,21 +58,12 @@ func (w *world) heal() { w.each((*testutil.Node).Up) }
 // A candidate is an Elector with a process of its own, and the calls of its OnElected.
 type candidate struct {
 	*leader.Elector
-	name    string
-	locks   *locktest.Locker
-	lingers sync.WaitGroup // which OnElected waits for after the end of its context
+	name  string
+	locks *locktest.Locker
 
-	mu    sync.Mutex
-	terms []reign
-	wrong bool // a term began before the last had ended, or with a smaller token
-}
-
-// A reign is a call of OnElected.
-type reign struct {
-	token uint64
-	lease *core.Lease
-	over  bool
-	cause error // of the end of its context
+	mu     sync.Mutex
+	leases []*core.Lease // of its terms
+	inside int           // calls of OnElected
 }
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -104,19 +86,20 @@ func (w *world) candidates(n int) (all []*candidate) {
 // candidateOn is candidate on a given Locker.
 func (w *world) candidateOn(name string, locks *locktest.Locker) *candidate {
 	w.Helper()
-	return w.electedDoes(name, locks, func(*candidate, context.Context, leader.Term) {})
+	return w.electedDoes(name, locks, func(*candidate) {})
 }
 
 // electedDoes starts a candidate on a Locker whose OnElected does f, and lasts as long as its term.
-func (w *world) electedDoes(name string, locks *locktest.Locker, f func(c *candidate, ctx context.Context, t leader.Term)) *candidate {
+func (w *world) electedDoes(name string, locks *locktest.Locker, f func(*candidate)) *candidate {
 	w.Helper()
 	c, ready := &candidate{name: name, locks: locks}, make(chan struct{})
-	e, err := leader.New(locks.Locker, "group", leader.WithCandidate(name), leader.OnElected(func(ctx context.Context, t leader.Term) {
+	e, err := leader.New(locks.Locker, "group", leader.WithCandidate(name), leader.OnElected(func(ctx context.Context, _ leader.Term) {
 		<-ready
-		defer c.begin(ctx, t)()
-		f(c, ctx, t)
+		lease, _ := core.FromContext(ctx)
+		c.enters(1, lease)
+		defer c.enters(-1)
+		f(c)
 		<-ctx.Done()
-		c.lingers.Wait()
 	}))
 	if err != nil {
 		w.Fatal(err)
@@ -129,40 +112,23 @@ func (w *world) electedDoes(name string, locks *locktest.Locker, f func(c *candi
 		if err := e.Close(ctx); err != nil {
 			w.Errorf("closing elector %s: %v", name, err)
 		}
-		if c.mu.Lock(); c.wrong {
-			w.Errorf("%s: terms out of turn: %+v", name, c.terms)
-		}
-		c.mu.Unlock()
 	})
 	return c
 }
 
-// begin notes that a call of OnElected has begun, and end that it has ended.
-func (c *candidate) begin(ctx context.Context, t leader.Term) (end func()) {
+// enters notes that a call of OnElected has begun, or ended.
+func (c *candidate) enters(more int, lease ...*core.Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := len(c.terms)
-	c.wrong = c.wrong || i > 0 && (!c.terms[i-1].over || c.terms[i-1].token >= t.FencingToken)
-	lease, _ := core.FromContext(ctx)
-	c.terms = append(c.terms, reign{token: t.FencingToken, lease: lease})
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.terms[i].over, c.terms[i].cause = true, context.Cause(ctx)
-	}
+	c.inside += more
+	c.leases = append(c.leases, lease...)
 }
 
-// reigns returns the terms so far.
-func (c *candidate) reigns() []reign {
+// reigns returns the leases of its terms so far, and how many calls of OnElected go on.
+func (c *candidate) reigns() (leases []*core.Lease, inside int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.terms)
-}
-
-// last is the latest term.
-func (c *candidate) last() reign {
-	all := c.reigns()
-	return all[len(all)-1]
+	return c.leases, c.inside
 }
 
 func (c *candidate) leads() bool { return c.IsLeader(context.Background()) == nil }
@@ -175,18 +141,6 @@ func (c *candidate) mustTerm(t *testing.T) leader.Term {
 		t.Fatalf("%s: %v", c.name, err)
 	}
 	return term
-}
-
-// revoke ends the term of whoever leads, as an operator does.
-func (w *world) revoke() {
-	w.Helper()
-	state, err := w.first.Inspect(w.Context(), key)
-	if err != nil || state.Holder == nil {
-		w.Fatalf("nobody to revoke: %v", err)
-	}
-	if _, err := admin.Revoke(w.Context(), w.first.Locker, key, state.Holder.Token); err != nil {
-		w.Fatal(err)
-	}
 }
 
 // leaders returns who leads now.
@@ -250,17 +204,6 @@ func (w *world) enter(c *candidate) (work context.Context, leave func()) {
 	}
 	w.Cleanup(leave) // or a test that fails would wait for its work
 	return work, leave
-}
-
-// busies are the two kinds of work that a term waits for. Each begins with a leader, and lasts until it is ended.
-var busies = map[string]func(w *world, c *candidate) (end func()){
-	"work": func(w *world, c *candidate) func() { _, leave := w.enter(c); return leave },
-	"OnElected": func(w *world, c *candidate) func() {
-		c.lingers.Add(1)
-		end := sync.OnceFunc(c.lingers.Done)
-		w.Cleanup(end)
-		return end
-	},
 }
 
 // isErr demands that err matches all of the wanted.

@@ -1,13 +1,11 @@
 package leader_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -24,7 +22,7 @@ func (w *world) line(n int) (all []*candidate, elected chan *candidate) {
 	lease.Release(w.Context())
 	elected = make(chan *candidate, n)
 	for i := range n {
-		c := w.electedDoes(fmt.Sprint(i), w.first.Replica(), func(c *candidate, _ context.Context, _ leader.Term) { elected <- c })
+		c := w.electedDoes(fmt.Sprint(i), w.first.Replica(), func(c *candidate) { elected <- c })
 		all = append(all, c)
 		time.Sleep(time.Second) // candidates are in the order of their clocks
 	}
