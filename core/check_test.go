@@ -194,7 +194,7 @@ func TestProvision(t *testing.T) {
 func TestProvisionAfterAFlushUnnoticed(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, other := w.process(), w.process()
-		w.acquire(holder, "k")
+		w.holds(holder, "k")
 		w.nodes[1].Promote() // a replica takes over, with the guard record it had
 		err := other.Provision(t.Context())
 		wantErr(t, err, ErrUnavailable)

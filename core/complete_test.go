@@ -300,8 +300,12 @@ func TestCompleteRepeated(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
-		p.next(coretest.Fate{LoseReply: true}, wire.OpComplete)
-		wantErr(t, lease.Complete(over(), []byte("first")), ErrUnavailable)
+		p.next(coretest.Fate{Lose: true}, wire.OpComplete)
+		p.links[0].Set(coretest.Fate{LoseReply: true}, wire.OpComplete) // one node has it
+		result := []byte("first")
+		wantErr(t, lease.Complete(over(), result), ErrUnavailable)
+		p.mend()
+		copy(result, "spoilt")
 		for range 2 { // the first result stays
 			if err := lease.Complete(t.Context(), []byte("second")); err != nil {
 				t.Fatalf("repeated: %v", err)

@@ -64,6 +64,11 @@ var conformanceQueue = []conformanceCase{
 		! sleep 1ms
 		c acquire -> granted token=wall expiry=now+10s
 		=w`},
+	{name: "queue: no turn lasts for as long as the clock was set back", frozen: true, play: `
+		! set e=T+60s i=b f=7
+		a acquire wait -> held rest=60001 place=1
+		! set e=0 z=T+8s
+		c acquire -> granted token=wall expiry=now+10s`},
 	{name: "queue: an attempt that is taken back begins no new turns", frozen: true, play: `
 		! set e=T+1 i=b f=7
 		a acquire wait ticket=U+1 -> held rest=2 place=1

@@ -2,6 +2,7 @@ package core
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
@@ -12,6 +13,7 @@ import (
 func TestProvisionAgain(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger()
+		synctest.Wait() // New has claimed them
 		w.nodes[1].Hang()
 		w.nodes[2].Down()
 		err := p.Provision(t.Context())

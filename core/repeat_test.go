@@ -62,7 +62,8 @@ func TestCompletionIsNotRepeatedForEver(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		wantOnly(t, lease.Complete(ctx, nil), ErrUnavailable)
-		wantBetween(t, "until it counts no more", time.Since(began), wire.IdleFence*8/10, wire.IdleFence)
+		counts := wire.IdleFence * 9 / 10 // since the lease could be trusted, by a clock that may be slow
+		wantBetween(t, "until it counts no more", time.Since(began), counts, counts+p.p.ttl)
 
 		p = w.process()
 		lease = w.acquire(p, "another")

@@ -45,9 +45,11 @@ func TestCircuit(t *testing.T) {
 			if _, err := n.admit(clock.Instant(s.at), timeout, false, 0); !errors.Is(err, s.want) {
 				t.Fatalf("%s, step %d at %v: %v, want %v", name, i, s.at, err, s.want)
 			}
-		}
-		if _, err := n.admit(clock.Instant(99*timeout), timeout, true, 0); err != nil {
-			t.Errorf("%s: what must be sent: %v", name, err)
+			b, err := n.admit(clock.Instant(s.at), timeout, true, 0)
+			if err != nil {
+				t.Fatalf("%s, step %d: what must be sent: %v", name, i, err)
+			}
+			n.count(b, -1)
 		}
 	}
 }
