@@ -318,7 +318,7 @@ func (c *run) asksAgain() bool {
 
 // omitted: such an answer is recorded without its body.
 func (c *run) omitted() bool {
-	large := len(c.written) > 60<<10 || c.With["kilobytes"] > 16<<10 && c.status != 204
+	large := len(c.written) > 60<<10 || c.With["kilobytes"] > 16<<10 && c.status != 204 && c.With["panic"] != 1 // before anything is written
 	return large || c.announced > len(c.written)
 }
 

@@ -285,6 +285,8 @@ func (o *simOracle) answered(d *simDelivery, op core.Op, out core.Outcome) {
 	}
 	switch {
 	case op.Try:
+	case !d.ctxEnded.IsZero() && now.Sub(d.ctxEnded) > slack:
+		o.wrong(d, "waited for %v after asynq had taken it back", now.Sub(d.ctxEnded))
 	case d.atLast:
 		late(d.last, "a lease, on its last attempt")
 	case errors.Is(was, core.ErrHeld):
