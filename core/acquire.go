@@ -164,7 +164,7 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 		lease *Lease
 		asked *node.Round
 	}{call: a.call}
-	entered := e.lines.Enter(wait, e.Closing, a.resource, &queue.Turn{Ask: func(release *node.Round) {
+	entered := e.lines.Enter(wait, e.Closing.Done(), a.resource, &queue.Turn{Ask: func(release *node.Round) {
 		next.lease = next.newLease()
 		next.asked = next.lease.acquiring(false)
 		next.asked.Begin(ctx, quorum.All(len(e.Nodes)))

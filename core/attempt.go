@@ -109,8 +109,8 @@ func (lease *Lease) settleToken(ctx, wait context.Context, t *quorum.Tally) (set
 // asking is a lease, or one to be, as its rounds see it.
 type asking struct{ *Lease }
 
-// Sends books a request that is about to be sent to a node, and reports whether it may be. What the nodes are told at the end
-// depends on what was sent before.
+// Sends books a request that is leaving for a node, and reports whether it may. What the nodes are told at the end depends on
+// what was sent before.
 func (a asking) Sends(op wire.Op, node int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,13 +119,6 @@ func (a asking) Sends(op wire.Op, node int) bool {
 	}
 	a.nodes[node].sends(op)
 	return true
-}
-
-// IsEnded is asked when a request is about to be sent: since it was made, the lease may have ended in any way.
-func (a asking) IsEnded() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.isOver()
 }
 
 // isOver reports whether nothing may be sent any more but the end of the lease. Called with the lock.

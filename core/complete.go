@@ -44,7 +44,7 @@ func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 		ctx, stop = context.WithTimeout(ctx, lease.p.ttl)
 		defer stop()
 	}
-	for errors.Is(err, ErrUnavailable) && lease.e.pause(ctx, lease.p.retryMax, nil) && !lease.spent() {
+	for errors.Is(err, ErrUnavailable) && lease.e.Pause(ctx, lease.p.retryMax, nil) && !lease.spent() {
 		err = lease.completeOnce(ctx, result)
 	}
 	return err

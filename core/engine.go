@@ -1,14 +1,10 @@
 package core
 
 import (
-	"context"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,9 +25,7 @@ type engine struct {
 
 	// Calls under way, and leases. What acquires enters, and is refused once the engine is closing; any other call joins,
 	// and is refused once nothing is left that it could belong to.
-	gate   gate.Gate
-	mu     sync.Mutex // guards leases
-	leases map[*Lease]struct{}
+	gate gate.Gate
 }
 
 // newEngine makes an engine over the servers behind clients, which it has not talked to yet.
@@ -40,53 +34,31 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 		Group:  node.New(clients, p.Config),
 		jitter: rand.Int64N,
 		lines:  queue.NewLocal(forWaiter(""), func(why result) result { return forWaiter(why.hint) }),
-		leases: map[*Lease]struct{}{},
 	}
 	e.waits.Init(e.Group)
 	e.watchdog.e = e.Group
 	return e
 }
 
-// keep books a lease, unless the engine is closing. Who closes it and then takes the lock sees every lease that was let in.
+// keep books a lease, unless the engine is closing.
 func (e *engine) keep(lease *Lease) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.gate.Enter() {
+	if !e.watchdog.add(lease, &e.gate) {
 		return false
 	}
-	e.leases[lease] = struct{}{}
 	e.lines.Holds(lease.lock.Resource(), blocking{lease})
 	return true
 }
 
-// pause waits for d, or until somebody tells; it reports false where ctx or the engine has ended.
-func (e *engine) pause(ctx context.Context, d time.Duration, told <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-told:
-	case <-ctx.Done():
-	case <-e.Closing:
-	}
-	return ctx.Err() == nil && !e.IsClosing()
-}
-
 // retire books that a lease is over.
-func (e *engine) retire(l *Lease) {
-	e.mu.Lock()
-	_, kept := e.leases[l]
-	delete(e.leases, l)
-	e.mu.Unlock()
-	if kept {
-		e.gate.Leave()
-	}
+func (e *engine) retire(lease *Lease) {
+	e.watchdog.remove(lease)
+	e.gate.Leave()
 }
 
 // left are the leases that are still held, by key, and the number of calls under way.
 func (e *engine) left() ([]*Lease, int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	left := slices.SortedFunc(maps.Keys(e.leases), func(a, b *Lease) int { return strings.Compare(a.lock.Key, b.lock.Key) })
+	e.watchdog.mu.Lock()
+	defer e.watchdog.mu.Unlock()
+	left := slices.SortedFunc(slices.Values(e.watchdog.due), func(a, b *Lease) int { return strings.Compare(a.lock.Key, b.lock.Key) })
 	return left, e.gate.Inside() - len(left)
 }

@@ -16,10 +16,10 @@ type pausing struct {
 	looked *time.Time
 }
 
-func (p pausing) IsEnded() bool {
+func (p pausing) Sends(op wire.Op, node int) bool {
 	*p.looked = time.Now()
 	time.Sleep(10 * time.Millisecond)
-	return p.asking.IsEnded()
+	return p.asking.Sends(op, node)
 }
 
 // A request bears a time from before the last look whether its attempt is over: what ends after that look, while the

@@ -51,7 +51,7 @@ type Lease struct {
 
 	// Guarded by the watchdog's lock.
 	lookAt clock.Instant
-	place  int // in its heap, from 1 on; 0 = it is not in it
+	place  int // in its heap
 }
 
 // attrs names the lease's key in a log line.
@@ -245,7 +245,6 @@ func (lease *Lease) lose(reason LossReason) bool {
 
 	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
 	e := lease.e
-	e.watchdog.remove(lease)
 	e.lines.Leave(lease.lock.Resource())
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
 	e.Go(func() {
@@ -284,14 +283,10 @@ func (lease *Lease) loss(op OpKind, reason LossReason) *OpError {
 // end ends a lease because its holder says so, and reports whether it was held, and what its life was.
 func (lease *Lease) end() (held bool, life lifecycle) {
 	lease.mu.Lock()
+	defer lease.mu.Unlock()
 	held = lease.finish()
 	lease.stop(ErrReleased)
-	life = lease.lifecycle
-	lease.mu.Unlock()
-	if held {
-		lease.e.watchdog.remove(lease)
-	}
-	return held, life
+	return held, lease.lifecycle
 }
 
 // tellEnd tells the observer that the holder has ended the lease. It is the user's code: whatever must

@@ -203,7 +203,6 @@ func (l *Locker) Close(ctx context.Context) error {
 	e := l.e
 	e.BeginClose()
 	e.gate.Close()
-	e.waits.Stop()
 
 	var err error
 	if !l.drained(ctx) {

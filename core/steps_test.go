@@ -107,11 +107,6 @@ func (p *process) wantNothingLeft(t *testing.T) {
 	if n := e.waits.Len(); n > 0 {
 		t.Errorf("%d waits are left", n)
 	}
-	e.mu.Lock()
-	if n := len(e.leases); n > 0 {
-		t.Errorf("%d leases are left", n)
-	}
-	e.mu.Unlock()
 	e.watchdog.mu.Lock()
 	if n := len(e.watchdog.due); n > 0 {
 		t.Errorf("%d leases are left with the watchdog", n)

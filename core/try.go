@@ -128,7 +128,7 @@ func (a *acquisition) sleep(wait context.Context) bool {
 		told = a.wait.Try
 	}
 	least, most := a.last.pause(a.p, a.turns > maxTurns)
-	return a.e.pause(wait, least+time.Duration(a.e.jitter(int64(most-least)+1)), told)
+	return a.e.Pause(wait, least+time.Duration(a.e.jitter(int64(most-least)+1)), told)
 }
 
 // try asks all nodes once for the key and settles the outcome. It leaves nothing behind on the nodes

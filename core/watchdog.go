@@ -10,9 +10,10 @@ import (
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/gate"
 )
 
-// A watchdog looks after all leases of an engine: one timer, set for the lease that is due first. When a
+// A watchdog looks after all leases of an engine, and is the list of them: one timer, set for the lease that is due first. When a
 // lease is due it is renewed, or declared lost because its trusted time is over. The timer does no I/O and
 // waits for none: the lanes send what it hands them, and who brings the last reply ends the round.
 type watchdog struct {
@@ -28,16 +29,26 @@ const (
 	lookAhead  = 20 * time.Millisecond
 )
 
+// add takes a lease that is let in, which is not looked at before it is planned. Who closes the gate and then takes the lock
+// sees every lease that was let in.
+func (w *watchdog) add(lease *Lease, gate *gate.Gate) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !gate.Enter() {
+		return false
+	}
+	lease.lookAt = clock.Never
+	heap.Push(&w.due, lease)
+	return true
+}
+
 // watch has a lease looked at at that time.
 func (w *watchdog) watch(lease *Lease, at clock.Instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if lease.lookAt = at; lease.place > 0 {
-		heap.Fix(&w.due, lease.place-1)
-	} else {
-		heap.Push(&w.due, lease)
-	}
-	if lease.place == 1 {
+	lease.lookAt = at
+	heap.Fix(&w.due, lease.place)
+	if lease.place == 0 {
 		w.set()
 	}
 }
@@ -45,9 +56,7 @@ func (w *watchdog) watch(lease *Lease, at clock.Instant) {
 func (w *watchdog) remove(lease *Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if lease.place > 0 {
-		heap.Remove(&w.due, lease.place-1)
-	}
+	heap.Remove(&w.due, lease.place)
 }
 
 // set starts the timer for the first lease. Timers stand still while the machine is suspended, so none runs
@@ -71,7 +80,9 @@ func (w *watchdog) run() {
 	}
 	var due []*Lease
 	for len(w.due) > 0 && w.due[0].lookAt <= until {
-		due = append(due, heap.Pop(&w.due).(*Lease))
+		due = append(due, w.due[0])
+		w.due[0].lookAt = clock.Never // until it is planned again
+		heap.Fix(&w.due, 0)
 	}
 	if len(w.due) > 0 {
 		w.set()
@@ -95,12 +106,12 @@ func (h leaseHeap) Len() int           { return len(h) }
 func (h leaseHeap) Less(i, j int) bool { return h[i].lookAt < h[j].lookAt }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
+	h[i].place, h[j].place = i, j
 }
 
 func (h *leaseHeap) Push(x any) {
-	*h = append(*h, x.(*Lease))
 	x.(*Lease).place = len(*h)
+	*h = append(*h, x.(*Lease))
 }
 
 func (h *leaseHeap) Pop() any {
@@ -108,7 +119,6 @@ func (h *leaseHeap) Pop() any {
 	lease := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	lease.place = 0
 	return lease
 }
 

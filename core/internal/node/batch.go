@@ -92,8 +92,7 @@ func (f *batch) salvage(now clock.Instant) (lost []request) {
 	for i := range f.requests {
 		q := &f.requests[i]
 		r := q.r
-		if r.op.Alone() || r.op == wire.OpAcquire || q.losses == maxLosses || now.Since(r.Sent) >= r.Timeout ||
-			r.asker != nil && !r.asker.Sends(r.op, f.l.n.Index) {
+		if r.op.Alone() || r.op == wire.OpAcquire || q.losses == maxLosses || now.Since(r.Sent) >= r.Timeout {
 			continue
 		}
 		f.l.n.count(q.b, 1)
@@ -108,7 +107,7 @@ func (f *batch) salvage(now clock.Instant) (lost []request) {
 func (f *batch) filter(now clock.Instant) {
 	n, kept := f.l.n, f.requests[:0]
 	for _, q := range f.requests {
-		if q.r.stale(now) || !q.r.depart(n.Index) {
+		if !q.r.departs(n.Index, now) {
 			q.r.drop(n, q.b)
 			continue
 		}

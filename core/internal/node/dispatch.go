@@ -45,10 +45,6 @@ func (r *Round) ask(i int) (q request, ok bool) {
 		r.unasked = append(r.unasked, Reply{v, i, 0})
 		return request{}, false
 	}
-	if r.asker != nil && !r.asker.Sends(r.op, i) {
-		r.drop(n, b)
-		return request{}, false
-	}
 	return request{r: r, b: b}, true
 }
 

@@ -51,13 +51,15 @@ type Group struct {
 	tasks    gate.Gate   // every goroutine of the Locker, and what is to be sent later
 	later    map[*time.Timer]struct{}
 	answered clock.AtomicInstant // when a node last answered, by clock
-	Closing  chan struct{}
+	Closing  context.Context     // ends with BeginClose
+	close    context.CancelFunc
 }
 
 // New makes one of the servers behind clients, which it has not talked to yet.
 func New(clients []redis.UniversalClient, conf Config) *Group {
 	conf.Pace = max(conf.Pace, MinPace)
-	g := &Group{Conf: conf, Clock: clock.New(), Closing: make(chan struct{}), later: map[*time.Timer]struct{}{}, Keys: KeysOver(clients, &conf)}
+	g := &Group{Conf: conf, Clock: clock.New(), later: map[*time.Timer]struct{}{}, Keys: KeysOver(clients, &conf)}
+	g.Closing, g.close = context.WithCancel(context.Background()) //nolint:forbidigo // ended by BeginClose
 	buckets := g.Keys.Buckets()
 	g.asked = make([]clock.AtomicInstant, buckets)
 	for i, c := range clients {
@@ -83,14 +85,7 @@ func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
 }
 
 // Go runs f on a goroutine that Close waits for, unless Close has stopped waiting for more.
-func (g *Group) Go(f func()) {
-	if g.Enlist() {
-		go func() {
-			defer g.Done()
-			f()
-		}()
-	}
-}
+func (g *Group) Go(f func()) { g.tasks.Go(f) }
 
 // Enlist books a task that Close waits for, and reports whether it still does.
 func (g *Group) Enlist() bool { return g.tasks.Enter() }
@@ -124,9 +119,7 @@ func (g *Group) Later(after time.Duration, f func()) bool {
 func (g *Group) BeginClose() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.IsClosing() {
-		close(g.Closing)
-	}
+	g.close()
 	if g.due != nil {
 		g.due.Stop()
 		g.due = nil
@@ -171,13 +164,19 @@ func (g *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool 
 }
 
 // IsClosing reports whether BeginClose was called.
-func (g *Group) IsClosing() bool {
+func (g *Group) IsClosing() bool { return g.Closing.Err() != nil }
+
+// Pause waits for d, or until somebody tells; it reports false where ctx has ended, or BeginClose was called.
+func (g *Group) Pause(ctx context.Context, d time.Duration, told <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-g.Closing:
-		return true
-	default:
-		return false
+	case <-timer.C:
+	case <-told:
+	case <-ctx.Done():
+	case <-g.Closing.Done():
 	}
+	return ctx.Err() == nil && !g.IsClosing()
 }
 
 // Guarantee 1 needs the longest max TTL of all processes: a node that lost its memory grants nothing for so long. A user

@@ -134,7 +134,7 @@ func (l *lane) lead(f *batch) {
 		select {
 		case f = <-l.idle:
 		case <-timer.C:
-		case <-l.g.Closing:
+		case <-l.g.Closing.Done():
 		}
 		l.waits.Store(false)
 	}

@@ -113,7 +113,6 @@ type consenting struct{}
 
 func (consenting) Sends(wire.Op, int) bool                        { return true }
 func (consenting) Hear(_ wire.Op, got Reply) (wire.Verdict, bool) { return got.Verdict, false }
-func (consenting) IsEnded() bool                                  { return false }
 
 // A slot that the first lane in line has no use for any more goes to the next.
 func TestSlotsGoToWhoCanUseThem(t *testing.T) {
@@ -185,7 +184,7 @@ type mayEnd struct {
 	ended bool
 }
 
-func (m *mayEnd) IsEnded() bool { return m.ended }
+func (m *mayEnd) Sends(wire.Op, int) bool { return !m.ended }
 
 // Between a batch's leaving the queue and its leaving the process, a request that was counted as not sent, or whose
 // attempt has ended, is left out: nobody would release what it grants.

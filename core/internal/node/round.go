@@ -43,13 +43,12 @@ type Round struct {
 // An Asker is whose round it is. It hears each reply, also those that come when the round is over; the rounds that
 // an attempt or a lease has under way all have the same one.
 type Asker interface {
-	// Sends books a request that is about to be sent to a node, and reports whether it may be.
+	// Sends books a request that is leaving for a node, and reports whether it may: since the round began, the attempt or the
+	// lease may have ended.
 	Sends(op wire.Op, node int) bool
 	// Hear books a reply. It returns what the node's verdict amounts to, in the light of what the node was sent
 	// before, and whether the reply shows that this machine's clock stood still.
 	Hear(op wire.Op, got Reply) (v wire.Verdict, slept bool)
-	// IsEnded reports whether nothing of the attempt may be sent any more but its end.
-	IsEnded() bool
 }
 
 // A Reply is a vote with its origin.
@@ -213,14 +212,14 @@ func (r *Round) tellReply(n *Node, v *quorum.Vote) {
 	}
 }
 
-// stale reports whether a request that waited for its turn is not to be sent any more. What ends an attempt
+// stale reports whether a request has waited for its turn for so long that it is not to be sent any more. What ends an attempt
 // always is.
 func (r *Round) stale(now clock.Instant) bool {
 	switch r.op {
 	case wire.OpAcquire: // half the time is for the answer
-		return r.asker.IsEnded() || now.Since(r.Sent) > r.Timeout/2
+		return now.Since(r.Sent) > r.Timeout/2
 	case wire.OpRenew:
-		return r.asker.IsEnded() || now.Since(r.Sent) > r.Timeout
+		return now.Since(r.Sent) > r.Timeout
 	default:
 		return false
 	}
@@ -229,20 +228,16 @@ func (r *Round) stale(now clock.Instant) bool {
 // drop votes for a node that is not asked.
 func (r *Round) drop(n *Node, b *breaker) {
 	n.leave(b, 0, goredis.ErrOverloaded)
-	r.mu.Lock()
-	over := r.over
-	r.mu.Unlock()
-	if !over {
-		r.hear(n.Index, quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded))
-	}
+	r.hear(n.Index, quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded))
 }
 
-// depart notes that the request to a node is sent. It reports false if the node has its vote already, for not
-// having been asked in time: nobody would release what it grants then.
-func (r *Round) depart(node int) bool {
+// departs notes that the request to a node is sent, and reports whether it is to be. It is not where the asker has ended, where
+// it comes too late, or where the node has its vote already, for not having been asked in time: nobody would release what it
+// grants then.
+func (r *Round) departs(node int, now clock.Instant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.ends() && r.Votes[node].Verdict != wire.Pending {
+	if r.stale(now) || !r.ends() && r.Votes[node].Verdict != wire.Pending || r.asker != nil && !r.asker.Sends(r.op, node) {
 		return false
 	}
 	r.queued = r.queued.Without(node)

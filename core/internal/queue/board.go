@@ -39,9 +39,6 @@ type Board struct {
 	g        *node.Group
 	Channels []wire.Channel // by guard bucket
 
-	ctx  context.Context // of the subscriptions
-	Stop func()          // has nobody listen any more
-
 	mu        sync.Mutex
 	byName    map[string]*Waiter
 	unclaimed []notice
@@ -57,8 +54,7 @@ type source struct {
 // Init makes the channels that nodes are to publish on.
 func (b *Board) Init(g *node.Group) {
 	b.g, b.byName, b.listening = g, map[string]*Waiter{}, map[source]bool{}
-	b.ctx, b.Stop = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
-	process := rand.Text()[:13]                              // short enough for a queue to be packed by Redis, which takes up to 64 bytes
+	process := rand.Text()[:13] // short enough for a queue to be packed by Redis, which takes up to 64 bytes
 	for bucket := range g.Keys.Buckets() {
 		b.Channels = append(b.Channels, g.Keys.Channel(bucket, process))
 	}
@@ -124,7 +120,7 @@ func (b *Board) Len() int {
 
 // listen subscribes, and again after each failure.
 func (b *Board) listen(s source) {
-	for pause := time.Duration(0); pause == 0 || b.sleep(pause); {
+	for pause := time.Duration(0); pause == 0 || b.g.Pause(b.g.Closing, pause, nil); {
 		began := b.g.Clock.Now()
 		err := b.session(s)
 		switch {
@@ -141,18 +137,6 @@ func (b *Board) listen(s source) {
 	}
 }
 
-// sleep reports false when nobody is to listen any more.
-func (b *Board) sleep(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-b.ctx.Done():
-		return false
-	}
-}
-
 // dismiss lets go of a subscription if nobody waits, and reports whether it did. The next waiter makes another.
 func (b *Board) dismiss(s source) bool {
 	b.mu.Lock()
@@ -166,7 +150,7 @@ func (b *Board) dismiss(s source) bool {
 
 // session is one subscription, until it fails.
 func (b *Board) session(s source) error {
-	ctx, cancel := context.WithCancel(b.ctx)
+	ctx, cancel := context.WithCancel(b.g.Closing)
 	channel := b.Channels[s.bucket]
 	pubsub, err := goredis.Subscribe(ctx, s.n.Client, channel.Sharded, channel.Name)
 	if err != nil {

@@ -45,13 +45,8 @@ func (t *Tally) Where(so func(*Vote) bool) (s Set) {
 }
 
 // With are the nodes with one of these verdicts.
-func (t *Tally) With(verdicts ...wire.Verdict) (s Set) {
-	for i := range t.Votes {
-		if slices.Contains(verdicts, t.Votes[i].Verdict) {
-			s = s.With(i)
-		}
-	}
-	return s
+func (t *Tally) With(verdicts ...wire.Verdict) Set {
+	return t.Where(func(v *Vote) bool { return slices.Contains(verdicts, v.Verdict) })
 }
 
 // Count is how many nodes have one of these verdicts.
@@ -101,19 +96,23 @@ func (t *Tally) Kept() Set {
 
 // Rests is for how long no quorum can grant the key to anybody, whatever the nodes say that have not answered.
 func (t *Tally) Rests() time.Duration {
-	var rests []time.Duration
-	kept := t.Kept()
+	kept, free := t.Kept(), len(t.Votes)-t.Q // so many may refuse
+	return t.rest(kept, kept.Len()-free)
+}
+
+// rest is when the n-th of some nodes has what it waits for behind it; 0 where there are not so many.
+func (t *Tally) rest(of Set, n int) time.Duration {
+	if n < 1 || n > of.Len() {
+		return 0
+	}
+	rests := make([]time.Duration, 0, len(t.Votes))
 	for i := range t.Votes {
-		if kept.Has(i) {
+		if of.Has(i) {
 			rests = append(rests, t.Votes[i].Rest)
 		}
 	}
-	free := len(t.Votes) - t.Q // so many may refuse
-	if len(rests) <= free {
-		return 0
-	}
 	slices.Sort(rests)
-	return rests[len(rests)-1-free]
+	return rests[n-1]
 }
 
 // Queued are the nodes that have the call in their queues.
@@ -201,19 +200,7 @@ func historyOf(memory string) string {
 // RetryAfter is when a quorum could grant at the earliest, from what the nodes said: as many of those that will grant
 // by themselves as it takes, beside those that granted. Zero when it is not known.
 func (t *Tally) RetryAfter() time.Duration {
-	var rests []time.Duration
-	for i := range t.Votes {
-		switch v := &t.Votes[i]; v.Verdict {
-		case wire.Held, wire.Reserved, wire.Quarantined:
-			rests = append(rests, v.Rest)
-		default:
-		}
-	}
-	slices.Sort(rests)
-	if last := max(t.Q-t.Count(wire.Granted), 1); last <= len(rests) {
-		return rests[last-1]
-	}
-	return 0
+	return t.rest(t.With(wire.Held, wire.Reserved, wire.Quarantined), max(t.Q-t.Count(wire.Granted), 1))
 }
 
 // MayHold are the nodes on which the attempt may own the key, now or when a late request arrives. All others have

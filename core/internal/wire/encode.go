@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -137,17 +136,14 @@ func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []b
 		return b
 	}
 	// The guard record of a node that remembers that, has not been claimed, and knows of no longer lease.
-	history, began, known := strings.Cut(memory, ".")
-	began, declared := strings.CutSuffix(began, "!")
+	history, since, declared := readMemory(memory)
 	votes := math.Inf(1) // never
-	if known {
-		switch since := number(began); {
-		case since < 0:
-		case declared:
-			votes = 0
-		default:
-			votes = float64(since + h.maxTTL + h.lag)
-		}
+	switch {
+	case since < 0:
+	case declared:
+		votes = 0
+	default:
+		votes = float64(since + h.maxTTL + h.lag)
 	}
 	const line = "master_replid:"
 	b = append(append(append(b, byte(len(line)+len(history))), line...), history...)

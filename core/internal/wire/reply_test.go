@@ -179,8 +179,8 @@ func oddNumbers(reply string) bool {
 // What each script says is what is read of it, word for word.
 func TestGrammarOfEveryScript(t *testing.T) {
 	t.Parallel()
-	said := map[Op]string{OpAcquire: acquireLua + headLua, OpRenew: renewLua + headLua, OpRelease: releaseLua, OpComplete: completeLua + headLua,
-		OpTouch: touchLua + headLua, OpProvision: provisionLua, OpRevoke: revokeLua, OpForget: forgetLua}
+	said := map[Op]string{OpAcquire: text("acquire", "head"), OpRenew: text("renew", "head"), OpRelease: text("release"), OpComplete: text("complete", "head"),
+		OpTouch: text("touch", "head"), OpProvision: text("provision"), OpRevoke: text("revoke"), OpForget: text("forget")}
 	for op, source := range said {
 		words := map[string]bool{}
 		for _, m := range regexp.MustCompile(`'([A-Z]{2,}) ?'`).FindAllStringSubmatch(source, -1) {

@@ -142,9 +142,7 @@ func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration)
 	}
 	quarantine := max(maxTTL, LongestOf(record)) + lag
 	memory, rest, _ := strings.Cut(record, " ")
-	of, began, _ := strings.Cut(memory, ".")
-	began, declared := strings.CutSuffix(began, "!")
-	since := number(began)
+	of, since, declared := readMemory(memory)
 	switch {
 	case record == "":
 		return Guard{State: GuardMissing, Left: quarantine}
@@ -156,6 +154,17 @@ func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration)
 		return Guard{State: GuardVoting}
 	}
 	return Guard{State: GuardQuarantined, Fresh: strings.Contains(rest, " "), Left: left}
+}
+
+// readMemory takes apart what a node remembers: its replication history, and since when it does (ms; -1 = nobody can tell), or
+// that it was declared new.
+func readMemory(memory string) (history string, since int64, declared bool) {
+	history, began, known := strings.Cut(memory, ".")
+	if !known {
+		return history, -1, false
+	}
+	began, declared = strings.CutSuffix(began, "!")
+	return history, number(began), declared
 }
 
 // LongestOf is the longest lease in use that a guard record knows of; 0 if it does not.
