@@ -58,34 +58,6 @@ func TestEndThatIsNotRecorded(t *testing.T) {
 	})
 }
 
-// A run that outlasts a hundred ticks is made good for as long as its tick is among the last hundred.
-func TestWalkIsBounded(t *testing.T) {
-	for _, c := range []struct {
-		dies  time.Duration
-		again bool
-	}{{90 * time.Minute, true}, {110 * time.Minute, false}} {
-		t.Run(c.dies.String(), func(t *testing.T) {
-			bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-				p := plan{job: []JobOption{AtLeastOnce(2)}, work: onlyFirst(at(2*time.Minute), hold(3*time.Hour))}
-				a := w.replica("a", p)
-				till(2*time.Minute + c.dies)
-				a.crash()
-				w.replica("b", p)
-				time.Sleep(30 * time.Second)
-				again := 0
-				for _, r := range w.ran() {
-					if r.Attempt == 2 {
-						again++
-					}
-				}
-				if (again == 1) != c.again {
-					t.Errorf("%d second starts", again)
-				}
-			})
-		})
-	}
-}
-
 // The first look of a new job asks for a bounded number of records.
 func TestFirstLookIsBounded(t *testing.T) {
 	bubble(t, time.Hour, func(t *testing.T, w *world) {

@@ -58,7 +58,6 @@ var uncalled = []JobOption{WithHost(func() {})}
 type plan struct {
 	schedule Schedule // the default is every minute
 	host     bool     // a host calls at the ticks
-	ahead    time.Duration
 	work     func(ctx context.Context) error
 	job      []JobOption
 	core     []core.Option
@@ -88,7 +87,6 @@ func (w *world) replica(name string, p plan) *replica {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.clock = r.clock
 	ctx, stop := context.WithCancel(w.t.Context())
 	r.stop = stop
 	job := p.job
@@ -107,9 +105,6 @@ func (w *world) replica(name string, p plan) *replica {
 	return r
 }
 
-// clock is what the replica takes for the time.
-func (r *replica) clock() time.Time { return time.Now().Add(r.plan.ahead) }
-
 // replicas starts so many.
 func (w *world) replicas(n int, p plan) (all []*replica) {
 	w.t.Helper()
@@ -122,7 +117,7 @@ func (w *world) replicas(n int, p plan) (all []*replica) {
 // hosted does what a cron library does: it calls for each tick, on a goroutine of its own.
 func (r *replica) hosted(ctx context.Context) {
 	for {
-		now := r.clock()
+		now := time.Now()
 		if !pause.For(ctx, r.plan.schedule.Next(now).Sub(now)) {
 			return
 		}
@@ -155,12 +150,6 @@ func (r *replica) end() {
 	if err := r.service.Close(ctx); err != nil {
 		r.w.t.Errorf("%s: %v", r.name, err)
 	}
-}
-
-// crash is what the death of the process looks like to everybody else.
-func (r *replica) crash() {
-	r.locks.Link.Kill()
-	r.stop()
 }
 
 // ran returns the runs so far, in the order in which they started.

@@ -28,8 +28,7 @@ type Service struct {
 
 	closing context.Context // ends with Close
 	close   context.CancelCauseFunc
-	gate    gate.Gate // claims, and looks
-	clock   func() time.Time
+	gate    gate.Gate     // claims, and looks
 	turns   chan struct{} // of claims that ask for what to start
 
 	mu   sync.Mutex
@@ -51,7 +50,7 @@ func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector 
 // TTL of locker. The error names everything that is wrong with the arguments.
 func New(locker *core.Locker, service string, opts ...Option) (*Service, error) {
 	host, _ := os.Hostname()
-	s := &Service{name: service, jobs: map[string]*Job{}, turns: make(chan struct{}, atOnce), clock: time.Now}
+	s := &Service{name: service, jobs: map[string]*Job{}, turns: make(chan struct{}, atOnce)}
 	s.self = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
 	var f faults.List
 	faults.Set(&f, &s.config, opts)
@@ -134,7 +133,7 @@ func (s *Service) now() time.Time {
 	if ahead, known := s.locker.ClockOffset(); known {
 		return time.Now().UTC().Add(ahead)
 	}
-	return s.clock().UTC()
+	return time.Now().UTC()
 }
 
 // Close ends the Service: nothing starts from now on, for which the reason is core.ErrClosed. It waits for the runs of this

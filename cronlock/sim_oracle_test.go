@@ -102,6 +102,8 @@ func (w *world) ending(p *process, at time.Time) {
 		t.ending = true
 		if v := w.visit(p, t); v == nil || !v.completed && v.Attempt < min(t.most, p.starts) {
 			w.Violation("%s records the end of tick %v, which did not complete", p.name, at)
+		} else if lease, _ := core.FromContext(v.ctx); lease.Context().Err() != nil && lease.Lost() == nil {
+			w.Violation("%s records the end of tick %v, and has given the lease back", p.name, at)
 		}
 	}
 }
@@ -354,6 +356,9 @@ func (v *visit) end(err error) {
 	v.over, v.err = time.Now(), err
 	if v.p.dead {
 		return
+	}
+	if v.p.job == nil { // which would look now
+		w.trouble(0, "a run outlasts its job")
 	}
 	ended := v.ctx.Err() != nil
 	v.completed = err == nil || !ended && !errors.Is(err, errPanic)

@@ -81,6 +81,8 @@ func (p *process) byHand() {
 	case p.dead || p.closed || p.job != job || p.Is("limit") > 0:
 	case refused != nil && (!refused.Tick.IsZero() || errors.Is(err, leader.ErrNotLeader)) || p.answers == answers:
 		p.Violation("%s: nothing runs by hand: %v", p.name, err)
+	case under != nil && p.running == 0 && len(p.scheduler.Jobs()) > 2: // its own, and the one that is late
+		p.Violation("%s: gocron keeps %d jobs", p.name, len(p.scheduler.Jobs()))
 	}
 }
 
@@ -90,6 +92,10 @@ func (p *process) operation(ctx context.Context, op core.Op) (context.Context, f
 	switch {
 	case what == "run" && op.Kind == core.OpAcquire:
 		p.reach("asking", p)
+	case what == "start" && op.Kind == core.OpAcquire: // the first request of a record
+		p.mu.Lock()
+		p.writing = tick
+		p.mu.Unlock()
 	case what == "run" && op.Kind == core.OpHold:
 		p.held(p)
 		p.reach("claimed", p)

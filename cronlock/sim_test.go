@@ -67,14 +67,14 @@ func draw(r *rand.Rand) sim.Program {
 			plan["period"] = min(plan["period"], 8)
 		}
 	}
-	if r.IntN(4) == 0 {
+	if r.IntN(2) == 0 {
 		plan["others"] = sim.Pick(r, 1, 2, 3)
 	}
 	if r.IntN(6) == 0 {
 		plan["no window"], plan["nodes ahead"] = 1, sim.Pick(r, 0, 1500, -5000, 60000, -60000)
 	}
 	if plan["nodes"] == 1 && plan["elector"] == 0 && r.IntN(2) == 0 {
-		plan["period"] = sim.Pick(r, 61, 3600, 24*3600)
+		plan["period"], plan["grace"] = sim.Pick(r, 61, 150, 3600, 24*3600), sim.Pick(r, 0, plan["grace"])
 	}
 	hosts := sim.Pick(r, 0, 1, 2, 3)
 	for i := range 1 + plan["more"] {
@@ -97,9 +97,9 @@ func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 	s := sim.Step{
 		At:  max(0, tick.Sub(began(p))+sim.Pick[time.Duration](r, -2, -1, 1, 1)*sim.Between(r, time.Millisecond, min(period(p), 30*time.Second))),
 		Who: r.IntN(1 + p.Plan["more"]),
-		For: sim.Between(r, time.Second, min(time.Minute, 10*time.Second+3*period(p))),
+		For: sim.Between(r, time.Second, min(2*time.Minute, 10*time.Second+3*period(p))),
 	}
-	kinds := []string{"cut", "kill", "close", "remove", "run now", "jump", "call", "host sleeps", "storm", "down", "hang", "slow",
+	kinds := []string{"cut", "kill", "close", "remove", "run now", "run now", "jump", "call", "host sleeps", "storm", "down", "hang", "slow",
 		"restart", "promote", "drop replies", "revoke"}
 	if p.Plan["nodes"] != 1 { // a single node must not forget
 		kinds = append(kinds, "restart empty", "flush")

@@ -57,6 +57,8 @@ func ExampleElector_Enter() {
 	}
 }
 
+var _ gocron.Elector = (*leader.Elector)(nil)
+
 // gocron takes an Elector as it is: only the leader's scheduler runs its jobs.
 func ExampleElector_IsLeader() {
 	var locker *core.Locker // made by core.Open
