@@ -17,10 +17,10 @@
 //     ([WithRetention]). A completed task with any other, foreign id may run again, but not two deliveries of it at a time.
 //  2. A handler runs under two leases: that of the identity, then that of the key ([WithKey]). They are held until it returns,
 //     or until a grace after its context has ended ([WithGrace]).
-//  3. A delivery that gets no lease waits for it once, and is then given back to asynq. For a held key it waits until half of
-//     the task's time is over, if the server has a waiting place left; for locks out of reach, up to 5 s. A last attempt needs
-//     no place, and waits for either until shortly before its deadline. Waiting places are a quarter of the workers, rounded
-//     up, and never all of them ([WithWaiters]).
+//  3. A delivery that gets no lease waits for it once, and is then given back to asynq. For a held key that does not rest
+//     ([Cooldown]) it waits until half of the task's time is over, if the server has a waiting place left; for locks out of
+//     reach, up to 5 s. A last attempt needs no place, and waits for either until shortly before its deadline. Waiting places
+//     are a quarter of the workers, rounded up, and never all of them ([WithWaiters]).
 //  4. A task that is given back counts no retry. It comes again at once, or when its key has rested ([Cooldown]). A server gives
 //     back ten tasks a second per worker at most. A last attempt is archived if its deadline comes before its turn.
 //     When a server dies, its keys are free within the TTL. Its tasks come later: asynq's recoverer finds them after one to

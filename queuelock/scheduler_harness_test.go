@@ -58,7 +58,7 @@ func (r *rig) idleReplica() *replica {
 }
 
 // isEnqueue reports whether with cmd asynq enqueues something under an id of this package's.
-func isEnqueue(cmd redis.Cmder) bool { return script(cmd, "", ":pending", ":t:lockkit:") }
+func isEnqueue(cmd redis.Cmder) bool { return script(cmd, ":active", ":pending", ":t:lockkit:") }
 
 // onEnqueue calls f when the replica enqueues.
 func (p *replica) onEnqueue(f func() testutil.Action) {

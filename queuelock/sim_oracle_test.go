@@ -254,6 +254,8 @@ func (o *simOracle) asks(d *simDelivery, op core.Op) (waits bool) {
 		o.s.Count("last attempt waits")
 	case a.waits > 1:
 		o.wrong(d, "waits twice")
+	case restOf(a.last) > time.Second:
+		o.wrong(d, "waits for a key that rests for %v", restOf(a.last))
 	case errors.Is(a.last, core.ErrHeld):
 		o.s.Count("waits in place")
 		a.place = true

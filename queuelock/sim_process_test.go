@@ -3,6 +3,8 @@ package queuelock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -174,10 +176,20 @@ func (p *simProcess) loseCompletions(long time.Duration) {
 	}
 	p.link.OnRequest(func(cmd redis.Cmder) testutil.Action {
 		if isEnqueue(cmd) {
+			p.ticks(cmd)
 			p.reach("tick", nil)
 		}
 		return testutil.Action{DropRequest: lost() || isDone(cmd) && time.Now().Before(until), DropReply: lost()}
 	})
+}
+
+// ticks judges when a tick is enqueued: from its instant on, until the next one is due.
+func (p *simProcess) ticks(cmd redis.Cmder) {
+	_, text, _ := strings.Cut(fmt.Sprint(cmd.Args()...), ":tick/20:")
+	at, err := time.Parse(time.RFC3339, text[:min(20, len(text))])
+	if late := p.scheduler.now().Sub(at); err != nil || !p.set.Load() && (late < 0 || late > simPeriod+time.Second) {
+		p.s.Violation("a tick is enqueued %v late: %v", late, err)
+	}
 }
 
 // aim has something happen to the process at a moment.
