@@ -97,3 +97,37 @@ func TestEndWhileAClaimWaitsForItsTurn(t *testing.T) {
 		})
 	}
 }
+
+// The first look of a new job asks for a bounded number of records.
+func TestFirstLookIsBounded(t *testing.T) {
+	bubble(t, time.Hour, func(t *testing.T, w *world) {
+		var calls atomic.Int32
+		for _, n := range w.nodes {
+			n.OnCall(func(int, []string) string { calls.Add(1); return "" })
+		}
+		w.replica("a", plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(3)}})
+		time.Sleep(10 * time.Second)
+		if w.want(at(time.Hour)); calls.Load() > 3*4*mostTicks {
+			t.Errorf("%d calls", calls.Load())
+		}
+	})
+}
+
+// A run by hand waits for a look to end, and takes no tick away.
+func TestRunNowDuringALook(t *testing.T) {
+	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
+		for _, n := range w.nodes {
+			n.SlowReplies(5 * time.Millisecond)
+		}
+		r := w.replica("a", plan{schedule: Every(time.Hour)})
+		for range 20 { // a new job looks far back for ticks
+			time.Sleep(10 * time.Millisecond)
+			if err := r.RunNow(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, n := range w.nodes {
+			n.Up()
+		}
+	})
+}

@@ -71,7 +71,7 @@
 // # Records
 //
 // The keys of a job start with core.Key("cron", service, job): "run" is held while it runs; "start" with a tick and a number,
-// and "end" with a tick, are records. Records count for 100 ticks, or up to the last one of a schedule that ends, at least for
-// an hour and the grace and at most a year; Redis keeps them for two hours more. A tick takes about 700 bytes on each node (TestFootprintOfATick): 150 kB for a job of every minute,
-// 8 MB for one of every second.
+// and "end" with a tick, are records. Records count for 100 ticks, or up to the last one of a schedule that ends, at least
+// for an hour and the grace and at most a year; Redis keeps them for two hours more. A tick takes about 700 bytes on each
+// node (TestFootprintOfATick): 150 kB for a job of every minute, 8 MB for one of every second.
 package cronlock

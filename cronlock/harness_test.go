@@ -51,6 +51,20 @@ func bubble(t *testing.T, after time.Duration, f func(t *testing.T, w *world)) {
 	})
 }
 
+// hold returns a function that takes so long, or until it is told to stop.
+func hold(d time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // uncalled is for a job whose host never calls.
 var uncalled = []JobOption{WithHost(func() {})}
 
@@ -158,9 +172,6 @@ func (w *world) ran() []ran {
 	defer w.mu.Unlock()
 	return slices.Clone(w.runs)
 }
-
-// count is how often the replicas have told of an event.
-func (w *world) count(kind core.EventKind) int { return w.events.Count("cronlock " + string(kind)) }
 
 // want checks that these ticks ran, in this order, and none before it was due.
 func (w *world) want(ticks ...time.Time) {

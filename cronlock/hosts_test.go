@@ -48,7 +48,7 @@ func TestCalledTooOften(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := w.count(EventRun); n != 4 {
+		if n := w.events.Count("cronlock tick_run"); n != 4 {
 			t.Errorf("%d runs", n)
 		}
 	})

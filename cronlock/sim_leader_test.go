@@ -35,19 +35,16 @@ func (p *process) elected(ctx context.Context, t leader.Term) {
 	}
 	select {
 	case <-ctx.Done():
-		why := context.Cause(ctx)
-		if !errors.Is(why, core.ErrLost) && !(errors.Is(why, leader.ErrNotLeader) && p.asks()) {
-			p.Violation("%s: the context of OnElected ended with %v", p.name, why)
-		}
 		p.trouble(linger, "OnElected goes on")
 		time.Sleep(linger)
-		if linger > 0 && errors.Is(why, core.ErrLost) && p.elector.Check(ctx) == nil {
-			p.Violation("%s is well, and its lost term goes on", p.name)
-		}
 	case <-p.died:
 	}
+	why, sick := context.Cause(ctx), p.elector.Check(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if lost := errors.Is(why, core.ErrLost); !p.dead && (!lost && !(errors.Is(why, leader.ErrNotLeader) && p.asked) || lost && linger > 0 && sick == nil) {
+		p.Violation("%s: the context of OnElected ended with %v, and its health is: %v", p.name, why, sick)
+	}
 	if p.reigns--; p.term == t.FencingToken {
 		p.done = true
 	}
@@ -88,13 +85,6 @@ func (p *process) accede(ctx context.Context, t leader.Term) (linger time.Durati
 		p.reigns++
 	}
 	return time.Duration(p.rng.IntN(4)) * time.Second, lasts
-}
-
-// asks reports whether the process was asked to resign.
-func (p *process) asks() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.asked
 }
 
 // resign makes a process give up its term: nothing enters it any more.

@@ -116,10 +116,10 @@ func (w *world) ended(p *process, at time.Time) {
 	}
 }
 
-// visit is the run of a tick on a process that has ended last.
+// visit is the run of a tick on a process that has completed it, or else that has ended last.
 func (w *world) visit(p *process, t *tick) (last *visit) {
 	for _, v := range w.visits {
-		if v.p == p && v.tick == t && !v.over.IsZero() && (last == nil || !v.over.Before(last.over)) {
+		if v.p == p && v.tick == t && !v.over.IsZero() && (last == nil || v.completed && !last.completed || v.completed == last.completed && !v.over.Before(last.over)) {
 			last = v
 		}
 	}

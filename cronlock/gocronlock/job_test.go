@@ -15,29 +15,6 @@ import (
 	"github.com/lockkit/lockkit/cronlock"
 )
 
-// Listeners hear of a run by tick, of one by hand and of one that starts late; afterwards gocron has one job.
-func TestListeners(t *testing.T) {
-	bubble(t, time.Second, func(t *testing.T, w *world) {
-		var before, after atomic.Int32
-		r := w.replica(cronlock.Every(time.Hour), nil, Tags("nightly", "billing"), Listeners(
-			gocron.BeforeJobRuns(func(uuid.UUID, string) { before.Add(1) }),
-			gocron.AfterJobRuns(func(uuid.UUID, string) { after.Add(1) }),
-		))
-		till(time.Minute) // midnight's tick, late
-		if err := r.RunNow(); err != nil {
-			t.Fatal(err)
-		}
-		till(time.Hour + time.Minute)
-		w.want(midnight, time.Time{}, at(time.Hour))
-		if before.Load() != 3 || after.Load() != 3 {
-			t.Errorf("listeners heard of %d begins and %d ends of 3 runs", before.Load(), after.Load())
-		}
-		if jobs := r.scheduler.Jobs(); len(jobs) != 1 || jobs[0].ID() != r.Handle().ID() || !slices.Equal(r.Handle().Tags()[:2], []string{"nightly", "billing"}) {
-			t.Errorf("gocron's jobs are %v", jobs)
-		}
-	})
-}
-
 // RunNow of a scheduler that does not run, and runs of the engine meanwhile, block nothing.
 func TestStoppedScheduler(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
@@ -62,13 +39,15 @@ func TestStoppedScheduler(t *testing.T) {
 // A schedule without further instants does not make gocron loop, after the last one and from the beginning.
 func TestScheduleEnds(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, w *world) {
-		r := w.replica(cronlock.At(at(time.Minute)), nil)
+		r := w.replica(cronlock.At(at(time.Minute)), nil, Tags("nightly", "billing"))
 		till(10 * time.Minute)
 		if _, err := Add(r.scheduler, r.service, "over", cronlock.At(at(2*time.Minute)), w.work); err != nil {
 			t.Fatal(err)
 		}
 		till(20 * time.Minute)
-		w.want(at(time.Minute))
+		if w.want(at(time.Minute)); !slices.Equal(r.Handle().Tags()[:2], []string{"nightly", "billing"}) {
+			t.Errorf("tags: %v", r.Handle().Tags())
+		}
 		for _, j := range r.scheduler.Jobs() {
 			if next, err := j.NextRun(); err != nil || next.Before(at(time.Hour)) {
 				t.Errorf("gocron runs %s next at %v, %v", j.Name(), next, err)

@@ -29,9 +29,7 @@ func TestAnswersLocally(t *testing.T) {
 		cancel()
 		isErr(w.T, "the leader, just after the nodes went", l.IsLeader(cancelled), nil)
 		term := l.mustTerm(w.T)
-		leases, _ := l.reigns()
-		lease := leases[0]
-		if term.FencingToken == 0 || term.Group != "group" || term.FencingToken != lease.FencingToken() || term.Since.After(start) {
+		if term.FencingToken == 0 || term.Group != "group" || term.Since.After(start) {
 			w.Errorf("its term is %+v", term)
 		}
 		h, err := l.Leader(cancelled)
@@ -47,13 +45,6 @@ func TestAnswersLocally(t *testing.T) {
 			w.Errorf("the answers took %v", d)
 		}
 		await(w.T, ttl, "the leader has stopped", func() bool { return !l.leads() })
-		if late := time.Since(lease.ValidUntil()); late < 0 || late > 10*time.Millisecond {
-			w.Errorf("it stopped leading %v after the end of its validity", late)
-		}
-		synctest.Wait()
-		if leases, inside := l.reigns(); len(leases) != 1 || inside > 0 {
-			w.Errorf("OnElected was called %d times, and goes on %d times", len(leases), inside)
-		}
 	})
 }
 
@@ -68,11 +59,9 @@ func TestGroupsApart(t *testing.T) {
 			}
 			w.Cleanup(func() { e.Close(context.Background()) })
 			testutil.Receive(w.T, e.Began())
-			if h, err := e.Leader(w.Context()); err != nil || h.Candidate != host {
-				w.Errorf("%q: %+v, %v, want %q", name, h, err, host)
-			}
-			if term, err := e.Term(); err != nil || term.Group != name {
-				w.Errorf("%q leads group %q, %v", name, term.Group, err)
+			term, _ := e.Term()
+			if h, err := e.Leader(w.Context()); err != nil || h.Candidate != host || term.Group != name {
+				w.Errorf("%q: %+v, %v, want %q; it leads group %q", name, h, err, host, term.Group)
 			}
 		}
 	})

@@ -3,9 +3,7 @@ package leader_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,15 +53,11 @@ func (w *world) each(f func(*testutil.Node)) {
 // heal ends the faults of all nodes.
 func (w *world) heal() { w.each((*testutil.Node).Up) }
 
-// A candidate is an Elector with a process of its own, and the calls of its OnElected.
+// A candidate is an Elector with a process of its own.
 type candidate struct {
 	*leader.Elector
 	name  string
 	locks *locktest.Locker
-
-	mu     sync.Mutex
-	leases []*core.Lease // of its terms
-	inside int           // calls of OnElected
 }
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -72,15 +66,6 @@ var quiet = slog.New(slog.DiscardHandler)
 func (w *world) candidate(name string) *candidate {
 	w.Helper()
 	return w.candidateOn(name, w.first.Replica())
-}
-
-// candidates starts so many.
-func (w *world) candidates(n int) (all []*candidate) {
-	w.Helper()
-	for i := range n {
-		all = append(all, w.candidate(fmt.Sprint(i)))
-	}
-	return all
 }
 
 // candidateOn is candidate on a given Locker.
@@ -95,9 +80,6 @@ func (w *world) electedDoes(name string, locks *locktest.Locker, f func(*candida
 	c, ready := &candidate{name: name, locks: locks}, make(chan struct{})
 	e, err := leader.New(locks.Locker, "group", leader.WithCandidate(name), leader.OnElected(func(ctx context.Context, _ leader.Term) {
 		<-ready
-		lease, _ := core.FromContext(ctx)
-		c.enters(1, lease)
-		defer c.enters(-1)
 		f(c)
 		<-ctx.Done()
 	}))
@@ -114,21 +96,6 @@ func (w *world) electedDoes(name string, locks *locktest.Locker, f func(*candida
 		}
 	})
 	return c
-}
-
-// enters notes that a call of OnElected has begun, or ended.
-func (c *candidate) enters(more int, lease ...*core.Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.inside += more
-	c.leases = append(c.leases, lease...)
-}
-
-// reigns returns the leases of its terms so far, and how many calls of OnElected go on.
-func (c *candidate) reigns() (leases []*core.Lease, inside int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.leases, c.inside
 }
 
 func (c *candidate) leads() bool { return c.IsLeader(context.Background()) == nil }
@@ -180,7 +147,7 @@ func (w *world) leader(limit time.Duration, all ...*candidate) *candidate {
 // pair starts two candidates, and says which of them leads.
 func (w *world) pair() (l, f *candidate) {
 	w.Helper()
-	all := w.candidates(2)
+	all := []*candidate{w.candidate("0"), w.candidate("1")}
 	l = w.leader(taking, all...)
 	return l, others(l, all...)[0]
 }

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/logbook"
 )
 
-// Bad input names every fault, and registers nothing.
+// Bad input names every fault, and registers nothing. Another job may use the name of one that was removed, and removing
+// that one again does nothing to it.
 func TestAddRefuses(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{schedule: Every(time.Hour)})
@@ -46,6 +48,11 @@ func TestAddRefuses(t *testing.T) {
 				t.Errorf("a history of %d: %v", n, err)
 			}
 		}
+		r.Remove()
+		again, err := r.service.Add("job", Every(time.Minute), r.work)
+		if r.Remove(); err != nil || r.service.jobs["job"] != again {
+			t.Errorf("the second Remove has removed the other job, or there is none: %v", err)
+		}
 		s, err := New(nil, "", nil)
 		if s != nil {
 			t.Error("a service of nothing")
@@ -62,18 +69,6 @@ func wantWords(t *testing.T, what string, err error, words ...string) {
 			t.Errorf("%s: the error does not say %q: %v", what, word, err)
 		}
 	}
-}
-
-// Another job may use the name of one that was removed, and removing that one again does nothing to it.
-func TestRemove(t *testing.T) {
-	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
-		r := w.replica("a", plan{})
-		r.Remove()
-		again, err := r.service.Add("job", Every(time.Minute), r.work)
-		if r.Remove(); err != nil || r.service.jobs["job"] != again {
-			t.Errorf("the second Remove has removed the other job, or there is none: %v", err)
-		}
-	})
 }
 
 // An end of its context that Close's caller sets bounds the wait, and the error names the jobs that run.
@@ -99,5 +94,30 @@ func TestCloseNamesRuns(t *testing.T) {
 		if err := idle.Close(gone); err != nil {
 			t.Errorf("Close of a service without runs: %v", err)
 		}
+	})
+}
+
+// The end of a run that no quorum records is told of, and the tick is started again.
+func TestEndThatIsNotRecorded(t *testing.T) {
+	bubble(t, 3*time.Minute, func(t *testing.T, w *world) {
+		var log logbook.Book
+		w.replica("a", plan{core: []core.Option{core.WithLogger(log.Logger())}, job: []JobOption{AtLeastOnce(2)}, work: func(context.Context) error {
+			if len(w.ran()) == 1 {
+				for _, n := range w.nodes {
+					n.Down()
+				}
+			}
+			return nil
+		}})
+		till(3*time.Minute + 5*time.Second)
+		for _, n := range w.nodes {
+			n.Up()
+		}
+		till(3*time.Minute + 50*time.Second)
+		w.want(at(3*time.Minute), at(3*time.Minute))
+		if n := w.events.Count("cronlock run_unrecorded"); n != 1 {
+			t.Errorf("%d events", n)
+		}
+		log.Want(t, 1, "the end of a run was not recorded", "attempt=1")
 	})
 }
