@@ -280,6 +280,7 @@ func TestWhatIsNotReentrant(t *testing.T) {
 			t.Errorf("an option is nil: %v", err)
 		}
 		wantErr(t, p.Do(ctx, "", w.never), ErrInvalid)
+		wantErr(t, w.process().TryDo(ctx, "k", w.never, Reentrant(true)), ErrHeld) // a Locker of its own
 		w.release(lease)
 	})
 }

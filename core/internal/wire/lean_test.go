@@ -158,7 +158,7 @@ local redis = {call = stopped(real.call), pcall = stopped(real.pcall)}
 `, us/1e6, us%1e6)
 }
 
-var attempts = []string{"attempt-1", "attempt-2", "attempt-3", "x"}
+var attempts = []string{"attempt-1", "attempt-2", "attempt-3", "x", "y", "z"} // the first three have the keys where it is easy
 
 // guard is what the client takes the node to remember, and the guard record; "" = there is none.
 func (d *differential) guard(maxTTL, lag time.Duration) (memory, record string) {
@@ -188,7 +188,10 @@ func (d *differential) value(owner string) string {
 			v.Expiry, v.Counter = one(d.r, 0, now-1), d.us-one(d.r, int64(301), 400, 5000)
 		}
 	}
-	if d.odd(20) {
+	if d.odd(8) {
+		v.Expiry = 0
+	}
+	if d.odd(8) {
 		v.Counter = 0
 	}
 	if d.rarely(3) && v.Expiry > 0 && !(d.easy && d.focus%4 == 0) {
@@ -196,6 +199,9 @@ func (d *differential) value(owner string) string {
 	}
 	if d.odd(8) {
 		v.Next, v.TurnUntil = one(d.r, attempts...), now+one(d.r, int64(-1), 0, 1000)
+		if v.Next == attempts[0] && d.rarely(2) { // whose name ends where the length of what is carried would stand, and like it
+			v.Carried = Holder{Note: strings.Repeat("n", int('1')-len(v.Next)-3)}.Carried()
+		}
 	}
 	if d.odd(8) {
 		v.Record = &testutil.ResourceRecord{Ballot: d.token(), Kept: now + one(d.r, int64(-1), 0, 1, 100_000), Origin: d.token(), Result: one(d.r, "", "done")}
@@ -224,7 +230,7 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 	if d.easy {
 		key, id = []string{"k", "j", "i"}[i], attempts[i]
 		if d.focus%4 == 0 {
-			id = "x"
+			id = attempts[3+i]
 		}
 	}
 	l := s.k.LockOf(key, id)
@@ -251,6 +257,9 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 		r := Renew{Token: uint64(d.token()), Confirmed: NodeMillis(d.us/1000 + one(d.r, int64(0), 5000, 20_000)), Turn: MillisOf(one(d.r, 0, time.Second)), Carried: carried}
 		if d.easy {
 			r.Token = uint64(d.us - 300)
+			if d.odd(4) {
+				r.Token = uint64(one(d.r, d.token(), d.us+(30*time.Hour).Microseconds()))
+			}
 		}
 		if d.odd(8) {
 			r.Granted, r.Memory = uint64(d.token()), one(d.r, NoMemory, d.history+".17")
