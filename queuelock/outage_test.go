@@ -95,7 +95,7 @@ func TestLocksAreAwaitedFor5s(t *testing.T) {
 				cut(locks.Link)
 				r.enqueue(order(1))
 				r.serve(setup{locker: locks.Locker}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-				r.pass(outagePatience - 100*time.Millisecond)
+				r.pass(4900 * time.Millisecond)
 				before := r.count(EventUnavailable)
 				if r.pass(300 * time.Millisecond); before > 0 || r.count(EventUnavailable) == 0 || len(r.ledger.runs) > 0 {
 					t.Errorf("%v, and %d before", r.events.Counts(), before)
