@@ -81,6 +81,25 @@ func TestObserverPanicsInAClaim(t *testing.T) {
 	}
 }
 
+// A tick that falls due while a look for the one before goes on is looked for when that has ended.
+func TestTickFallsDueDuringALook(t *testing.T) {
+	for before := time.Second; before < 1400*time.Millisecond; before += 50 * time.Millisecond {
+		t.Run(before.String(), func(t *testing.T) {
+			bubble(t, 2*time.Minute-before, func(t *testing.T, w *world) {
+				for _, n := range w.nodes {
+					n.SlowReplies(100 * time.Millisecond)
+				}
+				w.replica("a", plan{schedule: At(midnight, at(2*time.Minute))}) // midnight's is too old
+				till(2*time.Minute + 2*time.Second)
+				w.want(at(2 * time.Minute))
+				for _, n := range w.nodes {
+					n.Up()
+				}
+			})
+		})
+	}
+}
+
 // A schedule that panics for a time costs its job the ticks of that time, and no process.
 func TestScheduleThatPanics(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {

@@ -15,20 +15,21 @@ const (
 	lookAnyway = time.Minute
 )
 
-// lookAtNext makes the job be looked at when its next tick is due, or a moment later where a host calls for it.
-func (j *Job) lookAtNext() {
-	now := j.service.now()
-	next := j.schedule.Next(now)
-	if !next.After(now) { // there is none; or the schedule names other instants than before
-		return
+// lookAtNext makes the job be looked at when the tick is due that follows the one of the last look, or a moment later where
+// a host calls for it. That tick may be due already, if the look took its time.
+func (j *Job) lookAtNext(looked time.Time) {
+	now, after := j.service.now(), looked
+	if looked.IsZero() || now.Before(looked) { // by what is known of the nodes' clocks now
+		after = now
 	}
-	wait := next.Sub(now)
-	if j.host != nil && wait <= lookAnyway {
+	next := j.schedule.Next(after)
+	wait := min(next.Sub(now), lookAnyway)
+	if j.host != nil && next.Sub(now) <= lookAnyway {
 		wait += lookLate + jitter()
-	} else {
-		wait = min(wait, lookAnyway)
 	}
-	j.lookIn(wait)
+	if next.After(after) { // else there is none; or the schedule names other instants than before
+		j.lookIn(wait)
+	}
 }
 
 // look calls the host if there may be something to start. Without a host it starts that itself.
@@ -37,8 +38,8 @@ func (j *Job) look() {
 	j.when = time.Time{}
 	j.mu.Unlock()
 	defer j.recovered()
-	defer j.lookAtNext()
 	due, _ := latest(j.schedule, j.service.now().Add(slack))
+	defer j.lookAtNext(due)
 	if due.IsZero() || j.settled.Load() == due.UnixNano() || j.running.Load() > 0 || j.gone.Err() != nil || !j.service.leads() {
 		return
 	}

@@ -17,7 +17,6 @@ import (
 func TestAddRefuses(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{schedule: Every(time.Hour)})
-		none := func() {}
 		for name, c := range map[string]struct {
 			job      string
 			schedule Schedule
@@ -30,7 +29,6 @@ func TestAddRefuses(t *testing.T) {
 					"the host is nil", "there are 2 hosts", "an option is nil"}},
 			"too many starts":    {job: "other", schedule: Every(time.Minute), fn: r.work, opts: []JobOption{AtLeastOnce(11)}, want: []string{"must be 1 to 10"}},
 			"too long a grace":   {job: "other", schedule: Every(time.Minute), fn: r.work, opts: []JobOption{WithGrace(366 * 24 * time.Hour)}, want: []string{"longer than 365 days"}},
-			"two hosts":          {job: "other", schedule: Every(time.Minute), fn: r.work, opts: []JobOption{WithHost(none), WithHost(none)}, want: []string{"there are 2 hosts"}},
 			"two of one name":    {job: "job", schedule: Every(time.Minute), fn: r.work, want: []string{"another job has this name"}},
 			"a schedule's fault": {job: "job", schedule: Crontab("61 * * * *", time.UTC), fn: r.work, want: []string{"above maximum", "another job has this name"}},
 		} {
@@ -84,15 +82,6 @@ func TestCloseNamesRuns(t *testing.T) {
 		}
 		if _, err := r.service.Add("other", Every(time.Minute), r.work); !errors.Is(err, core.ErrClosed) {
 			t.Errorf("Add after Close: %v", err)
-		}
-		idle, err := New(w.first.Replica().Locker, "other")
-		if err != nil {
-			t.Fatal(err)
-		}
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := idle.Close(gone); err != nil {
-			t.Errorf("Close of a service without runs: %v", err)
 		}
 	})
 }

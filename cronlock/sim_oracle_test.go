@@ -102,7 +102,7 @@ func (w *world) ending(p *process, at time.Time) {
 		t.ending = true
 		if v := w.visit(p, t); v == nil || !v.completed && v.Attempt < min(t.most, p.starts) {
 			w.Violation("%s records the end of tick %v, which did not complete", p.name, at)
-		} else if lease, _ := core.FromContext(v.ctx); lease.Context().Err() != nil && lease.Lost() == nil {
+		} else if lease, _ := core.FromContext(v.ctx); errors.Is(context.Cause(lease.Context()), core.ErrReleased) {
 			w.Violation("%s records the end of tick %v, and has given the lease back", p.name, at)
 		}
 	}

@@ -3,6 +3,7 @@ package leader_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -43,7 +44,7 @@ func benchmarkSuccession(b *testing.B, nodes, followers int) {
 			clients = append(clients, s.Client())
 		}
 		var err error
-		if lockers[i], err = core.New(clients, core.WithLogger(quiet)); err != nil {
+		if lockers[i], err = core.New(clients, core.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
 			b.Fatal(err)
 		}
 		if err := admin.Provision(b.Context(), lockers[i]); err != nil {

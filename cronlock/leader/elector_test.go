@@ -23,7 +23,7 @@ func TestAnswersLocally(t *testing.T) {
 		w.nodes[0].Hang()
 		w.nodes[1].Hang()
 		w.nodes[2].Down()
-		defer w.heal()
+		defer w.each((*testutil.Node).Up)
 		start := time.Now()
 		cancelled, cancel := context.WithCancel(w.Context())
 		cancel()
@@ -58,7 +58,7 @@ func TestGroupsApart(t *testing.T) {
 				w.Fatalf("%q: %v", name, err)
 			}
 			w.Cleanup(func() { e.Close(context.Background()) })
-			testutil.Receive(w.T, e.Began())
+			await(w.T, taking, "it leads", func() bool { return e.IsLeader(w.Context()) == nil })
 			term, _ := e.Term()
 			if h, err := e.Leader(w.Context()); err != nil || h.Candidate != host || term.Group != name {
 				w.Errorf("%q: %+v, %v, want %q; it leads group %q", name, h, err, host, term.Group)
@@ -144,7 +144,7 @@ func TestWithoutNodes(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		isErr(w.T, "leading without nodes", c.IsLeader(w.Context()), leader.ErrNotLeader)
 		log.Want(w.T, 1, "no leader can be elected")
-		w.heal()
+		w.each((*testutil.Node).Up)
 		await(w.T, 5*time.Second, "the probe passes", func() bool { return c.Check(w.Context()) == nil })
 		w.leader(taking, c)
 	})

@@ -3,7 +3,6 @@ package leader_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,17 +49,12 @@ func (w *world) each(f func(*testutil.Node)) {
 	}
 }
 
-// heal ends the faults of all nodes.
-func (w *world) heal() { w.each((*testutil.Node).Up) }
-
 // A candidate is an Elector with a process of its own.
 type candidate struct {
 	*leader.Elector
 	name  string
 	locks *locktest.Locker
 }
-
-var quiet = slog.New(slog.DiscardHandler)
 
 // candidate starts one.
 func (w *world) candidate(name string) *candidate {

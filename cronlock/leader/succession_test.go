@@ -89,7 +89,7 @@ func TestFollowerCloses(t *testing.T) {
 			if err := all[i+1].Close(w.Context()); err != nil || time.Since(start) != 0 {
 				w.Errorf("closed after %v: %v", time.Since(start), err)
 			}
-			w.heal()
+			w.each((*testutil.Node).Up)
 			time.Sleep(ttl)
 		}
 		w.succeeds(all[3], elected, func() error { all[0].Resign(); return nil })

@@ -148,7 +148,7 @@ func TestFirstLookOfALateLeader(t *testing.T) {
 				isErr(w.T, "the end of OnElected's context", context.Cause(notice), core.ErrLost)
 				_, _, err = e.Enter(w.Context())
 				isErr(w.T, "Enter", err, leader.ErrNotLeader)
-				w.heal()
+				w.each((*testutil.Node).Up)
 			})
 		})
 	}
