@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Whoever is on call has to learn from the error which nodes failed, and why.
@@ -26,6 +27,9 @@ func TestErrorNamesNodes(t *testing.T) {
 			p.links[2].Set(coretest.Fate{Lose: true})
 			p.links[1].Set(coretest.Fate{Lose: true})
 		}, []string{"node 0", "connection refused", "node 1", "no answer within the node timeout"}},
+		"late": {func(_ *world, p *process) {
+			p.set(coretest.Fate{Delay: p.p.Window * 3 / 2}, wire.OpAcquire)
+		}, []string{"node 0", "the request arrived too late"}},
 		"replica": {func(w *world, p *process) {
 			w.nodes[0].SetReplica(true)
 			w.nodes[1].SetReplica(true)

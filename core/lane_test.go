@@ -325,17 +325,3 @@ func (w *world) wantHeld(leases []*Lease) {
 		w.t.Errorf("%d of %d leases are lost", lost, len(leases))
 	}
 }
-
-// A batch that is lost is one failure of the node, not one for each request.
-func TestLostBatchIsOneFailure(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
-		p := w.process()
-		_, free := p.jam(t.Context())
-		defer free()
-		p.links[0].Next(coretest.Fate{Refuse: true}, wire.OpAcquire)
-		_, wait := p.crowd(t.Context(), 20)
-		wait()
-		p.mend()
-		w.wantAtEase(p)
-	})
-}

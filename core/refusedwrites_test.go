@@ -274,6 +274,15 @@ func TestReleaseIsToldTwice(t *testing.T) {
 			t.Errorf("told %d times", n)
 		}
 		w.nodes[0].OnCall(nil)
+
+		rests := w.acquire(p, "rests")
+		w.refuse(0, refusingWrites{outOfMemory, -1})
+		wantErr(t, rests.Release(t.Context(), Cooldown(time.Minute)), ErrUnavailable)
+		w.nodes[0].OnCall(nil)
+		w.pass(2 * p.p.nodeTimeout)
+		if r := w.resource(p, 0, "rests"); r.Owner != wire.KeptTaken+rests.name() {
+			t.Errorf("told again, it has %+v", r)
+		}
 	})
 }
 

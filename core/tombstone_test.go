@@ -33,6 +33,7 @@ func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 		"an answer is missing":  {prepare: func(p *process) { p.links[1].Next(coretest.Fate{LoseReply: true}, wire.OpAcquire) }, want: [3]int{0, 1, 0}},
 		"a request is missing":  {prepare: func(p *process) { p.links[2].Next(coretest.Fate{Lose: true}, wire.OpAcquire) }, want: [3]int{0, 0, 1}},
 		"a renewal is missing":  {prepare: func(p *process) { p.links[0].Next(coretest.Fate{Lose: true}, wire.OpRenew) }, want: [3]int{1, 0, 0}},
+		"a client may repeat":   {prepare: func(p *process) { p.e.Nodes[1].Repeats = true }, want: [3]int{0, 1, 0}},
 		"the connection broke":  {prepare: func(p *process) { p.links[1].Next(coretest.Fate{Refuse: true}, wire.OpRenew) }, want: [3]int{0, 1, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -194,6 +194,26 @@ func TestPlaceIsGivenBack(t *testing.T) {
 	})
 }
 
+// Who is alive and did not come in its turn hears that others pass it, and gets its place back.
+func TestPassedWaiterComesBack(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		lease := w.holds(w.process(), "k")
+		first, second := w.waits(w.process(), "k"), w.waits(w.process(), "k")
+		w.nodes[0].DropMessages(true)
+		w.release(lease)
+		time.Sleep(aTurn)
+		w.nodes[0].DropMessages(false)
+		second.p.e.waits.All()
+		w.gets(second, time.Now())
+		time.Sleep(aTurn)
+		if q := w.queue(first.p, 0, "k"); len(q) != 1 {
+			t.Errorf("the queue is %v", q)
+		}
+		w.handsOff(second.lease, first, 0, time.Millisecond)
+		w.release(first.lease)
+	})
+}
+
 // A call that is over is not put back by an attempt of it whose grant comes late.
 func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

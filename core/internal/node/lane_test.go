@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"testing"
@@ -216,6 +217,26 @@ func TestNotEveryRequestBoards(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A batch that is lost is one failure of the node, not one for each request.
+func TestLostBatchIsOneFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(testutil.NewNodes(t, 1)[0])
+		defer g.end()
+		f := &batch{l: g.lanes[0][0], err: io.EOF}
+		for range MaxFailures {
+			var r Round
+			r.Init(g, wire.OpAcquire, 0, time.Second, &mayEnd{}, nil)
+			r.Begin(t.Context(), 1)
+			q, _ := r.ask(0)
+			f.requests, f.votes = append(f.requests, q), append(f.votes, failed(io.EOF))
+		}
+		f.deliver(0, g.Clock.Now(), time.Now())
+		if b := f.requests[0].b; b.failures != 1 || b.inFlight != 0 {
+			t.Errorf("%d failures, and %d under way", b.failures, b.inFlight)
+		}
+	})
 }
 
 // Each guard bucket has a lane of its own on each node, also where a Cluster stands beside a plain server.

@@ -65,6 +65,7 @@ func TestFates(t *testing.T) {
 	}{
 		"confirmed":                    {[]Vote{granted, granted, failed}, Confirmed, Confirmed, Confirmed},
 		"brought back":                 {[]Vote{granted, healed, failed}, Confirmed, Confirmed, Undecided},
+		"others were there":            {[]Vote{granted, Said(wire.Passed, nil), failed}, Confirmed, Confirmed, Undecided},
 		"stood still, says one":        {[]Vote{slept, granted, granted}, Confirmed, Confirmed, Confirmed},
 		"stood still, says a quorum":   {[]Vote{slept, slept, granted}, Slept, Confirmed, Confirmed},
 		"too few answer":               {[]Vote{granted, failed, failed}, Undecided, Undecided, Undecided},
