@@ -182,6 +182,18 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 	})
 }
 
+// One whose turn leaves less than half of the node timeout for the answer is not sent.
+func TestAcquisitionThatWaitedTooLong(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := crowded(t, w, 600*time.Millisecond)
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, goredis.ErrOverloaded)
+		if n := must(w.nodes[0].Exec("EXISTS", p.e.Keys.Resource("k"))); n != 0 {
+			t.Error("the node was asked")
+		}
+	})
+}
+
 // An attempt may be over before its last request has left. It is not sent then: it might look younger to the node
 // than the end of the attempt.
 func TestEndedAttemptSendsNothing(t *testing.T) {

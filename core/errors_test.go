@@ -29,7 +29,7 @@ func TestErrorNamesNodes(t *testing.T) {
 		}, []string{"node 0", "connection refused", "node 1", "no answer within the node timeout"}},
 		"late": {func(_ *world, p *process) {
 			p.set(coretest.Fate{Delay: p.p.Window * 3 / 2}, wire.OpAcquire)
-		}, []string{"node 0", "the request arrived too late"}},
+		}, []string{"the request arrived too late"}},
 		"replica": {func(w *world, p *process) {
 			w.nodes[0].SetReplica(true)
 			w.nodes[1].SetReplica(true)

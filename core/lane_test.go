@@ -325,3 +325,20 @@ func (w *world) wantHeld(leases []*Lease) {
 		w.t.Errorf("%d of %d leases are lost", lost, len(leases))
 	}
 }
+
+// What the guard cannot be asked for, the ends of attempts do not need.
+func TestEndsInABatchWithoutAGuard(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithRestartGuard(true))
+		lease := w.acquire(p, "held")
+		synctest.Wait()
+		guard := p.e.Keys.Guard(0)
+		must(w.nodes[0].Exec("DEL", guard))
+		must(w.nodes[0].Exec("HSET", guard, "of", "another type"))
+		batch := []wire.Request{to(p.newLease(t.Context(), "k").acquiring(false), 0), to(lease.releasing(0), 0)}
+		replies, err := sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now())
+		if err != nil || len(replies) != 2 || replies[0].Verdict != wire.Failed || replies[1].Verdict != wire.Granted {
+			t.Errorf("the batch answers %+v, %v", replies, err)
+		}
+	})
+}

@@ -26,19 +26,6 @@ func TestReplyOfAcquireLost(t *testing.T) {
 	})
 }
 
-// A request that arrives twice is granted once, with one token.
-func TestRequestArrivesTwice(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.process()
-		p.set(coretest.Fate{Twice: true})
-		lease := w.acquire(p, "k")
-		time.Sleep(time.Minute)
-		wantValid(t, lease)
-		w.release(lease)
-		w.release(w.acquire(p, "k"))
-	})
-}
-
 // A grant that comes after the attempt was given up is released, even if the first release was lost too.
 func TestLateGrantAfterGivingUp(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
