@@ -40,15 +40,6 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	return e
 }
 
-// keep books a lease, unless the engine is closing.
-func (e *engine) keep(lease *Lease) bool {
-	if !e.watchdog.add(lease, &e.gate) {
-		return false
-	}
-	e.lines.Holds(lease.lock.Resource(), blocking{lease})
-	return true
-}
-
 // retire books that a lease is over.
 func (e *engine) retire(lease *Lease) {
 	e.watchdog.remove(lease)

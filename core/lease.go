@@ -115,9 +115,10 @@ func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant) bool {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	if !lease.e.keep(lease) {
+	if !lease.e.watchdog.add(lease, &lease.e.gate) {
 		return false
 	}
+	lease.e.lines.Holds(lease.lock.Resource(), blocking{lease})
 	lease.reached = t.Asked &^ t.With(wire.CircuitOpen)
 	lease.held(lease.e.Clock.Now(), sent.Add(lease.renewalPeriod()))
 	if lease.p.maxHold > 0 {

@@ -27,8 +27,10 @@ func Dispatch(rounds ...*Round) {
 			rounds[0].Group.lanes[i][rounds[0].bucket].submit(requests...)
 		}
 	}
-	for _, r := range rounds {
-		r.begun()
+	for _, r := range rounds { // the observer is the user's code, so it comes last
+		for i := range r.unasked {
+			r.tellReply(r.Group.Nodes[r.unasked[i].Node], &r.unasked[i].Vote)
+		}
 	}
 }
 
@@ -46,17 +48,4 @@ func (r *Round) ask(i int) (q request, ok bool) {
 		return request{}, false
 	}
 	return request{r: r, b: b}, true
-}
-
-// begun notes that all nodes have been asked, and tells the observer of those that were not: it is the user's code,
-// so it comes last.
-func (r *Round) begun() {
-	r.mu.Lock()
-	if r.Asked == 0 {
-		r.finish()
-	}
-	r.unlock()
-	for i := range r.unasked {
-		r.tellReply(r.Group.Nodes[r.unasked[i].Node], &r.unasked[i].Vote)
-	}
 }

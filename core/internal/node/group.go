@@ -47,9 +47,8 @@ type Group struct {
 	waiters sync.Pool             // each of one Group, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
-	due      *time.Timer // when something is to be done about nodes that nobody asks; nil = nobody looks after them
-	tasks    gate.Gate   // every goroutine of the Locker, and what is to be sent later
-	later    map[*time.Timer]struct{}
+	due      *time.Timer         // when something is to be done about nodes that nobody asks; nil = nobody looks after them
+	tasks    gate.Gate           // every goroutine of the Locker, and what is to be sent later
 	answered clock.AtomicInstant // when a node last answered, by clock
 	Closing  context.Context     // ends with BeginClose
 	close    context.CancelFunc
@@ -58,7 +57,7 @@ type Group struct {
 // New makes one of the servers behind clients, which it has not talked to yet.
 func New(clients []redis.UniversalClient, conf Config) *Group {
 	conf.Pace = max(conf.Pace, MinPace)
-	g := &Group{Conf: conf, Clock: clock.New(), later: map[*time.Timer]struct{}{}, Keys: KeysOver(clients, &conf)}
+	g := &Group{Conf: conf, Clock: clock.New(), Keys: KeysOver(clients, &conf)}
 	g.Closing, g.close = context.WithCancel(context.Background()) //nolint:forbidigo // ended by BeginClose
 	buckets := g.Keys.Buckets()
 	g.asked = make([]clock.AtomicInstant, buckets)
@@ -94,24 +93,16 @@ func (g *Group) Enlist() bool { return g.tasks.Enter() }
 func (g *Group) Done() { g.tasks.Leave() }
 
 // Later runs f after a delay; at once when the Locker is being closed, so that Close does not wait for a node that is down. It is
-// a task that was enlisted: f says when it is done. These are timers: however many wait for their time, they take no goroutine.
+// a task that was enlisted: f says when it is done. However many wait for their time, they take no goroutine.
 func (g *Group) Later(after time.Duration, f func()) bool {
 	if !g.Enlist() {
 		return false
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.IsClosing() {
-		after = 0
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(after, func() {
-		g.mu.Lock()
-		delete(g.later, timer)
-		g.mu.Unlock()
+	ctx, cancel := context.WithTimeout(g.Closing, after)
+	context.AfterFunc(ctx, func() {
+		cancel()
 		f()
 	})
-	g.later[timer] = struct{}{}
 	return true
 }
 
@@ -123,11 +114,6 @@ func (g *Group) BeginClose() {
 	if g.due != nil {
 		g.due.Stop()
 		g.due = nil
-	}
-	for timer := range g.later {
-		if timer.Stop() {
-			timer.Reset(0)
-		}
 	}
 }
 
@@ -146,19 +132,16 @@ func (g *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool 
 		case <-stop:
 		}
 	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
 	began := g.Clock.Now()
 	for {
+		rest := max(began, g.answered.Load()).Since(g.Clock.Now()) + grace
+		if rest <= 0 {
+			return false
+		}
 		select {
 		case <-joined:
 			return true
-		case <-timer.C:
-			rest := max(began, g.answered.Load()).Since(g.Clock.Now()) + grace
-			if rest <= 0 {
-				return false
-			}
-			timer.Reset(rest)
+		case <-time.After(rest):
 		}
 	}
 }

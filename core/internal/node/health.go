@@ -50,7 +50,7 @@ func (g *Group) LookAfter() {
 	}
 }
 
-// plan sets the timer for what is due next. It is called again when something new may have become due.
+// plan sets the timer for what is due next, which may be never. It is called again when something new may have become due.
 func (g *Group) plan() {
 	_, next := g.idlest()
 	g.mu.Lock()
@@ -60,11 +60,7 @@ func (g *Group) plan() {
 		next = min(next, n.checkAt)
 		n.mu.Unlock()
 	}
-	switch {
-	case g.due == nil:
-	case next == clock.Never:
-		g.due.Stop()
-	default:
+	if g.due != nil {
 		g.due.Reset(max(next.Since(g.Clock.Now()), g.touchEvery()/time.Duration(2*len(g.asked))))
 	}
 }

@@ -76,9 +76,9 @@ func (r *Round) Init(e *Group, op wire.Op, bucket int, timeout time.Duration, as
 // Begin sets out to ask some nodes: trust starts.
 func (r *Round) Begin(ctx context.Context, to quorum.Set) {
 	r.Sent, r.head = r.Group.Clock.Now(), r.Group.Head.Load()
-	r.nodeContext = nodeContext{values: ctx, deadline: time.Now().Add(r.Timeout)}
+	r.nodeContext = nodeContext{ctx, time.Now().Add(r.Timeout)}
 	r.Tally = quorum.New(r.only[:0], len(r.Group.Nodes), to)
-	r.queued = to
+	r.queued, r.over = to, to == 0
 }
 
 // to is what a node is asked.

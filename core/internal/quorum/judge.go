@@ -9,6 +9,33 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
+// An Outcome is what the votes of a round come to that asked for a key.
+type Outcome uint8
+
+const (
+	Held        Outcome = iota // somebody holds it
+	Queued                     // likewise, and a quorum has the call in its queue, and tells when it is its turn
+	SharedTurn                 // it was the turn of this call and of another
+	Split                      // several contenders have a part of the votes each
+	Unsettled                  // there is a record that is not decided, and may be settled
+	Quarantined                // too few nodes vote yet
+	OutOfReach                 // too few nodes answer, or can vote
+	Done                       // a quorum holds one completion record
+	Won                        // a quorum granted the key
+)
+
+// A Fate is what the votes of a round come to that was about a lease.
+type Fate uint8
+
+const (
+	Undecided Fate = iota // too few nodes answered
+	Confirmed             // a quorum confirmed it
+	Slept                 // likewise, and shows that this machine's clock stood still
+	Taken                 // so many nodes do not have the lease that no quorum can
+	Revoked               // somebody has ended it
+	Forgotten             // so many nodes lost their memory that no quorum can tell
+)
+
 // Acquired says what came of a round that asked for a key.
 func (t *Tally) Acquired() Outcome {
 	granted, queued, voters := t.Count(wire.Granted), t.Queued().Len(), t.Voters()

@@ -1,12 +1,58 @@
+// Package quorum counts what nodes vote, and judges what that comes to. It does no I/O and knows no clock: who has the votes
+// of a round asks [Tally] whether more of them could change the outcome, and what the outcome is.
 package quorum
 
 import (
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
+
+// A Vote is what one node answered in one round.
+type Vote struct {
+	wire.Reply
+	Err     error
+	Waited  time.Duration // for its turn, before it was sent
+	Latency time.Duration
+	Skew    time.Duration // node's wall clock minus ours at the answer
+	Slept   bool          // renewed: shows that our clock stood still meanwhile
+}
+
+// Said is a vote of no more than a verdict, and why.
+func Said(v wire.Verdict, err error) Vote { return Vote{Reply: wire.Reply{Verdict: v}, Err: err} }
+
+// done reports whether the node holds a record. One in quarantine does too, whatever else it has forgotten: that
+// it accepted the record once is enough.
+func (v *Vote) done() bool {
+	return v.Record != nil && (v.Verdict == wire.Done || v.Verdict == wire.Quarantined)
+}
+
+// A Set is a set of nodes, by their indexes.
+type Set uint64
+
+// MaxNodes fits a Set; nobody votes with more.
+const MaxNodes = 64
+
+// All are n nodes.
+func All(n int) Set { return Set(1)<<n - 1 }
+
+// Of is how many of n nodes are a quorum.
+func Of(n int) int { return n/2 + 1 }
+
+// Has reports whether a node is in the set.
+func (s Set) Has(i int) bool { return s>>i&1 == 1 }
+
+// With is the set with a node.
+func (s Set) With(i int) Set { return s | 1<<i }
+
+// Without is the set without a node.
+func (s Set) Without(i int) Set { return s &^ (1 << i) }
+
+// Len is how many nodes are in the set.
+func (s Set) Len() int { return bits.OnesCount64(uint64(s)) }
 
 // A Tally counts the votes of one round and knows when more of them cannot change the outcome.
 type Tally struct {

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/binary"
 	"math"
 	"strconv"
 	"time"
@@ -12,6 +11,33 @@ type Call struct {
 	args   []any
 	source string
 	memory string // what the node is taken to remember: see Answers
+}
+
+// A Head is what all requests of a Locker say of it. It does not change; to learn of a longer TTL makes another.
+type Head struct {
+	MaxTTL time.Duration // the longest lease in use, as far as is known
+
+	window, maxTTL, lag, idle int64 // ms
+}
+
+// NewHead is that of a Locker with these settings.
+func NewHead(window, maxTTL, lag time.Duration) *Head {
+	h := &Head{window: window.Milliseconds(), lag: lag.Milliseconds()}
+	h.know(maxTTL)
+	return h
+}
+
+// WithMaxTTL is h where a longer lease is in use.
+func (h *Head) WithMaxTTL(d time.Duration) *Head {
+	longer := *h
+	longer.know(d)
+	return &longer
+}
+
+// know sets the longest lease, and with it for how long Redis keeps an idle fencing counter: tokens may be ahead of a node's
+// clock by a part of the longest lease.
+func (h *Head) know(maxTTL time.Duration) {
+	h.MaxTTL, h.maxTTL, h.idle = maxTTL, maxTTL.Milliseconds(), (max(IdleFence, maxTTL) + ClockJump).Milliseconds()
 }
 
 // A body is the packed argument of a command. The arguments have a pointer to it, which takes no allocation of its own.
@@ -26,16 +52,7 @@ func (c Call) Args() []any { return c.args }
 // InFull is the command for a node that does not know the script yet.
 func (c Call) InFull() []any { return append([]any{"eval", c.source}, c.args[2:]...) }
 
-// How requests stand in a command: see lua/run.lua. Those of one kind that are plain, follow one another and have their lease
-// in common are a group.
-const (
-	plainAcquire, acquires = 'A', 'a'
-	plainRenew, renews     = 'R', 'r'
-	plainRelease, releases = 'E', 'e'
-	completes, touches     = 'c', 't'
-
-	maxGroup = math.MaxUint8
-)
+const maxGroup = math.MaxUint8 // requests
 
 // Encode makes a command of n requests, none of which is to be sent alone if there are more. memory is what the node was last
 // heard to remember. The wall clock is read when they are about to leave, after the time from which they are trusted: however
@@ -186,25 +203,4 @@ func (h *Head) group(b []byte, r *Request, count int, wall time.Time) []byte {
 // goesWith reports whether another request goes into the group of r.
 func (r *Request) goesWith(other Request) bool {
 	return r.kind == other.kind && r.kind < 'a' && r.lease == other.lease
-}
-
-// What Lua's struct.unpack reads: a number ('d'), a text behind its length in a byte ('Bc0'), and 0 or 1 ('B').
-
-func appendFloat(b []byte, f float64) []byte {
-	return binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
-}
-
-func appendNumber(b []byte, n int64) []byte { return appendFloat(b, float64(n)) }
-
-// appendText cuts a text that is too long, which no attempt, waiter or memory is.
-func appendText(b []byte, s string) []byte {
-	s = s[:min(len(s), math.MaxUint8)]
-	return append(append(b, byte(len(s))), s...)
-}
-
-func oneOrZero(on bool) byte {
-	if on {
-		return 1
-	}
-	return 0
 }

@@ -67,6 +67,9 @@ func (k *Keyspace) Waiters(key string) string { return k.tags[k.Bucket(key)] + "
 // Guard names the guard record of a bucket.
 func (k *Keyspace) Guard(bucket int) string { return k.tags[bucket] + "g" }
 
+// GuardQuery is the command that reads a guard record.
+func (k *Keyspace) GuardQuery(bucket int) []any { return []any{"get", k.guards[bucket]} }
+
 func (k *Keyspace) probe(bucket int) string { return k.tags[bucket] + "p" }
 
 // Channel is where a process is told that its turn has come, as requests name it: how to publish, and where.
@@ -124,9 +127,6 @@ func (k *Keyspace) lock(key, resource, tombstone, id string) Lock {
 
 // Resource is the key's name in Redis.
 func (l *Lock) Resource() string { return l.resource.(string) }
-
-// Waiter names the call that made the attempt, in the queues of the nodes.
-func (l *Lock) Waiter() Waiter { return Waiter{Name: l.id} }
 
 // A Kind says what a key in Redis is for.
 type Kind string

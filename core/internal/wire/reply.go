@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,29 +24,6 @@ type Reply struct {
 	Claim   string        // provisioned: the node is new, under this claim
 	Record  *Record       // the completion record on that node, where the reply shows one
 	Revoked bool          // the attempt was ended by Revoke
-}
-
-// NoMemory stands for memory that nobody can name: there is no guard.
-const NoMemory = "-"
-
-// A Record is a completion record as one node holds it.
-type Record struct {
-	Ballot uint64
-	Rest   time.Duration
-	Token  uint64
-	Result []byte
-}
-
-// Aged is the record that a reply showed to a request of so long ago.
-func (r *Record) Aged(ago time.Duration) *Record {
-	older := *r
-	older.Rest = max(r.Rest-ago, time.Millisecond)
-	return &older
-}
-
-// Beats reports whether r has the greater ballot, or is kept for longer, which somebody may have been promised.
-func (r *Record) Beats(other *Record) bool {
-	return other == nil || r.Ballot > other.Ballot || r.Ballot == other.Ballot && r.Rest > other.Rest
 }
 
 // A grammar is what a script may answer: for each first word, the verdict, and what follows, as the head of its .lua file
@@ -212,4 +191,102 @@ func (f *fields) record() *Record {
 	}
 	f.rest = ""
 	return r
+}
+
+// Answers are what a node answered to a command, in the order of its requests.
+type Answers struct {
+	memory string
+	plain  int64 // the node's clock in ms, or 1: to those that are not among
+	odd    []any // number and text of each, in their order
+	next   int64
+}
+
+// Answers takes the reply to a command apart.
+func (c Call) Answers(reply any) (a Answers, err error) {
+	a.memory = c.memory
+	switch reply := reply.(type) {
+	case int64:
+		a.plain = reply
+	case string: // of a request that has a script of its own
+		a.odd = []any{int64(1), reply}
+	case []any:
+		ok := len(reply)%2 == 1
+		if ok {
+			a.plain, ok = reply[0].(int64)
+			a.odd = reply[1:]
+		}
+		if !ok {
+			return a, ErrBadReply
+		}
+	default:
+		return a, ErrBadReply
+	}
+	return a, nil
+}
+
+// Next is the answer to the next request, which is r.
+func (a *Answers) Next(r Request) (Reply, error) {
+	a.next++
+	if len(a.odd) == 0 || a.odd[0] != any(a.next) {
+		return r.plain(a.plain, a.memory)
+	}
+	text, ok := a.odd[1].(string)
+	a.odd = a.odd[2:]
+	switch {
+	case !ok:
+		return Reply{}, ErrBadReply
+	case len(text) > 0 && text[0] == '-':
+		return Reply{}, replyError(text[1:])
+	}
+	return r.Decode(text)
+}
+
+// plain is what a node says by its clock alone: it granted what was asked for.
+func (r Request) plain(clock int64, memory string) (Reply, error) {
+	v := Reply{Verdict: Granted, Clock: NodeMillis(clock), Expiry: NodeMillis(clock + r.lease.ms), Memory: memory}
+	switch {
+	case r.op == OpRelease && clock > 0:
+		return Reply{Verdict: Granted}, nil
+	case clock <= 1 || clock > maxNumber:
+		return Reply{}, ErrBadReply
+	case r.kind == plainRenew:
+		return v, nil
+	case r.kind == plainAcquire:
+		own := packed{rest: string(r.own[:8])}
+		v.Token = own.number()
+		return v, nil
+	}
+	return Reply{}, ErrBadReply
+}
+
+// A replyError is what Redis answered to one request of a command.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+
+// RedisError makes it a [redis.Error].
+func (replyError) RedisError() {}
+
+// Rights are the rules that a server's ACL lacks for its user: "+command", and "~prefix*" or "&prefix*" where it is the keys
+// or the channels of the prefix that are denied.
+type Rights []string
+
+// ParseRights reads the reply to a Probe.
+func ParseRights(reply, prefix string) (r Rights) {
+	for word := range strings.FieldsSeq(strings.TrimPrefix(reply, "OK")) {
+		switch of := word[len(word)-1:]; of {
+		case "~", "&":
+			r = append(r, of+prefix+"*")
+		default:
+			r = append(r, "+"+word)
+		}
+	}
+	return r
+}
+
+// String is the rules, each once.
+func (r Rights) String() string {
+	order := func(rule string) int { return strings.Index("+~&", rule[:1]) }
+	slices.SortFunc(r, func(a, b string) int { return cmp.Or(order(a)-order(b), strings.Compare(a, b)) })
+	return strings.Join(slices.Compact(r), " ")
 }

@@ -14,6 +14,15 @@ type Request struct {
 	tail   []any // what is its own in the arguments of its script
 }
 
+// How requests stand in a command: see lua/run.lua. Those of one kind that are plain, follow one another and have their lease
+// in common are a group.
+const (
+	plainAcquire, acquires = 'A', 'a'
+	plainRenew, renews     = 'R', 'r'
+	plainRelease, releases = 'E', 'e'
+	completes, touches     = 'c', 't'
+)
+
 // Op is what the request is for.
 func (r Request) Op() Op { return r.op }
 
@@ -25,6 +34,9 @@ type Waiter struct {
 	Name   string
 	Ticket Stamp // when the call began
 }
+
+// Waiter names the call that made the attempt, in the queues of the nodes.
+func (l *Lock) Waiter() Waiter { return Waiter{Name: l.id} }
 
 // Quits is the waiter that leaves the queues.
 func (w Waiter) Quits() Waiter { w.Ticket = Stamp{}; return w }

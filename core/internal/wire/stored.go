@@ -19,6 +19,26 @@ type Stored struct {
 	Record  *Record  // nil = none
 }
 
+// A Record is a completion record as one node holds it.
+type Record struct {
+	Ballot uint64
+	Rest   time.Duration
+	Token  uint64
+	Result []byte
+}
+
+// Aged is the record that a reply showed to a request of so long ago.
+func (r *Record) Aged(ago time.Duration) *Record {
+	older := *r
+	older.Rest = max(r.Rest-ago, time.Millisecond)
+	return &older
+}
+
+// Beats reports whether r has the greater ballot, or is kept for longer, which somebody may have been promised.
+func (r *Record) Beats(other *Record) bool {
+	return other == nil || r.Ballot > other.Ballot || r.Ballot == other.Ballot && r.Rest > other.Rest
+}
+
 // KeptTaken begins the name of the owner that is left where a key stays taken and nobody holds it: after it comes the
 // attempt that was released so, or nothing where it was revoked. No name of an attempt begins so.
 const KeptTaken = "~"
@@ -81,6 +101,27 @@ func (p *packed) number() uint64 {
 // text reads a text behind its length.
 func (p *packed) text() string { return p.take(int(p.take(1)[0])) }
 
+// What Lua's struct.unpack reads: a number ('d'), a text behind its length in a byte ('Bc0'), and 0 or 1 ('B').
+
+func appendFloat(b []byte, f float64) []byte {
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+}
+
+func appendNumber(b []byte, n int64) []byte { return appendFloat(b, float64(n)) }
+
+// appendText cuts a text that is too long, which no attempt, waiter or memory is.
+func appendText(b []byte, s string) []byte {
+	s = s[:min(len(s), math.MaxUint8)]
+	return append(append(b, byte(len(s))), s...)
+}
+
+func oneOrZero(on bool) byte {
+	if on {
+		return 1
+	}
+	return 0
+}
+
 // A Holder is what a lease carries of its holder: three texts, each behind its length; nothing where all are empty.
 type Holder struct{ Note, Name, Hint string }
 
@@ -132,9 +173,6 @@ const (
 	GuardMissing     // likewise; there is no record
 )
 
-// GuardQuery is the command that reads a guard record.
-func (k *Keyspace) GuardQuery(bucket int) []any { return []any{"get", k.guards[bucket]} }
-
 // ParseGuard reads a guard record, as lua/guard.lua has it. history and now are the node's, maxTTL and lag the Locker's.
 func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration) Guard {
 	if history == "" {
@@ -155,6 +193,9 @@ func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration)
 	}
 	return Guard{State: GuardQuarantined, Fresh: strings.Contains(rest, " "), Left: left}
 }
+
+// NoMemory stands for memory that nobody can name: there is no guard.
+const NoMemory = "-"
 
 // readMemory takes apart what a node remembers: its replication history, and since when it does (ms; -1 = nobody can tell), or
 // that it was declared new.
