@@ -242,7 +242,7 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 	}
 	switch focus {
 	case 0, 4:
-		a := Acquire{Settle: d.odd(15), Propose: StampOf(time.UnixMicro(d.token())), Carried: carried}
+		a := Acquire{Settle: d.odd(15), Propose: StampOf(time.UnixMicro(one(d.r, d.token(), d.us+2_500_001, d.us-2_500_001))), Carried: carried}
 		if !d.odd(3) {
 			a.Propose = StampOf(time.UnixMicro(d.us - 300))
 		}
