@@ -2,6 +2,7 @@ package core
 
 import (
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 )
@@ -76,4 +77,20 @@ func TestWhenALeaseIsRenewed(t *testing.T) {
 			t.Errorf("renewal %d: the next is at %d, want %d", i, l.renewAt, c.want)
 		}
 	}
+}
+
+// Leases that were taken together are not renewed together for ever.
+func TestRenewalPeriodVaries(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		lease := w.acquire(w.process(), "k")
+		periods := map[time.Duration]bool{}
+		for range 20 {
+			d := lease.renewalPeriod()
+			wantBetween(t, "period", d, lease.p.renewEvery*9/10, lease.p.renewEvery*11/10)
+			periods[d] = true
+		}
+		if len(periods) < 2 {
+			t.Errorf("always %v", periods)
+		}
+	})
 }
