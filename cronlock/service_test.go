@@ -38,8 +38,8 @@ func TestAddRefuses(t *testing.T) {
 			}
 			wantWords(t, name, err, c.want...)
 		}
-		if len(r.service.jobs) != 1 || r.service.jobs["job"] != r.Job {
-			t.Errorf("jobs: %v", r.service.jobs)
+		if len(r.service.jobs) != 1 || r.service.jobs["job"] != r.Job || r.grace != time.Minute {
+			t.Errorf("jobs: %v, with a grace of %v", r.service.jobs, r.grace)
 		}
 		for _, n := range []int{0, mostTicks + 1} {
 			if _, err := r.History(t.Context(), n); !errors.Is(err, core.ErrInvalid) {
