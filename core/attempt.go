@@ -29,14 +29,14 @@ type call struct {
 // first request is sent.
 func (c *call) newLease() *Lease {
 	e := c.e
-	lease := &Lease{e: e, p: c.p, lock: e.Keys.Lock(c.key, c.resource, e.attempts.Add(1)), carries: c.carries, waits: !c.tryOnly}
+	lease := &Lease{e: e, bucket: e.Bucket(c.key), p: c.p, lock: e.Keys.Lock(c.key, c.resource, e.attempts.Add(1)), carries: c.carries, waits: !c.tryOnly}
 	lease.ctx.lease, lease.ctx.parent = lease, c.parent
 	lease.nodes = lease.only[:0]
 	if len(e.Nodes) > 1 {
 		lease.nodes = make([]nodeState, 0, len(e.Nodes))
 	}
-	for _, n := range e.Nodes {
-		lease.nodes = append(lease.nodes, nodeState{memory: n.Memory(lease.lock.Bucket)})
+	for i := range e.Nodes {
+		lease.nodes = append(lease.nodes, nodeState{memory: lease.bucket.Memory(i)})
 	}
 	if lease.waits && c.wait == nil && !c.since.IsZero() {
 		c.wait = queue.NewWaiter(lease.lock.Waiter(), wire.StampOf(c.since), quorum.Of(len(e.Nodes)))
@@ -55,7 +55,7 @@ func (lease *Lease) over() {
 // round is a round of the attempt.
 func (lease *Lease) round(op wire.Op, decided func(*node.Round) bool) *node.Round {
 	r := new(node.Round)
-	r.Init(lease.e.Group, op, lease.lock.Bucket, lease.p.nodeTimeout, asking{lease}, decided)
+	r.Init(lease.bucket, op, lease.p.nodeTimeout, asking{lease}, decided)
 	return r
 }
 
@@ -69,7 +69,7 @@ func (lease *Lease) acquiring(recovering bool) *node.Round {
 	lease.asked = wire.StampOf(time.Now())
 	ask := wire.Acquire{Settle: recovering, Propose: lease.asked, Carried: lease.carries}
 	if lease.waits {
-		ask.Channel = lease.e.waits.Channels[lease.lock.Bucket]
+		ask.Channel = lease.bucket.Channel
 	}
 	if lease.wait != nil {
 		ask.Waiter = lease.wait.Name
@@ -205,7 +205,7 @@ func (lease *Lease) releasing(stay time.Duration) *node.Round {
 			spared = spared.With(i)
 		}
 	}
-	end := wire.Release{Bury: lease.p.bury, Stay: stay, Channel: lease.e.waits.Channels[lease.lock.Bucket], Waiter: lease.quitting()}
+	end := wire.Release{Bury: lease.p.bury, Stay: stay, Channel: lease.bucket.Channel, Waiter: lease.quitting()}
 	// Whether the attempt became a lease, or has sent a completion: either makes its token known. Neither can come
 	// to be after the first release.
 	switch {
@@ -281,7 +281,7 @@ func (lease *Lease) offering(rec *wire.Record, ballot uint64, decided bool) *nod
 	lease.completing = true
 	each := lease.lock.Complete(len(lease.nodes), func(i int) wire.Complete {
 		return wire.Complete{Ballot: ballot, Memory: lease.nodes[i].memory, Rest: rec.Rest, Token: rec.Token, Result: rec.Result, Bury: lease.p.bury,
-			Decided: decided, Channel: lease.e.waits.Channels[lease.lock.Bucket], Quits: lease.quitting()}
+			Decided: decided, Channel: lease.bucket.Channel, Quits: lease.quitting()}
 	})
 	lease.mu.Unlock()
 	r := lease.round(wire.OpComplete, (*node.Round).RecordDecided)

@@ -191,7 +191,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 		}
 		ask := wire.Acquire{Settle: flag, Carried: carried}
 		if _, waits := f["wait"]; waits || lease.wait != nil {
-			ask.Channel = s.l.e.waits.Channels[0]
+			ask.Channel = s.l.e.Buckets[0].Channel
 		}
 		if lease.wait != nil {
 			ask.Waiter = lease.wait.Name
@@ -338,12 +338,12 @@ func (s *scene) sendBetween(q wire.Request, wall time.Time) quorum.Vote {
 
 // sendTogether sends requests as a batch.
 func sendTogether(c redis.UniversalClient, l *Locker, batch []wire.Request, wall time.Time) ([]quorum.Vote, error) {
-	return coretest.Ask(c, l.e.Head.Load(), l.e.Nodes[0].Memory(0), wall, batch...)
+	return coretest.Ask(c, l.e.Head.Load(), l.e.Buckets[0].Memory(0), wall, batch...)
 }
 
 // member is what a call that waits is named in the queue.
 func (s *scene) member(name string) string {
-	c := s.l.e.waits.Channels[0]
+	c := s.l.e.Buckets[0].Channel
 	how := "P "
 	if c.Sharded {
 		how = "S "

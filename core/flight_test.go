@@ -32,7 +32,7 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		lease := p.newLease(t.Context(), "k")
 		r := lease.acquiring(false)
 		var looked time.Time
-		r.Init(p.e.Group, wire.OpAcquire, 0, r.Timeout, pausing{asking{lease}, &looked}, r.Decided)
+		r.Init(p.e.Buckets[0], wire.OpAcquire, r.Timeout, pausing{asking{lease}, &looked}, r.Decided)
 		r.Send(t.Context(), quorum.All(1))
 		r.Wait(t.Context())
 		if r.Count(wire.Granted) != 1 || looked.IsZero() {

@@ -249,7 +249,7 @@ func askOf(r *node.Round, i int) quorum.Vote { return askAlone(r.Group, i, to(r,
 
 // askAlone sends a request to a node.
 func askAlone(g *node.Group, i int, q wire.Request) quorum.Vote {
-	votes, err := coretest.Ask(g.Nodes[i].Client, g.Head.Load(), g.Nodes[i].Memory(0), time.Now(), q)
+	votes, err := coretest.Ask(g.Nodes[i].Client, g.Head.Load(), g.Buckets[0].Memory(i), time.Now(), q)
 	if err != nil {
 		return coretest.VoteOf(wire.Reply{}, err)
 	}

@@ -257,8 +257,8 @@ func TestCauseIsKept(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.release(w.acquire(p, "k"))
 		synctest.Wait()
-		for _, n := range p.e.Nodes {
-			if err := n.NoAnswer(0); errors.Is(err, coretest.ErrRefused) {
+		for i, n := range p.e.Nodes {
+			if err := p.e.Buckets[0].NoAnswer(i); errors.Is(err, coretest.ErrRefused) {
 				t.Errorf("%v remembers what is over: %v", n, err)
 			}
 		}

@@ -97,9 +97,9 @@ func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 		case <-wait.Done():
 		}
 	}
-	for i, n := range e.Nodes {
+	for i := range e.Nodes {
 		if nodes[i].Verdict == VerdictPending && ctx.Err() == nil {
-			nodes[i].Verdict, nodes[i].Err, nodes[i].Latency = VerdictTimedOut, n.NoAnswer(e.Keys.Bucket(key)), timeout
+			nodes[i].Verdict, nodes[i].Err, nodes[i].Latency = VerdictTimedOut, e.Bucket(key).NoAnswer(i), timeout
 		}
 	}
 	return nodes
@@ -107,7 +107,7 @@ func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 
 // lookAt asks a node. It may take longer than the timeout.
 func (l *Locker) lookAt(ctx context.Context, n *node.Node, key string) (got KeyOnNode) {
-	text, clock, v := l.e.Look(ctx, n, key, l.p.nodeTimeout)
+	text, clock, v := l.e.Bucket(key).Look(ctx, n, key, l.p.nodeTimeout)
 	got.NodeReply = replyOf(n, &v)
 	got.read(text, clock)
 	return got
@@ -223,7 +223,7 @@ func (l *Locker) Ready(ctx context.Context) error {
 		return known.stopped(ctx, l.e.Group, OpReady, "")
 	}
 	defer l.e.gate.Leave()
-	r := l.e.Touching(int(l.e.jitter(int64(l.e.Keys.Buckets()))))
+	r := l.e.Buckets[l.e.jitter(int64(len(l.e.Buckets)))].Touching()
 	r.Decided = func(r *node.Round) bool {
 		granted := r.Count(wire.Granted)
 		return granted >= r.Q || granted+r.Pending < r.Q

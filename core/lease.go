@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
@@ -18,6 +19,7 @@ import (
 // released, its holder's context ends, or no quorum confirms it in time. It is safe for concurrent use.
 type Lease struct {
 	e       *engine
+	bucket  *node.Bucket // of its key
 	p       *policy
 	lock    wire.Lock
 	carries string

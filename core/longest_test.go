@@ -69,7 +69,7 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 		held := w.acquire(long, "k") // on nodes 0 and 1
 		long.set(coretest.Fate{Lose: true})
 		w.nodes[0].RestartEmpty()
-		short.e.Touch(quorum.Set(0).With(0), 0) // a quarantine of 5s begins, for all that short knows
+		short.e.Buckets[0].Touch(quorum.Set(0).With(0)) // a quarantine of 5s begins, for all that short knows
 		time.Sleep(7 * time.Second)
 		short.mend()
 		time.Sleep(2 * time.Second) // nothing is under way that could still fail

@@ -137,7 +137,7 @@ func (s *countedServer) locker(guard bool) *Locker {
 	if err := l.Provision(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
-	s.head, s.memory = l.e.Head.Load(), l.e.Nodes[0].Memory(0)
+	s.head, s.memory = l.e.Head.Load(), l.e.Buckets[0].Memory(0)
 	return l
 }
 

@@ -124,7 +124,7 @@ func (a *acquisition) sleep(wait context.Context) bool {
 	}
 	var told <-chan struct{}
 	if a.wait != nil {
-		a.e.waits.Begin(a.wait, a.e.Keys.Bucket(a.key))
+		a.e.waits.Begin(a.wait, a.e.Bucket(a.key))
 		told = a.wait.Try
 	}
 	least, most := a.last.pause(a.p, a.turns > maxTurns)

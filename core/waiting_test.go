@@ -444,7 +444,7 @@ func TestToldBeforeTheWaitIsBooked(t *testing.T) {
 				p.e.waits.Hear(node, string(place)+" name"+places)
 			}
 			began := time.Now()
-			p.e.waits.Begin(own, 0)
+			p.e.waits.Begin(own, p.e.Buckets[0])
 			p.e.waits.End(own)
 			select {
 			case <-own.Try:

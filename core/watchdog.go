@@ -175,7 +175,7 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 // renewal makes the round of a renewal. Called with the lock.
 func (lease *Lease) renewal() *renewal {
 	r := &renewal{lease: lease, expiresAt: clock.Never}
-	r.Init(lease.e.Group, wire.OpRenew, lease.lock.Bucket, lease.p.nodeTimeout, asking{lease}, (*node.Round).Settled)
+	r.Init(lease.bucket, wire.OpRenew, lease.p.nodeTimeout, asking{lease}, (*node.Round).Settled)
 	lease.reached = quorum.All(len(lease.nodes)) // from now on a release has to reach all of them
 	r.Each = lease.lock.Renew(lease.p.lease, len(lease.nodes), func(i int) wire.Renew {
 		return wire.Renew{Token: lease.token, Confirmed: lease.nodes[i].expiry, Turn: lease.p.turn, Carried: lease.p.carries}

@@ -46,8 +46,8 @@ func Provision(ctx context.Context, l *core.Locker) error {
 	}
 	if err == nil {
 		defer leave()
-		for bucket := 0; err == nil && g.Conf.Guarded && bucket < g.Keys.Buckets(); bucket++ {
-			err = provision(ctx, g, bucket)
+		for i := 0; err == nil && g.Conf.Guarded && i < len(g.Buckets); i++ {
+			err = provision(ctx, g.Buckets[i])
 		}
 	}
 	if err != nil {
@@ -58,13 +58,13 @@ func Provision(ctx context.Context, l *core.Locker) error {
 
 // provision claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
 // forgets or grants something, so what all of them said when they were claimed still holds where it is declared.
-func provision(ctx context.Context, g *node.Group, bucket int) error {
-	if g.IsClosing() {
+func provision(ctx context.Context, b *node.Bucket) error {
+	if b.IsClosing() {
 		return core.ErrClosed
 	}
-	found, ok := g.Claim(ctx, bucket, nil)
+	found, ok := b.Claim(ctx, nil)
 	if ok && !slices.ContainsFunc(found, func(v quorum.Vote) bool { return v.Claim == "" }) {
-		found, ok = g.Claim(ctx, bucket, found)
+		found, ok = b.Claim(ctx, found)
 	}
 	if !ok {
 		return inside.EndOf(ctx)
@@ -74,9 +74,9 @@ func provision(ctx context.Context, g *node.Group, bucket int) error {
 		switch v := &found[i]; {
 		case v.Verdict == wire.Granted:
 		case v.Claim != "":
-			faults = append(faults, fmt.Errorf("%v: not declared new, since not all nodes are: it may have forgotten what it granted, and votes by itself after the max TTL", g.Nodes[i]))
+			faults = append(faults, fmt.Errorf("%v: not declared new, since not all nodes are: it may have forgotten what it granted, and votes by itself after the max TTL", b.Nodes[i]))
 		default:
-			faults = append(faults, fmt.Errorf("%v: %s", g.Nodes[i], v.Why()))
+			faults = append(faults, fmt.Errorf("%v: %s", b.Nodes[i], v.Why()))
 		}
 	}
 	if faults != nil {
@@ -218,7 +218,7 @@ func (q *question) ask(ctx context.Context, l *core.Locker, request func(*node.G
 	defer leave()
 	asked := request(g)
 	var r node.Round
-	r.Init(g, asked.Op(), g.Keys.Bucket(q.Key), g.Conf.Timeout, nil, nil)
+	r.Init(g.Bucket(q.Key), asked.Op(), g.Conf.Timeout, nil, nil)
 	r.Request, r.Must = asked, true
 	r.Send(ctx, quorum.All(len(g.Nodes)))
 	if !r.Wait(ctx) {

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
@@ -15,12 +13,10 @@ import (
 // MaxFailures is how many requests in a row may fail before a node is left alone for a while.
 const MaxFailures = 3
 
-// A breaker spares requests to a node, or to the shard of a Cluster behind one guard bucket, while it is in
-// trouble. The trouble of one shard is none of the others'. A bucket whose shard has another master gets a
-// new breaker: what the old master did says nothing about the new one.
+// A breaker spares requests to a server while it is in trouble: to a node, or to the master of a Cluster's shard. The trouble of
+// one shard is none of the others'.
 type breaker struct {
-	master *redis.Client // the shard's, as far as known; nil where the node is no Cluster
-	slots  *slots
+	slots *slots
 
 	inFlight int
 	since    clock.Instant // when something was sent first since it last answered; never = nothing was

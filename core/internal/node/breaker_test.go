@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -41,27 +42,28 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	return f
 }
 
-// node is a node over f that has answered, and a bucket of each shard.
-func (f *fakeCluster) node(t *testing.T) (n *Node, first, second int) {
+// node is a node over f that has answered, and a name on each shard.
+func (f *fakeCluster) node(t *testing.T) (n *Node, first, second string) {
 	n = newNode(0, f.ClusterClient)
 	if _, err := f.MasterForKey(t.Context(), "{0}"); err != nil {
 		t.Fatal(err)
 	}
 	n.routed = true
 	for bucket := range wire.Buckets {
-		if n.breaker(bucket).master.Options().Addr == "192.0.2.1:1" {
-			first = bucket
+		name := fmt.Sprintf("{%d}", bucket)
+		if master, _ := f.MasterForKey(t.Context(), name); master.Options().Addr == "192.0.2.1:1" {
+			first = name
 		} else {
-			second = bucket
+			second = name
 		}
 	}
 	f.reloads.Store(0)
 	return n, first, second
 }
 
-func (n *Node) mustAdmit(t *testing.T, now clock.Instant, bucket int) *breaker {
+func (n *Node) mustAdmit(t *testing.T, now clock.Instant, name string) *breaker {
 	t.Helper()
-	b, err := n.admit(now, time.Second, false, bucket)
+	b, err := n.admit(now, time.Second, false, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,7 @@ func (n *Node) mustAdmit(t *testing.T, now clock.Instant, bucket int) *breaker {
 }
 
 // The trouble of one shard leaves the others alone, has the Cluster asked for its topology, and is over for
-// a bucket as soon as another master has it, whatever becomes of requests to the old one.
+// it as soon as another master has it, whatever becomes of requests to the old one.
 func TestBreakerOfAShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
@@ -108,7 +110,7 @@ func TestBreakerOfAShard(t *testing.T) {
 func TestTopologyIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
-		n, bucket, _ := f.node(t)
+		n, name, _ := f.node(t)
 		f.down.Store(true)
 		var now clock.Instant
 		for _, c := range []struct {
@@ -121,7 +123,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 			now = now.Add(reloadEvery)
 			f.reloads.Store(0)
 			for i := range 9 {
-				b, err := n.admit(now, time.Hour, true, bucket)
+				b, err := n.admit(now, time.Hour, true, name)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -132,11 +134,11 @@ func TestTopologyIsAskedFor(t *testing.T) {
 				t.Errorf("%v: asked %d times, want %d", c.err, got, c.want)
 			}
 		}
-		n.leave(n.mustAdmit(t, now, bucket), now, nil)
-		n.mustAdmit(t, now, bucket) // is not answered
+		n.leave(n.mustAdmit(t, now, name), now, nil)
+		n.mustAdmit(t, now, name) // is not answered
 		f.reloads.Store(0)
 		now = now.Add(2 * time.Second)
-		n.admit(now, time.Second, false, bucket)
+		n.admit(now, time.Second, false, name)
 		synctest.Wait()
 		if got := f.reloads.Load(); got != 1 {
 			t.Errorf("asked %d times about a shard that hangs", got)
@@ -147,27 +149,23 @@ func TestTopologyIsAskedFor(t *testing.T) {
 // A Cluster of which nothing is known yet is not asked on the goroutine of the caller.
 func TestAdmissionDoesNotWaitForTheTopology(t *testing.T) {
 	f := newFakeCluster(t)
-	newNode(0, f.ClusterClient).mustAdmit(t, 0, 1)
+	newNode(0, f.ClusterClient).mustAdmit(t, 0, "{1}")
 	if n := f.reloads.Load(); n != 0 {
 		t.Errorf("asked %d times", n)
 	}
 }
 
-// Buckets of one server share what bounds the acquisitions over its connections.
-func TestBucketsShareTheConnectionsOfAServer(t *testing.T) {
+// Names of one server share a breaker, and what bounds the acquisitions over its connections.
+func TestBreakersAreOfServers(t *testing.T) {
 	f := newFakeCluster(t)
 	n, first, second := f.node(t)
 	for bucket := range wire.Buckets {
-		want := n.breakers[first]
-		if b := n.breakers[bucket]; b.master == n.breakers[second].master {
-			want = n.breakers[second]
-		}
-		if n.breakers[bucket].slots != want.slots {
-			t.Fatalf("bucket %d has slots of its own", bucket)
+		if b := n.breaker(fmt.Sprintf("{%d}", bucket)); b != n.breaker(first) && b != n.breaker(second) {
+			t.Fatalf("bucket %d has a breaker of its own", bucket)
 		}
 	}
-	if n.breakers[first].slots == n.breakers[second].slots {
-		t.Error("two servers share slots")
+	if n.breaker(first) == n.breaker(second) || n.breaker(first).slots == n.breaker(second).slots {
+		t.Error("two servers share a breaker or slots")
 	}
 }
 

@@ -15,7 +15,7 @@ func (r *Round) Send(ctx context.Context, to quorum.Set) {
 
 // Dispatch asks the nodes. What rounds about one key ask of a node leaves in one batch, in their order.
 func Dispatch(rounds ...*Round) {
-	for i := range rounds[0].Group.Nodes {
+	for i := range rounds[0].Nodes {
 		var room [2]request
 		requests := room[:0]
 		for _, r := range rounds {
@@ -24,12 +24,12 @@ func Dispatch(rounds ...*Round) {
 			}
 		}
 		if len(requests) > 0 {
-			rounds[0].Group.lanes[i][rounds[0].bucket].submit(requests...)
+			rounds[0].lanes[i].submit(requests...)
 		}
 	}
 	for _, r := range rounds { // the observer is the user's code, so it comes last
 		for i := range r.unasked {
-			r.tellReply(r.Group.Nodes[r.unasked[i].Node], &r.unasked[i].Vote)
+			r.tellReply(r.Nodes[r.unasked[i].Node], &r.unasked[i].Vote)
 		}
 	}
 }
@@ -39,8 +39,8 @@ func (r *Round) ask(i int) (q request, ok bool) {
 	if !r.Asked.Has(i) {
 		return request{}, false
 	}
-	n := r.Group.Nodes[i]
-	b, err := n.admit(r.Sent, r.Timeout, r.Must, r.bucket)
+	n := r.Nodes[i]
+	b, err := n.admit(r.Sent, r.Timeout, r.Must, r.tagged)
 	if err != nil {
 		v := quorum.Said(wire.CircuitOpen, err)
 		r.hear(i, v)

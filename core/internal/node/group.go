@@ -7,8 +7,10 @@ package node
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,9 +44,8 @@ type Group struct {
 	Clock clock.Stopwatch
 	Head  atomic.Pointer[wire.Head] // with the longest lease in use
 
-	asked   []clock.AtomicInstant // by guard bucket: when nodes were last asked something that begins a quarantine
-	lanes   [][]*lane             // by node and guard bucket
-	waiters sync.Pool             // each of one Group, since timers must not leave their synctest bubble
+	Buckets []*Bucket // of keys
+	waiters sync.Pool // each of one Group, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
 	due      *time.Timer         // when something is to be done about nodes that nobody asks; nil = nobody looks after them
@@ -59,21 +60,61 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 	conf.Pace = max(conf.Pace, MinPace)
 	g := &Group{Conf: conf, Clock: clock.New(), Keys: KeysOver(clients, &conf)}
 	g.Closing, g.close = context.WithCancel(context.Background()) //nolint:forbidigo // ended by BeginClose
-	buckets := g.Keys.Buckets()
-	g.asked = make([]clock.AtomicInstant, buckets)
 	for i, c := range clients {
-		n := newNode(i, goredis.Bounded(c, conf.Timeout))
-		g.Nodes = append(g.Nodes, n)
-		n.memories = make([]atomic.Pointer[string], buckets)
-		var lanes []*lane
-		for range buckets {
-			lanes = append(lanes, newLane(g, n))
-		}
-		g.lanes = append(g.lanes, lanes)
+		g.Nodes = append(g.Nodes, newNode(i, goredis.Bounded(c, conf.Timeout)))
+	}
+	process := rand.Text()[:13] // short enough for a queue to be packed by Redis, which takes up to 64 bytes
+	for i := range g.Keys.Buckets() {
+		g.Buckets = append(g.Buckets, newBucket(g, i, process))
 	}
 	g.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))
 	return g
 }
+
+// A Bucket is what a Group holds under one hash tag, with a guard record and a way of its own to each node. A plain server has
+// one; a Redis Cluster has many, to spread the load over its shards. [Group.Bucket] chooses it by the key. Whoever has it need
+// not know how many there are.
+type Bucket struct {
+	*Group
+	Channel wire.Channel // where nodes tell this process that the turn of one of its calls has come
+
+	index    int
+	tagged   string // a name under the hash tag, by which a Cluster client finds the shard
+	lanes    []*lane
+	memories []atomic.Pointer[string] // what nodes remember, as last heard; nil = not heard yet
+	asked    clock.AtomicInstant      // when nodes were last asked something that begins a quarantine
+}
+
+func newBucket(g *Group, index int, process string) *Bucket {
+	b := &Bucket{Group: g, Channel: g.Keys.Channel(index, process), index: index, tagged: g.Keys.Guard(index)}
+	b.memories = make([]atomic.Pointer[string], len(g.Nodes))
+	for _, n := range g.Nodes {
+		b.lanes = append(b.lanes, newLane(b, n))
+	}
+	return b
+}
+
+// Bucket is that of a key of the user's.
+func (g *Group) Bucket(key string) *Bucket { return g.Buckets[g.Keys.Bucket(key)] }
+
+// heardMemory notes what a node remembers.
+func (b *Bucket) heardMemory(node int, memory string) {
+	if memory != "" && memory != b.Memory(node) {
+		heard := strings.Clone(memory) // not all of the reply
+		b.memories[node].Store(&heard)
+	}
+}
+
+// Memory is what a node was last heard to remember.
+func (b *Bucket) Memory(node int) string {
+	if m := b.memories[node].Load(); m != nil {
+		return *m
+	}
+	return wire.NoMemory
+}
+
+// NoAnswer is the error of a request that a node has not answered in time.
+func (b *Bucket) NoAnswer(node int) error { return b.Nodes[node].noAnswer(b.tagged) }
 
 // KeysOver are the keys on nodes behind clients: with a Redis Cluster among them, spread over its shards.
 func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {

@@ -33,20 +33,20 @@ func TouchEvery(maxTTL time.Duration, buckets int) time.Duration {
 	return max(every, time.Duration(buckets)*250*time.Millisecond)
 }
 
-func (g *Group) touchEvery() time.Duration { return TouchEvery(g.Conf.MaxTTL, len(g.asked)) }
+func (g *Group) touchEvery() time.Duration { return TouchEvery(g.Conf.MaxTTL, len(g.Buckets)) }
 
 // LookAfter has the nodes looked after until BeginClose. The guard records of a Cluster get their turns evenly.
 func (g *Group) LookAfter() {
 	now, every := g.Clock.Now(), g.touchEvery()
-	for b := range g.asked {
-		g.asked[b].Store(now.Add(every * time.Duration(b) / time.Duration(len(g.asked))))
+	for i, b := range g.Buckets {
+		b.asked.Store(now.Add(every * time.Duration(i) / time.Duration(len(g.Buckets))))
 	}
 	g.mu.Lock()
 	g.due = time.AfterFunc(time.Hour, func() { g.Go(g.look) })
 	g.mu.Unlock()
 	g.plan()
-	if g.touches() && len(g.asked) == 1 { // those of a Cluster are touched in turn
-		g.Go(g.beginQuarantines)
+	if g.touches() && len(g.Buckets) == 1 { // those of a Cluster are touched in turn
+		g.Go(g.Buckets[0].beginQuarantines)
 	}
 }
 
@@ -61,7 +61,7 @@ func (g *Group) plan() {
 		n.mu.Unlock()
 	}
 	if g.due != nil {
-		g.due.Reset(max(next.Since(g.Clock.Now()), g.touchEvery()/time.Duration(2*len(g.asked))))
+		g.due.Reset(max(next.Since(g.Clock.Now()), g.touchEvery()/time.Duration(2*len(g.Buckets))))
 	}
 }
 
@@ -69,14 +69,14 @@ func (g *Group) plan() {
 func (g *Group) touches() bool { return g.Conf.Guarded && !g.Conf.Looking }
 
 // idlest is the bucket that nodes have not been asked about for longest, and when they are to be touched.
-func (g *Group) idlest() (bucket int, due clock.Instant) {
+func (g *Group) idlest() (idlest *Bucket, due clock.Instant) {
 	oldest := clock.Never
-	for b := range g.asked {
-		if at := g.asked[b].Load(); g.touches() && at < oldest {
-			bucket, oldest = b, at
+	for _, b := range g.Buckets {
+		if at := b.asked.Load(); g.touches() && at < oldest {
+			idlest, oldest = b, at
 		}
 	}
-	return bucket, oldest.Add(g.touchEvery())
+	return idlest, oldest.Add(g.touchEvery())
 }
 
 // look does what is due. Of the guard records of a Cluster, it takes one at a time.
@@ -93,50 +93,50 @@ func (g *Group) look() {
 			g.Go(func() { g.check(n) })
 		}
 	}
-	if bucket, due := g.idlest(); due <= now {
-		g.asked[bucket].Store(now)
-		g.Touch(quorum.All(len(g.Nodes)), bucket)
+	if b, due := g.idlest(); due <= now {
+		b.asked.Store(now)
+		b.Touch(quorum.All(len(g.Nodes)))
 	}
 	g.plan()
 }
 
 // Touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.
-func (g *Group) Touch(nodes quorum.Set, bucket int) {
-	r := g.Touching(bucket)
+func (b *Bucket) Touch(nodes quorum.Set) {
+	r := b.Touching()
 	r.Send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
 	r.Leave()                           // what they say is heard late
 }
 
 // Touching is a round that asks nodes whether they would grant a key of the bucket.
-func (g *Group) Touching(bucket int) *Round {
-	r := &Round{Request: g.Keys.Touch(bucket)}
-	r.Init(g, wire.OpTouch, bucket, g.Conf.Timeout, nil, nil)
+func (b *Bucket) Touching() *Round {
+	r := &Round{Request: b.Keys.Touch(b.index)}
+	r.Init(b, wire.OpTouch, b.Conf.Timeout, nil, nil)
 	return r
 }
 
-// Claim asks all nodes what they remember of a bucket: those that have never granted anything keep the claim until they do, or
+// Claim asks all nodes what they remember: those that have never granted anything keep the claim until they do, or
 // forget it. Given what all of them said, it declares those to be new that still have the claim. It reports false where ctx ended
 // first.
-func (g *Group) Claim(ctx context.Context, bucket int, found []quorum.Vote) ([]quorum.Vote, bool) {
+func (b *Bucket) Claim(ctx context.Context, found []quorum.Vote) ([]quorum.Vote, bool) {
 	claim := rand.Text()
 	var r Round
-	r.Init(g, wire.OpProvision, bucket, g.Conf.Timeout, nil, nil)
+	r.Init(b, wire.OpProvision, b.Conf.Timeout, nil, nil)
 	r.Must, r.Each = true, func(i int) wire.Request {
 		was := wire.NoMemory
 		if found != nil {
 			was = found[i].Claim
 		}
-		return g.Keys.Provision(bucket, claim, was)
+		return b.Keys.Provision(b.index, claim, was)
 	}
-	r.Send(ctx, quorum.All(len(g.Nodes)))
+	r.Send(ctx, quorum.All(len(b.Nodes)))
 	ok := r.Wait(ctx)
 	return r.Votes, ok
 }
 
 // beginQuarantines makes nodes notice that they have lost their memory before anybody asks for a key. Those that are new stay so
 // for Provision.
-func (g *Group) beginQuarantines() {
-	said, ok := g.Claim(context.Background(), 0, nil) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
+func (b *Bucket) beginQuarantines() {
+	said, ok := b.Claim(context.Background(), nil) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
 	var lost quorum.Set
 	for i := range said {
 		if said[i].Verdict == wire.Quarantined && said[i].Claim == "" {
@@ -144,7 +144,7 @@ func (g *Group) beginQuarantines() {
 		}
 	}
 	if ok && lost != 0 {
-		g.Touch(lost, 0)
+		b.Touch(lost)
 	}
 }
 
@@ -280,7 +280,7 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 // an operator is told when trouble with a node begins and ends.
 func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	if goredis.Answered(v.Err) && r.asker != nil && r.op != wire.OpRelease {
-		g.asked[r.bucket].Store(g.Clock.Now())
+		r.Bucket.asked.Store(g.Clock.Now())
 	}
 	news := false
 	n.mu.Lock()

@@ -31,7 +31,7 @@ const (
 	latePart = 4
 )
 
-// A lane is the way to a node, or to what one guard bucket of a Redis Cluster holds. Who asks while nothing is under way
+// A lane is the way to what a node has of a bucket. Who asks while nothing is under way
 // has a goroutine lead: it sends all that is asked by then as one batch, hands the answers out, and leads again if
 // anything waits. So near a node one batch is under way, of all that came since the one before. One that is slow to be
 // answered holds nobody up for long, and a lock over a network takes one round trip and not two (0.6 times the pairs per
@@ -40,7 +40,7 @@ const (
 //
 // Nobody leads on the goroutine of its call: nothing interrupts a client of go-redis, and a call ends with its context.
 type lane struct {
-	g *Group
+	*Bucket
 	n *Node
 
 	mu       sync.Mutex
@@ -57,8 +57,8 @@ type lane struct {
 	wakes    clock.Instant // when the timer fires; 0 = it does not run
 }
 
-func newLane(g *Group, n *Node) *lane {
-	l := &lane{g: g, n: n, idle: make(chan *batch)}
+func newLane(b *Bucket, n *Node) *lane {
+	l := &lane{Bucket: b, n: n, idle: make(chan *batch)}
 	l.timer = time.AfterFunc(time.Hour, l.wake)
 	l.timer.Stop()
 	return l
@@ -87,13 +87,13 @@ func (l *lane) next() {
 	select {
 	case l.idle <- f:
 	default:
-		l.g.tasks.Go(func() { l.lead(f) })
+		l.tasks.Go(func() { l.lead(f) })
 	}
 }
 
 // ready returns a batch if one may leave, else nil. Whoever asks has it leave then. Called with the lane's lock.
 func (l *lane) ready() *batch {
-	now := l.g.Clock.Now()
+	now := l.Clock.Now()
 	for len(l.asking) > 0 && l.asking[0].r.stale(now) { // they would only take room
 		l.asking[0].r.drop(l.n, l.asking[0].b)
 		l.asking[0] = request{}
@@ -139,7 +139,7 @@ func (l *lane) lead(f *batch) {
 		select {
 		case f = <-l.idle:
 		case <-timer.C:
-		case <-l.g.Closing.Done():
+		case <-l.Closing.Done():
 		}
 		l.waits.Store(false)
 	}
@@ -151,16 +151,16 @@ func (l *lane) lead(f *batch) {
 // wait there, too, but it may be connections that hang, and the server answers over others.
 func (l *lane) pace() time.Duration {
 	busy := l.underWay
-	if len(l.g.Nodes) == 1 && l.took > 2*l.g.Conf.Pace {
+	if len(l.Nodes) == 1 && l.took > 2*l.Conf.Pace {
 		busy-- // two keep a server busy that is not next door, and need not share the client with others
 	}
 	switch {
 	case busy <= 0:
 		return 0
 	case l.underWay > l.n.Connections/2:
-		return l.g.Conf.Timeout / latePart
+		return l.Conf.Timeout / latePart
 	}
-	return l.g.Conf.Pace * time.Duration(max(1, busy*busy/4))
+	return l.Conf.Pace * time.Duration(max(1, busy*busy/4))
 }
 
 // wake is the timer's: it may be late, when nothing is left to do.
@@ -216,15 +216,15 @@ func (f *batch) run() {
 	}
 	l.company = max(l.company-1, min(len(f.requests)-1, 1)*companyLasts)
 	l.mu.Unlock()
-	sent, wall := l.g.Clock.Now(), time.Now()
+	sent, wall := l.Clock.Now(), time.Now()
 	f.filter(sent)
 	f.call(sent, wall)
-	now, clock := l.g.Clock.Now(), time.Now()
+	now, clock := l.Clock.Now(), time.Now()
 	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].Err) // all are, or none
 	l.mu.Lock()
 	l.took += (now.Since(sent) - l.took) / 4
 	if l.underWay--; answered {
-		l.g.answered.Store(now)
+		l.answered.Store(now)
 	} else {
 		l.urgent = append(l.urgent, f.salvage(now)...)
 	}
@@ -296,7 +296,7 @@ func (f *batch) call(sent clock.Instant, wall time.Time) {
 		}
 	}
 	request := func(i int) wire.Request { return f.requests[i].r.to(n.Index) }
-	call := l.g.Head.Load().Encode(len(f.requests), request, n.Memory(first.bucket), wall)
+	call := l.Head.Load().Encode(len(f.requests), request, l.Memory(n.Index), wall)
 	reply, err := run(ctx, n.Client, call)
 	var answers wire.Answers
 	if err == nil {
@@ -336,7 +336,7 @@ func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
 	}
 	// What follows may log, which is the user's code: the votes must not wait for it.
 	if longest > 0 {
-		f.l.g.tellLongest(longest, n)
+		f.l.tellLongest(longest, n)
 	}
 	observed := false
 	for i, q := range f.requests {
@@ -344,7 +344,7 @@ func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
 			continue
 		}
 		if f.err == nil || !observed {
-			f.l.g.observeVote(n, f.votes[i], q.r)
+			f.l.observeVote(n, f.votes[i], q.r)
 		}
 		observed = true
 		q.r.tellReply(n, &f.votes[i])
@@ -358,15 +358,15 @@ func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
 	if v.Clock != 0 {
 		v.Skew = v.Clock.Skew(clock)
 		n.HeardClock(v.Skew, v.Latency)
-		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= f.l.g.Conf.Window { // the clocks agree
+		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= f.l.Conf.Window { // the clocks agree
 			v.Verdict = wire.TooLate
 		}
 	}
-	n.heardMemory(r.bucket, v.Memory)
-	if known := n.Memory(r.bucket); v.Memory == known {
+	f.l.heardMemory(n.Index, v.Memory)
+	if known := f.l.Memory(n.Index); v.Memory == known {
 		v.Memory = known // a lease keeps it, and would keep all of the reply
 	}
-	first = v.Longest > 0 && f.l.g.Learn(v.Longest)
+	first = v.Longest > 0 && f.l.Learn(v.Longest)
 	if r.op == wire.OpAcquire && v.Verdict == wire.Granted && wire.Leads(v.Token, v.Clock) > wire.Slack {
 		v.Verdict, v.Err = wire.Failed, errAhead
 	}
@@ -388,8 +388,7 @@ func failed(err error) quorum.Vote {
 // Idle reports whether nothing is under way, and a goroutine waits to lead to each node for the first bucket. It is for
 // measurements of what a request costs.
 func (g *Group) Idle() bool {
-	for _, lanes := range g.lanes {
-		l := lanes[0]
+	for _, l := range g.Buckets[0].lanes {
 		l.mu.Lock()
 		idle := l.underWay == 0 && l.waits.Load()
 		l.mu.Unlock()

@@ -69,7 +69,7 @@ func TestPace(t *testing.T) {
 		{1, 0, near, 0}, {1, 1, near, MinPace}, {1, 4, near, 4 * MinPace}, {1, 11, near, config.Timeout / latePart},
 		{1, 0, far, 0}, {1, 1, far, 0}, {1, 2, far, MinPace}, {1, 5, far, 4 * MinPace}, {1, 11, far, config.Timeout / latePart},
 	} {
-		l := lane{g: &Group{Conf: conf, Nodes: make([]*Node, c.nodes)}, n: &Node{Connections: 20}, underWay: c.underWay, took: c.took}
+		l := lane{Bucket: &Bucket{Group: &Group{Conf: conf, Nodes: make([]*Node, c.nodes)}}, n: &Node{Connections: 20}, underWay: c.underWay, took: c.took}
 		if got := l.pace(); got != c.want {
 			t.Errorf("%d nodes, %d batches under way, answered in %v: %v, want %v", c.nodes, c.underWay, c.took, got, c.want)
 		}
@@ -80,7 +80,7 @@ func TestPace(t *testing.T) {
 func TestPoolTimeoutsDoNotOpenTheCircuit(t *testing.T) {
 	n := aloneNode(t)
 	for range 9 {
-		b, err := n.admit(0, time.Second, false, 0)
+		b, err := n.admit(0, time.Second, false, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,9 +122,9 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 		g := newGroup(server)
 		defer g.end()
 		n := g.Nodes[0]
-		b := n.breaker(0)
+		b := n.breaker("")
 		b.slots = &slots{}
-		lanes := []*lane{{g: g, n: n}, {g: g, n: n}}
+		lanes := []*lane{{Bucket: g.Buckets[0], n: n}, {Bucket: g.Buckets[0], n: n}}
 		for _, l := range lanes {
 			l.mu.Lock()
 			b.slots.enter(l)
@@ -132,7 +132,7 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 		}
 		lock := g.Keys.Lock("k", g.Keys.Resource("k"), 1)
 		r := &Round{Request: lock.Acquire(wire.MillisOf(time.Minute), wire.Acquire{Propose: wire.StampOf(time.Now())})}
-		r.Init(g, wire.OpAcquire, 0, time.Second, consenting{}, func(*Round) bool { return false })
+		r.Init(g.Buckets[0], wire.OpAcquire, time.Second, consenting{}, func(*Round) bool { return false })
 		r.Send(t.Context(), 0)
 		b.inFlight++
 		lanes[1].submit(request{r: r, b: b})
@@ -166,7 +166,7 @@ func TestAnswersOfNodes(t *testing.T) {
 			time.Sleep(time.Second)
 			prepare()
 			before := g.Clock.Now()
-			g.Touch(1, 0)
+			g.Buckets[0].Touch(1)
 			synctest.Wait()
 			return g.answered.Load() >= before
 		}
@@ -202,11 +202,11 @@ func TestNotEveryRequestBoards(t *testing.T) {
 					defer g.end()
 					var r Round
 					a := &mayEnd{}
-					r.Init(g, op, 0, time.Second, a, func(*Round) bool { return false })
+					r.Init(g.Buckets[0], op, time.Second, a, func(*Round) bool { return false })
 					r.Begin(t.Context(), 1)
 					q, _ := r.ask(0)
 					meanwhile(&r, a)
-					f := &batch{l: g.lanes[0][0], requests: []request{q}}
+					f := &batch{l: g.Buckets[0].lanes[0], requests: []request{q}}
 					if f.filter(g.Clock.Now()); len(f.requests) > 0 {
 						t.Error("sent all the same")
 					}
@@ -224,10 +224,10 @@ func TestLostBatchIsOneFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(testutil.NewNodes(t, 1)[0])
 		defer g.end()
-		f := &batch{l: g.lanes[0][0], err: io.EOF}
+		f := &batch{l: g.Buckets[0].lanes[0], err: io.EOF}
 		for range MaxFailures {
 			var r Round
-			r.Init(g, wire.OpAcquire, 0, time.Second, &mayEnd{}, nil)
+			r.Init(g.Buckets[0], wire.OpAcquire, time.Second, &mayEnd{}, nil)
 			r.Begin(t.Context(), 1)
 			q, _ := r.ask(0)
 			f.requests, f.votes = append(f.requests, q), append(f.votes, failed(io.EOF))
@@ -244,9 +244,12 @@ func TestLanesOfAMixedList(t *testing.T) {
 	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { plain.Close() })
 	g := New([]redis.UniversalClient{newFakeCluster(t), plain}, config)
-	for i, lanes := range g.lanes {
-		if len(lanes) != wire.Buckets {
-			t.Errorf("node %d: %d lanes", i, len(lanes))
+	if len(g.Buckets) != wire.Buckets {
+		t.Errorf("%d buckets", len(g.Buckets))
+	}
+	for i, b := range g.Buckets {
+		if len(b.lanes) != len(g.Nodes) {
+			t.Errorf("bucket %d: %d lanes", i, len(b.lanes))
 		}
 	}
 }

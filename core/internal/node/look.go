@@ -15,17 +15,17 @@ import (
 // Look reads what a node stores for a key, beside all rounds and without a write, and the node's clock. A node in trouble is not
 // asked. The vote says whether the node votes at all, which one that has nothing of the key may not yet, or why nothing was read.
 // A client that heeds no context may take longer than the timeout.
-func (g *Group) Look(ctx context.Context, n *Node, key string, timeout time.Duration) (text string, clock wire.NodeTime, v quorum.Vote) {
-	bucket, sent := g.Keys.Bucket(key), g.Clock.Now()
-	b, err := n.admit(sent, timeout, false, bucket)
+func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Duration) (text string, clock wire.NodeTime, v quorum.Vote) {
+	sent := b.Clock.Now()
+	admitted, err := n.admit(sent, timeout, false, b.tagged)
 	if err != nil {
 		return "", 0, quorum.Said(wire.CircuitOpen, err)
 	}
-	text, clock, v, err = g.read(&nodeContext{ctx, time.Now().Add(timeout)}, n, key, bucket)
-	now := g.Clock.Now()
-	n.leave(b, now, err)
+	text, clock, v, err = b.read(&nodeContext{ctx, time.Now().Add(timeout)}, n, key)
+	now := b.Clock.Now()
+	n.leave(admitted, now, err)
 	if goredis.Answered(err) {
-		g.answered.Store(now)
+		b.answered.Store(now)
 	}
 	if v.Err, v.Latency = err, now.Since(sent); err == nil {
 		n.HeardClock(v.Skew, v.Latency)
@@ -35,16 +35,16 @@ func (g *Group) Look(ctx context.Context, n *Node, key string, timeout time.Dura
 
 // read asks the server; in a Cluster it is the one that has the key. All goes over one connection, the guard last: nothing is
 // forgotten in between.
-func (g *Group) read(ctx context.Context, n *Node, key string, bucket int) (text string, clock wire.NodeTime, v quorum.Vote, err error) {
-	client, resource := n.Client, g.Keys.Resource(key)
+func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, clock wire.NodeTime, v quorum.Vote, err error) {
+	client, resource := n.Client, b.Keys.Resource(key)
 	if n.Cluster != nil {
 		if client, err = n.Cluster.MasterForKey(ctx, resource); err != nil {
 			return "", 0, v, err
 		}
 	}
 	cmds := []redis.Cmder{redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", resource)}
-	if g.Conf.Guarded {
-		cmds = append(cmds, redis.NewStringCmd(ctx, g.Keys.GuardQuery(bucket)...), redis.NewStringCmd(ctx, "info", "replication"))
+	if b.Conf.Guarded {
+		cmds = append(cmds, redis.NewStringCmd(ctx, b.Keys.GuardQuery(b.index)...), redis.NewStringCmd(ctx, "info", "replication"))
 	}
 	goredis.Pipeline(ctx, client, cmds)
 	for _, cmd := range cmds {
@@ -57,9 +57,9 @@ func (g *Group) read(ctx context.Context, n *Node, key string, bucket int) (text
 		text = "\x00" // an empty text is as foreign as this
 	}
 	v.Verdict, v.Skew = wire.Gone, clock.Skew(time.Now())
-	if g.Conf.Guarded {
+	if b.Conf.Guarded {
 		info := ParseInfo(cmds[3].(*redis.StringCmd).Val())
-		if guard := wire.ParseGuard(cmds[2].(*redis.StringCmd).Val(), info["master_replid"], clock, g.Conf.MaxTTL, g.Conf.Lag); guard.State > wire.GuardVoting {
+		if guard := wire.ParseGuard(cmds[2].(*redis.StringCmd).Val(), info["master_replid"], clock, b.Conf.MaxTTL, b.Conf.Lag); guard.State > wire.GuardVoting {
 			v.Verdict, v.Rest = wire.Quarantined, guard.Left
 		}
 	}

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -36,13 +33,11 @@ type Node struct {
 	Cluster     *redis.ClusterClient // the client, if it is one
 	Connections int                  // to one server
 	Repeats     bool                 // the client may send a request again by itself
-	// memories is what the node remembers, as last heard: by guard bucket, nil = not heard yet.
-	memories []atomic.Pointer[string]
 
 	mu       sync.Mutex
-	breakers []*breaker    // by guard bucket; one where the node is no Cluster
-	routed   bool          // it has answered, so a Cluster client knows a topology
-	reloadAt clock.Instant // when a Cluster may be asked for it again
+	breakers map[*redis.Client]*breaker // by the master of a Cluster's shard, as far as known; else one, by nil
+	routed   bool                       // it has answered, so a Cluster client knows a topology
+	reloadAt clock.Instant              // when a Cluster may be asked for it again
 	clock    clockFilter
 
 	unsure  error         // why nothing is known of its server yet, or again; nil = it was examined
@@ -59,28 +54,24 @@ func (n *Node) attrs() slog.Attr {
 }
 
 func newNode(i int, c redis.UniversalClient) *Node {
-	n := &Node{Index: i, Addr: goredis.AddrOf(c), Client: c, Cluster: goredis.ClusterOf(c), Connections: goredis.Connections(c),
-		Repeats: goredis.Repeats(c), unsure: ErrNoAnswer, checkAt: clock.Never, voting: voting{now: wire.Granted}}
-	n.breakers = make([]*breaker, 1)
-	if n.Cluster != nil {
-		n.breakers = make([]*breaker, wire.Buckets)
-	}
-	return n
+	return &Node{Index: i, Addr: goredis.AddrOf(c), Client: c, Cluster: goredis.ClusterOf(c), Connections: goredis.Connections(c),
+		Repeats: goredis.Repeats(c), breakers: map[*redis.Client]*breaker{}, unsure: ErrNoAnswer, checkAt: clock.Never,
+		voting: voting{now: wire.Granted}}
 }
 
 // String names the node for a message.
 func (n *Node) String() string { return Name(n.Index, n.Addr) }
 
-// admit reports whether a request about keys of a bucket may be sent now, and books it. A server that fails
+// admit reports whether a request may be sent now to the server that has a name, and books it. A server that fails
 // requests, or has left one unanswered for longer than the timeout, gets one probe per timeout until it
 // answers; and what must be sent in any case: the end of an attempt that it may have granted.
-func (n *Node) admit(now clock.Instant, timeout time.Duration, must bool, bucket int) (*breaker, error) {
+func (n *Node) admit(now clock.Instant, timeout time.Duration, must bool, name string) (*breaker, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.fault != nil && !must { // it may have granted something before it was found out
 		return nil, n.fault
 	}
-	b := n.breaker(bucket)
+	b := n.breaker(name)
 	if b.troubled(now, timeout) {
 		n.follow(now)
 		if !must {
@@ -98,17 +89,17 @@ func (n *Node) admit(now clock.Instant, timeout time.Duration, must bool, bucket
 	return b, nil
 }
 
-// breaker returns the breaker of a guard bucket. Called with the node's lock.
-func (n *Node) breaker(bucket int) *breaker {
-	bucket %= len(n.breakers)
+// breaker returns that of the server that has a name in Redis. What an old master of a shard did says nothing about the new one.
+// Called with the node's lock.
+func (n *Node) breaker(name string) *breaker {
 	var master *redis.Client
 	if n.Cluster != nil && n.routed { // before, asking for the master might wait for the network
-		master, _ = n.Cluster.MasterForKey(context.Background(), "{"+strconv.Itoa(bucket)+"}") //nolint:forbidigo // the topology is in memory
+		master, _ = n.Cluster.MasterForKey(context.Background(), name) //nolint:forbidigo // the topology is in memory
 	}
-	b := n.breakers[bucket]
-	if b == nil || b.master != master {
-		b = &breaker{master: master, slots: n.slots(master), since: clock.Never}
-		n.breakers[bucket] = b
+	b := n.breakers[master]
+	if b == nil {
+		b = &breaker{slots: newSlots(n.Connections), since: clock.Never}
+		n.breakers[master] = b
 	}
 	return b
 }
@@ -121,17 +112,6 @@ func (n *Node) follow(now clock.Instant) {
 	}
 	n.reloadAt = now.Add(reloadEvery)
 	n.Cluster.ReloadState(context.Background()) //nolint:forbidigo // on a goroutine of the client
-}
-
-// slots returns what bounds the acquisitions over the connections to one server: to the master of a shard,
-// or to the node that has no shards, nil. Called with the node's lock.
-func (n *Node) slots(master *redis.Client) *slots {
-	for _, b := range n.breakers { // shards have many buckets
-		if b != nil && b.master == master {
-			return b.slots
-		}
-	}
-	return newSlots(n.Connections)
 }
 
 // count books that so many requests more are under way that b admitted: one is sent again, or fails together with another.
@@ -152,27 +132,11 @@ func (n *Node) leave(b *breaker, now clock.Instant, err error) {
 	}
 }
 
-// heardMemory notes what the node remembers.
-func (n *Node) heardMemory(bucket int, memory string) {
-	if memory != "" && memory != n.Memory(bucket) {
-		heard := strings.Clone(memory) // not all of the reply
-		n.memories[bucket].Store(&heard)
-	}
-}
-
-// Memory is what the node was last heard to remember.
-func (n *Node) Memory(bucket int) string {
-	if m := n.memories[bucket].Load(); m != nil {
-		return *m
-	}
-	return wire.NoMemory
-}
-
-// NoAnswer is the error of a request about keys of a bucket that was not answered in time.
-func (n *Node) NoAnswer(bucket int) error {
+// noAnswer is the error of a request to the server that has a name, which was not answered in time.
+func (n *Node) noAnswer(name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.breaker(bucket).because(ErrNoAnswer)
+	return n.breaker(name).because(ErrNoAnswer)
 }
 
 // HeardClock books by how much the node's wall clock was ahead when the answer came.

@@ -15,10 +15,9 @@ import (
 // soon as its outcome is decided, whichever way, or at the node timeout; requests that are still under way
 // then go on, and their replies are heard late.
 type Round struct {
-	Group   *Group
+	*Bucket
 	Timeout time.Duration
 	asker   Asker // nil where nobody wants the replies but who waits for the round
-	bucket  int   // of the guard record that the script looks at
 	Bulk    int   // bytes that a request brings along beside what each does
 	Request wire.Request
 	Each    wire.Each         // in its place, where nodes are asked differently; may be nil
@@ -69,15 +68,15 @@ type request struct {
 }
 
 // Init sets what the round is about. asker is nil where nobody wants the replies but who waits for the round.
-func (r *Round) Init(e *Group, op wire.Op, bucket int, timeout time.Duration, asker Asker, decided func(*Round) bool) {
-	r.Group, r.op, r.bucket, r.Timeout, r.asker, r.Decided = e, op, bucket, timeout, asker, decided
+func (r *Round) Init(b *Bucket, op wire.Op, timeout time.Duration, asker Asker, decided func(*Round) bool) {
+	r.Bucket, r.op, r.Timeout, r.asker, r.Decided = b, op, timeout, asker, decided
 }
 
 // Begin sets out to ask some nodes: trust starts.
 func (r *Round) Begin(ctx context.Context, to quorum.Set) {
-	r.Sent, r.head = r.Group.Clock.Now(), r.Group.Head.Load()
+	r.Sent, r.head = r.Clock.Now(), r.Head.Load()
 	r.nodeContext = nodeContext{ctx, time.Now().Add(r.Timeout)}
-	r.Tally = quorum.New(r.only[:0], len(r.Group.Nodes), to)
+	r.Tally = quorum.New(r.only[:0], len(r.Nodes), to)
 	r.queued, r.over = to, to == 0
 }
 
@@ -146,7 +145,7 @@ func (g *Group) newWaiter(d time.Duration) *waiter {
 // Wait returns when the round is over; false if ctx ended first, which ends the round. The votes are the
 // caller's from then on.
 func (r *Round) Wait(ctx context.Context) bool {
-	w := r.Group.newWaiter(r.Timeout)
+	w := r.newWaiter(r.Timeout)
 	r.mu.Lock()
 	if !r.over {
 		r.waiter = w
@@ -166,7 +165,7 @@ func (r *Round) Wait(ctx context.Context) bool {
 		cancelled = true
 	}
 	w.timer.Stop()
-	r.Group.waiters.Put(w)
+	r.waiters.Put(w)
 	return !cancelled
 }
 
@@ -186,7 +185,7 @@ func (r *Round) Expire() {
 			return
 		}
 		if r.Asked.Has(i) && r.Votes[i].Verdict == wire.Pending {
-			v := quorum.Said(wire.TimedOut, r.Group.Nodes[i].NoAnswer(r.bucket))
+			v := quorum.Said(wire.TimedOut, r.NoAnswer(i))
 			v.Latency = r.Timeout
 			switch {
 			case !r.queued.Has(i):
@@ -203,11 +202,11 @@ func (r *Round) Expire() {
 }
 
 // Outdated reports whether a longer lease is known by now than when the round began.
-func (r *Round) Outdated() bool { return r.Group.Head.Load() != r.head }
+func (r *Round) Outdated() bool { return r.Head.Load() != r.head }
 
 // tellReply tells the observer what a node made of a request.
 func (r *Round) tellReply(n *Node, v *quorum.Vote) {
-	if observe := r.Group.Conf.Observe; observe != nil {
+	if observe := r.Conf.Observe; observe != nil {
 		observe(&r.nodeContext, r.op, n, v)
 	}
 }

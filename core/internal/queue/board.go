@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"net"
 	"slices"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
-	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 const (
@@ -34,10 +32,9 @@ var (
 
 // A Board is the calls of a Locker that wait, and what nodes tell them. It listens to what a node publishes for them on a
 // connection of its own, from when the first of them comes until none is left and nothing has been heard for a while, or the
-// Locker is closed. In a Cluster there is one for each guard bucket, whose channel is where the bucket's keys are.
+// Locker is closed.
 type Board struct {
-	g        *node.Group
-	Channels []wire.Channel // by guard bucket
+	g *node.Group
 
 	mu        sync.Mutex
 	byName    map[string]*Waiter
@@ -47,21 +44,17 @@ type Board struct {
 
 // A source is what a subscription is to.
 type source struct {
-	n      *node.Node
-	bucket int
+	n *node.Node
+	b *node.Bucket
 }
 
-// Init makes the channels that nodes are to publish on.
+// Init makes it the one of a group.
 func (b *Board) Init(g *node.Group) {
 	b.g, b.byName, b.listening = g, map[string]*Waiter{}, map[source]bool{}
-	process := rand.Text()[:13] // short enough for a queue to be packed by Redis, which takes up to 64 bytes
-	for bucket := range g.Keys.Buckets() {
-		b.Channels = append(b.Channels, g.Keys.Channel(bucket, process))
-	}
 }
 
 // Begin books a wait, and has the nodes listened to. A wait hears what it was told before it was booked.
-func (b *Board) Begin(w *Waiter, bucket int) {
+func (b *Board) Begin(w *Waiter, bucket *node.Bucket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.byName[w.Name.Name] = w
@@ -151,8 +144,7 @@ func (b *Board) dismiss(s source) bool {
 // session is one subscription, until it fails.
 func (b *Board) session(s source) error {
 	ctx, cancel := context.WithCancel(b.g.Closing)
-	channel := b.Channels[s.bucket]
-	pubsub, err := goredis.Subscribe(ctx, s.n.Client, channel.Sharded, channel.Name)
+	pubsub, err := goredis.Subscribe(ctx, s.n.Client, s.b.Channel.Sharded, s.b.Channel.Name)
 	if err != nil {
 		cancel()
 		pubsub.Close()

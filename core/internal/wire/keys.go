@@ -91,8 +91,7 @@ type Channel struct {
 
 // A Lock is an attempt, and what it asks for.
 type Lock struct {
-	Key    string
-	Bucket int
+	Key string
 
 	resource, tombstone, guard any // boxed once; guard is nil without one
 	id                         string
@@ -118,9 +117,9 @@ func (k *Keyspace) LockOf(key, attempt string) Lock {
 }
 
 func (k *Keyspace) lock(key, resource, tombstone, id string) Lock {
-	l := Lock{Key: key, Bucket: k.Bucket(key), resource: resource, tombstone: tombstone, id: id}
+	l := Lock{Key: key, resource: resource, tombstone: tombstone, id: id}
 	if k.guarded {
-		l.guard = k.guards[l.Bucket]
+		l.guard = k.guards[k.Bucket(key)]
 	}
 	return l
 }

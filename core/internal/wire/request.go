@@ -162,7 +162,7 @@ func (l *Lock) Release(r Release) Request {
 
 // Touch asks a node whether it would grant a key of the bucket.
 func (k *Keyspace) Touch(bucket int) Request {
-	l := &Lock{Bucket: bucket, resource: k.probe(bucket)}
+	l := &Lock{resource: k.probe(bucket)}
 	if k.guarded {
 		l.guard = k.guards[bucket]
 	}
@@ -171,7 +171,7 @@ func (k *Keyspace) Touch(bucket int) Request {
 
 // Provision asks a node what it is, and declares it new where it was found so under a claim; NoMemory = it is claimed.
 func (k *Keyspace) Provision(bucket int, claim, found string) Request {
-	return Request{op: OpProvision, script: provisionScript, lock: &Lock{Bucket: bucket, resource: k.guards[bucket], id: claim}, tail: []any{found}}
+	return Request{op: OpProvision, script: provisionScript, lock: &Lock{resource: k.guards[bucket], id: claim}, tail: []any{found}}
 }
 
 // Revoke ends somebody else's attempt. Its tombstone outlives every lease, whatever the holder's options are, which may be
@@ -182,7 +182,7 @@ func (l *Lock) Revoke(h *Head) Request {
 
 // Forget drops the completion record of a key that has this token.
 func (k *Keyspace) Forget(key string, token uint64) Request {
-	return Request{op: OpForget, script: forgetScript, lock: &Lock{Bucket: k.Bucket(key), resource: k.Resource(key)}, tail: []any{token}}
+	return Request{op: OpForget, script: forgetScript, lock: &Lock{resource: k.Resource(key)}, tail: []any{token}}
 }
 
 // Probe tries the rights that scripts need on a server that has the keys of the bucket. [ParseRights] reads the reply.
@@ -191,5 +191,5 @@ func (k *Keyspace) Probe(bucket int, sharded bool) Request {
 	if sharded {
 		publish = "spublish"
 	}
-	return Request{op: OpProbe, script: probeScript, lock: &Lock{Bucket: bucket, resource: k.probe(bucket)}, tail: []any{publish, k.Channel(bucket, "").Name}}
+	return Request{op: OpProbe, script: probeScript, lock: &Lock{resource: k.probe(bucket)}, tail: []any{publish, k.Channel(bucket, "").Name}}
 }
