@@ -5,10 +5,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
+	"github.com/lockkit/lockkit/internal/gate"
+	"github.com/lockkit/lockkit/internal/jsonfield"
 )
 
 // A Middleware locks requests. It serves any number of routes, whose keys differ by themselves, and is safe for concurrent
@@ -95,6 +100,9 @@ type config struct {
 	faults faults.List // of single options
 }
 
+// A part makes a component of a key. An error that is no *rejection says why the request does not name what it should.
+type part = func(x *exchange) (string, error)
+
 var defaults = config{
 	retention:  24 * time.Hour,
 	maxWait:    5 * time.Second,
@@ -102,6 +110,83 @@ var defaults = config{
 	bodyLimit:  1 << 20,
 	memory:     64 << 20,
 	reply:      func(w http.ResponseWriter, _ *http.Request, r Refusal) { r.Write(w) },
+}
+
+// ByParam makes the key of path parameters, with the values that the handler gets from c.Param or r.PathValue: decoded as the
+// router does it, and not folded in any way.
+//
+// The parts of a key add up: ByParam and ByJSON together make a key of both. Those that With is given replace those of its
+// receiver.
+func ByParam(names ...string) Option {
+	return func(c *config) {
+		c.faults.Check(len(names) == 0, "ByParam: no name")
+		for _, name := range names {
+			bare := strings.Trim(name, ":*{}.")
+			c.faults.Check(bare != name || name == "", "ByParam(%q): give the name as c.Param and r.PathValue take it: ByParam(%q)", name, bare)
+			c.parts = append(c.parts, func(x *exchange) (string, error) {
+				value := x.r.PathValue(name)
+				known := value != "" || strings.Contains(x.r.Pattern, "{"+name) // {id}, {id...}, {id:regexp}
+				if x.gin != nil {
+					value, known = x.gin.Params.Get(name)
+				}
+				if !known {
+					return "", misconfigured("route %s has no parameter %q", x.route, name)
+				}
+				return value, nil
+			})
+		}
+	}
+}
+
+// ByJSON makes the key of a field of a JSON body, by the path to it: ByJSON("order", "id") reads 42 from
+// {"order":{"id":42}}, and ByJSON("order.id") from {"order.id":42}. It must be a string, a number or a boolean, and not
+// empty; 42 and "42" are one key, 42 and 42.0 two.
+//
+// Anything else is refused with 400. So is a field that is there twice, also in another case: decoders take one or the
+// other.
+func ByJSON(path ...string) Option {
+	return func(c *config) {
+		c.faults.Check(len(path) == 0 || slices.Contains(path, ""), "ByJSON: the path to the field is empty, or a name in it")
+		c.parts = append(c.parts, func(x *exchange) (string, error) {
+			value, err := jsonfield.Of(x.body, path)
+			if err != nil {
+				detail := fmt.Sprintf("The field %s of the body does not name it: %v.", strings.Join(path, "."), err)
+				return "", &rejection{EventKeyMissing, detail, err}
+			}
+			return value, nil
+		})
+	}
+}
+
+// ByFunc makes the key of what f returns. An error or an empty string is refused with 400; its text is not sent, and
+// [WithReply] gets it as Refusal.Err. f may read the body; the handler gets it whole. In gin, [GinContext] returns the
+// context.
+func ByFunc(f func(r *http.Request) (string, error)) Option {
+	return func(c *config) { c.parts = append(c.parts, function(c, "ByFunc", f)) }
+}
+
+// ByKey makes f return the key itself, without service and route; build it with core.Key. Requests and other users of the
+// key (another route or service, a task, a job, core.Locker.Do) exclude each other, and share its fencing tokens. f is
+// called as with ByFunc; a key that core refuses is refused with 500. ByKey cannot be combined with other parts of a key;
+// [WithTenant] is then part of the Idempotency-Key only.
+func ByKey(f func(r *http.Request) (string, error)) Option {
+	return func(c *config) { c.key = function(c, "ByKey", f) }
+}
+
+// WithTenant makes what f returns part of all keys, so that tenants share nothing. f is called as with ByFunc: put the
+// authentication before Lock. An error or an empty tenant is refused with 400. If credentials change between repetitions,
+// as tokens do that are renewed, let f return the user they stand for.
+//
+// By default there are no tenants, and a repetition with other credentials (the headers Authorization, Cookie and
+// X-Api-Key, and the client's certificate) is refused with 422.
+func WithTenant(f func(r *http.Request) (string, error)) Option {
+	return func(c *config) { c.tenant = function(c, "WithTenant", f) }
+}
+
+// function makes a part of a function of the user's.
+func function(c *config, option string, f func(*http.Request) (string, error)) part {
+	c.faults.Check(f == nil, "%s: the function is nil", option)
+	return func(x *exchange) (string, error) { return f(x.request()) }
 }
 
 // WithIdempotency makes a request with the header Idempotency-Key run once; see "Idempotency-Key" in the package document.
@@ -141,3 +226,34 @@ func WithReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusa
 }
 
 func (c *config) hasKey() bool { return c.key != nil || c.parts != nil }
+
+// An admission bounds, counts and drains the requests of all Middlewares derived from one New.
+type admission struct {
+	inside   gate.Gate       // requests, and what goes on in the background after them
+	draining context.Context // ends when the server drains
+	drain    context.CancelCauseFunc
+
+	mu   sync.Mutex
+	used map[counted]int // waiting requests by key, and of all; bytes of memory
+}
+
+// What is counted is the waiting requests of a key, or a total.
+type counted struct{ key, total string }
+
+var waiters, memory = counted{total: "waiters"}, counted{total: "memory"} // of bodies and answers
+
+// errDraining is of class closed: this process takes no more requests.
+var errDraining = fmt.Errorf("httplock: draining: %w", core.ErrClosed)
+
+// use takes n of what, or gives -n back, and reports whether that leaves no more than most in use. If not, nothing is taken.
+func (a *admission) use(what counted, n, most int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n >= 0 && a.used[what] > most-n {
+		return false
+	}
+	if a.used[what] += n; a.used[what] == 0 {
+		delete(a.used, what)
+	}
+	return true
+}

@@ -3,10 +3,13 @@ package queuelock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/join"
 	"github.com/lockkit/lockkit/internal/pause"
 )
@@ -116,4 +119,117 @@ func (d *delivery) watch(ctx, returned context.Context) {
 		d.log(ctx).Error("queuelock: the handler has not returned although its context has ended: its leases are no longer renewed, and another delivery may run beside it",
 			"after", d.grace, "cause", context.Cause(ctx))
 	}
+}
+
+// settle ends the leases of a handler that has returned err, and returns what asynq is told.
+func (d *delivery) settle(ctx context.Context, held leases, err error) error {
+	if err == nil || errors.Is(err, asynq.RevokeTask) { // a revoked task is not to run again either
+		d.happens(succeeded)
+		if refusal := d.complete(ctx, held); err == nil {
+			err = refusal
+		}
+		return d.tell(ctx, err)
+	}
+	cool, rests := errors.AsType[*cooldownError](err)
+	if loss := held.lost(); loss != nil {
+		err = fmt.Errorf("queuelock: %w; the handler: %w", loss, err)
+	}
+	if !rests {
+		d.happens(failed)
+		held.release(ctx)
+		return err
+	}
+	what := asksForRest
+	if d.atLast {
+		what = cooledAtLast
+	}
+	d.happens(what)
+	held[1].Release(ctx, core.Cooldown(cool.d))
+	held[0].Release(ctx)
+	return d.tell(ctx, err)
+}
+
+// recordFor is how long the write of a completion is tried.
+const recordFor = 30 * time.Second
+
+// complete records the task as done, with the release of the lease of its identity, if that is to be remembered. The lease
+// of the key is released at the same time: the work on it is over, whatever becomes of the record.
+//
+// The error is that of a record that is rejected, because a later holder decides. A record that could not be written is no
+// error, since asynq would then run again what has just been done.
+func (d *delivery) complete(ctx context.Context, held leases) (err error) {
+	var recording sync.WaitGroup
+	recording.Go(func() { err = d.record(ctx, held[0]) })
+	held[1].Release(ctx)
+	recording.Wait()
+	if errors.Is(err, core.ErrLost) {
+		d.happens(rejected)
+		return err
+	}
+	d.happens(recorded)
+	if err != nil {
+		d.count(ctx, EventUnrecorded)
+		d.log(ctx).Error("queuelock: the handler succeeded, but its completion could not be recorded: should asynq deliver the task again, it runs again", "err", err)
+	}
+	return nil
+}
+
+func (d *delivery) record(ctx context.Context, identity *core.Lease) error {
+	if !d.remembered {
+		identity.Release(ctx)
+		return nil
+	}
+	patience := recordFor
+	if ctx.Err() == nil {
+		patience = min(patience, time.Until(d.last))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	return identity.Complete(ctx, []byte(time.Now().UTC().Format(time.RFC3339)))
+}
+
+// tell says how the delivery has ended, and returns what asynq is told. err is why it could not be run, or what its handler
+// returned.
+func (d *delivery) tell(ctx context.Context, err error) error {
+	op, _ := errors.AsType[*core.OpError](err)
+	switch d.state {
+	case duplicated:
+		d.count(ctx, EventDuplicate)
+		d.log(ctx).Info("queuelock: duplicate delivery of a completed task, not run", "completed", string(op.Record.Result))
+		return nil
+	case contended:
+		return d.back(ctx, EventContended, err)
+	case cooled:
+		return d.back(ctx, EventCooldown, err)
+	case unavailable:
+		return d.back(ctx, EventUnavailable, err)
+	case archived:
+		d.count(ctx, EventArchived)
+		d.log(ctx).Error("queuelock: a task could not be run on its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this", "err", err)
+		return fmt.Errorf("queuelock: %w: %w", ErrNotRun, err)
+	case unfit:
+		d.count(ctx, EventNoKey)
+		d.log(ctx).Error("queuelock: a task cannot be run: it counts as failed, and is archived when its retries are used up. If tasks of this type need no key, use Optional or a Middleware without WithKey for them", "err", err)
+		return fmt.Errorf("queuelock: not run: %w", err)
+	case given:
+		d.log(ctx).Info("queuelock: asynq took a task back that waited: if its server has lost asynq's Redis, asynq's recoverer counts a retry, and archives a last attempt unrun", "cause", ctx.Err(), "last_attempt", d.atLast)
+		return fmt.Errorf("queuelock: not run: %w", ctx.Err())
+	case refused:
+		d.count(ctx, EventRefused)
+		return fmt.Errorf("queuelock: the handler succeeded, but its completion was refused: another delivery of the task has begun, which decides, or too many lock nodes forgot whether one has: %w", err)
+	}
+	return err
+}
+
+// back returns what makes asynq deliver the task again: when its key does not rest any more, or at once. At once means as often
+// as the server's limiter lets it, which the worker waits for.
+func (d *delivery) back(ctx context.Context, kind core.EventKind, err error) error {
+	d.count(ctx, kind)
+	after := restOf(err)
+	if after > 0 {
+		after += time.Second // which asynq may cut off: it counts in whole seconds
+	} else {
+		_ = d.server.returns.Wait(ctx) // fails when the task is about to end
+	}
+	return &notRunError{fmt.Errorf("queuelock: %w, to be delivered again in %v: %w", ErrNotRun, after.Round(time.Millisecond), err), after}
 }

@@ -1,9 +1,14 @@
 package queuelock
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"runtime"
+	"sync"
+	"time"
 
+	"github.com/hibiken/asynq"
 	"golang.org/x/time/rate"
 )
 
@@ -48,4 +53,85 @@ func (s *server) takePlace() bool {
 	default:
 		return false
 	}
+}
+
+// Configure wires the Middleware into the configuration of a server. Call it last before asynq.NewServer, once for each
+// server. It wraps what cfg has, or asynq's defaults:
+//
+//   - IsFailure and RetryDelayFunc: a task that was not run ([ErrNotRun]) counts no retry, and comes back at once
+//   - ErrorHandler: is not called for such tasks
+//   - BaseContext: tells the middleware which server a task came to, and how many workers that has
+//   - TaskCheckInterval and DelayedTaskCheckInterval: if they are not set, 250ms instead of asynq's 1s and 5s, because
+//     that is how late tasks come that were given back
+func (m *Middleware) Configure(cfg *asynq.Config) error {
+	if cfg == nil {
+		return errors.New("queuelock: configuration is nil")
+	}
+	cfg.TaskCheckInterval = cmp.Or(cfg.TaskCheckInterval, 250*time.Millisecond)
+	cfg.DelayedTaskCheckInterval = cmp.Or(cfg.DelayedTaskCheckInterval, 250*time.Millisecond)
+	delay := cfg.RetryDelayFunc
+	if delay == nil {
+		delay = asynq.DefaultRetryDelayFunc
+	}
+	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
+		if e, ok := errors.AsType[*notRunError](err); ok {
+			return e.after
+		}
+		return delay(n, err, t)
+	}
+	isFailure := cfg.IsFailure
+	cfg.IsFailure = func(err error) bool {
+		_, notRun := errors.AsType[*notRunError](err)
+		return err != nil && !notRun && (isFailure == nil || isFailure(err))
+	}
+	if handler := cfg.ErrorHandler; handler != nil {
+		cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
+			if _, notRun := errors.AsType[*notRunError](err); !notRun {
+				handler.HandleError(ctx, t, err)
+			}
+		})
+	}
+	base := cfg.BaseContext
+	if base == nil {
+		base = context.Background //nolint:forbidigo // asynq's own default
+	}
+	s := m.newServer(cfg.Concurrency)
+	cfg.BaseContext = func() context.Context { return context.WithValue(base(), serverKey{m.shared}, s) }
+	return nil
+}
+
+// outagePatience is how long a task waits for locks that are out of reach. A server that cannot reach them keeps its workers
+// waiting, and so leaves the tasks to those that can: it takes as many as it has workers in that time.
+const outagePatience = 5 * time.Second
+
+// An outage is what a server gave back because the locks were out of reach.
+type outage struct {
+	mu    sync.Mutex
+	given map[string]bounce // by the key of the identity
+}
+
+// A bounce is a task that was given back, maybe several times.
+type bounce struct {
+	times int
+	last  time.Time
+}
+
+// patience returns how long a task waits. One that comes straight back has met no server that took it: those that could run
+// it have nothing else to do, and were only slower to fetch it. So it is given back soon, though less soon with time, in case
+// that there is none.
+func (o *outage) patience(task string) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, patience := time.Now(), outagePatience
+	b := o.given[task]
+	if b.times > 0 && now.Sub(b.last) < outagePatience {
+		patience = outagePatience / 32 << min(b.times/4, 3)
+	} else {
+		b.times = 0
+	}
+	if len(o.given) >= 1000 {
+		clear(o.given)
+	}
+	o.given[task] = bounce{b.times + 1, now.Add(patience)}
+	return patience
 }
