@@ -19,9 +19,14 @@ var large = strings.Repeat("0123456789", 20_000)
 
 // answers are how handlers answer.
 var answers = map[string]http.HandlerFunc{
-	"nothing":    func(w http.ResponseWriter, r *http.Request) {},
-	"short":      func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "short") },
-	"large":      func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, large) },
+	"nothing": func(w http.ResponseWriter, r *http.Request) {},
+	"short":   func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "short") },
+	"large":   func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, large) },
+	"outgrowing": func(w http.ResponseWriter, r *http.Request) {
+		for range 11 {
+			io.WriteString(w, large[:100_000])
+		}
+	},
 	"status 204": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) },
 	"status 304": func(w http.ResponseWriter, r *http.Request) { w.Header().Set("ETag", `"1"`); w.WriteHeader(304) },
 	"204, body": func(w http.ResponseWriter, r *http.Request) {
@@ -78,6 +83,15 @@ var answers = map[string]http.HandlerFunc{
 		w.Header().Set("Content-Length", "4")
 		io.WriteString(w, "body")
 	},
+	"less than its length": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		io.WriteString(w, "half")
+	},
+	"less than its length, streamed": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		io.WriteString(w, "half")
+		w.(http.Flusher).Flush()
+	},
 	"more than its length": func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "4")
 		io.WriteString(w, "body")
@@ -89,12 +103,17 @@ var answers = map[string]http.HandlerFunc{
 		w.Header()["Content-Type"] = nil
 		io.WriteString(w, "<html>")
 	},
+	"identity": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Transfer-Encoding", "identity")
+		w.Header().Set("Content-Type", "text/x")
+		io.WriteString(w, "body")
+	},
 	"panic":          func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
 	"invalid status": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(99); panic("not reached") },
 }
 
 // plainly are those that all middlewares around a handler leave as they are.
-var plainly = []string{"nothing", "short", "large", "status 204", "two statuses", "error", "copy", "panic"}
+var plainly = []string{"nothing", "short", "large", "outgrowing", "status 204", "two statuses", "error", "copy", "panic"}
 
 // differs are headers that may differ: a stream has no length, and an answer that is kept back may have one.
 var differs = []string{"Date", "Content-Length", "Transfer-Encoding", "Connection", "Idempotent-Replayed"}

@@ -1,12 +1,17 @@
 package httplock
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // follows is what the rules say of a state and of what happens to it.
@@ -47,6 +52,109 @@ func TestLife(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A script is a handler that brings its answer to a state, and then has something happen to it.
+type script struct {
+	state     state
+	happening happening
+	panics    bool // after the loss
+	engine    *gin.Engine
+}
+
+func (s *script) once() bool { return s.state == oversized || s.happening == overflow }
+
+func (s *script) run(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Own", "1")
+	switch s.state {
+	case kept:
+		w.Write([]byte("half"))
+	case streaming:
+		w.Write([]byte("half"))
+		w.(http.Flusher).Flush()
+	case oversized:
+		w.Write(bytes.Repeat([]byte("x"), mostKept+1))
+	}
+	switch s.happening {
+	case begun:
+		w.Write([]byte("more"))
+	case flushed:
+		w.(http.Flusher).Flush()
+	case outgrown:
+		w.Write(bytes.Repeat([]byte("x"), streamsFrom))
+	case overflow:
+		w.Write(bytes.Repeat([]byte("x"), mostKept))
+	case cutShort:
+		panic(http.ErrAbortHandler)
+	case lost:
+		expire(r.Context())
+		if _, err := w.Write([]byte("late")); !errors.Is(err, core.ErrLost) {
+			panic("written after the loss")
+		}
+		if s.panics {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// Every cell of the table, as a client sees it: by every host, over every protocol.
+func TestLifeAsClientsSeeIt(t *testing.T) {
+	for st := range sent {
+		for h := range happening(len(life)) {
+			if life[h][st] == impossible || h == bypassed {
+				continue
+			}
+			for _, panics := range []bool{false, true} {
+				if panics && h != lost {
+					continue
+				}
+				t.Run(fmt.Sprintf("state %d, happening %d, panics %v", st, h, panics), func(t *testing.T) {
+					bubble(t, 1, func(w *world) { seen(w, &script{state: st, happening: h, panics: panics}) })
+				})
+			}
+		}
+	}
+}
+
+func seen(w *world, s *script) {
+	m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false))
+	everywhere(w, m, s.run, func(of string, host host, server *server, protocol string) {
+		var header []string
+		if s.once() {
+			header = []string{"Idempotency-Key", `"` + of + `"`}
+		}
+		st, whole := s.state, protocol == "HTTP/1.0" || host.hides // it is kept back
+		if whole && st == streaming {
+			st = kept
+		}
+		happening, panics := s.happening, s.panics
+		if host.inside && happening == cutShort { // which the handler does not show
+			happening = returned
+		}
+		end := st.after(happening)
+		if whole && end == streaming {
+			end = kept
+		}
+		if end < sent {
+			end = end.after(returned)
+		}
+		got := server.do(context.Background(), protocol, "PUT", "/orders/1", "body", header...)
+		own := got.header.Get("X-Own") != ""
+		switch {
+		case end == sent && (got.err != nil || !own || !got.whole() && !host.inside):
+			w.Errorf("%s: %d %.20q %v, want a whole answer", of, got.status, got.body, got.err)
+		case end == broken && got.err == nil:
+			w.Errorf("%s: %d %.20q, want a broken connection", of, got.status, got.body)
+		case end == refused && panics && host.plain && !host.inside: // the panic goes on to net/http
+			if got.err == nil {
+				w.Errorf("%s: %d %.20q, want a broken connection", of, got.status, got.body)
+			}
+		case end == refused && (got.status < 500 || got.kind(w) == "" || own):
+			w.Errorf("%s: %d %.20q %v, want a refusal", of, got.status, got.body, got.header)
+		case end == dropped && (got.whole() && !swallowed(host) || own):
+			w.Errorf("%s: %d %.20q %v, want nothing of the answer", of, got.status, got.body, got.header)
+		}
+	})
 }
 
 // swallowed: what such a Recovery makes of http.ErrAbortHandler is an empty answer, with or without the middleware. gin's own

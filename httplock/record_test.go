@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/internal/logbook"
 )
 
@@ -296,4 +297,32 @@ func TestLossIsLoggedOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A lease that is lost while the answer is recorded makes a refusal, which arrives whole and is counted once; a repetition runs.
+func TestLossWhileRecorded(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		o := w.events.Observer()
+		o.Start = func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+			if lease, _ := core.FromContext(ctx); op.Kind == core.OpComplete {
+				_, _ = admin.Revoke(context.WithoutCancel(ctx), w.locker, lease.Key(), lease.FencingToken())
+			}
+			return ctx, nil
+		}
+		l := newReplica(w, w.nodes, core.MaxHold(time.Hour), core.WithObserver(o))
+		runs := 0
+		everywhere(w, middleware(w, l.Locker, ByParam("id"), WithIdempotency(true)), func(to http.ResponseWriter, _ *http.Request) {
+			runs++
+			fmt.Fprint(to, "whole")
+		}, func(of string, _ host, s *server, protocol string) {
+			before, ran := w.events.count(EventLost), runs
+			for range 2 {
+				s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", `"`+of+`"`).expect(w, 503, EventLost)
+				time.Sleep(2 * ttl) // of the bubble: a key rests after a revocation
+			}
+			if n := w.events.count(EventLost) - before; n != 2 || runs != ran+2 {
+				w.Errorf("%s: counted %d times, %d runs", of, n, runs-ran)
+			}
+		})
+	})
 }

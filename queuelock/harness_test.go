@@ -283,8 +283,6 @@ func (l *ledger) count(of *map[string]int, key string) int {
 	return (*of)[key]
 }
 
-func between(d, least, most time.Duration) bool { return d >= least && d <= most }
-
 // take has somebody else hold the key of an order until back is called.
 func (r *rig) take(n int) (back func()) {
 	r.t.Helper()

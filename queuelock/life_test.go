@@ -1,6 +1,19 @@
 package queuelock
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
 
 // follows is what the rules say of a state and of what happens in it.
 func follows(h happening, s state) state {
@@ -57,5 +70,229 @@ func TestLife(t *testing.T) {
 				t.Errorf("state %d, happening %d: %d, want %d", s, h, got, want)
 			}
 		}
+	}
+}
+
+// A scene is a delivery of a task of order 1 on its way to its leases, and what is in that way.
+type scene struct {
+	*rig
+	d      *delivery
+	ctx    context.Context
+	cancel func()
+}
+
+// own has another delivery of the task hold its identity.
+func (s *scene) own() *core.Lease {
+	lease, err := s.locker().Acquire(context.Background(), s.d.keys[0])
+	if err != nil {
+		s.t.Error(err)
+	}
+	return lease
+}
+
+func (s *scene) after(d time.Duration, f func()) { time.AfterFunc(d, f) }
+
+func (s *scene) complete(key string) { s.completedByAnother(key) }
+
+func (s *scene) completeLater(lease *core.Lease) {
+	s.after(time.Second, func() { lease.Complete(context.Background(), nil) })
+}
+
+func (s *scene) close() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.d.locker.Close(ctx)
+}
+
+// Every cell of the table before a handler runs: what is in the way of a delivery, and how it ends. The nodes are asked for the
+// order alone, with the identity as the lease taken before, where that says more.
+func TestLifeOfDeliveries(t *testing.T) {
+	entity := core.Key("order", "1")
+	for _, c := range []struct {
+		state   state // in which it meets what happens
+		what    happening
+		arrange func(s *scene)
+		took    time.Duration
+	}{
+		{trying, granted, func(*scene) {}, 0},
+		{trying, held, func(s *scene) { s.take(1) }, 20 * time.Second}, // and waiting, held
+		{trying, crowded, func(s *scene) { s.take(1); s.d.server = s.m().newServer(1) }, 0},
+		{trying, unreachable, func(s *scene) { s.hang() }, 3 * time.Second}, // and stranded, unreachable; core gives up after a TTL
+		{trying, closed, func(s *scene) { s.close() }, 0},
+		{trying, completed, func(s *scene) { s.complete(s.d.keys[0]) }, 0},
+		{trying, wrong, func(s *scene) { s.complete(entity) }, 0},
+		{trying, ended, func(s *scene) { s.cancel() }, 0},
+		{waiting, granted, func(s *scene) { s.after(time.Second, s.take(1)) }, time.Second},
+		{waiting, unreachable, func(s *scene) { s.take(1); s.after(time.Second, func() { s.hang() }) }, 0},
+		{waiting, closed, func(s *scene) { s.own(); s.after(time.Second, s.close) }, time.Second},
+		{waiting, lost, func(s *scene) {
+			free := s.take(1)
+			s.after(time.Second, func() { s.steal(s.d.keys[0]); s.after(5*time.Second, free) })
+		}, 0},
+		{waiting, completed, func(s *scene) { s.completeLater(s.own()) }, time.Second},
+		{waiting, wrong, func(s *scene) {
+			lease, _ := s.locker().Acquire(s.ctx, entity)
+			s.completeLater(lease)
+		}, time.Second},
+		{waiting, ended, func(s *scene) { s.take(1); s.after(time.Second, s.cancel) }, time.Second},
+		{stranded, granted, func(s *scene) { s.after(2*time.Second, s.hang()) }, 0},
+		{stranded, held, func(s *scene) { s.take(1); s.after(2*time.Second, s.hide()) }, 5 * time.Second},
+		{stranded, closed, func(s *scene) { s.hang(); s.after(time.Second, s.close) }, time.Second},
+		{stranded, lost, func(s *scene) {
+			back := s.hide()
+			s.after(500*time.Millisecond, func() { s.steal(s.d.keys[0]); s.after(3*time.Second, back) })
+		}, 0},
+		{stranded, completed, func(s *scene) { s.complete(s.d.keys[0]); s.after(2*time.Second, s.hang()) }, 0},
+		{stranded, wrong, func(s *scene) { s.complete(entity); s.after(2*time.Second, s.hide()) }, 0},
+		{stranded, ended, func(s *scene) { s.hang(); s.after(time.Second, s.cancel) }, time.Second},
+		{persisting, granted, func(*scene) {}, 0},
+		{persisting, held, func(s *scene) { s.after(30*time.Second, s.take(1)) }, 30 * time.Second}, // longer than half of its time
+		{persisting, unreachable, func(s *scene) { s.after(30*time.Second, s.hang()) }, 0},
+		{persisting, closed, func(s *scene) { s.close() }, 39 * time.Second},
+		{persisting, late, func(s *scene) { s.take(1) }, 39 * time.Second},
+		{persisting, lost, func(s *scene) {
+			free := s.take(1)
+			s.after(time.Second, func() { s.after(5*time.Second, s.steal(s.d.keys[0])); s.after(10*time.Second, free) })
+		}, 0},
+		{persisting, completed, func(s *scene) { s.completeLater(s.own()) }, time.Second},
+		{persisting, wrong, func(s *scene) { s.complete(entity) }, 0},
+		{persisting, ended, func(s *scene) { s.take(1); s.after(time.Second, s.cancel) }, time.Second},
+	} {
+		t.Run(fmt.Sprintf("state %d, happening %d", c.state, c.what), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				s := r.scene(c.state == persisting)
+				defer s.cancel()
+				c.arrange(s)
+				start := time.Now()
+				held, err := s.d.acquire(s.ctx)
+				want := life[c.what][c.state]
+				switch { // where it goes on from there, the end of what follows
+				case c.what == closed && want == persisting:
+					want = archived
+				case want == waiting:
+					want = contended
+				case want == stranded:
+					want = unavailable
+				case want == persisting:
+					want = running
+				}
+				if took := time.Since(start); s.d.state != want || (err == nil) != (want == running) || c.took > 0 && !between(took, c.took-100*time.Millisecond, c.took+500*time.Millisecond) {
+					t.Errorf("state %d, want %d, after %v: %v", s.d.state, want, took, err)
+				}
+				if n := len(s.d.server.places); n > 0 {
+					t.Errorf("%d waiting places are taken", n)
+				}
+				held.release(t.Context())
+			})
+		})
+	}
+}
+
+func (r *rig) m() *Middleware { return r.middleware(r.locker(), field("order")) }
+
+// scene makes one of a task with a timeout of 40s.
+func (r *rig) scene(atLast bool) *scene {
+	m := r.m()
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	at, _ := ctx.Deadline()
+	return &scene{rig: r, ctx: ctx, cancel: cancel, d: &delivery{
+		Middleware: m, task: order(1), began: time.Now(), keys: []string{core.Key("queue", "task", theID), core.Key("order", "1")}, remembered: true, atLast: atLast,
+		half: at.Add(-20 * time.Second), last: at.Add(-time.Second), server: m.newServer(8),
+	}}
+}
+
+// Every cell of the table from when a handler runs.
+func TestLifeOfHandlers(t *testing.T) {
+	failure := errors.New("failed")
+	for name, c := range map[string]struct {
+		returns error
+		atLast  bool
+		lose    func(s *scene)
+		want    state
+	}{
+		"nil":                   {want: finished},
+		"RevokeTask":            {returns: asynq.RevokeTask, want: finished},
+		"an error":              {returns: failure, want: finished},
+		"Cooldown":              {returns: Cooldown(time.Minute), want: cooled},
+		"Cooldown at last":      {returns: Cooldown(time.Minute), atLast: true, want: archived},
+		"nil, lost to somebody": {lose: func(s *scene) { s.steal(s.d.keys[0]) }, want: refused},
+		"nil, key lost":         {lose: func(s *scene) { s.steal(s.d.keys[1]) }, want: finished},
+		"an error, lost":        {returns: failure, lose: func(s *scene) { s.steal(s.d.keys[0]) }, want: finished},
+		"nil, nodes away":       {lose: func(s *scene) { s.hang() }, want: finished},
+	} {
+		for _, overstays := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, overstays=%v", name, overstays), func(t *testing.T) {
+				bubble(t, func(t *testing.T, r *rig) {
+					s := r.scene(c.atLast)
+					defer s.cancel()
+					held, err := s.d.acquire(s.ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					in := running
+					got := s.d.run(s.ctx, held, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+						if overstays {
+							s.cancel()
+							in = overstaying
+						}
+						if c.lose != nil {
+							c.lose(s)
+							time.Sleep(5 * time.Second)
+						}
+						return c.returns
+					}))
+					if s.d.state != in {
+						t.Errorf("state %d after the handler, want %d", s.d.state, in)
+					}
+					told := s.d.settle(s.ctx, held, got)
+					if s.d.state != c.want || (told == nil) != (c.returns == nil && c.want == finished) || c.returns != nil && !errors.Is(told, c.returns) {
+						t.Errorf("state %d, want %d; asynq is told %v", s.d.state, c.want, told)
+					}
+				})
+			})
+		}
+	}
+}
+
+// steal has somebody else hold a key that is held, until back is called: its nodes are told to forget it, as an operator
+// might.
+func (r *rig) steal(key string) (back func()) {
+	for _, n := range r.nodes {
+		if _, err := n.Exec("DEL", "lockkit:{0}r:"+key); err != nil {
+			r.t.Error(err)
+		}
+	}
+	thief, err := r.locker().TryAcquire(context.Background(), key)
+	if err != nil {
+		r.t.Error(err)
+		return func() {}
+	}
+	return func() { thief.Release(context.Background()) }
+}
+
+// hide has the nodes lose all requests that name the key of an order, until back is called.
+func (r *rig) hide() (back func()) {
+	var seen atomic.Bool
+	for _, n := range r.nodes {
+		n.OnRequest(func(args []string) testutil.Action {
+			return testutil.Action{DropRequest: !seen.Load() && strings.Contains(strings.Join(args, " "), "r:5:order")}
+		})
+	}
+	return func() { seen.Store(true) }
+}
+
+// waitsInPlace checks that a task waits in place for the key of order 1 while somebody else holds it, and runs then.
+func (r *rig) waitsInPlace() {
+	r.t.Helper()
+	back, before := r.take(1), r.count(EventContended)
+	info := r.enqueue(order(1))
+	r.pass(10 * time.Second)
+	if n := r.events.Running(core.OpAcquire); n != 1 || r.count(EventContended) != before {
+		r.t.Errorf("%d wait in place, %v", n, r.events.Counts())
+	}
+	back()
+	r.pass(time.Second)
+	if r.ledger.count(&r.ledger.done, info.ID) != 1 {
+		r.t.Errorf("not run: %s", r.state(info))
 	}
 }

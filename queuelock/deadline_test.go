@@ -1,0 +1,58 @@
+package queuelock
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+func between(d, least, most time.Duration) bool { return d >= least && d <= most }
+
+// A lateContext is one that has ended before it says so, as after a pause of the process: whoever asks is told.
+type lateContext struct {
+	context.Context
+	over *atomic.Bool
+}
+
+func (c lateContext) Err() error {
+	if c.over.Load() {
+		return context.DeadlineExceeded
+	}
+	return c.Context.Err()
+}
+
+// The handler's context tells whoever asks that one of those which it joins has ended, although none has said so.
+func TestHandlerContextLooksAtTheClock(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var over atomic.Bool
+		m := r.middleware(r.locker(), field("order"))
+		inner := m.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			return r.ledger.run(taskID(ctx), func() error {
+				if err := ctx.Err(); err != nil {
+					t.Error(err)
+				}
+				over.Store(true)
+				if ctx.Err() == nil {
+					t.Error("it has ended, and does not say so")
+				}
+				return ctx.Err()
+			})
+		}))
+		cfg := asynq.Config{Logger: silent{}}
+		if err := m.Configure(&cfg); err != nil {
+			t.Fatal(err)
+		}
+		srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
+		if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			return inner.ProcessTask(lateContext{ctx, &over}, task)
+		})); err != nil {
+			t.Fatal(err)
+		}
+		defer srv.Shutdown()
+		r.begun(r.enqueue(order(1), asynq.MaxRetry(0)))
+		r.pass(time.Second)
+	})
+}
