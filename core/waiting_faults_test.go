@@ -87,6 +87,23 @@ func TestOldestWaitKeepsItsPlace(t *testing.T) {
 	})
 }
 
+// A clock that was ahead when the key was released keeps nobody from it.
+func TestReleasedWhileTheClockWasAhead(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		holder, p := w.process(), w.process()
+		lease := w.acquire(holder, "k")
+		got := w.waiting(t.Context(), p, "k")
+		time.Sleep(time.Second)
+		w.nodes[0].StepClock(8 * time.Second)
+		w.release(lease)
+		w.nodes[0].StepClock(-8 * time.Second)
+		time.Sleep(3 * time.Second)
+		if got() == 0 {
+			t.Errorf("the key is free for 3s, and still kept: %+v", w.resource(p, 0, "k"))
+		}
+	})
+}
+
 // Who leaves before the answer to its first request does not stay in the queues.
 func TestCancelledInTheFirstRound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

@@ -291,6 +291,25 @@ func TestFirstInTheQueueIsDead(t *testing.T) {
 	})
 }
 
+// Two of them cost the third the rest of the fallback at most.
+func TestFirstTwoInTheQueueAreDead(t *testing.T) {
+	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
+		holder := w.process()
+		lease := w.holds(holder, "k")
+		for range 2 {
+			dead := w.process()
+			w.waits(dead, "k")
+			dead.cut()
+		}
+		c := w.waits(w.process(), "k")
+		turns := 2
+		if len(w.nodes) > 1 { // each of the dead may be in the queues of a quorum alone, and these may differ
+			turns = 1
+		}
+		w.handsOff(lease, c, time.Duration(turns)*queue.TurnTime, queue.FallbackMax)
+	})
+}
+
 // Who stops waiting leaves the queue at once, and those behind it come in its place.
 func TestWaiterThatIsCancelled(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
