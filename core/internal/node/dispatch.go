@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Send starts the round. Values of ctx reach the hooks of the clients; its end does not.
+// Send starts the round. Values of ctx reach the hooks of the clients where a request travels alone; its end does not.
 func (r *Round) Send(ctx context.Context, to quorum.Set) {
 	r.Begin(ctx, to)
 	Dispatch(r)

@@ -89,7 +89,8 @@ func (n *Node) admit(now clock.Instant, timeout time.Duration, must bool, name s
 	return b, nil
 }
 
-// breaker returns that of the server that has a name in Redis. What an old master of a shard did says nothing about the new one.
+// breaker returns that of the server that has a name in Redis. What an old master of a shard did says nothing about the new one,
+// and its breaker is left behind: a failover costs a few hundred bytes.
 // Called with the node's lock.
 func (n *Node) breaker(name string) *breaker {
 	var master *redis.Client
