@@ -130,7 +130,8 @@ func (l *Lock) Complete(n int, of func(node int) Complete) Each {
 	all := make([][]byte, n)
 	for i := range all {
 		c := of(i)
-		own := appendText(appendText(appendNumber(nil, int64(c.Ballot)), l.id), c.Memory)
+		own := make([]byte, 0, 256+len(c.Result))
+		own = appendText(appendText(appendNumber(own, int64(c.Ballot)), l.id), c.Memory)
 		own = appendNumber(appendNumber(appendNumber(own, c.Rest.Milliseconds()), int64(c.Token)), c.Bury.ms)
 		own = appendText(append(own, oneOrZero(c.Decided)), c.Quits.member(c.Channel))
 		all[i] = append(appendNumber(own, int64(len(c.Result))), c.Result...)
