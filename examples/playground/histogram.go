@@ -1,6 +1,22 @@
 package main
 
-import "math"
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// newHistogram counts waits by the bounds of otellock's metric.
+func newHistogram() Histogram {
+	bounds := []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}
+	return Histogram{bounds, make([]uint64, len(bounds)+1)}
+}
+
+// count counts what took so long.
+func (h *Histogram) count(took time.Duration) {
+	i, _ := slices.BinarySearch(h.Bounds, took.Seconds())
+	h.Counts[i]++
+}
 
 // add adds what another one has counted, by the same bounds.
 func (h *Histogram) add(o Histogram) {

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/examples/internal/stage"
 )
@@ -48,12 +46,11 @@ type role struct {
 type replica struct {
 	role
 	*reporter
-	clock   *stage.Clock // gocron's
-	metrics *sdkmetric.ManualReader
-	locks   *core.Locker
-	store   remote
-	stops   []func(context.Context) error // in reverse
-	work    sync.WaitGroup                // ends with the context of play
+	clock *stage.Clock // gocron's
+	locks *core.Locker
+	store remote
+	stops []func(context.Context) error // in reverse
+	work  sync.WaitGroup                // ends with the context of play
 }
 
 // play is main of a replica. It ends when its orders do.
@@ -71,11 +68,7 @@ func play(orders io.Reader) (err error) {
 		err = errors.Join(err, r.stop())
 	}()
 
-	observer, err := r.watch()
-	if err != nil {
-		return err
-	}
-	r.locks, err = core.Open(r.Nodes, append(lockerOptions(r.Guard), core.WithObserver(observer), core.Note(r.Name))...)
+	r.locks, err = core.Open(r.Nodes, append(lockerOptions(r.Guard), core.WithObserver(r.watch()), core.Note(r.Name))...)
 	if err != nil {
 		return err
 	}

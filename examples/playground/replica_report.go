@@ -21,6 +21,7 @@ type reporter struct {
 	out     *json.Encoder
 	leases  map[held]lasting // that are told of
 	waiting map[string]int   // by key
+	took    Histogram        // acquisitions that were granted
 	nodes   []NodeStat
 }
 
@@ -33,7 +34,8 @@ type held struct {
 }
 
 func newReporter(name string, out io.Writer) *reporter {
-	return &reporter{name: name, out: json.NewEncoder(out), leases: map[held]lasting{}, waiting: map[string]int{}, nodes: make([]NodeStat, nodeCount)}
+	return &reporter{name: name, out: json.NewEncoder(out), leases: map[held]lasting{}, waiting: map[string]int{},
+		took: newHistogram(), nodes: make([]NodeStat, nodeCount)}
 }
 
 // say tells of something that happens now, or has happened at e.At. What it tells of is not over before it is told, so that
@@ -106,6 +108,13 @@ func (r *reporter) waits(key string, more int) {
 	}
 }
 
+// granted counts an acquisition.
+func (r *reporter) granted(took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.took.count(took)
+}
+
 // heard keeps what a node last said.
 func (r *reporter) heard(n core.NodeReply) {
 	r.mu.Lock()
@@ -121,12 +130,12 @@ func (r *reporter) heard(n core.NodeReply) {
 }
 
 // stats says how the replica is doing.
-func (r *reporter) stats(wait Histogram) {
+func (r *reporter) stats() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	waiting := slices.Sorted(maps.Keys(r.waiting))
 	if waiting == nil {
 		waiting = []string{}
 	}
-	r.sayLocked(Event{Kind: isStats, Stats: &Stats{Waiting: waiting, Nodes: r.nodes, Wait: wait}})
+	r.sayLocked(Event{Kind: isStats, Stats: &Stats{Waiting: waiting, Nodes: r.nodes, Wait: r.took}})
 }

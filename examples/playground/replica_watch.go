@@ -3,44 +3,18 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
-
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/examples/internal/stage"
-	"github.com/lockkit/lockkit/otel/otellock"
 )
 
-// watch returns an observer that measures, as OpenTelemetry has it, and tells the playground.
-func (r *replica) watch() (core.Observer, error) {
-	reader := sdkmetric.NewManualReader()
-	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
-	r.metrics = reader
-	r.stops = append(r.stops, meters.Shutdown)
-	measures, err := otellock.New(otellock.WithMeterProvider(meters))
-	if err != nil {
-		return core.Observer{}, err
+// watch returns an observer that tells the playground.
+func (r *replica) watch() core.Observer {
+	return core.Observer{
+		Start: r.begins,
+		Node:  func(_ context.Context, _ core.OpKind, reply core.NodeReply) { r.heard(reply) },
 	}
-	both := measures
-	both.Start = func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-		ctx, measured := measures.Start(ctx, op)
-		ctx, told := r.begins(ctx, op)
-		return ctx, func(out core.Outcome) {
-			for _, end := range []func(core.Outcome){told, measured} {
-				if end != nil {
-					end(out)
-				}
-			}
-		}
-	}
-	both.Node = func(ctx context.Context, kind core.OpKind, reply core.NodeReply) {
-		measures.Node(ctx, kind, reply)
-		r.heard(reply)
-	}
-	return both, nil
 }
 
 // words are the names under which keys are shown that adapters have made.
@@ -58,15 +32,23 @@ func (r *replica) begins(ctx context.Context, op core.Op) (context.Context, func
 				r.renewed(key, op.Token)
 			}
 		}
-	case op.Kind == core.OpAcquire && !op.Try && !composed(key):
-		r.waits(key, 1)
-		return ctx, func(out core.Outcome) {
-			r.waits(key, -1)
-			r.waited(key, time.Since(began), out)
+	case op.Kind == core.OpAcquire:
+		told := !op.Try && !composed(key) // who only tries, does so at each tick
+		if told {
+			r.waits(key, 1)
 		}
-	default: // who only tries, does so at each tick
-		return ctx, nil
+		return ctx, func(out core.Outcome) {
+			took := time.Since(began)
+			if out.Err == nil {
+				r.granted(took)
+			}
+			if told {
+				r.waits(key, -1)
+				r.waited(key, took, out)
+			}
+		}
 	}
+	return ctx, nil
 }
 
 // composed reports whether a key was made by core.Key: the adapters have some of their own, for ticks and tasks. Those that
@@ -88,29 +70,6 @@ func (r *replica) waited(key string, took time.Duration, out core.Outcome) {
 // report says how the replica is doing, a few times a second.
 func (r *replica) report(ctx context.Context) {
 	for stage.Sleep(ctx, 200*time.Millisecond) == nil {
-		r.stats(r.acquisitions(ctx))
+		r.stats()
 	}
-}
-
-// acquisitions are those that were granted, as OpenTelemetry counts them.
-func (r *replica) acquisitions(ctx context.Context) Histogram {
-	var all metricdata.ResourceMetrics
-	h := Histogram{}
-	if err := r.metrics.Collect(ctx, &all); err != nil && !errors.Is(err, context.Canceled) {
-		r.say(Event{Kind: isError, Text: err.Error()})
-	}
-	for _, scope := range all.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			durations, ok := m.Data.(metricdata.Histogram[float64])
-			if !ok || m.Name != otellock.MetricAcquireDuration {
-				continue
-			}
-			for _, p := range durations.DataPoints {
-				if outcome, _ := p.Attributes.Value(otellock.AttrOutcome); outcome.AsString() == "acquired" {
-					h.add(Histogram{p.Bounds, p.BucketCounts})
-				}
-			}
-		}
-	}
-	return h
 }

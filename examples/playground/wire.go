@@ -59,7 +59,7 @@ const (
 type Stats struct {
 	Waiting []string   `json:"waiting"` // for these keys
 	Nodes   []NodeStat `json:"nodes"`
-	Wait    Histogram  `json:"wait"` // of how long acquisitions took that were granted, as OpenTelemetry has it
+	Wait    Histogram  `json:"wait"` // of how long acquisitions took that were granted
 }
 
 // A NodeStat is what a replica has heard of a node.

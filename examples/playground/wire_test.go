@@ -81,3 +81,13 @@ func TestBoard(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestHistogramCounts(t *testing.T) {
+	h := newHistogram()
+	for _, took := range []time.Duration{0, time.Millisecond, 1100 * time.Microsecond, time.Hour} {
+		h.count(took)
+	}
+	if first, second, last := h.Counts[0], h.Counts[1], h.Counts[len(h.Bounds)]; first != 2 || second != 1 || last != 1 {
+		t.Errorf("counts %v: a bound belongs to the waits below it, and what is longer than all comes last", h.Counts)
+	}
+}
