@@ -114,7 +114,17 @@ func (p *playground) playAlone(ctx context.Context, o options) error {
 	printing, done := context.WithCancel(ctx)
 	p.work.Go(func() { p.printTimeline(printing, os.Stdout) })
 	defer done()
-	return p.play(ctx, o.length, rand.New(rand.NewPCG(o.seed, 0)))
+	if err := p.play(ctx, o.length, rand.New(rand.NewPCG(o.seed, 0))); err != nil {
+		return err
+	}
+	// A busy machine may have done nothing of a kind yet. Replicas tell how they are a few times a second.
+	wait, stop := context.WithTimeout(ctx, 3*patience)
+	defer stop()
+	_, err := p.board.await(wait, p.board.end(), func(Event) bool { return p.state().lacks() == nil })
+	if wait.Err() != nil && ctx.Err() == nil {
+		return nil // what is lacking is told with the verdict
+	}
+	return err
 }
 
 // listen listens on a loopback address, and where it is taken on a free port of it.

@@ -108,15 +108,20 @@ func (p *playground) chaos(ctx context.Context) error {
 
 // check returns an error unless nothing was broken, and everything has moved.
 func (s State) check() error {
-	var errs []error
+	errs := s.lacks()
 	if !s.Verdict.OK {
 		errs = append(errs, errors.New(s.Verdict.Text))
 	}
+	return errors.Join(errs...)
+}
+
+// lacks says of what there is nothing to judge.
+func (s State) lacks() (errs []error) {
 	c := s.Counters
 	for what, n := range map[string]int{"grants": c.Grants, "runs of the job": c.Runs, "tasks completed": c.Completed, "updates": c.Updates} {
 		if n == 0 {
 			errs = append(errs, fmt.Errorf("no %s: there was nothing to judge", what))
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
