@@ -5,8 +5,8 @@ import (
 	"encoding"
 	"fmt"
 	"math"
-	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -172,30 +172,26 @@ func answeredLocker(tb testing.TB, n int, opts ...Option) *Locker {
 	return l
 }
 
-// answered waits until nothing is under way, and the goroutines of the lanes wait for the next batch: otherwise it would
-// be another one's, with a timer of its own.
-func (l *Locker) answered() {
-	for !l.e.Idle() {
-		runtime.Gosched()
-	}
-}
-
 // The bars: memory does not depend on the machine, so a test may hold it.
 func TestAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
+	synctest.Test(t, testAllocations)
+}
+
+func testAllocations(t *testing.T) {
 	count := func(l *Locker, opts ...CallOption) float64 {
 		run := func() {
 			lease, err := l.Acquire(t.Context(), "key", opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.answered() // the slower nodes, too
+			synctest.Wait() // for the slower nodes, too, and until the goroutines of the lanes wait for the next batch
 			if err := lease.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			l.answered()
+			synctest.Wait()
 		}
 		least := math.Inf(1)
 		for range 6 { // the first makes maps grow and fills pools; how goroutines meet may cost one more

@@ -31,7 +31,7 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 			}
 			w.release(c.lease)
 			w.pass(2*queue.SilentFor + time.Second)
-			if n := p.e.waits.Len(); n > 0 {
+			if n := entries(&p.e.waits, "byName").Len(); n > 0 {
 				t.Errorf("%d calls wait", n)
 			}
 			before := calls("PING")

@@ -63,7 +63,7 @@ func TestLineOfAHundred(t *testing.T) {
 		if n := attempts.Load(); n != 3*waiters {
 			t.Errorf("%d requests, with one contender at a time it takes %d", n, 3*waiters)
 		}
-		if n := p.e.lines.Len(); n > 0 {
+		if n := entries(p.e.lines, "m").Len(); n > 0 {
 			t.Errorf("%d lines are left", n)
 		}
 	})
@@ -124,7 +124,7 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 		start := time.Now()
 		cancel()
 		synctest.Wait()
-		if n := p.e.lines.Waiting(holder.lock.Resource()); n != 2 {
+		if n := p.inLine("k"); n != 2 {
 			t.Errorf("%d are in line, want 2", n)
 		}
 		w.release(holder)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"reflect"
 	"testing"
 	"time"
 
@@ -101,10 +102,10 @@ func (w *world) wantFree(p *process, key string, nodes ...int) {
 func (p *process) wantNothingLeft(t *testing.T) {
 	t.Helper()
 	e := p.e
-	if n := e.lines.Len(); n > 0 {
+	if n := entries(e.lines, "m").Len(); n > 0 {
 		t.Errorf("%d turns are left", n)
 	}
-	if n := e.waits.Len(); n > 0 {
+	if n := entries(&e.waits, "byName").Len(); n > 0 {
 		t.Errorf("%d waits are left", n)
 	}
 	e.watchdog.mu.Lock()
@@ -112,6 +113,15 @@ func (p *process) wantNothingLeft(t *testing.T) {
 		t.Errorf("%d leases are left with the watchdog", n)
 	}
 	e.watchdog.mu.Unlock()
+}
+
+// entries is a map inside of what v points to, which nobody touches meanwhile.
+func entries(v any, field string) reflect.Value { return reflect.ValueOf(v).Elem().FieldByName(field) }
+
+// inLine is how many of p stand in line for a key, while none comes or goes.
+func (p *process) inLine(key string) int {
+	line := entries(p.e.lines, "m").MapIndex(reflect.ValueOf(p.e.Keys.Resource(key)))
+	return line.FieldByName("waiters").Len()
 }
 
 func wantValid(t *testing.T, lease *Lease) {

@@ -140,7 +140,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 			t.Fatal("it did not panic")
 		}
 		synctest.Wait()
-		if waiting := p.e.lines.Waiting("lockkit:{0}r:k"); waiting != 1 {
+		if waiting := p.inLine("k"); waiting != 1 {
 			t.Errorf("%d in line, after one of two was let in", waiting)
 		}
 		fit()

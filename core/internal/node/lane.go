@@ -384,17 +384,3 @@ func failed(err error) quorum.Vote {
 	}
 	return quorum.Said(wire.Failed, err)
 }
-
-// Idle reports whether nothing is under way, and a goroutine waits to lead to each node for the first bucket. It is for
-// measurements of what a request costs.
-func (g *Group) Idle() bool {
-	for _, l := range g.Buckets[0].lanes {
-		l.mu.Lock()
-		idle := l.underWay == 0 && l.waits.Load()
-		l.mu.Unlock()
-		if !idle {
-			return false
-		}
-	}
-	return true
-}

@@ -104,13 +104,6 @@ func (b *Board) All() {
 	}
 }
 
-// Len is how many calls wait.
-func (b *Board) Len() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.byName)
-}
-
 // listen subscribes, and again after each failure.
 func (b *Board) listen(s source) {
 	for pause := time.Duration(0); pause == 0 || b.g.Pause(b.g.Closing, pause, nil); {

@@ -156,17 +156,3 @@ func (q *Local[W]) pass(key string) *Turn {
 	q.m[key] = line[W]{last: at.last, waiters: at.waiters[1:]}
 	return first
 }
-
-// Len is how many keys somebody has the turn of.
-func (q *Local[W]) Len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.m)
-}
-
-// Waiting is how many are in line for a key.
-func (q *Local[W]) Waiting(key string) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.m[key].waiters)
-}
