@@ -176,8 +176,10 @@ func TestRealClusterFailover(t *testing.T) {
 	contender := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	witness := c.Servers[0]
 	server := func(key string) *testutil.Server { return c.Master(witness, key) }
-	_, err := New([]redis.UniversalClient{witness.Client()}, quietly, unhurried)
-	wantInError(t, err, "belongs to a Redis Cluster", "redis.ClusterClient")
+	for _, client := range []redis.UniversalClient{witness.Client(), struct{ redis.UniversalClient }{c.Client()}} {
+		_, err := New([]redis.UniversalClient{client}, quietly, unhurried)
+		wantInError(t, err, "belongs to a Redis Cluster", "redis.ClusterClient")
+	}
 	all := r.hold(holder, contender, 36, server)
 	victim := c.Servers[1]
 	r.survive(all, victim, server)

@@ -7,8 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
-
-	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Why a key is a leak. It is the why field of the JSON.
@@ -68,9 +66,9 @@ func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 		kind, _ := f.keys.Kind(r.name)
 		why := leakEndless
 		switch {
-		case kind == wire.KindForeign:
+		case kind == "foreign":
 			why = leakForeign
-		case kind == wire.KindGuard || r.got.(*redis.DurationCmd).Val() != -1: // of PTTL: none
+		case kind == "guard" || r.got.(*redis.DurationCmd).Val() != -1: // of PTTL: none
 			return
 		}
 		at := place{r.node, r.name}
@@ -79,7 +77,7 @@ func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 		}
 		seen[at] = true
 		if out.Found[why] < cmd.Int("limit") {
-			out.Leaks = append(out.Leaks, leakJSON{why, r.node, f.addr(r.node), r.name, string(kind)})
+			out.Leaks = append(out.Leaks, leakJSON{why, r.node, f.addr(r.node), r.name, kind})
 		}
 		out.Found[why]++
 	})

@@ -13,7 +13,6 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/inside"
-	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 func (a *app) ls() *cli.Command {
@@ -91,7 +90,7 @@ func (f *fleet) held(ctx context.Context, pattern string) ([]*keyState, map[int]
 	}, func(r reading) {
 		kind, key := f.keys.Kind(r.name)
 		n := judge(r.got.(*redis.StringCmd).Val(), r.clock)
-		if kind != wire.KindResource || n.Holder == nil {
+		if kind != "lock" || n.Holder == nil {
 			return
 		}
 		if found[key] == nil {

@@ -2,10 +2,10 @@ package goredis
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +22,7 @@ func Check(clients []redis.UniversalClient, most int) (f faults.List) {
 			f.Check(true, "node %d: client is nil", i)
 			continue
 		}
-		_, ring := embedded(v, reflect.TypeFor[*redis.Ring]())
+		_, ring := c.(interface{ Options() *redis.RingOptions })
 		f.Check(ring, "node %d: a Ring spreads keys over several servers; pass its servers as nodes", i)
 		if v.Comparable() {
 			first := slices.Index(clients, c)
@@ -66,36 +66,16 @@ type sentinel struct {
 	sentinels string
 }
 
-// ClusterOf returns the ClusterClient that a client is or embeds, nil if there is none.
-func ClusterOf(c redis.UniversalClient) *redis.ClusterClient {
-	v, ok := embedded(reflect.ValueOf(c), reflect.TypeFor[*redis.ClusterClient]())
-	if !ok || !v.CanInterface() {
-		return nil
-	}
-	return v.Interface().(*redis.ClusterClient)
+// A Cluster is a ClusterClient, or what embeds one.
+type Cluster interface {
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	ReloadState(ctx context.Context)
 }
 
-var goRedis = reflect.TypeFor[redis.Client]().PkgPath()
-
-// embedded returns the value of a type that v is, or that it embeds, however deep.
-func embedded(v reflect.Value, want reflect.Type) (found reflect.Value, ok bool) {
-	for v.IsValid() && v.Type() != want && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) {
-		v = v.Elem()
-	}
-	if !v.IsValid() || v.Type() == want {
-		return v, v.IsValid()
-	}
-	if v.Kind() != reflect.Struct || strings.HasPrefix(v.Type().PkgPath(), goRedis) {
-		return v, false // what go-redis' own types are made of says nothing
-	}
-	for i := range v.NumField() {
-		if v.Type().Field(i).Anonymous {
-			if found, ok := embedded(v.Field(i), want); ok {
-				return found, true
-			}
-		}
-	}
-	return v, false
+// ClusterOf returns the client of a Redis Cluster that c is; nil if it is none.
+func ClusterOf(c redis.UniversalClient) Cluster {
+	cluster, _ := c.(Cluster)
+	return cluster
 }
 
 // Bounded is a client whose reads end. One without a timeout would lose a connection of its pool for good to each request
@@ -127,4 +107,43 @@ func Repeats(c redis.UniversalClient) bool {
 		return false
 	}
 	return true
+}
+
+// Pipeline sends commands together, each of which has its error then.
+func Pipeline(ctx context.Context, client redis.UniversalClient, cmds []redis.Cmder) {
+	pipe := client.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, OnceAny{cmd}) // Exec says it
+	}
+	_, _ = pipe.Exec(ctx)
+}
+
+// Once is a command that go-redis must not send again by itself: a retry would spend the node timeout
+// on a node that is in trouble, and deliver late.
+type Once struct{ *redis.Cmd } // of one pointer, so that it is not allocated
+
+// NoRetry is what go-redis asks.
+func (Once) NoRetry() bool { return true }
+
+// OnceAny is Once for any command.
+type OnceAny struct{ redis.Cmder }
+
+// NoRetry is what go-redis asks.
+func (OnceAny) NoRetry() bool { return true }
+
+// NotAnew is a context in which go-redis makes no new connection in place of one that failed.
+var NotAnew = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended at once
+	cancel()
+	return ctx
+}()
+
+// Subscribe subscribes c to a channel. The subscriber is there, and to be closed, whatever the error.
+func Subscribe(ctx context.Context, c redis.UniversalClient, sharded bool, channel string) (*redis.PubSub, error) {
+	if sharded {
+		pubsub := c.SSubscribe(ctx)
+		return pubsub, pubsub.SSubscribe(ctx, channel)
+	}
+	pubsub := c.Subscribe(ctx)
+	return pubsub, pubsub.Subscribe(ctx, channel)
 }

@@ -2,8 +2,12 @@ package goredis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
@@ -48,4 +52,92 @@ func Moved(err error) bool {
 // TimedOut reports whether err reads like the end of a context.
 func TimedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// A trouble is what a server's error says about it.
+type trouble struct {
+	replies []string // how it begins
+	Kind    string   // "credentials", "tls", or empty
+	Mend    string   // empty = nobody knows
+	passes  bool     // by itself (BUSY, LOADING, MASTERDOWN, no connection), or while it is a node
+}
+
+// badLogin is how a server refuses credentials.
+var badLogin = []string{"NOAUTH", "WRONGPASS", "AUTH <password> called without", "Client sent AUTH", "invalid password", "invalid username",
+	"Protocol error: unauthenticated"}
+
+var troubles = []trouble{
+	{replies: badLogin, Kind: "credentials", Mend: "give the client the server's user and password"},
+	{replies: []string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
+		Mend: "give the client a database that the server has"},
+	{replies: []string{"MOVED"}, Mend: "the server belongs to a Redis Cluster: pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"},
+	{replies: []string{"This instance has cluster support disabled"},
+		Mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: pass a redis.Client for each server, or a URL of redis://"},
+	{replies: []string{"READONLY"}, Mend: "the server is a replica; a node must be a master of its own"},
+	{replies: []string{"unknown command"}, Mend: "the server (a Sentinel, a proxy?) does not know a command that lockkit needs"},
+	{replies: denials, Mend: "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use"},
+	{replies: []string{"OOM"}, Mend: "raise maxmemory, or find out who fills it: lockkit's own keys go by themselves, do not delete them", passes: true},
+	{replies: []string{"NOREPLICAS"}, Mend: "bring its replicas back: min-replicas-to-write keeps it from serving without them", passes: true},
+	{replies: []string{"MISCONF"}, Mend: "it cannot save to its disk: look at the disk, and at the server's log", passes: true},
+}
+
+// TroubleOf says what is wrong with a server that answers err.
+func TroubleOf(err error) trouble {
+	if tlsFails, lasts := badTLS(err); tlsFails {
+		return trouble{Kind: "tls", passes: !lasts,
+			Mend: "check the server's certificate and port, and the CA and name that the client asks for (WithTLS; lockctl --ca, --server-name); it may ask for the client's, too (--cert)"}
+	}
+	if err != nil && strings.Contains(err.Error(), "all sentinels specified") { // go-redis has no type for it
+		switch {
+		case errors.Is(err, redis.Nil):
+			return trouble{Mend: "no Sentinel knows a primary of that name: check master_name"}
+		case Says(err, badLogin...):
+			return trouble{Kind: "credentials", Mend: "give the client the Sentinels' user and password, which are not the server's: SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"}
+		}
+	}
+	if i := slices.IndexFunc(troubles, func(t trouble) bool { return Says(err, t.replies...) }); i >= 0 {
+		return troubles[i]
+	}
+	return trouble{passes: true}
+}
+
+// Lasting says what is wrong with a server that answers err, and how to mend it; nil where it may pass by itself, or nobody
+// knows.
+func Lasting(err error) error {
+	if t := TroubleOf(err); !t.passes {
+		return fmt.Errorf("%w: %s", err, t.Mend)
+	}
+	return nil
+}
+
+// denials are a server's refusals for want of a right. A command that was renamed counts as denied.
+var denials = []string{"NOPERM", "unknown command", "ACL failure in script", "The user executing the script"}
+
+// Denied reports whether err is one of them.
+func Denied(err error) bool { return Says(err, denials...) }
+
+// Says reports whether err is a reply of Redis that begins with one of starts, or with a script's trace that
+// leads to it: before version 7 the reason of a script's failure stands last.
+func Says(err error, starts ...string) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	text := strings.TrimPrefix(reply.Error(), "ERR ")
+	if strings.HasPrefix(text, "Error running script") {
+		text = text[strings.LastIndex(text, "@user_script")+1:]
+		_, text, _ = strings.Cut(text, ": ")
+		text = strings.TrimLeft(text, "-0123456789: ")
+	}
+	return slices.ContainsFunc(starts, func(start string) bool { return strings.HasPrefix(text, start) })
+}
+
+// badTLS reports whether err is of a TLS handshake, and whether none will succeed before somebody mends one of its sides.
+func badTLS(err error) (is, lasts bool) {
+	if err == nil {
+		return false, false
+	}
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	return strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: "), certificate || plain
 }

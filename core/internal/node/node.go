@@ -30,9 +30,9 @@ type Node struct {
 	Index       int
 	Addr        string
 	Client      redis.UniversalClient
-	Cluster     *redis.ClusterClient // the client, if it is one
-	Connections int                  // to one server
-	Repeats     bool                 // the client may send a request again by itself
+	Cluster     goredis.Cluster // the client, if it is one
+	Connections int             // to one server
+	Repeats     bool            // the client may send a request again by itself
 
 	mu       sync.Mutex
 	breakers map[*redis.Client]*breaker // by the master of a Cluster's shard, as far as known; else one, by nil

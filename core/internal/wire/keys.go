@@ -127,40 +127,24 @@ func (k *Keyspace) lock(key, resource, tombstone, id string) Lock {
 // Resource is the key's name in Redis.
 func (l *Lock) Resource() string { return l.resource.(string) }
 
-// A Kind says what a key in Redis is for.
-type Kind string
+// kinds are what names stand for, by what follows their tag. A guard record has no expiry on purpose.
+var kinds = map[string]string{"r:": "lock", "w:": "waiters", "x:": "tombstone", "g": "guard", "p": "probe"}
 
-const (
-	KindResource  Kind = "lock"
-	KindWaiters   Kind = "waiters"
-	KindTombstone Kind = "tombstone"
-	KindGuard     Kind = "guard" // it has no expiry on purpose
-	KindProbe     Kind = "probe"
-	KindForeign   Kind = "foreign" // nothing that a Locker with this prefix on these nodes reads
-)
-
-// Kind says what a name under the prefix stands for, and of which of the user's keys.
-func (k *Keyspace) Kind(name string) (kind Kind, key string) {
+// Kind says what a name under the prefix stands for: "lock", "waiters", "tombstone", "guard", "probe", or "foreign", which is
+// nothing that a Locker with this prefix on these nodes reads. Of the first two it also returns the user's key.
+func (k *Keyspace) Kind(name string) (kind, key string) {
 	at := strings.IndexByte(name, '}') + 1
-	bucket := slices.Index(k.tags, name[:at])
-	if bucket < 0 {
-		return KindForeign, ""
+	letter := name[at:min(at+2, len(name))]
+	kind, bucket := kinds[letter], slices.Index(k.tags, name[:at])
+	if letter == "r:" || letter == "w:" {
+		if key = name[at+2:]; len(key) < 1 || len(key) > MaxKey || k.Bucket(key) != bucket {
+			return "foreign", ""
+		}
 	}
-	switch rest := name[at:]; {
-	case rest == "g":
-		return KindGuard, ""
-	case rest == "p":
-		return KindProbe, ""
-	case strings.HasPrefix(rest, "x:"):
-		return KindTombstone, ""
-	case len(rest) < 3 || len(rest) > 2+MaxKey || k.Bucket(rest[2:]) != bucket:
-		return KindForeign, ""
-	case rest[:2] == "r:":
-		return KindResource, rest[2:]
-	case rest[:2] == "w:":
-		return KindWaiters, rest[2:]
+	if bucket < 0 || kind == "" {
+		return "foreign", ""
 	}
-	return KindForeign, ""
+	return kind, key
 }
 
 // Everything is the glob of Redis that all names under the prefix match.

@@ -19,18 +19,18 @@ func TestKind(t *testing.T) {
 		if other := k.LockOf("order:1", l.id); other != l {
 			t.Errorf("%+v is not %+v", other, l)
 		}
-		for name, want := range map[string]Kind{
-			k.Resource("order:1"): KindResource, k.Waiters("order:1"): KindWaiters, tombstone: KindTombstone, k.Guard(b): KindGuard, k.probe(b): KindProbe,
-			k.Resource(strings.Repeat("k", MaxKey)): KindResource, k.Resource(strings.Repeat("k", MaxKey+1)): KindForeign, k.Resource(""): KindForeign,
-			k.Channel(b, "p").Name: KindForeign, "lockkit:mine": KindForeign, "lockkit:{64}r:order:1": KindForeign, "lockkit:{0}y:order": KindForeign, "other:{0}r:order:1": KindForeign, "": KindForeign,
+		for name, want := range map[string]string{
+			k.Resource("order:1"): "lock", k.Waiters("order:1"): "waiters", tombstone: "tombstone", k.Guard(b): "guard", k.probe(b): "probe",
+			k.Resource(strings.Repeat("k", MaxKey)): "lock", k.Resource(strings.Repeat("k", MaxKey+1)): "foreign", k.Resource(""): "foreign",
+			k.Channel(b, "p").Name: "foreign", "lockkit:mine": "foreign", "lockkit:{64}r:order:1": "foreign", "lockkit:{0}y:order": "foreign", "other:{0}r:order:1": "foreign", "": "foreign",
 		} {
 			kind, key := k.Kind(name)
-			if kind != want || (key == "order:1") != (strings.HasSuffix(name, "order:1") && want != KindForeign) {
+			if kind != want || (key == "order:1") != (strings.HasSuffix(name, "order:1") && want != "foreign") {
 				t.Errorf("%q is %s of %q, want %s", name, kind, key, want)
 			}
 		}
 	}
-	if kind, _ := NewKeyspace("lockkit:", Buckets, false).Kind("lockkit:{" + map[bool]string{true: "0", false: "1"}[NewKeyspace("", Buckets, false).Bucket("k") == 1] + "}r:k"); kind != KindForeign {
+	if kind, _ := NewKeyspace("lockkit:", Buckets, false).Kind("lockkit:{" + map[bool]string{true: "0", false: "1"}[NewKeyspace("", Buckets, false).Bucket("k") == 1] + "}r:k"); kind != "foreign" {
 		t.Error("a key in another bucket is taken for one of ours")
 	}
 }
