@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"fmt"
 	"math"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,7 +156,7 @@ func answeredLocker(tb testing.TB, n int, opts ...Option) *Locker {
 	tb.Helper()
 	var clients []redis.UniversalClient
 	for i := range n {
-		c := redis.NewClient(&redis.Options{})
+		c := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }})
 		c.AddHook(answerer{memory: fmt.Sprintf("%08d.5", i)})
 		clients = append(clients, c)
 	}
