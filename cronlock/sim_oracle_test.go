@@ -100,9 +100,10 @@ func (w *world) ending(p *process, at time.Time) {
 	defer w.mu.Unlock()
 	if t := w.tick(at); !p.dead {
 		t.ending = true
-		if v := w.visit(p, t); v == nil || !v.completed && v.Attempt < min(t.most, p.starts) {
+		p.closes = w.visit(p, t)
+		if v := p.closes; v == nil || !v.completed && v.Attempt < min(t.most, p.starts) {
 			w.Violation("%s records the end of tick %v, which did not complete", p.name, at)
-		} else if lease, _ := core.FromContext(v.ctx); errors.Is(context.Cause(lease.Context()), core.ErrReleased) {
+		} else if errors.Is(context.Cause(v.lease()), core.ErrReleased) {
 			w.Violation("%s records the end of tick %v, and has given the lease back", p.name, at)
 		}
 	}
@@ -111,19 +112,35 @@ func (w *world) ending(p *process, at time.Time) {
 func (w *world) ended(p *process, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if t, v := w.tick(at), w.visit(p, w.tick(at)); !p.dead && v != nil {
+	if t, v := w.tick(at), p.closes; !p.dead && v != nil && v.tick == t {
 		t.ended, t.wrong = true, v.err != nil
 	}
 }
 
-// visit is the run of a tick on a process that has completed it, or else that has ended last.
+// visit is the run of a tick on a process whose end it may record: one that has its lease, has completed, has ended last, in
+// this order.
 func (w *world) visit(p *process, t *tick) (last *visit) {
+	rank := func(v *visit) (n int) {
+		if v.lease().Err() == nil {
+			n += 2
+		}
+		if v.completed {
+			n++
+		}
+		return n
+	}
 	for _, v := range w.visits {
-		if v.p == p && v.tick == t && !v.over.IsZero() && (last == nil || v.completed && !last.completed || v.completed == last.completed && !v.over.Before(last.over)) {
+		if v.p == p && v.tick == t && !v.over.IsZero() && (last == nil || rank(v) > rank(last) || rank(v) == rank(last) && !v.over.Before(last.over)) {
 			last = v
 		}
 	}
 	return last
+}
+
+// lease is the context of the lease that the run has.
+func (v *visit) lease() context.Context {
+	lease, _ := core.FromContext(v.ctx)
+	return lease.Context()
 }
 
 // held notes when a process was granted the lease of the job.
