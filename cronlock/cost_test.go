@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // requests are what all nodes were asked: scripts, and looks, each of which reads the time once.
@@ -21,22 +22,20 @@ func (w *world) requests() (n int) {
 // A job of every minute on three replicas and three nodes: what all nodes are asked for a tick.
 func TestRequestsPerTick(t *testing.T) {
 	for name, host := range map[string]bool{"engine": false, "hosts": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 90*time.Second, func(t *testing.T, w *world) {
-				w.replicas(3, plan{host: host})
-				if err := w.first.Close(t.Context()); err != nil { // it looks after its nodes, too
-					t.Fatal(err)
-				}
-				till(5*time.Minute + 30*time.Second)
-				before := w.requests()
-				const n = 10
-				time.Sleep(n * time.Minute)
-				w.want(ticks(at(time.Minute), time.Minute, 15)...)
-				each := (w.requests() - before) / n
-				if t.Logf("%d requests for each tick", each); each > 180 {
-					t.Error("too many")
-				}
-			})
+		bubbleOf(t, name, 90*time.Second, func(t *testing.T, w *world) {
+			w.replicas(3, plan{host: host})
+			if err := w.first.Close(t.Context()); err != nil { // it looks after its nodes, too
+				t.Fatal(err)
+			}
+			till(5*time.Minute + 30*time.Second)
+			before := w.requests()
+			const n = 10
+			time.Sleep(n * time.Minute)
+			w.want(ticks(at(time.Minute), time.Minute, 15)...)
+			each := (w.requests() - before) / n
+			if t.Logf("%d requests for each tick", each); each > 180 {
+				t.Error("too many")
+			}
 		})
 	}
 }
@@ -63,9 +62,9 @@ func TestClaimsTakeTurns(t *testing.T) {
 		}
 		<-r.service.turns
 		var taken atomic.Int64 // while the nodes are asked
-		for _, n := range w.nodes {
+		w.each(func(n *testutil.Node) {
 			n.OnCall(func(int, []string) string { taken.Store(max(taken.Load(), int64(len(r.service.turns)))); return "" })
-		}
+		})
 		c, err := r.Claim(t.Context())
 		if err != nil || taken.Load() != atOnce || len(r.service.turns) != atOnce-1 {
 			t.Errorf("%v; %d turns were taken, and now %d", err, taken.Load(), len(r.service.turns))
@@ -80,20 +79,18 @@ func TestClaimsTakeTurns(t *testing.T) {
 // No run of a removed job starts, or after Close, however long its claim has waited: it does not wait any more.
 func TestEndWhileAClaimWaitsForItsTurn(t *testing.T) {
 	for name, end := range map[string]func(r *replica){"Remove": func(r *replica) { r.Remove() }, "Close": (*replica).end} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-				r := w.replica("a", plan{job: uncalled})
-				r.takeTurns()
-				told := make(chan error, 1)
-				go func() { told <- r.RunDue(t.Context()) }()
-				till(2*time.Minute + time.Second)
-				end(r)
-				if err := <-told; !errors.Is(err, core.ErrClosed) || !time.Now().Equal(at(2*time.Minute+time.Second)) {
-					t.Errorf("RunDue: %v, at %v", err, time.Now())
-				}
-				till(5 * time.Minute)
-				w.want()
-			})
+		bubbleOf(t, name, 2*time.Minute, func(t *testing.T, w *world) {
+			r := w.replica("a", plan{job: uncalled})
+			r.takeTurns()
+			told := make(chan error, 1)
+			go func() { told <- r.RunDue(t.Context()) }()
+			till(2*time.Minute + time.Second)
+			end(r)
+			if err := <-told; !errors.Is(err, core.ErrClosed) || !time.Now().Equal(at(2*time.Minute+time.Second)) {
+				t.Errorf("RunDue: %v, at %v", err, time.Now())
+			}
+			till(5 * time.Minute)
+			w.want()
 		})
 	}
 }
@@ -102,9 +99,7 @@ func TestEndWhileAClaimWaitsForItsTurn(t *testing.T) {
 func TestFirstLookIsBounded(t *testing.T) {
 	bubble(t, time.Hour, func(t *testing.T, w *world) {
 		var calls atomic.Int32
-		for _, n := range w.nodes {
-			n.OnCall(func(int, []string) string { calls.Add(1); return "" })
-		}
+		w.each(func(n *testutil.Node) { n.OnCall(func(int, []string) string { calls.Add(1); return "" }) })
 		w.replica("a", plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(3)}})
 		time.Sleep(10 * time.Second)
 		if w.want(at(time.Hour)); calls.Load() > 3*4*mostTicks {
@@ -116,9 +111,7 @@ func TestFirstLookIsBounded(t *testing.T) {
 // A run by hand waits for a look to end, and takes no tick away.
 func TestRunNowDuringALook(t *testing.T) {
 	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
-		for _, n := range w.nodes {
-			n.SlowReplies(5 * time.Millisecond)
-		}
+		w.each(func(n *testutil.Node) { n.SlowReplies(5 * time.Millisecond) })
 		r := w.replica("a", plan{schedule: Every(time.Hour)})
 		for range 20 { // a new job looks far back for ticks
 			time.Sleep(10 * time.Millisecond)
@@ -126,8 +119,6 @@ func TestRunNowDuringALook(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, n := range w.nodes {
-			n.Up()
-		}
+		w.each((*testutil.Node).Up)
 	})
 }

@@ -51,6 +51,11 @@ func bubble(t *testing.T, after time.Duration, f func(t *testing.T, w *world)) {
 	})
 }
 
+// bubbleOf is bubble in a subtest of that name.
+func bubbleOf(t *testing.T, name string, after time.Duration, f func(t *testing.T, w *world)) {
+	t.Run(name, func(t *testing.T) { bubble(t, after, f) })
+}
+
 // hold returns a function that takes so long, or until it is told to stop.
 func hold(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -67,6 +72,13 @@ func hold(d time.Duration) func(context.Context) error {
 
 // uncalled is for a job whose host never calls.
 var uncalled = []JobOption{WithHost(func() {})}
+
+// each is done to all nodes.
+func (w *world) each(f func(*testutil.Node)) {
+	for _, n := range w.nodes {
+		f(n)
+	}
+}
 
 // A plan is how a replica differs.
 type plan struct {

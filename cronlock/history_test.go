@@ -58,30 +58,28 @@ func TestWalkIsBounded(t *testing.T) {
 		dies  time.Duration
 		again bool
 	}{{90 * time.Minute, true}, {110 * time.Minute, false}} {
-		t.Run(c.dies.String(), func(t *testing.T) {
-			bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-				p := plan{job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
-					if run, _ := FromContext(ctx); run.Attempt > 1 || !run.Tick.Equal(at(2*time.Minute)) {
-						return nil
-					}
-					return hold(3 * time.Hour)(ctx)
-				}}
-				a := w.replica("a", p)
-				till(2*time.Minute + c.dies)
-				a.locks.Link.Kill()
-				a.stop()
-				w.replica("b", p)
-				time.Sleep(30 * time.Second)
-				again := 0
-				for _, r := range w.ran() {
-					if r.Attempt == 2 {
-						again++
-					}
+		bubbleOf(t, c.dies.String(), 2*time.Minute, func(t *testing.T, w *world) {
+			p := plan{job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
+				if run, _ := FromContext(ctx); run.Attempt > 1 || !run.Tick.Equal(at(2*time.Minute)) {
+					return nil
 				}
-				if (again == 1) != c.again {
-					t.Errorf("%d second starts", again)
+				return hold(3 * time.Hour)(ctx)
+			}}
+			a := w.replica("a", p)
+			till(2*time.Minute + c.dies)
+			a.locks.Link.Kill()
+			a.stop()
+			w.replica("b", p)
+			time.Sleep(30 * time.Second)
+			again := 0
+			for _, r := range w.ran() {
+				if r.Attempt == 2 {
+					again++
 				}
-			})
+			}
+			if (again == 1) != c.again {
+				t.Errorf("%d second starts", again)
+			}
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // A start that another process has recorded first is not this one's.
@@ -58,25 +59,23 @@ func TestCalledTooOften(t *testing.T) {
 // what Close waits for.
 func TestObserverPanicsInAClaim(t *testing.T) {
 	for name, kind := range map[string]core.OpKind{"acquire": core.OpAcquire, "hold": core.OpHold, "release": core.OpRelease} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
-				var left atomic.Int32
-				left.Store(atOnce + 1)
-				r := w.replica("a", plan{schedule: Every(10 * time.Second), core: []core.Option{core.WithObserver(core.Observer{
-					Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-						if op.Kind == kind && left.Add(-1) >= 0 {
-							panic("observer")
-						}
-						return ctx, nil
-					}})}})
-				till(15 * time.Minute)
-				runs := len(w.ran())
-				till(16 * time.Minute)
-				r.end()
-				if n := len(w.ran()) - runs; n < 5 || left.Load() > 0 || len(r.service.turns) > 0 || time.Since(at(16*time.Minute)) > time.Minute {
-					t.Errorf("%d runs in the last minute, after all panics but %d; %d claims have their turn at %v", n, left.Load(), len(r.service.turns), time.Now())
-				}
-			})
+		bubbleOf(t, name, 2*time.Minute, func(t *testing.T, w *world) {
+			var left atomic.Int32
+			left.Store(atOnce + 1)
+			r := w.replica("a", plan{schedule: Every(10 * time.Second), core: []core.Option{core.WithObserver(core.Observer{
+				Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+					if op.Kind == kind && left.Add(-1) >= 0 {
+						panic("observer")
+					}
+					return ctx, nil
+				}})}})
+			till(15 * time.Minute)
+			runs := len(w.ran())
+			till(16 * time.Minute)
+			r.end()
+			if n := len(w.ran()) - runs; n < 5 || left.Load() > 0 || len(r.service.turns) > 0 || time.Since(at(16*time.Minute)) > time.Minute {
+				t.Errorf("%d runs in the last minute, after all panics but %d; %d claims have their turn at %v", n, left.Load(), len(r.service.turns), time.Now())
+			}
 		})
 	}
 }
@@ -84,18 +83,12 @@ func TestObserverPanicsInAClaim(t *testing.T) {
 // A tick that falls due while a look for the one before goes on is looked for when that has ended.
 func TestTickFallsDueDuringALook(t *testing.T) {
 	for before := time.Second; before < 1400*time.Millisecond; before += 50 * time.Millisecond {
-		t.Run(before.String(), func(t *testing.T) {
-			bubble(t, 2*time.Minute-before, func(t *testing.T, w *world) {
-				for _, n := range w.nodes {
-					n.SlowReplies(100 * time.Millisecond)
-				}
-				w.replica("a", plan{schedule: At(midnight, at(2*time.Minute))}) // midnight's is too old
-				till(2*time.Minute + 2*time.Second)
-				w.want(at(2 * time.Minute))
-				for _, n := range w.nodes {
-					n.Up()
-				}
-			})
+		bubbleOf(t, before.String(), 2*time.Minute-before, func(t *testing.T, w *world) {
+			w.each(func(n *testutil.Node) { n.SlowReplies(100 * time.Millisecond) })
+			w.replica("a", plan{schedule: At(midnight, at(2*time.Minute))}) // midnight's is too old
+			till(2*time.Minute + 2*time.Second)
+			w.want(at(2 * time.Minute))
+			w.each((*testutil.Node).Up)
 		})
 	}
 }

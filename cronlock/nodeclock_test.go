@@ -9,37 +9,36 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/logbook"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // The clocks of one node, or of all, step by a minute. Without a clock window too, no tick starts more often than it may.
 func TestNodesStepWithoutAWindow(t *testing.T) {
 	for _, most := range []int{1, 3} {
-		t.Run(fmt.Sprint(most), func(t *testing.T) {
-			bubble(t, 30*time.Second, func(t *testing.T, w *world) {
-				w.replicas(3, plan{schedule: Every(5 * time.Second), core: []core.Option{core.WithClockWindow(0)}, job: []JobOption{AtLeastOnce(most)}, work: hold(3 * time.Second)})
-				rng := rand.New(rand.NewPCG(uint64(most), 1))
-				for range 6 {
-					d, one := time.Minute-2*time.Minute*time.Duration(rng.IntN(2)), rng.IntN(2*len(w.nodes))
-					for _, step := range []time.Duration{d, -d} {
-						for i, n := range w.nodes {
-							if i == one || one >= len(w.nodes) {
-								n.StepClock(step)
-							}
+		bubbleOf(t, fmt.Sprint(most), 30*time.Second, func(t *testing.T, w *world) {
+			w.replicas(3, plan{schedule: Every(5 * time.Second), core: []core.Option{core.WithClockWindow(0)}, job: []JobOption{AtLeastOnce(most)}, work: hold(3 * time.Second)})
+			rng := rand.New(rand.NewPCG(uint64(most), 1))
+			for range 6 {
+				d, one := time.Minute-2*time.Minute*time.Duration(rng.IntN(2)), rng.IntN(2*len(w.nodes))
+				for _, step := range []time.Duration{d, -d} {
+					for i, n := range w.nodes {
+						if i == one || one >= len(w.nodes) {
+							n.StepClock(step)
 						}
-						time.Sleep(time.Duration(rng.IntN(30000)) * time.Millisecond)
 					}
+					time.Sleep(time.Duration(rng.IntN(30000)) * time.Millisecond)
 				}
-				time.Sleep(2 * time.Minute)
-				starts, runs := map[time.Time]int{}, w.ran()
-				for _, r := range runs {
-					if starts[r.Tick]++; starts[r.Tick] > most {
-						t.Errorf("tick %v started %d times", r.Tick, starts[r.Tick])
-					}
+			}
+			time.Sleep(2 * time.Minute)
+			starts, runs := map[time.Time]int{}, w.ran()
+			for _, r := range runs {
+				if starts[r.Tick]++; starts[r.Tick] > most {
+					t.Errorf("tick %v started %d times", r.Tick, starts[r.Tick])
 				}
-				if last := runs[len(runs)-1]; len(runs) < 20 || time.Since(last.start) > 10*time.Second {
-					t.Errorf("%d runs, the last at %v", len(runs), last.start)
-				}
-			})
+			}
+			if last := runs[len(runs)-1]; len(runs) < 20 || time.Since(last.start) > 10*time.Second {
+				t.Errorf("%d runs, the last at %v", len(runs), last.start)
+			}
 		})
 	}
 }
@@ -48,9 +47,7 @@ func TestNodesStepWithoutAWindow(t *testing.T) {
 func TestClockBeyondTheWindow(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		var log logbook.Book
-		for _, n := range w.nodes {
-			n.StepClock(3 * time.Second)
-		}
+		w.each(func(n *testutil.Node) { n.StepClock(3 * time.Second) })
 		r := w.replica("a", plan{core: []core.Option{core.WithLogger(log.Logger())}})
 		till(5*time.Minute + 30*time.Second)
 		w.want()
@@ -60,9 +57,7 @@ func TestClockBeyondTheWindow(t *testing.T) {
 		}
 		wantWords(t, "RunDue", err, "check NTP")
 		log.Want(t, 1, "a tick cannot start", "check NTP")
-		for _, n := range w.nodes {
-			n.StepClock(-3 * time.Second)
-		}
+		w.each(func(n *testutil.Node) { n.StepClock(-3 * time.Second) })
 		till(8*time.Minute + 30*time.Second)
 		if runs := w.ran(); len(runs) < 3 {
 			t.Errorf("%d runs after the clocks were set right", len(runs))
@@ -75,9 +70,7 @@ func TestClocksAreSetAhead(t *testing.T) {
 	bubble(t, 5*time.Minute, func(t *testing.T, w *world) {
 		w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithClockWindow(0)}, job: []JobOption{WithGrace(2 * time.Minute)}})
 		till(6 * time.Minute)
-		for _, n := range w.nodes {
-			n.StepClock(50 * time.Minute)
-		}
+		w.each(func(n *testutil.Node) { n.StepClock(50 * time.Minute) })
 		till(12 * time.Minute)
 		if runs := w.ran(); len(runs) != 1 || runs[0].Tick != at(time.Hour) || runs[0].start.Before(at(10*time.Minute)) {
 			t.Errorf("ran %+v", runs)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/logbook"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // Bad input names every fault, and registers nothing. Another job may use the name of one that was removed, and removing
@@ -92,16 +93,12 @@ func TestEndThatIsNotRecorded(t *testing.T) {
 		var log logbook.Book
 		w.replica("a", plan{core: []core.Option{core.WithLogger(log.Logger())}, job: []JobOption{AtLeastOnce(2)}, work: func(context.Context) error {
 			if len(w.ran()) == 1 {
-				for _, n := range w.nodes {
-					n.Down()
-				}
+				w.each((*testutil.Node).Down)
 			}
 			return nil
 		}})
 		till(3*time.Minute + 5*time.Second)
-		for _, n := range w.nodes {
-			n.Up()
-		}
+		w.each((*testutil.Node).Up)
 		till(3*time.Minute + 50*time.Second)
 		w.want(at(3*time.Minute), at(3*time.Minute))
 		if n := w.events.Count("cronlock run_unrecorded"); n != 1 {

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/leader"
-	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/internal/sim"
 )
 
 // forget is told before a node loses its memory. A record that is on so few others that a quorum is without it does not count
@@ -25,31 +25,12 @@ func (w *world) forget(node int) {
 			if n > t.begun {
 				key = append(key[:3], "end", key[4])
 			}
-			if with := w.records(core.Key(key...), node); with > 0 && len(w.nodes)-with > len(w.nodes)/2 {
+			with := func(but int) int { return sim.Recorded(w.nodes, w.first.KeyPrefix(), core.Key(key...), but) }
+			if with(-1) > 0 && len(w.nodes)-with(node) > len(w.nodes)/2 {
 				t.forgotten = true
 			}
 		}
 	}
-}
-
-// records is on how many nodes beside one a key is completed; zero if on none at all.
-func (w *world) records(key string, but int) (with int) {
-	had := false
-	for i, n := range w.nodes {
-		v, err := n.Exec("GET", w.first.KeyPrefix()+"{0}r:"+key)
-		w.must(err)
-		text, _ := v.(string)
-		if r, err := testutil.ParseResource(text); err == nil && r.Record != nil {
-			had = true
-			if i != but {
-				with++
-			}
-		}
-	}
-	if had && with == 0 {
-		return 1 // all the same too few
-	}
-	return with
 }
 
 // told judges why nothing starts.

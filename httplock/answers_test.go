@@ -19,97 +19,61 @@ var large = strings.Repeat("0123456789", 20_000)
 
 // answers are how handlers answer.
 var answers = map[string]http.HandlerFunc{
-	"nothing": func(w http.ResponseWriter, r *http.Request) {},
-	"short":   func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "short") },
-	"large":   func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, large) },
-	"outgrowing": func(w http.ResponseWriter, r *http.Request) {
-		for range 11 {
-			io.WriteString(w, large[:100_000])
-		}
-	},
-	"status 204": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) },
-	"status 304": func(w http.ResponseWriter, r *http.Request) { w.Header().Set("ETag", `"1"`); w.WriteHeader(304) },
-	"204, body": func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(204)
-		fmt.Fprint(w, "x")
-		w.(http.Flusher).Flush()
-	},
-	"two statuses": func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(201)
-		w.WriteHeader(500)
-		io.WriteString(w, "made")
-	},
-	"error": func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusForbidden) },
-	"flushes": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "200000")
-		for i := range 4 {
-			io.WriteString(w, large[:50_000])
-			if i%2 == 0 {
-				w.(http.Flusher).Flush()
-			} else if err := http.NewResponseController(w).Flush(); err != nil {
-				panic(err)
-			}
-		}
-	},
-	"hints": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Link", "</style.css>")
-		w.WriteHeader(103)
-		w.WriteHeader(201)
-		io.WriteString(w, "made")
-	},
-	"deadline": func(w http.ResponseWriter, r *http.Request) {
+	"nothing":      does(),
+	"short":        does(writes("short")),
+	"large":        does(writes(large)),
+	"outgrowing":   does(slices.Repeat([]step{writes(large[:100_000])}, 11)...),
+	"status 204":   does(status(204)),
+	"status 304":   does(sets("ETag", `"1"`), status(304)),
+	"204, body":    does(status(204), writes("x"), flushes),
+	"two statuses": does(status(201), status(500), writes("made")),
+	"error":        func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
+	"flushes": does(slices.Concat([]step{sets("Content-Length", "200000")},
+		slices.Repeat([]step{writes(large[:50_000]), flushes, writes(large[:50_000]), flushesByController}, 2))...),
+	"hints": does(sets("Link", "</style.css>"), status(103), status(201), writes("made")),
+	"deadline": does(func(w http.ResponseWriter) {
 		fmt.Fprint(w, http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)))
-	},
-	"copy": func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(w, io.LimitReader(strings.NewReader(large), 100_000))
-	},
-	"trailers": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Trailer", "X-Sum, X-None")
-		io.WriteString(w, "body")
-		w.Header().Set("X-Sum", "sum")
-		w.Header().Set(http.TrailerPrefix+"X-Late", "late")
-	},
-	"trailers of a stream": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Trailer", "X-Sum")
-		io.WriteString(w, "body")
-		w.(http.Flusher).Flush()
-		w.Header().Set("X-Sum", "sum")
-	},
-	"late header": func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "body")
-		w.Header().Set("X-Late", "late")
-	},
-	"length": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "4")
-		io.WriteString(w, "body")
-	},
-	"less than its length": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "100")
-		io.WriteString(w, "half")
-	},
-	"less than its length, streamed": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "100")
-		io.WriteString(w, "half")
-		w.(http.Flusher).Flush()
-	},
-	"more than its length": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "4")
-		io.WriteString(w, "body")
+	}),
+	"copy":                           does(func(w http.ResponseWriter) { io.Copy(w, io.LimitReader(strings.NewReader(large), 100_000)) }),
+	"trailers":                       does(sets("Trailer", "X-Sum, X-None"), writes("body"), sets("X-Sum", "sum"), sets(http.TrailerPrefix+"X-Late", "late")),
+	"trailers of a stream":           does(sets("Trailer", "X-Sum"), writes("body"), flushes, sets("X-Sum", "sum")),
+	"late header":                    does(writes("body"), sets("X-Late", "late")),
+	"length":                         does(sets("Content-Length", "4"), writes("body")),
+	"less than its length":           does(sets("Content-Length", "100"), writes("half")),
+	"less than its length, streamed": does(sets("Content-Length", "100"), writes("half"), flushes),
+	"more than its length": does(sets("Content-Length", "4"), writes("body"), func(w http.ResponseWriter) {
 		if _, err := io.WriteString(w, "more"); err == nil {
 			panic(err)
 		}
-	},
-	"no type": func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["Content-Type"] = nil
-		io.WriteString(w, "<html>")
-	},
-	"identity": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Transfer-Encoding", "identity")
-		w.Header().Set("Content-Type", "text/x")
-		io.WriteString(w, "body")
-	},
-	"panic":          func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
-	"invalid status": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(99); panic("not reached") },
+	}),
+	"no type":        does(func(w http.ResponseWriter) { w.Header()["Content-Type"] = nil }, writes("<html>")),
+	"identity":       does(sets("Transfer-Encoding", "identity"), sets("Content-Type", "text/x"), writes("body")),
+	"panic":          func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	"invalid status": does(status(99), func(http.ResponseWriter) { panic("not reached") }),
+}
+
+// A step is what a handler does for its answer.
+type step = func(http.ResponseWriter)
+
+func does(steps ...step) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for _, do := range steps {
+			do(w)
+		}
+	}
+}
+
+func sets(name, value string) step {
+	return func(w http.ResponseWriter) { w.Header().Set(name, value) }
+}
+func status(n int) step             { return func(w http.ResponseWriter) { w.WriteHeader(n) } }
+func writes(s string) step          { return func(w http.ResponseWriter) { io.WriteString(w, s) } }
+func flushes(w http.ResponseWriter) { w.(http.Flusher).Flush() }
+
+func flushesByController(w http.ResponseWriter) {
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		panic(err)
+	}
 }
 
 // plainly are those that all middlewares around a handler leave as they are.

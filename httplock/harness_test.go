@@ -58,21 +58,19 @@ const service = "shop"
 
 func middleware(t testing.TB, locker *core.Locker, opts ...Option) *Middleware {
 	t.Helper()
-	m, err := New(locker, service, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(New(locker, service, opts...))
 	closeAtEnd(t, "Middleware", m)
 	return m
 }
 
-func with(t testing.TB, m *Middleware, opts ...Option) *Middleware {
-	t.Helper()
-	d, err := m.With(opts...)
+func with(m *Middleware, opts ...Option) *Middleware { return must(m.With(opts...)) }
+
+// must is for what fails only where the test is wrong, or the machine.
+func must[T any](v T, err error) T {
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
-	return d
+	return v
 }
 
 // router is an engine as people set it up.
@@ -173,6 +171,11 @@ func bubble(t *testing.T, nodes int, f func(w *world)) {
 	t.Helper()
 	t.Parallel()
 	alone(t, nodes, f)
+}
+
+// bubbleOf is bubble in a subtest of that name.
+func bubbleOf(t *testing.T, name string, nodes int, f func(w *world)) {
+	t.Run(name, func(t *testing.T) { bubble(t, nodes, f) })
 }
 
 // alone is bubble beside no other test, to measure.

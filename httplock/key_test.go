@@ -66,17 +66,17 @@ func TestKeys(t *testing.T) {
 		answer := gin.WrapF(keyOf)
 		r.Any("/orders/:id", m.Lock, answer)
 		r.PUT("/users/:id", m.Lock, answer)
-		r.POST("/orders/:id/items/:item", with(w, m, ByParam("id", "item")).Lock, answer)
-		r.PUT("/files/*path", with(w, m, ByParam("path")).Lock, answer)
+		r.POST("/orders/:id/items/:item", with(m, ByParam("id", "item")).Lock, answer)
+		r.PUT("/files/*path", with(m, ByParam("path")).Lock, answer)
 		r.PUT("/no-parameter", m.Lock, answer)
-		r.PUT("/function", with(w, m, ByFunc(query)).Lock, answer)
-		r.PUT("/json", with(w, m, ByJSON("id")).Lock, answer)
-		r.PUT("/both/:id", with(w, m, ByParam("id"), ByJSON("id")).Lock, answer)
-		r.PUT("/tenant/:id", with(w, m, WithTenant(query)).Lock, answer)
-		shared := with(w, m, ByKey(order))
-		r.PUT("/shared/:id", with(w, shared, WithMaxWait(0)).Lock, answer)
-		r.PUT("/parts/:id", with(w, shared, ByParam("id")).Lock, answer)
-		r.PUT("/again/:id", with(w, with(w, shared, ByParam("id")), ByKey(order)).Lock, answer)
+		r.PUT("/function", with(m, ByFunc(query)).Lock, answer)
+		r.PUT("/json", with(m, ByJSON("id")).Lock, answer)
+		r.PUT("/both/:id", with(m, ByParam("id"), ByJSON("id")).Lock, answer)
+		r.PUT("/tenant/:id", with(m, WithTenant(query)).Lock, answer)
+		shared := with(m, ByKey(order))
+		r.PUT("/shared/:id", with(shared, WithMaxWait(0)).Lock, answer)
+		r.PUT("/parts/:id", with(shared, ByParam("id")).Lock, answer)
+		r.PUT("/again/:id", with(with(shared, ByParam("id")), ByKey(order)).Lock, answer)
 		r.NoRoute(m.Lock, answer)
 		wantKeys(w, r, map[string]string{
 			"PUT /orders/42":          routeKey("/orders/:id", "42"),
@@ -126,7 +126,7 @@ func TestKeysOfPatterns(t *testing.T) {
 			"/json": {ByJSON("id")}, "/request/{id}": {ByKey(func(r *http.Request) (string, error) { return core.Key("order", r.PathValue("id")), nil })},
 			"/wild/{path...}": {ByParam("path")},
 		} {
-			mux.Handle(pattern, with(w, m, opts...).LockHandler(answer))
+			mux.Handle(pattern, with(m, opts...).LockHandler(answer))
 		}
 		wantKeys(w, mux, map[string]string{
 			"PUT /orders/42":                   routeKey("/orders/{id}", "42"),
@@ -172,11 +172,7 @@ func TestRawPath(t *testing.T) {
 func TestNestedLocks(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"))
-		derived, err := w.locker.With(core.TTL(ttl / 2))
-		if err != nil {
-			w.Fatal(err)
-		}
-		other := with(w, m, ByKey(func(*http.Request) (string, error) { return "all", nil }))
+		other := with(m, ByKey(func(*http.Request) (string, error) { return "all", nil }))
 		var tokens []uint64
 		note := func(c *gin.Context) {
 			lease, _ := core.FromContext(c.Request.Context())
@@ -187,10 +183,10 @@ func TestNestedLocks(t *testing.T) {
 			tokens = append(tokens, run.FencingToken)
 		}
 		r := router()
-		r.PUT("/orders/:id", with(w, m, WithIdempotency(false)).Lock, note)
+		r.PUT("/orders/:id", with(m, WithIdempotency(false)).Lock, note)
 		r.PUT("/twice/:id", m.Lock, m.Lock, note)
-		r.PUT("/once/:id", with(w, m, WithIdempotency(true)).Lock, with(w, other, WithIdempotency(true)).Lock, note)
-		r.PUT("/derived/:id", m.Lock, middleware(w, derived, ByParam("id")).Lock, note)
+		r.PUT("/once/:id", with(m, WithIdempotency(true)).Lock, with(other, WithIdempotency(true)).Lock, note)
+		r.PUT("/derived/:id", m.Lock, middleware(w, must(w.locker.With(core.TTL(ttl/2))), ByParam("id")).Lock, note)
 		r.PUT("/other/:id", other.Lock, m.Lock, gin.WrapF(keyOf))
 		for _, key := range []string{"c", "a", "b"} {
 			call(r, "PUT", "/orders/1", "", "Idempotency-Key", key)
@@ -239,7 +235,7 @@ func TestReplies(t *testing.T) {
 		var names []string
 		locker := w.replica(core.WithObserver(core.Observer{Event: func(_ context.Context, e core.Event) { names = append(names, e.Name) }}))
 		plain := middleware(w, locker, ByParam("id"), WithMaxWait(0))
-		own := with(w, plain, WithReply(func(to http.ResponseWriter, r *http.Request, refusal Refusal) {
+		own := with(plain, WithReply(func(to http.ResponseWriter, r *http.Request, refusal Refusal) {
 			got = refusal
 			if c, ok := GinContext(r); ok && c.Query("json") != "" {
 				c.JSON(http.StatusLocked, gin.H{"route": c.FullPath()})
@@ -253,11 +249,8 @@ func TestReplies(t *testing.T) {
 				plain.Lock(c)
 			}
 		})
-		r.PUT("/json", with(w, plain, ByJSON("id")).Lock)
-		lease, err := w.locker.Acquire(w.Context(), routeKey("/orders/:id", "secret42"))
-		if err != nil {
-			w.Fatal(err)
-		}
+		r.PUT("/json", with(plain, ByJSON("id")).Lock)
+		lease := must(w.locker.Acquire(w.Context(), routeKey("/orders/:id", "secret42")))
 		refused := call(r, "PUT", "/orders/secret42", "")
 		if all := fmt.Sprint(refused); strings.Contains(all, "secret42") || strings.Contains(all, "orders") || strings.Contains(all, "embedded") {
 			w.Errorf("%s", all)
@@ -288,14 +281,14 @@ func TestKeysOfTheBody(t *testing.T) {
 			b, err := io.ReadAll(r.Body)
 			return string(b), err
 		}))
-		form := with(w, m, ByFunc(func(r *http.Request) (string, error) {
+		form := with(m, ByFunc(func(r *http.Request) (string, error) {
 			c, _ := GinContext(r)
 			return c.PostForm("id"), nil
 		}))
 		handle := func(c *gin.Context) { b, err := io.ReadAll(c.Request.Body); c.String(200, "%s %v", b, err) }
 		r := router()
 		r.POST("/body", m.Lock, handle)
-		r.POST("/both", with(w, m, WithTenant(func(r *http.Request) (string, error) { return "acme", r.ParseForm() }), ByJSON("id")).Lock, handle)
+		r.POST("/both", with(m, WithTenant(func(r *http.Request) (string, error) { return "acme", r.ParseForm() }), ByJSON("id")).Lock, handle)
 		r.POST("/form", form.Lock, func(c *gin.Context) { c.String(200, c.PostForm("more")) })
 		call(r, "POST", "/body", "body").ok(w, "body <nil>")
 		call(r, "POST", "/body", "").expect(w, 400, EventKeyMissing)

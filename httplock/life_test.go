@@ -108,8 +108,8 @@ func TestLifeAsClientsSeeIt(t *testing.T) {
 				if panics && h != lost {
 					continue
 				}
-				t.Run(fmt.Sprintf("state %d, happening %d, panics %v", st, h, panics), func(t *testing.T) {
-					bubble(t, 1, func(w *world) { seen(w, &script{state: st, happening: h, panics: panics}) })
+				bubbleOf(t, fmt.Sprintf("state %d, happening %d, panics %v", st, h, panics), 1, func(w *world) {
+					seen(w, &script{state: st, happening: h, panics: panics})
 				})
 			}
 		}
@@ -167,38 +167,36 @@ func swallowed(h host) bool {
 // What is written past the middleware breaks the connection, with or without a loss, and is not recorded.
 func TestBypassed(t *testing.T) {
 	for _, how := range []string{"", "write", "lose"} {
-		t.Run(how, func(t *testing.T) {
-			bubble(t, 1, func(w *world) {
-				m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false))
-				runs := 0
-				r := gin.New()
-				r.Use(recovery)
-				r.PUT("/other", func(c *gin.Context) { c.String(200, "hello") })
-				r.PUT(hostPath, m.Lock, func(c *gin.Context) {
-					runs++
-					if how == "write" {
-						c.String(201, "own")
-					}
-					if how == "lose" {
-						expire(c.Request.Context())
-					}
-					c.Request.URL.Path = "/other"
-					r.HandleContext(c)
-				})
-				s := w.serve(r)
-				for _, protocol := range protocols {
-					for range 2 {
-						got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", "k"+protocol[5:])
-						if got.err == nil {
-							w.Errorf("%s: a clean answer: %d %q", protocol, got.status, got.body)
-						}
-						time.Sleep(time.Second) // of the bubble: the client may be first to know
-					}
+		bubbleOf(t, how, 1, func(w *world) {
+			m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false))
+			runs := 0
+			r := gin.New()
+			r.Use(recovery)
+			r.PUT("/other", func(c *gin.Context) { c.String(200, "hello") })
+			r.PUT(hostPath, m.Lock, func(c *gin.Context) {
+				runs++
+				if how == "write" {
+					c.String(201, "own")
 				}
-				if runs != 6 || w.events.count(EventMisconfigured) != 6 {
-					w.Errorf("%d runs, counted %d times", runs, w.events.count(EventMisconfigured))
+				if how == "lose" {
+					expire(c.Request.Context())
 				}
+				c.Request.URL.Path = "/other"
+				r.HandleContext(c)
 			})
+			s := w.serve(r)
+			for _, protocol := range protocols {
+				for range 2 {
+					got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", "k"+protocol[5:])
+					if got.err == nil {
+						w.Errorf("%s: a clean answer: %d %q", protocol, got.status, got.body)
+					}
+					time.Sleep(time.Second) // of the bubble: the client may be first to know
+				}
+			}
+			if runs != 6 || w.events.count(EventMisconfigured) != 6 {
+				w.Errorf("%d runs, counted %d times", runs, w.events.count(EventMisconfigured))
+			}
 		})
 	}
 }

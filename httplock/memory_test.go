@@ -25,10 +25,7 @@ func TestMemoryOfARequest(t *testing.T) {
 	t.Parallel()
 	server := testutil.NewServers(t, 1)[0]
 	client := server.Client()
-	locker, err := core.New([]redis.UniversalClient{client}, patient...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locker := must(core.New([]redis.UniversalClient{client}, patient...))
 	closeAtEnd(t, "Locker", locker)
 	m := middleware(t, locker, ByParam("id"), WithIdempotency(true))
 	mux := http.NewServeMux()

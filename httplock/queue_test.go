@@ -18,7 +18,7 @@ import (
 func TestDrain(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Minute))
-		derived := with(w, m, WithMaxWait(time.Hour))
+		derived := with(m, WithMaxWait(time.Hour))
 		g := newTurnstile()
 		r := router()
 		r.PUT("/orders/:id", m.Lock, g.handle)
@@ -93,10 +93,7 @@ func TestServedInOrderWhileANodeHangs(t *testing.T) {
 		w.nodes[2].Hang()
 		for range 2 { // at first, nobody listens yet
 			served = nil
-			holder, err := w.locker.Acquire(w.Context(), routeKey("/orders/:id", "1"))
-			if err != nil {
-				w.Fatal(err)
-			}
+			holder := must(w.locker.Acquire(w.Context(), routeKey("/orders/:id", "1")))
 			var all sync.WaitGroup
 			for i := range requests {
 				all.Go(func() { call(replicas[i%5], "PUT", fmt.Sprintf("/orders/1?n=%d", i), "body").ok(w, "") })

@@ -63,20 +63,18 @@ func TestReplayIsWhatWasSent(t *testing.T) {
 		200: {"X-Name", "caf\xe9"}, 206: {"Content-Range", "bytes 0-3/9"}, 401: {"Www-Authenticate", `Basic realm="x"`},
 		405: {"Allow", "GET, PUT"}, 407: {"Proxy-Authenticate", "Basic"}, 422: {"Content-Encoding", "x"},
 	} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			bubble(t, 1, func(w *world) {
-				s := &shop{status: status, before: func(c *gin.Context) {
-					c.Writer.Header().Set(header[0], header[1])
-					c.Writer.Header()["X-Two"] = []string{"1", "2"}
-				}}
-				r, _ := s.replica(w, w.locker)
-				first := pay(r, "k")
-				again := pay(r, "k")
-				again.replays(w, first)
-				if again.header.Get(header[0]) != header[1] || len(again.header["X-Two"]) != 2 || again.header.Get("Set-Cookie") != "" {
-					w.Errorf("%q", again.header)
-				}
-			})
+		bubbleOf(t, fmt.Sprint(status), 1, func(w *world) {
+			s := &shop{status: status, before: func(c *gin.Context) {
+				c.Writer.Header().Set(header[0], header[1])
+				c.Writer.Header()["X-Two"] = []string{"1", "2"}
+			}}
+			r, _ := s.replica(w, w.locker)
+			first := pay(r, "k")
+			again := pay(r, "k")
+			again.replays(w, first)
+			if again.header.Get(header[0]) != header[1] || len(again.header["X-Two"]) != 2 || again.header.Get("Set-Cookie") != "" {
+				w.Errorf("%q", again.header)
+			}
 		})
 	}
 }
@@ -124,10 +122,7 @@ func TestRecordsThatNobodyWrites(t *testing.T) {
 			{string(x.fingerprint[:]) + "HTTP/1.1 banana\r\n\r\n", 500, EventMisconfigured},
 			{string(x.fingerprint[:]) + "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", 500, EventMisconfigured},
 		} {
-			lease, err := w.locker.TryAcquire(w.Context(), onceKey("POST", "/orders", fmt.Sprint(i)))
-			if err != nil {
-				w.Fatal(err)
-			}
+			lease := must(w.locker.TryAcquire(w.Context(), onceKey("POST", "/orders", fmt.Sprint(i))))
 			if err := lease.Complete(w.Context(), []byte(c.record)); err != nil {
 				w.Fatal(err)
 			}
@@ -223,36 +218,34 @@ func TestRecordFollows(t *testing.T) {
 		size        int
 		up, omitted bool
 	}{"fits": {50 << 10, true, false}, "omitted": {100 << 10, true, true}, "not recorded": {10, false, false}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(w *world) {
-				log := &logbook.Book{}
-				r := router()
-				l := w.replica(core.WithLogger(log.Logger()), core.WithObserver(w.events.Observer()))
-				r.POST("/orders", middleware(w, l, WithIdempotency(true)).Lock, func(gc *gin.Context) {
-					w.nodes[0].Down()
-					w.nodes[1].Down()
-					gc.String(201, strings.Repeat("x", c.size))
-				})
-				post := func() reply { return call(r, "POST", "/orders", "", "Idempotency-Key", "secret") }
-				first := post()
-				log.Want(w, 1, "level=WARN", "httplock: ", "may not be recorded", "route=/orders", "identity=")
-				if first.status != 201 || len(first.body) != c.size || w.events.count(EventRecordOpen) != 1 {
-					w.Errorf("first %d, %d bytes", first.status, len(first.body))
-				}
-				time.Sleep(3 * time.Second) // of the bubble
-				if c.up {
-					w.nodes[0].Up()
-					w.nodes[1].Up()
-				}
-				time.Sleep(2 * recordFor)
-				log.Want(w, map[bool]int{false: 1, true: 0}[c.up], "level=ERROR", "httplock: ", "was not recorded")
-				log.Want(w, 0, "secret")
-				if c.omitted {
-					post().expect(w, 410, EventIdempotencyOmitted)
-				} else if c.up {
-					post().replays(w, first)
-				}
+		bubbleOf(t, name, 3, func(w *world) {
+			log := &logbook.Book{}
+			r := router()
+			l := w.replica(core.WithLogger(log.Logger()), core.WithObserver(w.events.Observer()))
+			r.POST("/orders", middleware(w, l, WithIdempotency(true)).Lock, func(gc *gin.Context) {
+				w.nodes[0].Down()
+				w.nodes[1].Down()
+				gc.String(201, strings.Repeat("x", c.size))
 			})
+			post := func() reply { return call(r, "POST", "/orders", "", "Idempotency-Key", "secret") }
+			first := post()
+			log.Want(w, 1, "level=WARN", "httplock: ", "may not be recorded", "route=/orders", "identity=")
+			if first.status != 201 || len(first.body) != c.size || w.events.count(EventRecordOpen) != 1 {
+				w.Errorf("first %d, %d bytes", first.status, len(first.body))
+			}
+			time.Sleep(3 * time.Second) // of the bubble
+			if c.up {
+				w.nodes[0].Up()
+				w.nodes[1].Up()
+			}
+			time.Sleep(2 * recordFor)
+			log.Want(w, map[bool]int{false: 1, true: 0}[c.up], "level=ERROR", "httplock: ", "was not recorded")
+			log.Want(w, 0, "secret")
+			if c.omitted {
+				post().expect(w, 410, EventIdempotencyOmitted)
+			} else if c.up {
+				post().replays(w, first)
+			}
 		})
 	}
 }
@@ -261,39 +254,37 @@ func TestRecordFollows(t *testing.T) {
 func TestLossIsLoggedOnce(t *testing.T) {
 	for _, key := range []string{"", "secret"} {
 		for _, flush := range []bool{false, true} {
-			t.Run(fmt.Sprintf("key %q, stream %v", key, flush), func(t *testing.T) {
-				bubble(t, 1, func(w *world) {
-					log := &logbook.Book{}
-					l := newReplica(w, w.nodes, core.WithLogger(log.Logger()), core.WithObserver(w.events.Observer()))
-					m := middleware(w, l.Locker, ByParam("id"), WithIdempotency(false))
-					var lost time.Time
-					r := router()
-					r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
-						if c.String(200, "half"); flush {
-							c.Writer.Flush()
-						}
-						l.Lose(c.Request.Context())
-						w.nodes[0].SlowReplies(700 * time.Millisecond)
-						lost = time.Now()
-					})
-					s := w.serve(r)
-					got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/secret", "", "Idempotency-Key", key)
-					limit := time.Duration(0)
-					if key != "" { // whose lease is not lost
-						limit = settling
+			bubbleOf(t, fmt.Sprintf("key %q, stream %v", key, flush), 1, func(w *world) {
+				log := &logbook.Book{}
+				l := newReplica(w, w.nodes, core.WithLogger(log.Logger()), core.WithObserver(w.events.Observer()))
+				m := middleware(w, l.Locker, ByParam("id"), WithIdempotency(false))
+				var lost time.Time
+				r := router()
+				r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
+					if c.String(200, "half"); flush {
+						c.Writer.Flush()
 					}
-					if took := time.Since(lost); got.whole() || took > limit {
-						w.Errorf("%+v after %v", got, took)
-					}
-					w.nodes[0].Up()
-					synctest.Wait()
-					log.Want(w, 1, "level=WARN")
-					log.Want(w, 1, "level=WARN", "lease lost", "name=/orders/:id", "reason=")
-					log.Want(w, 0, "secret")
-					if n := w.events.count(EventLost); n != 1 {
-						w.Errorf("counted %d times", n)
-					}
+					l.Lose(c.Request.Context())
+					w.nodes[0].SlowReplies(700 * time.Millisecond)
+					lost = time.Now()
 				})
+				s := w.serve(r)
+				got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/secret", "", "Idempotency-Key", key)
+				limit := time.Duration(0)
+				if key != "" { // whose lease is not lost
+					limit = settling
+				}
+				if took := time.Since(lost); got.whole() || took > limit {
+					w.Errorf("%+v after %v", got, took)
+				}
+				w.nodes[0].Up()
+				synctest.Wait()
+				log.Want(w, 1, "level=WARN")
+				log.Want(w, 1, "level=WARN", "lease lost", "name=/orders/:id", "reason=")
+				log.Want(w, 0, "secret")
+				if n := w.events.count(EventLost); n != 1 {
+					w.Errorf("counted %d times", n)
+				}
 			})
 		}
 	}

@@ -65,10 +65,7 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 			defer cancel()
 			h.ServeHTTP(rw, r.WithContext(ctx))
 		}))
-		lease, err := w.locker.Acquire(w.Context(), routeKey("/orders/{id}", "1"))
-		if err != nil {
-			w.Fatal(err)
-		}
+		lease := must(w.locker.Acquire(w.Context(), routeKey("/orders/{id}", "1")))
 		var waiting []func() reply
 		for _, protocol := range protocols {
 			waiting = append(waiting, background(func() reply { return down.do(context.Background(), protocol, "PUT", "/orders/1", "") }))
@@ -92,10 +89,7 @@ func TestStreamThatNobodyReads(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Minute))
 		s := w.serveWith(&http.Server{WriteTimeout: 10 * time.Second, Handler: hosts[0].handler(m, answers["flushes"])})
-		conn, err := s.dial()
-		if err != nil {
-			w.Fatal(err)
-		}
+		conn := must(s.dial())
 		defer conn.Close()
 		fmt.Fprintf(conn, "PUT /orders/1 HTTP/1.1\r\nHost: x\r\n\r\n")
 		synctest.Wait()
@@ -128,7 +122,7 @@ func TestBodyLimitsOfNestedLocks(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(100))
 		all := func(limit int) *Middleware {
-			return with(w, m, ByKey(func(*http.Request) (string, error) { return "all", nil }), WithBodyLimit(limit))
+			return with(m, ByKey(func(*http.Request) (string, error) { return "all", nil }), WithBodyLimit(limit))
 		}
 		r := router()
 		echo := func(c *gin.Context) { b, err := c.GetRawData(); c.String(200, "%d %v", len(b), err) }
@@ -180,10 +174,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 		r.POST("/orders/:id", m.Lock, text("ran"))
 		call(r, "POST", "/orders/1", "0123456789").ok(w, "ran")
 		call(r, "POST", "/orders/1", "0123456789a").expect(w, 413, EventBodyTooLarge)
-		conn, err := w.serve(r).dial()
-		if err != nil {
-			w.Fatal(err)
-		}
+		conn := must(w.serve(r).dial())
 		defer conn.Close()
 		fmt.Fprintf(conn, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
 		replyOf(http.ReadResponse(bufio.NewReader(conn), nil)).expect(w, 400, EventBodyBroken)

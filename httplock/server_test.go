@@ -72,10 +72,7 @@ var protocols = []string{"HTTP/1.0", "HTTP/1.1", "HTTP/2.0"}
 
 // do sends a request over a protocol.
 func (s *server) do(ctx context.Context, protocol, method, path, body string, header ...string) reply {
-	req, err := http.NewRequestWithContext(ctx, method, "http://example.com"+path, strings.NewReader(body))
-	if err != nil {
-		return reply{err: err}
-	}
+	req := must(http.NewRequestWithContext(ctx, method, "http://example.com"+path, strings.NewReader(body)))
 	for i := 0; i < len(header); i += 2 {
 		if header[i+1] != "" {
 			req.Header.Add(header[i], header[i+1])

@@ -102,12 +102,7 @@ func (q *request) others(now time.Time, like func(*request) bool) (n int) {
 func (q *request) anyRevoked() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, o := range q.requests {
-		if o.revoked {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(q.requests, func(o *request) bool { return o.revoked })
 }
 
 // anyTrouble reports whether anything may have come in between of holders and nodes.
@@ -118,20 +113,9 @@ func (q *request) anyTrouble() bool {
 }
 
 func (q *request) anyTroubleLocked() bool {
-	if len(q.troubles) > 0 || q.Is("late")+q.Is("lost") > 0 {
-		return true
-	}
-	for _, s := range q.Steps {
-		if s.Do != "request" {
-			return true
-		}
-	}
-	for _, o := range q.requests {
-		if o.struck || o.revoked {
-			return true
-		}
-	}
-	return false
+	return len(q.troubles) > 0 || q.Is("late")+q.Is("lost") > 0 ||
+		slices.ContainsFunc(q.Steps, func(s sim.Step) bool { return s.Do != "request" }) ||
+		slices.ContainsFunc(q.requests, func(o *request) bool { return o.struck || o.revoked })
 }
 
 // inTrouble reports whether a quorum of nodes may have been out of reach since the request came.

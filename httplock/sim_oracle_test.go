@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/testutil"
+	"github.com/lockkit/lockkit/internal/sim"
 )
 
 // settled is for how long an answer waits for its release.
@@ -362,18 +362,7 @@ func (s *simulation) forgot() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range s.identities {
-		if id.recorded == nil {
-			continue
-		}
-		left := 0
-		for _, n := range s.nodes {
-			v, _ := n.Exec("GET", s.operator.KeyPrefix()+"{0}r:"+id.key)
-			text, _ := v.(string)
-			if r, err := testutil.ParseResource(text); err == nil && r.Record != nil {
-				left++
-			}
-		}
-		if left < len(s.nodes)/2+1 {
+		if id.recorded != nil && sim.Recorded(s.nodes, s.operator.KeyPrefix(), id.key, -1) < len(s.nodes)/2+1 {
 			id.recorded = nil
 			s.Count("excused: record forgotten")
 		}

@@ -186,10 +186,7 @@ func (q *request) send() {
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), requestKey{}, q))
 	defer cancel()
 	q.cancel = cancel
-	req, err := http.NewRequestWithContext(ctx, q.method, "http://example.com"+q.target(), strings.NewReader(q.body))
-	if err != nil {
-		q.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(ctx, q.method, "http://example.com"+q.target(), strings.NewReader(q.body)))
 	req.Host = cmp.Or(q.hostname(), req.Host)
 	c := q.credentials()
 	order := strconv.Itoa(q.With["id"])

@@ -215,15 +215,10 @@ func (s *simulation) start(first *locktest.Locker, i, generation int) *replica {
 	if !s.calm {
 		s.Network(p.Link, uint64(10*generation+i))
 	}
-	var err error
-	if p.m, err = New(p.Locker.Locker, p.service, s.opts...); err != nil {
-		s.Fatal(err)
-	}
+	p.m = must(New(p.Locker.Locker, p.service, s.opts...))
 	m, handler := p.m, http.HandlerFunc(s.handle)
 	if s.nested() {
-		if p.around, err = New(p.Locker.Locker, p.service, append(s.limits(), ByFunc(header("X-Group")))...); err != nil {
-			s.Fatal(err)
-		}
+		p.around = must(New(p.Locker.Locker, p.service, append(s.limits(), ByFunc(header("X-Group")))...))
 		m, handler = p.around, p.m.LockHandler(handler).ServeHTTP
 	}
 	h := &http.Server{Handler: s.around(p, s.host.handler(m, handler)), WriteTimeout: s.ms("write timeout"), ReadTimeout: s.ms("read timeout")}

@@ -16,12 +16,7 @@ import (
 )
 
 func testLocker(t *testing.T, opts ...core.Option) *core.Locker {
-	t.Helper()
-	l, err := core.New(testutil.Clients(testutil.NewNodes(t, 1)), append([]core.Option{core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(core.New(testutil.Clients(testutil.NewNodes(t, 1)), append([]core.Option{core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...))
 }
 
 func TestNewNamesEveryFault(t *testing.T) {
@@ -34,10 +29,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 	}
 	_, err = New(nil)
 	wantFaults(t, err, "the Locker was not made by New")
-	m, err := New(testLocker(t, core.WithKeyPrefix("asynq")), WithWaiters(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(New(testLocker(t, core.WithKeyPrefix("asynq")), WithWaiters(2)))
 	_, err = m.With(WithGrace(-1))
 	wantFaults(t, err, "WithGrace(-1ns)")
 	_, err = m.With(WithWaiters(3))
@@ -56,10 +48,7 @@ func wantFaults(t *testing.T, err error, want ...string) {
 
 // Configure keeps what the user has, and asynq's defaults.
 func TestConfigureWraps(t *testing.T) {
-	r, err := New(testLocker(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(New(testLocker(t)))
 	task := asynq.NewTask("task", nil)
 	theirs := fmt.Errorf("theirs: %w", core.ErrHeld) // of a lock that the handler takes itself
 
@@ -121,27 +110,19 @@ func TestMissingConfigureIsSaidOnce(t *testing.T) {
 		}, 1},
 		{"another middleware", func(r *rig, m *Middleware, cfg *asynq.Config) { r.middleware(r.locker()).Configure(cfg) }, 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				m := r.middleware(r.locker())
-				cfg := asynq.Config{Logger: silent{}}
-				c.adjust(r, m, &cfg)
-				srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
-				if err := srv.Start(m.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Second) }))); err != nil {
-					t.Fatal(err)
-				}
-				defer srv.Shutdown()
-				for i := range 3 {
-					r.enqueue(order(i))
-				}
-				r.pass(time.Minute)
-				if len(r.ledger.done) != 3 {
-					t.Errorf("%+v", &r.ledger)
-				}
-				if got := r.logs.Count("level=ERROR", "queuelock: a server was made without Configure"); got != c.said {
-					t.Errorf("said %d times\n%s", got, r.logs.Lines())
-				}
-			})
+		bubbleOf(t, c.name, func(t *testing.T, r *rig) {
+			m := r.middleware(r.locker())
+			r.serve(setup{bare: true, adjust: func(cfg *asynq.Config) { c.adjust(r, m, cfg) }}, m.Middleware(r.works(time.Second)).ProcessTask)
+			for i := range 3 {
+				r.enqueue(order(i))
+			}
+			r.pass(time.Minute)
+			if len(r.ledger.done) != 3 {
+				t.Errorf("%+v", &r.ledger)
+			}
+			if got := r.logs.Count("level=ERROR", "queuelock: a server was made without Configure"); got != c.said {
+				t.Errorf("said %d times\n%s", got, r.logs.Lines())
+			}
 		})
 	}
 }

@@ -43,29 +43,26 @@ func (o *told) adjust(cfg *asynq.Config) {
 	}
 }
 
-// A task costs one request to take its key and one to complete it, on each node, and as many for a key of
-// what it works on.
+// A task costs one request to take its key and one to complete it, on each node, and as many for a key of what it works on.
 func TestRequestsPerTask(t *testing.T) {
 	for n, opts := range map[int][]Option{2: nil, 4: {field("order")}} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				r.serve(setup{opts: opts}, func(context.Context, *asynq.Task) error {
-					time.Sleep(time.Millisecond) // a task that is done at once spares nodes that have not been asked yet
-					return nil
-				})
-				r.enqueue(order(0)) // loads the scripts
-				r.pass(10 * time.Second)
-				asked := r.countScripts()
-				for i := range 10 { // one by one: what comes together travels together
-					r.enqueue(order(i))
-					r.pass(2 * time.Second)
-				}
-				for i, got := range asked() {
-					if got > int64(10*n) || got == 0 { // tasks that asynq starts together have theirs together
-						t.Errorf("node %d: %d requests for 10 tasks, want 1 to %d", i, got, 10*n)
-					}
-				}
+		bubbleOf(t, fmt.Sprint(n), func(t *testing.T, r *rig) {
+			r.serve(setup{opts: opts}, func(context.Context, *asynq.Task) error {
+				time.Sleep(time.Millisecond) // a task that is done at once spares nodes that have not been asked yet
+				return nil
 			})
+			r.enqueue(order(0)) // loads the scripts
+			r.pass(10 * time.Second)
+			asked := r.countScripts()
+			for i := range 10 { // one by one: what comes together travels together
+				r.enqueue(order(i))
+				r.pass(2 * time.Second)
+			}
+			for i, got := range asked() {
+				if got > int64(10*n) || got == 0 { // tasks that asynq starts together have theirs together
+					t.Errorf("node %d: %d requests for 10 tasks, want 1 to %d", i, got, 10*n)
+				}
+			}
 		})
 	}
 }
@@ -94,9 +91,7 @@ func (r *rig) countScripts() (asked func() []int64) {
 func TestLastAttemptArchivedUnrun(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var user told
-		r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
-			return r.work(ctx, 90*time.Second)
-		})
+		r.serve(setup{adjust: user.adjust, opts: []Option{field("order")}}, r.works(90*time.Second))
 		r.begun(r.enqueue(order(1)))
 		second := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Timeout(40*time.Second))
 		r.pass(time.Minute)
@@ -108,9 +103,7 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 			t.Errorf("told %+v, events %v\n%s", &user, r.events.Counts(), r.logs.Lines())
 		}
 		r.pass(time.Minute)
-		if err := r.inspector.RunTask(second.Queue, second.ID); err != nil {
-			t.Fatal(err)
-		}
+		must0(t, r.inspector.RunTask(second.Queue, second.ID))
 		r.pass(2 * time.Minute) // it does not look at its deadline
 		if r.ledger.done[second.ID] != 1 || r.ledger.overlaps != 0 {
 			t.Errorf("%+v", &r.ledger)
@@ -118,35 +111,29 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 	})
 }
 
-// A server that shuts down puts the task that waits back, last attempt or not; also when its locker was
-// closed too early.
+// A server that shuts down puts the task that waits back, last attempt or not; also when its locker was closed too early.
 func TestShutdownWhileWaiting(t *testing.T) {
 	for _, closed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("locker closed=%v", closed), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				handler := func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, time.Minute) }
-				opts := []Option{field("order")}
-				r.serve(setup{opts: opts}, handler)
-				r.begun(r.enqueue(order(1)))
-				first := r.serve(setup{opts: opts, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"other": 1} }}, handler)
-				info := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Queue("other"))
-				r.pass(5 * time.Second)
-				if closed {
-					if err := first.locker.Close(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-				}
-				first.Shutdown()
-				synctest.Wait()
-				if s := r.state(info); s != "pending" {
-					t.Fatalf("is %s", s)
-				}
-				r.serve(setup{opts: opts, adjust: func(c *asynq.Config) { c.Queues = map[string]int{"other": 1} }}, handler)
-				r.pass(150 * time.Second)
-				if r.ledger.done[info.ID] != 1 || r.ledger.overlaps > 0 {
-					t.Errorf("%+v", &r.ledger)
-				}
-			})
+		bubbleOf(t, fmt.Sprintf("locker closed=%v", closed), func(t *testing.T, r *rig) {
+			other := setup{opts: []Option{field("order")}, adjust: only("other")}
+			r.serve(setup{opts: other.opts}, r.works(time.Minute))
+			r.begun(r.enqueue(order(1)))
+			first := r.serve(other, r.works(time.Minute))
+			info := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Queue("other"))
+			r.pass(5 * time.Second)
+			if closed {
+				must0(t, first.locker.Close(t.Context()))
+			}
+			first.Shutdown()
+			synctest.Wait()
+			if s := r.state(info); s != "pending" {
+				t.Fatalf("is %s", s)
+			}
+			r.serve(other, r.works(time.Minute))
+			r.pass(150 * time.Second)
+			if r.ledger.done[info.ID] != 1 || r.ledger.overlaps > 0 {
+				t.Errorf("%+v", &r.ledger)
+			}
 		})
 	}
 }

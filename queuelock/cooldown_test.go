@@ -13,22 +13,6 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// cooling is a handler whose first run for a task asks for rest, in an error that wraps it.
-func (r *rig) cooling(work, rest time.Duration) asynq.HandlerFunc {
-	return func(ctx context.Context, _ *asynq.Task) error {
-		if n, _ := asynq.GetRetryCount(ctx); n != 0 {
-			r.t.Errorf("retried %d times", n)
-		}
-		return r.ledger.run(taskID(ctx), func() error {
-			time.Sleep(work)
-			if taskID(ctx) == "cools" && r.ledger.count(&r.ledger.runs, "cools") == 1 {
-				return fmt.Errorf("upstream: status 429: %w", Cooldown(rest))
-			}
-			return nil
-		})
-	}
-}
-
 // A Cooldown that is no time is an error like any other, which says so.
 func TestCooldownOutOfRange(t *testing.T) {
 	for _, d := range []time.Duration{-1, 24*time.Hour + 1} {
@@ -45,8 +29,15 @@ func TestCooldownOutOfRange(t *testing.T) {
 // Those who wait in place for a key leave when it is to rest for long.
 func TestCooldownSendsWaitersAway(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		s := setup{opts: []Option{field("order")}}
-		r.serve(s, r.cooling(20*time.Second, time.Hour))
+		r.serve(setup{opts: []Option{field("order")}}, r.does(func(ctx context.Context, run int) error {
+			if n, _ := asynq.GetRetryCount(ctx); n != 0 {
+				t.Errorf("retried %d times", n)
+			}
+			if time.Sleep(20 * time.Second); taskID(ctx) == "cools" && run == 1 {
+				return fmt.Errorf("upstream: status 429: %w", Cooldown(time.Hour))
+			}
+			return nil
+		}))
 		r.begun(r.enqueue(order(1), asynq.TaskID("cools")))
 		for range 2 {
 			r.enqueue(order(1))
@@ -71,17 +62,15 @@ func TestCooldownSendsWaitersAway(t *testing.T) {
 // After a lost lease the key may be somebody else's, and does not rest; the task does.
 func TestCooldownAfterLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error {
-			return r.ledger.run(taskID(ctx), func() error {
-				if taskID(ctx) != "cools" || r.ledger.count(&r.ledger.runs, "cools") > 1 {
-					return nil
-				}
-				back := r.hang()
-				<-ctx.Done()
-				back()
-				return Cooldown(time.Minute)
-			})
-		})
+		r.serve(setup{opts: []Option{field("order")}}, r.does(func(ctx context.Context, run int) error {
+			if run > 1 {
+				return nil
+			}
+			back := r.hang()
+			<-ctx.Done()
+			back()
+			return Cooldown(time.Minute)
+		}))
 		info := r.enqueue(order(1), asynq.TaskID("cools"))
 		r.begun(info)
 		r.pass(30 * time.Second)

@@ -29,29 +29,18 @@ func TestHandlerContextLooksAtTheClock(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var over atomic.Bool
 		m := r.middleware(r.locker(), field("order"))
-		inner := m.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-			return r.ledger.run(taskID(ctx), func() error {
-				if err := ctx.Err(); err != nil {
-					t.Error(err)
-				}
-				over.Store(true)
-				if ctx.Err() == nil {
-					t.Error("it has ended, and does not say so")
-				}
-				return ctx.Err()
-			})
+		inner := m.Middleware(r.does(func(ctx context.Context, _ int) error {
+			if err := ctx.Err(); err != nil {
+				t.Error(err)
+			}
+			if over.Store(true); ctx.Err() == nil {
+				t.Error("it has ended, and does not say so")
+			}
+			return ctx.Err()
 		}))
-		cfg := asynq.Config{Logger: silent{}}
-		if err := m.Configure(&cfg); err != nil {
-			t.Fatal(err)
-		}
-		srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
-		if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		r.serve(setup{bare: true, adjust: r.configures(m)}, func(ctx context.Context, task *asynq.Task) error {
 			return inner.ProcessTask(lateContext{ctx, &over}, task)
-		})); err != nil {
-			t.Fatal(err)
-		}
-		defer srv.Shutdown()
+		})
 		r.begun(r.enqueue(order(1), asynq.MaxRetry(0)))
 		r.pass(time.Second)
 	})

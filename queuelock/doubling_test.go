@@ -43,11 +43,6 @@ func (r *rig) aggregateTwice(s setup) {
 	r.pass(8 * time.Minute)
 }
 
-// work is a handler that does not look at its context.
-func (r *rig) work(ctx context.Context, d time.Duration) error {
-	return r.ledger.run(taskID(ctx), func() error { time.Sleep(d); return nil })
-}
-
 // once has the first command of a kind fail, unsent.
 func once(is func(redis.Cmder) bool) func(redis.Cmder) testutil.Action {
 	var hit atomic.Bool
@@ -60,13 +55,11 @@ func once(is func(redis.Cmder) bool) func(redis.Cmder) testutil.Action {
 func TestAggregatedTwice(t *testing.T) {
 	race.Campaign(t)
 	for _, bare := range []bool{true, false} {
-		t.Run(fmt.Sprintf("bare %v", bare), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				r.aggregateTwice(setup{bare: bare})
-				if doubled := r.ledger.overlaps+r.ledger.again > 0; doubled != bare || len(r.ledger.done) == 0 || !bare && r.count(EventDuplicate) == 0 {
-					t.Errorf("%+v, %v", &r.ledger, r.events.Counts())
-				}
-			})
+		bubbleOf(t, fmt.Sprintf("bare %v", bare), func(t *testing.T, r *rig) {
+			r.aggregateTwice(setup{bare: bare})
+			if doubled := r.ledger.overlaps+r.ledger.again > 0; doubled != bare || len(r.ledger.done) == 0 || !bare && r.count(EventDuplicate) == 0 {
+				t.Errorf("%+v, %v", &r.ledger, r.events.Counts())
+			}
 		})
 	}
 }

@@ -7,29 +7,12 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/queuelock"
-	"github.com/lockkit/lockkit/testutil"
 )
 
 func ExampleNew() {
-	// Stand-ins for Redis servers, so that this runs: three for locks, one for asynq.
-	var nodes []*testutil.Node
-	for range 4 {
-		node := testutil.StartNode()
-		defer node.Close()
-		nodes = append(nodes, node)
-	}
-	locker, err := core.New(testutil.Clients(nodes[:3]))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := admin.Provision(context.Background(), locker); err != nil { // once, because these nodes are new
-		log.Fatal(err)
-	}
-	queue := nodes[3].Client()
-
+	locker, queue, end := standIns() // for Redis servers, so that this runs
+	defer end()
 	ql, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order_id")))
 	if err != nil {
 		log.Fatal(err)
@@ -47,19 +30,16 @@ func ExampleNew() {
 		close(done)
 		return nil // pass run.FencingToken or run.Identity on to whatever is charged
 	})
-	srv := asynq.NewServerFromRedisClient(queue, cfg)
+	srv := asynq.NewServerFromRedisClient(queue.Client(), cfg)
 	if err := srv.Start(mux); err != nil {
 		log.Fatal(err)
 	}
-	client := asynq.NewClientFromRedisClient(queue)
+	client := asynq.NewClientFromRedisClient(queue.Client())
 	if _, err := client.Enqueue(asynq.NewTask("charge", []byte(`{"order_id":42}`)), queuelock.ID("charge", "42")); err != nil {
 		log.Fatal(err)
 	}
 	<-done
 	srv.Shutdown()
-	if err := locker.Close(context.Background()); err != nil {
-		log.Fatal(err)
-	}
 	// Output: charging under 5:queue/4:task/21:lockkit:6:charge/2:42
 }
 

@@ -18,18 +18,16 @@ import (
 
 // Schedules that lost tasks before, each with its outcome now.
 
-// dropping is a handler that drops its task if another one runs under the key, as the package document has it.
-func dropping(locker func(ctx context.Context) *core.Locker, key string, work func(context.Context) error) asynq.HandlerFunc {
-	return func(ctx context.Context, _ *asynq.Task) error {
-		run, _ := FromContext(ctx)
-		err := locker(ctx).TryDo(ctx, key, work, core.Note(run.Identity))
-		if errors.Is(err, core.ErrHeld) {
-			if now, _ := locker(ctx).Inspect(ctx, key); now.Holder != nil && now.Holder.Note != run.Identity {
-				return nil
-			}
+// dropping is what a handler does that drops its task if another one runs under the key, as the package document has it.
+func dropping(ctx context.Context, locker *core.Locker, key string, work func(context.Context) error) error {
+	run, _ := FromContext(ctx)
+	err := locker.TryDo(ctx, key, work, core.Note(run.Identity))
+	if errors.Is(err, core.ErrHeld) {
+		if now, _ := locker.Inspect(ctx, key); now.Holder != nil && now.Holder.Note != run.Identity {
+			return nil
 		}
-		return err
 	}
+	return err
 }
 
 // A task whose handler failed while the locks were unreachable meets the lease that it has left itself. It is not dropped
@@ -42,16 +40,17 @@ func TestDropMeetsItsOwnLease(t *testing.T) {
 			cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
 			cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = 50*time.Millisecond, 50*time.Millisecond
 		}
-		r.serve(setup{adjust: again}, dropping(func(context.Context) *core.Locker { return l }, "report", func(ctx context.Context) error {
-			return r.ledger.run(taskID(ctx), func() error {
-				if r.ledger.count(&r.ledger.runs, taskID(ctx)) > 1 {
-					time.Sleep(20 * time.Second)
-					return nil
-				}
-				time.AfterFunc(away, r.hang())
-				return errors.New("failed")
-			})
-		}))
+		work := r.does(func(_ context.Context, run int) error {
+			if run > 1 {
+				time.Sleep(20 * time.Second)
+				return nil
+			}
+			time.AfterFunc(away, r.hang())
+			return errors.New("failed")
+		})
+		r.serve(setup{adjust: again}, func(ctx context.Context, task *asynq.Task) error {
+			return dropping(ctx, l, "report", func(ctx context.Context) error { return work(ctx, task) })
+		})
 		info := r.enqueue(order(1))
 		r.pass(10 * time.Second)
 		other := r.enqueue(order(1))
@@ -68,9 +67,7 @@ func TestTickOfAUniqueTask(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.untilNext(half, time.Second)
 		for range 2 {
-			if err := r.idleReplica().Register("entry", "@every 30s", asynq.NewTask("task", nil, asynq.Unique(time.Hour))); err != nil {
-				t.Fatal(err)
-			}
+			must0(t, r.idleReplica().Register("entry", "@every 30s", asynq.NewTask("task", nil, asynq.Unique(time.Hour))))
 		}
 		r.pass(3 * half)
 		if n := r.count(EventTickMissed); len(r.pending()) != 1 || n != 5 || r.logs.Count("asynq.NewTask was given asynq.Unique") != n {
@@ -85,21 +82,18 @@ func TestDropWhenVotesAreSplit(t *testing.T) {
 	const between = 60 * time.Millisecond
 	bubble(t, func(t *testing.T, r *rig) {
 		const keys = 20
-		type lockerKey struct{}
 		for site := range 3 {
 			locks := r.locks.Replica(core.WithClockWindow(500*time.Millisecond), core.TTL(10*time.Second))
 			locks.Link.OnRequest(r.far(site, between))
 			adjust := func(cfg *asynq.Config) {
 				cfg.Queues, cfg.Concurrency = map[string]int{fmt.Sprint("site", site): 1}, keys
-				cfg.BaseContext = func() context.Context { return context.WithValue(context.Background(), lockerKey{}, locks.Locker) }
 				cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Duration(1+4*site) * time.Second }
 			}
-			of := func(ctx context.Context) *core.Locker { return ctx.Value(lockerKey{}).(*core.Locker) }
 			r.serve(setup{adjust: adjust}, func(ctx context.Context, task *asynq.Task) error {
 				key := "key " + string(task.Payload())
-				return dropping(of, key, func(context.Context) error {
+				return dropping(ctx, locks.Locker, key, func(context.Context) error {
 					return r.ledger.run(key, func() error { time.Sleep(time.Second); return nil })
-				})(ctx, task)
+				})
 			})
 		}
 		r.pass(3 * time.Second)

@@ -48,6 +48,11 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 	bubbleNow(t, f)
 }
 
+// bubbleOf is bubble in a subtest of that name.
+func bubbleOf(t *testing.T, name string, f func(t *testing.T, r *rig)) {
+	t.Run(name, func(t *testing.T) { bubble(t, f) })
+}
+
 // bubbleNow is bubble for tests that are not parallel.
 func bubbleNow(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Helper()
@@ -66,11 +71,24 @@ func onRedis(t *testing.T) *rig {
 	t.Helper()
 	t.Parallel()
 	r := &rig{t: t, servers: testutil.NewServers(t, 4)}
-	if err := admin.Provision(t.Context(), r.locker()); err != nil {
-		t.Fatal(err)
-	}
+	must0(t, admin.Provision(t.Context(), r.locker()))
 	r.open()
 	return r
+}
+
+// must and must0 are for what fails only where the test is wrong, or the machine.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func must0(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (r *rig) open() {
@@ -95,10 +113,7 @@ func (r *rig) locker() *core.Locker {
 	for _, s := range r.servers[:3] {
 		clients = append(clients, s.Client())
 	}
-	l, err := core.New(clients, core.WithLogger(r.logs.Logger()), core.WithObserver(r.events.Observer()))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	l := must(core.New(clients, core.WithLogger(r.logs.Logger()), core.WithObserver(r.events.Observer())))
 	r.t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // what is still held is taken away
@@ -145,35 +160,24 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *process {
 		}
 		srv.m = r.middleware(srv.locker, s.opts...)
 		mux.Use(srv.m.Middleware)
-		if err := srv.m.Configure(&cfg); err != nil {
-			r.t.Fatal(err)
-		}
+		r.configures(srv.m)(&cfg)
 	}
 	mux.HandleFunc("task", h)
 	srv.Server = asynq.NewServerFromRedisClient(c, cfg)
-	if err := srv.Start(mux); err != nil {
-		r.t.Fatal(err)
-	}
+	must0(r.t, srv.Start(mux))
 	r.t.Cleanup(srv.Shutdown)
 	return srv
 }
 
-func (r *rig) middleware(l *core.Locker, opts ...Option) *Middleware {
-	r.t.Helper()
-	m, err := New(l, opts...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return m
+func (r *rig) middleware(l *core.Locker, opts ...Option) *Middleware { return must(New(l, opts...)) }
+
+// configures wires a server to a Middleware that its handler has by itself.
+func (r *rig) configures(m *Middleware) func(*asynq.Config) {
+	return func(cfg *asynq.Config) { must0(r.t, m.Configure(cfg)) }
 }
 
 func (r *rig) enqueue(task *asynq.Task, opts ...asynq.Option) *asynq.TaskInfo {
-	r.t.Helper()
-	info, err := r.client.Enqueue(task, opts...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return info
+	return must(r.client.Enqueue(task, opts...))
 }
 
 // state is where asynq has the task, "gone" where it has not.
@@ -186,14 +190,6 @@ func (r *rig) state(info *asynq.TaskInfo) string {
 		return err.Error()
 	}
 	return got.State.String()
-}
-
-// exec runs a command on asynq's Redis.
-func (r *rig) exec(args ...any) {
-	r.t.Helper()
-	if err := r.dialQueue().Do(r.t.Context(), args...).Err(); err != nil {
-		r.t.Fatalf("%v: %v", args, err)
-	}
 }
 
 // pass lets time pass in a bubble, until nothing more happens at that time.
@@ -271,6 +267,18 @@ func (l *ledger) run(key string, work func() error) error {
 
 var errNever = errors.New("did not return")
 
+// does is a handler that the ledger has under the id of its task; it is told which run of the task it is, from 1.
+func (r *rig) does(work func(ctx context.Context, run int) error) asynq.HandlerFunc {
+	return func(ctx context.Context, _ *asynq.Task) error {
+		return r.ledger.run(taskID(ctx), func() error { return work(ctx, r.ledger.count(&r.ledger.runs, taskID(ctx))) })
+	}
+}
+
+// works is one that does not look at its context.
+func (r *rig) works(d time.Duration) asynq.HandlerFunc {
+	return r.does(func(context.Context, int) error { time.Sleep(d); return nil })
+}
+
 // meet orders what the caller does without the mutex before what handlers do from now on, and after what they did.
 func (l *ledger) meet() {
 	l.mu.Lock()
@@ -285,11 +293,7 @@ func (l *ledger) count(of *map[string]int, key string) int {
 
 // take has somebody else hold the key of an order until back is called.
 func (r *rig) take(n int) (back func()) {
-	r.t.Helper()
-	lease, err := r.locker().Acquire(context.Background(), core.Key("order", fmt.Sprint(n)))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	lease := must(r.locker().Acquire(context.Background(), core.Key("order", fmt.Sprint(n))))
 	back = sync.OnceFunc(func() { lease.Release(context.Background()) })
 	r.t.Cleanup(back)
 	return back

@@ -26,27 +26,25 @@ func TestHotKey(t *testing.T) {
 		{60, 1, 10, 100 * time.Millisecond},
 		{60, 2, 2, 100 * time.Millisecond}, // hardly a worker to spare
 	} {
-		t.Run(fmt.Sprintf("%d tasks of %v, %d servers of %d", c.tasks, c.work, c.servers, c.workers), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				for range c.tasks {
-					r.enqueue(order(1))
-				}
-				start := time.Now()
-				for range c.servers {
-					r.serve(setup{opts: []Option{field("order")}, adjust: defaults(c.workers)}, func(context.Context, *asynq.Task) error {
-						return r.ledger.run("hot", func() error { time.Sleep(c.work); return nil })
-					})
-				}
-				ideal := time.Duration(c.tasks) * c.work
-				for r.ledger.count(&r.ledger.done, "hot") < c.tasks && time.Since(start) < 10*ideal {
-					r.pass(10 * time.Millisecond)
-				}
-				ratio := float64(time.Since(start)) / float64(ideal)
-				t.Logf("%.2f of the time one after the other, %d given back", ratio, r.count(EventContended))
-				if n := r.ledger.count(&r.ledger.done, "hot"); n < c.tasks || ratio > 2 || r.ledger.overlaps > 0 {
-					t.Errorf("%d done, %d overlaps, %.2f of the time one after the other", n, r.ledger.overlaps, ratio)
-				}
-			})
+		bubbleOf(t, fmt.Sprintf("%d tasks of %v, %d servers of %d", c.tasks, c.work, c.servers, c.workers), func(t *testing.T, r *rig) {
+			for range c.tasks {
+				r.enqueue(order(1))
+			}
+			start := time.Now()
+			for range c.servers {
+				r.serve(setup{opts: []Option{field("order")}, adjust: defaults(c.workers)}, func(context.Context, *asynq.Task) error {
+					return r.ledger.run("hot", func() error { time.Sleep(c.work); return nil })
+				})
+			}
+			ideal := time.Duration(c.tasks) * c.work
+			for r.ledger.count(&r.ledger.done, "hot") < c.tasks && time.Since(start) < 10*ideal {
+				r.pass(10 * time.Millisecond)
+			}
+			ratio := float64(time.Since(start)) / float64(ideal)
+			t.Logf("%.2f of the time one after the other, %d given back", ratio, r.count(EventContended))
+			if n := r.ledger.count(&r.ledger.done, "hot"); n < c.tasks || ratio > 2 || r.ledger.overlaps > 0 {
+				t.Errorf("%d done, %d overlaps, %.2f of the time one after the other", n, r.ledger.overlaps, ratio)
+			}
 		})
 	}
 }

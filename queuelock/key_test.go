@@ -156,7 +156,7 @@ func TestMisuse(t *testing.T) {
 		r.serve(setup{bare: true, adjust: only("stripped")}, stripped)
 		without := r.enqueue(order(1), asynq.Queue("stripped"))
 		r.serve(setup{adjust: user.adjust, opts: nil}, func(ctx context.Context, task *asynq.Task) error {
-			return m.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })).ProcessTask(ctx, task)
+			return m.Middleware(r.works(0)).ProcessTask(ctx, task)
 		})
 		info := r.enqueue(order(1), asynq.MaxRetry(0))
 		r.pass(10 * time.Second)
@@ -176,10 +176,7 @@ func TestMisuse(t *testing.T) {
 
 // Types made up at run time do not fill the memory.
 func TestForeignTypesAreBounded(t *testing.T) {
-	m, err := New(testLocker(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(New(testLocker(t)))
 	for i := range 2 * maxForeign {
 		d := delivery{Middleware: m, task: asynq.NewTask(fmt.Sprint(i), nil)}
 		d.warnOfForeignID(t.Context())

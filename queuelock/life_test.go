@@ -81,14 +81,13 @@ type scene struct {
 	cancel func()
 }
 
-// own has another delivery of the task hold its identity.
-func (s *scene) own() *core.Lease {
-	lease, err := s.locker().Acquire(context.Background(), s.d.keys[0])
-	if err != nil {
-		s.t.Error(err)
-	}
-	return lease
+// hold has somebody else hold a key.
+func (s *scene) hold(key string) *core.Lease {
+	return must(s.locker().Acquire(context.Background(), key))
 }
+
+// own has another delivery of the task hold its identity.
+func (s *scene) own() *core.Lease { return s.hold(s.d.keys[0]) }
 
 func (s *scene) after(d time.Duration, f func()) { time.AfterFunc(d, f) }
 
@@ -130,10 +129,7 @@ func TestLifeOfDeliveries(t *testing.T) {
 			s.after(time.Second, func() { s.steal(s.d.keys[0]); s.after(5*time.Second, free) })
 		}, 0},
 		{waiting, completed, func(s *scene) { s.completeLater(s.own()) }, time.Second},
-		{waiting, wrong, func(s *scene) {
-			lease, _ := s.locker().Acquire(s.ctx, entity)
-			s.completeLater(lease)
-		}, time.Second},
+		{waiting, wrong, func(s *scene) { s.completeLater(s.hold(entity)) }, time.Second},
 		{waiting, ended, func(s *scene) { s.take(1); s.after(time.Second, s.cancel) }, time.Second},
 		{stranded, granted, func(s *scene) { s.after(2*time.Second, s.hang()) }, 0},
 		{stranded, held, func(s *scene) { s.take(1); s.after(2*time.Second, s.hide()) }, 5 * time.Second},
@@ -158,32 +154,30 @@ func TestLifeOfDeliveries(t *testing.T) {
 		{persisting, wrong, func(s *scene) { s.complete(entity) }, 0},
 		{persisting, ended, func(s *scene) { s.take(1); s.after(time.Second, s.cancel) }, time.Second},
 	} {
-		t.Run(fmt.Sprintf("state %d, happening %d", c.state, c.what), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				s := r.scene(c.state == persisting)
-				defer s.cancel()
-				c.arrange(s)
-				start := time.Now()
-				held, err := s.d.acquire(s.ctx)
-				want := life[c.what][c.state]
-				switch { // where it goes on from there, the end of what follows
-				case c.what == closed && want == persisting:
-					want = archived
-				case want == waiting:
-					want = contended
-				case want == stranded:
-					want = unavailable
-				case want == persisting:
-					want = running
-				}
-				if took := time.Since(start); s.d.state != want || (err == nil) != (want == running) || c.took > 0 && !between(took, c.took-100*time.Millisecond, c.took+500*time.Millisecond) {
-					t.Errorf("state %d, want %d, after %v: %v", s.d.state, want, took, err)
-				}
-				if n := len(s.d.server.places); n > 0 {
-					t.Errorf("%d waiting places are taken", n)
-				}
-				held.release(t.Context())
-			})
+		bubbleOf(t, fmt.Sprintf("state %d, happening %d", c.state, c.what), func(t *testing.T, r *rig) {
+			s := r.scene(c.state == persisting)
+			defer s.cancel()
+			c.arrange(s)
+			start := time.Now()
+			held, err := s.d.acquire(s.ctx)
+			want := life[c.what][c.state]
+			switch { // where it goes on from there, the end of what follows
+			case c.what == closed && want == persisting:
+				want = archived
+			case want == waiting:
+				want = contended
+			case want == stranded:
+				want = unavailable
+			case want == persisting:
+				want = running
+			}
+			if took := time.Since(start); s.d.state != want || (err == nil) != (want == running) || c.took > 0 && !between(took, c.took-100*time.Millisecond, c.took+500*time.Millisecond) {
+				t.Errorf("state %d, want %d, after %v: %v", s.d.state, want, took, err)
+			}
+			if n := len(s.d.server.places); n > 0 {
+				t.Errorf("%d waiting places are taken", n)
+			}
+			held.release(t.Context())
 		})
 	}
 }
@@ -221,52 +215,39 @@ func TestLifeOfHandlers(t *testing.T) {
 		"nil, nodes away":       {lose: func(s *scene) { s.hang() }, want: finished},
 	} {
 		for _, overstays := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, overstays=%v", name, overstays), func(t *testing.T) {
-				bubble(t, func(t *testing.T, r *rig) {
-					s := r.scene(c.atLast)
-					defer s.cancel()
-					held, err := s.d.acquire(s.ctx)
-					if err != nil {
-						t.Fatal(err)
+			bubbleOf(t, fmt.Sprintf("%s, overstays=%v", name, overstays), func(t *testing.T, r *rig) {
+				s := r.scene(c.atLast)
+				defer s.cancel()
+				held, in := must(s.d.acquire(s.ctx)), running
+				got := s.d.run(s.ctx, held, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+					if overstays {
+						s.cancel()
+						in = overstaying
 					}
-					in := running
-					got := s.d.run(s.ctx, held, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-						if overstays {
-							s.cancel()
-							in = overstaying
-						}
-						if c.lose != nil {
-							c.lose(s)
-							time.Sleep(5 * time.Second)
-						}
-						return c.returns
-					}))
-					if s.d.state != in {
-						t.Errorf("state %d after the handler, want %d", s.d.state, in)
+					if c.lose != nil {
+						c.lose(s)
+						time.Sleep(5 * time.Second)
 					}
-					told := s.d.settle(s.ctx, held, got)
-					if s.d.state != c.want || (told == nil) != (c.returns == nil && c.want == finished) || c.returns != nil && !errors.Is(told, c.returns) {
-						t.Errorf("state %d, want %d; asynq is told %v", s.d.state, c.want, told)
-					}
-				})
+					return c.returns
+				}))
+				if s.d.state != in {
+					t.Errorf("state %d after the handler, want %d", s.d.state, in)
+				}
+				told := s.d.settle(s.ctx, held, got)
+				if s.d.state != c.want || (told == nil) != (c.returns == nil && c.want == finished) || c.returns != nil && !errors.Is(told, c.returns) {
+					t.Errorf("state %d, want %d; asynq is told %v", s.d.state, c.want, told)
+				}
 			})
 		}
 	}
 }
 
-// steal has somebody else hold a key that is held, until back is called: its nodes are told to forget it, as an operator
-// might.
+// steal has somebody else hold a key that is held, until back is called: nodes are told to forget it, as an operator might.
 func (r *rig) steal(key string) (back func()) {
 	for _, n := range r.nodes {
-		if _, err := n.Exec("DEL", "lockkit:{0}r:"+key); err != nil {
-			r.t.Error(err)
-		}
+		must(n.Exec("DEL", "lockkit:{0}r:"+key))
 	}
-	thief, err := r.locker().TryAcquire(context.Background(), key)
-	if err != nil {
-		r.t.Error(err)
-		return func() {}
-	}
+	thief := must(r.locker().TryAcquire(context.Background(), key))
 	return func() { thief.Release(context.Background()) }
 }
 
@@ -279,20 +260,4 @@ func (r *rig) hide() (back func()) {
 		})
 	}
 	return func() { seen.Store(true) }
-}
-
-// waitsInPlace checks that a task waits in place for the key of order 1 while somebody else holds it, and runs then.
-func (r *rig) waitsInPlace() {
-	r.t.Helper()
-	back, before := r.take(1), r.count(EventContended)
-	info := r.enqueue(order(1))
-	r.pass(10 * time.Second)
-	if n := r.events.Running(core.OpAcquire); n != 1 || r.count(EventContended) != before {
-		r.t.Errorf("%d wait in place, %v", n, r.events.Counts())
-	}
-	back()
-	r.pass(time.Second)
-	if r.ledger.count(&r.ledger.done, info.ID) != 1 {
-		r.t.Errorf("not run: %s", r.state(info))
-	}
 }

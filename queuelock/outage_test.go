@@ -17,33 +17,31 @@ import (
 // A server that cannot reach the locks takes few tasks from one that can, and what it has taken comes back.
 func TestOneServerCutOff(t *testing.T) {
 	for name, cut := range map[string]func(*testutil.Link){"refused": (*testutil.Link).Kill, "silent": (*testutil.Link).Cut} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				const tasks = 200
-				for i := range tasks {
-					r.enqueue(order(i))
-				}
-				work := func(context.Context, *asynq.Task) error {
-					return r.ledger.run("", func() error { time.Sleep(100 * time.Millisecond); return nil })
-				}
-				start := time.Now()
-				r.serve(setup{adjust: defaults(10)}, work)
-				var took atomic.Int64
-				other := r.locks.Replica(core.TTL(10 * time.Second))
-				cut(other.Link)
-				r.serve(setup{adjust: func(cfg *asynq.Config) {
-					defaults(10)(cfg)
-					cfg.BaseContext = func() context.Context { took.Add(1); return context.Background() }
-				}, locker: other.Locker}, work)
-				r.doneWithin(tasks*9/10, start, 5*time.Second) // 2.1s is what the good server takes alone
-				if n := took.Load(); n > tasks/10 {
-					t.Errorf("the server without locks took %d tasks in %v", n, time.Since(start))
-				}
-				r.doneWithin(tasks, start, 5*time.Minute)
-				if n := took.Load(); n > tasks { // the last few come back to it until the other server takes them
-					t.Errorf("the server without locks took %d tasks in %v, of %d", n, time.Since(start), tasks)
-				}
-			})
+		bubbleOf(t, name, func(t *testing.T, r *rig) {
+			const tasks = 200
+			for i := range tasks {
+				r.enqueue(order(i))
+			}
+			work := func(context.Context, *asynq.Task) error {
+				return r.ledger.run("", func() error { time.Sleep(100 * time.Millisecond); return nil })
+			}
+			start := time.Now()
+			r.serve(setup{adjust: defaults(10)}, work)
+			var took atomic.Int64
+			other := r.locks.Replica(core.TTL(10 * time.Second))
+			cut(other.Link)
+			r.serve(setup{adjust: func(cfg *asynq.Config) {
+				defaults(10)(cfg)
+				cfg.BaseContext = func() context.Context { took.Add(1); return context.Background() }
+			}, locker: other.Locker}, work)
+			r.doneWithin(tasks*9/10, start, 5*time.Second) // 2.1s is what the good server takes alone
+			if n := took.Load(); n > tasks/10 {
+				t.Errorf("the server without locks took %d tasks in %v", n, time.Since(start))
+			}
+			r.doneWithin(tasks, start, 5*time.Minute)
+			if n := took.Load(); n > tasks { // the last few come back to it until the other server takes them
+				t.Errorf("the server without locks took %d tasks in %v, of %d", n, time.Since(start), tasks)
+			}
 		})
 	}
 }
@@ -89,18 +87,16 @@ func TestPatienceInAnOutage(t *testing.T) {
 // Locks that are out of reach are waited for for 5 s, with the first request, which silent nodes do not answer either.
 func TestLocksAreAwaitedFor5s(t *testing.T) {
 	for name, cut := range map[string]func(*testutil.Link){"refused": (*testutil.Link).Kill, "silent": (*testutil.Link).Cut} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				locks := r.locks.Replica(core.TTL(10 * time.Second))
-				cut(locks.Link)
-				r.enqueue(order(1))
-				r.serve(setup{locker: locks.Locker}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-				r.pass(4900 * time.Millisecond)
-				before := r.count(EventUnavailable)
-				if r.pass(300 * time.Millisecond); before > 0 || r.count(EventUnavailable) == 0 || len(r.ledger.runs) > 0 {
-					t.Errorf("%v, and %d before", r.events.Counts(), before)
-				}
-			})
+		bubbleOf(t, name, func(t *testing.T, r *rig) {
+			locks := r.locks.Replica(core.TTL(10 * time.Second))
+			cut(locks.Link)
+			r.enqueue(order(1))
+			r.serve(setup{locker: locks.Locker}, r.works(0))
+			r.pass(4900 * time.Millisecond)
+			before := r.count(EventUnavailable)
+			if r.pass(300 * time.Millisecond); before > 0 || r.count(EventUnavailable) == 0 || len(r.ledger.runs) > 0 {
+				t.Errorf("%v, and %d before", r.events.Counts(), before)
+			}
 		})
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The same on real servers and in real time, for what embedded nodes do not have (cancellation goes by
-// pub/sub) and to see that they do not flatter.
+// The same on real servers and in real time, for what embedded nodes do not have (cancellation goes by pub/sub) and to see
+// that they do not flatter.
 var realDoublings = []struct {
 	name string
 	run  func(t *testing.T, r *rig, s setup)
 }{
 	{"cancelled by the inspector", func(t *testing.T, r *rig, s setup) {
-		r.serve(s, func(ctx context.Context, _ *asynq.Task) error { return r.untilDoubled(ctx) })
+		r.serve(s, r.untilDoubled())
 		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, theID) == 1 })
 		testutil.Await(t, "cancelled", func() bool { // until its server has subscribed
@@ -29,19 +29,18 @@ var realDoublings = []struct {
 		})
 	}},
 	{"redelivery forced by the lease's score", func(t *testing.T, r *rig, s setup) {
-		handler := func(ctx context.Context, _ *asynq.Task) error { return r.untilDoubled(ctx) }
-		r.serve(s, handler).link.OnRequest(r.droppedUntilDoubled(extendsLeases)) // or it may take the score back before it is seen
+		r.serve(s, r.untilDoubled()).link.OnRequest(r.noExtensionUntilDoubled) // or it may take the score back before it is seen
 		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, theID) == 1 })
-		r.exec("ZADD", "asynq:{default}:lease", 1, theID)
-		r.serve(s, handler) // recovers at once
+		must0(t, r.dialQueue().Do(t.Context(), "ZADD", "asynq:{default}:lease", 1, theID).Err())
+		r.serve(s, r.untilDoubled()) // recovers at once
 	}},
 }
 
 // untilDoubled is a handler that does not look at its context. It goes on until its task has come again, however late that
 // is: asynq has nothing to deliver twice once it is over.
-func (r *rig) untilDoubled(ctx context.Context) error {
-	return r.ledger.run(taskID(ctx), func() error {
+func (r *rig) untilDoubled() asynq.HandlerFunc {
+	return r.does(func(context.Context, int) error {
 		for end := time.Now().Add(time.Minute); !r.doubled() && time.Now().Before(end); {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -49,14 +48,9 @@ func (r *rig) untilDoubled(ctx context.Context) error {
 	})
 }
 
-// droppedUntilDoubled is a fault of a server's link: such requests are lost until a task has come again.
-func (r *rig) droppedUntilDoubled(is func(redis.Cmder) bool) func(redis.Cmder) testutil.Action {
-	return func(cmd redis.Cmder) testutil.Action { return testutil.Action{DropRequest: is(cmd) && !r.doubled()} }
-}
-
-// extendsLeases reports whether with cmd an asynq server says that it works on its tasks still.
-func extendsLeases(cmd redis.Cmder) bool {
-	return cmd.Name() == "zadd" && strings.HasSuffix(fmt.Sprint(cmd.Args()[1]), ":lease")
+// noExtensionUntilDoubled is a fault of a server's link: until a task has come again, what is lost is that it works on it still.
+func (r *rig) noExtensionUntilDoubled(cmd redis.Cmder) testutil.Action {
+	return testutil.Action{DropRequest: cmd.Name() == "zadd" && strings.HasSuffix(fmt.Sprint(cmd.Args()[1]), ":lease") && !r.doubled()}
 }
 
 // doubled reports whether a task has come again, and was run or not.

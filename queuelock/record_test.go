@@ -70,13 +70,7 @@ func (r *rig) memory(node int) (sum int) {
 		return c.DBSize(r.t.Context()).Val() == int64(len(keys)+1)
 	})
 	for _, key := range keys {
-		n, err := c.MemoryUsage(r.t.Context(), key).Result()
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		sum += int(n)
+		sum += int(must(c.MemoryUsage(r.t.Context(), key).Result()))
 	}
 	return sum
 }
-
-func nilMap() map[int]int { return nil }

@@ -1,7 +1,6 @@
 package queuelock
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -30,9 +29,7 @@ func (r *rig) replica(off, period time.Duration) *replica {
 	r.t.Helper()
 	p := r.idleReplica()
 	p.off.Store(int64(off))
-	if err := p.Register("entry", "@every "+period.String(), asynq.NewTask("task", nil)); err != nil {
-		r.t.Fatal(err)
-	}
+	must0(r.t, p.Register("entry", "@every "+period.String(), asynq.NewTask("task", nil)))
 	return p
 }
 
@@ -42,10 +39,7 @@ func (r *rig) idleReplica() *replica {
 	p := &replica{r: r, locks: r.locks.Replica(), queue: &testutil.Link{}}
 	c := r.dialQueue()
 	c.AddHook(p.queue)
-	s, err := r.middleware(p.locks.Locker).NewScheduler(asynq.NewClientFromRedisClient(c), "billing", time.UTC)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	s := must(r.middleware(p.locks.Locker).NewScheduler(asynq.NewClientFromRedisClient(c), "billing", time.UTC))
 	s.now = func() time.Time {
 		if since := p.slept.Load(); since != nil {
 			return *since
@@ -59,16 +53,6 @@ func (r *rig) idleReplica() *replica {
 
 // isEnqueue reports whether with cmd asynq enqueues something under an id of this package's.
 func isEnqueue(cmd redis.Cmder) bool { return script(cmd, ":active", ":pending", ":t:lockkit:") }
-
-// onEnqueue calls f when the replica enqueues.
-func (p *replica) onEnqueue(f func() testutil.Action) {
-	p.queue.OnRequest(func(cmd redis.Cmder) testutil.Action {
-		if isEnqueue(cmd) {
-			return f()
-		}
-		return testutil.Action{}
-	})
-}
 
 // tickID is the id of the task of a tick.
 func tickID(at time.Time) string {
@@ -102,12 +86,7 @@ func (r *rig) wantOnce(ids []string) {
 
 // pending are the ids of the tasks that wait in asynq's queue.
 func (r *rig) pending() (ids []string) {
-	r.t.Helper()
-	tasks, err := r.inspector.ListPendingTasks("default", asynq.PageSize(1000))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, t := range tasks {
+	for _, t := range must(r.inspector.ListPendingTasks("default", asynq.PageSize(1000))) {
 		ids = append(ids, t.ID)
 	}
 	return ids
@@ -119,11 +98,6 @@ func (r *rig) untilNext(period, before time.Duration) time.Time {
 	at := time.Unix((time.Now().Add(before).Unix()/seconds+1)*seconds, 0)
 	r.pass(time.Until(at) - before)
 	return at
-}
-
-// note is a handler that books the runs by the task's id.
-func (r *rig) note(ctx context.Context, _ *asynq.Task) error {
-	return r.ledger.run(taskID(ctx), func() error { return nil })
 }
 
 // moments are when something was enqueued.

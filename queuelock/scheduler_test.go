@@ -15,30 +15,28 @@ const half = 30 * time.Second
 // earliest clock.
 func TestSchedulersEnqueueOnce(t *testing.T) {
 	for _, offs := range [][]time.Duration{{350 * time.Millisecond, -350 * time.Millisecond, 5 * time.Second}, {0, 45 * time.Second, -45 * time.Second}} {
-		t.Run(fmt.Sprint(offs), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				for range 2 {
-					r.serve(setup{}, r.note)
+		bubbleOf(t, fmt.Sprint(offs), func(t *testing.T, r *rig) {
+			for range 2 {
+				r.serve(setup{}, r.works(0))
+			}
+			var arrived moments
+			arrived.watch(r)
+			const period, ticks = 3 * time.Minute, 3
+			at := r.untilNext(period, time.Minute)
+			for _, off := range offs {
+				r.replica(off, period)
+			}
+			r.pass(ticks * period)
+			r.wantOnce(ticksFrom(at.Add(-1), period, ticks))
+			if r.count(EventTickMissed)+r.count(EventForeignID)+r.count(EventDuplicate) > 0 || r.logs.Count("level=ERROR") > 0 {
+				t.Errorf("events %v\n%s", r.events.Counts(), r.logs.Lines())
+			}
+			for i := range ticks {
+				tick := at.Add(time.Duration(i) * period)
+				if early := tick.Sub(arrived.of[tickID(tick)]); !between(early, slices.Max(offs)-10*time.Millisecond, slices.Max(offs)) {
+					t.Errorf("%v was enqueued %v before its time", tick, early)
 				}
-				var arrived moments
-				arrived.watch(r)
-				const period, ticks = 3 * time.Minute, 3
-				at := r.untilNext(period, time.Minute)
-				for _, off := range offs {
-					r.replica(off, period)
-				}
-				r.pass(ticks * period)
-				r.wantOnce(ticksFrom(at.Add(-1), period, ticks))
-				if r.count(EventTickMissed)+r.count(EventForeignID)+r.count(EventDuplicate) > 0 || r.logs.Count("level=ERROR") > 0 {
-					t.Errorf("events %v\n%s", r.events.Counts(), r.logs.Lines())
-				}
-				for i := range ticks {
-					tick := at.Add(time.Duration(i) * period)
-					if early := tick.Sub(arrived.of[tickID(tick)]); !between(early, slices.Max(offs)-10*time.Millisecond, slices.Max(offs)) {
-						t.Errorf("%v was enqueued %v before its time", tick, early)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -52,24 +50,22 @@ func TestPatienceOfATick(t *testing.T) {
 		{half, 50 * time.Second, 1},
 		{20 * time.Minute, tickPatience + time.Minute, 1},
 	} {
-		t.Run(fmt.Sprint(c.period, c.down), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				at := r.untilNext(c.period, time.Second)
-				p := r.replica(0, c.period)
-				r.queue.Down()
-				r.pass(c.down)
-				r.queue.Up()
-				r.pass(c.period - c.down%c.period - 5*time.Second)
-				p.Shutdown()
-				r.pass(10 * time.Second)
-				r.serve(setup{}, r.note)
-				r.pass(10 * time.Second)
-				r.wantOnce(ticksFrom(at.Add(time.Duration(c.missed)*c.period-1), c.period, 1+int(c.down/c.period)-c.missed))
-				id := fmt.Sprintf("id=%s ", tickID(at))
-				if r.count(EventTickMissed) != c.missed || r.logs.Count("level=ERROR", "queuelock: a tick was not enqueued in time") != c.missed || r.logs.Count(id) != c.missed {
-					t.Errorf("events %v\n%s", r.events.Counts(), r.logs.Lines())
-				}
-			})
+		bubbleOf(t, fmt.Sprint(c.period, c.down), func(t *testing.T, r *rig) {
+			at := r.untilNext(c.period, time.Second)
+			p := r.replica(0, c.period)
+			r.queue.Down()
+			r.pass(c.down)
+			r.queue.Up()
+			r.pass(c.period - c.down%c.period - 5*time.Second)
+			p.Shutdown()
+			r.pass(10 * time.Second)
+			r.serve(setup{}, r.works(0))
+			r.pass(10 * time.Second)
+			r.wantOnce(ticksFrom(at.Add(time.Duration(c.missed)*c.period-1), c.period, 1+int(c.down/c.period)-c.missed))
+			id := fmt.Sprintf("id=%s ", tickID(at))
+			if r.count(EventTickMissed) != c.missed || r.logs.Count("level=ERROR", "queuelock: a tick was not enqueued in time") != c.missed || r.logs.Count(id) != c.missed {
+				t.Errorf("events %v\n%s", r.events.Counts(), r.logs.Lines())
+			}
 		})
 	}
 }
@@ -78,7 +74,7 @@ func TestPatienceOfATick(t *testing.T) {
 func TestReplicaSleeps(t *testing.T) {
 	const period = 3 * time.Minute
 	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{}, r.note)
+		r.serve(setup{}, r.works(0))
 		at := r.untilNext(period, time.Minute)
 		p := r.replica(0, period)
 		now := time.Now()
@@ -98,16 +94,14 @@ func TestReplicaSleeps(t *testing.T) {
 // A clock that is set, forth or back, brings no tick twice, and loses none for long.
 func TestClockOfAReplicaIsSet(t *testing.T) {
 	for _, off := range []time.Duration{-time.Minute, 30 * 24 * time.Hour} {
-		t.Run(fmt.Sprint(off), func(t *testing.T) {
-			bubble(t, func(t *testing.T, r *rig) {
-				r.serve(setup{}, r.note)
-				at := r.untilNext(5*time.Minute, 4*time.Minute)
-				p := r.replica(off, 5*time.Minute)
-				r.pass(90 * time.Second)
-				p.off.Store(0)
-				r.pass(10 * time.Minute)
-				r.wantOnce(ticksFrom(at.Add(-1), 5*time.Minute, 2))
-			})
+		bubbleOf(t, fmt.Sprint(off), func(t *testing.T, r *rig) {
+			r.serve(setup{}, r.works(0))
+			at := r.untilNext(5*time.Minute, 4*time.Minute)
+			p := r.replica(off, 5*time.Minute)
+			r.pass(90 * time.Second)
+			p.off.Store(0)
+			r.pass(10 * time.Minute)
+			r.wantOnce(ticksFrom(at.Add(-1), 5*time.Minute, 2))
 		})
 	}
 }
@@ -119,9 +113,7 @@ func TestOptionsOfATick(t *testing.T) {
 		p := r.idleReplica()
 		day := asynq.Retention(24 * time.Hour)
 		for name, opts := range map[string][]asynq.Option{"plain": nil, "day": {day, asynq.Queue("other")}} {
-			if err := p.Register(name, "@every 30s", asynq.NewTask("task", []byte(name), asynq.MaxRetry(3)), opts...); err != nil {
-				t.Fatal(err)
-			}
+			must0(t, p.Register(name, "@every 30s", asynq.NewTask("task", []byte(name), asynq.MaxRetry(3)), opts...))
 		}
 		r.pass(5 * time.Second)
 		for queue, want := range map[string]time.Duration{"default": time.Hour, "other": 24 * time.Hour} {

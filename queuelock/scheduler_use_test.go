@@ -7,6 +7,7 @@ import (
 	_ "time/tzdata" // where the system has no zones
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 	"github.com/robfig/cron/v3"
 
 	"github.com/lockkit/lockkit/testutil"
@@ -14,18 +15,11 @@ import (
 
 // Cronspecs mean what they mean in asynq.
 func TestCronspecs(t *testing.T) {
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	berlin := must(time.LoadLocation("Europe/Berlin"))
 	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC) // the night before the clocks change
 	for _, spec := range []string{"* * * * *", "30 2 * * *", "CRON_TZ=Asia/Tokyo 0 3 * * *", "@daily", "0 0 29 2 *"} {
 		for _, in := range []*time.Location{time.UTC, berlin} {
-			next, err := parse(spec, in)
-			theirs, their := cron.ParseStandard(spec)
-			if err != nil || their != nil {
-				t.Fatal(err, their)
-			}
+			next, theirs := must(parse(spec, in)), must(cron.ParseStandard(spec))
 			for at, want := now, now.In(in); want.Before(now.AddDate(0, 0, 5)); {
 				if at, want = next(at), theirs.Next(want); !at.Equal(want) {
 					t.Fatalf("%q in %v: %v, asynq's %v", spec, in, at, want)
@@ -39,10 +33,7 @@ func TestCronspecs(t *testing.T) {
 func TestCronspecsThatCount(t *testing.T) {
 	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC)
 	for spec, period := range map[string]int64{"@every 30s": 30, "@every 1m30s": 90, "@every 7s": 7, "@every 10ms": 1, "@every 2.5s": 2} {
-		next, err := parse(spec, time.UTC)
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := must(parse(spec, time.UTC))
 		for at := now; at.Before(now.Add(time.Hour)); {
 			before := at
 			if at = next(at); at.Unix()%period != 0 || at.Nanosecond() != 0 || !at.After(before) || at.Sub(before) > time.Duration(period)*time.Second {
@@ -81,13 +72,16 @@ func TestShutdownOfAScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		at := r.untilNext(half, time.Second)
 		p, other := r.replica(0, half), r.idleReplica()
-		p.onEnqueue(func() testutil.Action { return testutil.Action{ReplyDelay: 500 * time.Millisecond} })
+		p.queue.OnRequest(func(cmd redis.Cmder) (a testutil.Action) {
+			if isEnqueue(cmd) {
+				a.ReplyDelay = 500 * time.Millisecond
+			}
+			return a
+		})
 		r.pass(1200 * time.Millisecond)
 		p.Shutdown()
 		p.Shutdown()
-		if err := other.Register("entry", "@every 30s", asynq.NewTask("task", nil)); err != nil {
-			t.Fatal(err)
-		}
+		must0(t, other.Register("entry", "@every 30s", asynq.NewTask("task", nil)))
 		r.pass(half)
 		want := ticksFrom(at.Add(-1), half, 2)
 		if got := r.pending(); !slices.Equal(got, want) || r.count(EventTickMissed) > 0 {

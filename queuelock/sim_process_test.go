@@ -35,10 +35,10 @@ type simProcess struct {
 	up        time.Time
 	gone      chan struct{}
 	stream    uint64
+	over      atomic.Bool // it ends, or has ended
 
 	mu   sync.Mutex
 	aims []simAim
-	over bool // it ends, or has ended
 
 	// Guarded by the oracle's mutex.
 	down         time.Time // when it began to end
@@ -82,11 +82,7 @@ func (s *simulation) start(place int) {
 	case s.Is("keys") > 0:
 		opts = append(opts, field("key"))
 	}
-	m, err := New(p.locks.Locker, opts...)
-	if err != nil {
-		s.Fatal(err)
-	}
-	c := s.dialQueue()
+	m, c := must(New(p.locks.Locker, opts...)), s.dialQueue()
 	c.AddHook(p.link)
 	p.loseCompletions(0)
 	p.serve(m, c)
@@ -120,17 +116,13 @@ func (p *simProcess) serve(m *Middleware, c *redis.Client) {
 			p.s.gaveUp(p, ctx, t)
 		}
 	})
-	if err := m.Configure(&cfg); err != nil {
-		p.s.Fatal(err)
-	}
+	must0(p.s, m.Configure(&cfg))
 	p.s.listen(p, &cfg)
 	mux := asynq.NewServeMux()
 	mux.Use(p.outside, m.Middleware)
 	mux.HandleFunc("task", p.handle)
 	p.server = asynq.NewServerFromRedisClient(subscribing{c, p.s.dialQueue()}, cfg)
-	if err := p.server.Start(mux); err != nil {
-		p.s.Fatal(err)
-	}
+	must0(p.s, p.server.Start(mux))
 }
 
 // subscribing is a client whose subscriptions do without its network. go-redis dials for one under a mutex, which nobody can
@@ -150,19 +142,13 @@ func (p *simProcess) schedule(m *Middleware) {
 	}
 	c := p.s.queue.ClientWith(func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = 500, true })
 	c.AddHook(p.link)
-	var err error
-	if p.scheduler, err = m.NewScheduler(asynq.NewClientFromRedisClient(c), "simulation", time.UTC); err != nil {
-		p.s.Fatal(err)
-	}
+	p.scheduler = must(m.NewScheduler(asynq.NewClientFromRedisClient(c), "simulation", time.UTC))
 	if skew := p.s.Is("skew"); skew > 0 {
 		p.skew.Store(int64(time.Duration((p.place*1237)%(2*skew)-skew) * time.Millisecond))
 	}
 	p.scheduler.now = func() time.Time { return time.Now().Add(time.Duration(p.skew.Load())) }
 	task := asynq.NewTask("task:tick", []byte(`{"n":-1,"key":"0"}`))
-	err = p.scheduler.Register("tick", "@every "+simPeriod.String(), task, asynq.MaxRetry(3), asynq.Timeout(20*time.Second))
-	if err != nil {
-		p.s.Fatal(err)
-	}
+	must0(p.s, p.scheduler.Register("tick", "@every "+simPeriod.String(), task, asynq.MaxRetry(3), asynq.Timeout(20*time.Second)))
 }
 
 // loseCompletions has the process lose for a while what asynq writes of tasks that succeeded, and some of all by the plan.
@@ -256,11 +242,7 @@ func (p *simProcess) cancelled() context.Context {
 
 // ends ends the process in some way, if it has not begun to end, and starts another one a while after.
 func (p *simProcess) ends(long time.Duration, how func()) {
-	p.mu.Lock()
-	over := p.over
-	p.over = true
-	p.mu.Unlock()
-	if over {
+	if p.over.Swap(true) {
 		return
 	}
 	p.s.locked(func() { p.down = time.Now() })
@@ -301,9 +283,7 @@ func (p *simProcess) mend() {
 	if p.scheduler != nil {
 		p.scheduler.Shutdown()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.over {
+	if !p.over.Load() {
 		p.link.Mend()
 		p.locks.Link.Mend()
 		p.locks.Link.OnRequest(nil)
@@ -312,11 +292,7 @@ func (p *simProcess) mend() {
 
 // stop ends the process for good.
 func (p *simProcess) stop() {
-	p.mu.Lock()
-	over := p.over
-	p.over = true
-	p.mu.Unlock()
-	if !over {
+	if !p.over.Swap(true) {
 		p.shutdown()
 	}
 }

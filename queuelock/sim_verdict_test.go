@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/sim"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -369,15 +370,7 @@ func (o *simOracle) forgets(nodes []*testutil.Node, lost int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for identity, rec := range o.records {
-		has := 0
-		for i, n := range nodes {
-			v, _ := n.Exec("GET", o.s.locks.KeyPrefix()+"{0}r:"+identity)
-			text, _ := v.(string)
-			if r, err := testutil.ParseResource(text); err == nil && r.Record != nil && i != lost {
-				has++
-			}
-		}
-		rec.lost = rec.lost || has < 2
+		rec.lost = rec.lost || sim.Recorded(nodes, o.s.locks.KeyPrefix(), identity, lost) < 2
 	}
 	clear(o.rests)
 }

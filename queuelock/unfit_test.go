@@ -31,22 +31,22 @@ func TestUnfit(t *testing.T) {
 		"entity is completed": {field("order"), core.ErrDone.Error()},
 	} {
 		for retries := range 2 {
-			t.Run(fmt.Sprintf("%s, %d retries", name, retries), func(t *testing.T) {
-				bubble(t, func(t *testing.T, r *rig) {
-					r.completedByAnother(core.Key("order", "1"))
-					var user told
-					r.serve(setup{adjust: user.adjust, opts: []Option{c.opt}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-					info := r.enqueue(order(1), ID("t"), asynq.MaxRetry(retries))
-					r.pass(time.Minute)
-					got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
-					if err != nil || got.State != asynq.TaskStateArchived || got.Retried != retries || !strings.HasPrefix(got.LastErr, "queuelock: not run: ") || !strings.Contains(got.LastErr, c.err) {
-						t.Fatalf("%+v, %v", got, err)
-					}
-					if len(r.ledger.runs) > 0 || r.count(EventNoKey) != retries+1 || r.count(EventDuplicate) != 0 || r.logs.Count("level=ERROR", "queuelock: a task cannot be run") != retries+1 || len(user.handled) != retries+1 {
-						t.Errorf("%+v, %v, %+v\n%s", &r.ledger, r.events.Counts(), &user, r.logs.Lines())
-					}
-					r.neitherLockedNorRecorded(core.Key("queue", "task", theID))
-				})
+			bubbleOf(t, fmt.Sprintf("%s, %d retries", name, retries), func(t *testing.T, r *rig) {
+				r.completedByAnother(core.Key("order", "1"))
+				var user told
+				r.serve(setup{adjust: user.adjust, opts: []Option{c.opt}}, r.works(0))
+				info := r.enqueue(order(1), ID("t"), asynq.MaxRetry(retries))
+				r.pass(time.Minute)
+				got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
+				if err != nil || got.State != asynq.TaskStateArchived || got.Retried != retries || !strings.HasPrefix(got.LastErr, "queuelock: not run: ") || !strings.Contains(got.LastErr, c.err) {
+					t.Fatalf("%+v, %v", got, err)
+				}
+				if len(r.ledger.runs) > 0 || r.count(EventNoKey) != retries+1 || r.count(EventDuplicate) != 0 || r.logs.Count("level=ERROR", "queuelock: a task cannot be run") != retries+1 || len(user.handled) != retries+1 {
+					t.Errorf("%+v, %v, %+v\n%s", &r.ledger, r.events.Counts(), &user, r.logs.Lines())
+				}
+				if _, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", theID)); err != nil {
+					t.Errorf("locked or recorded: %v", err)
+				}
 			})
 		}
 	}
@@ -55,7 +55,7 @@ func TestUnfit(t *testing.T) {
 // asynq stores no error that is not UTF-8, and would keep the task until its lease has run out.
 func TestUnfitPayloadOfAnyBytes(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.serve(setup{opts: []Option{field("order")}}, func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
+		r.serve(setup{opts: []Option{field("order")}}, r.works(0))
 		info := r.enqueue(asynq.NewTask("task", []byte("{\"order\":[\"\xff\"]}")))
 		r.pass(10 * time.Second)
 		got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
@@ -68,22 +68,5 @@ func TestUnfitPayloadOfAnyBytes(t *testing.T) {
 // completedByAnother has somebody else complete the key.
 func (r *rig) completedByAnother(key string) {
 	r.t.Helper()
-	lease, err := r.locker().Acquire(r.t.Context(), key, core.Retention(time.Hour))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := lease.Complete(r.t.Context(), nil); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// neitherLockedNorRecorded checks that anybody may have the key.
-func (r *rig) neitherLockedNorRecorded(key string) {
-	r.t.Helper()
-	lease, err := r.locker().TryAcquire(r.t.Context(), key)
-	if err != nil {
-		r.t.Errorf("%s is locked or recorded: %v", key, err)
-		return
-	}
-	lease.Release(r.t.Context())
+	must0(r.t, must(r.locker().Acquire(r.t.Context(), key, core.Retention(time.Hour))).Complete(r.t.Context(), nil))
 }

@@ -1,7 +1,6 @@
 package queuelock
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -11,20 +10,10 @@ import (
 // A mux with two types, one of which does not have the field of the key, runs both.
 func TestKeyOfOneType(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		m := r.middleware(r.locker())
-		work := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return r.work(ctx, 0) })
-		mux := asynq.NewServeMux()
-		mux.Handle("task:", m.Middleware(work))
-		mux.Handle("task:charge", with(t, m, field("order")).Middleware(work))
-		cfg := asynq.Config{Concurrency: 8, Logger: silent{}}
-		if err := m.Configure(&cfg); err != nil {
-			t.Fatal(err)
-		}
-		srv := asynq.NewServerFromRedisClient(r.dialQueue(), cfg)
-		if err := srv.Start(mux); err != nil {
-			t.Fatal(err)
-		}
-		defer srv.Shutdown()
+		m, mux := r.middleware(r.locker()), asynq.NewServeMux()
+		mux.Handle("task:", m.Middleware(r.works(0)))
+		mux.Handle("task:charge", must(m.With(field("order"))).Middleware(r.works(0)))
+		r.serve(setup{bare: true, adjust: r.configures(m)}, mux.ProcessTask)
 		r.take(1)
 		mail := r.enqueue(asynq.NewTask("task:mail", []byte(`{"to":"a"}`)), asynq.MaxRetry(0))
 		charge := r.enqueue(asynq.NewTask("task:charge", []byte(`{"order":1}`)))
@@ -36,22 +25,10 @@ func TestKeyOfOneType(t *testing.T) {
 	})
 }
 
-func with(t *testing.T, m *Middleware, opts ...Option) *Middleware {
-	t.Helper()
-	w, err := m.With(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
 // What With makes has the options of both, and the waiting places and the limiter of the server.
 func TestWith(t *testing.T) {
-	m, err := New(testLocker(t), WithGrace(time.Hour), WithWaiters(3), field("order"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := with(t, m, WithRetention(time.Minute))
+	m := must(New(testLocker(t), WithGrace(time.Hour), WithWaiters(3), field("order")))
+	w := must(m.With(WithRetention(time.Minute)))
 	if w.grace != time.Hour || w.waiters != 3 || w.retention != time.Minute || m.retention != 8*time.Hour || w.key == nil {
 		t.Errorf("%+v", w.config)
 	}

@@ -88,3 +88,15 @@ func Between(r *rand.Rand, lo, hi time.Duration) time.Duration {
 func Some[T any](r *rand.Rand, all []T) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(T) bool { return r.IntN(2) == 0 })
 }
+
+// Recorded is on how many nodes beside one a key is completed, with the prefix of keys before it; beside none if but is -1.
+func Recorded(nodes []*testutil.Node, prefix, key string, but int) (n int) {
+	for i, node := range nodes {
+		v, _ := node.Exec("GET", prefix+"{0}r:"+key)
+		text, _ := v.(string)
+		if r, err := testutil.ParseResource(text); err == nil && r.Record != nil && i != but {
+			n++
+		}
+	}
+	return n
+}
