@@ -251,11 +251,11 @@ func (lease *Lease) resend(node int) {
 	tell, first := lease.nodes[node].due()
 	lease.mu.Unlock()
 	if !tell {
-		lease.e.Done()
+		lease.e.Tasks.Leave()
 		return
 	}
 	r := lease.releasing(lease.stay())
-	r.Must, r.OnOver = first, lease.e.Done
+	r.Must, r.OnOver = first, lease.e.Tasks.Leave
 	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
 }
 

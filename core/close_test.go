@@ -242,7 +242,8 @@ func TestCloseWithAHungNode(t *testing.T) {
 		if err := l.Close(t.Context()); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		joined := l.e.Join()
+		l.e.Tasks.Close()
+		joined := l.e.Tasks.Empty()
 		if synctest.Wait(); !isClosed(joined) {
 			t.Error("Close returned with requests under way")
 		}

@@ -113,7 +113,8 @@ func (w *world) stranger(opts ...Option) *process {
 		for _, k := range p.links {
 			k.Mend()
 		}
-		p.e.WaitFor(p.e.Join(), nil, time.Hour)
+		p.e.Tasks.Close()
+		p.e.WaitFor(p.e.Tasks.Empty(), nil, time.Hour)
 	})
 	return p
 }

@@ -85,7 +85,7 @@ func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 	for i, n := range e.Nodes {
 		nodes[i].NodeReply = NodeReply{Node: i, Addr: n.Addr, Verdict: VerdictPending}
 		if ctx.Err() == nil {
-			e.Go(func() { answers <- l.lookAt(ctx, n, key) })
+			e.Tasks.Go(func() { answers <- l.lookAt(ctx, n, key) })
 		}
 	}
 	wait, cancel := context.WithTimeout(ctx, timeout)

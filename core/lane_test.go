@@ -132,8 +132,8 @@ func TestLeasesGoFirst(t *testing.T) {
 		m, free := p.jam(t.Context())
 		_, wait := p.crowd(t.Context(), node.MaxBatch)
 		synctest.Wait() // in line
-		p.e.Go(held.renew)
-		p.e.Go(func() { ended.Release(t.Context()) })
+		p.e.Tasks.Go(held.renew)
+		p.e.Tasks.Go(func() { ended.Release(t.Context()) })
 		synctest.Wait()
 		free()
 		wait()

@@ -250,7 +250,7 @@ func (lease *Lease) lose(reason LossReason) bool {
 	e := lease.e
 	e.lines.Leave(lease.lock.Resource())
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
-	e.Go(func() {
+	e.Tasks.Go(func() {
 		if !parentGone {
 			lease.logLoss(reason)
 		}

@@ -219,7 +219,8 @@ func (l *Locker) Close(ctx context.Context) error {
 		}
 		<-e.gate.Empty() // nothing waits for the network any more: the rest of them sees that the engine is closing
 	}
-	joined := e.Join()
+	e.Tasks.Close()
+	joined := e.Tasks.Empty()
 	if e.hangUp != nil {
 		e.WaitFor(joined, nil, l.p.nodeTimeout)
 		err = errors.Join(err, e.hangUp()) // breaks what is still under way

@@ -187,9 +187,9 @@ func (lease *Lease) renewal() *renewal {
 func (r *renewal) start() {
 	r.OnOver = r.conclude
 	if o := &r.lease.p.observer; o.Start != nil || o.Node != nil {
-		r.Group.Go(r.sendOff)
-	} else if r.Group.Enlist() {
-		defer r.Group.Done()
+		r.Tasks.Go(r.sendOff)
+	} else if r.Tasks.Enter() {
+		defer r.Tasks.Leave()
 		r.sendOff()
 	}
 }
@@ -229,7 +229,7 @@ func (r *renewal) conclude() {
 		failure.Nodes = out.Nodes
 		out.Err, out.Reason = failure, failure.Reason
 	}
-	r.Group.Go(func() { r.end(out) })
+	r.Tasks.Go(func() { r.end(out) })
 }
 
 // replan notes the end of a round that was sent at that time, and plans the next. A node that others

@@ -43,13 +43,13 @@ type Group struct {
 	Keys  *wire.Keyspace
 	Clock clock.Stopwatch
 	Head  atomic.Pointer[wire.Head] // with the longest lease in use
+	Tasks gate.Gate                 // every goroutine of the Locker, and what is to be sent later: Close waits for them
 
 	Buckets []*Bucket // of keys
 	waiters sync.Pool // each of one Group, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
 	due      *time.Timer         // when something is to be done about nodes that nobody asks; nil = nobody looks after them
-	tasks    gate.Gate           // every goroutine of the Locker, and what is to be sent later
 	answered clock.AtomicInstant // when a node last answered, by clock
 	Closing  context.Context     // ends with BeginClose
 	close    context.CancelFunc
@@ -124,19 +124,10 @@ func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
 	return wire.NewKeyspace(conf.Prefix, 1, conf.Guarded)
 }
 
-// Go runs f on a goroutine that Close waits for, unless Close has stopped waiting for more.
-func (g *Group) Go(f func()) { g.tasks.Go(f) }
-
-// Enlist books a task that Close waits for, and reports whether it still does.
-func (g *Group) Enlist() bool { return g.tasks.Enter() }
-
-// Done books the end of a task that was enlisted.
-func (g *Group) Done() { g.tasks.Leave() }
-
 // Later runs f after a delay; at once when the Locker is being closed, so that Close does not wait for a node that is down. It is
-// a task that was enlisted: f says when it is done. However many wait for their time, they take no goroutine.
+// one of the tasks, and f says when it is done. However many wait for their time, they take no goroutine.
 func (g *Group) Later(after time.Duration, f func()) bool {
-	if !g.Enlist() {
+	if !g.Tasks.Enter() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(g.Closing, after)
@@ -156,12 +147,6 @@ func (g *Group) BeginClose() {
 		g.due.Stop()
 		g.due = nil
 	}
-}
-
-// Join allows no more tasks, and returns what is closed when none is left.
-func (g *Group) Join() <-chan struct{} {
-	g.tasks.Close()
-	return g.tasks.Empty()
 }
 
 // WaitFor waits for joined, and once stop is closed (nil = at once) until no node has answered for grace.

@@ -42,11 +42,11 @@ func (g *Group) LookAfter() {
 		b.asked.Store(now.Add(every * time.Duration(i) / time.Duration(len(g.Buckets))))
 	}
 	g.mu.Lock()
-	g.due = time.AfterFunc(time.Hour, func() { g.Go(g.look) })
+	g.due = time.AfterFunc(time.Hour, func() { g.Tasks.Go(g.look) })
 	g.mu.Unlock()
 	g.plan()
 	if g.touches() && len(g.Buckets) == 1 { // those of a Cluster are touched in turn
-		g.Go(g.Buckets[0].beginQuarantines)
+		g.Tasks.Go(g.Buckets[0].beginQuarantines)
 	}
 }
 
@@ -90,7 +90,7 @@ func (g *Group) look() {
 		}
 		n.mu.Unlock()
 		if due {
-			g.Go(func() { g.check(n) })
+			g.Tasks.Go(func() { g.check(n) })
 		}
 	}
 	if b, due := g.idlest(); due <= now {
@@ -158,7 +158,7 @@ func (g *Group) Check() error {
 	defer cancel()
 	checked := make(chan struct{}, len(g.Nodes))
 	for _, n := range g.Nodes {
-		g.Go(func() {
+		g.Tasks.Go(func() {
 			g.check(n)
 			checked <- struct{}{}
 		})
@@ -236,7 +236,7 @@ func (g *Group) Doubt(n *Node) {
 	fit := n.fault == nil
 	n.mu.Unlock()
 	if fit {
-		g.Go(func() { g.check(n) })
+		g.Tasks.Go(func() { g.check(n) })
 	}
 }
 
@@ -292,7 +292,7 @@ func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	now := n.voting.now
 	n.mu.Unlock()
 	if back {
-		g.Go(func() { g.check(n) })
+		g.Tasks.Go(func() { g.check(n) })
 	}
 	switch {
 	case !news:

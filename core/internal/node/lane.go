@@ -87,7 +87,7 @@ func (l *lane) next() {
 	select {
 	case l.idle <- f:
 	default:
-		l.tasks.Go(func() { l.lead(f) })
+		l.Tasks.Go(func() { l.lead(f) })
 	}
 }
 

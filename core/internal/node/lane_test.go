@@ -151,7 +151,8 @@ func newGroup(server *testutil.Node) *Group {
 
 func (g *Group) end() {
 	g.BeginClose()
-	g.WaitFor(g.Join(), nil, time.Second)
+	g.Tasks.Close()
+	g.WaitFor(g.Tasks.Empty(), nil, time.Second)
 }
 
 var config = Config{Timeout: time.Second, Window: 500 * time.Millisecond, MaxTTL: time.Minute, Prefix: "lockkit:", Logger: slog.New(slog.DiscardHandler)}

@@ -68,7 +68,7 @@ func (b *Board) Begin(w *Waiter, bucket *node.Bucket) {
 	for _, n := range b.g.Nodes {
 		if s := (source{n, bucket}); !b.listening[s] {
 			b.listening[s] = true
-			b.g.Go(func() { b.listen(s) })
+			b.g.Tasks.Go(func() { b.listen(s) })
 		}
 	}
 }

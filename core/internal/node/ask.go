@@ -12,6 +12,51 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
+// Nodes are asked by rounds, whose requests travel over the lanes, or looked at by plain reads beside them.
+
+// Send starts the round. Values of ctx reach the hooks of the clients where a request travels alone; its end does not.
+func (r *Round) Send(ctx context.Context, to quorum.Set) {
+	r.Begin(ctx, to)
+	Dispatch(r)
+}
+
+// Dispatch asks the nodes. What rounds about one key ask of a node leaves in one batch, in their order.
+func Dispatch(rounds ...*Round) {
+	for i := range rounds[0].Nodes {
+		var room [2]request
+		requests := room[:0]
+		for _, r := range rounds {
+			if q, ok := r.ask(i); ok {
+				requests = append(requests, q)
+			}
+		}
+		if len(requests) > 0 {
+			rounds[0].lanes[i].submit(requests...)
+		}
+	}
+	for _, r := range rounds { // the observer is the user's code, so it comes last
+		for i := range r.unasked {
+			r.tellReply(r.Nodes[r.unasked[i].Node], &r.unasked[i].Vote)
+		}
+	}
+}
+
+// ask is what the round asks of a node, if it may.
+func (r *Round) ask(i int) (q request, ok bool) {
+	if !r.Asked.Has(i) {
+		return request{}, false
+	}
+	n := r.Nodes[i]
+	b, err := n.admit(r.Sent, r.Timeout, r.Must, r.tagged)
+	if err != nil {
+		v := quorum.Said(wire.CircuitOpen, err)
+		r.hear(i, v)
+		r.unasked = append(r.unasked, Reply{v, i, 0})
+		return request{}, false
+	}
+	return request{r: r, b: b}, true
+}
+
 // Look reads what a node stores for a key, beside all rounds and without a write, and the node's clock. A node in trouble is not
 // asked. The vote says whether the node votes at all, which one that has nothing of the key may not yet, or why nothing was read.
 // A client that heeds no context may take longer than the timeout.
