@@ -116,7 +116,7 @@ func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 	}
 }
 
-func (a *acquisition) run(ctx context.Context) (*Lease, error) {
+func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 	e := a.e
 	if ctx.Err() != nil || !e.gate.Enter() {
 		return nil, a.stopped(ctx)
@@ -132,7 +132,6 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	if !a.enter(ctx, wait) {
 		return nil, a.stopped(ctx)
 	}
-	var lease *Lease
 	defer func() { // also when an observer panics
 		if a.wait != nil {
 			a.wait.End()
@@ -143,8 +142,7 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 			e.lines.Leave(a.resource)
 		}
 	}()
-	lease, err := a.contend(ctx, wait)
-	return lease, err
+	return a.contend(ctx, wait)
 }
 
 // enter takes the key's turn in this process.

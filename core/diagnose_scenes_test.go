@@ -61,7 +61,7 @@ func TestDiagnose(t *testing.T) {
 		"clock of two": {breaks: func(w *world, _ []redis.UniversalClient) {
 			w.nodes[0].StepClock(time.Second)
 			w.nodes[1].StepClock(time.Second)
-		}, want: []found{{"fault", "clock_off", -1}}, says: []string{"NTP on this machine"}},
+		}, want: []found{{"fault", "no_quorum", -1}, {"fault", "clock_off", 0}, {"fault", "clock_off", 1}}, says: []string{"or on this one"}},
 		"clocks apart": {breaks: func(w *world, _ []redis.UniversalClient) {
 			w.nodes[0].StepClock(200 * time.Millisecond)
 			w.nodes[1].StepClock(-200 * time.Millisecond)

@@ -46,10 +46,16 @@ func (e *engine) retire(lease *Lease) {
 	e.gate.Leave()
 }
 
-// left are the leases that are still held, by key, and the number of calls under way.
-func (e *engine) left() ([]*Lease, int) {
+// named is how many leases Close names of those that it waits for.
+const named = 10
+
+// left are the leases that are still held, by key, and the names of the first, and the number of calls under way.
+func (e *engine) left(name func(*Lease) string) (left []*Lease, names []string, calls int) {
 	e.watchdog.mu.Lock()
 	defer e.watchdog.mu.Unlock()
-	left := slices.SortedFunc(slices.Values(e.watchdog.due), func(a, b *Lease) int { return strings.Compare(a.lock.Key, b.lock.Key) })
-	return left, e.gate.Inside() - len(left)
+	left = slices.SortedFunc(slices.Values(e.watchdog.due), func(a, b *Lease) int { return strings.Compare(a.lock.Key, b.lock.Key) })
+	for _, lease := range left[:min(len(left), named)] {
+		names = append(names, name(lease))
+	}
+	return left, names, e.gate.Inside() - len(left)
 }

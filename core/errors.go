@@ -119,8 +119,7 @@ func (e *OpError) text(key string) string {
 	sep := ": "
 	for _, n := range e.Nodes {
 		if n.Verdict != VerdictPending {
-			b.WriteString(sep)
-			b.WriteString(n.String())
+			fmt.Fprintf(&b, "%s%v", sep, n)
 			sep = "; "
 		}
 	}

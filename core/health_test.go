@@ -73,7 +73,7 @@ func TestQuietRollingRestart(t *testing.T) {
 				p := w.process()
 				w.release(w.acquire(p, "k"))
 				for _, n := range w.nodes {
-					time.Sleep(p.p.MaxTTL + node.TouchEvery(p.p.MaxTTL, 1))
+					time.Sleep(p.p.MaxTTL + p.e.TouchEvery())
 					restart(n)
 				}
 				time.Sleep(time.Second) // the last one is in quarantine yet
@@ -163,7 +163,7 @@ func TestTouchesOfACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close(over())
-		pass := node.TouchEvery(l.p.MaxTTL, wire.Buckets)
+		pass := l.e.TouchEvery()
 		if pass < 16*time.Second {
 			t.Errorf("a pass takes %v", pass)
 		}

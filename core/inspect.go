@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -235,9 +234,7 @@ func (l *Locker) Ready(ctx context.Context) error {
 	if t.Count(wire.Granted) >= t.Q && !same {
 		return nil
 	}
-	known = result{err: ErrUnavailable, retry: t.RetryAfter(), at: l.e.Clock.Now(), nodes: replies(l.e.Group, t), open: t.Count(wire.Granted)+t.Count(wire.Pending) >= t.Q}
-	if same {
-		known.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
-	}
+	known = refused(l.e.Group, t)
+	known.at = l.e.Clock.Now()
 	return known.stopped(ctx, l.e.Group, OpReady, "")
 }

@@ -206,11 +206,7 @@ func (l *Locker) Close(ctx context.Context) error {
 
 	var err error
 	if !l.drained(ctx) {
-		left, calls := e.left()
-		var keys []string
-		for _, lease := range left[:min(len(left), named)] {
-			keys = append(keys, strconv.Quote(lease.lock.Key))
-		}
+		left, keys, calls := e.left(func(lease *Lease) string { return strconv.Quote(lease.lock.Key) })
 		err = fmt.Errorf("lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)", context.Cause(ctx), calls, len(left), strings.Join(keys, ", "))
 		for _, lease := range left {
 			if lease.lose(LossClosed) {
@@ -231,9 +227,6 @@ func (l *Locker) Close(ctx context.Context) error {
 	return err
 }
 
-// named is how many leases Close names of those that it waits for.
-const named = 10
-
 // drained waits until there are neither leases nor calls, and reports whether that came before the end of ctx.
 func (l *Locker) drained(ctx context.Context) bool {
 	e := l.e
@@ -246,11 +239,7 @@ func (l *Locker) drained(ctx context.Context) bool {
 		case <-ctx.Done():
 			return e.gate.Inside() == 0
 		case <-timer.C:
-			leases, calls := e.left()
-			var held []string
-			for _, lease := range leases[:min(len(leases), named)] {
-				held = append(held, strings.TrimSpace(lease.p.name+" "+keyHash(lease.lock.Key)))
-			}
+			leases, held, calls := e.left(func(lease *Lease) string { return strings.TrimSpace(lease.p.name + " " + keyHash(lease.lock.Key)) })
 			l.p.Logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
 		}
 	}

@@ -57,13 +57,20 @@ var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than
 var refusals = [...]error{quorum.Held: ErrHeld, quorum.Queued: ErrHeld, quorum.SharedTurn: ErrHeld, quorum.Split: ErrHeld, quorum.Unsettled: ErrHeld,
 	quorum.Quarantined: ErrUnavailable, quorum.OutOfReach: ErrUnavailable, quorum.Done: ErrDone, quorum.Won: errTooSlow}
 
-// refused says why an attempt failed.
+// refused says why an attempt failed. Of two nodes that are one server, the second has no vote.
 func refused(g *node.Group, t *quorum.Tally) result {
+	first, second, same := t.SameServer()
+	if same {
+		t.Votes[second] = quorum.Said(wire.Failed, fmt.Errorf("%w: it shares its replication history with node %d", node.ErrSameServer, first))
+	}
 	o := t.Acquired()
 	res := result{outcome: o, err: refusals[o], retry: t.RetryAfter(), hint: t.Hint(), nodes: replies(g, t),
 		open: t.Voters() < t.Q && t.Voters()+t.Count(wire.Pending) >= t.Q}
 	if res.err == ErrHeld { //nolint:errorlint // of the table
 		res.held, res.rests = heldAs(t), t.Rests()
+	}
+	if same {
+		res.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
 	}
 	return res
 }

@@ -178,8 +178,9 @@ func (p *policy) check(f *faults.List) {
 		f.Check(!suits(p.ttl, p.Window), "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.Window, leastTTL(p.Window))
 	}
 	between(f, "retention", p.retention, time.Millisecond, maxRetention)
-	notNegative(f, "max wait", p.maxWait)
-	notNegative(f, "max hold", p.maxHold)
+	if p.maxWait < 0 || p.maxHold < 0 {
+		f.Check(true, "max wait %v and max hold %v must not be negative", p.maxWait, p.maxHold)
+	}
 	if len(p.note) > wire.MaxNote {
 		f.Check(true, "the note has %d bytes, must have at most %d", len(p.note), wire.MaxNote)
 	}
@@ -189,12 +190,6 @@ func (p *policy) check(f *faults.List) {
 func between(f *faults.List, name string, d, least, most time.Duration) {
 	if d < least || d > most {
 		f.Check(true, "%s is %v, must be between %v and %v", name, d, least, most)
-	}
-}
-
-func notNegative(f *faults.List, name string, d time.Duration) {
-	if d < 0 {
-		f.Check(true, "%s is %v, must not be negative", name, d)
 	}
 }
 

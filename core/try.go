@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/node"
@@ -184,21 +183,13 @@ func (a *acquisition) failed(ctx, wait context.Context, own *Lease, r *node.Roun
 		own.unqueue() // a node whose answer is missing may have it in its queue, under a name that is not used again
 	}
 	own.abandon(ctx, wait, t)
-	first, second, same := t.SameServer()
-	switch {
-	case same:
-		spoilt = []node.Reply{{Vote: quorum.Said(wire.Failed, fmt.Errorf("%w: it shares its replication history with node %d", node.ErrSameServer, first)), Node: second}}
-	case r.Outdated() && t.Count(wire.Granted) >= t.Q:
+	if r.Outdated() && t.Count(wire.Granted) >= t.Q {
 		return result{err: ErrUnavailable, again: true, nodes: replies(a.e.Group, t)}
 	}
 	for _, later := range spoilt {
 		t.Votes[later.Node] = later.Vote
 	}
-	res := refused(a.e.Group, t)
-	if same {
-		res.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
-	}
-	return res
+	return refused(a.e.Group, t)
 }
 
 // done reports a key that a quorum agrees is completed, and hands the record to nodes that lack it.

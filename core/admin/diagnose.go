@@ -58,7 +58,7 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.O
 	if err := inside.EndOf(ctx); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: diagnose: %w", err)
 	}
-	d := diagnosis{nodes: len(nodes), conf: conf, servers: slices.Concat(found...)}
+	d := diagnosis{nodes: len(nodes), servers: slices.Concat(found...)}
 	d.judge()
 	for _, x := range d.servers {
 		n := NodeDiagnosis{Node: x.Node, Addr: x.Addr, Reached: x.Reached, Err: x.Err}
@@ -120,7 +120,6 @@ type NodeDiagnosis struct {
 type diagnosis struct {
 	Diagnosis
 	nodes   int
-	conf    *node.Config
 	servers []*node.Examination
 }
 
@@ -131,8 +130,8 @@ func (d *diagnosis) judge() {
 			fit = append(fit, x)
 		}
 	}
-	d.clocks(fit)
 	for _, x := range fit {
+		clockOff(x)
 		x.LacksRights()
 		if x.Refusal != nil {
 			x.Add(SeverityFault, CodeWritesRefused, "takes no writes: "+x.Refusal.Error(), cmp.Or(goredis.TroubleOf(x.Refusal).Mend, "look at the server's log"))
@@ -158,30 +157,11 @@ func (d *diagnosis) listedTwice(x *node.Examination) bool {
 	return first != x
 }
 
-// clocks finds those that are off for certain, given how long their answers took. Where most are, and to the same side, it
-// is this machine's.
-func (d *diagnosis) clocks(fit []*node.Examination) {
-	var off []*node.Examination
-	known, ahead := 0, 0
-	for _, x := range fit {
-		if x.Clocked {
-			known++
-		}
-		if x.Clocked && d.conf.Window > 0 && x.Offset.Abs()-x.Exact > d.conf.Window {
-			off = append(off, x)
-			if x.Offset > 0 {
-				ahead++
-			}
-		}
-	}
-	if known > 2 && 2*max(ahead, len(off)-ahead) > known {
-		d.Findings = append(d.Findings, Finding{SeverityFault, CodeClockOff, fmt.Sprintf("the clock of this machine differs from those of most nodes by more than the clock window of %v: they do not vote for it", d.conf.Window),
-			"mend NTP on this machine"})
-		return
-	}
-	for _, x := range off {
-		x.Add(SeverityFault, CodeClockOff, fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", x.Offset.Round(time.Millisecond), d.conf.Window),
-			"mend NTP on its machine, and do not widen the window")
+// clockOff says that the clock of a node is off for certain, given how long its answer took.
+func clockOff(x *node.Examination) {
+	if window := x.Conf.Window; x.Clocked && window > 0 && x.Offset.Abs()-x.Exact > window {
+		x.Add(SeverityFault, CodeClockOff, fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", x.Offset.Round(time.Millisecond), window),
+			"mend NTP on its machine, or on this one where most nodes are off alike, and do not widen the window")
 	}
 }
 

@@ -60,8 +60,8 @@ type Examination struct {
 }
 
 // newExamination is one of a server that has the keys of all buckets.
-func newExamination(ctx context.Context, client redis.UniversalClient, conf *Config, keys *wire.Keyspace) *Examination {
-	x := &Examination{ctx: ctx, Conf: conf, keys: keys, client: client, asCluster: goredis.ClusterOf(client) != nil, MaxLag: -1}
+func newExamination(ctx context.Context, index int, client redis.UniversalClient, conf *Config, keys *wire.Keyspace) *Examination {
+	x := &Examination{Node: index, Addr: goredis.AddrOf(client), ctx: ctx, Conf: conf, keys: keys, client: client, asCluster: goredis.ClusterOf(client) != nil, MaxLag: -1}
 	for b := range keys.Buckets() {
 		x.buckets = append(x.buckets, b)
 	}
@@ -72,8 +72,7 @@ func newExamination(ctx context.Context, client redis.UniversalClient, conf *Con
 func Examine(ctx context.Context, index int, client redis.UniversalClient, conf *Config, keys *wire.Keyspace) (all []*Examination) {
 	ctx, cancel := context.WithTimeout(ctx, Patience*conf.Timeout)
 	defer cancel()
-	x := newExamination(ctx, client, conf, keys)
-	x.Node, x.Addr = index, goredis.AddrOf(client)
+	x := newExamination(ctx, index, client, conf, keys)
 	cluster := goredis.ClusterOf(client)
 	if cluster == nil {
 		x.run()
@@ -92,8 +91,8 @@ func Examine(ctx context.Context, index int, client redis.UniversalClient, conf 
 	for b, master := range masters { // each has the guard buckets whose keys it has
 		i := slices.IndexFunc(all, func(m *Examination) bool { return m.client == master })
 		if i < 0 {
-			m := newExamination(ctx, master, conf, keys)
-			m.Node, m.Addr, m.asCluster, m.buckets = index, goredis.AddrOf(master), true, nil
+			m := newExamination(ctx, index, master, conf, keys)
+			m.asCluster, m.buckets = true, nil
 			i, all = len(all), append(all, m)
 		}
 		all[i].buckets = append(all[i].buckets, b)
@@ -153,11 +152,11 @@ func (x *Examination) call(r wire.Request) wire.Call {
 func (x *Examination) lookAtInfo() error {
 	info := redis.NewStringCmd(x.ctx, "info")
 	err := x.do(info)
-	if goredis.Denied(err) {
-		return nil
-	}
-	if err == nil {
+	switch {
+	case err == nil:
 		x.Info = ParseInfo(info.Val())
+	case goredis.Denied(err):
+		return nil
 	}
 	return err
 }

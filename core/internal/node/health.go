@@ -28,16 +28,14 @@ const RecheckEvery = 10 * time.Second
 // this and the max TTL: half a max TTL keeps that near the least there can be, within bounds that make the
 // requests few and the wait short. A Redis Cluster is spared more than four per second for its many guard
 // records.
-func TouchEvery(maxTTL time.Duration, buckets int) time.Duration {
-	every := min(max(maxTTL/2, 5*time.Second), 30*time.Second)
-	return max(every, time.Duration(buckets)*250*time.Millisecond)
+func (g *Group) TouchEvery() time.Duration {
+	every := min(max(g.Conf.MaxTTL/2, 5*time.Second), 30*time.Second)
+	return max(every, time.Duration(len(g.Buckets))*250*time.Millisecond)
 }
-
-func (g *Group) touchEvery() time.Duration { return TouchEvery(g.Conf.MaxTTL, len(g.Buckets)) }
 
 // LookAfter has the nodes looked after until BeginClose. The guard records of a Cluster get their turns evenly.
 func (g *Group) LookAfter() {
-	now, every := g.Clock.Now(), g.touchEvery()
+	now, every := g.Clock.Now(), g.TouchEvery()
 	for i, b := range g.Buckets {
 		b.asked.Store(now.Add(every * time.Duration(i) / time.Duration(len(g.Buckets))))
 	}
@@ -61,7 +59,7 @@ func (g *Group) plan() {
 		n.mu.Unlock()
 	}
 	if g.due != nil {
-		g.due.Reset(max(next.Since(g.Clock.Now()), g.touchEvery()/time.Duration(2*len(g.Buckets))))
+		g.due.Reset(max(next.Since(g.Clock.Now()), g.TouchEvery()/time.Duration(2*len(g.Buckets))))
 	}
 }
 
@@ -76,7 +74,7 @@ func (g *Group) idlest() (idlest *Bucket, due clock.Instant) {
 			idlest, oldest = b, at
 		}
 	}
-	return idlest, oldest.Add(g.touchEvery())
+	return idlest, oldest.Add(g.TouchEvery())
 }
 
 // look does what is due. Of the guard records of a Cluster, it takes one at a time.
@@ -244,7 +242,7 @@ func (g *Group) Doubt(n *Node) {
 // with an error, not all is known.
 func (g *Group) examine(n *Node) (runID string, fault, err error) {
 	ctx := &nodeContext{context.Background(), time.Now().Add(g.Conf.Timeout)} //nolint:forbidigo // bounded by the node timeout
-	x := newExamination(ctx, n.Client, &g.Conf, g.Keys)
+	x := newExamination(ctx, n.Index, n.Client, &g.Conf, g.Keys)
 	x.waits = true
 	if err := x.lookAtInfo(); err != nil {
 		return "", nil, err

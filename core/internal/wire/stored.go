@@ -135,10 +135,7 @@ func (c Holder) Carried() string {
 	}
 	c.Name = strings.ToValidUTF8(c.Name[:min(len(c.Name), MaxName)], "")
 	text := make([]byte, 0, 3+len(c.Note)+len(c.Name)+len(c.Hint))
-	for _, s := range []string{c.Note, c.Name, c.Hint} {
-		text = append(append(text, byte(len(s))), s...)
-	}
-	return string(text)
+	return string(appendText(appendText(appendText(text, c.Note), c.Name), c.Hint))
 }
 
 // ParseCarried takes apart what a lease carries. What was not written by this package is empty.
