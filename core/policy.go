@@ -179,7 +179,7 @@ func (p *policy) check(f *faults.List) {
 	}
 	between(f, "retention", p.retention, time.Millisecond, maxRetention)
 	if p.maxWait < 0 || p.maxHold < 0 {
-		f.Check(true, "max wait %v and max hold %v must not be negative", p.maxWait, p.maxHold)
+		f.Check(true, "max wait is %v, max hold is %v: neither may be negative", p.maxWait, p.maxHold)
 	}
 	if len(p.note) > wire.MaxNote {
 		f.Check(true, "the note has %d bytes, must have at most %d", len(p.note), wire.MaxNote)
