@@ -124,13 +124,10 @@ type diagnosis struct {
 }
 
 func (d *diagnosis) judge() {
-	var fit []*node.Examination
 	for _, x := range d.servers {
-		if !x.Outside() && !d.listedTwice(x) {
-			fit = append(fit, x)
+		if x.Outside() || d.listedTwice(x) {
+			continue
 		}
-	}
-	for _, x := range fit {
 		clockOff(x)
 		x.LacksRights()
 		if x.Refusal != nil {
