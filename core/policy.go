@@ -178,8 +178,11 @@ func (p *policy) check(f *faults.List) {
 		f.Check(!suits(p.ttl, p.Window), "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.Window, leastTTL(p.Window))
 	}
 	between(f, "retention", p.retention, time.Millisecond, maxRetention)
-	if p.maxWait < 0 || p.maxHold < 0 {
-		f.Check(true, "max wait is %v, max hold is %v: neither may be negative", p.maxWait, p.maxHold)
+	if p.maxWait < 0 {
+		f.Check(true, "max wait is %v, must not be negative", p.maxWait)
+	}
+	if p.maxHold < 0 {
+		f.Check(true, "max hold is %v, must not be negative", p.maxHold)
 	}
 	if len(p.note) > wire.MaxNote {
 		f.Check(true, "the note has %d bytes, must have at most %d", len(p.note), wire.MaxNote)
