@@ -209,6 +209,9 @@ func (o *simOracle) contextEnds(d *simDelivery) {
 	if d.ctx.Err() == context.DeadlineExceeded && !d.ran && !d.atLast && d.last.Sub(d.at) > 8*time.Second {
 		o.wrong(d, "waited until its deadline, which counts a retry")
 	}
+	if o.quiet && d.ctx.Err() == context.DeadlineExceeded && !d.ran && d.atLast && len(d.asked) > 0 {
+		o.wrong(d, "waited until its deadline, on its last attempt")
+	}
 	if !d.ran && len(d.asked) > 0 {
 		o.s.Count("taken back while waiting")
 	}
@@ -254,8 +257,8 @@ func (o *simOracle) asks(d *simDelivery, op core.Op) (waits bool) {
 		o.s.Count("last attempt waits")
 	case a.waits > 1:
 		o.wrong(d, "waits twice")
-	case restOf(a.last) > time.Second:
-		o.wrong(d, "waits for a key that rests for %v", restOf(a.last))
+	case rests(a.last) > time.Second:
+		o.wrong(d, "waits for a key that rests for %v", rests(a.last))
 	case errors.Is(a.last, core.ErrHeld):
 		o.s.Count("waits in place")
 		a.place = true
@@ -270,6 +273,14 @@ func (o *simOracle) asks(d *simDelivery, op core.Op) (waits bool) {
 		o.wrong(d, "waits after %v", a.last)
 	}
 	return true
+}
+
+// rests is for how long the nodes say that a key rests.
+func rests(err error) time.Duration {
+	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldRests {
+		return op.RetryAfter
+	}
+	return 0
 }
 
 // answered hears what became of that.

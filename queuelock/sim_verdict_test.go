@@ -267,8 +267,11 @@ func (o *simOracle) contended(d *simDelivery, told error, key string) (fault str
 	switch {
 	case a == nil || !errors.Is(a.last, core.ErrHeld):
 		return "the key is not held"
-	case restOf(told) > 0:
-		return ""
+	case rests(a.last) > 0:
+		if restOf(told) != rests(a.last) {
+			fault = fmt.Sprintf("is to come again in %v, and its key rests for %v", restOf(told), rests(a.last))
+		}
+		return fault
 	case a.place && now.Before(d.half.Add(-slack)):
 		return fmt.Sprintf("given back %v before half of its time is over", d.half.Sub(now))
 	case a.waits == 0:
