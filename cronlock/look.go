@@ -38,6 +38,9 @@ func (j *Job) look() {
 	j.when = time.Time{}
 	j.mu.Unlock()
 	defer j.recovered()
+	if _, known := j.service.locker.ClockOffset(); !known {
+		_, _ = j.service.locker.Inspect(j.gone, j.runKey()) // every answer tells a clock
+	}
 	due, _ := latest(j.schedule, j.service.now().Add(slack))
 	defer j.lookAtNext(due)
 	if due.IsZero() || j.settled.Load() == due.UnixNano() || j.running.Load() > 0 || j.gone.Err() != nil || !j.service.leads() {

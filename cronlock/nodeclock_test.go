@@ -77,3 +77,21 @@ func TestClocksAreSetAhead(t *testing.T) {
 		}
 	})
 }
+
+// The first tick of all is due by the nodes' clocks, also where nothing was asked of them before.
+func TestFirstTickByTheNodesClocks(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		w.each(func(n *testutil.Node) { n.StepClock(time.Minute) })
+		once := scheduleFunc(func(after time.Time) time.Time {
+			if first := at(10 * time.Minute); after.Before(first) {
+				return first
+			}
+			return time.Time{}
+		})
+		w.replica("a", plan{schedule: once, core: []core.Option{core.WithClockWindow(0), core.WithRestartGuard(false)}, job: []JobOption{WithGrace(30 * time.Second)}})
+		till(20 * time.Minute)
+		if runs := w.ran(); len(runs) != 1 || runs[0].start.After(at(9*time.Minute+2*time.Second)) {
+			t.Errorf("ran %+v", runs)
+		}
+	})
+}

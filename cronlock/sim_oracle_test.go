@@ -379,6 +379,9 @@ func (v *visit) end(err error) {
 	}
 	ended := v.ctx.Err() != nil
 	v.completed = err == nil || !ended && !errors.Is(err, errPanic)
+	if v.tick == nil && w.Is("elector") == 1 {
+		w.trouble(0, "a run by hand beside the leader")
+	}
 	w.Tracef("%s ends %s: %v", v.p.name, clock(v.Tick), err)
 	switch {
 	case ended && err == nil:
