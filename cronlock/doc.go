@@ -40,10 +40,10 @@
 // # What follows from the rules
 //
 // The death of a replica that runs a job, or has claimed a tick, costs the job up to the TTL of the Locker. A job that takes
-// longer than its period runs back to back, the latest tick each time. With an elector, a tick that falls due during a run by
-// hand on a replica that does not lead may wait for up to the TTL after that run. The first replica of a new job starts the
-// tick that was due before, if that is within the grace; an older one of a job that was never started is not missed. A
-// replica whose clock differs from the nodes' by more than core's clock
+// longer than its period runs back to back, the latest tick each time. Where a run ends on a replica that has removed the job,
+// or does not lead (a run by hand, or one that goes on after its term), others find out within the TTL. The first replica of
+// a new job starts the tick that was due before, if that is within the grace; an older one of a job that was never started is
+// not missed. A replica whose clock differs from the nodes' by more than core's clock
 // window starts nothing, and logs why. Where replicas disagree about n, during a deploy, the smaller number counts. Another
 // schedule under the same name leaves unfinished ticks of the old one alone.
 //

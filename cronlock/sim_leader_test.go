@@ -3,6 +3,7 @@ package cronlock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -118,7 +119,9 @@ func (p *process) sick() {
 func (w *world) judgeElection() {
 	w.mu.Lock()
 	all, now := append([]*process(nil), w.replicas...), w.reign
-	quiet := w.quiet(time.Now())
+	quiet := w.quiet(time.Now()) && !slices.ContainsFunc(w.visits, func(v *visit) bool { // a term goes on until its runs have ended
+		return !v.p.dead && v.over.IsZero() && (v.ctx.Err() != nil || v.p.asked)
+	})
 	w.mu.Unlock()
 	for _, p := range all {
 		if p == nil || p.elector == nil || p.closed || !quiet {

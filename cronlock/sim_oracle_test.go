@@ -42,6 +42,7 @@ type tick struct {
 type visit struct {
 	cronlock.Run
 	p           *process
+	job         *cronlock.Job
 	tick        *tick // nil: by hand
 	ctx         context.Context
 	leave       func()
@@ -81,7 +82,7 @@ func (w *world) recording(p *process, at time.Time, attempt int) {
 		t.begun++
 		t.when = append(t.when, time.Now())
 	}
-	p.writing = at
+	p.writing, p.attempt = at, attempt
 }
 
 func (w *world) recorded(p *process, at time.Time, attempt int) {
@@ -188,7 +189,7 @@ func (w *world) begin(p *process, ctx context.Context, run cronlock.Run) *visit 
 	if p.dead {
 		return nil
 	}
-	v := &visit{Run: run, p: p, ctx: ctx, began: time.Now()}
+	v := &visit{Run: run, p: p, job: p.job, ctx: ctx, began: time.Now()}
 	w.Tracef("%s runs %s, attempt %d, previous %s", p.name, clock(run.Tick), run.Attempt, clock(run.Previous))
 	p.running++
 	if p.under != nil || p.scheduler != nil {
@@ -338,8 +339,9 @@ func (w *world) judgePrevious(v *visit) {
 			return
 		}
 		t := before.tick
-		switch done := t.ending && before.err == nil; {
-		case t == v.tick || !done:
+		right := t.ended && !t.wrong || !t.ended && slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick == t && !v.over.IsZero() && v.err == nil })
+		switch {
+		case t == v.tick || !t.ending || !right:
 			allowed = []time.Time{before.Previous}
 			w.Count("previous after failures")
 		case t.ended:
@@ -374,14 +376,11 @@ func (v *visit) end(err error) {
 	if v.p.dead {
 		return
 	}
-	if v.p.job == nil { // which would look now
-		w.trouble(0, "a run outlasts its job")
+	if v.p.job != v.job || v.p.elector != nil && w.leads != v.p { // else it looks now
+		w.trouble(0, "a run ends where nobody looks")
 	}
 	ended := v.ctx.Err() != nil
 	v.completed = err == nil || !ended && !errors.Is(err, errPanic)
-	if v.tick == nil && w.Is("elector") == 1 {
-		w.trouble(0, "a run by hand beside the leader")
-	}
 	w.Tracef("%s ends %s: %v", v.p.name, clock(v.Tick), err)
 	switch {
 	case ended && err == nil:
@@ -403,7 +402,7 @@ func (v *visit) end(err error) {
 func (w *world) leaves(p *process) {
 	p.left = time.Now()
 	p.wrote = p.writing
-	if slices.ContainsFunc(w.visits, func(v *visit) bool { return v.p == p && v.Tick.Equal(p.writing) }) {
+	if slices.ContainsFunc(w.visits, func(v *visit) bool { return v.p == p && v.Tick.Equal(p.writing) && v.Attempt == p.attempt }) {
 		p.wrote = time.Time{}
 	}
 }

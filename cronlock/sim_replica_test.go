@@ -53,6 +53,7 @@ type process struct {
 	granted       time.Time // the lease of the job, the last time
 	left, arrived time.Time // without the job since, and with it since
 	writing       time.Time // the tick whose start was recorded last
+	attempt       int       // which start that was
 	closes        *visit    // whose end it records
 	wrote         time.Time // the one whose start was being recorded when it left
 	superseded    int       // ticks, as the events say

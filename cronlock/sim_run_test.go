@@ -94,7 +94,7 @@ func (p *process) operation(ctx context.Context, op core.Op) (context.Context, f
 		p.reach("asking", p)
 	case what == "start" && op.Kind == core.OpAcquire: // the first request of a record
 		p.mu.Lock()
-		p.writing = tick
+		p.writing, p.attempt = tick, attempt
 		p.mu.Unlock()
 	case what == "run" && op.Kind == core.OpHold:
 		p.held(p)
