@@ -332,7 +332,7 @@ func (q *request) proposes(op core.Op) {
 		return
 	}
 	id := q.identityOf(q)
-	id.key = op.Key
+	id.key, q.offered = op.Key, time.Now()
 	if !slices.Contains(id.proposed, c) {
 		id.proposed = append(id.proposed, c)
 	}
@@ -355,17 +355,25 @@ func (q *request) recorded(err error) {
 		q.done = time.Now()
 	}
 	id.recorded, id.since = q.run, time.Now()
+	if !q.emptied.Before(q.offered) {
+		q.forget(id)
+	}
 }
 
 // forgot excuses records of which too few nodes are left.
 func (s *simulation) forgot() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.emptied = time.Now()
 	for _, id := range s.identities {
-		if id.recorded != nil && sim.Recorded(s.nodes, s.operator.KeyPrefix(), id.key, -1) < len(s.nodes)/2+1 {
-			id.recorded = nil
-			s.Count("excused: record forgotten")
-		}
+		s.forget(id)
+	}
+}
+
+func (s *simulation) forget(id *identity) {
+	if id.recorded != nil && sim.Recorded(s.nodes, s.operator.KeyPrefix(), id.key, -1) < len(s.nodes)/2+1 {
+		id.recorded = nil
+		s.Count("excused: record forgotten")
 	}
 }
 

@@ -30,22 +30,22 @@ type request struct {
 	method, group, resource, identity, content string
 	body                                       string
 
-	sent    time.Time
-	left    time.Time // its client
-	came    time.Time // to the server; the body may not have
-	over    time.Time // answered, as the server sees it
-	aborted time.Time // by a panic that came out of all
-	run     *run
-	leases  []*core.Lease
-	lost    time.Time // a lease
-	refuted time.Time // its trust, by what was to settle it
-	struck  bool
-	revoked bool
-	slow    time.Duration // what a blow took
-	events  []core.EventKind
-	open    time.Time // whether it is recorded is
-	done    time.Time // recorded
-	ending  int       // releases and records under way
+	sent          time.Time
+	left          time.Time // its client
+	came          time.Time // to the server; the body may not have
+	over          time.Time // answered, as the server sees it
+	aborted       time.Time // by a panic that came out of all
+	run           *run
+	leases        []*core.Lease
+	lost          time.Time // a lease
+	refuted       time.Time // its trust, by what was to settle it
+	struck        bool
+	revoked       bool
+	slow          time.Duration // what a blow took
+	events        []core.EventKind
+	open          time.Time // whether it is recorded is
+	offered, done time.Time // to be recorded; recorded
+	ending        int       // releases and records under way
 }
 
 // A run is one of a handler.

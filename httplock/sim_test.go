@@ -149,6 +149,7 @@ type simulation struct {
 	keys, leases, once sim.Exclusion // of resources by contexts and by leases, and of Idempotency-Keys
 
 	mu         sync.Mutex
+	emptied    time.Time // when a node last lost its memory
 	requests   []*request
 	runs       int
 	troubles   []trouble
@@ -387,7 +388,7 @@ func (s *simulation) strike(step sim.Step) {
 	lasts := step.For
 	switch step.Do {
 	case "restart empty", "flush", "promote", "restart":
-		lasts = s.ttl() + time.Second // of quarantine
+		lasts = s.ttl() + 11*time.Second // of a quarantine, which begins when the node is next asked: within five seconds, ten where a request is lost
 	case "drop replies":
 		lasts = time.Second
 	}
