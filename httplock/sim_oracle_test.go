@@ -462,6 +462,9 @@ func (q *request) judge(got reply) {
 		return
 	}
 	q.inTime(now)
+	if c := q.run; c != nil && got.err == nil && q.streams() && len(c.written) > streamsFrom && got.header.Get("X-Run") == "" {
+		q.Violation("%v: %d in place of a stream that has begun", q, got.status)
+	}
 	kind := core.EventKind(got.header.Get("X-Kind"))
 	problem := got.header.Get("Content-Type") == "application/problem+json"
 	if problem && got.err == nil {
@@ -571,7 +574,7 @@ func (q *request) refused(kind core.EventKind, got reply, problem bool) {
 		q.Violation("%v: %s is refused with %d %v %q", q, kind, got.status, got.header, got.body)
 	case !slices.Contains(q.events, kind) || counted != 1 && (q.group == "" || counted != 2): // each Lock counts
 		q.Violation("%v: refused as %s, and counted as %v", q, kind, q.events)
-	case seconds > int(q.ttl()/time.Second)+1:
+	case seconds > int(q.ttl()/time.Second)+1, after != "" && seconds < 1:
 		q.Violation("%v: Retry-After %s", q, after)
 	case !q.cause(kind, got):
 		q.Violation("%v: refused as %s for no reason", q, kind)
@@ -603,6 +606,8 @@ func (q *request) answered(got reply) {
 		q.Violation("%v: sent before the handler has returned", q)
 	case c.panicked && !q.host.inside:
 		q.Violation("%v: a whole answer of a panic", q)
+	case c.announced > len(c.written) && !q.host.hides:
+		q.Violation("%v: a whole answer of %d bytes, and its handler announced %d", q, len(c.written), c.announced)
 	case q.identity != "" && !c.asksAgain() && q.when(&q.done).IsZero() && !slices.Contains(q.events, EventRecordOpen):
 		q.Violation("%v: answered before it was recorded", q)
 	}
