@@ -1,5 +1,14 @@
 package wire
 
+// Which instant is in which time:
+//
+//	clock.Instant  when something was sent and answered, the ends of trust and of MaxHold, plans of the watchdog, pauses
+//	NodeTime       the expiry of a lease, until when a record counts, quarantines, a reply's clock: each node by its own
+//	Stamp          when a call began and the token that a request proposes: this machine's wall clock
+//	uint64         a fencing token: microseconds of the clock of the node that gave it out, or of who proposed it
+//
+// Durations are the same in all. HeardClock and Skew alone compare a node's clock with this machine's.
+
 import (
 	"math"
 	"time"
