@@ -376,7 +376,7 @@ func (v *visit) end(err error) {
 	if v.p.dead {
 		return
 	}
-	if v.p.job != v.job || v.p.elector != nil && w.leads != v.p { // else it looks now
+	if v.p.job == nil || v.p.job != v.job || v.p.elector != nil && w.leads != v.p { // else it looks now
 		w.trouble(0, "a run ends where nobody looks")
 	}
 	ended := v.ctx.Err() != nil
