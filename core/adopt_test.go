@@ -111,26 +111,22 @@ func TestCutShortIsAdoptedAfterTheLease(t *testing.T) {
 // If that one only releases the key, the record it passed is gone with it, whether the node that has it
 // answered after the outcome was decided, or could not be reached at that time.
 func TestCutShortIsOvertakenAndReleased(t *testing.T) {
-	for name, prepare := range map[string]func(p *process){
+	bubbles(t, 3, map[string]func(p *process){
 		"seen after the grant": func(p *process) { p.links[0].Next(coretest.Fate{Delay: 50 * time.Millisecond}, wire.OpAcquire) },
 		"not seen":             func(p *process) { p.links[0].Next(coretest.Fate{Refuse: true}, wire.OpAcquire) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				w.cutShort(w.process(), "k", "stale")
-				b := w.process()
-				prepare(b)
-				lease := w.acquire(b, "k")
-				time.Sleep(100 * time.Millisecond)
-				w.release(lease)
-				synctest.Wait()
-				if got := w.recordOn(b, 0, "k"); got != "" {
-					t.Errorf("node 0 still holds %q", got)
-				}
-				w.release(w.acquire(w.process().reaches(0, 1), "k"))
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, prepare func(p *process)) {
+		w.cutShort(w.process(), "k", "stale")
+		b := w.process()
+		prepare(b)
+		lease := w.acquire(b, "k")
+		time.Sleep(100 * time.Millisecond)
+		w.release(lease)
+		synctest.Wait()
+		if got := w.recordOn(b, 0, "k"); got != "" {
+			t.Errorf("node 0 still holds %q", got)
+		}
+		w.release(w.acquire(w.process().reaches(0, 1), "k"))
+	})
 }
 
 // An acquirer that is shown a record settles it, although it has a quorum without it.

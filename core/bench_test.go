@@ -220,21 +220,19 @@ func testAllocations(t *testing.T) {
 // A lock and an unlock take one round trip each, with any number of nodes.
 func TestOneRoundTrip(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			bubble(t, n, func(t *testing.T, w *world) {
-				p := w.process()
-				w.release(w.acquire(p, "warm"))
-				for _, k := range p.links {
-					k.Set(coretest.Fate{Delay: 10 * time.Millisecond, ReplyDelay: 10 * time.Millisecond})
-				}
-				start := time.Now()
-				lease := w.acquire(p, "key")
-				locked := time.Since(start)
-				w.release(lease)
-				if locked != 20*time.Millisecond || time.Since(start) != 40*time.Millisecond {
-					t.Errorf("lock %v, unlock %v, a round trip is 20ms", locked, time.Since(start)-locked)
-				}
-			})
+		bubbleNamed(t, fmt.Sprint(n), n, func(t *testing.T, w *world) {
+			p := w.process()
+			w.release(w.acquire(p, "warm"))
+			for _, k := range p.links {
+				k.Set(coretest.Fate{Delay: 10 * time.Millisecond, ReplyDelay: 10 * time.Millisecond})
+			}
+			start := time.Now()
+			lease := w.acquire(p, "key")
+			locked := time.Since(start)
+			w.release(lease)
+			if locked != 20*time.Millisecond || time.Since(start) != 40*time.Millisecond {
+				t.Errorf("lock %v, unlock %v, a round trip is 20ms", locked, time.Since(start)-locked)
+			}
 		})
 	}
 }

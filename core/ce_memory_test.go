@@ -17,7 +17,7 @@ import (
 // A completion counts only in the memory in which the node vouched for its lease. Node 1 goes back to where A held
 // the key, or to nothing, and forgets that B has it.
 func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
-	for name, forget := range map[string]func(n *testutil.Node, old *testutil.Snapshot){
+	bubbles(t, 3, map[string]func(n *testutil.Node, old *testutil.Snapshot){
 		"snapshot": func(n *testutil.Node, old *testutil.Snapshot) { n.RestartFrom(old) },
 		"empty":    func(n *testutil.Node, _ *testutil.Snapshot) { n.RestartEmpty() },
 		"promoted": func(n *testutil.Node, old *testutil.Snapshot) { n.PromoteFrom(old) },
@@ -29,29 +29,25 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 			n.Flush()
 			time.Sleep(11 * time.Second)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				a, b, third := w.process(), w.process(), w.process()
-				stale := w.acquire(a.reaches(0, 1), "k")
-				old := w.nodes[1].Snapshot()
-				a.refused()
-				time.Sleep(a.p.ttl + time.Second)
-				lease := w.acquire(b.reaches(1, 2), "k")
-				b.links[1].Set(coretest.Fate{Refuse: true}, wire.OpRenew) // B does not bring its lease back
-				forget(w.nodes[1], old)
-				third.TryAcquire(t.Context(), "other") // the quarantine begins
-				a.mend()
-				err := stale.Complete(t.Context(), []byte("stale"))
-				wantErr(t, err, ErrLost)
-				wantReason(t, err, LossForgotten)
-				b.mend()
-				want := w.complete(lease, "result")
-				_, err = third.Acquire(t.Context(), "k")
-				wantDone(t, err, want)
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, forget func(n *testutil.Node, old *testutil.Snapshot)) {
+		a, b, third := w.process(), w.process(), w.process()
+		stale := w.acquire(a.reaches(0, 1), "k")
+		old := w.nodes[1].Snapshot()
+		a.refused()
+		time.Sleep(a.p.ttl + time.Second)
+		lease := w.acquire(b.reaches(1, 2), "k")
+		b.links[1].Set(coretest.Fate{Refuse: true}, wire.OpRenew) // B does not bring its lease back
+		forget(w.nodes[1], old)
+		third.TryAcquire(t.Context(), "other") // the quarantine begins
+		a.mend()
+		err := stale.Complete(t.Context(), []byte("stale"))
+		wantErr(t, err, ErrLost)
+		wantReason(t, err, LossForgotten)
+		b.mend()
+		want := w.complete(lease, "result")
+		_, err = third.Acquire(t.Context(), "k")
+		wantDone(t, err, want)
+	})
 }
 
 // completeBarely has p complete key on nodes 0 and 1 alone, which is a bare quorum.
@@ -71,39 +67,33 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 		w.nodes[1].RestartEmpty()
 		other.reaches(1, 2)
 	}
-	t.Run("one of it forgets at once", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			p, other := w.process(), w.process()
-			w.completeBarely(p, "k")
-			forgotten(w, other)
-			w.await(other, "k") // the limit
-		})
+	bubbleNamed(t, "one of it forgets at once", 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		w.completeBarely(p, "k")
+		forgotten(w, other)
+		w.await(other, "k") // the limit
 	})
-	t.Run("one of it forgets when somebody has asked", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			p, other := w.process(), w.process()
-			want := w.completeBarely(p, "k")
-			_, err := other.TryAcquire(t.Context(), "k")
-			wantDone(t, err, want)
-			synctest.Wait()
-			forgotten(w, other)
-			_, err = other.Acquire(t.Context(), "k")
-			wantDone(t, err, want)
-		})
+	bubbleNamed(t, "one of it forgets when somebody has asked", 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		want := w.completeBarely(p, "k")
+		_, err := other.TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		synctest.Wait()
+		forgotten(w, other)
+		_, err = other.Acquire(t.Context(), "k")
+		wantDone(t, err, want)
 	})
-	t.Run("the one that remembers is heard in time", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			p, other := w.process(), w.process()
-			want := w.completeBarely(p, "k")
-			w.nodes[1].RestartEmpty()
-			other.TryAcquire(t.Context(), "another")
-			time.Sleep(11 * time.Second)
-			for _, i := range []int{1, 2} {
-				other.links[i].Set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire)
-			}
-			_, err := other.TryAcquire(t.Context(), "k")
-			wantDone(t, err, want)
-		})
+	bubbleNamed(t, "the one that remembers is heard in time", 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		want := w.completeBarely(p, "k")
+		w.nodes[1].RestartEmpty()
+		other.TryAcquire(t.Context(), "another")
+		time.Sleep(11 * time.Second)
+		for _, i := range []int{1, 2} {
+			other.links[i].Set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire)
+		}
+		_, err := other.TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
 	})
 }
 
@@ -279,45 +269,40 @@ func TestCE29_CompletionWithinTheReplicaLag(t *testing.T) {
 			t.Errorf("node 0 took %q", got)
 		}
 	})
-	t.Run("after it, and a renewal", func(t *testing.T) {
-		bubble(t, 1, func(t *testing.T, w *world) {
-			p := w.process(opts...)
-			lease := w.acquire(p, "k")
-			w.nodes[0].Promote()
-			time.Sleep(6 * time.Second)
-			want := w.complete(lease, "result")
-			time.Sleep(10 * time.Second)
-			_, err := w.process(opts...).Acquire(t.Context(), "k")
-			wantDone(t, err, want)
-		})
+	bubbleNamed(t, "after it, and a renewal", 1, func(t *testing.T, w *world) {
+		p := w.process(opts...)
+		lease := w.acquire(p, "k")
+		w.nodes[0].Promote()
+		time.Sleep(6 * time.Second)
+		want := w.complete(lease, "result")
+		time.Sleep(10 * time.Second)
+		_, err := w.process(opts...).Acquire(t.Context(), "k")
+		wantDone(t, err, want)
 	})
 }
 
 // Provision declares no node new that may have forgotten something.
 func TestCE30_ProvisionOfANodeThatForgot(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		holds []int // the nodes that the holder was granted
 		away  []int
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"beside one that is away":    {[]int{1, 2}, []int{1}},
 		"beside one that is in use":  {[]int{1, 2}, nil},
 		"beside others that are all": {[]int{0, 1, 2}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				a, b := w.process(), w.stranger()
-				lease := w.acquire(a.reaches(c.holds...), "k")
-				synctest.Wait()
-				a.refused()
-				w.nodes[2].RestartEmpty()
-				for _, i := range c.away {
-					b.links[i].Set(coretest.Fate{Refuse: true})
-				}
-				wantErr(t, b.Provision(t.Context()), ErrUnavailable)
-				w.refusedUntilOver(b, lease, 500*time.Millisecond)
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		a, b := w.process(), w.stranger()
+		lease := w.acquire(a.reaches(c.holds...), "k")
+		synctest.Wait()
+		a.refused()
+		w.nodes[2].RestartEmpty()
+		for _, i := range c.away {
+			b.links[i].Set(coretest.Fate{Refuse: true})
+		}
+		wantErr(t, b.Provision(t.Context()), ErrUnavailable)
+		w.refusedUntilOver(b, lease, 500*time.Millisecond)
+	})
 }
 
 // Several processes provision new nodes at the same time, and again when they are in use.

@@ -70,38 +70,36 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 // and are granted that node whenever it is free; and it can complete with it.
 func TestCE34_ContendedLeaseReturns(t *testing.T) {
 	for name, c := range map[string]struct{ shortly bool }{"waiters that release": {true}, "waiters that vanish": {false}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				a, b := w.process(), w.process()
-				lease := w.acquire(a, "k")
-				ctx, cancel := context.WithCancel(t.Context())
-				waits := make(chan error)
-				go func() {
-					_, err := b.Acquire(ctx, "k")
-					waits <- err
-				}()
-				time.Sleep(time.Second)
-				a.links[0].Set(coretest.Fate{Refuse: true})
-				time.Sleep(a.p.ttl + 5*time.Second) // B is granted node 0 again and again
-				if !c.shortly {
-					b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRelease)
-					time.Sleep(2 * time.Second)
-				}
-				a.links[0].Mend()
-				b.links[0].Mend()
-				time.Sleep(a.p.ttl + a.p.renewEvery + 5*time.Second)
-				if owner := w.owner(a, 0, "k"); owner != lease.name() {
-					t.Fatalf("node 0 belongs to %q, the holder is %v", owner, lease.name())
-				}
-				a.links[1].Set(coretest.Fate{Refuse: true}) // the next outage
-				time.Sleep(2 * a.p.ttl)
-				wantValid(t, lease)
-				cancel()
-				<-waits
-				if c.shortly {
-					w.complete(lease, "result")
-				}
-			})
+		bubbleNamed(t, name, 3, func(t *testing.T, w *world) {
+			a, b := w.process(), w.process()
+			lease := w.acquire(a, "k")
+			ctx, cancel := context.WithCancel(t.Context())
+			waits := make(chan error)
+			go func() {
+				_, err := b.Acquire(ctx, "k")
+				waits <- err
+			}()
+			time.Sleep(time.Second)
+			a.links[0].Set(coretest.Fate{Refuse: true})
+			time.Sleep(a.p.ttl + 5*time.Second) // B is granted node 0 again and again
+			if !c.shortly {
+				b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRelease)
+				time.Sleep(2 * time.Second)
+			}
+			a.links[0].Mend()
+			b.links[0].Mend()
+			time.Sleep(a.p.ttl + a.p.renewEvery + 5*time.Second)
+			if owner := w.owner(a, 0, "k"); owner != lease.name() {
+				t.Fatalf("node 0 belongs to %q, the holder is %v", owner, lease.name())
+			}
+			a.links[1].Set(coretest.Fate{Refuse: true}) // the next outage
+			time.Sleep(2 * a.p.ttl)
+			wantValid(t, lease)
+			cancel()
+			<-waits
+			if c.shortly {
+				w.complete(lease, "result")
+			}
 		})
 	}
 }

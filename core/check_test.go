@@ -44,10 +44,11 @@ func TestUnfitNodes(t *testing.T) {
 	imitation := func(clients []redis.UniversalClient, _ []*testutil.Node) {
 		clients[3].(*redis.Client).AddHook(noHistory)
 	}
-	for name, c := range map[string]struct {
+	type row struct {
 		faults []fault
 		want   []string // none: fit
-	}{
+	}
+	bubbles(t, 5, map[string]row{
 		"same server twice": {faults: []fault{twice}, want: []string{"node 0 (", "node 1 (", "the same server is listed twice"}},
 		"replica":           {faults: []fault{replica}, want: []string{"node 2 (", "slave of another server"}},
 		"evicting":          {faults: []fault{evicting}, want: []string{"node 2 (", "allkeys-lru"}},
@@ -56,28 +57,24 @@ func TestUnfitNodes(t *testing.T) {
 			want: []string{"listed twice", "slave of another server", "allkeys-lru", "node 3 (", "master_replid"}},
 		"evicting nothing": {faults: []fault{
 			func(_ []redis.UniversalClient, nodes []*testutil.Node) { nodes[2].SetEvictionPolicy("allkeys-lru", 0) }}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 5, func(t *testing.T, w *world) {
-				clients := testutil.Clients(w.nodes)
-				for _, f := range c.faults {
-					f(clients, w.nodes)
-				}
-				l, err := New(clients, quietly)
-				if c.want != nil {
-					wantInError(t, err, c.want...)
-					if strings.Contains(err.Error(), "node 4") {
-						t.Errorf("nothing is wrong with node 4: %v", err)
-					}
-					return
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				l.Close(t.Context())
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		clients := testutil.Clients(w.nodes)
+		for _, f := range c.faults {
+			f(clients, w.nodes)
+		}
+		l, err := New(clients, quietly)
+		if c.want != nil {
+			wantInError(t, err, c.want...)
+			if strings.Contains(err.Error(), "node 4") {
+				t.Errorf("nothing is wrong with node 4: %v", err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close(t.Context())
+	})
 }
 
 // Without the guard nobody needs the history.
@@ -100,36 +97,34 @@ func TestNodeAwayAtTheStart(t *testing.T) {
 		if name == "down" {
 			pause = 0 // its first answer comes before
 		}
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				w.process() // nodes are provisioned
-				var log logbook.Book
-				away(w.nodes[1])
-				away(w.nodes[2])
-				start := time.Now()
-				p := w.stranger(WithLogger(log.Logger()))
-				wantBetween(t, "New took", time.Since(start), 0, p.p.nodeTimeout)
-				log.Want(t, 1, "starting without it", "node=1 ")
-				log.Want(t, 1, "starting without it", "node=2 ")
-				w.nodes[1].SetEvictionPolicy("volatile-ttl", 1<<20)
-				w.nodes[1].Up()
-				w.nodes[2].Up()
-				time.Sleep(pause)
-				w.release(w.acquire(p, "k"))
-				time.Sleep(time.Second)
-				log.Want(t, 1, "level=ERROR", "unfit", "node=1 ", "volatile-ttl")
-				log.Want(t, 0, "unfit", "node=2 ")
-				before := w.nodes[1].Calls()["EVALSHA"]
-				w.nodes[0].Down()
-				_, err := p.TryAcquire(t.Context(), "k")
-				wantErr(t, err, ErrUnavailable)
-				wantInError(t, err, "node 1 (", "volatile-ttl")
-				w.nodes[0].Up()
-				w.release(w.acquire(p, "k"))
-				if n := w.nodes[1].Calls()["EVALSHA"] - before; n > 0 {
-					t.Errorf("%d requests to an unfit node", n)
-				}
-			})
+		bubbleNamed(t, name, 3, func(t *testing.T, w *world) {
+			w.process() // nodes are provisioned
+			var log logbook.Book
+			away(w.nodes[1])
+			away(w.nodes[2])
+			start := time.Now()
+			p := w.stranger(WithLogger(log.Logger()))
+			wantBetween(t, "New took", time.Since(start), 0, p.p.nodeTimeout)
+			log.Want(t, 1, "starting without it", "node=1 ")
+			log.Want(t, 1, "starting without it", "node=2 ")
+			w.nodes[1].SetEvictionPolicy("volatile-ttl", 1<<20)
+			w.nodes[1].Up()
+			w.nodes[2].Up()
+			time.Sleep(pause)
+			w.release(w.acquire(p, "k"))
+			time.Sleep(time.Second)
+			log.Want(t, 1, "level=ERROR", "unfit", "node=1 ", "volatile-ttl")
+			log.Want(t, 0, "unfit", "node=2 ")
+			before := w.nodes[1].Calls()["EVALSHA"]
+			w.nodes[0].Down()
+			_, err := p.TryAcquire(t.Context(), "k")
+			wantErr(t, err, ErrUnavailable)
+			wantInError(t, err, "node 1 (", "volatile-ttl")
+			w.nodes[0].Up()
+			w.release(w.acquire(p, "k"))
+			if n := w.nodes[1].Calls()["EVALSHA"] - before; n > 0 {
+				t.Errorf("%d requests to an unfit node", n)
+			}
 		})
 	}
 }

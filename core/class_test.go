@@ -58,33 +58,27 @@ func TestDeadlineKeepsWhatIsKnown(t *testing.T) {
 			p.links[0].Set(coretest.Fate{Lose: true})
 		}, 100 * time.Millisecond, ErrUnavailable, ClassUnavailable},
 	} {
-		t.Run(name+", deadline", func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				ctx, stop := context.WithTimeout(t.Context(), c.deadline)
-				defer stop()
-				c.wantKnown(ctx, w)
-			})
+		bubbleNamed(t, name+", deadline", 3, func(t *testing.T, w *world) {
+			ctx, stop := context.WithTimeout(t.Context(), c.deadline)
+			defer stop()
+			c.wantKnown(ctx, w)
 		})
-		t.Run(name+", deadline with a cause", func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				cause := errors.New("the cause")
-				ctx, stop := context.WithTimeoutCause(t.Context(), c.deadline, cause)
-				defer stop()
-				wantErr(t, c.wantKnown(ctx, w), cause)
-			})
+		bubbleNamed(t, name+", deadline with a cause", 3, func(t *testing.T, w *world) {
+			cause := errors.New("the cause")
+			ctx, stop := context.WithTimeoutCause(t.Context(), c.deadline, cause)
+			defer stop()
+			wantErr(t, c.wantKnown(ctx, w), cause)
 		})
-		t.Run(name+", cancelled", func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				c.is(w, p)
-				ctx, leave := context.WithCancel(t.Context())
-				time.AfterFunc(c.deadline, leave)
-				_, err := p.Acquire(ctx, "k")
-				wantOnly(t, err, context.Canceled)
-				if got := ClassOf(err); got != ClassCancelled {
-					t.Errorf("class %v of one that left: %v", got, err)
-				}
-			})
+		bubbleNamed(t, name+", cancelled", 3, func(t *testing.T, w *world) {
+			p := w.process()
+			c.is(w, p)
+			ctx, leave := context.WithCancel(t.Context())
+			time.AfterFunc(c.deadline, leave)
+			_, err := p.Acquire(ctx, "k")
+			wantOnly(t, err, context.Canceled)
+			if got := ClassOf(err); got != ClassCancelled {
+				t.Errorf("class %v of one that left: %v", got, err)
+			}
 		})
 	}
 }

@@ -114,11 +114,12 @@ func TestAfterClose(t *testing.T) {
 }
 
 func TestCloseEndsWaiting(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		try     bool
 		prepare func(w *world, p *process)
 		within  time.Duration
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"in the local queue":           {prepare: func(w *world, p *process) { w.acquire(p, "k") }},
 		"between attempts":             {prepare: func(w *world, _ *process) { w.acquire(w.process(), "k") }},
 		"on nodes out of reach":        {prepare: func(_ *world, p *process) { p.refused() }, within: coretest.Refusing},
@@ -126,25 +127,21 @@ func TestCloseEndsWaiting(t *testing.T) {
 		"on hung nodes, not to wait":   {try: true, prepare: func(_ *world, p *process) { p.cut() }, within: time.Second},
 		"granted at the last moment":   {prepare: slowGrant, within: time.Second},
 		"and not to wait for anything": {try: true, prepare: slowGrant, within: time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				c.prepare(w, p)
-				failed := make(chan error, 1)
-				go func() {
-					_, err := p.acquire(t.Context(), "k", c.try, nil)
-					failed <- err
-				}()
-				time.Sleep(300 * time.Millisecond)
-				start := time.Now()
-				done := closing(p.Locker, over())
-				wantErr(t, testutil.Receive(t, failed), ErrClosed)
-				wantBetween(t, "told after", time.Since(start), 0, c.within)
-				testutil.Receive(t, done)
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		p := w.process()
+		c.prepare(w, p)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := p.acquire(t.Context(), "k", c.try, nil)
+			failed <- err
+		}()
+		time.Sleep(300 * time.Millisecond)
+		start := time.Now()
+		done := closing(p.Locker, over())
+		wantErr(t, testutil.Receive(t, failed), ErrClosed)
+		wantBetween(t, "told after", time.Since(start), 0, c.within)
+		testutil.Receive(t, done)
+	})
 }
 
 func slowGrant(_ *world, p *process) {

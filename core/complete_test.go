@@ -83,31 +83,27 @@ func (w *world) complete(lease *Lease, result string) Record {
 }
 
 func TestCompletedKeyIsDone(t *testing.T) {
-	for name, result := range map[string]string{"none": "", "binary": " \x00\xff\r\n 1 2 ", "digits": "1 2 3"} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, other := w.process(), w.process()
-				lease := w.acquire(p, "k")
-				want := w.complete(lease, result)
-				if err := lease.Context().Err(); err == nil {
-					t.Error("the lease outlives its completion")
-				}
-				wantErr(t, context.Cause(lease.Context()), ErrReleased)
-				p.wantNothingLeft(t)
-				for _, p := range []*process{p, other} {
-					_, err := p.Acquire(t.Context(), "k")
-					wantDone(t, err, want)
-					_, err = p.TryAcquire(t.Context(), "k")
-					wantDone(t, err, want)
-					for _, do := range []func(context.Context, string, func(context.Context) error, ...CallOption) error{p.Do, p.TryDo, p.Once} {
-						wantDone(t, do(t.Context(), "k", w.never), want)
-					}
-				}
-				w.release(w.acquire(p, "another key"))
-				w.wantDoneEverywhere("k", want)
-			})
-		})
-	}
+	bubbles(t, 3, map[string]string{"none": "", "binary": " \x00\xff\r\n 1 2 ", "digits": "1 2 3"}, func(t *testing.T, w *world, result string) {
+		p, other := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		want := w.complete(lease, result)
+		if err := lease.Context().Err(); err == nil {
+			t.Error("the lease outlives its completion")
+		}
+		wantErr(t, context.Cause(lease.Context()), ErrReleased)
+		p.wantNothingLeft(t)
+		for _, p := range []*process{p, other} {
+			_, err := p.Acquire(t.Context(), "k")
+			wantDone(t, err, want)
+			_, err = p.TryAcquire(t.Context(), "k")
+			wantDone(t, err, want)
+			for _, do := range []func(context.Context, string, func(context.Context) error, ...CallOption) error{p.Do, p.TryDo, p.Once} {
+				wantDone(t, do(t.Context(), "k", w.never), want)
+			}
+		}
+		w.release(w.acquire(p, "another key"))
+		w.wantDoneEverywhere("k", want)
+	})
 }
 
 // One that waits for the key learns of its completion.
@@ -131,30 +127,27 @@ func TestWaiterIsToldDone(t *testing.T) {
 }
 
 func TestRetention(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		opts []Option
 		want time.Duration
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"short":   {[]Option{Retention(time.Minute)}, time.Minute},
 		"default": {nil, 24 * time.Hour},
 		"long":    {[]Option{Retention(1000 * time.Hour)}, 1000 * time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process(append(c.opts, untouched)...) // weeks of touches take minutes
-				want := w.complete(w.acquire(p, "k"), "result")
-				time.Sleep(c.want - time.Millisecond)
-				_, err := p.TryAcquire(t.Context(), "k")
-				wantDone(t, err, want)
-				time.Sleep(time.Millisecond)
-				again := w.acquire(p, "k")
-				if again.FencingToken() <= want.Token {
-					t.Errorf("token %d after %d", again.FencingToken(), want.Token)
-				}
-				w.complete(again, "another")
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		p := w.process(append(c.opts, untouched)...) // weeks of touches take minutes
+		want := w.complete(w.acquire(p, "k"), "result")
+		time.Sleep(c.want - time.Millisecond)
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantDone(t, err, want)
+		time.Sleep(time.Millisecond)
+		again := w.acquire(p, "k")
+		if again.FencingToken() <= want.Token {
+			t.Errorf("token %d after %d", again.FencingToken(), want.Token)
+		}
+		w.complete(again, "another")
+	})
 }
 
 // The retention is that of the record, whoever settles it, and however old a reply is.

@@ -35,24 +35,22 @@ func contend(t *testing.T, key string, all ...*process) (leases []*Lease) {
 // node-redlock: split votes of an even number of nodes never settle.
 func TestSplitVotesSettle(t *testing.T) {
 	for _, n := range []int{2, 4} {
-		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
-			bubble(t, n, func(t *testing.T, w *world) {
-				a, b := w.process(), w.process()
-				for i := range n { // each is first at one half
-					slow := []*process{a, b}[i%2]
-					slow.links[i].Next(coretest.Fate{Delay: 10 * time.Millisecond}, wire.OpAcquire)
-				}
-				start := time.Now()
-				holders := contend(t, "k", a, b)
-				if d := time.Since(start); d > a.p.nodeTimeout {
-					t.Errorf("settled after %v", d)
-				}
-				if len(holders) != 1 { // who only tries would otherwise leave a free key to nobody
-					t.Fatalf("%d have the key, want 1", len(holders))
-				}
-				w.release(holders[0])
-				w.release(w.acquire(b, "k"))
-			})
+		bubbleNamed(t, fmt.Sprint(n, " nodes"), n, func(t *testing.T, w *world) {
+			a, b := w.process(), w.process()
+			for i := range n { // each is first at one half
+				slow := []*process{a, b}[i%2]
+				slow.links[i].Next(coretest.Fate{Delay: 10 * time.Millisecond}, wire.OpAcquire)
+			}
+			start := time.Now()
+			holders := contend(t, "k", a, b)
+			if d := time.Since(start); d > a.p.nodeTimeout {
+				t.Errorf("settled after %v", d)
+			}
+			if len(holders) != 1 { // who only tries would otherwise leave a free key to nobody
+				t.Fatalf("%d have the key, want 1", len(holders))
+			}
+			w.release(holders[0])
+			w.release(w.acquire(b, "k"))
 		})
 	}
 }

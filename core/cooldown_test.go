@@ -136,53 +136,45 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 
 // The release of Do does not cut short what fn asked for.
 func TestCooldownInDo(t *testing.T) {
-	for name, lost := range map[string]bool{"confirmed": false, "lost": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				const d = 4 * time.Second
-				p, other := w.process(), w.process()
-				var released time.Time
-				var next *caller
-				err := p.Do(t.Context(), "k", func(ctx context.Context) error {
-					synctest.Wait()
-					next = w.waits(other, "k")
-					if lost {
-						p.next(coretest.Fate{Refuse: true}, wire.OpRelease)
-					}
-					lease, _ := FromContext(ctx)
-					released = time.Now()
-					if err := lease.Release(ctx, Cooldown(d)); lost != errors.Is(err, ErrUnavailable) {
-						t.Errorf("the schedule is off: %v", err)
-					}
-					return nil
-				})
-				if err != nil {
-					t.Error(err)
-				}
-				wantBetween(t, "free after", w.gets(next, released), d, d+5*time.Millisecond)
-				w.release(next.lease)
-			})
+	bubbles(t, 3, map[string]bool{"confirmed": false, "lost": true}, func(t *testing.T, w *world, lost bool) {
+		const d = 4 * time.Second
+		p, other := w.process(), w.process()
+		var released time.Time
+		var next *caller
+		err := p.Do(t.Context(), "k", func(ctx context.Context) error {
+			synctest.Wait()
+			next = w.waits(other, "k")
+			if lost {
+				p.next(coretest.Fate{Refuse: true}, wire.OpRelease)
+			}
+			lease, _ := FromContext(ctx)
+			released = time.Now()
+			if err := lease.Release(ctx, Cooldown(d)); lost != errors.Is(err, ErrUnavailable) {
+				t.Errorf("the schedule is off: %v", err)
+			}
+			return nil
 		})
-	}
+		if err != nil {
+			t.Error(err)
+		}
+		wantBetween(t, "free after", w.gets(next, released), d, d+5*time.Millisecond)
+		w.release(next.lease)
+	})
 }
 
 // Of a lease that was lost no cooldown begins, and its holder hears of that, also when its process was paused.
 func TestNoCooldownAfterALoss(t *testing.T) {
-	for name, paused := range map[string]bool{"lost": false, "paused": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, other := w.process(unrenewed), w.process()
-				lease := w.holds(p, "k")
-				if paused {
-					p.stopTimers()
-				}
-				time.Sleep(10*time.Second - time.Millisecond)
-				wantReason(t, lease.Release(t.Context(), Cooldown(time.Minute)), LossExpired)
-				synctest.Wait()
-				w.release(w.acquire(other, "k"))
-			})
-		})
-	}
+	bubbles(t, 3, map[string]bool{"lost": false, "paused": true}, func(t *testing.T, w *world, paused bool) {
+		p, other := w.process(unrenewed), w.process()
+		lease := w.holds(p, "k")
+		if paused {
+			p.stopTimers()
+		}
+		time.Sleep(10*time.Second - time.Millisecond)
+		wantReason(t, lease.Release(t.Context(), Cooldown(time.Minute)), LossExpired)
+		synctest.Wait()
+		w.release(w.acquire(other, "k"))
+	})
 }
 
 // An option that is unfit changes nothing.

@@ -244,27 +244,23 @@ func TestDiagnoseRefuses(t *testing.T) {
 
 // What New refuses lastingly, Diagnose calls a fault of that node.
 func TestDiagnoseAgreesWithNew(t *testing.T) {
-	for name, breaks := range map[string]func(*testutil.Node){
+	bubbles(t, 3, map[string]func(*testutil.Node){
 		"replica":  func(n *testutil.Node) { n.SetReplica(true) },
 		"evicting": func(n *testutil.Node) { n.SetEvictionPolicy("allkeys-lru", 1) },
 		"old":      func(n *testutil.Node) { n.SetVersion("6.2.6") },
 		"right":    func(n *testutil.Node) { n.Refuse("ZREM", "NOPERM x") },
 		"login":    func(n *testutil.Node) { n.Refuse("INFO", "NOAUTH Authentication required.") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				w.process()
-				breaks(w.nodes[2])
-				if _, err := New(testutil.Clients(w.nodes), quietly); err == nil {
-					t.Error("New starts")
-				}
-				d := w.diagnose()
-				if got := d.brief(); len(got) != 1 || got[0].severity != "fault" || got[0].node != 2 {
-					t.Errorf("findings are %v", got)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, breaks func(*testutil.Node)) {
+		w.process()
+		breaks(w.nodes[2])
+		if _, err := New(testutil.Clients(w.nodes), quietly); err == nil {
+			t.Error("New starts")
+		}
+		d := w.diagnose()
+		if got := d.brief(); len(got) != 1 || got[0].severity != "fault" || got[0].node != 2 {
+			t.Errorf("findings are %v", got)
+		}
+	})
 }
 
 // A right is given to the user that the client logs in as, and to nobody where it does not tell.

@@ -45,42 +45,39 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 
 // A subscription whose connection is dead without a word is made anew: one that was never confirmed, and one that stood.
 func TestSilentSubscription(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		action testutil.Action // for the first SUBSCRIBE
 		hangs  bool            // the node, after that
 		after  time.Duration
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"request lost": {action: testutil.Action{DropRequest: true}, after: queue.SilentFor},
 		"reply lost":   {action: testutil.Action{DropReply: true}, after: queue.SilentFor},
 		"hung":         {hangs: true, after: 2 * queue.SilentFor},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				subscribed := 0
-				lease, p := w.holds(w.process(), "k"), w.process()
-				n := w.nodes[2]
-				n.OnRequest(func(args []string) testutil.Action {
-					if args[0] == "SUBSCRIBE" {
-						if subscribed++; subscribed == 1 {
-							return c.action
-						}
-					}
-					return testutil.Action{}
-				})
-				waiter := w.waits(p, "k")
-				if c.hangs {
-					n.Hang()
+	}, func(t *testing.T, w *world, c row) {
+		subscribed := 0
+		lease, p := w.holds(w.process(), "k"), w.process()
+		n := w.nodes[2]
+		n.OnRequest(func(args []string) testutil.Action {
+			if args[0] == "SUBSCRIBE" {
+				if subscribed++; subscribed == 1 {
+					return c.action
 				}
-				time.Sleep(c.after + queue.RelistenMax)
-				n.Up()
-				w.pass(queue.RelistenMax)
-				if subscribed != 2 {
-					t.Errorf("it was asked %d times for a subscription", subscribed)
-				}
-				w.handsOff(lease, waiter, 0, queue.TellWithin)
-			})
+			}
+			return testutil.Action{}
 		})
-	}
+		waiter := w.waits(p, "k")
+		if c.hangs {
+			n.Hang()
+		}
+		time.Sleep(c.after + queue.RelistenMax)
+		n.Up()
+		w.pass(queue.RelistenMax)
+		if subscribed != 2 {
+			t.Errorf("it was asked %d times for a subscription", subscribed)
+		}
+		w.handsOff(lease, waiter, 0, queue.TellWithin)
+	})
 }
 
 // A node that takes the right to subscribe away is unfit until it gives it back.

@@ -34,25 +34,21 @@ func TestLateRequestToAServerOutOfMemory(t *testing.T) {
 // However often a holder that was revoked releases, it hears of it: where a node forgot, where an answer is lost, and
 // where other nodes do not know.
 func TestRevokedHolderReleasesAgain(t *testing.T) {
-	for name, first := range map[string]coretest.Fate{"the first is answered": {}, "an answer is lost": {LoseReply: true}, "a request is lost": {Refuse: true}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, operator := w.process(), w.process()
-				lease := w.holds(p, "k")
-				operator.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
-				must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
-				p.links[0].Next(first, wire.OpRelease)
-				p.links[1].Next(first, wire.OpRelease)
-				for range 3 {
-					err := lease.Release(t.Context())
-					if err == nil {
-						t.Error("released, as if nobody had ended it")
-					}
-				}
-				wantReason(t, lease.Release(t.Context()), LossRevoked)
-			})
-		})
-	}
+	bubbles(t, 3, map[string]coretest.Fate{"the first is answered": {}, "an answer is lost": {LoseReply: true}, "a request is lost": {Refuse: true}}, func(t *testing.T, w *world, first coretest.Fate) {
+		p, operator := w.process(), w.process()
+		lease := w.holds(p, "k")
+		operator.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
+		must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
+		p.links[0].Next(first, wire.OpRelease)
+		p.links[1].Next(first, wire.OpRelease)
+		for range 3 {
+			err := lease.Release(t.Context())
+			if err == nil {
+				t.Error("released, as if nobody had ended it")
+			}
+		}
+		wantReason(t, lease.Release(t.Context()), LossRevoked)
+	})
 }
 
 // After Close nobody can tell whether a release that was not confirmed came through.
@@ -138,32 +134,30 @@ func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
 			must(operator.Revoke(w.t.Context(), "k", lease.FencingToken()))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, other := w.process(), w.process()
-				lease := w.holds(p, "k")
-				p.cut()
-				if name == "released with a cooldown" {
-					for _, k := range p.links {
-						k.Mend()
-					}
+		bubbleNamed(t, name, 3, func(t *testing.T, w *world) {
+			p, other := w.process(), w.process()
+			lease := w.holds(p, "k")
+			p.cut()
+			if name == "released with a cooldown" {
+				for _, k := range p.links {
+					k.Mend()
 				}
-				end(w, other, lease)
-				synctest.Wait()
-				for _, n := range w.nodes[1:] {
-					n.StepClock(23 * time.Hour)
+			}
+			end(w, other, lease)
+			synctest.Wait()
+			for _, n := range w.nodes[1:] {
+				n.StepClock(23 * time.Hour)
+			}
+			w.pass(time.Second)
+			other.TryAcquire(t.Context(), "another key") // Redis looks at what is over
+			for _, n := range w.nodes[1:] {
+				if _, err := n.Exec("GET", p.e.Keys.Resource("k")); err != nil {
+					t.Error(err)
 				}
-				w.pass(time.Second)
-				other.TryAcquire(t.Context(), "another key") // Redis looks at what is over
-				for _, n := range w.nodes[1:] {
-					if _, err := n.Exec("GET", p.e.Keys.Resource("k")); err != nil {
-						t.Error(err)
-					}
-					n.StepClock(-23 * time.Hour)
-				}
-				w.pass(time.Second)
-				w.wantRefused(other, "k", ErrHeld)
-			})
+				n.StepClock(-23 * time.Hour)
+			}
+			w.pass(time.Second)
+			w.wantRefused(other, "k", ErrHeld)
 		})
 	}
 }
@@ -191,23 +185,21 @@ func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 		}
 		w.wantSpent(p, shown.Token)
 	})
-	t.Run("by an observer", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			var p *process
-			var seen uint64
-			p = w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
-				if op.Kind == OpHold && seen == 0 {
-					seen = op.Token
-					go p.Close(context.Background())
-					synctest.Wait()
-				}
-				return ctx, nil
-			}}))
-			_, err := p.TryAcquire(t.Context(), "k")
-			wantErr(t, err, ErrClosed)
-			synctest.Wait()
-			w.wantSpent(p, seen)
-		})
+	bubbleNamed(t, "by an observer", 3, func(t *testing.T, w *world) {
+		var p *process
+		var seen uint64
+		p = w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+			if op.Kind == OpHold && seen == 0 {
+				seen = op.Token
+				go p.Close(context.Background())
+				synctest.Wait()
+			}
+			return ctx, nil
+		}}))
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrClosed)
+		synctest.Wait()
+		w.wantSpent(p, seen)
 	})
 }
 

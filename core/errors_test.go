@@ -10,10 +10,11 @@ import (
 
 // Whoever is on call has to learn from the error which nodes failed, and why.
 func TestErrorNamesNodes(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		fault func(w *world, p *process)
 		want  []string
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"clock": {func(w *world, p *process) {
 			w.nodes[0].StepClock(3 * time.Second)
 			w.nodes[1].StepClock(-2 * time.Second)
@@ -34,15 +35,11 @@ func TestErrorNamesNodes(t *testing.T) {
 			w.nodes[0].SetReplica(true)
 			w.nodes[1].SetReplica(true)
 		}, []string{"node 0", "is a replica, not a master"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				c.fault(w, p)
-				_, err := p.TryAcquire(t.Context(), "some key")
-				wantErr(t, err, ErrUnavailable)
-				wantInError(t, err, append(c.want, `acquire "some key"`)...)
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		p := w.process()
+		c.fault(w, p)
+		_, err := p.TryAcquire(t.Context(), "some key")
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, append(c.want, `acquire "some key"`)...)
+	})
 }

@@ -57,10 +57,14 @@ func bubbleNow(t *testing.T, n int, f func(t *testing.T, w *world)) {
 func bubbles[C any](t *testing.T, n int, cases map[string]C, f func(t *testing.T, w *world, c C)) {
 	t.Helper()
 	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, n, func(t *testing.T, w *world) { f(t, w, c) })
-		})
+		bubbleNamed(t, name, n, func(t *testing.T, w *world) { f(t, w, c) })
 	}
+}
+
+// bubbleNamed is bubble as a subtest.
+func bubbleNamed(t *testing.T, name string, n int, f func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { bubble(t, n, f) })
 }
 
 var (

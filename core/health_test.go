@@ -65,22 +65,18 @@ func TestSameServerTwiceStaysOne(t *testing.T) {
 
 // Nodes that are restarted one after another while nobody asks for a lock vote when somebody does.
 func TestQuietRollingRestart(t *testing.T) {
-	for name, restart := range map[string]func(*testutil.Node){
+	bubbles(t, 3, map[string]func(*testutil.Node){
 		"empty": (*testutil.Node).RestartEmpty, "with its data": (*testutil.Node).Restart, "flushed": (*testutil.Node).Flush,
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				w.release(w.acquire(p, "k"))
-				for _, n := range w.nodes {
-					time.Sleep(p.p.MaxTTL + p.e.TouchEvery())
-					restart(n)
-				}
-				time.Sleep(time.Second) // the last one is in quarantine yet
-				w.release(w.acquire(p, "k"))
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, restart func(*testutil.Node)) {
+		p := w.process()
+		w.release(w.acquire(p, "k"))
+		for _, n := range w.nodes {
+			time.Sleep(p.p.MaxTTL + p.e.TouchEvery())
+			restart(n)
+		}
+		time.Sleep(time.Second) // the last one is in quarantine yet
+		w.release(w.acquire(p, "k"))
+	})
 }
 
 // Nodes are touched only while they are idle, not often, and the observer hears of it.

@@ -18,11 +18,12 @@ import (
 // Who is refused learns what keeps the key from it.
 func TestKindsOfHeld(t *testing.T) {
 	under := func(lease *Lease) context.Context { return lease.Context() }
-	for name, c := range map[string]struct {
+	type row struct {
 		scene func(w *world, holder, asker *process) context.Context // in which asker asks then; nil = the test's
 		want  HeldKind
 		says  string
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"of another process": {func(w *world, holder, _ *process) context.Context {
 			w.holds(holder, "k")
 			return nil
@@ -85,69 +86,62 @@ func TestKindsOfHeld(t *testing.T) {
 			}
 			return nil
 		}, HeldUnknown, "no quorum of nodes available"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				asker := w.process()
-				ctx := c.scene(w, w.process(), asker)
-				if ctx == nil {
-					ctx = t.Context()
-				}
-				_, err := asker.TryAcquire(ctx, "k")
-				op, ok := errors.AsType[*OpError](err)
-				if !ok || op.Held != c.want || (c.want != HeldUnknown) != errors.Is(err, ErrHeld) || !strings.Contains(op.Error(), c.says) {
-					t.Errorf("%v: %+v, want %q", err, op, c.says)
-				}
-				w.pass(time.Minute)
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		asker := w.process()
+		ctx := c.scene(w, w.process(), asker)
+		if ctx == nil {
+			ctx = t.Context()
+		}
+		_, err := asker.TryAcquire(ctx, "k")
+		op, ok := errors.AsType[*OpError](err)
+		if !ok || op.Held != c.want || (c.want != HeldUnknown) != errors.Is(err, ErrHeld) || !strings.Contains(op.Error(), c.says) {
+			t.Errorf("%v: %+v, want %q", err, op, c.says)
+		}
+		w.pass(time.Minute)
+	})
 }
 
 // Nobody waits for a key that rests for longer than it may wait, and everybody else does.
 func TestRestThatOutlastsTheWait(t *testing.T) {
 	const rest = 8 * time.Second // for as long as no quorum can grant
-	for name, c := range map[string]struct {
+	type row struct {
 		most, deadline time.Duration
 		refused        bool
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"max wait":              {most: rest - time.Second, refused: true},
 		"deadline":              {deadline: rest - time.Second, refused: true},
 		"the sooner of them":    {most: time.Minute, deadline: time.Second, refused: true},
 		"longer":                {most: rest + time.Second},
 		"a later deadline":      {deadline: rest + time.Second},
 		"for as long as it may": {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				lease := w.holds(p, "k")
-				w.releaseFor(lease, rest)
-				synctest.Wait()
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if c.deadline > 0 {
-					ctx, cancel = context.WithTimeout(ctx, c.deadline)
-				}
-				defer cancel()
-				began := time.Now()
-				next, err := p.Acquire(ctx, "k", MaxWait(c.most))
-				took := time.Since(began)
-				if !c.refused {
-					if err != nil || took < rest-10*time.Millisecond {
-						t.Fatalf("%v after %v", err, took)
-					}
-					w.release(next)
-					return
-				}
-				op, ok := errors.AsType[*OpError](err)
-				if !ok || !errors.Is(err, ErrHeld) || op.Held != HeldRests || errors.Is(err, context.DeadlineExceeded) {
-					t.Fatal(err)
-				}
-				wantBetween(t, "refused after", took, 0, 10*time.Millisecond)
-				wantBetween(t, "retry after", op.RetryAfter, rest-took-10*time.Millisecond, rest+10*time.Millisecond)
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		p := w.process()
+		lease := w.holds(p, "k")
+		w.releaseFor(lease, rest)
+		synctest.Wait()
+		ctx, cancel := t.Context(), context.CancelFunc(func() {})
+		if c.deadline > 0 {
+			ctx, cancel = context.WithTimeout(ctx, c.deadline)
+		}
+		defer cancel()
+		began := time.Now()
+		next, err := p.Acquire(ctx, "k", MaxWait(c.most))
+		took := time.Since(began)
+		if !c.refused {
+			if err != nil || took < rest-10*time.Millisecond {
+				t.Fatalf("%v after %v", err, took)
+			}
+			w.release(next)
+			return
+		}
+		op, ok := errors.AsType[*OpError](err)
+		if !ok || !errors.Is(err, ErrHeld) || op.Held != HeldRests || errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		wantBetween(t, "refused after", took, 0, 10*time.Millisecond)
+		wantBetween(t, "retry after", op.RetryAfter, rest-took-10*time.Millisecond, rest+10*time.Millisecond)
+	})
 }
 
 // Who comes while another caller of its process waits for the end of the rest need not wait to learn of it.

@@ -155,27 +155,25 @@ func TestInspectWithNodesDown(t *testing.T) {
 		"denied":  {func(n *testutil.Node) { n.Refuse("GET", "NOPERM this user has no permissions") }, VerdictFailed},
 		"no time": {func(n *testutil.Node) { n.Refuse("TIME", "NOPERM this user has no permissions") }, VerdictFailed},
 	} {
-		t.Run(fault, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, other := w.process(), w.process()
-				lease := w.holds(p, "k")
-				begin.of(w.nodes[2])
-				start := time.Now()
-				wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, begin.says)
-				begin.of(w.nodes[0])
-				state, err := other.Inspect(t.Context(), "k")
-				wantErr(t, err, ErrUnavailable)
-				if d := time.Since(start); d > 2*other.p.nodeTimeout {
-					t.Errorf("it took %v", d)
-				}
-				op, _ := errors.AsType[*OpError](err)
-				if op.Op != OpInspect || op.Key != "k" || op.Nodes[0].Err == nil || op.Nodes[1].Verdict != VerdictHeld || op.Nodes[2].Err == nil {
-					t.Errorf("%+v", op)
-				}
-				if state.Holder != nil || len(state.Nodes) != 3 || state.Nodes[1].Holder == nil || !strings.Contains(err.Error(), "inspect") {
-					t.Errorf("%+v, %v", state, err)
-				}
-			})
+		bubbleNamed(t, fault, 3, func(t *testing.T, w *world) {
+			p, other := w.process(), w.process()
+			lease := w.holds(p, "k")
+			begin.of(w.nodes[2])
+			start := time.Now()
+			wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, begin.says)
+			begin.of(w.nodes[0])
+			state, err := other.Inspect(t.Context(), "k")
+			wantErr(t, err, ErrUnavailable)
+			if d := time.Since(start); d > 2*other.p.nodeTimeout {
+				t.Errorf("it took %v", d)
+			}
+			op, _ := errors.AsType[*OpError](err)
+			if op.Op != OpInspect || op.Key != "k" || op.Nodes[0].Err == nil || op.Nodes[1].Verdict != VerdictHeld || op.Nodes[2].Err == nil {
+				t.Errorf("%+v", op)
+			}
+			if state.Holder != nil || len(state.Nodes) != 3 || state.Nodes[1].Holder == nil || !strings.Contains(err.Error(), "inspect") {
+				t.Errorf("%+v, %v", state, err)
+			}
 		})
 	}
 }
@@ -251,20 +249,18 @@ func TestInspectMinorities(t *testing.T) {
 			t.Errorf("%+v", s.Nodes)
 		}
 	})
-	t.Run("record", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			p := w.process()
-			want := w.cutShort(p, "k", "result")
-			s := w.inspect(p, "k")
-			wantState(t, s, nil, nil, VerdictDone, VerdictGone, VerdictGone)
-			if r := s.Nodes[0].Record; r.Token != want.Token {
-				t.Errorf("%+v", r)
-			}
-			w.change(p, 1, "k", func(r *testutil.Resource) { // the same record, settled by somebody else who died as well
-				r.Record = &testutil.ResourceRecord{Ballot: int64(want.Token) + 1, Kept: time.Now().Add(time.Hour).UnixMilli(), Origin: int64(want.Token), Result: "result"}
-			})
-			wantState(t, w.inspect(p, "k"), nil, nil, VerdictDone, VerdictDone, VerdictGone)
+	bubbleNamed(t, "record", 3, func(t *testing.T, w *world) {
+		p := w.process()
+		want := w.cutShort(p, "k", "result")
+		s := w.inspect(p, "k")
+		wantState(t, s, nil, nil, VerdictDone, VerdictGone, VerdictGone)
+		if r := s.Nodes[0].Record; r.Token != want.Token {
+			t.Errorf("%+v", r)
+		}
+		w.change(p, 1, "k", func(r *testutil.Resource) { // the same record, settled by somebody else who died as well
+			r.Record = &testutil.ResourceRecord{Ballot: int64(want.Token) + 1, Kept: time.Now().Add(time.Hour).UnixMilli(), Origin: int64(want.Token), Result: "result"}
 		})
+		wantState(t, w.inspect(p, "k"), nil, nil, VerdictDone, VerdictDone, VerdictGone)
 	})
 }
 
@@ -419,34 +415,30 @@ func TestInspectOnRealServers(t *testing.T) {
 // Nodes that have lost their memory may have had the lease that another has: nobody can tell, until its holder renews it or
 // their quarantine is over.
 func TestInspectOfNodesThatForgot(t *testing.T) {
-	for name, forget := range map[string]func(*testutil.Node){"emptied": (*testutil.Node).Flush, "restarted": (*testutil.Node).RestartEmpty} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, other := w.process(), w.process()
-				w.holds(p, "k")
-				forget(w.nodes[1])
-				s := w.inspect(other, "k")
-				if s.Holder == nil || s.Unknown() || s.Nodes[1].Verdict != VerdictQuarantined || s.Nodes[1].Rest != 10*time.Second {
-					t.Errorf("one: %+v", s)
-				}
-				forget(w.nodes[2])
-				if s = w.inspect(other, "k"); s.Holder != nil || !s.Unknown() || s.Nodes[0].Holder == nil {
-					t.Errorf("two: %+v", s)
-				}
-				if s = w.inspect(other, "another"); !s.Unknown() {
-					t.Errorf("a key that one node does not have: %+v", s)
-				}
-				w.pass(4 * time.Second)
-				if s = w.inspect(other, "k"); s.Holder == nil || s.Unknown() {
-					t.Errorf("renewed: %+v", s)
-				}
-				w.pass(20 * time.Second)
-				if s = w.inspect(other, "another"); s.Unknown() || s.Nodes[1].Verdict != VerdictGone {
-					t.Errorf("after the quarantine: %+v", s)
-				}
-			})
-		})
-	}
+	bubbles(t, 3, map[string]func(*testutil.Node){"emptied": (*testutil.Node).Flush, "restarted": (*testutil.Node).RestartEmpty}, func(t *testing.T, w *world, forget func(*testutil.Node)) {
+		p, other := w.process(), w.process()
+		w.holds(p, "k")
+		forget(w.nodes[1])
+		s := w.inspect(other, "k")
+		if s.Holder == nil || s.Unknown() || s.Nodes[1].Verdict != VerdictQuarantined || s.Nodes[1].Rest != 10*time.Second {
+			t.Errorf("one: %+v", s)
+		}
+		forget(w.nodes[2])
+		if s = w.inspect(other, "k"); s.Holder != nil || !s.Unknown() || s.Nodes[0].Holder == nil {
+			t.Errorf("two: %+v", s)
+		}
+		if s = w.inspect(other, "another"); !s.Unknown() {
+			t.Errorf("a key that one node does not have: %+v", s)
+		}
+		w.pass(4 * time.Second)
+		if s = w.inspect(other, "k"); s.Holder == nil || s.Unknown() {
+			t.Errorf("renewed: %+v", s)
+		}
+		w.pass(20 * time.Second)
+		if s = w.inspect(other, "another"); s.Unknown() || s.Nodes[1].Verdict != VerdictGone {
+			t.Errorf("after the quarantine: %+v", s)
+		}
+	})
 }
 
 // A promoted replica may have forgotten what its primary had, before anybody has asked it for a lock.

@@ -21,20 +21,18 @@ func TestJoinedLeaseRunsOutInAPause(t *testing.T) {
 			"first":  func(lease, other context.Context) (context.Context, func()) { return join.Contexts(lease, other) },
 			"second": func(lease, other context.Context) (context.Context, func()) { return join.Contexts(other, lease) },
 		} {
-			t.Run(name+" "+place, func(t *testing.T) {
-				bubble(t, 3, func(t *testing.T, w *world) {
-					p := w.process()
-					lease := w.acquire(p, "k")
-					joint, stop := joined(lease.Context(), t.Context())
-					defer stop()
-					p.stopTimers()
-					time.Sleep(time.Hour)
-					if !ended(joint) {
-						t.Error("has not ended")
-					}
-					wantErr(t, context.Cause(joint), ErrLost)
-					wantErr(t, lease.Lost(), ErrLost)
-				})
+			bubbleNamed(t, name+" "+place, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				lease := w.acquire(p, "k")
+				joint, stop := joined(lease.Context(), t.Context())
+				defer stop()
+				p.stopTimers()
+				time.Sleep(time.Hour)
+				if !ended(joint) {
+					t.Error("has not ended")
+				}
+				wantErr(t, context.Cause(joint), ErrLost)
+				wantErr(t, lease.Lost(), ErrLost)
 			})
 		}
 	}

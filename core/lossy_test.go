@@ -138,13 +138,11 @@ func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
 func TestLossyNetwork(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		for seed := range *lossySeeds {
-			t.Run(fmt.Sprint(n, " nodes/", seed), func(t *testing.T) {
-				bubble(t, n, func(t *testing.T, w *world) {
-					lost := w.lostOver(&lossyNet{way: 20 * time.Millisecond, random: rand.New(rand.NewPCG(seed, 0))}, 0.05)
-					if t.Logf("%d nodes: %d of 50 leases are lost", n, lost); lost > 0 && n > 1 {
-						t.Fail()
-					}
-				})
+			bubbleNamed(t, fmt.Sprint(n, " nodes/", seed), n, func(t *testing.T, w *world) {
+				lost := w.lostOver(&lossyNet{way: 20 * time.Millisecond, random: rand.New(rand.NewPCG(seed, 0))}, 0.05)
+				if t.Logf("%d nodes: %d of 50 leases are lost", n, lost); lost > 0 && n > 1 {
+					t.Fail()
+				}
 			})
 		}
 	}

@@ -56,48 +56,42 @@ func TestReplyAfterValidity(t *testing.T) {
 		}
 		w.release(lease)
 	})
-	t.Run("write-back", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			w.partly(w.process(), 0, "k")
-			p := w.process(unrenewed, withNodeTimeout(5*time.Second))
-			p.links[2].Set(coretest.Fate{Refuse: true})
-			p.links[1].Set(coretest.Fate{ReplyDelay: 4 * time.Second}, wire.OpAcquire, wire.OpRenew)
-			if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
-				t.Fatalf("a lease that is %v over", -time.Until(lease.ValidUntil()))
-			}
-			time.Sleep(10 * time.Second)
-			w.wantFree(p, "k", 0)
-		})
+	bubbleNamed(t, "write-back", 3, func(t *testing.T, w *world) {
+		w.partly(w.process(), 0, "k")
+		p := w.process(unrenewed, withNodeTimeout(5*time.Second))
+		p.links[2].Set(coretest.Fate{Refuse: true})
+		p.links[1].Set(coretest.Fate{ReplyDelay: 4 * time.Second}, wire.OpAcquire, wire.OpRenew)
+		if lease, err := p.TryAcquire(t.Context(), "k"); err == nil {
+			t.Fatalf("a lease that is %v over", -time.Until(lease.ValidUntil()))
+		}
+		time.Sleep(10 * time.Second)
+		w.wantFree(p, "k", 0)
 	})
 }
 
 // Redisson, redsync: a renewal that meets a release brings the lock back. Both orders.
 func TestRenewalRacesRelease(t *testing.T) {
-	for name, late := range map[string]wire.Op{"renewal late": wire.OpRenew, "release late": wire.OpRelease} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				lease := w.acquire(p, "k")
-				begun := make(chan struct{})
-				var once sync.Once
-				for _, k := range p.links {
-					k.Decide(func(s wire.Op, _ coretest.Sent) (f coretest.Fate) {
-						if s == wire.OpRenew {
-							once.Do(func() { close(begun) })
-						}
-						if s == late {
-							f.Delay = 200 * time.Millisecond
-						}
-						return f
-					})
+	bubbles(t, 3, map[string]wire.Op{"renewal late": wire.OpRenew, "release late": wire.OpRelease}, func(t *testing.T, w *world, late wire.Op) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		begun := make(chan struct{})
+		var once sync.Once
+		for _, k := range p.links {
+			k.Decide(func(s wire.Op, _ coretest.Sent) (f coretest.Fate) {
+				if s == wire.OpRenew {
+					once.Do(func() { close(begun) })
 				}
-				testutil.Receive(t, begun)
-				w.release(lease)
-				time.Sleep(time.Second)
-				w.wantFree(p, "k")
+				if s == late {
+					f.Delay = 200 * time.Millisecond
+				}
+				return f
 			})
-		})
-	}
+		}
+		testutil.Receive(t, begun)
+		w.release(lease)
+		time.Sleep(time.Second)
+		w.wantFree(p, "k")
+	})
 }
 
 // Redisson: an unlock whose reply was lost is repeated, and says that it is not the owner.

@@ -13,11 +13,12 @@ import (
 // What an attempt knows of a node: a confirmation counts for COMPLETE only where the lease was trusted when it was
 // heard of, and no completion was under way.
 func TestMemoryOfConfirmations(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		prepare func(*Lease)
 		verdict wire.Verdict
 		want    string
-	}{
+	}
+	bubbles(t, 1, map[string]row{
 		"held":                 {func(*Lease) {}, wire.Granted, "new"},
 		"healed":               {func(*Lease) {}, wire.Healed, "new"},
 		"passed":               {func(*Lease) {}, wire.Passed, "new"},
@@ -27,26 +28,22 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		"not reported yet":     {func(lease *Lease) { lease.state = leasePending }, wire.Granted, "old"},
 		"over":                 {func(lease *Lease) { lease.state = leaseOver }, wire.Granted, "old"},
 		"lost":                 {func(lease *Lease) { lease.state = leaseLost }, wire.Granted, "old"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, w *world) {
-				lease := w.acquire(w.process(), "k")
-				lease.mu.Lock()
-				was := lease.state
-				lease.nodes[0].memory = "old"
-				c.prepare(lease)
-				lease.mu.Unlock()
-				asking{lease}.Hear(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
-				lease.mu.Lock()
-				got := lease.nodes[0].memory
-				lease.state = was
-				lease.mu.Unlock()
-				if got != c.want {
-					t.Errorf("the memory is %q, want %q", got, c.want)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		lease := w.acquire(w.process(), "k")
+		lease.mu.Lock()
+		was := lease.state
+		lease.nodes[0].memory = "old"
+		c.prepare(lease)
+		lease.mu.Unlock()
+		asking{lease}.Hear(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
+		lease.mu.Lock()
+		got := lease.nodes[0].memory
+		lease.state = was
+		lease.mu.Unlock()
+		if got != c.want {
+			t.Errorf("the memory is %q, want %q", got, c.want)
+		}
+	})
 }
 
 // Replies may overtake each other.

@@ -95,21 +95,19 @@ func (w *world) never(context.Context) error {
 // fn records a result itself, and what it returns is what Once returns.
 func TestOnceWithResult(t *testing.T) {
 	for _, want := range []error{nil, errors.New("failure")} {
-		t.Run(fmt.Sprint(want), func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				var record Record
-				err := p.Once(t.Context(), "k", func(ctx context.Context) error {
-					lease, _ := FromContext(ctx)
-					record = w.complete(lease, "result")
-					return want
-				})
-				if err != want {
-					t.Errorf("error is %v, want %v", err, want)
-				}
-				wantDone(t, p.Once(t.Context(), "k", w.never), record)
-				w.wantDoneEverywhere("k", record)
+		bubbleNamed(t, fmt.Sprint(want), 3, func(t *testing.T, w *world) {
+			p := w.process()
+			var record Record
+			err := p.Once(t.Context(), "k", func(ctx context.Context) error {
+				lease, _ := FromContext(ctx)
+				record = w.complete(lease, "result")
+				return want
 			})
+			if err != want {
+				t.Errorf("error is %v, want %v", err, want)
+			}
+			wantDone(t, p.Once(t.Context(), "k", w.never), record)
+			w.wantDoneEverywhere("k", record)
 		})
 	}
 }

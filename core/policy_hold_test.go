@@ -81,29 +81,25 @@ func TestParentContextEnds(t *testing.T) {
 		}
 		return lease
 	}
-	t.Run("abandoned", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			p, other := w.process(), w.process(patient)
-			lease := ended(t, p)
-			renewals := p.counting(wire.OpRenew)
-			wantBetween(t, "free after", w.freeAfter(other, "k"), 5*time.Second, 10*time.Second+soon)
-			if n := renewals.Load(); n > 0 {
-				t.Errorf("%d renewals that nobody wants", n)
-			}
-			if cause := context.Cause(lease.Context()); cause != errBoom {
-				t.Errorf("the cause has become %v", cause)
-			}
-			wantReason(t, lease.Release(t.Context()), LossExpired)
-		})
+	bubbleNamed(t, "abandoned", 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process(patient)
+		lease := ended(t, p)
+		renewals := p.counting(wire.OpRenew)
+		wantBetween(t, "free after", w.freeAfter(other, "k"), 5*time.Second, 10*time.Second+soon)
+		if n := renewals.Load(); n > 0 {
+			t.Errorf("%d renewals that nobody wants", n)
+		}
+		if cause := context.Cause(lease.Context()); cause != errBoom {
+			t.Errorf("the cause has become %v", cause)
+		}
+		wantReason(t, lease.Release(t.Context()), LossExpired)
 	})
-	t.Run("released", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			p, other := w.process(), w.process(patient)
-			w.release(ended(t, p))
-			if d := w.freeAfter(other, "k"); d != 0 {
-				t.Errorf("free only %v after the release", d)
-			}
-		})
+	bubbleNamed(t, "released", 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process(patient)
+		w.release(ended(t, p))
+		if d := w.freeAfter(other, "k"); d != 0 {
+			t.Errorf("free only %v after the release", d)
+		}
 	})
 }
 
@@ -164,54 +160,52 @@ func TestErrorOfDo(t *testing.T) {
 	for name, run := range map[string]func(*Locker, context.Context, string, func(context.Context) error, ...CallOption) error{
 		"Do": (*Locker).Do, "TryDo": (*Locker).TryDo, "Once": (*Locker).Once,
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				lost := func(fn func(context.Context) error) error {
-					defer func() {
-						p.mend()
-						time.Sleep(20 * time.Second) // the key is free again, and the breaker closed
-					}()
-					return run(p.Locker, t.Context(), "k", func(ctx context.Context) error {
-						p.cut()
-						testutil.Receive(t, ctx.Done())
-						return fn(ctx)
-					})
-				}
-				if err := run(p.Locker, t.Context(), "k", func(context.Context) error { return errBoom }); err != errBoom {
-					t.Errorf("fn's error became %v", err)
-				}
-				err := lost(func(context.Context) error { return errBoom })
-				wantErr(t, err, ErrLost)
-				wantErr(t, err, errBoom)
-				err = lost(func(ctx context.Context) error { return ctx.Err() })
-				wantReason(t, err, LossExpired)
-				if errors.Is(err, context.Canceled) {
-					t.Errorf("looks as if the caller had cancelled: %v", err)
-				}
-				if name != "Once" { // which then completes, lease or not
-					wantErr(t, lost(func(context.Context) error { return nil }), ErrLost)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				err = run(p.Locker, ctx, "k", func(ctx context.Context) error {
-					cancel()
-					return ctx.Err()
+		bubbleNamed(t, name, 3, func(t *testing.T, w *world) {
+			p := w.process()
+			lost := func(fn func(context.Context) error) error {
+				defer func() {
+					p.mend()
+					time.Sleep(20 * time.Second) // the key is free again, and the breaker closed
+				}()
+				return run(p.Locker, t.Context(), "k", func(ctx context.Context) error {
+					p.cut()
+					testutil.Receive(t, ctx.Done())
+					return fn(ctx)
 				})
-				wantErr(t, err, context.Canceled)
-				if errors.Is(err, ErrLost) {
-					t.Errorf("the caller has cancelled, and was told of a loss: %v", err)
-				}
-				w.release(w.acquire(p, "k"))
-
-				ctx, cancel = context.WithCancel(t.Context())
-				err = run(p.Locker, ctx, "k", func(ctx context.Context) error {
-					cancel()
-					time.Sleep(time.Minute)
-					return ctx.Err()
-				})
-				wantErr(t, err, context.Canceled) // both are true
-				wantReason(t, err, LossExpired)
+			}
+			if err := run(p.Locker, t.Context(), "k", func(context.Context) error { return errBoom }); err != errBoom {
+				t.Errorf("fn's error became %v", err)
+			}
+			err := lost(func(context.Context) error { return errBoom })
+			wantErr(t, err, ErrLost)
+			wantErr(t, err, errBoom)
+			err = lost(func(ctx context.Context) error { return ctx.Err() })
+			wantReason(t, err, LossExpired)
+			if errors.Is(err, context.Canceled) {
+				t.Errorf("looks as if the caller had cancelled: %v", err)
+			}
+			if name != "Once" { // which then completes, lease or not
+				wantErr(t, lost(func(context.Context) error { return nil }), ErrLost)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			err = run(p.Locker, ctx, "k", func(ctx context.Context) error {
+				cancel()
+				return ctx.Err()
 			})
+			wantErr(t, err, context.Canceled)
+			if errors.Is(err, ErrLost) {
+				t.Errorf("the caller has cancelled, and was told of a loss: %v", err)
+			}
+			w.release(w.acquire(p, "k"))
+
+			ctx, cancel = context.WithCancel(t.Context())
+			err = run(p.Locker, ctx, "k", func(ctx context.Context) error {
+				cancel()
+				time.Sleep(time.Minute)
+				return ctx.Err()
+			})
+			wantErr(t, err, context.Canceled) // both are true
+			wantReason(t, err, LossExpired)
 		})
 	}
 }

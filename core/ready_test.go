@@ -101,30 +101,27 @@ func TestNotReady(t *testing.T) {
 			f(n)
 		}
 	}
-	for name, c := range map[string]struct {
+	type row struct {
 		breaks func(*testutil.Node)
 		guard  bool
 		says   string
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"emptied":        {(*testutil.Node).Flush, true, "quarantined for another 10s"},
 		"clock":          {func(n *testutil.Node) { n.StepClock(time.Second) }, false, "clock is off by 1s"},
 		"replica":        {func(n *testutil.Node) { n.SetReplica(true) }, true, "is a replica"},
 		"out of memory":  {func(n *testutil.Node) { n.Refuse("SET", "OOM command not allowed when used memory > 'maxmemory'.") }, false, "OOM"},
 		"few replicas":   {func(n *testutil.Node) { n.Refuse("SET", "NOREPLICAS Not enough good replicas to write.") }, true, "NOREPLICAS"},
 		"nobody answers": {(*testutil.Node).Hang, true, "no answer within the node timeout"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process(WithRestartGuard(c.guard))
-				each(w, c.breaks)
-				err := p.Ready(t.Context())
-				wantNotReady(t, err, "node 1 (", "node 2 (", c.says)
-				_, held := p.TryAcquire(t.Context(), "k")
-				wantErr(t, held, ErrUnavailable)
-				each(w, (*testutil.Node).Up)
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		p := w.process(WithRestartGuard(c.guard))
+		each(w, c.breaks)
+		err := p.Ready(t.Context())
+		wantNotReady(t, err, "node 1 (", "node 2 (", c.says)
+		_, held := p.TryAcquire(t.Context(), "k")
+		wantErr(t, held, ErrUnavailable)
+		each(w, (*testutil.Node).Up)
+	})
 }
 
 // A node that lost its memory begins its quarantine when Ready asks it, and Ready says when that is over.

@@ -18,17 +18,13 @@ import (
 type again = func(l *Locker, ctx context.Context, fn func(context.Context) error) error
 
 func eachReentrant(t *testing.T, f func(t *testing.T, w *world, again again)) {
-	for name, run := range map[string]func(*Locker, context.Context, string, func(context.Context) error, ...CallOption) error{
+	bubbles(t, 3, map[string]func(*Locker, context.Context, string, func(context.Context) error, ...CallOption) error{
 		"Do": (*Locker).Do, "TryDo": (*Locker).TryDo,
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				f(t, w, func(l *Locker, ctx context.Context, fn func(context.Context) error) error {
-					return run(l, ctx, "k", fn, Reentrant(true), Name("inner"), TTL(20*time.Second))
-				})
-			})
+	}, func(t *testing.T, w *world, run func(*Locker, context.Context, string, func(context.Context) error, ...CallOption) error) {
+		f(t, w, func(l *Locker, ctx context.Context, fn func(context.Context) error) error {
+			return run(l, ctx, "k", fn, Reentrant(true), Name("inner"), TTL(20*time.Second))
 		})
-	}
+	})
 }
 
 // Do runs under the lease of its caller, however that came by it, asks nothing of the nodes, and leaves the key to the

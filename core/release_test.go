@@ -26,48 +26,42 @@ func (p *process) saidAtRelease() *[][2]any {
 // A holder's release drops records that cannot be decided any more. A counter is put back by an attempt whose token
 // nobody has seen, and by no other: a completion shows it, too.
 func TestWhatReleasesSay(t *testing.T) {
-	t.Run("held", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			p := w.process()
-			said := p.saidAtRelease()
-			lease := w.acquire(p, "k")
-			synctest.Wait() // node 0 has granted
-			w.release(lease)
-			synctest.Wait() // and heard of the end
-			wantSaid(t, *said, [2]any{lease.FencingToken(), false})
-		})
+	bubbleNamed(t, "held", 3, func(t *testing.T, w *world) {
+		p := w.process()
+		said := p.saidAtRelease()
+		lease := w.acquire(p, "k")
+		synctest.Wait() // node 0 has granted
+		w.release(lease)
+		synctest.Wait() // and heard of the end
+		wantSaid(t, *said, [2]any{lease.FencingToken(), false})
 	})
-	t.Run("not granted by a quorum", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			w.acquire(w.process().reaches(1, 2), "k")
-			p := w.process()
-			said := p.saidAtRelease()
-			for _, k := range p.links[1:] {
-				k.Set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // node 0 grants before they refuse
-			}
-			l := patientTry(p.Locker)
-			go l.TryAcquire(t.Context(), "k")
-			w.pass(2 * time.Millisecond)
-			wantSaid(t, *said, [2]any{uint64(0), true})
-			p.Close(over())
-		})
+	bubbleNamed(t, "not granted by a quorum", 3, func(t *testing.T, w *world) {
+		w.acquire(w.process().reaches(1, 2), "k")
+		p := w.process()
+		said := p.saidAtRelease()
+		for _, k := range p.links[1:] {
+			k.Set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // node 0 grants before they refuse
+		}
+		l := patientTry(p.Locker)
+		go l.TryAcquire(t.Context(), "k")
+		w.pass(2 * time.Millisecond)
+		wantSaid(t, *said, [2]any{uint64(0), true})
+		p.Close(over())
 	})
-	t.Run("settling in vain", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			w.cutShort(w.process(), "k", "result")
-			p := w.process()
-			said := p.saidAtRelease()
-			for _, k := range p.links[1:] { // node 0 shows the record in time, and is the only one that is told of it again
-				k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
-					return coretest.Fate{Refuse: s == wire.OpComplete, ReplyDelay: time.Millisecond}
-				})
-			}
-			if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
-				t.Fatalf("the schedule is off: %v", err)
-			}
-			synctest.Wait()
-			wantSaid(t, (*said)[max(len(*said)-1, 0):], [2]any{uint64(0), false}) // in the end
-		})
+	bubbleNamed(t, "settling in vain", 3, func(t *testing.T, w *world) {
+		w.cutShort(w.process(), "k", "result")
+		p := w.process()
+		said := p.saidAtRelease()
+		for _, k := range p.links[1:] { // node 0 shows the record in time, and is the only one that is told of it again
+			k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
+				return coretest.Fate{Refuse: s == wire.OpComplete, ReplyDelay: time.Millisecond}
+			})
+		}
+		if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
+			t.Fatalf("the schedule is off: %v", err)
+		}
+		synctest.Wait()
+		wantSaid(t, (*said)[max(len(*said)-1, 0):], [2]any{uint64(0), false}) // in the end
 	})
 }
 

@@ -190,58 +190,52 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 // A renewal has its time from when it is sent: an observer that is slow, or a machine that is busy elsewhere between
 // the two, costs no lease.
 func TestRenewalThatLeavesLate(t *testing.T) {
-	t.Run("behind a slow observer", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			p := w.process(WithObserver(Observer{Start: slowRenewals}))
-			lease := w.acquire(p, "k")
-			time.Sleep(time.Minute)
-			wantValid(t, lease)
-		})
+	bubbleNamed(t, "behind a slow observer", 3, func(t *testing.T, w *world) {
+		p := w.process(WithObserver(Observer{Start: slowRenewals}))
+		lease := w.acquire(p, "k")
+		time.Sleep(time.Minute)
+		wantValid(t, lease)
 	})
-	t.Run("behind one that is told of a node that is left alone", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			var told atomic.Bool
-			p := w.process(WithObserver(Observer{Node: func(_ context.Context, _ OpKind, r NodeReply) {
-				if r.Verdict == VerdictCircuitOpen {
-					time.Sleep(1500 * time.Millisecond)
-					told.Store(true)
-				}
-			}}))
-			lease := w.acquire(p, "k")
-			p.stopTimers()
-			w.unfit(p, 2)
-			r := lease.inspect(p.e.Clock.Now(), lease.renewAt)
-			began := time.Now()
-			r.start()
-			if took := time.Since(began); took > 0 {
-				t.Errorf("the watchdog waited for it for %v", took)
+	bubbleNamed(t, "behind one that is told of a node that is left alone", 3, func(t *testing.T, w *world) {
+		var told atomic.Bool
+		p := w.process(WithObserver(Observer{Node: func(_ context.Context, _ OpKind, r NodeReply) {
+			if r.Verdict == VerdictCircuitOpen {
+				time.Sleep(1500 * time.Millisecond)
+				told.Store(true)
 			}
-			time.Sleep(2 * time.Second)
-			if !told.Load() {
-				t.Error("it was not told")
-			}
-			wantValid(t, lease)
-		})
+		}}))
+		lease := w.acquire(p, "k")
+		p.stopTimers()
+		w.unfit(p, 2)
+		r := lease.inspect(p.e.Clock.Now(), lease.renewAt)
+		began := time.Now()
+		r.start()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the watchdog waited for it for %v", took)
+		}
+		time.Sleep(2 * time.Second)
+		if !told.Load() {
+			t.Error("it was not told")
+		}
+		wantValid(t, lease)
 	})
-	t.Run("on a busy machine", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, w *world) {
-			p := w.process()
-			lease := w.acquire(p, "k")
-			time.Sleep(time.Second)
-			p.stopTimers()
-			r := lease.inspect(p.e.Clock.Now(), lease.renewAt)
-			time.Sleep(2 * p.p.nodeTimeout)
-			if lease.inspect(p.e.Clock.Now(), p.e.Clock.Now()) != nil {
-				t.Error("renewed twice")
-			}
-			until := lease.ValidUntil()
-			r.start()
-			synctest.Wait()
-			wantValid(t, lease)
-			if !lease.ValidUntil().After(until) {
-				t.Error("the renewal counts for nothing")
-			}
-		})
+	bubbleNamed(t, "on a busy machine", 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		time.Sleep(time.Second)
+		p.stopTimers()
+		r := lease.inspect(p.e.Clock.Now(), lease.renewAt)
+		time.Sleep(2 * p.p.nodeTimeout)
+		if lease.inspect(p.e.Clock.Now(), p.e.Clock.Now()) != nil {
+			t.Error("renewed twice")
+		}
+		until := lease.ValidUntil()
+		r.start()
+		synctest.Wait()
+		wantValid(t, lease)
+		if !lease.ValidUntil().After(until) {
+			t.Error("the renewal counts for nothing")
+		}
 	})
 }
 

@@ -172,22 +172,18 @@ func TestRevokedHolderCompletesNothingElsewhere(t *testing.T) {
 
 // A lease on whose token the nodes do not agree can be ended under any that a node has for it, and under no other.
 func TestRevokeWhereTokensDiffer(t *testing.T) {
-	for name, of := range map[string]int{"the holder's": 2, "one that a node has": 0} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, operator := w.process(), w.process()
-				lease := w.holds(p, "k")
-				for i := range 2 {
-					w.setCounter(p, i, "k", int64(lease.token)+1+int64(i))
-				}
-				_, err := operator.Revoke(t.Context(), "k", lease.token+3)
-				wantErr(t, err, Operators.TokenMismatch)
-				must(operator.Revoke(t.Context(), "k", uint64(w.resource(p, of, "k").Counter)))
-				w.pass(5 * time.Second)
-				wantReason(t, lease.Lost(), LossRevoked)
-			})
-		})
-	}
+	bubbles(t, 3, map[string]int{"the holder's": 2, "one that a node has": 0}, func(t *testing.T, w *world, of int) {
+		p, operator := w.process(), w.process()
+		lease := w.holds(p, "k")
+		for i := range 2 {
+			w.setCounter(p, i, "k", int64(lease.token)+1+int64(i))
+		}
+		_, err := operator.Revoke(t.Context(), "k", lease.token+3)
+		wantErr(t, err, Operators.TokenMismatch)
+		must(operator.Revoke(t.Context(), "k", uint64(w.resource(p, of, "k").Counter)))
+		w.pass(5 * time.Second)
+		wantReason(t, lease.Lost(), LossRevoked)
+	})
 }
 
 // The nodes that answer may not be those that confirmed the lease last: one has forgotten it, the other is away.

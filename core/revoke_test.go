@@ -51,23 +51,21 @@ func TestRevokedHolderIsTold(t *testing.T) {
 		"release":  {func(ctx context.Context, lease *Lease) error { return lease.Release(ctx) }},
 		"complete": {func(ctx context.Context, lease *Lease) error { return lease.Complete(ctx, nil) }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, operator := w.process(), w.process()
-				lease := w.acquire(p, "k")
-				w.pass(time.Second)
-				if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); err != nil {
-					t.Fatal(err)
-				}
-				err := c.end(t.Context(), lease)
-				wantErr(t, err, ErrLost)
-				if op, ok := errors.AsType[*OpError](err); strings.HasPrefix(name, "release") && (!ok || op.Reason != LossRevoked) {
-					t.Errorf("reason %v", op.Reason)
-				}
-				if err := lease.Release(t.Context()); !errors.Is(err, ErrLost) {
-					t.Errorf("released again: %v", err)
-				}
-			})
+		bubbleNamed(t, name, 3, func(t *testing.T, w *world) {
+			p, operator := w.process(), w.process()
+			lease := w.acquire(p, "k")
+			w.pass(time.Second)
+			if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); err != nil {
+				t.Fatal(err)
+			}
+			err := c.end(t.Context(), lease)
+			wantErr(t, err, ErrLost)
+			if op, ok := errors.AsType[*OpError](err); strings.HasPrefix(name, "release") && (!ok || op.Reason != LossRevoked) {
+				t.Errorf("reason %v", op.Reason)
+			}
+			if err := lease.Release(t.Context()); !errors.Is(err, ErrLost) {
+				t.Errorf("released again: %v", err)
+			}
 		})
 	}
 }

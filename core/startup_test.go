@@ -28,10 +28,11 @@ func TestLastingFaults(t *testing.T) {
 	version := func(v string) prepare {
 		return func(n *testutil.Node, _ *redis.Client) { n.SetVersion(v) }
 	}
-	for name, c := range map[string]struct {
+	type row struct {
 		prepare prepare
 		want    []string // none: New succeeds
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"no password":    {refuse("INFO", "NOAUTH Authentication required."), []string{"NOAUTH", "user and password"}},
 		"wrong password": {refuse("INFO", "WRONGPASS invalid username-password pair or user is disabled."), []string{"WRONGPASS", "user and password"}},
 		"database":       {refuse("INFO", "ERR DB index is out of range"), []string{"out of range", "database"}},
@@ -56,28 +57,24 @@ func TestLastingFaults(t *testing.T) {
 		"Redis 10":         {version("10.0.0"), nil},
 		"an unstable tree": {version("255.255.255"), nil},
 		"Valkey":           {version("7.2.4"), nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				clients := testutil.Clients(w.nodes)
-				c.prepare(w.nodes[1], clients[1].(*redis.Client))
-				var log logbook.Book
-				l, err := New(clients, WithLogger(log.Logger()))
-				if c.want != nil {
-					wantInError(t, err, append(c.want, "node 1 (embedded-")...)
-					if strings.Contains(err.Error(), "node 0") || strings.Contains(err.Error(), "node 2") {
-						t.Errorf("nothing is wrong with nodes 0 and 2: %v", err)
-					}
-					return
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				log.Want(t, 0, "")
-				l.Close(t.Context())
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		clients := testutil.Clients(w.nodes)
+		c.prepare(w.nodes[1], clients[1].(*redis.Client))
+		var log logbook.Book
+		l, err := New(clients, WithLogger(log.Logger()))
+		if c.want != nil {
+			wantInError(t, err, append(c.want, "node 1 (embedded-")...)
+			if strings.Contains(err.Error(), "node 0") || strings.Contains(err.Error(), "node 2") {
+				t.Errorf("nothing is wrong with nodes 0 and 2: %v", err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Want(t, 0, "")
+		l.Close(t.Context())
+	})
 }
 
 // rewriteInfo replaces a line of INFO.
@@ -139,31 +136,29 @@ func TestPassingFaults(t *testing.T) {
 		"EVALSHA": "LOADING Redis is loading the dataset in memory",
 		"EVAL":    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
 	} {
-		t.Run(strings.Fields(reply)[0], func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				for _, n := range w.nodes[1:] {
-					n.Refuse(command, reply)
-				}
-				var log logbook.Book
-				l, err := New(testutil.Clients(w.nodes), WithLogger(log.Logger()))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer l.Close(over())
-				log.Want(t, 1, "level=WARN", "cannot be checked", "node=1 ", strings.Fields(reply)[0])
-				log.Want(t, 1, "level=WARN", "cannot be checked", "node=2 ", strings.Fields(reply)[0])
-				w.nodes[1].SetEvictionPolicy("allkeys-lru", 1<<20)
-				time.Sleep(30 * time.Second)
-				for _, n := range w.nodes[1:] {
-					n.Refuse(command, "")
-				}
-				time.Sleep(node.RecheckEvery + time.Second)
-				log.Want(t, 1, "level=ERROR", "unfit", "node=1 ", "allkeys-lru")
-				log.Want(t, 0, "unfit", "node=2 ")
-				if n := w.nodes[2].Calls()["INFO"]; n < 4 || n > 6 {
-					t.Errorf("%d looks at a node that was busy for 30s", n)
-				}
-			})
+		bubbleNamed(t, strings.Fields(reply)[0], 3, func(t *testing.T, w *world) {
+			for _, n := range w.nodes[1:] {
+				n.Refuse(command, reply)
+			}
+			var log logbook.Book
+			l, err := New(testutil.Clients(w.nodes), WithLogger(log.Logger()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close(over())
+			log.Want(t, 1, "level=WARN", "cannot be checked", "node=1 ", strings.Fields(reply)[0])
+			log.Want(t, 1, "level=WARN", "cannot be checked", "node=2 ", strings.Fields(reply)[0])
+			w.nodes[1].SetEvictionPolicy("allkeys-lru", 1<<20)
+			time.Sleep(30 * time.Second)
+			for _, n := range w.nodes[1:] {
+				n.Refuse(command, "")
+			}
+			time.Sleep(node.RecheckEvery + time.Second)
+			log.Want(t, 1, "level=ERROR", "unfit", "node=1 ", "allkeys-lru")
+			log.Want(t, 0, "unfit", "node=2 ")
+			if n := w.nodes[2].Calls()["INFO"]; n < 4 || n > 6 {
+				t.Errorf("%d looks at a node that was busy for 30s", n)
+			}
 		})
 	}
 }

@@ -21,7 +21,7 @@ func (p *process) sleepThrough(d time.Duration) {
 // A machine that was suspended past a lease finds the context ended on the first look, and at the latest
 // when the watchdog next wakes.
 func TestSuspendedPastTheLease(t *testing.T) {
-	for name, ended := range map[string]func(*Lease) bool{
+	bubbles(t, 3, map[string]func(*Lease) bool{
 		"Err":  func(l *Lease) bool { return l.Context().Err() != nil },
 		"Done": func(l *Lease) bool { return isClosed(l.Context().Done()) },
 		"Value of a child": func(l *Lease) bool { // which cannot look, but is told
@@ -30,19 +30,15 @@ func TestSuspendedPastTheLease(t *testing.T) {
 			time.Sleep(clock.MaxTimer)
 			return child.Err() != nil
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				lease := w.acquire(p, "k")
-				p.sleepThrough(time.Hour)
-				if !ended(lease) {
-					t.Error("has not ended")
-				}
-				wantErr(t, context.Cause(lease.Context()), ErrLost)
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, ended func(*Lease) bool) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		p.sleepThrough(time.Hour)
+		if !ended(lease) {
+			t.Error("has not ended")
+		}
+		wantErr(t, context.Cause(lease.Context()), ErrLost)
+	})
 }
 
 // A holder that releases before it has looked at its lease hears that this has ended.

@@ -17,46 +17,43 @@ import (
 // that has no other clock to trust: only where a quorum agrees is the lease taken to be older than it seems.
 func TestClockStoodStill(t *testing.T) {
 	window := 400 * time.Millisecond
-	for name, c := range map[string]struct {
+	type row struct {
 		nodes  []int
 		before time.Duration // so that the step fits into the clock window, which spans twice its size
 		step   time.Duration
 		lost   bool
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"all nodes ran ahead":     {[]int{0, 1, 2}, -350 * time.Millisecond, 700 * time.Millisecond, true},
 		"by less than the window": {[]int{0, 1, 2}, -200 * time.Millisecond, window - time.Millisecond, false},
 		"one node ran ahead":      {[]int{1}, -350 * time.Millisecond, 700 * time.Millisecond, false},
 		"all nodes fell behind":   {[]int{0, 1, 2}, 350 * time.Millisecond, -700 * time.Millisecond, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				for _, i := range c.nodes {
-					w.nodes[i].StepClock(c.before)
-				}
-				var r recording
-				p := w.process(WithClockWindow(window), WithObserver(r.observer()))
-				lease := w.acquire(p, "k")
-				time.Sleep(15 * time.Second)
-				for _, i := range c.nodes {
-					w.nodes[i].StepClock(c.step)
-				}
-				time.Sleep(15 * time.Second)
-				if !c.lost {
-					if err := lease.Context().Err(); err != nil {
-						t.Fatalf("lost: %v", context.Cause(lease.Context()))
-					}
-					w.release(lease)
-					return
-				}
-				wantReason(t, context.Cause(lease.Context()), LossClock)
-				wantReason(t, lease.Release(t.Context()), LossClock)
-				_, outs := r.of(t, OpRenew)
-				wantReason(t, outs[len(outs)-1].Err, LossClock)
-				_, outs = r.of(t, OpHold)
-				wantReason(t, outs[0].Err, LossClock)
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		for _, i := range c.nodes {
+			w.nodes[i].StepClock(c.before)
+		}
+		var r recording
+		p := w.process(WithClockWindow(window), WithObserver(r.observer()))
+		lease := w.acquire(p, "k")
+		time.Sleep(15 * time.Second)
+		for _, i := range c.nodes {
+			w.nodes[i].StepClock(c.step)
+		}
+		time.Sleep(15 * time.Second)
+		if !c.lost {
+			if err := lease.Context().Err(); err != nil {
+				t.Fatalf("lost: %v", context.Cause(lease.Context()))
+			}
+			w.release(lease)
+			return
+		}
+		wantReason(t, context.Cause(lease.Context()), LossClock)
+		wantReason(t, lease.Release(t.Context()), LossClock)
+		_, outs := r.of(t, OpRenew)
+		wantReason(t, outs[len(outs)-1].Err, LossClock)
+		_, outs = r.of(t, OpHold)
+		wantReason(t, outs[0].Err, LossClock)
+	})
 }
 
 // A quorum is enough: the third node may be down.

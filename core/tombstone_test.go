@@ -25,35 +25,32 @@ func (w *world) tombstones(p *process, i int) int {
 
 // A tombstone is for what may still arrive.
 func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		prepare func(p *process)
 		want    [3]int
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"all has been answered": {want: [3]int{0, 0, 0}},
 		"an answer is missing":  {prepare: func(p *process) { p.links[1].Next(coretest.Fate{LoseReply: true}, wire.OpAcquire) }, want: [3]int{0, 1, 0}},
 		"a request is missing":  {prepare: func(p *process) { p.links[2].Next(coretest.Fate{Lose: true}, wire.OpAcquire) }, want: [3]int{0, 0, 1}},
 		"a renewal is missing":  {prepare: func(p *process) { p.links[0].Next(coretest.Fate{Lose: true}, wire.OpRenew) }, want: [3]int{1, 0, 0}},
 		"a client may repeat":   {prepare: func(p *process) { p.e.Nodes[1].Repeats = true }, want: [3]int{0, 1, 0}},
 		"the connection broke":  {prepare: func(p *process) { p.links[1].Next(coretest.Fate{Refuse: true}, wire.OpRenew) }, want: [3]int{0, 1, 0}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p := w.process()
-				if c.prepare != nil {
-					c.prepare(p)
-				}
-				lease := w.acquire(p, "k")
-				time.Sleep(lease.p.renewEvery * 3 / 2)
-				w.release(lease)
-				synctest.Wait()
-				for i, want := range c.want {
-					if n := w.tombstones(p, i); n != want {
-						t.Errorf("node %d has %d tombstones, want %d", i, n, want)
-					}
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		p := w.process()
+		if c.prepare != nil {
+			c.prepare(p)
+		}
+		lease := w.acquire(p, "k")
+		time.Sleep(lease.p.renewEvery * 3 / 2)
+		w.release(lease)
+		synctest.Wait()
+		for i, want := range c.want {
+			if n := w.tombstones(p, i); n != want {
+				t.Errorf("node %d has %d tombstones, want %d", i, n, want)
+			}
+		}
+	})
 }
 
 // A client of a Cluster may send a request again by itself, a plain one heeds NoRetry.
@@ -86,63 +83,56 @@ func TestLateRequestAfterOtherOwners(t *testing.T) {
 // The answer to a release is lost: one that is repeated is confirmed, whoever has come since, and however late it is.
 // It cannot tell whether the lease had been lost before, so it reports no loss.
 func TestRepeatedRelease(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		later   time.Duration
 		another bool
-	}{
+	}
+	bubbles(t, 3, map[string]row{
 		"at once":                                 {},
 		"after another grant":                     {another: true},
 		"when tombstones are over":                {later: 20 * time.Second},
 		"when tombstones are over, another":       {later: 20 * time.Second, another: true},
 		"after another grant and its own release": {another: true, later: time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				p, other := w.process(), w.process()
-				lease := w.acquire(p, "k")
-				synctest.Wait() // on all nodes
-				for _, k := range p.links[1:] {
-					k.Sequence(wire.OpRelease, coretest.Fate{LoseReply: true}, coretest.Fate{})
-				}
-				wantErr(t, lease.Release(t.Context()), ErrUnavailable)
-				time.Sleep(c.later)
-				if c.another {
-					w.acquire(other, "k")
-				}
-				for range 2 {
-					if err := lease.Release(t.Context()); err != nil {
-						t.Errorf("released again: %v", err)
-					}
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, c row) {
+		p, other := w.process(), w.process()
+		lease := w.acquire(p, "k")
+		synctest.Wait() // on all nodes
+		for _, k := range p.links[1:] {
+			k.Sequence(wire.OpRelease, coretest.Fate{LoseReply: true}, coretest.Fate{})
+		}
+		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
+		time.Sleep(c.later)
+		if c.another {
+			w.acquire(other, "k")
+		}
+		for range 2 {
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("released again: %v", err)
+			}
+		}
+	})
 }
 
 // No renewal leaves when the lease is over, so that what the nodes are told at the end holds; of a lease that was lost
 // it would only keep the key from others.
 func TestNothingIsSentAfterTheEnd(t *testing.T) {
-	for name, end := range map[string]func(*Lease){
+	bubbles(t, 1, map[string]func(*Lease){
 		"released": func(lease *Lease) { lease.Release(context.Background()) },
 		"lost":     func(lease *Lease) { lease.lose(LossClosed); lease.free(context.Background()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, w *world) {
-				p := w.process()
-				lease := w.acquire(p, "k")
-				r := lease.renewalNow() // the watchdog is about to send it
-				end(lease)
-				synctest.Wait()
-				renewals := p.counting(wire.OpRenew)
-				r.start()
-				synctest.Wait()
-				if n := renewals.Load(); n > 0 {
-					t.Errorf("%d renewals sent", n)
-				}
-				w.wantFree(p, "k")
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, end func(*Lease)) {
+		p := w.process()
+		lease := w.acquire(p, "k")
+		r := lease.renewalNow() // the watchdog is about to send it
+		end(lease)
+		synctest.Wait()
+		renewals := p.counting(wire.OpRenew)
+		r.start()
+		synctest.Wait()
+		if n := renewals.Load(); n > 0 {
+			t.Errorf("%d renewals sent", n)
+		}
+		w.wantFree(p, "k")
+	})
 }
 
 // Where every release was answered, a key that another has taken is told.

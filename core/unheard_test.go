@@ -51,25 +51,21 @@ func TestGrantThatComesLate(t *testing.T) {
 
 // If it does not answer, it is told after the node timeout: the request may arrive yet.
 func TestGrantWithoutAnAnswer(t *testing.T) {
-	for name, f := range map[string]coretest.Fate{
+	bubbles(t, 3, map[string]coretest.Fate{
 		"arrived":   {LoseReply: true},
 		"under way": {Delay: time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				holder := w.process(unrenewed)
-				holder.links[2].Set(coretest.Fate{Refuse: true}, wire.OpAcquire)
-				w.holds(holder, "k")
-				p := w.process()
-				p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire)
-				p.links[2].Set(f, wire.OpAcquire)
-				_, err := p.TryAcquire(t.Context(), "k")
-				wantErr(t, err, ErrHeld)
-				time.Sleep(3 * time.Second)
-				if r := w.resource(p, 2, "k"); r.Expiry != 0 {
-					t.Errorf("the third node keeps it: %+v", r)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, f coretest.Fate) {
+		holder := w.process(unrenewed)
+		holder.links[2].Set(coretest.Fate{Refuse: true}, wire.OpAcquire)
+		w.holds(holder, "k")
+		p := w.process()
+		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire)
+		p.links[2].Set(f, wire.OpAcquire)
+		_, err := p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrHeld)
+		time.Sleep(3 * time.Second)
+		if r := w.resource(p, 2, "k"); r.Expiry != 0 {
+			t.Errorf("the third node keeps it: %+v", r)
+		}
+	})
 }

@@ -95,31 +95,27 @@ func TestObserverPanicsAtTheEndOfAHold(t *testing.T) {
 
 // The context of a lease ends whether or not its observer is done with being told of that.
 func TestEndOfAContextWaitsForNoObserver(t *testing.T) {
-	for name, end := range map[string]func(lease *Lease, p *process){
+	bubbles(t, 3, map[string]func(lease *Lease, p *process){
 		"lost":     func(_ *Lease, p *process) { p.set(coretest.Fate{Lose: true}) },
 		"released": func(lease *Lease, _ *process) { go lease.Release(context.Background()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				told, free := make(chan bool), make(chan bool)
-				p := w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
-					return ctx, func(Outcome) {
-						if op.Kind == OpHold {
-							close(told)
-							<-free
-						}
-					}
-				}}))
-				lease := w.holds(p, "k")
-				end(lease, p)
-				<-told
-				if lease.Context().Err() == nil {
-					t.Error("the observer is told before the context ends")
+	}, func(t *testing.T, w *world, end func(lease *Lease, p *process)) {
+		told, free := make(chan bool), make(chan bool)
+		p := w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+			return ctx, func(Outcome) {
+				if op.Kind == OpHold {
+					close(told)
+					<-free
 				}
-				close(free)
-			})
-		})
-	}
+			}
+		}}))
+		lease := w.holds(p, "k")
+		end(lease, p)
+		<-told
+		if lease.Context().Err() == nil {
+			t.Error("the observer is told before the context ends")
+		}
+		close(free)
+	})
 }
 
 // An observer that panics while a key is handed on does not give the turn to two.

@@ -353,19 +353,15 @@ func TestWaiterIsCancelledWhenTold(t *testing.T) {
 
 // A node that is emptied, or does not answer, holds nobody up.
 func TestQueueOnNodesInTrouble(t *testing.T) {
-	for name, trouble := range map[string]func(n *testutil.Node){
+	bubbles(t, 3, map[string]func(n *testutil.Node){
 		"emptied": (*testutil.Node).RestartEmpty, "flushed": (*testutil.Node).Flush, "down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang,
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, w *world) {
-				lease, c := w.waited()
-				trouble(w.nodes[1])
-				time.Sleep(10 * time.Millisecond)
-				w.handsOff(lease, c, 0, queue.TellWithin+5*time.Millisecond)
-				w.nodes[1].Up()
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, trouble func(n *testutil.Node)) {
+		lease, c := w.waited()
+		trouble(w.nodes[1])
+		time.Sleep(10 * time.Millisecond)
+		w.handsOff(lease, c, 0, queue.TellWithin+5*time.Millisecond)
+		w.nodes[1].Up()
+	})
 }
 
 // A call that does not wait finds a free key taken while it is the turn of those who do, and no longer.
