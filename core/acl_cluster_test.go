@@ -22,9 +22,7 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 		}
 	}
 	for _, s := range c.Servers {
-		if err := s.Client().Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, s.Client().Do(t.Context(), args...).Err())
 	}
 	var log logbook.Book
 	var locks [2]*Locker
@@ -47,16 +45,12 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 	master := c.Servers[0].Client()
 	got := acquiring(locks[1], t.Context(), "k")
 	testutil.Await(t, "subscribed", func() bool { return len(master.PubSubShardChannels(t.Context(), "lockkit:*").Val()) > 0 })
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, held.Release(t.Context()))
 	next := testutil.Receive(t, got)
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	if err := next.lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, next.lease.Release(t.Context()))
 	log.Want(t, 0, "")
 	if err := deniedInScripts(t, master); err != nil {
 		t.Error(err)

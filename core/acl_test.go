@@ -154,10 +154,7 @@ func manualsACL(t *testing.T) []string {
 // manualsUser is what the manual has SETUSER give to a user.
 func manualsUser(t *testing.T, user string) []string {
 	t.Helper()
-	manual, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manual := must(os.ReadFile("../docs/operations.md"))
 	m := regexp.MustCompile(`(?m)^ACL SETUSER ` + user + ` (.*)$`).FindSubmatch(manual)
 	if m == nil {
 		t.Fatalf("docs/operations.md has no line ACL SETUSER %s …", user)
@@ -229,10 +226,7 @@ func waitOnce(t *testing.T, holder, waiter *Locker, admin redis.UniversalClient)
 
 // deniedInScripts tells of commands that scripts called without the right to, also where they go on after that.
 func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
-	log, err := admin.ACLLog(t.Context(), 100).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must(admin.ACLLog(t.Context(), 100).Result())
 	for _, entry := range log {
 		if entry.Context == "lua" {
 			return fmt.Errorf("a script was denied %s %s", entry.Reason, entry.Object)

@@ -82,9 +82,7 @@ func (w *world) withConns(n int, each time.Duration, opts ...Option) *process {
 		clients = append(clients, c)
 	}
 	p := &process{Locker: must(New(clients, append([]Option{quietly}, opts...)...))}
-	if err := p.Provision(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	succeeds(w.t, p.Provision(w.t.Context()))
 	return p
 }
 

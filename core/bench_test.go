@@ -183,14 +183,9 @@ func TestAllocations(t *testing.T) {
 func testAllocations(t *testing.T) {
 	count := func(l *Locker, opts ...CallOption) float64 {
 		run := func() {
-			lease, err := l.Acquire(t.Context(), "key", opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lease := must(l.Acquire(t.Context(), "key", opts...))
 			synctest.Wait() // for the slower nodes, too, and until the goroutines of the lanes wait for the next batch
-			if err := lease.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			succeeds(t, lease.Release(t.Context()))
 			synctest.Wait()
 		}
 		least := math.Inf(1)

@@ -41,11 +41,8 @@ func TestWaitersSeeWhatTheHolderCarries(t *testing.T) {
 		here.TryAcquire(t.Context(), "k")      // in this process
 		elsewhere.TryAcquire(t.Context(), "k") // in another
 		time.AfterFunc(5*time.Second, func() { lease.Release(t.Context()) })
-		next, err := elsewhere.Acquire(t.Context(), "k") // that succeeds in the end
-		if err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait() // the first process is done with its release
+		next := must(elsewhere.Acquire(t.Context(), "k")) // that succeeds in the end
+		synctest.Wait()                                   // the first process is done with its release
 		here.TryAcquire(t.Context(), "k")
 		w.release(next)
 		synctest.Wait()

@@ -82,10 +82,7 @@ func TestImitationWithoutTheGuard(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		client := w.nodes[0].ClientWith(nil)
 		client.AddHook(noHistory)
-		l, err := New([]redis.UniversalClient{client}, quietly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(New([]redis.UniversalClient{client}, quietly))
 		l.Close(t.Context())
 	})
 }
@@ -159,9 +156,7 @@ func TestProvision(t *testing.T) {
 		p := w.stranger()
 		synctest.Wait() // New has asked the nodes what they are, too
 		for range 2 {   // repeating it is harmless
-			if err := p.Provision(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			succeeds(t, p.Provision(t.Context()))
 		}
 		w.release(w.acquire(p, "k"))
 
@@ -221,10 +216,7 @@ func TestWithoutProvision(t *testing.T) {
 		if op, _ := errors.AsType[*OpError](err); op.RetryAfter != 12*time.Second {
 			t.Errorf("retry after %v", op.RetryAfter)
 		}
-		lease, err := p.Acquire(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := must(p.Acquire(t.Context(), "k"))
 		wantBetween(t, "granted after", time.Since(start), 12*time.Second, 12*time.Second+p.p.retryMin+4*way)
 		w.release(lease)
 	})

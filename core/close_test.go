@@ -55,9 +55,7 @@ func TestCloseWaitsForLeases(t *testing.T) {
 			t.Errorf("%d requests for a key that nobody can be given any more", n)
 		}
 		w.release(lease)
-		if err := testutil.Receive(t, done); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, testutil.Receive(t, done))
 	})
 }
 
@@ -88,12 +86,8 @@ func TestAfterClose(t *testing.T) {
 		p := w.process()
 		released, completed := w.acquire(p, "released"), w.acquire(p, "completed")
 		w.release(released)
-		if err := completed.Complete(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, completed.Complete(t.Context(), nil))
+		succeeds(t, p.Close(t.Context()))
 		before := w.nodes[0].Calls()["EVALSHA"]
 		_, err := p.Acquire(t.Context(), "k")
 		wantErr(t, err, ErrClosed)
@@ -210,12 +204,8 @@ func TestCloseOfADerivedLocker(t *testing.T) {
 		_, err = p.TryAcquire(t.Context(), "other")
 		wantErr(t, err, ErrClosed)
 		w.release(lease)
-		if err := testutil.Receive(t, done); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, testutil.Receive(t, done))
+		succeeds(t, p.Close(t.Context()))
 	})
 }
 
@@ -223,9 +213,7 @@ func TestCloseOfADerivedLocker(t *testing.T) {
 func TestCloseWithAHungNode(t *testing.T) {
 	bubbles(t, 3, map[string]bool{"patient": false, "hurried": true}, func(t *testing.T, w *world, hurried bool) {
 		l := must(New(testutil.Clients(w.nodes), quietly))
-		if err := l.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, l.Provision(t.Context()))
 		p := &process{Locker: l}
 		w.release(w.acquire(p, "warm"))
 		w.nodes[1].Hang()
@@ -257,9 +245,7 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, l.Provision(t.Context()))
 	err = l.Do(t.Context(), "k", func(ctx context.Context) error {
 		found := int64(0)
 		for _, n := range l.e.Nodes {
@@ -295,9 +281,7 @@ func TestCloseOfAnOpenedLockerBreaksWhatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, server.Pause())
 	if err := l.Close(over()); !errors.Is(err, context.Canceled) || errors.Is(err, errUnderWay) {
 		t.Errorf("Close: %v", err)
 	}

@@ -316,9 +316,7 @@ func TestResultIsCopied(t *testing.T) {
 		lease := w.acquire(p, "k")
 		p.links[2].Set(coretest.Fate{Delay: 100 * time.Millisecond}, wire.OpComplete)
 		result := []byte("result")
-		if err := lease.Complete(t.Context(), result); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, lease.Complete(t.Context(), result))
 		copy(result, "spoilt")
 		time.Sleep(time.Second)
 		want := Record{lease.FencingToken(), []byte("result")}

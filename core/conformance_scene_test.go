@@ -88,9 +88,7 @@ func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 	t.Cleanup(func() { s.l.Close(context.Background()) })
 	s.t, s.leases = t, map[string]*Lease{}
 	if s.way == inBatch {
-		if err := s.client.HSet(t.Context(), s.l.e.Keys.Resource(wrongType), "a", "hash").Err(); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, s.client.HSet(t.Context(), s.l.e.Keys.Resource(wrongType), "a", "hash").Err())
 	}
 	us := s.time()
 	s.names = map[string]span{"U": {us, us}, "T": {us / 1000, us / 1000}}
@@ -493,9 +491,7 @@ func redisScene(t *testing.T, c conformanceCase, way delivery, server *testutil.
 			master = "127.0.0.1 1" // nobody answers there
 		}
 		host, port, _ := strings.Cut(master, " ")
-		if err := client.SlaveOf(t.Context(), host, port).Err(); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, client.SlaveOf(t.Context(), host, port).Err())
 	}
 	s := &scene{client: client, replica: replica, way: way}
 	s.open(t, prefix, c.opts)

@@ -39,10 +39,7 @@ func TestCooldown(t *testing.T) {
 			onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 				p, other := w.process(), w.process()
 				for _, where := range []*process{p, other} {
-					lease, err := p.Acquire(t.Context(), "k")
-					if err != nil {
-						t.Fatal(err)
-					}
+					lease := must(p.Acquire(t.Context(), "k"))
 					next := w.waits(where, "k")
 					time.Sleep(time.Until(lease.ValidUntil().Add(lease.p.margin - lease.p.validity + c.held))) // since it was asked for
 					released := time.Now()

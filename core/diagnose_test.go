@@ -93,10 +93,7 @@ func (w *world) diagnose(opts ...Option) Diagnosis {
 
 func (w *world) diagnoseClients(clients []redis.UniversalClient, opts ...Option) Diagnosis {
 	w.t.Helper()
-	d, err := Operators.Diagnose(w.t.Context(), clients, opts...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	d := must(Operators.Diagnose(w.t.Context(), clients, opts...))
 	return d
 }
 
@@ -131,9 +128,7 @@ func TestDiagnoseGuardsOfACluster(t *testing.T) {
 		defer client.Close()
 		l := must(New([]redis.UniversalClient{client}, WithRestartGuard(true), quietly))
 		defer l.Close(over())
-		if err := l.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, l.Provision(t.Context()))
 		guard := l.e.Keys.Guard(wire.Buckets - 1)
 		memory, rest, _ := strings.Cut(must(w.nodes[0].Exec("GET", guard)).(string), "! ")
 		longest, _, _ := strings.Cut(rest, " ")
@@ -160,9 +155,7 @@ func TestDiagnoseBeforeProvision(t *testing.T) {
 		}
 		wantFindings(t, w.diagnose(), found{"warning", "not_provisioned", -1})
 		p.mend()
-		if err := p.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, p.Provision(t.Context()))
 		wantFindings(t, w.diagnose())
 	})
 }
@@ -175,9 +168,7 @@ func TestDiagnoseQuarantine(t *testing.T) {
 		const ahead = 200 * time.Millisecond
 		w.nodes[1].StepClock(ahead) // by its clock it counts, whoever asks it first
 		w.nodes[1].Flush()
-		if err := p.Ready(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, p.Ready(t.Context()))
 		time.Sleep(2 * time.Second)
 		d := w.diagnose(WithReplicaLag(3 * time.Second))
 		wantFindings(t, d, found{"warning", "quarantined", 1})

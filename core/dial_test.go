@@ -124,14 +124,9 @@ var watchedOptions = []Option{TTL(6 * time.Second), WithClockWindow(300 * time.M
 // opened is a Locker on one node, which votes.
 func opened(t *testing.T, url string, opts ...Option) *Locker {
 	t.Helper()
-	l, err := Open([]string{url}, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(Open([]string{url}, opts...))
 	t.Cleanup(func() { l.Close(over()) })
-	if err := l.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, l.Provision(t.Context()))
 	return l
 }
 
@@ -163,9 +158,7 @@ func TestOpenSentinel(t *testing.T) {
 		}
 	}
 	for _, s := range c.Servers {
-		if err := s.Client().Do(t.Context(), "ACL", "SETUSER", "service", "on", ">two", "~*", "&*", "+@all").Err(); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, s.Client().Do(t.Context(), "ACL", "SETUSER", "service", "on", ">two", "~*", "&*", "+@all").Err())
 	}
 	url := "redis-sentinel://watcher:one@" + c.Addr() + "?addr=127.0.0.1:1&username=service&password=two&master_name="
 	_, err := Open([]string{url + "nobody"}, watchedOptions...)
@@ -228,9 +221,7 @@ func TestOpenClusterTLS(t *testing.T) {
 	for _, known := range []struct{ certified, announced string }{{"localhost", "127.0.0.1"}, {"127.0.0.1", "127.0.0.1"}} {
 		_, bus, _ := net.SplitHostPort(freeAddr(t))
 		server, addr := ca.serve([]string{known.certified}, "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", bus, "--cluster-announce-ip", known.announced)
-		if err := server.Client().Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, server.Client().Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
 		url := fmt.Sprintf("rediss-cluster://%s:%d", known.certified, portOf(addr))
 		l := opened(t, url, unhurried, quietly, WithTLS(ca.trusting()))
 		wantWork(t, l, 2)

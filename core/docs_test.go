@@ -16,10 +16,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 			t.Fatalf("%s: %v, %v", pattern, files, err)
 		}
 		for _, f := range files {
-			b, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must(os.ReadFile(f))
 			text += string(b)
 		}
 		return text

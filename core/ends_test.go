@@ -34,7 +34,9 @@ func TestLateRequestToAServerOutOfMemory(t *testing.T) {
 // However often a holder that was revoked releases, it hears of it: where a node forgot, where an answer is lost, and
 // where other nodes do not know.
 func TestRevokedHolderReleasesAgain(t *testing.T) {
-	bubbles(t, 3, map[string]coretest.Fate{"the first is answered": {}, "an answer is lost": {LoseReply: true}, "a request is lost": {Refuse: true}}, func(t *testing.T, w *world, first coretest.Fate) {
+	bubbles(t, 3, map[string]coretest.Fate{
+		"the first is answered": {}, "an answer is lost": {LoseReply: true}, "a request is lost": {Refuse: true},
+	}, func(t *testing.T, w *world, first coretest.Fate) {
 		p, operator := w.process(), w.process()
 		lease := w.holds(p, "k")
 		operator.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
@@ -104,9 +106,7 @@ func TestNoCooldownAfterACompletion(t *testing.T) {
 		w.release(w.acquire(other, "refused"))
 
 		lease = w.holds(p, "completed")
-		if err := lease.Complete(over(), nil); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, lease.Complete(over(), nil))
 		wantErr(t, lease.Release(t.Context(), Cooldown(time.Minute)), ErrReleased)
 		w.release(lease)
 

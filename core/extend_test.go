@@ -75,9 +75,7 @@ func TestExtend(t *testing.T) {
 		lease := w.await(p, "k", MaxHold(8*time.Second))
 		time.Sleep(c.after)
 		start, sends := time.Now(), w.requests()
-		if err := lease.Extend(c.d); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, lease.Extend(c.d))
 		if c.d < 8*time.Second {
 			synctest.Wait()
 			if n := w.requests() - sends; n > 0 {
@@ -102,9 +100,7 @@ func TestExtendOutOfReach(t *testing.T) {
 		end := time.Now().Add(p.p.validity - p.p.margin)
 		synctest.Wait()
 		p.refused()
-		if err := lease.Extend(time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, lease.Extend(time.Minute))
 		if got := lease.ValidUntil(); got.After(end) {
 			t.Errorf("valid until %v, want %v", got, end)
 		}

@@ -37,15 +37,9 @@ func TestFootprint(t *testing.T) {
 	} {
 		server := testutil.NewServers(t, 1)[0]
 		client := server.Client().(*redis.Client)
-		l, err := New([]redis.UniversalClient{client}, append(c.opts, quietly, TTL(time.Minute), WithMaxTTL(time.Minute))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(New([]redis.UniversalClient{client}, append(c.opts, quietly, TTL(time.Minute), WithMaxTTL(time.Minute))...))
 		c.do(l)
-		keys, err := client.Keys(t.Context(), "*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		keys := must(client.Keys(t.Context(), "*").Result())
 		bytes, lasting, lastingBytes := int64(0), 0, int64(0)
 		for _, k := range keys {
 			n := client.MemoryUsage(t.Context(), k, 0).Val() + entryOverhead
@@ -75,13 +69,8 @@ func TestFootprint(t *testing.T) {
 const entryOverhead = 32
 
 func complete(t *testing.T, l *Locker, key, result string) {
-	lease, err := l.TryAcquire(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Complete(t.Context(), []byte(result)); err != nil {
-		t.Fatal(err)
-	}
+	lease := must(l.TryAcquire(t.Context(), key))
+	succeeds(t, lease.Complete(t.Context(), []byte(result)))
 }
 
 // Requests per operation, on each node.

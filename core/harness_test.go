@@ -201,10 +201,7 @@ func (w *world) owner(p *process, i int, key string) string {
 // resource is what node i stores for key.
 func (w *world) resource(p *process, i int, key string) testutil.Resource {
 	w.t.Helper()
-	v, err := w.nodes[i].Exec("GET", p.e.Keys.Resource(key))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	v := must(w.nodes[i].Exec("GET", p.e.Keys.Resource(key)))
 	s, _ := v.(string)
 	return must(testutil.ParseResource(s))
 }

@@ -154,10 +154,7 @@ func TestTouchesOfACluster(t *testing.T) {
 		client := clusterOfOne(n)
 		defer client.Close()
 		o := &pollster{}
-		l, err := New([]redis.UniversalClient{client}, WithRestartGuard(true), WithObserver(o.observer()), quietly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(New([]redis.UniversalClient{client}, WithRestartGuard(true), WithObserver(o.observer()), quietly))
 		defer l.Close(over())
 		pass := l.e.TouchEvery()
 		if pass < 16*time.Second {
@@ -327,10 +324,7 @@ func TestQuarantineBeginsWithNew(t *testing.T) {
 		for _, n := range w.nodes {
 			n.RestartEmpty()
 		}
-		next, err := New(testutil.Clients(w.nodes), quietly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := must(New(testutil.Clients(w.nodes), quietly))
 		defer next.Close(over())
 		time.Sleep(10*time.Second + time.Millisecond) // the max TTL
 		w.release(w.acquire(&process{Locker: next}, "k"))

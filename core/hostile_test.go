@@ -62,9 +62,7 @@ func TestRetentionOfARepeatedCompletion(t *testing.T) {
 		lease := w.acquire(a, "k")
 		wantErr(t, a.completeOn(lease, "result", 0), ErrUnavailable)
 		time.Sleep(50 * time.Minute)
-		if err := a.completeOn(lease, "result", 0, 1); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, a.completeOn(lease, "result", 0, 1))
 		done := time.Now()
 		time.Sleep(11 * time.Minute)
 		b.links[1].Set(coretest.Fate{ReplyDelay: 100 * time.Millisecond}, wire.OpAcquire)
@@ -164,10 +162,7 @@ func TestExpiredCertificateLogs(t *testing.T) {
 		cert.dead.Store(true)
 		clients[2].(*redis.Client).AddHook(&cert)
 		var log logbook.Book
-		l, err := New(clients, WithLogger(log.Logger()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(New(clients, WithLogger(log.Logger())))
 		defer l.Close(t.Context())
 		cert.dead.Store(false)
 		time.Sleep(time.Hour)
@@ -220,9 +215,7 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 		lease := w.acquire(a, "k")
 		wantErr(t, a.completeOn(lease, "result", 0), ErrUnavailable)
 		time.Sleep(50 * time.Minute)
-		if err := a.completeOn(lease, "result", 2, 3, 4); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, a.completeOn(lease, "result", 2, 3, 4))
 		done := time.Now()
 		time.Sleep(30 * time.Second)
 		_, err := b.reaches(0, 1, 2).Acquire(t.Context(), "k")

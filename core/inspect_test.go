@@ -406,7 +406,7 @@ func TestInspectOnRealServers(t *testing.T) {
 	if h := must(p.Inspect(t.Context(), "inspected")).Holder; h.Token != lease.FencingToken() || h.Note != "who" || h.Left <= 0 {
 		t.Errorf("%+v", h)
 	}
-	must0(r, lease.Complete(t.Context(), []byte("result")))
+	succeeds(r, lease.Complete(t.Context(), []byte("result")))
 	if s := must(p.Inspect(t.Context(), "inspected")); s.Holder != nil || string(s.Record.Result) != "result" {
 		t.Errorf("%+v", s)
 	}
@@ -415,7 +415,9 @@ func TestInspectOnRealServers(t *testing.T) {
 // Nodes that have lost their memory may have had the lease that another has: nobody can tell, until its holder renews it or
 // their quarantine is over.
 func TestInspectOfNodesThatForgot(t *testing.T) {
-	bubbles(t, 3, map[string]func(*testutil.Node){"emptied": (*testutil.Node).Flush, "restarted": (*testutil.Node).RestartEmpty}, func(t *testing.T, w *world, forget func(*testutil.Node)) {
+	bubbles(t, 3, map[string]func(*testutil.Node){
+		"emptied": (*testutil.Node).Flush, "restarted": (*testutil.Node).RestartEmpty,
+	}, func(t *testing.T, w *world, forget func(*testutil.Node)) {
 		p, other := w.process(), w.process()
 		w.holds(p, "k")
 		forget(w.nodes[1])

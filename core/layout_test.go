@@ -57,10 +57,7 @@ func TestAnotherPrefixOnNodesInUse(t *testing.T) {
 		}
 		p := w.stranger(WithKeyPrefix("lockkit2:"))
 		start := time.Now()
-		lease, err := p.Acquire(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := must(p.Acquire(t.Context(), "k"))
 		if died.Context().Err() == nil || time.Since(start) < p.p.MaxTTL {
 			t.Errorf("granted after %v, max TTL %v", time.Since(start), p.p.MaxTTL)
 		}
@@ -77,10 +74,7 @@ func (w *world) dump(t *testing.T, key string) string {
 	if err == nil {
 		return v.(string)
 	}
-	all, err := w.nodes[0].Exec("HGETALL", key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must(w.nodes[0].Exec("HGETALL", key))
 	var text strings.Builder
 	for _, field := range all.([]any) {
 		text.WriteString(field.(string) + " ")

@@ -103,9 +103,7 @@ func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
 		}))
 	}
 	p := &process{Locker: must(New(clients, quietly, TTL(2*time.Second), WithClockWindow(300*time.Millisecond)))}
-	if err := p.Provision(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	succeeds(w.t, p.Provision(w.t.Context()))
 	held, wait := p.crowd(w.t.Context(), 50)
 	wait()
 	for _, node := range w.nodes {

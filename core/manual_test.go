@@ -77,9 +77,7 @@ func TestManualsFieldsOfTheKeys(t *testing.T) {
 	holder, other := locker(Note("web-7f9c/4711")), locker()
 	c := &cli{t, server.Client(), script}
 	c.want(c.Eval(t.Context(), script, []string{"lockkit:{0}r:nothing"}).Val() == "no such key", "no key", nil)
-	if err := holder.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, holder.Provision(t.Context()))
 	history := node.ParseInfo(c.Info(t.Context()).Val())["master_replid"]
 	guard := c.Get(t.Context(), "lockkit:{0}g").Val()
 	c.want(regexp.MustCompile(`^`+history+`\.\d+! 3600000 \S+$`).MatchString(guard) && c.PTTL(t.Context(), "lockkit:{0}g").Val() == -1, "guard record", guard)

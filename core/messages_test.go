@@ -114,15 +114,9 @@ func TestReleaseRepeated(t *testing.T) {
 func TestClientDoesNotRetryScripts(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		client := w.nodes[0].ClientWith(func(o *redis.Options) { o.MaxRetries = 3 })
-		l, err := New([]redis.UniversalClient{client}, quietly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(New([]redis.UniversalClient{client}, quietly))
 		defer l.Close(t.Context())
-		lease, err := l.TryAcquire(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := must(l.TryAcquire(t.Context(), "k"))
 		before := w.nodes[0].Calls()["EVALSHA"]
 		w.nodes[0].DropReplies(1)
 		l.TryAcquire(t.Context(), "other")

@@ -114,10 +114,7 @@ func TestDialTimeoutIsNotTheCallers(t *testing.T) {
 func TestProvisionAndClose(t *testing.T) {
 	nodes := testutil.NewNodes(t, 3)
 	for range 50 {
-		l, err := New(testutil.Clients(nodes), quietly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(New(testutil.Clients(nodes), quietly))
 		var both sync.WaitGroup
 		both.Go(func() { l.Provision(t.Context()) })
 		both.Go(func() { l.Close(t.Context()) })
@@ -129,10 +126,7 @@ func TestProvisionAndClose(t *testing.T) {
 // heldOnAServer is a lease of a real server, which knows the scripts for it.
 func heldOnAServer(t *testing.T) (redis.UniversalClient, *Locker, *Lease) {
 	client := testutil.NewServers(t, 1)[0].Client()
-	l, err := New([]redis.UniversalClient{client}, quietly, unhurried)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(New([]redis.UniversalClient{client}, quietly, unhurried))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -144,9 +138,7 @@ func heldOnAServer(t *testing.T) (redis.UniversalClient, *Locker, *Lease) {
 
 // useUp leaves a server no memory: less than any takes when it is empty.
 func useUp(t *testing.T, client redis.UniversalClient) {
-	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	if err := client.Set(t.Context(), "x", "y", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "OOM") {
 		t.Fatalf("the server is not out of memory: %v", err)
 	}
@@ -170,14 +162,10 @@ func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	client, l, lease := heldOnAServer(t)
 	resource := l.e.Keys.Resource("k")
-	if err := client.Del(t.Context(), resource).Err(); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, client.Del(t.Context(), resource).Err())
 	renew := func() quorum.Vote { return lease.renewAlone(wire.NodeTimeOf(time.Now().Add(time.Minute))) }
 	renew() // so that the server knows the script
-	if err := client.Del(t.Context(), resource).Err(); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, client.Del(t.Context(), resource).Err())
 	useUp(t, client)
 	if v := renew(); v.Verdict != wire.Healed {
 		t.Errorf("the renewal is %v: %v", v.Verdict, v.Err)

@@ -47,9 +47,7 @@ func TestHungQuorumIsBoundedByTheNodeTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close(t.Context())
-		if err := p.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, p.Provision(t.Context()))
 		lease := w.acquire(p, "held")
 		for _, n := range w.nodes {
 			n.Hang()

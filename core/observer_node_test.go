@@ -54,9 +54,7 @@ func TestNodeObserver(t *testing.T) {
 		}
 		p.links[1].Set(coretest.Fate{})
 		lease := w.acquire(p, "k")
-		if err := lease.Complete(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, lease.Complete(t.Context(), nil))
 		coretest.RefusalsHeard()
 		all := func(v Verdict, n int) []Verdict { return slices.Repeat([]Verdict{v}, n) }
 		for _, c := range []struct {

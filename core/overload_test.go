@@ -103,10 +103,7 @@ func TestQuarantineIsNotSleptThrough(t *testing.T) {
 		p.links[0].Set(coretest.Fate{Refuse: true})
 		time.AfterFunc(time.Second, p.links[0].Mend)
 		start := time.Now()
-		lease, err := p.Acquire(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := must(p.Acquire(t.Context(), "k"))
 		if d := time.Since(start); d > 3*time.Second {
 			t.Errorf("granted after %v, a quorum voted after 1s", d)
 		}

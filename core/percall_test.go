@@ -26,10 +26,7 @@ func TestOptionsOfACall(t *testing.T) {
 		wantErr(t, p.TryDo(t.Context(), "k", run, name), ErrHeld)
 		w.release(lease)
 
-		short, err := p.TryAcquire(t.Context(), "k", TTL(4*time.Second), unrenewed, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		short := must(p.TryAcquire(t.Context(), "k", TTL(4*time.Second), unrenewed, name))
 		wantBetween(t, "left", short.left(), time.Second, 4*time.Second)
 		got := w.await(holder, "k") // nobody renews it
 		wantErr(t, short.Lost(), ErrLost)

@@ -111,19 +111,13 @@ func TestFromContext(t *testing.T) {
 		if _, ok := FromContext(t.Context()); ok {
 			t.Error("a lease out of nothing")
 		}
-		outer, err := p.Acquire(context.WithValue(t.Context(), name{}, "x"), "outer")
-		if err != nil {
-			t.Fatal(err)
-		}
+		outer := must(p.Acquire(context.WithValue(t.Context(), name{}, "x"), "outer"))
 		derived, cancel := context.WithTimeout(context.WithValue(outer.Context(), other{}, 1), time.Hour)
 		defer cancel()
 		if got, ok := FromContext(derived); !ok || got != outer {
 			t.Errorf("lease is %v, want the outer", got)
 		}
-		inner, err := p.Acquire(derived, "inner")
-		if err != nil {
-			t.Fatal(err)
-		}
+		inner := must(p.Acquire(derived, "inner"))
 		if got, _ := FromContext(context.WithoutCancel(inner.Context())); got != inner {
 			t.Errorf("lease is %v, want the innermost", got)
 		}

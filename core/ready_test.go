@@ -61,9 +61,7 @@ func TestReadyIsCheap(t *testing.T) {
 		for i, n := range w.nodes {
 			asked[i] = n.Calls()["EVALSHA"]
 		}
-		if err := p.Ready(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, p.Ready(t.Context()))
 		synctest.Wait()
 		for i, n := range w.nodes {
 			if requests := n.Calls()["EVALSHA"] - asked[i]; requests != 1 {
@@ -176,9 +174,7 @@ func TestReadyEnds(t *testing.T) {
 			n.Up()
 		}
 		time.Sleep(10 * time.Second)
-		if err := p.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, p.Close(t.Context()))
 		err = p.Ready(t.Context())
 		wantErr(t, err, ErrClosed)
 		if text := slog.AnyValue(err).Resolve().String(); strings.Contains(text, "key_hash") {

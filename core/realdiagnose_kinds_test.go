@@ -61,18 +61,14 @@ func TestRealClusterDiagnosis(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close(over())
-	if err := l.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, l.Provision(t.Context()))
 	for range 20 {
 		if err := l.Ready(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, s := range c.Servers {
-		if err := s.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, s.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
 		s.Client().ConfigSet(t.Context(), "appendonly", "yes")
 	}
 	d = must(Operators.Diagnose(t.Context(), client, opts...))
@@ -87,9 +83,7 @@ func TestRealClusterDiagnosis(t *testing.T) {
 	wantFindings(t, must(Operators.Diagnose(t.Context(), []redis.UniversalClient{nowhere}, opts...)), found{"fault", "unreachable", 0})
 	wantFindings(t, must(Operators.Diagnose(t.Context(), []redis.UniversalClient{c.Servers[0].Client()}, opts...)), found{"fault", "no_node", 0})
 	bad := c.Master(c.Servers[0], "lockkit:{5}p")
-	if err := bad.Client().Del(t.Context(), "lockkit:{5}g").Err(); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, bad.Client().Del(t.Context(), "lockkit:{5}g").Err())
 	d = must(Operators.Diagnose(t.Context(), client, opts...))
 	wantFindings(t, d, found{"warning", "quarantined", 0})
 	for _, n := range d.Nodes {

@@ -261,10 +261,7 @@ func TestRealServersThatTakeNoWrites(t *testing.T) {
 		t.Error(err)
 	}
 	for i, says := range []string{"OOM", "NOREPLICAS"} {
-		l, err := New(c.clients()[i:i+1], c.opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(New(c.clients()[i:i+1], c.opts...))
 		defer l.Close(over())
 		wantNotReady(t, l.Ready(t.Context()), says)
 	}
@@ -276,9 +273,7 @@ func TestRealFirstReplica(t *testing.T) {
 	c.provision()
 	replica := testutil.NewServers(t, 1)[0].Client()
 	host, port, _ := net.SplitHostPort(c.servers[1].Addr())
-	if err := replica.ReplicaOf(t.Context(), host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t, replica.ReplicaOf(t.Context(), host, port).Err())
 	master := c.servers[1].Client()
 	testutil.Await(t, "the replica is in sync", func() bool {
 		return strings.Contains(master.Info(t.Context(), "replication").Val(), "state=online")

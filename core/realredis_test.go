@@ -142,13 +142,6 @@ func (r *rig) refusedUntilOver(p *process, lease *Lease) {
 	})
 }
 
-func must0(r *rig, err error) {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-}
-
 func TestRealLifeOfALease(t *testing.T) {
 	r := onRedis(t, 3)
 	p, other := r.process(sturdy), r.process(sturdy)
@@ -157,7 +150,7 @@ func TestRealLifeOfALease(t *testing.T) {
 	_, err := other.TryAcquire(t.Context(), "k")
 	wantErr(t, err, ErrHeld)
 	testutil.Await(r, "renewed twice", func() bool { return lease.ValidUntil().Sub(first) > time.Second })
-	must0(r, lease.Release(t.Context()))
+	succeeds(r, lease.Release(t.Context()))
 	wantErr(t, context.Cause(lease.Context()), ErrReleased)
 
 	second := r.acquire(other, "k")
@@ -165,7 +158,7 @@ func TestRealLifeOfALease(t *testing.T) {
 		t.Errorf("token %d after %d", second.FencingToken(), lease.FencingToken())
 	}
 	result := "any bytes \x00\xff\r\n {}"
-	must0(r, second.Complete(t.Context(), []byte(result)))
+	succeeds(r, second.Complete(t.Context(), []byte(result)))
 	_, err = p.Acquire(t.Context(), "k")
 	wantErr(t, err, ErrDone)
 	if op, _ := errors.AsType[*OpError](err); op.Record.Token != second.FencingToken() || string(op.Record.Result) != result {
@@ -176,25 +169,25 @@ func TestRealLifeOfALease(t *testing.T) {
 func TestRealPausedNodes(t *testing.T) {
 	r := onRedis(t, 3)
 	p := r.process(sturdy)
-	must0(r, r.acquire(p, "warm").Release(t.Context()))
-	must0(r, r.servers[1].Pause())
+	succeeds(r, r.acquire(p, "warm").Release(t.Context()))
+	succeeds(r, r.servers[1].Pause())
 	for range 5 {
-		must0(r, r.acquire(p, "k").Release(t.Context()))
+		succeeds(r, r.acquire(p, "k").Release(t.Context()))
 	}
 	held := r.acquire(p, "held")
-	must0(r, r.servers[2].Pause())
+	succeeds(r, r.servers[2].Pause())
 	_, err := p.TryAcquire(t.Context(), "k")
 	wantErr(t, err, ErrUnavailable)
 	wantErr(t, err, node.ErrNoAnswer)
 	err = held.Release(t.Context())
 	wantErr(t, err, ErrUnavailable)
 	wantErr(t, err, node.ErrNoAnswer)
-	must0(r, r.servers[1].Resume())
-	must0(r, r.servers[2].Resume()) // both now execute what has been waiting
+	succeeds(r, r.servers[1].Resume())
+	succeeds(r, r.servers[2].Resume()) // both now execute what has been waiting
 	for i := range r.servers {
 		testutil.Await(r, "nothing is left", func() bool { return r.owner(i, "k") == "" && r.owner(i, "held") == "" })
 	}
-	must0(r, r.acquire(p, "k").Release(t.Context()))
+	succeeds(r, r.acquire(p, "k").Release(t.Context()))
 }
 
 // Node 1 has forgotten the lease and node 2 never had it; both are up, and would be a quorum.
@@ -209,7 +202,7 @@ func TestRealKillAndRestartEmptyInsideALease(t *testing.T) {
 		proxy.Refuse(true)
 		proxy.Cut()
 	}
-	must0(r, r.servers[1].RestartEmpty())
+	succeeds(r, r.servers[1].RestartEmpty())
 	r.refusedUntilOver(other, lease)
 }
 
@@ -219,7 +212,7 @@ func TestRealRollingRestart(t *testing.T) {
 	lease := r.acquire(holder, "k")
 	r.confirmedBy(3, lease)
 	for i, s := range r.servers {
-		must0(r, s.RestartEmpty())
+		succeeds(r, s.RestartEmpty())
 		testutil.Await(r, "healed", func() bool {
 			if second, err := other.TryAcquire(t.Context(), "k"); err == nil {
 				t.Fatalf("a second holder: %d beside %d", second.FencingToken(), lease.FencingToken())
@@ -233,7 +226,7 @@ func TestRealRollingRestart(t *testing.T) {
 	if err := lease.Context().Err(); err != nil {
 		t.Fatalf("lost in a rolling restart: %v", context.Cause(lease.Context()))
 	}
-	must0(r, lease.Release(t.Context()))
+	succeeds(r, lease.Release(t.Context()))
 }
 
 func TestRealFlush(t *testing.T) {
@@ -242,7 +235,7 @@ func TestRealFlush(t *testing.T) {
 	lease := r.acquire(holder, "k")
 	r.confirmedBy(3, lease)
 	for _, s := range r.servers {
-		must0(r, s.Client().FlushAll(t.Context()).Err())
+		succeeds(r, s.Client().FlushAll(t.Context()).Err())
 	}
 	for i := range r.servers {
 		testutil.Await(r, "healed", func() bool {
@@ -253,8 +246,8 @@ func TestRealFlush(t *testing.T) {
 			return r.owner(i, "k") == lease.name()
 		})
 	}
-	must0(r, lease.Release(t.Context()))
-	must0(r, r.acquire(other, "k").Release(t.Context())) // when the quarantine is over
+	succeeds(r, lease.Release(t.Context()))
+	succeeds(r, r.acquire(other, "k").Release(t.Context())) // when the quarantine is over
 }
 
 func TestRealClientVanishes(t *testing.T) {
@@ -294,15 +287,15 @@ func TestRealFailoverAndBack(t *testing.T) {
 	replicate := func(from, to int) {
 		host, port, _ := net.SplitHostPort(r.servers[from].Addr())
 		c := r.servers[to].Client()
-		must0(r, c.SlaveOf(t.Context(), host, port).Err())
+		succeeds(r, c.SlaveOf(t.Context(), host, port).Err())
 		testutil.Await(r, "in sync", func() bool {
 			return strings.Contains(c.Info(t.Context(), "replication").Val(), "master_link_status:up")
 		})
-		must0(r, c.SlaveOf(t.Context(), "NO", "ONE").Err())
+		succeeds(r, c.SlaveOf(t.Context(), "NO", "ONE").Err())
 	}
 	holder, _, reach := connect()
 	other, _, _ := connect()
-	must0(r, r.acquire(holder, "k").Release(t.Context())) // the counter is known to the replica
+	succeeds(r, r.acquire(holder, "k").Release(t.Context())) // the counter is known to the replica
 	replicate(0, 1)
 	lease := r.acquire(holder, "k") // after the last byte that the replica has received
 	reach.Store(false)
@@ -346,7 +339,7 @@ func TestRealDamagedConnections(t *testing.T) {
 			for i := range r.servers {
 				testutil.Await(r, "nothing is left", func() bool { return r.owner(i, key) == "" })
 			}
-			must0(r, r.acquire(p, key).Release(t.Context()))
+			succeeds(r, r.acquire(p, key).Release(t.Context()))
 		})
 	}
 }
@@ -396,9 +389,7 @@ func TestRealNodesAgreeInOneRound(t *testing.T) {
 	const locks = 50
 	for i := range locks {
 		lease := r.acquire(p, fmt.Sprint("agree ", i))
-		if err := lease.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, lease.Release(t.Context()))
 	}
 	if n := writeBacks.Load(); n > locks/5 { // a busy machine may leave a node behind
 		t.Errorf("%d tokens written back for %d locks", n, locks)

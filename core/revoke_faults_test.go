@@ -102,10 +102,7 @@ func TestLateRevocation(t *testing.T) {
 		}
 		_, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
 		wantErr(t, err, ErrUnavailable) // the answers that are heard are those of the second time
-		next, err := other.Acquire(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := must(other.Acquire(t.Context(), "k"))
 		w.pass(time.Minute)
 		wantValid(t, next)
 	})
@@ -143,16 +140,12 @@ func TestForgottenRecordStaysAway(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
 		p.links[2].Set(coretest.Fate{Refuse: true}, wire.OpComplete)
-		if err := lease.Complete(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, lease.Complete(t.Context(), nil))
 		w.pass(p.p.MaxTTL + 3*p.p.nodeTimeout)
 		for _, k := range p.links {
 			k.Mend()
 		}
-		if err := operator.ForgetRecord(t.Context(), "k", lease.FencingToken()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, operator.ForgetRecord(t.Context(), "k", lease.FencingToken()))
 		w.pass(time.Minute)
 		w.release(w.acquire(p, "k"))
 	})
@@ -210,14 +203,10 @@ func TestForgetARecordThatLooksOver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(Retention(time.Hour))
 		lease := w.acquire(p, "k")
-		if err := lease.Complete(over(), nil); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, lease.Complete(over(), nil))
 		synctest.Wait()
 		w.nodes[2].StepClock(90 * time.Minute)
-		if err := p.ForgetRecord(t.Context(), "k", lease.FencingToken()); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, p.ForgetRecord(t.Context(), "k", lease.FencingToken()))
 		w.nodes[2].StepClock(-90 * time.Minute)
 		w.pass(2 * p.p.MaxTTL)
 		w.release(w.acquire(p, "k"))

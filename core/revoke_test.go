@@ -185,9 +185,7 @@ func TestForgetRecord(t *testing.T) {
 		p, operator := w.process(), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
-		if err := lease.Complete(t.Context(), []byte("done")); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, lease.Complete(t.Context(), []byte("done")))
 		w.pass(time.Second)
 		token := lease.FencingToken()
 		for _, wrong := range []uint64{0, token + 1} {
@@ -204,9 +202,7 @@ func TestForgetRecord(t *testing.T) {
 		}
 		w.nodes[0].Up()
 		w.pass(10 * time.Second)
-		if err := operator.ForgetRecord(t.Context(), "k", token); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, operator.ForgetRecord(t.Context(), "k", token))
 		if next := w.acquire(p, "k"); next.FencingToken() <= token {
 			t.Errorf("token %d after %d", next.FencingToken(), token)
 		}

@@ -42,9 +42,7 @@ func TestServerCost(t *testing.T) {
 	bare := srv.least(requests, func() {
 		for range requests {
 			i++
-			if err := script.Run(t.Context(), srv.client, []string{fmt.Sprint("bare ", i)}, "v").Err(); err != nil {
-				t.Fatal(err)
-			}
+			succeeds(t, script.Run(t.Context(), srv.client, []string{fmt.Sprint("bare ", i)}, "v").Err())
 		}
 	})[0]
 	t.Logf("%-24s %7.0f instructions", "bare SET NX PX", bare)
@@ -130,13 +128,8 @@ func startCounted(t *testing.T) *countedServer {
 
 // locker is a Locker that gives the slow server time.
 func (s *countedServer) locker(guard bool) *Locker {
-	l, err := New([]redis.UniversalClient{s.client}, quietly, unhurried, WithRestartGuard(guard))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := l.Provision(s.t.Context()); err != nil {
-		s.t.Fatal(err)
-	}
+	l := must(New([]redis.UniversalClient{s.client}, quietly, unhurried, WithRestartGuard(guard)))
+	succeeds(s.t, l.Provision(s.t.Context()))
 	s.head, s.memory = l.e.Head.Load(), l.e.Buckets[0].Memory(0)
 	return l
 }

@@ -106,10 +106,7 @@ func TestNilAtTheStart(t *testing.T) {
 		clients := testutil.Clients(w.nodes)
 		clients[1].(*redis.Client).AddHook(nilInfo{})
 		var log logbook.Book
-		l, err := New(clients, WithLogger(log.Logger()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(New(clients, WithLogger(log.Logger())))
 		defer l.Close(over())
 		log.Want(t, 1, "cannot be checked", "node=1 ", "redis: nil")
 		log.Want(t, 0, "Sentinel")
@@ -141,10 +138,7 @@ func TestPassingFaults(t *testing.T) {
 				n.Refuse(command, reply)
 			}
 			var log logbook.Book
-			l, err := New(testutil.Clients(w.nodes), WithLogger(log.Logger()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must(New(testutil.Clients(w.nodes), WithLogger(log.Logger())))
 			defer l.Close(over())
 			log.Want(t, 1, "level=WARN", "cannot be checked", "node=1 ", strings.Fields(reply)[0])
 			log.Want(t, 1, "level=WARN", "cannot be checked", "node=2 ", strings.Fields(reply)[0])
@@ -196,9 +190,7 @@ func TestLastingFaultsOnRealServers(t *testing.T) { //nolint:tparallel // its ca
 	t.Parallel()
 	s := testutil.NewServers(t, 2)
 	for _, server := range s {
-		if err := server.Client().ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, server.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
 	}
 	unknown := serverWithTLS(t, nil)
 	addr := s[0].Addr()

@@ -124,6 +124,14 @@ func (p *process) inLine(key string) int {
 	return line.FieldByName("waiters").Len()
 }
 
+// succeeds ends the test where a step of it has failed.
+func succeeds(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func wantValid(t *testing.T, lease *Lease) {
 	t.Helper()
 	if lease.Context().Err() != nil {

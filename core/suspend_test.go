@@ -112,10 +112,7 @@ func TestErrWhileTheLossIsBeingDeclared(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(unrenewed)
 		parent := &stuckContext{Context: t.Context()}
-		lease, err := p.Acquire(parent, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := must(p.Acquire(parent, "k"))
 		stuck := make(chan struct{})
 		parent.stuck.Store(&stuck)
 		time.Sleep(9 * time.Second) // the watchdog's timer is inside the loss

@@ -16,10 +16,7 @@ import (
 // tombstones is how many attempts have left one on node i.
 func (w *world) tombstones(p *process, i int) int {
 	w.t.Helper()
-	keys, err := w.nodes[i].Exec("KEYS", p.p.Prefix+"{0}x:*")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	keys := must(w.nodes[i].Exec("KEYS", p.p.Prefix+"{0}x:*"))
 	return len(keys.([]any))
 }
 

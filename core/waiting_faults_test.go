@@ -32,10 +32,7 @@ func (w *world) waiting(ctx context.Context, p *process, key string) (got func()
 // queue is who waits for key on node i.
 func (w *world) queue(p *process, i int, key string) []any {
 	w.t.Helper()
-	v, err := w.nodes[i].Exec("ZRANGE", p.e.Keys.Waiters(key), "0", "-1")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	v := must(w.nodes[i].Exec("ZRANGE", p.e.Keys.Waiters(key), "0", "-1"))
 	all, _ := v.([]any)
 	return all
 }

@@ -414,9 +414,7 @@ func TestCompletionWakesAll(t *testing.T) {
 			all = append(all, w.waits(w.process(), "k"))
 		}
 		completed := time.Now()
-		if err := lease.Complete(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t, lease.Complete(t.Context(), nil))
 		for i, c := range all {
 			testutil.Receive(t, c.done)
 			wantErr(t, c.err, ErrDone)
