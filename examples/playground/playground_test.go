@@ -81,6 +81,7 @@ func canPause() bool { return runtime.GOOS != "windows" }
 
 // Each button does what it says, and nothing of it breaks what the locks promise.
 func TestButtons(t *testing.T) {
+	race.Campaign(t) // as TestRun
 	p := open(t)
 	becomes(t, p, "everything moves", func(s State) bool {
 		leaders := 0
