@@ -388,7 +388,10 @@ func (s *simulation) strike(step sim.Step) {
 	lasts := step.For
 	switch step.Do {
 	case "restart empty", "flush", "promote", "restart":
-		lasts = s.ttl() + 11*time.Second // of a quarantine, which begins when the node is next asked: within five seconds, ten where a request is lost
+		lasts = s.ttl() + 6*time.Second // of a quarantine, which begins when the node is next asked: within five seconds
+		if s.ailing(node) {
+			lasts += 5 * time.Second // that request may be lost
+		}
 	case "drop replies":
 		lasts = time.Second
 	}
@@ -397,6 +400,13 @@ func (s *simulation) strike(step sim.Step) {
 	if step.Do == "restart empty" || step.Do == "flush" {
 		s.forgot()
 	}
+}
+
+// ailing reports whether a node has not got over something.
+func (s *simulation) ailing(node int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.troubles, func(t trouble) bool { return t.node == node && t.to.After(time.Now()) })
 }
 
 // note notes a trouble, and what it takes until requests go to the node again.
