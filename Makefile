@@ -396,9 +396,9 @@ choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into
 	go run ./choose -docs ../../docs
 
 .PHONY: microbench
-microbench: tools ## the benchmarks of core, and of a request beside other lockers
-	@echo "==> microbench: the benchmarks of core, and of a request beside other lockers"
-	go test -run '^$$' -bench . -benchmem ./core
+microbench: tools ## how long a group has no leader, and a request beside other lockers
+	@echo "==> microbench: the succession of a leader, and a request beside other lockers"
+	go test -run '^$$' -bench . ./cronlock/leader
 	cd bench && go test -run '^$$' -bench . -benchmem .
 
 .PHONY: servercost

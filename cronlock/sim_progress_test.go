@@ -191,20 +191,25 @@ func (w *world) judgeProgress() {
 	}
 }
 
-// limit is how long a tick may wait for its start while all is well: the ticks before it are read until one was started, and
-// a call that gocron's limits drop is repeated.
+// limit is how long a tick may wait for its start while all is well: a call that gocron's limits drop is repeated.
 func (w *world) limit(at time.Time, due []time.Time) time.Duration {
-	reads, limit := 100, bound
+	limit := bound + w.reading(at, due)
+	if w.Is("limit") > 0 {
+		limit += 6 * time.Second
+	}
+	return limit
+}
+
+// reading is how long a look for ticks may take: those that are due are read until one was started.
+func (w *world) reading(at time.Time, due []time.Time) time.Duration {
+	reads := 100
 	for _, v := range w.visits {
 		if v.tick != nil && v.began.Before(at) {
 			started, _ := slices.BinarySearchFunc(due, v.Tick, time.Time.Compare)
 			reads = min(100, len(due)-started)
 		}
 	}
-	if w.Is("limit") > 0 {
-		limit += 6 * time.Second
-	}
-	return limit + time.Duration(50+20*reads)*w.delay()
+	return time.Duration(50+20*reads) * w.delay()
 }
 
 // instants are all ticks until now, the one before the beginning too.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,6 +65,7 @@ func (p *process) byHand() {
 	job, under, answers := p.job, p.under, p.answers
 	p.mu.Unlock()
 	var err error
+	asked := time.Now()
 	switch {
 	case job == nil:
 		return
@@ -81,9 +83,20 @@ func (p *process) byHand() {
 	case p.dead || p.closed || p.job != job || p.Is("limit") > 0:
 	case refused != nil && (!refused.Tick.IsZero() || errors.Is(err, leader.ErrNotLeader)) || p.answers == answers:
 		p.Violation("%s: nothing runs by hand: %v", p.name, err)
+	case errors.Is(err, core.ErrHeld) && !p.busy(asked) && p.quiet(asked):
+		p.Violation("%s: a run by hand is refused after %v, and none goes on: %v", p.name, time.Since(asked), err)
 	case under != nil && p.running == 0 && len(p.scheduler.Jobs()) > 2: // its own, and the one that is late
 		p.Violation("%s: gocron keeps %d jobs", p.name, len(p.scheduler.Jobs()))
 	}
+}
+
+// busy reports whether a run has gone on since an instant, or a look for ticks may have had the lease for about as long as a
+// run by hand waits. It is called with the lock.
+func (w *world) busy(since time.Time) bool {
+	due := w.instants()
+	next, _ := slices.BinarySearchFunc(due, since.Add(w.off()), time.Time.Compare)
+	return w.reading(since, due[:next]) > time.Second/2 ||
+		slices.ContainsFunc(w.visits, func(v *visit) bool { return v.over.IsZero() || v.over.After(since) })
 }
 
 // operation is what the observer of the process is told: it is where faults hit that chance would not.

@@ -111,7 +111,7 @@ func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 		kinds = append(kinds, "resign", "resign", "revoke")
 	}
 	if s.Do = sim.Pick(r, kinds...); r.IntN(3) == 0 {
-		s.Do = sim.Pick(r, "kill", "kill", "cut", "close", "remove", "lose", "no nodes", "resign", "revoke", "storm") + "@" + sim.Pick(r, phases...)
+		s.Do = sim.Pick(r, "kill", "kill", "cut", "close", "remove", "lose", "no nodes", "resign", "revoke", "storm", "run now") + "@" + sim.Pick(r, phases...)
 	}
 	switch s.Do {
 	case "slow":

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -299,4 +300,64 @@ func wantJSON(t *testing.T, out string) {
 			return
 		}
 	}
+}
+
+func TestBrief(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0: "0s", 1500: "2µs", 800 * time.Microsecond: "800µs", 12345 * time.Microsecond: "12.3ms", 9876 * time.Millisecond: "9.9s", -2 * time.Second: "-2s",
+		10 * time.Second: "10s", 59960 * time.Millisecond: "1m", 70 * time.Second: "1m10s", time.Hour: "1h", time.Hour + 30*time.Second: "1h0m30s",
+		90 * time.Minute: "1h30m", 72 * time.Hour: "3 days", 100 * time.Minute: "1h40m", 20 * time.Minute: "20m",
+	} {
+		if got := brief(d); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"order:42": "order:42", "a b": `"a b"`, "": `""`, "\x1b[2J": `"\x1b[2J"`, "ключ": "ключ", "\xff": `"\xff"`, `q"`: `"q\""`} {
+		if got := plain(text); got != want {
+			t.Errorf("%q is %s, want %s", text, got, want)
+		}
+	}
+}
+
+// Each call of lockctl that the manual shows is one, and its table has all commands.
+func TestManual(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual := string(text)
+	_, section, found := strings.Cut(manual, "\n## lockctl\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	if !found {
+		t.Fatal("the manual has no section on lockctl")
+	}
+	for _, c := range (&app{}).commands() {
+		if !strings.Contains(section, "\n| `"+c.Name) {
+			t.Errorf("the table lacks %s", c.Name)
+		}
+	}
+	calls := regexp.MustCompile(`(?m)^\$ lockctl (.*)$`).FindAllStringSubmatch(section, -1)
+	if len(calls) < 6 {
+		t.Errorf("found %d calls", len(calls))
+	}
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		d.service()
+		for _, call := range calls {
+			args := strings.Fields(call[1])
+			switch args[0] {
+			case "watch":
+				args = append(args, "--for", "1s")
+			case "bench":
+				continue // of real time
+			}
+			if got := d.ctl(args...); got.code == exitUsage {
+				t.Errorf("lockctl %v: %s", args, got.err)
+			}
+		}
+	})
 }

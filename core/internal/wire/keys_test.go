@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -80,5 +82,38 @@ func TestPatterns(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What another wrote is not taken for more than it is.
+func TestCarriedByAnother(t *testing.T) {
+	t.Parallel()
+	all := Holder{"note", "name", "hint"}
+	packed := all.Carried()
+	for text, want := range map[string]Holder{
+		"": {}, packed: all, packed[:14]: {}, packed + "x": {}, "hint": {}, "\x00\x00": {}, "\x00\x00\x00": {}, "\x00\x00\x02ab": {Hint: "ab"},
+		"\x00\x00\x41" + strings.Repeat("x", 65): {}, strings.Repeat("x", 256): {},
+	} {
+		if c := ParseCarried(text); c != want {
+			t.Errorf("%q is %+v", text, c)
+		}
+	}
+}
+
+// No time wraps around, whatever a node or a caller says.
+func TestTimesSaturate(t *testing.T) {
+	const centuries = 290 * 365 * 24 * time.Hour
+	last := NodeMillis(maxNumber)
+	if got := last.Millis(); got != maxNumber {
+		t.Errorf("%d ms are %d", maxNumber, got)
+	}
+	if got := last.Since(0); got < centuries {
+		t.Errorf("the last time of a node is in %v", got)
+	}
+	if got := NodeTime(0).Since(last); got > -centuries {
+		t.Errorf("and it was %v before", got)
+	}
+	if got := Leads(math.MaxUint64>>1, 0); got < centuries {
+		t.Errorf("the greatest token is %v ahead", got)
 	}
 }

@@ -15,25 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/race"
-	"github.com/lockkit/lockkit/testutil"
 )
-
-// realLocker is a Locker on n redis-server processes, with stock clients.
-func realLocker(tb testing.TB, n int, opts ...Option) *Locker {
-	tb.Helper()
-	var clients []redis.UniversalClient
-	for _, s := range testutil.NewServers(tb, n) {
-		clients = append(clients, s.Client())
-	}
-	l, err := New(clients, append([]Option{quietly}, opts...)...)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := l.Provision(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
-	return l
-}
 
 func lockAndUnlock(tb testing.TB, l *Locker, key string) {
 	lease, err := l.Acquire(tb.Context(), key)
@@ -42,66 +24,6 @@ func lockAndUnlock(tb testing.TB, l *Locker, key string) {
 	}
 	if err := lease.Release(tb.Context()); err != nil {
 		tb.Fatal(err)
-	}
-}
-
-// BenchmarkLockUnlock is an uncontended lock and unlock on real servers on loopback.
-func BenchmarkLockUnlock(b *testing.B) {
-	for _, n := range []int{1, 3, 5} {
-		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
-			l := realLocker(b, n)
-			b.ReportAllocs()
-			for b.Loop() {
-				lockAndUnlock(b, l, "key")
-			}
-		})
-	}
-}
-
-// BenchmarkLockUnlockParallel has many goroutines lock keys of their own.
-func BenchmarkLockUnlockParallel(b *testing.B) {
-	for _, n := range []int{1, 5} {
-		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
-			l := realLocker(b, n)
-			b.ReportAllocs()
-			b.SetParallelism(16)
-			b.RunParallel(func(pb *testing.PB) {
-				key := fmt.Sprintf("key-%p", pb)
-				for pb.Next() {
-					lockAndUnlock(b, l, key)
-				}
-			})
-		})
-	}
-}
-
-// BenchmarkRedisSetDel is what the same client takes for a bare SET NX PX and DEL: the floor for one node.
-func BenchmarkRedisSetDel(b *testing.B) {
-	client := testutil.NewServers(b, 1)[0].Client()
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := client.SetNX(b.Context(), "key", "value", 10*time.Second).Err(); err != nil {
-			b.Fatal(err)
-		}
-		if err := client.Del(b.Context(), "key").Err(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// BenchmarkScripts is what the same client takes for the scripts of a lock and its unlock, without the lane's
-// goroutine between.
-func BenchmarkScripts(b *testing.B) {
-	l := realLocker(b, 1)
-	for b.Loop() {
-		lease := l.newLease(b.Context(), "key")
-		r := lease.acquiring(false)
-		if v := askOf(r, 0); v.Verdict != wire.Granted {
-			b.Fatal(v)
-		}
-		if v := askOf(lease.releasing(0), 0); v.Verdict != wire.Granted {
-			b.Fatal(v)
-		}
 	}
 }
 
