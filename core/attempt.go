@@ -155,7 +155,7 @@ func (a asking) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
 		}
 	case wire.OpRelease:
 		var again bool
-		if got.Verdict, again = n.ended(got, a.stay() > 0); again {
+		if got.Verdict, again = n.ended(got, a.cooldownLeft() > 0); again {
 			a.tellLater(got.Node, owedAgain, a.p.nodeTimeout)
 		}
 	default: // whoever sent the others keeps what they said
@@ -165,7 +165,7 @@ func (a asking) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
 
 // tellLater has a node told in the background, after a delay, that the attempt is over. Called with the lock.
 func (lease *Lease) tellLater(i int, what owed, after time.Duration) {
-	if lease.e.Later(after, func() { lease.resend(i) }) {
+	if lease.e.Later(after, func() { lease.repeatEnd(i) }) {
 		lease.nodes[i].owed = what
 	}
 }
@@ -194,10 +194,10 @@ func (lease *Lease) goesOn() bool {
 	return lease.wait != nil && !lease.quits && lease.reached == 0 && lease.wait.GoesOn()
 }
 
-// releasing is a round that ends the attempt, and keeps the resource taken for stay, in whole milliseconds and no
+// releasing is a round that ends the attempt, and keeps the resource taken for the cooldown, in whole milliseconds and no
 // shorter. The call that made the attempt gets its place in the queues back while it goes on. A node that has
 // answered all that it was sent needs no tombstone: nothing can arrive there any more.
-func (lease *Lease) releasing(stay time.Duration) *node.Round {
+func (lease *Lease) releasing(cooldown time.Duration) *node.Round {
 	lease.mu.Lock()
 	spared := quorum.Set(0)
 	for i := range lease.nodes {
@@ -205,7 +205,7 @@ func (lease *Lease) releasing(stay time.Duration) *node.Round {
 			spared = spared.With(i)
 		}
 	}
-	end := wire.Release{Bury: lease.p.bury, Stay: stay, Channel: lease.bucket.Channel, Waiter: lease.quitting()}
+	end := wire.Release{Bury: lease.p.bury, Cooldown: cooldown, Channel: lease.bucket.Channel, Waiter: lease.quitting()}
 	// Whether the attempt became a lease, or has sent a completion: either makes its token known. Neither can come
 	// to be after the first release.
 	switch {
@@ -244,9 +244,9 @@ func (lease *Lease) free(ctx context.Context) {
 	r.Leave()
 }
 
-// resend tells a node that the attempt is over, if it is still owed that. If it is told again, and that fails, too,
+// repeatEnd tells a node that the attempt is over, if it is still owed that. If it is told again, and that fails, too,
 // the lease runs out by itself, and the clock window refuses what is still under way.
-func (lease *Lease) resend(node int) {
+func (lease *Lease) repeatEnd(node int) {
 	lease.mu.Lock()
 	tell, first := lease.nodes[node].due()
 	lease.mu.Unlock()
@@ -254,14 +254,14 @@ func (lease *Lease) resend(node int) {
 		lease.e.Tasks.Leave()
 		return
 	}
-	r := lease.releasing(lease.stay())
+	r := lease.releasing(lease.cooldownLeft())
 	r.Must, r.OnOver = first, lease.e.Tasks.Leave
 	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
 }
 
-// propose has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
+// offer has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
 // decided. When wait is over it is open what becomes of the record: what was offered may stand.
-func (lease *Lease) propose(ctx, wait context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
+func (lease *Lease) offer(ctx, wait context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
 	r := lease.offering(rec, ballot, false)
 	r.Send(ctx, quorum.All(len(lease.nodes)))
 	r.Wait(wait)

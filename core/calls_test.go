@@ -39,7 +39,7 @@ func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a 
 		{"renew, healing", nil, "", "a renew token=7 confirmed=T+60s -> healed expiry=now+10s", "get get get set time"},
 		{"renew, lost", nil, own, "b renew token=7 confirmed=0 -> gone", "get get get set time"},
 		{"release own", conformGuarded, own, "a release -> granted", "get set set"},
-		{"release own, with a cooldown", nil, own, "a release stay=5s -> granted", "get set set time"},
+		{"release own, with a cooldown", nil, own, "a release cooldown=5s -> granted", "get set set time"},
 		{"release another's", nil, own, "b release -> gone", "get get set"},
 		{"complete own", nil, own, "a complete ballot=7 origin=7 -> granted", "get set set time"},
 		{"complete own, guarded", conformGuarded, guardKnown + "\n" + own, "a complete ballot=7 origin=7 -> granted", "get get info set set time"},

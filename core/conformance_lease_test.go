@@ -283,18 +283,18 @@ var conformanceRelease = []conformanceCase{
 		=x a=40s`},
 	{name: "release: a cooldown keeps the key taken, and nobody can extend it", play: `
 		! set e=T+9s i=a f=U+7
-		a release stay=60s -> granted
+		a release cooldown=60s -> granted
 		= e=now+60s i=~a f=U+7 ttl=24h+60s
 		=x a=3s
 		a renew token=U+7 confirmed=T+9s -> gone
-		a release stay=50s -> granted
+		a release cooldown=50s -> granted
 		= e=>T+59s i=~a f=U+7
 		a release -> granted
 		a complete ballot=U+7 origin=U+7 -> gone
 		b renew token=U+8 confirmed=0 -> gone`},
 	{name: "release: a cooldown ends", frozen: true, play: `
 		! set e=T+9s i=a f=U+7
-		a release stay=4s -> granted
+		a release cooldown=4s -> granted
 		= e=T+4s i=~a f=U+7
 		b acquire -> held rest=4s+1
 		! sleep 4s
@@ -304,34 +304,34 @@ var conformanceRelease = []conformanceCase{
 		= e=now+10s i=b f=b`},
 	{name: "release: a cooldown may outlast the lease", play: `
 		! set e=T+1s i=a f=7
-		a release stay=12h -> granted
+		a release cooldown=12h -> granted
 		= e=now+12h i=~a f=7 ttl=36h`},
 	{name: "release: no cooldown begins where the lease is over, however often it is asked for", play: `
 		! set e=T-1 i=a f=7
-		a release stay=60s -> too_late
+		a release cooldown=60s -> too_late
 		= f=7 ttl=3h
 		=x a=3s
-		a release stay=60s -> too_late
+		a release cooldown=60s -> too_late
 		a release -> granted`},
 	{name: "release: no cooldown begins where the lease is over, and leaves no tombstone", play: `
 		! set e=T-1 i=a f=7
-		a release answered stay=60s -> too_late
+		a release answered cooldown=60s -> too_late
 		= f=7 ttl=3h
 		=x
-		a release answered stay=60s -> too_late
+		a release answered cooldown=60s -> too_late
 		a renew token=7 confirmed=T+9s -> gone`},
 	{name: "release: no cooldown begins after a completion", play: `
 		! set e=T+9s i=a f=9
 		a complete ballot=7 origin=7 -> gone
-		a release stay=60s -> too_late
+		a release cooldown=60s -> too_late
 		a release -> granted`},
 	{name: "release: a cooldown outlasts a clock that jumps, beside a record, too", play: `
 		! set e=T+9s i=a f=9 ballot=9 kept=T+1h origin=9 result=text ttl=3h
-		a release stay=60s -> granted
+		a release cooldown=60s -> granted
 		= e=now+60s i=~a f=9 ballot=9 kept=T+1h origin=9 result=text ttl=24h+60s`},
 	{name: "release: a cooldown of another's lease", play: `
 		! set e=T+60s i=b f=7
-		a release stay=2h -> gone
+		a release cooldown=2h -> gone
 		= e=T+60s i=b f=7`},
 	{name: "release: drops a record below its ballot", play: `
 		! set e=T+9s i=a f=9 ballot=8 kept=T+60s origin=8 result=binary

@@ -216,7 +216,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 		if _, goesOn := f["waits"]; lease.wait != nil && !goesOn {
 			lease.wait.End()
 		}
-		return always(to(lease.releasing(time.Duration(s.number(f, "stay"))*time.Millisecond), 0))
+		return always(to(lease.releasing(time.Duration(s.number(f, "cooldown"))*time.Millisecond), 0))
 	case "complete":
 		_, lease.queued = f["waited"]
 		lease.reached, lease.nodes[0].memory = 1, memory

@@ -210,7 +210,7 @@ var conformanceAcquire = []conformanceCase{
 		c acquire -> held rest=T+60s+1-now carried=00-trace-01`},
 	{name: "carried: not with a cooldown", play: `
 		! set e=T+9s i=a f=7 c=a:text
-		a release stay=60s -> granted
+		a release cooldown=60s -> granted
 		! set e=T+60s
 		b acquire -> held rest=T+60s+1-now`},
 	{name: "done: shown to everybody, changed by nobody", play: `

@@ -27,7 +27,7 @@ func Cooldown(d time.Duration) ReleaseOption {
 	return func(o *releaseOptions) { o.cooldown = d }
 }
 
-func cooldown(opts []ReleaseOption) (time.Duration, error) {
+func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
 	if len(opts) == 0 {
 		return 0, nil
 	}
@@ -53,7 +53,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	if err := lease.fit(ctx); err != nil {
 		return err
 	}
-	keep, err := cooldown(opts)
+	keep, err := cooldownOf(opts)
 	if err != nil {
 		return err
 	}
@@ -78,14 +78,14 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	ctx, end := lease.p.observe(ctx, OpRelease, lease.lock.Key, false, lease.token)
 
 	to := lease.markReleased(keep)
-	stay := lease.stay()
-	r := lease.releasing(stay)
+	cooldown := lease.cooldownLeft()
+	r := lease.releasing(cooldown)
 	r.Begin(ctx, to)
-	if held && stay == 0 && !e.IsClosing() {
+	if held && cooldown == 0 && !e.IsClosing() {
 		next = e.lines.Next(lease.lock.Resource())
 	}
 	if next != nil {
-		handOn(next, r)
+		handOver(next, r)
 	} else {
 		node.Dispatch(r)
 	}
@@ -149,8 +149,8 @@ func (lease *Lease) letGo(held, handedOn bool) {
 // hand to hand in one round trip. They obey the queues of the nodes like anybody else. These lines and a
 // part of the line pay by 1.3 times the holds per second of a hot key next door, and twice as many over a network.
 
-// handOn sends the release, and has the next contender's request leave with it.
-func handOn(next *queue.Turn, release *node.Round) {
+// handOver sends the release, and has the next contender's request leave with it.
+func handOver(next *queue.Turn, release *node.Round) {
 	defer close(next.Come)
 	next.Asked = true
 	next.Ask(release)
@@ -224,7 +224,7 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	defer lease.e.gate.Leave()
 	ctx, end := lease.p.observe(ctx, OpComplete, lease.lock.Key, false, lease.token)
 	forIt := context.Background() //nolint:forbidigo // bounded by the node timeout
-	nodes, err := lease.propose(ctx, forIt, lease.proposal(result), lease.token)
+	nodes, err := lease.offer(ctx, forIt, lease.proposal(result), lease.token)
 	if err == nil {
 		lease.mu.Lock()
 		lease.completed = true

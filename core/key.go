@@ -12,15 +12,12 @@ import (
 // to 512 bytes; a longer one is hashed. The adapters build their keys with it, and use keys built with it unchanged, so a
 // route, a task, a job and a call of Do with the same key exclude each other and share its fencing tokens.
 func Key(parts ...string) string {
-	var room [128]byte
-	key := room[:0]
+	key := make([]byte, 0, 128)
 	for i, part := range parts {
 		if i > 0 {
 			key = append(key, '/')
 		}
-		key = strconv.AppendInt(key, int64(len(part)), 10)
-		key = append(key, ':')
-		key = append(key, part...)
+		key = append(append(strconv.AppendInt(key, int64(len(part)), 10), ':'), part...)
 	}
 	if len(key) <= wire.MaxKey {
 		return string(key)

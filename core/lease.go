@@ -61,8 +61,8 @@ func (lease *Lease) attrs() slog.Attr {
 	return slog.Group("", slog.String("name", lease.p.name), slog.String("key_hash", keyHash(lease.lock.Key)))
 }
 
-// stay is what is left of the cooldown of a lease that was released with one.
-func (lease *Lease) stay() time.Duration {
+// cooldownLeft is what is left of the cooldown of a lease that was released with one.
+func (lease *Lease) cooldownLeft() time.Duration {
 	return max(lease.notBefore.Load().Since(lease.e.Clock.Now()), 0)
 }
 

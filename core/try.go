@@ -208,7 +208,7 @@ func (a *acquisition) done(ctx context.Context, own *Lease, t *quorum.Tally, rec
 // quorum, this attempt knows every record that can be decided, and the one with the greatest ballot is it.
 func (a *acquisition) adopt(ctx, wait context.Context, own *Lease, r *node.Round) result {
 	rec := r.Record().Aged(a.e.Clock.Now().Since(r.Sent))
-	nodes, err := own.propose(ctx, wait, rec, own.token)
+	nodes, err := own.offer(ctx, wait, rec, own.token)
 	if err == nil {
 		own.over()
 		return result{err: ErrDone, record: recordOf(rec), nodes: nodes}
@@ -235,10 +235,10 @@ func (lease *Lease) abandon(ctx, wait context.Context, t *quorum.Tally) {
 	lease.quits = lease.quits || lease.wait != nil && wait.Err() != nil
 	lease.mu.Unlock()
 	if granted == 0 && !lease.quits && wait.Err() == nil {
-		touched &^= lease.awaiting(t.Unheard())
+		touched &^= lease.awaiting(t.Unanswered())
 	}
 	r := lease.releasing(0)
-	r.Decided = func(r *node.Round) bool { return granted&r.Unheard() == 0 }
+	r.Decided = func(r *node.Round) bool { return granted&r.Unanswered() == 0 }
 	r.Send(ctx, touched)
 	if granted == 0 {
 		r.Leave()

@@ -25,17 +25,14 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/urfave/cli/v3"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/admin"
 )
 
@@ -53,36 +50,49 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv fu
 	return (&app{stdout: &output{w: stdout}, stderr: stderr, getenv: getenv, dial: admin.Dial}).run(ctx, args)
 }
 
-// Exit statuses.
-const (
-	exitWell  = 0
-	exitWrong = 1
-	exitUsage = 2
-)
-
-// errFound says that what was printed is reason enough for exitWrong.
-var errFound = errors.New("found something wrong")
-
-// A usageError is the caller's.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// exit tells of an error, on one line, and returns the status.
-func (a *app) exit(err error) int {
-	switch {
-	case err == nil:
-		return exitWell
-	case errors.Is(err, errFound):
-		return exitWrong
+func (a *app) run(ctx context.Context, args []string) int {
+	root := &cli.Command{
+		Name:  "lockctl",
+		Usage: "look at lockkit's locks and nodes, and help yourself at 3 a.m.",
+		UsageText: "lockctl [--node URL]... [--prefix TEXT] [-o json] COMMAND\n\n" +
+			"Nodes and prefix must be those of your services: LOCKKIT_NODES (URLs with commas between them) and LOCKKIT_PREFIX, or the options.",
+		Flags:                     flags(),
+		Commands:                  a.commands(),
+		Writer:                    a.stdout,
+		ErrWriter:                 a.stderr,
+		HideVersion:               true,
+		HideHelpCommand:           true, // it would be a key that cannot be shown
+		DisableSliceFlagSeparator: true, // passwords may contain commas
+		ExitErrHandler:            func(context.Context, *cli.Command, error) {},
+		OnUsageError:              onUsageError,
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			if cmd.Args().Present() {
+				return usagef("there is no such command; lockctl --help lists them") // it may be a URL, so it is not repeated
+			}
+			return cli.ShowRootCommandHelp(cmd)
+		},
 	}
-	line := tidy(strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
-	fmt.Fprintf(a.stderr, "lockctl: %s\n", strings.TrimPrefix(line, "lockkit: "))
-	if _, ok := errors.AsType[usageError](err); ok {
-		return exitUsage
+	err := root.Run(ctx, append([]string{"lockctl"}, args...))
+	if err == nil {
+		err = a.stdout.err
 	}
-	if errors.Is(err, core.ErrInvalid) {
-		return exitUsage
+	return exit(a.stderr, err)
+}
+
+func onUsageError(_ context.Context, cmd *cli.Command, err error, sub bool) error {
+	name := "lockctl"
+	if sub {
+		name += " " + cmd.Name
 	}
-	return exitWrong
+	return usagef("%w; see %s --help", err, name)
+}
+
+func (a *app) commands() []*cli.Command {
+	commands := []*cli.Command{
+		a.doctor(), a.ls(), a.show(), a.watch(), a.leaks(), a.bench(), a.ready(), a.release(), a.forgetRecord(), a.provision(),
+	}
+	for _, c := range commands {
+		c.OnUsageError, c.DisableSliceFlagSeparator = onUsageError, true // which they do not have from the root
+	}
+	return commands
 }

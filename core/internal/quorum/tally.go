@@ -204,8 +204,8 @@ func (t *Tally) Hint() string {
 	return ""
 }
 
-// Unheard are the nodes that have not answered.
-func (t *Tally) Unheard() Set { return t.Asked & t.With(wire.Pending) }
+// Unanswered are the nodes that have not answered.
+func (t *Tally) Unanswered() Set { return t.Asked & t.With(wire.Pending) }
 
 // Token is the greatest token granted, and the nodes that store it already.
 func (t *Tally) Token() (token uint64, stored Set) {

@@ -271,12 +271,12 @@ func TestQuorum(t *testing.T) {
 	}
 	to := Set(0).With(1).With(3)
 	tally := New(nil, 5, to)
-	if tally.Pending != 2 || tally.Unheard() != to {
+	if tally.Pending != 2 || tally.Unanswered() != to {
 		t.Errorf("two asked: %+v", tally)
 	}
 	tally.Take(1, ballotOf('x'))
 	tally.Take(3, ballotOf('g'))
-	if tally.Pending != 0 || tally.Unheard() != 0 || tally.Count(wire.Granted) != 1 {
+	if tally.Pending != 0 || tally.Unanswered() != 0 || tally.Count(wire.Granted) != 1 {
 		t.Errorf("two answered: %+v", tally)
 	}
 }

@@ -63,7 +63,7 @@ func TestArgumentLists(t *testing.T) {
 		"release":                           l.Release(Release{Bury: bury, DropBelow: 9, Channel: me}),
 		"release, of which nothing is left": l.Release(Release{DropBelow: 9, Channel: me}),
 		"release, undone":                   l.Release(Release{Undo: true, Channel: me}),
-		"release, with a cooldown":          l.Release(Release{Bury: bury, DropBelow: 9, Stay: 250*time.Millisecond + 1, Channel: me}),
+		"release, with a cooldown":          l.Release(Release{Bury: bury, DropBelow: 9, Cooldown: 250*time.Millisecond + 1, Channel: me}),
 		"release, leaving the queue":        l.Release(Release{Bury: bury, Channel: me, Waiter: waiter.Quits()}),
 		"release, waiting on":               l.Release(Release{Bury: bury, Channel: me, Waiter: waiter}),
 		"touch":                             k.Touch(0), "provision": k.Provision(0, "claim", NoMemory), "revoke": l.Revoke(h),

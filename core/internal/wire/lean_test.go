@@ -268,7 +268,7 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 	case 2:
 		r := Release{DropBelow: one(d.r, 0, uint64(d.token())), Channel: s.k.Channel(0, "me")}
 		if d.odd(3) {
-			r.Bury, r.Stay, r.Undo = MillisOf(one(d.r, 0, 3*time.Second)), one(d.r, 0, time.Second), d.rarely(2)
+			r.Bury, r.Cooldown, r.Undo = MillisOf(one(d.r, 0, 3*time.Second)), one(d.r, 0, time.Second), d.rarely(2)
 			if d.rarely(2) {
 				r.Waiter = waiter.Waiter()
 				r.Waiter.Ticket = one(d.r, Stamp{}, StampOf(time.UnixMicro(d.us-4000)))

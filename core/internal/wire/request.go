@@ -142,7 +142,7 @@ func (l *Lock) Complete(n int, of func(node int) Complete) Each {
 // A Release ends an attempt.
 type Release struct {
 	Bury      Millis        // life of the tombstone; zero = there is none
-	Stay      time.Duration // for so long nobody gets the key, in whole milliseconds and no shorter
+	Cooldown  time.Duration // for so long nobody gets the key, in whole milliseconds and no shorter
 	DropBelow uint64        // drops a record with a smaller ballot
 	Undo      bool          // nobody has seen the token, so the node may give it out again
 	Channel   Channel
@@ -153,9 +153,9 @@ type Release struct {
 func (l *Lock) Release(r Release) Request {
 	own := appendNumber(appendText(make([]byte, 0, 64), l.id), int64(r.DropBelow))
 	q := Request{op: OpRelease, kind: plainRelease, lock: l, own: own}
-	if r.Bury.ms > 0 || r.Stay > 0 || r.Undo || r.Waiter.Name != "" {
+	if r.Bury.ms > 0 || r.Cooldown > 0 || r.Undo || r.Waiter.Name != "" {
 		q.kind = releases
-		own = appendNumber(appendNumber(own, r.Bury.ms), (r.Stay + time.Millisecond - 1).Milliseconds())
+		own = appendNumber(appendNumber(own, r.Bury.ms), (r.Cooldown + time.Millisecond - 1).Milliseconds())
 		q.own = appendNumber(appendText(append(own, oneOrZero(r.Undo)), r.Waiter.member(r.Channel)), r.Waiter.Ticket.µs)
 	}
 	return q

@@ -3,14 +3,14 @@
 -- drop a record with a smaller ballot (0 = none); of a lease only
 -- buried: life of the tombstone (ms), 0 = none: all requests of the attempt have been answered.  One in any case costs
 -- the server 15 to 28 % more instructions for a release, and a key for as long
--- stay: keep the resource taken for (ms), 0 = it is free
+-- cooldown: keep the resource taken for (ms), 0 = it is free
 -- undo = nobody has seen the attempt's token: put the counter back
 -- wait: of the call that made the attempt; '' = none   ticket: it goes on, and gets its place back; 0 = it is over
 -- Replies  OK = it was ours   AGAIN = this attempt was over here already   GONE = it was not ours
 --          REVOKED = nor was it ours any more: see revoke.lua
 --          LATE = it is over here, and was before: the resource does not stay taken
 local e, f, p, i, r, u, c, d = load(resource)
-local stays, mine = stay > 0, i == id and e > 0
+local stays, mine = cooldown > 0, i == id and e > 0
 local ballot, kept, changed = 0, 0, mine
 local reply, expiry = 'OK', e
 if stays or waited then read() end
@@ -23,7 +23,7 @@ if mine then
   if undo and p >= 0 then f = math.max(p, ballot) end
   p, c = -1, ''
   if stays and now <= e then
-    e, i = now + stay, '~' .. id -- no attempt is called that, so nobody can extend what stays
+    e, i = now + cooldown, '~' .. id -- no attempt is called that, so nobody can extend what stays
   else
     -- With a cooldown: past the lease's end others may have been here, on nodes that this one does not know of.
     if stays then reply, stays = 'LATE', false end

@@ -1,7 +1,7 @@
 -- Takes a request apart, and runs it as if it were alone.  An error is its own answer: '-' and the error.
 -- Beside the kinds of run.lua, each alone:
 --   'a' as 'A', to settle a record, then '<d' lease    'r' as 'R', then '<ddBc0' lease, granted, remembered
---   'e' as 'E', then '<ddBBc0d' buried, stay, 1 = undo, wait, ticket    't' nothing, for touch.lua
+--   'e' as 'E', then '<ddBBc0d' buried, cooldown, 1 = undo, wait, ticket    't' nothing, for touch.lua
 --   'c' '<dBc0Bc0dddBBc0dc0' ballot, attempt, remembered, retention, by, buried, 1 = decided, wait, result
 -- KEYS resource and tombstone; for 't' the resource
 local asked, refused
@@ -53,9 +53,9 @@ return function(own, ...)
   elseif kind == 69 or kind == 101 then
     local id, drop, at = unpack('<Bc0d', a, own)
     if kind == 69 then return serve(at, release, over(id), id, drop, 0, 0, false, '', 0) end
-    local buried, stay, undo, wait, ticket
-    buried, stay, undo, wait, ticket, at = unpack('<ddBBc0d', a, at)
-    return serve(at, release, KEYS[k + 1], id, drop, buried, stay, undo == 1, wait, ticket)
+    local buried, cooldown, undo, wait, ticket
+    buried, cooldown, undo, wait, ticket, at = unpack('<ddBBc0d', a, at)
+    return serve(at, release, KEYS[k + 1], id, drop, buried, cooldown, undo == 1, wait, ticket)
   elseif kind == 99 then
     local ballot, id, remembered, retention, by, buried, decided, wait, result, at = unpack('<dBc0Bc0dddBBc0dc0', a, own)
     return serve(at, complete, KEYS[k + 1], id, ballot, remembered, retention, by, buried, decided == 1, wait, result)

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/goredis"
+)
+
+// MaxFailures is how many requests in a row may fail before a node is left alone for a while.
+const MaxFailures = 3
+
+// A breaker spares requests to a server while it is in trouble: to a node, or to the master of a Cluster's shard. The trouble of
+// one shard is none of the others'.
+type breaker struct {
+	slots *slots
+
+	inFlight int
+	since    clock.Instant // when something was sent first since it last answered; never = nothing was
+	failures int           // in a row
+	probeAt  clock.Instant // while open: when the next request may pass, as a probe
+	cause    error         // why it does not answer: the last error that tells more than that time was up
+}
+
+// troubled reports whether requests fail in a row, or one has been unanswered for longer than the timeout.
+func (b *breaker) troubled(now clock.Instant, timeout time.Duration) bool {
+	return b.failures >= MaxFailures || b.inFlight > 0 && now.Since(b.since) > timeout
+}
+
+// leave books the end of a request.
+func (b *breaker) leave(err error) {
+	b.inFlight--
+	switch {
+	case goredis.Answered(err):
+		b.since, b.failures, b.cause = clock.Never, 0, nil
+	case !goredis.Unsent(err):
+		b.failures++
+		if b.cause == nil || !goredis.TimedOut(err) {
+			b.cause = err
+		}
+	}
+}
+
+// because adds to err why there is no answer, where that is known.
+func (b *breaker) because(err error) error {
+	switch {
+	case b.cause == nil:
+		return err
+	case goredis.TimedOut(b.cause): // which must not be taken for the end of the caller's time
+		return fmt.Errorf("%w: %v", err, b.cause) //nolint:errorlint // its text only
+	}
+	return fmt.Errorf("%w: %w", err, b.cause)
+}
+
+// A slots bounds the batches of nothing but acquisitions over the connections to one server: they use half of
+// them, so that those who ask for keys leave connections for what holders need, which is renewals, releases and
+// completions. Over a single connection a renewal waits for one batch at most.
+type slots struct {
+	mu      sync.Mutex
+	free    int
+	waiting []sleeper
+}
+
+// A sleeper is what waits for a slot.
+type sleeper interface{ wake() }
+
+func newSlots(connections int) *slots { return &slots{free: max(1, connections/2)} }
+
+// enter takes a slot. If there is none, who wants it is woken when there may be one.
+func (s *slots) enter(by sleeper) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.free > 0:
+		s.free--
+		return true
+	case !slices.Contains(s.waiting, by):
+		s.waiting = append(s.waiting, by)
+	}
+	return false
+}
+
+// exit gives a slot back, and wakes those that wait, the longest first. They may have no use for it any more.
+func (s *slots) exit() {
+	s.mu.Lock()
+	s.free++
+	for s.free > 0 && len(s.waiting) > 0 {
+		first := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		s.mu.Unlock()
+		first.wake()
+		s.mu.Lock()
+	}
+	s.mu.Unlock()
+}

@@ -1,0 +1,74 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Flaw is something that is wrong with a server. Severity and code are those of core's findings.
+type Flaw struct {
+	Severity, Code string
+	What           string // to be read after the name of the node
+	Mend           string // what to do
+}
+
+const (
+	severe, mild                           = "fault", "warning"
+	unreachable, refused, rights           = "unreachable", "refused", "rights"
+	noNode, isReplica, evicting, oldServer = "no_node", "replica", "evicting", "too_old"
+)
+
+// A serverInfo is what a server says of itself; nil = nothing.
+type serverInfo map[string]string
+
+// ParseInfo reads the fields of INFO.
+func ParseInfo(text string) serverInfo {
+	fields := serverInfo{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// unfit says why a server that told this of itself cannot be a node. asCluster: the client treats it as a Redis Cluster's.
+func (info serverInfo) unfit(guarded, asCluster bool) (faults []Flaw) {
+	if info == nil {
+		return nil
+	}
+	if info.mode() == "sentinel" {
+		return []Flaw{{severe, noNode, "is a Sentinel, not a server of data", "pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master"}}
+	}
+	if info.mode() == "cluster" && !asCluster {
+		// Its keys may all be on this server now, and elsewhere after a failover or a resharding.
+		return []Flaw{{severe, noNode, "belongs to a Redis Cluster", "pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"}}
+	}
+	bad := func(is bool, code string, what, mend string) {
+		if is {
+			faults = append(faults, Flaw{severe, code, what, mend})
+		}
+	}
+	role, policy := info["role"], info["maxmemory_policy"]
+	bad(role != "" && role != "master", isReplica, fmt.Sprintf("is a %s of another server", role),
+		"a node must be a master of its own")
+	bad(policy != "" && policy != "noeviction" && info["maxmemory"] != "0", evicting,
+		fmt.Sprintf("maxmemory-policy is %s, under which Redis may evict a held lock", policy), "set it to noeviction")
+	bad(guarded && info["master_replid"] == "", noNode, "INFO has no master_replid, which the restart guard needs",
+		"turn the guard off knowing what it protects from")
+	bad(tooOld(info["redis_version"]), oldServer, fmt.Sprintf("is Redis %s, which does not apply min-replicas-to-write to scripts", info["redis_version"]),
+		"it must be 6.2.7 or newer")
+	return faults
+}
+
+// mode is what kind of a server it is; Valkey calls it otherwise.
+func (info serverInfo) mode() string { return cmp.Or(info["redis_mode"], info["server_mode"]) }
+
+// tooOld reports whether a version is older than 6.2.7, the first that applies min-replicas-to-write to scripts.
+func tooOld(version string) bool {
+	var v [3]int
+	_, err := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2])
+	return err == nil && slices.Compare(v[:], []int{6, 2, 7}) < 0
+}
