@@ -200,7 +200,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 		}
 	case "renew":
 		return always(lease.lock.Renew(s.l.p.lease, 1, func(int) wire.Renew {
-			return wire.Renew{Token: uint64(s.number(f, "token")), Confirmed: wire.NodeMillis(s.number(f, "confirmed")), Granted: uint64(s.number(f, "wb")), Memory: memory,
+			return wire.Renew{Token: uint64(s.number(f, "token")), Confirmed: wire.NodeTime(1000 * s.number(f, "confirmed")), Granted: uint64(s.number(f, "wb")), Memory: memory,
 				Turn: s.l.p.turn, Carried: carried}
 		})(0))
 	case "release":

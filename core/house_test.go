@@ -15,7 +15,7 @@ import (
 // floors are the packages that core is made of, from the ground up, and how many names each may export. One imports only those
 // of floors below its own.
 var floors = [][]floor{
-	{{"clock", 25}, {"goredis", 25}, {"wire", 60}},
+	{{"clock", 25}, {"goredis", 25}, {"wire", 45}},
 	{{"quorum", 14}},
 	{{"node", 25}},
 	{{"queue", 15}},

@@ -122,7 +122,7 @@ func (k *KeyOnNode) read(text string, clock wire.NodeTime) {
 		k.Verdict, k.Rest, k.Err = VerdictFailed, 0, err
 		return
 	}
-	now := wire.NodeMillis(clock.Millis()) // as scripts count
+	now := clock.Whole()
 	if s.Record != nil && now < s.Kept {
 		k.Verdict, k.Rest = VerdictDone, 0
 		k.Record, k.ballot = &Record{s.Record.Token, s.Record.Result}, s.Record.Ballot
@@ -132,7 +132,7 @@ func (k *KeyOnNode) read(text string, clock wire.NodeTime) {
 		if !strings.HasPrefix(s.Owner, wire.KeptTaken) {
 			k.Holder = &Holder{Token: s.Counter, Left: k.Rest, Note: s.Holder.Note, Name: s.Holder.Name, Hint: s.Holder.Hint, Attempt: s.Owner}
 			if s.Counter != 0 {
-				k.Holder.Since = wire.Date(s.Counter)
+				k.Holder.Since = s.Granted()
 			}
 		}
 	}

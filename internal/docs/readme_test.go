@@ -120,7 +120,7 @@ func TestVersions(t *testing.T) {
 	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(mod)[1]
 	for file, words := range map[string]string{
 		"../../README.md": "| Go | " + language + " |", "../../docs/badges/go.svg": "Go: " + language,
-		"../../docs/badges/redis.svg": "Redis: 6.2.7", "../../core/internal/node/examine.go": "6.2.7", "../../docs/badges/licence.svg": "Apache 2.0",
+		"../../docs/badges/redis.svg": "Redis: 6.2.7", "../../core/internal/node/info.go": "6.2.7", "../../docs/badges/licence.svg": "Apache 2.0",
 		"../../LICENSE": "Version 2.0",
 	} {
 		if !strings.Contains(text(t, file), words) {

@@ -367,7 +367,7 @@ func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
 		v.Memory = known // a lease keeps it, and would keep all of the reply
 	}
 	first = v.Longest > 0 && f.l.Learn(v.Longest)
-	if r.op == wire.OpAcquire && v.Verdict == wire.Granted && wire.Leads(v.Token, v.Clock) > wire.Slack {
+	if r.op == wire.OpAcquire && v.Verdict == wire.Granted && v.Clock.Lead(v.Token) > wire.Slack {
 		v.Verdict, v.Err = wire.Failed, errAhead
 	}
 	return first

@@ -51,7 +51,7 @@ func TestArgumentLists(t *testing.T) {
 		"acquire, waiting":            l.Acquire(lease, Acquire{Propose: proposal, Channel: me}),
 		"acquire, waiting as another": l.Acquire(lease, Acquire{Settle: true, Propose: proposal, Channel: me, Waiter: waiter}),
 		"renew": l.Renew(lease, 1, func(int) Renew {
-			return Renew{Token: 9, Confirmed: NodeMillis(8000), Turn: MillisOf(1500 * time.Millisecond), Carried: Holder{Note: "note"}.Carried()}
+			return Renew{Token: 9, Confirmed: nodeMillis(8000), Turn: MillisOf(1500 * time.Millisecond), Carried: Holder{Note: "note"}.Carried()}
 		})(0),
 		"settle the token": l.Renew(lease, 1, func(int) Renew { return Renew{Token: 9, Granted: 8, Memory: "abc.1"} })(0),
 		"complete": l.Complete(1, func(int) Complete {

@@ -24,8 +24,9 @@ import (
 // another kind. A plain server has one bucket; a Redis Cluster has Buckets, to spread the load, and a guard record in each.
 
 const (
-	MaxKey  = 512 // bytes of a user's key
-	Buckets = 64  // of a Redis Cluster
+	MaxKey                    = 512         // bytes of a user's key
+	MaxNote, MaxName, MaxHint = 128, 60, 64 // of a Holder's: together they fit into the 255 bytes that there are
+	Buckets                   = 64          // of a Redis Cluster
 )
 
 // A Keyspace makes Redis keys, and the requests that name them.

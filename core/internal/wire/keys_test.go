@@ -103,7 +103,7 @@ func TestCarriedByAnother(t *testing.T) {
 // No time wraps around, whatever a node or a caller says.
 func TestTimesSaturate(t *testing.T) {
 	const centuries = 290 * 365 * 24 * time.Hour
-	last := NodeMillis(maxNumber)
+	last := nodeMillis(maxNumber)
 	if got := last.Millis(); got != maxNumber {
 		t.Errorf("%d ms are %d", maxNumber, got)
 	}
@@ -113,7 +113,7 @@ func TestTimesSaturate(t *testing.T) {
 	if got := NodeTime(0).Since(last); got > -centuries {
 		t.Errorf("and it was %v before", got)
 	}
-	if got := Leads(math.MaxUint64>>1, 0); got < centuries {
+	if got := NodeTime(0).Lead(math.MaxUint64 >> 1); got < centuries {
 		t.Errorf("the greatest token is %v ahead", got)
 	}
 }

@@ -254,7 +254,7 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 		}
 		return l.Acquire(lease, a)
 	case 1:
-		r := Renew{Token: uint64(d.token()), Confirmed: NodeMillis(d.us/1000 + one(d.r, int64(0), 5000, 20_000)), Turn: MillisOf(one(d.r, 0, time.Second)), Carried: carried}
+		r := Renew{Token: uint64(d.token()), Confirmed: nodeMillis(d.us/1000 + one(d.r, int64(0), 5000, 20_000)), Turn: MillisOf(one(d.r, 0, time.Second)), Carried: carried}
 		if d.easy {
 			r.Token = uint64(d.us - 300)
 			if d.odd(4) {

@@ -104,7 +104,7 @@ func (v *Reply) read(name string, f *fields) {
 		v.Token = uint64(f.number())
 		f.bad = f.bad || v.Token == 0
 	case "expiry": // which is never past
-		v.Expiry = NodeMillis(f.number())
+		v.Expiry = nodeMillis(f.number())
 		f.bad = f.bad || v.Expiry < v.Clock
 	case "memory":
 		v.Memory = f.word()
@@ -132,7 +132,7 @@ func (v *Reply) read(name string, f *fields) {
 // readClock reads the node's clock, and the longest lease where the node names it.
 func (v *Reply) readClock(f *fields) {
 	clock, longest, told := strings.Cut(f.word(), ":")
-	v.Clock = NodeMillis(f.parse(clock))
+	v.Clock = nodeMillis(f.parse(clock))
 	if told {
 		v.Longest = time.Duration(f.parse(longest)) * time.Millisecond
 		f.bad = f.bad || v.Longest > Slack
@@ -243,7 +243,7 @@ func (a *Answers) Next(r Request) (Reply, error) {
 
 // plain is what a node says by its clock alone: it granted what was asked for.
 func (r Request) plain(clock int64, memory string) (Reply, error) {
-	v := Reply{Verdict: Granted, Clock: NodeMillis(clock), Expiry: NodeMillis(clock + r.lease.ms), Memory: memory}
+	v := Reply{Verdict: Granted, Clock: nodeMillis(clock), Expiry: nodeMillis(clock + r.lease.ms), Memory: memory}
 	switch {
 	case r.op == OpRelease && clock > 0:
 		return Reply{Verdict: Granted}, nil

@@ -19,6 +19,9 @@ type Stored struct {
 	Record  *Record  // nil = none
 }
 
+// Granted is when the last token was given out, as far as the clocks of nodes are right.
+func (s *Stored) Granted() time.Time { return time.UnixMicro(int64(s.Counter)) }
+
 // A Record is a completion record as one node holds it.
 type Record struct {
 	Ballot uint64
@@ -43,14 +46,14 @@ func (r *Record) Beats(other *Record) bool {
 // attempt that was released so, or nothing where it was revoked. No name of an attempt begins so.
 const KeptTaken = "~"
 
-// ErrLayout is the error of what this version cannot read.
-var ErrLayout = errors.New("what the node stores for the key was not written by this version of lockkit")
+// errLayout is the error of what this version cannot read.
+var errLayout = errors.New("what the node stores for the key was not written by this version of lockkit")
 
 // ParseStored reads what a node stores for a key.
 func ParseStored(text string) (s Stored, err error) {
 	in := packed{rest: text}
 	mark := in.take(1)
-	s.Expiry, s.Counter = NodeMillis(int64(in.number())), in.number()
+	s.Expiry, s.Counter = nodeMillis(int64(in.number())), in.number()
 	in.take(8) // the counter before
 	if mark == "\x03" {
 		in.take(8) // when the last hold ended
@@ -63,11 +66,11 @@ func ParseStored(text string) (s Stored, err error) {
 	}
 	if in.rest != "" {
 		s.Record = &Record{Ballot: in.number()}
-		s.Kept = NodeMillis(int64(in.number()))
+		s.Kept = nodeMillis(int64(in.number()))
 		s.Record.Token, s.Record.Result = in.number(), []byte(in.rest)
 	}
 	if in.bad || mark != "\x02" && mark != "\x03" {
-		return Stored{}, ErrLayout
+		return Stored{}, errLayout
 	}
 	return s, nil
 }
@@ -125,9 +128,6 @@ func oneOrZero(on bool) byte {
 // A Holder is what a lease carries of its holder: three texts, each behind its length; nothing where all are empty.
 type Holder struct{ Note, Name, Hint string }
 
-// Together they fit into the 255 bytes that there are.
-const MaxNote, MaxName, MaxHint = 128, 60, 64
-
 // Carried packs what a lease carries, for requests. A name that is too long is cut.
 func (c Holder) Carried() string {
 	if c == (Holder{}) {
@@ -184,7 +184,7 @@ func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration)
 	case of != history || since < 0:
 		return Guard{State: GuardChanged, Left: quarantine}
 	}
-	left := quarantine - now.Since(NodeMillis(since))
+	left := quarantine - now.Since(nodeMillis(since))
 	if declared || left <= 0 {
 		return Guard{State: GuardVoting}
 	}

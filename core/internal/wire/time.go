@@ -29,8 +29,8 @@ const (
 // this machine, but by Skew.
 type NodeTime int64
 
-// NodeMillis is the time that scripts and records have in ms, at most maxNumber.
-func NodeMillis(ms int64) NodeTime { return NodeTime(1000 * ms) }
+// nodeMillis is the time that scripts and records have in ms, at most maxNumber.
+func nodeMillis(ms int64) NodeTime { return NodeTime(1000 * ms) }
 
 // NodeTimeOf is a time that a node told.
 func NodeTimeOf(t time.Time) NodeTime { return NodeTime(t.UnixMicro()) }
@@ -47,11 +47,11 @@ func (t NodeTime) Since(u NodeTime) time.Duration {
 // Skew is by how much the node's clock is ahead of this machine's.
 func (t NodeTime) Skew(wall time.Time) time.Duration { return t.Since(NodeTimeOf(wall)) }
 
-// Leads is by how much the time in a token is ahead of the clock of the node that gave it out.
-func Leads(token uint64, clock NodeTime) time.Duration { return NodeTime(token).Since(clock) }
+// Lead is by how much the time in a token is ahead of t, the clock of the node that gave it out.
+func (t NodeTime) Lead(token uint64) time.Duration { return NodeTime(token).Since(t) }
 
-// Date is when a token was given out, as far as the clocks of nodes are right.
-func Date(token uint64) time.Time { return time.UnixMicro(int64(token)) }
+// Whole is t in whole milliseconds, as scripts count.
+func (t NodeTime) Whole() NodeTime { return t - t%1000 }
 
 // A Stamp is a time of this machine's wall clock, as requests say it.
 type Stamp struct{ µs int64 }
