@@ -8,28 +8,31 @@
 //		return pay(ctx, 42, lease.FencingToken()) // ctx ends if the lease is lost
 //	})
 //	…
-//	err = locker.Close(ctx) // waits for leases until ctx ends; then ends them, and names their keys
+//	err = locker.Close(ctx) // waits until all leases are released; when ctx ends, it ends the rest and names their keys
 //
 //	Do, TryDo             run a function under a key; TryDo does not wait
-//	Once, OnceResult      the same, and record success; later calls get ErrDone, or the result, within Retention
+//	Once                  the same, and records the success: later calls return ErrDone, for as long as Retention says
+//	OnceResult            the same, with a result, which later calls return
 //	Acquire, TryAcquire   return a Lease, which Release or Complete ends
 //	With                  other options on the same nodes
 //	Inspect, Ready        who holds a key; whether a lock could be granted now
 //
 // The context passed to a call governs the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the wait
-// alone. A context that holds a key cannot lock it again (ErrHeld), except with [Reentrant]. [New] takes go-redis clients,
-// whose timeouts and retries do not matter; [Open] makes them. A key has 1 to 512 bytes; [Key] builds one from parts.
+// alone. A call whose context is that of a lease on the same key returns ErrHeld; Do and TryDo accept it with [Reentrant].
+// [Open] makes the go-redis clients. [New] takes yours; for those of a Sentinel or a Cluster see docs/operations.md. A key has
+// 1 to 512 bytes; [Key] builds one from parts.
 //
 // # Guarantee
 //
 // At any time at most one lease on a key has a live context, across all processes that use the same nodes. A lease's
-// context ends, with a cause, before the key can be granted again. This holds while nodes fail in any way, messages are
-// lost, late or doubled, and clocks of nodes step by less than a day. Progress needs a majority of the nodes.
+// context ends, with a cause, before the key can be granted again. This holds even if messages are lost, late or doubled,
+// clocks of nodes step by less than a day and, with the restart guard (see Nodes), nodes fail in any way. Locks are granted
+// and renewed while a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token, greater than every token reported for the key before.
+// Every lease has a fencing token. It is greater than every token reported for the key before the lease was requested.
 //
-// A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, while enough nodes with the
-// record keep their memory: of three nodes, two.
+// A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as enough of the nodes
+// that have the record keep their memory: two of three.
 //
 // # Non-guarantee
 //
@@ -39,44 +42,46 @@
 //
 // # Errors
 //
-// Match errors with errors.Is; [ClassOf] is this table for a switch. An [OpError], by errors.As, has each node's answer.
+// Match errors with errors.Is, or switch on [ClassOf]. With errors.As, an [OpError] has each node's answer.
 //
 //	ErrHeld               the key is held, or another waiter comes first: skip, or try again after OpError.RetryAfter (0: unknown)
-//	ErrDone               it is completed: take OpError.Record
-//	ErrUnavailable        no quorum of nodes: alert, try again later; a Complete may be repeated
-//	ErrLost               the lease ended early: stop. From Complete: it was not recorded, OpError.Reason says why
+//	ErrDone               the key is completed: take OpError.Record
+//	ErrUnavailable        no quorum of nodes answered: alert, and try again later, also Complete
+//	ErrLost               the lease ended early: stop. From Complete: this call recorded nothing, and OpError.Reason says why
 //	ErrClosed             the Locker is closed
 //	ErrReleased           the cause of a lease's context after Release; also returned when a released lease is used
 //	ErrInvalid            a bug in the caller: invalid key, options or arguments
-//	the context's error   the caller gave up; if its deadline ended the wait, ErrHeld or ErrUnavailable match, too
+//	the context's error   ctx ended. If its deadline ended the wait, the error also matches ErrHeld or ErrUnavailable, if known
 //
 // # Nodes
 //
 //	nodes   may be down at once   restart guard
-//	1       0                     off: a restart without its data forgets all locks
+//	1       0                     off: a node that restarts without its data forgets all locks
 //	3       1                     on
 //	5       2                     on
 //
 // Nodes are independent Redis servers on machines that fail independently, version 6.2.7 or later, with maxmemory-policy
-// noeviction. All processes must agree on the list of nodes, key prefix, max TTL, restart guard, replica lag and clock
-// window. Clocks must agree within the clock window: run NTP. A primary behind Sentinels, or a whole Cluster, is one node:
-// see docs/deploy.md.
+// noeviction. A primary behind Sentinels, or a whole Cluster, is one node: see docs/deploy.md. The list of nodes must be the
+// same in all processes, and so must WithKeyPrefix, WithMaxTTL, WithRestartGuard, WithReplicaLag and WithClockWindow. If
+// processes use different TTLs, set WithMaxTTL to the longest in all of them. A node whose clock differs from a process's by
+// more than the clock window does not vote for that process: run NTP.
 //
-// With the guard, a new node cannot be told from one that lost everything, so it does not vote for the max TTL. Call
-// Provision of package admin once, when the nodes are new, to skip the wait; never when all of them lost their data.
+// With the restart guard, a node that may have lost its data is in quarantine: it does not vote until the max TTL has passed,
+// when every lease that it may have forgotten is over. The guard cannot tell a new node from one that lost its data. To skip
+// the wait for nodes that were never used, call Provision of package admin once. Never call it for nodes that lost their data.
 //
 // New fails on problems that will not go away on their own, and says which node is affected and how to fix it. Other
 // problems (no connection, LOADING) are logged, and the node is examined again later.
 //
 // # Options
 //
-// Options named With… are for New and apply to all Lockers on the nodes. The others are for New or for a single call:
-// Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
+// Options named With… are for New and Open, and apply to every Locker that With derives from theirs. The others are also for a
+// single call: Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
 //
 //	TTL                10s                  how long a key stays taken after its holder dies
-//	WithClockWindow    500ms                how much clocks may differ; a lease is trusted for 2.2 times that less (1.1s)
-//	WithMaxTTL         the TTL              the longest TTL in use, and so the length of a quarantine
-//	MaxWait            until ctx ends       how long to wait for a key
+//	WithClockWindow    500ms                how much clocks may differ; shortens the validity of a lease by 2.2 windows (1.1s)
+//	WithMaxTTL         the TTL              the longest TTL in use, which is how long a quarantine lasts
+//	MaxWait            until ctx ends       how long to wait for a key; without a quorum, a wait ends after a TTL
 //	MaxHold            no limit             ends the lease of a holder that is stuck; Lease.Extend moves the end
 //	Retention          24h                  how long completion records are kept
 //	WithLogger         slog.Default()       lost leases, nodes in trouble
@@ -84,16 +89,17 @@
 //
 // # Cost
 //
-// A lock and its release take one round trip each, to all nodes at once (TestOneRoundTrip), and at most 20 allocations
-// together with one node, 35 with three, 50 with five (TestAllocations). Figures: docs/benchmarks.md.
+// A lock and its release take one round trip each, to all nodes at once (TestOneRoundTrip). Together they make at most 20
+// allocations on one node, 35 on three and 50 on five (TestAllocations). For figures see docs/benchmarks.md.
 //
 // # How it works
 //
 // A request goes to all nodes at once, as one script that is atomic on each (Redlock, see
 // https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/). A quorum of grants is a lease; without one,
-// what was granted is taken back. A lease is trusted from the moment its request was sent, on the monotonic clock:
+// what was granted is taken back. The validity of a lease counts from the moment its request was sent, on the monotonic
+// clock. It is the TTL less what clocks may drift and differ. The context ends a margin earlier:
 //
-//	sent ──────────────── trusted ────────────────┤ margin ┤ drift, window ┤ TTL on the nodes
+//	sent ─────────────── context live ────────────┤ margin ┤ drift, window ┤ TTL on the nodes
 //	                                              │        │               │
 //	                                    context ends   end of validity   key is free
 //

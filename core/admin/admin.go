@@ -1,11 +1,11 @@
-// Package admin is what operators call, and services do not: it says what is wrong with nodes, declares new ones to be new, ends
-// leases of holders that are stuck, and drops completion records. The command lockctl is made of it.
+// Package admin is for operators, not for services. It diagnoses nodes, declares unused nodes to be new, ends the leases of
+// stuck holders, and drops completion records. Command lockctl uses it.
 //
-//	Diagnose       what is wrong with servers, and how to fix it; needs no Locker
+//	Diagnose       say what is wrong with servers, and how to fix it; needs no Locker
 //	Provision      declare nodes to be new, so that they vote at once
 //	Revoke         end the lease of a holder that is stuck
 //	ForgetRecord   drop a completion record, so that the work is done again
-//	Dial           the clients of core.Open
+//	Dial           make the clients that core.Open makes
 package admin
 
 import (

@@ -1,26 +1,26 @@
-// Command lockctl is for the operator of services that lock with lockkit: it says who holds a key and who waits, what is
-// wrong with the nodes and what is left on them, measures them, and takes a key from a holder that is stuck.
+// Command lockctl is for the operator of services that lock with lockkit. It shows who holds a key and who waits, what is
+// wrong with the nodes, and which keys are left behind. It measures the nodes, and takes a key from a stuck holder.
 //
 //	export LOCKKIT_NODES=redis://:secret@10.0.0.1:6379,redis://:secret@10.0.0.2:6379,redis://:secret@10.0.0.3:6379
-//	go run github.com/lockkit/lockkit/core/lockctl@latest show order:42
+//	go run ./core/lockctl show order:42 # in a clone
 //
-// It cannot promise that what it prints still holds when you read it: leases are granted, renewed and released all the
-// time. It cannot stop a holder either. A release takes a key from its lease; the process that held it may go on to act
-// until it finds out, so what it works on must check fencing tokens, or you must know that the process is gone.
+// What lockctl prints may no longer hold when you read it, because leases are granted, renewed and released all the time.
+// lockctl cannot stop a holder. The command release ends the lease, but the process that held it may act until it notices:
+// use release if the store checks fencing tokens, or if the process is gone.
 //
-// Nodes, prefix and clock window must be those of the services; with other nodes or another prefix lockctl looks at other
-// locks, and finds nothing. What only looks (doctor, ls, show, leaks, watch, ready) changes no lock and no record. When it
-// starts, it tries its rights on a key of its own, as every Locker does. The rights that it needs are in
-// docs/operations.md, with the commands by example.
+// Nodes, prefix and clock window must be those of the services, and so must --max-ttl, --guard and --replica-lag if the
+// services set them. With other nodes or another prefix, lockctl looks at other locks, and finds nothing. Commands that only
+// read (doctor, ls, show, leaks, watch, ready) change no lock and no record. At its start lockctl tests its rights on a key of
+// its own, as every Locker does. docs/operations.md has the rights that it needs, and an example of each command.
 //
-// The exit status is 0 where all is well, 1 where something is wrong with the nodes or the request was refused, and 2
-// where the call makes no sense.
+// The exit status is 0 if all is well, 1 if something is wrong with the nodes or the request was refused, and 2 for a usage
+// error.
 //
 // # JSON
 //
 // With -o json each command prints one object, and watch and bench one for each line. Durations are whole milliseconds
-// (names that end in _ms), times are RFC 3339 in UTC. Fields are added, but not renamed. Where a field is missing, it is
-// zero, empty or unknown. The types of this package that are named …JSON are the documentation: see their fields.
+// (names that end in _ms), times are RFC 3339 in UTC. Later versions may add fields, but do not rename them. A missing field
+// is zero, empty or unknown. The types named …JSON document the fields (go doc -cmd -u -all).
 package main
 
 import (
