@@ -18,9 +18,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
-var lossySeeds = flag.Uint64("lossy.seeds", 0, "how many lossy networks TestLossyNetwork measures for each number of nodes")
+var lossySeeds = flag.Uint64("lossy.seeds", 1, "how many lossy networks TestLossyNetwork measures for each number of nodes")
 
 // A lossyNet takes a while for each way, and closes a connection instead of forwarding a chunk with a probability.
 type lossyNet struct {
@@ -134,6 +135,7 @@ func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
 // A network with round trips of 40 ms breaks a connection under every twentieth chunk. It takes a lease from those who
 // hold many on a single node only.
 func TestLossyNetwork(t *testing.T) {
+	race.Campaign(t)
 	for _, n := range []int{1, 3, 5} {
 		for seed := range *lossySeeds {
 			bubbleNamed(t, fmt.Sprint(n, " nodes/", seed), n, func(t *testing.T, w *world) {
