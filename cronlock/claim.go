@@ -37,24 +37,24 @@ type Claim struct {
 
 var errPanicked = errors.New("the function panicked")
 
-// Claim takes what is to start now, and starts nothing: it is for hosts that do more between lock and run, such as
-// listeners. Call [Claim.Call] and then, in any case, [Claim.End]. The errors are those of RunDue.
+// Claim takes the job's lease if a tick is to start now, and starts nothing. It is for hosts that do more between lock and
+// run, such as calling listeners. Call [Claim.Call] and then, in any case, [Claim.End]. The errors are those of RunDue.
 func (j *Job) Claim(ctx context.Context) (*Claim, error) { return j.claim(ctx, false) }
 
 // ClaimNow is Claim for a run by hand, see RunNow.
 func (j *Job) ClaimNow(ctx context.Context) (*Claim, error) { return j.claim(ctx, true) }
 
-// RunDue runs what is to start now, and returns when the run has ended. Usually that is the latest tick that is due; see
+// RunDue runs the tick that is to start now, and returns when the run has ended. Usually that is the latest due tick; see
 // the rules in the package document. The context of the run has the values of ctx and ends with it.
 //
 // The error is the function's; or it is an [*Error], and nothing was started: core.ErrHeld if the job runs elsewhere,
 // core.ErrDone if the latest tick was started, ErrMissed, ErrNotDue, leader.ErrNotLeader, core.ErrUnavailable if no quorum
-// of nodes answered, core.ErrClosed, or that of ctx. The job is then looked at again by the engine when that is worth it.
+// of nodes answered, core.ErrClosed, or that of ctx. If a tick may start later, the engine then looks again by itself.
 func (j *Job) RunDue(ctx context.Context) error { return run(j.Claim(ctx)) }
 
 // RunNow runs the job by hand, without a tick, under the same lease: it fails with core.ErrHeld while another run goes on,
-// and takes no tick away. It waits up to a second for the lease, since a look for ticks has it for a moment, too. It is not
-// bound to the leadership and leaves no record. The errors are those of RunDue.
+// and takes no tick away. RunNow waits up to a second for the lease, which a look for ticks also holds for a moment. The run
+// is not bound to the leadership and leaves no record. The errors are those of RunDue.
 func (j *Job) RunNow(ctx context.Context) error { return run(j.ClaimNow(ctx)) }
 
 func run(c *Claim, err error) error {
@@ -232,8 +232,8 @@ func (c *Claim) happens(h happening) {
 }
 
 // Call records the start, calls the function, and returns its error, which matches core.ErrLost if the lease was lost.
-// If the run cannot start any more, the error is an [*Error]; after a first Call it matches core.ErrDone, but for a run by
-// hand, which starts again.
+// If the run cannot start any more, the error is an [*Error]. A second Call starts a run by hand again; for a tick, its
+// error matches core.ErrDone.
 func (c *Claim) Call() error {
 	if err := c.begin(); err != nil {
 		c.happens(refused)
@@ -277,8 +277,9 @@ func (c *Claim) begin() error {
 	return nil
 }
 
-// End gives the job back. After Call it records the end of the run first, if the tick is not to be started again; without
-// Call the tick is free for others. The error says that the end could not be recorded. Calling End again does nothing.
+// End gives the job's lease back. After Call, End first records the end of the run, unless the tick is to be started again.
+// Without Call, the tick stays free for other replicas. The error says that the end could not be recorded. Calling End
+// again does nothing.
 func (c *Claim) End() (err error) {
 	c.once.Do(func() {
 		defer c.give()

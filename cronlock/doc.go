@@ -1,79 +1,97 @@
-// Package cronlock runs each tick of a job's schedule on one of the replicas of a service.
+// Package cronlock runs the cron jobs of a service that has several replicas. One replica at a time runs a job, and by
+// default no tick of the job's schedule is started twice.
 //
 //	service, err := cronlock.New(locker, "billing")
-//	job, err := service.Add("invoices", cronlock.Crontab("0 3 * * *", time.UTC), func(ctx context.Context) error {
+//	schedule := cronlock.Crontab("0 3 * * *", time.UTC) // five fields, or six with the seconds first
+//	job, err := service.Add("invoices", schedule, func(ctx context.Context) error {
 //		run, _ := cronlock.FromContext(ctx)
 //		return send(ctx, run.Tick, run.FencingToken) // ctx ends when this replica must stop
 //	})
 //	defer service.Close(ctx)
 //
+// Each [Service] has an engine, which looks for ticks to start. A host is a cron library that runs a job instead of the
+// engine ([WithHost]). With [WithElector], only the leader starts ticks. Package core explains nodes, quorum and lease.
+//
 // # The rules
 //
-//  1. A tick is an instant that the job's schedule names, the same on every replica; it is due by the nodes' clocks.
-//  2. A tick is started at most n times (1 by default, [AtLeastOnce]); each start is recorded by a quorum before the
-//     function is called.
-//  3. While the job does not run, the replica that has its lease may start the latest tick that is due, by the clocks of the
-//     nodes that granted the lease, and that was not started, if it is no older than the grace ([WithGrace]). Older ones are
-//     superseded.
-//  4. Before that, a tick that was started under AtLeastOnce and not completed is started again, while starts are left, if
-//     it is among the last 100 ticks of the schedule as it is now.
-//  5. A run holds the job's lease: no two runs overlap, by hand or by tick, and the run's context ends with the lease, the
-//     leadership or the host's context.
-//  6. A call by a host, such as gocron, makes the engine look for a tick that is due; it does not say which to run. So calls
-//     may be late, early, double or dropped. The engine also looks by itself: a second after each tick, five after each call
-//     of the host, and when a run ends, also one by hand.
+//  1. A tick is an instant of the job's schedule, the same on every replica. It is due when the nodes' clocks reach it.
+//  2. A tick is started at most n times (1 by default, [AtLeastOnce]). A quorum of nodes records each start before the
+//     function is called. A tick is completed when the function returns nil, or an error while its context is live.
+//  3. While the job does not run, the replica that holds its lease may start the latest due tick, if that tick was not
+//     started and is no older than the grace ([WithGrace]; a minute by default, or three TTLs if that is longer). The
+//     nodes' clocks, as known when they have granted the lease, decide what is due. Older ticks are superseded.
+//  4. If the latest tick that was started is not completed, it goes first: it is started again, whatever its age, if
+//     AtLeastOnce leaves it a start and it is among the last 100 ticks of the current schedule.
+//  5. A run, by tick or by hand ([Job.RunNow]), holds the job's lease, so no two runs overlap. The run's context ends with
+//     the first of these to end: the lease, the context of the call that began the run, and, of a run by tick, the
+//     leadership.
+//  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
+//     early, double or dropped. The engine also looks by itself: at each tick or, with a host, a second after it; five
+//     seconds after the engine called the host; and when a run ends, including one by hand.
 //
 // # Guarantee
 //
-// No tick is started more than n times, and no two runs of a job whose contexts have not ended overlap, under the
-// assumptions of package core. While a replica and a quorum of nodes are well during its grace, the latest tick that is due
-// starts, unless the job runs longer than that: within two seconds and what its requests take, and at most the TTL and ten
-// seconds after the last fault. A tick that must start again starts as soon.
+// No tick is started more than n times. No two runs of a job have live contexts at the same time. Both hold under the
+// assumptions of package core.
+//
+// The latest due tick starts if a replica and a quorum of nodes are well during its grace, and no run of the job outlasts
+// the grace. Once the tick is due and the job does not run, it starts within two seconds plus the time of its requests.
+// After a fault has ended, it starts within the TTL plus ten seconds. The same bounds hold for a tick that must start again.
 //
 // # Non-guarantee
 //
-// A function that ignores its context continues beside the next run; so does a process that is paused between looking at
+// A function that ignores its context continues beside the next run. So does a process that is paused between looking at
 // the context and acting. Make the stores that you write to reject a fencing token smaller than the largest they have seen.
-// Once is at most once: a tick whose replica dies in the run is not started again. With AtLeastOnce, a tick may be done
-// twice: its replica may die, or reach no quorum of nodes, between the end of the function and the record of it.
+//
+// Not every tick starts: it may be superseded, or missed ([ErrMissed]) when its grace has passed. By default, a tick whose
+// replica dies in the run is not started again. With AtLeastOnce, a tick may be done twice: its replica may die, or reach
+// no quorum of nodes, between the end of the function and the record of that end.
 //
 // # What follows from the rules
 //
-// The death of a replica that runs a job, or has claimed a tick, costs the job up to the TTL of the Locker. A job that takes
-// longer than its period runs back to back, the latest tick each time. Where a run ends on a replica that has removed the job,
-// or does not lead (a run by hand, or one that goes on after its term), others find out within the TTL. The first replica of
-// a new job starts the tick that was due before, if that is within the grace; an older one of a job that was never started is
-// not missed. A replica whose clock differs from the nodes' by more than core's clock
-// window starts nothing, and logs why. Where replicas disagree about n, during a deploy, the smaller number counts. Another
-// schedule under the same name leaves unfinished ticks of the old one alone.
+// If a replica dies that runs a job, or holds its lease to start a tick, the job stays taken for up to the TTL of the
+// Locker. If a run ends on a replica that has removed the job, or that does not lead (a run by hand, or one that goes on
+// after its term), the other replicas notice within the TTL.
 //
-// A run whose start is being recorded when the job is removed, or the Service closed, is under way.
+// A job that takes longer than its period runs back to back, each time for the latest tick, if the grace is as long as the
+// period. The first replica of a new job starts the latest tick from before, if the grace allows it. Older ticks of a job
+// that was never started do not count as missed.
 //
-// An error that the function returns while its context has not ended completes the tick, as nil does. A panic, or an error
-// after the context has ended, does not. A panic of a run that the engine began is logged with its stack.
+// A replica whose clock differs from the nodes' by more than core's clock window starts nothing, and logs why.
+//
+// If replicas disagree about n, as during a deploy, the smaller number counts. If a job gets another schedule, an
+// uncompleted tick that the new schedule does not have is not started again. If a job is removed, or the Service closed,
+// while a start is being recorded, that run counts as under way and goes on.
+//
+// If a run that the engine began panics, the engine logs the panic with its stack. Errors that a function returns are not
+// logged; see [Past].
 //
 // # Every tick
 //
-// Ticks that did not start in time are superseded, not queued. A job that must act for each of them does so in one run, from
-// [Run.Previous] on, the last tick that completed without an error:
+// Superseded ticks are not queued. A job that must act for every tick does so in one run, for all ticks after
+// [Run.Previous], the last tick known to have completed without an error:
 //
 //	run, _ := cronlock.FromContext(ctx)
-//	for tick := schedule.Next(run.Previous); !tick.After(run.Tick); tick = schedule.Next(tick) { … }
+//	tick := run.Tick // zero in a run by hand
+//	if !run.Previous.IsZero() {
+//		tick = schedule.Next(run.Previous)
+//	}
+//	for ; !tick.IsZero() && !tick.After(run.Tick); tick = schedule.Next(tick) { … }
 //
-// Previous is zero if none is known: in a new job, and where none of the last 100 ticks was started. A watermark that the
-// job stores with its work is better still.
+// Previous is zero if no such tick is known: before the first success, and if none of the last 100 ticks was started. The
+// loop then acts for run.Tick alone. A watermark that the job stores with its work is better still.
 //
 // # Hosts
 //
-// Without a host, the engine runs the jobs itself. Package gocronlock makes them jobs of a gocron scheduler. Any other cron
-// library calls [Job.RunDue] at the ticks and is named by [WithHost]:
+// Package gocronlock makes jobs of a Service jobs of a gocron scheduler. Any other cron library calls [Job.RunDue] at the
+// ticks; WithHost tells the engine how to make the library call once more:
 //
-//	id, _ := c.AddFunc("0 3 * * *", func() { _ = job.RunDue(ctx) }) // robfig/cron; errors are logged
+//	id, _ := c.AddFunc("0 3 * * *", func() { logUnexpected(job.RunDue(ctx)) }) // robfig/cron; see IsExpected
 //
 // # Records
 //
-// The keys of a job start with core.Key("cron", service, job): "run" is held while it runs; "start" with a tick and a number,
-// and "end" with a tick, are records. Records count for 100 ticks, or up to the last one of a schedule that ends, at least
-// for an hour and the grace and at most a year; Redis keeps them for two hours more. A tick takes about 700 bytes on each
-// node (TestFootprintOfATick): 150 kB for a job of every minute, 8 MB for one of every second.
+// The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. The keys "start",
+// with a tick and a number, and "end", with a tick, are records. A record counts for 100 ticks, or up to the last tick of a
+// schedule that ends; for at least an hour plus the grace, and at most a year. Redis keeps it for two hours more. A tick
+// takes about 750 bytes on each node (TestFootprintOfATick): 165 kB for a job of every minute, 8 MB for one of every second.
 package cronlock

@@ -15,8 +15,8 @@ import (
 var (
 	// ErrMissed means that the latest tick was not started, and that it is older than the grace.
 	ErrMissed = errors.New("tick missed")
-	// ErrNotDue means that no tick of the schedule has been due. Of a job that was never started, ticks older than the grace
-	// and than this process's Add do not count.
+	// ErrNotDue means that no tick of the schedule has been due. If the job was never started, a tick from before this
+	// process's Add that is older than the grace does not count.
 	ErrNotDue = errors.New("no tick is due")
 )
 

@@ -86,7 +86,7 @@ func ExampleWithHost() {
 		return nil
 	}, cronlock.WithHost(func() {
 		<-added
-		_ = job.RunDue(context.Background()) // as the library does at each tick; errors are logged
+		_ = job.RunDue(context.Background()) // as the library does at each tick; log what is not IsExpected
 	}))
 	if err != nil {
 		log.Fatal(err)

@@ -50,15 +50,15 @@ const maxStarts = 10
 func AtLeastOnce(n int) JobOption { return func(p *policy) { p.starts = n } }
 
 // WithGrace sets how late a tick may start for the first time: at least the TTL of the Locker plus one second, at most 365
-// days. Later ticks are missed. If the grace is shorter than the period, a job that runs for longer than its period skips
-// most ticks that fall due meanwhile. For jobs that run every hour or less often, 15 minutes is a good choice. The default
-// is one minute, or three TTLs if that is longer.
+// days. A tick that cannot start in that time is missed. If the grace is shorter than the period, a job that runs for
+// longer than its period skips most ticks that fall due meanwhile. For jobs that run every hour or less often, 15 minutes
+// is a good choice. The default is one minute, or three TTLs if that is longer.
 func WithGrace(d time.Duration) JobOption { return func(p *policy) { p.grace = d } }
 
 // WithHost makes a host, such as a cron library, run the job: the host calls [Job.RunDue] or [Job.Claim] at the ticks. If a
-// tick is late or starts again, the engine calls call, on a goroutine of its own, possibly before Add has returned; the
-// host must then call once more. A call that the host drops or delays is repeated after five seconds. It cannot be given
-// twice. By default the engine runs the job.
+// tick is late or must start again, the engine calls call, on a goroutine of its own, possibly before Add has returned; the
+// host must then call RunDue or Claim once more. If the host drops or delays that, the engine calls again after five
+// seconds. WithHost cannot be given twice. By default the engine runs the job.
 func WithHost(call func()) JobOption {
 	return func(p *policy) { p.host, p.hosts = call, p.hosts+1 }
 }

@@ -40,9 +40,9 @@ type Option func(*config)
 
 type config struct{ elector *leader.Elector }
 
-// WithElector makes only the leader start ticks. A new leader starts at once what is left. If the leadership is lost, the
-// context of a run ends; a leader that resigns finishes its runs first. By default there is no elector: the replicas share
-// the ticks.
+// WithElector makes only the leader start ticks. A new leader looks at once for ticks to start. If the leadership is lost,
+// the context of a run ends; a leader that resigns finishes its runs first. By default there is no elector: the replicas
+// share the ticks.
 func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector = e } }
 
 // New returns a Service of the given name, whose locks are taken with locker. Replicas of one service use the same name,
@@ -71,13 +71,12 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 	return s, nil
 }
 
-// Add adds a job. Replicas know a job by its name, which must be the same on all of them and in all releases. From now on the
-// engine looks after the job's ticks; the latest tick that is due starts at once if it was not started and is within
-// the grace.
+// Add adds a job. Replicas know a job by its name, which must be the same on all of them and in all releases. From now on
+// the engine looks for the job's ticks. The latest due tick starts at once if it was not started and is within the grace.
 //
-// The context of fn ends when fn must stop: with the host's context, or with a cause that matches core.ErrLost when the
-// lease or the leadership was lost. [FromContext] returns the run. The error of Add names everything that is wrong with the
-// arguments, and then nothing is added; a name that another job of the Service has is wrong, too.
+// The context of fn ends when fn must stop: with the context of the call that began the run, or with a cause that matches
+// core.ErrLost when the lease or the leadership was lost. [FromContext] returns the run. The error of Add names everything
+// that is wrong with the arguments, and then nothing is added; a name that another job of the Service has is wrong, too.
 func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
 	ttl := s.locker.TTL()
 	j := &Job{service: s, name: name, schedule: schedule, fn: fn, added: s.now(), policy: policy{starts: 1, grace: max(time.Minute, 3*ttl)}}

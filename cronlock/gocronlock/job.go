@@ -53,11 +53,13 @@ func Tags(tags ...string) Option {
 	return func(c *config) { c.tags = append(c.tags, tags...) }
 }
 
-// Add adds a job to the service and makes the scheduler run it, from its start on. The errors are those of
-// [cronlock.Service.Add] and of gocron's NewJob, or core.ErrClosed if the scheduler is shut down; then nothing is added.
+// Add adds a job to the service and makes the scheduler run the job once the scheduler has been started. The errors are
+// those of [cronlock.Service.Add] and of gocron's NewJob, or core.ErrClosed if the scheduler is shut down; then nothing is
+// added.
 //
-// The schedule is the job's own. The scheduler's options on start and stop times, intervals, and limits of runs are not
-// for such jobs. Its limits of concurrent jobs may delay runs.
+// Only schedule says when the job runs: gocron's options on start and stop times, intervals, and limits of runs are not for
+// such jobs. The scheduler's limits of concurrent jobs may delay runs. A scheduler with an elector of its own does not run
+// such jobs: give the elector to cronlock.New ([cronlock.WithElector]).
 func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, schedule cronlock.Schedule, fn func(ctx context.Context) error, opts ...Option) (*Job, error) {
 	var c config
 	var f faults.List
@@ -101,8 +103,9 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 // begin. The error is gocron's.
 func (j *Job) RunNow() error { return j.call(uuid.New(), j.Job.ClaimNow) }
 
-// Handle returns the job as gocron knows it, for its tags and next runs. Its RunNow does not run the job by hand: it is a
-// look like any other call. RunNow before the scheduler is started, or after its StopJobs, blocks the scheduler for ever.
+// Handle returns the job as gocron knows it, for its tags and next runs. RunNow of the handle does not run the job by hand:
+// like any other call, it looks for a due tick. If it is called before the scheduler is started, or after StopJobs, it
+// blocks the scheduler for ever.
 func (j *Job) Handle() gocron.Job { return j.handle }
 
 // Remove removes the job from the scheduler and from its service. gocron ends the context of a run under way, also of one

@@ -82,10 +82,10 @@ func (e *Elector) Began() <-chan struct{} {
 }
 
 // Enter lets work into the current term. The error is ErrNotLeader if this process does not lead. The context that Enter
-// returns has the values of ctx. It ends with ctx, when leave is called, and when the work must stop: its cause then
-// matches core.ErrLost if the leadership was lost, and ErrNotLeader if Close could not wait any longer. A process that
-// resigns leads until all work has left, so Enter is for work that ends by itself. Work that lasts as long as the
-// leadership belongs into OnElected. Call leave when the work has ended.
+// returns has the values of ctx. That context ends with ctx, when leave is called, and when the work must stop: its cause
+// then matches core.ErrLost if the leadership was lost, and ErrNotLeader if Close could not wait any longer. A process that
+// resigns keeps the leadership from others until all work has left, so Enter is for work that ends by itself. Work that
+// lasts as long as the leadership belongs in OnElected. Call leave when the work has ended.
 func (e *Elector) Enter(ctx context.Context) (work context.Context, leave func(), err error) {
 	t := e.current()
 	if !t.leads() || !t.gate.Enter() {
@@ -98,9 +98,9 @@ func (e *Elector) Enter(ctx context.Context) (work context.Context, leave func()
 	}), nil
 }
 
-// Resign starts to give up the leadership and returns at once: no more work enters the term, and when all work has left
-// and OnElected has returned, another process may lead. This process campaigns again after three seconds. If it does not
-// lead, Resign does nothing.
+// Resign starts to give up the leadership and returns at once. From then on Enter lets no more work into the term. When all
+// work has left and OnElected has returned, another process may lead; this process campaigns again three seconds later. If
+// this process does not lead, Resign does nothing.
 func (e *Elector) Resign() {
 	if t := e.current(); t != nil {
 		t.shut()
