@@ -8,98 +8,104 @@
 //
 // # The rules
 //
-//  1. A request with a matched route and an unsafe method runs under the lease of its Idempotency-Key, if it has one, and
-//     then under that of its resource. GET, HEAD, OPTIONS and TRACE pass.
-//  2. Its body is read, up to the limit, before anything is asked for. It waits in a bounded first-come queue, and leaves
-//     it with its client, its deadline or the drain.
-//  3. The response, headers included, is kept back until the handler has returned and the leases are settled; then it is
-//     sent. A lease is settled when it was trusted at the handler's return and its release was sent; the response waits for
-//     the confirmation for at most 100 ms. If a lease was lost, a 503 problem is sent instead.
-//  4. An answer that outgrows the buffer (1 MiB), or that the handler flushes, becomes a stream: it goes out as it comes,
-//     and a loss breaks the connection. Below HTTP/1.1, where the connection cannot be broken, or with an
-//     Idempotency-Key, nothing is streamed: the answer is kept back whole, up to 16 MiB, and beyond that refused with 500
-//     and a log line that names the route.
+//  1. A request with a matched route runs under the lease of its Idempotency-Key ([WithIdempotency]), if it has one, and
+//     then also under that of its resource ([ByParam], [ByJSON], [ByFunc], [ByKey]). Requests with the methods GET, HEAD,
+//     OPTIONS and TRACE pass without a lease.
+//  2. The body of a request is read, up to the limit ([WithBodyLimit]), before any lease is asked for. The request then
+//     waits for its resource in a bounded first-come queue. It gives up when its client leaves, its deadline comes,
+//     [WithMaxWait] has passed, or [Middleware.Drain] is called.
+//  3. The response, headers included, is kept back until the handler has returned. If the leases are still trusted then,
+//     they are released. The response is sent when the nodes have confirmed the release, or after 100 ms. If a lease was
+//     lost, a refusal with status 503 is sent instead.
+//  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
+//     it, and the loss of a lease breaks the connection. Nothing is streamed below HTTP/1.1, with an Idempotency-Key, or if
+//     the connection cannot be broken. Such a response is kept back whole, up to 16 MiB. A larger one is refused with 500,
+//     and the log names the route.
 //  5. With an Idempotency-Key the response is recorded before it is sent. Responses that ask for another try (429, 503, an
-//     error with Retry-After) are not recorded. A response that is too large for a record (60 KiB) or for the buffer, or that
-//     broke off before its Content-Length, is recorded without its body: repetitions get 410.
-//  6. Every refusal has a status and a problem+json body, and Retry-After where another try may succeed; one function
-//     replaces them all ([WithReply]). The statuses are listed at [EventBusy].
+//     error with Retry-After) are not recorded. Of a response above 60 KiB, or one that broke off before its Content-Length,
+//     only the status is recorded: repetitions get 410.
+//  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may succeed.
+//     One function replaces them all ([WithReply]). The statuses are listed at [EventBusy].
 //
 // # Guarantee
 //
 // While a handler runs and its context has not ended, no other handler with the same key runs with a context that has not
-// ended, in any process that locks on the same nodes. The context ends when a lease is lost, before the key can be
-// granted again, with a cause that matches [core.ErrLost]; it also ends when the client leaves, and with its deadline. A client
-// that takes an answer for a complete success got it from a handler whose leases were trusted to its end.
+// ended, in any process that locks on the same nodes. The context ends when a lease is lost, before the key can be granted
+// again, with a cause that matches [core.ErrLost]. It also ends with the deadline of the request and, without an
+// Idempotency-Key, when the client leaves. If a client gets a complete success, the leases were trusted until the handler
+// returned.
 //
 // # Non-guarantee
 //
-// A handler that ignores its context continues after a loss; so does a process that is paused between looking at the
-// context and acting. Make the database reject a fencing token smaller than the largest it has seen (Run.FencingToken).
+// A handler that ignores its context continues after a loss. So does a process that is paused between looking at the context
+// and acting. Make the database reject a fencing token smaller than the largest it has seen (Run.FencingToken).
 //
 // # Idempotency-Key
 //
 // The header is that of draft-ietf-httpapi-idempotency-key-header-07, in quotes or without. Its key belongs to service,
 // tenant, method, host and route. A repetition with the same path, query, body and credentials is answered from the record,
-// with the header Idempotent-Replayed: true; while the first request is under way, with 409; any other request, with 422.
-// A client whose credentials change between repetitions, as tokens do that are renewed, needs [WithTenant]: without, it gets
-// that 422, and a new key would make the request run again. Cookies, dates and trailers are not repeated.
+// with the header Idempotent-Replayed: true. Cookies, dates and trailers are not repeated. While the first request runs,
+// every other request with the key gets 409. Afterwards, a different request with the key gets 422. If credentials change
+// between repetitions, such as renewed tokens, use [WithTenant]. Otherwise a repetition gets 422, and with a new key the
+// request would run again.
 //
-// The context of such a request does not end when its client leaves, because the client will ask again. Nothing is recorded
-// of a request whose handler did not run, or panicked, or whose lease was lost: its effects are open, and a repetition runs
-// again. So it does if the process dies before the record, once the leases are over. Store the identity of the request
-// beside its effect, in one transaction, and let the database refuse a second one:
+// The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask again.
+// Nothing is recorded if the handler did not run, or panicked, or if a lease was lost. A repetition then runs again,
+// whatever the effects of the first handler were. If the process dies before the record, a repetition runs again once the
+// leases have ended. Store the identity of the request beside its effect, in one transaction, and let the database refuse a
+// second one:
 //
 //	CREATE TABLE payments (…, request char(64) UNIQUE)
 //
 //	run, _ := httplock.FromContext(c.Request.Context())
 //	_, err := tx.Exec("INSERT INTO payments (…, request) VALUES (…, ?)", run.Identity)
-//	// if that violates UNIQUE, the payment was made before: read it, and answer with it
+//	// if that violates UNIQUE, the payment was made before: read it, and respond with it
 //
-// If too few nodes confirm the record within a second, the answer is sent, and the record is tried for 30 s more. Records are
-// as durable as the Redis servers: if these forget their memory, a repetition runs again (docs/deploy.md says how they keep it).
+// If too few nodes confirm the record within a second, the response is sent, and the middleware tries to write the record
+// for 30 s more. Records are as durable as the Redis servers: if these forget their memory, a repetition runs again
+// (docs/deploy.md says how to keep it).
 //
 // # How long a request takes
 //
 // Reading the body takes as long as http.Server.ReadTimeout allows. Then the request waits for up to [WithMaxWait], or for
-// three quarters of what its deadline or http.Server.WriteTimeout leaves. An Idempotency-Key, or WithMaxWait(0), adds a
-// request to the nodes, which answer within the node timeout of a second; up to five where they fail or disagree. After the
-// handler come at most 100 ms, and another second for a record. For a key that is held, Retry-After is the rest of the
-// holder's lease. Most keys are free sooner.
+// three quarters of what its deadline or http.Server.WriteTimeout leaves, if that is less. An Idempotency-Key, or
+// WithMaxWait(0), adds one request to the nodes. It takes at most the node timeout (a tenth of the TTL, at most 1 s), or up
+// to five times that if nodes fail or disagree. After the handler come at most 100 ms for the release, and another second
+// for a record. If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
 //
 // # Where to put it
 //
-// Inside of Recovery, logging, authentication, rate limits and what sets a deadline. A middleware that writes the answer
-// after the handler has returned, as error renderers do, goes further in with an Idempotency-Key, or an empty answer is
-// recorded; a Recovery does not, or its answer to a panic is recorded. One that compresses may go on either side: further
-// out it hides the connection, so that answers are kept back whole.
+// Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. With an
+// Idempotency-Key, put middleware that writes the response after the handler has returned, such as an error renderer, inside
+// this one. Otherwise an empty response is recorded. Keep Recovery outside. Otherwise its response to a panic is recorded.
+// Compression may go on either side, but outside it hides the connection, so that responses are kept back whole.
 //
-// Set http.Server.ReadTimeout and WriteTimeout. Without the first, a client that stalls its upload keeps a goroutine for
-// ever; without the second, a client that does not read a stream keeps the key for ever. Requests take memory for bodies and
-// answers: see [WithMemory]. Lock inside the handler (core.Locker.Do) for uploads that are larger than [WithBodyLimit],
-// WebSockets, and reads that must be alone.
+// Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine for
+// ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses that are
+// kept back take memory: see [WithMemory]. For uploads that are larger than [WithBodyLimit], for WebSockets, and for reads
+// that need a lock, lock inside the handler (core.Locker.Do).
 //
-// A key is made of the route's template and the values of its parameters: /files/*path with an empty rest locks "/" in gin
-// and is refused with 400 in net/http. If a release of your service renames a parameter or changes the router, the keys
-// change: while both releases run, their replicas do not exclude each other. [ByKey] keeps a key, and shares it with other
-// routes, tasks and jobs.
+// A key is made of the route's template and the values of its parameters. For /files/*path with an empty rest, gin locks
+// "/", and net/http refuses the request with 400. If a release of your service renames a parameter or changes the router,
+// the keys change: while both releases run, their replicas do not exclude each other. A key made by [ByKey] stays the same,
+// and can be shared with other routes, tasks and jobs.
 //
-// With net/http it goes inside the router, around the handler of a route. In chi (v5.3 or later) that is r.With, or r.Use in
-// an r.Group. By r.Use in an r.Route("/orders/{id}", …) it knows only /orders/{id}/*, so that all routes in there share
-// their keys. A prefix that http.StripPrefix has removed is unknown inside of it.
+// With net/http the middleware goes inside the router, around the handler of a route. In chi (v5.3 or later) that is r.With,
+// or r.Use in an r.Group. With r.Use inside r.Route("/orders/{id}", …) it sees only /orders/{id}/*, so all routes there
+// share their keys. It does not see a prefix that http.StripPrefix has removed.
 //
 // A request must not take one key twice: a second Lock with the same key is refused with 500. Locks with different keys may
 // be nested, in the same order on all routes.
 //
 // # Shutdown
 //
-//	server.RegisterOnShutdown(m.Drain) // requests that wait are answered at once
+//	server.RegisterOnShutdown(m.Drain) // requests that wait are refused at once
 //	…
 //	err := errors.Join(server.Shutdown(ctx), m.Close(ctx), locker.Close(ctx)) // ctx with a deadline
 //
 // # Coming from a middleware of your own
 //
 // Replicas with the old middleware and replicas with this one do not exclude each other. During a rolling release, let the
-// new ones use both, the old one inside: r.PUT("/orders/:id", m.Lock, oldLock, update). Let an old idempotency middleware
-// send Retry-After with its 409, or that is recorded as the answer, and remove it when its last record has expired.
+// new replicas use both, the old one inside: r.PUT("/orders/:id", m.Lock, oldLock, update). An old idempotency middleware
+// must send Retry-After with its 409; otherwise the 409 is recorded. Remove it when its last record has expired.
 package httplock

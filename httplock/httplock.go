@@ -62,7 +62,7 @@ func (m *Middleware) With(opts ...Option) (*Middleware, error) {
 	return &d, nil
 }
 
-// Drain refuses requests from now on, and those that wait, with 503. Handlers that run are left alone. It does not wait, and
+// Drain refuses new requests, and those that wait, with 503. Handlers that run are left alone. Drain does not wait, and
 // suits http.Server.RegisterOnShutdown: Shutdown then need not wait for requests that wait for a key.
 func (m *Middleware) Drain() {
 	m.admission.inside.Close()
@@ -70,8 +70,8 @@ func (m *Middleware) Drain() {
 }
 
 // Close drains, and waits until no handler runs and every key was released. If ctx ends first, the error is its cause and
-// says how many requests are left; these keep their keys until they are over. It ends all that With returned, too, and does
-// not close the Locker: do that afterwards.
+// says how many requests are left; these keep their keys until they are over. Close also ends all Middlewares that With
+// returned. It does not close the Locker: do that afterwards.
 func (m *Middleware) Close(ctx context.Context) error {
 	m.Drain()
 	if err := m.admission.inside.Wait(ctx); err != nil {
@@ -142,8 +142,8 @@ func ByParam(names ...string) Option {
 // {"order":{"id":42}}, and ByJSON("order.id") from {"order.id":42}. It must be a string, a number or a boolean, and not
 // empty; 42 and "42" are one key, 42 and 42.0 two.
 //
-// Anything else is refused with 400. So is a field that is there twice, also in another case: decoders take one or the
-// other.
+// Anything else is refused with 400. So is a field that is there twice, also in another case, because decoders differ in
+// which of the two they take.
 func ByJSON(path ...string) Option {
 	return func(c *config) {
 		c.faults.Check(len(path) == 0 || slices.Contains(path, ""), "ByJSON: the path to the field is empty, or a name in it")
@@ -175,7 +175,7 @@ func ByKey(f func(r *http.Request) (string, error)) Option {
 
 // WithTenant makes what f returns part of all keys, so that tenants share nothing. f is called as with ByFunc: put the
 // authentication before Lock. An error or an empty tenant is refused with 400. If credentials change between repetitions,
-// as tokens do that are renewed, let f return the user they stand for.
+// such as renewed tokens, let f return the user they stand for.
 //
 // By default there are no tenants, and a repetition with other credentials (the headers Authorization, Cookie and
 // X-Api-Key, and the client's certificate) is refused with 422.

@@ -13,33 +13,33 @@ import (
 )
 
 // Kinds of events that [core.Observer.Event] receives, with source "httplock" and the template of the route as name. All
-// but the last two are refusals: answers in place of the handler's, with the status that stands here unless [WithReply]
-// writes another. Of a stream that has begun, the connection is broken instead.
+// but the last two are refusals: responses in place of the handler's, with the status given here unless [WithReply]
+// writes another. If a stream has begun, its connection is broken instead.
 const (
 	EventBusy           core.EventKind = "busy"             // 409: somebody else had the key for all of the wait
 	EventDone           core.EventKind = "done"             // 409: the key was completed for good (core.Lease.Complete)
-	EventQueueFull      core.EventKind = "queue_full"       // 429: as many requests as may wait for this key already
-	EventOverloaded     core.EventKind = "overloaded"       // 503: as many requests as may wait for any, or no memory is left
+	EventQueueFull      core.EventKind = "queue_full"       // 429: too many requests wait for this key already
+	EventOverloaded     core.EventKind = "overloaded"       // 503: too many requests wait in all, or no memory is left
 	EventDraining       core.EventKind = "draining"         // 503: the server is shutting down
 	EventUnavailable    core.EventKind = "unavailable"      // 503: no quorum of lock nodes
 	EventGone           core.EventKind = "client_gone"      // 503: the context of the request ended before its handler ran
-	EventLost           core.EventKind = "lost"             // 503: a lease was lost; what the handler did is open
+	EventLost           core.EventKind = "lost"             // 503: a lease was lost; what the handler did is unknown
 	EventKeyMissing     core.EventKind = "key_missing"      // 400: the request lacks what makes the key
 	EventMisconfigured  core.EventKind = "misconfigured"    // 500: the log says what is wrong with the route
 	EventBodyBroken     core.EventKind = "body_broken"      // 400: the body could not be read to its end
 	EventBodyTooLarge   core.EventKind = "body_too_large"   // 413: see WithBodyLimit
-	EventAnswerTooLarge core.EventKind = "answer_too_large" // 500: the handler's answer cannot be kept back; see the log
+	EventAnswerTooLarge core.EventKind = "answer_too_large" // 500: the response is too large to be kept back; see the log
 
 	EventIdempotencyKey      core.EventKind = "idempotency_key"       // 400: missing where it is required, or malformed
 	EventIdempotencyInFlight core.EventKind = "idempotency_in_flight" // 409: the first request with this key is not over
 	EventIdempotencyMismatch core.EventKind = "idempotency_mismatch"  // 422: the key belongs to a different request or sender
-	EventIdempotencyOmitted  core.EventKind = "idempotency_omitted"   // 410: the answer to the first was not recorded whole
+	EventIdempotencyOmitted  core.EventKind = "idempotency_omitted"   // 410: of the first response only the status was recorded
 
 	EventReplayed   core.EventKind = "replayed"    // a request was answered from the record of its Idempotency-Key
-	EventRecordOpen core.EventKind = "record_open" // too few nodes answered: whether an answer is recorded is open
+	EventRecordOpen core.EventKind = "record_open" // too few nodes confirmed the record of a response: it is tried again
 )
 
-// A Refusal is an answer of the middleware in place of the handler's.
+// A Refusal is a response of the middleware in place of the handler's.
 type Refusal struct {
 	Kind       core.EventKind
 	Status     int

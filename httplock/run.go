@@ -7,7 +7,7 @@ type Run struct {
 	// Identity is the same in each repetition of the request. It has 64 characters, for a column that is UNIQUE. It is
 	// empty without an Idempotency-Key.
 	Identity string
-	// FencingToken is that of the resource's lease, or of the Idempotency-Key's where nothing makes a key.
+	// FencingToken is that of the resource's lease, or of the Idempotency-Key's lease if no option makes a resource key.
 	FencingToken uint64
 }
 

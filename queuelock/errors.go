@@ -9,8 +9,8 @@ import (
 )
 
 // ErrNotRun matches the error of a delivery whose handler was not called because a key was held ([core.ErrHeld]) or the locks
-// were out of reach ([core.ErrUnavailable], [core.ErrClosed]), or whose handler returned Cooldown. The task comes back and
-// no retry is counted; on its last attempt, asynq archives it instead.
+// were unavailable ([core.ErrUnavailable], [core.ErrClosed]), or whose handler returned Cooldown. asynq delivers the task
+// again and counts no retry; on its last attempt, asynq archives it instead.
 var ErrNotRun = errors.New("not run")
 
 // A notRunError is what asynq is told of a task that is given back. Configure makes asynq heed it.
@@ -21,10 +21,10 @@ type notRunError struct {
 
 func (e *notRunError) Unwrap() error { return e.error }
 
-// Cooldown returns an error by which a handler makes asynq deliver its task again after d, 0 to 24h, as when what it calls
-// asks it to come back later (status 429). No retry is counted, no worker is held, and nobody is granted the key (WithKey)
-// before d has passed, with the exceptions of [core.Cooldown]. The handler's error may wrap it. On the last attempt of its
-// task, asynq archives the task (EventArchived). If d is out of range, the error is like any other.
+// Cooldown returns an error by which a handler makes asynq deliver its task again after d, 0 to 24h, for example when a
+// service asks it to come back later (status 429). No retry is counted, no worker is occupied, and nobody is granted the key
+// (WithKey) before d has passed, with the exceptions of [core.Cooldown]. The handler's error may wrap it. On the last
+// attempt of its task, asynq archives the task (EventArchived). If d is out of range, the error is like any other.
 func Cooldown(d time.Duration) error {
 	if d < 0 || d > 24*time.Hour {
 		return fmt.Errorf("queuelock: Cooldown(%v): must be at least 0 and at most 24h", d)

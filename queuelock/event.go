@@ -6,14 +6,14 @@ import "github.com/lockkit/lockkit/core"
 const (
 	EventDuplicate      core.EventKind = "duplicate_suppressed"  // a completed task was delivered again, and not run
 	EventContended      core.EventKind = "contended"             // a key was held; the task was given back
-	EventUnavailable    core.EventKind = "unavailable"           // the locks were out of reach; the task was given back
+	EventUnavailable    core.EventKind = "unavailable"           // the locks were unavailable; the task was given back
 	EventCooldown       core.EventKind = "cooldown"              // a handler returned Cooldown; the task was given back
 	EventNoKey          core.EventKind = "no_key"                // no key could be made of the task, or its key is completed; it counts as failed
 	EventNilAfterCancel core.EventKind = "nil_after_cancel"      // a handler returned nil after its context had ended
-	EventArchived       core.EventKind = "archived_unrun"        // a last attempt could not be run in time; asynq archives it
-	EventAbandoned      core.EventKind = "lease_abandoned"       // a handler did not return within the grace
+	EventArchived       core.EventKind = "archived_unrun"        // a last attempt had no lease, or returned Cooldown: archived
+	EventAbandoned      core.EventKind = "lease_abandoned"       // a handler did not return within the grace period
 	EventUnrecorded     core.EventKind = "completion_unrecorded" // a handler succeeded and its completion could not be recorded
 	EventRefused        core.EventKind = "completion_refused"    // a handler succeeded after another delivery had been granted the lease
 	EventForeignID      core.EventKind = "foreign_id"            // the first task of its type whose completions are not remembered
-	EventTickMissed     core.EventKind = "tick_missed"           // a Scheduler gave up a tick that nobody is known to have enqueued
+	EventTickMissed     core.EventKind = "tick_missed"           // a Scheduler gave up trying to enqueue a tick
 )

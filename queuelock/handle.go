@@ -18,8 +18,8 @@ import (
 //
 //	mux.Use(m.Middleware)
 //
-// Only one Middleware may be on the way to a handler. Put it around those that must see only tasks that are run. The package
-// document says what becomes of a task that cannot be run now.
+// Only one Middleware may be on the way to a handler. Put it outside of middleware that must see only tasks that are run.
+// The package document says what becomes of a task that cannot be run now.
 func (m *Middleware) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		d, err := m.delivery(ctx, t)

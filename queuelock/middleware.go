@@ -84,8 +84,8 @@ const aQuarter = -1
 func WithKey(key KeyFunc) Option { return func(c *config) { c.key = key } }
 
 // WithWaiters sets how many tasks may wait in place for held keys on each server, 0 or more, but never all of its workers.
-// Other tasks whose key is held are given back to asynq. The default is a quarter of the workers, rounded up: one of two to
-// four workers, and none of one.
+// Other tasks whose key is held are given back to asynq; last attempts wait without a place. The default is a quarter of the
+// workers, rounded up: one place for two to four workers, and none for a single worker.
 func WithWaiters(n int) Option { return func(c *config) { c.waiters = n } }
 
 // WithGrace sets how long a handler keeps its leases after its context has ended, 0 or more. If it has not returned by

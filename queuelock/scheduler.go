@@ -24,8 +24,8 @@ const (
 	nap           = time.Minute      // the longest sleep, after which a clock that was set is noticed
 )
 
-// A Scheduler enqueues tasks by the clock, as an asynq.Scheduler does, but each tick once for all replicas of a service,
-// which run one each. It is safe for concurrent use. The package document says what becomes of a tick.
+// A Scheduler enqueues tasks by the clock, as an asynq.Scheduler does, but each tick once for all replicas of a service.
+// Each replica runs a Scheduler. It is safe for concurrent use. The package document says what becomes of a tick.
 type Scheduler struct {
 	m        *Middleware
 	client   *asynq.Client
@@ -52,7 +52,7 @@ type entry struct {
 // NewScheduler returns a Scheduler that enqueues with client, which the caller closes after Shutdown. Replicas of one service
 // use the same name, and services that share asynq's Redis different names. in is the time zone of cronspecs that name none
 // by CRON_TZ=, the same on all replicas. Only the logger and the observer of the Locker are used:
-// ticks are enqueued while the lock nodes are out of reach, too.
+// ticks are enqueued also while the locks are unavailable.
 func (m *Middleware) NewScheduler(client *asynq.Client, service string, in *time.Location) (*Scheduler, error) {
 	var f faults.List
 	f.Check(client == nil, "the client is nil")

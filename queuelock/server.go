@@ -58,11 +58,12 @@ func (s *server) takePlace() bool {
 // Configure wires the Middleware into the configuration of a server. Call it last before asynq.NewServer, once for each
 // server. It wraps what cfg has, or asynq's defaults:
 //
-//   - IsFailure and RetryDelayFunc: a task that was not run ([ErrNotRun]) counts no retry, and comes back at once
-//   - ErrorHandler: is not called for such tasks
+//   - IsFailure and RetryDelayFunc: a task that is given back counts no retry, and comes back at once or after the cooldown
+//     of its key
+//   - ErrorHandler: is not called for such a task
 //   - BaseContext: tells the middleware which server a task came to, and how many workers that has
 //   - TaskCheckInterval and DelayedTaskCheckInterval: if they are not set, 250ms instead of asynq's 1s and 5s, because
-//     that is how late tasks come that were given back
+//     a task that was given back comes at the next such check
 func (m *Middleware) Configure(cfg *asynq.Config) error {
 	if cfg == nil {
 		return errors.New("queuelock: configuration is nil")

@@ -2,10 +2,11 @@
 // Redis masters whose faults are switches ([Node]), real redis-server
 // processes ([Server]), also as a Redis Cluster ([Cluster]) and with a sentinel
 // ([Sentinel]), the network of a single client as a hook of go-redis ([Link]), and
-// a TCP proxy that damages connections ([Proxy]). Functions named New end what
-// they start with the test; those named Start are for programs, which Close it.
+// a TCP proxy that damages connections ([Proxy]). Functions named New… are for
+// tests, and close what they start when the test ends. Functions named Start… are
+// for programs, which must call Close.
 //
-// It knows nothing of package core. Two packages beside it do the rest:
+// The package does not depend on package core. Two packages beside it do the rest:
 //
 //   - [github.com/lockkit/lockkit/testutil/locktest]: Lockers on embedded nodes,
 //     leases that are lost when a test says so, observers. Start there to test
@@ -16,5 +17,6 @@
 // Embedded nodes need neither a network nor a redis-server, and work inside a
 // testing/synctest bubble, where their clocks and expiries follow the bubble's
 // clock. Use them first; use processes for what only the real server can show.
-// Close a Locker before its bubble ends: until then it may have goroutines.
+// Close a Locker before its bubble ends, because it may have goroutines until it
+// is closed.
 package testutil

@@ -1,6 +1,6 @@
 // Package locktest helps to test code that runs under leases of package core:
-// a [Locker] on embedded nodes, more processes on the same nodes, a network for
-// each of them that can be cut, a lease that is lost when the test says so, and
+// a [Locker] on embedded nodes, more processes on the same nodes, for each process
+// a network that can be cut, a lease that is lost when the test says so, and
 // observers that count, wait and record.
 //
 // What does a handler do when it loses its lease?
@@ -19,8 +19,8 @@
 //	}
 //
 // Everything works inside a testing/synctest bubble, where waiting takes no
-// time, and outside of one. Faults of nodes are methods of [testutil.Node], those
-// of one process's network methods of [testutil.Link].
+// time, and outside of one. Faults of nodes are methods of [testutil.Node]. Faults
+// of one process's network are methods of [testutil.Link].
 package locktest
 
 import "github.com/lockkit/lockkit/testutil" // for the links above
