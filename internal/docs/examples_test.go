@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -18,20 +19,20 @@ func TestOptionsHaveExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		examples := ""
+		var examples strings.Builder
 		for _, file := range files {
 			source, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			examples += string(source)
+			examples.WriteString(string(source))
 		}
 		options := optionLine.FindAllStringSubmatch(api, -1)
 		if len(options) < 4 {
 			t.Errorf("%s has %d options only", pkg, len(options))
 		}
 		for _, option := range options {
-			if !regexp.MustCompile(`(?m)^func Example` + option[1] + `\(\)`).MatchString(examples) {
+			if !regexp.MustCompile(`(?m)^func Example` + option[1] + `\(\)`).MatchString(examples.String()) {
 				t.Errorf("%s.%s has no example", pkg, option[1])
 			}
 		}
