@@ -36,7 +36,8 @@
 //
 // The latest due tick starts if a replica and a quorum of nodes are well during its grace, and no run of the job outlasts
 // the grace. Once the tick is due and the job does not run, it starts within two seconds plus the time of its requests.
-// After a fault has ended, it starts within the TTL plus ten seconds. The same bounds hold for a tick that must start again.
+// After a fault has ended, it starts within the TTL plus ten seconds; after a majority of the nodes had wrong clocks, it may
+// take a minute more. The same bounds hold for a tick that must start again.
 //
 // # Non-guarantee
 //

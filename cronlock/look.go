@@ -38,8 +38,11 @@ func (j *Job) look() {
 	j.when = time.Time{}
 	j.mu.Unlock()
 	defer j.recovered()
+	// Every answer tells a clock. Those that are known may have been wrong for a moment, in which something was last asked.
+	ask := func() { _, _ = j.service.locker.Inspect(j.gone, j.runKey()) }
+	j.service.clocks.Do(ask)
 	if _, known := j.service.locker.ClockOffset(); !known {
-		_, _ = j.service.locker.Inspect(j.gone, j.runKey()) // every answer tells a clock
+		ask()
 	}
 	due, _ := latest(j.schedule, j.service.now().Add(slack))
 	defer j.lookAtNext(due)

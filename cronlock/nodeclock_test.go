@@ -78,6 +78,23 @@ func TestClocksAreSetAhead(t *testing.T) {
 	})
 }
 
+// A replica that last asked a node while its clock was wrong for a moment does not go by that clock for long.
+func TestClockThatWasWrongForAMoment(t *testing.T) {
+	bubble(t, 5*time.Minute, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithRestartGuard(false)}})
+		till(59*time.Minute + 50*time.Second)
+		w.each(func(n *testutil.Node) { n.StepClock(-50 * time.Minute) })
+		_ = r.RunDue(t.Context())
+		_ = r.RunNow(t.Context())
+		till(59*time.Minute + 55*time.Second)
+		w.each(func(n *testutil.Node) { n.StepClock(50 * time.Minute) })
+		till(63 * time.Minute)
+		if runs := w.ran(); len(runs) == 0 || runs[len(runs)-1].Tick != at(time.Hour) || runs[len(runs)-1].start.After(at(61*time.Minute+5*time.Second)) {
+			t.Errorf("ran %+v", runs)
+		}
+	})
+}
+
 // The first tick of all is due by the nodes' clocks, also where nothing was asked of them before.
 func TestFirstTickByTheNodesClocks(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {

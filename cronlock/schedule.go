@@ -112,14 +112,10 @@ func At(instants ...time.Time) Schedule {
 	if len(instants) == 0 || slices.ContainsFunc(instants, time.Time.IsZero) {
 		return faulty{fmt.Errorf("at %v: there must be an instant, and none may be zero", instants)}
 	}
-	sorted := slices.SortedFunc(slices.Values(instants), time.Time.Compare)
+	sorted := append(slices.SortedFunc(slices.Values(instants), time.Time.Compare), time.Time{})
 	return scheduleFunc(func(after time.Time) time.Time {
-		for _, t := range sorted {
-			if t.After(after) {
-				return t
-			}
-		}
-		return time.Time{}
+		next, _ := slices.BinarySearchFunc(sorted[:len(sorted)-1], after.Add(1), time.Time.Compare)
+		return sorted[next]
 	})
 }
 

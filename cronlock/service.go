@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/internal/faults"
@@ -28,8 +30,9 @@ type Service struct {
 
 	closing context.Context // ends with Close
 	close   context.CancelCauseFunc
-	gate    gate.Gate     // claims, and looks
-	turns   chan struct{} // of claims that ask for what to start
+	gate    gate.Gate      // claims, and looks
+	turns   chan struct{}  // of claims that ask for what to start
+	clocks  rate.Sometimes // when the nodes are asked for theirs
 
 	mu   sync.Mutex
 	jobs map[string]*Job
@@ -50,7 +53,7 @@ func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector 
 // TTL of locker. The error names everything that is wrong with the arguments.
 func New(locker *core.Locker, service string, opts ...Option) (*Service, error) {
 	host, _ := os.Hostname()
-	s := &Service{name: service, jobs: map[string]*Job{}, turns: make(chan struct{}, atOnce)}
+	s := &Service{name: service, jobs: map[string]*Job{}, turns: make(chan struct{}, atOnce), clocks: rate.Sometimes{Interval: lookAnyway}}
 	s.self = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
 	var f faults.List
 	faults.Set(&f, &s.config, opts)
@@ -129,10 +132,8 @@ func (s *Service) leads() bool { return s.elector == nil || s.elector.IsLeader(s
 
 // now returns the time by the nodes' clocks, as far as they are known.
 func (s *Service) now() time.Time {
-	if ahead, known := s.locker.ClockOffset(); known {
-		return time.Now().UTC().Add(ahead)
-	}
-	return time.Now().UTC()
+	ahead, _ := s.locker.ClockOffset()
+	return time.Now().UTC().Add(ahead)
 }
 
 // Close ends the Service: nothing starts from now on, for which the reason is core.ErrClosed. It waits for the runs of this

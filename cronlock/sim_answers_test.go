@@ -48,7 +48,7 @@ func (p *process) told(err error) {
 		p.answers++
 	}
 	t := p.oracle.ticks[refused.Tick.UnixNano()]
-	_, ahead := p.clocks()
+	behind, ahead := p.clocks()
 	switch {
 	case errors.Is(err, leader.ErrNotLeader):
 		if p.elector == nil {
@@ -58,11 +58,11 @@ func (p *process) told(err error) {
 		if late := time.Now().Add(ahead).Sub(refused.Tick); t != nil && t.sure > 0 && !t.forgotten || late < p.grace-time.Second {
 			p.Violation("%s: %v, which is %v late", p.name, err, late)
 		}
-		if behind, _ := p.clocks(); len(p.oracle.ticks) == 0 && !p.arrived.IsZero() && refused.Tick.Before(p.arrived.Add(min(0, behind))) {
+		if len(p.oracle.ticks) == 0 && !p.arrived.IsZero() && refused.Tick.Before(p.arrived.Add(min(0, behind))) {
 			p.Violation("%s: %v, and the job is new", p.name, err)
 		}
 	case errors.Is(err, cronlock.ErrNotDue):
-		if p.last != nil && !p.last.tick.forgotten {
+		if p.last != nil && !p.last.tick.forgotten && !p.last.Tick.After(time.Now().Add(behind)) {
 			p.Violation("%s: %v, and ticks were started", p.name, err)
 		}
 		if !p.arrived.IsZero() && !refused.Tick.Before(p.arrived.Add(max(0, ahead))) {
@@ -96,13 +96,16 @@ func (w *world) judgeHistory() {
 		return
 	}
 	w.must(err)
+	behind, ahead := w.clocks()
+	forgotten := behind != ahead // a replica may not know of the latest ticks
 	for _, h := range past {
 		t := w.oracle.ticks[h.Tick.UnixNano()]
 		if t == nil {
 			t = &tick{}
 		}
 		w.Count("history")
-		if t.forgotten || latest == nil || !h.Tick.Before(latest.Tick) { // the latest may be running
+		forgotten = forgotten || t.forgotten
+		if forgotten || latest == nil || !h.Tick.Before(latest.Tick) { // the latest may be running
 			continue
 		}
 		if h.Attempt < t.sure && (!t.ended || h.Attempt == 0) || h.Attempt > t.begun || t.ended && h.Ended.IsZero() || !t.ending && !h.Ended.IsZero() ||

@@ -55,10 +55,12 @@ func (w *world) struck(s sim.Step) {
 	w.spansMu.Lock()
 	defer w.spansMu.Unlock()
 	now := time.Now()
-	w.nodesIll = append(w.nodesIll, span{from: now, to: now.Add(s.For + w.tail()), who: s.Who % len(w.nodes)})
+	long := s.For + w.tail()
 	if s.Do == "step clock" {
-		w.steps = append(w.steps, span{from: now, to: now.Add(s.For + 30*time.Second), size: time.Duration(s.N) * time.Millisecond})
+		long += time.Minute // in which a replica may go by what it has heard
+		w.steps = append(w.steps, span{from: now, to: now.Add(long), size: time.Duration(s.N) * time.Millisecond})
 	}
+	w.nodesIll = append(w.nodesIll, span{from: now, to: now.Add(long), who: s.Who % len(w.nodes)})
 }
 
 // present and absent tell that a replica has its job, and that it has it no more.
@@ -173,7 +175,7 @@ func (w *world) judgeProgress() {
 		}
 		well, minority := w.well(at)
 		if minority { // each look at a record may wait for it
-			limit = w.limit(at, all[:next]) + 10*time.Second
+			limit = w.limit(at, all[:next]) + 10*time.Second + time.Duration(w.unread(at, all[:next]))*w.ttl/10
 		}
 		switch {
 		case what == "" && next < len(all) && !slices.ContainsFunc(w.visits, func(v *visit) bool { return v.over.After(at) && v.over.Before(all[next]) }):
@@ -200,8 +202,13 @@ func (w *world) limit(at time.Time, due []time.Time) time.Duration {
 	return limit
 }
 
-// reading is how long a look for ticks may take: those that are due are read until one was started.
+// reading is how long a look for ticks may take.
 func (w *world) reading(at time.Time, due []time.Time) time.Duration {
+	return time.Duration(50+20*w.unread(at, due)) * w.delay()
+}
+
+// unread is how many ticks a look may have to read: those that are due, until one was started.
+func (w *world) unread(at time.Time, due []time.Time) int {
 	reads := 100
 	for _, v := range w.visits {
 		if v.tick != nil && v.began.Before(at) {
@@ -209,7 +216,7 @@ func (w *world) reading(at time.Time, due []time.Time) time.Duration {
 			reads = min(100, len(due)-started)
 		}
 	}
-	return time.Duration(50+20*reads) * w.delay()
+	return reads
 }
 
 // instants are all ticks until now, the one before the beginning too.
