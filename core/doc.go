@@ -11,28 +11,29 @@
 //	err = locker.Close(ctx) // waits until all leases are released; when ctx ends, it ends the rest and names their keys
 //
 //	Do, TryDo             run a function under a key; TryDo does not wait
-//	Once                  the same, and records the success: later calls return ErrDone, for as long as Retention says
-//	OnceResult            the same, with a result, which later calls return
+//	Once                  as Do, and records the success: later calls return ErrDone, for as long as Retention says
+//	OnceResult            as Once, with a result, which later calls return
 //	Acquire, TryAcquire   return a Lease, which Release or Complete ends
 //	With                  other options on the same nodes
 //	Inspect, Ready        who holds a key; whether a lock could be granted now
 //
-// The context passed to a call governs the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the wait
-// alone. A call whose context is that of a lease on the same key returns ErrHeld; Do and TryDo accept it with [Reentrant].
-// [Open] makes the go-redis clients. [New] takes yours; for those of a Sentinel or a Cluster see docs/operations.md. A key has
-// 1 to 512 bytes; [Key] builds one from parts.
+// The context passed to a call governs the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the
+// wait alone. A call under the context of a lease on the same key returns ErrHeld; with [Reentrant], Do and TryDo run
+// under that lease. [Open] makes the go-redis clients. [New] takes yours; for those of a Sentinel or a Cluster see
+// docs/operations.md. A key has 1 to 512 bytes; [Key] builds one from parts.
 //
 // # Guarantee
 //
 // At any time at most one lease on a key has a live context, across all processes that use the same nodes. A lease's
 // context ends, with a cause, before the key can be granted again. This holds even if messages are lost, late or doubled,
-// clocks of nodes step by less than a day and, with the restart guard (see Nodes), nodes fail in any way. Locks are granted
-// and renewed while a quorum, more than half of the nodes, is well.
+// if the clocks of nodes step by less than a day and, with the restart guard (see Nodes), if nodes crash, hang or lose
+// all their data. Locks are granted and renewed while a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token. It is greater than every token reported for the key before the lease was requested.
+// Every lease has a fencing token. It is greater than every token that any caller had been told for the key when the
+// granted request was sent.
 //
-// A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as enough of the nodes
-// that have the record keep their memory: two of three.
+// A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as two of three
+// nodes, or three of five, keep its record.
 //
 // # Non-guarantee
 //
@@ -46,10 +47,10 @@
 //
 //	ErrHeld               the key is held, or another waiter comes first: skip, or try again after OpError.RetryAfter (0: unknown)
 //	ErrDone               the key is completed: take OpError.Record
-//	ErrUnavailable        no quorum of nodes answered: alert, and try again later, also Complete
+//	ErrUnavailable        no quorum of nodes answered and could vote: alert, and repeat the call later, Complete included
 //	ErrLost               the lease ended early: stop. From Complete: this call recorded nothing, and OpError.Reason says why
 //	ErrClosed             the Locker is closed
-//	ErrReleased           the cause of a lease's context after Release; also returned when a released lease is used
+//	ErrReleased           the cause of a lease's context after Release or Complete; also returned when such a lease is used
 //	ErrInvalid            a bug in the caller: invalid key, options or arguments
 //	the context's error   ctx ended. If its deadline ended the wait, the error also matches ErrHeld or ErrUnavailable, if known
 //
@@ -61,27 +62,29 @@
 //	5       2                     on
 //
 // Nodes are independent Redis servers on machines that fail independently, version 6.2.7 or later, with maxmemory-policy
-// noeviction. A primary behind Sentinels, or a whole Cluster, is one node: see docs/deploy.md. The list of nodes must be the
-// same in all processes, and so must WithKeyPrefix, WithMaxTTL, WithRestartGuard, WithReplicaLag and WithClockWindow. If
-// processes use different TTLs, set WithMaxTTL to the longest in all of them. A node whose clock differs from a process's by
-// more than the clock window does not vote for that process: run NTP.
+// noeviction. A primary behind Sentinels, or a whole Cluster, is one node: see docs/deploy.md. The list of nodes must be
+// the same in all processes (docs/deploy.md says how to change it), and so must WithKeyPrefix, WithMaxTTL,
+// WithRestartGuard, WithReplicaLag and WithClockWindow. If processes use different TTLs, set WithMaxTTL to the longest in
+// all of them. A node whose clock differs from a process's by more than the clock window does not vote for that process:
+// run NTP.
 //
-// With the restart guard, a node that may have lost its data is in quarantine: it does not vote until the max TTL has passed,
-// when every lease that it may have forgotten is over. The guard cannot tell a new node from one that lost its data. To skip
-// the wait for nodes that were never used, call Provision of package admin once. Never call it for nodes that lost their data.
+// With the restart guard, a node that may have lost its data is in quarantine: it does not vote until the max TTL has
+// passed, when every lease that it may have forgotten is over. The guard cannot tell a new node from one that lost its
+// data. To skip the wait for nodes that were never used, call Provision of package admin once. Never call it for nodes
+// that lost their data.
 //
 // New fails on problems that will not go away on their own, and says which node is affected and how to fix it. Other
 // problems (no connection, LOADING) are logged, and the node is examined again later.
 //
 // # Options
 //
-// Options named With… are for New and Open, and apply to every Locker that With derives from theirs. The others are also for a
+// Options named With… are for New and Open, and hold for every Locker derived by [Locker.With]. The others are also for a
 // single call: Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
 //
 //	TTL                10s                  how long a key stays taken after its holder dies
 //	WithClockWindow    500ms                how much clocks may differ; shortens the validity of a lease by 2.2 windows (1.1s)
 //	WithMaxTTL         the TTL              the longest TTL in use, which is how long a quarantine lasts
-//	MaxWait            until ctx ends       how long to wait for a key; without a quorum, a wait ends after a TTL
+//	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when there was no quorum for a TTL
 //	MaxHold            no limit             ends the lease of a holder that is stuck; Lease.Extend moves the end
 //	Retention          24h                  how long completion records are kept
 //	WithLogger         slog.Default()       lost leases, nodes in trouble
@@ -103,9 +106,10 @@
 //	                                              │        │               │
 //	                                    context ends   end of validity   key is free
 //
-// The watchdog renews it every third of the TTL. A renewal also brings the lease back to nodes that lost it or were away, so
-// nodes can be restarted one after another under a lease. Waiters are queued on the nodes, ordered by when they started
-// waiting; a release notifies the first two by pub/sub, and a waiter that is not notified asks by itself.
+// A background goroutine, the watchdog, renews the lease every third of the TTL. A renewal also brings the lease back to
+// nodes that lost it or were away, so nodes can be restarted one after another under a lease. Waiters are queued on the
+// nodes, ordered by when they started waiting; a release notifies the first two by pub/sub, and a waiter that is not
+// notified asks by itself.
 //
 //	            granted                  Release, Complete
 //	pending ───────────────► held ─────────────────────────► over   (cause ErrReleased)

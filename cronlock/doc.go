@@ -16,18 +16,20 @@
 //
 //  1. A tick is an instant of the job's schedule, the same on every replica. It is due when the nodes' clocks reach it.
 //  2. A tick is started at most n times (1 by default, [AtLeastOnce]). A quorum of nodes records each start before the
-//     function is called. A tick is completed when the function returns nil, or an error while its context is live.
-//  3. While the job does not run, the replica that holds its lease may start the latest due tick, if that tick was not
-//     started and is no older than the grace ([WithGrace]; a minute by default, or three TTLs if that is longer). The
-//     nodes' clocks, as known when they have granted the lease, decide what is due. Older ticks are superseded.
+//     function is called. A tick is completed when the function returns nil, or returns an error although its context has
+//     not ended.
+//  3. While the job does not run, a replica that is granted its lease may start the latest due tick, if that tick was not
+//     started and is no older than the grace ([WithGrace]; a minute by default, or three TTLs if that is longer). What is
+//     due is decided once the lease is granted, by what is then known of the nodes' clocks. Ticks before the latest are
+//     superseded.
 //  4. If the latest tick that was started is not completed, it goes first: it is started again, whatever its age, if
 //     AtLeastOnce leaves it a start and it is among the last 100 ticks of the current schedule.
-//  5. A run, by tick or by hand ([Job.RunNow]), holds the job's lease, so no two runs overlap. The run's context ends with
-//     the first of these to end: the lease, the context of the call that began the run, and, of a run by tick, the
-//     leadership.
+//  5. A run, by tick or by hand ([Job.RunNow]), holds the job's lease, so no two runs overlap. The run's context ends
+//     with the lease, with the context of the call that began the run (that of the engine never ends) and, if a tick
+//     began it, with the leadership.
 //  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
 //     early, double or dropped. The engine also looks by itself: at each tick or, with a host, a second after it; five
-//     seconds after the engine called the host; and when a run ends, including one by hand.
+//     seconds after it called the function of WithHost; and when a run ends, including one by hand.
 //
 // # Guarantee
 //
@@ -52,11 +54,11 @@
 //
 // If a replica dies that runs a job, or holds its lease to start a tick, the job stays taken for up to the TTL of the
 // Locker. If a run ends on a replica that has removed the job, or that does not lead (a run by hand, or one that goes on
-// after its term), the other replicas notice within the TTL.
+// after its term), the other replicas notice within the TTL that the job is free.
 //
-// A job that takes longer than its period runs back to back, each time for the latest tick, if the grace is as long as the
-// period. The first replica of a new job starts the latest tick from before, if the grace allows it. Older ticks of a job
-// that was never started do not count as missed.
+// A job that takes longer than its period runs back to back, each time for the latest tick, if the grace is as long as
+// the period. The first replica of a new job starts the latest tick from before the job was added, if the grace allows
+// it. Older ticks of a job that was never started do not count as missed.
 //
 // A replica whose clock differs from the nodes' by more than core's clock window starts nothing, and logs why.
 //
@@ -79,7 +81,7 @@
 //	}
 //	for ; !tick.IsZero() && !tick.After(run.Tick); tick = schedule.Next(tick) { … }
 //
-// Previous is zero if no such tick is known: before the first success, and if none of the last 100 ticks was started. The
+// Previous is zero before the first success, and if none of the last 100 ticks was started. The
 // loop then acts for run.Tick alone. A watermark that the job stores with its work is better still.
 //
 // # Hosts
@@ -89,10 +91,17 @@
 //
 //	id, _ := c.AddFunc("0 3 * * *", func() { logUnexpected(job.RunDue(ctx)) }) // robfig/cron; see IsExpected
 //
+// # Shutdown
+//
+// First stop the host, then call Service.Close with a deadline, then close the elector and the Locker. Close lets nothing
+// start any more and waits for the runs of this replica. It does not end their contexts. If its deadline comes first,
+// Close returns the names of the jobs that run, and the runs go on until locker.Close ends their leases.
+//
 // # Records
 //
-// The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. The keys "start",
-// with a tick and a number, and "end", with a tick, are records. A record counts for 100 ticks, or up to the last tick of a
-// schedule that ends; for at least an hour plus the grace, and at most a year. Redis keeps it for two hours more. A tick
-// takes about 750 bytes on each node (TestFootprintOfATick): 165 kB for a job of every minute, 8 MB for one of every second.
+// The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. The keys
+// "start", with a tick and a number, and "end", with a tick, are records. A record counts for 100 ticks, or up to the
+// last tick of a schedule that ends, but for at least an hour plus the grace, and never for more than a year. Redis keeps
+// it for two hours more. A tick takes about 750 bytes on each node (TestFootprintOfATick): 165 kB for a job of every
+// minute, 8 MB for one of every second.
 package cronlock

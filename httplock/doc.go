@@ -1,7 +1,7 @@
 // Package httplock runs one request at a time per resource, over all replicas of a service, and a request with an
 // Idempotency-Key once. It is for gin, and for net/http and the routers that are built on it.
 //
-//	m, err := httplock.New(locker, "billing", httplock.ByParam("id"), httplock.WithIdempotency(false))
+//	m, err := httplock.New(locker, "billing", httplock.ByParam("id"), httplock.WithIdempotency(false)) // Idempotency-Key: honoured, not required
 //	…
 //	r.PUT("/orders/:id", m.Lock, update)                    // gin
 //	mux.Handle("PUT /orders/{id}", m.LockHandler(update))   // net/http
@@ -13,26 +13,27 @@
 //     OPTIONS and TRACE pass without a lease.
 //  2. The body of a request is read, up to the limit ([WithBodyLimit]), before any lease is asked for. The request then
 //     waits for its resource in a bounded first-come queue. It gives up when its client leaves, its deadline comes,
-//     [WithMaxWait] has passed, or [Middleware.Drain] is called.
-//  3. The response, headers included, is kept back until the handler has returned. If the leases are still trusted then,
-//     they are released. The response is sent when the nodes have confirmed the release, or after 100 ms. If a lease was
-//     lost, a refusal with status 503 is sent instead.
+//     [WithMaxWait] (5 s by default) has passed, or [Middleware.Drain] is called. Its client gets 409 if the key is held,
+//     and 503 otherwise.
+//  3. The response, headers included, is kept back until the handler has returned. If no lease was lost until then, they
+//     are released. The response is sent when the nodes have confirmed the release, or after 100 ms. If a lease was lost,
+//     a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
-//     it, and the loss of a lease breaks the connection. Nothing is streamed below HTTP/1.1, with an Idempotency-Key, or if
-//     the connection cannot be broken. Such a response is kept back whole, up to 16 MiB. A larger one is refused with 500,
-//     and the log names the route.
+//     it, and the loss of a lease breaks the connection. A response is not streamed if the request is older than HTTP/1.1
+//     or has an Idempotency-Key, or if the connection cannot be broken. It is then kept back whole, up to 16 MiB. A
+//     larger one is refused with 500, and the log names the route.
 //  5. With an Idempotency-Key the response is recorded before it is sent. Responses that ask for another try (429, 503, an
 //     error with Retry-After) are not recorded. Of a response above 60 KiB, or one that broke off before its Content-Length,
 //     only the status is recorded: repetitions get 410.
 //  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may succeed.
-//     One function replaces them all ([WithReply]). The statuses are listed at [EventBusy].
+//     [WithReply] sets a function that writes refusals instead. The statuses are listed at [EventBusy].
 //
 // # Guarantee
 //
 // While a handler runs and its context has not ended, no other handler with the same key runs with a context that has not
-// ended, in any process that locks on the same nodes. The context ends when a lease is lost, before the key can be granted
-// again, with a cause that matches [core.ErrLost]. It also ends with the deadline of the request and, without an
-// Idempotency-Key, when the client leaves. If a client gets a complete success, the leases were trusted until the handler
+// ended, in any process that locks on the same nodes. The context ends when a lease is lost, before the key can be
+// granted again, with a cause that matches [core.ErrLost]. It also ends with the deadline of the request and, without an
+// Idempotency-Key, when the client leaves. If a client gets a complete success, no lease was lost before the handler
 // returned.
 //
 // # Non-guarantee
@@ -43,11 +44,11 @@
 // # Idempotency-Key
 //
 // The header is that of draft-ietf-httpapi-idempotency-key-header-07, in quotes or without. Its key belongs to service,
-// tenant, method, host and route. A repetition with the same path, query, body and credentials is answered from the record,
-// with the header Idempotent-Replayed: true. Cookies, dates and trailers are not repeated. While the first request runs,
-// every other request with the key gets 409. Afterwards, a different request with the key gets 422. If credentials change
-// between repetitions, such as renewed tokens, use [WithTenant]. Otherwise a repetition gets 422, and with a new key the
-// request would run again.
+// tenant, method, host and route. A repetition with the same path, query, body and credentials is answered from the
+// record, with the header Idempotent-Replayed: true. Cookies, dates and trailers are not repeated. While the first
+// request runs, every other request with the key gets 409. Afterwards, a different request with the key gets 422. If
+// credentials change between repetitions, such as renewed tokens, use [WithTenant]. Otherwise a repetition gets 422, and
+// a client that then uses a new key makes the request run again.
 //
 // The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask again.
 // Nothing is recorded if the handler did not run, or panicked, or if a lease was lost. A repetition then runs again,
@@ -67,18 +68,19 @@
 //
 // # How long a request takes
 //
-// Reading the body takes as long as http.Server.ReadTimeout allows. Then the request waits for up to [WithMaxWait], or for
-// three quarters of what its deadline or http.Server.WriteTimeout leaves, if that is less. An Idempotency-Key, or
-// WithMaxWait(0), adds one request to the nodes. It takes at most the node timeout (a tenth of the TTL, at most 1 s), or up
-// to five times that if nodes fail or disagree. After the handler come at most 100 ms for the release, and another second
-// for a record. If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
+// Reading the body takes as long as http.Server.ReadTimeout allows. Then the request waits for up to [WithMaxWait], or
+// for three quarters of what its deadline or http.Server.WriteTimeout leaves, if that is less. To that comes one request
+// to the nodes for the lease of an Idempotency-Key and, with WithMaxWait(0), one for that of the resource. Each takes at
+// most the node timeout (a tenth of the TTL, at most 1 s), or up to five times that if nodes fail or disagree. After the
+// handler come at most 100 ms for the release, and another second for a record. If a key is held, Retry-After is the rest
+// of the holder's lease, although most keys are free sooner.
 //
 // # Where to put it
 //
 // Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. With an
 // Idempotency-Key, put middleware that writes the response after the handler has returned, such as an error renderer, inside
 // this one. Otherwise an empty response is recorded. Keep Recovery outside. Otherwise its response to a panic is recorded.
-// Compression may go on either side, but outside it hides the connection, so that responses are kept back whole.
+// Compression may go on either side. Outside, it hides the connection, so that responses are kept back whole.
 //
 // Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine for
 // ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses that are

@@ -15,25 +15,25 @@
 // # The rules
 //
 //  1. The identity of a task is its id. If the id was made by asynq (a UUID), [ID] or a [Scheduler], the completion is
-//     remembered ([WithRetention]). Any other id is foreign, and counts per queue: a completed task may run again, but two
-//     deliveries of it do not run at the same time.
+//     remembered ([WithRetention]). Any other id is foreign, and identifies a task within its queue only: a completed
+//     task may run again, but two deliveries of it do not run at the same time.
 //  2. A handler runs under two leases of package core: that of the task's identity, then that of its key ([WithKey]), if it
 //     has one. The leases are held until the handler returns, or until a grace period after its context has ended
 //     ([WithGrace]).
-//  3. A delivery that is not granted a lease at once waits for it once. If the lease is still not granted, the task is given
-//     back: asynq delivers it again, and counts no retry. If somebody else holds the key, the delivery waits for half of the
-//     time to its deadline, provided that the server has a free waiting place. Waiting places are a quarter of the server's
-//     workers, rounded up, and never all of them ([WithWaiters]). If nobody is granted the key for more than a second,
-//     because it is in a cooldown ([Cooldown]), the delivery does not wait. If the locks are unavailable (no quorum of lock
-//     nodes answers), it waits for up to 5 s. A last attempt, without retries left, waits in all of these cases and needs no
-//     waiting place. If it has no lease a second before its deadline (a tenth of its time, if that is less), asynq archives
-//     the task.
-//  4. asynq delivers a task that was given back again at once, or after the cooldown of its key. At once means at most ten
-//     tasks a second per worker of the server, after a burst of four per worker. When a server dies, its keys are free
-//     within the TTL. Its tasks are delivered later: asynq finds them after 55 to 120 s and counts a retry of each, even of
-//     those that only waited. The delay of that retry is added. When a server is cut off from asynq's Redis, tasks that it
-//     has fetched may start late. asynq counts a retry of each task whose timeout, or asynq's own lease of 30 s, ends
-//     meanwhile.
+//  3. A delivery that is not granted a lease at once waits for it once. If the lease is still not granted, the task is
+//     given back: asynq delivers it again, and counts no retry. If somebody else holds the key, the delivery waits for
+//     half of the time to its deadline, provided that the server has a free waiting place. Waiting places are a quarter
+//     of the server's workers, rounded up, and never all of them ([WithWaiters]). If the key stays in a cooldown
+//     ([Cooldown]) for more than another second, the delivery does not wait. If the locks are unavailable (no quorum of
+//     lock nodes answers), it waits for up to 5 s. A last attempt, without retries left, waits in all of these cases and
+//     needs no waiting place. If it has no lease a second before its deadline (a tenth of its time, if that is less),
+//     asynq archives the task.
+//  4. asynq delivers a task that was given back again at once, or after the cooldown of its key. Tasks given back at once
+//     are limited to ten a second per worker of the server, after a burst of four per worker. When a server dies, its
+//     keys are free within the TTL. Its tasks are delivered later: asynq finds them after 55 to 120 s and counts a retry
+//     of each, even of those that only waited. The delay of that retry is added. When a server is cut off from asynq's
+//     Redis, tasks that it has fetched may start late. asynq counts a retry of each of them whose timeout, or whose 30 s
+//     lease of asynq's own, ends before the server is back.
 //  5. If a handler returns nil or asynq.RevokeTask, the completion of a remembered task is recorded before asynq gets the
 //     result. asynq gets every other error as it is, except [Cooldown], which gives the task back. If a lease was lost, the
 //     error also matches [core.ErrLost].
@@ -41,10 +41,10 @@
 //
 // # Guarantee
 //
-// At most one handler per key has a context that has not ended. Two handlers of one key overlap only if the first continues
-// after its context has ended, in one of two cases: the grace period and then the rest of its lease have passed, or its
-// lease was lost earlier (also by [core.Locker.Close]). Within the retention, a delivery of a remembered task that has
-// completed returns nil without running its handler.
+// At most one handler per key has a context that has not ended. Two handlers of one key overlap only if the first
+// continues after its context has ended, and either the grace period and what then remained of its lease have passed, or
+// its lease was lost earlier (also by [core.Locker.Close]). Within the retention, a delivery of a remembered task that
+// has completed returns nil without running its handler.
 //
 // # Non-guarantee
 //
@@ -65,7 +65,7 @@
 //	last attempt without lease   archived, and an error in the log      EventArchived
 //	handler returns nil          recorded, then nil
 //	… after its context ended    the same, and a warning in the log     EventNilAfterCancel
-//	… record not confirmed       tried for 30 s or until the deadline,
+//	… record not confirmed       tried for 30 s, or until a deadline to come,
 //	                             then nil, and an error in the log      EventUnrecorded
 //	… lease granted to another   core.ErrLost, a failure                EventRefused
 //	handler fails or panics      leases released; asynq gets the error
@@ -74,8 +74,8 @@
 //	handler does not return      leases expire after the grace period   EventAbandoned
 //
 // A key is completed if another caller used Complete or Once on it: it is not granted within that caller's retention.
-// EventRefused may also mean that too many nodes forgot whether the lease was granted to another. A task that was revoked
-// (asynq.RevokeTask) stays revoked, whatever becomes of its record.
+// EventRefused may also mean that too many nodes lost their memory to tell whether the lease was granted to another. A
+// task that was revoked (asynq.RevokeTask) stays revoked, whatever becomes of its record.
 //
 // asynq lists a task that was given back as a retry until it is due, and then as pending. The task's last error begins with
 // "queuelock: not run" and gives the reason. [core.Locker.Inspect] and lockctl show the holder of the key. Middleware
@@ -108,9 +108,10 @@
 // # Workers
 //
 // A task that waits occupies a worker. With a Concurrency of 1 there is no waiting place. A task whose key is held then
-// comes back at the next check for delayed tasks (DelayedTaskCheckInterval, 250 ms if Configure sets it). A backlog of one
-// key costs asynq's Redis up to ten deliveries a second per worker. A server that cannot reach the lock nodes keeps each
-// task for up to 5 s, so that other servers take the rest (a task that comes straight back to it: for 0.16 to 1.25 s).
+// comes back at the next check for delayed tasks (DelayedTaskCheckInterval, which Configure sets to 250 ms if you have
+// not). A backlog of one key costs asynq's Redis up to ten deliveries a second per worker. A server that cannot reach the
+// lock nodes keeps each task for up to 5 s, so that other servers take the other tasks. It keeps a task that comes back
+// to it within 5 s for 0.16 to 1.25 s.
 //
 // # Last attempts
 //

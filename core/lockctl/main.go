@@ -9,18 +9,20 @@
 // use release if the store checks fencing tokens, or if the process is gone.
 //
 // Nodes, prefix and clock window must be those of the services, and so must --max-ttl, --guard and --replica-lag if the
-// services set them. With other nodes or another prefix, lockctl looks at other locks, and finds nothing. Commands that only
-// read (doctor, ls, show, leaks, watch, ready) change no lock and no record. At its start lockctl tests its rights on a key of
-// its own, as every Locker does. docs/operations.md has the rights that it needs, and an example of each command.
+// services set them. With other nodes or another prefix, lockctl looks at other locks, and finds nothing. Commands that
+// only read (doctor, ls, show, leaks, watch, ready) change no lock and no record. At its start lockctl tests its rights
+// on a key of its own, as every Locker does. docs/operations.md has the rights that it needs, and an example of each
+// command.
 //
 // The exit status is 0 if all is well, 1 if something is wrong with the nodes or the request was refused, and 2 for a usage
 // error.
 //
 // # JSON
 //
-// With -o json each command prints one object, and watch and bench one for each line. Durations are whole milliseconds
-// (names that end in _ms), times are RFC 3339 in UTC. Later versions may add fields, but do not rename them. A missing field
-// is zero, empty or unknown. The types named …JSON document the fields (go doc -cmd -u -all).
+// With -o json each command prints one object; watch prints one per line. Durations are whole milliseconds (names that
+// end in _ms) or, in bench, microseconds (_us). Times are RFC 3339 in UTC. Later versions may add fields, but do not
+// rename them. A missing field is zero, empty or unknown. The types named …JSON document the fields (go doc -cmd -u
+// -all).
 package main
 
 import (

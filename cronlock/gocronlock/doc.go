@@ -4,7 +4,7 @@
 // gocron calls at the ticks of the schedule; the records of the service decide which tick runs. No tick is lost when gocron
 // drops or delays a call. Shut the scheduler down before you close the service.
 //
-// gocron's own definitions (DurationJob, DailyJob and so on) do not expose their times, so Add takes a [cronlock.Schedule].
-// To keep such a definition, pass an Elector of package leader to gocron.WithDistributedElector, of another scheduler than
-// that of Add. Its ticks are lost while no process leads.
+// gocron's own definitions (DurationJob, DailyJob and so on) do not expose their times, so Add takes a
+// [cronlock.Schedule]. To keep such a definition, pass an Elector of package leader to gocron.WithDistributedElector, on
+// a scheduler other than the one given to Add. Ticks of that scheduler are lost while no process leads.
 package gocronlock

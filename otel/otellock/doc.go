@@ -10,8 +10,9 @@
 // # Guarantee
 //
 // Every acquisition, lease, renewal, release and completion is measured once, however it ends. The numbers of waiters and
-// leases return to zero. Keys appear in no metric and no span. Of all attributes only the name can have many values: from
-// the 129th name on, names are counted together as "_other". With no-op providers nothing is allocated.
+// leases are zero when nobody waits and no lease is held. Keys appear in no metric and no span. Of all attributes only
+// the name can have many values: from the 129th name on, names are counted together as "_other". With no-op providers
+// nothing is allocated.
 //
 // # Non-guarantee
 //
@@ -27,18 +28,18 @@
 //
 // # Spans
 //
-// A span is made when an operation ends, with the times that the operation had. An acquisition that had to wait, failed or
-// was slow gets a span, "lockkit.acquire", as a child of the caller's span. A renewal, release or completion that failed or
-// was slow gets a span that is the root of a trace of its own. It links to the caller's span, which may have ended long
-// before. [WithSpanThreshold] says what is slow.
+// A span is made when an operation ends, with the times that the operation had. An acquisition that had to wait, failed
+// or was slow gets a span, "lockkit.acquire", as a child of the caller's span. A renewal, release or completion that
+// failed or was slow, but showed no loss, gets a span that is the root of a trace of its own. It links to the caller's
+// span, which may have ended long before. [WithSpanThreshold] says what is slow.
 //
-// A lost lease always gets a span, "lockkit.hold", or "lockkit.release" if only its release showed the loss. The span is a
-// child of the caller's span under which the lease was acquired or released, and links to it, even if the caller's span has
-// ended. If the caller's span is still open, it also gets the event "lockkit.lost" and the status Error. The context of the
-// lease ends before that, and waits for no observer.
+// A lost lease always gets a span, "lockkit.hold", or "lockkit.release" if only its release showed the loss. That span is
+// a child of the span under which the caller acquired the lease (or released it, for "lockkit.release"), ended or not,
+// and also links to that span. If the caller's span is still open, it also gets the event "lockkit.lost" and the status
+// Error. The context of the lease ends before that, and waits for no observer.
 //
 // The span of an acquisition that had to wait links to the span under which the holder acquired the key, in any process. So
 // a slow request leads to the one it waited for. For this link, a lease carries the trace context of its holder on the
 // nodes, 24 bytes. The link is missing if the holder had no sampled span, or if a renewal brought its lease back after nodes
-// had lost it. If there were several holders, the link leads to the last one that was seen.
+// had lost it. If the key changed hands during the wait, the link leads to the last one that was seen.
 package otellock

@@ -53,7 +53,7 @@ func run(ctx context.Context) error {
 	return errors.Join(cron.Close(ending), locker.Close(ending))
 }
 
-// invoices is the job. Its context ends when the service shuts down, or if the lease is lost.
+// invoices is the job. Its context ends if the lease is lost, or when Close of the Locker cannot wait any longer.
 func invoices(ctx context.Context) error {
 	run, _ := cronlock.FromContext(ctx)
 	// Write the invoices of run.Tick, so that a second attempt finds those of the first.
