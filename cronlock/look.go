@@ -39,10 +39,9 @@ func (j *Job) look() {
 	j.mu.Unlock()
 	defer j.recovered()
 	// Every answer tells a clock. Those that are known may have been wrong for a moment, in which something was last asked.
-	ask := func() { _, _ = j.service.locker.Inspect(j.gone, j.runKey()) }
-	j.service.clocks.Do(ask)
-	if _, known := j.service.locker.ClockOffset(); !known {
-		ask()
+	now, asked := time.Now(), j.service.asked.Load()
+	if _, known := j.service.locker.ClockOffset(); !known || now.Sub(*asked) >= lookAnyway && j.service.asked.CompareAndSwap(asked, &now) {
+		_, _ = j.service.locker.Inspect(j.gone, j.runKey())
 	}
 	due, _ := latest(j.schedule, j.service.now().Add(slack))
 	defer j.lookAtNext(due)

@@ -8,9 +8,8 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
@@ -30,9 +29,9 @@ type Service struct {
 
 	closing context.Context // ends with Close
 	close   context.CancelCauseFunc
-	gate    gate.Gate      // claims, and looks
-	turns   chan struct{}  // of claims that ask for what to start
-	clocks  rate.Sometimes // when the nodes are asked for theirs
+	gate    gate.Gate                 // claims, and looks
+	turns   chan struct{}             // of claims that ask for what to start
+	asked   atomic.Pointer[time.Time] // when a look last asked the nodes for their clocks
 
 	mu   sync.Mutex
 	jobs map[string]*Job
@@ -53,7 +52,8 @@ func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector 
 // TTL of locker. The error names everything that is wrong with the arguments.
 func New(locker *core.Locker, service string, opts ...Option) (*Service, error) {
 	host, _ := os.Hostname()
-	s := &Service{name: service, jobs: map[string]*Job{}, turns: make(chan struct{}, atOnce), clocks: rate.Sometimes{Interval: lookAnyway}}
+	s := &Service{name: service, jobs: map[string]*Job{}, turns: make(chan struct{}, atOnce)}
+	s.asked.Store(new(time.Time))
 	s.self = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
 	var f faults.List
 	faults.Set(&f, &s.config, opts)
