@@ -85,8 +85,8 @@ func provision(ctx context.Context, b *node.Bucket) error {
 	return nil
 }
 
-// ErrTokenMismatch: the key is not held, or not recorded as completed, under that token: it has changed meanwhile.
-// This call has changed nothing; look again. It matches [core.ErrInvalid].
+// ErrTokenMismatch means that the key is not held, or not recorded as completed, under that token: it has changed
+// meanwhile. The call has changed nothing; look again. The error matches [core.ErrInvalid].
 var ErrTokenMismatch = fmt.Errorf("%w: not the token of the key", core.ErrInvalid)
 
 // A Revocation is the result of ending another process's lease.

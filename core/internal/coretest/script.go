@@ -66,8 +66,7 @@ func RequestsOf(args []any) (all []Sent) {
 		return nil
 	}
 	name, _ := args[1].(string)
-	of := scripts[name]
-	switch {
+	switch of := scripts[name]; {
 	case of == nil:
 		return nil
 	case !of.packed:
@@ -85,13 +84,11 @@ func RequestsOf(args []any) (all []Sent) {
 	}
 	for len(in.rest) > 0 && !in.bad {
 		kind, count := in.take(1)[0], 1
-		switch kind {
-		case 'A', 'R':
+		if kind < 'a' {
 			count = int(in.take(1)[0])
-			in.take(4 * 8)
-			in.text()
-		case 'E':
-			count = int(in.take(1)[0])
+			if kind != 'E' {
+				in.take(4 * 8)
+			}
 			in.text()
 		}
 		for i := range count {

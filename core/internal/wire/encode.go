@@ -2,6 +2,7 @@ package wire
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -64,16 +65,13 @@ func (h *Head) Encode(n int, request func(i int) Request, memory string, wall ti
 		return h.alone(first, wall)
 	}
 	var guard any
-	size := 48 + 64*n
+	size := 96 + 64*n + 2*len(memory)
 	for i := range n {
 		r := request(i)
 		if r.op != OpRelease && r.lock.guard != nil {
 			guard = r.lock.guard
 		}
 		size += len(r.own)
-	}
-	if guard != nil {
-		size += 2*len(memory) + 48
 	}
 	if guard == nil {
 		memory = NoMemory
@@ -82,11 +80,7 @@ func (h *Head) Encode(n int, request func(i int) Request, memory string, wall ti
 		args [7]any
 		body body
 	})
-	args := c.args[:0]
-	if n > 1 {
-		args = make([]any, 0, 5+2*n)
-	}
-	args = append(args, evalsha, nil, nil)
+	args := append(slices.Grow(c.args[:0], 5+2*n), evalsha, nil, nil)
 	text := h.append(make([]byte, 0, size), wall, guard != nil, memory)
 	for i := 0; i < n; {
 		count := 1
@@ -102,29 +96,31 @@ func (h *Head) Encode(n int, request func(i int) Request, memory string, wall ti
 				args = append(args, r.lock.tombstone)
 			}
 		}
-		for j := range count {
-			if r.kind == plainAcquire {
-				args = append(args, request(i+j).lock.tombstone)
-			}
+		for j := 0; j < count && r.kind == plainAcquire; j++ {
+			args = append(args, request(i+j).lock.tombstone)
 		}
 		i += count
 	}
 	if guard != nil {
 		args = append(args, guard)
 	}
-	script := runScript
-	switch {
-	case n > 1:
-	case first.kind == plainRelease:
-		script = releaseScript
-	case first.kind == plainAcquire && guard != nil:
-		script = guardedScript
-	case first.kind == plainAcquire:
-		script = acquireScript
-	}
+	script := first.scriptAmong(n, guard != nil)
 	args[1], args[2] = script.sha, len(args)-3
 	c.body = text
 	return Call{append(args, &c.body), script.source, memory}
+}
+
+// scriptAmong is the script that runs r and the others that travel with it, n together.
+func (r *Request) scriptAmong(n int, guarded bool) *script {
+	switch {
+	case n == 1 && r.kind == plainRelease:
+		return releaseScript
+	case n == 1 && r.kind == plainAcquire && guarded:
+		return guardedScript
+	case n == 1 && r.kind == plainAcquire:
+		return acquireScript
+	}
+	return runScript
 }
 
 // alone makes a command of a request that has a script of its own.
