@@ -30,10 +30,10 @@
 // all their data. Locks are granted and renewed while a quorum, more than half of the nodes, is well.
 //
 // Every lease has a fencing token. It is greater than every token that any caller had been told for the key when the
-// granted request was sent.
+// request that won the lease was sent.
 //
-// A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as two of three
-// nodes, or three of five, keep its record.
+// A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as its record is
+// kept by the node, by two of three nodes, or by three of five.
 //
 // # Non-guarantee
 //
@@ -47,7 +47,7 @@
 //
 //	ErrHeld               the key is held, or another waiter comes first: skip, or try again after OpError.RetryAfter (0: unknown)
 //	ErrDone               the key is completed: take OpError.Record
-//	ErrUnavailable        no quorum of nodes answered and could vote: alert, and repeat the call later, Complete included
+//	ErrUnavailable        fewer nodes than a quorum answered and could vote: alert, and repeat the call later, also Complete
 //	ErrLost               the lease ended early: stop. From Complete: this call recorded nothing, and OpError.Reason says why
 //	ErrClosed             the Locker is closed
 //	ErrReleased           the cause of a lease's context after Release or Complete; also returned when such a lease is used
@@ -64,14 +64,14 @@
 // Nodes are independent Redis servers on machines that fail independently, version 6.2.7 or later, with maxmemory-policy
 // noeviction. A primary behind Sentinels, or a whole Cluster, is one node: see docs/deploy.md. The list of nodes must be
 // the same in all processes (docs/deploy.md says how to change it), and so must WithKeyPrefix, WithMaxTTL,
-// WithRestartGuard, WithReplicaLag and WithClockWindow. If processes use different TTLs, set WithMaxTTL to the longest in
-// all of them. A node whose clock differs from a process's by more than the clock window does not vote for that process:
+// WithRestartGuard, WithReplicaLag and WithClockWindow. If processes use different TTLs, set WithMaxTTL in all of them to
+// the longest. A node whose clock differs from a process's by more than the clock window does not vote for that process:
 // run NTP.
 //
-// With the restart guard, a node that may have lost its data is in quarantine: it does not vote until the max TTL has
-// passed, when every lease that it may have forgotten is over. The guard cannot tell a new node from one that lost its
-// data. To skip the wait for nodes that were never used, call Provision of package admin once. Never call it for nodes
-// that lost their data.
+// With the restart guard, a node that may have lost its data is in quarantine: it does not vote for the max TTL after its
+// first use. By then every lease that it may have forgotten is over. The guard cannot tell a new node from one that lost
+// its data. To skip the wait for nodes that were never used, call Provision of package admin once. Never call it for
+// nodes that lost their data.
 //
 // New fails on problems that will not go away on their own, and says which node is affected and how to fix it. Other
 // problems (no connection, LOADING) are logged, and the node is examined again later.
@@ -114,7 +114,7 @@
 //	            granted                  Release, Complete
 //	pending ───────────────► held ─────────────────────────► over   (cause ErrReleased)
 //	   │                      │
-//	   │ refused              │ not confirmed in time, taken over, revoked, clock stood still, max hold, closed
+//	   │ refused              │ not confirmed in time, taken over, revoked, machine suspended, max hold, closed
 //	   ▼                      ▼
 //	  over                   lost                                   (cause ErrLost)
 //

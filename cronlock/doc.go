@@ -9,15 +9,15 @@
 //	})
 //	defer service.Close(ctx)
 //
-// Each [Service] has an engine, which looks for ticks to start. A host is a cron library that runs a job instead of the
-// engine ([WithHost]). With [WithElector], only the leader starts ticks. Package core explains nodes, quorum and lease.
+// Each [Service] has an engine, which looks for ticks to start. A host is a cron library that runs a job; the engine then
+// only makes it call ([WithHost]). With [WithElector], only the leader starts ticks. Package core explains nodes, quorum
+// and lease.
 //
 // # The rules
 //
 //  1. A tick is an instant of the job's schedule, the same on every replica. It is due when the nodes' clocks reach it.
-//  2. A tick is started at most n times (1 by default, [AtLeastOnce]). A quorum of nodes records each start before the
-//     function is called. A tick is completed when the function returns nil, or returns an error although its context has
-//     not ended.
+//  2. A tick is started at most n times (n is 1, or that of [AtLeastOnce]). A quorum of nodes records each start before the
+//     function is called. A tick is completed when the function returns nil, or an error while its context is live.
 //  3. While the job does not run, a replica that is granted its lease may start the latest due tick, if that tick was not
 //     started and is no older than the grace ([WithGrace]; a minute by default, or three TTLs if that is longer). What is
 //     due is decided once the lease is granted, by what is then known of the nodes' clocks. Ticks before the latest are
@@ -25,11 +25,12 @@
 //  4. If the latest tick that was started is not completed, it goes first: it is started again, whatever its age, if
 //     AtLeastOnce leaves it a start and it is among the last 100 ticks of the current schedule.
 //  5. A run, by tick or by hand ([Job.RunNow]), holds the job's lease, so no two runs overlap. The run's context ends
-//     with the lease, with the context of the call that began the run (that of the engine never ends) and, if a tick
-//     began it, with the leadership.
+//     with the lease, with the context given to the call that began the run (the engine's never ends) or, if a tick began
+//     it, with the leadership.
 //  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
-//     early, double or dropped. The engine also looks by itself: at each tick or, with a host, a second after it; five
-//     seconds after it called the function of WithHost; and when a run ends, including one by hand.
+//     early, double or dropped. The engine also looks by itself: at each tick (with a host, a second later); five seconds
+//     after it made the host call; when a run ends, also one by hand; when the lease of a holder elsewhere would end; and
+//     once a minute.
 //
 // # Guarantee
 //
@@ -66,8 +67,8 @@
 // uncompleted tick that the new schedule does not have is not started again. If a job is removed, or the Service closed,
 // while a start is being recorded, that run counts as under way and goes on.
 //
-// If a run that the engine began panics, the engine logs the panic with its stack. Errors that a function returns are not
-// logged; see [Past].
+// If a run that the engine began panics, the engine recovers and logs the panic with its stack. Errors that a function
+// returns are not logged; see [Past].
 //
 // # Every tick
 //
@@ -86,8 +87,8 @@
 //
 // # Hosts
 //
-// Package gocronlock makes jobs of a Service jobs of a gocron scheduler. Any other cron library calls [Job.RunDue] at the
-// ticks; WithHost tells the engine how to make the library call once more:
+// Package gocronlock runs the jobs of a Service on a gocron scheduler. Any other cron library calls [Job.RunDue] or
+// [Job.Claim] at the ticks; WithHost tells the engine how to have that called once more:
 //
 //	id, _ := c.AddFunc("0 3 * * *", func() { logUnexpected(job.RunDue(ctx)) }) // robfig/cron; see IsExpected
 //

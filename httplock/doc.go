@@ -8,16 +8,16 @@
 //
 // # The rules
 //
-//  1. A request with a matched route runs under the lease of its Idempotency-Key ([WithIdempotency]), if it has one, and
-//     then also under that of its resource ([ByParam], [ByJSON], [ByFunc], [ByKey]). Requests with the methods GET, HEAD,
-//     OPTIONS and TRACE pass without a lease.
+//  1. A request with a matched route runs under the leases of its Idempotency-Key ([WithIdempotency]) and its resource
+//     ([ByParam], [ByJSON], [ByFunc], [ByKey]), whichever it has, taken in that order. Requests with the methods GET,
+//     HEAD, OPTIONS and TRACE pass without a lease.
 //  2. The body of a request is read, up to the limit ([WithBodyLimit]), before any lease is asked for. The request then
-//     waits for its resource in a bounded first-come queue. It gives up when its client leaves, its deadline comes,
-//     [WithMaxWait] (5 s by default) has passed, or [Middleware.Drain] is called. Its client gets 409 if the key is held,
-//     and 503 otherwise.
-//  3. The response, headers included, is kept back until the handler has returned. If no lease was lost until then, they
-//     are released. The response is sent when the nodes have confirmed the release, or after 100 ms. If a lease was lost,
-//     a refusal with status 503 is sent instead.
+//     waits for its resource in a bounded first-come queue. It gives up when its client leaves, its time to wait is over
+//     ([WithMaxWait], 5 s by default, see below), or [Middleware.Drain] is called. The statuses are listed at
+//     [EventBusy]: 409 if the key is held.
+//  3. The response, headers included, is kept back until the handler has returned. If none was lost until then, the
+//     leases are released. The response is sent when the nodes have confirmed the release, or after 100 ms. If a lease
+//     was lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
 //     it, and the loss of a lease breaks the connection. A response is not streamed if the request is older than HTTP/1.1
 //     or has an Idempotency-Key, or if the connection cannot be broken. It is then kept back whole, up to 16 MiB. A
@@ -26,7 +26,7 @@
 //     error with Retry-After) are not recorded. Of a response above 60 KiB, or one that broke off before its Content-Length,
 //     only the status is recorded: repetitions get 410.
 //  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may succeed.
-//     [WithReply] sets a function that writes refusals instead. The statuses are listed at [EventBusy].
+//     [WithReply] sets a function that writes refusals instead.
 //
 // # Guarantee
 //
@@ -69,9 +69,9 @@
 // # How long a request takes
 //
 // Reading the body takes as long as http.Server.ReadTimeout allows. Then the request waits for up to [WithMaxWait], or
-// for three quarters of what its deadline or http.Server.WriteTimeout leaves, if that is less. To that comes one request
-// to the nodes for the lease of an Idempotency-Key and, with WithMaxWait(0), one for that of the resource. Each takes at
-// most the node timeout (a tenth of the TTL, at most 1 s), or up to five times that if nodes fail or disagree. After the
+// for three quarters of what its deadline or http.Server.WriteTimeout leaves, if that is less. Add one request to the
+// nodes for the lease of an Idempotency-Key and, with WithMaxWait(0), one for that of the resource. Each takes at most
+// the node timeout (a tenth of the TTL, at most 1 s), or up to five times that if nodes fail or disagree. After the
 // handler come at most 100 ms for the release, and another second for a record. If a key is held, Retry-After is the rest
 // of the holder's lease, although most keys are free sooner.
 //

@@ -20,31 +20,31 @@
 //  2. A handler runs under two leases of package core: that of the task's identity, then that of its key ([WithKey]), if it
 //     has one. The leases are held until the handler returns, or until a grace period after its context has ended
 //     ([WithGrace]).
-//  3. A delivery that is not granted a lease at once waits for it once. If the lease is still not granted, the task is
+//  3. A delivery that is refused a lease at first waits for it one time. If the lease is still not granted, the task is
 //     given back: asynq delivers it again, and counts no retry. If somebody else holds the key, the delivery waits for
 //     half of the time to its deadline, provided that the server has a free waiting place. Waiting places are a quarter
-//     of the server's workers, rounded up, and never all of them ([WithWaiters]). If the key stays in a cooldown
-//     ([Cooldown]) for more than another second, the delivery does not wait. If the locks are unavailable (no quorum of
-//     lock nodes answers), it waits for up to 5 s. A last attempt, without retries left, waits in all of these cases and
-//     needs no waiting place. If it has no lease a second before its deadline (a tenth of its time, if that is less),
-//     asynq archives the task.
-//  4. asynq delivers a task that was given back again at once, or after the cooldown of its key. Tasks given back at once
-//     are limited to ten a second per worker of the server, after a burst of four per worker. When a server dies, its
-//     keys are free within the TTL. Its tasks are delivered later: asynq finds them after 55 to 120 s and counts a retry
-//     of each, even of those that only waited. The delay of that retry is added. When a server is cut off from asynq's
-//     Redis, tasks that it has fetched may start late. asynq counts a retry of each of them whose timeout, or whose 30 s
-//     lease of asynq's own, ends before the server is back.
-//  5. If a handler returns nil or asynq.RevokeTask, the completion of a remembered task is recorded before asynq gets the
-//     result. asynq gets every other error as it is, except [Cooldown], which gives the task back. If a lease was lost, the
-//     error also matches [core.ErrLost].
+//     of the server's workers, rounded up, and never all of them ([WithWaiters]). If more than a second of the key's
+//     cooldown ([Cooldown]) is left, the delivery does not wait. If the locks are unavailable (no quorum of lock nodes
+//     answers), it waits for up to 5 s, and no longer than for a held key. A last attempt, without retries left, waits in
+//     all of these cases and needs no waiting place. If it has no lease a second before its deadline (a tenth of its
+//     time, if that is less), asynq archives the task.
+//  4. A task that was given back is delivered again at asynq's next check for delayed tasks (250 ms), or after the
+//     cooldown of its key. Those without a cooldown are limited to ten a second per worker of the server, after a burst
+//     of four per worker. When a server dies, its keys are free within the TTL. Its tasks are delivered later: asynq
+//     finds them after 55 to 120 s and counts a retry of each, even of those that only waited. The delay of that retry is
+//     added. When a server is cut off from asynq's Redis, tasks that it has fetched may start late. asynq counts a retry
+//     of each of them whose timeout, or 30 s lease from asynq, ends before the server is back.
+//  5. If a handler returns nil or asynq.RevokeTask, a completion to remember (rule 1) is recorded before asynq gets the
+//     result. asynq gets every other error as it is, except [Cooldown], which gives the task back. If a lease was lost,
+//     the error also matches [core.ErrLost].
 //  6. A tick, one due instant of a schedule, is a task whose id consists of service, name and instant ([Scheduler]).
 //
 // # Guarantee
 //
 // At most one handler per key has a context that has not ended. Two handlers of one key overlap only if the first
 // continues after its context has ended, and either the grace period and what then remained of its lease have passed, or
-// its lease was lost earlier (also by [core.Locker.Close]). Within the retention, a delivery of a remembered task that
-// has completed returns nil without running its handler.
+// its lease was lost earlier (also by [core.Locker.Close]). Within the retention, a delivery of a task with a remembered
+// completion returns nil without running its handler.
 //
 // # Non-guarantee
 //
@@ -65,7 +65,7 @@
 //	last attempt without lease   archived, and an error in the log      EventArchived
 //	handler returns nil          recorded, then nil
 //	… after its context ended    the same, and a warning in the log     EventNilAfterCancel
-//	… record not confirmed       tried for 30 s, or until a deadline to come,
+//	… record not confirmed       tried for 30 s, less if a deadline is near,
 //	                             then nil, and an error in the log      EventUnrecorded
 //	… lease granted to another   core.ErrLost, a failure                EventRefused
 //	handler fails or panics      leases released; asynq gets the error
@@ -77,7 +77,7 @@
 // EventRefused may also mean that too many nodes lost their memory to tell whether the lease was granted to another. A
 // task that was revoked (asynq.RevokeTask) stays revoked, whatever becomes of its record.
 //
-// asynq lists a task that was given back as a retry until it is due, and then as pending. The task's last error begins with
+// In asynq, a task that was given back is a retry until it is due, and then pending. The task's last error begins with
 // "queuelock: not run" and gives the reason. [core.Locker.Inspect] and lockctl show the holder of the key. Middleware
 // outside of this one sees [ErrNotRun]; asynq's ErrorHandler is not called.
 //
@@ -88,11 +88,12 @@
 //
 // # Ids
 //
-// Producers must give two tasks that are the same work the same id, such as ID("charge", paymentID), instead of asynq.Unique
-// or a key made of the payload. An aggregator must give the task that it returns such an id, too, made of the member tasks,
-// because asynq may aggregate them twice. At the first task of a type with a foreign id, such as TaskID("report:daily"), the
-// log warns that completions of that type are not remembered (EventForeignID). Applications that share lock nodes, but not
-// asynq's Redis, need different key prefixes (core.WithKeyPrefix), or a part of ID that tells them apart.
+// Producers must give two tasks that are the same work the same id, such as ID("charge", paymentID); asynq.Unique or a
+// key of the payload does not replace it. An aggregator must give the task that it returns such an id, too, made of the
+// member tasks, because asynq may aggregate them twice. At the first task of a type with a foreign id, such as
+// TaskID("report:daily"), the log warns that completions of that type are not remembered (EventForeignID). Applications
+// that share lock nodes, but not asynq's Redis, need different key prefixes (core.WithKeyPrefix), or a part of ID that
+// tells them apart.
 //
 // To drop a task while another task with its key runs, leave out WithKey and use TryDo in the handler. core.ErrHeld may also
 // mean that contenders split the votes, or that an earlier delivery of this task has the lease. So drop the task only if a
@@ -107,11 +108,11 @@
 //
 // # Workers
 //
-// A task that waits occupies a worker. With a Concurrency of 1 there is no waiting place. A task whose key is held then
+// A task that waits occupies a worker. With a Concurrency of 1 there is no waiting place. Then a task whose key is held
 // comes back at the next check for delayed tasks (DelayedTaskCheckInterval, which Configure sets to 250 ms if you have
 // not). A backlog of one key costs asynq's Redis up to ten deliveries a second per worker. A server that cannot reach the
-// lock nodes keeps each task for up to 5 s, so that other servers take the other tasks. It keeps a task that comes back
-// to it within 5 s for 0.16 to 1.25 s.
+// lock nodes keeps each task for up to 5 s, so that other servers take the other tasks. A task that is back within 5 s is
+// kept for 0.16 to 1.25 s.
 //
 // # Last attempts
 //
@@ -128,11 +129,11 @@
 //	defer scheduler.Shutdown()
 //	err = scheduler.Register("invoices", "0 3 * * *", asynq.NewTask("invoices", nil), asynq.MaxRetry(5))
 //
-// All replicas try to enqueue a tick, and asynq accepts its id once. asynq keeps the id for at least an hour after the task
-// has completed, and the middleware remembers the completion for the retention. The replica whose clock is furthest ahead
-// decides when a tick is enqueued. If asynq's Redis does not answer, replicas try to enqueue a tick until the next one is
-// due, for ten minutes at most; then the log and EventTickMissed report it. Ticks that fall due while all replicas are down,
-// or suspended for longer than that, are not made up for, as with asynq.
+// All replicas try to enqueue a tick, and asynq accepts its id once. asynq keeps the id for at least an hour after the
+// task has completed, and the middleware remembers the completion for the retention. The replica whose clock is furthest
+// ahead decides when a tick is enqueued. If asynq's Redis does not answer, replicas try to enqueue a tick until the next
+// one is due, for ten minutes at most; then the log and EventTickMissed report it. As with asynq, a tick is lost if all
+// replicas are down when it is due, or suspended until its time is over.
 //
 // # Shutdown
 //

@@ -1,4 +1,4 @@
-// Package testutil has what tests and demos of code that locks need: embedded
+// Package testutil is for tests and demos of code that locks: embedded
 // Redis masters whose faults are switches ([Node]), real redis-server
 // processes ([Server]), also as a Redis Cluster ([Cluster]) and with a sentinel
 // ([Sentinel]), the network of a single client as a hook of go-redis ([Link]), and

@@ -33,13 +33,13 @@
 // failed or was slow, but showed no loss, gets a span that is the root of a trace of its own. It links to the caller's
 // span, which may have ended long before. [WithSpanThreshold] says what is slow.
 //
-// A lost lease always gets a span, "lockkit.hold", or "lockkit.release" if only its release showed the loss. That span is
-// a child of the span under which the caller acquired the lease (or released it, for "lockkit.release"), ended or not,
-// and also links to that span. If the caller's span is still open, it also gets the event "lockkit.lost" and the status
-// Error. The context of the lease ends before that, and waits for no observer.
+// A lost lease always gets a span, "lockkit.hold", or "lockkit.release" if only its release showed the loss. It is a
+// child of the caller's span at the acquisition (for "lockkit.release", at the release), ended or not, and also links to
+// it. If the caller's span is still open, it also gets the event "lockkit.lost" and the status Error. The context of the
+// lease ends before that, and waits for no observer.
 //
-// The span of an acquisition that had to wait links to the span under which the holder acquired the key, in any process. So
-// a slow request leads to the one it waited for. For this link, a lease carries the trace context of its holder on the
-// nodes, 24 bytes. The link is missing if the holder had no sampled span, or if a renewal brought its lease back after nodes
-// had lost it. If the key changed hands during the wait, the link leads to the last one that was seen.
+// The span of an acquisition that had to wait links to the span under which the holder acquired the key, in any process.
+// So a slow request leads to the one it waited for. For this link, a lease carries 24 bytes on the nodes, the trace
+// context of its holder. The link is missing if the holder had no sampled span, or if a renewal brought its lease back
+// after nodes had lost it. If the key changed hands during the wait, the link leads to the last holder that was seen.
 package otellock
