@@ -41,7 +41,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	_, err = cron.Add("invoices", cronlock.Crontab("*/5 * * * * *", time.UTC), invoices, // every five seconds
-		cronlock.AtLeastOnce(3)) // a tick whose replica dies runs again elsewhere
+		cronlock.AtLeastOnce(3)) // up to 3 starts of a tick, if replicas die
 	if err != nil {
 		return err
 	}
