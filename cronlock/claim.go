@@ -308,16 +308,13 @@ func (c *Claim) record() error {
 	return err
 }
 
-// maxErrorText is how much of a function's error is recorded.
-const maxErrorText = 200
-
 // write records a start or an end, and reports whether this call did; if not, another has.
 func (c *Claim) write(ctx context.Context, key string, failed error) (mine bool, err error) {
 	j := c.job
 	r := record{By: j.service.self, At: j.service.now().UTC(), Attempt: c.attempt(), Most: j.starts, Previous: c.last}
 	if failed != nil {
 		r.Error = failed.Error()
-		r.Error = r.Error[:min(len(r.Error), maxErrorText)]
+		r.Error = r.Error[:min(len(r.Error), 200)]
 	}
 	_, err = j.service.locker.OnceResult(ctx, key, func(context.Context) ([]byte, error) {
 		mine = true
@@ -344,6 +341,7 @@ func (c *Claim) give() {
 	c.stop()
 	if c.lease != nil {
 		c.lease.Release(context.WithoutCancel(c.ctx))
+		c.job.lookIn(lookAgain) // the tick may still be due, as where a listener of the host refused it
 	}
 	if c.begun {
 		c.job.lookIn(0) // a tick may have fallen due meanwhile

@@ -29,8 +29,8 @@
 //     it, with the leadership.
 //  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
 //     early, double or dropped. The engine also looks by itself: at each tick (with a host, a second later); five seconds
-//     after it made the host call; when a run ends, also one by hand; when the lease of a holder elsewhere would end; and
-//     once a minute.
+//     after it made the host call, or after a call that started nothing; when a run ends, also one by hand; when the
+//     lease of a holder elsewhere would end; and once a minute.
 //
 // # Guarantee
 //

@@ -55,6 +55,25 @@ func TestCalledTooOften(t *testing.T) {
 	})
 }
 
+// A claim that its host gives back uncalled is made again soon, although a look has seen its lease meanwhile.
+func TestClaimIsGivenBack(t *testing.T) {
+	bubble(t, 2*time.Minute-time.Second, func(t *testing.T, w *world) {
+		calls := make(chan time.Time, 10)
+		r := w.replica("a", plan{job: []JobOption{WithHost(func() { calls <- time.Now() })}})
+		<-calls // for the tick before
+		till(2 * time.Minute)
+		c, err := r.Claim(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		till(2*time.Minute + 2*time.Second)
+		_ = c.End()
+		if again := <-calls; again.After(at(2*time.Minute + 8*time.Second)) {
+			t.Errorf("called again at %v", again)
+		}
+	})
+}
+
 // A claim in which an observer panics leaves nothing behind: neither its turn among those of the jobs, nor the lease, nor
 // what Close waits for.
 func TestObserverPanicsInAClaim(t *testing.T) {

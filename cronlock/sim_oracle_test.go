@@ -118,12 +118,14 @@ func (w *world) ended(p *process, at time.Time) {
 	}
 }
 
-// visit is the run of a tick on a process whose end it may record: one that has its lease, has completed, has ended last, in
-// this order.
+// visit is the run of a tick on a process whose end it may record: one that has its lease, or has lost it and not given it
+// back, has completed, has ended last, in this order.
 func (w *world) visit(p *process, t *tick) (last *visit) {
 	rank := func(v *visit) (n int) {
 		if v.lease().Err() == nil {
 			n += 2
+		} else if errors.Is(context.Cause(v.lease()), core.ErrReleased) {
+			n -= 2
 		}
 		if v.completed {
 			n++
