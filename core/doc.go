@@ -8,7 +8,7 @@
 //		return pay(ctx, 42, lease.FencingToken()) // ctx ends if the lease is lost
 //	})
 //	…
-//	err = locker.Close(ctx) // waits until all leases are released; when ctx ends, it ends the rest and names their keys
+//	err = locker.Close(ctx) // waits until all leases are released; when ctx ends, it ends the rest and names the first of their keys
 //
 //	Do, TryDo             run a function under a key; TryDo does not wait
 //	Once                  as Do, and records the success: later calls return ErrDone, for as long as Retention says
@@ -26,11 +26,12 @@
 //
 // At any time at most one lease on a key has a live context, across all processes that use the same nodes. A lease's
 // context ends, with a cause, before the key can be granted again. This holds even if messages are lost, late or doubled,
-// if the clocks of nodes step by less than a day and, with the restart guard (see Nodes), if nodes crash, hang or lose
-// all their data. Locks are granted and renewed while a quorum, more than half of the nodes, is well.
+// with the clock window (on by default) if the clocks of nodes step by less than a day and, with the restart guard (see
+// Nodes), if nodes crash, hang or lose all their data. Locks are granted and renewed while a quorum, more than half of
+// the nodes, is well.
 //
 // Every lease has a fencing token. It is greater than every token that any caller had been told for the key when the
-// request that won the lease was sent.
+// request that won the lease was sent. On a node that lost its data without the restart guard, tokens may begin smaller.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as its record is
 // kept by the node, by two of three nodes, or by three of five.
@@ -48,7 +49,7 @@
 //	ErrHeld               the key is held, or another waiter comes first: skip, or try again after OpError.RetryAfter (0: unknown)
 //	ErrDone               the key is completed: take OpError.Record
 //	ErrUnavailable        fewer nodes than a quorum answered and could vote: alert, and repeat the call later, also Complete
-//	ErrLost               the lease ended early: stop. From Complete: this call recorded nothing, and OpError.Reason says why
+//	ErrLost               the lease ended early: stop. From Complete: not recorded by this call (a later caller may settle it), see OpError.Reason
 //	ErrClosed             the Locker is closed
 //	ErrReleased           the cause of a lease's context after Release or Complete; also returned when such a lease is used
 //	ErrInvalid            a bug in the caller: invalid key, options or arguments
@@ -68,10 +69,10 @@
 // the longest. A node whose clock differs from a process's by more than the clock window does not vote for that process:
 // run NTP.
 //
-// With the restart guard, a node that may have lost its data is in quarantine: it does not vote for the max TTL after its
-// first use. By then every lease that it may have forgotten is over. The guard cannot tell a new node from one that lost
-// its data. To skip the wait for nodes that were never used, call Provision of package admin once. Never call it for
-// nodes that lost their data.
+// With the restart guard, a node that may have lost its data is in quarantine: it does not vote for the max TTL (and the
+// replica lag) after its first use. By then every lease that it may have forgotten is over. The guard cannot tell a new
+// node from one that lost its data. To skip the wait for nodes that were never used, call Provision of package admin
+// once. Never call it for nodes that lost their data.
 //
 // New fails on problems that will not go away on their own, and says which node is affected and how to fix it. Other
 // problems (no connection, LOADING) are logged, and the node is examined again later.
@@ -84,7 +85,7 @@
 //	TTL                10s                  how long a key stays taken after its holder dies
 //	WithClockWindow    500ms                how much clocks may differ; shortens the validity of a lease by 2.2 windows (1.1s)
 //	WithMaxTTL         the TTL              the longest TTL in use, which is how long a quarantine lasts
-//	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when there was no quorum for a TTL
+//	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when no quorum was reachable for a TTL
 //	MaxHold            no limit             ends the lease of a holder that is stuck; Lease.Extend moves the end
 //	Retention          24h                  how long completion records are kept
 //	WithLogger         slog.Default()       lost leases, nodes in trouble
@@ -92,8 +93,9 @@
 //
 // # Cost
 //
-// A lock and its release take one round trip each, to all nodes at once (TestOneRoundTrip). Together they make at most 20
-// allocations on one node, 35 on three and 50 on five (TestAllocations). For figures see docs/benchmarks.md.
+// Without contention, a lock and its release take one round trip each, to all nodes at once (TestOneRoundTrip). Together
+// they make at most 20 allocations on one node, 35 on three and 50 on five (TestAllocations). For figures see
+// docs/benchmarks.md.
 //
 // # How it works
 //

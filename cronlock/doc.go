@@ -29,18 +29,20 @@
 //     it, with the leadership.
 //  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
 //     early, double or dropped. The engine also looks by itself: at each tick (with a host, a second later); five seconds
-//     after it made the host call, or after a call that started nothing; when a run ends, also one by hand; when the
-//     lease of a holder elsewhere would end; and once a minute.
+//     after it made the host call, or after a claim that got the lease and started nothing; a second after a request
+//     failed; when a run ends, also one by hand; when the lease of a holder elsewhere would end; when this process
+//     becomes leader; and at least once a minute while ticks are to come.
 //
 // # Guarantee
 //
 // No tick is started more than n times. No two runs of a job have live contexts at the same time. Both hold under the
 // assumptions of package core.
 //
-// The latest due tick starts if a replica and a quorum of nodes are well during its grace, and no run of the job outlasts
-// the grace. Once the tick is due and the job does not run, it starts within two seconds plus the time of its requests.
-// After a fault has ended, it starts within the TTL plus ten seconds; after a majority of the nodes had wrong clocks, it may
-// take a minute more. The same bounds hold for a tick that must start again.
+// The latest due tick starts if a replica and a quorum of nodes are well during its grace, with an elector one of them
+// leads, and no run of the job outlasts the grace. Once the tick is due and the job does not run, it starts within two
+// seconds plus the time of its requests. A call that the host drops or refuses costs five seconds more. After a fault has
+// ended, it starts within the TTL plus ten seconds; after a majority of the nodes had wrong clocks, it may take a minute
+// more. The same bounds hold for a tick that must start again.
 //
 // # Non-guarantee
 //
@@ -96,7 +98,8 @@
 //
 // First stop the host, then call Service.Close with a deadline, then close the elector and the Locker. Close lets nothing
 // start any more and waits for the runs of this replica. It does not end their contexts. If its deadline comes first,
-// Close returns the names of the jobs that run, and the runs go on until locker.Close ends their leases.
+// Close returns the names of the jobs that run, and the runs go on until Close of the elector (runs of ticks) or of the
+// Locker ends their contexts.
 //
 // # Records
 //

@@ -63,17 +63,17 @@
 //	// if that violates UNIQUE, the payment was made before: read it, and respond with it
 //
 // If too few nodes confirm the record within a second, the response is sent, and the middleware tries to write the record
-// for 30 s more. Records are as durable as the Redis servers: if these forget their memory, a repetition runs again
-// (docs/deploy.md says how to keep it).
+// for 30 s more, or until Drain. Records are as durable as the Redis servers: if these forget their memory, a repetition
+// runs again (docs/deploy.md says how to keep it).
 //
 // # How long a request takes
 //
 // Reading the body takes as long as http.Server.ReadTimeout allows. Then the request waits for up to [WithMaxWait], or
-// for three quarters of what its deadline or http.Server.WriteTimeout leaves, if that is less. Add one request to the
-// nodes for the lease of an Idempotency-Key and, with WithMaxWait(0), one for that of the resource. Each takes at most
-// the node timeout (a tenth of the TTL, at most 1 s), or up to five times that if nodes fail or disagree. After the
-// handler come at most 100 ms for the release, and another second for a record. If a key is held, Retry-After is the rest
-// of the holder's lease, although most keys are free sooner.
+// for three quarters of what its deadline or http.Server.WriteTimeout leaves, if that is less. The request to the nodes
+// for the lease of an Idempotency-Key counts within that; with WithMaxWait(0), or without a resource, it comes on top. A
+// request takes at most the node timeout (a tenth of the TTL, at most 1 s). If contenders split the votes, up to five
+// tries of one to three requests are made. After the handler come at most 100 ms for the release, and another second for
+// a record. If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
 //
 // # Where to put it
 //

@@ -25,9 +25,9 @@
 //     half of the time to its deadline, provided that the server has a free waiting place. Waiting places are a quarter
 //     of the server's workers, rounded up, and never all of them ([WithWaiters]). If more than a second of the key's
 //     cooldown ([Cooldown]) is left, the delivery does not wait. If the locks are unavailable (no quorum of lock nodes
-//     answers), it waits for up to 5 s, and no longer than for a held key. A last attempt, without retries left, waits in
-//     all of these cases and needs no waiting place. If it has no lease a second before its deadline (a tenth of its
-//     time, if that is less), asynq archives the task.
+//     answers), it waits for up to 5 s, and no longer than for a held key (not at all if the Locker is closed). A last
+//     attempt, without retries left, waits in all of these cases and needs no waiting place. If it has no lease a second
+//     before its deadline (a tenth of its time, if that is less), asynq archives the task.
 //  4. A task that was given back is delivered again at asynq's next check for delayed tasks (250 ms), or after the
 //     cooldown of its key. Those without a cooldown are limited to ten a second per worker of the server, after a burst
 //     of four per worker. When a server dies, its keys are free within the TTL. Its tasks are delivered later: asynq
@@ -44,7 +44,7 @@
 // At most one handler per key has a context that has not ended. Two handlers of one key overlap only if the first
 // continues after its context has ended, and either the grace period and what then remained of its lease have passed, or
 // its lease was lost earlier (also by [core.Locker.Close]). Within the retention, a delivery of a task with a remembered
-// completion returns nil without running its handler.
+// completion does not run its handler, and returns nil once the record can be read.
 //
 // # Non-guarantee
 //
@@ -100,7 +100,7 @@
 // quorum names another holder:
 //
 //	run, _ := queuelock.FromContext(ctx)
-//	err := locker.TryDo(ctx, key, report, core.Note(run.Identity))
+//	err := locker.TryDo(ctx, key, report, core.Note(run.Identity)) // at most 128 bytes: keep ids short, or hash them
 //	if errors.Is(err, core.ErrHeld) {
 //		if now, _ := locker.Inspect(ctx, key); now.Holder != nil && now.Holder.Note != run.Identity { return nil }
 //	}
