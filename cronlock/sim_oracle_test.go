@@ -68,7 +68,7 @@ func (w *world) recording(p *process, at time.Time, attempt int) {
 		return
 	}
 	t := w.tick(at)
-	if last := w.last; last != nil && at.After(last.Tick) && w.owes(last.tick, p) {
+	if last := w.last; last != nil && t.begun == 0 && at.After(last.Tick) && w.owes(last.tick, p) {
 		if n, doubt := w.between(last.tick, at); !doubt && n < 99 && !t.forgotten {
 			w.Violation("%s starts %s, and %s was not completed", p.name, clock(at), clock(last.Tick))
 		}

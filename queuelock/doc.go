@@ -30,10 +30,11 @@
 //     before its deadline (a tenth of its time, if that is less), asynq archives the task.
 //  4. A task that was given back is delivered again at asynq's next check for delayed tasks (250 ms), or after the
 //     cooldown of its key. Those without a cooldown are limited to ten a second per worker of the server, after a burst
-//     of four per worker. When a server dies, its keys are free within the TTL. Its tasks are delivered later: asynq
-//     finds them after 55 to 120 s and counts a retry of each, even of those that only waited. The delay of that retry is
-//     added. When a server is cut off from asynq's Redis, tasks that it has fetched may start late. asynq counts a retry
-//     of each of them whose timeout, or 30 s lease from asynq, ends before the server is back.
+//     of four per worker; the limit gives way to a task whose deadline is nearer than its turn. When a server dies, its
+//     keys are free within the TTL. Its tasks are delivered later: asynq finds them after 55 to 120 s and counts a retry
+//     of each, even of those that only waited. The delay of that retry is added. When a server is cut off from asynq's
+//     Redis, tasks that it has fetched may start late. asynq counts a retry of each of them whose timeout, or 30 s lease
+//     from asynq, ends before the server is back.
 //  5. If a handler returns nil or asynq.RevokeTask, a completion to remember (rule 1) is recorded before asynq gets the
 //     result. asynq gets every other error as it is, except [Cooldown], which gives the task back. If a lease was lost,
 //     the error also matches [core.ErrLost].

@@ -32,6 +32,8 @@ type simOracle struct {
 	records    map[string]*simRecord            // by identity
 	rests      map[string]time.Time             // until when a key rests
 	doneTil    map[string]time.Time             // until when a key is completed by somebody else
+	forgot     time.Time                        // when a node last lost its memory
+	away       time.Time                        // until when asynq's Redis is, of some process
 	alive      []*simProcess                    // all that there have been
 	over       bool                             // no more processes
 	failed     bool                             // a rule has been broken
@@ -422,7 +424,7 @@ func (o *simOracle) released(d *simDelivery, key string, at time.Time, out core.
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var cool *cooldownError
-	if out.Err == nil && len(d.keys) > 1 && key == d.keys[1] && errors.As(d.returned, &cool) {
+	if out.Err == nil && at.After(o.forgot) && len(d.keys) > 1 && key == d.keys[1] && errors.As(d.returned, &cool) {
 		o.rests[key] = at.Add(cool.d - time.Millisecond) // nodes count in milliseconds
 		o.s.Count("key rests")
 	}

@@ -211,6 +211,7 @@ func (p *simProcess) suffer(what string, long time.Duration, d *simDelivery) {
 		p.locks.Link.Cut()
 		time.AfterFunc(long, p.locks.Link.Mend)
 	case "cut asynq":
+		p.s.loses(long)
 		p.link.Cut()
 		time.AfterFunc(long, p.link.Mend)
 	case "lose":

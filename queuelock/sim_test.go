@@ -191,6 +191,7 @@ func (s *simulation) do(step sim.Step) {
 			}
 		}
 	case "asynq down":
+		s.loses(step.For)
 		s.queue.Down()
 		time.AfterFunc(step.For, s.queue.Up)
 	case "asynq forgets":

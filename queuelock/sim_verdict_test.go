@@ -200,8 +200,10 @@ func (o *simOracle) keeps(d *simDelivery) {
 // givenBack judges when a task that is given back may come again, and how many are.
 func (o *simOracle) givenBack(d *simDelivery, told error) {
 	rest := restOf(told)
-	d.task.notBefore = time.Now().Add(rest - time.Millisecond)
-	if rest > 0 {
+	if time.Now().After(o.away) { // else asynq may not be able to write it down
+		d.task.notBefore = time.Now().Add(rest - time.Millisecond)
+	}
+	if at, _ := d.ctx.Deadline(); rest > 0 || time.Until(at) < 100*time.Millisecond { // which nothing outlasts
 		return
 	}
 	p := d.p
@@ -376,6 +378,19 @@ func (o *simOracle) forgets(nodes []*testutil.Node, lost int) {
 		rec.lost = rec.lost || sim.Recorded(nodes, o.s.locks.KeyPrefix(), identity, lost) < 2
 	}
 	clear(o.rests)
+	o.forgot = time.Now()
+}
+
+// loses books that asynq's Redis is away for a while: what was just given back may come again at once.
+func (o *simOracle) loses(long time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, t := range o.tasks {
+		t.notBefore = time.Time{}
+	}
+	if until := time.Now().Add(long); until.After(o.away) {
+		o.away = until
+	}
 }
 
 // running is how many deliveries have not ended, in processes that live. After a violation nobody waits for them.
