@@ -129,7 +129,7 @@ func (w *world) judgeElection() {
 		}
 		w.Count("healthy")
 		h, err := p.elector.Leader(w.Context())
-		if sick := p.elector.Check(w.Context()); sick != nil || err != nil || h.Candidate != now.leads.name || h.Term != now.term {
+		if sick := p.elector.Check(w.Context()); sick != nil || err != nil || h.Candidate != now.leads.name || h.Term != now.term && h.Term != 0 {
 			w.Violation("%s: %v; and %+v leads, %v; that is %s in term %d", p.name, sick, h, err, now.leads.name, now.term)
 		}
 		if leads := p.elector.IsLeader(w.Context()); (leads == nil) != (p == now.leads) || leads != nil && !errors.Is(leads, leader.ErrNotLeader) {

@@ -151,7 +151,7 @@ func (p *process) add() {
 		p.Count("gocron")
 		p.under, err = gocronlock.Add(p.scheduler, p.service, "job", p.schedule, p.work, gocronlock.Policy(opts...), gocronlock.Listeners(
 			gocron.BeforeJobRunsSkipIfBeforeFuncErrors(p.listener),
-			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { p.told(err) }),
+			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { p.told(nil, err) }),
 			gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) {})))
 		p.must(err)
 		p.job = p.under.Job
@@ -213,7 +213,7 @@ func (p *process) call(ctx context.Context) {
 	case under != nil:
 		_ = under.Handle().RunNow()
 	default:
-		p.told(job.RunDue(ctx))
+		p.told(job, job.RunDue(ctx))
 	}
 }
 

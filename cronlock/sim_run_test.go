@@ -74,7 +74,7 @@ func (p *process) byHand() {
 		time.Sleep(15 * time.Second)
 	default:
 		err = job.RunNow(p.host)
-		p.told(err)
+		p.told(job, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

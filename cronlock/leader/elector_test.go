@@ -197,3 +197,25 @@ func TestLeaderThatHasGone(t *testing.T) {
 		w.known(l, l)
 	})
 }
+
+// A leader whose nodes do not agree on the token of its term is shown all the same.
+func TestNodesDisagreeOnTheTerm(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		l, f := w.pair()
+		key := w.first.KeyPrefix() + "{0}r:" + core.Key("cron-leader", "group")
+		for i, n := range w.nodes {
+			stored, _ := n.Exec("GET", key)
+			r, err := testutil.ParseResource(stored.(string))
+			if err != nil {
+				w.Fatal(err)
+			}
+			r.Counter += int64(i)
+			if _, err := n.Exec("SET", key, r.String(), "KEEPTTL"); err != nil {
+				w.Fatal(err)
+			}
+		}
+		if h, err := f.Leader(w.Context()); h != (leader.Holder{Candidate: l.name}) || err != nil {
+			w.Errorf("%+v leads, %v", h, err)
+		}
+	})
+}

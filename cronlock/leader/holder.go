@@ -9,8 +9,8 @@ import (
 // A Holder is the leader of a group, as every process can see it.
 type Holder struct {
 	Candidate string    `json:"candidate"` // see WithCandidate
-	Term      uint64    `json:"term"`      // the fencing token of the term
-	Since     time.Time `json:"since"`     // about, by the leader's clock
+	Term      uint64    `json:"term"`      // the fencing token of the term; 0 if the nodes do not agree on it
+	Since     time.Time `json:"since"`     // about, by the leader's clock; zero if Term is 0
 }
 
 // Leader returns the leader of the group. If this process leads, Leader asks no node. Otherwise it returns the other process
@@ -27,7 +27,7 @@ func (e *Elector) Leader(ctx context.Context) (Holder, error) {
 	switch h := state.Holder; {
 	case err != nil:
 		return Holder{}, fmt.Errorf("leader: %w", err)
-	case h == nil || h.Token <= own: // none, or a lease that this process has held
+	case h == nil || h.Token > 0 && h.Token <= own: // none, or a lease that this process has held
 		return Holder{}, ErrNoLeader
 	default:
 		return Holder{h.Note, h.Token, h.Since.UTC()}, nil
