@@ -33,7 +33,6 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
-	"github.com/urfave/cli/v3"
 
 	"github.com/lockkit/lockkit/core/admin"
 )
@@ -50,51 +49,4 @@ func main() {
 // run is lockctl, and returns its exit status. args are without the program's name.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv func(string) string) int {
 	return (&app{stdout: &output{w: stdout}, stderr: stderr, getenv: getenv, dial: admin.Dial}).run(ctx, args)
-}
-
-func (a *app) run(ctx context.Context, args []string) int {
-	root := &cli.Command{
-		Name:  "lockctl",
-		Usage: "look at lockkit's locks and nodes, and help yourself at 3 a.m.",
-		UsageText: "lockctl [--node URL]... [--prefix TEXT] [-o json] COMMAND\n\n" +
-			"Nodes and prefix must be those of your services: LOCKKIT_NODES (URLs with commas between them) and LOCKKIT_PREFIX, or the options.",
-		Flags:                     flags(),
-		Commands:                  a.commands(),
-		Writer:                    a.stdout,
-		ErrWriter:                 a.stderr,
-		HideVersion:               true,
-		HideHelpCommand:           true, // it would be a key that cannot be shown
-		DisableSliceFlagSeparator: true, // passwords may contain commas
-		ExitErrHandler:            func(context.Context, *cli.Command, error) {},
-		OnUsageError:              onUsageError,
-		Action: func(_ context.Context, cmd *cli.Command) error {
-			if cmd.Args().Present() {
-				return usagef("there is no such command; lockctl --help lists them") // it may be a URL, so it is not repeated
-			}
-			return cli.ShowRootCommandHelp(cmd)
-		},
-	}
-	err := root.Run(ctx, append([]string{"lockctl"}, args...))
-	if err == nil {
-		err = a.stdout.err
-	}
-	return exit(a.stderr, err)
-}
-
-func onUsageError(_ context.Context, cmd *cli.Command, err error, sub bool) error {
-	name := "lockctl"
-	if sub {
-		name += " " + cmd.Name
-	}
-	return usagef("%w; see %s --help", err, name)
-}
-
-func (a *app) commands() []*cli.Command {
-	commands := []*cli.Command{
-		a.doctor(), a.ls(), a.show(), a.watch(), a.leaks(), a.bench(), a.ready(), a.release(), a.forgetRecord(), a.provision(),
-	}
-	for _, c := range commands {
-		c.OnUsageError, c.DisableSliceFlagSeparator = onUsageError, true // which they do not have from the root
-	}
-	return commands
 }
