@@ -396,9 +396,8 @@ choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into
 	go run ./choose -docs ../../docs
 
 .PHONY: microbench
-microbench: tools ## how long a group has no leader, and a request beside other lockers
-	@echo "==> microbench: the succession of a leader, and a request beside other lockers"
-	go test -run '^$$' -bench . ./cronlock/leader
+microbench: tools ## an HTTP request beside other lockers
+	@echo "==> microbench: an HTTP request beside other lockers"
 	cd bench && go test -run '^$$' -bench . -benchmem .
 
 .PHONY: servercost
