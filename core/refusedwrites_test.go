@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,8 @@ var writeCommands = []string{"SET", "DEL", "HSET", "HDEL", "ZADD", "ZREM", "ZREM
 
 // refuse has a node refuse writes from now on. It returns whether it has.
 func (w *world) refuse(node int, r refusingWrites) (refused func() bool) {
-	writes, hit := 0, false
+	var hit atomic.Bool
+	writes := 0
 	w.nodes[node].OnCall(func(n int, args []string) string {
 		if n == 1 {
 			writes = 0
@@ -46,10 +48,10 @@ func (w *world) refuse(node int, r refusingWrites) (refused func() bool) {
 				return ""
 			}
 		}
-		hit = true
+		hit.Store(true)
 		return r.text
 	})
-	return func() bool { return hit }
+	return hit.Load
 }
 
 // A refusedScene is a key on one node, and who has to do with it.
