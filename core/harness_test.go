@@ -29,7 +29,8 @@ type world struct {
 	nodes []*testutil.Node
 	// serving is the server of a node that a new connection reaches, where that is not always the same.
 	serving     func(i int) *testutil.Node
-	connections int // of each client; 0 = many
+	connections int  // of each client; 0 = many
+	heeds       bool // clients heed deadlines, as those of Open do
 }
 
 // A process is a Locker with network links of its own to the nodes.
@@ -96,7 +97,7 @@ func (w *world) stranger(opts ...Option) *process {
 		k := &coretest.Link{}
 		c := n.ClientWith(func(o *redis.Options) {
 			o.PoolSize = cmp.Or(w.connections, 2000)
-			o.MaxRetries = -1
+			o.MaxRetries, o.ContextTimeoutEnabled = -1, w.heeds
 			if w.serving != nil {
 				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 					return w.serving(i).Dial(ctx, network, addr)

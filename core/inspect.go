@@ -96,8 +96,8 @@ func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 		case <-wait.Done():
 		}
 	}
-	for i := range e.Nodes {
-		if nodes[i].Verdict == VerdictPending && ctx.Err() == nil {
+	for i, n := range nodes { // a client that heeds the deadline may be the first to say so
+		if ctx.Err() == nil && (n.Verdict == VerdictPending || n.Verdict == VerdictFailed && n.Latency >= timeout) {
 			nodes[i].Verdict, nodes[i].Err, nodes[i].Latency = VerdictTimedOut, e.Bucket(key).NoAnswer(i), timeout
 		}
 	}

@@ -147,15 +147,18 @@ func TestInspectCooldown(t *testing.T) {
 // A minority of nodes may be missing, a quorum not. The error says what each said.
 func TestInspectWithNodesDown(t *testing.T) {
 	for fault, begin := range map[string]struct {
-		of   func(n *testutil.Node)
-		says Verdict
+		of    func(n *testutil.Node)
+		says  Verdict
+		heeds bool
 	}{
-		"down":    {(*testutil.Node).Down, VerdictFailed},
-		"hung":    {(*testutil.Node).Hang, VerdictTimedOut},
-		"denied":  {func(n *testutil.Node) { n.Refuse("GET", "NOPERM this user has no permissions") }, VerdictFailed},
-		"no time": {func(n *testutil.Node) { n.Refuse("TIME", "NOPERM this user has no permissions") }, VerdictFailed},
+		"down":              {of: (*testutil.Node).Down, says: VerdictFailed},
+		"hung":              {of: (*testutil.Node).Hang, says: VerdictTimedOut},
+		"hung, by deadline": {of: (*testutil.Node).Hang, says: VerdictTimedOut, heeds: true},
+		"denied":            {of: func(n *testutil.Node) { n.Refuse("GET", "NOPERM this user has no permissions") }, says: VerdictFailed},
+		"no time":           {of: func(n *testutil.Node) { n.Refuse("TIME", "NOPERM this user has no permissions") }, says: VerdictFailed},
 	} {
 		bubbleNamed(t, fault, 3, func(t *testing.T, w *world) {
+			w.heeds = begin.heeds
 			p, other := w.process(), w.process()
 			lease := w.holds(p, "k")
 			begin.of(w.nodes[2])
