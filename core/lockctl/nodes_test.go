@@ -94,9 +94,8 @@ func TestPrivateCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
 	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
+		path := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +107,11 @@ func TestPrivateCA(t *testing.T) {
 	env := map[string]string{"LOCKKIT_NODES": "rediss://127.0.0.1:" + port}
 	doctor := func(want string, args ...string) {
 		t.Helper()
-		if got := ctl(t, env, append([]string{"doctor", "--guard"}, args...)...); !strings.Contains(got.out, want) {
+		got := ctl(t, env, append([]string{"doctor", "--guard"}, args...)...)
+		for tries := 1; strings.Contains(got.out, "within the node timeout") && tries < 10; tries++ { // of a busy machine
+			got = ctl(t, env, append([]string{"doctor", "--guard"}, args...)...)
+		}
+		if !strings.Contains(got.out, want) {
 			t.Errorf("lockctl doctor %v does not say %q: %+v", args, want, got)
 		}
 	}
