@@ -189,23 +189,17 @@ func (lease *Lease) quitting() wire.Waiter {
 	return lease.lock.Waiter()
 }
 
-// goesOn reports whether the call that made the attempt goes on waiting, and did so before it. Called with the lock.
-func (lease *Lease) goesOn() bool {
-	return lease.wait != nil && !lease.quits && lease.reached == 0 && lease.wait.GoesOn()
-}
-
 // releasing is a round that ends the attempt, and keeps the resource taken for the cooldown, in whole milliseconds and no
-// shorter. The call that made the attempt gets its place in the queues back while it goes on. A node that has
-// answered all that it was sent needs no tombstone: nothing can arrive there any more.
+// shorter. The call that made the attempt gets its place in the queues back while it goes on.
 func (lease *Lease) releasing(cooldown time.Duration) *node.Round {
 	lease.mu.Lock()
-	spared := quorum.Set(0)
+	arrived, all := quorum.Set(0), quorum.All(len(lease.nodes))
 	for i := range lease.nodes {
-		if lease.nodes[i].unanswered == 0 && !lease.e.Nodes[i].Repeats {
-			spared = spared.With(i)
+		if lease.nodes[i].arrived() && !lease.e.Nodes[i].Repeats {
+			arrived = arrived.With(i)
 		}
 	}
-	end := wire.Release{Bury: lease.p.bury, Cooldown: cooldown, Channel: lease.bucket.Channel, Waiter: lease.quitting()}
+	end := wire.Release{Bury: lease.p.bury, Arrived: arrived == all, Cooldown: cooldown, Channel: lease.bucket.Channel, Waiter: lease.quitting()}
 	// Whether the attempt became a lease, or has sent a completion: either makes its token known. Neither can come
 	// to be after the first release.
 	switch {
@@ -214,21 +208,19 @@ func (lease *Lease) releasing(cooldown time.Duration) *node.Round {
 	case !lease.completing && !lease.seen:
 		end.Undo = true // nobody has seen the token, so the node may give it out again
 	}
-	if end.Waiter.Name == "" && lease.goesOn() {
+	// The call goes on waiting, and did so before the attempt.
+	if end.Waiter.Name == "" && lease.wait != nil && !lease.quits && lease.reached == 0 && lease.wait.GoesOn() {
 		end.Waiter = lease.wait.Name
 	}
 	lease.mu.Unlock()
 
 	r := lease.round(wire.OpRelease, (*node.Round).Settled)
-	if spared == quorum.All(len(lease.nodes)) {
-		end.Bury = wire.Millis{}
-	}
 	r.Must, r.Request = true, lease.lock.Release(end)
-	if spared != 0 && end.Bury != (wire.Millis{}) {
-		end.Bury = wire.Millis{}
+	if arrived != 0 && arrived != all {
+		end.Arrived = true
 		buried, without := r.Request, lease.lock.Release(end)
 		r.Each = func(i int) wire.Request {
-			if spared.Has(i) {
+			if arrived.Has(i) {
 				return without
 			}
 			return buried

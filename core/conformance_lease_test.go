@@ -261,7 +261,14 @@ var conformanceRelease = []conformanceCase{
 		b acquire -> granted token=>a expiry=now+10s
 		= e=now+10s i=b f=b p=a
 		a release answered -> gone
-		=x`},
+		=x a=3s`},
+	{name: "release: the acquisition has arrived where the lease is", play: `
+		a acquire -> granted token=wall expiry=now+10s
+		b release alone -> gone
+		=x b=3s
+		a release alone -> granted
+		a release alone -> granted
+		=x b=3s`},
 	{name: "release: a counter put back without a tombstone", play: `
 		! set f=7 e=T+9s i=a p=6
 		a release undo answered -> granted
@@ -303,8 +310,8 @@ var conformanceRelease = []conformanceCase{
 		b acquire -> granted token=wall expiry=now+10s
 		= e=now+10s i=b f=b`},
 	{name: "release: a cooldown may outlast the lease", play: `
-		! set e=T+1s i=a f=7
-		a release cooldown=12h -> granted
+		! set e=T+1s i=a f=7 p=6
+		a release answered cooldown=12h -> granted
 		= e=now+12h i=~a f=7 ttl=36h`},
 	{name: "release: no cooldown begins where the lease is over, however often it is asked for", play: `
 		! set e=T-1 i=a f=7

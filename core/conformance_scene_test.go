@@ -207,7 +207,8 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 		_, undo := f["undo"]
 		_, lease.queued = f["waited"]
 		_, lease.quits = f["quits"]
-		lease.nodes[0].unanswered = 1
+		_, alone := f["alone"] // nothing but the acquisition was sent
+		lease.nodes[0].unanswered, lease.nodes[0].others = 1, !alone
 		if _, all := f["answered"]; all {
 			lease.nodes[0].unanswered = 0
 		}
@@ -491,6 +492,7 @@ func redisScene(t *testing.T, c conformanceCase, way delivery, server *testutil.
 			master = "127.0.0.1 1" // nobody answers there
 		}
 		host, port, _ := strings.Cut(master, " ")
+		succeeds(t, client.ConfigSet(t.Context(), "replica-read-only", "no").Err()) // it would take a write
 		succeeds(t, client.SlaveOf(t.Context(), host, port).Err())
 	}
 	s := &scene{client: client, replica: replica, way: way}

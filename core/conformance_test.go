@@ -296,11 +296,12 @@ var conformanceGuard = []conformanceCase{
 		a renew token=a confirmed=now -> quarantined rest=10s
 		a renew token=a confirmed=now+9s -> healed expiry=now+10s`, frozen: true},
 	{name: "guard: a replica is told nothing", opts: conformGuarded, alone: true, play: `
+		! guard h=live s=T m=10s v=1
 		! replica
 		a acquire -> replica
 		p provision -> replica
 		= none
-		=g none`},
+		=g h=live s=T m=10s v=1`},
 	{name: "guard: a longer lease that becomes known is waited for, from the beginning of the memory", opts: conformGuarded, frozen: true, play: `
 		! guard h=live s=T-6s m=5s
 		a acquire -> quarantined rest=4s

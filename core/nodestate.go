@@ -20,6 +20,7 @@ type nodeState struct {
 	memory     string
 	unanswered int32 // requests sent that the node has not answered, and may never: they may still arrive
 	ends       int32 // releases among them
+	others     bool  // something but the acquisition was sent
 	owed       owed
 }
 
@@ -46,6 +47,7 @@ const (
 // sends notes that a request is about to be sent.
 func (s *nodeState) sends(op wire.Op) {
 	s.unanswered++
+	s.others = s.others || op != wire.OpAcquire
 	if op == wire.OpRelease {
 		s.ends++
 	}
@@ -58,6 +60,9 @@ func (s *nodeState) answers(op wire.Op) {
 		s.ends--
 	}
 }
+
+// arrived reports whether, where the lease is found, nothing of the attempt can arrive there any more.
+func (s *nodeState) arrived() bool { return s.unanswered == 0 || !s.others }
 
 // granted notes that the node granted the attempt. Heard of after a renewal, it says nothing new.
 func (s *nodeState) granted(got node.Reply) {

@@ -25,6 +25,7 @@ func (w *world) tombstones(p *process, i int) int {
 func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 	type row struct {
 		prepare func(p *process)
+		young   bool // it is not renewed
 		want    [3]int
 	}
 	bubbles(t, 3, map[string]row{
@@ -34,15 +35,18 @@ func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 		"a renewal is missing":  {prepare: func(p *process) { p.links[0].Next(coretest.Fate{Lose: true}, wire.OpRenew) }, want: [3]int{1, 0, 0}},
 		"a client may repeat":   {prepare: func(p *process) { p.e.Nodes[1].Repeats = true }, want: [3]int{0, 1, 0}},
 		"the connection broke":  {prepare: func(p *process) { p.links[1].Next(coretest.Fate{Refuse: true}, wire.OpRenew) }, want: [3]int{0, 1, 0}},
+		"it is found":           {prepare: func(p *process) { p.links[1].Next(coretest.Fate{LoseReply: true}, wire.OpAcquire) }, young: true},
+		"it is not found":       {prepare: func(p *process) { p.links[2].Next(coretest.Fate{Lose: true}, wire.OpAcquire) }, young: true, want: [3]int{0, 0, 1}},
 	}, func(t *testing.T, w *world, c row) {
 		p := w.process()
 		if c.prepare != nil {
 			c.prepare(p)
 		}
 		lease := w.acquire(p, "k")
-		time.Sleep(lease.p.renewEvery * 3 / 2)
-		w.release(lease)
+		time.Sleep(map[bool]time.Duration{false: lease.p.renewEvery * 3 / 2}[c.young])
 		synctest.Wait()
+		w.release(lease)
+		time.Sleep(lease.p.nodeTimeout)
 		for i, want := range c.want {
 			if n := w.tombstones(p, i); n != want {
 				t.Errorf("node %d has %d tombstones, want %d", i, n, want)

@@ -16,7 +16,8 @@
  *
  * Rules
  *   Drop       In the step that ends an attempt its other requests leave the queue. Where nothing was sent, nothing is released.
- *   Tombstone  A release leaves one. With SPARE it does only where a request that may take the node was sent and not answered.
+ *   Tombstone  A release leaves one. With SPARE it does only where a request that may take the node was sent and not answered. With
+ *              FOUND it leaves none where it finds the lease either, if nothing but the acquisition was sent: that has arrived.
  *   Spent      A release without a tombstone leaves the owner's name. By the name or the tombstone the node tells a release that comes
  *              again that its attempt was over here already.
  *   Gone       Otherwise a node where the lease is not the attempt's answers GONE. Where another release of the attempt was sent, that
@@ -27,13 +28,15 @@
  *   3. A release that finds the node as the one before it left it is told so, while the tombstone lasts or the name stays.
  *
  * Flags that change the rules, and hold
- *   -DSPARE              see above
+ *   -DSPARE, -DFOUND     see above
  *   -DONEFLIGHT          a flight leaves only when the one before was answered, or has timed out
  *   -DDOUBLED            a flight may be executed twice, as by a proxy that sends it again
  * Flags that break a rule, and must be refuted
  *   -DNEVER              no tombstones; also with ONEFLIGHT
  *   -DSPARE -DTIMEDOUT   a request that timed out counts as answered
  *   -DSPARE -DONLYACQ    only the acquisition has to be answered, not the renewal
+ *   -DFOUND -DRENEWED    also if a renewal was sent; with ANSWERED only if that was answered
+ *   -DFOUND -DDOUBLED    see above
  *   -DSPARE -DNODROP     requests of an ended attempt stay in the queue
  *   -DSPARE -DDOUBLED    see above
  *   -DUNNOTED            that requests are sent is noted later than they are taken from the queue
@@ -53,7 +56,8 @@
 #define REN  2
 #define REL  4
 #define REL2 8                         /* the release again */
-#define BARE 16                        /* that release leaves no tombstone */
+#define BARE 16                        /* that release leaves no tombstone, */
+#define BARE1 32                       /* or none where it finds the lease */
 #define TAKES (ACQ | REN)              /* may take the node */
 #define OTHER 3
 
@@ -82,6 +86,13 @@ bit picked;                            /* UNNOTED: flight 0 is about to leave */
 #else
 #define OPEN(a) true
 #endif
+#if defined(RENEWED)
+#define ALONE(a) true
+#elif defined(ANSWERED)
+#define ALONE(a) (!(sent[a] & REN & ~known[a]))
+#else
+#define ALONE(a) (!(sent[a] & ~ACQ))
+#endif
 #ifdef ONLYACQ
 #define REQUIRED ACQ
 #else
@@ -93,6 +104,7 @@ bit picked;                            /* UNNOTED: flight 0 is about to leave */
 inline take(x) { own = x; spent = 0; last = 0 }
 
 inline release(s, a) {
+  if :: LOAD(s,a) & BARE1 && own == a -> LOAD(s,a) = LOAD(s,a) | BARE :: else fi;
   if
   :: own == a && !spent ->
        gave[a] = 1; last = a; SAYS(s,a) = YES;
@@ -185,7 +197,12 @@ proctype Timeout() {
 
 inline releasing(a, what) {
   if
+#ifdef FOUND
+  :: (OPEN(a)) && ALONE(a) -> queue[a] = queue[a] | what | BARE1
+  :: (OPEN(a)) && !ALONE(a) -> queue[a] = queue[a] | what
+#else
   :: OPEN(a) -> queue[a] = queue[a] | what
+#endif
 #if defined(SPARE) || defined(NEVER)
   :: else -> queue[a] = queue[a] | what | BARE
 #endif

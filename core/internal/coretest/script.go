@@ -180,6 +180,7 @@ func (p *packed) skip(kind byte, q *Sent) {
 	case 'E', 'e':
 		p.text()
 		q.DropBelow = uint64(p.number())
+		p.take(8)
 	case 'c':
 		p.take(8)
 		p.text()
@@ -195,7 +196,7 @@ func (p *packed) skip(kind byte, q *Sent) {
 		p.take(2 * 8)
 		p.text()
 	case 'e':
-		p.take(2 * 8)
+		p.take(8)
 		q.Undo = p.take(1)[0] == 1
 		p.text()
 		p.take(8)

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -10,25 +12,25 @@ import (
 // What nodes are told, word for word: a change of this is a change of the protocol between releases. Numbers stand as text
 // between braces, and what is text behind its length as it is: "5:hello".
 var argumentLists = map[string]string{
-	"acquire":                           "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {0} {0}",
-	"acquire, carrying":                 "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {17} 0: {0} 7:\x00\x00\x04hint {0}",
-	"acquire, waiting":                  "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {0} {20} 10:P+p{0}c:me 0: {0}",
-	"acquire, waiting as another":       "p{0}r:k p{0}x:a p{0}g | head a {7000000} 1:a {0} {21} 10:P+p{0}c:me 1:b {6000000} {10000}",
-	"renew":                             "p{0}r:k p{0}g | head R 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {9} 1:a {8000} {1500} 7:\x04note\x00\x00",
-	"settle the token":                  "p{0}r:k p{0}x:a p{0}g | head r {9} 1:a {0} {0} 0: {10000} {8} 5:abc.1",
-	"complete":                          "p{0}r:k p{0}x:a p{0}g | head c {9} 1:a 5:abc.1 {3600000} {8} {3000} 0 0: {4} done",
-	"complete, decided":                 "p{0}r:k p{0}x:a p{0}g | head c {9} 1:a 1:- {3600000} {8} {3000} 1 12:P+p{0}c:me+b {0}",
-	"release":                           "p{0}r:k p{0}x:a | bare e 1:a {9} {3000} {0} 0 0: {0}",
-	"release, of which nothing is left": "p{0}r:k | bare E 1 8:10800000 1:a {9}",
-	"release, undone":                   "p{0}r:k p{0}x:a | bare e 1:a {0} {0} {0} 1 0: {0}",
-	"release, with a cooldown":          "p{0}r:k p{0}x:a | bare e 1:a {9} {3000} {251} 0 0: {0}",
-	"release, leaving the queue":        "p{0}r:k p{0}x:a | bare e 1:a {0} {3000} {0} 0 12:P+p{0}c:me+b {0}",
-	"release, waiting on":               "p{0}r:k p{0}x:a | bare e 1:a {0} {3000} {0} 0 12:P+p{0}c:me+b {6000000}",
-	"touch":                             "p{0}p p{0}g | head t",
-	"provision":                         "p{0}g | claim 7000001 500 20000 1000 -",
-	"revoke":                            "p{0}r:k p{0}x:a | a 172800000 10800000",
-	"forget":                            "p{0}r:k | 9",
-	"probe":                             "p{0}p | publish p{0}c:",
+	"acquire":                     "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {0} {0}",
+	"acquire, carrying":           "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {17} 0: {0} 7:\x00\x00\x04hint {0}",
+	"acquire, waiting":            "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {0} {20} 10:P+p{0}c:me 0: {0}",
+	"acquire, waiting as another": "p{0}r:k p{0}x:a p{0}g | head a {7000000} 1:a {0} {21} 10:P+p{0}c:me 1:b {6000000} {10000}",
+	"renew":                       "p{0}r:k p{0}g | head R 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {9} 1:a {8000} {1500} 7:\x04note\x00\x00",
+	"settle the token":            "p{0}r:k p{0}x:a p{0}g | head r {9} 1:a {0} {0} 0: {10000} {8} 5:abc.1",
+	"complete":                    "p{0}r:k p{0}x:a p{0}g | head c {9} 1:a 5:abc.1 {3600000} {8} {3000} 0 0: {4} done",
+	"complete, decided":           "p{0}r:k p{0}x:a p{0}g | head c {9} 1:a 1:- {3600000} {8} {3000} 1 12:P+p{0}c:me+b {0}",
+	"release":                     "p{0}r:k p{0}x:a | bare e 1:a {9} {3000} {0} 0 0: {0}",
+	"release, if found the last":  "p{0}r:k | bare E 1 8:10800000 1:a {9} {-3000}",
+	"release, undone":             "p{0}r:k p{0}x:a | bare e 1:a {0} {-3000} {0} 1 0: {0}",
+	"release, with a cooldown":    "p{0}r:k p{0}x:a | bare e 1:a {9} {3000} {251} 0 0: {0}",
+	"release, leaving the queue":  "p{0}r:k p{0}x:a | bare e 1:a {0} {3000} {0} 0 12:P+p{0}c:me+b {0}",
+	"release, waiting on":         "p{0}r:k p{0}x:a | bare e 1:a {0} {3000} {0} 0 12:P+p{0}c:me+b {6000000}",
+	"touch":                       "p{0}p p{0}g | head t",
+	"provision":                   "p{0}g | claim 7000001 500 20000 1000 -",
+	"revoke":                      "p{0}r:k p{0}x:a | a 172800000 10800000",
+	"forget":                      "p{0}r:k | 9",
+	"probe":                       "p{0}p | publish p{0}c:",
 }
 
 // The heads of commands with the guard record, and of those without.
@@ -60,13 +62,13 @@ func TestArgumentLists(t *testing.T) {
 		"complete, decided": l.Complete(1, func(int) Complete {
 			return Complete{Ballot: 9, Memory: NoMemory, Rest: time.Hour, Token: 8, Bury: bury, Decided: true, Channel: me, Quits: waiter.Quits()}
 		})(0),
-		"release":                           l.Release(Release{Bury: bury, DropBelow: 9, Channel: me}),
-		"release, of which nothing is left": l.Release(Release{DropBelow: 9, Channel: me}),
-		"release, undone":                   l.Release(Release{Undo: true, Channel: me}),
-		"release, with a cooldown":          l.Release(Release{Bury: bury, DropBelow: 9, Cooldown: 250*time.Millisecond + 1, Channel: me}),
-		"release, leaving the queue":        l.Release(Release{Bury: bury, Channel: me, Waiter: waiter.Quits()}),
-		"release, waiting on":               l.Release(Release{Bury: bury, Channel: me, Waiter: waiter}),
-		"touch":                             k.Touch(0), "provision": k.Provision(0, "claim", NoMemory), "revoke": l.Revoke(h),
+		"release":                    l.Release(Release{Bury: bury, DropBelow: 9, Channel: me}),
+		"release, if found the last": l.Release(Release{Bury: bury, Arrived: true, DropBelow: 9, Channel: me}),
+		"release, undone":            l.Release(Release{Bury: bury, Arrived: true, Undo: true, Channel: me}),
+		"release, with a cooldown":   l.Release(Release{Bury: bury, DropBelow: 9, Cooldown: 250*time.Millisecond + 1, Channel: me}),
+		"release, leaving the queue": l.Release(Release{Bury: bury, Channel: me, Waiter: waiter.Quits()}),
+		"release, waiting on":        l.Release(Release{Bury: bury, Channel: me, Waiter: waiter}),
+		"touch":                      k.Touch(0), "provision": k.Provision(0, "claim", NoMemory), "revoke": l.Revoke(h),
 		"forget": k.Forget("k", 9), "probe": k.Probe(0, false),
 	}
 	for name, want := range argumentLists {
@@ -105,7 +107,7 @@ func written(args []any) string {
 // The formats of what follows a kind, and of each request in it: B is a byte, d a number, s a text behind its length, and S
 // one behind a number.
 var packedFormats = map[byte][2]string{
-	'A': {"Bdddds", "dsTW"}, 'R': {"Bdddds", "dsdds"}, 'E': {"Bs", "sd"}, 'a': {"", "dsTWd"}, 'r': {"", "dsddsdds"},
+	'A': {"Bdddds", "dsTW"}, 'R': {"Bdddds", "dsdds"}, 'E': {"Bs", "sdd"}, 'a': {"", "dsTWd"}, 'r': {"", "dsddsdds"},
 	'e': {"", "sdddBsd"}, 'c': {"", "dssdddBsS"}, 't': {"", ""},
 }
 
@@ -118,7 +120,8 @@ func unpacked(text []byte) (words []string) {
 			case 'B':
 				words = append(words, fmt.Sprint(in.take(1)[0]))
 			case 'd':
-				words = append(words, fmt.Sprintf("{%d}", in.number()))
+				n := math.Float64frombits(binary.LittleEndian.Uint64([]byte(in.take(8))))
+				words = append(words, fmt.Sprintf("{%.0f}", n))
 			case 's':
 				s := in.text()
 				words = append(words, fmt.Sprintf("%d:%s", len(s), s))
@@ -170,10 +173,11 @@ func TestBatches(t *testing.T) {
 	renew := func(n int) Request {
 		return lock(n).Renew(long, 1, func(int) Renew { return Renew{Token: uint64(n), Turn: short} })(0)
 	}
+	gone := Release{Bury: short, Arrived: true}
 	batch := []Request{
 		lock(0).Acquire(short, Acquire{Propose: StampOf(wall)}), lock(1).Acquire(short, Acquire{Propose: StampOf(wall)}),
-		lock(2).Acquire(long, Acquire{Propose: StampOf(wall)}), renew(3), renew(4), lock(5).Release(Release{}), lock(6).Release(Release{Undo: true}),
-		lock(7).Release(Release{}),
+		lock(2).Acquire(long, Acquire{Propose: StampOf(wall)}), renew(3), renew(4), lock(5).Release(gone), lock(6).Release(Release{Undo: true}),
+		lock(7).Release(gone),
 	}
 	got := written(h.Encode(len(batch), func(i int) Request { return batch[i] }, "0123abcd.77!", wall).Args())
 	want := "p{0}r:k0 p{0}r:k1 p{0}x:a0 p{0}x:a1 p{0}r:k2 p{0}x:a2 p{0}r:k3 p{0}r:k4 p{0}r:k5 p{0}r:k6 p{0}x:a6 p{0}r:k7 p{0}g |" +
@@ -181,7 +185,7 @@ func TestBatches(t *testing.T) {
 		" A 2 {6500000} {7500000} {2500000} {1000} 8:86401000 {7000000} 2:a0 {0} {0} {7000000} 2:a1 {0} {0}" +
 		" A 1 {6500000} {7500000} {2500000} {10000} 8:86410000 {7000000} 2:a2 {0} {0}" +
 		" R 2 {6500000} {7500000} {2500000} {10000} 8:86410000 {3} 2:a3 {0} {1000} 0: {4} 2:a4 {0} {1000} 0:" +
-		" E 1 8:10800000 2:a5 {0} e 2:a6 {0} {0} {0} 1 0: {0} E 1 8:10800000 2:a7 {0}"
+		" E 1 8:10800000 2:a5 {0} {-1000} e 2:a6 {0} {0} {0} 1 0: {0} E 1 8:10800000 2:a7 {0} {-1000}"
 	if got != want {
 		t.Errorf("the batch is\n%q, want\n%q", got, want)
 	}

@@ -165,6 +165,9 @@ func (d *differential) guard(maxTTL, lag time.Duration) (memory, record string) 
 	now := d.us / 1000
 	since := now - (maxTTL + lag).Milliseconds() - one(d.r, int64(0), 0, 1, -1, 1000, 100_000)
 	memory = d.history + "." + strconv.FormatInt(since, 10) + one(d.r, "", "", "!")
+	if d.odd(6) { // of another history than the server's
+		memory = strings.Repeat("ab", 20) + "." + strconv.FormatInt(since, 10)
+	}
 	record = memory + " " + strconv.FormatInt(maxTTL.Milliseconds(), 10)
 	if d.odd(4) {
 		record = one(d.r, "", memory+" 5", memory+" 90000000", record+" claim", memory+"! 10000", strings.Repeat("ab", 20)+".5 10000", "x", d.history+". 10000")
@@ -196,6 +199,9 @@ func (d *differential) value(owner string) string {
 	}
 	if d.rarely(3) && v.Expiry > 0 && !(d.easy && d.focus%4 == 0) {
 		v.Carried = Holder{Note: "note", Hint: "hint"}.Carried()
+	}
+	if d.odd(8) { // another's, whose name begins like that of the first, or who carries it
+		v.Carried, v.Owner = Holder{Note: owner}.Carried(), one(d.r, attempts[0], attempts[1], owner+"0")
 	}
 	if d.odd(8) {
 		v.Next, v.TurnUntil = one(d.r, attempts...), now+one(d.r, int64(-1), 0, 1000)
@@ -266,9 +272,9 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 		}
 		return l.Renew(lease, 1, func(int) Renew { return r })(0)
 	case 2:
-		r := Release{DropBelow: one(d.r, 0, uint64(d.token())), Channel: s.k.Channel(0, "me")}
+		r := Release{Bury: MillisOf(3 * time.Second), Arrived: true, DropBelow: one(d.r, 0, uint64(d.token())), Channel: s.k.Channel(0, "me")}
 		if d.odd(3) {
-			r.Bury, r.Cooldown, r.Undo = MillisOf(one(d.r, 0, 3*time.Second)), one(d.r, 0, time.Second), d.rarely(2)
+			r.Arrived, r.Cooldown, r.Undo = d.rarely(2), one(d.r, 0, time.Second), d.rarely(2)
 			if d.rarely(2) {
 				r.Waiter = waiter.Waiter()
 				r.Waiter.Ticket = one(d.r, Stamp{}, StampOf(time.UnixMicro(d.us-4000)))

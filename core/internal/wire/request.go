@@ -141,7 +141,8 @@ func (l *Lock) Complete(n int, of func(node int) Complete) Each {
 
 // A Release ends an attempt.
 type Release struct {
-	Bury      Millis        // life of the tombstone; zero = there is none
+	Bury      Millis        // life of the tombstone
+	Arrived   bool          // where the lease is found, nothing can arrive any more, so there is no tombstone
 	Cooldown  time.Duration // for so long nobody gets the key, in whole milliseconds and no shorter
 	DropBelow uint64        // drops a record with a smaller ballot
 	Undo      bool          // nobody has seen the token, so the node may give it out again
@@ -151,11 +152,15 @@ type Release struct {
 
 // Release is a request that ends the attempt.
 func (l *Lock) Release(r Release) Request {
-	own := appendNumber(appendText(make([]byte, 0, 64), l.id), int64(r.DropBelow))
-	q := Request{op: OpRelease, kind: plainRelease, lock: l, own: own}
-	if r.Bury.ms > 0 || r.Cooldown > 0 || r.Undo || r.Waiter.Name != "" {
+	buried := r.Bury.ms
+	if r.Arrived {
+		buried = -buried
+	}
+	q := Request{op: OpRelease, kind: plainRelease, lock: l}
+	q.own = appendNumber(appendNumber(appendText(make([]byte, 0, 64), l.id), int64(r.DropBelow)), buried)
+	if buried > 0 || r.Cooldown > 0 || r.Undo || r.Waiter.Name != "" {
 		q.kind = releases
-		own = appendNumber(appendNumber(own, r.Bury.ms), (r.Cooldown + time.Millisecond - 1).Milliseconds())
+		own := appendNumber(q.own, (r.Cooldown + time.Millisecond - 1).Milliseconds())
 		q.own = appendNumber(appendText(append(own, oneOrZero(r.Undo)), r.Waiter.member(r.Channel)), r.Waiter.Ticket.µs)
 	}
 	return q

@@ -4,6 +4,7 @@ import (
 	"crypto/sha1" // what EVALSHA names scripts by; nothing depends on its strength
 	"embed"
 	"encoding/hex"
+	"fmt"
 	"strings"
 )
 
@@ -35,8 +36,8 @@ var (
 	// A plain request that travels alone has a script that does it before all else: as a batch of one it would cost the server
 	// 4 to 7 % more (make servercost).
 	runScript     = newScript("local us, tried\n", run)
-	acquireScript = newScript("local line, known, votes, at = nil, nil, nil, 43\n", text("one-acquire"), run)
-	guardedScript = newScript("local line, known, votes, _, at = struct.unpack('<Bc0Bc0dB', ARGV[1], 42)\n", text("one-acquire"), run)
+	acquireScript = newScript("local line, known, votes\n", apart("", "", 44), text("one-acquire"), run)
+	guardedScript = newScript(apart("line, known, votes, _, _, ", "Bc0Bc0dBB", 42), text("one-acquire"), run)
 	releaseScript = newScript(text("one-release"), run)
 
 	revokeScript    = newScript(text("int", "resource", "life"), "local due\n", text("queue", "revoke"))
@@ -44,6 +45,11 @@ var (
 	provisionScript = newScript(text("int", "guard", "provision"))
 	probeScript     = newScript(text("probe"))
 )
+
+// apart is Lua that takes the argument of a lone acquisition apart, from where these names and their formats stand.
+func apart(names, formats string, at int) string {
+	return fmt.Sprintf("local %slo, hi, near, lease, life, token, id, behind = struct.unpack('<%sddddBc0dBc0dc0', ARGV[1], %d)\n", names, formats, at)
+}
 
 // function is the script of that name as a function.
 func function(name, params string) string {

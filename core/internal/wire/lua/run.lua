@@ -9,11 +9,12 @@
 --        of each '<dBc0dc0d' proposed token, attempt, what stands behind it in the resource; and, of a
 --        call that waits, '<Bc0Bc0d' of that length: channel, wait, ticket.  KEYS resources, then tombstones
 --      'R' the same of renewals; of each '<dBc0ddBc0' token, attempt, expiry confirmed, turn, carried.  KEYS resources
---      'E' '<BBc0' how many releases, life; of each '<Bc0d' attempt, drop.  KEYS resources
+--      'E' '<BBc0' how many releases, life; of each '<Bc0dd' attempt, drop, buried, which is not positive.  KEYS resources
 --      'a' 'r' 'e' 'c' 't' are never plain: requests.lua has them
 -- Replies  the node's clock, or 1 where it was not read: all requests were granted what they asked for
 --          or that, and for each request that was not plain its number and its answer; '-' and the error where it failed
-local KEYS, a, call, unpack, pack, sub, byte, all = KEYS, ARGV[1], redis.pcall, struct.unpack, struct.pack, string.sub, string.byte, unpack
+local KEYS, a, call, all, unpack, pack = KEYS, ARGV[1], redis.pcall, unpack, struct.unpack, struct.pack
+local sub, byte, find = string.sub, string.byte, string.find
 local at, k, q, left, due, complete = 42, 1, 0, 0, {}, nil
 local line, known, votes, vouched, fine, now, ends, kind, count, lo, hi, near, lease, life, tomb, values, seen, odd
 if byte(a, 1) == 1 then line, known, votes, at = unpack('<Bc0Bc0d', a, 42) end
@@ -38,7 +39,7 @@ repeat
             vouched = false
             if now >= votes and call('GET', KEYS[#KEYS]) == known then
               local info = call('INFO', 'replication')
-              vouched = type(info) == 'string' and sub(info, 1, 26) == '# Replication\r\nrole:master' and string.find(info, line, 27, true)
+              vouched = #info > 26 and byte(info, 21) == 109 and find(info, line, 27, true) -- 109: role:master
             end
           end
           fine = vouched
@@ -59,10 +60,10 @@ repeat
   if kind == 69 then
     local id
     id, at = unpack('<Bc0', a, own)
-    at = at + 8
+    at = at + 16
     if v and #v > 25 then
       local mark, e, f, p, n = unpack('<BdddB', v)
-      if mark == 2 and e > 0 and f > 0 and n == #id and sub(v, 27, 26 + n) == id and (#v == 26 + n or byte(v, 27 + n) == 0 and byte(v, 36 + n) == #v - 36 - n) then
+      if mark == 2 and e > 0 and f > 0 and n == #id and find(v, id, 27, true) == 27 and (#v == 26 + n or byte(v, 27 + n) == 0 and byte(v, 36 + n) == #v - 36 - n) then
         plain = not call('SET', resource, pack('<BdddBc0', 2, 0, f, -1, n, id), 'PX', life).err
       end
     end
@@ -74,14 +75,14 @@ repeat
     if fine and v and #v > 25 then
       local mark, e, p, n
       mark, e, f, p, n = unpack('<BdddB', v)
-      ok = mark == 2 and #v == 26 + n and (now > e or n == 0) and token > f and sub(v, 27) ~= id
+      ok = mark == 2 and #v == 26 + n and (now > e or n == 0) and token > f and not find(v, id, 27, true)
     end
     if ok and token - us <= near and us - token <= near then
       if not tomb then
         if count == 1 then tomb = call('EXISTS', KEYS[k + 1]) else tomb = call('EXISTS', all(KEYS, k + left + 1, k + left + count)) end
       end
       if tomb == 0 then
-        local taken, got = pack('<BdddBc0', 2, ends, token, f, #id, id) .. behind, nil
+        local taken, got = pack('<BdddBc0c0', 2, ends, token, f, #id, id, behind), nil
         -- MGET shows a key of another type as none.
         if v then got = call('SET', resource, taken, 'PX', life) else got = call('SET', resource, taken, 'PX', life, 'NX') end
         plain = got and not got.err
@@ -93,7 +94,7 @@ repeat
     token, id, confirmed, turn, carried, at = unpack('<dBc0ddBc0', a, own)
     if fine and v and #v > 25 then
       local mark, e, f, p, n = unpack('<BdddB', v)
-      if mark == 2 and e > 0 and e <= ends and f <= token and token - us <= near and n == #id and sub(v, 27, 26 + n) == id
+      if mark == 2 and e > 0 and e <= ends and f <= token and token - us <= near and n == #id and find(v, id, 27, true) == 27
         and (#v == 26 + n or byte(v, 27 + n) == 0 and byte(v, 36 + n) == #v - 36 - n) then
         plain = not call('SET', resource, pack('<Bddd', 2, ends, token, p) .. sub(v, 26), 'PX', life).err
       end
