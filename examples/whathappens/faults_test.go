@@ -53,7 +53,7 @@ var faults = map[string]fault{
 // nodes strikes so many of them.
 func nodes(n int, strike func(*testutil.Node)) func(*locktest.Locker) {
 	return func(l *locktest.Locker) {
-		for _, node := range l.Nodes[:n] {
+		for _, node := range l.Nodes[:min(n, len(l.Nodes))] {
 			strike(node)
 		}
 	}

@@ -50,49 +50,59 @@ func (p page) says(t *testing.T, test string, figures ...string) {
 // HTTP clients while the nodes are away: 409 or 503 after the wait, and 200 once these are back.
 func TestRequestsWhileRedisIsAway(t *testing.T) {
 	open(t).says(t, "`TestRequestsWhileRedisIsAway`", "503 after 5 s", "200")
-	synctest.Test(t, func(t *testing.T) {
-		l := locktest.New(t)
-		m, err := httplock.New(l.Locker, "shop", httplock.ByFunc(func(*http.Request) (string, error) { return "42", nil }))
-		if err != nil {
-			t.Fatal(err)
+	t.Run("3 nodes", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { requestsWhileAway(t, 3) }) })
+	t.Run("1 node", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { requestsWhileAway(t, 1) }) })
+}
+
+func requestsWhileAway(t *testing.T, n int) {
+	l := locktest.NewOn(t, testutil.NewNodes(t, n))
+	m, err := httplock.New(l.Locker, "shop", httplock.ByFunc(func(*http.Request) (string, error) { return "42", nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	inside := make(chan bool)
+	mux.Handle("PUT /order", m.LockHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery == "stay" {
+			close(inside)
+			<-r.Context().Done()
 		}
-		mux := http.NewServeMux()
-		inside := make(chan bool)
-		mux.Handle("PUT /order", m.LockHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if r.URL.RawQuery == "stay" {
-				close(inside)
-				<-r.Context().Done()
-			}
-		})))
-		ask := func(url string, want int, within span) {
-			began, w := time.Now(), httptest.NewRecorder()
-			mux.ServeHTTP(w, httptest.NewRequest(http.MethodPut, url, nil))
-			took := time.Since(began)
-			if t.Log(w.Code, took); w.Code != want || took < within.from || took > within.to {
-				t.Errorf("%s: %d after %v, want %d within %v", url, w.Code, took, want, within)
-			}
+	})))
+	ask := func(url string, want int, within span) {
+		began, w := time.Now(), httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodPut, url, nil))
+		took := time.Since(began)
+		if t.Log(w.Code, took); w.Code != want || took < within.from || took > within.to {
+			t.Errorf("%s: %d after %v, want %d within %v", url, w.Code, took, want, within)
 		}
-		ask("/order", http.StatusOK, atOnce)
-		stays := make(chan bool)
-		go func() {
-			defer close(stays)
-			ask("/order?stay", http.StatusServiceUnavailable, span{9300 * time.Millisecond, 12900 * time.Millisecond}) // lost
-		}()
-		<-inside
-		wait := span{5 * time.Second, 5100 * time.Millisecond}
-		ask("/order", http.StatusConflict, wait)
-		away(30 * time.Second)(l)
-		ask("/order", http.StatusConflict, wait) // the holder is known
-		<-stays
-		for range 3 {
-			ask("/order", http.StatusServiceUnavailable, wait)
-		}
-		time.Sleep(10 * time.Second)
-		ask("/order", http.StatusOK, span{0, time.Second})
-		if err := m.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
+	}
+	ask("/order", http.StatusOK, atOnce)
+	stays := make(chan bool)
+	go func() {
+		defer close(stays)
+		ask("/order?stay", http.StatusServiceUnavailable, span{9300 * time.Millisecond, 12900 * time.Millisecond}) // lost
+	}()
+	<-inside
+	wait := span{5 * time.Second, 5100 * time.Millisecond}
+	waits := make(chan bool)
+	go func() {
+		defer close(waits)
+		time.Sleep(3 * time.Second)
+		ask("/order", http.StatusConflict, wait) // it waits when the nodes go away
+	}()
+	ask("/order", http.StatusConflict, wait)
+	away(30 * time.Second)(l)
+	ask("/order", http.StatusConflict, wait) // the holder is known
+	<-waits
+	<-stays
+	for range 3 {
+		ask("/order", http.StatusServiceUnavailable, wait)
+	}
+	time.Sleep(10 * time.Second)
+	ask("/order", http.StatusOK, span{0, time.Second})
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // Ticks that fall due while the nodes are away: the latest one starts when these are back, the others are superseded.
@@ -132,6 +142,48 @@ func TestTicksWhileRedisIsAway(t *testing.T) {
 		}
 		if len(ticks) != 5 || ticks[3] != 50*time.Second {
 			t.Errorf("started: %v", ticks)
+		}
+	})
+}
+
+// A replica is killed in a run: another one starts its tick again, if AtLeastOnce leaves it a start, and otherwise the next.
+func TestReplicaKilledInATick(t *testing.T) {
+	open(t).says(t, "`TestReplicaKilledInATick`", "6 to 10 s", "11 s")
+	synctest.Test(t, func(t *testing.T) {
+		killed := locktest.New(t)
+		survivor := killed.Replica()
+		starts := make(chan cronlock.Run, 10)
+		service := func(l *locktest.Locker, work func(ctx context.Context) error) *cronlock.Service {
+			cron, err := cronlock.New(l.Locker, "billing")
+			for name, starts := range map[string]int{"at most once": 1, "at least once": 2} {
+				_, failed := cron.Add(name, cronlock.Every(time.Minute), work, cronlock.AtLeastOnce(starts))
+				err = errors.Join(err, failed)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cron
+		}
+		dies := service(killed, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }) // the tick of midnight
+		time.Sleep(25 * time.Second)                                                                // its leases have been renewed
+		lives := service(survivor, func(ctx context.Context) error {
+			run, _ := cronlock.FromContext(ctx)
+			starts <- run
+			return nil
+		})
+		killed.Link.Kill()
+		struck := time.Now()
+		again := <-starts
+		if took := time.Since(struck); again.Job != "at least once" || again.Attempt != 2 || took < 6*time.Second || took > 11*time.Second {
+			t.Errorf("%+v after %v", again, took)
+		}
+		for range 2 {
+			if next := <-starts; next.Attempt != 1 || !next.Tick.After(again.Tick) {
+				t.Errorf("then %+v", next)
+			}
+		}
+		if err := errors.Join(lives.Close(t.Context()), dies.Close(t.Context())); err != nil {
+			t.Error(err)
 		}
 	})
 }
