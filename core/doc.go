@@ -8,7 +8,7 @@
 //		return pay(ctx, 42, lease.FencingToken()) // ctx ends if the lease is lost
 //	})
 //	…
-//	err = locker.Close(ctx) // waits until all leases are released; when ctx ends, it ends the rest and names the first of their keys
+//	err = locker.Close(ctx) // waits until all leases are released; if ctx ends first, ends the others, and its error has some of their keys
 //
 //	Do, TryDo             run a function under a key; TryDo does not wait
 //	Once                  as Do, and records the success: later calls return ErrDone, for as long as Retention says
@@ -17,24 +17,25 @@
 //	With                  other options on the same nodes
 //	Inspect, Ready        who holds a key; whether a lock could be granted now
 //
-// The context passed to a call governs the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the
-// wait alone. A call under the context of a lease on the same key returns ErrHeld; with [Reentrant], Do and TryDo run
-// under that lease. [Open] makes the go-redis clients. [New] takes yours; for those of a Sentinel or a Cluster see
-// docs/operations.md. A key has 1 to 512 bytes; [Key] builds one from parts.
+// The context passed to a call governs the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the wait
+// alone. A call under the context of a lease on the same key returns ErrHeld; with [Reentrant], Do and TryDo run under that
+// lease. [Open] makes the go-redis clients. [New] takes yours; for Sentinel and Cluster clients, see docs/operations.md. A
+// key has 1 to 512 bytes; [Key] builds one from parts.
 //
 // # Guarantee
 //
 // At any time at most one lease on a key has a live context, across all processes that use the same nodes. A lease's
-// context ends, with a cause, before the key can be granted again. This holds even if messages are lost, late or doubled,
-// with the clock window (on by default) if the clocks of nodes step by less than a day and, with the restart guard (see
-// Nodes), if nodes crash, hang or lose all their data. Locks are granted and renewed while a quorum, more than half of
-// the nodes, is well.
+// context ends, with a cause, before the key can be granted again. This holds even if messages are lost, delayed or
+// duplicated. With the clock window (on by default), it also holds if the clocks of nodes jump by less than a day. With the
+// restart guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and renewed while
+// a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token. It is greater than every token that any caller had been told for the key when the
-// request that won the lease was sent. On a node that lost its data without the restart guard, tokens may begin smaller.
+// Every lease has a fencing token. It is greater than every token for the key that any caller had received before the
+// winning request was sent. If a node loses its data while the restart guard is off, later tokens may be smaller than
+// earlier ones.
 //
-// A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as its record is
-// kept by the node, by two of three nodes, or by three of five.
+// A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of the
+// nodes keeps its record: the only node, two of three, or three of five.
 //
 // # Non-guarantee
 //
@@ -48,12 +49,14 @@
 //
 //	ErrHeld               the key is held, or another waiter comes first: skip, or try again after OpError.RetryAfter (0: unknown)
 //	ErrDone               the key is completed: take OpError.Record
-//	ErrUnavailable        fewer nodes than a quorum answered and could vote: alert, and repeat the call later, also Complete
-//	ErrLost               the lease ended early: stop. From Complete: not recorded by this call (a later caller may settle it), see OpError.Reason
+//	ErrUnavailable        no quorum of nodes answered and could vote: alert, and repeat the call later, even if it was Complete
+//	ErrLost               the lease ended early: stop. From Complete: this call did not record the completion, but a later caller
+//	                      may find a partial record and complete it; see OpError.Reason
 //	ErrClosed             the Locker is closed
 //	ErrReleased           the cause of a lease's context after Release or Complete; also returned when such a lease is used
 //	ErrInvalid            a bug in the caller: invalid key, options or arguments
-//	the context's error   ctx ended. If its deadline ended the wait, the error also matches ErrHeld or ErrUnavailable, if known
+//	the context's error   ctx ended. If the deadline of ctx ended a wait, the error also matches the reason for the wait, ErrHeld
+//	                      or ErrUnavailable, if that is known
 //
 // # Nodes
 //
@@ -69,10 +72,10 @@
 // the longest. A node whose clock differs from a process's by more than the clock window does not vote for that process:
 // run NTP.
 //
-// With the restart guard, a node that may have lost its data is in quarantine: it does not vote for the max TTL (and the
-// replica lag) after its first use. By then every lease that it may have forgotten is over. The guard cannot tell a new
-// node from one that lost its data. To skip the wait for nodes that were never used, call Provision of package admin
-// once. Never call it for nodes that lost their data.
+// With the restart guard, a node that may have lost its data is in quarantine: after its first use, it casts no vote until
+// the max TTL plus the replica lag has passed. By then every lease that it may have forgotten is over. The guard cannot
+// tell a new node from one that lost its data. To skip the wait for nodes that were never used, call Provision of package
+// admin once. Never call it for nodes that lost their data.
 //
 // New fails on problems that will not go away on their own, and says which node is affected and how to fix it. Other
 // problems (no connection, LOADING) are logged, and the node is examined again later.
@@ -85,7 +88,7 @@
 //	TTL                10s                  how long a key stays taken after its holder dies
 //	WithClockWindow    500ms                how much clocks may differ; shortens the validity of a lease by 2.2 windows (1.1s)
 //	WithMaxTTL         the TTL              the longest TTL in use, which is how long a quarantine lasts
-//	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when no quorum was reachable for a TTL
+//	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when no quorum has been reachable for a TTL
 //	MaxHold            no limit             ends the lease of a holder that is stuck; Lease.Extend moves the end
 //	Retention          24h                  how long completion records are kept
 //	WithLogger         slog.Default()       lost leases, nodes in trouble
@@ -102,7 +105,8 @@
 // A request goes to all nodes at once, as one script that is atomic on each (Redlock, see
 // https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/). A quorum of grants is a lease; without one,
 // what was granted is taken back. The validity of a lease counts from the moment its request was sent, on the monotonic
-// clock. It is the TTL less what clocks may drift and differ. The context ends a margin earlier:
+// clock. It is the TTL minus an allowance for clock drift and for the difference between clocks. The context ends a margin
+// earlier:
 //
 //	sent ─────────────── context live ────────────┤ margin ┤ drift, window ┤ TTL on the nodes
 //	                                              │        │               │
@@ -111,7 +115,7 @@
 // A background goroutine, the watchdog, renews the lease every third of the TTL. A renewal also brings the lease back to
 // nodes that lost it or were away, so nodes can be restarted one after another under a lease. Waiters are queued on the
 // nodes, ordered by when they started waiting; a release notifies the first two by pub/sub, and a waiter that is not
-// notified asks by itself.
+// notified asks again on its own.
 //
 //	            granted                  Release, Complete
 //	pending ───────────────► held ─────────────────────────► over   (cause ErrReleased)

@@ -9,40 +9,41 @@
 //	})
 //	defer service.Close(ctx)
 //
-// Each [Service] has an engine, which looks for ticks to start. A host is a cron library that runs a job; the engine then
-// only makes it call ([WithHost]). With [WithElector], only the leader starts ticks. Package core explains nodes, quorum
-// and lease.
+// Each [Service] has an engine, which looks for ticks to start. A host is a cron library that runs a job. If a job has a
+// host ([WithHost]), the engine does not run the job but asks the host to call [Job.RunDue] or [Job.Claim]. With
+// [WithElector], only the leader starts ticks. Package core explains nodes, quorum and lease.
 //
 // # The rules
 //
 //  1. A tick is an instant of the job's schedule, the same on every replica. It is due when the nodes' clocks reach it.
-//  2. A tick is started at most n times (n is 1, or that of [AtLeastOnce]). A quorum of nodes records each start before the
-//     function is called. A tick is completed when the function returns nil, or an error while its context is live.
-//  3. While the job does not run, a replica that is granted its lease may start the latest due tick, if that tick was not
-//     started and is no older than the grace ([WithGrace]; a minute by default, or three TTLs if that is longer). What is
-//     due is decided once the lease is granted, by what is then known of the nodes' clocks. Ticks before the latest are
-//     superseded.
+//  2. A tick is started at most n times (n is 1 unless [AtLeastOnce] sets it). A quorum of nodes records each start before
+//     the function is called. A tick is completed when the function returns nil. It is also completed when the function
+//     returns an error before the run's context has ended.
+//  3. While the job does not run, a replica that is granted the job's lease may start the latest due tick, if that tick was
+//     not started and is no older than the grace ([WithGrace]; a minute by default, or three TTLs if that is longer). Once
+//     the lease is granted, the replica decides which tick is due, from what it then knows of the nodes' clocks. Ticks
+//     before the latest are superseded.
 //  4. If the latest tick that was started is not completed, it goes first: it is started again, whatever its age, if
-//     AtLeastOnce leaves it a start and it is among the last 100 ticks of the current schedule.
-//  5. A run, by tick or by hand ([Job.RunNow]), holds the job's lease, so no two runs overlap. The run's context ends
-//     with the lease, with the context given to the call that began the run (the engine's never ends) or, if a tick began
-//     it, with the leadership.
+//     AtLeastOnce allows it another start and it is among the last 100 ticks of the current schedule.
+//  5. A run, by tick or by hand ([Job.RunNow]), holds the job's lease, so no two runs overlap. The run's context ends with
+//     the lease, and with the context passed to the call that began the run. The engine passes a context that never ends.
+//     If a tick began the run, its context also ends with the leadership.
 //  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
-//     early, double or dropped. The engine also looks by itself: at each tick (with a host, a second later); five seconds
-//     after it made the host call, or after a claim that got the lease and started nothing; a second after a request
-//     failed; when a run ends, also one by hand; when the lease of a holder elsewhere would end; when this process
-//     becomes leader; and at least once a minute while ticks are to come.
+//     early, double or dropped. The engine also looks on its own: at each tick, or a second later if the job has a host;
+//     five seconds after it asked the host to call; five seconds after a claim that got the lease and started nothing; a
+//     second after a request failed; when any run ends; when the lease of a holder on another replica is due to end; when
+//     this process becomes leader; and at least once a minute while ticks are to come.
 //
 // # Guarantee
 //
 // No tick is started more than n times. No two runs of a job have live contexts at the same time. Both hold under the
 // assumptions of package core.
 //
-// The latest due tick starts if a replica and a quorum of nodes are well during its grace, with an elector one of them
-// leads, and no run of the job outlasts the grace. Once the tick is due and the job does not run, it starts within two
-// seconds plus the time of its requests. A call that the host drops or refuses costs five seconds more. After a fault has
-// ended, it starts within the TTL plus ten seconds; after a majority of the nodes had wrong clocks, it may take a minute
-// more. The same bounds hold for a tick that must start again.
+// The latest due tick starts if, during its grace, at least one replica and a quorum of nodes are well, and no run of the
+// job lasts longer than the grace. With an elector, one of these replicas must also lead. Once the tick is due and the job
+// does not run, it starts within two seconds plus the time of its requests. A call that the host drops or refuses costs
+// five seconds more. After a fault has ended, it starts within the TTL plus ten seconds; after a majority of the nodes had
+// wrong clocks, it may take a minute more. The same bounds hold for a tick that must start again.
 //
 // # Non-guarantee
 //
@@ -50,18 +51,19 @@
 // the context and acting. Make the stores that you write to reject a fencing token smaller than the largest they have seen.
 //
 // Not every tick starts: it may be superseded, or missed ([ErrMissed]) when its grace has passed. By default, a tick whose
-// replica dies in the run is not started again. With AtLeastOnce, a tick may be done twice: its replica may die, or reach
-// no quorum of nodes, between the end of the function and the record of that end.
+// replica dies during the run is not started again. With AtLeastOnce, a tick may be done twice: its replica may die, or
+// reach no quorum of nodes, between the end of the function and the record of that end.
 //
 // # What follows from the rules
 //
-// If a replica dies that runs a job, or holds its lease to start a tick, the job stays taken for up to the TTL of the
-// Locker. If a run ends on a replica that has removed the job, or that does not lead (a run by hand, or one that goes on
-// after its term), the other replicas notice within the TTL that the job is free.
+// If a replica dies while it runs a job, or while it holds the job's lease to start a tick, the job stays taken for up to
+// the TTL of the Locker. A run may end on a replica that has removed the job, or on one that does not lead, because the run
+// was by hand or went on after the term. The other replicas then notice within the TTL that the job is free.
 //
-// A job that takes longer than its period runs back to back, each time for the latest tick, if the grace is as long as
-// the period. The first replica of a new job starts the latest tick from before the job was added, if the grace allows
-// it. Older ticks of a job that was never started do not count as missed.
+// A job that takes longer than its period runs back to back, each time for the latest tick, if the grace is as long as the
+// period. The first replica of a new job starts the latest tick from before the job was added, if the grace allows it. If a
+// job was never started, a tick that is older than the grace and fell due before this process added the job does not count
+// as missed.
 //
 // A replica whose clock differs from the nodes' by more than core's clock window starts nothing, and logs why.
 //
@@ -90,7 +92,7 @@
 // # Hosts
 //
 // Package gocronlock runs the jobs of a Service on a gocron scheduler. Any other cron library calls [Job.RunDue] or
-// [Job.Claim] at the ticks; WithHost tells the engine how to have that called once more:
+// [Job.Claim] at the ticks; the function given to WithHost makes the library call once more:
 //
 //	id, _ := c.AddFunc("0 3 * * *", func() { logUnexpected(job.RunDue(ctx)) }) // robfig/cron; see IsExpected
 //
@@ -103,9 +105,9 @@
 //
 // # Records
 //
-// The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. The keys
-// "start", with a tick and a number, and "end", with a tick, are records. A record counts for 100 ticks, or up to the
-// last tick of a schedule that ends, but for at least an hour plus the grace, and never for more than a year. Redis keeps
-// it for two hours more. A tick takes about 750 bytes on each node (TestFootprintOfATick): 165 kB for a job of every
-// minute, 8 MB for one of every second.
+// The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. The keys "start",
+// with a tick and a number, and "end", with a tick, are records. A record is valid for 100 ticks or, if the schedule ends
+// earlier, until its last tick. That is never less than the grace plus an hour, nor more than a year. Redis keeps the
+// record for two hours more. A tick takes about 750 bytes on each node (TestFootprintOfATick): 165 kB for a job that runs
+// every minute, 8 MB for one that runs every second.
 package cronlock

@@ -1,5 +1,5 @@
-// Package httplock runs one request at a time per resource, over all replicas of a service, and a request with an
-// Idempotency-Key once. It is for gin, and for net/http and the routers that are built on it.
+// Package httplock runs one request at a time per resource, over all replicas of a service, and runs a request with an
+// Idempotency-Key only once. It is for gin, and for net/http and the routers that are built on it.
 //
 //	m, err := httplock.New(locker, "billing", httplock.ByParam("id"), httplock.WithIdempotency(false)) // Idempotency-Key: honoured, not required
 //	…
@@ -15,26 +15,26 @@
 //     waits for its resource in a bounded first-come queue. It gives up when its client leaves, its time to wait is over
 //     ([WithMaxWait], 5 s by default, see below), or [Middleware.Drain] is called. The statuses are listed at
 //     [EventBusy]: 409 if the key is held.
-//  3. The response, headers included, is kept back until the handler has returned. If none was lost until then, the
-//     leases are released. The response is sent when the nodes have confirmed the release, or after 100 ms. If a lease
-//     was lost, a refusal with status 503 is sent instead.
+//  3. The response, headers included, is held back until the handler has returned. If no lease has been lost by then, the
+//     leases are released. The response is sent when the nodes have confirmed the release, or after 100 ms. If a lease was
+//     lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
 //     it, and the loss of a lease breaks the connection. A response is not streamed if the request is older than HTTP/1.1
-//     or has an Idempotency-Key, or if the connection cannot be broken. It is then kept back whole, up to 16 MiB. A
-//     larger one is refused with 500, and the log names the route.
+//     or has an Idempotency-Key, or if the connection cannot be broken. It is then held back whole, up to 16 MiB. A larger
+//     one is refused with 500, and the log names the route.
 //  5. With an Idempotency-Key the response is recorded before it is sent. Responses that ask for another try (429, 503, an
-//     error with Retry-After) are not recorded. Of a response above 60 KiB, or one that broke off before its Content-Length,
-//     only the status is recorded: repetitions get 410.
+//     error with Retry-After) are not recorded. If a response is above 60 KiB, or broke off before its Content-Length, only
+//     its status is recorded, and repetitions get 410.
 //  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may succeed.
 //     [WithReply] sets a function that writes refusals instead.
 //
 // # Guarantee
 //
 // While a handler runs and its context has not ended, no other handler with the same key runs with a context that has not
-// ended, in any process that locks on the same nodes. The context ends when a lease is lost, before the key can be
-// granted again, with a cause that matches [core.ErrLost]. It also ends with the deadline of the request and, without an
-// Idempotency-Key, when the client leaves. If a client gets a complete success, no lease was lost before the handler
-// returned.
+// ended, in any process that locks on the same nodes. The context ends when a lease is lost, before the key can be granted
+// again, with a cause that matches [core.ErrLost]. It also ends with the deadline of the request and, without an
+// Idempotency-Key, when the client leaves. If a client gets a complete successful response, no lease was lost before the
+// handler returned.
 //
 // # Non-guarantee
 //
@@ -43,18 +43,18 @@
 //
 // # Idempotency-Key
 //
-// The header is that of draft-ietf-httpapi-idempotency-key-header-07, in quotes or without. Its key belongs to service,
-// tenant, method, host and route. A repetition with the same path, query, body and credentials is answered from the
-// record, with the header Idempotent-Replayed: true. Cookies, dates and trailers are not repeated. While the first
+// The header is that of draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not. The key belongs to
+// service, tenant, method, host and route. A repetition with the same path, query, body and credentials is answered from
+// the record, with the header Idempotent-Replayed: true. Cookies, dates and trailers are not repeated. While the first
 // request runs, every other request with the key gets 409. Afterwards, a different request with the key gets 422. If
-// credentials change between repetitions, such as renewed tokens, use [WithTenant]. Otherwise a repetition gets 422, and
-// a client that then uses a new key makes the request run again.
+// credentials change between repetitions, for example because tokens are renewed, use [WithTenant]. Otherwise a repetition
+// gets 422, and a client that then uses a new key makes the request run again.
 //
 // The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask again.
 // Nothing is recorded if the handler did not run, or panicked, or if a lease was lost. A repetition then runs again,
-// whatever the effects of the first handler were. If the process dies before the record, a repetition runs again once the
-// leases have ended. Store the identity of the request beside its effect, in one transaction, and let the database refuse a
-// second one:
+// whatever the effects of the first handler were. If the process dies before the response is recorded, a repetition runs
+// again once the leases have ended. Store the identity of the request beside its effect, in one transaction, and let the
+// database refuse a second row with that identity:
 //
 //	CREATE TABLE payments (…, request char(64) UNIQUE)
 //
@@ -63,28 +63,31 @@
 //	// if that violates UNIQUE, the payment was made before: read it, and respond with it
 //
 // If too few nodes confirm the record within a second, the response is sent, and the middleware tries to write the record
-// for 30 s more, or until Drain. Records are as durable as the Redis servers: if these forget their memory, a repetition
-// runs again (docs/deploy.md says how to keep it).
+// for 30 s more, or until Drain. Records are as durable as the Redis servers: if these lose their data, a repetition runs
+// again (docs/deploy.md says how to prevent that).
 //
 // # How long a request takes
 //
-// Reading the body takes as long as http.Server.ReadTimeout allows. Then the request waits for up to [WithMaxWait], or
-// for three quarters of what its deadline or http.Server.WriteTimeout leaves, if that is less. The request to the nodes
-// for the lease of an Idempotency-Key counts within that; with WithMaxWait(0), or without a resource, it comes on top. A
-// request takes at most the node timeout (a tenth of the TTL, at most 1 s). If contenders split the votes, up to five
-// tries of one to three requests are made. After the handler come at most 100 ms for the release, and another second for
-// a record. If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
+// Reading the body takes as long as http.Server.ReadTimeout allows. Then the request waits for up to [WithMaxWait], or for
+// three quarters of what its deadline or http.Server.WriteTimeout leaves, if that is less. The waiting time includes the
+// time to acquire the lease of the Idempotency-Key. With WithMaxWait(0), or if the request has no resource, there is no
+// waiting time, and that acquisition adds to the total. Each request to the nodes takes at most the node timeout, which is
+// a tenth of the TTL but at most 1 s. If several replicas ask for the same key at once and none gets a quorum, an
+// acquisition that does not wait makes up to five attempts of one to three requests each. After the handler, the release
+// takes at most 100 ms, and a record up to another second. If a key is held, Retry-After is the rest of the holder's lease,
+// although most keys are free sooner.
 //
 // # Where to put it
 //
 // Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. With an
-// Idempotency-Key, put middleware that writes the response after the handler has returned, such as an error renderer, inside
-// this one. Otherwise an empty response is recorded. Keep Recovery outside. Otherwise its response to a panic is recorded.
-// Compression may go on either side. Outside, it hides the connection, so that responses are kept back whole.
+// Idempotency-Key, put middleware that writes the response after the handler has returned, such as an error renderer,
+// inside this one. Otherwise an empty response is recorded. Keep Recovery outside. Otherwise its response to a panic is
+// recorded. Compression may go on either side. Compression outside of it hides the connection, so that responses are held
+// back whole.
 //
 // Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine for
 // ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses that are
-// kept back take memory: see [WithMemory]. For uploads that are larger than [WithBodyLimit], for WebSockets, and for reads
+// held back take memory: see [WithMemory]. For uploads that are larger than [WithBodyLimit], for WebSockets, and for reads
 // that need a lock, lock inside the handler (core.Locker.Do).
 //
 // A key is made of the route's template and the values of its parameters. For /files/*path with an empty rest, gin locks

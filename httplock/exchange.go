@@ -222,7 +222,7 @@ func (w *response) forget() {
 	w.body = nil
 }
 
-var errTooLarge, errEnded = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be kept back", mostKept>>20), errors.New("httplock: the handler has returned")
+var errTooLarge, errEnded = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be held back", mostKept>>20), errors.New("httplock: the handler has returned")
 
 var tooLarge = &rejection{kind: EventAnswerTooLarge, err: errTooLarge}
 

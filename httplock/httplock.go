@@ -212,7 +212,7 @@ func WithMaxWaiters(n int) Option { return func(c *config) { c.maxWaiters = n } 
 // refused with 413. The default is 1 MiB.
 func WithBodyLimit(bytes int) Option { return func(c *config) { c.bodyLimit = bytes } }
 
-// WithMemory sets how many bytes the bodies of requests and the responses that are kept back may take in this process, over
+// WithMemory sets how many bytes the bodies of requests and the responses that are held back may take in this process, over
 // all Middlewares that New and With returned together. While they take more, requests are refused with 503 before their
 // handlers run. Responses of handlers that run are kept in any case: each adds at most 1 MiB, or 16 MiB if it is not
 // streamed. The default is 64 MiB.

@@ -28,7 +28,7 @@ const (
 	EventMisconfigured  core.EventKind = "misconfigured"    // 500: the log says what is wrong with the route
 	EventBodyBroken     core.EventKind = "body_broken"      // 400: the body could not be read to its end
 	EventBodyTooLarge   core.EventKind = "body_too_large"   // 413: see WithBodyLimit
-	EventAnswerTooLarge core.EventKind = "answer_too_large" // 500: the response is too large to be kept back; see the log
+	EventAnswerTooLarge core.EventKind = "answer_too_large" // 500: the response is too large to be held back; see the log
 
 	EventIdempotencyKey      core.EventKind = "idempotency_key"       // 400: missing where it is required, or malformed
 	EventIdempotencyInFlight core.EventKind = "idempotency_in_flight" // 409: the first request with this key is not over

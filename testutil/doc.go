@@ -1,10 +1,13 @@
-// Package testutil is for tests and demos of code that locks: embedded
-// Redis masters whose faults are switches ([Node]), real redis-server
-// processes ([Server]), also as a Redis Cluster ([Cluster]) and with a sentinel
-// ([Sentinel]), the network of a single client as a hook of go-redis ([Link]), and
-// a TCP proxy that damages connections ([Proxy]). Functions named New… are for
-// tests, and close what they start when the test ends. Functions named Start… are
-// for programs, which must call Close.
+// Package testutil is for tests and demos of code that locks. It has
+//
+//   - embedded Redis masters whose faults are switches ([Node]);
+//   - real redis-server processes ([Server]), which can form a Redis Cluster
+//     ([Cluster]), or be watched by a Sentinel ([Sentinel]);
+//   - a hook of go-redis that stands for the network of one client ([Link]);
+//   - a TCP proxy that damages connections ([Proxy]).
+//
+// Functions named New… are for tests, and close what they start when the test
+// ends. Functions named Start… are for programs, which must call Close.
 //
 // The package does not depend on package core. Two packages beside it do the rest:
 //

@@ -16,9 +16,9 @@
 //
 // # Non-guarantee
 //
-// Measurements are those of this process. Leases and waits of a crashed process are not known, and holders that do not
-// use this package are not seen. The clock offset of a node includes the delay of the request. Links to holders may be
-// missing, see below.
+// Measurements cover this process only. Leases and waits of a crashed process are not known, and holders that do not use
+// this package are not seen. The clock offset of a node includes the delay of the request. Links to holders may be missing,
+// see below.
 //
 // # Metrics
 //
@@ -28,17 +28,17 @@
 //
 // # Spans
 //
-// A span is made when an operation ends, with the times that the operation had. An acquisition that had to wait, was
+// A span is made when an operation ends, with the operation's start and end times. An acquisition that had to wait, was
 // refused a held key, failed or was slow gets a span, "lockkit.acquire", as a child of the caller's span. A renewal,
-// release or completion that failed or was slow gets a span that is the root of a trace of its own, except a release that
-// is the first to show a loss. It links to the caller's span, which may have ended long before. [WithSpanThreshold] says
+// release or completion that failed or was slow gets a span in a new trace. That span links to the caller's span, which may
+// have ended long before. A release that is the first to show a loss is an exception, see below. [WithSpanThreshold] says
 // what is slow.
 //
 // A lost lease always gets a span, "lockkit.hold", or "lockkit.release" if only its release showed the loss. (A loss that
-// only Complete shows is in its span "lockkit.complete".) It is a child of the caller's span at the acquisition (for
-// "lockkit.release", at the release), ended or not, and also links to it. If the caller's span is still open, it also
-// gets the event "lockkit.lost" and the status Error. The context of the lease ends before that, and waits for no
-// observer.
+// only Complete shows is in its span "lockkit.complete".) The parent of "lockkit.hold" is the span that was current at the
+// acquisition, and that of "lockkit.release" the one at the release. The parent may already have ended, so the span also
+// links to it. A parent that is still open gets the event "lockkit.lost" and the status Error. The context of the lease
+// ends before the event is recorded, and no observer can delay that end.
 //
 // The span of an acquisition that had to wait links to the span under which the holder acquired the key, in any process.
 // So a slow request leads to the one it waited for. For this link, a lease carries 24 bytes on the nodes, the trace

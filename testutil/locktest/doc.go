@@ -1,7 +1,7 @@
-// Package locktest helps to test code that runs under leases of package core:
-// a [Locker] on embedded nodes, more processes on the same nodes, for each process
-// a network that can be cut, a lease that is lost when the test says so, and
-// observers that count, wait and record.
+// Package locktest helps you test code that runs under leases of package core:
+// a [Locker] on embedded nodes, more processes on the same nodes, a network for
+// each process that can be cut off, a lease that is lost when the test says so,
+// and observers that count, wait and record.
 //
 // What does a handler do when it loses its lease?
 //
