@@ -57,8 +57,9 @@
 // # What follows from the rules
 //
 // If a replica dies while it runs a job, or while it holds the job's lease to start a tick, the job stays taken for up to
-// the TTL of the Locker. A run may end on a replica that has removed the job, or on one that does not lead, because the run
-// was by hand or went on after the term. The other replicas then notice within the TTL that the job is free.
+// the TTL of the Locker. A run may end on a replica that has removed the job. It may also end on a replica that is not the
+// leader, if it was started by hand or went on after the replica had stopped leading. The other replicas then notice within
+// the TTL that the job is free.
 //
 // A job that takes longer than its period runs back to back, each time for the latest tick, if the grace is as long as the
 // period. The first replica of a new job starts the latest tick from before the job was added, if the grace allows it. If a
@@ -91,23 +92,23 @@
 //
 // # Hosts
 //
-// Package gocronlock runs the jobs of a Service on a gocron scheduler. Any other cron library calls [Job.RunDue] or
-// [Job.Claim] at the ticks; the function given to WithHost makes the library call once more:
+// Package gocronlock runs the jobs of a Service on a gocron scheduler. Let any other cron library call [Job.RunDue] or
+// [Job.Claim] at the ticks, and once more when the function given to WithHost asks for it:
 //
 //	id, _ := c.AddFunc("0 3 * * *", func() { logUnexpected(job.RunDue(ctx)) }) // robfig/cron; see IsExpected
 //
 // # Shutdown
 //
 // First stop the host, then call Service.Close with a deadline, then close the elector and the Locker. Close lets nothing
-// start any more and waits for the runs of this replica. It does not end their contexts. If its deadline comes first,
-// Close returns the names of the jobs that run, and the runs go on until Close of the elector (runs of ticks) or of the
-// Locker ends their contexts.
+// start any more and waits for the runs of this replica. It does not end their contexts. If its deadline comes first, Close
+// returns the names of the jobs that still run. Those runs go on. Closing the elector ends the contexts of runs that a tick
+// began; closing the Locker ends the contexts of all runs.
 //
 // # Records
 //
 // The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. The keys "start",
 // with a tick and a number, and "end", with a tick, are records. A record is valid for 100 ticks or, if the schedule ends
-// earlier, until its last tick. That is never less than the grace plus an hour, nor more than a year. Redis keeps the
-// record for two hours more. A tick takes about 750 bytes on each node (TestFootprintOfATick): 165 kB for a job that runs
-// every minute, 8 MB for one that runs every second.
+// earlier, until the schedule's last tick. In either case it is valid for at least the grace plus an hour, and for at most
+// a year. Redis keeps the record for two hours more. A tick takes about 750 bytes on each node (TestFootprintOfATick): 165
+// kB for a job that runs every minute, 8 MB for one that runs every second.
 package cronlock

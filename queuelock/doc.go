@@ -27,15 +27,16 @@
 //     second of the key's cooldown ([Cooldown]) is left, the delivery does not wait. If the locks are unavailable, because
 //     no quorum of lock nodes answers, the delivery waits for up to 5 s, but no longer than half of the time to its
 //     deadline. If the Locker is closed, it does not wait. A last attempt, without retries left, waits in all of these
-//     cases and needs no waiting place. If it has not got its leases when a second is left before its deadline (or a tenth
-//     of its time, if that is less), asynq archives the task.
+//     cases and needs no waiting place. It stops waiting a second before its deadline or, if that is less, when a tenth of
+//     the time that it was given is left. If it does not have its leases by then, asynq archives the task.
 //  4. A task that was given back is delivered again at asynq's next check for delayed tasks (250 ms), or after the cooldown
-//     of its key. A server gives back at most ten tasks without a cooldown per second and worker, after a burst of four per
-//     worker. A task whose deadline would pass before its turn is given back at once. When a server dies, its keys are free
-//     within the TTL. Its tasks are delivered later: asynq finds them after 55 to 120 s and counts a retry for each, even
-//     for tasks that were only waiting for a lease. Each task is then delayed further by the retry delay. When a server is
-//     cut off from asynq's Redis, tasks that it has fetched may start late. asynq counts a retry for each of them whose
-//     timeout, or whose lease of 30 s from asynq, ends before the server is back.
+//     of its key. If the key is not in a cooldown, the rate is limited: for each of its workers, a server may give back
+//     four tasks at once, and then ten per second. If a task's deadline would pass before it is its turn under this limit,
+//     the server gives it back at once. When a server dies, its keys are free within the TTL. Its tasks are delivered
+//     later: asynq finds them after 55 to 120 s and counts a retry for each, even for tasks that were only waiting for a
+//     lease. Each task is then delayed further by the retry delay. When a server is cut off from asynq's Redis, tasks that
+//     it has fetched may start late. asynq counts a retry for each of them whose timeout, or whose lease of 30 s from
+//     asynq, ends before the server is back.
 //  5. If a handler returns nil or asynq.RevokeTask, a completion to remember (rule 1) is recorded before asynq gets the
 //     result. asynq gets every other error as it is, except [Cooldown], which gives the task back. If a lease was lost,
 //     the error also matches [core.ErrLost].
@@ -44,10 +45,10 @@
 // # Guarantee
 //
 // At most one handler per key has a context that has not ended. Two handlers of one key can overlap only if the first
-// continues after its context has ended. The second can then start when the grace period has passed and the rest of the
-// first lease has expired, or earlier if that lease was lost. Closing the Locker ([core.Locker.Close]) counts as a loss.
-// Within the retention, a delivery of a task with a remembered completion does not run its handler, and returns nil once
-// the record can be read.
+// continues after its context has ended. In that case, the lease of the first is kept for the grace period and then runs
+// out. Only then can the second start, or earlier if that lease was lost. Closing the Locker ([core.Locker.Close]) counts
+// as a loss. Within the retention, a delivery of a task with a remembered completion does not run its handler, and returns
+// nil once the record can be read.
 //
 // # Non-guarantee
 //
@@ -80,9 +81,9 @@
 // EventRefused may also mean that so many nodes lost their memory that the others cannot tell whether the lease was granted
 // to another delivery. A task that was revoked (asynq.RevokeTask) stays revoked, whatever becomes of its record.
 //
-// In asynq, a task that was given back is a retry until it is due, and then pending. The task's last error begins with
-// "queuelock: not run" and gives the reason. [core.Locker.Inspect] and lockctl show the holder of the key. Middleware
-// outside of this one sees [ErrNotRun]; asynq's ErrorHandler is not called.
+// asynq shows a task that was given back in the state "retry" until it is due, and then in the state "pending", although it
+// counts no retry. The task's last error begins with "queuelock: not run" and gives the reason. [core.Locker.Inspect] and
+// lockctl show the holder of the key. Middleware outside of this one sees [ErrNotRun]; asynq's ErrorHandler is not called.
 //
 // The context of a handler is asynq's. It also ends when a lease is lost, with a cause that matches [core.ErrLost]. If a
 // handler returns nil because its context has ended, as in "case <-ctx.Done(): return nil", its task is recorded as
