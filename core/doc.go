@@ -8,7 +8,7 @@
 //		return pay(ctx, 42, lease.FencingToken()) // ctx ends if the lease is lost
 //	})
 //	…
-//	err = locker.Close(ctx) // waits until all leases are released; if ctx ends first, ends the others, and its error has some of their keys
+//	err = locker.Close(ctx) // waits until all leases are released, or until ctx ends: then it ends the leases that are left
 //
 //	Do, TryDo             run a function under a key; TryDo does not wait
 //	Once                  as Do, and records the success: later calls return ErrDone, for as long as Retention says
@@ -17,8 +17,8 @@
 //	With                  other options on the same nodes
 //	Inspect, Ready        who holds a key; whether a lock could be granted now
 //
-// The context passed to a call governs the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the wait
-// alone. A call under the context of a lease on the same key returns ErrHeld; with [Reentrant], Do and TryDo run under that
+// The context passed to a call governs both the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the
+// wait alone. A call under the context of a lease on the same key returns ErrHeld; with [Reentrant], Do and TryDo run under that
 // lease. [Open] makes the go-redis clients. [New] takes yours; for Sentinel and Cluster clients, see docs/operations.md. A
 // key has 1 to 512 bytes; [Key] builds one from parts.
 //
@@ -26,13 +26,12 @@
 //
 // At any time at most one lease on a key has a live context, across all processes that use the same nodes. A lease's
 // context ends, with a cause, before the key can be granted again. This holds even if messages are lost, delayed or
-// duplicated. With the clock window (on by default), it also holds if the clocks of nodes jump by less than a day. With the
-// restart guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and renewed while
-// a quorum, more than half of the nodes, is well.
+// duplicated, and if a node's clock jumps by less than a day (but not with WithClockWindow(0)). With the restart guard (see
+// Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and renewed while a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token. It is greater than every token for the key that any caller had received before the
-// winning request was sent. If a node loses its data while the restart guard is off, later tokens may be smaller than
-// earlier ones.
+// Every lease has a fencing token, a number. It is greater than the tokens of all leases on the key that were granted before
+// this one was asked for. If a node loses its data while the restart guard is off, later tokens may be smaller than earlier
+// ones.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of the
 // nodes keeps its record: the only node, two of three, or three of five.
@@ -49,9 +48,9 @@
 //
 //	ErrHeld               the key is held, or another waiter comes first: skip, or try again after OpError.RetryAfter (0: unknown)
 //	ErrDone               the key is completed: take OpError.Record
-//	ErrUnavailable        no quorum of nodes answered and could vote: alert, and repeat the call later, even if it was Complete
-//	ErrLost               the lease ended early: stop. From Complete: this call did not record the completion, but a later caller
-//	                      may find a partial record and complete it; see OpError.Reason
+//	ErrUnavailable        fewer than a quorum of nodes answered and could vote: alert, and repeat the call later
+//	ErrLost               the lease ended early: stop. If Complete returns it, the completion is not confirmed. Some nodes may have
+//	                      recorded it, and then later callers may get ErrDone
 //	ErrClosed             the Locker is closed
 //	ErrReleased           the cause of a lease's context after Release or Complete; also returned when such a lease is used
 //	ErrInvalid            a bug in the caller: invalid key, options or arguments
@@ -72,9 +71,10 @@
 // the longest. A node whose clock differs from a process's by more than the clock window does not vote for that process:
 // run NTP.
 //
-// With the restart guard, a node that may have lost its data is in quarantine: after its first use, it casts no vote until
-// the max TTL plus the replica lag has passed. By then every lease that it may have forgotten is over. The guard cannot
-// tell a new node from one that lost its data. To skip the wait for nodes that were never used, call Provision of package
+// With the restart guard, a node that may have lost its data is in quarantine: it answers, but casts no vote. The quarantine
+// begins when a process first asks the node something, and lasts for the max TTL plus the replica lag (WithReplicaLag). By
+// then every lease that the node may have forgotten is over. A new node is in quarantine, too, because the guard cannot tell
+// it from one that lost its data. To skip the wait for nodes that were never used, call Provision of package
 // admin once. Never call it for nodes that lost their data.
 //
 // New fails on problems that will not go away on their own, and says which node is affected and how to fix it. Other
@@ -82,8 +82,8 @@
 //
 // # Options
 //
-// Options named With… are for New and Open, and hold for every Locker derived by [Locker.With]. The others are also for a
-// single call: Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
+// Options whose names begin with "With" can be given to New and Open only. All other options can also be given to a single
+// call, as in Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
 //
 //	TTL                10s                  how long a key stays taken after its holder dies
 //	WithClockWindow    500ms                how much clocks may differ; shortens the validity of a lease by 2.2 windows (1.1s)

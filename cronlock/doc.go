@@ -9,30 +9,26 @@
 //	})
 //	defer service.Close(ctx)
 //
-// Each [Service] has an engine, which looks for ticks to start. A host is a cron library that runs a job. If a job has a
-// host ([WithHost]), the engine does not run the job but asks the host to call [Job.RunDue] or [Job.Claim]. With
-// [WithElector], only the leader starts ticks. Package core explains nodes, quorum and lease.
+// Each [Service] has an engine, which starts the ticks of its jobs. A cron library can run a job instead; it is then the
+// job's host (see Hosts). With [WithElector], only the leader starts ticks. Package core explains nodes, quorum and lease.
 //
 // # The rules
 //
 //  1. A tick is an instant of the job's schedule, the same on every replica. It is due when the nodes' clocks reach it.
-//  2. A tick is started at most n times (n is 1 unless [AtLeastOnce] sets it). A quorum of nodes records each start before
+//  2. A tick is started at most n times; n is 1 unless [AtLeastOnce] sets it. A quorum of nodes records each start before
 //     the function is called. A tick is completed when the function returns nil. It is also completed when the function
 //     returns an error before the run's context has ended.
-//  3. While the job does not run, a replica that is granted the job's lease may start the latest due tick, if that tick was
-//     not started and is no older than the grace ([WithGrace]; a minute by default, or three TTLs if that is longer). Once
-//     the lease is granted, the replica decides which tick is due, from what it then knows of the nodes' clocks. Ticks
-//     before the latest are superseded.
-//  4. If the latest tick that was started is not completed, it goes first: it is started again, whatever its age, if
-//     AtLeastOnce allows it another start and it is among the last 100 ticks of the current schedule.
-//  5. A run, by tick or by hand ([Job.RunNow]), holds the job's lease, so no two runs overlap. The run's context ends with
-//     the lease, and with the context passed to the call that began the run. The engine passes a context that never ends.
-//     If a tick began the run, its context also ends with the leadership.
+//  3. A replica needs the job's lease to start a tick. With the lease, it starts the latest due tick, if nobody has
+//     started that tick and the tick is not older than the grace. The default grace is a minute, or three TTLs if that is
+//     longer; see [WithGrace]. Ticks before the latest are superseded: they never start.
+//  4. With AtLeastOnce, a tick that was started but not completed is started again, before any later tick and whatever its
+//     age. It is given up after n starts, or when 100 later ticks are due.
+//  5. A run holds the job's lease, so no two runs overlap. The run's context ends with the lease. If the run began in a
+//     call of [Job.RunDue], [Job.Claim] or [Job.RunNow], its context also ends with the context passed to the call. If a
+//     tick began the run, its context also ends with the leadership.
 //  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
-//     early, double or dropped. The engine also looks on its own: at each tick, or a second later if the job has a host;
-//     five seconds after it asked the host to call; five seconds after a claim that got the lease and started nothing; a
-//     second after a request failed; when any run ends; when the lease of a holder on another replica is due to end; when
-//     this process becomes leader; and at least once a minute while ticks are to come.
+//     early, double or dropped. The engine also looks without being called: at each tick, after each run and each failure,
+//     and at least once a minute.
 //
 // # Guarantee
 //
@@ -40,10 +36,14 @@
 // assumptions of package core.
 //
 // The latest due tick starts if, during its grace, at least one replica and a quorum of nodes are well, and no run of the
-// job lasts longer than the grace. With an elector, one of these replicas must also lead. Once the tick is due and the job
-// does not run, it starts within two seconds plus the time of its requests. A call that the host drops or refuses costs
-// five seconds more. After a fault has ended, it starts within the TTL plus ten seconds; after a majority of the nodes had
-// wrong clocks, it may take a minute more. The same bounds hold for a tick that must start again.
+// job lasts longer than the grace. With an elector, such a replica must also lead. The tick starts within two seconds, plus
+// the time of its requests to the nodes, once it is due and the job does not run. It takes longer in three cases:
+//
+//	the host drops or refuses the call               five seconds more
+//	a fault (of replicas, nodes or the network)      the TTL plus ten seconds after its end
+//	a majority of the nodes had wrong clocks         a minute more than that
+//
+// The same times hold for a tick that is started again.
 //
 // # Non-guarantee
 //
@@ -56,21 +56,20 @@
 //
 // # What follows from the rules
 //
-// If a replica dies while it runs a job, or while it holds the job's lease to start a tick, the job stays taken for up to
-// the TTL of the Locker. A run may end on a replica that has removed the job. It may also end on a replica that is not the
-// leader, if it was started by hand or went on after the replica had stopped leading. The other replicas then notice within
-// the TTL that the job is free.
+// If a replica dies while it has the job's lease, no replica starts the job until that lease has run out, which takes at
+// most the TTL of the Locker. If a run ends on a replica that does not lead, or that has removed the job, the others notice
+// that within the TTL.
 //
-// A job that takes longer than its period runs back to back, each time for the latest tick, if the grace is as long as the
-// period. The first replica of a new job starts the latest tick from before the job was added, if the grace allows it. If a
-// job was never started, a tick that is older than the grace and fell due before this process added the job does not count
-// as missed.
+// If a job takes longer than its period, and the grace is at least as long as the period, the job runs back to back. Each
+// run is for the latest tick.
+//
+// A new job starts at once if its latest tick is within the grace. Older ticks of a new job do not count as missed.
 //
 // A replica whose clock differs from the nodes' by more than core's clock window starts nothing, and logs why.
 //
 // If replicas disagree about n, as during a deploy, the smaller number counts. If a job gets another schedule, an
-// uncompleted tick that the new schedule does not have is not started again. If a job is removed, or the Service closed,
-// while a start is being recorded, that run counts as under way and goes on.
+// uncompleted tick that the new schedule does not have is not started again. Removing a job or closing the Service does not
+// stop a run whose start is already being recorded.
 //
 // If a run that the engine began panics, the engine recovers and logs the panic with its stack. Errors that a function
 // returns are not logged; see [Past].
@@ -87,15 +86,17 @@
 //	}
 //	for ; !tick.IsZero() && !tick.After(run.Tick); tick = schedule.Next(tick) { … }
 //
-// Previous is zero before the first success, and if none of the last 100 ticks was started. The
-// loop then acts for run.Tick alone. A watermark that the job stores with its work is better still.
+// Previous is zero before the first success, and if none of the last 100 ticks was started. The loop then acts for run.Tick
+// alone. A watermark that the job stores with its work is better still.
 //
 // # Hosts
 //
-// Package gocronlock runs the jobs of a Service on a gocron scheduler. Let any other cron library call [Job.RunDue] or
-// [Job.Claim] at the ticks, and once more when the function given to WithHost asks for it:
+// Package gocronlock runs the jobs of a Service on a gocron scheduler. With any other cron library, call [Job.RunDue] or
+// [Job.Claim] at the ticks:
 //
 //	id, _ := c.AddFunc("0 3 * * *", func() { logUnexpected(job.RunDue(ctx)) }) // robfig/cron; see IsExpected
+//
+// [WithHost] takes a function that makes the library run the job once more, for a tick that is late or must start again.
 //
 // # Shutdown
 //
@@ -106,9 +107,9 @@
 //
 // # Records
 //
-// The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. The keys "start",
-// with a tick and a number, and "end", with a tick, are records. A record is valid for 100 ticks or, if the schedule ends
-// earlier, until the schedule's last tick. In either case it is valid for at least the grace plus an hour, and for at most
-// a year. Redis keeps the record for two hours more. A tick takes about 750 bytes on each node (TestFootprintOfATick): 165
-// kB for a job that runs every minute, 8 MB for one that runs every second.
+// The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. Each start of a
+// tick has a record under "start", and each completed tick has one under "end". A record is valid for 100 ticks, but for at
+// least the grace plus an hour, and for at most a year. If the schedule ends earlier, the record is valid until its last
+// tick. Redis keeps the record for two hours more. A tick takes about 750 bytes on each node (TestFootprintOfATick): 165 kB
+// for a job that runs every minute, 8 MB for one that runs every second.
 package cronlock

@@ -8,47 +8,48 @@
 //
 // # The rules
 //
-//  1. A request with a matched route runs under the leases of its Idempotency-Key ([WithIdempotency]) and its resource
-//     ([ByParam], [ByJSON], [ByFunc], [ByKey]), whichever it has, taken in that order. Requests with the methods GET,
-//     HEAD, OPTIONS and TRACE pass without a lease.
+//  1. A request with a matched route runs under up to two leases. The first is on its Idempotency-Key, if it has one
+//     ([WithIdempotency]). The second is on its resource, if the route has one ([ByParam], [ByJSON], [ByFunc], [ByKey]).
+//     GET, HEAD, OPTIONS and TRACE requests pass without a lease.
 //  2. The body of a request is read, up to the limit ([WithBodyLimit]), before any lease is asked for. The request then
-//     waits for its resource in a bounded first-come queue. It gives up when its client leaves, its time to wait is over
-//     ([WithMaxWait], 5 s by default, see below), or [Middleware.Drain] is called. The statuses are listed at
-//     [EventBusy]: 409 if the key is held.
+//     waits for its resource in a bounded first-come queue. It stops waiting when its client leaves, its time to wait is
+//     over ([WithMaxWait], 5 s by default), or [Middleware.Drain] is called. If the resource is still held, the request is
+//     refused with 409. [EventBusy] lists the status of every refusal.
 //  3. The response, headers included, is held back until the handler has returned. If no lease has been lost by then, the
-//     leases are released. The response is sent when the nodes have confirmed the release, or after 100 ms. If a lease was
+//     leases are released, and the response is sent when the nodes have confirmed that, or after 100 ms. If a lease was
 //     lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
-//     it, and the loss of a lease breaks the connection. A response is not streamed if the request is older than HTTP/1.1
-//     or has an Idempotency-Key, or if the connection cannot be broken. It is then held back whole, up to 16 MiB. A larger
-//     one is refused with 500, and the log names the route.
-//  5. With an Idempotency-Key the response is recorded before it is sent. Responses that ask for another try (429, 503, an
-//     error with Retry-After) are not recorded. If a response is above 60 KiB, or broke off before its Content-Length, only
-//     its status is recorded, and repetitions get 410.
-//  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may succeed.
-//     [WithReply] sets a function that writes refusals instead.
+//     it, and the loss of a lease breaks the connection. Three kinds of responses are never streamed: those to requests
+//     older than HTTP/1.1, those to requests with an Idempotency-Key, and those on connections that cannot be broken. They
+//     are held back whole, up to 16 MiB. A larger one is refused with 500, and the log names the route.
+//  5. With an Idempotency-Key, the response is recorded before it is sent. A response that asks for another try (429, 503,
+//     an error with Retry-After) is not recorded. If a response is above 60 KiB, or broke off before its Content-Length,
+//     only its status is recorded, and repetitions get 410.
+//  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may
+//     succeed. [WithReply] sets a function that writes refusals instead.
 //
 // # Guarantee
 //
-// While a handler runs and its context has not ended, no other handler with the same key runs with a context that has not
-// ended, in any process that locks on the same nodes. The context ends when a lease is lost, before the key can be granted
-// again, with a cause that matches [core.ErrLost]. It also ends with the deadline of the request and, without an
-// Idempotency-Key, when the client leaves. If a client gets a complete successful response, no lease was lost before the
-// handler returned.
+// At most one handler per key has a context that has not ended, in all processes that lock on the same nodes. The context
+// ends when a lease is lost, before the key can be granted again, with a cause that matches [core.ErrLost]. It also ends
+// with the deadline of the request and, without an Idempotency-Key, when the client leaves. If a client gets a complete
+// successful response, no lease was lost before the handler returned.
 //
 // # Non-guarantee
 //
-// A handler that ignores its context continues after a loss. So does a process that is paused between looking at the context
-// and acting. Make the database reject a fencing token smaller than the largest it has seen (Run.FencingToken).
+// A handler that ignores its context continues after a loss. So does a process that is paused between looking at the
+// context and acting. Make the database reject a fencing token smaller than the largest it has seen (Run.FencingToken).
 //
 // # Idempotency-Key
 //
-// The header is that of draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not. The key belongs to
-// service, tenant, method, host and route. A repetition with the same path, query, body and credentials is answered from
-// the record, with the header Idempotent-Replayed: true. Cookies, dates and trailers are not repeated. While the first
-// request runs, every other request with the key gets 409. Afterwards, a different request with the key gets 422. If
-// credentials change between repetitions, for example because tokens are renewed, use [WithTenant]. Otherwise a repetition
-// gets 422, and a client that then uses a new key makes the request run again.
+// The header is that of draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not. Clients may use the
+// same value for different things: a key counts for one service, tenant, method, host and route.
+//
+// A repetition with the same path, query, body and credentials is answered from the record, with the header
+// Idempotent-Replayed: true. Cookies, dates and trailers are not repeated. While the first request runs, every other
+// request with the key gets 409. Afterwards, a different request with the key gets 422. If credentials change between
+// repetitions, for example because tokens are renewed, use [WithTenant]. Otherwise a repetition gets 422, and a client that
+// then uses a new key makes the request run again.
 //
 // The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask again.
 // Nothing is recorded if the handler did not run, or panicked, or if a lease was lost. A repetition then runs again,
@@ -68,14 +69,18 @@
 //
 // # How long a request takes
 //
-// Reading the body takes as long as http.Server.ReadTimeout allows. Then the request waits for up to [WithMaxWait], or for
-// three quarters of what its deadline or http.Server.WriteTimeout leaves, if that is less. The waiting time includes the
-// time to acquire the lease of the Idempotency-Key. With WithMaxWait(0), or if the request has no resource, there is no
-// waiting time, and that acquisition adds to the total. Each request to the nodes takes at most the node timeout, which is
-// a tenth of the TTL but at most 1 s. If several replicas ask for the same key at once and none gets a quorum, an
-// acquisition that does not wait makes up to five attempts of one to three requests each. After the handler, the release
-// takes at most 100 ms, and a record up to another second. If a key is held, Retry-After is the rest of the holder's lease,
-// although most keys are free sooner.
+//	reading the body                         http.Server.ReadTimeout
+//	waiting for the resource                 WithMaxWait; less if the request has a deadline, or the server a WriteTimeout
+//	the handler                              its own time
+//	releasing the leases                     100 ms
+//	recording, with an Idempotency-Key       1 s
+//
+// These are the longest times. If a request has a deadline or the server a WriteTimeout, waiting stops when a quarter of
+// the time until then is left. Waiting for the resource includes taking the Idempotency-Key's lease. A request that does
+// not wait for a resource takes its lease in one to three round trips, or in up to 15 if several replicas ask at the same
+// moment. A round trip takes at most the node timeout, which is a tenth of the TTL but at most 1 s.
+//
+// If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
 //
 // # Where to put it
 //
@@ -90,14 +95,13 @@
 // held back take memory: see [WithMemory]. For uploads that are larger than [WithBodyLimit], for WebSockets, and for reads
 // that need a lock, lock inside the handler (core.Locker.Do).
 //
-// A key is made of the route's template and the values of its parameters. For /files/*path with an empty rest, gin locks
-// "/", and net/http refuses the request with 400. If a release of your service renames a parameter or changes the router,
-// the keys change: while both releases run, their replicas do not exclude each other. A key made by [ByKey] stays the same,
-// and can be shared with other routes, tasks and jobs.
+// A key is made of the route's template and the values of its parameters. If a release of your service renames a parameter
+// or changes the router, the keys change: while both releases run, their replicas do not exclude each other. A key made by
+// [ByKey] stays the same, and can be shared with other routes, tasks and jobs.
 //
-// With net/http the middleware goes inside the router, around the handler of a route. In chi (v5.3 or later) that is r.With,
-// or r.Use in an r.Group. With r.Use inside r.Route("/orders/{id}", …) it sees only /orders/{id}/*, so all routes there
-// share their keys. It does not see a prefix that http.StripPrefix has removed.
+// With net/http the middleware goes inside the router, around the handler of a route, because it must see the route's whole
+// template. In chi (v5.3 or later) use r.With, or r.Use in an r.Group. Do not use it with r.Use inside r.Route or behind
+// http.StripPrefix: it then sees a part of the template only, and different routes share their keys.
 //
 // A request must not take one key twice: a second Lock with the same key is refused with 500. Locks with different keys may
 // be nested, in the same order on all routes.
@@ -111,6 +115,7 @@
 // # Coming from a middleware of your own
 //
 // Replicas with the old middleware and replicas with this one do not exclude each other. During a rolling release, let the
-// new replicas use both, the old one inside: r.PUT("/orders/:id", m.Lock, oldLock, update). An old idempotency middleware
-// must send Retry-After with its 409; otherwise the 409 is recorded. Remove it when its last record has expired.
+// new replicas use both, the old one inside: r.PUT("/orders/:id", m.Lock, oldLock, update). The 409 of an old idempotency
+// middleware must have a Retry-After header, or this middleware records it as the response (rule 5). Remove the old
+// middleware when its last record has expired.
 package httplock

@@ -113,7 +113,8 @@ var defaults = config{
 }
 
 // ByParam makes the key of path parameters, with the values that the handler gets from c.Param or r.PathValue: decoded as the
-// router does it, and not folded in any way.
+// router does it, and not folded in any way. If a wildcard matches nothing, as in a request for /files/, the value is "/"
+// with gin (/files/*path). With net/http (/files/{path...}) it is empty, and the request is refused with 400.
 //
 // The parts of a key add up: ByParam and ByJSON together make a key of both. Those that With is given replace those of its
 // receiver.

@@ -1,6 +1,6 @@
 // Package testutil is for tests and demos of code that locks. It has
 //
-//   - embedded Redis masters whose faults are switches ([Node]);
+//   - embedded Redis masters with faults that a test can switch on ([Node]);
 //   - real redis-server processes ([Server]), which can form a Redis Cluster
 //     ([Cluster]), or be watched by a Sentinel ([Sentinel]);
 //   - a hook of go-redis that stands for the network of one client ([Link]);
@@ -14,8 +14,8 @@
 //   - [github.com/lockkit/lockkit/testutil/locktest]: Lockers on embedded nodes,
 //     leases that are lost when a test says so, observers. Start there to test
 //     code that locks;
-//   - [github.com/lockkit/lockkit/testutil/history]: decides whether a correct
-//     lock could have returned what its users got.
+//   - [github.com/lockkit/lockkit/testutil/history]: checks a recorded history
+//     of calls: could a correct lock have given these results?
 //
 // Embedded nodes need neither a network nor a redis-server, and work inside a
 // testing/synctest bubble, where their clocks and expiries follow the bubble's

@@ -17,8 +17,8 @@
 // # Non-guarantee
 //
 // Measurements cover this process only. Leases and waits of a crashed process are not known, and holders that do not use
-// this package are not seen. The clock offset of a node includes the delay of the request. Links to holders may be missing,
-// see below.
+// this package are not seen. How far a node's clock is off is measured by a request, and includes the request's delay. Links
+// to holders may be missing, see below.
 //
 // # Metrics
 //
@@ -31,14 +31,17 @@
 // A span is made when an operation ends, with the operation's start and end times. An acquisition that had to wait, was
 // refused a held key, failed or was slow gets a span, "lockkit.acquire", as a child of the caller's span. A renewal,
 // release or completion that failed or was slow gets a span in a new trace. That span links to the caller's span, which may
-// have ended long before. A release that is the first to show a loss is an exception, see below. [WithSpanThreshold] says
-// what is slow.
+// have ended long before. [WithSpanThreshold] says what is slow.
 //
-// A lost lease always gets a span, "lockkit.hold", or "lockkit.release" if only its release showed the loss. (A loss that
-// only Complete shows is in its span "lockkit.complete".) The parent of "lockkit.hold" is the span that was current at the
-// acquisition, and that of "lockkit.release" the one at the release. The parent may already have ended, so the span also
-// links to it. A parent that is still open gets the event "lockkit.lost" and the status Error. The context of the lease
-// ends before the event is recorded, and no observer can delay that end.
+// A lost lease always gets a span. Its name says when the loss was noticed:
+//
+//	lockkit.hold      while the lease was held; a child of the span under which the key was acquired
+//	lockkit.release   at Release; a child of the span that called Release
+//	lockkit.complete  at Complete; in a new trace, as above
+//
+// The first two also link to their parent, because it may already have ended. If the parent is still open, it gets the event
+// "lockkit.lost" and the status Error. The lease's context ends before the event is recorded, and no observer can delay that
+// end.
 //
 // The span of an acquisition that had to wait links to the span under which the holder acquired the key, in any process.
 // So a slow request leads to the one it waited for. For this link, a lease carries 24 bytes on the nodes, the trace
