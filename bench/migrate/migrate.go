@@ -18,7 +18,7 @@ var errBusy = errors.New("somebody else is at it")
 var pay func(ctx context.Context, invoice int) error
 
 func open(client redis.UniversalClient) (*core.Locker, error) {
-	locker, err := core.New([]redis.UniversalClient{client}) // once, in main: the client that you have
+	locker, err := core.New([]redis.UniversalClient{client}) // with a client of its own
 	if err != nil {
 		return nil, err // names what is wrong with the node, and how to fix it
 	}

@@ -110,7 +110,7 @@ func (a *app) printDiagnosis(d doctorJSON) {
 		if f.Node >= 0 {
 			where = strings.TrimSuffix(fmt.Sprintf("node %d %s", f.Node, f.Addr), " ") + " "
 		}
-		a.say("%-7s %s%s.", strings.ToUpper(f.Severity), where, tidy(strings.TrimSuffix(f.What, ".")))
+		a.say("%-7s %s%s (%s).", strings.ToUpper(f.Severity), where, tidy(strings.TrimSuffix(f.What, ".")), f.Code)
 		a.say("        %s.", f.Mend)
 	}
 	if d.Healthy {

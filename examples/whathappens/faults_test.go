@@ -24,12 +24,16 @@ var (
 // A fault strikes three nodes, or the process that holds a key; what follows is measured from then on.
 type fault struct {
 	strike  func(holder *locktest.Locker)
-	lost    span // until the context of the holder ends
-	waiter  span // until somebody who waits has the key
-	gives   span // … or has given up, with core.ErrUnavailable
-	others  span // until another, free key is granted
+	lost    span  // until the context of the holder ends
+	waiter  span  // until somebody who waits has the key
+	gives   span  // … or has given up, with core.ErrUnavailable
+	others  span  // until another, free key is granted
+	record  error // what Once returns then for a key that was completed before; errAny where it is not looked at
 	figures string
 }
+
+// errAny stands for a result that the page says nothing of.
+var errAny = errors.New("any")
 
 var (
 	// The last renewal was up to 3.7 s ago. The context ends 7.7 s after it, and the nodes forget the lease after 10 s.
@@ -38,16 +42,17 @@ var (
 )
 
 var faults = map[string]fault{
-	"killed":         {strike: func(l *locktest.Locker) { l.Link.Kill() }, waiter: taken, gives: never, others: atOnce, figures: "6 to 10 s"},
-	"cut-off":        {strike: func(l *locktest.Locker) { l.Link.Cut() }, lost: expires, waiter: taken, gives: never, others: atOnce, figures: "6 to 10 s"},
-	"one-empty":      {strike: nodes(1, (*testutil.Node).RestartEmpty), lost: never, waiter: never, gives: never, others: atOnce, figures: "at once"},
-	"two-empty":      {strike: nodes(2, (*testutil.Node).RestartEmpty), lost: never, waiter: never, gives: never, others: span{9 * time.Second, 11 * time.Second}, figures: "10 s"},
-	"all-empty":      {strike: nodes(3, (*testutil.Node).RestartEmpty), lost: never, waiter: never, gives: never, others: span{9 * time.Second, 11 * time.Second}, figures: "10 s"},
-	"all-persistent": {strike: nodes(3, (*testutil.Node).Restart), lost: never, waiter: never, gives: never, others: span{9 * time.Second, 11 * time.Second}, figures: "10 s"},
-	"away-3s":        {strike: away(3 * time.Second), lost: never, waiter: never, gives: never, others: span{3 * time.Second, 4 * time.Second}, figures: "4 s"},
-	"away-30s":       {strike: away(30 * time.Second), lost: expires, waiter: never, gives: span{10 * time.Second, 12 * time.Second}, others: span{30 * time.Second, 31 * time.Second}, figures: "4 to 8 s"},
-	"one-clock":      {strike: nodes(1, ahead), lost: never, waiter: never, gives: never, others: atOnce, figures: "500 ms"},
-	"two-clocks":     {strike: nodes(2, ahead), lost: expires, waiter: never, gives: span{10 * time.Second, 12 * time.Second}, others: never, figures: "4 to 8 s"},
+	"killed":         {strike: func(l *locktest.Locker) { l.Link.Kill() }, waiter: taken, gives: never, others: atOnce, record: core.ErrDone, figures: "6 to 10 s"},
+	"cut-off":        {strike: func(l *locktest.Locker) { l.Link.Cut() }, lost: expires, waiter: taken, gives: never, others: atOnce, record: core.ErrDone, figures: "6 to 10 s"},
+	"one-empty":      {strike: nodes(1, (*testutil.Node).RestartEmpty), lost: never, waiter: never, gives: never, others: atOnce, record: core.ErrDone, figures: "at once"},
+	"one-down":       {strike: nodes(1, (*testutil.Node).Down), lost: never, waiter: never, gives: never, others: atOnce, record: core.ErrDone, figures: "at once"},
+	"two-empty":      {strike: nodes(2, (*testutil.Node).RestartEmpty), lost: never, waiter: never, gives: never, others: span{9 * time.Second, 11 * time.Second}, record: errAny, figures: "10 s"},
+	"all-empty":      {strike: nodes(3, (*testutil.Node).RestartEmpty), lost: never, waiter: never, gives: never, others: span{9 * time.Second, 11 * time.Second}, record: nil, figures: "10 s"},
+	"all-persistent": {strike: nodes(3, (*testutil.Node).Restart), lost: never, waiter: never, gives: never, others: span{9 * time.Second, 11 * time.Second}, record: core.ErrDone, figures: "10 s"},
+	"away-3s":        {strike: away(3 * time.Second), lost: never, waiter: never, gives: never, others: span{3 * time.Second, 4 * time.Second}, record: core.ErrDone, figures: "4 s"},
+	"away-30s":       {strike: away(30 * time.Second), lost: expires, waiter: never, gives: span{10 * time.Second, 12 * time.Second}, others: span{30 * time.Second, 31 * time.Second}, record: core.ErrDone, figures: "4 to 8 s"},
+	"one-clock":      {strike: nodes(1, ahead), lost: never, waiter: never, gives: never, others: atOnce, record: core.ErrDone, figures: "500 ms"},
+	"two-clocks":     {strike: nodes(2, ahead), lost: expires, waiter: never, gives: span{10 * time.Second, 12 * time.Second}, others: never, record: errAny, figures: "4 to 8 s"},
 }
 
 // nodes strikes so many of them.
@@ -88,6 +93,13 @@ func (f fault) measure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before, err := holder.Acquire(lease.Context(), "free")
+	if err == nil {
+		err = errors.Join(before.Release(t.Context()), holder.Once(t.Context(), "done", func(context.Context) error { return nil }))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	time.Sleep(25 * time.Second) // it has been renewed
 	struck := time.Now()
 	f.strike(holder)
@@ -96,6 +108,7 @@ func (f fault) measure(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	waiter, granted, ended := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	var lost, takes time.Time
 	measure := func(what string, want span, result error, failed bool) {
 		took := time.Since(struck)
 		if t.Logf("%s: %v, %v", what, took, result); failed {
@@ -107,6 +120,7 @@ func (f fault) measure(t *testing.T) {
 	}
 	go func() {
 		next, err := other.Acquire(ctx, "account")
+		takes = time.Now()
 		measure("the waiter has the key", f.waiter, err, err != nil)
 		measure("the waiter gives up", f.gives, err, !errors.Is(err, core.ErrUnavailable) || ctx.Err() != nil)
 		if err == nil {
@@ -122,7 +136,13 @@ func (f fault) measure(t *testing.T) {
 		}
 		measure("another key is granted", f.others, err, err != nil)
 		if err == nil {
+			if free.FencingToken() <= before.FencingToken() {
+				t.Errorf("token %d after %d", free.FencingToken(), before.FencingToken())
+			}
 			err = free.Release(ctx)
+			if got := other.Once(ctx, "done", func(context.Context) error { return nil }); !errors.Is(got, f.record) && f.record != errAny {
+				t.Errorf("Once: %v, want %v", got, f.record)
+			}
 		}
 		granted <- err
 	}()
@@ -131,6 +151,7 @@ func (f fault) measure(t *testing.T) {
 		case <-lease.Context().Done():
 		case <-ctx.Done():
 		}
+		lost = time.Now()
 		ended <- context.Cause(lease.Context())
 		if f.lost != (span{}) { // a process that was killed sees nothing
 			measure("the holder's context ends", f.lost, lease.Context().Err(), lease.Context().Err() == nil)
@@ -140,6 +161,9 @@ func (f fault) measure(t *testing.T) {
 	<-granted
 	if err := <-ended; err != nil && !errors.Is(err, core.ErrLost) {
 		t.Errorf("the holder's context ended with %v", err)
+	}
+	if f.waiter == taken && f.lost == expires && takes.Sub(lost) < 2*time.Second {
+		t.Errorf("the waiter has the key %v after the holder's context ended", takes.Sub(lost))
 	}
 	<-ctx.Done()
 	_ = lease.Release(context.WithoutCancel(ctx)) // of no consequence any more

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +104,44 @@ func requestsWhileAway(t *testing.T, n int) {
 	if err := m.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// HTTP clients while the key of a replica that was killed is taken: 409 after the wait, or 200 if the key is free by then.
+func TestRequestsAfterAKill(t *testing.T) {
+	open(t).says(t, "`TestRequestsAfterAKill`", "409", "5 s")
+	synctest.Test(t, func(t *testing.T) {
+		killed := locktest.New(t)
+		if _, err := killed.Acquire(context.WithoutCancel(t.Context()), "42"); err != nil {
+			t.Fatal(err)
+		}
+		m, err := httplock.New(killed.Replica().Locker, "shop", httplock.ByKey(func(*http.Request) (string, error) { return "42", nil }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := http.NewServeMux()
+		mux.Handle("PUT /order", m.LockHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		time.Sleep(25 * time.Second)
+		struck := time.Now()
+		killed.Link.Kill()
+		var requests sync.WaitGroup
+		for range 12 {
+			requests.Go(func() {
+				began, w := time.Now(), httptest.NewRecorder()
+				mux.ServeHTTP(w, httptest.NewRequest(http.MethodPut, "/order", nil))
+				switch took, at := time.Since(began), time.Since(struck); {
+				case w.Code == http.StatusOK && at > taken.from:
+				case w.Code == http.StatusConflict && took >= 5*time.Second && took < 5100*time.Millisecond && at < taken.to:
+				default:
+					t.Errorf("%d after %v, %v after the kill", w.Code, took, at)
+				}
+			})
+			time.Sleep(time.Second)
+		}
+		requests.Wait()
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Ticks that fall due while the nodes are away: the latest one starts when these are back, the others are superseded.
