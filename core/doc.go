@@ -18,20 +18,21 @@
 //	Inspect, Ready        who holds a key; whether a lock could be granted now
 //
 // The context passed to a call governs both the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the
-// wait alone. A call under the context of a lease on the same key returns ErrHeld; with [Reentrant], Do and TryDo run under that
-// lease. [Open] makes the go-redis clients. [New] takes yours; for Sentinel and Cluster clients, see docs/operations.md. A
-// key has 1 to 512 bytes; [Key] builds one from parts.
+// wait alone. A call under the context of a lease on the same key returns ErrHeld; with [Reentrant], Do and TryDo run under
+// that lease. [Open] makes the go-redis clients. [New] takes yours; for Sentinel and Cluster clients, see
+// docs/operations.md. A key has 1 to 512 bytes; [Key] builds one from parts.
 //
 // # Guarantee
 //
 // At any time at most one lease on a key has a live context, across all processes that use the same nodes. A lease's
 // context ends, with a cause, before the key can be granted again. This holds even if messages are lost, delayed or
-// duplicated, and if a node's clock jumps by less than a day (but not with WithClockWindow(0)). With the restart guard (see
-// Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and renewed while a quorum, more than half of the nodes, is well.
+// duplicated. Unless [WithClockWindow] is 0, it also holds if a node's clock jumps by less than a day. With the restart
+// guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and renewed while a
+// quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token, a number. It is greater than the tokens of all leases on the key that were granted before
-// this one was asked for. If a node loses its data while the restart guard is off, later tokens may be smaller than earlier
-// ones.
+// Every lease has a fencing token, a number. It is greater than the tokens of all leases on the key that were granted
+// before this one was asked for. If a node loses its data while the restart guard is off, later tokens may be smaller than
+// earlier ones.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of the
 // nodes keeps its record: the only node, two of three, or three of five.
@@ -71,11 +72,11 @@
 // the longest. A node whose clock differs from a process's by more than the clock window does not vote for that process:
 // run NTP.
 //
-// With the restart guard, a node that may have lost its data is in quarantine: it answers, but casts no vote. The quarantine
-// begins when a process first asks the node something, and lasts for the max TTL plus the replica lag (WithReplicaLag). By
-// then every lease that the node may have forgotten is over. A new node is in quarantine, too, because the guard cannot tell
-// it from one that lost its data. To skip the wait for nodes that were never used, call Provision of package
-// admin once. Never call it for nodes that lost their data.
+// With the restart guard, a node that may have lost its data is in quarantine: it answers, but casts no vote. The
+// quarantine begins with the first request after the loss, from whichever process, and lasts for the max TTL plus the
+// replica lag (WithReplicaLag). By then every lease that the node may have forgotten is over. A new node is in quarantine,
+// too, because the guard cannot tell it from one that lost its data. To skip the wait for nodes that were never used, call
+// Provision of package admin once. Never call it for nodes that lost their data.
 //
 // New fails on problems that will not go away on their own, and says which node is affected and how to fix it. Other
 // problems (no connection, LOADING) are logged, and the node is examined again later.

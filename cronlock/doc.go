@@ -24,8 +24,8 @@
 //  4. With AtLeastOnce, a tick that was started but not completed is started again, before any later tick and whatever its
 //     age. It is given up after n starts, or when 100 later ticks are due.
 //  5. A run holds the job's lease, so no two runs overlap. The run's context ends with the lease. If the run began in a
-//     call of [Job.RunDue], [Job.Claim] or [Job.RunNow], its context also ends with the context passed to the call. If a
-//     tick began the run, its context also ends with the leadership.
+//     call of [Job.RunDue], [Job.Claim] or [Job.RunNow], its context also ends with the context passed to the call. With
+//     an elector, the context also ends when the replica stops leading, except in runs by hand (RunNow).
 //  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
 //     early, double or dropped. The engine also looks without being called: at each tick, after each run and each failure,
 //     and at least once a minute.
@@ -36,14 +36,15 @@
 // assumptions of package core.
 //
 // The latest due tick starts if, during its grace, at least one replica and a quorum of nodes are well, and no run of the
-// job lasts longer than the grace. With an elector, such a replica must also lead. The tick starts within two seconds, plus
-// the time of its requests to the nodes, once it is due and the job does not run. It takes longer in three cases:
+// job lasts longer than the grace. With an elector, such a replica must also lead. Once the tick is due and the job's
+// previous run is over, the tick starts after at most
 //
-//	the host drops or refuses the call               five seconds more
-//	a fault (of replicas, nodes or the network)      the TTL plus ten seconds after its end
-//	a majority of the nodes had wrong clocks         a minute more than that
+//	2 s                                    normally
+//	7 s                                    if the host drops or refuses the call
+//	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
+//	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
 //
-// The same times hold for a tick that is started again.
+// plus the time of the requests to the nodes. The same times hold for a tick that is started again.
 //
 // # Non-guarantee
 //
@@ -96,14 +97,15 @@
 //
 //	id, _ := c.AddFunc("0 3 * * *", func() { logUnexpected(job.RunDue(ctx)) }) // robfig/cron; see IsExpected
 //
-// [WithHost] takes a function that makes the library run the job once more, for a tick that is late or must start again.
+// With [WithHost] you pass a function that asks the cron library for one more run. The engine calls it if a tick is late or
+// must start again.
 //
 // # Shutdown
 //
 // First stop the host, then call Service.Close with a deadline, then close the elector and the Locker. Close lets nothing
 // start any more and waits for the runs of this replica. It does not end their contexts. If its deadline comes first, Close
-// returns the names of the jobs that still run. Those runs go on. Closing the elector ends the contexts of runs that a tick
-// began; closing the Locker ends the contexts of all runs.
+// returns the names of the jobs that still run. Those runs go on. Closing the elector ends the contexts of all runs but
+// those by hand; closing the Locker ends the contexts of all runs.
 //
 // # Records
 //

@@ -19,9 +19,9 @@
 //     leases are released, and the response is sent when the nodes have confirmed that, or after 100 ms. If a lease was
 //     lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
-//     it, and the loss of a lease breaks the connection. Three kinds of responses are never streamed: those to requests
-//     older than HTTP/1.1, those to requests with an Idempotency-Key, and those on connections that cannot be broken. They
-//     are held back whole, up to 16 MiB. A larger one is refused with 500, and the log names the route.
+//     it, and the loss of a lease breaks the connection. A response is not streamed if the request is older than HTTP/1.1
+//     or has an Idempotency-Key, or if another middleware hides the connection. It is then held back whole, up to 16 MiB.
+//     A larger one is refused with 500, and the log names the route.
 //  5. With an Idempotency-Key, the response is recorded before it is sent. A response that asks for another try (429, 503,
 //     an error with Retry-After) is not recorded. If a response is above 60 KiB, or broke off before its Content-Length,
 //     only its status is recorded, and repetitions get 410.
@@ -75,10 +75,11 @@
 //	releasing the leases                     100 ms
 //	recording, with an Idempotency-Key       1 s
 //
-// These are the longest times. If a request has a deadline or the server a WriteTimeout, waiting stops when a quarter of
-// the time until then is left. Waiting for the resource includes taking the Idempotency-Key's lease. A request that does
-// not wait for a resource takes its lease in one to three round trips, or in up to 15 if several replicas ask at the same
-// moment. A round trip takes at most the node timeout, which is a tenth of the TTL but at most 1 s.
+// These are the longest times. If a request has a deadline or the server a WriteTimeout, waiting takes at most three
+// quarters of the time that is left when it begins. Waiting for the resource includes taking the Idempotency-Key's lease.
+// Without a resource, or with WithMaxWait(0), nothing bounds the time to take a lease but the number of requests to the
+// nodes: one to three, or up to 15 if several replicas ask at the same moment. Each takes at most the node timeout, which
+// is a tenth of the TTL but at most 1 s.
 //
 // If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
 //
@@ -87,8 +88,8 @@
 // Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. With an
 // Idempotency-Key, put middleware that writes the response after the handler has returned, such as an error renderer,
 // inside this one. Otherwise an empty response is recorded. Keep Recovery outside. Otherwise its response to a panic is
-// recorded. Compression may go on either side. Compression outside of it hides the connection, so that responses are held
-// back whole.
+// recorded. Compression may go on either side. If compression is outside, it hides the connection, so responses are never
+// streamed (rule 4).
 //
 // Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine for
 // ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses that are

@@ -15,8 +15,8 @@
 // # The rules
 //
 //  1. The identity of a task is its id. The completion of a task is remembered ([WithRetention]) if its id comes from
-//     asynq (a UUID), from [ID] or from a [Scheduler]. Any other id is foreign: its completion is not remembered, so the
-//     task may run again, and it identifies a task within its queue only.
+//     asynq (a UUID), from [ID] or from a [Scheduler]. Any other id is foreign. A task with a foreign id may run again
+//     after its completion. A foreign id identifies a task only within one queue.
 //  2. A handler runs under two leases of package core. The first is on the task's identity. The second is on its key
 //     ([WithKey]), if it has one. Both are held until the handler returns, or until a grace period after its context has
 //     ended ([WithGrace]).
@@ -33,8 +33,9 @@
 // # Guarantee
 //
 // At most one handler per key has a context that has not ended. Two handlers of one key can overlap only if the first goes
-// on after its context has ended. The second then starts when the first one's lease has run out, after the grace period, or
-// when that lease was lost. Closing the Locker ([core.Locker.Close]) counts as a loss.
+// on after its context has ended. The second then has to wait for the first one's lease, which is kept for the grace period
+// and then runs out. If the first one's lease was lost, the second need not wait. Closing the Locker ([core.Locker.Close])
+// counts as a loss.
 //
 // Within the retention, a completed task is not run again if its completion was recorded: its delivery returns nil, once
 // the record can be read.
@@ -52,20 +53,21 @@
 //
 // # How long a delivery waits
 //
-//	somebody else has the lease                    half of the time to the task's deadline, in a waiting place
+// A delivery waits in a worker. If somebody else has the lease, it also needs a waiting place, so that waiting deliveries
+// never take all workers. A server has a quarter as many waiting places as workers, rounded up ([WithWaiters]).
+//
+//	somebody else has the lease                    half of the time to the task's deadline
 //	… and the server has no free waiting place     not at all
-//	… and its cooldown goes on for over a second   not at all
+//	… and its cooldown lasts over a second more    not at all
 //	no quorum of lock nodes answers                5 s, or half of the time to the deadline if that is less
 //	the Locker is closed                           not at all
 //	last attempt, in each of these cases           until a second before the deadline
 //
-// A waiting place is a worker that may wait. A quarter of a server's workers are waiting places, rounded up, but never all
-// of them ([WithWaiters]). A last attempt needs none. If a last attempt has less than 10 s, it stops waiting when a tenth
-// of its time is left.
+// A last attempt needs no waiting place. If it has less than 10 s to its deadline, it stops waiting when a tenth of that is
+// left.
 //
-// If the lock nodes do not answer, the wait keeps a server that cannot reach them from taking all tasks from the servers
-// that can. A task that returns to the same server within 5 s waits less there, for 0.16 to 1.25 s, because no other server
-// seems to want it.
+// The wait for lock nodes leaves tasks to servers that can reach the nodes. A task that comes back to the same server
+// within 5 s waits for 0.16 to 1.25 s only, because no other server has taken it.
 //
 // # What becomes of a delivery
 //
@@ -125,9 +127,9 @@
 // comes back at the next check for delayed tasks (DelayedTaskCheckInterval, which Configure sets to 250 ms if you have
 // not).
 //
-// A server may give back four tasks at once for each of its workers, and then ten per second for each. Tasks whose key is
-// in a cooldown do not count, and a task is not kept beyond its deadline. So a backlog of one key costs asynq's Redis up to
-// ten deliveries a second per worker.
+// A server gives back at most ten tasks per second and worker (four at once). A task beyond that stays in its worker until
+// its turn has come or its deadline is near. Tasks whose key is in a cooldown do not count. So a backlog of one key costs
+// asynq's Redis up to ten deliveries per second and worker.
 //
 // # Last attempts
 //
@@ -157,8 +159,8 @@
 // decides when a tick is enqueued.
 //
 // If asynq's Redis does not answer, replicas try to enqueue a tick until the next one is due, for ten minutes at most. Then
-// the log and EventTickMissed report it. As with asynq, a tick is lost if all replicas are down when it is due. So it is if
-// all of them are suspended until the time to enqueue it has passed.
+// the log and EventTickMissed report it. As with asynq, a tick is lost if all replicas are down when it is due. It is also
+// lost if all replicas are suspended for as long as they would try to enqueue it.
 //
 // # Shutdown
 //

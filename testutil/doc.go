@@ -3,7 +3,7 @@
 //   - embedded Redis masters with faults that a test can switch on ([Node]);
 //   - real redis-server processes ([Server]), which can form a Redis Cluster
 //     ([Cluster]), or be watched by a Sentinel ([Sentinel]);
-//   - a hook of go-redis that stands for the network of one client ([Link]);
+//   - a go-redis hook that simulates network faults of one client ([Link]);
 //   - a TCP proxy that damages connections ([Proxy]).
 //
 // Functions named New… are for tests, and close what they start when the test

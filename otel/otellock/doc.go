@@ -17,21 +17,21 @@
 // # Non-guarantee
 //
 // Measurements cover this process only. Leases and waits of a crashed process are not known, and holders that do not use
-// this package are not seen. How far a node's clock is off is measured by a request, and includes the request's delay. Links
-// to holders may be missing, see below.
+// this package are not seen. The clock offset of a node (MetricNodeClockOffset) is measured by a request, and so includes
+// the request's delay. Links to holders may be missing, see below.
 //
 // # Metrics
 //
 // The Metric constants list the metrics. docs/operations.md in the repository says what each means and what to do
 // about it. The folder otel/dashboards has a Grafana dashboard and alert rules for Prometheus. The attribute
-// error.type is set on failures only. A held key is not a failure but an outcome.
+// error.type is set on failures only. An acquisition that finds the key held has not failed: its outcome is "held".
 //
 // # Spans
 //
-// A span is made when an operation ends, with the operation's start and end times. An acquisition that had to wait, was
-// refused a held key, failed or was slow gets a span, "lockkit.acquire", as a child of the caller's span. A renewal,
-// release or completion that failed or was slow gets a span in a new trace. That span links to the caller's span, which may
-// have ended long before. [WithSpanThreshold] says what is slow.
+// A span is made when an operation ends, with the operation's start and end times. An acquisition gets a span,
+// "lockkit.acquire", if it had to wait, found the key held, failed or was slow. The span is a child of the caller's. A
+// renewal, release or completion that failed or was slow gets a span in a new trace. That span links to the caller's span,
+// which may have ended long before. [WithSpanThreshold] says what is slow.
 //
 // A lost lease always gets a span. Its name says when the loss was noticed:
 //
@@ -39,9 +39,9 @@
 //	lockkit.release   at Release; a child of the span that called Release
 //	lockkit.complete  at Complete; in a new trace, as above
 //
-// The first two also link to their parent, because it may already have ended. If the parent is still open, it gets the event
-// "lockkit.lost" and the status Error. The lease's context ends before the event is recorded, and no observer can delay that
-// end.
+// The first two also link to their parent, because it may already have ended. If the parent is still open, it gets the
+// event "lockkit.lost" and the status Error. The lease's context ends before the event is recorded, and no observer can
+// delay that end.
 //
 // The span of an acquisition that had to wait links to the span under which the holder acquired the key, in any process.
 // So a slow request leads to the one it waited for. For this link, a lease carries 24 bytes on the nodes, the trace

@@ -40,7 +40,7 @@ func (d Dialer) Dial(address string) (redis.UniversalClient, error) {
 
 var (
 	errURL = errors.New("it must be a URL that begins with redis://, redis-sentinel:// or redis-cluster:// (with TLS rediss://, rediss-sentinel:// or rediss-cluster://), " +
-		"such as redis://user:password@host:6379/0, whose parameters are known, and which has no comma and no space, not even at its ends: each node is an element of its own, and further addresses of one node are &addr=host:port")
+		"such as redis://user:password@host:6379/0, whose parameters are known, and which is not empty and has no comma and no space, not even at its ends: each node is an element of its own, and further addresses of one node are &addr=host:port")
 	errReplicas = errors.New("it would ask replicas (read_only, replica_only, route_by_latency, route_randomly), and a node is a primary")
 )
 
